@@ -35,7 +35,7 @@ typedef struct choir__walk {
     /* per stage of a pipeline: the end of its part of the walk; else NULL */
     choir__event *done;
     choir__op_cost *costs; /* per op of the micro-batch, measured during the walk; or NULL */
-    double noted;          /* when */
+    double noted;          /* time of the note */
 } choir__walk;
 
 /* Opens a walk. root: a single value, a vector of losses, or any tensor together with its

@@ -29,7 +29,7 @@ typedef struct choir__stored_tensor {
 } choir__stored_tensor;
 
 typedef struct choir__stored {
-    char *where;  /* for messages about the whole */
+    char *where;  /* name for messages about the whole checkpoint */
     char **paths; /* (file_count) */
     choir__st_file **files;
     int file_count;

@@ -15,7 +15,8 @@ typedef struct choir__looks {
 choir__looks choir__looks_read(const int *pids, int pid_count);
 void choir__looks_free(choir__looks *looks);
 void choir__looks_add(choir__looks *looks, choir__seen *seen); /* takes it */
-void choir__looks_move(choir__looks *to, choir__looks *from);  /* all; `from` is empty then */
+void choir__looks_move(
+    choir__looks *to, choir__looks *from); /* moves all; `from` is empty then */
 void choir__looks_sort(choir__looks *looks);
 
 /* Returns the same process in an earlier round, or NULL if it was not there. */
@@ -29,7 +30,7 @@ void choir__looks_doing(const choir__seen *seen, char *text, size_t room);
 typedef struct choir__slow_rank {
     int rank;        /* -1: none is slow */
     double share;    /* share of the time that the others wait for this rank */
-    double per_step; /* in seconds; 0: unknown */
+    double per_step; /* seconds per step; 0: unknown */
 } choir__slow_rank;
 
 /* Finds the rank that has waited least since the round before. `from` is the job's first

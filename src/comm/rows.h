@@ -20,7 +20,7 @@
  * c, (r + 1) * c), c = ceil(rows / world), as far as they exist (torch.chunk's rule). */
 typedef struct choir__cut {
     int64_t at, rows, row; /* at: where the block begins in a whole buffer; all in elements */
-    int64_t out;           /* where its rows begin in a buffer of this rank's own rows */
+    int64_t out;           /* beginning of its rows in a buffer of this rank's own rows */
     /* If of != 0, this block is rows [first, first + rows) of a larger block of `of` rows; each
      * rank keeps the rows that it owns in the larger block */
     int64_t first, of;

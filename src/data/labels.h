@@ -19,7 +19,7 @@ typedef struct choir__labels {
     const char **sorted; /* (classes) names by class; NULL: classes are numbers */
     int64_t count, classes;
     int64_t given; /* labels that a model gives: its classes; 0: none */
-    bool named;    /* one of those has been found */
+    bool named;    /* a label that is not a number was found */
     bool settled;
     int64_t largest, least;            /* range of the labels that are whole numbers */
     char *largest_place, *least_place; /* "set.csv, line 3"; NULL: no such label */

@@ -18,7 +18,7 @@
 /* The place of a record, for messages. */
 typedef struct choir__record_at {
     const char *path;
-    int64_t line;   /* from 1; 0: the path says all */
+    int64_t line;   /* number from 1; 0: the path alone identifies it */
     int64_t column; /* byte of the line, from 1; 0: the whole record */
     bool row;       /* `line` is the number of a row, which has no bytes of its own */
 } choir__record_at;
@@ -27,7 +27,7 @@ typedef struct choir__record_at {
 typedef struct choir__records {
     choir__record_at at; /* the current record */
     int fd;
-    choir__parquet *rows; /* in place of fd; NULL: the file is a text */
+    choir__parquet *rows; /* used instead of fd; NULL: the file is a text */
     bool table, quotes;   /* table: rows of fields; quotes: fields may be quoted */
     bool text;            /* lines of text: a record is a string, with its line end */
     bool ended;           /* the file has no more bytes */

@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 typedef struct choir__tar_member {
-    char *name; /* as in the tar; the reader owns it */
+    char *name; /* name in the tar; the reader owns it */
     int64_t at; /* offset of its bytes in the file */
     int64_t bytes;
 } choir__tar_member;

@@ -41,18 +41,18 @@ struct choir_device {
     /* f32, and the other dtypes that the backend computes fast */
     const choir__kernels *kernels;
     const choir__kernels *reference; /* every dtype; the only table for f64 */
-    bool half;      /* all its kernels take bf16 and f16 as in kernels.h, not only products */
+    bool half;      /* all kernels take bf16 and f16 as in kernels.h, not only products */
     bool epilogues; /* products have the additional results of choir__k_matmul */
     /* products of 16 bits are fastest with rows at multiples of this number of bytes; 0: all
      * are equally fast */
     int row_bytes;
     void *backend;
-    const struct choir__far *far; /* how to reach its memory (far.h); NULL: it is host memory */
+    const struct choir__far *far; /* access to its memory (far.h); NULL: host memory */
     /* NULL: any queue here reads its memory. See choir__carrier_of */
     choir__carrier *carrier;
-    /* in another process: it has addresses here, but no memory, and runs nothing */
+    /* device of another process: it has addresses here, but no memory, and runs nothing */
     bool away;
-    choir__gauges *gauges; /* on the board; NULL: none */
+    choir__gauges *gauges; /* figures on the board; NULL: none */
     double born;           /* choir__now() */
     choir_device *next;
 };

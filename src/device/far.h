@@ -20,7 +20,8 @@ typedef struct choir__far {
      * the GPU's. */
     choir_status (*get)(void *host, const void *far, size_t bytes);
     choir_status (*put)(void *far, const void *host, size_t bytes);
-    choir_status (*move)(void *to, const void *from, size_t bytes); /* both far */
+    choir_status (*move)(
+        void *to, const void *from, size_t bytes); /* copies between two far addresses */
     /* Returns host memory that copies fast, or NULL on failure. */
     void *(*pinned)(size_t bytes);
     void (*unpin)(void *p);

@@ -63,7 +63,7 @@ typedef struct choir__stream_ops {
      * that the graph is incomplete. */
     bool (*captured)(choir__stream *stream);
     void (*launch)(choir__stream *stream, choir__graph *graph);
-    void (*forget)(choir__graph *graph); /* it is not launched again */
+    void (*forget)(choir__graph *graph); /* called when the graph is not launched again */
 } choir__stream_ops;
 
 struct choir__stream {

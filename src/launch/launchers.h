@@ -14,7 +14,8 @@ typedef struct choir__launcher {
     bool mpi;                                       /* MPI reaches all ranks */
     bool agent_store; /* torchrun's agent serves a store of its own at MASTER_PORT */
     char job[128];    /* the job's name, identical on all ranks; empty: unknown */
-    char method[300]; /* how ranks on several machines meet without MPI; empty: unspecified */
+    char method[300]; /* method by which ranks on several machines meet without MPI; "":
+                         unspecified */
 } choir__launcher;
 
 /* Finds the first launcher that is present: RANK and WORLD_SIZE (choir run, torchrun, a user)

@@ -26,9 +26,9 @@ typedef struct choir__supervisor {
     int interrupted; /* the signal; 0: none */
     bool saves;      /* the program handles SIGUSR1: its ranks are to get it */
     int restarts_left;
-    double looked_at; /* for ranks that are stopped or silent */
+    double looked_at; /* last check for ranks that are stopped or silent */
     bool done;        /* the job's work is done */
-    bool emptied;     /* all ranks were lost at once, and with them the job's state */
+    bool emptied;     /* all ranks were lost at once, and the job's state with them */
     int failed;       /* the seat whose end is the job's; -1: none */
 } choir__supervisor;
 

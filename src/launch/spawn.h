@@ -24,12 +24,16 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
 
 /* A watcher is called at each spawn, so that children can take over inherited state. */
 typedef struct choir__spawn_watcher {
-    void (*before)(void *arg, int first_rank, int count); /* in the parent; NULL: nothing */
-    void (*forked)(void *arg);          /* in the parent, after the forks; NULL: nothing */
-    void (*child)(void *arg, int rank); /* in each child, before its function; NULL: nothing */
-    void (*leaving)(void *arg, int rank); /* in the child, after it; NULL: nothing */
-    void (*left)(void *arg);              /* after all watchers' `leaving`; NULL: nothing */
-    void (*after)(void *arg); /* in the parent, once all children have ended; NULL: nothing */
+    void (*before)(void *arg, int first_rank,
+        int count);            /* called in the parent, before the forks; may be NULL */
+    void (*forked)(void *arg); /* called in the parent, after the forks; may be NULL */
+    void (*child)(
+        void *arg, int rank); /* called in each child, before its function; may be NULL */
+    void (*leaving)(
+        void *arg, int rank); /* called in the child, after its function; may be NULL */
+    void (*left)(void *arg);  /* called after all watchers' `leaving`; may be NULL */
+    void (*after)(
+        void *arg); /* called in the parent, once all children have ended; may be NULL */
     void *arg;
     struct choir__spawn_watcher *next;
 } choir__spawn_watcher;

@@ -104,10 +104,10 @@ struct choir__cli_option {
 struct choir__cli_command {
     const char *name;
     const char *summary;       /* one line of `choir --help` */
-    const char *usage;         /* what follows `choir NAME`; a line for each form */
+    const char *usage;         /* the words after `choir NAME`, one line per form */
     const char *about;         /* paragraphs of the help */
     const char *example;       /* one line or more, each a command with two blanks in front */
-    const char *example_title; /* what the example shows, or NULL */
+    const char *example_title; /* title of the example, or NULL */
     int (*run)(const choir__cli_command *command, int argc, char **argv);
 
     const choir__cli_option *options;   /* ended by a row without name and letter */

@@ -33,7 +33,7 @@ typedef struct choir__closer {
 typedef struct choir__autocast {
     bool on;
     bool all;   /* every op except losses and batch norm (Apex's O2); else by PyTorch's lists */
-    bool norms; /* with all: batch norm, too (O3) */
+    bool norms; /* with `all`: also batch norm (O3) */
     choir_dtype dtype; /* bf16 or f16 */
 } choir__autocast;
 
@@ -45,7 +45,7 @@ struct choir_scope {
     choir_device *device;
     choir__arena arena;              /* records and all else that ends with the scope */
     choir__arena handles;            /* tensors: handle.h says how long they are remembered */
-    choir_tensor *tensors;           /* all that were made in it, for closing */
+    choir_tensor *tensors;           /* all tensors made in the scope, for closing */
     choir__record *tape, *tape_tail; /* in order of creation; doubly linked */
     choir__closer *closers;          /* newest first */
     choir_scope *children;           /* the open scopes inside it, newest first */

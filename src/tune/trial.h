@@ -37,7 +37,7 @@ struct choir_trial {
     int64_t later_count;
     bool stop;
     int place;                      /* place in choir_tune, counted from 1; 0: none */
-    struct choir__trial_link *link; /* in a fork: to the process that has the study */
+    struct choir__trial_link *link; /* in a fork: link to the process that has the study */
     bool given;                     /* choir_study_enqueue gave parameters of it */
     char *point;   /* point given by choir_study_enqueue or Optuna's enqueue_trial (given.c) */
     double *fixed; /* (space->count) the point's values; NULL: the space lacks some */

@@ -13,7 +13,7 @@ enum { CHOIR__HOLDER_TEXT = 1024, CHOIR__HOLDER_WORD = 129, CHOIR__HOLDER_TIME =
 typedef struct choir__holder {
     bool known;                                             /* the file names a holder */
     char host[CHOIR__HOLDER_WORD], job[CHOIR__HOLDER_WORD]; /* job: empty if it has no name */
-    char machine[CHOIR__HOLDER_WORD]; /* this start of the machine, and its space of pids */
+    char machine[CHOIR__HOLDER_WORD]; /* boot id of the machine, and pid namespace */
     char token[CHOIR__HOLDER_WORD];   /* unique to the claim */
     int pid;
     unsigned long long

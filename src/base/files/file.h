@@ -15,9 +15,10 @@
 
 typedef enum choir__file_kinds {
     CHOIR__FILE_REGULAR, /* regular files alone */
-    CHOIR__FILE_TEXT,    /* also FIFOs and sockets, whose other end is waited for */
-    CHOIR__FILE_OUTPUT,  /* all but folders; a FIFO without a reader is an error */
-    CHOIR__FILE_PRIVATE  /* as OUTPUT, for what may hold secrets: O_CREAT makes mode 0600 */
+    CHOIR__FILE_TEXT,    /* also FIFOs and sockets; waits for their other end */
+    CHOIR__FILE_OUTPUT,  /* anything but folders; a FIFO without a reader is an error */
+    CHOIR__FILE_PRIVATE /* like OUTPUT, for files that may hold secrets: O_CREAT makes mode 0600
+                         */
 } choir__file_kinds;
 
 /* Opens a file with the flags of open(2) and O_CLOEXEC and O_NOCTTY; O_CREAT makes mode 0666

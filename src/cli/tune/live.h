@@ -30,7 +30,7 @@ typedef struct choir__live_facts {
     int rungs;
     int64_t ended, stopped, failed; /* trials */
     int64_t here;                   /* trials that ended since this process began */
-    int64_t trials;                 /* in all */
+    int64_t trials;                 /* trials in all */
     bool can_predict; /* trials are never resumed, so the remaining time can be estimated */
 } choir__live_facts;
 

@@ -38,7 +38,7 @@ typedef struct choir__trial_outcome {
     const choir_trial *trial;
     choir_trial_state state;
     double value[CHOIR_STUDY_OBJECTIVES]; /* (metrics) */
-    char *why;                            /* it failed; NULL: it did not */
+    char *why;                            /* reason of the failure; NULL: not failed */
     int64_t step;                         /* step of the last report; -1: no report */
     double seconds;
 } choir__trial_outcome;

@@ -12,7 +12,7 @@ enum { CHOIR__WATCH_RUNS = 64, CHOIR__WATCH_STUDIES = 16 };
 typedef struct choir__watch_counts {
     int64_t runs, studies;
     int64_t runs_left_out, studies_left_out; /* there was no place */
-    int64_t folders_left_out;                /* in which no run was looked for */
+    int64_t folders_left_out;                /* folders in which no run was searched */
 } choir__watch_counts;
 
 typedef struct choir__watch_shown {

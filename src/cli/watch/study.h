@@ -10,7 +10,7 @@
 
 typedef struct choir__watch_study {
     char *path;
-    int id;       /* it stands for the storage in the news */
+    int id;       /* number of the storage in the news */
     dev_t device; /* device of its file */
     ino_t inode;
     choir__text news; /* a server-sent event with the newest trials */

@@ -19,7 +19,7 @@ typedef struct choir__tail {
 } choir__tail;
 
 typedef enum choir__tail_state {
-    CHOIR__TAIL_IDLE, /* all that is there has been read */
+    CHOIR__TAIL_IDLE, /* everything so far has been read */
     CHOIR__TAIL_MORE, /* more can be read now */
     CHOIR__TAIL_ANEW, /* the file is another one: kept lines are void */
 } choir__tail_state;

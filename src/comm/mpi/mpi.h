@@ -39,8 +39,8 @@ enum {
     CHOIR__TAG_LETTER,
     CHOIR__TAG_HEAD, /* head of a message that a user sends */
     CHOIR__TAG_DATA, /* data that did not fit behind the head; a schedule's messages */
-    /* and above: for making sub-groups. Open MPI 4.1 sends with this tag, and a letter's
-     * receive would match such messages */
+    /* tags from here on are for making sub-groups, because Open MPI 4.1 sends with this tag,
+       and a letter's receive would match such messages */
     CHOIR__TAG_SPLIT = 100,
 };
 
@@ -67,7 +67,7 @@ typedef struct choir__mpi {
     MPI_Comm comm;
     int spins, yields;  /* number of tests before napping: without and with yielding the core */
     choir__stamp stamp; /* stamp of the current call */
-    bool entered;       /* all ranks have entered it */
+    bool entered;       /* all ranks have entered the current call */
 
     char *sent, *entries;  /* (world) of CHOIR__MPI_ENTRY bytes: sent, received */
     MPI_Request *requests; /* (2 * world) */
@@ -85,7 +85,7 @@ typedef struct choir__mpi {
     uint32_t *heard;         /* (world) number of the call in which each rank says it waits */
     bool *left;              /* (world) */
     bool told;               /* the failure was sent, or received */
-    struct choir__mpi *next; /* in the list of closed engines */
+    struct choir__mpi *next; /* next in the list of closed engines */
 } choir__mpi;
 
 /* --- library.c --- */
@@ -113,7 +113,7 @@ bool choir__mpi_abandoned(void);
 
 /* --- letters.c --- */
 
-#define CHOIR__MPI_LINGER_S 0.2 /* how long a letter, or a canceled request, may take */
+#define CHOIR__MPI_LINGER_S 0.2 /* seconds that a letter, or a canceled request, may take */
 
 void choir__mpi_nap(long us);
 bool choir__mpi_all_done(MPI_Request *requests, int count); /* under the lock */

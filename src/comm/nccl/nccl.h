@@ -60,7 +60,7 @@ enum { CHOIR__NCCL_CUTS = 32 };
 
 typedef struct choir__nccl {
     choir__engine base;
-    choir__engine *host;  /* this group's, for host memory */
+    choir__engine *host;  /* engine of the same group for host memory */
     choir__engine *watch; /* the watcher's own sub-group */
     choir_device *device;
     int gpu; /* CUDA's number */

@@ -26,8 +26,8 @@ struct choir__prefetch {
     _Atomic int64_t reading[CHOIR_MAX_WORKERS];
     int started; /* threads that have taken a number */
     bool stop, hung;
-    _Atomic bool left;     /* to the workers: the last one frees the object */
-    choir__prefetch *next; /* in the list of all */
+    _Atomic bool left;     /* the loader has left; the last worker frees the object */
+    choir__prefetch *next; /* next in the list of all */
 };
 
 /* Marks a stage READY when all its samples are there, or FREE if it has been discarded. Caller

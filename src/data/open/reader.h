@@ -40,7 +40,7 @@ choir_status choir__data_check_tokenizer(
 enum { CHOIR__MOST_SOURCES = 64 };
 
 typedef struct choir__data_source {
-    const char *path; /* in the text of the sources */
+    const char *path; /* points into the text of the sources */
     double weight;    /* 0: none */
     int64_t first;    /* samples at most; 0: all */
     double part;      /* share of the samples, from the first on */

@@ -12,7 +12,7 @@ typedef enum choir__word_kind {
     CHOIR__WORDS_PATTERN,   /* one of the published regular expressions */
     CHOIR__WORDS_BYTES,     /* likewise, or whole; with a space before */
     CHOIR__WORDS_METASPACE, /* ' ' becomes U+2581 */
-    CHOIR__WORDS_SPACE,     /* at white space, which is dropped */
+    CHOIR__WORDS_SPACE,     /* splits at white space, which is dropped */
     CHOIR__WORDS_BERT       /* likewise, and punctuation stands alone */
 } choir__word_kind;
 

@@ -30,7 +30,7 @@ struct choir__model {
 /* Treatment of a character without a token. */
 typedef struct choir__unknown {
     int32_t id; /* -1: an error */
-    bool fuse;  /* one token for several in succession */
+    bool fuse;  /* one token for several unknown characters in a row */
     /* Tokens of single bytes to fall back on, or -1. byte[0] = -1: no such tokens. */
     int32_t byte[256];
 } choir__unknown;

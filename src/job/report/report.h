@@ -20,7 +20,7 @@ typedef struct choir__device_figures {
 
 /* A step that is done. */
 typedef struct choir__cli_step {
-    int64_t number; /* from 1 */
+    int64_t number; /* number of the step, from 1 */
     bool none;      /* no target of the step counted, so it has no loss */
     float loss; /* loss of the step, else of the last step that had one; NaN: no step had one */
     double seconds, lr, grad_norm; /* grad_norm: NaN if it was not measured */
@@ -41,7 +41,7 @@ typedef struct choir__cli_report {
      * come since, over the time in which they ran. Validation and saves are not in it. */
     int64_t line_steps;
     double line_s;
-    double stayed; /* when the last line was printed that stays on a terminal */
+    double stayed; /* time of the last line that stays on a terminal */
     bool terminal, line_open;
     bool outlived; /* other ranks continue if this process is killed */
     double first_step_s;

@@ -119,7 +119,7 @@ struct choir__cli_strategy {
     bool (*together)(const choir__cli_part *part);
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__cli_part *part);
-    choir__recovery recovery; /* when ranks are lost or join */
+    choir__recovery recovery; /* used when ranks are lost or join */
     /* Returns whether the strategy's numbers differ from `single` with these keys and ranks,
      * and so depend on the keys and on the number of ranks. NULL: it has the bits of `single`.
      */

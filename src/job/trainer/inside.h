@@ -72,7 +72,7 @@ typedef struct choir__trainer {
     double overtime_s; /* seconds that a validation may exceed --max-time */
     bool agreed;       /* all ranks know of the error that has ended a validation */
     bool save_due;     /* a signal has asked for a checkpoint */
-    bool stopping;     /* one of the ranks that met was asked to stop */
+    bool stopping;     /* a rank was asked to stop, and all ranks know it */
     int by; /* signal that stops the training, also where ranks do not meet; 0: none */
     choir__nan_watch watch; /* for --debug-nan */
     choir_trace *trace;     /* NULL without --trace */

@@ -15,11 +15,12 @@ typedef struct choir__follower {
     int event; /* an eventfd: readable after each new entry */
     /* the rest under the lock */
     choir__membership now;
-    int64_t at;                       /* the entry's number; 0: none */
-    double round_at;                  /* when this agent saw the round begin, and */
-    double entry_at;                  /* the entry */
-    bool gathers;                     /* the newest entry is of a gathering */
-    double gathering_at, gathered_at; /* when the running generation ended, and its last rank */
+    int64_t at;      /* the entry's number; 0: none */
+    double round_at; /* time when this agent saw the round begin, and */
+    double entry_at; /* the entry */
+    bool gathers;    /* the newest entry is of a gathering */
+    double gathering_at,
+        gathered_at; /* time when the running generation ended, and when its last rank ended */
     /* entries that were not shown yet: lines for people, and events for programs */
     char *news, *events;
     int voters; /* number of voters at the last line about them; 0: no line yet */

@@ -35,8 +35,9 @@ typedef struct choir__ledger_ops {
 /* The common beginning of every backend's object. */
 struct choir__ledger {
     const choir__ledger_ops *ops;
-    bool keeps;      /* this agent serves the ledger: the job ends with it */
-    bool looks;      /* this agent may be the one that notices others' deaths: it looks often */
+    bool keeps; /* this agent serves the ledger, so that the job ends with it */
+    /* this agent checks often, since it may be the first to notice others' deaths */
+    bool looks;
     bool founds;     /* this agent may write the first entry */
     double silent_s; /* seconds since the ledger's last answer */
     int voters;      /* agents whose majority decides on entries; 0: no majority needed */

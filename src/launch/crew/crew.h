@@ -50,7 +50,7 @@ enum {
 typedef enum choir__seat_state {
     CHOIR__VACANT,
     CHOIR__STARTING, /* the process is preparing itself */
-    CHOIR__READY,    /* it can become a member at any time */
+    CHOIR__READY,    /* the process can become a member at any time */
     CHOIR__MEMBER,
     CHOIR__GONE
 } choir__seat_state;
@@ -58,11 +58,11 @@ typedef enum choir__seat_state {
 /* A process's seat; its own cache line, because the process writes to it while others work. */
 typedef struct choir__seat {
     alignas(64) _Atomic uint32_t state;
-    _Atomic uint32_t gave_up; /* it left because a peer was silent for too long */
+    _Atomic uint32_t gave_up; /* the process left because a peer was silent for too long */
     _Atomic uint64_t left;    /* the newest generation that it has left */
-    _Atomic int64_t left_at;  /* when: ns of choir__now */
+    _Atomic int64_t left_at;  /* time of leaving: ns of choir__now */
     int32_t pid, local;       /* local: number of its place on the machine, as LOCAL_RANK */
-    int32_t rank;             /* in the newest generation that it was a member of; -1: none */
+    int32_t rank; /* rank in the newest generation that it was a member of; -1: none */
     char words[CHOIR__WHY_TEXT];  /* error message that the process wrote before it exited */
     char killed[CHOIR__WHY_TEXT]; /* why the supervisor has killed it; "": it has not */
     uint64_t progress; /* the supervisor's: changes whenever the process finishes something */
@@ -84,7 +84,7 @@ typedef struct choir__rank_change {
     choir__leaver left[CHOIR__LEFT_MAX];
     int32_t joined[CHOIR__MEMBERS_MAX]; /* ranks that are new */
     double began_at; /* choir__now when the first of them was lost, or the newcomers were due */
-    double left_at;  /* when the last member had left the generation before */
+    double left_at;  /* choir__now when the last member had left the generation before */
 } choir__rank_change;
 
 typedef struct choir__crew {
@@ -103,7 +103,7 @@ typedef struct choir__crew {
     _Atomic uint32_t took;
     int bell;      /* eventfd with which ranks wake the supervisor */
     bool rebuild;  /* a generation's ranks rebuild everything, and none prepares itself alone */
-    int32_t least; /* with `rebuild`: members without which no generation is formed; 0: one */
+    int32_t least; /* with `rebuild`: least number of members of a generation; 0: one */
     /* With `rebuild`: memfds, two per rank, for copies of the ranks' state. The supervisor has
      * them as well, so they outlive all ranks. */
     int copies[CHOIR__MEMBERS_MAX][2];

@@ -19,7 +19,8 @@ typedef struct choir__signal_row {
     const char *name;
     choir__signal_does does;
     bool again_ends;    /* a second one ends the job at once; else it changes nothing */
-    bool stays_ignored; /* if it is ignored at the start, as nohup ignores SIGHUP */
+    bool stays_ignored; /* stays ignored if it is ignored at the start, as nohup ignores SIGHUP
+                         */
 } choir__signal_row;
 
 /* The registry. */

@@ -35,7 +35,7 @@ typedef struct choir__answer {
     uint64_t seq;
     bool leads, mine;
     int64_t number;
-    uint64_t leader; /* if this one does not lead; 0: unknown */
+    uint64_t leader; /* the leader, if this agent does not lead; 0: unknown */
     char address[CHOIR__LINK_ADDRESS];
 } choir__answer;
 

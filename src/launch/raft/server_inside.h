@@ -37,11 +37,11 @@ struct choir__raft_server {
 
     /* as a client */
     uint64_t seq, first_id; /* number of the agent that was called first */
-    uint64_t hint;          /* who led, by the last answer; 0: unknown */
+    uint64_t hint;          /* leader in the last answer; 0: unknown */
     char hint_address[CHOIR__LINK_ADDRESS];
     choir__raft_request *requests;
     choir__raft_request proof; /* the thread's own */
-    double proven_at;          /* when the question left that was answered last */
+    double proven_at;          /* sending time of the question that was answered last */
 
     /* as the leader */
     double led_since; /* 0: does not lead */

@@ -24,14 +24,14 @@ struct choir_elastic {
     choir_training t;
     choir_elastic_opts opts;
     choir_scope *run;
-    bool crewed;                /* ranks can be lost */
-    bool rebuild;               /* after a change the program makes all objects again */
-    bool kept;                  /* an agent keeps copies, and starts all ranks again */
-    bool over;                  /* this rank has left its generation to be rebuilt */
-    bool whole;                 /* this rank has the job's state */
-    bool in_step;               /* in choir_elastic_step: the work after the last one is done */
-    int64_t steps, optim_steps; /* steps done by the run; steps done by the optimizer */
-    uint64_t running;           /* the step that runs; CHOIR__NO_STEP: none */
+    bool crewed;  /* ranks can be lost */
+    bool rebuild; /* after a change the program makes all objects again */
+    bool kept;    /* an agent keeps copies, and starts all ranks again */
+    bool over;    /* this rank has left its generation to be rebuilt */
+    bool whole;   /* this rank has the job's state */
+    bool in_step; /* inside choir_elastic_step: the work after the last step is done */
+    int64_t steps, optim_steps;   /* steps done by the run; steps done by the optimizer */
+    uint64_t running;             /* the step that runs; CHOIR__NO_STEP: none */
     struct choir__copies *copies; /* NULL: no copies */
     /* --- the last change --- */
     choir__rank_change change;

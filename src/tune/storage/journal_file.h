@@ -18,7 +18,7 @@ typedef struct choir__journal_file {
     choir__journal state;
     int64_t study;        /* id of the study */
     FILE *out;            /* lines to append */
-    bool ends;            /* they wait for the disk */
+    bool ends;            /* lines wait for the disk */
     choir_status refused; /* why the lines cannot be appended */
 } choir__journal_file;
 

@@ -16,7 +16,7 @@ typedef struct choir__trial_place {
     cpu_set_t cores;
     bool has_cores;
     char *gpus;    /* CUDA_VISIBLE_DEVICES; "": none */
-    char *devices; /* as the trial counts them: "cpu:0,cpu:1" */
+    char *devices; /* names as the trial counts them: "cpu:0,cpu:1" */
     int count;     /* number of its devices */
 } choir__trial_place;
 
