@@ -278,7 +278,7 @@ static choir_status open_walk(
     if (status == CHOIR_OK && root->scope->piece && !end)
         status = choir__error(CHOIR_ERR_STATE,
             "backward: this is a piece of a batch on %s; choir_criterion_parallel or choir_gather "
-            "joins them, and backward starts from what they give",
+            "joins them, and backward starts from their result",
             choir_device_name(choir__device_of(root)));
     if (status == CHOIR_OK)
         status = choir__look_reached(w);

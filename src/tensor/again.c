@@ -254,7 +254,7 @@ static choir_status remake(struct goal g, bool backward)
         status = bring(t, backward);
         if (status == CHOIR_OK && !t->storage)
             status = choir__error(
-                CHOIR_ERR_STATE, "results cannot be made again: what they are made of is gone");
+                CHOIR_ERR_STATE, "results cannot be computed again: their operands are gone");
     }
     for (choir__record *r = g.segment->first; r && status == CHOIR_OK;
          r = choir__segment_after(g.segment, r)) {

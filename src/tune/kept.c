@@ -205,7 +205,7 @@ static choir_status find_next(choir_study *s, choir_trial **t)
             return status;
         if (looked)
             return choir__error(
-                CHOIR_ERR_STATE, "the next trial follows from those of other processes");
+                CHOIR_ERR_STATE, "the next trial depends on running trials of other processes");
         status = look_for_news(s);
         if (status != CHOIR_OK)
             return status;

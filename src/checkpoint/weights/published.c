@@ -212,7 +212,7 @@ static choir_status match_item(load *l, choir__named *item)
         return status;
     if (!may_start_anew(l, item->name))
         return missing(l, item);
-    note(l, item->name, "is missing, and starts anew");
+    note(l, item->name, "is missing, and starts with new values");
     return CHOIR_OK;
 }
 

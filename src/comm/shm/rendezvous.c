@@ -375,7 +375,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
             return CHOIR_OK;
         if (errno == EPERM)
             return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-                "somebody else's process answers in place of rank 0: choose another CHOIR_JOB");
+                "another user's process answers in place of rank 0: choose another CHOIR_JOB");
         if (errno != ECONNREFUSED && errno != EINTR && errno != EAGAIN)
             return choir__shm_fail(
                 shm, CHOIR_ERR_IO, "cannot call rank 0: %s", choir__why(errno));

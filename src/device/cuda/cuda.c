@@ -122,7 +122,8 @@ static choir_status check_code(const choir_device *device, int gpu)
         return choir__error(
             CHOIR_ERR_DEVICE, "%s does not start: %s", device->name, cudaGetErrorString(error));
     if (cudaGetDeviceProperties(&p, gpu) != cudaSuccess)
-        return choir__error(CHOIR_ERR_DEVICE, "%s can't be asked what it is", device->name);
+        return choir__error(
+            CHOIR_ERR_DEVICE, "%s does not report its properties", device->name);
     return choir__error(CHOIR_ERR_UNSUPPORTED,
         "%s is %s, of compute capability %d.%d, for which this build has no code: build with "
         "-DCMAKE_CUDA_ARCHITECTURES=%d%d",

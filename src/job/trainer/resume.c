@@ -71,7 +71,7 @@ choir_status choir__trainer_go_back(choir__trainer *t)
     if (choir__trainer_has_saved(j) && forgotten)
         return choir__error(CHOIR_ERR_STATE,
             "a rank was lost, and no copies of the ranks' state could be kept; strategy %s: %s, "
-            "so the weights would be others than those of an undisturbed job. If that will do, "
+            "so the weights would differ from an undisturbed job. If that will do, "
             "go on with --resume %s",
             j->placement.strategy->name, forgotten, j->saves.dir);
     if (choir__trainer_has_saved(j))
@@ -113,7 +113,7 @@ void choir__trainer_note_forgotten(choir__trainer *t)
     if (t->now.forgot && t->part.env.rank == 0)
         choir__cli_tell(t->job->command,
             "note: the ranks go on from %s; strategy %s: %s; the numbers from here on may be "
-            "others than those of an uninterrupted run",
+            "different from an uninterrupted run",
             t->job->saves.dir, t->job->placement.strategy->name,
             choir__cli_strategy_forgets(t->job));
     t->now.forgot = false;

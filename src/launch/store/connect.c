@@ -71,7 +71,8 @@ static choir_status explain(choir_store *store)
             where);
     case CHOIR__REFUSAL_IMPOSTOR:
         return choir__error(CHOIR_ERR_MISMATCH,
-            "whoever answers at %s could not prove that it holds the job's key", where);
+            "the process that answers at %s could not prove that it holds the job's key",
+            where);
     case CHOIR__REFUSAL_FULL:
         return choir__error(
             CHOIR_ERR_STATE, "the store at %s has as many clients as it takes", where);

@@ -226,7 +226,7 @@ static choir_status can_part(const choir__param *p, const choir_device *device)
     if (p->book || p->boxes || p->replicas)
         return choir__error(CHOIR_ERR_STATE,
             "tensor_parallel: parameter '%s' has an optimizer already, or another strategy: it "
-            "must be dealt out first",
+            "must be distributed before that",
             p->name);
     if ((t->storage ? choir__device_of(t) : t->device) != device)
         return choir__error(CHOIR_ERR_DEVICE,

@@ -168,7 +168,7 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
     int64_t whole = mark ? choir__tp_part_of(x)->whole : 0;
     if (mark && (x->param || (dim != -1 && dim != x->shape.ndim - 1)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "tp_gather: of what is in parts, scores alone are gathered, along their classes");
+            "tp_gather: of distributed tensors, only scores can be gathered, along their classes");
     x->split = NULL;
     choir_tensor *y = side_by_side(x, group, dim, whole);
     if (y != x)

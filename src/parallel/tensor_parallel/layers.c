@@ -53,7 +53,7 @@ static choir_tensor *column(
     const choir__tp_part *part = choir__tp_part_of(weight);
     if (bias && !bias->split)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: a weight is dealt out by columns, but its bias %s is whole: it "
+            "tensor_parallel: a weight is distributed by columns, but its bias %s is whole: it "
             "needs a rule of the same style",
             choir__shape_text(bias->shape));
     choir_tensor *given[2] = {weight, bias};
@@ -75,7 +75,7 @@ static choir_tensor *row(
     const choir__partition *marks[1];
     if (bias && bias->split)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: a weight is dealt out by rows, and so is its bias %s, which must "
+            "tensor_parallel: a weight is distributed by rows, and so is its bias %s, which must "
             "be whole",
             choir__shape_text(bias->shape));
     if (choir__cols(x) == part->whole && own != part->whole)
@@ -120,7 +120,7 @@ choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
     const choir__partition *marks[1];
     if (part->style != CHOIR_TP_VOCAB)
         return choir__poison(ids->scope, CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: an embedding's table is dealt out by CHOIR_TP_VOCAB alone");
+            "tensor_parallel: an embedding's table can be distributed by CHOIR_TP_VOCAB only");
     unmark(&table, marks, 1);
     choir_tensor *rows = choir__embedding_part(
         table, ids, (choir__table_rows){part->first, part->whole, table->param->padding});
