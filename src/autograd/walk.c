@@ -40,7 +40,7 @@ static bool is_input(const choir__record *r, const choir_tensor *t)
     return false;
 }
 
-/* Returns the gradient of input i; of a copy that has none, that of its original (dest_wide).
+/* Returns the gradient of input i; for a copy without a gradient, its original's (dest_wide).
  */
 static choir_tensor *gradient_of(const choir__record *r, int i)
 {

@@ -1,5 +1,5 @@
 /* Hashing the files of a checkpoint: distributed over the ranks by size, and on each rank over
- * a few threads, which take the next file as long as there is one. */
+ * a few threads, which take the next file until all are taken. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -136,7 +136,7 @@ static double number(const json_t *gpu, const char *key)
     return value ? json_number_value(value) : -1;
 }
 
-/* Prints ", cuDNN 9.19.0", or that there is none. */
+/* Prints ", cuDNN 9.19.0", or that the library is missing. */
 static void print_library(const json_t *gpu, const char *key, const char *name)
 {
     const char *version = json_string_value(json_object_get(gpu, key));

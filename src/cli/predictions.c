@@ -61,7 +61,7 @@ static void print_choices_json(const choir__predictions *p, const float *probabi
     free(list);
 }
 
-/* row: of the word, or NULL if it has none. */
+/* row: the word's row, or NULL. */
 static void print_word_json(
     const choir__predictions *p, const char *word, const float *row, bool first)
 {

@@ -185,7 +185,7 @@ static int find_endpoint(launch *l)
     } else if (choir__host_port(l->endpoint, o->endpoint, &o->endpoint_port) != CHOIR_OK) {
         return choir__cli_usage("run", "--rdzv-endpoint %s", choir_error_message());
     }
-    if (l->local && !*o->master) /* of use on node 0, whose address the others learn */
+    if (l->local && !*o->master) /* useful on node 0, whose address the others learn */
         snprintf(o->master, sizeof o->master, "%s", l->local);
     return CHOIR__EXIT_OK;
 }

@@ -28,7 +28,7 @@ static const double far_s = 15;          /* for the first news of other machines
 typedef struct top {
     bool once, json, dump;
     double interval_s;
-    const char *hosts, *through; /* of other machines; hosts NULL: none */
+    const char *hosts, *through; /* --hosts and --through; hosts NULL: this machine alone */
     int *pids, pid_count;        /* only these; none: all */
     choir__ranks_view view;
 } top;

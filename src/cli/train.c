@@ -62,7 +62,7 @@ static bool is_posted(const board *b)
 /* The job is done, but its record has gaps. */
 enum { EXIT_UNRECORDED = 3 };
 
-/* by: the signal of an interruption. */
+/* by: signal of the interruption. */
 static int exit_status(choir_status status, int by)
 {
     return status == CHOIR_OK                ? CHOIR__EXIT_OK
@@ -97,9 +97,9 @@ static void read_stream(void *arg)
         (void)choir_error_message();
 }
 
-/* After a loss of all ranks at once: prepares the job to go on from its own checkpoint, or from
- * the one that it has begun with. Returns false if it has neither, or if there is more to the
- * job's state. */
+/* After a loss of all ranks at once: prepares the job to continue from its own checkpoint, or
+ * from the checkpoint that it began with. Returns false without a checkpoint, or if a
+ * checkpoint lacks a part of the job's state. */
 static bool goes_back(choir__job *job, board *b)
 {
     choir_train_state s;
@@ -153,7 +153,7 @@ static int run_ranks(const choir__job *job)
     opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->placement.nproc : 0;
     signal(SIGUSR2, SIG_DFL); /* the supervisor shows what ranks do, also those that hang */
     choir_status status;
-    do { /* the last time, with no restart left, the ranks are those of any other job */
+    do { /* the last time, with no restart left, the ranks are an ordinary job's */
         shared.placement.max_restarts = opts.max_restarts = left;
         opts.spares = left ? spares : 0;
         status = choir_spawn_with(job->placement.nproc - spares, run_rank, &r, opts);
@@ -190,7 +190,7 @@ static int run_alone(choir__job *job)
 }
 
 /* Begins the copy of standard error in the folder of the job's records, which also has what
- * came before in a job that goes on. */
+ * came before in a job that continues. */
 static choir__tee *copy_errors(const choir__job *job)
 {
     const char *folder = choir__cli_record_folder(job);
@@ -205,7 +205,7 @@ static choir__tee *copy_errors(const choir__job *job)
     return tee;
 }
 
-/* Runs the job, with the page of its run if there is one. */
+/* Runs the job, with the page of its run if any. */
 static int train(choir__job *job)
 {
     const char *folder = choir__cli_record_folder(job);

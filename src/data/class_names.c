@@ -1,4 +1,4 @@
-/* Names of classes, for models that keep those of their data. */
+/* Names of classes, for models that keep their data's names. */
 #include <stdlib.h>
 
 #include "data/dataset.h"

@@ -46,7 +46,7 @@ choir_status choir_dataset_get_epoch(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y)
 {
     if (!dataset || !x || !y || !dataset->ops || !dataset->ops->get_epoch || index < 0 ||
-        index >= dataset->ops->length(dataset)) /* it says what is wrong */
+        index >= dataset->ops->length(dataset)) /* ops->get states the error */
         return choir_dataset_get(dataset, index, x, y);
     return dataset->ops->get_epoch(dataset, epoch, index, x, y);
 }

@@ -27,7 +27,7 @@ choir_status choir__held_check(const char *name, double part)
         "%s: expected a part for validation from 0 (a tenth) to 1 (all), got %g", name, part);
 }
 
-/* Returns the first sample of a group: the least one of which share_of is the group. */
+/* Returns the first sample of a group: the smallest number whose share_of is the group. */
 static int64_t first_of(int64_t group, int64_t share)
 {
     return group / share * ONE + (group % share * ONE + share - 1) / share;

@@ -30,7 +30,7 @@ static choir_status text_of(
     return CHOIR_OK;
 }
 
-/* Returns the number that a text is; -1: it is none. */
+/* Returns the number that a text represents; -1: not a number. */
 static int64_t number_in(const char *text)
 {
     size_t digits = strspn(text, "0123456789");

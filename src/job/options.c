@@ -13,7 +13,7 @@
 #define AT(member) CHOIR__CLI_AT(choir__job, member)
 #define MANY       CHOIR__CLI_NO_LIMIT
 
-#define MOST 1e12 /* of numbers that have no limit */
+#define MOST 1e12 /* limit of numbers that have no limit of their own */
 
 static void describe_models(FILE *out)
 {

@@ -47,7 +47,7 @@ typedef struct evaluation {
     choir_status agreed; /* an error that all ranks have, or know of */
 } evaluation;
 
-/* Asks whether the evaluation goes on. */
+/* Asks whether the evaluation continues. */
 static choir_status ask(void *arg, choir_status mine)
 {
     evaluation *e = arg;

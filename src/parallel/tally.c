@@ -6,7 +6,7 @@
  *   recall      of a class: its correct predictions           / its targets
  *   F1          of a class: 2 correct / (predictions + targets)
  *
- * The mean F1 is that of scikit-learn's f1_score(average="macro", zero_division=0): over the
+ * The mean F1 equals scikit-learn's f1_score(average="macro", zero_division=0): over the
  * classes that some target or some prediction names. */
 #include "parallel/tally.h"
 

@@ -20,7 +20,7 @@ typedef struct run {
     char **argv;
     int out[2], err[2]; /* pipes: read, write */
     char *line, error[600];
-    size_t length, room, error_length; /* of line, error */
+    size_t length, room, error_length; /* bytes of line; bytes of error */
     choir__outcome *outcome;
 } run;
 

@@ -72,7 +72,7 @@ static void write_plots(const choir__plot *p, FILE *g)
     fprintf(g, "\n");
 }
 
-/* The range of positive values. Within a decade and a half, marks are those of a plain axis. */
+/* The range of positive values. Within a decade and a half, marks are as on a plain axis. */
 static void set_logarithmic(const choir__plot *p, FILE *g)
 {
     double low = INFINITY, high = 0;

@@ -1,6 +1,6 @@
 /* Checks of a search before any trial runs, in the order in which people can mend them: the
  * window, the command's placeholders, parameters that choir train has no option for, folders of
- * trials that stop and go on, the picture, the search's folder. */
+ * trials that are paused and resumed, the picture, the search's folder. */
 #include "cli/tune/check.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ bool choir__tune_pauses(const request *r)
     return scheduler && scheduler->pauses;
 }
 
-/* Returns whether the storage has trials of the study, which go on. */
+/* Returns whether the storage has trials of the study, so that it continues. */
 static bool has_trials(const request *r)
 {
     choir_study_opts opts = choir_study_defaults();

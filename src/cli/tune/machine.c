@@ -1,5 +1,5 @@
-/* How many trials run at once: as many as asked for, or as there is room for by the devices and
- * the memory of a trial. The devices are then divided into places. */
+/* The number of trials that run at once: as requested, or as many as devices and memory allow.
+ * The devices are then divided into places. */
 #include "cli/tune/machine.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "line/command.h"
 #include "job/devices.h"
 
-/* As many as asked for, or as there is room for. */
+/* Returns the requested number of trials at once, or as many as devices and memory allow. */
 static int choose_parallel(const choir__tune_machine *m, int devices, int64_t *parallel)
 {
     int64_t room = devices ? devices / m->devices_each : INT64_MAX, beside = INT64_MAX;

@@ -20,7 +20,7 @@ static json_t *parsed(const char *json)
     return json ? json_loads(json, JSON_DECODE_ANY, NULL) : NULL;
 }
 
-/* The attributes are those of a trial's last part. */
+/* The attributes come from the trial's last part. */
 choir__trial_outcome choir__outcome_of(const choir_trial *trial)
 {
     json_t *step = parsed(choir_trial_attribute(trial, "step"));
@@ -66,7 +66,7 @@ static json_t *metrics_json(const choir__trial_job *job)
     return list;
 }
 
-/* Returns a word, or those of a list as "a, b", on the heap. */
+/* Returns a word, or the words of a list as "a, b", on the heap. */
 static char *metrics_text(const json_t *metrics)
 {
     char *text = choir__strdup(json_is_string(metrics) ? json_string_value(metrics) : "");

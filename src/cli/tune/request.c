@@ -176,7 +176,7 @@ static int64_t stored_window(const choir__tune_request *r)
     return window;
 }
 
-/* A study that goes on keeps its window, whatever --parallel is now. */
+/* A continued study keeps its window, whatever --parallel is now. */
 static choir_status choose_window(const choir__tune_request *r, int64_t *window)
 {
     int64_t stored = r->window ? 0 : stored_window(r);

@@ -61,8 +61,8 @@ static void lost(void *arg, const char *sentence)
     _exit(CHOIR__EXIT_FAILED);
 }
 
-/* Returns the place of a stored study as all its processes name it: that of a file has the path
- * of its folder, also before the first of them makes the file. */
+/* Returns the place of a stored study as all its processes name it: a file's place has the path
+ * of its folder, even before the first process makes the file. */
 static char *place_of(const char *storage)
 {
     char *shown = choir__backend_public(storage), *colon = strchr(shown, ':');
@@ -124,7 +124,7 @@ static int refuse(choir_status status)
                                                                            : CHOIR__EXIT_FAILED;
 }
 
-/* Splits the command of --test, if there is one. */
+/* Splits the command of --test, if any. */
 static choir_status read_test(const request *r, const choir_space *space, char ***words)
 {
     *words = NULL;

@@ -1,6 +1,6 @@
 /* The search for runs: see search.h.
  *
- * Folders wait in queues, and those of the first queue that has any come first:
+ * Folders wait in queues, and folders of the first non-empty queue come first:
  *
  *     NEAR    the first folders of each folder, level by level
  *     LINKS   symbolic links to folders: a run is found by its own path before by a link
@@ -27,7 +27,7 @@ typedef struct folder {
 } folder;
 
 typedef struct queue {
-    folder *folders; /* (count), of which the first `taken` are done */
+    folder *folders; /* (count); the first `taken` are done */
     int count, taken;
 } queue;
 
@@ -102,7 +102,7 @@ static void put_folders_of(search *s, const char *path, int depth)
 static void look_at(search *s, const char *path, int depth)
 {
     struct stat file;
-    if (choir__watch_is_study(path, &file)) /* its folder may hold runs, too */
+    if (choir__watch_is_study(path, &file)) /* the file's folder may hold runs, too */
         s->finds->study(s->finds->arg, path, &file);
     if (choir__watch_is_run(path) && stat(path, &file) == 0)
         s->finds->run(s->finds->arg, path, &file);

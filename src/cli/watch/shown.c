@@ -27,7 +27,8 @@ static bool knows_run(choir__watch_shown *shown, const char *path, const struct 
 {
     for (int i = 0; i < shown->run_count; i++)
         if (!strcmp(shown->runs[i]->path, path)) {
-            shown->runs[i]->device = file->st_dev; /* of now: the folder may be another one */
+            shown->runs[i]->device =
+                file->st_dev; /* current device: the folder may be another one */
             shown->runs[i]->inode = file->st_ino;
             return true;
         }
@@ -40,7 +41,8 @@ static bool knows_run(choir__watch_shown *shown, const char *path, const struct 
     return false;
 }
 
-/* Returns a place for a run: a free one, or that of a run whose folder is gone; -1: none. */
+/* Returns a place for a run: a free one, or the place of a run whose folder is gone; -1: none.
+ */
 static int place_for_run(choir__watch_shown *shown)
 {
     if (shown->run_count < CHOIR__WATCH_RUNS)
@@ -90,7 +92,7 @@ static bool knows_study(choir__watch_shown *shown, const char *path, const struc
     return false;
 }
 
-/* Returns a place for a study: a free one, or that of one that is gone; -1: none. */
+/* Returns a place for a study: a free one, or the place of a study that is gone; -1: none. */
 static int place_for_study(choir__watch_shown *shown)
 {
     if (shown->study_count < CHOIR__WATCH_STUDIES)

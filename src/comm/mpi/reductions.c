@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-/* of all peers; below this size, every rank adds everything */
+/* bytes of all peers; below this size, every rank adds everything */
 enum { REPLICATED_BYTES = 64 << 10 };
 
 /* One reduction: where this rank's nodes are stored, and how many each rank has. */
 typedef struct job {
     const choir__call *call;
-    size_t size, stride; /* bytes: of an element; from one node of this rank to the next */
+    size_t size, stride; /* bytes of an element; bytes from one node of this rank to the next */
     int64_t leaves, count;
     /* numbers of nodes: this rank's, the largest of a rank (at least 1), all ranks' */
     int mine, most, all;

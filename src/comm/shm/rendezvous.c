@@ -63,7 +63,7 @@ static choir_status outer_fault(choir__shm *shm)
                               : CHOIR_OK;
 }
 
-/* Returns the number by which a sentence names a rank. While the ranks of a sub-group meet, it
+/* Returns a rank's number for sentences. While the ranks of a sub-group meet, it
  * is the parent's, which reports the sentence, too. */
 static int number_of(const choir__shm *shm, int rank)
 {

@@ -4,9 +4,8 @@
  * with the token that ends a text behind it. A sample is a window of this sequence:
  *
  *     ids      d d d d E d d E d d d d d d E d d d E        E: the end of a text
- *     window         |x x x x x x|                          y: the same, one later
- *
- * A token that the model only reads, such as those of a prompt, is no target. */
+ *     window         |x x x x x x|                          y: the same, one later A token that
+ * the model only reads, such as a prompt's, is no target. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@ typedef struct corpus {
     choir__ids tokens; /* see choir__document_encode */
     bool ignores;      /* some tokens are no targets */
     int64_t context, length;
-    choir__packs packs; /* of documents that are kept apart */
+    choir__packs packs; /* packs of documents that are kept apart */
     bool shared;        /* the file has both splits (data/held.h) */
 } corpus;
 
@@ -33,7 +32,7 @@ typedef struct reading {
     uint8_t *seen;              /* (CHOIR__CODE_POINTS) characters, without a tokenizer */
     choir__document_parts parts;
     int32_t end;         /* the token that ends a text */
-    int64_t records;     /* of the file, so far */
+    int64_t records;     /* records of the file so far */
     bool training, keep; /* keep: all records of this file are of this split */
     double held;         /* the part for validation then */
     bool apart;          /* documents do not see one another */
@@ -133,7 +132,7 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
     return CHOIR_OK;
 }
 
-/* x (3, context): ids, documents, positions. Padding is one more document, of which nothing is
+/* x (3, context): ids, documents, positions. Padding is one more document, whose tokens are not
  * learned. */
 static choir_status get_apart(choir_dataset *self, int64_t index, void *x, void *y)
 {

@@ -1,6 +1,6 @@
 /* Packing: a document goes to the open sample with the least room that is enough for it; if
  * none has room, the fullest one is closed. At the end the pieces are sorted by sample, in one
- * pass, and those of a sample keep their order. */
+ * pass, and the pieces of a sample keep their order. */
 #include "data/text/packs.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ void choir__packs_add(choir__packs *p, int64_t at, int64_t count)
         add_piece(p, at + done, choir__min(p->context, count - done));
 }
 
-/* Sorts the pieces by pack; those of a pack stay in order. */
+/* Sorts the pieces by pack; within a pack they stay in order. */
 int64_t choir__packs_end(choir__packs *p)
 {
     choir__packed_piece *sorted = choir__calloc((size_t)p->pieces + 1, sizeof *sorted);

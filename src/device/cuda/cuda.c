@@ -21,7 +21,7 @@
 static struct {
     pthread_once_t once;
     int gpus;
-    char why[256]; /* the reason if there are none */
+    char why[256]; /* reason why no GPU is usable */
 } found = {.once = PTHREAD_ONCE_INIT};
 
 static void look(void)

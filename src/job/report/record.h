@@ -11,9 +11,9 @@ typedef struct choir__cli_record choir__cli_record;
 const char *choir__cli_record_folder(const choir__job *job);
 
 /* Opens the records of a job that continues after a step, or begins if goes_on is false.
- * parameters: of the model; -1: unknown. A destination that cannot be opened or, later, written
- * costs a warning, and the job's exit status (choir__job.records.unrecorded); training
- * continues. */
+ * parameters: the model's number of parameters; -1: unknown. A destination that cannot be
+ * opened or, later, written costs a warning, and the job's exit status
+ * (choir__job.records.unrecorded); training continues. */
 choir__cli_record *choir__cli_record_open(
     const choir__job *job, int64_t step, bool goes_on, int64_t parameters);
 

@@ -23,8 +23,8 @@ static bool saves_here(const choir__trainer *t)
     return t->job->saves.dir && !(t->job->placement.strategy->meet && t->part.env.rank != 0);
 }
 
-/* Adds what became of the validation to the checkpoint, which is whole without it: a job that
- * goes on from there validates again. */
+/* Adds the result of the validation to the checkpoint, which is complete without it: a job that
+ * continues from there validates again. */
 static void add_judged(choir__trainer *t)
 {
     const choir__job *j = t->job;
@@ -138,7 +138,8 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
     choir_train_state s = state_of(t, loss);
     choir_status status = open_checkpoint(t);
     if (status == CHOIR_OK)
-        status = forgive(t, choir_checkpoint_wait(t->saved)); /* of the checkpoint before */
+        status =
+            forgive(t, choir_checkpoint_wait(t->saved)); /* status of the checkpoint before */
     choir__trainer_report_saved(t);
     choir__trainer_note_lost(t, true);
     if (status == CHOIR_OK)

@@ -1,5 +1,5 @@
-/* The plug-in's side of plugin.h: the exported table, and base's functions, each of which calls
- * through the host's table. */
+/* The plug-in's side of plugin.h: the exported table, and base's functions, which call through
+ * the host's table. */
 #include "launch/etcd/plugin.h"
 
 static const choir__etcd_host *host;

@@ -1,5 +1,5 @@
-/* The plug-in's side of plugin.h: the exported table, and the functions of the host, each of
- * which calls through the host's table. */
+/* The plug-in's side of plugin.h: the exported table, and the functions of the host, which call
+ * through the host's table. */
 #include "launch/raft/plugin.h"
 
 static const choir__raft_host *host;

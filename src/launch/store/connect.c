@@ -219,7 +219,7 @@ typedef struct attempt {
     int port;
     double timeout_s, started, deadline;
     const choir__store_key *key;
-    char why[200];  /* of the latest failure */
+    char why[200];  /* reason of the latest failure */
     bool name_only; /* the latest failure: the name is unknown */
 } attempt;
 

@@ -27,7 +27,7 @@ choir_status choir__model_images(
 
 /* Returns what keeps documents apart in attention, (B, 1, T, T) of this dtype: 0 between
  * positions of one document, and nearly minus infinity elsewhere. documents (B, T): their
- * numbers; NULL: returns NULL. Errors: shape, unless the shape is that of ids. */
+ * numbers; NULL: returns NULL. Errors: shape, unless it is a shape of ids. */
 choir_tensor *choir__model_apart(choir_tensor *documents, choir_tensor *ids, choir_dtype dtype);
 
 /* Returns 0 ... t - 1, i64. */

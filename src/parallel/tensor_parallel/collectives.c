@@ -1,14 +1,14 @@
-/* Collectives whose gradients are those of layers that all ranks compute together. Each is an
+/* Collectives with the gradients of layers that all ranks compute together. Each is an
  * op whose backward is another of them:
  *
  *    copy            x            <-->  reduce          sum of x
  *    gather          side by side <-->  split           own part
  *
- * The pair for ranks that go on differently, all_gather and reduce_scatter, is that of
+ * The pair for ranks that use results differently, all_gather and reduce_scatter, is in
  * parallel/distributed_nn.c.
  *
- * All go through the group's queue, between two waits (parallel/distributed.c); the host goes
- * on at once. */
+ * All go through the group's queue, between two waits (parallel/distributed.c); the host
+ * continues at once. */
 #include <choir/distributed.h>
 #include <choir/distributed_nn.h>
 

@@ -1,5 +1,5 @@
-/* Linear layers and embeddings of which a rank has a part. Each computes its part with the op
- * of the whole layer; tp_copy and tp_reduce do the sums over ranks.
+/* Linear layers and embeddings that are distributed over ranks. Each computes its part with the
+ * op of the whole layer; tp_copy and tp_reduce do the sums over ranks.
  *
  *    COLUMN, VOCAB   y_r = copy(x) W_r + b_r               dx = sum_r dy_r W_r'
  *    ROW             y = reduce(x_r W_r) + b               dx_r = dy W_r'
@@ -66,7 +66,7 @@ static choir_tensor *column(
     return part->style == CHOIR_TP_VOCAB ? as_scores(y, part) : y;
 }
 
-/* A whole input is distributed first. gelu: the layer is that of choir_gelu_tanh(x). */
+/* A whole input is distributed first. gelu: the layer's input is choir_gelu_tanh(x). */
 static choir_tensor *row(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out, bool gelu)
 {

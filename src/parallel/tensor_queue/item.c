@@ -107,8 +107,8 @@ static size_t rounded(size_t bytes)
     return (bytes + LINE - 1) & ~(size_t)(LINE - 1);
 }
 
-/* Allocates memory for copies of the item's tensors in private memory; *made is NULL if there
- * are none. */
+/* Allocates memory for copies of the item's tensors in private memory; *made is NULL if the
+ * item has none. */
 static choir_status private_memory(choir_tensor *const *t, int count, choir__storage **made)
 {
     size_t bytes = 0;

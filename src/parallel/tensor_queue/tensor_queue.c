@@ -5,8 +5,8 @@
  *
  * An item is one message of a socket pair, whose ends all processes hold: the kernel delivers
  * each message, with the descriptors of its memory, whole to one receiver. No process holds a
- * lock during these operations, so a process can be killed at any instant and the calls of
- * the others go on. At most, a place stays taken; the others learn of the death anyway
+ * lock during these operations, so a process can be killed at any instant and the calls of the
+ * others continue. At most, a place stays taken; the others learn of the death anyway
  * (users.c). */
 #include "parallel/tensor_queue/tensor_queue.h"
 

@@ -1,4 +1,4 @@
-/* Names of metrics and parameters, of which MLflow takes some characters only. */
+/* Names of metrics and parameters; MLflow accepts only some characters. */
 #include "record/mlflow/mlflow.h"
 
 #include <ctype.h>

@@ -8,7 +8,7 @@
  *
  * Under autocast, on a device whose kernels all take 16 bits, the kernels also read and write
  * the 16-bit copies that would otherwise be passes of their own: r, the norm if a product alone
- * reads it, its gradient, and that of r (add.c). All values are rounded as by copies. */
+ * reads it, its gradient, and r's gradient (add.c). All values are rounded as by copies. */
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
