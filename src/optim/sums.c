@@ -60,8 +60,8 @@ static choir_status whole_book(const choir_optim *o, const choir__book *book)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_STATE,
         "choir_optim_zero: the gradients of this optimizer's parameters are added up together "
-        "with the gradients of %d others: call it after their optimizer's step, or wrap each network by "
-        "itself",
+        "with the gradients of %d others: call it after their optimizer's step, or wrap each "
+        "network by itself",
         book->count - own);
 }
 

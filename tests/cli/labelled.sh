@@ -61,9 +61,11 @@ keeps_names() {
     [ "$(field accuracy out)" = 1 ] || fail "ups alone: $(cat out)"
     grep -q '{"class":"down","samples":0,"predictions":0,' out || fail "ups alone: $(cat out)"
     sed -i 's/,up$/,other/' ups/dev.csv
-    bad 1 "dev.csv, line 2: the label 'other' is not one of the model's classes: down, up" eval one ups
+    bad 1 "dev.csv, line 2: the label 'other' is not one of the model's classes: down, up" \
+        eval one ups
     sed 's/,up$/,other/' set.csv >other.csv
-    bad 1 "the label 'other' is not one of the model's classes" train --resume one --steps 50 other.csv
+    bad 1 "the label 'other' is not one of the model's classes" \
+        train --resume one --steps 50 other.csv
     sed 's/,up$/,1/; s/,down$/,0/' set.csv >numbers.csv
     noted 'note: labels are numbers of the model.s classes: 0 is down, 1 is up$' \
         eval --json one numbers.csv

@@ -113,7 +113,8 @@ notes() {
 other_heads() {
     choir train "${small[@]}" --model bert:layers=1,heads=2,width=16,context=16,vocab=21,classes=3 \
         --weights a_bert random >out 2>err || fail "bert as a classifier: $(cat err)"
-    grep -q "note: .*'classifier.weight' is missing, and starts with new values" err || fail "$(cat err)"
+    grep -q "note: .*'classifier.weight' is missing, and starts with new values" err ||
+        fail "$(cat err)"
     grep -q "note: .*'cls.predictions.bias' is unknown to this model" err || fail "$(cat err)"
 }
 
