@@ -113,8 +113,7 @@ choir_status choir__boards_find(const choir__text *stream, size_t from, choir__r
 }
 
 /* Interprets the process at `at`; returns the beginning of the next one, or NULL if `at` is not
- * a process.
- */
+ * a process. */
 static const char *take_process(const char *at, const char *end, choir__looks *looks)
 {
     int pid, behind = 0;

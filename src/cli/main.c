@@ -67,8 +67,7 @@ static int run(int argc, char **argv)
 }
 
 /* Opens descriptors 0 to 2 if they are closed, so that no socket or checkpoint becomes standard
- * output. They stay as useless as they were: reading 0 and writing to 1 and 2 fails.
- */
+ * output. They stay as useless as they were: reading 0 and writing to 1 and 2 fails. */
 static void fill_descriptors(void)
 {
     int fd;

@@ -132,8 +132,7 @@ static choir_status replace_worker(
 }
 
 /* A trial that was pruned at the end of a study is resumed, since the study has more trials
- * now.
- */
+ * now. */
 static choir_status reopen(choir__sql *db, const choir__change *c, const char *number)
 {
     int64_t changed = 0;
