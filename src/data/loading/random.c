@@ -25,8 +25,8 @@ enum {
 typedef struct random_dataset {
     choir_dataset base;
     float *table; /* (BLOCKS, BLOCK) in the order of drawing; the first values come twice */
-    _Atomic uint16_t
-        places[BLOCKS]; /* place of a block in the table, from 1 on; 0: not drawn */
+    /* place of a block in the table, from 1 on; 0: not drawn */
+    _Atomic uint16_t places[BLOCKS];
     int drawn;
     pthread_mutex_t drawing;
     uint64_t table_key;

@@ -26,7 +26,7 @@ void choir__added_set_free(choir__added_set *set);
 /* A walk through a text: pieces between tokens, and tokens. */
 typedef struct choir__added_walk {
     const char *piece, *piece_end; /* the text before the token; may be empty */
-    const choir__added *token;     /* NULL: the text's end */
+    const choir__added *token;     /* the token found; NULL: the end of the text */
     const char *from, *search, *end;
 } choir__added_walk;
 

@@ -27,7 +27,8 @@ typedef struct unigram {
     double *score; /* (size) */
     choir__unigram_opts opts;
     choir__trie pieces;
-    /* For the current section. They belong to the model and are not shared. */
+    /* Scratch for the current section of text, owned by the model and not shared between
+     * threads. */
     node *node; /* (room); `filled` of them have a value */
     uint32_t *end;
     size_t room, end_room, filled;

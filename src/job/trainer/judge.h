@@ -6,7 +6,7 @@
 #include <choir/evaluate.h>
 #include "job/job.h"
 
-/* All of it is in checkpoints, and every rank has it. */
+/* The state of the judge, equal on all ranks; checkpoints contain it. */
 typedef struct choir__judge {
     double best;    /* measure of the best checkpoint; NaN: none yet */
     double regular; /* best measure of the evaluations of --eval-every */

@@ -61,7 +61,8 @@ struct choir__ddp {
     choir__algorithm algorithm; /* algorithm of reductions */
     choir__ddp_part *parts;
     int part_count;
-    /* micro-batches: this rank's first, this rank's count, the job's; unless no_sync is on */
+    /* micro-batches, while no_sync is off: this rank's first, this rank's count, the job's
+     * count */
     int64_t first, planned, total;
     bool no_sync;
     choir_ddp_hook *hook;

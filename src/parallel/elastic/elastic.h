@@ -27,7 +27,7 @@ struct choir_elastic {
     bool crewed;  /* ranks can be lost */
     bool rebuild; /* after a change the program makes all objects again */
     bool kept;    /* an agent keeps copies, and starts all ranks again */
-    bool over;    /* this rank has left its generation to be rebuilt */
+    bool over;    /* this rank has left its generation, and its objects must be rebuilt */
     bool whole;   /* this rank has the job's state */
     bool in_step; /* inside choir_elastic_step: the work after the last step is done */
     int64_t steps, optim_steps;   /* steps done by the run; steps done by the optimizer */

@@ -19,7 +19,7 @@ typedef struct choir__http_opts {
     /* the option that asks for the server, for messages: "log 'metrics::1'" */
     const char *what;
     const char *place; /* HOST:PORT, or :PORT on the loopback address */
-    bool any_port;     /* port 0 is any free one; else it is refused */
+    bool any_port;     /* true: port 0 means any free port; false: port 0 is refused */
     bool streams;      /* requests may be answered by choir__http_stream */
     bool local_only;   /* addresses outside loopback are refused */
     bool keyless;      /* the paths hold no secret: a loopback address answers no other names */

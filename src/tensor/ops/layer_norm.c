@@ -116,7 +116,7 @@ static void norm_again(choir__record *r)
     choir__launch(choir__device_of(x), x->dtype, layer_norm, &args);
 }
 
-/* A norm in 16 bits is kept, as autocast's copies are on such devices. */
+/* On devices that compute in 16 bits, a 16-bit norm is kept, as autocast's copies are. */
 #define NORM(title, again_is_cheap)                                                            \
     {                                                                                          \
         .name = title, .cast = CHOIR__CAST_F32, .optional = 14, /* gamma, beta, add */         \

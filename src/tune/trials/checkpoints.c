@@ -26,7 +26,7 @@ bool choir__checkpoint_is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Runs a command of coreutils, which does `what` with `path`. */
+/* Runs a command of coreutils; `what` (such as "copy") and `path` are for its error message. */
 static choir_status run(char *const *line, const char *what, const char *path)
 {
     pid_t pid;
