@@ -20,8 +20,8 @@ typedef struct line {
     int depth;
     char shape[64];
     int64_t parameters;
-    double flops,
-        before; /* flops: of its forwards; before: of the profile when the latest began */
+    double flops, before; /* flops: FLOPs of its forwards; before: FLOPs of the profile when the
+                             latest began */
     int calls;
 } line;
 

@@ -9,7 +9,7 @@
 /* A run of batches. Position i is batch (first + i) modulo count. */
 typedef struct choir__batches {
     choir_dataset *data;
-    int64_t batch, samples; /* batch: samples of a batch; samples: of all batches */
+    int64_t batch, samples; /* batch: samples per batch; samples: in all batches */
     int64_t first, count;   /* first: number of the first batch here; count: batches in all */
     /* Called when a batch has been read, with how that went; NULL: errors end the run. An error
      * that it returns does so. */

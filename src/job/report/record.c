@@ -21,7 +21,7 @@
 struct choir__cli_record {
     const choir__job *job;
     choir_logger *log;
-    /* busy_before: of each of the part's devices at the last row */
+    /* seconds in kernels of each device at the last row */
     double busy_before[CHOIR__MAX_DEVICES], since;
     choir__peers peers;
     int64_t last; /* step that was recorded */
