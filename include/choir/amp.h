@@ -27,7 +27,7 @@
  * The scale, the check for non-finite gradients and the counters reside in device memory, so a
  * step can be recorded.
  *
- * Threads: those of the run. */
+ * Threads: the run's thread. */
 #ifndef CHOIR_AMP_H
 #define CHOIR_AMP_H
 

@@ -1,14 +1,14 @@
 /* Backward: gradients of a scope's tape.
  *
  * The gradient of a parameter is the sum over the micro-batches since the last optimizer step,
- * in the fixed binary tree, times one over their number: of losses that are means, the gradient
- * of the mean of means. Where some targets are ignored, choir_loss_divisor (ops.h) makes it
- * that of the mean over all targets that count. The first backward after a step overwrites the
- * old gradient, and later ones add further leaves to the tree; choir_optim_zero (optim.h) drops
- * them. Other leaves (choir_require_grad) accumulate the gradient of each backward, as
- * PyTorch's do, until choir_zero_grad.
+ * in the fixed binary tree, times one over their number: if losses are means, this is the
+ * gradient of the mean of means. Where some targets are ignored, choir_loss_divisor (ops.h)
+ * turns it into the gradient of the mean over all targets that count. The first backward after
+ * a step overwrites the old gradient, and later ones add further leaves to the tree;
+ * choir_optim_zero (optim.h) drops them. Other leaves (choir_require_grad) accumulate the
+ * gradient of each backward, as PyTorch's do, until choir_zero_grad.
  *
- * Threads: those of the scope. */
+ * Threads: the scope's thread. */
 #ifndef CHOIR_AUTOGRAD_H
 #define CHOIR_AUTOGRAD_H
 
@@ -21,17 +21,17 @@ extern "C" {
 /** Walks loss's tape and leaves gradients in parameters and in leaves that require them. The
  * tape is consumed. loss is one value, or a vector (n) of the losses of n micro-batches. For a
  * vector, the walk starts from each loss with gradient 1; parameters get the gradient of the
- * losses' mean, other leaves that of their sum. Reports the scope's error, if any. Collective
- * under DDP. */
+ * losses' mean, other leaves the gradient of their sum. Reports the scope's error, if any.
+ * Collective under DDP. */
 CHOIR_CHECKED choir_status choir_backward(choir_tensor *loss);
 
-/** A function that is called when t's gradient is complete in a backward. Its arguments are t,
- * the gradient of this micro-batch, and arg. A parameter used several times causes one call
- * per use, with that use's gradient. grad is NULL for a lookup table, whose gradient stays in
- * rows until the step ends. */
+/** A function that backward calls when t's gradient is complete. Its arguments are t, the
+ * gradient of this micro-batch, and arg. A parameter used several times causes one call per
+ * use, with that use's gradient. grad is NULL for a lookup table, whose gradient stays in rows
+ * until the step ends. */
 typedef void choir_grad_hook(choir_tensor *t, choir_tensor *grad, void *arg);
 
-/** Adds a hook to a tensor or a parameter; it lives as long as t. */
+/** Adds a hook to a tensor or a parameter; the hook lives as long as t. */
 void choir_on_grad(choir_tensor *t, choir_grad_hook *hook, void *arg);
 
 /**

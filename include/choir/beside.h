@@ -1,10 +1,10 @@
 /* The files beside a published model's weights that other programs need and Choir does not: a
  * chat template, settings of generation and of the tokenizer, and the keys of config.json
- * without effect here. They go on into the checkpoints of a training that starts from the
- * folder, so that the model is used afterwards as it was before.
+ * without effect here. A training that starts from the folder copies them into its checkpoints,
+ * so that programs use the trained model as they used the published one.
  *
- * choir_tokenizer_load reads those of its tokenizer by itself. A file goes on as it is,
- * whatever it contains; one that is no JSON object, as it should be, says nothing to Choir.
+ * choir_tokenizer_load reads the files of its tokenizer by itself. Files are copied unchanged,
+ * whatever they contain; Choir ignores the contents of a .json file that is not a JSON object.
  *
  * Threads: any; a choir_beside never changes. Collective: no. */
 #ifndef CHOIR_BESIDE_H
@@ -19,11 +19,11 @@ extern "C" {
 typedef struct choir_beside choir_beside;
 
 /**
- * Reads those of these files that a folder has, be it a published one or a checkpoint's step:
- * config.json, generation_config.json, tokenizer_config.json, special_tokens_map.json,
- * added_tokens.json, chat_template.jinja, chat_template.json, preprocessor_config.json,
- * processor_config.json and tokenizer.model. The caller frees *beside. Errors: io (a file that
- * cannot be read); format (a file of 64 MiB or more).
+ * Reads these files from a folder, which may be a published model or a checkpoint's step;
+ * missing files are skipped: config.json, generation_config.json, tokenizer_config.json,
+ * special_tokens_map.json, added_tokens.json, chat_template.jinja, chat_template.json,
+ * preprocessor_config.json, processor_config.json and tokenizer.model. The caller frees
+ * *beside. Errors: io (a file that cannot be read); format (a file of 64 MiB or more).
  */
 CHOIR_CHECKED choir_status choir_beside_read(const char *folder, choir_beside **beside);
 

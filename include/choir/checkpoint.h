@@ -8,7 +8,7 @@
  *
  *     choir_checkpoint_opts opts = choir_checkpoint_defaults();
  *     opts.group = env.group;               (all ranks save, each its part)
- *     opts.async = true;                    (while training goes on)
+ *     opts.async = true;                    (while training continues)
  *     choir_check(choir_checkpoint_open("run", opts, &checkpoint));
  *     if (choir_checkpoint_exists(checkpoint))
  *         choir_check(choir_checkpoint_load(checkpoint, net, opt, &step));
@@ -20,9 +20,9 @@
  * A checkpoint does not depend on the ranks that saved it: a single process, three replicas or
  * a pipeline can load a checkpoint of four ranks with sharded parameters, with the same bits.
  *
- * Threads: those of the run. Collective: over the options' group, all of choir_checkpoint_*
- * except exists and defaults; over its own group choir_save_whole; choir_load, if the module
- * is sharded. */
+ * Threads: the run's thread. Collective over the options' group: all of choir_checkpoint_*
+ * except exists and defaults. choir_save_whole is collective over its own group, and choir_load
+ * is collective if the module is sharded. */
 #ifndef CHOIR_CHECKPOINT_H
 #define CHOIR_CHECKPOINT_H
 
@@ -35,7 +35,7 @@ extern "C" {
 
 /** Writes parameters and buffers to one safetensors file. Errors: io, naming the file and the
  * cause; nonfinite (weights that choir_load would refuse); mismatch (the module is sharded over
- * ranks: use choir_save_whole). A file that was there stays if the new one is not written. */
+ * ranks: use choir_save_whole). If writing fails, an older file at this path stays intact. */
 CHOIR_CHECKED choir_status choir_save(choir_module *module, const char *path);
 
 /** Like choir_save, for a module that may be sharded over the ranks of group. Rank 0 writes;
@@ -55,17 +55,17 @@ CHOIR_CHECKED choir_status choir_load(choir_module *module, const char *path);
 typedef struct choir_checkpoint choir_checkpoint;
 
 typedef struct choir_checkpoint_opts {
-    choir_group *group; /* the ranks that save and load together; NULL: this process alone */
-    bool async;         /* a save returns after a copy in memory; a thread writes it */
+    choir_group *group; /* ranks that save and load together; NULL: this process alone */
+    bool async;         /* a save returns after copying to memory; a thread writes */
     /* Replicated tensors are split over enough ranks that each writes about this many bytes;
      * default 64 MiB. */
     int64_t file_bytes;
-    int64_t keep; /* newest checkpoints that stay; default, and 0: 1 */
+    int64_t keep; /* number of newest checkpoints kept; default, and 0: 1 */
 } choir_checkpoint_opts;
 
 choir_checkpoint_opts choir_checkpoint_defaults(void);
 
-/** Opens the folder dir; the first save makes it. Errors: those of choir_group_split. */
+/** Opens the folder dir; the first save makes it. Errors: as choir_group_split. */
 CHOIR_CHECKED choir_status choir_checkpoint_open(
     const char *dir, choir_checkpoint_opts opts, choir_checkpoint **checkpoint);
 
@@ -74,14 +74,15 @@ bool choir_checkpoint_exists(const choir_checkpoint *checkpoint);
 
 /**
  * Saves parameters, buffers and the optimizer's state (optim may be NULL) as DIR/step-N, and
- * makes it the latest checkpoint. When it is on the disk, all but the newest opts.keep ones are
- * removed, and so are those of later steps: the run went back and took another way.
+ * makes it the latest checkpoint. When it is on disk, only the newest opts.keep checkpoints
+ * stay. Checkpoints of later steps are removed, too: the run went back to an earlier step, so
+ * they belong to an abandoned course.
  *
- * With async, a save first waits for the previous one; if that one failed, it returns its
- * error instead of saving. If one rank fails (a full disk), all ranks return its error, and
- * the previous checkpoint stays.
+ * With async, a save first waits for the previous save; if the previous one failed, the call
+ * returns its error and saves nothing. If one rank fails (a full disk), all ranks return its
+ * error, and the previous checkpoint stays.
  *
- * Errors: io, nonfinite (weights that choir_load would refuse), memory, those of the group.
+ * Errors: io, nonfinite (weights that choir_load would refuse), memory, the group's.
  */
 CHOIR_CHECKED choir_status choir_checkpoint_save(
     choir_checkpoint *checkpoint, choir_module *module, choir_optim *optim, int64_t step);
@@ -89,10 +90,10 @@ CHOIR_CHECKED choir_status choir_checkpoint_save(
 /**
  * Prepares the memory into which asynchronous saves copy. Otherwise the first save prepares it
  * while training waits, which takes up to ten times as long as the copy. A thread does the
- * work; call this once before the first save, when the optimizer has made a step. Without async
- * there is nothing to prepare.
+ * work; call this once, after the optimizer's first step and before the first save. Does
+ * nothing without async.
  *
- * Errors: those of the save in progress, and of the group.
+ * Errors: as the save in progress, the group's.
  */
 CHOIR_CHECKED choir_status choir_checkpoint_prepare(
     choir_checkpoint *checkpoint, choir_module *module, choir_optim *optim);
@@ -102,12 +103,12 @@ CHOIR_CHECKED choir_status choir_checkpoint_wait(choir_checkpoint *checkpoint);
 
 /**
  * Loads the latest checkpoint: each rank reads its own part of module and optim (which may be
- * NULL), no matter which ranks saved it. *step is the saved step. The ranks share the work of
- * comparing every file with its saved SHA-256; no rank changes anything unless all files are
- * good.
+ * NULL), no matter which ranks saved it. *step receives the saved step. The ranks share the
+ * work of comparing every file with its saved SHA-256; no rank changes anything unless all
+ * files are good.
  *
- * Errors: io (no checkpoint), format (a file that is missing, damaged or of another
- * checkpoint, a model or an optimizer that does not fit), naming file and tensor.
+ * Errors: io (no checkpoint), format (a file is missing, damaged or from another checkpoint;
+ * the model or the optimizer does not fit), naming file and tensor.
  */
 CHOIR_CHECKED choir_status choir_checkpoint_load(
     choir_checkpoint *checkpoint, choir_module *module, choir_optim *optim, int64_t *step);

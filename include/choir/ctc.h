@@ -1,5 +1,5 @@
-/* CTC, the loss of sequences whose labels have no known places: speech, handwriting (Graves et
- * al., "Connectionist temporal classification", 2006).
+/* CTC, the loss of sequences whose labels have unknown positions: speech, handwriting (Graves
+ * et al., "Connectionist temporal classification", 2006).
  *
  * A net reads T steps and gives, for each, log-probabilities of the labels and of a *blank*. A
  * path of one class per step stands for the labels that remain after repetitions are merged and
@@ -8,7 +8,7 @@
  *
  *     choir_tensor *loss = choir_ctc_loss(choir_log_softmax(scores), targets, steps, lengths);
  *
- * Threads: those of the operands' scope. Collective: none. */
+ * Threads: the thread of the operands' scope. Collective: none. */
 #ifndef CHOIR_CTC_H
 #define CHOIR_CTC_H
 
@@ -39,18 +39,19 @@ choir_ctc_loss_opts choir_ctc_loss_defaults(void);
  *                        CHOIR_LOSS_NONE. f64 for f64, else f32: 16-bit operands are computed
  *                        in f32
  *
- * A target that the steps are too few for (one per label, and a blank between equal ones) has
- * an infinite loss and gradients that are NaN; with zero_infinity both are 0, and the sequence
- * still counts in the mean.
+ * A target that needs more steps than the sequence has (one per label, and a blank between
+ * equal neighbours) has an infinite loss and gradients that are NaN; with zero_infinity both
+ * are 0, and the sequence still counts in the mean.
  *
  * The mean over micro-batches of equal B is the mean of the whole batch. For a loss per label
  * instead, take the sum and divide by choir_loss_divisor of the targets, padded with its
  * ignore_index.
  *
  * Gradient: log_probs, its derivative. PyTorch adds exp(log_probs) to it, which changes nothing
- * below a log_softmax. Sums have a fixed order: the bits depend neither on threads nor on
- * timing. Errors: shape, dtype, device; argument, a blank outside [0, C) or another reduction.
- * Execution error: range, a length or a label outside its bounds, naming the sequence.
+ * if log_probs is the result of a log_softmax. Sums have a fixed order: the bits depend neither
+ * on threads nor on timing. Errors: shape, dtype, device; argument, a blank outside [0, C) or
+ * another reduction. Execution error: range, a length or a label outside its bounds, naming the
+ * sequence.
  */
 choir_tensor *choir_ctc_loss(choir_tensor *log_probs, choir_tensor *targets,
     choir_tensor *input_lengths, choir_tensor *target_lengths);

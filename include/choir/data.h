@@ -5,17 +5,17 @@
  * member is choir_dataset, with a table of two functions. The order is the same on every
  * machine: DistributedSampler over the job's M micro-batches (replica m takes entries m, m +
  * M, ... of the permutation). Micro-batch m of step k holds the next B/M samples of replica m,
- * so the cut of the batch does not depend on the ranks. By default, as with drop_last in
- * PyTorch's sampler and loader, the permutation is cut to a multiple of M and an epoch ends
- * with its last whole batch; without drop_last the sampler pads.
+ * so the cut of the batch does not depend on the ranks. Default (drop_last, as in PyTorch's
+ * sampler and loader): the permutation is cut to a multiple of M and an epoch ends with its
+ * last whole batch. Without drop_last the sampler pads.
  *
  * Threads: the loader's workers call a dataset's get, several at the same time if there are
  * several workers; everything else is called from the run's thread. The contents and the order
  * of batches do not depend on the number of workers. A sample that cannot be read fails the
  * step that uses it, and the message has its number. Workers are threads: a get that crashes
- * ends the process; one that hangs is reported after timeout_s, and may read the dataset until
- * the process ends. Collective: none of these; every rank opens its own loader over the same
- * data. */
+ * ends the process; a get that hangs is reported after timeout_s, and may read the dataset
+ * until the process ends. Collective: no; every rank opens its own loader over the same data.
+ */
 #ifndef CHOIR_DATA_H
 #define CHOIR_DATA_H
 
@@ -30,11 +30,11 @@ typedef struct choir_dataset choir_dataset;
 
 typedef struct choir_dataset_ops {
     int64_t (*length)(const choir_dataset *self);
-    /** Stores sample `index` in x and y: x_shape values of x_dtype, y_shape of y_dtype. */
+    /** Stores sample `index`: x_shape values of x_dtype in x, y_shape of y_dtype in y. */
     choir_status (*get)(choir_dataset *self, int64_t index, void *x, void *y);
     void (*free)(choir_dataset *self); /* may be NULL */
-    /** Like get, for samples that differ between epochs (augmentation). Loaders prefer it to
-     * get. May be NULL. */
+    /** Like get, for samples that differ between epochs (augmentation). Loaders prefer
+     * get_epoch to get. May be NULL. */
     choir_status (*get_epoch)(
         choir_dataset *self, int64_t epoch, int64_t index, void *x, void *y);
     bool channels_last; /* x_shape reads (C, H, W), and x is stored (H, W, C) */
@@ -42,26 +42,24 @@ typedef struct choir_dataset_ops {
     const char *(*class_name)(const choir_dataset *self, int64_t id);
     /** Returns the name of a sample, such as its file, which the dataset owns. May be NULL. */
     const char *(*sample_name)(const choir_dataset *self, int64_t index);
-    /** Stores the numbers per channel by which images were normalised, (v - mean) / std
-     * for values v in [0, 1]. May be NULL: such samples cannot be augmented. */
+    /** Stores the normalisation of images per channel: (v - mean) / std for values v in [0, 1].
+     * May be NULL: samples cannot be augmented then. */
     void (*normalized)(const choir_dataset *self, float mean[3], float std[3]);
     /** Returns a sample's class without reading it; -1: an error. May be NULL. */
     int64_t (*class_of)(choir_dataset *self, int64_t index);
-    /** Returns whether some of y may be CHOIR_IGNORED. May be NULL: none are. */
+    /** Returns whether y may contain CHOIR_IGNORED. May be NULL: no. */
     bool (*ignores)(const choir_dataset *self);
 } choir_dataset_ops;
 
 struct choir_dataset {
     const choir_dataset_ops *ops;
     choir_dtype x_dtype, y_dtype;
-    choir_shape x_shape, y_shape; /* of one sample */
-    int64_t classes;              /* y is a class id in [0, classes); 0: y is something else */
-    /* true for a validation split that was cut from data without one, and for a mixture with
-     * such a source; false for data that have a validation split of their own, and for training
-     */
+    choir_shape x_shape, y_shape; /* shapes of one sample */
+    int64_t classes;              /* y is a class id in [0, classes); 0: y is not a class */
+    /* true: a validation split that was cut from the training data, or a mixture with such a
+     * source; false: training data, or validation data of their own */
     bool held_out;
-    bool numbered; /* its labels are numbers, though the model that gives the classes names them
-                    */
+    bool numbered; /* labels are numbers, although the model names its classes */
 };
 
 int64_t choir_dataset_length(const choir_dataset *dataset);
@@ -71,23 +69,24 @@ CHOIR_CHECKED choir_status choir_dataset_get(
 /** Like choir_dataset_get, for the sample as it is in this epoch. */
 CHOIR_CHECKED choir_status choir_dataset_get_epoch(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y);
-/** Returns the class of a sample whose y is a class id; -1: it has none, or cannot be read. */
+/** Returns the class of a sample whose y is a class id; -1 if y is no class or the sample
+ * cannot be read. */
 int64_t choir_dataset_class_of(choir_dataset *dataset, int64_t index);
 void choir_dataset_free(choir_dataset *dataset); /* NULL is fine */
 
-/** Returns whether some of y may be CHOIR_IGNORED. */
+/** Returns whether y may contain CHOIR_IGNORED. */
 bool choir_dataset_ignores(const choir_dataset *dataset);
 
-/** The samples first, first + step, ... of another dataset, `count` of them. Takes ownership of
- * `inner`; after a failure the caller still owns it. Error: argument. */
+/** A dataset of `count` samples of another one: first, first + step, first + 2 step, ... Takes
+ * ownership of `inner`; after a failure the caller still owns it. Error: argument. */
 CHOIR_CHECKED choir_status choir_dataset_subset(
     choir_dataset *inner, int64_t first, int64_t step, int64_t count, choir_dataset **dataset);
 
 /**
- * Several datasets as one, of samples with the same shapes and types. weights (count): the
- * samples of each source are spread evenly over the positions, in proportion to its weight. The
- * length is that after which each source has been read to its end; shorter ones begin again.
- * NULL: the sources follow one another.
+ * Several datasets as one; their samples have the same shapes and types. With weights (count),
+ * the samples of each source are spread evenly over the positions, in proportion to its weight;
+ * the length is large enough that every source is read to its end, and shorter sources begin
+ * again. With NULL, the sources follow one another.
  *
  * Takes ownership of the sources, not of the arrays; after a failure the caller still owns
  * them. Errors: argument, shape.
@@ -95,9 +94,9 @@ CHOIR_CHECKED choir_status choir_dataset_subset(
 CHOIR_CHECKED choir_status choir_dataset_mixed(
     choir_dataset *const *sources, const double *weights, int count, choir_dataset **dataset);
 
-/** Stores for each sample one divided by the number of samples of its class, so that a loader
- * with these weights draws all classes equally often. weights (the dataset's length). Error:
- * argument (samples without a class each), those of reading a sample. */
+/** Stores in weights (the dataset's length), for each sample, 1 / (number of samples of its
+ * class), so that a loader with these weights draws all classes equally often. Errors: argument
+ * (the samples are not classes), errors of reading a sample. */
 CHOIR_CHECKED choir_status choir_dataset_class_weights(choir_dataset *dataset, double *weights);
 
 /* --- tokens --- */
@@ -115,21 +114,21 @@ void choir_tokenizer_free(choir_tokenizer *tokenizer);
 /** Returns the number of ids; some ids may have no token. */
 int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer);
 /** Encodes text and stores at most `room` ids. *count receives the number of the text's ids; if
- * there are more than `room`, the call fails, and the same text succeeds with room for *count.
- * If ids is NULL, the call only counts. A text can have more ids than bytes: a tokenizer may
- * replace a character by a text. The texts of special tokens are recognised. One thread at a
- * time may use a tokenizer. Errors: range (a character that has no token, which is named; too
- * little room), format (not UTF-8). */
+ * it is larger than `room`, the call fails, and a second call with room for *count succeeds. If
+ * ids is NULL, the call only counts. A text can have more ids than bytes, since a tokenizer may
+ * replace a character by a longer text. The texts of special tokens are recognised. One thread
+ * at a time may use a tokenizer. Errors: range (a character that has no token, which is named;
+ * too little room), format (not UTF-8). */
 CHOIR_CHECKED choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer,
     const char *text, size_t bytes, int64_t *ids, size_t room, int64_t *count);
 /** Returns the text of one token, '\0'-terminated; NULL outside the vocabulary. The tokenizer
  * owns it. */
 const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id);
-/** Like choir_tokenizer_decode, and stores the length: a token may be a part of a character, or
- * contain '\0'. */
+/** Like choir_tokenizer_decode, and stores the length in *bytes: a token may be a part of a
+ * character, or contain '\0'. */
 const char *choir_tokenizer_token(const choir_tokenizer *tokenizer, int64_t id, size_t *bytes);
-/** Returns the id of the token with this text, such as "</s>"; -1 if there is none. It searches
- * the whole vocabulary. */
+/** Returns the id of the token with this text, such as "</s>"; -1 if no token has it. The call
+ * searches the whole vocabulary. */
 int64_t choir_tokenizer_id(const choir_tokenizer *tokenizer, const char *text);
 
 /** Saves the tokenizer as JSON, in its original form: {"type":"chars","vocab":["\n"," ",...]},
@@ -148,13 +147,13 @@ CHOIR_CHECKED choir_status choir_tokenizer_save(
  * naming the file and the line, key or token, also for parts of a tokenizer.json that are not
  * supported.
  *
- * The files beside it in its folder that are about tokens (choir/beside.h) belong to it: they
- * name the token that ends a text, and are saved with it in checkpoints. A file of another name
- * than these files have in folders is read alone.
+ * The folder's other files about tokens (choir/beside.h) belong to the tokenizer: they name the
+ * token that ends a text, and checkpoints save them with the tokenizer. If the tokenizer's own
+ * file has an unusual name, it is read without these files.
  */
 CHOIR_CHECKED choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer);
 
-/** Whether a folder has files that choir_tokenizer_load takes. */
+/** Returns whether a folder has files that choir_tokenizer_load takes. */
 bool choir_tokenizer_exists(const char *folder);
 
 /* --- datasets --- */
@@ -164,9 +163,9 @@ typedef enum choir_split { CHOIR_TRAIN, CHOIR_VALIDATION } choir_split;
 /**
  * Windows of a text file: x (context) i64 tokens, y (context) the same window shifted by one.
  *
- * The last tenth of the file is the validation split (choir_data_opts.held_out changes the
- * part). Training windows start at every
- * position; validation windows follow one another, so an epoch reads each token once.
+ * The last tenth of the file is the validation split (choir_data_opts.held_out sets another
+ * part). Training windows start at every position; validation windows follow one another, so an
+ * epoch reads each token once.
  *
  * If *tokenizer is NULL, the characters of the whole file are the tokens (bytes if it is not
  * UTF-8), and their tokenizer is stored there for the caller to free; else *tokenizer is used.
@@ -181,75 +180,73 @@ CHOIR_CHECKED choir_status choir_dataset_text_memory(const char *name, const cha
     choir_dataset **dataset);
 
 /**
- * Windows of a file of token ids, each read when it is requested, for sets larger than
- * memory. Samples and split are those of choir_dataset_text.
+ * Windows of a file of token ids; each window is read when it is requested, so the file may be
+ * larger than memory. Samples and split are as in choir_dataset_text.
  *
- * The file is a file of choir_tokens_write, one of llm.c's (magic 20240520 or 20240801), or,
- * with a name that ends in .bin, u16 ids alone, like nanoGPT's. vocabulary is the number of
- * ids of the model; 0: the number that the file gives, or needs. Errors: io, format
- * (truncated, odd size), argument (shorter than the context), range (more ids than the
- * model's). An id outside the vocabulary is an error of get, range, which names its
- * position; so is, as io, a file that has become shorter.
+ * The file was written by choir_tokens_write or llm.c (magic 20240520 or 20240801), or, if its
+ * name ends in .bin, holds u16 ids alone, like nanoGPT's. vocabulary is the model's number of
+ * ids; 0: the number that the file states or needs. Errors: io, format (truncated, odd size),
+ * argument (shorter than the context), range (more ids than the model's). Errors of get: range
+ * (an id outside the vocabulary, naming its position), io (the file has become shorter).
  */
 CHOIR_CHECKED choir_status choir_dataset_tokens(const char *path, int64_t context,
     choir_split split, int64_t vocabulary, choir_dataset **dataset);
 
 /** Encodes a text file to a file of ids, a few MiB at a time, so neither has to fit into
- * memory. The file holds u16 if the vocabulary fits, else u32. The text is cut after a letter
- * or digit, before a line's end or space, where no token of this tokenizer can cross; a
- * tokenizer whose tokens cross both gets the whole text, at most 1 GiB. If count is not NULL,
- * *count receives the number of ids. On an error no file is left. Errors: io, format, range, as
- * choir_dataset_text. */
+ * memory. The file holds u16 if the vocabulary fits, else u32. The text is cut between a letter
+ * or digit and a following line end or space, if no token of this tokenizer can cross such a
+ * place; otherwise the whole text is encoded at once, at most 1 GiB. If count is not NULL,
+ * *count receives the number of ids. An error leaves no file behind. Errors: io, format, range,
+ * as choir_dataset_text. */
 CHOIR_CHECKED choir_status choir_tokens_write(
     const choir_tokenizer *tokenizer, const char *text_path, const char *path, int64_t *count);
 
 typedef struct choir_corpus_opts {
-    int64_t context; /* tokens of a sample; 1024 */
-    /* the model has weights, so no token can be added to the tokenizer; false */
+    int64_t context; /* tokens per sample; 1024 */
+    /* true: no token can be added, because the model has weights; false */
     bool fixed_tokens;
-    /* documents do not see one another: x (3, context) i64 has the ids, the number of each
-     * position's document in the sample, and its position there; false */
+    /* true: documents do not see one another, and x is (3, context) i64: ids, the number of
+     * each position's document in the sample, and the position there; false */
     bool apart;
-    /* the part of a single file that is for validation, such as 0.2: one of each five records;
-     * 0 (the default): a tenth; 1: all of it */
+    /* share of a single file that is held out for validation, such as 0.2: one of every five
+     * records; 0 (the default): a tenth; 1: all records */
     double held_out;
 } choir_corpus_opts;
 
 choir_corpus_opts choir_corpus_defaults(void);
 
 /**
- * Documents for a language model from a file of records, .jsonl, .csv, .tsv or .parquet, of
- * which one of each ten is for validation, or from a folder with train.jsonl (or .csv, .tsv,
- * .parquet) and validation.jsonl (or val, dev, test). Each may be in numbered files, such as
- * train-00000-of-00002.parquet, and all in the folder's folder data. A record is one of:
+ * Documents for a language model. path is a file of records, .jsonl, .csv, .tsv or .parquet,
+ * where every tenth record is for validation; or a folder with train.jsonl (or .csv, .tsv,
+ * .parquet) and validation.jsonl (or val, dev, test). A split may be cut into numbered files,
+ * such as train-00000-of-00002.parquet, and the files may be in a sub-folder named data. A
+ * record is one of:
  *
  *     {"text": T}                              T
- *     {"prompt": P, "completion": C}           P C, of which only C is learned
- *     {"messages": [{"role": R, "content": C}, ...]}   ChatML, of which the contents of the
- *                                              role "assistant" and the <|im_end|> behind
- *                                              them are learned:
- *                                              <|im_start|>R, a line's end, C<|im_end|>,
- *                                              and a line's end; the markers are tokens
+ *     {"prompt": P, "completion": C}           P C; only C is learned
+ *     {"messages": [{"role": R, "content": C}, ...]}   ChatML: <|im_start|>R,
+ *                                          newline, C<|im_end|>, newline. The markers are
+ *                                          tokens. Learned: contents of the role
+ *                                          "assistant" and the <|im_end|> after them
  *
- * The documents are joined, each with the tokenizer's token that ends a text behind it. A
+ * The documents are joined; each is followed by the tokenizer's token that ends a text. A
  * sample is a window: x (context) i64 tokens, y (context) the same shifted by one,
  * CHOIR_IGNORED where the next token is not learned. Windows follow one another in both splits,
  * so an epoch reads each token once. With opts.apart, samples are filled with whole documents
- * instead, or, of longer ones, with pieces of a context; the rest of a sample is padding, which
- * is ignored.
+ * instead (a document longer than the context is cut into pieces); the rest of a sample is
+ * padding, which is ignored.
  *
- * The token that ends a text is the one that the tokenizer's folder names: the "eos_token" of
- * tokenizer_config.json (in old folders, special_tokens_map.json comes first), else the
- * "eos_token_id", of several the first that is a token, of config.json or
- * generation_config.json; else the first of <|endoftext|>, <|end_of_text|>, </s>, <eos> and
- * [SEP] that is a token.
+ * The tokenizer's folder names the token that ends a text: "eos_token" in tokenizer_config.json
+ * (in old folders, special_tokens_map.json comes first), else "eos_token_id" in config.json or
+ * generation_config.json (in a list, the first id that is a token). Otherwise it is the first
+ * of <|endoftext|>, <|end_of_text|>, </s>, <eos> and [SEP] that is a token.
  *
  * If *tokenizer is NULL, the characters of all documents are the tokens; else *tokenizer is
- * read. A tokenizer without a token that ends a text gets <|endoftext|>, and one without the
- * markers of a chat gets these, if there is one. *tokenizer receives the result, for the caller
- * to free. Errors: io; format, naming the file, the line and the column (also a chat whose
- * markers are no tokens, with fixed_tokens); argument (shorter than the context; no token that
- * ends a text).
+ * read. If the tokenizer has no token that ends a text, <|endoftext|> is added; if the data
+ * contain a chat, missing markers are added. *tokenizer receives the result, for the caller to
+ * free. Errors: io; format, naming the file, the line and the column (also a chat whose markers
+ * are not tokens, with fixed_tokens); argument (shorter than the context; no token that ends a
+ * text).
  */
 CHOIR_CHECKED choir_status choir_dataset_corpus(const char *path, choir_split split,
     choir_corpus_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);
@@ -258,23 +255,23 @@ CHOIR_CHECKED choir_status choir_dataset_corpus(const char *path, choir_split sp
  * A folder of IDX files, *-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz (MNIST's
  * format): x (1, H, W) f32, (pixel/255 - mean)/deviation of the training split; y () i64.
  *
- * A train-* and a t10k-* pair are the two splits; if there is only one pair, its last tenth is
- * the validation split, with the second image of each class that has two, and none there.
- * Errors: io, format (wrong headers, truncated data), naming the file.
+ * A train-* and a t10k-* pair are the two splits. If the folder has only one pair, its last
+ * tenth is the validation split; a class with two images or more but none in that tenth gives
+ * its second image, too. Errors: io, format (wrong headers, truncated data), naming the file.
  */
 CHOIR_CHECKED choir_status choir_dataset_idx(
     const char *folder, choir_split split, choir_dataset **dataset);
 
 /** The crop of an image's training sample. Validation uses the centre. */
 typedef enum choir_crop {
-    CHOIR_CROP_AUTO,    /* PADDED of an image that has the sample's size, else RESIZED */
+    CHOIR_CROP_AUTO,    /* PADDED if the image has the sample's size, else RESIZED */
     CHOIR_CROP_RESIZED, /* RandomResizedCrop: a random box of the image, resized */
     CHOIR_CROP_PADDED,  /* RandomCrop: a random window of the image with a black border */
     CHOIR_CROP_CENTER   /* the centre, as in validation */
 } choir_crop;
 
 typedef struct choir_image_opts {
-    int height, width; /* of a sample; 0 (the default): those of the first image */
+    int height, width; /* size of a sample; 0 (the default): the first image's size */
     choir_crop crop;
     float scale_min, scale_max; /* RESIZED: the box's share of the area; 0.08 to 1 */
     /* RESIZED: the box's width divided by its height; 3/4 to 4/3 */
@@ -284,19 +281,19 @@ typedef struct choir_image_opts {
      * size, or exactly that size where the crop is PADDED */
     int resize;
     bool flip; /* mirrors half of the training samples; true */
-    /* decodes JPEGs at 1/2, 1/4 or 1/8 if that is enough: faster, and pixels differ from
-     * torchvision's by more than a level; false */
+    /* decodes JPEGs at 1/2, 1/4 or 1/8 of their size if that is enough: faster, but pixels
+     * differ from torchvision's by more than one level; false */
     bool dct_scaling;
     float mean[3], std[3]; /* x = (pixel/255 - mean) / std; ImageNet's */
-    /* per file; a larger image is an error before memory is allocated; 2^26 */
+    /* limit per file; a larger image is an error before memory is allocated; 2^26 */
     int64_t max_pixels;
-    uint64_t seed; /* of crops and flips, together with the epoch and the sample; 0 */
-    /* the classes of a model, which the folders' names are among; NULL (the default): the
+    uint64_t seed; /* seed of crops and flips, with epoch and sample number; 0 */
+    /* the model's classes, which must include every folder's name; NULL (the default): the
      * sorted names of the training folders */
     const choir_class_names *classes;
-    /* the part of data without a validation split that is for validation, such as 0.2: one of
-     * each five files of a class, or samples of a tar; 0 (the default): a tenth; 1: all. A
-     * class that has two samples or more, and none among these, gives its second one */
+    /* for data without a validation split: the share that is held out, such as 0.2: one of
+     * every five files of a class, or samples of a tar; 0 (the default): a tenth; 1: all. A
+     * class with two samples or more gives at least one, its second */
     double held_out;
 } choir_image_opts;
 
@@ -310,16 +307,15 @@ choir_image_opts choir_image_defaults(void);
  * ImageFolder, files in folders of a class belong to it, and its files are ordered by folder,
  * then by name. Images of other formats (.bmp .webp .ppm .pgm .tif .tiff) are an error; other
  * names, and names that start with a dot, are skipped. If there is no val or test, or the
- * classes are directly in DIR, one of each ten files of a class is for validation, and one of a
- * class with fewer files. Resizing is
- * bilinear with antialiasing, as torchvision's on PIL images; a sample depends on (seed, epoch,
- * index) alone.
+ * classes are directly in DIR, every tenth file of a class is for validation, and one file of a
+ * class with fewer than ten. Resizing is bilinear with antialiasing, as torchvision's on PIL
+ * images; A sample depends on (seed, epoch, index) alone.
  *
  * A file is read when its sample is requested; several threads may call get at the same time.
  * Errors: io, format (no classes, an empty class, a class that the training split lacks),
  * unsupported (an image of another format).
  * Errors of a sample: io, format (damaged, truncated, too large), unsupported (built without
- * that format). All name the file.
+ * that format). All errors name the file.
  */
 CHOIR_CHECKED choir_status choir_dataset_images(
     const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset);
@@ -327,12 +323,12 @@ CHOIR_CHECKED choir_status choir_dataset_images(
 /**
  * Images with classes in tars, as WebDataset stores them: members with one name and different
  * suffixes follow one another, 0001.jpg (or .jpeg, .png), and 0001.cls, the class as text, or
- * 0001.json, whose "cls" or "label" is the class. Samples are those of choir_dataset_images.
+ * 0001.json, whose "cls" or "label" is the class. Samples are as in choir_dataset_images.
  *
  * path is a NAME.tar; several tars, NAME-{000..010}.tar; or a folder, in which val*.tar (or
- * test*.tar) are for validation and train*.tar (or all others) for training. Without the former
- * one of each ten samples is for validation. Classes that are all whole numbers are the class
- * ids; other ones are sorted.
+ * test*.tar) are for validation and train*.tar (or all others) for training. Without val*.tar
+ * and test*.tar, every tenth sample is for validation. If all classes are whole numbers, they
+ * are the class ids; otherwise the names are sorted.
  *
  * Opening reads the headers of all members. Errors: argument; io; format (a tar that is damaged
  * or cut short, an image without a class), naming the tar and the member.
@@ -343,17 +339,17 @@ CHOIR_CHECKED choir_status choir_dataset_shards(
 /**
  * Images without classes, for choir_predict: x as in choir_dataset_images for validation, and
  * y () i64, always 0. A path is a JPEG or PNG file of any name, or a folder, which stands for
- * all images in it and in the folders there. A sample follows from its file and the options
- * alone, if they say its size. choir_dataset_sample_name returns a sample's file. Errors: as
+ * all images in it and in its sub-folders. If the options give the size, a sample depends on
+ * its file and the options alone. choir_dataset_sample_name returns a sample's file. Errors: as
  * for choir_dataset_images; format (a folder without images).
  */
 CHOIR_CHECKED choir_status choir_dataset_image_files(
     const char *const *paths, int64_t count, choir_image_opts opts, choir_dataset **dataset);
 
 typedef struct choir_document_opts {
-    /* height and width are required; of the others, mean, std and max_pixels are used */
+    /* height and width are required; mean, std and max_pixels are used, too */
     choir_image_opts image;
-    int64_t context; /* tokens of a target */
+    int64_t context; /* tokens per target */
 } choir_document_opts;
 
 /** Returns the defaults: a black border around the whole image, mean and std 0.5. */
@@ -363,11 +359,11 @@ choir_document_opts choir_document_defaults(void);
  * Pairs of an image and a JSON value, in Donut's form (Kim et al., 2022): DIR/train and
  * DIR/validation (or val, test), each with a metadata.jsonl whose lines are {"file_name":
  * "a.jpg", "ground_truth": {"gt_parse": {...}}} (ground_truth may be a string that contains
- * such JSON). With one metadata.jsonl in DIR one of each ten lines is for validation.
+ * such JSON). With one metadata.jsonl in DIR, every tenth line is for validation.
  *
  * x (3, H, W) f32, stored channels-last: the image, scaled to fit. y (context) i64: the value
  * as tokens, with <s_key> ... </s_key> around the value of a key, <sep/> between the entries
- * of a list, </s> at the end, then <pad>; longer values are truncated.
+ * of a list, </s> at the end, then <pad>. Longer values are truncated.
  *
  * If *tokenizer is NULL, the characters of all texts are the tokens; else *tokenizer is read.
  * In both cases *tokenizer receives a tokenizer that also has the tokens of all fields, for
@@ -378,17 +374,17 @@ CHOIR_CHECKED choir_status choir_dataset_documents(const char *folder, choir_spl
     choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
 typedef struct choir_labelled_opts {
-    int64_t context; /* tokens of a sample; 128 */
-    bool words;      /* a class per word; false (the default): one per text or pair */
-    /* names of the columns; NULL (the default): the first one that the record has of text,
-     * sentence, sentence1, premise (words: tokens, words); text_pair, sentence2, hypothesis;
-     * label, labels (words: tags, ner_tags, labels) */
+    int64_t context; /* tokens per sample; 128 */
+    bool words;      /* true: a class per word; false (the default): a class per text or pair */
+    /* names of the columns. NULL (the default): the first column in this list that the record
+     * has. text: text, sentence, sentence1, premise (words: tokens, words). pair: text_pair,
+     * sentence2, hypothesis. label: label, labels (words: tags, ner_tags, labels) */
     const char *text, *pair, *label;
-    /* the classes of a model, which the labels are among; NULL (the default): those of the
-     * training split */
+    /* the model's classes, which must include every label; NULL (the default): the labels of
+     * the training split */
     const choir_class_names *classes;
-    /* the part of a single file that is for validation, such as 0.2: one of each five records;
-     * 0 (the default): a tenth; 1: all of it */
+    /* share of a single file that is held out for validation, such as 0.2: one of every five
+     * records; 0 (the default): a tenth; 1: all records */
     double held_out;
 } choir_labelled_opts;
 
@@ -401,23 +397,23 @@ choir_labelled_opts choir_labelled_defaults(void);
  * each word at its first token and CHOIR_IGNORED elsewhere.
  *
  * path is a file of records, .jsonl (an object per line), .csv or .tsv (the first row has the
- * names of the columns) or .parquet, of which one of each ten is for validation; or a folder
+ * names of the columns) or .parquet, where every tenth record is for validation; or a folder
  * with train.jsonl (or .csv, .tsv, .parquet) and validation.jsonl (or val, dev, test), also in
- * numbered files (choir_dataset_corpus). Words are arrays, which JSON alone has. Labels that
- * are all whole numbers are the classes; other labels are sorted, and choir_dataset_class_name
- * has them.
+ * numbered files (choir_dataset_corpus). Words are arrays, so they need .jsonl. If all labels
+ * are whole numbers, they are the class ids; other labels are sorted, and
+ * choir_dataset_class_name returns them.
  *
  * The tokenizer, which needs [CLS], [SEP] and [PAD], encodes each text; texts that are too long
- * lose their last tokens, of a pair the longer text first. Errors: argument (the tokenizer);
- * io; format, naming the file and the line (a column that is missing, a label that the training
- * split or opts.classes lacks).
+ * lose their last tokens (in a pair, the longer text loses tokens first). Errors: argument (the
+ * tokenizer); io; format, naming the file and the line (a missing column; a label that the
+ * training split or opts.classes lacks).
  */
 CHOIR_CHECKED choir_status choir_dataset_labelled(const char *path, choir_split split,
     choir_labelled_opts opts, const choir_tokenizer *tokenizer, choir_dataset **dataset);
 
-/** A text without a class: a sequence, a pair, or words. */
+/** A text without a class: one text, a pair of texts, or words. */
 typedef struct choir_text {
-    char *text, *pair; /* NULL: a sequence has no second text, words have neither */
+    char *text, *pair; /* pair is NULL for a single text; both are NULL for words */
     char **words;      /* (word_count) */
     int64_t word_count;
 } choir_text;
@@ -428,13 +424,13 @@ typedef struct choir_texts {
     int64_t count, room;
 } choir_texts;
 
-/** Adds a copy of a text, and of the second text of a pair unless it is NULL; or, if `words`,
- * the words of the text, which spaces separate. */
+/** Adds a copy of a text and, unless pair is NULL, of the second text of the pair. With
+ * `words`, adds the words of the text, which spaces separate. */
 void choir_texts_add(choir_texts *texts, const char *text, const char *pair, bool words);
 
 /** Adds the texts of a file of records, .jsonl, .csv, .tsv or .parquet, in the columns that
  * choir_dataset_labelled reads; classes are not needed, and are ignored. Words are an array, or
- * a text whose words spaces separate. Errors: io; format, naming the file and the line. */
+ * a text that is split at spaces. Errors: io; format, naming the file and the line. */
 CHOIR_CHECKED choir_status choir_texts_read(
     const char *path, choir_labelled_opts opts, choir_texts *texts);
 
@@ -443,7 +439,7 @@ void choir_texts_free(choir_texts *texts);
 
 /** Texts without classes, for choir_predict: x as in choir_dataset_labelled. y () i64 is 0, or,
  * with opts.words, y (context) i64 has the index of each word at its first token and
- * CHOIR_IGNORED elsewhere. Errors: argument (the tokenizer; no texts), those of encoding,
+ * CHOIR_IGNORED elsewhere. Errors: argument (the tokenizer; no texts), errors of encoding,
  * naming the text by its number. */
 CHOIR_CHECKED choir_status choir_dataset_texts(const choir_texts *texts,
     choir_labelled_opts opts, const choir_tokenizer *tokenizer, choir_dataset **dataset);
@@ -453,20 +449,20 @@ CHOIR_CHECKED choir_status choir_dataset_texts(const choir_texts *texts,
 CHOIR_CHECKED choir_status choir_document_image(
     const char *path, const choir_image_opts *opts, float *x);
 
-/** Returns the name of a class; NULL: no such class, or the dataset's classes have no names. */
+/** Returns the name of a class; NULL if the class does not exist or has no name. */
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
 
-/** Returns the name of a sample, such as its file; NULL: it has none. */
+/** Returns the name of a sample, such as its file; NULL if it has no name. */
 const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t index);
 
-/** Stores copies of the names of `count` classes in *names, for the caller to free; none if the
- * dataset's classes have no names. A class beyond the dataset's gets the name that transformers
- * gives to a class without one, LABEL_3. */
+/** Stores copies of the names of `count` classes in *names, for the caller to free; stores no
+ * names if the dataset's classes have no names. A class beyond the dataset's gets the name that
+ * transformers gives to unnamed classes, such as LABEL_3. */
 void choir_dataset_class_names(
     const choir_dataset *dataset, int64_t count, choir_class_names *names);
 
-/** Normal x, and y: uniform class ids in [0, classes), or normal when classes is 0. Sample i
- * depends on (seed, i) alone. */
+/** Random data: x is normal; y has uniform class ids in [0, classes), or is normal if classes
+ * is 0. Sample i depends on (seed, i) alone. */
 CHOIR_CHECKED choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y,
     int64_t classes, uint64_t seed, choir_dataset **dataset);
 
@@ -487,10 +483,10 @@ enum { CHOIR_IGNORED = -100 }; /* a target that losses skip */
 /**
  * Masked language modelling over another dataset of tokens, x and y (context) i64.
  *
- * Of a sample's tokens 15 % are chosen, at least one. y has the chosen tokens at their
+ * In each sample, 15 % of the tokens are chosen, at least one. y has the chosen tokens at their
  * positions and CHOIR_IGNORED elsewhere. In x, 80 % of the chosen tokens are replaced by the
- * token `mask` and 10 % by any of [0, vocabulary); 10 % stay. The choice depends on (seed,
- * epoch, sample, position) alone; choir_dataset_get gives epoch 0.
+ * token `mask`, 10 % by a random id in [0, vocabulary), and 10 % stay. The choice depends on
+ * (seed, epoch, sample, position) alone; choir_dataset_get gives epoch 0.
  *
  * Takes ownership of `inner`; after a failure the caller still owns it. Error: argument.
  */
@@ -517,9 +513,9 @@ typedef struct choir_sampler_opts {
     bool shuffle;        /* default true */
     bool drop_last;      /* default false */
     uint64_t seed;       /* default 0 */
-    /* (samples) NULL, or: in place of a permutation, an epoch has as many draws with
-     * replacement, in proportion to these weights: torch.multinomial of WeightedRandomSampler,
-     * seeded with seed + epoch. They are copied */
+    /* (samples), copied; NULL (the default): an epoch is a permutation. With weights, an epoch
+     * is the same number of draws with replacement, in proportion to the weights, as torch's
+     * WeightedRandomSampler draws them, seeded with seed + epoch */
     const double *weights;
 } choir_sampler_opts;
 
@@ -560,10 +556,10 @@ typedef struct choir_loader_opts {
     /* threads that read samples; 0 (the default): one. With several, get must support
      * concurrent calls */
     int workers;
-    /* micro-batches prepared in advance; 0 (the default): chosen by their size */
+    /* number of micro-batches prepared in advance; 0 (the default): chosen by their size */
     int prefetch;
     double timeout_s;      /* limit of choir_loader_next's wait; 0 (the default): none */
-    const double *weights; /* (the dataset's length) as of choir_sampler_opts; NULL: none */
+    const double *weights; /* (the dataset's length) see choir_sampler_opts; NULL: none */
 } choir_loader_opts;
 
 choir_loader_opts choir_loader_defaults(void);
@@ -584,11 +580,11 @@ choir_loader *choir_loader_shuffled(
 CHOIR_CHECKED choir_status choir_loader_next(
     choir_loader *loader, choir_scope *scope, choir_batch *batch);
 
-/** Position of the next micro-batch: this rank's micro-batches since the start of the job.
- * choir_loader_seek sets it. */
+/** Returns the position of the next micro-batch: the number of this rank's micro-batches since
+ * the start of the job. choir_loader_seek sets it. */
 int64_t choir_loader_position(const choir_loader *loader);
 void choir_loader_seek(choir_loader *loader, int64_t position);
-/** Makes this rank's first micro-batch of a step the next one. */
+/** Moves to this rank's first micro-batch of a step. */
 void choir_loader_seek_step(choir_loader *loader, int64_t step);
 
 /** Returns the number of whole global batches per epoch. */

@@ -12,14 +12,14 @@
  *     a file of token ids                 windows of the ids        (choir_dataset_tokens)
  *     a text file                         windows of its tokens     (choir_dataset_text)
  *     NULL                                the text that comes with Choir
- *     "a.jsonl:weight=0.7+b.txt:weight=0.3"   several of them       (choir_dataset_mixed)
- *     "DIR:part=0.1", "a.jsonl:first=1000", "a.csv:every=3"    training samples of a part
- *                                                                   (choir_dataset_subset)
+ *     "a.jsonl:weight=0.7+b.txt:weight=0.3"   a mixture             (choir_dataset_mixed)
+ *     "DIR:part=0.1", "a.jsonl:first=1000",
+ *       "a.csv:every=3"                   a part of the samples     (choir_dataset_subset)
  *
- * The meaning of a path also depends on the model's description: documents are for
- * IMAGE_TO_TEXT, images for CLASSIFICATION, labelled texts for CLASSIFICATION by models that
- * read tokens, documents, tokens and texts for LANGUAGE. Models that predict masked tokens get
- * masked tokens.
+ * The meaning of a path also depends on the model's description: images with JSON are for
+ * IMAGE_TO_TEXT, images with classes for CLASSIFICATION, labelled texts for CLASSIFICATION by
+ * models that read tokens; documents, token ids and texts are for LANGUAGE. Models that predict
+ * masked tokens get masked tokens.
  *
  *     choir_data_opts opts = choir_data_defaults();
  *     choir_check(choir_model_data("gpt2:layers=4", path, opts, &info, &data));
@@ -40,29 +40,29 @@ extern "C" {
 /** The training and validation splits of the data. */
 typedef struct choir_data {
     choir_dataset *train, *validation;
-    choir_tokenizer *tokenizer; /* of texts and documents; NULL: only ids, or no tokens */
+    choir_tokenizer *tokenizer; /* tokenizer of texts and documents; NULL: the data are ids, or
+                                   have no tokens */
 } choir_data;
 
 typedef struct choir_data_opts {
-    /* for texts and documents; choir_data takes ownership. NULL: the text's characters, unless
-     * needs_tokenizer */
+    /* tokenizer for texts and documents; choir_data takes ownership. NULL: the text's
+     * characters are the tokens, unless needs_tokenizer */
     choir_tokenizer *tokenizer;
-    uint64_t seed;                      /* of random samples, masks and image crops; 42 */
-    int64_t random_train, random_valid; /* samples of "random"; 65536 and 128 */
-    /* A text without a tokenizer is an error; false: its characters become the tokens. Set it
-     * for weights that were trained before: their ids belong to a tokenizer. */
+    uint64_t seed;                      /* seed of random samples, masks and image crops; 42 */
+    int64_t random_train, random_valid; /* number of samples of "random"; 65536 and 128 */
+    /* true: a text without a tokenizer is an error; false: its characters become the tokens.
+     * Set it for weights that were trained before, because their ids belong to a tokenizer. */
     bool needs_tokenizer;
-    /* the classes of a model that labels are mapped to: a name that is not among them is an
-     * error; NULL (the default): the data's own */
+    /* the model's classes, to which labels are mapped; an unknown name is an error; NULL (the
+     * default): the data's own classes */
     const choir_class_names *classes;
-    /* changes of training images, as choir_augment_parse reads them; NULL (the default): none
-     */
+    /* augmentation of training images (choir_augment_parse); NULL (the default): none */
     const char *augment;
-    bool
-        pack; /* documents of a sample do not see one another: choir_corpus_opts.apart; false */
-    /* the part of data without a validation split of their own that is for validation: the end
-     * of a text, one of each n records or files; 0 (the default): a tenth; 1: all of them. Data
-     * that have a validation split keep it, whose held_out is false. */
+    /* true: documents of one sample do not see one another (choir_corpus_opts.apart); false */
+    bool pack;
+    /* for data without a validation split: the share that is held out for validation (the end
+     * of a text, or one of every n records or files); 0 (the default): a tenth; 1: all. Data
+     * that have a validation split keep it, and its held_out is false. */
     double held_out;
 } choir_data_opts;
 
@@ -72,9 +72,10 @@ choir_data_opts choir_data_defaults(void);
  * Opens the data for a model given by name, and describes the model for the data in *info,
  * which choir_model_build takes. The model determines the length of a text or the size of an
  * image; the data determines the number of tokens or classes. Images have the size that the
- * model's text names ("image=64") or that the model defines, otherwise that of the first image.
+ * model's text names ("image=64") or that the model defines, otherwise the size of the first
+ * image.
  *
- * Errors: those of choir_model_describe and of choir_dataset_open. On failure *data is empty,
+ * Errors: as choir_model_describe and choir_dataset_open. On failure *data is empty,
  * and the tokenizer of opts is freed.
  */
 CHOIR_CHECKED choir_status choir_model_data(const char *model, const char *path,
@@ -86,8 +87,8 @@ void choir_data_free(choir_data *data);
 /**
  * Opens one split of the data. info describes the samples that the model expects; an input
  * without dimensions takes the shape of the data. *tokenizer is used as by choir_dataset_text
- * and choir_dataset_documents; opts.tokenizer is ignored. Errors: argument (no data of this
- * kind for this task), and those of the dataset's constructor.
+ * and choir_dataset_documents; opts.tokenizer is ignored. Errors: argument (the task has no
+ * data of this kind), and as the dataset's constructor.
  */
 CHOIR_CHECKED choir_status choir_dataset_open(const char *path, choir_split split,
     choir_data_opts opts, const choir_model_info *info, choir_tokenizer **tokenizer,
@@ -95,21 +96,21 @@ CHOIR_CHECKED choir_status choir_dataset_open(const char *path, choir_split spli
 
 /**
  * Stores the SHA-256 of the data that choir_dataset_open would read, in hex, so that a resumed
- * training can notice other data; "" for "random". For a file it is what sha256sum prints, and
- * for a folder it covers the names and contents of the files that belong to the data. Of data
- * over 256 MiB it covers a part: the size and 256 evenly spread MiB of a file, the names and
- * sizes of a folder's files. Errors: io.
+ * training notices changed data; "" for "random". For a file it equals the output of sha256sum;
+ * for a folder it covers the names and contents of the files that belong to the data. If the
+ * data exceed 256 MiB, it covers a part: for a file, its size and 256 evenly spread MiB; for a
+ * folder, the names and sizes of its files. Errors: io.
  */
 CHOIR_CHECKED choir_status choir_data_sha256(
     const char *path, const choir_model_info *info, char hex[65]);
 
-/** Returns whether language models read documents there, which choir_data_opts.pack can keep
- * apart: all sources of the path are .jsonl, .csv, .tsv or .parquet files, or folders of such.
- */
+/** Returns whether a language model reads documents from the path, so that choir_data_opts.pack
+ * can keep them apart. True if all sources of the path are .jsonl, .csv, .tsv or .parquet
+ * files, or folders of such files. */
 bool choir_data_has_documents(const char *path);
 
-/** Checks that an existing model can be run on the dataset: that samples have its input shape,
- * and that the model has all ids and classes. path is for messages. Errors: shape, range. */
+/** Checks that an existing model can be run on the dataset: samples have the model's input
+ * shape, and the model has all ids and classes. path is for messages. Errors: shape, range. */
 CHOIR_CHECKED choir_status choir_dataset_fits(
     const choir_dataset *dataset, const char *path, const choir_model_info *info);
 

@@ -17,7 +17,7 @@
  * Scattering follows torch.chunk: pieces of ceil(B / n), so 10 samples over 8 devices are five
  * pieces of 2 and three idle devices. A piece is a micro-batch: its index determines its
  * random numbers and the position of its gradient in the fixed tree, so the bits do not depend
- * on the number of devices. Batch norm's running statistics are those of piece 0; the other
+ * on the number of devices. Batch norm's running statistics come from piece 0; the other
  * replicas' buffers are copies of the first device's.
  *
  * A replica consists of the fields that were registered (choir_module_param and similar
@@ -25,7 +25,7 @@
  * All replicas share the other fields of the struct. The replicas run one after another on the
  * calling thread, which waits for none of them: the devices work concurrently.
  *
- * Threads: those of the run. Collective: none of these. */
+ * Threads: the run's thread. Collective: no. */
 #ifndef CHOIR_DATA_PARALLEL_H
 #define CHOIR_DATA_PARALLEL_H
 
@@ -36,38 +36,38 @@ extern "C" {
 #endif
 
 typedef struct choir_data_parallel_opts {
-    /* device_ids, the module's own device first; default NULL: all devices of the kind of the
-     * run's, the run's first */
+    /* device_ids, the module's own device first; default NULL: all devices of the same kind as
+     * the run's, the run's first */
     choir_device *const *devices;
-    /* default 0: all; with devices NULL: the number of devices to use */
+    /* number of devices to use; default 0: all, for devices NULL */
     int device_count;
-    /* receives the outputs; any device; default NULL: the first (so check the result of
-     * choir_device_find) */
+    /* device that receives the outputs; default NULL: the first. So check that
+     * choir_device_find returned a device */
     choir_device *output_device;
-    int dim; /* the batch's dimension; default 0; 1: sequence first */
-    /* per batch; default 0: one per device. With more, a device runs several, one after
-     * another */
+    int dim; /* the batch's dimension; default 0; 1 if the sequence comes first */
+    /* pieces per batch; default 0: one per device. With more, a device runs several pieces one
+     * after another */
     int64_t pieces;
-    /* (device_count) each device's share of the batch, at least 0; the sum need not be 1;
-     * default NULL: equal shares */
+    /* (device_count) each device's share of the batch, at least 0, in any unit; default NULL:
+     * equal shares */
     const double *weights;
 } choir_data_parallel_opts;
 
 choir_data_parallel_opts choir_data_parallel_defaults(void);
 
-/** Wraps module, whose parameters reside on the first device; adds nothing to their names.
+/** Wraps module, whose parameters reside on the first device; their names stay.
  * Never NULL; errors stick to the run: device (a device that does not exist or is named twice,
  * a module on another device), argument (options; a module that cannot be replicated). */
 choir_module *choir_data_parallel(
     choir_scope *run, choir_module *module, choir_data_parallel_opts opts);
 
-/** Like choir_data_parallel, for use with choir_forward_shards; choir_forward on it gathers the
- * outputs. */
+/** Like choir_data_parallel, for use with choir_forward_shards; choir_forward on the result
+ * gathers the outputs. */
 choir_module *choir_data_parallel_balanced(
     choir_scope *run, choir_module *module, choir_data_parallel_opts opts);
 
-/** Pieces of a batch, each on its device, in a scope of its own inside the batch's. They close
- * with the batch's scope. */
+/** Pieces of a batch, each on its device and in its own scope inside the batch's scope. They
+ * close with the batch's scope. */
 typedef struct choir_shards choir_shards;
 
 int choir_shards_count(const choir_shards *shards);
@@ -80,23 +80,23 @@ choir_tensor *choir_shards_at(const choir_shards *shards, int i);
  * to all devices; NULL stays NULL), and runs the module on each piece. */
 choir_shards *choir_forward_shards(choir_module *dp, choir_tensor *const *in, int count);
 
-/** Returns the mean loss of a piece's samples, (); or, if the pieces are equal, their sum
- * divided by choir_loss_divisor of the pieces' targets. */
+/** Returns the mean loss of a piece's samples, (); or, if the pieces have equal sizes, the sum
+ * of losses divided by choir_loss_divisor of the pieces' targets. */
 typedef choir_tensor *choir_criterion_fn(choir_tensor *out, choir_tensor *target, void *arg);
 
 /**
  * Runs the criterion on each piece, on the piece's device.
  *
- * @param target  scattered as the inputs were; NULL: none
+ * @param target  scattered as the inputs were; NULL: no target
  * @return        (n) losses, on output_device; the loss of a piece larger or smaller than B / n
- *                is scaled in proportion, so their mean is the batch's.
+ * is scaled in proportion, so the mean of the losses is the batch's loss.
  *
  * choir_backward of the losses gives the mean's gradient.
  */
 choir_tensor *choir_criterion_parallel(
     choir_shards *out, choir_tensor *target, choir_criterion_fn *fn, void *arg);
 
-/* --- the four steps by themselves (torch.nn.parallel's) --- */
+/* --- the four steps of torch.nn.parallel, one by one --- */
 
 choir_shards *choir_scatter(choir_tensor *const *in, int count, choir_module *dp);
 /** Replicates the parameters that have changed since the last time, and runs the module on each

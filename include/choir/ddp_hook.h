@@ -4,9 +4,9 @@
  *
  * A hook is called on the thread of choir_backward when a rank's backward has filled a bucket,
  * in the order of the buckets, which is the same on all ranks. At that time the bucket's
- * numbers are not computed yet. So a hook only issues work to the group: choir_group_call for
- * computations, and collectives with a choir_work, and it waits for none of them. The group's
- * queue runs this work once the device has filled the bucket, while the rest of backward runs.
+ * numbers are not computed yet. So a hook only issues work to the group, without waiting for
+ * it: choir_group_call for computations, and collectives with a choir_work. The group's queue
+ * runs this work once the device has filled the bucket, while the rest of backward runs.
  *
  *     static choir_status halve(const void *args) { ... }     // runs in the queue's order
  *
@@ -24,7 +24,7 @@
  * choir_step a hook is called while the step is recorded, and each replay issues its work
  * again.
  *
- * Threads: those of the run. */
+ * Threads: the run's thread. */
 #ifndef CHOIR_DDP_HOOK_H
 #define CHOIR_DDP_HOOK_H
 
@@ -63,14 +63,14 @@ typedef choir_status choir_ddp_hook(const choir_ddp_bucket *bucket, void *arg);
 CHOIR_CHECKED choir_status choir_ddp_set_hook(
     choir_module *ddp, choir_ddp_hook *hook, void *arg);
 
-/** Reduces in f32: the sum over ranks in the fixed tree, times scale. A hook may begin with it.
- * It gives the bits of the exact reduction if each rank has a power of two of micro-batches.
- * arg is unused. */
+/** Reduces in f32: the sum over ranks in the fixed tree, times scale. A hook may begin with
+ * this call. It gives the bits of the exact reduction if each rank has a power of two of
+ * micro-batches. arg is unused. */
 CHOIR_CHECKED choir_status choir_ddp_all_reduce(const choir_ddp_bucket *bucket, void *arg);
 
 /**
  * Sends gradients as bf16 or f16: half the bytes. Each rank's part of the mean, x_r = scale *
- * data, is rounded, the sum is computed in f32 in the fixed tree, and rounded again:
+ * data, is rounded; the sum is computed in f32 in the fixed tree and rounded again:
  *
  *   |result - mean| <= u * (|x_0| + ... + |x_(W-1)|) + u * |mean|   (to first order)
  *
@@ -99,15 +99,15 @@ typedef struct choir_powersgd_opts {
     bool warm_start;     /* starts from the previous step's Q; default true */
     bool error_feedback; /* default true */
     double min_rate;     /* default 2 */
-    /* of the first Q (without warm_start, of every Q): normal, by the parameter's name;
-     * default 0 */
+    /* seed of the first Q (without warm_start, of every Q), which is normal and also depends on
+     * the parameter's name; default 0 */
     uint64_t seed;
 } choir_powersgd_opts;
 
 choir_powersgd_opts choir_powersgd_defaults(void);
 
 /** Sets PowerSGD as the hook (choir_ddp_set_hook). The run owns its state; checkpoints do not
- * include it. Errors: those of choir_ddp_set_hook, and argument (rank < 1, start_step < 0,
+ * include it. Errors: as choir_ddp_set_hook, and argument (rank < 1, start_step < 0,
  * min_rate not above 0). */
 CHOIR_CHECKED choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts);
 

@@ -27,29 +27,30 @@ extern "C" {
 
 typedef struct choir_device choir_device;
 
-/** Live figures of one device. Bytes are those handed out by its allocator. */
+/** Live figures of one device. Bytes count memory that the device's allocator has handed out.
+ */
 typedef struct choir_device_stats {
     size_t bytes_now;      /* live tensors */
     size_t bytes_peak;     /* maximum of bytes_now since choir_device_reset_peak */
     size_t bytes_reserved; /* taken from the system: live and cached */
     size_t bytes_limit;    /* cap on bytes_reserved; 0: none */
-    /* Parts of bytes_now; activations, batches and work space are the rest. */
+    /* Parts of bytes_now; the rest is activations, batches and work space. */
     size_t bytes_weights; /* parameters and buffers of modules */
     size_t bytes_gradients;
-    size_t bytes_optimizer; /* its state */
-    double busy_s;          /* seconds spent in kernels; on a GPU, from work to the next wait */
-    double age_s;           /* seconds since the device started */
-    uint64_t queue_depth;   /* tasks issued and not yet finished */
-    uint64_t tasks;         /* tasks finished */
-    uint64_t bytes_moved;   /* copied from and to other devices, in tasks issued so far */
+    size_t bytes_optimizer; /* optimizers' state */
+    double busy_s; /* seconds spent in kernels; on a GPU, seconds from issue to the next wait */
+    double age_s;  /* seconds since the device started */
+    uint64_t queue_depth; /* tasks issued and not yet finished */
+    uint64_t tasks;       /* tasks finished */
+    uint64_t bytes_moved; /* copied from and to other devices, in tasks issued so far */
 } choir_device_stats;
 
-/** Returns the number of devices of a kind ("cpu", "cuda"); 0 for a kind that this machine or
- * build lacks. */
+/** Returns the number of devices of a kind ("cpu", "cuda"); 0 if this machine or build lacks
+ * the kind. */
 int choir_device_count(const char *kind);
 
-/** Returns the device named "cpu:0" or "cuda:1"; NULL, with a message, if it does not exist.
- * The library owns the device. */
+/** Returns the device of a name such as "cpu:0" or "cuda:1"; NULL, with a message, if the
+ * device does not exist. The library owns the device. */
 choir_device *choir_device_find(const char *name);
 
 /** Returns the device's name, such as "cpu:0". The device owns the string. */
@@ -75,9 +76,9 @@ void choir_device_get_stats(choir_device *device, choir_device_stats *stats);
 /** Starts a new peak measurement at the bytes now live. */
 void choir_device_reset_peak(choir_device *device);
 
-/** Returns true if the device multiplies matrices of a 16-bit dtype faster than those of f32,
- * and always for f32. GPUs do for both 16-bit dtypes; CPUs do for bf16, with AMX's tiles or
- * AMD's AVX-512. Other devices multiply 16-bit matrices in f32. */
+/** Returns whether the device multiplies matrices of dtype faster than f32 matrices; always
+ * true for f32. GPUs multiply bf16 and f16 faster; CPUs multiply bf16 faster if they have AMX
+ * or AVX-512 BF16. Other devices multiply 16-bit matrices in f32. */
 bool choir_device_multiplies(const choir_device *device, choir_dtype dtype);
 
 /**

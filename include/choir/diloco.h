@@ -1,7 +1,7 @@
 /* Workers that train independently and synchronise periodically: local SGD and DiLoCo.
  *
  *     net = choir_diloco(run, net, group, choir_diloco_defaults());
- *     choir_optim *opt = choir_adamw(run, net, hp);   // of this worker: the inner optimizer
+ *     choir_optim *opt = choir_adamw(run, net, hp);   // this worker's inner optimizer
  *     ...                                             // usual steps; every 50th synchronises
  *
  * Each rank is a worker with weights and an optimizer of its own, which steps on the mean of
@@ -25,7 +25,7 @@
  * A lost rank is named on all others at their next meeting, or at once during a meeting. The
  * group's timeout_s limits the wait for a slow rank.
  *
- * Threads: those of the run. Collective: the constructors, choir_meet, and each
+ * Threads: the run's thread. Collective: the constructors, choir_meet, and each
  * choir_optim_step after which a meeting is due. */
 #ifndef CHOIR_DILOCO_H
 #define CHOIR_DILOCO_H
@@ -38,13 +38,14 @@ extern "C" {
 
 typedef struct choir_local_sgd_opts {
     int64_t every; /* steps from one meeting to the next; default 50 */
-    /* first steps, which average gradients as choir_ddp does; default 0 */
+    /* number of first steps, in which gradients are averaged as by choir_ddp; default 0 */
     int64_t warmup;
-    /* ranks that also meet among themselves, such as those of a node */
+    /* ranks that also meet among themselves, such as the ranks of one node; default NULL: none
+     */
     choir_group *near;
-    /* steps between the meetings of near; default NULL and 0: none */
+    /* steps between the meetings of near; default 0: none */
     int64_t near_every;
-    choir_ddp_opts ddp; /* for the warm-up */
+    choir_ddp_opts ddp; /* options of the warm-up */
 } choir_local_sgd_opts;
 
 choir_local_sgd_opts choir_local_sgd_defaults(void);
@@ -54,7 +55,7 @@ choir_local_sgd_opts choir_local_sgd_defaults(void);
  *
  * Steps are counted from the end of the warm-up: ranks meet after warmup + every, warmup + 2
  * every, ... steps. (torch's PeriodicModelAverager counts from 0: it first meets one step
- * after the warm-up, and then every `every` steps.) If a meeting of near and one of all ranks
+ * after the warm-up, and then every `every` steps.) If both meetings, of near and of all ranks,
  * are due, all ranks meet.
  *
  * The wrapper forwards to the module and adds nothing to names. Never NULL; errors stick to
@@ -75,8 +76,8 @@ typedef struct choir_diloco_opts {
 choir_diloco_opts choir_diloco_defaults(void);
 
 /**
- * Wraps module as choir_local_sgd does. choir_ddp over other ranks may wrap it: then the ranks
- * of that group together are a worker, and `group` joins one rank of each worker.
+ * Wraps module as choir_local_sgd does. choir_ddp over another group may wrap the result: then
+ * the ranks of that group together form one worker, and `group` joins one rank of each worker.
  *
  * choir_optim_visit visits the outer momentum ("outer_momentum.NAME"), so checkpoints contain
  * it. Save a checkpoint right after a meeting.
@@ -90,13 +91,13 @@ choir_module *choir_diloco(
 CHOIR_CHECKED choir_status choir_meet(choir_module *module);
 
 /** choir_steps_apart returns the number of this rank's steps since the last meeting, 0 during a
- * warm-up, and choir_meetings the number of meetings. module is a result of a constructor
+ * warm-up, and choir_meetings the number of meetings. module was returned by a constructor
  * above. */
 int64_t choir_steps_apart(const choir_module *module);
 int64_t choir_meetings(const choir_module *module);
 
-/** Goes on after `steps` steps with weights, and an outer momentum, that all ranks have read
- * from a checkpoint. Error: argument (module is none of a constructor above). */
+/** Resumes after `steps` steps, with weights and an outer momentum that all ranks have read
+ * from a checkpoint. Error: argument (module was not returned by a constructor above). */
 CHOIR_CHECKED choir_status choir_diloco_resume(choir_module *module, int64_t steps);
 
 #ifdef __cplusplus

@@ -5,8 +5,8 @@
  * Gradients do not pass through (distributed_nn.h has collectives with gradients). Results join
  * the scope of their operand.
  *
- * Threads: those of the scope and of the group. Collective: all, in the same order on all
- * ranks, with equal dtypes and shapes. */
+ * Threads: the scope's thread, which also issues to the group. Collective: all, in the same
+ * order on all ranks, with equal dtypes and shapes. */
 #ifndef CHOIR_DISTRIBUTED_H
 #define CHOIR_DISTRIBUTED_H
 
@@ -17,9 +17,9 @@
 extern "C" {
 #endif
 
-/* These work in place, on dense tensors: without gaps between elements, which views may have.
- * Errors: argument, dtype, shape (gaps), scope (poisoned or freed), the group's first failure,
- * as far as it is known. */
+/* The next functions work in place, on dense tensors, that is, without gaps between elements
+ * (views may have gaps). Errors: argument, dtype, shape (gaps), scope (poisoned or freed), the
+ * group's first failure so far. */
 
 /** Replaces t by the reduction over the ranks' t. */
 CHOIR_CHECKED choir_status choir_all_reduce(
@@ -33,8 +33,8 @@ CHOIR_CHECKED choir_status choir_broadcast(choir_tensor *t, choir_group *group, 
 CHOIR_CHECKED choir_status choir_reduce(
     choir_tensor *t, choir_group *group, choir_reduce_op op, int root);
 
-/* These return new tensors and work along the first dimension; the world size must divide it
- * where a tensor is split. Never NULL; errors stick to the scope. */
+/* The next functions return new tensors and work along the first dimension; the world size must
+ * divide it where a tensor is split. Never NULL; errors stick to the scope. */
 
 /** Returns t (N, ...) of all ranks, in rank order: (world * N, ...). */
 choir_tensor *choir_all_gather(choir_tensor *t, choir_group *group);
@@ -42,7 +42,7 @@ choir_tensor *choir_all_gather(choir_tensor *t, choir_group *group);
 /** Returns this rank's part (N / world, ...) of the reduction of the ranks' t (N, ...). */
 choir_tensor *choir_reduce_scatter(choir_tensor *t, choir_group *group, choir_reduce_op op);
 
-/** Exchanges parts: part r of the result is part `rank` of rank r's t: (N, ...) of (N, ...). */
+/** Exchanges parts: part r of the result (N, ...) is part `rank` of rank r's t (N, ...). */
 choir_tensor *choir_all_to_all(choir_tensor *t, choir_group *group);
 
 #ifdef __cplusplus

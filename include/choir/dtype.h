@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* Each row has the name, its text, the bytes and the name in safetensors files. f64 runs on
- * the slow reference kernels and serves checks. */
+/* Each row has the name, its text, the bytes and the name in safetensors files. f64 runs on the
+ * slow reference kernels and is meant for checks. */
 #define CHOIR_DTYPE_LIST(X)                                                                    \
     X(F32, "f32", 4, "F32")                                                                    \
     X(F64, "f64", 8, "F64")                                                                    \

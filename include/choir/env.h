@@ -16,18 +16,21 @@ extern "C" {
 
 typedef struct choir_env {
     int rank, world, local_rank;
-    choir_group *group; /* of all ranks; owned by this struct */
-    /* cpu:(local_rank); ranks share devices if there are more ranks than cores. With
-     * CHOIR_DEVICE=cuda or auto, a GPU chosen likewise; with CHOIR_DEVICE=cuda:1, that one. */
+    choir_group *group; /* group of all ranks; this struct owns it */
+    /* cpu:(local_rank); ranks share devices if the machine has fewer cores than ranks. With
+     * CHOIR_DEVICE=cuda or auto, a GPU chosen in the same way; with CHOIR_DEVICE=cuda:1, this
+     * GPU. */
     choir_device *device;
-    /* micro-batches in the global batch; a multiple of world accumulates; default: world */
+    /* micro-batches in the global batch; a multiple of world accumulates gradients; default:
+     * world */
     int64_t microbatches;
-    uint64_t generation; /* of the ranks: 1; counts up when ranks leave or join (elastic.h); 0:
-                          * this process is alone until it becomes a rank */
+    /* number of the ranks' group: 1 at first, then counts up when ranks leave or join
+     * (elastic.h); 0: this process is alone until it becomes a rank */
+    uint64_t generation;
 } choir_env;
 
-/** Fills in env from the environment and meets the other ranks. Errors: argument (in the
- * environment), and those of choir_group_init. */
+/** Fills in env from the environment and meets the other ranks. Errors: argument (a variable of
+ * the environment), and as choir_group_init. */
 CHOIR_CHECKED choir_status choir_env_init(choir_env *env);
 /** Like choir_env_init, but passes method and opts to choir_group_init. */
 CHOIR_CHECKED choir_status choir_env_init_with(
@@ -44,26 +47,27 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed);
 /** Stores this rank's contiguous range of env->microbatches: [*first, *first + *count). */
 void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count);
 
-/** Computes the job's loss from the losses of this rank's micro-batches (`count` of
- * choir_env_micro). The sum runs over all micro-batches in their fixed tree and is multiplied
- * by one over their number. Collective. */
+/** Computes the job's loss from the losses of this rank's micro-batches (as many as
+ * choir_env_micro says). The sum runs over all micro-batches in their fixed tree and is
+ * multiplied by one over their number. Collective. */
 CHOIR_CHECKED choir_status choir_env_mean(
     const choir_env *env, const float *losses, float *mean);
 
-/** Reads the losses () of this rank's micro-batches, in order, and stores the job's loss as
- * choir_env_mean does. Waits for the device. Collective. */
+/** Like choir_env_mean, but reads the losses () of this rank's micro-batches, in order, from
+ * tensors. Waits for the device. Collective. */
 CHOIR_CHECKED choir_status choir_env_loss(
     const choir_env *env, choir_tensor *const *losses, double *mean);
 
-/** Queues an exchange of losses, within a step and before the optimizer's update. The arguments
- * are the losses () of this rank's micro-batches, in order, in memory that persists, and `all`
- * (microbatches), which receives the losses of all micro-batches. `all` is valid once the step
- * is done, on every rank whose update runs, and outlives a recording of the step. Collective.
- */
+/** Queues an exchange of losses, within a step and before the optimizer's update. Collective.
+ *
+ * @param losses  the losses () of this rank's micro-batches, in order, in memory that persists
+ * @param all     (microbatches) receives the losses of all micro-batches. It is valid once the
+ *                step is done, on every rank whose update runs, and must outlive a recording
+ *                of the step */
 CHOIR_CHECKED choir_status choir_env_share_losses(
     const choir_env *env, choir_tensor *const *losses, float *all);
 
-/** Makes a loader of this rank's micro-batches of `dataset`, shuffled with the run's seed. */
+/** Makes a loader of this rank's micro-batches, shuffled with the run's seed. */
 choir_loader *choir_env_loader(
     choir_scope *run, const choir_env *env, choir_dataset *dataset, int64_t batch_size);
 

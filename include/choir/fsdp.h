@@ -17,43 +17,43 @@
  *     stage 2   4 + (4 + 8) / N           shards gradients, too
  *     stage 3   (4 + 4 + 8) / N           shards weights, too: the default
  *
- * Stages 1 and 2 are the same program: a rank's optimizer reads the gradients of its rows
- * alone, and nothing keeps the others.
+ * Stages 1 and 2 are the same program: a rank's optimizer reads only the gradients of its rows,
+ * and the other gradients are not kept.
  *
- * If ranks share a machine, stage 3's weights reside in one piece of memory that all ranks
- * map, and each rank writes its own rows: gathering copies nothing. Otherwise a unit's weights
+ * If ranks share a machine, stage 3's weights reside in one piece of memory that all ranks map,
+ * and each rank writes its own rows, so gathering copies nothing. Otherwise a unit's weights
  * are gathered before they are used, and the next unit's in advance. Then every read of a
  * weight is collective: all ranks must read weights in the same order.
  *
- * Hybrid sharding (HSDP) shards among neighbouring ranks, such as those of a machine, and
+ * Hybrid sharding (HSDP) shards among neighbouring ranks, such as the ranks of a machine, and
  * replicates between these groups. Weights are gathered within the machine, and only each
  * rank's own share of the gradients is reduced between machines. N is then the number of ranks
- * that shard.
+ * that share one copy.
  *
- * The bits are those of one device, and of DDP, at the same number of micro-batches. With more
- * micro-batches than ranks, a rank stores its sums unsharded until its last micro-batch.
+ * The bits equal the bits of one device, and of DDP, at the same number of micro-batches. With
+ * more micro-batches than ranks, a rank stores its sums unsharded until its last micro-batch.
  *
- * Off-loaded, the shards leave the device: its pool holds the weights of three units (the last
- * two that ran and the next one) and those outside all units, the gradients of two units,
- * activations, and the optimizer's tables, on any number of ranks, also on one. If a rank sums
- * several micro-batches, these sums are outside, too. The optimizer updates the shards where
- * they are: a processor in host memory or in the pages of the file, which are in the process's
- * memory only meanwhile; a GPU in pinned host memory, over its bus (a file's pages it cannot
- * reach). The file has no name and goes with the process; removing its folder during the run
- * changes nothing.
+ * With offload, the shards leave the device. The device's pool then holds the weights of three
+ * units (the last two that ran and the next one) and the weights outside all units, the
+ * gradients of two units, activations, and the optimizer's tables. Offload works on any number
+ * of ranks, also on one. If a rank sums several micro-batches, these sums are off-loaded, too.
+ * The optimizer updates the shards in place: a CPU in host memory or in the pages of the file,
+ * which are in the process's memory only during the update; a GPU in pinned host memory, over
+ * its bus (it cannot reach a file's pages). The file has no name and disappears with the
+ * process; removing its folder during the run changes nothing.
  *
  * Ignored parameters are not sharded: every rank stores them whole, with their gradient and
- * state, and reduces their gradients as choir_ddp does. That suits small ones that
- * every unit reads, such as biases and norms, since nothing has to gather them, and modules
- * that other code reads without a collective.
+ * state, and reduces their gradients as choir_ddp does. This suits small parameters that every
+ * unit reads, such as biases and norms, since they need no gathering, and modules that other
+ * code reads without a collective.
  *
  * choir_grad of a parameter, and the optimizer's state, have this rank's rows only.
  *
  * Around a pipeline, the ranks that have the same stage share its parameters; see
  * choir/pipeline.h. If weights are gathered, because they are off-loaded or ranks share no
- * memory, every replica must have as many micro-batches.
+ * memory, every replica must have the same number of micro-batches.
  *
- * Threads: those of the run. Collective: choir_fsdp, forward in training, choir_backward of a
+ * Threads: the run's thread. Collective: choir_fsdp, forward in training, choir_backward of a
  * step's last micro-batch, choir_optim_step. */
 #ifndef CHOIR_FSDP_H
 #define CHOIR_FSDP_H
@@ -66,28 +66,29 @@ extern "C" {
 #endif
 
 typedef struct choir_fsdp_opts {
-    int stage; /* 1, 2 or 3: the parts that are sharded; default 3 */
-    /* in the global batch; default 0: the run's (see choir_run_open), else one per rank */
+    int stage; /* 1, 2 or 3, see the table above; default 3 */
+    /* micro-batches in the global batch; default 0: the run's number (see choir_run_open), else
+     * one per rank */
     int64_t microbatches;
-    /* Units are the modules that choir_fsdp_unit has marked. If there are none, every module
-     * of class unit_class is a unit. If that is NULL, units are the modules with at least
-     * unit_params parameters, not counting those of units inside them. If that is 0, units are
-     * the model's blocks ("blocks.0", "layer1.1"), as choir_module_recompute_blocks finds
+    /* The choice of units, by the first rule that applies: the modules that choir_fsdp_unit has
+     * marked; all modules of class unit_class, if it is not NULL; the modules with at least
+     * unit_params parameters, without counting parameters of units inside them, if it is not 0;
+     * else the model's blocks ("blocks.0", "layer1.1"), as choir_module_recompute_blocks finds
      * them. The rest of the model is one more unit. */
     const char *unit_class;
     int64_t unit_params;
-    /* ranks that share one copy of the model, neighbours by rank; default 0: the whole group;
-     * -1: those of each node. It divides the world size, and the world size the
-     * micro-batches */
+    /* number of neighbouring ranks that share one copy of the model; default 0: the whole
+     * group; -1: the ranks of each node. It must divide the world size, which must divide the
+     * number of micro-batches */
     int shard_ranks;
     /* Stage 3. gather: gathers weights even if ranks share memory; default false.
      * reshard_after_forward: releases a unit's gathered weights after its forward and gathers
      * them again for its backward; default true. */
     bool gather, reshard_after_forward;
-    /* Stage 3. offload: this rank's shards of weights and gradients, and the optimizer's state
-     * of them, are in host memory, outside the device's pool; a unit's weights are gathered
-     * into the pool while it runs. With an offload_folder they are in a file there; the folder
-     * implies offload. Default: false, NULL */
+    /* Stage 3. offload: this rank's shards of weights, gradients and optimizer state are in
+     * host memory, outside the device's pool; a unit's weights are gathered into the pool while
+     * it runs. offload_folder: the shards are in a file in this folder; it implies offload.
+     * Default: false, NULL */
     bool offload;
     const char *offload_folder;
     /* Ignored parameters: patterns of names as in choir_module_freeze_matching, separated by
@@ -102,14 +103,14 @@ choir_fsdp_opts choir_fsdp_defaults(void);
 void choir_fsdp_unit(choir_module *module);
 
 /** Shards module over the group. If the module was not used before, no rank ever holds more
- * than its share. If it was, it keeps its values, which must be equal on all ranks. Buffers
- * become rank 0's before each step. The wrapper forwards to the module and adds nothing to
- * names. Never NULL; errors stick to the run: argument (a stage, micro-batches that the ranks
- * cannot share, a class without modules, patterns without parameters, off-load
- * in another stage; of a pipeline: ignored parameters, shard_ranks, replicas with different
+ * than its share. If it was used, it keeps its values, which must be equal on all ranks.
+ * Buffers become rank 0's before each step. The wrapper forwards to the module and adds nothing
+ * to names. Never NULL; errors stick to the run: argument (an unknown stage, micro-batches that
+ * the ranks cannot share, a class without modules, patterns without parameters, offload in
+ * stage 1 or 2; around a pipeline: ignored parameters, shard_ranks, or replicas with different
  * numbers of micro-batches if weights are gathered), I/O (a folder that is missing or full),
- * unsupported (a GPU, and a folder), mismatch (ranks with different models), state (parameters
- * that another strategy has taken over), memory, peer lost. */
+ * unsupported (an offload_folder on a GPU), mismatch (ranks with different models), state
+ * (parameters that another strategy has taken over), memory, peer lost. */
 choir_module *choir_fsdp(
     choir_scope *run, choir_module *module, choir_group *group, choir_fsdp_opts opts);
 

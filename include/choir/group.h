@@ -3,14 +3,14 @@
  * A rank is a process (or, in tests, a thread). choir_spawn starts N of them on this machine,
  * which run a C function; `choir run`, mpirun and Slurm start programs. Each rank calls
  * choir_group_init to meet the others. All ranks must make the same collective calls in the
- * same order. Ranks that disagree get an error that shows both sides, and a rank that died,
- * was stopped or is silent past the timeout is named on all others.
+ * same order. Ranks that disagree get an error that shows both sides. If a rank has died, was
+ * stopped or is silent past the timeout, an error on all other ranks names it.
  *
  * Every call below that moves data takes a choir_work. With NULL, the call returns when this
  * rank's part is done. Otherwise the call only queues the operation, and *work tells when it
  * is done; until then its inputs must not be written and its outputs not be accessed. The
- * collectives of one group run one after another in the order of the calls; those of different
- * groups run concurrently.
+ * collectives of one group run one after another in the order of the calls; collectives of
+ * different groups run concurrently.
  *
  * Reductions add in a fixed tree over rank numbers, so they give the same bits on every rank,
  * in every call and with every engine (an algorithm chosen by name may give other bits). bf16
@@ -34,19 +34,20 @@ extern "C" {
 typedef struct choir_group choir_group;
 
 typedef struct choir_group_opts {
-    /* -1: from the environment. Without it the process is alone, or gets an error if the
-     * method is tcp:// or file:// */
+    /* -1: from the environment. If the environment does not set them, the process is alone, or
+     * gets an error if the method is tcp:// or file:// */
     int rank, world;
     const char *job;      /* the job's name: secret, equal on all ranks; NULL: CHOIR_JOB */
     const char *key_file; /* the job's key outside loopback, mode 0600; NULL: CHOIR_KEY_FILE */
-    /* "shm", "ucx", "mpi", "nccl"; NULL: CHOIR_BACKEND, else the best that reaches every rank,
-     * but never nccl */
+    /* engine: "shm", "ucx", "mpi" or "nccl"; NULL: CHOIR_BACKEND, else the best engine that
+     * reaches every rank, but never nccl */
     const char *backend;
     /* nccl: this rank's GPU, "cuda:3", or the GPUs of the machine's ranks in order,
      * "cuda:4,cuda:5"; NULL: cuda:LOCAL_RANK */
     const char *device;
-    const char *algorithm; /* of collectives: see choir_group_algorithm; NULL: by size */
-    double timeout_s;      /* seconds until a silent rank is given up; default 1800 */
+    /* algorithm of collectives, a name of choir_group_algorithm; NULL: by size */
+    const char *algorithm;
+    double timeout_s; /* seconds until a silent rank is given up; default 1800 */
 } choir_group_opts;
 
 choir_group_opts choir_group_defaults(void);
@@ -62,14 +63,14 @@ choir_group_opts choir_group_defaults(void);
  *   mpi://            joins the ranks that mpirun or srun started
  *   NULL              CHOIR_INIT; else the first of these methods that the environment supports
  *
- * Errors: argument, peer lost, mismatch (of world sizes or versions, or a rank number used
- * twice), timed out (naming the missing ranks).
+ * Errors: argument, peer lost, mismatch (different world sizes or versions, or a rank number
+ * used twice), timed out (naming the missing ranks).
  */
 CHOIR_CHECKED choir_status choir_group_init(
     const char *method, choir_group_opts opts, choir_group **group);
 
-/** Waits for the issued operations and leaves the group. NULL is fine. Not collective: a rank
- * may leave before the others. */
+/** Waits for the issued operations, leaves the group and frees it. NULL is fine. Not
+ * collective: a rank may leave before the others. */
 void choir_group_free(choir_group *group);
 
 int choir_group_rank(const choir_group *group);
@@ -107,7 +108,7 @@ typedef enum choir_reduce_op {
     CHOIR_MIN,
     CHOIR_MAX,
     CHOIR_PRODUCT,
-    CHOIR_BAND, /* bitwise, of integers */
+    CHOIR_BAND, /* bitwise, for integers, as the next two */
     CHOIR_BOR,
     CHOIR_BXOR,
     CHOIR_REDUCE_OP_COUNT
@@ -122,7 +123,7 @@ typedef struct choir_work {
     uint64_t place;
 } choir_work;
 
-/** Waits; returns the group's first failure, if any. */
+/** Waits until the work is done; returns the group's first failure, if any. */
 CHOIR_CHECKED choir_status choir_work_wait(choir_work work);
 bool choir_work_done(choir_work work);
 
@@ -140,8 +141,8 @@ typedef choir_status choir_group_fn(const void *args);
  * Runs fn(args) in the group's queue, after the calls before it and before the calls after it.
  *
  * It runs on the thread that serves the queue at that time, so it must not call the group
- * itself. Its failure (the choir_status, with the words of choir_error_message) becomes the
- * group's failure, on all ranks. Not collective: ranks may differ in such calls.
+ * itself. If it fails, its choir_status, with the text of choir_error_message, becomes the
+ * group's failure, on all ranks. Not collective: each rank may make such calls or not.
  *
  * @param args  `bytes` bytes, which are copied; at most CHOIR_GROUP_ARGS
  * Errors: argument (too many bytes), state (a batch is open).
@@ -154,10 +155,10 @@ CHOIR_CHECKED choir_status choir_group_call(
  * Combines the calls between begin and end into one. They are issued together at the end.
  * Sends and receives progress concurrently (so two ranks may send to each other), and adjacent
  * calls of the same kind, type, operation and root travel as one message (coalesced). The
- * calls' own work must be NULL; they return only errors of arguments. No call may access the
- * output of another one: their order is unspecified.
+ * calls' own work must be NULL; they report only wrong arguments. No call may access the output
+ * of another one, since their order is unspecified.
  *
- * Errors of batch_end: state (no batch is open), and those of the calls.
+ * Errors of batch_end: state (no batch is open), errors of the calls.
  */
 void choir_group_batch_begin(choir_group *group);
 CHOIR_CHECKED choir_status choir_group_batch_end(choir_group *group, choir_work *work);
@@ -196,7 +197,7 @@ CHOIR_CHECKED choir_status choir_group_scatter(choir_group *group, const void *a
     int64_t count, choir_dtype dtype, int root, choir_work *work);
 
 /** Stores this rank's part of the reduction of the ranks' all (world * count) in mine (count).
- * all stays unchanged, except that mine may be this rank's part of it. */
+ * all stays unchanged, but mine may be this rank's part of all. */
 CHOIR_CHECKED choir_status choir_group_reduce_scatter(choir_group *group, const void *all,
     void *mine, int64_t count, choir_dtype dtype, choir_reduce_op op, choir_work *work);
 
@@ -219,15 +220,16 @@ CHOIR_CHECKED choir_status choir_group_receive(choir_group *group, void *data, i
     choir_dtype dtype, int peer, choir_work *work);
 
 /**
- * Compares a value of all ranks, such as an option that decides the numbers of a training:
+ * Checks that a value is equal on all ranks, such as an option that decides the numbers of a
+ * training:
  *
  *     choir_group_agree(env.group, "lr", "0.01")
  *
  * An error says which ranks have which value: "ranks disagree on lr: 0.01 on ranks 0, 2;
- * 0.001 on rank 1". The group can go on being used. `choir train` compares all options of its
+ * 0.001 on rank 1". The group stays usable. `choir train` compares all options of its
  * job in this way when ranks that were started one by one have met.
  *
- * @param group  NULL, or a group of one rank: there is nothing to compare
+ * @param group  NULL, or a group of one rank: returns CHOIR_OK
  * @param value  a text of any length; NULL: unspecified
  * Errors: mismatch, peer lost, timed out. Collective.
  */
@@ -240,9 +242,9 @@ CHOIR_CHECKED choir_status choir_group_agree(
  *
  *   exchange   all-to-all of slices; each rank reduces its own in the fixed tree; all-gather
  *   direct     like exchange, but reads the peers' memory (shm's default)
- *   binomial, halving                              trees; the fixed tree as well
- *   hierarchical                                   shared memory in a node, then between nodes
- *   ring, double_tree, native                      deterministic, other bits
+ *   binomial, halving            trees; also reduce in the fixed tree
+ *   hierarchical                 shared memory in a node, then between nodes
+ *   ring, double_tree, native    deterministic, other bits
  *
  * Errors: argument, with the list.
  */
@@ -257,15 +259,15 @@ typedef int choir_spawn_fn(int rank, int world, void *arg);
  * Runs fn(rank, world, arg) in `world` new processes of this machine, 1 to 1024, and waits for
  * them. A group in shared memory has up to 64 ranks.
  *
- * The processes are forks: they see the caller's memory as it was. RANK, LOCAL_RANK,
+ * The processes are forks: they start with a copy of the caller's memory. RANK, LOCAL_RANK,
  * WORLD_SIZE, LOCAL_WORLD_SIZE and CHOIR_JOB are set in each. If one fails, the others are
  * stopped (SIGTERM, SIGKILL after 5 s) and the message names rank, pid and exit status or
  * signal. SIGTERM, SIGINT, SIGHUP, SIGXCPU and SIGQUIT are passed on, and so is SIGUSR1 if the
- * caller handles it. At SIGUSR1 otherwise, and at SIGUSR2 unless the caller handles it, the
- * last collectives of every process are written to standard error. No process outlives the
- * caller, however the caller dies.
+ * caller handles it. If the caller does not handle SIGUSR1 or SIGUSR2, that signal makes every
+ * process write its last collectives to standard error. No process outlives the caller, however
+ * the caller dies.
  *
- * @return CHOIR_OK if all exited with 0; CHOIR_ERR_PEER_LOST, CHOIR_ERR_INTERRUPTED.
+ * @return CHOIR_OK if all exited with 0; else CHOIR_ERR_PEER_LOST or CHOIR_ERR_INTERRUPTED
  */
 CHOIR_CHECKED choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg);
 
@@ -276,31 +278,32 @@ typedef struct choir_spawn_opts {
     int node, nodes;    /* default 0 of 1 */
     const char *method; /* default NULL: this machine alone, without a listening port */
     const char *key_file;
-    double
-        timeout_s; /* how long a rank may stay stopped after another has ended; default 1800 */
-    /* Number of ranks that may fail before the job does: see elastic.h. Each is replaced by a
-     * new process. One node only. Default 0 */
+    double timeout_s; /* seconds that a rank may stay stopped after another has ended; default
+                         1800 */
+    /* Number of failed ranks after which the job still continues (elastic.h). A new process
+     * replaces each. One node only. Default 0 */
     int max_restarts;
-    int spares; /* processes that wait to replace ranks, beside the `local` ones; default 0 */
-    /* With max_restarts: after each change of the ranks all of them rebuild their objects, as
-     * strategies other than choir_ddp need it: see elastic.h. Default false */
+    int spares; /* additional processes that wait to replace ranks; default 0 */
+    /* With max_restarts. true: after each change of the ranks all ranks rebuild their objects,
+     * which strategies other than choir_ddp need (elastic.h). Default false */
     bool rebuild;
-    /* With rebuild: the number of ranks without which the job does not go on; fewer wait for
-     * new processes. Default 0: one rank */
+    /* With rebuild: the smallest number of ranks with which the job continues; fewer ranks wait
+     * for new processes. Default 0: one rank */
     int least;
-    /* Called in this process, with the argument of the ranks' function, when all ranks have
-     * been forked: threads that it begins are in none of them. Default NULL */
+    /* Called in this process, with the ranks' arg, when all ranks have been forked, so that
+     * threads that it starts exist in no rank. Default NULL */
     void (*started)(void *arg);
-    /* With max_restarts, and without rebuild, the ranks alone have the job's state. If all of
-     * them are lost while restarts are left, the caller may begin again from a checkpoint,
-     * which is one of these restarts: the number of those that are left then is stored here,
-     * else -1. Default NULL */
+    /* With max_restarts and without rebuild, only the ranks have the job's state. If all ranks
+     * are lost while restarts are left, the caller may begin again from a checkpoint, which
+     * uses one restart; the number of restarts left after that is stored here. In all other
+     * cases -1 is stored. Default NULL */
     int *restarts_left;
-    /* Receives the first signal that interrupted the ranks; 0: none did. Default NULL */
+    /* Receives the first signal that interrupted the ranks; 0: no signal did. Default NULL */
     int *interrupted_by;
 } choir_spawn_opts;
 
 choir_spawn_opts choir_spawn_defaults(void);
+/** Like choir_spawn, with options, for the `local` ranks of this node. */
 CHOIR_CHECKED choir_status choir_spawn_with(
     int local, choir_spawn_fn *fn, void *arg, choir_spawn_opts opts);
 

@@ -5,29 +5,28 @@
  *     ...                                         // net holds the result of the four
  *
  * A module's parameters and buffers move to memory that several processes map, the *master*.
- * Each of the processes, a *worker*, computes on copies of its own. When a step begins, and
+ * Each of these processes, a *worker*, computes on its own copies. When a step begins, and
  * after its optimizer has stepped, a worker exchanges word by word: first its changes since
  * the last exchange go out (master += change; a word that no other worker has changed since
  * then takes the worker's value, bit for bit), then the other workers' changes come in. A
  * worker does not write words that it has not changed.
  *
- * Words are read and written by relaxed atomics of 32 bits and nothing wider. Numbers are
- * never torn, but if two workers update a word at the same moment, one update may be lost. So
- * the resulting bits are not determined, except with one worker: then they are those of the
- * same program without sharing.
+ * Words are read and written by relaxed 32-bit atomics. Numbers are never torn, but if two
+ * workers update a word at the same moment, one update may be lost. So the resulting bits are
+ * not determined, except with one worker, where they equal the bits of the same program without
+ * sharing.
  *
- * As in PyTorch, the weights are shared and nothing else. Momentum and moments, the count of
- * steps, and gradients belong to each worker. Buffers: micro-batch 0 alone, which is worker
- * 0's, updates batch norm's running statistics, as everywhere in Choir; the other workers
- * receive them (if several workers write a buffer, the last value stays; counters are added
- * up). Memory: a worker stores the weights twice, in addition to the master, which exists
- * once.
+ * As in PyTorch, only parameters and buffers are shared. Momentum and moments, the count of
+ * steps, and gradients belong to each worker. As everywhere in Choir, only micro-batch 0, which
+ * is worker 0's, updates batch norm's running statistics; the other workers receive them. (If
+ * several workers write a buffer, the last value stays; counters are added up.) Memory: each
+ * worker stores the weights twice, in addition to the one master.
  *
  * The memory is a sealed memfd: it is freed with the last process, however that process ends.
- * With choir/elastic.h the others go on when a worker dies.
+ * With choir/elastic.h the others continue when a worker dies.
  *
- * Threads: those of the run. Workers may also be threads, each with a run and module of its
- * own (opts.master). Collective: choir_hogwild with a group. */
+ * Threads: the run's thread. Workers may also be threads, each with its own run and module
+ * (opts.master). Collective: choir_hogwild with a group. */
 #ifndef CHOIR_HOGWILD_H
 #define CHOIR_HOGWILD_H
 
@@ -41,9 +40,9 @@ extern "C" {
 /**
  * Moves a module's parameters and buffers to shared memory (torch's module.share_memory()).
  *
- * In this process the module is the master itself: it computes with, saves and prints the
+ * In this process the module is the master itself: computing, saving and printing use the
  * current weights, including the workers' updates. Children of choir_spawn that inherit the
- * module become workers: their copy of the module exchanges by itself. In a child, steps
+ * module become workers, and their copy of the module exchanges by itself. In a child, steps
  * without a choir_micro_open count as micro-batch `rank`, so that workers draw different
  * random numbers. Existing optimizers continue; recorded steps are recorded again. A second
  * call does nothing. Do not use the module in this process while workers run (choir_spawn
@@ -55,34 +54,36 @@ extern "C" {
 CHOIR_CHECKED choir_status choir_module_share_memory(choir_module *module);
 
 typedef struct choir_hogwild_opts {
-    choir_group *group; /* ranks of one machine: the master gets rank 0's weights */
-    /* instead of group: a shared module of this process, of any run */
+    choir_group *group; /* ranks of one machine; the master gets rank 0's weights */
+    /* instead of group: a shared module of this process, in any run */
     choir_module *master;
 } choir_hogwild_opts;
 
-choir_hogwild_opts choir_hogwild_defaults(void); /* neither */
+choir_hogwild_opts choir_hogwild_defaults(void); /* NULL, NULL */
 
 /**
  * Makes module a worker, whose weights become the master's; returns it. Without group and
  * master, the module must be a worker already, as after choir_spawn.
  *
- * Never NULL; errors stick to the run: argument (no master), mismatch (another model's), those
- * of choir_module_share_memory, device (the group's engine shares no memory), peer lost.
+ * Never NULL; errors stick to the run: argument (no master), mismatch (the master of another
+ * model), as choir_module_share_memory, device (the group's engine shares no memory), peer
+ * lost.
  */
 choir_module *choir_hogwild(choir_scope *run, choir_module *module, choir_hogwild_opts opts);
 
-/** Exchanges now, after the work that was issued to the device. A worker calls it to read
- * current weights between steps, or after changing weights by other means than its optimizer
- * (otherwise the next exchange sends the change). On the master, and on modules that are not
- * shared, it does nothing. */
+/** Exchanges now, after the work that was issued to the device. A worker calls this to read
+ * current weights between steps, or to send weights that it changed by other means than its
+ * optimizer (otherwise the next exchange sends them). Does nothing on the master and on modules
+ * that are not shared. */
 CHOIR_CHECKED choir_status choir_hogwild_exchange(choir_module *module);
 
 /** Returns the number of updates that the master has received from all workers; 0 for a module
  * that is not shared. */
 int64_t choir_hogwild_updates(const choir_module *module);
 
-/** The ranks of the group have changed all weights alike, as by loading a file: rank 0's become
- * the master's, and everybody's. Collective. */
+/** Restarts from new weights: call it when all ranks of the group have changed all weights
+ * alike, for example by loading a file. Rank 0's weights become the master's and every
+ * worker's. Collective. */
 CHOIR_CHECKED choir_status choir_hogwild_restart(choir_module *module, choir_group *group);
 
 #ifdef __cplusplus

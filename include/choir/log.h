@@ -17,13 +17,13 @@
  * address (metrics:HOST:PORT: on another one), and `run:DIR` is a run folder for `choir plot`.
  *
  * Numbers are written with all of their digits. A process that is killed leaves files that can
- * be read. A loop that goes on from a checkpoint gives its step in choir_log_opts.resume: the
- * curve goes on there, and records of later steps are replaced.
+ * be read. A loop that resumes from a checkpoint sets choir_log_opts.resume to the checkpoint's
+ * step: the curve continues there, and records of later steps are replaced.
  *
  * If a destination fails (a full disk), the call returns its error, once; that destination is
- * closed then, and the others go on.
+ * then closed, and the others continue.
  *
- * Threads: one at a time. Collective: none; with several ranks, one of them logs. */
+ * Threads: one at a time. Collective: no; of several ranks, let one log. */
 #ifndef CHOIR_LOG_H
 #define CHOIR_LOG_H
 
@@ -35,43 +35,43 @@
 extern "C" {
 #endif
 
-typedef struct choir_logger choir_logger; /* choir_log is the logarithm */
+typedef struct choir_logger choir_logger; /* choir_log computes logarithms */
 
 typedef struct choir_log_opts {
-    const char *name; /* of the run, in tools that show several; NULL: "choir" */
-    /* Text that identifies the run, such as the path of its checkpoints, so that MLflow and
-     * W&B find it again when it is resumed; NULL: a random one */
+    const char *name; /* name of the run, for tools that show several runs; NULL: "choir" */
+    /* text that identifies the run, such as the path of its checkpoints, so that MLflow and W&B
+     * find the run again when it is resumed; NULL: a random text */
     const char *id;
-    const char *job; /* a JSON object about the job, for a run folder's job.json; NULL: the
-                        parameters */
-    int64_t resume;  /* the step from which the run goes on */
-    bool goes_on;    /* the run has been logged before; else places start empty */
+    /* JSON object that describes the job, for a run folder's job.json; NULL: the parameters */
+    const char *job;
+    int64_t resume; /* step from which the run continues */
+    bool goes_on;   /* true: the run was logged before; false: places start empty */
 } choir_log_opts;
 
 /** NULL, NULL, NULL, 0, false. */
 choir_log_opts choir_log_defaults(void);
 
-/** Opens a log to one destination; with NULL, to none yet. Errors: argument (an unknown name, a
- * place that is missing, a job that is no JSON object), I/O (also a port that is taken),
- * unsupported (this build lacks the library). */
+/** Opens a log with one destination, or with none yet if destination is NULL. Errors: argument
+ * (an unknown name, a missing place, a job that is not a JSON object), I/O (also a port that is
+ * taken), unsupported (this build lacks the library). */
 CHOIR_CHECKED choir_status choir_log_open(
     const char *destination, choir_log_opts opts, choir_logger **log);
-/** Adds a destination, before the first step. Errors: those of choir_log_open, state. */
+/** Adds a destination, before the first step. Errors: as choir_log_open, state. */
 CHOIR_CHECKED choir_status choir_log_add(choir_logger *log, const char *destination);
 /** Ends the log and frees it; returns the first error that any of its destinations had. NULL is
  * fine. */
 CHOIR_CHECKED choir_status choir_log_close(choir_logger *log);
 
-/** Sets a hyper-parameter, before the first step. A text that reads as a number, or as true or
- * false, is one. Errors: argument (no name), state. */
+/** Sets a hyper-parameter, before the first step. A text that reads as a number, true or false
+ * is logged as such. Errors: argument (no name), state. */
 CHOIR_CHECKED choir_status choir_log_param(
     choir_logger *log, const char *name, const char *value);
 
 /** Sets a number of the next choir_log_step. Errors: argument: names have 1 to 200 bytes of
  * UTF-8 and no control characters. */
 CHOIR_CHECKED choir_status choir_log_number(choir_logger *log, const char *name, double value);
-/** Writes the numbers that were set since the last call as those of a step; steps are not
- * negative and ascend. Errors: argument (another step), I/O. */
+/** Writes the numbers that were set since the last call, for this step. Steps start at 0 or
+ * above and ascend. Errors: argument (a negative step, or not above the last one), I/O. */
 CHOIR_CHECKED choir_status choir_log_step(choir_logger *log, int64_t step);
 
 /** Logs a text, such as a sample of a language model. Errors: argument, I/O. */
@@ -80,8 +80,8 @@ CHOIR_CHECKED choir_status choir_log_text(
 /** Logs the distribution of values (count). Errors: argument, I/O. */
 CHOIR_CHECKED choir_status choir_log_histogram(
     choir_logger *log, int64_t step, const char *name, const float *values, int64_t count);
-/** Logs an event, such as "eval", with a JSON object of its own or NULL. An evaluation's
- * numbers also become curves ("eval/loss"). Errors: argument (no object), I/O. */
+/** Logs an event, such as "eval", with a JSON object or NULL. An evaluation's numbers also
+ * become curves ("eval/loss"). Errors: argument (json is not an object), I/O. */
 CHOIR_CHECKED choir_status choir_log_event(
     choir_logger *log, int64_t step, const char *kind, const char *json);
 

@@ -1,5 +1,4 @@
-/* A training loop with callbacks: steps, evaluations and checkpoints at their turns, and
- * functions of the program around them.
+/* A training loop: steps, regular evaluations and checkpoints, and callbacks of the program.
  *
  *     choir_loop_opts opts = choir_loop_defaults();
  *     opts.steps = 1000;
@@ -7,13 +6,14 @@
  *     opts.eval_every = 100;
  *     opts.save = "run";                                    (and it resumes from there)
  *     choir_loop *loop = choir_loop_new(&env, training, opts);
- *     choir_loop_add(loop, (choir_callbacks){.step = print_loss, .evaluated = keep_best},
- * &mine); choir_check(choir_loop_run(loop));
+ *     choir_callbacks calls = {.step = print_loss, .evaluated = keep_best};
+ *     choir_loop_add(loop, calls, &mine);
+ *     choir_check(choir_loop_run(loop));
  *
  * A step runs all micro-batches of this rank, backward and the optimizer, and is recorded as
- * choir_step records it. The bits are those of a loop that a program writes itself.
+ * choir_step records it. The bits equal the bits of a loop that a program writes itself.
  *
- * Threads: those of the run. Collective: choir_loop_run, over env's group. */
+ * Threads: the run's thread. Collective: choir_loop_run, over env's group. */
 #ifndef CHOIR_LOOP_H
 #define CHOIR_LOOP_H
 
@@ -28,20 +28,21 @@ extern "C" {
 typedef struct choir_loop choir_loop;
 
 typedef struct choir_loop_opts {
-    int64_t steps;             /* of the whole training; default 1000 */
+    int64_t steps;             /* steps of the whole training; default 1000 */
     int64_t eval_every;        /* steps between evaluations; 0 (the default): none */
-    choir_dataset *validation; /* for evaluations; default NULL */
-    int64_t eval_batches;      /* 0 (the default): all of it */
-    const char *save;   /* folder of checkpoints, also to resume from; default NULL: none */
-    int64_t save_every; /* 0 (the default): at the end alone */
-    int64_t keep;       /* newest checkpoints that stay; default 1 */
+    choir_dataset *validation; /* dataset for evaluations; default NULL */
+    int64_t eval_batches;      /* batches per evaluation; 0 (the default): the whole dataset */
+    /* folder of checkpoints, from which the loop also resumes; default NULL: none */
+    const char *save;
+    int64_t save_every; /* steps between saves; 0 (the default): only at the end */
+    int64_t keep;       /* number of newest checkpoints kept; default 1 */
 } choir_loop_opts;
 
 choir_loop_opts choir_loop_defaults(void);
 
 /** Functions around the parts of a training. Each may be NULL. Every rank calls them at the
- * same steps. An error that one returns ends the training, and choir_loop_run returns it; `end`
- * is called all the same. */
+ * same steps. If one returns an error, the training ends, and choir_loop_run returns the error;
+ * `end` is still called. */
 typedef struct choir_callbacks {
     choir_status (*begin)(choir_loop *loop, void *arg); /* before the first step */
     choir_status (*step)(choir_loop *loop, void *arg);  /* after each step */
@@ -54,16 +55,16 @@ typedef struct choir_callbacks {
  * the loop has run: module, optim, loader and info are needed. The run frees the loop. Never
  * NULL; errors stick to the run: argument. */
 choir_loop *choir_loop_new(const choir_env *env, choir_training training, choir_loop_opts opts);
-/** Adds callbacks, which are called with arg, behind those that were added before. */
+/** Adds callbacks, which are called with arg, after the callbacks that were added before. */
 void choir_loop_add(choir_loop *loop, choir_callbacks callbacks, void *arg);
 /** Trains until opts.steps steps are done or choir_loop_stop was called, and saves. Errors:
- * those of the steps, evaluations, checkpoints and callbacks; nonfinite. */
+ * errors of steps, evaluations, checkpoints and callbacks; nonfinite. */
 CHOIR_CHECKED choir_status choir_loop_run(choir_loop *loop);
-/** Ends the training after this step, on all ranks. Called by a callback on any rank. */
+/** Ends the training after this step, on all ranks. A callback on any rank may call it. */
 void choir_loop_stop(choir_loop *loop);
 
-/** Returns the state: the number of steps that are done, the latest loss and eval_loss. After a
- * step of which no target counts the loss is NaN. */
+/** Returns the state: the number of steps that are done, the latest loss and eval_loss. If no
+ * target of a step counts, the loss is NaN. */
 const choir_train_state *choir_loop_state(const choir_loop *loop);
 /** Returns the training's objects. */
 const choir_training *choir_loop_training(const choir_loop *loop);

@@ -8,7 +8,7 @@
  * Ranks count in row-major order: ranks along the last dimension are neighbours, so use it for
  * the strategy that communicates most.
  *
- * Threads: as groups. */
+ * Threads: as for groups. */
 #ifndef CHOIR_MESH_H
 #define CHOIR_MESH_H
 
@@ -26,11 +26,11 @@ typedef struct choir_mesh choir_mesh;
  * Arranges the ranks of group in a grid. Collective. The mesh borrows the group and owns the
  * groups along its dimensions; free it before or after the group.
  *
- * @param names  (dims) of the dimensions, outermost first: distinct, not empty
+ * @param names  (dims) names of the dimensions, outermost first: distinct, not empty
  * @param sizes  (dims) at least 1; one may be -1 and is then computed. Their product is the
  *               world size
  *
- * Errors: argument, those of choir_group_split.
+ * Errors: argument, and as choir_group_split.
  */
 CHOIR_CHECKED choir_status choir_mesh_new(choir_group *group, int dims,
     const char *const *names, const int *sizes, choir_mesh **mesh);

@@ -14,30 +14,30 @@ extern "C" {
 
 /** The kind of learning, which determines the targets and the loss. */
 typedef enum choir_task {
-    CHOIR_REGRESSION,     /* y: numbers of the output's shape; mean squared error */
+    CHOIR_REGRESSION,     /* y: numbers in the output's shape; mean squared error */
     CHOIR_CLASSIFICATION, /* y: a class id per sample, or per word; cross entropy */
     CHOIR_LANGUAGE,       /* x, y: tokens, a target per token; cross entropy */
     CHOIR_IMAGE_TO_TEXT   /* x: an image, y: tokens; cross entropy */
 } choir_task;
 
-/** Entries that are 0 are open: the model or the data fills them in. */
+/** The model or the data fills in the entries that are 0. */
 typedef struct choir_model_info {
     choir_task task;
-    choir_shape input; /* of one sample; LANGUAGE: (context) */
-    /* of one sample's target; REGRESSION, IMAGE_TO_TEXT, and CLASSIFICATION of words:
-     * (context) */
+    choir_shape input; /* shape of one sample; LANGUAGE: (context) */
+    /* shape of one sample's target, for REGRESSION; (context) for IMAGE_TO_TEXT and for
+     * CLASSIFICATION of words */
     choir_shape output;
-    int64_t classes;    /* or the size of the vocabulary */
-    int64_t items;      /* items per sample: tokens, or steps of a sequence; else 1 */
-    bool random;        /* the data is random, of the shape that the model expects */
-    int64_t vocab;      /* samples are ids below this, if it differs from classes; or 0 */
+    int64_t classes;    /* number of classes, or of tokens in the vocabulary */
+    int64_t items;      /* tokens per sample, or steps of a sequence; else 1 */
+    bool random;        /* data are random, in the shape that the model expects */
+    int64_t vocab;      /* samples are ids below this; 0: as classes, or no ids */
     bool masked;        /* LANGUAGE: targets are the masked tokens, not the next ones */
-    bool packs;         /* LANGUAGE: the model takes documents and positions, too */
+    bool packs;         /* LANGUAGE: the model also takes documents and positions */
     bool padded;        /* some targets are CHOIR_IGNORED: padding, or prompts */
-    int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: not known yet */
+    int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: unknown */
     /* images of IDX files: x = (pixel/255 - mean) / deviation of the training images */
     double pixel_mean, pixel_deviation;
-    char config[512]; /* the model in full, "gpt2:layers=4,..."; saved in checkpoints */
+    char config[512]; /* model with all options, "gpt2:layers=4,..."; in checkpoints */
 } choir_model_info;
 
 /** Names of classes, by class. */
@@ -46,7 +46,7 @@ typedef struct choir_class_names {
     int64_t count; /* 0: the classes have no names */
 } choir_class_names;
 
-/** Frees the names, and leaves none. */
+/** Frees the names and leaves an empty list. */
 void choir_class_names_free(choir_class_names *names);
 
 #ifdef __cplusplus

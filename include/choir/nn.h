@@ -21,7 +21,7 @@
  * are drawn when the finished tree is first used. Constructors never return NULL: errors stick
  * to the run.
  *
- * Threads: those of the run. Collective: none of these. */
+ * Threads: the run's thread. Collective: no. */
 #ifndef CHOIR_NN_H
 #define CHOIR_NN_H
 
@@ -39,9 +39,9 @@ typedef choir_tensor *choir_forward_fn(choir_module *self, choir_tensor *const *
 
 typedef struct choir_module_class {
     const char *name; /* for messages */
-    size_t size;      /* of the struct whose first member is choir_module */
+    size_t size;      /* bytes of the struct whose first member is choir_module */
     choir_forward_fn *forward;
-    int inputs; /* the most that forward takes; more are an error. 0: forward checks them */
+    int inputs; /* largest number of inputs; more are an error. 0: forward checks it */
 } choir_module_class;
 
 struct choir_module {
@@ -49,20 +49,20 @@ struct choir_module {
     choir_scope *run;
     bool training;    /* train mode; true at first */
     const char *path; /* "blocks.0.attn", once the tree is in use */
-    const char *name; /* within its parent */
+    const char *name; /* name in the parent, such as "attn" */
     choir_module *parent;
     struct choir__module_inside *inside; /* the library's: children, parameters, hooks, ... */
 };
 
-/** True if the module's forward is collective even in evaluation mode: all ranks must call it
- * equally often. */
+/** Returns whether the module's forward is collective even in evaluation mode, so that all
+ * ranks must call it equally often. */
 bool choir_module_collective(const choir_module *module);
 
 /** Makes a module of the class: a zeroed struct of type->size bytes, which the run owns. */
 void *choir_module_new(choir_scope *run, const choir_module_class *type);
 
-/** Makes child a part of self, named `name`, and stores it in *field. Names of a module's
- * entries differ (CHOIR_ERR_ARGUMENT). */
+/** Makes child a part of self, named `name`, and stores it in *field. Error, of the run:
+ * argument (another entry of the module has this name). */
 void choir_module_child(
     choir_module *self, const char *name, choir_module **field, choir_module *child);
 
@@ -97,16 +97,16 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
  * convolution or embedding, that weight is drawn after all layers have drawn theirs, in order,
  * so a ResNet starts with torchvision's values. PyTorch does not define the initial values of
  * transformers (GPT-2, BERT, Llama, Donut). They keep their distributions here, but their
- * numbers differ from those of other implementations, which draw in another order or also for
- * weights that they then tie.
+ * numbers differ from other implementations, which draw in another order or also for weights
+ * that they then tie.
  *
  * Errors: state (after choir_tensor_parallel), the run's.
  */
 CHOIR_CHECKED choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
 
 /** Makes *field another name for a parameter that a module has registered already (tied
- * weights). It is saved once, under its first name. Errors, of the run: argument (no
- * parameter), scope (of another run). */
+ * weights). It is saved once, under its first name. Errors, of the run: argument (param is not
+ * a parameter), scope (it belongs to another run). */
 void choir_module_tie(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *param);
 
@@ -187,29 +187,29 @@ int choir_module_count_matching(choir_module *module, const char *pattern);
  * again, once.
  *
  * Only the module's result is kept, together with tensors that hooks have seen or choir_keep
- * holds. So backward needs the results of such modules, and the activations of one module at a
- * time. Losses, gradients and buffers have the same bits with and without recomputation:
- * dropout drops the same elements, and running statistics are updated in the forward pass
- * alone.
+ * holds. So memory holds the results of such modules, and during backward the activations of
+ * one module at a time. Losses, gradients and buffers have the same bits with and without
+ * recomputation: dropout drops the same elements, and running statistics are updated in the
+ * forward pass alone.
  *
- * Such modules may be nested; the inner one is then computed one more time. A tensor from
- * inside a module that a later op uses (a list of hidden states, a connection that skips
- * blocks) is made again at once and stays in memory. Results of choir_custom, and copies by
- * choir_to, are kept.
+ * Such modules may be nested; the inner one is then computed one more time. If a later op
+ * outside the module uses a tensor from inside it (a list of hidden states, a connection that
+ * skips blocks), the tensor is computed again at once and stays in memory. Results of
+ * choir_custom, and copies by choir_to, are kept.
  */
 void choir_module_recompute(choir_module *module, bool on);
 
 /** Applies choir_module_recompute to the module's blocks and returns their number. Blocks are
  * the innermost modules that are numbered ("h.0", "layer1.2", "encoder.layer.11") and contain
- * modules; if there are none, the module's children. */
+ * modules; if no module is numbered so, the module's children. */
 int choir_module_recompute_blocks(choir_module *module, bool on);
 
 /** Returns the module at a path below `module`, such as "bert.encoder.layer.0", or `module`
- * itself for ""; NULL if there is none. A name between dots is not always a module: GPT-2 has
- * "transformer.h.0" and no "transformer". */
+ * itself for ""; NULL if no module has this path. A name between dots is not always a module:
+ * GPT-2 has "transformer.h.0" but no "transformer". */
 choir_module *choir_module_at(choir_module *module, const char *path);
 
-/** Returns the parameter or buffer with this full name; NULL if there is none. */
+/** Returns the parameter or buffer with this full name; NULL if the name is unknown. */
 choir_tensor *choir_module_find(choir_module *module, const char *name);
 
 /** A function that choir_module_visit calls for each parameter. */
@@ -298,13 +298,14 @@ choir_module *choir_nn_adaptive_max_pool2d(choir_scope *run, int64_t height, int
 choir_module *choir_nn_embedding(
     choir_scope *run, int64_t count, int64_t width, choir_init init);
 /** Like choir_nn_embedding, with a row for padding (-1: none), as PyTorch's padding_idx: the
- * row starts with zeros, and lookups give it no gradient. Where the table is tied to a head,
- * the head's gradient still trains the row. */
+ * row starts with zeros, and lookups give it no gradient. If the table is tied to a head, the
+ * head's gradient still trains the row. */
 choir_module *choir_nn_embedding_with(
     choir_scope *run, int64_t count, int64_t width, choir_init init, int64_t padding);
 /** Normalises over the last dimension, with eps 1e-5. */
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width);
-/** Root mean square norm; its weight (width) is initially 1. */
+/** Normalises by the root mean square over the last dimension; the weight (width) is
+ * initially 1. */
 choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps);
 choir_module *choir_nn_layer_norm_with(choir_scope *run, int64_t width, float eps);
 /** Batch norm of (N, C, ...), with momentum 0.1 and eps 1e-5. choir_forward(norm, x, residual)
@@ -370,8 +371,8 @@ choir_module *choir_nn_rnn(
 choir_tensor *choir_forward_state(
     choir_module *recurrent, choir_tensor *x, choir_cell_state *state);
 
-/** One pre-norm transformer block (GPT-2's): x + attn(ln(x)), x + mlp(ln(x)), tanh GELU. The
- * weights of its four products have the shape (in, out), as in GPT-2's published files. */
+/** Makes one pre-norm transformer block (GPT-2's): x + attn(ln(x)), x + mlp(ln(x)), tanh GELU.
+ * The weights of its four products have the shape (in, out), as in GPT-2's published files. */
 choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads,
     bool causal, float dropout, double residual_deviation);
 

@@ -5,7 +5,7 @@
  * comment says otherwise. Shapes of two operands broadcast as NumPy's do. Errors: shape,
  * dtype, device, scope. Collective: none.
  *
- * Threads: those of the operands' scope. */
+ * Threads: the thread of the operands' scope. */
 #ifndef CHOIR_OPS_H
 #define CHOIR_OPS_H
 
@@ -33,11 +33,12 @@ choir_tensor *choir_sin(choir_tensor *x);
 choir_tensor *choir_cos(choir_tensor *x);
 /** Computes x^exponent as C's pow does. */
 choir_tensor *choir_pow(choir_tensor *x, double exponent);
-/** Computes a^b, element by element, as C's pow has it; a and b broadcast. Gradient: a, 0 where
- * b is 0; b, 0 where a is 0 and b is not negative, and NaN where a is negative. */
+/** Computes a^b, element by element, as C's pow does; a and b broadcast. The gradient of a is 0
+ * where b is 0; the gradient of b is 0 where a is 0 and b >= 0, and NaN where a is negative. */
 choir_tensor *choir_pow_tensor(choir_tensor *a, choir_tensor *b);
-/** Computes min(max(x, least), most); -INFINITY or INFINITY leaves a side open, NaN stays NaN.
- * The gradient passes where least <= x <= most. Error: argument (a bound that is NaN). */
+/** Computes min(max(x, least), most); a bound of -INFINITY or INFINITY leaves its side open;
+ * NaN stays NaN. The gradient passes where least <= x <= most. Error: argument (a bound that is
+ * NaN). */
 choir_tensor *choir_clamp(choir_tensor *x, double least, double most);
 choir_tensor *choir_tanh(choir_tensor *x);
 choir_tensor *choir_sigmoid(choir_tensor *x);
@@ -77,13 +78,13 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b);
  *                  the letters that occur once, capitals first. Spaces are ignored
  * @param in        count operands, 1 to 16, floating, of one dtype
  *
- * "..." stands for all dimensions without a letter, which broadcast from the last one on. A
- * letter that an operand has twice takes the diagonal. A letter has one size, or 1, which
- * broadcasts.
+ * "..." stands for all dimensions without a letter; they broadcast, aligned at the last one. A
+ * letter that occurs twice in one operand takes the diagonal. All dimensions of a letter have
+ * one size, or 1, which broadcasts.
  *
  * Operands are multiplied from left to right, by choir_matmul where a letter is summed and by
- * choir_mul elsewhere; letters that neither the result nor a later operand has are summed as
- * soon as possible. A product may have at most CHOIR_MAX_DIMS dimensions.
+ * choir_mul elsewhere; letters that occur neither in the result nor in a later operand are
+ * summed as soon as possible. A product may have at most CHOIR_MAX_DIMS dimensions.
  *
  * Errors: also argument, an equation that does not fit the operands.
  */
@@ -104,9 +105,9 @@ choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v,
 typedef struct choir_attention_opts {
     bool causal;    /* query t sees keys 0 ... t */
     int64_t window; /* with causal: query t sees only the last `window` keys; 0: all */
-    float scale;    /* factor of the scores; 0: 1/sqrt(D) */
-    /* NULL, or added to the scores: (P, H or 1, Tq or 1, Tk), of q's dtype; sample b uses b %
-     * P; -INFINITY hides a key */
+    float scale;    /* factor of the scores; 0 (the default): 1/sqrt(D) */
+    /* NULL, or (P, H or 1, Tq or 1, Tk) of q's dtype, added to the scores; sample b uses entry
+     * b % P; -INFINITY hides a key */
     choir_tensor *bias;
 } choir_attention_opts;
 
@@ -138,8 +139,8 @@ choir_tensor *choir_layer_norm(
 choir_tensor *choir_rms_norm(choir_tensor *x, choir_tensor *gamma, float eps);
 
 /** Adds and normalises in one pass: stores x + r in *sum and returns its norm. The values equal
- * those of choir_add followed by the norm, bit for bit. *sum is never NULL; after an error it
- * is poisoned. */
+ * choir_add followed by the norm, bit for bit. *sum is never NULL; after an error it is
+ * poisoned. */
 choir_tensor *choir_add_layer_norm(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
     choir_tensor *beta, float eps, choir_tensor **sum);
 choir_tensor *choir_add_rms_norm(
@@ -156,7 +157,7 @@ typedef enum choir_rotary_scaling {
 typedef struct choir_rotary_opts {
     double theta; /* default 10000 */
     choir_rotary_scaling scaling;
-    double factor; /* LINEAR divides all rates by it, LLAMA3 only the slow ones */
+    double factor; /* divisor of all rates (LINEAR) or of the slow rates (LLAMA3) */
     /* LLAMA3: a dimension is slow if it turns less than low_freq times in original_context,
      * and keeps its rate if it turns more than high_freq times; in between the rate is
      * interpolated. */
@@ -186,10 +187,10 @@ choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tenso
 typedef struct choir_batch_norm_opts {
     bool training;       /* default true */
     float momentum, eps; /* 0.1, 1e-5 */
-    /* NULL, or added to the result: of x's shape, differentiable */
+    /* NULL, or a tensor of x's shape that is added to the result; differentiable */
     choir_tensor *residual;
-    bool relu; /* applied to the sum; saves a pass over memory */
-    /* NULL, or i64 (): counts the batches that updated the running statistics */
+    bool relu; /* true: applies ReLU to the sum, which saves a pass over memory */
+    /* NULL, or i64 (): counter of the batches that updated the running statistics */
     choir_tensor *batches;
 } choir_batch_norm_opts;
 
@@ -199,9 +200,9 @@ choir_batch_norm_opts choir_batch_norm_defaults(void);
 choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts opts);
 
-/** Splits the C channels of each sample of x (N, C, ...) into `groups` equal runs and computes
- * (x - mean) / sqrt(var + eps) over all values of a run, then * gamma + beta. gamma, beta (C)
- * or NULL. */
+/** Splits the C channels of each sample of x (N, C, ...) into `groups` equal runs, normalises
+ * all values of a run, (x - mean) / sqrt(var + eps), and computes * gamma + beta per channel.
+ * gamma, beta (C) or NULL. */
 choir_tensor *choir_group_norm(
     choir_tensor *x, int64_t groups, choir_tensor *gamma, choir_tensor *beta, float eps);
 
@@ -224,7 +225,8 @@ typedef struct choir_cell_state {
  * Runs one recurrent layer over whole sequences: LSTM, GRU (reset after the product) or plain.
  *
  * @param x           (T, B, I), T and B at least 1
- * @param weights     of D directions, 1 or 2: the second reads from the end to the start
+ * @param weights     (directions) weights per direction, D = 1 or 2; the second direction
+ *                           reads from the end to the start
  * @param initial     h and c (D, B, H)
  * @param last        NULL, or receives the states after the last step, each (D, B, H); c is
  *                    NULL except for an LSTM. It costs a copy of y in backward.
@@ -239,9 +241,9 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
 /** Looks up rows of table (V, C) by ids i64 (...) -> (..., C). Execution error: range. */
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids);
 
-/** Zeroes each element with probability p and scales the others by 1/(1-p). The random numbers
- * are keyed by (seed, step, micro-batch, name, call number), so they do not depend on the rank
- * or device that computes them. */
+/** Sets each element to zero with probability p and scales the others by 1/(1-p). The random
+ * numbers are keyed by (seed, step, micro-batch, name, call number), so they do not depend on
+ * the rank or device that computes them. */
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name);
 
 /** Options of a convolution. The members apply to the height, and to the width unless it has
@@ -277,17 +279,17 @@ choir_tensor *choir_adaptive_max_pool2d(choir_tensor *x, int64_t height, int64_t
 
 /* --- losses: the mean, (), over entries not ignored, or the reduction that opts set --- */
 
-/** 0 is none of them: options that were not begun from choir_cross_entropy_defaults() would
- * leave out class 0. */
+/** The values start at 1, so that zeroed options are an error: they would ignore class 0. Begin
+ * with choir_cross_entropy_defaults(). */
 typedef enum choir_reduction {
-    CHOIR_LOSS_MEAN = 1,  /* over all elements: () */
-    CHOIR_LOSS_SUM,       /* () */
+    CHOIR_LOSS_MEAN = 1,  /* mean over all elements: () */
+    CHOIR_LOSS_SUM,       /* sum over all elements: () */
     CHOIR_LOSS_NONE,      /* one value per element, in x's shape */
     CHOIR_LOSS_BATCH_MEAN /* the sum divided by the first dimension: () */
 } choir_reduction;
 
 typedef struct choir_cross_entropy_opts {
-    int64_t ignore_index;      /* rows with this target are skipped; default -100 */
+    int64_t ignore_index;      /* target whose rows are skipped; default -100 */
     float label_smoothing;     /* in [0, 1]; default 0 */
     choir_tensor *weight;      /* (C) per class, no gradient; default NULL: 1 each */
     choir_reduction reduction; /* mean (default), sum, or none: (...), 0 where ignored */
@@ -311,8 +313,8 @@ choir_cross_entropy_opts choir_cross_entropy_defaults(void);
  * does. For distributions, a row's loss is sum_c ((1-s) target[b][c] + s/C) nll[c], and the
  * mean divides by B.
  *
- * Gradient: logits, and a distribution.  Errors: shape, weights that are not (C) of the
- * scores' type; argument, another smoothing or reduction, or weights that require a gradient.
+ * Gradient: logits, and a distribution.  Errors: shape, weights that are not (C) of the scores'
+ * dtype; argument, an invalid smoothing or reduction, or weights that require a gradient.
  * Execution error: range, a target outside [0, C).
  */
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target);
@@ -325,8 +327,8 @@ choir_tensor *choir_cross_entropy_with(
  *
  * choir_backward and choir_env_loss average over micro-batches. The mean of the means of
  * micro-batches depends on their number wherever some targets are ignored (padding, prompts,
- * words that are not masked) or classes have weights. Then the losses shall be sums, divided
- * by one number:
+ * words that are not masked) or classes have weights. Make the losses sums then, divided by one
+ * number:
  *
  *     choir_cross_entropy_opts o = choir_cross_entropy_defaults();
  *     choir_tensor *divisor = choir_loss_divisor(y, M, o);         (targets of all backwards)
@@ -334,16 +336,17 @@ choir_tensor *choir_cross_entropy_with(
  *     loss = choir_div(choir_cross_entropy_with(scores, y[m], o), divisor);
  *
  * @param targets  (count) i64 of any shape, one tensor per micro-batch that this rank runs in
- *                 the step; for a vector of losses, one per loss
+ * the step (for a vector of losses, one tensor per loss)
  * @param opts     ignore_index and weight are used
- * @return         ()  f32, the targets that count (with class weights: the sum of their
- *                 weights) in the step's micro-batches on all ranks, divided by the number of
- *                 these micro-batches; 1 if no target counts, so that the loss is 0. In the
- *                 scope that the targets share
+ * @return         ()  f32, the number of targets that count (with class weights: the sum of
+ * their weights) in the step's micro-batches on all ranks, divided by the number of these
+ * micro-batches; 1 if no target counts, so that the loss is 0. The result is in the scope that
+ * the targets share
  *
- * Call it in the step, before the first backward, with a tensor per micro-batch that is in the
- * step's scope. Where every rank steps by itself (choir_hogwild, choir_diloco, choir_local_sgd
- * after its warm-up), only its own targets are counted. For f64 losses, choir_cast it.
+ * Call it in the step, before the first backward; the targets are tensors of the step's scope.
+ * Where every rank steps by itself (choir_hogwild, choir_diloco, choir_local_sgd after its
+ * warm-up), only this rank's targets are counted. For f64 losses, convert the result with
+ * choir_cast.
  *
  * Gradient: none.  Errors: dtype, device, shape of the weights; argument, fewer or more
  * micro-batches than the strategy runs; state, in a join of choir_ddp.  Collective: under
@@ -351,10 +354,10 @@ choir_tensor *choir_cross_entropy_with(
  */
 choir_tensor *choir_loss_divisor(
     choir_tensor *const *targets, int count, choir_cross_entropy_opts opts);
-/** Like choir_loss_divisor; stores in *counted, unless counted is NULL, how many targets count
- * (with class weights: the sum of their weights) in the step's micro-batches on all ranks: ()
- * f64. Where it is 0, the step's losses are 0 and no measurement: a loop leaves such a step out
- * of its means. choir_keep it to read it after the step. */
+/** Like choir_loss_divisor; unless counted is NULL, also stores in *counted the number of
+ * targets that count (with class weights: the sum of their weights) in the step's micro-batches
+ * on all ranks: () f64. If it is 0, the step's losses are 0 and measure nothing, so a loop
+ * leaves the step out of its means. To read it after the step, use choir_keep. */
 choir_tensor *choir_loss_divisor_counted(choir_tensor *const *targets, int count,
     choir_cross_entropy_opts opts, choir_tensor **counted);
 
@@ -364,8 +367,8 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);
 /** Computes mean (x - y)^2. */
 choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y);
 
-/* The losses below take x and y of one shape and type and are differentiable in both. Errors:
- * shape, dtype, argument. */
+/* The losses below take x and y of equal shape and dtype and are differentiable in both.
+ * Errors: shape, dtype, argument. */
 
 /** Computes |x - y|. */
 choir_tensor *choir_l1_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction);
@@ -381,7 +384,7 @@ choir_tensor *choir_huber_loss(
  * Execution error: range, an x outside [0, 1]. */
 choir_tensor *choir_bce_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction);
 /** Computes choir_bce_loss of the probabilities sigmoid(x), exactly even for large scores.
- * pos_weight, of the shape of x's last dimensions or NULL, multiplies the term of y and gets
+ * pos_weight, of the shape of x's last dimensions or NULL, multiplies the term y log x and gets
  * no gradient. */
 choir_tensor *choir_bce_with_logits_loss(
     choir_tensor *x, choir_tensor *y, choir_tensor *pos_weight, choir_reduction reduction);

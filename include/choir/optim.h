@@ -4,7 +4,7 @@
  * choir_backward left. The numbers of a step (learning rate, bias corrections) are written to
  * device memory, so a step can be recorded and replayed.
  *
- * Threads: those of the run. Collective: choir_optim_step and choir_optim_zero, under a
+ * Threads: the run's thread. Collective: choir_optim_step and choir_optim_zero, under a
  * strategy that reduces gradients (they wait for the reduction). */
 #ifndef CHOIR_OPTIM_H
 #define CHOIR_OPTIM_H
@@ -26,9 +26,9 @@ typedef struct choir_adamw_opts {
     float lr, beta1, beta2, eps, weight_decay;
     bool amsgrad; /* divides by the largest second moment so far (Reddi et al., 2018) */
     bool maximize;
-    /* Keeps both moments in 8 bits (Dettmers et al., 2022): a code per element, as bitsandbytes
-     * has them, and the largest magnitude of each block of 256 elements. A block ends where a
-     * row of dimension 0 ends. Parameters of one dimension or of less than 4096 elements keep
+    /* true: both moments have 8 bits (Dettmers et al., 2022): a code per element, as in
+     * bitsandbytes, and the largest magnitude of each block of 256 elements. A block ends where
+     * a row of dimension 0 ends. Parameters of one dimension or of less than 4096 elements keep
      * f32 state. Not with amsgrad. */
     bool eight_bits;
 } choir_adamw_opts;
@@ -45,11 +45,11 @@ typedef struct choir_rmsprop_opts {
 } choir_rmsprop_opts;
 
 typedef struct choir_adafactor_opts {
-    float lr;          /* the relative rate is at most this */
+    float lr;          /* upper limit of the relative rate */
     float beta2_decay; /* below 0: beta2 = 1 - t^beta2_decay at step t = 1, 2, ... */
-    float eps1;        /* the least mean of second moments; its square is their least value */
-    float eps2;        /* the least root mean square of a parameter, which scales the rate */
-    float d;           /* the largest root mean square of an update, at least 1 */
+    float eps1;        /* lower limit: eps1^2 of second moments, eps1 of their mean */
+    float eps2; /* lower limit of a parameter's root mean square, which scales the rate */
+    float d;    /* upper limit of an update's root mean square, at least 1 */
     float weight_decay;
     bool maximize;
 } choir_adafactor_opts;
@@ -60,16 +60,16 @@ typedef bool choir_match_fn(const char *name, const choir_tensor *t, void *arg);
 typedef struct choir_muon_opts {
     float lr, momentum, weight_decay;
     bool nesterov;
-    int ns_steps; /* products of Newton-Schulz, 1 to 100 */
-    float eps;    /* the least norm by which a matrix is divided */
-    /* true: the rate's factor is 0.2 sqrt(max(rows, columns)), so that updates are as large as
-     * AdamW's and one rate suits all parameters ("match_rms_adamw"); false: sqrt(max(1, rows /
-     * columns)), PyTorch's default ("original") */
+    int ns_steps; /* steps of the Newton-Schulz iteration, 1 to 100 */
+    float eps;    /* lower limit of the norm that divides a matrix */
+    /* true: the factor of the rate is 0.2 sqrt(max(rows, columns)), so that updates are as
+     * large as AdamW's and one rate suits all parameters ("match_rms_adamw"); false:
+     * sqrt(max(1, rows / columns)), PyTorch's default ("original") */
     bool match_rms;
     bool maximize;
-    /* of the parameters that AdamW updates */
+    /* AdamW's options, for the parameters that it updates */
     float beta1, beta2, adam_eps;
-    /* matrices that AdamW updates as well, such as a language model's head; NULL: none */
+    /* selects matrices that AdamW updates, too, such as a language model's head; NULL: none */
     choir_match_fn *adam;
     void *adam_arg;
 } choir_muon_opts;
@@ -78,9 +78,9 @@ typedef struct choir_lamb_opts {
     float lr, beta1, beta2, eps, weight_decay;
     /* limit of the norm of all gradients, see choir_optim_clip; 0: no limit */
     float max_grad_norm;
-    bool bias_correction; /* of both moments */
+    bool bias_correction; /* corrects the bias of both moments */
     bool grad_averaging;  /* the first moment adds (1 - beta1) g instead of g */
-    bool decoupled;       /* weight decay is added to the update instead of the gradient */
+    bool decoupled;       /* adds weight decay to the update instead of the gradient */
     bool trust_always;    /* scales parameters without weight decay, too */
     bool maximize;
 } choir_lamb_opts;
@@ -116,15 +116,15 @@ choir_optim *choir_lion(choir_scope *run, choir_module *module, choir_lion_opts 
 /** RMSprop (Tieleman & Hinton, 2012) in PyTorch's form. Weight decay is added to the gradient.
  */
 choir_optim *choir_rmsprop(choir_scope *run, choir_module *module, choir_rmsprop_opts opts);
-/** Adafactor (Shazeer & Stern, 2018) in PyTorch's form: second moments are a product of one
- * number per row and one per column. f32 weights. Where ranks have parts of a parameter, each
- * rank computes the whole update. */
+/** Adafactor (Shazeer & Stern, 2018) in PyTorch's form: second moments are the product of one
+ * number per row and one per column. Weights must be f32. If ranks have parts of a parameter,
+ * each rank computes the whole update. */
 choir_optim *choir_adafactor(choir_scope *run, choir_module *module, choir_adafactor_opts opts);
 /** Muon (Jordan et al., 2024) for matrices, AdamW for all other parameters. A matrix is a
- * parameter of two dimensions that is no embedding's table and that opts.adam does not match;
- * its update is the matrix nearest to the momentum whose singular values are about 1
- * [torch.optim.Muon, in f32]. f32 weights. Where ranks have parts of a parameter, each rank
- * computes the whole update. */
+ * parameter with two dimensions that is not an embedding's table and that opts.adam does not
+ * match. Its update is the momentum with all singular values set to about 1 [torch.optim.Muon,
+ * in f32]. Weights must be f32. If ranks have parts of a parameter, each rank computes the
+ * whole update. */
 choir_optim *choir_muon(choir_scope *run, choir_module *module, choir_muon_opts opts);
 
 /** Makes a group of the parameters for which match(name, t, arg) is true, with the given
@@ -134,24 +134,24 @@ CHOIR_CHECKED choir_status choir_optim_group(
 
 /** Updates the parameters. The next backward starts new gradients. Parameters without a
  * gradient stay unchanged. Errors: state (before any backward; a parameter has gradients from
- * before and from after another optimizer's step, see choir_optim_zero), the scope's. */
+ * both before and after another optimizer's step, see choir_optim_zero), the scope's. */
 CHOIR_CHECKED choir_status choir_optim_step(choir_optim *optim);
 
 /**
  * Drops the gradients of the optimizer's parameters since its last step, so that the next
- * backward starts new ones. Does nothing if there are none.
+ * backward starts new ones. Does nothing without gradients.
  *
- * A program whose networks have one optimizer each needs it where the loss of one network is
- * computed through another, as a generator's is through its discriminator: backward leaves
- * gradients there as well. Either choir_module_freeze around the generator's backward keeps
- * them out, which is faster, or choir_optim_zero on the discriminator's optimizer drops them.
- * What the backwards after it leave is added up, whatever other optimizers do meanwhile.
+ * When to use it: if two networks have one optimizer each, and the loss of one network is
+ * computed through the other (a generator's loss through its discriminator), backward leaves
+ * gradients in both. Either use choir_module_freeze on the discriminator during the generator's
+ * backward, which is faster, or drop its gradients with choir_optim_zero on the discriminator's
+ * optimizer. Later backwards then add up, whatever other optimizers do meanwhile.
  *
- * Under a group, call it once the step's micro-batches are through; the sums that their last
- * backward has begun are waited for. Works in recorded steps. After choir_scaler_unscale, the
- * next gradients can be unscaled again. Errors stick to the run: state (in the middle of a
- * group's micro-batches; the gradients are added up with those of another optimizer's
- * parameters, since one strategy wraps both networks), the scope's.
+ * Under a group, call it after the step's last micro-batch; it waits for the sums that the last
+ * backward has begun. Works in recorded steps. After choir_scaler_unscale, the next gradients
+ * can be unscaled again. Errors stick to the run: state (in the middle of a group's
+ * micro-batches; one strategy wraps both networks, so their gradients are reduced together),
+ * the scope's.
  */
 CHOIR_CHECKED choir_status choir_optim_zero(choir_optim *optim);
 
@@ -159,45 +159,45 @@ CHOIR_CHECKED choir_status choir_optim_zero(choir_optim *optim);
  * proportion. */
 void choir_optim_set_lr(choir_optim *optim, float lr);
 float choir_optim_lr(const choir_optim *optim);
-/** Returns the number of steps taken: one count for all parameters, which bias corrections
- * use. */
+/** Returns the number of steps taken. Bias corrections use this one count for all parameters.
+ */
 int64_t choir_optim_steps(const choir_optim *optim);
 
 /** Scales the gradients of all later steps so that their norm is at most max_norm. max_norm <=
  * 0 only measures the norm. */
 void choir_optim_clip(choir_optim *optim, float max_norm);
-/** Returns the latest step's norm before clipping: () f32 in device memory, overwritten by each
- * step. NULL unless choir_optim_clip was called. */
+/** Returns the norm of the latest step's gradients before clipping: () f32 in device memory,
+ * which each step overwrites. NULL unless choir_optim_clip was called. */
 choir_tensor *choir_optim_grad_norm(choir_optim *optim);
 
 /** How choir_optim_average averages the weights of the steps t = start, start + every, ... */
 typedef struct choir_average_opts {
     /* above 0: an exponential average, a = decay a + (1 - decay) p [swa_utils with
-     * get_ema_multi_avg_fn]; 0: the mean of all so far [AveragedModel, Stochastic Weight
-     * Averaging (Izmailov et al., 2018)] */
+     * get_ema_multi_avg_fn]; 0: the mean of all weights so far [AveragedModel, Stochastic
+     * Weight Averaging (Izmailov et al., 2018)] */
     float decay;
-    int64_t start; /* the first step that counts, from 1; default, and 0: 1 */
-    int64_t every; /* default, and 0: 1 */
+    int64_t start; /* first step that is averaged, counted from 1; default, and 0: 1 */
+    int64_t every; /* steps between averaged steps; default, and 0: 1 */
 } choir_average_opts;
 
 choir_average_opts choir_average_defaults(void); /* 0.999, 1, 1 */
 
 /** Keeps an average of the parameters over steps, as part of the optimizer's state: it is
- * sharded, saved and restored with it. The weights themselves stay those of the training.
- * Buffers, such as batch norm's statistics, have no average. Call it before the first step and
- * before state is restored. f32 weights. Errors: argument, state. */
+ * sharded, saved and restored with that state. Training itself continues with the plain
+ * weights. Buffers, such as batch norm's statistics, have no average. Call it before the first
+ * step and before state is restored. Weights must be f32. Errors: argument, state. */
 CHOIR_CHECKED choir_status choir_optim_average(choir_optim *optim, choir_average_opts opts);
 /** Exchanges the parameters and their averages, so that an evaluation or a save reads the
- * averages; a second call exchanges them back. Does nothing before the first step that counts.
- * choir_training_save exchanges them by itself: a checkpoint's weights are the averages, and
+ * averages; a second call exchanges them back. Does nothing before the first averaged step.
+ * choir_training_save does this by itself: a checkpoint's weights are the averages, and
  * choir_training_resume restores both. Errors: the scope's. */
 CHOIR_CHECKED choir_status choir_optim_swap(choir_optim *optim);
 
 /** Keeps the optimizer's state in a file of the folder, on disk, instead of in memory. Call it
  * before the first step and before state is restored. The file has no name and disappears with
- * the process; between updates its pages are not the process's. The bits stay the same. State
- * of parameters that choir_fsdp has off-loaded follows them without this call. Errors: I/O,
- * state; if the disk is full, the first step reports memory. */
+ * the process; between updates the process's memory does not hold its pages. The bits stay the
+ * same. If choir_fsdp has off-loaded parameters, their state is off-loaded without this call.
+ * Errors: I/O, state; if the disk is full, the first step reports memory. */
 CHOIR_CHECKED choir_status choir_optim_offload(choir_optim *optim, const char *folder);
 
 /** Visits the state tensors ("exp_avg.fc1.weight", ...), for checkpoints. */
@@ -207,7 +207,7 @@ void choir_optim_restore(choir_optim *optim, int64_t steps);
 
 /* --- schedules: the learning rate of step t = 0, 1, ... ---
  *
- * A schedule is a function of the base rate lr and of t alone: the closed form of PyTorch's
+ * A schedule is a function of only the base rate lr and t: the closed form of the PyTorch
  * schedule named in brackets. With `warmup` w the rate first rises linearly, lr (t+1)/(w+1) for
  * t < w; the formulas below count t from the end of the warm-up. A program may change the
  * members that a constructor does not set. */
@@ -229,23 +229,23 @@ typedef struct choir_schedule {
         CHOIR_LR_INVERSE_SQRT
     } kind;
     int64_t warmup; /* steps of the linear rise from 0 */
-    /* of the whole job: curves that end reach min_lr here and stay there */
+    /* steps of the whole job: curves that end reach min_lr here and stay there */
     int64_t steps;
     float min_lr;
-    /* STEP: between drops; RESTARTS: the first period; CYCLIC: upwards */
+    /* STEP: steps between drops; RESTARTS: steps of the first period; CYCLIC: steps upwards */
     int64_t step_size;
     float gamma;       /* factor per drop or per step */
     float power;       /* POLYNOMIAL; default 1 */
-    int64_t step_down; /* CYCLIC: downwards; default step_size */
+    int64_t step_down; /* CYCLIC: steps downwards; default step_size */
     int64_t growth;    /* RESTARTS: factor from one period to the next; default 1 */
     int milestone_count;
-    int64_t milestones[CHOIR_MAX_MILESTONES]; /* MULTISTEP, increasing */
-    float rise;         /* ONE_CYCLE: share of the steps that rise; default 0.3 */
-    float first_factor; /* ONE_CYCLE: starts at lr / this; default 25 */
-    float last_factor;  /* ONE_CYCLE: ends at the start / this; default 1e4 */
+    int64_t milestones[CHOIR_MAX_MILESTONES]; /* MULTISTEP: steps of the drops, increasing */
+    float rise;         /* ONE_CYCLE: share of steps in which the rate rises; default 0.3 */
+    float first_factor; /* ONE_CYCLE: starts at lr / first_factor; default 25 */
+    float last_factor;  /* ONE_CYCLE: ends at start / last_factor; default 1e4 */
     bool straight;      /* ONE_CYCLE: lines instead of half cosines */
     bool three_phase;   /* ONE_CYCLE: falls to the start first, then to the end */
-    bool halving;       /* CYCLIC: each triangle half as high as the last ("triangular2") */
+    bool halving; /* CYCLIC: each triangle is half as high as the one before ("triangular2") */
 } choir_schedule;
 
 /** The rate is lr. */
@@ -289,10 +289,10 @@ void choir_optim_schedule(choir_optim *optim, choir_schedule schedule);
 /** Lowers the rate when a measure, such as the validation loss, stops decreasing
  * [ReduceLROnPlateau, mode "min"]. Drops smaller than 1e-8 are skipped. */
 typedef struct choir_plateau {
-    float factor;     /* factor of the rate */
-    int64_t patience; /* measures without progress that are tolerated */
+    float factor;     /* rate after a drop / rate before */
+    int64_t patience; /* tolerated measures without progress */
     float threshold;  /* progress is a measure below best (1 - threshold) */
-    int64_t cooldown; /* measures after a drop that are not counted */
+    int64_t cooldown; /* measures to skip after a drop */
     float min_lr;
     double best;          /* state: the smallest measure */
     int64_t bad, cooling; /* state: measures without progress; measures left to skip */
@@ -300,7 +300,8 @@ typedef struct choir_plateau {
 } choir_plateau;
 
 choir_plateau choir_plateau_defaults(void); /* 0.1, 10, 1e-4, 0, 0 */
-/** Returns the rate after another measure, given the rate before it; for choir_optim_set_lr. */
+/** Takes another measure and returns the new rate, for choir_optim_set_lr; lr is the rate so
+ * far. */
 float choir_plateau_next(choir_plateau *plateau, float lr, double measure);
 
 #ifdef __cplusplus

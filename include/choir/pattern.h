@@ -1,7 +1,7 @@
 /* Patterns: the data movement of a collective, step by step, without moving any data.
  *
  * An algorithm cuts the data into chunks. In each step ranks send chunks to each other; a rank
- * adds an arriving chunk to its own, or replaces its own by it. All moves of a step happen at
+ * adds an arriving chunk to its own chunk, or replaces its own. All moves of a step happen at
  * the same time. Patterns serve to learn, to draw, and to count the cost of an algorithm.
  *
  * Threads: any, as a pattern never changes. */
@@ -20,9 +20,9 @@ extern "C" {
 typedef struct choir_pattern choir_pattern;
 
 typedef struct choir_pattern_move {
-    int step, from, to; /* ranks */
-    int chunk, chunks;  /* the first of the consecutive chunks sent, and their number */
-    bool added;         /* added to the chunk of `to`; else replaces it */
+    int step, from, to; /* from, to: ranks */
+    int chunk, chunks;  /* first chunk that is sent, and number of consecutive chunks */
+    bool added;         /* true: added to the chunk of `to`; false: replaces it */
 } choir_pattern_move;
 
 /**

@@ -21,21 +21,22 @@
  *
  * No device has to hold the whole model. When the pipeline is made, every stage takes a run of
  * modules: from its cut on, or its share of the bytes, within the memory that
- * choir_device_set_limit leaves each device. Values are drawn there. In the first two steps an
- * op runs where its parameters are, one micro-batch after the other, and is measured. Then the
- * ops are distributed over the stages so that the slowest stage is as fast as possible, within
- * the limits, and parameters and buffers move to the stages that use them. A parameter used in
- * several stages (tied embeddings) has a copy in each. It belongs to the stage in which its
- * gradient is dense; the rows of a table's gradient are sent there once per step. The bits are
- * those of one device at the same number of micro-batches, for any stages and schedule.
+ * choir_device_set_limit leaves each device. Values are drawn there. In the first two steps,
+ * micro-batches run one after another, each op runs on the device of its parameters, and its
+ * time is measured. Then the ops are distributed over the stages so that the slowest stage is
+ * as fast as possible, within the limits, and parameters and buffers move to the stages that
+ * use them. A parameter used in several stages (tied embeddings) has a copy in each. It belongs
+ * to the stage in which its gradient is dense; the rows of a table's gradient are sent there
+ * once per step. The bits equal the bits of one device at the same number of micro-batches, for
+ * any stages and schedule.
  *
  * Over the ranks of a group, every rank runs this same program, over the same data. Each rank
- * keeps the parameters of its own stages; ops of other stages cost it no more than their place
- * in the plan. The stages' devices are called "rank:0", "rank:1", ...; tensors in another
+ * keeps the parameters of its own stages; ops of other stages cost a rank nothing but their
+ * entry in the plan. The stages' devices are called "rank:0", "rank:1", ...; tensors in another
  * process cannot be read. All ranks receive losses and gradient norms; choir_pipeline_gather
- * brings the parameters. All ranks must issue the same ops in the first micro-batch, and read
- * the same data in the first step. A rank that dies or fails is named on all others, with its
- * stage.
+ * collects the parameters. All ranks must issue the same ops in the first micro-batch, and read
+ * the same data in the first step. If a rank dies or fails, errors on all others name it and
+ * its stage.
  *
  * Replicas: choir_ddp or choir_fsdp around a pipeline, or a pipeline around choir_ddp, over
  * the ranks that have the same stages (a mesh, choir/mesh.h). Each replica steps through a
@@ -45,7 +46,7 @@
  * are sharded by rows, and cannot be gathered (choir_pipeline_gather: unsupported); with a
  * single stage they stay whole.
  *
- * Threads: those of the run. Collective over a group: construction, steps, forward passes,
+ * Threads: the run's thread. Collective over a group: construction, steps, forward passes,
  * gathering, the run's end without an error; and the optimizer's step and state. */
 #ifndef CHOIR_PIPELINE_H
 #define CHOIR_PIPELINE_H
@@ -59,17 +60,17 @@ extern "C" {
 #endif
 
 typedef struct choir_pipeline_opts {
-    /* in the order of the stages; the first must be the run's; NULL: all devices of the kind
-     * of the run's */
+    /* devices in the order of the stages; the first must be the run's; NULL: all devices of the
+     * same kind as the run's */
     choir_device *const *devices;
     int device_count;
-    /* over ranks: one device each, the run's; devices is then NULL */
+    /* stages over ranks, each on its run's device; devices must be NULL then */
     choir_group *group;
     const char *schedule; /* as in choir/pipeline_plan.h; NULL: "zero-bubble" */
     int chunks;           /* stages per device; default 0: 2 for "interleaved", else 1 */
-    /* where stages 1, 2, ... begin: a module's path plus a number of ops, or the number of an
-     * op: "layer2.0,layer4.1+3,170" ("2+0" is a module "2"). NULL: as measured, within the
-     * devices' limits */
+    /* beginnings of stages 1, 2, ...: a module's path plus a number of ops, or an op's number:
+     * "layer2.0,layer4.1+3,170" ("2+0" is a module "2"). NULL: as measured, within the devices'
+     * limits */
     const char *cuts;
 } choir_pipeline_opts;
 
@@ -89,10 +90,10 @@ typedef choir_tensor *choir_micro_fn(choir_scope *micro, choir_module *module, v
  * Runs forward and backward of micro-batches 0 to count - 1 of a step, in the schedule's
  * order. In every call, fn must issue the same ops. A choir_step function may call it.
  *
- * @param losses  (count), set: their losses (), in the run, on the last stage's device; with a
- *                group, on the run's device of every rank. The next step overwrites them
+ * @param losses  (count) receives the micro-batches' losses (), in the run, on the last stage's
+ * device; with a group, on the run's device of every rank. The next step overwrites them
  *
- * Errors: those of fn, with stage and device; argument (more stages than layers, cuts at no
+ * Errors: errors of fn, naming stage and device; argument (more stages than layers, cuts at no
  * op, a stage without parameters). After an error, the gradients since the optimizer's last
  * step are discarded.
  */
@@ -100,12 +101,12 @@ CHOIR_CHECKED choir_status choir_pipeline_step(choir_module *pipeline, choir_sco
     int64_t count, choir_micro_fn *fn, void *arg, choir_tensor **losses);
 
 /**
- * Brings parameters and buffers back to where they can be read: the run's device, on every
- * rank if there is a group. With rank >= 0, on that rank alone, so that no other rank has to
- * hold them all. An optimizer's state follows when it is visited. The next step distributes
- * them again. Call it between steps.
+ * Collects parameters and buffers on the run's device, where they can be read: on every rank of
+ * the group, or, with rank >= 0, on this rank alone, so that no other rank has to hold them
+ * all. An optimizer's state follows when it is visited. The next step distributes them again.
+ * Call it between steps.
  *
- * Errors: argument, state (gradients are incomplete), memory, those of the group.
+ * Errors: argument, state (gradients are incomplete), memory, the group's.
  */
 CHOIR_CHECKED choir_status choir_pipeline_gather(choir_module *pipeline, int rank);
 
@@ -114,10 +115,10 @@ CHOIR_CHECKED choir_status choir_pipeline_gather(choir_module *pipeline, int ran
 const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline);
 int choir_pipeline_stages(const choir_module *pipeline);
 
-/** Returns the bytes that a stage's device is expected to hold for it at most: parameters, two
- * moments, the sums of gradients, and the activations of as many micro-batches as the schedule
- * holds at a time. The cuts respect devices' limits by this number. 0 before the stages are
- * measured, and on a single device. */
+/** Returns the largest number of bytes that a stage is expected to need on its device:
+ * parameters, two moments, the sums of gradients, and the activations of as many micro-batches
+ * as the schedule holds at a time. Cuts compare this number with the devices' limits. Returns 0
+ * before the stages are measured, and on a single device. */
 int64_t choir_pipeline_bytes(const choir_module *pipeline, int stage);
 
 /** Returns the plan of the last step; NULL before the stages are measured, and on a single

@@ -3,8 +3,8 @@
  *
  * A model is cut into stages; device d of p runs the stages d, d + p, d + 2p, ... (one per
  * chunk), and micro-batches go through the stages forward (F) and backward (B). B may be split
- * into the gradient of a stage's input, for which the previous stage waits, and that of its
- * weights (W), on which no other action depends. The schedules:
+ * into the gradient of a stage's input, for which the previous stage waits, and the gradient of
+ * its weights (W), for which no other action waits. The schedules:
  *
  *   sequential   one micro-batch after another: model parallel
  *   gpipe        all forwards, then all backwards
@@ -38,16 +38,16 @@ typedef enum choir_action_kind {
 
 typedef struct choir_action {
     choir_action_kind kind;
-    int stage; /* on device stage % devices */
+    int stage; /* runs on device stage % devices */
     int64_t micro;
 } choir_action;
 
 /** The time of a stage for one micro-batch, in seconds or any other unit. */
 typedef struct choir_stage_cost {
     double forward;
-    double backward;                        /* not split */
-    double backward_input, backward_weight; /* split */
-    /* from this stage's end to the next one's beginning, and back; both stages may work
+    double backward;                        /* B as a whole */
+    double backward_input, backward_weight; /* B split in two */
+    /* time from this stage's end to the next stage's beginning, and back; both stages may work
      * meanwhile; zero between stages on the same device */
     double transfer;
 } choir_stage_cost;
@@ -59,7 +59,7 @@ typedef struct choir_span {
 
 typedef struct choir_pipeline_plan choir_pipeline_plan;
 
-/** Returns the name of schedule number index, from 0 on; NULL after the last. */
+/** Returns the name of schedule `index`, counted from 0; NULL after the last. */
 const char *choir_pipeline_schedule_name(int index);
 
 /**
@@ -90,7 +90,7 @@ const choir_action *choir_pipeline_plan_actions(
     const choir_pipeline_plan *plan, int device, int *count);
 
 /** Returns all actions in an order in which a single thread can issue them: each after all
- * actions it waits for, and those of a device in the device's own order. The plan owns
+ * actions that it waits for, and each device's actions in the device's own order. The plan owns
  * them. */
 const choir_action *choir_pipeline_plan_order(const choir_pipeline_plan *plan, int *count);
 
@@ -103,7 +103,8 @@ int64_t choir_pipeline_plan_peak(const choir_pipeline_plan *plan, int device);
  * as possible.
  *
  * @param costs  (devices * chunks); NULL: the plan's
- * @param spans  one per action of choir_pipeline_plan_order, in that order; the caller's
+ * @param spans  the caller's array; receives one span per action, in the order of
+ * choir_pipeline_plan_order
  *
  * Errors: argument.
  */
@@ -130,8 +131,8 @@ double choir_pipeline_plan_idle(
  *   interleaved  (p - 1) / (v m)           Megatron-LM (2021); exact where p divides m
  *   zero-bubble  (p - 1) max(F + B - W, F, B) / (m (F + B + W))      B: of the input alone
  *
- * The last is ZB-H1's (2023), F + B - W, if W is no longer than F and than B; a longer W
- * cannot fill more idle time than there is.
+ * The zero-bubble formula is ZB-H1's (2023) if W is at most F and at most B; a longer W cannot
+ * fill more idle time than exists.
  */
 double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan);
 
@@ -144,8 +145,8 @@ CHOIR_CHECKED choir_status choir_pipeline_plan_print(
 /**
  * Draws a picture (SVG) of several plans below each other, at one scale.
  *
- * @param spans  (count), each as above; NULL: all simulated
- * @param unit   of time, such as "s" or "ms"; NULL: none
+ * @param spans  (count) spans of each plan, as above; NULL: all simulated
+ * @param unit   unit of time, such as "s" or "ms"; NULL: no unit
  *
  * Errors: I/O, argument.
  */

@@ -51,8 +51,8 @@ choir_scope *choir_micro_open(choir_scope *step, int64_t index);
 
 /** Frees the scope and its tensors, and returns its status or the device's sticky error.
  * Closing a run reports the device's error and clears it, so that the next run on this device
- * begins without one. Close the scopes inside first: otherwise they are closed with it, an
- * error (scope). scope may be NULL.
+ * begins without an error. Close inner scopes first: if one is still open, it is closed, too,
+ * and the call returns an error (scope). scope may be NULL.
  *
  * If the program has read neither the scope's error nor this thread's message by the next step,
  * run or exit, one line on standard error repeats the sentence, once per run. */
@@ -67,7 +67,7 @@ CHOIR_CHECKED choir_status choir_scope_status(const choir_scope *scope);
 choir_tensor *choir_fail(choir_scope *scope, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** Clears the scope's error, so that the program can go on with the next step. */
+/** Clears the scope's error, so that the program can continue with the next step. */
 void choir_scope_clear(choir_scope *scope);
 
 /** Opens a scope inside `parent` that records nothing for backward, for evaluation. It is
@@ -82,11 +82,11 @@ bool choir_set_grad(choir_scope *scope, bool on);
  * has no history: a tape never leaves its scope. */
 choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t);
 
-/** Returns t, with its history, in `scope`, a descendant of t's scope. It lifts a parameter, so
- * that an op on parameters alone has a scope for its result. */
+/** Returns t, with its history, in `scope`, a descendant of t's scope. Use it for an op on
+ * parameters alone, whose result needs a scope. */
 choir_tensor *choir_in(choir_scope *scope, choir_tensor *t);
 
-/** The body of a step. It returns choir_scope_status or its first failure. */
+/** The body of a step. It returns its first failure, or else choir_scope_status. */
 typedef choir_status choir_step_fn(choir_scope *step, void *arg);
 
 /**
@@ -101,13 +101,13 @@ typedef choir_status choir_step_fn(choir_scope *step, void *arg);
  */
 CHOIR_CHECKED choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg);
 
-/** Returns the number of the step that choir_step runs next. choir_run_seek sets it: a resumed
- * run goes on from there. */
+/** choir_run_next returns the number of the step that choir_step runs next. choir_run_seek sets
+ * it, to resume a run. */
 uint64_t choir_run_next(const choir_scope *run);
 void choir_run_seek(choir_scope *run, uint64_t step);
 
-/** Frees the recording of choir_step and its memory, before other work that wants memory. A
- * later choir_step records a new one. */
+/** Frees the recording of choir_step and its memory, for other work that needs memory. A later
+ * choir_step records again. */
 void choir_run_forget(choir_scope *run);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
  * shape, dtype, device, scope. Execution error: range, an index outside its dimension; the
  * message names the index and its position. Collective: none.
  *
- * Threads: those of the operands' scope. */
+ * Threads: the thread of the operands' scope. */
 #ifndef CHOIR_SELECT_H
 #define CHOIR_SELECT_H
 
@@ -58,8 +58,8 @@ choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double valu
 /* --- along one dimension, which is removed, or kept with size 1 if keepdim is true --- */
 
 /** Returns the greatest (least) entries, and stores their indices in *index unless index is
- * NULL. Of equal entries the first counts; a NaN counts before all numbers. The gradient goes
- * to the entry that counted. */
+ * NULL. Among equal entries the first is chosen; a NaN is chosen before all numbers. The
+ * gradient goes to the chosen entry. */
 choir_tensor *choir_max_dim(choir_tensor *x, int dim, bool keepdim, choir_tensor **index);
 choir_tensor *choir_min_dim(choir_tensor *x, int dim, bool keepdim, choir_tensor **index);
 /** Returns the indices alone. choir_argmax (ops.h) skips NaN. */
@@ -67,10 +67,10 @@ choir_tensor *choir_argmax_dim(choir_tensor *x, int dim, bool keepdim);
 choir_tensor *choir_argmin_dim(choir_tensor *x, int dim, bool keepdim);
 /** Computes sum (x - mean)^2 / (n - correction); PyTorch's correction is 1. */
 choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim);
-/** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least; 0
- * counts the entries other than 0, and has the gradient 0. Where the norm is 0, so is its
- * gradient; that of several greatest (least) |x| is divided among them. 16-bit operands are
- * computed in f32. */
+/** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least; p =
+ * 0 counts the nonzero entries, with gradient 0. Where the norm is 0, the gradient is 0. If
+ * several entries have the greatest (least) |x|, they share the gradient equally. 16-bit
+ * operands are computed in f32. */
 choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim);
 /** Computes sum x y / (max(|x|, eps) max(|y|, eps)) along dim, which is removed; x and y have
  * one dtype and broadcast. PyTorch's eps is 1e-8. 16-bit operands are computed in f32. */
@@ -88,7 +88,7 @@ choir_tensor *choir_sort(choir_tensor *x, int dim, bool descending, choir_tensor
 choir_tensor *choir_argsort(choir_tensor *x, int dim, bool descending);
 /** Returns the k largest entries along dim, the largest first, or the k smallest, the smallest
  * first, as the first k entries that choir_sort returns. Along dim the results have size k, 0
- * to x's size. Errors: also argument, another k. */
+ * to x's size. Errors: also argument (k outside this range). */
 choir_tensor *choir_topk(
     choir_tensor *x, int64_t k, int dim, bool largest, choir_tensor **index);
 

@@ -42,13 +42,13 @@ choir_space *choir_space_new(void);
 /** Frees a space; NULL is allowed. */
 void choir_space_free(choir_space *space);
 
-/** Adds a parameter. name: letters, digits, '_', '-' and '.', of which the first is a letter or
- * '_'. Errors: argument (a name that is taken, an unknown distribution, an empty range). */
+/** Adds a parameter. name: letters, digits, '_', '-' and '.'; the first is a letter or '_'.
+ * Errors: argument (a name that is taken, an unknown distribution, an empty range). */
 CHOIR_CHECKED choir_status choir_space_add(
     choir_space *space, const char *name, const char *distribution);
 
-/** Adds a condition that each trial's parameters fulfil; a suggestion that does not is drawn
- * again. A condition that names a parameter without a value in a trial counts as fulfilled.
+/** Adds a condition that each trial's parameters fulfil; other suggestions are drawn again. In
+ * a trial where a parameter of the condition has no value, the condition counts as fulfilled.
  * Errors: argument (an expression that does not parse or names no parameter). */
 CHOIR_CHECKED choir_status choir_space_require(choir_space *space, const char *condition);
 

@@ -1,9 +1,9 @@
 /* Status codes: every call that can fail returns one.
  *
- * 0 is success and negative values are failures, grouped by what died: an argument, this step,
- * a peer, the process. The first function that notices a failure writes one sentence for
- * people. The library keeps it per thread (choir_error_message) and, for work in a scope, in
- * that scope; callers pass the code on.
+ * 0 is success and negative values are failures, grouped by the thing that failed: an argument,
+ * this step, a peer, the process. The first function that notices a failure writes one sentence
+ * for people. The library keeps it per thread (choir_error_message) and, for work in a scope,
+ * in that scope; callers pass the code on.
  *
  * Threads: choir_error_message belongs to the calling thread; the other functions are pure. */
 #ifndef CHOIR_STATUS_H
@@ -25,7 +25,7 @@ extern "C" {
     X(ERR_IO, -7, "file or system call failed")                                                \
     X(ERR_FORMAT, -8, "malformed file")                                                        \
     X(ERR_END, -9, "no more data")                                                             \
-    /* this step: the run may go on with the next */                                           \
+    /* this step: the run may continue with the next */                                        \
     X(ERR_MEMORY, -20, "out of memory")                                                        \
     X(ERR_NONFINITE, -21, "a value is not finite")                                             \
     X(ERR_RANGE, -22, "an index is out of range")                                              \
@@ -44,8 +44,8 @@ typedef enum choir_status {
 #undef X
 } choir_status;
 
-/** The compiler warns of a call whose status is not looked at. A program that turns this off
- * defines CHOIR_CHECKED as nothing. */
+/** Makes the compiler warn of a call whose status is ignored. To turn the warnings off, define
+ * CHOIR_CHECKED as nothing. */
 #ifndef CHOIR_CHECKED
 #define CHOIR_CHECKED __attribute__((warn_unused_result))
 #endif
@@ -56,11 +56,12 @@ const char *choir_status_name(choir_status status);
 /** Returns a short description, such as "shapes do not fit"; never NULL. */
 const char *choir_status_text(choir_status status);
 
-/** Returns the sentence that describes this thread's latest failure; "" if there was none. */
+/** Returns the sentence that describes this thread's latest failure; "" if nothing has failed.
+ */
 const char *choir_error_message(void);
 
-/** On failure, prints the message to stderr and exits with 1. It serves programs, not
- * libraries. */
+/** On failure, prints the message to stderr and exits with 1. For programs, not for libraries.
+ */
 void choir_check(choir_status status);
 
 #ifdef __cplusplus

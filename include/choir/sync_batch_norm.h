@@ -1,7 +1,7 @@
 /* SyncBatchNorm: batch norm with the statistics of the batch over all ranks, for batches that
  * are small on each rank (torch.nn.SyncBatchNorm).
  *
- * Threads: those of the run. Collective: choir_sync_batch_norm; then, in train mode, forward
+ * Threads: the run's thread. Collective: choir_sync_batch_norm; then, in train mode, forward
  * and backward of the modules it changed. */
 #ifndef CHOIR_SYNC_BATCH_NORM_H
 #define CHOIR_SYNC_BATCH_NORM_H
@@ -14,21 +14,20 @@ extern "C" {
 #endif
 
 /**
- * Makes every choir_nn_batch_norm in module (and module itself, if it is one) use, in train
- * mode, the mean and variance over the inputs of all ranks; the sums in its backward likewise
- * run over all ranks. Returns module. Call it before choir_ddp. Eval mode, parameters, buffers
+ * Changes every choir_nn_batch_norm in module (and module itself, if it is one): in train mode
+ * it uses the mean and variance over the inputs of all ranks, and the sums in its backward run
+ * over all ranks, too. Returns module. Call it before choir_ddp. Eval mode, parameters, buffers
  * and names stay unchanged (convert_sync_batchnorm, in place).
  *
  *     net = choir_ddp(run, choir_sync_batch_norm(run, net, group), group, opts);
  *
- * With one micro-batch per rank these are the statistics of the global batch, and outputs and
- * gradients equal those of a batch norm over the whole batch, except for rounding. If each
- * rank has several micro-batches, the first ones of all ranks share statistics, then the
- * second ones, and so on. So, unlike in other layers, the result depends on the number of
- * ranks and not on the number of micro-batches alone. Ranks may have different numbers of
- * rows. Sums are f64, added in the fixed tree over ranks, with the same bits on all ranks and
- * in every run. Recomputation (choir_module_recompute) reuses the saved statistics and does
- * not communicate.
+ * With one micro-batch per rank they are the statistics of the global batch, and outputs and
+ * gradients equal a batch norm over the whole batch, except for rounding. If each rank has
+ * several micro-batches, the first ones of all ranks share statistics, then the second ones,
+ * and so on. So, unlike in other layers, the result depends on the number of ranks and not on
+ * the number of micro-batches alone. Ranks may have different numbers of rows. Sums are f64,
+ * added in the fixed tree over ranks, with the same bits on all ranks and in every run.
+ * Recomputation (choir_module_recompute) reuses the saved statistics and does not communicate.
  *
  * A sub-group carries the sums, so they do not wait for the reduction of gradients; they take
  * 16 bytes per channel and direction. All ranks must run these layers equally often; otherwise

@@ -7,7 +7,7 @@
  * Backward frees the memory of intermediate results as it consumes them. Call choir_keep
  * before backward for a result that is used afterwards.
  *
- * Threads: those of the tensor's scope. */
+ * Threads: the thread of the tensor's scope. */
 #ifndef CHOIR_TENSOR_H
 #define CHOIR_TENSOR_H
 
@@ -58,11 +58,11 @@ choir_dtype choir_tensor_dtype(const choir_tensor *t);
 choir_device *choir_tensor_device(const choir_tensor *t);
 choir_scope *choir_tensor_scope(const choir_tensor *t);
 
-/* --- making --- */
+/* --- new tensors --- */
 
 choir_tensor *choir_zeros(choir_scope *scope, choir_dtype dtype, choir_shape shape);
-/** Fills a new tensor with the value, of whole numbers without its fraction. Error: argument
- * (the dtype cannot hold it). */
+/** Fills a new tensor with the value; integer dtypes drop its fraction. Error: argument (the
+ * dtype cannot hold the value). */
 choir_tensor *choir_full(
     choir_scope *scope, choir_dtype dtype, choir_shape shape, double value);
 
@@ -80,17 +80,17 @@ choir_tensor *choir_randn(choir_scope *scope, choir_shape shape, const char *nam
 choir_tensor *choir_require_grad(choir_tensor *t);
 
 /** Returns the gradient that choir_backward left for a leaf or a parameter, over all
- * micro-batches since the last optimizer step; NULL if there is none. Reading a parameter's
+ * micro-batches since the last optimizer step; NULL without a gradient. Reading a parameter's
  * gradient completes it: the next backward starts a new one. Collective for parameters under a
  * group. */
 choir_tensor *choir_grad(choir_tensor *t);
 
-/** Drops the gradient of a leaf of choir_require_grad, so that the next backward starts a new
- * one. The tensor that choir_grad returned for it is released. Error: argument (the result of
- * an op; a parameter, whose optimizer drops it: choir_optim_zero). */
+/** Drops the gradient of a leaf that choir_require_grad has marked, so that the next backward
+ * starts a new one. Releases the tensor that choir_grad returned. Error: argument (t is the
+ * result of an op, or a parameter: see choir_optim_zero). */
 CHOIR_CHECKED choir_status choir_zero_grad(choir_tensor *t);
 
-/* --- reading: these wait --- */
+/* --- reading and writing: these functions wait for the device --- */
 
 /** Returns the value of a tensor of one element; NaN on error. */
 double choir_item(const choir_tensor *t);

@@ -11,18 +11,19 @@
  * A column layer, an elementwise function and a row layer together cost one all-reduce forward
  * and one backward. All other layers (norms, residuals, the biases of row layers) are
  * replicated: every rank computes them, with the same bits. A parameter keeps its name and
- * starts with this rank's slice of the values that the whole parameter would have; its tensor,
- * gradient and optimizer state cover this slice.
+ * starts with this rank's slice of the whole parameter's initial values; its tensor, gradient
+ * and optimizer state cover this slice.
  *
- * The rule of same bits does not hold: sums over columns are split between the ranks. An equal
- * number of ranks gives the same bits in every run, recorded or not. Compared with one device,
- * gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the first
- * steps within 1e-5 of their value.
+ * The rule of same bits does not hold: sums over columns are split between the ranks. With the
+ * same number of ranks, every run gives the same bits, recorded or not. Compared with one
+ * device, gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the
+ * first steps within 1e-5 of their value.
  *
  * Dropout between a column layer and its row layer draws equal masks for each rank's part.
  *
- * Threads: those of the scope and of the group. Collective: all, in the same order on all
- * ranks; so is every forward, backward and optimizer step of a split model. */
+ * Threads: the scope's thread, which also issues to the group. Collective: all functions, in
+ * the same order on all ranks, and every forward, backward and optimizer step of a split model.
+ */
 #ifndef CHOIR_TENSOR_PARALLEL_H
 #define CHOIR_TENSOR_PARALLEL_H
 
@@ -37,7 +38,7 @@ typedef enum choir_tp_style {
     CHOIR_TP_COLUMN, /* a linear layer's outputs */
     CHOIR_TP_ROW,    /* a linear layer's inputs */
     CHOIR_TP_HEADS,  /* the linear layers of one of Choir's attention modules */
-    CHOIR_TP_VOCAB   /* an embedding, or a last linear layer; parts may differ by 1 row */
+    CHOIR_TP_VOCAB   /* an embedding or the last linear layer; parts differ by up to 1 row */
 } choir_tp_style;
 
 typedef struct choir_tp_rule {
@@ -45,7 +46,7 @@ typedef struct choir_tp_rule {
      * choir_embedding itself: "*.mlp.c_fc". A star matches any text. */
     const char *path;
     choir_tp_style style;
-    /* COLUMN: number of matrices stored side by side, each of which is split; 0: one */
+    /* COLUMN: number of matrices stored side by side; each is split; 0: one */
     int packed;
 } choir_tp_rule;
 
@@ -74,10 +75,10 @@ choir_tensor_parallel_opts choir_tensor_parallel_defaults(void);
 choir_module *choir_tensor_parallel(choir_scope *run, choir_module *module, choir_group *group,
     choir_tensor_parallel_opts opts);
 
-/* Collectives that gradients pass through, for a user's own layers. All are queued, like those
- * of distributed.h. The result joins x's scope, and errors stick to it. A negative dim counts
- * from the end; the number of ranks must divide a dimension that is split. Each comment says
- * what backward does to the gradient. */
+/* Collectives that gradients pass through, for a user's own layers. All calls are queued, as in
+ * distributed.h. The result joins x's scope, and errors stick to it. A negative dim counts from
+ * the end; the number of ranks must divide a dimension that is split. Each comment says what
+ * backward does to the gradient. */
 
 /** Returns x. Backward all-reduces the gradient. */
 choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group);

@@ -12,19 +12,19 @@
  * sealed memfd: it is freed with the last handle, in a process or in the queue, however that
  * process ends.
  *
- * GPUs' tensors stay on their GPU: the queue passes a CUDA handle of the tensor's memory if it
- * is shared, else of a copy on the same GPU. Any process can receive them, on that GPU. The
- * sender's process counts the memory, which is free again when all receivers have released it
- * or died and the sender calls the queue again. The memory does not outlive its sender: a rank
- * that returns, or frees the queue, waits for all receivers that may still get or hold it.
+ * A GPU's tensors stay on their GPU: the queue passes a CUDA handle of the tensor's memory if
+ * it is shared, else of a copy on the same GPU. Any process can receive them, on that GPU. The
+ * memory counts as the sender's. It is freed when all receivers have released it or died and
+ * the sender then calls the queue. The memory does not outlive its sender: a rank that returns,
+ * or frees the queue, waits for all receivers that may still get or hold it.
  *
- * A queue is made before choir_spawn; the ranks inherit it, and any of them may put and get,
- * several at a time. A rank leaves the queue when its function returns. If a rank dies before,
- * waiting ranks get an error that names it, instead of a hang; items that were put before can
+ * A queue is made before choir_spawn; the ranks inherit it, and several ranks may put and get
+ * at a time. A rank leaves the queue when its function returns. If a rank dies before that,
+ * waiting ranks do not hang but get an error that names it; items that were put before can
  * still be got. The queue ends when all ranks that could put have left or called
  * choir_tensor_queue_done.
  *
- * Threads: any, for the queue; those of their scopes, for tensors. */
+ * Threads: any thread for the queue; the scope's thread for tensors. */
 #ifndef CHOIR_TENSOR_QUEUE_H
 #define CHOIR_TENSOR_QUEUE_H
 
@@ -35,8 +35,8 @@ extern "C" {
 #endif
 
 /** Moves t and its views in its own scope to shared memory, in place, so that queues pass it
- * without copying (torch's t.share_memory_()). A second call does nothing. The memory is no
- * longer counted as its device's. A GPU's memory stays where it is, and stays counted. For
+ * without copying (torch's t.share_memory_()). A second call does nothing. CPU memory no longer
+ * counts as its device's. A GPU's memory stays in place and still counts as the GPU's. For
  * parameters, use choir_module_share_memory. Errors: state (a backward or another scope refers
  * to its memory), memory, the scope's. */
 CHOIR_CHECKED choir_status choir_tensor_share_memory(choir_tensor *t);
@@ -45,8 +45,8 @@ bool choir_tensor_is_shared(const choir_tensor *t);
 typedef struct choir_tensor_queue choir_tensor_queue;
 
 enum {
-    CHOIR_TENSOR_QUEUE_CAPACITY = 64, /* items at most */
-    CHOIR_TENSOR_QUEUE_ITEM = 8       /* tensors in an item, at most */
+    CHOIR_TENSOR_QUEUE_CAPACITY = 64, /* items in a queue, at most */
+    CHOIR_TENSOR_QUEUE_ITEM = 8       /* tensors per item, at most */
 };
 
 /** Makes a queue with room for `capacity` items, from 1 to 64. Errors: argument, memory, io (no
@@ -56,14 +56,15 @@ CHOIR_CHECKED choir_status choir_tensor_queue_new(int capacity, choir_tensor_que
 void choir_tensor_queue_free(choir_tensor_queue *queue);
 
 /**
- * Puts count tensors, as one item, once there is room; their values are complete when it
- * returns.
+ * Puts count tensors, as one item, once the queue has room; their values are complete when the
+ * call returns.
  *
  * A tensor in shared memory must not be written while a receiver still reads it. timeout_s
  * limits the wait in seconds; < 0: no limit. Not allowed in a recorded step.
  *
- * Errors: argument, state (closed; no rank is left to get it), timed out, peer lost (naming
- * it), unsupported (recording), memory, io, those of the tensors' scopes and devices.
+ * Errors: argument, state (the queue is closed; no rank is left to get the item), timed out,
+ * peer lost (naming it), unsupported (recording), memory, io, errors of the tensors' scopes and
+ * devices.
  */
 CHOIR_CHECKED choir_status choir_tensor_queue_put(
     choir_tensor_queue *queue, choir_tensor *const *t, int count, double timeout_s);
@@ -73,8 +74,8 @@ CHOIR_CHECKED choir_status choir_tensor_queue_put(
  * which frees their memory. A GPU's tensors can be got on that GPU only, others on CPUs.
  *
  * Errors: end (the queue is empty, and no rank will put), timed out, peer lost (naming it; the
- * queue is then empty), shape (the item has another count; it is lost), device (its memory is
- * on another device; it is lost), unsupported (recording), memory, io.
+ * queue is then empty), shape (the item has another count, and is lost), device (the item's
+ * memory is on another device, and the item is lost), unsupported (recording), memory, io.
  */
 CHOIR_CHECKED choir_status choir_tensor_queue_get(choir_tensor_queue *queue, choir_scope *scope,
     choir_tensor **t, int count, double timeout_s);
@@ -82,7 +83,7 @@ CHOIR_CHECKED choir_status choir_tensor_queue_get(choir_tensor_queue *queue, cho
 /** Declares that this process will put no more. If several ranks only receive, each must
  * declare this, so that the queue ends when the others have left. */
 void choir_tensor_queue_done(choir_tensor_queue *queue);
-/** Closes the queue for putting, in all processes; items in it can still be got. */
+/** Closes the queue for putting, in all processes; its items can still be got. */
 void choir_tensor_queue_close(choir_tensor_queue *queue);
 
 #ifdef __cplusplus

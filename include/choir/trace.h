@@ -23,10 +23,10 @@ typedef struct choir_trace choir_trace;
 
 /** One line of the profile: all calls of a kernel with operands of one size. */
 typedef struct choir_trace_line {
-    const char *name, *shape; /* "matmul", "512x768x3072"; shape "" if it is unknown */
+    const char *name, *shape; /* "matmul", "512x768x3072"; shape: "" if unknown */
     int64_t calls;
     double seconds;
-    double flops; /* of products, convolutions, attention; 0: not counted */
+    double flops; /* FLOPs of products, convolutions, attention; 0: not counted */
 } choir_trace_line;
 
 /** Makes a trace that keeps the times of up to `events` kernels for choir_trace_write (0: a
@@ -49,9 +49,9 @@ double choir_trace_now(void);
 void choir_trace_span(choir_trace *trace, const char *name, double start, double end);
 
 /** Waits for the traced devices and groups and returns the profile's lines, the most expensive
- * first. They are valid until the next call on this trace. FLOPs: a product of (M, K) by (K,
- * N) counts 2 M N K, a convolution as the equivalent product, attention 4 D per visible pair
- * of query and key, and 8 D backward, a recurrent layer the products of its steps. */
+ * first. The lines are valid until the next call on this trace. FLOPs: a product of (M, K) by
+ * (K, N) counts 2 M N K, a convolution as the equivalent product, attention 4 D per visible
+ * pair of query and key, and 8 D backward, a recurrent layer the products of its steps. */
 const choir_trace_line *choir_trace_profile(choir_trace *trace, int *count);
 
 /** Prints the profile as a table. matmul_rate is in FLOP/s (choir_trace_matmul_rate); 0:

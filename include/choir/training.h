@@ -14,7 +14,7 @@
  * A resumed run has the same bits as a run that was never interrupted: everything random
  * follows from the seed and the step. `choir train` writes checkpoints of this kind.
  *
- * Threads: those of the run. Collective, over the group: choir_training_open, _save and
+ * Threads: the run's thread. Collective, over the group: choir_training_open, _save and
  * _resume. */
 #ifndef CHOIR_TRAINING_H
 #define CHOIR_TRAINING_H
@@ -30,38 +30,39 @@ extern "C" {
 #endif
 
 enum {
-    CHOIR_EVAL_REGULAR = 1, /* one of those at intervals of steps */
-    CHOIR_EVAL_LAST = 2     /* the one at the training's end */
+    CHOIR_EVAL_REGULAR = 1, /* an evaluation at its regular interval of steps */
+    CHOIR_EVAL_LAST = 2     /* the evaluation at the training's end */
 };
 
 /** The state of a training: everything in a checkpoint except the tensors. */
 typedef struct choir_train_state {
-    char model[512];  /* in full: "gpt2:layers=4,..." */
+    char model[512];  /* model with all options: "gpt2:layers=4,..." */
     int64_t step;     /* steps done */
     int64_t position; /* micro-batches of the job consumed so far */
     uint64_t seed;
     int64_t batch_size, microbatches;
     int64_t optimizer_steps;
-    char optimizer[256];               /* as text: "adamw:beta2=0.99" */
+    char optimizer[256];               /* optimizer as text: "adamw:beta2=0.99" */
     double loss, eval_loss, best_loss; /* NaN: unknown */
-    int64_t eval_due; /* evaluations of this step that did not happen yet: CHOIR_EVAL_.. */
-    choir_shape input, output; /* of one sample */
+    int64_t eval_due;          /* evaluations of this step still to be done: CHOIR_EVAL_.. */
+    choir_shape input, output; /* shapes of one sample */
     int64_t classes;
     choir_task task;
-    char strategy[256]; /* of the training; "": unknown */
+    char strategy[256]; /* strategy of the training; "": unknown */
     int64_t world;      /* ranks that saved; 0: unknown */
     char amp[16];       /* mixed precision: "fp16"; "": none, or unknown */
-    double loss_scale;  /* of gradients; 0 or less: they were not scaled */
+    double loss_scale;  /* scale of gradients; 0 or less: gradients were not scaled */
     int64_t scale_clean, scale_in_a_row, skipped_steps; /* see choir_scaler_state */
-    /* the program's own measure of the best checkpoint, and the best of its regular
-     * evaluations; NaN: none yet. stale: regular evaluations since then */
+    /* best: the program's own measure of the best checkpoint; best_regular: the best measure of
+     * regular evaluations; NaN: not yet. stale: regular evaluations since best_regular */
     double best, best_regular;
     int64_t stale;
-    double base_lr; /* before the schedule; NaN: the program's */
+    double base_lr; /* learning rate before the schedule; NaN: the program's */
     double plateau_best;
     int64_t plateau_bad, plateau_cooling; /* see choir_plateau */
-    double epoch_loss;                    /* the sum of the losses of the epoch's steps */
-    int64_t epoch_without; /* how many of these steps had no target, and so no loss */
+    double epoch_loss;                    /* sum of the losses of the epoch's steps */
+    /* number of the epoch's steps without targets, and so without loss */
+    int64_t epoch_without;
     double pixel_mean, pixel_deviation; /* see choir_model_info; deviation 0: unknown */
 } choir_train_state;
 
@@ -70,24 +71,24 @@ choir_train_state choir_train_state_none(void);
 
 /** The objects that are saved and restored. The caller keeps owning them. */
 typedef struct choir_training {
-    choir_module *module;             /* bare, or wrapped by a strategy */
+    choir_module *module;             /* module, bare or wrapped by a strategy */
     choir_optim *optim;               /* NULL: only weights */
     choir_scaler *scaler;             /* NULL: gradients are not scaled */
-    choir_loader *loader;             /* NULL: the caller keeps the position in the data */
+    choir_loader *loader;             /* NULL: the caller tracks the position in the data */
     const choir_model_info *info;     /* NULL: the model has no description */
     const choir_tokenizer *tokenizer; /* NULL: none; must exist until a save is done */
-    /* names of a classifier's classes, kept in the config.json of a published model; NULL:
-     * none; must exist until a save is done */
+    /* names of a classifier's classes, for config.json; NULL: none; must exist until a save is
+     * done */
     const choir_class_names *classes;
-    /* the files beside the published model that the training began with, or beside the
-     * checkpoint that it goes on from: they go on into checkpoints, and so do keys of
-     * config.json that Choir does not use. If there is a tokenizer, those about tokens are its
-     * folder's; of the others the model's go on if they fit the tokenizer, that is, name no
-     * other tokens and no other end of texts. That end is added to eos_token_id of config.json
-     * and generation_config.json, and ids beyond the vocabulary are removed from them. NULL:
-     * none; must exist until a save is done */
+    /* the other files of the published model, or of the checkpoint, that the training started
+     * from. Saves copy them into checkpoints, with the keys of config.json that Choir does not
+     * use. With a tokenizer, files about tokens come from the tokenizer's folder, and the
+     * model's other files are copied if they fit the tokenizer, that is, name no other tokens
+     * and no other end of a text. The tokenizer's end of a text is added to eos_token_id in
+     * config.json and generation_config.json, and ids beyond the vocabulary are removed there.
+     * NULL: no files; must exist until a save is done */
     const choir_beside *beside;
-    const char *job; /* the program's own record of its options, kept as job.json; NULL: none */
+    const char *job; /* text about the program's options, for job.json; NULL: none */
 } choir_training;
 
 enum {
@@ -96,7 +97,7 @@ enum {
 };
 
 /** Opens a folder of checkpoints and, if there is a latest one, resumes the training from it;
- * otherwise *state is choir_train_state_none(). Errors: those of choir_checkpoint_open and
+ * otherwise *state is choir_train_state_none(). Errors: as choir_checkpoint_open and
  * choir_training_resume. */
 CHOIR_CHECKED choir_status choir_training_open(const char *dir, choir_checkpoint_opts opts,
     const choir_training *training, choir_train_state *state, choir_checkpoint **checkpoint);
@@ -116,7 +117,7 @@ CHOIR_CHECKED choir_status choir_training_save(choir_checkpoint *checkpoint,
  * after it. Stores the saved state in *state unless state is NULL. group is as in
  * choir_checkpoint_opts.
  *
- * Errors: argument (another model, batch, number of micro-batches or seed), and those of
+ * Errors: argument (another model, batch, number of micro-batches or seed), and as
  * choir_checkpoint_load. Nothing changes on any rank unless all ranks succeed.
  */
 CHOIR_CHECKED choir_status choir_training_resume(const char *path,
@@ -131,7 +132,7 @@ CHOIR_CHECKED choir_status choir_training_tokenizer(
     const char *path, choir_tokenizer **tokenizer);
 
 /** Reads the text that choir_training.job had when the checkpoint was saved, or stores NULL if
- * it had none. `choir train` keeps all options of its job and the hash of its data there. The
+ * it had none. `choir train` stores all options of its job and the hash of its data there. The
  * caller frees the text. Errors: io, format. Collective: no. */
 CHOIR_CHECKED choir_status choir_training_job(const char *path, char **job);
 
@@ -139,8 +140,8 @@ CHOIR_CHECKED choir_status choir_training_job(const char *path, char **job);
  * Errors: io (no checkpoint found). Collective: no. */
 CHOIR_CHECKED choir_status choir_training_find(const char *path, char *found);
 
-/** Returns whether a save was completed since this function last returned true, and stores its
- * step in *step. Collective: no. */
+/** Returns whether a save was completed since the last time that this function returned true,
+ * and stores the save's step in *step. Collective: no. */
 bool choir_checkpoint_saved(choir_checkpoint *checkpoint, int64_t *step);
 
 /** Stores on rank 0 the SHA-256, in hex, of all parameters and buffers in name order as
@@ -150,8 +151,8 @@ CHOIR_CHECKED choir_status choir_weights_sha256(
     choir_module *module, choir_group *group, char hex[65]);
 
 /** Stores the SHA-256, in hex, of the files of published weights at a path: a .safetensors
- * file, an index of several, or a folder. Of a file over 256 MiB it covers the size and 256
- * evenly spread MiB. Ranks whose files differ have other hashes. Errors: io. Collective: no. */
+ * file, an index of several, or a folder. For a file over 256 MiB it covers the size and 256
+ * evenly spread MiB. Errors: io. Collective: no. */
 CHOIR_CHECKED choir_status choir_weight_files_sha256(const char *path, char hex[65]);
 
 #ifdef __cplusplus

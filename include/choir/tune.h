@@ -15,11 +15,10 @@
  *     opts.parallel = 4;
  *     choir_check(choir_tune(study, train, NULL, opts));
  *
- * Trials run in threads, or each in a process that is a fork of the caller. A fork begins with
- * a copy of the caller's memory, and its changes there are lost: results leave it as values,
- * reports and attributes. A fork that crashes is a trial that has failed. The rule of
- * order (study.h) holds for both: the study's trials are the same for every `parallel` up to
- * its window.
+ * Trials run in threads, or each in a fork of the caller. A fork begins with a copy of the
+ * caller's memory, and its changes there are lost: it returns results as values, reports and
+ * attributes. If a fork crashes, the trial has failed. The rule of order (study.h) holds for
+ * threads and forks: the study's trials are the same for every `parallel` up to its window.
  *
  * Threads: a study belongs to one call of choir_tune at a time. Collective: none. */
 #ifndef CHOIR_TUNE_H
@@ -31,36 +30,35 @@
 extern "C" {
 #endif
 
-/** The function of a trial stores the trial's values (objectives) in values, which begin as
- * NaN; a trial that stops by choir_trial_should_stop needs none. Another status than CHOIR_OK
- * is a failure, with choir_error_message, or else choir_status_text, as the reason. Where
- * trials go on, it is called again for the same trial. */
+/** The function of a trial. It stores the trial's values (objectives) in values, which begin as
+ * NaN; a trial that stops because of choir_trial_should_stop needs no values. Any status but
+ * CHOIR_OK is a failure, whose reason is choir_error_message, or else choir_status_text. If a
+ * scheduler resumes the trial, the function is called again for the same trial. */
 typedef choir_status choir_trial_fn(choir_trial *trial, void *arg, double *values);
 
 typedef struct choir_tune_opts {
-    int parallel; /* trials at once, up to 1024; default 1. The study's window is a limit, too
-                   */
-    bool forks;   /* each trial in a process of its own; default false: threads */
-    int retries;  /* of a failed trial; default 0 */
+    int parallel;     /* trials at once, up to 1024 and the study's window; default 1 */
+    bool forks;       /* true: each trial in its own process; default false: threads */
+    int retries;      /* retries of a failed trial; default 0 */
     int failures_max; /* failed trials in a row that end the search; default 10 */
-    double
-        timeout_s; /* with forks: a trial that takes longer has failed; default 0: no limit */
+    double timeout_s; /* with forks: seconds after which a trial fails; default 0: no limit */
 } choir_tune_opts;
 
 choir_tune_opts choir_tune_defaults(void);
 
-/** Runs fn for each trial of a study until there are no more. Each trial gets the attributes
- * "seconds" (in all its parts) and "step", and "why" if it failed, as those of `choir tune` do.
+/** Runs fn for each trial of a study until choir_study_ask returns no more. As with `choir
+ * tune`, each trial gets the attributes "seconds" (in all its segments) and "step", and "why"
+ * if it failed.
  *
- * Errors: argument (options that do not begin as choir_tune_defaults(), a time limit of
- * threads), state (too many failures in a row, of which the message names the last reason; a
- * trial that the caller, or fn, has asked for has not ended; with forks: the process uses a
- * GPU), and those of choir_study_ask and choir_study_tell. */
+ * Errors: argument (options that were not initialised by choir_tune_defaults(), a time limit
+ * for threads), state (too many failures in a row, naming the last reason; a trial that the
+ * caller, or fn, got from choir_study_ask has not ended; with forks: the process uses a GPU),
+ * and as choir_study_ask and choir_study_tell. */
 CHOIR_CHECKED choir_status choir_tune(
     choir_study *study, choir_trial_fn *fn, void *arg, choir_tune_opts opts);
 
-/** Returns the place at which choir_tune runs the trial, from 0 to parallel - 1, by which it
- * may choose its device; -1: it runs in none. */
+/** Returns the slot in which choir_tune runs the trial, from 0 to parallel - 1, so that the
+ * trial can choose a device of its own; -1: choir_tune does not run it now. */
 int choir_trial_place(const choir_trial *trial);
 
 #ifdef __cplusplus

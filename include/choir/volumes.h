@@ -1,11 +1,11 @@
 /* Signals, images and volumes: convolutions along one and three dimensions, and other sizes.
  * Each computes the same as PyTorch's function of the same name. choir_conv2d is in ops.h.
  *
- * Tensors are logically (N, C, ...); results have their channels last in memory, like those of
+ * Tensors are logically (N, C, ...); results have their channels last in memory, as with
  * choir_conv2d. Gradient: all floating operands. Errors: shape, dtype, device, scope, argument.
  * Collective: none.
  *
- * Threads: those of the operands' scope. */
+ * Threads: the thread of the operands' scope. */
 #ifndef CHOIR_VOLUMES_H
 #define CHOIR_VOLUMES_H
 
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /** Convolves x (N, C, L) with weight (O, C/groups, K) and adds bias (O) or NULL -> (N, O, OL).
- * Of opts, stride, padding, dilation and groups are used. It is a choir_conv2d of images of
+ * Uses stride, padding, dilation and groups of opts. Computed as a choir_conv2d on images of
  * height 1. */
 choir_tensor *choir_conv1d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts opts);
@@ -31,8 +31,8 @@ choir_conv3d_opts choir_conv3d_defaults(
     void); /* strides 1, paddings 0, dilations 1, groups 1 */
 
 /** Convolves x (N, C, D, H, W) with weight (O, C/groups, KD, KH, KW) and adds bias (O) or NULL
- * -> (N, O, OD, OH, OW). It is one choir_conv2d, in which the KD slices that a slice of the
- * result reads are additional channels: they take KD/stride times the memory of x until
+ * -> (N, O, OD, OH, OW). Computed as one choir_conv2d, with the KD slices that a slice of the
+ * result reads as additional channels, which take KD/stride times the memory of x until
  * backward. */
 choir_tensor *choir_conv3d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv3d_opts opts);

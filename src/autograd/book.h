@@ -1,9 +1,9 @@
 /* The gradient book: the gradients of a set of parameters, over micro-batches and ranks.
  *
  * Parameters are laid out once, in flat buckets; a backward writes a parameter's gradient
- * directly into its slot. A parameter that is used twice in a micro-batch has two slots, since
- * there is one gradient tree per use. The micro-batches of a step are the leaves of a fixed
- * tree (comm/pattern/tree.h). The book keeps a stack of partial sums, with one buffer per
+ * directly into its slot. A parameter that is used twice in a micro-batch has two slots,
+ * because each use has its own gradient tree. The micro-batches of a step are the leaves of a
+ * fixed tree (comm/pattern/tree.h). The book keeps a stack of partial sums, with one buffer per
  * bucket on each level, and adds two levels as soon as they are siblings.
  *
  *     level 0   [ bucket 0 | bucket 1 | ... ]    leaves 0-3, summed
@@ -32,15 +32,15 @@ typedef struct choir__book choir__book;
 typedef struct choir__slot { /* one use of one parameter */
     int bucket;
     int64_t at; /* offset in the bucket, elements */
-    /* 1, or the number of parts of a large gradient: buckets of their own, from `bucket` on, in
-     * a book whose reducer holds one bucket after the other */
+    /* 1, or the number of parts of a large gradient. Each part has its own bucket, from
+     * `bucket` on, if the reducer holds one bucket after the other */
     int64_t parts, parts_done;
     bool done;              /* written by this backward */
     int turn;               /* ordinal among all slots that the book has ever written */
     bool by_rows;           /* this use gives rows, not a dense gradient */
     choir__leaf_rows *rows; /* one per local leaf */
     int64_t row_count;      /* leaves in rows */
-    /* where a reducer that shards stores its sum: offset in book->sums, elements */
+    /* offset in book->sums, in elements, where a sharding reducer stores the sum */
     int64_t local_at;
 } choir__slot;
 
@@ -60,7 +60,7 @@ typedef struct choir__companion {
 struct choir__param {
     choir_tensor *tensor;
     char *name;     /* "" until its module has a root */
-    const char *of; /* the class of the model that it is named in; NULL: none yet */
+    const char *of; /* class of the model in which it is named; NULL: not yet named */
     /* This rank's part of the parameter. The optimizer updates it, checkpoints hold it, and the
      * optimizer's state is laid out like it. It is `tensor` itself unless the parameter is
      * sharded over ranks; then boxes map the entries of local to a tensor of shape `whole`. */
@@ -68,41 +68,41 @@ struct choir__param {
     choir_shape whole;
     const choir__box *boxes; /* (box_count); NULL: local is the whole */
     int box_count;
-    /* other ranks hold equal entries, and one of these ranks counts them in norms */
+    /* other ranks hold equal entries, and another rank counts them in norms */
     bool uncounted;
     choir__companion *companions;
     choir__book *book;
-    choir__param *next; /* of the run */
+    choir__param *next; /* next parameter of the run */
     int unit;           /* a bucket holds parameters of one unit (FSDP); 0 unless specified */
     int uses;           /* uses in the current tape */
     uint32_t rows_uses; /* bit u: use u gives rows */
     uint32_t part_uses; /* bit u: use u can give its gradient in parts */
-    /* uses on other ranks; the layout relies on it while this rank has no use */
+    /* uses on other ranks; the layout follows them while this rank has no use */
     int uses_elsewhere;
     uint32_t rows_elsewhere;
     choir__slot *slots;
     int slot_count;
-    bool has_grad; /* since the last step */
-    /* Which backwards are in the sum of its gradients (optim/sums.c). began: the number of
-     * updates of the run, plus one, at the first; 0: none since its optimizer stepped. */
+    bool has_grad; /* a gradient exists since the last step */
+    /* The backwards in the sum of its gradients (optim/sums.c). began: number of the run's
+     * updates at the first backward, plus one; 0: no backward since its optimizer stepped. */
     uint64_t began;
-    bool mixed;             /* another optimizer has stepped between two of them */
+    bool mixed;             /* another optimizer has stepped between two backwards */
     bool dropped;           /* choir_optim_zero began the sum: the program chooses its leaves */
-    bool taken;             /* its optimizer has used or dropped the book's present gradients */
-    choir__param *replicas; /* on other stages of a pipeline, by stage */
+    bool taken;             /* the optimizer has used or dropped the current gradients */
+    choir__param *replicas; /* replicas on other stages of a pipeline, by stage */
     choir__param *sibling;  /* the next replica of the same parameter */
-    /* the stage that uses it; replicas of earlier stages are earlier uses */
+    /* stage that uses the parameter; replicas of earlier stages are earlier uses */
     int stage;
     choir_tensor *grad;    /* view of level 0; belongs to the run's scope */
     choir__storage *dense; /* final gradient, if all uses of the parameter give rows */
-    /* of a replica: choir__values_of the copied parameter, at the latest copy */
+    /* for a replica: choir__values_of the copied parameter, at the latest copy */
     uint64_t fresh;
     int64_t padding; /* row that starts with zeros and gets no gradient by lookups; -1: none */
-    /* casts under autocast: the number, on its device, of the scope that used the latest; its
+    /* latest cast under autocast: number, on the device, of the scope that used it, and its
      * dtype (param_casts.c) */
     uint64_t cast_scope;
     choir_dtype cast_dtype;
-    int init_kind; /* of choir_init: how the values are drawn, see nn/module.c */
+    int init_kind; /* choir_init_kind: distribution of the initial values (nn/module.c) */
     double init_a, init_b;
     bool initialised;
 };
@@ -113,9 +113,9 @@ typedef struct choir__bucket {
     bool shared;   /* holds parameters with several uses; scaled after the uses are added */
     bool reduced;  /* handed to the reducer */
     size_t offset; /* offset in a level, bytes */
-    int unit;      /* the unit of its parameters */
-    /* where its levels are stored, one after the other, while the reducer holds memory for it;
-     * NULL: in the book's levels */
+    int unit;      /* unit of the bucket's parameters */
+    /* memory of the bucket's levels, one after the other, while the reducer holds it; NULL: the
+     * book's levels are used */
     char *held;
 } choir__bucket;
 
@@ -160,16 +160,16 @@ struct choir__book {
     size_t level_bytes;
     void *level[CHOIR__MAX_LEVELS];
     choir__storage *level_storage[CHOIR__MAX_LEVELS]; /* NULL if a reducer provides the level */
-    float *sums;                                      /* of a reducer that shards; else NULL */
+    float *sums; /* sums of a sharding reducer; else NULL */
     choir__node stack[CHOIR__MAX_LEVELS];
     int top;
     int64_t first, planned; /* this rank's leaves; planned 0: any number */
-    /* done on this rank since the last step; of the whole job (0: parts) */
+    /* leaves done since the last step: on this rank; in the whole job (0: `parts`) */
     int64_t leaves, total;
-    int64_t parts; /* number of losses; the gradient is that of their mean */
+    int64_t parts; /* number of losses; the gradient belongs to their mean */
     bool finished, laid_out, consumed;
     bool uses_scaled; /* the reducer scales each use, because a hook's sums are means */
-    bool of_replicas; /* the sums are further uses of the parameters that it replicates */
+    bool of_replicas; /* the sums are further uses of the replicated parameters */
     const choir__reducer_ops *reducer_ops;
     void *reducer;
     size_t bucket_cap, first_cap; /* bytes */
@@ -180,15 +180,15 @@ struct choir__book {
     bool folds; /* bucket_ready receives the sum of this rank's leaves, in level 0 */
     /* number of levels requested from alloc; 0: as many as `planned` needs */
     int shared_levels;
-    int64_t divisor; /* of the step's sums; 0: total */
+    int64_t divisor; /* divisor of the step's sums; 0: total */
     choir__book *next;
 };
 
-/* Makes a book for the given parameters that have none, with DDP's default bucket sizes. All of
- * these parameters reside on device. */
+/* Makes a book for those parameters that have no book yet, with DDP's default bucket sizes. All
+ * of these parameters reside on device. */
 choir__book *choir__book_new(
     choir_scope *run, choir_device *device, choir__param **params, int count);
-/* Makes one book per device for the given parameters that have none. */
+/* Makes one book per device for those parameters that have no book yet. */
 void choir__books_make(choir_scope *run, choir__param **params, int count);
 
 /* Takes the parameters out of the book and frees it; they can then join another book. */
@@ -220,7 +220,7 @@ choir_status choir__book_end_leaf(choir__book *book, int64_t parts);
 /* Discards the book's sums and rows of this step, because the step was given up or they were
  * added elsewhere. */
 void choir__book_forget(choir__book *book);
-/* Appends the rows of `other` to those of the same parameters here, without copying. The
+/* Appends the rows of `other` to the rows of the same parameters here, without copying. The
  * parameters of `other` are replicas, in equal order and with equal layout. */
 void choir__book_take_rows(choir__book *book, choir__book *other);
 
@@ -235,7 +235,7 @@ void choir__book_consume(choir__book *book);
  * sums that it has begun. Error: state (in the middle of the planned leaves). */
 choir_status choir__book_drop(choir__book *book);
 
-/* Returns the memory that holds the final gradient of p->local, or NULL if there is none. */
+/* Returns the memory that holds the final gradient of p->local, or NULL without a gradient. */
 float *choir__param_grad_data(choir__param *param);
 
 /* Makes a parameter with its own values on device, for replicas of a module. It has p's name,

@@ -156,7 +156,7 @@ static choir_status lay_out(choir__book *book)
     book->laid_out = true;
     for (int i = 0; i < book->count; i++) {
         choir__param *p = book->params[i];
-        bool all_rows = p->slot_count > 0 && !book->of_replicas; /* of those: further uses */
+        bool all_rows = p->slot_count > 0 && !book->of_replicas; /* further uses by rows */
         for (int u = 0; u < p->slot_count; u++)
             all_rows &= p->slots[u].by_rows;
         if (!all_rows)

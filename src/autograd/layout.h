@@ -20,16 +20,16 @@ void choir__layout_free(choir__book *book);
 float *choir__slot_data(choir__book *book, const choir__slot *slot, int level);
 float *choir__slot_sum(choir__book *book, const choir__slot *slot);
 /* Obtains the bucket's memory from a reducer that shards, unless it is there already. Errors:
- * memory; those of the group. */
+ * memory; the group's. */
 choir_status choir__layout_hold(choir__book *book, int bucket);
 
-/* Add up the uses of a parameter, times scale (uses.c): those of one stage, or those of all
- * stages of a pipeline. */
+/* Add up the uses of a parameter, times scale (uses.c): the uses of one stage, or of all stages
+ * of a pipeline. */
 choir_status choir__uses_add(choir__book *book, choir__param *p, float scale);
 choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float scale);
 
-/* Returns what a message about leaves that cannot be added says of another optimizer's step
- * between them; "" if there was none. */
+/* Returns the part of a message about leaves that cannot be added which names another
+ * optimizer's step between them; "" if no such step happened. */
 const char *choir__layout_mixture(const choir__param *param);
 
 #endif

@@ -193,7 +193,7 @@ static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor 
 {
     choir_tensor *x = r->in[i];
     if (walk_of(sink)->split) {
-        g = choir__tensor_alias(sink->scope, g); /* its own handle, independent of g */
+        g = choir__tensor_alias(sink->scope, g); /* a handle of its own, independent of g */
         g->kept = true;
         choir__put_off(walk_of(sink), r, i)->grad = g;
         return;

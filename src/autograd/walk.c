@@ -32,7 +32,7 @@ static choir_status check_versions(const choir__record *r)
     return CHOIR_OK;
 }
 
-/* Returns the gradient of input i; of a copy that has none, that of its original (dest_wide).
+/* Returns the gradient of input i; for a copy without a gradient, its original's (dest_wide).
  */
 static choir_tensor *gradient_of(const choir__record *r, int i)
 {
@@ -270,7 +270,7 @@ static choir_status open_walk(
     if (status == CHOIR_OK && root->scope->piece && !end)
         status = choir__error(CHOIR_ERR_STATE,
             "backward: this is a piece of a batch on %s; choir_criterion_parallel or choir_gather "
-            "joins them, and backward starts from what they give",
+            "joins them, and backward starts from their result",
             choir_device_name(choir__device_of(root)));
     if (status == CHOIR_OK)
         status = choir__look_reached(w);

@@ -29,18 +29,18 @@ typedef struct choir__walk {
     choir_scope *end;    /* the first scope, outwards from the root's, that is not walked */
     bool split;          /* leaves the gradients of parameters to choir__walk_weights */
     int stage;           /* being walked; -1: all of them */
-    choir__book **books; /* of this stage's parameters; in the scope's arena */
+    choir__book **books; /* books of this stage's parameters; in the scope's arena */
     int book_count;
     choir__late *late, **late_end;
     /* per stage of a pipeline: the end of its part of the walk; else NULL */
     choir__event *done;
     choir__op_cost *costs; /* per op of the micro-batch, measured during the walk; or NULL */
-    double noted;          /* when */
+    double noted;          /* time of the note */
 } choir__walk;
 
 /* Opens a walk. root: a single value, a vector of losses, or any tensor together with its
- * gradient grad on the same device (NULL: ones). parts: the number of losses. stages: of the
- * pipeline; 0: none. */
+ * gradient grad on the same device (NULL: ones). parts: the number of losses. stages: number of
+ * the pipeline's stages; 0: no pipeline. */
 choir_status choir__walk_open(
     choir__walk *w, choir_tensor *root, choir_tensor *grad, int64_t parts, int stages);
 /* Walks the records of one stage and adds a leaf to the books of its parameters; stage -1: all

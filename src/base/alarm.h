@@ -1,7 +1,7 @@
 /* Alarms: one thread sleeps until another thread's call, which can be delayed and put off.
  *
- * Setting an alarm wakes nobody: the sleeper wakes when the time has come, and not at all if
- * the alarm is put off before. */
+ * Setting an alarm wakes no thread: the sleeper wakes when the time has come, or not at all if
+ * the alarm was put off before then. */
 #ifndef CHOIR_ALARM_H
 #define CHOIR_ALARM_H
 

@@ -11,7 +11,7 @@
 #include "base/secret.h"
 
 static _Thread_local char message[1024];
-static _Thread_local uint64_t reads; /* of the message, by the program */
+static _Thread_local uint64_t reads; /* times that the program has read the message */
 static int rank_label = -1;
 
 const char *choir_status_name(choir_status status)

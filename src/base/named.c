@@ -24,7 +24,7 @@ int choir__find_named(const choir__name_table *table, const char *name)
 
 enum { LONGEST = 100, OTHERS = 32 }; /* bytes of a name, and of the number of others */
 
-/* Returns the bytes of a name in a list, of which a long one loses its end. */
+/* Returns the bytes of a name in a list; a long name loses its end. */
 static size_t listed_bytes(const char *name)
 {
     size_t bytes = strnlen(name, LONGEST + 1);

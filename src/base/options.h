@@ -21,7 +21,7 @@ typedef struct choir__option {
     const char *key;
     choir__option_type type;
     void *value;
-    double low, high; /* numbers must lie in [low, high] */
+    double low, high; /* range of numbers, [low, high] */
 } choir__option;
 
 /* Sets the option's value from text; false if the text is no such value. */
@@ -46,7 +46,7 @@ choir_status choir__options_parse(
  * the caller frees it. Values that may not be given, such as an empty word, are left out. */
 char *choir__options_text(const char *name, const choir__option *known);
 
-/* Reads the whole text as a number; false if it is none or lies outside [low, high]. */
+/* Reads the whole text as a number; false if it is not a number in [low, high]. */
 bool choir__parse_int(const char *text, int64_t low, int64_t high, int64_t *value);
 bool choir__parse_float(const char *text, double low, double high, double *value);
 /* Reads an integer that K, M or G (powers of 1024) may follow; false if it is negative. Tests

@@ -56,7 +56,7 @@ uint32_t choir__mt_next(choir__mt19937 *mt);
 /* Writes torch.randperm(n) of a generator seeded with seed to out[n]. */
 void choir__randperm(uint64_t seed, int64_t n, int64_t *out);
 
-/* A permutation like that of choir__randperm, computed as far as it is read: entries
+/* The permutation of choir__randperm, computed as far as it is read: entries
  * out[0, done) are final. While they are few, the others are not written: those that have been
  * exchanged are in a table, and entry i is i in all others, so that the first step of a
  * training does not touch the order of a million samples. */

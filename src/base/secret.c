@@ -14,7 +14,7 @@
 
 enum { LONGEST_USER = 512 }; /* bytes of user, password and @ */
 
-/* Returns the end of the URL that goes on at `at`. */
+/* Returns the end of the URL that continues at `at`. */
 static const char *end_of(const char *at)
 {
     while (*at && !isspace((unsigned char)*at) && !strchr(STOPS, *at))
@@ -57,8 +57,8 @@ static size_t password_option(const char *at)
     return 0;
 }
 
-/* Returns the end of an option's value. A quote at its end is that of the text around it, as is
- * what follows such a quote other than letters and digits. */
+/* Returns the end of an option's value. A quote at its end belongs to the text around it, and
+ * so do characters after the quote, except letters and digits. */
 static const char *end_of_value(const char *at)
 {
     const char *end = at, *quote = NULL;
@@ -86,7 +86,7 @@ static void copy(char **to, const char **from, size_t bytes)
 char *choir__hide_passwords(char *text)
 {
     char *to = text;
-    const char *from = text, *end = text, *colon, *at; /* end: of the URL that `from` is in */
+    const char *from = text, *end = text, *colon, *at; /* end of the URL that `from` is in */
     while (*from) {
         size_t option = from < end ? password_option(from) : 0, begins = beginning(from);
         if (begins) {

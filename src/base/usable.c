@@ -23,7 +23,7 @@ static FILE *open_at(const char *root, const char *folder, const char *name)
     return f;
 }
 
-/* Reads up to two numbers from a file; returns how many there were. "max" is none. */
+/* Reads up to two numbers from a file; returns their number. "max" is not a number. */
 static int read_numbers(
     const char *root, const char *folder, const char *name, double *first, double *second)
 {
@@ -58,8 +58,8 @@ static double memory_limit(const char *root, const char *folder)
     return has ? bytes : 0;
 }
 
-/* Returns the bytes of files in memory that the group need not keep. version 1 has lines for
- * the group alone as well, and those of it and the groups in it begin with "total_". */
+/* Returns the bytes of files in memory that the group need not keep. version 1 also has lines
+ * for the group alone; lines for the group with its sub-groups begin with "total_". */
 static double file_bytes(const char *root, const char *folder)
 {
     static const char *const words[2][2] = {

@@ -3,7 +3,7 @@
 #ifndef CHOIR_BASE_USABLE_H
 #define CHOIR_BASE_USABLE_H
 
-/* Returns the cores that this process may use: those of its affinity, and no more than the CPU
+/* Returns the number of cores that this process may use: its affinity's, limited by the CPU
  * time that its control groups allow. */
 int choir__usable_cores(const char *root);
 /* Returns the bytes that this process may use: the machine's memory, and no more than its

@@ -5,8 +5,8 @@
 #include <choir/group.h>
 
 /* Exchanges the ranks' statuses. Returns the error of the first rank that has one, with its
- * message, on all ranks; else CHOIR_OK. group NULL: this process alone. Collective. Errors:
- * those of the group. */
+ * message, on all ranks; else CHOIR_OK. group NULL: this process alone. Collective. Errors: the
+ * group's. */
 choir_status choir__agree(choir_group *group, choir_status mine);
 
 /* Return the rank and the number of ranks; without a group, 0 and 1. */

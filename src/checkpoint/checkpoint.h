@@ -54,13 +54,13 @@ typedef struct choir__save_args {
 choir_status choir__saver_new(choir_group *group, choir__saver **saver);
 /* Prepares memory for the copies of asynchronous saves of these objects on a thread, so that
  * the first one need not wait for it. Only module, optim, async and least are used. Collective.
- * Errors: those of the previous save, of the group and of the run. */
+ * Errors: the previous save's, the group's and the run's. */
 choir_status choir__saver_prepare(choir__saver *saver, const choir__save_args *args);
 /* Waits for the previous save, then saves. An existing checkpoint of the same step is replaced.
  * All ranks return the same status: if one fails, all fail, and the previous checkpoint
- * remains. Collective. Errors: those of the previous save; io (also when another process saves
- * to DIR); nonfinite (weights that choir_load would refuse do not replace good ones); those of
- * the group. */
+ * remains. Collective. Errors: the previous save's; io (also when another process saves
+ * to DIR); nonfinite (weights that choir_load would refuse do not replace good ones); the
+ * group's. */
 choir_status choir__saver_save(choir__saver *saver, const choir__save_args *args);
 /* Waits for the save in flight, if any. Collective. */
 choir_status choir__saver_wait(choir__saver *saver);

@@ -1,5 +1,5 @@
-/* The SHA-256 of data, and of published weights, by which a resumed job and the ranks of a job
- * notice other ones.
+/* The SHA-256 of data, and of published weights, so that a resumed job, and the ranks of a job,
+ * notice other data or weights.
  *
  * A file's hash is what sha256sum prints. A folder's hash covers the names, sizes and contents
  * of the files that its reader would open, in the order of their names. Data over 256 MiB are

@@ -94,7 +94,7 @@ const char *choir__small_file(int index)
     return index < OWN ? own[index] : choir__beside_names[index - OWN];
 }
 
-/* Returns whether a name is that of one of the small files; or begins with it, as those of
+/* Returns whether a name is the name of one of the small files, or begins with one, as names of
  * unfinished files do. */
 static bool is_small(const char *file, bool whole)
 {
@@ -156,9 +156,9 @@ static void clean_entry(const char *dir, const char *name, void *arg)
 /* The steps that stay: the targets of the links, "" for a missing link, and the newest. */
 typedef struct kept {
     char latest[NAME_MAX + 1], best[NAME_MAX + 1];
-    int64_t *steps; /* up to that of latest */
+    int64_t *steps; /* steps up to the step of latest */
     int64_t count;
-    int64_t least; /* of those that stay */
+    int64_t least; /* smallest step that stays */
 } kept;
 
 static void read_link(const char *dir, const char *name, char *target)

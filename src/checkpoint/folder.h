@@ -28,8 +28,8 @@ void choir__folder_remove(const char *path);
 bool choir__folder_has(const char *folder, const char *name);
 bool choir__is_folder(const char *path);
 /* Finds the newest complete step of a folder that has no `latest`: the process that saved the
- * first one died before it made the link. found: PATH_MAX bytes. Returns false if there is
- * none, or if `latest` is there. */
+ * first one died before it made the link. found: PATH_MAX bytes. Returns false if no step is
+ * complete, or if `latest` exists. */
 bool choir__folder_unnamed(const char *dir, char *found);
 /* Returns whether path is a file named *.safetensors. */
 bool choir__is_weights_file(const char *path);

@@ -211,7 +211,7 @@ choir_status choir_load(choir_module *module, const char *path)
 }
 
 /* Hashing the files of a checkpoint: distributed over the ranks by size, and on each rank over
- * a few threads, which take the next file as long as there is one. */
+ * a few threads, which take the next file until all are taken. */
 
 enum { MOST_THREADS = 4 };
 

@@ -46,7 +46,7 @@ static choir_status save_tokenizer(const char *folder, const choir_tokenizer *to
     return status;
 }
 
-/* Writes the text by which the program that saved can go on with its job. */
+/* Writes the text with which the saving program can continue its job. */
 static choir_status save_job(const char *folder, const char *job)
 {
     char *path = choir__format("%s/%s", folder, CHOIR__JOB_FILE);

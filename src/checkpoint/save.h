@@ -39,7 +39,7 @@ typedef struct choir__plan_file {
 } choir__plan_file;
 
 typedef struct choir__save_plan {
-    choir__plan_part *parts; /* by item */
+    choir__plan_part *parts; /* sorted by item */
     int part_count;
     choir__plan_file *files; /* weights, then moments */
     int file_count;
@@ -47,8 +47,8 @@ typedef struct choir__save_plan {
 
 /* least: tensors that several ranks hold are distributed over the first ranks, over as many (at
  * least one) as each receive this many bytes. Collective. Errors: mismatch (ranks with
- * different items; entries that no rank holds, or that are in overlapping parts), those of the
- * group. */
+ * different items; entries that no rank holds, or that are in overlapping parts), the group's.
+ */
 choir_status choir__plan_make(
     choir__save_plan *plan, const choir__items *items, choir_group *group, int64_t least);
 void choir__plan_free(choir__save_plan *plan);
@@ -60,7 +60,7 @@ struct choir__saver {
     /* The current save. */
     char *dir, *fresh; /* DIR, DIR/.new-MARK */
     int64_t mark;      /* rank 0's, of that name */
-    int lock;          /* of DIR, on rank 0; else -1 */
+    int lock;          /* lock on DIR, on rank 0; else -1 */
     choir_train_state state;
     const choir_tokenizer *tokenizer;
     const choir_class_names *classes; /* NULL: none */
@@ -86,7 +86,7 @@ struct choir__saver {
     pthread_t thread;
     bool running;
     atomic_bool done;
-    choir_status status; /* of the thread, with its message */
+    choir_status status; /* status of the thread, with its message */
     char message[1024];
 
     /* The step of the last successful save; news: no caller has asked since then. */
@@ -95,7 +95,7 @@ struct choir__saver {
 };
 
 /* Copies this rank's parts. If memory is not sufficient there is no copy and no error: the save
- * then happens at once instead. Errors: those of choir_read. */
+ * then happens at once instead. Errors: as choir_read. */
 choir_status choir__save_copy(choir__saver *s);
 /* Makes room for a copy by the plan, and starts to touch its pages on a thread. */
 void choir__save_touch_copy(choir__saver *s);

@@ -81,7 +81,7 @@ static bool make_room(choir__saver *s, size_t bytes)
 /* Writes a byte to each page. They are zeros already, and nothing else uses them yet. */
 static void *touch(void *arg)
 {
-    enum { PAGE = 4096 }; /* bytes; the smallest page that there is */
+    enum { PAGE = 4096 }; /* bytes of the smallest page on any machine */
     choir__saver *s = arg;
     choir__aside_yield();
     for (size_t at = 0; at < s->copy_bytes && !s->enough; at += PAGE)

@@ -4,8 +4,8 @@
  *         {"metadata": {...}, "weight_map": {"TENSOR": "model-00001-of-00002.safetensors",
  * ...}}
  *
- * Whole tensors are read where the files are mapped. Tensors of which files hold parts
- * (stored.h) are joined in memory. */
+ * Whole tensors are read where the files are mapped. Joins, in memory, tensors whose parts are
+ * in several files (stored.h). */
 #ifndef CHOIR_SHARDS_H
 #define CHOIR_SHARDS_H
 

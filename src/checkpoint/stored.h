@@ -33,7 +33,7 @@ typedef struct choir__stored_tensor {
 } choir__stored_tensor;
 
 typedef struct choir__stored {
-    char *where;  /* for messages about the whole */
+    char *where;  /* name for messages about the whole checkpoint */
     char **paths; /* (file_count) */
     choir__st_file **files;
     int file_count;
@@ -62,7 +62,7 @@ void choir__stored_read(const choir__stored_tensor *t, const choir__box_region *
 choir_status choir__stored_match(const choir__stored *stored, const choir__items *items,
     int first, int count, const char *what, bool finite);
 /* Fills the boxes of these items that this process holds; call choir__stored_match before.
- * Errors: memory, those of choir_write. */
+ * Errors: memory, and as choir_write. */
 choir_status choir__stored_restore(
     const choir__stored *stored, const choir__items *items, int first, int count);
 

@@ -58,7 +58,7 @@ static void close_wholes(wholes *w)
     *w = (wholes){0};
 }
 
-/* Collective. Errors: those of choir__plan_make, memory. */
+/* Collective. Errors: as choir__plan_make, memory. */
 static choir_status open_wholes(wholes *w, choir_module *module, choir_group *group)
 {
     *w = (wholes){.group = group};

@@ -39,7 +39,7 @@ struct choir__writer {
     char *ring;         /* (RING, CHUNK) */
     size_t sizes[RING]; /* bytes of each chunk in the ring */
     size_t used;        /* bytes of the chunk that the caller fills */
-    int64_t bytes;      /* of the stream, without that chunk */
+    int64_t bytes;      /* bytes of the stream before that chunk */
     int64_t filled;     /* chunks passed to the stages */
     stage stages[STAGES];
     int stage_count;

@@ -112,8 +112,8 @@ choir_status choir__boards_find(const choir__text *stream, size_t from, choir__r
     return CHOIR_OK;
 }
 
-/* Interprets the process at `at`; returns where the next one begins, or NULL if this is none.
- */
+/* Interprets the process at `at`; returns the beginning of the next one, or NULL if `at` is not
+ * a process. */
 static const char *take_process(const char *at, const char *end, choir__looks *looks)
 {
     int pid, behind = 0;

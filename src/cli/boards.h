@@ -20,11 +20,11 @@
  * has gone. */
 int choir__boards_command(int argc, char **argv);
 
-/* A round in a stream that has come so far. */
+/* A complete round in the part of a stream that has arrived. */
 typedef struct choir__round {
-    const char *bytes; /* NULL: there is no whole round */
+    const char *bytes; /* NULL: no complete round */
     size_t count;
-    size_t end; /* where the stream goes on behind it */
+    size_t end; /* offset of the stream after it */
 } choir__round;
 
 /* Both end with an I/O error if what comes is no such stream.

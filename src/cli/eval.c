@@ -1,5 +1,5 @@
-/* choir eval: the loss of a saved model over a validation split, and how much it predicts.
- * Unless data are named, they are those of the job that trained the model. */
+/* choir eval: the loss and accuracy of a saved model over a validation split. Without DATA, it
+ * uses the data of the job that trained the model. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ typedef struct request {
 typedef struct measure {
     const char *path; /* NULL: the text that comes with Choir */
     choir_dataset *data;
-    bool known, same; /* same: the data are those of the training, if that is known */
+    bool known, same; /* same: the data equal the training's, if these are known */
     choir_score score;
     choir_class_score *per_class; /* (classes), or NULL */
 } measure;
@@ -44,8 +44,8 @@ static choir_status find_data(const choir__saved *s, const request *r, measure *
     return CHOIR_OK;
 }
 
-/* Compares the data with those of the training: of others, another part is held out. Data that
- * were kept for tests need no note. */
+/* Compares the data with the training's, because other data have another held-out part. Data
+ * that were kept for tests need no note. */
 static choir_status compare_data(const choir__saved *s, const request *r, measure *m)
 {
     char hex[65];

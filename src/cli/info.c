@@ -147,7 +147,7 @@ static void print_json(int devices)
 
 /* --- for people --- */
 
-/* Prints ", cuDNN 9.19.0", or that there is none. */
+/* Prints ", cuDNN 9.19.0", or that the library is missing. */
 static void print_library(const char *version, const char *name)
 {
     printf(", %s %s", *version ? name : "no", *version ? version : name);

@@ -224,8 +224,8 @@ static choir_status begin(choir_device *device)
     return status;
 }
 
-/* Stores the way of one pass; 0: forward, 1: the gradient of x, 2: that of w. An op that
- * converts its operands before it computes does so backward, too. */
+/* Stores the way of one pass; 0: forward, 1: the gradient of x, 2: the gradient of w. An op
+ * that converts its operands before it computes does so backward, too. */
 static choir_status observe(
     choir_scope *step, const probe *p, choir_dtype dtype, int pass, choir__way *way)
 {

@@ -98,7 +98,7 @@ void choir__looks_doing(const choir__seen *seen, char *text, size_t room)
 
 choir__slow_rank choir__looks_slow(const choir__looks *l, int from, const choir__looks *before)
 {
-    static const double share_least = 0.2; /* of the time */
+    static const double share_least = 0.2; /* share of the time */
     choir__slow_rank slow = {.rank = -1};
     double least = INFINITY, most = 0, per_step = 0;
     int slowest = -1, ranks = 0;

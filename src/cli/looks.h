@@ -5,7 +5,7 @@
 
 #include "comm/flight/recorder.h"
 
-/* By job, then by rank. */
+/* The processes seen at one moment, sorted by job, then by rank. */
 typedef struct choir__looks {
     choir__seen **seen;
     int count;
@@ -15,7 +15,8 @@ typedef struct choir__looks {
 choir__looks choir__looks_read(const int *pids, int pid_count);
 void choir__looks_free(choir__looks *looks);
 void choir__looks_add(choir__looks *looks, choir__seen *seen); /* takes it */
-void choir__looks_move(choir__looks *to, choir__looks *from);  /* all; `from` is empty then */
+void choir__looks_move(
+    choir__looks *to, choir__looks *from); /* moves all; `from` is empty then */
 void choir__looks_sort(choir__looks *looks);
 
 /* Returns the same process in an earlier round, or NULL if it was not there. */
@@ -28,8 +29,8 @@ void choir__looks_doing(const choir__seen *seen, char *text, size_t room);
 /* The rank of a job, among those seen, for which the others wait. */
 typedef struct choir__slow_rank {
     int rank;        /* -1: none is slow */
-    double share;    /* of the time that the others wait for it */
-    double per_step; /* in seconds; 0: unknown */
+    double share;    /* share of the time that the others wait for this rank */
+    double per_step; /* seconds per step; 0: unknown */
 } choir__slow_rank;
 
 /* Finds the rank that has waited least since the round before. `from` is the job's first

@@ -23,8 +23,8 @@ enum { MOST_MACHINES = 128 };
 
 typedef struct machine {
     char *name;
-    pid_t pid;                     /* of the command; -1: it has ended */
-    int out, words;                /* its output and its messages; -1: closed */
+    pid_t pid;                     /* process of the command; -1: it has ended */
+    int out, words;                /* pipes of output and messages; -1: closed */
     choir__text stream;            /* bytes of the next round so far */
     bool marked;                   /* the stream's mark has come; it is not in `stream` */
     choir__text rounds[2];         /* the newest one and the one before */
@@ -37,7 +37,7 @@ typedef struct machine {
 struct choir__machines {
     char *through, *self;
     double interval_s;
-    bool all, more; /* all: those of the jobs; more: than fit */
+    bool all, more; /* all: the machines of all jobs; more: more machines than fit */
     machine machines[MOST_MACHINES];
     int count;
 };
@@ -184,7 +184,7 @@ static void note_end(machine *one)
 {
     int status = 0;
     if (waitpid(one->pid, &status, WNOHANG) == 0)
-        return; /* its output is closed; its status comes soon */
+        return; /* the output is closed; the status comes soon */
     one->pid = -1;
     take_words(one);
     const char *words = *one->last_words ? one->last_words : "without a message";

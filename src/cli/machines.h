@@ -11,9 +11,9 @@ typedef struct choir__machines choir__machines;
 /* The command that reaches a machine by default; {} is its name. */
 #define CHOIR__MACHINES_THROUGH "ssh -C -o BatchMode=yes -o ConnectTimeout=10 {}"
 
-/* names: separated by commas; "all" stands for those of the jobs that are seen. through: the
- * command that reaches one, in which {} is the name. interval_s: between two rounds. Errors:
- * argument. */
+/* names: separated by commas; "all" stands for the machines of all jobs that are seen. through:
+ * the command that reaches one, in which {} is the name. interval_s: between two rounds.
+ * Errors: argument. */
 choir_status choir__machines_open(
     const char *names, const char *through, double interval_s, choir__machines **machines);
 void choir__machines_close(choir__machines *machines); /* NULL is fine */
@@ -32,8 +32,9 @@ enum { CHOIR__TROUBLE_TEXT = 512 };
 bool choir__machines_trouble(
     const choir__machines *machines, int i, char text[CHOIR__TROUBLE_TEXT]);
 
-/* The processes that `choir top` and `choir watch` show at one moment: those of this machine
- * and, on request, of others, with the look before, from which the use of a device follows. */
+/* The processes that `choir top` and `choir watch` show at one moment, on this machine and, on
+ * request, on others. The previous reading is kept, too, because the use of a device follows
+ * from two readings. */
 
 typedef struct choir__ranks_view {
     choir__looks now, before;     /* borrowed from the looks below, sorted */

@@ -65,9 +65,8 @@ static int run(int argc, char **argv)
     return CHOIR__EXIT_DONE;
 }
 
-/* Opens those of descriptors 0 to 2 that are closed, so that no socket or checkpoint becomes
- * standard output. They stay as useless as they were: reading 0 and writing to 1 and 2 fails.
- */
+/* Opens descriptors 0 to 2 if they are closed, so that no socket or checkpoint becomes standard
+ * output. They stay as useless as they were: reading 0 and writing to 1 and 2 fails. */
 static void fill_descriptors(void)
 {
     int fd;

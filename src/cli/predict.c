@@ -77,7 +77,7 @@ static void add_choices(choir__text *t, const predictions *p, const float *proba
     free(list);
 }
 
-/* row: of the word, or NULL if it has none. */
+/* row: the word's row, or NULL. */
 static void add_word(choir__text *t, const predictions *p, const char *word, const float *row)
 {
     choir__text_open(t, NULL, '{');

@@ -185,7 +185,7 @@ static int find_endpoint(launch *l)
     } else if (choir__host_port(l->endpoint, o->endpoint, &o->endpoint_port) != CHOIR_OK) {
         return choir__cli_usage("run", "--rdzv-endpoint %s", choir_error_message());
     }
-    if (l->local && !*o->master) /* of use on node 0, whose address the others learn */
+    if (l->local && !*o->master) /* useful on node 0, whose address the others learn */
         snprintf(o->master, sizeof o->master, "%s", l->local);
     return CHOIR__EXIT_OK;
 }
@@ -326,9 +326,10 @@ static const choir__cli_option options[] = {
         .choices = kinds},
     {"max-restarts", CHOIR__INT, AT(opts.max_restarts), 0, 1000000, .preset = "0",
         .argument = "N",
-        .help = "how often all ranks of all nodes are started again after a failure"},
+        .help =
+            "number of times that all ranks of all nodes are started again after a failure"},
     {"node-failures", CHOIR__INT, AT(opts.node_failures), 0, 1000000, .preset = "0",
-        .argument = "N", .help = "a node that has failed so often is left out; 0: never"},
+        .argument = "N", .help = "leave out a node that has failed N times; 0: never"},
     {"monitor-interval", CHOIR__FLOAT, AT(monitor_interval), 0, 1e9, .argument = "S",
         .help = "no effect: failures are seen at once"},
     {"shutdown-timeout", CHOIR__FLOAT, AT(opts.shutdown_s), 0, 1e9, .preset = "30",
@@ -350,7 +351,7 @@ static const choir__cli_option options[] = {
         .help = "no effect: each rank is a new program", .choices = start_methods,
         .strict = true},
     {"event-log-handler", CHOIR__STRING, AT(events), .argument = "NAME",
-        .help = "no effect: there is no log of events"},
+        .help = "no effect: choir has no log of events"},
     {"numa-binding", CHOIR__STRING, AT(numa), .argument = "NAME",
         .help = "refused: srun --cpu-bind and numactl bind ranks to processors"},
     {"virtual-local-rank", CHOIR__FLAG, AT(virtual_rank),
@@ -408,11 +409,10 @@ static const choir__cli_option options[] = {
     {"local-ranks-filter", CHOIR__STRING, AT(filter), .argument = "LIST",
         .help = "only these local ranks, such as 0,1, write to the terminal"},
     {"log-line-prefix-template", CHOIR__STRING, AT(opts.prefix), .argument = "TEXT",
-        .help = "what stands before a line on the terminal, with ${rank}, ${local_rank}, "
+        .help = "text before each line on the terminal, with ${rank}, ${local_rank}, "
                 "${role_name} and ${hostname} (default [rank${rank}]:)"},
     {"logs-specs", CHOIR__STRING, AT(specs), .argument = "NAME",
-        .help = "accepted for torchrun's sake: there is one kind of logs",
-        .choices = logs_specs, .strict = true},
+        .help = "no effect: choir has one kind of logs", .choices = logs_specs, .strict = true},
     {"duplicate-stdout-filters", CHOIR__STRING, AT(copied[0]), .argument = "LIST",
         .help = "refused, as --duplicate-stderr-filters is: --tee 3 writes a file per rank"},
     {"duplicate-stderr-filters", CHOIR__STRING, AT(copied[1]), .argument = "LIST",
@@ -431,7 +431,7 @@ const choir__cli_command choir__cli_run = {
         "output, signals and failures. Options and environment are torchrun's: RANK, WORLD_SIZE, "
         "LOCAL_RANK, MASTER_ADDR, MASTER_PORT and so on; options may also come from torchrun's "
         "variables, such as PET_NNODES. When a rank fails all are stopped; a "
-        "report says which one failed, how, and what it wrote last. SIGUSR1 prints the last "
+        "report names the failed rank, the cause and its last words. SIGUSR1 prints the last "
         "collectives of every rank, as choir top --dump does.",
     .example_title = "two ranks, as DDP",
     .example = "  choir run -n 2 choir train --strategy ddp --steps 500",

@@ -1,8 +1,8 @@
 /* The work of the ranks of choir run, where that is `choir train`: its options, the instruction
  * set and the library that multiplies, on which the bits of a training depend. Agents compare
- * it, so a machine that joins a job with another training, or by mistake with that of another
- * job at the endpoint, is refused before any rank starts. Of other programs nothing is known or
- * compared. */
+ * it, so a machine that joins with another training, or by mistake joins another job at the
+ * endpoint, is refused before any rank starts. Of other programs nothing is known or compared.
+ */
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static const char *const own[] = {"devices", "threads", "workers", "key-file", "
     "log-every", "log", "trace", "mem-cap", "rendezvous", "resume", "json", "quiet"};
 enum { WITHOUT_VALUE = 2 };
 
-/* Returns how many words an option of a node's own takes; 0: it is none. */
+/* Returns the number of words of an option that is a node's own; 0: it is not such an option.
+ */
 static int words_of_own(const char *word)
 {
     size_t count = sizeof own / sizeof *own;

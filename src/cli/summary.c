@@ -20,7 +20,8 @@ typedef struct line {
     int depth;
     char shape[64];
     int64_t parameters;
-    double flops, before; /* of its forwards; of the profile when the latest began */
+    double flops, before; /* flops: FLOPs of its forwards; before: FLOPs of the profile when the
+                             latest began */
     int calls;
 } line;
 
@@ -198,7 +199,7 @@ static const char *grouped(int64_t n, char text[32])
     return text;
 }
 
-enum { OTHER_COLUMNS = 2 + 14 + 2 + 20 + 2 + 14 + 2 + 10 }; /* those behind the name */
+enum { OTHER_COLUMNS = 2 + 14 + 2 + 20 + 2 + 14 + 2 + 10 }; /* columns after the name */
 
 static const char *name_of(const line *l)
 {

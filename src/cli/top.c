@@ -28,7 +28,7 @@ static const double far_s = 15;          /* for the first news of other machines
 typedef struct top {
     bool once, json, dump;
     double interval_s;
-    const char *hosts, *through; /* of other machines; hosts NULL: none */
+    const char *hosts, *through; /* --hosts and --through; hosts NULL: this machine alone */
     int *pids, pid_count;        /* only these; none: all */
     choir__ranks_view view;
 } top;
@@ -362,10 +362,10 @@ static const choir__cli_option options[] = {
         .help = "seconds between two refreshes"},
     {"hosts", CHOIR__STRING, AT(hosts), .argument = "NAME,...",
         .help =
-            "also show your processes on these machines; all: on those of the jobs that run "
-            "here, too"},
+            "also show your processes on these machines; all: on all machines of the jobs that "
+            "run here"},
     {"through", CHOIR__STRING, AT(through), .preset = CHOIR__MACHINES_THROUGH,
-        .argument = "COMMAND", .help = "what runs a command on machine {}"},
+        .argument = "COMMAND", .help = "command that runs a command on machine {}"},
     {"dump", CHOIR__FLAG, AT(dump),
         .help = "print the last collectives of every group, with their times"},
     {"json", CHOIR__FLAG, AT(json),

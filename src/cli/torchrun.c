@@ -99,7 +99,7 @@ static bool is_one_of(const char *name, const char *const *names, size_t count)
     return false;
 }
 
-/* Takes one of etcd's keys; returns false if it is none. */
+/* Takes one of etcd's keys; returns false for another key. */
 static bool take_etcd(choir__etcd_conf *etcd, const char *key, const char *value)
 {
     const struct {

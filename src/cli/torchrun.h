@@ -27,8 +27,8 @@ void choir__torchrun_etcd_user(choir__etcd_conf *etcd);
 /* --signals-to-handle: NAME,... */
 int choir__torchrun_signals(const char *text, choir__agent_opts *opts);
 
-/* Returns the work of a command's ranks, as all nodes must have it, on the heap; "": a program
- * of which nothing is known (run_work.c). */
+/* Returns the work of a command's ranks, as all nodes must have it, on the heap; "": an unknown
+ * program (run_work.c). */
 char *choir__run_work(char **command);
 
 #endif

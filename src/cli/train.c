@@ -17,7 +17,7 @@
 #include "base/files/folders.h"
 
 /* Begins the copy of standard error in the folder of the job's records, which also has what
- * came before in a job that goes on. */
+ * came before in a job that continues. */
 static choir__tee *copy_errors(const choir__job *job)
 {
     const char *folder = choir__cli_record_folder(job);
@@ -41,7 +41,7 @@ static bool is_interruption(int status)
     return status > 128;
 }
 
-/* Runs the job, with the page of its run if there is one. */
+/* Runs the job, with the page of its run if any. */
 static int train(choir__job *job)
 {
     const char *folder = choir__cli_record_folder(job);

@@ -15,18 +15,17 @@ typedef enum choir__kind {
     CHOIR__SCATTER,
     CHOIR__REDUCE_SCATTER,
     CHOIR__ALL_TO_ALL, /* equal parts; uneven ones if the counts are given */
-    CHOIR__SEND,       /* this and RECEIVE: not collective, no seq */
+    CHOIR__SEND,       /* SEND and RECEIVE are not collective and have no seq */
     CHOIR__RECEIVE,
     CHOIR__TREE_REDUCE,  /* the tree of gradients over micro-batches */
     CHOIR__SHARE,        /* allocation of shared memory */
-    CHOIR__TREE_SCATTER, /* this and GATHER_ROWS: rows that are cut over the ranks (comm/rows.h)
-                          */
+    CHOIR__TREE_SCATTER, /* TREE_SCATTER, GATHER_ROWS: rows cut over the ranks (comm/rows.h) */
     CHOIR__GATHER_ROWS,
     CHOIR__KIND_COUNT
 } choir__kind;
 
 /* Algorithms. CHOIR__AUTO chooses by size and topology; users choose the others by name. The
- * order is that of the table in call.c. */
+ * order equals the order of the table in call.c. */
 typedef enum choir__algorithm {
     CHOIR__AUTO,
     CHOIR__EXCHANGE,
@@ -44,7 +43,7 @@ typedef enum choir__algorithm {
  * padding and no uninitialized bytes. */
 typedef struct choir__stamp {
     uint64_t count; /* elements, as the public function counts them */
-    uint32_t seq;   /* how many collectives this group has run */
+    uint32_t seq;   /* number of collectives that this group has run */
     uint8_t kind, dtype, op, algorithm;
     union {             /* `kind` determines the valid member */
         int32_t root;   /* broadcast, reduce, gather, scatter: the root's number in the group */
@@ -99,7 +98,7 @@ choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorith
 
 /* How a tree reduction adds. */
 typedef enum choir__sums {
-    CHOIR__SUMS_OF_TREE,  /* in the job's tree: the same bits for any number of ranks */
+    CHOIR__SUMS_OF_TREE,  /* sums in the job's tree: equal bits for any number of ranks */
     CHOIR__SUMS_BY_RANK,  /* each rank's own first: the bits depend on the number of ranks */
     CHOIR__SUMS_BY_PLACE, /* so, and in an order that depends on an element's place */
 } choir__sums;

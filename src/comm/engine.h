@@ -8,8 +8,8 @@
  * at a time; other threads read only `bytes`.
  *
  * The first failure is stored in `message` and is permanent: a group that has lost a rank
- * cannot recover. The first detector words the sentence, once, with the numbers by which the
- * group knows its ranks (choir__engine_number), and all ranks report that sentence. */
+ * cannot recover. The first detector words the sentence, once, with the ranks' numbers in the
+ * group (choir__engine_number), and all ranks report that sentence. */
 #ifndef CHOIR_COMM_ENGINE_H
 #define CHOIR_COMM_ENGINE_H
 
@@ -29,8 +29,8 @@ typedef struct choir__request {
     int32_t peer;
 } choir__request;
 
-/* Writes the part that a rank of the group plays in the job, such as "stage 1 of the pipeline",
- * or nothing. write: NULL, ranks have numbers alone. */
+/* Writes the role of a rank in the job, such as "stage 1 of the pipeline", or "". write NULL:
+ * ranks have no roles. */
 typedef struct choir__role {
     void (*write)(void *arg, int rank, char *text, size_t room);
     void *arg;
@@ -44,16 +44,16 @@ typedef struct choir__engine_ops {
     choir_status (*run)(choir__engine *engine, const choir__call *call);
     /* Runs SENDs and RECEIVEs concurrently; count is 1 outside a batch. */
     choir_status (*run_batch)(choir__engine *engine, const choir__call *calls, int count);
-    /* Creates the engine of a sub-group: ranks (count) of this engine, of which the calling
-     * rank becomes number `rank`. All members pass the same color, and sub-groups made at the
-     * same time have different colors. Collective over all ranks of this engine that are in
-     * some sub-group. */
+    /* Creates the engine of a sub-group: ranks (count) of this engine; the calling rank becomes
+     * number `rank` there. All members pass the same color, and sub-groups made at the same
+     * time have different colors. Collective over all ranks of this engine that are in some
+     * sub-group. */
     choir_status (*split)(choir__engine *engine, const int *ranks, int count, int rank,
         int color, choir__engine **child);
 
     /* Point-to-point messages. Messages of a pair arrive in the order in which they were sent,
-     * and match receives in the order in which those were posted. stamp: of the call that the
-     * message belongs to; the receiver compares it with its own. */
+     * and match receives in the order in which these were posted. stamp: stamp of the message's
+     * call; the receiver compares it with its own. */
     choir_status (*send)(choir__engine *engine, int peer, const void *data, size_t bytes,
         const choir__stamp *stamp, choir__request *request);
     choir_status (*receive)(choir__engine *engine, int peer, void *data, size_t bytes,
@@ -91,23 +91,23 @@ struct choir__engine {
     const choir__engine_ops *ops;
     int rank, world;
     const char *name; /* the group's name, as in the flight recorder; NULL: not opened yet */
-    choir__role role; /* of the group's ranks, for sentences that name one */
+    choir__role role; /* role of the group's ranks, for sentences that name a rank */
     /* Rank r is rank first + r * (gap + 1) of the group: not 0 in the parts of a hierarchy. */
     int first, gap;
     double timeout_s;
     int nodes;              /* number of machines */
     choir__member *members; /* (world), the engine's own copy; NULL: all on this machine */
-    uint32_t seq;           /* the number of the collective that runs, or ran last */
+    uint32_t seq;           /* number of the current or last collective */
     choir_status failed;    /* permanent */
     char message[512];
     struct choir__stream *stream;     /* the stream for the group's queue; NULL: none */
-    struct choir__queue *queue;       /* the group's */
+    struct choir__queue *queue;       /* the group's queue */
     _Atomic uint64_t bytes;           /* bytes sent to or fetched from peers */
     struct choir__executor *executor; /* comm/message: schedules, partial sums, staging */
     struct choir__staging *staging;   /* comm/far: host memory for far data */
 };
 
-/* Returns the number by which the group knows a rank of the engine. All sentences use it, so
+/* Returns the number of an engine's rank in the group. All sentences use it, so
  * that part of a hierarchy words its failures for the group. */
 static inline int choir__engine_number(const choir__engine *engine, int rank)
 {
@@ -129,8 +129,8 @@ static inline bool choir__engine_takes(const choir__engine *engine, const choir_
 /* engines.c: the names of all engines, for choir__list_names and choir__find_named. */
 const struct choir__name_table *choir__engine_names(void);
 
-/* Returns what the engine of this name needs of a meeting; NULL: the best one, which needs the
- * least that any does. */
+/* Returns the demands of the engine `name` on a meeting; NULL: the demands of the best engine,
+ * which are the least. */
 choir__meet_need choir__engine_need(const char *name);
 
 /* engines.c: opens the engine `name` over a meeting. NULL: the best engine for the members'

@@ -125,7 +125,7 @@ void choir_group_free(choir_group *group)
         choir__meeting_free(&group->job->meeting);
         free(group->job);
     }
-    choir__group_drop_all(group); /* of recorded calls, or of calls that never ran */
+    choir__group_drop_all(group); /* references of recorded calls, or of calls that never ran */
     pthread_mutex_destroy(&group->kept_lock);
     free(group->batch);
     free(group);

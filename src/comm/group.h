@@ -33,7 +33,7 @@ struct choir_group {
     int batch_count;
     uint32_t expected; /* layout of the next call: choir__group_expect */
     bool batching;
-    choir__shared *shareds; /* its shared memory, which may outlive the group */
+    choir__shared *shareds; /* shared memory of the group, which may outlive it */
     choir__shared *scratch; /* for choir__group_scratch */
     choir__on_failure *on_failure;
     void *on_failure_arg;

@@ -7,7 +7,7 @@
  *      3. shared memory: everyone gets the other three quarters
  *
  * If all nodes have the same power of two of ranks, the fixed tree over ranks is the fixed tree
- * over nodes of the fixed trees inside them, so the bits are those of every other way. All
+ * over nodes of the fixed trees inside them, so the bits equal those of every other way. All
  * other calls, and sums that would be rounded twice, go to the engine of all ranks. */
 #include "comm/openers.h"
 
@@ -42,8 +42,8 @@ bool choir__hierarchy_fits(const choir__meeting *m)
 /* --- failures --- */
 
 /* Makes a part's failure the group's. The engine of all ranks decides on one sentence for all
- * of them, that of the first failure; the other parts then only have to wake the ranks that
- * wait in them. */
+ * of them, the first failure's; the other parts then only have to wake the ranks that wait in
+ * them. */
 static choir_status adopt(hierarchy *h, choir__engine *part, choir_status status)
 {
     choir__engine *parts[] = {h->whole, h->local, h->across};

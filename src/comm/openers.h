@@ -1,4 +1,4 @@
-/* The functions by which the registry (engines.c) opens engines; that of shm is
+/* The functions with which the registry (engines.c) opens engines; for shm it is
  * choir__shm_open. */
 #ifndef CHOIR_COMM_OPENERS_H
 #define CHOIR_COMM_OPENERS_H

@@ -1,5 +1,5 @@
-/* The plug-in's side of plugin.h: the exported table, and the internal functions, each of which
- * calls through the host's table. It is part of every plug-in and of nothing else. */
+/* The plug-in's side of plugin.h: the exported table, and the internal functions, which call
+ * through the host's table. It is part of every plug-in and of nothing else. */
 #include <stdio.h>
 
 #include "base/plugin/plugin_side.h"

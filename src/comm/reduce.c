@@ -4,7 +4,7 @@
  * on a stack in L1. Nodes arrive in order; neighbors that are halves of one node merge
  * immediately, and the rest at the end is folded from the right. Each element undergoes the
  * same additions in the same order, whatever the number of ranks, the slice or the block, so
- * the bits are those of choir__tree_sum. */
+ * the bits equal choir__tree_sum's. */
 #include "comm/reduce.h"
 
 #include <string.h>

@@ -23,7 +23,7 @@ typedef void choir__arith_convert(void *out, const void *in, int64_t n);
  * operation. */
 typedef struct choir__arith choir__arith;
 struct choir__arith {
-    size_t size; /* of an element, bytes */
+    size_t size; /* bytes of an element */
     choir__combine *combine;
     choir__rescale *rescale;
     const choir__arith *wide; /* NULL: partial results have the same type */

@@ -20,9 +20,9 @@
  * c, (r + 1) * c), c = ceil(rows / world), as far as they exist (torch.chunk's rule). */
 typedef struct choir__cut {
     int64_t at, rows, row; /* at: where the block begins in a whole buffer; all in elements */
-    int64_t out;           /* where its rows begin in a buffer of this rank's own rows */
-    /* of != 0: the block is the rows [first, first + rows) of one of `of` rows, and rank r has
-     * those among them that it has of the larger block */
+    int64_t out;           /* beginning of its rows in a buffer of this rank's own rows */
+    /* If of != 0, this block is rows [first, first + rows) of a larger block of `of` rows; each
+     * rank keeps the rows that it owns in the larger block */
     int64_t first, of;
 } choir__cut;
 

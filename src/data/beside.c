@@ -136,7 +136,7 @@ const char *choir__beside_wrong(const choir_beside *beside, const char *name)
 
 /* --- the files of two folders --- */
 
-/* Returns the one of two folders whose file goes on. The pieces are a tokenizer themselves, and
+/* Returns the folder, of two, whose file is copied. The pieces are a tokenizer themselves, and
  * a processor's settings have no tokens. */
 static const choir_beside *owner(
     const choir_beside *tokens, const choir_beside *model, int i, bool fits)

@@ -24,7 +24,7 @@ const char *choir__beside_text(const choir_beside *beside, const char *name, siz
 void choir__beside_drop(choir_beside *beside, const char *name);
 
 /* Returns the contents of a file that is a JSON object, for the caller to release; NULL as
- * above, or if it is none. */
+ * above, or if it is not a JSON object. */
 json_t *choir__beside_json(const choir_beside *beside, const char *name);
 
 /* Returns a sentence on a file that Choir reads and that is no JSON object, or NULL. */

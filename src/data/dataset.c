@@ -49,7 +49,7 @@ choir_status choir_dataset_get_epoch(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y)
 {
     if (!dataset || !x || !y || !dataset->ops || !dataset->ops->get_epoch || index < 0 ||
-        index >= dataset->ops->length(dataset)) /* it says what is wrong */
+        index >= dataset->ops->length(dataset)) /* ops->get states the error */
         return choir_dataset_get(dataset, index, x, y);
     return dataset->ops->get_epoch(dataset, epoch, index, x, y);
 }
@@ -288,7 +288,7 @@ choir_status choir__held_check(const char *name, double part)
         "%s: expected a part for validation from 0 (a tenth) to 1 (all), got %g", name, part);
 }
 
-/* Returns the first sample of a group: the least one of which share_of is the group. */
+/* Returns the first sample of a group: the smallest number whose share_of is the group. */
 static int64_t first_of(int64_t group, int64_t share)
 {
     return group / share * ONE + (group % share * ONE + share - 1) / share;

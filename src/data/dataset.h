@@ -27,7 +27,7 @@ choir_status choir__loader_deal(
     choir_loader *loader, int64_t first, int64_t count, int64_t step);
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
 
-/* Returns an error that states where a text stops being UTF-8. name: of the text; NULL:
+/* Returns an error that states where a text stops being UTF-8. name: name of the text; NULL:
  * unknown. */
 choir_status choir__not_utf8(const char *name, const char *text, const char *at);
 
@@ -51,8 +51,8 @@ choir_status choir__dataset_tokens(const char *path, int64_t context, choir_spli
 choir_status choir__dataset_idx(const char *folder, choir_split split, double held,
     double pixel_mean, double pixel_deviation, choir_dataset **dataset);
 
-/* Stores the mean and deviation by which the pixels of a folder of IDX files are normalised;
- * nothing for a dataset of another kind. */
+/* Stores the mean and deviation that normalise the pixels of a folder of IDX files; stores
+ * nothing for other datasets. */
 void choir__idx_brightness(
     const choir_dataset *dataset, double *pixel_mean, double *pixel_deviation);
 
@@ -68,8 +68,8 @@ choir_status choir__check_splits(
  * another. Its place in the group is random, but always the same: every n-th record of a file
  * whose labels take turns would be of one class. The first sample is never held out.
  *
- * A class that has two samples or more, none of which comes up, gives its second one, so that
- * validation has all classes. Where classes are mixed in a file, that is known at its end:
+ * A class with two samples or more from which none would be chosen gives its second one, so
+ * that validation has all classes. Where classes are mixed in a file, that is known at its end:
  * until then both splits keep the second sample of such a class. */
 
 /* A part is a share of the samples, such as 0.2; 0: a tenth, the default. choir__held_check
@@ -95,8 +95,8 @@ typedef struct choir__held_classes {
     int64_t count;
 } choir__held_classes;
 
-/* Notes the next sample of a class. held: by choir__is_held; kept: the number of samples that
- * the split has kept before. Returns whether it keeps this one. */
+/* Notes the next sample of a class. held: result of choir__is_held; kept: number of samples
+ * that the split has kept before. Returns whether it keeps this one. */
 bool choir__held_classes_note(
     choir__held_classes *classes, int64_t class, bool held, bool training, int64_t kept);
 

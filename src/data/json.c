@@ -41,8 +41,8 @@ choir__json *choir__json_add(choir__json_nodes *n, choir__json node)
 
 /* --- strings --- */
 
-/* Marks those of eight bytes that are a quote, a backslash, a control character or not ASCII,
- * by their highest bit. Bytes above a marked one may be marked as well. */
+/* Sets the highest bit of each of eight bytes that is a quote, a backslash, a control character
+ * or not ASCII. Bytes above a marked one may be marked as well. */
 static uint64_t specials(uint64_t v)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
@@ -50,7 +50,7 @@ static uint64_t specials(uint64_t v)
     return ((quote - ones) | (slash - ones) | (v - 0x20 * ones) | v) & tops;
 }
 
-/* Returns the value of a hexadecimal digit; -1: it is none. */
+/* Returns the value of a hexadecimal digit; -1: not a digit. */
 static int digit_of(char c)
 {
     static const int8_t values[256] = {['0'] = 1,
@@ -78,7 +78,7 @@ static int digit_of(char c)
     return values[(unsigned char)c] - 1;
 }
 
-/* Reads four digits at text; -1: they are none. */
+/* Reads four hexadecimal digits at text; -1: not digits. */
 static int32_t read_code(const char *text, const char *end)
 {
     if (end - text < 4)
@@ -88,7 +88,7 @@ static int32_t read_code(const char *text, const char *end)
     return (a | b | c | d) < 0 ? -1 : a << 12 | b << 8 | c << 4 | d;
 }
 
-/* Reads \uXXXX, or two of them that are one character, from behind the u. */
+/* Reads \uXXXX, or two of them that form one character, from after the u. */
 static bool read_unicode(parser *p, char **to)
 {
     int32_t code = read_code(p->at, p->end), low;

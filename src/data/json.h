@@ -5,8 +5,7 @@
  * closing quote. The list is reused from one text to the next, so nothing is allocated per
  * value.
  *
- *     {"a": [1, "b"]}      object(2 nodes follow per member)  "a"  array(2)  1  "b"
- */
+ *     {"a": [1, "b"]}      object(2 nodes follow per member)  "a"  array(2)  1  "b" */
 #ifndef CHOIR_DATA_JSON_H
 #define CHOIR_DATA_JSON_H
 
@@ -28,8 +27,8 @@ typedef enum choir__json_type {
 typedef struct choir__json {
     choir__json_type type;
     uint32_t count;   /* entries of an array, members of an object */
-    uint32_t nodes;   /* of the value, itself included: node + nodes is its sibling */
-    const char *text; /* of a string, with a '\0' behind it, or of a number, without one */
+    uint32_t nodes;   /* nodes of the value, itself included: node + nodes is its sibling */
+    const char *text; /* text of a string, ended by '\0', or of a number, without '\0' */
     size_t bytes;
 } choir__json;
 
@@ -46,8 +45,8 @@ void choir__json_nodes_free(choir__json_nodes *nodes);
 /* Adds a node without inner values, for tables whose rows become objects. */
 choir__json *choir__json_add(choir__json_nodes *nodes, choir__json node);
 
-/* Returns the value of the last member of this name, or NULL: there is none, or the value is no
- * object. value may be NULL. */
+/* Returns the value of the last member of this name, or NULL if the member is missing or the
+ * value is not an object. value may be NULL. */
 const choir__json *choir__json_get(const choir__json *value, const char *name);
 
 /* Returns whether the value is of the type; false for NULL. */
@@ -60,6 +59,6 @@ const choir__json *choir__json_next(const choir__json *value);
 
 /* Stores the number; false if the value is no integer, or too large for one. */
 bool choir__json_integer(const choir__json *value, int64_t *number);
-double choir__json_real(const choir__json *value); /* of a number */
+double choir__json_real(const choir__json *value); /* value of a number */
 
 #endif

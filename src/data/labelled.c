@@ -57,13 +57,13 @@ choir_status choir__column_pieces(
 typedef struct reading {
     labelled *d;
     const choir_labelled_opts *opts;
-    int64_t entries; /* of the file, so far */
+    int64_t entries; /* entries of the file so far */
     bool training;
     bool shared;                 /* the file has both splits (data/dataset.h) */
     bool labels_only;            /* the file is the other split's: its labels are the classes */
     bool held;                   /* the present entry is for validation, by its place */
     bool keep;                   /* the present entry is a sample of this split */
-    choir__held_classes classes; /* of a file that has both splits, with a class per entry */
+    choir__held_classes classes; /* for a file with both splits and a class per entry */
 } reading;
 
 /* Names the record in the error of adding its sample. */
@@ -149,7 +149,7 @@ static void drop_samples(reading *r)
     free(dropped);
 }
 
-/* The classes are the given ones or, in both splits, those of the training split. */
+/* Both splits have the given classes or else the training split's. */
 static choir_status read_parts(reading *r, const char *path)
 {
     choir__record_parts parts;

@@ -31,7 +31,7 @@ static choir_status text_of(
     return CHOIR_OK;
 }
 
-/* Returns the number that a text is; -1: it is none. */
+/* Returns the number that a text represents; -1: not a number. */
 static int64_t number_in(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
@@ -87,7 +87,7 @@ static choir_status not_given(
     choir_class_names names = {(char **)(uintptr_t)l->text, l->given};
     char *list = choir__class_names_list(&names);
     choir_status status = choir__record_wrong(
-        at, "the label '%.60s' is none of the model's classes: %s", text, list);
+        at, "the label '%.60s' is not one of the model's classes: %s", text, list);
     free(list);
     return status;
 }
@@ -120,8 +120,7 @@ choir_status choir__labels_add(
     if (l->given && (l->named || number_in(text) < 0))
         return not_given(l, at, text);
     if (l->settled && (l->sorted || number_in(text) < 0 || number_in(text) >= CLASSES_MAX))
-        return choir__record_wrong(
-            at, "the label '%s' is not among those of the training split", text);
+        return choir__record_wrong(at, "the label '%s' is not in the training split", text);
     if (!choir__is_utf8(text, strlen(text)))
         return choir__record_wrong(
             at, "the label is not UTF-8, as the name of a class must be");
@@ -169,7 +168,7 @@ static choir_status settle_given(choir__labels *l)
         l->class_of[i] = i < l->given ? i : number_in(l->text[i]);
         if (l->class_of[i] >= l->given || (i >= l->given && l->named))
             return choir__error(CHOIR_ERR_RANGE,
-                "%s%sthe label %s is none of the model's %lld classes",
+                "%s%sthe label %s is not one of the model's %lld classes",
                 is_largest(l, l->text[i]) ? l->largest_place : "",
                 is_largest(l, l->text[i]) ? ": " : "", l->text[i], (long long)l->given);
         if (i < l->given)

@@ -20,10 +20,10 @@ typedef struct choir__labels {
     const char **sorted; /* (classes) names by class; NULL: classes are numbers */
     int64_t count, classes;
     int64_t given; /* labels that a model gives: its classes; 0: none */
-    bool named;    /* one of those has been found */
+    bool named;    /* a label that is not a number was found */
     bool settled;
-    int64_t largest, least;            /* of the labels that are whole numbers */
-    char *largest_place, *least_place; /* "set.csv, line 3"; NULL: there is none */
+    int64_t largest, least;            /* range of the labels that are whole numbers */
+    char *largest_place, *least_place; /* "set.csv, line 3"; NULL: no such label */
 } choir__labels;
 
 /* Begins with the classes of a model, before any label is added. Error: argument (a name that
@@ -31,9 +31,9 @@ typedef struct choir__labels {
 choir_status choir__labels_give(choir__labels *labels, const choir_class_names *classes);
 
 /* Adds a label, a text or a whole number, and stores its number. Errors: format (neither of the
- * two; an empty text; a text that is none of the given classes; a text that is not UTF-8; after
- * choir__labels_settle, a text that was not there before: numbers are classes by themselves).
- */
+ * two; an empty text; a text that is not among the given classes; a text that is not UTF-8;
+ * after choir__labels_settle, a text that was not there before: numbers are classes by
+ * themselves). */
 choir_status choir__labels_add(choir__labels *labels, const choir__record_at *at,
     const choir__json *label, int64_t *number);
 
@@ -63,7 +63,7 @@ extern const char *const choir__column_text[], *const choir__column_pair[],
                                                    *const choir__column_words[];
 
 /* Returns the value of the column that the caller names or, without a name, of the first usual
- * one that the record has; NULL: there is none. */
+ * column that the record has; NULL: no such column. */
 const choir__json *choir__column(
     const choir__json *record, const char *named, const char *const *usual);
 

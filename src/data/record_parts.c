@@ -19,8 +19,8 @@ static const char *const validation_names[] = {"validation", "val", "dev", "test
 
 /* --- numbered files --- */
 
-/* Returns what follows the digits at `text` and sets their number; NULL: there are none, or
- * more than a long has. */
+/* Returns the text after the digits at `text` and stores their number; NULL without digits, or
+ * if they exceed a long. */
 static const char *number_at(const char *text, long *number)
 {
     size_t digits = strspn(text, "0123456789");
@@ -43,8 +43,8 @@ static bool read_number(
     return dot && !strcmp(dot + 1, suffix) && (dot == at || *at == '-');
 }
 
-/* Adds the numbered files of a split in the order of their names, which is that of their
- * numbers. */
+/* Adds the numbered files of a split in the order of their names, which is also the order of
+ * their numbers. */
 static void add_numbered(
     choir__name_list *files, const char *folder, const char *name, const char *suffix)
 {

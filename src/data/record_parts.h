@@ -1,4 +1,5 @@
-/* The files of records that a path stands for: a file alone, or those of a folder's splits. */
+/* The files of records that a path stands for: a single file, or the files of a folder's
+ * splits. */
 #ifndef CHOIR_DATA_RECORD_PARTS_H
 #define CHOIR_DATA_RECORD_PARTS_H
 

@@ -165,14 +165,14 @@ static bool is_empty(const choir__records *r, const char *line, const char *end)
 {
     if (r->text)
         return false;
-    if (r->table) /* of a single column, a row may be blanks */
+    if (r->table) /* a row of a single column may be blanks */
         return line == end || (end - line == 1 && *line == '\r');
     while (line < end && (*line == ' ' || *line == '\t' || *line == '\r'))
         line++;
     return line == end;
 }
 
-/* Finds the next line or row with bytes; *end NULL: there is none. */
+/* Finds the next line or row with bytes; *end NULL: no more. */
 static choir_status find_record(choir__records *r, char **from, char **end)
 {
     for (;;) {
@@ -252,7 +252,7 @@ choir_status choir__records_look(choir__records *r, bool *documents)
         at++;
     *documents = at < r->end && r->data[at] == '{';
     if (!*documents)
-        r->next = 0; /* of a text each byte counts */
+        r->next = 0; /* in a text each byte counts */
     r->text = !*documents;
     return status;
 }

@@ -20,31 +20,31 @@ typedef struct choir__parquet choir__parquet;
 /* The place of a record, for messages. */
 typedef struct choir__record_at {
     const char *path;
-    int64_t line;   /* from 1; 0: the path says all */
+    int64_t line;   /* number from 1; 0: the path alone identifies it */
     int64_t column; /* byte of the line, from 1; 0: the whole record */
     bool row;       /* `line` is the number of a row, which has no bytes of its own */
 } choir__record_at;
 
 /* A file of records that is being read. */
 typedef struct choir__records {
-    choir__record_at at; /* the present record */
+    choir__record_at at; /* the current record */
     int fd;
-    choir__parquet *rows; /* in place of fd; NULL: the file is a text */
-    bool table, quotes;   /* fields, of which some may be quoted */
+    choir__parquet *rows; /* used instead of fd; NULL: the file is a text */
+    bool table, quotes;   /* table: rows of fields; quotes: fields may be quoted */
     bool text;            /* lines of text: a record is a string, with its line end */
     bool ended;           /* the file has no more bytes */
     char separator;
     char *data; /* (room + 1) bytes [next, end) are not read yet */
     size_t next, end, room;
-    size_t searched; /* no line ends in [next, searched); below next: it was not searched */
-    int64_t lines, behind;   /* of the present record; of the file, with it */
-    choir__json_nodes nodes; /* the present record */
-    char **columns;          /* (column_count) of a table */
+    size_t searched; /* no line ends in [next, searched); if below next, nothing was searched */
+    int64_t lines, behind;   /* lines of the current record; lines of the file including it */
+    choir__json_nodes nodes; /* the current record */
+    char **columns;          /* (column_count) columns of a table */
     size_t column_count;
-    choir__map names; /* of the columns */
+    choir__map names; /* names of the columns */
 } choir__records;
 
-/* Returns whether the name of the file is that of a file of records. */
+/* Returns whether the file's name ends like a file of records. */
 bool choir__is_record_file(const char *path);
 
 /* Opens a regular file, whose kind its name tells. Close it also after an error. Errors: io.
@@ -65,8 +65,8 @@ choir_status choir__records_next(choir__records *records, const choir__json **re
 typedef choir_status choir__record_fn(
     void *arg, const choir__record_at *at, const choir__json *record);
 
-/* Calls fn for each record of a file, in order, until it fails. Errors: those of
- * choir__records_next and of fn. */
+/* Calls fn for each record of a file, in order, until it fails. Errors: as choir__records_next,
+ * errors of fn. */
 choir_status choir__records_read(const char *path, choir__record_fn *fn, void *arg);
 
 /* Returns "PATH, line N" or "PATH, row N"; the caller frees it. */
@@ -79,11 +79,11 @@ choir_status choir__record_wrong(const choir__record_at *at, const char *format,
 /* --- rows of tables: table.c --- */
 
 /* Finds the end of the row that begins at data + next: its line's end, or the end of a file
- * that has ended. Sets the number of its lines. Returns false if the row goes on beyond `end`.
- */
+ * that has ended. Sets the number of its lines. Returns false if the row does not end before
+ * `end`. */
 bool choir__table_find_row(choir__records *records, char **end);
-/* Parses the row [row, end), whose end is overwritten, into the nodes, or into the columns if
- * there are none yet. Errors: format, memory. */
+/* Parses the row [row, end), whose end is overwritten, into the nodes, or, if the columns are
+ * not known yet, into the columns. Errors: format, memory. */
 choir_status choir__table_parse_row(choir__records *records, char *row, char *end);
 
 #endif

@@ -17,7 +17,7 @@ typedef struct choir__backend {
      * set. */
     choir_status (*open)(choir_device *device);
     choir_status (*set_threads)(choir_device *device, int threads);
-    /* Returns true if products of dtype are faster than those of f32. */
+    /* Returns true if products of dtype are faster than f32 products. */
     bool (*multiplies)(choir_dtype dtype);
     /* Writes what determines the bits of results apart from the program: instruction set,
      * libraries, threads. */

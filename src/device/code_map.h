@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum {
-    CHOIR__FIRST_CELL = (127 - 24) << 7, /* of 2^-24, below which zero is nearest */
+    CHOIR__FIRST_CELL = (127 - 24) << 7, /* cell of 2^-24; below it zero is the nearest code */
     CHOIR__CODE_CELLS = (24 << 7) + 1
 };
 
@@ -16,13 +16,13 @@ enum {
 typedef struct choir__code_map {
     float value[256];  /* ascending */
     float middle[256]; /* between value[i] and value[i + 1]; the last is infinite */
-    /* by the sign, and the exponent and seven bits of the fraction of numbers from 2^-24 to 1:
-     * the code that is nearest to the least number of such bits */
+    /* the code nearest to a cell's smallest number; cells are indexed by the sign, the exponent
+     * and seven bits of the fraction, for magnitudes from 2^-24 to 1 */
     uint8_t least[2][CHOIR__CODE_CELLS];
 } choir__code_map;
 
-/* Returns the code whose number is nearest to x, for x from -1 to 1; that of 0 for NaN. The
- * codes of all numbers of a cell are next to each other, so that a look and a step find it. */
+/* Returns the code whose number is nearest to x, for x from -1 to 1; the code of 0 for NaN. All
+ * numbers of a cell have one of two adjacent codes, so a look-up and one comparison find it. */
 static inline uint8_t choir__code_of(const choir__code_map *map, float x)
 {
     uint32_t bits;
@@ -36,7 +36,8 @@ static inline uint8_t choir__code_of(const choir__code_map *map, float x)
 }
 
 typedef struct choir__code_maps {
-    choir__code_map m, v; /* of first moments, with signs; of second moments, without */
+    choir__code_map m,
+        v; /* maps of first moments, with signs, and of second moments, without */
 } choir__code_maps;
 
 /* Returns the maps. Any thread. */

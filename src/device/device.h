@@ -52,18 +52,18 @@ struct choir_device {
     /* f32, and the other dtypes that the backend computes fast */
     const choir__kernels *kernels;
     const choir__kernels *reference; /* every dtype; the only table for f64 */
-    bool half;      /* all its kernels take bf16 and f16 as in kernels.h, not only products */
-    bool epilogues; /* its products have the further results of choir__k_matmul */
+    bool half;      /* all kernels take bf16 and f16 as in kernels.h, not only products */
+    bool epilogues; /* products have the additional results of choir__k_matmul */
     /* products of 16 bits are fastest with rows at multiples of this number of bytes; 0: all
      * are equally fast */
     int row_bytes;
     void *backend;
-    const struct choir__far *far; /* how to reach its memory (far.h); NULL: it is host memory */
+    const struct choir__far *far; /* access to its memory (far.h); NULL: host memory */
     /* NULL: any queue here reads its memory. See choir__carrier_of */
     choir__carrier *carrier;
-    /* in another process: it has addresses here, but no memory, and runs nothing */
+    /* device of another process: it has addresses here, but no memory, and runs nothing */
     bool away;
-    choir__gauges *gauges; /* on the board; NULL: none */
+    choir__gauges *gauges; /* figures on the board; NULL: none */
     double born;           /* choir__now() */
     choir_device *next;
 };
@@ -91,8 +91,8 @@ static inline const choir__kernels *choir__device_kernels(
 
 /* Returns the device of a rank on this machine. CHOIR_DEVICE names a kind (cpu, cuda, or auto:
  * GPUs if there are any) or one device; the default is cpu. If there are more ranks than
- * devices of the kind, ranks share them in turn. Returns NULL, with a message, if there is
- * none. */
+ * devices of the kind, ranks share them in turn. Returns NULL, with a message, if no device
+ * exists. */
 choir_device *choir__device_assigned(int local_rank);
 
 /* Like choir_device_count, but also says why there are no devices. If counting would make this
@@ -171,7 +171,7 @@ void choir__pools_free(choir__pool **list);
 /* Returns a block, 64-byte aligned, or NULL if the system or the limit refuses it. The caller
  * writes the message. */
 choir__pool_block *choir__block_new(choir_device *device, size_t bytes);
-/* Returns the size of the block that holds `bytes` bytes: that of its class. */
+/* Returns the size of the block that holds `bytes` bytes: the size of its class. */
 size_t choir__block_size(size_t bytes);
 void choir__block_free(choir__pool_block *block);
 /* Sets the kind of a block, for figures of memory; a new one is of the kind other. */

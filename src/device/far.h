@@ -7,7 +7,7 @@
 
 enum { CHOIR__FAR_HANDLE = 64 };
 
-/* A handle by which another process can open memory of this process. */
+/* A handle with which another process can open memory of this process. */
 typedef struct choir__far_handle {
     unsigned char bytes[CHOIR__FAR_HANDLE];
     /* the device that has the memory, named alike in all processes: a PCI bus id */
@@ -20,8 +20,9 @@ typedef struct choir__far {
      * the GPU's. */
     choir_status (*get)(void *host, const void *far, size_t bytes);
     choir_status (*put)(void *far, const void *host, size_t bytes);
-    choir_status (*move)(void *to, const void *from, size_t bytes); /* both far */
-    /* Returns host memory that copies fast, or NULL if there is none. */
+    choir_status (*move)(
+        void *to, const void *from, size_t bytes); /* copies between two far addresses */
+    /* Returns host memory that copies fast, or NULL on failure. */
     void *(*pinned)(size_t bytes);
     void (*unpin)(void *p);
     /* Makes foreign host memory (tests' operands), aligned to pages, accessible to devices.

@@ -25,7 +25,7 @@ typedef struct choir__pool_gauges {
 typedef struct choir__queue_gauges {
     _Atomic uint64_t issued;
     char apart[56];
-    _Atomic uint64_t finished;     /* with a stream: launched */
+    _Atomic uint64_t finished;     /* tasks finished; with a stream: launched */
     _Atomic uint64_t busy_ns;      /* up to busy_since */
     _Atomic int64_t busy_since_ns; /* choir__now(); 0: idle, or waiting for another queue */
 } choir__queue_gauges;

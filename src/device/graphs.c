@@ -1,4 +1,4 @@
-/* Parts of a recording as graphs, each of which a GPU receives as one launch.
+/* Parts of a recording as graphs; a GPU receives each graph as one launch.
  *
  * A part is a run of entries that only concern queues with streams of one kind: tasks that
  * touch no host memory, events, waits for each other. Calls of the host (the next batch's data,

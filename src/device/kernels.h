@@ -58,7 +58,7 @@ typedef struct choir__k_round {
 
 /* Element by element. GELU is 0.5 x (1 + erf(x / sqrt 2)); GELU_TANH its tanh form
  * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). AFFINE is a x + b, POW
- * x^a as C's pow has it, CLAMP min(max(x, a), b), where NaN stays. */
+ * x^a as C's pow computes it, CLAMP min(max(x, a), b), where NaN stays. */
 typedef enum choir__unary_op {
     CHOIR__NEG,
     CHOIR__EXP,
@@ -103,8 +103,8 @@ typedef enum choir__binary_op {
     CHOIR__BINARY_COUNT
 } choir__binary_op;
 
-/* y = a op b, broadcast by strides. y is contiguous (its strides are those of shape) or has the
- * strides of a and b; y may be a or b if their strides are equal. */
+/* y = a op b, broadcast by strides. y is contiguous or has the strides of a and b; y may be a
+ * or b if their strides are equal. */
 typedef struct choir__k_binary {
     choir__strided y, a, b;
     int64_t shape[CHOIR__MAX_DIMS];
@@ -142,7 +142,7 @@ typedef struct choir__k_sum {
     bool over_rows; /* true: COLS */
     bool wide;      /* y is f32 while x has 16 bits */
     choir_dtype dtype;
-    int64_t row; /* of x, see choir__row_step */
+    int64_t row; /* row step of x, see choir__row_step */
 } choir__k_sum;
 
 /* y[r] = max_c x[r, c]. If index is given, index[r] = first + the smallest c that has the
@@ -164,11 +164,10 @@ typedef struct choir__k_max_rows {
  * On devices with choir_device.epilogues, a product without bias, whose batch is 1, may have
  * one of these:
  *   a_sums (M) or b_sums (N), of C's type, receives the sums over K of A's rows or of B's
- *   columns, in an order of the device's own: with a weight's gradient A B it is that of the
- *   bias. The operand has K rows in memory: a_row is 1 and a_col at least M, or b_row at least
- *   N and b_col 1.
- *   gelu_in (M, N): C = A B GELU_TANH'(gelu_in), element by element. C is dense and not wide,
- *   and accumulate is off. A B may be rounded to C's type before. */
+ *   columns, in an order of the device's own: if A B is a weight's gradient, this is the bias's
+ * gradient. The operand has K rows in memory: a_row is 1 and a_col at least M, or b_row at
+ * least N and b_col 1. gelu_in (M, N): C = A B GELU_TANH'(gelu_in), element by element. C is
+ * dense and not wide, and accumulate is off. A B may be rounded to C's type before. */
 typedef struct choir__k_matmul {
     const void *a, *b, *bias, *gelu_in;
     void *c, *a_sums, *b_sums;
@@ -229,8 +228,8 @@ typedef struct choir__k_softmax {
  * al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). mean NULL: root mean
  * square norm (Zhang & Sennrich, 2019), which uses 0 for the mean, also in the variance. add,
  * if given: x + add replaces x, and is written to sum. half: the 16-bit dtype of add
- * (half_add), of y (half_y), and of y_half, which if given gets a copy of y, rounded, all
- * beside f32: so the copies of autocast cost no pass of their own. */
+ * (half_add), of y (half_y), and of y_half, all beside f32. y_half, if given, gets a rounded
+ * copy of y, so that autocast's copies cost no pass of their own. */
 typedef struct choir__k_layer_norm {
     const void *x, *add, *gamma, *beta;
     void *y, *mean, *rstd, *sum, *y_half;
@@ -321,8 +320,7 @@ typedef enum choir__row_losses {
  * loss of a row, 0 where the target is ignore_index. lse (rows) = log sum exp; `losses` selects
  * loss and count ():
  *   MEAN  loss () the sum over rows / count (0 where count is); count the sum of w_t over the
- *         rows not ignored, the number of them without weights
- *   SUM   loss () the sum over rows; count 1
+ * rows not ignored (without weights: their number) SUM   loss () the sum over rows; count 1
  *   EACH  loss (rows); count 1
  *   SCORE loss (rows) the target's own logit, 0 where that is ignored or elsewhere; count 1;
  *         for part_losses, and without weights and smoothing
@@ -341,7 +339,7 @@ typedef struct choir__k_cross_entropy {
     float smoothing;
     choir__row_losses losses;
     choir_dtype dtype;
-    int64_t row; /* of logits and glogits, see choir__row_step */
+    int64_t row; /* row step of logits and glogits, see choir__row_step */
 } choir__k_cross_entropy;
 
 /* Losses of pairs, element by element, with d = x - y and z the softplus log(1 + exp(-x)):
@@ -380,14 +378,14 @@ typedef struct choir__k_nll {
 } choir__k_nll;
 
 /* The divisor of a mean: y () = the sum of weight[target] over the targets (n) other than
- * ignore_index, in order; their number if weight (cols) is NULL. With weights, a target outside
- * [0, cols) adds nothing, since cross_entropy fails on it. */
+ * ignore_index, in order; the number of these targets if weight (cols) is NULL. With weights, a
+ * target outside [0, cols) adds nothing, since cross_entropy fails on it. */
 typedef struct choir__k_count_targets {
     const int64_t *targets;
     const void *weight;
     double *y;
     int64_t n, cols, ignore_index;
-    choir_dtype dtype; /* of the weights */
+    choir_dtype dtype; /* dtype of the weights */
 } choir__k_count_targets;
 
 /* sum () = counts (n), added in order; y () = sum / n, or 1 if sum is 0. */
@@ -438,16 +436,16 @@ typedef struct choir__opt_entry {
     uint8_t *m_codes, *v_codes;
     float *m_most, *v_most;
     int64_t n, row;
-    int group; /* index of its hyper-parameters */
+    int group; /* index of the group's hyper-parameters */
     /* the whole parameter's first row, among all rows of the whole model, and its number of
      * rows */
     int64_t whole_at, whole_rows;
-    /* not for LAMB: the parameter, if it is of half_dtype; each step rounds it. NULL: it is
+    /* the parameter in half_dtype, rounded by each step (not for LAMB); NULL: the parameter is
      * f32 */
     uint16_t *half;
     choir_dtype half_dtype;
     int32_t apart;  /* Adam leaves the entry out: Muon updates it */
-    float *average; /* of the parameter, over steps; NULL: it has none */
+    float *average; /* average of the parameter over steps; NULL: none */
 } choir__opt_entry;
 
 /* The hyper-parameters of a group in this step, in device memory. */
@@ -461,7 +459,7 @@ typedef struct choir__opt_hyper {
      * scaled by |p| / |u| */
     float inv_bias1, inv_bias2, take1;
     int32_t trust;
-    float take; /* the weight of this step in the average of parameters */
+    float take; /* weight of this step in the average of parameters */
 } choir__opt_hyper;
 
 /* The corrections that depend on a step's number t = 1, 2, ...: none; step_size and
@@ -512,7 +510,7 @@ CHOIR__BOTH static inline void choir__opt_correct(
  * entries.
  *
  * Where an entry is a part of a parameter, LAMB runs as two kernels. MEASURE updates m and v,
- * and stores the sums of squares of p's rows, then those of u's rows, in `rows`. STEP expects
+ * and stores the sums of squares of p's rows, then of u's rows, in `rows`. STEP expects
  * the sums of the whole model in `rows`, whole_rows of each kind; it overwrites them and
  * updates p. */
 enum { CHOIR__CODED_BLOCK = 256 }; /* elements that share a largest magnitude */
@@ -583,9 +581,8 @@ typedef struct choir__k_scaler_update {
  * (norm + 1e-6)), 1 when max_norm <= 0. norm NULL: rows are kept, for a norm over several
  * devices.
  *
- * inverse: the reciprocal of the factor by which the gradients are too large; norm and clip are
- * those of the unscaled gradients. Then clip [1] is not 0 if any gradient is infinite or NaN,
- * and clip [2] counts such calls. */
+ * inverse: 1 / loss scale; norm and clip are then computed for the unscaled gradients, clip [1]
+ * is not 0 if any gradient is infinite or NaN, and clip [2] counts such calls. */
 typedef struct choir__k_grad_norm {
     const choir__opt_entry *entries;
     int64_t count, given;

@@ -11,7 +11,7 @@
 /* An entry of a line on its way: keys are ordered as the values are. */
 typedef struct choir__sort_entry {
     uint64_t key;
-    int64_t at; /* its place in the line */
+    int64_t at; /* place of the entry in the line */
 } choir__sort_entry;
 
 enum { CHOIR__SORT_SHORT = 64 }; /* entries of the longest lines that need no scratch memory */
@@ -49,7 +49,7 @@ typedef struct choir__k_stretch {
     choir_dtype dtype;
 } choir__k_stretch;
 
-/* The entries of which one is made. */
+/* The entries from which one result is made. */
 typedef struct choir__taps {
     int64_t at[4];
     double weight[4];

@@ -25,7 +25,7 @@ typedef struct choir__k_part_targets {
 
 /* Combines stats (parts, 2, rows), each part's log sum exp of its classes and its
  * CHOIR__ROWS_SCORE, to the results of cross_entropy without weights and smoothing: lse (rows),
- * loss and count. A row with target -1 is ignored; targets may be those of any part. For 16-bit
+ * loss and count. A row with target -1 is ignored; targets may belong to any part. For 16-bit
  * scores, all are f32. */
 typedef struct choir__k_part_losses {
     const void *stats;

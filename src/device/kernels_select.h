@@ -24,7 +24,7 @@ typedef enum choir__compare_op {
     CHOIR__LE,
     CHOIR__GT,
     CHOIR__GE,
-    CHOIR__AND, /* of a != 0 and b != 0, like the next two */
+    CHOIR__AND, /* logic on a != 0 and b != 0, like the next two */
     CHOIR__OR,
     CHOIR__XOR,
     CHOIR__COMPARE_COUNT

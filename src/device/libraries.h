@@ -9,7 +9,7 @@
 enum { CHOIR__CUBLASLT, CHOIR__CUDNN, CHOIR__LIBRARIES };
 
 typedef struct choir__library_use {
-    size_t version; /* by its own count, 91900 for cuDNN 9.19.0; 0: it was not opened */
+    size_t version; /* version number, 91900 for cuDNN 9.19.0; 0: not opened */
     long made;      /* plans: the library solves the problem */
     long none;      /* problems, or epilogues of products, for which it has no plan */
     long refused;   /* plans that failed when they were called */

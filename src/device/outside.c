@@ -29,7 +29,7 @@ struct choir__outside {
     _Atomic int refs; /* the owners' and the pieces' */
     int fd;           /* -1: host memory */
     char *folder;
-    off_t end; /* of the file */
+    off_t end; /* end of the file */
     piece *pieces;
 };
 

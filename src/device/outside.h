@@ -13,7 +13,7 @@
  *
  * A GPU reaches pinned host memory over its bus, but no file.
  *
- * Threads: places and pieces are those of the run's thread. */
+ * Threads: places and pieces belong to the run's thread. */
 #ifndef CHOIR_OUTSIDE_H
 #define CHOIR_OUTSIDE_H
 

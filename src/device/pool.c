@@ -3,7 +3,7 @@
  * Sizes round up to one of four steps per octave (at most 25 % over), from 1 MiB on of 16 (6
  * %), so freed blocks fit again. A freed block goes to the head of its class's list and is the
  * next one reused, while it is warm in the cache. A large block also serves a request that is
- * at most 25 % smaller, if there is none of its class.
+ * at most 25 % smaller, if no block of its class is free.
  *
  * A device runs its queue in order, so a block may be reused as soon as its owner frees it on
  * the host, even if the device is still reading it: the new owner's work runs later. Only
@@ -99,8 +99,8 @@ static void show(const choir__pool *counts)
         atomic_store_explicit(&g->of_kind[k], counts->of_kind[k], memory_order_relaxed);
 }
 
-/* Adds to the counters, `live` to those of a kind, too; returns false and changes nothing if
- * the limit forbids it. */
+/* Adds to the counters, and `live` also to a kind's counters; returns false and changes nothing
+ * if the limit forbids it. */
 static bool count(
     choir__pool *pool, ptrdiff_t live, choir__memory_kind kind, ptrdiff_t reserved)
 {

@@ -243,8 +243,8 @@ void choir__queue_moved(choir__queue *to, choir__queue *from, uint64_t bytes)
 
 void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg)
 {
-    /* Other threads may go on issuing; the previous observer must not be called with the new
-     * arg. */
+    /* Other threads may continue to issue; the previous observer must not be called with the
+     * new arg. */
     atomic_store(&queue->observer, NULL);
     choir__queue_wait_for(queue, atomic_load(&queue->issued));
     queue->observer_arg = arg;

@@ -10,9 +10,8 @@
  * several cores) are run by the worker alone.
  *
  * Tasks of a queue with a stream (stream.h) only issue work to the stream, so the issuing
- * thread runs them at once. If a task would have to wait for a queue of the host, the worker
- * runs it when that queue has come so far. Such a task is finished when its stream has reached
- * it.
+ * thread runs them at once. If a task has to wait for a host queue, the worker runs it once
+ * that queue has reached the place. Such a task is finished when its stream has reached it.
  *
  * An event is a place in a queue. choir__queue_wait_event makes one queue wait for another's.
  *
@@ -48,12 +47,13 @@ typedef struct choir__queue_opts {
     void *arg;
     choir__queue_gauges *gauges; /* figures for other processes; NULL: none */
     bool timed;                  /* notes when tasks are issued: choir__queue_issued */
-    bool null;                   /* tasks issued to it are dropped and count as done */
+    bool null;                   /* tasks are dropped and count as done */
     bool blames;                 /* failure messages begin with the queue's name */
-    /* the stream to which tasks issue work (stream.h); the queue owns it and uses its `enter`
-     * instead of the one above. NULL: tasks do their work themselves */
+    /* stream to which tasks issue work (stream.h); the queue owns it and uses the stream's
+     * `enter` instead of the one above. NULL: tasks do their work themselves */
     struct choir__stream *stream;
-    choir__capturable *capturable; /* applies to its tasks; NULL: the stream's */
+    /* decides which tasks may become a graph; NULL: the stream's function */
+    choir__capturable *capturable;
 } choir__queue_opts;
 
 choir__queue *choir__queue_new(choir__queue_opts opts);
@@ -122,7 +122,7 @@ typedef struct choir__queue_stats {
     double busy_s;
     uint64_t issued, finished;
     uint64_t moved; /* bytes: choir__queue_moved */
-    /* wake-ups of the worker: to run tasks, and those for which nothing was left to run */
+    /* wakes: wake-ups of the worker; idle_wakes: wake-ups that found no task left */
     unsigned wakes, idle_wakes;
 } choir__queue_stats;
 

@@ -103,7 +103,7 @@ void choir__queue_note_trouble(choir__queue *q, choir_status status)
 
 /* --- waiting for a stream, and for other queues --- */
 
-/* Waits until the stream, if there is one, has reached a place whose tasks have been run. */
+/* Waits until the stream, if any, has reached a place whose tasks have been run. */
 static void wait_for_stream(choir__queue *q, uint64_t place)
 {
     choir__stream *s = q->opts.stream;
@@ -303,7 +303,7 @@ static bool wait_for_other(choir__queue *q)
     choir__queue_hold(first.queue);
     atomic_fetch_add(&q->waiters, 1);
     atomic_store(&q->running, 0); /* sleepers may sleep on: this thread comes back */
-    choir__queue_find_keeper(q);  /* of a queue that the worker alone may run */
+    choir__queue_find_keeper(q);  /* for a queue that only the worker may run */
     choir__queue_wait_for_tasks(first.queue, first.seq);
     choir__queue_let_go(first.queue);
     atomic_fetch_sub(&q->waiters, 1);

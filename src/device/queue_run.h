@@ -1,5 +1,5 @@
-/* The inside of a queue, for queue.c, which issues to it and reports on it, queue_run.c, which
- * runs it, and queue_worker.c, which has its worker.
+/* The inside of a queue, shared by queue.c (issues tasks, reports), queue_run.c (runs tasks)
+ * and queue_worker.c (the worker).
  *
  * A queue is a byte ring of tasks, two counters, and a lock that decides which thread runs it:
  *
@@ -10,7 +10,7 @@
  * A place in the queue is a value of `issued`; it is reached when `finished` is at least that
  * value. The thread that holds `running` executes tasks.
  *
- * *A queue with tasks always has a keeper*, which sees to it that they run:
+ * *A queue with tasks always has a keeper*, which makes sure that they run:
  *
  *     a runner      the thread that holds `running`
  *     a waiter      a thread inside choir__queue_wait_for_tasks: it runs the tasks unless
@@ -21,13 +21,13 @@
  *                   that queue finds this one a keeper (CHOIR__QUEUE_WATCHES)
  *
  * A thread that has issued a task, stops running, or ends a wait checks whether there is a
- * keeper, and otherwise calls the worker (choir__queue_find_keeper). Each of them first makes
- * its change and then looks at the others' words, all sequentially consistent, so of two
+ * keeper, and otherwise calls the worker (choir__queue_find_keeper). Each thread first makes
+ * its change and then reads the other threads' words, all sequentially consistent, so of two
  * threads that do so at the same time at least one sees the other's change.
  * tests/model/queue.pml explores this.
  *
- * No thread polls. A waiter sleeps until its place is reached, or a runner leaves tasks to it;
- * the worker sleeps until its alarm goes off, which a runner puts off. */
+ * No thread polls. A waiter sleeps until its place is reached, or until a runner leaves tasks
+ * to it; the worker sleeps until its alarm goes off, which runners delay. */
 #ifndef CHOIR_QUEUE_RUN_H
 #define CHOIR_QUEUE_RUN_H
 
@@ -40,17 +40,18 @@
 /* The keepers that have promised to come: queue.promised. */
 enum { CHOIR__NO_KEEPER, CHOIR__WORKER_CALLED, CHOIR__QUEUE_WATCHES };
 
-/* A queue whose first task waits for a place of another queue, which has this watch. */
+/* An entry of a queue's watches: another queue, whose first task waits for a place of this one.
+ */
 typedef struct choir__watch {
     choir__queue *queue;
     uint64_t place;
-    bool at_once; /* the worker was running it */
+    bool at_once; /* the waiting queue's worker was running it */
 } choir__watch;
 
 typedef struct task {
     choir__task *fn;    /* NULL: the rest of the ring is unused, continue at its start */
-    uint32_t bytes;     /* of header and arguments */
-    uint32_t issued_ms; /* of timed queues: choir__now() in coarse milliseconds, wrapping */
+    uint32_t bytes;     /* bytes of header and arguments */
+    uint32_t issued_ms; /* timed queues: choir__now() in coarse milliseconds, wrapping */
     unsigned char args[];
 } task;
 
@@ -59,14 +60,14 @@ struct choir__queue {
     char name[32];
     unsigned char *ring;
     size_t write;        /* under issue_lock */
-    _Atomic size_t read; /* by the runner */
+    _Atomic size_t read; /* written by the runner */
     pthread_mutex_t issue_lock;
     _Atomic uint64_t issued, finished;
     /* keepers */
     atomic_int running, waiters, promised;
     /* sleeping waiters */
-    atomic_uint sleepers, done; /* done: futex, bumped when a sleeper must look again */
-    _Atomic uint64_t wake_at;   /* the nearest place of a sleeper or a watch */
+    atomic_uint sleepers, done; /* done: futex, incremented when a sleeper must check again */
+    _Atomic uint64_t wake_at;   /* nearest place of a sleeper or a watch */
     /* other queues that wait for places of this one */
     pthread_mutex_t watch_lock;
     choir__watch *watches;
@@ -77,23 +78,24 @@ struct choir__queue {
     bool started; /* under issue_lock */
     atomic_bool stop;
     choir__alarm alarm;
-    pid_t alarm_pid;               /* a forked process makes its own */
-    double put_off;                /* by the runner: when it last put the alarm off */
-    atomic_uint wakes, idle_wakes; /* of the worker; idle: others had run its tasks */
+    pid_t alarm_pid; /* process of the alarm; a forked process makes a new one */
+    double put_off;  /* time when the runner last delayed the alarm */
+    atomic_uint wakes,
+        idle_wakes; /* wakes: wake-ups of the worker; idle_wakes: wake-ups without a task */
     /* failure */
     atomic_int status;
     char message[512];
     /* time, by the runner */
-    _Atomic uint64_t busy_ns;            /* without waits for other queues */
-    double busy_from;                    /* not counted yet */
-    double looked;                       /* its last reading of the clock */
+    _Atomic uint64_t busy_ns;            /* time in tasks, without waits for other queues */
+    double busy_from;                    /* start of the time not counted yet */
+    double looked;                       /* the runner's last reading of the clock */
     bool fresh;                          /* no task has begun since that reading */
     const task *running_task;            /* the current or last task */
     choir__queue_gauges *gauges, unseen; /* opts.gauges, or else &unseen */
     choir__observer *_Atomic observer;
     void *observer_arg;
     _Atomic uint64_t moved;
-    atomic_int holders; /* its owner; other queues' pending waits for it; blocks */
+    atomic_int holders; /* users: the owner, pending waits of other queues, blocks */
     choir__queue *next;
 };
 
@@ -110,8 +112,8 @@ static inline bool choir__queue_follows(const choir__queue *q, const choir__queu
 }
 
 /* choir__queue_wait_for_tasks returns when the tasks up to a place have been run, by this
- * thread if no other thread runs them. choir__queue_wait_for also waits until the stream, if
- * there is one, has reached the place. */
+ * thread if no other thread runs them. choir__queue_wait_for also waits until the queue's
+ * stream, if any, has reached the place. */
 void choir__queue_wait_for_tasks(choir__queue *q, uint64_t place);
 void choir__queue_wait_for(choir__queue *q, uint64_t place);
 
@@ -125,8 +127,8 @@ choir__task choir__queue_wait_task;
 /* Makes a stream's error the queue's failure if the queue has none yet. */
 void choir__queue_note_trouble(choir__queue *q, choir_status status);
 
-/* For the runner: returns true if the tasks before that event have not been run, and copies it.
- */
+/* For the runner: returns true, and copies the event into *first, if the queue's first task
+ * waits for an event that has not come. */
 bool choir__queue_blocked(choir__queue *q, choir__event *first);
 
 /* Lets the runner wake sleepers and look for watches at the place. */

@@ -15,7 +15,7 @@ static const double PUT_OFF_EVERY_S = 100e-6;
 
 /* --- alarm --- */
 
-/* Makes the promise, unless there is one. */
+/* Makes the promise, unless one exists. */
 static bool promise(choir__queue *q, int who)
 {
     int none = CHOIR__NO_KEEPER;
@@ -32,7 +32,7 @@ static void set_alarm(choir__queue *q, bool at_once)
     if (q->alarm.fd < 0 || !promise(q, CHOIR__WORKER_CALLED))
         return;
     choir__alarm_set(&q->alarm, at_once || q->opts.worker_only ? 0 : q->opts.patience_us);
-    if (atomic_load(&q->stop)) /* its call has perhaps been put off by this one */
+    if (atomic_load(&q->stop)) /* this call may have delayed another call */
         choir__alarm_set(&q->alarm, 0);
 }
 
@@ -147,8 +147,8 @@ static void pin(const choir__queue *q)
         pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Runs tasks until there are none, or other queues have to go first. Returns false if there was
- * nothing to run. */
+/* Runs tasks until none is left, or other queues have to go first. Returns false if it found no
+ * task. */
 static bool run_all(choir__queue *q)
 {
     choir__event first;

@@ -1,4 +1,4 @@
-/* The functions by which queues notify a recording: see queue.h for its use. */
+/* The functions with which queues notify a recording (queue.h describes its use). */
 #ifndef CHOIR_RECORDING_H
 #define CHOIR_RECORDING_H
 

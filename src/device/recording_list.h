@@ -32,11 +32,11 @@ struct choir__recording {
     int count, capacity;
     unsigned char *args;
     size_t args_used, args_capacity;
-    choir__event *events; /* as recorded; after a replay, as last replayed */
+    choir__event *events; /* events as recorded or last replayed */
     int event_count;
     struct choir__graph_part *parts; /* used by graphs.c; NULL: not searched for yet */
     int part_count;
-    bool lost; /* one of its queues was freed */
+    bool lost; /* a queue of the recording was freed */
     choir__recording *next;
 };
 

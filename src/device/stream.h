@@ -2,9 +2,9 @@
  * GPU.
  *
  * A queue with a stream (choir__queue_opts.stream) has two kinds of progress. Its runner runs
- * tasks, each of which only issues work; the stream reaches their places some time later. A
- * *mark* connects the two: all work issued to the stream before a mark at place `seq` belongs
- * to tasks up to seq. Waiting for a place means waiting for a mark at or after it.
+ * tasks that only issue work; the stream reaches their places some time later. A *mark*
+ * connects the two: all work issued to the stream before a mark at place `seq` belongs to tasks
+ * up to seq. Waiting for a place means waiting for a mark at or after it.
  *
  * Two queues with streams of one kind need no host between them: one stream follows the
  * other. */
@@ -63,7 +63,7 @@ typedef struct choir__stream_ops {
      * that the graph is incomplete. */
     bool (*captured)(choir__stream *stream);
     void (*launch)(choir__stream *stream, choir__graph *graph);
-    void (*forget)(choir__graph *graph); /* it is not launched again */
+    void (*forget)(choir__graph *graph); /* called when the graph is not launched again */
 } choir__stream_ops;
 
 struct choir__stream {

@@ -1,8 +1,8 @@
 /* A trace observes queues. Each task that has run is added to the line of its kind (name and
  * shape) and, while there is room, stored as an event.
  *
- * A queue's tasks arrive one at a time, but those of several queues in parallel, so a lock
- * guards the tables. Times are the runner's: a device's line may include a page fault or
+ * A queue's tasks arrive one at a time, but tasks of several queues arrive in parallel, so a
+ * lock guards the tables. Times are the runner's: a device's line may include a page fault or
  * another process's turn as well as its kernel. */
 #include "device/trace.h"
 

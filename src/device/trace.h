@@ -1,4 +1,4 @@
-/* Internals of traces, by which comm/ adds its queues. */
+/* Internals of traces: the functions with which comm/ adds its queues. */
 #ifndef CHOIR_TRACE_INTERNAL_H
 #define CHOIR_TRACE_INTERNAL_H
 

@@ -91,7 +91,7 @@ static describe_fn *const describers[KERNELS] = {
     [KERNEL_recurrent_backward] = describe_recurrent,
 };
 
-/* The number of the kernel that fn is; KERNELS: it is none of the table's. */
+/* Returns the number of the kernel that fn is; KERNELS: fn is not in the table. */
 static enum kernel kernel_in(const choir__kernels *table, choir__task *fn)
 {
 #define X(name)                                                                                \

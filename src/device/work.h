@@ -7,7 +7,7 @@
 typedef struct choir__work {
     const char *name; /* NULL: none of the device's kernels */
     char shape[64];   /* "" if the size is not reported */
-    double flops;     /* of matrix products, convolutions, attention; else 0 */
+    double flops;     /* FLOPs of matrix products, convolutions, attention; else 0 */
 } choir__work;
 
 /* Writes the name and size of a call for messages; unlike choir__work_of, kernels that have

@@ -64,7 +64,7 @@ static void find_statistics(const char *name, choir_tensor *t, void *arg)
     c->batch_norm |= strstr(name, "running_mean") != NULL;
 }
 
-/* Builds the model, of which only the shapes are used, so that it takes no memory. */
+/* Builds the model without memory, since only its shapes are used. */
 static choir_status look(const choir__job *j, cost *step)
 {
     choir_device *device = choir_device_find("cpu:0");

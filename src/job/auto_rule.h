@@ -9,8 +9,8 @@
 typedef struct choir__auto_case {
     int devices;          /* GPUs, or cores that the process may use */
     int64_t batch;        /* samples of the global batch */
-    int64_t microbatches; /* as declared; 0: left open */
-    double flop;          /* of a step, roughly */
+    int64_t microbatches; /* micro-batches as given; 0: not given */
+    double flop;          /* FLOPs of a step, roughly */
     int64_t parameters;
     double memory; /* bytes of all devices; 0: not shared, as on GPUs */
     bool batch_norm;

@@ -13,8 +13,8 @@
 #include "launch/launchers.h"
 
 /* Strategies that can run in one process or over ranks run over ranks. The exception is the
- * innermost one of a composition, if the requested number of ranks is that of the others: it
- * then gets the devices of each process. */
+ * innermost one of a composition, if the requested number of ranks equals the others' number:
+ * it then gets the devices of each process. */
 static void go_over_ranks(choir__composition *c, int ranks, int product)
 {
     for (int d = 0; d < c->count; d++) {

@@ -1,9 +1,9 @@
-/* The folders of a job, --save's and --run's: it makes them, refuses those of other runs, and
- * has them for itself as long as it lives (base/files/claim.h).
+/* The folders of a job, --save's and --run's: it makes them, refuses other runs' folders, and
+ * owns them while it lives (base/files/claim.h).
  *
- * The claim is the supervisor's, or that of rank 0's process. Where agents of `choir run` start
- * ranks again, it is the job's by its name, and lives with the agent: no other job slips in
- * between a generation that fails and the next. An interruption gives the folders back as
+ * The claim belongs to the supervisor, or to rank 0's process. Where agents of `choir run`
+ * start ranks again, it is the job's by its name, and lives with the agent: no other job slips
+ * in between a generation that fails and the next. An interruption gives the folders back as
  * success does, because the job may be started on another machine at once. Ranks that agents
  * stop as nodes change cannot tell that from the end of the job: the next generation claims
  * the folders again. */
@@ -45,7 +45,7 @@ static choir_status check_save_folder(const choir__job *j)
         j->saves.dir, j->saves.dir);
 }
 
-/* Refuses a folder of records, the place of an option, that holds those of another run. */
+/* Refuses a folder of records, the place of an option, that holds another run's records. */
 static choir_status check_run_folder(const choir__job *j, const char *option, const char *path)
 {
     if (j->placement.rank > 0 || j->saves.resume || choir__job_is_started_again(j))
@@ -152,7 +152,7 @@ static bool is_same_folder(const char *a, const char *b)
            first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-/* Refuses to go on from a step that another process has gone on from in the meantime. */
+/* Refuses to continue from a step that another process has continued from in the meantime. */
 static choir_status check_step(const choir__job *j)
 {
     choir_train_state s;

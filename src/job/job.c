@@ -19,7 +19,7 @@
 #include "job/model/text.h"
 #include "data/text/corpus.h"
 
-enum { RANDOM_BATCHES = 4 }; /* of random data, to validate on */
+enum { RANDOM_BATCHES = 4 }; /* batches of random data for validation */
 
 /* --- data --- */
 

@@ -16,8 +16,8 @@
 #include "job/devices.h"
 #include "job/strategy/strategy.h"
 
-/* The work that the ranks of a job, one after another, have done and shown; in shared memory.
- */
+/* Progress that outlives a lost rank, in shared memory: the work that the job's ranks have done
+ * and shown so far. */
 typedef enum choir__line_kind {
     CHOIR__LINE_STEP,
     CHOIR__LINE_EPOCH,
@@ -28,12 +28,11 @@ typedef enum choir__line_kind {
 } choir__line_kind;
 
 typedef struct choir__job_shared {
-    _Atomic int64_t stepped;                 /* the last step that was recorded */
-    _Atomic int64_t news[CHOIR__LINE_KINDS]; /* those of the last lines that were shown */
-    _Atomic uint64_t generation;             /* of the ranks, the newest that any has come to */
-    _Atomic int32_t started;                 /* the line at the start is printed */
-    /* what --save held before the job: a checkpoint in which this job has no part; 0: nothing
-     */
+    _Atomic int64_t stepped;                 /* last step that was recorded */
+    _Atomic int64_t news[CHOIR__LINE_KINDS]; /* per kind: step of the last line shown */
+    _Atomic uint64_t generation;             /* newest generation of ranks so far */
+    _Atomic int32_t started;                 /* the first line is printed */
+    /* checkpoint (choir__job_checkpoint) that --save held before the job began; 0: none */
     uint64_t old_checkpoint;
 } choir__job_shared;
 
@@ -50,38 +49,38 @@ typedef struct choir__job_told {
 /* LOST: another job has the folder, so this one ends and saves no more. */
 enum { CHOIR__STOP_NOT, CHOIR__STOP_ASKED, CHOIR__STOP_LOST };
 
-/* The parts of a job. Each is what one side of it needs, and a reader gets that part. Texts are
- * the options' own, as the command line or a file has them; NULL: the option is not given. */
+/* The parts of a job. A reader gets only the part that it needs. Texts are the values of
+ * options, as the command line or a file gives them; NULL: the option is not given. */
 
-/* The model, and where its first weights come from. */
+/* The model and the source of its initial weights. */
 typedef struct choir__job_model {
-    const char *name;              /* --model: of the registry, a config.json, or a folder */
-    const char *given;             /* the option as it was given, if it is a path */
-    const char *weights;           /* initial weights: a file or a folder */
-    const char *published;         /* the folder that the model was read from */
-    char published_model[512];     /* text from its config.json */
-    char published_path[PATH_MAX]; /* of --model, without options */
-    const char *tokenizer_file;    /* NULL: characters, or bytes */
+    const char *name;          /* --model: a name of the registry, a config.json, or a folder */
+    const char *given;         /* text of --model, if it is a path */
+    const char *weights;       /* initial weights: a file or a folder */
+    const char *published;     /* folder that the model was read from */
+    char published_model[512]; /* text from its config.json */
+    char published_path[PATH_MAX]; /* path of --model, without options */
+    const char *tokenizer_file;    /* NULL: characters or bytes are the tokens */
     bool bytes;                    /* each byte is a token */
     const char *init;              /* NULL or choir: Choir's initial values; torch: PyTorch's */
-    choir_beside *beside;          /* files of the published model, or of --resume's; or NULL */
-    choir_head head;               /* whether a new head replaces that of the weights */
+    choir_beside *beside;          /* other files of the published or resumed model; or NULL */
+    choir_head head;               /* says whether a new head replaces the weights' head */
     choir_model_info info;
     choir_tokenizer *tokenizer;
-    choir_class_names classes; /* as the model or the data names them */
+    choir_class_names classes; /* names from the model or the data */
 } choir__job_model;
 
 /* The data, as samples for training and for validation. */
 typedef struct choir__job_data {
     const char *path;     /* NULL: the text that comes with Choir; "-": standard input */
-    const char *augment;  /* see choir_augment_parse; NULL: images stay */
+    const char *augment;  /* see choir_augment_parse; NULL: no augmentation */
     bool pack;            /* documents of a sample do not see one another */
     bool balance;         /* all classes are drawn equally often */
     double val_split;     /* see choir_data_opts.held_out; 0: a tenth */
     int64_t workers;      /* threads per rank that read ahead */
-    choir_stream *stream; /* of standard input; else NULL */
-    choir_dataset *train, *validation; /* the stream's, or the job's own */
-    double *weights_of_samples;        /* of --balance, or NULL */
+    choir_stream *stream; /* stream of standard input; else NULL */
+    choir_dataset *train, *validation; /* owned by the stream, else by the job */
+    double *weights_of_samples;        /* weights for --balance, or NULL */
     char sha256[65];                   /* "": unknown, or random data */
 } choir__job_data;
 
@@ -94,7 +93,7 @@ typedef struct choir__job_optim {
     const char *freeze;     /* patterns of names, "a,b"; NULL: all are trained */
     double ema;             /* decay of the weights' average; 0: none */
     int64_t swa, swa_every; /* first step of the weights' mean, 0: none; interval */
-    const char *amp;        /* a level's name, see job/model/amp.h; NULL: off */
+    const char *amp;        /* name of a level (job/model/amp.h); NULL: off */
     bool recompute;         /* choir_module_recompute_blocks */
     const char *offload;    /* see choir__job_offload; NULL: memory */
 } choir__job_optim;
@@ -102,66 +101,66 @@ typedef struct choir__job_optim {
 /* The length of the training, its batches and its validations. */
 typedef struct choir__job_training {
     uint64_t seed;
-    int64_t batch_size, microbatches; /* samples of the global batch; its parts */
+    int64_t batch_size, microbatches; /* samples of the global batch; number of its parts */
     int64_t steps, epochs;
-    int64_t epoch_steps; /* in an epoch; 0: not known yet */
+    int64_t epoch_steps; /* steps per epoch; 0: not known yet */
     int64_t eval_every, eval_epochs, eval_batches;
-    bool no_eval;         /* skip the validation at the end */
+    bool no_eval;         /* skips the validation at the end */
     const char *best;     /* "METRIC[:min|max]"; NULL: the validation loss */
-    int64_t patience;     /* evaluations without progress that end it; 0: any number */
+    int64_t patience;     /* evaluations without progress that end the training; 0: no limit */
     const char *max_time; /* see choir__job_seconds; NULL: no limit */
-    const char *find_lr;  /* a picture of losses over rates, instead of training */
-    bool summary;         /* print the module tree, and end */
-    bool debug_nan;       /* name the first module whose numbers are not finite */
+    const char *find_lr;  /* draws losses over learning rates, instead of training */
+    bool summary;         /* prints the module tree and ends */
+    bool debug_nan;       /* names the first module with non-finite numbers */
 } choir__job_training;
 
-/* Checkpoints: the job's own, and the one from which it goes on. */
+/* Checkpoints: the job's own, and the one that it resumes. */
 typedef struct choir__job_saves {
     const char *dir;        /* --save */
-    int64_t every;          /* steps; 0: at the end alone */
-    int64_t keep;           /* newest checkpoints that stay */
-    bool warn;              /* a checkpoint that fails during training is a warning */
+    int64_t every;          /* steps between saves; 0: only at the end */
+    int64_t keep;           /* number of newest checkpoints kept */
+    bool warn;              /* a failed save during training is only a warning */
     const char *resume;     /* --resume */
-    struct json_t *resumed; /* the record of its checkpoint, whose texts the options use */
+    struct json_t *resumed; /* record of the resumed checkpoint; options point into its texts */
     int64_t resumed_step;
-    bool resumed_validates; /* only a validation is left of that step */
-    char *notes;            /* on options that --resume takes otherwise, a line each, or NULL */
-    char *record; /* the job as text, which is saved with checkpoints; NULL: not saved */
-    struct choir__claim *claims[2]; /* of the folders of --save and --run; NULL: none */
+    bool resumed_validates; /* only a validation of the resumed step is still to be done */
+    char *notes;            /* one line per option that --resume changes, or NULL */
+    char *record;           /* job as text, saved with checkpoints; NULL: not saved */
+    struct choir__claim *claims[2]; /* claims on the folders of --save and --run; NULL: none */
 } choir__job_saves;
 
 /* Devices, ranks, and how the ranks meet. */
 typedef struct choir__job_placement {
     const char *strategy_text, *devices; /* as given */
-    const char *mesh;                    /* NULL: none was specified; a composition needs one */
+    const char *mesh;                    /* NULL: not given; a composition needs a mesh */
     int nproc;                           /* ranks; 1 for strategies of one process */
     int64_t threads;                     /* cores per CPU device */
     int64_t mem_cap;                     /* bytes per device; 0: no limit */
-    int64_t max_restarts;                /* of ranks that were lost */
-    bool no_copy;                        /* --max-restarts goes on from the last checkpoint */
+    int64_t max_restarts;                /* lost ranks that are replaced, at most */
+    bool no_copy;                        /* --max-restarts continues from the last checkpoint */
     double timeout;                      /* seconds after which a silent rank is given up */
-    double slow_after; /* seconds until a rank that is slow is named; 0: it never is */
-    const char *backend, *rendezvous, *key_file; /* NULL: the environment's */
+    double slow_after;                   /* seconds until a slow rank is named; 0: never */
+    const char *backend, *rendezvous, *key_file; /* NULL: from the environment */
     choir__composition composition;
-    const choir__cli_strategy *strategy; /* of the composition */
+    const choir__cli_strategy *strategy; /* strategy of the composition */
     bool automatic;  /* --strategy auto; strategy_text is its choice (auto.c) */
     bool undecided;  /* the choice waits for the data */
-    bool launched;   /* by choir run, mpirun, srun...: joins */
+    bool launched;   /* started by choir run, mpirun, srun...: joins a group */
     bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
     int rank, world; /* the launcher's; 0 and 1 without one */
     char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
     int device_count;
-    struct choir__job_shared *shared; /* NULL: ranks that are lost are not replaced */
-    _Atomic int64_t *gate;            /* of ranks that step apart; NULL: no shared memory */
+    struct choir__job_shared *shared; /* NULL: lost ranks are not replaced */
+    _Atomic int64_t *gate; /* meeting point of ranks that step apart; NULL: no shared memory */
 } choir__job_placement;
 
 /* The output of the training: lines, logs, traces. */
 typedef struct choir__job_records {
     const char *run;        /* folder of records without checkpoints; NULL: --save's, or none */
     const char *log;        /* the last --log */
-    char *logs;             /* all of them, a line each; NULL: none */
-    int64_t log_every;      /* steps */
-    int64_t log_histograms; /* steps from one to the next; 0: none */
+    char *logs;             /* all --log, one per line; NULL: none */
+    int64_t log_every;      /* steps between lines */
+    int64_t log_histograms; /* steps between histograms; 0: none */
     const char *trace;
     bool json, quiet, print_job;
     bool page;                            /* a live page is served while the job runs */
@@ -169,14 +168,14 @@ typedef struct choir__job_records {
     const struct choir_job_recorder *own; /* a program's recorder; NULL: none */
     struct choir__relay *relay;           /* to its process; NULL: this is it */
     struct choir__job_told *told;         /* shared with the program; NULL: there is none */
-    /* Set to 1 when a record could not be written, and when rank 0 has recorded a failure of
-     * the job; may be NULL. */
+    /* unrecorded: set to 1 when a record could not be written; recorded: set to 1 when rank 0
+     * has recorded a failure of the job. May be NULL. */
     _Atomic int32_t *unrecorded, *recorded;
-    _Atomic int64_t *reached; /* the last step that was recorded; NULL: one process */
+    _Atomic int64_t *reached; /* last step that was recorded; NULL: one process */
 } choir__job_records;
 
 typedef struct choir__job {
-    const char *command; /* the command it belongs to, "train" or "compare", for messages */
+    const char *command; /* command, "train" or "compare", for messages */
     choir__job_model model;
     choir__job_data data;
     choir__job_optim optim;
@@ -185,8 +184,8 @@ typedef struct choir__job {
     choir__job_placement placement;
     choir__job_records records;
     struct choir__job_source {
-        struct json_t *file;       /* the job file, whose texts the options use; NULL: none */
-        const char *path, *sha256; /* of it, and of its data; NULL: unknown */
+        struct json_t *file;       /* job file; options point into its texts; NULL: none */
+        const char *path, *sha256; /* path of the job file, hash of its data; NULL: unknown */
         const char *without;       /* names of options that are not taken, or NULL */
         uint64_t left_out[2];      /* bit i: row i of choir__job_options is one of them */
     } document;
@@ -215,18 +214,18 @@ bool choir__job_is_started_again(const choir__job *job);
 /* Refuses folders of --save and --run that hold another run. Error: argument. */
 choir_status choir__job_check_folders(const choir__job *job);
 
-/* Makes the folders, and keeps other jobs out of them until they are left; ended: the job is
- * done or was interrupted, so that an agent will not start it again. Errors: argument, state
- * (another job is there), I/O. */
+/* choir__job_take_folders makes the folders and keeps other jobs out of them until
+ * choir__job_leave_folders; ended: the job is done or was interrupted, so that an agent will
+ * not start it again. Errors: argument, state (another job is there), I/O. */
 choir_status choir__job_take_folders(choir__job *job);
 void choir__job_leave_folders(choir__job *job, bool ended);
 
 /* Returns whether the ranks copy their state to memory of the agents of `choir run`, which
- * start them again when one is lost: if there are such agents, and all ranks have the memory.
- */
+ * start the ranks again after a loss. True if agents started the job and all ranks have the
+ * memory. */
 bool choir__job_may_be_kept(const choir__job *job);
 
-/* Returns a number that stands for the newest checkpoint of --save; 0: there is none. */
+/* Returns a number that identifies the newest checkpoint of --save; 0: no checkpoint. */
 uint64_t choir__job_checkpoint(const choir__job_saves *saves);
 
 /* Refuses a job that names a device twice. Error: argument. */
@@ -249,18 +248,19 @@ choir_status choir__job_add_log(choir__job *job, const char *destination);
 
 /* --- the job as JSON: job/document/document.c --- */
 
-/* Returns the prepared job as JSON, with all options; id: of the run that it begins, or NULL.
- * The caller frees it. */
+/* Returns the prepared job as JSON, with all options; id: id of the run that it begins, or
+ * NULL. The caller frees it. */
 char *choir__job_text(const choir__job *job, const char *id);
 
 /* --- words of a record: job/document/words.c --- */
 
-/* Returns a path, perhaps with :options behind it, as an absolute one if a file or folder is
- * there, else the text as it is; the caller frees it. */
+/* Returns a path, with its :options if any, as an absolute path if the file or folder exists,
+ * else unchanged; the caller frees it. */
 char *choir__job_path(const char *text);
-/* Returns whether two texts name one thing before the colon: adamw and adamw:beta2=0.99. */
+/* Returns whether two texts are equal before the colon: adamw and adamw:beta2=0.99. */
 bool choir__job_same_kind(const char *a, const char *b);
-/* Returns DATA so that it is found from any folder; the caller frees it. */
+/* Returns DATA with absolute paths, so that it is found from any folder; the caller frees it.
+ */
 char *choir__job_place(const char *data);
 
 /* --- --strategy auto: job/auto.c --- */
@@ -275,8 +275,8 @@ char *choir__job_auto_text(const choir__job *job);
 /* --- --offload: job/model/offload.c --- */
 
 /* Returns true if --offload is "params" or "params:FOLDER", which off-loads fsdp's shards. Sets
- * *folder to that of the shards or, if it returns false, of the optimizer's state; NULL: none.
- */
+ * *folder to the folder of the shards or, if it returns false, of the optimizer's state; NULL:
+ * no folder. */
 bool choir__job_offload(const choir__job_optim *optim, const char **folder);
 
 /* --- --resume: job/document/resume.c --- */
@@ -286,18 +286,20 @@ bool choir__job_offload(const choir__job_optim *optim, const char **folder);
  * reading a checkpoint, argument. */
 choir_status choir__job_recall(choir__job *job);
 
-/* Refuses a job that is not the checkpoint's, or that has nothing to do. Error: argument. */
+/* Refuses a job that differs from the checkpoint's, or that has nothing left to do. Error:
+ * argument. */
 choir_status choir__job_check_resumed(const choir__job *job);
 
-/* Adds a line to the notes that are printed when nothing is left to refuse. Frees it. */
+/* Adds a line to the notes, which are printed once all checks have passed. Frees the line. */
 void choir__job_add_note(choir__job *job, char *line);
 
 /* --- what --resume changes: job/document/changes.c --- */
 
-/* Notes each option that changes the numbers of the job that the checkpoint records, or how
- * they are judged, and what does not go on as in that job. */
+/* Adds a note for each option that changes the numbers of the checkpoint's job or their
+ * judgement, and for everything that does not continue as in that job. */
 void choir__job_note_changes(choir__job *job);
-/* Prints what the tables say of each option, and of each key of a strategy. */
+/* Prints, for each option and each key of a strategy, whether numbers depend on it, as the
+ * tables state. */
 void choir__job_print_numbers(void);
 
 /* --- where the records go: job/logs.c --- */
@@ -308,8 +310,8 @@ bool choir__job_goes_on_in_place(const choir__job_saves *saves);
 /* Returns whether one of the job's logs takes histograms. */
 bool choir__job_has_histograms(const choir__job_records *records);
 
-/* Fails if two records would be in one place, or one would replace a file that is none. Error:
- * argument. */
+/* Fails if two records would have the same place, or a record would replace a file that is not
+ * a record. Error: argument. */
 choir_status choir__job_check_logs(const choir__job *job);
 
 /* Returns whether the job is recorded anywhere: in a folder, by --log, or by a program. */
@@ -325,19 +327,20 @@ const char *choir__job_recorded(const choir__job *job, const char *name);
  * the job's record if it will be saved. */
 choir_status choir__job_note(choir__job *job);
 
-/* Reads the names of the classes from a record, {"classes": ["down", "up"], ...}; none if it
- * has none. The caller frees them. Error: format. */
+/* Reads the names of the classes from a record, {"classes": ["down", "up"], ...}; stores no
+ * names if it has no classes. The caller frees them. Error: format. */
 choir_status choir__classes_of_record(const struct json_t *record, choir_class_names *classes);
-/* Reads them from a checkpoint, or a published model; none if its classes have no names. */
+/* Reads the names from a checkpoint or a published model; stores no names if its classes have
+ * no names. */
 choir_status choir__classes_of_saved(const char *path, choir_class_names *classes);
 /* Returns the note that says which number means which class, if the data have numbers where the
  * model has names; else NULL. The caller frees it. */
 char *choir__classes_note(const choir_dataset *data, const choir_class_names *classes);
-/* Adds them to a record, unless there are none. */
+/* Adds the names to a record, if the classes have names. */
 void choir__record_classes(struct json_t *record, const choir_class_names *classes);
 
-/* Compares all options that decide the numbers, the data and the build with those of the other
- * ranks. Collective over group. Error: mismatch, with the option and the ranks. */
+/* Compares the data, the build, and all options that decide the numbers, with the other ranks.
+ * Collective over group. Error: mismatch, with the option and the ranks. */
 choir_status choir__job_agree(const choir__job *job, choir_group *group);
 
 /* Returns whether the data is standard input. */
@@ -356,11 +359,11 @@ choir_status choir__job_load_weights(const choir__job *job, choir_module *net, i
 
 /* Checks the form of --lr-for. */
 choir_status choir__job_check_groups(const choir__job *job);
-/* Freezes what --freeze names in the whole model, before a strategy wraps it, and checks that
- * the patterns of both options match parameters of it. */
+/* Freezes the parameters that --freeze names, in the whole model, before a strategy wraps it,
+ * and checks that the patterns of --freeze and --lr-for match parameters. */
 choir_status choir__job_freeze(const choir__job_optim *optim, choir_module *net);
-/* Makes the groups of --lr-for. weight_decay: of the other parameters; matrices: biases and
- * norms have none. */
+/* Makes the groups of --lr-for. weight_decay: decay of the other parameters; matrices: biases
+ * and norms get no decay. */
 choir_status choir__job_groups(
     const choir__job *job, choir_optim *optim, double weight_decay, bool matrices);
 
@@ -376,14 +379,14 @@ int64_t choir__job_epoch_steps(const choir__job *job);
 
 /* Returns whether --schedule is plateau, and its options. */
 bool choir__job_plateau(const choir__job *job, choir_plateau *plateau);
-/* Returns the schedule with all of its options but steps that follow the job's; the caller
- * frees it. NULL: it is none. */
+/* Returns the schedule with all of its options, except `steps` if it follows the job's; the
+ * caller frees it. NULL: not a schedule of the library. */
 char *choir__job_schedule_text(const choir__job *job);
 /* Returns whether the schedule ends with the job's last step. */
 bool choir__job_is_stretched(const choir__job *job);
 
 /* Returns the seconds of --max-time: "90", "90s", "15m", "2h" or "1d"; 0: no limit; below 0:
- * the text is none of these. */
+ * malformed text. */
 double choir__job_seconds(const char *text);
 
 /* --- sentences for people: job/report/tell.c --- */

@@ -1,5 +1,5 @@
 /* The destinations of a job's records are checked before the training: two of them in one place
- * would spoil each other, and a table would replace a file that is none. */
+ * would spoil each other, and a table would replace a file that is not a table. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -53,7 +53,7 @@ void choir__job_notes(const choir__job *j)
     if (shared)
         say(j, choir__format(
                    "--devices %s: the ranks on %s take turns", j->placement.devices, shared));
-    if (j->optim.swa > j->training.steps && !j->saves.dir) /* a job that is kept may go on */
+    if (j->optim.swa > j->training.steps && !j->saves.dir) /* a saved job may continue */
         say(j,
             choir__format("--swa %lld with --steps %lld: no step is averaged, so the weights "
                           "are the last step's",

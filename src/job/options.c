@@ -15,7 +15,7 @@
 #define AT(member) CHOIR__CLI_AT(choir__job, member)
 #define MANY       CHOIR__CLI_NO_LIMIT
 
-#define MOST 1e12 /* of numbers that have no limit */
+#define MOST 1e12 /* limit of numbers that have no limit of their own */
 
 static void describe_models(FILE *out)
 {
@@ -134,14 +134,14 @@ const choir__cli_option choir__job_options[] = {
     {"max-restarts", CHOIR__INT, AT(placement.max_restarts), 0, 900, .preset = "0",
         .argument = "N",
         .help =
-            "replace up to N ranks that die or hang; the others go on without them, or wait where "
+            "replace up to N ranks that die or hang; the others continue without them, or wait if "
             "the strategy needs as many (default 0: the job fails with the first); --nproc above "
             "--microbatches starts spares",
         .rereads = true, .excludes = {{"trace"}, ": a trace is of one group of ranks"}},
     {"no-copy", CHOIR__FLAG, AT(placement.no_copy),
         .help =
             "with --max-restarts, of strategies other than ddp and hogwild: keep no copies of the "
-            "ranks' state in memory; after a loss the job goes on from its last checkpoint",
+            "ranks' state in memory; after a loss the job continues from its last checkpoint",
         .idle = choir__option_saves_nothing},
     {"devices", CHOIR__STRING, AT(placement.devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
@@ -225,7 +225,7 @@ const choir__cli_option choir__job_options[] = {
             "--ema does",
         .recorded = CHOIR__RECORDED_KEEPS},
     {"swa-every", CHOIR__INT, AT(optim.swa_every), 1, MANY, .preset = "1", .argument = "N",
-        .help = "the mean of --swa is of every N-th step", .recorded = CHOIR__RECORDED_KEEPS,
+        .help = "--swa averages every N-th step", .recorded = CHOIR__RECORDED_KEEPS,
         .needs = {{"swa"}, ""}},
     {"max-time", CHOIR__STRING, AT(training.max_time), .argument = "TIME",
         .help =
@@ -267,10 +267,10 @@ const choir__cli_option choir__job_options[] = {
     {"save-warn", CHOIR__FLAG, AT(saves.warn),
         .help =
             "a checkpoint that cannot be written during training is a warning, and training "
-            "goes on; the last one must succeed"},
+            "continues; the last one must succeed"},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
-                "it goes on saving there",
+                "it keeps saving there",
         .where = CHOIR__OF_PLACE},
 
     {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",
@@ -278,8 +278,8 @@ const choir__cli_option choir__job_options[] = {
                 "--save does so by itself",
         .group = "Records", .where = CHOIR__OF_PLACE},
     {"log", CHOIR__STRING, AT(records.log), .argument = "NAME:PLACE",
-        .help = "write what happens for another tool, too; may be repeated",
-        .choices = log_forms, .where = CHOIR__OF_PLACE, .repeated = true},
+        .help = "record the run for another tool, too; may be repeated", .choices = log_forms,
+        .where = CHOIR__OF_PLACE, .repeated = true},
     {"log-histograms", CHOIR__INT, AT(records.log_histograms), 1, MANY, .argument = "N",
         .help = "with --log tensorboard: histograms of weights and gradients every N steps "
                 "(default: none)",
@@ -318,7 +318,7 @@ const choir__cli_option choir__job_options[] = {
     {"log-every", CHOIR__INT, AT(records.log_every), 1, MANY, .argument = "N",
         .help = "report every N steps (default: now and then; with --json every step)"},
     {"trace", CHOIR__STRING, AT(records.trace), .argument = "FILE",
-        .help = "write which kernel ran when, for ui.perfetto.dev, and print a profile at the "
+        .help = "write when each kernel ran, for ui.perfetto.dev, and print a profile at the "
                 "end; rank R > 0 writes FILE.R",
         .where = CHOIR__OF_PLACE},
     {NULL},

@@ -147,9 +147,9 @@ choir_status choir__job_check_restarts(const choir__job *j)
             "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
             "weights: leave out --no-copy",
             p->strategy->name, forgotten);
-    /* Agents start again what goes on from its checkpoints. Whether one keeps memory for this
-     * rank is another question, whose answers may differ: all ranks have to come as far as to
-     * ask. */
+    /* Agents start a job again if it continues from its checkpoints. Whether an agent keeps
+     * memory for this rank is another question, and the answers may differ: all ranks must get
+     * as far as to ask. */
     if (p->no_copy && p->launched && !p->max_restarts)
         return CHOIR_OK;
     return check_clashes(j, rows, CHOIR_COUNT(rows));

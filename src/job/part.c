@@ -56,7 +56,7 @@ static char *first_devices(const choir__job *j)
     return NULL;
 }
 
-/* Opens those of the job's devices that belong to this process. */
+/* Opens the job's devices that belong to this process. */
 static choir_status take_devices(choir__cli_part *p)
 {
     const choir__job *j = p->job;

@@ -79,9 +79,9 @@ static void read_stream(void *arg)
         (void)choir_error_message();
 }
 
-/* After a loss of all ranks at once: prepares the job to go on from its own checkpoint, or from
- * the one that it has begun with. Returns false if it has neither, or if there is more to the
- * job's state. */
+/* After a loss of all ranks at once: prepares the job to continue from its own checkpoint, or
+ * from the checkpoint that it began with. Returns false without a checkpoint, or if a
+ * checkpoint lacks a part of the job's state. */
 static bool goes_back(choir__job *job, board *b)
 {
     choir_train_state s;
@@ -132,7 +132,7 @@ static choir_status start_ranks(ranks *r, int *by)
     opts.rebuild = recovery >= CHOIR__REBUILT;
     opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->placement.nproc : 0;
     choir_status status;
-    do { /* the last time, with no restart left, the ranks are those of any other job */
+    do { /* the last time, with no restart left, the ranks are an ordinary job's */
         job->placement.max_restarts = opts.max_restarts = left;
         opts.spares = left ? spares : 0;
         status = choir_spawn_with(job->placement.nproc - spares, run_rank, r, opts);

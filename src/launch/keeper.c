@@ -33,7 +33,7 @@ static bool make_slot(int fds[2])
 
 void choir__keeper_make(choir__keeper *k, int own, int others)
 {
-    others = choir__max(k->others, others); /* those that have come stay */
+    others = choir__max(k->others, others); /* slots of machines that have come stay */
     if (own > CHOIR__KEEPER_MOST || others > CHOIR__KEEPER_MOST)
         own = others = 0;
     for (int i = 0; i < own; i++)

@@ -1,10 +1,10 @@
 /* Memory that an agent keeps for its workers, and that outlives them: for copies of the ranks'
- * state, from which the ranks of the next generation go on (parallel/elastic/copies.h). An
+ * state, from which the ranks of the next generation continue (parallel/elastic/copies.h). An
  * agent keeps its own workers' copies, and those that the ranks of another machine have sent
  * here.
  *
  *     slot 0 ... own - 1              the copies of this machine's ranks, by local rank
- *     slot own ... own + others - 1   those of the machine before, by their local ranks there
+ *     slot own ... own + others - 1   slots of the previous machine, by local rank there
  *
  * Each slot is two memfds, which take turns. They have no memory until a rank writes to them. A
  * worker opens them in /proc by the agent's process id, which its environment names; so they
@@ -19,15 +19,15 @@ enum { CHOIR__KEEPER_MOST = 64 }; /* workers of a machine whose copies are kept 
 
 typedef struct choir__keeper {
     int own, others;      /* slots */
-    uint64_t generation;  /* of the workers that have them */
-    int node, local_rank; /* of this worker: its machine among the job's, and its slot */
+    uint64_t generation;  /* generation of the workers that have the slots */
+    int node, local_rank; /* this worker's machine among the job's machines, and its slot */
     int fds[2 * CHOIR__KEEPER_MOST][2];
 } choir__keeper;
 
 /* --- the agent --- */
 
-/* Makes the slots for a generation, those that are not there yet. Without descriptors, or with
- * too many workers, there are none, and ranks go on from their checkpoints. */
+/* Makes the missing slots for a generation. Without descriptors, or with too many workers, it
+ * makes no slots, and ranks continue from their checkpoints. */
 void choir__keeper_make(choir__keeper *keeper, int own, int others);
 void choir__keeper_free(choir__keeper *keeper);
 
@@ -40,7 +40,7 @@ void choir__keeper_forget(void);
 
 /* Returns whether an agent keeps memory for this process. */
 bool choir__keeper_is_there(void);
-/* Opens the slots. Returns false if there are none. */
+/* Opens the slots. Returns false without slots. */
 bool choir__keeper_open(choir__keeper *keeper);
 void choir__keeper_close(choir__keeper *keeper);
 

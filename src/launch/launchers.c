@@ -1,12 +1,11 @@
-/* Launchers and the variables by which they inform a process of its place.
+/* Launchers and the variables that inform a process of its place.
  *
  *   RANK             WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK   choir run, torchrun
  *   OMPI_COMM_WORLD_ RANK SIZE LOCAL_RANK LOCAL_SIZE                     Open MPI
- *   PMI_             RANK SIZE, MPI_LOCALRANKID MPI_LOCALNRANKS          MPICH and its kin,
- *                    of which some leave out the last two
- *   JSM_NAMESPACE_   RANK SIZE LOCAL_RANK LOCAL_SIZE                     jsrun
- *   FLUX_            TASK_RANK JOB_SIZE TASK_LOCAL_ID, JOB_NNODES        flux run
- *   SLURM_           PROCID STEP_NUM_TASKS LOCALID NODEID                srun
+ *   PMI_             RANK SIZE, MPI_LOCALRANKID MPI_LOCALNRANKS          MPICH and its kin;
+ * some lack the last two JSM_NAMESPACE_   RANK SIZE LOCAL_RANK LOCAL_SIZE jsrun FLUX_ TASK_RANK
+ * JOB_SIZE TASK_LOCAL_ID, JOB_NNODES        flux run SLURM_           PROCID STEP_NUM_TASKS
+ * LOCALID NODEID                srun
  *
  * An mpirun inside a Slurm job sets both kinds. Slurm's then describe mpirun's own helpers, so
  * MPI's have priority. Slurm's variables count only in a step that srun started: the batch
@@ -247,7 +246,7 @@ static choir_status describe_jsrun(choir__launcher *l)
     return status;
 }
 
-/* Flux does not say how many ranks a node has, but all are here if there is one node. */
+/* Flux does not say how many ranks a node has; with a single node, all ranks are here. */
 static choir_status describe_flux(choir__launcher *l)
 {
     int nodes = 0;

@@ -14,10 +14,11 @@ typedef struct choir__launcher {
     bool mpi;                                       /* MPI reaches all ranks */
     bool agent_store; /* torchrun's agent serves a store of its own at MASTER_PORT */
     char job[128];    /* the job's name, identical on all ranks; empty: unknown */
-    char method[300]; /* how ranks on several machines meet without MPI; empty: unspecified */
+    char method[300]; /* method by which ranks on several machines meet without MPI; "":
+                         unspecified */
 } choir__launcher;
 
-/* Finds the first of these that is present: RANK and WORLD_SIZE (choir run, torchrun, a user)
+/* Finds the first launcher that is present: RANK and WORLD_SIZE (choir run, torchrun, a user)
  * unless clusters_only; Open MPI's variables; MPICH's; jsrun's; Flux's; Slurm's. Errors:
  * argument (a variable that is missing or not a number). */
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *launcher);

@@ -42,10 +42,10 @@ static void replace(choir__supervisor *w)
         (void)choir__crew_lost(r, seat, choir_error_message());
 }
 
-/* Returns whether the job can go on after a loss, with `more` new processes: there are members
- * that have its state, or, where the state is kept outside of them, as many processes as a
- * generation needs. A member that is not replaced ends the job, but for an interrupted one,
- * whose other members save and end. */
+/* Returns whether the job can continue after a loss, with `more` new processes: there are
+ * members that have its state, or, where the state is kept outside of them, as many processes
+ * as a generation needs. A member that is not replaced ends the job, but for an interrupted
+ * one, whose other members save and end. */
 static bool can_go_on(const choir__crew *r, bool member, int more)
 {
     int left = r->rebuild ? choir__crew_living(r) + more : choir__crew_alive(r);

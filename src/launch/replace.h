@@ -16,7 +16,7 @@ typedef struct choir__spawning {
     choir_spawn_fn *fn;
     void *arg;
     choir__crew *crew; /* NULL: ranks that fail are not replaced */
-    int seat;          /* of the process that is about to start */
+    int seat;          /* seat of the process that is about to start */
 } choir__spawning;
 
 /* The calling process, while it waits for them. */
@@ -26,9 +26,9 @@ typedef struct choir__supervisor {
     int interrupted; /* the signal; 0: none */
     bool saves;      /* the program handles SIGUSR1: its ranks are to get it */
     int restarts_left;
-    double looked_at; /* for ranks that are stopped or silent */
+    double looked_at; /* last check for ranks that are stopped or silent */
     bool done;        /* the job's work is done */
-    bool emptied;     /* all ranks were lost at once, and with them the job's state */
+    bool emptied;     /* all ranks were lost at once, and the job's state with them */
     int failed;       /* the seat whose end is the job's; -1: none */
 } choir__supervisor;
 

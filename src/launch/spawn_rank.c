@@ -39,7 +39,7 @@ static int be_rank(void *arg)
     if (r->crew)
         take_seat(r);
     choir__job_place_export(&r->place);
-    choir__keeper_forget(); /* that of a worker which is these ranks' parent */
+    choir__keeper_forget(); /* drops the keeper inherited from the parent worker */
     set_meeting(r);
     choir__set_rank_label(r->place.rank);
     int number = r->crew ? r->seat : r->place.rank;

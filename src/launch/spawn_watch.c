@@ -46,7 +46,7 @@ void choir__watch_after(void)
 }
 
 /* Runs in the child, whose only thread has held the lock since before the fork. The number is
- * that of its rank, or of its seat: two processes never have the same one. */
+ * the child's rank or seat, so two processes never have the same one. */
 void choir__watch_child(int number)
 {
     for (choir__spawn_watcher *w = watchers; w; w = w->next)

@@ -18,9 +18,10 @@ typedef struct choir__cli_command choir__cli_command;
 /* Returns the name of choice i, or NULL if there are fewer. */
 typedef const char *choir__cli_choices(size_t i);
 
-/* Whether the numbers of a job depend on an option, or on a key of its strategy, and so what a
- * checkpoint records, and what happens where the command line of --resume gives another value
- * (job/document/changes.c). `choir __numbers` lists it; tests/cli/numbers.sh tries each. */
+/* Says whether the numbers of a job depend on an option, or on a key of its strategy. It
+ * follows what a checkpoint records, and what happens if the command line of --resume gives
+ * another value (job/document/changes.c). `choir __numbers` lists it; tests/cli/numbers.sh
+ * tries each. */
 typedef enum choir__cli_recorded {
     CHOIR__NOT_RECORDED = 0, /* an option of this run alone, on which no number depends */
     CHOIR__RECORDED_FREE,   /* no number depends on it: another value is taken without a word */
@@ -36,25 +37,24 @@ typedef enum choir__cli_recorded {
                                the recorded one */
 } choir__cli_recorded;
 
-/* Which documents, such as job.json and study files, have an option. */
+/* The documents (job.json, study files) that contain an option. */
 typedef enum choir__cli_where {
-    CHOIR__OF_WORK = 0, /* all: it belongs to the work */
-    CHOIR__OF_PLACE,    /* all, but it says where one run leaves its results: a run that begins
-                           from the record of another one does not take it */
-    CHOIR__OF_LINE,     /* none: it belongs to one call of the command */
+    CHOIR__OF_WORK = 0, /* all documents: it belongs to the work */
+    CHOIR__OF_PLACE,    /* all documents, but it is the place of one run's results: a run that
+                           begins from another run's record does not take it */
+    CHOIR__OF_LINE,     /* no document: it belongs to one call of the command */
 } choir__cli_where;
 
-/* How the values of options are written, by the purpose of the document. */
+/* The form of options' values in a document, by its purpose. */
 typedef enum choir__cli_form {
-    CHOIR__BRIEF,    /* a checkpoint's record, and the agreement of ranks: as the command line
-                        has them, but with all sizes of the model */
-    CHOIR__COMPLETE, /* a job file: with the defaults, which another version may have otherwise
-                      */
-    CHOIR__COMPARED, /* no document: two values with one meaning have one text */
+    CHOIR__BRIEF,    /* for a checkpoint's record and the agreement of ranks: as on the command
+                        line, but with all sizes of the model */
+    CHOIR__COMPLETE, /* for a job file: with defaults, which may differ in another version */
+    CHOIR__COMPARED, /* for comparisons: two values with one meaning have one text */
 } choir__cli_form;
 
-/* Other options, by their names, and the end of the sentence that refuses an option with them,
- * or without any of them. */
+/* Names of other options, and the end of the sentence that refuses an option together with one
+ * of them (excludes), or without any of them (needs). */
 typedef struct choir__cli_pair {
     const char *options[5], *why;
 } choir__cli_pair;
@@ -62,33 +62,33 @@ typedef struct choir__cli_pair {
 struct choir__cli_option {
     const char *name; /* without its dashes; NULL: the option has a letter only */
     choir__option_type type;
-    size_t at, bytes;     /* of the value's member: see CHOIR__CLI_AT */
+    size_t at, bytes;     /* place and size of the value's member: see CHOIR__CLI_AT */
     double low, high;     /* range of numbers, both ends included */
-    const char *preset;   /* the value unless specified; NULL: the member stays as it is */
+    const char *preset;   /* default value; NULL: the member stays as it is */
     const char *argument; /* "N" in the help; NULL: the option is a flag */
     const char *help;
     char letter;                  /* 'n' of -n; 0: none */
     choir__cli_choices *choices;  /* values that the help and the completion offer, or NULL */
-    bool strict;                  /* no other value than one of the choices is accepted */
+    bool strict;                  /* only the choices are accepted */
     bool passed_on;               /* choir compare passes the option to the jobs it starts */
-    choir__cli_recorded recorded; /* in checkpoints */
-    /* Returns whether the numbers of a job, or of a strategy, with these values depend on the
-     * option, if it is one of TAKES. NULL: they always do. */
+    choir__cli_recorded recorded; /* role of the option in checkpoints */
+    /* For TAKES: returns whether numbers depend on the option, given the values of all options
+     * of the job or strategy. NULL: always. */
     bool (*matters)(const void *values);
     bool of_a_rank; /* recorded, but the ranks of a job may have different values */
-    bool repeated;  /* given several times, it has all the values: a document has a list */
-    bool rereads;   /* needs data that can be read again, which standard input cannot */
+    bool repeated;  /* may be given several times and keeps all values; documents have a list */
+    bool rereads;   /* needs data that can be read again, so not standard input */
     bool late;      /* the value is complete only when the data are open */
     choir__cli_where where;
-    /* Returns the text of the value as a document of this form has it, on the heap; NULL: the
-     * text as it is. NULL: it always is. */
+    /* Returns the value's text in a document of this form, on the heap; returns NULL for the
+     * text as given. Member NULL: always as given. */
     char *(*written)(const void *values, choir__cli_form form);
-    const char *filled_by; /* the option that, where it is given, determines the value */
-    /* Where the command line gives one of these, a document's value is not taken. */
+    const char *filled_by; /* option that determines the value, if it is given */
+    /* If the command line gives one of these options, a document's value is not taken. */
     const char *displaced_by[3];
-    const char *kind; /* the option to whose name before the colon the value belongs */
-    /* Returns whether something other than the command line leaves no use for the value that a
-     * run's record has. NULL: nothing does. */
+    const char *kind; /* option whose name before the colon the value belongs to */
+    /* Returns whether a run's recorded value has no use, for another reason than the command
+     * line. NULL: never. */
     bool (*idle)(const void *values);
     choir__cli_pair excludes, needs;
     void (*details)(FILE *out); /* prints more lines of help below the option, or NULL */
@@ -105,10 +105,10 @@ struct choir__cli_option {
 struct choir__cli_command {
     const char *name;
     const char *summary;       /* one line of `choir --help` */
-    const char *usage;         /* what follows `choir NAME`; a line for each form */
+    const char *usage;         /* the words after `choir NAME`, one line per form */
     const char *about;         /* paragraphs of the help */
     const char *example;       /* one line or more, each a command with two blanks in front */
-    const char *example_title; /* what the example shows, or NULL */
+    const char *example_title; /* title of the example, or NULL */
     int (*run)(const choir__cli_command *command, int argc, char **argv);
 
     const choir__cli_option *options;   /* ended by a row without name and letter */

@@ -49,7 +49,7 @@ void choir__print_cell(FILE *out, const char *text)
 
 typedef struct cleaner {
     FILE *to;
-    char begun[CHOIR__LONGEST_UTF8]; /* of a character whose end has not come yet */
+    char begun[CHOIR__LONGEST_UTF8]; /* bytes of a character whose end has not come yet */
     size_t count;
 } cleaner;
 

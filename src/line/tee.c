@@ -6,7 +6,7 @@
  *     choir__tee_close: one byte on `orders` -> the copier drains the pipe and ends -> `end`
  *                       hangs up
  *
- * If the process that opened it dies, nothing comes on `orders`; the copier goes on until the
+ * If the process that opened it dies, nothing comes on `orders`; the copier continues until the
  * last writer is gone. */
 #include "line/tee.h"
 

@@ -4,7 +4,7 @@
 
 typedef struct choir__tee choir__tee;
 
-/* Copies standard error of this process, and of those that it starts, to the end of a file from
+/* Copies standard error of this process, and of its child processes, to the end of a file from
  * now on. Returns NULL, and changes nothing, if the file or the copying process cannot be made.
  */
 choir__tee *choir__tee_open(const char *path);

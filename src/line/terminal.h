@@ -24,8 +24,7 @@ int choir__columns(const char *text, size_t bytes);
  * a comma, where the terminal would break it in the middle of a word. Elsewhere, as in a file
  * or a pipe, every line stays whole. */
 
-/* Returns the columns that a line may have on the terminal that the descriptor is, or INT_MAX
- * if it is none. */
+/* Returns the columns of the terminal at the descriptor, or INT_MAX if it is not a terminal. */
 int choir__fold_columns(int fd);
 
 /* Returns a copy of the text with each line folded to `columns`. The rest of a line is

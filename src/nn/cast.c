@@ -22,7 +22,7 @@ static choir_status cast_param(choir__param *p, choir_dtype dtype)
         return status;
     if (p->book)
         choir__book_free(p->book);
-    choir__step_forget(t->scope); /* its list names the old memory */
+    choir__step_forget(t->scope); /* the recording's list names the old memory */
     t->dtype = dtype;
     if (!choir__tensor_allocate(t, choir__device_of(&old))) {
         t->dtype = old.dtype;

@@ -7,8 +7,8 @@ typedef struct conv {
     choir_module base;
     choir_tensor *weight,
         *bias;                /* (out, in/groups, kernel...), channels last in memory; (out) */
-    choir_conv_opts opts;     /* of signals and images */
-    choir_conv3d_opts opts3d; /* of volumes */
+    choir_conv_opts opts;     /* options for signals and images */
+    choir_conv3d_opts opts3d; /* options for volumes */
 } conv;
 
 static choir_tensor *signal_forward(choir_module *self, choir_tensor *const *in, int count)

@@ -7,7 +7,7 @@
 typedef struct pool {
     choir_module base;
     int kernel, stride;
-    int64_t height, width; /* of adaptive pooling's result */
+    int64_t height, width; /* size of adaptive pooling's result */
 } pool;
 
 static choir_tensor *max_pool_forward(choir_module *self, choir_tensor *const *in, int count)

@@ -1,5 +1,5 @@
-/* Layers, except those of images (images.c): each is a struct of options and parameters, with a
- * forward function that calls the op. */
+/* Layers, except layers of images (images.c): each is a struct of options and parameters, with
+ * a forward function that calls the op. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

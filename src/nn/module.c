@@ -311,7 +311,7 @@ void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
         clear_padding(p, y, first);
 }
 
-/* of: the class of the model, for messages; a strategy's wrapper is no model. */
+/* of: class of the model, for messages; a strategy's wrapper is not a model. */
 static void name_tree(choir_module *m, const char *path, const char *of)
 {
     of = *path ? of : m->type->name;

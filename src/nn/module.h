@@ -19,7 +19,7 @@ typedef enum choir__entry_kind {
 typedef struct choir__module_entry {
     choir__entry_kind kind;
     const char *name;
-    size_t field; /* offset in the module's struct, by which a clone's fields are set */
+    size_t field; /* offset in the module's struct, for setting a clone's fields */
     choir_module *child;
     choir_tensor *tensor;
     struct choir__module_entry *next;
@@ -32,9 +32,9 @@ struct choir__module_inside {
     const struct choir__heads_of *heads; /* NULL: the module does not attend */
     choir__strategy *pinned_by; /* the strategy that shares its weights with other processes */
     choir__strategy *strategy;  /* strategy that created this wrapper; NULL: none */
-    bool ready, drawn;          /* the tree has names; it has values */
+    bool ready, drawn;          /* ready: the tree has names; drawn: parameters have values */
     bool recompute;             /* choir_module_recompute */
-    /* its parameters are gathered together: choir_fsdp_unit; see choir__param.unit */
+    /* the parameters are gathered together (choir_fsdp_unit, choir__param.unit) */
     bool unit;
 };
 
@@ -70,8 +70,7 @@ void choir__module_visit_named(
     choir_module *module, bool buffers, choir_visit_fn *visit, void *arg);
 
 /* Calls each for every block of the module: the innermost numbered children that have children
- * of their own ("blocks.3", "layer1.0"), or, if there are none, its direct children. Returns
- * their number. */
+ * of their own ("blocks.3", "layer1.0"), or else its direct children. Returns their number. */
 int choir__module_blocks(
     choir_module *module, void (*each)(choir_module *block, void *arg), void *arg);
 
@@ -123,11 +122,12 @@ choir_tensor *choir__norm_of_sum(choir_module *norm, choir_tensor *x, choir_tens
 
 /* choir_nn_transformer_block with every choice that published models make. */
 typedef struct choir__block_opts {
-    int64_t width, hidden; /* of the stream; of the feed-forward layer */
+    int64_t width, hidden; /* width of the residual stream; width of the feed-forward layer */
     int heads;
     bool causal;
     float dropout, eps;
-    double residual_deviation; /* of initial weights that write to the stream */
+    /* standard deviation of initial weights that write to the stream */
+    double residual_deviation;
 } choir__block_opts;
 
 choir_module *choir__nn_block(choir_scope *run, choir__block_opts opts);
@@ -135,6 +135,7 @@ choir_module *choir__nn_block(choir_scope *run, choir__block_opts opts);
 /* Move one parameter or one tensor to a device: the handle stays, its memory is new. A
  * parameter's values are copied if it has any. It leaves its book together with its gradients,
  * which is an error between the first backward of a step and the step's end. */
+
 /* Returns an error if the parameter cannot move: it has replicas, gradients of an unfinished
  * step, or a reducer. */
 choir_status choir__param_can_move(const choir__param *param);

@@ -42,7 +42,7 @@ choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copi
     if (!choir__is_dense(t) || t->offset)
         return choir__error(CHOIR_ERR_STATE, "a view cannot be moved to %s by itself",
             choir_device_name(device));
-    choir__step_forget(t->scope); /* its list names the old memory */
+    choir__step_forget(t->scope); /* the recording's list names the old memory */
     choir_tensor old = *t;
     if (!choir__tensor_allocate(t, device)) {
         t->storage = old.storage;
@@ -61,7 +61,7 @@ choir_status choir__param_move(choir__param *p, choir_device *device)
 {
     if (choir__device_of(p->tensor) == device || p->tensor->poisoned)
         return CHOIR_OK;
-    if (!p->tensor->storage) { /* it has no values yet, or those of this rank's rows alone */
+    if (!p->tensor->storage) { /* no values yet, or only the values of this rank's rows */
         p->tensor->device = device;
         return p->local == p->tensor ? CHOIR_OK : choir__tensor_move(p->local, device, true);
     }

@@ -16,7 +16,7 @@ typedef struct recurrent {
     choir_recurrent_opts opts;
     int directions;
     choir_cell_state *want;       /* set during choir_forward_state: receives the states */
-    choir_cell_weights weights[]; /* by layer, then direction */
+    choir_cell_weights weights[]; /* weights by layer, then direction */
 } recurrent;
 
 choir_recurrent_opts choir_recurrent_defaults(void)

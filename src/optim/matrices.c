@@ -9,8 +9,8 @@
  *     rank 0   g0 .  .          g0 g1 g2          u0 u1 u2   ->  u0
  *     rank 1   .  g1 .    sum   g0 g1 g2   rule   u0 u1 u2   ->     u1
  *
- * Each element has one rank that adds it, so the sum is exact, and the bits are those of a
- * single device. A whole parameter at a time is in memory beside the shards. */
+ * Each element has one rank that adds it, so the sum is exact, and the bits equal a single
+ * device's. A whole parameter at a time is in memory beside the shards. */
 #include <math.h>
 #include <stddef.h>
 
@@ -84,8 +84,8 @@ static bool is_empty(const choir__box *box, int ndim)
     return false;
 }
 
-/* Returns the whole tensor of which t is this rank's part, row-major: sums go by the order in
- * memory. */
+/* Returns the whole tensor that t is this rank's part of, row-major, because sums follow the
+ * order in memory. */
 static choir_tensor *whole_of(const work *w, choir_tensor *t)
 {
     const choir__param *p = w->state->param;
@@ -120,7 +120,7 @@ static void store(const work *w, choir_tensor *t, choir_tensor *y)
         choir__launch_copy(t, y);
 }
 
-/* p = p (1 - lr wd) - update, in this rank's part; update: of the whole parameter. */
+/* p = p (1 - lr wd) - update, in this rank's part; update: the whole parameter's update. */
 static void apply(const work *w, choir_tensor *update)
 {
     choir__param *p = w->state->param;

@@ -2,8 +2,8 @@
  * choir_optim_offload has asked for that, else where a parameter lies that is outside itself.
  *
  * From a file, the state is in the process's memory only during the update. After the update of
- * a run of parameters, a task in the device's queue lets its pages go, and those of parameters
- * and gradients that are in the same file:
+ * a run of parameters, a task in the device's queue lets its pages go, and the pages of
+ * parameters and gradients in the same file:
  *
  *     device   | update 32 MiB of state | release | update the next | release | ...
  *
@@ -39,7 +39,7 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
     return status;
 }
 
-/* Returns the place outside the pool for state like that of param, or NULL. */
+/* Returns the place outside the pool for state like param's, or NULL. */
 static choir__outside *place_of(const choir_optim *o, const choir_tensor *param)
 {
     return o->offloaded ? o->outside : param->storage ? param->storage->outside : NULL;

@@ -8,8 +8,7 @@
 enum { CHOIR__MAX_GROUPS = 16 };
 
 /* Entries of choir_optim.clip, f32: the factor for gradients; whether any gradient is infinite
- * or NaN; the number of steps skipped for that reason; the number by which gradients are
- * multiplied to unscale them. */
+ * or NaN; the number of steps skipped for that reason; the factor that unscales gradients. */
 enum {
     CHOIR__CLIP_FACTOR,
     CHOIR__CLIP_FOUND,
@@ -29,21 +28,22 @@ typedef enum choir__optim_kind {
 } choir__optim_kind;
 
 typedef struct choir__optim_group {
-    float lr, weight_decay; /* lr: the group's, at a base rate of base_lr */
+    float lr, weight_decay; /* lr: rate of the group when the base rate is base_lr */
 } choir__optim_group;
 
 typedef struct choir__optim_state {
     choir__param *param;
-    choir_tensor *m, *v, *top;     /* momentum or first moment; second moment; its largest */
-    choir_tensor *m_most, *v_most; /* of 8-bit m and v: the largest magnitude of each block */
-    choir_tensor *average;         /* of the parameter, over steps */
+    choir_tensor *m, *v,
+        *top; /* momentum or first moment; second moment; largest second moment */
+    choir_tensor *m_most, *v_most; /* for 8-bit m and v: largest magnitude of each block */
+    choir_tensor *average;         /* average of the parameter over steps */
     int group;
     bool matrix; /* Muon updates it; else Adam does */
 } choir__optim_state;
 
-/* How a state tensor is laid out: like the parameter's local part; like that, as 8-bit codes;
- * one number for each of its blocks; or for the whole parameter, equal on all ranks: per row,
- * per column, per element. */
+/* The layout of a state tensor. ELEMENTS: like the parameter's local part; CODES: likewise, as
+ * 8-bit codes; BLOCKS: one number per block of codes. ROWS, COLUMNS, WHOLE: one number per row,
+ * column or element of the whole parameter, equal on all ranks. */
 typedef enum choir__state_form {
     CHOIR__STATE_ELEMENTS,
     CHOIR__STATE_CODES,
@@ -59,7 +59,7 @@ enum { CHOIR__MAX_STATES = 6 };
 typedef struct choir__state_list {
     struct {
         choir_tensor **tensor;
-        const char *name; /* in checkpoints, before the parameter's */
+        const char *name; /* prefix of the parameter's name in checkpoints */
         choir__state_form form;
     } of[CHOIR__MAX_STATES];
     int count;
@@ -70,12 +70,12 @@ typedef struct choir__optim_part {
     choir_device *device;
     choir__storage *entries, *hyper;
     choir__storage *rows; /* f64 scratch for norms: see device/kernels.h */
-    /* copy of rows on the run's device, if its queue cannot read them */
+    /* copy of rows on the run's device, if that device's queue cannot read them */
     choir__storage *near;
     choir__storage *clip;    /* copy of o->clip, which is on the run's device */
     choir__opt_entry *table; /* the host's copy of entries */
     int entry_count;
-    int64_t row_count; /* of dimension 0, in all entries */
+    int64_t row_count; /* rows of dimension 0 in all entries */
 } choir__optim_part;
 
 /* Rows of parameters, consecutive by name, that one part has. */
@@ -84,7 +84,8 @@ typedef struct choir__optim_span {
     int64_t from, to, count; /* rows: first in the part, first in the whole model, number */
 } choir__optim_span;
 
-/* Off-loaded state. A piece stays until the end, also when a parameter has left it. */
+/* Off-loaded state. A piece stays until the optimizer is freed, even if no parameter uses it
+ * any more. */
 typedef struct choir__optim_piece {
     void *at;
     struct choir__optim_piece *next;
@@ -92,26 +93,26 @@ typedef struct choir__optim_piece {
 
 struct choir_optim {
     choir_scope *run;
-    /* where state lies that is not in the device's pool; NULL: nowhere. See offload.c */
+    /* memory of state outside the device's pool (offload.c); NULL: all state is in the pool */
     struct choir__outside *outside;
-    bool offloaded;                 /* by choir_optim_offload: all state goes there */
-    choir__optim_piece *pieces;     /* of it, with the state; NULL: not taken yet */
-    size_t state_bytes, state_used; /* of the latest piece */
+    bool offloaded;             /* choir_optim_offload was called: all state is off-loaded */
+    choir__optim_piece *pieces; /* pieces of that memory, with the state; NULL: not taken yet */
+    size_t state_bytes, state_used; /* size of the latest piece, bytes used in it */
     choir__optim_kind kind;
     choir_module *module;
-    choir__optim_state *states; /* by name */
+    choir__optim_state *states; /* (count) by name */
     int count;
     choir__optim_group groups[CHOIR__MAX_GROUPS];
     int group_count;
-    float lr, base_lr; /* current; when the groups were made */
-    bool idle;         /* SGD's options were all 0, and nothing has given it a rate since */
+    float lr, base_lr; /* current rate; rate when the groups were made */
+    bool idle;         /* SGD's options were all 0, and no rate was set since */
     float beta1, beta2, eps, momentum, dampening;
     bool nesterov, decoupled, amsgrad, maximize;
     bool centered, coded;   /* RMSprop; Adam with 8-bit state */
-    float least, threshold; /* Adafactor: eps2 and d; Muon: the least norm */
+    float least, threshold; /* Adafactor: eps2 and d; Muon: smallest norm */
     int products;           /* Muon: Newton-Schulz steps */
     bool match_rms;         /* Muon: the rate's factor follows AdamW's updates */
-    bool averages, swapped; /* has averages; they are exchanged with the parameters */
+    bool averages, swapped; /* averages exist; they are exchanged with the parameters now */
     choir_average_opts average;
     bool bias_correction, grad_averaging, trust_always; /* LAMB */
     choir_schedule schedule;
@@ -119,12 +120,12 @@ struct choir_optim {
     bool unscaled;            /* a scaler has unscaled the present gradients */
     choir__optim_part *parts; /* one per device with parameters */
     int part_count;
-    /* hash of the addresses in the tables when they were made; 0: there are none */
+    /* hash of the addresses in the tables when these were made; 0: no tables */
     uint64_t layout;
     float max_norm;
     choir_tensor *norm, *clip; /* (), (CHOIR__CLIP_COUNT) on the run's device; NULL: unused */
-    choir__storage *rows;      /* of the whole model, on the run's device; NULL: parts[0]'s */
-    int64_t row_count;         /* in it */
+    choir__storage *rows; /* rows of the whole model, on the run's device; NULL: parts[0]'s */
+    int64_t row_count;    /* rows in it */
     choir__optim_span *spans;
     int span_count;
 };
@@ -135,7 +136,7 @@ choir_status choir__optim_step_scaled(choir_optim *o, const float *inverse);
 /* Multiplies the gradients in place by *inverse. */
 choir_status choir__optim_unscale(choir_optim *o, const float *inverse);
 
-/* Forgets how far an interrupted step was. */
+/* Resets the scaler after an interrupted step. */
 void choir__scaler_undo(choir_scaler *s);
 
 /* --- layout.c --- */
@@ -159,7 +160,7 @@ void choir__optim_visit_state(
 
 /* Returns the weight of the step after `steps` steps in the averages. */
 float choir__optim_take(const choir_optim *o, int64_t steps);
-/* A checkpoint that was just loaded has averages as parameters: exchanges them. */
+/* After a checkpoint was loaded, whose parameters are averages: exchanges both back. */
 choir_status choir__optim_unswap(choir_optim *o);
 /* Queues the averages' part of a step, behind its update. */
 void choir__optim_launch_average(const choir_optim *o);
@@ -167,13 +168,13 @@ void choir__optim_launch_average(const choir_optim *o);
 /* --- matrices.c --- */
 
 /* Queues the update of the parameters whose rule reads whole matrices: all of Adafactor's, and
- * Muon's matrices. scaled: the step is left out where CHOIR__CLIP_FOUND is not 0. Collective
+ * Muon's matrices. scaled: the step is skipped if CHOIR__CLIP_FOUND is not 0. Collective
  * where ranks have parts of parameters. */
 choir_status choir__optim_step_matrices(choir_optim *o, bool scaled);
 
 /* --- sums.c --- */
 
-/* Returns an error if a sum of gradients has some from before and some from after another
+/* Returns an error if a sum of gradients has terms from both before and after another
  * optimizer's step. */
 choir_status choir__optim_check_sums(const choir_optim *o);
 /* The step has used the gradients: the next backward begins new sums. */
@@ -204,9 +205,8 @@ typedef void choir__optim_run_fn(const choir_optim *o, const choir__optim_part *
     choir_device *device, int first, int count, const void *args);
 /* Returns whether other devices help with the part. */
 bool choir__optim_is_shared(const choir_optim *o, const choir__optim_part *part);
-/* Runs `run` on all of the part's entries, in runs of about as many elements as there are
- * devices that may help: the part's own device takes the first run, and then waits for the
- * others. */
+/* Runs `run` on all of the part's entries, cut into one run of about equal size per device that
+ * may help: the part's own device takes the first run, and then waits for the others. */
 void choir__optim_share(const choir_optim *o, const choir__optim_part *part,
     choir__optim_run_fn *run, const void *args);
 
@@ -217,13 +217,13 @@ choir_status choir__optim_update(choir_optim *o, bool scaled);
 
 /* --- offload.c --- */
 
-/* Returns a state tensor like param, outside the device's pool, where there is room for `each`
+/* Returns a state tensor like param, outside the device's pool, in memory with room for `each`
  * such tensors per parameter; NULL: it belongs in the pool. */
 choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, int each);
 void choir__offload_free(choir_optim *o);
 /* choir__offload_runs returns true if parameters are updated a run at a time, because state is
  * in a file. choir__offload_run returns the number of entries, from `first` on, that are
- * updated together. choir__offload_let_go lets the pages of these entries go after their
+ * updated together. choir__offload_let_go releases the pages of these entries after their
  * update. */
 bool choir__offload_runs(const choir_optim *o);
 int choir__offload_run(const choir__optim_part *part, int first);

@@ -102,7 +102,7 @@ static choir_shape blocks_of(choir_shape of)
 }
 
 /* Returns the shape of state for a parameter, or a part of it, of shape `of`. As in PyTorch,
- * the last two dimensions are the matrix of which Adafactor keeps rows and columns. */
+ * the last two dimensions are the matrix whose rows and columns Adafactor keeps. */
 static choir_shape shape_of(choir__state_form form, choir_shape of)
 {
     if (form == CHOIR__STATE_BLOCKS)
@@ -215,7 +215,7 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
         choir__state_form form = list.of[i].form;
         if (!*state) {
             *state = new_state(o, s->param, form, list.count);
-            if (state == &s->average) /* of a frozen parameter it stays as it is */
+            if (state == &s->average) /* a frozen parameter's average stays as it is */
                 copy_from(*state, s->param->local);
             go_along(o, s->param, state);
         } else if (move(o, s->param, state, form, list.count) != CHOIR_OK) {

@@ -3,7 +3,7 @@
  * There is no zero_grad in a program with one optimizer: the first backward after its step
  * begins new sums. With two, the loss of one network may be computed through the other, as that
  * of a GAN's generator is, and its backward leaves gradients there, which the other's own would
- * be added to. A sum that began before another optimizer's step, and went on after it, is
+ * be added to. A sum that began before another optimizer's step, and continued after it, is
  * therefore an error, unless the program has begun it by choir_optim_zero. Gradients of one
  * backward, or of several between two steps, are used by any number of optimizers. */
 #include "optim/optim.h"
@@ -60,8 +60,8 @@ static choir_status whole_book(const choir_optim *o, const choir__book *book)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_STATE,
         "choir_optim_zero: the gradients of this optimizer's parameters are added up together "
-        "with those of %d others: call it after their optimizer's step, or wrap each network by "
-        "itself",
+        "with the gradients of %d others: call it after their optimizer's step, or wrap each "
+        "network by itself",
         book->count - own);
 }
 

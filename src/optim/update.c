@@ -1,6 +1,6 @@
 /* The update: the rule's kernel on each device that has parameters, for all of them at once. In
- * data parallelism other devices take a share (share.c): rules go element by element, so the
- * bits are those of one device. Rules that read whole matrices are in matrices.c. */
+ * data parallelism other devices take a share (share.c): rules work element by element, so the
+ * bits equal one device's. Rules that read whole matrices are in matrices.c. */
 #include "optim/optim.h"
 #include "tensor/launch.h"
 

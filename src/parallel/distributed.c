@@ -1,5 +1,5 @@
 /* Collectives on tensors: a group's collective between two waits, the group's for the device
- * and the device's for the group. Both are queued, so the host goes on at once. */
+ * and the device's for the group. Both are queued, so the host continues at once. */
 #include <choir/distributed.h>
 
 #include "comm/group.h"

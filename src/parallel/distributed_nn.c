@@ -2,7 +2,7 @@
  * map of all ranks' x to all ranks' y each is linear, and backward applies its transpose to all
  * ranks' gradients, in the same fixed order of summation.
  *
- * All go through the group's queue, between two waits (distributed.c); the host goes on at
+ * All go through the group's queue, between two waits (distributed.c); the host continues at
  * once. Ranks that pass tensors of other shapes, or without a gradient, would wait for each
  * other in vain in backward, so the forward's call compares both. */
 #include <choir/distributed.h>

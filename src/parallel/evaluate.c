@@ -27,7 +27,7 @@
  *   recall      of a class: its correct predictions           / its targets
  *   F1          of a class: 2 correct / (predictions + targets)
  *
- * The mean F1 is that of scikit-learn's f1_score(average="macro", zero_division=0): over the
+ * The mean F1 equals scikit-learn's f1_score(average="macro", zero_division=0): over the
  * classes that some target or some prediction names. */
 
 /* The sums of one batch. */
@@ -42,7 +42,7 @@ typedef struct batch_sums {
 typedef struct tally {
     int64_t classes;
     int64_t *counts;
-    bool ranked; /* top5 was counted: the scores are those of all classes */
+    bool ranked; /* top5 was counted, since the scores cover all classes */
 } tally;
 
 enum { TARGETS, PREDICTIONS, CORRECT, COUNTS }; /* the counts of a class */
@@ -217,7 +217,7 @@ typedef struct evaluation {
     choir_status agreed; /* an error that all ranks have, or know of */
 } evaluation;
 
-/* Asks whether the evaluation goes on. */
+/* Asks whether the evaluation continues. */
 static choir_status ask(void *arg, choir_status mine)
 {
     evaluation *e = arg;

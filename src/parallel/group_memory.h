@@ -16,7 +16,7 @@ typedef struct choir__group_memory {
     choir__shared *shared; /* either shared or storage is set */
     choir__storage *storage;
     size_t charged;          /* bytes of shared that are charged to the device's pool */
-    choir__outside *outside; /* not in the pool: at is a piece of this place */
+    choir__outside *outside; /* off-loaded: `at` is a piece of this place; NULL: in the pool */
 } choir__group_memory;
 
 /* Returns true if ranks with such devices can read each other's memory in this group. */

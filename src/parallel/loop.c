@@ -25,7 +25,7 @@ struct choir_loop {
     choir_train_state state;
     choir_checkpoint *checkpoint; /* NULL: nothing is saved */
     bool stopping;
-    int64_t first, count; /* of this rank's micro-batches */
+    int64_t first, count; /* range of this rank's micro-batches */
     choir_batch *batches; /* (count) */
     choir_tensor **losses, **targets;
     choir_tensor *counted; /* the step's targets that count; NULL: all do */

@@ -109,7 +109,7 @@ typedef struct rows_layout {
     size_t ids, leaf, part; /* bytes of a leaf's ids, of a leaf, of a rank's part */
 } rows_layout;
 
-/* Gathers this rank's leaves, then those of all ranks; each rank's part is padded to the
+/* Gathers this rank's leaves, then all ranks' leaves; each rank's part is padded to the
  * longest run:
  *     [ids | rows] [ids | rows] ...   rank 0: [ids | rows] [ids | rows] ...   rank 1: ... */
 static choir_status exchange_rows(choir_group *group, const choir__book *book,
@@ -163,7 +163,7 @@ choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
                 .ids_data = leaf, .grads_data = leaf + at.ids, .count = counts[l]};
         }
     }
-    /* The group's queue has read the buffer before the device goes on, so the order of the
+    /* The group's queue has read the buffer before the device continues, so the order of the
      * device's queue protects it. */
     choir__storage_unref(buffer);
     return status;

@@ -39,7 +39,7 @@ struct choir__sharder {
 
 typedef struct choir__replication {
     choir_group *group;   /* the ranks that have one replica each */
-    int64_t microbatches; /* of the job; 0: the run's number */
+    int64_t microbatches; /* micro-batches of the job; 0: the run's number */
     double first_bucket_mb, bucket_cap_mb;
     const char *algorithm;   /* NULL: the group chooses */
     choir__sharder *sharder; /* NULL: replicas hold whole parameters */

@@ -131,7 +131,8 @@ void choir__pieces_close(choir_shards *s)
     s->count = 0;
 }
 
-/* Finds the batch's size. Returns false, with an error of the scope, if there is none. */
+/* Finds the batch's size. Returns false, with an error of the scope, if the inputs have no
+ * batch. */
 static bool measure(choir_shards *s)
 {
     const choir_tensor *first = NULL;

@@ -20,8 +20,8 @@ void choir__split_shares(int64_t total, const double *weights, int n, int64_t *c
 
 /* Cuts `batch` samples as torch.chunk does, into pieces of ceil(batch / pieces) samples; there
  * may be fewer pieces than requested. Each device takes a contiguous run of pieces in
- * proportion to its weight (NULL: counts differ by at most one). If pieces is 0, there is one
- * piece per device, in proportion to the weights, if given; empty shares are left out. Returns
+ * proportion to its weight (NULL: counts differ by at most one). If pieces is 0, each device
+ * gets one piece, in proportion to the weights, if given; empty shares are left out. Returns
  * the number of pieces in part, at most choir__split_most(...). */
 int64_t choir__split(
     int64_t batch, int64_t pieces, int devices, const double *weights, choir__part *part);
@@ -38,8 +38,8 @@ typedef struct choir__replica {
     choir_device *device;
     choir_tensor **tensor; /* (count); NULL until the device is needed */
     uint64_t *fresh;       /* (count) choir__values_of the tensors whose values it has */
-    choir__book *book;     /* of its parameters' gradients, in the order of `tensor` */
-    choir__event filled;   /* its values have been read from replica 0 */
+    choir__book *book;     /* book of its parameters' gradients, in the order of `tensor` */
+    choir__event filled;   /* event: values have been read from replica 0 */
     bool unread;           /* replica 0's device has not waited for `filled` yet */
 } choir__replica;
 
@@ -98,7 +98,8 @@ typedef struct choir__batch_piece {
     choir_tensor *out;  /* NULL: the module has not run yet */
 } choir__batch_piece;
 
-typedef struct choir__piece_scopes { /* of one batch; all shards of its pieces share it */
+/* The scopes of one batch's pieces, which all shards of the pieces share. */
+typedef struct choir__piece_scopes {
     int open;
     choir_scope *scope[];
 } choir__piece_scopes;

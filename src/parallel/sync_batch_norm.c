@@ -1,7 +1,7 @@
 /* SyncBatchNorm: the sums of batch norms go through an all-reduce of their own group.
  *
- * Group and device wait for each other in their queues, never on the host, so a recorded step
- * replays it. */
+ * Group and device wait for each other in their queues, never on the host, so recorded steps
+ * can replay the all-reduce. */
 #include <choir/sync_batch_norm.h>
 
 #include <stdlib.h>

@@ -18,7 +18,7 @@ typedef struct csv {
     choir__lines lines;
     char **columns; /* (count), the first two: step, time */
     int count;
-    choir__text text; /* of a line */
+    choir__text text; /* text of a line */
 } csv;
 
 /* Adds a field, quoted where its text demands it. */
@@ -50,7 +50,7 @@ static void put_header(csv *c)
     choir__text_put(&c->text, "\n");
 }
 
-/* --- going on with a file --- */
+/* --- continuing a file --- */
 
 static bool stays(const char *line, size_t bytes, void *arg)
 {

@@ -1,5 +1,5 @@
-/* Events of a training, out of the table in events.def: a struct for each, which the trainer
- * fills, and a kind, by which recorders write it without knowing it. */
+/* Events of a training, made from the table in events.def: for each a struct, which the trainer
+ * fills, and a kind, with which recorders write it without knowing its members. */
 #ifndef CHOIR_RECORD_TOLD_H
 #define CHOIR_RECORD_TOLD_H
 
@@ -35,14 +35,14 @@ typedef struct choir__event_field {
     const char *key;
     choir__field_type type;
     unsigned where;
-    size_t at, count_at;                   /* in the struct; count_at: of a list's length */
+    size_t at, count_at; /* offset in the struct; count_at: offset of a list's length */
     const struct choir__event_kind *items; /* kind of a list's items, or NULL */
 } choir__event_field;
 
 typedef struct choir__event_kind {
     const char *name;
     unsigned where; /* 0: a record */
-    size_t bytes;   /* of the struct */
+    size_t bytes;   /* size of the struct */
     const choir__event_field *fields;
     int count;
 } choir__event_kind;
@@ -78,12 +78,12 @@ typedef struct choir__event_kind {
 #define CHOIR__KEY(event, key)                                                                 \
     ((const char *)(sizeof(((const choir__told_##event *)0)->key) ? #key : ""))
 
-/* Returns whether a number with this key is measured: no count, and no head of a line. Keys
- * that the table does not have are those of other programs' events. */
+/* Returns whether a number with this key is measured, rather than a count or the head of a
+ * line. Keys that the table lacks belong to other programs' events. */
 bool choir__event_is_measured(const choir__event_kind *kind, const char *key);
 
-/* Stores the value of a field that is a number, as logs have it. Returns false if it is none,
- * is missing, or is not for logs. */
+/* Stores the value of a field that is a number, as logs have it. Returns false if the field is
+ * not a number, is missing, or is not for logs. */
 bool choir__event_measure(const choir__event_field *field, const void *event, double *value);
 
 /* Adds an event as an object for standard output or for logs. */

@@ -1,4 +1,4 @@
-/* Files of lines. Opening for a run that goes on reads the file from its end, and cuts off a
+/* Files of lines. Opening for a continued run reads the file from its end, and cuts off a
  * broken line and the lines that will be written again, since a run's lines ascend. */
 #include "record/lines.h"
 

@@ -1,6 +1,7 @@
 /* A file of lines to which records are added: each with one write(), so a process that is
- * killed leaves whole lines and at most one broken one behind the last. A recorder that goes on
- * with the file first cuts off the broken line, and those that will be written again. */
+ * killed leaves whole lines and at most one broken one behind the last. A recorder that
+ * continues the file first cuts off the broken line, and the lines that will be written again.
+ */
 #ifndef CHOIR_RECORD_LINES_H
 #define CHOIR_RECORD_LINES_H
 

@@ -21,7 +21,7 @@ struct choir_logger {
     char *name, *job, id[33];
     json_t *params;
     int64_t last;            /* step of the last row; -1: none */
-    bool begun, ended_badly; /* ended_badly: by a failure, or interrupted */
+    bool begun, ended_badly; /* ended_badly: failed or interrupted */
     /* The numbers of the next step. Slots keep their names, so that steps with the same names
      * in the same order allocate nothing. */
     choir__number *slots;

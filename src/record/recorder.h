@@ -1,15 +1,15 @@
-/* The seam of records: what a training tells, and the table of functions of the files, folders
- * and servers that write it down.
+/* The seam of records: the facts that a training reports, and the table of functions of a
+ * recorder, which writes them to files, folders or servers.
  *
  *     trainer, or a program's loop
  *       -> choir_log (log.c): a row of numbers per step, events (events.def), histograms
  *            -> recorder: run folder, CSV, TensorBoard, MLflow, W&B, metrics over HTTP
  *       -> recorder of standard output: terminal or JSON (job/report/)
  *
- * Facts flow one way: a recorder answers nothing but a status, and a recorder that fails is
- * closed while the others go on. The registry (recorders.c) alone knows all recorders. This
- * layer stands on base/ alone, so a value is a double and a histogram an array of floats,
- * wherever they come from. */
+ * Facts flow one way: a recorder returns only a status, and a recorder that fails is closed
+ * while the others continue. The registry (recorders.c) alone knows all recorders. This layer
+ * stands on base/ alone, so a value is a double and a histogram an array of floats, wherever
+ * they come from. */
 #ifndef CHOIR_RECORDER_H
 #define CHOIR_RECORDER_H
 
@@ -19,13 +19,13 @@
 #include "record/events.h"
 
 typedef struct choir__number {
-    const char *name; /* "loss", "eval/loss", "device/0/cpu:0/bytes": of rank 0 */
+    const char *name; /* "loss", "eval/loss", "device/0/cpu:0/bytes" (device of rank 0) */
     double value;
 } choir__number;
 
 /* The numbers of one step. A step may have several rows, with different names. */
 typedef struct choir__row {
-    int64_t step; /* done, so the first is 1 */
+    int64_t step; /* number of steps done, so the first is 1 */
     double time;  /* seconds since 1970 */
     int count;
     const choir__number *numbers; /* (count) */
@@ -36,8 +36,8 @@ typedef struct choir__record_event {
     const char *kind; /* "eval" */
     int64_t step;
     double time;
-    const json_t *fields; /* for logs, an object: {"loss": 2.5, "accuracy": null} */
-    /* for recorders of standard output: the event in the table of events */
+    const json_t *fields; /* for logs: an object, {"loss": 2.5, "accuracy": null} */
+    /* for recorders of standard output: the event's kind and members (events.def) */
     const choir__event_kind *table;
     const void *told;
 } choir__record_event;
@@ -52,34 +52,34 @@ typedef struct choir__histogram {
 
 /* Facts that are known when a recorder is opened. */
 typedef struct choir__record_start {
-    const char *name; /* of the run, for people */
-    const char *id;   /* of the run: 32 hexadecimal digits; a resumed run has the same */
+    const char *name; /* name of the run, for people */
+    const char *id;   /* id of the run, 32 hexadecimal digits; a resumed run keeps it */
     int64_t resume;   /* steps after this one are recorded again; -1: the run is new */
     double time;
 } choir__record_start;
 
 typedef struct choir__recorder choir__recorder;
 
-/* Every entry but name and end may be missing; members of the registry have place and help,
+/* Every entry except name and end may be NULL; recorders in the registry have place and help,
  * and open or needs. */
 typedef struct choir__recorder_ops {
-    const char *name;  /* of --log NAME:PLACE */
+    const char *name;  /* NAME of --log NAME:PLACE */
     const char *place; /* "DIR", for the help */
     const char *help;
-    const char
-        *needs; /* packages whose lack has left the recorder out of this build, or NULL */
+    /* packages that this build lacks, and so lacks the recorder; or NULL */
+    const char *needs;
     /* Checks the form of a place before anything is opened. Error: argument, "expected ...". */
     choir_status (*check)(const char *place);
-    /* Makes the recorder. With start->resume it goes on where an earlier recorder of the run
-     * stopped, without the steps after that one. Its arguments end with the call. A recorder
-     * that was made and cannot be used is ended by the caller. */
+    /* Makes the recorder. With start->resume it continues an earlier recording of the run and
+     * drops the steps after start->resume. The arguments are valid during the call only. If the
+     * recorder was made but cannot be used, the caller ends it. */
     choir_status (*open)(
         const char *place, const choir__record_start *start, choir__recorder **made);
     /* Called once, before the first step or event. params: an object of texts, numbers and
      * booleans; job: JSON text, or NULL. */
     choir_status (*begin)(choir__recorder *r, const json_t *params, const char *job);
     choir_status (*step)(choir__recorder *r, const choir__row *row);
-    /* A recorder of rows alone has no such entry: a step gets an evaluation's numbers. */
+    /* NULL for a recorder of rows alone: `step` then gets an evaluation's numbers. */
     choir_status (*event)(choir__recorder *r, const choir__record_event *e);
     choir_status (*histogram)(choir__recorder *r, const choir__histogram *h);
     /* Writes the rest, and frees the recorder, also if it failed before. */
@@ -91,8 +91,8 @@ struct choir__recorder {
     const choir__recorder_ops *ops;
 };
 
-/* The measured numbers among the fields of an evaluation as a row: "eval/loss". A row of
- * another kind of event is empty. */
+/* The measured numbers of an evaluation's fields as a row: "eval/loss". For other kinds of
+ * events the row is empty. */
 enum { CHOIR__EVENT_NUMBERS = 16 };
 typedef struct choir__event_row {
     choir__row row;
@@ -109,20 +109,20 @@ extern const choir__recorder_ops choir__recorder_run, choir__recorder_tensorboar
 /* Returns recorder i of the registry, or NULL. */
 const choir__recorder_ops *choir__recorder_at(size_t i);
 
-/* Finds the recorder that a destination such as "csv:loss.csv" names, and its place behind the
+/* Finds the recorder that a destination such as "csv:loss.csv" names, and the place after the
  * colon. Errors: argument (an unknown name, a missing place), unsupported (not in this build).
  */
 choir_status choir__recorder_find(
     const char *dest, const choir__recorder_ops **ops, const char **place);
 
-/* Fails unless the path can become a table (csv.c): it is free, no regular file, or a table
- * that a log wrote. Error: argument. */
+/* Fails unless the path can become a table (csv.c): it does not exist, is not a regular file,
+ * or is a table that a log wrote. Error: argument. */
 choir_status choir__csv_check(const char *path);
 
 /* --- the log: log.c --- */
 
-/* Makes choir_log_close end the log as one of a job that failed, where another process records
- * the failure. NULL is fine. */
+/* Makes choir_log_close end the log as the log of a failed job, if another process records the
+ * failure. NULL is fine. */
 struct choir_logger;
 void choir__log_end_badly(struct choir_logger *log);
 
@@ -133,8 +133,8 @@ void choir__log_add_recorder(struct choir_logger *log, choir__recorder *recorder
 choir_status choir__log_tell(
     struct choir_logger *log, const choir__event_kind *kind, const void *told);
 
-/* Sets the numbers that a told event has for logs, each named PREFIX and its key, for the next
- * step. Errors: argument. */
+/* Sets the numbers of an event for the next step, each named PREFIX and its key. Errors:
+ * argument. */
 choir_status choir__log_numbers(struct choir_logger *log, const char *prefix,
     const choir__event_kind *kind, const void *told);
 

@@ -5,7 +5,7 @@
  *     DIR/events.jsonl    {"event":"eval","step":50,"time":...,"loss":2.5,"accuracy":null}
  *
  * A line of metrics is one row. Lines are added with one write() each and ascend by step, so
- * other processes can read the files while they grow. A run that goes on after step N first
+ * other processes can read the files while they grow. A run that continues after step N first
  * drops the rows, evaluations, checkpoints and epochs after N, which it will make again;
  * failures and changes of the ranks stay, since they did happen. */
 #include <errno.h>
@@ -25,7 +25,7 @@ typedef struct run_folder {
     choir__recorder base;
     char *folder;
     choir__lines metrics, events;
-    choir__text text; /* of a line */
+    choir__text text; /* text of a line */
 } run_folder;
 
 /* --- what stays --- */

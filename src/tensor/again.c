@@ -170,8 +170,8 @@ static bool part_of(const struct goal *g, const choir__record *r)
 }
 
 /* Goes from the last record to the first and notes the records that are needed, and the last
- * record that needs each result. Returns an operand from outside that is not in memory, or NULL
- * if there is none. */
+ * record that needs each result. Returns an operand from outside that is not in memory, or
+ * NULL. */
 static choir_tensor *plan(const struct goal *g)
 {
     choir_tensor *outside = NULL;
@@ -253,7 +253,7 @@ static choir_status remake(struct goal g, bool backward)
         status = bring(t, backward);
         if (status == CHOIR_OK && !t->storage)
             status = choir__error(
-                CHOIR_ERR_STATE, "results cannot be made again: what they are made of is gone");
+                CHOIR_ERR_STATE, "results cannot be computed again: their operands are gone");
     }
     for (choir__record *r = g.segment->first; r && status == CHOIR_OK;
          r = choir__segment_after(g.segment, r)) {
@@ -269,7 +269,7 @@ static choir_status remake(struct goal g, bool backward)
 
 /* --- a tensor --- */
 
-/* Computes t from its operands, after those of them that were released. */
+/* Computes t from its operands, after computing released operands. */
 static choir_status make_chain(choir_tensor *t, bool backward)
 {
     choir__released_of(t)->waiting = NULL;

@@ -10,7 +10,7 @@
 typedef struct choir__param_cast {
     choir_tensor *of;   /* the parameter, or another cast of it */
     uint64_t values;    /* choir__values_of it, when the cast was made */
-    choir_tensor *next; /* in the scope's list of casts */
+    choir_tensor *next; /* next in the scope's list of casts */
     int readers;        /* number of records on the tape that have it as an operand */
 } choir__param_cast;
 

@@ -6,9 +6,9 @@
  * still knows its scope, and the scope knows that it is closed.
  *
  * Public functions check handles as they enter; inside the library handles are valid. A
- * function that returns a tensor, module or scope goes on with a replacement, which carries the
- * error: a poisoned tensor, or the *lost run*, a run of this thread that holds the objects that
- * belong nowhere. Other functions return the error. */
+ * function that returns a tensor, module or scope continues with a replacement, which carries
+ * the error: a poisoned tensor, or the *lost run*, a run of this thread that holds the objects
+ * that belong nowhere. Other functions return the error. */
 #ifndef CHOIR_HANDLE_H
 #define CHOIR_HANDLE_H
 
@@ -45,8 +45,7 @@ static inline choir_status choir__use_scope(const choir_scope *scope, const char
 }
 
 /* Returns an error if the scope of an object (`thing`) is closed; owner NULL: there is no
- * object.
- */
+ * object. */
 static inline choir_status choir__use_part(
     const choir_scope *owner, const char *function, const char *thing)
 {

@@ -32,7 +32,8 @@ typedef struct choir__op {
     const char *name;
     choir__cast cast;
     bool any_dtype; /* operands keep their dtypes: views, copies, a user's own op */
-    bool composed;  /* made of other ops: its operands of the run enter the step's scope */
+    bool composed;  /* made of other ops: operands that belong to the run enter the step's scope
+                     */
     bool loss;      /* computes in f32 at every level of autocast; the result stays f32 */
     bool lookup;    /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
     unsigned half;  /* bit i: the op takes operand i in 16 bits on every device */
@@ -51,15 +52,15 @@ typedef struct choir__op {
      * if there is any, gives all others. gy: the gradient of the result.
      *
      * backward_weight always runs second, and once. It may read values that backward_input left
-     * in saved tensors. The inputs that it reads must be in reads_in or saved; their memory is
-     * kept until then. So backward_input must change neither gy nor the values of an input or a
-     * saved tensor that backward_weight reads. dest_over refuses inputs that are kept.
-     * backward_input may write only to dest's and dest_over's results, and to saved memory that
-     * belongs to the op alone.
+     * in saved tensors. The inputs that it reads must be in reads_in or saved, so that their
+     * memory is kept until then. So backward_input must change neither gy nor the values of an
+     * input or a saved tensor that backward_weight reads. dest_over refuses inputs that are
+     * kept. backward_input may write only to dest's and dest_over's results, and to saved
+     * memory that belongs to the op alone.
      *
-     * Batch norm and group norm have one backward, because the sums that are their weights'
-     * gradients are also needed for the gradient of their input. Ops without weights have one
-     * backward, too; if their input is a parameter, its gradient is made at once. */
+     * Batch norm and group norm have one backward, because the sums for the weights' gradients
+     * are also needed for the input's gradient. Ops without weights have one backward, too; if
+     * their input is a parameter, its gradient is made at once. */
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
@@ -83,18 +84,18 @@ struct choir__record {
     choir_tensor *out;
     choir_tensor *in[CHOIR__MAX_IN];
     uint32_t version[CHOIR__MAX_IN], out_version;
-    /* of parameters: number of the use in the micro-batch, in forward order */
+    /* for parameters: number of the use in the micro-batch, in forward order */
     int use[CHOIR__MAX_IN];
     int count;
     choir_tensor *saved[CHOIR__MAX_SAVED];
-    const void *attrs;              /* in the scope's arena */
+    const void *attrs;              /* attributes, in the scope's arena */
     bool first;                     /* `again` computes its values for the first time */
     bool reached;                   /* on a path from the loss */
-    bool needed;                    /* while its segment is computed again */
+    bool needed;                    /* used while the segment is computed again */
     struct choir__segment *segment; /* the innermost segment that contains it; NULL: none */
     int stage;                      /* the stage of a pipeline in which it was made */
     int owner;                      /* the stage that walks it: see autograd/walk.h */
-    int number;                     /* of the op in its micro-batch: choir__placement */
+    int number;                     /* number of the op in its micro-batch */
     const choir__op *late_op;       /* the op, while its backward_weight is put off */
     choir__record *previous, *next;
 };
@@ -104,16 +105,16 @@ struct choir__sink {
     /* Returns the tensor to which in[i]'s gradient is written: uninitialised, dense, and laid
      * out like in[i]. Returns NULL if the gradient is not needed. */
     choir_tensor *(*dest)(choir__sink *sink, choir__record *r, int i);
-    /* Like dest, for an op that adds its own gradient to the sum of the earlier ones. *given is
-     * that sum as contiguous rows, or NULL; dest may be *given itself, which has no twin then.
-     * The op then gives the whole sum. */
+    /* Like dest, for an op that adds its gradient to the sum of earlier gradients. *given
+     * receives that sum as contiguous rows, or NULL; the result may be *given itself. The op
+     * then gives the whole sum. */
     choir_tensor *(*dest_onto)(
         choir__sink *sink, choir__record *r, int i, choir_tensor **given);
     /* For an op that can write in[i]'s gradient in f32, or add it to an earlier one. If in[i]
      * is a 16-bit copy of a tensor for_products, returns that tensor's gradient, contiguous;
      * *copy is the record that made the copy, and the gradient is then given to its input 0;
      * *adds tells to add. So several products of one tensor need no pass that adds up their
-     * gradients. NULL: in[i] is no such copy. */
+     * gradients. Returns NULL if in[i] is no such copy. */
     choir_tensor *(*dest_wide)(
         choir__sink *sink, choir__record *r, int i, choir__record **copy, bool *adds);
     /* Like dest, for an op whose kernel may overwrite in[i] itself: returns in[i]'s memory if
@@ -135,9 +136,9 @@ struct choir__sink {
 };
 
 /* Returns the number of rows in a part of a matrix's gradient. A large gradient (a language
- * model's head) has parts of some 20 MiB, which a strategy that shards reduces one by one. They
- * follow from the shape alone, and products are of one part in every strategy, so the bits of a
- * product of fewer rows do not matter. */
+ * model's head) has parts of some 20 MiB, which a strategy that shards reduces one by one.
+ * Parts depend on the shape alone, and every strategy multiplies part by part, so all
+ * strategies have the same bits. */
 int64_t choir__part_rows(choir_shape shape);
 
 /* True if input i exists and requires a gradient. */
@@ -180,8 +181,8 @@ choir_tensor *choir__recorded(const choir__op *op, choir_tensor *out, choir_tens
 choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
     int count, choir__keeps keeps);
 
-/* The op of choir_add, for ops that also add; and that of an f32 tensor and a 16-bit one, which
- * a kernel adds in one pass (ops/add.c). */
+/* The op of choir_add, for ops that also add, and the op that adds an f32 and a 16-bit tensor
+ * in one pass (ops/add.c). */
 extern const choir__op choir__add_op, choir__add_half_op;
 /* Sums, differences and so on, of shapes that broadcast. */
 choir_tensor *choir__binary(choir__binary_op op, choir_tensor *a, choir_tensor *b);
@@ -226,8 +227,8 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts opts,
     struct choir__strategy *shared);
 
-/* The rows that a table holds: [first, first + its rows) of a table of `whole` rows (0: it is
- * the whole), of which row `padding` of the whole gets no gradient (-1: all do). */
+/* The rows that a table holds: [first, first + its rows) of a table of `whole` rows (0: the
+ * table is whole). Row `padding` of the whole table gets no gradient (-1: all rows do). */
 typedef struct choir__table_rows {
     int64_t first, whole, padding;
 } choir__table_rows;
@@ -236,7 +237,7 @@ typedef struct choir__table_rows {
 choir_tensor *choir__embedding_part(
     choir_tensor *table, choir_tensor *ids, choir__table_rows of);
 /* Like choir_embedding; lookups of the row `padding` add nothing to the table's gradient. If
- * the table is a parameter, `padding` is that of the parameter. */
+ * the table is a parameter, its own padding is used instead. */
 choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, int64_t padding);
 
 /* Cross entropy's backward from the scores in[0], the class weights in[2] (or NULL), and the
@@ -244,8 +245,9 @@ choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, in
 void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink);
 choir__row_losses choir__row_losses_of(choir_reduction reduction);
 
-/* The readers of a norm's result. For one product alone it may be in the dtype to which
- * autocast would cast it; for products and others, the kernel writes that copy, too. */
+/* The readers of a norm's result. If a single product reads it, the result may have the dtype
+ * to which autocast would cast it; if products and other ops read it, the kernel also writes
+ * that copy. */
 typedef enum choir__norm_readers {
     CHOIR__FOR_ANYONE,
     CHOIR__FOR_A_PRODUCT,
@@ -277,13 +279,13 @@ bool choir__joins_gelu(const choir_tensor *x);
 
 /* The gradient of a table from one micro-batch: rows (count, C) of ids (count). */
 typedef struct choir__leaf_rows {
-    choir__storage *ids, *grads; /* references, if the entry holds any */
+    choir__storage *ids, *grads; /* references that the entry holds, or NULL */
     const void *ids_data, *grads_data;
     int64_t count;
 } choir__leaf_rows;
 
 /* Computes y = (accumulate ? y : 0) + scale * the tree sum of the leaves' rows; y is laid out
- * like table, which holds the rows `of`: others, and padding, are skipped. */
+ * like table, which holds the rows `of`; other rows and the padding row are skipped. */
 choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf,
     int64_t leaves, void *y, const choir_tensor *table, choir__table_rows of, bool accumulate,
     float scale);

@@ -38,7 +38,7 @@ static choir_tensor part_of(const choir_tensor *t, unsigned ends)
     return part;
 }
 
-/* Stores the part's values, which are row-major in `from`, at their place among the shown. */
+/* Copies the part's values, row-major in `from`, to their place among the printed values. */
 static void place(
     double *shown, choir_shape all, const double *from, const choir_tensor *part, unsigned ends)
 {

@@ -1,5 +1,5 @@
-/* Properties of tensors, for programs; a tensor that cannot be used has those of a poisoned
- * one. */
+/* Properties of tensors, for programs; an unusable tensor has a poisoned tensor's properties.
+ */
 #include "tensor/handle.h"
 
 /* Returns t, or the poisoned tensor that stands for it. */

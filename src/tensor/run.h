@@ -20,12 +20,12 @@ struct choir__run {
     choir_scope base;           /* first member: a run is a scope */
     choir__run_device *devices; /* the run's own device first */
     int64_t micro_first;        /* this rank's first micro-batch of each step */
-    int64_t micro_total;        /* of the job, if a launcher gave it; else 0 */
+    int64_t micro_total;        /* micro-batches of the job, if a launcher gave them; else 0 */
     uint64_t next_step;         /* choir_step's counter */
     /* closed scopes in the order of closing, the last to be reused: handle.h */
     choir_scope *spare, *spare_last;
     int spares;
-    choir__arena arenas[4]; /* of closed scopes, for the next ones */
+    choir__arena arenas[4]; /* arenas of closed scopes, for the next ones */
     int arena_count;
     choir_tensor *lost;               /* the lost run's poisoned tensor (handle.h); else NULL */
     struct choir_module *lost_module; /* stands for modules that cannot be used, or NULL */
@@ -65,7 +65,7 @@ choir_status choir__run_failure(const choir_scope *scope);
 choir_status choir__run_sync(const choir_scope *scope);
 /* Waits for all devices of the run and forgets their failures. */
 void choir__run_clear(const choir_scope *scope);
-/* Queues a barrier: no device of the run goes on before all of them have reached it. */
+/* Queues a barrier: no device of the run continues before all of them have reached it. */
 void choir__run_join(const choir_scope *scope);
 
 /* Calls fn(arg) after the run has closed and its tensors are released; use it to free memory

@@ -33,7 +33,7 @@ typedef struct choir__closer {
 typedef struct choir__autocast {
     bool on;
     bool all;   /* every op except losses and batch norm (Apex's O2); else by PyTorch's lists */
-    bool norms; /* with all: batch norm, too (O3) */
+    bool norms; /* with `all`: also batch norm (O3) */
     choir_dtype dtype; /* bf16 or f16 */
 } choir__autocast;
 
@@ -45,7 +45,7 @@ struct choir_scope {
     choir_device *device;
     choir__arena arena;              /* records and all else that ends with the scope */
     choir__arena handles;            /* tensors: handle.h says how long they are remembered */
-    choir_tensor *tensors;           /* all that were made in it, for closing */
+    choir_tensor *tensors;           /* all tensors made in the scope, for closing */
     choir__record *tape, *tape_tail; /* in order of creation; doubly linked */
     choir__closer *closers;          /* newest first */
     choir_scope *children;           /* the open scopes inside it, newest first */
@@ -66,7 +66,7 @@ struct choir_scope {
     choir__autocast autocast;
     choir_tensor *casts;       /* casts of parameters for this scope's ops, newest first */
     choir_dtype stored;        /* dtype of the current op's result */
-    choir_tensor *widened[16]; /* its operands as f32, released at its end */
+    choir_tensor *widened[16]; /* operands of the current op as f32, released at its end */
     int widened_count;
 };
 

@@ -26,7 +26,7 @@ typedef struct choir__released {
     choir__segment *segment;
     /* While this tensor, or one that is computed from it, is computed again: */
     choir__record *until;  /* the last record that needs it */
-    bool passing;          /* it is released again after `until` */
+    bool passing;          /* released again after `until` */
     choir_tensor *waiting; /* the tensor that is computed from it next */
 } choir__released;
 

@@ -23,7 +23,7 @@ struct choir__replay {
     int64_t calls;
     bool anew; /* the recording is discarded after this step */
     choir__recording *recording;
-    choir__pool **pools; /* of the run's devices, in their order */
+    choir__pool **pools; /* pools of the run's devices, in their order */
     int pool_count;
 };
 

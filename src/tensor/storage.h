@@ -15,8 +15,8 @@ typedef struct choir__storage {
     choir__pool_block *block; /* NULL: another owner keeps the memory alive */
     /* the memory's mapping, if other processes can map it; else NULL */
     choir__mapping *mapping;
-    /* where it lies, if not in the device's pool (device/outside.h): state that belongs to the
-     * values goes there, too */
+    /* place outside the device's pool (device/outside.h), where state of the values goes, too;
+     * NULL: in the pool */
     struct choir__outside *outside;
     bool shared; /* tensor queues pass the block itself to other processes */
     void *data;

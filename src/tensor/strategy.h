@@ -2,7 +2,7 @@
  *
  * A strategy (src/parallel/) wraps a module; it decides which micro-batch runs where, and when
  * gradients and parameters move. Tensors, autograd, modules, optimizers and checkpoints know no
- * strategy by name: all that they ask of one is in this table. A run lists its strategies,
+ * strategy by name: they call a strategy only through this table. A run lists its strategies,
  * newest first, and a step calls them in this order:
  *
  *     step_begins                 before anything of the step is queued or recorded
@@ -30,20 +30,19 @@ struct choir__replication; /* parallel/replication.h */
 typedef void choir__state_visit_fn(
     const char *name, choir_tensor *t, const choir__param *param, void *to);
 
-/* The world as it is from the next step on. A rank's number in the group may have changed. */
+/* The ranks from the next step on. A rank's number in the group may have changed. */
 typedef struct choir__regrouping {
-    struct choir_group *group; /* of all ranks that are left or have joined */
+    struct choir_group *group; /* group of all remaining and new ranks */
     uint64_t generation;       /* counts changes, from 1 */
-    /* A step that ranks were lost in, before its update: the strategy undoes its changes.
-     * CHOIR__NO_STEP: none. */
+    /* A step in which ranks were lost before its update: the strategy undoes the step's
+     * changes. CHOIR__NO_STEP: no such step. */
     uint64_t undone;
 } choir__regrouping;
 
 #define CHOIR__NO_STEP UINT64_MAX
 
-/* Ops that know tensors of which each rank of a group has a part: a parameter, or scores whose
- * classes are distributed. They hand such operands on to these functions; all other ops refuse
- * them. */
+/* Ops that accept tensors distributed over ranks: a parameter, or scores whose classes are
+ * distributed. They pass such operands to these functions; all other ops refuse them. */
 typedef struct choir__part_ops {
     choir_tensor *(*linear)(
         choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
@@ -64,18 +63,18 @@ struct choir__partition {
 /* Every entry except the name may be NULL. */
 typedef struct choir__strategy_ops {
     const char *name; /* for messages */
-    const char *pins; /* why a module that it pins can neither move nor change dtype */
+    const char *pins; /* reason why a pinned module can neither move nor change dtype */
 
     /* --- steps --- */
 
     void (*step_begins)(choir__strategy *s);
-    /* The optimizer's update has been queued, or a checkpoint has set parameters as one would.
-     * May be recorded. */
+    /* The optimizer's update has been queued, or a checkpoint has set parameters like an
+     * update. May be recorded. */
     void (*step_updated)(choir__strategy *s);
 
     /* --- ops and values --- */
 
-    /* Replaces the operands of an op by copies on the device on which the op shall run. Called
+    /* Replaces the operands of an op by copies on the device where the op runs. Called
      * for the ops of scopes with a placement of this strategy. Returns false if the scope has
      * an error. */
     bool (*place)(
@@ -93,21 +92,21 @@ typedef struct choir__strategy_ops {
     choir_status (*sum)(
         choir__strategy *s, choir_device *device, double *numbers, int64_t count);
 
-    /* Gathers a number per micro-batch of the step: takes those of the micro-batches that this
-     * rank runs, (n) f64, and returns those of all ranks, in the order of the micro-batches, in
-     * the order of the device's queue. May return its argument. */
+    /* Gathers one number per micro-batch of the step, in the order of the device's queue: takes
+     * the numbers of this rank's micro-batches, (n) f64, and returns the numbers of all
+     * micro-batches in order. May return its argument. */
     choir_tensor *(*gather)(choir__strategy *s, choir_tensor *numbers);
 
-    /* Returns device `index` of those that can reach the memory of `home`, and that wait for
-     * the update of the parameters there, so that they may do a share of it; NULL: there is no
-     * other. */
+    /* Returns helper number `index` of device `home`: another device that can reach home's
+     * memory and would only wait for the update there, so that it may do a share of it. NULL:
+     * no more helpers. */
     choir_device *(*helper)(const choir__strategy *s, const choir_device *home, int index);
 
     /* --- checkpoints --- */
 
     /* Visits tensors that a checkpoint stores in addition to the optimizer's own state. They
      * are equal on all ranks, and their names begin with CHOIR__KEPT. Restoring a checkpoint
-     * without them sets them to 0; restoring skips those of a strategy that the run lacks. */
+     * without them sets them to 0; restoring skips tensors of a strategy that the run lacks. */
     void (*visit_state)(choir__strategy *s, choir__state_visit_fn *visit, void *to);
 
     /* --- composition --- */
@@ -115,20 +114,20 @@ typedef struct choir__strategy_ops {
     /* The strategy becomes one of several replicas, whose gradients it reduces itself over
      * how->group; the strategy around it only forwards. Collective. */
     choir_status (*replicate)(choir__strategy *s, const struct choir__replication *how);
-    /* Leaves gradients and buffers to a strategy around this one; *how says over which ranks,
-     * and how, they are to be reduced. */
+    /* Leaves gradients and buffers to the strategy around this one; *how receives the ranks and
+     * the way in which they are to be reduced. */
     void (*lend)(choir__strategy *s, struct choir__replication *how);
 
     /* --- membership --- */
 
     /* The ranks have changed, or can change from now on: the strategy distributes micro-batches
-     * over now->group, and uses the group before, which may have failed, no more. It
-     * sends nothing, so it cannot fail because of other ranks. Error: unsupported, if its
-     * options do not allow other ranks. NULL: the strategy cannot go on with other ranks. */
+     * over now->group, and no longer uses the old group, which may have failed. It sends
+     * nothing, so it cannot fail because of other ranks. Error: unsupported, if its options do
+     * not allow other ranks. NULL: the strategy cannot continue with other ranks. */
     choir_status (*ranks_changed)(choir__strategy *s, const choir__regrouping *now);
-    /* The ranks of that group have then brought each other up to date, from rank `source`.
-     * Collective over it. Errors: memory, and those of collectives. NULL: the strategy has
-     * nothing to do. */
+    /* Called after ranks_changed, when the group's ranks have received the state of rank
+     * `source`. Collective over the group. Errors: memory, errors of collectives. NULL: nothing
+     * to do. */
     choir_status (*ranks_settled)(choir__strategy *s, int source);
     /* Returns whether ranks step by themselves at the moment, so that their numbers of steps,
      * and their states, may differ. NULL: never. */
@@ -142,8 +141,8 @@ typedef struct choir__strategy_ops {
 
 struct choir__strategy {
     const choir__strategy_ops *ops;
-    choir__strategy *next; /* of the run's */
-    /* places the work of its module, which no other strategy may then clone */
+    choir__strategy *next; /* next strategy of the run */
+    /* places the work of its module, which then no other strategy may clone */
     bool places;
     bool collective; /* forward is collective in evaluation, too */
 };
@@ -172,17 +171,17 @@ choir_device *choir__strategies_helper(
 /* True if any strategy of the run has `sum`: ranks share parameters. */
 bool choir__strategies_share(const choir_scope *run);
 /* Calls ranks_changed of all strategies; the next step makes a new recording. Error:
- * unsupported, naming a strategy that cannot go on. */
+ * unsupported, naming a strategy that cannot continue. */
 choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regrouping *now);
 /* Calls ranks_settled of all strategies. */
 choir_status choir__strategies_ranks_settled(const choir_scope *run, int source);
 
 /* Returns whether any strategy's ranks are apart. */
 bool choir__strategies_apart(const choir_scope *run);
-/* Returns whether there are steps in which it does. */
+/* Returns whether ranks may step apart in some steps. */
 bool choir__strategies_may_part(const choir_scope *run);
-/* Returns whether any strategy's ranks always step by themselves, so that there is no state of
- * all ranks to copy or to go back to. */
+/* Returns whether any strategy's ranks always step by themselves, so that no common state
+ * exists to copy or to restore. */
 bool choir__strategies_never_meet(const choir_scope *run);
 /* Calls went_to of all strategies. */
 void choir__strategies_went_to(const choir_scope *run, int64_t steps);
@@ -194,9 +193,9 @@ void choir__strategies_went_to(const choir_scope *run, int64_t steps);
 struct choir__placement {
     choir__strategy *by;
     int stage;      /* the stage of a pipeline to which the current op belongs */
-    int op;         /* the number of the current op in its micro-batch */
-    bool paused;    /* ops run where their operands are: in custom ops and backward */
-    bool epilogues; /* all its devices have choir_device.epilogues, so ops may rely on them */
+    int op;         /* number of the current op in its micro-batch */
+    bool paused;    /* true in custom ops and backward: ops run where their operands are */
+    bool epilogues; /* all devices have choir_device.epilogues, so ops may rely on them */
 };
 
 /* The copies of a tensor on the devices of a pipeline. */
@@ -205,7 +204,7 @@ typedef struct choir__route {
     choir_tensor *copy; /* the latest copy, on a later stage's device */
 } choir__route;
 
-/* Returns t's route, which begins in stage 0 if it had none. */
+/* Returns t's route; a new route begins in stage 0. */
 choir__route *choir__route_of(choir_tensor *t);
 
 static inline int choir__stage_of(const choir_tensor *t)

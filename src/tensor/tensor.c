@@ -116,7 +116,8 @@ bool choir__is_contiguous(const choir_tensor *t)
 int64_t choir__row_of(const choir_tensor *t)
 {
     int last = t->shape.ndim - 1;
-    int64_t row = 0, step = 0; /* of the next dimension, counted from the last */
+    int64_t row = 0,
+            step = 0; /* row step, and step of the next dimension, counted from the last */
     if (choir__is_contiguous(t))
         return choir__cols(t);
     if (last < 1 || (t->stride[last] != 1 && t->shape.dim[last] != 1))

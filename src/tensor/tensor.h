@@ -29,16 +29,16 @@ struct choir_tensor {
     bool for_products;  /* a model says so: several products read it, so its gradient is f32 */
     choir_tensor *grad; /* during backward; of a leaf, also afterwards */
     choir__record *producer; /* NULL: a leaf */
-    choir__param *param;     /* of a parameter, whose gradient is in a book; else NULL */
+    choir__param *param;     /* parameter, whose gradient is in a book; else NULL */
     choir__hook *hooks;
     /* Rare properties; NULL: this tensor does not have them. */
-    const choir__partition *split;    /* this is one rank's part of a tensor: strategy.h */
+    const choir__partition *split;    /* not NULL: one rank's part of a tensor (strategy.h) */
     struct choir__route *route;       /* made in a pipeline: strategy.h */
     struct choir__released *released; /* set while its memory is released (segment.h) */
     struct choir__param_cast *cast;   /* a parameter's values in another dtype: autocast.h */
-    /* its values in 16 bits, written by the same kernel: a gradient's (ops/add.c), a norm's */
+    /* values in 16 bits, written by the same kernel: of a gradient (ops/add.c) or a norm */
     choir_tensor *twin;
-    choir_tensor *next; /* in the scope's list, for closing */
+    choir_tensor *next; /* next in the scope's list, for closing */
 };
 
 /* --- making and releasing handles --- */

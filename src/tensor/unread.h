@@ -3,7 +3,7 @@
  * An error counts as read when the program asks for a scope's status or clears it, or when it
  * reads this thread's message (choir_error_message, choir_check) after the error was noted.
  *
- * A scope that closes with an unread error returns it once more. If the program goes on, or
+ * A scope that closes with an unread error returns it once more. If the program continues, or
  * ends, without having read it even then, one line on standard error says so: one per run,
  * since a program that ignores an error tends to make it in every step. */
 #ifndef CHOIR_UNREAD_H

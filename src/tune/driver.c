@@ -31,7 +31,8 @@ static void fail(choir__driver *d, choir_status status)
     pthread_cond_broadcast(&d->changed);
 }
 
-/* Counts parts in their order, those of other processes only if the search follows them. */
+/* Counts parts in their order; counts other processes' parts only if the search follows them.
+ */
 static void count(choir__driver *d)
 {
     for (; !d->gave_up && d->counted < choir__study_segments(d->study); d->counted++) {
@@ -119,7 +120,7 @@ static bool has_room(const choir__driver *d)
     return (near || s->free || d->follows) && choir_study_ready(s);
 }
 
-/* Asks for the next part. Returns false if there is none for now. The lock is held. */
+/* Asks for the next part. Returns false if none is available now. The lock is held. */
 static bool ask(choir__driver *d, choir__attempt *a)
 {
     static const choir__trial_end stopped = {.state = CHOIR_TRIAL_PRUNED};
@@ -156,7 +157,7 @@ static void start(choir__driver *d, choir__attempt *a)
     pthread_mutex_lock(&d->lock);
 }
 
-/* Begins parts at the places that have none, as long as there are parts. */
+/* Begins parts at free places while parts are available. */
 static void fill(worker *w)
 {
     choir__driver *d = w->driver;
@@ -276,8 +277,8 @@ static bool awaits_others(const choir__driver *d)
     return awaits;
 }
 
-/* Waits for parts that other threads run, and looks again and again for those of other
- * processes. The lock is held, and released while this thread waits. */
+/* Waits for parts that other threads run, and looks again and again for other processes' parts.
+ * The lock is held, and released while this thread waits. */
 static void wait_for_change(choir__driver *d)
 {
     struct timespec until = choir__in_seconds(OTHERS_MS / 1e3);

@@ -1,4 +1,4 @@
-/* How a study gives trials: new ones with their parameters, and such that go on. */
+/* How a study gives trials: new ones with their parameters, and resumed ones. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,7 @@ void choir__space_take_given(
     }
 }
 
-/* Writes the parameters of a new trial: those of its parent, changed, or given or suggested
- * ones. */
+/* Writes the parameters of a new trial: its parent's, changed, or given or suggested ones. */
 static choir_status suggest(choir_study *s, const choir__given *g, double *params)
 {
     choir__history h = choir__study_history(s);

@@ -1,8 +1,8 @@
 /* Points: parameters that choir_study_enqueue gives for a later trial.
  *
- * A study has each point once, as with Optuna's enqueue_trial(skip_if_exists=True). So a search
- * that goes on, and each of several that share a study, may be given the same list again, of
- * which the new points are added. A trial keeps its point as Optuna does, as JSON:
+ * A study has each point once, as with Optuna's enqueue_trial(skip_if_exists=True). So a
+ * continued search, and each of several that share a study, may be given the same list again;
+ * only new points are added. A trial keeps its point as Optuna does, as JSON:
  *
  *     fixed_params  {"lr":0.1,"optimizer":"sgd"}  */
 #include <jansson.h>
@@ -157,7 +157,7 @@ void choir__study_give_back(choir_study *s, const choir_trial *t)
 /* --- choir_study_enqueue --- */
 
 /* Returns the quote around a whole value that begins at `text`, up to a comma or the end, and
- * stores where it closes; 0: there is none. */
+ * stores its end; 0: no quote. */
 static char quote_of(char *text, char **close)
 {
     char quote = *text == '"' || *text == '\'' ? *text : 0;

@@ -68,7 +68,7 @@ choir_status choir__kept_refresh(choir_study *s)
     choir__trial_records records = {0};
     bool pauses = s->scheduler->ops->pauses;
     double from = choir__now();
-    /* trials that have ended are no news; those that stopped may go on */
+    /* ended trials are no news; stopped ones may be resumed */
     choir_status status =
         choir__study_store_load(s->kept->store, pauses ? 0 : s->ended, &records);
     if (status == CHOIR_OK)
@@ -204,7 +204,7 @@ static choir_status find_next(choir_study *s, choir_trial **t)
             return status;
         if (looked)
             return choir__error(
-                CHOIR_ERR_STATE, "the next trial follows from those of other processes");
+                CHOIR_ERR_STATE, "the next trial depends on running trials of other processes");
         status = look_for_news(s);
         if (status != CHOIR_OK)
             return status;
@@ -226,7 +226,7 @@ static choir__change *end_of(const choir_trial *t)
     return c;
 }
 
-/* Nothing goes on: the trials that were stopped have ended for Optuna, too. Returns the status
+/* No trial is resumed: stopped trials have ended for Optuna, too. Returns the status
  * of choir__study_ask, END, or of the storage. */
 static choir_status close_trials(choir_study *s)
 {

@@ -1,4 +1,4 @@
-/* Calls of a stored study beside those of one in memory: see kept.c. */
+/* Calls of a stored study, in addition to the calls of a study in memory (kept.c). */
 #ifndef CHOIR_TUNE_KEPT_H
 #define CHOIR_TUNE_KEPT_H
 

@@ -1,5 +1,5 @@
 /* The inside of stored studies: what kept.c (asking, changes), kept_adopt.c (other workers'
- * trials), kept_segments.c and kept_results.c (trials that stop and go on) share. */
+ * trials), kept_segments.c and kept_results.c (trials that are paused and resumed) share. */
 #ifndef CHOIR_TUNE_KEPT_INSIDE_H
 #define CHOIR_TUNE_KEPT_INSIDE_H
 
@@ -22,14 +22,14 @@ json_t *choir__kept_list(const choir__stored_attributes *a);
 
 typedef struct choir__kept_result {
     choir_trial_state state;
-    int64_t until; /* its last step */
+    int64_t until; /* last step */
     double seconds;
 } choir__kept_result;
 
 /* Finds the result of segment `part` of a trial; returns false if it has not ended. */
 bool choir__kept_find_result(
     const choir__trial_record *r, int64_t part, choir__kept_result *found);
-/* Returns the last step of the trial's segments that have ended, -1: there is none. */
+/* Returns the last step of the trial's ended segments; -1: no segment has ended. */
 int64_t choir__kept_last_step(const choir__trial_record *r);
 
 /* --- kept_adopt.c --- */
@@ -47,7 +47,7 @@ bool choir__kept_is_abandoned(const choir_study *s, const choir__trial_record *r
 /* Passes over the point of a grid that another worker's trial has used. */
 void choir__kept_pass_over(choir_study *s, const choir_trial *t);
 
-/* Takes over trials, each of which is one segment. Errors: argument. */
+/* Takes over trials of one segment each. Errors: argument. */
 choir_status choir__kept_adopt_all(choir_study *s, const choir__trial_records *records);
 
 /* --- kept_segments.c --- */

@@ -1,4 +1,4 @@
-/* Records of trials that stop and go on: the results of segments that they hold. */
+/* Records of trials that are paused and resumed: the results of their segments. */
 #include "tune/kept_inside.h"
 #include "tune/storage/worker.h"
 #include "tune/trial.h"

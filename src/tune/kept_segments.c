@@ -1,4 +1,4 @@
-/* Stored studies whose trials stop and go on.
+/* Stored studies whose trials are paused and resumed.
  *
  * A trial's record lists the segments that have ended, each with its last step and the reports
  * that came after the trial was stopped, and names the worker of the next one:
@@ -11,8 +11,8 @@
  * is replaced by a worker's name once. A trial remains RUNNING for Optuna, for which the other
  * states are final, until nothing is left to be done in the study.
  *
- * A dead worker's segment begins again. One whose worker has left goes on with the reports and
- * the checkpoint that the worker left. */
+ * A dead worker's segment begins again. A trial whose worker has left is resumed with the
+ * reports and the checkpoint that the worker left. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -43,8 +43,8 @@ static void take_reports(choir_trial *t, const choir__trial_record *r, int64_t u
         t->reports[t->report_count++] = r->reports[i];
 }
 
-/* Takes over the reports that came after a segment, for the next one, which goes on from a
- * checkpoint behind them. */
+/* Takes over the reports that came after a segment, for the next segment, which resumes from a
+ * checkpoint after them. */
 static void take_late(choir_trial *t, const choir__trial_record *r, int64_t part)
 {
     json_t *list = choir__kept_list(&r->attributes), *pair;

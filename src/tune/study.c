@@ -235,8 +235,8 @@ choir__segment_view choir__study_segment(const choir_study *study, int64_t n)
     return view;
 }
 
-/* Returns the last report of a trial that was stopped, perhaps to go on since; NULL: it has
- * none. */
+/* Returns the last report of a trial that was stopped and perhaps resumed since; NULL: no
+ * report. */
 static const choir__report *last_report(const choir_trial *t)
 {
     int64_t count = t->state == CHOIR_TRIAL_RUNNING ? t->before : t->report_count;

@@ -27,7 +27,7 @@ struct choir_study {
     /* The rule of order (turns.c). */
     choir__scheduler *scheduler;
     bool free;                     /* results count as they come */
-    bool forked;                   /* this is a copy, in a trial's fork */
+    bool forked;                   /* the study is a copy in a trial's fork */
     choir__trial_segment *segment; /* (segment_count) */
     int64_t segment_count;
     int64_t work_count; /* up to the last one that is not empty */

@@ -6,7 +6,7 @@
 
 #include "tune/storage/attributes.h"
 
-/* Behind it there is one number for "no budget" (segment.h). */
+/* INT64_MAX itself stands for "no budget" (segment.h). */
 #define CHOIR__MOST_STEP (INT64_MAX - 1)
 
 /* A value on the way. */
@@ -18,34 +18,34 @@ typedef struct choir__report {
 struct choir_trial {
     choir_study *study;
     int64_t number;
-    int64_t parent; /* whose checkpoint it began with, or -1 */
+    int64_t parent; /* trial whose checkpoint it began with, or -1 */
     int64_t began;  /* the step of that checkpoint, or -1 */
     choir_trial_state state;
     double *values;         /* (objectives) of a complete trial */
     choir__report *reports; /* (report_count), by step */
     int64_t report_count;
-    /* The view of samplers and schedulers, by the rule of order; RUNNING: nothing yet. From
-     * then on it never is RUNNING again, also where the trial goes on. */
+    /* The view of samplers and schedulers, by the rule of order; RUNNING: nothing yet.
+     * Afterwards it is never RUNNING again, even if the trial is resumed. */
     choir_trial_state known;
     int64_t known_reports; /* the first ones */
     int64_t known_since;   /* the segment of that result */
     int64_t known_news;    /* the place of that result in the news */
-    /* Its present segment, or its last one. */
+    /* The trial's current or last segment. */
     int64_t segment, before; /* before: reports of earlier segments */
     int64_t parts;           /* segments that have begun */
     choir__report *later;    /* (later_count) those after it was stopped */
     int64_t later_count;
     bool stop;
-    int place;                      /* of choir_tune, counted from 1; 0: none */
-    struct choir__trial_link *link; /* in a fork: to the process that has the study */
+    int place;                      /* place in choir_tune, counted from 1; 0: none */
+    struct choir__trial_link *link; /* in a fork: link to the process that has the study */
     bool given;                     /* choir_study_enqueue gave parameters of it */
-    char *point;                    /* these, or those of Optuna's enqueue_trial (given.c) */
+    char *point;   /* point given by choir_study_enqueue or Optuna's enqueue_trial (given.c) */
     double *fixed; /* (space->count) the point's values; NULL: the space lacks some */
-    bool foreign;  /* of a stored study: another worker runs it, or ran it */
-    bool adopted;  /* its parameters are those of the stored one */
-    bool again;    /* its worker is dead: it is to be run again */
+    bool foreign;  /* in a stored study: another worker runs it, or ran it */
+    bool adopted;  /* the parameters come from the stored trial */
+    bool again;    /* the worker is dead, and the trial must run again */
     bool retaken;  /* the worker of its segment has died; reports may be lost */
-    bool closed;   /* stored as one that does not go on */
+    bool closed;   /* stored as a trial that cannot be resumed */
     choir__stored_attributes attributes;
     char **texts;    /* (space->count) made when asked for; NULL: none yet */
     double params[]; /* (space->count), see space/space.h; NaN: the trial lacks the parameter */

@@ -5,9 +5,9 @@
  * members are their view of it. So nothing that they decide depends on how many trials run at
  * once, or on which ends first.
  *
- * Where the scheduler has nothing to do for segment n, since everything that could go on waits
- * for results that n may not know, the segment is empty and ends at once: segment n + 1 may
- * know more. In a free study there is no n: results are known at once. */
+ * Where the scheduler has nothing to do for segment n, since all trials that could be resumed
+ * wait for results that n may not know, the segment is empty and ends at once: segment n + 1
+ * may know more. In a free study there is no n: results are known at once. */
 #include <stdlib.h>
 #include <string.h>
 

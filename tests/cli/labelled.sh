@@ -61,19 +61,21 @@ keeps_names() {
     [ "$(field accuracy out)" = 1 ] || fail "ups alone: $(cat out)"
     grep -q '{"class":"down","samples":0,"predictions":0,' out || fail "ups alone: $(cat out)"
     sed -i 's/,up$/,other/' ups/dev.csv
-    bad 1 "dev.csv, line 2: the label 'other' is none of the model's classes: down, up" eval one ups
+    bad 1 "dev.csv, line 2: the label 'other' is not one of the model's classes: down, up" \
+        eval one ups
     sed 's/,up$/,other/' set.csv >other.csv
-    bad 1 "the label 'other' is none of the model's classes" train --resume one --steps 50 other.csv
+    bad 1 "the label 'other' is not one of the model's classes" \
+        train --resume one --steps 50 other.csv
     sed 's/,up$/,1/; s/,down$/,0/' set.csv >numbers.csv
     noted 'note: labels are numbers of the model.s classes: 0 is down, 1 is up$' \
         eval --json one numbers.csv
     [ "$(field accuracy out)" = 1 ] || fail "numbers: $(cat out)"
     sed 's/,0$/,2/' numbers.csv >two.csv
-    bad 1 "two.csv, line [0-9]+: the label 2 is none of the model's 2 classes" eval one two.csv
+    bad 1 "two.csv, line [0-9]+: the label 2 is not one of the model's 2 classes" eval one two.csv
     good train --resume one --steps 44 --json set.csv
     good train --model one/latest --steps 1 --batch-size 12 --json set.csv # the head, and its names
     noted '0 is down, 1 is up$' train --model one/latest --steps 1 --batch-size 12 numbers.csv
-    bad 1 "is none of the model's classes" train --model one/latest --batch-size 12 other.csv
+    bad 1 "is not one of the model's classes" train --model one/latest --batch-size 12 other.csv
     noted 'another head' train --model one/latest:classes=3 --steps 1 --batch-size 12 \
         --save three other.csv
     has three/latest/config.json '"0": "down"' '"1": "other"' '"2": "LABEL_2"'

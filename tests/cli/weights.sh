@@ -113,7 +113,8 @@ notes() {
 other_heads() {
     choir train "${small[@]}" --model bert:layers=1,heads=2,width=16,context=16,vocab=21,classes=3 \
         --weights a_bert random >out 2>err || fail "bert as a classifier: $(cat err)"
-    grep -q "note: .*'classifier.weight' is missing, and starts anew" err || fail "$(cat err)"
+    grep -q "note: .*'classifier.weight' is missing, and starts with new values" err ||
+        fail "$(cat err)"
     grep -q "note: .*'cls.predictions.bias' is unknown to this model" err || fail "$(cat err)"
 }
 
@@ -141,7 +142,7 @@ new_heads() {
     mkdir two && cp run_two/latest/{config.json,model.safetensors} two
     choir train "${small[@]}" --model two:classes=5 random >out 2>err || fail "$(cat err)"
     grep -q "note: .*'classifier.weight' is of another head" err || fail "$(cat err)"
-    grep -q 'bert.encoder' err && fail "more than the head starts anew: $(cat err)"
+    grep -q 'bert.encoder' err && fail "more than the head starts with new values: $(cat err)"
     choir train "${small[@]}" --model a_bert:classes=5,dropout=0.25 random >out 2>err ||
         fail "$(cat err)"
     grep -q '"model":"bert:.*classes=5,dropout=0.25' out || fail "$(tail -n 1 out)"

@@ -73,7 +73,7 @@ wrong() {
     bad 1 "text.jsonl, line 1: missing the column 'tokens'" "${job[@]}" \
         --tokenizer tokenizer.json text.jsonl
     sed 's/LOC/ORG/g' set.jsonl >other.jsonl
-    bad 1 "the label 'ORG' is none of the model's classes: LOC, O, PER" eval one other.jsonl
+    bad 1 "the label 'ORG' is not one of the model's classes: LOC, O, PER" eval one other.jsonl
 }
 
 check same_bits

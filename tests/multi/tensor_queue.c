@@ -196,12 +196,12 @@ static void test_alone(void **state)
     choir_check(choir_tensor_queue_new(2, &q));
     assert_int_equal(choir_tensor_queue_put(q, many, 9, 0), CHOIR_ERR_ARGUMENT);
     assert_fails(
-        choir_tensor_queue_get(q, run, &got, 1, -1), CHOIR_ERR_END, "nobody is left to put");
+        choir_tensor_queue_get(q, run, &got, 1, -1), CHOIR_ERR_END, "no rank is left to put");
     for (int round = 0; round < 3; round++) { /* a process may talk to itself */
         choir_check(choir_tensor_queue_put(q, &t, 1, 0));
         choir_check(choir_tensor_queue_put(q, &t, 1, 0));
         assert_fails(choir_tensor_queue_put(q, &t, 1, -1), CHOIR_ERR_STATE,
-            "full, and nobody is left to get");
+            "full, and no rank is left to get");
         for (int i = 0; i < 2; i++) {
             choir_check(choir_tensor_queue_get(q, run, &got, 1, 0));
             assert_true(choir_item(got) == 4);

@@ -32,7 +32,7 @@ void choir__board_show(void *record);
 void choir__board_give_back(void *record); /* NULL is fine */
 
 /* Stores the job of this process on the board. `job` is equal on all ranks and is not
- * secret; generation: of its ranks, 0: unknown. */
+ * secret; generation: generation of the ranks; 0: unknown. */
 void choir__board_job(uint64_t job, int rank, int world, int generation);
 
 uint64_t choir__board_own_job(void); /* 0: none */

@@ -20,7 +20,7 @@ enum {
 
 typedef struct choir__board_entry {
     _Atomic uint32_t kind;  /* choir__board_kind; 0: not shown */
-    uint32_t offset, bytes; /* of the record; unchanged when it is given back */
+    uint32_t offset, bytes; /* place of the record; unchanged when it is given back */
     uint32_t taken;         /* the kind it will be shown as; 0: free */
 } choir__board_entry;
 
@@ -29,7 +29,7 @@ typedef struct choir__board_page {
     uint32_t version;
     int32_t pid, rank, world; /* rank, world: -1, no job */
     uint64_t job;
-    int32_t generation; /* of the job's ranks; 0: unknown */
+    int32_t generation; /* generation of the job's ranks; 0: unknown */
     double started;
     _Atomic uint64_t beats; /* signs of progress of the process's own code */
     _Atomic uint64_t steps; /* begun by choir_step */

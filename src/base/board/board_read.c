@@ -86,7 +86,7 @@ static bool is_board(int folder, const char *name)
     return length == (ssize_t)strlen(wanted) && !memcmp(target, wanted, (size_t)length);
 }
 
-/* Opens the file of a process's board; -1 if there is none that this user may read. */
+/* Opens the file of a process's board; -1 if this user may not read it or it does not exist. */
 static int open_board(int pid)
 {
     char path[64];

@@ -37,7 +37,7 @@ struct choir__claim {
     char *folder, *path;
     choir__holder self;
     int fd;
-    pid_t owner; /* whose threads and file these are, not a fork's */
+    pid_t owner; /* process that owns the threads and the file, unlike a fork */
     pthread_t renewer;
     pthread_mutex_t lock;
     pthread_cond_t end;
@@ -122,7 +122,7 @@ static double age(const choir__holder *h)
 static verdict judge_unlocked(const choir__claim *c, const found *f)
 {
     const choir__holder *h = &f->holder;
-    if (!h->known) /* its writer died, or is about to write */
+    if (!h->known) /* the writer died, or is about to write */
         return f->made || (f->local && f->lock == LOCKED) ? FREE : QUIET;
     if (same_job(c, h))
         return FREE;

@@ -18,12 +18,12 @@
 typedef struct choir__claim choir__claim;
 
 typedef struct choir__claim_opts {
-    /* The name by which the processes of one job know each other, so that one that replaces
-     * another has its folder; NULL: no other process has a part in the job. */
+    /* The name that the processes of one job share, so that a process which replaces another
+     * one gets its folder; NULL: the job has one process. */
     const char *job;
     bool shared;    /* processes of the job may have the folder side by side */
-    int pid;        /* of the process that lives as long as the job; 0: this one */
-    bool elsewhere; /* the job may go on on another machine when that process is gone */
+    int pid;        /* pid of the process that lives as long as the job; 0: this one */
+    bool elsewhere; /* the job may continue on another machine when that process is gone */
     /* Tells the user of a holder that is gone. */
     void (*tell)(void *arg, const char *sentence);
     /* Is called on a thread of the claim's own if another job has taken the folder over, which

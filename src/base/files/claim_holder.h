@@ -13,11 +13,12 @@ enum { CHOIR__HOLDER_TEXT = 1024, CHOIR__HOLDER_WORD = 129, CHOIR__HOLDER_TIME =
 typedef struct choir__holder {
     bool known;                                             /* the file names a holder */
     char host[CHOIR__HOLDER_WORD], job[CHOIR__HOLDER_WORD]; /* job: empty if it has no name */
-    char machine[CHOIR__HOLDER_WORD]; /* this start of the machine, and its space of pids */
-    char token[CHOIR__HOLDER_WORD];   /* no other claim has it */
+    char machine[CHOIR__HOLDER_WORD]; /* boot id of the machine, and pid namespace */
+    char token[CHOIR__HOLDER_WORD];   /* unique to the claim */
     int pid;
-    unsigned long long began; /* the process, in the kernel's ticks: a pid is used again */
-    uint64_t file;            /* its number: the holder has no copies of the folder */
+    unsigned long long
+        began;     /* start of the process in the kernel's ticks, since pids are reused */
+    uint64_t file; /* number of the file, which shows that the holder's folder is no copy */
     bool elsewhere;
     int64_t since, renewed; /* seconds since 1970 */
 } choir__holder;
@@ -25,7 +26,7 @@ typedef struct choir__holder {
 /* Returns the holder that a process of this machine is. */
 choir__holder choir__holder_of(int pid, const char *job);
 
-/* Makes the file, or fails if there is one. Everybody may read it, whatever the umask, as jobs
+/* Makes the file, or fails if it exists. All users may read it, whatever the umask, as jobs
  * of other users have to see its holder. */
 int choir__holder_make(const char *path, int flags);
 /* Opens the file, or makes it, as its lock needs it. Returns a file descriptor, or -1. */

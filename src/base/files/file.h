@@ -15,16 +15,17 @@
 
 typedef enum choir__file_kinds {
     CHOIR__FILE_REGULAR, /* regular files alone */
-    CHOIR__FILE_TEXT,    /* also FIFOs and sockets, whose other end is waited for */
-    CHOIR__FILE_OUTPUT,  /* all but folders; a FIFO without a reader is an error */
-    CHOIR__FILE_PRIVATE  /* as OUTPUT, for what may hold secrets: O_CREAT makes mode 0600 */
+    CHOIR__FILE_TEXT,    /* also FIFOs and sockets; waits for their other end */
+    CHOIR__FILE_OUTPUT,  /* anything but folders; a FIFO without a reader is an error */
+    CHOIR__FILE_PRIVATE /* like OUTPUT, for files that may hold secrets: O_CREAT makes mode 0600
+                         */
 } choir__file_kinds;
 
 /* Opens a file with the flags of open(2) and O_CLOEXEC and O_NOCTTY; O_CREAT makes mode 0666
  * unless `kinds` has another one. Stores a descriptor that the caller closes. Error: I/O, with
  * the path and the reason. */
 choir_status choir__file_open(const char *path, int flags, choir__file_kinds kinds, int *fd);
-/* Opens a file for reading as a stream; *file is NULL after an error. Errors: those of
+/* Opens a file for reading as a stream; *file is NULL after an error. Errors: as
  * choir__file_open. */
 choir_status choir__file_stream(const char *path, choir__file_kinds kinds, FILE **file);
 

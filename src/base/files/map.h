@@ -16,11 +16,11 @@ typedef struct choir__map {
     int32_t count, room, root;
 } choir__map;
 
-/* Returns the number under the text, or -1: there is none. */
+/* Returns the number stored for the text, or -1. */
 int64_t choir__map_find(const choir__map *map, const char *key);
 
-/* Puts a number (not negative) under the text, which stays the caller's and must stay as it is.
- * Returns the number that it replaces, or -1: there was none. */
+/* Stores a number (not negative) for the text. The caller keeps the text, which must not
+ * change. Returns the number that was replaced, or -1. */
 int64_t choir__map_put(choir__map *map, const char *key, int64_t number);
 
 void choir__map_free(choir__map *map);

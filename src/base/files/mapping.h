@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-/* Creates a sealed memfd of `bytes` bytes, of which the first `allocated` have pages. `place`
+/* Creates a sealed memfd of `bytes` bytes; the first `allocated` bytes get pages. `place`
  * (may be NULL) runs before the allocation and may choose where the pages go (NUMA). On failure
  * it returns -1 and writes the reason to `why`. */
 typedef void choir__memfd_placement(void *arg, char *at);
@@ -19,7 +19,7 @@ int choir__memfd_new(
 /* Maps `bytes` bytes of fd as shared memory; returns NULL and sets errno on failure. */
 void *choir__memfd_map(int fd, size_t bytes);
 
-/* Memory that this process maps, with the descriptor by which other processes can map it.
+/* Memory that this process maps, with the descriptor that lets other processes map it.
  * Forked children have it too, at the same address. */
 typedef struct choir__mapping choir__mapping;
 struct choir__mapping {

@@ -10,8 +10,7 @@
  *     } crypto;
  *     static const char *const names[] = {CALLS(CHOIR__LIBRARY_NAME)};
  *     choir__library_open("libcrypto.so.3", names, CHOIR_COUNT(names), &crypto);
- *     crypto.Init(&state);
- */
+ *     crypto.Init(&state); */
 #ifndef CHOIR_LIBRARY_H
 #define CHOIR_LIBRARY_H
 
@@ -20,10 +19,10 @@
 #define CHOIR__LIBRARY_CALL(prefix, name) __typeof__(&prefix##name) name;
 #define CHOIR__LIBRARY_NAME(prefix, name) #prefix #name,
 
-/* Opens the library `file`, found as the dynamic linker finds those of a program, and writes
- * the addresses of the named functions to `table`, one pointer each. The functions may also be
- * those of libraries on which it depends. The library stays open until the process ends. Error:
- * unsupported, if the library or a function is missing. */
+/* Opens the library `file`, found as the dynamic linker finds a program's libraries, and writes
+ * the addresses of the named functions to `table`, one pointer each. The functions may also
+ * belong to libraries on which it depends. The library stays open until the process ends.
+ * Error: unsupported, if the library or a function is missing. */
 choir_status choir__library_open(
     const char *file, const char *const *names, size_t count, void *table);
 

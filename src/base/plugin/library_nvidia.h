@@ -13,8 +13,8 @@
 typedef struct choir__nvidia_library {
     const char *name;     /* for messages: "cuDNN" */
     const char *file;     /* "libcudnn.so.9" */
-    const char *package;  /* its folder in Python's wheels: "cudnn" */
-    const char *variable; /* of the environment, which names its folder: "CUDNN_PATH" */
+    const char *package;  /* folder in Python's wheels: "cudnn" */
+    const char *variable; /* environment variable with the folder: "CUDNN_PATH" */
     const void *runtime;  /* an address in libcudart: the library may be near; NULL: none */
 } choir__nvidia_library;
 

@@ -1,5 +1,5 @@
-/* The common part of every plug-in's side: base's functions with `...`, built on those of the
- * host's table. */
+/* The common part of every plug-in's side: base's functions with `...`, built on the host's
+ * table. */
 #include "base/plugin/plugin.h"
 
 choir_status choir__error(choir_status status, const char *format, ...)

@@ -69,7 +69,7 @@ struct choir__st_file {
     char *path;
     char *map;
     size_t size, header_bytes;
-    json_t *metadata; /* NULL: there is none */
+    json_t *metadata; /* NULL: no metadata */
     choir__st_tensor *tensors;
     int count;
 };

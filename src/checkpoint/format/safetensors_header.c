@@ -1,5 +1,5 @@
 /* The header of a safetensors file: JSON from an unknown source, read one entry at a time, so
- * that memory holds the JSON of one entry alone, and that of the metadata. */
+ * that memory holds the JSON of only one entry and of the metadata. */
 #include "checkpoint/format/safetensors.h"
 
 #include <string.h>
@@ -129,7 +129,7 @@ static choir_status check_metadata(const choir__st_file *f, json_t *metadata)
 typedef struct census {
     size_t members, containers;
     int depth, deepest;
-    size_t elements, most_elements; /* of an array: commas */
+    size_t elements, most_elements; /* elements of an array: its commas */
 } census;
 
 static census count_header(const char *text, size_t bytes)

@@ -110,7 +110,7 @@ struct choir__st_out {
     choir__draft draft;
     const choir__st_tensor *tensors, **order; /* (count) as the caller lists them; as stored */
     int count, next;                          /* order[next] is written next */
-    int64_t bytes, written;                   /* of the tensors */
+    int64_t bytes, written;                   /* bytes of the tensors */
 };
 
 static choir_status write_header(choir__st_out *out, const char *header, size_t header_bytes)

@@ -1,8 +1,8 @@
 /* The files beside a published model's weights on their way into checkpoints: see
  * beside_files.h.
  *
- * If the tokenizer is not the folder's, the model's files about tokens go on only if they fit
- * it. They do not if they name a token that it lacks, or an end of texts other than the
+ * If the tokenizer is not the folder's, the model's files about tokens are copied only if they
+ * fit it. They do not if they name a token that it lacks, or an end of texts other than the
  * tokenizer's. If they have no names, they do not fit by an id beyond the tokenizer's or of a
  * single character, which a special token never is; beside names that fit, such an id is old.
  * One contradiction shows that all of them describe other tokens. */
@@ -89,7 +89,7 @@ static char *why_other(const choir_tokenizer *t, const choir_beside *model, bool
     return why;
 }
 
-/* Returns the files that go on, for choir_beside_free. *why: as above, if not NULL. */
+/* Returns the files to be copied, for choir_beside_free. *why: as above, if not NULL. */
 static choir_beside *join(
     const choir_tokenizer *t, const choir_beside *model, bool settled, char **why)
 {
@@ -128,7 +128,7 @@ static choir_status write_file(
     return status;
 }
 
-/* Writes the file by which other programs recognise the model. */
+/* Writes the file from which other programs recognise the model. */
 static choir_status save_config(
     const choir__beside_parts *k, const choir_beside *files, const char *folder)
 {
@@ -180,7 +180,7 @@ static void add(char **notes, char *line)
     free(line);
 }
 
-/* Returns whether a file names ends of texts, of which `end` is none. */
+/* Returns whether a file names ends of texts, but not `end`. */
 static bool lacks_end(const choir_beside *files, const char *name, int64_t end)
 {
     json_t *root = choir__beside_json(files, name);

@@ -1,5 +1,5 @@
-/* The files beside a published model's weights on their way into checkpoints: those of the
- * model and those of its tokenizer, which may be from two folders. */
+/* The files beside a published model's weights on their way into checkpoints: the files of the
+ * model and of its tokenizer, which may come from two folders. */
 #ifndef CHOIR_BESIDE_FILES_H
 #define CHOIR_BESIDE_FILES_H
 
@@ -8,7 +8,7 @@
 
 /* The parts of a saved model. All but `text` may be NULL. */
 typedef struct choir__beside_parts {
-    const char *text; /* of the model; "": unknown */
+    const char *text; /* end of texts of the model; "": unknown */
     const choir_beside *beside;
     const choir_tokenizer *tokenizer;
     const choir_class_names *classes;
@@ -22,8 +22,8 @@ void choir__beside_lend(choir_tokenizer *tokenizer, const choir_beside *model);
  * the tokenizer's ids, and the others as they were. Errors: io. */
 choir_status choir__beside_save(const choir__beside_parts *kept, const char *folder);
 
-/* Returns a line for each file that cannot be read or does not go on, and on an end of texts
- * that the files lack, or ""; the caller frees it. */
+/* Returns a line for each file that cannot be read or is not copied, and one if the files lack
+ * the end of texts, or ""; the caller frees it. */
 char *choir__beside_notes(const choir__beside_parts *kept);
 
 #endif

@@ -281,7 +281,7 @@ static void set_dtype(char **text, size_t *bytes, const char *dtype)
     json_decref(root);
 }
 
-/* Makes the model's config.json, if there is one, state the type of the weights. */
+/* Makes the model's config.json, if any, state the type of the weights. */
 static choir_status state_dtype(const char *folder, choir_dtype dtype)
 {
     static const char *const names[] = {[CHOIR_F32] = "float32",

@@ -16,7 +16,7 @@ typedef struct choir__opened {
 } choir__opened;
 
 /* path: as for choir__checkpoint_find, or a folder with *.safetensors. hashed: compares every
- * file with the manifest, if there is one. Errors: io, format. */
+ * file with the manifest, if it exists. Errors: io, format. */
 choir_status choir__opened_open(choir__opened *opened, const char *path, bool hashed);
 void choir__opened_close(choir__opened *opened);
 

@@ -22,7 +22,7 @@
 typedef struct named {
     char *name;
     choir_tensor *tensor;
-    const choir__st_tensor *stored; /* its entry in a file, once matched */
+    const choir__st_tensor *stored; /* entry of the tensor in a file, once matched */
 } named;
 
 /* Sorted by name. One block of host memory holds the data being copied. */
@@ -348,7 +348,7 @@ static choir_status match_item(load *l, named *item)
         return status;
     if (!may_start_anew(l, item->name))
         return missing(l, item);
-    note(l, item->name, "is missing, and starts anew");
+    note(l, item->name, "is missing, and starts with new values");
     return CHOIR_OK;
 }
 

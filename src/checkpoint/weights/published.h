@@ -12,7 +12,7 @@
 
 typedef struct choir__published_opts {
     const choir__published *names; /* NULL: exactly the module's names */
-    const char *model;             /* in full, for messages */
+    const char *model;             /* model with all options, for messages */
     /* entries that match `names->fresh`, a head's, may be missing, or have another shape */
     choir_head head;
 } choir__published_opts;

@@ -163,7 +163,7 @@ choir_status choir__weight_files_find(const char *path, choir__weight_files *fou
 {
     choir_status status = CHOIR_OK;
     *found = (choir__weight_files){0};
-    char *latest = choir__format("%s/latest", path); /* of a training's checkpoints */
+    char *latest = choir__format("%s/latest", path); /* latest of a training's checkpoints */
     char unnamed[PATH_MAX];
     if (choir__is_folder(path)) {
         const char *in = choir__weights_present(path)           ? path

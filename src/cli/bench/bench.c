@@ -117,7 +117,7 @@ static int run_launched(choir__bench *b, const choir__launcher *launcher)
         b, launcher->local_rank >= 0 ? launcher->local_rank : launcher->rank);
 }
 
-/* Checks that there is one GPU per rank. A separate process counts them, because this one will
+/* Checks that each rank has a GPU. A separate process counts them, because this one will
  * fork. */
 static choir_status check_gpus(const choir__bench *b)
 {

@@ -51,7 +51,7 @@ struct choir__station {
     int rank, world;
     choir__shared *shared;
     char *in, *out;       /* max bytes each; equal if in place */
-    choir_device *device; /* of in and out; NULL: host memory */
+    choir_device *device; /* device of in and out; NULL: host memory */
     choir__pool_block *block;
 };
 

@@ -118,7 +118,7 @@ enum { PERIOD = 11, SHIFT = 3 };
 /* A sequence in the benchmark's dtype: the elements given by a rank, and those expected of a
  * reduction. */
 typedef struct sequence {
-    size_t size; /* of an element */
+    size_t size; /* bytes of an element */
     int period;
     char given[PERIOD][8], wanted[PERIOD][8];
     double exact[PERIOD]; /* wanted */

@@ -208,7 +208,8 @@ static choir_status verify(const char *path, bool json)
     if (status == CHOIR_OK)
         status = choir__opened_open(&opened, path, false);
     if (status == CHOIR_OK && choir__is_weights_file(found))
-        print_verdict(file_name(found), status, json); /* its form; it has no checksum */
+        print_verdict(
+            file_name(found), status, json); /* only the form, since it has no checksum */
     choir__opened_close(&opened);
     json_decref(files);
     return status;

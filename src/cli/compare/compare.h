@@ -3,7 +3,7 @@
  *     compare.c     the command, and the order of the runs
  *     options.c     its options, and the strategies that it compares
  *     run.c         one run: `choir train --json` in a process of its own
- *     figures.c     medians, spreads, speed-ups, the same bits, advice
+ *     figures.c     medians, spreads, speed-ups, comparison of bits, advice
  *     table.c       the table and the JSON
  *     plot*.c       the picture, through gnuplot */
 #ifndef CHOIR_CLI_COMPARE_H
@@ -23,8 +23,8 @@ typedef struct choir__compare_watch {
     char device[CHOIR__MAX_DEVICES][16];
     int device_count, count;
     double *at;      /* (count) choir__now() */
-    double *bytes;   /* (count, CHOIR__MAX_DEVICES) live */
-    double *busy_s;  /* (count, CHOIR__MAX_DEVICES) so far */
+    double *bytes;   /* (count, CHOIR__MAX_DEVICES) live bytes */
+    double *busy_s;  /* (count, CHOIR__MAX_DEVICES) busy seconds so far */
     double interval; /* seconds between two samples */
     double step_s;   /* median seconds of a step */
 } choir__compare_watch;
@@ -37,12 +37,12 @@ double choir__watch_busy(const choir__compare_watch *watch, int i, double from, 
 /* --- run.c --- */
 
 typedef struct choir__outcome {
-    json_t *summary; /* train's last line; NULL: the run did not reach it */
-    uint32_t *bits;  /* (steps) of the losses */
+    json_t *summary; /* last line of `choir train`; NULL: the run did not reach it */
+    uint32_t *bits;  /* (steps) bits of the losses */
     int64_t steps;
     bool crashed;    /* killed by a signal */
     int status;      /* exit status */
-    char error[600]; /* its error message, without "choir: " */
+    char error[600]; /* error message, without "choir: " */
 } choir__outcome;
 
 /* --- the plan --- */
@@ -54,14 +54,15 @@ typedef struct choir__compare_entry {
     char text[320]; /* as --strategy takes it */
     char mesh[64];  /* as --mesh takes it; "": no composition */
     choir__composition composition;
-    const choir__cli_strategy *strategy; /* of the composition */
+    const choir__cli_strategy *strategy; /* strategy of the composition */
     int run_count;
     choir__outcome *runs; /* (untimed + repeats) */
     bool failed;
-    char error[600]; /* of the first run that failed */
+    char error[600]; /* error of the first run that failed */
     /* over all runs; filled in by choir__compare_figures */
     double items_per_s, step_ms, spread, speed_up, efficiency, final_loss;
-    double peak_bytes, moved_bytes; /* of the largest device; of all, per step */
+    double peak_bytes,
+        moved_bytes; /* peak_bytes: largest device; moved_bytes: all devices, per step */
     int world;
     bool same_bits;
     double *split[CHOIR__MAX_SPLITS]; /* (repeats) items/s at splits[i], or NULL */
@@ -74,8 +75,8 @@ typedef struct choir__compare {
     char **args;    /* (arg_count) options passed on to train */
     int arg_count;
     const char *strategies, *splits_text, *plot; /* as given, or NULL */
-    const char *mesh;                            /* of compositions; NULL: from the devices */
-    bool chosen;                                 /* the user named the strategies */
+    const char *mesh; /* mesh of compositions; NULL: from the devices */
+    bool chosen;      /* the user named the strategies */
     int64_t repeats;
     /* Rates leave out the first steps. If job.steps are too few for that, each strategy first
      * runs once with job.steps, for the result (untimed 1), and then `repeats` times with more.
@@ -87,17 +88,16 @@ typedef struct choir__compare {
     int count;
     int64_t splits[CHOIR__MAX_SPLITS]; /* (split_count) samples per micro-batch */
     int split_count;
-    int interrupted; /* by this signal; 0: not */
+    int interrupted; /* signal that interrupted the comparison; 0: none */
 } choir__compare;
 
 /* --- options.c --- */
 
-/* The options, and the function that stores those to be passed on to the runs. */
+/* The options, and the function that stores options to be passed on to the runs. */
 extern const choir__cli_option choir__compare_options[];
 int choir__compare_took(void *compare, const choir__cli_option *option, const char *text);
 
-/* Checks the options and plans the runs. Returns CHOIR__EXIT_OK, or the status to exit with.
- */
+/* Checks the options and plans the runs. Returns CHOIR__EXIT_OK, or the status to exit with. */
 int choir__compare_prepare(choir__compare *c);
 void choir__compare_free(choir__compare *c);
 
@@ -118,11 +118,10 @@ double choir__median(const double *values, int count);
  * than five values. */
 double choir__run_spread(const double *values, int count);
 
-/* Fills in the members of each entry that are over all runs. */
+/* Fills in each entry's members that summarise all runs. */
 void choir__compare_figures(choir__compare *c);
 
-/* Returns the fastest of the entries that `want` accepts (NULL: all), or NULL if there are
- * none. */
+/* Returns the fastest entry that `want` accepts (NULL: accepts all), or NULL. */
 choir__compare_entry *choir__compare_best(
     const choir__compare *c, bool (*want)(const choir__compare_entry *entry));
 bool choir__is_pipeline(const choir__compare_entry *entry);

@@ -158,7 +158,7 @@ static const choir__compare_entry *lightest(const choir__compare *c)
 }
 
 /* Returns the fastest other entry whose speed differs from the best by no more than the spread
- * of the runs, or NULL if there is none. */
+ * of the runs, or NULL. */
 static const choir__compare_entry *equal_to(
     const choir__compare *c, const choir__compare_entry *best)
 {

@@ -1,5 +1,5 @@
-/* The options of choir compare. The options of a training job are those of train: they are
- * checked as train checks them, and passed on to the runs. */
+/* The options of choir compare. The options of a training job are the options of train; they
+ * are checked as train checks them, and passed on to the runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

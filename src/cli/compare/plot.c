@@ -78,7 +78,7 @@ static double end_for(const choir__compare_entry *e, choir__panel p)
 {
     char text[32];
     double letters = speed_text(e, text) + 2, letter = 0.68 * (FONT - 2);
-    double label = fmin(letters * letter / (p.width * WIDTH), 0.7); /* of the panel */
+    double label = fmin(letters * letter / (p.width * WIDTH), 0.7); /* share of the panel */
     return (e->items_per_s + e->spread) / (1 - label);
 }
 
@@ -114,7 +114,7 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
 
 /* --- split sizes --- */
 
-/* By schedule. */
+/* Colours by schedule. */
 static const char *const colours[4] = {"#56B4E9", "#0072B2", "#00304D", "#D81B60"};
 
 static void write_splits(const choir__compare *c, FILE *g, int index)

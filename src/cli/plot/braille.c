@@ -11,10 +11,11 @@
 enum { ROWS = 18, LEFT = 9, RIGHT = 2, LEAST = 30 };
 
 typedef struct canvas {
-    int columns;                     /* of the picture alone */
-    unsigned char *dots, *of;        /* (ROWS * columns): dots, and the curve that set them */
-    double low_x, high_x, low, high; /* low, high: of y, logarithms on such a scale */
-    char ends[ROWS];                 /* letters right of the picture */
+    int columns;              /* columns of the picture alone */
+    unsigned char *dots, *of; /* (ROWS * columns): dots, and the curve that set them */
+    double low_x, high_x, low,
+        high;        /* low, high: range of y; logarithms on a logarithmic scale */
+    char ends[ROWS]; /* letters right of the picture */
 } canvas;
 
 static double scaled(const choir__plot *p, double y)

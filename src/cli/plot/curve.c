@@ -24,7 +24,7 @@ static void add(choir__points *p, double x, double y)
     p->y[p->count++] = y;
 }
 
-/* Returns the number behind "KEY": in a line, NaN if there is none. */
+/* Returns the number after "KEY": in a line, or NaN. */
 static double number_in(const char *line, const char *key)
 {
     size_t length = strlen(key);
@@ -70,7 +70,7 @@ typedef struct line {
     size_t bytes, room;
 } line;
 
-/* Reads the next line that is an object. A longer one than any of ours is none, and costs no
+/* Reads the next line that is an object. A line longer than any of ours is skipped and costs no
  * memory. Returns false at the end of the file. */
 static bool next_object(FILE *f, line *l)
 {
@@ -99,7 +99,7 @@ static bool next_object(FILE *f, line *l)
 typedef struct evaluations {
     FILE *file;
     line line;
-    double step; /* of the one that waits; NaN: none */
+    double step; /* step of the waiting number; NaN: none */
 } evaluations;
 
 static void next_evaluation(evaluations *e)

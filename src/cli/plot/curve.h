@@ -11,8 +11,8 @@ typedef struct choir__points {
 } choir__points;
 
 typedef struct choir__curve {
-    const char *name;     /* of the run in the picture */
-    choir__points all;    /* as they were recorded */
+    const char *name;     /* name of the run in the picture */
+    choir__points all;    /* points as recorded */
     choir__points smooth; /* without noise; empty unless that was asked for */
     choir__points eval;   /* the same metric of evaluations */
 } choir__curve;

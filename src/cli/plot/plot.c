@@ -83,7 +83,7 @@ static void write_plots(const choir__plot *p, FILE *g)
     fprintf(g, "\n");
 }
 
-/* The range of positive values. Within a decade and a half, marks are those of a plain axis. */
+/* The range of positive values. Within a decade and a half, marks are as on a plain axis. */
 static void set_logarithmic(const choir__plot *p, FILE *g)
 {
     double low = INFINITY, high = 0;
@@ -285,8 +285,9 @@ static const choir__cli_option options[] = {
     {"metric", CHOIR__STRING, AT(metric), .preset = "loss", .argument = "NAME",
         .help = "a number of the runs' metrics.jsonl, such as lr, grad_norm or items_per_s"},
     {"against", CHOIR__STRING, AT(against), .preset = "steps", .argument = "AXIS",
-        .help = "the other axis: time is that of the steps, and items are tokens of language "
-                "models, samples elsewhere",
+        .help =
+            "the other axis: time is the time of the steps, and items are tokens of language "
+            "models, samples elsewhere",
         .choices = axis_names, .strict = true},
     {"smooth", CHOIR__FLOAT, AT(smooth), 0, 0.9999, .preset = "0", .argument = "X",
         .help = "weight of the past in a moving average, such as 0.9"},

@@ -95,7 +95,7 @@ static choir_status read_space(const reader *f, json_t *space)
     return CHOIR_OK;
 }
 
-/* Returns {"lr": 0.1, "opt": "sgd"} as "lr=0.1,opt=sgd", on the heap; NULL: it is none. */
+/* Returns {"lr": 0.1, "opt": "sgd"} as "lr=0.1,opt=sgd", on the heap; NULL: not a trial. */
 static char *trial_text(json_t *trial)
 {
     char *text = NULL;
@@ -120,7 +120,7 @@ static char *trial_text(json_t *trial)
     return NULL;
 }
 
-/* Reads a list of texts, or a single one; those of enqueue may be objects. */
+/* Reads a list of texts, or a single text; for enqueue, texts may be objects. */
 static choir_status read_list(const reader *f, const char *key, json_t *list)
 {
     bool trials = !strcmp(key, "enqueue"), many = json_is_array(list);
@@ -177,8 +177,7 @@ static choir_status read_key(const reader *f, const char *key, json_t *value)
     bool on_line = f->r->on_line >> (o - f->options) & 1;
     if (!strcmp(key, "space"))
         return read_space(f, value);
-    if (o->repeated) /* those of the line come behind the file's, but its metrics replace them
-                      */
+    if (o->repeated) /* the line's values follow the file's, but its metrics replace them */
         return on_line && !strcmp(key, "metric") ? CHOIR_OK : read_list(f, o->name, value);
     return on_line ? CHOIR_OK : set_option(f, o);
 }

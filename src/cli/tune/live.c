@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "line/terminal.h"
 
-enum { REASON_COLUMN = 7, REASON_LINES = 6 }; /* the column is that of the trial's state */
+enum { REASON_COLUMN = 7, REASON_LINES = 6 }; /* column of the trial's state */
 
 /* --- columns --- */
 
@@ -60,7 +60,7 @@ static int print_cut(const char *text, size_t bytes, int columns)
     return used;
 }
 
-/* Returns the bytes of a text that one line has room for: up to a blank, if there is one. */
+/* Returns the bytes of a text that one line has room for: up to a blank, if any. */
 static size_t bytes_of_line(const char *text, size_t bytes, int columns)
 {
     const char *at = text, *end = text + bytes, *blank = NULL;

@@ -29,18 +29,18 @@ typedef struct choir__live_facts {
     choir__live_rung rung[CHOIR__LIVE_RUNGS]; /* (rungs) by step */
     int rungs;
     int64_t ended, stopped, failed; /* trials */
-    int64_t here;                   /* of these, those that ended since this process began */
-    int64_t trials;                 /* in all */
-    bool can_predict;               /* trials do not go on, so the time left can be estimated */
+    int64_t here;                   /* trials that ended since this process began */
+    int64_t trials;                 /* trials in all */
+    bool can_predict; /* trials are never resumed, so the remaining time can be estimated */
 } choir__live_facts;
 
 struct choir__live {
     const choir__search *search;
     bool on;           /* standard output is a terminal for people */
     int columns, most; /* most: lines, fewer than the terminal has rows */
-    int drawn;         /* lines on the terminal, of which the i-th takes width[i] columns */
+    int drawn;         /* lines on the terminal; line i has width[i] columns */
     int width[CHOIR__LIVE_LINES];
-    double began, at; /* choir__now; at: of the last drawing */
+    double began, at; /* times of choir__now: of the beginning, of the last drawing */
 };
 
 void choir__live_begin(choir__live *l, const choir__search *search);

@@ -24,7 +24,7 @@ static json_t *parsed(const char *json)
     return json ? json_loads(json, JSON_DECODE_ANY, NULL) : NULL;
 }
 
-/* The attributes are those of a trial's last part. */
+/* The attributes come from the trial's last part. */
 choir__trial_outcome choir__outcome_of(const choir_trial *trial)
 {
     json_t *step = parsed(choir_trial_attribute(trial, "step"));
@@ -70,7 +70,7 @@ static json_t *metrics_json(const choir__trial_job *job)
     return list;
 }
 
-/* Returns a word, or those of a list as "a, b", on the heap. */
+/* Returns a word, or the words of a list as "a, b", on the heap. */
 static char *metrics_text(const json_t *metrics)
 {
     choir__text text = {0};

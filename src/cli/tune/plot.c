@@ -1,4 +1,4 @@
-/* Pictures of a study: which there are, and where they are placed.
+/* Pictures of a study: the list of kinds, and their places.
  *
  *     +---------------------------+-----------------+
  *     | history                   | importance      |
@@ -29,9 +29,9 @@ typedef struct kind {
     const char *name;
     void (*draw)(
         const choir__plotted *p, FILE *g, choir__panel panel); /* NULL: several parts */
-    bool several;                                              /* of studies side by side */
-    int least;                                                 /* parameters */
-    int width, height;                                         /* of the picture, in pixels */
+    bool several;                 /* shows several studies side by side */
+    int least;                    /* parameters */
+    int width, height;            /* size of the picture, in pixels */
     int side, head, foot;         /* room for the texts beside the panels */
     bool values, reports, shares; /* parts of a study that it needs */
 } kind;
@@ -50,7 +50,7 @@ static const kind kinds[] = {
 };
 static const choir__name_table names = CHOIR__NAME_TABLE(kinds);
 
-/* Returns the name of kind i, or NULL if there are fewer. */
+/* Returns the name of kind i, or NULL beyond the last. */
 static const char *kind_at(size_t i)
 {
     return i < CHOIR_COUNT(kinds) ? kinds[i].name : NULL;
@@ -102,7 +102,8 @@ static bool shares_differ(const choir__plotted *p)
     return false;
 }
 
-/* The pixels from the axes of a row to those of the next one, and of the texts between them. */
+/* The pixels from the axes of one row to the axes of the next, and of the texts between them.
+ */
 enum { ROW = 355, TEXTS = 114, ABOVE = 24 }; /* ABOVE: for numbers above the axes */
 /* Axes in half a row; more of them take a whole one. */
 enum { HALF_AXES = 6 };

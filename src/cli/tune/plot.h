@@ -1,4 +1,4 @@
-/* Pictures of a study: what their parts tell each other.
+/* Pictures of a study: the interface between their parts.
  *
  *     plot.c         the kinds of pictures and where they are placed
  *     plot_data.c    a study's trials as numbers to be drawn
@@ -18,8 +18,8 @@
 typedef struct choir__plotted_trial {
     const choir_trial *trial;
     choir_trial_state state;
-    double value; /* NaN: it has none */
-    double place; /* among the trials with values: 0 the best, 1 the worst */
+    double value; /* NaN: no value */
+    double place; /* rank among the trials with values: 0 the best, 1 the worst */
 } choir__plotted_trial;
 
 /* The part of an axis that shows the values. Few values far away are drawn at its end. */
@@ -33,20 +33,20 @@ typedef struct choir__plotted {
     const choir_space *space;
     const char *name;
     const char *const *metrics; /* (objectives) */
-    const char *metric;         /* of these: the value that is drawn */
-    const char *unit;           /* of steps */
-    const char *evaluator;      /* of shares; NULL: ped-anova */
+    const char *metric;         /* metric that is drawn */
+    const char *unit;           /* unit of steps */
+    const char *evaluator;      /* evaluator of importance; NULL: ped-anova */
     int objective;
     bool most;                   /* more is better */
     choir__plotted_trial *trial; /* (count) */
     int64_t count;
-    choir__plot_range range; /* of the values */
+    choir__plot_range range; /* range of the values */
     double share[CHOIR_SPACE_MAX];
     int *param; /* (param_count) the parameters to be drawn, the most important first */
     int param_count;
     bool has_values, has_reports, has_shares;
-    bool ordered;      /* by the user, not by importance */
-    int width, height; /* of the picture, in pixels */
+    bool ordered;      /* params have the user's order, not by importance */
+    int width, height; /* size of the picture, in pixels */
 } choir__plotted;
 
 /* A picture: of one study, or of several side by side. */
@@ -59,9 +59,9 @@ typedef struct choir__tune_picture {
 /* Chooses the metric to be drawn: the one of this name, or the first if it is NULL. Error:
  * argument. */
 choir_status choir__plotted_choose(choir__plotted *p, const char *metric);
-/* Reads the trials and parameters to be drawn; params: names separated by commas, or NULL: all
- * that vary, the most important ones first. Errors: argument (an unknown parameter), state (no
- * trial). */
+/* Reads the trials and parameters to be drawn; params: names separated by commas; NULL: all
+ * parameters that vary, the most important first. Errors: argument (an unknown parameter),
+ * state (no trial). */
 choir_status choir__plotted_read(choir__plotted *p, const char *params);
 void choir__plotted_free(choir__plotted *p);
 
@@ -86,22 +86,22 @@ double choir__plot_inside(choir__plot_range range, double value);
 /* Writes a text of the user's, of at most `most` letters, quoted for gnuplot. A longer one has
  * "…" for its middle. */
 void choir__plot_text(FILE *g, const char *text, int most);
-/* Returns how many letters a text takes: those of Chinese, for example, take two. */
+/* Returns the width of a text in letters; wide ones, such as Chinese, count as two. */
 int choir__plot_letters(const char *text);
-/* Returns the pixels that letters of a font of that many points take, nearly. */
+/* Returns the approximate width in pixels of `letters` letters in a font of `points` points. */
 double choir__plot_pixels(int letters, int points);
-/* Returns how many letters have room there, at most `most` and at least three. */
+/* Returns the number of letters that fit into `pixels`, at most `most` and at least three. */
 int choir__plot_room(double pixels, int points, int most);
 /* Writes the name of the vertical axis, of at most `most` letters. */
 void choir__plot_name_y(
     const choir__plotted *p, FILE *g, choir__panel panel, const char *name, int most);
-/* Returns the title of a picture that shows the first parameters alone, for the caller to free:
- * with how many it leaves out, if any. */
+/* Returns the title of a picture that shows only the first `shown` parameters, with the number
+ * of omitted ones; the caller frees it. */
 char *choir__plot_title(const choir__plotted *p, const char *title, int shown);
 /* Writes the axis of a parameter: its range, and the names of choices, for which the axis has
  * room for `letters` in all. */
 void choir__plot_param_axis(FILE *g, char axis, const choir__hyper *param, int letters);
-/* Returns the place of a parameter's value on that axis; NaN: the trial does not have it. */
+/* Returns the position of a parameter's value on its axis; NaN: the trial does not have it. */
 double choir__plot_param(const choir_trial *trial, const choir__hyper *param);
 
 /* --- the kinds --- */
@@ -109,12 +109,13 @@ double choir__plot_param(const choir_trial *trial, const choir__hyper *param);
 void choir__plot_history(const choir__plotted *p, FILE *g, choir__panel panel);
 void choir__plot_rungs(const choir__plotted *p, FILE *g, choir__panel panel);
 void choir__plot_slices(const choir__plotted *p, FILE *g, choir__panel panel);
-/* Returns the rows of panels in the picture of slices, and the pixels of texts between two. */
+/* Returns the number of rows of panels in the picture of slices. CHOIR__PLOT_SLICE_GAP: pixels
+ * for texts between two rows. */
 int choir__plot_slice_rows(const choir__plotted *p);
 #define CHOIR__PLOT_SLICE_GAP 92
 void choir__plot_parallel(const choir__plotted *p, FILE *g, choir__panel panel);
 void choir__plot_importance(const choir__plotted *p, FILE *g, choir__panel panel);
-/* Returns the pixels that the names beside the bars take. */
+/* Returns the width in pixels of the names beside the bars. */
 double choir__plot_importance_side(const choir__plotted *p);
 void choir__plot_front(const choir__plotted *p, FILE *g, choir__panel panel);
 void choir__plot_points(const choir__plotted *p, FILE *g, choir__panel panel);

@@ -159,8 +159,8 @@ char *choir__plot_title(const choir__plotted *p, const char *title, int shown)
 
 /* --- parameters --- */
 
-/* Keeps numbers such as 100000 apart, of which an axis has room for fewer than gnuplot writes.
- */
+/* Keeps numbers such as 100000 apart, since an axis has room for fewer of them than gnuplot
+ * writes. */
 static void spread_numbers(FILE *g, const choir__dist *d, choir__plot_range r, int letters)
 {
     static const double steps[] = {1, 2, 2.5, 5, 10};

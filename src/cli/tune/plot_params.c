@@ -200,7 +200,7 @@ static double pixels_of(const choir__plotted *p, int axis, int axes)
     return choir__plot_pixels(choir__min(letters, (int)NAME), FONT - 1);
 }
 
-/* Returns whether no name reaches that of the next axis. */
+/* Returns whether no name reaches the next axis's name. */
 static bool names_fit(const choir__plotted *p, int axes, double apart)
 {
     for (int a = 0; a < axes; a++)
@@ -212,7 +212,8 @@ static bool names_fit(const choir__plotted *p, int axes, double apart)
 void choir__plot_parallel(const choir__plotted *p, FILE *g, choir__panel panel)
 {
     int axes = choir__min(p->param_count, (int)MOST_AXES);
-    double beyond = fmax(pixels_of(p, axes, axes) / 2 - RIGHT, 0); /* of the last name */
+    double beyond = fmax(
+        pixels_of(p, axes, axes) / 2 - RIGHT, 0); /* part of the last name beyond the axes */
     panel.width -= beyond / p->width;
     double apart = panel.width * p->width / (axes + 0.2);
     int lines = names_fit(p, axes, apart) ? 1 : 2;

@@ -78,7 +78,7 @@ typedef struct rung {
 
 typedef struct curves {
     const choir__plotted *p;
-    int64_t *step; /* of the trial that is being drawn */
+    int64_t *step; /* reports of the trial that is being drawn */
     double *value;
     int64_t room;
     int64_t first, last; /* steps of all trials; first: above 0 */

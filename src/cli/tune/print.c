@@ -146,7 +146,7 @@ static void print_row(
             print_number_at(out, name, x);
     }
     char *clean =
-        choir__clean(choir__strdup(why ? why : "")); /* of several lines, one is shown */
+        choir__clean(choir__strdup(why ? why : "")); /* only one of several lines is shown */
     fprintf(out, "  %8.1f%s%s\n", o->seconds, why ? "  " : "", clean);
     free(clean);
 }
@@ -196,8 +196,8 @@ static void print_command(const choir__search *s, const choir_trial *t)
     choir__command_free(line);
 }
 
-/* Prints a trial with the command that repeats it and, of a population, those of the trials
- * whose checkpoints it goes back to. */
+/* Prints a trial with the command that repeats it and, in a population, the commands of the
+ * trials whose checkpoints it starts from. */
 static void print_one_best(const choir__search *s, const choir_trial *best, const double *known)
 {
     double values[CHOIR_STUDY_OBJECTIVES];

@@ -184,7 +184,7 @@ static int64_t stored_window(const choir__tune_request *r)
     return window;
 }
 
-/* A study that goes on keeps its window, whatever --parallel is now. */
+/* A continued study keeps its window, whatever --parallel is now. */
 static choir_status choose_window(const choir__tune_request *r, int64_t *window)
 {
     int64_t stored = r->window ? 0 : stored_window(r);
@@ -227,7 +227,7 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
  * How many trials run at once: as many as asked for, or as there is room for by the devices and
  * the memory of a trial. The devices are then divided into places. */
 
-/* As many as asked for, or as there is room for. */
+/* Returns the requested number of trials at once, or as many as devices and memory allow. */
 static int choose_parallel(const choir__tune_machine *m, int devices, int64_t *parallel)
 {
     int64_t room = devices ? devices / m->devices_each : INT64_MAX, beside = INT64_MAX;
@@ -282,7 +282,7 @@ int choir__tune_machine_read(choir__tune_machine *m, int64_t *parallel)
 
 /* Checks of a search before any trial runs, in the order in which people can mend them: the
  * window, the command's placeholders, parameters that choir train has no option for, folders of
- * trials that stop and go on, the picture, the search's folder. */
+ * trials that are paused and resumed, the picture, the search's folder. */
 
 typedef choir__tune_request request;
 
@@ -294,7 +294,7 @@ bool choir__tune_pauses(const request *r)
     return scheduler && scheduler->pauses;
 }
 
-/* Returns whether the storage has trials of the study, which go on. */
+/* Returns whether the storage has trials of the study, so that it continues. */
 static bool has_trials(const request *r)
 {
     choir_study_opts opts = choir_study_defaults();

@@ -52,7 +52,7 @@ typedef struct choir__tune_request {
 /* Adds a value. */
 void choir__tune_give(choir__tune_request *r, const char *option, const char *text);
 /* Returns the option's next value from place *from on, which is 0 at first, and moves *from
- * behind it; NULL: there is none. */
+ * past it; NULL: no more values. */
 const char *choir__tune_given_next(const choir__tune_request *r, const char *option, int *from);
 void choir__tune_request_free(choir__tune_request *r);
 
@@ -69,7 +69,7 @@ void choir__tune_metrics_free(choir__tune_metrics *m);
 
 /* Fills in the space. Error: argument. */
 choir_status choir__tune_space(const choir__tune_request *r, choir_space *space);
-/* Opens the study, with the trials that are given. Errors: those of choir_study_open. */
+/* Opens the study, and enqueues the given trials. Errors: as choir_study_open. */
 choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_metrics *m,
     const choir_space *space, choir_study **study);
 
@@ -86,7 +86,7 @@ choir_status choir__tune_file_print(
 
 /* Checks of choir tune before a search begins. */
 
-/* Returns whether the scheduler lets trials wait and go on. */
+/* Returns whether the scheduler pauses and resumes trials. */
 bool choir__tune_pauses(const choir__tune_request *request);
 
 /* Checks the command, its placeholders, folders and the picture, and makes --dir. Errors:

@@ -91,7 +91,7 @@ typedef struct search {
     choir__driver driver;
     char *why; /* the last one that was printed failed */
     const choir_trial *last;
-    int signal; /* that ends the search; 0: none */
+    int signal; /* signal that ends the search; 0: none */
     choir__live live;
     int64_t ended_before; /* trials that had ended when this search began */
 } search;
@@ -259,8 +259,8 @@ static bool is_better(
     return s->opts->most ? a->value[0] > b->value[0] : a->value[0] < b->value[0];
 }
 
-/* Returns the best one of the outcomes that were printed. Those of trials that ran beside the
- * last failure that was allowed are none. */
+/* Returns the best of the printed outcomes. Trials that were still running at the last allowed
+ * failure have no printed outcome. */
 static choir__trial_outcome best_printed(const search *s)
 {
     choir__trial_outcome best = {.trial = NULL};
@@ -291,7 +291,8 @@ static void note_points_left(const search *s)
     free(note);
 }
 
-/* Prints the last lines of a trial's standard error, of which the reason has the last one. */
+/* Prints the last lines of a trial's standard error, except the last one, which the reason has.
+ */
 static void print_lines(const choir_trial *failed)
 {
     const char *text = failed ? choir_trial_attribute(failed, CHOIR__LINES_KEY) : NULL;
@@ -340,7 +341,7 @@ static choir_status prepare(search *s)
     int numbers[CHOIR__SIGNALS_MOST];
     choir_status status =
         choir__signals_take(numbers, choir__signals_that(CHOIR__SIGNAL_STOPS, numbers));
-    choir__adopt_orphans(); /* of trials whose processes began sessions of their own */
+    choir__adopt_orphans(); /* for trials whose processes began sessions of their own */
     if (status == CHOIR_OK)
         status = choir__warden_new(s->driver.parallel, &s->job.warden);
     if (status != CHOIR_OK)

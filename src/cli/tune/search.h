@@ -14,13 +14,13 @@ typedef struct choir__search {
     choir__trial_place *places; /* (parallel or more) NULL: trials are not bound to devices */
     bool most;                  /* more is better */
     bool json, quiet;
-    bool pauses; /* trials stop and go on: each part is printed */
+    bool pauses; /* trials are paused and resumed: each part is printed */
     bool steps;  /* trials may stop early: the table has the step at which each one ended */
 } choir__search;
 
 /* Runs the search, printing each trial when it and all before it have ended, and the best one
- * last. Where trials stop and go on, each part of a trial is printed, in the order in which
- * they begin. Returns an exit status. */
+ * last. Where trials are paused and resumed, each part of a trial is printed, in the order in
+ * which they begin. Returns an exit status. */
 int choir__search_run(const choir__search *s);
 
 /* --- with the best trial --- */
@@ -38,8 +38,8 @@ typedef struct choir__trial_outcome {
     const choir_trial *trial;
     choir_trial_state state;
     double value[CHOIR_STUDY_OBJECTIVES]; /* (metrics) */
-    char *why;                            /* it failed; NULL: it did not */
-    int64_t step;                         /* of the last report, -1: none */
+    char *why;                            /* reason of the failure; NULL: not failed */
+    int64_t step;                         /* step of the last report; -1: no report */
     double seconds;
 } choir__trial_outcome;
 
@@ -68,7 +68,8 @@ void choir__search_print_best(
 
 /* choir tune show, best, importance, export: a stored study is looked at. */
 
-/* Returns whether the command line begins with the name of one of these, or with plot. */
+/* Returns whether the command line begins with the name of a command that shows a study, or
+ * with plot. */
 bool choir__tune_looks(int argc, char **argv);
 /* Checks the first word of a command line that has no option before it, and so is no search.
  * Error: argument, the word is nearly one of these names. */
@@ -81,7 +82,7 @@ int choir__tune_look(int argc, char **argv);
 char *choir__tune_url(const char *where);
 
 /* Opens a stored study to look at it. where: as above; name: NULL for the only study there.
- * Errors: those of choir_study_open. */
+ * Errors: as choir_study_open. */
 choir_status choir__tune_open(const char *where, const char *name, choir_study **study);
 
 #endif

@@ -58,8 +58,8 @@ static void lost(void *arg, const char *sentence)
     _exit(CHOIR__EXIT_FAILED);
 }
 
-/* Returns the place of a stored study as all its processes name it: that of a file has the path
- * of its folder, also before the first of them makes the file. */
+/* Returns the place of a stored study as all its processes name it: a file's place has the path
+ * of its folder, even before the first process makes the file. */
 static char *place_of(const char *storage)
 {
     char *shown = choir__backend_public(storage), *colon = strchr(shown, ':');
@@ -121,7 +121,7 @@ static int refuse(choir_status status)
                                                                            : CHOIR__EXIT_FAILED;
 }
 
-/* Splits the command of --test, if there is one. */
+/* Splits the command of --test, if any. */
 static choir_status read_test(const request *r, const choir_space *space, char ***words)
 {
     *words = NULL;
@@ -276,51 +276,49 @@ static const choir__cli_option options[] = {
             "where that is true",
         .repeated = true},
     {"require", CHOIR__STRING, AT(require), .argument = "EXPRESSION",
-        .help = "what all trials fulfil, as 'width % heads == 0'; may be given several times",
+        .help =
+            "a condition that all trials fulfil, such as 'width % heads == 0'; may be repeated",
         .repeated = true},
     {"enqueue", CHOIR__STRING, AT(enqueue), .argument = "NAME=VALUE,...",
-        .help = "a trial with these parameters before all others; may be given several times",
+        .help = "a trial with these parameters before all others; may be repeated",
         .repeated = true},
     {"metric", CHOIR__STRING, AT(metric), .preset = "eval_loss", .argument = "NAME[:max]",
-        .help = "the number in the trials' JSON lines that is searched for; with several, all "
-                "trials that no other one dominates are the best",
+        .help = "the number in the trials' JSON lines to optimise; with several, the best "
+                "trials are those of the Pareto front",
         .repeated = true},
     {"direction", CHOIR__STRING, AT(direction), .preset = "minimize", .argument = "NAME",
-        .help = "whether metrics without :min or :max are better when they are less or more",
-        .choices = directions},
+        .help = "direction of metrics without :min or :max", .choices = directions},
     {"unit", CHOIR__STRING, AT(unit), .preset = "step", .argument = "NAME",
-        .help = "the number in the JSON lines that counts a trial's progress, in which "
-                "schedulers have their budgets; epoch for choir train --eval-epochs 1"},
+        .help = "the number in the JSON lines that counts a trial's progress, and the unit of "
+                "schedulers' budgets; epoch for choir train --eval-epochs 1"},
     {"trials", CHOIR__INT, AT(trials), 1, 1e7, .preset = "100", .argument = "N",
-        .help = "how many trials"},
+        .help = "number of trials"},
     {"parallel", CHOIR__INT, AT(parallel), 1, 1024, .argument = "W",
         .help = "trials that run at once (default: as many as --devices has room for, else 1)"},
     {"devices", CHOIR__STRING, AT(machine.devices), .argument = "LIST",
-        .help =
-            "divide these devices among the trials, as cpu:0-7, cuda:0-3 or auto: a trial is "
-            "bound to the cores, or sees the GPUs, that are its own"},
+        .help = "divide these devices among the trials: cpu:0-7, cuda:0-3 or auto; a trial is "
+                "bound to the cores, or sees the GPUs, that are its own"},
     {"devices-per-trial", CHOIR__INT, AT(machine.devices_each), 1, CHOIR__TUNE_DEVICES,
-        .preset = "1", .argument = "K", .help = "how many of --devices each trial has"},
+        .preset = "1", .argument = "K", .help = "number of --devices per trial"},
     {"memory-per-trial", CHOIR__BYTES, AT(machine.memory_each), 0, 0x1p62, .argument = "BYTES",
         .help = "a trial that takes more memory than this, such as 500M, has failed"},
     {"window", CHOIR__INT, AT(window), 1, 1e7, .argument = "W",
         .help =
             "suggest trial n from the results of trials 0 to n - W alone, so the same trials "
-            "follow from a seed however many run at once (default: --parallel)"},
+            "follow from a seed at any number of trials at once (default: --parallel)"},
     {"sampler", CHOIR__STRING, AT(sampler), .argument = "NAME",
-        .help = "how parameters are suggested, with options as tpe:startup=20 or grid:points=5 "
+        .help = "how parameters are suggested, with options: tpe:startup=20, grid:points=5 "
                 "(default: tpe; for several metrics nsga2)",
         .choices = choir__sampler_name},
     {"scheduler", CHOIR__STRING, AT(scheduler), .preset = "none", .argument = "NAME",
-        .help = "which trials stop early, or wait at a step until it is known that they are "
-                "among the best, as asha:min=100,max=2000 or median:startup=5",
+        .help = "a rule that stops trials early, or pauses them until they are known to be "
+                "among the best: asha:min=100,max=2000, median:startup=5",
         .choices = choir__scheduler_name},
     {"free", CHOIR__FLAG, AT(free),
-        .help =
-            "decide from all results that are there, so that no trial waits for the slowest; "
-            "then the trials differ from run to run"},
+        .help = "decide from all results so far, so that no trial waits for the slowest; "
+                "then the trials differ from run to run"},
     {"seed", CHOIR__INT, AT(seed), 0, CHOIR__CLI_NO_LIMIT, .preset = "0", .argument = "N",
-        .help = "everything random"},
+        .help = "seed of everything random"},
     {"retries", CHOIR__INT, AT(retries), 0, 1000, .preset = "0", .argument = "N",
         .help = "run a failed trial again, up to N times"},
     {"max-failures", CHOIR__INT, AT(failures_max), 1, 1e7, .preset = "10", .argument = "N",
@@ -332,13 +330,13 @@ static const choir__cli_option options[] = {
     {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
         .help =
             "keep the study in sqlite:FILE, postgresql://... or journal:FILE, as Optuna does, "
-            "and go on with it (default: DIR/study.db of --dir; else memory)"},
+            "and continue it (default: DIR/study.db of --dir; else memory)"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME", .preset = "study",
         .help = "the study's name in the storage"},
     {"test", CHOIR__STRING, AT(test), .argument = "COMMAND",
         .help =
             "run this when the search has ended, with the values and the folder of the best "
-            "trial, as 'choir eval {dir}/checkpoint/latest DATA'"},
+            "trial, such as 'choir eval {dir}/checkpoint/latest DATA'"},
     {"plot", CHOIR__STRING, AT(plot), .argument = "FILE",
         .help =
             "draw the search when it ends, as choir tune plot does, in FILE.png or FILE.svg",
@@ -366,7 +364,7 @@ const choir__cli_command choir__cli_tune = {
         "best metric. COMMAND prints lines of JSON, such as {\"step\":10,\"eval_loss\":1.5}; the "
         "last value of the metric counts. Parameters that are options of choir train need no "
         "placeholder. The same seed and window give the same trials and the same best one at "
-        "any number of trials at once. A search with --storage that was interrupted goes on when "
+        "any number of trials at once. A search with --storage that was interrupted continues when "
         "it is started again, and several machines that start it share its trials. STUDY.json "
         "holds the options and the command; options beside it replace its own. show prints "
         "a stored study's trials, best the best one with its command, importance how much "

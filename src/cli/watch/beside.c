@@ -134,7 +134,7 @@ void choir__watch_beside_close(choir__watch_beside *b)
     char byte = 0;
     if (!b)
         return;
-    /* Its end of the pipe is gone if the server has ended. */
+    /* The server's end of the pipe is gone if the server has ended. */
     struct sigaction ignored = {.sa_handler = SIG_IGN}, was;
     sigaction(SIGPIPE, &ignored, &was);
     (void)!write(b->orders, &byte, 1);

@@ -153,7 +153,7 @@ struct choir__watch_board {
     choir__ranks_view view;
     bool any_ranks; /* were seen at the last look */
     choir__text ranks;
-    int64_t rounds; /* of ranks */
+    int64_t rounds; /* rounds of ranks */
 };
 
 struct choir__watch_reader {

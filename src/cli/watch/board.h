@@ -17,8 +17,8 @@ typedef struct choir__watch_shows {
      * or files of studies; they outlive the board */
     char *const *paths;
     int count;
-    choir__machines
-        *machines; /* others whose ranks are shown, NULL: none; the board closes them */
+    /* others whose ranks are shown, NULL: none; the board closes them */
+    choir__machines *machines;
 } choir__watch_shows;
 
 choir__watch_board *choir__watch_board_new(const choir__watch_shows *shows);
@@ -29,7 +29,7 @@ void choir__watch_board_free(choir__watch_board *board); /* when no reader is le
 void choir__watch_board_end(choir__watch_board *board);
 
 /* A reader of the page: server-sent events, as many as there are to tell. Threads: a reader
- * belongs to one. */
+ * belongs to one thread. */
 typedef struct choir__watch_reader choir__watch_reader;
 
 enum { CHOIR__WATCH_READERS = 32 }; /* at once */

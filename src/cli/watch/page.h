@@ -39,7 +39,7 @@ extern const size_t choir__watch_page_html_bytes, choir__watch_page_css_bytes,
 typedef struct choir__watch_beside choir__watch_beside;
 
 /* Begins to serve a page of the run that will be recorded in `folder`, and prints its address
- * on standard error. To be called before this process has threads. Errors: those of
+ * on standard error. To be called before this process has threads. Errors: as
  * choir__watch_page_open, io. */
 choir_status choir__watch_beside_open(const char *folder, choir__watch_beside **made);
 /* Ends the page, whose readers get the run's end before. NULL is fine. */

@@ -172,7 +172,7 @@ static void note_state(choir__watch_run *r, const char *kind)
             snprintf(r->state, sizeof r->state, "%s", states[i].state);
 }
 
-/* Time and items of an evaluation are those of its step, which the page has. */
+/* Time and items of an evaluation are its step's, which the page has. */
 static void take_eval(choir__watch_run *r, json_t *event, double step)
 {
     const char *name;

@@ -12,17 +12,17 @@ enum { CHOIR__WATCH_EVENTS = 200 }; /* the newest ones that are kept */
 
 typedef struct choir__watch_run {
     char *path;
-    dev_t device; /* of its folder */
+    dev_t device; /* device of its folder */
     ino_t inode;
     int64_t generation; /* counts the times that its files were replaced */
     choir__tail metrics, events;
     choir__watch_table steps, evals;
-    choir__watch_x x;             /* of the last step */
+    choir__watch_x x;             /* place of the last step */
     double first_time, last_time; /* seconds since 1970, of records; NaN: none yet */
     char state[16];               /* "waiting", "running", "ended", "failed", "interrupted" */
     char *told[CHOIR__WATCH_EVENTS]; /* JSON; event n is at n % CHOIR__WATCH_EVENTS */
     int64_t event_count;
-    char *job; /* of job.json, in one line; NULL: none */
+    char *job; /* text of job.json, in one line; NULL: none */
     double job_changed;
     int job_version;
 } choir__watch_run;

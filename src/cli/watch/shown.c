@@ -22,7 +22,7 @@ typedef struct finders {
 
 /* --- the search for runs ---
  *
- * Folders wait in queues, and those of the first queue that has any come first:
+ * Folders wait in queues, and folders of the first non-empty queue come first:
  *
  *     NEAR    the first folders of each folder, level by level
  *     LINKS   symbolic links to folders: a run is found by its own path before by a link
@@ -39,7 +39,7 @@ typedef struct folder {
 } folder;
 
 typedef struct queue {
-    folder *folders; /* (count), of which the first `taken` are done */
+    folder *folders; /* (count); the first `taken` are done */
     int count, taken;
 } queue;
 
@@ -114,7 +114,7 @@ static void put_folders_of(search *s, const char *path, int depth)
 static void look_at(search *s, const char *path, int depth)
 {
     struct stat file;
-    if (choir__watch_is_study(path, &file)) /* its folder may hold runs, too */
+    if (choir__watch_is_study(path, &file)) /* the file's folder may hold runs, too */
         s->finds->study(s->finds->arg, path, &file);
     if (choir__watch_is_run(path) && stat(path, &file) == 0)
         s->finds->run(s->finds->arg, path, &file);
@@ -162,7 +162,8 @@ static bool knows_run(choir__watch_shown *shown, const char *path, const struct 
 {
     for (int i = 0; i < shown->run_count; i++)
         if (!strcmp(shown->runs[i]->path, path)) {
-            shown->runs[i]->device = file->st_dev; /* of now: the folder may be another one */
+            shown->runs[i]->device =
+                file->st_dev; /* current device: the folder may be another one */
             shown->runs[i]->inode = file->st_ino;
             return true;
         }
@@ -175,7 +176,8 @@ static bool knows_run(choir__watch_shown *shown, const char *path, const struct 
     return false;
 }
 
-/* Returns a place for a run: a free one, or that of a run whose folder is gone; -1: none. */
+/* Returns a place for a run: a free one, or the place of a run whose folder is gone; -1: none.
+ */
 static int place_for_run(choir__watch_shown *shown)
 {
     if (shown->run_count < CHOIR__WATCH_RUNS)
@@ -225,7 +227,7 @@ static bool knows_study(choir__watch_shown *shown, const char *path, const struc
     return false;
 }
 
-/* Returns a place for a study: a free one, or that of one that is gone; -1: none. */
+/* Returns a place for a study: a free one, or the place of a study that is gone; -1: none. */
 static int place_for_study(choir__watch_shown *shown)
 {
     if (shown->study_count < CHOIR__WATCH_STUDIES)

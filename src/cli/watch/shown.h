@@ -1,6 +1,6 @@
-/* The runs and studies that the page shows. Each has a place, by which readers know it; one
- * that comes when all places are taken gets that of one whose folder is gone, or is left out.
- */
+/* The runs and studies that the page shows. Each has a place, whose number readers use. A new
+ * one that finds all places taken gets the place of a run or study whose folder is gone, or is
+ * left out. */
 #ifndef CHOIR_CLI_WATCH_SHOWN_H
 #define CHOIR_CLI_WATCH_SHOWN_H
 
@@ -15,7 +15,7 @@ enum { CHOIR__WATCH_RUNS = 64, CHOIR__WATCH_STUDIES = 16 };
 typedef struct choir__watch_counts {
     int64_t runs, studies;
     int64_t runs_left_out, studies_left_out; /* there was no place */
-    int64_t folders_left_out;                /* in which no run was looked for */
+    int64_t folders_left_out;                /* folders in which no run was searched */
 } choir__watch_counts;
 
 typedef struct choir__watch_shown {
@@ -23,7 +23,7 @@ typedef struct choir__watch_shown {
     choir__watch_study *studies[CHOIR__WATCH_STUDIES];
     int run_count, study_count;
     choir__watch_counts counts;
-    int next_run, next_study; /* of a search: where one that is gone is looked for */
+    int next_run, next_study; /* where the next search for a free place begins */
 } choir__watch_shown;
 
 /* Looks for runs and studies in the places (count). A run in a place of another has a higher

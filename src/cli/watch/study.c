@@ -18,7 +18,7 @@
 
 static const double pause_s = 2, times = 200; /* from one look to the next, at least */
 static const double end_s = 1;                /* for a server to answer, at the end */
-enum { MOST_TRIALS = 1000 /* the newest ones */, MOST_STUDIES = 16 /* of a storage */ };
+enum { MOST_TRIALS = 1000 /* the newest ones */, MOST_STUDIES = 16 /* trials of a storage */ };
 
 bool choir__watch_is_study(const char *path, struct stat *file)
 {

@@ -1,5 +1,5 @@
-/* The studies of a storage of choir tune as they go on, as JSON for the page. A file is read in
- * passing; a server is asked by a thread, since it may be far away or gone. */
+/* The studies of a storage of choir tune while they run, as JSON for the page. A file is read
+ * in passing; a server is asked by a thread, since it may be far away or gone. */
 #ifndef CHOIR_CLI_WATCH_STUDY_H
 #define CHOIR_CLI_WATCH_STUDY_H
 
@@ -10,8 +10,8 @@
 
 typedef struct choir__watch_study {
     char *path;
-    int id;       /* it stands for the storage in the news */
-    dev_t device; /* of its file */
+    int id;       /* number of the storage in the news */
+    dev_t device; /* device of its file */
     ino_t inode;
     choir__text news; /* a server-sent event with the newest trials */
     int64_t version;  /* changes with the news */

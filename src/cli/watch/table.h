@@ -16,13 +16,13 @@
 enum {
     CHOIR__WATCH_BUCKETS = 768,
     CHOIR__WATCH_COLUMNS = 400,
-    CHOIR__WATCH_NAME = 400, /* bytes of a column's name; those of devices are the longest */
+    CHOIR__WATCH_NAME = 400, /* bytes of a column's name; devices have the longest names */
 };
 
 typedef struct choir__watch_cell {
     double sum;
     float low, high;
-    int64_t count; /* of finite numbers; 0: the others mean nothing */
+    int64_t count; /* count of finite numbers; 0: the other members are invalid */
 } choir__watch_cell;
 
 typedef struct choir__watch_column {
@@ -32,7 +32,7 @@ typedef struct choir__watch_column {
 
 /* The three axes of a bucket, at its last row. */
 typedef struct choir__watch_x {
-    double step, seconds, items; /* seconds: of work, without breaks */
+    double step, seconds, items; /* seconds: working time, without breaks */
 } choir__watch_x;
 
 typedef struct choir__watch_table {
@@ -42,8 +42,7 @@ typedef struct choir__watch_table {
     choir__watch_x x[CHOIR__WATCH_BUCKETS];
     choir__watch_column columns[CHOIR__WATCH_COLUMNS];
     int column_count;
-    int left_out; /* numbers whose name is too long, or for which there was no column any more
-                   */
+    int left_out; /* numbers left out: the name is too long, or no column is free */
 } choir__watch_table;
 
 /* Begins a row; its numbers follow. */

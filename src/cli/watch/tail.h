@@ -11,16 +11,15 @@
 typedef struct choir__tail {
     char *path;
     dev_t device;
-    ino_t inode; /* 0: the file has not been there */
-    off_t at;    /* offset of the first byte that was not read */
-    char
-        before[64]; /* (before_count) the last bytes read, by which a rewritten file is known */
+    ino_t inode;     /* 0: the file has not been there */
+    off_t at;        /* offset of the first byte that was not read */
+    char before[64]; /* (before_count) last bytes read, to recognise a rewritten file */
     int before_count;
     bool skips; /* the rest of a line that is too long */
 } choir__tail;
 
 typedef enum choir__tail_state {
-    CHOIR__TAIL_IDLE, /* all that is there has been read */
+    CHOIR__TAIL_IDLE, /* everything so far has been read */
     CHOIR__TAIL_MORE, /* more can be read now */
     CHOIR__TAIL_ANEW, /* the file is another one: kept lines are void */
 } choir__tail_state;

@@ -93,13 +93,13 @@ static const choir__cli_option options[] = {
                 "port 0 is any free one"},
     {"key-file", CHOIR__STRING, AT(key_file), .argument = "FILE",
         .help = "make the token in the page's address from this secret, so that the address "
-                "stays the same; HOST may be that of a network then"},
+                "stays the same; HOST may then be outside loopback"},
     {"hosts", CHOIR__STRING, AT(hosts), .argument = "NAME,...",
         .help =
-            "also show your ranks on these machines; all: on those of the jobs that run here, "
-            "too"},
+            "also show your ranks on these machines; all: on all machines of the jobs that run "
+            "here"},
     {"through", CHOIR__STRING, AT(through), .preset = CHOIR__MACHINES_THROUGH,
-        .argument = "COMMAND", .help = "what runs a command on machine {}"},
+        .argument = "COMMAND", .help = "command that runs a command on machine {}"},
     {NULL},
 };
 
@@ -108,9 +108,9 @@ const choir__cli_command choir__cli_watch = {
     .summary = "show runs on a live page in the browser",
     .usage = "[OPTION]... [RUN]...",
     .about =
-        "Serves a page with the curves, events and ranks of runs, which follows them as they go "
-        "on, and prints its address. RUN is a folder that choir train --save or --run writes or "
-        "will write, one that holds such folders (by default the present one), or a study of choir "
+        "Serves a page with the curves, events and ranks of runs, which follows them while they "
+        "run, and prints its address. RUN is a folder that choir train --save or --run writes or "
+        "will write, a folder of such folders (by default the current one), or a study of choir "
         "tune: its file, the folder of --dir, or a storage such as postgresql://... The page needs "
         "nothing from elsewhere. Ctrl-C ends it.",
     .example_title = "all runs below a folder",

@@ -135,7 +135,7 @@ static choir_status move(const job *j, const side *s, char *near, int64_t first,
     return CHOIR_OK;
 }
 
-/* Returns the layout of a piece of a large call, by which the engine detects ranks that cut the
+/* Returns the layout of a piece of a large call, so that the engine detects ranks that cut the
  * call differently or not at all. */
 static uint32_t mark_piece(uint32_t layout, uint64_t whole, int64_t first)
 {

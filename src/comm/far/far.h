@@ -24,7 +24,7 @@ choir_status choir__far_run(choir__engine *engine, const choir__call *call, choi
 /* Runs sends and receives concurrently by the engine's run_batch; some may be on far memory. */
 choir_status choir__far_batch(choir__engine *engine, const choir__call *calls, int count);
 
-/* choir__far_copy copies between addresses of which either may be far. choir__far_fail makes a
+/* choir__far_copy copies between two addresses; either may be far. choir__far_fail makes a
  * failure of such a copy the group's, and notifies all ranks; with CHOIR_OK it returns the
  * engine's status. */
 choir_status choir__far_copy(void *to, const void *from, size_t bytes);

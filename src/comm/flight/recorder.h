@@ -22,18 +22,18 @@ enum { CHOIR__LOG_ENTRIES = 64 }; /* collectives that a group remembers */
 
 typedef struct choir__log choir__log; /* the log of one group */
 
-/* Registers this process, with all its groups, in the job whose secret is `job`. generation: of
- * its ranks, 0: unknown. */
+/* Registers this process, with all its groups, in the job whose secret is `job`. generation:
+ * generation of the ranks; 0: unknown. */
 void choir__recorder_job(const char *job, int rank, int world, int generation);
 
-/* Stores the names of the machines on which the job's ranks run, at most
- * CHOIR__LOG_MACHINES of them; those from before are forgotten. */
+/* Stores the names of the machines on which the job's ranks run, at most CHOIR__LOG_MACHINES;
+ * they replace earlier names. */
 enum { CHOIR__LOG_MACHINES = 128 };
 void choir__recorder_machines(const char (*names)[64], int count);
 
-/* Opens the log of a group. Returns NULL if there is no room or no board: then nothing is
- * recorded, and the functions below accept NULL. name: the group's ("world", "world/0"); rank
- * and world are those of the group. */
+/* Opens the log of a group. Returns NULL without room or a board: then nothing is recorded, and
+ * the functions below accept NULL. name, rank, world: the group's name ("world", "world/0"),
+ * this rank in it, and its size. */
 choir__log *choir__log_open(const char *name, const char *backend, int rank, int world);
 void choir__log_close(choir__log *log);
 
@@ -45,10 +45,11 @@ choir__queue_gauges *choir__log_gauges(choir__log *log);
 void choir__log_begin(choir__log *log, const choir__stamp *stamp);
 void choir__log_end(choir__log *log, const choir__stamp *stamp, choir_status status);
 
-/* Notes that another thread than the training's waits for the group's calls. */
+/* Notes that the group's calls are waited for by a thread of their own, not by the training. */
 void choir__log_aside(choir__log *log);
-/* Returns for how many seconds this process has been in calls of its groups, those aside left
- * out. It waits there for others, so of the ranks of a job the slowest one has least of it. */
+/* Returns the seconds that this process has been in calls of its groups, except groups marked
+ * by choir__log_aside. In calls a rank waits for others, so the slowest rank of a job has the
+ * smallest number. */
 double choir__recorder_waited(void);
 
 /* --- reading: a process at one moment; all values read are checked, only text is not --- */
@@ -64,9 +65,9 @@ typedef struct choir__seen_group {
     char name[48], backend[16];
     int rank, world;
     uint64_t begun, ended; /* calls */
-    double waited_s;       /* in calls, those that run included */
-    bool aside;            /* another thread than the training's waits for them */
-    uint64_t queued;       /* tasks that have not finished: calls, batches, waits for devices */
+    double waited_s;       /* seconds in calls, including running ones */
+    bool aside;            /* a thread of their own waits for the calls */
+    uint64_t queued;       /* unfinished tasks: calls, batches, waits for devices */
     int count;
     choir__seen_call calls[CHOIR__LOG_ENTRIES]; /* (count), oldest first */
 } choir__seen_group;
@@ -76,8 +77,8 @@ typedef struct choir__seen_device {
     uint64_t now, peak, reserved, limit; /* bytes: see choir_device_stats */
     uint64_t of_kind[CHOIR__MEMORY_KINDS];
     uint64_t queued;   /* tasks issued and not finished */
-    uint64_t finished; /* tasks */
-    double busy_s;     /* in kernels, since the process began */
+    uint64_t finished; /* tasks finished */
+    double busy_s;     /* seconds in kernels since the process began */
 } choir__seen_device;
 
 typedef struct choir__seen {
@@ -89,7 +90,7 @@ typedef struct choir__seen {
     int device_count, group_count, machine_count;
     choir__seen_device *devices;
     choir__seen_group *groups;
-    char (*machines)[64]; /* (machine_count): of the job; none: it is on this one alone */
+    char (*machines)[64]; /* (machine_count) machines of the job; none: this machine alone */
 } choir__seen;
 
 /* Reads the state of a process. Returns NULL if the process does not exist, belongs to another
@@ -103,16 +104,16 @@ void choir__seen_free(choir__seen *seen);
  * NULL: since the process began. */
 double choir__seen_busy(const choir__seen *seen, const choir__seen *earlier, int i);
 
-/* Returns for how many seconds the process has been in calls of its groups, where it waits for
+/* Returns the seconds that the process has been in calls of its groups, where it waits for
  * other ranks. */
 double choir__seen_waited(const choir__seen *seen);
 
 /* Returns a number that changes whenever the process has finished something: a task of a
- * device, a call of a group, or a part of its work on the host (choir__board_beat). *waits: it
- * is in a call, where it waits for others. */
+ * device, a call of a group, or a part of its work on the host (choir__board_beat). *waits: the
+ * process is in a call, where it waits for others. */
 uint64_t choir__seen_progress(int pid, bool *waits);
 
-/* Returns the group's current call: the running one, else the last; NULL if there was none. */
+/* Returns the group's running call, else the last one; NULL without any call. */
 const choir__seen_call *choir__seen_current(const choir__seen_group *group);
 
 /* --- in words --- */

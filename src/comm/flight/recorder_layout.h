@@ -20,7 +20,7 @@ typedef struct choir__log_page {
     char name[48], backend[16];
     int32_t rank, world;
     _Atomic uint64_t begun, ended; /* calls */
-    _Atomic int64_t waited_ns;     /* in calls that have ended, overlapping ones once */
+    _Atomic int64_t waited_ns;     /* ns in ended calls; overlapping calls count once */
     int32_t aside;                 /* the group's thread is not the training's */
     char apart[28];
     choir__queue_gauges queue;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the stamp on which sender and receiver agree: that of the sender's call. */
+/* Returns the stamp on which sender and receiver agree: the stamp of the sender's call. */
 static choir__stamp stamp_of(const choir__engine *engine, const choir__call *call)
 {
     choir__stamp stamp = call->stamp;

@@ -50,7 +50,7 @@ typedef struct choir__executor {
 /* A segment in flight. */
 typedef struct choir__lane {
     const choir__message_kept *kept;
-    int64_t segment, first, count; /* its elements */
+    int64_t segment, first, count; /* elements of the segment */
     bool busy;
     int round, next;          /* the next round, and its first move */
     int local, local_end;     /* local moves of the current round */
@@ -70,7 +70,7 @@ typedef struct choir__schedule_run {
     const choir__arith *arith; /* NULL: nothing is added */
     /* The data's own arithmetic if partial results travel in a wider type. */
     const choir__arith *wide;
-    size_t size; /* of an element in a message, bytes */
+    size_t size; /* bytes of an element in a message */
     bool in_place;
     double scale;
     int64_t divisor;

@@ -22,7 +22,7 @@ typedef struct job {
     choir__rows_mover *carry;
     const choir__cut *cuts;
     int cut_count, rank, world;
-    size_t size;  /* of an element, bytes */
+    size_t size;  /* bytes of an element */
     int64_t each; /* elements per piece */
     char *in, *out, *scratch;
 } job;
@@ -237,7 +237,7 @@ static choir_status gather_rows(job *j, const choir__gather_rows *a)
     j->each = piece_elements(j, 1);
     if (settle(j, 0, j->each * j->world) != CHOIR_OK)
         return j->engine->failed;
-    /* Its place in the gathered piece. */
+    /* The rank's place in the gathered piece. */
     j->in = j->out + (size_t)(j->rank * j->each) * j->size;
     for (int64_t first = 0; first < choir__max(end, 1); first += j->each) {
         int64_t n = piece(j, j->rank, first);

@@ -229,8 +229,7 @@ static choir__plan plan_of(const choir__schedule_run *run)
     return plan;
 }
 
-/* Sets the arithmetic of the additions, and the factor by which a complete sum is
- * multiplied. */
+/* Sets the arithmetic of the additions, and the factor of a complete sum. */
 static choir_status arithmetic(choir__schedule_run *run)
 {
     const choir__stamp *stamp = &run->call->stamp;
@@ -279,7 +278,7 @@ static size_t room_for(int64_t elements, int64_t times, size_t size)
     return (n * k * size + 63) / 64 * 64;
 }
 
-/* Distributes memory to as many lanes as there is work for.
+/* Distributes memory to as many lanes as have work.
  *
  *   | partial sums of one block | scratch of lane 0 | widened in | widened out | lane 1 ... */
 static choir_status settle(choir__schedule_run *run, const cut *c, choir__lane *lanes)

@@ -1,4 +1,5 @@
-/* Messages between two ranks: those that users send, and those of comm/pattern's schedules.
+/* Messages between two ranks: messages that users send, and messages of comm/pattern's
+ * schedules.
  *
  * A schedule's messages belong to a call that all ranks have entered, so their sizes are known
  * to agree, and they carry only data. A user's message has a head, which describes the data and
@@ -23,7 +24,7 @@ enum { INLINE = ENTRY - (int)sizeof(head) };
 
 typedef struct parcel {
     choir__stamp stamp;
-    char *data; /* of a receive: the caller's memory */
+    char *data; /* receive: the caller's memory */
     size_t bytes;
     bool headed, receives, checked;
     char *entry;            /* ENTRY bytes, if headed */

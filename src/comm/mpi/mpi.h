@@ -8,8 +8,8 @@
  * No call here blocks in MPI while a peer may be late: a waiter tests, and between tests spins,
  * then yields, then naps. After a long wait it also reads its letters. Four kinds of *letters*
  * travel beside the data: HERE ("I wait in call n", the answer to another rank's HERE), FAILED
- * (the sentence of the rank that failed first), LEFT (the group was freed), and HELLO, by which
- * ranks meet. At a timeout, the ranks that sent no HERE are the late ones.
+ * (the sentence of the rank that failed first), LEFT (the group was freed), and HELLO, with
+ * which ranks meet. At a timeout, the ranks that sent no HERE are the late ones.
  *
  *   library.c  MPI's own start and end    enter.c        stamps, small data
  *   open.c     groups and sub-groups      collectives.c  a call: small, or by messages
@@ -36,10 +36,10 @@ enum {
     CHOIR__TAG_HELLO = 1,
     CHOIR__TAG_ENTRY,
     CHOIR__TAG_LETTER,
-    CHOIR__TAG_HEAD, /* of a message that a user sends */
+    CHOIR__TAG_HEAD, /* head of a message that a user sends */
     CHOIR__TAG_DATA, /* data that did not fit behind the head; a schedule's messages */
-    /* and above: for making sub-groups. Open MPI 4.1 sends with this tag, and a letter's
-     * receive would match such messages */
+    /* tags from here on are for making sub-groups, because Open MPI 4.1 sends with this tag,
+       and a letter's receive would match such messages */
     CHOIR__TAG_SPLIT = 100,
 };
 
@@ -65,8 +65,8 @@ typedef struct choir__mpi {
     choir__engine base;
     MPI_Comm comm;
     int spins, yields;  /* number of tests before napping: without and with yielding the core */
-    choir__stamp stamp; /* of the current call */
-    bool entered;       /* all ranks have entered it */
+    choir__stamp stamp; /* stamp of the current call */
+    bool entered;       /* all ranks have entered the current call */
 
     char *sent, *entries;  /* (world) of CHOIR__MPI_ENTRY bytes: sent, received */
     MPI_Request *requests; /* (2 * world) */
@@ -83,7 +83,7 @@ typedef struct choir__mpi {
     uint32_t *heard;         /* (world) number of the call in which each rank says it waits */
     bool *left;              /* (world) */
     bool told;               /* the failure was sent, or received */
-    struct choir__mpi *next; /* in the list of closed engines */
+    struct choir__mpi *next; /* next in the list of closed engines */
 } choir__mpi;
 
 /* Counts bytes that this rank has sent. */
@@ -117,7 +117,7 @@ bool choir__mpi_abandoned(void);
 
 /* --- letters.c --- */
 
-#define CHOIR__MPI_LINGER_S 0.2 /* how long a letter, or a canceled request, may take */
+#define CHOIR__MPI_LINGER_S 0.2 /* seconds that a letter, or a canceled request, may take */
 
 void choir__mpi_nap(long us);
 bool choir__mpi_all_done(MPI_Request *requests, int count); /* under the lock */
@@ -168,7 +168,7 @@ typedef struct choir__mpi_parcel {
 choir_status choir__mpi_enter(
     choir__mpi *m, const choir__stamp *stamp, const choir__mpi_parcel *parcel);
 /* Returns the largest size of a parcel. each_its_own: each rank gets different data, for which
- * there is less room, or none. */
+ * the room is smaller, or 0. */
 size_t choir__mpi_parcel_room(const choir__mpi *m, bool each_its_own);
 /* Returns the data that rank's parcel had for this rank; also this rank's own. */
 const char *choir__mpi_parcel_of(const choir__mpi *m, int rank);

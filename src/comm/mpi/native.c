@@ -1,5 +1,5 @@
 /* Reductions by MPI's own algorithms: the bits are the same every time with the same MPI on the
- * same ranks, but differ from those of the fixed tree.
+ * same ranks, but differ from the fixed tree's.
  *
  * MPI has no 16-bit floats: they travel as f32, so their sums are rounded once, at the end.
  * Bytes that are added or compared travel as i32: Open MPI 4.1 with AVX saturates sums at 255,
@@ -22,7 +22,7 @@ choir_status choir__mpi_room(choir__mpi *m, size_t bytes)
 }
 
 typedef struct native {
-    const choir__arith *arith; /* of the type that travels */
+    const choir__arith *arith; /* arithmetic of the type that travels */
     const choir__arith *wide;  /* conversion to that type and back; NULL: none needed */
     MPI_Datatype type;
     MPI_Op op;

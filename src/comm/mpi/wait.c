@@ -135,7 +135,7 @@ static bool is_over(choir__mpi *m, choir__mpi_poll *poll, void *what)
     return over || m->base.failed != CHOIR_OK;
 }
 
-/* Called while ranks are late: asks and answers. Not CHOIR_OK if waiting longer is
+/* Called while ranks are late: sends and reads letters. Returns an error if waiting longer is
  * pointless. */
 static choir_status look_around(
     choir__mpi *m, choir__mpi_poll *poll, void *what, const bool *peers, double waited)

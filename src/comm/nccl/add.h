@@ -21,7 +21,7 @@ typedef struct choir__marks {
 
 /* out = scale * tree(from[0], from[1], ...), n elements. After source i, merges[i] pairs of
  * partial results are joined. f32 and f64 are added directly; 16-bit floats are added in f32
- * and rounded once. The bits are those of choir__reduce. out may be a source. */
+ * and rounded once. The bits equal choir__reduce's. out may be a source. */
 typedef struct choir__nccl_addition {
     const void *from[CHOIR__NCCL_SOURCES];
     uint8_t merges[CHOIR__NCCL_SOURCES];

@@ -60,7 +60,7 @@ enum { CHOIR__NCCL_CUTS = 32 };
 
 typedef struct choir__nccl {
     choir__engine base;
-    choir__engine *host;  /* this group's, for host memory */
+    choir__engine *host;  /* engine of the same group for host memory */
     choir__engine *watch; /* the watcher's own sub-group */
     choir_device *device;
     int gpu; /* CUDA's number */
@@ -72,7 +72,7 @@ typedef struct choir__nccl {
 
     pthread_mutex_t lock; /* guards comm and the members below */
     ncclComm_t comm;      /* NULL: aborted */
-    /* the capture of the current call, the rest of which is then not issued */
+    /* the capture of the current call was refused, and its rest is not issued */
     bool refused;
     choir_status down; /* why the communicator was aborted, and the message */
     char sentence[512];

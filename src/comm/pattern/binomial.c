@@ -3,9 +3,9 @@
  * Neighboring blocks of 1, 2, 4, ... ranks merge; the block at the right edge may be shorter.
  * This is exactly the fixed tree, for any number of ranks. Each block has a keeper, which holds
  * the block's data: the root if it is inside the block, else the lowest rank. Upwards (reduce,
- * gather), the keeper of one half sends its data to that of the other, which then keeps both;
- * downwards (broadcast, scatter), the same pairs communicate in the opposite order. With root 2
- * of 6:
+ * gather), the keeper of one half sends its data to the keeper of the other, which then keeps
+ * both; downwards (broadcast, scatter), the same pairs communicate in the opposite order. With
+ * root 2 of 6:
  *
  *      ranks    0   1   2   3   4   5
  *               0 <-1   2 <-3   4 <-5       round 0

@@ -47,8 +47,8 @@ void choir__add_rescale(choir__schedule *s, int round, choir__span to, int64_t c
         (choir__move){.kind = CHOIR__MOVE_RESCALE, .round = round, .to = to, .count = count});
 }
 
-/* to = lower ranks' values op higher ranks' values. swap: `to` holds those of the lower
- * ranks. */
+/* to = lower ranks' values op higher ranks' values. swap: `to` holds the lower ranks' values.
+ */
 static void add_combine(
     choir__schedule *s, int round, choir__span from, choir__span to, int64_t count, bool swap)
 {

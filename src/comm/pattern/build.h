@@ -40,7 +40,7 @@ choir__slice choir__slice_of(choir__slice whole, int align, int index, int parts
 /* Returns the count of the largest part. */
 int64_t choir__slice_most(int64_t count, int align, int parts);
 
-/* Returns the number of tree nodes that a rank holds: one node per rank, or those of its
+/* Returns the number of tree nodes that a rank holds: one node per rank, or the nodes of its
  * micro-batches in a tree reduction. Node k is at k * node_stride in IN. choir__plan_reduces
  * returns true if the plan's collective reduces. */
 int choir__plan_nodes(const choir__plan *plan, int rank, choir__node nodes[CHOIR__MAX_NODES]);
@@ -57,7 +57,7 @@ typedef struct choir__sum {
 } choir__sum;
 
 /* Add the moves for `slice`, relative to `own` and `to`: choir__sum_receive the message,
- * choir__sum_combine the addition. lower: this rank's sum is that of the lower ranks. */
+ * choir__sum_combine the addition. lower: this rank's sum covers the lower ranks. */
 void choir__sum_receive(
     const choir__sum *sum, choir__schedule *s, int round, int peer, choir__slice slice);
 void choir__sum_combine(

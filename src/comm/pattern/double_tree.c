@@ -1,4 +1,4 @@
-/* Double tree: two binary trees, each of which carries half of the data in a stream of pieces.
+/* Double tree: two binary trees; each carries half of the data in a stream of pieces.
  *
  * In a single binary tree the inner ranks pass on twice as much as the leaves. With two trees
  * in which every rank is inner in at most one, all links are equally busy (Sanders, Speck and
@@ -13,8 +13,8 @@
  *
  * Data are streamed: in each round a rank receives one piece from below and passes on the piece
  * of the previous round. All-reduce goes up and, as pieces reach the root, down: the first
- * piece arrives after log2 p rounds, then one piece arrives per round. The order of the
- * additions is that of the trees: deterministic, but not the fixed tree. */
+ * piece arrives after log2 p rounds, then one piece arrives per round. Additions have the order
+ * of the trees: deterministic, but not the fixed tree. */
 #include "comm/pattern/build.h"
 
 enum { PIECE = 1024, PIECES_MAX = 1024 }; /* cache lines per piece; maximum number of pieces */

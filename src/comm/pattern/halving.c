@@ -1,6 +1,6 @@
 /* Recursive halving and doubling: as many bytes as a ring, in 2 log2 p rounds.
  *
- * In round k a rank and its partner at distance 2^k halve the range of which both have sums:
+ * In round k a rank and its partner at distance 2^k halve the range for which both have sums:
  * each keeps one half and adds the partner's to it. After log2 p rounds each rank has the sum
  * over all ranks of 1/p of the data; the same rounds in reverse order distribute the sums to
  * all ranks. Because the distances grow, the sums of round k are exactly the nodes of the fixed

@@ -30,7 +30,7 @@ static const char *parts_text(const choir_pattern *p, uint64_t parts, char text[
     return text;
 }
 
-/* Returns the end of a step's moves, of which `first` is the first. */
+/* Returns the end of a step's moves; `first` is the first move. */
 static int step_end(const choir_pattern *p, int first, int step)
 {
     while (first < p->move_count && p->moves[first].step == step)

@@ -12,7 +12,7 @@
  *      rank 1     b b b  ->  ab b  b    ->  ab  b   cab  -> ->  abc bca cab
  *      rank 2     c c c      c  bc c        abc bc  c           abc bca cab
  *
- * Bytes per rank: 2 (p-1)/p n. The order of the additions is that of the ring, from the rank of
+ * Bytes per rank: 2 (p-1)/p n. Additions have the order of the ring, from the rank of
  * the chunk's number on: deterministic, but not the fixed tree.
  *
  * A broadcast goes along the ring as a stream of pieces. */
@@ -35,7 +35,8 @@ static choir__slice chunk(const choir__plan *p, int c)
     return choir__slice_of((choir__slice){0, p->count}, p->align, c, p->world);
 }
 
-/* Adds the reduce-scatter steps. Sums collect in `to`; rank r ends with that of chunk r + 1. */
+/* Adds the reduce-scatter steps. Sums collect in `to`; rank r ends with the sum of chunk r + 1.
+ */
 static int reduce_scatter_steps(
     const choir__plan *p, choir__schedule *s, choir__span to, bool in_place)
 {

@@ -1,5 +1,5 @@
-/* Complete schedules: collectives that are the same for all algorithms, and those of the
- * algorithms. */
+/* Complete schedules: collectives that are the same for all algorithms, and the algorithms'
+ * own. */
 #include "comm/pattern/schedule.h"
 
 #include "comm/pattern/build.h"

@@ -85,8 +85,8 @@ typedef struct choir__plan {
 } choir__plan;
 
 /* Returns the algorithm that runs a plan, equal on all ranks: the plan's own if it supports
- * this collective and dtype, else the best of those that keep the fixed tree. AUTO, DIRECT and
- * NATIVE leave the choice to size and topology. */
+ * this collective and dtype, else the best algorithm that keeps the fixed tree. AUTO, DIRECT
+ * and NATIVE leave the choice to size and topology. */
 choir__algorithm choir__schedule_choose(const choir__plan *plan, choir_dtype dtype);
 
 /* Returns true if an algorithm has schedules for the plan's collective, world and nodes. */

@@ -226,7 +226,7 @@ static void run_round(walk *w, int round)
     w->pattern->steps += busy;
 }
 
-/* Appends the current state of all ranks after those of the earlier steps. */
+/* Appends the current state of all ranks after the states of earlier steps. */
 static void look(walk *w)
 {
     choir_pattern *p = w->pattern;

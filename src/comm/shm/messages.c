@@ -396,7 +396,7 @@ static choir_status ask_after_peers(choir__shm *shm, double waited)
         bool gone = awaited ? choir__shm_gone(shm, r)
                             : !choir__shm_left(shm, r) && choir__shm_dead(shm, r);
         if (gone) {
-            if (progress(shm, &moved) != CHOIR_OK || moved) /* its last bytes */
+            if (progress(shm, &moved) != CHOIR_OK || moved) /* the last bytes of the message */
                 return shm->base.failed;
             culprit = choir__shm_culprit(shm, culprit, r);
         } else if (choir__shm_compare(shm, r) != CHOIR_OK)

@@ -16,7 +16,7 @@ typedef struct move {
     const choir__call *call;
     choir__kind kind;
     bool same, uneven; /* `same`: all receivers get the same bytes; `uneven`: parts by counts */
-    size_t size, each; /* of an element, and of a part, bytes */
+    size_t size, each; /* bytes of an element; bytes of a part */
     int rank, world;
 } move;
 

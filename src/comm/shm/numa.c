@@ -77,7 +77,7 @@ typedef struct levels {
     int blocks;         /* over all nodes */
     choir__node *nodes; /* (blocks) */
     const char **from;  /* (the larger of sources and blocks) */
-    size_t room;        /* of a block's part in a staging area, bytes */
+    size_t room;        /* bytes of a block's part in a staging area */
 } levels;
 
 static void plan(levels *l, const int *owners)

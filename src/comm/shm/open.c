@@ -221,7 +221,7 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
     choir__shm *parent = (choir__shm *)engine;
     choir__shm *shm = new_shm(rank, count, engine->timeout_s);
     int used = snprintf(shm->job, sizeof shm->job, "%.100s", parent->job);
-    /* seq: of the call in which all ranks announced their colors, with or without a
+    /* seq: number of the call in which all ranks announced their colors, with or without a
      * sub-group. */
     snprintf(shm->job + used, sizeof shm->job - (size_t)used, "/%u.%d/%08x", engine->seq, color,
         (unsigned)choir__job_hash(parent->job));

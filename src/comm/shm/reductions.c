@@ -24,13 +24,13 @@ typedef struct job {
     int rank, world;
     bool wants;          /* needs a result: all ranks except non-roots of a reduce */
     bool few;            /* the peers' data are small: each rank reads all of them */
-    size_t size;         /* of an element, bytes */
+    size_t size;         /* bytes of an element */
     int64_t count, each; /* elements; in a reduce_scatter the total, and per part */
     choir__node nodes[CHOIR__MAX_WORLD];
     int owners[CHOIR__MAX_WORLD];
     const char *from[CHOIR__MAX_WORLD];
     char *to[CHOIR__MAX_WORLD];
-    choir__reduction reduction; /* of one chunk */
+    choir__reduction reduction; /* reduction of one chunk */
 } job;
 
 static void job_init(job *j, choir__shm *shm, const choir__call *call)
@@ -74,8 +74,8 @@ static bool scatters(const job *j)
     return j->kind == CHOIR__REDUCE_SCATTER;
 }
 
-/* Returns the bytes that a staging area holds at a time; in a reduce_scatter, those of a piece
- * of every rank's part. */
+/* Returns the bytes that a staging area holds at a time; in a reduce_scatter, the bytes of a
+ * piece of every rank's part. */
 static size_t piece_bytes(const job *j)
 {
     return scatters(j) ? (size_t)CHOIR__CHUNK / (size_t)j->world / 64 * 64 : CHOIR__CHUNK;

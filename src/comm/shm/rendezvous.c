@@ -63,7 +63,7 @@ static choir_status outer_fault(choir__shm *shm)
                               : CHOIR_OK;
 }
 
-/* Returns the number by which a sentence names a rank. While the ranks of a sub-group meet, it
+/* Returns a rank's number for sentences. While the ranks of a sub-group meet, it
  * is the parent's, which reports the sentence, too. */
 static int number_of(const choir__shm *shm, int rank)
 {
@@ -375,7 +375,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
             return CHOIR_OK;
         if (errno == EPERM)
             return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-                "somebody else's process answers in place of rank 0: choose another CHOIR_JOB");
+                "another user's process answers in place of rank 0: choose another CHOIR_JOB");
         if (errno != ECONNREFUSED && errno != EINTR && errno != EAGAIN)
             return choir__shm_fail(
                 shm, CHOIR_ERR_IO, "cannot call rank 0: %s", choir__why(errno));

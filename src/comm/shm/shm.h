@@ -9,13 +9,13 @@
  *   segment   | control: fault, slots | staging of rank 0 | staging of rank 1 | ...
  *   staging   | buffer 0 | buffer 1 | result |               CHOIR__CHUNK bytes each
  *
- *   open.c        a group's beginning and end        collectives.c  which way a call takes
+ *   open.c        a group's beginning and end        collectives.c  chooses the way of a call
  *   rendezvous.c  ranks meet and pass descriptors
  *   wait.c        steps, sleep                       moves.c        broadcast, gather and such
- *   call.c        do all ranks make the same call    reductions.c   reduce and such
+ *   call.c        checks that calls are equal    reductions.c   reduce and such
  *   shared.c      memory that peers can reach        messages.c     between two ranks
  *   failures.c    death, silence, who is to blame    numa.c         several memory nodes
- *   rows.c        of rows cut over the ranks         step.c         staging buffers, details
+ *   rows.c        rows cut over the ranks         step.c         staging buffers, details
  *
  * A choir__shm belongs to the thread that runs the group's queue; other threads read only
  * `shareds` and `bytes`. */
@@ -32,15 +32,15 @@
 
 enum {
     CHOIR__MAX_WORLD = 64,
-    /* calls that a rank remembers, to compare them with those of a rank that is behind */
+    /* calls that a rank remembers, to compare them with the calls of a rank that is behind */
     CHOIR__RECENT = 8,
     CHOIR__CHUNK = 128 * 1024, /* bytes that a rank stages per step; the peers' share fits L2 */
 };
 
 /* The location of a rank's argument inside a choir__shared. */
 typedef struct choir__shm_place {
-    uint32_t shared; /* the choir__shared's id, from 1; 0: private memory */
-    int32_t region;  /* its owner's rank */
+    uint32_t shared; /* id of the choir__shared, from 1; 0: private memory */
+    int32_t region;  /* rank that owns the region */
     uint64_t offset; /* bytes */
 } choir__shm_place;
 
@@ -56,9 +56,9 @@ typedef struct choir__details {
 typedef struct choir__shm_slot {
     alignas(64) _Atomic uint32_t step; /* a futex */
     _Atomic uint32_t sleepers;         /* ranks asleep on step */
-    choir__stamp calls[2];             /* calls that run by steps, n in calls[n % 2] */
+    choir__stamp calls[2];             /* calls that run by steps; call n is in calls[n % 2] */
     choir__details details[2];
-    choir__stamp announced;      /* the latest call that runs by messages */
+    choir__stamp announced;      /* latest call that runs by messages */
     _Atomic uint32_t announcing; /* odd while `announced` is being written */
     _Atomic int32_t left;        /* the rank has freed its group */
 } choir__shm_slot;
@@ -79,16 +79,16 @@ typedef struct choir__messages choir__messages;
 
 typedef struct choir__shm {
     choir__engine base;
-    /* the ranks met under this name; sub-groups' names are derived from it */
+    /* name under which the ranks met; sub-groups' names are derived from it */
     char job[160];
-    /* the group of which this is a sub-group; set while the sub-group meets */
+    /* parent group of a sub-group; set while the sub-group meets */
     struct choir__shm *parent;
-    bool (*stale)(void);       /* of the meeting; NULL once the ranks have met */
-    const int *parent_numbers; /* (world) the ranks by the parent's numbers; NULL: no parent */
+    bool (*stale)(void);       /* says that the meeting is obsolete; NULL after it */
+    const int *parent_numbers; /* (world) the ranks' numbers in the parent; NULL: no parent */
     size_t cache_bytes;        /* larger writes bypass the caches */
     int per_node;              /* ranks per memory node; world: one node, or irregular ones */
-    size_t levels_from;        /* bytes from which sums use two levels */
-    /* Looks at a flag before sleeping: spins keep the core, yields give it away. */
+    size_t levels_from;        /* smallest bytes for which sums use two levels */
+    /* Number of checks of a flag before sleeping: spins keep the core, yields give it away. */
     int spins, yields;
 
     choir__control *control;
@@ -98,22 +98,22 @@ typedef struct choir__shm {
     uint32_t stepped;                   /* calls that ran by steps so far */
     uint32_t turns;                     /* uses of the staging buffers so far */
     choir__stamp call;                  /* the call being run, for messages */
-    choir__stamp recent[CHOIR__RECENT]; /* call n in recent[n % CHOIR__RECENT] */
+    choir__stamp recent[CHOIR__RECENT]; /* call n is in recent[n % CHOIR__RECENT] */
 
     int numa[CHOIR__MAX_WORLD];    /* the ranks' memory nodes */
     int sockets[CHOIR__MAX_WORLD]; /* rank 0: to every rank; others: only [0]; -1: none */
-    int pidfds[CHOIR__MAX_WORLD];  /* of every rank's process; -1: none */
-    int pids[CHOIR__MAX_WORLD];    /* of the ranks, as each sees its own; for messages */
+    int pidfds[CHOIR__MAX_WORLD];  /* pidfds of the ranks' processes; -1: none */
+    int pids[CHOIR__MAX_WORLD];    /* pids as each rank sees its own; for messages */
 
     choir__messages *messages; /* NULL: the group has one rank */
 
     pthread_mutex_t lock;   /* guards shareds */
-    choir__shared *shareds; /* all live ones, to find data by address */
-    uint64_t shared_count;  /* created so far; yields the next id */
+    choir__shared *shareds; /* list of all live choir__shared, to find data by address */
+    uint64_t shared_count;  /* number created so far; yields the next id */
     char *scratch;          /* partial sums */
     choir__node *nodes;     /* (nodes_room) all ranks' nodes of a tree reduction */
-    const char **sources;   /* (nodes_room) their addresses */
-    int *owners;            /* (nodes_room) the ranks that own them */
+    const char **sources;   /* (nodes_room) the nodes' addresses */
+    int *owners;            /* (nodes_room) the ranks that own the nodes */
     size_t nodes_room;
 } choir__shm;
 
@@ -138,13 +138,12 @@ typedef struct choir__offer {
 } choir__offer;
 
 /* Exchanges offers and descriptors (-1: none) between all ranks; the results are in rank order.
- * The descriptor that a rank gives stays the caller's; the received ones are the caller's to
- * close. */
+ * The caller keeps its own descriptor, and closes the received ones. */
 choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int fd,
     choir__offer offers[CHOIR__MAX_WORLD], int fds[CHOIR__MAX_WORLD]);
 
-/* Returns the failure that rank 0 reported after this rank had met: the meeting failed for
- * other ranks. */
+/* Returns the failure that rank 0 reported after this rank had met, because the meeting failed
+ * for other ranks. */
 choir_status choir__shm_last_words(choir__shm *shm);
 
 /* choir__shm_memory returns a sealed memfd of `bytes` bytes, all of them allocated, after
@@ -180,22 +179,22 @@ bool choir__shm_dead(const choir__shm *shm, int rank);
 bool choir__shm_left(const choir__shm *shm, int rank); /* has freed its group */
 bool choir__shm_gone(const choir__shm *shm, int rank); /* dead or left */
 
-/* Chooses which of two ranks that are gone a message names: one that died is preferred to one
- * that left, perhaps as a consequence. a: -1 if none was found so far. */
+/* Chooses which of two ranks that are gone a message names: a rank that died rather than a rank
+ * that left, perhaps as a consequence. a: -1 if no rank was found so far. */
 int choir__shm_culprit(const choir__shm *shm, int a, int b);
 
-/* Fail the engine with a sentence: choir__shm_lost names a rank that is gone, choir__shm_late
- * ranks (count) that did not come within the timeout. */
+/* Fail the engine with a sentence: choir__shm_lost names a rank that is gone, and
+ * choir__shm_late `count` ranks that did not come within the timeout. */
 choir_status choir__shm_lost(choir__shm *shm, int rank);
 choir_status choir__shm_late(choir__shm *shm, const int *silent, int count);
 
 /* The engine's `look`. */
 choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, bool needed);
 
-/* Returns true if the rank has come to the current call. */
+/* Returns true if the rank has reached the current call. */
 bool choir__shm_came(const choir__shm *shm, int rank);
 
-/* Publishes that this rank has come to a call that runs by messages. */
+/* Publishes that this rank has reached a call that runs by messages. */
 void choir__shm_announce(choir__shm *shm, const choir__stamp *call);
 /* Fails if the rank's call with the number of the current call is a different one. */
 choir_status choir__shm_compare(choir__shm *shm, int rank);
@@ -234,8 +233,7 @@ choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared
 
 /* Returns the location of data if all of it is in one region of a choir__shared. */
 choir__shm_place choir__shm_find(choir__shm *shm, const void *data, size_t bytes);
-/* Returns the address of that location in this process, for `bytes` bytes; NULL: out of
- * reach. */
+/* Returns the address of a place in this process, for `bytes` bytes; NULL: out of reach. */
 char *choir__shm_at(choir__shm *shm, choir__shm_place place, size_t bytes);
 void choir__shm_orphan(choir__shm *shm); /* detaches the shareds, which outlive their group */
 
@@ -248,7 +246,7 @@ choir_status choir__shm_run(choir__engine *engine, const choir__call *call);
 
 /* Returns a staging buffer of rank: 0 and 1 are used in turn, 2 is for results. */
 char *choir__shm_staging(const choir__shm *shm, int rank, uint32_t buffer);
-/* Prepares, after a call in one step, for the next call to stage as much. Only a hint. */
+/* After a call in one step: prepares for the next call to stage as many bytes. Only a hint. */
 void choir__shm_prepare(choir__shm *shm, size_t bytes);
 /* Runs a step of a collective; the first one compares the calls. */
 choir_status choir__shm_step(choir__shm *shm, const choir__stamp *call, bool first);
@@ -258,8 +256,8 @@ size_t choir__shm_bytes(const choir__stamp *call);
 /* Returns true if all ranks have announced that their first chunk is staged. */
 bool choir__shm_all_staged(const choir__shm *shm);
 
-/* Return the details of the current call: those that a rank has published, and those of this
- * rank, which are written before it enters the call. */
+/* Return the details of the current call: choir__shm_details a rank's published details,
+ * choir__shm_my_details this rank's, which it writes before it enters the call. */
 const choir__details *choir__shm_details(const choir__shm *shm, int rank);
 choir__details *choir__shm_my_details(choir__shm *shm);
 

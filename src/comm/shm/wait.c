@@ -47,7 +47,7 @@ static choir_status ask_after_peers(choir__shm *shm, double waited)
         if (arrived(shm, r))
             continue;
         bool gone = choir__shm_gone(shm, r);
-        if (arrived(shm, r)) /* its last step arrived between the two checks */
+        if (arrived(shm, r)) /* the last step arrived between the two checks */
             continue;
         if (gone)
             culprit = choir__shm_culprit(shm, culprit, r);

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 static const double look_s = 0.1; /* how often a waiting rank checks the others */
-/* the store may be late by 5 s, then its client gives up */
+/* less than the 5 s after which the store's client gives up */
 static const double silence_s = 4.5;
 /* until a process whose connections are closed has surely ended */
 static const double certain_s = 0.5;

@@ -229,7 +229,7 @@ ucs_status_t choir__ucx_on_message(void *arg, const void *header, size_t header_
     if (!op)
         return keep(&g->peers[h.from].early, &h, data, bytes, param->recv_attr);
     if (!check(op, &h, bytes)) {
-        choir__ucx_op_free(net, op); /* its request stays open: the group has failed */
+        choir__ucx_op_free(net, op); /* the request stays open: the group has failed */
         return UCS_OK;
     }
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {

@@ -1,4 +1,4 @@
-/* Operations: sends and receives that UCX works on, or will. */
+/* Operations: the sends and receives of a group, in progress or still waiting for UCX. */
 #include "comm/ucx/ucx.h"
 
 #include <unistd.h>

@@ -34,7 +34,7 @@ typedef struct choir__ucx_net choir__ucx_net;
 
 typedef enum choir__ucx_kind {
     CHOIR__UCX_DATA,
-    CHOIR__UCX_WAITING, /* the sender waits for the receiver, in the call of this stamp */
+    CHOIR__UCX_WAITING, /* the sender waits for the receiver, in the stamped call */
     CHOIR__UCX_BYE,     /* the sender left the group after `number` messages to the receiver */
     CHOIR__UCX_FAILED,  /* carries the sentence of a failure, in case the store cannot */
     CHOIR__UCX_KINDS
@@ -54,7 +54,7 @@ typedef struct choir__ucx_op {
     struct choir__ucx_op *next, *before;
     choir__ucx *group;
     choir__request *request; /* NULL: the caller no longer waits for it */
-    void *data;              /* of a receive: the destination */
+    void *data;              /* receive: the destination */
     size_t bytes;
     int peer;
     bool matched; /* UCX works on it: its memory is in use until the callback */
@@ -67,17 +67,18 @@ typedef struct choir__ucx_early {
     choir__ucx_header header;
     void *data;
     size_t bytes;
-    bool rendezvous, ours; /* the data still reside with the sender; the data are on the heap */
+    bool rendezvous,
+        ours; /* rendezvous: the sender still has the data; ours: data is on the heap */
 } choir__ucx_early;
 
-/* A group's record of one of its ranks. */
+/* State of a group about one of its ranks. */
 typedef struct choir__ucx_peer {
     int net_rank;
     uint32_t sent, posted;                         /* numbers of messages, and of receives */
     choir__ucx_op *receives_first, *receives_last; /* posted, not matched; linked by `next` */
     choir__ucx_early *early;
     bool left, heard;
-    uint32_t left_after; /* number of messages sent before it left */
+    uint32_t left_after; /* number of messages that the peer sent before it left */
     choir__stamp last;   /* stamp of the latest message received */
     double heard_at;     /* time of that message */
 } choir__ucx_peer;
@@ -90,15 +91,16 @@ struct choir__ucx {
     choir__ucx_peer *peers;   /* (world) */
     choir__ucx_op *under_way; /* sends, and receives that were matched */
     choir__stamp now;         /* stamp of the latest send or receive */
-    bool waiting;             /* in that call */
-    int wake_fd;              /* an eventfd: another thread has moved a message of this group */
+    bool waiting;             /* this rank waits in the call of `now` */
+    int wake_fd; /* eventfd that another thread signals when it has moved a message of this
+                    group */
     bool sleeping;
     choir_status found; /* a mismatch found by a callback; wait() makes it the verdict */
     char found_text[2 * CHOIR__STAMP_TEXT + 128];
-    /* this rank's verdict; the verdict received from the lowest rank */
+    /* sentence: this rank's verdict; told: the verdict received from the lowest rank */
     char sentence[544], told[544];
     int told_by;
-    char prefix[96]; /* of this group's keys in the store */
+    char prefix[96]; /* prefix of this group's keys in the store */
 };
 
 typedef struct choir__ucx_far {
@@ -117,14 +119,16 @@ struct choir__ucx_net {
     choir__ucx_far *far; /* (world) */
     int losses;          /* number of connections lost so far */
     choir__ucx *groups;
-    struct choir__ucx_early *strangers; /* messages of groups that this rank has not made yet */
+    /* messages for groups that this rank has not made yet */
+    struct choir__ucx_early *strangers;
     choir__ucx_op *free_ops;
     choir_store *store;
-    bool store_lost, store_silent; /* unusable; unusable because it did not answer */
-    /* the rank of the last will that was read most recently; -1 */
+    bool store_lost,
+        store_silent; /* store_lost: unusable; store_silent: because it did not answer */
+    /* rank whose last will was read most recently; -1: none */
     int dead_rank;
     bool crowded;    /* more ranks on this machine than cores: no spinning */
-    char prefix[64]; /* of keys in the store */
+    char prefix[64]; /* prefix of keys in the store */
 };
 
 /* --- worker.c --- */
@@ -135,7 +139,7 @@ choir_status choir__ucx_trouble(const char *what, ucs_status_t status);
 /* --- join.c --- */
 choir_status choir__ucx_join(choir__ucx_net *net, const choir__meeting *meeting);
 bool choir__ucx_gone(
-    const choir__ucx_far *far); /* true if its process is known to have ended */
+    const choir__ucx_far *far); /* true if the process is known to have ended */
 
 /* --- net.c --- */
 choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net **net);
@@ -144,8 +148,8 @@ void choir__ucx_net_close(choir__ucx_net *net, bool in_order);
 
 /* --- endpoint.c --- */
 void choir__ucx_drop(choir__ucx_net *net, int net_rank); /* closes an endpoint by force */
-/* The first begins to close an endpoint. The second completes such a request, or gives up on it
- * at `until`. */
+/* choir__ucx_close_endpoint begins to close an endpoint; choir__ucx_progress_until completes
+ * such a request, or gives up on it at time `until`. */
 ucs_status_ptr_t choir__ucx_close_endpoint(choir__ucx_far *far, bool by_force);
 void choir__ucx_progress_until(choir__ucx_net *net, void *request, double until);
 
@@ -177,7 +181,7 @@ bool choir__ucx_take_early(choir__ucx *g, choir__ucx_op *op);
 void choir__ucx_let_go(choir__ucx_net *net, choir__ucx_early *early);
 /* messages that came before this rank had made the group */
 void choir__ucx_adopt_strangers(choir__ucx *g);
-void choir__ucx_forget(choir__ucx *g); /* drops messages that will not be received */
+void choir__ucx_forget(choir__ucx *g); /* drops messages that no receive will match */
 
 /* --- wait.c --- */
 choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, int count);
@@ -192,10 +196,10 @@ choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *for
 /* Sends the failure to all ranks, since the store may disappear with this rank. Under the
  * lock. */
 void choir__ucx_spread(choir__ucx *g);
-/* Checks whether other ranks have failed, and answers a question in the store. Not CHOIR_OK if
- * they have. */
+/* Checks whether other ranks have failed, and answers a question in the store. Returns their
+ * failure, or CHOIR_OK. */
 choir_status choir__ucx_ask_store(choir__ucx *g, const bool *awaited);
-/* Called at the timeout: finds out which ranks are late. CHOIR_OK: all arrived in the end. */
+/* Called at the timeout: finds the late ranks. CHOIR_OK: all ranks arrived after all. */
 choir_status choir__ucx_late(choir__ucx *g, const bool *awaited);
 /* Returns true if the rank's last will was carried out, or its process has ended. */
 bool choir__ucx_dead(choir__ucx *g, int rank);

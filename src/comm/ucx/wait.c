@@ -26,7 +26,7 @@ typedef struct wait {
     choir__ucx *g;
     choir__request *requests;
     int at, count; /* index of the first that is not done; their number */
-    /* times: of the start, of the last progress, of the last check */
+    /* times of the start, the last progress, the last check */
     double since, moved, looked;
     double tell_at, tell_every;
     int losses;

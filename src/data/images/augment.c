@@ -70,7 +70,7 @@ static int64_t below(draws *r, int64_t n)
 
 static double normal(draws *r)
 {
-    double radius = sqrt(-2 * log((draw(r) + 1.0) * 0x1p-32)); /* of (0, 1] */
+    double radius = sqrt(-2 * log((draw(r) + 1.0) * 0x1p-32)); /* log of a number in (0, 1] */
     return radius * cos(2 * M_PI * 0x1p-32 * draw(r));
 }
 

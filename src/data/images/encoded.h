@@ -5,20 +5,20 @@
  *   words      [CLS] w1 w2 w2 ... [SEP] [PAD] ...              a label for each word's first
  * token
  *
- * A text that is too long loses its last tokens, of a pair those of the longer text: what
- * transformers calls longest_first. */
+ * A text that is too long loses its last tokens; in a pair, the longer text loses tokens first:
+ * what transformers calls longest_first. */
 #ifndef CHOIR_DATA_ENCODED_H
 #define CHOIR_DATA_ENCODED_H
 
 #include "data/dataset.h"
 
-enum { CHOIR__ENCODED_ROWS = 3 }; /* of x: ids, types, mask */
+enum { CHOIR__ENCODED_ROWS = 3 }; /* rows of x: ids, types, mask */
 
 typedef struct choir__encoded_sample {
-    int64_t at;     /* of its tokens in ids and, for words, in labels */
+    int64_t at;     /* offset of its tokens in ids and, for words, in labels */
     int32_t length; /* tokens, [CLS] and [SEP] included */
     int32_t first;  /* tokens of the first text, its [SEP] included: the others have type 1 */
-    int64_t label;  /* of sequences and pairs */
+    int64_t label;  /* label of a sequence or pair */
 } choir__encoded_sample;
 
 typedef struct choir__encoded {
@@ -43,14 +43,14 @@ choir_status choir__encoded_init(choir__encoded *e, const choir_tokenizer *token
     int64_t context, bool words, const char *of);
 void choir__encoded_free(choir__encoded *e);
 
-/* Add a sample: a text, and the second one of a pair if it has one; or words with a label each,
- * of which those that do not fit are left out. Errors: those of the tokenizer. */
+/* Add a sample: a text, with the second text of a pair if any; or words with a label each,
+ * where words that do not fit are left out. Errors: the tokenizer's. */
 choir_status choir__encoded_text(
     choir__encoded *e, choir__piece text, choir__piece pair, int64_t label);
 choir_status choir__encoded_words(
     choir__encoded *e, const choir__piece *words, size_t count, const int64_t *labels);
 
-/* Drops the samples of which `dropped` (count) is true. */
+/* Drops sample i where dropped[i] (count) is true. */
 void choir__encoded_drop(choir__encoded *e, const bool *dropped);
 
 /* Writes a sample: x (3, context). */

@@ -37,7 +37,7 @@ enum {
 typedef struct idx_file {
     uint32_t dim[3];
     unsigned char *values;
-    int64_t count; /* of samples */
+    int64_t count; /* number of samples */
 } idx_file;
 
 /* One pair of files in memory. */
@@ -48,13 +48,13 @@ typedef struct idx_pair {
 typedef struct idx_dataset {
     choir_dataset base;
     idx_pair pair;
-    int64_t first, length; /* of this split */
+    int64_t first, length; /* samples of this split */
     /* Images of the front that are for validation all the same, ascending: see data/dataset.h.
      */
     int64_t moved[256];
     int moved_count;
     bool training;
-    float value[256]; /* by pixel: (level/255 - mean) / deviation */
+    float value[256]; /* value of each level: (level/255 - mean) / deviation */
     double mean, deviation;
 } idx_dataset;
 

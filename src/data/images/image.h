@@ -29,10 +29,10 @@ enum { CHOIR__PIXEL_SLACK = 64 };
 /* An image being read: its file, and buffers that are reused for the next image. Only one
  * thread at a time may use a decoder. */
 typedef struct choir__decoder {
-    const char *name; /* of the file, for messages */
+    const char *name; /* name of the file, for messages */
     const uint8_t *data;
     size_t bytes;
-    int width, height; /* of the whole image */
+    int width, height; /* size of the whole image */
     const struct choir__image_format *format;
     void *jpeg; /* libjpeg's object, once made */
     void *png;  /* the open PNG */

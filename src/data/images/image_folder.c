@@ -29,7 +29,7 @@ typedef struct image_folder {
     char *root;  /* folder that contains the class folders */
     char *first; /* first training image, whose size may determine the sample's */
     choir__name_list classes;
-    choir__map places; /* of a model's classes, which need not be sorted */
+    choir__map places; /* places of a model's classes, which need not be sorted */
     image_file *files;
     int64_t count;
     choir__resample_fn *resample;

@@ -85,7 +85,7 @@ const choir__colours *choir__colours_find(void)
 
 static const struct {
     void (*change)(choir__picture *p, double amount); /* NULL: in choir__colours */
-    double low, high;                                 /* amounts that there are */
+    double low, high;                                 /* range of amounts */
     double first, last;       /* RandAugment's at the lowest and the highest magnitude */
     double plus;              /* added to them: of factors, the one that changes nothing */
     bool by_width, by_height; /* they are shares of these */

@@ -19,8 +19,8 @@
 #include <jerror.h>
 
 enum {
-    SCANS = 32, /* of a progressive image; programs that write images make 10 or fewer */
-    PIXELS_PER_BYTE = 256, /* that further scans may pass over */
+    SCANS = 32, /* scans of a progressive image; programs that write images make 10 or fewer */
+    PIXELS_PER_BYTE = 256, /* pixels per byte that further scans may pass over */
     EDGE = 2,              /* pixels beyond the region that smooth chroma reads */
     ROWS = 16
 };

@@ -110,7 +110,7 @@ choir_status choir_dataset_subset(
 
 typedef struct source {
     choir_dataset *data;
-    double share; /* of the positions that the sources before it leave */
+    double share; /* share of the positions that earlier sources leave */
     int64_t length;
 } source;
 

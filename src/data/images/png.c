@@ -12,7 +12,7 @@
 
 enum {
     CHUNK_BYTES = 16 << 20, /* limit for text, profiles and the like, unpacked */
-    CHUNKS_KEPT = 8         /* of these, in an image */
+    CHUNKS_KEPT = 8         /* chunks kept per image */
 };
 
 typedef struct png {
@@ -20,7 +20,7 @@ typedef struct png {
     png_infop info;
     const uint8_t *at, *end;
     choir__decoder *decoder;
-    png_bytepp rows; /* of an interlaced image */
+    png_bytepp rows; /* rows of an interlaced image */
 } png;
 
 static void fail(png_structp read, png_const_charp why)

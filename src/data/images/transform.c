@@ -1,9 +1,9 @@
 /* From an open image to a sample: choosing the view, computing weights for both axes, decoding
  * the pixels that they touch, resampling.
  *
- * Sizes, roundings and weights are those of torchvision's RandomResizedCrop, RandomCrop, Resize
- * and CenterCrop with an antialiased bilinear (triangle) filter: when it shrinks, the triangle
- * is as wide as an output pixel. Values are not rounded to 8 bits in between.
+ * Sizes, roundings and weights follow torchvision's RandomResizedCrop, RandomCrop, Resize and
+ * CenterCrop with an antialiased bilinear (triangle) filter: when it shrinks, the triangle is
+ * as wide as an output pixel. Values are not rounded to 8 bits in between.
  *
  * With dct_scaling, a JPEG is decoded at 1/2, 1/4 or 1/8 if the box is larger than its result
  * by that factor; the filter does the rest. */
@@ -189,10 +189,10 @@ choir__view choir__view_whole(const choir_image_opts *o, int width, int height)
 
 /* One axis of a view, in pixels of the shrunk image. */
 typedef struct side {
-    double start, length; /* of the box */
+    double start, length; /* start and length of the box */
     int low, high;        /* pixels that exist: [low, high) */
     int full, first;      /* full: size when resized; first: where the window begins */
-    int count;            /* of the window */
+    int count;            /* weights in the window */
     bool flip;
 } side;
 
@@ -230,7 +230,7 @@ static int triangle(const side *s, int o, int *first, float *weight)
     return used;
 }
 
-/* Packs rows of `room` weights to rows of `taps`, none of which reaches beyond the image. */
+/* Packs rows of `room` weights to rows of `taps`, so that no row reaches beyond the image. */
 static void pack(choir__axis *a, int room, const side *s)
 {
     for (int e = 0; e < a->count; e++) {
@@ -274,7 +274,7 @@ static bool make_axis(choir__axis *a, size_t *had, const side *s)
 
 /* --- rendering --- */
 
-/* Returns 1, 2, 4 or 8: the largest factor by which the shrunk box is not smaller than its
+/* Returns 1, 2, 4 or 8: the largest factor that keeps the shrunk box at least as large as its
  * result. */
 static int choose_shrink(const choir__view *v, const choir_image_opts *o, int most)
 {

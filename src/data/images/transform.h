@@ -17,8 +17,8 @@ typedef struct choir__view {
 /* Checks that samples can be made with these options. Error: argument, naming the value. */
 choir_status choir__image_opts_check(const choir_image_opts *opts);
 
-/* Return the view for training (random numbers keyed by `key`), or for validation. name: of the
- * file, for messages. Error: format (too small for its crop). */
+/* Return the view for training (random numbers keyed by `key`), or for validation. name: the
+ * file's name, for messages. Error: format (too small for its crop). */
 choir_status choir__view_random(const choir_image_opts *opts, const char *name, int width,
     int height, uint64_t key, choir__view *view);
 choir__view choir__view_center(const choir_image_opts *opts, int width, int height);
@@ -56,7 +56,7 @@ void choir__image_work_free(choir__image_work *work);
 /* --- files: image_files.c --- */
 
 /* Reads a file and renders its view for training, if `random` is a key of random numbers, or
- * for validation, if it is NULL. Errors: io, and those of the view and of rendering. */
+ * for validation, if it is NULL. Errors: io, errors of the view and of rendering. */
 choir_status choir__image_file(choir__image_work *work, const choir_image_opts *opts,
     choir__resample_fn *resample, const char *path, const uint64_t *random, float *out);
 
@@ -69,8 +69,8 @@ choir_status choir__image_data(choir__image_work *work, const choir_image_opts *
 choir_status choir__image_opts_settle_data(
     choir_image_opts *opts, const char *name, const char *data, size_t bytes);
 
-/* Sets the options that depend on the first image, unless they are set; first NULL: there is
- * none. of: for messages. Errors: io, format, argument. */
+/* Sets the options that depend on the first image, unless they are set; first NULL: no image.
+ * of: for messages. Errors: io, format, argument. */
 choir_status choir__image_opts_settle(
     choir_image_opts *opts, const char *first, const char *of);
 

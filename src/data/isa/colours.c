@@ -172,8 +172,8 @@ static void autocontrast(choir__picture *p, double amount)
         stretch(p->x + c * plane_of(p), plane_of(p));
 }
 
-/* Fills in the value of each level: the pixels below it, as a share of those that are not of
- * the highest level. */
+/* Fills in the value of each level: the pixels below it, as a share of the pixels below the
+ * highest level. */
 static void equalized(const int32_t *count, int64_t pixels, float *value)
 {
     int top = 255;
@@ -253,8 +253,7 @@ static void hue(choir__picture *p, double amount)
 /* --- planes --- */
 
 /* Writes the planes of x (H, W, C), undoing a normalisation; rounded values may lie beyond [0,
- * 1].
- */
+ * 1]. */
 static void into_planes(
     choir__picture *p, const float *x, const float mul[3], const float add[3])
 {

@@ -19,13 +19,13 @@ struct choir_loader {
     choir_scope *run;
     choir_dataset *dataset;
     choir_loader_opts opts;
-    choir_status status; /* of its creation: a failed loader only reports this */
+    choir_status status; /* status of its creation: a failed loader only reports this */
     char *message;
     choir__sampler sampler; /* used while listing batches: by one worker at a time */
     choir__prefetch *prefetch;
-    choir_shape x_shape, y_shape; /* of a micro-batch */
-    size_t x_bytes, y_bytes;      /* of a sample */
-    int64_t position;             /* of the next micro-batch */
+    choir_shape x_shape, y_shape; /* shapes of a micro-batch */
+    size_t x_bytes, y_bytes;      /* bytes of a sample */
+    int64_t position;             /* number of the next micro-batch */
 };
 
 /* --- filling: runs on the workers --- */

@@ -44,7 +44,7 @@ typedef struct choir__prefetch_stage {
     int64_t count, next, active; /* samples in all, handed out, being read now */
     bool stale;                  /* restart discarded it */
     int64_t failed;              /* first sample that failed; count: none */
-    choir_status status;         /* of the failed sample */
+    choir_status status;         /* status of the failed sample */
     char *message;
 } choir__prefetch_stage;
 
@@ -62,7 +62,7 @@ typedef struct choir__prefetch_source {
     int workers;             /* 0: take reads the samples itself */
     int depth;               /* number of stages; 0: chosen by their size */
     double timeout_s;        /* the longest time that take waits; 0: no limit */
-    /* of the device that most batches go to; NULL: its memory is not separate */
+    /* far memory of the device that gets most batches; NULL: it uses host memory */
     const choir__far *far;
 } choir__prefetch_source;
 
@@ -113,8 +113,8 @@ struct choir__prefetch {
     _Atomic int64_t reading[CHOIR_MAX_WORKERS];
     int started; /* threads that have taken a number */
     bool stop, hung;
-    _Atomic bool left;     /* to the workers: the last one frees the object */
-    choir__prefetch *next; /* in the list of all */
+    _Atomic bool left;     /* the loader has left; the last worker frees the object */
+    choir__prefetch *next; /* next in the list of all */
 };
 
 /* Marks a stage READY when all its samples are there, or FREE if it has been discarded. Caller

@@ -25,13 +25,14 @@ enum {
 typedef struct random_dataset {
     choir_dataset base;
     float *table; /* (BLOCKS, BLOCK) in the order of drawing; the first values come twice */
-    _Atomic uint16_t places[BLOCKS]; /* of a block in the table, from 1 on; 0: not drawn */
+    /* place of a block in the table, from 1 on; 0: not drawn */
+    _Atomic uint16_t places[BLOCKS];
     int drawn;
     pthread_mutex_t drawing;
     uint64_t table_key;
     int64_t length;
     int64_t x_count, y_count;
-    int64_t range;  /* of integers */
+    int64_t range;  /* range of integers */
     int64_t labels; /* for y, besides tokens */
     uint64_t x_key, y_key;
 } random_dataset;
@@ -54,7 +55,7 @@ static void draw(const random_dataset *d, int64_t block, float *out)
     for (int64_t i = 0; i < BLOCK; i += 2) {
         uint32_t bits[4];
         choir__philox(d->table_key, 0, (uint64_t)((block * BLOCK + i) % TABLE) / 2, bits);
-        double radius = sqrt(-2 * log((bits[0] + 1.0) * 0x1p-32)); /* of (0, 1] */
+        double radius = sqrt(-2 * log((bits[0] + 1.0) * 0x1p-32)); /* in (0, 1] */
         double angle = 2 * M_PI * 0x1p-32 * bits[1];
         out[i] = (float)(radius * cos(angle));
         out[i + 1] = (float)(radius * sin(angle));
@@ -210,7 +211,7 @@ choir_status choir_dataset_random_tokens(
     return make(base, length, seed, dataset);
 }
 
-/* y: the shape of a sample's classes, of which there are y_count. */
+/* y: the shape of a sample's y_count classes. */
 static choir_status make_labelled(int64_t length, int64_t context, int64_t vocabulary,
     int64_t classes, uint64_t seed, choir_shape y, int64_t y_count, choir_dataset **dataset)
 {

@@ -15,7 +15,7 @@ typedef struct choir__sampler {
     int64_t batches;         /* global batches in an epoch */
     int64_t epoch;           /* the epoch of order; -1: none yet */
     int64_t *order;          /* (N) permutation of the epoch; NULL: natural order */
-    choir__shuffle shuffled; /* how far the permutation is computed */
+    choir__shuffle shuffled; /* the part of the permutation computed so far */
     double *cumulative;      /* (N) of weights, up to 1; NULL: a permutation */
 } choir__sampler;
 

@@ -38,7 +38,7 @@ typedef struct shards {
     choir__name_list files;
     bool splits;         /* some files are for validation; false: a part of the samples is */
     int64_t train_files; /* the first ones are for training, the others for validation */
-    member first;        /* its image determines the size of samples */
+    member first;        /* first member, whose image determines the size of samples */
     member *samples;
     int64_t count, seen;      /* seen: samples of both splits */
     choir__held_classes held; /* while members are read */
@@ -102,8 +102,8 @@ static bool is_tar_of(const char *name, const char *begin)
     return choir__is_tar_name(name) && begins_with(name, begin);
 }
 
-/* Adds the folder's tars of which `takes` is true, in the order of their names; returns how
- * many they are. */
+/* Adds the folder's tars for which `takes` is true, in the order of their names; returns their
+ * number. */
 static int64_t add_tars(choir__name_list *files, const char *folder,
     bool (*takes)(const char *name, const char *begin), const char *begin)
 {
@@ -237,7 +237,8 @@ static void free_member(member *s)
     free(s->image);
 }
 
-/* Returns whether the next whole sample is of this split; kept: those before it that are. */
+/* Returns whether the next whole sample is of this split; kept: number of earlier samples of
+ * the split. */
 static bool is_kept(shards *d, const member *s, int64_t kept)
 {
     if (d->splits)

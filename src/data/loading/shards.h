@@ -20,23 +20,23 @@ bool choir__is_shards(const char *path);
  * long names and sizes. */
 
 typedef struct choir__tar_member {
-    char *name; /* as in the tar; the reader owns it */
-    int64_t at; /* of its bytes in the file */
+    char *name; /* name in the tar; the reader owns it */
+    int64_t at; /* offset of its bytes in the file */
     int64_t bytes;
 } choir__tar_member;
 
 typedef struct choir__tar {
     const char *path;
     int fd;
-    int64_t next, size; /* of the next header; of the file */
-    char *name;         /* of the present member */
+    int64_t next, size; /* offset of the next header; size of the file */
+    char *name;         /* name of the current member */
 } choir__tar;
 
 /* Opens a tar. Close it also after an error. Errors: io. */
 choir_status choir__tar_open(choir__tar *tar, const char *path);
 void choir__tar_close(choir__tar *tar);
 
-/* Finds the next regular file; member->name NULL: there is none. Errors: io, format (damaged,
+/* Finds the next regular file; member->name NULL: no more files. Errors: io, format (damaged,
  * cut short). */
 choir_status choir__tar_next(choir__tar *tar, choir__tar_member *member);
 

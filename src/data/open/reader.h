@@ -31,7 +31,7 @@ extern const choir__data_reader choir__data_random, choir__data_documents, choir
 /* Returns the first reader that takes the path, or NULL. */
 const choir__data_reader *choir__data_reader_find(const choir__data_request *request);
 
-/* Returns an error if the request needs a tokenizer and there is none. */
+/* Returns an error if the request needs a tokenizer and has none. */
 choir_status choir__data_check_tokenizer(
     const choir__data_request *request, const choir_tokenizer *tokenizer);
 
@@ -40,10 +40,10 @@ choir_status choir__data_check_tokenizer(
 enum { CHOIR__MOST_SOURCES = 64 };
 
 typedef struct choir__data_source {
-    const char *path; /* in the text of the sources */
+    const char *path; /* points into the text of the sources */
     double weight;    /* 0: none */
     int64_t first;    /* samples at most; 0: all */
-    double part;      /* of the samples, from the first on */
+    double part;      /* share of the samples, from the first on */
     int64_t every;    /* 2: every second sample */
 } choir__data_source;
 

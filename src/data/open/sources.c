@@ -9,7 +9,7 @@
 #include "base/options.h"
 #include "data/open/reader.h"
 
-/* Returns the first colon of an option, such as ":weight="; NULL: there is none. */
+/* Returns the first colon of an option, such as ":weight=", or NULL. */
 static char *options_of(char *text)
 {
     static const char *const keys[] = {":weight=", ":first=", ":part=", ":every="};

@@ -12,7 +12,7 @@
 #include <string_view>
 
 enum {
-    CHOIR__PARQUET_FREE_MIB = 64, /* of memory, and of lines */
+    CHOIR__PARQUET_FREE_MIB = 64, /* limits of memory and of lines */
     CHOIR__PARQUET_MEMORY = 64,   /* further bytes of memory per byte of the file */
     CHOIR__PARQUET_LINES = 1000,  /* further bytes of lines per byte of the file */
 };

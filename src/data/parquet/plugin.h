@@ -16,7 +16,7 @@ enum { CHOIR__PARQUET_WHY = 512 }; /* bytes of a reason, with its final NUL */
  * strings. */
 typedef struct choir__parquet_plugin {
     choir__plugin_head head;
-    /* Returns the open file; NULL: it is none, and `why` says the reason. */
+    /* Returns the open file; NULL: it is not a Parquet file, and `why` receives the reason. */
     void *(*open)(const char *path, char *why);
     /* Writes up to `room` more bytes of the lines. Returns their number; 0: there are no more;
      * -1: the file is damaged, and `why` says the reason. */

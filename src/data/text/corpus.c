@@ -4,9 +4,8 @@
  * with the token that ends a text behind it. A sample is a window of this sequence:
  *
  *     ids      d d d d E d d E d d d d d d E d d d E        E: the end of a text
- *     window         |x x x x x x|                          y: the same, one later
- *
- * A token that the model only reads, such as those of a prompt, is no target. */
+ *     window         |x x x x x x|                          y: the same, one later A token that
+ * the model only reads, such as a prompt's, is no target. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +17,7 @@
 
 /* Packing: a document goes to the open sample with the least room that is enough for it; if
  * none has room, the fullest one is closed. At the end the pieces are sorted by sample, in one
- * pass, and those of a sample keep their order. */
+ * pass, and the pieces of a sample keep their order. */
 
 /* Returns the open pack with the least room that is enough, or a new one. */
 static struct choir__open_pack *find(choir__packs *p, int64_t count)
@@ -54,7 +53,7 @@ void choir__packs_add(choir__packs *p, int64_t at, int64_t count)
         add_piece(p, at + done, choir__min(p->context, count - done));
 }
 
-/* Sorts the pieces by pack; those of a pack stay in order. */
+/* Sorts the pieces by pack; within a pack they stay in order. */
 int64_t choir__packs_end(choir__packs *p)
 {
     choir__packed_piece *sorted = choir__calloc((size_t)p->pieces + 1, sizeof *sorted);
@@ -98,7 +97,7 @@ typedef struct corpus {
     choir__ids tokens; /* see choir__document_encode */
     bool ignores;      /* some tokens are no targets */
     int64_t context, length;
-    choir__packs packs; /* of documents that are kept apart */
+    choir__packs packs; /* packs of documents that are kept apart */
     bool shared;        /* the file has both splits (data/dataset.h) */
 } corpus;
 
@@ -111,7 +110,7 @@ typedef struct reading {
     uint8_t *seen;              /* (CHOIR__CODE_POINTS) characters, without a tokenizer */
     choir__document_parts parts;
     int32_t end;         /* the token that ends a text */
-    int64_t records;     /* of the file, so far */
+    int64_t records;     /* records of the file so far */
     bool training, keep; /* keep: all records of this file are of this split */
     double held;         /* the part for validation then */
     bool apart;          /* documents do not see one another */
@@ -211,7 +210,7 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
     return CHOIR_OK;
 }
 
-/* x (3, context): ids, documents, positions. Padding is one more document, of which nothing is
+/* x (3, context): ids, documents, positions. Padding is one more document, whose tokens are not
  * learned. */
 static choir_status get_apart(choir_dataset *self, int64_t index, void *x, void *y)
 {

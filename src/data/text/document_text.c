@@ -62,7 +62,7 @@ static void add_object(choir__text *t, const choir__json *object, choir__names *
     for (size_t i = 0; i < count; i++) {
         const char *key = members[i]->text;
         if (i && !strcmp(key, members[i - 1]->text))
-            continue; /* of members of one name the last one counts */
+            continue; /* among members of one name the last counts */
         choir__names_add(fields, "<s_*>", key);
         choir__names_add(fields, "</s_*>", key);
         choir__text_put(t, "<s_");

@@ -319,7 +319,7 @@ choir_status choir_dataset_documents(const char *folder, choir_split split,
     choir__image_works_init(&d->works);
     for (int i = 0; i < 3; i++)
         choir__names_add(&fields, "*", (const char *[]){"<s>", "<pad>", "</s>"}[i]);
-    documents rest = {0}; /* of the other split */
+    documents rest = {0}; /* documents of the other split */
     status = read_all(d, &rest, folder, split == CHOIR_TRAIN, &fields);
     if (status == CHOIR_OK)
         status = settle_tokenizer(d, &rest, &fields, tokenizer);

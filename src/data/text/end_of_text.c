@@ -38,7 +38,7 @@ static int64_t by_name(const choir_tokenizer *t, const choir_beside *beside)
     return id;
 }
 
-/* Returns a whole number that is the id of a token; -1: it is none. */
+/* Returns a whole number that is the id of a token, or -1. */
 static int64_t id_of_number(const choir_tokenizer *t, const json_t *number)
 {
     int64_t id = json_is_integer(number) ? json_integer_value(number) : -1;

@@ -9,7 +9,9 @@
 #include "base/rng.h"
 #include "data/dataset.h"
 
-#define CHOSEN 0.15f /* share of all tokens; of these, 80 % are masked and 10 % replaced */
+#define CHOSEN                                                                                 \
+    0.15f /* share of all tokens; 80 % of the chosen are masked and 10 % replaced              \
+           */
 
 typedef struct masked_dataset {
     choir_dataset base;

@@ -29,7 +29,7 @@ typedef struct ring {
     pthread_cond_t changed;
     int64_t written, room;
     bool ended, finished; /* no more tokens come; the reader uses nothing any more */
-    choir_status status;  /* of reading */
+    choir_status status;  /* status of reading */
     char message[512];
     int ranks;
     int64_t done[MOST_RANKS]; /* tokens that a rank no longer needs */
@@ -49,8 +49,8 @@ struct choir_stream {
     int32_t end;       /* the token that ends a text */
     choir__records records;
     choir__document_parts parts;
-    choir__ids ids; /* of the present record */
-    size_t used;    /* of those, already in the ring */
+    choir__ids ids; /* ids of the current record */
+    size_t used;    /* ids that are already in the ring */
     int32_t *kept;  /* tokens for validation (validation * context + 1) */
     int64_t kept_count;
     ring *ring;
@@ -63,7 +63,7 @@ struct choir_stream {
 
 /* --- reading --- */
 
-/* Encodes the next record or line into s->ids; *more: there was one. */
+/* Encodes the next record or line into s->ids; *more: false at the end. */
 static choir_status read_record(choir_stream *s, bool *more)
 {
     const choir__json *record;

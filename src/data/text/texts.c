@@ -20,7 +20,7 @@ static void add_word(choir_text *t, const char *word, size_t bytes)
     t->words[t->word_count++] = choir__format("%.*s", (int)bytes, word);
 }
 
-/* Adds the words between spaces, of which there are fewer than bytes. */
+/* Adds the words between spaces, fewer than the text has bytes. */
 static void split(choir_text *t, const char *text)
 {
     static const char spaces[] = " \t\r\n\v\f";

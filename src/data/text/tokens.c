@@ -1,6 +1,6 @@
 /* Windows of a file of token ids. Each window is read when it is requested, from the pages that
- * the system keeps in memory as long as there is room. A mapped file would spare the copy, but
- * a file that becomes shorter meanwhile would then end the process. */
+ * the system keeps in memory while it has room. A mapped file would spare the copy, but a file
+ * that becomes shorter meanwhile would then end the process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -18,9 +18,9 @@ enum { BLOCK = 4 << 20 };
 typedef struct writer {
     const choir_tokenizer *tokenizer;
     const char *name;
-    choir__fresh fresh; /* of out */
+    choir__fresh fresh; /* file of out */
     FILE *in, *out;
-    /* (room) of which `bytes` are used */
+    /* (room); `bytes` are used */
     char *text;
     size_t bytes, room;
     choir__ids ids;

@@ -1,5 +1,5 @@
-/* Added tokens in a text. The rules are those of Hugging Face's tokenizers: the search goes on
- * at the token's end, even if the token takes white space behind it, too. */
+/* Added tokens in a text. The rules follow Hugging Face's tokenizers: the search continues at
+ * the token's end, even if the token takes white space after it, too. */
 #include "data/tokenizer/added.h"
 
 #include <stdlib.h>

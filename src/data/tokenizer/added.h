@@ -1,5 +1,5 @@
-/* Tokens that are searched for in the text before the model runs: of those that begin at the
- * leftmost place, the longest. */
+/* Tokens that are searched for in the text before the model runs: the leftmost match, and among
+ * several there the longest. */
 #ifndef CHOIR_DATA_ADDED_H
 #define CHOIR_DATA_ADDED_H
 
@@ -16,7 +16,7 @@ typedef struct choir__added {
 typedef struct choir__added_set {
     choir__added *token; /* (count) */
     size_t count;
-    choir__trie trie; /* of places in `token` */
+    choir__trie trie; /* trie of indices into `token` */
 } choir__added_set;
 
 /* Takes ownership of `tokens`. */
@@ -26,7 +26,7 @@ void choir__added_set_free(choir__added_set *set);
 /* A walk through a text: pieces between tokens, and tokens. */
 typedef struct choir__added_walk {
     const char *piece, *piece_end; /* the text before the token; may be empty */
-    const choir__added *token;     /* NULL: the text's end */
+    const choir__added *token;     /* the token found; NULL: the end of the text */
     const char *from, *search, *end;
 } choir__added_walk;
 
@@ -38,8 +38,8 @@ bool choir__added_next(const choir__added_set *set, choir__added_walk *w);
  * space that follows one: a text may not be cut between the two. */
 bool choir__added_crosses(const choir__added_set *set, const char *space);
 
-/* Returns whether the text before `at` ends with a token: what follows is not as if the text
- * went on. */
+/* Returns whether the text before `at` ends with a token: the following text is then not a
+ * continuation. */
 bool choir__added_ends(const choir__added_set *set, const char *text, const char *at);
 
 /* Returns whether a byte is a letter or digit of ASCII. */

@@ -103,7 +103,7 @@ static bool is_file(const char *folder, const char *name)
     return there;
 }
 
-/* The files by which a folder has a tokenizer, the first of which counts. */
+/* The files from which a folder's tokenizer is read; the first that exists is used. */
 static const char *const names[] = {
     "tokenizer.json", "choir_tokenizer.json", "vocab.json", "tokenizer.model"};
 

@@ -23,8 +23,8 @@ typedef struct cache_slot {
 } cache_slot;
 
 typedef struct symbol {
-    int32_t id, rank; /* rank: of the merge with the next symbol; or NONE */
-    int32_t result;   /* of that merge */
+    int32_t id, rank; /* rank of the merge with the next symbol, or NONE */
+    int32_t result;   /* result of that merge */
     int32_t prev, next;
 } symbol;
 
@@ -47,7 +47,7 @@ typedef struct bpe {
     choir__vocab keys;
     choir__bpe_opts opts;
     bool sections;        /* a word is cut before U+2581, which no merge crosses */
-    int32_t byte_id[256]; /* of single bytes, byte_level only; -1: none */
+    int32_t byte_id[256]; /* ids of single bytes, byte_level only; -1: none */
     pair_slot *pair;
     size_t slots;
     scratch *scratch;

@@ -118,7 +118,7 @@ static bool ends_plain(const choir__charsmap *m, char letter)
     return used == 1 && (!to || (bytes && choir__is_plain(to[bytes - 1])));
 }
 
-/* Returns whether a key goes on with this byte behind the text that leads to unit i. */
+/* Returns whether a key continues with this byte after the text that leads to unit i. */
 static bool goes_on(const choir__charsmap *m, size_t i, unsigned char byte)
 {
     size_t child = i ^ offset_of(u32_at(m, 4 + 4 * i)) ^ byte;

@@ -40,10 +40,10 @@ typedef struct choir__sentencepiece {
     choir__charsmap charsmap;
     choir__trie symbols; /* user-defined: the normalizer leaves them as they are */
     bool dummy_prefix;   /* a text begins with U+2581 */
-    bool remove_spaces;  /* at the ends, and all but one in a row */
+    bool remove_spaces;  /* removes spaces at the ends, and all but one in a row */
     bool frozen;         /* the model gets the text between symbols; else they are its pieces */
     choir__model *model;
-    choir__tokenizer_buffer text; /* of the current call. It is not shared. */
+    choir__tokenizer_buffer text; /* text of the current call, not shared */
 } choir__sentencepiece;
 
 /* Takes ownership of all of s. */

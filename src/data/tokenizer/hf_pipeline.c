@@ -14,7 +14,7 @@ enum { MARK = sizeof CHOIR__SPACE_MARK - 1 };
 typedef struct work {
     choir__hf_pipeline *p;
     choir__ids *ids;
-    bool part; /* the text goes on behind another one, and the model sees it whole */
+    bool part; /* the text continues another one, and the model sees both as one */
 } work;
 
 static const char *cut_words(

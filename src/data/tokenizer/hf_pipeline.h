@@ -8,8 +8,8 @@
 #include "data/tokenizer/models.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* The "normalizer" of a tokenizer.json: a list of steps, each of which turns a text into
- * another. */
+/* The "normalizer" of a tokenizer.json: a list of steps; each step turns a text into another
+ * text. */
 
 enum { CHOIR__MOST_STEPS = 8 };
 
@@ -69,7 +69,7 @@ typedef enum choir__word_kind {
     CHOIR__WORDS_PATTERN,   /* one of the published regular expressions */
     CHOIR__WORDS_BYTES,     /* likewise, or whole; with a space before */
     CHOIR__WORDS_METASPACE, /* ' ' becomes U+2581 */
-    CHOIR__WORDS_SPACE,     /* at white space, which is dropped */
+    CHOIR__WORDS_SPACE,     /* splits at white space, which is dropped */
     CHOIR__WORDS_BERT       /* likewise, and punctuation stands alone */
 } choir__word_kind;
 

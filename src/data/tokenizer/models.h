@@ -30,8 +30,8 @@ struct choir__model {
 /* Treatment of a character without a token. */
 typedef struct choir__unknown {
     int32_t id; /* -1: an error */
-    bool fuse;  /* one token for several in succession */
-    /* Tokens of single bytes to fall back on, or -1. byte[0] = -1: there are none. */
+    bool fuse;  /* one token for several unknown characters in a row */
+    /* Tokens of single bytes to fall back on, or -1. byte[0] = -1: no such tokens. */
     int32_t byte[256];
 } choir__unknown;
 
@@ -58,7 +58,7 @@ choir_status choir__bpe_new(const char *name, choir__vocab *keys, const choir__m
 
 typedef struct choir__unigram_opts {
     choir__unknown unknown;
-    double unknown_score; /* of one character */
+    double unknown_score; /* score of an unknown character */
     /* Sums are rounded to f32, as in SentencePiece; else as in Hugging Face's tokenizers, which
      * also looks up a run of unknown characters as one text. The roundings decide between
      * pieces of equal scores. */
@@ -72,7 +72,7 @@ choir__model *choir__unigram_new(
 typedef struct choir__wordpiece_opts {
     int32_t unknown;
     int64_t longest; /* in characters; a longer word is unknown */
-    char prefix[16]; /* of a word's continuation */
+    char prefix[16]; /* prefix of a word's continuation */
 } choir__wordpiece_opts;
 
 choir__model *choir__wordpiece_new(choir__vocab *keys, const choir__wordpiece_opts *opts);

@@ -135,7 +135,7 @@ static void collapse(const choir__normal_step *s, const char *text, const char *
 /* --- BERT's step: cleaned, spaces around ideographs, decomposed without accents, lower case
  * --- */
 
-enum { MOST_MARKS = 64 }; /* that follow one character and are put in order */
+enum { MOST_MARKS = 64 }; /* marks that follow one character and are put in order */
 
 typedef struct bert_text {
     const choir__normal_step *step;
@@ -260,8 +260,8 @@ void choir__normalize(choir__normalizer *n, const char *text, const char *end, b
 }
 
 /* The shortest beginning of the text whose normal form goes beyond the offset ends with the
- * character. White space at the end of a beginning is not stripped, since the text goes on; so
- * a longer one never has a shorter form. */
+ * character. White space at the end of a beginning is not stripped, since the text continues;
+ * so a longer one never has a shorter form. */
 const char *choir__normalize_back(
     choir__normalizer *n, const char *text, const char *end, bool continued, size_t offset)
 {
@@ -277,7 +277,7 @@ const char *choir__normalize_back(
         while (middle > low && ((unsigned char)*middle & 0xC0) == 0x80)
             middle--;
         uint32_t code;
-        if (middle == low) /* its character alone is left, or it is followed by others */
+        if (middle == low) /* a single character is left, or others follow it */
             middle += choir__max(choir__utf8_decode(low, end, &code), 1);
         if (middle >= high)
             break;

@@ -18,7 +18,7 @@ enum { UNIGRAM = 1, BPE = 2 };
 
 typedef struct field {
     int number;
-    uint64_t value;   /* of varints and fixed fields */
+    uint64_t value;   /* value of varints and fixed fields */
     const char *data; /* (bytes) of a text or a message, else NULL */
     size_t bytes;
 } field;

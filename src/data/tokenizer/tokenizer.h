@@ -1,8 +1,8 @@
 /* Shared by the kinds of tokenizers: the object, a vocabulary, a growing list of ids.
  *
  * A tokenizer is a struct whose first member is choir_tokenizer. It is read from a file (or
- * created) and never changes. It keeps the file's own text, and saving writes that text:
- * nothing is lost on the way from a published tokenizer through a checkpoint and back. */
+ * created) and never changes. It keeps the file's text, and saving writes this text, so nothing
+ * is lost on the way from a published tokenizer through a checkpoint and back. */
 #ifndef CHOIR_DATA_TOKENIZER_H
 #define CHOIR_DATA_TOKENIZER_H
 
@@ -42,7 +42,7 @@ typedef struct choir__vocab {
     uint32_t *length;              /* (size) */
     uint32_t *slot;                /* (slots) id + 1, by hash; 0: empty */
     size_t slots;                  /* a power of two */
-    uint64_t seed;                 /* of the hashes */
+    uint64_t seed;                 /* seed of the hashes */
 } choir__vocab;
 
 void choir__vocab_init(choir__vocab *v, int64_t size);
@@ -66,9 +66,9 @@ bool choir__vocab_crosses(const choir__vocab *v, const char *space);
 
 /* The position of a piece of text. */
 typedef enum choir__tokenizer_place {
-    CHOIR__BEGINNING, /* of the whole text */
-    CHOIR__INSIDE,    /* behind an added token, or a word of a text */
-    /* The caller cut it off from the text before it, between two tokens. */
+    CHOIR__BEGINNING, /* the piece begins the whole text */
+    CHOIR__INSIDE,    /* the piece follows an added token, or is a word of a text */
+    /* The caller has cut the text before the piece, between two tokens. */
     CHOIR__CONTINUED
 } choir__tokenizer_place;
 
@@ -92,7 +92,7 @@ struct choir_tokenizer {
     char *source;         /* JSON, as saved */
     size_t source_bytes;
     choir__added_set added; /* searched for before anything else */
-    choir_beside *beside;   /* the files of its folder; NULL: it has none */
+    choir_beside *beside;   /* other files of the tokenizer's folder; NULL: none */
     /* A text may be cut before this character if an ASCII letter or digit precedes it. 0:
      * nowhere. */
     char cut_before;
@@ -109,8 +109,8 @@ choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const cha
 choir_status choir__tokenizer_ids(const choir_tokenizer *tokenizer, const char *text,
     size_t bytes, size_t more, int64_t **ids, int64_t *count);
 
-/* Extends inner by the tokens that it lacks, as special tokens; returns inner itself if it has
- * them all. On success the result owns inner. Errors: argument. */
+/* Extends inner by those `tokens` that it lacks, as special tokens; returns inner itself if it
+ * has all. On success the result owns inner. Errors: argument. */
 choir_status choir__tokenizer_extend(
     choir_tokenizer *inner, char *const *tokens, int64_t count, choir_tokenizer **tokenizer);
 

@@ -8,12 +8,12 @@
 #include "base/base.h"
 
 typedef struct span {
-    uint32_t low, high; /* of the sorted texts */
+    uint32_t low, high; /* range of the sorted texts */
 } span;
 
 typedef struct builder {
     choir__trie_node *node;
-    span *span; /* of each node */
+    span *span; /* span of each node */
     size_t count;
 } builder;
 

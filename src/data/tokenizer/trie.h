@@ -1,5 +1,5 @@
 /* Texts as a tree of their bytes: finds the texts that a position begins with in one walk,
- * which ends where no text goes on. */
+ * which ends where no text continues. */
 #ifndef CHOIR_DATA_TRIE_H
 #define CHOIR_DATA_TRIE_H
 
@@ -14,7 +14,7 @@ typedef struct choir__trie_key {
 
 typedef struct choir__trie_node {
     uint32_t child; /* the first of `count` children, which ascend by their bytes */
-    int32_t value;  /* of the text that ends here; -1: none */
+    int32_t value;  /* value of the text that ends here; -1: no text ends here */
     uint16_t count;
     unsigned char byte; /* leads here from the parent */
 } choir__trie_node;
@@ -29,7 +29,7 @@ typedef struct choir__trie {
 void choir__trie_init(choir__trie *t, choir__trie_key *keys, size_t count);
 void choir__trie_free(choir__trie *t);
 
-/* Returns the child of a node (0: the root) for a byte; 0: there is none. */
+/* Returns the child of a node (0: the root) for a byte; 0: no child. */
 static inline uint32_t choir__trie_step(const choir__trie *t, uint32_t from, unsigned char byte)
 {
     if (!from)

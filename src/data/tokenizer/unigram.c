@@ -17,7 +17,7 @@ enum { SUMMED = 1 << 16 };
 
 typedef struct node {
     double score;
-    int32_t id; /* of the piece that ends here; -1: an unknown character */
+    int32_t id; /* id of the piece that ends here; -1: an unknown character */
     uint32_t from;
 } node;
 
@@ -27,8 +27,9 @@ typedef struct unigram {
     double *score; /* (size) */
     choir__unigram_opts opts;
     choir__trie pieces;
-    /* For the current section. They belong to the model and are not shared. */
-    node *node; /* (room), of which `filled` have a value */
+    /* Scratch for the current section of text, owned by the model and not shared between
+     * threads. */
+    node *node; /* (room); `filled` of them have a value */
     uint32_t *end;
     size_t room, end_room, filled;
     const char *unknown; /* begin of a run of unknown characters; NULL: none */

@@ -14,7 +14,7 @@ typedef struct wordpiece {
     char *spelled;  /* (longest): the prefix, and the beginning of a word's rest */
 } wordpiece;
 
-/* Returns the longest key that `spelled` begins with, or -1. more: the word goes on behind it,
+/* Returns the longest key that `spelled` begins with, or -1. more: the word continues after it,
  * with the byte `next`. */
 static int64_t longest_at(
     const wordpiece *t, size_t bytes, bool more, unsigned char next, size_t *used)

@@ -1,7 +1,6 @@
 /* Products and convolutions of 16-bit operands by way of f32: panels of the operands are
  * widened into a block of memory that stays in the cache, and the f32 kernels do the rest.
- * Products of 16-bit numbers are exact in f32, so the sums equal those of a direct
- * multiplication.
+ * Products of 16-bit numbers are exact in f32, so the sums equal a direct multiplication's.
  *
  * oneDNN has its own bf16 products if the processor has instructions for them. Intel's in
  * AVX-512 (vdpbf16ps) take twice the time of f32 products (oneDNN 2.6, a Xeon without AMX: 87
@@ -38,7 +37,7 @@ bool choir__half_products(choir_dtype dtype)
 }
 #endif
 
-/* Copies rows x cols elements; rows of x are x_row elements apart, those of y y_row. */
+/* Copies rows x cols elements; rows of x are x_row elements apart, rows of y y_row elements. */
 static void convert(const choir__kernels *f32, void *y, choir_dtype to, int64_t y_row,
     const void *x, choir_dtype from, int64_t x_row, int64_t rows, int64_t cols)
 {

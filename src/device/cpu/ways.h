@@ -3,7 +3,7 @@
  * A kernel has a fast path for some dtypes. For others it converts operands to f32 (WIDENED),
  * or the reference kernel computes, which is correct and slow (REFERENCE). Either is noted, for
  * the whole process, so that nothing falls back in silence: `choir info --kernels` prints the
- * notes of one op at a time, `choir train` those of a job. */
+ * notes of one op at a time, `choir train` all notes of a job. */
 #ifndef CHOIR_CPU_WAYS_H
 #define CHOIR_CPU_WAYS_H
 
@@ -28,7 +28,7 @@ choir__way choir__noted_way(choir__kernel_id kernel, choir_dtype dtype);
 /* Forgets all notes. */
 void choir__forget_ways(void);
 
-/* The reference kernels, as those of f64: each call leaves a note. */
+/* The reference kernels as the kernels of f64: each call leaves a note. */
 extern const choir__kernels choir__cpu_f64;
 
 /* Computes by the reference kernel, with a note. */

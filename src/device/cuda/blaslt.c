@@ -146,7 +146,7 @@ static cublasLtMatmulDesc_t op_of(const problem *p)
     if (cublasLtMatmulDescCreate(&op, compute, f64 ? CUDA_R_64F : CUDA_R_32F) !=
         CUBLAS_STATUS_SUCCESS)
         return NULL;
-    /* its first operand is our second */
+    /* cuBLASLt's first operand is our second */
     cublasOperation_t first = p->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = p->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = (cublasLtEpilogue_t)p->epilogue;

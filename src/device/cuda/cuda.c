@@ -24,7 +24,7 @@ static const choir__kernels kernels = {CHOIR__KERNEL_LIST(X)};
 static struct {
     pthread_once_t once;
     int gpus;
-    char why[256]; /* the reason if there are none */
+    char why[256]; /* reason why no GPU is usable */
 } found = {.once = PTHREAD_ONCE_INIT};
 
 static void look(void)
@@ -125,7 +125,8 @@ static choir_status check_code(const choir_device *device, int gpu)
         return choir__error(
             CHOIR_ERR_DEVICE, "%s does not start: %s", device->name, cudaGetErrorString(error));
     if (cudaGetDeviceProperties(&p, gpu) != cudaSuccess)
-        return choir__error(CHOIR_ERR_DEVICE, "%s can't be asked what it is", device->name);
+        return choir__error(
+            CHOIR_ERR_DEVICE, "%s does not report its properties", device->name);
     return choir__error(CHOIR_ERR_UNSUPPORTED,
         "%s is %s, of compute capability %d.%d, for which this build has no code: build with "
         "-DCMAKE_CUDA_ARCHITECTURES=%d%d",

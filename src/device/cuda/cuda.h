@@ -7,7 +7,7 @@
  * may contain pointers to host memory, and launches work on choir__cuda_here()->stream.
  *
  * Everything a kernel needs besides its arguments comes from the context: scratch memory, the
- * matrix library's handle, and the *fault*, by which device code reports errors such as a class
+ * matrix library's handle, and the *fault*, in which device code reports errors such as a class
  * id out of range. The host reads the fault when it next waits for the stream. */
 #ifndef CHOIR_CUDA_H
 #define CHOIR_CUDA_H
@@ -51,7 +51,7 @@ typedef struct choir__cuda {
     choir_device *device; /* NULL: a group's stream */
     int gpu;              /* CUDA's number of the GPU */
     int capability;       /* 90: Hopper */
-    size_t memory;        /* of the GPU, bytes */
+    size_t memory;        /* bytes of the GPU's memory */
     int multiprocessors;
     int most_shared; /* bytes of shared memory that a block may request */
     cudaStream_t stream;
@@ -60,7 +60,7 @@ typedef struct choir__cuda {
     size_t workspace_bytes;
     choir__cuda_fault *fault; /* host memory at an address that the GPU can use */
     struct choir__cuda_scratch_slots *scratch;
-    cudaError_t launched;       /* of the running task's launches: the first error */
+    cudaError_t launched;       /* first error of the running task's launches */
     bool capturing;             /* launched work is stored, not run */
     bool refused;               /* something could not be captured */
     struct choir__plans *plans; /* kernels/matmul.cu's; NULL: none yet */

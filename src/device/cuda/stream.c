@@ -42,8 +42,7 @@ static mark *at(cuda_stream *s, int i)
     return &s->marks[(s->first + i) % MARKS];
 }
 
-/* Returns the first mark at or after seq; if there is none, makes one at `launched`. Under
- * lock. */
+/* Returns the first mark at or after seq, or else a new one at `launched`. Under lock. */
 static mark *mark_of(cuda_stream *s, uint64_t seq, uint64_t launched)
 {
     for (int i = 0; i < s->count; i++)

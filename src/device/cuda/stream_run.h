@@ -21,7 +21,7 @@ typedef struct ran_task {
 /* The memory that the GPU writes to: pinned host memory at an address that both use. */
 typedef struct seen {
     choir__cuda_fault fault;
-    volatile uint32_t number; /* of the last finished task */
+    volatile uint32_t number; /* number of the last finished task */
 } seen;
 
 typedef struct cuda_stream {

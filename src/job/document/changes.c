@@ -1,7 +1,7 @@
 /* Changes that --resume makes. Two jobs are compared, the one that the checkpoint records and
  * the one that begins: options by the table of options, and the place of work by the strategies
- * and their tables of keys, which have the same column. So a note names whatever makes the
- * numbers others than those of the job that was never interrupted, and nothing else. */
+ * and their tables of keys, which have the same column. So a note names exactly the changes
+ * that make the numbers differ from an uninterrupted job's. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  *      "device": "cpu",                                                 of a record alone
  *      "run": {"id": "...", "build": {...}, "machine": {...}}}          of a run folder alone
  *
- * The table of options says which keys there are, of which type, and which documents have them.
+ * The table of options states the keys, their types, and the documents that have them.
  * docs/job.schema.json is the schema. A document that has been read has texts for all values,
  * as the command line has them. */
 #ifndef CHOIR_JOB_DOCUMENT_DOCUMENT_H
@@ -46,7 +46,7 @@ void choir__job_print_schema(void);
 choir_status choir__job_check_document(const char *path, json_t *root);
 
 /* Reads the text of a checkpoint's record, in which all values may be texts, as an older
- * version wrote them; NULL: it is none. The caller releases it. */
+ * version wrote them; NULL: not a record. The caller releases it. */
 json_t *choir__job_read_record(const char *text);
 
 /* Returns the job that a record states, as far as it does, with the presets of other options.

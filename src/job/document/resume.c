@@ -148,7 +148,7 @@ static char *run_at(const char *path)
     return NULL;
 }
 
-/* A run goes on in its folder. From one of its steps another run begins; and what a program
+/* A run continues in its folder. From one of its steps another run begins; and what a program
  * keeps in a folder is not for Choir to delete. */
 static void take_folder(choir__job *j)
 {
@@ -212,7 +212,7 @@ static choir_status take_destinations(choir__job *j, json_t *options, const char
     return status;
 }
 
-/* A run that goes on in its folder goes on in its logs, those of its job.json, unless the
+/* A run that continues in its folder also continues the logs of its job.json, unless the
  * command line names others. Another run would write over what the first one has logged, so it
  * has none; that is also a run whose folder --run names and that begins there. */
 static choir_status take_logs(choir__job *j)

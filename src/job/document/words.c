@@ -21,7 +21,7 @@ static char *add_source(char *list, const char *folder, const char *part, int le
 char *choir__job_path(const char *text)
 {
     char path[PATH_MAX];
-    const char *options = strchrnul(text, ':'); /* of FOLDER:classes=3 */
+    const char *options = strchrnul(text, ':'); /* options of FOLDER:classes=3 */
     if (realpath(text, path))
         return choir__strdup(path);
     char *before = choir__format("%.*s", (int)(options - text), text);

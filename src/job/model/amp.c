@@ -18,7 +18,7 @@ static const choir__amp_level levels[] = {
     {.name = "O3", .apex = 3, .dtype = CHOIR_F16, .halved = true},
 };
 
-/* The type's own name, by which other commands call it, is another name of a level. */
+/* The type's own name, which other commands use, is another name of a level. */
 static const char *const other_f16 = "f16";
 
 static bool has_name(const choir__amp_level *level, const char *name)

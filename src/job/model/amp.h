@@ -8,7 +8,7 @@ typedef struct choir__amp_level {
     const char *name;
     int apex;          /* O0 to O3; -1: autocast to dtype */
     choir_dtype dtype; /* F32: no mixed precision */
-    bool scaled;       /* with a gradient scaler */
+    bool scaled;       /* uses a gradient scaler */
     bool halved;       /* parameters are 16-bit */
 } choir__amp_level;
 

@@ -27,8 +27,8 @@ typedef struct common {
 } common;
 #define COMMON(opts) ((common){&(opts).lr, &(opts).weight_decay, &(opts).maximize})
 
-/* Reads the text's options, those in `own`, which end with a NULL key, and those that all
- * optimizers have; then those of the job. */
+/* Reads the text's options: the options in `own`, which end with a NULL key, and the options of
+ * all optimizers; then the job's. */
 static choir_status read_options(reading *r, const choir__option *own, common all)
 {
     char decay[64] = "all";

@@ -15,7 +15,7 @@ choir_status choir__cli_optimizer_make(
     const choir__job *job, choir_scope *run, choir_module *net, choir__made_optimizer *made);
 
 /* Returns the job's optimizer with all of its options, which the caller frees, and stores the
- * weight decay; NULL: it is none. */
+ * weight decay; NULL: unknown optimizer. */
 char *choir__cli_optimizer_text(const choir__job *job, float *weight_decay);
 
 #endif

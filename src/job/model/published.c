@@ -23,8 +23,8 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* Returns the path of the config.json in a folder or next to a file, or NULL if there is none.
- * The caller frees it. */
+/* Returns the path of the config.json in a folder or next to a file, or NULL. The caller frees
+ * it. */
 static char *config_beside(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -52,8 +52,8 @@ static choir_status take_config(choir__job *j, const char *path)
     return CHOIR_OK;
 }
 
-/* Reads the files that go on into the job's checkpoints: beside the checkpoint that it goes on
- * from, which others report if it is missing, or in a folder or beside a file; NULL: none. */
+/* Reads the files that are copied into the job's checkpoints: next to the checkpoint that it
+ * resumes (others report a missing one), or in a folder or next to a file; NULL: none. */
 static choir_status read_beside(choir__job *j, const char *path)
 {
     char found[PATH_MAX];

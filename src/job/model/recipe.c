@@ -42,7 +42,7 @@ static choir_status parse_milestones(const char *text, choir_schedule *s)
 struct curve {
     int64_t warmup, steps, size, down, growth;
     double min_lr, gamma, power, rise, first_factor, last_factor;
-    double factor, threshold; /* of plateau */
+    double factor, threshold; /* options of plateau */
     int64_t patience, cooldown;
     bool straight, three_phase, halving, stretched;
     char milestones[64];

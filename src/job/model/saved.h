@@ -8,13 +8,13 @@ typedef struct choir__saved {
     choir_scope *run;
     choir_module *net;
     choir_model_info info;
-    choir_tokenizer *tokenizer; /* of a model of texts; NULL: none was kept */
-    choir_class_names classes;  /* of a classifier; none: its classes have no names */
+    choir_tokenizer *tokenizer; /* tokenizer of a model of texts; NULL: none was saved */
+    choir_class_names classes;  /* names of a classifier's classes; may be empty */
     int64_t step;
-    uint64_t seed;   /* of its training */
-    double held_out; /* of its data: see choir_data_opts; 0: the default */
-    bool pack;       /* its documents did not see one another */
-    /* of its training; data NULL: the text that comes with Choir; data_sha256 NULL or "":
+    uint64_t seed;   /* seed of its training */
+    double held_out; /* held_out of its data (choir_data_opts); 0: the default */
+    bool pack;       /* documents did not see one another */
+    /* data of its training; data NULL: the text that comes with Choir; data_sha256 NULL or "":
      * unknown */
     char *data, *data_sha256;
 } choir__saved;

@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "checkpoint/weights/beside_files.h"
 
-/* Reads the tokenizer in a folder of weights or beside their file, if there is one. */
+/* Reads the tokenizer in a folder of weights or next to their file, if any. */
 static choir_status load_beside(const char *weights, choir_tokenizer **tokenizer)
 {
     struct stat s;
@@ -21,7 +21,7 @@ static choir_status load_beside(const char *weights, choir_tokenizer **tokenizer
     char *folder = is_folder ? choir__strdup(weights)
                              : choir__format("%.*s", slash ? (int)(slash - weights) : 1,
                                    slash ? weights : ".");
-    char latest[PATH_MAX]; /* of a training's checkpoints */
+    char latest[PATH_MAX]; /* latest of a training's checkpoints */
     const char *found =
         choir_tokenizer_exists(folder) ? folder
         : choir_training_find(folder, latest) == CHOIR_OK && choir_tokenizer_exists(latest)

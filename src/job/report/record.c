@@ -23,7 +23,7 @@
 struct choir__cli_record {
     const choir__job *job;
     choir_logger *log;
-    /* of each of the part's devices at the last row */
+    /* seconds in kernels of each device at the last row */
     double busy_before[CHOIR__MAX_DEVICES], since;
     choir__peers peers;
     int64_t last; /* step that was recorded */
@@ -153,7 +153,7 @@ static void put_peer(int rank, const choir__seen_device *device, double busy, vo
 }
 
 /* Memory of this process's devices, and the share of the time since the last row that they
- * computed; now and then also those of the other ranks on this machine. */
+ * computed; at intervals also the other ranks' on this machine. */
 static void put_devices(choir__cli_record *r, const choir__cli_part *part)
 {
     double now = choir__now(), elapsed = now - r->since;

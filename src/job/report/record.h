@@ -10,10 +10,10 @@ typedef struct choir__cli_record choir__cli_record;
 /* Returns the folder of the job's records, or NULL. */
 const char *choir__cli_record_folder(const choir__job *job);
 
-/* Opens the records of a job that goes on after a step, or begins if goes_on is false.
- * parameters: of the model; -1: unknown. A destination that cannot be opened or, later, written
- * costs a warning, and the job's exit status (choir__job.records.unrecorded); training goes on.
- */
+/* Opens the records of a job that continues after a step, or begins if goes_on is false.
+ * parameters: the model's number of parameters; -1: unknown. A destination that cannot be
+ * opened or, later, written costs a warning, and the job's exit status
+ * (choir__job.records.unrecorded); training continues. */
 choir__cli_record *choir__cli_record_open(
     const choir__job *job, int64_t step, bool goes_on, int64_t parameters);
 
@@ -26,7 +26,7 @@ void choir__cli_record_step(
     choir__cli_record *r, const choir__told_step *step, const choir__cli_part *part);
 /* A failure, or an interruption; the sentence is choir_error_message's. */
 void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status);
-/* Ends the logs as those of a failed job, whose supervisor records the failure itself. */
+/* Ends the logs as logs of a failed job, whose supervisor records the failure itself. */
 void choir__cli_record_spoil(choir__cli_record *r);
 void choir__cli_record_close(choir__cli_record *r);
 

@@ -20,9 +20,9 @@ typedef struct choir__device_figures {
 
 /* A step that is done. */
 typedef struct choir__cli_step {
-    int64_t number; /* from 1 */
+    int64_t number; /* number of the step, from 1 */
     bool none;      /* no target of the step counted, so it has no loss */
-    float loss;     /* none: of the last step that has one; NaN: none has so far */
+    float loss; /* loss of the step, else of the last step that had one; NaN: no step had one */
     double seconds, lr, grad_norm; /* grad_norm: NaN if it was not measured */
 } choir__cli_step;
 
@@ -31,23 +31,24 @@ typedef struct choir__cli_step {
 typedef struct choir__cli_report {
     choir__recorder base;
     const choir__job *job;
-    double *step_s;             /* seconds of each step of this process */
-    double in_steps;            /* their sum */
-    double first_end;           /* choir__now() at the end of the first one */
-    int64_t steps, first, last; /* of this process; before its first; the last that is done */
+    double *step_s;   /* seconds of each step of this process */
+    double in_steps;  /* their sum */
+    double first_end; /* choir__now() at the end of the first one */
+    int64_t steps, first,
+        last; /* steps: run by this process; first: done before it started; last: done so far */
     double started, last_line;
     /* Rates are means since the last line, of a terminal or of --json: of the steps that have
      * come since, over the time in which they ran. Validation and saves are not in it. */
     int64_t line_steps;
     double line_s;
-    double stayed; /* when the last line was printed that stays on a terminal */
+    double stayed; /* time of the last line that stays on a terminal */
     bool terminal, line_open;
-    bool outlived; /* others go on if this process is killed */
+    bool outlived; /* other ranks continue if this process is killed */
     double first_step_s;
-    double scale;    /* of gradients, after the latest step; NaN: not scaled */
-    int64_t skipped; /* steps skipped because of infinite gradients */
-    int64_t without; /* steps that had no target; of `counted` ones, of all ranks that step */
-    int64_t counted; /* by themselves */
+    double scale;       /* scale of gradients after the latest step; NaN: not scaled */
+    int64_t skipped;    /* steps skipped because of infinite gradients */
+    int64_t without;    /* steps without a target, out of `counted` steps */
+    int64_t counted;    /* steps so far; if ranks step by themselves, of all ranks */
     choir_trace *trace; /* NULL: no profile is shown */
 } choir__cli_report;
 

@@ -12,7 +12,7 @@ typedef struct ddp_keys {
     double bucket_cap_mb, first_bucket_mb;
     char algorithm[64], hook[64]; /* "": none was named */
     bool sync_bn, find_unused, static_graph, delay_allreduce;
-    int64_t rank, start_step; /* of hook=powersgd; -1: unless specified */
+    int64_t rank, start_step; /* options of hook=powersgd; -1: not specified */
 } ddp_keys;
 
 #define AT(member) CHOIR__CLI_AT(ddp_keys, member)
@@ -46,8 +46,8 @@ static bool are_nodes(int ranks, int64_t microbatches)
     return (each & (each - 1)) == 0 && microbatches >= each * ranks - 1;
 }
 
-/* Returns whether gradients are added up as in the job's tree: of nodes, two have one order,
- * and those algorithms that add each rank's own first go on as in the tree. */
+/* Returns whether gradients are added up as in the job's tree: two nodes have one order, and
+ * algorithms that add each rank's own first continue as in the tree. */
 static bool is_tree(const ddp_keys *k, int ranks, int64_t microbatches)
 {
     return !by_rank(k) || (are_nodes(ranks, microbatches) && (ranks == 2 || !by_place(k)));

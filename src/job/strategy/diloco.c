@@ -131,7 +131,7 @@ static bool is_mean(const void *keys, int ranks, int64_t microbatches)
 
 const choir__cli_strategy choir__cli_strategy_diloco = {
     .name = "diloco",
-    .help = "one process per device, which trains by itself and meets the others now and then",
+    .help = "one process per device, which trains by itself and meets the others at intervals",
     .spread = CHOIR__DEVICE_A_RANK,
     .keys = diloco_keys_known,
     .keys_bytes = sizeof(diloco_keys),

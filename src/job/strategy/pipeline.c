@@ -101,7 +101,7 @@ static const choir__cli_strategy mp_over_ranks = {
 
 const choir__cli_strategy choir__cli_strategy_mp = {
     .name = "mp",
-    .help = "the model cut into a stage a device, one working at a time",
+    .help = "the model cut into one stage per device; one stage works at a time",
     .dimension = "pipeline",
     .spread = CHOIR__ALL_DEVICES,
     .keys = mp_keys,

@@ -28,30 +28,31 @@ struct choir__job;
 typedef struct choir__cli_part {
     const struct choir__job *job;
     choir_env env;
-    choir_mesh *mesh; /* of a composition; else NULL */
+    choir_mesh *mesh; /* mesh of a composition; else NULL */
     /* Like env, for the ranks that micro-batches are distributed to; group may be NULL if this
      * rank is the only one. */
     choir_env dealt;
     choir_group *also; /* dealt.group, if it is a separate group */
-    /* For a strategy's functions, which are called for one dimension at a time. */
+    /* The dimension for which a strategy's function is called. */
     const struct choir__dimension *at;
     choir_group *along;                        /* the ranks along the dimension, in order */
-    choir_device *devices[CHOIR__MAX_DEVICES]; /* of this process; the first is home */
+    choir_device *devices[CHOIR__MAX_DEVICES]; /* devices of this process; the first is home */
     int device_count;
     choir_scope *run;
-    choir_module *net, *model; /* bare, and as the strategies have wrapped it so far */
-    choir_module *evaluated;   /* the one of net and model that runs outside of steps */
+    choir_module *net, *model; /* net: bare; model: as wrapped so far */
+    choir_module *evaluated;   /* net or model, for runs outside of steps */
     choir_optim *optim;
-    choir_scaler *scaler;  /* of --amp fp16, O1, O2; else NULL */
+    choir_scaler *scaler;  /* scaler for --amp fp16, O1, O2; else NULL */
     choir_group *subgroup; /* a strategy's own group, or NULL */
-    choir_loader *loader;  /* of micro-batches [micro_first, micro_first + micro_count) */
+    choir_loader *loader; /* loader of micro-batches [micro_first, micro_first + micro_count) */
     int64_t micro_first, micro_count;
     /* Where targets are ignored: this step's batches (micro_count), read before the first
-     * forward, the number of them that were taken, and the divisor of the losses. */
+     * forward; the number of batches taken so far; and the divisor of the losses. */
     choir_batch *batches;
     int64_t taken;
     choir_tensor *divisor; /* NULL: all targets count */
-    choir_tensor *counted; /* how many targets of the step do, in memory that persists */
+    /* number of the step's targets that count, in memory that persists */
+    choir_tensor *counted;
     /* Losses of these micro-batches, in memory that persists: loss_count tensors with
      * micro_count values together, in order. The array has micro_count entries. */
     choir_tensor **losses;
@@ -67,12 +68,12 @@ typedef enum choir__spread {
     CHOIR__ON_A_MESH,      /* a composition: each strategy has its own spread */
 } choir__spread;
 
-/* How a job goes on when ranks are lost or join: choir/elastic.h. */
+/* How a job continues when ranks are lost or join (choir/elastic.h). */
 typedef enum choir__recovery {
     CHOIR__NO_RECOVERY,
-    CHOIR__IN_PLACE,       /* the ranks that are left keep their objects */
-    CHOIR__REBUILT,        /* any number of ranks makes new ones */
-    CHOIR__REBUILT_AS_MANY /* as many ranks as before do: results or parts depend on the number
+    CHOIR__IN_PLACE,       /* the remaining ranks keep their objects */
+    CHOIR__REBUILT,        /* any number of ranks rebuilds the objects */
+    CHOIR__REBUILT_AS_MANY /* the same number of ranks rebuilds: results or parts depend on it
                             */
 } choir__recovery;
 
@@ -80,9 +81,9 @@ typedef struct choir__cli_strategy choir__cli_strategy;
 struct choir__cli_strategy {
     const char *name;
     const char *help; /* one line */
-    /* Keys of a text such as "ddp:bucket_cap_mb=25". Their values are stored in a struct that
-     * the strategy defines, of keys_bytes; build finds it in part->at->keys. NULL: no keys.
-     * Each says whether the strategy's numbers depend on it: FREE or TAKES. */
+    /* Keys of a text such as "ddp:bucket_cap_mb=25". Their values are stored in the strategy's
+     * own struct of keys_bytes bytes, which build finds in part->at->keys. NULL: no keys. Each
+     * key says whether the strategy's numbers depend on it: FREE or TAKES. */
     const choir__cli_option *keys;
     size_t keys_bytes;
     /* Checks the struct and may complete it. Error: argument. NULL: accepts every value. */
@@ -92,14 +93,14 @@ struct choir__cli_strategy {
     const char *dimension;
     choir__spread spread;
     /* A device holds a part of the model: the strategy wraps it before its weights are drawn or
-     * read from a file, so that no device ever holds all of them. */
+     * read from a file, so that no device ever holds all weights. */
     bool parts;
-    bool shards; /* those parts are rows of f32 weights */
-    /* Returns how a job with these keys goes on, if that is not `recovery`. May be NULL. */
+    bool shards; /* the parts are rows of f32 weights */
+    /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */
     choir__recovery (*recovers)(const void *keys);
     /* Texts that `choir compare` runs, ended by NULL. NULL: the name alone. */
     const char *const *variants;
-    int64_t micro_each; /* default number of micro-batches per device or rank; 0: one in all */
+    int64_t micro_each; /* default micro-batches per device or rank; 0: one in all */
     /* Wraps part->model, before the optimizer and the loader exist. Evaluation runs net unless
      * build sets part->evaluated. */
     choir_status (*build)(choir__cli_part *part);
@@ -109,22 +110,22 @@ struct choir__cli_strategy {
     choir_status (*step)(choir_scope *step, choir__cli_part *part);
     /* The strategy's form over several ranks; NULL: it always runs in one process. */
     const choir__cli_strategy *over_ranks;
-    /* Makes net equal on all ranks. Each rank steps by itself, on the mean of its own losses,
-     * and all ranks call this function before validation, before a checkpoint, and at the end.
-     * NULL: the ranks step together. */
+    /* For strategies whose ranks step by themselves, each on the mean of its own losses: makes
+     * net equal on all ranks. All ranks call it before validation, before a checkpoint, and at
+     * the end. NULL: the ranks step together. */
     choir_status (*meet)(choir__cli_part *part);
     /* True right after the strategy synchronised the ranks on its own schedule. Validation and
      * checkpoints that fell due in between happen only then. NULL: never. */
     bool (*together)(const choir__cli_part *part);
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__cli_part *part);
-    choir__recovery recovery; /* when ranks are lost or join */
-    /* Returns whether the strategy, with these keys over this number of ranks, which share the
-     * job's micro-batches, has numbers of its own, which then depend on the keys and on the
-     * ranks. NULL: it has the bits of `single`. */
+    choir__recovery recovery; /* used when ranks are lost or join */
+    /* Returns whether the strategy's numbers differ from `single` with these keys and ranks,
+     * and so depend on the keys and on the number of ranks. NULL: it has the bits of `single`.
+     */
     bool (*own_numbers)(const void *keys, int ranks, int64_t microbatches);
-    /* Returns what checkpoints do not hold, so that a resumed job has other numbers than one
-     * that was never interrupted; NULL: nothing. May itself be NULL. */
+    /* Names the state that checkpoints lack, so that a resumed job has other numbers
+     * than an uninterrupted one; returns NULL if nothing is lacking. May itself be NULL. */
     const char *(*forgets)(const void *keys, int ranks);
 };
 
@@ -137,7 +138,7 @@ choir_status choir__cli_strategy_find(const char *text, const choir__cli_strateg
 /* --- keys: keys.c --- */
 
 /* Allocates the strategy's keys and fills them in from "ddp:bucket_cap_mb=25"; *keys is NULL if
- * the strategy has none. Error: argument; *keys is the caller's to free all the same. */
+ * the strategy has none. Error: argument; the caller frees *keys also after an error. */
 choir_status choir__cli_strategy_read(
     const choir__cli_strategy *s, const char *text, void **keys);
 
@@ -145,15 +146,15 @@ choir_status choir__cli_strategy_read(
 const char *choir__cli_strategy_keys_text(
     const choir__cli_strategy *s, char *text, size_t bytes);
 
-/* Returns the strategy's text with those keys that its numbers depend on and that are not as
- * preset; the caller frees it. */
+/* Returns the strategy's text with the keys that affect its numbers and differ from their
+ * defaults; the caller frees it. */
 char *choir__cli_strategy_own_text(const choir__cli_strategy *s, void *keys);
 
 /* --- compositions: mesh.c --- */
 
 typedef struct choir__dimension {
     const choir__cli_strategy *strategy;
-    void *keys; /* of the strategy, as --strategy gives them */
+    void *keys; /* the strategy's keys, as --strategy gives them */
     int size;   /* ranks along the dimension, or devices of a process */
 } choir__dimension;
 
@@ -161,7 +162,8 @@ typedef struct choir__dimension {
 typedef struct choir__composition {
     choir__dimension dims[CHOIR_MESH_MAX_DIMS];
     int count;
-    choir__cli_strategy whole; /* of several: one strategy that does what all of them do */
+    /* for several strategies: a combined strategy that calls each of them */
+    choir__cli_strategy whole;
     char name[96];
 } choir__composition;
 
@@ -169,7 +171,7 @@ typedef struct choir__composition {
  * argument, also if the strategies do not compose. */
 choir_status choir__composition_parse(const char *text, choir__composition *c);
 void choir__composition_free(choir__composition *c);
-/* Returns the only strategy, or the one that does what all of them do. */
+/* Returns the only strategy, or the combined strategy. */
 const choir__cli_strategy *choir__composition_strategy(choir__composition *c);
 /* Reads "2x4" into the sizes, with one dimension per strategy. */
 choir_status choir__composition_mesh(choir__composition *c, const char *text);
@@ -182,8 +184,9 @@ static inline int choir__composition_ranks(const choir__composition *c, int d, i
 {
     return c->count > 1 ? c->dims[d].size : ranks;
 }
-/* Returns the part of a job with `ranks` that its numbers depend on, such as "tp of 2 ranks":
- * equal texts mean equal numbers. "": they are those of `single`. The caller frees it. */
+/* Returns the part of the composition that affects the numbers of a job with `ranks`, such as
+ * "tp of 2 ranks": equal texts mean equal numbers; "" means the numbers of `single`. The caller
+ * frees it. */
 char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t microbatches);
 
 /* Makes one group per dimension, and finds the ranks that micro-batches are distributed to.
@@ -197,8 +200,7 @@ bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s);
 
 /* Returns the number of devices or ranks that a job's work is distributed to. */
 int choir__cli_strategy_workers(const struct choir__job *job);
-/* Returns the number of contiguous runs that the micro-batches are distributed in: one per rank
- * that has its own micro-batches. */
+/* Returns the number of ranks that have their own micro-batches, each a contiguous run. */
 int choir__cli_strategy_dealt(const struct choir__job *job);
 /* Returns the default number of micro-batches in the global batch. */
 int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
@@ -207,11 +209,11 @@ int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
  * or the part has it already. */
 void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
 
-/* Returns how the job goes on when ranks are lost. */
+/* Returns how the job continues when ranks are lost. */
 choir__recovery choir__cli_strategy_recovery(const struct choir__job *job);
 
-/* Returns what checkpoints of the job do not hold, of the first strategy with such state; NULL:
- * nothing. */
+/* Names the state that checkpoints of the job lack, for the first strategy with such state;
+ * NULL: none. */
 const char *choir__cli_strategy_forgets(const struct choir__job *job);
 
 /* Returns whether a process's device holds the whole model and its whole micro-batches. */
@@ -220,7 +222,7 @@ bool choir__cli_strategy_is_whole(const struct choir__job *job);
 /* Begins a step. If targets of the model are ignored, reads the batches of all micro-batches of
  * this part and makes the divisor of their losses, which depends on all of them. */
 choir_status choir__cli_part_begin(choir__cli_part *part, choir_scope *step);
-/* Gives the batch of the next micro-batch, in its scope. */
+/* Stores the batch of the next micro-batch, in the micro-batch's scope. */
 choir_status choir__cli_part_next(choir__cli_part *part, choir_scope *micro, choir_batch *b);
 
 /* Returns the tensor at which backward starts: the loss, scaled if gradients are scaled. */

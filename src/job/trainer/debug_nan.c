@@ -1,5 +1,5 @@
-/* See debug_nan.h. A module's forward ends after those of the modules inside it, and its
- * backward, too, so the first place that is found is the innermost one. */
+/* The hooks of --debug-nan. A module's forward ends after the forwards of the modules inside
+ * it, and its backward likewise, so the first place that is found is the innermost one. */
 #include "job/trainer/debug_nan.h"
 
 #include <stdio.h>

@@ -13,7 +13,7 @@ typedef struct choir__nan_watch {
  * from now on. The host reads them, so steps must not be recorded. */
 void choir__nan_watch_net(choir__nan_watch *watch, choir_module *net);
 
-/* Returns an error that names the place, if there is one. */
+/* Returns an error that names the place of the first NaN, if any. */
 choir_status choir__nan_found(const choir__nan_watch *watch, int64_t step);
 
 #endif

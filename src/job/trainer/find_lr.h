@@ -7,10 +7,10 @@
 
 typedef struct choir__rate_test {
     double *rates, *losses;
-    int64_t count, steps; /* rates whose loss is known; at most */
+    int64_t count, steps; /* count: rates whose loss is known; steps: limit */
     int64_t without;      /* steps in a row that had no target */
-    int64_t patience;     /* of them: those of a whole epoch */
-    double smooth, best;  /* the smoothed loss, and the least of them */
+    int64_t patience;     /* limit of `without`: steps of an epoch */
+    double smooth, best;  /* smoothed loss; smallest smoothed loss */
 } choir__rate_test;
 
 void choir__rate_test_begin(choir__rate_test *test, const choir__job *job);

@@ -14,7 +14,7 @@
 
 enum { SAMPLE_TOKENS = 300 };
 
-static const double least_overtime_s = 2; /* of the last validation, behind --max-time */
+static const double least_overtime_s = 2; /* seconds for the last validation after --max-time */
 
 /* A sample that is kept for the record, and shown while it is written, or NULL. */
 typedef struct written {
@@ -78,7 +78,7 @@ static choir_status sample(choir__trainer *t)
 /* Validates on the whole split, unless the last step was followed by that already. Where the
  * evaluations of --eval-every are on fewer batches, the best is one of these. The last epoch of
  * --eval-epochs has a line like those before, beside its mean loss, and so has a validation on
- * which a job that goes on from here depends; the last value of --eval-every is else in the
+ * which a job that continues from here depends; the last value of --eval-every is else in the
  * summary alone. */
 static choir_status validate(choir__trainer *t, choir_score *score)
 {
@@ -138,7 +138,7 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
     choir_status status = choir__cli_part_figures(&t->part, &figures, &device_count);
     if (status == CHOIR_OK)
         status = choir__trainer_end_trace(t, t->report.steps - t->traced_before);
-    choir_run_forget(t->part.run); /* its memory is more than validation needs */
+    choir_run_forget(t->part.run); /* the step's memory is more than validation needs */
     if (status == CHOIR_OK)
         status = save_and_validate(t, loss, &score);
     if (status == CHOIR_ERR_INTERRUPTED) {

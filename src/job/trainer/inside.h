@@ -6,12 +6,11 @@
  *     saves.c      checkpoints
  *     validate.c   validation between steps
  *     ranks.c      ranks that are lost or new
- *     resume.c     goes on from a checkpoint
- *     show.c       what rank 0 shows and records
+ *     resume.c     continues from a checkpoint
+ *     show.c       output and records of rank 0
  *     signals.c    signals, and the loss where one ends the job at once
  *     stop.c       requests of signals, time limits and budgets, on which ranks agree
- *     finish.c     the end
- */
+ *     finish.c     the end */
 #ifndef CHOIR_JOB_TRAINER_INSIDE_H
 #define CHOIR_JOB_TRAINER_INSIDE_H
 
@@ -22,46 +21,47 @@
 #include "job/report/report.h"
 #include "job/trainer/slow.h"
 
-/* How far the training is, as far as its objects do not say. With --max-restarts all ranks have
- * the furthest one's after each change of the ranks. */
+/* The progress of the training that its objects do not store. With --max-restarts, after each
+ * change of the ranks all of them have the progress of the rank that is furthest. */
 typedef struct choir__progress {
-    int64_t step;         /* done */
-    choir__cli_step last; /* that step, as it is reported */
+    int64_t step;         /* steps done */
+    choir__cli_step last; /* report of that step */
     double last_eval;
     choir__judge judge;
-    double epoch_loss;       /* the sum of the losses of the epoch's steps */
-    double epoch_mean;       /* of the last epoch that is complete; NaN: no step had a loss */
-    int64_t epoch_without;   /* those of them that have none */
-    int64_t with, without;   /* steps that had a loss, and that had none, since the start */
-    choir_score score;       /* of the last validation */
-    int64_t scored;          /* its step; 0: there was none */
-    int64_t saved;           /* the step of the last save, done or under way; 0: none */
-    bool time_over;          /* --max-time has ended a validation: no other one follows */
-    bool ended;              /* before the last step */
-    char ended_by[16];       /* by --patience or --max-time; "": by neither */
-    bool after;              /* the work after that step is not done yet */
-    bool eval_due, save_due; /* since the ranks met last */
+    double epoch_loss;       /* sum of the losses of the epoch's steps */
+    double epoch_mean;       /* mean loss of the last complete epoch; NaN: no step had a loss */
+    int64_t epoch_without;   /* number of the epoch's steps without a loss */
+    int64_t with, without;   /* steps with and without a loss since the start */
+    choir_score score;       /* score of the last validation */
+    int64_t scored;          /* step of that validation; 0: none yet */
+    int64_t saved;           /* step of the last save, done or under way; 0: none */
+    bool time_over;          /* --max-time has ended a validation; no other follows */
+    bool ended;              /* training ended before the last step */
+    char ended_by[16];       /* "patience" or "max-time"; "": neither */
+    bool after;              /* the work after the last step is not done yet */
+    bool eval_due, save_due; /* due since the ranks last met */
     bool last_eval_due;      /* the validation at the end */
-    bool best_due;           /* the last validation was the best: it is to be saved */
-    bool forgot; /* it is that of the job's checkpoint, which lacks a part of the state */
+    bool best_due;           /* the last validation was the best and must be saved */
+    bool forgot; /* progress was read from the job's checkpoint, which lacks a part of the state
+                  */
 } choir__progress;
 
 typedef struct choir__trainer {
     const choir__job *job;
-    choir__cli_part part; /* devices, model, data, for the strategy */
+    choir__cli_part part; /* devices, model, data, as the strategy sees them */
     choir__progress now;
     float *read;            /* losses of this rank's micro-batches, on the host */
     bool joined;            /* this process was started while the others trained */
-    bool begins_again;      /* a rank was lost, so that this process sets itself up again */
+    bool begins_again;      /* a rank was lost, and this process sets itself up again */
     bool reports;           /* the report has begun */
-    bool lost_save;         /* a save was due or under way then */
+    bool lost_save;         /* a save was due or under way when a rank was lost */
     choir_elastic *elastic; /* NULL: a lost rank ends the job */
     bool stays;             /* this process's objects outlive the loss of a rank */
-    /* (microbatches) losses of the whole job, if they do and ranks step together; else NULL */
+    /* (microbatches) losses of the whole job, if `stays` and ranks step together; else NULL */
     float *all;
     choir__cli_report report;
-    choir__cli_record *record; /* rank 0's, once there is something to record; else NULL */
-    choir__cli_slow slow;      /* the rank for which the others wait */
+    choir__cli_record *record; /* rank 0: the record, from its first entry on; else NULL */
+    choir__cli_slow slow;      /* finds the rank for which the others wait */
     choir_checkpoint *saved;   /* NULL: nothing was saved yet */
     bool prepared;             /* for saves during training */
     int64_t newest;            /* rank 0: the step of the newest checkpoint; 0: none */
@@ -70,20 +70,20 @@ typedef struct choir__trainer {
      * is written and can receive it; step 0: nothing is due */
     choir_train_state judged;
     bool judged_best;
-    double overtime_s;      /* that a validation has behind --max-time */
-    bool agreed;            /* all ranks know of the error that has ended a validation */
-    bool save_due;          /* a signal has asked for a checkpoint */
-    bool stopping;          /* one of the ranks that met was asked to stop */
-    int by;                 /* the signal that did it, also where ranks do not meet; 0: none */
-    choir__nan_watch watch; /* of --debug-nan */
+    double overtime_s; /* seconds that a validation may exceed --max-time */
+    bool agreed;       /* all ranks know of the error that has ended a validation */
+    bool save_due;     /* a signal has asked for a checkpoint */
+    bool stopping;     /* a rank was asked to stop, and all ranks know it */
+    int by; /* signal that stops the training, also where ranks do not meet; 0: none */
+    choir__nan_watch watch; /* for --debug-nan */
     choir_trace *trace;     /* NULL without --trace */
     int64_t traced_before;  /* steps of this process before the trace began */
 } choir__trainer;
 
 /* --- step.c --- */
 
-/* Runs the step, and stores the mean of its losses in *s, unless it has none. *ran: false if
- * other ranks had finished the step, so that this one has received it. */
+/* Runs the step, and stores the mean of its losses in *s, unless it has none. *ran becomes
+ * false if other ranks had finished the step, so that this rank received its result. */
 choir_status choir__trainer_run_step(choir__trainer *t, choir__cli_step *s, bool *ran);
 
 /* Computes, where ranks step by themselves, the mean of their last losses, and the number of
@@ -97,7 +97,8 @@ choir_status choir__trainer_one_step(choir__trainer *t);
  * steps of a long run, which make objects that later steps reuse. */
 void choir__trainer_start_trace(choir__trainer *t, int64_t done);
 
-/* Writes the trace, before validation, which is not training. steps: that it has. */
+/* Writes the trace, before a validation, which is not part of it. steps: number of traced
+ * steps. */
 choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps);
 
 /* --- show.c --- */
@@ -106,14 +107,14 @@ choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps);
 void choir__trainer_tell(
     choir__trainer *t, unsigned where, const choir__event_kind *kind, const void *told);
 
-/* Shows and records the last step, and the epoch that ends with it, unless a rank 0 that was
- * lost later has. */
+/* Shows and records the last step, and the epoch that ends with it, unless an earlier rank 0
+ * has done so. */
 void choir__trainer_show_step(choir__trainer *t);
 
-/* Shows a validation, if `shown`, and records it, unless a rank 0 that was lost later has. */
+/* Shows a validation, if `shown`, and records it, unless an earlier rank 0 has done so. */
 void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool shown);
 
-/* Shows and records a checkpoint, unless a rank 0 that was lost later has. */
+/* Shows and records a checkpoint, unless an earlier rank 0 has done so. */
 void choir__trainer_show_saved(choir__trainer *t, int64_t step);
 
 /* Tells that the training does no further step. option, signal: the one that stops it; NULL:
@@ -126,7 +127,7 @@ void choir__trainer_end_by(choir__trainer *t, const char *option);
 /* Shows and records that ranks have left or joined. */
 void choir__trainer_show_change(choir__trainer *t, const choir_membership *m);
 
-/* Shows how the time was spent. steps: that the trace has. */
+/* Shows how the time was spent. steps: number of traced steps. */
 void choir__trainer_show_profile(choir__trainer *t, int64_t steps, double matmul_rate);
 
 /* Shows the summary, and records the end. loss: the last step's. */
@@ -140,8 +141,8 @@ void choir__trainer_tell_program(
 
 /* --- validate.c --- */
 
-/* Computes the score of the model, with the averages of the weights where the job has any;
- * batches: at most, 0: all. CHOIR_ERR_INTERRUPTED: a signal (t->by) or the end of --max-time
+/* Computes the score of the model, with the averages of the weights if the job has averages;
+ * batches: limit, 0: all. CHOIR_ERR_INTERRUPTED: a signal (t->by) or the end of --max-time
  * (t->now.time_over) has ended it, on all ranks. */
 choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score);
 
@@ -151,20 +152,20 @@ choir_status choir__trainer_score(choir__trainer *t, choir_score *score);
 /* Runs an evaluation of --eval-every. If it fails, the step is saved. */
 choir_status choir__trainer_validate(choir__trainer *t);
 
-/* Saves the step whose validation has failed, unless ranks were lost, and tells it in the
+/* Saves the step whose validation has failed, unless ranks were lost, and says so in the
  * error's message. Returns the error. */
 choir_status choir__trainer_save_unvalidated(choir__trainer *t, choir_status why);
 
 /* --- between.c --- */
 
-/* Returns whether something that comes every so many steps comes after this one. */
+/* Returns whether work at an interval of `every` steps is due after this step. */
 static inline bool choir__trainer_is_due(int64_t step, int64_t every)
 {
     return every && step % every == 0;
 }
 
-/* Saves a checkpoint and runs validation if they are due. The checkpoint comes first, so that
- * nothing is lost by a validation that fails or that a signal ends. */
+/* Saves a checkpoint and runs validation if they are due. The checkpoint comes first, so that a
+ * validation that fails, or that a signal ends, loses nothing. */
 choir_status choir__trainer_between_steps(choir__trainer *t);
 
 /* --- saves.c --- */
@@ -173,16 +174,15 @@ choir_status choir__trainer_between_steps(choir__trainer *t);
  * optimizers: only the first rank's is saved, and the group is NULL. */
 choir_group *choir__trainer_savers(const choir__trainer *t);
 
-/* Reports a checkpoint that has been written whole, and adds to it what became of the
- * validation that came behind it. */
+/* Reports a checkpoint that has been written completely, and adds the result of the validation
+ * that followed it. */
 void choir__trainer_report_saved(choir__trainer *t);
 
-/* Finds the checkpoint that a job which ends at once leaves, where this process begins as rank
- * 0 or may have become it. */
+/* Finds the newest checkpoint, which stays if the job ends at once; for a process that is rank
+ * 0 or may have become rank 0. */
 void choir__trainer_note_newest(choir__trainer *t);
 
-/* Notes what became of the validation of this step, for the checkpoint that was saved before.
- */
+/* Notes the result of this step's validation, for the checkpoint that was saved before it. */
 void choir__trainer_note_judged(choir__trainer *t);
 
 /* Returns what a checkpoint of the job saves and loads. */
@@ -191,31 +191,31 @@ choir_training choir__trainer_parts(const choir__trainer *t);
 /* Prepares memory for saves during training, which begin later. */
 choir_status choir__trainer_prepare_saves(choir__trainer *t);
 
-/* Saves a checkpoint that is due during training. With --save-warn one that cannot be
+/* Saves a checkpoint that is due during training. With --save-warn, a checkpoint that cannot be
  * written is a warning. */
 choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags);
 
-/* Saves because a signal has asked for it, unless this step is saved. If a rank is lost in it,
- * the save is due again. */
+/* Saves because a signal has asked for it, unless this step is saved already. If a rank is lost
+ * meanwhile, the save is due again. */
 choir_status choir__trainer_save_as_asked(choir__trainer *t);
 
-/* Makes sure that the present step is saved, and waits until it is on the disk. */
+/* Makes sure that the current step is saved, and waits until it is on disk. */
 choir_status choir__trainer_save_whole(choir__trainer *t, float loss);
 
 /* --- ranks.c --- */
 
-/* Notes the newest generation that any rank has come to; one that is behind does not lower it.
- */
+/* Notes this rank's generation, if it is the newest so far. */
 void choir__trainer_note_generation(const choir__trainer *t);
 
-/* Goes on with other ranks. A save that was under way may have lost a part. */
+/* Adapts to a change of the ranks. A save that was under way may have lost a part. */
 void choir__trainer_note_change(choir__trainer *t);
 
-/* Gives this rank's micro-batches the loss of the last step, as if they had run it. */
+/* Sets the losses of this rank's micro-batches to the last step's loss, as if they had run it.
+ */
 void choir__trainer_fill_losses(choir__trainer *t);
 
-/* Takes this process's part of a group that is new. Until it has run a step there, its
- * micro-batches have the loss of the step before. */
+/* Takes this process's part of a new group. Until its first step there, its micro-batches have
+ * the loss of the step before. */
 void choir__trainer_take_part(choir__trainer *t);
 
 /* Reports a change of the ranks since the last call. */
@@ -226,19 +226,20 @@ void choir__trainer_report_change(choir__trainer *t);
 /* Loads a checkpoint: weights, optimizer, place in the data, and progress. */
 choir_status choir__trainer_resume(choir__trainer *t, const char *from);
 
-/* Returns in *found, after a change of the ranks, whether there are copies of their state to go
- * on from, which the job's last checkpoint is not well ahead of. Collective. */
+/* Stores in *found, after a change of the ranks, whether copies of their state exist to
+ * continue from, and the job's last checkpoint is not well ahead of them. Collective. */
 choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found);
 
-/* Goes on from the job's last checkpoint, after a loss without copies: by --no-copy, or because
- * there was no memory for them. */
+/* Continues from the job's last checkpoint, after a loss without copies (--no-copy, or no
+ * memory for them). */
 choir_status choir__trainer_go_back(choir__trainer *t);
 
 /* Ranks that an agent has started again continue their own checkpoint, which rank 0 looks for.
  */
 choir_status choir__trainer_continue_own(choir__trainer *t);
 
-/* Says that they do, if the checkpoint lacks a part of the state and no copies were newer. */
+/* Says that ranks continue their own checkpoint, if it lacks a part of the state and no copies
+ * were newer. */
 void choir__trainer_note_forgotten(choir__trainer *t);
 
 /* --- signals.c --- */
@@ -258,7 +259,7 @@ bool choir__trainer_save_asked(const choir__trainer *t);
 /* Prints this process's last collectives if a signal has asked for them. */
 void choir__trainer_show_asked(void);
 
-/* Notes the loss that a signal would cause which ended the job now; saving: this step's
+/* Notes how many steps would be lost if a signal ended the job now; saving: this step's
  * checkpoint is under way. */
 void choir__trainer_note_lost(const choir__trainer *t, bool saving);
 
@@ -275,20 +276,20 @@ bool choir__trainer_apart(const choir__trainer *t);
  * all stop. Does nothing for ranks that step together. */
 choir_status choir__trainer_meet(choir__trainer *t);
 
-/* Returns whether this rank may begin the next step. Ranks that step apart would wait long for
- * a meeting that is far: after some seconds of this they stop after the step of the furthest
- * one. */
+/* Returns whether this rank may begin the next step. If the next meeting of ranks that step
+ * apart is far, they would wait long: after some seconds they stop after the step of the
+ * furthest rank. */
 bool choir__trainer_may_begin(const choir__trainer *t);
 
-/* Returns whether the time of --max-time, and more_s seconds, are over. */
+/* Returns whether --max-time plus more_s seconds are over. */
 bool choir__trainer_is_time_over(const choir__trainer *t, double more_s);
 
 /* Returns whether any rank was interrupted. All ranks stop after the same step, so that the
- * saved state is complete. Notes in t->save_due whether one was asked to save. */
+ * saved state is complete. Notes in t->save_due whether a rank was asked to save. */
 bool choir__trainer_stop_asked(choir__trainer *t);
 
-/* The question between the batches of a validation (choir_eval_opts.between), for the trainer.
- */
+/* The trainer's choir_eval_opts.between: decides between two batches whether a validation
+ * continues. */
 choir_status choir__trainer_between_batches(void *trainer, choir_status mine);
 
 /* Saves after a signal, and returns the error that ends the training. */

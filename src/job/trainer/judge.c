@@ -119,7 +119,7 @@ static bool has_other_rate(const choir__job *j)
     return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->optim.lr;
 }
 
-/* By another measure nothing has been the best yet. */
+/* Returns whether the measure has changed: by another measure no checkpoint is the best yet. */
 static bool has_other_measure(const choir__job *j)
 {
     const char *was = choir__job_recorded(j, "best");

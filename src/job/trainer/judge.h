@@ -6,12 +6,12 @@
 #include <choir/evaluate.h>
 #include "job/job.h"
 
-/* All of it is in checkpoints, and every rank has it. */
+/* The state of the judge, equal on all ranks; checkpoints contain it. */
 typedef struct choir__judge {
-    double best;    /* measure of the checkpoint that is the best; NaN: there is none */
+    double best;    /* measure of the best checkpoint; NaN: none yet */
     double regular; /* best measure of the evaluations of --eval-every */
-    int64_t stale;  /* such evaluations since then */
-    double base_lr; /* of --schedule plateau; NaN: the job's */
+    int64_t stale;  /* regular evaluations since the best one */
+    double base_lr; /* base rate of --schedule plateau; NaN: the job's */
     choir_plateau plateau;
 } choir__judge;
 
@@ -23,8 +23,8 @@ choir_status choir__judge_check_task(const choir__job *job);
 choir__judge choir__judge_new(const choir__job *job);
 void choir__judge_to_state(
     const choir__judge *judge, const choir__job *job, choir_train_state *state);
-/* resumed: the state is of the job that --resume goes on from, which may have been judged by
- * another measure, and at another rate. */
+/* resumed: the state comes from the job that --resume continues, which may have had another
+ * measure and another rate. */
 void choir__judge_from_state(
     choir__judge *judge, const choir__job *job, const choir_train_state *state, bool resumed);
 /* Returns the measure that a text of --best names, in full: "loss:min" for NULL. */

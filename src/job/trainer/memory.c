@@ -56,8 +56,7 @@ static choir_status trial_step(choir_scope *step, void *arg)
 }
 
 /* Runs steps like training until one is recorded, then an evaluation while the recording
- * exists.
- */
+ * exists. */
 static choir_status try_steps(choir_scope *run, trial *t)
 {
     choir_status status = CHOIR_OK;
@@ -109,8 +108,7 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
 }
 
 /* Returns the smallest number of micro-batches that divides the batch and with which a whole
- * step fits, or 0 if there is none. More micro-batches also mean more partial sums of
- * gradients. */
+ * step fits, or 0. More micro-batches also mean more partial sums of gradients. */
 static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
 {
     for (int64_t m = j->training.microbatches + 1; m <= j->training.batch_size; m++) {

@@ -30,7 +30,7 @@ void choir__trainer_take_part(choir__trainer *t)
 void choir__trainer_note_change(choir__trainer *t)
 {
     choir__trainer_take_part(t);
-    t->stopping = false; /* of a meeting that may have failed: the next one asks again */
+    t->stopping = false; /* result of a meeting that may have failed; the next one asks again */
     choir__trainer_note_generation(t);
     if (t->saved && choir_checkpoint_wait(t->saved) != CHOIR_OK)
         t->now.save_due = true;

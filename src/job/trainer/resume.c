@@ -1,6 +1,6 @@
-/* Where a training goes on from: the checkpoint of --resume, or after a loss the ranks' copies
- * in memory, if they are not behind this job's own checkpoint. Without either the training
- * begins again, or ends with a sentence if steps would be lost. */
+/* The state from which a training continues: the checkpoint of --resume, or after a loss the
+ * ranks' copies in memory, if they are not behind this job's own checkpoint. Without either the
+ * training begins again, or ends with a sentence if steps would be lost. */
 #include "job/trainer/trainer.h"
 #include "job/trainer/inside.h"
 
@@ -16,7 +16,8 @@ bool choir__trainer_has_saved(const choir__job *j)
     return newest && newest != j->placement.shared->old_checkpoint;
 }
 
-/* Returns whether the checkpoint is of the job that --resume goes on from, not of this one. */
+/* Returns whether the checkpoint belongs to the job that --resume continues, not to this one.
+ */
 static bool is_resumed(const choir__job *j, const char *from)
 {
     return from == j->saves.resume && !(from == j->saves.dir && choir__trainer_has_saved(j));
@@ -48,9 +49,9 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     return status;
 }
 
-/* While copies are taken they are at most one step behind a checkpoint, and going on from them
- * is quicker. Those further behind are of a time before the ranks had no memory for copies.
- * They are better than a checkpoint that lacks a part of the state. */
+/* While copies are taken they are at most one step behind a checkpoint, and continuing from
+ * them is quicker. Those further behind are of a time before the ranks had no memory for
+ * copies. They are better than a checkpoint that lacks a part of the state. */
 choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
 {
     const choir__job *j = t->job;
@@ -72,7 +73,7 @@ choir_status choir__trainer_go_back(choir__trainer *t)
     if (choir__trainer_has_saved(j) && forgotten)
         return choir__error(CHOIR_ERR_STATE,
             "a rank was lost, and no copies of the ranks' state could be kept; strategy %s: %s, "
-            "so the weights would be others than those of an undisturbed job. If that will do, "
+            "so the weights would differ from an undisturbed job. If that will do, "
             "go on with --resume %s",
             j->placement.strategy->name, forgotten, j->saves.dir);
     if (choir__trainer_has_saved(j))
@@ -114,7 +115,7 @@ void choir__trainer_note_forgotten(choir__trainer *t)
     if (t->now.forgot && t->part.env.rank == 0)
         choir__job_tell(t->job,
             "note: the ranks go on from %s; strategy %s: %s; the numbers from here on may be "
-            "others than those of an uninterrupted run",
+            "different from an uninterrupted run",
             t->job->saves.dir, t->job->placement.strategy->name,
             choir__cli_strategy_forgets(t->job));
     t->now.forgot = false;

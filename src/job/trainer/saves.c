@@ -144,7 +144,8 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
     choir_train_state s = state_of(t, loss);
     choir_status status = open_checkpoint(t);
     if (status == CHOIR_OK)
-        status = forgive(t, choir_checkpoint_wait(t->saved)); /* of the checkpoint before */
+        status =
+            forgive(t, choir_checkpoint_wait(t->saved)); /* status of the checkpoint before */
     choir__trainer_report_saved(t);
     choir__trainer_note_lost(t, true);
     if (status == CHOIR_OK)

@@ -14,7 +14,7 @@
 #include "base/base.h"
 #include "job/report/record.h"
 
-/* Returns the job's record, or NULL. A process that becomes rank 0 goes on with it. */
+/* Returns the job's record, or NULL. A process that becomes rank 0 continues it. */
 static choir__cli_record *record_of(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->placement.shared;
@@ -91,7 +91,8 @@ void choir__trainer_show_step(choir__trainer *t)
     const choir__told_step told = {.step = s->number,
         .loss = s->none ? (double)NAN : (double)s->loss,
         .loss_bits = s->none ? NULL : text,
-        .items_per_s = s->seconds > 0 ? items / s->seconds : 0, /* files: of the step */
+        .items_per_s =
+            s->seconds > 0 ? items / s->seconds : 0, /* files get the step's figure */
         .grad_norm = s->grad_norm,
         .lr = s->lr,
         .loss_scale = t->report.scale,

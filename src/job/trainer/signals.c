@@ -21,7 +21,7 @@
 static struct {
     volatile sig_atomic_t stop;         /* the first signal that stops the job; 0: none */
     volatile sig_atomic_t saves, shows; /* asked for, and not done yet */
-    double stop_at, first_at;           /* of `stop`; of the first that a second one ends */
+    double stop_at, first_at; /* times: of `stop`; of the first signal that a second one ends */
     const char *volatile lost; /* the loss if the job ended now; NULL: another rank names it */
     const choir__tee *tee;     /* copies standard error */
     const choir__job_told *told; /* a program may ask there; NULL: there is none */
@@ -37,7 +37,7 @@ static size_t add(char *text, size_t used, size_t room, const char *more)
     return used + n;
 }
 
-/* The status is that of the first signal that stops the job, as it is with a supervisor. */
+/* The status belongs to the first signal that stops the job, as with a supervisor. */
 static _Noreturn void end_at_once(const choir__signal_row *row)
 {
     char text[320];

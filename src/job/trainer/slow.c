@@ -11,7 +11,7 @@
 enum { RANK_BITS = 20, MILLIONTHS = 1000000 };
 static const double lately_s = 1;     /* the span of averages, at least */
 static const double lately_steps = 8; /* and at least this number of steps */
-static const double news = 0.2;       /* a cost of less than this share of a step is none */
+static const double news = 0.2;       /* smallest cost that counts, as a share of a step */
 static const double again = 10;       /* times `after` until a rank is named again */
 
 void choir__cli_slow_begin(choir__cli_slow *s)

@@ -8,11 +8,14 @@
 #include <stdint.h>
 
 typedef struct choir__cli_slow {
-    double waited, ended; /* by this process, when the last step ended; that moment */
-    double share, rate;   /* lately: of its time that it waits; steps per second; 0: none yet */
-    int rank;             /* the slowest, where it costs much; -1: none does */
-    double cost_s, step_s; /* for how long the others wait for it, per step of so long */
-    double since, told_at; /* when it became so, and when it was named last; 0: it was not */
+    double waited, ended; /* waited: seconds until the end of the last step; ended: its time */
+    double share, rate; /* share: recent fraction of time spent waiting; rate: steps per second
+                           (0: unknown) */
+    int rank;           /* the slowest, where it costs much; -1: none does */
+    double cost_s, step_s; /* cost_s: seconds per step that the others wait for it; step_s:
+                              seconds of a step */
+    double since,
+        told_at; /* since: when it became slow; told_at: when it was last named, 0: never */
 } choir__cli_slow;
 
 enum { CHOIR__SLOW_WORDS = 2 };

@@ -10,7 +10,7 @@
 #include "job/trainer/debug_nan.h"
 #include "base/base.h"
 
-enum { LONG_RUN = 8, WARM_UP = 3 }; /* steps: of the trace */
+enum { LONG_RUN = 8, WARM_UP = 3 }; /* steps of the trace */
 
 static choir_status step_body(choir_scope *step, void *arg)
 {
@@ -120,7 +120,7 @@ choir_status choir__trainer_mean_of_ranks(choir__trainer *t)
     if (status == CHOIR_OK)
         status = choir_env_mean(&t->part.env, t->read, &t->now.last.loss);
     if (sums[0] < t->part.env.world) /* else the mean keeps its bits */
-        t->now.last.loss *= (float)t->part.env.world / (float)sums[0]; /* of none: NaN */
+        t->now.last.loss *= (float)t->part.env.world / (float)sums[0]; /* NaN without losses */
     t->report.without = sums[1];
     t->report.counted = sums[2];
     return status;

@@ -19,7 +19,7 @@
 #include "line/say.h"
 #include "line/command.h"
 
-static const double meeting_s = 3; /* that a signal waits for the next meeting */
+static const double meeting_s = 3; /* seconds that a signal waits for the next meeting */
 static const int64_t closed = INT64_C(1) << 62;
 
 bool choir__trainer_is_done(const choir__trainer *t)

@@ -1,8 +1,8 @@
 /* One rank's training loop.
  *
  * A step is a function handed to choir_step, which records it and replays it; between steps the
- * host reads the micro-batches' losses, gathers those of the other ranks, reports, evaluates
- * and saves.
+ * host reads the micro-batches' losses, gathers the other ranks' losses, reports, evaluates and
+ * saves.
  *
  * With --max-restarts the step runs within choir_elastic_step. Ranks whose objects outlive a
  * loss exchange their losses in the step (ddp; hogwild's ranks wait for no other), so that
@@ -93,7 +93,7 @@ static choir_status set_up(choir__trainer *t)
     return status;
 }
 
-/* Closes everything but the report, which goes on if this process does. */
+/* Closes everything except the report, which continues if this process does. */
 static void take_down(choir__trainer *t)
 {
     bool saves = t->saved != NULL, saved = choir_checkpoint_close(t->saved) == CHOIR_OK;

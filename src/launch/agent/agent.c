@@ -31,8 +31,9 @@
 #include "launch/agent/worker.h"
 #include "launch/process/signal_table.h"
 
-static const int retry_ms = 500;        /* while other nodes' store does not answer */
-static const double last_words_s = 0.5; /* of workers that a second SIGINT ends */
+static const int retry_ms = 500; /* while other nodes' store does not answer */
+static const double last_words_s =
+    0.5; /* seconds for the last words of workers that a second SIGINT ends */
 
 typedef struct agent {
     const choir__agent_opts *opts;
@@ -41,10 +42,11 @@ typedef struct agent {
     choir__nodes *nodes; /* NULL: a single node */
     char *log_dir;
     choir__workers workers;
-    choir__keeper keeper; /* of copies from which the next generation goes on */
+    choir__keeper keeper; /* keeper of copies from which the next generation continues */
     struct pollfd *polled;
     int interrupted; /* the signal; 0: none */
-    double first_at; /* of the first signal that a second one ends (choir__signal_again) */
+    double first_at; /* time of the first signal, before a second one ends the agent
+                        (choir__signal_again) */
     int asked; /* the attempt's last signal that was passed on, for the workers to decide */
     double asked_at;
     bool told;         /* the attempt's outcome is settled, and posted to the other nodes */

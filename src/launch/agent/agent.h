@@ -17,22 +17,22 @@ typedef struct choir__etcd_conf {
 } choir__etcd_conf;
 
 typedef struct choir__agent_opts {
-    char **command;              /* with its arguments; NULL after the last */
-    const char *work;            /* of the ranks, equal on all nodes; "": not compared */
-    int nproc;                   /* workers on this node */
+    char **command;   /* command and arguments, ended by NULL */
+    const char *work; /* command of the ranks, equal on all nodes; "": not compared */
+    int nproc;        /* workers on this node */
     const choir__routes *routes; /* (nproc) */
 
     int nodes_min, nodes_max; /* a single node ignores the members below */
     int node;                 /* -1: assigned in the order of arrival */
-    /* where node 0's agent serves the store, or etcd is; "": unspecified */
+    /* address of node 0's store, or of etcd; "": unspecified */
     char endpoint[CHOIR__HOST_TEXT];
     int endpoint_port;
     choir__etcd_conf etcd;
     bool raft;        /* the agents hold the ledger together; the endpoint is where they meet */
     bool json;        /* changes of membership go to standard output as events */
-    bool witness;     /* this agent has no workers: it votes on the ledger */
-    double timeout_s; /* how long to wait for the other nodes */
-    double last_call_s; /* for more nodes, once the minimum is there */
+    bool witness;     /* this agent has no workers and only votes on the ledger */
+    double timeout_s; /* seconds to wait for the other nodes */
+    double last_call_s; /* seconds to wait for more nodes, once the minimum is there */
 
     char master[CHOIR__HOST_TEXT]; /* "": node 0's address, as the others reach it */
     int master_port;               /* 0: a free one */
@@ -40,10 +40,10 @@ typedef struct choir__agent_opts {
     const char *log_dir;           /* NULL: a temporary folder, if a route needs one */
     const char *key_file;          /* NULL: none */
     const char *role;              /* ROLE_NAME */
-    const char *prefix;            /* of lines of output (output.h); NULL: the default */
-    int max_restarts;              /* of all workers of the job, after failures */
-    int node_failures;             /* of a node, which is then left out; 0: no limit */
-    double shutdown_s;             /* from SIGTERM to SIGKILL */
+    const char *prefix;            /* prefix of output lines (output.h); NULL: the default */
+    int max_restarts;              /* restarts of all workers of the job after failures */
+    int node_failures;             /* failures after which a node is excluded; 0: no limit */
+    double shutdown_s;             /* seconds from SIGTERM to SIGKILL */
     /* Bit N: signal N is passed on, and if a worker ends by it, so does the job. */
     uint64_t handled_signals;
 

@@ -139,8 +139,7 @@ choir_status choir__follower_catch_up(choir__follower *f, choir__ledger *ledger,
     *none = !newest;
     if (status == CHOIR_OK && *none)
         forget(f);
-    while (
-        status == CHOIR_OK && newest && place(f)) /* none of those that are there is missed */
+    while (status == CHOIR_OK && newest && place(f)) /* no existing entry is missed */
         status = choir__follower_next(f, ledger, 0);
     if (status == CHOIR_ERR_TIMEOUT && ledger->silent_s <= 0)
         status = CHOIR_OK;

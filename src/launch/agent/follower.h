@@ -15,14 +15,15 @@ typedef struct choir__follower {
     int event; /* an eventfd: readable after each new entry */
     /* the rest under the lock */
     choir__membership now;
-    int64_t at;                       /* the entry's number; 0: none */
-    double round_at;                  /* when this agent saw the round begin, and */
-    double entry_at;                  /* the entry */
-    bool gathers;                     /* the newest entry is of a gathering */
-    double gathering_at, gathered_at; /* when the running generation ended, and its last rank */
-    /* of entries that were not shown yet: lines for people, and events for programs */
+    int64_t at;      /* the entry's number; 0: none */
+    double round_at; /* time when this agent saw the round begin, and */
+    double entry_at; /* the entry */
+    bool gathers;    /* the newest entry is of a gathering */
+    double gathering_at,
+        gathered_at; /* time when the running generation ended, and when its last rank ended */
+    /* entries that were not shown yet: lines for people, and events for programs */
     char *news, *events;
-    int voters; /* at the last line about them; 0: there was none */
+    int voters; /* number of voters at the last line about them; 0: no line yet */
 } choir__follower;
 
 choir_status choir__follower_open(choir__follower *f);
@@ -31,7 +32,7 @@ void choir__follower_wake(choir__follower *f);
 
 /* Goes to the newest entry, also over a gap. *none: the ledger is empty. */
 choir_status choir__follower_catch_up(choir__follower *f, choir__ledger *ledger, bool *none);
-/* Waits for the next entry. TIMEOUT: there is none. */
+/* Waits for the next entry. TIMEOUT: no entry came. */
 choir_status choir__follower_next(choir__follower *f, choir__ledger *ledger, double wait_s);
 
 /* Tells people, in the news, how many agents decide on the ledger, once that has changed. */

@@ -18,8 +18,7 @@ typedef struct choir__ledger_ops {
     /* Reads entry n, and waits for it. TIMEOUT: it is not there after wait_s, or an agent may
      * have gone. Other errors are permanent. */
     choir_status (*read)(choir__ledger *ledger, int64_t n, double wait_s, char **text);
-    /* Returns the number of a recent entry, the newest but for those of this moment; 0: none.
-     */
+    /* Returns the number of the newest entry, which may lag behind by a moment; 0: no entry. */
     choir_status (*newest)(choir__ledger *ledger, int64_t *n);
     /* Writes entry n, unless it exists. */
     choir_status (*append)(choir__ledger *ledger, int64_t n, const char *text, bool *mine);
@@ -36,15 +35,16 @@ typedef struct choir__ledger_ops {
 /* The common beginning of every backend's object. */
 struct choir__ledger {
     const choir__ledger_ops *ops;
-    bool keeps;      /* this agent serves the ledger: the job ends with it */
-    bool looks;      /* this agent may be the one that notices others' deaths: it looks often */
+    bool keeps; /* this agent serves the ledger, so that the job ends with it */
+    /* this agent checks often, since it may be the first to notice others' deaths */
+    bool looks;
     bool founds;     /* this agent may write the first entry */
-    double silent_s; /* for how long the ledger has not answered */
-    int voters; /* agents that decide on its entries by a majority; 0: it is not decided so */
-    /* After so long without an answer the others may have gone on without this agent, so its
-     * workers must end; 0: they cannot. */
+    double silent_s; /* seconds since the ledger's last answer */
+    int voters;      /* agents whose majority decides on entries; 0: no majority needed */
+    /* Seconds without an answer after which the other agents may continue without this one, so
+     * that its workers must end; 0: they never do. */
     double fence_s;
-    char id[CHOIR__JOB_TEXT];    /* by which the ledger knows this agent; "": `live` says it */
+    char id[CHOIR__JOB_TEXT];    /* id of this agent in the ledger; "": `live` reports it */
     char self[CHOIR__HOST_TEXT]; /* this machine's address, as seen from the ledger */
 };
 

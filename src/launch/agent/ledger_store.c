@@ -92,7 +92,7 @@ static choir_status raise_head(ledger *l, int64_t n)
     char head[24], *was = NULL, *now = NULL;
     snprintf(head, sizeof head, "%" PRId64, n);
     choir_status status = choir_store_get(l->store, "head", 0, &was, NULL);
-    if (status == CHOIR_ERR_TIMEOUT) /* there is none */
+    if (status == CHOIR_ERR_TIMEOUT) /* no entry */
         status = CHOIR_OK;
     while (status == CHOIR_OK && (was ? strtoll(was, NULL, 10) : 0) < n) {
         status = choir_store_compare_set(l->store, "head", was, head, &now);

@@ -71,7 +71,7 @@ static void announce(choir__membership *m, const char *format, ...)
     m->news = all;
 }
 
-/* Returns the number by which people know a node. */
+/* Returns a node's number for people. */
 static int known_as(const choir__agent_node *n)
 {
     return n->index >= 0 ? n->index : n->number;
@@ -418,7 +418,7 @@ bool choir__membership_leave(
 
 /* --- the end of a gathering --- */
 
-/* Settles a failure: it costs a restart, or there is none left. Returns false at the end. */
+/* Settles a failure, which costs a restart. Returns false if no restart is left. */
 static bool charge(choir__membership *m)
 {
     char report[CHOIR__REPORT_TEXT];

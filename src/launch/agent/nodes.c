@@ -26,7 +26,7 @@ struct choir__nodes {
     choir__agent_node self; /* as it joins */
     char where[CHOIR__HOST_TEXT + 64];
     double deadline;
-    int generation; /* of the workers that run, or ran last */
+    int generation; /* generation of the workers that run, or ran last */
     bool refused;   /* this node cannot come back, and: */
     choir__verdict verdict;
 };
@@ -44,7 +44,7 @@ choir_status choir__roster_name(const choir__agent_opts *opts, char run_id[128])
     return status;
 }
 
-/* A text by which nodes compare their keys, and from which no key can be found. */
+/* Writes a text with which nodes compare their keys; no key can be derived from it. */
 static choir_status fingerprint(const char *key_file, char text[20])
 {
     choir__store_key *key;
@@ -107,7 +107,7 @@ static choir_status describe(choir__nodes *n)
 
 typedef struct joining {
     choir__nodes *nodes;
-    char run_id[128]; /* of a new job */
+    char run_id[128]; /* id of a new job */
     choir_status status;
     char why[700];
     /* The ledger's last job is over, or left behind by agents that died: begin another, unless
@@ -133,7 +133,7 @@ static void begin_job(choir__membership *m, const joining *j)
     snprintf(m->run_id, sizeof m->run_id, "%s", j->run_id);
 }
 
-/* An agent of another job goes, and this job's nodes go on without it. */
+/* An agent of another job leaves, and this job's nodes continue without it. */
 static choir_status compare_ids(const choir__nodes *n, const choir__membership *m)
 {
     const char *mine = n->opts->run_id;
@@ -213,8 +213,8 @@ static choir_status find_job(choir__nodes *n, joining *j)
     return status;
 }
 
-/* Joins, and where there is no place for this node waits a moment: it may be that of its former
- * agent, which has died just now. */
+/* Joins. If no place is free for this node, waits a moment: the node's former agent, which has
+ * just died, may still have the place. */
 static choir_status claim_place(choir__nodes *n, joining *j)
 {
     double half = n->opts->timeout_s / 2,
@@ -438,7 +438,7 @@ static bool is_member(choir__nodes *n)
     return is;
 }
 
-/* The others have gone on without this node, which now comes back; or cannot. */
+/* The others have continued without this node. Returns whether it can join again. */
 static bool rejoin(choir__nodes *n)
 {
     joining j = {.nodes = n};

@@ -12,10 +12,10 @@ typedef struct choir__nodes choir__nodes;
 
 /* The facts on which all agents agree. */
 typedef struct choir__roster {
-    choir__job_place place; /* of this node's first worker */
+    choir__job_place place; /* place of this node's first worker */
     char job[CHOIR__JOB_TEXT], run_id[128];
     int generation, restarts;
-    int most_workers; /* of any node of the generation */
+    int most_workers; /* largest number of workers on a node of the generation */
 } choir__roster;
 
 /* Sets the run's name: the one in the options, or else a random one (no part of the secret). */
@@ -25,7 +25,7 @@ choir_status choir__roster_name(const choir__agent_opts *opts, char run_id[128])
 typedef enum choir__order {
     CHOIR__WAIT,  /* without workers; those that run are stopped */
     CHOIR__RUN,   /* run the workers of the roster's generation */
-    CHOIR__LEAVE, /* the job is over, or goes on without this node: see the verdict */
+    CHOIR__LEAVE, /* the job is over, or continues without this node: see the verdict */
 } choir__order;
 
 /* Joins the job. Errors: argument, timed out, mismatch, state, I/O, peer lost. *nodes is set
@@ -52,7 +52,7 @@ const char *choir__nodes_run_id(const choir__nodes *nodes);
  * does not answer. */
 choir_status choir__nodes_failed(choir__nodes *nodes, const choir__verdict *failure);
 bool choir__nodes_done(choir__nodes *nodes);
-bool choir__nodes_ready(choir__nodes *nodes); /* there are none any more */
+bool choir__nodes_ready(choir__nodes *nodes); /* This node has no workers any more. */
 /* This node leaves on a signal; everywhere: and ends the job. */
 bool choir__nodes_quit(choir__nodes *nodes, int status, const char *report, bool everywhere);
 

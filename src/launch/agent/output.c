@@ -38,7 +38,7 @@ typedef struct stream {
     size_t used, room;
     char tail[TAIL_BYTES]; /* a ring of the last bytes */
     size_t written;
-    char *path; /* of the log file */
+    char *path; /* path of the log file */
 } stream;
 
 struct choir__output {

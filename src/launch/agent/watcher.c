@@ -10,7 +10,7 @@
 
 static const double beat_s = 1;
 static const double look_s = 0.2;  /* for agents that are gone, and while nodes gather */
-static const double silence_s = 5; /* of an agent that the others wait for */
+static const double silence_s = 5; /* seconds of silence of an agent that the others wait for */
 static const double turn_s = 0.5;  /* until the next agent does what the first one should */
 
 /* --- agents that are gone --- */
@@ -41,7 +41,7 @@ static double patience_with(
     return some_done ? w->patience.timeout_s : INFINITY;
 }
 
-/* Finds an agent that is gone; returns false if there is none. */
+/* Finds an agent that is gone; returns false if all are present. */
 static bool find_lost(choir__watcher *w, loss *found)
 {
     choir__follower *f = w->follower;

@@ -13,11 +13,12 @@ typedef struct choir__watcher {
     const char *id;        /* this agent's */
     choir__patience patience;
     atomic_bool closing;
-    atomic_bool waiting; /* this agent has no workers: it can do nothing without the ledger */
+    /* this agent has no workers, so it can do nothing without the ledger */
+    atomic_bool waiting;
     pthread_t thread;
     bool started;
     /* set by the thread, which then wakes the follower */
-    atomic_bool fenced; /* the others may have gone on without this agent */
+    atomic_bool fenced; /* the others may have continued without this agent */
     atomic_bool ended;  /* the ledger is out of reach for good: `why` says how */
     choir_status status;
     char why[600];

@@ -1,5 +1,6 @@
-/* A witness: an agent without workers. Where the agents hold the ledger together it has a vote,
- * so that of two nodes each outlives the other. It follows the ledger to the job's end. */
+/* A witness: an agent without workers. Where the agents hold the ledger together, it has a
+ * vote, so that either of two nodes outlives the other. It follows the ledger to the job's end.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -10,12 +10,13 @@
 /* State that the workers of one attempt share. */
 typedef struct choir__workers {
     const choir__agent_opts *opts;
-    choir__job_place place; /* of the first worker */
+    choir__job_place place; /* place of the first worker */
     const char *job, *run_id;
-    const choir__keeper *keeper; /* for their copies; empty where they are not started again */
+    /* memory for their copies; empty if they are not started again */
+    const choir__keeper *keeper;
     int agent_pid;
-    int generation; /* of the job's ranks, from 1 */
-    int restarts;   /* that failures have cost so far */
+    int generation; /* generation of the job's ranks, from 1 */
+    int restarts;   /* restarts used by failures so far */
     int input;      /* standard input of rank 0 */
     choir__output *output;
     choir__family family;

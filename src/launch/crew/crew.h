@@ -13,8 +13,8 @@
  * in order, at a step boundary that rank 0 has announced because a new process is ready. It
  * then waits (choir__crew_next).
  *   2. Once every living member has left g, and not before, the supervisor writes the list of
- *      the members of g + 1 and wakes them: those that are left, in their order, then as many
- *      ready processes as there is room for. The other ready ones are spares.
+ *      the members of g + 1 and wakes them: the remaining members, in their order, then as many
+ * ready processes as fit. The other ready ones are spares.
  *   3. The members meet under the name of g + 1. If one of them dies before all have met, g + 1
  *      is *broken*: the others leave it, and 2 repeats.
  *
@@ -49,8 +49,8 @@ enum {
 
 typedef enum choir__seat_state {
     CHOIR__VACANT,
-    CHOIR__STARTING, /* its process is preparing itself */
-    CHOIR__READY,    /* it can become a member at any time */
+    CHOIR__STARTING, /* the process is preparing itself */
+    CHOIR__READY,    /* the process can become a member at any time */
     CHOIR__MEMBER,
     CHOIR__GONE
 } choir__seat_state;
@@ -58,12 +58,12 @@ typedef enum choir__seat_state {
 /* A process's seat; its own cache line, because the process writes to it while others work. */
 typedef struct choir__seat {
     alignas(64) _Atomic uint32_t state;
-    _Atomic uint32_t gave_up; /* it left because a peer was silent for too long */
+    _Atomic uint32_t gave_up; /* the process left because a peer was silent for too long */
     _Atomic uint64_t left;    /* the newest generation that it has left */
-    _Atomic int64_t left_at;  /* when: ns of choir__now */
+    _Atomic int64_t left_at;  /* time of leaving: ns of choir__now */
     int32_t pid, local;       /* local: number of its place on the machine, as LOCAL_RANK */
-    int32_t rank;             /* in the newest generation that it was a member of; -1: none */
-    char words[CHOIR__WHY_TEXT];  /* its own error, which it leaves as it ends */
+    int32_t rank; /* rank in the newest generation that it was a member of; -1: none */
+    char words[CHOIR__WHY_TEXT];  /* error message that the process wrote before it exited */
     char killed[CHOIR__WHY_TEXT]; /* why the supervisor has killed it; "": it has not */
     uint64_t progress; /* the supervisor's: changes whenever the process finishes something */
     double idle_s; /* the supervisor's: for how long it has not, without waiting for others */
@@ -71,7 +71,7 @@ typedef struct choir__seat {
 
 /* A rank that is gone. */
 typedef struct choir__leaver {
-    int32_t rank, pid; /* its rank in the generation before */
+    int32_t rank, pid; /* rank: number in the generation before */
     char why[CHOIR__WHY_TEXT];
 } choir__leaver;
 
@@ -79,12 +79,12 @@ typedef struct choir__leaver {
 typedef struct choir__rank_change {
     uint64_t generation;
     int32_t world;
-    int32_t seats[CHOIR__MEMBERS_MAX]; /* by rank */
+    int32_t seats[CHOIR__MEMBERS_MAX]; /* seat of each rank */
     int32_t left_count, joined_count;  /* since a rank has last reported a change */
     choir__leaver left[CHOIR__LEFT_MAX];
     int32_t joined[CHOIR__MEMBERS_MAX]; /* ranks that are new */
     double began_at; /* choir__now when the first of them was lost, or the newcomers were due */
-    double left_at;  /* when the last member had left the generation before */
+    double left_at;  /* choir__now when the last member had left the generation before */
 } choir__rank_change;
 
 typedef struct choir__crew {
@@ -95,20 +95,22 @@ typedef struct choir__crew {
     _Atomic uint64_t broken;     /* the newest generation that has lost a member */
     _Atomic uint64_t failed;     /* the newest one that a member has left as it failed */
     _Atomic uint64_t due;        /* the generation that newcomers wait to replace */
-    _Atomic int64_t leave_at;    /* its step boundary at which all leave; -1: none yet */
-    _Atomic uint64_t reported;   /* the newest generation whose change rank 0 has reported */
+    /* step boundary at which all leave generation `due`; -1: not set */
+    _Atomic int64_t leave_at;
+    _Atomic uint64_t reported; /* the newest generation whose change rank 0 has reported */
     /* the times of rank 0's last steps, in a ring, and the number of all */
     _Atomic float took_s[CHOIR__TOOK];
     _Atomic uint32_t took;
-    int bell;      /* an eventfd by which ranks wake the supervisor */
+    int bell;      /* eventfd with which ranks wake the supervisor */
     bool rebuild;  /* a generation's ranks rebuild everything, and none prepares itself alone */
-    int32_t least; /* with `rebuild`: members without which no generation is formed; 0: one */
+    int32_t least; /* with `rebuild`: least number of members of a generation; 0: one */
     /* With `rebuild`: memfds, two per rank, for copies of the ranks' state. The supervisor has
      * them as well, so they outlive all ranks. */
     int copies[CHOIR__MEMBERS_MAX][2];
     bool accounting;           /* the supervisor's: the lists of `change` are the next one's */
     int32_t world, seat_count; /* members if all places are taken; seats in use */
-    char job[CHOIR__JOB_TEXT]; /* of generation 1; the others' names follow from it */
+    char job[CHOIR__JOB_TEXT]; /* name of generation 1; other generations' names follow from it
+                                */
     choir__rank_change change;
     choir__seat seats[CHOIR__SEATS_MAX];
 } choir__crew;
@@ -124,7 +126,7 @@ void choir__crew_free(choir__crew *crew); /* NULL is fine */
  * for copies, `copies` stay -1. */
 void choir__crew_rebuild(choir__crew *crew, int least);
 
-/* Takes the next seat for a process that is about to start; -1: there is none left. */
+/* Takes the next seat for a process that is about to start; -1: no free seat. */
 int choir__crew_seat(choir__crew *crew);
 
 /* Notes that the process of a seat has ended. Returns whether it was a member. */
@@ -134,8 +136,8 @@ bool choir__crew_lost(choir__crew *crew, int seat, const char *why);
  * if there are newcomers and room for them, asks the members to leave in order. */
 void choir__crew_form(choir__crew *crew);
 
-/* choir__crew_alive returns the number of members that are alive, choir__crew_living that of
- * all processes: members, and those that are or will be ready. */
+/* choir__crew_alive returns the number of members that are alive, choir__crew_living the number
+ * of all live processes: members, and processes that are or will be ready. */
 int choir__crew_alive(const choir__crew *crew);
 int choir__crew_living(const choir__crew *crew);
 
@@ -161,7 +163,7 @@ int choir__crew_local(void);
  * member of a later one has given it the state (choir__crew_settled). */
 bool choir__crew_is_new(void);
 void choir__crew_settled(void);
-/* Returns this process's rank in a generation of which it is a member. */
+/* Returns this process's rank in a generation that it is a member of. */
 int choir__crew_rank(const choir__rank_change *change);
 
 /* Gets the generation in which this process prepares itself with others. Returns false if it
@@ -180,8 +182,8 @@ void choir__crew_leave(bool gave_up);
 /* Leaves it because it has failed: the other members, whatever they wait for, learn that. */
 void choir__crew_fail(bool gave_up);
 /* Leaves the generation that this process belongs to, if any, and waits for the next one in
- * which it is a member. Does not return if there is none: the supervisor then ends this
- * process. */
+ * which it is a member. If no such generation comes, it does not return: the supervisor ends
+ * this process. */
 void choir__crew_next(bool gave_up, choir__rank_change *change);
 
 /* Before each step, on every rank: true if all ranks leave the generation now, in order. next:

@@ -11,7 +11,7 @@ static struct {
     int seat;
     uint64_t generation;       /* joined last; 0: none yet */
     bool is_new;               /* it has not taken up the job's state yet */
-    choir__rank_change change; /* of `generation` */
+    choir__rank_change change; /* change that began `generation` */
 } mine;
 
 void choir__crew_sit(choir__crew *crew, int seat)

@@ -67,7 +67,8 @@ static size_t receive(char *data, size_t size, size_t count, void *arg)
         h->room = 2 * (h->used + bytes + 1);
         h->text = choir__realloc(h->text, h->room);
     }
-    static const char event[] = "\"events\":"; /* its beginning may have come before */
+    static const char event[] =
+        "\"events\":"; /* the beginning may have come in an earlier block */
     size_t from = h->used - choir__min(h->used, sizeof event);
     memcpy(h->text + h->used, data, bytes);
     h->used += bytes;

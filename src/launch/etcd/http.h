@@ -13,7 +13,7 @@
 typedef struct choir__etcd_http {
     const choir__agent_opts *opts;
     CURL *curl;
-    struct curl_slist *headers; /* with the token of the login */
+    struct curl_slist *headers; /* headers with the token of the login */
     char url[CHOIR__HOST_TEXT + 32];
     char *text; /* (used) of the answer so far */
     size_t used, room;

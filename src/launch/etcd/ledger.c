@@ -30,7 +30,7 @@ typedef struct ledger {
     char prefix[256];  /* "/choir/RUN/" */
     char id[64];       /* after `live` */
     char lease[24];    /* "": none */
-    int64_t revision;  /* of etcd, at the last look for an entry */
+    int64_t revision;  /* revision of etcd at the last look for an entry */
     double renewed_at; /* the lease, or the last answer */
     json_t *alive;     /* as keys; NULL: never looked */
 } ledger;
@@ -148,7 +148,7 @@ static choir_status newest(choir__ledger *base, int64_t *n)
 }
 
 /* A condition of a transaction: the version of a key, or of all keys up to `to`, is EQUAL to 0
- * (there is none) or GREATER. */
+ * (no key) or GREATER. */
 static json_t *compare_version(const char *key, const char *to, const char *result)
 {
     json_t *o = json_pack("{ss so ss ss}", "target", "VERSION", "key", choir__etcd_bytes(key),

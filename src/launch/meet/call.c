@@ -24,7 +24,7 @@ static void leave(choir__joining *j)
     m->server = NULL;
 }
 
-/* Ranks whose agents go on without a machine find it gone as soon as the agents do. */
+/* Ranks whose agents continue without a machine find it gone as soon as the agents do. */
 static double lost_after_s(void)
 {
     return choir__keeper_is_there() ? choir__net_cut_off_s : 0;

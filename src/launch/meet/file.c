@@ -395,7 +395,7 @@ static choir_status never_came(choir__joining *j, found what, const choir__meet_
     if (what == NOTE)
         return choir__error(CHOIR_ERR_TIMEOUT,
             "rank 0 never came within %g s: the file '%s' was left by pid %d on %s, which does "
-            "not answer, and nobody has replaced it",
+            "not answer, and no process has replaced it",
             s, j->path, note->holder.pid, note->holder.host);
     return choir__error(CHOIR_ERR_TIMEOUT,
         "rank 0 never came within %g s: %s '%s'; was it started, with the same path?", s,

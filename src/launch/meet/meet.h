@@ -16,12 +16,12 @@ typedef struct choir__joining {
     choir__meeting *meeting; /* rank, world, timeout_s; gets the store, and rank 0 the server */
     choir__meet_need need;
     const char *job; /* the job's name, so that two jobs do not mix; NULL: none */
-    double deadline; /* of choir__now */
+    double deadline; /* time of choir__now */
     char where[300]; /* "127.0.0.1:29500", for messages */
     /* Rank 0 calls these, unless NULL, when its server listens, and when all have joined. */
     choir_status (*listening)(struct choir__joining *joining, const choir__store_key *key);
     void (*all_joined)(struct choir__joining *joining);
-    const char *path; /* of file:// */
+    const char *path; /* path of file:// */
     bool placed;      /* this rank wrote the file */
     char root[400];   /* rank 0's member line, once it is known */
     bool joined;      /* the store has this rank's name */

@@ -23,12 +23,12 @@ typedef struct choir__meeting {
     int nodes;
     bool by_launcher; /* the engine joins the ranks (CHOIR__NEEDS_PLACE) unless one is named */
     const char *device;         /* for nccl: see choir_group_opts; NULL: cuda:LOCAL_RANK */
-    choir_store_server *server; /* on rank 0, if it serves the store */
+    choir_store_server *server; /* rank 0: the store that it serves, if any */
     bool consulted;             /* set by engines whose ranks look up failures in the store */
     bool (*stale)(void); /* true: ranks have left the job, so not all can come; NULL: never */
 } choir__meeting;
 
-/* The means by which the requested engine joins its ranks. */
+/* The means with which the requested engine joins its ranks. */
 typedef enum choir__meet_need {
     CHOIR__NEEDS_STORE, /* a store */
     CHOIR__NEEDS_NAME,  /* the job's name suffices where all ranks are on one machine */

@@ -170,7 +170,7 @@ static choir_status announce(choir__joining *j, const char *self)
     return put(j, "meet/head", text);
 }
 
-/* A rank of another job goes, and this job's ranks go on without it. */
+/* A rank of another job leaves, and this job's ranks continue without it. */
 static choir_status of_another_job(choir__joining *j, bool theirs, bool mine)
 {
     choir__member root;
@@ -299,7 +299,7 @@ static choir_status claim(choir__joining *j, const choir__member *self, bool *ag
     return status;
 }
 
-/* --- going on --- */
+/* --- continuing --- */
 
 static choir_status take_note(choir__joining *j, const char *go)
 {

@@ -9,7 +9,7 @@ enum { CHOIR__JOB_TEXT = 33, CHOIR__HOST_TEXT = 256 };
 
 typedef struct choir__job_place {
     int rank, world, local_rank, local_world, node, nodes;
-    char master[CHOIR__HOST_TEXT]; /* where rank 0 can be reached; "": unspecified */
+    char master[CHOIR__HOST_TEXT]; /* address of rank 0; "": unspecified */
     int master_port;
 } choir__job_place;
 

@@ -192,7 +192,7 @@ static bool kill_orphans_of(const char *thread, const char *word)
     while (file && fscanf(file, "%d", &pid) == 1)
         if (has_word(pid, word, strlen(word) + 1)) { /* with its end */
             choir__each_of_tree(pid, kill_it, NULL);
-            reap(pid); /* its own children are adopted now */
+            reap(pid); /* the process's own children are adopted now */
             any = true;
         }
     if (file)
@@ -218,7 +218,7 @@ void choir__kill_orphans(const char *word)
 typedef struct entry {
     uint64_t inode;
     int64_t offset;
-    unsigned short bytes; /* of the entry */
+    unsigned short bytes; /* bytes of the entry */
     unsigned char type;
     char name[];
 } entry;

@@ -28,23 +28,24 @@ typedef struct choir__child {
     pid_t pid;        /* 0: never started */
     int pidfd;        /* -1: not running */
     int code, status; /* siginfo_t's si_code and si_status; code 0: still running */
-    double stopped_s; /* how long it has been stopped (SIGSTOP), while others have ended */
-    bool given_up;    /* that was too long */
+    double stopped_s; /* seconds that it has been stopped (SIGSTOP) while others have ended */
+    bool given_up;    /* stopped for too long */
 } choir__child;
 
 typedef struct choir__family {
     int count, alive;
     choir__child *children; /* (count) */
     bool own_groups; /* each child leads a process group, which receives the child's signals */
-    double grace_s;  /* from the first failure to SIGTERM */
-    double patience_s; /* from SIGTERM to SIGKILL */
-    /* A child that is stopped for so long, while another has ended, has failed; 0: no limit.
-     * Its own group cannot notice it, once the others have made their last call. */
+    double grace_s;  /* seconds from the first failure to SIGTERM */
+    double patience_s; /* seconds from SIGTERM to SIGKILL */
+    /* A child that is stopped for longer than stopped_max_s seconds, while another has ended,
+     * has failed; 0: no limit. Its ranks' group cannot notice this once the others have made
+     * their last call. */
     double stopped_max_s, looked_at;
-    int first;          /* the child that failed first; -1: none */
-    bool outlives;      /* a child that fails does not stop the others */
-    double stopping_at; /* when stopping began; 0: not stopping */
-    int pressed;        /* the strongest signal sent so far to stop the family */
+    int first;          /* index of the child that failed first; -1: none */
+    bool outlives;      /* a failed child does not stop the others */
+    double stopping_at; /* time when stopping began; 0: not stopping */
+    int pressed;        /* strongest signal sent so far to stop the family */
 } choir__family;
 
 void choir__family_init(choir__family *family, int count);
@@ -70,13 +71,13 @@ void choir__family_signal(choir__family *family, int number);
 void choir__family_stop(choir__family *family);
 
 /* Looks for children that stay stopped, and sends the remaining ones the next signal when it is
- * due. Returns for how many ms to sleep, or -1: no limit. */
+ * due. Returns the ms to sleep at most; -1: no limit. */
 int choir__family_press(choir__family *family);
 
-/* Kills all that are left, process groups included, and reaps them. */
+/* Kills all remaining children, process groups included, and reaps them. */
 void choir__family_bury(choir__family *family);
 
-/* "exited with status 3", "was killed by SIGKILL (Killed)". */
+/* Returns "exited with status 3" or "was killed by SIGKILL (Killed)". */
 const char *choir__end_text(const choir__child *child, char text[96]);
 /* Returns a shell's exit status: the child's own, or 128 + the signal. */
 int choir__end_status(const choir__child *child);
@@ -98,16 +99,17 @@ void choir__adopt_orphans(void);
 /* Kills and reaps all children of this process, adopted ones and their descendants included. */
 void choir__kill_descendants(void);
 
-/* Kills and reaps the adopted children in whose environment `word` is, such as "NAME=value",
- * and their descendants. */
+/* Kills and reaps the adopted children whose environment has `word`, such as "NAME=value", and
+ * their descendants. */
 void choir__kill_orphans(const char *word);
 
-/* Kills all processes of this user in whose environment a word begins so, as often as there are
- * any: they may start others. A forked child may call it, also of a process with threads. */
+/* Kills all processes of this user whose environment has a word that begins with `begin`,
+ * repeatedly, because they may start others. A forked child may call it, also if the parent has
+ * threads. */
 void choir__kill_marked(const char *begin);
 
-/* Calls fn for a process, for those of the group that it leads, and for all descendants of
- * these, which may lead groups of their own. */
+/* Calls fn for a process, for all processes of the group that it leads, and for all
+ * descendants, which may lead groups of their own. */
 void choir__each_of_tree(pid_t root, void (*fn)(pid_t pid, void *arg), void *arg);
 /* Calls fn for each process of a process group. */
 void choir__each_of_group(pid_t group, void (*fn)(pid_t pid, void *arg), void *arg);
@@ -119,9 +121,9 @@ typedef struct choir__signal {
     bool typed; /* sent by the kernel, as for Ctrl-C: the whole process group received it */
 } choir__signal;
 
-/* Takes over the handling of `numbers` (count), except signals that are ignored, which is taken
- * as the user's wish. A process has one owner at a time; the call waits for its turn. Sets
- * SIGCHLD such that exit statuses are kept. Error: I/O. */
+/* Takes over the handling of `numbers` (count), except signals that the process ignores,
+ * because the user wants that. A process has one owner at a time; the call waits for its turn.
+ * Sets SIGCHLD such that exit statuses are kept. Error: I/O. */
 choir_status choir__signals_take(const int *numbers, int count);
 void choir__signals_give_back(void);
 int choir__signals_fd(void);

@@ -1,7 +1,6 @@
 /* The meaning of signals to a training job: one table for `choir train` as one process, as
  * several ranks, as ranks that are replaced, and for the agents of `choir run`. The man pages
- * show it.
- */
+ * show it. */
 #ifndef CHOIR_LAUNCH_PROCESS_SIGNAL_TABLE_H
 #define CHOIR_LAUNCH_PROCESS_SIGNAL_TABLE_H
 
@@ -10,8 +9,8 @@
 typedef enum choir__signal_does {
     CHOIR__SIGNAL_NOTHING, /* not in the table */
     CHOIR__SIGNAL_STOPS,   /* save, and end with 128 + the signal; a save is finished first */
-    CHOIR__SIGNAL_SAVES,   /* save, and go on */
-    CHOIR__SIGNAL_SHOWS,   /* print the last collectives, and go on */
+    CHOIR__SIGNAL_SAVES,   /* save, and continue */
+    CHOIR__SIGNAL_SHOWS,   /* print the last collectives, and continue */
     CHOIR__SIGNAL_ENDS,    /* end at once, and name the loss */
 } choir__signal_does;
 
@@ -20,7 +19,8 @@ typedef struct choir__signal_row {
     const char *name;
     choir__signal_does does;
     bool again_ends;    /* a second one ends the job at once; else it changes nothing */
-    bool stays_ignored; /* if it is ignored at the start, as nohup ignores SIGHUP */
+    bool stays_ignored; /* stays ignored if it is ignored at the start, as nohup ignores SIGHUP
+                         */
 } choir__signal_row;
 
 /* The registry. */
@@ -40,8 +40,8 @@ choir__signal_does choir__signal_meaning(int number);
  * *first_at: when the first one came, noted here; 0: none has. For handlers, too. */
 bool choir__signal_again(const choir__signal_row *row, double now, double *first_at);
 
-/* Ignores the table's signals, and those of a reader or a terminal: for a process beside the
- * job, which outlives signals to the whole process group. */
+/* Ignores the table's signals, and the signals of a closed pipe or a terminal: for a helper
+ * process, which must outlive signals to the whole process group. */
 void choir__signals_outlive(void);
 
 /* Lists the signals that do this; returns how many. */

@@ -1,5 +1,5 @@
 /* Signals as messages: a handler writes each signal to a pipe, and a poll loop reads it later.
- * Handlers belong to the whole process, so there is one owner at a time. */
+ * Handlers belong to the whole process, so only one owner has them at a time. */
 #include "launch/process/process.h"
 
 #include <errno.h>

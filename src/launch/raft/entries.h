@@ -13,7 +13,7 @@ typedef struct choir__entries {
     struct raft_fsm fsm;
     int64_t head;                    /* the newest entry; 0: none */
     char *kept[CHOIR__ENTRIES_KEPT]; /* entry n at n % CHOIR__ENTRIES_KEPT */
-    void (*changed)(void *arg);      /* after each entry */
+    void (*changed)(void *arg);      /* called after each entry */
     void *arg;
 } choir__entries;
 

@@ -3,7 +3,7 @@
  * processes of one user. An agent is known by a random number; a connection begins with a hello
  * in each direction, which says it.
  *
- * Messages are sent on any connection that stands, and lost where there is none: Raft repeats
+ * Messages are sent on any open connection, and lost without one: Raft repeats
  * its own, and so does the server its requests.
  *
  * Threads: one. */
@@ -44,7 +44,7 @@ choir_status choir__links_find(choir__links *links, const char *host, int port, 
 bool choir__links_send(
     choir__links *links, uint64_t id, const char *address, const void *message, size_t bytes);
 
-/* Begins a connection with `id` if there is none. */
+/* Begins a connection with `id` unless one exists. */
 void choir__links_keep(choir__links *links, uint64_t id, const char *address);
 
 /* Returns the address that an agent's hello gave, or NULL. */

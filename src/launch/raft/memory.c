@@ -65,7 +65,7 @@ static int put_snapshot(struct raft_io *io, unsigned trailing, struct raft_io_sn
     const struct raft_snapshot *s, raft_io_snapshot_put_cb cb)
 {
     choir__raft_memory *m = io->impl;
-    (void)trailing; /* of libraft's own log */
+    (void)trailing; /* trailing entries of libraft's own log */
     forget_snapshot(m);
     m->snapshot_data = joined(s->bufs, s->n_bufs);
     m->snapshot = *s;

@@ -67,7 +67,7 @@ static void came(void *arg, uint64_t from, const uint8_t *message, size_t bytes)
         if (choir__answer_read(&r, &a))
             choir__raft_settle(s, from, &a);
         break;
-    default: break; /* of a later version */
+    default: break; /* a request of a later version */
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -495,8 +495,8 @@ static bool others_are_there(const choir__raft_server *s)
     return false;
 }
 
-/* A leader stays until the others have read the last entry, and have left; or, where they go
- * on, until another leads. */
+/* A leader stays until the others have read the last entry and left; or, if they continue,
+ * until another agent leads. */
 static void see_off(choir__raft_server *s, bool over)
 {
     struct timespec moment = {.tv_nsec = 10000000};

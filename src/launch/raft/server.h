@@ -4,9 +4,9 @@
  *
  * Each half second the server asks the leader to prove that it still leads, by an entry that a
  * majority confirms. Such a proof holds for the moment at which the question left. So an agent
- * without a proof for fence_s knows that others may have begun to go on without it; and a new
- * leader, elected after the last proof of the old one, declares no agent gone before lost_s,
- * which is longer.
+ * without a proof for fence_s knows that the others may have begun to continue without it; and
+ * a new leader, elected after the last proof of the old one, declares no agent gone before
+ * lost_s, which is longer.
  *
  * Threads: any. */
 #ifndef CHOIR_LAUNCH_RAFT_SERVER_H
@@ -17,17 +17,18 @@
 typedef struct choir__raft_server choir__raft_server;
 
 static const double choir__raft_fence_s = 2.8; /* an agent's workers end after so long */
-static const double choir__raft_lost_s = 3.4;  /* and the others go on without it */
+static const double choir__raft_lost_s = 3.4;  /* and the others continue without it */
 
 /* Founds the cluster at the endpoint, or joins the one that is there. */
 choir_status choir__raft_server_open(
     const choir__agent_opts *opts, double deadline, choir__raft_server **server);
-/* over: the job is; otherwise the others go on, and a leader sees to it that they can. */
+/* over: the job is over; otherwise the others continue, and a leader makes sure that they can.
+ */
 void choir__raft_server_close(choir__raft_server *server, bool over);
 
 /* This machine's address, as the others reach it. */
 const char *choir__raft_server_self(const choir__raft_server *server);
-/* The number by which the others know this agent. */
+/* Returns this agent's number among the agents. */
 uint64_t choir__raft_server_id(const choir__raft_server *server);
 
 /* Waits for entry n. TIMEOUT: it is not there. */

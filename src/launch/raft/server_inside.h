@@ -34,7 +34,7 @@ typedef struct choir__raft_memory {
 void choir__raft_memory_init(choir__raft_memory *m);
 void choir__raft_memory_free(choir__raft_memory *m);
 /* Answers the calls that libraft has made: their callbacks must not run inside the calls.
- * Returns false if there were none. */
+ * Returns false if no call was waiting. */
 bool choir__raft_memory_answer(choir__raft_memory *m);
 
 /* Requests to the leader, and the agents' signs of life that come with them; parts of
@@ -47,12 +47,12 @@ typedef struct choir__raft_request {
     struct choir__raft_request *next;
     uint64_t seq;
     choir__asked asked;
-    int64_t n; /* of CHOIR__APPEND */
+    int64_t n; /* argument of CHOIR__APPEND */
     const char *text;
     double made_at, sent_at; /* 0: not sent */
     int tries;
     bool done, mine;
-    int64_t number; /* of the newest entry */
+    int64_t number; /* number of the newest entry */
 } choir__raft_request;
 
 /* A request as the leader receives it. */
@@ -69,7 +69,7 @@ typedef struct choir__answer {
     uint64_t seq;
     bool leads, mine;
     int64_t number;
-    uint64_t leader; /* if this one does not lead; 0: unknown */
+    uint64_t leader; /* the leader, if this agent does not lead; 0: unknown */
     char address[CHOIR__LINK_ADDRESS];
 } choir__answer;
 
@@ -115,11 +115,11 @@ static inline bool choir__answer_read(choir__reader *r, choir__answer *a)
     return !r->bad;
 }
 
-/* An agent of which this one has heard. */
+/* An agent that this one has heard of. */
 typedef struct choir__ear {
     uint64_t id;
-    double heard_at; /* by its last request, or when this server began to lead */
-    bool gone;       /* its connections have ended by its death */
+    double heard_at; /* time of its last request, or when this server began to lead */
+    bool gone;       /* connections ended because the agent died */
     char address[CHOIR__LINK_ADDRESS];
 } choir__ear;
 
@@ -137,15 +137,15 @@ struct choir__raft_server {
     choir__entries entries;
     struct raft raft;
     double next_tick;
-    int voters; /* by the last configuration that was decided */
+    int voters; /* voters in the last configuration that was decided */
 
     /* as a client */
-    uint64_t seq, first_id; /* of the agent that was called first */
-    uint64_t hint;          /* who led, by the last answer; 0: unknown */
+    uint64_t seq, first_id; /* number of the agent that was called first */
+    uint64_t hint;          /* leader in the last answer; 0: unknown */
     char hint_address[CHOIR__LINK_ADDRESS];
     choir__raft_request *requests;
     choir__raft_request proof; /* the thread's own */
-    double proven_at;          /* when the question left that was answered last */
+    double proven_at;          /* sending time of the question that was answered last */
 
     /* as the leader */
     double led_since; /* 0: does not lead */

@@ -17,7 +17,7 @@ typedef struct choir__reader {
 } choir__reader;
 
 uint64_t choir__read_number(choir__reader *r); /* 8 bytes */
-/* Returns a text's first byte, and its length; the text goes on in the reader's memory. */
+/* Returns a text's first byte, and its length; the text stays in the reader's memory. */
 const char *choir__read_text(choir__reader *r, size_t *bytes);
 /* Copies a text into `room` bytes; a longer one is bad. */
 void choir__copy_text(choir__reader *r, char *to, size_t room);

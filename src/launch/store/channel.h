@@ -37,7 +37,7 @@ typedef enum choir__channel_stage {
 
 typedef struct choir__channel {
     bool server, keyed;
-    uint8_t peer_version; /* from its hello */
+    uint8_t peer_version; /* version in the peer's hello */
     choir__channel_stage stage;
     choir__refusal refusal;
     const choir__store_key *key; /* NULL once the greeting needs it no more */

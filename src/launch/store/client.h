@@ -14,7 +14,7 @@
 struct choir_store {
     pthread_mutex_t lock;
     choir__forkable forkable;
-    bool forked; /* a child's copy: the connection belongs to the parent */
+    bool forked; /* true in a forked child: the connection belongs to the parent */
     int fd;
     choir__channel channel;
     uint32_t seq;

@@ -70,7 +70,8 @@ static choir_status explain(choir_store *store)
             where);
     case CHOIR__REFUSAL_IMPOSTOR:
         return choir__error(CHOIR_ERR_MISMATCH,
-            "whoever answers at %s could not prove that it holds the job's key", where);
+            "the process that answers at %s could not prove that it holds the job's key",
+            where);
     case CHOIR__REFUSAL_FULL:
         return choir__error(
             CHOIR_ERR_STATE, "the store at %s has as many clients as it takes", where);
@@ -217,7 +218,7 @@ typedef struct attempt {
     int port;
     double timeout_s, started, deadline;
     const choir__store_key *key;
-    char why[200];  /* of the latest failure */
+    char why[200];  /* reason of the latest failure */
     bool name_only; /* the latest failure: the name is unknown */
 } attempt;
 

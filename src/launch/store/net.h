@@ -41,7 +41,7 @@ int choir__net_accept(int listener, choir__address *from);
 /* Sets the seconds without an answer after which a connection's machine counts as gone, in
  * place of half a minute; 0: no change. */
 void choir__net_lost_after(int fd, double seconds);
-/* These seconds where a job goes on without the machine. */
+/* Seconds until a machine counts as cut off, if the job continues without it. */
 static const double choir__net_cut_off_s = 4;
 bool choir__net_self(int fd, choir__address *address); /* this end's own address */
 

@@ -79,7 +79,7 @@ static choir__whose ask(const choir__address *self, const choir__address *peer)
 /* --- /proc --- */
 
 typedef struct ends {
-    char self[48], peer[48]; /* of the other end's line */
+    char self[48], peer[48]; /* addresses in the other end's line */
     choir__whose whose;
 } ends;
 

@@ -5,7 +5,7 @@
  *     hello   "CHOIRST" version(1) mode(1) refusal(1) zero(6) public(32) nonce(32)     80 bytes
  *
  * mode is 1 with a key; without, it is 0, and public and nonce are zero. The server answers
- * with a hello of its own, whose refusal is 0 or the reason for which it rejects the client
+ * with a hello of its own, whose refusal is 0 or the reason why it rejects the client
  * (choir__refusal). Without a key the channel is open now. With one, public is a fresh X25519
  * key and nonce is random, and
  *
@@ -52,7 +52,7 @@
 
 enum {
     CHOIR__STORE_VERSION = 1,
-    CHOIR__STORE_HEAD = 16, /* of a request or a reply */
+    CHOIR__STORE_HEAD = 16, /* bytes before the fields of a request, or the value of a reply */
     CHOIR__STORE_KEY_MAX = 255,
     CHOIR__STORE_FRAME_MAX = 2 * CHOIR_STORE_VALUE_MAX + 4096,
     CHOIR__STORE_WAIT_MAX = 4096, /* keys of one WAIT */
@@ -84,7 +84,7 @@ typedef struct choir__store_field {
     uint32_t bytes;
 } choir__store_field;
 
-/* Points into the payload from which it was read. */
+/* A request; points into the payload from which it was read. */
 typedef struct choir__store_request {
     uint8_t op;
     uint16_t count;
@@ -101,12 +101,12 @@ typedef struct choir__store_reply {
     size_t bytes;
 } choir__store_reply;
 
-/* Returns false if the bytes are no request. True means: every field is present, the first is a
- * key where the operation has one, and all lengths are within bounds. */
+/* Returns false if the bytes are not a request. True means: every field is present, the first
+ * is a key where the operation has one, and all lengths are within bounds. */
 bool choir__store_request_read(
     const uint8_t *payload, size_t bytes, choir__store_request *request);
 
-/* Returns the next field of a request that was read; *at starts as request->fields. */
+/* Returns the next field of a request; *at starts as request->fields. */
 choir__store_field choir__store_next_field(const uint8_t **at);
 
 bool choir__store_reply_read(const uint8_t *payload, size_t bytes, choir__store_reply *reply);

@@ -25,7 +25,7 @@ typedef struct choir__failures {
         uint64_t from;
         double since;
         int count;
-        /* by address; addresses that share a slot replace each other */
+        /* indexed by address; addresses that share a slot replace each other */
     } slots[CHOIR__FAILURE_SLOTS];
     choir__store_failed total;
 } choir__failures;
@@ -98,7 +98,7 @@ struct choir_store_server {
     int listener, epoll, stop;
     int port, clients_max;
     double lost_after_s;
-    size_t held;         /* by all clients */
+    size_t held;         /* bytes held by all clients */
     bool stopping, deaf; /* deaf: accepts no connections until hears_at */
     double hears_at;
     choir__store_key *key; /* NULL: none */

@@ -57,7 +57,7 @@ typedef struct choir__session choir__session;
 typedef struct choir__hub {
     choir__table table;
     choir__session *parked, *woken;
-    double next_deadline; /* not later than that of any parked session */
+    double next_deadline; /* earliest deadline of the parked sessions, or earlier */
 } choir__hub;
 
 typedef struct choir__will {

@@ -1,5 +1,5 @@
 /* AlexNet in its one-tower form (Krizhevsky, 2014): five convolutions, three linear layers.
- * Parameter names and initial values are those of the published weights. */
+ * Parameter names and initial values equal the published weights'. */
 #include <stdio.h>
 
 #include "base/options.h"

@@ -19,9 +19,10 @@ enum { MAX_LAYERS = 256, MAX_IN = 3 };
 typedef struct bert {
     choir_module base;
     choir_module *words, *places, *types, *norm, *dropout;
-    choir_module *dense, *dense_norm;                 /* of the head over tokens */
-    choir_tensor *bias, *table, *bias_again;          /* (V), (V, C), (V) */
-    choir_module *pooler, *last_dropout, *classifier; /* of classes; words have no pooler */
+    choir_module *dense, *dense_norm;        /* layers of the head over tokens */
+    choir_tensor *bias, *table, *bias_again; /* (V), (V, C), (V) */
+    choir_module *pooler, *last_dropout,
+        *classifier; /* layers of the head over classes; words have no pooler */
     choir_module *layers[MAX_LAYERS];
     choir__bert_sizes n;
 } bert;

@@ -9,7 +9,7 @@
 char *choir__config_path(const char *model);
 
 /* Translates PATH, a config.json or a folder that contains one, to a model's text. Options
- * behind a colon override those of the file. notes: one line for each setting that does not
+ * after a colon override the file's values. notes: one line for each setting that does not
  * apply here, or "". The caller frees both. Errors: io, format (broken JSON by line and column;
  * unknown or contradictory values by key); argument (a model_type that is not built). */
 choir_status choir__config_read(const char *path, char **text, char **notes);
@@ -34,9 +34,9 @@ typedef struct choir__config_origin {
 char *choir__config_json(
     const char *text, const choir_class_names *classes, const choir__config_origin *origin);
 
-/* Returns a generation_config.json in which the ids are those of the model's tokens, of which
- * `end` ends a text (-1: unknown), or NULL if they are in `before` (may be NULL), or the model
- * ends no text. The caller frees it. (config_write.c) */
+/* Returns a generation_config.json with the ids of the model's tokens; token `end` ends a text
+ * (-1: unknown), or NULL if they are in `before` (may be NULL), or the model ends no text. The
+ * caller frees it. (config_write.c) */
 char *choir__config_generation(const char *text, const json_t *before, int64_t end);
 
 /* --- the names of classes, id2label and label2id: class_names.c --- */

@@ -2,7 +2,7 @@
  *
  * The file has three kinds of keys. Those that the model's table has, or that its functions
  * write, are Choir's own: an older value never comes back, since the model may have changed.
- * The ids of special tokens are those of the tokenizer. All others have no effect here, and are
+ * The ids of special tokens come from the tokenizer. All others have no effect here, and are
  * kept as the model's folder had them. */
 #include "nn/models/config.h"
 
@@ -11,7 +11,7 @@
 
 #include "nn/models/models.h"
 
-/* Keys that describe what Choir writes, or files that do not go on (code, "auto_map"). */
+/* Keys that describe Choir's own output, or files that are not copied (code, "auto_map"). */
 static const char *const own[] = {"torch_dtype", "dtype", "num_labels", "_num_labels",
     "id2label", "label2id", "problem_type", "auto_map", NULL};
 
@@ -75,7 +75,7 @@ static json_t *mended_ends(const json_t *ids, int64_t vocab, int64_t end)
     return mended;
 }
 
-/* Makes the ids of a file those of a vocabulary, of which `end` ends a text; -1: unknown. */
+/* Replaces the ids of a file by a vocabulary's; token `end` ends a text, -1: unknown. */
 static void mend_tokens(json_t *root, int64_t vocab, int64_t end)
 {
     const char *key;
@@ -143,7 +143,7 @@ static void keep_keys(json_t *root, const json_t *from, const choir__config_key 
     }
 }
 
-/* The tokens of a part are those of the model that the part was, which has its own. */
+/* A part keeps the tokens of the model that the part was, which has its own tokens. */
 static void keep_parts(json_t *root, const json_t *from, const choir__config_part_keys *parts)
 {
     for (; parts && parts->part; parts++) {

@@ -1,5 +1,5 @@
 /* Donut (Kim et al., 2022): a Swin encoder reads a document's image, and a BART decoder writes
- * its contents as tokens. Parameter names are those of transformers' VisionEncoderDecoderModel.
+ * its contents as tokens. Parameter names follow transformers' VisionEncoderDecoderModel.
  *
  * Training predicts each token from the image and the previous tokens: the decoder's input is
  * the target shifted by one, after a start token. Padding has its own token, which the loss

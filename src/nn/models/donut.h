@@ -18,7 +18,7 @@ typedef struct choir__swin_sizes {
     int64_t height, width, channels, patch, window, embed;
     int stages;
     int64_t depth[CHOIR__SWIN_STAGES], heads[CHOIR__SWIN_STAGES];
-    double dropout, eps; /* eps: of the norms in blocks */
+    double dropout, eps; /* eps of the norms in blocks */
 } choir__swin_sizes;
 
 /* Returns the reason why the sizes are inconsistent, or NULL if they are consistent. */
@@ -31,7 +31,10 @@ int64_t choir__swin_out(const choir__swin_sizes *sizes);
 
 /* --- the decoder --- */
 
-enum { CHOIR__MBART_LAYERS = 64, CHOIR__MBART_OFFSET = 2 /* of positions, as published */ };
+enum {
+    CHOIR__MBART_LAYERS = 64,
+    CHOIR__MBART_OFFSET = 2 /* offset of positions, as published */
+};
 
 typedef struct choir__mbart_sizes {
     int64_t layers, heads, width, hidden, context, vocab;

@@ -1,7 +1,7 @@
 /* GPT-2 (Radford et al., 2019): token and position embeddings, pre-norm blocks, a final norm,
  * and a head tied to the token embedding. Initial values are the published ones: normal with
  * deviation 0.02, and layers that write to the residual stream divided by sqrt(2 layers).
- * Parameter names are those of the published weights, with the head: "transformer.wte.weight",
+ * Parameter names follow the published weights, with the head: "transformer.wte.weight",
  * ... */
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* LeNet as PyTorch's tutorials have it: two stages of convolution and pooling, and three linear
- * layers, of which the first two have the sizes l1 and l2. */
+ * layers; the first two have the sizes l1 and l2. */
 #include <stdio.h>
 
 #include "base/options.h"

@@ -1,7 +1,7 @@
 /* Llama (Touvron et al., 2023) and Mistral (Jiang et al., 2023): token embeddings; pre-norm
  * blocks of grouped-query attention with rotary positions, and a SwiGLU; a final norm; a head
  * of its own or tied to the embeddings. Norms are RMS norms, layers have no biases, and
- * positions have no parameters. Parameter names are those of the published weights; initial
+ * positions have no parameters. Parameter names follow the published weights; initial
  * values are normal with deviation 0.02. */
 #include "nn/models/llama.h"
 
@@ -158,7 +158,7 @@ typedef struct llama {
     choir_module base;
     choir_module *embed_tokens, *norm, *lm_head;
     choir_tensor *head;  /* tied: the embeddings (V, C), and no lm_head */
-    choir_tensor *table; /* of rotary positions, up to the longest length so far */
+    choir_tensor *table; /* table of rotary positions, up to the longest length so far */
     choir_module *layers[CHOIR__LLAMA_LAYERS];
     choir__llama_sizes sizes;
 } llama;

@@ -17,7 +17,7 @@ typedef struct choir__config_key {
     /* Option of the text: whole numbers of 1 or more, numbers of 0 or more, flags, words. */
     const char *option;
     choir__option_type type;
-    /* The value that the library which the file is for takes if the file lacks this key. NULL:
+    /* The default of the library that wrote the file, if the file lacks this key. NULL:
      * the text's default, or one of `values`. */
     const char *absent;
     /* Without an option: allowed JSON values, "false" or "gelu_new|gelu"; the first is written.
@@ -42,29 +42,30 @@ typedef struct choir__older_name {
 typedef struct choir__config {
     const char *path, *part; /* for messages; part: "encoder." within such an object, or "" */
     json_t *root;
-    const char *const *written; /* of the model: keys for its function `read` */
-    char *text;                 /* translated so far */
+    const char *const *written; /* keys for the model's function `read` */
+    char *text;                 /* text translated so far */
     char *notes;
 } choir__config;
 
 typedef struct choir__published {
     const char *type; /* "model_type" in the JSON; NULL: weights only, no config.json */
-    const char *const *architectures; /* names of this model; the first is written; or NULL */
-    const choir__config_key *keys;    /* ended by a NULL key */
-    const char *const *inert;         /* keys without effect here, or NULL */
+    const char *const
+        *architectures;            /* names of this model; the first one is written; or NULL */
+    const choir__config_key *keys; /* ended by a NULL key */
+    const char *const *inert;      /* keys without effect here, or NULL */
     /* Checks what rows cannot express, and adds options with choir__config_set. May be NULL. */
     choir_status (*read)(choir__config *config);
     /* Adds keys that rows cannot express to the JSON. May be NULL. */
     void (*write)(const char *text, json_t *root);
-    /* written: keys for `read` that only `write` writes, so that they are never kept as they
-     * were. parts: objects within the file, whose other keys are kept. Both may be NULL. */
+    /* written: keys for `read` that only `write` writes; they are never copied.
+     * parts: objects within the file, whose other keys are kept. Both may be NULL. */
     const char *const *written;
     const choir__config_part_keys *parts;
     /* the library assumes ids of tokens that begin and end a text if the file lacks them */
     bool has_ends;
 
-    /* Prefix of all weights' names but the head's ("transformer."). Files of the model without
-     * a head leave it out. */
+    /* Prefix of all weights' names except the head's ("transformer."). Files of the model
+     * without a head omit it. */
     const char *prefix;
     /* ignored: entries of published files that are not parameters here ("*.attn.bias", as
      * fnmatch). fresh: parts that may be missing when training starts from the file

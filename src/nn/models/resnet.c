@@ -1,6 +1,6 @@
 /* ResNet (He et al., 2015), with the stride of a bottleneck in its 3x3 convolution. Parameter
- * names and initial values are those of the published weights: convolutions normal with
- * deviation sqrt(2 / fan_out), norms 1 and 0.
+ * names and initial values follow the published weights: convolutions normal with deviation
+ * sqrt(2 / fan_out), norms 1 and 0.
  *
  * For backward, a block keeps the results of its convolutions and its own result. It releases
  * the results of its inner norms once the next convolution has read them; backward computes

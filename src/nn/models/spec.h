@@ -18,16 +18,16 @@ typedef struct choir__model_spec {
     const struct choir__published *published; /* published.h; NULL: not published */
 } choir__model_spec;
 
-/* Fill in the classes and image size of a classifier: those of the data, or, if the data is
- * random, those of the text (0: not given; images are square). Errors: the data has more
- * classes than the model, or images have less than `least` pixels per side. */
+/* Fill in the classes and image size of a classifier: from the data, or, if the data is random,
+ * from the text (0: not given; images are square). Errors: the data has more classes than the
+ * model, or images have less than `least` pixels per side. */
 choir_status choir__model_classes(const char *model, choir_model_info *info, int64_t classes);
 choir_status choir__model_images(
     const char *model, choir_model_info *info, int64_t channels, int64_t size, int64_t least);
 
 /* Returns what keeps documents apart in attention, (B, 1, T, T) of this dtype: 0 between
  * positions of one document, and nearly minus infinity elsewhere. documents (B, T): their
- * numbers; NULL: returns NULL. Errors: shape, other than that of the ids. */
+ * numbers; NULL: returns NULL. Errors: shape, unless it is a shape of ids. */
 choir_tensor *choir__model_apart(choir_tensor *documents, choir_tensor *ids, choir_dtype dtype);
 
 /* Returns 0 ... t - 1, i64. */

@@ -1,5 +1,5 @@
 /* The Swin encoder: attention within windows of the image, windows shifted by half in every
- * second block, and patches merged two by two between stages. Parameter names are those of
+ * second block, and patches merged two by two between stages. Parameter names follow
  * transformers' DonutSwinModel.
  *
  * Two tensors control which positions attend to each other; the module's constructor computes
@@ -85,7 +85,7 @@ static choir_tensor *self_attention_forward(
 static const choir_module_class self_attention_class = {
     "swin attention", sizeof(self_attention), self_attention_forward, 1};
 
-struct place { /* of a block */
+struct place { /* place of a block */
     int64_t height, width, channels, heads, window, shift;
 };
 

@@ -27,7 +27,7 @@ enum {
 
 typedef struct addend {
     choir__node node;
-    char *data; /* of bucket 0 */
+    char *data; /* memory of bucket 0 */
 } addend;
 
 typedef struct addition { /* y = (a + b) * scale; b NULL: y = a * scale */

@@ -112,8 +112,8 @@ choir__sums choir__ddp_sums(const choir__ddp *d)
 }
 
 /* Happens once. Not if the uses may change from step to step: one step's order is then useless
- * for the next. Neither if bits may depend on an element's place in its bucket: the layout is
- * that of the first step then, also of a process that goes on from a checkpoint. */
+ * for the next. Neither if bits may depend on an element's place in its bucket: the layout then
+ * equals the first step's, also in a process that continues from a checkpoint. */
 choir_status choir__ddp_rebuild(choir__ddp_part *part)
 {
     choir__ddp *d = part->ddp;

@@ -43,9 +43,9 @@ typedef struct choir__ddp_part {
     int64_t *row_counts; /* (row_room) kept: a recorded step reads it at each replay */
     int64_t row_room;
     /* --- by parameter (book->count) --- */
-    uint8_t *used;    /* by this rank in this step */
-    uint8_t *first;   /* by this rank in the first step: static_graph */
-    uint8_t *used_by; /* by any rank; valid once `answer` is complete */
+    uint8_t *used;    /* used by this rank in this step */
+    uint8_t *first;   /* used by this rank in the first step: static_graph */
+    uint8_t *used_by; /* used by any rank; valid once `answer` is complete */
     choir_work answer;
     bool asked; /* used_by has been requested in this step */
     bool known; /* static_graph: first and used_by are final */
@@ -58,10 +58,11 @@ struct choir__ddp {
     choir_group *group;
     choir_ddp_opts opts;
     bool lent; /* a pipeline reduces the gradients and broadcasts the buffers, stage by stage */
-    choir__algorithm algorithm; /* of reductions */
+    choir__algorithm algorithm; /* algorithm of reductions */
     choir__ddp_part *parts;
     int part_count;
-    /* micro-batches: this rank's first, this rank's count, the job's; unless no_sync is on */
+    /* micro-batches, while no_sync is off: this rank's first, this rank's count, the job's
+     * count */
     int64_t first, planned, total;
     bool no_sync;
     choir_ddp_hook *hook;

@@ -21,7 +21,7 @@
 /* The state of a gradient from step to step, in whichever bucket it is. */
 typedef struct memory {
     const char *name;
-    int use; /* ordinal of the gradient among those of this name */
+    int use; /* ordinal of the gradient among the gradients of this name */
     float *q, *error;
     uint64_t drawn; /* how often q has been drawn */
     struct memory *next;
@@ -274,7 +274,8 @@ static void make_plan(powersgd *g, const choir_ddp_bucket *b, plan *p)
         p->matrices[i].q_to += p->first;
 }
 
-/* The queue's work points to plans: there is one for each bucket before the first has any. */
+/* The queue's work points to plans, so every bucket has a plan before the first work is issued.
+ */
 static plan *plan_for(powersgd *g, const choir_ddp_bucket *b)
 {
     if (b->buckets > g->plan_count) {

@@ -1,9 +1,9 @@
 /* DDP when ranks leave and join.
  *
- * Parameters and the optimizer's state are equal on all ranks after a step, so any rank can go
- * on for one that is lost. The group carries these things, which are made again: the
- * distribution of the micro-batches, which stay as many as they were, the memory of gradients,
- * and the order of buckets, on which the ranks agree again.
+ * Parameters and the optimizer's state are equal on all ranks after a step, so any rank can
+ * replace a lost one. The group carries these things, which are made again: the distribution of
+ * the micro-batches, which stay as many as they were, the memory of gradients, and the order of
+ * buckets, on which the ranks agree again.
  *
  * A step's update runs after all of its collectives. So a rank has either finished the step, or
  * its parameters are those before it. Only buffers change earlier, in the forward of

@@ -25,7 +25,7 @@ typedef struct choir__worker {
     choir_group *group, *near;
     int64_t every, near_every, warmup;
     bool diloco, bf16;      /* diloco: else local SGD; bf16: differences are sent as bf16 */
-    choir__opt_hyper hyper; /* of the outer step */
+    choir__opt_hyper hyper; /* hyper-parameters of the outer step */
     int64_t steps, apart, meetings;
     choir__worker_piece *pieces;
     int count;

@@ -121,7 +121,7 @@ static choir_status find_slots(choir__copies *c)
     return CHOIR_OK;
 }
 
-/* A new copy must not overwrite one that the ranks would go on from. */
+/* A new copy must not overwrite a copy that the ranks would continue from. */
 static void spare_found(choir__copies *c)
 {
     for (int r = 0; r < c->set.world; r++) {
@@ -266,9 +266,9 @@ static bool was_found(const choir__copies *c, int slot, int half)
     return false;
 }
 
-/* The ranks of a machine divide its slots among themselves. What was found stays, since a job
- * without checkpoints has nothing else to go on from, but a file that has already been extended
- * for the next copy shrinks to this one's length. */
+/* The ranks of a machine divide its slots among themselves. Copies that were found stay, since
+ * a job without checkpoints has nothing else to continue from, but a file that has already been
+ * extended for the next copy shrinks to this one's length. */
 void choir__copies_drop(const choir__copies *c)
 {
     for (int slot = c->local_rank; slot < c->slots; slot += c->local_world)

@@ -1,4 +1,4 @@
-/* Copies of the ranks' state, from which ranks that are rebuilt or started again go on.
+/* Copies of the ranks' state, from which ranks that are rebuilt or started again continue.
  *
  * Each rank writes, between two steps, its part of the training's tensors to memory that
  * outlives its process: two memfds that the job's supervisor holds, too, or the agent of `choir
@@ -7,7 +7,7 @@
  *
  *     rank 0   [ step 17 | step 18 ]      All ranks have a copy of step 17: none finishes a
  *     rank 1   [ step 17 | step 16 ]      step before all have begun it, hence have copied the
- *     rank 2   [ step 17 | step 18 ]      one before. The job goes on from step 17.
+ *     rank 2   [ step 17 | step 18 ]      one before. The job continues from step 17.
  *
  * Under agents on several machines each copy is also sent to the next machine, where the agent
  * keeps it in two memfds as well, so that the loss of a machine takes none along. A thread
@@ -22,7 +22,7 @@
 #include <choir/amp.h>
 #include "parallel/elastic/elastic.h"
 
-/* The numbers of a copy: those of rank 0 count. */
+/* The numbers of a copy; rank 0's are used. */
 typedef struct choir__copied {
     int64_t steps, optim_steps;
     choir_scaler_state scale;
@@ -31,20 +31,19 @@ typedef struct choir__copied {
 typedef struct choir__copies choir__copies;
 
 /* Under agents: returns in *kept whether all ranks' agents keep memory for them. If only some
- * do, the first rank says on standard error why there are no copies. Collective. Errors: those
- * of env's group. */
+ * do, the first rank says on standard error why no copies are kept. Collective. Errors: env's
+ * group's. */
 choir_status choir__copies_agents(const choir_elastic *elastic, bool *kept);
 
-/* Finds the copies that there are. Collective. Errors: memory, those of the run and of env's
- * group. */
+/* Finds the existing copies. Collective. Errors: memory, the run's, env's group's. */
 choir_status choir__copies_open(choir_elastic *elastic, choir__copies **copies);
 /* Takes the memory for new copies, once everything has been restored. If any rank gets none,
- * *ready is false on all of them, and the first rank says why there are no copies. Collective.
- * Errors: those of env's group. */
+ * *ready is false on all of them, and the first rank says why no copies are kept. Collective.
+ * Errors: env's group's. */
 choir_status choir__copies_prepare(choir__copies *copies, bool *ready);
 void choir__copies_close(choir__copies *copies); /* NULL is fine */
 
-/* Returns whether there was a state to go on from, and after how many steps. */
+/* Returns whether a state was found to continue from, and its number of steps. */
 bool choir__copies_found(const choir__copies *copies, int64_t *steps);
 
 /* Copies this rank's part of the state after elastic->steps steps. Collective where machines
@@ -53,16 +52,16 @@ choir_status choir__copies_take(choir__copies *copies);
 /* Waits until the last copy is where it belongs. */
 choir_status choir__copies_settle(choir__copies *copies);
 
-/* Returns the number of steps of the state of which the supervisor of this process's crew has
- * copies; -1: there are none. All ranks of a generation get the same answer until one of them
- * takes or drops a copy. */
+/* Returns the number of steps of the state whose copies the supervisor of this process's crew
+ * has; -1: no copies. All ranks of a generation get the same answer until one of them takes or
+ * drops a copy. */
 int64_t choir__copies_kept_step(void);
 
-/* Gives back the memory of all copies but those of the state that was found. Called on every
- * rank when some cannot keep copies, after choir__copies_prepare. */
+/* Gives back the memory of all copies except the copies of the state that was found. Called on
+ * every rank when some cannot keep copies, after choir__copies_prepare. */
 void choir__copies_drop(const choir__copies *copies);
 
-/* Sets this rank's tensors, and the program's own state, to those of the copies, and tells the
+/* Sets this rank's tensors, and the program's own state, from the copies, and stores their
  * numbers. Call it only if there are copies. Collective where they are on several machines.
  * Errors: state (the copies lack something), memory, the group's. */
 choir_status choir__copies_restore(choir__copies *copies, choir__copied *numbers);

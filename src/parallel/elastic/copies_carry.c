@@ -1,10 +1,10 @@
 /* Sending copies to the next machine. Each rank has a thread and a group of its own with the
- * others, so that the training goes on meanwhile. A copy is sent in one message; when all have
- * arrived, which a barrier tells, the next ones may be written.
+ * others, so that the training continues meanwhile. A copy is sent in one message; when all
+ * have arrived, which a barrier tells, the next ones may be written.
  *
- * The ranks of machine m send to those of machine m + 1, and the last to the first: local rank
- * l to local rank l, or where that machine has fewer ranks to l modulo their number. The one
- * that receives writes into memory that its machine's agent keeps. */
+ * The ranks of machine m send to the ranks of machine m + 1, and the last machine to the first:
+ * local rank l to local rank l, or where that machine has fewer ranks to l modulo their number.
+ * The one that receives writes into memory that its machine's agent keeps. */
 #include "parallel/elastic/copies_layout.h"
 
 #include <pthread.h>
@@ -34,7 +34,7 @@ struct choir__courier {
     int world, to; /* to: the rank to which this one sends */
     sender *senders;
     int sender_count;
-    int slots;      /* of this machine to which ranks send */
+    int slots;      /* slots of this machine to which ranks send */
     int64_t *bytes; /* (world) of the copies that are under way */
     pthread_t thread;
     bool started;
@@ -44,7 +44,7 @@ struct choir__courier {
     const char *copy; /* to be sent; NULL: there is nothing to do */
     bool closing;
     choir_status status;
-    char *message; /* of the failure; NULL: none */
+    char *message; /* message of the failure; NULL: none */
 };
 
 /* --- who sends to whom --- */
@@ -94,7 +94,7 @@ static void find_senders(choir__courier *k, const seat *seats, int rank)
 
 /* --- the thread --- */
 
-/* Prepares the memory of the copies that come, of which none is complete now. */
+/* Prepares the memory of the incoming copies; no copy is complete now. */
 static choir_status make_ready(choir__courier *k)
 {
     choir_status status = CHOIR_OK;

@@ -20,7 +20,7 @@ typedef struct copy {
     const char *map; /* on this machine; NULL: it is on others */
     size_t map_bytes;
     int there;              /* boxes whose values the map has */
-    choir__copy_head head;  /* of the holder's, with which all ranks reckon */
+    choir__copy_head head;  /* head of the holder's copy, which all ranks use */
     choir__copy_box *boxes; /* (head.boxes) the parts by item, then the common ones by item */
     void *own;              /* (head.own_bytes) the program's state */
     const choir__copy_place *place;
@@ -58,7 +58,7 @@ static choir_status send(source *s, const copy *c, void *data, size_t bytes)
                  : CHOIR_OK;
 }
 
-/* Reads the tables of a copy: all ranks those of its holder. */
+/* Reads the tables of a copy; all ranks read its holder's. */
 static choir_status read_tables(source *s, copy *c)
 {
     choir_status status = CHOIR_OK;
@@ -132,7 +132,7 @@ static int first_box(const copy *c, int lo, int hi, int item)
     return lo;
 }
 
-/* The boxes of an item are [from, to): those of the rank's parts, or a common one. */
+/* The boxes of an item are [from, to): the boxes of the rank's parts, or a common one. */
 typedef struct range {
     int from, to;
 } range;

@@ -1,6 +1,6 @@
 /* The memory of a copy: a file of its agent, or of the supervisor, which is as long as the
  * longest copy in it. Copies of some ranks alone would be of no use, so all ranks agree whether
- * they have memory; where they do not, the job goes on without copies.
+ * they have memory; where they do not, the job continues without copies.
  *
  * The limit of a control group does not make a file fail: the kernel would kill a rank, here or
  * in a later step, and the files would stay. So ranks ask before what the group has left. */

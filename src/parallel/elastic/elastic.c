@@ -53,8 +53,8 @@ choir_status choir__elastic_meet(
     return choir__group_open(NULL, opts, choir__crew_stale, group);
 }
 
-/* Returns whether `why` says that a rank is lost, so that a new group can go on. Another group
- * of the ranks, such as that of a checkpoint, may find it a moment before the supervisor does.
+/* Returns whether `why` says that a rank is lost, so that a new group can continue. Another
+ * group of the ranks, such as a checkpoint's, may find it a moment before the supervisor does.
  */
 static bool lost_a_rank(const choir_elastic *e, choir_status why)
 {
@@ -377,9 +377,9 @@ static choir_status try_step(choir_elastic *e, choir_step_fn *fn, void *arg)
 }
 
 /* Between the points where a strategy brings ranks together, each rank has gone its own way by
- * another number of steps: there is nothing to copy. Where it has brought them together, none
- * goes on until all have their copies: otherwise a rank that is lost before it has one would
- * cost the others both the steps before this point and those after it. */
+ * another number of steps: there is nothing to copy. Where it has brought them together, no
+ * rank continues until all have their copies: otherwise a rank that is lost before it has one
+ * would cost the others both the steps before this point and those after it. */
 static choir_status take_copies(choir_elastic *e)
 {
     if (!e->copies || choir__strategies_apart(e->run))

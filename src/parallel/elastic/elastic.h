@@ -24,15 +24,15 @@ struct choir_elastic {
     choir_training t;
     choir_elastic_opts opts;
     choir_scope *run;
-    bool crewed;                /* ranks can be lost */
-    bool rebuild;               /* after a change the program makes all objects again */
-    bool kept;                  /* an agent keeps copies, and starts all ranks again */
-    bool over;                  /* this rank has left its generation to be rebuilt */
-    bool whole;                 /* this rank has the job's state */
-    bool in_step;               /* in choir_elastic_step: the work after the last one is done */
-    int64_t steps, optim_steps; /* done: by the run, by the optimizer */
-    uint64_t running;           /* the step that runs; CHOIR__NO_STEP: none */
-    struct choir__copies *copies; /* NULL: there are none */
+    bool crewed;  /* ranks can be lost */
+    bool rebuild; /* after a change the program makes all objects again */
+    bool kept;    /* an agent keeps copies, and starts all ranks again */
+    bool over;    /* this rank has left its generation, and its objects must be rebuilt */
+    bool whole;   /* this rank has the job's state */
+    bool in_step; /* inside choir_elastic_step: the work after the last step is done */
+    int64_t steps, optim_steps;   /* steps done by the run; steps done by the optimizer */
+    uint64_t running;             /* the step that runs; CHOIR__NO_STEP: none */
+    struct choir__copies *copies; /* NULL: no copies */
     /* --- the last change --- */
     choir__rank_change change;
     choir_leaver left[CHOIR__LEFT_MAX];
@@ -46,7 +46,7 @@ struct choir_elastic {
 choir_status choir__elastic_meet(
     const choir__rank_change *change, choir_group_opts opts, choir_group **group);
 
-/* Makes the state of all ranks that of the one that is furthest: weights, optimizer, scaler,
+/* Gives all ranks the state of the rank that is furthest: weights, optimizer, scaler,
  * the program's own state, and the numbers of steps. Collective over env's group. If it fails,
  * a rank that had the state of a step has it still. *source: the furthest rank. */
 choir_status choir__elastic_exchange(choir_elastic *elastic, int *source);

@@ -29,13 +29,13 @@ struct choir__fsdp {
     choir__fsdp *next;      /* the next stage in that list */
     choir_module *module;
     choir_device *device; /* the run's device; for a stage of a pipeline, the stage's */
-    bool staged; /* params are those of one stage; other stages that use them have copies */
-    choir_group *group;     /* all ranks */
-    choir_group *shard;     /* ranks that share one model; equals group unless hybrid */
+    bool staged;        /* params belong to one stage; other stages that use them have copies */
+    choir_group *group; /* all ranks */
+    choir_group *shard; /* ranks that share one model; equals group unless hybrid */
     choir_group *replicate; /* ranks with the same share of the other copies; NULL: none */
     choir_fsdp_opts opts;
     bool lent;             /* a pipeline shards its stages: one choir__fsdp per stage */
-    bool joined;           /* of a lent one: the strategy is one of the run's */
+    bool joined;           /* if lent: the strategy is one of the run's */
     choir__param **params; /* (count) in order of registration; without ignored ones */
     int count;
     choir__param **ignored; /* (ignored_count) see ignored.c */
@@ -94,7 +94,7 @@ void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cu
 /* Like choir__fsdp_shard, for a stage that another rank runs: uses no memory, and takes the
  * rows of that rank. */
 choir_status choir__fsdp_shard_away(choir__fsdp *f);
-/* Undoes choir__fsdp_shard: frees the weights, of which this rank keeps its rows. They become
+/* Undoes choir__fsdp_shard: frees the weights, but this rank keeps its rows, which become
  * p->local in memory of their own; p->tensor has none until it is sharded again. */
 choir_status choir__fsdp_release(choir__fsdp *f);
 /* Called after the optimizer's step: makes the rows of all ranks visible to all ranks. */

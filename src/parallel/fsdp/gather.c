@@ -16,7 +16,7 @@
  * equally often. A rank with one micro-batch less gathers once more for the other ranks.
  *
  * A stage of a pipeline runs forward and backward of several micro-batches by turns, in the
- * order of its plan. It has a gather of its own, whose order of units is that of a whole step;
+ * order of its plan. It has a gather of its own, with a whole step's order of units;
  * its replicas have the same plan, since they have equally many micro-batches. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -337,8 +337,8 @@ static int64_t place(choir__fsdp_gather *g)
     return own;
 }
 
-/* Makes p->local this rank's rows, with current or initial values, or those of the rows that
- * were released; the whole parameter has no memory until it is gathered. */
+/* Makes p->local this rank's rows, with current or initial values, or with the values of
+ * released rows; the whole parameter has no memory until it is gathered. */
 static void settle(whole *u, choir__param *p, const choir__cut *cut)
 {
     choir__fsdp_gather *g = u->gather;

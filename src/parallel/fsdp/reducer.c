@@ -210,8 +210,8 @@ static choir_status new_slot(choir__fsdp *f, choir_device *device, int bucket, s
     return CHOIR_OK;
 }
 
-/* Returns the size of a new slot: that of the largest bucket with which this one can share it,
- * so that a model's blocks and the parts of its head need two slots, not four. */
+/* Returns the size of a new slot: the size of the largest bucket with which this one can share
+ * it, so that a model's blocks and the parts of its head need two slots, not four. */
 static size_t slot_size(const choir__book *book, size_t bytes, size_t levels)
 {
     size_t most = bytes;

@@ -6,7 +6,7 @@
  *     | rank 0 | rank 1| 0 | 1 | 0 | 1 | 0| 1 | ... |    rows of dimension 0, one run per rank
  *
  * In stage 3 the array is one piece of shared memory. Every rank maps it, computes with all of
- * it and writes its own rows, so there is one copy of the weights per machine. In stages 1 and
+ * it and writes its own rows, so each machine has one copy of the weights. In stages 1 and
  * 2 each rank has its own array, and the optimizer's step ends with an in-place all-gather.
  * gather.c implements stage 3 without shared memory (as on GPUs), and off-load. */
 #include <stdlib.h>

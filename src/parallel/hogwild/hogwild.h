@@ -37,7 +37,7 @@ typedef struct choir__hogwild {
     choir_module *module;
     choir__mapping *mapping; /* the master's memory; NULL: a group's memory */
     choir_group *group;      /* the workers; NULL: none is known */
-    bool elastic;            /* its ranks can change */
+    bool elastic;            /* the group's ranks can change */
     choir__shared *shared;
     char *master;
     size_t bytes;

@@ -6,8 +6,7 @@
  * sent are lost.
  *
  * If another rank dies as they do that, some ranks may have come to the new master and some
- * not. The next furthest rank is then one that has gone on from the new master, if there is
- * any.
+ * not. The next furthest rank is then a rank that has continued from the new master, if any.
  *
  * A new rank has prepared itself alone, with a master of its own. It may become the furthest
  * rank if the others die in that moment: it has received a worker's words by then, and its next

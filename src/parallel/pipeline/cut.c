@@ -115,7 +115,7 @@ typedef struct room {
 } room;
 
 /* Returns the bytes that an optimizer takes on the run's device for norms over all parameters:
- * two numbers per row (optim/layout.c), and over ranks a copy of those of each part. */
+ * two numbers per row (optim/layout.c), and over ranks a copy of each part's numbers. */
 static double norm_bytes(const choir__pipeline *p)
 {
     double rows = 0;
@@ -253,7 +253,7 @@ static void predict(choir__pipeline *p, const before *sum, const room *rooms)
     }
 }
 
-/* Names the stage that lacks most, with the cuts by which it lacks least. */
+/* Names the stage that lacks most bytes, for the cuts with which it lacks least. */
 static choir_status no_cuts_fit(choir__pipeline *p, const before *sum, const room *rooms)
 {
     int worst = 0;
@@ -275,7 +275,7 @@ static choir_status no_cuts_fit(choir__pipeline *p, const before *sum, const roo
 
 static choir_status cut_by_cost(choir__pipeline *p, const before *sum, const room *rooms)
 {
-    int most = 0; /* number of ops with parameters, each of which could be a stage */
+    int most = 0; /* number of ops with parameters; each could be a stage */
     for (int i = 0; i < p->ops; i++)
         most += sum[i + 1].layers > sum[i].layers;
     if (p->stages > most)

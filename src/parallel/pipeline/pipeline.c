@@ -458,7 +458,7 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
     return CHOIR_OK;
 }
 
-/* Returns a weight of which this rank has a part (tensor_parallel), NULL if there is none. Its
+/* Returns a weight that is distributed over ranks (tensor_parallel), or NULL. Its
  * layer is a collective of ranks that a stage does not know. */
 static const choir__param *part_in(const choir_module *m)
 {

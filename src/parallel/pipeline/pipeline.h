@@ -3,7 +3,7 @@
  *   spread.c    before there are cuts: the stage of each module, by its size or by hand
  *   measure.c   the first steps, without cuts: time and operands of each op
  *   cut.c       distributes the ops over the stages
- *   by_hand.c   the cuts that the caller names
+ *   by_hand.c   the caller's cuts
  *   placement.c moves parameters and buffers to their stages; makes books and replicas
  *   place.c     while a micro-batch runs: the stage of an op, and its operands there
  *   pipeline.c  runs a plan's actions
@@ -32,20 +32,20 @@ typedef bool choir__place_fn(
 /* A micro-batch on its way through the stages. */
 struct choir__micro {
     choir__placement placement; /* first member: the placement of its scope */
-    choir__place_fn *place;     /* how its ops are placed */
+    choir__place_fn *place;     /* places the micro-batch's ops */
     choir__pipeline *pipeline;
     choir_scope *scope;
     choir__fiber *fiber;
     int64_t index;
     int ops;          /* ops begun so far */
-    bool suspended;   /* it waits between two stages */
-    choir_module *at; /* the module it was suspended in */
+    bool suspended;   /* true while it waits between two stages */
+    choir_module *at; /* module in which it was suspended */
     choir_tensor *loss;
     choir__walk walk;
-    choir__event *done; /* (stages) events: its forward in each stage is complete */
+    choir__event *done; /* (stages) events: the forward in each stage is complete */
     int left;           /* actions still to run */
-    /* while measuring: the device of the op under way (NULL: none), the time at which the op
-     * began, and the bytes in use on the device at that time */
+    /* while measuring: device of the current op (NULL: no op), time when the op began, and
+     * bytes in use on the device at that time */
     choir_device *on;
     double noted;
     double bytes_noted;
@@ -55,7 +55,7 @@ struct choir__micro {
 typedef struct choir__op_use {
     choir_tensor *tensor;
     int op;
-    bool rows; /* the use as a lookup table: its gradient consists of rows */
+    bool rows; /* used as a lookup table: the gradient consists of rows */
 } choir__op_use;
 
 struct choir__pipeline {
@@ -65,44 +65,45 @@ struct choir__pipeline {
     choir_device **devices; /* (device_count) */
     int device_count, chunks, stages;
     const char *schedule;
-    const char *cuts;           /* as the caller gave them; NULL: found by measuring */
-    choir__remote *remote;      /* the devices are ranks; NULL: they belong to this process */
-    choir__pipeline_data *data; /* the replicas of the pipeline; NULL: it is the only one */
-    double *limits; /* (device_count) bytes that each device may hold; 0: any number */
+    const char *cuts;           /* the caller's cuts; NULL: found by measuring */
+    choir__remote *remote;      /* the devices are other ranks; NULL: devices of this process */
+    choir__pipeline_data *data; /* replicas of the pipeline; NULL: the only one */
+    double *limits;             /* (device_count) limit of bytes per device; 0: no limit */
     /* --- measured --- */
-    int measured; /* steps */
+    int measured; /* steps measured so far */
     bool spread;  /* the parameters are where choir__pipeline_spread put them */
-    bool placed;  /* they are where the cuts put them */
-    /* while neither: the stage that has all parameters; -1: the run's device has them */
+    bool placed;  /* the parameters are where the cuts put them */
+    /* if neither spread nor placed: stage that has all parameters; -1: the run's device has
+     * them */
     int gathered;
     uint64_t data_seen;          /* over ranks: a hash of the data that came to the stages */
-    choir__op_cost *costs, *now; /* (ops): the minimum so far; the current micro-batch's */
+    choir__op_cost *costs, *now; /* (ops): minimum so far; costs of the current micro-batch */
     double *held;                /* (ops): bytes that the op's forward keeps for backward */
     double *made;                /* (ops): bytes of the op's result, as later ops read it */
     int *ran_on;                 /* (ops): stage whose device measured the op */
-    double *crossing; /* (ops): bytes of earlier activations that this op or later ones read */
+    double *crossing;   /* (ops): bytes of earlier activations that this or later ops read */
     const char **paths; /* (ops): path of the module that issued it */
     int ops, room;
     choir__op_use *uses; /* uses in the first micro-batch, in order */
     int use_count;
     /* --- placed --- */
-    char **cut_names; /* (stages - 1), as the caller gave them; or NULL */
+    char **cut_names; /* (stages - 1) the caller's cuts; or NULL */
     int *first;       /* (stages + 1): first op of each stage; the last entry is ops */
     choir_stage_cost *stage_costs;
-    double *bytes; /* (stages): that each is expected to hold */
+    double *bytes; /* (stages): bytes that each stage is expected to hold */
     choir_pipeline_plan *plan;
     const char *planned;  /* the plan's schedule */
     bool fresh;           /* no step has run since the parameters were placed */
-    choir__event *before; /* (device_count) events: what preceded the step is complete */
-    uint64_t step_begun;  /* choir__storage_now() before those */
+    choir__event *before; /* (device_count) events: work before the step is complete */
+    uint64_t step_begun;  /* choir__storage_now() before these events */
     choir__micro *micros; /* (micro_count) */
     int64_t micro_count;
     choir_tensor **kept; /* (kept_count) losses, as handles of the run */
     int64_t kept_count;
-    choir_micro_fn *fn; /* of the current step */
+    choir_micro_fn *fn; /* function of the current step */
     void *arg;
     /* (micro_count) losses of the current step, on the last stage's device, if the devices are
-     * ranks; NULL: none so far */
+     * ranks; NULL: no losses so far */
     choir_tensor *losses;
 };
 
@@ -118,10 +119,10 @@ static inline choir_device *choir__stage_device(const choir__pipeline *p, int st
 /* Returns the loss of a micro-batch in a handle of the run, which every step reuses. */
 choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss);
 
-/* the first step also makes what kernels keep for later calls */
+/* two, because kernels prepare for later calls in the first step */
 enum { CHOIR__MEASURED_STEPS = 2 };
 
-/* spread.c: gives every stage its share of parameters and buffers, before the cuts are known.
+/* spread.c: gives every stage its share of parameters and buffers before the cuts are known.
  * Collective over ranks. */
 choir_status choir__pipeline_spread(choir__pipeline *p);
 /* replicate.c: the strategy's replicate. Makes the pipeline one of several replicas. The ranks
@@ -135,8 +136,8 @@ choir_status choir__pipeline_measure(
 
 /* cut.c: fills in first and stage_costs, for steps of `micros` micro-batches. */
 choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros);
-/* Returns the use of t in whose stage t is stored, -1 without a use: the first
- * dense one, otherwise the first. */
+/* Returns the use of t whose stage stores t: the first dense use, else the first use; -1
+ * without a use. */
 int choir__pipeline_home_use(const choir__pipeline *p, const choir_tensor *t);
 /* by_hand.c: writes the ops that the caller's cuts name to p->first. */
 choir_status choir__pipeline_cut_by_hand(choir__pipeline *p);
@@ -145,7 +146,8 @@ choir_status choir__pipeline_check_cuts(const choir__pipeline *p);
 /* Reads a cut "PATH+N": returns N (0 without '+') and the length of PATH; -1 if the cut is the
  * number of an op, -2 if it is malformed. */
 int choir__pipeline_cut_path(const char *cut, size_t *length);
-/* True if path is the module that the first `length` characters of name call, or in it. */
+/* Returns whether path is, or is inside, the module named by the first `length` characters of
+ * name. */
 bool choir__pipeline_is_inside(const char *path, const char *name, size_t length);
 
 /* placement.c: cuts the model and moves each parameter and buffer to its stage. */
@@ -154,7 +156,7 @@ choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros);
 choir_status choir__pipeline_make_books(choir__pipeline *p);
 /* Moves all parameters and buffers to the device of `stage`; -1: the run's device. */
 choir_status choir__pipeline_unplace(choir__pipeline *p, int stage);
-/* Returns p's replica in `stage`; NULL if it has none there. */
+/* Returns p's replica in `stage`; NULL if p has no replica there. */
 choir__param *choir__pipeline_replica(const choir__param *p, int stage);
 
 /* --- ranks.c; collective --- */
@@ -166,7 +168,7 @@ choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts 
 choir_status choir__pipeline_share_limits(choir__pipeline *p);
 /* Checks that all ranks issue the same ops. */
 choir_status choir__pipeline_agree_on_ops(choir__pipeline *p);
-/* Adds the bytes of x to the hash of the data, if every rank has made it for itself. */
+/* Adds the bytes of x to the hash of the data, if every rank has made x for itself. */
 choir_status choir__pipeline_note_data(choir__pipeline *p, choir_tensor *x);
 /* Checks that all ranks have seen the same data. Every rank then has the measurements of all
  * ops, from the ranks that ran them. */
@@ -194,8 +196,8 @@ choir_status choir__data_open(choir__pipeline *p, const choir__replication *how)
 /* Takes over the book of a stage (-1: of the whole model). If the stage is on this rank, the
  * book's gradients are summed over the replicas. With FSDP, its parameters become rows. */
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage);
-/* Detaches the books from their reducers before parameters, or their rows, move to other stages
- * and new books. Does nothing while a step is half done. */
+/* Detaches the books from their reducers before parameters or their rows move to other stages
+ * and new books. Does nothing in the middle of a step. */
 choir_status choir__data_leave_books(choir__pipeline_data *d);
 /* Returns true if parameters are distributed as rows. */
 bool choir__data_sharded(const choir__pipeline_data *d);
@@ -203,10 +205,10 @@ bool choir__data_sharded(const choir__pipeline_data *d);
 void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step);
 /* Returns the largest number of micro-batches of any replica; cuts are made for it. */
 int64_t choir__data_longest(const choir__pipeline_data *d);
-/* Returns the most levels that a replica's gradients have; d may be NULL, for one replica of
- * `micros` micro-batches. */
+/* Returns the largest number of levels of a replica's gradients; d may be NULL, for one replica
+ * of `micros` micro-batches. */
 int choir__data_levels(const choir__pipeline_data *d, int64_t micros);
-/* Returns what this rank holds of a stage's parameters; d may be NULL. */
+/* Returns the shares of a stage's parameters that this rank holds; d may be NULL. */
 choir__shares choir__data_shares(const choir__pipeline_data *d);
 /* Returns the bytes of weights that a sharder has gathered on the device; d may be NULL. */
 size_t choir__data_gathered(const choir__pipeline_data *d, const choir_device *device);
@@ -224,8 +226,8 @@ void choir__data_close(choir__pipeline_data *d); /* d may be NULL */
 
 /* place.c: uses `place` for all further ops of the micro-batch. */
 void choir__pipeline_place_by(choir__micro *m, choir__place_fn *place);
-/* place.c: choir__pipeline_place_ops places the micro-batch's ops by the cuts, and
- * choir__pipeline_follow where their parameters are. */
+/* place.c: choir__pipeline_place_ops places the micro-batch's ops by the cuts;
+ * choir__pipeline_follow places each op where its parameters are. */
 void choir__pipeline_place_ops(choir__micro *micro);
 /* Places one op where its parameters are. */
 bool choir__pipeline_follow_op(

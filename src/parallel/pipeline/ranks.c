@@ -1,5 +1,5 @@
-/* A pipeline over ranks: the data on which ranks must agree, so that they go on alike without
- * further questions, and the losses, which all ranks receive.
+/* A pipeline over ranks: the data on which ranks must agree, so that they continue alike
+ * without further questions, and the losses, which all ranks receive.
  *
  * At the start they compare options and model; after the first micro-batch, the ops and the
  * parameters these use; after the measured steps, the data, bit by bit. All later decisions

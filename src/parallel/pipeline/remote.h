@@ -54,7 +54,8 @@ void choir__remote_abort(choir__remote *remote, choir_status status, const char 
 choir_status choir__remote_agree(choir__remote *remote, uint64_t mine, const char *what);
 choir_status choir__ranks_have_same(
     choir_group *group, uint64_t mine, const char *who, const char *what);
-/* Adds up the numbers of all ranks, of which at most one is not zero. Collective; waits. */
+/* Adds up the numbers of all ranks; per entry at most one rank's is not zero. Collective;
+ * waits. */
 choir_status choir__remote_sum(choir__remote *remote, double *numbers, int64_t count);
 
 #endif

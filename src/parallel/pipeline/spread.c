@@ -1,7 +1,7 @@
 /* Spreading: before the cuts are known, every stage takes its share of the parameters.
  *
  * The first steps are measured, and the ops are known only then. The modules are known at once,
- * though, in order of registration, which is nearly always that of the forward pass. So each
+ * though, in order of registration, which nearly always equals the forward pass's. So each
  * stage takes a run of modules: those from its cut on if the caller named cuts, otherwise its
  * share of the bytes. Values are drawn on the stage's device, so no device ever holds the whole
  * model. Until the cuts are made, an op runs where its parameters are (place.c). */

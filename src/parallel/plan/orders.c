@@ -5,10 +5,9 @@
  *    1f1b         p - 1 - d forwards to warm up, then F B F B ..., then the remaining B. So
  *                 device d holds at most p - d micro-batches.
  *    zero-bubble  as 1f1b, and after each B the W of d micro-batches before: delaying a W lets
- *                 the earlier devices go on sooner. So all hold at most p, and the last W, on
- *                 which no action depends, fill the idle time at the end.
- *    interleaved  micro-batches pass the chunks in rounds, p (or somewhat more) at a time;
- *                 (v - 1) p + 2 (p - 1 - d) forwards to warm up.
+ * the earlier devices continue sooner. So all hold at most p, and the last W, on which no
+ * action depends, fill the idle time at the end. interleaved  micro-batches pass the chunks in
+ * rounds, p (or somewhat more) at a time; (v - 1) p + 2 (p - 1 - d) forwards to warm up.
  *
  * Written from the papers: GPipe (Huang et al. 2018), PipeDream (2019), Megatron-LM (Narayanan
  * et al. 2021), Zero Bubble Pipeline Parallelism (Qi et al. 2023). */

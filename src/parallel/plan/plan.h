@@ -71,7 +71,7 @@ choir_status choir__plan_spans_check(const choir_pipeline_plan *plan, const choi
 /* The times at which stages finished micro-batches, (stages, micros) each; below 0: not
  * finished. */
 typedef struct choir__plan_ends {
-    double *forward, *backward; /* backward: of the input's gradient, if B is split */
+    double *forward, *backward; /* backward is the time of the input's gradient if B is split */
 } choir__plan_ends;
 
 choir__plan_ends choir__plan_ends_new(const choir_pipeline_plan *plan);

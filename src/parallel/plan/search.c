@@ -1,6 +1,6 @@
 /* Zero-bubble for real costs: stages of unequal length, W shorter or longer than B.
  *
- * A list scheduler: the device that can go on first takes B if it is ready, else F if its
+ * A list scheduler: the device that can continue first takes B if it is ready, else F if its
  * memory allows, otherwise a weight-gradient step (W), which no other action depends on. It
  * decides greedily, so no single rule is best for all costs: several rules are tried besides
  * the orders of ZB-H1 and 1f1b, and the shortest order is kept. It is never longer than either,

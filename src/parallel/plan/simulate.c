@@ -243,7 +243,7 @@ double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan)
     if (plan->schedule->write == choir__plan_sequential)
         bubble = p - 1;
     if (plan->schedule->split) {
-        /* sums over stages; their quotient equals that of the means */
+        /* sums over stages; their quotient equals the means' quotient */
         double f = 0, b = 0, w = 0;
         for (int s = 0; s < plan->stages; s++) {
             f += plan->cost[s].forward;

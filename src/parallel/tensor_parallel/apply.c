@@ -5,7 +5,7 @@
  *     | q0 q1 | k0 k1 | v0 v1 |                 | q1 | k1 | v1 |      three boxes
  *
  * The tensor's handle stays the same, so modules need no change. The part's values are a slice
- * of the whole: of its current values, or of those that would be drawn. */
+ * of the whole: of its current values, or of the values that would be drawn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,7 +194,7 @@ static choir_status draw(choir__param *p)
     return choir__scope_status(run);
 }
 
-/* Makes the handle that of the part. */
+/* Makes the handle refer to the part. */
 static choir_status take_part(choir__param *p, const struct part *part)
 {
     choir_tensor *t = p->tensor, old = *t;
@@ -225,7 +225,7 @@ static choir_status can_part(const choir__param *p, const choir_device *device)
     if (p->book || p->boxes || p->replicas)
         return choir__error(CHOIR_ERR_STATE,
             "tensor_parallel: parameter '%s' has an optimizer already, or another strategy: it "
-            "must be dealt out first",
+            "must be distributed before that",
             p->name);
     if ((t->storage ? choir__device_of(t) : t->device) != device)
         return choir__error(CHOIR_ERR_DEVICE,

@@ -1,14 +1,14 @@
-/* Collectives whose gradients are those of layers that all ranks compute together. Each is an
+/* Collectives with the gradients of layers that all ranks compute together. Each is an
  * op whose backward is another of them:
  *
  *    copy            x            <-->  reduce          sum of x
  *    gather          side by side <-->  split           own part
  *
- * The pair for ranks that go on differently, all_gather and reduce_scatter, is that of
+ * The pair for ranks that use results differently, all_gather and reduce_scatter, is in
  * parallel/distributed_nn.c.
  *
- * All go through the group's queue, between two waits (parallel/distributed.c); the host goes
- * on at once. */
+ * All go through the group's queue, between two waits (parallel/distributed.c); the host
+ * continues at once. */
 #include <choir/distributed.h>
 #include <choir/distributed_nn.h>
 
@@ -168,7 +168,7 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
     int64_t whole = mark ? choir__tp_part_of(x)->whole : 0;
     if (mark && (x->param || (dim != -1 && dim != x->shape.ndim - 1)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "tp_gather: of what is in parts, scores alone are gathered, along their classes");
+            "tp_gather: of distributed tensors, only scores can be gathered, along their classes");
     x->split = NULL;
     choir_tensor *y = side_by_side(x, group, dim, whole);
     if (y != x)

@@ -59,7 +59,7 @@ static choir_status plan_bert(choir__tp_plan *plan)
 }
 
 static const struct {
-    const char *class; /* of the model's module */
+    const char *class; /* class of the model's module */
     choir_status (*plan)(choir__tp_plan *plan);
 } plans[] = {{"gpt2", plan_gpt2}, {"llama", plan_llama}, {"bert", plan_bert}};
 

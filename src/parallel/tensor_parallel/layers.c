@@ -1,5 +1,5 @@
-/* Linear layers and embeddings of which a rank has a part. Each computes its part with the op
- * of the whole layer; tp_copy and tp_reduce do the sums over ranks.
+/* Linear layers and embeddings that are distributed over ranks. Each computes its part with the
+ * op of the whole layer; tp_copy and tp_reduce do the sums over ranks.
  *
  *    COLUMN, VOCAB   y_r = copy(x) W_r + b_r               dx = sum_r dy_r W_r'
  *    ROW             y = reduce(x_r W_r) + b               dx_r = dy W_r'
@@ -53,7 +53,7 @@ static choir_tensor *column(
     const choir__tp_part *part = choir__tp_part_of(weight);
     if (bias && !bias->split)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: a weight is dealt out by columns, but its bias %s is whole: it "
+            "tensor_parallel: a weight is distributed by columns, but its bias %s is whole: it "
             "needs a rule of the same style",
             choir__shape_text(bias->shape));
     choir_tensor *given[2] = {weight, bias};
@@ -66,7 +66,7 @@ static choir_tensor *column(
     return part->style == CHOIR_TP_VOCAB ? as_scores(y, part) : y;
 }
 
-/* A whole input is distributed first. gelu: the layer is that of choir_gelu_tanh(x). */
+/* A whole input is distributed first. gelu: the layer's input is choir_gelu_tanh(x). */
 static choir_tensor *row(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out, bool gelu)
 {
@@ -75,7 +75,7 @@ static choir_tensor *row(
     const choir__partition *marks[1];
     if (bias && bias->split)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: a weight is dealt out by rows, and so is its bias %s, which must "
+            "tensor_parallel: a weight is distributed by rows, and so is its bias %s, which must "
             "be whole",
             choir__shape_text(bias->shape));
     if (choir__cols(x) == part->whole && own != part->whole)
@@ -120,7 +120,7 @@ choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
     const choir__partition *marks[1];
     if (part->style != CHOIR_TP_VOCAB)
         return choir__poison(ids->scope, CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: an embedding's table is dealt out by CHOIR_TP_VOCAB alone");
+            "tensor_parallel: an embedding's table can be distributed by CHOIR_TP_VOCAB only");
     unmark(&table, marks, 1);
     choir_tensor *rows = choir__embedding_part(
         table, ids, (choir__table_rows){part->first, part->whole, table->param->padding});

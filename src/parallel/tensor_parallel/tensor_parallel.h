@@ -8,7 +8,7 @@
 #include "nn/module.h"
 #include "tensor/strategy.h"
 
-/* The `split` of a parameter, or of scores, of which this rank has a part. */
+/* The `split` of a parameter, or of scores, that is distributed over ranks. */
 typedef struct choir__tp_part {
     choir__partition base;
     choir_group *group;
@@ -38,8 +38,8 @@ choir_tensor *choir__tp_argmax(choir_tensor *x);
 
 /* --- the plan --- */
 
-/* A parameter to be distributed: `packed` matrices side by side along dim, each of which is cut
- * into one run per rank. */
+/* A parameter to be distributed: `packed` matrices side by side along dim; each is cut into one
+ * run per rank. */
 typedef struct choir__tp_entry {
     choir__param *param;
     const char *path; /* path of its layer, or its name */

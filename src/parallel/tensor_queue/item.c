@@ -107,8 +107,8 @@ static size_t rounded(size_t bytes)
     return (bytes + LINE - 1) & ~(size_t)(LINE - 1);
 }
 
-/* Allocates memory for copies of the item's tensors in private memory; *made is NULL if there
- * are none. */
+/* Allocates memory for copies of the item's tensors in private memory; *made is NULL if the
+ * item has none. */
 static choir_status private_memory(choir_tensor *const *t, int count, choir__storage **made)
 {
     size_t bytes = 0;
@@ -282,7 +282,7 @@ static choir_status take_back(place *p, const choir__queue_memory *memory, choir
     return p->own->device == device
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_DEVICE,
-                     "tensor queue: what came lies on %s of this process, not on %s; get it "
+                     "tensor queue: the item is on %s of this process, not on %s; get it "
                      "there, and move it by choir_to_device",
                      p->own->device->name, device->name);
 }
@@ -307,7 +307,7 @@ static choir_status find_place(
     }
     close(fd);
     return choir__error(CHOIR_ERR_DEVICE,
-        "tensor queue: what came lies in %s memory, and the scope is on %s; get it there, and "
+        "tensor queue: the item is in %s memory, and the scope is on %s; get it there, and "
         "move it by choir_to_device",
         memory->owner ? "a GPU's" : "the processors'", device->name);
 }

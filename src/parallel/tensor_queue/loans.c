@@ -19,7 +19,7 @@
 typedef struct loan loan;
 struct loan {
     uint64_t number;
-    int end; /* of the pipe; hung up: no other process has the memory any more */
+    int end; /* end of the pipe; hung up: no other process has the memory any more */
     choir__storage *storage;
     const choir_tensor_queue *queue;
     bool back; /* no process has it open; only then is its GPU told */

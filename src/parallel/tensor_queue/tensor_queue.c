@@ -5,8 +5,8 @@
  *
  * An item is one message of a socket pair, whose ends all processes hold: the kernel delivers
  * each message, with the descriptors of its memory, whole to one receiver. No process holds a
- * lock during these operations, so a process can be killed at any instant and the calls of
- * the others go on. At most, a place stays taken; the others learn of the death anyway
+ * lock during these operations, so a process can be killed at any instant and the calls of the
+ * others continue. At most, a place stays taken; the others learn of the death anyway
  * (users.c). */
 #include "parallel/tensor_queue/tensor_queue.h"
 
@@ -141,7 +141,7 @@ static choir_status may_put(choir_tensor_queue *q)
     choir_status status = choir__queue_check(q);
     if (status == CHOIR_OK && !choir__queue_others(q, true))
         status = choir__error(
-            CHOIR_ERR_STATE, "tensor queue: it is full, and nobody is left to get from it");
+            CHOIR_ERR_STATE, "tensor queue: it is full, and no rank is left to get from it");
     return status;
 }
 
@@ -215,7 +215,7 @@ static choir_status may_get(choir_tensor_queue *q)
         return choir__error(CHOIR_ERR_END, "tensor queue: it is empty, and closed");
     if (!choir__queue_others(q, false))
         return choir__error(
-            CHOIR_ERR_END, "tensor queue: it is empty, and nobody is left to put");
+            CHOIR_ERR_END, "tensor queue: it is empty, and no rank is left to put");
     return CHOIR_OK;
 }
 

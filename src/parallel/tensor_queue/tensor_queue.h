@@ -13,17 +13,17 @@
 
 typedef struct choir__queue_tensor {
     int32_t dtype, ndim;
-    /* elements from the storage's begin */
+    /* in elements; offset from the storage's beginning */
     int64_t dim[CHOIR_MAX_DIMS], stride[CHOIR_MAX_DIMS], offset;
-    uint64_t at, bytes; /* of the storage within its mapping */
+    uint64_t at, bytes; /* place of the storage within its mapping */
     int64_t memory;     /* index into the item's memories */
 } choir__queue_tensor;
 
 /* Describes the memory behind a descriptor. For shared memory the descriptor is enough: owner
  * is 0. */
 typedef struct choir__queue_memory {
-    int32_t owner;      /* the process that owns the device memory */
-    uint64_t loan;      /* the owner's number of the loan */
+    int32_t owner;      /* pid of the process that owns the device memory */
+    uint64_t loan;      /* number of the loan in its owner */
     uint64_t at, bytes; /* position in the memory that the handle opens */
     choir__far_handle handle;
 } choir__queue_memory;
@@ -55,7 +55,7 @@ choir__mapping *choir__loan_open(
     choir_device *device, const choir__queue_memory *memory, int fd);
 /* Returns the storage of a loan of this process; NULL: there is no such loan. */
 choir__storage *choir__loan_find(uint64_t loan);
-/* Takes back the loans that all borrowers have released. Returns true if this queue still has
+/* Ends the loans that all borrowers have released. Returns true if this queue still has
  * loans. */
 bool choir__loans_collect(const choir_tensor_queue *q);
 /* Ends all loans of the queue, even if other processes still use them. */
@@ -66,11 +66,11 @@ void choir__loans_end(const choir_tensor_queue *q);
 enum { CHOIR__QUEUE_USERS = 256 };
 
 typedef enum choir__queue_state {
-    CHOIR__NOBODY,   /* the place is free */
+    CHOIR__NOBODY,   /* free place */
     CHOIR__TAKEN,    /* a process is filling in the place */
     CHOIR__EXPECTED, /* a rank that is being started */
     CHOIR__USING,
-    CHOIR__DONE, /* it will put no more */
+    CHOIR__DONE, /* puts no more items */
     CHOIR__LEFT,
     CHOIR__DIED
 } choir__queue_state;
@@ -78,7 +78,7 @@ typedef enum choir__queue_state {
 typedef struct choir__queue_user {
     _Atomic int32_t state, pid; /* pid 0: not started yet */
     _Atomic int32_t rank;       /* -1: choir_spawn did not start it */
-    _Atomic int32_t family;     /* the process that starts it */
+    _Atomic int32_t family;     /* pid of the process that starts it */
 } choir__queue_user;
 
 /* The state of the queue, in memory that all users share. */
@@ -97,18 +97,18 @@ struct choir_tensor_queue {
     pthread_mutex_t lock; /* guards the members below */
     int family; /* pid of the process that started this one and waits for it; -1: none */
     int me;     /* this process's place among the users; -1: none yet */
-    int pidfds[CHOIR__QUEUE_USERS];   /* of the other users; -1: not opened */
+    int pidfds[CHOIR__QUEUE_USERS];   /* pidfds of the other users; -1: not opened */
     int32_t pids[CHOIR__QUEUE_USERS]; /* the processes of the pidfds */
 };
 
 void choir__queue_users_open(choir_tensor_queue *q);
 void choir__queue_users_close(choir_tensor_queue *q);
 
-/* Makes this process a user of the queue, if it is none yet. */
+/* Makes this process a user of the queue, if it is not a user yet. */
 choir_status choir__queue_use(choir_tensor_queue *q);
 /* Returns true if another user may still put (or, with getters, put or get). */
 bool choir__queue_others(const choir_tensor_queue *q, bool getters);
-/* Returns an error that names a user who has died; CHOIR_OK if none has. */
+/* Returns an error that names a user that has died; CHOIR_OK if no user has died. */
 choir_status choir__queue_check(choir_tensor_queue *q);
 /* Adds the other users' pidfds to `polled`; returns the new count. */
 int choir__queue_poll(choir_tensor_queue *q, struct pollfd *polled, int count);

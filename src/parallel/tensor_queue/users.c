@@ -1,4 +1,4 @@
-/* The users of a tensor queue, and the detection of those that died.
+/* The users of a tensor queue, and the detection of their deaths.
  *
  * Ranks get a place in shared memory before they are forked, so that a queue whose users have
  * yet to start does not look deserted. A rank takes its place when it starts and leaves it when
@@ -90,7 +90,7 @@ static int pidfd_of(choir_tensor_queue *q, int i)
     int pid = atomic_load(&q->control->users[i].pid);
     if (i == q->me || !pid)
         return -1;
-    if (q->pidfds[i] >= 0 && q->pids[i] != pid) /* of a previous user of this place */
+    if (q->pidfds[i] >= 0 && q->pids[i] != pid) /* pidfd of a previous user of this place */
         close_pidfd(q, i);
     q->pids[i] = pid;
     if (q->pidfds[i] < 0)

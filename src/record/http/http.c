@@ -240,7 +240,7 @@ static choir_status listen_there(choir__http *h, const struct addrinfo *there)
                      CHOIR_ERR_IO, "%s: cannot listen there: %s", what, choir__why(error));
 }
 
-/* Puts the option before the message of a place that is none. */
+/* Puts the option before the message about a malformed place. */
 static choir_status wrong_place(const choir__http *h)
 {
     char *why = choir__strdup(choir_error_message());

@@ -1,7 +1,7 @@
 /* A server of a few pages over HTTP, by libmicrohttpd, which is opened when it is first needed.
  *
  * One function answers all requests. It calls choir__http_reply, or choir__http_stream for an
- * answer that goes on while things happen.
+ * answer that continues while things happen.
  *
  * Threads: without streams one thread of the server answers, with them one per connection. */
 #ifndef CHOIR_RECORD_HTTP_H
@@ -18,12 +18,12 @@ typedef struct choir__http_request choir__http_request;
 typedef void choir__http_answer(void *arg, const char *path, choir__http_request *request);
 
 typedef struct choir__http_opts {
-    const char
-        *what; /* the option that asks for the server, for messages: "log 'metrics::1'" */
+    /* the option that asks for the server, for messages: "log 'metrics::1'" */
+    const char *what;
     const char *place; /* HOST:PORT, or :PORT on the loopback address */
-    bool any_port;     /* port 0 is any free one; else it is refused */
+    bool any_port;     /* true: port 0 means any free port; false: port 0 is refused */
     bool streams;      /* requests may be answered by choir__http_stream */
-    bool local_only;   /* addresses other than those of loopback are refused */
+    bool local_only;   /* addresses outside loopback are refused */
     bool keyless;      /* the paths hold no secret: a loopback address answers no other names */
     choir__http_answer *answer;
     void *arg;
@@ -33,7 +33,7 @@ typedef struct choir__http_opts {
  * argument, "expected ...". */
 choir_status choir__http_check_place(const char *place, bool any_port);
 
-/* Begins to listen and to answer. Errors: argument (a place that is none), io (a port that is
+/* Begins to listen and to answer. Errors: argument (a malformed place), io (a port that is
  * taken, an unknown host), unsupported (a build without libmicrohttpd). */
 choir_status choir__http_open(const choir__http_opts *opts, choir__http **made);
 /* Ends all connections, and waits for streams to end. NULL is fine. */

@@ -226,7 +226,7 @@ void choir__openmetrics(choir__gauge_list *l, const json_t *params, choir__text 
 
 typedef struct metrics {
     choir__recorder base;
-    pthread_mutex_t lock; /* of list and params */
+    pthread_mutex_t lock; /* guards list and params */
     choir__gauge_list list;
     json_t *params;
     choir__http *server;

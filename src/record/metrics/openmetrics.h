@@ -10,7 +10,7 @@ typedef struct choir__gauge_list {
     double *values; /* (count) */
     int count;
     int64_t step;
-    double items, seconds; /* of the steps since the last page */
+    double items, seconds; /* sums over the steps since the last page */
 } choir__gauge_list;
 
 /* Takes over the numbers of a row. Steps come faster than readers, so the rate of a page,

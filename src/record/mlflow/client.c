@@ -1,6 +1,6 @@
 /* Calls of MLflow's REST interface over libcurl, which is opened at run time. A server that is
  * overloaded or restarts is asked again, with longer and longer pauses, where the caller
- * insists. Users and tokens are those of MLflow's own client. */
+ * insists. Users and tokens come from the same variables as for MLflow's own client. */
 #include "record/mlflow/mlflow.h"
 
 #ifdef CHOIR_HAVE_MLFLOW

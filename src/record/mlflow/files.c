@@ -6,7 +6,7 @@
  *                        metrics/NAME      "MILLISECONDS VALUE STEP", a line per step
  *                        tags/NAME, artifacts/
  *
- * A run that goes on is found by its id, and its later steps are cut off. */
+ * A continued run is found by its id, and its later steps are cut off. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>

@@ -21,7 +21,7 @@ static bool has_netrc(void)
     return has;
 }
 
-/* A password is not stored with a job, so a job that goes on asks for it. */
+/* A password is not stored with a job, so a continued job asks for it. */
 static choir_status check(const char *place)
 {
     if (!is_url(place) || !choir__lacks_password(place) || getenv("MLFLOW_TRACKING_PASSWORD") ||

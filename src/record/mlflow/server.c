@@ -109,7 +109,7 @@ static choir_status find_experiment(server *s, char id[65])
     return status;
 }
 
-/* Finds the run that goes on, by the tag that its first part has. */
+/* Finds the continued run by the tag of its first part. */
 static choir_status find_run(server *s, const char *experiment, const char *id)
 {
     json_t *reply = NULL;
@@ -225,7 +225,7 @@ static choir_status step(choir__recorder *base, const choir__row *row)
         const choir__number *n = &row->numbers[i];
         char clean[256];
         choir__mlflow_name(n->name, clean);
-        /* its JSON writes other numbers as texts */
+        /* MLflow's JSON writes other numbers as texts */
         json_t *value = isfinite(n->value) ? json_real(n->value)
                         : isnan(n->value)  ? json_string("NaN")
                         : n->value > 0     ? json_string("Infinity")

@@ -12,12 +12,12 @@ uint32_t choir__crc32c(const void *data, size_t bytes);
 typedef struct choir__event_file {
     char *path;
     int fd;
-    unsigned char *record; /* of the latest event */
+    unsigned char *record; /* bytes of the latest event */
     size_t room;
 } choir__event_file;
 
-/* Makes a new file in the folder, whose name is later in the order of names than those of
- * earlier files. Errors: io. */
+/* Makes a new file in the folder, whose name sorts after the names of earlier files. Errors:
+ * io. */
 choir_status choir__event_file_open(choir__event_file *file, const char *folder, double time);
 /* Adds an event by one write(). Errors: io. */
 choir_status choir__event_file_add(choir__event_file *file, const ChoirTb__Event *event);

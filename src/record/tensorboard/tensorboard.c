@@ -1,6 +1,6 @@
 /* TensorBoard: an event file in the folder, in the messages of proto/tensorboard.proto.
  *
- * A run that goes on begins another file with an event that voids the values of later steps in
+ * A continued run begins another file with an event that voids the values of later steps in
  * the files before, so its curve has each step once. Hyper-parameters are two summaries of the
  * plug-in hparams, one at the start and one at the end; a text is a tensor of the plug-in text.
  */

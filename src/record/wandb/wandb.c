@@ -7,7 +7,7 @@
  *     ":W&B" 0xbee1 0   | crc32 (u32) | length (u16) | place (u8) | bytes | ...
  *
  * Records are messages of proto/wandb.proto: header, run (with the parameters as its config),
- * a history item per row, and at the end summary, exit and footer. A run that goes on writes
+ * a history item per row, and at the end summary, exit and footer. A continued run writes
  * another folder for the same run id, which begins at its step. */
 #include <choir/status.h>
 
@@ -159,7 +159,7 @@ static choir_status open_wandb(
     ChoirWandb__Record record = CHOIR_WANDB__RECORD__INIT;
     ChoirWandb__Header header = CHOIR_WANDB__HEADER__INIT;
     ChoirWandb__VersionInfo version = CHOIR_WANDB__VERSION_INFO__INIT;
-    version.producer = "0.13.0"; /* of the form, not of Choir */
+    version.producer = "0.13.0"; /* version of the form, not of Choir */
     version.min_consumer = "0.13.0";
     header.version_info = &version;
     record.record_type_case = CHOIR_WANDB__RECORD__RECORD_TYPE_HEADER;

@@ -222,7 +222,7 @@ static const char *wrong_operands(choir_tensor *const *in, choir_attention_opts 
         q.dim[0] != k.dim[0] || q.dim[3] != k.dim[3])
         return "expected q (B, H, T, D), k and v (B, G, S, D)";
     if (!k.dim[1] || q.dim[1] % k.dim[1])
-        return "expected heads of k and v that divide those of q";
+        return "expected a number of heads of k and v that divides the number of q's heads";
     if (in[Q]->dtype != in[K]->dtype || in[Q]->dtype != in[V]->dtype ||
         !choir__is_float(in[Q]->dtype))
         return "expected floating q, k and v of one dtype";

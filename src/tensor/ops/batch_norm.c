@@ -216,7 +216,7 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
     if (far)
         return choir__poison(scope, CHOIR_ERR_DEVICE,
             "batch_norm: x is on %s, a running statistic on %s; a module's parameters and "
-            "buffers lie on one device",
+            "buffers are on one device",
             choir_device_name(choir__device_of(x)), choir_device_name(choir__device_of(far)));
     int64_t c = x->shape.dim[1];
     choir_device *device = choir__device_of(x);

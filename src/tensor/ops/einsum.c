@@ -247,10 +247,10 @@ static void sum_others(term *a, const char *first, const char *second)
 
 /* --- a product of two --- */
 
-/* Its letters, by their part in it. */
+/* The letters of a product, by their role. */
 typedef struct parts {
     char batch[LETTERS], left[LETTERS], right[LETTERS], inner[LETTERS]; /* inner: summed */
-    char all[3 * LETTERS];                                              /* of the product */
+    char all[3 * LETTERS]; /* all letters of the product */
 } parts;
 
 static parts parts_of(const term *a, const term *b, const char *needed)
@@ -307,7 +307,7 @@ static const char *multiply(term *terms, int count, const char *result)
 {
     term *a = &terms[0];
     for (int i = 1; i < count && !a->t->poisoned; i++) {
-        char needed[(CHOIR__MAX_IN + 1) * LETTERS] = ""; /* by the rest */
+        char needed[(CHOIR__MAX_IN + 1) * LETTERS] = ""; /* letters needed by the rest */
         term *b = &terms[i];
         strcat(needed, result);
         for (int j = i + 1; j < count; j++)

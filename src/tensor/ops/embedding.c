@@ -13,7 +13,8 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     int64_t leaves, void *y, const choir_tensor *table, choir__table_rows of, bool accumulate,
     float scale)
 {
-    choir_dtype dtype = choir__is_half(table->dtype) ? CHOIR_F32 : table->dtype; /* of y */
+    choir_dtype dtype =
+        choir__is_half(table->dtype) ? CHOIR_F32 : table->dtype; /* dtype of y */
     /* The lists of pointers are in device memory of their own, ordered like any other. */
     size_t each = (size_t)leaves * sizeof(int64_t);
     choir__storage *lists = choir__storage_new(device, 3 * each);

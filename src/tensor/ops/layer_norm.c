@@ -8,7 +8,7 @@
  *
  * Under autocast, on a device whose kernels all take 16 bits, the kernels also read and write
  * the 16-bit copies that would otherwise be passes of their own: r, the norm if a product alone
- * reads it, its gradient, and that of r (add.c). All values are rounded as by copies. */
+ * reads it, its gradient, and r's gradient (add.c). All values are rounded as by copies. */
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -103,7 +103,7 @@ static void norm_again(choir__record *r)
     choir__launch(choir__device_of(x), x->dtype, layer_norm, &args);
 }
 
-/* A norm in 16 bits is kept, as autocast's copies are on such devices. */
+/* On devices that compute in 16 bits, a 16-bit norm is kept, as autocast's copies are. */
 #define NORM(title, again_is_cheap)                                                            \
     {                                                                                          \
         .name = title, .cast = CHOIR__CAST_F32, .optional = 14, /* gamma, beta, add */         \

@@ -36,7 +36,7 @@ static choir__matrix weight_of(const choir_tensor *w, bool in_out)
 static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     bool gelu = r->op == &linear_of_gelu_op, adds = false;
-    choir__record *of = r; /* whose input 0 has the gradient */
+    choir__record *of = r; /* record whose input 0 gets the gradient */
     choir_tensor *w = r->in[1], *gx = gelu ? NULL : sink->dest_wide(sink, r, 0, &of, &adds);
     if (!gx && !(gx = sink->dest(sink, r, 0)))
         return;

@@ -4,14 +4,14 @@
  *     gates, state, y = recurrent(X)    one kernel: per step, a product with W_hh and a pass
  *
  * In backward, the kernel first turns the gates into their gradients dA, step by step; then
- * there is one product over all steps per weight:
+ * each weight has one product over all steps:
  *
  *     gW_ih = dA^T x    gW_hh = dA^T h'    gb = sum dA    gx = dA W_ih
  *
  * h' is y one step earlier: the same memory, B rows away. The GRU's b_hh is inside r's product,
  * so the kernel adds it, and the part of W_hh that computes its n receives other gradients
- * (dU). If the caller asks for the last states, they follow y in the result's memory: there is
- * one result, which views divide. */
+ * (dU). If the caller asks for the last states, they follow y in the result's memory: the op
+ * has one result, which views divide. */
 #include <string.h>
 
 #include "tensor/autocast.h"

@@ -1,11 +1,11 @@
 /* Backward of recurrent layers. First the gates are turned into their gradients dA, step by
- * step from the end; x and the initial states wait for this. Then there is one product over all
- * steps per weight, which may run later. */
+ * step from the end; x and the initial states wait for this. Then each weight has one product
+ * over all steps, which may run later. */
 #include "tensor/launch.h"
 #include "tensor/ops/recurrent.h"
 
-/* Writes the gradients of the last state, or zeros, into the memory in which the kernel makes
- * those of the initial state. */
+/* Writes the gradients of the last state, or zeros, into the memory where the kernel makes the
+ * gradients of the initial state. */
 static void begin_state(choir_tensor *g, const struct sizes *n, const choir_tensor *gy,
     int64_t which, int64_t direction)
 {

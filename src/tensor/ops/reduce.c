@@ -72,7 +72,7 @@ choir_tensor *choir_sum(choir_tensor *x)
 choir_tensor *choir_mean(choir_tensor *x)
 {
     x = choir__sound(x, "mean");
-    return choir_scale(choir_sum(x), 1.0 / (double)x->count); /* of none: 0 * inf */
+    return choir_scale(choir_sum(x), 1.0 / (double)x->count); /* without entries: 0 * inf */
 }
 
 choir_tensor *choir_sum_dim(choir_tensor *x, int dim)

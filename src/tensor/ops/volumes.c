@@ -105,7 +105,7 @@ static choir_tensor *unfolded(
     choir_shape s = x->shape;
     int64_t stride = o->stride[0], step = o->dilation[0], pad = o->padding[0];
     int64_t n = s.dim[0], c = s.dim[1], pixels = s.dim[3] * s.dim[4];
-    int64_t rows = (kd - 1) * step / stride + od; /* of `stride` slices */
+    int64_t rows = (kd - 1) * step / stride + od; /* rows of `stride` slices */
     x = padded(channels_to(x, true), pad, rows * stride - s.dim[2] - pad);
     choir_shape split = {6, {n, rows, stride, pixels, o->groups, c / o->groups}};
     choir_tensor *whole = choir_reshape(x, split), *y;

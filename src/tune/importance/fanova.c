@@ -15,7 +15,7 @@
  *
  * Source: Hutter, Hoos and Leyton-Brown, "An Efficient Approach for Assessing Hyperparameter
  * Importance" (2014); Optuna's FanovaImportanceEvaluator. Its forest draws other random
- * numbers, so the shares differ as those of two of its seeds do. */
+ * numbers, so the shares differ as between two seeds. */
 #include "tune/importance/forest.h"
 
 #include <math.h>
@@ -109,7 +109,7 @@ typedef enum half { BOTH, LOWER, UPPER } half;
 /* Leaves that are alike in the columns of a choice. */
 typedef struct alike {
     unsigned char *halves; /* (columns) half */
-    double sum;            /* of their values, times sizes outside */
+    double sum;            /* sum of their values, times sizes outside */
 } alike;
 
 static int by_halves(const void *a, const void *b, void *columns)

@@ -36,8 +36,8 @@ void choir__leaves_free(choir__leaves *leaves);
 double choir__fanova_variance(
     const choir__leaves *leaves, const double *low, const double *high);
 /* Returns the variance of its mean over all columns but first ... first + count - 1, as a
- * function of these. Several columns are those of a choice, which all are split in the middle
- * if at all. Tests call it, too. */
+ * function of these. Several columns belong to a choice, and each is split in the middle if at
+ * all. Tests call it, too. */
 double choir__fanova_marginal(
     const choir__leaves *leaves, const double *low, const double *high, int first, int count);
 

@@ -35,7 +35,7 @@ typedef struct ranked {
 
 /* The points on which a parameter's values are put. */
 typedef struct grid {
-    double low, high; /* of numbers, logarithms where `log` */
+    double low, high; /* range of numbers; logarithms where `log` */
     bool log, choice;
     int points;
 } grid;
@@ -97,7 +97,7 @@ typedef struct points {
     int *at;        /* (count) */
     double *trials; /* (count) */
     int count;
-    double sum; /* of trials */
+    double sum; /* sum over trials */
 } points;
 
 static points gather(const int64_t *count, int n)
@@ -114,7 +114,7 @@ static points gather(const int64_t *count, int n)
     return p;
 }
 
-/* Returns the first point up to which there are more than `most` trials, or `most` if
+/* Returns the first point with more than `most` trials up to it, or with `most` if
  * `or_so_many`. */
 static int quantile(const points *p, double most, bool or_so_many)
 {

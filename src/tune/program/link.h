@@ -29,14 +29,14 @@ typedef struct choir__link_message {
     choir__link_kind kind;
     choir_status status;
     int64_t step;
-    double values[CHOIR_STUDY_OBJECTIVES]; /* of a report: the first one */
+    double values[CHOIR_STUDY_OBJECTIVES]; /* values; a report has one, the first */
     uint64_t first, second;                /* bytes of the texts */
 } choir__link_message;
 
 typedef struct choir__link_answer {
     choir_status status;
     bool stop;
-    char text[256]; /* of an error */
+    char text[256]; /* text of an error */
 } choir__link_answer;
 
 /* Sends bytes; false: the other side is gone. */

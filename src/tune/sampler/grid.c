@@ -11,7 +11,7 @@
 typedef struct grid {
     choir__tune_sampler base;
     int64_t points; /* per continuous parameter, and the most per int; 0: unspecified */
-    bool begun, ended, stands; /* stands: the digits are those of a point to be given */
+    bool begun, ended, stands; /* stands: the digits belong to a point to be given */
     int64_t digit[];           /* (space->count) */
 } grid;
 

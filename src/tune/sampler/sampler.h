@@ -12,8 +12,9 @@ typedef struct choir__history {
     const choir_space *space;
     choir_trial *const *trial; /* (count) by number; of results, the known ones (trial.h) */
     int64_t count, most;       /* most: trials in all, 0: no limit */
-    const int64_t *news; /* (news_count) trials in the order in which results became known; one
-                            that went on is there several times, at last at its known_news */
+    /* (news_count) trials in the order in which results became known; a resumed trial occurs
+     * several times, the last time at its known_news */
+    const int64_t *news;
     int64_t news_count;
     int objectives;
     const double *sign; /* (objectives) 1: less is better; -1: more is better */

@@ -1,5 +1,5 @@
-/* Asynchronous successive halving: a trial goes on to eta times its budget as soon as it is
- * among the best 1/eta of those that have reached it; where none is, a new trial begins.
+/* Asynchronous successive halving: a trial gets eta times its budget as soon as it is among the
+ * best 1/eta of the trials that have reached it; where none is, a new trial begins.
  *
  *     budgets: min, min eta, min eta^2, ..., max
  *

@@ -19,7 +19,7 @@ typedef struct bracket {
     int rungs;
     int64_t begun;                /* trials of rung 0 */
     int64_t places[MOST_RUNGS];   /* (rungs) trials in the end */
-    int64_t promoted[MOST_RUNGS]; /* (rungs) trials that went on to the next */
+    int64_t promoted[MOST_RUNGS]; /* (rungs) trials promoted to the next rung */
     choir__rung rung[MOST_RUNGS]; /* (rungs) */
 } bracket;
 
@@ -84,7 +84,7 @@ static int64_t promote(bracket *b, int k)
         return -1;
     int64_t trial = choir__rung_promote(&b->rung[k], b->rung[k].count);
     if (trial < 0)
-        b->places[k + 1] = b->promoted[k]; /* the others cannot go on */
+        b->places[k + 1] = b->promoted[k]; /* the others cannot be promoted */
     else
         b->promoted[k]++;
     return trial;

@@ -5,8 +5,8 @@
  * otherwise multiplied by 1.2 or 0.8, or for choices moved to a neighbour.
  *
  * So a trial's parameters never change, and the table of trials tells the whole schedule of
- * each member. Members take turns: the order of the segments is that of (generation, member),
- * and results of the generation before decide.
+ * each member. Members take turns: segments are ordered by (generation, member), and results of
+ * the generation before decide.
  *
  * Source: Jaderberg et al., "Population based training of neural networks" (2017); the defaults
  * of quantile, resample and factors are Ray Tune's. */
@@ -22,10 +22,10 @@ typedef struct pbt {
     uint64_t key;
     struct {
         int64_t trial;  /* the present one; -1: it has ended */
-        int64_t before; /* that of the generation before */
+        int64_t before; /* value in the generation before */
         int64_t known;  /* generations whose results are known */
     } * member;         /* (population) */
-    int64_t turns;      /* that were given: (generation, member) */
+    int64_t turns;      /* turns that were given: (generation, member) */
 } pbt;
 
 static choir_status open_pbt(const choir_study_opts *opts, choir__scheduler **scheduler)
@@ -94,8 +94,8 @@ static int64_t stand(const pbt *p, const choir__history *h, int64_t step, choir_
     return count;
 }
 
-/* Returns the trial whose checkpoint a member goes on with: its own, or a better one's; -1:
- * there is none. */
+/* Returns the trial whose checkpoint a member continues with: its own, or a better one's; -1:
+ * none. */
 static int64_t exploit(pbt *p, const choir__history *h, int64_t member, int64_t step)
 {
     choir__ranked *table = choir__alloc((size_t)p->population * sizeof *table);
@@ -146,7 +146,7 @@ static void next(choir__scheduler *s, const choir__history *h, bool more, choir_
         if (generation * p->interval >= p->max || !left--)
             return;
         if (!generation && !more) {
-            p->population = p->turns; /* as many as there are */
+            p->population = p->turns; /* as many members as exist */
             continue;
         }
         if (!generation) {

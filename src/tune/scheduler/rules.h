@@ -13,7 +13,7 @@ void choir__free_scheduler(choir__scheduler *s);
 typedef struct choir__rung_entry {
     int64_t trial;
     double loss;   /* less is better; infinity: it failed, or its value is no number */
-    bool promoted; /* it goes on, or cannot */
+    bool promoted; /* the trial was promoted, or can never be */
 } choir__rung_entry;
 
 typedef struct choir__rung {
@@ -22,7 +22,7 @@ typedef struct choir__rung {
     int64_t count;
 } choir__rung;
 
-/* Adds the trial whose segment has ended, which may go on if it reached the budget. */
+/* Adds the trial whose segment has ended, which may be promoted if it reached the budget. */
 void choir__rung_add(
     choir__rung *r, const choir__history *history, const choir__trial_segment *segment);
 /* Returns the best of the first `places` entries that is not promoted, now promoted; or -1. */

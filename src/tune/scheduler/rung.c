@@ -3,7 +3,7 @@
 
 #include "tune/scheduler/rules.h"
 
-/* A trial that ended before the budget, by itself or by a failure, cannot go on. */
+/* A trial that ended before the budget, by itself or by a failure, cannot be promoted. */
 static bool reached(const choir_trial *t, int64_t budget)
 {
     return t->known == CHOIR_TRIAL_PRUNED && t->known_reports > 0 &&

@@ -29,7 +29,7 @@ typedef struct choir__scheduler choir__scheduler;
 
 typedef struct choir__scheduler_ops {
     const char *name;
-    bool pauses; /* trials wait for others, and go on from a checkpoint */
+    bool pauses; /* trials wait for others, and resume from a checkpoint */
     bool copies; /* new trials begin with the checkpoints of others */
     /* Makes a scheduler from the study's options, whose text is such as "asha:max=100". Errors:
      * argument, unsupported. */

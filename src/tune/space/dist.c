@@ -32,7 +32,7 @@ static const choir__name_table names = CHOIR__NAME_TABLE(kinds);
 
 /* A distribution that is being read. */
 typedef struct reader {
-    const char *name; /* of the parameter */
+    const char *name; /* name of the parameter */
     const char *text, *end;
     choir__dist *dist;
     const kind *kind;

@@ -105,7 +105,7 @@ static bool take(parser *p, const char *token)
     return true;
 }
 
-/* Takes one of the operators, the longer ones of which come first. */
+/* Takes one of the operators; longer ones come first. */
 static bool take_sign(parser *p, const sign *signs, size_t count, kind *k)
 {
     for (size_t i = 0; i < count; i++)

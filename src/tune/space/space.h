@@ -1,6 +1,6 @@
 /* A space's parameters, as samplers and trials see them.
  *
- * A value is one double: the number itself, or for a choice its place in the list; NaN where a
+ * A value is one double: the number itself, or for a choice its index in the list; NaN where a
  * trial does not have the parameter. Samplers work in *inner* coordinates, an interval in which
  * the distribution is flat:
  *
@@ -67,13 +67,13 @@ typedef struct choir__choice {
     char *text;
     bool is_number;
     double number;
-    char *json; /* as an Optuna's study has it, if neither as a text nor as a number; or NULL */
+    char *json; /* JSON in an Optuna study, if it is neither text nor number; or NULL */
 } choir__choice;
 
 typedef struct choir__dist {
     choir__dist_kind kind;
-    double low, high; /* of numbers; normal: mean and standard deviation */
-    double step;      /* int: 1 or more; uniform: 0, or the step of one of Optuna's */
+    double low, high; /* range of numbers; normal: mean and standard deviation */
+    double step;      /* int: 1 or more; uniform: 0, or a step from an Optuna study */
     bool log;         /* int */
     choir__choice *choices;
     int choice_count;
@@ -81,9 +81,9 @@ typedef struct choir__dist {
 
 typedef struct choir__hyper {
     char *name;
-    char *text; /* the distribution as it was written */
+    char *text; /* the distribution as written by the user */
     choir__dist dist;
-    choir__expr *only_if; /* NULL: always */
+    choir__expr *only_if; /* condition; NULL: always active */
 } choir__hyper;
 
 struct choir_space {
@@ -96,13 +96,13 @@ struct choir_space {
 
 /* --- distributions (dist.c) --- */
 
-/* Parses "log(1e-5, 0.1)" up to *end, which is the text's end or where " if " begins. Errors:
- * argument; the message begins with name. */
+/* Parses "log(1e-5, 0.1)" up to end, which is the text's end or the beginning of " if ".
+ * Errors: argument; the message begins with name. */
 choir_status choir__dist_parse(
     const char *name, const char *text, const char *end, choir__dist *dist);
 void choir__dist_free(choir__dist *dist);
-/* Stores in *value what text means: a number, or a choice. Error: argument, not one of the
- * distribution's values. */
+/* Stores in *value the value of a text: a number, or a choice's index. Error: argument, not a
+ * value of the distribution. */
 choir_status choir__dist_read(
     const choir__dist *dist, const char *name, const char *text, double *value);
 /* Returns the value as text, which the caller frees; numbers are read back exactly. */
@@ -110,7 +110,7 @@ char *choir__dist_write(const choir__dist *dist, double value);
 
 /* --- inner coordinates (inner.c) --- */
 
-/* The interval of inner coordinates; choices have [0, choice_count]. */
+/* Stores the interval of inner coordinates; for choices [0, choice_count]. */
 void choir__inner_range(const choir__dist *dist, double *low, double *high);
 /* Stores the cell of inner coordinates that becomes this value; returns false if the values
  * are continuous. */
@@ -118,13 +118,14 @@ bool choir__inner_cell(const choir__dist *dist, double value, double *from, doub
 double choir__to_inner(const choir__dist *dist, double value);
 /* Returns the value at an inner coordinate, which is first moved into the interval. */
 double choir__from_inner(const choir__dist *dist, double inner);
-/* Between values and [0, 1]: inner coordinates, moved and scaled. A choice or a whole number is
- * in the middle of its cell. */
+/* Convert between values and [0, 1]: inner coordinates, shifted and scaled. A choice or a whole
+ * number is in the middle of its cell. */
 double choir__to_cube(const choir__dist *dist, double value);
 double choir__from_cube(const choir__dist *dist, double x);
-/* Coordinates for models of a function, in [0, 1], too: near numbers have near places. A normal
- * number's place is its distance from the mean, up to four deviations to both sides. A uniform
- * draw from [0, 1] becomes the place of a draw from the distribution. */
+/* Convert to and from coordinates in [0, 1] for models of a function, in which similar values
+ * are close. A normal value's coordinate is its distance from the mean, up to four deviations
+ * to both sides. choir__line_of_draw maps a uniform draw from [0, 1] to the coordinate of a
+ * draw from the distribution. */
 double choir__to_line(const choir__dist *dist, double value);
 double choir__from_line(const choir__dist *dist, double x);
 double choir__line_of_draw(const choir__dist *dist, double x);
@@ -133,9 +134,8 @@ int64_t choir__dist_size(const choir__dist *dist);
 
 /* --- trials' parameters --- */
 
-/* Appends a parameter with a name and a distribution of any kind, as Optuna's studies have
- * them, and takes the distribution over; `text` is for people. Error: argument, the space is
- * full. */
+/* Appends a parameter with any name and distribution, as Optuna's studies have them, and takes
+ * over the distribution; `text` is for people. Error: argument, the space is full. */
 choir_status choir__space_take(
     choir_space *space, const char *name, const char *text, choir__dist *dist);
 /* Returns parameter i's number, or -1. */
@@ -146,13 +146,13 @@ bool choir__space_active(const choir_space *space, int i, const double *values);
 int choir__space_broken(const choir_space *space, const double *values);
 /* Returns whether all conditions of the space hold. */
 bool choir__space_allows(const choir_space *space, const double *values);
-/* Returns where " if CONDITION" begins in a parameter's text, or the text's end. */
+/* Returns the beginning of " if CONDITION" in a parameter's text, or the text's end. */
 const char *choir__space_condition(const choir__hyper *param);
 /* Return whether the spaces have the same parameters in the same order, and whether they
  * require the same conditions (same.c). */
 bool choir__space_same(const choir_space *a, const choir_space *b);
 bool choir__space_requires_same(const choir_space *a, const choir_space *b);
-/* Returns a copy. */
+/* Returns a copy, which the caller frees. */
 choir_space *choir__space_copy(const choir_space *space);
 
 #endif

@@ -7,13 +7,13 @@
 
 typedef struct choir__stored_attribute {
     char *key, *json;
-    bool system; /* one of the program's own, not of the user's */
+    bool system; /* an attribute of the program, not of the user */
 } choir__stored_attribute;
 
 typedef struct choir__stored_attributes {
     choir__stored_attribute *at; /* (count) in the order in which they came */
     int count;
-    choir__map places[2]; /* in `at`, by key: the user's, the program's */
+    choir__map places[2]; /* indices into `at` by key: the user's, the program's */
 } choir__stored_attributes;
 
 /* Takes copies of the texts. An attribute that is there already is replaced. */

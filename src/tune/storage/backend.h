@@ -19,8 +19,8 @@ typedef struct choir__study_names {
 } choir__study_names;
 
 typedef struct choir__study_backend_ops {
-    const char *name;  /* of the URL's scheme */
-    int64_t most_step; /* of a report */
+    const char *name;  /* name of the URL's scheme */
+    int64_t most_step; /* largest step of a report */
     bool is_file;      /* the place is a file's path */
     /* Opens what the text behind the scheme names. create: it may be made. Errors: I/O, format
      * (another kind of file, a newer schema), peer lost, unsupported. */
@@ -41,14 +41,14 @@ typedef struct choir__study_backend_ops {
 struct choir__study_backend {
     const choir__study_backend_ops *ops;
     char *place;  /* for messages */
-    dev_t device; /* of the file; both 0: there is none */
+    dev_t device; /* device and inode of the file; both 0: no file */
     ino_t file;
 };
 
 extern const choir__study_backend_ops choir__backend_journal, choir__backend_sqlite,
     choir__backend_postgres;
 
-/* Opens the backend that a URL names (backends.c). Errors: argument, those of `open`. */
+/* Opens the backend that a URL names (backends.c). Errors: argument, errors of `open`. */
 choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend);
 
 /* Returns whether a text begins with the scheme of a storage, as sqlite:FILE does. */
@@ -58,7 +58,7 @@ bool choir__backend_is_url(const char *text);
 char *choir__backend_public(const char *url);
 
 /* Lists the studies of a storage that exists. The caller frees the names, also after an error.
- * Errors: those of choir__backend_open. */
+ * Errors: as choir__backend_open. */
 choir_status choir__backend_list(const char *url, choir__study_names *names);
 void choir__study_names_add(choir__study_names *names, const char *name);
 void choir__study_names_free(choir__study_names *names);

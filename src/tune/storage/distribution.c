@@ -69,7 +69,7 @@ typedef struct stored {
     json_t *root;
     const json_t *about;
     family family;
-    double low, high, step; /* step of real numbers: 0, there is none */
+    double low, high, step; /* step; 0: real numbers without a step */
     bool log;
 } stored;
 
@@ -84,7 +84,7 @@ static bool read(const char *json, stored *s)
         {"FloatDistribution", REAL, false},
         {"UniformDistribution", REAL, false},
         {"LogUniformDistribution", REAL, true},
-        {"DiscreteUniformDistribution", REAL, false}, /* its step is "q" */
+        {"DiscreteUniformDistribution", REAL, false}, /* the step's key is "q" */
         {"IntDistribution", INTEGER, false},
         {"IntUniformDistribution", INTEGER, false},
         {"IntLogUniformDistribution", INTEGER, true},
@@ -169,7 +169,7 @@ static void take_choices(const json_t *choices, choir__dist *d)
     }
 }
 
-/* Returns whether the numbers are those of a distribution. */
+/* Returns whether the numbers form a valid distribution. */
 static bool has_range(const stored *s)
 {
     bool whole = s->family != INTEGER || (s->low == floor(s->low) && s->step >= 1);

@@ -11,19 +11,19 @@
 char *choir__dist_json(const choir__dist *dist);
 
 /* Returns the distribution of Optuna's JSON as people write it, "log(1e-5, 0.1)", on the heap;
- * NULL if it is none. */
+ * NULL if it is not a distribution. */
 char *choir__dist_text_of_json(const char *json);
 
 /* Returns a choice as it is stored. */
 json_t *choir__choice_json(const choir__choice *choice);
 
-/* Learns from a stored distribution, whose choices are those of `dist`, which of them are
- * values such as true: a word True in a space. Returns whether any is new. */
+/* Learns from a stored distribution, with the same choices as `dist`, which choices are values
+ * such as true (in a space, the word True). Returns whether any is new. */
 bool choir__dist_learn(choir__dist *dist, const char *json);
 
 /* Makes *dist the distribution of Optuna's JSON, whatever its choices are; the caller frees it
- * with choir__dist_free. Error: format, it is none; the message begins with the parameter's
- * name. */
+ * with choir__dist_free. Error: format (not a distribution); the message begins with the
+ * parameter's name. */
 choir_status choir__dist_of_json(const char *name, const char *json, choir__dist *dist);
 
 /* Stores in *value what a value in JSON means, as of Optuna's enqueue_trial: true is the choice

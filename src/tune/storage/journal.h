@@ -42,7 +42,7 @@ typedef struct choir__journal {
     int64_t trial_count;
 } choir__journal;
 
-/* Applies a line, without its end. False: it is none of Optuna's. */
+/* Applies a line, without its end. False: it is not a line of Optuna's. */
 bool choir__journal_apply(choir__journal *j, const char *line);
 /* Returns whether a line that cannot be applied is about a user's attribute alone. Python's
  * texts hold more than JSON's reader takes, such as half of a pair of surrogates, or a key with

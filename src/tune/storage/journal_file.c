@@ -109,8 +109,8 @@ static choir_status lock(choir__journal_file *j)
     return CHOIR_OK;
 }
 
-/* Cuts off the part of a line that a killed writer has left, and nothing else: the file may be
- * none of a journal. A machine that went down may have left zeros in place of the line. */
+/* Cuts off only the part of a line that a killed writer has left, because the file may not be a
+ * journal. A machine that went down may have left zeros in place of the line. */
 static choir_status repair(choir__journal_file *j)
 {
     static const char begin[] = "{\"op_code\"";

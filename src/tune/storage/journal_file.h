@@ -16,9 +16,9 @@ typedef struct choir__journal_file {
     off_t read; /* bytes of whole lines that the state holds */
     int64_t lines;
     choir__journal state;
-    int64_t study;        /* its id */
+    int64_t study;        /* id of the study */
     FILE *out;            /* lines to append */
-    bool ends;            /* they wait for the disk */
+    bool ends;            /* lines wait for the disk */
     choir_status refused; /* why the lines cannot be appended */
 } choir__journal_file;
 

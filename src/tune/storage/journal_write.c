@@ -129,8 +129,8 @@ static void pause_trial(choir__journal_file *j, const choir__change *c, int64_t 
     j->ends = true;
 }
 
-/* A trial that was pruned at the end of a study goes on, since the study has more trials now.
- * Optuna takes no notice of it: for its journals, such a trial has ended. */
+/* A trial that was pruned at the end of a study is resumed, since the study has more trials
+ * now. Optuna takes no notice of it: for its journals, such a trial has ended. */
 static void reopen(choir__journal_file *j, int64_t id)
 {
     choir__journal_put(j, CHOIR__JOURNAL_STATE,

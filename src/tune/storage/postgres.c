@@ -44,7 +44,7 @@ typedef struct postgres {
     char *url;
     bool connected;                        /* since it was last reset */
     PGconn *connection;                    /* NULL: lost */
-    const char *prepared[MOST_STATEMENTS]; /* by their addresses; named by their places */
+    const char *prepared[MOST_STATEMENTS]; /* statements, found by address and named by place */
     int count;
 } postgres;
 

@@ -1,7 +1,7 @@
 /* Trials as storages hold them, and changes of them: what the backends read and write.
  *
- * Names and values are Optuna's: a parameter has an internal value (of a choice, its place) and
- * its distribution as JSON, an attribute is JSON under a key. */
+ * Names and values are Optuna's: a parameter has an internal value (for a choice, its index)
+ * and its distribution as JSON; an attribute is JSON under a key. */
 #ifndef CHOIR_TUNE_STORAGE_RECORD_H
 #define CHOIR_TUNE_STORAGE_RECORD_H
 
@@ -10,7 +10,7 @@
 #include "tune/storage/attributes.h"
 #include "tune/trial.h"
 
-/* choir_trial_state, and Optuna's state of a trial that is to be run later. */
+/* Optuna's state WAITING, of a trial to be run later; extends choir_trial_state. */
 enum { CHOIR__STORED_WAITING = CHOIR_TRIAL_FAIL + 1 };
 
 typedef struct choir__stored_param {
@@ -21,14 +21,14 @@ typedef struct choir__stored_param {
 typedef struct choir__trial_record {
     int64_t number;
     int state;
-    double silent_s; /* since the last heartbeat; NaN: there is none */
+    double silent_s; /* seconds since the last heartbeat; NaN: no heartbeat */
     choir__stored_param *params;
     int param_count;
     double values[CHOIR_STUDY_OBJECTIVES];
     int value_count;
-    choir__report *reports; /* by step, once the record is settled */
+    choir__report *reports; /* sorted by step, once the record is settled */
     int64_t report_count;
-    bool mixed; /* they are not by step so far */
+    bool mixed; /* reports are not sorted by step yet */
     choir__stored_attributes attributes;
 } choir__trial_record;
 
@@ -40,37 +40,38 @@ typedef struct choir__trial_records {
 /* A study, as it is stored. */
 typedef struct choir__stored_study {
     char *name;
-    bool most[CHOIR_STUDY_OBJECTIVES]; /* more is better */
+    bool most[CHOIR_STUDY_OBJECTIVES]; /* larger is better */
     int objectives;
     choir__stored_attributes attributes;
 } choir__stored_study;
 
-/* Returns a new record behind the others. */
+/* Appends a new record and returns it. */
 choir__trial_record *choir__records_add(choir__trial_records *r, int64_t number);
 /* Returns the record of a trial, or NULL. */
 choir__trial_record *choir__records_find(const choir__trial_records *r, int64_t number);
 void choir__records_free(choir__trial_records *r);
 
-/* Takes copies of the texts. A step that is there already is replaced. */
+/* Add a parameter or a report; the texts are copied. A later report of the same step replaces
+ * the earlier one. */
 void choir__record_param(
     choir__trial_record *r, const char *name, const char *dist, double value);
 void choir__record_report(choir__trial_record *r, int64_t step, double value);
-/* Sorts the reports by step; the last one of a step counts. The store does it (store.c). */
+/* Sorts the reports by step and keeps the last report of each step. Called by store.c. */
 void choir__record_settle(choir__trial_record *r);
 void choir__stored_study_free(choir__stored_study *s);
 
-/* Returns the state's name, "RUNNING", or the state of a name, -1: unknown. */
+/* Return the name of a state, such as "RUNNING", and the state of a name; -1: unknown. */
 const char *choir__stored_state_name(int state);
 int choir__stored_state(const char *name);
 
 /* --- changes --- */
 
 typedef enum choir__change_kind {
-    CHOIR__CHANGE_BEGIN, /* a trial that is not there yet, or waits, runs */
-    CHOIR__CHANGE_TAKE,  /* a trial whose worker is dead has this worker */
+    CHOIR__CHANGE_BEGIN, /* creates the trial, or resumes a waiting one, as RUNNING */
+    CHOIR__CHANGE_TAKE,  /* this worker takes over a trial whose worker is dead */
     CHOIR__CHANGE_REPORT,
     CHOIR__CHANGE_ATTRIBUTE,
-    CHOIR__CHANGE_PAUSE, /* a segment of a trial that may go on has ended */
+    CHOIR__CHANGE_PAUSE, /* a segment has ended; the trial may be resumed */
     CHOIR__CHANGE_END,
     CHOIR__CHANGE_BEAT,  /* the trial's worker is alive */
     CHOIR__CHANGE_LEAVE, /* the trial's worker gives it up */
@@ -78,16 +79,18 @@ typedef enum choir__change_kind {
 
 typedef struct choir__change {
     choir__change_kind kind;
-    int64_t number; /* of the trial; -1: an attribute of the study */
-    /* BEGIN, TAKE, LEAVE, PAUSE, END: this worker; the latter two do nothing if another one has
-     * the trial (END: NULL, unless it has ended). former: TAKE, the dead worker, or the pause
-     * (worker.h), that it replaces; after: PAUSE, the pause. All JSON */
+    int64_t number; /* number of the trial; -1: an attribute of the study */
+    /* worker: this worker, for BEGIN, TAKE, LEAVE, PAUSE and END; PAUSE and END do nothing if
+     * another worker has the trial (END: worker may be NULL, then it does nothing if the trial
+     * has ended). former: for TAKE, the dead worker or the pause (worker.h) that it replaces.
+     * after: for PAUSE, the pause. All JSON */
     char *worker, *former, *after;
-    /* The value of CHOIR__SEGMENTS_KEY, NULL: none. PAUSE, END: the new one; TAKE: the one that
-     * the claim rests on, since a worker that was dead may have ended a segment before and died
-     * in the next one. */
+    /* The value of CHOIR__SEGMENTS_KEY; NULL: none. PAUSE, END: the new value; TAKE: the value
+     * that the claim is based on, since a dead worker may have ended a segment and died in the
+     * next one. */
     char *segments;
-    char *given; /* BEGIN: choir_study_enqueue gave this point, JSON; NULL: it did not */
+    char *given; /* BEGIN: point that choir_study_enqueue gave, as JSON; NULL: a suggested point
+                  */
     bool waits;  /* BEGIN: Optuna's enqueue_trial made it */
     choir__stored_param *params; /* BEGIN */
     int param_count;
@@ -96,9 +99,9 @@ typedef struct choir__change {
     double values[CHOIR_STUDY_OBJECTIVES];
     int value_count; /* REPORT: 1 */
     choir__stored_attribute attribute;
-    bool lost; /* out, of BEGIN and TAKE: another worker has the trial */
+    bool lost; /* result of BEGIN and TAKE: another worker has the trial */
 
-    struct choir__change *next; /* the writer's (storage.c) */
+    struct choir__change *next; /* members of the writer (storage.c) */
     bool awaited, done;
     choir_status status;
 } choir__change;
@@ -109,14 +112,14 @@ void choir__change_free(choir__change *c);
 /* The attribute of a trial that names its worker, and its value when the worker has left. */
 #define CHOIR__WORKER_KEY  "choir:worker"
 #define CHOIR__WORKER_LEFT "\"left\""
-/* The attribute of a trial that stops and goes on (tune/kept_segments.c). */
+/* The attribute of a trial that is paused and resumed (tune/kept_segments.c). */
 #define CHOIR__SEGMENTS_KEY "choir:segments"
 /* The attribute of a trial that began with another one's checkpoint, {"trial": 0, "step": 8}.
  */
 #define CHOIR__PARENT_KEY "parent"
 /* The attribute of a trial whose parameters choir_study_enqueue gave. */
 #define CHOIR__GIVEN_KEY "choir:given"
-/* Optuna's, of a trial that is given: these parameters. */
+/* Optuna's attribute of an enqueued trial: its given parameters. */
 #define CHOIR__FIXED_KEY "fixed_params"
 
 #endif

@@ -82,7 +82,7 @@ static choir_status check_lost(choir__sql *db, choir__change *c, const char *num
     return status;
 }
 
-/* The database's clock, since those of the machines may differ. */
+/* Uses the database's clock, since the machines' clocks may differ. */
 static choir_status beat(choir__sql *db, const char *number)
 {
     return CHOIR__SQL_RUN(db, NULL,
@@ -131,8 +131,8 @@ static choir_status replace_worker(
         db->study_id, number, to, from);
 }
 
-/* A trial that was pruned at the end of a study goes on, since the study has more trials now.
- */
+/* A trial that was pruned at the end of a study is resumed, since the study has more trials
+ * now. */
 static choir_status reopen(choir__sql *db, const choir__change *c, const char *number)
 {
     int64_t changed = 0;
@@ -155,7 +155,7 @@ static choir_status take_over(choir__sql *db, choir__change *c, const char *numb
     if (choir__worker_paused(c->former) >= 0)
         status = reopen(db, c, number);
     if (status == CHOIR_OK)
-        status = CHOIR__SQL_RUN(db, &changed, /* of a trial that has not ended just before */
+        status = CHOIR__SQL_RUN(db, &changed, /* the trial must not have ended just before */
             "UPDATE trial_system_attributes SET value_json = $3 WHERE \"key\" = "
             "'" CHOIR__WORKER_KEY
             "' AND value_json = $4 AND trial_id = (SELECT trial_id FROM trials "

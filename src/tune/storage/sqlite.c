@@ -51,7 +51,7 @@ typedef struct sqlite {
     double timeout_s;
     bool opened, durable;
     struct {
-        const char *text; /* by its address */
+        const char *text; /* statement, found by address */
         sqlite3_stmt *made;
     } statement[MOST_STATEMENTS];
     int count;
@@ -234,7 +234,7 @@ static bool is_sealed(const char *path)
     return sealed;
 }
 
-/* Returns the URI by which SQLite reads the file as it is; the caller frees it. */
+/* Returns the URI with which SQLite reads the file as it is; the caller frees it. */
 static char *sealed_uri(const char *path)
 {
     char *uri = choir__alloc(3 * strlen(path) + sizeof "file://?immutable=1"), *to = uri;

@@ -24,7 +24,7 @@ struct choir__study_store {
     int stop_fd;                  /* readable: wait no more for a server; -1: none */
     pthread_mutex_t backend_lock; /* the writer's, or a reader's */
 
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t work, written;
     choir__change *first, **last;
     bool busy, closing;

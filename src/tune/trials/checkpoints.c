@@ -1,5 +1,5 @@
 /* Copies of trials' checkpoints, made by cp, by reference where the file system can, under
- * another name until they are whole. That there was none is noted, too, so that a trial begins
+ * another name until they are whole. A missing checkpoint is noted, too, so that a trial begins
  * again as it began before. */
 #include "tune/trials/checkpoints.h"
 
@@ -26,7 +26,7 @@ bool choir__checkpoint_is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Runs a command of coreutils, which does `what` with `path`. */
+/* Runs a command of coreutils; `what` (such as "copy") and `path` are for its error message. */
 static choir_status run(char *const *line, const char *what, const char *path)
 {
     pid_t pid;
@@ -73,7 +73,7 @@ static char *kept_path(const char *dir, int64_t number, int64_t step)
     return choir__format("%s/%lld/checkpoint.%lld", dir, (long long)number, (long long)step);
 }
 
-/* Notes that there was no checkpoint. */
+/* Notes that the trial had no checkpoint. */
 static choir_status note_none(const char *path)
 {
     int fd = choir__file_try(path, O_WRONLY | O_CREAT, CHOIR__FILE_REGULAR);

@@ -1,11 +1,11 @@
-/* Checkpoints of trials that stop and go on.
+/* Checkpoints of trials that are paused and resumed.
  *
  *     DIR/NUMBER/checkpoint        what the trial writes and begins with: a file or a folder
- *     DIR/NUMBER/checkpoint.STEP   a copy, as it was after STEP: for the trial while it goes
- * on, and in population-based training for copies of it
+ *     DIR/NUMBER/checkpoint.STEP   a copy, as it was after STEP: for the trial itself, and in
+ * population-based training for copies of it
  *
- * A trial whose worker dies may have a checkpoint from behind the last report that was read of
- * it. If it went on from there, a report would be missing, and the search would take another
+ * A trial whose worker dies may have a checkpoint that is newer than the last report that was
+ * read. If it resumed from there, a report would be missing, and the search would take another
  * course; so its segment begins again, with the copy. */
 #ifndef CHOIR_TUNE_CHECKPOINTS_H
 #define CHOIR_TUNE_CHECKPOINTS_H
@@ -16,17 +16,17 @@
 char *choir__checkpoint_path(const char *dir, int64_t number);
 /* Returns whether a program has written there. */
 bool choir__checkpoint_is_there(const char *path);
-/* Keeps a copy of a trial's checkpoint as that of a step, or notes that there is none
+/* Keeps a copy of a trial's checkpoint for a step, or notes that it has none
  * (checkpoint.STEP.none). Errors: I/O. */
 choir_status choir__checkpoint_keep(const char *dir, int64_t number, int64_t step);
-/* Deletes that copy, if there is one. */
+/* Deletes the copy for a step, if it exists. */
 void choir__checkpoint_drop(const char *dir, int64_t number, int64_t step);
-/* Puts a trial's checkpoint back as it was when its segment began: began_without: there was
- * none, or the parent's; else the copy of that step. If there is no copy, the segment had not
- * begun. Errors: I/O. */
+/* Puts a trial's checkpoint back as it was when its segment began: began_without: without a
+ * checkpoint, or with the parent's; else the copy of that step. If no copy exists, the segment
+ * had not begun. Errors: I/O. */
 choir_status choir__checkpoint_restore(
     const char *dir, int64_t number, bool began_without, int64_t step);
-/* Gives a trial the copy of its parent's checkpoint, if there is one. Errors: I/O. */
+/* Gives a trial the copy of its parent's checkpoint, if it exists. Errors: I/O. */
 choir_status choir__checkpoint_inherit(
     const char *dir, int64_t number, int64_t parent, int64_t step);
 

@@ -26,8 +26,8 @@ static int name_at(const char *text)
     return n > 0 && text[1 + n] == '}' ? n : 0;
 }
 
-/* Finds the next placeholder in text: stores where it begins, and the length of its name.
- * {{NAME} is none. */
+/* Finds the next placeholder in text: stores its beginning, and the length of its name. {{NAME}
+ * is not a placeholder. */
 static bool next_placeholder(const char *text, const char **begin, int *length)
 {
     for (; *text; text++) {

@@ -4,8 +4,8 @@
  * {{NAME} for {NAME} itself; other braces have no meaning. An argument whose parameter the
  * trial lacks is left out, and so is an option of its own before it ("--momentum {momentum}").
  * `choir train` needs no placeholders: parameters that the command does not mention are
- * appended as --NAME VALUE, and --json unless it is there, and where trials go on, --save and
- * --resume. */
+ * appended as --NAME VALUE, and --json unless it is there, and where trials are resumed, --save
+ * and --resume. */
 #ifndef CHOIR_TUNE_COMMAND_H
 #define CHOIR_TUNE_COMMAND_H
 
@@ -25,8 +25,8 @@ choir_status choir__command_check_names(char *const *command, const choir_space 
 /* Returns whether the command has the placeholder {dir}, and no parameter is called so. */
 bool choir__command_uses_dir(char *const *command, const choir_space *space);
 
-/* Checks that a command's trials can stop and go on with a scheduler, whose metric they report
- * on the way. Error: argument. */
+/* Checks that a command's trials can be paused and resumed by a scheduler, and report its
+ * metric while they run. Error: argument. */
 choir_status choir__command_check_pauses(
     char *const *command, const char *scheduler, const char *metric, const char *unit);
 

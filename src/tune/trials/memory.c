@@ -10,7 +10,7 @@
 
 #include "launch/process/process.h"
 
-/* Returns the number behind a word that begins a line of a file; 0: there is none. */
+/* Returns the number after a word that begins a line of a file; 0: no such line. */
 static int64_t number_of(const char *path, const char *word)
 {
     char line[256];

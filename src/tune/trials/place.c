@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns core `index` of those that this process may use; they start over behind the last, as
- * the devices do. */
+/* Returns core `index` of this process's cores; after the last one they start over, as the
+ * devices do. */
 static int core_of(int index)
 {
     cpu_set_t set;
@@ -96,7 +96,7 @@ void choir__place_enter(const choir__trial_place *p)
         sched_setaffinity(0, sizeof p->cores, &p->cores);
     setenv("CUDA_VISIBLE_DEVICES", p->gpus, 1);
     setenv("CHOIR_TRIAL_DEVICES", p->devices, 1);
-    if (getenv("CHOIR_CPU_DEVICES") && p->has_cores) /* more devices than there are */
+    if (getenv("CHOIR_CPU_DEVICES") && p->has_cores) /* more devices than cores */
         setenv("CHOIR_CPU_DEVICES", count, 1);
     if (getenv("CHOIR_CUDA_DEVICES") && *p->gpus)
         setenv("CHOIR_CUDA_DEVICES", count, 1);

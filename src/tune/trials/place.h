@@ -16,8 +16,8 @@ typedef struct choir__trial_place {
     cpu_set_t cores;
     bool has_cores;
     char *gpus;    /* CUDA_VISIBLE_DEVICES; "": none */
-    char *devices; /* as the trial counts them: "cpu:0,cpu:1" */
-    int count;     /* of its devices */
+    char *devices; /* names as the trial counts them: "cpu:0,cpu:1" */
+    int count;     /* number of its devices */
 } choir__trial_place;
 
 /* Divides devices (count) into places of `each`; the rest is left over. Returns the places

@@ -205,7 +205,7 @@ static bool is_over(choir__running *r)
     return true;
 }
 
-/* Kills a trial that takes more memory than it may, before it takes that of others. */
+/* Kills a trial that takes more memory than it may, before it takes other trials' memory. */
 static void weigh(choir__running *r)
 {
     if (!r->job->memory_max || r->bytes || r->stopped || choir__now() - r->weighed < weigh_s)
@@ -242,7 +242,7 @@ int choir__running_patience(const choir__attempt *a)
 
 /* --- the end --- */
 
-/* Returns why the values of a process that ended well are none, or NULL. */
+/* Returns why a process that ended well has no valid values, or NULL. */
 static char *why_no_value(const choir__running *r)
 {
     for (int i = 0; i < r->job->metrics; i++) {
@@ -332,7 +332,7 @@ void choir__running_clear(choir__attempt *a)
     choir__family_bury(&a->family);
     choir__kill_orphans(mark);
     free(mark);
-    read_stream(r, &r->out); /* of a trial that was killed: its reports count when it goes on */
+    read_stream(r, &r->out); /* a killed trial's reports count when it is resumed */
     close_stream(r, &r->out);
     close_stream(r, &r->err);
     if (r->out.file >= 0)

@@ -12,8 +12,8 @@
  *     CHOIR_TRIAL_STEP=4  CHOIR_TRIAL_BUDGET=16  CHOIR_TRIAL_UNIT=step
  *     CHOIR_TRIAL_DEVICES=cpu:0,cpu:1
  *
- * A trial that is to stop gets SIGTERM, and its end is none of its own then, whatever its exit
- * status. What it has in its folder's `checkpoint` is there when it goes on (checkpoints.h).
+ * A trial that must stop gets SIGTERM, and then counts as stopped, whatever its exit status.
+ * The contents of its folder's `checkpoint` are there when it is resumed (checkpoints.h).
  *
  * Threads: one; the kernel ties the processes to it. */
 #ifndef CHOIR_TUNE_RUNNING_H
@@ -30,8 +30,8 @@
  * warden kills what its trials have started.
  *
  * The kernel kills a trial's first process together with the search, but not the processes
- * that it has started itself. They would go on writing to the trial's checkpoint while another
- * search takes the trial up. */
+ * that it has started itself. They would continue to write to the trial's checkpoint while
+ * another search runs the trial. */
 
 /* In the environment of a trial's processes: their search and trial, "PID/NUMBER". */
 #define CHOIR__TRIAL_MARK "CHOIR_TRIAL_OF="
@@ -53,15 +53,15 @@ typedef struct choir__trial_job {
     int metrics;
     const char *unit; /* the number in a line of JSON that counts a trial's progress: "step" */
     const char *dir;  /* holds a folder per trial; NULL: none */
-    double timeout_s; /* of an attempt; 0: none */
+    double timeout_s; /* limit of an attempt; 0: none */
     int64_t memory_max;    /* bytes of all processes of a trial; 0: no limit */
     struct rlimit files;   /* trials get this limit (choir__running_room) */
-    bool pauses;           /* a trial that stops keeps a checkpoint, and goes on from it */
+    bool pauses;           /* a paused trial keeps a checkpoint, from which it is resumed */
     bool copies;           /* a trial may begin with another one's checkpoint */
     choir__warden *warden; /* NULL: none */
 } choir__trial_job;
 
-/* A stream of the process, of which the line that is not complete yet is kept. */
+/* A stream of the process, with the line that is not complete yet. */
 typedef struct choir__trial_stream {
     int fd, file; /* -1: closed, none */
     char *line;
@@ -77,17 +77,17 @@ typedef struct choir__running {
     const choir__trial_job *job;
     choir__trial_stream out, err;
     char *last_output; /* the last line of standard output that is neither empty nor JSON */
-    char
-        *lines[CHOIR__LAST_LINES]; /* (line_count) of standard error, not empty, oldest first */
+    /* (line_count) of standard error, not empty, oldest first */
+    char *lines[CHOIR__LAST_LINES];
     int line_count;
     char *dir;
     char *refused; /* why a report was refused; NULL: none was */
     double ended;  /* choir__now; 0: not yet */
-    int64_t step;  /* of the last report, -1: none */
-    bool stopped;  /* by the scheduler */
+    int64_t step;  /* step of the last report; -1: no report */
+    bool stopped;  /* the scheduler has stopped it */
     bool has_value[CHOIR_STUDY_OBJECTIVES];
     double value[CHOIR_STUDY_OBJECTIVES]; /* (job->metrics) */
-    int64_t bytes;                        /* of memory: it took too many; 0: it did not */
+    int64_t bytes;                        /* bytes of memory, if it took too many; else 0 */
     double weighed;                       /* choir__now, when that was seen */
     int64_t memory_kills;
 } choir__running;

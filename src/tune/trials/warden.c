@@ -43,7 +43,7 @@ static _Noreturn void be_warden(const choir__warden *w, int end)
     for (int i = 0; i < w->most; i++)
         if (w->group[i])
             kill(-w->group[i], SIGKILL);
-    choir__kill_marked(mark); /* those that left their group */
+    choir__kill_marked(mark); /* processes that left their group */
     _exit(0);
 }
 

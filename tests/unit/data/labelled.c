@@ -277,8 +277,8 @@ static void given_classes(void **state)
 
     const struct {
         const char *text, *why;
-    } wrong[] = {{"text,label\na,x\nb,z\n", "line 3: the label 'z' is none of the model's"},
-        {"text,label\na,3\n", "the label 3 is none of the model's 3 classes"},
+    } wrong[] = {{"text,label\na,x\nb,z\n", "line 3: the label 'z' is not one of the model's"},
+        {"text,label\na,3\n", "the label 3 is not one of the model's 3 classes"},
         {"text,label\na,x\nb,1\n", "line 3: the label '1' is none"},
         {"text,label\na,1\nb,x\n", "the label 1 is none"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -381,7 +381,7 @@ static void faults(void **state)
     choir_dataset *d;
     choir_labelled_opts opts = choir_labelled_defaults();
     assert_fails(choir_dataset_labelled(at("set"), CHOIR_VALIDATION, opts, tokenizer, &d),
-        CHOIR_ERR_FORMAT, "'z' is not among those of the training");
+        CHOIR_ERR_FORMAT, "'z' is not in the training");
     choir_tokenizer *bytes;
     ok(choir_tokenizer_bytes(&bytes));
     assert_fails(choir_dataset_labelled(at("one.jsonl"), CHOIR_TRAIN, opts, bytes, &d),

@@ -224,7 +224,8 @@ static void heads_start_anew(void **state)
     assert_fails(
         load_published(&b, path, false, &notes), CHOIR_ERR_FORMAT, "'bert.pooler.dense.bias'");
     ok(load_published(&b, path, true, &notes));
-    assert_non_null(strstr(notes, "'classifier.weight' is missing, and starts anew"));
+    assert_non_null(
+        strstr(notes, "'classifier.weight' is missing, and starts with new values"));
     assert_non_null(strstr(notes, "'cls.predictions.bias' is unknown to this model"));
     float read[64 * 4];
     choir_tensor *t = choir_module_find(b.net, "bert.encoder.layer.0.output.dense.weight");

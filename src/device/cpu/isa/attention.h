@@ -42,7 +42,7 @@ INLINE span seen_by_rows(const shape *n, int64_t t, int64_t rows)
     return (span){seen_by(n, t).from, seen_by(n, t + rows - 1).to};
 }
 
-/* Returns those of `queries` that see any of keys s ... s + count - 1. */
+/* Returns the queries among `queries` that see any of the keys s ... s + count - 1. */
 INLINE span seeing(const shape *n, int64_t s, int64_t count, span queries)
 {
     if (n->causal)
@@ -70,7 +70,7 @@ INLINE void clear(float *y, int64_t from, int64_t to)
         v_put(y + c, (vec){0}, to - c);
 }
 
-/* Clears beside the scores `seen` of a row of `width`, of which whole 16 lanes are written:
+/* Clears the lanes beside the scores `seen` in a row of `width`, in whole groups of 16 lanes:
  * tiles read up to TALL - 1 more on each side. */
 INLINE void clear_beside(float *s, span seen, int64_t width)
 {
@@ -150,9 +150,9 @@ INLINE void gather_transposed(
 typedef struct block {
     const shape *n;
     span queries;
-    span keys; /* that any of them sees; `from` is the first of a panel */
-    /* of a row of scores in memory: whole panels, and 16 lanes from any key on, but no power of
-     * two, whose rows would share few sets of a cache */
+    span keys; /* keys that any query sees; `from` is the first key of a panel */
+    /* width of a row of scores in memory: whole panels, room for 16 lanes from any key on, and
+     * not a power of two, because such rows would share few cache sets */
     int64_t width;
 } block;
 

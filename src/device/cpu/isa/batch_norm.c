@@ -1,4 +1,4 @@
-/* Batch norm: the statistics of a channel are those of its column, over all images and pixels.
+/* Batch norm: a channel's statistics are taken over its column, over all images and pixels.
  *
  * Memory is the limit, so forward and backward are two passes each, along the rows: one adds up
  * the columns, one writes the result. Memory is prefetched, since the processor's own
@@ -219,7 +219,7 @@ INLINE vec passed(const choir__k_batch_norm_backward *k, const columns *s, int64
     if (how == GIVEN)
         y = get_ahead((const float *)k->y + i, left, ahead);
     else
-        y = normal(s, v, c); /* by exactly the forward's operations */
+        y = normal(s, v, c); /* with exactly the forward's operations */
     return v_sel(v_gt(y, v_set(0.0f)), g, v_set(0.0f));
 }
 

@@ -40,8 +40,7 @@ static block first_block(const shape *s)
     return b;
 }
 
-/* Goes to the next group of a run of pixels, then to the next run; returns false if there is
- * none. */
+/* Goes to the next group of a run of pixels, then to the next run; returns false at the end. */
 static bool next_block(block *b)
 {
     int64_t all = b->s->n * b->s->oh * b->s->ow;
@@ -96,8 +95,8 @@ static void fold(const block *b, float *gx)
         }
 }
 
-/* Returns the offset of the group's part of y or gy at the block's first pixel; at_w: of w or
- * gw. */
+/* Returns the offset of the group's part of y or gy at the block's first pixel; at_w: offset in
+ * w or gw. */
 static int64_t at_y(const block *b)
 {
     return b->first * b->s->o + b->group * b->out;

@@ -181,7 +181,7 @@ static void transpose(
 }
 
 /* Moves a dimension along which x is contiguous next to the last one and copies transposed;
- * returns false if there is none. */
+ * returns false if x has no such dimension. */
 static bool copy_transposed(walk *w)
 {
     int last = w->ndim - 1, d = last - 1;
@@ -191,7 +191,7 @@ static bool copy_transposed(walk *w)
         d--;
     if (d < 0)
         return false;
-    walk outer = *w; /* its last dimension stands for the transposed pair */
+    walk outer = *w; /* the last dimension stands for the transposed pair */
     for (int i = d; i < last; i++)
         walk_copy_dim(&outer, i, i + 1);
     outer.ndim = last;

@@ -137,7 +137,7 @@ static float forward(sequence *q)
     }
     if (q->steps == 0)
         return q->states == 1 ? 0 : INFINITY;
-    const float *end = q->then + q->states; /* of the last step */
+    const float *end = q->then + q->states; /* end of the last step */
     vec last = v_log_sum_exp(v_set(end[-1]), v_set(end[-2]), v_set(-INFINITY));
     return (float)-(offset + (double)last[0]);
 }
@@ -180,7 +180,7 @@ static void step_backward(const sequence *q, int64_t t)
         g[s % 2 ? q->labels[s / 2] : q->k->blank] += factor * q->sum[s];
 }
 
-/* Goes from the ends of step t + 1, in q->now, to those of step t. */
+/* Goes from the ends of step t + 1, in q->now, to the ends of step t. */
 static void go_back(sequence *q, int64_t t)
 {
     vec most = v_set(-INFINITY);

@@ -42,7 +42,7 @@ void KERNEL(embedding)(const choir__k_embedding *k)
 
 typedef struct entry {
     const float *row;
-    int64_t leaf, next; /* next: of this id; -1: none */
+    int64_t leaf, next; /* next: next entry of this id; -1: none */
 } entry;
 
 typedef struct gather {

@@ -1,11 +1,11 @@
 /* One source, three instruction sets. This folder is compiled three times, for baseline, AVX2
- * and AVX-512. This header has all that differs between them: `vec`, the widest float vector of
+ * and AVX-512. This header has all differences between them: `vec`, the widest float vector of
  * the machine (4, 8 or 16 lanes), and a dozen operations on it.
  *
  * Two rules give the same bits everywhere. Element by element, a kernel runs the same
  * operations on a full vector and on the rest of a row, which v_get pads and v_put cuts. Across
  * elements, a sum keeps 16 lanes whatever the width of vec (L vectors, element c in lane c %
- * 16) and joins them in one order (lanes_sum). No fused multiply-add is used, but for products
+ * 16) and joins them in one order (lanes_sum). Fused multiply-add is used only for products
  * beside oneDNN's (tile.h). */
 #ifndef CHOIR_ISA_H
 #define CHOIR_ISA_H

@@ -1,8 +1,8 @@
 /* Layer norm (Ba et al., 2016): each row is normalised to mean 0, variance 1, then scaled and
  * shifted per column; and root mean square norm, which does not subtract the mean. A row stays
- * in L1 over its passes: the sum with a residual if there is one, mean, variance around it,
- * result. 16-bit operands beside f32 are for devices whose kernels all take 16 bits; here the
- * reference computes them. */
+ * in L1 over its passes: the sum with a residual if any, mean, variance around it, result.
+ * 16-bit operands beside f32 are for devices whose kernels all take 16 bits; here the reference
+ * computes them. */
 #include "device/cpu/isa/isa.h"
 
 #define F32_WHOLLY(name, args, mixed)                                                          \

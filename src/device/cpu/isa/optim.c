@@ -167,7 +167,7 @@ static void nearest(
         codes[i] = choir__code_of(map, most > 0 ? from[i] / most : 0);
 }
 
-/* Returns the largest magnitude; NaN if there is one. */
+/* Returns the largest magnitude; NaN if any value is NaN. */
 static float most_of(const float *x, int n)
 {
     float most = 0;

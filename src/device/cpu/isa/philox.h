@@ -56,7 +56,8 @@ INLINE lvec l_odd(lvec a, lvec b)
 }
 #endif
 
-/* Computes the words of W/2 counters from lo on: those of W elements, and of the next W. */
+/* Computes the words of W/2 counters from lo on: the words of W elements, and of the next W
+ * elements. */
 INLINE void philox(uint64_t key, uint64_t hi, uint64_t lo, ivec words[2])
 {
     lvec counter;

@@ -13,10 +13,10 @@
 typedef struct row {
     float *gates;         /* G H */
     const float *u;       /* GRU: h' W_hh^T + b_hh, 3 H */
-    const float *c0, *h0; /* of the previous step; NULL: zeros */
-    float *state, *y;     /* of this step */
+    const float *c0, *h0; /* states of the previous step; NULL: zeros */
+    float *state, *y;     /* state and result of this step */
     const float *gy;      /* backward: the gradient of y */
-    float *gh, *gc, *gu;  /* running gradients; gu: of the GRU's 3 H sums */
+    float *gh, *gc, *gu;  /* running gradients; gu: gradients of the GRU's 3 H sums */
 } row;
 
 typedef void step_fn(row r, int64_t c, int64_t left, int64_t width);

@@ -6,8 +6,8 @@
  * An element's sum runs over k in order, so its bits do not depend on how a matrix is cut into
  * tiles. Beside oneDNN, whose products differ between instruction sets anyway, a term is one
  * fused multiply-add where the machine has it. Without oneDNN, and where the file that includes
- * this one defines TERMS_APART, it is a product and an addition, so that the bits are those of
- * every instruction set. */
+ * this one defines TERMS_APART, it is a product and an addition, so that all instruction sets
+ * give the same bits. */
 #ifndef CHOIR_ISA_TILE_H
 #define CHOIR_ISA_TILE_H
 

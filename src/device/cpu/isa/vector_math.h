@@ -120,7 +120,7 @@ INLINE vec v_phi(vec x)
 }
 
 /* sin(x + turn pi/2) for |x| < 8192: x = n pi/2 + r with |r| <= pi/4, where pi/2 is a sum of
- * three floats, of which the first two have few enough bits that n times each is exact. */
+ * three floats; the first two have so few bits that n times each is exact. */
 INLINE vec v_sin_within(vec x, int turn)
 {
     vec n = v_round(x * 0.636619772367581343f);

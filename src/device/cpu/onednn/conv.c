@@ -11,7 +11,7 @@
  * half to four fifths of the direct algorithm's time. With more channels the transformed
  * weights leave the cache; with fewer, or images of few tiles, the transforms cost more than
  * they save. The error of results is about 1e-6 of their norm, compared with 6e-7 of the direct
- * algorithm; that of the weights' gradient is 5e-7, compared with 1e-7. */
+ * algorithm; the error of the weights' gradient is 5e-7, compared with 1e-7. */
 #include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 

@@ -1,4 +1,4 @@
-/* oneDNN's functions, and those of the OpenMP library on whose threads it computes. Both are
+/* The functions of oneDNN and of the OpenMP library on whose threads it computes. Both are
  * opened together when a device first multiplies (base/plugin/library.h). */
 #ifndef CHOIR_ONEDNN_LIBRARY_H
 #define CHOIR_ONEDNN_LIBRARY_H

@@ -1,14 +1,14 @@
 /* Matrix products through oneDNN's matmul primitive.
  *
- * The two batch dimensions are folded into one where the strides allow, or dropped if there is
- * one matrix: oneDNN then sees a 2-D, 3-D or, for attention's views into a (B, T, 3C) matrix, a
- * 4-D strided problem.
+ * The two batch dimensions are folded into one where the strides allow, or dropped for a single
+ * matrix: oneDNN then sees a 2-D, 3-D or, for attention's views into a (B, T, 3C) matrix, a 4-D
+ * strided problem.
  *
  * A right-hand matrix that many products share may be packed: converted once to the layout that
  * the primitive prefers. A recurrent step of 32 samples does little besides its product:
  * packing reduces its time from 0.49 to 0.38 ms.
  *
- * If rows of the second operand are whole pages apart (those of 3072 columns, as in GPT-2's
+ * If rows of the second operand are whole pages apart (as with 3072 columns in GPT-2's
  * feed-forward layer), they share a few sets of the caches, and oneDNN, which handles this only
  * for powers of two, runs at half its rate. Such an operand is copied one panel of columns at a
  * time, with rows further apart. */

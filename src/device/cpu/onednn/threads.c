@@ -1,7 +1,7 @@
 /* Plans on several cores, with the bits of one.
  *
  * oneDNN divides a primitive's work by rules of its own. Where each thread computes its part of
- * the result, the bits are those of one core. In some shapes, such as the gradient of a small
+ * the result, the bits equal one core's. In some shapes, such as the gradient of a small
  * matrix out of many rows, the threads share a sum instead, and then they are not. oneDNN does
  * not say which it does, but the order of its additions depends on shapes alone, never on
  * values. So a new plan for several cores runs once on random operands, beside the plan for one

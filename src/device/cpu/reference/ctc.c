@@ -1,6 +1,5 @@
 /* Reference kernels of connectionist temporal classification: device/kernels_ctc.h has the
- * formulas.
- */
+ * formulas. */
 #include <stdlib.h>
 
 #include "device/cpu/reference/reference.h"
@@ -123,7 +122,7 @@ static void step_backward(const sequence *q, int64_t t, const double *after, dou
     }
 }
 
-/* Goes from the ends of step t + 1 to those of step t. */
+/* Goes from the ends of step t + 1 to the ends of step t. */
 static void go_back(const sequence *q, int64_t t, double *after, double *p)
 {
     for (int64_t s = 0; s < q->states; s++)

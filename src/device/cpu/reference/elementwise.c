@@ -5,7 +5,7 @@
 #include "device/cpu/reference/reference.h"
 
 static const double sqrt_half = 0.70710678118654752440;      /* 1 / sqrt 2 */
-static const double sqrt_2_over_pi = 0.79788456080286535588; /* of GELU's tanh form */
+static const double sqrt_2_over_pi = 0.79788456080286535588; /* factor of GELU's tanh form */
 static const double inv_sqrt_2_pi = 0.39894228040143267794;  /* the normal density at 0 */
 static const double gelu_cubic = 0.044715;
 

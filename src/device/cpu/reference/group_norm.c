@@ -64,7 +64,7 @@ void choir__reference_group_norm_backward(const choir__k_group_norm_backward *k)
     for (int64_t i = 0; i < k->n * k->groups; i++) {
         int64_t n = i / k->groups, group = i % k->groups;
         double mean = get(k->mean, i, wide), rstd = get(k->rstd, i, wide);
-        double avg_g = 0, avg_gx = 0; /* of g = gy gamma, and of g xhat */
+        double avg_g = 0, avg_gx = 0; /* averages of g = gy gamma and of g xhat */
         for (int pass = 0; pass < 2; pass++)
             for (int64_t e = 0; e < count; e++) {
                 int64_t at = place(k->pixels, k->cols, k->groups, n, group, e, &c);

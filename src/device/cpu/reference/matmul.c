@@ -80,7 +80,7 @@ static bool input_pixel(const choir__conv_shape *s, int64_t oh, int64_t ow, int6
 }
 
 /* The reverse: returns the output pixel that has input pixel (h, w) at place (kh, kw) of its
- * window; false if there is none. */
+ * window; false if no output pixel has. */
 static bool output_pixel(const choir__conv_shape *s, int64_t h, int64_t w, int64_t kh,
     int64_t kw, int64_t *oh, int64_t *ow)
 {

@@ -43,7 +43,7 @@ void choir__reference_layer_norm_backward(const choir__k_layer_norm_backward *k)
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
         double mean = get_or(k->mean, r, wide, 0), rstd = get(k->rstd, r, wide);
-        double avg_g = 0, avg_gx = 0; /* of g and of g xhat */
+        double avg_g = 0, avg_gx = 0; /* averages of g and of g xhat */
         for (int64_t c = 0; c < k->cols; c++) {
             double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
             double g = get(k->gy, first + c, gy_dtype) * get_or(k->gamma, c, wide, 1);

@@ -1,4 +1,4 @@
-/* Reference kernels for the optimisers and for the norm by which gradients are clipped.
+/* Reference kernels for the optimisers and for the norm that clips gradients.
  *
  * A multi-tensor step is one call over many entries. Each is f32, and computed here in double
  * with one rounding when a number is stored. The norm's sum is the fixed tree over all rows of

@@ -84,7 +84,7 @@ void choir__reference_recurrent(const choir__k_recurrent *k)
 
 /* Computes the gradients of cell c of a step. a: the gates on entry, the gradient of x on
  * return; *state: u or c on entry, the gradient of u on return; gh: the gradient of h on entry,
- * that of h' without the product on return; gc likewise. */
+ * the gradient of h' without the product on return; gc likewise. */
 static void cell_back(const choir__k_recurrent_backward *k, int64_t i, int64_t b, int64_t c,
     double y, double *a, double *state, double *gh, double *gc)
 {

@@ -153,8 +153,8 @@ static __device__ inline limits queries_of(const choir__attention_shape &n, int 
     return l;
 }
 
-/* A bias that is added to the scores: that of the fragment's row 0 and the tile's column 0 is *at;
- * NULL: none. Steps are in elements. */
+/* A bias that is added to the scores. *at is the bias of the fragment's row 0 and the tile's
+ * column 0; NULL: no bias. Steps are in elements. */
 template <class T> struct bias_tile {
     const T *at;
     int64_t row, col;

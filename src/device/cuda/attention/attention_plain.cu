@@ -1,7 +1,7 @@
 /* Attention without tensor cores: f32, f64, and heads that attention_mma.cu does not support.
  *
- * A block has 256 threads, 16 by 16, and tiles of 64 queries by 64 keys, of which a thread
- * holds 4 by 4: rows 4y + i, columns x + 16j. All three kernels consist of two steps: pairs()
+ * A block has 256 threads, 16 by 16, and tiles of 64 queries by 64 keys; a thread holds 4 by 4
+ * of a tile: rows 4y + i, columns x + 16j. All three kernels consist of two steps: pairs()
  * computes a tile of row-by-row products over D (scores, or gy v^T), and weigh() multiplies a
  * tile of weights in shared memory by rows. An output of more than 64 or 128 columns is cut
  * into slabs; each slab's blocks compute the scores again.

@@ -236,7 +236,7 @@ choir__dnn_thing choir__dnn_plan_new(choir__dnn_target target, choir__dnn_build 
     choir__dnn_thing plan =
         plan_of_mode(target, &g, all, CUDNN_HEUR_MODE_A, p, workspace, engines);
     if (!plan && whole) {
-        g.failed = false; /* mode A may have set it */
+        g.failed = false; /* the attempt in mode A may have set `failed` */
         plan = plan_of_mode(target, &g, all, CUDNN_HEUR_MODE_FALLBACK, p, workspace, engines);
     }
     choir__dnn_graph_free(&g);

@@ -5,8 +5,8 @@
 
 #include "device/cuda/dnn/dnn_graph.h"
 
-/* The numbers of a problem (choir__dnn_problem.n), with strides of b, h, t; those of gradients
- * are 0 in the forward. */
+/* The numbers of a problem (choir__dnn_problem.n), with strides of b, h, t; strides of
+ * gradients are 0 in the forward. */
 typedef struct choir__dnn_heads {
     int64_t b, h, g, t, s, d, causal;
     int64_t q[3], k[3], v[3], y[3], gy[3], gq[3], gk[3], gv[3];

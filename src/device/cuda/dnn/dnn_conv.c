@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { X = 1, W, Y, BIAS }; /* the tensors' ids; a gradient has the id of its tensor */
-enum { GW_SLOT };           /* of scratch memory */
+enum { GW_SLOT };           /* slot of scratch memory */
 
 choir__dnn_problem choir__dnn_conv_problem(
     int kind, const choir__conv_shape *s, choir_dtype dtype, bool bias)

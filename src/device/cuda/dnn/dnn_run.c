@@ -89,7 +89,7 @@ static void note(choir__cuda *cuda, const choir__dnn_problem *p, choir__plan_fat
         [CHOIR__DNN_CONV_WEIGHT] = "conv_backward_weight",
         [CHOIR__DNN_ATTENTION] = "attention",
         [CHOIR__DNN_ATTENTION_BACKWARD] = "attention_backward"};
-    enum { SHOWN = 15 }; /* the numbers of a convolution; those of attention without strides */
+    enum { SHOWN = 15 }; /* numbers of a convolution, or of attention without strides */
     char text[256];
     int used = snprintf(
         text, sizeof text, "%s %s", names[p->kind], choir_dtype_name((choir_dtype)p->dtype));

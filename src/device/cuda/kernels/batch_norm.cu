@@ -1,4 +1,4 @@
-/* Batch norm: the statistics of a channel are those of its column, over all images and pixels.
+/* Batch norm: a channel's statistics are taken over its column, over all images and pixels.
  *
  * Memory is the limit: forward and backward each read their operands twice, once for sums down
  * the columns, once for the result (kit/columns.cuh). The second pass and later calls read mean

@@ -124,7 +124,7 @@ struct transposition {
     const void *x;
     places at;
     int64_t y_row, x_row;     /* from one row to the next */
-    int64_t y_length, x_length; /* of rows */
+    int64_t y_length, x_length; /* lengths of rows */
     divider y_tiles, x_tiles; /* in a row */
 };
 

@@ -146,7 +146,7 @@ __device__ inline void link_twins(const sequence &q, int64_t *twins)
  * log-probabilities into then; p: with alpha. after: the last call's then. */
 template <class V> struct step_rows {
     V *after, *then, *p;
-    V top; /* of after */
+    V top; /* largest of after */
 };
 
 template <class V>

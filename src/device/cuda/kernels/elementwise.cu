@@ -90,7 +90,7 @@ extern "C" void choir__cuda_fill(const choir__k_fill *k)
 
 /* --- add_scaled --- */
 
-/* (a + b) * scale cannot be contracted, so the bits are those of every device. */
+/* (a + b) * scale cannot be contracted, so all devices give the same bits. */
 template <class A> __global__ void add_scaled(flat<choir__k_add_scaled> f)
 {
     int64_t slots = slots_of<A>(f);

@@ -1,6 +1,6 @@
 /* The gradient of a lookup of a table's rows.
  *
- * It sorts the rows of all leaves by id, and those of one id by leaf and place, with a counting
+ * It sorts the rows of all leaves by id, and rows of one id by leaf and place, with a counting
  * sort, whose cost does not depend on the ids. Positions are cut into tiles. Integer atomics
  * count each id in each tile; sums over the tiles give where an id's rows begin, and where each
  * tile's part begins; within a tile a row's place is found by comparing its id with the earlier

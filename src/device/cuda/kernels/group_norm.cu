@@ -1,5 +1,5 @@
 /* Group norm over channels-last images. Sums down the columns of each image (kit/columns.cuh)
- * come first; one warp per group adds those of its columns; then a pass uses the groups'
+ * come first; one warp per group adds its columns' sums; then a pass uses the groups'
  * values.
  *
  * The sums of an image's columns are stored as (2, cols, splits), so a group's sums are one

@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(BLOCK, MEASURERS) measure(lamb_args arg
     }
 }
 
-/* Returns an entry's sums: those of its own rows, or of the whole parameter's. */
+/* Returns an entry's sums: of its own rows, or of the whole parameter's rows. */
 __device__ static inline double *sums_of(
     const lamb_args &args, int64_t at, int64_t *n, int64_t *apart)
 {

@@ -8,8 +8,7 @@
  *     the line's indices     4 1 4 7 0 2 4 ...     BATCH of them at a time, by all threads
  *     even ones, in order    4 4 0 2 4 ...         wait in shared memory, for the block of part 0
  *     BLOCK of them          4: 0th + 1st + 4th    a thread per term: the thread of the first
- *                            0: 2nd    2: 3rd      term of a destination adds all of these
- */
+ *                            0: 2nd    2: 3rd      term of a destination adds all of these */
 #include "device/cuda/kit/integers.cuh"
 #include "device/cuda/kit/walk.cuh"
 
@@ -18,9 +17,9 @@ struct lookup_along {
     void *to;
     const int64_t *index;
     places at;
-    int64_t size, step;            /* of the looked-up dimension */
+    int64_t size, step;            /* size and step of the looked-up dimension */
     int64_t n, from_step, index_step; /* scatter_add: along a line */
-    int64_t parts;                 /* of a line, for blocks: a power of two */
+    int64_t parts;                 /* parts of a line, for blocks: a power of two */
     int64_t index_first;           /* place of index[0] in the whole index */
     choir__lookup what;
     choir__cuda_fault *fault;
@@ -69,7 +68,7 @@ enum { AHEAD = 4, BATCH = AHEAD * BLOCK, WAITING = BLOCK + BATCH };
 template <class T> struct waiting_terms {
     int64_t to[WAITING]; /* destinations, in elements */
     T term[WAITING];
-    int kept[BATCH / WARP]; /* of a batch, by each warp in each of the AHEAD rounds */
+    int kept[BATCH / WARP]; /* kept entries of a batch, per warp and AHEAD round */
 };
 
 /* Adds the terms in order. A thread has one term of each BLOCK of them. */

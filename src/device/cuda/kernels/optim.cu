@@ -243,7 +243,7 @@ __device__ static int nearest_code(const float *middle, float x)
     return at;
 }
 
-/* Returns the largest magnitude of the block's threads; NaN if there is one. */
+/* Returns the largest magnitude of the block's threads; NaN if any is NaN. */
 __device__ static float most_of(float x)
 {
     __shared__ float most[BLOCK];

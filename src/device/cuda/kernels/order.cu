@@ -106,7 +106,7 @@ __global__ void merge_runs(sorting s)
         if (rank >= k.top)
             continue;
         int64_t other = i < pair + s.run ? pair + s.run : pair; /* begins there */
-        int64_t low = 0, high = s.run < k.top ? s.run : k.top; /* its entries, if kept */
+        int64_t low = 0, high = s.run < k.top ? s.run : k.top; /* range of its entries, if kept */
         high = high < k.n - other ? high : k.n - other;
         const entry *run = s.from + l * k.n + other;
         entry e = s.from[t];

@@ -29,7 +29,7 @@ extern "C" void choir__cuda_part_targets(const choir__k_part_targets *k)
 
 struct parts_of_rows {
     choir__k_part_losses k;
-    void *losses, *counts; /* of row r: k.loss itself, or scratch; counts may be NULL */
+    void *losses, *counts; /* per row: k.loss, or scratch; counts may be NULL */
 };
 
 template <class T> __global__ void part_losses(parts_of_rows f)

@@ -1,4 +1,4 @@
-/* Random numbers that depend on a key and a place alone. The bits are those of the CPU.
+/* Random numbers that depend on a key and a place alone. The bits equal the CPU's.
  *
  * Uniform numbers and dropout's masks are exact arithmetic. The normal distribution uses the
  * polynomials of cpu/isa/vector_math.h and cpu/isa/random.c, operation by operation: this file

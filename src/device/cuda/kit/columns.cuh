@@ -27,7 +27,7 @@
 #include "device/cuda/kit/pack.cuh"
 
 enum {
-    ROWS = 64,      /* that a thread adds in wide<T> */
+    ROWS = 64,      /* rows that a thread adds in wide<T> */
     ROWS_LEAST = 8, /* with fewer rows, more blocks do not help */
     BLOCKS_SUM = 2048,
     BLOCKS_MAP = 8192 /* number that fills any GPU */
@@ -35,7 +35,7 @@ enum {
 
 typedef struct matrix {
     int64_t images, rows, cols;
-    int64_t tiles, splits; /* of columns, of an image's rows */
+    int64_t tiles, splits; /* tiles of columns; splits of an image's rows */
     int64_t each;          /* rows per split */
     int64_t across;
     int64_t whole; /* rows are whole packs, and aligned */

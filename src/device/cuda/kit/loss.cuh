@@ -46,7 +46,7 @@ inline void launch_finish(choir_dtype dtype, const row_losses &k)
         [&](auto t) { launch(finish_losses<decltype(t)>, 1, finish_threads(k.rows), 0, k); });
 }
 
-/* Returns scratch for rows' losses, followed by their counts; NULL if there is none. */
+/* Returns scratch for rows' losses, followed by their counts; NULL without memory. */
 inline void *row_scratch(choir_dtype dtype, int64_t rows, void **counts)
 {
     size_t bytes = (size_t)rows * wide_size(dtype);

@@ -7,7 +7,7 @@
 
 #include "device/cuda/kit/kernel.cuh"
 
-enum { LEAVES = 8 * BLOCK }; /* that a block joins at a time */
+enum { LEAVES = 8 * BLOCK }; /* leaves that a block joins at a time */
 
 __device__ inline double square(float x)
 {

@@ -292,7 +292,7 @@ __device__ inline void exp_sum_add(exp_sum<typename A::V> &s, const typename A::
     s.sum = sum;
 }
 
-/* Combines those of all threads of the row. For a row of nothing but -inf the sum is NaN. */
+/* Combines the sums of all threads of the row. If the whole row is -inf, the sum is NaN. */
 template <class T> __device__ inline exp_sum<wide<T>> exp_sum_row(exp_sum<wide<T>> s)
 {
     typedef wide<T> V;

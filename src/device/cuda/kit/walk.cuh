@@ -16,7 +16,7 @@ typedef struct walk {
     int64_t stride[CHOIR__MAX_DIMS][WALK_OPERANDS]; /* in elements */
 } walk;
 
-/* Returns a walk over operands of one shape, the first of which is the output. */
+/* Returns a walk over operands of one shape; the first operand is the output. */
 template <int count>
 walk walk_of(const int64_t *shape, int ndim, const choir__strided *const (&of)[count])
 {

@@ -125,7 +125,7 @@ static void learn(bohb *b, const choir__history *h)
     }
 }
 
-/* Finds the largest budget with enough trials; returns false if there is none. */
+/* Finds the largest budget with enough trials; returns false if no budget has enough. */
 static bool find_budget(const bohb *b, int64_t *step)
 {
     *step = COMPLETE;

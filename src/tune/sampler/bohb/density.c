@@ -30,7 +30,7 @@ void choir__density_free(choir__density *d)
 
 void choir__density_fit(choir__density *d)
 {
-    /* of the width at which all places are equally likely, for one point */
+    /* share of the width at which all places are equally likely, for one point */
     static const double widest_choice = 0.25;
     double n = (double)d->count, narrower = pow(n, -1.0 / (d->dims + 4));
     for (int p = 0; p < d->dims; p++) {

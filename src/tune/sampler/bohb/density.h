@@ -4,7 +4,7 @@
  *     of a number:  width = 1.06 * standard deviation * n^(-1 / (dims + 4)), at least 0.001
  *     of a choice:  width = 0.25 * (1 - 1 / places) * n^(-1 / (dims + 4))
  *
- * Numbers have normal kernels on [0, 1]; choices those of Aitchison and Aitken: 1 - width at
+ * Numbers have normal kernels on [0, 1]; choices have Aitchison and Aitken's: 1 - width at
  * the point's place, width / (places - 1) at each other; all places are equally likely at a
  * width of 1 - 1 / places.
  *
@@ -25,7 +25,7 @@ typedef struct choir__density {
     double *width; /* (dims) */
 } choir__density;
 
-/* Returns a density of `count` points, of which the caller fills in x. */
+/* Returns a density of `count` points; the caller fills in x. */
 choir__density *choir__density_new(int64_t count, int dims, const int *places);
 void choir__density_free(choir__density *d);
 /* Computes the widths. */

@@ -17,7 +17,7 @@
 
 typedef struct cmaes {
     choir__tune_sampler base;
-    choir__tune_sampler *rest; /* suggests the other parameters; NULL: there are none */
+    choir__tune_sampler *rest; /* suggests the other parameters; NULL: no others */
     int dims, of[CHOIR_SPACE_MAX];
     double sigma;
     int64_t population, increase;

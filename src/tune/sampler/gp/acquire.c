@@ -28,7 +28,8 @@ static double log_improvement(double z, double *slope)
         return log(mean);
     }
     double w = 1 / (z * z);
-    double part = w * (1 - w * (3 - w * (15 - 105 * w))); /* of the density: 1 - |z| Mills */
+    double part =
+        w * (1 - w * (3 - w * (15 - 105 * w))); /* part of the density: 1 - |z| Mills */
     *slope = -z * w * (1 - w * (1 - w * (3 - 15 * w))) / part;
     return -0.5 * z * z - log_root_2pi + log(part);
 }
@@ -147,8 +148,8 @@ static bool try_value(const choir__acquisition *a, point *p, int i, double value
     return true;
 }
 
-/* Moves whole number or choice i to the best of its values or, if there are many, of those that
- * are a power of two away; returns whether that improved the point. */
+/* Moves whole number or choice i to the best of its values or, if there are many, of the values
+ * that are a power of two away; returns whether that improved the point. */
 static bool change(const choir__acquisition *a, point *p, int i)
 {
     const choir__dist *d = &a->space->param[i].dist;
@@ -192,9 +193,9 @@ static int64_t find_greatest(const double *of, int64_t count)
     return greatest;
 }
 
-/* Replaces the values of points by ranks, such that those of the highest ranks are drawn in
- * proportion to their improvement, without replacement (Gumbel's distribution); the best point
- * is always drawn. */
+/* Replaces the values of points by ranks, such that the points of the highest ranks are drawn
+ * in proportion to their improvement, without replacement (Gumbel's distribution); the best
+ * point is always drawn. */
 static void draw_ranks(double *value, int64_t count, choir__draws *draws)
 {
     int64_t best = find_greatest(value, count);

@@ -16,8 +16,8 @@ typedef struct choir__acquisition {
     const choir_space *space;
     const choir__regression *regression;
     double best;
-    int64_t candidates; /* random points of which some are improved */
-    int64_t starts;     /* of them */
+    int64_t candidates; /* random points; some of them are improved */
+    int64_t starts;     /* number of points that are improved */
     double *scratch;    /* (regression->count * (2 + space->count)) */
 } choir__acquisition;
 

@@ -30,7 +30,7 @@ typedef struct choir__regression {
     double *alpha;  /* (count) the inverse of that covariance, times y */
 } choir__regression;
 
-/* Returns a regression with room for `count` points, of which the caller fills in x and y. */
+/* Returns a regression with room for `count` points; the caller fills in x and y. */
 choir__regression *choir__regression_new(int64_t count, int dims, const bool *is_choice);
 void choir__regression_free(choir__regression *r);
 

@@ -3,15 +3,16 @@
  *
  * The complete trials, by number, are cut into generations of `population`. Trial n is a child
  * of those that survive of all generations that are whole among the trials whose results it may
- * know; before there is one, it is random. A child that the space does not allow is made again.
+ * know; before the first generation is whole, it is random. A child that the space does not
+ * allow is made again.
  *
  * Mixing is simulated binary crossover for numbers, and a choice of either parent's for
  * choices. A change of a number is polynomial mutation, and of a choice a random one. The
- * exponent of both is 20, and 2 and 20 if there is one objective.
+ * exponent of both is 20; for one objective 2 and 20.
  *
  * Sources: Deb et al., "A fast and elitist multiobjective genetic algorithm: NSGA-II" (2002);
  * Deb and Agrawal, "Simulated binary crossover for continuous search space" (1995); the numbers
- * are those of Optuna's NSGAIISampler. */
+ * equal Optuna's NSGAIISampler's. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -73,7 +74,7 @@ static void learn(nsga2 *g, const choir__history *h)
     }
 }
 
-/* The better of two survivors, neither of which is `not`. */
+/* Returns the better of two survivors, except `not`. */
 static const choir__individual *choose_parent(
     const nsga2 *g, const choir__individual * not, choir__draws *draws)
 {
@@ -118,7 +119,7 @@ static double mutate(double x, double exponent, choir__draws *draws)
     return x + 1 - pow(2 * (1 - u) + (2 * u - 1) * pow(x, e), 1 / e);
 }
 
-/* A child's value from its parents', of which one or both may be NaN. */
+/* Returns a child's value from its parents' values; one or both may be NaN. */
 static double inherit(const choir__dist *d, double a, double b, double exponent,
     double mutation, choir__draws *draws)
 {

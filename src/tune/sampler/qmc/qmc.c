@@ -50,7 +50,7 @@ static bool take(qmc *q, const choir_space *space, double *params)
 
 /* Trials between the last call and this one have their points first, which were not
  * computed yet if their parameters were given by hand or in an earlier process. Called again
- * for the same trial, it goes on behind the point that was refused. */
+ * for the same trial, it continues after the refused point. */
 static choir_status suggest(
     choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {

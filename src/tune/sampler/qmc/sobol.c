@@ -23,7 +23,7 @@ struct choir__sobol {
 
 /* --- generator matrices --- */
 
-/* Returns whether the polynomial, bit i of which is the coefficient of x^i, is primitive: the
+/* Returns whether the polynomial, whose bit i is the coefficient of x^i, is primitive: the
  * powers of x modulo it are all but 0. */
 static bool primitive(uint32_t polynomial, int degree)
 {

@@ -6,8 +6,8 @@
  * distributed.
  *
  * Sources: Sobol, "On the distribution of points in a cube" (1967); Dick, Kuo, Pillichshammer,
- * Sloan, "Construction algorithms for polynomial lattice rules" (2005), for the measure by
- * which direction numbers are chosen; Owen, "Randomly permuted (t,m,s)-nets" (1995). */
+ * Sloan, "Construction algorithms for polynomial lattice rules" (2005), for the measure that
+ * chooses direction numbers; Owen, "Randomly permuted (t,m,s)-nets" (1995). */
 #ifndef CHOIR_TUNE_SOBOL_H
 #define CHOIR_TUNE_SOBOL_H
 

@@ -46,7 +46,7 @@ typedef struct choir__parzen {
     double *weight;            /* (count + 1) sum 1 */
     double *base;              /* (count + 1) log of all factors that x leaves alone */
     double *scratch;           /* (count + 1) */
-    int32_t *rows;             /* of[d].sorted; freed with the estimate */
+    int32_t *rows;             /* memory of of[d].sorted; freed with the estimate */
 } choir__parzen;
 
 /* Returns an estimate over parameters with room for `count` observations. */

@@ -16,7 +16,7 @@
  * random.
  *
  * Sources: Bergstra et al., "Algorithms for hyper-parameter optimization" (2011), and Optuna's
- * TPESampler, whose defaults these are (rule=5; rule=4 is that of its version 4). */
+ * TPESampler, whose defaults these are (rule=5; rule=4 is its version 4's). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,7 +172,7 @@ static bool better(const choir_trial *a, const choir_trial *b, double sign)
     return x->value * sign < y->value * sign || (isnan(y->value) && !isnan(x->value));
 }
 
-/* Takes out a trial that went on: it has another result now. */
+/* Takes out a resumed trial, which has another result now. */
 static void unrank(tpe *t, int64_t number)
 {
     int64_t at = 0;
@@ -233,9 +233,9 @@ static void divide(tpe *t, const choir__history *h)
 
 /* --- estimates --- */
 
-/* Writes the place of each trial among those of a group that have the parameters `of` (dims),
- * or -1, to t->place, and their numbers to t->chosen; returns how many there are, at most
- * t->kernels. */
+/* Finds the trials of a group that have the parameters `of` (dims): writes their numbers to
+ * t->chosen, and each trial's place among them, or -1, to t->place. Returns their number, at
+ * most t->kernels. */
 static int64_t choose(tpe *t, const int *of, int dims, int group)
 {
     int64_t taken = 0, all = 0, due = 0;
@@ -336,8 +336,8 @@ static void suggest_some(tpe *t, const int *of, int dims, choir__draws *draws, d
     choir__parzen_free(other);
 }
 
-/* Parameters of a single value have no density, and kernels for them would only disturb that of
- * the others. */
+/* Parameters of a single value have no density, and kernels for them would only disturb the
+ * others' density. */
 static bool is_constant(const tpe *t, int i)
 {
     return choir__dist_size(&t->space->param[i].dist) == 1;
