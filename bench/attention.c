@@ -34,21 +34,17 @@ static choir__heads heads(float *p, int64_t h, int64_t d, int of, int part)
     return (choir__heads){p + part * h * d, 0, d, of * h * d};
 }
 
-typedef struct attention {
-    choir__k_attention forward;
-    choir__k_attention_backward backward;
-} attention;
-
-static double seconds_of(const choir__kernels *kernels, const attention *a, bool backward)
+static double seconds_of(
+    const choir__kernels *kernels, const choir__k_attention *a, bool backward)
 {
     double times[MAX_RUNS], end = choir__now() + SECONDS;
     int runs = 0;
     while (runs < 3 || (runs < MAX_RUNS && choir__now() < end)) {
         double start = choir__now();
         if (backward)
-            kernels->attention_backward(&a->backward);
+            kernels->attention_backward(a);
         else
-            kernels->attention(&a->forward);
+            kernels->attention(a);
         times[runs++] = choir__now() - start;
     }
     return median(times, runs);
@@ -68,14 +64,19 @@ static void line(const choir__kernels *kernels, int64_t h, int64_t t, int64_t d,
           *gy = values(h * t * d), *lse = values(h * t);
     choir__heads q = heads(qkv, h, d, 3, 0), k = heads(qkv, h, d, 3, 1),
                  v = heads(qkv, h, d, 3, 2), to = heads(y, h, d, 1, 0);
-    attention a = {.forward = {q, k, v, to, {0}, lse, n, CHOIR_F32},
-        .backward = {q, k, v, to, heads(gy, h, d, 1, 0), heads(gqkv, h, d, 3, 0),
-            heads(gqkv, h, d, 3, 1), heads(gqkv, h, d, 3, 2), {0}, {0}, lse, n, CHOIR_F32}};
+    choir__k_attention forward = {.q = q, .k = k, .v = v, .y = to, .lse = lse, .n = n};
+    choir__k_attention backward = forward;
+    backward.gy = heads(gy, h, d, 1, 0);
+    backward.gq = heads(gqkv, h, d, 3, 0);
+    backward.gk = heads(gqkv, h, d, 3, 1);
+    backward.gv = heads(gqkv, h, d, 3, 2);
+    forward.dtype = backward.dtype = CHOIR_F32;
     double pairs = (double)h * (double)t * (causal ? (double)(t + 1) / 2 : (double)t);
-    double forward = seconds_of(kernels, &a, false), backward = seconds_of(kernels, &a, true);
+    double there = seconds_of(kernels, &forward, false),
+           back = seconds_of(kernels, &backward, true);
     printf("%lld %lld %lld %s %.1f %.1f\n", (long long)h, (long long)t, (long long)d,
-        causal ? "causal" : "full", 4e-9 * pairs * (double)d / forward,
-        10e-9 * pairs * (double)d / backward);
+        causal ? "causal" : "full", 4e-9 * pairs * (double)d / there,
+        10e-9 * pairs * (double)d / back);
     float *blocks[] = {qkv, gqkv, y, gy, lse};
     for (size_t i = 0; i < CHOIR_COUNT(blocks); i++)
         free(blocks[i]);

@@ -124,7 +124,8 @@ cudaError_t choir__cuda_code_runs(void);
 /* Stores the memory in use of the GPU at facts->bus, and utilisation, temperature, power, clock
  * and driver as far as NVML, the driver's information, has them. The call does not start to use
  * the GPU. Returns false if there is no NVML. */
-bool choir__nvml_describe(choir__device_facts *facts);
+struct choir__device_facts; /* device/device.h, which C++ cannot include */
+bool choir__nvml_describe(struct choir__device_facts *facts);
 
 #ifdef __cplusplus
 }

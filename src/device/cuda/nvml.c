@@ -1,6 +1,7 @@
 /* NVML, the library under nvidia-smi, loaded if present. It comes with the driver, but not
  * every toolkit has its header, so the few functions are declared here. */
 #include "device/cuda/cuda.h"
+#include "device/device.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
