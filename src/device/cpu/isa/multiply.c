@@ -5,7 +5,6 @@
  * and shape. 16-bit operands that oneDNN does not multiply directly go through f32
  * (cpu/half.c). */
 #include "device/cpu/half.h"
-#include "device/cpu/isa/small.h"
 #include "device/cpu/multiplier.h"
 #include "device/cpu/product/product.h"
 
@@ -27,17 +26,6 @@ static bool is_small(const choir__k_matmul *k)
 #define BY_ONEDNN(name, k) false
 #define is_small(k)        false
 #endif
-
-void KERNEL(plain_matmul)(const choir__k_matmul *k)
-{
-#ifdef CHOIR_HAVE_ONEDNN
-    if (!choir__cpu_own_products()) {
-        KERNEL(small_matmul)(k);
-        return;
-    }
-#endif
-    KERNEL(own_matmul)(k);
-}
 
 /* Only matrix products are ever small. */
 #define IS_SMALL_matmul(k)               is_small(k)
