@@ -15,7 +15,8 @@
 #include "device/cpu/context.h"
 #include "median.h"
 
-enum { ROUNDS = 25 };
+enum { ROUNDS = 25, FEWEST = 3 };
+static const double enough = 0.3; /* seconds of all rounds of a shape, from FEWEST on */
 
 typedef void matmul_fn(const choir__k_matmul *k);
 matmul_fn choir__cpu_own_matmul_baseline, choir__cpu_own_matmul_avx2,
@@ -100,10 +101,10 @@ static double time_of(matmul_fn *multiply, const choir__k_matmul *k, int calls)
     return (processor_time() - start) / calls;
 }
 
-static double quartile(double *times)
+static double quartile(double *times, int n)
 {
-    qsort(times, ROUNDS, sizeof *times, by_value);
-    return times[ROUNDS / 4] * 1e6;
+    qsort(times, (size_t)n, sizeof *times, by_value);
+    return times[n / 4] * 1e6;
 }
 
 static void measure(const shape *s, choir_dtype dtype, matmul_fn *own, matmul_fn *other)
@@ -128,13 +129,15 @@ static void measure(const shape *s, choir_dtype dtype, matmul_fn *own, matmul_fn
     int calls = once < 5e-4 ? (int)(5e-4 / once) + 1 : 1;
     if (other)
         other(&k);
-    for (int i = 0; i < ROUNDS; i++) {
-        ours[i] = time_of(own, &k, calls);
+    double start = processor_time();
+    int n = 0;
+    for (; n < ROUNDS && (n < FEWEST || processor_time() - start < enough); n++) {
+        ours[n] = time_of(own, &k, calls);
         if (other)
-            theirs[i] = time_of(other, &k, calls);
+            theirs[n] = time_of(other, &k, calls);
     }
     printf("%-22s %6lld %6lld %6lld %s %10.1f %10.1f\n", s->name, (long long)s->m,
-        (long long)s->n, (long long)s->k, s->layout, quartile(ours), quartile(theirs));
+        (long long)s->n, (long long)s->k, s->layout, quartile(ours, n), quartile(theirs, n));
     fflush(stdout);
     free((void *)k.a);
     free((void *)k.b);

@@ -49,7 +49,7 @@ static int64_t whole(int64_t n, int64_t each)
     return (n + each - 1) / each * each;
 }
 
-/* Adds what is added once, and writes a row of results to C. */
+/* Adds the bias and the old C to a row of sums, which it writes to C. */
 static void end_row(const job *w, real *y, int64_t row, int64_t column, int64_t columns)
 {
     const choir__k_matmul *k = w->k;
@@ -108,7 +108,8 @@ typedef struct strip {
     int64_t row, column; /* of the block */
     int64_t first, rows; /* of the strip in the block */
     int64_t m, n, depth; /* the block's rows and columns */
-    const real *room_b;
+    const real *a, *room_b;
+    int64_t a_row, a_panel; /* tile.a_row; from one tile's rows to the next in a */
     uint64_t takes;
     int leaves;
 } strip;
@@ -125,7 +126,12 @@ static void run_place(const strip *s, int64_t r, int64_t j)
         .takes = s->takes,
         .leaves = s->leaves};
     real sums[TALL * BROAD] __attribute__((aligned(64)));
-    tile t = {w->room_a + r * s->depth, s->room_b + j * s->depth, BROAD, s->depth, sums, BROAD};
+    tile t = {.a = s->a + r / TALL * s->a_panel,
+        .b = s->room_b + j * s->depth,
+        .a_row = s->a_row,
+        .depth = s->depth,
+        .to = sums,
+        .to_row = BROAD};
     bool done = !p.takes && (p.leaves >= 0 || takes_vectors(w, &p));
     if (done && p.leaves >= 0) {
         t.to = p.level0 + p.leaves * w->level;
@@ -136,6 +142,14 @@ static void run_place(const strip *s, int64_t r, int64_t j)
     run_tile(&t, p.rows, p.columns);
     if (!done)
         end_tile(w, &p, sums);
+}
+
+/* True if so few tiles read a row of A that packing it would not pay. Rows that share few sets
+ * of a cache are packed. */
+static bool reads_in_place(const job *w, int64_t n)
+{
+    enum { FEW = 8, SETS = 1024 };
+    return w->a.next == 1 && n <= FEW * BROAD && w->a.apart % SETS && !is_half(w->a.dtype);
 }
 
 /* Rows [row, row + m) and columns [column, column + n) in chain i. A panel of B serves all
@@ -150,14 +164,29 @@ static void run_chain(
     const int ones = __builtin_ctzll(~(uint64_t)i);
     real *room_b = w->packed ? (real *)w->packed + from * whole(w->k->n, BROAD) + column * depth
                              : w->room_b;
-    strip s = {w, row, column, 0, 0, m, n, depth, room_b, (uint64_t)i, last ? -1 : ones};
-    if (!last)
-        s.takes &= (UINT64_C(1) << ones) - 1;
+    strip s = {.w = w,
+        .row = row,
+        .column = column,
+        .m = m,
+        .n = n,
+        .depth = depth,
+        .room_b = room_b,
+        .takes = last ? (uint64_t)i : (uint64_t)i & ((UINT64_C(1) << ones) - 1),
+        .leaves = last ? -1 : ones};
+    const bool in_place = reads_in_place(w, n);
     if (along && !w->packed)
         pack(room_b, &w->b, column, n, from, depth, BROAD);
     for (; s.first < m; s.first += MOST_M) {
         s.rows = choir__min(MOST_M, m - s.first);
-        pack(w->room_a, &w->a, row + s.first, s.rows, from, depth, TALL);
+        if (in_place) {
+            s.a = element_at(&w->a, row + s.first, from);
+            s.a_row = w->a.apart;
+            s.a_panel = TALL * w->a.apart;
+        } else {
+            pack(w->room_a, &w->a, row + s.first, s.rows, from, depth, TALL);
+            s.a = w->room_a;
+            s.a_panel = TALL * depth;
+        }
         for (int64_t r = 0; along && r < s.rows; r += TALL)
             for (int64_t j = 0; j < n; j += BROAD)
                 run_place(&s, r, j);
