@@ -191,9 +191,9 @@ static void run_chain(
             for (int64_t j = 0; j < n; j += BROAD)
                 run_place(&s, r, j);
         for (int64_t j = 0; !along && j < n; j += BROAD) {
-            if (s.first == 0 && !w->packed)
-                pack(room_b + j * depth, &w->b, column + j, choir__min(BROAD, n - j), from,
-                    depth, BROAD);
+            if (s.first == 0 && !w->packed && j % (TOGETHER * BROAD) == 0)
+                pack(room_b + j * depth, &w->b, column + j, choir__min(TOGETHER * BROAD, n - j),
+                    from, depth, BROAD);
             for (int64_t r = 0; r < s.rows; r += TALL)
                 run_place(&s, r, j);
         }

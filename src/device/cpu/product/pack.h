@@ -10,6 +10,9 @@
 #include "base/half.h"
 #include "device/cpu/product/tile.h"
 
+/* Panels that are packed together. */
+enum { TOGETHER = 8 };
+
 typedef struct matrix {
     const void *p;
     int64_t apart, next;
@@ -80,14 +83,23 @@ INLINE void pack_reals(real *to, const real *from, int64_t apart, int64_t next, 
         pack_turned(to, from, apart, there, depth, each);
         return;
     }
-    for (int64_t k = 0; k < depth; k++, to += each, from += next) {
-        if (apart == 1 && there == each) {
-            __builtin_prefetch(from + 16 * next); /* may lie beyond the matrix */
-            memcpy(to, from, (size_t)each * sizeof *to);
-            continue;
-        }
+    for (int64_t k = 0; k < depth; k++, to += each, from += next)
         for (int64_t i = 0; i < each; i++)
             to[i] = i < there ? from[i * apart] : 0;
+}
+
+/* Packs whole panels whose entries lie side by side: a piece of a row goes to TOGETHER panels,
+ * so that each line of a cache is read once. More panels, whose distance is often a power of
+ * two, would share too few sets of the first cache. */
+INLINE void pack_beside(
+    real *to, const real *from, int64_t next, int64_t panels, int64_t depth, const int64_t each)
+{
+    enum { AHEAD = 8, LINE = 64 / sizeof(real) };
+    for (int64_t k = 0; k < depth; k++, to += each, from += next) {
+        for (int64_t i = 0; i < panels * each; i += LINE)
+            __builtin_prefetch(from + AHEAD * next + i); /* may lie beyond the matrix */
+        for (int64_t p = 0; p < panels; p++)
+            memcpy(to + p * depth * each, from + p * each, (size_t)each * sizeof *to);
     }
 }
 
@@ -125,7 +137,14 @@ INLINE void pack_halves(real *to, const uint16_t *from, const matrix *x, int64_t
 INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, int64_t from,
     int64_t depth, const int64_t each)
 {
-    for (int64_t i = 0; i < count; i += each, to += each * depth) {
+    int64_t i = 0;
+    if (x->apart == 1 && x->next != 1 && !is_half(x->dtype))
+        for (int64_t panels; i + each <= count;
+             i += panels * each, to += panels * each * depth) {
+            panels = choir__min(TOGETHER, (count - i) / each);
+            pack_beside(to, element_at(x, first + i, from), x->next, panels, depth, each);
+        }
+    for (; i < count; i += each, to += each * depth) {
         const void *p = element_at(x, first + i, from);
         int64_t there = choir__min(each, count - i);
         if (is_half(x->dtype))
