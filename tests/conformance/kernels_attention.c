@@ -81,7 +81,6 @@ static void attention(void **state)
             .v = strides(c, c->g, c->s), .y = strides(c, c->h, c->t), .bias = bias_of(c),
             .n = shape_of(c));
         t.tolerance = 1e-5;
-        t.bits_may_differ = true;
         give(&t, AT(attention, q.p), nq, uniform(nq, -2, 2));
         give(&t, AT(attention, k.p), nk, uniform(nk, -2, 2));
         give(&t, AT(attention, v.p), nk, uniform(nk, -1, 2));
@@ -126,7 +125,6 @@ static void attention_backward(void **state)
             .gbias = bias_of(c), .n = shape_of(c));
         t.tolerance = 2e-5;
         t.f64_tolerance = 1e-6; /* lse and y come as f32 */
-        t.bits_may_differ = true;
         float *q = coarse(nq, -2, 2), *k = coarse(nk, -2, 2), *v = coarse(nk, -1, 2);
         float *bias = c->bias ? coarse(nb, -1, 1) : NULL;
         float *y = malloc((size_t)nq * sizeof *y);

@@ -1,5 +1,6 @@
 /* Conformance of matmul, the convolutions and pooling. */
 #include "conformance/harness.h"
+#include "device/cpu/multiplier.h"
 
 typedef struct matmul_case {
     int64_t batch0, batch1, m, n, k;
@@ -42,7 +43,7 @@ static void matmul(void **state)
                 .a_batch1 = p.m * p.k, .b_batch0 = p.batch1 * p.k * p.n, .b_batch1 = p.k * p.n,
                 .c_batch0 = p.batch1 * p.m * p.n, .c_batch1 = p.m * p.n, .half_bias = v & 8);
             t.tolerance = 1e-5;
-            t.bits_may_differ = true;
+            t.bits_may_differ = !choir__cpu_own_products();
             give(&t, AT(matmul, a), count * p.m * p.k, uniform(count * p.m * p.k, -1, 2));
             give(&t, AT(matmul, b), count * p.k * p.n, uniform(count * p.k * p.n, -1, 2));
             if (v & 12)
@@ -64,7 +65,7 @@ static void matmul_panels(void **state)
         trial t = TRIAL(matmul, .batch0 = 1, .batch1 = 1, .m = M, .n = N, .k = K, .a_row = K,
             .a_col = 1, .b_row = ROW, .b_col = 1, .c_row = WIDE);
         t.tolerance = 1e-5;
-        t.bits_may_differ = true;
+        t.bits_may_differ = !choir__cpu_own_products();
         give(&t, AT(matmul, a), M * K, uniform(M * K, -1, 2));
         give(&t, AT(matmul, b), K * ROW, uniform(K * ROW, -1, 2));
         if (bias)
@@ -86,7 +87,7 @@ static void matmul_views(void **state)
             .a_batch1 = D, .b_batch0 = shared ? 0 : T * ROW, .b_batch1 = shared ? 0 : D,
             .c_batch0 = H * T * T, .c_batch1 = T * T);
         t.tolerance = 1e-5;
-        t.bits_may_differ = true;
+        t.bits_may_differ = !choir__cpu_own_products();
         give(&t, AT(matmul, a), B * T * ROW, uniform(B * T * ROW, -1, 1));
         give(&t, AT(matmul, b), B * T * ROW, uniform(B * T * ROW, -1, 1));
         take(&t, AT(matmul, c), B * H * T * T);
@@ -97,7 +98,7 @@ static void matmul_views(void **state)
             .a_batch1 = T * T, .b_batch0 = shared ? 0 : T * ROW, .b_batch1 = shared ? 0 : D,
             .c_batch0 = T * H * D, .c_batch1 = D);
         t.tolerance = 1e-5;
-        t.bits_may_differ = true;
+        t.bits_may_differ = !choir__cpu_own_products();
         give(&t, AT(matmul, a), B * H * T * T, uniform(B * H * T * T, -1, 1));
         give(&t, AT(matmul, b), B * T * ROW, uniform(B * T * ROW, -1, 1));
         take(&t, AT(matmul, c), B * T * H * D);
@@ -240,7 +241,7 @@ static void conv(void **state)
         conv_sizes n = sizes_of(s);
         trial t = TRIAL(conv, .s = s);
         t.tolerance = 1e-5;
-        t.bits_may_differ = true;
+        t.bits_may_differ = !choir__cpu_own_products();
         give(&t, AT(conv, x), n.x, uniform(n.x, -1, 2));
         give(&t, AT(conv, w), n.w, uniform(n.w, -1, 1));
         if (c % 2)
@@ -258,7 +259,7 @@ static void conv_backward_input(void **state)
         conv_sizes n = sizes_of(s);
         trial t = TRIAL(conv_backward_input, .s = s);
         t.tolerance = 1e-5;
-        t.bits_may_differ = true;
+        t.bits_may_differ = !choir__cpu_own_products();
         give(&t, AT(conv_backward_input, gy), n.y, uniform(n.y, -1, 2));
         give(&t, AT(conv_backward_input, w), n.w, uniform(n.w, -1, 1));
         take(&t, AT(conv_backward_input, gx), n.x);
@@ -288,7 +289,7 @@ static void conv_backward_weight(void **state)
         conv_sizes n = sizes_of(s);
         trial t = TRIAL(conv_backward_weight, .s = s);
         t.tolerance = 1e-5;
-        t.bits_may_differ = true;
+        t.bits_may_differ = !choir__cpu_own_products();
         give(&t, AT(conv_backward_weight, gy), n.y, uniform(n.y, -1, 2));
         give(&t, AT(conv_backward_weight, x), n.x, uniform(n.x, -1, 1));
         take(&t, AT(conv_backward_weight, gw), n.w), keep_wide(&t);

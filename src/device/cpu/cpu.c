@@ -13,6 +13,7 @@
 #include "device/backend.h"
 #include "device/cpu/context.h"
 #include "device/cpu/half.h"
+#include "device/cpu/multiplier.h"
 #include "device/cpu/ways.h"
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -114,10 +115,24 @@ static void start_queue(choir_device *device, int threads)
     });
 }
 
+/* Returns the kernels for f64: the reference, but with products of our own, which are fast. */
+static const choir__kernels *f64_kernels(const choir__kernels *fast)
+{
+    static choir__kernels own;
+    if (!choir__cpu_own_products())
+        return &choir__cpu_f64;
+    own = choir__cpu_f64;
+    own.matmul = fast->matmul;
+    return &own;
+}
+
 static choir_status open_cpu(choir_device *device)
 {
+    choir_status status = choir__cpu_check_multiplier();
+    if (status != CHOIR_OK)
+        return status;
     device->kernels = choir__cpu_kernels(choir_cpu_isa());
-    device->reference = &choir__cpu_f64;
+    device->reference = f64_kernels(device->kernels);
     device->pool =
         choir__pool_new(&memory, NULL, device->gauges ? &device->gauges->pool : NULL);
     start_queue(device, 1);

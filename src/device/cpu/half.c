@@ -9,6 +9,7 @@
  * depends on the kind of processor alone, not on a measurement, and is part of a device's
  * signature, so ranks that would differ refuse each other. */
 #include "device/cpu/half.h"
+#include "device/cpu/multiplier.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include "device/cpu/onednn/library.h"
 #endif
@@ -24,7 +25,7 @@ bool choir__half_products(choir_dtype dtype)
 #else
 bool choir__half_products(choir_dtype dtype)
 {
-    if (dtype != CHOIR_BF16)
+    if (dtype != CHOIR_BF16 || choir__cpu_own_products())
         return false;
     choir__dnnl_open();
     unsigned tiles = dnnl_cpu_isa_avx512_core_amx, bf16 = dnnl_cpu_isa_avx512_core_bf16;

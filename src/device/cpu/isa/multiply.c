@@ -1,17 +1,16 @@
 /* The four kernels that multiply, for one instruction set.
  *
- * oneDNN runs them if it is built in, the product is not small, and it has a fast kernel for
- * that pass, dtype and shape; product.c and convolution.c run them otherwise. 16-bit operands
- * that oneDNN does not multiply directly go through f32 (cpu/half.c). */
+ * Choir's own products run them (product/, convolution.c), or oneDNN if it is the engine
+ * (cpu/multiplier.c), the product is not small, and it has a fast kernel for that pass, dtype
+ * and shape. 16-bit operands that oneDNN does not multiply directly go through f32
+ * (cpu/half.c). */
 #include "device/cpu/half.h"
-#include "device/cpu/isa/isa.h"
+#include "device/cpu/multiplier.h"
+#include "device/cpu/product/product.h"
 
 #ifdef CHOIR_HAVE_ONEDNN
 #include "device/cpu/onednn/onednn.h"
-#define BY_ONEDNN(name, k) choir__onednn_##name(k)
-#else
-#define BY_ONEDNN(name, k) false
-#endif
+#define BY_ONEDNN(name, k) (!choir__cpu_own_products() && choir__onednn_##name(k))
 
 /* True if a call of oneDNN takes longer than the product's sums. A program that multiplies
  * small matrices alone neither loads that library nor waits while it generates code. n counts
@@ -22,6 +21,11 @@ static bool is_small(const choir__k_matmul *k)
     int64_t columns = (k->n + TILE - 1) / TILE * TILE;
     return k->dtype == CHOIR_F32 && k->batch0 * k->batch1 * k->m * columns * k->k <= SMALL;
 }
+
+#else
+#define BY_ONEDNN(name, k) false
+#define is_small(k)        false
+#endif
 
 /* Only matrix products are ever small. */
 #define IS_SMALL_matmul(k)               is_small(k)
@@ -59,7 +63,20 @@ static const choir__kernels f32 = {
             choir__half_##name(&f32, k);                                                       \
         }                                                                                      \
     }
-EITHER(matmul)
 EITHER(conv)
 EITHER(conv_backward_input)
 EITHER(conv_backward_weight)
+
+/* Own products widen 16-bit operands while they pack them. */
+void KERNEL(matmul)(const choir__k_matmul *k)
+{
+    if (!is_half(k->dtype)) {
+        wide_matmul(k);
+    } else if (choir__cpu_own_products()) {
+        choir__note_way(CHOIR__KERNEL_matmul, k->dtype, CHOIR__WIDENED);
+        KERNEL(own_matmul)(k);
+    } else if (!choir__half_products(k->dtype) || !BY_ONEDNN(matmul, k)) {
+        choir__note_way(CHOIR__KERNEL_matmul, k->dtype, CHOIR__WIDENED);
+        choir__half_matmul(&f32, k);
+    }
+}

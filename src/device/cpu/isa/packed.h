@@ -1,15 +1,18 @@
-/* A product whose right-hand matrix is shared by many calls. oneDNN packs it once for all of
- * them; the plain product, which computes where oneDNN does not, copies it in each call. */
+/* A product whose right-hand matrix is shared by many calls. oneDNN and our own products pack
+ * it once for all of them; the small product, which computes where oneDNN does not, copies it
+ * in each call. */
 #ifndef CHOIR_ISA_PACKED_H
 #define CHOIR_ISA_PACKED_H
 
-#include "device/cpu/isa/isa.h"
+#include "device/cpu/multiplier.h"
+#include "device/cpu/product/product.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include "device/cpu/onednn/onednn.h"
 #endif
 
 typedef struct packed_product {
     void *extra; /* scratch for the caller */
+    float *own;  /* packed for our own products, or NULL */
 #ifdef CHOIR_HAVE_ONEDNN
     bool packed;
     choir__onednn_packed by_onednn;
@@ -21,14 +24,19 @@ typedef struct packed_product {
 INLINE void packed_open(packed_product *p, const choir__k_matmul *k, size_t extra)
 {
 #ifdef CHOIR_HAVE_ONEDNN
-    p->packed = choir__onednn_pack(&p->by_onednn, k, extra);
+    p->own = NULL;
+    p->packed = !choir__cpu_own_products() && choir__onednn_pack(&p->by_onednn, k, extra);
     if (p->packed) {
         p->extra = p->by_onednn.extra;
         return;
     }
 #endif
-    (void)k;
-    p->extra = choir__cpu_scratch(choir__cpu_context_current(), extra);
+    extra = (extra + 63) & ~(size_t)63;
+    const size_t own = choir__cpu_own_products() ? (size_t)KERNEL(product_pack)(NULL, k) : 0;
+    p->extra = choir__cpu_scratch(choir__cpu_context_current(), extra + own * sizeof(float));
+    p->own = own ? (float *)((char *)p->extra + extra) : NULL;
+    if (own)
+        KERNEL(product_pack)(p->own, k);
 }
 
 INLINE void packed_matmul(const packed_product *p, const choir__k_matmul *k)
@@ -39,8 +47,10 @@ INLINE void packed_matmul(const packed_product *p, const choir__k_matmul *k)
         return;
     }
 #endif
-    (void)p;
-    KERNEL(plain_matmul)(k);
+    if (p->own)
+        KERNEL(product_f32)(k, p->own);
+    else
+        KERNEL(plain_matmul)(k);
 }
 
 #endif

@@ -1,32 +1,23 @@
-/* One tile of a matrix product, whose sums stay in registers: what the plain product
- * (product.c) and attention are made of.
+/* One tile of a matrix product, whose sums stay in registers: attention's products, and the
+ * small ones beside oneDNN (small.c), are made of it.
  *
  *     c (rows, columns) = or += a (rows, k) b (k, columns)    rows <= TALL, columns <= BROAD
  *
  * An element's sum runs over k in order, so its bits do not depend on how a matrix is cut into
- * tiles. Beside oneDNN, whose products differ between instruction sets anyway, a term is one
- * fused multiply-add where the machine has it. Without oneDNN, and where the file that includes
- * this one defines TERMS_APART, it is a product and an addition, so that all instruction sets
- * give the same bits. */
+ * tiles. A term is one fused multiply-add on every processor; where the file that includes this
+ * one defines TERMS_APART, it is a product and an addition. */
 #ifndef CHOIR_ISA_TILE_H
 #define CHOIR_ISA_TILE_H
 
-#include "device/cpu/isa/isa.h"
+#include "device/cpu/isa/fma.h"
 
 enum { TALL = 6, VECTORS = 2, BROAD = VECTORS * W };
 
-INLINE vec v_mul_add(vec x, vec y, vec sum)
-{
-#if !defined(CHOIR_HAVE_ONEDNN) || defined(TERMS_APART)
-    return x * y + sum;
-#elif defined(__AVX512F__)
-    return _mm512_fmadd_ps(x, y, sum);
-#elif defined(__AVX2__)
-    return _mm256_fmadd_ps(x, y, sum);
+#ifdef TERMS_APART
+#define ADD_TERM(x, y, sum) ((x) * (y) + (sum))
 #else
-    return x * y + sum;
+#define ADD_TERM(x, y, sum) v_fma(x, y, sum)
 #endif
-}
 
 typedef struct tile_of {
     float *c;
@@ -50,7 +41,7 @@ INLINE void tile_rows(const tile_of *t, const int rows)
         _Pragma("GCC unroll 2") for (int j = 0; j < VECTORS; j++) right[j] = v_load(b + j * W);
         _Pragma("GCC unroll 6") for (int i = 0; i < rows; i++)
             _Pragma("GCC unroll 2") for (int j = 0; j < VECTORS; j++) sum[i][j] =
-                v_mul_add(v_set(a[i * t->a_row]), right[j], sum[i][j]);
+                ADD_TERM(v_set(a[i * t->a_row]), right[j], sum[i][j]);
     }
     _Pragma("GCC unroll 6") for (int i = 0; i < rows; i++)
         _Pragma("GCC unroll 2") for (int j = 0; j < VECTORS; j++)

@@ -1,4 +1,5 @@
-/* Matrix products without oneDNN: small products, and all products in builds that lack it.
+/* Small matrix products beside oneDNN, whose calls take longer than their sums, and the few
+ * that it has no fast kernel for.
  *
  * C first gets the sums' start values; then one tile of it at a time stays in registers while a
  * block of k is processed. The operands are copied into the order of reading: A in panels of
@@ -6,6 +7,7 @@
  * over k in order, with one product and one addition per term (tile.h), for any blocks: so all
  * instruction sets, and a plain loop, give the same bits. It runs on one thread. */
 #define TERMS_APART
+#include "device/cpu/isa/small.h"
 #include "device/cpu/isa/tile.h"
 
 enum { BLOCK_K = 256, BLOCK_M = 96, BLOCK_N = 2048 }; /* size of the copies: 96 KiB and 2 MiB */
@@ -73,7 +75,7 @@ static void multiply(const choir__k_matmul *k, const float *a, const float *b, f
         }
 }
 
-void KERNEL(plain_matmul)(const choir__k_matmul *k)
+void KERNEL(small_matmul)(const choir__k_matmul *k)
 {
     F32_ONLY(matmul, k);
     for (int64_t i = 0; i < k->batch0; i++)

@@ -1,0 +1,224 @@
+/* The product of two matrices, block by block.
+ *
+ * C is cut into blocks of rows and columns. For a block, one chain of k after the other is
+ * computed: A's rows are packed MOST_M at a time, to stay in the second cache, and B's panels
+ * when their first tile needs them, one of which stays in the first cache.
+ *
+ *     for each block of C (rows, MOST_N columns)
+ *         for each chain
+ *             for MOST_M rows:  pack A
+ *                 for each panel of B:  pack it, the first time;  for each panel of A:  a tile
+ *
+ * A tile that is one whole chain goes to C at once. Else the sums of chains wait in levels, as
+ * a binary counter's digits do: chain i completes a node of the fixed tree for each 1 at the
+ * end of i, takes the left halves from levels 0, 1, ... and leaves its sum in the next level.
+ * The last chain takes whatever is there, from the lowest level up. */
+#ifndef CHOIR_PRODUCT_BLOCKS_H
+#define CHOIR_PRODUCT_BLOCKS_H
+
+#include "device/cpu/product/pack.h"
+#include "device/cpu/product/product.h"
+
+/* MOST_M, MOST_N: rows of A and columns of B that are packed at a time. FEW_M: rows of a block
+ * whose chains wait in levels. Multiples of TALL and BROAD. */
+enum { MOST_M = 144, FEW_M = 576, MOST_N = 1152, CHAIN = CHOIR__CHAIN };
+
+/* One product of two matrices, and the part of C that this core computes. */
+typedef struct job {
+    const choir__k_matmul *k;
+    matrix a, b;
+    void *c;
+    const real *packed; /* all of B, or NULL */
+    int64_t chains;
+    int64_t row, column, m, n; /* of the part */
+    real *room_a, *room_b, *levels;
+    int64_t level; /* elements of a level */
+} job;
+
+/* A tile's place in its block, and what becomes of its sums. */
+typedef struct place {
+    int64_t row, column; /* of C */
+    int64_t rows, columns;
+    real *level0;   /* the tile in level 0; others are job.level apart */
+    uint64_t takes; /* levels that are added */
+    int leaves;     /* the level that receives the sums, or -1: C does */
+} place;
+
+static int64_t whole(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each * each;
+}
+
+/* Adds the bias and the old C to a row of sums, which it writes to C. */
+static void end_row(const job *w, real *y, int64_t row, int64_t column, int64_t columns)
+{
+    const choir__k_matmul *k = w->k;
+    int64_t at = row * k->c_row + column;
+    const real *bias = k->bias;
+    if (bias)
+        for (int64_t j = 0; j < columns; j++)
+            y[j] += bias[column + j];
+    if (is_half(k->dtype) && !k->wide) {
+        bool bf16 = k->dtype == CHOIR_BF16;
+        uint16_t *c = (uint16_t *)w->c + at;
+        real old[BROAD];
+        if (k->accumulate) {
+            (bf16 ? choir__widen_bf16 : choir__widen_f16)(old, c, columns);
+            for (int64_t j = 0; j < columns; j++)
+                y[j] = old[j] + y[j];
+        }
+        (bf16 ? choir__narrow_bf16 : choir__narrow_f16)(c, y, columns);
+        return;
+    }
+    real *c = (real *)w->c + at;
+    if (k->accumulate)
+        for (int64_t j = 0; j < columns; j++)
+            c[j] = c[j] + y[j];
+    else
+        memcpy(c, y, (size_t)columns * sizeof *c);
+}
+
+/* Adds the sums of earlier chains to a tile's, and passes them on. */
+static void end_tile(const job *w, const place *p, real *sums)
+{
+    for (int64_t i = 0; i < p->rows; i++, sums += BROAD) {
+        for (uint64_t left = p->takes; left; left &= left - 1) {
+            const real *half = p->level0 + __builtin_ctzll(left) * w->level + i * BROAD;
+            for (int j = 0; j < BROAD; j += RW)
+                r_store(sums + j, r_load(half + j) + r_load(sums + j));
+        }
+        if (p->leaves < 0)
+            end_row(w, sums, p->row + i, p->column, p->columns);
+        else
+            memcpy(p->level0 + p->leaves * w->level + i * BROAD, sums, BROAD * sizeof *sums);
+    }
+}
+
+/* True if C can take a tile's sums in whole vectors, as they are. */
+static bool takes_vectors(const job *w, const place *p)
+{
+    const choir__k_matmul *k = w->k;
+    return (p->columns == BROAD || p->columns == RW) && !k->bias && !k->accumulate &&
+           (!is_half(k->dtype) || k->wide);
+}
+
+/* Rows of a block whose part of A is packed, in one chain. */
+typedef struct strip {
+    const job *w;
+    int64_t row, column; /* of the block */
+    int64_t first, rows; /* of the strip in the block */
+    int64_t m, n, depth; /* the block's rows and columns */
+    const real *a, *room_b;
+    int64_t a_row, a_panel; /* tile.a_row; from one tile's rows to the next in a */
+    uint64_t takes;
+    int leaves;
+} strip;
+
+/* The tile at row r of the strip and column j of the block. */
+static void run_place(const strip *s, int64_t r, int64_t j)
+{
+    const job *w = s->w;
+    const place p = {.row = s->row + s->first + r,
+        .column = s->column + j,
+        .rows = choir__min(TALL, s->rows - r),
+        .columns = choir__min(BROAD, s->n - j),
+        .level0 = w->levels + whole(s->m, TALL) * j + (s->first + r) * BROAD,
+        .takes = s->takes,
+        .leaves = s->leaves};
+    real sums[TALL * BROAD] __attribute__((aligned(64)));
+    tile t = {.a = s->a + r / TALL * s->a_panel,
+        .b = s->room_b + j * s->depth,
+        .a_row = s->a_row,
+        .depth = s->depth,
+        .to = sums,
+        .to_row = BROAD};
+    bool done = !p.takes && (p.leaves >= 0 || takes_vectors(w, &p));
+    if (done && p.leaves >= 0) {
+        t.to = p.level0 + p.leaves * w->level;
+    } else if (done) {
+        t.to = (real *)w->c + p.row * w->k->c_row + p.column;
+        t.to_row = w->k->c_row;
+    }
+    run_tile(&t, p.rows, p.columns);
+    if (!done)
+        end_tile(w, &p, sums);
+}
+
+/* True if so few tiles read a row of A that packing it would not pay. Rows that share few sets
+ * of a cache are packed. */
+static bool reads_in_place(const job *w, int64_t n)
+{
+    enum { FEW = 8, SETS = 1024 };
+    return w->a.next == 1 && n <= FEW * BROAD && w->a.apart % SETS && !is_half(w->a.dtype);
+}
+
+/* Rows [row, row + m) and columns [column, column + n) in chain i. A panel of B serves all
+ * tiles below it while it is in the first cache; if all of B is small, tiles go along C's rows.
+ */
+static void run_chain(
+    const job *w, int64_t i, int64_t row, int64_t column, int64_t m, int64_t n)
+{
+    enum { SMALL_B = 128 << 10 };
+    const int64_t from = i * CHAIN, depth = choir__min(CHAIN, w->k->k - from);
+    const bool last = i == w->chains - 1, along = n * depth * (int64_t)sizeof(real) <= SMALL_B;
+    const int ones = __builtin_ctzll(~(uint64_t)i);
+    real *room_b = w->packed ? (real *)w->packed + from * whole(w->k->n, BROAD) + column * depth
+                             : w->room_b;
+    strip s = {.w = w,
+        .row = row,
+        .column = column,
+        .m = m,
+        .n = n,
+        .depth = depth,
+        .room_b = room_b,
+        .takes = last ? (uint64_t)i : (uint64_t)i & ((UINT64_C(1) << ones) - 1),
+        .leaves = last ? -1 : ones};
+    const bool in_place = reads_in_place(w, n);
+    if (along && !w->packed)
+        pack(room_b, &w->b, column, n, from, depth, BROAD);
+    for (; s.first < m; s.first += MOST_M) {
+        s.rows = choir__min(MOST_M, m - s.first);
+        if (in_place) {
+            s.a = element_at(&w->a, row + s.first, from);
+            s.a_row = w->a.apart;
+            s.a_panel = TALL * w->a.apart;
+        } else {
+            pack(w->room_a, &w->a, row + s.first, s.rows, from, depth, TALL);
+            s.a = w->room_a;
+            s.a_panel = TALL * depth;
+        }
+        for (int64_t r = 0; along && r < s.rows; r += TALL)
+            for (int64_t j = 0; j < n; j += BROAD)
+                run_place(&s, r, j);
+        for (int64_t j = 0; !along && j < n; j += BROAD) {
+            if (s.first == 0 && !w->packed && j % (TOGETHER * BROAD) == 0)
+                pack(room_b + j * depth, &w->b, column + j, choir__min(TOGETHER * BROAD, n - j),
+                    from, depth, BROAD);
+            for (int64_t r = 0; r < s.rows; r += TALL)
+                run_place(&s, r, j);
+        }
+    }
+}
+
+/* Computes the job's part of C. */
+static void run_job(job *w)
+{
+    const int64_t depth = choir__min(CHAIN, w->k->k);
+    const int64_t rows = w->chains > 1 ? choir__min(FEW_M, w->m) : w->m;
+    const int64_t columns = choir__min(MOST_N, w->n);
+    const int levels = w->chains > 1 ? 64 - __builtin_clzll((uint64_t)w->chains - 1) : 0;
+    const int64_t a = whole(choir__min(MOST_M, rows), TALL) * depth,
+                  b = w->packed ? 0 : whole(columns, BROAD) * depth;
+    w->level = whole(rows, TALL) * whole(columns, BROAD);
+    w->room_a = choir__cpu_panel(choir__cpu_context_current(),
+        (size_t)(whole(a, 16) + whole(b, 16) + levels * w->level) * sizeof(real));
+    w->room_b = w->room_a + whole(a, 16);
+    w->levels = w->room_b + whole(b, 16);
+    for (int64_t j = 0; j < w->n; j += columns)
+        for (int64_t i = 0; i < w->m; i += rows)
+            for (int64_t chain = 0; chain < w->chains; chain++)
+                run_chain(w, chain, w->row + i, w->column + j, choir__min(rows, w->m - i),
+                    choir__min(columns, w->n - j));
+}
+
+#endif

@@ -1,0 +1,8 @@
+/* Products of f64. */
+#define REAL double
+#include "device/cpu/product/engine.h"
+
+void KERNEL(product_f64)(const choir__k_matmul *k, const double *packed)
+{
+    multiply(k, packed);
+}

@@ -1,0 +1,331 @@
+/* Products of our own have the bits of the rule of the chain (device/cpu/product/product.h):
+ * each element equals a model in plain C, on every instruction set of this machine, on 1 to 3
+ * cores, for any layout, size and dtype, beside denormals, -0, infinities and NaN. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/half.h"
+#include "check.h"
+#include "device/cpu/context.h"
+#include "device/cpu/product/product.h"
+#include "sample.h"
+
+typedef void matmul_fn(const choir__k_matmul *k);
+void choir__cpu_own_matmul_baseline(const choir__k_matmul *k);
+void choir__cpu_own_matmul_avx2(const choir__k_matmul *k);
+void choir__cpu_own_matmul_avx512(const choir__k_matmul *k);
+
+static const struct {
+    const char *isa;
+    matmul_fn *multiply;
+} sets[] = {
+    {"baseline", choir__cpu_own_matmul_baseline},
+#if defined(__x86_64__)
+    {"avx2", choir__cpu_own_matmul_avx2},
+    {"avx512", choir__cpu_own_matmul_avx512},
+#endif
+};
+
+static uint64_t state;
+
+static int64_t below(int64_t n)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((state >> 33) % (uint64_t)n);
+}
+
+/* --- elements of any dtype --- */
+
+static double get(const void *p, int64_t i, choir_dtype dtype)
+{
+    switch (dtype) {
+    case CHOIR_F64: return ((const double *)p)[i];
+    case CHOIR_BF16: return (double)choir__f32_from_bf16(((const uint16_t *)p)[i]);
+    case CHOIR_F16: return (double)choir__f32_from_f16(((const uint16_t *)p)[i]);
+    default: return (double)((const float *)p)[i];
+    }
+}
+
+static void put(void *p, int64_t i, choir_dtype dtype, double x)
+{
+    switch (dtype) {
+    case CHOIR_F64: ((double *)p)[i] = x; break;
+    case CHOIR_BF16: ((uint16_t *)p)[i] = choir__bf16_from_f32((float)x); break;
+    case CHOIR_F16: ((uint16_t *)p)[i] = choir__f16_from_f32((float)x); break;
+    default: ((float *)p)[i] = (float)x;
+    }
+}
+
+/* Returns n elements; `special`: some are denormal, -0, infinite or NaN. */
+static void *numbers(int64_t n, choir_dtype dtype, int special)
+{
+    static const double rare[] = {0x1p-140, -0x1p-149, -0.0, -0.0, 0x1p-75, -0x1p-75, 0x1.8p-24,
+        0x1p100, -0x1p100, INFINITY, -INFINITY, NAN};
+    void *p = malloc((size_t)(n + 1) * choir_dtype_size(dtype));
+    for (int64_t i = 0; i < n; i++)
+        put(p, i, dtype,
+            special && below(4) == 0 ? rare[below(special)]
+                                     : (double)below(1 << 24) / (1 << 23) - 1);
+    return p;
+}
+
+/* --- the model --- */
+
+typedef struct sum_of {
+    const choir__k_matmul *k;
+    int64_t a, b; /* places of the first factors */
+} sum_of;
+
+static double chain(const sum_of *s, int64_t first)
+{
+    const choir__k_matmul *k = s->k;
+    const int64_t from = first * CHOIR__CHAIN, to = choir__min(k->k, from + CHOIR__CHAIN);
+    double wide = 0;
+    float narrow = 0;
+    for (int64_t l = from; l < to; l++) {
+        double a = get(k->a, s->a + l * k->a_col, k->dtype);
+        double b = get(k->b, s->b + l * k->b_row, k->dtype);
+        if (k->dtype == CHOIR_F64)
+            wide = fma(a, b, wide);
+        else
+            narrow = fmaf((float)a, (float)b, narrow);
+    }
+    return k->dtype == CHOIR_F64 ? wide : (double)narrow;
+}
+
+static double rounded(const choir__k_matmul *k, double x)
+{
+    return k->dtype == CHOIR_F64 ? x : (double)(float)x;
+}
+
+static double tree(const sum_of *s, int64_t first, int64_t chains)
+{
+    if (chains <= 1)
+        return chain(s, first);
+    int64_t half = 1;
+    while (half * 2 < chains)
+        half *= 2;
+    return rounded(s->k, tree(s, first, half) + tree(s, first + half, chains - half));
+}
+
+static choir_dtype result_of(const choir__k_matmul *k)
+{
+    return is_half(k->dtype) && k->wide ? CHOIR_F32 : k->dtype;
+}
+
+static void model(const choir__k_matmul *k)
+{
+    const choir_dtype to = result_of(k), sums = k->dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;
+    for (int64_t x = 0; x < k->batch1; x++)
+        for (int64_t i = 0; i < k->m; i++)
+            for (int64_t j = 0; j < k->n; j++) {
+                sum_of s = {k, x * k->a_batch1 + i * k->a_row, x * k->b_batch1 + j * k->b_col};
+                int64_t at = x * k->c_batch1 + i * k->c_row + j;
+                double y = tree(&s, 0, (k->k + CHOIR__CHAIN - 1) / CHOIR__CHAIN);
+                if (k->bias)
+                    y = rounded(k, y + get(k->bias, j, sums));
+                if (k->accumulate)
+                    y = rounded(k, get(k->c, at, to) + y);
+                put(k->c, at, to, y);
+            }
+}
+
+/* --- a trial: the model, then all instruction sets and numbers of cores --- */
+
+static void compare(
+    const choir__k_matmul *k, const void *expected, int64_t n, const char *isa, int threads)
+{
+    const choir_dtype to = result_of(k);
+    const size_t size = choir_dtype_size(to);
+    for (int64_t i = 0; i < n; i++) {
+        double x = get(k->c, i, to), y = get(expected, i, to);
+        if (memcmp((const char *)k->c + (size_t)i * size,
+                (const char *)expected + (size_t)i * size, size) &&
+            !(isnan(x) && isnan(y)))
+            fail_msg(
+                "%s, %d threads, %s: %lld x (%lld, %lld) by (%lld, %lld), strides %lld %lld "
+                "%lld %lld, bias %d, accumulate %d: element %lld is %a, not %a",
+                isa, threads, choir_dtype_name(k->dtype), (long long)k->batch1, (long long)k->m,
+                (long long)k->k, (long long)k->k, (long long)k->n, (long long)k->a_row,
+                (long long)k->a_col, (long long)k->b_row, (long long)k->b_col, k->bias != NULL,
+                k->accumulate, (long long)i, x, y);
+    }
+}
+
+static void try_all(choir__k_matmul k, int64_t n)
+{
+    const size_t bytes = (size_t)n * choir_dtype_size(result_of(&k));
+    void *c = k.c, *before = memcpy(malloc(bytes), c, bytes);
+    void *expected = memcpy(malloc(bytes), c, bytes);
+    k.c = expected;
+    model(&k);
+    k.c = c;
+    for (size_t set = 0; set < CHOIR_COUNT(sets); set++)
+        for (int threads = 1; threads <= 3; threads++) {
+            if (!choir__cpu_kernels(sets[set].isa))
+                continue;
+            choir__cpu_context *context = choir__cpu_context_new(threads);
+            choir__cpu_context_enter(context);
+            memcpy(c, before, bytes);
+            sets[set].multiply(&k);
+            compare(&k, expected, n, sets[set].isa, threads);
+            choir__cpu_context_free(context);
+        }
+    free(before);
+    free(expected);
+}
+
+/* Strides of a matrix of rows x columns, one of which is 1 or neither is; returns its size. */
+static int64_t layout(int64_t rows, int64_t columns, int64_t *row, int64_t *column)
+{
+    int64_t step = below(4) ? 1 : 2, apart = below(2) ? below(9) : 0;
+    bool by_rows = below(2);
+    *(by_rows ? column : row) = step;
+    *(by_rows ? row : column) = (by_rows ? columns : rows) * step + apart;
+    return by_rows ? rows * *row : columns * *column;
+}
+
+static void try_product(
+    int64_t batch, int64_t m, int64_t n, int64_t depth, choir_dtype dtype, int special)
+{
+    choir__k_matmul k = {
+        .batch0 = 1, .batch1 = batch, .m = m, .n = n, .k = depth, .dtype = dtype};
+    k.wide = below(2);
+    k.accumulate = below(3) == 0;
+    k.c_row = n + below(3);
+    k.c_batch1 = m * k.c_row;
+    k.a_batch1 = layout(m, depth, &k.a_row, &k.a_col);
+    k.b_batch1 = layout(depth, n, &k.b_row, &k.b_col);
+    if (below(4) == 0)
+        k.b_batch1 = 0;
+    const choir_dtype sums = dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;
+    void *a = numbers(batch * m * depth * 2 + batch * k.a_batch1, dtype, special);
+    void *b = numbers(depth * n * 2 + batch * k.b_batch1 + 16 * (depth + n), dtype, special);
+    void *bias = below(3) == 0 ? numbers(n, sums, special) : NULL;
+    k.a = a, k.b = b, k.bias = bias;
+    k.c = numbers(batch * k.c_batch1, result_of(&k), special);
+    try_all(k, batch * k.c_batch1);
+    free(a);
+    free(b);
+    free(bias);
+    free(k.c);
+}
+
+static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_F32, CHOIR_F64, CHOIR_BF16, CHOIR_F16};
+
+static void random_shapes(void **unused)
+{
+    static const int64_t depths[] = {0, 1, 2, 31, 33, CHOIR__CHAIN - 1, CHOIR__CHAIN,
+        CHOIR__CHAIN + 1, 2 * CHOIR__CHAIN, 3 * CHOIR__CHAIN + 5, 7 * CHOIR__CHAIN};
+    static const int specials[] = {0, 0, 7, 9, 12}; /* of numbers(): none, small, large, all */
+    (void)unused;
+    for (int i = 0; i < 160; i++) {
+        int64_t depth = i < 2 * (int)CHOIR_COUNT(depths) ? depths[i / 2] : 1 + below(100);
+        int64_t most = depth > 1000 ? 14 : depth > 100 ? 30 : 70;
+        try_product(1 + (below(3) == 0) * below(3), 1 + below(most), 1 + below(most), depth,
+            dtypes[below(CHOIR_COUNT(dtypes))], specials[below(CHOIR_COUNT(specials))]);
+    }
+}
+
+/* More rows, or columns, than a block has, in one chain and in several; and one row. */
+static void several_blocks(void **unused)
+{
+    static const int64_t sizes[][3] = {{1163, 3, 70}, {3, 2311, 9}, {601, 5, CHOIR__CHAIN + 9},
+        {5, 1201, CHOIR__CHAIN + 9}, {1, 300, 600}, {300, 1, 600}};
+    (void)unused;
+    for (size_t i = 0; i < CHOIR_COUNT(sizes); i++)
+        try_product(1, sizes[i][0], sizes[i][1], sizes[i][2], CHOIR_F32, 0);
+}
+
+/* Zeros beyond a matrix's edges meet infinities, which must not become NaN in C. */
+static void padding_adds_nothing(void **unused)
+{
+    (void)unused;
+    float a[3] = {INFINITY, 1, 1}, b[3] = {1, INFINITY, -1}, c[9] = {0};
+    choir__k_matmul k = {.a = a,
+        .b = b,
+        .c = c,
+        .batch0 = 1,
+        .batch1 = 1,
+        .m = 3,
+        .n = 3,
+        .k = 1,
+        .a_row = 1,
+        .a_col = 3,
+        .b_row = 3,
+        .b_col = 1,
+        .c_row = 3,
+        .dtype = CHOIR_F32};
+    try_all(k, 9);
+    /* a chain whose only terms vanish is +0 or -0 by the terms' signs, as IEEE 754 says */
+    float tiny = 0x1p-100f, minus = -0x1p-100f;
+    k = (choir__k_matmul){.a = &tiny,
+        .b = &minus,
+        .c = c,
+        .batch0 = 1,
+        .batch1 = 1,
+        .m = 1,
+        .n = 1,
+        .k = 1,
+        .a_row = 1,
+        .a_col = 1,
+        .b_row = 1,
+        .b_col = 1,
+        .c_row = 1};
+    k.dtype = CHOIR_F32;
+    try_all(k, 1);
+    assert_true(c[0] == 0 && signbit(c[0]));
+}
+
+/* The error beside f64, in units of the rounding of f32 and of the size of the sum's terms. */
+static void long_sums_are_accurate(void **unused)
+{
+    enum { MOST = 1 << 16, TIMES = 24 };
+    (void)unused;
+    for (int64_t depth = 64; depth <= MOST; depth *= 8) {
+        float *a = numbers(TIMES * depth, CHOIR_F32, 0), *b = numbers(depth, CHOIR_F32, 0);
+        float c[TIMES];
+        double error = 0, size = 0;
+        choir__k_matmul k = {.a = a,
+            .b = b,
+            .c = c,
+            .batch0 = 1,
+            .batch1 = 1,
+            .m = TIMES,
+            .n = 1,
+            .k = depth,
+            .a_row = depth,
+            .a_col = 1,
+            .b_row = 1,
+            .b_col = depth,
+            .c_row = 1};
+        k.dtype = CHOIR_F32;
+        sets[0].multiply(&k);
+        for (int i = 0; i < TIMES; i++) {
+            double exact = 0;
+            for (int64_t l = 0; l < depth; l++)
+                exact += (double)a[i * depth + l] * (double)b[l];
+            error += ((double)c[i] - exact) * ((double)c[i] - exact);
+            size += exact * exact;
+        }
+        error = sqrt(error / size) * 0x1p24;
+        print_message("K = %lld: %.1f roundings\n", (long long)depth, error);
+        assert_true(error < 16);
+        free(a);
+        free(b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_shapes),
+        cmocka_unit_test(several_blocks),
+        cmocka_unit_test(padding_adds_nothing),
+        cmocka_unit_test(long_sums_are_accurate),
+    };
+    if (!sample_seed("CHOIR_TEST_SAMPLE", &state))
+        state = 35;
+    print_message("seed %llu (CHOIR_TEST_SAMPLE)\n", (unsigned long long)state);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
