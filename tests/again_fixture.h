@@ -63,7 +63,7 @@ static inline int check_again(choir_check_fn *f, choir_tensor **in, int count, v
             if (r->saved[i] && r->saved[i]->storage)
                 again_take(&notes[n++], r, i, r->saved[i]);
         r->reached = true;
-        if (!r->op->again && !r->op->view && strcmp(r->op->name, "custom") &&
+        if (!r->op->recompute && !r->op->view && strcmp(r->op->name, "custom") &&
             strcmp(r->op->name, "to"))
             fail_msg("%s does not make its result again", r->op->name);
     }

@@ -75,18 +75,18 @@ static inline choir_loader_opts options(void)
  * micro-batches. */
 static inline void check_batch(choir_batch batch, int64_t length, int64_t position)
 {
-    choir__sampler s;
+    choir__sample_order s;
     float x[EACH * 2];
     int64_t y[EACH];
-    ok(choir__sampler_init(&s, length, M, B, 3, true, true));
+    ok(choir__sample_order_init(&s, length, M, B, 3, true, true));
     ok(choir_read(batch.x, x, sizeof x));
     ok(choir_read(batch.y, y, sizeof y));
     for (int64_t j = 0; j < EACH; j++) {
-        int64_t index = choir__sampler_at(&s, position / M, position % M, j);
+        int64_t index = choir__sample_order_at(&s, position / M, position % M, j);
         assert_int_equal(y[j], index);
         assert_true(x[2 * j] == (float)index && x[2 * j + 1] == -(float)index);
     }
-    choir__sampler_free(&s);
+    choir__sample_order_free(&s);
 }
 
 static inline void next_is(

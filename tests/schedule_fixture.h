@@ -23,7 +23,7 @@ typedef struct machine { /* one rank */
     int *touched;        /* by a receive (round + 1) or a send (-(round + 1)) */
     int64_t at[3], room[3];
     float *before; /* IN as it was */
-    choir__schedule schedule;
+    choir__move_schedule schedule;
     int next;
 } machine;
 
@@ -116,7 +116,7 @@ static void machine_init(world *w, int rank)
     machine *m = &w->ranks[rank];
     choir__plan p = w->plan;
     p.rank = rank;
-    ok(choir__schedule_make(&p, &m->schedule));
+    ok(choir__move_schedule_make(&p, &m->schedule));
     m->next = 0;
     int64_t in = room_in(&p), out = room_out(&p), lines = m->schedule.scratch;
     m->room[CHOIR__IN] = in, m->room[CHOIR__OUT] = out, m->room[CHOIR__SCRATCH] = lines;
@@ -142,12 +142,12 @@ static void machine_free(machine *m)
     free(m->memory);
     free(m->touched);
     free(m->before);
-    choir__schedule_free(&m->schedule);
+    choir__move_schedule_free(&m->schedule);
 }
 
 /* --- running --- */
 
-static int64_t place(const machine *m, choir__span span, int64_t count)
+static int64_t place(const machine *m, choir__chunk_span span, int64_t count)
 {
     assert_true(span.at >= 0 && span.at + count <= m->room[span.buffer]);
     return m->at[span.buffer] + span.at;

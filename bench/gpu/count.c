@@ -175,7 +175,7 @@ static void name_task(const char *name, const void *args, char text[64])
 
 static void observe(void *arg, choir__task *fn, const void *args, double start, double end)
 {
-    const char *name = choir__work_of(all.device, fn, args).name;
+    const char *name = choir__kernel_work_of(all.device, fn, args).name;
     char text[64];
     int i = 0;
     (void)arg, (void)start, (void)end;

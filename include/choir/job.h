@@ -14,17 +14,18 @@
  *     choir_job_free(job);
  *
  * A document is what `choir train --print-job` prints, and job.json in a run's folder:
- * docs/job.schema.json. The options, their checks and their defaults are those of the command,
- * and so is all that a training does: checkpoints and records in folders, --resume, the best
- * checkpoint, strategies and their compositions. A job has the bits that the command gives it.
+ * docs/job.schema.json. The command and a program share the options, their checks and their
+ * defaults, and all that a training does: checkpoints and records in folders, --resume, the
+ * best checkpoint, strategies and their compositions. A job has the bits that the command gives
+ * it.
  *
  * Ranks: a job of several ranks (nproc, devices, mesh) starts them as forks of the program, as
  * choir_spawn does, so the program must not have used a GPU before. The recorder is called in
  * the program's process alone. Under `choir run`, mpirun or srun each process of the program is
  * a rank of the job, all call choir_job_train, and the recorder is called in rank 0's process.
  *
- * Signals: while a job trains, those that `choir train` knows act as they do there: SIGTERM and
- * SIGINT stop it after a step, SIGUSR1 saves. A job of one process leaves a signal to the
+ * Signals act as in `choir train` while a job trains: SIGTERM and SIGINT stop it after a step,
+ * SIGUSR1 saves. A job of one process leaves a signal to the
  * program that handles it; ranks are started by choir_spawn (group.h), which passes signals on
  * to them.
  *
@@ -72,21 +73,21 @@ CHOIR_CHECKED choir_status choir_job_set(choir_job *job, const char *option, con
 typedef struct choir_job_number {
     const char *name; /* "loss", "lr", "grad_norm", "step_s", "device/0/cpu:0/bytes": a key of
                          metrics.jsonl (docs/events.md) */
-    double value;     /* of a float: as its 9 digits read */
+    double value;     /* a float has the value that its 9 digits read as */
 } choir_job_number;
 
 /* A step that is done. */
 typedef struct choir_job_step {
     int64_t step; /* from 1 */
     double time;  /* seconds since 1970 */
-    double loss;  /* that of `numbers`; NaN: no target of the step counted */
+    double loss;  /* as in `numbers`; NaN: no target of the step counted */
     int count;
     const choir_job_number *numbers; /* (count) */
 } choir_job_step;
 
-/* The recorder: functions of the program, each of which may be NULL. They get arg, and texts
- * and numbers that are valid until they return. They are called on the thread that has called
- * choir_job_train, in order, and should return soon, because the job may wait for them. */
+/* The recorder: functions of the program; each may be NULL. They get arg. Texts and numbers are
+ * valid until a function returns. The thread that has called choir_job_train calls them, in
+ * order. They should return soon, because the job may wait for them. */
 typedef struct choir_job_recorder {
     void *arg;
     void (*step)(void *arg, const choir_job_step *step);
@@ -104,15 +105,16 @@ typedef struct choir_job_recorder {
 
 /* The end of a training. Texts belong to the job, until it trains again or is freed. */
 typedef struct choir_job_result {
-    int64_t steps;                   /* done, with those before a resumed checkpoint */
-    double loss;                     /* of the last step; NaN: unknown */
-    double eval_loss, eval_accuracy; /* of the last validation; NaN: none, or no accuracy */
-    char weights_sha256[65];         /* of the final weights; "": the training did not end */
-    const char *ended_by;            /* "patience" or "max-time"; NULL: the last step */
-    const char *folder;              /* of the run; NULL: there is none */
-    const char *latest, *best;       /* checkpoints in it; NULL: there is none */
-    int rank;        /* of this process; but for 0, texts and hashes may be unknown */
-    int signal;      /* that has interrupted the job; 0: none has */
+    int64_t steps; /* done, with those before a resumed checkpoint */
+    double loss;   /* the last step's; NaN: unknown */
+    double eval_loss,
+        eval_accuracy;         /* the last validation's; NaN: no validation, or no accuracy */
+    char weights_sha256[65];   /* final weights; "": the training did not end */
+    const char *ended_by;      /* "patience" or "max-time"; NULL: the last step */
+    const char *folder;        /* the run's; NULL: the job has no such folder */
+    const char *latest, *best; /* paths of checkpoints; NULL: not saved */
+    int rank;        /* this process's; ranks other than 0 may know no texts and hashes */
+    int signal;      /* the signal that has interrupted the job; 0: no signal */
     bool unrecorded; /* a record could not be written, as a note has said */
 } choir_job_result;
 

@@ -73,7 +73,7 @@ static void make_slots(choir__param *p)
     p->slot_count = p->tensor->requires_grad ? (uses ? uses : 1) : 0;
     p->slots = choir__calloc((size_t)p->slot_count + 1, sizeof *p->slots);
     for (int u = 0; u < p->slot_count;
-         u++) { /* uses that the tape marked as rows, see look.c */
+         u++) { /* uses that the tape marked as rows, see scan.c */
         p->slots[u].by_rows = u < 32 && (rows >> u & 1);
         p->slots[u].parts = 1;
     }

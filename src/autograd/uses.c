@@ -192,8 +192,8 @@ static choir_status add_others(
     return status;
 }
 
-/* A parameter is stored on the stage of its first dense use (pipeline/placement.c), so the sum
- * starts in that use's own memory, like choir__uses_add's on one device. */
+/* A parameter is stored on the stage of its first dense use (pipeline/param_stage.c), so the
+ * sum starts in that use's own memory, like choir__uses_add's on one device. */
 choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float scale)
 {
     choir_status status = CHOIR_OK;

@@ -1,12 +1,12 @@
 /* The walk: from a root back over the tape.
  *
- * First it looks at the whole graph (look.c). Then it runs the records in reverse: an op's
+ * First it looks at the whole graph (scan.c). Then it runs the records in reverse: an op's
  * backward receives the gradient of its result and gives the gradients of its inputs through
  * the sink (sink.c). No earlier record needs a record's result or saved tensors, so their
  * memory is released as soon as the record is done. */
 #include "autograd/walk.h"
 
-#include "autograd/look.h"
+#include "autograd/scan.h"
 #include "autograd/sink.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
@@ -273,10 +273,10 @@ static choir_status open_walk(
             "joins them, and backward starts from their result",
             choir_device_name(choir__device_of(root)));
     if (status == CHOIR_OK)
-        status = choir__look_reached(w);
+        status = choir__scan_reached(w);
     if (status != CHOIR_OK)
         return choir__scope_fail(root->scope, status);
-    choir__look_book_rest(&root->scope->run->base);
+    choir__scan_book_rest(&root->scope->run->base);
     return set_root_grad(root, grad);
 }
 
@@ -301,13 +301,13 @@ choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
     bool paused = pause(w, true);
     w->stage = stage;
     w->split = split;
-    choir_status status = choir__look_uses(w);
+    choir_status status = choir__scan_uses(w);
     if (status == CHOIR_OK && !split)
-        status = choir__look_open_leaves(w);
+        status = choir__scan_open_leaves(w);
     if (status == CHOIR_OK)
         status = walk(w);
     if (status == CHOIR_OK && !split)
-        status = choir__look_close_leaves(w);
+        status = choir__scan_close_leaves(w);
     w->split = false;
     pause(w, paused);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
@@ -367,8 +367,8 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
     for (choir__late *late = w->late; late; late = late->next)
         for (int i = 0; late->stage == stage && i < late->record->count; i++)
             if (choir__wanted(late->record, i) && late->record->in[i]->param)
-                choir__look_touch(w, late->record, i, late->record->in[i]->param);
-    choir_status status = choir__look_open_leaves(w);
+                choir__scan_touch(w, late->record, i, late->record->in[i]->param);
+    choir_status status = choir__scan_open_leaves(w);
     choir__late **link = &w->late;
     while (*link && status == CHOIR_OK) {
         choir__late *late = *link;
@@ -390,7 +390,7 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
     while (*w->late_end)
         w->late_end = &(*w->late_end)->next;
     if (status == CHOIR_OK)
-        status = choir__look_close_leaves(w);
+        status = choir__scan_close_leaves(w);
     pause(w, paused);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
 }

@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 
-void choir__text_clear(choir__text *t)
+void choir__text_buffer_clear(choir__text_buffer *t)
 {
     t->used = 0;
     if (t->bytes)
@@ -17,7 +17,7 @@ void choir__text_clear(choir__text *t)
 }
 
 /* Makes room for `count` more bytes and a '\0'. */
-static void reserve(choir__text *t, size_t count)
+static void reserve(choir__text_buffer *t, size_t count)
 {
     if (t->used + count + 1 <= t->room)
         return;
@@ -25,7 +25,7 @@ static void reserve(choir__text *t, size_t count)
     t->bytes = choir__realloc(t->bytes, t->room);
 }
 
-void choir__text_add(choir__text *t, const char *bytes, size_t count)
+void choir__text_buffer_add(choir__text_buffer *t, const char *bytes, size_t count)
 {
     reserve(t, count);
     memcpy(t->bytes + t->used, bytes, count);
@@ -33,12 +33,12 @@ void choir__text_add(choir__text *t, const char *bytes, size_t count)
     t->bytes[t->used] = '\0';
 }
 
-void choir__text_put(choir__text *t, const char *text)
+void choir__text_buffer_put(choir__text_buffer *t, const char *text)
 {
-    choir__text_add(t, text, strlen(text));
+    choir__text_buffer_add(t, text, strlen(text));
 }
 
-static void add_formatted(choir__text *t, const char *format, va_list args)
+static void add_formatted(choir__text_buffer *t, const char *format, va_list args)
 {
     va_list again;
     va_copy(again, args);
@@ -49,7 +49,7 @@ static void add_formatted(choir__text *t, const char *format, va_list args)
     t->used += (size_t)length;
 }
 
-void choir__text_format(choir__text *t, const char *format, ...)
+void choir__text_format(choir__text_buffer *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -57,7 +57,7 @@ void choir__text_format(choir__text *t, const char *format, ...)
     va_end(args);
 }
 
-void choir__text_drop(choir__text *t, size_t count)
+void choir__text_buffer_drop(choir__text_buffer *t, size_t count)
 {
     if (!count)
         return;
@@ -65,10 +65,10 @@ void choir__text_drop(choir__text *t, size_t count)
     memmove(t->bytes, t->bytes + count, t->used + 1);
 }
 
-void choir__text_free(choir__text *t)
+void choir__text_buffer_free(choir__text_buffer *t)
 {
     free(t->bytes);
-    *t = (choir__text){0};
+    *t = (choir__text_buffer){0};
 }
 
 /* --- JSON --- */
@@ -82,68 +82,68 @@ static size_t plain_bytes(const char *text)
     return n;
 }
 
-static void add_quoted(choir__text *t, const char *text)
+static void add_quoted(choir__text_buffer *t, const char *text)
 {
     const char *end = text + strlen(text);
-    choir__text_put(t, "\"");
+    choir__text_buffer_put(t, "\"");
     while (text < end) {
         uint32_t code;
         size_t plain = plain_bytes(text);
-        choir__text_add(t, text, plain);
+        choir__text_buffer_add(t, text, plain);
         text += plain;
         if (text == end)
             break;
         int n = choir__utf8_decode(text, end, &code);
         if (n == 0) /* JSON is UTF-8, and texts out of files or of other programs may not be */
-            choir__text_put(t, "\\ufffd");
+            choir__text_buffer_put(t, "\\ufffd");
         else if (code < 0x20 || !choir__utf8_is_clean(text, n)) /* below U+10000 */
             choir__text_format(t, "\\u%04x", (unsigned)code);
         else
             choir__text_format(t, "%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
         text += n ? n : 1;
     }
-    choir__text_put(t, "\"");
+    choir__text_buffer_put(t, "\"");
 }
 
 /* Adds what comes before a value: a comma if there is a value already, and the key. */
-static void add_key(choir__text *t, const char *key)
+static void add_key(choir__text_buffer *t, const char *key)
 {
     if (t->used && !strchr("{[:\n", t->bytes[t->used - 1]))
-        choir__text_put(t, ",");
+        choir__text_buffer_put(t, ",");
     if (!key)
         return;
     add_quoted(t, key);
-    choir__text_put(t, ":");
+    choir__text_buffer_put(t, ":");
 }
 
-void choir__text_open(choir__text *t, const char *key, char bracket)
+void choir__text_open(choir__text_buffer *t, const char *key, char bracket)
 {
     add_key(t, key);
-    choir__text_add(t, &bracket, 1);
+    choir__text_buffer_add(t, &bracket, 1);
 }
 
-void choir__text_close(choir__text *t, char bracket)
+void choir__text_close(choir__text_buffer *t, char bracket)
 {
-    choir__text_add(t, &bracket, 1);
+    choir__text_buffer_add(t, &bracket, 1);
 }
 
-void choir__text_string(choir__text *t, const char *key, const char *text)
+void choir__text_string(choir__text_buffer *t, const char *key, const char *text)
 {
     add_key(t, key);
     if (text)
         add_quoted(t, text);
     else
-        choir__text_put(t, "null");
+        choir__text_buffer_put(t, "null");
 }
 
-void choir__text_number(choir__text *t, const char *key, double x)
+void choir__text_buffer_number(choir__text_buffer *t, const char *key, double x)
 {
     char text[CHOIR__NUMBER_TEXT];
     choir__number_text(x, text);
     choir__text_value(t, key, "%s", isfinite(x) ? text : "null");
 }
 
-void choir__text_value(choir__text *t, const char *key, const char *format, ...)
+void choir__text_value(choir__text_buffer *t, const char *key, const char *format, ...)
 {
     va_list args;
     add_key(t, key);
@@ -152,18 +152,18 @@ void choir__text_value(choir__text *t, const char *key, const char *format, ...)
     va_end(args);
 }
 
-void choir__text_print(choir__text *t, FILE *out)
+void choir__text_print(choir__text_buffer *t, FILE *out)
 {
-    choir__text_put(t, "\n");
+    choir__text_buffer_put(t, "\n");
     fwrite(t->bytes, 1, t->used, out);
-    choir__text_clear(t);
+    choir__text_buffer_clear(t);
 }
 
-void choir__text_finish(choir__text *t, FILE *out)
+void choir__text_finish(choir__text_buffer *t, FILE *out)
 {
     choir__text_close(t, '}');
     choir__text_print(t, out);
-    choir__text_free(t);
+    choir__text_buffer_free(t);
 }
 
 int choir__by_text(const void *a, const void *b)

@@ -72,12 +72,12 @@ bool choir__utf8_is_clean(const char *character, int n)
 
 char *choir__utf8_mended(const char *text)
 {
-    choir__text clean = {0};
+    choir__text_buffer clean = {0};
     const char *end = text + strlen(text);
-    choir__text_put(&clean, "");
+    choir__text_buffer_put(&clean, "");
     while (text < end) {
         int n = choir__utf8_length(text, end);
-        choir__text_add(&clean, n ? text : "\xef\xbf\xbd", n ? (size_t)n : 3);
+        choir__text_buffer_add(&clean, n ? text : "\xef\xbf\xbd", n ? (size_t)n : 3);
         text += n ? n : 1;
     }
     return clean.bytes;

@@ -118,7 +118,7 @@ static choir_status add_folder(choir__sha256_state *hash, const char *path,
 static choir_status add_tars(choir__sha256_state *hash, const char *path)
 {
     choir__name_list files = {0};
-    choir_status status = choir__shards_list(&files, path);
+    choir_status status = choir__file_shards_list(&files, path);
     for (int64_t i = 0; i < files.count && status == CHOIR_OK; i++)
         status = add_file(hash, files.name[i]);
     choir__name_list_free(&files);

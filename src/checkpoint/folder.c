@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/state.h"
@@ -244,7 +244,8 @@ static choir_status move_link(const char *dir, const char *name, const char *ste
 {
     choir_status status = CHOIR_OK;
     char *path = choir__format("%s/%s", dir, name);
-    char *temp = choir__format("%s/.link-%llx", dir, (unsigned long long)choir__fresh_mark());
+    char *temp =
+        choir__format("%s/.link-%llx", dir, (unsigned long long)choir__temp_file_mark());
     if (symlink(step, temp) != 0 || rename(temp, path) != 0) {
         status =
             choir__error(CHOIR_ERR_IO, "cannot make the link %s: %s", path, strerror(errno));

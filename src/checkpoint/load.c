@@ -247,7 +247,7 @@ static void run_all(checks *all)
     pthread_t threads[MOST_THREADS - 1];
     int count = 0;
     while (count < MOST_THREADS - 1 && count < all->count - 1 &&
-           choir__aside_start(&threads[count], run, all))
+           choir__background_thread_start(&threads[count], run, all))
         count++;
     run(all);
     for (int i = 0; i < count; i++)

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/writer.h"
 #include "checkpoint/checkpoint.h"
@@ -29,7 +29,7 @@
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
 #include "comm/group.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tensor/tensor.h"
 
@@ -63,7 +63,7 @@ static choir_status make_fresh(choir__saver *s)
     if (status != CHOIR_OK)
         return status;
     choir__folder_clean(s->dir);
-    s->mark = (int64_t)choir__fresh_mark();
+    s->mark = (int64_t)choir__temp_file_mark();
     s->fresh = choir__format("%s/.new-%llx", s->dir, (unsigned long long)s->mark);
     return mkdir(s->fresh, 0777) == 0
                ? CHOIR_OK
@@ -159,7 +159,7 @@ static choir_status run(choir__saver *s)
 static void *run_aside(void *arg)
 {
     choir__saver *s = arg;
-    choir__aside_yield();
+    choir__background_thread_yield();
     s->status = run(s);
     if (s->status != CHOIR_OK)
         snprintf(s->message, sizeof s->message, "%s", choir__message());
@@ -170,7 +170,7 @@ static void *run_aside(void *arg)
 static bool start_aside(choir__saver *s)
 {
     atomic_store(&s->done, false);
-    return s->running = choir__aside_start(&s->thread, run_aside, s);
+    return s->running = choir__background_thread_start(&s->thread, run_aside, s);
 }
 
 /* --- one save after another --- */
@@ -198,7 +198,7 @@ choir_status choir__saver_new(choir_group *group, choir__saver **saver)
     if (s->world > 1)
         status = choir_group_split(group, 0, s->rank, &s->group);
     if (status == CHOIR_OK && s->group)
-        choir__log_aside(s->group->log);
+        choir__flight_log_aside(s->group->log);
     if (status == CHOIR_OK)
         *saver = s;
     else

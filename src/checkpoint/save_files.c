@@ -83,7 +83,7 @@ static void *touch(void *arg)
 {
     enum { PAGE = 4096 }; /* bytes of the smallest page on any machine */
     choir__saver *s = arg;
-    choir__aside_yield();
+    choir__background_thread_yield();
     for (size_t at = 0; at < s->copy_bytes && !s->enough; at += PAGE)
         ((volatile char *)s->copy)[at] = 0;
     return NULL;
@@ -96,7 +96,7 @@ void choir__save_touch_copy(choir__saver *s)
     if (s->copy_bytes >= bytes || !make_room(s, bytes))
         return;
     s->enough = false;
-    s->touching = choir__aside_start(&s->toucher, touch, s);
+    s->touching = choir__background_thread_start(&s->toucher, touch, s);
 }
 
 choir_status choir__save_copy(choir__saver *s)

@@ -60,7 +60,7 @@ static choir_status read_map(choir__weight_files *f, json_t **root)
 }
 
 /* Checks that every tensor of the weight_map is in the file that it is mapped to. */
-static choir_status check_map(const choir__shards *s, const json_t *root)
+static choir_status check_map(const choir__file_shards *s, const json_t *root)
 {
     const char *tensor;
     json_t *value;
@@ -104,7 +104,7 @@ static choir_status add_other_parts(choir__weight_files *f)
 /* --- whole tensors --- */
 
 static choir_status make_whole(
-    const choir__shards *s, const choir__stored_tensor *t, choir__st_tensor *whole)
+    const choir__file_shards *s, const choir__stored_tensor *t, choir__st_tensor *whole)
 {
     choir__box_region region = choir__box_region_whole(t->whole);
     *whole = *t->parts->tensor;
@@ -122,7 +122,7 @@ static choir_status make_whole(
     return CHOIR_OK;
 }
 
-static choir_status make_entries(choir__shards *s)
+static choir_status make_entries(choir__file_shards *s)
 {
     size_t room = (size_t)s->stored.count + 1;
     choir_status status = CHOIR_OK;
@@ -137,11 +137,11 @@ static choir_status make_entries(choir__shards *s)
 
 /* --- opening --- */
 
-static choir_status open_files(choir__shards *s, const char *path)
+static choir_status open_files(choir__file_shards *s, const char *path)
 {
     choir__weight_files f;
     json_t *index = NULL;
-    *s = (choir__shards){0};
+    *s = (choir__file_shards){0};
     choir_status status = choir__weight_files_find(path, &f);
     if (status == CHOIR_OK && !f.count) {
         status = read_map(&f, &index);
@@ -159,25 +159,25 @@ static choir_status open_files(choir__shards *s, const char *path)
     return status;
 }
 
-choir_status choir__shards_open(choir__shards *s, const char *path)
+choir_status choir__file_shards_open(choir__file_shards *s, const char *path)
 {
     choir_status status = open_files(s, path);
     if (status == CHOIR_OK)
         status = make_entries(s);
     if (status != CHOIR_OK)
-        choir__shards_close(s);
+        choir__file_shards_close(s);
     return status;
 }
 
-choir_status choir__shards_check(const char *path)
+choir_status choir__file_shards_check(const char *path)
 {
-    choir__shards s;
+    choir__file_shards s;
     choir_status status = open_files(&s, path);
-    choir__shards_close(&s);
+    choir__file_shards_close(&s);
     return status;
 }
 
-void choir__shards_close(choir__shards *s)
+void choir__file_shards_close(choir__file_shards *s)
 {
     for (int i = 0; i < s->count; i++)
         if (s->stored.tensors[i].part_count > 1)
@@ -186,7 +186,7 @@ void choir__shards_close(choir__shards *s)
     free(s->tensors);
     free(s->entries);
     free(s->path);
-    *s = (choir__shards){0};
+    *s = (choir__file_shards){0};
 }
 
 static int by_name(const void *a, const void *b)
@@ -195,14 +195,15 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->tensor->name, y->tensor->name);
 }
 
-choir__shard_entry *choir__shards_find(const choir__shards *s, const char *name)
+choir__shard_entry *choir__file_shards_find(const choir__file_shards *s, const char *name)
 {
     choir__st_tensor named = {.name = (char *)name};
     choir__shard_entry key = {.tensor = &named};
     return s->count ? bsearch(&key, s->entries, (size_t)s->count, sizeof key, by_name) : NULL;
 }
 
-const char *choir__shards_path(const choir__shards *s, const choir__shard_entry *entry)
+const char *choir__file_shards_path(
+    const choir__file_shards *s, const choir__shard_entry *entry)
 {
     return choir__stored_path(&s->stored, &s->stored.tensors[entry - s->entries]);
 }

@@ -16,22 +16,23 @@ typedef struct choir__shard_entry {
     bool used; /* free for the reader's use */
 } choir__shard_entry;
 
-typedef struct choir__shards {
+typedef struct choir__file_shards {
     char *path; /* the path that was opened, for messages */
     choir__stored stored;
     choir__st_tensor *tensors;   /* (count), whole */
     choir__shard_entry *entries; /* (count), by name */
     int count;
-} choir__shards;
+} choir__file_shards;
 
 /* path: as for choir__weight_files_find. On failure nothing stays open. Errors: io, format,
  * memory. */
-choir_status choir__shards_open(choir__shards *shards, const char *path);
+choir_status choir__file_shards_open(choir__file_shards *shards, const char *path);
 /* Opens and closes the files without reading tensors. */
-choir_status choir__shards_check(const char *path);
-void choir__shards_close(choir__shards *shards);
-choir__shard_entry *choir__shards_find(const choir__shards *shards, const char *name);
+choir_status choir__file_shards_check(const char *path);
+void choir__file_shards_close(choir__file_shards *shards);
+choir__shard_entry *choir__file_shards_find(const choir__file_shards *shards, const char *name);
 /* Returns the path of the file that contains an entry, or its first part. */
-const char *choir__shards_path(const choir__shards *shards, const choir__shard_entry *entry);
+const char *choir__file_shards_path(
+    const choir__file_shards *shards, const choir__shard_entry *entry);
 
 #endif

@@ -127,7 +127,7 @@ static void start(choir__writer *w)
         set_direct(w, true);
     madvise(w->ring, (size_t)RING * CHUNK, MADV_HUGEPAGE);
     for (stage *s = w->stages; s < w->stages + w->stage_count; s++)
-        s->aside = choir__aside_start(&s->thread, run, s);
+        s->aside = choir__background_thread_start(&s->thread, run, s);
 }
 
 /* Returns the number of chunks that all stages have done. Call it under the lock. */
@@ -240,7 +240,7 @@ enum { LOWEST_PRIORITY = 19 };
 
 static _Thread_local bool yields;
 
-bool choir__aside_start(pthread_t *thread, void *(*work)(void *arg), void *arg)
+bool choir__background_thread_start(pthread_t *thread, void *(*work)(void *arg), void *arg)
 {
     sigset_t all, before;
     if (yields)
@@ -252,7 +252,7 @@ bool choir__aside_start(pthread_t *thread, void *(*work)(void *arg), void *arg)
     return started;
 }
 
-void choir__aside_yield(void)
+void choir__background_thread_yield(void)
 {
     setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
     yields = true;

@@ -93,7 +93,8 @@ static choir_status open_data(choir__saved *s, const request *r, measure *m)
 
 /* --- the report --- */
 
-static void add_classes(choir__text *t, const choir__saved *s, const choir_class_score *score)
+static void add_classes(
+    choir__text_buffer *t, const choir__saved *s, const choir_class_score *score)
 {
     char number[24];
     choir__text_open(t, "classes", '[');
@@ -111,7 +112,7 @@ static void add_classes(choir__text *t, const choir__saved *s, const choir_class
 }
 
 /* JSON has no NaN: a loss over no target is null. */
-static void add_number(choir__text *t, const char *key, double value)
+static void add_number(choir__text_buffer *t, const char *key, double value)
 {
     if (isfinite(value))
         choir__text_value(t, key, "%.9g", value);
@@ -122,7 +123,7 @@ static void add_number(choir__text *t, const char *key, double value)
 static void report_json(const choir__saved *s, const measure *m)
 {
     const choir_score *score = &m->score;
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     choir__text_open(&t, NULL, '{');
     choir__text_string(&t, "event", "eval");
     choir__text_value(&t, "step", "%lld", (long long)s->step);

@@ -12,7 +12,7 @@
 #include "record/recorder.h"
 
 /* Adds a name to a list of JSON, or of words for people. */
-static void add(choir__text *list, const char *name, bool json)
+static void add(choir__text_buffer *list, const char *name, bool json)
 {
     if (json)
         choir__text_string(list, NULL, name);
@@ -21,7 +21,7 @@ static void add(choir__text *list, const char *name, bool json)
 }
 
 /* Lists the formats of images that are built in. */
-static void add_images(choir__text *list, bool json)
+static void add_images(choir__text_buffer *list, bool json)
 {
     (void)list, (void)json; /* there may be none */
 #ifdef CHOIR_HAVE_JPEG
@@ -33,7 +33,7 @@ static void add_images(choir__text *list, bool json)
 }
 
 /* Lists the storages of studies. */
-static void add_studies(choir__text *list, bool json)
+static void add_studies(choir__text_buffer *list, bool json)
 {
     add(list, "journal", json);
 #ifdef CHOIR_HAVE_SQLITE
@@ -45,7 +45,7 @@ static void add_studies(choir__text *list, bool json)
 }
 
 /* Lists the destinations of logs. */
-static void add_logs(choir__text *list, bool json)
+static void add_logs(choir__text_buffer *list, bool json)
 {
     for (size_t i = 0; choir__recorder_at(i); i++)
         if (!choir__recorder_at(i)->needs)
@@ -53,7 +53,7 @@ static void add_logs(choir__text *list, bool json)
 }
 
 /* Lists the engines of groups: shm, and the plug-ins that are installed. */
-static void add_engines(choir__text *list, bool json)
+static void add_engines(choir__text_buffer *list, bool json)
 {
     static const char *const plugins[][2] = {/* file, engine */
         {"ucx", "ucx"}, {"nccl", "nccl"}, {"mpi", "mpi"}, {"mpi_openmpi", "mpi"},
@@ -75,13 +75,13 @@ static bool has_cuda(void)
     return found != NULL;
 }
 
-static void add_number(choir__text *t, const char *key, int value)
+static void add_number(choir__text_buffer *t, const char *key, int value)
 {
     if (value >= 0)
         choir__text_value(t, key, "%d", value);
 }
 
-static void add_gpu(choir__text *t, int i)
+static void add_gpu(choir__text_buffer *t, int i)
 {
     choir__device_facts gpu;
     choir__text_open(t, NULL, '{');
@@ -106,7 +106,8 @@ static void add_gpu(choir__text *t, int i)
     choir__text_close(t, '}');
 }
 
-static void add_list(choir__text *t, const char *key, void (*members)(choir__text *, bool))
+static void add_list(
+    choir__text_buffer *t, const char *key, void (*members)(choir__text_buffer *, bool))
 {
     choir__text_open(t, key, '[');
     members(t, true);
@@ -115,7 +116,7 @@ static void add_list(choir__text *t, const char *key, void (*members)(choir__tex
 
 static void print_json(int devices)
 {
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     const char *multiplier = choir__cpu_multiplier(), *number = strchr(multiplier, ' ') + 1;
     bool onednn = !strncmp(multiplier, "oneDNN", 6);
     int gpus = choir_device_count("cuda");
@@ -181,22 +182,22 @@ static void print_gpus(void)
 }
 
 /* Prints a line of names: those that `members` adds, or "none". */
-static void print_list(const char *head, void (*members)(choir__text *, bool))
+static void print_list(const char *head, void (*members)(choir__text_buffer *, bool))
 {
-    choir__text list = {0};
+    choir__text_buffer list = {0};
     members(&list, false);
     printf("%-9s %s\n", head, list.used ? list.bytes : "none");
-    choir__text_free(&list);
+    choir__text_buffer_free(&list);
 }
 
 static void print_all(int devices)
 {
-    choir__text engines = {0};
+    choir__text_buffer engines = {0};
     add_engines(&engines, false);
     printf("choir     %s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n",
         CHOIR_VERSION, choir_cpu_isa(), choir__cpu_multiplier(), has_cuda() ? ", cuda" : "",
         engines.bytes);
-    choir__text_free(&engines);
+    choir__text_buffer_free(&engines);
     print_list("images", add_images);
     print_list("studies", add_studies);
     print_list("logs", add_logs);

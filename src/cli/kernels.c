@@ -253,7 +253,7 @@ static choir_status observe(
 
 static void print_row(const probe *p, int pass, const choir__way *ways, bool json)
 {
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     choir__text_open(&t, NULL, '{');
     choir__text_string(&t, "op", p->name);
     choir__text_string(&t, "pass", pass_names[pass]);
@@ -268,7 +268,7 @@ static void print_row(const probe *p, int pass, const choir__way *ways, bool jso
             printf(d + 1 < CHOIR_COUNT(dtypes) ? " %-9s" : " %s", way_names[ways[d]]);
         printf("\n");
     }
-    choir__text_free(&t);
+    choir__text_buffer_free(&t);
 }
 
 static choir_status print_probe(choir_scope *run, const probe *p, uint64_t *number, bool json)

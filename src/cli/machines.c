@@ -1,6 +1,7 @@
 /* Other machines' processes: a command per machine, ssh by default, whose output is read
- * without blocking and cut into rounds (boards.c). A machine that is silent for several rounds,
- * or whose command ends, is in trouble, with the last line of its messages as the reason. */
+ * without blocking and cut into rounds (snapshot_stream.c). A machine that is silent for
+ * several rounds, or whose command ends, is in trouble, with the last line of its messages as
+ * the reason. */
 #include "cli/machines.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/boards.h"
+#include "cli/snapshot_stream.h"
 
 static const double silence_s = 5; /* and several rounds, until a machine is in trouble */
 static const size_t most_at_once = (size_t)64 << 20; /* bytes read from a machine in one look */
@@ -25,9 +26,9 @@ typedef struct machine {
     char *name;
     pid_t pid;                     /* process of the command; -1: it has ended */
     int out, words;                /* pipes of output and messages; -1: closed */
-    choir__text stream;            /* bytes of the next round so far */
+    choir__text_buffer stream;     /* bytes of the next round so far */
     bool marked;                   /* the stream's mark has come; it is not in `stream` */
-    choir__text rounds[2];         /* the newest one and the one before */
+    choir__text_buffer rounds[2];  /* the newest one and the one before */
     int told;                      /* rounds */
     double since;                  /* choir__now(), of the start or the newest round */
     char last_words[256];          /* the last line of its messages */
@@ -146,7 +147,7 @@ static void stop(machine *one)
 /* --- its stream --- */
 
 /* Reads the bytes that have come, up to most_at_once; returns false at the end. */
-static bool drain(int fd, choir__text *into)
+static bool drain(int fd, choir__text_buffer *into)
 {
     char bytes[16384];
     ssize_t got = -1;
@@ -155,7 +156,7 @@ static bool drain(int fd, choir__text *into)
         if (got == 0 || (got < 0 && errno != EINTR))
             break;
         if (got > 0) {
-            choir__text_add(into, bytes, (size_t)got);
+            choir__text_buffer_add(into, bytes, (size_t)got);
             room -= (size_t)got;
         }
     }
@@ -165,7 +166,7 @@ static bool drain(int fd, choir__text *into)
 /* Keeps the last line of the messages that is not empty. */
 static void take_words(machine *one)
 {
-    choir__text words = {0};
+    choir__text_buffer words = {0};
     if (one->words >= 0 && !drain(one->words, &words)) {
         close(one->words);
         one->words = -1;
@@ -177,7 +178,7 @@ static void take_words(machine *one)
         line += length;
         line += strspn(line, "\r\n");
     }
-    choir__text_free(&words);
+    choir__text_buffer_free(&words);
 }
 
 static void note_end(machine *one)
@@ -202,15 +203,16 @@ static void take_rounds(machine *one)
     choir__round round = {0};
     size_t at = 0;
     choir_status status = CHOIR_OK;
-    if (!one->marked && (status = choir__boards_mark(&one->stream, &at)) == CHOIR_OK)
+    if (!one->marked && (status = choir__snapshot_stream_mark(&one->stream, &at)) == CHOIR_OK)
         one->marked = at;
-    while (one->marked && (status = choir__boards_find(&one->stream, at, &round)) == CHOIR_OK &&
+    while (one->marked &&
+           (status = choir__snapshot_stream_find(&one->stream, at, &round)) == CHOIR_OK &&
            round.bytes) {
-        choir__text older = one->rounds[1];
+        choir__text_buffer older = one->rounds[1];
         one->rounds[1] = one->rounds[0];
         one->rounds[0] = older;
-        choir__text_clear(&one->rounds[0]);
-        choir__text_add(&one->rounds[0], round.bytes, round.count);
+        choir__text_buffer_clear(&one->rounds[0]);
+        choir__text_buffer_add(&one->rounds[0], round.bytes, round.count);
         one->told++;
         one->since = choir__now();
         at = round.end;
@@ -219,7 +221,7 @@ static void take_rounds(machine *one)
         snprintf(one->why, sizeof one->why, "%s: %s", one->name, choir_error_message());
         stop(one);
     } else {
-        choir__text_drop(&one->stream, at);
+        choir__text_buffer_drop(&one->stream, at);
     }
 }
 
@@ -251,7 +253,7 @@ static void add(choir__machines *m, const char *name)
     start(m, one);
 }
 
-static void add_of_jobs(choir__machines *m, const choir__looks *looks)
+static void add_of_jobs(choir__machines *m, const choir__snapshot *looks)
 {
     char own[64] = "";
     gethostname(own, sizeof own - 1);
@@ -305,9 +307,9 @@ void choir__machines_close(choir__machines *m)
     for (int i = 0; m && i < m->count; i++) {
         machine *one = &m->machines[i];
         stop(one);
-        choir__text_free(&one->stream);
+        choir__text_buffer_free(&one->stream);
         for (int k = 0; k < 2; k++)
-            choir__text_free(&one->rounds[k]);
+            choir__text_buffer_free(&one->rounds[k]);
         free(one->name);
     }
     if (m) {
@@ -317,18 +319,19 @@ void choir__machines_close(choir__machines *m)
     free(m);
 }
 
-void choir__machines_look(
-    choir__machines *m, const choir__looks *here, choir__looks *now, choir__looks *before)
+void choir__machines_look(choir__machines *m, const choir__snapshot *here, choir__snapshot *now,
+    choir__snapshot *before)
 {
-    *now = *before = (choir__looks){0};
+    *now = *before = (choir__snapshot){0};
     add_of_jobs(m, here);
     for (int i = 0; i < m->count; i++) {
         machine *one = &m->machines[i];
-        choir__looks *into[] = {now, before};
+        choir__snapshot *into[] = {now, before};
         hear(one);
         for (int k = 0; k < 2 && !*one->why; k++) {
-            choir__looks some = choir__boards_parse(one->rounds[k].bytes, one->rounds[k].used);
-            choir__looks_move(into[k], &some);
+            choir__snapshot some =
+                choir__snapshot_stream_parse(one->rounds[k].bytes, one->rounds[k].used);
+            choir__snapshot_move(into[k], &some);
         }
     }
 }
@@ -338,7 +341,7 @@ static bool is_settled(const machine *one)
     return one->told > 1 || *one->why;
 }
 
-void choir__machines_wait(choir__machines *m, const choir__looks *here, double seconds)
+void choir__machines_wait(choir__machines *m, const choir__snapshot *here, double seconds)
 {
     double until = choir__now() + seconds;
     bool all = false;

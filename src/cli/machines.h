@@ -1,10 +1,10 @@
 /* The processes of other machines. For each machine this process runs a command, by default
- * `ssh HOST choir __boards`, which tells what the processes there show (boards.h); who may look
- * is thus decided by the machine that is looked at. */
+ * `ssh HOST choir __boards`, which tells what the processes there show (snapshot_stream.h); who
+ * may look is thus decided by the machine that is looked at. */
 #ifndef CHOIR_CLI_MACHINES_H
 #define CHOIR_CLI_MACHINES_H
 
-#include "cli/looks.h"
+#include "cli/snapshot.h"
 
 typedef struct choir__machines choir__machines;
 
@@ -21,11 +21,12 @@ void choir__machines_close(choir__machines *machines); /* NULL is fine */
 /* Takes what the machines have told by now, without waiting: *now, and *before, a round
  * earlier. The caller frees both. here: the processes of this machine, whose jobs may be on
  * others. */
-void choir__machines_look(choir__machines *machines, const choir__looks *here,
-    choir__looks *now, choir__looks *before);
+void choir__machines_look(choir__machines *machines, const choir__snapshot *here,
+    choir__snapshot *now, choir__snapshot *before);
 
 /* Waits until every machine has told twice or cannot be seen, or the time is over. */
-void choir__machines_wait(choir__machines *machines, const choir__looks *here, double seconds);
+void choir__machines_wait(
+    choir__machines *machines, const choir__snapshot *here, double seconds);
 
 /* Writes why machine i is not seen: "" if it is. Returns false if there is no machine i. */
 enum { CHOIR__TROUBLE_TEXT = 512 };
@@ -37,9 +38,9 @@ bool choir__machines_trouble(
  * from two readings. */
 
 typedef struct choir__ranks_view {
-    choir__looks now, before;     /* borrowed from the looks below, sorted */
-    choir__looks here[2], far[2]; /* now, and before */
-    choir__machines *machines;    /* NULL: this machine alone */
+    choir__snapshot now, before;     /* borrowed from the looks below, sorted */
+    choir__snapshot here[2], far[2]; /* now, and before */
+    choir__machines *machines;       /* NULL: this machine alone */
 } choir__ranks_view;
 
 /* Looks again. pids: only these of this machine, all if pid_count is 0. */

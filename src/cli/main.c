@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/named.h"
-#include "cli/boards.h"
+#include "cli/snapshot_stream.h"
 #include "line/command.h"
 #include "job/gpus_tried.h"
 #include "job/document/document.h"
@@ -52,7 +52,7 @@ static int run(int argc, char **argv)
     } else if (!strcmp(name, "__numbers")) {
         choir__job_print_numbers();
     } else if (!strcmp(name, "__boards")) {
-        return choir__boards_command(argc - 1, argv + 1);
+        return choir__snapshot_stream_command(argc - 1, argv + 1);
     } else if (!strcmp(name, "__gpus_tried")) {
         return choir__gpus_tried_command();
     } else if (!strcmp(name, "__complete")) {

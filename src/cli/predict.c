@@ -52,7 +52,7 @@ static choice *ranked(const float *probabilities, int64_t classes)
 
 /* --- JSON --- */
 
-static void add_choice(choir__text *t, const predictions *p, const choice *c)
+static void add_choice(choir__text_buffer *t, const predictions *p, const choice *c)
 {
     char number[24];
     choir__text_string(t, "label", choir__saved_class(p->saved, c->class, number));
@@ -61,7 +61,7 @@ static void add_choice(choir__text *t, const predictions *p, const choice *c)
 }
 
 /* Adds the members "label", "class", "probability" and, for more than one label, "top". */
-static void add_choices(choir__text *t, const predictions *p, const float *probabilities)
+static void add_choices(choir__text_buffer *t, const predictions *p, const float *probabilities)
 {
     choice *list = ranked(probabilities, p->saved->info.classes);
     add_choice(t, p, &list[0]);
@@ -78,7 +78,8 @@ static void add_choices(choir__text *t, const predictions *p, const float *proba
 }
 
 /* row: the word's row, or NULL. */
-static void add_word(choir__text *t, const predictions *p, const char *word, const float *row)
+static void add_word(
+    choir__text_buffer *t, const predictions *p, const char *word, const float *row)
 {
     choir__text_open(t, NULL, '{');
     choir__text_string(t, "word", word);
@@ -116,8 +117,8 @@ static void print_word(const predictions *p, const char *word, const float *row)
 /* --- a sample --- */
 
 /* line: of JSON, or NULL for people. */
-static void print_words(choir__text *line, predictions *p, const choir_text *t, int64_t rows,
-    const int64_t *targets, const float *probabilities)
+static void print_words(choir__text_buffer *line, predictions *p, const choir_text *t,
+    int64_t rows, const int64_t *targets, const float *probabilities)
 {
     for (int64_t w = 0, r = 0; w < t->word_count; w++) {
         bool has = r < rows && targets[r] == w;
@@ -133,7 +134,7 @@ static void print_words(choir__text *line, predictions *p, const choir_text *t, 
 static void print_json(predictions *p, int64_t sample, const choir_text *t, const char *file,
     int64_t rows, const int64_t *targets, const float *probabilities)
 {
-    choir__text line = {0};
+    choir__text_buffer line = {0};
     choir__text_open(&line, NULL, '{');
     choir__text_string(&line, "event", "predict");
     choir__text_value(&line, "input", "%lld", (long long)sample);

@@ -10,7 +10,7 @@
 
 #include "line/command.h"
 #include "cli/torchrun.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "launch/process/process.h"
 #include "launch/agent/agent.h"
 
@@ -266,7 +266,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     static launch l;
     choir__cli_operands operands;
     l.opts = (choir__agent_opts){
-        .node = -1, .last_call_s = 30, .routes = l.routes, .show = choir__recorder_dump};
+        .node = -1, .last_call_s = 30, .routes = l.routes, .show = choir__flight_dump};
     l.argv = choir__torchrun_argv(command, &argc, argv);
     int status = choir__cli_parse(command, &l, argc, l.argv, &operands);
     if (status == CHOIR__EXIT_OK)

@@ -45,8 +45,8 @@ char *choir__run_work(char **command)
     char hex[17];
     if (!command || !command[0] || !is_training(command))
         return choir__strdup("");
-    choir__text all = {0};
-    choir__text_put(&all, "choir train");
+    choir__text_buffer all = {0};
+    choir__text_buffer_put(&all, "choir train");
     for (char **word = command + 2; *word; word++) {
         int skipped = words_of_own(*word);
         if (skipped) {
@@ -59,7 +59,7 @@ char *choir__run_work(char **command)
         choir__format("%s (%s, %s)", all.bytes, choir_cpu_isa(), choir__cpu_multiplier());
     crypto_generichash(hash, sizeof hash, (const unsigned char *)text, strlen(text), NULL, 0);
     sodium_bin2hex(hex, sizeof hex, hash, 8);
-    choir__text_clear(&all);
+    choir__text_buffer_clear(&all);
     choir__text_format(&all, "%.300s [%s]", text, hex);
     free(text);
     return all.bytes;

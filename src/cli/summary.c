@@ -296,7 +296,7 @@ static void print_json(const summary *s, const totals *t)
         int64_t value;
     } sizes[] = {{"weight_bytes", t->weight_bytes}, {"gradient_bytes", t->gradient_bytes},
         {"state_bytes", t->state_bytes}, {"peak_bytes", t->peak_bytes}};
-    choir__text out = {0};
+    choir__text_buffer out = {0};
     for (int i = 0; i < s->count; i++) {
         const line *l = &s->lines[i];
         choir__text_open(&out, NULL, '{');

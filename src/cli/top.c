@@ -112,7 +112,7 @@ static void put_process(screen *s, const choir__seen *seen, const choir__seen *b
     layout l = layout_of(s);
     if (seen->who.rank >= 0)
         snprintf(rank, sizeof rank, "%d", seen->who.rank);
-    choir__looks_doing(seen, at, sizeof at);
+    choir__snapshot_doing(seen, at, sizeof at);
     if (!seen->device_count && l == NARROW)
         put(s, "%4s %7d    -  %s", rank, seen->pid, at);
     else if (!seen->device_count)
@@ -125,7 +125,7 @@ static void put_process(screen *s, const choir__seen *seen, const choir__seen *b
 /* Prints the line above the ranks of a job. */
 static void put_job(screen *s, const choir__ranks_view *v, int first)
 {
-    const choir__looks *l = &v->now;
+    const choir__snapshot *l = &v->now;
     const choir__seen *seen = l->seen[first];
     char age[24], here[32] = "", since[32] = "", where[80] = "";
     int count = 1, machines = choir__view_machines(v, first);
@@ -151,7 +151,7 @@ static void put_job(screen *s, const choir__ranks_view *v, int first)
 /* Names the rank of a job for which the others wait. */
 static void put_slow(screen *s, const choir__ranks_view *v, int from)
 {
-    choir__slow_rank slow = choir__looks_slow(&v->now, from, &v->before);
+    choir__slow_rank slow = choir__snapshot_slow(&v->now, from, &v->before);
     char cost[48] = "";
     if (slow.rank < 0)
         return;
@@ -171,7 +171,7 @@ static void put_troubles(screen *s, const choir__machines *machines)
 
 static void print_table(screen *s, const choir__ranks_view *v)
 {
-    const choir__looks *l = &v->now;
+    const choir__snapshot *l = &v->now;
     bool on_many = false;
     if (!l->count)
         put(s, "No process of yours uses Choir now.");
@@ -187,7 +187,7 @@ static void print_table(screen *s, const choir__ranks_view *v)
         }
         if (on_many && (begins || strcmp(seen->who.host, l->seen[i - 1]->who.host) != 0))
             put(s, "on %s:", seen->who.host);
-        put_process(s, seen, choir__looks_earlier(&v->before, seen));
+        put_process(s, seen, choir__snapshot_earlier(&v->before, seen));
     }
     put_troubles(s, v->machines);
 }
@@ -229,11 +229,11 @@ static void look_twice(top *t, bool again)
 static void one_round(top *t)
 {
     screen s = {0};
-    const choir__looks *now = &t->view.now;
+    const choir__snapshot *now = &t->view.now;
     look_twice(t, true);
     for (int i = 0; i < now->count && t->json; i++)
         choir__seen_json(
-            now->seen[i], choir__looks_earlier(&t->view.before, now->seen[i]), stdout);
+            now->seen[i], choir__snapshot_earlier(&t->view.before, now->seen[i]), stdout);
     if (!t->json)
         print_table(&s, &t->view);
 }
@@ -272,7 +272,7 @@ static void refresh(top *t)
 
 static void dump(top *t)
 {
-    const choir__looks *now = &t->view.now;
+    const choir__snapshot *now = &t->view.now;
     look_twice(t, false);
     for (int i = 0; i < now->count; i++)
         if (t->json)
@@ -316,7 +316,7 @@ static int read_pids(top *t, const choir__cli_operands *operands)
 static bool all_there(const top *t)
 {
     for (int i = 0; i < t->pid_count; i++) {
-        choir__seen *seen = choir__recorder_read(t->pids[i]);
+        choir__seen *seen = choir__flight_read(t->pids[i]);
         if (!seen) {
             choir__error(CHOIR_ERR_ARGUMENT,
                 "process %d shows nothing: it is gone, another user's, or does not use Choir",

@@ -45,12 +45,12 @@ static bool is_interruption(int status)
 static int train(choir__job *job)
 {
     const char *folder = choir__cli_record_folder(job);
-    choir__watch_beside *page = NULL;
+    choir__page_process *page = NULL;
     if (job->records.page && !folder)
         return choir__cli_usage(
             job->command, "--page shows a recorded run: name its folder with --run DIR");
     if (job->records.page && job->placement.rank == 0 &&
-        choir__watch_beside_open(folder, &page) != CHOIR_OK)
+        choir__page_process_open(folder, &page) != CHOIR_OK)
         return choir__cli_fail();
     choir__tee *tee = copy_errors(job);
     choir__train_signals(tee, job->placement.rank <= 0);
@@ -60,7 +60,7 @@ static int train(choir__job *job)
         choir__cli_fail();
     choir__train_signals(NULL, job->placement.rank <= 0);
     choir__tee_close(tee);
-    choir__watch_beside_close(page);
+    choir__page_process_close(page);
     return status == CHOIR_OK && end.unrecorded && !job->placement.launched
                ? EXIT_UNRECORDED
                : choir__job_exit_status(status, end.by);

@@ -148,17 +148,17 @@ static choir_status run_messages(choir_group *group, const choir__call *calls, i
     choir_status status = engine->failed;
     if (found && status == CHOIR_OK) {
         for (int i = 0; i < found; i++)
-            choir__log_begin(group->log, &some[i].stamp);
+            choir__flight_log_begin(group->log, &some[i].stamp);
         status = engine->ops->takes ? engine->ops->run_batch(engine, some, found)
                                     : choir__far_batch(engine, some, found);
         for (int i = 0; i < found; i++)
-            choir__log_end(group->log, &some[i].stamp, status);
+            choir__flight_log_end(group->log, &some[i].stamp, status);
     }
     free(some);
     return status;
 }
 
-choir_status choir__batch_run(choir_group *group, choir__call *calls, int count)
+choir_status choir__read_batch_run(choir_group *group, choir__call *calls, int count)
 {
     choir_status status = run_messages(group, calls, count);
     for (int i = 0, n; i < count && status == CHOIR_OK; i += n) {

@@ -100,7 +100,7 @@ struct choir__engine {
     uint32_t seq;           /* number of the current or last collective */
     choir_status failed;    /* permanent */
     char message[512];
-    struct choir__stream *stream;     /* the stream for the group's queue; NULL: none */
+    struct choir__gpu_stream *stream; /* the stream for the group's queue; NULL: none */
     struct choir__queue *queue;       /* the group's queue */
     _Atomic uint64_t bytes;           /* bytes sent to or fetched from peers */
     struct choir__executor *executor; /* comm/message: schedules, partial sums, staging */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "comm/engine.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "launch/process/process.h"
 
 choir_status choir__engine_fail(

@@ -31,16 +31,16 @@ choir_group_opts choir_group_defaults(void)
 /* Puts the names of the job's machines on this process's board (`choir top` reads it). */
 static void show_machines(const choir__engine *engine)
 {
-    char names[CHOIR__LOG_MACHINES][64] = {{0}};
+    char names[CHOIR__FLIGHT_MACHINES][64] = {{0}};
     int count = 0;
     for (int r = 0; engine->nodes > 1 && engine->members && r < engine->world; r++) {
         bool known = false;
         for (int i = 0; i < count && !known; i++)
             known = !strcmp(names[i], engine->members[r].host);
-        if (!known && count < CHOIR__LOG_MACHINES)
+        if (!known && count < CHOIR__FLIGHT_MACHINES)
             snprintf(names[count++], sizeof *names, "%s", engine->members[r].host);
     }
-    choir__recorder_machines((const char(*)[64])names, count > 1 ? count : 0);
+    choir__flight_machines((const char(*)[64])names, count > 1 ? count : 0);
 }
 
 choir_group *choir__group_new(
@@ -53,10 +53,10 @@ choir_group *choir__group_new(
     pthread_mutex_init(&group->kept_lock, NULL);
     snprintf(group->name, sizeof group->name, "%s", name);
     engine->name = group->name;
-    group->log = choir__log_open(name, engine->ops->name, engine->rank, engine->world);
+    group->log = choir__flight_log_open(name, engine->ops->name, engine->rank, engine->world);
     group->queue = choir__queue_new((choir__queue_opts){.name = "group",
         .patience_us = PATIENCE_US,
-        .gauges = choir__log_gauges(group->log),
+        .gauges = choir__flight_log_gauges(group->log),
         .timed = group->log != NULL,
         .stream = engine->stream,
         .capturable = engine->stream ? choir__group_capturable : NULL});
@@ -97,7 +97,7 @@ choir_status choir__group_open(
     }
     const char *name = *job->meeting.job ? job->meeting.job : job->meeting.launched;
     if (*name) {
-        choir__recorder_job(name, engine->rank, engine->world, choir__launcher_generation());
+        choir__flight_job(name, engine->rank, engine->world, choir__launcher_generation());
         show_machines(engine);
     }
     *group = choir__group_new(engine, job, "world");
@@ -114,7 +114,7 @@ void choir_group_free(choir_group *group)
     choir__queue_free(group->queue);
     for (choir__shared *s = group->shareds; s; s = s->other)
         s->group = NULL;
-    choir__log_close(group->log);
+    choir__flight_log_close(group->log);
     if (group->engine->failed != CHOIR_OK)
         atomic_store(&group->job->failed, true);
     group->engine->ops->close(group->engine);

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <choir/group.h>
 #include "comm/engine.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "comm/rows.h"
 #include "device/queue.h"
 
@@ -25,7 +25,7 @@ struct choir_group {
     choir__engine *engine;
     choir__queue *queue;
     choir__group_membership *job;
-    choir__log *log;
+    choir__flight_log *log;
     char name[48]; /* "world", "world/2": the third split's child */
     uint32_t splits;
     choir__algorithm algorithm;

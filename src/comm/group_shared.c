@@ -17,11 +17,11 @@ static void run_share(const void *args)
     choir__engine *engine = s->group->engine;
     engine->seq += engine->failed == CHOIR_OK;
     choir__stamp stamp = {.kind = CHOIR__SHARE, .count = s->bytes, .seq = engine->seq};
-    choir__log_begin(s->group->log, &stamp);
+    choir__flight_log_begin(s->group->log, &stamp);
     *s->status = engine->failed != CHOIR_OK ? engine->failed
                  : engine->ops->share       ? engine->ops->share(engine, s->bytes, s->shared)
                                       : choir__shared_private(engine, s->bytes, s->shared);
-    choir__log_end(s->group->log, &stamp, *s->status);
+    choir__flight_log_end(s->group->log, &stamp, *s->status);
     choir__group_report(s->group, engine->failed);
 }
 

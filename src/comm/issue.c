@@ -33,7 +33,7 @@ static void run_call(const void *args)
     const task *t = args;
     choir__call call = t->call;
     if (call.stamp.kind == CHOIR__SEND || call.stamp.kind == CHOIR__RECEIVE)
-        choir__group_report(t->group, choir__batch_run(t->group, &call, 1));
+        choir__group_report(t->group, choir__read_batch_run(t->group, &call, 1));
     else
         choir__group_report(t->group, choir__group_run(t->group, &call));
     let_go_of(t->group, &call);
@@ -42,7 +42,7 @@ static void run_call(const void *args)
 static void run_batch(const void *args)
 {
     const batch_task *t = args;
-    choir__group_report(t->group, choir__batch_run(t->group, t->calls, t->count));
+    choir__group_report(t->group, choir__read_batch_run(t->group, t->calls, t->count));
     for (int i = 0; i < t->count; i++)
         let_go_of(t->group, &t->calls[i]);
     choir__group_let_go(t->group, t->calls);

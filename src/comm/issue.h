@@ -13,7 +13,7 @@ choir_status choir__group_issue(choir_group *group, const choir__call *call, cho
 choir_status choir__group_run(choir_group *group, choir__call *call);
 
 /* batch.c: runs all calls of a batch, on the group's queue. */
-choir_status choir__batch_run(choir_group *group, choir__call *calls, int count);
+choir_status choir__read_batch_run(choir_group *group, choir__call *calls, int count);
 
 /* Runs on the group's queue: if status is a failure, fails the current task with the group's
  * sentence. */

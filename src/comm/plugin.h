@@ -6,7 +6,7 @@
 #include "base/plugin/plugin.h"
 #include "comm/engine.h"
 #include "comm/far/far.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "comm/reduce.h"
 #include "comm/rows.h"
 #include "device/device.h"
@@ -43,7 +43,7 @@
     X(const choir__arith *, choir__arith_find, (choir_dtype dtype, choir_reduce_op op),        \
         (dtype, op))                                                                           \
     X(void, choir__reduce,                                                                     \
-        (const choir__reduction *r, char *scratch, int64_t begin, int64_t end),                \
+        (const choir__reduce_task *r, char *scratch, int64_t begin, int64_t end),              \
         (r, scratch, begin, end))                                                              \
     X(void, choir__reduce_slice,                                                               \
         (int64_t count, size_t size, int rank, int world, int64_t *lo, int64_t *hi),           \
@@ -64,7 +64,7 @@
     X(int, choir_device_count, (const char *kind), (kind))                                     \
     X(choir_device *, choir_device_find, (const char *name), (name))                           \
     X(const char *, choir_device_name, (const choir_device *device), (device))                 \
-    X(struct choir__stream *, choir__device_stream, (choir_device * device), (device))         \
+    X(struct choir__gpu_stream *, choir__device_stream, (choir_device * device), (device))     \
     X(void, choir__queue_break,                                                                \
         (choir__queue * queue, choir_status status, const char *sentence),                     \
         (queue, status, sentence))                                                             \

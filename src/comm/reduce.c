@@ -34,7 +34,7 @@ static void widen(const choir__arith *arith, partial *p, char *level, int64_t n)
 /* Computes the tree over all sources at elements [first, first + n), without scaling, into
  * result. */
 static void reduce_block(
-    const choir__reduction *r, char *scratch, int64_t first, int64_t n, char *result)
+    const choir__reduce_task *r, char *scratch, int64_t first, int64_t n, char *result)
 {
     choir__combine *combine = (r->arith->wide ? r->arith->wide : r->arith)->combine;
     partial stack[CHOIR__REDUCE_LEVELS];
@@ -64,7 +64,7 @@ static void reduce_block(
         memcpy(result, stack[0].at, (size_t)n * r->arith->size);
 }
 
-void choir__reduce(const choir__reduction *r, char *scratch, int64_t begin, int64_t end)
+void choir__reduce(const choir__reduce_task *r, char *scratch, int64_t begin, int64_t end)
 {
     const choir__arith *arith = r->arith, *wide = arith->wide ? arith->wide : arith;
     size_t size = arith->size;

@@ -39,7 +39,7 @@ const choir__arith *choir__arith_find(choir_dtype dtype, choir_reduce_op op);
 
 /* to[...] = rescale(tree(from[0], from[1], ...)). An output may be one of the inputs, but may
  * not overlap them otherwise. */
-typedef struct choir__reduction {
+typedef struct choir__reduce_task {
     const choir__arith *arith;
     const choir__node *nodes; /* (sources) in order, [0, leaves) without gaps */
     const char *const *from;  /* (sources) */
@@ -48,7 +48,7 @@ typedef struct choir__reduction {
     double scale;    /* 1: none */
     int64_t divisor; /* integers divide by this instead; 1: none */
     bool stream;     /* larger than the caches: use non-temporal stores */
-} choir__reduction;
+} choir__reduce_task;
 
 enum {
     CHOIR__BLOCK = 8192, /* bytes; the blocks in use stay in L1 */
@@ -58,7 +58,7 @@ enum {
 };
 
 /* Reduces elements [begin, end). scratch: CHOIR__REDUCE_SCRATCH bytes, aligned to 64. */
-void choir__reduce(const choir__reduction *r, char *scratch, int64_t begin, int64_t end);
+void choir__reduce(const choir__reduce_task *r, char *scratch, int64_t begin, int64_t end);
 
 /* Returns the rank's share [*lo, *hi) of count elements, in whole cache lines. */
 void choir__reduce_slice(

@@ -46,7 +46,7 @@ void choir__scatter_add(const choir__tree_scatter *args, const choir__node *node
         char *to = out + (size_t)k * args->out_stride;
         for (end = i; end < sources && nodes[end].start < last;)
             end++;
-        const choir__reduction r = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
+        const choir__reduce_task r = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
             .nodes = nodes + i,
             .from = from + i,
             .to = &to,

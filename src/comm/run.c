@@ -33,7 +33,7 @@ static choir_status fold(choir__engine *engine, const choir__call *call)
     const char *from[CHOIR__MAX_NODES];
     char *to[] = {call->out};
     choir__tree_run(call->stamp.leaves, engine->rank, engine->world, &lo, &hi);
-    choir__reduction r = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
+    choir__reduce_task r = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
         .nodes = nodes,
         .from = from,
         .to = to,
@@ -95,9 +95,9 @@ choir_status choir__group_run(choir_group *group, choir__call *call)
     if (engine->failed != CHOIR_OK)
         return engine->failed;
     call->stamp.seq = ++engine->seq;
-    choir__log_begin(group->log, &call->stamp);
+    choir__flight_log_begin(group->log, &call->stamp);
     choir_status status = run_where_it_lies(engine, call);
-    choir__log_end(group->log, &call->stamp, status);
+    choir__flight_log_end(group->log, &call->stamp, status);
     return status;
 }
 

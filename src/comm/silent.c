@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "comm/engine.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 
 enum { DETAILED = 3 }; /* number of ranks that are described in detail */
 
@@ -49,7 +49,7 @@ const char *choir__engine_silent(const choir__engine *e, const int *ranks, int c
         pid = pid_here(e, ranks[i]);
         *seen = '\0';
         if (pid && e->name)
-            choir__log_last_seen(pid, e->name, choir__engine_number(e, ranks[i]), seen);
+            choir__flight_log_last_seen(pid, e->name, choir__engine_number(e, ranks[i]), seen);
         state = pid && count > 1 ? choir__state_text(choir__process_state(pid)) : "";
         if (!*seen && !*state)
             continue;

@@ -3,7 +3,7 @@
 #include <choir/group.h>
 
 #include "base/base.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "device/device.h"
 #include "device/queue.h"
 #include "launch/spawn.h"
@@ -27,7 +27,7 @@ choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_sp
     static const choir__spawn_host host = {
         .may_fork = may_fork,
         .quiesce = choir__queues_quiesce,
-        .show = choir__recorder_dump,
+        .show = choir__flight_dump,
         .progress = choir__seen_progress,
     };
     return choir__spawn(&host, local, fn, arg, opts);

@@ -257,8 +257,8 @@ void choir_dataset_class_names(
 char *choir__class_names_list(const choir_class_names *names)
 {
     enum { SHOWN = 20 };
-    choir__text list = {0};
-    choir__text_put(&list, "");
+    choir__text_buffer list = {0};
+    choir__text_buffer_put(&list, "");
     for (int64_t i = 0; i < names->count && i < SHOWN; i++)
         choir__text_format(
             &list, "%s%.60s", i ? ", " : "", i + 1 == SHOWN ? "..." : names->name[i]);
@@ -280,7 +280,7 @@ static int64_t share_of(int64_t count, int64_t share)
     return count / ONE * share + count % ONE * share / ONE;
 }
 
-choir_status choir__held_check(const char *name, double part)
+choir_status choir__holdout_check(const char *name, double part)
 {
     if (part >= 0 && part <= 1)
         return CHOIR_OK;
@@ -317,15 +317,15 @@ bool choir__is_held_of_class(double part, int64_t sample, int64_t count)
 
 /* --- classes that are mixed --- */
 
-bool choir__held_classes_note(
-    choir__held_classes *h, int64_t class, bool held, bool training, int64_t kept)
+bool choir__holdout_classes_note(
+    choir__holdout_classes *h, int64_t class, bool held, bool training, int64_t kept)
 {
     if (class >= h->count) {
         h->of = choir__realloc(h->of, (size_t)(2 * class + 16) * sizeof *h->of);
         while (h->count < 2 * class + 16)
-            h->of[h->count++] = (choir__held_class){.second = -1};
+            h->of[h->count++] = (choir__holdout_class){.second = -1};
     }
-    choir__held_class *c = &h->of[class];
+    choir__holdout_class *c = &h->of[class];
     const bool second = ++c->samples == 2 && !held && !c->held;
     const bool keep = held != training || second;
     c->held += held;
@@ -334,14 +334,14 @@ bool choir__held_classes_note(
     return keep;
 }
 
-bool *choir__held_classes_end(choir__held_classes *h, bool training, int64_t kept)
+bool *choir__holdout_classes_end(choir__holdout_classes *h, bool training, int64_t kept)
 {
     bool *dropped = choir__calloc((size_t)kept + 1, sizeof *dropped);
     for (int64_t i = 0; i < h->count; i++)
         if (h->of[i].second >= 0)
             dropped[h->of[i].second] = training == !h->of[i].held;
     free(h->of);
-    *h = (choir__held_classes){0};
+    *h = (choir__holdout_classes){0};
     return dropped;
 }
 

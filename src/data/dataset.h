@@ -42,7 +42,7 @@ char *choir__class_names_list(const choir_class_names *names);
 bool choir__is_image_name(const char *name);
 
 /* Like choir_dataset_text, choir_dataset_tokens and choir_dataset_idx, with the part of them
- * that is for validation (choir__held_check). pixel_deviation 0: the pixels of IDX files are
+ * that is for validation (choir__holdout_check). pixel_deviation 0: the pixels of IDX files are
  * normalised by those of the training split. */
 choir_status choir__dataset_text(const char *path, int64_t context, choir_split split,
     double held, choir_tokenizer **tokenizer, choir_dataset **dataset);
@@ -72,9 +72,9 @@ choir_status choir__check_splits(
  * that validation has all classes. Where classes are mixed in a file, that is known at its end:
  * until then both splits keep the second sample of such a class. */
 
-/* A part is a share of the samples, such as 0.2; 0: a tenth, the default. choir__held_check
+/* A part is a share of the samples, such as 0.2; 0: a tenth, the default. choir__holdout_check
  * returns an error for a part outside [0, 1]; 1: all. Error: argument. */
-choir_status choir__held_check(const char *name, double part);
+choir_status choir__holdout_check(const char *name, double part);
 
 /* Returns whether the sample is for validation: with a part of 0.1, one of
  * 0-9, one of 10-19, ... */
@@ -84,25 +84,25 @@ bool choir__is_held(double part, int64_t sample);
  * are counted by themselves. */
 bool choir__is_held_of_class(double part, int64_t sample, int64_t count);
 
-typedef struct choir__held_class {
+typedef struct choir__holdout_class {
     int64_t samples, held;
     int64_t second; /* the place of its second sample among those kept; -1: it needs none */
-} choir__held_class;
+} choir__holdout_class;
 
 /* The counts of each class, while a split reads its data. */
-typedef struct choir__held_classes {
-    choir__held_class *of; /* (count) */
+typedef struct choir__holdout_classes {
+    choir__holdout_class *of; /* (count) */
     int64_t count;
-} choir__held_classes;
+} choir__holdout_classes;
 
 /* Notes the next sample of a class. held: result of choir__is_held; kept: number of samples
  * that the split has kept before. Returns whether it keeps this one. */
-bool choir__held_classes_note(
-    choir__held_classes *classes, int64_t class, bool held, bool training, int64_t kept);
+bool choir__holdout_classes_note(
+    choir__holdout_classes *classes, int64_t class, bool held, bool training, int64_t kept);
 
 /* Ends and frees the notes; returns, of each of the samples that were kept (kept), whether the
  * split drops it after all. The caller frees the array. */
-bool *choir__held_classes_end(choir__held_classes *classes, bool training, int64_t kept);
+bool *choir__holdout_classes_end(choir__holdout_classes *classes, bool training, int64_t kept);
 
 /* Returns how many of `count` tokens or samples are for training, rounded down, if the last
  * ones are for validation. */

@@ -59,11 +59,11 @@ typedef struct reading {
     const choir_labelled_opts *opts;
     int64_t entries; /* entries of the file so far */
     bool training;
-    bool shared;                 /* the file has both splits (data/dataset.h) */
-    bool labels_only;            /* the file is the other split's: its labels are the classes */
-    bool held;                   /* the present entry is for validation, by its place */
-    bool keep;                   /* the present entry is a sample of this split */
-    choir__held_classes classes; /* for a file with both splits and a class per entry */
+    bool shared;      /* the file has both splits (data/dataset.h) */
+    bool labels_only; /* the file is the other split's: its labels are the classes */
+    bool held;        /* the present entry is for validation, by its place */
+    bool keep;        /* the present entry is a sample of this split */
+    choir__holdout_classes classes; /* for a file with both splits and a class per entry */
 } reading;
 
 /* Names the record in the error of adding its sample. */
@@ -125,7 +125,7 @@ static choir_status read_text(reading *r, const choir__record_at *at, const choi
         return choir__column_missing(at, r->opts->label, classes);
     choir_status status = choir__labels_add(&r->d->labels, at, label, &number);
     if (status == CHOIR_OK && r->shared)
-        r->keep = choir__held_classes_note(
+        r->keep = choir__holdout_classes_note(
             &r->classes, number, r->held, r->training, r->d->encoded.count);
     return status == CHOIR_OK && r->keep ? add_text(r, at, record, text, number) : status;
 }
@@ -144,7 +144,7 @@ static choir_status read_record(
 /* Drops the samples that the other split has, once all classes are known. */
 static void drop_samples(reading *r)
 {
-    bool *dropped = choir__held_classes_end(&r->classes, r->training, r->d->encoded.count);
+    bool *dropped = choir__holdout_classes_end(&r->classes, r->training, r->d->encoded.count);
     choir__encoded_drop(&r->d->encoded, dropped);
     free(dropped);
 }
@@ -227,7 +227,7 @@ choir_status choir_dataset_labelled(const char *path, choir_split split,
         return choir__missing(__func__, !path ? "path" : tokenizer ? "dataset" : "tokenizer");
     labelled *d = choir__calloc(1, sizeof *d);
     reading r = {.d = d, .opts = &opts, .training = split == CHOIR_TRAIN};
-    choir_status status = choir__held_check(path, opts.held_out);
+    choir_status status = choir__holdout_check(path, opts.held_out);
     if (status == CHOIR_OK)
         status = choir__encoded_init(&d->encoded, tokenizer, opts.context, opts.words, path);
     if (status == CHOIR_OK)

@@ -52,7 +52,7 @@ const char *choir__label_name(const choir__labels *labels, int64_t class);
 /* Return where the largest label that is a number was found ("set.csv, line 3"), or NULL, also
  * for a dataset of another kind. The dataset keeps the text. */
 const char *choir__labelled_largest(const choir_dataset *dataset);
-const char *choir__shards_largest(const choir_dataset *dataset);
+const char *choir__file_shards_largest(const choir_dataset *dataset);
 
 void choir__labels_free(choir__labels *labels);
 

@@ -32,7 +32,7 @@ typedef struct choir__backend {
 
     /* --- devices that are not cores; NULL for others --- */
     const choir__far *far; /* access to their memory */
-    choir__stream *(*stream)(choir_device *device);
+    choir__gpu_stream *(*stream)(choir_device *device);
     void (*memory_note)(const choir_device *device, char *text, size_t bytes);
     /* Stores what the driver reports about device `index`, into zeros; false: nothing. */
     bool (*describe)(int index, choir__device_facts *facts);

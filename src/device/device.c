@@ -324,7 +324,7 @@ void choir__device_memory_note(const choir_device *device, char *text, size_t by
         b->memory_note(device, text, bytes);
 }
 
-choir__stream *choir__device_stream(choir_device *device)
+choir__gpu_stream *choir__device_stream(choir_device *device)
 {
     const choir__backend *b = backend_of(device);
     return b && b->stream ? b->stream(device) : NULL;

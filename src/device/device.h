@@ -135,7 +135,7 @@ bool choir__device_forbids_fork(void);
 
 /* Returns another stream on the device, for a queue other than the device's own; NULL if the
  * device has no streams. */
-struct choir__stream *choir__device_stream(choir_device *device);
+struct choir__gpu_stream *choir__device_stream(choir_device *device);
 
 /* Writes what determines the bits of the device's results apart from the program, such as "cpu
  * avx512, oneDNN 2.6.3, 1 thread(s)". Ranks compare it. */

@@ -49,8 +49,8 @@ static choir__queue *recorder_of(const choir__recording *r, int n)
 
 static bool belongs(const choir__recording *r, const entry *e, part *p)
 {
-    choir__stream *s = e->kind == HOST ? NULL : choir__queue_stream(e->queue);
-    choir__stream *first = p->queue_count ? choir__queue_stream(p->queues[0]) : s;
+    choir__gpu_stream *s = e->kind == HOST ? NULL : choir__queue_stream(e->queue);
+    choir__gpu_stream *first = p->queue_count ? choir__queue_stream(p->queues[0]) : s;
     if (e->kind == MOVED)
         return true;
     if (!s || s->ops != first->ops)
@@ -58,7 +58,7 @@ static bool belongs(const choir__recording *r, const entry *e, part *p)
     if (e->kind == TASK && !choir__queue_captures(e->queue, e->as.fn, r->args + e->args_at))
         return false;
     if (e->kind == WAIT) {
-        choir__stream *other = choir__queue_stream(recorder_of(r, e->as.event));
+        choir__gpu_stream *other = choir__queue_stream(recorder_of(r, e->as.event));
         if (!other || other->ops != s->ops)
             return false;
     }
@@ -93,14 +93,14 @@ static void find_parts(choir__recording *r)
 
 /* --- capturing one --- */
 
-static choir__stream *stream_of(choir__queue *queue)
+static choir__gpu_stream *stream_of(choir__queue *queue)
 {
     return choir__queue_stream(queue);
 }
 
 /* Makes later work of one stream follow the work captured on another so far; returns false if
  * the stream is not captured. */
-static bool join(choir__stream *stream, choir__stream *other)
+static bool join(choir__gpu_stream *stream, choir__gpu_stream *other)
 {
     void *place = other->ops->place(other);
     bool joined = stream->ops->behind(stream, place);
@@ -117,7 +117,7 @@ static void note_earlier(part *p, int event)
 static void capture_entries(choir__recording *r, part *p)
 {
     void **places = choir__calloc((size_t)r->event_count + 1, sizeof *places);
-    const choir__stream_ops *ops = stream_of(p->queues[0])->ops;
+    const choir__gpu_stream_ops *ops = stream_of(p->queues[0])->ops;
     for (int i = p->begin; i < p->end; i++) {
         const entry *e = &r->entries[i];
         if (e->kind == TASK)
@@ -134,7 +134,7 @@ static void capture_entries(choir__recording *r, part *p)
     free(places);
 }
 
-static void keep(choir__recording *r, part *p, choir__stream *first)
+static void keep(choir__recording *r, part *p, choir__gpu_stream *first)
 {
     /* otherwise "captured" work would really run, and run again when it is issued */
     bool whole = true;
@@ -156,7 +156,7 @@ static void keep(choir__recording *r, part *p, choir__stream *first)
 /* Captures a part. This thread owns the queues meanwhile, so no other thread issues to them. */
 static void capture(choir__recording *r, part *p)
 {
-    choir__stream *first = stream_of(p->queues[0]);
+    choir__gpu_stream *first = stream_of(p->queues[0]);
     p->tried = true;
     for (int i = 0; i < p->queue_count; i++)
         if (choir__queue_wait(p->queues[i]) != CHOIR_OK)
@@ -172,7 +172,7 @@ static void capture(choir__recording *r, part *p)
 /* --- launching one --- */
 
 typedef struct launch {
-    choir__stream *stream;
+    choir__gpu_stream *stream;
     choir__graph *graph;
 } launch;
 

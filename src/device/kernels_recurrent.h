@@ -25,24 +25,24 @@
  * return, gates holds the gradient of x, and the GRU's state that of u (the W_hh of r and z
  * uses x's). gh, gc (B, H): the gradients of the last h and c on entry, those of h0 and c0 on
  * return; if h0 is NULL, gh is scratch afterwards. gc: for the LSTM, else NULL. */
-typedef enum choir__cell {
+typedef enum choir__recurrent_cell {
     CHOIR__LSTM,
     CHOIR__GRU,
     CHOIR__RNN_TANH,
     CHOIR__RNN_RELU,
     CHOIR__CELL_COUNT
-} choir__cell;
+} choir__recurrent_cell;
 
 typedef struct choir__k_recurrent {
     const void *w_hh, *b_hh, *h0, *c0, *gy; /* w_hh (G H, H), b_hh (G H) */
     void *gates, *state, *y, *gh, *gc;      /* gy, gh, gc: backward */
     int64_t steps, batch, width, y_row;
-    choir__cell cell;
+    choir__recurrent_cell cell;
     bool reverse;
     choir_dtype dtype;
 } choir__k_recurrent;
 
-static inline int64_t choir__cell_gates(choir__cell cell)
+static inline int64_t choir__recurrent_cell_gates(choir__recurrent_cell cell)
 {
     return cell == CHOIR__LSTM ? 4 : cell == CHOIR__GRU ? 3 : 1;
 }

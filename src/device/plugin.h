@@ -25,7 +25,7 @@
     X(choir__pool *, choir__pool_new,                                                          \
         (const choir__memory_ops *ops, void *arg, choir__pool_gauges *gauges),                 \
         (ops, arg, gauges))                                                                    \
-    X(const char *, choir__work_text,                                                          \
+    X(const char *, choir__kernel_work_text,                                                   \
         (const choir_device *device, choir__task *fn, const void *args, char *text,            \
             size_t bytes),                                                                     \
         (device, fn, args, text, bytes))
@@ -51,7 +51,7 @@ enum {
 #undef X
     CHOIR__DEVICE_LAYOUT = sizeof(choir__device_host) * 31 + sizeof(struct choir_device) * 7 +
                            sizeof(choir__kernels) * 5 + sizeof(choir__backend) * 3 +
-                           sizeof(choir__stream_ops) + sizeof(choir__queue_opts) * 11 +
+                           sizeof(choir__gpu_stream_ops) + sizeof(choir__queue_opts) * 11 +
                            sizeof(choir__far) * 13 + CHOIR__KERNEL_BYTES
 };
 

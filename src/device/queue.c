@@ -98,7 +98,7 @@ void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, 
 choir__event choir__queue_record(choir__queue *queue)
 {
     choir__event event = {queue, atomic_load(&queue->issued)};
-    choir__stream *s = queue->opts.stream;
+    choir__gpu_stream *s = queue->opts.stream;
     if (s && choir__queue_finished(queue) == event.seq) /* else a waiter makes the mark */
         s->ops->mark(s, event.seq);
     if (!queue->opts.null)
@@ -153,7 +153,7 @@ choir_status choir__queue_wait_event(choir__queue *queue, choir__event event)
 
 bool choir__event_done(choir__event event)
 {
-    choir__stream *s = event.queue ? event.queue->opts.stream : NULL;
+    choir__gpu_stream *s = event.queue ? event.queue->opts.stream : NULL;
     if (!event.queue || choir__queue_finished(event.queue) < event.seq)
         return false;
     if (!s || s->ops->reached(s) >= event.seq)
@@ -199,7 +199,7 @@ choir_status choir__queue_status(choir__queue *queue)
 
 choir_status choir__queue_look(choir__queue *queue)
 {
-    choir__stream *s = queue->opts.stream;
+    choir__gpu_stream *s = queue->opts.stream;
     if (s)
         choir__queue_note_trouble(queue, s->ops->look(s, choir__queue_finished(queue)));
     return choir__queue_status(queue);
@@ -215,7 +215,7 @@ void choir__queue_clear(choir__queue *queue)
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue)
 {
-    choir__stream *s = queue->opts.stream;
+    choir__gpu_stream *s = queue->opts.stream;
     /* read first: tasks that are issued meanwhile finish later than this */
     uint64_t done = choir__queue_finished(queue);
     uint64_t there = s ? s->ops->reached(s) : done;
@@ -262,7 +262,7 @@ bool choir__queue_captures(choir__queue *queue, choir__task *fn, const void *arg
                                   : queue->opts.stream->ops->capturable(fn, args);
 }
 
-choir__stream *choir__queue_stream(choir__queue *queue)
+choir__gpu_stream *choir__queue_stream(choir__queue *queue)
 {
     return queue->opts.stream;
 }
@@ -271,7 +271,7 @@ choir__stream *choir__queue_stream(choir__queue *queue)
 
 static void enter_stream(void *arg)
 {
-    choir__stream *s = arg;
+    choir__gpu_stream *s = arg;
     s->ops->enter(s);
 }
 

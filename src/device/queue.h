@@ -51,7 +51,7 @@ typedef struct choir__queue_opts {
     bool blames;                 /* failure messages begin with the queue's name */
     /* stream to which tasks issue work (stream.h); the queue owns it and uses the stream's
      * `enter` instead of the one above. NULL: tasks do their work themselves */
-    struct choir__stream *stream;
+    struct choir__gpu_stream *stream;
     /* decides which tasks may become a graph; NULL: the stream's function */
     choir__capturable *capturable;
 } choir__queue_opts;
@@ -144,7 +144,7 @@ void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg);
 bool choir__queue_captures(choir__queue *queue, choir__task *fn, const void *args);
 
 /* Returns the queue's stream, or NULL. */
-struct choir__stream *choir__queue_stream(choir__queue *queue);
+struct choir__gpu_stream *choir__queue_stream(choir__queue *queue);
 
 /* choir__queue_take makes this thread the queue's only runner once its tasks have been run;
  * choir__queue_give_back ends that. */

@@ -106,7 +106,7 @@ void choir__queue_note_trouble(choir__queue *q, choir_status status)
 /* Waits until the stream, if any, has reached a place whose tasks have been run. */
 static void wait_for_stream(choir__queue *q, uint64_t place)
 {
-    choir__stream *s = q->opts.stream;
+    choir__gpu_stream *s = q->opts.stream;
     if (!s)
         return;
     choir__queue_note_trouble(q, s->ops->wait(s, place, choir__queue_finished(q)));
@@ -161,7 +161,7 @@ void choir__queue_wait_task(const void *args)
         /* does not wait: it only collects errors up to the event */
         wait_for_stream(other, event->seq);
     }
-    choir__stream *mine = current->opts.stream;
+    choir__gpu_stream *mine = current->opts.stream;
     if (follow)
         mine->ops->follow(mine, other->opts.stream, event->seq, choir__queue_finished(other));
     choir_status status = choir__queue_status(other);

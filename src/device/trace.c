@@ -87,7 +87,8 @@ void choir_trace_free(choir_trace *t)
 
 /* --- collecting --- */
 
-static int line_for(choir_trace *t, const track *from, choir__task *fn, const choir__work *work)
+static int line_for(
+    choir_trace *t, const track *from, choir__task *fn, const choir__kernel_work *work)
 {
     for (int i = 0; i < t->line_count; i++)
         if (t->lines[i].fn == fn && t->lines[i].track == from->index &&
@@ -117,9 +118,9 @@ static void observe(void *arg, choir__task *fn, const void *args, double start, 
 {
     track *from = arg;
     choir_trace *t = from->trace;
-    choir__work work = {0};
+    choir__kernel_work work = {0};
     if (from->device)
-        work = choir__work_of(from->device, fn, args);
+        work = choir__kernel_work_of(from->device, fn, args);
     else
         work.name = from->name_of(fn, args);
     pthread_mutex_lock(&t->lock);
@@ -290,7 +291,8 @@ double choir_trace_matmul_rate(choir_device *device)
 
 /* --- the trace --- */
 
-static void write_event(choir__text *t, const choir_trace *trace, const event *e, int rank)
+static void write_event(
+    choir__text_buffer *t, const choir_trace *trace, const event *e, int rank)
 {
     const line *l = e->line >= 0 ? &trace->lines[e->line] : NULL;
     choir__text_open(t, NULL, '{');
@@ -310,7 +312,7 @@ static void write_event(choir__text *t, const choir_trace *trace, const event *e
 }
 
 /* Names a process, or a thread of it: thread >= 0. */
-static void write_name(choir__text *t, int rank, int thread, const char *name)
+static void write_name(choir__text_buffer *t, int rank, int thread, const char *name)
 {
     choir__text_open(t, NULL, '{');
     choir__text_string(t, "name", thread < 0 ? "process_name" : "thread_name");
@@ -320,15 +322,15 @@ static void write_name(choir__text *t, int rank, int thread, const char *name)
         choir__text_value(t, "tid", "%d", thread);
     choir__text_open(t, "args", '{');
     choir__text_string(t, "name", name);
-    choir__text_put(t, "}}");
+    choir__text_buffer_put(t, "}}");
 }
 
 /* Writes a line of the trace, each but the first behind a comma. */
-static void write_line(choir__text *t, FILE *f, bool first)
+static void write_line(choir__text_buffer *t, FILE *f, bool first)
 {
     fputs(first ? "" : ",\n", f);
     fputs(t->bytes, f);
-    choir__text_clear(t);
+    choir__text_buffer_clear(t);
 }
 
 choir_status choir_trace_write(choir_trace *t, const char *path, int rank)
@@ -337,7 +339,7 @@ choir_status choir_trace_write(choir_trace *t, const char *path, int rank)
         return choir__missing(__func__, "trace");
     if (!path)
         return choir__missing(__func__, "path");
-    choir__text text = {0};
+    choir__text_buffer text = {0};
     char process[32];
     wait_for_all(t);
     FILE *f = choir__file_try_output(path);
@@ -357,7 +359,7 @@ choir_status choir_trace_write(choir_trace *t, const char *path, int rank)
         write_event(&text, t, &t->events[i], rank);
         write_line(&text, f, false);
     }
-    choir__text_free(&text);
+    choir__text_buffer_free(&text);
     fprintf(f, "\n]}\n");
     pthread_mutex_unlock(&t->lock);
     bool failed = ferror(f);

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef void describe_fn(const void *args, choir__work *work);
+typedef void describe_fn(const void *args, choir__kernel_work *work);
 
-static void describe_matmul(const void *args, choir__work *work)
+static void describe_matmul(const void *args, choir__kernel_work *work)
 {
     const choir__k_matmul *k = args;
     int64_t batch = k->batch0 * k->batch1;
@@ -20,7 +20,7 @@ static void describe_matmul(const void *args, choir__work *work)
         (long long)k->m, (long long)k->n, (long long)k->k);
 }
 
-static void describe_conv(const void *args, choir__work *work)
+static void describe_conv(const void *args, choir__kernel_work *work)
 {
     const choir__conv_shape *s = &((const choir__k_conv *)args)->s;
     work->flops = 2.0 * (double)(s->n * s->oh * s->ow) * (double)s->o *
@@ -41,7 +41,7 @@ static double pairs(const choir__attention_shape *n)
     return sum * (double)(n->b * n->h);
 }
 
-static void describe_attention(const void *args, choir__work *work)
+static void describe_attention(const void *args, choir__kernel_work *work)
 {
     const choir__attention_shape *n = &((const choir__k_attention *)args)->n;
     work->flops = 4 * pairs(n) * (double)n->d;
@@ -49,7 +49,7 @@ static void describe_attention(const void *args, choir__work *work)
         (long long)n->h, (long long)n->t, (long long)n->d, n->causal ? " causal" : "");
 }
 
-static void describe_attention_backward(const void *args, choir__work *work)
+static void describe_attention_backward(const void *args, choir__kernel_work *work)
 {
     describe_attention(args, work);
     work->flops *= 2;
@@ -57,10 +57,10 @@ static void describe_attention_backward(const void *args, choir__work *work)
 
 /* Counts `steps` products of (B, H) by (H, G H): the forward, or the backward's gradient of the
  * state. */
-static void describe_recurrent(const void *args, choir__work *work)
+static void describe_recurrent(const void *args, choir__kernel_work *work)
 {
     const choir__k_recurrent *k = args;
-    double gates = (double)choir__cell_gates(k->cell), width = (double)k->width;
+    double gates = (double)choir__recurrent_cell_gates(k->cell), width = (double)k->width;
     work->flops = 2.0 * (double)k->steps * (double)k->batch * width * gates * width;
     snprintf(work->shape, sizeof work->shape, "%lld steps of %lldx%lld", (long long)k->steps,
         (long long)k->batch, (long long)k->width);
@@ -108,9 +108,10 @@ static enum kernel kernel_of(const choir_device *device, choir__task *fn)
     return kernel < KERNELS ? kernel : kernel_in(device->reference, fn);
 }
 
-choir__work choir__work_of(const choir_device *device, choir__task *fn, const void *args)
+choir__kernel_work choir__kernel_work_of(
+    const choir_device *device, choir__task *fn, const void *args)
 {
-    choir__work work = {0};
+    choir__kernel_work work = {0};
     enum kernel kernel = kernel_of(device, fn);
     if (kernel == KERNELS)
         return work;
@@ -166,10 +167,10 @@ static int64_t number_at(const void *args, int place)
     return n;
 }
 
-const char *choir__work_text(
+const char *choir__kernel_work_text(
     const choir_device *device, choir__task *fn, const void *args, char *text, size_t bytes)
 {
-    choir__work work = choir__work_of(device, fn, args);
+    choir__kernel_work work = choir__kernel_work_of(device, fn, args);
     enum kernel kernel = kernel_of(device, fn);
     if (kernel < KERNELS && !*work.shape && sized[kernel].known) {
         long long rows = number_at(args, sized[kernel].rows);

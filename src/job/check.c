@@ -9,7 +9,7 @@
 #include "base/options.h"
 #include "job/pairs.h"
 #include "job/trainer/find_lr.h"
-#include "job/trainer/judge.h"
+#include "job/trainer/eval_policy.h"
 #include "launch/launchers.h"
 
 /* Strategies that can run in one process or over ranks run over ranks. The exception is the
@@ -257,7 +257,7 @@ static const struct {
     {check_devices, true},
     {choir__job_published, false},
     {check_words, true},
-    {choir__judge_check, true},
+    {choir__eval_policy_check, true},
     {choir__rate_test_check, true},
     {count_ranks, true},
 };

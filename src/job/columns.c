@@ -7,7 +7,7 @@
 #include "job/model/amp.h"
 #include "job/model/optimizers.h"
 #include "job/model/text.h"
-#include "job/trainer/judge.h"
+#include "job/trainer/eval_policy.h"
 
 /* --- .matters: whether the job's numbers depend on an option --- */
 
@@ -18,7 +18,7 @@ bool choir__option_stretched(const void *job)
 
 bool choir__option_judged(const void *job)
 {
-    return choir__judge_decides(job);
+    return choir__eval_policy_decides(job);
 }
 
 /* --- .written: how documents write a value --- */
@@ -77,7 +77,7 @@ char *choir__option_schedule_text(const void *job, choir__cli_form form)
 char *choir__option_best_text(const void *job, choir__cli_form form)
 {
     const char *best = ((const choir__job *)job)->training.best;
-    return form == CHOIR__COMPARED ? choir__strdup(choir__judge_measure(best)) : NULL;
+    return form == CHOIR__COMPARED ? choir__strdup(choir__eval_policy_measure(best)) : NULL;
 }
 
 /* --- .idle: what a run's record has to no purpose --- */

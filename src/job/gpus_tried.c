@@ -40,8 +40,8 @@ static char *line_of(int index)
     choir__device_facts gpu;
     choir__device_describe("cuda", index, &gpu);
     const char *facts[] = {gpu.model, gpu.capability, gpu.bus, gpu.driver};
-    choir__text line = {0};
-    choir__text_put(&line, "choir " CHOIR_VERSION);
+    choir__text_buffer line = {0};
+    choir__text_buffer_put(&line, "choir " CHOIR_VERSION);
     for (size_t i = 0; i < CHOIR_COUNT(facts); i++)
         choir__text_format(&line, ", %s", *facts[i] ? facts[i] : "?");
     return line.bytes;

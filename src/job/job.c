@@ -14,7 +14,7 @@
 #include "base/files/file.h"
 #include "base/options.h"
 #include "job/model/amp.h"
-#include "job/trainer/judge.h"
+#include "job/trainer/eval_policy.h"
 #include "line/say.h"
 #include "job/model/text.h"
 #include "data/text/corpus.h"
@@ -79,7 +79,7 @@ static choir_status open_stream(choir__job *j, choir_tokenizer *tokenizer)
     opts.batch_size = j->training.batch_size;
     opts.validation = RANDOM_BATCHES * j->training.batch_size;
     const bool fixed = j->model.weights != NULL; /* which belong to the tokens */
-    choir_status status = choir__stream_open(
+    choir_status status = choir__gpu_stream_open(
         STDIN_FILENO, "standard input", &j->model.tokenizer, fixed, &opts, &j->data.stream);
     if (status != CHOIR_OK)
         return status;
@@ -230,7 +230,7 @@ choir_status choir__job_prepare(choir__job *j)
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
     if (status == CHOIR_OK)
-        status = choir__judge_check_task(j);
+        status = choir__eval_policy_check_task(j);
     if (status == CHOIR_OK)
         status = choir__job_auto_end(j);
     if (status == CHOIR_OK)

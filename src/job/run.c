@@ -34,7 +34,7 @@ typedef struct board {
 typedef struct ranks {
     choir__job *job;
     board *board;
-    choir__relay *relay; /* of a program's recorder; NULL: there is none */
+    choir__relay *relay; /* brings calls to the program's recorder; may be NULL */
 } ranks;
 
 static void post(board *b, choir_status status, int by)

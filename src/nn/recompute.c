@@ -1,4 +1,4 @@
-/* Recomputation by modules: selects the modules that release their results. tensor/again.c
+/* Recomputation by modules: selects the modules that release their results. tensor/recompute.c
  * computes them again. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Optimizer state outside the device's pool (device/outside.h): in a file, if
+/* Optimizer state outside the device's pool (device/offload_store.h): in a file, if
  * choir_optim_offload has asked for that, else where a parameter lies that is outside itself.
  *
  * From a file, the state is in the process's memory only during the update. After the update of
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/outside.h"
+#include "device/offload_store.h"
 #include "optim/optim.h"
 
 enum { PAGE = CHOIR__OUTSIDE_PAGE, TOGETHER = 32 << 20 /* bytes updated together */ };
@@ -34,13 +34,13 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
             return choir__error(CHOIR_ERR_STATE,
                 "the optimizer has state of '%s' already: offload it before it is restored",
                 o->states[i].param->name);
-    choir_status status = choir__outside_new(folder, "optimizer state", &o->outside);
+    choir_status status = choir__offload_store_new(folder, "optimizer state", &o->outside);
     o->offloaded = status == CHOIR_OK;
     return status;
 }
 
 /* Returns the place outside the pool for state like param's, or NULL. */
-static choir__outside *place_of(const choir_optim *o, const choir_tensor *param)
+static choir__offload_store *place_of(const choir_optim *o, const choir_tensor *param)
 {
     return o->offloaded ? o->outside : param->storage ? param->storage->outside : NULL;
 }
@@ -52,7 +52,7 @@ static size_t room(const choir_tensor *t)
 
 /* Returns the bytes of the state of all parameters whose state goes to the place, in this
  * process. */
-static size_t all_state(const choir_optim *o, const choir__outside *place, int each)
+static size_t all_state(const choir_optim *o, const choir__offload_store *place, int each)
 {
     size_t bytes = 0;
     for (int i = 0; i < o->count; i++) {
@@ -65,13 +65,13 @@ static size_t all_state(const choir_optim *o, const choir__outside *place, int e
 
 /* Takes one piece for all state; later ones for parameters that came from another stage. */
 static choir_status take_piece(
-    choir_optim *o, choir__outside *place, const choir_device *device, size_t bytes)
+    choir_optim *o, choir__offload_store *place, const choir_device *device, size_t bytes)
 {
     choir__optim_piece *p = choir__arena_get(&o->run->arena, sizeof *p);
     if (!o->outside)
-        o->outside = choir__outside_ref(place);
+        o->outside = choir__offload_store_ref(place);
     choir_status status =
-        choir__outside_get(place, device, bytes, "the optimizer's state", &p->at);
+        choir__offload_store_get(place, device, bytes, "the optimizer's state", &p->at);
     if (status != CHOIR_OK)
         return status;
     *p = (choir__optim_piece){p->at, o->pieces};
@@ -83,7 +83,7 @@ static choir_status take_piece(
 
 choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, int each)
 {
-    choir__outside *place = place_of(o, param);
+    choir__offload_store *place = place_of(o, param);
     choir_device *device = choir__device_of(param);
     choir_status status = CHOIR_OK;
     if (!place || device->away)
@@ -107,8 +107,8 @@ choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, i
 void choir__offload_free(choir_optim *o)
 {
     for (const choir__optim_piece *p = o->pieces; p; p = p->next)
-        choir__outside_put(o->outside, p->at);
-    choir__outside_unref(o->outside);
+        choir__offload_store_put(o->outside, p->at);
+    choir__offload_store_unref(o->outside);
     o->outside = NULL;
     o->pieces = NULL;
 }
@@ -117,7 +117,7 @@ void choir__offload_free(choir_optim *o)
 
 bool choir__offload_runs(const choir_optim *o)
 {
-    return o->outside && choir__outside_is_file(o->outside);
+    return o->outside && choir__offload_store_is_file(o->outside);
 }
 
 int choir__offload_run(const choir__optim_part *part, int first)
@@ -137,7 +137,7 @@ void choir__offload_let_go(
     for (int i = first; i < first + count; i++) {
         const choir__opt_entry *e = &part->table[i];
         const void *at[CHOIR__OUTSIDE_PARTS] = {e->m, e->v, e->top, e->param, e->grad};
-        choir__outside_let_go(
+        choir__offload_store_let_go(
             o->outside, part->device->queue, at, (size_t)e->n * sizeof(float));
     }
 }

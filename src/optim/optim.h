@@ -94,7 +94,7 @@ typedef struct choir__optim_piece {
 struct choir_optim {
     choir_scope *run;
     /* memory of state outside the device's pool (offload.c); NULL: all state is in the pool */
-    struct choir__outside *outside;
+    struct choir__offload_store *outside;
     bool offloaded;             /* choir_optim_offload was called: all state is off-loaded */
     choir__optim_piece *pieces; /* pieces of that memory, with the state; NULL: not taken yet */
     size_t state_bytes, state_used; /* size of the latest piece, bytes used in it */

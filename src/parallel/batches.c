@@ -41,10 +41,10 @@ static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape
 }
 
 static choir_status run_one(choir_scope *run, const choir_dataset *data, int64_t position,
-    const choir__prefetch_stage *stage, choir__batch_fn *fn, void *arg)
+    const choir__prefetch_stage *stage, choir__read_batch_fn *fn, void *arg)
 {
     choir_scope *step = choir_no_grad(run);
-    choir__batch b = {.targets = stage->y, .n = stage->count, .position = position};
+    choir__read_batch b = {.targets = stage->y, .n = stage->count, .position = position};
     b.x = batch_of(step, data->x_dtype, data->x_shape, b.n, stage->x, data->ops->channels_last);
     b.y = batch_of(step, data->y_dtype, data->y_shape, b.n, stage->y, false);
     choir_status status = fn(arg, step, &b);
@@ -53,7 +53,7 @@ static choir_status run_one(choir_scope *run, const choir_dataset *data, int64_t
 }
 
 choir_status choir__batches_each(choir_scope *run, choir__batches *b, int64_t count,
-    int workers, choir__batch_fn *fn, void *arg)
+    int workers, choir__read_batch_fn *fn, void *arg)
 {
     const choir_dataset *data = b->data;
     choir__prefetch *ahead = NULL;

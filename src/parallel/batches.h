@@ -18,18 +18,19 @@ typedef struct choir__batches {
 } choir__batches;
 
 /* One of them: x (n, ...) and y (n, ...), whose values are on the host as well. */
-typedef struct choir__batch {
+typedef struct choir__read_batch {
     choir_tensor *x, *y;
     const void *targets; /* targets of y */
     int64_t n;           /* samples */
     int64_t position;
-} choir__batch;
+} choir__read_batch;
 
-typedef choir_status choir__batch_fn(void *arg, choir_scope *step, const choir__batch *batch);
+typedef choir_status choir__read_batch_fn(
+    void *arg, choir_scope *step, const choir__read_batch *batch);
 
 /* Calls fn for positions 0 ... count - 1, in order; `workers` threads read samples ahead.
  * Errors: errors of the dataset and of fn; memory. */
 choir_status choir__batches_each(choir_scope *run, choir__batches *batches, int64_t count,
-    int workers, choir__batch_fn *fn, void *arg);
+    int workers, choir__read_batch_fn *fn, void *arg);
 
 #endif

@@ -82,7 +82,7 @@ static void all_gather_again(choir__record *r)
 static const choir__op all_gather_op = {.name = "all_gather",
     .any_dtype = true,
     .backward = all_gather_backward,
-    .again = all_gather_again};
+    .recompute = all_gather_again};
 
 choir_tensor *choir_nn_all_gather(choir_tensor *x, choir_group *group, int dim)
 {
@@ -121,7 +121,7 @@ static void reduce_scatter_again(choir__record *r)
 static const choir__op reduce_scatter_op = {.name = "reduce_scatter",
     .any_dtype = true,
     .backward = reduce_scatter_backward,
-    .again = reduce_scatter_again};
+    .recompute = reduce_scatter_again};
 
 choir_tensor *choir_nn_reduce_scatter(
     choir_tensor *x, choir_group *group, choir_reduce_op op, int dim)
@@ -194,11 +194,11 @@ static void broadcast_again(choir__record *r)
 static const choir__op all_reduce_op = {.name = "all_reduce",
     .any_dtype = true,
     .backward = all_reduce_backward,
-    .again = all_reduce_again};
+    .recompute = all_reduce_again};
 static const choir__op broadcast_op = {.name = "broadcast",
     .any_dtype = true,
     .backward = broadcast_backward,
-    .again = broadcast_again};
+    .recompute = broadcast_again};
 
 static choir_tensor *in_place(const choir__op *op, choir_scope *scope, choir_tensor *x,
     in_place_fn *fn, const attributes *a)
@@ -264,7 +264,7 @@ static void all_to_all_again(choir__record *r)
 static const choir__op all_to_all_op = {.name = "all_to_all",
     .any_dtype = true,
     .backward = all_to_all_backward,
-    .again = all_to_all_again};
+    .recompute = all_to_all_again};
 
 choir_tensor *choir_nn_all_to_all(choir_tensor *x, choir_group *group)
 {

@@ -240,7 +240,7 @@ static choir_status end_batches(
     return status == CHOIR_OK ? e->agreed : status;
 }
 
-static choir_status run_batch(void *arg, choir_scope *step, const choir__batch *b)
+static choir_status run_batch(void *arg, choir_scope *step, const choir__read_batch *b)
 {
     evaluation *e = arg;
     batch_sums *s = &e->sums[(e->batches.first + b->position) % e->batches.count];

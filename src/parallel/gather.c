@@ -212,7 +212,7 @@ static choir_tensor *misfit(const choir_shards *s, int dim)
 
 choir_tensor *choir_gather(choir_shards *s, choir_device *device, int dim)
 {
-    choir_tensor *bad = choir__shards_unsound(s, __func__);
+    choir_tensor *bad = choir__file_shards_unsound(s, __func__);
     if (bad || (bad = s->poisoned))
         return bad;
     for (int i = 0; i < s->count; i++)

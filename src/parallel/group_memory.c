@@ -51,15 +51,15 @@ choir_status choir__group_memory_new(choir__group_memory *m, choir_group *group,
 }
 
 choir_status choir__group_memory_outside(choir__group_memory *m, choir_group *group,
-    choir_device *device, choir__outside *outside, size_t bytes, const char *what)
+    choir_device *device, choir__offload_store *outside, size_t bytes, const char *what)
 {
     *m = (choir__group_memory){.group = group, .device = device};
-    choir_status status = choir__outside_get(outside, device, bytes, what, &m->at);
+    choir_status status = choir__offload_store_get(outside, device, bytes, what, &m->at);
     if (status != CHOIR_OK) {
         choir__group_abort(group, status, choir__message());
         return status;
     }
-    m->outside = choir__outside_ref(outside);
+    m->outside = choir__offload_store_ref(outside);
     return CHOIR_OK;
 }
 
@@ -69,8 +69,8 @@ void choir__group_memory_free(choir__group_memory *m)
         choir__queue_wait(choir__group_queue(m->group));
     if (m->outside) {
         (void)!choir_device_sync(m->device);
-        choir__outside_put(m->outside, m->at);
-        choir__outside_unref(m->outside);
+        choir__offload_store_put(m->outside, m->at);
+        choir__offload_store_unref(m->outside);
     }
     choir__storage_unref(m->storage);
     choir__shared_free(m->shared);

@@ -6,7 +6,7 @@
 #define CHOIR_GROUP_MEMORY_H
 
 #include "comm/group.h"
-#include "device/outside.h"
+#include "device/offload_store.h"
 #include "tensor/tensor.h"
 
 typedef struct choir__group_memory {
@@ -15,8 +15,9 @@ typedef struct choir__group_memory {
     choir_device *device;
     choir__shared *shared; /* either shared or storage is set */
     choir__storage *storage;
-    size_t charged;          /* bytes of shared that are charged to the device's pool */
-    choir__outside *outside; /* off-loaded: `at` is a piece of this place; NULL: in the pool */
+    size_t charged; /* bytes of shared that are charged to the device's pool */
+    choir__offload_store
+        *outside; /* off-loaded: `at` is a piece of this place; NULL: in the pool */
 } choir__group_memory;
 
 /* Returns true if ranks with such devices can read each other's memory in this group. */
@@ -33,7 +34,7 @@ choir_status choir__group_memory_renew(choir__group_memory *m, choir_group *grou
 /* Allocates memory outside the device's pool, filled with zeros, which peers cannot read: it
  * travels in messages. Not collective, but aborts the group like choir__group_memory_new. */
 choir_status choir__group_memory_outside(choir__group_memory *m, choir_group *group,
-    choir_device *device, choir__outside *outside, size_t bytes, const char *what);
+    choir_device *device, choir__offload_store *outside, size_t bytes, const char *what);
 /* Waits for the group, releases the memory and leaves *m empty. */
 void choir__group_memory_free(choir__group_memory *m);
 

@@ -36,7 +36,7 @@ static int64_t select_rows(
     return kept;
 }
 
-static choir_status run_batch(void *arg, choir_scope *step, const choir__batch *b)
+static choir_status run_batch(void *arg, choir_scope *step, const choir__read_batch *b)
 {
     const prediction *p = arg;
     int64_t classes = p->info->classes, rows = choir_tensor_count(b->y) / b->n;

@@ -17,7 +17,7 @@ static choir_status check_shards(const choir_shards *s, const char *function)
     return choir__use_part(s ? s->scope : NULL, function, "list of shards");
 }
 
-choir_tensor *choir__shards_unsound(const choir_shards *s, const char *function)
+choir_tensor *choir__file_shards_unsound(const choir_shards *s, const char *function)
 {
     choir_status status = check_shards(s, function);
     return status == CHOIR_OK ? NULL : choir__lost_run(status)->run->lost;
@@ -30,7 +30,7 @@ int choir_shards_count(const choir_shards *s)
 
 choir_tensor *choir_shards_at(const choir_shards *s, int i)
 {
-    choir_tensor *bad = choir__shards_unsound(s, __func__);
+    choir_tensor *bad = choir__file_shards_unsound(s, __func__);
     if (bad || (bad = s->poisoned))
         return bad;
     if (i < 0 || i >= s->count)
@@ -39,14 +39,14 @@ choir_tensor *choir_shards_at(const choir_shards *s, int i)
     return s->piece[i].out ? s->piece[i].out : s->piece[i].in[0];
 }
 
-choir_shards *choir__shards_failed(choir_tensor *poisoned)
+choir_shards *choir__file_shards_failed(choir_tensor *poisoned)
 {
     choir_shards *s = choir__arena_get(&poisoned->scope->handles, sizeof *s);
     *s = (choir_shards){.scope = poisoned->scope, .poisoned = poisoned};
     return s;
 }
 
-choir_shards *choir__shards_copy(const choir_shards *from)
+choir_shards *choir__file_shards_copy(const choir_shards *from)
 {
     choir_shards *s = choir__arena_get(&from->scope->handles, sizeof *s);
     *s = *from;
@@ -213,18 +213,19 @@ choir_shards *choir_scatter(choir_tensor *const *in, int count, choir_module *mo
     choir__data_parallel *dp = choir__data_parallel_of(module);
     choir_tensor *poisoned, *x[CHOIR__MAX_IN];
     if (!in)
-        return choir__shards_failed(choir__poison_missing(module->run, __func__, "inputs"));
+        return choir__file_shards_failed(
+            choir__poison_missing(module->run, __func__, "inputs"));
     if (!dp || count < 1 || count >= CHOIR__MAX_IN)
-        return choir__shards_failed(
+        return choir__file_shards_failed(
             dp ? choir__poison(module->run, CHOIR_ERR_ARGUMENT,
                      "data_parallel: %d inputs; from 1 to %d", count, CHOIR__MAX_IN - 1)
                : choir__poison(module->run, CHOIR_ERR_ARGUMENT, "%s", choir__message()));
     memcpy(x, in, (size_t)count * sizeof *x);
     choir_scope *scope = choir__begin(&scatter_op, x, count, &poisoned);
     if (!scope)
-        return choir__shards_failed(poisoned);
+        return choir__file_shards_failed(poisoned);
     if (scope->kind == CHOIR__RUN)
-        return choir__shards_failed(choir__poison(scope, CHOIR_ERR_SCOPE,
+        return choir__file_shards_failed(choir__poison(scope, CHOIR_ERR_SCOPE,
             "data_parallel: inputs of the run alone have no step to live in; lift one with "
             "choir_in"));
     choir_shards *s = choir__arena_get(&scope->handles, sizeof *s);

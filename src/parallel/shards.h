@@ -117,13 +117,13 @@ struct choir_shards {
 };
 
 /* Returns NULL, or a poisoned tensor with that error. */
-choir_tensor *choir__shards_unsound(const choir_shards *s, const char *function);
+choir_tensor *choir__file_shards_unsound(const choir_shards *s, const char *function);
 
 /* Returns the wrapper; NULL, with an error message set, if module is not a data_parallel. */
 choir__data_parallel *choir__data_parallel_of(choir_module *module);
 
 /* Returns shards that represent a failure. */
-choir_shards *choir__shards_failed(choir_tensor *poisoned);
+choir_shards *choir__file_shards_failed(choir_tensor *poisoned);
 /* Makes the failure of one piece an error of the batch. `did` names the work at which it
  * failed. */
 choir_tensor *choir__piece_failed(
@@ -131,7 +131,7 @@ choir_tensor *choir__piece_failed(
 /* Closes the pieces' scopes early, when no result of them has been handed out. */
 void choir__pieces_close(choir_shards *shards);
 /* Returns shards of the same pieces, whose results the caller then sets. */
-choir_shards *choir__shards_copy(const choir_shards *shards);
+choir_shards *choir__file_shards_copy(const choir_shards *shards);
 
 /* Returns piece p's part of x as a leaf of the piece's scope; all of x if it has no such
  * dimension. */

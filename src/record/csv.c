@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/files/file.h"
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "record/lines.h"
 #include "record/recorder.h"
 #include "base/text.h"
@@ -18,20 +18,20 @@ typedef struct csv {
     choir__lines lines;
     char **columns; /* (count), the first two: step, time */
     int count;
-    choir__text text; /* text of a line */
+    choir__text_buffer text; /* text of a line */
 } csv;
 
 /* Adds a field, quoted where its text demands it. */
-static void put_field(choir__text *t, const char *text)
+static void put_field(choir__text_buffer *t, const char *text)
 {
     if (!strpbrk(text, ",\"\r\n")) {
-        choir__text_put(t, text);
+        choir__text_buffer_put(t, text);
         return;
     }
-    choir__text_put(t, "\"");
+    choir__text_buffer_put(t, "\"");
     for (; *text; text++)
-        choir__text_add(t, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1);
-    choir__text_put(t, "\"");
+        choir__text_buffer_add(t, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1);
+    choir__text_buffer_put(t, "\"");
 }
 
 static void add_column(csv *c, const char *name)
@@ -42,12 +42,12 @@ static void add_column(csv *c, const char *name)
 
 static void put_header(csv *c)
 {
-    choir__text_clear(&c->text);
+    choir__text_buffer_clear(&c->text);
     for (int i = 0; i < c->count; i++) {
-        choir__text_put(&c->text, i ? "," : "");
+        choir__text_buffer_put(&c->text, i ? "," : "");
         put_field(&c->text, c->columns[i]);
     }
-    choir__text_put(&c->text, "\n");
+    choir__text_buffer_put(&c->text, "\n");
 }
 
 /* --- continuing a file --- */
@@ -63,24 +63,24 @@ static bool stays(const char *line, size_t bytes, void *arg)
 /* Reads the columns of the header. */
 static void read_columns(csv *c, char *line)
 {
-    choir__text field = {0};
+    choir__text_buffer field = {0};
     bool quoted = false;
     line[strcspn(line, "\r\n")] = '\0';
     for (const char *at = line;; at++) {
         if (*at == '"' && quoted && at[1] == '"')
-            choir__text_add(&field, at++, 1);
+            choir__text_buffer_add(&field, at++, 1);
         else if (*at == '"')
             quoted = !quoted;
         else if (*at && (*at != ',' || quoted))
-            choir__text_add(&field, at, 1);
+            choir__text_buffer_add(&field, at, 1);
         else
             add_column(c, field.bytes ? field.bytes : "");
         if (!*at)
             break;
         if (*at == ',' && !quoted)
-            choir__text_clear(&field);
+            choir__text_buffer_clear(&field);
     }
-    choir__text_free(&field);
+    choir__text_buffer_free(&field);
 }
 
 static bool is_regular(const csv *c)
@@ -119,8 +119,8 @@ static choir_status widen(csv *c, int more)
     size_t room = 0;
     FILE *from = choir__file_try_stream(path);
     int unread = from ? 0 : errno;
-    choir__fresh fresh;
-    FILE *to = choir__fresh_begin(&fresh, path);
+    choir__temp_file fresh;
+    FILE *to = choir__temp_file_begin(&fresh, path);
     put_header(c);
     if (to)
         fwrite(c->text.bytes, 1, c->text.used, to);
@@ -134,7 +134,7 @@ static choir_status widen(csv *c, int more)
         fputc('\n', to);
     }
     unread = from && ferror(from) ? EIO : unread;
-    int unwritten = choir__fresh_end(&fresh, !unread, false);
+    int unwritten = choir__temp_file_end(&fresh, !unread, false);
     int error = unread ? unread : unwritten;
     if (from)
         fclose(from);
@@ -174,7 +174,7 @@ static choir_status end(choir__recorder *base, bool good)
     for (int i = 0; i < c->count; i++)
         free(c->columns[i]);
     free(c->columns);
-    choir__text_free(&c->text);
+    choir__text_buffer_free(&c->text);
     free(c);
     return status;
 }
@@ -235,21 +235,21 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     choir_status status = fit_columns(c, row);
     if (status != CHOIR_OK)
         return status;
-    choir__text_clear(&c->text);
+    choir__text_buffer_clear(&c->text);
     snprintf(text, sizeof text, "%lld,%.6f", (long long)row->step, row->time);
-    choir__text_put(&c->text, text);
+    choir__text_buffer_put(&c->text, text);
     for (int i = 2, at = 0; i < c->count; i++) {
-        choir__text_put(&c->text, ",");
+        choir__text_buffer_put(&c->text, ",");
         for (int k = 0; k < row->count; k++) { /* rows are mostly in the order of columns */
             const choir__number *n = &row->numbers[(at + k) % row->count];
             if (strcmp(n->name, c->columns[i]))
                 continue;
-            choir__text_add(&c->text, text, (size_t)choir__number_text(n->value, text));
+            choir__text_buffer_add(&c->text, text, (size_t)choir__number_text(n->value, text));
             at = (at + k + 1) % row->count;
             break;
         }
     }
-    choir__text_put(&c->text, "\n");
+    choir__text_buffer_put(&c->text, "\n");
     return choir__lines_add(&c->lines, c->text.bytes, c->text.used);
 }
 

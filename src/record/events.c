@@ -132,7 +132,7 @@ bool choir__event_measure(const choir__event_field *f, const void *event, double
 /* --- writing --- */
 
 typedef struct form {
-    choir__text *out;
+    choir__text_buffer *out;
     unsigned where; /* CHOIR__TO_OUT or _LOGS */
 } form;
 
@@ -206,7 +206,7 @@ static void write_fields(const form *to, const choir__event_kind *kind, const vo
 }
 
 void choir__event_write(
-    choir__text *out, unsigned where, const choir__event_kind *kind, const void *event)
+    choir__text_buffer *out, unsigned where, const choir__event_kind *kind, const void *event)
 {
     choir__text_open(out, NULL, '{');
     choir__text_string(out, CHOIR__KEY(line, event), kind->name);

@@ -358,10 +358,10 @@ static choir_status put_event(
 
 choir_status choir__log_tell(choir_logger *log, const choir__event_kind *kind, const void *told)
 {
-    choir__text text = {0};
+    choir__text_buffer text = {0};
     choir__event_write(&text, CHOIR__TO_LOGS, kind, told);
     json_t *fields = json_loads(text.bytes, 0, NULL);
-    choir__text_free(&text);
+    choir__text_buffer_free(&text);
     if (!fields)
         return choir__error(CHOIR_ERR_IO, "no memory for an event of a log");
     const json_t *number = json_object_get(fields, CHOIR__KEY(line, step));

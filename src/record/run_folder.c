@@ -17,7 +17,7 @@
 
 #include "base/files/file.h"
 #include "base/files/folders.h"
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "record/lines.h"
 #include "record/recorder.h"
 
@@ -25,7 +25,7 @@ typedef struct run_folder {
     choir__recorder base;
     char *folder;
     choir__lines metrics, events;
-    choir__text text; /* text of a line */
+    choir__text_buffer text; /* text of a line */
 } run_folder;
 
 /* --- what stays --- */
@@ -66,14 +66,14 @@ static choir_status drop_events(const char *path, int64_t resume)
         return CHOIR_OK;
     char *line = NULL;
     size_t room = 0;
-    choir__fresh fresh;
-    FILE *to = choir__fresh_begin(&fresh, path);
+    choir__temp_file fresh;
+    FILE *to = choir__temp_file_begin(&fresh, path);
     for (ssize_t n; to && (n = getline(&line, &room, from)) > 0;) {
         bool whole = line[n - 1] == '\n';
         if (whole && !(is_made_again(line, (size_t)n) && !row_stays(line, (size_t)n, &resume)))
             fwrite(line, 1, (size_t)n, to);
     }
-    int unread = ferror(from) ? EIO : 0, error = choir__fresh_end(&fresh, !unread, false);
+    int unread = ferror(from) ? EIO : 0, error = choir__temp_file_end(&fresh, !unread, false);
     error = unread ? unread : error;
     fclose(from);
     free(line);
@@ -94,7 +94,7 @@ static choir_status end(choir__recorder *base, bool good)
     (void)good;
     choir_status status = choir__lines_close(&r->metrics),
                  also = choir__lines_close(&r->events);
-    choir__text_free(&r->text);
+    choir__text_buffer_free(&r->text);
     free(r->folder);
     free(r);
     return status == CHOIR_OK ? also : status;
@@ -140,7 +140,7 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
     char *text =
         job ? choir__strdup(job) : json_dumps(params, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
     char *line = choir__format("%s\n", text);
-    int error = choir__fresh_write(path, line, strlen(line), false);
+    int error = choir__temp_file_write(path, line, strlen(line), false);
     choir_status status = error ? choir__record_failed(path, error) : CHOIR_OK;
     free(line);
     free(text);
@@ -148,21 +148,21 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
     return status;
 }
 
-static choir_status add_line(choir__lines *to, choir__text *line)
+static choir_status add_line(choir__lines *to, choir__text_buffer *line)
 {
-    choir__text_put(line, "\n");
+    choir__text_buffer_put(line, "\n");
     return choir__lines_add(to, line->bytes, line->used);
 }
 
 static choir_status step(choir__recorder *base, const choir__row *row)
 {
     run_folder *r = (run_folder *)base;
-    choir__text_clear(&r->text);
+    choir__text_buffer_clear(&r->text);
     choir__text_open(&r->text, NULL, '{');
     choir__text_value(&r->text, CHOIR__KEY(line, step), "%lld", (long long)row->step);
     choir__text_value(&r->text, CHOIR__KEY(line, time), "%.6f", row->time);
     for (int i = 0; i < row->count; i++)
-        choir__text_number(&r->text, row->numbers[i].name, row->numbers[i].value);
+        choir__text_buffer_number(&r->text, row->numbers[i].name, row->numbers[i].value);
     choir__text_close(&r->text, '}');
     return add_line(&r->metrics, &r->text);
 }
@@ -171,13 +171,13 @@ static choir_status event(choir__recorder *base, const choir__record_event *e)
 {
     run_folder *r = (run_folder *)base;
     char *fields = json_dumps(e->fields, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    choir__text_clear(&r->text);
+    choir__text_buffer_clear(&r->text);
     choir__text_open(&r->text, NULL, '{');
     choir__text_string(&r->text, CHOIR__KEY(line, event), e->kind);
     choir__text_value(&r->text, CHOIR__KEY(line, step), "%lld", (long long)e->step);
     choir__text_value(&r->text, CHOIR__KEY(line, time), "%.6f", e->time);
-    choir__text_put(&r->text, json_object_size(e->fields) ? "," : "");
-    choir__text_put(&r->text, fields + 1); /* with the brace at its end */
+    choir__text_buffer_put(&r->text, json_object_size(e->fields) ? "," : "");
+    choir__text_buffer_put(&r->text, fields + 1); /* with the brace at its end */
     free(fields);
     return add_line(&r->events, &r->text);
 }

@@ -83,11 +83,11 @@ static const choir__op extreme_ops[2] = {
     {.name = "max",
         .half_native = CHOIR__ALL_IN,
         .backward = extreme_backward,
-        .again = extreme_again},
+        .recompute = extreme_again},
     {.name = "min",
         .half_native = CHOIR__ALL_IN,
         .backward = extreme_backward,
-        .again = extreme_again},
+        .recompute = extreme_again},
 };
 
 /* Returns the values, and stores the indices; both may be wanted alone, so index may be NULL.
@@ -199,7 +199,7 @@ static const choir__op cumsum_op = {.name = "cumsum",
     .cast = CHOIR__CAST_F32,
     .half_native = CHOIR__ALL_IN,
     .backward = cumsum_backward,
-    .again = cumsum_again};
+    .recompute = cumsum_again};
 
 choir_tensor *choir_cumsum(choir_tensor *x, int dim)
 {

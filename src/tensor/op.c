@@ -181,7 +181,7 @@ choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tens
     memcpy(passing.in, in, (size_t)count * sizeof *in);
     memcpy(passing.saved, keeps.saved, sizeof passing.saved);
     used->first = true;
-    op->again(used);
+    op->recompute(used);
     used->first = false;
     for (int i = 0; i < CHOIR__MAX_SAVED && !r; i++)
         if (choir__made_along(&passing, i))
@@ -211,7 +211,7 @@ void choir__done_with_one(choir_tensor *t)
                  t->storage->version == producer->out_version;
     for (choir__record *r = t->scope->tape_tail; r && !again; r = r->previous) {
         bool together = producer && r->segment == producer->segment &&
-                        (producer->op->again || producer->op->view);
+                        (producer->op->recompute || producer->op->view);
         if (choir__reads(r, t) || (!together && choir__made_of(r, t)))
             return;
         if (r == producer)

@@ -65,10 +65,11 @@ typedef struct choir__op {
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     /* Computes the result's values from the operands, for the first time (choir__computed) or
-     * again, bit for bit: writes them to r->out and to the saved tensors in again_saved. The
-     * memory of all of them is allocated. NULL: the op cannot do so. */
-    void (*again)(choir__record *r);
-    unsigned again_saved; /* bit i: `again` also writes saved[i], unless that is an operand */
+     * again, bit for bit: writes them to r->out and to the saved tensors in recompute_saved.
+     * The memory of all of them is allocated. NULL: the op cannot do so. */
+    void (*recompute)(choir__record *r);
+    unsigned recompute_saved; /* bit i: `recompute` also writes saved[i], unless that is an
+                                 operand */
     /* cheap to compute again: choir__done_with releases its result early */
     bool cheap;
     bool view;         /* the result shares operand 0's memory: nothing is computed */
@@ -89,7 +90,7 @@ struct choir__record {
     int count;
     choir_tensor *saved[CHOIR__MAX_SAVED];
     const void *attrs;              /* attributes, in the scope's arena */
-    bool first;                     /* `again` computes its values for the first time */
+    bool first;                     /* `recompute` computes its values for the first time */
     bool reached;                   /* on a path from the loss */
     bool needed;                    /* used while the segment is computed again */
     struct choir__segment *segment; /* the innermost segment that contains it; NULL: none */
@@ -174,9 +175,9 @@ typedef struct choir__keeps {
 /* Ends an op whose result is computed: leaves a record and returns choir__as_stored(out). */
 choir_tensor *choir__recorded(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
     int count, choir__keeps keeps);
-/* Ends an op with `again`, which computes the values of out and of the saved tensors: like
+/* Ends an op with `recompute`, which computes the values of out and of the saved tensors: like
  * choir__recorded. Returns a tensor among them that is poisoned, if there is one. Without a
- * gradient `again` gets a record that ends with this call, and the saved tensors that it wrote
+ * gradient `recompute` gets a record that ends with this call, and the saved tensors that it wrote
  * are released. */
 choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
     int count, choir__keeps keeps);

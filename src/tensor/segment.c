@@ -1,5 +1,5 @@
-/* Segments of the tape: the ops of a module whose activations are recomputed (again.c). While
- * forward runs, the ops are noted here. At a segment's end all tensors that they made are
+/* Segments of the tape: the ops of a module whose activations are recomputed (recompute.c).
+ * While forward runs, the ops are noted here. At a segment's end all tensors that they made are
  * released, with these exceptions: the result; kept copies, which have their own memory;
  * tensors that a hook has seen; and tensors that were changed in place and cannot be computed
  * again. */

@@ -1,6 +1,7 @@
 /* Segments of the tape: results that are released in forward and computed again in backward.
  *
- * segment.c notes the ops of a segment while forward runs; again.c computes results again. */
+ * segment.c notes the ops of a segment while forward runs; recompute.c computes results again.
+ */
 #ifndef CHOIR_SEGMENT_INTERNAL_H
 #define CHOIR_SEGMENT_INTERNAL_H
 
@@ -50,7 +51,7 @@ bool choir__made_of(const choir__record *r, const choir_tensor *t);
  * When the op computes its values for the first time, saved[i] has them. */
 void choir__copy_again(const choir__record *r, int i);
 
-/* The data that segment.c gathers while forward runs, and again.c reads. */
+/* The data that segment.c gathers while forward runs, and recompute.c reads. */
 struct choir__segment {
     choir__segment *outer;
     choir_scope *scope;
@@ -67,7 +68,7 @@ static inline choir__record *choir__segment_after(
 
 static inline bool choir__can_make(const choir__record *r)
 {
-    return r->op->again || r->op->view;
+    return r->op->recompute || r->op->view;
 }
 
 static inline bool choir__is_operand(const choir__record *r, const choir_tensor *t)
@@ -82,7 +83,7 @@ static inline bool choir__is_operand(const choir__record *r, const choir_tensor 
 static inline choir_tensor *choir__made_along(const choir__record *r, int i)
 {
     choir_tensor *t = r->saved[i];
-    bool made = t && r->op->again_saved >> i & 1 && t != r->out && !choir__is_operand(r, t);
+    bool made = t && r->op->recompute_saved >> i & 1 && t != r->out && !choir__is_operand(r, t);
     return made ? t : NULL;
 }
 

@@ -34,7 +34,7 @@ choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t byt
 }
 
 choir__storage *choir__storage_outside(
-    choir_device *device, struct choir__outside *outside, void *data, size_t bytes)
+    choir_device *device, struct choir__offload_store *outside, void *data, size_t bytes)
 {
     choir__storage *s = choir__storage_wrap(device, data, bytes);
     s->outside = outside;

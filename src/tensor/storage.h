@@ -15,9 +15,9 @@ typedef struct choir__storage {
     choir__pool_block *block; /* NULL: another owner keeps the memory alive */
     /* the memory's mapping, if other processes can map it; else NULL */
     choir__mapping *mapping;
-    /* place outside the device's pool (device/outside.h), where state of the values goes, too;
-     * NULL: in the pool */
-    struct choir__outside *outside;
+    /* place outside the device's pool (device/offload_store.h), where state of the values goes,
+     * too; NULL: in the pool */
+    struct choir__offload_store *outside;
     bool shared; /* tensor queues pass the block itself to other processes */
     void *data;
     size_t bytes;
@@ -40,7 +40,7 @@ choir__storage *choir__storage_new(choir_device *device, size_t bytes);
 choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes);
 /* Like choir__storage_wrap, for memory outside the device's pool. */
 choir__storage *choir__storage_outside(
-    choir_device *device, struct choir__outside *outside, void *data, size_t bytes);
+    choir_device *device, struct choir__offload_store *outside, void *data, size_t bytes);
 /* Wraps a part of shared memory and takes a reference to the mapping, which is released in
  * queue order. */
 choir__storage *choir__storage_mapped(

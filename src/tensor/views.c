@@ -253,23 +253,25 @@ static void copy_again(choir__record *r)
     choir__launch_copy(r->out, r->in[0]);
 }
 
-static const choir__op contiguous_op = {
-    .name = "contiguous", .any_dtype = true, .backward = copy_backward, .again = copy_again};
+static const choir__op contiguous_op = {.name = "contiguous",
+    .any_dtype = true,
+    .backward = copy_backward,
+    .recompute = copy_again};
 const choir__op choir__cast_op = {
-    .name = "cast", .any_dtype = true, .backward = copy_backward, .again = copy_again};
+    .name = "cast", .any_dtype = true, .backward = copy_backward, .recompute = copy_again};
 /* Casts a result that is cheap to compute again: the result and the cast together are still
  * cheap. */
 const choir__op choir__recast_op = {.name = "cast",
     .any_dtype = true,
     .backward = copy_backward,
-    .again = copy_again,
+    .recompute = copy_again,
     .cheap = true};
 /* Makes the f32 copy of a 16-bit operand. The copy is made again from the operand, so that must
  * stay. */
 const choir__op choir__widen_op = {.name = "cast",
     .any_dtype = true,
     .backward = copy_backward,
-    .again = copy_again,
+    .recompute = copy_again,
     .cheap = true,
     .reads_in = 1};
 /* Copies to a device. The copy is kept, not made again, so that no device waits for one that is

@@ -49,7 +49,7 @@ choir_status choir_trial_set_attribute(choir_trial *t, const char *key, const ch
     else
         choir__attribute_set(&t->attributes, false, key, line);
     if (status == CHOIR_OK && t->study->kept)
-        choir__kept_set_attribute(t->study->kept, t, key, line);
+        choir__study_sync_set_attribute(t->study->kept, t, key, line);
     pthread_mutex_unlock(&t->study->lock);
     free(line);
     return status;
@@ -68,7 +68,7 @@ choir_status choir_study_set_attribute(choir_study *s, const char *key, const ch
     pthread_mutex_lock(&s->lock);
     choir__attribute_set(&s->attributes, false, key, line);
     if (s->kept)
-        choir__kept_set_attribute(s->kept, NULL, key, line);
+        choir__study_sync_set_attribute(s->kept, NULL, key, line);
     pthread_mutex_unlock(&s->lock);
     free(line);
     return CHOIR_OK;

@@ -1,5 +1,5 @@
 /* Facts of stored studies: the space, the sampler, the seed and the window. */
-#include "tune/kept_inside.h"
+#include "tune/study_sync_inside.h"
 
 #include <jansson.h>
 #include <stdlib.h>

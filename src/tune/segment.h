@@ -34,7 +34,7 @@ int64_t choir__study_segments(const choir_study *study);
 choir__segment_view choir__study_segment(const choir_study *study, int64_t n);
 
 /* Replaces a trial's last step, and its seconds, by the values over all its ended parts, as a
- * storage has them (kept_results.c). Does nothing for trials of one part. */
+ * storage has them (study_sync_results.c). Does nothing for trials of one part. */
 void choir__trial_parts(const choir_trial *trial, int64_t *step, double *seconds);
 
 #endif

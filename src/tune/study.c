@@ -1,4 +1,4 @@
-/* Studies: they keep trials. turns.c decides which one is next, and give.c gives it. */
+/* Studies: they keep trials. next_segment.c decides which one is next, and ask.c gives it. */
 #include <choir/study.h>
 
 #include <math.h>
@@ -61,7 +61,7 @@ static choir_status check_opts(const choir_space *space, choir_study_opts opts)
 static choir_status open_sampler(choir_study *s, const char *sampler, uint64_t seed)
 {
     choir__history first = choir__study_history(s);
-    return choir__sampler_open(sampler, &first, seed, &s->sampler);
+    return choir__tune_sampler_open(sampler, &first, seed, &s->sampler);
 }
 
 static choir_status open_scheduler(choir_study *s, const choir_study_opts *opts)
@@ -97,11 +97,11 @@ choir_status choir_study_open(
     if (status == CHOIR_OK && space)
         status = open_sampler(s, opts.sampler, opts.seed);
     if (status == CHOIR_OK && opts.storage)
-        status = choir__kept_open(s, &opts); /* all options have been checked */
+        status = choir__study_sync_open(s, &opts); /* all options have been checked */
     if (status == CHOIR_OK && !space)
         status = open_sampler(s, "random", opts.seed);
     if (status == CHOIR_OK && opts.storage)
-        status = choir__kept_refresh(s);
+        status = choir__study_sync_refresh(s);
     if (status == CHOIR_OK)
         *study = s;
     else
@@ -127,7 +127,7 @@ void choir_study_free(choir_study *s)
 {
     if (!s)
         return;
-    choir__kept_close(s->kept);
+    choir__study_sync_close(s->kept);
     for (int64_t i = 0; i < s->count; i++)
         free_trial(s->trial[i], s->space->count);
     while (s->queue)
@@ -154,7 +154,8 @@ choir_status choir_study_ask(choir_study *s, choir_trial **trial)
     if (s->forked)
         return choir__link_refuses(__func__);
     pthread_mutex_lock(&s->lock);
-    choir_status status = s->kept ? choir__kept_ask(s, trial) : choir__study_ask(s, trial);
+    choir_status status =
+        s->kept ? choir__study_sync_ask(s, trial) : choir__study_ask(s, trial);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -165,7 +166,7 @@ bool choir_study_ready(const choir_study *study)
         return false;
     choir_study *s = (choir_study *)(uintptr_t)study;
     pthread_mutex_lock(&s->lock);
-    bool is = s->kept ? choir__kept_ready(s) : choir__study_ready(s);
+    bool is = s->kept ? choir__study_sync_ready(s) : choir__study_ready(s);
     pthread_mutex_unlock(&s->lock);
     return is;
 }

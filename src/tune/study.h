@@ -6,7 +6,7 @@
 #include <choir/study.h>
 
 #include "tune/scheduler/scheduler.h"
-#include "tune/kept.h"
+#include "tune/study_sync.h"
 
 /* Parameters that choir_study_enqueue gave for a later trial. */
 typedef struct choir__given {
@@ -24,7 +24,7 @@ struct choir_study {
     double sign[CHOIR_STUDY_OBJECTIVES]; /* 1: less is better */
     choir_trial **trial;                 /* (count) by number */
     int64_t count;
-    /* The rule of order (turns.c). */
+    /* The rule of order (next_segment.c). */
     choir__scheduler *scheduler;
     bool free;                     /* results count as they come */
     bool forked;                   /* the study is a copy in a trial's fork */
@@ -37,9 +37,9 @@ struct choir_study {
     int64_t *news;      /* (news_count) see choir__history */
     int64_t news_count;
     bool has_turn;
-    choir__turn turn; /* the next one, if it is decided */
+    choir__next_segment turn; /* the next one, if it is decided */
     choir__given *queue;
-    choir__kept *kept; /* NULL: in memory alone */
+    choir__study_sync *kept; /* NULL: in memory alone */
     choir__stored_attributes attributes;
 };
 
@@ -49,7 +49,7 @@ typedef enum choir__prospect {
     CHOIR__PROSPECT_END,  /* nothing is left to be done */
 } choir__prospect;
 
-/* --- turns.c --- */
+/* --- next_segment.c --- */
 
 /* Returns the known results. */
 choir__history choir__study_history(const choir_study *s);
@@ -68,7 +68,7 @@ void choir__study_restart_segment(choir_study *s, choir_trial *t);
  * not count for this segment, since its step is an earlier one's, or the trial is to stop. */
 bool choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value);
 
-/* --- give.c --- */
+/* --- ask.c --- */
 
 /* Appends the trial of the next turn, whose parameters are to be filled in; its first segment
  * begins. */
@@ -80,7 +80,7 @@ bool choir__study_ready(choir_study *s);
 void choir__space_take_given(
     const choir_space *space, const double *given, choir__draws *draws, double *params);
 
-/* --- given.c --- */
+/* --- enqueue.c --- */
 
 /* Drops the parameters that were given for the next trial. */
 void choir__study_drop_given(choir_study *s);

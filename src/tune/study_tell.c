@@ -69,9 +69,9 @@ choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_st
     if (status == CHOIR_OK)
         tell(s, trial, state, values);
     choir__change *told =
-        status == CHOIR_OK && s->kept ? choir__kept_tell(s->kept, trial) : NULL;
+        status == CHOIR_OK && s->kept ? choir__study_sync_tell(s->kept, trial) : NULL;
     pthread_mutex_unlock(&s->lock);
-    return told ? choir__kept_wait(s->kept, told) : status;
+    return told ? choir__study_sync_wait(s->kept, told) : status;
 }
 
 choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
@@ -92,11 +92,11 @@ choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
         status =
             choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
     else if (t->study->kept)
-        status = choir__kept_check_step(t->study->kept, step);
+        status = choir__study_sync_check_step(t->study->kept, step);
     if (status == CHOIR_OK) {
         bool counts = choir__study_report(t->study, t, step, value);
         if (t->study->kept && counts) /* how many come later depends on how fast it stops */
-            choir__kept_report(t->study->kept, t, step, value);
+            choir__study_sync_report(t->study->kept, t, step, value);
     }
     pthread_mutex_unlock(&t->study->lock);
     return status;

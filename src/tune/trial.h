@@ -39,7 +39,7 @@ struct choir_trial {
     int place;                      /* place in choir_tune, counted from 1; 0: none */
     struct choir__trial_link *link; /* in a fork: link to the process that has the study */
     bool given;                     /* choir_study_enqueue gave parameters of it */
-    char *point;   /* point given by choir_study_enqueue or Optuna's enqueue_trial (given.c) */
+    char *point; /* point given by choir_study_enqueue or Optuna's enqueue_trial (enqueue.c) */
     double *fixed; /* (space->count) the point's values; NULL: the space lacks some */
     bool foreign;  /* in a stored study: another worker runs it, or ran it */
     bool adopted;  /* the parameters come from the stored trial */

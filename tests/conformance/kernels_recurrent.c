@@ -9,13 +9,14 @@ static const int64_t shapes[][3] = {/* steps, batch, width */
 
 /* The variants: cell, direction, initial states, and y as half of wider rows. */
 typedef struct variant {
-    choir__cell cell;
+    choir__recurrent_cell cell;
     bool reverse, initial, wide;
 } variant;
 
 static variant variant_of(int v)
 {
-    return (variant){(choir__cell)(v % CHOIR__CELL_COUNT), v / 4 & 1, v / 8 & 1, v / 16 & 1};
+    return (variant){
+        (choir__recurrent_cell)(v % CHOIR__CELL_COUNT), v / 4 & 1, v / 8 & 1, v / 16 & 1};
 }
 
 enum { VARIANTS = CHOIR__CELL_COUNT * 8 };
@@ -35,7 +36,7 @@ static void forward(void **state)
         for (int i = 0; i < VARIANTS; i++) {
             variant v = variant_of(i);
             int64_t t = shapes[s][0], b = shapes[s][1], h = shapes[s][2], rows = t * b;
-            int64_t g = choir__cell_gates(v.cell) * h;
+            int64_t g = choir__recurrent_cell_gates(v.cell) * h;
             if (v.wide)
                 continue; /* an output between others: wide_rows() */
             trial k = TRIAL(recurrent, .steps = t, .batch = b, .width = h, .y_row = h,
@@ -63,7 +64,7 @@ static void backward(void **state)
         for (int i = 0; i < VARIANTS; i++) {
             variant v = variant_of(i);
             int64_t t = shapes[s][0], b = shapes[s][1], h = shapes[s][2], rows = t * b;
-            int64_t g = choir__cell_gates(v.cell) * h, y_row = v.wide ? 2 * h : h;
+            int64_t g = choir__recurrent_cell_gates(v.cell) * h, y_row = v.wide ? 2 * h : h;
             trial k = TRIAL(recurrent_backward, .steps = t, .batch = b, .width = h,
                 .y_row = y_row, .cell = v.cell, .reverse = v.reverse);
             k.tolerance = h == 1 ? 1e-4 : 1e-5; /* one number may all but cancel */

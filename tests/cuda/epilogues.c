@@ -86,7 +86,7 @@ typedef struct outcome {
 static void count_tasks(void *arg, choir__task *fn, const void *args, double start, double end)
 {
     outcome *o = arg;
-    const char *name = choir__work_of(device, fn, args).name;
+    const char *name = choir__kernel_work_of(device, fn, args).name;
     (void)start, (void)end;
     if (name && !strcmp(name, "sum"))
         o->sums += ((const choir__k_sum *)args)->over_rows;
@@ -349,7 +349,7 @@ typedef struct casts {
 static void count_casts(void *arg, choir__task *fn, const void *args, double start, double end)
 {
     casts *c = arg;
-    const char *name = choir__work_of(device, fn, args).name;
+    const char *name = choir__kernel_work_of(device, fn, args).name;
     const choir__k_copy *k = args;
     (void)start, (void)end;
     if (name && !strcmp(name, "copy") && k->x_dtype != k->y_dtype && k->ndim == 1 &&

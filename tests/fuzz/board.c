@@ -36,8 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (choir__board_reads(board, reads) > bytes)
         abort();
-    choir__seen *seen = choir__recorder_parse(board, 7, now),
-                *again = choir__recorder_parse(board, 7, now);
+    choir__seen *seen = choir__flight_parse(board, 7, now),
+                *again = choir__flight_parse(board, 7, now);
     FILE *out = open_memstream(&text, &length);
     choir__seen_print(seen, out);
     choir__seen_json(seen, again, out);

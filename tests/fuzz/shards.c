@@ -18,7 +18,7 @@ static void write_weights(const char *name, const char *header, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int ready;
-    choir__shards shards = {0};
+    choir__file_shards shards = {0};
     if (!ready++) {
         write_weights("1.safetensors",
             "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
@@ -29,12 +29,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_write("3.safetensors", "broken", 6);
     }
     const char *path = fuzz_write("model.safetensors.index.json", data, size);
-    if (choir__shards_open(&shards, path) != CHOIR_OK)
+    if (choir__file_shards_open(&shards, path) != CHOIR_OK)
         return 0;
     for (int i = 0; i < shards.count; i++)
-        if (!choir__shards_find(&shards, shards.entries[i].tensor->name) ||
-            !choir__shards_path(&shards, &shards.entries[i]))
+        if (!choir__file_shards_find(&shards, shards.entries[i].tensor->name) ||
+            !choir__file_shards_path(&shards, &shards.entries[i]))
             abort();
-    choir__shards_close(&shards);
+    choir__file_shards_close(&shards);
     return 0;
 }

@@ -59,7 +59,7 @@ static void reduce(buffers *b, int64_t first, int64_t count, int64_t all, choir_
         from[r] = b->in + (size_t)(r * all + first) * size;
         nodes[r] = (choir__node){r, 1};
     }
-    choir__reduce(&(choir__reduction){.arith = choir__arith_find(dtype, op),
+    choir__reduce(&(choir__reduce_task){.arith = choir__arith_find(dtype, op),
                       .nodes = nodes,
                       .from = from,
                       .to = &to,

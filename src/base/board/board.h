@@ -3,7 +3,7 @@
  *
  * Each process has one memfd, which it maps and keeps open under the name "choir-board", so
  * that readers find it in /proc/PID/fd. Layers above allocate records on it and update their
- * figures there with plain stores: devices (device/gauges.h), groups (comm/flight/recorder.h).
+ * figures there with plain stores: devices (device/gauges.h), groups (comm/flight/flight.h).
  * The board itself does not know the contents of a record.
  *
  *   | who: pid, rank, host, program | directory: kind, offset, bytes | record | record | ...

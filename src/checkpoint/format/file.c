@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 
 static choir_status cannot_write(const char *path, int error)
 {
@@ -20,7 +20,7 @@ static choir_status cannot_write(const char *path, int error)
 choir_status choir__draft_open(choir__draft *draft, const char *path)
 {
     *draft = (choir__draft){.path = choir__strdup(path)};
-    draft->fd = choir__fresh_open(path, &draft->temp);
+    draft->fd = choir__temp_file_open(path, &draft->temp);
     if (draft->fd >= 0)
         draft->writer = choir__writer_new(draft->fd);
     return draft->writer ? CHOIR_OK : cannot_write(path, errno);

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/stored.h"
@@ -330,7 +330,8 @@ static choir_status convert_folder(
     while (length > 1 && to[length - 1] == '/')
         length--;
     char *target = choir__format("%.*s", (int)length, to);
-    char *fresh = choir__format("%s.new-%llx", target, (unsigned long long)choir__fresh_mark());
+    char *fresh =
+        choir__format("%s.new-%llx", target, (unsigned long long)choir__temp_file_mark());
     choir_status status = CHOIR_OK;
     if (mkdir(fresh, 0777) != 0)
         status =

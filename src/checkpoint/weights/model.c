@@ -105,7 +105,7 @@ char *choir_model_weights_note(const char *folder)
 
 choir_status choir_model_check_weights(const char *path)
 {
-    return path ? choir__shards_check(path) : choir__missing(__func__, "path");
+    return path ? choir__file_shards_check(path) : choir__missing(__func__, "path");
 }
 
 choir_status choir_model_read_config(const char *path, char **model, char **notes)

@@ -163,7 +163,7 @@ typedef struct tie {
 } tie;
 
 typedef struct load {
-    choir__shards files;
+    choir__file_shards files;
     named_list list; /* the model's, by name */
     tie *ties;
     int tie_count;
@@ -245,9 +245,9 @@ static const choir__shard_entry *nearest(const load *l, const char *name)
 static choir__shard_entry *find_spelling(load *l, const char *name)
 {
     const char *prefix = l->opts.names ? l->opts.names->prefix : NULL;
-    choir__shard_entry *e = choir__shards_find(&l->files, name);
+    choir__shard_entry *e = choir__file_shards_find(&l->files, name);
     if (!e && prefix && !strncmp(name, prefix, strlen(prefix)))
-        e = choir__shards_find(&l->files, name + strlen(prefix));
+        e = choir__file_shards_find(&l->files, name + strlen(prefix));
     return e;
 }
 
@@ -270,7 +270,7 @@ static choir__shard_entry *find_name(load *l, const char *name)
 static choir_status take(load *l, named *item, choir__shard_entry *e)
 {
     const choir__st_tensor *had = item->stored, *t = e->tensor;
-    const char *path = choir__shards_path(&l->files, e);
+    const char *path = choir__file_shards_path(&l->files, e);
     e->used = true;
     if (!had) {
         choir_status status = accept(item, t, path, "model", true);
@@ -364,8 +364,8 @@ static choir_status check_rest(load *l)
         if (!may_start_anew(l, name))
             return choir__error(CHOIR_ERR_FORMAT,
                 "%s: unknown tensor '%.200s' %s; the file must be of the model %s",
-                choir__shards_path(&l->files, e), name, choir__shape_text(e->tensor->shape),
-                l->opts.model);
+                choir__file_shards_path(&l->files, e), name,
+                choir__shape_text(e->tensor->shape), l->opts.model);
         note(l, name, "is unknown to this model, and left out");
     }
     return CHOIR_OK;
@@ -385,7 +385,7 @@ choir_status choir__published_load(
     choir_status status = list_module(&l.list, module);
     choir__module_visit_ties(module, add_tie, &l);
     if (status == CHOIR_OK)
-        status = choir__shards_open(&l.files, path);
+        status = choir__file_shards_open(&l.files, path);
     for (int i = 0; i < l.list.count && status == CHOIR_OK; i++)
         status = match_item(&l, &l.list.items[i]);
     if (status == CHOIR_OK)
@@ -394,7 +394,7 @@ choir_status choir__published_load(
         status = make_ready(&l.list, path);
     if (status == CHOIR_OK)
         status = restore_all(&l.list);
-    choir__shards_close(&l.files);
+    choir__file_shards_close(&l.files);
     free_list(&l.list);
     for (int i = 0; i < l.tie_count; i++)
         free(l.ties[i].name);

@@ -75,7 +75,7 @@ static const char *message_algorithm(const choir__station *s, int64_t count)
         .count = count,
         .align = (int)(64 / choir_dtype_size(s->b->dtype)),
         .nodes = nodes};
-    choir__algorithm chosen = choir__schedule_choose(&plan, s->b->dtype);
+    choir__algorithm chosen = choir__move_schedule_choose(&plan, s->b->dtype);
     free(nodes);
     return choir__algorithm_name(chosen);
 }
@@ -142,7 +142,7 @@ static void print_head(const choir__station *s)
 static void print_json(const choir__station *s, size_t bytes, int64_t count, double seconds,
     double algbw, double busbw, int64_t wrong)
 {
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     choir__text_open(&t, NULL, '{');
     choir__text_string(&t, "collective", s->b->what->name);
     choir__text_string(&t, "backend", choir_group_backend(s->group));

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "line/say.h"
 #include "base/text.h"
 #include "cli/compare/compare.h"
@@ -37,7 +37,7 @@ static int column(choir__compare_watch *w, const char *name)
 /* Ranks of one job have a device each, and each sees all: the figures of a name are added. */
 static bool add(choir__compare_watch *w, int pid)
 {
-    choir__seen *seen = choir__recorder_read(pid);
+    choir__seen *seen = choir__flight_read(pid);
     for (int i = 0; seen && i < seen->device_count; i++) {
         int at = column(w, seen->devices[i].name);
         if (at < 0)
@@ -119,7 +119,7 @@ void choir__watch_free(choir__compare_watch *w)
 typedef struct run {
     char **argv;
     int out[2], err[2]; /* pipes: read, write */
-    choir__text line;
+    choir__text_buffer line;
     char error[600];
     size_t error_length;
     choir__outcome *outcome;
@@ -159,13 +159,13 @@ static void take_line(choir__outcome *o, const char *line)
 
 static void take_text(run *r, const char *text, size_t bytes)
 {
-    choir__text_add(&r->line, text, bytes);
+    choir__text_buffer_add(&r->line, text, bytes);
     char *at = r->line.bytes;
     for (char *end; (end = strchr(at, '\n')); at = end + 1) {
         *end = '\0';
         take_line(r->outcome, at);
     }
-    choir__text_drop(&r->line, (size_t)(at - r->line.bytes));
+    choir__text_buffer_drop(&r->line, (size_t)(at - r->line.bytes));
 }
 
 /* Reads what the pipe has. Returns false if the other end is closed. */
@@ -324,7 +324,7 @@ choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *e
     choir__family_free(&family);
     shut(&r.out[0]);
     shut(&r.err[0]);
-    choir__text_free(&r.line);
+    choir__text_buffer_free(&r.line);
     free(r.argv);
     if (status == CHOIR_OK && c->interrupted)
         return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");

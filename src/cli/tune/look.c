@@ -190,7 +190,7 @@ static bool is_used(const choir__search *s, int param)
 static choir_status print_importance(const choir__search *s, const char *evaluator)
 {
     double share[CHOIR_SPACE_MAX];
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     choir_status status = choir_study_importance_by(s->study, evaluator, 0, share);
     if (status != CHOIR_OK)
         return status;
@@ -202,17 +202,17 @@ static choir_status print_importance(const choir__search *s, const char *evaluat
             continue;
         const char *name = choir_space_name(s->space, i);
         if (s->json) {
-            choir__text_number(&t, name, share[i]);
+            choir__text_buffer_number(&t, name, share[i]);
         } else {
             printf("%6.3f  ", share[i]);
             choir__print_word(stdout, name, 0);
             printf("\n");
         }
     }
-    choir__text_put(&t, "}}");
+    choir__text_buffer_put(&t, "}}");
     if (s->json)
         choir__text_print(&t, stdout);
-    choir__text_free(&t);
+    choir__text_buffer_free(&t);
     return CHOIR_OK;
 }
 

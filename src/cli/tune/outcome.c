@@ -73,8 +73,8 @@ static json_t *metrics_json(const choir__trial_job *job)
 /* Returns a word, or the words of a list as "a, b", on the heap. */
 static char *metrics_text(const json_t *metrics)
 {
-    choir__text text = {0};
-    choir__text_put(&text, json_is_string(metrics) ? json_string_value(metrics) : "");
+    choir__text_buffer text = {0};
+    choir__text_buffer_put(&text, json_is_string(metrics) ? json_string_value(metrics) : "");
     for (size_t i = 0; i < json_array_size(metrics); i++) {
         const char *name = json_string_value(json_array_get(metrics, i));
         choir__text_format(&text, "%s%s", i ? ", " : "", name ? name : "?");

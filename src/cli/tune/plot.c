@@ -173,7 +173,7 @@ static int64_t count_state(const choir__plotted *p, choir_trial_state state)
 static void heading(const choir__plotted *p, FILE *g)
 {
     static const char *const words[] = {"running", "complete", "stopped early", "failed"};
-    choir__text text = {0};
+    choir__text_buffer text = {0};
     choir__text_format(&text, "%lld trial%s", (long long)p->count, p->count == 1 ? "" : "s");
     const char *sign = ": ";
     for (size_t i = 0; i < CHOIR_COUNT(words); i++) {
@@ -196,7 +196,7 @@ static void heading(const choir__plotted *p, FILE *g)
         " at screen 0.02,%g left font ',%d' tc rgb '#555555'\n"
         "unset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n",
         1 - 58.0 / p->height, FONT - 1);
-    choir__text_free(&text);
+    choir__text_buffer_free(&text);
 }
 
 static void write_script(const void *arg, FILE *g)

@@ -20,7 +20,8 @@ const char *choir__search_state(choir_trial_state state)
 
 /* --- JSON --- */
 
-static void add_params(choir__text *t, const choir_space *space, const choir_trial *trial)
+static void add_params(
+    choir__text_buffer *t, const choir_space *space, const choir_trial *trial)
 {
     choir__text_open(t, "params", '{');
     for (int i = 0; i < choir_space_count(space); i++) {
@@ -29,21 +30,21 @@ static void add_params(choir__text *t, const choir_space *space, const choir_tri
         if (text && isnan(x))
             choir__text_string(t, name, text);
         else if (text)
-            choir__text_number(t, name, x);
+            choir__text_buffer_number(t, name, x);
     }
     choir__text_close(t, '}');
 }
 
 /* "value":1.5, or for several metrics "values":[1.5,3]. */
-static void add_values(choir__text *t, const choir__search *s, const double *values)
+static void add_values(choir__text_buffer *t, const choir__search *s, const double *values)
 {
     if (s->job.metrics == 1) {
-        choir__text_number(t, "value", values[0]);
+        choir__text_buffer_number(t, "value", values[0]);
         return;
     }
     choir__text_open(t, "values", '[');
     for (int i = 0; i < s->job.metrics; i++)
-        choir__text_number(t, NULL, values[i]);
+        choir__text_buffer_number(t, NULL, values[i]);
     choir__text_close(t, ']');
 }
 
@@ -55,7 +56,7 @@ static const char *state_of(const choir__trial_outcome *o)
 }
 
 /* With which checkpoint a trial of a population began. */
-static void add_parent(choir__text *t, const choir_trial *trial)
+static void add_parent(choir__text_buffer *t, const choir_trial *trial)
 {
     if (choir_trial_parent(trial) >= 0)
         choir__text_value(t, "parent", "{\"trial\":%lld,\"step\":%lld}",
@@ -64,7 +65,7 @@ static void add_parent(choir__text *t, const choir_trial *trial)
 
 static void print_json(const choir__search *s, const choir__trial_outcome *o)
 {
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     choir__text_open(&t, NULL, '{');
     choir__text_string(&t, "event", "trial");
     choir__text_value(&t, "number", "%lld", (long long)choir_trial_number(o->trial));
@@ -204,7 +205,7 @@ static void print_one_best(const choir__search *s, const choir_trial *best, cons
     for (int i = 0; i < s->job.metrics; i++)
         values[i] = known ? known[i] : choir_trial_value(best, i);
     if (s->json) {
-        choir__text t = {0};
+        choir__text_buffer t = {0};
         choir__text_open(&t, NULL, '{');
         choir__text_string(&t, "event", "best");
         choir__text_value(&t, "number", "%lld", (long long)choir_trial_number(best));

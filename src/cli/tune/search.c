@@ -19,7 +19,7 @@
 #include "line/say.h"
 #include "cli/tune/live.h"
 #include "launch/process/signal_table.h"
-#include "tune/kept.h"
+#include "tune/study_sync.h"
 #include "tune/trials/checkpoints.h"
 #include "tune/trials/command.h"
 #include "tune/trials/ended.h"
@@ -280,7 +280,7 @@ static choir__trial_outcome best_printed(const search *s)
 /* The other machines of a study may take its last numbers before this one's given trials. */
 static void note_points_left(const search *s)
 {
-    int64_t left = choir__kept_points_left(s->opts->study);
+    int64_t left = choir__study_sync_points_left(s->opts->study);
     if (s->driver.gave_up || s->signal || !left)
         return;
     char *note = choir__format(
@@ -347,7 +347,7 @@ static choir_status prepare(search *s)
     if (status != CHOIR_OK)
         return status;
     s->driver.wakes = choir__signals_fd();
-    choir__kept_stop_on(s->opts->study, s->driver.wakes);
+    choir__study_sync_stop_on(s->opts->study, s->driver.wakes);
     return CHOIR_OK;
 }
 
@@ -374,7 +374,7 @@ int choir__search_run(const choir__search *o)
     }
     choir__live_erase(&s.live);
     int exits = status == CHOIR_OK ? finish(&s) : choir__cli_fail();
-    choir__kept_stop_on(o->study, -1);
+    choir__study_sync_stop_on(o->study, -1);
     choir__signals_give_back();
     choir__warden_free(s.job.warden);
     choir__kill_descendants();

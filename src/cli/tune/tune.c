@@ -309,7 +309,7 @@ static const choir__cli_option options[] = {
     {"sampler", CHOIR__STRING, AT(sampler), .argument = "NAME",
         .help = "how parameters are suggested, with options: tpe:startup=20, grid:points=5 "
                 "(default: tpe; for several metrics nsga2)",
-        .choices = choir__sampler_name},
+        .choices = choir__tune_sampler_name},
     {"scheduler", CHOIR__STRING, AT(scheduler), .preset = "none", .argument = "NAME",
         .help = "a rule that stops trials early, or pauses them until they are known to be "
                 "among the best: asha:min=100,max=2000, median:startup=5",

@@ -66,7 +66,7 @@ static json_t *rank_of(const choir__seen *seen, const choir__seen *earlier)
 {
     char doing[400];
     json_t *devices = json_array();
-    choir__looks_doing(seen, doing, sizeof doing);
+    choir__snapshot_doing(seen, doing, sizeof doing);
     for (int i = 0; i < seen->device_count; i++) {
         const choir__seen_device *d = &seen->devices[i];
         json_array_append_new(
@@ -92,7 +92,7 @@ static json_t *job_of(const choir__ranks_view *view, int from)
         choir__view_machines(view, from), "command",
         choir__json_string(*first->command ? first->command : first->who.program), "host",
         choir__json_string(first->who.host), "age_s", first->at - first->who.started, "ranks");
-    choir__slow_rank slow = choir__looks_slow(&view->now, from, &view->before);
+    choir__slow_rank slow = choir__snapshot_slow(&view->now, from, &view->before);
     if (slow.rank >= 0)
         json_object_set_new(o, "slow",
             json_pack("{s:i, s:f, s:f}", "rank", slow.rank, "share", slow.share, "per_step_s",
@@ -113,9 +113,9 @@ static json_t *troubles_of(const choir__machines *machines)
 /* Adds {"jobs":[{"job":...,"world":...,"slow":{...},"ranks":[...]}],"troubles":[...]}. A rank
  * has its machine, its devices, its activity, and its last collectives as [name, seconds ago,
  * seconds long]. troubles: sentences about machines that are not seen. */
-static void add_ranks(const choir__ranks_view *view, choir__text *json)
+static void add_ranks(const choir__ranks_view *view, choir__text_buffer *json)
 {
-    const choir__looks *now = &view->now;
+    const choir__snapshot *now = &view->now;
     json_t *root = json_pack("{s:[], s:o}", "jobs", "troubles", troubles_of(view->machines)),
            *jobs = json_object_get(root, "jobs"), *job = NULL;
     for (int i = 0; i < now->count && i < MOST_PROCESSES; i++) {
@@ -126,10 +126,10 @@ static void add_ranks(const choir__ranks_view *view, choir__text *json)
             json_array_append_new(jobs, job);
         }
         json_array_append_new(json_object_get(job, "ranks"),
-            rank_of(seen, choir__looks_earlier(&view->before, seen)));
+            rank_of(seen, choir__snapshot_earlier(&view->before, seen)));
     }
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
-    choir__text_put(json, text);
+    choir__text_buffer_put(json, text);
     free(text);
     json_decref(root);
 }
@@ -152,14 +152,14 @@ struct choir__watch_board {
     double find_at, look_at; /* choir__now(), when runs and ranks are looked for again */
     choir__ranks_view view;
     bool any_ranks; /* were seen at the last look */
-    choir__text ranks;
+    choir__text_buffer ranks;
     int64_t rounds; /* rounds of ranks */
 };
 
 struct choir__watch_reader {
     choir__watch_board *board;
     choir__watch_known known[CHOIR__WATCH_RUNS];
-    choir__text out;
+    choir__text_buffer out;
     size_t sent;                                   /* bytes of out */
     int next;                                      /* run of this pass */
     bool more;                                     /* something was left to read in this pass */
@@ -186,10 +186,10 @@ static void look_at_ranks(choir__watch_board *b, double now)
     if (now < b->look_at)
         return;
     choir__view_look(&b->view, NULL, 0);
-    choir__text_clear(&b->ranks);
-    choir__text_put(&b->ranks, "event: ranks\ndata: ");
+    choir__text_buffer_clear(&b->ranks);
+    choir__text_buffer_put(&b->ranks, "event: ranks\ndata: ");
     add_ranks(&b->view, &b->ranks);
-    choir__text_put(&b->ranks, "\n\n");
+    choir__text_buffer_put(&b->ranks, "\n\n");
     bool any = b->view.now.count || b->view.machines;
     if (any || b->any_ranks || !b->rounds)
         b->rounds++;
@@ -205,7 +205,7 @@ static void put_counts(choir__watch_reader *r)
     const choir__watch_counts *c = &b->shown.counts;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    choir__text_put(&r->out, "event: board\ndata: {");
+    choir__text_buffer_put(&r->out, "event: board\ndata: {");
     choir__text_value(&r->out, "runs", "%lld", (long long)c->runs);
     choir__text_value(&r->out, "left_out", "%lld", (long long)c->runs_left_out);
     choir__text_value(&r->out, "studies", "%lld", (long long)c->studies);
@@ -219,7 +219,7 @@ static void put_counts(choir__watch_reader *r)
         choir__text_string(&r->out, NULL, place);
         free(place);
     }
-    choir__text_put(&r->out, "]}\n\n");
+    choir__text_buffer_put(&r->out, "]}\n\n");
     r->counted = *c;
 }
 
@@ -245,12 +245,12 @@ static void tell_others(choir__watch_reader *r)
     for (int i = 0; i < shown->study_count && !r->out.used; i++) {
         choir__watch_study_look(shown->studies[i]);
         if (r->studies[i] != shown->studies[i]->version) {
-            choir__text_put(&r->out, shown->studies[i]->news.bytes);
+            choir__text_buffer_put(&r->out, shown->studies[i]->news.bytes);
             r->studies[i] = shown->studies[i]->version;
         }
     }
     if (!r->out.used && r->rounds != b->rounds) {
-        choir__text_put(&r->out, b->ranks.bytes);
+        choir__text_buffer_put(&r->out, b->ranks.bytes);
         r->rounds = b->rounds;
     }
     if (!r->out.used && choir__now() - r->told_at >= SIGN_S)
@@ -305,7 +305,7 @@ static bool is_done(const choir__watch_reader *r)
 /* Fills in `out` with what comes next; leaves it empty at the end. */
 static void fill(choir__watch_reader *r)
 {
-    choir__text_clear(&r->out);
+    choir__text_buffer_clear(&r->out);
     r->sent = 0;
     pthread_mutex_lock(&r->board->lock);
     while (!r->said_end && !r->out.used) {
@@ -314,7 +314,7 @@ static void fill(choir__watch_reader *r)
             if (!r->out.used)
                 give_way(r, choir__now() - began);
         } else if (is_done(r)) {
-            choir__text_put(&r->out, "event: end\ndata: {}\n\n");
+            choir__text_buffer_put(&r->out, "event: end\ndata: {}\n\n");
             r->said_end = true;
         } else {
             if (!r->more)
@@ -361,7 +361,7 @@ void choir__watch_reader_free(void *reader)
     r->board->readers--;
     pthread_cond_broadcast(&r->board->ended);
     pthread_mutex_unlock(&r->board->lock);
-    choir__text_free(&r->out);
+    choir__text_buffer_free(&r->out);
     free(r);
 }
 
@@ -382,7 +382,7 @@ void choir__watch_board_free(choir__watch_board *b)
         return;
     choir__watch_shown_free(&b->shown);
     choir__view_free(&b->view);
-    choir__text_free(&b->ranks);
+    choir__text_buffer_free(&b->ranks);
     pthread_cond_destroy(&b->ended);
     pthread_mutex_destroy(&b->lock);
     free(b);

@@ -16,7 +16,7 @@ enum { TOKEN = 24 }; /* bytes, two digits each */
 struct choir__watch_page {
     choir__watch_board *board;
     choir__http *server;
-    choir__text document;
+    choir__text_buffer document;
     char *policy, *url;
     char token[2 * TOKEN + 1];
 };
@@ -24,12 +24,12 @@ struct choir__watch_page {
 /* --- the document --- */
 
 /* Puts a part into the document in the place of its mark, which ends at *rest then. */
-static void put_part(choir__text *document, const char **rest, const char *mark,
+static void put_part(choir__text_buffer *document, const char **rest, const char *mark,
     const unsigned char *part, size_t bytes)
 {
     const char *at = strstr(*rest, mark);
-    choir__text_add(document, *rest, (size_t)(at - *rest));
-    choir__text_add(document, (const char *)part, bytes);
+    choir__text_buffer_add(document, *rest, (size_t)(at - *rest));
+    choir__text_buffer_add(document, (const char *)part, bytes);
     *rest = at + strlen(mark);
 }
 
@@ -50,7 +50,7 @@ static void make_document(choir__watch_page *p)
         choir__watch_page_css_bytes);
     put_part(
         &p->document, &rest, "{{page.js}}", choir__watch_page_js, choir__watch_page_js_bytes);
-    choir__text_put(&p->document, rest);
+    choir__text_buffer_put(&p->document, rest);
     char *style = hash_of(choir__watch_page_css, choir__watch_page_css_bytes),
          *script = hash_of(choir__watch_page_js, choir__watch_page_js_bytes);
     p->policy = choir__format("default-src 'none'; script-src %s; style-src %s; connect-src "
@@ -168,7 +168,7 @@ void choir__watch_page_close(choir__watch_page *p)
     choir__watch_board_end(p->board);
     choir__http_close(p->server);
     choir__watch_board_free(p->board);
-    choir__text_free(&p->document);
+    choir__text_buffer_free(&p->document);
     free(p->policy);
     free(p->url);
     free(p);

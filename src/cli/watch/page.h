@@ -36,13 +36,13 @@ extern const size_t choir__watch_page_html_bytes, choir__watch_page_css_bytes,
 
 /* The page of a run beside its training, in a process of its own. */
 
-typedef struct choir__watch_beside choir__watch_beside;
+typedef struct choir__page_process choir__page_process;
 
 /* Begins to serve a page of the run that will be recorded in `folder`, and prints its address
  * on standard error. To be called before this process has threads. Errors: as
  * choir__watch_page_open, io. */
-choir_status choir__watch_beside_open(const char *folder, choir__watch_beside **made);
+choir_status choir__page_process_open(const char *folder, choir__page_process **made);
 /* Ends the page, whose readers get the run's end before. NULL is fine. */
-void choir__watch_beside_close(choir__watch_beside *beside);
+void choir__page_process_close(choir__page_process *beside);
 
 #endif

@@ -246,7 +246,7 @@ bool choir__watch_run_look(choir__watch_run *r)
 
 /* --- telling --- */
 
-static void put_head(choir__text *out, const char *event, int id, int64_t generation)
+static void put_head(choir__text_buffer *out, const char *event, int id, int64_t generation)
 {
     choir__text_format(out, "event: %s\ndata: {", event);
     choir__text_value(out, "id", "%d", id);
@@ -254,7 +254,7 @@ static void put_head(choir__text *out, const char *event, int id, int64_t genera
     choir__text_value(out, "generation", "%lld", (long long)generation);
 }
 
-static void put_time(choir__text *out, const char *name, double time)
+static void put_time(choir__text_buffer *out, const char *name, double time)
 {
     if (isfinite(time))
         choir__text_value(out, name, "%.3f", time);
@@ -263,7 +263,7 @@ static void put_time(choir__text *out, const char *name, double time)
 }
 
 static void put_run(
-    const choir__watch_run *r, int id, choir__watch_known *known, choir__text *out)
+    const choir__watch_run *r, int id, choir__watch_known *known, choir__text_buffer *out)
 {
     bool same_time =
         known->last_time == r->last_time || (isnan(known->last_time) && isnan(r->last_time));
@@ -277,7 +277,7 @@ static void put_run(
     put_time(out, "last_time", r->last_time);
     if (r->job && (!known->any || known->job_version != r->job_version))
         choir__text_value(out, "job", "%s", r->job);
-    choir__text_put(out, "}\n\n");
+    choir__text_buffer_put(out, "}\n\n");
     known->any = true;
     known->last_time = r->last_time;
     known->job_version = r->job_version;
@@ -291,12 +291,12 @@ static bool is_ranged(const char *name)
 }
 
 static void put_table(const choir__watch_run *r, const char *event, int id,
-    const choir__watch_table *t, choir__watch_seen *seen, choir__text *out)
+    const choir__watch_table *t, choir__watch_seen *seen, choir__text_buffer *out)
 {
     size_t before = out->used;
     put_head(out, event, id, r->generation);
     if (choir__watch_table_news(t, seen, is_ranged, out)) {
-        choir__text_put(out, "}\n\n");
+        choir__text_buffer_put(out, "}\n\n");
     } else {
         out->used = before;
         out->bytes[before] = '\0';
@@ -304,7 +304,7 @@ static void put_table(const choir__watch_run *r, const char *event, int id,
 }
 
 static void put_events(
-    const choir__watch_run *r, int id, choir__watch_known *known, choir__text *out)
+    const choir__watch_run *r, int id, choir__watch_known *known, choir__text_buffer *out)
 {
     if (known->events == r->event_count)
         return;
@@ -314,12 +314,12 @@ static void put_events(
     choir__text_open(out, "events", '[');
     for (int64_t i = from; i < r->event_count; i++)
         choir__text_value(out, NULL, "%s", r->told[i % CHOIR__WATCH_EVENTS]);
-    choir__text_put(out, "]}\n\n");
+    choir__text_buffer_put(out, "]}\n\n");
     known->events = r->event_count;
 }
 
 void choir__watch_run_news(
-    const choir__watch_run *r, int id, choir__watch_known *known, choir__text *out)
+    const choir__watch_run *r, int id, choir__watch_known *known, choir__text_buffer *out)
 {
     if (known->any && known->generation != r->generation)
         *known = (choir__watch_known){0};

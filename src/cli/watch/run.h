@@ -48,7 +48,7 @@ typedef struct choir__watch_known {
 /* Adds the news since `known`, as server-sent events: run, steps, evals, events. They name the
  * run by `id`. */
 void choir__watch_run_news(
-    const choir__watch_run *run, int id, choir__watch_known *known, choir__text *out);
+    const choir__watch_run *run, int id, choir__watch_known *known, choir__text_buffer *out);
 
 /* JSON that others have written, which is parsed and shown within bounds: a text may ask for
  * any depth and any size, and the parser and the printer call themselves for each level. */

@@ -184,7 +184,7 @@ void choir__watch_study_free(choir__watch_study *s)
 {
     if (!s || (s->far && !end_to_ask(s)))
         return;
-    choir__text_free(&s->news);
+    choir__text_buffer_free(&s->news);
     free(s->path);
     free(s);
 }
@@ -196,8 +196,8 @@ void choir__watch_study_look(choir__watch_study *s)
         return;
     char *news = s->far ? take_found(s) : read_news(s);
     if (news && (!s->news.bytes || strcmp(news, s->news.bytes))) {
-        choir__text_clear(&s->news);
-        choir__text_put(&s->news, news);
+        choir__text_buffer_clear(&s->news);
+        choir__text_buffer_put(&s->news, news);
         s->version++;
     }
     free(news);

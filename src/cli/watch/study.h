@@ -13,9 +13,9 @@ typedef struct choir__watch_study {
     int id;       /* number of the storage in the news */
     dev_t device; /* device of its file */
     ino_t inode;
-    choir__text news; /* a server-sent event with the newest trials */
-    int64_t version;  /* changes with the news */
-    double look_at;   /* choir__now(), when it is read again */
+    choir__text_buffer news; /* a server-sent event with the newest trials */
+    int64_t version;         /* changes with the news */
+    double look_at;          /* choir__now(), when it is read again */
     /* A server is asked by a thread, which leaves the last news in `found`. */
     bool far, asks;
     pthread_t asker;

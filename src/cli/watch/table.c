@@ -94,7 +94,7 @@ void choir__watch_table_free(choir__watch_table *t)
 /* Seven digits are more than a picture shows; steps and items are exact. */
 enum { SHOWN = 7, EXACT = 15 };
 
-static void put_number(choir__text *json, double x, int digits)
+static void put_number(choir__text_buffer *json, double x, int digits)
 {
     if (isfinite(x))
         choir__text_value(json, NULL, "%.*g", digits, x);
@@ -118,7 +118,7 @@ static double high_of(const choir__watch_cell *c)
 }
 
 static void put_cells(const choir__watch_table *t, int column, int from, const char *name,
-    double (*of)(const choir__watch_cell *), choir__text *json)
+    double (*of)(const choir__watch_cell *), choir__text_buffer *json)
 {
     choir__text_open(json, name, '[');
     for (int i = from; i < t->buckets; i++)
@@ -126,8 +126,8 @@ static void put_cells(const choir__watch_table *t, int column, int from, const c
     choir__text_close(json, ']');
 }
 
-static void put_axis(
-    const choir__watch_table *t, int from, const char *name, size_t at, choir__text *json)
+static void put_axis(const choir__watch_table *t, int from, const char *name, size_t at,
+    choir__text_buffer *json)
 {
     choir__text_open(json, name, '[');
     for (int i = from; i < t->buckets; i++) {
@@ -139,7 +139,7 @@ static void put_axis(
 }
 
 bool choir__watch_table_news(const choir__watch_table *t, choir__watch_seen *seen,
-    bool (*ranged)(const char *name), choir__text *json)
+    bool (*ranged)(const char *name), choir__text_buffer *json)
 {
     if (seen->rows == t->rows)
         return false;

@@ -64,6 +64,6 @@ typedef struct choir__watch_seen {
  * "columns", each {"mean":[...],"low":[...],"high":[...]}; low and high are left out where
  * `ranged` says no. Returns false, and adds nothing, if nothing is new. */
 bool choir__watch_table_news(const choir__watch_table *t, choir__watch_seen *seen,
-    bool (*ranged)(const char *name), choir__text *json);
+    bool (*ranged)(const char *name), choir__text_buffer *json);
 
 #endif

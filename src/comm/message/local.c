@@ -6,7 +6,8 @@
 
 /* In a lane of blocks (reduce_scatter), block b of the segment is inside block b of the whole
  * data. */
-char *choir__lane_at(const choir__schedule_run *run, const choir__lane *lane, choir__span span)
+char *choir__lane_at(
+    const choir__move_schedule_run *run, const choir__lane *lane, choir__chunk_span span)
 {
     int64_t at = span.at;
     char *base = span.buffer == CHOIR__SCRATCH ? lane->scratch
@@ -18,8 +19,8 @@ char *choir__lane_at(const choir__schedule_run *run, const choir__lane *lane, ch
 }
 
 /* rescale: the next move rescales the same place, so it is done here. */
-static void reduce(
-    const choir__schedule_run *run, const choir__lane *lane, const choir__move *m, bool rescale)
+static void reduce(const choir__move_schedule_run *run, const choir__lane *lane,
+    const choir__move *m, bool rescale)
 {
     choir__executor *x = run->executor;
     const choir__reduce_source *sources = lane->kept->schedule.sources + m->first_source;
@@ -28,7 +29,7 @@ static void reduce(
         x->source_nodes[i] = sources[i].node;
         x->sources[i] = choir__lane_at(run, lane, sources[i].at);
     }
-    const choir__reduction r = {.arith = run->arith,
+    const choir__reduce_task r = {.arith = run->arith,
         .nodes = x->source_nodes,
         .from = x->sources,
         .to = &to,
@@ -45,7 +46,7 @@ static bool rescales(const choir__move *m, const choir__move *before)
            m->to.buffer == before->to.buffer && m->to.at == before->to.at;
 }
 
-void choir__lane_local(const choir__schedule_run *run, choir__lane *lane)
+void choir__lane_local(const choir__move_schedule_run *run, choir__lane *lane)
 {
     const choir__move *moves = lane->kept->schedule.moves;
     for (int i = lane->local; i < lane->local_end; i++) {
@@ -80,12 +81,12 @@ void choir__lane_local(const choir__schedule_run *run, choir__lane *lane)
 
 /* Returns the number of blocks of a segment in this rank's data: one per rank in
  * reduce_scatter. */
-static int blocks(const choir__schedule_run *run)
+static int blocks(const choir__move_schedule_run *run)
 {
     return run->call->stamp.kind == CHOIR__REDUCE_SCATTER ? run->engine->world : 1;
 }
 
-void choir__lane_widen(const choir__schedule_run *run, choir__lane *lane)
+void choir__lane_widen(const choir__move_schedule_run *run, choir__lane *lane)
 {
     const char *data = run->call->in;
     for (int b = 0; b < blocks(run); b++) {
@@ -98,7 +99,7 @@ void choir__lane_widen(const choir__schedule_run *run, choir__lane *lane)
     lane->block = 0;
 }
 
-void choir__lane_narrow(const choir__schedule_run *run, choir__lane *lane)
+void choir__lane_narrow(const choir__move_schedule_run *run, choir__lane *lane)
 {
     const choir__stamp *stamp = &run->call->stamp;
     if (stamp->kind == CHOIR__REDUCE &&

@@ -25,7 +25,7 @@ enum {
 /* A schedule and the plan for which it was made. */
 typedef struct choir__message_kept {
     choir__plan plan;
-    choir__schedule schedule;
+    choir__move_schedule schedule;
     int most;   /* maximum number of messages in a round */
     int rounds; /* maximum over the ranks; 0: not counted yet */
     uint64_t used;
@@ -63,7 +63,7 @@ typedef struct choir__lane {
 } choir__lane;
 
 /* The state that all lanes of a call share. */
-typedef struct choir__schedule_run {
+typedef struct choir__move_schedule_run {
     choir__engine *engine;
     choir__executor *executor;
     const choir__call *call;
@@ -75,7 +75,7 @@ typedef struct choir__schedule_run {
     double scale;
     int64_t divisor;
     char *partial; /* CHOIR__REDUCE_SCRATCH bytes */
-} choir__schedule_run;
+} choir__move_schedule_run;
 
 /* --- plans.c --- */
 
@@ -101,15 +101,16 @@ void choir__executor_free(choir__executor *executor);
 /* --- local.c --- */
 
 /* Returns the address of a span in the memory of a lane. */
-char *choir__lane_at(const choir__schedule_run *run, const choir__lane *lane, choir__span span);
+char *choir__lane_at(
+    const choir__move_schedule_run *run, const choir__lane *lane, choir__chunk_span span);
 
 /* Runs the moves of the lane's round that are not messages, in order. */
-void choir__lane_local(const choir__schedule_run *run, choir__lane *lane);
+void choir__lane_local(const choir__move_schedule_run *run, choir__lane *lane);
 
 /* Partial results travel in the type in which they are added (bf16 as f32). Such a lane runs on
  * copies of its part of the caller's data, which are widened before its first round and rounded
  * after its last. */
-void choir__lane_widen(const choir__schedule_run *run, choir__lane *lane);
-void choir__lane_narrow(const choir__schedule_run *run, choir__lane *lane);
+void choir__lane_widen(const choir__move_schedule_run *run, choir__lane *lane);
+void choir__lane_narrow(const choir__move_schedule_run *run, choir__lane *lane);
 
 #endif

@@ -28,7 +28,7 @@ void choir__executor_free(choir__executor *x)
     if (!x)
         return;
     for (int i = 0; i < x->kept_count; i++)
-        choir__schedule_free(&x->kept[i].schedule);
+        choir__move_schedule_free(&x->kept[i].schedule);
     forget(x->memory, x->memory_bytes);
     forget(x->staging, x->staging_bytes);
     free(x->nodes);
@@ -94,7 +94,7 @@ static bool same(const choir__plan *a, const choir__plan *b)
  * reduction. */
 static void measure(choir__executor *x, choir__message_kept *k)
 {
-    const choir__schedule *s = &k->schedule;
+    const choir__move_schedule *s = &k->schedule;
     int messages = 0, round = -1, sources = 0;
     k->most = 0;
     for (int i = 0; i < s->count; i++) {
@@ -119,12 +119,12 @@ static choir_status count_rounds(const choir__plan *plan, choir__message_kept *k
 {
     k->rounds = k->schedule.rounds;
     for (int r = 0; r < plan->world; r++) {
-        choir__schedule theirs = {0};
+        choir__move_schedule theirs = {0};
         choir__plan other = *plan;
         other.rank = r;
-        choir_status status = choir__schedule_make(&other, &theirs);
+        choir_status status = choir__move_schedule_make(&other, &theirs);
         k->rounds = theirs.rounds > k->rounds ? theirs.rounds : k->rounds;
-        choir__schedule_free(&theirs);
+        choir__move_schedule_free(&theirs);
         if (status != CHOIR_OK)
             return status;
     }
@@ -140,7 +140,7 @@ static choir__message_kept *place(choir__executor *x)
     for (int i = 1; i < CHOIR__PLANS; i++)
         if (x->kept[i].used < oldest->used)
             oldest = &x->kept[i];
-    choir__schedule_free(&oldest->schedule);
+    choir__move_schedule_free(&oldest->schedule);
     return oldest;
 }
 
@@ -153,10 +153,10 @@ choir_status choir__plan_schedule(choir__engine *engine, const choir__plan *plan
         if (same(&x->kept[i].plan, plan))
             k = &x->kept[i];
     if (!k) {
-        choir__schedule made = {0};
-        choir_status status = choir__schedule_make(plan, &made);
+        choir__move_schedule made = {0};
+        choir_status status = choir__move_schedule_make(plan, &made);
         if (status != CHOIR_OK) {
-            choir__schedule_free(&made);
+            choir__move_schedule_free(&made);
             return status;
         }
         k = place(x);

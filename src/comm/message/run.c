@@ -15,7 +15,7 @@ static bool is_message(const choir__move *m)
     return m->kind == CHOIR__MOVE_SEND || m->kind == CHOIR__MOVE_RECEIVE;
 }
 
-static choir_status post_message(const choir__schedule_run *run, choir__lane *lane,
+static choir_status post_message(const choir__move_schedule_run *run, choir__lane *lane,
     const choir__move *m, const choir__stamp *stamp)
 {
     choir__engine *engine = run->engine;
@@ -31,9 +31,9 @@ static choir_status post_message(const choir__schedule_run *run, choir__lane *la
 
 /* Posts the messages of the lane's next round; receives come first, so that arriving data find
  * their place. */
-static choir_status post(const choir__schedule_run *run, choir__lane *lane)
+static choir_status post(const choir__move_schedule_run *run, choir__lane *lane)
 {
-    const choir__schedule *s = &lane->kept->schedule;
+    const choir__move_schedule *s = &lane->kept->schedule;
     int end = lane->next;
     while (end < s->count && s->moves[end].round == lane->round)
         end++;
@@ -53,7 +53,7 @@ static choir_status post(const choir__schedule_run *run, choir__lane *lane)
 }
 
 /* Ends the lane's round and begins the next one. */
-static choir_status step(const choir__schedule_run *run, choir__lane *lane)
+static choir_status step(const choir__move_schedule_run *run, choir__lane *lane)
 {
     choir__engine *engine = run->engine;
     if (lane->pending) {
@@ -81,7 +81,7 @@ typedef struct cut {
 } cut;
 
 static void begin(
-    const choir__schedule_run *run, const cut *c, choir__lane *lane, int64_t segment)
+    const choir__move_schedule_run *run, const cut *c, choir__lane *lane, int64_t segment)
 {
     const choir__call *call = run->call;
     bool last = segment == c->segments - 1;
@@ -101,7 +101,8 @@ static void begin(
     lane->out = call->out ? (char *)call->out + at : NULL;
 }
 
-static choir_status run_lanes(const choir__schedule_run *run, const cut *c, choir__lane *lanes)
+static choir_status run_lanes(
+    const choir__move_schedule_run *run, const cut *c, choir__lane *lanes)
 {
     int rounds =
         c->kept->rounds > c->kept_rest->rounds ? c->kept->rounds : c->kept_rest->rounds;
@@ -125,7 +126,8 @@ static choir_status run_lanes(const choir__schedule_run *run, const cut *c, choi
     return CHOIR_OK;
 }
 
-static choir_status run_one(const choir__schedule_run *run, const cut *c, choir__lane *lane)
+static choir_status run_one(
+    const choir__move_schedule_run *run, const cut *c, choir__lane *lane)
 {
     begin(run, c, lane, 0);
     while (lane->busy) {
@@ -160,7 +162,7 @@ static bool in_place(const choir__engine *engine, const choir__call *call, size_
 
 /* Returns the number of elements per segment, so that its messages have CHOIR__SEGMENT_MESSAGE
  * bytes. It depends only on facts that all ranks share, because all must cut alike. */
-static int64_t segment_count(const choir__schedule_run *run, const choir__plan *plan)
+static int64_t segment_count(const choir__move_schedule_run *run, const choir__plan *plan)
 {
     if (plan->algorithm == CHOIR__DOUBLE_TREE)
         return plan->count; /* it already sends pieces */
@@ -185,7 +187,7 @@ static int64_t segment_count(const choir__schedule_run *run, const choir__plan *
     return (each + plan->align - 1) / plan->align * plan->align;
 }
 
-static choir_status cut_up(const choir__schedule_run *run, choir__plan *plan, cut *c)
+static choir_status cut_up(const choir__move_schedule_run *run, choir__plan *plan, cut *c)
 {
     const int64_t count = plan->count;
     c->each = segment_count(run, plan);
@@ -202,7 +204,7 @@ static choir_status cut_up(const choir__schedule_run *run, choir__plan *plan, cu
     return status;
 }
 
-static choir__plan plan_of(const choir__schedule_run *run)
+static choir__plan plan_of(const choir__move_schedule_run *run)
 {
     const choir__engine *engine = run->engine;
     const choir__call *call = run->call;
@@ -225,12 +227,12 @@ static choir__plan plan_of(const choir__schedule_run *run)
         .in_counts = call->in_counts,
         .out_counts = call->out_counts,
         .nodes = run->executor->nodes};
-    plan.algorithm = choir__schedule_choose(&plan, (choir_dtype)stamp->dtype);
+    plan.algorithm = choir__move_schedule_choose(&plan, (choir_dtype)stamp->dtype);
     return plan;
 }
 
 /* Sets the arithmetic of the additions, and the factor of a complete sum. */
-static choir_status arithmetic(choir__schedule_run *run)
+static choir_status arithmetic(choir__move_schedule_run *run)
 {
     const choir__stamp *stamp = &run->call->stamp;
     run->size = choir_dtype_size((choir_dtype)stamp->dtype);
@@ -254,7 +256,7 @@ static choir_status arithmetic(choir__schedule_run *run)
 
 /* Chooses the type in which partial sums travel. The exchange adds everything at once; with
  * other algorithms partial sums travel in the type in which they are added. */
-static void widen(choir__schedule_run *run, choir__plan *plan)
+static void widen(choir__move_schedule_run *run, choir__plan *plan)
 {
     if (!run->arith || !run->arith->wide || plan->algorithm == CHOIR__EXCHANGE ||
         plan->world == 1)
@@ -281,7 +283,7 @@ static size_t room_for(int64_t elements, int64_t times, size_t size)
 /* Distributes memory to as many lanes as have work.
  *
  *   | partial sums of one block | scratch of lane 0 | widened in | widened out | lane 1 ... */
-static choir_status settle(choir__schedule_run *run, const cut *c, choir__lane *lanes)
+static choir_status settle(choir__move_schedule_run *run, const cut *c, choir__lane *lanes)
 {
     int count = (int)choir__min(CHOIR__LANES, c->segments);
     const choir__message_kept *k = c->kept, *rest = c->kept_rest;
@@ -316,7 +318,7 @@ static choir_status settle(choir__schedule_run *run, const cut *c, choir__lane *
 static choir_status carry(choir__engine *engine, const choir__call *call)
 {
     choir__lane lanes[CHOIR__LANES];
-    choir__schedule_run run = {.engine = engine, .call = call};
+    choir__move_schedule_run run = {.engine = engine, .call = call};
     cut c;
     run.executor = choir__executor_of(engine);
     if (arithmetic(&run) != CHOIR_OK)

@@ -124,7 +124,7 @@ static void add_up(choir__mpi *m, const choir__call *call)
     char *to = call->out;
     bool mean = call->stamp.op == CHOIR_MEAN;
     int sources = gather_nodes(m, call);
-    choir__reduction r = {.sources = sources,
+    choir__reduce_task r = {.sources = sources,
         .arith =
             choir__arith_find((choir_dtype)call->stamp.dtype, (choir_reduce_op)call->stamp.op),
         .nodes = m->nodes,

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 
 static const double test_s = 0.02, ask_after_s = 1, grace_s = 0.3, look_s = 0.01;
 

@@ -53,8 +53,8 @@ static int largest(const choir__plan *p, int root)
 
 /* Adds the reduction over ranks to root. Sums collect in `to`; unless that is in place, a
  * rank's own data come from IN. */
-static void reduce_up(const choir__plan *p, choir__schedule *s, int root, int64_t count,
-    choir__span to, bool in_place)
+static void reduce_up(const choir__plan *p, choir__move_schedule *s, int root, int64_t count,
+    choir__chunk_span to, bool in_place)
 {
     merge m;
     choir__slice all = {0, count};
@@ -81,11 +81,11 @@ static void reduce_up(const choir__plan *p, choir__schedule *s, int root, int64_
 
 /* Adds the broadcast from `from` on the root to OUT on the other ranks, from round `round`
  * on. */
-static void broadcast_down(const choir__plan *p, choir__schedule *s, int round, int root,
-    choir__span from, int64_t count)
+static void broadcast_down(const choir__plan *p, choir__move_schedule *s, int round, int root,
+    choir__chunk_span from, int64_t count)
 {
     merge m;
-    choir__span data = p->rank == root ? from : choir__out(0);
+    choir__chunk_span data = p->rank == root ? from : choir__out(0);
     for (int level = choir__log2_ceil(p->world) - 1; level >= 0; level--, round++) {
         if (!merge_of(p->rank, p->world, root, level, &m))
             continue;
@@ -100,18 +100,18 @@ static void broadcast_down(const choir__plan *p, choir__schedule *s, int round, 
  * stored there: part 0 if the place is OUT, else the rank's own (only the root keeps parts of
  * lower ranks). */
 typedef struct shelf {
-    choir__span at;
+    choir__chunk_span at;
     int first;
 } shelf;
 
-static choir__span on(const choir__plan *p, const shelf *parts, int rank)
+static choir__chunk_span on(const choir__plan *p, const shelf *parts, int rank)
 {
     return choir__past(parts->at, (rank - parts->first) * p->count);
 }
 
 /* Adds the gather of every rank's IN (count) to the root's OUT (world, count). all_out: the
  * other ranks have such a buffer, too, and may write to it. */
-static void gather_up(const choir__plan *p, choir__schedule *s, int root, bool all_out)
+static void gather_up(const choir__plan *p, choir__move_schedule *s, int root, bool all_out)
 {
     merge m;
     shelf parts = {choir__out(0), 0};
@@ -142,8 +142,8 @@ static void gather_up(const choir__plan *p, choir__schedule *s, int root, bool a
 
 /* Adds the scatter of the root's parts at `from` to every rank's OUT (count), from round
  * `round` on. */
-static void scatter_down(const choir__plan *p, choir__schedule *s, int round, int root,
-    choir__span from, bool in_place)
+static void scatter_down(const choir__plan *p, choir__move_schedule *s, int round, int root,
+    choir__chunk_span from, bool in_place)
 {
     merge m;
     shelf parts = {from, 0};
@@ -170,23 +170,23 @@ static void scatter_down(const choir__plan *p, choir__schedule *s, int round, in
             choir__out(0), p->count);
 }
 
-static void reduce(const choir__plan *p, choir__schedule *s)
+static void reduce(const choir__plan *p, choir__move_schedule *s)
 {
     bool root = p->rank == p->root;
-    choir__span to = choir__out(0);
+    choir__chunk_span to = choir__out(0);
     if (!root)
         to = choir__add_scratch(s, largest(p, p->root) > 1 ? p->count : 0);
     reduce_up(p, s, p->root, p->count, to, root && p->in_place);
 }
 
-static void reduce_scatter(const choir__plan *p, choir__schedule *s)
+static void reduce_scatter(const choir__plan *p, choir__move_schedule *s)
 {
-    choir__span sums = choir__add_scratch(s, p->count * p->world);
+    choir__chunk_span sums = choir__add_scratch(s, p->count * p->world);
     reduce_up(p, s, 0, p->count * p->world, sums, false);
     scatter_down(p, s, choir__log2_ceil(p->world), 0, sums, false);
 }
 
-bool choir__pattern_binomial(const choir__plan *p, choir__schedule *s)
+bool choir__pattern_binomial(const choir__plan *p, choir__move_schedule *s)
 {
     const int levels = choir__log2_ceil(p->world);
     switch (p->kind) {

@@ -6,7 +6,7 @@
 
 /* --- moves --- */
 
-static void add(choir__schedule *s, choir__move move)
+static void add(choir__move_schedule *s, choir__move move)
 {
     if (move.count == 0)
         return;
@@ -15,7 +15,8 @@ static void add(choir__schedule *s, choir__move move)
     s->rounds = move.round + 1;
 }
 
-void choir__add_send(choir__schedule *s, int round, int peer, choir__span from, int64_t count)
+void choir__add_send(
+    choir__move_schedule *s, int round, int peer, choir__chunk_span from, int64_t count)
 {
     add(s, (choir__move){.kind = CHOIR__MOVE_SEND,
                .round = round,
@@ -24,7 +25,8 @@ void choir__add_send(choir__schedule *s, int round, int peer, choir__span from, 
                .count = count});
 }
 
-void choir__add_receive(choir__schedule *s, int round, int peer, choir__span to, int64_t count)
+void choir__add_receive(
+    choir__move_schedule *s, int round, int peer, choir__chunk_span to, int64_t count)
 {
     add(s, (choir__move){.kind = CHOIR__MOVE_RECEIVE,
                .round = round,
@@ -33,15 +35,15 @@ void choir__add_receive(choir__schedule *s, int round, int peer, choir__span to,
                .count = count});
 }
 
-void choir__add_copy(
-    choir__schedule *s, int round, choir__span from, choir__span to, int64_t count)
+void choir__add_copy(choir__move_schedule *s, int round, choir__chunk_span from,
+    choir__chunk_span to, int64_t count)
 {
     add(s,
         (choir__move){
             .kind = CHOIR__MOVE_COPY, .round = round, .from = from, .to = to, .count = count});
 }
 
-void choir__add_rescale(choir__schedule *s, int round, choir__span to, int64_t count)
+void choir__add_rescale(choir__move_schedule *s, int round, choir__chunk_span to, int64_t count)
 {
     add(s,
         (choir__move){.kind = CHOIR__MOVE_RESCALE, .round = round, .to = to, .count = count});
@@ -49,8 +51,8 @@ void choir__add_rescale(choir__schedule *s, int round, choir__span to, int64_t c
 
 /* to = lower ranks' values op higher ranks' values. swap: `to` holds the lower ranks' values.
  */
-static void add_combine(
-    choir__schedule *s, int round, choir__span from, choir__span to, int64_t count, bool swap)
+static void add_combine(choir__move_schedule *s, int round, choir__chunk_span from,
+    choir__chunk_span to, int64_t count, bool swap)
 {
     add(s, (choir__move){.kind = CHOIR__MOVE_COMBINE,
                .round = round,
@@ -60,14 +62,14 @@ static void add_combine(
                .swap = swap});
 }
 
-void choir__add_source(choir__schedule *s, choir__node node, choir__span at)
+void choir__add_source(choir__move_schedule *s, choir__node node, choir__chunk_span at)
 {
     CHOIR__GROW(s->sources, s->source_count);
     s->sources[s->source_count++] = (choir__reduce_source){node, at};
 }
 
-void choir__add_reduce(
-    choir__schedule *s, int round, int first, int sources, choir__span to, int64_t count)
+void choir__add_reduce(choir__move_schedule *s, int round, int first, int sources,
+    choir__chunk_span to, int64_t count)
 {
     add(s, (choir__move){.kind = CHOIR__MOVE_REDUCE,
                .round = round,
@@ -79,24 +81,24 @@ void choir__add_reduce(
 
 /* --- places --- */
 
-choir__span choir__add_scratch(choir__schedule *s, int64_t count)
+choir__chunk_span choir__add_scratch(choir__move_schedule *s, int64_t count)
 {
-    choir__span span = {CHOIR__SCRATCH, s->scratch};
+    choir__chunk_span span = {CHOIR__SCRATCH, s->scratch};
     s->scratch += count;
     return span;
 }
 
-choir__span choir__in(int64_t at)
+choir__chunk_span choir__in(int64_t at)
 {
-    return (choir__span){CHOIR__IN, at};
+    return (choir__chunk_span){CHOIR__IN, at};
 }
 
-choir__span choir__out(int64_t at)
+choir__chunk_span choir__out(int64_t at)
 {
-    return (choir__span){CHOIR__OUT, at};
+    return (choir__chunk_span){CHOIR__OUT, at};
 }
 
-choir__span choir__past(choir__span span, int64_t count)
+choir__chunk_span choir__past(choir__chunk_span span, int64_t count)
 {
     span.at += count;
     return span;
@@ -141,16 +143,16 @@ static bool in_place(const choir__sum *sum)
 }
 
 void choir__sum_receive(
-    const choir__sum *sum, choir__schedule *s, int round, int peer, choir__slice slice)
+    const choir__sum *sum, choir__move_schedule *s, int round, int peer, choir__slice slice)
 {
-    choir__span to = in_place(sum) ? sum->spare : choir__past(sum->to, slice.at);
+    choir__chunk_span to = in_place(sum) ? sum->spare : choir__past(sum->to, slice.at);
     choir__add_receive(s, round, peer, to, slice.count);
 }
 
 void choir__sum_combine(
-    const choir__sum *sum, choir__schedule *s, int round, choir__slice slice, bool lower)
+    const choir__sum *sum, choir__move_schedule *s, int round, choir__slice slice, bool lower)
 {
-    choir__span to = choir__past(sum->to, slice.at);
+    choir__chunk_span to = choir__past(sum->to, slice.at);
     if (in_place(sum))
         add_combine(s, round, sum->spare, to, slice.count, lower);
     else
@@ -173,9 +175,9 @@ int choir__log2_ceil(int world)
     return rounds;
 }
 
-void choir__schedule_free(choir__schedule *schedule)
+void choir__move_schedule_free(choir__move_schedule *schedule)
 {
     free(schedule->moves);
     free(schedule->sources);
-    *schedule = (choir__schedule){0};
+    *schedule = (choir__move_schedule){0};
 }

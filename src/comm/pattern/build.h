@@ -8,26 +8,29 @@
 
 /* Each function appends a move; a move of count 0 is dropped. Rounds never decrease, and within
  * a round messages come before the other moves. */
-void choir__add_send(choir__schedule *s, int round, int peer, choir__span from, int64_t count);
-void choir__add_receive(choir__schedule *s, int round, int peer, choir__span to, int64_t count);
-void choir__add_copy(
-    choir__schedule *s, int round, choir__span from, choir__span to, int64_t count);
-void choir__add_rescale(choir__schedule *s, int round, choir__span to, int64_t count);
+void choir__add_send(
+    choir__move_schedule *s, int round, int peer, choir__chunk_span from, int64_t count);
+void choir__add_receive(
+    choir__move_schedule *s, int round, int peer, choir__chunk_span to, int64_t count);
+void choir__add_copy(choir__move_schedule *s, int round, choir__chunk_span from,
+    choir__chunk_span to, int64_t count);
+void choir__add_rescale(
+    choir__move_schedule *s, int round, choir__chunk_span to, int64_t count);
 
 /* choir__add_source appends sources in the order of the tree; choir__add_reduce then reduces
  * `sources` of them, from `first` on. */
-void choir__add_source(choir__schedule *s, choir__node node, choir__span at);
-void choir__add_reduce(
-    choir__schedule *s, int round, int first, int sources, choir__span to, int64_t count);
+void choir__add_source(choir__move_schedule *s, choir__node node, choir__chunk_span at);
+void choir__add_reduce(choir__move_schedule *s, int round, int first, int sources,
+    choir__chunk_span to, int64_t count);
 
 /* Reserves count elements of scratch. */
-choir__span choir__add_scratch(choir__schedule *s, int64_t count);
+choir__chunk_span choir__add_scratch(choir__move_schedule *s, int64_t count);
 
 /* Return places: choir__in and choir__out `at` elements into the buffer, choir__past `count`
  * elements after a span. */
-choir__span choir__in(int64_t at);
-choir__span choir__out(int64_t at);
-choir__span choir__past(choir__span span, int64_t count);
+choir__chunk_span choir__in(int64_t at);
+choir__chunk_span choir__out(int64_t at);
+choir__chunk_span choir__past(choir__chunk_span span, int64_t count);
 
 typedef struct choir__slice {
     int64_t at, count;
@@ -53,15 +56,15 @@ bool choir__plan_rescales(const choir__plan *plan);
  * where the peer's sum is received. If own is `to`, or after the first addition, the peer's sum
  * is received in `spare`. */
 typedef struct choir__sum {
-    choir__span own, to, spare;
+    choir__chunk_span own, to, spare;
 } choir__sum;
 
 /* Add the moves for `slice`, relative to `own` and `to`: choir__sum_receive the message,
  * choir__sum_combine the addition. lower: this rank's sum covers the lower ranks. */
 void choir__sum_receive(
-    const choir__sum *sum, choir__schedule *s, int round, int peer, choir__slice slice);
+    const choir__sum *sum, choir__move_schedule *s, int round, int peer, choir__slice slice);
 void choir__sum_combine(
-    const choir__sum *sum, choir__schedule *s, int round, choir__slice slice, bool lower);
+    const choir__sum *sum, choir__move_schedule *s, int round, choir__slice slice, bool lower);
 
 /* Returns true if the ranks of each node are contiguous and the nodes are in order, as
  * hierarchical algorithms require. */
@@ -72,7 +75,7 @@ int choir__log2_ceil(int world);
 
 /* The pattern of an algorithm writes the schedule; it returns false if it does not support
  * plan->kind. */
-typedef bool choir__pattern(const choir__plan *plan, choir__schedule *schedule);
+typedef bool choir__pattern(const choir__plan *plan, choir__move_schedule *schedule);
 choir__pattern choir__pattern_exchange, choir__pattern_ring, choir__pattern_halving,
     choir__pattern_binomial, choir__pattern_double_tree, choir__pattern_hierarchical;
 

@@ -41,7 +41,7 @@ static choir__algorithm by_size_and_place(const choir__plan *p)
 {
     const bool one_node = !p->nodes || p->nodes[p->world - 1] == p->nodes[0];
     const int64_t lines = lines_of(p);
-    if (layered(p) && choir__schedule_does(p, CHOIR__HIERARCHICAL))
+    if (layered(p) && choir__move_schedule_does(p, CHOIR__HIERARCHICAL))
         return CHOIR__HIERARCHICAL;
     if (p->world <= (one_node ? MANY_ON_ONE : MANY_NODES) || lines > MIDDLE)
         return CHOIR__EXCHANGE;
@@ -57,12 +57,12 @@ static choir__algorithm by_size_and_place(const choir__plan *p)
     }
 }
 
-choir__algorithm choir__schedule_choose(const choir__plan *plan, choir_dtype dtype)
+choir__algorithm choir__move_schedule_choose(const choir__plan *plan, choir_dtype dtype)
 {
     bool half = dtype == CHOIR_BF16 || dtype == CHOIR_F16;
     bool named = plan->algorithm != CHOIR__AUTO && plan->algorithm != CHOIR__DIRECT &&
                  plan->algorithm != CHOIR__NATIVE;
-    if (named && choir__schedule_does(plan, plan->algorithm))
+    if (named && choir__move_schedule_does(plan, plan->algorithm))
         return plan->algorithm;
     return half && choir__plan_reduces(plan) ? CHOIR__EXCHANGE : by_size_and_place(plan);
 }

@@ -27,13 +27,14 @@ typedef struct knot {
 
 typedef struct stream {
     const choir__plan *p;
-    choir__schedule *s;
+    choir__move_schedule *s;
     int root, pieces, depth; /* depth: the maximum */
     int down_from;           /* the round in which the root sends its first piece down */
     knot knots[2];
     choir__sum sums[2][2]; /* tree, child */
-    choir__span up, down;  /* `up`: this rank's sums to send; `down`: the data to broadcast */
-    int64_t piece;         /* size of a piece, in elements */
+    choir__chunk_span up,
+        down;      /* `up`: this rank's sums to send; `down`: the data to broadcast */
+    int64_t piece; /* size of a piece, in elements */
 } stream;
 
 /* --- the trees --- */
@@ -151,7 +152,7 @@ static void down_messages(const stream *t, int round, int tree)
             choir__past(t->p->rank == t->root ? t->down : choir__out(0), goes.at), goes.count);
 }
 
-static void init(stream *t, const choir__plan *p, choir__schedule *s, int root)
+static void init(stream *t, const choir__plan *p, choir__move_schedule *s, int root)
 {
     const int64_t piece = PIECE * (int64_t)p->align, half = (p->count + 1) / 2;
     *t = (stream){.p = p, .s = s, .root = root, .down = choir__in(0)};
@@ -165,7 +166,7 @@ static void init(stream *t, const choir__plan *p, choir__schedule *s, int root)
 
 /* Chooses where the children's pieces are received: in scratch; unless sums are in place, the
  * first child's are received directly at their destination. */
-static void init_sums(stream *t, choir__span to, bool in_place)
+static void init_sums(stream *t, choir__chunk_span to, bool in_place)
 {
     t->up = to;
     for (int tree = 0; tree < 2; tree++)
@@ -189,13 +190,13 @@ static void run(const stream *t, bool up, bool down)
     }
 }
 
-static void alone(const choir__plan *p, choir__schedule *s)
+static void alone(const choir__plan *p, choir__move_schedule *s)
 {
     if (!p->in_place)
         choir__add_copy(s, 0, choir__in(0), choir__out(0), p->count);
 }
 
-static void all_reduce(const choir__plan *p, choir__schedule *s)
+static void all_reduce(const choir__plan *p, choir__move_schedule *s)
 {
     stream t;
     init(&t, p, s, 0);
@@ -205,19 +206,19 @@ static void all_reduce(const choir__plan *p, choir__schedule *s)
     run(&t, true, true);
 }
 
-static void reduce(const choir__plan *p, choir__schedule *s)
+static void reduce(const choir__plan *p, choir__move_schedule *s)
 {
     stream t;
     init(&t, p, s, p->root);
     bool root = p->rank == p->root, inner = t.knots[0].count + t.knots[1].count > 0;
-    choir__span to = choir__out(0);
+    choir__chunk_span to = choir__out(0);
     if (!root)
         to = choir__add_scratch(s, inner ? p->count : 0);
     init_sums(&t, to, root && p->in_place);
     run(&t, true, false);
 }
 
-static void broadcast(const choir__plan *p, choir__schedule *s)
+static void broadcast(const choir__plan *p, choir__move_schedule *s)
 {
     stream t;
     init(&t, p, s, p->root);
@@ -226,7 +227,7 @@ static void broadcast(const choir__plan *p, choir__schedule *s)
         choir__add_copy(s, s->rounds - 1, choir__in(0), choir__out(0), p->count);
 }
 
-bool choir__pattern_double_tree(const choir__plan *p, choir__schedule *s)
+bool choir__pattern_double_tree(const choir__plan *p, choir__move_schedule *s)
 {
     if (p->world == 1 || p->count == 0)
         alone(p, s);

@@ -51,7 +51,7 @@ static int peer(const choir__plan *p, int i)
 /* Receives every rank's leaves of this rank's share in round `round`, and reduces them to
  * `to`. */
 static void reduce_shares(
-    const choir__plan *p, choir__schedule *s, int round, sharing how, choir__span to)
+    const choir__plan *p, choir__move_schedule *s, int round, sharing how, choir__chunk_span to)
 {
     const choir__slice mine = share(p, how, p->rank);
     const int first_source = s->source_count;
@@ -59,7 +59,7 @@ static void reduce_shares(
     for (int r = 0; r < p->world && mine.count; r++) {
         int n = choir__plan_nodes(p, r, nodes);
         for (int k = 0; k < n; k++) {
-            choir__span at = choir__in(k * p->node_stride + mine.at);
+            choir__chunk_span at = choir__in(k * p->node_stride + mine.at);
             if (r != p->rank) {
                 at = choir__add_scratch(s, mine.count);
                 choir__add_receive(s, round, r, at, mine.count);
@@ -82,7 +82,7 @@ static void reduce_shares(
 }
 
 /* Sends all slices from their owners to all ranks' OUT. */
-static void all_gather_slices(const choir__plan *p, choir__schedule *s, int round)
+static void all_gather_slices(const choir__plan *p, choir__move_schedule *s, int round)
 {
     choir__slice mine = share(p, SLICES, p->rank);
     for (int i = 1; i < p->world; i++) {
@@ -93,7 +93,7 @@ static void all_gather_slices(const choir__plan *p, choir__schedule *s, int roun
         choir__add_send(s, round, peer(p, i), choir__out(mine.at), mine.count);
 }
 
-static void all_reduce(const choir__plan *p, choir__schedule *s)
+static void all_reduce(const choir__plan *p, choir__move_schedule *s)
 {
     if (small(p)) {
         reduce_shares(p, s, 0, WHOLE, choir__out(0));
@@ -103,7 +103,7 @@ static void all_reduce(const choir__plan *p, choir__schedule *s)
     all_gather_slices(p, s, 1);
 }
 
-static void reduce(const choir__plan *p, choir__schedule *s)
+static void reduce(const choir__plan *p, choir__move_schedule *s)
 {
     if (small(p)) {
         reduce_shares(p, s, 0, AT_ROOT, choir__out(0));
@@ -111,7 +111,7 @@ static void reduce(const choir__plan *p, choir__schedule *s)
     }
     choir__slice mine = share(p, SLICES, p->rank);
     bool root = p->rank == p->root;
-    choir__span result = root ? choir__out(mine.at) : choir__add_scratch(s, mine.count);
+    choir__chunk_span result = root ? choir__out(mine.at) : choir__add_scratch(s, mine.count);
     reduce_shares(p, s, 0, SLICES, result);
     for (int i = 1; i < p->world && root; i++) {
         choir__slice theirs = share(p, SLICES, peer(p, i));
@@ -121,7 +121,7 @@ static void reduce(const choir__plan *p, choir__schedule *s)
         choir__add_send(s, 1, p->root, result, mine.count);
 }
 
-static void broadcast(const choir__plan *p, choir__schedule *s)
+static void broadcast(const choir__plan *p, choir__move_schedule *s)
 {
     bool root = p->rank == p->root, cut = !small(p) && p->world > 2;
     sharing how = cut ? SLICES : WHOLE;
@@ -137,7 +137,7 @@ static void broadcast(const choir__plan *p, choir__schedule *s)
         choir__add_receive(s, 1, peer(p, i), choir__out(theirs.at), theirs.count);
     }
     for (int i = 1; i < p->world && cut; i++) {
-        choir__span from = root ? choir__in(mine.at) : choir__out(mine.at);
+        choir__chunk_span from = root ? choir__in(mine.at) : choir__out(mine.at);
         choir__add_send(s, 1, peer(p, i), from, peer(p, i) == p->root ? 0 : mine.count);
     }
     if (root && !p->in_place)
@@ -158,7 +158,7 @@ static choir__slice part(const choir__plan *p, const int64_t *counts, int rank)
 
 /* Gather, all-gather, scatter, all-to-all: each part goes directly to the rank that needs
  * it. */
-static void straight(const choir__plan *p, choir__schedule *s, bool from_all, bool to_all)
+static void straight(const choir__plan *p, choir__move_schedule *s, bool from_all, bool to_all)
 {
     const bool root = p->rank == p->root;
     const bool parts_in = p->kind == CHOIR__SCATTER || p->kind == CHOIR__ALL_TO_ALL;
@@ -182,11 +182,11 @@ static void straight(const choir__plan *p, choir__schedule *s, bool from_all, bo
 }
 
 /* In place, received data must not overwrite data that have yet to be sent. */
-static bool all_to_all_in_place(const choir__plan *p, choir__schedule *s)
+static bool all_to_all_in_place(const choir__plan *p, choir__move_schedule *s)
 {
     if (p->in_counts || p->out_counts)
         return false;
-    choir__span came = choir__add_scratch(s, p->count * p->world);
+    choir__chunk_span came = choir__add_scratch(s, p->count * p->world);
     for (int i = 1; i < p->world; i++)
         choir__add_receive(
             s, 0, peer(p, i), choir__past(came, peer(p, i) * p->count), p->count);
@@ -199,7 +199,7 @@ static bool all_to_all_in_place(const choir__plan *p, choir__schedule *s)
     return true;
 }
 
-bool choir__pattern_exchange(const choir__plan *p, choir__schedule *s)
+bool choir__pattern_exchange(const choir__plan *p, choir__move_schedule *s)
 {
     switch (p->kind) {
     case CHOIR__ALL_REDUCE:

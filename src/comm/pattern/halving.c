@@ -56,7 +56,7 @@ static int rank_at(const layout *l, int block, int index)
 
 /* Adds the halving rounds: in round k partners at distance 2^k exchange halves, and each adds
  * up its own. */
-static void halve(const layout *l, choir__schedule *s, choir__sum *sum)
+static void halve(const layout *l, choir__move_schedule *s, choir__sum *sum)
 {
     for (int k = 0; k < levels_of(l, l->mine); k++) {
         int partner = l->index ^ 1 << k;
@@ -70,7 +70,7 @@ static void halve(const layout *l, choir__schedule *s, choir__sum *sum)
 }
 
 /* Adds the folds: block b sends its sums left to block b - 1, the last block first. */
-static void fold(const layout *l, choir__schedule *s, choir__sum *sum)
+static void fold(const layout *l, choir__move_schedule *s, choir__sum *sum)
 {
     const int small = levels_of(l, l->mine);
     if (l->mine + 1 < l->count) {
@@ -92,7 +92,7 @@ static void fold(const layout *l, choir__schedule *s, choir__sum *sum)
 }
 
 /* Adds the way back of the totals, to the right. */
-static void unfold(const layout *l, choir__schedule *s)
+static void unfold(const layout *l, choir__move_schedule *s)
 {
     const int first = l->levels + l->count - 1, small = levels_of(l, l->mine);
     for (int i = l->index; l->mine && i < l->blocks[l->mine - 1].leaves; i += 1 << small) {
@@ -108,7 +108,7 @@ static void unfold(const layout *l, choir__schedule *s)
     }
 }
 
-static void all_reduce(const choir__plan *p, choir__schedule *s)
+static void all_reduce(const choir__plan *p, choir__move_schedule *s)
 {
     const layout l = layout_of(p);
     const int folds = l.count - 1, back = l.levels + 2 * folds;
@@ -134,7 +134,7 @@ static void all_reduce(const choir__plan *p, choir__schedule *s)
 }
 
 /* Sends or receives parts [rank, rank + parts), around the end, in one or two moves. */
-static void parts(const choir__plan *p, choir__schedule *s, int round, int peer, int rank,
+static void parts(const choir__plan *p, choir__move_schedule *s, int round, int peer, int rank,
     int count, bool send)
 {
     rank %= p->world;
@@ -148,7 +148,7 @@ static void parts(const choir__plan *p, choir__schedule *s, int round, int peer,
     }
 }
 
-static void all_gather(const choir__plan *p, choir__schedule *s)
+static void all_gather(const choir__plan *p, choir__move_schedule *s)
 {
     const int world = p->world;
     for (int round = 0, distance = 1; distance < world; round++, distance *= 2) {
@@ -166,7 +166,7 @@ static void all_gather(const choir__plan *p, choir__schedule *s)
         choir__add_copy(s, 0, choir__in(0), choir__out(0), p->count);
 }
 
-bool choir__pattern_halving(const choir__plan *p, choir__schedule *s)
+bool choir__pattern_halving(const choir__plan *p, choir__move_schedule *s)
 {
     switch (p->kind) {
     case CHOIR__ALL_REDUCE: all_reduce(p, s); return true;

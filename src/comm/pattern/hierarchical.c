@@ -26,14 +26,15 @@ enum { SMALL = 1024 }; /* cache lines; a broadcast up to this size is not cut */
 
 typedef struct cluster {
     const choir__plan *p;
-    choir__schedule *s;
+    choir__move_schedule *s;
     int nodes, mine; /* mine: this rank's */
     int slices;
     int blocks, all_blocks; /* tree blocks that are complete in this node; in all nodes */
     int *first;             /* (nodes + 1) ranks */
-    int *sources;      /* (slices) for slices that this rank owns: the first of the sources that
-                          follow */
-    choir__span *sums; /* (slices, blocks) for slices that this rank owns: this node's sums */
+    int *sources; /* (slices) for slices that this rank owns: the first of the sources that
+                     follow */
+    choir__chunk_span
+        *sums; /* (slices, blocks) for slices that this rank owns: this node's sums */
 } cluster;
 
 static choir__slice whole(const cluster *c)
@@ -72,7 +73,7 @@ static int blocks_of(const cluster *c, int node, choir__node blocks[CHOIR__MAX_N
     return choir__tree_nodes(lo, hi, blocks);
 }
 
-static void cluster_init(cluster *c, const choir__plan *p, choir__schedule *s)
+static void cluster_init(cluster *c, const choir__plan *p, choir__move_schedule *s)
 {
     choir__node blocks[CHOIR__MAX_NODES];
     *c = (cluster){.p = p, .s = s};
@@ -112,7 +113,7 @@ static void receive_leaves(cluster *c, int slice)
     for (int r = c->first[c->mine]; r < c->first[c->mine + 1]; r++) {
         int n = choir__plan_nodes(p, r, nodes);
         for (int k = 0; k < n; k++) {
-            choir__span at = choir__in(k * p->node_stride + mine.at);
+            choir__chunk_span at = choir__in(k * p->node_stride + mine.at);
             if (r != p->rank) {
                 at = choir__add_scratch(c->s, mine.count);
                 choir__add_receive(c->s, 0, r, at, mine.count);
@@ -143,7 +144,7 @@ static void reduce_blocks(cluster *c, int slice)
         const int first = at;
         for (int64_t leaves = 0; leaves < blocks[b].leaves; at++)
             leaves += c->s->sources[at].node.leaves;
-        choir__span *sum = &c->sums[slice * c->blocks + b];
+        choir__chunk_span *sum = &c->sums[slice * c->blocks + b];
         *sum = c->s->sources[first].at;
         if (at - first == 1)
             continue;
@@ -163,7 +164,7 @@ static void receive_blocks(cluster *c, int slice)
     for (int node = 0; node < c->nodes; node++) {
         int n = blocks_of(c, node, blocks);
         for (int b = 0; b < n; b++) {
-            choir__span at;
+            choir__chunk_span at;
             if (node == c->mine) {
                 at = choir__past(
                     c->sums[slice * c->blocks + b], mine.at - slice_of(c, slice).at);
@@ -301,7 +302,7 @@ static void broadcast(const cluster *c)
         choir__add_copy(c->s, 2, choir__in(0), choir__out(0), p->count);
 }
 
-bool choir__pattern_hierarchical(const choir__plan *p, choir__schedule *s)
+bool choir__pattern_hierarchical(const choir__plan *p, choir__move_schedule *s)
 {
     cluster c;
     cluster_init(&c, p, s);

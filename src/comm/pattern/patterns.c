@@ -24,7 +24,7 @@ static const struct {
         BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__TREE_REDUCE) | BIT(CHOIR__BROADCAST)},
 };
 
-bool choir__schedule_does(const choir__plan *plan, choir__algorithm algorithm)
+bool choir__move_schedule_does(const choir__plan *plan, choir__algorithm algorithm)
 {
     if (plan->kind == CHOIR__BARRIER)
         return true;
@@ -37,5 +37,5 @@ choir__pattern *choir__pattern_of(const choir__plan *plan)
 {
     choir__algorithm algorithm =
         patterns[plan->algorithm].pattern ? plan->algorithm : CHOIR__EXCHANGE;
-    return choir__schedule_does(plan, algorithm) ? patterns[algorithm].pattern : NULL;
+    return choir__move_schedule_does(plan, algorithm) ? patterns[algorithm].pattern : NULL;
 }

@@ -6,9 +6,9 @@
 
 /* Dissemination: after round k a rank has heard, directly or indirectly, of the 2^(k+1) - 1
  * ranks before it. */
-static void barrier(const choir__plan *p, choir__schedule *s)
+static void barrier(const choir__plan *p, choir__move_schedule *s)
 {
-    choir__span token = choir__add_scratch(s, 2);
+    choir__chunk_span token = choir__add_scratch(s, 2);
     for (int round = 0; round < choir__log2_ceil(p->world); round++) {
         int distance = 1 << round;
         choir__add_receive(s, round, (p->rank + p->world - distance) % p->world, token, 1);
@@ -18,7 +18,7 @@ static void barrier(const choir__plan *p, choir__schedule *s)
 
 /* Writes the schedule of a collective that is the same for all algorithms; false if the plan is
  * for another one. */
-static bool plain(const choir__plan *p, choir__schedule *s)
+static bool plain(const choir__plan *p, choir__move_schedule *s)
 {
     if (p->kind == CHOIR__BARRIER)
         barrier(p, s);
@@ -31,15 +31,15 @@ static bool plain(const choir__plan *p, choir__schedule *s)
     return true;
 }
 
-choir_status choir__schedule_make(const choir__plan *plan, choir__schedule *schedule)
+choir_status choir__move_schedule_make(const choir__plan *plan, choir__move_schedule *schedule)
 {
-    *schedule = (choir__schedule){0};
+    *schedule = (choir__move_schedule){0};
     if (plain(plan, schedule))
         return CHOIR_OK;
     choir__pattern *pattern = choir__pattern_of(plan);
     if (pattern && pattern(plan, schedule))
         return CHOIR_OK;
-    choir__schedule_free(schedule);
+    choir__move_schedule_free(schedule);
     return choir__error(CHOIR_ERR_UNSUPPORTED,
         "%s: the %s algorithm does not do it with %d ranks placed as these are: take exchange",
         choir__kind_name(plan->kind), choir__algorithm_name(plan->algorithm), plan->world);

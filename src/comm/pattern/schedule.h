@@ -23,10 +23,10 @@
 
 typedef enum choir__move_buffer { CHOIR__IN, CHOIR__OUT, CHOIR__SCRATCH } choir__move_buffer;
 
-typedef struct choir__span {
+typedef struct choir__chunk_span {
     choir__move_buffer buffer;
     int64_t at;
-} choir__span;
+} choir__chunk_span;
 
 typedef enum choir__move_kind {
     CHOIR__MOVE_SEND,    /* from -> peer */
@@ -41,24 +41,24 @@ typedef struct choir__move {
     choir__move_kind kind;
     int round, peer;
     int64_t count; /* elements, never 0; a barrier's messages: 1, without meaning */
-    choir__span from, to;
-    int first_source, sources; /* REDUCE: in choir__schedule.sources */
+    choir__chunk_span from, to;
+    int first_source, sources; /* REDUCE: in choir__move_schedule.sources */
     bool swap;                 /* COMBINE: `to` holds the lower ranks */
 } choir__move;
 
 /* A leaf block of the tree and the place of its values. */
 typedef struct choir__reduce_source {
     choir__node node;
-    choir__span at;
+    choir__chunk_span at;
 } choir__reduce_source;
 
-typedef struct choir__schedule {
+typedef struct choir__move_schedule {
     choir__move *moves;
     choir__reduce_source *sources;
     int count, source_count;
     int rounds;      /* one more than the last round in which this rank takes part */
     int64_t scratch; /* elements */
-} choir__schedule;
+} choir__move_schedule;
 
 /* The collective for which a schedule is made. The buffers per kind, in elements:
  *
@@ -74,7 +74,7 @@ typedef struct choir__schedule {
  * of the larger one. Then only the output is written; otherwise the input is never written. */
 typedef struct choir__plan {
     choir__kind kind;
-    choir__algorithm algorithm; /* see choir__schedule_choose */
+    choir__algorithm algorithm; /* see choir__move_schedule_choose */
     int rank, world, root;
     int64_t count, leaves; /* leaves: TREE_REDUCE; count as the public functions count */
     int64_t node_stride;   /* TREE_REDUCE: elements between this rank's nodes, in IN */
@@ -87,15 +87,15 @@ typedef struct choir__plan {
 /* Returns the algorithm that runs a plan, equal on all ranks: the plan's own if it supports
  * this collective and dtype, else the best algorithm that keeps the fixed tree. AUTO, DIRECT
  * and NATIVE leave the choice to size and topology. */
-choir__algorithm choir__schedule_choose(const choir__plan *plan, choir_dtype dtype);
+choir__algorithm choir__move_schedule_choose(const choir__plan *plan, choir_dtype dtype);
 
 /* Returns true if an algorithm has schedules for the plan's collective, world and nodes. */
-bool choir__schedule_does(const choir__plan *plan, choir__algorithm algorithm);
+bool choir__move_schedule_does(const choir__plan *plan, choir__algorithm algorithm);
 
 /* Writes the schedule of plan->rank by plan->algorithm, without choosing another (AUTO, DIRECT
  * and NATIVE: exchange). Errors: unsupported (the algorithm does not support the
  * collective). */
-choir_status choir__schedule_make(const choir__plan *plan, choir__schedule *schedule);
-void choir__schedule_free(choir__schedule *schedule);
+choir_status choir__move_schedule_make(const choir__plan *plan, choir__move_schedule *schedule);
+void choir__move_schedule_free(choir__move_schedule *schedule);
 
 #endif

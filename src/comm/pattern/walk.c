@@ -25,7 +25,7 @@ typedef struct cell {
 
 /* One rank. In place, OUT and IN overlap; scratch follows them. */
 typedef struct walker {
-    choir__schedule schedule;
+    choir__move_schedule schedule;
     cell *cells;
     int64_t at[3]; /* begin of each buffer, in cells */
     int count, next;
@@ -74,7 +74,7 @@ static int64_t largest_unit(const walk *w)
 {
     int64_t unit = w->plan.count;
     for (int r = 0; r < w->plan.world; r++) {
-        const choir__schedule *s = &w->ranks[r].schedule;
+        const choir__move_schedule *s = &w->ranks[r].schedule;
         for (int i = 0; i < s->count; i++)
             unit = divisor(divisor(divisor(unit, s->moves[i].count), s->moves[i].from.at),
                 s->moves[i].to.at);
@@ -110,7 +110,7 @@ static void walker_init(walk *w, int rank)
 
 /* --- a round --- */
 
-static cell *cells_at(const walk *w, int rank, choir__span span)
+static cell *cells_at(const walk *w, int rank, choir__chunk_span span)
 {
     walker *m = (walker *)&w->ranks[rank];
     return &m->cells[m->at[span.buffer] + span.at / w->unit];
@@ -167,7 +167,7 @@ static void unite(cell *to, const cell *from, int64_t count)
 
 static void add_up(const walk *w, int rank, const choir__move *move)
 {
-    const choir__schedule *s = &w->ranks[rank].schedule;
+    const choir__move_schedule *s = &w->ranks[rank].schedule;
     const int64_t count = move->count / w->unit;
     cell *sum = choir__calloc((size_t)count, sizeof *sum);
     for (int k = 0; k < move->sources; k++) {
@@ -267,7 +267,7 @@ static choir_status plan_it(
     for (int r = 0; r < ranks; r++)
         w->nodes[r] = (int)((int64_t)r * nodes / ranks);
     for (p->rank = 0; p->rank < ranks; p->rank++) {
-        choir_status status = choir__schedule_make(p, &w->ranks[p->rank].schedule);
+        choir_status status = choir__move_schedule_make(p, &w->ranks[p->rank].schedule);
         if (status != CHOIR_OK)
             return status;
     }
@@ -309,7 +309,7 @@ choir_status choir_pattern_new(const char *collective, const char *algorithm, in
         run(w);
     }
     for (int r = 0; r < RANKS_MAX; r++) {
-        choir__schedule_free(&w->ranks[r].schedule);
+        choir__move_schedule_free(&w->ranks[r].schedule);
         free(w->ranks[r].cells);
     }
     free(w->letters);

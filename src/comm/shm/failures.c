@@ -6,7 +6,7 @@
  * from its slot: the calls that it entered by steps (calls), and those that it runs by messages
  * (announced). */
 #include "comm/shm/shm.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "launch/crew/crew.h"
 
 #include <poll.h>

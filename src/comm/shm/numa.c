@@ -70,7 +70,7 @@ typedef struct run {
 
 typedef struct levels {
     choir__shm *shm;
-    const choir__reduction *whole;
+    const choir__reduce_task *whole;
     /* Memory nodes, ranks per node; this rank's node, and its place there. */
     int runs, each, mine, local;
     run *list;          /* (runs) */
@@ -82,7 +82,7 @@ typedef struct levels {
 
 static void plan(levels *l, const int *owners)
 {
-    const choir__reduction *w = l->whole;
+    const choir__reduce_task *w = l->whole;
     int most = 1;
     for (int q = 0, i = 0; q < l->runs; q++) {
         run *at = &l->list[q];
@@ -110,7 +110,7 @@ static void plan(levels *l, const int *owners)
 static void add_node(levels *l, int64_t first, int64_t n, uint32_t buffer)
 {
     const run *mine = &l->list[l->mine];
-    choir__reduction part = *l->whole;
+    choir__reduce_task part = *l->whole;
     char *to = choir__shm_staging(l->shm, l->shm->base.rank, buffer);
     part.from = l->from;
     part.to = &to;
@@ -133,7 +133,7 @@ static void add_node(levels *l, int64_t first, int64_t n, uint32_t buffer)
 /* Adds those elements of all nodes' sums into the buffers of this node. */
 static void add_all(levels *l, int64_t first, int64_t n, uint32_t buffer)
 {
-    choir__reduction rest = *l->whole;
+    choir__reduce_task rest = *l->whole;
     char *to[CHOIR__MAX_WORLD];
     for (int q = 0, b = 0; q < l->runs; q++)
         for (int k = 0; k < l->list[q].blocks; k++)
@@ -150,14 +150,14 @@ static void add_all(levels *l, int64_t first, int64_t n, uint32_t buffer)
     choir__reduce(&rest, l->shm->scratch, 0, n);
 }
 
-bool choir__numa_helps(const choir__shm *shm, const choir__reduction *r, int64_t count)
+bool choir__numa_helps(const choir__shm *shm, const choir__reduce_task *r, int64_t count)
 {
     bool several = shm->per_node > 1 && shm->per_node < shm->base.world;
     return several && !r->arith->wide && (size_t)count * r->arith->size >= shm->levels_from;
 }
 
 choir_status choir__numa_reduce(
-    choir__shm *shm, const choir__reduction *r, const int *owners, int64_t count)
+    choir__shm *shm, const choir__reduce_task *r, const int *owners, int64_t count)
 {
     levels l = {.shm = shm, .whole = r, .each = shm->per_node};
     size_t size = r->arith->size;

@@ -16,12 +16,12 @@ void choir__numa_levels(choir__shm *shm, const int nodes[CHOIR__MAX_WORLD]);
 
 /* Returns true if a sum of `count` elements is faster on two levels. All ranks get the same
  * result. */
-bool choir__numa_helps(const choir__shm *shm, const choir__reduction *r, int64_t count);
+bool choir__numa_helps(const choir__shm *shm, const choir__reduce_task *r, int64_t count);
 
 /* Does the work of choir__reduce for elements [0, count), distributed over all ranks. r->to
  * (world) is in the order of ranks; owners (sources) has the rank whose data a source is, in
  * ascending order. Ends with a step. */
 choir_status choir__numa_reduce(
-    choir__shm *shm, const choir__reduction *r, const int *owners, int64_t count);
+    choir__shm *shm, const choir__reduce_task *r, const int *owners, int64_t count);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct job {
     int owners[CHOIR__MAX_WORLD];
     const char *from[CHOIR__MAX_WORLD];
     char *to[CHOIR__MAX_WORLD];
-    choir__reduction reduction; /* reduction of one chunk */
+    choir__reduce_task reduction; /* reduction of one chunk */
 } job;
 
 static void job_init(job *j, choir__shm *shm, const choir__call *call)
@@ -48,7 +48,7 @@ static void job_init(job *j, choir__shm *shm, const choir__call *call)
     j->count = j->kind == CHOIR__REDUCE_SCATTER ? j->each * j->world : j->each;
     for (int r = 0; r < j->world; r++)
         j->nodes[r] = (choir__node){j->owners[r] = r, 1};
-    j->reduction = (choir__reduction){
+    j->reduction = (choir__reduce_task){
         .arith = choir__arith_find((choir_dtype)stamp->dtype, (choir_reduce_op)stamp->op),
         .nodes = j->nodes,
         .from = j->from,
@@ -205,7 +205,7 @@ static bool reachable(choir__shm *shm, size_t bytes, const char *from[])
 }
 
 /* Reduces a slice of all buffers into r->to. */
-static choir_status direct(choir__shm *shm, choir__reduction *r, int64_t lo, int64_t hi)
+static choir_status direct(choir__shm *shm, choir__reduce_task *r, int64_t lo, int64_t hi)
 {
     size_t bytes = (size_t)(hi - lo) * r->arith->size, world = (size_t)shm->base.world;
     r->stream = r->outputs > 1 && bytes * world * world > shm->cache_bytes;
@@ -217,7 +217,7 @@ static choir_status direct(choir__shm *shm, choir__reduction *r, int64_t lo, int
 /* Reduces all elements into every rank's buffer: `to` (world) is in the order of ranks; owners
  * (sources) has the rank whose data a source is. */
 static choir_status into_all(
-    choir__shm *shm, choir__reduction *r, const int *owners, char *const to[], int64_t count)
+    choir__shm *shm, choir__reduce_task *r, const int *owners, char *const to[], int64_t count)
 {
     int rank = shm->base.rank, world = shm->base.world;
     int64_t lo, hi;
@@ -341,7 +341,7 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
         return shm->base.failed;
     for (int r = 0; r < world; r++)
         to[r] = (char *)(uintptr_t)from[r];
-    choir__reduction reduction = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
+    choir__reduce_task reduction = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
         .nodes = shm->nodes,
         .from = shm->sources,
         .sources = count,

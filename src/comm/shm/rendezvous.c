@@ -7,7 +7,7 @@
  * Rank 0 closes its listener before it answers any rank, so a rank that opens the next group of
  * the same job cannot connect to the old one. A failure of rank 0 is sent down the star as a
  * sentence. */
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "comm/shm/shm.h"
 #include "comm/shm/socket.h"
 #include "launch/process/job.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 
 /* --- stamps --- */
 

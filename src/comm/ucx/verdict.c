@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 
 static const double answers_s = 1; /* time for ranks to answer; they check every 50 ms */
 static const double agree_s = 0.3; /* time for ranks that see a failure at once */

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 
 static const double spin_s = 50e-6, yield_s = 20e-6, look_s = 0.05, tell_s = 0.2;
 

@@ -370,7 +370,7 @@ static int64_t place_of(const idx_dataset *d, int64_t index)
 static choir_status open_one(
     const char *folder, const char *name, choir_split split, double held, idx_dataset *d)
 {
-    choir_status status = choir__held_check(folder, held);
+    choir_status status = choir__holdout_check(folder, held);
     if (status == CHOIR_OK)
         status = read_pair(folder, name, &d->pair);
     if (status != CHOIR_OK)

@@ -42,7 +42,7 @@ choir_status choir__image_opts_check(const choir_image_opts *o)
     if (o->padding < 0 || o->padding > 1 << 14 || o->resize < 0 || o->resize > 1 << 15)
         return choir__error(CHOIR_ERR_ARGUMENT, "padding %d, resize %d: from 0 to %d",
             o->padding, o->resize, 1 << 14);
-    if (choir__held_check("images", o->held_out) != CHOIR_OK)
+    if (choir__holdout_check("images", o->held_out) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if ((unsigned)o->crop > CHOIR_CROP_CENTER)
         return choir__error(

@@ -21,7 +21,7 @@ struct choir_loader {
     choir_loader_opts opts;
     choir_status status; /* status of its creation: a failed loader only reports this */
     char *message;
-    choir__sampler sampler; /* used while listing batches: by one worker at a time */
+    choir__sample_order sampler; /* used while listing batches: by one worker at a time */
     choir__prefetch *prefetch;
     choir_shape x_shape, y_shape; /* shapes of a micro-batch */
     size_t x_bytes, y_bytes;      /* bytes of a sample */
@@ -36,7 +36,7 @@ static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, in
     int64_t k = position / l->opts.micro_count;
     int64_t m = l->opts.micro_first + position % l->opts.micro_count;
     for (int64_t j = 0; j < *count; j++)
-        index[j] = choir__sampler_at(&l->sampler, k, m, j);
+        index[j] = choir__sample_order_at(&l->sampler, k, m, j);
     *epoch = k / l->sampler.batches;
 }
 
@@ -56,7 +56,7 @@ choir_loader_opts choir_loader_defaults(void)
 static void free_loader(void *arg)
 {
     choir_loader *l = arg;
-    choir__sampler_free(&l->sampler);
+    choir__sample_order_free(&l->sampler);
     free(l->message);
 }
 
@@ -145,10 +145,11 @@ static choir_status make(choir_loader *l)
             "a global batch: expected 1 micro-batch or more, got %lld; begin with "
             "choir_loader_defaults()",
             (long long)o->microbatches);
-    choir_status status = choir__sampler_init(&l->sampler, choir_dataset_length(l->dataset),
-        o->microbatches, o->batch_size, o->seed, o->shuffle, o->drop_last);
+    choir_status status =
+        choir__sample_order_init(&l->sampler, choir_dataset_length(l->dataset), o->microbatches,
+            o->batch_size, o->seed, o->shuffle, o->drop_last);
     if (status == CHOIR_OK && o->weights)
-        status = choir__sampler_weigh(&l->sampler, o->weights);
+        status = choir__sample_order_weigh(&l->sampler, o->weights);
     o->weights = NULL; /* the caller's */
     if (status == CHOIR_OK)
         status = check_micros(o);

@@ -31,13 +31,13 @@ static choir_status check(int64_t length, int64_t replicas, int64_t batch)
     return CHOIR_OK;
 }
 
-choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas,
+choir_status choir__sample_order_init(choir__sample_order *s, int64_t length, int64_t replicas,
     int64_t batch, uint64_t seed, bool shuffle, bool drop_last)
 {
     choir_status status = check(length, replicas, batch);
     if (status != CHOIR_OK)
         return status;
-    *s = (choir__sampler){.length = length,
+    *s = (choir__sample_order){.length = length,
         .replicas = replicas,
         .micro = batch / replicas,
         .seed = seed,
@@ -57,7 +57,7 @@ choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t repl
     return CHOIR_OK;
 }
 
-choir_status choir__sampler_weigh(choir__sampler *s, const double *weights)
+choir_status choir__sample_order_weigh(choir__sample_order *s, const double *weights)
 {
     double sum = 0;
     size_t bytes = (size_t)s->length * sizeof(double);
@@ -83,7 +83,7 @@ choir_status choir__sampler_weigh(choir__sampler *s, const double *weights)
 
 /* torch.multinomial with replacement, on a CPU: the first entry that is not below a number of
  * 53 bits. */
-static void draw_weighted(choir__sampler *s, int64_t count)
+static void draw_weighted(choir__sample_order *s, int64_t count)
 {
     for (int64_t *done = &s->shuffled.done; *done < count && *done < s->length; (*done)++) {
         uint64_t bits = (uint64_t)choir__mt_next(&s->shuffled.mt) << 32;
@@ -102,7 +102,7 @@ static void draw_weighted(choir__sampler *s, int64_t count)
 }
 
 /* Makes the first `count` entries of the epoch's order final. */
-static void reach(choir__sampler *s, int64_t count)
+static void reach(choir__sample_order *s, int64_t count)
 {
     if (s->cumulative)
         draw_weighted(s, count);
@@ -110,7 +110,7 @@ static void reach(choir__sampler *s, int64_t count)
         choir__shuffle_reach(&s->shuffled, count);
 }
 
-void choir__sampler_free(choir__sampler *s)
+void choir__sample_order_free(choir__sample_order *s)
 {
     choir__shuffle_end(&s->shuffled);
     free(s->cumulative);
@@ -119,7 +119,7 @@ void choir__sampler_free(choir__sampler *s)
     s->order = NULL;
 }
 
-static void begin_epoch(choir__sampler *s, int64_t epoch)
+static void begin_epoch(choir__sample_order *s, int64_t epoch)
 {
     if (s->epoch == epoch)
         return;
@@ -132,30 +132,30 @@ static void begin_epoch(choir__sampler *s, int64_t epoch)
         choir__shuffle_begin(&s->shuffled, seed, s->length, s->order);
 }
 
-void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch)
+void choir__sample_order_set_epoch(choir__sample_order *s, int64_t epoch)
 {
     begin_epoch(s, epoch);
     reach(s, s->length);
 }
 
 /* Returns the place in the epoch's order of an entry of replica m's list. */
-static int64_t place_of(const choir__sampler *s, int64_t m, int64_t entry)
+static int64_t place_of(const choir__sample_order *s, int64_t m, int64_t entry)
 {
     return (m + entry % s->dealt * s->replicas) % s->length;
 }
 
-int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry)
+int64_t choir__sample_order_of_micro(const choir__sample_order *s, int64_t m, int64_t entry)
 {
     int64_t i = place_of(s, m, entry);
     return s->order ? s->order[i] : i;
 }
 
-int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j)
+int64_t choir__sample_order_at(choir__sample_order *s, int64_t k, int64_t m, int64_t j)
 {
     int64_t entry = k % s->batches * s->micro + j;
     begin_epoch(s, k / s->batches);
     reach(s, place_of(s, m, entry) + 1);
-    return choir__sampler_dealt(s, m, entry);
+    return choir__sample_order_of_micro(s, m, entry);
 }
 
 /* --- for user loops ---
@@ -164,7 +164,7 @@ int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j)
  * batch. */
 
 struct choir_sampler {
-    choir__sampler s;
+    choir__sample_order s;
     int64_t rank;
 };
 
@@ -190,17 +190,17 @@ choir_status choir_distributed_sampler(
             "a sampler for rank %lld of %lld; begin with choir_sampler_defaults()",
             (long long)o.rank, (long long)o.world);
     choir_sampler *made = choir__calloc(1, sizeof *made);
-    choir_status status = choir__sampler_init(
+    choir_status status = choir__sample_order_init(
         &made->s, samples, o.world, o.world, o.seed, o.shuffle, o.drop_last);
     if (status == CHOIR_OK && o.weights)
-        status = choir__sampler_weigh(&made->s, o.weights);
+        status = choir__sample_order_weigh(&made->s, o.weights);
     if (status != CHOIR_OK) {
-        choir__sampler_free(&made->s);
+        choir__sample_order_free(&made->s);
         free(made);
         return status;
     }
     made->rank = o.rank;
-    choir__sampler_set_epoch(&made->s, 0);
+    choir__sample_order_set_epoch(&made->s, 0);
     *sampler = made;
     return CHOIR_OK;
 }
@@ -209,7 +209,7 @@ void choir_sampler_set_epoch(choir_sampler *sampler, int64_t epoch)
 {
     if (choir__lacks(sampler, __func__, "sampler"))
         return;
-    choir__sampler_set_epoch(&sampler->s, epoch);
+    choir__sample_order_set_epoch(&sampler->s, epoch);
 }
 
 int64_t choir_sampler_length(const choir_sampler *sampler)
@@ -225,13 +225,13 @@ int64_t choir_sampler_at(const choir_sampler *sampler, int64_t i)
         return 0;
     if (i < 0 || i >= sampler->s.dealt)
         return -1;
-    return choir__sampler_dealt(&sampler->s, sampler->rank, i);
+    return choir__sample_order_of_micro(&sampler->s, sampler->rank, i);
 }
 
 void choir_sampler_free(choir_sampler *sampler)
 {
     if (!sampler)
         return;
-    choir__sampler_free(&sampler->s);
+    choir__sample_order_free(&sampler->s);
     free(sampler);
 }

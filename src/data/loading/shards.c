@@ -40,8 +40,8 @@ typedef struct shards {
     int64_t train_files; /* the first ones are for training, the others for validation */
     member first;        /* first member, whose image determines the size of samples */
     member *samples;
-    int64_t count, seen;      /* seen: samples of both splits */
-    choir__held_classes held; /* while members are read */
+    int64_t count, seen;         /* seen: samples of both splits */
+    choir__holdout_classes held; /* while members are read */
     choir__labels labels;
     choir__json_nodes nodes;
     choir__resample_fn *resample;
@@ -61,7 +61,7 @@ bool choir__is_tar_name(const char *name)
     return ends_in(name, ".tar");
 }
 
-choir_status choir__shards_list(choir__name_list *files, const char *path)
+choir_status choir__file_shards_list(choir__name_list *files, const char *path)
 {
     const char *open = strchr(path, '{'), *dots = open ? strstr(open, "..") : NULL;
     const char *close = dots ? strchr(dots, '}') : NULL;
@@ -128,7 +128,7 @@ static int64_t add_tars(choir__name_list *files, const char *folder,
 static choir_status list(shards *d, const char *path)
 {
     if (choir__is_tar_name(path))
-        return choir__shards_list(&d->files, path);
+        return choir__file_shards_list(&d->files, path);
     d->train_files = add_tars(&d->files, path, is_tar_of, "train");
     if (!d->train_files)
         d->train_files = add_tars(&d->files, path, is_other_tar, "");
@@ -243,14 +243,14 @@ static bool is_kept(shards *d, const member *s, int64_t kept)
 {
     if (d->splits)
         return d->training == (s->shard < d->train_files);
-    return choir__held_classes_note(
+    return choir__holdout_classes_note(
         &d->held, s->label, choir__is_held(d->opts.held_out, d->seen++), d->training, kept);
 }
 
 /* Drops the samples that the other split has, once all classes are known. */
 static void drop_samples(shards *d)
 {
-    bool *dropped = choir__held_classes_end(&d->held, d->training, d->count);
+    bool *dropped = choir__holdout_classes_end(&d->held, d->training, d->count);
     int64_t kept = 0;
     for (int64_t i = 0; i < d->count; i++)
         if (dropped[i])
@@ -432,7 +432,7 @@ static choir_status settle(shards *d)
     return status;
 }
 
-const char *choir__shards_largest(const choir_dataset *d)
+const char *choir__file_shards_largest(const choir_dataset *d)
 {
     return d->ops == &ops ? ((const shards *)d)->labels.largest_place : NULL;
 }

@@ -10,7 +10,7 @@
 bool choir__is_tar_name(const char *name);
 
 /* Adds the tars that a path names, NAME.tar or NAME-{000..010}.tar. Error: argument. */
-choir_status choir__shards_list(choir__name_list *files, const char *path);
+choir_status choir__file_shards_list(choir__name_list *files, const char *path);
 
 /* Returns whether the path names tars, NAME.tar or NAME-{000..010}.tar, or is a folder with
  * some. */

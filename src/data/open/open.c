@@ -171,7 +171,7 @@ static choir_status too_many_classes(
     const choir_dataset *d, const char *path, const choir_model_info *info)
 {
     const char *at = choir__labelled_largest(d);
-    at = at ? at : choir__shards_largest(d);
+    at = at ? at : choir__file_shards_largest(d);
     return choir__error(CHOIR_ERR_SHAPE, "%s has %lld classes, the model %lld%s%s", path,
         (long long)d->classes, (long long)info->classes, at ? ": the largest label is in " : "",
         at ? at : "");

@@ -304,7 +304,7 @@ choir_status choir_dataset_corpus(const char *path, choir_split split, choir_cor
             "%s: expected a context of 1 token or more, got %lld; begin with "
             "choir_corpus_defaults()",
             path, (long long)opts.context);
-    if (choir__held_check(path, opts.held_out) != CHOIR_OK)
+    if (choir__holdout_check(path, opts.held_out) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     corpus *d = choir__calloc(1, sizeof *d);
     bool training = split == CHOIR_TRAIN;

@@ -59,7 +59,7 @@ choir_status choir__settle_chat(const choir__record_at *at, const choir__json *r
  * `fixed` is false; *tokenizer is then another object. */
 struct choir_stream;
 struct choir_stream_opts;
-choir_status choir__stream_open(int fd, const char *name, choir_tokenizer **tokenizer,
+choir_status choir__gpu_stream_open(int fd, const char *name, choir_tokenizer **tokenizer,
     bool fixed, const struct choir_stream_opts *opts, struct choir_stream **stream);
 
 void choir__document_parts_free(choir__document_parts *parts);

@@ -44,9 +44,9 @@ static int downwards(const void *a, const void *b)
     return order ? order : (x < y) - (x > y);
 }
 
-static void add_value(choir__text *t, const choir__json *value, choir__names *fields);
+static void add_value(choir__text_buffer *t, const choir__json *value, choir__names *fields);
 
-static void add_object(choir__text *t, const choir__json *object, choir__names *fields)
+static void add_object(choir__text_buffer *t, const choir__json *object, choir__names *fields)
 {
     size_t count = object->count;
     const choir__json *inner = choir__json_get(object, "text_sequence");
@@ -65,13 +65,13 @@ static void add_object(choir__text *t, const choir__json *object, choir__names *
             continue; /* among members of one name the last counts */
         choir__names_add(fields, "<s_*>", key);
         choir__names_add(fields, "</s_*>", key);
-        choir__text_put(t, "<s_");
-        choir__text_put(t, key);
-        choir__text_put(t, ">");
+        choir__text_buffer_put(t, "<s_");
+        choir__text_buffer_put(t, key);
+        choir__text_buffer_put(t, ">");
         add_value(t, members[i] + 1, fields);
-        choir__text_put(t, "</s_");
-        choir__text_put(t, key);
-        choir__text_put(t, ">");
+        choir__text_buffer_put(t, "</s_");
+        choir__text_buffer_put(t, key);
+        choir__text_buffer_put(t, ">");
     }
     free(members);
 }
@@ -92,27 +92,27 @@ static void write_real(char *out, size_t room, double value)
     }
 }
 
-static void add_array(choir__text *t, const choir__json *array, choir__names *fields)
+static void add_array(choir__text_buffer *t, const choir__json *array, choir__names *fields)
 {
     const choir__json *entry = choir__json_first(array);
     for (uint32_t i = 0; i < array->count; i++, entry = choir__json_next(entry)) {
         if (i) {
             choir__names_add(fields, "*", "<sep/>");
-            choir__text_put(t, "<sep/>");
+            choir__text_buffer_put(t, "<sep/>");
         }
         add_value(t, entry, fields);
     }
 }
 
 /* The parser refuses values that are nested too deeply, so this recursion ends. */
-static void add_value(choir__text *t, const choir__json *value, choir__names *fields)
+static void add_value(choir__text_buffer *t, const choir__json *value, choir__names *fields)
 {
     char number[64] = "";
     int64_t whole;
     switch (value->type) {
     case CHOIR__JSON_OBJECT: add_object(t, value, fields); return;
     case CHOIR__JSON_ARRAY: add_array(t, value, fields); return;
-    case CHOIR__JSON_STRING: choir__text_put(t, value->text); return;
+    case CHOIR__JSON_STRING: choir__text_buffer_put(t, value->text); return;
     case CHOIR__JSON_INTEGER:
         if (choir__json_integer(value, &whole))
             snprintf(number, sizeof number, "%lld", (long long)whole);
@@ -124,13 +124,13 @@ static void add_value(choir__text *t, const choir__json *value, choir__names *fi
     case CHOIR__JSON_FALSE: strcpy(number, "False"); break;
     case CHOIR__JSON_NULL: strcpy(number, "None"); break;
     }
-    choir__text_put(t, number);
+    choir__text_buffer_put(t, number);
 }
 
 char *choir__document_text(const choir__json *value, choir__names *fields)
 {
-    choir__text t = {0};
-    choir__text_put(&t, "");
+    choir__text_buffer t = {0};
+    choir__text_buffer_put(&t, "");
     add_value(&t, value, fields);
     return t.bytes;
 }

@@ -283,7 +283,7 @@ static void init_dataset(choir_stream *s, stream_dataset *d)
         .classes = choir_tokenizer_size(s->tokenizer)};
 }
 
-choir_status choir__stream_open(int fd, const char *name, choir_tokenizer **tokenizer,
+choir_status choir__gpu_stream_open(int fd, const char *name, choir_tokenizer **tokenizer,
     bool fixed, const choir_stream_opts *opts, choir_stream **stream)
 {
     choir_status status = check(opts);
@@ -317,7 +317,7 @@ choir_status choir_stream_open(int fd, const char *name, const choir_tokenizer *
     if (!tokenizer || !stream)
         return choir__missing(__func__, tokenizer ? "stream" : "tokenizer");
     choir_tokenizer *fixed = (choir_tokenizer *)(uintptr_t)tokenizer; /* stays as it is */
-    return choir__stream_open(fd, name, &fixed, true, &opts, stream);
+    return choir__gpu_stream_open(fd, name, &fixed, true, &opts, stream);
 }
 
 choir_dataset *choir_stream_data(choir_stream *stream)

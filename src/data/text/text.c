@@ -122,7 +122,7 @@ static choir_status open_memory(const char *name, const char *text, size_t bytes
     text_dataset *d;
     choir_status status = check_arguments(name, bytes, context, split);
     if (status == CHOIR_OK)
-        status = choir__held_check(name, held);
+        status = choir__holdout_check(name, held);
     if (status == CHOIR_OK && !used) {
         status = pick_tokenizer(text, bytes, &made);
         used = made;

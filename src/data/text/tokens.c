@@ -228,7 +228,7 @@ static choir_status check_arguments(const char *path, const token_file *f, int64
         return choir__error(CHOIR_ERR_RANGE,
             "%s has ids of a vocabulary of %lld, the model's has %lld", path,
             (long long)f->vocabulary, (long long)vocabulary);
-    choir_status status = choir__held_check(path, held);
+    choir_status status = choir__holdout_check(path, held);
     return status == CHOIR_OK ? choir__check_splits(path, f->count, split, held, context)
                               : status;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/text/tokens.h"
 
@@ -18,7 +18,7 @@ enum { BLOCK = 4 << 20 };
 typedef struct writer {
     const choir_tokenizer *tokenizer;
     const char *name;
-    choir__fresh fresh; /* file of out */
+    choir__temp_file fresh; /* file of out */
     FILE *in, *out;
     /* (room); `bytes` are used */
     char *text;
@@ -118,12 +118,12 @@ choir_status choir_tokens_write(
     w.header.vocabulary = (uint64_t)tokenizer->size;
     choir_status status = choir__file_stream(text_path, CHOIR__FILE_TEXT, &w.in);
     if (status == CHOIR_OK) {
-        w.out = choir__fresh_begin(&w.fresh, path);
+        w.out = choir__temp_file_begin(&w.fresh, path);
         if (w.out)
             status = put_header(&w) ? put_text(&w) : cannot_write(path, errno);
         if (w.out && status == CHOIR_OK && !put_header(&w))
             status = cannot_write(path, errno);
-        int why = choir__fresh_end(&w.fresh, status == CHOIR_OK, true);
+        int why = choir__temp_file_end(&w.fresh, status == CHOIR_OK, true);
         if (why)
             status = cannot_write(path, why);
     }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "data/tokenizer/tokenizer.h"
 
 enum { BLOCK = 1 << 26, LONGEST_BLOCK = 1 << 30 };
@@ -174,7 +174,7 @@ void choir_tokenizer_free(choir_tokenizer *tokenizer)
 /* Writes the file whole or not at all. */
 static choir_status write_file(const char *path, const char *text, size_t bytes)
 {
-    int why = choir__fresh_write(path, text, bytes, true);
+    int why = choir__temp_file_write(path, text, bytes, true);
     return why ? choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(why))
                : CHOIR_OK;
 }

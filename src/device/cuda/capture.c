@@ -32,7 +32,7 @@ static void set_capturing(cuda_stream *s, bool now)
     pthread_mutex_unlock(&s->lock);
 }
 
-bool choir__cuda_begin(choir__stream *first)
+bool choir__cuda_begin(choir__gpu_stream *first)
 {
     cuda_stream *s = (cuda_stream *)first;
     if (choir__cuda_synchronous())
@@ -52,7 +52,7 @@ void choir__cuda_drop(void *place)
         cudaEventDestroy(place);
 }
 
-void *choir__cuda_place(choir__stream *stream)
+void *choir__cuda_place(choir__gpu_stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
     cudaEvent_t event = NULL;
@@ -67,7 +67,7 @@ void *choir__cuda_place(choir__stream *stream)
 }
 
 /* A stream joins a capture by its first wait for captured work. */
-bool choir__cuda_behind(choir__stream *stream, void *place)
+bool choir__cuda_behind(choir__gpu_stream *stream, void *place)
 {
     cuda_stream *s = (cuda_stream *)stream;
     cudaSetDevice(s->cuda.gpu);
@@ -81,7 +81,7 @@ bool choir__cuda_behind(choir__stream *stream, void *place)
     return s->cuda.capturing;
 }
 
-choir__graph *choir__cuda_end(choir__stream *first)
+choir__graph *choir__cuda_end(choir__gpu_stream *first)
 {
     cuda_stream *s = (cuda_stream *)first;
     cudaGraph_t graph = NULL;
@@ -102,7 +102,7 @@ choir__graph *choir__cuda_end(choir__stream *first)
     return g;
 }
 
-bool choir__cuda_refuse(choir__stream *stream)
+bool choir__cuda_refuse(choir__gpu_stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
     if (!s->cuda.capturing)
@@ -111,14 +111,14 @@ bool choir__cuda_refuse(choir__stream *stream)
     return s->cuda.refused = true;
 }
 
-bool choir__cuda_captured(choir__stream *stream)
+bool choir__cuda_captured(choir__gpu_stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
     set_capturing(s, false);
     return !s->cuda.refused;
 }
 
-void choir__cuda_launch(choir__stream *stream, choir__graph *graph)
+void choir__cuda_launch(choir__gpu_stream *stream, choir__graph *graph)
 {
     cuda_stream *s = (cuda_stream *)stream;
     choir__cuda_ok(cudaGraphLaunch(graph->exec, s->cuda.stream), "a recorded step");

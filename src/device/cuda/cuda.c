@@ -145,7 +145,7 @@ static choir_status open_cuda(choir_device *device)
     choir_status status = check_code(device, gpu);
     if (status != CHOIR_OK)
         return status;
-    choir__stream *stream = choir__cuda_stream_new(gpu, device);
+    choir__gpu_stream *stream = choir__cuda_stream_new(gpu, device);
     if (!stream)
         return CHOIR_ERR_DEVICE;
     open_peers(gpu);
@@ -175,7 +175,7 @@ static choir_status set_threads(choir_device *device, int threads)
                               threads, device->name);
 }
 
-static choir__stream *another_stream(choir_device *device)
+static choir__gpu_stream *another_stream(choir_device *device)
 {
     return choir__cuda_stream_new(((const choir__cuda *)device->backend)->gpu, NULL);
 }

@@ -22,7 +22,7 @@ cuda_stream *choir__cuda_stream_here(void)
     return (cuda_stream *)((char *)here - offsetof(cuda_stream, cuda));
 }
 
-choir__cuda *choir__cuda_context_of(choir__stream *stream)
+choir__cuda *choir__cuda_context_of(choir__gpu_stream *stream)
 {
     return &((cuda_stream *)stream)->cuda;
 }

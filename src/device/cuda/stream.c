@@ -14,7 +14,7 @@
 
 /* --- entering --- */
 
-static void enter(choir__stream *stream)
+static void enter(choir__gpu_stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
     choir__cuda_set_here(&s->cuda);
@@ -30,7 +30,7 @@ static void enter(choir__stream *stream)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void *handle(choir__stream *stream)
+static void *handle(choir__gpu_stream *stream)
 {
     return ((cuda_stream *)stream)->cuda.stream;
 }
@@ -56,7 +56,7 @@ static mark *mark_of(cuda_stream *s, uint64_t seq, uint64_t launched)
     return m;
 }
 
-static void make_mark(choir__stream *stream, uint64_t seq)
+static void make_mark(choir__gpu_stream *stream, uint64_t seq)
 {
     cuda_stream *s = (cuda_stream *)stream;
     choir__cuda_settle();
@@ -85,7 +85,7 @@ static void look(cuda_stream *s)
     }
 }
 
-static uint64_t reached(choir__stream *stream)
+static uint64_t reached(choir__gpu_stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
     choir__cuda_settle();
@@ -108,7 +108,7 @@ static void count_time(cuda_stream *s, uint64_t turn, cudaEvent_t ended)
     s->working = false;
 }
 
-static choir_status look_op(choir__stream *stream, uint64_t launched)
+static choir_status look_op(choir__gpu_stream *stream, uint64_t launched)
 {
     cuda_stream *s = (cuda_stream *)stream;
     choir__cuda_settle();
@@ -122,7 +122,7 @@ static choir_status look_op(choir__stream *stream, uint64_t launched)
     return status;
 }
 
-static choir_status wait(choir__stream *stream, uint64_t seq, uint64_t launched)
+static choir_status wait(choir__gpu_stream *stream, uint64_t seq, uint64_t launched)
 {
     cuda_stream *s = (cuda_stream *)stream;
     cudaError_t error = cudaSuccess;
@@ -146,7 +146,8 @@ static choir_status wait(choir__stream *stream, uint64_t seq, uint64_t launched)
     return status;
 }
 
-static void follow(choir__stream *stream, choir__stream *other, uint64_t seq, uint64_t launched)
+static void follow(
+    choir__gpu_stream *stream, choir__gpu_stream *other, uint64_t seq, uint64_t launched)
 {
     cuda_stream *s = (cuda_stream *)stream, *o = (cuda_stream *)other;
     cudaError_t error = cudaSuccess;
@@ -157,7 +158,7 @@ static void follow(choir__stream *stream, choir__stream *other, uint64_t seq, ui
     choir__cuda_ok(error, "waiting for another stream");
 }
 
-static double busy_s(choir__stream *stream)
+static double busy_s(choir__gpu_stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
     pthread_mutex_lock(&s->lock);
@@ -169,7 +170,7 @@ static double busy_s(choir__stream *stream)
 /* --- life --- */
 
 /* Events stay until `free`: another thread may just be returning from a wait for one. */
-static void close_stream(choir__stream *stream)
+static void close_stream(choir__gpu_stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
     cudaSetDevice(s->cuda.gpu);
@@ -196,7 +197,7 @@ static void close_stream(choir__stream *stream)
         choir__cuda_set_here(NULL);
 }
 
-static void free_stream(choir__stream *stream)
+static void free_stream(choir__gpu_stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
     if (!s->closed)
@@ -212,7 +213,7 @@ static void free_stream(choir__stream *stream)
     free(s);
 }
 
-static const choir__stream_ops ops = {
+static const choir__gpu_stream_ops ops = {
     .close = close_stream,
     .free = free_stream,
     .enter = enter,
@@ -268,7 +269,7 @@ static cudaError_t make(cuda_stream *s)
     return s->cuda.workspace ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
-choir__stream *choir__cuda_stream_new(int gpu, choir_device *device)
+choir__gpu_stream *choir__cuda_stream_new(int gpu, choir_device *device)
 {
     cuda_stream *s = choir__calloc(1, sizeof *s);
     choir__cuda_use(gpu);

@@ -7,8 +7,8 @@
 
 /* Makes a stream on a GPU, with its own context; device: its device, NULL for a group. Returns
  * NULL, with a message, if CUDA refuses. The stream's `free` frees both. */
-choir__stream *choir__cuda_stream_new(int gpu, choir_device *device);
-choir__cuda *choir__cuda_context_of(choir__stream *stream);
+choir__gpu_stream *choir__cuda_stream_new(int gpu, choir_device *device);
+choir__cuda *choir__cuda_context_of(choir__gpu_stream *stream);
 
 /* A task that lets the GPU copy bytes to host memory or elsewhere. */
 typedef struct choir__cuda_transfer_args {

@@ -1,4 +1,4 @@
-/* A stream from the inside, for stream.c, trouble.c (errors) and capture.c (graphs). */
+/* A stream from the inside, for stream.c, errors.c (errors) and capture.c (graphs). */
 #ifndef CHOIR_CUDA_STREAM_RUN_H
 #define CHOIR_CUDA_STREAM_RUN_H
 
@@ -25,7 +25,7 @@ typedef struct seen {
 } seen;
 
 typedef struct cuda_stream {
-    choir__stream base;
+    choir__gpu_stream base;
     choir__cuda cuda;
     pthread_mutex_t lock;
     mark marks[MARKS];
@@ -47,27 +47,28 @@ typedef struct cuda_stream {
 /* Returns the stream whose context is current on this thread. */
 cuda_stream *choir__cuda_stream_here(void);
 
-/* --- trouble.c --- */
+/* --- errors.c --- */
 
 /* Returns the error of a wait, or the fault that device code raised, with its message. Under
  * lock. */
 choir_status choir__cuda_findings(cuda_stream *s, cudaError_t error);
-void choir__cuda_ran(choir__stream *stream, choir__task *fn, const void *args, size_t bytes);
+void choir__cuda_ran(
+    choir__gpu_stream *stream, choir__task *fn, const void *args, size_t bytes);
 /* Returns true if the GPU can write tasks' numbers: tries it, on a stream without work. */
 bool choir__cuda_numbers(cudaStream_t stream, volatile uint32_t *number);
 bool choir__cuda_synchronous(void); /* CHOIR_CUDA_SYNC */
 
-/* --- capture.c: see choir__stream_ops --- */
+/* --- capture.c: see choir__gpu_stream_ops --- */
 
 bool choir__cuda_capturable(choir__task *fn, const void *args);
-bool choir__cuda_begin(choir__stream *first);
-void *choir__cuda_place(choir__stream *stream);
-bool choir__cuda_behind(choir__stream *stream, void *place);
+bool choir__cuda_begin(choir__gpu_stream *first);
+void *choir__cuda_place(choir__gpu_stream *stream);
+bool choir__cuda_behind(choir__gpu_stream *stream, void *place);
 void choir__cuda_drop(void *place);
-choir__graph *choir__cuda_end(choir__stream *first);
-bool choir__cuda_refuse(choir__stream *stream);
-bool choir__cuda_captured(choir__stream *stream);
-void choir__cuda_launch(choir__stream *stream, choir__graph *graph);
+choir__graph *choir__cuda_end(choir__gpu_stream *first);
+bool choir__cuda_refuse(choir__gpu_stream *stream);
+bool choir__cuda_captured(choir__gpu_stream *stream);
+void choir__cuda_launch(choir__gpu_stream *stream, choir__graph *graph);
 void choir__cuda_forget(choir__graph *graph);
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "job/document/document.h"
-#include "job/trainer/judge.h"
+#include "job/trainer/eval_policy.h"
 #include "line/say.h"
 
 /* --- options --- */
@@ -117,11 +117,11 @@ static void note_device(choir__job *j)
 static void note_end(choir__job *j)
 {
     choir_train_state s;
-    choir__judge judge;
+    choir__eval_policy judge;
     if (choir_training_read(j->saves.resume, &s) != CHOIR_OK)
         return;
-    choir__judge_from_state(&judge, j, &s, true);
-    if (choir__judge_is_tired(&judge, j))
+    choir__eval_policy_from_state(&judge, j, &s, true);
+    if (choir__eval_policy_patience_is_over(&judge, j))
         choir__job_add_note(j,
             choir__format("%s has ended by --patience %lld after step %lld: nothing is left to "
                           "train; a larger --patience goes on",

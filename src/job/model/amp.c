@@ -43,7 +43,7 @@ const char *choir__cli_amp_level_names(size_t i)
 
 /* Uses the processor's description of itself, because a measurement could differ between ranks.
  */
-static void say_what_it_costs(const choir__cli_part *p, const choir__amp_level *level)
+static void say_what_it_costs(const choir__job_rank *p, const choir__amp_level *level)
 {
     if (p->env.rank != 0 || choir_device_multiplies(p->env.device, level->dtype))
         return;
@@ -55,7 +55,7 @@ static void say_what_it_costs(const choir__cli_part *p, const choir__amp_level *
     free(note);
 }
 
-choir_status choir__amp_begin(choir__cli_part *p)
+choir_status choir__amp_begin(choir__job_rank *p)
 {
     const choir__amp_level *level = choir__amp_find(p->job->optim.amp);
     if (level->dtype == CHOIR_F32)
@@ -68,12 +68,12 @@ choir_status choir__amp_begin(choir__cli_part *p)
     return level->halved ? choir_module_cast(p->net, level->dtype) : CHOIR_OK;
 }
 
-choir_tensor *choir__cli_part_scaled(const choir__cli_part *p, choir_tensor *loss)
+choir_tensor *choir__job_rank_scaled(const choir__job_rank *p, choir_tensor *loss)
 {
     return p->scaler ? choir_scaler_scale(p->scaler, loss) : loss;
 }
 
-choir_status choir__amp_step(choir__cli_part *p)
+choir_status choir__amp_step(choir__job_rank *p)
 {
     if (!p->scaler)
         return choir_optim_step(p->optim);

@@ -5,10 +5,10 @@
 
 static void print(const choir__event_kind *kind, const void *told)
 {
-    choir__text line = {0};
+    choir__text_buffer line = {0};
     choir__event_write(&line, CHOIR__TO_OUT, kind, told);
     choir__text_print(&line, stdout);
-    choir__text_free(&line);
+    choir__text_buffer_free(&line);
 }
 
 /* A step's rate is the mean since the line before. */

@@ -23,7 +23,7 @@ typedef enum call_kind { STEP, EVENT, NOTE } call_kind;
 
 typedef struct head {
     call_kind kind;
-    int count; /* of numbers */
+    int count; /* numbers */
     int64_t step;
     double time;
 } head;
@@ -32,16 +32,16 @@ enum { FIRST = 1, LAST = 2, PACKET = 60000 };
 
 struct choir__relay {
     const choir_job_recorder *own;
-    int ends[2]; /* of the program, of the ranks */
+    int ends[2]; /* the program's, the ranks' */
     choir__spawn_watcher watcher;
-    choir__text message; /* its packets so far */
+    choir__text_buffer message; /* the packets received so far */
 };
 
 typedef struct own_recorder {
     choir__recorder base;
     const choir_job_recorder *own;
     choir__relay *relay; /* NULL: this is the program's process */
-    choir__text message;
+    choir__text_buffer message;
     choir_job_number *numbers; /* (room) */
     int room;
 } own_recorder;
@@ -90,18 +90,18 @@ static void call_note(const choir_job_recorder *own, const char *sentence)
 
 /* --- the relay: in the ranks --- */
 
-static void put_head(choir__text *message, head h)
+static void put_head(choir__text_buffer *message, head h)
 {
-    choir__text_clear(message);
-    choir__text_add(message, (const char *)&h, sizeof h);
+    choir__text_buffer_clear(message);
+    choir__text_buffer_add(message, (const char *)&h, sizeof h);
 }
 
-static void put_text(choir__text *message, const char *text)
+static void put_text(choir__text_buffer *message, const char *text)
 {
-    choir__text_add(message, text, strlen(text) + 1);
+    choir__text_buffer_add(message, text, strlen(text) + 1);
 }
 
-static choir_status send_message(const choir__relay *r, const choir__text *message)
+static choir_status send_message(const choir__relay *r, const choir__text_buffer *message)
 {
     for (size_t at = 0; at < message->used;) {
         size_t bytes = (size_t)choir__min(PACKET, (int64_t)(message->used - at));
@@ -145,8 +145,8 @@ static void deliver(void *relay)
     ssize_t bytes;
     while ((bytes = recv(r->ends[0], packet, sizeof packet, MSG_DONTWAIT)) > 0) {
         if (packet[0] & FIRST)
-            choir__text_clear(&r->message);
-        choir__text_add(&r->message, packet + 1, (size_t)bytes - 1);
+            choir__text_buffer_clear(&r->message);
+        choir__text_buffer_add(&r->message, packet + 1, (size_t)bytes - 1);
         if (packet[0] & LAST)
             call(r);
     }
@@ -178,7 +178,7 @@ void choir__relay_close(choir__relay *r)
     choir__spawn_unwatch(&r->watcher);
     close(r->ends[0]);
     close(r->ends[1]);
-    choir__text_free(&r->message);
+    choir__text_buffer_free(&r->message);
     free(r);
 }
 
@@ -191,7 +191,8 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     if (o->relay) {
         put_head(&o->message, h);
         for (int i = 0; i < row->count; i++)
-            choir__text_add(&o->message, (const char *)&row->numbers[i].value, sizeof(double));
+            choir__text_buffer_add(
+                &o->message, (const char *)&row->numbers[i].value, sizeof(double));
         for (int i = 0; i < row->count; i++)
             put_text(&o->message, row->numbers[i].name);
         return send_message(o->relay, &o->message);
@@ -227,7 +228,7 @@ static choir_status end(choir__recorder *base, bool good)
 {
     own_recorder *o = (own_recorder *)base;
     (void)good; /* the program learns it from choir_job_train */
-    choir__text_free(&o->message);
+    choir__text_buffer_free(&o->message);
     free(o->numbers);
     free(o);
     return CHOIR_OK;
@@ -248,7 +249,7 @@ choir__recorder *choir__own_recorder(const choir__job *j)
 void choir__own_note(const choir__job *j, const char *sentence)
 {
     const choir__relay *r = j->records.relay;
-    choir__text message = {0};
+    choir__text_buffer message = {0};
     if (!j->records.own)
         return;
     if (!r) {
@@ -261,5 +262,5 @@ void choir__own_note(const choir__job *j, const char *sentence)
     (void)!send_message(r, &message); /* a note that is lost costs nothing else */
     choir__set_message(why);
     free(why);
-    choir__text_free(&message);
+    choir__text_buffer_free(&message);
 }

@@ -15,8 +15,8 @@
 #include "base/base.h"
 #include "base/files/file.h"
 #include "job/document/document.h"
-#include "job/part.h"
-#include "job/peers.h"
+#include "job/job_rank.h"
+#include "job/peer_devices.h"
 #include "job/report/own.h"
 #include "record/recorder.h"
 
@@ -25,7 +25,7 @@ struct choir__cli_record {
     choir_logger *log;
     /* seconds in kernels of each device at the last row */
     double busy_before[CHOIR__MAX_DEVICES], since;
-    choir__peers peers;
+    choir__peer_devices peers;
     int64_t last; /* step that was recorded */
 };
 
@@ -154,7 +154,7 @@ static void put_peer(int rank, const choir__seen_device *device, double busy, vo
 
 /* Memory of this process's devices, and the share of the time since the last row that they
  * computed; at intervals also the other ranks' on this machine. */
-static void put_devices(choir__cli_record *r, const choir__cli_part *part)
+static void put_devices(choir__cli_record *r, const choir__job_rank *part)
 {
     double now = choir__now(), elapsed = now - r->since;
     for (int i = 0; i < part->device_count; i++) {
@@ -171,7 +171,7 @@ static void put_devices(choir__cli_record *r, const choir__cli_part *part)
         r->busy_before[i] = stats.busy_s;
     }
     r->since = now;
-    choir__peers_look(&r->peers, part->env.world, put_peer, r);
+    choir__peer_devices_look(&r->peers, part->env.world, put_peer, r);
 }
 
 typedef struct tensors {
@@ -210,7 +210,7 @@ static void put_first_columns(choir__cli_record *r, const choir__told_step *s)
 }
 
 void choir__cli_record_step(
-    choir__cli_record *r, const choir__told_step *s, const choir__cli_part *part)
+    choir__cli_record *r, const choir__told_step *s, const choir__job_rank *part)
 {
     if (!r || !r->log || s->step <= r->last) /* repeated after a loss of ranks */
         return;
@@ -266,7 +266,7 @@ void choir__cli_record_close(choir__cli_record *r)
         !atomic_load(r->job->records.unrecorded))
         look(r, status); /* it failed in the end only */
     choir__set_message(why);
-    choir__peers_free(&r->peers);
+    choir__peer_devices_free(&r->peers);
     free(why);
     free(r);
 }

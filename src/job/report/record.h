@@ -23,7 +23,7 @@ choir__cli_record *choir__cli_record_open(
 void choir__cli_record_tell(
     choir__cli_record *r, const choir__event_kind *kind, const void *told);
 void choir__cli_record_step(
-    choir__cli_record *r, const choir__told_step *step, const choir__cli_part *part);
+    choir__cli_record *r, const choir__told_step *step, const choir__job_rank *part);
 /* A failure, or an interruption; the sentence is choir_error_message's. */
 void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status);
 /* Ends the logs as logs of a failed job, whose supervisor records the failure itself. */

@@ -40,7 +40,7 @@ static choir_status check(void *own)
                                                                      : CHOIR_OK;
 }
 
-static choir_data_parallel_opts options_of(choir__cli_part *p)
+static choir_data_parallel_opts options_of(choir__job_rank *p)
 {
     const dp_keys *k = p->at->keys;
     choir_data_parallel_opts opts = choir_data_parallel_defaults();
@@ -52,31 +52,31 @@ static choir_data_parallel_opts options_of(choir__cli_part *p)
     return opts;
 }
 
-static choir_status build(choir__cli_part *p)
+static choir_status build(choir__job_rank *p)
 {
     choir_data_parallel_opts opts = options_of(p);
     p->model = choir_data_parallel(p->run, p->model, opts);
-    choir__cli_part_add_device(p, opts.output_device);
+    choir__job_rank_add_device(p, opts.output_device);
     return CHOIR_OK; /* errors stick to the run */
 }
 
-static choir_status build_balanced(choir__cli_part *p)
+static choir_status build_balanced(choir__job_rank *p)
 {
     choir_data_parallel_opts opts = options_of(p);
     p->model = choir_data_parallel_balanced(p->run, p->model, opts);
-    choir__cli_part_add_device(p, opts.output_device);
+    choir__job_rank_add_device(p, opts.output_device);
     return CHOIR_OK;
 }
 
 /* Concatenates the micro-batches to the global batch. */
-static choir_status whole_batch(choir_scope *step, choir__cli_part *p, choir_batch *whole)
+static choir_status whole_batch(choir_scope *step, choir__job_rank *p, choir_batch *whole)
 {
-    choir_status status = choir__cli_part_begin(p, step);
+    choir_status status = choir__job_rank_begin(p, step);
     size_t n = (size_t)p->micro_count;
     choir_tensor **x = choir__alloc(2 * n * sizeof(choir_tensor *)), **y = x + n;
     for (size_t m = 0; m < n && status == CHOIR_OK; m++) {
         choir_batch b;
-        status = choir__cli_part_next(p, step, &b);
+        status = choir__job_rank_next(p, step, &b);
         x[m] = b.x;
         y[m] = b.y;
     }
@@ -92,13 +92,13 @@ static choir_status whole_batch(choir_scope *step, choir__cli_part *p, choir_bat
 /* Computes a micro-batch's loss on the device of its output. */
 static choir_tensor *criterion(choir_tensor *out, choir_tensor *y, void *part)
 {
-    const choir__cli_part *p = part;
+    const choir__job_rank *p = part;
     choir_tensor *divisor = p->divisor ? choir_to(p->divisor, choir_tensor_device(out)) : NULL;
     return choir_model_loss_over(&p->job->model.info, out, y, divisor);
 }
 
 /* Computes the criterion on each micro-batch's slice of the gathered output: (M) losses. */
-static choir_tensor *losses_of(choir__cli_part *p, choir_tensor *out, choir_tensor *y)
+static choir_tensor *losses_of(choir__job_rank *p, choir_tensor *out, choir_tensor *y)
 {
     int64_t count = p->micro_count, rows = choir_tensor_size(out, 0) / count;
     choir_tensor **losses = choir__alloc((size_t)count * sizeof(choir_tensor *));
@@ -112,16 +112,16 @@ static choir_tensor *losses_of(choir__cli_part *p, choir_tensor *out, choir_tens
     return all;
 }
 
-static choir_status finish(choir__cli_part *p, choir_tensor *losses)
+static choir_status finish(choir__job_rank *p, choir_tensor *losses)
 {
-    losses = choir__cli_part_scaled(p, losses);
+    losses = choir__job_rank_scaled(p, losses);
     choir_status status = choir_backward(losses);
     p->losses[0] = choir_keep(p->run, losses);
     p->loss_count = 1;
     return status;
 }
 
-static choir_status step_gathered(choir_scope *step, choir__cli_part *p)
+static choir_status step_gathered(choir_scope *step, choir__job_rank *p)
 {
     choir_batch b;
     choir_status status = whole_batch(step, p, &b);
@@ -131,7 +131,7 @@ static choir_status step_gathered(choir_scope *step, choir__cli_part *p)
     return finish(p, losses_of(p, out, choir_to(b.y, choir_tensor_device(out))));
 }
 
-static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
+static choir_status step_balanced(choir_scope *step, choir__job_rank *p)
 {
     choir_tensor *in[CHOIR_MODEL_INPUTS];
     choir_batch b;

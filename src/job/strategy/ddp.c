@@ -114,7 +114,7 @@ static choir_status set_hook(choir_module *model, const ddp_keys *k)
     return *k->hook ? choir_ddp_powersgd(model, opts) : CHOIR_OK;
 }
 
-static choir_status build(choir__cli_part *p)
+static choir_status build(choir__job_rank *p)
 {
     const ddp_keys *k = p->at->keys;
     choir_ddp_opts opts = choir_ddp_defaults();

@@ -41,7 +41,7 @@ static choir_status check_diloco(void *keys)
         CHOIR_ERR_ARGUMENT, "strategy diloco: wire=%s: expected f32 or bf16", k->wire);
 }
 
-static choir_status build_diloco(choir__cli_part *p)
+static choir_status build_diloco(choir__job_rank *p)
 {
     const diloco_keys *k = p->at->keys;
     choir_diloco_opts opts = choir_diloco_defaults();
@@ -72,7 +72,7 @@ static const choir__cli_option local_sgd_keys_known[] = {
     {NULL},
 };
 
-static choir_status build_local_sgd(choir__cli_part *p)
+static choir_status build_local_sgd(choir__job_rank *p)
 {
     const local_sgd_keys *k = p->at->keys;
     choir_local_sgd_opts opts = choir_local_sgd_defaults();
@@ -92,18 +92,18 @@ static choir_status build_local_sgd(choir__cli_part *p)
 
 /* --- both --- */
 
-static bool together(const choir__cli_part *p)
+static bool together(const choir__job_rank *p)
 {
     return choir_steps_apart(p->model) == 0;
 }
 
-static choir_status meet(choir__cli_part *p)
+static choir_status meet(choir__job_rank *p)
 {
     choir_status status = choir_meet(p->model);
     return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 
-static choir_status resumed(choir__cli_part *p)
+static choir_status resumed(choir__job_rank *p)
 {
     return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
 }

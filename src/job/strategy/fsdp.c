@@ -27,7 +27,7 @@ static const choir__cli_option keys[] = {
     {NULL},
 };
 
-static choir_status build(choir__cli_part *p)
+static choir_status build(choir__job_rank *p)
 {
     const fsdp_keys *k = p->at->keys;
     char patterns[sizeof k->ignored];

@@ -4,7 +4,7 @@
 
 #include "job/job.h"
 
-static choir_status build(choir__cli_part *p)
+static choir_status build(choir__job_rank *p)
 {
     choir_hogwild_opts opts = choir_hogwild_defaults();
     opts.group = p->along;
@@ -12,14 +12,14 @@ static choir_status build(choir__cli_part *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
-static choir_status meet(choir__cli_part *p)
+static choir_status meet(choir__job_rank *p)
 {
     choir_status status =
         choir_hogwild_exchange(p->net); /* all ranks have added their updates */
     return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 
-static choir_status resumed(choir__cli_part *p)
+static choir_status resumed(choir__job_rank *p)
 {
     return choir_hogwild_restart(p->net, p->env.group);
 }

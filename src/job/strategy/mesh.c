@@ -19,7 +19,7 @@
 
 /* --- what all of them do, as one strategy --- */
 
-static const choir__dimension *enter(choir__cli_part *p, int d)
+static const choir__dimension *enter(choir__job_rank *p, int d)
 {
     const choir__composition *c = &p->job->placement.composition;
     p->at = &c->dims[d];
@@ -27,7 +27,7 @@ static const choir__dimension *enter(choir__cli_part *p, int d)
     return p->at;
 }
 
-static choir_status build_all(choir__cli_part *p)
+static choir_status build_all(choir__job_rank *p)
 {
     choir_status status = CHOIR_OK;
     for (int d = p->job->placement.composition.count - 1; d >= 0 && status == CHOIR_OK; d--)
@@ -35,7 +35,7 @@ static choir_status build_all(choir__cli_part *p)
     return status;
 }
 
-static choir_status resumed_all(choir__cli_part *p)
+static choir_status resumed_all(choir__job_rank *p)
 {
     choir_status status = CHOIR_OK;
     for (int d = 0; d < p->job->placement.composition.count && status == CHOIR_OK; d++)
@@ -219,7 +219,7 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
 
 /* Makes the group of the ranks that differ only in the dimensions along which micro-batches are
  * distributed. */
-static choir_status find_dealt(choir__cli_part *p)
+static choir_status find_dealt(choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;
     int rest = p->env.rank, stride = 1, color = 0;
@@ -239,7 +239,7 @@ static choir_status find_dealt(choir__cli_part *p)
     return CHOIR_OK;
 }
 
-choir_status choir__cli_part_mesh(choir__cli_part *p)
+choir_status choir__job_rank_mesh(choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;
     const char *names[CHOIR_MESH_MAX_DIMS];

@@ -47,7 +47,7 @@ static choir_status check(void *own)
     return CHOIR_OK;
 }
 
-static choir_status build(choir__cli_part *p)
+static choir_status build(choir__job_rank *p)
 {
     const pipeline_keys *k = p->at->keys;
     choir_pipeline_opts opts = choir_pipeline_defaults();
@@ -67,19 +67,19 @@ static choir_status build(choir__cli_part *p)
 
 static choir_tensor *one_micro_batch(choir_scope *micro, choir_module *model, void *part)
 {
-    choir__cli_part *p = part;
+    choir__job_rank *p = part;
     const choir_model_info *info = &p->job->model.info;
     choir_batch b;
-    choir_status status = choir__cli_part_next(p, micro, &b);
+    choir_status status = choir__job_rank_next(p, micro, &b);
     if (status != CHOIR_OK)
         return choir_fail(micro, status, "%s", choir_error_message());
     choir_tensor *out = choir_model_forward(info, model, b.x, b.y);
-    return choir__cli_part_scaled(p, choir_model_loss_over(info, out, b.y, p->divisor));
+    return choir__job_rank_scaled(p, choir_model_loss_over(info, out, b.y, p->divisor));
 }
 
-static choir_status step_pipeline(choir_scope *step, choir__cli_part *p)
+static choir_status step_pipeline(choir_scope *step, choir__job_rank *p)
 {
-    choir_status status = choir__cli_part_begin(p, step);
+    choir_status status = choir__job_rank_begin(p, step);
     p->loss_count = p->micro_count;
     if (status != CHOIR_OK)
         return status;

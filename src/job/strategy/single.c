@@ -1,7 +1,7 @@
 /* single: one process on one device, the baseline of the other strategies. */
 #include "job/job.h"
 
-static choir_status build(choir__cli_part *p)
+static choir_status build(choir__job_rank *p)
 {
     (void)p;
     return CHOIR_OK;

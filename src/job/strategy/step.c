@@ -80,7 +80,7 @@ bool choir__cli_strategy_is_whole(const choir__job *job)
     return true;
 }
 
-static choir_status read_batches(choir__cli_part *p, choir_scope *step)
+static choir_status read_batches(choir__job_rank *p, choir_scope *step)
 {
     size_t n = (size_t)p->micro_count;
     choir_status status = CHOIR_OK;
@@ -97,13 +97,13 @@ static choir_status read_batches(choir__cli_part *p, choir_scope *step)
     return status;
 }
 
-choir_status choir__cli_part_begin(choir__cli_part *p, choir_scope *step)
+choir_status choir__job_rank_begin(choir__job_rank *p, choir_scope *step)
 {
     p->taken = 0;
     return p->batches ? read_batches(p, step) : CHOIR_OK;
 }
 
-choir_status choir__cli_part_next(choir__cli_part *p, choir_scope *micro, choir_batch *b)
+choir_status choir__job_rank_next(choir__job_rank *p, choir_scope *micro, choir_batch *b)
 {
     if (!p->batches)
         return choir_loader_next(p->loader, micro, b);
@@ -112,18 +112,18 @@ choir_status choir__cli_part_next(choir__cli_part *p, choir_scope *micro, choir_
     return choir_scope_status(micro);
 }
 
-choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *p)
+choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__job_rank *p)
 {
     const choir_model_info *info = &p->job->model.info;
-    choir_status status = choir__cli_part_begin(p, step);
+    choir_status status = choir__job_rank_begin(p, step);
     for (int64_t m = 0; m < p->micro_count && status == CHOIR_OK; m++) {
         choir_scope *micro = choir_micro_open(step, p->micro_first + m);
         choir_batch b;
-        status = choir__cli_part_next(p, micro, &b);
+        status = choir__job_rank_next(p, micro, &b);
         if (status == CHOIR_OK) {
             choir_tensor *out = choir_model_forward(info, p->model, b.x, b.y);
             choir_tensor *loss =
-                choir__cli_part_scaled(p, choir_model_loss_over(info, out, b.y, p->divisor));
+                choir__job_rank_scaled(p, choir_model_loss_over(info, out, b.y, p->divisor));
             status = choir_backward(loss);
             p->losses[m] = choir_keep(p->run, loss);
         }

@@ -25,7 +25,7 @@ enum { CHOIR__MAX_DEVICES = 64 };
 struct choir__job;
 
 /* A process's part of a job, as far as a strategy sees it. */
-typedef struct choir__cli_part {
+typedef struct choir__job_rank {
     const struct choir__job *job;
     choir_env env;
     choir_mesh *mesh; /* mesh of a composition; else NULL */
@@ -58,7 +58,7 @@ typedef struct choir__cli_part {
     choir_tensor **losses;
     int64_t loss_count;
     double started, busy_before[CHOIR__MAX_DEVICES]; /* start of the measurement */
-} choir__cli_part;
+} choir__job_rank;
 
 typedef enum choir__spread {
     CHOIR__ONE_DEVICE,     /* one process with the first device */
@@ -103,22 +103,22 @@ struct choir__cli_strategy {
     int64_t micro_each; /* default micro-batches per device or rank; 0: one in all */
     /* Wraps part->model, before the optimizer and the loader exist. Evaluation runs net unless
      * build sets part->evaluated. */
-    choir_status (*build)(choir__cli_part *part);
+    choir_status (*build)(choir__job_rank *part);
     /* Runs forward and backward of this process's micro-batches and fills in part->losses. In a
      * composition one strategy may have its own step; the others have
      * choir__cli_strategy_plain_step. */
-    choir_status (*step)(choir_scope *step, choir__cli_part *part);
+    choir_status (*step)(choir_scope *step, choir__job_rank *part);
     /* The strategy's form over several ranks; NULL: it always runs in one process. */
     const choir__cli_strategy *over_ranks;
     /* For strategies whose ranks step by themselves, each on the mean of its own losses: makes
      * net equal on all ranks. All ranks call it before validation, before a checkpoint, and at
      * the end. NULL: the ranks step together. */
-    choir_status (*meet)(choir__cli_part *part);
+    choir_status (*meet)(choir__job_rank *part);
     /* True right after the strategy synchronised the ranks on its own schedule. Validation and
      * checkpoints that fell due in between happen only then. NULL: never. */
-    bool (*together)(const choir__cli_part *part);
+    bool (*together)(const choir__job_rank *part);
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
-    choir_status (*resumed)(choir__cli_part *part);
+    choir_status (*resumed)(choir__job_rank *part);
     choir__recovery recovery; /* used when ranks are lost or join */
     /* Returns whether the strategy's numbers differ from `single` with these keys and ranks,
      * and so depend on the keys and on the number of ranks. NULL: it has the bits of `single`.
@@ -191,7 +191,7 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
 
 /* Makes one group per dimension, and finds the ranks that micro-batches are distributed to.
  * Collective. */
-choir_status choir__cli_part_mesh(choir__cli_part *part);
+choir_status choir__job_rank_mesh(choir__job_rank *part);
 
 /* --- step.c --- */
 
@@ -207,7 +207,7 @@ int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
 
 /* Adds a device that a strategy uses in addition to the part's. Does nothing if device is NULL
  * or the part has it already. */
-void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
+void choir__job_rank_add_device(choir__job_rank *part, choir_device *device);
 
 /* Returns how the job continues when ranks are lost. */
 choir__recovery choir__cli_strategy_recovery(const struct choir__job *job);
@@ -221,15 +221,15 @@ bool choir__cli_strategy_is_whole(const struct choir__job *job);
 
 /* Begins a step. If targets of the model are ignored, reads the batches of all micro-batches of
  * this part and makes the divisor of their losses, which depends on all of them. */
-choir_status choir__cli_part_begin(choir__cli_part *part, choir_scope *step);
+choir_status choir__job_rank_begin(choir__job_rank *part, choir_scope *step);
 /* Stores the batch of the next micro-batch, in the micro-batch's scope. */
-choir_status choir__cli_part_next(choir__cli_part *part, choir_scope *micro, choir_batch *b);
+choir_status choir__job_rank_next(choir__job_rank *part, choir_scope *micro, choir_batch *b);
 
 /* Returns the tensor at which backward starts: the loss, scaled if gradients are scaled. */
-choir_tensor *choir__cli_part_scaled(const choir__cli_part *part, choir_tensor *loss);
+choir_tensor *choir__job_rank_scaled(const choir__job_rank *part, choir_tensor *loss);
 
 /* Runs forward and backward of the micro-batches one by one, for strategies whose micro-batches
  * are plain code. */
-choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *part);
+choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__job_rank *part);
 
 #endif

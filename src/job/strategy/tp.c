@@ -4,7 +4,7 @@
 
 #include "job/job.h"
 
-static choir_status build(choir__cli_part *p)
+static choir_status build(choir__job_rank *p)
 {
     p->model =
         choir_tensor_parallel(p->run, p->model, p->along, choir_tensor_parallel_defaults());

@@ -111,10 +111,10 @@ static void write_script(const void *arg, FILE *g)
 
 static void print(const choir__event_kind *kind, const void *told)
 {
-    choir__text line = {0};
+    choir__text_buffer line = {0};
     choir__event_write(&line, CHOIR__TO_OUT, kind, told);
     choir__text_print(&line, stdout);
-    choir__text_free(&line);
+    choir__text_buffer_free(&line);
 }
 
 choir_status choir__rate_test_report(const choir__rate_test *t, const choir__job *j)

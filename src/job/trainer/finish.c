@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "job/trainer/judge.h"
+#include "job/trainer/eval_policy.h"
 #include "job/report/record.h"
 #include "line/say.h"
 #include "base/base.h"
@@ -84,7 +84,7 @@ static choir_status validate(choir__trainer *t, choir_score *score)
 {
     bool alike = !t->job->training.eval_batches;
     bool line =
-        t->now.eval_due && (t->job->training.eval_epochs || choir__judge_decides(t->job));
+        t->now.eval_due && (t->job->training.eval_epochs || choir__eval_policy_decides(t->job));
     bool shown = t->now.scored == t->now.step || line;
     choir_status status = CHOIR_OK;
     if (t->now.eval_due && (line || !alike))
@@ -97,7 +97,7 @@ static choir_status validate(choir__trainer *t, choir_score *score)
     if (status != CHOIR_OK)
         return status;
     if (!shown && (alike || !t->job->training.eval_every))
-        t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, false);
+        t->now.best_due |= choir__eval_policy_score(&t->now.judge, t->job, score, false);
     t->now.last_eval = score->loss;
     if (!shown)
         choir__trainer_show_eval(t, score, false);
@@ -135,7 +135,7 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
     char sha[65] = "";
     int device_count;
     choir__device_figures *figures;
-    choir_status status = choir__cli_part_figures(&t->part, &figures, &device_count);
+    choir_status status = choir__job_rank_figures(&t->part, &figures, &device_count);
     if (status == CHOIR_OK)
         status = choir__trainer_end_trace(t, t->report.steps - t->traced_before);
     choir_run_forget(t->part.run); /* the step's memory is more than validation needs */

@@ -15,8 +15,8 @@
 #define CHOIR_JOB_TRAINER_INSIDE_H
 
 #include "job/trainer/debug_nan.h"
-#include "job/trainer/judge.h"
-#include "job/part.h"
+#include "job/trainer/eval_policy.h"
+#include "job/job_rank.h"
 #include "job/report/record.h"
 #include "job/report/report.h"
 #include "job/trainer/slow.h"
@@ -27,7 +27,7 @@ typedef struct choir__progress {
     int64_t step;         /* steps done */
     choir__cli_step last; /* report of that step */
     double last_eval;
-    choir__judge judge;
+    choir__eval_policy judge;
     double epoch_loss;       /* sum of the losses of the epoch's steps */
     double epoch_mean;       /* mean loss of the last complete epoch; NaN: no step had a loss */
     int64_t epoch_without;   /* number of the epoch's steps without a loss */
@@ -48,7 +48,7 @@ typedef struct choir__progress {
 
 typedef struct choir__trainer {
     const choir__job *job;
-    choir__cli_part part; /* devices, model, data, as the strategy sees them */
+    choir__job_rank part; /* devices, model, data, as the strategy sees them */
     choir__progress now;
     float *read;            /* losses of this rank's micro-batches, on the host */
     bool joined;            /* this process was started while the others trained */

@@ -23,7 +23,7 @@ void choir__trainer_fill_losses(choir__trainer *t)
 
 void choir__trainer_take_part(choir__trainer *t)
 {
-    choir__cli_part_changed(&t->part);
+    choir__job_rank_changed(&t->part);
     choir__trainer_fill_losses(t);
 }
 

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "job/trainer/judge.h"
+#include "job/trainer/eval_policy.h"
 
 bool choir__trainer_has_saved(const choir__job *j)
 {
@@ -31,13 +31,13 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     if (status != CHOIR_OK)
         return status;
     t->now.step = s.step;
-    choir__judge_from_state(&t->now.judge, t->job, &s, is_resumed(t->job, from));
+    choir__eval_policy_from_state(&t->now.judge, t->job, &s, is_resumed(t->job, from));
     t->now.epoch_loss = s.epoch_loss;
     t->now.epoch_without = s.epoch_without;
     t->now.last.number = s.step;
     t->now.last.loss = (float)s.loss;
     choir__trainer_fill_losses(t);
-    t->now.ended = choir__judge_is_tired(&t->now.judge, t->job);
+    t->now.ended = choir__eval_policy_patience_is_over(&t->now.judge, t->job);
     if (t->now.ended && s.step < t->job->training.steps)
         snprintf(t->now.ended_by, sizeof t->now.ended_by, "patience");
     t->now.eval_due =

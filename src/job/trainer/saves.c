@@ -9,7 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "job/model/amp.h"
-#include "job/trainer/judge.h"
+#include "job/trainer/eval_policy.h"
 #include "job/report/record.h"
 
 choir_group *choir__trainer_savers(const choir__trainer *t)
@@ -121,7 +121,7 @@ static choir_train_state state_of(const choir__trainer *t, float loss)
     s.epoch_loss = t->now.epoch_loss;
     s.epoch_without = t->now.epoch_without;
     s.world = choir__cli_strategy_workers(j);
-    choir__judge_to_state(&t->now.judge, j, &s);
+    choir__eval_policy_to_state(&t->now.judge, j, &s);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optim.optimizer);
     snprintf(s.strategy, sizeof s.strategy, "%s", j->placement.strategy_text);
     snprintf(s.amp, sizeof s.amp, "%s", choir__amp_find(j->optim.amp)->name);

@@ -14,7 +14,7 @@
 #include "line/say.h"
 #include "line/tee.h"
 #include "job/trainer/trainer.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "launch/process/signal_table.h"
 
 /* Handlers belong to the whole process, and so do their notes. */
@@ -157,7 +157,7 @@ void choir__trainer_show_asked(void)
     if (!asked.shows)
         return;
     asked.shows = 0;
-    if (!choir__recorder_dump((int)getpid(), stderr))
+    if (!choir__flight_dump((int)getpid(), stderr))
         fprintf(stderr, "choir train: %s\n", choir_error_message());
 }
 

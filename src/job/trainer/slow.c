@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 
 enum { RANK_BITS = 20, MILLIONTHS = 1000000 };
 static const double lately_s = 1;     /* the span of averages, at least */
@@ -16,13 +16,12 @@ static const double again = 10;       /* times `after` until a rank is named aga
 
 void choir__cli_slow_begin(choir__cli_slow *s)
 {
-    *s = (choir__cli_slow){
-        .waited = choir__recorder_waited(), .ended = choir__now(), .rank = -1};
+    *s = (choir__cli_slow){.waited = choir__flight_waited(), .ended = choir__now(), .rank = -1};
 }
 
 void choir__cli_slow_note(choir__cli_slow *s)
 {
-    double waited = choir__recorder_waited(), now = choir__now(), seconds = now - s->ended;
+    double waited = choir__flight_waited(), now = choir__now(), seconds = now - s->ended;
     double share = (waited - s->waited) / seconds;
     s->waited = waited;
     s->ended = now;

@@ -16,7 +16,7 @@ static choir_status step_body(choir_scope *step, void *arg)
 {
     choir__trainer *t = arg;
     if (t->stays) /* the ranks may have changed since the step began */
-        choir__cli_part_changed(&t->part);
+        choir__job_rank_changed(&t->part);
     choir_status status = t->job->placement.strategy->step(step, &t->part);
     if (status == CHOIR_OK && t->all)
         status = choir_env_share_losses(&t->part.dealt, t->part.losses, t->all);
@@ -42,7 +42,7 @@ static choir_status gather_loss(choir__trainer *t, float *loss, bool *none)
     float *at = t->read;
     *none = !has;
     if (status == CHOIR_OK && !has)
-        return choir__cli_part_sync(&t->part);
+        return choir__job_rank_sync(&t->part);
     if (status == CHOIR_OK && t->all) /* the step has exchanged them */
         return choir_env_mean(
             &(choir_env){.world = 1, .microbatches = t->job->training.microbatches}, t->all,
@@ -53,13 +53,13 @@ static choir_status gather_loss(choir__trainer *t, float *loss, bool *none)
         at += count;
     }
     if (status == CHOIR_OK)
-        status = choir__cli_part_sync(&t->part);
+        status = choir__job_rank_sync(&t->part);
     if (status != CHOIR_OK)
         return status;
     if (t->job->placement.strategy->meet) /* waits for no other rank */
         return choir_env_mean(
             &(choir_env){.world = 1, .microbatches = t->part.micro_count}, t->read, loss);
-    return choir__cli_part_mean(&t->part, t->read, loss);
+    return choir__job_rank_mean(&t->part, t->read, loss);
 }
 
 static choir_status note_scale(choir__trainer *t)
@@ -142,7 +142,7 @@ static void say_slow_kernels(const choir__job *job)
 
 choir_status choir__trainer_one_step(choir__trainer *t)
 {
-    choir__judge_set_rate(&t->now.judge, t->part.optim);
+    choir__eval_policy_set_rate(&t->now.judge, t->part.optim);
     double start = choir__now();
     choir__cli_step s = {.loss = t->now.last.loss,
         .lr = (double)choir_optim_lr(t->part.optim),

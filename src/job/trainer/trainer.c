@@ -41,11 +41,11 @@ static choir_status load(choir__trainer *t)
 
 static choir_status build(choir__trainer *t)
 {
-    choir_status status = choir__cli_part_build(&t->part);
+    choir_status status = choir__job_rank_build(&t->part);
     t->read = choir__calloc(
         (size_t)choir__max(t->part.micro_count, t->job->training.microbatches) + 1,
         sizeof(float));
-    t->now.judge = choir__judge_new(t->job);
+    t->now.judge = choir__eval_policy_new(t->job);
     t->now.last_eval = (double)NAN;
     t->now.last.loss = NAN;
     t->joined = !t->part.env.generation && !t->begins_again; /* it receives its state */
@@ -82,7 +82,7 @@ static choir_status open_elastic(choir__trainer *t)
 static choir_status set_up(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    choir_status status = choir__cli_part_open(&t->part, j, choir__job_agree);
+    choir_status status = choir__job_rank_open(&t->part, j, choir__job_agree);
     choir__trainer_note_generation(t); /* what fails from here on is this one's failure */
     if (status == CHOIR_OK)
         status = build(t);
@@ -99,7 +99,7 @@ static void take_down(choir__trainer *t)
     bool saves = t->saved != NULL, saved = choir_checkpoint_close(t->saved) == CHOIR_OK;
     choir_elastic_free(t->elastic);
     choir_trace_free(t->trace);
-    choir__cli_part_close(&t->part);
+    choir__job_rank_close(&t->part);
     free(t->read);
     free(t->all);
     *t = (choir__trainer){.job = t->job,
@@ -206,7 +206,7 @@ static choir_status find_rate(choir__trainer *t)
 
 static choir_status train(choir__trainer *t)
 {
-    choir_status status = choir__cli_part_sync(&t->part);
+    choir_status status = choir__job_rank_sync(&t->part);
     bool ended = false;
     if (t->job->training.find_lr && status == CHOIR_OK)
         return find_rate(t);
@@ -238,7 +238,7 @@ static choir_status train(choir__trainer *t)
 static void start_report(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->placement.shared;
-    choir__cli_part_start(&t->part);
+    choir__job_rank_start(&t->part);
     choir__cli_slow_begin(&t->slow);
     if (t->reports)
         return;

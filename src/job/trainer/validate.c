@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "job/trainer/judge.h"
+#include "job/trainer/eval_policy.h"
 #include "job/report/record.h"
 #include "base/base.h"
 
@@ -37,7 +37,7 @@ choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
     t->now.score = *score;
     t->now.scored = t->now.step;
     t->now.last_eval = score->loss;
-    t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, true);
+    t->now.best_due |= choir__eval_policy_score(&t->now.judge, t->job, score, true);
     t->now.eval_due = false;
     return status;
 }
@@ -74,7 +74,8 @@ choir_status choir__trainer_validate(choir__trainer *t)
         return choir__trainer_save_unvalidated(t, status);
     choir__trainer_show_eval(t, &score, true);
     choir__trainer_note_judged(t);
-    if (choir__judge_is_tired(&t->now.judge, t->job) && !choir__trainer_is_done(t))
+    if (choir__eval_policy_patience_is_over(&t->now.judge, t->job) &&
+        !choir__trainer_is_done(t))
         choir__trainer_end_by(t, "patience");
     return status;
 }

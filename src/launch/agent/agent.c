@@ -427,7 +427,7 @@ static void tell_restart(agent *a, int number)
     choir__agent_node self = {.workers = a->opts->nproc};
     choir__departure gone = {
         .offset = worker, .rank = worker, .workers = v->worker < 0 ? self.workers : 1};
-    choir__membership m = {.generation = number + 1,
+    choir__agent_state m = {.generation = number + 1,
         .restarts = number,
         .count = 1,
         .nodes = &self,
@@ -438,7 +438,7 @@ static void tell_restart(agent *a, int number)
     gethostname(gone.host, sizeof gone.host - 1);
     snprintf(gone.why, sizeof gone.why, "%.*s", (int)strcspn(why, "\n"), why);
     if (a->opts->json)
-        say(a, STDOUT_FILENO, choir__membership_event(&m, passed_s, passed_s));
+        say(a, STDOUT_FILENO, choir__agent_state_event(&m, passed_s, passed_s));
 }
 
 /* Starts the workers of a single node, and starts them again as often as allowed. */

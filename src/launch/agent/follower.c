@@ -24,7 +24,7 @@ void choir__follower_close(choir__follower *f)
 {
     if (f->event >= 0)
         close(f->event);
-    choir__membership_free(&f->now);
+    choir__agent_state_free(&f->now);
     free(f->news);
     free(f->events);
     pthread_mutex_destroy(&f->lock);
@@ -45,7 +45,7 @@ static void add_line(char **lines, const char *line)
     *lines = all;
 }
 
-static bool is_at_work(const choir__membership *m)
+static bool is_at_work(const choir__agent_state *m)
 {
     bool any = false;
     for (int i = 0; i < m->count; i++)
@@ -56,7 +56,7 @@ static bool is_at_work(const choir__membership *m)
 /* Notes what an entry tells programs: a change of membership, once its generation runs. An
  * agent that comes back may begin in the middle of a gathering, or have missed one as a whole:
  * it tells the times that it has seen. */
-static void note_event(choir__follower *f, const choir__membership *m, double now)
+static void note_event(choir__follower *f, const choir__agent_state *m, double now)
 {
     if (!f->gathers)
         f->gathering_at = f->gathered_at = now;
@@ -67,13 +67,13 @@ static void note_event(choir__follower *f, const choir__membership *m, double no
     if (m->phase != CHOIR__RUNNING || !seen_before || m->generation == f->now.generation)
         return;
     char *event =
-        choir__membership_event(m, f->gathered_at - f->gathering_at, now - f->gathering_at);
+        choir__agent_state_event(m, f->gathered_at - f->gathering_at, now - f->gathering_at);
     add_line(&f->events, event);
     free(event);
 }
 
 /* Makes entry n the newest, and owns *m then; any: also if others lie between. */
-static void take(choir__follower *f, int64_t n, choir__membership *m, bool any)
+static void take(choir__follower *f, int64_t n, choir__agent_state *m, bool any)
 {
     pthread_mutex_lock(&f->lock);
     if (n == f->at + 1 || (any && n > f->at)) {
@@ -84,13 +84,13 @@ static void take(choir__follower *f, int64_t n, choir__membership *m, bool any)
         note_event(f, m, now);
         if (m->news)
             add_line(&f->news, m->news);
-        choir__membership_free(&f->now);
+        choir__agent_state_free(&f->now);
         f->now = *m;
         f->at = n;
-        *m = (choir__membership){0};
+        *m = (choir__agent_state){0};
     }
     pthread_mutex_unlock(&f->lock);
-    choir__membership_free(m);
+    choir__agent_state_free(m);
     choir__follower_wake(f);
 }
 
@@ -105,11 +105,11 @@ static int64_t place(choir__follower *f)
 static choir_status read_entry(
     choir__follower *f, choir__ledger *ledger, int64_t n, double wait_s, bool any)
 {
-    choir__membership m;
+    choir__agent_state m;
     char *text = NULL;
     choir_status status = ledger->ops->read(ledger, n, wait_s, &text);
     if (status == CHOIR_OK)
-        status = choir__membership_read(text, &m);
+        status = choir__agent_state_read(text, &m);
     free(text);
     if (status == CHOIR_OK)
         take(f, n, &m, any);
@@ -126,7 +126,7 @@ static void forget(choir__follower *f)
 {
     pthread_mutex_lock(&f->lock);
     if (f->at) {
-        choir__membership_free(&f->now);
+        choir__agent_state_free(&f->now);
         f->at = 0;
     }
     pthread_mutex_unlock(&f->lock);
@@ -188,22 +188,22 @@ choir_status choir__follower_change(
     for (;;) {
         bool mine = false;
         pthread_mutex_lock(&f->lock);
-        choir__membership next = choir__membership_copy(&f->now);
+        choir__agent_state next = choir__agent_state_copy(&f->now);
         int64_t n = f->at + 1;
         pthread_mutex_unlock(&f->lock);
         free(next.news);
         next.news = NULL;
         if (!fn(&next, arg)) {
-            choir__membership_free(&next);
+            choir__agent_state_free(&next);
             return CHOIR_OK;
         }
-        char *text = choir__membership_text(&next);
+        char *text = choir__agent_state_text(&next);
         choir_status status = ledger->ops->append(ledger, n, text, &mine);
         free(text);
         if (mine)
             take(f, n, &next, false);
         else
-            choir__membership_free(&next);
+            choir__agent_state_free(&next);
         if (status == CHOIR_OK && !mine)
             status = give_way(f, ledger);
         if (status != CHOIR_OK || mine)

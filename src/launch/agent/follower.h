@@ -8,13 +8,13 @@
 #include <pthread.h>
 
 #include "launch/agent/ledger.h"
-#include "launch/agent/membership.h"
+#include "launch/agent/agent_state.h"
 
 typedef struct choir__follower {
     pthread_mutex_t lock;
     int event; /* an eventfd: readable after each new entry */
     /* the rest under the lock */
-    choir__membership now;
+    choir__agent_state now;
     int64_t at;      /* the entry's number; 0: none */
     double round_at; /* time when this agent saw the round begin, and */
     double entry_at; /* the entry */
@@ -40,7 +40,7 @@ void choir__follower_note_voters(choir__follower *f, const choir__ledger *ledger
 
 /* Changes the membership: calls fn on a copy of the newest one until its result is the next
  * entry, or fn returns false: then nothing changes. */
-typedef bool choir__change_fn(choir__membership *m, void *arg);
+typedef bool choir__change_fn(choir__agent_state *m, void *arg);
 choir_status choir__follower_change(
     choir__follower *f, choir__ledger *ledger, choir__change_fn *fn, void *arg);
 

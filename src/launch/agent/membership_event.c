@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launch/agent/membership.h"
+#include "launch/agent/agent_state.h"
 #include "record/events.h"
 
 typedef struct change {
@@ -27,11 +27,11 @@ static void add_joiner(change *c, int rank, const char *host)
 }
 
 /* A rank that failed on a node that stays has left and, under its new number, joined. */
-static void add_departed(change *c, const choir__membership *m)
+static void add_departed(change *c, const choir__agent_state *m)
 {
     for (int i = 0; i < m->departed_count; i++) {
         const choir__departure *d = &m->departed[i];
-        const choir__agent_node *n = choir__membership_find(m, d->id);
+        const choir__agent_node *n = choir__agent_state_find(m, d->id);
         for (int k = 0; k < d->workers; k++) {
             add_leaver(c, d->rank + k, d);
             if (n && n->index >= 0 && !n->is_new)
@@ -40,11 +40,11 @@ static void add_departed(change *c, const choir__membership *m)
     }
 }
 
-char *choir__membership_event(const choir__membership *m, double gathered_s, double resumed_s)
+char *choir__agent_state_event(const choir__agent_state *m, double gathered_s, double resumed_s)
 {
     change c = {0};
     int world = 0, nodes = 0;
-    choir__text text = {0};
+    choir__text_buffer text = {0};
     char(*hosts)[CHOIR__HOST_TEXT] = choir__calloc((size_t)m->count + 1, sizeof *hosts);
     add_departed(&c, m);
     for (int i = 0; i < m->count; i++) {

@@ -122,10 +122,10 @@ static void note(joining *j, choir_status status)
     snprintf(j->why, sizeof j->why, "%s", choir_error_message());
 }
 
-static void begin_job(choir__membership *m, const joining *j)
+static void begin_job(choir__agent_state *m, const joining *j)
 {
     const choir__terms *t = &j->nodes->terms;
-    choir__membership_free(m);
+    choir__agent_state_free(m);
     m->terms = *t;
     m->call = t->nodes_max > t->nodes_min;
     m->round = 1;
@@ -134,7 +134,7 @@ static void begin_job(choir__membership *m, const joining *j)
 }
 
 /* An agent of another job leaves, and this job's nodes continue without it. */
-static choir_status compare_ids(const choir__nodes *n, const choir__membership *m)
+static choir_status compare_ids(const choir__nodes *n, const choir__agent_state *m)
 {
     const char *mine = n->opts->run_id;
     if (!mine || !m->named || !strcmp(mine, m->run_id))
@@ -145,12 +145,12 @@ static choir_status compare_ids(const choir__nodes *n, const choir__membership *
         n->where, m->run_id, m->count ? m->nodes[0].who : "?", mine);
 }
 
-static bool join(choir__membership *m, void *arg)
+static bool join(choir__agent_state *m, void *arg)
 {
     joining *j = arg;
     bool ends_all = false;
     j->status = CHOIR_OK;
-    if (choir__membership_find(m, j->nodes->self.id))
+    if (choir__agent_state_find(m, j->nodes->self.id))
         return false; /* written by a call whose answer was lost */
     if (j->new_job && !strcmp(j->first, m->count ? m->nodes[0].id : ""))
         begin_job(m, j);
@@ -162,13 +162,13 @@ static bool join(choir__membership *m, void *arg)
     }
     choir_status status = compare_ids(j->nodes, m);
     if (status == CHOIR_OK)
-        status = choir__membership_join(m, &j->nodes->terms, &j->nodes->self, &ends_all);
+        status = choir__agent_state_join(m, &j->nodes->terms, &j->nodes->self, &ends_all);
     if (status == CHOIR_OK)
         return true;
     note(j, status);
     if (ends_all) {
         char *report = choir__format("choir run: %s", j->why);
-        choir__membership_end(m, 1, report);
+        choir__agent_state_end(m, 1, report);
         free(report);
     }
     return ends_all;
@@ -177,7 +177,7 @@ static bool join(choir__membership *m, void *arg)
 /* Returns whether no agent of the job in the ledger lives. */
 static bool is_left_behind(choir__nodes *n)
 {
-    const choir__membership *m = &n->follower.now;
+    const choir__agent_state *m = &n->follower.now;
     choir__ledger *l = n->watcher.ledger;
     for (int i = 0; i < m->count; i++)
         if (l->ops->quiet_s(l, m->nodes[i].id) <= n->opts->timeout_s)
@@ -194,7 +194,7 @@ static choir_status look_for_job(choir__nodes *n, joining *j)
         status = choir__follower_next(&n->follower, n->ledger, n->deadline - choir__now());
     if (status != CHOIR_OK || !n->ledger->founds)
         return status;
-    const choir__membership *m = &n->follower.now;
+    const choir__agent_state *m = &n->follower.now;
     snprintf(j->first, sizeof j->first, "%s", m->count ? m->nodes[0].id : "");
     j->new_job = none || n->follower.now.phase == CHOIR__OVER || is_left_behind(n);
     return choir__roster_name(n->opts, j->run_id);
@@ -226,7 +226,7 @@ static choir_status claim_place(choir__nodes *n, joining *j)
             return status;
         j->new_job = false;
         bool may_change =
-            n->ledger->fence_s > 0 || choir__membership_is_elastic(&n->follower.now);
+            n->ledger->fence_s > 0 || choir__agent_state_is_elastic(&n->follower.now);
         if (j->status == CHOIR_OK)
             return CHOIR_OK;
         if (j->status != CHOIR_ERR_STATE || !may_change || choir__now() >= until)
@@ -301,7 +301,7 @@ bool choir__nodes_fenced(const choir__nodes *n)
 
 static void fill(const choir__nodes *n, const choir__agent_node *self, choir__roster *r)
 {
-    const choir__membership *m = &n->follower.now;
+    const choir__agent_state *m = &n->follower.now;
     r->most_workers = 0;
     r->place = (choir__job_place){
         .rank = self->rank, .local_world = self->workers, .node = self->index};
@@ -332,7 +332,7 @@ choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, choir__news *n
         /* nothing new */
     }
     pthread_mutex_lock(&f->lock);
-    const choir__agent_node *self = choir__membership_find(&f->now, n->self.id);
+    const choir__agent_node *self = choir__agent_state_find(&f->now, n->self.id);
     *news = (choir__news){f->news, f->events};
     f->news = f->events = NULL;
     if (n->refused || atomic_load(&n->watcher.ended) || f->now.phase == CHOIR__OVER) {
@@ -367,34 +367,34 @@ typedef struct told {
     double silent_s;
 } told;
 
-static bool tell_done(choir__membership *m, void *arg)
+static bool tell_done(choir__agent_state *m, void *arg)
 {
     const told *t = arg;
-    return choir__membership_done(m, t->id, t->generation);
+    return choir__agent_state_done(m, t->id, t->generation);
 }
 
-static bool tell_failed(choir__membership *m, void *arg)
+static bool tell_failed(choir__agent_state *m, void *arg)
 {
     const told *t = arg;
-    return choir__membership_failed(m, t->id, t->generation, &t->verdict);
+    return choir__agent_state_failed(m, t->id, t->generation, &t->verdict);
 }
 
-static bool tell_ready(choir__membership *m, void *arg)
+static bool tell_ready(choir__agent_state *m, void *arg)
 {
     const told *t = arg;
-    return choir__membership_ready(m, t->id, t->port);
+    return choir__agent_state_ready(m, t->id, t->port);
 }
 
-static bool tell_quit(choir__membership *m, void *arg)
+static bool tell_quit(choir__agent_state *m, void *arg)
 {
     const told *t = arg;
-    return choir__membership_leave(m, t->id, &t->verdict, t->everywhere);
+    return choir__agent_state_leave(m, t->id, &t->verdict, t->everywhere);
 }
 
-static bool tell_lost(choir__membership *m, void *arg)
+static bool tell_lost(choir__agent_state *m, void *arg)
 {
     const told *t = arg;
-    return choir__membership_lost(m, t->id, t->silent_s);
+    return choir__agent_state_lost(m, t->id, t->silent_s);
 }
 
 static choir_status post(choir__nodes *n, choir__change_fn *fn, told *t)
@@ -433,7 +433,7 @@ bool choir__nodes_quit(choir__nodes *n, int status, const char *report, bool eve
 static bool is_member(choir__nodes *n)
 {
     pthread_mutex_lock(&n->follower.lock);
-    bool is = choir__membership_find(&n->follower.now, n->self.id) != NULL;
+    bool is = choir__agent_state_find(&n->follower.now, n->self.id) != NULL;
     pthread_mutex_unlock(&n->follower.lock);
     return is;
 }
@@ -474,7 +474,7 @@ choir__verdict choir__nodes_verdict(choir__nodes *n)
 {
     choir__watcher *w = &n->watcher;
     choir__verdict v = {.status = 1};
-    const choir__membership *m = &n->follower.now;
+    const choir__agent_state *m = &n->follower.now;
     const char *keeper = "?";
     choir__watcher_stop(w);
     for (int i = 0; i < m->count; i++)

@@ -6,7 +6,7 @@
 #define CHOIR_LAUNCH_AGENT_NODES_H
 
 #include "launch/agent/agent.h"
-#include "launch/agent/membership.h"
+#include "launch/agent/agent_state.h"
 
 typedef struct choir__nodes choir__nodes;
 

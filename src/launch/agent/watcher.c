@@ -20,16 +20,16 @@ typedef struct loss {
     double quiet_s;
 } loss;
 
-static bool lose(choir__membership *m, void *arg)
+static bool lose(choir__agent_state *m, void *arg)
 {
     const loss *l = arg;
-    return choir__membership_lost(m, l->id, l->quiet_s);
+    return choir__agent_state_lost(m, l->id, l->quiet_s);
 }
 
 /* Returns for how long an agent may be silent now. A stopped agent does no harm while its ranks
  * work, but it neither tells that they are done nor stops them. */
 static double patience_with(
-    const choir__watcher *w, const choir__membership *m, const choir__agent_node *n)
+    const choir__watcher *w, const choir__agent_state *m, const choir__agent_node *n)
 {
     bool some_done = false;
     for (int i = 0; i < m->count; i++)
@@ -46,7 +46,7 @@ static bool find_lost(choir__watcher *w, loss *found)
 {
     choir__follower *f = w->follower;
     pthread_mutex_lock(&f->lock);
-    choir__membership m = choir__membership_copy(&f->now);
+    choir__agent_state m = choir__agent_state_copy(&f->now);
     pthread_mutex_unlock(&f->lock);
     bool any = false;
     for (int i = 0; i < m.count && !any && m.phase != CHOIR__OVER; i++) {
@@ -58,7 +58,7 @@ static bool find_lost(choir__watcher *w, loss *found)
             found->quiet_s = quiet_s;
         }
     }
-    choir__membership_free(&m);
+    choir__agent_state_free(&m);
     return any;
 }
 
@@ -78,16 +78,16 @@ typedef struct proposal {
     char secret[CHOIR__JOB_TEXT];
 } proposal;
 
-static bool advance(choir__membership *m, void *arg)
+static bool advance(choir__agent_state *m, void *arg)
 {
     const proposal *p = arg;
-    return choir__membership_advance(m, &p->patience, p->secret);
+    return choir__agent_state_advance(m, &p->patience, p->secret);
 }
 
 /* One agent does it, or the next ones in turn if it does not. */
 static bool is_my_turn(const choir__watcher *w, double since_entry_s)
 {
-    const choir__membership *m = &w->follower->now;
+    const choir__agent_state *m = &w->follower->now;
     int before = 0;
     while (before < m->count && strcmp(m->nodes[before].id, w->id) != 0)
         before++;

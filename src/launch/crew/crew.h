@@ -70,10 +70,10 @@ typedef struct choir__seat {
 } choir__seat;
 
 /* A rank that is gone. */
-typedef struct choir__leaver {
+typedef struct choir__crew_leaver {
     int32_t rank, pid; /* rank: number in the generation before */
     char why[CHOIR__WHY_TEXT];
-} choir__leaver;
+} choir__crew_leaver;
 
 /* The members of a generation, and how they differ from the ones before. */
 typedef struct choir__rank_change {
@@ -81,7 +81,7 @@ typedef struct choir__rank_change {
     int32_t world;
     int32_t seats[CHOIR__MEMBERS_MAX]; /* seat of each rank */
     int32_t left_count, joined_count;  /* since a rank has last reported a change */
-    choir__leaver left[CHOIR__LEFT_MAX];
+    choir__crew_leaver left[CHOIR__LEFT_MAX];
     int32_t joined[CHOIR__MEMBERS_MAX]; /* ranks that are new */
     double began_at; /* choir__now when the first of them was lost, or the newcomers were due */
     double left_at;  /* choir__now when the last member had left the generation before */

@@ -116,8 +116,8 @@ bool choir__crew_lost(choir__crew *r, int seat, const char *why)
         return false;
     begin_account(r);
     if (c->left_count < CHOIR__LEFT_MAX) {
-        choir__leaver *l = &c->left[c->left_count++];
-        *l = (choir__leaver){.rank = s->rank, .pid = s->pid};
+        choir__crew_leaver *l = &c->left[c->left_count++];
+        *l = (choir__crew_leaver){.rank = s->rank, .pid = s->pid};
         snprintf(l->why, sizeof l->why, "%s", why);
     }
     atomic_store(&r->broken, c->generation);

@@ -33,7 +33,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "launch/meet/meet.h"
 
 static const double answer_s = 1; /* for a rank 0 that may be dead */
@@ -239,7 +239,7 @@ static bool put_nameless(const char *path, const char *text, bool *tried)
 /* Places the file by way of a draft in the same folder. */
 static bool put_draft(const char *path, const char *text)
 {
-    char *draft = choir__format("%s.%llx", path, (unsigned long long)choir__fresh_mark());
+    char *draft = choir__format("%s.%llx", path, (unsigned long long)choir__temp_file_mark());
     int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool fine = false;
     if (fd >= 0) {

@@ -10,7 +10,7 @@ static const double fresh_s = 1.5; /* an agent that asked so lately lives */
 
 /* --- who lives --- */
 
-choir__ear *choir__raft_ear(choir__raft_server *s, uint64_t id)
+choir__peer_sign *choir__raft_ear(choir__raft_server *s, uint64_t id)
 {
     for (int i = 0; i < s->ear_count; i++)
         if (s->ears[i].id == id)
@@ -18,14 +18,14 @@ choir__ear *choir__raft_ear(choir__raft_server *s, uint64_t id)
     return NULL;
 }
 
-static choir__ear *ear_for(choir__raft_server *s, uint64_t id)
+static choir__peer_sign *ear_for(choir__raft_server *s, uint64_t id)
 {
-    choir__ear *e = choir__raft_ear(s, id);
+    choir__peer_sign *e = choir__raft_ear(s, id);
     if (e)
         return e;
     s->ears = choir__realloc(s->ears, (size_t)(s->ear_count + 1) * sizeof *s->ears);
     e = &s->ears[s->ear_count++];
-    *e = (choir__ear){.id = id};
+    *e = (choir__peer_sign){.id = id};
     return e;
 }
 
@@ -37,13 +37,13 @@ void choir__raft_gone(choir__raft_server *s, uint64_t id)
 
 static void hear(choir__raft_server *s, const choir__received *q)
 {
-    choir__ear *e = ear_for(s, q->from);
+    choir__peer_sign *e = ear_for(s, q->from);
     e->heard_at = choir__now();
     e->gone = false;
     snprintf(e->address, sizeof e->address, "%s", q->address);
 }
 
-double choir__raft_quiet(const choir__raft_server *s, const choir__ear *e)
+double choir__raft_silent_s(const choir__raft_server *s, const choir__peer_sign *e)
 {
     double since = e && e->heard_at > s->led_since ? e->heard_at : s->led_since;
     double quiet_s = choir__now() - since;
@@ -177,7 +177,7 @@ static bool is_seated(const choir__raft_server *s, uint64_t id)
 static bool seat_one(choir__raft_server *s)
 {
     for (int i = 0; i < s->ear_count; i++) {
-        choir__ear *e = &s->ears[i];
+        choir__peer_sign *e = &s->ears[i];
         bool lives = !e->gone && choir__now() - e->heard_at < fresh_s;
         if (lives && *e->address && !is_seated(s, e->id))
             return !raft_add(&s->raft, &s->change, e->id, e->address, changed);
@@ -197,10 +197,10 @@ static void arrange(choir__raft_server *s)
     choir__voters_seat *seats = choir__calloc(c->n + 1, sizeof *seats);
     for (unsigned i = 0; i < c->n; i++) {
         bool self = c->servers[i].id == s->id;
-        const choir__ear *e = choir__raft_ear(s, c->servers[i].id);
+        const choir__peer_sign *e = choir__raft_ear(s, c->servers[i].id);
         seats[i] = (choir__voters_seat){.id = c->servers[i].id,
             .role = c->servers[i].role,
-            .alive = self || !isinf(choir__raft_quiet(s, e)),
+            .alive = self || !isinf(choir__raft_silent_s(s, e)),
             .leads = self};
     }
     choir__voters_move m = choir__voters_next(seats, (int)c->n, s->retires);

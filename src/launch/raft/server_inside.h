@@ -116,12 +116,12 @@ static inline bool choir__answer_read(choir__reader *r, choir__answer *a)
 }
 
 /* An agent that this one has heard of. */
-typedef struct choir__ear {
+typedef struct choir__peer_sign {
     uint64_t id;
     double heard_at; /* time of its last request, or when this server began to lead */
     bool gone;       /* connections ended because the agent died */
     char address[CHOIR__LINK_ADDRESS];
-} choir__ear;
+} choir__peer_sign;
 
 struct choir__raft_server {
     pthread_t thread;
@@ -150,7 +150,7 @@ struct choir__raft_server {
     /* as the leader */
     double led_since; /* 0: does not lead */
     int ear_count;
-    choir__ear *ears;
+    choir__peer_sign *ears;
     bool changing; /* a change of the configuration is under way */
     struct raft_change change;
     struct choir__proving *waiting; /* questions that came since the last barrier began */
@@ -174,7 +174,7 @@ void choir__raft_tell(choir__raft_server *s, uint64_t to, const choir__answer *a
 
 /* --- leader.c --- */
 
-choir__ear *choir__raft_ear(choir__raft_server *s, uint64_t id); /* NULL: none */
+choir__peer_sign *choir__raft_ear(choir__raft_server *s, uint64_t id); /* NULL: none */
 /* Takes a request of another agent, or of this one. */
 void choir__raft_serve(choir__raft_server *s, const choir__received *q);
 void choir__raft_gone(choir__raft_server *s, uint64_t id);
@@ -182,7 +182,7 @@ void choir__raft_gone(choir__raft_server *s, uint64_t id);
 void choir__raft_notice(choir__raft_server *s);
 /* Answers questions and arranges the votes, while this server leads. */
 void choir__raft_lead(choir__raft_server *s);
-double choir__raft_quiet(const choir__raft_server *s, const choir__ear *e);
+double choir__raft_silent_s(const choir__raft_server *s, const choir__peer_sign *e);
 /* Answers the questions that wait: this server does not lead. */
 void choir__raft_refuse_all(choir__raft_server *s);
 

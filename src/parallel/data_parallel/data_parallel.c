@@ -74,15 +74,15 @@ choir_shards *choir_parallel_apply(choir_module *module, choir_shards *in)
 {
     module = choir__module_for(NULL, module, __func__);
     choir__data_parallel *dp = choir__data_parallel_of(module);
-    choir_tensor *bad = choir__shards_unsound(in, __func__);
+    choir_tensor *bad = choir__file_shards_unsound(in, __func__);
     if (bad)
-        return choir__shards_failed(bad);
+        return choir__file_shards_failed(bad);
     if (in->poisoned)
         return in;
     if (dp != in->dp)
-        return choir__shards_failed(choir__poison(in->scope, CHOIR_ERR_ARGUMENT,
+        return choir__file_shards_failed(choir__poison(in->scope, CHOIR_ERR_ARGUMENT,
             "choir_parallel_apply: these pieces were scattered for another module"));
-    choir_shards *s = choir__shards_copy(in);
+    choir_shards *s = choir__file_shards_copy(in);
     s->poisoned = run_pieces(s);
     return s;
 }
@@ -114,7 +114,7 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
 choir_tensor *choir_criterion_parallel(
     choir_shards *out, choir_tensor *target, choir_criterion_fn *fn, void *arg)
 {
-    choir_tensor *unusable = choir__shards_unsound(out, __func__);
+    choir_tensor *unusable = choir__file_shards_unsound(out, __func__);
     if (unusable)
         return unusable;
     if (!fn)
@@ -122,7 +122,7 @@ choir_tensor *choir_criterion_parallel(
     target = target ? choir__sound(target, __func__) : NULL;
     if (out->poisoned)
         return out->poisoned;
-    choir_shards *s = choir__shards_copy(out);
+    choir_shards *s = choir__file_shards_copy(out);
     choir_tensor *bad = NULL;
     if (target && (target->poisoned || target->freed))
         return target->poisoned ? target

@@ -15,7 +15,7 @@
 
 #include "base/base.h"
 #include "comm/group.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 
 /* Where a rank works. */
 typedef struct seat {
@@ -275,7 +275,7 @@ choir_status choir__courier_new(choir__copies *c, choir__courier **made)
         choir__courier_free(k);
         return status;
     }
-    choir__log_aside(k->group->log);
+    choir__flight_log_aside(k->group->log);
     *made = k;
     return CHOIR_OK;
 }

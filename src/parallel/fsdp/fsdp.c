@@ -125,7 +125,7 @@ static choir_status check_stage(const choir__fsdp *f)
 static choir_status open_place(choir__fsdp *f)
 {
     choir_status status =
-        choir__outside_new(f->opts.offload_folder, "off-loaded shards", &f->outside);
+        choir__offload_store_new(f->opts.offload_folder, "off-loaded shards", &f->outside);
     if (status != CHOIR_OK)
         choir__group_abort(f->group, status, choir__message());
     return status;

@@ -40,7 +40,7 @@ struct choir__fsdp {
     int count;
     choir__param **ignored; /* (ignored_count) see ignored.c */
     int ignored_count;
-    choir__outside *outside; /* the place of the shards; NULL: the device's pool */
+    choir__offload_store *outside; /* the place of the shards; NULL: the device's pool */
     uint64_t synced; /* one more than the step whose buffers have been broadcast from rank 0 */
 
     /* --- weights.c --- */

@@ -111,7 +111,7 @@ static void let_go(const whole *u)
                         choir_group_world(f->shard), &lo);
         const void *at[CHOIR__OUTSIDE_PARTS] = {
             (const float *)u->gather->mine->data + u->cuts[i].out};
-        choir__outside_let_go(
+        choir__offload_store_let_go(
             f->outside, choir__group_queue(u->gather->group), at, (size_t)n * sizeof(float));
     }
 }
@@ -379,7 +379,8 @@ static choir_status take_shard(choir__fsdp_gather *g, size_t bytes)
                        : choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %s, %zu bytes",
                              choir_device_name(device), what, bytes);
     }
-    choir_status status = choir__outside_get(f->outside, device, bytes, what, &g->mine_outside);
+    choir_status status =
+        choir__offload_store_get(f->outside, device, bytes, what, &g->mine_outside);
     if (status != CHOIR_OK)
         choir__group_abort(f->shard, status, choir__message());
     else
@@ -421,7 +422,7 @@ void choir__fsdp_gather_free(choir__fsdp_gather *g)
     }
     choir__storage_unref(g->mine);
     if (g->mine_outside)
-        choir__outside_put(g->f->outside, g->mine_outside);
+        choir__offload_store_put(g->f->outside, g->mine_outside);
     free(g->scrap);
     free(g->units);
     free(g->training.units);

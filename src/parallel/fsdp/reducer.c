@@ -193,7 +193,7 @@ static choir__fsdp_slot *find_slot(choir__fsdp *f, size_t bytes)
 
 /* outside: the slot keeps its sums over several micro-batches, which are off-loaded. */
 static choir_status new_slot(choir__fsdp *f, choir_device *device, int bucket, size_t bytes,
-    choir__outside *outside, choir__fsdp_slot **made)
+    choir__offload_store *outside, choir__fsdp_slot **made)
 {
     choir__group_memory memory;
     const char *what = "the gradients of a unit";
@@ -307,7 +307,7 @@ static void let_go(
 {
     const void *at[CHOIR__OUTSIDE_PARTS] = {s->memory.at};
     size_t bytes = (size_t)book->buckets[bucket].count * sizeof(float);
-    choir__outside_let_go(
+    choir__offload_store_let_go(
         f->outside, choir__group_queue(f->shard), at, bytes * (size_t)choir__book_levels(book));
 }
 

@@ -22,7 +22,7 @@ static choir__fsdp *stage_of(choir__fsdp *whole, choir__book *book, choir_group 
     f->device = book->device;
     f->group = f->shard = group;
     f->opts = whole->opts;
-    f->outside = whole->outside ? choir__outside_ref(whole->outside) : NULL;
+    f->outside = whole->outside ? choir__offload_store_ref(whole->outside) : NULL;
     f->staged = true;
     f->params = choir__arena_get(&run->arena, bytes);
     memcpy(f->params, book->params, bytes);

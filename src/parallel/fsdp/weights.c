@@ -232,7 +232,7 @@ choir_status choir__fsdp_release(choir__fsdp *f)
 void choir__fsdp_free_weights(choir__fsdp *f)
 {
     choir__fsdp_gather_free(f->gather);
-    choir__outside_unref(f->outside);
+    choir__offload_store_unref(f->outside);
     choir__shared_free(f->shared);
     choir__storage_unref(f->whole);
     choir__pool_charge(f->device, -(ptrdiff_t)f->charged, CHOIR__MEMORY_WEIGHTS);

@@ -4,8 +4,8 @@
  *   measure.c   the first steps, without cuts: time and operands of each op
  *   cut.c       distributes the ops over the stages
  *   by_hand.c   the caller's cuts
- *   placement.c moves parameters and buffers to their stages; makes books and replicas
- *   place.c     while a micro-batch runs: the stage of an op, and its operands there
+ *   param_stage.c moves parameters and buffers to their stages; makes books and replicas
+ *   op_stage.c     while a micro-batch runs: the stage of an op, and its operands there
  *   pipeline.c  runs a plan's actions
  *   losses.c    keeps the losses of a step
  *   report.c    reports stages, costs and the plan
@@ -150,7 +150,7 @@ int choir__pipeline_cut_path(const char *cut, size_t *length);
  * name. */
 bool choir__pipeline_is_inside(const char *path, const char *name, size_t length);
 
-/* placement.c: cuts the model and moves each parameter and buffer to its stage. */
+/* param_stage.c: cuts the model and moves each parameter and buffer to its stage. */
 choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros);
 /* Makes a book of the parameters in each stage, and one of its replicas. */
 choir_status choir__pipeline_make_books(choir__pipeline *p);
@@ -224,9 +224,9 @@ choir_status choir__data_share(choir__pipeline_data *d, void *data, size_t bytes
 void choir__data_abort(choir__pipeline_data *d, choir_status status, const char *sentence);
 void choir__data_close(choir__pipeline_data *d); /* d may be NULL */
 
-/* place.c: uses `place` for all further ops of the micro-batch. */
+/* op_stage.c: uses `place` for all further ops of the micro-batch. */
 void choir__pipeline_place_by(choir__micro *m, choir__place_fn *place);
-/* place.c: choir__pipeline_place_ops places the micro-batch's ops by the cuts;
+/* op_stage.c: choir__pipeline_place_ops places the micro-batch's ops by the cuts;
  * choir__pipeline_follow places each op where its parameters are. */
 void choir__pipeline_place_ops(choir__micro *micro);
 /* Places one op where its parameters are. */

@@ -4,7 +4,7 @@
  * though, in order of registration, which nearly always equals the forward pass's. So each
  * stage takes a run of modules: those from its cut on if the caller named cuts, otherwise its
  * share of the bytes. Values are drawn on the stage's device, so no device ever holds the whole
- * model. Until the cuts are made, an op runs where its parameters are (place.c). */
+ * model. Until the cuts are made, an op runs where its parameters are (op_stage.c). */
 #include <stdlib.h>
 #include <string.h>
 

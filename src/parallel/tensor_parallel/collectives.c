@@ -83,12 +83,18 @@ static void split_again(choir__record *r)
 
 static const choir__op copy_op = {
     .name = "tp_copy", .any_dtype = true, .backward = sum_backward, .view = true};
-static const choir__op reduce_op = {
-    .name = "tp_reduce", .any_dtype = true, .backward = pass_backward, .again = reduce_again};
-static const choir__op gather_op = {
-    .name = "tp_gather", .any_dtype = true, .backward = own_backward, .again = gather_again};
-static const choir__op split_op = {
-    .name = "tp_split", .any_dtype = true, .backward = gather_backward, .again = split_again};
+static const choir__op reduce_op = {.name = "tp_reduce",
+    .any_dtype = true,
+    .backward = pass_backward,
+    .recompute = reduce_again};
+static const choir__op gather_op = {.name = "tp_gather",
+    .any_dtype = true,
+    .backward = own_backward,
+    .recompute = gather_again};
+static const choir__op split_op = {.name = "tp_split",
+    .any_dtype = true,
+    .backward = gather_backward,
+    .recompute = split_again};
 
 /* --- the ops --- */
 

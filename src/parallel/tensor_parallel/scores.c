@@ -77,8 +77,8 @@ static const choir__op cross_entropy_op = {.name = "cross_entropy",
     .loss = true,
     .half_native = 1, /* the scores */
     .backward = choir__cross_entropy_backward,
-    .again = cross_entropy_again,
-    .again_saved = 6, /* lse and count */
+    .recompute = cross_entropy_again,
+    .recompute_saved = 6, /* lse and count */
     .optional = 4,
     .reads_in = 7};
 

@@ -114,34 +114,34 @@ static family family_of(const char *name)
 }
 
 /* Adds the value of a label, in quotation marks. */
-static void put_label(choir__text *t, const char *value)
+static void put_label(choir__text_buffer *t, const char *value)
 {
-    choir__text_put(t, "\"");
+    choir__text_buffer_put(t, "\"");
     for (; *value; value++)
         if (*value == '"' || *value == '\\') {
-            choir__text_put(t, "\\");
-            choir__text_add(t, value, 1);
+            choir__text_buffer_put(t, "\\");
+            choir__text_buffer_add(t, value, 1);
         } else {
-            choir__text_add(t, *value == '\n' ? "\\n" : value, *value == '\n' ? 2 : 1);
+            choir__text_buffer_add(t, *value == '\n' ? "\\n" : value, *value == '\n' ? 2 : 1);
         }
-    choir__text_put(t, "\"");
+    choir__text_buffer_put(t, "\"");
 }
 
-static void put_value(choir__text *t, double x)
+static void put_value(choir__text_buffer *t, double x)
 {
     char text[CHOIR__NUMBER_TEXT];
     if (isfinite(x))
-        choir__text_add(t, text, (size_t)choir__number_text(x, text));
+        choir__text_buffer_add(t, text, (size_t)choir__number_text(x, text));
     else
-        choir__text_put(t, isnan(x) ? "NaN" : x < 0 ? "-Inf" : "+Inf");
-    choir__text_put(t, "\n");
+        choir__text_buffer_put(t, isnan(x) ? "NaN" : x < 0 ? "-Inf" : "+Inf");
+    choir__text_buffer_put(t, "\n");
 }
 
-static void put_type(choir__text *t, const char *name, const char *type)
+static void put_type(choir__text_buffer *t, const char *name, const char *type)
 {
-    choir__text_put(t, "# TYPE ");
-    choir__text_put(t, name);
-    choir__text_put(t, type);
+    choir__text_buffer_put(t, "# TYPE ");
+    choir__text_buffer_put(t, name);
+    choir__text_buffer_put(t, type);
 }
 
 /* Two names may become one family ("a b" and "a_b"): the first that has a device counts. */
@@ -155,7 +155,7 @@ static bool is_repeated(const choir__gauge_list *l, int at, const family *f)
     return false;
 }
 
-static void put_family(const choir__gauge_list *l, int first, choir__text *t)
+static void put_family(const choir__gauge_list *l, int first, choir__text_buffer *t)
 {
     family f = family_of(l->names[first]);
     for (int i = 0; i < first; i++) {
@@ -168,25 +168,25 @@ static void put_family(const choir__gauge_list *l, int first, choir__text *t)
         family other = family_of(l->names[i]);
         if (strcmp(other.name, f.name) || is_repeated(l, i, &other))
             continue;
-        choir__text_put(t, f.name);
+        choir__text_buffer_put(t, f.name);
         if (*other.device) {
-            choir__text_put(t, "{device=");
+            choir__text_buffer_put(t, "{device=");
             put_label(t, other.device);
-            choir__text_put(t, "}");
+            choir__text_buffer_put(t, "}");
         }
-        choir__text_put(t, " ");
+        choir__text_buffer_put(t, " ");
         put_value(t, l->values[i]);
     }
 }
 
 /* "choir_run_info{lr="0.001",model="gpt2"} 1": parameters whose names agree count once. */
-static void put_params(const json_t *params, choir__text *t)
+static void put_params(const json_t *params, choir__text_buffer *t)
 {
     const char *name;
     json_t *value;
-    choir__text seen = {0};
+    choir__text_buffer seen = {0};
     int count = 0;
-    choir__text_put(&seen, " ");
+    choir__text_buffer_put(&seen, " ");
     json_object_foreach((json_t *)params, name, value)
     {
         char label[128], *text = choir__json_plain(value);
@@ -196,32 +196,32 @@ static void put_params(const json_t *params, choir__text *t)
         char *word = choir__format(" %s ", label + 2);
         bool digit = label[2] >= '0' && label[2] <= '9';
         if (!strstr(seen.bytes, word)) {
-            choir__text_put(t, count++ ? "," : "");
-            choir__text_put(t, digit ? label : label + 2);
-            choir__text_put(t, "=");
+            choir__text_buffer_put(t, count++ ? "," : "");
+            choir__text_buffer_put(t, digit ? label : label + 2);
+            choir__text_buffer_put(t, "=");
             put_label(t, text);
-            choir__text_put(&seen, word);
+            choir__text_buffer_put(&seen, word);
         }
         free(word);
         free(text);
     }
-    choir__text_free(&seen);
+    choir__text_buffer_free(&seen);
 }
 
-void choir__openmetrics(choir__gauge_list *l, const json_t *params, choir__text *t)
+void choir__openmetrics(choir__gauge_list *l, const json_t *params, choir__text_buffer *t)
 {
-    choir__text_clear(t);
+    choir__text_buffer_clear(t);
     settle_rate(l);
     if (json_object_size(params)) {
         put_type(t, "choir_run", " info\nchoir_run_info{");
         put_params(params, t);
-        choir__text_put(t, "} 1\n");
+        choir__text_buffer_put(t, "} 1\n");
     }
     put_type(t, "choir_step", " gauge\nchoir_step ");
     put_value(t, (double)l->step);
     for (int i = 0; i < l->count; i++)
         put_family(l, i, t);
-    choir__text_put(t, "# EOF\n");
+    choir__text_buffer_put(t, "# EOF\n");
 }
 
 typedef struct metrics {
@@ -244,12 +244,12 @@ static void answer(void *arg, const char *path, choir__http_request *request)
         choir__http_reply(request, 404, nothing, sizeof nothing - 1, text, 1);
         return;
     }
-    choir__text page = {0};
+    choir__text_buffer page = {0};
     pthread_mutex_lock(&m->lock);
     choir__openmetrics(&m->list, m->params, &page);
     pthread_mutex_unlock(&m->lock);
     choir__http_reply(request, 200, page.bytes, page.used, numbers, 1);
-    choir__text_free(&page);
+    choir__text_buffer_free(&page);
 }
 
 static choir_status end(choir__recorder *base, bool good)

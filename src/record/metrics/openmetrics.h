@@ -22,6 +22,7 @@ void choir__gauges_free(choir__gauge_list *list);
 /* Writes the page: one family per name. "loss" is choir_loss, "eval/loss" choir_eval_loss, and
  * "device/0/cpu:0/bytes" (rank 0) is choir_device_bytes{device="0/cpu:0"}. params become
  * choir_run_info. Tests call it, too. */
-void choir__openmetrics(choir__gauge_list *list, const json_t *params, choir__text *page);
+void choir__openmetrics(
+    choir__gauge_list *list, const json_t *params, choir__text_buffer *page);
 
 #endif

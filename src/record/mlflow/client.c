@@ -38,15 +38,15 @@ struct choir__mlflow_client {
     char *url;
     CURL *curl;
     struct curl_slist *headers;
-    choir__text answer;
+    choir__text_buffer answer;
 };
 
 static size_t receive(char *data, size_t size, size_t count, void *arg)
 {
-    choir__text *answer = arg;
+    choir__text_buffer *answer = arg;
     if (answer->used + size * count > ANSWER_MAX)
         return 0;
-    choir__text_add(answer, data, size * count);
+    choir__text_buffer_add(answer, data, size * count);
     return size * count;
 }
 
@@ -68,7 +68,7 @@ static CURLcode post(
     choir__mlflow_client *s, const char *url, const char *text, int tries, long *http)
 {
     for (double pause_s = 0.25;; pause_s *= 2) {
-        choir__text_clear(&s->answer);
+        choir__text_buffer_clear(&s->answer);
         *http = 0;
         curl.easy_setopt(s->curl, CURLOPT_URL, url);
         curl.easy_setopt(s->curl, CURLOPT_POSTFIELDS, text);
@@ -159,7 +159,7 @@ void choir__mlflow_client_close(choir__mlflow_client *s)
 {
     curl.easy_cleanup(s->curl);
     curl.slist_free_all(s->headers);
-    choir__text_free(&s->answer);
+    choir__text_buffer_free(&s->answer);
     free(s->url);
     free(s);
 }

@@ -19,7 +19,7 @@
 
 #include "base/files/file.h"
 #include "base/files/folders.h"
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "record/lines.h"
 #include "record/mlflow/mlflow.h"
 #include "record/json_value.h"
@@ -52,7 +52,7 @@ static int64_t now_ms(void)
 /* Writes a small file, whole or not at all. */
 static choir_status write_small(const char *path, const char *text)
 {
-    int error = choir__fresh_write(path, text, strlen(text), false);
+    int error = choir__temp_file_write(path, text, strlen(text), false);
     return error ? choir__record_failed(path, error) : CHOIR_OK;
 }
 
@@ -70,23 +70,23 @@ static char *path_in(const files *f, const char *kind, const char *name)
 }
 
 /* Adds a text as a scalar of YAML in single quotes. */
-static void put_yaml(choir__text *t, const char *key, const char *text)
+static void put_yaml(choir__text_buffer *t, const char *key, const char *text)
 {
-    choir__text_put(t, key);
-    choir__text_put(t, ": '");
+    choir__text_buffer_put(t, key);
+    choir__text_buffer_put(t, ": '");
     for (; *text; text++)
         if ((unsigned char)*text < 0x20)
-            choir__text_put(t, " ");
+            choir__text_buffer_put(t, " ");
         else
-            choir__text_add(t, *text == '\'' ? "''" : text, *text == '\'' ? 2 : 1);
-    choir__text_put(t, "'\n");
+            choir__text_buffer_add(t, *text == '\'' ? "''" : text, *text == '\'' ? 2 : 1);
+    choir__text_buffer_put(t, "'\n");
 }
 
-static void put_number(choir__text *t, const char *key, int64_t x)
+static void put_number(choir__text_buffer *t, const char *key, int64_t x)
 {
     char line[64];
     snprintf(line, sizeof line, "%s: %lld\n", key, (long long)x);
-    choir__text_put(t, line);
+    choir__text_buffer_put(t, line);
 }
 
 static choir_status write_experiment(const files *f)
@@ -94,7 +94,7 @@ static choir_status write_experiment(const files *f)
     char *folder = choir__format("%s/%s", f->root, experiment_id),
          *path = choir__format("%s/meta.yaml", folder),
          *artifacts = choir__format("file://%s", folder);
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     choir_status status = CHOIR_OK;
     if (access(path, F_OK) != 0) {
         put_yaml(&t, "artifact_location", artifacts);
@@ -106,7 +106,7 @@ static choir_status write_experiment(const files *f)
         (void)!choir__folders_make(folder);
         status = write_small(path, t.bytes);
     }
-    choir__text_free(&t);
+    choir__text_buffer_free(&t);
     free(artifacts);
     free(path);
     free(folder);
@@ -120,10 +120,10 @@ static choir_status write_run(const files *f, int state)
     char *path = choir__format("%s/meta.yaml", f->folder),
          *artifacts = choir__format("file://%s/artifacts", f->folder);
     const struct passwd *user = getpwuid(geteuid());
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     put_yaml(&t, "artifact_uri", artifacts);
     if (state == RUNNING)
-        choir__text_put(&t, "end_time: null\n");
+        choir__text_buffer_put(&t, "end_time: null\n");
     else
         put_number(&t, "end_time", now_ms());
     put_yaml(&t, "entry_point_name", "");
@@ -137,10 +137,10 @@ static choir_status write_run(const files *f, int state)
     put_yaml(&t, "source_version", "");
     put_number(&t, "start_time", f->started_ms);
     put_number(&t, "status", state);
-    choir__text_put(&t, "tags: []\n");
+    choir__text_buffer_put(&t, "tags: []\n");
     put_yaml(&t, "user_id", user ? user->pw_name : "choir");
     choir_status status = write_small(path, t.bytes);
-    choir__text_free(&t);
+    choir__text_buffer_free(&t);
     free(artifacts);
     free(path);
     return status;

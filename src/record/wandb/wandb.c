@@ -42,9 +42,9 @@ typedef struct wandb {
     double started;
     unsigned char *packed; /* a record */
     size_t room;
-    choir__text block, values;    /* pieces to write; the values of a row as JSON */
-    ChoirWandb__Item *items;      /* (item_room) */
-    ChoirWandb__Item **item_list; /* (item_room) */
+    choir__text_buffer block, values; /* pieces to write; the values of a row as JSON */
+    ChoirWandb__Item *items;          /* (item_room) */
+    ChoirWandb__Item **item_list;     /* (item_room) */
     int item_room;
     char **last_names, **last_values; /* (last_count): the latest values, for the summary */
     int last_count;
@@ -62,8 +62,8 @@ static void put_piece(wandb *w, int place, const unsigned char *bytes, size_t co
     uint32_t masked = (uint32_t)c; /* unlike LevelDB's */
     for (int i = 0; i < 4; i++)
         head[i] = (unsigned char)(masked >> 8 * i);
-    choir__text_add(&w->block, (const char *)head, HEAD);
-    choir__text_add(&w->block, (const char *)bytes, count);
+    choir__text_buffer_add(&w->block, (const char *)head, HEAD);
+    choir__text_buffer_add(&w->block, (const char *)bytes, count);
     w->at += HEAD + count;
 }
 
@@ -74,7 +74,7 @@ static void put_record(wandb *w, const unsigned char *bytes, size_t count)
     for (bool first = true, more = true; more; first = false) {
         size_t room = BLOCK - w->at;
         if (room < HEAD) {
-            choir__text_add(&w->block, (const char *)zeros, room);
+            choir__text_buffer_add(&w->block, (const char *)zeros, room);
             w->at = 0;
             room = BLOCK;
         }
@@ -96,7 +96,7 @@ static choir_status add(wandb *w, ChoirWandb__Record *record)
         w->packed = choir__realloc(w->packed, w->room);
     }
     choir_wandb__record__pack(record, w->packed);
-    choir__text_clear(&w->block);
+    choir__text_buffer_clear(&w->block);
     put_record(w, w->packed, bytes);
     return choir__record_append(w->fd, w->path, w->block.bytes, w->block.used);
 }
@@ -269,13 +269,13 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     make_items(w, count);
     for (int i = 0; i < row->count; i++) {
         const choir__number *n = &row->numbers[i];
-        choir__text_clear(&w->values);
-        choir__text_number(&w->values, NULL, n->value);
+        choir__text_buffer_clear(&w->values);
+        choir__text_buffer_number(&w->values, NULL, n->value);
         if (!strcmp(w->values.bytes, "null")) /* W&B's JSON has words for them */
-            choir__text_clear(&w->values),
-                choir__text_put(&w->values, n->value != n->value ? "NaN"
-                                            : n->value > 0       ? "Infinity"
-                                                                 : "-Infinity");
+            choir__text_buffer_clear(&w->values),
+                choir__text_buffer_put(&w->values, n->value != n->value ? "NaN"
+                                                   : n->value > 0       ? "Infinity"
+                                                                        : "-Infinity");
         snprintf(texts[i], sizeof texts[i], "%s", w->values.bytes);
         set_item(w, i, n->name, texts[i]);
         keep(w, n->name, texts[i]);
@@ -330,8 +330,8 @@ static choir_status end(choir__recorder *base, bool good)
     free(w->packed);
     free(w->path);
     free(w->name);
-    choir__text_free(&w->block);
-    choir__text_free(&w->values);
+    choir__text_buffer_free(&w->block);
+    choir__text_buffer_free(&w->values);
     free(w);
     return status;
 }

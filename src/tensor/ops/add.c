@@ -42,7 +42,7 @@ const choir__op choir__add_half_op = {.name = "add",
     .cast = CHOIR__CAST_WIDEST,
     .half_beside = 2,
     .backward = backward,
-    .again = again};
+    .recompute = again};
 
 static choir_tensor *add_half(choir_tensor *x, choir_tensor *h)
 {

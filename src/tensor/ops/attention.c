@@ -48,7 +48,7 @@ static void softmax_again(choir__record *r)
 #define SOFTMAX(title)                                                                         \
     {                                                                                          \
         .name = title, .cast = CHOIR__CAST_F32, .half_native = CHOIR__ALL_IN,                  \
-        .backward = softmax_backward, .again = softmax_again                                   \
+        .backward = softmax_backward, .recompute = softmax_again                               \
     }
 static const choir__op softmax_op = SOFTMAX("softmax"), log_softmax_op = SOFTMAX("log_softmax");
 
@@ -199,8 +199,8 @@ static const choir__op attention_op = {.name = "attention",
     .cast = CHOIR__CAST_LOWER,
     .half_native = CHOIR__ALL_IN,
     .backward = attention_backward,
-    .again = attention_again,
-    .again_saved = 31,
+    .recompute = attention_again,
+    .recompute_saved = 31,
     .reads_in = 15};
 
 /* Makes a tensor (B, H, T, D) with the memory order (B, T, H, D): the transpose that follows is
@@ -344,8 +344,8 @@ static const choir__op self_attention_op = {.name = "self_attention",
     .cast = CHOIR__CAST_LOWER,
     .half_native = CHOIR__ALL_IN,
     .backward = self_attention_backward,
-    .again = self_attention_again,
-    .again_saved = 2,
+    .recompute = self_attention_again,
+    .recompute_saved = 2,
     .reads_in = 1};
 
 choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)

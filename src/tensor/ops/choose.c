@@ -211,7 +211,7 @@ static void where_again(choir__record *r)
 #define CHOICE(title)                                                                          \
     {                                                                                          \
         .name = title, .half = 5, .half_native = 5, .backward = where_backward,                \
-        .again = where_again, .reads_in = 2                                                    \
+        .recompute = where_again, .reads_in = 2                                                \
     }
 static const choir__op where_op = CHOICE("where"), masked_fill_op = CHOICE("masked_fill");
 

@@ -181,8 +181,8 @@ static const choir__op conv_op = {
     .half_native = 3,
     .backward_input = conv_backward_input,
     .backward_weight = conv_backward_weight,
-    .again = conv_again,
-    .again_saved = 3,
+    .recompute = conv_again,
+    .recompute_saved = 3,
     .reads_in = 3,
     .weights_in = 6,
 };
@@ -320,8 +320,8 @@ static const choir__op transpose_op = {
     .cast = CHOIR__CAST_LOWER,
     .backward_input = transpose_backward_input,
     .backward_weight = transpose_backward_weight,
-    .again = transpose_again,
-    .again_saved = 3,
+    .recompute = transpose_again,
+    .recompute_saved = 3,
     .reads_in = 3,
     .weights_in = 6,
 };

@@ -65,8 +65,8 @@ static const choir__op ctc_op = {.name = "ctc_loss",
     .cast = CHOIR__CAST_F32,
     .loss = true,
     .backward = ctc_backward,
-    .again = ctc_again,
-    .again_saved = 1 << OPERANDS, /* alpha */
+    .recompute = ctc_again,
+    .recompute_saved = 1 << OPERANDS, /* alpha */
     .reads_in = (1 << OPERANDS) - 1};
 
 /* Returns NULL, or a poisoned tensor if the operands or the options do not fit. */

@@ -61,7 +61,7 @@ struct unary_ops {
 
 #define OP(title, ...)                                                                         \
     {                                                                                          \
-        .name = title, .backward = unary_backward, .again = unary_again, __VA_ARGS__           \
+        .name = title, .backward = unary_backward, .recompute = unary_again, __VA_ARGS__       \
     }
 #define FROM_X(title, ...)                                                                     \
     {                                                                                          \
@@ -295,7 +295,7 @@ static void binary_again(choir__record *r);
 #define BINARY(title, ...)                                                                     \
     {                                                                                          \
         .name = title, .cast = CHOIR__CAST_WIDEST, .half_native = CHOIR__ALL_IN,               \
-        .again = binary_again, __VA_ARGS__                                                     \
+        .recompute = binary_again, __VA_ARGS__                                                 \
     }
 
 const choir__op choir__add_op = BINARY("add", .backward = add_backward);

@@ -95,7 +95,7 @@ static const choir__op embedding_op = {
     .name = "embedding",
     .lookup = true,
     .backward_weight = embedding_backward_weight,
-    .again = embedding_again,
+    .recompute = embedding_again,
     .reads_in = 2,
     .rows_in = 1,
     .weights_in = 1,
@@ -180,7 +180,7 @@ static void dropout_again(choir__record *r)
 static const choir__op dropout_op = {.name = "dropout",
     .half_native = CHOIR__ALL_IN,
     .backward = dropout_backward,
-    .again = dropout_again};
+    .recompute = dropout_again};
 
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
 {

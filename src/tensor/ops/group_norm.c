@@ -55,8 +55,8 @@ static const choir__op group_norm_op = {.name = "group_norm",
     .optional = 6,
     .cast = CHOIR__CAST_F32,
     .backward = group_norm_backward,
-    .again = group_norm_again,
-    .again_saved = 7,
+    .recompute = group_norm_again,
+    .recompute_saved = 7,
     .reads_in = 3};
 
 choir_tensor *choir_group_norm(

@@ -62,7 +62,7 @@ static void stretch_again(choir__record *r)
 static const choir__op stretch_op = {.name = "interpolate",
     .half_native = CHOIR__ALL_IN,
     .backward = stretch_backward,
-    .again = stretch_again};
+    .recompute = stretch_again};
 
 static choir_tensor *stretched(choir_tensor *x, struct stretch s, int64_t size)
 {

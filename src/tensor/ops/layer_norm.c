@@ -108,8 +108,8 @@ static void norm_again(choir__record *r)
     {                                                                                          \
         .name = title, .cast = CHOIR__CAST_F32, .optional = 14, /* gamma, beta, add */         \
             .half_beside = 8, .backward_input = backward_input,                                \
-        .backward_weight = backward_weight, .again = norm_again, .cheap = again_is_cheap,      \
-        .again_saved = 6 /* mean and rstd */, .reads_in = 7, .weights_in = 6                   \
+        .backward_weight = backward_weight, .recompute = norm_again, .cheap = again_is_cheap,  \
+        .recompute_saved = 6 /* mean and rstd */, .reads_in = 7, .weights_in = 6               \
     }
 static const choir__op layer_norm_op = NORM("layer_norm", true),
                        rms_norm_op = NORM("rms_norm", true),

@@ -203,8 +203,8 @@ static void linear_of_gelu_again(choir__record *r)
     {                                                                                          \
         .name = title, .optional = 4, .cast = CHOIR__CAST_LOWER, .half = 3, .half_native = 3,  \
         .bias = 4, .backward_input = linear_backward_input,                                    \
-        .backward_weight = linear_backward_weight, .again = function, .again_saved = 1,        \
-        .reads_in = 3, .parts_in = 2, .weights_in = 6                                          \
+        .backward_weight = linear_backward_weight, .recompute = function,                      \
+        .recompute_saved = 1, .reads_in = 3, .parts_in = 2, .weights_in = 6                    \
     }
 
 static const choir__op linear_op = LINEAR("linear", linear_again),

@@ -93,7 +93,7 @@ static void gather_again(choir__record *r)
 #define LOOKUP_OP(title)                                                                       \
     {                                                                                          \
         .name = title, .half = 1, .half_native = 1, .backward = gather_backward,               \
-        .again = gather_again, .reads_in = 2                                                   \
+        .recompute = gather_again, .reads_in = 2                                               \
     }
 static const choir__op gather_op = LOOKUP_OP("gather");
 static const choir__op index_select_op = LOOKUP_OP("index_select");
@@ -205,7 +205,7 @@ static void scatter_add_again(choir__record *r)
 static const choir__op scatter_add_op = {.name = "scatter_add",
     .cast = CHOIR__CAST_WIDEST,
     .backward = scatter_add_backward,
-    .again = scatter_add_again,
+    .recompute = scatter_add_again,
     .reads_in = 2};
 
 choir_tensor *choir_scatter_add(

@@ -81,8 +81,8 @@ static const choir__op cross_entropy_op = {.name = "cross_entropy",
     .loss = true,
     .half_native = 1, /* the scores */
     .backward = choir__cross_entropy_backward,
-    .again = cross_entropy_again,
-    .again_saved = 6, /* lse and count */
+    .recompute = cross_entropy_again,
+    .recompute_saved = 6, /* lse and count */
     .optional = 4,
     .reads_in = 7};
 
@@ -239,8 +239,8 @@ static const choir__op nll_op = {.name = "nll_loss",
     .cast = CHOIR__CAST_F32,
     .loss = true,
     .backward = nll_backward,
-    .again = nll_again,
-    .again_saved = 2, /* count */
+    .recompute = nll_again,
+    .recompute_saved = 2, /* count */
     .reads_in = 2};
 
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)

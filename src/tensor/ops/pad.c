@@ -45,7 +45,7 @@ static void pad_again(choir__record *r)
 }
 
 static const choir__op pad_op = {
-    .name = "pad", .any_dtype = true, .backward = pad_backward, .again = pad_again};
+    .name = "pad", .any_dtype = true, .backward = pad_backward, .recompute = pad_again};
 
 static bool is_width(int64_t width)
 {

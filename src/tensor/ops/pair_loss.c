@@ -56,7 +56,7 @@ static void pair_again(choir__record *r)
 #define LOSS(title)                                                                            \
     {                                                                                          \
         .name = title, .cast = CHOIR__CAST_F32, .loss = true, .backward = pair_backward,       \
-        .again = pair_again, .reads_in = 7                                                     \
+        .recompute = pair_again, .reads_in = 7                                                 \
     }
 static const choir__op l1_op = LOSS("l1_loss"), smooth_l1_op = LOSS("smooth_l1_loss"),
                        huber_op = LOSS("huber_loss"), bce_op = LOSS("bce_loss"),

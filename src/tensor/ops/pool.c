@@ -58,7 +58,7 @@ static void pool_again(choir__record *r)
 #define POOL(title)                                                                            \
     {                                                                                          \
         .name = title, .half_native = CHOIR__ALL_IN, .backward = pool_backward,                \
-        .again = pool_again, .again_saved = 1                                                  \
+        .recompute = pool_again, .recompute_saved = 1                                          \
     }
 static const choir__op max_op = POOL("max_pool2d"), avg_op = POOL("avg_pool2d"),
                        adaptive_max_op = POOL("adaptive_max_pool2d"),

@@ -49,7 +49,7 @@ static const choir__op power_op = {.name = "pow",
     .cast = CHOIR__CAST_F32,
     .half_native = CHOIR__ALL_IN,
     .backward = power_backward,
-    .again = power_again,
+    .recompute = power_again,
     .reads_in = 3};
 
 choir_tensor *choir_pow_tensor(choir_tensor *a, choir_tensor *b)

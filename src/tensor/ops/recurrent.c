@@ -38,7 +38,8 @@ static const char *complaint(
     if (w->shape.ndim != 2 || w->shape.dim[1] < 1)
         return "expected w_hh (G H, H), with G = 4, 3 or 1 gates of an LSTM, GRU or plain cell";
     *n = (struct sizes){x->shape.dim[0], x->shape.dim[1], x->shape.dim[2], w->shape.dim[1],
-        choir__cell_gates((choir__cell)cell), directions, (choir__cell)cell, false};
+        choir__recurrent_cell_gates((choir__recurrent_cell)cell), directions,
+        (choir__recurrent_cell)cell, false};
     choir_shape rows = choir_dims(n->g * n->h), state = choir_dims(n->d, n->b, n->h);
     choir_shape w_ih = choir_dims(n->g * n->h, n->i), w_hh = choir_dims(n->g * n->h, n->h);
     for (int i = 0; i < WEIGHTS + A_DIRECTION * directions; i++)
@@ -178,8 +179,8 @@ static const choir__op recurrent_op = {
     .half_native = CHOIR__ALL_IN,
     .backward_input = choir__recurrent_backward_input,
     .backward_weight = choir__recurrent_backward_weight,
-    .again = recurrent_again,
-    .again_saved = 1 << SAVED_X | 1 << SAVED_GATES | 1 << SAVED_STATE,
+    .recompute = recurrent_again,
+    .recompute_saved = 1 << SAVED_X | 1 << SAVED_GATES | 1 << SAVED_STATE,
     .reads_in = 1 << X | 1 << H0 | 1 << C0 | READS_WEIGHTS << WEIGHTS |
                 READS_WEIGHTS << (WEIGHTS + A_DIRECTION),
     .weights_in = (1 << MOST_IN) - (1 << WEIGHTS),

@@ -14,7 +14,7 @@ enum { SAVED_X, SAVED_Y, SAVED_GATES, SAVED_STATE };
 
 struct sizes {
     int64_t t, b, i, h, g, d; /* steps, batch, input, hidden, gates, directions */
-    choir__cell cell;
+    choir__recurrent_cell cell;
     bool last; /* the last states follow y in the result */
 };
 

@@ -33,7 +33,7 @@ static void sum_again(choir__record *r)
 }
 
 static const choir__op sum_op = {
-    .name = "sum", .cast = CHOIR__CAST_F32, .backward = sum_backward, .again = sum_again};
+    .name = "sum", .cast = CHOIR__CAST_F32, .backward = sum_backward, .recompute = sum_again};
 /* The op of a sum over dimensions of size 1: the result is x's memory. */
 static const choir__op sum_view_op = {.name = "sum", .backward = sum_backward, .view = true};
 

@@ -122,7 +122,7 @@ static void rotary_again(choir__record *r)
 static const choir__op rotary_op = {.name = "rotary",
     .half_native = 1,
     .backward = rotary_backward,
-    .again = rotary_again,
+    .recompute = rotary_again,
     .reads_in = 2};
 
 choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)

@@ -96,7 +96,7 @@ static const choir__op cat_op = {.name = "cat",
     .half = CHOIR__ALL_IN,
     .half_native = CHOIR__ALL_IN,
     .backward = cat_backward,
-    .again = cat_again};
+    .recompute = cat_again};
 
 /* Joins more parts than an op can have operands: first groups of them, then the groups. */
 static choir_tensor *cat_groups(choir_tensor *const *parts, int count, int dim)

@@ -69,7 +69,7 @@ static const choir__op swiglu_op = {.name = "swiglu",
     .cast = CHOIR__CAST_WIDEST,
     .half_native = CHOIR__ALL_IN,
     .backward = swiglu_backward,
-    .again = swiglu_again,
+    .recompute = swiglu_again,
     .cheap = true,
     .reads_in = 3};
 

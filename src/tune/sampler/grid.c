@@ -26,7 +26,7 @@ static choir_status open_grid(
         {"points", CHOIR__INT, &g->points, 1, MOST_POINTS},
         {NULL},
     };
-    g->base.ops = &choir__sampler_grid;
+    g->base.ops = &choir__tune_sampler_grid;
     choir_status status = choir__options_parse(text, "sampler grid", known);
     if (status == CHOIR_OK)
         *sampler = &g->base;
@@ -119,7 +119,7 @@ static void free_grid(choir__tune_sampler *s)
     free(s);
 }
 
-const choir__sampler_ops choir__sampler_grid = {.name = "grid",
+const choir__tune_sampler_ops choir__tune_sampler_grid = {.name = "grid",
     .open = open_grid,
     .suggest = suggest,
     .has_more = has_more,

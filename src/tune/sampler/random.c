@@ -27,7 +27,7 @@ static choir_status open_random(
     if (status != CHOIR_OK)
         return status;
     *sampler = choir__calloc(1, sizeof **sampler);
-    (*sampler)->ops = &choir__sampler_random;
+    (*sampler)->ops = &choir__tune_sampler_random;
     return CHOIR_OK;
 }
 
@@ -44,5 +44,5 @@ static void free_random(choir__tune_sampler *s)
     free(s);
 }
 
-const choir__sampler_ops choir__sampler_random = {
+const choir__tune_sampler_ops choir__tune_sampler_random = {
     .name = "random", .open = open_random, .suggest = suggest, .free = free_random};

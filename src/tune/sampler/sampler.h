@@ -36,7 +36,7 @@ static inline double choir__draw(choir__draws *d)
 
 typedef struct choir__tune_sampler choir__tune_sampler;
 
-typedef struct choir__sampler_ops {
+typedef struct choir__tune_sampler_ops {
     const char *name;
     /* Makes a sampler from its text, such as "tpe:startup=20". Errors: argument,
      * unsupported. */
@@ -49,18 +49,18 @@ typedef struct choir__sampler_ops {
     /* Returns whether suggest has another suggestion. NULL: it always has. */
     bool (*has_more)(choir__tune_sampler *s, const choir__history *history);
     void (*free)(choir__tune_sampler *s);
-} choir__sampler_ops;
+} choir__tune_sampler_ops;
 
 struct choir__tune_sampler {
-    const choir__sampler_ops *ops;
+    const choir__tune_sampler_ops *ops;
 };
 
 /* Returns the name of sampler i, or NULL if there are fewer. */
-const char *choir__sampler_name(size_t i);
+const char *choir__tune_sampler_name(size_t i);
 
 /* Opens the sampler that a text like "tpe:startup=20" names. Errors: argument. */
-choir_status choir__sampler_open(const char *text, const choir__history *first, uint64_t seed,
-    choir__tune_sampler **sampler);
+choir_status choir__tune_sampler_open(const char *text, const choir__history *first,
+    uint64_t seed, choir__tune_sampler **sampler);
 
 /* Draws one value of a distribution. */
 double choir__dist_draw(const choir__dist *dist, choir__draws *draws);
@@ -69,8 +69,8 @@ void choir__space_draw(const choir_space *space, choir__draws *draws, double *pa
 
 /* The members of the registry of samplers. */
 
-extern const choir__sampler_ops choir__sampler_bohb, choir__sampler_cmaes, choir__sampler_gp,
-    choir__sampler_grid, choir__sampler_nsga2, choir__sampler_qmc, choir__sampler_random,
-    choir__sampler_tpe;
+extern const choir__tune_sampler_ops choir__tune_sampler_bohb, choir__tune_sampler_cmaes,
+    choir__tune_sampler_gp, choir__tune_sampler_grid, choir__tune_sampler_nsga2,
+    choir__tune_sampler_qmc, choir__tune_sampler_random, choir__tune_sampler_tpe;
 
 #endif

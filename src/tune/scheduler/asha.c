@@ -37,11 +37,11 @@ static choir_status open_asha(const choir_study_opts *opts, choir__scheduler **s
 }
 
 static void next(
-    choir__scheduler *s, const choir__history *history, bool more, choir__turn *turn)
+    choir__scheduler *s, const choir__history *history, bool more, choir__next_segment *turn)
 {
     (void)history;
     asha *a = (asha *)(void *)s;
-    *turn = (choir__turn){.kind = CHOIR__TURN_NOTHING, .trial = -1};
+    *turn = (choir__next_segment){.kind = CHOIR__TURN_NOTHING, .trial = -1};
     for (int k = a->count - 2; k >= 0 && turn->trial < 0; k--) {
         turn->trial = choir__rung_promote(&a->rung[k], a->rung[k].count / a->ladder.eta);
         turn->kind = turn->trial < 0 ? CHOIR__TURN_NOTHING : CHOIR__TURN_GO_ON;

@@ -99,7 +99,7 @@ static void close_bracket(const hyperband *h, bracket *b)
         b->places[k] = choir__min(b->begun, choir__max(1, b->begun / power(h->ladder.eta, k)));
 }
 
-static bool turn_of(hyperband *h, int64_t at, bool more, choir__turn *turn)
+static bool turn_of(hyperband *h, int64_t at, bool more, choir__next_segment *turn)
 {
     bracket *b = h->bracket[at];
     if (!more)
@@ -108,13 +108,14 @@ static bool turn_of(hyperband *h, int64_t at, bool more, choir__turn *turn)
         int64_t trial = promote(b, k);
         if (trial < 0)
             continue;
-        *turn = (choir__turn){
+        *turn = (choir__next_segment){
             .kind = CHOIR__TURN_GO_ON, .trial = trial, .budget = b->rung[k + 1].budget};
         return true;
     }
     if (b->begun == b->places[0] || !more)
         return false;
-    *turn = (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1, .budget = b->rung[0].budget};
+    *turn = (choir__next_segment){
+        .kind = CHOIR__TURN_NEW, .trial = -1, .budget = b->rung[0].budget};
     b->begun++;
     CHOIR__GROW(h->home, h->trials);
     h->home[h->trials++] = at;
@@ -122,11 +123,11 @@ static bool turn_of(hyperband *h, int64_t at, bool more, choir__turn *turn)
 }
 
 static void next(
-    choir__scheduler *s, const choir__history *history, bool more, choir__turn *turn)
+    choir__scheduler *s, const choir__history *history, bool more, choir__next_segment *turn)
 {
     (void)history;
     hyperband *h = (hyperband *)(void *)s;
-    *turn = (choir__turn){.kind = CHOIR__TURN_NOTHING};
+    *turn = (choir__next_segment){.kind = CHOIR__TURN_NOTHING};
     bool found = false;
     for (int64_t i = 0; i < h->count && !found; i++)
         found = turn_of(h, i, more, turn);

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 
 void choir__next_is_new(
-    choir__scheduler *s, const choir__history *history, bool more, choir__turn *turn)
+    choir__scheduler *s, const choir__history *history, bool more, choir__next_segment *turn)
 {
     (void)s;
     (void)history;
-    *turn = (choir__turn){.kind = more ? CHOIR__TURN_NEW : CHOIR__TURN_NOTHING,
+    *turn = (choir__next_segment){.kind = more ? CHOIR__TURN_NEW : CHOIR__TURN_NOTHING,
         .trial = -1,
         .budget = CHOIR__NO_BUDGET};
 }

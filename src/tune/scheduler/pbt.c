@@ -118,7 +118,7 @@ static int64_t exploit(pbt *p, const choir__history *h, int64_t member, int64_t 
 
 /* Decides on a member's next generation; returns false if its last result is not known yet. A
  * copy is a new trial, but none of the sampler's, which may have no more. */
-static bool next_of(pbt *p, const choir__history *h, int64_t i, choir__turn *turn)
+static bool next_of(pbt *p, const choir__history *h, int64_t i, choir__next_segment *turn)
 {
     int64_t generation = p->turns / p->population, own = p->member[i].trial;
     if (own >= 0 && p->member[i].known < generation)
@@ -127,7 +127,7 @@ static bool next_of(pbt *p, const choir__history *h, int64_t i, choir__turn *tur
     if (from >= 0 && from != own && h->most && h->count >= h->most)
         from = can_go_on(h, own, step) ? own : -1;
     if (from >= 0)
-        *turn = (choir__turn){.kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW,
+        *turn = (choir__next_segment){.kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW,
             .trial = from,
             .from = choir__report_from(h->trial[from], step)->step};
     p->member[i].before = own;
@@ -135,10 +135,11 @@ static bool next_of(pbt *p, const choir__history *h, int64_t i, choir__turn *tur
     return true;
 }
 
-static void next(choir__scheduler *s, const choir__history *h, bool more, choir__turn *turn)
+static void next(
+    choir__scheduler *s, const choir__history *h, bool more, choir__next_segment *turn)
 {
     pbt *p = (pbt *)(void *)s;
-    *turn = (choir__turn){.kind = CHOIR__TURN_NOTHING};
+    *turn = (choir__next_segment){.kind = CHOIR__TURN_NOTHING};
     int64_t generation = 0, left = p->population + 1; /* a round without a member ends it */
     while (turn->kind == CHOIR__TURN_NOTHING && p->population) {
         int64_t i = p->turns % p->population;
@@ -150,7 +151,7 @@ static void next(choir__scheduler *s, const choir__history *h, bool more, choir_
             continue;
         }
         if (!generation) {
-            *turn = (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1};
+            *turn = (choir__next_segment){.kind = CHOIR__TURN_NEW, .trial = -1};
             p->member[i].trial = h->count;
         } else if (!next_of(p, h, i, turn)) {
             return;

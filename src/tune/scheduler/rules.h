@@ -6,7 +6,7 @@
 
 /* A scheduler's `next` that begins new trials only, and a `free` for those without memory. */
 void choir__next_is_new(
-    choir__scheduler *s, const choir__history *history, bool more, choir__turn *turn);
+    choir__scheduler *s, const choir__history *history, bool more, choir__next_segment *turn);
 void choir__free_scheduler(choir__scheduler *s);
 
 /* A rung: the trials that have reached one budget. */

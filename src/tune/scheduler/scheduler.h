@@ -10,20 +10,20 @@
 #include "tune/sampler/sampler.h"
 #include "tune/segment.h"
 
-typedef enum choir__turn_kind {
+typedef enum choir__next_segment_kind {
     CHOIR__TURN_NOTHING, /* until more is known */
     CHOIR__TURN_NEW,     /* a new trial */
     CHOIR__TURN_GO_ON,   /* a trial that was stopped at its budget */
-} choir__turn_kind;
+} choir__next_segment_kind;
 
 /* The next thing to be done. */
-typedef struct choir__turn {
-    choir__turn_kind kind;
+typedef struct choir__next_segment {
+    choir__next_segment_kind kind;
     int64_t trial;  /* GO_ON: which one; NEW: the one that it begins as a copy of, or -1 */
     int64_t from;   /* a copy: the step at which it begins */
     int64_t budget; /* CHOIR__NO_BUDGET: to the trial's own end */
     bool last;      /* a trial that reaches this budget is complete */
-} choir__turn;
+} choir__next_segment;
 
 typedef struct choir__scheduler choir__scheduler;
 
@@ -35,8 +35,8 @@ typedef struct choir__scheduler_ops {
      * argument, unsupported. */
     choir_status (*open)(const choir_study_opts *opts, choir__scheduler **scheduler);
     /* Decides on the next turn. more: new trials of the sampler are possible. */
-    void (*next)(
-        choir__scheduler *s, const choir__history *history, bool more, choir__turn *turn);
+    void (*next)(choir__scheduler *s, const choir__history *history, bool more,
+        choir__next_segment *turn);
     /* Takes the result of a segment. NULL: it needs none. */
     void (*take)(choir__scheduler *s, const choir__history *history,
         const choir__trial_segment *segment);

@@ -112,7 +112,7 @@ void choir__change_free(choir__change *c);
 /* The attribute of a trial that names its worker, and its value when the worker has left. */
 #define CHOIR__WORKER_KEY  "choir:worker"
 #define CHOIR__WORKER_LEFT "\"left\""
-/* The attribute of a trial that is paused and resumed (tune/kept_segments.c). */
+/* The attribute of a trial that is paused and resumed (tune/study_sync_segments.c). */
 #define CHOIR__SEGMENTS_KEY "choir:segments"
 /* The attribute of a trial that began with another one's checkpoint, {"trial": 0, "step": 8}.
  */

@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "base/files/file.h"
-#include "base/files/fresh.h"
+#include "base/files/temp_file.h"
 #include "helpers.h"
 
 static char folder[] = "/tmp/choir-file-XXXXXX";
@@ -122,23 +122,23 @@ static void files_are_replaced_whole(void **state)
 {
     (void)state;
     struct stat s;
-    choir__fresh fresh;
-    assert_int_equal(choir__fresh_write("whole", "one", 3, true), 0);
+    choir__temp_file fresh;
+    assert_int_equal(choir__temp_file_write("whole", "one", 3, true), 0);
     assert_int_equal(chmod("whole", 0600), 0);
-    FILE *out = choir__fresh_begin(&fresh, "whole");
+    FILE *out = choir__temp_file_begin(&fresh, "whole");
     fputs("half", out);
-    assert_int_equal(choir__fresh_end(&fresh, false, false), 0);
+    assert_int_equal(choir__temp_file_end(&fresh, false, false), 0);
     size_t bytes;
     unsigned char *text = slurp("whole", &bytes);
     assert_int_equal(bytes, 3);
     assert_memory_equal(text, "one", 3);
     free(text);
-    assert_int_equal(choir__fresh_write("whole", "two", 3, false), 0);
+    assert_int_equal(choir__temp_file_write("whole", "two", 3, false), 0);
     assert_int_equal(stat("whole", &s), 0);
     assert_int_equal(s.st_mode & 0777, 0600);
-    assert_int_equal(choir__fresh_write("folder", "x", 1, false), EISDIR);
-    assert_null(choir__fresh_begin(&fresh, "nowhere/file"));
-    assert_int_equal(choir__fresh_end(&fresh, true, false), ENOENT);
+    assert_int_equal(choir__temp_file_write("folder", "x", 1, false), EISDIR);
+    assert_null(choir__temp_file_begin(&fresh, "nowhere/file"));
+    assert_int_equal(choir__temp_file_end(&fresh, true, false), ENOENT);
     assert_int_equal(unlink("whole"), 0);
 }
 
@@ -148,23 +148,23 @@ static void files_are_replaced_whole(void **state)
 static void writers_have_files_of_their_own(void **state)
 {
     (void)state;
-    choir__fresh one, two;
+    choir__temp_file one, two;
     size_t bytes;
     char planted[64];
     snprintf(planted, sizeof planted, "shared.tmp.%ld", (long)getpid());
     assert_int_equal(symlink("file", planted), 0);
-    FILE *first = choir__fresh_begin(&one, "shared"),
-         *second = choir__fresh_begin(&two, "shared");
+    FILE *first = choir__temp_file_begin(&one, "shared"),
+         *second = choir__temp_file_begin(&two, "shared");
     assert_non_null(first);
     assert_non_null(second);
     fputs("first", first);
     fputs("second", second);
-    assert_int_equal(choir__fresh_end(&one, true, false), 0);
+    assert_int_equal(choir__temp_file_end(&one, true, false), 0);
     unsigned char *text = slurp("shared", &bytes);
     assert_int_equal(bytes, 5);
     assert_memory_equal(text, "first", 5);
     free(text);
-    assert_int_equal(choir__fresh_end(&two, true, false), 0);
+    assert_int_equal(choir__temp_file_end(&two, true, false), 0);
     text = slurp("shared", &bytes);
     assert_int_equal(bytes, 6);
     free(text);

@@ -153,7 +153,7 @@ static void check(setting *s, int64_t leaves, bool stream, int own)
     if (own >= 0)
         memcpy(place, s->from[own], bytes);
     int divisor = s->op == CHOIR_MEAN ? (int)leaves : 1;
-    choir__reduction r = {.arith = arith,
+    choir__reduce_task r = {.arith = arith,
         .nodes = s->nodes,
         .from = from,
         .to = out,
@@ -253,7 +253,7 @@ static void rounded_once(void **unused)
         from[i] = (const char *)&values[i];
         nodes[i] = (choir__node){i, 1};
     }
-    choir__reduction r = {.arith = choir__arith_find(CHOIR_BF16, CHOIR_SUM),
+    choir__reduce_task r = {.arith = choir__arith_find(CHOIR_BF16, CHOIR_SUM),
         .nodes = nodes,
         .from = from,
         .to = &to,

@@ -12,7 +12,7 @@
 #include <choir/device.h>
 #include "check.h"
 #include "base/board/board.h"
-#include "comm/flight/recorder.h"
+#include "comm/flight/flight.h"
 #include "data/loading/prefetch.h"
 #include "device/queue.h"
 
@@ -28,11 +28,11 @@ static choir__stamp all_reduce(uint32_t seq, uint64_t count)
         .kind = CHOIR__ALL_REDUCE, .dtype = CHOIR_F32, .count = count, .seq = seq};
 }
 
-static void make_call(choir__log *log, uint32_t seq, uint64_t count)
+static void make_call(choir__flight_log *log, uint32_t seq, uint64_t count)
 {
     choir__stamp stamp = all_reduce(seq, count);
-    choir__log_begin(log, &stamp);
-    choir__log_end(log, &stamp, CHOIR_OK);
+    choir__flight_log_begin(log, &stamp);
+    choir__flight_log_end(log, &stamp, CHOIR_OK);
 }
 
 static const choir__seen_group *group_named(const choir__seen *seen, const char *name)
@@ -70,7 +70,7 @@ static void finish(pid_t pid)
 }
 
 typedef struct job {
-    choir__log *log;
+    choir__flight_log *log;
     uint32_t seq;
 } job;
 
@@ -82,10 +82,10 @@ static void run_call(const void *args)
 
 static void hundred_calls(void)
 {
-    choir__recorder_job("a secret", 1, 3, 2);
-    choir__log *log = choir__log_open("world", "shm", 1, 3);
+    choir__flight_job("a secret", 1, 3, 2);
+    choir__flight_log *log = choir__flight_log_open("world", "shm", 1, 3);
     choir__queue *queue = choir__queue_new((choir__queue_opts){
-        .gauges = choir__log_gauges(log), .timed = true, .patience_us = 1000000});
+        .gauges = choir__flight_log_gauges(log), .timed = true, .patience_us = 1000000});
     for (uint32_t i = 1; i <= 100; i++)
         choir__queue_issue(queue, run_call, &(job){log, i}, sizeof(job));
     nap(0.05);
@@ -93,15 +93,15 @@ static void hundred_calls(void)
     choir__queue_issue(queue, run_call, &(job){log, 101}, sizeof(job));
     choir__queue_wait(queue);
     choir__stamp failed = all_reduce(102, 5);
-    choir__log_begin(log, &failed);
-    choir__log_end(log, &failed, CHOIR_ERR_PEER_LOST);
+    choir__flight_log_begin(log, &failed);
+    choir__flight_log_end(log, &failed, CHOIR_ERR_PEER_LOST);
     choir__queues_quiesce();
 }
 
 static void test_ring(void **state)
 {
     pid_t pid = begin(hundred_calls);
-    choir__seen *seen = choir__recorder_read(pid);
+    choir__seen *seen = choir__flight_read(pid);
     (void)state;
     assert_non_null(seen);
     assert_int_equal(seen->state, 'T');
@@ -117,11 +117,11 @@ static void test_ring(void **state)
     assert_int_equal(group->begun, 102);
     assert_int_equal(group->ended, 102);
     assert_int_equal(group->queued, 0);
-    assert_int_equal(group->count, CHOIR__LOG_ENTRIES);
+    assert_int_equal(group->count, CHOIR__FLIGHT_ENTRIES);
     double before = 0;
     for (int i = 0; i < group->count; i++) {
         const choir__seen_call *call = &group->calls[i];
-        assert_int_equal(call->number, 102 - CHOIR__LOG_ENTRIES + 1 + i);
+        assert_int_equal(call->number, 102 - CHOIR__FLIGHT_ENTRIES + 1 + i);
         assert_int_equal(call->stamp.seq, call->number);
         assert_int_equal(call->stamp.count, i < group->count - 1 ? call->number : 5);
         if (i < 62)
@@ -141,12 +141,12 @@ static void test_ring(void **state)
 
 static void stuck_in_another_group(void)
 {
-    choir__log *world = choir__log_open("world", "shm", 0, 2);
-    choir__log *part = choir__log_open("world/1", "shm", 0, 2);
+    choir__flight_log *world = choir__flight_log_open("world", "shm", 0, 2);
+    choir__flight_log *part = choir__flight_log_open("world/1", "shm", 0, 2);
     make_call(world, 40, 3);
     choir__stamp barrier = {.kind = CHOIR__BARRIER, .seq = 12};
-    choir__log_begin(part, &barrier);
-    atomic_store(&choir__log_gauges(world)->issued, 1);
+    choir__flight_log_begin(part, &barrier);
+    atomic_store(&choir__flight_log_gauges(world)->issued, 1);
     nap(0.2);
 }
 
@@ -155,25 +155,26 @@ static void test_last_seen(void **state)
     char text[CHOIR__SEEN_TEXT];
     pid_t pid = begin(stuck_in_another_group);
     (void)state;
-    choir__log_last_seen(pid, "world", 0, text);
+    choir__flight_log_last_seen(pid, "world", 0, text);
     if (strncmp(text, "finished all_reduce of 3 f32 (number 40) 0.", 43) != 0 ||
         !strstr(text, " s ago, 1 more queued, running barrier (number 12) of group world/1 "
                       "for 0."))
         fail_msg("'%s'", text);
-    choir__log_last_seen(pid, "world/1", 0, text);
+    choir__flight_log_last_seen(pid, "world/1", 0, text);
     if (strncmp(text, "running barrier (number 12) for 0.", 34) != 0)
         fail_msg("'%s'", text);
-    choir__log_last_seen(pid, "world", 1, text); /* no such rank there, but it is stuck */
+    choir__flight_log_last_seen(
+        pid, "world", 1, text); /* no such rank there, but it is stuck */
     if (strncmp(text, "running barrier (number 12) of group world/1 for 0.", 51) != 0)
         fail_msg("'%s'", text);
     finish(pid);
-    assert_string_equal(choir__log_last_seen(pid, "world", 0, text), "");
-    assert_null(choir__recorder_read(pid));
+    assert_string_equal(choir__flight_log_last_seen(pid, "world", 0, text), "");
+    assert_null(choir__flight_read(pid));
 }
 
 static void no_calls(void)
 {
-    choir__log_open("world", "shm", 0, 2);
+    choir__flight_log_open("world", "shm", 0, 2);
 }
 
 static void test_no_calls(void **state)
@@ -181,7 +182,8 @@ static void test_no_calls(void **state)
     char text[CHOIR__SEEN_TEXT];
     pid_t pid = begin(no_calls);
     (void)state;
-    assert_string_equal(choir__log_last_seen(pid, "world", 0, text), "has called nothing yet");
+    assert_string_equal(
+        choir__flight_log_last_seen(pid, "world", 0, text), "has called nothing yet");
     finish(pid);
 }
 
@@ -189,22 +191,22 @@ static void test_no_calls(void **state)
 
 static void side_by_side(void)
 {
-    choir__log *log = choir__log_open("world", "shm", 0, 2);
+    choir__flight_log *log = choir__flight_log_open("world", "shm", 0, 2);
     choir__stamp stamps[3];
     for (int i = 0; i < 3; i++) {
         stamps[i] =
             (choir__stamp){.kind = CHOIR__SEND, .dtype = CHOIR_F32, .count = 10 + i, .peer = 1};
     }
     for (int i = 0; i < 3; i++)
-        choir__log_begin(log, &stamps[i]);
-    choir__log_end(log, &stamps[0], CHOIR_OK);
-    choir__log_end(log, &stamps[2], CHOIR_OK);
+        choir__flight_log_begin(log, &stamps[i]);
+    choir__flight_log_end(log, &stamps[0], CHOIR_OK);
+    choir__flight_log_end(log, &stamps[2], CHOIR_OK);
 }
 
 static void test_batch(void **state)
 {
     pid_t pid = begin(side_by_side);
-    choir__seen *seen = choir__recorder_read(pid);
+    choir__seen *seen = choir__flight_read(pid);
     (void)state;
     const choir__seen_group *group = group_named(seen, "world");
     assert_int_equal(group->count, 3);
@@ -251,7 +253,7 @@ static void uses_its_device(void)
 
 static void test_fork(void **state)
 {
-    choir__log *log = choir__log_open("world", "shm", 0, 1);
+    choir__flight_log *log = choir__flight_log_open("world", "shm", 0, 1);
     choir_device *device = choir_device_find("cpu:0");
     (void)state;
     make_call(log, 1, 1);
@@ -259,7 +261,7 @@ static void test_fork(void **state)
     pid_t pid = begin(uses_its_device);
     choir_device_set_limit(device, 0);
     make_call(log, 2, 1);
-    choir__seen *child = choir__recorder_read(pid), *own = choir__recorder_read(getpid());
+    choir__seen *child = choir__flight_read(pid), *own = choir__flight_read(getpid());
     assert_int_equal(child->who.pid, pid);
     assert_null(group_named(child, "world"));
     assert_int_equal(child->device_count, 1);
@@ -271,7 +273,7 @@ static void test_fork(void **state)
     choir__seen_free(child);
     choir__seen_free(own);
     finish(pid);
-    choir__log_close(log);
+    choir__flight_log_close(log);
 }
 
 /* A program that closes descriptors it does not know, and forks, keeps its files. */
@@ -280,7 +282,7 @@ static void test_descriptor_taken(void **state)
     (void)state;
     pid_t pid = fork();
     if (pid == 0) {
-        choir__log *log = choir__log_open("world", "shm", 0, 1);
+        choir__flight_log *log = choir__flight_log_open("world", "shm", 0, 1);
         int fd, its_own;
         closefrom(3);
         its_own = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -303,7 +305,7 @@ static void test_descriptor_taken(void **state)
 /* Readers can neither change nor truncate the board. */
 static void test_sealed(void **state)
 {
-    choir__log *log = choir__log_open("world", "shm", 0, 1);
+    choir__flight_log *log = choir__flight_log_open("world", "shm", 0, 1);
     char path[64], target[64] = "";
     int fd = -1;
     (void)state;
@@ -320,7 +322,7 @@ static void test_sealed(void **state)
     if (seals & 0x10)
         assert_int_equal(pwrite(fd, "x", 1, 0), -1);
     close(fd);
-    choir__log_close(log);
+    choir__flight_log_close(log);
 }
 
 /* Dumps a process that exists, and one that does not. */
@@ -331,7 +333,7 @@ static void test_dump(void **state)
     pid_t pid = begin(stuck_in_another_group);
     FILE *out = open_memstream(&text, &bytes);
     (void)state;
-    assert_true(choir__recorder_dump(pid, out));
+    assert_true(choir__flight_dump(pid, out));
     fflush(out);
     assert_non_null(strstr(text, "stopped (SIGSTOP)"));
     assert_non_null(strstr(text, "group world/1 (shm), rank 0 of 2: 1 calls begun, 0 ended, "
@@ -339,7 +341,7 @@ static void test_dump(void **state)
     assert_non_null(strstr(text, "barrier, running\n"));
     assert_non_null(strstr(text, "all_reduce of 3 f32\n"));
     finish(pid);
-    assert_false(choir__recorder_dump(pid, out));
+    assert_false(choir__flight_dump(pid, out));
     assert_says("shows nothing");
     fclose(out);
     free(text);

@@ -20,8 +20,8 @@ static void nap(double seconds)
 /* Entry n has n restarts. */
 static char *entry(int64_t n)
 {
-    choir__membership m = {.round = 1, .run_id = "x", .restarts = (int)n};
-    return choir__membership_text(&m);
+    choir__agent_state m = {.round = 1, .run_id = "x", .restarts = (int)n};
+    return choir__agent_state_text(&m);
 }
 
 static choir_status read_entry(choir__ledger *l, int64_t n, double wait_s, char **text)
@@ -67,12 +67,12 @@ static int64_t place(choir__follower *f)
 /* Entries of a job whose second generation has ended when this agent comes back. */
 static choir_status read_change(choir__ledger *l, int64_t n, double wait_s, char **text)
 {
-    choir__membership m = {.round = 1,
+    choir__agent_state m = {.round = 1,
         .run_id = "x",
         .phase = n == 1 ? CHOIR__GATHERING : CHOIR__RUNNING,
         .generation = n == 1 ? 2 : (int)n + 1};
     (void)l, (void)wait_s;
-    *text = choir__membership_text(&m);
+    *text = choir__agent_state_text(&m);
     return CHOIR_OK;
 }
 
@@ -107,7 +107,7 @@ static void missed_entries(void **state)
     choir__follower f;
     ok(choir__follower_open(&f));
     f.at = 1;
-    f.now = (choir__membership){.phase = CHOIR__RUNNING};
+    f.now = (choir__agent_state){.phase = CHOIR__RUNNING};
     choir__watcher w = {
         .follower = &f, .ledger = &ledger, .id = "me", .patience = {.timeout_s = 60}};
     ok(choir__watcher_start(&w));

@@ -74,13 +74,14 @@ static void mixed_classes(void **state)
     const bool in_training[] = {true, true, true, false, false, true, true};
     (void)state;
     for (int training = 0; training < 2; training++) {
-        choir__held_classes h = {0};
+        choir__holdout_classes h = {0};
         int64_t place[CHOIR_COUNT(all)], kept = 0;
         for (size_t i = 0; i < CHOIR_COUNT(all); i++)
-            place[i] = choir__held_classes_note(&h, all[i].class, all[i].held, training, kept)
-                           ? kept++
-                           : -1;
-        bool *dropped = choir__held_classes_end(&h, training, kept);
+            place[i] =
+                choir__holdout_classes_note(&h, all[i].class, all[i].held, training, kept)
+                    ? kept++
+                    : -1;
+        bool *dropped = choir__holdout_classes_end(&h, training, kept);
         for (size_t i = 0; i < CHOIR_COUNT(all); i++)
             assert_int_equal(place[i] >= 0 && !dropped[place[i]], in_training[i] == training);
         free(dropped);
@@ -103,9 +104,9 @@ static void parts(void **state)
     (void)state;
     const double wrong[] = {-0.1, 1.1, 2, (double)INFINITY, (double)NAN};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(choir__held_check("x", wrong[i]), CHOIR_ERR_ARGUMENT);
-    ok(choir__held_check("x", 0.999));
-    ok(choir__held_check("x", 1)); /* all of them */
+        assert_int_equal(choir__holdout_check("x", wrong[i]), CHOIR_ERR_ARGUMENT);
+    ok(choir__holdout_check("x", 0.999));
+    ok(choir__holdout_check("x", 1)); /* all of them */
     assert_int_equal(choir__training_part(1, 7), 0);
     for (int64_t i = 0; i < 100; i++)
         assert_true(choir__is_held(1, i));

@@ -35,15 +35,15 @@ static void nobody_waits(void **state)
         kept[i] = choir_keep(run, batch.x);
         ok(choir_scope_close(step));
     }
-    choir__sampler s;
-    ok(choir__sampler_init(&s, LENGTH, M, B, 3, true, true));
+    choir__sample_order s;
+    ok(choir__sample_order_init(&s, LENGTH, M, B, 3, true, true));
     for (int64_t i = 0; i < STEPS; i++) {
         float x[EACH * 2];
         ok(choir_read(kept[i], x, sizeof x));
         for (int64_t j = 0; j < EACH; j++)
-            assert_true(x[2 * j] == (float)choir__sampler_at(&s, i / M, i % M, j));
+            assert_true(x[2 * j] == (float)choir__sample_order_at(&s, i / M, i % M, j));
     }
-    choir__sampler_free(&s);
+    choir__sample_order_free(&s);
     ok(choir_scope_close(run));
 }
 
@@ -192,8 +192,8 @@ static void replayed_steps(void **state)
     recorded r = {.loader = choir_loader_new(run, &data.base, options())};
     for (int m = 0; m < M; m++)
         r.out[m] = choir_zeros(run, CHOIR_F32, choir_dims(EACH, 2));
-    choir__sampler s;
-    ok(choir__sampler_init(&s, LENGTH, M, B, 3, true, true));
+    choir__sample_order s;
+    ok(choir__sample_order_init(&s, LENGTH, M, B, 3, true, true));
     for (int64_t k = 0; k < STEPS; k++) {
         ok(choir_step(run, one_step, &r));
         if (k > 3 && k < 9)
@@ -202,17 +202,17 @@ static void replayed_steps(void **state)
             float x[EACH * 2];
             ok(choir_read(r.out[m], x, sizeof x));
             for (int64_t j = 0; j < EACH; j++)
-                assert_true(x[2 * j] == (float)choir__sampler_at(&s, k, m, j));
+                assert_true(x[2 * j] == (float)choir__sample_order_at(&s, k, m, j));
         }
     }
     assert_int_equal(r.calls, 3); /* the rest were replays */
     assert_int_equal(choir_loader_position(r.loader), STEPS * M);
-    data.fails_at = choir__sampler_at(&s, 8, 0, 0);
+    data.fails_at = choir__sample_order_at(&s, 8, 0, 0);
     choir_loader_seek(r.loader, 7 * M); /* last: the loader starts filling at once */
     ok(choir_step(run, one_step, &r));
     assert_fails(choir_step(run, one_step, &r), CHOIR_ERR_FORMAT, "is torn");
     assert_int_equal(choir_loader_position(r.loader), 8 * M);
-    choir__sampler_free(&s);
+    choir__sample_order_free(&s);
     ok(choir_scope_close(run));
 }
 

@@ -11,10 +11,10 @@ static void failing_sample(void **state)
 {
     (void)state;
     counting data = count_to(22);
-    choir__sampler s;
-    ok(choir__sampler_init(&s, 22, M, B, 3, true, true));
-    data.fails_at = choir__sampler_at(&s, 1, 1, 1); /* in micro-batch 3 */
-    choir__sampler_free(&s);
+    choir__sample_order s;
+    ok(choir__sample_order_init(&s, 22, M, B, 3, true, true));
+    data.fails_at = choir__sample_order_at(&s, 1, 1, 1); /* in micro-batch 3 */
+    choir__sample_order_free(&s);
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_loader *loader = choir_loader_new(run, &data.base, options());
     for (int64_t position = 0; position < 3; position++)
@@ -182,13 +182,13 @@ static void forks(void **state)
             alarm(60);
             choir_batch b;
             int64_t y[EACH];
-            choir__sampler s;
-            bool good = choir__sampler_init(&s, 22, M, B, 3, true, true) == CHOIR_OK;
+            choir__sample_order s;
+            bool good = choir__sample_order_init(&s, 22, M, B, 3, true, true) == CHOIR_OK;
             for (int64_t p = 5 + round; good && p < 30; p++) {
                 choir_scope *step = choir_step_open(run, 0);
                 good = choir_loader_next(loader, step, &b) == CHOIR_OK &&
                        choir_read(b.y, y, sizeof y) == CHOIR_OK &&
-                       y[1] == choir__sampler_at(&s, p / M, p % M, 1);
+                       y[1] == choir__sample_order_at(&s, p / M, p % M, 1);
                 choir_scope_close(step);
             }
             good = choir_scope_close(run) == CHOIR_OK && good;

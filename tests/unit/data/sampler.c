@@ -33,17 +33,17 @@ static void as_pytorch_deals(void **state)
 {
     (void)state;
     for (size_t c = 0; c < sizeof known / sizeof *known; c++) {
-        choir__sampler s;
-        ok(choir__sampler_init(&s, known[c].n, known[c].m, known[c].m, (uint64_t)known[c].seed,
-            known[c].shuffle, known[c].drop_last));
-        choir__sampler_set_epoch(&s, known[c].epoch);
+        choir__sample_order s;
+        ok(choir__sample_order_init(&s, known[c].n, known[c].m, known[c].m,
+            (uint64_t)known[c].seed, known[c].shuffle, known[c].drop_last));
+        choir__sample_order_set_epoch(&s, known[c].epoch);
         assert_int_equal(s.dealt, known[c].each);
         assert_int_equal(s.batches, known[c].each);
         for (int64_t r = 0; r < known[c].m; r++)
             for (int64_t i = 0; i < known[c].each; i++)
-                assert_int_equal(
-                    choir__sampler_dealt(&s, r, i), known[c].lists[r * known[c].each + i]);
-        choir__sampler_free(&s);
+                assert_int_equal(choir__sample_order_of_micro(&s, r, i),
+                    known[c].lists[r * known[c].each + i]);
+        choir__sample_order_free(&s);
     }
 }
 
@@ -86,26 +86,28 @@ static void last_batch_is_filled(void **state)
 {
     (void)state;
     static const int64_t lists[4][3] = {{0, 4, 8}, {1, 5, 9}, {2, 6, 0}, {3, 7, 1}};
-    choir__sampler s;
-    ok(choir__sampler_init(&s, 10, 4, 8, 0, false, false));
+    choir__sample_order s;
+    ok(choir__sample_order_init(&s, 10, 4, 8, 0, false, false));
     assert_int_equal(s.batches, 2);
     for (int64_t k = 0; k < 6; k++) /* three epochs, all alike */
         for (int64_t m = 0; m < 4; m++)
             for (int64_t j = 0; j < 2; j++)
-                assert_int_equal(choir__sampler_at(&s, k, m, j), lists[m][(k % 2 * 2 + j) % 3]);
-    choir__sampler_free(&s);
+                assert_int_equal(
+                    choir__sample_order_at(&s, k, m, j), lists[m][(k % 2 * 2 + j) % 3]);
+    choir__sample_order_free(&s);
 }
 
 static void last_batch_is_dropped(void **state)
 {
     (void)state;
-    choir__sampler s;
-    ok(choir__sampler_init(&s, 13, 2, 4, 0, false, true));
+    choir__sample_order s;
+    ok(choir__sample_order_init(&s, 13, 2, 4, 0, false, true));
     assert_int_equal(s.dealt, 6);
     assert_int_equal(s.batches, 3);
-    assert_int_equal(choir__sampler_at(&s, 2, 1, 1), 11);
-    assert_int_equal(choir__sampler_at(&s, 3, 0, 0), 0); /* sample 12 never comes: unshuffled */
-    choir__sampler_free(&s);
+    assert_int_equal(choir__sample_order_at(&s, 2, 1, 1), 11);
+    assert_int_equal(
+        choir__sample_order_at(&s, 3, 0, 0), 0); /* sample 12 never comes: unshuffled */
+    choir__sample_order_free(&s);
 }
 
 /* Batch k does not depend on the batches requested before; epochs differ. */
@@ -114,17 +116,17 @@ static void any_order_of_asking(void **state)
     (void)state;
     enum { N = 24, M = 2, B = 6, STEPS = 12, EACH = B / M };
     int64_t seen[STEPS][M][EACH];
-    choir__sampler s;
-    ok(choir__sampler_init(&s, N, M, B, 5, true, true));
+    choir__sample_order s;
+    ok(choir__sample_order_init(&s, N, M, B, 5, true, true));
     assert_int_equal(s.batches, 4);
     for (int64_t k = 0; k < STEPS; k++)
         for (int64_t m = 0; m < M; m++)
             for (int64_t j = 0; j < EACH; j++)
-                seen[k][m][j] = choir__sampler_at(&s, k, m, j);
+                seen[k][m][j] = choir__sample_order_at(&s, k, m, j);
     for (int64_t k = STEPS - 1; k >= 0; k--)
         for (int64_t m = M - 1; m >= 0; m--)
             for (int64_t j = EACH - 1; j >= 0; j--)
-                assert_int_equal(choir__sampler_at(&s, k, m, j), seen[k][m][j]);
+                assert_int_equal(choir__sample_order_at(&s, k, m, j), seen[k][m][j]);
     for (int64_t epoch = 0; epoch < 3; epoch++) { /* each takes every sample once */
         int count[N] = {0};
         for (int64_t i = 0; i < N; i++)
@@ -134,7 +136,7 @@ static void any_order_of_asking(void **state)
     }
     assert_memory_not_equal(seen[0], seen[4], sizeof seen[0] * 4);
     assert_memory_not_equal(seen[4], seen[8], sizeof seen[0] * 4);
-    choir__sampler_free(&s);
+    choir__sample_order_free(&s);
 }
 
 static void refusals(void **state)
@@ -157,13 +159,13 @@ static void refusals(void **state)
         {7, 8, 8, true, "7 samples are fewer than a batch of 8"},
     };
     for (size_t c = 0; c < sizeof bad / sizeof *bad; c++) {
-        choir__sampler s;
-        assert_fails(choir__sampler_init(
+        choir__sample_order s;
+        assert_fails(choir__sample_order_init(
                          &s, bad[c].n, bad[c].m, bad[c].batch, 0, false, bad[c].drop_last),
             CHOIR_ERR_ARGUMENT, bad[c].says);
     }
-    choir__sampler s; /* the same numbers are fine when the last batch is filled up */
-    ok(choir__sampler_init(&s, 7, 8, 8, 0, false, false));
+    choir__sample_order s; /* the same numbers are fine when the last batch is filled up */
+    ok(choir__sample_order_init(&s, 7, 8, 8, 0, false, false));
     assert_int_equal(s.batches, 1);
 }
 

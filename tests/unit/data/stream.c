@@ -66,7 +66,7 @@ static choir_status open_chat(bool fixed, choir_tokenizer **tokenizer)
     ok(choir_tokenizer_bytes(tokenizer));
     ok(choir__settle_end_of_text("", false, tokenizer));
     choir_status status =
-        choir__stream_open(ends[0], "a pipe", tokenizer, fixed, &opts, &stream);
+        choir__gpu_stream_open(ends[0], "a pipe", tokenizer, fixed, &opts, &stream);
     choir_stream_free(stream);
     close(ends[0]);
     return status;

@@ -103,19 +103,19 @@ static void numbers_read_back(void **state)
 static void texts_become_json(void **state)
 {
     (void)state;
-    choir__text t = {0};
+    choir__text_buffer t = {0};
     choir__text_open(&t, NULL, '{');
     choir__text_string(&t, "a", "a\"\n\xff\xc3\xa9\xc3");
     choir__text_open(&t, "b", '[');
-    choir__text_number(&t, NULL, NAN);
-    choir__text_number(&t, NULL, 2);
+    choir__text_buffer_number(&t, NULL, NAN);
+    choir__text_buffer_number(&t, NULL, 2);
     choir__text_close(&t, ']');
     choir__text_value(&t, "c{", "%d", 3);
     choir__text_string(&t, "d", NULL);
     choir__text_close(&t, '}');
     assert_string_equal(t.bytes,
         "{\"a\":\"a\\\"\\u000a\\ufffd\xc3\xa9\\ufffd\",\"b\":[null,2],\"c{\":3,\"d\":null}");
-    choir__text_free(&t);
+    choir__text_buffer_free(&t);
 }
 
 /* --- destinations --- */
@@ -510,7 +510,7 @@ static void metrics_are_open(void **state)
         {"eval/loss", NAN}, {"device/cpu:1/bytes", 6}};
     const choir__row row = {3, 0, CHOIR_COUNT(numbers), numbers};
     json_t *params = json_pack("{s:s, s:f}", "model", "a\"b", "weight-decay", 0.5);
-    choir__text page = {0};
+    choir__text_buffer page = {0};
     choir__gauges_take(&list, &row);
     choir__gauges_take(&list, &row);
     choir__openmetrics(&list, params, &page);
@@ -523,7 +523,7 @@ static void metrics_are_open(void **state)
         "choir_device_bytes{device=\"cpu:1\"} 6\n"
         "# TYPE choir_eval_loss gauge\nchoir_eval_loss NaN\n"
         "# EOF\n");
-    choir__text_free(&page);
+    choir__text_buffer_free(&page);
     choir__gauges_free(&list);
     json_decref(params);
 }
@@ -533,7 +533,7 @@ static void rates_are_means(void **state)
 {
     (void)state;
     choir__gauge_list list = {0};
-    choir__text page = {0};
+    choir__text_buffer page = {0};
     const double rates[] = {100, 25, 50};
     for (int64_t i = 0; i < 3; i++) {
         const choir__number numbers[] = {{"items_per_s", rates[i]}, {"step_s", 100 / rates[i]}};
@@ -547,7 +547,7 @@ static void rates_are_means(void **state)
         choir__openmetrics(&list, NULL, &page);
         assert_non_null(strstr(page.bytes, "choir_items_per_s 50\n"));
     }
-    choir__text_free(&page);
+    choir__text_buffer_free(&page);
     choir__gauges_free(&list);
 }
 

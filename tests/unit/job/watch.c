@@ -112,17 +112,17 @@ static json_t *list_in(json_t *object, const char *name)
 
 static json_t *news_of(const choir__watch_table *t, choir__watch_seen *seen)
 {
-    choir__text text = {0};
-    choir__text_put(&text, "{");
+    choir__text_buffer text = {0};
+    choir__text_buffer_put(&text, "{");
     json_t *news = NULL;
     if (choir__watch_table_news(t, seen, is_ranged, &text)) {
-        choir__text_put(&text, "}");
+        choir__text_buffer_put(&text, "}");
         news = json_loads(text.bytes, 0, NULL);
         assert_non_null(news);
     } else {
         assert_string_equal(text.bytes, "{");
     }
-    choir__text_free(&text);
+    choir__text_buffer_free(&text);
     return news;
 }
 
@@ -200,8 +200,8 @@ static void write_file(const char *mode, const char *text, size_t bytes)
 static void add_line(void *arg, char *line, size_t bytes)
 {
     assert_int_equal(strlen(line), bytes);
-    choir__text_add(arg, line, bytes);
-    choir__text_put(arg, "|");
+    choir__text_buffer_add(arg, line, bytes);
+    choir__text_buffer_put(arg, "|");
 }
 
 /* However a text is cut, its whole lines come once, in order. */
@@ -211,7 +211,7 @@ static void whole_lines_come_once(void **state)
     (void)state;
     for (size_t piece = 1; piece < sizeof text; piece++) {
         choir__tail tail = {.path = path};
-        choir__text lines = {0};
+        choir__text_buffer lines = {0};
         unlink(path);
         assert_int_equal(choir__tail_read(&tail, add_line, &lines), CHOIR__TAIL_IDLE);
         for (size_t at = 0; at < sizeof text - 1; at += piece) {
@@ -220,7 +220,7 @@ static void whole_lines_come_once(void **state)
             assert_int_equal(choir__tail_read(&tail, add_line, &lines), CHOIR__TAIL_IDLE);
         }
         assert_string_equal(lines.bytes, "one|two||three|{\"four\":4}|");
-        choir__text_free(&lines);
+        choir__text_buffer_free(&lines);
     }
 }
 
@@ -231,7 +231,7 @@ static void other_files_begin_anew(void **state)
     for (size_t i = 0; i < 2 * CHOIR_COUNT(after); i++) {
         const char *text = after[i / 2];
         choir__tail tail = {.path = path};
-        choir__text lines = {0};
+        choir__text_buffer lines = {0};
         unlink(path);
         write_file("w", "one\ntwo\n", 8);
         assert_int_equal(choir__tail_read(&tail, add_line, &lines), CHOIR__TAIL_IDLE);
@@ -246,10 +246,10 @@ static void other_files_begin_anew(void **state)
         assert_int_equal(choir__tail_read(&tail, add_line, &lines), CHOIR__TAIL_ANEW);
         assert_int_equal(choir__tail_read(&tail, add_line, &lines), CHOIR__TAIL_ANEW);
         choir__tail_rewind(&tail);
-        choir__text_clear(&lines);
+        choir__text_buffer_clear(&lines);
         assert_int_equal(choir__tail_read(&tail, add_line, &lines), CHOIR__TAIL_IDLE);
         assert_int_equal(lines.used, strlen(text));
-        choir__text_free(&lines);
+        choir__text_buffer_free(&lines);
     }
 }
 

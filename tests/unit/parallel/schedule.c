@@ -15,7 +15,7 @@ static void everything(choir__plan plan)
     int turn = 0;
     for (size_t k = 0; k < CHOIR_COUNT(kinds); k++) {
         plan.kind = kinds[k];
-        if (!choir__schedule_does(&plan, plan.algorithm))
+        if (!choir__move_schedule_does(&plan, plan.algorithm))
             continue;
         int64_t counts[] = {0, 1, plan.world - 1, plan.world, 37, 1301};
         for (size_t c = 0; c < CHOIR_COUNT(counts) - has_parts(plan.kind); c++, turn++) {
@@ -164,11 +164,11 @@ static void test_barrier(void **state)
 {
     (void)state;
     for (int size = 1; size <= WORLD; size++) {
-        choir__schedule schedules[WORLD];
+        choir__move_schedule schedules[WORLD];
         uint64_t heard[WORLD], next[WORLD];
         for (int r = 0; r < size; r++) {
             choir__plan plan = {.kind = CHOIR__BARRIER, .world = size, .rank = r, .align = 1};
-            ok(choir__schedule_make(&plan, &schedules[r]));
+            ok(choir__move_schedule_make(&plan, &schedules[r]));
             assert_int_equal(schedules[r].rounds, choir__log2_ceil(size));
             heard[r] = UINT64_C(1) << r;
         }
@@ -184,7 +184,7 @@ static void test_barrier(void **state)
         }
         for (int r = 0; r < size; r++) {
             assert_true(heard[r] == UINT64_MAX >> (64 - size));
-            choir__schedule_free(&schedules[r]);
+            choir__move_schedule_free(&schedules[r]);
         }
     }
 }

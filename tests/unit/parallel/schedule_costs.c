@@ -29,9 +29,9 @@ static cost cost_of(choir__plan plan)
     for (int i = 0; i < ROUNDS; i++)
         busy[i] = false;
     for (plan.rank = 0; plan.rank < plan.world; plan.rank++) {
-        choir__schedule s;
+        choir__move_schedule s;
         int64_t sent = 0;
-        ok(choir__schedule_make(&plan, &s));
+        ok(choir__move_schedule_make(&plan, &s));
         assert_true(s.rounds <= ROUNDS);
         c.rounds = (int)choir__max(c.rounds, s.rounds);
         for (int i = 0; i < s.count; i++) {
@@ -49,7 +49,7 @@ static cost cost_of(choir__plan plan)
         c.total += sent;
         c.most = choir__max(c.most, sent);
         c.least = choir__min(c.least, sent);
-        choir__schedule_free(&s);
+        choir__move_schedule_free(&s);
     }
     for (int i = 0; i < WORLD; i++)
         c.between = choir__max(c.between, nodes[i]);
@@ -227,33 +227,33 @@ static void test_choice(void **state)
     for (int r = 0; r < WORLD; r++)
         nodes[r] = r / 8;
     choir__plan plan = plan_of(CHOIR__AUTO, CHOIR__ALL_REDUCE, 64, 16);
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__BINOMIAL);
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_BF16), CHOIR__EXCHANGE);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__BINOMIAL);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_BF16), CHOIR__EXCHANGE);
     plan.count = 1024;
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__HALVING);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__HALVING);
     plan.world = 4;
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
     plan.world = 64;
     plan.count = 1 << 20;
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
     plan.nodes = nodes;
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__HIERARCHICAL);
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F16), CHOIR__EXCHANGE);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__HIERARCHICAL);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F16), CHOIR__EXCHANGE);
     nodes[0] = 3; /* a node's ranks are not neighbors */
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
     plan.algorithm = CHOIR__RING;
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__RING);
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_BF16), CHOIR__RING);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__RING);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_BF16), CHOIR__RING);
     plan.kind = CHOIR__BROADCAST;
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_BF16), CHOIR__RING);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_BF16), CHOIR__RING);
     plan.kind = CHOIR__ALL_TO_ALL;
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
+    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
 
-    choir__schedule s;
-    assert_fails(choir__schedule_make(&plan, &s), CHOIR_ERR_UNSUPPORTED,
+    choir__move_schedule s;
+    assert_fails(choir__move_schedule_make(&plan, &s), CHOIR_ERR_UNSUPPORTED,
         "all_to_all: the ring algorithm");
     plan.algorithm = CHOIR__HIERARCHICAL, plan.kind = CHOIR__ALL_REDUCE;
-    assert_int_equal(choir__schedule_make(&plan, &s), CHOIR_ERR_UNSUPPORTED);
+    assert_int_equal(choir__move_schedule_make(&plan, &s), CHOIR_ERR_UNSUPPORTED);
 }
 
 /* The automatic choice never changes the tree's bits, whatever the nodes, the kind and the
@@ -270,10 +270,10 @@ static void test_choices_keep_the_tree(void **state)
                         nodes[r] = r / each;
                     choir__plan plan = plan_of(CHOIR__AUTO, (choir__kind)kind, world, count);
                     plan.nodes = nodes;
-                    choir__algorithm chosen = choir__schedule_choose(&plan, CHOIR_F32);
+                    choir__algorithm chosen = choir__move_schedule_choose(&plan, CHOIR_F32);
                     assert_true(chosen == CHOIR__EXCHANGE || chosen == CHOIR__BINOMIAL ||
                                 chosen == CHOIR__HALVING || chosen == CHOIR__HIERARCHICAL);
-                    assert_true(choir__schedule_does(&plan, chosen));
+                    assert_true(choir__move_schedule_does(&plan, chosen));
                 }
 }
 

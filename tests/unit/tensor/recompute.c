@@ -318,7 +318,7 @@ static void count_again(choir__record *r)
 }
 
 static const choir__op counted = {
-    .name = "counted", .any_dtype = true, .backward = pass_backward, .again = count_again};
+    .name = "counted", .any_dtype = true, .backward = pass_backward, .recompute = count_again};
 
 static choir_tensor *count(choir_tensor *x)
 {

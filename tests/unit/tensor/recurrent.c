@@ -210,7 +210,7 @@ static void differences(void **state)
         struct variant v = {
             (choir_cell)(i % CELLS), 1 + (i / 4 & 1), i / 8 & 1, i / 16 & 1, i / 32 & 1};
         int64_t t = steps[i / 64], b = 2, in = 3, h = 2;
-        int64_t g = h * choir__cell_gates((choir__cell)v.cell);
+        int64_t g = h * choir__recurrent_cell_gates((choir__recurrent_cell)v.cell);
         choir_tensor *leaves[16] = {leaf(choir_dims(t, b, in))};
         int count = 1;
         for (int d = 0; d < v.directions; d++) {

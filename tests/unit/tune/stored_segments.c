@@ -73,7 +73,7 @@ static void try_to_begin(worker *w)
     if (choir_study_ready(w->study))
         begin(w);
     else if (w->study->kept)
-        ok(choir__kept_refresh(w->study));
+        ok(choir__study_sync_refresh(w->study));
 }
 
 static void advance(worker *w, int i)

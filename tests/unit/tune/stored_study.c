@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "study_fixture.h"
 #include "tune/storage/store.h"
-#include "tune/kept.h"
+#include "tune/study_sync.h"
 
 static choir_space *make_space(void)
 {
@@ -215,12 +215,12 @@ static void points_are_left(void **state)
     choir_study *a = open_with(opts), *b = open_with(opts);
     enqueue(b, (const char *const[]){"x=0.25", "x=0.5", "x=0.75", NULL});
     choir_trial *first = ask(b), *t = NULL;
-    assert_int_equal(choir__kept_points_left(b), 2);
+    assert_int_equal(choir__study_sync_points_left(b), 2);
     for (int i = 1; i < 4; i++)
         end(a, ask(a));
     end(b, first);
     assert_int_equal(choir_study_ask(b, &t), CHOIR_ERR_END);
-    assert_int_equal(choir__kept_points_left(b), 2);
+    assert_int_equal(choir__study_sync_points_left(b), 2);
     choir_study_free(a);
     choir_study_free(b);
 }

@@ -99,10 +99,10 @@ static void test_order(void **state)
         {"bohb", 90, true},
         {"nsga2:population=8", 90, true},
     };
-    for (size_t i = 0; choir__sampler_name(i); i++) { /* none is left out */
-        size_t s = 0, n = strlen(choir__sampler_name(i));
-        while (
-            s < CHOIR_COUNT(samplers) && strncmp(samplers[s].name, choir__sampler_name(i), n))
+    for (size_t i = 0; choir__tune_sampler_name(i); i++) { /* none is left out */
+        size_t s = 0, n = strlen(choir__tune_sampler_name(i));
+        while (s < CHOIR_COUNT(samplers) &&
+               strncmp(samplers[s].name, choir__tune_sampler_name(i), n))
             s++;
         assert_true(s < CHOIR_COUNT(samplers));
     }

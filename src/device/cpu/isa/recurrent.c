@@ -146,7 +146,7 @@ static const float *hidden_before(const void *y, const void *h0, place at, int64
 
 INLINE void forward_step(const choir__k_recurrent *k, place at, const float *u, step_fn *cell)
 {
-    int64_t h = k->width, g = choir__cell_gates(k->cell) * h, apart;
+    int64_t h = k->width, g = choir__recurrent_cell_gates(k->cell) * h, apart;
     const float *h0 = hidden_before(k->y, k->h0, at, k->batch, h, k->y_row, &apart);
     const float *c0 = at.before < 0 ? k->c0 : row_of(k->state, at.before * k->batch, h);
     for (int64_t b = 0; b < k->batch; b++) {
@@ -165,7 +165,7 @@ INLINE void forward_step(const choir__k_recurrent *k, place at, const float *u, 
 INLINE void backward_step(
     const choir__k_recurrent_backward *k, place at, float *gu, step_fn *cell)
 {
-    int64_t h = k->width, g = choir__cell_gates(k->cell) * h, apart;
+    int64_t h = k->width, g = choir__recurrent_cell_gates(k->cell) * h, apart;
     const float *h0 = hidden_before(k->y, k->h0, at, k->batch, h, k->y_row, &apart);
     const float *c0 = at.before < 0 ? k->c0 : row_of(k->state, at.before * k->batch, h);
     for (int64_t b = 0; b < k->batch; b++) {
@@ -206,7 +206,7 @@ void KERNEL(recurrent)(const choir__k_recurrent *k)
 {
     F32_ONLY(recurrent, k);
     bool gated = k->cell == CHOIR__GRU, apart = k->h0 && k->y_row != k->width;
-    int64_t g = choir__cell_gates(k->cell) * k->width;
+    int64_t g = choir__recurrent_cell_gates(k->cell) * k->width;
     choir__k_matmul product =
         choir__product_of(CHOIR_F32, choir__rows_at(NULL, g), choir__rows_at(NULL, k->y_row),
             choir__transposed(choir__rows_at(k->w_hh, k->width)), k->batch, g, k->width);
@@ -239,7 +239,7 @@ void KERNEL(recurrent_backward)(const choir__k_recurrent_backward *k)
 {
     F32_ONLY(recurrent_backward, k);
     bool gated = k->cell == CHOIR__GRU;
-    int64_t g = choir__cell_gates(k->cell) * k->width;
+    int64_t g = choir__recurrent_cell_gates(k->cell) * k->width;
     choir__k_matmul product = choir__product_of(CHOIR_F32, choir__rows_at(k->gh, k->width),
         choir__rows_at(NULL, g), choir__rows_at(k->w_hh, k->width), k->batch, k->width, g);
     product.accumulate = gated;

@@ -30,14 +30,14 @@ typedef struct job {
     void *c;
     const real *packed; /* all of B, or NULL */
     int64_t chains;
-    int64_t row, column, m, n; /* of the part */
+    int64_t row, column, m, n; /* the part: its first element and its size */
     real *room_a, *room_b, *levels;
     int64_t level; /* elements of a level */
 } job;
 
 /* A tile's place in its block, and what becomes of its sums. */
 typedef struct place {
-    int64_t row, column; /* of C */
+    int64_t row, column; /* the first element in C */
     int64_t rows, columns;
     real *level0;   /* the tile in level 0; others are job.level apart */
     uint64_t takes; /* levels that are added */
@@ -105,8 +105,8 @@ static bool takes_vectors(const job *w, const place *p)
 /* Rows of a block whose part of A is packed, in one chain. */
 typedef struct strip {
     const job *w;
-    int64_t row, column; /* of the block */
-    int64_t first, rows; /* of the strip in the block */
+    int64_t row, column; /* the block's first element */
+    int64_t first, rows; /* the strip in the block */
     int64_t m, n, depth; /* the block's rows and columns */
     const real *a, *room_b;
     int64_t a_row, a_panel; /* tile.a_row; from one tile's rows to the next in a */

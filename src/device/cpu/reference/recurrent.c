@@ -43,7 +43,7 @@ static double cell(
 {
     int64_t h = k->width;
     double u[4] = {0};
-    for (int64_t j = 0; j < choir__cell_gates(k->cell); j++)
+    for (int64_t j = 0; j < choir__recurrent_cell_gates(k->cell); j++)
         u[j] = hidden_sum(k, i, b, j * h + c);
     switch (k->cell) {
     case CHOIR__LSTM:
@@ -64,7 +64,7 @@ static double cell(
 
 void choir__reference_recurrent(const choir__k_recurrent *k)
 {
-    int64_t h = k->width, gates = choir__cell_gates(k->cell);
+    int64_t h = k->width, gates = choir__recurrent_cell_gates(k->cell);
     for (int64_t i = 0; i < k->steps; i++)
         for (int64_t b = 0; b < k->batch; b++)
             for (int64_t c = 0; c < h; c++) {
@@ -118,7 +118,7 @@ static void cell_back(const choir__k_recurrent_backward *k, int64_t i, int64_t b
 /* gh[b, c] += sum_j dA[j] W_hh[j, c]; for the GRU's n, dA is u's gradient. */
 static void hidden_back(const choir__k_recurrent_backward *k, int64_t row, int64_t b)
 {
-    int64_t h = k->width, gates = choir__cell_gates(k->cell);
+    int64_t h = k->width, gates = choir__recurrent_cell_gates(k->cell);
     for (int64_t c = 0; c < h; c++) {
         double sum = get(k->gh, b * h + c, k->dtype);
         for (int64_t j = 0; j < gates * h; j++) {
@@ -133,7 +133,7 @@ static void hidden_back(const choir__k_recurrent_backward *k, int64_t row, int64
 
 void choir__reference_recurrent_backward(const choir__k_recurrent_backward *k)
 {
-    int64_t h = k->width, gates = choir__cell_gates(k->cell);
+    int64_t h = k->width, gates = choir__recurrent_cell_gates(k->cell);
     for (int64_t i = k->steps - 1; i >= 0; i--)
         for (int64_t b = 0; b < k->batch; b++) {
             int64_t row = step_at(i, k->steps, k->reverse) * k->batch + b;

@@ -28,7 +28,7 @@ typedef struct cells_args {
     void *gh, *gc;         /* backward */
     void *sum;             /* forward: h' W_hh^T, NULL: 0; backward: the GRU's dA */
     int64_t batch, width, g, y_row, h_row; /* g: gates per cell */
-    choir__cell cell;
+    choir__recurrent_cell cell;
 } cells_args;
 
 /* --- forward --- */
@@ -95,12 +95,12 @@ static int64_t row_of(const sequence *s, int64_t i)
 }
 
 /* Returns the pointers for step i that forward and backward share. */
-static cells_args step_of(const sequence *s, choir__cell cell, int64_t i, void *gates,
+static cells_args step_of(const sequence *s, choir__recurrent_cell cell, int64_t i, void *gates,
     void *state, const void *y, const void *h0, const void *c0)
 {
     int64_t n = s->width, row = row_of(s, i), last = i ? row_of(s, i - 1) : 0;
     cells_args k = {};
-    k.g = choir__cell_gates(cell);
+    k.g = choir__recurrent_cell_gates(cell);
     k.gates = (void *)at(gates, row * k.g * n, s);
     k.state = (void *)at(state, row * n, s);
     k.y = (void *)at(y, row * s->y_row, s);
@@ -119,7 +119,7 @@ template <class K> static sequence sequence_of(const K *k)
 extern "C" void choir__cuda_recurrent(const choir__k_recurrent *k)
 {
     sequence s = sequence_of(k);
-    int64_t wide_gates = choir__cell_gates(k->cell) * k->width;
+    int64_t wide_gates = choir__recurrent_cell_gates(k->cell) * k->width;
     size_t of_sum = wide_size(k->dtype);
     if (!k->steps || !k->batch || !k->width)
         return;
@@ -192,7 +192,7 @@ template <class T> static __global__ void step_backward(cells_args k)
 extern "C" void choir__cuda_recurrent_backward(const choir__k_recurrent_backward *k)
 {
     sequence s = sequence_of(k);
-    int64_t wide_gates = choir__cell_gates(k->cell) * k->width;
+    int64_t wide_gates = choir__recurrent_cell_gates(k->cell) * k->width;
     bool gru = k->cell == CHOIR__GRU;
     void *row = NULL;
     if (!k->steps || !k->batch || !k->width)

@@ -95,7 +95,7 @@ inline unsigned grid_for(int64_t n, int64_t each = BLOCK)
 }
 
 /* Launches kernel<<<grid, block, shared>>>(args) on the current stream. A refused launch fails
- * the queue after the task (cuda/trouble.c), with a message that names the op. Only the
+ * the queue after the task (cuda/errors.c), with a message that names the op. Only the
  * launch's own result counts: CUDA's last error may be one that a library left behind. */
 template <class A, class B>
 void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &args)

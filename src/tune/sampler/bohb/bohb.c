@@ -50,7 +50,7 @@ static choir_status open_bohb(
 {
     (void)seed;
     bohb *b = choir__calloc(1, sizeof *b);
-    *b = (bohb){.base.ops = &choir__sampler_bohb,
+    *b = (bohb){.base.ops = &choir__tune_sampler_bohb,
         .random = 1.0 / 3,
         .top = 0.15,
         .wider = 3,
@@ -250,5 +250,5 @@ static choir_status suggest(
     return CHOIR_OK;
 }
 
-const choir__sampler_ops choir__sampler_bohb = {
+const choir__tune_sampler_ops choir__tune_sampler_bohb = {
     .name = "bohb", .open = open_bohb, .suggest = suggest, .free = free_bohb};

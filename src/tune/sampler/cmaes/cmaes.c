@@ -65,7 +65,7 @@ static choir_status open_cmaes(
     const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     cmaes *c = choir__calloc(1, sizeof *c);
-    c->base.ops = &choir__sampler_cmaes;
+    c->base.ops = &choir__tune_sampler_cmaes;
     divide_parameters(c, first->space);
     c->sigma = 1.0 / 6;
     c->increase = 2;
@@ -81,7 +81,7 @@ static choir_status open_cmaes(
     if (status == CHOIR_OK)
         status = check(c, first);
     if (status == CHOIR_OK && c->dims < first->space->count)
-        status = choir__sampler_tpe.open(first, seed, "tpe", &c->rest);
+        status = choir__tune_sampler_tpe.open(first, seed, "tpe", &c->rest);
     if (status != CHOIR_OK) {
         free_cmaes(&c->base);
         return status;
@@ -160,5 +160,5 @@ static choir_status suggest(
     return CHOIR_OK;
 }
 
-const choir__sampler_ops choir__sampler_cmaes = {
+const choir__tune_sampler_ops choir__tune_sampler_cmaes = {
     .name = "cmaes", .open = open_cmaes, .suggest = suggest, .free = free_cmaes};

@@ -30,7 +30,7 @@ static choir_status open_gp(
 {
     (void)seed;
     gp *g = choir__calloc(1, sizeof *g);
-    *g = (gp){.base.ops = &choir__sampler_gp,
+    *g = (gp){.base.ops = &choir__tune_sampler_gp,
         .startup = 10,
         .candidates = 2048,
         .starts = 9,
@@ -169,5 +169,5 @@ static choir_status suggest(
     return CHOIR_OK;
 }
 
-const choir__sampler_ops choir__sampler_gp = {
+const choir__tune_sampler_ops choir__tune_sampler_gp = {
     .name = "gp", .open = open_gp, .suggest = suggest, .free = free_gp};

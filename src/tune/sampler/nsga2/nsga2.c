@@ -40,8 +40,10 @@ static choir_status open_nsga2(
 {
     (void)first, (void)seed;
     nsga2 *g = choir__calloc(1, sizeof *g);
-    *g = (nsga2){
-        .base.ops = &choir__sampler_nsga2, .population = 50, .crossover = 0.9, .mutation = -1};
+    *g = (nsga2){.base.ops = &choir__tune_sampler_nsga2,
+        .population = 50,
+        .crossover = 0.9,
+        .mutation = -1};
     const choir__option known[] = {
         {"population", CHOIR__INT, &g->population, 2, 1e5},
         {"crossover", CHOIR__FLOAT, &g->crossover, 0, 1},
@@ -161,5 +163,5 @@ static choir_status suggest(
     return CHOIR_OK;
 }
 
-const choir__sampler_ops choir__sampler_nsga2 = {
+const choir__tune_sampler_ops choir__tune_sampler_nsga2 = {
     .name = "nsga2", .open = open_nsga2, .suggest = suggest, .free = free_nsga2};

@@ -25,7 +25,7 @@ static choir_status open_qmc(
     if (status != CHOIR_OK)
         return status;
     qmc *q = choir__calloc(1, sizeof *q);
-    q->base.ops = &choir__sampler_qmc;
+    q->base.ops = &choir__tune_sampler_qmc;
     q->points = choir__sobol_new(first->space->count, choir__rng_key(seed, "qmc"));
     *sampler = &q->base;
     return CHOIR_OK;
@@ -71,5 +71,5 @@ static void free_qmc(choir__tune_sampler *s)
     free(q);
 }
 
-const choir__sampler_ops choir__sampler_qmc = {
+const choir__tune_sampler_ops choir__tune_sampler_qmc = {
     .name = "qmc", .open = open_qmc, .suggest = suggest, .free = free_qmc};

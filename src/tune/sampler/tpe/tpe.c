@@ -57,7 +57,7 @@ static choir_status open_tpe(
 {
     (void)seed;
     tpe *t = choir__calloc(1, sizeof *t);
-    *t = (tpe){.base.ops = &choir__sampler_tpe,
+    *t = (tpe){.base.ops = &choir__tune_sampler_tpe,
         .space = first->space,
         .startup = 10,
         .candidates = 24,
@@ -87,7 +87,7 @@ static choir_status open_tpe(
     if (status == CHOIR_OK)
         *sampler = &t->base;
     else
-        choir__sampler_tpe.free(&t->base);
+        choir__tune_sampler_tpe.free(&t->base);
     return status;
 }
 
@@ -371,5 +371,5 @@ static choir_status suggest(
     return CHOIR_OK;
 }
 
-const choir__sampler_ops choir__sampler_tpe = {
+const choir__tune_sampler_ops choir__tune_sampler_tpe = {
     .name = "tpe", .open = open_tpe, .suggest = suggest, .free = free_tpe};

@@ -1,0 +1,236 @@
+/* A process's part of a job: its devices, model and data, set up by the strategy, and the
+ * figures of its devices. */
+#include "job/job_rank.h"
+#include "job/model/amp.h"
+#include "job/gpus_tried.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+static choir_status take_device(choir__job_rank *p, choir_device *device)
+{
+    choir_status status = CHOIR_OK;
+    if (p->job->placement.threads > 1)
+        status = choir_device_set_threads(device, (int)p->job->placement.threads);
+    choir_device_set_limit(device, (size_t)p->job->placement.mem_cap);
+    p->devices[p->device_count++] = device;
+    return status;
+}
+
+void choir__job_rank_add_device(choir__job_rank *p, choir_device *device)
+{
+    for (int i = 0; i < p->device_count; i++)
+        if (p->devices[i] == device)
+            return;
+    if (device && p->device_count < CHOIR__MAX_DEVICES)
+        take_device(p, device);
+}
+
+/* Returns the number of devices per process. */
+static int devices_each(const choir__job_placement *p)
+{
+    const choir__composition *c = &p->composition;
+    return p->strategy->spread == CHOIR__ALL_DEVICES ? p->device_count
+           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
+                                                     : 1;
+}
+
+/* Returns a list of each process's first device, which NCCL uses, or NULL for CPUs. */
+static char *first_devices(const choir__job *j)
+{
+    int count = devices_each(&j->placement);
+    char *list = NULL;
+    for (int i = 0; i + count <= j->placement.device_count; i += count) {
+        char *longer = choir__format(
+            "%s%s%s", list ? list : "", list ? "," : "", j->placement.device_names[i]);
+        free(list);
+        list = longer;
+    }
+    if (!list || strncmp(list, "cuda", 4) == 0)
+        return list;
+    free(list);
+    return NULL;
+}
+
+/* Opens the job's devices that belong to this process. */
+static choir_status take_devices(choir__job_rank *p)
+{
+    const choir__job *j = p->job;
+    int count = devices_each(&j->placement);
+    int first = p->env.local_rank % (j->placement.device_count / count) * count;
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
+        choir_device *device = choir_device_find(j->placement.device_names[first + i]);
+        status = device ? take_device(p, device) : CHOIR_ERR_DEVICE;
+    }
+    p->env.device = p->devices[0];
+    return status;
+}
+
+choir_status choir__job_rank_open(
+    choir__job_rank *p, const choir__job *j, choir__cli_agree *agree)
+{
+    *p = (choir__job_rank){.job = j};
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = j->placement.timeout;
+    opts.key_file = j->placement.key_file;
+    char *devices = first_devices(j);
+    const char *note;
+    opts.device = devices;
+    opts.backend = choir__gpus_backend(&j->placement, devices, &note);
+    choir_status status = choir_env_join(&p->env, j->placement.rendezvous, opts);
+    free(devices);
+    if (status != CHOIR_OK)
+        return status;
+    if (note && p->env.rank == 0 && !j->records.json && !j->records.quiet)
+        choir__job_tell_notes(j, note);
+    if (j->placement.launched) /* other ranks are forks of one process, with one command line */
+        status = agree(j, p->env.group);
+    if (status != CHOIR_OK)
+        return status;
+    p->env.microbatches = j->training.microbatches;
+    status = take_devices(p);
+    if (status == CHOIR_OK)
+        status = choir__job_rank_mesh(p);
+    if (status == CHOIR_OK && (p->env.world > 1 || j->placement.max_restarts))
+        choir_device_bind_thread(p->env.device);
+    return status;
+}
+
+choir_status choir__job_rank_build(choir__job_rank *p)
+{
+    const choir__job *j = p->job;
+    p->run = choir_run_open(&p->dealt, j->training.seed);
+    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
+    p->net = choir_model_build(p->run, &j->model.info);
+    choir_status status = choir_scope_status(p->run);
+    p->model = p->evaluated = p->net;
+    if (status == CHOIR_OK)
+        status = choir__job_freeze(&j->optim, p->net);
+    /* Stages can be cast where they are; what a second strategy has wrapped cannot. */
+    bool castable =
+        !choir__amp_find(j->optim.amp)->halved || j->placement.composition.count == 1;
+    bool first = j->placement.strategy->parts && castable;
+    if (status == CHOIR_OK && first)
+        status = j->placement.strategy->build(p);
+    if (status == CHOIR_OK && j->model.init && !j->saves.resume &&
+        !strcmp(j->model.init, "torch"))
+        status = choir_module_init_torch(p->net, j->training.seed);
+    if (status == CHOIR_OK && j->model.weights && !j->saves.resume)
+        status = choir__job_load_weights(j, p->net, p->env.rank);
+    if (status == CHOIR_OK && j->optim.recompute)
+        choir_module_recompute_blocks(p->net, true);
+    if (status == CHOIR_OK)
+        status = choir__amp_begin(p);
+    if (status == CHOIR_OK && !first)
+        status = j->placement.strategy->build(p);
+    if (status == CHOIR_OK)
+        status = choir__job_optimizer(j, p->run, p->model, &p->optim);
+    if (status == CHOIR_OK && choir__amp_find(j->optim.amp)->scaled)
+        p->scaler = choir_scaler_new(p->run, choir_scaler_defaults());
+    if (status != CHOIR_OK)
+        return status;
+    choir_loader_opts loader = choir_loader_defaults();
+    loader.batch_size = j->training.batch_size;
+    loader.workers = (int)j->data.workers;
+    int64_t read = j->placement.max_restarts ? j->training.microbatches : p->micro_count;
+    if (j->model.info.task == CHOIR_IMAGE_TO_TEXT && read > 1)
+        loader.prefetch = (int)read + 1; /* a step reads all of its batches first */
+    loader.shuffle = !j->data.stream;
+    loader.weights = j->data.weights_of_samples;
+    p->loader = choir_env_loader_with(p->run, &p->dealt, j->data.train, loader);
+    size_t most =
+        (size_t)(j->placement.max_restarts ? j->training.microbatches : p->micro_count);
+    p->losses = choir__calloc(most, sizeof(choir_tensor *));
+    if (choir_model_ignores(&j->model.info))
+        p->batches = choir__calloc(most, sizeof *p->batches);
+    return choir_scope_status(p->run);
+}
+
+void choir__job_rank_changed(choir__job_rank *p)
+{
+    p->dealt = p->env;
+    p->along = p->env.group;
+    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
+}
+
+choir_status choir__job_rank_mean(const choir__job_rank *p, const float *losses, float *mean)
+{
+    return choir_env_mean(&p->dealt, losses, mean);
+}
+
+choir_status choir__job_rank_sync(const choir__job_rank *p)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < p->device_count && status == CHOIR_OK; i++)
+        status = choir_device_sync(p->devices[i]);
+    return status;
+}
+
+void choir__job_rank_start(choir__job_rank *p)
+{
+    choir_device_stats stats;
+    for (int i = 0; i < p->device_count; i++) {
+        choir_device_get_stats(p->devices[i], &stats);
+        p->busy_before[i] = stats.busy_s;
+    }
+    p->started = choir__now();
+}
+
+/* Returns the bytes that the strategies' groups moved. Devices count the bytes between stages.
+ */
+static uint64_t group_bytes(const choir__job_rank *p)
+{
+    const choir__composition *c = &p->job->placement.composition;
+    uint64_t bytes = choir_group_bytes(p->env.group);
+    if (p->subgroup)
+        bytes += choir_group_bytes(p->subgroup);
+    for (int d = 0; p->mesh && d < c->count; d++) {
+        const choir__cli_strategy *s = c->dims[d].strategy;
+        const choir_group *along = choir_mesh_group(p->mesh, s->dimension);
+        if (s->step == choir__cli_strategy_plain_step && along)
+            bytes += choir_group_bytes(along);
+    }
+    return bytes;
+}
+
+static choir__device_figures figures_of(const choir__job_rank *p, int i)
+{
+    choir_device_stats stats;
+    choir_device_get_stats(p->devices[i], &stats);
+    double elapsed = choir__now() - p->started;
+    choir__device_figures f = {.peak_bytes = stats.bytes_peak,
+        .comm_bytes = stats.bytes_moved + group_bytes(p),
+        .busy = elapsed > 0 ? fmin(1, (stats.busy_s - p->busy_before[i]) / elapsed) : 0};
+    snprintf(f.device, sizeof f.device, "%s", choir_device_name(p->devices[i]));
+    return f;
+}
+
+choir_status choir__job_rank_figures(
+    const choir__job_rank *p, choir__device_figures **figures, int *count)
+{
+    choir__device_figures mine[CHOIR__MAX_DEVICES];
+    for (int i = 0; i < p->device_count; i++)
+        mine[i] = figures_of(p, i);
+    *count = p->device_count * p->env.world; /* all parts have as many */
+    *figures = choir__calloc((size_t)*count, sizeof **figures);
+    return choir_group_all_gather(
+        p->env.group, mine, *figures, p->device_count * (int64_t)sizeof *mine, CHOIR_U8, NULL);
+}
+
+void choir__job_rank_close(choir__job_rank *p)
+{
+    if (p->job->data.stream)
+        choir_stream_leave(p->job->data.stream); /* loaders may wait for it */
+    (void)!choir_scope_close(p->run);
+    choir_mesh_free(p->mesh);
+    choir_group_free(p->also);
+    choir_group_free(p->subgroup);
+    choir_env_free(&p->env);
+    free(p->losses);
+    free(p->batches);
+}

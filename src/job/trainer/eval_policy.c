@@ -1,0 +1,199 @@
+/* Judges an evaluation: which checkpoint is the best by --best, whether --patience is over, and
+ * the rate of --schedule plateau. A score's measure is turned so that less is better. All of it
+ * is saved with checkpoints; by another measure nothing has been the best yet. */
+#include "job/trainer/eval_policy.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/named.h"
+#include "base/options.h"
+#include "record/events.h"
+
+static const char *const metrics[] = {CHOIR__KEY(eval, loss), CHOIR__KEY(eval, accuracy)};
+
+typedef struct metric {
+    bool accuracy, max;
+} metric;
+
+static choir_status unknown_metric(const char *text, size_t length)
+{
+    static const choir__name_table table = CHOIR__NAME_TABLE(metrics);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    return choir__unknown_name(&table, "metric of --best", name);
+}
+
+static bool names(const char *name, const char *text, size_t length)
+{
+    return length == strlen(name) && !strncmp(text, name, length);
+}
+
+/* Reads --best "METRIC[:min|max]". */
+static choir_status read_metric(const char *text, metric *m)
+{
+    *m = (metric){0};
+    if (!text)
+        return CHOIR_OK;
+    size_t length = strcspn(text, ":");
+    const char *way = text[length] ? text + length + 1 : NULL;
+    m->accuracy = names(metrics[1], text, length);
+    m->max = way ? !strcmp(way, "max") : m->accuracy;
+    if (!m->accuracy && !names(metrics[0], text, length))
+        return unknown_metric(text, length);
+    if (way && strcmp(way, "min") && strcmp(way, "max"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--best %s: expected 'min' or 'max' behind the colon, got '%s'", text, way);
+    return CHOIR_OK;
+}
+
+const char *choir__eval_policy_measure(const char *best)
+{
+    metric m;
+    (void)!read_metric(best, &m); /* a record's, or checked */
+    return m.accuracy ? m.max ? "accuracy:max" : "accuracy:min"
+           : m.max    ? "loss:max"
+                      : "loss:min";
+}
+
+static bool has_plateau(const choir__job *j)
+{
+    choir_plateau p;
+    return choir__job_plateau(j, &p);
+}
+
+choir_status choir__eval_policy_check(choir__job *j)
+{
+    metric m;
+    if (read_metric(j->training.best, &m) != CHOIR_OK)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s", choir_error_message());
+    if (has_plateau(j) && !j->training.eval_every && !j->training.eval_epochs)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--schedule plateau without --eval-every: the rate falls when the validation loss "
+            "stops to fall");
+    return CHOIR_OK;
+}
+
+choir_status choir__eval_policy_check_task(const choir__job *j)
+{
+    metric m;
+    choir_status status = read_metric(j->training.best, &m);
+    return status == CHOIR_OK && m.accuracy && j->model.info.task == CHOIR_REGRESSION
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--best %s: this model's outputs have no accuracy: choose loss",
+                     j->training.best)
+               : status;
+}
+
+choir__eval_policy choir__eval_policy_new(const choir__job *j)
+{
+    choir__eval_policy judge = {
+        .best = (double)NAN, .regular = (double)NAN, .base_lr = (double)NAN};
+    if (choir__job_plateau(j, &judge.plateau))
+        judge.base_lr = j->optim.lr;
+    return judge;
+}
+
+static bool is_loss(const choir__job *j)
+{
+    return !strcmp(choir__eval_policy_measure(j->training.best), "loss:min");
+}
+
+void choir__eval_policy_to_state(
+    const choir__eval_policy *judge, const choir__job *j, choir_train_state *s)
+{
+    s->best = judge->best;
+    s->best_loss = is_loss(j) ? judge->best : (double)NAN;
+    s->best_regular = judge->regular;
+    s->stale = judge->stale;
+    s->base_lr = judge->base_lr;
+    s->plateau_best = judge->plateau.started ? judge->plateau.best : (double)NAN;
+    s->plateau_bad = judge->plateau.bad;
+    s->plateau_cooling = judge->plateau.cooling;
+}
+
+/* Returns whether the command line gives another rate than the job had that is resumed. */
+static bool has_other_rate(const choir__job *j)
+{
+    double was;
+    const char *text = choir__job_recorded(j, "lr");
+    return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->optim.lr;
+}
+
+/* Returns whether the measure has changed: by another measure no checkpoint is the best yet. */
+static bool has_other_measure(const choir__job *j)
+{
+    const char *was = choir__job_recorded(j, "best");
+    return strcmp(choir__eval_policy_measure(was),
+               choir__eval_policy_measure(j->training.best)) != 0;
+}
+
+void choir__eval_policy_from_state(
+    choir__eval_policy *judge, const choir__job *j, const choir_train_state *s, bool resumed)
+{
+    *judge = choir__eval_policy_new(j);
+    if (!resumed || !has_other_measure(j)) {
+        judge->best = isnan(s->best) && is_loss(j) ? s->best_loss : s->best;
+        judge->regular = s->best_regular;
+        judge->stale = s->stale;
+    }
+    if (isnan(judge->base_lr) || isnan(s->base_lr))
+        return;
+    if (!resumed || !has_other_rate(j))
+        judge->base_lr = s->base_lr;
+    judge->plateau.started = !isnan(s->plateau_best);
+    judge->plateau.best = s->plateau_best;
+    judge->plateau.bad = s->plateau_bad;
+    judge->plateau.cooling = s->plateau_cooling;
+}
+
+bool choir__eval_policy_decides(const choir__job *j)
+{
+    return j->training.patience || has_plateau(j);
+}
+
+static double measure_of(const choir__job *j, const choir_score *score)
+{
+    metric m;
+    (void)!read_metric(j->training.best, &m); /* checked */
+    double value = m.accuracy ? score->accuracy : score->loss;
+    return m.max ? -value : value;
+}
+
+/* A repetition is no better than before; any number is better than none. */
+static bool is_better(double measure, double best)
+{
+    return !isnan(measure) && !(measure >= best);
+}
+
+bool choir__eval_policy_score(
+    choir__eval_policy *judge, const choir__job *j, const choir_score *score, bool regular)
+{
+    if (!score->targets) /* none that counts: nothing was measured */
+        return false;
+    double measure = measure_of(j, score);
+    bool best = is_better(measure, judge->best);
+    if (best)
+        judge->best = measure;
+    if (!regular)
+        return best;
+    judge->stale = is_better(measure, judge->regular) ? 0 : judge->stale + 1;
+    if (!judge->stale)
+        judge->regular = measure;
+    if (!isnan(judge->base_lr))
+        judge->base_lr =
+            (double)choir_plateau_next(&judge->plateau, (float)judge->base_lr, score->loss);
+    return best;
+}
+
+bool choir__eval_policy_patience_is_over(const choir__eval_policy *judge, const choir__job *j)
+{
+    return j->training.patience && judge->stale >= j->training.patience;
+}
+
+void choir__eval_policy_set_rate(const choir__eval_policy *judge, choir_optim *optim)
+{
+    if (!isnan(judge->base_lr))
+        choir_optim_set_lr(optim, (float)judge->base_lr);
+}
