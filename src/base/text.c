@@ -170,3 +170,16 @@ int choir__by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
+
+char *choir__text_mended(const char *text)
+{
+    choir__text_buffer clean = {0};
+    const char *end = text + strlen(text);
+    choir__text_buffer_put(&clean, "");
+    while (text < end) {
+        int n = choir__utf8_length(text, end);
+        choir__text_buffer_add(&clean, n ? text : "\xef\xbf\xbd", n ? (size_t)n : 3);
+        text += n ? n : 1;
+    }
+    return clean.bytes;
+}

@@ -49,4 +49,8 @@ void choir__text_finish(choir__text_buffer *t, FILE *out);
 /* Compares two texts, for qsort. */
 int choir__by_text(const void *a, const void *b);
 
+/* Returns a copy of the text in which bytes that are not UTF-8 are U+FFFD; the caller frees it.
+ */
+char *choir__text_mended(const char *text);
+
 #endif

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/base.h"
 
 int choir__utf8_decode(const char *text, const char *end, uint32_t *code)
 {
@@ -68,17 +68,4 @@ bool choir__utf8_is_clean(const char *character, int n)
     char copy[CHOIR__LONGEST_UTF8 + 1] = "";
     memcpy(copy, character, (size_t)n);
     return !memcmp(choir__clean(copy), character, (size_t)n);
-}
-
-char *choir__utf8_mended(const char *text)
-{
-    choir__text_buffer clean = {0};
-    const char *end = text + strlen(text);
-    choir__text_buffer_put(&clean, "");
-    while (text < end) {
-        int n = choir__utf8_length(text, end);
-        choir__text_buffer_add(&clean, n ? text : "\xef\xbf\xbd", n ? (size_t)n : 3);
-        text += n ? n : 1;
-    }
-    return clean.bytes;
 }

@@ -47,8 +47,4 @@ const char *choir__utf8_describe(uint32_t code, char out[32]);
  */
 bool choir__utf8_is_clean(const char *character, int n);
 
-/* Returns a copy of the text in which bytes that are not UTF-8 are U+FFFD; the caller frees it.
- */
-char *choir__utf8_mended(const char *text);
-
 #endif

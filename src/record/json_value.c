@@ -6,11 +6,11 @@
 
 #include "base/base.h"
 #include "base/number.h"
-#include "base/utf8.h"
+#include "base/text.h"
 
 json_t *choir__json_string(const char *text)
 {
-    char *clean = choir__utf8_mended(text);
+    char *clean = choir__text_mended(text);
     json_t *made = json_string(clean);
     free(clean);
     return made;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/hold_signals.h"
 
 enum { BUCKETS = 512, MOST = 1024 };
 
@@ -189,6 +190,9 @@ bool choir__onednn_build(choir__onednn *cache, choir__onednn_op *op, dnnl_primit
     return ok;
 }
 
+/* Some of oneDNN's kernels for products use the stack pointer for a block of the heap. A
+ * handler that interrupted one would write its frame over what lies before that block, so
+ * signals wait until the kernel ends. */
 bool choir__onednn_run(
     choir__onednn *cache, choir__onednn_op *op, void *const *data, void *scratchpad)
 {
@@ -200,6 +204,10 @@ bool choir__onednn_run(
                               op->args[count].memory, scratchpad, cache->stream))
         return false;
     choir__dnnl_set_team(op->threads);
-    return choir__dnnl.primitive_execute(
-               op->primitive, cache->stream, op->arg_count, op->args) == dnnl_success;
+    sigset_t before;
+    choir__hold_signals(&before);
+    bool ok = choir__dnnl.primitive_execute(
+                  op->primitive, cache->stream, op->arg_count, op->args) == dnnl_success;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
 }
