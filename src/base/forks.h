@@ -1,7 +1,7 @@
-/* Parts of the library that take part when their process forks, whoever calls fork(). A thread
- * rests, as locks that it holds at that moment, an allocator's among them, stay locked in the
- * child for ever. Descriptors of the parent are closed in the child, so that a port becomes
- * free and a death is noticed when the parent ends, not when its last child does. */
+/* Parts of the library that take part in each fork() of their process. A thread rests, as locks
+ * that it holds at that moment, an allocator's among them, stay locked in the child for ever.
+ * Descriptors of the parent are closed in the child, so that a port becomes free and a death is
+ * noticed when the parent ends, not when its last child does. */
 #ifndef CHOIR_BASE_FORKS_H
 #define CHOIR_BASE_FORKS_H
 

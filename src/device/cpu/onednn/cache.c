@@ -191,7 +191,7 @@ bool choir__onednn_build(choir__onednn *cache, choir__onednn_op *op, dnnl_primit
 }
 
 /* Some of oneDNN's kernels for products use the stack pointer for a block of the heap. A
- * handler that interrupted one would write its frame over what lies before that block, so
+ * handler that interrupted one would write its frame over the memory before that block, so
  * signals wait until the kernel ends. */
 bool choir__onednn_run(
     choir__onednn *cache, choir__onednn_op *op, void *const *data, void *scratchpad)
