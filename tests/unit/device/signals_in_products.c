@@ -1,7 +1,6 @@
 /* Signals during products. A library's kernel may use the stack pointer for a block of the
  * heap; a handler's frame would then overwrite the memory before it. So the handler, which a
  * timer calls often while products run, must always find itself on this thread's own stack. */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
