@@ -288,6 +288,6 @@ choir_optim *choir_muon(choir_scope *run, choir_module *module, choir_muon_opts 
         o->states[i].matrix =
             p->whole.ndim == 2 && !(opts.adam && opts.adam(p->name, p->tensor, opts.adam_arg));
     }
-    leave_tables(o, module);
+    leave_tables(o, o->module);
     return o;
 }

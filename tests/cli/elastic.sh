@@ -204,7 +204,7 @@ lacking() {
     kill -KILL "${ranks[1]}"
     end_started
     [ $? -eq 1 ] || fail "exit status without copies: $(cat err)"
-    has err 'optimizer of rank 0 alone.* others than .* undisturbed job' '--resume lacking$'
+    has err 'optimizer of rank 0 alone.* would differ from an undisturbed job' '--resume lacking$'
 }
 
 # have_left PID...: these ranks have left their generation, and closed what they shared.

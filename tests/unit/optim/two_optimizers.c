@@ -296,7 +296,7 @@ static void test_one_book(void **state)
     assert_int_equal(run_for(&n, 2), 2);
     n.program = "bx";
     assert_int_equal(run_for(&n, 1), 0);
-    assert_says("with those of 4 others: call it after");
+    assert_says("together with the gradients of 4 others: call it after");
     close_gan(&n);
     open_shared(&n);
     n.program = "GDgGrD"; /* the second backward has overwritten the first */
