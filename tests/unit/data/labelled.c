@@ -280,7 +280,7 @@ static void given_classes(void **state)
     } wrong[] = {{"text,label\na,x\nb,z\n", "line 3: the label 'z' is not one of the model's"},
         {"text,label\na,3\n", "the label 3 is not one of the model's 3 classes"},
         {"text,label\na,x\nb,1\n", "line 3: the label '1' is not one of the model's classes"},
-        {"text,label\na,1\nb,x\n", "the label 1 is not one of the model's classes"}};
+        {"text,label\na,1\nb,x\n", "the label 1 is not one of the model's 3 classes"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         path = put("given.csv", wrong[i].text);
         assert_int_not_equal(
