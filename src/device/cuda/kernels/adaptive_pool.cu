@@ -20,7 +20,7 @@ __device__ static inline void windows_over(
     *end = divide((h + 1) * out + in - 1, in);
 }
 
-template <class T> __global__ void forward(in_packs<choir__k_pool> args)
+template <class T> __global__ void adaptive_forward(in_packs<choir__k_pool> args)
 {
     typedef wide<T> W;
     enum { N = pack<T>::N };
@@ -63,7 +63,7 @@ template <class T> __global__ void forward(in_packs<choir__k_pool> args)
             ((int32_t *)k.index)[out * k.s.c + c + e] = index[e];
 }
 
-template <class T> __global__ void backward(in_packs<choir__k_pool> args)
+template <class T> __global__ void adaptive_backward(in_packs<choir__k_pool> args)
 {
     typedef wide<T> W;
     enum { N = pack<T>::N };
@@ -100,14 +100,14 @@ extern "C" void choir__cuda_adaptive_pool(const choir__k_pool *k)
 {
     choose(k->dtype, [&](auto t) {
         launch_pixels<decltype(t)>(
-            forward<decltype(t)>, *k, k->s.n * k->s.oh * k->s.ow, aligned(k->x, k->y));
+            adaptive_forward<decltype(t)>, *k, k->s.n * k->s.oh * k->s.ow, aligned(k->x, k->y));
     });
 }
 
 extern "C" void choir__cuda_adaptive_pool_backward(const choir__k_pool *k)
 {
     choose(k->dtype, [&](auto t) {
-        launch_pixels<decltype(t)>(
-            backward<decltype(t)>, *k, k->s.n * k->s.h * k->s.w, aligned(k->gy, k->gx));
+        launch_pixels<decltype(t)>(adaptive_backward<decltype(t)>, *k, k->s.n * k->s.h * k->s.w,
+            aligned(k->gy, k->gx));
     });
 }

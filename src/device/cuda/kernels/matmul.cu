@@ -234,8 +234,12 @@ static void sum_operand(const choir__k_matmul *k)
 /* C *= the slope of GELU */
 static void multiply_by_slope(const choir__k_matmul *k)
 {
-    choir__k_unary_backward slope = {
-        k->gelu_in, k->gelu_in, k->c, k->c, k->m * k->n, 0, 0, CHOIR__GELU_TANH, k->dtype};
+    choir__k_unary_backward slope = {};
+    slope.op = CHOIR__GELU_TANH;
+    slope.x = k->gelu_in;
+    slope.gy = slope.gx = k->c;
+    slope.n = k->m * k->n;
+    slope.dtype = k->dtype;
     choir__cuda_unary_backward(&slope);
 }
 
