@@ -1,7 +1,7 @@
 /* Times products of our own beside oneDNN's, at the shapes of the registry's models, forward
  * and both gradients, on one core:
  *
- *     choir_bench_products [--isa avx2] [--dtype bf16] [--filter gpt2] [--list]
+ *     choir_bench_products [--isa avx2|amx] [--dtype bf16] [--filter gpt2] [--list]
  *
  * The two run in turns. A line has the shape, its layout (N: rows, T: transposed), and the
  * lower quartile of the processor time of a call of each, in microseconds; 0: not built in.
@@ -13,6 +13,7 @@
 
 #include <choir/device.h>
 #include "device/cpu/context.h"
+#include "device/cpu/product/amx.h"
 #include "median.h"
 
 enum { ROUNDS = 25, FEWEST = 3 };
@@ -21,6 +22,7 @@ static const double enough = 0.3; /* seconds of all rounds of a shape, from FEWE
 typedef void matmul_fn(const choir__k_matmul *k);
 matmul_fn choir__cpu_own_matmul_baseline, choir__cpu_own_matmul_avx2,
     choir__cpu_own_matmul_avx512;
+void choir__cpu_product_pairs_avx512(const choir__k_matmul *k, const uint16_t *packed);
 
 typedef struct shape {
     const char *name;
@@ -144,9 +146,18 @@ static void measure(const shape *s, choir_dtype dtype, matmul_fn *own, matmul_fn
     free(k.c);
 }
 
+#if defined(__x86_64__)
+static void by_amx(const choir__k_matmul *k)
+{
+    choir__cpu_product_pairs_avx512(k, NULL);
+}
+#endif
+
 static matmul_fn *own_of(const char *isa)
 {
 #if defined(__x86_64__)
+    if (!strcmp(isa, "amx"))
+        return by_amx;
     if (!strcmp(isa, "avx512"))
         return choir__cpu_own_matmul_avx512;
     if (!strcmp(isa, "avx2"))
@@ -172,7 +183,8 @@ int main(int argc, char **argv)
         else if (more && !strcmp(argv[i], "--dtype"))
             dtype = !strcmp(argv[++i], "bf16") ? CHOIR_BF16 : CHOIR_F32;
     }
-    const choir__kernels *kernels = choir__cpu_kernels(isa);
+    const bool amx = !strcmp(isa, "amx") && choir__amx_here();
+    const choir__kernels *kernels = choir__cpu_kernels(amx ? "avx512" : isa);
     if (!kernels) {
         fprintf(stderr, "this processor lacks '%s'\n", isa);
         return 1;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Products of our own beside oneDNN's and torch.mm, at the shapes of the models, on one core.
 #
-#   script/bench products [--isa avx2] [--dtype bf16] [--filter gpt2]
+#   script/bench products [--isa avx2|amx] [--dtype bf16] [--filter gpt2]
 #
 # GFLOP/s, and the time of oneDNN and of torch.mm (f32; CHOIR_PYTHON names a Python with torch) over
 # ours. The programs run in turns, ROUNDS (3) times; each number is the median of the rounds.
@@ -17,7 +17,7 @@ ours=(taskset -c 0 choir_bench_products "$@")
 for ((i = 0; i < ${ROUNDS:-3}; i++)); do
     "${ours[@]}" >>"$work/ours"
     if "$python" -c 'import torch' 2>/dev/null; then
-        taskset -c 0 "$python" bench/peers/torch_products.py <"$work/list" >>"$work/torch"
+        taskset -c 0 "$python" bench/peers/torch_products.py "$@" <"$work/list" >>"$work/torch"
     fi
 done
 awk '

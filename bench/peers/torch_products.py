@@ -6,11 +6,13 @@ import time
 import torch
 
 ROUNDS, FEWEST, ENOUGH = 25, 3, 0.2
+DTYPE = torch.bfloat16 if "bf16" in sys.argv else torch.float32
 torch.set_num_threads(1)
 
 
 def operand(rows, columns, turned):
-    x = torch.rand(columns, rows) - 0.5 if turned else torch.rand(rows, columns) - 0.5
+    x = torch.rand(columns, rows) if turned else torch.rand(rows, columns)
+    x = (x - 0.5).to(DTYPE)
     return x.t() if turned else x
 
 
@@ -25,7 +27,7 @@ for line in sys.stdin:
     name, m, n, k, layout = line.split()
     m, n, k = int(m), int(n), int(k)
     a, b = operand(m, k, layout[0] == "T"), operand(k, n, layout[1] == "T")
-    c = torch.empty(m, n)
+    c = torch.empty(m, n, dtype=DTYPE)
     time_of(a, b, c, 1)
     once = time_of(a, b, c, 1)
     calls = int(5e-4 / once) + 1 if once < 5e-4 else 1

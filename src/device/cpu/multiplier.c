@@ -12,18 +12,21 @@
 #include "device/cpu/onednn/library.h"
 #endif
 
-/* The first one is the default. */
-static const char *const engines[] = {
+static const char *const names[] = {
+    [CHOIR__BY_ONEDNN] = "onednn", [CHOIR__BY_CHAIN] = "chain", [CHOIR__BY_AMX] = "amx"};
 #ifdef CHOIR_HAVE_ONEDNN
-    "onednn",
+enum { FIRST = CHOIR__BY_ONEDNN };
+#else
+enum { FIRST = CHOIR__BY_CHAIN };
 #endif
-    "own"};
-static const choir__name_table table = CHOIR__NAME_TABLE(engines);
+/* The first one is the default. */
+static const choir__name_table table = {
+    names + FIRST, CHOIR_COUNT(names) - FIRST, sizeof *names, false};
 
 static struct {
     pthread_once_t once;
     const char *wanted; /* by CHOIR_MATH, if no engine has that name */
-    bool own;
+    choir__multiplier engine;
 } choice = {.once = PTHREAD_ONCE_INIT};
 
 static void choose(void)
@@ -31,13 +34,18 @@ static void choose(void)
     const char *name = getenv("CHOIR_MATH");
     int at = name && *name ? choir__find_named(&table, name) : 0;
     choice.wanted = at < 0 ? name : NULL;
-    choice.own = !strcmp(engines[at < 0 ? 0 : at], "own");
+    choice.engine = (choir__multiplier)(FIRST + choir__max(at, 0));
+}
+
+choir__multiplier choir__cpu_multiplies(void)
+{
+    pthread_once(&choice.once, choose);
+    return choice.engine;
 }
 
 bool choir__cpu_own_products(void)
 {
-    pthread_once(&choice.once, choose);
-    return choice.own;
+    return choir__cpu_multiplies() != CHOIR__BY_ONEDNN;
 }
 
 choir_status choir__cpu_check_multiplier(void)
@@ -57,5 +65,5 @@ const char *choir__cpu_multiplier(void)
         return text;
     }
 #endif
-    return "own products";
+    return choir__cpu_multiplies() == CHOIR__BY_AMX ? "own products, amx" : "own products";
 }

@@ -7,24 +7,29 @@
 #include "base/half.h"
 #include "check.h"
 #include "device/cpu/context.h"
+#include "device/cpu/product/amx.h"
 #include "device/cpu/product/product.h"
 #include "sample.h"
 
 typedef void matmul_fn(const choir__k_matmul *k);
-void choir__cpu_own_matmul_baseline(const choir__k_matmul *k);
-void choir__cpu_own_matmul_avx2(const choir__k_matmul *k);
-void choir__cpu_own_matmul_avx512(const choir__k_matmul *k);
+typedef void pairs_fn(const choir__k_matmul *k, const uint16_t *packed);
+matmul_fn choir__cpu_own_matmul_baseline, choir__cpu_own_matmul_avx2,
+    choir__cpu_own_matmul_avx512;
+pairs_fn choir__cpu_product_pairs_baseline, choir__cpu_product_pairs_avx2,
+    choir__cpu_product_pairs_avx512;
 
 static const struct {
     const char *isa;
     matmul_fn *multiply;
+    pairs_fn *multiply_pairs; /* the class amx: by the instruction, or by its model */
 } sets[] = {
-    {"baseline", choir__cpu_own_matmul_baseline},
+    {"baseline", choir__cpu_own_matmul_baseline, choir__cpu_product_pairs_baseline},
 #if defined(__x86_64__)
-    {"avx2", choir__cpu_own_matmul_avx2},
-    {"avx512", choir__cpu_own_matmul_avx512},
+    {"avx2", choir__cpu_own_matmul_avx2, choir__cpu_product_pairs_avx2},
+    {"avx512", choir__cpu_own_matmul_avx512, choir__cpu_product_pairs_avx512},
 #endif
 };
+static bool pairs; /* the class amx is tried */
 
 static uint64_t state;
 
@@ -56,16 +61,24 @@ static void put(void *p, int64_t i, choir_dtype dtype, double x)
     }
 }
 
-/* Returns n elements; `special`: some are denormal, -0, infinite or NaN. */
+enum { SMALL = -1 };
+
+/* Returns n elements; `special`: some are denormal, -0, infinite or NaN; SMALL: all are small.
+ */
 static void *numbers(int64_t n, choir_dtype dtype, int special)
 {
     static const double rare[] = {0x1p-140, -0x1p-149, -0.0, -0.0, 0x1p-75, -0x1p-75, 0x1.8p-24,
         0x1p100, -0x1p100, INFINITY, -INFINITY, NAN};
+    /* Their products and sums lie around the smallest normal number, 2^-126. */
+    static const double tiny[] = {0x1p-130, -0x1p-133, -0.0, 0x1p-63, -0x1.02p-63, 0x1.fep-64,
+        -0x1p-63, 0x1p-126, -0x1.04p-126, 0x1.fep-70, -0x1.fep-57, -0x1p-75};
+    const int most = special == SMALL ? (int)CHOIR_COUNT(tiny) : special;
     void *p = malloc((size_t)(n + 1) * choir_dtype_size(dtype));
     for (int64_t i = 0; i < n; i++)
         put(p, i, dtype,
-            special && below(4) == 0 ? rare[below(special)]
-                                     : (double)below(1 << 24) / (1 << 23) - 1);
+            special == SMALL           ? tiny[below(most)]
+            : special && below(4) == 0 ? rare[below(most)]
+                                       : (double)below(1 << 24) / (1 << 23) - 1);
     return p;
 }
 
@@ -76,12 +89,54 @@ typedef struct sum_of {
     int64_t a, b; /* places of the first factors */
 } sum_of;
 
+/* x without denormals: a result that would round to less than 2^-126, were exponents without a
+ * lower end, is a zero of its sign. f64 has x exactly, or far more of its bits than f32. */
+static float flushed(double x)
+{
+    return fabs(x) < 0x1p-126 - 0x1p-151 ? copysignf(0.0f, (float)x) : (float)x;
+}
+
+static float flushed_fma(float a, float b, float sum)
+{
+    const double near = (double)a * (double)b + (double)sum;
+    return fabs(near) < 0x1p-120 ? flushed(near) : fmaf(a, b, sum);
+}
+
+/* TDPBF16PS for one element: steps of 32 k, whose even and odd terms are chains of their own.
+ */
+static float steps(const sum_of *s, int64_t from, int64_t to)
+{
+    const choir__k_matmul *k = s->k;
+    float sum = 0;
+    for (int64_t step = from; step < to; step += 32) {
+        float of[2] = {0, 0};
+        for (int64_t l = step; l < step + 32; l++) {
+            float a = 0, b = 0;
+            if (l < to) {
+                a = flushed(get(k->a, s->a + l * k->a_col, k->dtype));
+                b = flushed(get(k->b, s->b + l * k->b_row, k->dtype));
+            }
+            of[l % 2] = flushed_fma(a, b, of[l % 2]);
+        }
+        const float both = flushed((double)(of[0] + of[1]));
+        sum = flushed((double)(sum + both));
+    }
+    return sum;
+}
+
+static int64_t chain_length(void)
+{
+    return pairs ? CHOIR__PAIRS_CHAIN : CHOIR__CHAIN;
+}
+
 static double chain(const sum_of *s, int64_t first)
 {
     const choir__k_matmul *k = s->k;
-    const int64_t from = first * CHOIR__CHAIN, to = choir__min(k->k, from + CHOIR__CHAIN);
+    const int64_t from = first * chain_length(), to = choir__min(k->k, from + chain_length());
     double wide = 0;
     float narrow = 0;
+    if (pairs)
+        return (double)steps(s, from, to);
     for (int64_t l = from; l < to; l++) {
         double a = get(k->a, s->a + l * k->a_col, k->dtype);
         double b = get(k->b, s->b + l * k->b_row, k->dtype);
@@ -121,7 +176,7 @@ static void model(const choir__k_matmul *k)
             for (int64_t j = 0; j < k->n; j++) {
                 sum_of s = {k, x * k->a_batch1 + i * k->a_row, x * k->b_batch1 + j * k->b_col};
                 int64_t at = x * k->c_batch1 + i * k->c_row + j;
-                double y = tree(&s, 0, (k->k + CHOIR__CHAIN - 1) / CHOIR__CHAIN);
+                double y = tree(&s, 0, (k->k + chain_length() - 1) / chain_length());
                 if (k->bias)
                     y = rounded(k, y + get(k->bias, j, sums));
                 if (k->accumulate)
@@ -167,7 +222,10 @@ static void try_all(choir__k_matmul k, int64_t n)
             choir__cpu_context *context = choir__cpu_context_new(threads);
             choir__cpu_context_enter(context);
             memcpy(c, before, bytes);
-            sets[set].multiply(&k);
+            if (pairs)
+                sets[set].multiply_pairs(&k, NULL);
+            else
+                sets[set].multiply(&k);
             compare(&k, expected, n, sets[set].isa, threads);
             choir__cpu_context_free(context);
         }
@@ -225,6 +283,28 @@ static void random_shapes(void **unused)
         try_product(1 + (below(3) == 0) * below(3), 1 + below(most), 1 + below(most), depth,
             dtypes[below(CHOIR_COUNT(dtypes))], specials[below(CHOIR_COUNT(specials))]);
     }
+}
+
+/* The instruction, where this processor has it, and its models. */
+static void amx(void **unused)
+{
+    static const int64_t depths[] = {1, 2, 31, 32, 33, 63, 64, 96, 160, 1024, 1056,
+        CHOIR__PAIRS_CHAIN, CHOIR__PAIRS_CHAIN + 1, 3 * CHOIR__PAIRS_CHAIN + 7};
+    (void)unused;
+    pairs = true;
+    for (int i = 0; i < 80; i++) {
+        int64_t depth = i < 36 ? depths[i / 3] : 1 + below(100), most = depth > 100 ? 40 : 70;
+        try_product(1 + below(2), 1 + below(most), 1 + below(most), depth, CHOIR_BF16,
+            i % 3 ? (int[]){SMALL, SMALL, 7, 9, 12}[below(5)] : 0);
+    }
+    try_product(1, 96, 64, 64, CHOIR_BF16, 0);
+    try_product(1, 300, 40, 33, CHOIR_BF16, 0);
+    try_product(1, 33, 1100, 33, CHOIR_BF16, 0);
+    try_product(1, 530, 17, CHOIR__PAIRS_CHAIN + 1, CHOIR_BF16, 7);
+    try_product(1, 17, 530, CHOIR__PAIRS_CHAIN + 1, CHOIR_BF16, 7);
+    pairs = false;
+    print_message("amx: %s\n", choir__amx_here() ? "the instruction and its models"
+                                                 : "the models alone, this processor lacks it");
 }
 
 /* More rows, or columns, than a block has, in one chain and in several; and one row. */
@@ -320,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
+        cmocka_unit_test(amx),
         cmocka_unit_test(several_blocks),
         cmocka_unit_test(padding_adds_nothing),
         cmocka_unit_test(long_sums_are_accurate),

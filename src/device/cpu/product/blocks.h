@@ -16,22 +16,27 @@
 #ifndef CHOIR_PRODUCT_BLOCKS_H
 #define CHOIR_PRODUCT_BLOCKS_H
 
-#include "device/cpu/product/pack.h"
+#include "base/half.h"
 #include "device/cpu/product/product.h"
+#ifdef PAIRS
+#include "device/cpu/product/pairs_pack.h"
+#else
+#include "device/cpu/product/pack.h"
+#endif
 
-/* MOST_M, MOST_N: rows of A and columns of B that are packed at a time. FEW_M: rows of a block
- * whose chains wait in levels. Multiples of TALL and BROAD. */
-enum { MOST_M = 144, FEW_M = 576, MOST_N = 1152, CHAIN = CHOIR__CHAIN };
+enum { ROOM = 64 }; /* cells that the room of panels is a multiple of */
 
 /* One product of two matrices, and the part of C that this core computes. */
 typedef struct job {
     const choir__k_matmul *k;
     matrix a, b;
     void *c;
-    const real *packed; /* all of B, or NULL */
+    bool turned;        /* a and b are k's, exchanged, and C has the transpose of the tiles */
+    const cell *packed; /* all of B, or NULL */
     int64_t chains;
     int64_t row, column, m, n; /* the part: its first element and its size */
-    real *room_a, *room_b, *levels;
+    cell *room_a, *room_b;
+    real *levels;
     int64_t level; /* elements of a level */
 } job;
 
@@ -44,9 +49,25 @@ typedef struct place {
     int leaves;     /* the level that receives the sums, or -1: C does */
 } place;
 
-static int64_t whole(int64_t n, int64_t each)
+/* Rounds sums to bf16, as choir__bf16_from_f32 does. */
+INLINE void round_vector(uint16_t *c, vec x)
 {
-    return (n + each - 1) / each * each;
+    typedef uint32_t uvec __attribute__((vector_size(4 * W)));
+    typedef uint16_t halves __attribute__((vector_size(2 * W)));
+    const uvec bits = (uvec)x, up = bits + 0x7fff + (bits >> 16 & 1);
+    const uvec nan = (uvec)((ivec)(bits & 0x7fffffff) > 0x7f800000);
+    const halves y =
+        __builtin_convertvector(((nan & (bits | 0x400000)) | (~nan & up)) >> 16, halves);
+    memcpy(c, &y, sizeof y);
+}
+
+INLINE void round_row(uint16_t *c, const real *y, int64_t columns)
+{
+    int64_t j = 0;
+    for (; j + W <= columns; j += W)
+        round_vector(c + j, v_load((const float *)y + j));
+    for (; j < columns; j++)
+        c[j] = choir__bf16_from_f32((float)y[j]);
 }
 
 /* Adds the bias and the old C to a row of sums, which it writes to C. */
@@ -61,13 +82,16 @@ static void end_row(const job *w, real *y, int64_t row, int64_t column, int64_t 
     if (is_half(k->dtype) && !k->wide) {
         bool bf16 = k->dtype == CHOIR_BF16;
         uint16_t *c = (uint16_t *)w->c + at;
-        real old[BROAD];
+        real old[(int)BROAD > (int)TALL ? BROAD : TALL];
         if (k->accumulate) {
             (bf16 ? choir__widen_bf16 : choir__widen_f16)(old, c, columns);
             for (int64_t j = 0; j < columns; j++)
                 y[j] = old[j] + y[j];
         }
-        (bf16 ? choir__narrow_bf16 : choir__narrow_f16)(c, y, columns);
+        if (bf16)
+            round_row(c, y, columns);
+        else
+            choir__narrow_f16(c, y, columns);
         return;
     }
     real *c = (real *)w->c + at;
@@ -78,27 +102,57 @@ static void end_row(const job *w, real *y, int64_t row, int64_t column, int64_t 
         memcpy(c, y, (size_t)columns * sizeof *c);
 }
 
+/* Ends the rows of a tile. Most tiles of bf16 are whole and only rounded. */
+static void end_rows(const job *w, const place *p, const real *sums)
+{
+    const choir__k_matmul *k = w->k;
+    if (k->dtype == CHOIR_BF16 && !k->wide && !k->bias && !k->accumulate &&
+        p->columns == BROAD) {
+        uint16_t *c = (uint16_t *)w->c + p->row * k->c_row + p->column;
+        if (!p->takes && round_tile(c, k->c_row, sums, p->rows))
+            return;
+        for (int64_t i = 0; i < p->rows; i++, c += k->c_row)
+            for (int j = 0; j < BROAD; j += W)
+                round_vector(c + j, v_load((const float *)sums + i * BROAD + j));
+        return;
+    }
+    for (int64_t i = 0; i < p->rows; i++)
+        end_row(w, (real *)sums + i * BROAD, p->row + i, p->column, p->columns);
+}
+
+/* Ends a square tile whose transpose C receives. */
+static void end_turned(const job *w, const place *p, const real *sums)
+{
+    real turned[TALL * BROAD] __attribute__((aligned(64)));
+    place there = *p;
+    there.row = p->column, there.column = p->row;
+    there.rows = p->columns, there.columns = p->rows;
+    for (int i = 0; i < p->rows; i += W)
+        for (int j = 0; j < p->columns; j += 4)
+            turn(turned + j * TALL + i, TALL, sums + i * BROAD + j, BROAD * sizeof *sums);
+    end_rows(w, &there, turned);
+}
+
 /* Adds the sums of earlier chains to a tile's, and passes them on. */
 static void end_tile(const job *w, const place *p, real *sums)
 {
-    for (int64_t i = 0; i < p->rows; i++, sums += BROAD) {
-        for (uint64_t left = p->takes; left; left &= left - 1) {
-            const real *half = p->level0 + __builtin_ctzll(left) * w->level + i * BROAD;
-            for (int j = 0; j < BROAD; j += RW)
-                r_store(sums + j, r_load(half + j) + r_load(sums + j));
-        }
-        if (p->leaves < 0)
-            end_row(w, sums, p->row + i, p->column, p->columns);
-        else
-            memcpy(p->level0 + p->leaves * w->level + i * BROAD, sums, BROAD * sizeof *sums);
+    const int64_t elements = p->rows * BROAD;
+    for (uint64_t left = p->takes; left; left &= left - 1) {
+        const real *half = p->level0 + __builtin_ctzll(left) * w->level;
+        for (int64_t i = 0; i < elements; i += RW)
+            r_store(sums + i, r_load(half + i) + r_load(sums + i));
     }
+    if (p->leaves >= 0)
+        memcpy(p->level0 + p->leaves * w->level, sums, (size_t)elements * sizeof *sums);
+    else
+        (w->turned ? end_turned : end_rows)(w, p, sums);
 }
 
 /* True if C can take a tile's sums in whole vectors, as they are. */
 static bool takes_vectors(const job *w, const place *p)
 {
     const choir__k_matmul *k = w->k;
-    return (p->columns == BROAD || p->columns == RW) && !k->bias && !k->accumulate &&
+    return !w->turned && writes_exactly(p->rows, p->columns) && !k->bias && !k->accumulate &&
            (!is_half(k->dtype) || k->wide);
 }
 
@@ -107,8 +161,9 @@ typedef struct strip {
     const job *w;
     int64_t row, column; /* the block's first element */
     int64_t first, rows; /* the strip in the block */
-    int64_t m, n, depth; /* the block's rows and columns */
-    const real *a, *room_b;
+    int64_t m, n;        /* the block's rows and columns */
+    int64_t depth, deep; /* the chain's, and a panel's */
+    const cell *a, *room_b;
     int64_t a_row, a_panel; /* tile.a_row; from one tile's rows to the next in a */
     uint64_t takes;
     int leaves;
@@ -127,7 +182,7 @@ static void run_place(const strip *s, int64_t r, int64_t j)
         .leaves = s->leaves};
     real sums[TALL * BROAD] __attribute__((aligned(64)));
     tile t = {.a = s->a + r / TALL * s->a_panel,
-        .b = s->room_b + j * s->depth,
+        .b = s->room_b + j * s->deep,
         .a_row = s->a_row,
         .depth = s->depth,
         .to = sums,
@@ -144,25 +199,17 @@ static void run_place(const strip *s, int64_t r, int64_t j)
         end_tile(w, &p, sums);
 }
 
-/* True if so few tiles read a row of A that packing it would not pay. Rows that share few sets
- * of a cache are packed. */
-static bool reads_in_place(const job *w, int64_t n)
-{
-    enum { FEW = 8, SETS = 1024 };
-    return w->a.next == 1 && n <= FEW * BROAD && w->a.apart % SETS && !is_half(w->a.dtype);
-}
-
 /* Rows [row, row + m) and columns [column, column + n) in chain i. A panel of B serves all
  * tiles below it while it is in the first cache; if all of B is small, tiles go along C's rows.
  */
 static void run_chain(
     const job *w, int64_t i, int64_t row, int64_t column, int64_t m, int64_t n)
 {
-    enum { SMALL_B = 128 << 10 };
-    const int64_t from = i * CHAIN, depth = choir__min(CHAIN, w->k->k - from);
-    const bool last = i == w->chains - 1, along = n * depth * (int64_t)sizeof(real) <= SMALL_B;
+    const int64_t from = i * CHAIN, depth = choir__min(CHAIN, w->k->k - from),
+                  deep = whole(depth, STEP);
+    const bool last = i == w->chains - 1, along = n * deep * (int64_t)sizeof(cell) <= SMALL_B;
     const int ones = __builtin_ctzll(~(uint64_t)i);
-    real *room_b = w->packed ? (real *)w->packed + from * whole(w->k->n, BROAD) + column * depth
+    cell *room_b = w->packed ? (cell *)w->packed + from * whole(w->k->n, BROAD) + column * deep
                              : w->room_b;
     strip s = {.w = w,
         .row = row,
@@ -170,30 +217,31 @@ static void run_chain(
         .m = m,
         .n = n,
         .depth = depth,
+        .deep = deep,
         .room_b = room_b,
         .takes = last ? (uint64_t)i : (uint64_t)i & ((UINT64_C(1) << ones) - 1),
         .leaves = last ? -1 : ones};
-    const bool in_place = reads_in_place(w, n);
     if (along && !w->packed)
-        pack(room_b, &w->b, column, n, from, depth, BROAD);
+        pack_columns(room_b, &w->b, column, n, from, depth);
     for (; s.first < m; s.first += MOST_M) {
         s.rows = choir__min(MOST_M, m - s.first);
-        if (in_place) {
+        if (reads_in_place(&w->a, s.rows, n, depth)) {
             s.a = element_at(&w->a, row + s.first, from);
             s.a_row = w->a.apart;
             s.a_panel = TALL * w->a.apart;
         } else {
-            pack(w->room_a, &w->a, row + s.first, s.rows, from, depth, TALL);
+            pack_rows(w->room_a, &w->a, row + s.first, s.rows, from, depth);
             s.a = w->room_a;
-            s.a_panel = TALL * depth;
+            s.a_row = 0;
+            s.a_panel = TALL * deep;
         }
         for (int64_t r = 0; along && r < s.rows; r += TALL)
             for (int64_t j = 0; j < n; j += BROAD)
                 run_place(&s, r, j);
         for (int64_t j = 0; !along && j < n; j += BROAD) {
             if (s.first == 0 && !w->packed && j % (TOGETHER * BROAD) == 0)
-                pack(room_b + j * depth, &w->b, column + j, choir__min(TOGETHER * BROAD, n - j),
-                    from, depth, BROAD);
+                pack_columns(room_b + j * deep, &w->b, column + j,
+                    choir__min(TOGETHER * BROAD, n - j), from, depth);
             for (int64_t r = 0; r < s.rows; r += TALL)
                 run_place(&s, r, j);
         }
@@ -203,17 +251,18 @@ static void run_chain(
 /* Computes the job's part of C. */
 static void run_job(job *w)
 {
-    const int64_t depth = choir__min(CHAIN, w->k->k);
+    const int64_t deep = whole(choir__min(CHAIN, w->k->k), STEP);
     const int64_t rows = w->chains > 1 ? choir__min(FEW_M, w->m) : w->m;
-    const int64_t columns = choir__min(MOST_N, w->n);
+    const int64_t fit = MOST_B / (choir__max(deep, 1) * (int64_t)sizeof(cell)) / BROAD * BROAD;
+    const int64_t columns = choir__min(choir__min(MOST_N, fit), w->n);
     const int levels = w->chains > 1 ? 64 - __builtin_clzll((uint64_t)w->chains - 1) : 0;
-    const int64_t a = whole(choir__min(MOST_M, rows), TALL) * depth,
-                  b = w->packed ? 0 : whole(columns, BROAD) * depth;
+    const int64_t a = whole(whole(choir__min(MOST_M, rows), TALL) * deep, ROOM),
+                  b = w->packed ? 0 : whole(whole(columns, BROAD) * deep, ROOM);
     w->level = whole(rows, TALL) * whole(columns, BROAD);
     w->room_a = choir__cpu_panel(choir__cpu_context_current(),
-        (size_t)(whole(a, 16) + whole(b, 16) + levels * w->level) * sizeof(real));
-    w->room_b = w->room_a + whole(a, 16);
-    w->levels = w->room_b + whole(b, 16);
+        (size_t)(a + b) * sizeof(cell) + (size_t)(levels * w->level) * sizeof(real));
+    w->room_b = w->room_a + a;
+    w->levels = (real *)(w->room_b + b);
     for (int64_t j = 0; j < w->n; j += columns)
         for (int64_t i = 0; i < w->m; i += rows)
             for (int64_t chain = 0; chain < w->chains; chain++)

@@ -1,4 +1,4 @@
-/* The entry to the two engines, and to what computes where oneDNN does not. */
+/* The entry to the engines, and to what computes where oneDNN does not. */
 #include "device/cpu/isa/small.h"
 #include "device/cpu/multiplier.h"
 #include "device/cpu/product/product.h"
@@ -7,6 +7,8 @@ void KERNEL(own_matmul)(const choir__k_matmul *k)
 {
     if (k->dtype == CHOIR_F64)
         KERNEL(product_f64)(k, NULL);
+    else if (k->dtype == CHOIR_BF16 && choir__cpu_multiplies() == CHOIR__BY_AMX)
+        KERNEL(product_pairs)(k, NULL);
     else
         KERNEL(product_f32)(k, NULL);
 }

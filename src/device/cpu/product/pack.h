@@ -1,59 +1,22 @@
 /* Panels: operands of a product in the order in which tiles read them.
  *
  * A panel has `each` entries (rows of A or columns of B) and is stored one k after the other:
- * (depth, each), +0 where the matrix has no more entries. Entry i of a matrix is `apart`
- * elements from entry i - 1, and its elements are `next` apart. 16-bit elements are widened on
- * the way, which is exact. */
+ * (depth, each), +0 where the matrix has no more entries. 16-bit elements are widened on the
+ * way, which is exact. */
 #ifndef CHOIR_PRODUCT_PACK_H
 #define CHOIR_PRODUCT_PACK_H
 
 #include "base/half.h"
+#include "device/cpu/product/matrix.h"
 #include "device/cpu/product/tile.h"
+#include "device/cpu/product/turn.h"
 
 /* Panels that are packed together. */
 enum { TOGETHER = 8 };
 
-typedef struct matrix {
-    const void *p;
-    int64_t apart, next;
-    choir_dtype dtype;
-} matrix;
-
-INLINE const void *element_at(const matrix *x, int64_t entry, int64_t k)
-{
-    int64_t at = entry * x->apart + k * x->next;
-    return (const char *)x->p + at * (int64_t)choir_dtype_size(x->dtype);
-}
-
-/* (4): elements of a (0 ... 3) and b (4 ... 7) */
-#ifdef __clang__
-#define MIX(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
-#else
-typedef int32_t ivec4 __attribute__((vector_size(16)));
-#define MIX(a, b, i, j, k, l) __builtin_shuffle(a, b, (ivec4){i, j, k, l})
-#endif
-
-/* to (4 k, 4 of `each`) = the transpose of from (4 entries, 4 k) */
-INLINE void turn4(float *to, int64_t each, const float *from, int64_t apart)
-{
-    vec4 r[4], low[2], high[2];
-    for (int i = 0; i < 4; i++)
-        memcpy(&r[i], from + i * apart, sizeof r[i]);
-    for (int i = 0; i < 2; i++) { /* k 0, 1 and 2, 3 of entries 2 i and 2 i + 1 */
-        low[i] = MIX(r[2 * i], r[2 * i + 1], 0, 4, 1, 5);
-        high[i] = MIX(r[2 * i], r[2 * i + 1], 2, 6, 3, 7);
-    }
-    r[0] = MIX(low[0], low[1], 0, 1, 4, 5);
-    r[1] = MIX(low[0], low[1], 2, 3, 6, 7);
-    r[2] = MIX(high[0], high[1], 0, 1, 4, 5);
-    r[3] = MIX(high[0], high[1], 2, 3, 6, 7);
-    for (int i = 0; i < 4; i++)
-        memcpy(to + i * each, &r[i], sizeof r[i]);
-}
-
 /* Packs entries whose elements lie side by side: a line of a cache of all entries at a time, so
- * that as many lines are on their way; four entries at a time, the last four of a whole panel
- * once more if `each` is no multiple of 4. */
+ * that as many lines are on their way; a vector of entries at a time, then four, the last four
+ * of a whole panel once more if `each` is no multiple of 4. */
 INLINE void pack_turned(
     real *to, const real *from, int64_t apart, int64_t there, int64_t depth, const int64_t each)
 {
@@ -65,10 +28,15 @@ INLINE void pack_turned(
                 __builtin_prefetch(from + j * apart + AHEAD);
         while (!IS_DOUBLE && some == LINE && i < there && (i + 4 <= there || there == each)) {
             int64_t first = choir__min(i, each - 4);
+            const bool many = i + W <= there;
             for (int l = 0; l < (int)LINE; l += 4)
-                turn4((float *)to + l * each + first, each,
-                    (const float *)from + first * apart + l, apart);
-            i = first + 4;
+                if (many)
+                    turn((float *)to + l * each + i, each, (const float *)from + i * apart + l,
+                        apart * (int64_t)sizeof(float));
+                else
+                    turn4((float *)to + l * each + first, each,
+                        (const float *)from + first * apart + l, apart);
+            i = many ? i + W : first + 4;
         }
         for (; i < each; i++)
             for (int64_t l = 0; l < some; l++)
@@ -152,6 +120,37 @@ INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, int64_
         else
             pack_reals(to, p, x->apart, x->next, there, depth, each);
     }
+}
+
+/* The interface to blocks.h. */
+typedef real cell; /* an element of a panel */
+enum { STEP = 1 }; /* a panel's depth is a multiple of it */
+
+INLINE void pack_rows(
+    cell *to, const matrix *a, int64_t first, int64_t count, int64_t from, int64_t depth)
+{
+    pack(to, a, first, count, from, depth, TALL);
+}
+
+INLINE void pack_columns(
+    cell *to, const matrix *b, int64_t first, int64_t count, int64_t from, int64_t depth)
+{
+    pack(to, b, first, count, from, depth, BROAD);
+}
+
+/* True if so few tiles, of n columns, read a row of A that packing it would not pay. Rows that
+ * share few sets of a cache are packed. */
+INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, int64_t depth)
+{
+    enum { FEW = 8, SETS = 1024 };
+    (void)rows, (void)depth;
+    return a->next == 1 && n <= FEW * BROAD && a->apart % SETS && !is_half(a->dtype);
+}
+
+INLINE bool turns(const choir__k_matmul *k)
+{
+    (void)k;
+    return false;
 }
 
 #endif

@@ -10,7 +10,8 @@
 
 #include "device/cpu/isa/isa.h"
 
-enum { CHOIR__CHAIN = 512 };
+/* PAIRS_CHAIN: of the class `amx` (pairs_tile.h). */
+enum { CHOIR__CHAIN = 512, CHOIR__PAIRS_CHAIN = 1024 };
 
 /* Multiplies operands of any floating dtype, on the cores of the current context. */
 void KERNEL(own_matmul)(const choir__k_matmul *k);
@@ -19,6 +20,9 @@ void KERNEL(own_matmul)(const choir__k_matmul *k);
  * product_pack stores it, of f32 alone, for one matrix. */
 void KERNEL(product_f32)(const choir__k_matmul *k, const float *packed);
 void KERNEL(product_f64)(const choir__k_matmul *k, const double *packed);
+
+/* bf16 in the class `amx` (pairs_tile.h), whatever the processor. */
+void KERNEL(product_pairs)(const choir__k_matmul *k, const uint16_t *packed);
 
 /* Packs b for many products, and returns the number of elements that this takes; to NULL:
  * returns the number alone. */

@@ -11,6 +11,7 @@
 #ifndef CHOIR_PRODUCT_TILE_H
 #define CHOIR_PRODUCT_TILE_H
 
+#include "device/cpu/product/product.h"
 #include "device/cpu/product/reals.h"
 
 /* TALL x VECTORS sums, a row of b and an element of a fill the registers: 32 of AVX-512 and
@@ -29,6 +30,12 @@ enum { TALL = 4, VECTORS = 2 };
 #define EACH_ROW(X) X(1) X(2) X(3) X(4)
 #endif
 enum { BROAD = VECTORS * RW };
+
+/* MOST_M, MOST_N: rows of A and columns of B that are packed at a time, of B at most MOST_B
+ * bytes. FEW_M: rows of a block whose chains wait in levels. Multiples of TALL and BROAD.
+ * SMALL_B: bytes of B up to which tiles go along the rows of C. */
+enum { MOST_M = 144, FEW_M = 576, MOST_N = 1152, MOST_B = 4 << 20, SMALL_B = 128 << 10 };
+enum { CHAIN = CHOIR__CHAIN };
 
 typedef struct tile {
     const real *a, *b;
@@ -97,6 +104,28 @@ static void run_tile(const tile *t, int64_t rows, int64_t columns)
         switch (rows) {
             EACH_ROW(NARROW_PLAIN)
         }
+}
+
+/* True if run_tile writes these sums and none beside them. */
+INLINE bool writes_exactly(int64_t rows, int64_t columns)
+{
+    (void)rows;
+    return columns == BROAD || columns == RW;
+}
+
+/* Before and after the tiles of a core. */
+INLINE void begin_tiles(void)
+{
+}
+INLINE void end_tiles(void)
+{
+}
+
+/* Rounds the sums of a whole tile to bf16, if that has a faster way than vectors. */
+INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, int64_t rows)
+{
+    (void)c, (void)c_row, (void)sums, (void)rows;
+    return false;
 }
 
 #endif

@@ -1,0 +1,26 @@
+/* An operand of a product: entries (rows of A, or columns of B) along k. */
+#ifndef CHOIR_PRODUCT_MATRIX_H
+#define CHOIR_PRODUCT_MATRIX_H
+
+#include "device/cpu/isa/isa.h"
+
+/* Entry i is `apart` elements from entry i - 1, and its elements are `next` apart. */
+typedef struct matrix {
+    const void *p;
+    int64_t apart, next;
+    choir_dtype dtype;
+} matrix;
+
+INLINE const void *element_at(const matrix *x, int64_t entry, int64_t k)
+{
+    int64_t at = entry * x->apart + k * x->next;
+    return (const char *)x->p + at * (int64_t)choir_dtype_size(x->dtype);
+}
+
+/* Returns n as a multiple of `each`. */
+INLINE int64_t whole(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each * each;
+}
+
+#endif

@@ -1,0 +1,80 @@
+/* Transposes blocks of 32-bit elements: 4 k of as many entries as a vector has lanes. */
+#ifndef CHOIR_PRODUCT_TURN_H
+#define CHOIR_PRODUCT_TURN_H
+
+#include "device/cpu/isa/isa.h"
+
+/* Lanes of a and b in turn, within each group of four lanes: MIX_LOW has lanes 0 and 1 of the
+ * group, MIX_HIGH 2 and 3; PAIR_LOW and PAIR_HIGH move two lanes at once. */
+#if defined(__AVX512F__)
+#define MIX_LOW(a, b)   _mm512_unpacklo_ps(a, b)
+#define MIX_HIGH(a, b)  _mm512_unpackhi_ps(a, b)
+#define PAIR_LOW(a, b)  (vec) _mm512_unpacklo_pd((__m512d)(a), (__m512d)(b))
+#define PAIR_HIGH(a, b) (vec) _mm512_unpackhi_pd((__m512d)(a), (__m512d)(b))
+#elif defined(__AVX2__)
+#define MIX_LOW(a, b)   _mm256_unpacklo_ps(a, b)
+#define MIX_HIGH(a, b)  _mm256_unpackhi_ps(a, b)
+#define PAIR_LOW(a, b)  (vec) _mm256_unpacklo_pd((__m256d)(a), (__m256d)(b))
+#define PAIR_HIGH(a, b) (vec) _mm256_unpackhi_pd((__m256d)(a), (__m256d)(b))
+#else
+#ifdef __clang__
+#define MIX(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define MIX(a, b, i, j, k, l) __builtin_shuffle(a, b, (ivec){i, j, k, l})
+#endif
+#define MIX_LOW(a, b)   MIX(a, b, 0, 4, 1, 5)
+#define MIX_HIGH(a, b)  MIX(a, b, 2, 6, 3, 7)
+#define PAIR_LOW(a, b)  MIX(a, b, 0, 1, 4, 5)
+#define PAIR_HIGH(a, b) MIX(a, b, 2, 3, 6, 7)
+#endif
+
+/* Four elements of each of W / 4 entries, which are `apart` bytes from each other. */
+INLINE vec quarters(const char *from, int64_t apart)
+{
+#if defined(__AVX512F__)
+    __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const float *)from));
+    x = _mm512_mask_broadcast_f32x4(x, 0x00f0, _mm_loadu_ps((const float *)(from + apart)));
+    x = _mm512_mask_broadcast_f32x4(x, 0x0f00, _mm_loadu_ps((const float *)(from + 2 * apart)));
+    return _mm512_mask_broadcast_f32x4(
+        x, 0xf000, _mm_loadu_ps((const float *)(from + 3 * apart)));
+#elif defined(__AVX2__)
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)from)),
+        _mm_loadu_ps((const float *)(from + apart)), 1);
+#else
+    (void)apart;
+    return v_load((const float *)from);
+#endif
+}
+
+/* to (4 k, W of `each` entries) = the transpose of from (W entries, 4 k); `apart`: bytes from
+ * one entry to the next, `each`: 32-bit elements from one k to the next. Bits move as they are.
+ */
+INLINE void turn(void *to, int64_t each, const void *from, int64_t apart)
+{
+    vec r[4], low[2], high[2];
+    float *y = to;
+    for (int i = 0; i < 4; i++) /* entries i, 4 + i, ... */
+        r[i] = quarters((const char *)from + i * apart, 4 * apart);
+    for (int i = 0; i < 2; i++) { /* k 0, 1 and 2, 3 of entries 2 i and 2 i + 1 */
+        low[i] = MIX_LOW(r[2 * i], r[2 * i + 1]);
+        high[i] = MIX_HIGH(r[2 * i], r[2 * i + 1]);
+    }
+    v_store(y, PAIR_LOW(low[0], low[1]));
+    v_store(y + each, PAIR_HIGH(low[0], low[1]));
+    v_store(y + 2 * each, PAIR_LOW(high[0], high[1]));
+    v_store(y + 3 * each, PAIR_HIGH(high[0], high[1]));
+}
+
+/* As turn, for four entries. */
+INLINE void turn4(float *to, int64_t each, const float *from, int64_t apart)
+{
+    vec4 r[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&r[i], from + i * apart, sizeof r[i]);
+    for (int k = 0; k < 4; k++) {
+        const vec4 entries = {r[0][k], r[1][k], r[2][k], r[3][k]};
+        memcpy(to + k * each, &entries, sizeof entries);
+    }
+}
+
+#endif
