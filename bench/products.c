@@ -14,6 +14,7 @@
 #include <choir/device.h>
 #include "device/cpu/context.h"
 #include "device/cpu/product/amx.h"
+#include "device/cpu/product/product.h"
 #include "median.h"
 
 enum { ROUNDS = 25, FEWEST = 3 };
@@ -22,7 +23,7 @@ static const double enough = 0.3; /* seconds of all rounds of a shape, from FEWE
 typedef void matmul_fn(const choir__k_matmul *k);
 matmul_fn choir__cpu_own_matmul_baseline, choir__cpu_own_matmul_avx2,
     choir__cpu_own_matmul_avx512;
-void choir__cpu_product_pairs_avx512(const choir__k_matmul *k, const uint16_t *packed);
+void choir__cpu_product_pairs_avx512(const choir__k_matmul *k, const choir__operands *other);
 
 typedef struct shape {
     const char *name;

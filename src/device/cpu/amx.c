@@ -12,7 +12,7 @@ static bool here;
 
 static void ask(void)
 {
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* asm/prctl.h, of Linux 5.16 */
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* since Linux 5.16 */
     enum { HAS_BF16 = 1 << 22, HAS_TILES = 1 << 24 };     /* leaf 7, EDX */
     unsigned a, b, c, d;
     here = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & HAS_BF16) && (d & HAS_TILES) &&

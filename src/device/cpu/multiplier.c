@@ -25,7 +25,7 @@ static const choir__name_table table = {
 
 static struct {
     pthread_once_t once;
-    const char *wanted; /* by CHOIR_MATH, if no engine has that name */
+    const char *wanted; /* CHOIR_MATH, if no engine has that name */
     choir__multiplier engine;
 } choice = {.once = PTHREAD_ONCE_INIT};
 

@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 typedef enum choir__multiplier {
-    CHOIR__BY_ONEDNN, /* its bits depend on the instruction set */
+    CHOIR__BY_ONEDNN, /* the instruction set changes its bits */
     CHOIR__BY_CHAIN,  /* our own products (product/product.h) */
     CHOIR__BY_AMX     /* the same, but bf16 in the order of TDPBF16PS (product/pairs_tile.h) */
 } choir__multiplier;

@@ -53,30 +53,30 @@ static const choir__kernels f32 = {
     .conv_backward_weight = wide_conv_backward_weight,
 };
 
+/* Own products widen 16-bit operands while they pack them, or multiply them as they are. */
+static bool by_own_products(choir__kernel_id kernel, choir_dtype dtype)
+{
+    if (!choir__cpu_own_products())
+        return false;
+    const bool direct = dtype == CHOIR_BF16 && choir__cpu_multiplies() == CHOIR__BY_AMX;
+    if (!direct)
+        choir__note_way(kernel, dtype, CHOIR__WIDENED);
+    return true;
+}
+
 #define EITHER(name)                                                                           \
     void KERNEL(name)(const choir__k_##name *k)                                                \
     {                                                                                          \
         if (!is_half(k->dtype)) {                                                              \
             wide_##name(k);                                                                    \
+        } else if (by_own_products(CHOIR__KERNEL_##name, k->dtype)) {                          \
+            KERNEL(plain_##name)(k);                                                           \
         } else if (!choir__half_products(k->dtype) || !BY_ONEDNN(name, k)) {                   \
             choir__note_way(CHOIR__KERNEL_##name, k->dtype, CHOIR__WIDENED);                   \
             choir__half_##name(&f32, k);                                                       \
         }                                                                                      \
     }
+EITHER(matmul)
 EITHER(conv)
 EITHER(conv_backward_input)
 EITHER(conv_backward_weight)
-
-/* Own products widen 16-bit operands while they pack them. */
-void KERNEL(matmul)(const choir__k_matmul *k)
-{
-    if (!is_half(k->dtype)) {
-        wide_matmul(k);
-    } else if (choir__cpu_own_products()) {
-        choir__note_way(CHOIR__KERNEL_matmul, k->dtype, CHOIR__WIDENED);
-        KERNEL(own_matmul)(k);
-    } else if (!choir__half_products(k->dtype) || !BY_ONEDNN(matmul, k)) {
-        choir__note_way(CHOIR__KERNEL_matmul, k->dtype, CHOIR__WIDENED);
-        choir__half_matmul(&f32, k);
-    }
-}

@@ -47,8 +47,9 @@ INLINE void packed_matmul(const packed_product *p, const choir__k_matmul *k)
         return;
     }
 #endif
+    const choir__operands packed = {.packed = p->own};
     if (p->own)
-        KERNEL(product_f32)(k, p->own);
+        KERNEL(product_f32)(k, &packed);
     else
         KERNEL(plain_matmul)(k);
 }

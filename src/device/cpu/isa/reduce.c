@@ -1,15 +1,29 @@
 /* Sums and maxima of a matrix, along rows or down columns. */
+#include "base/half.h"
 #include "device/cpu/isa/isa.h"
 
-static void sum_rows(const choir__k_sum *k)
+/* Up to W of the `left` elements from x[i] on, in f32; 16 bits are widened, which is exact. */
+INLINE vec get(const void *x, int64_t i, int64_t left, const choir_dtype dtype)
+{
+    if (dtype == CHOIR_F32)
+        return v_get((const float *)x + i, left);
+    float wide[W] = {0};
+    const uint16_t *half = (const uint16_t *)x + i;
+    for (int j = 0; j < choir__min(left, W); j++)
+        wide[j] =
+            dtype == CHOIR_BF16 ? choir__f32_from_bf16(half[j]) : choir__f32_from_f16(half[j]);
+    return v_load(wide);
+}
+
+INLINE void sum_rows(const choir__k_sum *k, const choir_dtype dtype)
 {
     float *y = k->y, scale = (float)k->scale;
     int64_t row = choir__row_step(k->row, k->cols);
     for (int64_t r = 0; r < k->rows; r++) {
-        const float *x = (const float *)k->x + r * row;
         vec sum[L] = {{0}};
         for (int64_t c = 0; c < k->cols; c += 16)
-            LANES(j) sum[j] += v_get(x + c + j * W, k->cols - c - j * W);
+            LANES(j)
+        sum[j] += get(k->x, r * row + c + j * W, k->cols - c - j * W, dtype);
         y[r] = lanes_sum(sum) * scale;
     }
 }
@@ -17,34 +31,45 @@ static void sum_rows(const choir__k_sum *k)
 /* Sums BLOCK vectors of columns at a time, in registers, down all rows. */
 enum { BLOCK = 8 };
 
-static void sum_columns(const choir__k_sum *k)
+INLINE void sum_columns(const choir__k_sum *k, const choir_dtype dtype)
 {
-    const float *x = k->x;
     float *y = k->y, scale = (float)k->scale;
     int64_t c = 0, row = choir__row_step(k->row, k->cols);
     for (; c + BLOCK * W <= k->cols; c += BLOCK * W) {
         vec sum[BLOCK] = {{0}};
         for (int64_t r = 0; r < k->rows; r++)
             for (int j = 0; j < BLOCK; j++)
-                sum[j] += v_load(x + r * row + c + j * W);
+                sum[j] += get(k->x, r * row + c + j * W, W, dtype);
         for (int j = 0; j < BLOCK; j++)
             v_store(y + c + j * W, sum[j] * scale);
     }
     for (; c < k->cols; c += W) {
         vec sum = {0};
         for (int64_t r = 0; r < k->rows; r++)
-            sum += v_get(x + r * row + c, k->cols - c);
+            sum += get(k->x, r * row + c, k->cols - c, dtype);
         v_put(y + c, sum * scale, k->cols - c);
     }
 }
 
+INLINE void sum_of(const choir__k_sum *k, const choir_dtype dtype)
+{
+    if (k->over_rows)
+        sum_columns(k, dtype);
+    else
+        sum_rows(k, dtype);
+}
+
 void KERNEL(sum)(const choir__k_sum *k)
 {
+    if (is_half(k->dtype) && k->wide) {
+        if (k->dtype == CHOIR_BF16)
+            sum_of(k, CHOIR_BF16);
+        else
+            sum_of(k, CHOIR_F16);
+        return;
+    }
     F32_ONLY(sum, k);
-    if (k->over_rows)
-        sum_columns(k);
-    else
-        sum_rows(k);
+    sum_of(k, CHOIR_F32);
 }
 
 static int64_t first_equal(const float *x, int64_t n, float value)

@@ -36,6 +36,7 @@ typedef struct job {
     int64_t chains;
     int64_t row, column, m, n; /* the part: its first element and its size */
     cell *room_a, *room_b;
+    void *gathered; /* room for windows that are packed */
     real *levels;
     int64_t level; /* elements of a level */
 } job;
@@ -222,7 +223,7 @@ static void run_chain(
         .takes = last ? (uint64_t)i : (uint64_t)i & ((UINT64_C(1) << ones) - 1),
         .leaves = last ? -1 : ones};
     if (along && !w->packed)
-        pack_columns(room_b, &w->b, column, n, from, depth);
+        pack_columns(room_b, &w->b, column, n, from, depth, w->gathered);
     for (; s.first < m; s.first += MOST_M) {
         s.rows = choir__min(MOST_M, m - s.first);
         if (reads_in_place(&w->a, s.rows, n, depth)) {
@@ -230,7 +231,7 @@ static void run_chain(
             s.a_row = w->a.apart;
             s.a_panel = TALL * w->a.apart;
         } else {
-            pack_rows(w->room_a, &w->a, row + s.first, s.rows, from, depth);
+            pack_rows(w->room_a, &w->a, row + s.first, s.rows, from, depth, w->gathered);
             s.a = w->room_a;
             s.a_row = 0;
             s.a_panel = TALL * deep;
@@ -241,7 +242,7 @@ static void run_chain(
         for (int64_t j = 0; !along && j < n; j += BROAD) {
             if (s.first == 0 && !w->packed && j % (TOGETHER * BROAD) == 0)
                 pack_columns(room_b + j * deep, &w->b, column + j,
-                    choir__min(TOGETHER * BROAD, n - j), from, depth);
+                    choir__min(TOGETHER * BROAD, n - j), from, depth, w->gathered);
             for (int64_t r = 0; r < s.rows; r += TALL)
                 run_place(&s, r, j);
         }
@@ -258,11 +259,16 @@ static void run_job(job *w)
     const int levels = w->chains > 1 ? 64 - __builtin_clzll((uint64_t)w->chains - 1) : 0;
     const int64_t a = whole(whole(choir__min(MOST_M, rows), TALL) * deep, ROOM),
                   b = w->packed ? 0 : whole(whole(columns, BROAD) * deep, ROOM);
+    const int64_t windows = w->a.windows || w->b.windows
+                                ? choir__max(choir__min(MOST_M, rows), whole(columns, BROAD))
+                                : 0;
     w->level = whole(rows, TALL) * whole(columns, BROAD);
     w->room_a = choir__cpu_panel(choir__cpu_context_current(),
-        (size_t)(a + b) * sizeof(cell) + (size_t)(levels * w->level) * sizeof(real));
+        (size_t)(a + b) * sizeof(cell) +
+            (size_t)(levels * w->level + windows * deep) * sizeof(real));
     w->room_b = w->room_a + a;
     w->levels = (real *)(w->room_b + b);
+    w->gathered = w->levels + levels * w->level;
     for (int64_t j = 0; j < w->n; j += columns)
         for (int64_t i = 0; i < w->m; i += rows)
             for (int64_t chain = 0; chain < w->chains; chain++)

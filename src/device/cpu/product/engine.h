@@ -6,30 +6,38 @@
 
 /* Work of a core from which on a division gains, in multiply-adds. */
 enum { LEAST = 256 * 1024 };
+/* Bytes up to which all of B is packed at once. */
+enum { MOST_PACKED = 24 << 20 };
 
 /* How a batch is cut into parts: by matrices, or each matrix into stripes of `each` rows or
  * columns. */
 typedef struct division {
     const choir__k_matmul *k;
-    const cell *packed;
+    const choir__operands *other;
     int64_t row_stripes, column_stripes; /* of a matrix; one of them is 1 */
 } division;
 
-static job job_of(const choir__k_matmul *k, const cell *packed, int64_t matrix_number)
+static bool is_turned(const choir__k_matmul *k, const choir__operands *other)
+{
+    return !other->windows_a && !other->windows_b && !other->packed && turns(k);
+}
+
+static job job_of(const choir__k_matmul *k, const choir__operands *other, int64_t matrix_number)
 {
     int64_t i = matrix_number / k->batch1, j = matrix_number % k->batch1;
-    matrix a = {k->a, k->a_row, k->a_col, k->dtype}, b = {k->b, k->b_col, k->b_row, k->dtype};
+    matrix a = {k->a, k->a_row, k->a_col, k->dtype, other->windows_a};
+    matrix b = {k->b, k->b_col, k->b_row, k->dtype, other->windows_b};
     size_t size = is_half(k->dtype) && k->wide ? sizeof(real) : choir_dtype_size(k->dtype);
     size_t each = choir_dtype_size(k->dtype);
     a.p = (const char *)a.p + (i * k->a_batch0 + j * k->a_batch1) * (int64_t)each;
     b.p = (const char *)b.p + (i * k->b_batch0 + j * k->b_batch1) * (int64_t)each;
-    const bool turned = turns(k);
+    const bool turned = is_turned(k, other);
     return (job){.k = k,
         .a = turned ? b : a,
         .b = turned ? a : b,
         .turned = turned,
         .c = (char *)k->c + (i * k->c_batch0 + j * k->c_batch1) * (int64_t)size,
-        .packed = packed,
+        .packed = other->packed,
         .chains = choir__max(1, (k->k + CHAIN - 1) / CHAIN),
         .m = turned ? k->n : k->m,
         .n = turned ? k->m : k->n};
@@ -49,7 +57,7 @@ static void run_parts(const void *arg, int64_t first, int64_t count)
     int64_t stripes = d->row_stripes * d->column_stripes;
     begin_tiles();
     for (int64_t part = first; part < first + count; part++) {
-        job w = job_of(d->k, d->packed, part / stripes);
+        job w = job_of(d->k, d->other, part / stripes);
         narrow(&w.row, &w.m, part % stripes / d->column_stripes, d->row_stripes, TALL);
         narrow(&w.column, &w.n, part % d->column_stripes, d->column_stripes, BROAD);
         run_job(&w);
@@ -57,15 +65,45 @@ static void run_parts(const void *arg, int64_t first, int64_t count)
     end_tiles();
 }
 
-static void multiply(const choir__k_matmul *k, const cell *packed)
+/* Cells of all of B, packed. */
+static int64_t packed_cells(const choir__k_matmul *k)
+{
+    return whole(k->n, BROAD) * whole(k->k, STEP);
+}
+
+static void pack_all(cell *to, const choir__k_matmul *k)
+{
+    const matrix b = {k->b, k->b_col, k->b_row, k->dtype, NULL};
+    for (int64_t from = 0; from < k->k; from += CHAIN)
+        pack_columns(to + from * whole(k->n, BROAD), &b, 0, k->n, from,
+            choir__min(CHAIN, k->k - from), NULL);
+}
+
+/* Returns B packed as a whole if many blocks of rows would pack it each and it is small, or
+ * NULL. */
+static const cell *packed_once(const choir__k_matmul *k)
+{
+    const size_t bytes = (size_t)packed_cells(k) * sizeof(cell);
+    if (k->k <= CHAIN || k->m <= FEW_M || k->batch0 * k->batch1 > 1 || bytes > MOST_PACKED)
+        return NULL;
+    cell *to = choir__cpu_wide(choir__cpu_context_current(), bytes);
+    pack_all(to, k);
+    return to;
+}
+
+static void multiply(const choir__k_matmul *k, const choir__operands *given)
 {
     int64_t cores = choir__cpu_context_threads(choir__cpu_context_current());
     int64_t matrices = k->batch0 * k->batch1, each = k->m * k->n * choir__max(1, k->k);
-    division d = {k, packed, 1, 1};
+    choir__operands other = given ? *given : (choir__operands){0};
+    division d = {k, &other, 1, 1};
     if (matrices == 0 || k->m == 0 || k->n == 0)
         return;
+    if (!other.packed && !other.windows_b && !is_turned(k, &other))
+        other.packed = packed_once(k);
     if (cores > 1 && matrices % cores) { /* few, or many of which one core would have more */
-        const int64_t m = turns(k) ? k->n : k->m, n = turns(k) ? k->m : k->n;
+        const bool turned = is_turned(k, &other);
+        const int64_t m = turned ? k->n : k->m, n = turned ? k->m : k->n;
         bool tall = m >= n;
         int64_t panels = tall ? (m + TALL - 1) / TALL : (n + BROAD - 1) / BROAD;
         int64_t stripes = choir__max(1, choir__min(choir__min(cores, panels), each / LEAST));

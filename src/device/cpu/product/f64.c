@@ -2,7 +2,7 @@
 #define REAL double
 #include "device/cpu/product/engine.h"
 
-void KERNEL(product_f64)(const choir__k_matmul *k, const double *packed)
+void KERNEL(product_f64)(const choir__k_matmul *k, const choir__operands *other)
 {
-    multiply(k, packed);
+    multiply(k, other);
 }

@@ -4,11 +4,13 @@
 
 #include "device/cpu/isa/isa.h"
 
-/* Entry i is `apart` elements from entry i - 1, and its elements are `next` apart. */
+/* Entry i is `apart` elements from entry i - 1, and its elements are `next` apart. windows: the
+ * operand is gathered from images instead, or NULL. */
 typedef struct matrix {
     const void *p;
     int64_t apart, next;
     choir_dtype dtype;
+    const struct choir__windows *windows;
 } matrix;
 
 INLINE const void *element_at(const matrix *x, int64_t entry, int64_t k)

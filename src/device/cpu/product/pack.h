@@ -10,6 +10,7 @@
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/tile.h"
 #include "device/cpu/product/turn.h"
+#include "device/cpu/product/windows.h"
 
 /* Panels that are packed together. */
 enum { TOGETHER = 8 };
@@ -126,16 +127,30 @@ INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, int64_
 typedef real cell; /* an element of a panel */
 enum { STEP = 1 }; /* a panel's depth is a multiple of it */
 
-INLINE void pack_rows(
-    cell *to, const matrix *a, int64_t first, int64_t count, int64_t from, int64_t depth)
+/* Packs rows of A. room: for elements that are gathered, (count, depth). */
+INLINE void pack_rows(cell *to, const matrix *a, int64_t first, int64_t count, int64_t from,
+    int64_t depth, void *room)
 {
-    pack(to, a, first, count, from, depth, TALL);
+    matrix rows = *a;
+    if (a->windows) {
+        gather_windows(room, depth, a->windows, first, count, from, depth, depth);
+        rows.p = room, rows.apart = depth, rows.next = 1;
+        first = from = 0;
+    }
+    pack(to, &rows, first, count, from, depth, TALL);
 }
 
-INLINE void pack_columns(
-    cell *to, const matrix *b, int64_t first, int64_t count, int64_t from, int64_t depth)
+/* Packs columns of B. room: (depth, count). */
+INLINE void pack_columns(cell *to, const matrix *b, int64_t first, int64_t count, int64_t from,
+    int64_t depth, void *room)
 {
-    pack(to, b, first, count, from, depth, BROAD);
+    matrix columns = *b;
+    if (b->windows) {
+        gather_windows(room, count, b->windows, from, depth, first, count, count);
+        columns.p = room, columns.apart = 1, columns.next = count;
+        first = from = 0;
+    }
+    pack(to, &columns, first, count, from, depth, BROAD);
 }
 
 /* True if so few tiles, of n columns, read a row of A that packing it would not pay. Rows that
@@ -144,7 +159,8 @@ INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, int64_t dep
 {
     enum { FEW = 8, SETS = 1024 };
     (void)rows, (void)depth;
-    return a->next == 1 && n <= FEW * BROAD && a->apart % SETS && !is_half(a->dtype);
+    return a->next == 1 && n <= FEW * BROAD && a->apart % SETS && !is_half(a->dtype) &&
+           !a->windows;
 }
 
 INLINE bool turns(const choir__k_matmul *k)

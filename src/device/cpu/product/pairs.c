@@ -3,7 +3,7 @@
 #define PAIRS
 #include "device/cpu/product/engine.h"
 
-void KERNEL(product_pairs)(const choir__k_matmul *k, const uint16_t *packed)
+void KERNEL(product_pairs)(const choir__k_matmul *k, const choir__operands *other)
 {
-    multiply(k, packed);
+    multiply(k, other);
 }

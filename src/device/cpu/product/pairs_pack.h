@@ -9,6 +9,7 @@
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/pairs_tile.h"
 #include "device/cpu/product/turn.h"
+#include "device/cpu/product/windows.h"
 
 enum { TOGETHER = 8, HALF_STEP = STEP / 2 };
 
@@ -112,16 +113,30 @@ INLINE void pack_pairs(uint16_t *to, const matrix *x, int64_t first, int64_t cou
             }
 }
 
-static void pack_rows(
-    cell *to, const matrix *a, int64_t first, int64_t count, int64_t from, int64_t depth)
+/* Packs rows of A. room: for elements that are gathered, (count, depth in whole steps). */
+static void pack_rows(cell *to, const matrix *a, int64_t first, int64_t count, int64_t from,
+    int64_t depth, void *room)
 {
-    pack_pairs(to, a, first, count, from, depth, true);
+    matrix rows = *a;
+    if (a->windows) {
+        rows.p = room, rows.apart = whole(depth, STEP), rows.next = 1;
+        gather_windows(room, rows.apart, a->windows, first, count, from, depth, rows.apart);
+        first = from = 0;
+    }
+    pack_pairs(to, &rows, first, count, from, depth, true);
 }
 
-static void pack_columns(
-    cell *to, const matrix *b, int64_t first, int64_t count, int64_t from, int64_t depth)
+/* Packs columns of B. room: (depth, count). */
+static void pack_columns(cell *to, const matrix *b, int64_t first, int64_t count, int64_t from,
+    int64_t depth, void *room)
 {
-    pack_pairs(to, b, first, count, from, depth, false);
+    matrix columns = *b;
+    if (b->windows) {
+        columns.p = room, columns.apart = 1, columns.next = count;
+        gather_windows(room, count, b->windows, from, depth, first, count, count);
+        first = from = 0;
+    }
+    pack_pairs(to, &columns, first, count, from, depth, false);
 }
 
 /* True if tiles can read the rows of A where they are: whole steps of whole lines of a cache.
@@ -131,7 +146,7 @@ INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, int64_t dep
     enum { SETS = 2048 };
     (void)n;
     return a->next == 1 && rows % HALF_TALL == 0 && depth % STEP == 0 && a->apart % STEP == 0 &&
-           (uintptr_t)a->p % 64 == 0 && a->apart % SETS;
+           (uintptr_t)a->p % 64 == 0 && a->apart % SETS && !a->windows;
 }
 
 /* True if C^T = B^T A^T is faster: B's columns are rows that tiles read in place, and packing A

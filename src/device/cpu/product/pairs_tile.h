@@ -27,7 +27,7 @@ typedef uint16_t cell; /* a bf16 of a panel */
 
 typedef struct tile {
     const cell *a, *b;
-    int64_t a_row, depth; /* a_row: of an `a` that is not packed, whose rows are dense */
+    int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
     real *to;             /* receives the sums, in whole blocks of 16 x 16 */
     int64_t to_row;
 } tile;

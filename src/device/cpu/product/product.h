@@ -16,16 +16,25 @@ enum { CHOIR__CHAIN = 512, CHOIR__PAIRS_CHAIN = 1024 };
 /* Multiplies operands of any floating dtype, on the cores of the current context. */
 void KERNEL(own_matmul)(const choir__k_matmul *k);
 
-/* The two engines: operands of f32, bf16 and f16, and of f64. `packed` is NULL, or b as
- * product_pack stores it, of f32 alone, for one matrix. */
-void KERNEL(product_f32)(const choir__k_matmul *k, const float *packed);
-void KERNEL(product_f64)(const choir__k_matmul *k, const double *packed);
+/* Operands that are not where k says. windows_a: A's rows are windows; windows_b: B's columns
+ * are the columns of windows, k counts those. packed: b as product_pack stores it, for one
+ * matrix. NULL: the operand is k's. */
+typedef struct choir__operands {
+    const struct choir__windows *windows_a, *windows_b;
+    const void *packed;
+} choir__operands;
 
-/* bf16 in the class `amx` (pairs_tile.h), whatever the processor. */
-void KERNEL(product_pairs)(const choir__k_matmul *k, const uint16_t *packed);
+/* The engines: operands of f32, bf16 and f16; of f64; and of bf16 in the class `amx`, whatever
+ * the processor. `other` may be NULL. */
+void KERNEL(product_f32)(const choir__k_matmul *k, const choir__operands *other);
+void KERNEL(product_f64)(const choir__k_matmul *k, const choir__operands *other);
+void KERNEL(product_pairs)(const choir__k_matmul *k, const choir__operands *other);
 
-/* Packs b for many products, and returns the number of elements that this takes; to NULL:
- * returns the number alone. */
+/* The engine for k's dtype. */
+void KERNEL(product)(const choir__k_matmul *k, const choir__operands *other);
+
+/* Packs b, of f32, for many products by product_f32, and returns the number of elements that
+ * this takes; to NULL: returns the number alone. */
 int64_t KERNEL(product_pack)(float *to, const choir__k_matmul *k);
 
 #endif

@@ -39,7 +39,7 @@ enum { CHAIN = CHOIR__CHAIN };
 
 typedef struct tile {
     const real *a, *b;
-    int64_t a_row, depth; /* a_row: of an `a` that is not packed, whose rows are dense */
+    int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
     real *to;             /* receives the sums, in whole vectors */
     int64_t to_row;
 } tile;
