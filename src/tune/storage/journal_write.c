@@ -1,5 +1,6 @@
 /* Lines of a journal: how changes of trials become operations of Optuna's. */
 #include "tune/storage/journal_file.h"
+#include "base/number.h"
 #include "tune/storage/worker.h"
 
 #include <jansson.h>
@@ -13,7 +14,7 @@
 static const char *real(char text[32], double x)
 {
     if (isfinite(x))
-        snprintf(text, 32, "%.17g", x);
+        choir__number_print(text, 32, "%.17g", x);
     else
         snprintf(text, 32, "%s", isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity");
     return text;
