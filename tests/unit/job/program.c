@@ -129,6 +129,24 @@ static void test_again(void **state)
     choir_job_free(job);
 }
 
+/* A folder may have any name. */
+static void test_odd_folders(void **state)
+{
+    static const char *const names[] = {"two\nlines", "a:b", "run:", "%s%n", " "};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *place = at("%s", names[i]);
+        choir_job *job = small();
+        choir_job_result done;
+        set(job, "save", place);
+        set(job, "log", "csv:/dev/null");
+        ok(choir_job_train(job, NULL, &done));
+        assert_string_equal(done.folder, place);
+        assert_non_null(done.latest);
+        choir_job_free(job);
+    }
+}
+
 /* One job trains in a process at a time: a recorder cannot begin another one. */
 static choir_status inner;
 static choir_job_result inner_done;
@@ -183,7 +201,7 @@ static bool speak_german(void)
     snprintf(made, sizeof made, "localedef -c -i de_DE -f UTF-8 %s >/dev/null 2>&1",
         at("de_DE.UTF-8"));
     (void)!system(made); /* a warning has a status, too */
-    setenv("LOCPATH", at(""), 1);
+    setenv("LOCPATH", folder, 1);
     const bool done = setlocale(LC_ALL, "de_DE.UTF-8");
     unsetenv("LOCPATH");
     return done;
@@ -233,8 +251,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_documents),
         cmocka_unit_test(test_wrong_options), cmocka_unit_test(test_wrong_pairs),
-        cmocka_unit_test(test_again), cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_late_signal), cmocka_unit_test(test_locale)};
+        cmocka_unit_test(test_again), cmocka_unit_test(test_odd_folders),
+        cmocka_unit_test(test_busy), cmocka_unit_test(test_late_signal),
+        cmocka_unit_test(test_locale)};
     unsetenv("RANK");
     return cmocka_run_group_tests(tests, make_folder, remove_all);
 }
