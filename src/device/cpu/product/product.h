@@ -15,6 +15,10 @@ enum { CHOIR__CHAIN = 512 };
 /* Multiplies operands of any floating dtype, on the cores of the current context. */
 void KERNEL(own_matmul)(const choir__k_matmul *k);
 
+/* Multiplies small f32 operands beside oneDNN (isa/small.c), and leaves others to the
+ * reference. Its sums are not chains. */
+void KERNEL(small_matmul)(const choir__k_matmul *k);
+
 /* The two engines: operands of f32, bf16 and f16, and of f64. `packed` is NULL, or b as
  * product_pack stores it, of f32 alone, for one matrix. */
 void KERNEL(product_f32)(const choir__k_matmul *k, const float *packed);
