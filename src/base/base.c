@@ -105,7 +105,7 @@ choir_status choir__missing(const char *function, const char *thing)
 void choir__set_message(const char *text)
 {
     size_t bytes = strnlen(text, sizeof message - 1);
-    memmove(message, text, bytes); /* it may be this message */
+    memmove(message, text, bytes); /* `text` may be `message` itself */
     message[bytes] = '\0';
     choir__clean(message);
 }

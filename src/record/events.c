@@ -148,7 +148,8 @@ static void write_number(
     } else if (to->where == CHOIR__TO_LOGS) {
         choir__number_print(text, sizeof text, "%.17g", in_full(f, event));
         bool whole = !text[strspn(text, "-0123456789")];
-        choir__text_value(to->out, key, "%s%s", text, whole ? ".0" : ""); /* it is no count */
+        choir__text_value(to->out, key, "%s%s", text,
+            whole ? ".0" : ""); /* a real number has a point, a count has none */
     } else if (f->type == CHOIR__FIELD_share) {
         choir__text_value(to->out, key, "%.3f", x);
     } else {

@@ -118,7 +118,7 @@ int choir__train_signals_give_back(void)
 {
     give_back(CHOIR__SIGNAL_NOTHING);
     asked.told = NULL;
-    asked.lost = NULL; /* it may be of memory that the job frees */
+    asked.lost = NULL; /* the text may be in memory that the job frees */
     return asked.stop;
 }
 

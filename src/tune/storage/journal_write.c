@@ -231,7 +231,7 @@ static void compose_changes(choir__journal_file *j, void *arg)
 {
     const batch *b = arg;
     const choir__journal_study *s = &j->state.study[j->study];
-    if (s->deleted) { /* else readers take no notice of the lines */
+    if (s->deleted) { /* readers ignore lines of a deleted study */
         j->refused = choir__backend_deleted(&j->base, s->about.name);
         return;
     }

@@ -219,7 +219,7 @@ static choir_status write_change(choir__sql *db, choir__change *c)
 {
     char text[CHOIR__SQL_NUMBER], *number = c->number < 0 ? NULL : text;
     choir__sql_whole(text, c->number);
-    c->lost = false; /* also where the batch is repeated */
+    c->lost = false; /* a batch may be repeated, with the flag of its last try */
     switch (c->kind) {
     case CHOIR__CHANGE_BEGIN: return begin_trial(db, c, number);
     case CHOIR__CHANGE_TAKE: return take_over(db, c, number);
