@@ -190,7 +190,7 @@ static void make_yardsticks(void)
 
 static struct {
     double seconds, flops, at_peak; /* at_peak: seconds those flops would take a product */
-    double pass[3], pass_flops[3];  /* of the convolutions' passes */
+    double pass[3], pass_flops[3];  /* seconds and flops per pass of the convolutions */
 } sum;
 
 static double time_pass(size_t kernel, const void *args, int count, double flops, int pass)

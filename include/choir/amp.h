@@ -67,7 +67,8 @@ typedef struct choir_scaler_opts {
     int64_t patience;      /* skipped steps in a row that cause an error: nonfinite */
 } choir_scaler_opts;
 
-choir_scaler_opts choir_scaler_defaults(void); /* 65536, 2, 0.5, 2000, 40 */
+/* scale 65536, growth 2, backoff 0.5, interval 2000, patience 40 */
+choir_scaler_opts choir_scaler_defaults(void);
 
 /** Makes a gradient scaler of the run [torch.amp.GradScaler]. Errors stick to the run:
  * argument. */

@@ -59,7 +59,7 @@ typedef struct choir_hogwild_opts {
     choir_module *master;
 } choir_hogwild_opts;
 
-choir_hogwild_opts choir_hogwild_defaults(void); /* NULL, NULL */
+choir_hogwild_opts choir_hogwild_defaults(void); /* both NULL */
 
 /**
  * Makes module a worker, whose weights become the master's; returns it. Without group and

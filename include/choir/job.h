@@ -114,7 +114,7 @@ typedef struct choir_job_result {
     const char *folder;        /* the run's; NULL: the job has no such folder */
     const char *latest, *best; /* paths of checkpoints; NULL: not saved */
     int rank;        /* this process's; ranks other than 0 may know no texts and hashes */
-    int signal;      /* the signal that has interrupted the job; 0: no signal */
+    int signal;      /* the first signal to stop the job, also if it came too late; 0: none */
     bool unrecorded; /* a record could not be written, as a note has said */
 } choir_job_result;
 

@@ -62,7 +62,7 @@ typedef struct choir_model_opts {
     char **notes; /* as for choir_model; NULL: no notes */
 } choir_model_opts;
 
-choir_model_opts choir_model_defaults(void); /* 0, NULL, false, NULL */
+choir_model_opts choir_model_defaults(void); /* the model's own head and weights */
 
 /** Like choir_model, with options: choir_model_with(run, "path/to/bert", opts), opts.classes =
  * 3, is a BERT that classifies sequences, with the folder's encoder and a new head. A path may

@@ -256,7 +256,7 @@ typedef struct choir_conv_opts {
     int output_padding_w;     /* 0: the height's; -1: none */
 } choir_conv_opts;
 
-choir_conv_opts choir_conv_defaults(void); /* stride 1, padding 0, dilation 1, groups 1 */
+choir_conv_opts choir_conv_defaults(void); /* stride, dilation, groups 1 */
 
 /** Convolves x (N, C, H, W) with weight (O, C/groups, KH, KW) and adds bias (O) or NULL -> (N,
  * O, OH, OW). Images are logically NCHW and stored channels-last. */

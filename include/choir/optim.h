@@ -85,16 +85,25 @@ typedef struct choir_lamb_opts {
     bool maximize;
 } choir_lamb_opts;
 
-choir_sgd_opts choir_sgd_defaults(void);     /* lr 1e-3, the rest 0 */
-choir_adamw_opts choir_adam_defaults(void);  /* 1e-3, 0.9, 0.999, 1e-8, 0 */
-choir_adamw_opts choir_adamw_defaults(void); /* 1e-3, 0.9, 0.999, 1e-8, 0.01 */
-/* 1e-3, 0.9, 0.999, 1e-6, 0.01; max_grad_norm 1; bias correction, averaging, decoupled */
+/* The defaults. Members that a comment does not name are 0, false or NULL. */
+
+/* lr 1e-3 */
+choir_sgd_opts choir_sgd_defaults(void);
+/* lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8 */
+choir_adamw_opts choir_adam_defaults(void);
+/* Adam's, and weight_decay 0.01 */
+choir_adamw_opts choir_adamw_defaults(void);
+/* lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 0.01, max_grad_norm 1;
+ * bias_correction, grad_averaging and decoupled are true */
 choir_lamb_opts choir_lamb_defaults(void);
-choir_lion_opts choir_lion_defaults(void);       /* 1e-4, 0.9, 0.99, 0 */
-choir_rmsprop_opts choir_rmsprop_defaults(void); /* 1e-2, 0.99, 1e-8, the rest 0 */
-/* 1e-2, -0.8, 1.1920929e-7, 1e-3, 1, 0 */
+/* lr 1e-4, beta1 0.9, beta2 0.99 */
+choir_lion_opts choir_lion_defaults(void);
+/* lr 1e-2, alpha 0.99, eps 1e-8 */
+choir_rmsprop_opts choir_rmsprop_defaults(void);
+/* lr 1e-2, beta2_decay -0.8, eps1 1.1920929e-7, eps2 1e-3, d 1 */
 choir_adafactor_opts choir_adafactor_defaults(void);
-/* 1e-3, 0.95, 0.1; Nesterov; 5, 1e-7; match_rms; 0.9, 0.999, 1e-8 */
+/* lr 1e-3, momentum 0.95, weight_decay 0.1, ns_steps 5, eps 1e-7, beta1 0.9, beta2 0.999,
+ * adam_eps 1e-8; nesterov and match_rms are true */
 choir_muon_opts choir_muon_defaults(void);
 
 /* The constructors' errors stick to the run: argument, naming the option and its value. */
@@ -180,7 +189,7 @@ typedef struct choir_average_opts {
     int64_t every; /* steps between averaged steps; default, and 0: 1 */
 } choir_average_opts;
 
-choir_average_opts choir_average_defaults(void); /* 0.999, 1, 1 */
+choir_average_opts choir_average_defaults(void); /* decay 0.999, start 1, every 1 */
 
 /** Keeps an average of the parameters over steps, as part of the optimizer's state: it is
  * sharded, saved and restored with that state. Training itself continues with the plain
@@ -299,7 +308,8 @@ typedef struct choir_plateau {
     bool started;         /* state: true after the first measure */
 } choir_plateau;
 
-choir_plateau choir_plateau_defaults(void); /* 0.1, 10, 1e-4, 0, 0 */
+/* factor 0.1, patience 10, threshold 1e-4, cooldown 0, min_lr 0 */
+choir_plateau choir_plateau_defaults(void);
 /** Takes another measure and returns the new rate, for choir_optim_set_lr; lr is the rate so
  * far. */
 float choir_plateau_next(choir_plateau *plateau, float lr, double measure);

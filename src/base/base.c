@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "base/number.h"
 #include "base/secret.h"
 
 static _Thread_local char message[1024];
@@ -104,7 +105,7 @@ choir_status choir__missing(const char *function, const char *thing)
 void choir__set_message(const char *text)
 {
     size_t bytes = strnlen(text, sizeof message - 1);
-    memmove(message, text, bytes); /* it may be this message */
+    memmove(message, text, bytes); /* `text` may be `message` itself */
     message[bytes] = '\0';
     choir__clean(message);
 }
@@ -240,7 +241,7 @@ char *choir__format(const char *format, ...)
     va_list args;
     char *text = NULL;
     va_start(args, format);
-    if (vasprintf(&text, format, args) < 0)
+    if (choir__number_vformat(&text, format, args) < 0)
         checked(NULL, 1);
     va_end(args);
     return text;

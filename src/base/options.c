@@ -27,7 +27,7 @@ bool choir__parse_int(const char *text, int64_t low, int64_t high, int64_t *valu
 bool choir__parse_float(const char *text, double low, double high, double *value)
 {
     char *end;
-    double x = strtod(text, &end);
+    double x = choir__number_read(text, &end);
     if (end == text || *end || !isfinite(x) || x < low || x > high)
         return false;
     *value = x;
@@ -134,7 +134,7 @@ const char *choir__option_expected(const choir__option *o, char text[CHOIR__EXPE
             snprintf(
                 text, CHOIR__EXPECTED_TEXT, "%s from %.12g to %.12g", kind, o->low, o->high);
         break;
-    case CHOIR__FLAG: snprintf(text, CHOIR__EXPECTED_TEXT, "0 or 1"); break;
+    case CHOIR__FLAG: snprintf(text, CHOIR__EXPECTED_TEXT, "true or false"); break;
     default:
         snprintf(text, CHOIR__EXPECTED_TEXT, "a text of at most %d bytes",
             o->type == CHOIR__WORD ? 63 : 255);

@@ -42,10 +42,10 @@ static void add_formatted(choir__text_buffer *t, const char *format, va_list arg
 {
     va_list again;
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, again);
+    int length = choir__number_vprint(NULL, 0, format, again);
     va_end(again);
     reserve(t, (size_t)length);
-    vsnprintf(t->bytes + t->used, (size_t)length + 1, format, args);
+    choir__number_vprint(t->bytes + t->used, (size_t)length + 1, format, args);
     t->used += (size_t)length;
 }
 

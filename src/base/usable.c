@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/number.h"
 
 static FILE *open_at(const char *root, const char *folder, const char *name)
 {
@@ -73,7 +74,7 @@ static double file_bytes(const char *root, const char *folder)
             const char *word = words[i / 2][i % 2];
             if (strncmp(line, word, strlen(word)))
                 continue;
-            bytes[i / 2] += strtod(line + strlen(word), NULL);
+            bytes[i / 2] += choir__number_read(line + strlen(word), NULL);
             total |= i / 2 == 1;
         }
     if (f)

@@ -73,7 +73,7 @@ static choir_status open_wholes(wholes *w, choir_module *module, choir_group *gr
     w->part = malloc(largest_part(w) + 1);
     if (status == CHOIR_OK && (!w->part || (!w->room && choir__rank_of(group) == 0)))
         status = choir__error(CHOIR_ERR_MEMORY,
-            "no host memory for %zu bytes, the largest tensor of the model", largest);
+            "out of host memory: cannot gather the largest tensor, of %zu bytes", largest);
     status = choir__agree(group, status);
     if (status != CHOIR_OK)
         close_wholes(w);
@@ -107,7 +107,7 @@ static choir_status get_whole(wholes *w, int index, const void **data)
         char *to = comes_whole(w, part) ? w->room : w->part;
         if (part->owner == rank)
             got = choir__item_read(item, part->box, to);
-        if (rank != 0) /* also after an error, because rank 0 waits for it */
+        if (rank != 0) /* a rank with an error sends, too, because rank 0 waits for the part */
             status = choir_group_send(w->group, to, part->bytes, CHOIR_U8, 0, NULL);
         else if (part->owner != rank)
             status =

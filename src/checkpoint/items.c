@@ -109,8 +109,8 @@ choir_status choir__item_read(const choir__item *item, int index, void *data)
         return choir_read(item->tensor, data, bytes);
     void *local = malloc(bytes + 1);
     if (!local)
-        return choir__error(CHOIR_ERR_MEMORY, "no host memory for %zu bytes, to read '%.200s'",
-            bytes, item->name);
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of host memory: cannot read the %zu bytes of '%.200s'", bytes, item->name);
     choir_status status = choir_read(item->tensor, local, bytes);
     choir__box_region region = choir__box_region_of(box);
     choir__block_of to = choir__block_of_region(&region);

@@ -201,7 +201,7 @@ choir_status choir__stored_restore(
     void *host = malloc(largest + 1); /* now: copying must not fail */
     if (!host)
         return choir__error(CHOIR_ERR_MEMORY,
-            "no host memory for %zu bytes, to restore the largest tensor", largest);
+            "out of host memory: cannot restore the largest tensor, of %zu bytes", largest);
     for (int i = first; i < first + count && status == CHOIR_OK; i++) {
         const choir__item *item = &items->list[i];
         size_t bytes = (size_t)item->tensor->count * choir_dtype_size(item->dtype);

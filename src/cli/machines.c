@@ -18,7 +18,8 @@
 
 #include "cli/snapshot_stream.h"
 
-static const double silence_s = 5; /* and several rounds, until a machine is in trouble */
+/* A machine is in trouble after this silence, which lasts several rounds. */
+static const double silence_s = 5;
 static const size_t most_at_once = (size_t)64 << 20; /* bytes read from a machine in one look */
 enum { MOST_MACHINES = 128 };
 
@@ -32,7 +33,7 @@ typedef struct machine {
     int told;                      /* rounds */
     double since;                  /* choir__now(), of the start or the newest round */
     char last_words[256];          /* the last line of its messages */
-    char why[CHOIR__TROUBLE_TEXT]; /* it cannot be seen any more; "" if it can */
+    char why[CHOIR__TROUBLE_TEXT]; /* why the machine cannot be seen any more; "": it can */
 } machine;
 
 struct choir__machines {

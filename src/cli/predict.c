@@ -260,7 +260,7 @@ static choir_status read_lines(bool words, choir_texts *texts)
     }
     int why = errno;
     free(line);
-    return feof(stdin) ? CHOIR_OK /* else an error, or a line that is too long for the memory */
+    return feof(stdin) ? CHOIR_OK /* no end: an error, or too long a line */
                        : choir__error(CHOIR_ERR_IO, "line %zu of standard input: %s", number,
                              choir__why(why));
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/number.h"
 #include "line/say.h"
 
 static const char mark[] = "choir boards 1\n";
@@ -58,7 +59,7 @@ static bool pause_for(double seconds)
 int choir__snapshot_stream_command(int argc, char **argv)
 {
     choir__text_buffer out = {0};
-    double seconds = argc > 2 ? strtod(argv[2], NULL) : 0;
+    double seconds = argc > 2 ? choir__number_read(argv[2], NULL) : 0;
     seconds = seconds >= 0.05 && seconds <= 3600 ? seconds : default_s;
     printf("%s", mark);
     do {

@@ -120,7 +120,8 @@ static choir_status run_fused(choir_group *group, const choir__call *calls, int 
     char *in = aligned_alloc(64, (in_bytes + out_bytes + 127) / 64 * 64);
     if (!in)
         return choir__engine_spread(engine, CHOIR_ERR_MEMORY,
-            "no %zu bytes to put %d calls of a batch together", in_bytes + out_bytes, count);
+            "out of memory: cannot allocate %zu bytes for the %d calls of a batch",
+            in_bytes + out_bytes, count);
     char *out = in_place ? in : in + (in_bytes + 63) / 64 * 64;
     fused.in = in;
     fused.out = out;

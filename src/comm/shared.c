@@ -27,7 +27,8 @@ choir_status choir__shared_private(choir__engine *engine, size_t bytes, choir__s
     s->unmap = free_private;
     if (bytes && posix_memalign(&p, 64, bytes)) {
         free(s);
-        return choir__error(CHOIR_ERR_MEMORY, "no %zu bytes of memory for a group", bytes);
+        return choir__error(
+            CHOIR_ERR_MEMORY, "out of memory: cannot share %zu bytes in a group", bytes);
     }
     if (bytes)
         memset(p, 0, bytes);

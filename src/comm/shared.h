@@ -12,7 +12,7 @@ struct choir__shared {
     choir__shared *next;   /* next in the engine's list */
     uint64_t id;           /* the same on all ranks, from 1; 0: private memory */
     int rank, world;
-    void (*unmap)(choir__shared *shared); /* also removes it from the engine's list */
+    void (*unmap)(choir__shared *shared); /* also takes the region off the engine's list */
     struct choir__shared_region {
         char *at; /* NULL: out of reach, or empty */
         size_t bytes;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/number.h"
 #include "base/utf8.h"
 
 enum { DEEPEST = 512 };
@@ -382,7 +383,7 @@ bool choir__json_integer(const choir__json *value, int64_t *number)
 double choir__json_real(const choir__json *value)
 {
     char *text = choir__format("%.*s", (int)value->bytes, value->text);
-    double number = strtod(text, NULL);
+    double number = choir__number_read(text, NULL);
     free(text);
     return number;
 }

@@ -92,8 +92,8 @@ static choir_status map_file(choir__offload_store *place, piece *p, const char *
         why = posix_fallocate(place->fd, place->end, (off_t)p->bytes);
     while (why == EINTR);
     if (why)
-        return choir__error(CHOIR_ERR_IO, "no %zu bytes for %s in '%s': %s%s", p->bytes, what,
-            place->folder, choir__why(why),
+        return choir__error(CHOIR_ERR_IO, "cannot store %zu bytes for %s in '%s': %s%s",
+            p->bytes, what, place->folder, choir__why(why),
             why == ENOSPC ? "; choose a folder on another disk" : "");
     p->at = mmap(NULL, p->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, place->fd, place->end);
     if (p->at == MAP_FAILED)
@@ -125,8 +125,8 @@ static choir_status pin(piece *p, const choir_device *device, const char *what)
     p->far = device->far;
     p->at = device->far->pinned ? device->far->pinned(p->bytes) : NULL;
     if (!p->at)
-        return choir__error(
-            CHOIR_ERR_MEMORY, "no %zu bytes of pinned host memory for %s", p->bytes, what);
+        return choir__error(CHOIR_ERR_MEMORY, "out of host memory: cannot pin %zu bytes for %s",
+            p->bytes, what);
     memset(p->at, 0, p->bytes);
     return CHOIR_OK;
 }

@@ -99,7 +99,8 @@ choir__event choir__queue_record(choir__queue *queue)
 {
     choir__event event = {queue, atomic_load(&queue->issued)};
     choir__gpu_stream *s = queue->opts.stream;
-    if (s && choir__queue_finished(queue) == event.seq) /* else a waiter makes the mark */
+    if (s && choir__queue_finished(queue) ==
+                 event.seq) /* a waiter makes the mark of unfinished work */
         s->ops->mark(s, event.seq);
     if (!queue->opts.null)
         choir__recording_note_event(event);

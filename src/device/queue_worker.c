@@ -79,7 +79,7 @@ static void watch(choir__queue *q, choir__event event, bool at_once)
     atomic_store(&other->watch_count, count + 1);
     pthread_mutex_unlock(&other->watch_lock);
     if (q->opts.worker_only && atomic_load(&q->sleepers))
-        choir__queue_wake_sleepers(q); /* they wait for the other queue */
+        choir__queue_wake_sleepers(q); /* this queue's sleepers wait for the other queue */
     choir__queue_wake_at(other, event.seq);
     if (at_once)
         hurry(other);

@@ -257,12 +257,6 @@ void choir_trace_print(choir_trace *t, FILE *out, double matmul_rate)
     print_rate(out, flops, seconds, matmul_rate);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double choir_trace_matmul_rate(choir_device *device)
 {
     if (choir__lacks(device, __func__, "device"))
@@ -285,7 +279,7 @@ double choir_trace_matmul_rate(choir_device *device)
         times[i] = choir__now() - start;
     }
     choir__block_free(block);
-    qsort(times, RATE_RUNS, sizeof *times, ascending);
+    qsort(times, RATE_RUNS, sizeof *times, choir__by_number);
     return 2.0 * N * N * N / times[RATE_RUNS / 2];
 }
 

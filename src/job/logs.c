@@ -90,13 +90,13 @@ static choir_status no_histograms(const choir__job *j)
 choir_status choir__job_check_logs(const choir__job *j)
 {
     const char *folder = j->records.run ? j->records.run : j->saves.dir;
-    char *all = choir__format(
-        "run:%s\n%s", folder ? folder : "", j->records.logs ? j->records.logs : "");
-    char *rest = all, *dest, **names = choir__calloc(strlen(all), sizeof *names);
+    char *all = choir__strdup(j->records.logs ? j->records.logs : "");
+    char *run = folder ? choir__format("run:%s", folder) : NULL;
+    char *rest = all, *dest, **names = choir__calloc(strlen(all) + 1, sizeof *names);
     int count = 0;
     choir_status status = CHOIR_OK;
-    if (!folder)
-        strsep(&rest, "\n");
+    if (run) /* apart from the list, because a folder's name may have line ends */
+        names[count++] = whole_name(run);
     while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest) {
         names[count] = whole_name(dest);
         status = check_place(names, count++, dest);
@@ -109,6 +109,7 @@ choir_status choir__job_check_logs(const choir__job *j)
     for (int i = 0; i < count; i++)
         free(names[i]);
     free(names);
+    free(run);
     free(all);
     return status;
 }

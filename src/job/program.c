@@ -205,6 +205,15 @@ static char *checkpoint_in(const choir__job *j, const char *name)
     return NULL;
 }
 
+/* States that nothing was trained. */
+static void clear_result(choir_job_result *result)
+{
+    const double unknown = (double)NAN;
+    if (result)
+        *result =
+            (choir_job_result){.loss = unknown, .eval_loss = unknown, .eval_accuracy = unknown};
+}
+
 /* began: the folders are the job's. */
 static void state_result(choir_job *h, const choir__job *j, bool began,
     const choir__job_end *end, choir_job_result *result)
@@ -242,7 +251,8 @@ static choir_status run(choir__job *j, bool *began, choir__job_end *end)
     if (*began) {
         choir__train_signals_borrow(!j->records.silent && j->placement.rank <= 0);
         status = choir__job_run(j, end);
-        choir__train_signals_give_back();
+        int stop = choir__train_signals_give_back();
+        end->by = end->by ? end->by : stop; /* it came too late to interrupt the job */
     }
     char *why = choir__strdup(choir__message());
     choir__job_leave_folders(j, status == CHOIR_OK || status == CHOIR_ERR_INTERRUPTED);
@@ -258,6 +268,7 @@ choir_status choir_job_train(
     choir__job job;
     choir__job_end end = {0};
     bool began = false;
+    clear_result(result);
     if (choir__lacks(h, __func__, "job"))
         return CHOIR_ERR_ARGUMENT;
     if (atomic_flag_test_and_set(&busy))

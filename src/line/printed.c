@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/number.h"
 #include "base/utf8.h"
 
 char *choir__printed(const char *text)
@@ -29,7 +30,7 @@ void choir__print_word(FILE *out, const char *text, int width)
 static bool is_number(const char *text)
 {
     char *end;
-    strtod(text, &end);
+    choir__number_read(text, &end);
     return end != text && !*end && !strchr(text, '('); /* nan(...) may hold words */
 }
 

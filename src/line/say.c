@@ -44,7 +44,7 @@ int choir__cli_usage(const char *command, const char *format, ...)
     if (vasprintf(&sentence, format, args) < 0)
         sentence = choir__strdup(format);
     va_end(args);
-    choir__clean(sentence); /* it may quote the job of a checkpoint, or a job file */
+    choir__clean(sentence); /* the sentence may quote the job of a checkpoint, or a job file */
     choir__hide_passwords(sentence);
     choir__shorten(sentence, LONGEST);
     choir__cli_tell(command, "%s; see 'choir %s --help'", sentence, command);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/number.h"
 
 static bool is_whole(const choir__cli_option *o)
 {
@@ -24,7 +25,7 @@ json_t *choir__cli_json(const choir__cli_option *o, const char *text)
     return o->type == CHOIR__FLAG    ? json_boolean(text != NULL)
            : !text                   ? NULL
            : is_whole(o)             ? json_integer(strtoll(text, NULL, 10))
-           : o->type == CHOIR__FLOAT ? json_real(strtod(text, NULL))
+           : o->type == CHOIR__FLOAT ? json_real(choir__number_read(text, NULL))
                                      : json_string(text);
 }
 

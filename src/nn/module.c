@@ -179,7 +179,7 @@ static choir_tensor *lasting(
     choir_module *self, const char *name, choir_tensor *t, const char *function)
 {
     choir_tensor *sound = choir__sound(t, function);
-    if (sound != t) { /* it is missing, or its scope is closed */
+    if (sound != t) { /* the tensor is missing, or its scope is closed */
         char *why = choir__strdup(choir__message());
         t = choir__poison(self->run, sound->scope->status, "%s", why);
         free(why);

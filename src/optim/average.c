@@ -95,6 +95,6 @@ choir_status choir__optim_unswap(choir_optim *o)
 {
     o->swapped = true;
     choir_status status = choir_optim_swap(o);
-    o->swapped = false; /* also before the first step that counts */
+    o->swapped = false; /* not swapped, also before the first step that counts */
     return status;
 }

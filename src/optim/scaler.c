@@ -86,7 +86,7 @@ choir_scaler *choir_scaler_new(choir_scope *run, choir_scaler_opts opts)
     choir__on_close(run, free_scaler, s);
     s->scale = choir__tensor_bare(run, CHOIR_F32, CHOIR_SCALAR);
     if (!s->numbers) {
-        choir__poison(run, CHOIR_ERR_MEMORY, "no memory on %s for a gradient scaler",
+        choir__poison(run, CHOIR_ERR_MEMORY, "out of memory on %s for a gradient scaler",
             choir_device_name(run->device));
         s->scale->poisoned = true;
         return s;

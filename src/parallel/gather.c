@@ -108,7 +108,7 @@ static void give_inputs(const joint *j, choir__record *r, choir__sink *sink)
             give_parts(j, r, k, sink);
         else
             give_sum(j, r, k, sink);
-        for (int i = 0; i < s->count; i++) { /* so that another walk begins without gradients */
+        for (int i = 0; i < s->count; i++) { /* the next walk begins without gradients */
             choir_tensor *leaf = s->piece[i].in[k];
             if (leaf->grad)
                 choir__tensor_release(leaf->grad);

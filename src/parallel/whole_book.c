@@ -27,7 +27,7 @@ static void bucket_ready(void *arg, choir__book *book, int bucket)
 {
     reducer *r = arg;
     const choir__bucket *b = &book->buckets[bucket];
-    /* else uses are added first, and scaled then */
+    /* uses of a shared parameter are added first, and scaled then */
     bool whole = !b->shared && !book->of_replicas;
     choir__tree_reduce args = {
         .nodes = (char *)r->levels.at + b->offset,

@@ -236,7 +236,7 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     if (status != CHOIR_OK)
         return status;
     choir__text_buffer_clear(&c->text);
-    snprintf(text, sizeof text, "%lld,%.6f", (long long)row->step, row->time);
+    choir__number_print(text, sizeof text, "%lld,%.6f", (long long)row->step, row->time);
     choir__text_buffer_put(&c->text, text);
     for (int i = 2, at = 0; i < c->count; i++) {
         choir__text_buffer_put(&c->text, ",");

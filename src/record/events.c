@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "record/recorder.h"
 
 /* --- the table --- */
@@ -106,8 +107,8 @@ static double shortest(double x)
     double found = x;
     bool narrow = isfinite(x) && (double)(float)x == x;
     for (int digits = 6; narrow && digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        found = strtod(text, NULL);
+        choir__number_print(text, sizeof text, "%.*g", digits, x);
+        found = choir__number_read(text, NULL);
         narrow = (float)found != (float)x;
     }
     return found;
@@ -145,9 +146,10 @@ static void write_number(
     if (!isfinite(x)) {
         choir__text_value(to->out, key, "null");
     } else if (to->where == CHOIR__TO_LOGS) {
-        snprintf(text, sizeof text, "%.17g", in_full(f, event));
+        choir__number_print(text, sizeof text, "%.17g", in_full(f, event));
         bool whole = !text[strspn(text, "-0123456789")];
-        choir__text_value(to->out, key, "%s%s", text, whole ? ".0" : ""); /* it is no count */
+        choir__text_value(to->out, key, "%s%s", text,
+            whole ? ".0" : ""); /* a real number has a point, a count has none */
     } else if (f->type == CHOIR__FIELD_share) {
         choir__text_value(to->out, key, "%.3f", x);
     } else {

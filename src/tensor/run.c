@@ -99,7 +99,8 @@ const uint64_t *choir__step_word(choir_scope *scope, choir_device *device)
     }
     p->step = choir__storage_new(device, sizeof(uint64_t));
     if (!p->step) {
-        choir__poison(scope, CHOIR_ERR_MEMORY, "no memory on %s", choir_device_name(device));
+        choir__poison(
+            scope, CHOIR_ERR_MEMORY, "out of memory on %s", choir_device_name(device));
         return NULL;
     }
     store_word(p, scope->step);

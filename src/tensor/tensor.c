@@ -210,7 +210,7 @@ static int64_t extent(const choir_tensor *t)
 bool choir__tensor_allocate(choir_tensor *t, choir_device *device)
 {
     size_t bytes = (size_t)extent(t) * choir_dtype_size(t->dtype);
-    if (t->poisoned) /* it has no valid shape */
+    if (t->poisoned) /* a poisoned tensor has no valid shape */
         return false;
     choir__scope_uses(t->scope, device);
     t->storage = choir__storage_new(device, bytes);

@@ -132,14 +132,15 @@ static bool ask(choir__driver *d, choir__attempt *a)
         d->ended = status == CHOIR_ERR_END;
         if (status != CHOIR_OK) {
             if (status != CHOIR_ERR_END && status != CHOIR_ERR_STATE)
-                fail(d, status); /* else no more, or not before another part ends */
+                fail(d,
+                    status); /* END, STATE: no more trials, or none before another one ends */
             return false;
         }
         d->running++;
         a->trial->place = a->place + 1;
         if (!choir_trial_should_stop(a->trial))
             return true;
-        tell(d, a->trial, &stopped, 0); /* it ran as far as this before it was stopped */
+        tell(d, a->trial, &stopped, 0); /* the trial ran up to here before it was stopped */
     }
 }
 
@@ -175,7 +176,8 @@ static void fill(worker *w)
     count(d);
     if (is_over(d) || d->running)
         return;
-    choir_status status = choir__driver_check_held(d->study); /* else others' trials run */
+    choir_status status =
+        choir__driver_check_held(d->study); /* OK: other workers' trials run */
     if (status != CHOIR_OK)
         fail(d, status);
 }

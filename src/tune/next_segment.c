@@ -157,7 +157,7 @@ bool choir__study_report(choir_study *s, choir_trial *t, int64_t step, double va
 void choir__study_restart_segment(choir_study *s, choir_trial *t)
 {
     t->report_count = t->before;
-    t->stop = is_to_stop(s, t); /* it may be there already */
+    t->stop = is_to_stop(s, t); /* the reason to stop may be known already */
     choir__report *later = t->later;
     int64_t count = t->later_count;
     t->later = NULL;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/number.h"
 
 /* Returns the length of a word that is a number, or 0. */
 static size_t word_at(const char *text)
@@ -28,7 +29,7 @@ static size_t write_token(FILE *out, const char *text, bool as_null)
 {
     bool number = *text == '-' || (*text >= '0' && *text <= '9');
     size_t word = word_at(text), length = number ? strspn(text, "+-.0123456789eE") : 1;
-    if (!word && number && isinf(strtod(text, NULL)))
+    if (!word && number && isinf(choir__number_read(text, NULL)))
         word = length;
     if (word) {
         fprintf(out, as_null ? "null" : "\"%.*s\"", (int)word, text);

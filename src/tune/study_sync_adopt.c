@@ -28,7 +28,8 @@ static choir_status read_params(choir_trial *t, const choir__trial_record *r)
         else
             status = choir__dist_value_of_json(dist, p->name, p->dist, p->value, &t->params[i]);
         if (status == CHOIR_OK && t->study->kept->dists && choir__dist_learn(dist, p->dist)) {
-            free(t->study->kept->dists[i]); /* else Optuna refuses this worker's trials */
+            /* Optuna refuses trials whose distributions differ. */
+            free(t->study->kept->dists[i]);
             t->study->kept->dists[i] = choir__dist_json(dist);
         }
     }

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "tune/study_sync_inside.h"
+#include "base/number.h"
 #include "tune/storage/worker.h"
 #include "tune/trial.h"
 
@@ -53,7 +54,8 @@ static void take_late(choir_trial *t, const choir__trial_record *r, int64_t part
     {
         const char *value = json_string_value(json_array_get(pair, 1));
         if (value)
-            add_later(t, json_integer_value(json_array_get(pair, 0)), strtod(value, NULL));
+            add_later(t, json_integer_value(json_array_get(pair, 0)),
+                choir__number_read(value, NULL));
     }
     json_decref(list);
 }
@@ -173,7 +175,7 @@ static json_t *late_of(const choir_trial *t)
     json_t *late = json_array();
     for (int64_t i = 0; i < t->later_count; i++) {
         char value[32]; /* as text: JSON has no NaN */
-        snprintf(value, sizeof value, "%.17g", t->later[i].value);
+        choir__number_print(value, sizeof value, "%.17g", t->later[i].value);
         json_array_append_new(late, json_pack("[I, s]", (json_int_t)t->later[i].step, value));
     }
     return late;

@@ -306,7 +306,7 @@ END
     good train --print-job --steps 3 bytes.json random
     has out '"mem-cap": 1073741824' '"steps": 3'
     ! grep epochs out || fail 'the epochs of the file stay beside --steps of the command line'
-    bad 2 "--quiet: expected 0 or 1, got 'maybe'" train --quiet=maybe flags.json
+    bad 2 "--quiet: expected true or false, got 'maybe'" train --quiet=maybe flags.json
     tr 'ab' 'ba' <text >other
     mv text kept && cp other text
     bad 1 'not the data of this job' train run/job.json

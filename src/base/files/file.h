@@ -15,7 +15,7 @@
 
 typedef enum choir__file_kinds {
     CHOIR__FILE_REGULAR, /* regular files alone */
-    CHOIR__FILE_TEXT,    /* also FIFOs and sockets; waits for their other end */
+    CHOIR__FILE_TEXT,    /* regular files, FIFOs (whose other end is waited for) and sockets */
     CHOIR__FILE_OUTPUT,  /* anything but folders; a FIFO without a reader is an error */
     CHOIR__FILE_PRIVATE /* like OUTPUT, for files that may hold secrets: O_CREAT makes mode 0600
                          */

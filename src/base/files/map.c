@@ -19,7 +19,8 @@ typedef struct choir__map_inner {
     unsigned char bit;
 } inner;
 
-/* Returns the side of the node on which the text belongs. Behind its end a text has zeros. */
+/* Returns the side of the node on which the text belongs. Bytes beyond a text's end count as 0.
+ */
 static int side_of(const inner *node, const char *key, size_t bytes)
 {
     return node->byte < bytes && ((unsigned char)key[node->byte] & node->bit);

@@ -92,7 +92,7 @@ void *choir__memfd_map(int fd, size_t bytes)
     int seals = fcntl(fd, F_GET_SEALS);
     if (fstat(fd, &file) || (size_t)file.st_size < bytes || seals < 0 ||
         !(seals & F_SEAL_SHRINK)) {
-        errno = EPROTO; /* it might shrink while it is mapped */
+        errno = EPROTO; /* a file that shrinks while it is mapped raises SIGBUS */
         return NULL;
     }
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

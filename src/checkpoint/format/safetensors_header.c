@@ -179,7 +179,7 @@ static choir_status check_size(const choir__st_file *f)
 typedef struct cursor {
     const choir__st_file *f;
     const char *text; /* the header */
-    size_t at;        /* byte of it */
+    size_t at;        /* offset of the next byte */
 } cursor;
 
 static choir_status no_json(const cursor *c, const char *why, size_t at)

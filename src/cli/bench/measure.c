@@ -194,8 +194,9 @@ static choir_status open_on_gpu(choir__station *s, const char *gpu, size_t room)
         return CHOIR_ERR_DEVICE;
     s->block = choir__block_new(s->device, room ? room : 1);
     if (!s->block)
-        return choir__error(
-            CHOIR_ERR_MEMORY, "no %zu bytes on %s: choose a smaller --max", room, gpu);
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory: cannot allocate %zu bytes on %s: choose a smaller --max", room,
+            gpu);
     s->out = choir__block_data(s->block);
     return CHOIR_OK;
 }
@@ -225,8 +226,8 @@ static choir_status open_station(choir__station *s, const choir__bench *b, int l
             return status;
         s->out = choir__shared_at(s->shared, s->rank);
     } else if (!(s->out = aligned_alloc(4096, room))) {
-        return choir__error(
-            CHOIR_ERR_MEMORY, "no %zu bytes of memory: choose a smaller --max", room);
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory: cannot allocate %zu bytes: choose a smaller --max", room);
     }
     s->in = b->what->in_place ? s->out : s->out + each;
     return CHOIR_OK;

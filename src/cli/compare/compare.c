@@ -77,7 +77,7 @@ static choir_status run_split(choir__compare *c, choir__compare_entry *e, int sp
             e->split[split] = choir__calloc((size_t)c->repeats, sizeof(double));
         e->split[split][e->split_runs[split]++] =
             choir__outcome_number(&o, CHOIR__KEY(summary, items_per_s));
-    } /* else the cut does not fit, and is not drawn */
+    } /* a cut that does not fit is not drawn */
     choir__outcome_free(&o);
     return status;
 }

@@ -12,6 +12,7 @@
 
 #include "base/files/file.h"
 #include "base/named.h"
+#include "base/number.h"
 #include "record/events.h"
 
 static void add(choir__points *p, double x, double y)
@@ -32,7 +33,7 @@ static double number_in(const char *line, const char *key)
         if (strncmp(at + 1, key, length) || strncmp(at + 1 + length, "\":", 2))
             continue;
         char *end;
-        double x = strtod(at + length + 3, &end);
+        double x = choir__number_read(at + length + 3, &end);
         return end > at + length + 3 ? x : (double)NAN;
     }
     return (double)NAN;

@@ -87,7 +87,7 @@ static int letter_at(const char *text, uint32_t *code, int *columns)
     if (!*text)
         return 0;
     int n = choir__letter(text, text + strlen(text), code, columns);
-    if (*code < ' ' || *code == 0x7f) /* also a byte that is no UTF-8 */
+    if (*code < ' ' || *code == 0x7f) /* control characters, and bytes that are not UTF-8 */
         *code = '?';
     return n;
 }

@@ -134,10 +134,10 @@ static void add_ranks(const choir__ranks_view *view, choir__text_buffer *json)
     json_decref(root);
 }
 
-static const double pass_s = 1, find_s = 1, ranks_s = 2; /* from one to the next, at least */
-static const double times = 200; /* and this many times what the last one took */
-static const double news_s = 3;  /* for news, after the end */
-static const double end_s = 4;   /* for slow readers */
+/* Least time from one pass to the next, in seconds and as a multiple of the last one's. */
+static const double pass_s = 1, find_s = 1, ranks_s = 2, times = 200;
+static const double news_s = 3; /* for news, after the end */
+static const double end_s = 4;  /* for slow readers */
 enum { SIGN_S = 5 };
 
 struct choir__watch_board {
@@ -163,7 +163,7 @@ struct choir__watch_reader {
     size_t sent;                                   /* bytes of out */
     int next;                                      /* run of this pass */
     bool more;                                     /* something was left to read in this pass */
-    bool last_pass;                                /* it began after the board's end */
+    bool last_pass;                                /* the pass began after the board's end */
     double began_at;                               /* the pass; choir__now() */
     int64_t rounds, studies[CHOIR__WATCH_STUDIES]; /* versions that were sent */
     choir__watch_counts counted;                   /* as they were sent last */

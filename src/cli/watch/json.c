@@ -25,7 +25,7 @@ static bool is_too_deep(const char *text, size_t bytes)
         if (text[i] == '"')
             quoted = !quoted;
         else if (quoted)
-            i += text[i] == '\\'; /* and the escaped character */
+            i += text[i] == '\\'; /* skips the escaped character */
         else if (text[i] == '[' || text[i] == '{')
             depth++;
         else if (text[i] == ']' || text[i] == '}')
@@ -45,7 +45,7 @@ json_t *choir__watch_json_file(const char *path, size_t most)
     int fd = choir__file_try(path, O_RDONLY, CHOIR__FILE_REGULAR);
     bool fits = fd >= 0 && fstat(fd, &s) == 0 && (uint64_t)s.st_size <= most;
     char *text = fits ? malloc(most + 1) : NULL;
-    ssize_t n = text ? pread(fd, text, most + 1, 0) : -1; /* it may have grown */
+    ssize_t n = text ? pread(fd, text, most + 1, 0) : -1; /* the file may have grown */
     json_t *value = n >= 0 && (size_t)n <= most ? choir__watch_json(text, (size_t)n) : NULL;
     free(text);
     if (fd >= 0)

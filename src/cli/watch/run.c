@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/number.h"
 #include "base/secret.h"
 #include "record/events.h"
 
@@ -101,7 +102,7 @@ static int members_of(const char *at, member all[MOST_MEMBERS])
         if (!strncmp(at, "null", 4))
             end = (char *)at + 4;
         else
-            m->value = strtod(at, &end);
+            m->value = choir__number_read(at, &end);
         if (end == at || (*end != ',' && *end != '}'))
             return -1;
         at = *end == ',' ? end + 1 : end;

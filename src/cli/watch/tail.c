@@ -84,7 +84,7 @@ choir__tail_state choir__tail_read(choir__tail *t, choir__tail_line *fn, void *a
     if (fd < 0)
         return state;
     if (fstat(fd, &s) != 0) {
-        /* it is gone */
+        /* the file is gone */
     } else if (!is_the_same(t, fd, &s)) {
         state = CHOIR__TAIL_ANEW;
     } else {

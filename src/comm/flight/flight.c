@@ -21,7 +21,8 @@ struct choir__flight_log {
     int64_t since_ns;      /* when the first of the calls that run now began */
 };
 
-static _Atomic int64_t waited_ns; /* in all groups of this process, but those aside */
+/* nanoseconds that this process waited in its groups, without groups that are aside */
+static _Atomic int64_t waited_ns;
 
 void choir__flight_job(const char *job, int rank, int world, int generation)
 {

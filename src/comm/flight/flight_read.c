@@ -14,7 +14,7 @@
 static double seconds(int64_t ns, double now)
 {
     double s = (double)ns * 1e-9;
-    return s <= 0 ? 0 : s > now ? now : s; /* it may have read the clock later */
+    return s <= 0 ? 0 : s > now ? now : s; /* the writer's clock may be read later */
 }
 
 static int by_number(const void *a, const void *b)

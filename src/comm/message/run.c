@@ -165,7 +165,7 @@ static bool in_place(const choir__engine *engine, const choir__call *call, size_
 static int64_t segment_count(const choir__move_schedule_run *run, const choir__plan *plan)
 {
     if (plan->algorithm == CHOIR__DOUBLE_TREE)
-        return plan->count; /* it already sends pieces */
+        return plan->count; /* a double tree sends pieces already */
     bool sliced = plan->algorithm == CHOIR__EXCHANGE || plan->algorithm == CHOIR__RING;
     int64_t parts = 1, bytes = plan->count * (int64_t)run->size;
     switch (plan->kind) {

@@ -162,7 +162,7 @@ static choir_status start_keeper(void)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
         library.state = ASLEEP;
-        return choir__error(CHOIR_ERR_IO, "no thread that starts MPI");
+        return choir__error(CHOIR_ERR_IO, "cannot start a thread that starts MPI");
     }
     atexit(at_exit);
     return CHOIR_OK;

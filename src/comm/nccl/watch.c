@@ -167,7 +167,7 @@ choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *w
 choir_status choir__nccl_settle(choir__engine *engine)
 {
     choir__nccl *n = (choir__nccl *)engine;
-    cudaStreamSynchronize(n->stream); /* also returns when the watcher aborts */
+    cudaStreamSynchronize(n->stream); /* returns, too, when the watcher aborts */
     cudaGetLastError();               /* the device's own errors are reported by its queue */
     return choir__nccl_status(n);
 }
@@ -252,7 +252,7 @@ choir_status choir__nccl_watch(choir__nccl *n)
     n->watching = pthread_create(&n->watcher, NULL, watch, n) == 0;
     return n->watching ? CHOIR_OK
                        : choir__error(CHOIR_ERR_MEMORY,
-                             "no thread to be had that watches over a group of NCCL's");
+                             "cannot start a thread that watches a group of NCCL");
 }
 
 void choir__nccl_unwatch(choir__nccl *n)

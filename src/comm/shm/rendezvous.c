@@ -286,7 +286,7 @@ static choir_status seat(choir__shm *shm, int fd, int rank, int world)
         shm->sockets[rank] = fd;
         return CHOIR_OK;
     }
-    tell(shm, fd); /* it was not admitted; it is notified, too */
+    tell(shm, fd); /* a rank that was not admitted is notified, too */
     close(fd);
     return shm->base.failed;
 }
@@ -356,7 +356,8 @@ static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
     choir_status status = gather_ranks(shm, listener, key);
     if (status != CHOIR_OK)
         tell_all(shm);
-    if (status == CHOIR_ERR_PEER_LOST && !shm->stale) /* else they know it elsewhere */
+    /* Ranks of a stale segment learn the loss elsewhere. */
+    if (status == CHOIR_ERR_PEER_LOST && !shm->stale)
         tell_latecomers(shm, listener, key);
     close(listener);
     return status;

@@ -88,7 +88,7 @@ static const struct {
     double low, high;                                 /* range of amounts */
     double first, last;       /* RandAugment's at the lowest and the highest magnitude */
     double plus;              /* added to them: of factors, the one that changes nothing */
-    bool by_width, by_height; /* they are shares of these */
+    bool by_width, by_height; /* the magnitudes are shares of the width or height */
     bool is_signed;
 } ops[CHOIR_IMAGE_OPS] = {
     [CHOIR_IMAGE_IDENTITY] = {identity, .low = -1e9, .high = 1e9},

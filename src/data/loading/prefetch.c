@@ -269,7 +269,7 @@ static choir_status finish_copy(choir__prefetch *p, choir__prefetch_stage *s)
     pthread_mutex_unlock(&p->lock);
     choir_status status = choir__event_wait(s->copied);
     pthread_mutex_lock(&p->lock);
-    if (s->state == CHOIR__COPYING) /* else the thread has noticed first */
+    if (s->state == CHOIR__COPYING) /* unless the thread has noticed the end first */
         s->state = CHOIR__FREE;
     pthread_cond_broadcast(&p->changed);
     return status;

@@ -174,7 +174,7 @@ static choir_status read_label(
         value = choir__json_get(d->nodes.node, "cls");
         value = value ? value : choir__json_get(d->nodes.node, "label");
         if (!value)
-            return CHOIR_OK; /* it may be in a .cls */
+            return CHOIR_OK; /* the label may be in a .cls file */
     }
     if (!json && !choir__is_utf8(text, bytes))
         return choir__record_wrong(at, "expected UTF-8");

@@ -18,7 +18,7 @@ enum {
 };
 
 static _Thread_local bool is_ours; /* this thread is a worker */
-static _Thread_local int number;   /* and its number */
+static _Thread_local int number;   /* this worker's number */
 
 bool choir__stages_is_worker(void)
 {

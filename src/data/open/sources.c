@@ -59,7 +59,8 @@ choir_status choir__data_sources_parse(const char *text, choir__data_sources *so
             status = read_source(part, source);
         weighed += source->weight > 0;
         if (status == CHOIR_OK && !*part)
-            status = choir__error(CHOIR_ERR_ARGUMENT, "%s: a source has no name", text);
+            status = choir__error(
+                CHOIR_ERR_ARGUMENT, "data '%s': expected a name of each source, got ''", text);
     }
     sources->weighed = weighed > 0;
     if (status == CHOIR_OK && weighed && weighed < sources->count)

@@ -106,8 +106,8 @@ typedef struct corpus {
 typedef struct reading {
     corpus *d;
     choir_tokenizer *tokenizer; /* NULL: only the characters are collected */
-    bool fixed, chats;          /* it gets no more tokens; it has the markers of chats */
-    uint8_t *seen;              /* (CHOIR__CODE_POINTS) characters, without a tokenizer */
+    bool fixed, chats; /* the tokenizer: gets no more tokens; has the markers of chats */
+    uint8_t *seen;     /* (CHOIR__CODE_POINTS) characters, without a tokenizer */
     choir__document_parts parts;
     int32_t end;         /* the token that ends a text */
     int64_t records;     /* records of the file so far */

@@ -82,12 +82,12 @@ static void write_real(char *out, size_t room, double value)
 {
     bool exponent = fabs(value) >= 1e16 || (value != 0 && fabs(value) < 1e-4);
     if (!exponent && value == floor(value)) {
-        snprintf(out, room, "%.1f", value);
+        choir__number_print(out, room, "%.1f", value);
         return;
     }
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, room, "%.*g", digits, value);
-        if (strtod(out, NULL) == value)
+        choir__number_print(out, room, "%.*g", digits, value);
+        if (choir__number_read(out, NULL) == value)
             break;
     }
 }

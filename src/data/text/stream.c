@@ -45,7 +45,7 @@ struct choir_stream {
     stream_dataset train, validation;
     choir_stream_opts opts;
     choir_tokenizer *tokenizer;
-    bool fixed, chats; /* it gets no more tokens; it has the markers of chats */
+    bool fixed, chats; /* the tokenizer: gets no more tokens; has the markers of chats */
     int32_t end;       /* the token that ends a text */
     choir__records records;
     choir__document_parts parts;

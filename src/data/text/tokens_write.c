@@ -18,7 +18,7 @@ enum { BLOCK = 4 << 20 };
 typedef struct writer {
     const choir_tokenizer *tokenizer;
     const char *name;
-    choir__temp_file fresh; /* file of out */
+    choir__temp_file fresh; /* the new file, which `out` writes */
     FILE *in, *out;
     /* (room); `bytes` are used */
     char *text;

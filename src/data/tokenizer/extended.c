@@ -151,7 +151,7 @@ choir_status choir__tokenizer_extend(
         e->base.size = inner->size + more;
         e->base.beside = inner->beside;
         inner->beside = NULL;
-        choir__beside_drop(e->base.beside, CHOIR__BESIDE_PIECES); /* it lacks the new tokens */
+        choir__beside_drop(e->base.beside, CHOIR__BESIDE_PIECES); /* new tokens are not there */
         e->base.cut_before = cut_of(inner, missing, more);
         choir__vocab_init(&e->base.decoded, e->base.size);
         copy_texts(&e->base, inner);

@@ -22,7 +22,7 @@ static choir_status read_merges(
         if (n && !version) {
             bool two = space && space > text && space + 1 < stop &&
                        !memchr(space + 1, ' ', (size_t)(stop - space - 1));
-            json_t *merge = two ? json_stringn(text, n) : NULL; /* also NULL if not UTF-8 */
+            json_t *merge = two ? json_stringn(text, n) : NULL; /* NULL: not UTF-8 */
             if (!merge)
                 return choir__error(CHOIR_ERR_FORMAT,
                     "%s: line %lld is not two tokens with a space between them", name, line);

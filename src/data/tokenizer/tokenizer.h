@@ -74,7 +74,7 @@ typedef enum choir__tokenizer_place {
 
 typedef struct choir__tokenizer_ops {
     const char *kind;
-    bool any_bytes; /* also encodes bytes that are not UTF-8 */
+    bool any_bytes; /* encodes all bytes, those that are not UTF-8 included */
     bool single;    /* each character is a token: texts of any length are encoded at once */
     /* Appends the ids of [text, end), a piece between special tokens. Returns NULL, or the
      * position of a character without a token. */

@@ -86,7 +86,7 @@ static void carry(choir__carrier *carrier, choir_device *from, const void *x, ch
 /* GPUs read each other's memory; data from the host they copy themselves (kernels/copy.cu). */
 static bool reads(const choir_device *to, const choir_device *from)
 {
-    return to->far == from->far; /* also under another name: a pipeline's rank */
+    return to->far == from->far; /* one GPU may have two names: a pipeline's rank */
 }
 
 static choir__carrier carrier = {.carry = carry, .reads = reads};
@@ -99,7 +99,7 @@ static void open_peer(int gpu, int peer)
     cudaSetDevice(gpu);
     if (cudaDeviceCanAccessPeer(&can, gpu, peer) == cudaSuccess && can)
         cudaDeviceEnablePeerAccess(peer, 0);
-    cudaGetLastError(); /* it was already enabled */
+    cudaGetLastError(); /* clears the error of an access that was enabled before */
 }
 
 /* Lets kernels of the GPUs in use read each other's memory where possible; other GPUs are not

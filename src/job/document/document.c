@@ -234,9 +234,13 @@ static choir_status check_members(const char *path, json_t *root)
     }
     if (status != CHOIR_OK)
         return status;
+    if (!format)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: missing \"format\": \"choir-job\"", path);
     if (!has_format(root))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected \"format\": \"choir-job\", got '%s'", path, format ? format : "");
+            "%s: expected \"format\": \"choir-job\", got '%s'", path, format);
+    if (!json_object_get(root, "version"))
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: missing \"version\": %d", path, VERSION);
     return has_version(root)
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_ARGUMENT, "%s: expected \"version\": %d, got %lld",

@@ -68,7 +68,7 @@ static choir_status read_beside(choir__job *j, const char *path)
     choir_status status = choir_beside_read(folder, &j->model.beside);
     const char *name = slash ? slash + 1 : path;
     if (status == CHOIR_OK && !is_folder(path) && strcmp(name, CHOIR__BESIDE_MODEL) != 0)
-        choir__beside_drop(j->model.beside, CHOIR__BESIDE_MODEL); /* it is another model's */
+        choir__beside_drop(j->model.beside, CHOIR__BESIDE_MODEL); /* another model's */
     free(folder);
     return status;
 }

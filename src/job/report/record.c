@@ -264,7 +264,7 @@ void choir__cli_record_close(choir__cli_record *r)
     choir_status status = choir_log_close(r->log);
     if (status != CHOIR_OK && r->job->records.unrecorded &&
         !atomic_load(r->job->records.unrecorded))
-        look(r, status); /* it failed in the end only */
+        look(r, status); /* the record failed in its end only */
     choir__set_message(why);
     choir__peer_devices_free(&r->peers);
     free(why);

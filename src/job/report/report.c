@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/number.h"
 #include "line/command.h"
 
 void choir__cli_report_begin(choir__cli_report *r, const choir__recorder_ops *ops,
@@ -76,19 +77,13 @@ bool choir__report_is_due(const choir__cli_report *r, int64_t step)
     return !every || step % every == 0 || step == r->job->training.steps;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double choir__report_median(const double *values, int64_t n)
 {
     if (n < 1)
         return 0;
     double *sorted = choir__alloc((size_t)n * sizeof *sorted);
     memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    qsort(sorted, (size_t)n, sizeof *sorted, choir__by_number);
     double median = sorted[n / 2];
     free(sorted);
     return median;

@@ -20,8 +20,8 @@ choir_status choir__trainer_between_steps(choir__trainer *t)
     now->save_due = now->save_due && status != CHOIR_OK;
     if (status == CHOIR_OK && now->eval_due)
         status = choir__trainer_validate(t);
-    if (status == CHOIR_OK && now->best_due &&
-        !now->ended) { /* else the last one is this one */
+    /* The save at a job's end is the best one's, too. */
+    if (status == CHOIR_OK && now->best_due && !now->ended) {
         status = choir__trainer_save_now_and_then(t, CHOIR_SAVE_BEST);
         now->best_due = status != CHOIR_OK;
     }

@@ -114,11 +114,12 @@ static void give_back(choir__signal_does does)
     }
 }
 
-void choir__train_signals_give_back(void)
+int choir__train_signals_give_back(void)
 {
     give_back(CHOIR__SIGNAL_NOTHING);
     asked.told = NULL;
-    asked.lost = NULL; /* it may be of memory that the job frees */
+    asked.lost = NULL; /* the text may be in memory that the job frees */
+    return asked.stop;
 }
 
 void choir__train_signals_supervise(void)

@@ -9,8 +9,8 @@
 #include "comm/flight/flight.h"
 
 enum { RANK_BITS = 20, MILLIONTHS = 1000000 };
-static const double lately_s = 1;     /* the span of averages, at least */
-static const double lately_steps = 8; /* and at least this number of steps */
+static const double lately_s = 1;     /* least span of averages, in seconds */
+static const double lately_steps = 8; /* least span of averages, in steps */
 static const double news = 0.2;       /* smallest cost that counts, as a share of a step */
 static const double again = 10;       /* times `after` until a rank is named again */
 

@@ -119,7 +119,7 @@ choir_status choir__trainer_mean_of_ranks(choir__trainer *t)
         t->read[m] = 0;
     if (status == CHOIR_OK)
         status = choir_env_mean(&t->part.env, t->read, &t->now.last.loss);
-    if (sums[0] < t->part.env.world) /* else the mean keeps its bits */
+    if (sums[0] < t->part.env.world) /* a mean over all ranks keeps its bits */
         t->now.last.loss *= (float)t->part.env.world / (float)sums[0]; /* NaN without losses */
     t->report.without = sums[1];
     t->report.counted = sums[2];
@@ -167,7 +167,7 @@ choir_status choir__trainer_one_step(choir__trainer *t)
     if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
         return status;
     if (ran && !s.none && !isfinite(s.loss) &&
-        !t->part.scaler) /* else the scaler may give up */
+        !t->part.scaler) /* a loss scaler decides about such steps itself */
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help%s",
             fabs((double)t->now.last.loss), (long long)t->now.step,

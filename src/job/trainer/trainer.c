@@ -48,8 +48,9 @@ static choir_status build(choir__trainer *t)
     t->now.judge = choir__eval_policy_new(t->job);
     t->now.last_eval = (double)NAN;
     t->now.last.loss = NAN;
-    t->joined = !t->part.env.generation && !t->begins_again; /* it receives its state */
-    t->watch.backward = !t->part.scaler; /* a loss scale makes gradients overflow */
+    t->joined =
+        !t->part.env.generation && !t->begins_again; /* a rank that joins receives its state */
+    t->watch.backward = !t->part.scaler;             /* a loss scale makes gradients overflow */
     if (status == CHOIR_OK && t->job->training.debug_nan)
         choir__nan_watch_net(&t->watch, t->part.net);
     return status == CHOIR_OK ? load(t) : status;
@@ -219,7 +220,8 @@ static choir_status train(choir__trainer *t)
             break;
         if (!t->now.after)
             status = choir__trainer_one_step(t);
-        if (status == CHOIR_OK && t->now.after) /* else the rank that sent it has done that */
+        if (status == CHOIR_OK &&
+            t->now.after) /* the rank that sent the state has done that already */
             status = after_step(t);
     }
     if (status == CHOIR_OK && ended && choir__trainer_stop_asked(t))

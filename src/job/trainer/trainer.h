@@ -13,9 +13,10 @@
 void choir__train_signals(const choir__tee *tee, bool speaks);
 
 /* A program's process takes only signals that the program neither handles nor ignores, and
- * gives them back, with the requests that have come, when its job has ended. */
+ * gives them back, with the requests that have come, when its job has ended. give_back returns
+ * the first signal that was to stop the job; 0: no such signal has come. */
 void choir__train_signals_borrow(bool speaks);
-void choir__train_signals_give_back(void);
+int choir__train_signals_give_back(void);
 /* A supervisor gives back the signal at which a rank shows its work: choir_spawn shows that of
  * all ranks, also of those that hang. */
 void choir__train_signals_supervise(void);

@@ -51,7 +51,7 @@ typedef struct agent {
     double asked_at;
     bool told;         /* the attempt's outcome is settled, and posted to the other nodes */
     bool unposted;     /* a failure is, since the ledger did not answer: again later */
-    bool cut_off;      /* it cannot be posted: this node's own outcome is the verdict */
+    bool cut_off;      /* the ledger is out of reach: this node's own outcome is the verdict */
     bool done;         /* the attempt's workers exited with 0, which is still to be posted */
     double settled_at; /* when `told` was set */
     int ran;           /* the generation of the last attempt, on several nodes */

@@ -191,7 +191,9 @@ choir_status choir__watcher_start(choir__watcher *w)
     int why = pthread_create(&w->thread, NULL, run, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     w->started = why == 0;
-    return why ? choir__error(CHOIR_ERR_IO, "no thread: %s", choir__why(why)) : CHOIR_OK;
+    return why ? choir__error(CHOIR_ERR_IO, "cannot start a thread that watches the agents: %s",
+                     choir__why(why))
+               : CHOIR_OK;
 }
 
 void choir__watcher_stop(choir__watcher *w)

@@ -10,7 +10,7 @@ static struct {
     choir__crew *crew; /* NULL: this process's job has none */
     int seat;
     uint64_t generation;       /* joined last; 0: none yet */
-    bool is_new;               /* it has not taken up the job's state yet */
+    bool is_new;               /* the rank has not received the job's state yet */
     choir__rank_change change; /* change that began `generation` */
 } mine;
 

@@ -261,7 +261,7 @@ static double quiet_s(choir__ledger *base, const char *id)
     char key[400], *text;
     if (!strcmp(id, l->id) || json_object_get(l->alive, id))
         return 0;
-    /* it may have come since the last look */
+    /* the agent may have come since the last look */
     if (get(l, key_of(l, "live", id, key), &text) != CHOIR_OK)
         return 0;
     bool there = text != NULL;

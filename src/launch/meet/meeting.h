@@ -32,7 +32,7 @@ typedef struct choir__meeting {
 typedef enum choir__meet_need {
     CHOIR__NEEDS_STORE, /* a store */
     CHOIR__NEEDS_NAME,  /* the job's name suffices where all ranks are on one machine */
-    CHOIR__NEEDS_PLACE, /* rank and world alone: it joins the ranks by the launcher's means */
+    CHOIR__NEEDS_PLACE, /* rank and world: the engine joins its ranks by the launcher */
 } choir__meet_need;
 
 /* Meets by `method` (see choir_group_init) and fills in *meeting. Free with

@@ -157,7 +157,7 @@ void choir__family_signal(choir__family *f, int number)
     for (int i = 0; i < f->count; i++) {
         choir__child *c = &f->children[i];
         if (f->own_groups && c->pid)
-            /* also when the leader is a zombie: other members may be left */
+            /* a group whose leader is a zombie may have other members left */
             kill(-c->pid, number);
         else if (c->pidfd >= 0)
             kill(c->pid, number); /* not reaped, so the number is still its own */

@@ -359,7 +359,9 @@ static choir_status start_thread(choir__raft_server *s)
     int why = pthread_create(&s->thread, NULL, run, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     s->started = why == 0;
-    return why ? choir__error(CHOIR_ERR_IO, "no thread: %s", choir__why(why)) : CHOIR_OK;
+    return why ? choir__error(
+                     CHOIR_ERR_IO, "cannot start the ledger's thread: %s", choir__why(why))
+               : CHOIR_OK;
 }
 
 /* --- opening --- */

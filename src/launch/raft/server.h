@@ -16,8 +16,9 @@
 
 typedef struct choir__raft_server choir__raft_server;
 
-static const double choir__raft_fence_s = 2.8; /* an agent's workers end after so long */
-static const double choir__raft_lost_s = 3.4;  /* and the others continue without it */
+static const double choir__raft_fence_s = 2.8; /* silence after which an agent's workers end */
+static const double choir__raft_lost_s =
+    3.4; /* silence after which other agents continue without an agent */
 
 /* Founds the cluster at the endpoint, or joins the one that is there. */
 choir_status choir__raft_server_open(

@@ -21,8 +21,8 @@ static choir_status judge(
     case CHOIR__STORE_TIMEOUT: return CHOIR_ERR_TIMEOUT;
     case CHOIR__STORE_FULL:
         return choir__error(CHOIR_ERR_MEMORY,
-            "no room for '%s': the store at %s holds as many %s as it may", key, store->where,
-            caps[reply->number >= 0 && reply->number < 3 ? reply->number : 1]);
+            "cannot store '%s': the store at %s is full: it holds as many %s as it may", key,
+            store->where, caps[reply->number >= 0 && reply->number < 3 ? reply->number : 1]);
     case CHOIR__STORE_NOT_NUMBER:
         return choir__error(CHOIR_ERR_ARGUMENT,
             "cannot add to '%s' in the store at %s: expected a whole number there, got "

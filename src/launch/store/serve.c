@@ -76,7 +76,8 @@ static choir_status start(choir_store_server *server)
     int error = pthread_create(&server->thread, NULL, choir__server_run, server);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
-        return choir__error(CHOIR_ERR_IO, "no thread for the store: %s", choir__why(error));
+        return choir__error(
+            CHOIR_ERR_IO, "cannot start the store's thread: %s", choir__why(error));
     pthread_setname_np(server->thread, "choir-store");
     return CHOIR_OK;
 }

@@ -6,6 +6,8 @@
 
 #include "nn/models/published.h"
 
+#include "base/number.h"
+
 /* Keys that any published model may have and that do not affect it: book-keeping of the library
  * that wrote them, tokens with a special meaning, generation settings. */
 static const char *const inert[] = {"model_type", "architectures", "transformers_version",
@@ -58,7 +60,7 @@ static char *plain(const json_t *value)
 static bool same_value(const char *values, const json_t *value)
 {
     char *text = plain(value), *end;
-    double number = strtod(values, &end);
+    double number = choir__number_read(values, &end);
     bool same = json_is_number(value) && !*end ? json_number_value(value) == number
                                                : one_of(values, text);
     free(text);
@@ -197,7 +199,7 @@ static json_t *value_json(choir__option_type type, const char *text)
     case CHOIR__INT:
     case CHOIR__BYTES: return json_integer(strtoll(text, NULL, 10));
     case CHOIR__FLOAT:
-    case CHOIR__SINGLE: return json_real(strtod(text, NULL));
+    case CHOIR__SINGLE: return json_real(choir__number_read(text, NULL));
     case CHOIR__FLAG: return json_boolean(!strcmp(text, "1") || !strcmp(text, "true"));
     case CHOIR__WORD:
     case CHOIR__TEXT:

@@ -87,7 +87,7 @@ static const choir__config_key decoder_keys[] = {
     {"scale_embedding", .values = "true", .absent = "false"},
     {"add_final_layer_norm", .values = "true"},
     {"tie_word_embeddings", .values = "true"},
-    {"is_decoder", .values = "true|false"}, /* a decoder has no say in these two */
+    {"is_decoder", .values = "true|false"}, /* this one and the next change nothing */
     {"add_cross_attention", .values = "true|false"},
     {"is_encoder_decoder", .values = "false|true"},
     {"cross_attention_hidden_size", .values = "null"},

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/options.h"
+#include "base/number.h"
 #include "nn/models/published.h"
 #include "nn/module.h"
 
@@ -188,7 +189,8 @@ static choir_status read_config(choir__config *c)
 static void write_config(const char *text, json_t *root)
 {
     char *dropout = choir__config_option(text, "dropout");
-    json_object_set_new(root, "embd_pdrop", json_real(dropout ? strtod(dropout, NULL) : 0));
+    json_object_set_new(
+        root, "embd_pdrop", json_real(dropout ? choir__number_read(dropout, NULL) : 0));
     free(dropout);
 }
 

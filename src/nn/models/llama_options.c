@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "base/number.h"
 #include "nn/models/llama.h"
 #include "tensor/scope.h"
 
@@ -210,7 +211,7 @@ static choir_status parse(const char *text, choir__llama_sizes *s)
 static void write_config(const char *model, const choir__llama_sizes *s, char *to, size_t bytes)
 {
     const choir_rotary_opts *r = &s->rotary;
-    int used = snprintf(to, bytes,
+    int used = choir__number_print(to, bytes,
         "%s:layers=%lld,heads=%lld,kv_heads=%lld,head_dim=%lld,width=%lld,hidden=%lld,"
         "context=%lld,vocab=%lld,window=%lld,theta=%.17g,eps=%.9g,tied=%d,attention_bias=%d,"
         "mlp_bias=%d",
@@ -219,14 +220,14 @@ static void write_config(const char *model, const choir__llama_sizes *s, char *t
         (long long)s->context, (long long)s->vocab, (long long)s->window, r->theta, s->eps,
         s->tied, s->attention_bias, s->mlp_bias);
     if (r->scaling != CHOIR_ROTARY_PLAIN)
-        used += snprintf(to + used, bytes - (size_t)used, ",rope=%s,factor=%.17g",
+        used += choir__number_print(to + used, bytes - (size_t)used, ",rope=%s,factor=%.17g",
             scalings[r->scaling], r->factor);
     if (r->scaling == CHOIR_ROTARY_LLAMA3)
-        used += snprintf(to + used, bytes - (size_t)used,
+        used += choir__number_print(to + used, bytes - (size_t)used,
             ",low_freq=%.17g,high_freq=%.17g,original=%lld", r->low_freq, r->high_freq,
             (long long)r->original_context);
     if (s->pad >= 0)
-        snprintf(to + used, bytes - (size_t)used, ",pad=%lld", (long long)s->pad);
+        choir__number_print(to + used, bytes - (size_t)used, ",pad=%lld", (long long)s->pad);
 }
 
 static choir_status describe(const char *text, choir_model_info *info)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nn/models/published.h"
+#include "base/number.h"
 #include "nn/models/llama.h"
 
 /* The rows that both have. The rows before them differ in the meaning of an absent key. */
@@ -177,7 +178,7 @@ static void write_rope(const char *text, json_t *root)
         if (value)
             json_object_set_new(rope, names[i][1],
                 i == 3 ? json_integer(strtoll(value, NULL, 10))
-                       : json_real(strtod(value, NULL)));
+                       : json_real(choir__number_read(value, NULL)));
         free(value);
     }
     json_object_set_new(root, "rope_scaling", rope);

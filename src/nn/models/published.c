@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 void choir__config_append(char **text, const char *separator, const char *more)
 {
     char *longer = choir__format("%s%s%s", *text, **text ? separator : "", more);
@@ -18,7 +20,7 @@ void choir__config_set(choir__config *c, const char *option, const char *format,
     char value[128];
     va_list args;
     va_start(args, format);
-    vsnprintf(value, sizeof value, format, args);
+    choir__number_vprint(value, sizeof value, format, args);
     va_end(args);
     char *pair = choir__format("%s=%s", option, value);
     choir__config_append(&c->text, ",", pair);

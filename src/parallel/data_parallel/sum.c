@@ -33,7 +33,7 @@ typedef struct addend {
 typedef struct addition { /* y = (a + b) * scale; b NULL: y = a * scale */
     char *y;
     const char *a, *b;
-    bool last; /* this addition scales */
+    bool last; /* the last addition of a sum, which scales it */
 } addition;
 
 typedef struct plan {

@@ -242,7 +242,7 @@ static void empty(const choir__copies *c, int slot)
 {
     for (int half = 0; half < 2; half++)
         if (ftruncate(c->fds[slot][half], 0) < 0) {
-            /* it keeps its memory */
+            /* the file keeps its memory */
         }
 }
 
@@ -279,7 +279,7 @@ void choir__copies_drop(const choir__copies *c)
             if (stays && pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head)
                 continue;
             if (ftruncate(fd, (off_t)head.bytes) < 0) {
-                /* it keeps its memory */
+                /* the file keeps its memory */
             }
         }
 }

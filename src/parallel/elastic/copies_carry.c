@@ -245,7 +245,8 @@ choir_status choir__courier_start(choir__courier *k)
     int why = pthread_create(&k->thread, NULL, run, k);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     k->started = why == 0;
-    return why ? choir__error(CHOIR_ERR_IO, "no thread to send copies: %s", choir__why(why))
+    return why ? choir__error(CHOIR_ERR_IO, "cannot start a thread that sends copies: %s",
+                     choir__why(why))
                : CHOIR_OK;
 }
 

@@ -14,7 +14,7 @@ typedef struct note {
     int64_t steps;
     int32_t rank, world, slot, half;
     int32_t by;    /* the rank that has found it on its machine; -1: this is no note */
-    int32_t whole; /* it was written on that machine */
+    int32_t whole; /* 1: the copy was written as a whole on that machine */
 } note;
 
 typedef struct notes {

@@ -159,7 +159,7 @@ static choir_status fetch(source *s, copy *c, int box)
     char *at = malloc(bytes + 1);
     if (!at)
         return choir__error(CHOIR_ERR_MEMORY,
-            "no %zu bytes of host memory, to receive a part of a rank's state", bytes);
+            "out of host memory: cannot receive %zu bytes of a rank's state", bytes);
     if (s->copies->elastic->env->rank == c->place->holder)
         memcpy(at, c->map + c->boxes[box].at, bytes);
     c->fetched[box] = at;
@@ -280,8 +280,8 @@ static choir_status restore_items(source *s, const choir__items *items)
     }
     char *host = malloc(most + 1);
     if (!host)
-        return choir__error(
-            CHOIR_ERR_MEMORY, "no %zu bytes of host memory, to restore a rank's state", most);
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of host memory: cannot restore %zu bytes of a rank's state", most);
     for (int i = 0; i < items->count && status == CHOIR_OK; i++) {
         status = fetch_item(s, i);
         if (status == CHOIR_OK)

@@ -34,7 +34,7 @@ choir_status choir__copy_make_room(choir__copy_memory *m, int fd, size_t bytes)
     void *at = why ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return choir__error(CHOIR_ERR_MEMORY,
-            "no %zu bytes of memory for a copy of a rank's state: %s", bytes,
+            "out of memory: cannot keep a copy of %zu bytes of a rank's state: %s", bytes,
             choir__why(why ? why : errno));
     m->at = at;
     m->bytes = bytes;

@@ -47,8 +47,8 @@ static choir_status make_room(sending *s, size_t bytes)
 {
     void *more = bytes > s->room ? realloc(s->host, bytes) : s->host;
     if (bytes && !more)
-        return choir__error(
-            CHOIR_ERR_MEMORY, "no %zu bytes of host memory, to send a rank's state", bytes);
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of host memory: cannot send %zu bytes of a rank's state", bytes);
     s->host = more;
     s->room = choir__max(s->room, bytes);
     return CHOIR_OK;

@@ -231,7 +231,7 @@ void choir__fsdp_gather_bring(choir__strategy *s, void *unit)
 static void end_turn(choir__fsdp_gather *g)
 {
     drop_all(g, 1, true);
-    if (g->now->at) /* else no unit was used since the last end */
+    if (g->now->at) /* 0: no unit was used since the last end */
         g->now->count = g->now->at;
     g->now->at = 0;
     g->latest = NULL;

@@ -18,7 +18,8 @@ static choir__fsdp *stage_of(choir__fsdp *whole, choir__book *book, choir_group 
     choir__fsdp *f = choir__arena_get(&run->arena, sizeof *f);
     size_t bytes = (size_t)book->count * sizeof *f->params;
     f->base.run = run;
-    f->strategy.ops = whole->strategy.ops; /* it brings gathered weights */
+    f->strategy.ops =
+        whole->strategy.ops; /* the whole module's strategy brings gathered weights */
     f->device = book->device;
     f->group = f->shard = group;
     f->opts = whole->opts;

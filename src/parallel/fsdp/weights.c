@@ -50,7 +50,7 @@ static int64_t place(choir__fsdp *f)
 
 choir_status choir__fsdp_is_free(const choir__fsdp *f, const choir__param *p)
 {
-    bool rows = p->local != p->tensor && p->tensor->storage; /* else they were released */
+    bool rows = p->local != p->tensor && p->tensor->storage; /* false: the rows were released */
     bool taken = rows || (p->replicas && !f->staged) || (p->book && p->book->reducer);
     return !taken ? CHOIR_OK
                   : choir__error(CHOIR_ERR_STATE,
@@ -224,7 +224,8 @@ choir_status choir__fsdp_release(choir__fsdp *f)
         p->boxes = NULL;
         p->box_count = 0;
     }
-    choir_status status = choir_device_sync(f->device); /* it reads the array */
+    choir_status status =
+        choir_device_sync(f->device); /* the device may still read the array */
     choir__fsdp_free_weights(f);
     return status;
 }

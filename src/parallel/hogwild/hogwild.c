@@ -255,7 +255,8 @@ choir_status choir_module_share_memory(choir_module *module)
                 choir_device_name(run->device)));
     choir_status status = lay_out(module, &h, &model);
     if (status == CHOIR_OK && !(h->mapping = choir__mapping_new(h->bytes, why)))
-        status = choir__error(CHOIR_ERR_MEMORY, "no memory to share a module in: %s", why);
+        status = choir__error(
+            CHOIR_ERR_MEMORY, "out of memory: cannot share the module among ranks: %s", why);
     if (status != CHOIR_OK)
         return choir__scope_fail(run, status);
     h->master = h->mapping->at;

@@ -9,7 +9,7 @@
 
 typedef struct exchange_args {
     choir__hogwild *hogwild;
-    bool always; /* also if the master has not changed since */
+    bool always; /* exchanges even if the master has not changed since the last time */
 } exchange_args;
 
 /* Copies the words between far memory and the host's copy; nothing if no word is far. */

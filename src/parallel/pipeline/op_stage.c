@@ -89,7 +89,7 @@ static choir_tensor *bring(choir__micro *m, choir_tensor *x, int stage)
     choir__record *r = choir__record_op(&choir__to_op, y, &last, 1);
     if (r)
         r->owner = choir__stage_of(last);
-    if (x->scope->depth >= m->scope->depth) /* else other micro-batches outlive y */
+    if (x->scope->depth >= m->scope->depth) /* micro-batches that share x would outlive y */
         choir__route_of(last)->copy = y;
     return y;
 }
@@ -126,7 +126,7 @@ static bool place_op(
         suspend(m, scope);
         m->placement.stage++;
     }
-    if (choir__scope_status(scope) != CHOIR_OK) /* it was resumed only to end */
+    if (choir__scope_status(scope) != CHOIR_OK) /* resumed only to end */
         return false;
     m->placement.op = m->ops++;
     return bring_all(m, in, count);

@@ -238,7 +238,7 @@ static choir_status measure(
 {
     bool last = p->measured == CHOIR__MEASURED_STEPS - 1;
     choir_status status = CHOIR_OK;
-    if (p->stages > 1 && !p->spread) /* they were gathered */
+    if (p->stages > 1 && !p->spread) /* the stages' weights were gathered */
         status = choir__pipeline_spread(p);
     if (status == CHOIR_OK)
         status = choir__pipeline_measure(p, step, count, losses);
@@ -292,7 +292,7 @@ choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int6
         status = choir__scope_status(step);
     if (status == CHOIR_OK && count < 1)
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "pipeline: a step of %lld micro-batches; at least one", (long long)count);
+            "pipeline: expected a step of at least 1 micro-batch, got %lld", (long long)count);
     if (status == CHOIR_OK && p->data)
         status = choir__data_check_count(p->data, count);
     if (status != CHOIR_OK && p)
@@ -446,7 +446,7 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
         for (int j = 0; j < i; j++)
             if (p->devices[j] == p->devices[i])
                 return choir__error(CHOIR_ERR_ARGUMENT,
-                    "pipeline: %s is there twice; more stages a device are 'chunks'",
+                    "pipeline: device %s is named twice: give it several stages by 'chunks'",
                     choir_device_name(p->devices[i]));
     }
     if (count < 1)

@@ -292,7 +292,7 @@ static choir_status find_place(
 {
     char why[200];
     if (memory->owner && memory->owner == (int32_t)getpid()) {
-        /* it takes a reference before the loan may end */
+        /* take_back takes a reference before the loan may end */
         choir_status status = take_back(p, memory, device);
         close(fd);
         return status;

@@ -281,8 +281,8 @@ static choir_status step(choir__recorder *base, const choir__row *row)
         keep(w, n->name, texts[i]);
     }
     snprintf(own[0], sizeof own[0], "%lld", (long long)row->step);
-    snprintf(own[1], sizeof own[1], "%.6f", row->time);
-    snprintf(own[2], sizeof own[2], "%.6f", row->time - w->started);
+    choir__number_print(own[1], sizeof own[1], "%.6f", row->time);
+    choir__number_print(own[2], sizeof own[2], "%.6f", row->time - w->started);
     set_item(w, row->count, "_step", own[0]);
     set_item(w, row->count + 1, "_timestamp", own[1]);
     set_item(w, row->count + 2, "_runtime", own[2]);

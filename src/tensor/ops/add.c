@@ -50,7 +50,7 @@ static choir_tensor *add_half(choir_tensor *x, choir_tensor *h)
     choir_scope *scope = choir__begin(&choir__add_half_op, in, 2, &poisoned);
     if (!scope)
         return poisoned;
-    bool half = choir__is_half(in[1]->dtype); /* else the op runs elsewhere, and it was cast */
+    bool half = choir__is_half(in[1]->dtype); /* false: the op runs elsewhere, and cast it */
     choir_tensor *y =
         choir__tensor_new(scope, choir__device_of(in[0]), CHOIR_F32, in[0]->shape);
     return choir__computed(

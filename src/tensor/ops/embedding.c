@@ -200,7 +200,7 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "dropout: expected a probability in [0, 1), got %g", (double)p);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
-    if (y->poisoned) /* and draws no key */
+    if (y->poisoned) /* a poisoned dropout draws no key */
         return y;
     struct dropout d = {.key = choir__scope_key(scope, name), .p = p};
     return choir__computed(&dropout_op, y, &x, 1, (choir__keeps){&d, sizeof d, {NULL}});

@@ -214,8 +214,8 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
     return launch(scope, in, opts, sum);
 }
 
-/* True if autocast makes the sum f32: one of the two is, and the other one is cast to it, by
- * choir_add as well as by the norm. */
+/* Returns whether autocast makes the sum f32: one operand is f32, and both choir_add and the
+ * norm cast the other operand to f32. */
 static bool becomes_f32(choir_tensor *x, choir_tensor *r)
 {
     bool mixed = (x->dtype == CHOIR_F32 && choir__is_half(r->dtype)) ||

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "tune/importance/evaluators.h"
 #include "tune/space/normal.h"
 #include "tune/study.h"
@@ -42,18 +43,12 @@ typedef struct grid {
 
 /* --- trials --- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Equal trials at the boundary are all among the best. */
 static void mark_best(ranked *r)
 {
     double *sorted = choir__alloc((size_t)r->count * sizeof(double));
     memcpy(sorted, r->loss, (size_t)r->count * sizeof(double));
-    qsort(sorted, (size_t)r->count, sizeof(double), by_value);
+    qsort(sorted, (size_t)r->count, sizeof(double), choir__by_number);
     double worst = sorted[(int64_t)ceil(best_share * (double)r->count) - 1];
     for (int64_t i = 0; i < r->count; i++)
         r->best_count += r->best[i] = r->loss[i] <= worst;

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/number.h"
 #include "tune/scheduler/rules.h"
 
 typedef struct stopping {
@@ -92,16 +93,10 @@ static bool is_due(const stopping *s, const choir_trial *t)
            before < (step - s->warmup) / s->interval * s->interval + s->warmup;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Returns the percentile with linear interpolation. */
 static double percentile(double *values, int64_t count, double percent)
 {
-    qsort(values, (size_t)count, sizeof *values, compare);
+    qsort(values, (size_t)count, sizeof *values, choir__by_number);
     double place = percent / 100 * (double)(count - 1);
     int64_t low = (int64_t)place;
     if (low + 1 >= count)

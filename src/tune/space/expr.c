@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 enum { LONGEST = 1000 }; /* characters, which bounds the depth of the tree, too */
 
 typedef enum kind {
@@ -160,7 +162,7 @@ static choir__expr *name(parser *p)
 static choir__expr *number_or_name(parser *p)
 {
     char *end;
-    double value = strtod(p->at, &end);
+    double value = choir__number_read(p->at, &end);
     if (end == p->at || is_name(*end))
         return name(p);
     choir__expr *e = node(NUMBER, NULL, NULL);
@@ -330,7 +332,7 @@ static bool equal(choir__expr_value a, choir__expr_value b)
         return a.number == b.number;
     char *end;
     const char *word = a.word ? a.word : b.word;
-    double value = strtod(word, &end);
+    double value = choir__number_read(word, &end);
     return *word && !*end && value == (a.word ? b.number : a.number);
 }
 

@@ -2,6 +2,7 @@
  * A line that changes a trial which has ended, or begins a study twice, is passed over, as
  * Optuna does. */
 #include "tune/storage/journal.h"
+#include "base/number.h"
 #include "tune/python_json.h"
 #include "tune/storage/worker.h"
 
@@ -15,7 +16,7 @@ static double number_of(const json_t *x)
 {
     if (json_is_number(x))
         return json_number_value(x);
-    return json_is_string(x) ? strtod(json_string_value(x), NULL) : (double)NAN;
+    return json_is_string(x) ? choir__number_read(json_string_value(x), NULL) : (double)NAN;
 }
 
 static void set_attributes(choir__stored_attributes *to, bool system, const json_t *from)
@@ -191,7 +192,7 @@ void choir__journal_copy(const choir__trial_record *from, double now_s, choir__t
 {
     const char *beat = choir__attribute_get(&from->attributes, true, CHOIR__BEAT_KEY);
     to->state = from->state;
-    to->silent_s = beat ? now_s - strtod(beat, NULL) : (double)NAN;
+    to->silent_s = beat ? now_s - choir__number_read(beat, NULL) : (double)NAN;
     for (int i = 0; i < from->param_count; i++)
         choir__record_param(
             to, from->params[i].name, from->params[i].dist, from->params[i].value);

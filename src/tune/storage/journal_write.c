@@ -1,5 +1,6 @@
 /* Lines of a journal: how changes of trials become operations of Optuna's. */
 #include "tune/storage/journal_file.h"
+#include "base/number.h"
 #include "tune/storage/worker.h"
 
 #include <jansson.h>
@@ -13,7 +14,7 @@
 static const char *real(char text[32], double x)
 {
     if (isfinite(x))
-        snprintf(text, 32, "%.17g", x);
+        choir__number_print(text, 32, "%.17g", x);
     else
         snprintf(text, 32, "%s", isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity");
     return text;
@@ -230,7 +231,7 @@ static void compose_changes(choir__journal_file *j, void *arg)
 {
     const batch *b = arg;
     const choir__journal_study *s = &j->state.study[j->study];
-    if (s->deleted) { /* else readers take no notice of the lines */
+    if (s->deleted) { /* readers ignore lines of a deleted study */
         j->refused = choir__backend_deleted(&j->base, s->about.name);
         return;
     }

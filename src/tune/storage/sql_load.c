@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 static double number_of(const char *text, const char *kind)
 {
     if (text)
-        return strtod(text, NULL);
+        return choir__number_read(text, NULL);
     if (kind && !strcmp(kind, "INF_POS"))
         return (double)INFINITY;
     return kind && !strcmp(kind, "INF_NEG") ? -(double)INFINITY : (double)NAN;

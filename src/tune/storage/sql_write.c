@@ -3,6 +3,7 @@
  * A batch of changes is one transaction. Each statement may be repeated: a trial is begun if
  * its number is free, ended if it runs, and values that are there stay or are replaced. */
 #include "tune/storage/sql.h"
+#include "base/number.h"
 #include "tune/storage/worker.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ static const char *real(char text[CHOIR__SQL_NUMBER], double x, const char **kin
     if (!isfinite(x))
         return NULL;
     *kind = "FINITE";
-    snprintf(text, CHOIR__SQL_NUMBER, "%.17g", x);
+    choir__number_print(text, CHOIR__SQL_NUMBER, "%.17g", x);
     return text;
 }
 
@@ -218,7 +219,7 @@ static choir_status write_change(choir__sql *db, choir__change *c)
 {
     char text[CHOIR__SQL_NUMBER], *number = c->number < 0 ? NULL : text;
     choir__sql_whole(text, c->number);
-    c->lost = false; /* also where the batch is repeated */
+    c->lost = false; /* a batch may be repeated, with the flag of its last try */
     switch (c->kind) {
     case CHOIR__CHANGE_BEGIN: return begin_trial(db, c, number);
     case CHOIR__CHANGE_TAKE: return take_over(db, c, number);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
+#include "base/number.h"
 #include "tune/storage/sql.h"
 
 #ifdef CHOIR_HAVE_SQLITE
@@ -112,7 +113,8 @@ static void give_row(const choir__sql_call *call, sqlite3_stmt *made)
     for (int i = 0; i < lite.column_count(made) && i < MOST_COLUMNS; i++) {
         cells[i] = (const char *)lite.column_text(made, i);
         if (lite.column_type(made, i) == SQLITE_FLOAT) {
-            snprintf(digits[i], sizeof digits[i], "%.17g", lite.column_double(made, i));
+            choir__number_print(
+                digits[i], sizeof digits[i], "%.17g", lite.column_double(made, i));
             cells[i] = digits[i];
         }
     }

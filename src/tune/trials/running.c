@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "base/number.h"
 #include "record/events.h"
 #include "record/json_value.h"
 #include "tune/python_json.h"
@@ -38,7 +39,7 @@ static bool read_number(const json_t *value, double *number)
 {
     const char *text = json_string_value(value);
     char *end = NULL;
-    *number = text                    ? strtod(text, &end)
+    *number = text                    ? choir__number_read(text, &end)
               : json_is_number(value) ? json_number_value(value)
                                       : (double)NAN;
     return value && (!text || (*text && !*end && !isfinite(*number)));

@@ -278,7 +278,7 @@ static void sources_by_path(void **state)
         {"%1$s/one.jsonl:weight=1+%1$s/two.txt", 0, "1 of 2 sources have a weight"},
         {"%1$s/one.jsonl:first=x", 0, "first=x"},
         {"%1$s/one.jsonl:part=0.5,wight=1", 0, "did you mean 'weight'"},
-        {"%1$s/one.jsonl+", 0, "a source has no name"},
+        {"%1$s/one.jsonl+", 0, "expected a name of each source"},
         {"%1$s/one.jsonl+%1$s/three.txt", 0, "three.txt"}};
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         choir_tokenizer *t;

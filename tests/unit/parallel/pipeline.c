@@ -453,7 +453,7 @@ static void test_a_device_twice(void **state)
     opts.devices = devices;
     opts.device_count = 2;
     choir_pipeline(run, choir_nn_linear(run, 2, 2), opts);
-    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "cpu:0 is there twice");
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "device cpu:0 is named twice");
     choir_scope_close(run);
 }
 

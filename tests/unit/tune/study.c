@@ -420,7 +420,7 @@ static void test_errors(void **state)
     } bad[] = {
         {"tpee", "minimize", "unknown sampler 'tpee' (did you mean 'tpe'?)"},
         {"tpe:startup=-1", "minimize", "startup"},
-        {"tpe:multivariate=2", "minimize", "multivariate: expected 0 or 1, got '2'"},
+        {"tpe:multivariate=2", "minimize", "multivariate: expected true or false, got '2'"},
         {"tpe", "minimize,maximize", "expected one direction, got 2"},
         {"random", "least", "unknown direction 'least'"},
         {"grid:step=3", "minimize", "step"},

@@ -45,7 +45,7 @@ INLINE void huber_slope(shared s, vec x, vec y, vec w, vec *dx, vec *dy)
 
 INLINE vec log_or_100(vec log)
 {
-    return v_max(v_set(-100.0f), log); /* NaN stays: the second operand */
+    return v_max(v_set(-100.0f), log); /* v_max returns its second operand if one is NaN */
 }
 
 INLINE vec bce(shared s, vec x, vec y, vec w)

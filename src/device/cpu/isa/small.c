@@ -7,7 +7,7 @@
  * over k in order, with one product and one addition per term (tile.h), for any blocks: so all
  * instruction sets, and a plain loop, give the same bits. It runs on one thread. */
 #define TERMS_APART
-#include "device/cpu/isa/small.h"
+#include "device/cpu/product/product.h"
 #include "device/cpu/isa/tile.h"
 
 enum { BLOCK_K = 256, BLOCK_M = 96, BLOCK_N = 2048 }; /* size of the copies: 96 KiB and 2 MiB */

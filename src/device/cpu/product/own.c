@@ -1,5 +1,4 @@
 /* The entry to the engines, and to what computes where oneDNN does not. */
-#include "device/cpu/isa/small.h"
 #include "device/cpu/multiplier.h"
 #include "device/cpu/product/product.h"
 

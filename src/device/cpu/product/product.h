@@ -24,6 +24,11 @@ typedef struct choir__operands {
     const void *packed;
 } choir__operands;
 
+/* Multiplies small f32 operands beside oneDNN (isa/small.c), and leaves others to the
+ * reference. Its sums are not chains. */
+void KERNEL(small_matmul)(const choir__k_matmul *k);
+
+
 /* The engines: operands of f32, bf16 and f16; of f64; and of bf16 in the class `amx`, whatever
  * the processor. `other` may be NULL. */
 void KERNEL(product_f32)(const choir__k_matmul *k, const choir__operands *other);

@@ -203,7 +203,7 @@ bool choir__dnn_run(
     if (cuda->capturing)
         return refuse(cuda);
     cudaGetLastError(); /* the error must not be blamed on the kernel that runs instead */
-    x->refused = true;  /* it is kept, since an earlier graph may use it */
+    x->refused = true;  /* the plan is kept, since an earlier graph may use it */
     note(cuda, p, CHOIR__PLAN_REFUSED);
     return without(cuda);
 }

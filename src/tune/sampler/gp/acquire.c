@@ -51,7 +51,8 @@ double choir__log_improvement(const choir__acquisition *a, const double *x, doub
 
 /* A trial that might be suggested. */
 typedef struct point {
-    double line[CHOIR_SPACE_MAX];   /* also of parameters that the trial lacks */
+    double line[CHOIR_SPACE_MAX]; /* a value for every parameter, also for those that the trial
+                                     lacks */
     double params[CHOIR_SPACE_MAX]; /* NaN: lacks it */
     double x[CHOIR_SPACE_MAX];      /* the regression's coordinates */
     double value;                   /* log improvement; -infinity: not allowed */

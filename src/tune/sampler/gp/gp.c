@@ -161,8 +161,7 @@ static choir_status suggest(
         .scratch = scratch};
     memcpy(params, h->trial[from[0].number]->params, (size_t)dims * sizeof *params);
     if (!choir__acquire(&a, draws, params))
-        choir__space_draw(
-            h->space, draws, params); /* the study may refuse it, and asks again */
+        choir__space_draw(h->space, draws, params); /* the study may refuse the point */
     choir__regression_free(r);
     free(scratch);
     free(from);

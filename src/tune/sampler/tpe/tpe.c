@@ -82,7 +82,7 @@ static choir_status open_tpe(
     t->multivariate = t->rule == 5;
     if (status == CHOIR_OK && *multivariate && !choir__option_set(&flag, multivariate))
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "sampler tpe: multivariate: expected 0 or 1, got '%s'", multivariate);
+            "sampler tpe: multivariate: expected true or false, got '%s'", multivariate);
     t->column = choir__calloc((size_t)first->space->count, sizeof *t->column);
     if (status == CHOIR_OK)
         *sampler = &t->base;
