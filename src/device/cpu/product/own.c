@@ -1,5 +1,5 @@
 /* The entry to the two engines, and to what computes where oneDNN does not. */
-#include "device/cpu/isa/small.h"
+#include "device/cpu/product/small.h"
 #include "device/cpu/multiplier.h"
 #include "device/cpu/product/product.h"
 

@@ -1,6 +1,6 @@
 /* Small products beside oneDNN. */
-#ifndef CHOIR_ISA_SMALL_H
-#define CHOIR_ISA_SMALL_H
+#ifndef CHOIR_PRODUCT_SMALL_H
+#define CHOIR_PRODUCT_SMALL_H
 
 #include "device/cpu/isa/isa.h"
 
