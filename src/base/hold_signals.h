@@ -3,6 +3,7 @@
 #ifndef CHOIR_HOLD_SIGNALS_H
 #define CHOIR_HOLD_SIGNALS_H
 
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 
@@ -15,6 +16,17 @@ static inline void choir__hold_signals(sigset_t *before)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&held, faults[i]);
     pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
+/* Starts a thread that holds them back always: signals are for the program's own threads. The
+ * threads that it starts inherit this. Returns 0 or an error number, as pthread_create does. */
+static inline int choir__thread_start(pthread_t *thread, void *(*work)(void *arg), void *arg)
+{
+    sigset_t before;
+    choir__hold_signals(&before);
+    int why = pthread_create(thread, NULL, work, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return why;
 }
 
 #endif

@@ -15,8 +15,9 @@
 #include "data/loading/prefetch.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
+
+#include "base/hold_signals.h"
 
 enum {
     MIN_DEPTH = 3,
@@ -25,19 +26,14 @@ enum {
 
 /* --- the threads --- */
 
-/* Starts the threads and returns whether any runs. They block all signals, which belong to the
- * program. Caller holds the lock. */
+/* Starts the threads and returns whether any runs. Caller holds the lock. */
 static bool start(choir__prefetch *p)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     p->stop = false;
     p->started = 0;
     while (p->running < p->source.workers &&
-           pthread_create(&p->threads[p->running], NULL, choir__stages_serve, p) == 0)
+           choir__thread_start(&p->threads[p->running], choir__stages_serve, p) == 0)
         p->running++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return p->running;
 }
 
