@@ -133,6 +133,20 @@ while_ranks_start() {
     done
 }
 
+# A rank that crashes in place of ending is reported, and so the job has failed.
+crashes_when_told() {
+    begin train --strategy ddp --nproc 2
+    local rank
+    rank=$(children | tail -n 1)
+    kill -STOP "$rank"
+    kill -TERM "$started_pid"
+    kill -ABRT "$rank" # comes before SIGTERM, whose number is higher
+    kill -CONT "$rank"
+    ended 10
+    [ "$status" -eq 1 ] || fail "status $status: $(cat err)"
+    has err "interrupted; rank 1 \(pid $rank\) was killed by SIGABRT"
+}
+
 # Ranks that step apart do not wait for a meeting in an hour.
 before_a_meeting() {
     begin train --nproc 2 --strategy diloco:every=1000000
@@ -302,6 +316,7 @@ if slow_disk; then
     check saving 'TERM QUIT' 143 'by SIGQUIT after SIGTERM; the checkpoint of' train --strategy ddp
 fi
 check while_ranks_start
+check crashes_when_told
 check before_a_meeting
 check stalled_input --strategy ddp --nproc 2
 check ended_validation 1 --steps 1000 --eval-every 4 --save-every 4 --strategy single
