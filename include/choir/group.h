@@ -267,7 +267,8 @@ typedef int choir_spawn_fn(int rank, int world, void *arg);
  * process write its last collectives to standard error. No process outlives the caller, however
  * the caller dies.
  *
- * @return CHOIR_OK if all exited with 0; else CHOIR_ERR_PEER_LOST or CHOIR_ERR_INTERRUPTED
+ * @return CHOIR_OK if all exited with 0; else CHOIR_ERR_PEER_LOST or CHOIR_ERR_INTERRUPTED; the
+ *         former also if a process crashes while it is interrupted
  */
 CHOIR_CHECKED choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg);
 

@@ -5,6 +5,8 @@
 #ifndef CHOIR_BASE_FORKS_H
 #define CHOIR_BASE_FORKS_H
 
+#include <stdbool.h>
+
 /* The functions take `self`; NULL: nothing is done. */
 typedef struct choir__forkable {
     struct choir__forkable *next;
@@ -14,8 +16,14 @@ typedef struct choir__forkable {
     void *self;
 } choir__forkable;
 
-/* Register and remove a part. The caller keeps it. A child has none. */
+/* Register and remove a part. The caller keeps it. A child has none but those that in_child
+ * adds again. */
 void choir__forkable_add(choir__forkable *forkable);
 void choir__forkable_remove(choir__forkable *forkable); /* accepts one that was never added */
+
+/* Excludes this thread: its forks tell no part, because a part's `before` may wait in another
+ * thread until this one ends. Such a fork is followed by exec(). */
+void choir__forks_exclude(void);
+bool choir__forks_excluded(void); /* whether this thread is excluded */
 
 #endif

@@ -3,18 +3,37 @@
 #ifndef CHOIR_HOLD_SIGNALS_H
 #define CHOIR_HOLD_SIGNALS_H
 
+#include <pthread.h>
 #include <signal.h>
-#include <stddef.h>
+#include <stdbool.h>
+
+/* Returns whether the signal is what a fault of the program raises. */
+static inline bool choir__is_fault(int number)
+{
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL ||
+           number == SIGTRAP || number == SIGABRT || number == SIGSYS;
+}
 
 /* Blocks them in this thread. before: out: the mask that pthread_sigmask sets again. */
 static inline void choir__hold_signals(sigset_t *before)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
     sigset_t held;
     sigfillset(&held);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigdelset(&held, faults[i]);
+    for (int i = 1; i < NSIG; i++)
+        if (choir__is_fault(i))
+            sigdelset(&held, i);
     pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
+/* Starts a thread that holds them back always: signals are for the program's own threads. The
+ * threads that it starts inherit this. Returns 0 or an error number, as pthread_create does. */
+static inline int choir__thread_start(pthread_t *thread, void *(*work)(void *arg), void *arg)
+{
+    sigset_t before;
+    choir__hold_signals(&before);
+    int why = pthread_create(thread, NULL, work, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return why;
 }
 
 #endif

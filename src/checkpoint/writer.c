@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/board/board.h"
+#include "base/hold_signals.h"
 
 enum {
     CHUNK = 2 << 20,
@@ -242,14 +242,7 @@ static _Thread_local bool yields;
 
 bool choir__background_thread_start(pthread_t *thread, void *(*work)(void *arg), void *arg)
 {
-    sigset_t all, before;
-    if (yields)
-        return false;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(thread, NULL, work, arg) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
+    return !yields && choir__thread_start(thread, work, arg) == 0;
 }
 
 void choir__background_thread_yield(void)

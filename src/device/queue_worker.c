@@ -185,17 +185,6 @@ static void *work(void *arg)
     }
 }
 
-/* Starts the worker with all signals but faults blocked: signals are for the program's
- * own threads. The threads of a team that the worker makes inherit the mask. */
-static bool start_thread(choir__queue *q)
-{
-    sigset_t before;
-    choir__hold_signals(&before);
-    bool started = pthread_create(&q->worker, NULL, work, q) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 /* Under issue_lock. Without a thread or an alarm for it, waiters run everything; a queue that
  * no thread waits for then stands still. The alarm stays until the queue's memory goes, since
  * watches may still set it. */
@@ -205,7 +194,8 @@ void choir__queue_start_worker(choir__queue *q)
     if (q->alarm_pid != getpid())
         choir__alarm_close(&q->alarm);
     q->alarm_pid = getpid();
-    q->started = (q->alarm.fd >= 0 || choir__alarm_open(&q->alarm)) && start_thread(q);
+    q->started = (q->alarm.fd >= 0 || choir__alarm_open(&q->alarm)) &&
+                 choir__thread_start(&q->worker, work, q) == 0;
     if (!q->started) {
         choir__alarm_close(&q->alarm);
         q->opts.worker_only = false;

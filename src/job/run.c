@@ -160,8 +160,9 @@ static choir_status run_ranks(const choir__job *job, choir__job_end *end)
     if (status == CHOIR_OK)
         status = start_ranks(&r, &end->by);
     /* A rank's own words are more precise than its exit status, except on a lost peer, whose
-     * end the supervisor has seen. */
-    if (status != CHOIR_OK && is_posted(b)) {
+     * end the supervisor has seen, and where a rank crashed instead of ending at the signal. */
+    bool crashed = status == CHOIR_ERR_PEER_LOST && end->by;
+    if (status != CHOIR_OK && is_posted(b) && !crashed) {
         status = b->status;
         choir__set_message(b->message);
     }

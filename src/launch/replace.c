@@ -204,7 +204,8 @@ static choir_status verdict(const choir__supervisor *w)
         snprintf(after, sizeof after, "; no rank is left, and none has the job's state");
     else if (used)
         snprintf(after, sizeof after, "; %d restart%s did not help", used, used > 1 ? "s" : "");
-    return choir__error(w->interrupted ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
+    bool ended = w->interrupted && !choir__end_crashed(&f->children[first]);
+    return choir__error(ended ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
         "%srank %d (pid %d) %s%s", w->interrupted ? "interrupted; " : "", r->seats[first].rank,
         (int)f->children[first].pid, why, after);
 }

@@ -43,16 +43,19 @@ static choir_status start(choir__family *f, choir__spawning *r, int spares)
     return status;
 }
 
-/* Describes the outcome. */
+/* Describes the outcome. An interrupted rank may end as it likes, but not by a crash. */
 static choir_status verdict(const choir__supervisor *w, int first_rank)
 {
     const choir__family *f = &w->family;
     char end[96];
-    if (f->first < 0)
+    int crashed = choir__family_crashed(f);
+    int named = w->interrupted && crashed >= 0 ? crashed : f->first;
+    if (named < 0)
         return CHOIR_OK;
-    const choir__child *c = &f->children[f->first];
-    return choir__error(w->interrupted ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
-        "%srank %d (pid %d) %s", w->interrupted ? "interrupted; " : "", first_rank + f->first,
+    const choir__child *c = &f->children[named];
+    return choir__error(
+        w->interrupted && crashed < 0 ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
+        "%srank %d (pid %d) %s", w->interrupted ? "interrupted; " : "", first_rank + named,
         (int)c->pid, choir__end_text(c, end));
 }
 

@@ -103,12 +103,13 @@ replaced() {
 
 # A rank that takes part when all steps are done has no loss of its own: the mean of the others'
 # last ones is told, not half of it. Rank 0 waits for its output to be read, and rank 1 goes on
-# to the end meanwhile.
+# to the end meanwhile: there it waits for rank 0 in a collective, the first one after its steps.
+in_a_collective() { "$CHOIR" top --once --json "$1" | grep -q '"running":true'; }
 lost_at_the_end() {
     start_until 60 train --json --model "$gpt" --strategy hogwild --nproc 2 --batch-size 24 \
         --steps 200 --max-restarts 1 text || return
     mapfile -t ranks < <(children)
-    sleep 2
+    await 20 in_a_collective "${ranks[1]}" || fail 'rank 1 comes to no end'
     kill -KILL "${ranks[0]}"
     end_started
     [ $? -eq 0 ] || fail "$(cat err)" || return

@@ -133,6 +133,20 @@ while_ranks_start() {
     done
 }
 
+# A rank that crashes in place of ending is reported, and so the job has failed.
+crashes_when_told() {
+    begin train --strategy ddp --nproc 2
+    local rank
+    rank=$(children | tail -n 1)
+    kill -STOP "$rank"
+    kill -TERM "$started_pid"
+    kill -ABRT "$rank" # comes before SIGTERM, whose number is higher
+    kill -CONT "$rank"
+    ended 10
+    [ "$status" -eq 1 ] || fail "status $status: $(cat err)"
+    has err "interrupted; rank 1 \(pid $rank\) was killed by SIGABRT"
+}
+
 # Ranks that step apart do not wait for a meeting in an hour.
 before_a_meeting() {
     begin train --nproc 2 --strategy diloco:every=1000000
@@ -185,6 +199,18 @@ ended_validation() {
     has_step 4 && [ "$(due)" = "$due" ] || fail "$(step_of), eval_due is $(due)"
 }
 
+# A job that is resumed there begins with the validation, and does not save the step again.
+saved_once() {
+    ended_validation 1 --steps 1000 --eval-every 4 --save-every 4 --save-keep 9 "$@"
+    local folder
+    folder=$(stat -c %i run/step-00000004)
+    choir train --json --resume run --steps 5 --eval-batches 1 --no-eval >out 2>err ||
+        fail "status $?: $(cat err)"
+    has out '"event":"eval","step":4'
+    [ "$(stat -c %i run/step-00000004)" = "$folder" ] || fail "step 4 is saved again: $*"
+    has_step 5 || fail "$(step_of)"
+}
+
 # --max-time ends it, too, and no other one follows.
 time_ends_validation() {
     local s
@@ -231,7 +257,7 @@ made_up_for() {
 }
 evals() { grep '"event":"eval"' "$1/events.jsonl" | sed 's/"time":[^,]*,//'; }
 
-# A resumed job validates first, and saves the step again meanwhile: neither waits for the other.
+# A resumed job validates first, however slow its disk is.
 saves_what_it_validates() {
     local job=(train --json --model gpt2:layers=1,heads=2,width=32,context=32 --bytes
         --batch-size 8 --microbatches 2 --eval-every 6 --save-every 6 --val-split 0.9) try
@@ -250,7 +276,7 @@ saves_what_it_validates() {
     ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 LD_PRELOAD=$PWD/slow.so \
         start train --json --steps 9 --resume run
     await 20 grep -q '"event":"eval"' out || fail "it does not validate: $(cat err)"
-    sleep 6 # longer than one save waits for another
+    sleep 6 # longer than a save waits for another one
     touch go
     ended 10
     [ "$status" -eq 0 ] && ! grep -q warning err || fail "status $status: $(cat err)"
@@ -302,9 +328,11 @@ if slow_disk; then
     check saving 'TERM QUIT' 143 'by SIGQUIT after SIGTERM; the checkpoint of' train --strategy ddp
 fi
 check while_ranks_start
+check crashes_when_told
 check before_a_meeting
 check stalled_input --strategy ddp --nproc 2
-check ended_validation 1 --steps 1000 --eval-every 4 --save-every 4 --strategy single
+check saved_once --strategy single
+check saved_once --strategy ddp --nproc 2
 check ended_validation 2 --steps 4 --strategy fsdp --nproc 2
 check time_ends_validation
 check made_up_for 24 --strategy single

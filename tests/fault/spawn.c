@@ -79,6 +79,27 @@ static void test_signal_passed_on(void **state)
     munmap(n, sizeof *n);
 }
 
+/* Rank 1 crashes at the signal, which is reported although rank 0 ends in order. */
+static int crashes_at_signal(int rank, int world, void *arg)
+{
+    int status = waits_for_signal(rank, world, arg);
+    signal(SIGABRT, SIG_DFL);
+    return rank == 1 ? raise(SIGABRT) : status;
+}
+
+static void test_crash_at_signal(void **state)
+{
+    int status;
+    notes *n = new_notes();
+    (void)state;
+    pid_t pid = spawner(3, crashes_at_signal, n);
+    kill(pid, SIGTERM);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), -CHOIR_ERR_PEER_LOST);
+    munmap(n, sizeof *n);
+}
+
 /* --- one of several nodes --- */
 
 static int on_second_node(int rank, int world, void *arg)
@@ -188,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_exit_status),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_signal_passed_on),
+        cmocka_unit_test(test_crash_at_signal),
         cmocka_unit_test(test_several_nodes),
         cmocka_unit_test(test_shows_recorders),
         cmocka_unit_test(stopped_at_the_end),

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/board/board_layout.h"
+#include "base/forks.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
@@ -70,14 +71,18 @@ static void seal(int fd)
 
 /* --- forks --- */
 
+/* An excluded thread must not wait: the thread that forks and waits for it may hold the lock.
+ */
 static void before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    if (!choir__forks_excluded())
+        pthread_mutex_lock(&lock);
 }
 
 static void after_fork(void)
 {
-    pthread_mutex_unlock(&lock);
+    if (!choir__forks_excluded())
+        pthread_mutex_unlock(&lock);
 }
 
 /* Uses system calls only, since the parent may have had threads. */
@@ -108,7 +113,7 @@ static void in_child(void)
     }
     if (ours)
         close(old);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_init(&lock, NULL);
 }
 
 /* --- the process's own --- */

@@ -16,7 +16,6 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +27,7 @@
 #include "base/base.h"
 #include "base/files/claim_holder.h"
 #include "base/forks.h"
+#include "base/hold_signals.h"
 
 enum { POLL_MS = 20, TELL_S = 1, WRITING_S = 1 };
 enum { WRITING = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK }; /* flags of open() */
@@ -322,16 +322,12 @@ static void *renew_on(void *arg)
 /* Starts the thread, which takes no signals. Without one the lock alone holds. */
 static void start_renewer(choir__claim *c)
 {
-    sigset_t all, before;
     if (c->lost)
         return;
-    sigfillset(&all);
     c->ends = false;
     choir__cond_init(&c->end);
     pthread_mutex_init(&c->lock, NULL);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    c->renews = pthread_create(&c->renewer, NULL, renew_on, c) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    c->renews = choir__thread_start(&c->renewer, renew_on, c) == 0;
     if (!c->renews) {
         pthread_cond_destroy(&c->end);
         pthread_mutex_destroy(&c->lock);

@@ -12,9 +12,10 @@
 #include "comm/mpi/mpi.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
+
+#include "base/hold_signals.h"
 
 static const double patience_s = 10;
 static const struct timespec last_words = {.tv_sec = 1};
@@ -154,13 +155,8 @@ static void at_exit(void)
 
 static choir_status start_keeper(void)
 {
-    sigset_t all, before; /* signals belong to the program's threads */
     library.state = STARTING;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&library.keeper, NULL, keep, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
+    if (choir__thread_start(&library.keeper, keep, NULL)) {
         library.state = ASLEEP;
         return choir__error(CHOIR_ERR_IO, "cannot start a thread that starts MPI");
     }

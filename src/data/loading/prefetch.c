@@ -10,37 +10,30 @@
  * Workers are threads of this process: if one crashes, the process ends, and one that hangs
  * cannot be stopped, only reported (timeout_s) and left behind.
  *
- * Forks: a registry lists every prefetcher. Before a fork their threads are joined; after it,
- * on both sides, the next take starts them again. */
+ * A dataset may fork within get, for example to run a decoder. Workers are excluded from
+ * base/forks.h, because a worker cannot join itself, nor wait for a fork that joins it. */
 #include "data/loading/prefetch.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
+
+#include "base/hold_signals.h"
 
 enum {
     MIN_DEPTH = 3,
     STAGED_BYTES = 1 << 20 /* prepares small micro-batches further ahead */
 };
 
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static choir__prefetch *registry;
-
 /* --- the threads --- */
 
-/* Starts the threads and returns whether any runs. They block all signals, which belong to the
- * program. Caller holds the lock. */
+/* Starts the threads and returns whether any runs. Caller holds the lock. */
 static bool start(choir__prefetch *p)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     p->stop = false;
     p->started = 0;
     while (p->running < p->source.workers &&
-           pthread_create(&p->threads[p->running], NULL, choir__stages_serve, p) == 0)
+           choir__thread_start(&p->threads[p->running], choir__stages_serve, p) == 0)
         p->running++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return p->running;
 }
 
@@ -59,70 +52,28 @@ static void stop(choir__prefetch *p)
     p->running = 0;
 }
 
-static void init_condition(choir__prefetch *p)
+/* --- forks: the threads rest, and the next take starts them again, on both sides --- */
+
+static void before_fork(void *self)
 {
-    choir__cond_init(&p->changed);
+    choir__prefetch *p = self;
+    pthread_mutex_lock(&p->lock);
+    stop(p);
 }
 
-/* A dataset may fork within get, for example to run a decoder. Our threads cannot join
- * themselves. */
-static void before_fork(void)
+static void in_parent(void *self)
 {
-    if (choir__stages_is_worker())
-        return;
-    pthread_mutex_lock(&registry_lock);
-    for (choir__prefetch *p = registry; p; p = p->next) {
-        pthread_mutex_lock(&p->lock);
-        stop(p);
-    }
+    choir__prefetch *p = self;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
 }
 
-static void after_fork(bool child)
+static void in_child(void *self)
 {
-    if (choir__stages_is_worker())
-        return;
-    for (choir__prefetch *p = registry; p; p = p->next) {
-        if (child)
-            init_condition(p); /* forgets waiters that do not exist on this side */
-        pthread_cond_broadcast(&p->changed);
-        pthread_mutex_unlock(&p->lock);
-    }
-    pthread_mutex_unlock(&registry_lock);
-}
-
-static void after_fork_parent(void)
-{
-    after_fork(false);
-}
-
-static void after_fork_child(void)
-{
-    after_fork(true);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
-}
-
-static void enter_registry(choir__prefetch *p)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&registry_lock);
-    p->next = registry;
-    registry = p;
-    pthread_mutex_unlock(&registry_lock);
-}
-
-static void leave_registry(choir__prefetch *p)
-{
-    pthread_mutex_lock(&registry_lock);
-    choir__prefetch **link = &registry;
-    while (*link != p)
-        link = &(*link)->next;
-    *link = p->next;
-    pthread_mutex_unlock(&registry_lock);
+    choir__prefetch *p = self;
+    choir__cond_init(&p->changed); /* forgets waiters that do not exist on this side */
+    pthread_mutex_unlock(&p->lock);
+    choir__forkable_add(&p->forkable);
 }
 
 /* --- life --- */
@@ -161,8 +112,10 @@ choir_status choir__prefetch_new(
     for (int i = 0; i < CHOIR_MAX_WORKERS; i++)
         p->reading[i] = -1;
     pthread_mutex_init(&p->lock, NULL);
-    init_condition(p);
-    enter_registry(p);
+    choir__cond_init(&p->changed);
+    p->forkable = (choir__forkable){
+        .before = before_fork, .in_parent = in_parent, .in_child = in_child, .self = p};
+    choir__forkable_add(&p->forkable);
     for (int i = 0; i < p->depth; i++)
         if (!make_stage(&p->stages[i], source)) {
             int depth = p->depth;
@@ -193,7 +146,7 @@ void choir__prefetch_free(choir__prefetch *p)
 {
     if (!p)
         return;
-    leave_registry(p);
+    choir__forkable_remove(&p->forkable);
     pthread_mutex_lock(&p->lock);
     stop(p);
     pthread_mutex_unlock(&p->lock);

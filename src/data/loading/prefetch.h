@@ -21,6 +21,7 @@
 #include <choir/data.h>
 #include <pthread.h>
 #include <time.h>
+#include "base/forks.h"
 #include "device/far.h"
 #include "device/queue.h"
 
@@ -113,8 +114,8 @@ struct choir__prefetch {
     _Atomic int64_t reading[CHOIR_MAX_WORKERS];
     int started; /* threads that have taken a number */
     bool stop, hung;
-    _Atomic bool left;     /* the loader has left; the last worker frees the object */
-    choir__prefetch *next; /* next in the list of all */
+    _Atomic bool left; /* the loader has left; the last worker frees the object */
+    choir__forkable forkable;
 };
 
 /* Marks a stage READY when all its samples are there, or FREE if it has been discarded. Caller
@@ -127,7 +128,5 @@ bool choir__stages_work(choir__prefetch *p, int *copying);
 void *choir__stages_serve(void *prefetch);
 /* Frees the object with its stages. */
 void choir__stages_destroy(choir__prefetch *p);
-/* Returns whether this thread is a worker. */
-bool choir__stages_is_worker(void);
 
 #endif

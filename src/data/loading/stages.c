@@ -17,13 +17,7 @@ enum {
     LONG_NAP_US = 2000
 };
 
-static _Thread_local bool is_ours; /* this thread is a worker */
-static _Thread_local int number;   /* this worker's number */
-
-bool choir__stages_is_worker(void)
-{
-    return is_ours;
-}
+static _Thread_local int number; /* this worker's number */
 
 /* --- filling: under the lock, which is released while the source works --- */
 
@@ -155,7 +149,7 @@ void *choir__stages_serve(void *arg)
 {
     choir__prefetch *p = arg;
     long us = NAP_US;
-    is_ours = true;
+    choir__forks_exclude();
     if (p->source.workers > 1) /* one worker stays on the rank's core; several use more cores */
         choir__cpu_free_thread();
     pthread_mutex_lock(&p->lock);

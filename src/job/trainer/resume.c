@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "job/trainer/eval_policy.h"
 
@@ -21,6 +22,19 @@ bool choir__trainer_has_saved(const choir__job *j)
 static bool is_resumed(const choir__job *j, const char *from)
 {
     return from == j->saves.resume && !(from == j->saves.dir && choir__trainer_has_saved(j));
+}
+
+/* The newest checkpoint of the job's own folder need not be saved again. */
+static choir_status note_saved(choir__trainer *t, const char *from)
+{
+    char found[PATH_MAX], newest[PATH_MAX];
+    const char *dir = t->job->saves.dir;
+    int32_t own = t->part.env.rank == 0 && dir &&
+                  choir_training_find(from, found) == CHOIR_OK &&
+                  choir_training_find(dir, newest) == CHOIR_OK && !strcmp(found, newest);
+    choir_status status = choir_group_broadcast(t->part.env.group, &own, 1, CHOIR_I32, 0, NULL);
+    t->now.saved = own > 0 ? t->now.step : 0;
+    return status;
 }
 
 choir_status choir__trainer_resume(choir__trainer *t, const char *from)
@@ -44,6 +58,7 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
         (s.eval_due & CHOIR_EVAL_REGULAR) && t->job->training.eval_every && !t->now.ended;
     t->now.after = t->now.eval_due;
     t->now.last_eval = s.eval_loss;
+    status = note_saved(t, from);
     if (status == CHOIR_OK && t->job->placement.strategy->resumed)
         status = t->job->placement.strategy->resumed(&t->part);
     return status;

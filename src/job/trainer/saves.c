@@ -24,8 +24,8 @@ static bool saves_here(const choir__trainer *t)
 }
 
 /* Adds what became of the validation to the checkpoint, which is whole without it: a job that
- * goes on from there validates again. Where a resumed job replaces the checkpoint that it began
- * with, this waits for the end of that save, which has the folder's lock. */
+ * goes on from there validates again. Where a step is saved again after a loss, this waits for
+ * the end of that save, which has the folder's lock. */
 static void add_judged(choir__trainer *t)
 {
     const choir__job *j = t->job;

@@ -131,13 +131,29 @@ static void see_failure(agent *a)
         return;
     }
     choir__output_drain(a->workers.output, f->first);
-    choir__agent_report(&a->workers, report);
+    choir__agent_report(&a->workers, f->first, report);
     settle_failure(a, f->first, choir__end_status(c), report);
     if (f->alive) {
         snprintf(line, sizeof line, "choir run: rank %d (pid %d) %s; stopping the others",
             a->workers.place.rank + f->first, (int)c->pid, choir__end_text(c, end));
         choir__output_say(a->workers.output, STDERR_FILENO, line);
     }
+}
+
+/* Adds a crash to the outcome of an interruption, for which it is no answer. */
+static void see_crash(agent *a)
+{
+    choir__verdict *v = &a->verdict;
+    char report[CHOIR__REPORT_TEXT], *whole;
+    int crashed = choir__family_crashed(&a->workers.family);
+    if (crashed < 0 || !a->interrupted || v->status != 128 + a->interrupted)
+        return;
+    choir__output_drain(a->workers.output, crashed);
+    choir__agent_report(&a->workers, crashed, report);
+    whole = choir__format("%s\n%s", v->report, report);
+    v->status = choir__end_status(&a->workers.family.children[crashed]);
+    snprintf(v->report, sizeof v->report, "%s", whole);
+    free(whole);
 }
 
 static void interrupt(agent *a, int number)
@@ -332,6 +348,7 @@ static void watch(agent *a)
         choir__output_pump(a->workers.output, outputs);
         choir__family_reap(f, at);
         see_failure(a);
+        see_crash(a);
         if (others[2].revents)
             take_orders(a);
     }

@@ -54,7 +54,8 @@ typedef struct choir__agent_opts {
 /* Runs the job to its end in two processes: an agent, which is the workers' parent, and the
  * calling process as its guard. Returns a shell's exit status: 0 only if all workers exited 0;
  * the first failure's status, or 128 + its signal; 127 or 126 for a command that is missing or
- * cannot run. */
+ * cannot run. A job that a signal ends returns 128 + that signal, unless a worker crashes
+ * meanwhile: then it returns 128 + the crash's. */
 int choir__agent_run(const choir__agent_opts *opts);
 
 /* Takes part in a job without workers: the third vote where a job has two nodes. Returns the

@@ -25,9 +25,8 @@ static void add(char *text, const char *format, ...)
     va_end(args);
 }
 
-void choir__agent_report(const choir__workers *w, char text[CHOIR__REPORT_TEXT])
+void choir__agent_report(const choir__workers *w, int index, char text[CHOIR__REPORT_TEXT])
 {
-    int index = w->family.first;
     const choir__child *c = &w->family.children[index];
     const char *log = choir__output_log(w->output, index);
     char end[96], host[CHOIR__HOST_TEXT] = "?", when[64] = "?";

@@ -5,7 +5,8 @@
 #include "launch/agent/nodes.h"
 #include "launch/agent/worker.h"
 
-/* Writes the report of the family's first failure. */
-void choir__agent_report(const choir__workers *workers, char text[CHOIR__REPORT_TEXT]);
+/* Writes the report of a worker that has failed. */
+void choir__agent_report(
+    const choir__workers *workers, int index, char text[CHOIR__REPORT_TEXT]);
 
 #endif

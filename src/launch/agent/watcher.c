@@ -4,9 +4,10 @@
 #include "launch/agent/watcher.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/hold_signals.h"
 
 static const double beat_s = 1;
 static const double look_s = 0.2;  /* for agents that are gone, and while nodes gather */
@@ -185,11 +186,7 @@ static void *run(void *arg)
 
 choir_status choir__watcher_start(choir__watcher *w)
 {
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the agent's loop */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int why = pthread_create(&w->thread, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int why = choir__thread_start(&w->thread, run, w);
     w->started = why == 0;
     return why ? choir__error(CHOIR_ERR_IO, "cannot start a thread that watches the agents: %s",
                      choir__why(why))

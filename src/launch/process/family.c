@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/board/board.h"
+#include "base/hold_signals.h"
 
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 extern void __gcov_dump(void) __attribute__((weak));
@@ -267,4 +268,17 @@ int choir__end_status(const choir__child *c)
     if (c->given_up)
         return 1;
     return c->code == CLD_EXITED ? c->status : 128 + c->status;
+}
+
+bool choir__end_crashed(const choir__child *c)
+{
+    return c->code && c->code != CLD_EXITED && choir__is_fault(c->status);
+}
+
+int choir__family_crashed(const choir__family *f)
+{
+    int i = 0;
+    while (i < f->count && !choir__end_crashed(&f->children[i]))
+        i++;
+    return i < f->count ? i : -1;
 }

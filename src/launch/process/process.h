@@ -81,6 +81,10 @@ void choir__family_bury(choir__family *family);
 const char *choir__end_text(const choir__child *child, char text[96]);
 /* Returns a shell's exit status: the child's own, or 128 + the signal. */
 int choir__end_status(const choir__child *child);
+/* Returns whether a fault (SIGSEGV, SIGABRT) has killed the child, even if it was to end. */
+bool choir__end_crashed(const choir__child *child);
+/* Returns the index of a child that a fault has killed; -1: no child. */
+int choir__family_crashed(const choir__family *family);
 
 /* Returns the wait status, as waitpid's, of a process that has ended, whichever process started
  * it; -1: unknown. */

@@ -2,7 +2,6 @@
  * second, and sends the requests of this agent to the leader again until they are answered. A
  * request that is carried out twice does no harm (entries.h). */
 #include <math.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hold_signals.h"
 #include "launch/raft/server_inside.h"
 
 enum { HEARTBEAT_MS = 100, ELECTION_MS = 700 };
@@ -352,12 +352,8 @@ static void *run(void *arg)
 
 static choir_status start_thread(choir__raft_server *s)
 {
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the agent's loop */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     s->started = true;
-    int why = pthread_create(&s->thread, NULL, run, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int why = choir__thread_start(&s->thread, run, s);
     s->started = why == 0;
     return why ? choir__error(
                      CHOIR_ERR_IO, "cannot start the ledger's thread: %s", choir__why(why))

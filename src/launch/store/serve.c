@@ -1,11 +1,11 @@
 /* Starting and stopping a server, and closing the copy that a forked child has. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/hold_signals.h"
 #include "launch/store/net.h"
 #include "launch/store/server.h"
 
@@ -64,17 +64,13 @@ static choir_status start(choir_store_server *server)
 {
     struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &server->listener};
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &server->stop};
-    sigset_t all, before;
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     server->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->epoll < 0 || server->stop < 0 ||
         epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->listener, &listener) ||
         epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->stop, &stop))
         return choir__error(CHOIR_ERR_IO, "cannot serve a store: %s", choir__why(errno));
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&server->thread, NULL, choir__server_run, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = choir__thread_start(&server->thread, choir__server_run, server);
     if (error)
         return choir__error(
             CHOIR_ERR_IO, "cannot start the store's thread: %s", choir__why(error));

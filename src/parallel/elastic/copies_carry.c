@@ -8,12 +8,12 @@
 #include "parallel/elastic/copies_layout.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/base.h"
+#include "base/hold_signals.h"
 #include "comm/group.h"
 #include "comm/flight/flight.h"
 
@@ -239,11 +239,7 @@ choir_status choir__courier_start(choir__courier *k)
         if (status != CHOIR_OK)
             return status;
     }
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int why = pthread_create(&k->thread, NULL, run, k);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int why = choir__thread_start(&k->thread, run, k);
     k->started = why == 0;
     return why ? choir__error(CHOIR_ERR_IO, "cannot start a thread that sends copies: %s",
                      choir__why(why))

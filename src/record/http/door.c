@@ -4,11 +4,11 @@
 #include "record/http/http.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 #include "base/base.h"
+#include "base/hold_signals.h"
 
 struct choir__guest {
     int fd; /* -1: a free place */
@@ -70,7 +70,6 @@ static void *watch(void *arg)
 choir__door *choir__door_open(int places, double limit_s)
 {
     choir__door *d = choir__calloc(1, sizeof *d + (size_t)places * sizeof *d->guests);
-    sigset_t all, before;
     d->places = places;
     d->most = places - places / 4;
     d->limit_s = limit_s;
@@ -78,11 +77,7 @@ choir__door *choir__door_open(int places, double limit_s)
         d->guests[i].fd = -1;
     pthread_mutex_init(&d->lock, NULL);
     choir__cond_init(&d->changed);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&d->watcher, NULL, watch, d);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!error)
+    if (choir__thread_start(&d->watcher, watch, d) == 0)
         return d;
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->lock);

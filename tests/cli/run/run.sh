@@ -425,6 +425,15 @@ signalled() {
     has err "^choir run: interrupted by SIG$1$"
 }
 
+# A worker that crashes when it is told to end: the job reports it, and exits with its status.
+crashes_when_told() {
+    begin 2 'trap "[ $RANK = 0 ] || { echo torn >&2; kill -ABRT $$; }; exit 0" TERM
+        echo up; while :; do sleep 0.05; done'
+    kill -TERM "$started_pid"
+    after 'a crash' $((128 + $(kill -l ABRT)))
+    has err '^choir run: interrupted by SIGTERM$' 'rank 1 of 2 was killed by SIGABRT' '[|] torn'
+}
+
 # The signal goes to the whole process group of choir run, as with Ctrl-C.
 ctrl_c() {
     begin 2 'echo up; exec sleep '$mark
@@ -565,6 +574,7 @@ check killed_early
 check signalled TERM 143
 check signalled INT 130
 check signalled HUP 129
+check crashes_when_told
 check ctrl_c
 check other_signals
 check stopped_worker

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <sys/wait.h>
+#include "base/forks.h"
 #include "device/queue.h"
 
 /* A bad sample fails the step that needs it and no earlier one; after that all can continue. */
@@ -204,12 +205,13 @@ static void forks(void **state)
 
 static choir_status forking_get(choir_dataset *self, int64_t index, void *x, void *y)
 {
+    choir_status status = counting_get(self, index, x, y);
     pid_t child = fork(); /* as for a decoder */
     if (child == 0)
         _exit(0);
     if (child < 0 || waitpid(child, NULL, 0) != child)
         return choir__error(CHOIR_ERR_IO, "no fork");
-    return counting_get(self, index, x, y);
+    return status;
 }
 
 static void forks_within_get(void **state)
@@ -225,6 +227,30 @@ static void forks_within_get(void **state)
     ok(choir_scope_close(run));
 }
 
+/* The program forks while workers do, also if what takes part in forks was added after the
+ * loader: the fork waits for the workers, so no worker may wait for the fork. */
+static void forks_of_both(void **state)
+{
+    (void)state;
+    static const choir_dataset_ops ops = {.length = counting_length, .get = forking_get};
+    counting data = count_to(22);
+    data.base.ops = &ops;
+    data.slow_us = 200;
+    choir__forkable later = {0};
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_loader *loader = choir_loader_new(run, &data.base, options());
+    choir__forkable_add(&later);
+    for (int64_t position = 0; position < 30; position++) {
+        next_is(loader, run, 22, position);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
+    choir__forkable_remove(&later);
+    ok(choir_scope_close(run));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +261,7 @@ int main(void)
         cmocka_unit_test(closed_at_any_time),
         cmocka_unit_test(forks),
         cmocka_unit_test(forks_within_get),
+        cmocka_unit_test(forks_of_both),
     };
     return cmocka_run_group_tests_name("loader_faults", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* One tile of a matrix product, whose sums stay in registers: attention's products, and the
- * small ones beside oneDNN (small.c), are made of it.
+ * small ones beside oneDNN (product/small.c), are made of it.
  *
  *     c (rows, columns) = or += a (rows, k) b (k, columns)    rows <= TALL, columns <= BROAD
  *
@@ -9,7 +9,7 @@
 #ifndef CHOIR_ISA_TILE_H
 #define CHOIR_ISA_TILE_H
 
-#include "device/cpu/isa/fma.h"
+#include "device/cpu/product/fma.h"
 
 enum { TALL = 6, VECTORS = 2, BROAD = VECTORS * W };
 

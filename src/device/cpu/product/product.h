@@ -28,7 +28,6 @@ typedef struct choir__operands {
  * reference. Its sums are not chains. */
 void KERNEL(small_matmul)(const choir__k_matmul *k);
 
-
 /* The engines: operands of f32, bf16 and f16; of f64; and of bf16 in the class `amx`, whatever
  * the processor. `other` may be NULL. */
 void KERNEL(product_f32)(const choir__k_matmul *k, const choir__operands *other);

@@ -4,7 +4,7 @@
 #ifndef CHOIR_PRODUCT_REALS_H
 #define CHOIR_PRODUCT_REALS_H
 
-#include "device/cpu/isa/fma.h"
+#include "device/cpu/product/fma.h"
 typedef REAL real;
 #define IS_DOUBLE (sizeof(real) == sizeof(double))
 

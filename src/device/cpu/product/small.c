@@ -4,8 +4,8 @@
  * C first gets the sums' start values; then one tile of it at a time stays in registers while a
  * block of k is processed. The operands are copied into the order of reading: A in panels of
  * TALL rows, B in panels of BROAD columns, with zeros beyond the edges. An element's sum runs
- * over k in order, with one product and one addition per term (tile.h), for any blocks: so all
- * instruction sets, and a plain loop, give the same bits. It runs on one thread. */
+ * over k in order, with one product and one addition per term (isa/tile.h), for any blocks: so
+ * all instruction sets, and a plain loop, give the same bits. It runs on one thread. */
 #define TERMS_APART
 #include "device/cpu/product/product.h"
 #include "device/cpu/isa/tile.h"

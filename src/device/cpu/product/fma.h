@@ -2,8 +2,8 @@
  *
  * v_fma is x y + sum with one rounding, on every processor: by an instruction where the
  * instruction set has it, else in software, which is slow. */
-#ifndef CHOIR_ISA_FMA_H
-#define CHOIR_ISA_FMA_H
+#ifndef CHOIR_PRODUCT_FMA_H
+#define CHOIR_PRODUCT_FMA_H
 
 #include "device/cpu/isa/isa.h"
 #if defined(__aarch64__)

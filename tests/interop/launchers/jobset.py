@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 CHOIR = os.environ.get("CHOIR", os.path.join(ROOT, "build", "choir"))
 JOB = ["--steps=200", "--save-every=20", "--model=mlp:hidden=8", "--batch-size=8", "--microbatches=2",
        "--json", "random"]
