@@ -85,10 +85,8 @@ static void quiet(const choir_elastic *e)
 /* Moves the strategies to the new group, and frees the old one. */
 static choir_status move_to(choir_elastic *e, choir_group *group)
 {
-    choir__regrouping now = {
-        .group = group, .generation = e->change.generation, .undone = e->running};
     group->algorithm = e->env->group->algorithm;
-    choir_status status = choir__strategies_ranks_changed(e->run, &now);
+    choir_status status = choir__strategies_ranks_changed(e->run, group, e->running);
     if (status != CHOIR_OK) {
         choir_group_free(group);
         return status;
@@ -319,8 +317,7 @@ choir_status choir_elastic_open(choir_env *env, const choir_training *training,
     else if (status == CHOIR_OK && e->rebuild)
         status = open_rebuilt(e);
     else if (status == CHOIR_OK && e->crewed)
-        status = choir__strategies_ranks_changed(
-            e->run, &(choir__regrouping){env->group, env->generation, CHOIR__NO_STEP});
+        status = choir__strategies_ranks_changed(e->run, env->group, CHOIR__NO_STEP);
     if (status == CHOIR_OK && e->crewed && !env->generation)
         status = regroup(e, false);
     if (status != CHOIR_OK) {
