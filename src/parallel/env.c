@@ -21,22 +21,18 @@ static bool is_loss(choir_status status)
 
 /* Meets the ranks of the next generation, in which all rebuild everything. A process that
  * comes here again has given up the generation before. */
-static choir_status meet_rebuilt(
-    choir_group_opts opts, choir_group **group, uint64_t *generation)
+static choir_status meet_rebuilt(choir_group_opts opts, choir_group **group)
 {
-    choir__rank_change change;
-    bool first = choir__crew_begin(&change), gave_up = false;
-    choir_status status;
+    bool joined = choir__crew_begin();
+    choir_status status = CHOIR_OK;
     do {
-        if (!first)
-            choir__crew_next(gave_up, &change);
-        first = false;
-        status = choir__elastic_meet(&change, opts, group);
-        gave_up = status == CHOIR_ERR_TIMEOUT;
+        if (!joined)
+            choir__crew_next(status);
+        joined = false;
+        status = choir__elastic_meet(opts, group);
         if (is_loss(status))
-            choir__crew_fail(gave_up);
+            choir__crew_fail(status);
     } while (is_loss(status));
-    *generation = change.generation;
     return status;
 }
 
@@ -45,17 +41,16 @@ static choir_status meet_rebuilt(
  * these may be further than it is. */
 static choir_status meet_crew(choir_group_opts opts, choir_group **group, uint64_t *generation)
 {
-    choir__rank_change change;
-    *generation = 0;
-    if (choir__crew_mine()->rebuild)
-        return meet_rebuilt(opts, group, generation);
-    if (choir__crew_enter(&change)) {
-        choir_status status = choir__elastic_meet(&change, opts, group);
-        *generation = status == CHOIR_OK ? change.generation : 0;
+    bool rebuild = choir__crew_mine()->rebuild;
+    if (rebuild || choir__crew_enter()) {
+        choir_status status =
+            rebuild ? meet_rebuilt(opts, group) : choir__elastic_meet(opts, group);
+        *generation = choir__crew_membership()->generation;
         if (!is_loss(status))
             return status;
-        choir__crew_leave(status == CHOIR_ERR_TIMEOUT);
+        choir__crew_leave(status);
     }
+    *generation = 0;
     opts.rank = 0;
     opts.world = 1;
     return choir_group_init(NULL, opts, group);

@@ -41,30 +41,30 @@ static choir__crew *crew;
 
 static void put(const state *s)
 {
-    choir__rank_change *c = &crew->change;
+    choir__crew_members *m = &crew->newest;
     crew->seat_count = s->seat_count;
     crew->over = s->over;
-    crew->generation = crew->reported = c->generation = s->generation;
+    crew->generation = crew->reported = m->base.generation = s->generation;
     crew->broken = s->broken;
     crew->failed = s->failed;
     crew->due = s->due;
     crew->accounting = s->accounting;
     crew->leave_at = s->leave_at;
-    c->world = s->world;
-    c->joined_count = s->joined_count;
-    c->left_count = 0;
+    m->base.world = s->world;
+    m->base.joined_count = s->joined_count;
+    m->base.left_count = 0;
     for (int i = 0; i < SEATS; i++) {
         crew->seats[i].state = s->state[i];
         crew->seats[i].left = s->left[i];
         crew->seats[i].rank = s->rank[i];
-        c->seats[i] = s->members[i];
-        c->joined[i] = s->joined[i];
+        m->seats[i] = s->members[i];
+        m->joined[i] = s->joined[i];
     }
 }
 
 static void get(state *s)
 {
-    const choir__rank_change *c = &crew->change;
+    const choir__crew_members *m = &crew->newest;
     s->seat_count = (uint8_t)crew->seat_count;
     s->over = (uint8_t)crew->over;
     s->generation = (uint8_t)crew->generation;
@@ -73,14 +73,14 @@ static void get(state *s)
     s->due = (uint8_t)crew->due;
     s->accounting = crew->accounting;
     s->leave_at = (int8_t)crew->leave_at;
-    s->world = (uint8_t)c->world;
-    s->joined_count = (uint8_t)c->joined_count;
+    s->world = (uint8_t)m->base.world;
+    s->joined_count = (uint8_t)m->base.joined_count;
     for (int i = 0; i < SEATS; i++) {
         s->state[i] = (uint8_t)crew->seats[i].state;
         s->left[i] = (uint8_t)crew->seats[i].left;
         s->rank[i] = (uint8_t)crew->seats[i].rank;
-        s->members[i] = i < c->world ? (uint8_t)c->seats[i] : 0;
-        s->joined[i] = i < c->joined_count ? (uint8_t)c->joined[i] : 0;
+        s->members[i] = i < m->base.world ? (uint8_t)m->seats[i] : 0;
+        s->joined[i] = i < m->base.joined_count ? (uint8_t)m->joined[i] : 0;
     }
 }
 
@@ -235,7 +235,8 @@ enum {
 
 static void check_joining(const state *s, int i)
 {
-    assert_true(choir__crew_rank(&crew->change) == s->rank[i]);
+    join_newest();
+    assert_true(choir__crew_rank() == s->rank[i]);
     assert_true(s->world <= job.world);
     if (job.rebuild)
         assert_true(s->world >= job.least);
@@ -467,7 +468,6 @@ static void test_patience(void **unused)
 static void test_settled(void **unused)
 {
     (void)unused;
-    choir__rank_change change;
     ok(choir__crew_new(2, "job", &crew));
     memset(&mine, 0, sizeof mine);
     choir__crew_sit(crew, 0);
@@ -475,9 +475,47 @@ static void test_settled(void **unused)
     int seat = choir__crew_seat(crew);
     choir__crew_sit(crew, seat);
     assert_true(choir__crew_is_new());
-    assert_false(choir__crew_enter(&change)); /* it is no member of any generation */
+    assert_false(choir__crew_enter()); /* it is no member of any generation */
     choir__crew_settled();
     assert_false(choir__crew_is_new());
+    choir__crew_free(crew);
+    memset(&mine, 0, sizeof mine);
+}
+
+/* A rank describes the change that began its generation, also when others have died since: the
+ * supervisor notes these for the next change. */
+static void test_report(void **unused)
+{
+    (void)unused;
+    ok(choir__crew_new(3, "job", &crew));
+    memset(&mine, 0, sizeof mine);
+    choir__crew_sit(crew, 0);
+    assert_true(choir__crew_enter());
+    crew->seats[1].pid = 11;
+    crew->seats[2].pid = 22;
+    assert_true(choir__crew_lost(crew, 2, "was killed"));
+    crew->seats[1].left = 1;
+    choir__crew_leave(CHOIR_ERR_PEER_LOST);
+    choir__crew_form(crew);
+    choir__crew_next(CHOIR_ERR_PEER_LOST);
+    const choir_membership m = choir__crew_report(7, choir__now());
+    assert_true(choir__crew_lost(crew, 1, "was ill"));
+    assert_int_equal(m.generation, 2);
+    assert_int_equal(m.step, 7);
+    assert_int_equal(m.world, 2);
+    assert_int_equal(m.joined_count, 0);
+    assert_int_equal(m.left_count, 1);
+    assert_int_equal(m.left[0].rank, 2);
+    assert_int_equal(m.left[0].pid, 22);
+    assert_string_equal(m.left[0].why, "was killed");
+    assert_true(0 <= m.detected_s && m.detected_s <= m.resumed_s);
+    choir__crew_leave(
+        CHOIR_ERR_TIMEOUT); /* the next change, without the one that is reported */
+    choir__crew_form(crew);
+    choir__crew_next(CHOIR_ERR_TIMEOUT);
+    assert_int_equal(choir__crew_membership()->world, 1);
+    assert_int_equal(choir__crew_membership()->left_count, 1);
+    assert_string_equal(choir__crew_membership()->left[0].why, "was ill");
     choir__crew_free(crew);
     memset(&mine, 0, sizeof mine);
 }
@@ -486,6 +524,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_apart), cmocka_unit_test(test_rebuilt),
-        cmocka_unit_test(test_patience), cmocka_unit_test(test_settled)};
+        cmocka_unit_test(test_patience), cmocka_unit_test(test_settled),
+        cmocka_unit_test(test_report)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
