@@ -102,7 +102,7 @@ static void dismiss(const choir__supervisor *w)
     choir__crew *r = w->spawning->crew;
     for (int i = 0; i < r->seat_count; i++) {
         uint32_t state = atomic_load(&r->seats[i].state);
-        bool left = atomic_load(&r->seats[i].left) == r->newest.base.generation;
+        bool left = atomic_load(&r->seats[i].left) == r->newest.generation;
         if (state != CHOIR__STARTING && state != CHOIR__READY &&
             !(state == CHOIR__MEMBER && left))
             continue;
@@ -136,7 +136,7 @@ static int find_live_locked(const choir__supervisor *w, double passed, double li
     int found = -1, waiting = 0;
     for (int i = 0; i < r->seat_count; i++) {
         choir__seat *s = &r->seats[i];
-        bool waits = false, left = atomic_load(&s->left) == r->newest.base.generation;
+        bool waits = false, left = atomic_load(&s->left) == r->newest.generation;
         if (atomic_load(&s->state) != CHOIR__MEMBER)
             continue;
         int pid = (int)w->family.children[i].pid;
@@ -168,7 +168,7 @@ static void look_for_late(choir__supervisor *w)
         return;
     w->looked_at = now;
     bool all = look_at_states(w, passed) == choir__crew_alive(r) &&
-               atomic_load(&r->broken) < r->newest.base.generation;
+               atomic_load(&r->broken) < r->newest.generation;
     for (int i = 0; i < r->seat_count && !all; i++) {
         const choir__child *c = &w->family.children[i];
         char *why = r->seats[i].killed;

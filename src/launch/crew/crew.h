@@ -18,10 +18,10 @@
  *   3. The members meet under the name of g + 1. If one of them dies before all have met, g + 1
  *      is *broken*: the others leave it, and 2 repeats.
  *
- * A rank acts on the list that it has read, and the supervisor writes a list only while no
- * living member works, so the list needs no lock. A rank that has not left g a while after
- * another one has, or that stays stopped, is killed by the supervisor (choir__crew_look) and
- * is then a death like any other.
+ * Ranks read the list while they are members that work, and the supervisor writes it while none
+ * is, so the list needs no lock. A rank that has not left g a while after another one has, or
+ * that stays stopped, is killed by the supervisor (choir__crew_late) and is then a death like
+ * any other.
  *
  * At an orderly change all ranks must leave at the same step boundary. Rank 0 announces it one
  * step ahead: before it begins step s it writes "leave before s + 1" to the crew. No rank can
@@ -71,21 +71,11 @@ typedef struct choir__seat {
     double idle_s; /* the supervisor's: for how long it has not, without waiting for others */
 } choir__seat;
 
-/* The members of a generation, and how they differ from the ones at the last change that a rank
- * has reported. */
-typedef struct choir__crew_members {
-    choir_membership base;              /* without `step` and `resumed_s`, which ranks know */
-    choir_leaver left[CHOIR__LEFT_MAX]; /* the lists of `base` */
-    int joined[CHOIR__MEMBERS_MAX];
-    int32_t seats[CHOIR__MEMBERS_MAX]; /* seat of each rank */
-    double began_at; /* choir__now when the first of them was lost, or the newcomers were due */
-} choir__crew_members;
-
 typedef struct choir__crew {
     /* a futex, which changes whenever waiting ranks have something to look at */
     alignas(64) _Atomic uint32_t turn;
     _Atomic uint32_t over;       /* rank 0 has finished the job's work */
-    _Atomic uint64_t generation; /* the newest one, whose members are in `newest` */
+    _Atomic uint64_t generation; /* the newest one, which `newest` describes */
     _Atomic uint64_t broken;     /* the newest generation that has lost a member */
     _Atomic uint64_t failed;     /* the newest one that a member has left as it failed */
     _Atomic uint64_t due;        /* the generation that newcomers wait to replace */
@@ -101,11 +91,20 @@ typedef struct choir__crew {
     /* With `rebuild`: memfds, two per rank, for copies of the ranks' state. The supervisor has
      * them as well, so they outlive all ranks. */
     int copies[CHOIR__MEMBERS_MAX][2];
-    bool accounting;           /* the supervisor's: the lists of `newest` are the next one's */
     int32_t world, seat_count; /* members if all places are taken; seats in use */
     char job[CHOIR__JOB_TEXT]; /* name of generation 1; other generations' names follow from it
                                 */
-    choir__crew_members newest;
+    /* The newest generation, and how it differs from the one whose change was reported last:
+     * without `step` and `resumed_s`, which ranks know. Its lists are the next two. */
+    choir_membership newest;
+    choir_leaver left[CHOIR__LEFT_MAX]; /* behind those of `newest`: lost since */
+    int joined[CHOIR__MEMBERS_MAX];
+    int32_t members[CHOIR__MEMBERS_MAX]; /* seat of each rank */
+    double began_at; /* choir__now when `newest` became due: a loss, or newcomers */
+    /* The supervisor's account of the next change: the length of `left` with those lost since,
+     * and choir__now when the change became due; 0: it is not. */
+    int32_t lost;
+    double due_at;
     choir__seat seats[CHOIR__SEATS_MAX];
 } choir__crew;
 
@@ -157,8 +156,8 @@ int choir__crew_local(void);
  * member of a later one has given it the state (choir__crew_settled). */
 bool choir__crew_is_new(void);
 void choir__crew_settled(void);
-/* choir__crew_membership describes the generation that this process has joined last, as it was
- * written then; choir__crew_rank returns the process's rank in it. */
+/* choir__crew_membership describes the generation of this process, which is a member and has
+ * not left it; choir__crew_rank returns the process's rank in it. */
 const choir_membership *choir__crew_membership(void);
 int choir__crew_rank(void);
 /* Describes it for the program. step: steps done before; resumed_at: choir__now when one more

@@ -32,17 +32,17 @@ choir_status choir__crew_new(int world, const char *job, choir__crew **crew)
         return choir__error(
             CHOIR_ERR_IO, "no eventfd for %d ranks: %s", world, choir__why(why));
     }
-    choir__crew_members *m = &r->newest;
-    r->world = m->base.world = r->seat_count = world;
-    r->generation = r->reported = m->base.generation = 1;
-    m->base.left = m->left;
-    m->base.joined = m->joined;
+    choir_membership *m = &r->newest;
+    r->world = m->world = r->seat_count = world;
+    r->generation = r->reported = m->generation = 1;
+    m->left = r->left;
+    m->joined = r->joined;
     r->leave_at = -1;
     memset(r->copies, -1, sizeof r->copies); /* none */
     snprintf(r->job, sizeof r->job, "%s", job);
     for (int i = 0; i < world; i++) {
         r->seats[i].state = CHOIR__MEMBER;
-        r->seats[i].local = r->seats[i].rank = m->seats[i] = i;
+        r->seats[i].local = r->seats[i].rank = r->members[i] = i;
     }
     *crew = r;
     return CHOIR_OK;
@@ -96,32 +96,42 @@ int choir__crew_seat(choir__crew *r)
     return at;
 }
 
-/* Begins the account of the next change. If the last one has not been reported yet, the two
- * become one. */
+/* Begins the account of the next change, unless it has begun. */
 static void begin_account(choir__crew *r)
 {
-    choir__crew_members *m = &r->newest;
-    if (r->accounting)
-        return;
-    r->accounting = true;
-    if (atomic_load(&r->reported) != m->base.generation)
-        return;
-    m->base.left_count = m->base.joined_count = 0;
-    m->began_at = choir__now();
+    if (r->due_at <= 0)
+        r->due_at = choir__now();
+}
+
+/* Makes the account the description of the next generation. If the last change has not been
+ * reported, the two become one. */
+static void close_account(choir__crew *r)
+{
+    choir_membership *m = &r->newest;
+    begin_account(r);
+    if (atomic_load(&r->reported) == m->generation) {
+        r->lost -= m->left_count;
+        memmove(r->left, r->left + m->left_count, (size_t)r->lost * sizeof *r->left);
+        m->joined_count = 0;
+        r->began_at = r->due_at;
+    }
+    m->left_count = r->lost;
+    m->detected_s = choir__now() - r->began_at;
+    r->due_at = 0;
 }
 
 bool choir__crew_lost(choir__crew *r, int seat, const char *why)
 {
     choir__seat *s = &r->seats[seat];
     bool member = atomic_exchange(&s->state, CHOIR__GONE) == CHOIR__MEMBER;
-    choir__crew_members *m = &r->newest;
+    choir_membership *m = &r->newest;
     snprintf(s->end, sizeof s->end, "%s", why);
     if (!member)
         return false;
     begin_account(r);
-    if (m->base.left_count < CHOIR__LEFT_MAX)
-        m->left[m->base.left_count++] = (choir_leaver){s->rank, s->pid, s->end};
-    atomic_store(&r->broken, m->base.generation);
+    if (r->lost < CHOIR__LEFT_MAX)
+        r->left[r->lost++] = (choir_leaver){s->rank, s->pid, s->end};
+    atomic_store(&r->broken, m->generation);
     wake(r);
     return true;
 }
@@ -155,46 +165,46 @@ static bool all_left(const choir__crew *r)
 {
     for (int i = 0; i < r->seat_count; i++)
         if (atomic_load(&r->seats[i].state) == CHOIR__MEMBER &&
-            atomic_load(&r->seats[i].left) < r->newest.base.generation)
+            atomic_load(&r->seats[i].left) < r->newest.generation)
             return false;
     return true;
 }
 
 /* Keeps the members that are left, in their order. */
-static void keep_members(choir__crew *r, choir__crew_members *m)
+static void keep_members(choir__crew *r, choir_membership *m)
 {
     int now[CHOIR__MEMBERS_MAX], world = 0, joined = 0; /* now: their ranks; -1: gone */
-    for (int rank = 0; rank < m->base.world; rank++) {
-        bool kept = atomic_load(&r->seats[m->seats[rank]].state) == CHOIR__MEMBER;
+    for (int rank = 0; rank < m->world; rank++) {
+        bool kept = atomic_load(&r->seats[r->members[rank]].state) == CHOIR__MEMBER;
         now[rank] = kept ? world : -1;
         if (kept) {
-            r->seats[m->seats[rank]].rank = world;
-            m->seats[world++] = m->seats[rank];
+            r->seats[r->members[rank]].rank = world;
+            r->members[world++] = r->members[rank];
         }
     }
-    for (int j = 0; j < m->base.joined_count; j++) /* new, and not reported yet */
-        if (now[m->joined[j]] >= 0)
-            m->joined[joined++] = now[m->joined[j]];
-    m->base.joined_count = joined;
-    m->base.world = world;
+    for (int j = 0; j < m->joined_count; j++) /* new, and not reported yet */
+        if (now[r->joined[j]] >= 0)
+            r->joined[joined++] = now[r->joined[j]];
+    m->joined_count = joined;
+    m->world = world;
 }
 
-static void add_members(choir__crew *r, choir__crew_members *m)
+static void add_members(choir__crew *r, choir_membership *m)
 {
-    for (int i = 0; i < r->seat_count && m->base.world < r->world; i++)
+    for (int i = 0; i < r->seat_count && m->world < r->world; i++)
         if (atomic_load(&r->seats[i].state) == CHOIR__READY) {
-            r->seats[i].rank = m->joined[m->base.joined_count++] = m->base.world;
-            m->seats[m->base.world++] = i;
+            r->seats[i].rank = r->joined[m->joined_count++] = m->world;
+            r->members[m->world++] = i;
         }
 }
 
 /* Announces the members: a process that finds itself among them finds the whole list. */
 static void announce(choir__crew *r)
 {
-    choir__crew_members *m = &r->newest;
-    atomic_store(&r->generation, ++m->base.generation);
-    for (int rank = 0; rank < m->base.world; rank++)
-        atomic_store(&r->seats[m->seats[rank]].state, CHOIR__MEMBER);
+    choir_membership *m = &r->newest;
+    atomic_store(&r->generation, ++m->generation);
+    for (int rank = 0; rank < m->world; rank++)
+        atomic_store(&r->seats[r->members[rank]].state, CHOIR__MEMBER);
     wake(r);
 }
 
@@ -208,21 +218,19 @@ static bool enough(const choir__crew *r, int alive)
 
 void choir__crew_form(choir__crew *r)
 {
-    choir__crew_members *m = &r->newest;
+    choir_membership *m = &r->newest;
     int alive = choir__crew_alive(r);
     if (!enough(r, alive) || atomic_load(&r->over))
         return;
     if (!all_left(r)) {
-        if (alive < r->world && ready_count(r) && atomic_load(&r->due) != m->base.generation &&
-            atomic_load(&r->broken) != m->base.generation) {
+        if (alive < r->world && ready_count(r) && atomic_load(&r->due) != m->generation &&
+            atomic_load(&r->broken) != m->generation) {
             begin_account(r);
-            atomic_store(&r->due, m->base.generation);
+            atomic_store(&r->due, m->generation);
         }
         return;
     }
-    begin_account(r);
-    r->accounting = false;
-    m->base.detected_s = choir__now() - m->began_at;
+    close_account(r);
     keep_members(r, m);
     add_members(r, m);
     atomic_store(&r->leave_at, -1);
@@ -259,7 +267,7 @@ int choir__crew_late(choir__crew *r, double after_silence, double after_loss)
         const choir__seat *s = &r->seats[i];
         if (atomic_load(&s->state) != CHOIR__MEMBER)
             continue;
-        if (atomic_load(&s->left) < r->newest.base.generation) {
+        if (atomic_load(&s->left) < r->newest.generation) {
             late = i;
             continue;
         }

@@ -9,9 +9,8 @@
 static struct {
     choir__crew *crew; /* NULL: this process's job has none */
     int seat;
-    uint64_t generation;        /* joined last; 0: none yet */
-    bool is_new;                /* it has not taken up the job's state yet */
-    choir__crew_members joined; /* members of `generation` */
+    uint64_t generation; /* joined last; 0: none yet */
+    bool is_new;         /* it has not taken up the job's state yet */
 } mine;
 
 void choir__crew_sit(choir__crew *crew, int seat)
@@ -45,36 +44,22 @@ void choir__crew_settled(void)
 
 const choir_membership *choir__crew_membership(void)
 {
-    return &mine.joined.base;
+    return &mine.crew->newest;
 }
 
 int choir__crew_rank(void)
 {
-    int rank = 0;
-    while (mine.joined.seats[rank] != mine.seat)
-        rank++;
-    return rank;
+    return mine.crew->seats[mine.seat].rank;
 }
 
 choir_membership choir__crew_report(int64_t step, double resumed_at)
 {
-    choir_membership m = mine.joined.base;
+    choir_membership m = mine.crew->newest;
     m.step = step;
-    m.resumed_s = resumed_at - mine.joined.began_at;
+    m.resumed_s = resumed_at - mine.crew->began_at;
     if (choir__crew_rank() == 0)
         atomic_store(&mine.crew->reported, m.generation);
     return m;
-}
-
-/* Joins the newest generation. The lists are copied, since the supervisor notes deaths in its
- * own while members work. */
-static void join_newest(void)
-{
-    choir__crew_members *m = &mine.joined;
-    *m = mine.crew->newest;
-    m->base.left = m->left;
-    m->base.joined = m->joined;
-    mine.generation = m->base.generation;
 }
 
 bool choir__crew_enter(void)
@@ -83,7 +68,7 @@ bool choir__crew_enter(void)
         choir__crew_leave(CHOIR_OK);
     if (mine.is_new || mine.generation)
         return false;
-    join_newest();
+    mine.generation = mine.crew->newest.generation;
     return true;
 }
 
@@ -143,7 +128,7 @@ void choir__crew_next(choir_status why)
     for (;;) {
         uint32_t turn = atomic_load(&r->turn);
         if (atomic_load(&s->state) == CHOIR__MEMBER && atomic_load(&r->generation) > after) {
-            join_newest();
+            mine.generation = r->newest.generation;
             return;
         }
         sleep_on(r, turn);

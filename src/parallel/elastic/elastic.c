@@ -509,7 +509,7 @@ bool choir_elastic_change(choir_elastic *e, choir_membership *m)
         return false;
     if (choir__lacks(m, __func__, "membership"))
         return false;
-    if (!e->untold)
+    if (!e->untold || e->over)
         return false;
     note_resumed(e);
     e->untold = false;
