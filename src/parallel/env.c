@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/engine.h"
 #include "launch/crew/crew.h"
 #include "parallel/elastic/elastic.h"
 #include "tensor/scope.h"
@@ -12,11 +13,6 @@ choir_status choir_env_init(choir_env *env)
     if (!env)
         return choir__missing(__func__, "env");
     return choir_env_init_with(env, NULL, choir_group_defaults());
-}
-
-static bool is_loss(choir_status status)
-{
-    return status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
 }
 
 /* Meets the ranks of the next generation, in which all rebuild everything. A process that
@@ -30,9 +26,9 @@ static choir_status meet_rebuilt(choir_group_opts opts, choir_group **group)
             choir__crew_next(status);
         joined = false;
         status = choir__elastic_meet(opts, group);
-        if (is_loss(status))
+        if (choir__is_loss(status))
             choir__crew_fail(status);
-    } while (is_loss(status));
+    } while (choir__is_loss(status));
     return status;
 }
 
@@ -46,7 +42,7 @@ static choir_status meet_crew(choir_group_opts opts, choir_group **group, uint64
         choir_status status =
             rebuild ? meet_rebuilt(opts, group) : choir__elastic_meet(opts, group);
         *generation = choir__crew_membership()->generation;
-        if (!is_loss(status))
+        if (!choir__is_loss(status))
             return status;
         choir__crew_leave(status);
     }

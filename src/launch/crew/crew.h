@@ -97,12 +97,12 @@ typedef struct choir__crew {
     /* The newest generation, and how it differs from the one whose change was reported last:
      * without `step` and `resumed_s`, which ranks know. Its lists are the next two. */
     choir_membership newest;
-    choir_leaver left[CHOIR__LEFT_MAX]; /* behind those of `newest`: lost since */
+    choir_leaver left[CHOIR__LEFT_MAX]; /* ranks lost since then follow the list */
     int joined[CHOIR__MEMBERS_MAX];
     int32_t members[CHOIR__MEMBERS_MAX]; /* seat of each rank */
     double began_at; /* choir__now when `newest` became due: a loss, or newcomers */
-    /* The supervisor's account of the next change: the length of `left` with those lost since,
-     * and choir__now when the change became due; 0: it is not. */
+    /* The supervisor's account of the next change: the length of `left` with the ranks lost
+     * since, and choir__now when the change became due; 0: it is not. */
     int32_t lost;
     double due_at;
     choir__seat seats[CHOIR__SEATS_MAX];

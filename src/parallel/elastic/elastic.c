@@ -136,7 +136,7 @@ static choir_status regroup(choir_elastic *e, choir_status why)
         quiet(e);
         choir__crew_next(status);
         status = meet_and_move(e);
-        again = status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
+        again = choir__is_loss(status);
         if (status == CHOIR_OK) {
             int source;
             status = choir__elastic_exchange(e, &source);
