@@ -41,6 +41,7 @@
 #include <choir/log.h>
 #include <choir/env.h>
 #include <choir/training.h>
+#include <choir/membership.h>
 #include <choir/elastic.h>
 #include <choir/evaluate.h>
 #include <choir/loop.h>

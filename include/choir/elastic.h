@@ -61,6 +61,7 @@
 #define CHOIR_ELASTIC_H
 
 #include <choir/env.h>
+#include <choir/membership.h>
 #include <choir/training.h>
 
 #ifdef __cplusplus
@@ -154,25 +155,6 @@ int64_t choir_elastic_kept_step(void);
  * memory, rank 0 says so on standard error, and after a loss the program continues from its
  * last checkpoint. */
 bool choir_elastic_keeps(const choir_elastic *elastic);
-
-/** A rank that has left the group. */
-typedef struct choir_leaver {
-    int rank, pid;   /* rank: number in the group that it left */
-    const char *why; /* "was killed by SIGKILL (Killed)" */
-} choir_leaver;
-
-/** A change of the ranks. */
-typedef struct choir_membership {
-    uint64_t generation; /* number of the group, from 1 */
-    int64_t step;        /* steps done when the new group began */
-    int world;           /* ranks in the new group */
-    int left_count, joined_count;
-    const choir_leaver *left; /* (left_count) valid until the next change */
-    const int *joined;        /* (joined_count) numbers of the new ranks */
-    /* seconds from the first loss until all remaining ranks had stopped, and until the new
-     * group had finished a step */
-    double detected_s, resumed_s;
-} choir_membership;
 
 /** Returns whether the ranks have changed, and describes each change once. Call it after a
  * step, so that resumed_s includes the first step of the new group. Rank 0 reports for the job:

@@ -18,6 +18,12 @@
 #include "comm/call.h"
 #include "launch/meet/meeting.h"
 
+/* Returns whether a status says that a peer is lost or silent, so that its group has failed. */
+static inline bool choir__is_loss(choir_status status)
+{
+    return status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
+}
+
 typedef struct choir__engine choir__engine;
 typedef struct choir__shared choir__shared;
 

@@ -43,8 +43,7 @@ static void show_machines(const choir__engine *engine)
     choir__flight_machines((const char(*)[64])names, count > 1 ? count : 0);
 }
 
-choir_group *choir__group_new(
-    choir__engine *engine, choir__group_membership *job, const char *name)
+choir_group *choir__group_new(choir__engine *engine, choir__group_job *job, const char *name)
 {
     choir_group *group = choir__calloc(1, sizeof *group);
     group->engine = engine;
@@ -79,7 +78,7 @@ choir_status choir__group_open(
     if (choir__algorithm_parse(opts.algorithm ? opts.algorithm : "auto", &algorithm) !=
         CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
-    choir__group_membership *job = choir__calloc(1, sizeof *job);
+    choir__group_job *job = choir__calloc(1, sizeof *job);
     const char *backend = opts.backend ? opts.backend : getenv("CHOIR_BACKEND");
     backend = backend && *backend ? backend : NULL;
     choir_status status = choir__meet(method ? method : getenv("CHOIR_INIT"), &opts,

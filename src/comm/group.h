@@ -11,11 +11,11 @@
 #include "device/queue.h"
 
 /* State that the groups of a job share; the last group releases it. */
-typedef struct choir__group_membership {
+typedef struct choir__group_job {
     choir__meeting meeting;
     _Atomic int groups;
     _Atomic bool failed; /* some group has failed */
-} choir__group_membership;
+} choir__group_job;
 
 /* Receives a group's failure. Returns the sentence to report to callers, which the callee keeps
  * alive. */
@@ -24,7 +24,7 @@ typedef const char *choir__on_failure(void *arg, choir_status status, const char
 struct choir_group {
     choir__engine *engine;
     choir__queue *queue;
-    choir__group_membership *job;
+    choir__group_job *job;
     choir__flight_log *log;
     char name[48]; /* "world", "world/2": the third split's child */
     uint32_t splits;
@@ -42,8 +42,7 @@ struct choir_group {
 };
 
 /* Creates a group over an engine, which it then owns. */
-choir_group *choir__group_new(
-    choir__engine *engine, choir__group_membership *job, const char *name);
+choir_group *choir__group_new(choir__engine *engine, choir__group_job *job, const char *name);
 
 /* Like choir_group_init. stale: true once the meeting cannot succeed any more, because a rank
  * has left the job; the group then fails with "peer lost" at once. NULL: never. */

@@ -102,7 +102,7 @@ static void dismiss(const choir__supervisor *w)
     choir__crew *r = w->spawning->crew;
     for (int i = 0; i < r->seat_count; i++) {
         uint32_t state = atomic_load(&r->seats[i].state);
-        bool left = atomic_load(&r->seats[i].left) == r->change.generation;
+        bool left = atomic_load(&r->seats[i].left) == r->newest.generation;
         if (state != CHOIR__STARTING && state != CHOIR__READY &&
             !(state == CHOIR__MEMBER && left))
             continue;
@@ -136,7 +136,7 @@ static int find_live_locked(const choir__supervisor *w, double passed, double li
     int found = -1, waiting = 0;
     for (int i = 0; i < r->seat_count; i++) {
         choir__seat *s = &r->seats[i];
-        bool waits = false, left = atomic_load(&s->left) == r->change.generation;
+        bool waits = false, left = atomic_load(&s->left) == r->newest.generation;
         if (atomic_load(&s->state) != CHOIR__MEMBER)
             continue;
         int pid = (int)w->family.children[i].pid;
@@ -168,7 +168,7 @@ static void look_for_late(choir__supervisor *w)
         return;
     w->looked_at = now;
     bool all = look_at_states(w, passed) == choir__crew_alive(r) &&
-               atomic_load(&r->broken) < r->change.generation;
+               atomic_load(&r->broken) < r->newest.generation;
     for (int i = 0; i < r->seat_count && !all; i++) {
         const choir__child *c = &w->family.children[i];
         char *why = r->seats[i].killed;
@@ -195,11 +195,10 @@ static choir_status verdict(const choir__supervisor *w)
 {
     const choir__crew *r = w->spawning->crew;
     const choir__family *f = &w->family;
-    char why[CHOIR__WHY_TEXT], after[64] = "";
+    char after[64] = "";
     int first = w->failed, used = w->spawning->opts->max_restarts - w->restarts_left;
     if (first < 0)
         return CHOIR_OK;
-    describe_end(w, first, why);
     if (w->emptied)
         snprintf(after, sizeof after, "; no rank is left, and none has the job's state");
     else if (used)
@@ -207,7 +206,7 @@ static choir_status verdict(const choir__supervisor *w)
     bool ended = w->interrupted && !choir__end_crashed(&f->children[first]);
     return choir__error(ended ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
         "%srank %d (pid %d) %s%s", w->interrupted ? "interrupted; " : "", r->seats[first].rank,
-        (int)f->children[first].pid, why, after);
+        (int)f->children[first].pid, r->seats[first].end, after);
 }
 
 choir_status choir__spawn_replace(choir__supervisor *w)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/engine.h"
 #include "launch/crew/crew.h"
 #include "parallel/elastic/elastic.h"
 #include "tensor/scope.h"
@@ -14,29 +15,20 @@ choir_status choir_env_init(choir_env *env)
     return choir_env_init_with(env, NULL, choir_group_defaults());
 }
 
-static bool is_loss(choir_status status)
-{
-    return status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
-}
-
 /* Meets the ranks of the next generation, in which all rebuild everything. A process that
  * comes here again has given up the generation before. */
-static choir_status meet_rebuilt(
-    choir_group_opts opts, choir_group **group, uint64_t *generation)
+static choir_status meet_rebuilt(choir_group_opts opts, choir_group **group)
 {
-    choir__rank_change change;
-    bool first = choir__crew_begin(&change), gave_up = false;
-    choir_status status;
+    bool joined = choir__crew_begin();
+    choir_status status = CHOIR_OK;
     do {
-        if (!first)
-            choir__crew_next(gave_up, &change);
-        first = false;
-        status = choir__elastic_meet(&change, opts, group);
-        gave_up = status == CHOIR_ERR_TIMEOUT;
-        if (is_loss(status))
-            choir__crew_fail(gave_up);
-    } while (is_loss(status));
-    *generation = change.generation;
+        if (!joined)
+            choir__crew_next(status);
+        joined = false;
+        status = choir__elastic_meet(opts, group);
+        if (choir__is_loss(status))
+            choir__crew_fail(status);
+    } while (choir__is_loss(status));
     return status;
 }
 
@@ -45,17 +37,16 @@ static choir_status meet_rebuilt(
  * these may be further than it is. */
 static choir_status meet_crew(choir_group_opts opts, choir_group **group, uint64_t *generation)
 {
-    choir__rank_change change;
-    *generation = 0;
-    if (choir__crew_mine()->rebuild)
-        return meet_rebuilt(opts, group, generation);
-    if (choir__crew_enter(&change)) {
-        choir_status status = choir__elastic_meet(&change, opts, group);
-        *generation = status == CHOIR_OK ? change.generation : 0;
-        if (!is_loss(status))
+    bool rebuild = choir__crew_mine()->rebuild;
+    if (rebuild || choir__crew_enter()) {
+        choir_status status =
+            rebuild ? meet_rebuilt(opts, group) : choir__elastic_meet(opts, group);
+        *generation = choir__crew_membership()->generation;
+        if (!choir__is_loss(status))
             return status;
-        choir__crew_leave(status == CHOIR_ERR_TIMEOUT);
+        choir__crew_leave(status);
     }
+    *generation = 0;
     opts.rank = 0;
     opts.world = 1;
     return choir_group_init(NULL, opts, group);

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/base.h"
+#include "comm/engine.h"
 #include "nn/module.h"
 
 enum { MOST_CALLBACKS = 16 };
@@ -164,8 +164,8 @@ static choir_status save(choir_loop *l)
  * cost no step. Where forwards are collective, one may have failed on this rank alone. */
 static choir_status save_unevaluated(choir_loop *l, choir_status why)
 {
-    bool lost = why == CHOIR_ERR_PEER_LOST || why == CHOIR_ERR_TIMEOUT;
-    if (lost || !l->checkpoint || (l->env.world > 1 && choir_module_collective(l->t.module)))
+    if (choir__is_loss(why) || !l->checkpoint ||
+        (l->env.world > 1 && choir_module_collective(l->t.module)))
         return why;
     char *message = choir__strdup(choir_error_message());
     (void)!save(l);

@@ -1,7 +1,8 @@
 /* Changes of the set of ranks: notifies a run's strategies between two steps. */
 #include "tensor/strategy.h"
 
-choir_status choir__strategies_ranks_changed(choir_scope *scope, const choir__regrouping *now)
+choir_status choir__strategies_ranks_changed(
+    choir_scope *scope, struct choir_group *group, uint64_t undone)
 {
     choir_status status = CHOIR_OK;
     for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
@@ -11,6 +12,6 @@ choir_status choir__strategies_ranks_changed(choir_scope *scope, const choir__re
                 s->ops->name);
     choir__step_forget(scope);
     for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
-        status = s->ops->ranks_changed(s, now);
+        status = s->ops->ranks_changed(s, group, undone);
     return status;
 }

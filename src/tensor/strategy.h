@@ -23,6 +23,7 @@
 
 typedef struct choir__strategy choir__strategy;
 typedef struct choir__placement choir__placement;
+struct choir_group;
 struct choir__reducer_ops;
 struct choir__replication; /* parallel/replication.h */
 
@@ -30,16 +31,7 @@ struct choir__replication; /* parallel/replication.h */
 typedef void choir__state_visit_fn(
     const char *name, choir_tensor *t, const choir__param *param, void *to);
 
-/* The ranks from the next step on. A rank's number in the group may have changed. */
-typedef struct choir__regrouping {
-    struct choir_group *group; /* group of all remaining and new ranks */
-    uint64_t generation;       /* counts changes, from 1 */
-    /* A step in which ranks were lost before its update: the strategy undoes the step's
-     * changes. CHOIR__NO_STEP: no such step. */
-    uint64_t undone;
-} choir__regrouping;
-
-#define CHOIR__NO_STEP UINT64_MAX
+#define CHOIR__NO_STEP UINT64_MAX /* no step has this number */
 
 /* Ops that accept tensors distributed over ranks: a parameter, or scores whose classes are
  * distributed. They pass such operands to these functions; all other ops refuse them. */
@@ -121,10 +113,14 @@ typedef struct choir__strategy_ops {
     /* --- membership --- */
 
     /* The ranks have changed, or can change from now on: the strategy distributes micro-batches
-     * over now->group, and no longer uses the old group, which may have failed. It sends
-     * nothing, so it cannot fail because of other ranks. Error: unsupported, if its options do
-     * not allow other ranks. NULL: the strategy cannot continue with other ranks. */
-    choir_status (*ranks_changed)(choir__strategy *s, const choir__regrouping *now);
+     * over `group`, the group of all remaining and new ranks, in which this rank's number may
+     * be another one. It no longer uses the old group, which may have failed. undone: a step in
+     * which ranks were lost before its update, so that the strategy undoes the step's changes;
+     * CHOIR__NO_STEP: no such step. The strategy sends nothing, so it cannot fail because of
+     * other ranks. Error: unsupported, if its options do not allow other ranks. NULL: the
+     * strategy cannot continue with other ranks. */
+    choir_status (*ranks_changed)(
+        choir__strategy *s, struct choir_group *group, uint64_t undone);
     /* Called after ranks_changed, when the group's ranks have received the state of rank
      * `source`. Collective over the group. Errors: memory, errors of collectives. NULL: nothing
      * to do. */
@@ -172,7 +168,8 @@ choir_device *choir__strategies_helper(
 bool choir__strategies_share(const choir_scope *run);
 /* Calls ranks_changed of all strategies; the next step makes a new recording. Error:
  * unsupported, naming a strategy that cannot continue. */
-choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regrouping *now);
+choir_status choir__strategies_ranks_changed(
+    choir_scope *run, struct choir_group *group, uint64_t undone);
 /* Calls ranks_settled of all strategies. */
 choir_status choir__strategies_ranks_settled(const choir_scope *run, int source);
 

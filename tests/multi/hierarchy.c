@@ -118,7 +118,7 @@ static int rows(int rank, int world, void *arg)
 {
     int nodes = *(int *)arg, each = world / nodes;
     choir__engine *whole, *e;
-    choir__group_membership *job = choir__calloc(1, sizeof *job);
+    choir__group_job *job = choir__calloc(1, sizeof *job);
     choir_group *group, *near, *across;
     job->meeting = meeting_of(rank, world, nodes);
     CHECK_OK(choir__shm_open(&job->meeting, &whole));

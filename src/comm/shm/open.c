@@ -238,7 +238,7 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
     shm->parent_numbers = numbers;
     choir_status status = meet(shm, child);
     free(numbers);
-    if (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT) /* all name one rank */
+    if (choir__is_loss(status)) /* all name one rank */
         choir__shm_fail(parent, status, "%s", choir__message());
     return status;
 }

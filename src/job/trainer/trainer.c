@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/base.h"
+#include "comm/engine.h"
 #include "job/trainer/find_lr.h"
 #include "line/say.h"
 #include "line/command.h"
@@ -292,8 +292,7 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     choir__trainer t = {.job = job};
     choir_status status = run(&t);
     bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
-    while (job->placement.max_restarts && (rebuilds || !t.reports) &&
-           (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)) {
+    while (job->placement.max_restarts && (rebuilds || !t.reports) && choir__is_loss(status)) {
         (void)choir_error_message(); /* marks the error as read: it may be one of a set-up */
         take_down(&t);
         status = run(&t);

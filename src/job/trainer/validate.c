@@ -9,7 +9,7 @@
 
 #include "job/trainer/eval_policy.h"
 #include "job/report/record.h"
-#include "base/base.h"
+#include "comm/engine.h"
 
 choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score)
 {
@@ -45,8 +45,7 @@ choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
 choir_status choir__trainer_save_unvalidated(choir__trainer *t, choir_status why)
 {
     bool alone = t->part.env.world == 1;
-    if (!t->job->saves.dir || why == CHOIR_ERR_PEER_LOST || why == CHOIR_ERR_TIMEOUT ||
-        !(alone || t->agreed))
+    if (!t->job->saves.dir || choir__is_loss(why) || !(alone || t->agreed))
         return why;
     char *message = choir__strdup(choir_error_message());
     bool saved = choir__trainer_save_whole(t, t->now.last.loss) == CHOIR_OK;

@@ -135,7 +135,7 @@ static void see_failure(agent *a)
     settle_failure(a, f->first, choir__end_status(c), report);
     if (f->alive) {
         snprintf(line, sizeof line, "choir run: rank %d (pid %d) %s; stopping the others",
-            a->workers.place.rank + f->first, (int)c->pid, choir__end_text(c, end));
+            a->roster.place.rank + f->first, (int)c->pid, choir__end_text(c, end));
         choir__output_say(a->workers.output, STDERR_FILENO, line);
     }
 }
@@ -258,19 +258,16 @@ static bool is_elastic(const choir__agent_opts *o)
     return o->max_restarts > 0 || o->nodes_min < o->nodes_max;
 }
 
-static choir_status begin(agent *a, int attempt)
+static choir_status begin(agent *a)
 {
     choir__workers *w = &a->workers;
+    const choir__roster *r = &a->roster;
     char *folder = NULL;
     a->asked = 0;
     *w = (choir__workers){.opts = a->opts,
         .keeper = &a->keeper,
         .agent_pid = (int)getpid(),
-        .place = a->roster.place,
-        .job = a->roster.job,
-        .run_id = a->roster.run_id,
-        .generation = attempt + 1,
-        .restarts = a->nodes ? a->roster.restarts : attempt,
+        .roster = r,
         .input = a->self->input};
     choir_status status = begin_duty();
     if (status != CHOIR_OK)
@@ -278,10 +275,10 @@ static choir_status begin(agent *a, int attempt)
     choir__workers_room(w);
     if (is_elastic(a->opts))
         choir__keeper_make(
-            &a->keeper, a->opts->nproc, a->roster.place.nodes > 1 ? a->roster.most_workers : 0);
+            &a->keeper, a->opts->nproc, r->place.nodes > 1 ? r->most_workers : 0);
     if (a->log_dir)
-        folder = choir__format("%s/%s/attempt_%d", a->log_dir, a->roster.run_id, attempt);
-    status = choir__output_open(a->opts->routes, a->opts->nproc, w->place.rank, a->opts->prefix,
+        folder = choir__format("%s/%s/attempt_%d", a->log_dir, r->run_id, r->generation - 1);
+    status = choir__output_open(a->opts->routes, a->opts->nproc, r->place.rank, a->opts->prefix,
         a->opts->role, folder, &w->output);
     free(folder);
     if (status == CHOIR_OK)
@@ -375,14 +372,14 @@ static void finish(agent *a)
 }
 
 /* Runs an attempt. Returns true if the workers are to be started again. */
-static bool attempt(agent *a, int number)
+static bool attempt(agent *a)
 {
     bool again = false;
-    choir_status status = begin(a, number);
+    choir_status status = begin(a);
     if (status == CHOIR_OK) {
         watch(a);
-        again =
-            a->workers.family.first >= 0 && !a->interrupted && number < a->opts->max_restarts;
+        again = a->workers.family.first >= 0 && !a->interrupted &&
+                a->roster.restarts < a->opts->max_restarts;
     } else {
         char text[CHOIR__REPORT_TEXT];
         snprintf(text, sizeof text, "choir run: %s", choir_error_message());
@@ -429,23 +426,23 @@ static void take_part(agent *a)
         a->told = a->unposted = false;
         a->verdict.status = 0;
         a->ran = a->roster.generation;
-        attempt(a, a->ran - 1);
+        attempt(a);
         a->done = !a->told;
     }
     if (!a->interrupted && !a->cut_off && !a->unposted)
         a->verdict = choir__nodes_verdict(a->nodes);
 }
 
-/* Tells programs of restart `number` on a single node, as where there are several. */
-static void tell_restart(agent *a, int number)
+/* Tells programs of a restart on a single node, as where there are several. */
+static void tell_restart(agent *a)
 {
     const choir__verdict *v = &a->verdict;
     int worker = v->worker < 0 ? 0 : v->worker;
     choir__agent_node self = {.workers = a->opts->nproc};
     choir__departure gone = {
         .offset = worker, .rank = worker, .workers = v->worker < 0 ? self.workers : 1};
-    choir__agent_state m = {.generation = number + 1,
-        .restarts = number,
+    choir__agent_state m = {.generation = a->roster.generation,
+        .restarts = a->roster.restarts,
         .count = 1,
         .nodes = &self,
         .departed_count = 1,
@@ -461,10 +458,11 @@ static void tell_restart(agent *a, int number)
 /* Starts the workers of a single node, and starts them again as often as allowed. */
 static void run_alone(agent *a)
 {
-    for (int number = 0; attempt(a, number); number++) {
+    while (attempt(a)) {
+        a->roster.generation++;
         fprintf(stderr, "%s\nchoir run: starting all again: restart %d of %d\n",
-            a->verdict.report, number + 1, a->opts->max_restarts);
-        tell_restart(a, number + 1);
+            a->verdict.report, ++a->roster.restarts, a->opts->max_restarts);
+        tell_restart(a);
         a->told = false;
         a->verdict.status = 0;
     }
@@ -504,6 +502,7 @@ static choir_status alone(const choir__agent_opts *opts, choir__roster *r)
         .local_world = opts->nproc,
         .nodes = 1,
         .master_port = opts->master_port};
+    r->generation = 1;
     snprintf(r->place.master, sizeof r->place.master, "%s",
         *opts->master ? opts->master : "127.0.0.1");
     choir_status status = choir__job_random(r->job);

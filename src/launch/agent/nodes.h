@@ -10,12 +10,12 @@
 
 typedef struct choir__nodes choir__nodes;
 
-/* The facts on which all agents agree. */
+/* A running generation: the facts on which all agents agree, and this node's place in it. */
 typedef struct choir__roster {
     choir__job_place place; /* place of this node's first worker */
     char job[CHOIR__JOB_TEXT], run_id[128];
-    int generation, restarts;
-    int most_workers; /* largest number of workers on a node of the generation */
+    int generation, restarts; /* from 1; used by failures so far */
+    int most_workers;         /* largest number of workers on a node of the generation */
 } choir__roster;
 
 /* Sets the run's name: the one in the options, or else a random one (no part of the secret). */

@@ -27,6 +27,7 @@ static void add(char *text, const char *format, ...)
 
 void choir__agent_report(const choir__workers *w, int index, char text[CHOIR__REPORT_TEXT])
 {
+    const choir__job_place *p = &w->roster->place;
     const choir__child *c = &w->family.children[index];
     const char *log = choir__output_log(w->output, index);
     char end[96], host[CHOIR__HOST_TEXT] = "?", when[64] = "?";
@@ -36,10 +37,10 @@ void choir__agent_report(const choir__workers *w, int index, char text[CHOIR__RE
     if (localtime_r(&now, &local))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &local);
     *text = '\0';
-    add(text, "choir run: rank %d of %d %s", w->place.rank + index, w->place.world,
+    add(text, "choir run: rank %d of %d %s", p->rank + index, p->world,
         choir__end_text(c, end));
     add(text, "\n  host   %s, pid %d (local rank %d of %d on node %d)", host, (int)c->pid,
-        index, w->place.local_world, w->place.node);
+        index, p->local_world, p->node);
     add(text, "\n  time   %s", when);
     if (log)
         add(text, "\n  log    %s", log);

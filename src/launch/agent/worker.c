@@ -71,15 +71,15 @@ static void set_environment(const choir__workers *w, const choir__job_place *pla
 {
     choir__job_place_export(place);
     setenv("ROLE_NAME", w->opts->role, 1);
-    choir__set_number("TORCHELASTIC_RESTART_COUNT", w->restarts);
+    choir__set_number("TORCHELASTIC_RESTART_COUNT", w->roster->restarts);
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
-    choir__set_number("CHOIR_GENERATION", w->generation);
+    choir__set_number("CHOIR_GENERATION", w->roster->generation);
     choir__set_number("CHOIR_AGENT", w->agent_pid);
-    choir__keeper_export(w->keeper, w->agent_pid, w->generation);
-    setenv("TORCHELASTIC_RUN_ID", w->run_id, 1);
+    choir__keeper_export(w->keeper, w->agent_pid, w->roster->generation);
+    setenv("TORCHELASTIC_RUN_ID", w->roster->run_id, 1);
     /* rank 0 serves the store at MASTER_PORT */
     setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
-    setenv("CHOIR_JOB", w->job, 1);
+    setenv("CHOIR_JOB", w->roster->job, 1);
     unsetenv("CHOIR_INIT"); /* may be inherited from an outer job */
     if (w->opts->key_file)
         setenv("CHOIR_KEY_FILE", w->opts->key_file, 1);
@@ -100,7 +100,7 @@ static int be_worker(void *arg)
 {
     const worker *self = arg;
     const choir__workers *w = self->all;
-    choir__job_place place = w->place;
+    choir__job_place place = w->roster->place;
     place.rank += self->index;
     place.local_rank = self->index;
     set_input(w, place.rank);

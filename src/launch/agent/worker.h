@@ -5,19 +5,16 @@
 #include <sys/resource.h>
 #include "launch/keeper.h"
 #include "launch/process/process.h"
-#include "launch/agent/agent.h"
+#include "launch/agent/nodes.h"
 
 /* State that the workers of one attempt share. */
 typedef struct choir__workers {
     const choir__agent_opts *opts;
-    choir__job_place place; /* place of the first worker */
-    const char *job, *run_id;
+    const choir__roster *roster;
     /* memory for their copies; empty if they are not started again */
     const choir__keeper *keeper;
     int agent_pid;
-    int generation; /* generation of the job's ranks, from 1 */
-    int restarts;   /* restarts used by failures so far */
-    int input;      /* standard input of rank 0 */
+    int input; /* standard input of rank 0 */
     choir__output *output;
     choir__family family;
     struct rlimit files; /* limit on the workers' open files */

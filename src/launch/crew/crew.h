@@ -18,10 +18,10 @@
  *   3. The members meet under the name of g + 1. If one of them dies before all have met, g + 1
  *      is *broken*: the others leave it, and 2 repeats.
  *
- * A rank acts on the list that it has read, and the supervisor writes a list only while no
- * living member works, so the list needs no lock. A rank that has not left g a while after
- * another one has, or that stays stopped, is killed by the supervisor (choir__crew_look) and
- * is then a death like any other.
+ * Ranks read the list while they are members that work, and the supervisor writes it while none
+ * is, so the list needs no lock. A rank that has not left g a while after another one has, or
+ * that stays stopped, is killed by the supervisor (choir__crew_late) and is then a death like
+ * any other.
  *
  * At an orderly change all ranks must leave at the same step boundary. Rank 0 announces it one
  * step ahead: before it begins step s it writes "leave before s + 1" to the crew. No rank can
@@ -36,6 +36,7 @@
 
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <choir/membership.h>
 #include "base/base.h"
 #include "launch/process/job.h"
 
@@ -58,40 +59,23 @@ typedef enum choir__seat_state {
 /* A process's seat; its own cache line, because the process writes to it while others work. */
 typedef struct choir__seat {
     alignas(64) _Atomic uint32_t state;
-    _Atomic uint32_t gave_up; /* the process left because a peer was silent for too long */
+    _Atomic int32_t left_why; /* reason for which the process left (choir_status), and */
     _Atomic uint64_t left;    /* the newest generation that it has left */
     _Atomic int64_t left_at;  /* time of leaving: ns of choir__now */
     int32_t pid, local;       /* local: number of its place on the machine, as LOCAL_RANK */
     int32_t rank; /* rank in the newest generation that it was a member of; -1: none */
     char words[CHOIR__WHY_TEXT];  /* error message that the process wrote before it exited */
     char killed[CHOIR__WHY_TEXT]; /* why the supervisor has killed it; "": it has not */
+    char end[CHOIR__WHY_TEXT];    /* how the process has ended; "": it has not */
     uint64_t progress; /* the supervisor's: changes whenever the process finishes something */
     double idle_s; /* the supervisor's: for how long it has not, without waiting for others */
 } choir__seat;
-
-/* A rank that is gone. */
-typedef struct choir__crew_leaver {
-    int32_t rank, pid; /* rank: number in the generation before */
-    char why[CHOIR__WHY_TEXT];
-} choir__crew_leaver;
-
-/* The members of a generation, and how they differ from the ones before. */
-typedef struct choir__rank_change {
-    uint64_t generation;
-    int32_t world;
-    int32_t seats[CHOIR__MEMBERS_MAX]; /* seat of each rank */
-    int32_t left_count, joined_count;  /* since a rank has last reported a change */
-    choir__crew_leaver left[CHOIR__LEFT_MAX];
-    int32_t joined[CHOIR__MEMBERS_MAX]; /* ranks that are new */
-    double began_at; /* choir__now when the first of them was lost, or the newcomers were due */
-    double left_at;  /* choir__now when the last member had left the generation before */
-} choir__rank_change;
 
 typedef struct choir__crew {
     /* a futex, which changes whenever waiting ranks have something to look at */
     alignas(64) _Atomic uint32_t turn;
     _Atomic uint32_t over;       /* rank 0 has finished the job's work */
-    _Atomic uint64_t generation; /* the newest one, whose members are in `change` */
+    _Atomic uint64_t generation; /* the newest one, which `newest` describes */
     _Atomic uint64_t broken;     /* the newest generation that has lost a member */
     _Atomic uint64_t failed;     /* the newest one that a member has left as it failed */
     _Atomic uint64_t due;        /* the generation that newcomers wait to replace */
@@ -107,11 +91,20 @@ typedef struct choir__crew {
     /* With `rebuild`: memfds, two per rank, for copies of the ranks' state. The supervisor has
      * them as well, so they outlive all ranks. */
     int copies[CHOIR__MEMBERS_MAX][2];
-    bool accounting;           /* the supervisor's: the lists of `change` are the next one's */
     int32_t world, seat_count; /* members if all places are taken; seats in use */
     char job[CHOIR__JOB_TEXT]; /* name of generation 1; other generations' names follow from it
                                 */
-    choir__rank_change change;
+    /* The newest generation, and how it differs from the one whose change was reported last:
+     * without `step` and `resumed_s`, which ranks know. Its lists are the next two. */
+    choir_membership newest;
+    choir_leaver left[CHOIR__LEFT_MAX]; /* ranks lost since then follow the list */
+    int joined[CHOIR__MEMBERS_MAX];
+    int32_t members[CHOIR__MEMBERS_MAX]; /* seat of each rank */
+    double began_at; /* choir__now when `newest` became due: a loss, or newcomers */
+    /* The supervisor's account of the next change: the length of `left` with the ranks lost
+     * since, and choir__now when the change became due; 0: it is not. */
+    int32_t lost;
+    double due_at;
     choir__seat seats[CHOIR__SEATS_MAX];
 } choir__crew;
 
@@ -163,28 +156,30 @@ int choir__crew_local(void);
  * member of a later one has given it the state (choir__crew_settled). */
 bool choir__crew_is_new(void);
 void choir__crew_settled(void);
-/* Returns this process's rank in a generation that it is a member of. */
-int choir__crew_rank(const choir__rank_change *change);
+/* choir__crew_membership describes the generation of this process, which is a member and has
+ * not left it; choir__crew_rank returns the process's rank in it. */
+const choir_membership *choir__crew_membership(void);
+int choir__crew_rank(void);
+/* Describes it for the program. step: steps done before; resumed_at: choir__now when one more
+ * was done. Rank 0's call reports the change for the job. */
+choir_membership choir__crew_report(int64_t step, double resumed_at);
 
-/* Gets the generation in which this process prepares itself with others. Returns false if it
+/* Joins the generation in which this process prepares itself with others. Returns false if it
  * prepares itself alone: it is new, or it has come here before, and leaves that generation. */
-bool choir__crew_enter(choir__rank_change *change);
+bool choir__crew_enter(void);
 /* choir__crew_enter of a crew whose ranks rebuild everything: returns false if this process has
  * to wait for the next generation (choir__crew_next). If it was in one, that one has failed. */
-bool choir__crew_begin(choir__rank_change *change);
+bool choir__crew_begin(void);
 
-/* Returns the generation that this process has joined last, as it was written then. */
-const choir__rank_change *choir__crew_change(void);
-
-/* Leaves the generation that this process belongs to. gave_up: because a peer was silent for
- * too long. */
-void choir__crew_leave(bool gave_up);
+/* Leaves the generation that this process belongs to. why: CHOIR_OK in order, else the status
+ * with which the generation has failed here; TIMEOUT: a peer was silent for too long. */
+void choir__crew_leave(choir_status why);
 /* Leaves it because it has failed: the other members, whatever they wait for, learn that. */
-void choir__crew_fail(bool gave_up);
-/* Leaves the generation that this process belongs to, if any, and waits for the next one in
- * which it is a member. If no such generation comes, it does not return: the supervisor ends
- * this process. */
-void choir__crew_next(bool gave_up, choir__rank_change *change);
+void choir__crew_fail(choir_status why);
+/* Leaves the generation that this process belongs to, if any, and joins the next one in which
+ * it is a member. If no such generation comes, it does not return: the supervisor ends this
+ * process. */
+void choir__crew_next(choir_status why);
 
 /* Before each step, on every rank: true if all ranks leave the generation now, in order. next:
  * after the next step they may. step -1: ranks step by themselves, and leave at any step. */

@@ -32,14 +32,17 @@ choir_status choir__crew_new(int world, const char *job, choir__crew **crew)
         return choir__error(
             CHOIR_ERR_IO, "no eventfd for %d ranks: %s", world, choir__why(why));
     }
-    r->world = r->change.world = r->seat_count = world;
-    r->generation = r->reported = r->change.generation = 1;
+    choir_membership *m = &r->newest;
+    r->world = m->world = r->seat_count = world;
+    r->generation = r->reported = m->generation = 1;
+    m->left = r->left;
+    m->joined = r->joined;
     r->leave_at = -1;
     memset(r->copies, -1, sizeof r->copies); /* none */
     snprintf(r->job, sizeof r->job, "%s", job);
     for (int i = 0; i < world; i++) {
         r->seats[i].state = CHOIR__MEMBER;
-        r->seats[i].local = r->seats[i].rank = r->change.seats[i] = i;
+        r->seats[i].local = r->seats[i].rank = r->members[i] = i;
     }
     *crew = r;
     return CHOIR_OK;
@@ -93,34 +96,42 @@ int choir__crew_seat(choir__crew *r)
     return at;
 }
 
-/* Begins the account of the next change. If the last one has not been reported yet, the two
- * become one. */
+/* Begins the account of the next change, unless it has begun. */
 static void begin_account(choir__crew *r)
 {
-    choir__rank_change *c = &r->change;
-    if (r->accounting)
-        return;
-    r->accounting = true;
-    if (atomic_load(&r->reported) != c->generation)
-        return;
-    c->left_count = c->joined_count = 0;
-    c->began_at = choir__now();
+    if (r->due_at <= 0)
+        r->due_at = choir__now();
+}
+
+/* Makes the account the description of the next generation. If the last change has not been
+ * reported, the two become one. */
+static void close_account(choir__crew *r)
+{
+    choir_membership *m = &r->newest;
+    begin_account(r);
+    if (atomic_load(&r->reported) == m->generation) {
+        r->lost -= m->left_count;
+        memmove(r->left, r->left + m->left_count, (size_t)r->lost * sizeof *r->left);
+        m->joined_count = 0;
+        r->began_at = r->due_at;
+    }
+    m->left_count = r->lost;
+    m->detected_s = choir__now() - r->began_at;
+    r->due_at = 0;
 }
 
 bool choir__crew_lost(choir__crew *r, int seat, const char *why)
 {
     choir__seat *s = &r->seats[seat];
     bool member = atomic_exchange(&s->state, CHOIR__GONE) == CHOIR__MEMBER;
-    choir__rank_change *c = &r->change;
+    choir_membership *m = &r->newest;
+    snprintf(s->end, sizeof s->end, "%s", why);
     if (!member)
         return false;
     begin_account(r);
-    if (c->left_count < CHOIR__LEFT_MAX) {
-        choir__crew_leaver *l = &c->left[c->left_count++];
-        *l = (choir__crew_leaver){.rank = s->rank, .pid = s->pid};
-        snprintf(l->why, sizeof l->why, "%s", why);
-    }
-    atomic_store(&r->broken, c->generation);
+    if (r->lost < CHOIR__LEFT_MAX)
+        r->left[r->lost++] = (choir_leaver){s->rank, s->pid, s->end};
+    atomic_store(&r->broken, m->generation);
     wake(r);
     return true;
 }
@@ -154,46 +165,46 @@ static bool all_left(const choir__crew *r)
 {
     for (int i = 0; i < r->seat_count; i++)
         if (atomic_load(&r->seats[i].state) == CHOIR__MEMBER &&
-            atomic_load(&r->seats[i].left) < r->change.generation)
+            atomic_load(&r->seats[i].left) < r->newest.generation)
             return false;
     return true;
 }
 
 /* Keeps the members that are left, in their order. */
-static void keep_members(choir__crew *r, choir__rank_change *c)
+static void keep_members(choir__crew *r, choir_membership *m)
 {
     int now[CHOIR__MEMBERS_MAX], world = 0, joined = 0; /* now: their ranks; -1: gone */
-    for (int rank = 0; rank < c->world; rank++) {
-        bool kept = atomic_load(&r->seats[c->seats[rank]].state) == CHOIR__MEMBER;
+    for (int rank = 0; rank < m->world; rank++) {
+        bool kept = atomic_load(&r->seats[r->members[rank]].state) == CHOIR__MEMBER;
         now[rank] = kept ? world : -1;
         if (kept) {
-            r->seats[c->seats[rank]].rank = world;
-            c->seats[world++] = c->seats[rank];
+            r->seats[r->members[rank]].rank = world;
+            r->members[world++] = r->members[rank];
         }
     }
-    for (int j = 0; j < c->joined_count; j++) /* new, and not reported yet */
-        if (now[c->joined[j]] >= 0)
-            c->joined[joined++] = now[c->joined[j]];
-    c->joined_count = joined;
-    c->world = world;
+    for (int j = 0; j < m->joined_count; j++) /* new, and not reported yet */
+        if (now[r->joined[j]] >= 0)
+            r->joined[joined++] = now[r->joined[j]];
+    m->joined_count = joined;
+    m->world = world;
 }
 
-static void add_members(choir__crew *r, choir__rank_change *c)
+static void add_members(choir__crew *r, choir_membership *m)
 {
-    for (int i = 0; i < r->seat_count && c->world < r->world; i++)
+    for (int i = 0; i < r->seat_count && m->world < r->world; i++)
         if (atomic_load(&r->seats[i].state) == CHOIR__READY) {
-            r->seats[i].rank = c->joined[c->joined_count++] = c->world;
-            c->seats[c->world++] = i;
+            r->seats[i].rank = r->joined[m->joined_count++] = m->world;
+            r->members[m->world++] = i;
         }
 }
 
 /* Announces the members: a process that finds itself among them finds the whole list. */
 static void announce(choir__crew *r)
 {
-    choir__rank_change *c = &r->change;
-    atomic_store(&r->generation, ++c->generation);
-    for (int rank = 0; rank < c->world; rank++)
-        atomic_store(&r->seats[c->seats[rank]].state, CHOIR__MEMBER);
+    choir_membership *m = &r->newest;
+    atomic_store(&r->generation, ++m->generation);
+    for (int rank = 0; rank < m->world; rank++)
+        atomic_store(&r->seats[r->members[rank]].state, CHOIR__MEMBER);
     wake(r);
 }
 
@@ -207,26 +218,24 @@ static bool enough(const choir__crew *r, int alive)
 
 void choir__crew_form(choir__crew *r)
 {
-    choir__rank_change *c = &r->change;
+    choir_membership *m = &r->newest;
     int alive = choir__crew_alive(r);
     if (!enough(r, alive) || atomic_load(&r->over))
         return;
     if (!all_left(r)) {
-        if (alive < r->world && ready_count(r) && atomic_load(&r->due) != c->generation &&
-            atomic_load(&r->broken) != c->generation) {
+        if (alive < r->world && ready_count(r) && atomic_load(&r->due) != m->generation &&
+            atomic_load(&r->broken) != m->generation) {
             begin_account(r);
-            atomic_store(&r->due, c->generation);
+            atomic_store(&r->due, m->generation);
         }
         return;
     }
-    begin_account(r);
-    r->accounting = false;
-    c->left_at = choir__now();
-    keep_members(r, c);
-    add_members(r, c);
+    close_account(r);
+    keep_members(r, m);
+    add_members(r, m);
     atomic_store(&r->leave_at, -1);
     for (int i = 0; i < r->seat_count; i++)
-        atomic_store(&r->seats[i].gave_up, 0);
+        atomic_store(&r->seats[i].left_why, CHOIR_OK);
     announce(r);
 }
 
@@ -258,12 +267,12 @@ int choir__crew_late(choir__crew *r, double after_silence, double after_loss)
         const choir__seat *s = &r->seats[i];
         if (atomic_load(&s->state) != CHOIR__MEMBER)
             continue;
-        if (atomic_load(&s->left) < r->change.generation) {
+        if (atomic_load(&s->left) < r->newest.generation) {
             late = i;
             continue;
         }
         waited = fmax(waited, choir__now() - 1e-9 * (double)atomic_load(&s->left_at));
-        if (atomic_load(&s->gave_up))
+        if (atomic_load(&s->left_why) == CHOIR_ERR_TIMEOUT)
             limit = after_silence;
     }
     if (late < 0 || waited <= limit || *r->seats[late].killed)

@@ -9,9 +9,8 @@
 static struct {
     choir__crew *crew; /* NULL: this process's job has none */
     int seat;
-    uint64_t generation;       /* joined last; 0: none yet */
-    bool is_new;               /* the rank has not received the job's state yet */
-    choir__rank_change change; /* change that began `generation` */
+    uint64_t generation; /* joined last; 0: none yet */
+    bool is_new;         /* the rank has not received the job's state yet */
 } mine;
 
 void choir__crew_sit(choir__crew *crew, int seat)
@@ -43,37 +42,43 @@ void choir__crew_settled(void)
     mine.is_new = false;
 }
 
-int choir__crew_rank(const choir__rank_change *c)
+const choir_membership *choir__crew_membership(void)
 {
-    int rank = 0;
-    while (c->seats[rank] != mine.seat)
-        rank++;
-    return rank;
+    return &mine.crew->newest;
 }
 
-bool choir__crew_enter(choir__rank_change *change)
+int choir__crew_rank(void)
+{
+    return mine.crew->seats[mine.seat].rank;
+}
+
+choir_membership choir__crew_report(int64_t step, double resumed_at)
+{
+    choir_membership m = mine.crew->newest;
+    m.step = step;
+    m.resumed_s = resumed_at - mine.crew->began_at;
+    if (choir__crew_rank() == 0)
+        atomic_store(&mine.crew->reported, m.generation);
+    return m;
+}
+
+bool choir__crew_enter(void)
 {
     if (mine.generation)
-        choir__crew_leave(false);
+        choir__crew_leave(CHOIR_OK);
     if (mine.is_new || mine.generation)
         return false;
-    *change = mine.change = mine.crew->change;
-    mine.generation = change->generation;
+    mine.generation = mine.crew->newest.generation;
     return true;
 }
 
-bool choir__crew_begin(choir__rank_change *change)
+bool choir__crew_begin(void)
 {
     if (!mine.generation)
-        return choir__crew_enter(change);
+        return choir__crew_enter();
     if (atomic_load(&mine.crew->seats[mine.seat].left) != mine.generation)
-        choir__crew_fail(false);
+        choir__crew_fail(CHOIR_ERR_PEER_LOST);
     return false;
-}
-
-const choir__rank_change *choir__crew_change(void)
-{
-    return &mine.change;
 }
 
 static void ring(const choir__crew *r)
@@ -90,41 +95,40 @@ static void sleep_on(choir__crew *r, uint32_t turn)
     syscall(SYS_futex, &r->turn, FUTEX_WAIT, turn, NULL, NULL, 0);
 }
 
-void choir__crew_leave(bool gave_up)
+void choir__crew_leave(choir_status why)
 {
     choir__seat *s = &mine.crew->seats[mine.seat];
     if (atomic_load(&s->left) == mine.generation)
         return;
     atomic_store(&s->left_at, (int64_t)(1e9 * choir__now()));
-    atomic_store(&s->gave_up, gave_up);
+    atomic_store(&s->left_why, why);
     atomic_store(&s->left, mine.generation);
     ring(mine.crew);
 }
 
-void choir__crew_fail(bool gave_up)
+void choir__crew_fail(choir_status why)
 {
     choir__crew *r = mine.crew;
     atomic_store(&r->failed, mine.generation); /* no member works in a later one yet */
-    choir__crew_leave(gave_up);
+    choir__crew_leave(why);
     atomic_fetch_add(&r->turn, 1);
     syscall(SYS_futex, &r->turn, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-void choir__crew_next(bool gave_up, choir__rank_change *change)
+void choir__crew_next(choir_status why)
 {
     choir__crew *r = mine.crew;
     choir__seat *s = &r->seats[mine.seat];
     uint64_t after = mine.generation ? mine.generation : atomic_load(&r->generation);
     if (mine.generation)
-        choir__crew_leave(gave_up);
+        choir__crew_leave(why);
     else
         atomic_store(&s->state, CHOIR__READY);
     ring(r);
     for (;;) {
         uint32_t turn = atomic_load(&r->turn);
         if (atomic_load(&s->state) == CHOIR__MEMBER && atomic_load(&r->generation) > after) {
-            *change = mine.change = r->change;
-            mine.generation = change->generation;
+            mine.generation = r->newest.generation;
             return;
         }
         sleep_on(r, turn);

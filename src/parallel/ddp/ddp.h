@@ -122,7 +122,7 @@ choir_status choir__ddp_name_unused(choir__ddp_part *part);
 
 /* Plans this rank's micro-batches: the same number in all, over the group as it is. */
 void choir__ddp_plan(choir__ddp *d, int64_t total);
-choir_status choir__ddp_ranks_changed(choir__strategy *s, const choir__regrouping *now);
+choir_status choir__ddp_ranks_changed(choir__strategy *s, choir_group *group, uint64_t undone);
 
 /* --- join.c --- */
 

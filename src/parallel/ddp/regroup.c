@@ -75,10 +75,10 @@ static void free_kept(void *arg)
     choir__ranks_free_kept(d->kept);
 }
 
-choir_status choir__ddp_ranks_changed(choir__strategy *s, const choir__regrouping *now)
+choir_status choir__ddp_ranks_changed(choir__strategy *s, choir_group *group, uint64_t undone)
 {
     choir__ddp *d = CHOIR__STRATEGY_OF(s, choir__ddp, strategy);
-    choir_status status = check(d, now->group);
+    choir_status status = check(d, group);
     if (status == CHOIR_OK && !d->kept)
         status = choir__ranks_make_kept(d->module, &d->kept);
     if (status != CHOIR_OK)
@@ -86,9 +86,9 @@ choir_status choir__ddp_ranks_changed(choir__strategy *s, const choir__regroupin
     if (!d->elastic)
         choir__on_close(d->base.run, free_kept, d);
     d->elastic = true;
-    if (now->undone != CHOIR__NO_STEP)
-        choir__ranks_undo_buffers(d->kept, now->undone);
-    d->group = now->group;
+    if (undone != CHOIR__NO_STEP)
+        choir__ranks_undo_buffers(d->kept, undone);
+    d->group = group;
     choir__ddp_plan(d, d->total);
     for (int i = 0; i < d->part_count; i++)
         forget(&d->parts[i]);

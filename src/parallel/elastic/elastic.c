@@ -41,13 +41,13 @@ choir_elastic_opts choir_elastic_defaults(void)
 
 /* --- to the next group --- */
 
-choir_status choir__elastic_meet(
-    const choir__rank_change *change, choir_group_opts opts, choir_group **group)
+choir_status choir__elastic_meet(choir_group_opts opts, choir_group **group)
 {
+    const choir_membership *m = choir__crew_membership();
     char name[CHOIR__GENERATION_TEXT];
-    choir__crew_name(change->generation, name);
-    opts.rank = choir__crew_rank(change);
-    opts.world = change->world;
+    choir__crew_name(m->generation, name);
+    opts.rank = choir__crew_rank();
+    opts.world = m->world;
     opts.job = name;
     choir__set_rank_label(opts.rank);
     return choir__group_open(NULL, opts, choir__crew_stale, group);
@@ -85,10 +85,8 @@ static void quiet(const choir_elastic *e)
 /* Moves the strategies to the new group, and frees the old one. */
 static choir_status move_to(choir_elastic *e, choir_group *group)
 {
-    choir__regrouping now = {
-        .group = group, .generation = e->change.generation, .undone = e->running};
     group->algorithm = e->env->group->algorithm;
-    choir_status status = choir__strategies_ranks_changed(e->run, &now);
+    choir_status status = choir__strategies_ranks_changed(e->run, group, e->running);
     if (status != CHOIR_OK) {
         choir_group_free(group);
         return status;
@@ -97,7 +95,7 @@ static choir_status move_to(choir_elastic *e, choir_group *group)
     e->env->group = group;
     e->env->rank = choir_group_rank(group);
     e->env->world = choir_group_world(group);
-    e->env->generation = e->change.generation;
+    e->env->generation = choir__crew_membership()->generation;
     e->running = CHOIR__NO_STEP;
     return CHOIR_OK;
 }
@@ -125,20 +123,20 @@ static choir_status meet_and_move(choir_elastic *e)
     choir_group *group;
     opts.timeout_s = e->env->group->engine->timeout_s;
     opts.backend = "shm";
-    choir_status status = choir__elastic_meet(&e->change, opts, &group);
+    choir_status status = choir__elastic_meet(opts, &group);
     return status == CHOIR_OK ? move_to(e, group) : status;
 }
 
 /* Leaves the group and works in the next one that meets. */
-static choir_status regroup(choir_elastic *e, bool gave_up)
+static choir_status regroup(choir_elastic *e, choir_status why)
 {
-    choir_status status;
+    choir_status status = why;
     bool again;
     do {
         quiet(e);
-        choir__crew_next(gave_up, &e->change);
+        choir__crew_next(status);
         status = meet_and_move(e);
-        again = status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
+        again = choir__is_loss(status);
         if (status == CHOIR_OK) {
             int source;
             status = choir__elastic_exchange(e, &source);
@@ -146,7 +144,6 @@ static choir_status regroup(choir_elastic *e, bool gave_up)
                 status = choir__strategies_ranks_settled(e->run, source);
             again = lost_a_rank(e, status);
         }
-        gave_up = status == CHOIR_ERR_TIMEOUT;
     } while (again);
     if (status == CHOIR_OK)
         status = deal(e);
@@ -172,7 +169,7 @@ static choir_status begin_again(choir_elastic *e, choir_status why)
     }
     (void)choir_error_message(); /* marks the error as read */
     e->over = true;
-    choir__crew_fail(why == CHOIR_ERR_TIMEOUT);
+    choir__crew_fail(why);
     quiet(e);
     return choir__error(CHOIR_ERR_PEER_LOST, "a rank is lost: the ranks begin again");
 }
@@ -225,9 +222,8 @@ static choir_status open_rebuilt(choir_elastic *e)
     choir_status status = e->opts.no_copy ? CHOIR_OK : open_copies(e);
     if (status != CHOIR_OK)
         return status;
-    e->change = *choir__crew_change();
     e->changed_at = e->steps;
-    e->untold = e->change.generation > 1;
+    e->untold = choir__crew_membership()->generation > 1;
     choir__crew_settled();
     return CHOIR_OK;
 }
@@ -319,10 +315,9 @@ choir_status choir_elastic_open(choir_env *env, const choir_training *training,
     else if (status == CHOIR_OK && e->rebuild)
         status = open_rebuilt(e);
     else if (status == CHOIR_OK && e->crewed)
-        status = choir__strategies_ranks_changed(
-            e->run, &(choir__regrouping){env->group, env->generation, CHOIR__NO_STEP});
+        status = choir__strategies_ranks_changed(e->run, env->group, CHOIR__NO_STEP);
     if (status == CHOIR_OK && e->crewed && !env->generation)
-        status = regroup(e, false);
+        status = regroup(e, CHOIR_OK);
     if (status != CHOIR_OK) {
         if (e->rebuild)
             status = begin_again(e, status);
@@ -404,7 +399,7 @@ static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
     if (choir__crew_stale())
         return begin_again(e, CHOIR_ERR_PEER_LOST);
     if (choir__crew_parts(e->env->rank, e->steps, loses_nothing(e))) {
-        choir__crew_leave(false);
+        choir__crew_leave(CHOIR_OK);
         e->over = true;
         return begin_again(e, CHOIR_ERR_PEER_LOST);
     }
@@ -439,7 +434,7 @@ static choir_status step_in_place(choir_elastic *e, choir_step_fn *fn, void *arg
     choir_status status = CHOIR_OK;
     while (status == CHOIR_OK && e->steps == before) {
         if (leaves(e, before)) {
-            status = regroup(e, false);
+            status = regroup(e, CHOIR_OK);
             continue;
         }
         status = try_step(e, fn, arg);
@@ -474,7 +469,7 @@ choir_status choir_elastic_recover(choir_elastic *e, choir_status why)
     if (!e->crewed || !lost_a_rank(e, why))
         return why;
     (void)choir_error_message(); /* marks the error as read */
-    return regroup(e, why == CHOIR_ERR_TIMEOUT);
+    return regroup(e, why);
 }
 
 choir_status choir_elastic_end(choir_elastic *e, bool *again)
@@ -503,7 +498,7 @@ choir_status choir_elastic_end(choir_elastic *e, bool *again)
     if (e->rebuild)
         return begin_again(e, CHOIR_ERR_PEER_LOST);
     *again = true;
-    return regroup(e, false);
+    return regroup(e, CHOIR_ERR_PEER_LOST);
 }
 
 /* --- what people see --- */
@@ -514,23 +509,10 @@ bool choir_elastic_change(choir_elastic *e, choir_membership *m)
         return false;
     if (choir__lacks(m, __func__, "membership"))
         return false;
-    if (!e->untold)
+    if (!e->untold || e->over)
         return false;
-    const choir__rank_change *c = &e->change;
     note_resumed(e);
     e->untold = false;
-    for (int i = 0; i < c->left_count; i++)
-        e->left[i] = (choir_leaver){c->left[i].rank, c->left[i].pid, c->left[i].why};
-    *m = (choir_membership){.generation = c->generation,
-        .step = e->changed_at,
-        .world = c->world,
-        .left_count = c->left_count,
-        .joined_count = c->joined_count,
-        .left = e->left,
-        .joined = c->joined,
-        .detected_s = c->left_at - c->began_at,
-        .resumed_s = e->resumed_at - c->began_at};
-    if (e->env->rank == 0)
-        atomic_store(&choir__crew_mine()->reported, c->generation);
+    *m = choir__crew_report(e->changed_at, e->resumed_at);
     return true;
 }

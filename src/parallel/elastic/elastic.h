@@ -33,18 +33,15 @@ struct choir_elastic {
     int64_t steps, optim_steps;   /* steps done by the run; steps done by the optimizer */
     uint64_t running;             /* the step that runs; CHOIR__NO_STEP: none */
     struct choir__copies *copies; /* NULL: no copies */
-    /* --- the last change --- */
-    choir__rank_change change;
-    choir_leaver left[CHOIR__LEFT_MAX];
+    /* --- the last change (choir__crew_membership) --- */
     int64_t changed_at; /* steps */
     bool untold, resumed;
     double resumed_at;
 };
 
-/* Meets the members of a generation. opts: the timeout and the engine. Error: peer lost, if one
- * of them is lost before. */
-choir_status choir__elastic_meet(
-    const choir__rank_change *change, choir_group_opts opts, choir_group **group);
+/* Meets the members of the generation that this process has joined. opts: the timeout and the
+ * engine. Error: peer lost, if one of them is lost before. */
+choir_status choir__elastic_meet(choir_group_opts opts, choir_group **group);
 
 /* Gives all ranks the state of the rank that is furthest: weights, optimizer, scaler,
  * the program's own state, and the numbers of steps. Collective over env's group. If it fails,

@@ -66,7 +66,8 @@ void choir__hogwild_queue_exchange(choir__hogwild *h, bool always);
 void choir__hogwild_queue_take(choir__hogwild *h);
 
 /* regroup.c: a worker's part in a change of the ranks. */
-choir_status choir__hogwild_ranks_changed(choir__strategy *s, const choir__regrouping *now);
+choir_status choir__hogwild_ranks_changed(
+    choir__strategy *s, choir_group *group, uint64_t undone);
 choir_status choir__hogwild_ranks_settled(choir__strategy *s, int source);
 bool choir__hogwild_is_apart(const choir__strategy *s);
 

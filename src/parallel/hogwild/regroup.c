@@ -15,14 +15,16 @@
 
 #include "parallel/hogwild/hogwild.h"
 
-choir_status choir__hogwild_ranks_changed(choir__strategy *s, const choir__regrouping *now)
+choir_status choir__hogwild_ranks_changed(
+    choir__strategy *s, choir_group *group, uint64_t undone)
 {
     choir__hogwild *h = CHOIR__STRATEGY_OF(s, choir__hogwild, strategy);
-    if (!h->elastic && h->group && h->group != now->group)
+    (void)undone; /* a loss interrupts no step */
+    if (!h->elastic && h->group && h->group != group)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
             "hogwild over another group than the job's: it cannot go on when ranks leave or join");
     h->elastic = true;
-    h->group = now->group;
+    h->group = group;
     choir__hogwild_queue_exchange(h, true);
     return choir_device_sync(h->module->run->device);
 }

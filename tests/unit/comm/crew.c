@@ -41,46 +41,46 @@ static choir__crew *crew;
 
 static void put(const state *s)
 {
-    choir__rank_change *c = &crew->change;
+    choir_membership *m = &crew->newest;
     crew->seat_count = s->seat_count;
     crew->over = s->over;
-    crew->generation = crew->reported = c->generation = s->generation;
+    crew->generation = crew->reported = m->generation = s->generation;
     crew->broken = s->broken;
     crew->failed = s->failed;
     crew->due = s->due;
-    crew->accounting = s->accounting;
+    crew->due_at = s->accounting;
     crew->leave_at = s->leave_at;
-    c->world = s->world;
-    c->joined_count = s->joined_count;
-    c->left_count = 0;
+    m->world = s->world;
+    m->joined_count = s->joined_count;
+    m->left_count = crew->lost = 0;
     for (int i = 0; i < SEATS; i++) {
         crew->seats[i].state = s->state[i];
         crew->seats[i].left = s->left[i];
         crew->seats[i].rank = s->rank[i];
-        c->seats[i] = s->members[i];
-        c->joined[i] = s->joined[i];
+        crew->members[i] = s->members[i];
+        crew->joined[i] = s->joined[i];
     }
 }
 
 static void get(state *s)
 {
-    const choir__rank_change *c = &crew->change;
+    const choir_membership *m = &crew->newest;
     s->seat_count = (uint8_t)crew->seat_count;
     s->over = (uint8_t)crew->over;
     s->generation = (uint8_t)crew->generation;
     s->broken = (uint8_t)crew->broken;
     s->failed = (uint8_t)crew->failed;
     s->due = (uint8_t)crew->due;
-    s->accounting = crew->accounting;
+    s->accounting = crew->due_at > 0;
     s->leave_at = (int8_t)crew->leave_at;
-    s->world = (uint8_t)c->world;
-    s->joined_count = (uint8_t)c->joined_count;
+    s->world = (uint8_t)m->world;
+    s->joined_count = (uint8_t)m->joined_count;
     for (int i = 0; i < SEATS; i++) {
         s->state[i] = (uint8_t)crew->seats[i].state;
         s->left[i] = (uint8_t)crew->seats[i].left;
         s->rank[i] = (uint8_t)crew->seats[i].rank;
-        s->members[i] = i < c->world ? (uint8_t)c->seats[i] : 0;
-        s->joined[i] = i < c->joined_count ? (uint8_t)c->joined[i] : 0;
+        s->members[i] = i < m->world ? (uint8_t)crew->members[i] : 0;
+        s->joined[i] = i < m->joined_count ? (uint8_t)crew->joined[i] : 0;
     }
 }
 
@@ -235,7 +235,8 @@ enum {
 
 static void check_joining(const state *s, int i)
 {
-    assert_true(choir__crew_rank(&crew->change) == s->rank[i]);
+    assert_true(choir__crew_rank() == s->rank[i]);
+    assert_true(crew->members[s->rank[i]] == i);
     assert_true(s->world <= job.world);
     if (job.rebuild)
         assert_true(s->world >= job.least);
@@ -467,7 +468,6 @@ static void test_patience(void **unused)
 static void test_settled(void **unused)
 {
     (void)unused;
-    choir__rank_change change;
     ok(choir__crew_new(2, "job", &crew));
     memset(&mine, 0, sizeof mine);
     choir__crew_sit(crew, 0);
@@ -475,9 +475,69 @@ static void test_settled(void **unused)
     int seat = choir__crew_seat(crew);
     choir__crew_sit(crew, seat);
     assert_true(choir__crew_is_new());
-    assert_false(choir__crew_enter(&change)); /* it is no member of any generation */
+    assert_false(choir__crew_enter()); /* it is no member of any generation */
     choir__crew_settled();
     assert_false(choir__crew_is_new());
+    choir__crew_free(crew);
+    memset(&mine, 0, sizeof mine);
+}
+
+static void lose(int seat, const char *why)
+{
+    crew->seats[seat].pid = 10 + seat;
+    assert_true(choir__crew_lost(crew, seat, why));
+}
+
+/* Leaves the generation, as the one living member that has done so last, and joins the next. */
+static const choir_membership *next_of(choir_status why)
+{
+    choir__crew_leave(why);
+    choir__crew_form(crew);
+    choir__crew_next(why);
+    return choir__crew_membership();
+}
+
+/* A change is reported once: also if the next one is due before that, and a loss since then
+ * belongs to the next one. A change that is not reported becomes a part of the next. */
+static void test_report(void **unused)
+{
+    (void)unused;
+    ok(choir__crew_new(3, "job", &crew));
+    memset(&mine, 0, sizeof mine);
+    choir__crew_sit(crew, 0);
+    assert_true(choir__crew_enter());
+    lose(2, "was killed");
+    crew->seats[1].left = 1;
+    const choir_membership *m = next_of(CHOIR_ERR_PEER_LOST);
+    assert_int_equal(m->generation, 2);
+    lose(1, "was ill");
+    int seat = choir__crew_seat(crew);
+    crew->seats[seat].state = CHOIR__READY;
+    choir__crew_form(crew);
+    const choir_membership told = choir__crew_report(7, choir__now());
+    assert_int_equal(told.step, 7);
+    assert_int_equal(told.world, 2);
+    assert_int_equal(told.joined_count, 0);
+    assert_int_equal(told.left_count, 1);
+    assert_int_equal(told.left[0].rank, 2);
+    assert_int_equal(told.left[0].pid, 12);
+    assert_string_equal(told.left[0].why, "was killed");
+    assert_true(0 <= told.detected_s && told.detected_s <= told.resumed_s);
+
+    m = next_of(CHOIR_ERR_TIMEOUT);
+    assert_int_equal(m->world, 2);
+    assert_int_equal(m->left_count, 1);
+    assert_string_equal(m->left[0].why, "was ill");
+    assert_int_equal(m->joined_count, 1);
+    assert_int_equal(m->joined[0], 1);
+
+    lose(seat, "was new");
+    m = next_of(CHOIR_ERR_PEER_LOST);
+    assert_int_equal(m->generation, 4);
+    assert_int_equal(m->world, 1);
+    assert_int_equal(m->joined_count, 0);
+    assert_int_equal(m->left_count, 2);
+    assert_string_equal(m->left[1].why, "was new");
     choir__crew_free(crew);
     memset(&mine, 0, sizeof mine);
 }
@@ -486,6 +546,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_apart), cmocka_unit_test(test_rebuilt),
-        cmocka_unit_test(test_patience), cmocka_unit_test(test_settled)};
+        cmocka_unit_test(test_patience), cmocka_unit_test(test_settled),
+        cmocka_unit_test(test_report)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
