@@ -38,4 +38,13 @@ static inline void assert_fails(choir_status status, choir_status expected, cons
     assert_says(words);
 }
 
+/* Returns how often the text contains the word. */
+static inline int occurrences(const char *text, const char *word)
+{
+    int count = 0;
+    while ((text = strstr(text, word)))
+        text++, count++;
+    return count;
+}
+
 #endif

@@ -117,4 +117,19 @@ static inline void assert_refused(choir_tensor *y, choir_status status, const ch
     choir_scope_clear(s);
 }
 
+/* An op of one to three tensors. */
+typedef choir_tensor *apply_fn(choir_tensor *const *in);
+
+static inline choir_tensor *apply_op(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count;
+    return weigh((*(apply_fn **)arg)(in));
+}
+
+static inline void check_op(apply_fn *f, choir_tensor *a, choir_tensor *b, choir_tensor *c)
+{
+    choir_tensor *in[3] = {a, b, c};
+    check(apply_op, in, c ? 3 : b ? 2 : 1, &f);
+}
+
 #endif

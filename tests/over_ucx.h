@@ -7,11 +7,17 @@
 #include "check.h"
 #include "comm/plugin.h"
 
-static inline bool have_ucx(void)
+/* Returns why the engine is missing, or NULL. */
+static inline const char *no_ucx(void)
 {
     char *plugin = choir__plugin_find("ucx", NULL);
     free(plugin);
-    return plugin != NULL;
+    return plugin ? NULL : "the plug-in choir_ucx.so was not built (install libucx-dev)";
+}
+
+static inline bool have_ucx(void)
+{
+    return !no_ucx();
 }
 
 static inline void skip_without_ucx(void)

@@ -178,16 +178,24 @@ static choir_status fail(choir_scaler *s, choir_status status)
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(s->run, status);
 }
 
-choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
+/* *at: out: the index of o among the scaler's optimizers. */
+static choir_status use_both(choir_scaler *s, choir_optim *o, const char *name, int *at)
 {
-    choir_status use = use_scaler(s, __func__);
+    choir_status use = use_scaler(s, name);
     if (use == CHOIR_OK)
-        use = choir__use_optim(o, __func__);
+        use = choir__use_optim(o, name);
     if (use != CHOIR_OK)
         return use;
-    int at = place_of(s, o);
-    if (at < 0)
-        return fail(s, (choir_status)at);
+    *at = place_of(s, o);
+    return *at < 0 ? fail(s, (choir_status)*at) : CHOIR_OK;
+}
+
+choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
+{
+    int at;
+    choir_status use = use_both(s, o, __func__, &at);
+    if (use != CHOIR_OK)
+        return use;
     if (o->unscaled || s->stepped[at])
         return choir__error(CHOIR_ERR_STATE,
             o->unscaled
@@ -201,14 +209,10 @@ choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
 
 choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
 {
-    choir_status use = use_scaler(s, __func__);
-    if (use == CHOIR_OK)
-        use = choir__use_optim(o, __func__);
+    int at;
+    choir_status use = use_both(s, o, __func__, &at);
     if (use != CHOIR_OK)
         return use;
-    int at = place_of(s, o);
-    if (at < 0)
-        return fail(s, (choir_status)at);
     if (s->stepped[at])
         return choir__error(CHOIR_ERR_STATE,
             "scaler: this optimizer has stepped since the last update, which comes first");

@@ -66,17 +66,22 @@ static int waits_for_signal(int rank, int world, void *arg)
     return 7;
 }
 
-static void test_signal_passed_on(void **state)
+static void assert_interrupted_ends(choir_spawn_fn *rank, choir_status expected)
 {
     int status;
     notes *n = new_notes();
-    (void)state;
-    pid_t pid = spawner(3, waits_for_signal, n);
+    pid_t pid = spawner(3, rank, n);
     kill(pid, SIGTERM);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), -CHOIR_ERR_INTERRUPTED);
+    assert_int_equal(WEXITSTATUS(status), -expected);
     munmap(n, sizeof *n);
+}
+
+static void test_signal_passed_on(void **state)
+{
+    (void)state;
+    assert_interrupted_ends(waits_for_signal, CHOIR_ERR_INTERRUPTED);
 }
 
 /* Rank 1 crashes at the signal, which is reported although rank 0 ends in order. */
@@ -89,15 +94,8 @@ static int crashes_at_signal(int rank, int world, void *arg)
 
 static void test_crash_at_signal(void **state)
 {
-    int status;
-    notes *n = new_notes();
     (void)state;
-    pid_t pid = spawner(3, crashes_at_signal, n);
-    kill(pid, SIGTERM);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), -CHOIR_ERR_PEER_LOST);
-    munmap(n, sizeof *n);
+    assert_interrupted_ends(crashes_at_signal, CHOIR_ERR_PEER_LOST);
 }
 
 /* --- one of several nodes --- */

@@ -1,5 +1,6 @@
 /* The engine "ucx": failures while ranks open it, with the rank that the error blames, and rank
  * 0's duties to the others after a failure, since it keeps their store. */
+#include "over_ucx.h"
 #include "ucx_ranks.h"
 
 #include "comm/group.h"
@@ -227,12 +228,10 @@ static void test_rank_0_keeps_the_store_for_a_moment(void **state)
 
 int main(void)
 {
-    char *plugin = choir__plugin_find("ucx", NULL);
-    if (!plugin) {
-        printf("skipped: the plug-in choir_ucx.so was not built (install libucx-dev)\n");
+    if (!have_ucx()) {
+        printf("skipped: %s\n", no_ucx());
         return 77;
     }
-    free(plugin);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rank_that_was_dead_before),
         cmocka_unit_test(test_a_rank_that_gives_up),

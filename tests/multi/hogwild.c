@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "job_fixture.h"
+#include "step_fixture.h"
 #include "multi/ranks.h"
 #include "parallel/hogwild/hogwild.h"
 
@@ -46,26 +47,6 @@ static void free_plan(plan *p)
     munmap(p, sizeof *p);
 }
 
-typedef struct job {
-    choir_module *net;
-    choir_optim *optim;
-    choir_loader *data;
-    choir_tensor *loss;
-} job;
-
-static choir_status body(choir_scope *step, void *arg)
-{
-    job *j = arg;
-    choir_batch b;
-    choir_status status = choir_loader_next(j->data, step, &b);
-    if (status != CHOIR_OK)
-        return status;
-    choir_tensor *loss = choir_cross_entropy(choir_forward(j->net, b.x), b.y);
-    status = choir_backward(loss);
-    j->loss = choir_keep(j->net->run, loss);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
-}
-
 static int train(plan *p, choir_module *net, int rank, int world)
 {
     choir_scope *run = net->run;
@@ -78,7 +59,8 @@ static int train(plan *p, choir_module *net, int rank, int world)
     choir_sgd_opts hp = choir_sgd_defaults();
     hp.lr = 0.1f;
     hp.momentum = 0.5f;
-    job j = {.net = net,
+    job j = {.run = net->run,
+        .net = net,
         .optim = choir_sgd(run, net, hp),
         .data = choir_loader_new(run, p->data, opts)};
     CHECK_OK(choir_scope_status(run));

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "job_fixture.h"
+#include "step_fixture.h"
 #include "multi/ranks.h"
 #include "tensor/tensor.h"
 
@@ -166,31 +167,10 @@ static void test_uneven_rows(void **state)
 
 /* --- a network under DDP, with a micro-batch a rank --- */
 
-typedef struct job {
-    choir_module *net;
-    choir_optim *optim;
-    choir_loader *data;
-    choir_tensor *loss;
-    choir_scope *run;
-} job;
-
 static choir_module *block(choir_scope *run, int64_t in, int64_t out)
 {
     return choir_nn_sequential(run, choir_nn_conv2d(run, in, out, 3, choir_conv_defaults()),
         choir_nn_batch_norm(run, out), choir_nn_relu(run));
-}
-
-static choir_status body(choir_scope *step, void *arg)
-{
-    job *j = arg;
-    choir_batch b;
-    choir_status status = choir_loader_next(j->data, step, &b);
-    if (status != CHOIR_OK)
-        return status;
-    choir_tensor *loss = choir_cross_entropy(choir_forward(j->net, b.x), b.y);
-    status = choir_backward(loss);
-    j->loss = choir_keep(j->run, loss);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
 }
 
 static void copy_out(const char *name, choir_tensor *t, void *arg)

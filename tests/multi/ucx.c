@@ -1,5 +1,6 @@
 /* The engine "ucx" among processes of one machine: messages, sub-groups, disagreement, ranks
  * that die, stop, leave or are late, and that nothing is left behind. */
+#include "over_ucx.h"
 #include "ucx_ranks.h"
 
 #include "comm/openers.h"
@@ -396,12 +397,10 @@ static void test_a_rank_of_layers_that_dies(void **state)
 
 int main(void)
 {
-    char *plugin = choir__plugin_find("ucx", NULL);
-    if (!plugin) {
-        printf("skipped: the plug-in choir_ucx.so was not built (install libucx-dev)\n");
+    if (!have_ucx()) {
+        printf("skipped: %s\n", no_ucx());
         return 77;
     }
-    free(plugin);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_more_ranks_than_cores),

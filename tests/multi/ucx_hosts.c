@@ -1,6 +1,7 @@
 /* The engine "ucx" between machines, which are network namespaces here. Messages use TCP alone,
  * and rank 0 keeps the store and requires a key. The test is skipped where namespaces cannot be
  * made. */
+#include "over_ucx.h"
 #include "ucx_ranks.h"
 
 static void test_messages(void **state)
@@ -74,10 +75,7 @@ static void test_a_rank_that_is_cut_off(void **state)
 
 int main(void)
 {
-    char *plugin = choir__plugin_find("ucx", NULL);
-    const char *reason =
-        plugin ? no_hosts() : "the plug-in choir_ucx.so was not built (install libucx-dev)";
-    free(plugin);
+    const char *reason = have_ucx() ? no_hosts() : no_ucx();
     if (reason) {
         printf("skipped: %s\n", reason);
         return 77;

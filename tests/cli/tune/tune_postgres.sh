@@ -84,6 +84,17 @@ shared() {
         tune --storage "$url" "${search[@]}" --window 2 "${bowl[@]}"
 }
 
+# Cuts all connections, all the time, until the started search ends, as if none had been cut.
+survives_cuts() {
+    while ! is_gone "$started_pid"; do
+        sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'" >cuts
+    done
+    ended 1
+    [ "$status" = 0 ] || fail "status $status: $(cat err)"
+    same_table
+}
+
 # The server dies while trials run and comes back; connections are cut all the time.
 goes_away() {
     local i
@@ -102,13 +113,7 @@ goes_away() {
     has err "^choir: postgresql://.*; the study's trials wait$" 'answers again$'
     [ "$(sort -n starts)" = "$(seq 0 29)" ] || fail "started twice: $(sort -n starts | uniq -d)"
     start tune --storage "$url" --study cut --parallel 2 "${search[@]}" "${bowl[@]}"
-    while ! is_gone "$started_pid"; do
-        sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'" >cuts
-    done
-    ended 1
-    [ "$status" = 0 ] || fail "status $status: $(cat err)"
-    same_table
+    survives_cuts
 }
 
 # A signal ends a search that waits.
@@ -213,13 +218,7 @@ segments_shared() {
     [ "$(sql "SELECT string_agg(DISTINCT state::text, ' ') FROM trials JOIN studies USING (study_id)
         WHERE study_name = 'segments'")" = 'COMPLETE PRUNED' ] || fail 'states of the trials'
     start tune --storage "$url" --study cut_segments --dir cut --parallel 2 "${segments[@]}"
-    while ! is_gone "$started_pid"; do # connections are cut all the time
-        sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'" >cuts
-    done
-    ended 1
-    [ "$status" = 0 ] || fail "status $status: $(cat err)"
-    same_table
+    survives_cuts
 }
 
 # A machine is lost while a trial goes on: another one takes it up, with the checkpoint that the

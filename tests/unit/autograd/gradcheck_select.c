@@ -7,20 +7,6 @@
 
 #include "gradcheck_fixture.h"
 
-typedef choir_tensor *apply_fn(choir_tensor *const *in);
-
-static choir_tensor *apply(choir_tensor *const *in, int count, void *arg)
-{
-    (void)count;
-    return weigh((*(apply_fn **)arg)(in));
-}
-
-static void check_op(apply_fn *f, choir_tensor *a, choir_tensor *b, choir_tensor *c)
-{
-    choir_tensor *in[3] = {a, b, c};
-    check(apply, in, c ? 3 : b ? 2 : 1, &f);
-}
-
 static choir_tensor *ids_of(choir_tensor *x, choir_shape shape, const int64_t *ids)
 {
     return choir_from(choir_tensor_scope(x), CHOIR_I64, shape, ids);

@@ -165,14 +165,6 @@ static void test_wrong(void **state)
     choir_pattern_free(p);
 }
 
-static int occurrences(const char *text, const char *word)
-{
-    int count = 0;
-    while ((text = strstr(text, word)))
-        text++, count++;
-    return count;
-}
-
 /* The picture has a panel per step and one for the end, a box per cell, an arrow per chunk
  * sent. */
 static void test_picture(void **state)

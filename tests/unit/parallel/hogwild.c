@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "job_fixture.h"
+#include "step_fixture.h"
 #include "parallel/hogwild/hogwild.h"
 
 enum { WORDS = 1024, SAMPLES = 96, BATCH = 24 };
@@ -105,14 +106,6 @@ static void test_no_tearing(void **state)
 
 /* --- training --- */
 
-typedef struct job {
-    choir_scope *run;
-    choir_module *net;
-    choir_optim *optim;
-    choir_loader *data;
-    choir_tensor *loss; /* of the latest step, in memory that stays */
-} job;
-
 static choir_module *new_net(choir_scope *run)
 {
     return choir_nn_sequential(run, choir_nn_linear(run, 12, 32), choir_nn_batch_norm(run, 32),
@@ -134,19 +127,6 @@ static job open_job(const char *device, choir_dataset *dataset, int worker, int 
     j.optim = choir_adamw(j.run, j.net, hp);
     choir_optim_clip(j.optim, 1);
     return j;
-}
-
-static choir_status body(choir_scope *step, void *arg)
-{
-    job *j = arg;
-    choir_batch b;
-    choir_status status = choir_loader_next(j->data, step, &b);
-    if (status != CHOIR_OK)
-        return status;
-    choir_tensor *loss = choir_cross_entropy(choir_forward(j->net, b.x), b.y);
-    status = choir_backward(loss);
-    j->loss = choir_keep(j->run, loss);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
 }
 
 static void train(job *j, int steps, bool recorded, double *losses)

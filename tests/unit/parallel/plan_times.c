@@ -198,14 +198,6 @@ static void test_columns(void **state)
         }
 }
 
-static int occurrences(const char *text, const char *word)
-{
-    int count = 0;
-    while ((text = strstr(text, word)))
-        text++, count++;
-    return count;
-}
-
 /* The picture has a panel per plan, a row per device, a box per action. */
 static void test_picture(void **state)
 {
