@@ -92,6 +92,14 @@ bool choir_device_multiplies(const choir_device *device, choir_dtype dtype);
  */
 int choir_slow_kernels(char *text, size_t bytes);
 
+/**
+ * Returns the class of bits of this process's products on CPU devices: "chain", whose results
+ * are the same on every processor; "amx", which differs in products of bf16 and has the order
+ * of AMX's instruction; or "onednn", whose results depend on its version and on the instruction
+ * set. A job chooses it (--bits), else the variable CHOIR_MATH does.
+ */
+const char *choir_cpu_bits(void);
+
 /** Returns the instruction set that the CPU kernels use: "baseline", "avx2" or "avx512". */
 const char *choir_cpu_isa(void);
 

@@ -1,7 +1,7 @@
-/* The work of the ranks of choir run, where that is `choir train`: its options, the instruction
- * set and the library that multiplies, on which the bits of a training depend. Agents compare
+/* The work of the ranks of choir run, where that is `choir train`: its options. Agents compare
  * it, so a machine that joins with another training, or by mistake joins another job at the
  * endpoint, is refused before any rank starts. Of other programs nothing is known or compared.
+ * Machines may have other processors: the ranks settle a class of bits that all of them have.
  */
 #include <sodium.h>
 #include <stdio.h>
@@ -9,9 +9,7 @@
 #include <string.h>
 
 #include "cli/torchrun.h"
-#include <choir/device.h>
 #include "base/text.h"
-#include "device/cpu/context.h"
 
 /* Options that may differ between nodes; with a value, but for those that end the list. */
 static const char *const own[] = {"devices", "threads", "workers", "key-file", "timeout",
@@ -55,8 +53,7 @@ char *choir__run_work(char **command)
         }
         choir__text_format(&all, " %s", *word);
     }
-    char *text =
-        choir__format("%s (%s, %s)", all.bytes, choir_cpu_isa(), choir__cpu_multiplier());
+    char *text = choir__strdup(all.bytes);
     crypto_generichash(hash, sizeof hash, (const unsigned char *)text, strlen(text), NULL, 0);
     sodium_bin2hex(hex, sizeof hex, hash, 8);
     choir__text_buffer_clear(&all);

@@ -2,8 +2,12 @@
 #include "job/columns.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include <choir/device.h>
 
 #include "base/number.h"
+#include "device/cpu/multiplier.h"
 #include "job/model/amp.h"
 #include "job/model/optimizers.h"
 #include "job/model/text.h"
@@ -49,6 +53,15 @@ char *choir__option_amp_text(const void *job, choir__cli_form form)
 {
     const choir__amp_level *level = choir__amp_find(((const choir__job *)job)->optim.amp);
     return form == CHOIR__BRIEF ? NULL : choir__strdup(level->name);
+}
+
+/* The class that the ranks have settled, once they have. */
+char *choir__option_bits_text(const void *job, choir__cli_form form)
+{
+    const char *bits = ((const choir__job *)job)->optim.bits;
+    bool settled = bits && !strcmp(bits, "auto") && choir__multiplier_is_taken();
+    (void)form;
+    return choir__strdup(settled ? choir_cpu_bits() : bits ? bits : "auto");
 }
 
 char *choir__option_optimizer_text(const void *job, choir__cli_form form)

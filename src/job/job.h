@@ -94,8 +94,9 @@ typedef struct choir__job_optim {
     double ema;             /* decay of the weights' average; 0: none */
     int64_t swa, swa_every; /* first step of the weights' mean, 0: none; interval */
     const char *amp;        /* name of a level (job/model/amp.h); NULL: off */
-    bool recompute;         /* choir_module_recompute_blocks */
-    const char *offload;    /* see choir__job_offload; NULL: memory */
+    const char *bits; /* class of bits of the products (job/bits.h); auto: the ranks' choice */
+    bool recompute;   /* choir_module_recompute_blocks */
+    const char *offload; /* see choir__job_offload; NULL: memory */
 } choir__job_optim;
 
 /* The length of the training, its batches and its validations. */

@@ -1,6 +1,8 @@
 /* A process's part of a job: its devices, model and data, set up by the strategy, and the
  * figures of its devices. */
 #include "job/job_rank.h"
+#include "job/bits.h"
+#include "job/document/document.h"
 #include "job/model/amp.h"
 #include "job/gpus_tried.h"
 
@@ -74,7 +76,7 @@ static choir_status take_devices(choir__job_rank *p)
 choir_status choir__job_rank_open(
     choir__job_rank *p, const choir__job *j, choir__cli_agree *agree)
 {
-    *p = (choir__job_rank){.job = j};
+    *p = (choir__job_rank){.job = j, .bits = ""};
     choir_group_opts opts = choir_group_defaults();
     opts.timeout_s = j->placement.timeout;
     opts.key_file = j->placement.key_file;
@@ -93,7 +95,11 @@ choir_status choir__job_rank_open(
     if (status != CHOIR_OK)
         return status;
     p->env.microbatches = j->training.microbatches;
-    status = take_devices(p);
+    status = choir__job_take_bits(p, j->placement.launched);
+    if (status == CHOIR_OK && j->saves.record)
+        p->record = choir__job_record_text(j);
+    if (status == CHOIR_OK)
+        status = take_devices(p);
     if (status == CHOIR_OK)
         status = choir__job_rank_mesh(p);
     if (status == CHOIR_OK && (p->env.world > 1 || j->placement.max_restarts))
@@ -233,4 +239,6 @@ void choir__job_rank_close(choir__job_rank *p)
     choir_env_free(&p->env);
     free(p->losses);
     free(p->batches);
+    free(p->record);
+    choir__job_drop_bits(p);
 }

@@ -5,6 +5,7 @@
 
 #include <choir/augment.h>
 
+#include "job/bits.h"
 #include "job/model/amp.h"
 #include "job/choices.h"
 #include "job/columns.h"
@@ -161,6 +162,13 @@ const choir__cli_option choir__job_options[] = {
         .help = "mixed precision: autocast to 16 bits, or a level of Apex (default off)",
         .choices = choir__cli_amp_level_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_amp_text},
+    {"bits", CHOIR__STRING, AT(optim.bits), .preset = "auto", .argument = "CLASS",
+        .help =
+            "the order in which products add, which decides their last bits: chain, the same on "
+            "every processor; amx, whose products of bf16 are AMX's; onednn; cuda on GPUs (default "
+            "auto: the fastest that all ranks have)",
+        .choices = choir__cli_bits_names, .strict = true, .passed_on = true,
+        .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_bits_text},
     {"timeout", CHOIR__FLOAT, AT(placement.timeout), 0, MOST, .preset = "1800", .argument = "S",
         .help = "seconds after which a silent rank is given up", .passed_on = true},
     {"slow-after", CHOIR__FLOAT, AT(placement.slow_after), 0, MOST, .preset = "30",

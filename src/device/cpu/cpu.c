@@ -115,14 +115,18 @@ static void start_queue(choir_device *device, int threads)
     });
 }
 
+static void f64_matmul(const choir__k_matmul *k)
+{
+    const choir__kernels *fast = choir__cpu_kernels(choir_cpu_isa());
+    (choir__cpu_own_products() ? fast : &choir__cpu_f64)->matmul(k);
+}
+
 /* Returns the kernels for f64: the reference, but with products of our own, which are fast. */
-static const choir__kernels *f64_kernels(const choir__kernels *fast)
+static const choir__kernels *f64_kernels(void)
 {
     static choir__kernels own;
-    if (!choir__cpu_own_products())
-        return &choir__cpu_f64;
     own = choir__cpu_f64;
-    own.matmul = fast->matmul;
+    own.matmul = f64_matmul;
     return &own;
 }
 
@@ -132,7 +136,7 @@ static choir_status open_cpu(choir_device *device)
     if (status != CHOIR_OK)
         return status;
     device->kernels = choir__cpu_kernels(choir_cpu_isa());
-    device->reference = f64_kernels(device->kernels);
+    device->reference = f64_kernels();
     device->pool =
         choir__pool_new(&memory, NULL, device->gauges ? &device->gauges->pool : NULL);
     start_queue(device, 1);
@@ -175,11 +179,22 @@ void choir__cpu_free_thread(void)
     sched_setaffinity(0, sizeof set, &set);
 }
 
+static bool multiplies(choir_dtype dtype)
+{
+    if (!choir__cpu_own_products())
+        return choir__half_products(dtype);
+    return dtype == CHOIR_BF16 && choir__cpu_multiplies() == CHOIR__BY_AMX &&
+           choir__multiplier_is_fast(CHOIR__BY_AMX);
+}
+
 static void signature(const choir_device *device, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "cpu %s%s, %s, %d thread(s)", choir_cpu_isa(),
-        choir__half_products(CHOIR_BF16) ? " with bf16" : "", choir__cpu_multiplier(),
-        choir__cpu_context_threads(device->backend));
+    if (choir__cpu_own_products())
+        snprintf(text, bytes, "cpu, class of bits %s", choir_cpu_bits());
+    else
+        snprintf(text, bytes, "cpu %s%s, %s, %d thread(s)", choir_cpu_isa(),
+            choir__half_products(CHOIR_BF16) ? " with bf16" : "", choir__cpu_multiplier(),
+            choir__cpu_context_threads(device->backend));
 }
 
 const choir__backend choir__cpu_backend = {
@@ -189,6 +204,6 @@ const choir__backend choir__cpu_backend = {
     .set_threads = set_threads,
     .place = place,
     .bind_thread = bind_thread,
-    .multiplies = choir__half_products,
+    .multiplies = multiplies,
     .signature = signature,
 };

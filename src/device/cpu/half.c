@@ -9,6 +9,10 @@
  * depends on the kind of processor alone, not on a measurement, and is part of a device's
  * signature, so ranks that would differ refuse each other. */
 #include "device/cpu/half.h"
+
+#include <stdio.h>
+
+#include <choir/device.h>
 #include "device/cpu/multiplier.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include "device/cpu/onednn/library.h"
@@ -22,11 +26,16 @@ bool choir__half_products(choir_dtype dtype)
     (void)dtype;
     return false;
 }
-#else
-bool choir__half_products(choir_dtype dtype)
+
+void choir__onednn_text(char *text, size_t bytes)
 {
-    if (dtype != CHOIR_BF16 || choir__cpu_own_products())
-        return false;
+    if (bytes)
+        *text = '\0';
+}
+#else
+/* Returns true if oneDNN, whether or not it is the engine, multiplies bf16 fast. */
+static bool onednn_has_bf16(void)
+{
     choir__dnnl_open();
     unsigned tiles = dnnl_cpu_isa_avx512_core_amx, bf16 = dnnl_cpu_isa_avx512_core_bf16;
     unsigned isa = choir__dnnl.get_effective_cpu_isa();
@@ -35,6 +44,19 @@ bool choir__half_products(choir_dtype dtype)
     amd = __builtin_cpu_is("amd");
 #endif
     return (isa & tiles) == tiles || (amd && (isa & bf16) == bf16);
+}
+
+bool choir__half_products(choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16 && !choir__cpu_own_products() && onednn_has_bf16();
+}
+
+void choir__onednn_text(char *text, size_t bytes)
+{
+    choir__dnnl_open();
+    const dnnl_version_t *v = choir__dnnl.version();
+    snprintf(text, bytes, "oneDNN %d.%d.%d, %s%s", v->major, v->minor, v->patch,
+        choir_cpu_isa(), onednn_has_bf16() ? " with bf16" : "");
 }
 #endif
 

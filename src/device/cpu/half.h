@@ -7,6 +7,10 @@
 /* Returns true if oneDNN multiplies operands of dtype faster than f32 on this machine. */
 bool choir__half_products(choir_dtype dtype);
 
+/* Writes oneDNN's version and the instructions that it uses, on which its bits depend, such as
+ * "oneDNN 2.6.3, avx512 with bf16"; "": it is not built in. */
+void choir__onednn_text(char *text, size_t bytes);
+
 /* The kernels on 16-bit operands. f32: the table that provides the copy and the f32
  * products. */
 void choir__half_matmul(const choir__kernels *f32, const choir__k_matmul *k);

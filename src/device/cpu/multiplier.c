@@ -1,13 +1,17 @@
 /* The engine that multiplies on CPU devices: oneDNN where it is built in, or Choir's own
- * products (product/). CHOIR_MATH names one of them; it is read once. */
+ * products (product/). A job names its class of bits, else CHOIR_MATH does, which is read once.
+ */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <choir/device.h>
 #include "base/named.h"
 #include "device/cpu/context.h"
 #include "device/cpu/multiplier.h"
+#include "device/cpu/product/amx.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include "device/cpu/onednn/library.h"
 #endif
@@ -19,28 +23,98 @@ enum { FIRST = CHOIR__BY_ONEDNN };
 #else
 enum { FIRST = CHOIR__BY_CHAIN };
 #endif
-/* The first one is the default. */
+/* The classes of this build; the first one is the default. */
 static const choir__name_table table = {
     names + FIRST, CHOIR_COUNT(names) - FIRST, sizeof *names, false};
 
 static struct {
     pthread_once_t once;
-    const char *wanted; /* CHOIR_MATH, if no engine has that name */
-    choir__multiplier engine;
-} choice = {.once = PTHREAD_ONCE_INIT};
+    const char *unknown;      /* CHOIR_MATH, if no engine has that name */
+    choir__multiplier wanted; /* CHOIR_MATH's, or CHOIR__MULTIPLIERS */
+    _Atomic int class;
+    pthread_mutex_t lock; /* guards taken and class */
+    int taken;            /* jobs that run in this class */
+} choice = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void choose(void)
 {
     const char *name = getenv("CHOIR_MATH");
-    int at = name && *name ? choir__find_named(&table, name) : 0;
-    choice.wanted = at < 0 ? name : NULL;
-    choice.engine = (choir__multiplier)(FIRST + choir__max(at, 0));
+    const bool given = name && *name;
+    int at = given ? choir__find_named(&table, name) : 0;
+    choice.unknown = at < 0 ? name : NULL;
+    choice.wanted = given && at >= 0 ? (choir__multiplier)(FIRST + at) : CHOIR__MULTIPLIERS;
+    choice.class = FIRST + choir__max(at, 0);
 }
 
 choir__multiplier choir__cpu_multiplies(void)
 {
     pthread_once(&choice.once, choose);
-    return choice.engine;
+    return (choir__multiplier)atomic_load_explicit(&choice.class, memory_order_relaxed);
+}
+
+choir__multiplier choir__multiplier_wanted(void)
+{
+    pthread_once(&choice.once, choose);
+    return choice.wanted;
+}
+
+const char *choir__multiplier_name(choir__multiplier class)
+{
+    return names[class];
+}
+
+choir__multiplier choir__multiplier_named(const char *name)
+{
+    int i = 0;
+    while (i < CHOIR__MULTIPLIERS && strcmp(names[i], name))
+        i++;
+    return (choir__multiplier)i;
+}
+
+bool choir__multiplier_is_here(choir__multiplier class)
+{
+    return (int)class >= FIRST;
+}
+
+bool choir__multiplier_is_fast(choir__multiplier class)
+{
+    return class == CHOIR__BY_AMX ? !strcmp(choir_cpu_isa(), "avx512") && choir__amx_here()
+                                  : choir__multiplier_is_here(class);
+}
+
+choir_status choir__multiplier_take(choir__multiplier class)
+{
+    choir_status status = CHOIR_OK;
+    pthread_once(&choice.once, choose);
+    pthread_mutex_lock(&choice.lock);
+    if (choice.taken && choice.class != (int)class)
+        status = choir__error(CHOIR_ERR_STATE,
+            "expected the class of bits %s, in which another job of this process runs, got %s",
+            names[choice.class], names[class]);
+    else
+        choice.taken++, choice.class = (int)class;
+    pthread_mutex_unlock(&choice.lock);
+    return status;
+}
+
+void choir__multiplier_drop(void)
+{
+    pthread_mutex_lock(&choice.lock);
+    choice.taken--;
+    pthread_mutex_unlock(&choice.lock);
+}
+
+bool choir__multiplier_is_taken(void)
+{
+    pthread_mutex_lock(&choice.lock);
+    const bool taken = choice.taken > 0;
+    pthread_mutex_unlock(&choice.lock);
+    return taken;
+}
+
+const char *choir_cpu_bits(void)
+{
+    return names[choir__cpu_multiplies()];
 }
 
 bool choir__cpu_own_products(void)
@@ -51,7 +125,8 @@ bool choir__cpu_own_products(void)
 choir_status choir__cpu_check_multiplier(void)
 {
     pthread_once(&choice.once, choose);
-    return choice.wanted ? choir__unknown_name(&table, "CHOIR_MATH", choice.wanted) : CHOIR_OK;
+    return choice.unknown ? choir__unknown_name(&table, "CHOIR_MATH", choice.unknown)
+                          : CHOIR_OK;
 }
 
 const char *choir__cpu_multiplier(void)

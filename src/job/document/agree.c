@@ -6,7 +6,6 @@
 
 #include "base/hash.h"
 #include "base/utf8.h"
-#include "device/cpu/context.h"
 #include "job/document/document.h"
 #include "line/say.h"
 
@@ -136,10 +135,7 @@ static choir_status perhaps_two_jobs(choir_status status)
 
 static choir_status agree(const choir__job *j, choir_group *group)
 {
-    char *build =
-        choir__format("Choir %s with products by %s", CHOIR_VERSION, choir__cpu_multiplier());
-    choir_status status = choir_group_agree(group, "the build", build);
-    free(build);
+    choir_status status = choir_group_agree(group, "the build", "Choir " CHOIR_VERSION);
     for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
         if (!o->recorded || o->of_a_rank)
             continue;

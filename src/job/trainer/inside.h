@@ -44,6 +44,7 @@ typedef struct choir__progress {
     bool best_due;           /* the last validation was the best and must be saved */
     bool forgot; /* progress was read from the job's checkpoint, which lacks a part of the state
                   */
+    char bits[16]; /* class of bits in which the job computes */
 } choir__progress;
 
 typedef struct choir__trainer {

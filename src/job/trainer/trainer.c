@@ -14,9 +14,11 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "comm/engine.h"
+#include "job/bits.h"
 #include "job/trainer/find_lr.h"
 #include "line/say.h"
 #include "line/command.h"
@@ -89,6 +91,9 @@ static choir_status set_up(choir__trainer *t)
         status = build(t);
     if (status == CHOIR_OK && (j->placement.max_restarts || choir__job_may_be_kept(j)))
         status = open_elastic(t);
+    if (status == CHOIR_OK) /* copies bring the class in which the job has computed so far */
+        status = choir__job_keep_bits(&t->part, t->now.bits);
+    snprintf(t->now.bits, sizeof t->now.bits, "%s", t->part.bits);
     if (status == CHOIR_OK)
         choir__trainer_note_forgotten(t);
     return status;

@@ -6,7 +6,7 @@
  *
  * The rule of the chain holds with k running over (kh, kw, C), over (n, oh, ow), and over (kh,
  * kw, O). An input's gradient takes only places that reach a pixel of gy: with a stride, pixels
- * of x form classes by (h + pad) % stride, each of which has places of its own. A 1x1 window
+ * of x form classes by (h + pad) % stride, and each class has its own places. A 1x1 window
  * with stride 1 is a plain product. */
 #include "device/cpu/product/windows.h"
 #include "device/cpu/product/product.h"

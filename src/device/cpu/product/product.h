@@ -24,7 +24,7 @@ typedef struct choir__operands {
     const void *packed;
 } choir__operands;
 
-/* Multiplies small f32 operands beside oneDNN (isa/small.c), and leaves others to the
+/* Multiplies small f32 operands beside oneDNN (small.c), and leaves others to the
  * reference. Its sums are not chains. */
 void KERNEL(small_matmul)(const choir__k_matmul *k);
 
