@@ -64,6 +64,12 @@ char *choir__option_bits_text(const void *job, choir__cli_form form)
     return choir__strdup(settled ? choir_cpu_bits() : bits ? bits : "auto");
 }
 
+/* Builds that did not record the class multiplied by oneDNN. */
+const char *choir__option_bits_before(void)
+{
+    return choir__multiplier_is_here(CHOIR__BY_ONEDNN) ? "onednn" : NULL;
+}
+
 char *choir__option_optimizer_text(const void *job, choir__cli_form form)
 {
     float decay;

@@ -168,7 +168,8 @@ const choir__cli_option choir__job_options[] = {
             "every processor; amx, whose products of bf16 are AMX's; onednn; cuda on GPUs (default "
             "auto: the fastest that all ranks have)",
         .choices = choir__cli_bits_names, .strict = true, .passed_on = true,
-        .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_bits_text},
+        .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_bits_text,
+        .unrecorded = choir__option_bits_before},
     {"timeout", CHOIR__FLOAT, AT(placement.timeout), 0, MOST, .preset = "1800", .argument = "S",
         .help = "seconds after which a silent rank is given up", .passed_on = true},
     {"slow-after", CHOIR__FLOAT, AT(placement.slow_after), 0, MOST, .preset = "30",

@@ -97,8 +97,7 @@ static choir_status check(const choir__spawn_host *host, int local, choir_spawn_
         return status;
     if (opts.nodes > 1 && !opts.method)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "spawn on %d nodes: name a method by which they meet, as tcp://host:port",
-            opts.nodes);
+            "spawn on %d nodes: name a meeting point, as tcp://host:port", opts.nodes);
     return CHOIR_OK;
 }
 

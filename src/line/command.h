@@ -83,6 +83,9 @@ struct choir__cli_option {
     /* Returns the value's text in a document of this form, on the heap; returns NULL for the
      * text as given. Member NULL: always as given. */
     char *(*written)(const void *values, choir__cli_form form);
+    /* Returns the value that a run had before documents recorded the option, or NULL: it had
+     * the default, or this build lacks the value. Member NULL: always the default. */
+    const char *(*unrecorded)(void);
     const char *filled_by; /* option that determines the value, if it is given */
     /* If the command line gives one of these options, a document's value is not taken. */
     const char *displaced_by[3];

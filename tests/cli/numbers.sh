@@ -82,6 +82,7 @@ options_of_devices() {
     flip --recompute plain --recompute
     flip --amp plain --amp bf16
     flip --amp plain --amp off
+    flip --bits plain --bits chain
     flip --timeout plain --timeout 99
     flip --slow-after three --slow-after 5
     flip --backend three --backend shm

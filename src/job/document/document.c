@@ -312,7 +312,8 @@ choir__job choir__job_of_record(const char *command, const json_t *record)
     const json_t *options = json_object_get(record, "options");
     for (const choir__cli_option *o = choir__job_options; o->name; o++) {
         const char *was = json_string_value(json_object_get(options, o->name));
-        const char *text = was ? was : o->preset;
+        const char *before = o->unrecorded ? o->unrecorded() : NULL;
+        const char *text = was ? was : before ? before : o->preset;
         if (o->recorded && text)
             (void)!choir__cli_set(o, (char *)&job + o->at, text);
     }

@@ -96,6 +96,8 @@ static choir_status take(choir__job *j, const choir__job *before, const choir__c
     if (choir__job_was_given(j, o->name) ||
         choir__job_leaves_out(j, o)) /* choir__job_check_resumed compares a late one */
         return o->late ? CHOIR_OK : compare(j, before, o);
+    if (!choir__job_recorded(j, o->name) && o->unrecorded && o->unrecorded())
+        *(const char **)((char *)j + o->at) = o->unrecorded();
     if (!choir__job_recorded(j, o->name) || !choir__job_takes(j, o, j->saves.resumed, true))
         return CHOIR_OK;
     char *where = choir__format("%s: its record of --%s", j->saves.resume, o->name);
@@ -110,7 +112,7 @@ static void note_what_is_missing(choir__job *j)
     char list[400] = "";
     for (const choir__cli_option *o = choir__job_options; o->name; o++)
         if (o->recorded == CHOIR__RECORDED_TAKES && !choir__job_was_given(j, o->name) &&
-            !choir__job_recorded(j, o->name))
+            !choir__job_recorded(j, o->name) && !(o->unrecorded && o->unrecorded()))
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s--%s",
                 *list ? ", " : "", o->name);
     if (*list)
