@@ -21,11 +21,11 @@ const char *choir__cli_bits_names(size_t i)
     return i < CHOIR_COUNT(values) ? values[i] : NULL;
 }
 
-/* What a rank has, and wants. */
+/* The classes that a rank has, and the one it asks for. */
 typedef struct offer {
     int32_t wanted;  /* a class, or CHOIR__MULTIPLIERS: any */
-    int32_t amx;     /* its instructions are here */
-    char onednn[56]; /* its version and instruction set, on which its bits depend; "": none */
+    int32_t amx;     /* nonzero: the processor has AMX's instructions */
+    char onednn[56]; /* version and instruction set, which its bits depend on; "": none */
 } offer;
 
 /* Without other ranks oneDNN need not be loaded to be known. */
