@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <choir/device.h>
+
 #include "device/cpu/context.h"
 #include "device/cpu/half.h"
 #include "device/cpu/multiplier.h"
@@ -34,11 +36,12 @@ static offer own_offer(const choir__job *j, bool launched)
     const char *bits = j->optim.bits;
     const bool named = bits && strcmp(bits, "auto") != 0;
     offer o = {.wanted = named ? choir__multiplier_named(bits) : choir__multiplier_wanted(),
-        .amx = choir__multiplier_is_fast(CHOIR__BY_AMX)};
+        .amx = choir__cpu_has_amx()};
     if (choir__multiplier_is_here(CHOIR__BY_ONEDNN)) {
-        snprintf(o.onednn, sizeof o.onednn, "oneDNN");
+        char version[32] = "oneDNN";
         if (launched)
-            choir__onednn_text(o.onednn, sizeof o.onednn);
+            choir__onednn_text(version, sizeof version);
+        snprintf(o.onednn, sizeof o.onednn, "%s on %s", version, choir_cpu_isa());
     }
     return o;
 }
@@ -54,7 +57,7 @@ static choir__multiplier fastest(const offer *all, int world, bool bf16)
     return amx ? CHOIR__BY_AMX : same ? CHOIR__BY_ONEDNN : CHOIR__BY_CHAIN;
 }
 
-/* oneDNN's bits are those of one version on one instruction set. */
+/* oneDNN's bits depend on its version and on the instruction set. */
 static choir_status check_onednn(const offer *all, int world)
 {
     for (int r = 0; r < world; r++)

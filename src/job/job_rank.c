@@ -2,7 +2,6 @@
  * figures of its devices. */
 #include "job/job_rank.h"
 #include "job/bits.h"
-#include "job/document/document.h"
 #include "job/model/amp.h"
 #include "job/gpus_tried.h"
 
@@ -96,8 +95,6 @@ choir_status choir__job_rank_open(
         return status;
     p->env.microbatches = j->training.microbatches;
     status = choir__job_take_bits(p, j->placement.launched);
-    if (status == CHOIR_OK && j->saves.record)
-        p->record = choir__job_record_text(j);
     if (status == CHOIR_OK)
         status = take_devices(p);
     if (status == CHOIR_OK)
@@ -239,6 +236,5 @@ void choir__job_rank_close(choir__job_rank *p)
     choir_env_free(&p->env);
     free(p->losses);
     free(p->batches);
-    free(p->record);
     choir__job_drop_bits(p);
 }

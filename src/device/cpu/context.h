@@ -45,6 +45,9 @@ extern const choir__kernels choir__cpu_reference;
  * this machine lacks it (instruction_sets.c). */
 const choir__kernels *choir__cpu_kernels(const char *isa);
 
+/* Returns true if the kernels in use multiply bf16 by AMX's instructions in the class `amx`. */
+bool choir__cpu_has_amx(void);
+
 /* Returns the same kernels for a device of several cores (divide.c). */
 const choir__kernels *choir__cpu_divided(const choir__kernels *kernels);
 

@@ -184,7 +184,7 @@ static bool multiplies(choir_dtype dtype)
     if (!choir__cpu_own_products())
         return choir__half_products(dtype);
     return dtype == CHOIR_BF16 && choir__cpu_multiplies() == CHOIR__BY_AMX &&
-           choir__multiplier_is_fast(CHOIR__BY_AMX);
+           choir__cpu_has_amx();
 }
 
 static void signature(const choir_device *device, char *text, size_t bytes)

@@ -12,7 +12,6 @@
 
 #include <stdio.h>
 
-#include <choir/device.h>
 #include "device/cpu/multiplier.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include "device/cpu/onednn/library.h"
@@ -55,8 +54,8 @@ void choir__onednn_text(char *text, size_t bytes)
 {
     choir__dnnl_open();
     const dnnl_version_t *v = choir__dnnl.version();
-    snprintf(text, bytes, "oneDNN %d.%d.%d, %s%s", v->major, v->minor, v->patch,
-        choir_cpu_isa(), onednn_has_bf16() ? " with bf16" : "");
+    snprintf(text, bytes, "oneDNN %d.%d.%d%s", v->major, v->minor, v->patch,
+        onednn_has_bf16() ? " with bf16" : "");
 }
 #endif
 

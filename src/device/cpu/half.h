@@ -7,8 +7,8 @@
 /* Returns true if oneDNN multiplies operands of dtype faster than f32 on this machine. */
 bool choir__half_products(choir_dtype dtype);
 
-/* Writes oneDNN's version and the instructions that it uses, on which its bits depend, such as
- * "oneDNN 2.6.3, avx512 with bf16"; "": it is not built in. */
+/* Writes oneDNN's version and whether it multiplies bf16, such as "oneDNN 2.6.3 with bf16"; "":
+ * it is not built in. */
 void choir__onednn_text(char *text, size_t bytes);
 
 /* The kernels on 16-bit operands. f32: the table that provides the copy and the f32

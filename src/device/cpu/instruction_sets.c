@@ -3,10 +3,12 @@
  * CMakeLists.txt. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <choir/device.h>
 #include "base/named.h"
 #include "device/cpu/context.h"
+#include "device/cpu/product/amx.h"
 
 extern const choir__kernels choir__cpu_table_baseline, choir__cpu_table_avx2,
     choir__cpu_table_avx512;
@@ -55,6 +57,11 @@ const choir__kernels *choir__cpu_kernels(const char *isa)
 {
     int at = choir__find_named(&names, isa);
     return at >= 0 && sets[at].is_here() ? sets[at].kernels : NULL;
+}
+
+bool choir__cpu_has_amx(void)
+{
+    return !strcmp(choir_cpu_isa(), "avx512") && choir__amx_here();
 }
 
 const char *choir_cpu_isa(void)

@@ -11,7 +11,6 @@
 #include "base/named.h"
 #include "device/cpu/context.h"
 #include "device/cpu/multiplier.h"
-#include "device/cpu/product/amx.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include "device/cpu/onednn/library.h"
 #endif
@@ -74,12 +73,6 @@ choir__multiplier choir__multiplier_named(const char *name)
 bool choir__multiplier_is_here(choir__multiplier class)
 {
     return (int)class >= FIRST;
-}
-
-bool choir__multiplier_is_fast(choir__multiplier class)
-{
-    return class == CHOIR__BY_AMX ? !strcmp(choir_cpu_isa(), "avx512") && choir__amx_here()
-                                  : choir__multiplier_is_here(class);
 }
 
 choir_status choir__multiplier_take(choir__multiplier class)

@@ -19,9 +19,8 @@ const char *choir__multiplier_name(choir__multiplier class);
 /* Returns the class of that name, or CHOIR__MULTIPLIERS. */
 choir__multiplier choir__multiplier_named(const char *name);
 
-/* Returns true if this process can compute the class, and if it has instructions for it. */
+/* Returns true if this process can compute the class. */
 bool choir__multiplier_is_here(choir__multiplier class);
-bool choir__multiplier_is_fast(choir__multiplier class);
 
 /* Returns the class that CHOIR_MATH names, or CHOIR__MULTIPLIERS. */
 choir__multiplier choir__multiplier_wanted(void);

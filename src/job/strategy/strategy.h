@@ -30,7 +30,6 @@ typedef struct choir__job_rank {
     choir_env env;
     const char *bits; /* class of bits of the products; "" until the ranks have met */
     bool holds_bits;  /* the process computes in it for this part */
-    char *record;     /* the job's record, with that class; or NULL */
     choir_mesh *mesh; /* mesh of a composition; else NULL */
     /* Like env, for the ranks that micro-batches are distributed to; group may be NULL if this
      * rank is the only one. */

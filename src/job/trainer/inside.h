@@ -72,6 +72,7 @@ typedef struct choir__trainer {
     choir_train_state judged;
     bool judged_best;
     double overtime_s; /* seconds that a validation may exceed --max-time */
+    char *job_text;    /* the job's record, with its class of bits; NULL: not saved */
     bool agreed;       /* all ranks know of the error that has ended a validation */
     bool save_due;     /* a signal has asked for a checkpoint */
     bool stopping;     /* a rank was asked to stop, and all ranks know it */

@@ -74,7 +74,7 @@ choir_training choir__trainer_parts(const choir__trainer *t)
         .tokenizer = t->job->model.tokenizer,
         .classes = &t->job->model.classes,
         .beside = t->job->model.beside,
-        .job = t->part.record};
+        .job = t->job_text};
 }
 
 static choir_status open_checkpoint(choir__trainer *t)

@@ -19,6 +19,7 @@
 
 #include "comm/engine.h"
 #include "job/bits.h"
+#include "job/document/document.h"
 #include "job/trainer/find_lr.h"
 #include "line/say.h"
 #include "line/command.h"
@@ -87,6 +88,8 @@ static choir_status set_up(choir__trainer *t)
     const choir__job *j = t->job;
     choir_status status = choir__job_rank_open(&t->part, j, choir__job_agree);
     choir__trainer_note_generation(t); /* what fails from here on is this one's failure */
+    if (j->saves.record && status == CHOIR_OK)
+        t->job_text = choir__job_record_text(j);
     if (status == CHOIR_OK)
         status = build(t);
     if (status == CHOIR_OK && (j->placement.max_restarts || choir__job_may_be_kept(j)))
@@ -108,6 +111,7 @@ static void take_down(choir__trainer *t)
     choir__job_rank_close(&t->part);
     free(t->read);
     free(t->all);
+    free(t->job_text);
     *t = (choir__trainer){.job = t->job,
         .report = t->report,
         .record = t->record,
