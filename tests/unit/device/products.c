@@ -275,7 +275,8 @@ static void random_shapes(void **unused)
 {
     static const int64_t depths[] = {0, 1, 2, 31, 33, CHOIR__CHAIN - 1, CHOIR__CHAIN,
         CHOIR__CHAIN + 1, 2 * CHOIR__CHAIN, 3 * CHOIR__CHAIN + 5, 7 * CHOIR__CHAIN};
-    static const int specials[] = {0, 0, 7, 9, 12}; /* numbers() takes them: none, small, large, all */
+    static const int specials[] = {
+        0, 0, 7, 9, 12}; /* numbers() takes them: none, small, large, all */
     (void)unused;
     for (int i = 0; i < 160; i++) {
         int64_t depth = i < 2 * (int)CHOIR_COUNT(depths) ? depths[i / 2] : 1 + below(100);
