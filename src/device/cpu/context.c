@@ -17,7 +17,7 @@ struct block {
 
 struct choir__cpu_context {
     int threads;
-    struct block scratch, workspace, panel, wide;
+    struct block scratch, workspace, panel, wide, packed;
 #ifdef CHOIR_HAVE_ONEDNN
     choir__onednn *onednn; /* created on first use: it takes oneDNN a millisecond */
 #endif
@@ -47,6 +47,7 @@ void choir__cpu_context_free(choir__cpu_context *context)
     free(context->workspace.p);
     free(context->panel.p);
     free(context->wide.p);
+    free(context->packed.p);
     free(context);
 }
 
@@ -159,6 +160,11 @@ void *choir__cpu_panel(choir__cpu_context *context, size_t bytes)
 void *choir__cpu_wide(choir__cpu_context *context, size_t bytes)
 {
     return at_least(&context->wide, bytes);
+}
+
+void *choir__cpu_packed(choir__cpu_context *context, size_t bytes)
+{
+    return at_least(&context->packed, bytes);
 }
 
 #ifdef CHOIR_HAVE_ONEDNN

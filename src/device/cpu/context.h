@@ -38,6 +38,10 @@ void *choir__cpu_panel(choir__cpu_context *context, size_t bytes);
 /* Like choir__cpu_scratch, for 16-bit operands converted to f32. */
 void *choir__cpu_wide(choir__cpu_context *context, size_t bytes);
 
+/* Like choir__cpu_scratch, for a matrix that a product packs as a whole. The product's operands
+ * may be in choir__cpu_workspace and choir__cpu_wide. */
+void *choir__cpu_packed(choir__cpu_context *context, size_t bytes);
+
 /* The slow, simple kernels. */
 extern const choir__kernels choir__cpu_reference;
 

@@ -86,7 +86,7 @@ static const cell *packed_once(const choir__k_matmul *k)
     const size_t bytes = (size_t)packed_cells(k) * sizeof(cell);
     if (k->k <= CHAIN || k->m <= FEW_M || k->batch0 * k->batch1 > 1 || bytes > MOST_PACKED)
         return NULL;
-    cell *to = choir__cpu_wide(choir__cpu_context_current(), bytes);
+    cell *to = choir__cpu_packed(choir__cpu_context_current(), bytes);
     pack_all(to, k);
     return to;
 }
