@@ -49,7 +49,7 @@ static int64_t below(int64_t n)
     return (int64_t)((state >> 33) % (uint64_t)n);
 }
 
-/* --- arrays, of exactly their size, so that AddressSanitizer sees what lies beyond --- */
+/* --- arrays of exactly their size: AddressSanitizer sees accesses beyond --- */
 
 typedef struct array {
     void *p;
@@ -103,7 +103,7 @@ static array like(const array *a)
 
 typedef struct trial {
     choir__k_conv k;
-    array x, w, y, bias, gw; /* gw: of the type of sums */
+    array x, w, y, bias, gw; /* gw has the type of sums */
 } trial;
 
 static trial new_trial(const choir__conv_shape *s, choir_dtype dtype)
@@ -236,8 +236,9 @@ static void try_shape(const choir__conv_shape *s, choir_dtype dtype)
 
 static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_BF16, CHOIR_BF16, CHOIR_F16, CHOIR_F64};
 
-/* Chooses one dimension, whose window may be larger than the image and lie in the padding. A
- * transposed convolution may have fewer windows than there is room for. */
+/* Chooses one dimension. Its window may be larger than the image and lie in the padding. The
+ * number of windows may be smaller than the image allows, as a transposed convolution has it.
+ */
 static void choose(int64_t *size, int64_t *out, int64_t *kernel, int64_t *stride, int64_t *pad,
     int64_t *dilation, int64_t most)
 {
@@ -292,8 +293,8 @@ static void chosen_shapes(void **unused)
     }
 }
 
-/* Beside oneDNN our own products compute what it has no kernel for, as this shape, a transposed
- * convolution with much output padding: of 16-bit images on copies in f32. */
+/* oneDNN has no kernel for this shape, a transposed convolution with much output padding, so
+ * our own products compute it: 16-bit images are copied to f32. */
 static void beside_onednn(void **unused)
 {
     const choir__conv_shape s = {1, 33, 33, 2, 22, 22, 66, 3, 3, 1, 1, 1, 0, 0, 4, 4};
