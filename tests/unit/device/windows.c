@@ -236,9 +236,8 @@ static void try_shape(const choir__conv_shape *s, choir_dtype dtype)
 
 static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_BF16, CHOIR_BF16, CHOIR_F16, CHOIR_F64};
 
-/* Chooses one dimension. Its window may be larger than the image and lie in the padding. The
- * number of windows may be smaller than the image allows, as a transposed convolution has it.
- */
+/* Chooses one dimension. Its window may be larger than the image, or in the padding; a
+ * transposed convolution may have fewer windows than would fit. */
 static void choose(int64_t *size, int64_t *out, int64_t *kernel, int64_t *stride, int64_t *pad,
     int64_t *dilation, int64_t most)
 {
