@@ -96,12 +96,14 @@ static choir_status take(choir__job_rank *p, choir__multiplier class)
     return status;
 }
 
-/* Devices other than processors: their kind is their class. */
+/* Devices other than processors: their kind is their class. A recorded class of another kind of
+ * devices has no use; a note says that the devices are others. */
 static choir_status take_kind(choir__job_rank *p, const char *kind)
 {
     const char *bits = p->job->optim.bits;
     p->bits = kind;
-    if (!bits || !strcmp(bits, "auto") || !strcmp(bits, kind))
+    if (!bits || !strcmp(bits, "auto") || !strcmp(bits, kind) ||
+        !choir__job_was_given(p->job, "bits"))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
         "--bits %s: these devices compute in the class %s; choose it, or auto", bits, kind);
@@ -112,7 +114,7 @@ choir_status choir__job_take_bits(choir__job_rank *p, bool launched)
     const choir__job *j = p->job;
     if (strncmp(j->placement.device_names[0], "cpu", 3))
         return take_kind(p, "cuda");
-    if (j->optim.bits && !strcmp(j->optim.bits, "cuda"))
+    if (j->optim.bits && !strcmp(j->optim.bits, "cuda") && choir__job_was_given(j, "bits"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--bits cuda: expected GPUs, got processors; choose chain, amx, onednn or auto");
     const bool bf16 = choir__amp_find(j->optim.amp)->dtype == CHOIR_BF16;

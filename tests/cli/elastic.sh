@@ -256,7 +256,7 @@ little_room() {
     trap - XFSZ
     ulimit -S -f "$most"
     [ $status -eq 0 ] || fail "exit status: $(cat err)" || return
-    has err "no copies of the ranks' state are kept: .* no [0-9]+ bytes"
+    has err "no copies of the ranks' state are kept: .* cannot keep a copy of [0-9]+ bytes"
     mapfile -t from < <(sed -n 's/.*"membership","generation":[0-9]*,"step":\([0-9]*\).*/\1/p' out)
     [ ${#from[@]} -eq 2 ] && [ "${from[1]}" -gt "${from[0]}" ] && [ $((from[1] % 20)) -eq 0 ] ||
         fail "they go on from steps ${from[*]} ($try): $(cat err)"
