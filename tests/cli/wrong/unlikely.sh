@@ -85,10 +85,10 @@ full_disk() {
     bad 1 "optimizer's state in 'small': No space left.*another disk" \
         train "${lm[@]}" --optimizer adamw --offload small text
     ! grep -q micro-batch err || fail "$(cat err)"
-    bad 1 "no [0-9]+ bytes for .* in 'small': No space left.*another disk" \
+    bad 1 "cannot store [0-9]+ bytes for .* in 'small': No space left.*another disk" \
         train "${lm[@]}" --strategy fsdp --nproc 2 --offload params:small text
     ! grep -q micro-batch err || fail "$(cat err)"
-    bad 1 "no [0-9]+ bytes for .* in 'small': No space left.*another disk" train "${lm[@]}" \
+    bad 1 "cannot store [0-9]+ bytes for .* in 'small': No space left.*another disk" train "${lm[@]}" \
         --microbatches 4 --batch-size 8 --strategy fsdp+pipeline --mesh 2x2 \
         --offload params:small text
     umount small
