@@ -31,10 +31,10 @@ gpu_errors() {
     done <<'END'
 ddp kernel:120 illegal memory access .* each kernel is waited for, and named
 ddp launch:100 too many resources requested
-ddp malloc:2+ no memory on cuda:
+ddp malloc:2+ out of memory on cuda:
 fsdp copy:50 illegal memory access .* each kernel is waited for, and named
 fsdp kernel:120 illegal memory access .* each kernel is waited for, and named
-fsdp malloc:2+ no memory on cuda:
+fsdp malloc:2+ out of memory on cuda:
 END
 }
 
