@@ -23,9 +23,15 @@ const char *choir__cli_bits_names(size_t i)
     return i < CHOIR_COUNT(values) ? values[i] : NULL;
 }
 
+static bool has_gpus(const choir__job *j)
+{
+    return strncmp(j->placement.device_names[0], "cpu", 3) != 0;
+}
+
 /* The classes that a rank has, and the one it asks for. */
 typedef struct offer {
-    int32_t wanted;  /* a class, or CHOIR__MULTIPLIERS: any */
+    int32_t gpus;    /* nonzero: its devices are GPUs */
+    int32_t wanted;  /* a class, or another number: any */
     int32_t amx;     /* nonzero: the processor has AMX's instructions */
     char onednn[56]; /* version and instruction set, which its bits depend on; "": none */
 } offer;
@@ -35,7 +41,8 @@ static offer own_offer(const choir__job *j, bool launched)
 {
     const char *bits = j->optim.bits;
     const bool named = bits && strcmp(bits, "auto") != 0;
-    offer o = {.wanted = named ? choir__multiplier_named(bits) : choir__multiplier_wanted(),
+    offer o = {.gpus = has_gpus(j),
+        .wanted = named ? choir__multiplier_named(bits) : choir__multiplier_wanted(),
         .amx = choir__cpu_has_amx()};
     if (choir__multiplier_is_here(CHOIR__BY_ONEDNN)) {
         char version[32] = "oneDNN";
@@ -46,36 +53,56 @@ static offer own_offer(const choir__job *j, bool launched)
     return o;
 }
 
+/* Returns true if all ranks have oneDNN, with the same bits. */
+static bool is_one_onednn(const offer *all, int world)
+{
+    bool same = *all[0].onednn != '\0';
+    for (int r = 1; r < world; r++)
+        same = same && !strcmp(all[r].onednn, all[0].onednn);
+    return same;
+}
+
 /* Returns the fastest class that all have. */
 static choir__multiplier fastest(const offer *all, int world, bool bf16)
 {
-    bool amx = bf16, same = *all[0].onednn != '\0';
-    for (int r = 0; r < world; r++) {
+    bool amx = bf16;
+    for (int r = 0; r < world; r++)
         amx = amx && all[r].amx;
-        same = same && !strcmp(all[r].onednn, all[0].onednn);
-    }
-    return amx ? CHOIR__BY_AMX : same ? CHOIR__BY_ONEDNN : CHOIR__BY_CHAIN;
+    if (amx)
+        return CHOIR__BY_AMX;
+    return is_one_onednn(all, world) ? CHOIR__BY_ONEDNN : CHOIR__BY_CHAIN;
 }
 
-/* oneDNN's bits depend on its version and on the instruction set. */
+/* One version of oneDNN on one instruction set has the same bits. */
 static choir_status check_onednn(const offer *all, int world)
 {
-    for (int r = 0; r < world; r++)
-        if (!*all[r].onednn || strcmp(all[r].onednn, all[0].onednn))
+    for (int r = 0; r < world; r++) {
+        if (!*all[r].onednn)
+            return choir__error(CHOIR_ERR_MISMATCH,
+                "--bits onednn: expected oneDNN on all ranks, and rank %d is built without it; "
+                "choose --bits chain, or auto, on all of them",
+                r);
+        if (strcmp(all[r].onednn, all[0].onednn) != 0)
             return choir__error(CHOIR_ERR_MISMATCH,
                 "--bits onednn: expected one oneDNN on all ranks, got %s on rank 0 and %s on rank "
                 "%d; choose --bits chain, or auto, on all of them",
-                *all[0].onednn ? all[0].onednn : "none",
-                *all[r].onednn ? all[r].onednn : "none", r);
+                all[0].onednn, all[r].onednn, r);
+    }
     return CHOIR_OK;
 }
 
 static choir_status choose(const offer *all, int world, bool bf16, choir__multiplier *class)
 {
     *class = CHOIR__MULTIPLIERS;
-    for (int r = 0; r < world; r++) {
+    for (int r = 1; r < world; r++)
+        if (all[r].gpus != all[0].gpus)
+            return choir__error(CHOIR_ERR_MISMATCH,
+                "expected GPUs or processors on all ranks, got %s on rank 0 and %s on rank %d: "
+                "their bits would differ",
+                all[0].gpus ? "GPUs" : "processors", all[r].gpus ? "GPUs" : "processors", r);
+    for (int r = 0; r < world && !all[0].gpus; r++) {
         const choir__multiplier wanted = (choir__multiplier)all[r].wanted;
-        if (wanted == CHOIR__MULTIPLIERS)
+        if (all[r].wanted < 0 || all[r].wanted >= CHOIR__MULTIPLIERS)
             continue;
         if (*class != CHOIR__MULTIPLIERS && *class != wanted)
             return choir__error(CHOIR_ERR_MISMATCH,
@@ -85,7 +112,7 @@ static choir_status choose(const offer *all, int world, bool bf16, choir__multip
     }
     if (*class == CHOIR__MULTIPLIERS)
         *class = fastest(all, world, bf16);
-    return *class == CHOIR__BY_ONEDNN ? check_onednn(all, world) : CHOIR_OK;
+    return *class == CHOIR__BY_ONEDNN && !all[0].gpus ? check_onednn(all, world) : CHOIR_OK;
 }
 
 static choir_status take(choir__job_rank *p, choir__multiplier class)
@@ -96,39 +123,44 @@ static choir_status take(choir__job_rank *p, choir__multiplier class)
     return status;
 }
 
-/* Devices other than processors: their kind is their class. A recorded class of another kind of
- * devices has no use; a note says that the devices are others. */
-static choir_status take_kind(choir__job_rank *p, const char *kind)
+/* Refuses a class that this job's kind of device lacks, if the command line names it. A
+ * document's class binds only devices of its own kind: a job that continues on others has other
+ * numbers. */
+static choir_status check_kind(const choir__job *j)
 {
-    const char *bits = p->job->optim.bits;
-    p->bits = kind;
-    if (!bits || !strcmp(bits, "auto") || !strcmp(bits, kind) ||
-        !choir__job_was_given(p->job, "bits"))
+    const char *bits = j->optim.bits;
+    const bool gpus = has_gpus(j);
+    if (!bits || !strcmp(bits, "auto") || gpus == !strcmp(bits, "cuda") ||
+        !choir__job_was_given(j, "bits"))
         return CHOIR_OK;
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "--bits %s: these devices compute in the class %s; choose it, or auto", bits, kind);
+    return gpus
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--bits %s: GPUs compute in the class cuda; choose it, or auto", bits)
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "--bits cuda: expected GPUs, got processors; choose chain, amx, onednn or "
+                     "auto");
 }
 
 choir_status choir__job_take_bits(choir__job_rank *p, bool launched)
 {
     const choir__job *j = p->job;
-    if (strncmp(j->placement.device_names[0], "cpu", 3))
-        return take_kind(p, "cuda");
-    if (j->optim.bits && !strcmp(j->optim.bits, "cuda") && choir__job_was_given(j, "bits"))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--bits cuda: expected GPUs, got processors; choose chain, amx, onednn or auto");
     const bool bf16 = choir__amp_find(j->optim.amp)->dtype == CHOIR_BF16;
     const int world = launched ? choir_group_world(p->env.group) : 1;
+    choir_status status = check_kind(j);
+    if (status != CHOIR_OK)
+        return status;
     offer mine = own_offer(j, launched), *all = choir__calloc((size_t)world, sizeof *all);
     all[0] = mine;
     choir__multiplier class;
-    choir_status status =
-        launched ? choir_group_all_gather(p->env.group, &mine, all, sizeof mine, CHOIR_U8, NULL)
-                 : CHOIR_OK;
+    if (launched)
+        status = choir_group_all_gather(p->env.group, &mine, all, sizeof mine, CHOIR_U8, NULL);
     if (status == CHOIR_OK)
         status = choose(all, world, bf16, &class);
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && mine.gpus)
+        p->bits = "cuda";
+    else if (status == CHOIR_OK)
         status = take(p, class);
+    p->one_onednn = status == CHOIR_OK && is_one_onednn(all, world);
     free(all);
     return status;
 }
@@ -138,10 +170,11 @@ choir_status choir__job_keep_bits(choir__job_rank *p, const char *bits)
     if (!*bits || !strcmp(bits, p->bits) || !p->holds_bits)
         return CHOIR_OK;
     const choir__multiplier class = choir__multiplier_named(bits);
-    if (class == CHOIR__MULTIPLIERS || !choir__multiplier_is_here(class))
+    if (class == CHOIR__MULTIPLIERS || !choir__multiplier_is_here(class) ||
+        (class == CHOIR__BY_ONEDNN && !p->one_onednn))
         return choir__error(CHOIR_ERR_MISMATCH,
-            "this job computes in the class of bits %s, which this machine lacks: begin it again "
-            "with --bits chain, or use machines that have %s",
+            "this job has computed in the class of bits %s, which its ranks do not have alike: "
+            "begin it again with --bits chain, or use machines that have the same %s",
             bits, bits);
     choir__job_drop_bits(p);
     return take(p, class);

@@ -58,10 +58,12 @@ char *choir__option_amp_text(const void *job, choir__cli_form form)
 /* The class that the ranks have settled, once they have. */
 char *choir__option_bits_text(const void *job, choir__cli_form form)
 {
-    const char *bits = ((const choir__job *)job)->optim.bits;
-    bool settled = bits && !strcmp(bits, "auto") && choir__multiplier_is_taken();
+    const choir__job *j = job;
+    const char *bits = j->optim.bits ? j->optim.bits : "auto";
+    bool settled = !strcmp(bits, "auto") && choir__multiplier_is_taken() &&
+                   strncmp(j->placement.device_names[0], "cpu", 3) == 0;
     (void)form;
-    return choir__strdup(settled ? choir_cpu_bits() : bits ? bits : "auto");
+    return choir__strdup(settled ? choir_cpu_bits() : bits);
 }
 
 /* Builds that did not record the class multiplied by oneDNN. */

@@ -86,9 +86,30 @@ resuming_keeps_the_class() {
     grep -q "note: --bits chain replaces the checkpoint's amx" err || fail "$(cat err)"
 }
 
+# Agents may start ranks again on machines whose ranks settle another class: the job keeps its own,
+# and so do the checkpoints that follow.
+ranks_started_again_keep_the_class() {
+    local started whole ranks=(env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0)
+    local job=(train --json --model gpt2:layers=1,width=64,heads=2,context=16,vocab=61
+        --batch-size 4 --schedule constant --strategy ddp --amp bf16 --save again)
+    whole=$("${ranks[@]}" "CHOIR_JOB=bits-$$-whole" "$CHOIR" "${job[@]:0:${#job[@]}-2}" --bits amx \
+        --steps 4 random | grep -o '"weights_sha256":"[0-9a-f]*"')
+    for started in 1 2; do
+        [ $started = 1 ] && export CHOIR_MATH=amx || unset CHOIR_MATH
+        CHOIR_GENERATION=$started CHOIR_ISA=baseline "${ranks[@]}" "CHOIR_JOB=bits-$$-$started" \
+            "$CHOIR" "${job[@]}" --steps $((2 * started)) random >line 2>err ||
+            fail "start $started: $(cat err)"
+        grep -q '"bits":"amx"' line || fail "start $started: $(tail -n 1 line)"
+        grep -q '"bits": "amx"' again/latest/job.json ||
+            fail "start $started: $(cat again/latest/job.json)"
+    done
+    [ "$(grep -o '"weights_sha256":"[0-9a-f]*"' line)" = "$whole" ] || fail "other bits than $whole"
+}
+
 check one_result_on_every_instruction_set
 check convolutions_too
 check ranks_settle_what_all_have
 check wrong_classes_are_refused
 check resuming_keeps_the_class
+check ranks_started_again_keep_the_class
 finish

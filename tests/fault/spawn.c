@@ -126,7 +126,8 @@ static void test_several_nodes(void **state)
     (void)state;
     opts.node = 1;
     opts.nodes = 3;
-    assert_fails(choir_spawn_with(2, on_second_node, NULL, opts), CHOIR_ERR_ARGUMENT, "meeting point");
+    assert_fails(
+        choir_spawn_with(2, on_second_node, NULL, opts), CHOIR_ERR_ARGUMENT, "meeting point");
     opts.method = "tcp://[::1]:4567";
     opts.key_file = "key";
     ok(choir_spawn_with(2, on_second_node, NULL, opts));

@@ -55,8 +55,8 @@ bool choir__cpu_has_amx(void);
 /* Returns the same kernels for a device of several cores (divide.c). */
 const choir__kernels *choir__cpu_divided(const choir__kernels *kernels);
 
-/* Returns the name of the library that multiplies matrices: "oneDNN 2.6.3", or "plain products"
- * if oneDNN is not built in. */
+/* Returns what multiplies matrices: "oneDNN 2.6.3", "own products" or "own products, amx"
+ * (multiplier.h). */
 const char *choir__cpu_multiplier(void);
 
 /* Lets the calling thread run on every core that the process may use, even if its creator was

@@ -30,6 +30,7 @@ static struct {
     pthread_once_t once;
     const char *unknown;      /* CHOIR_MATH, if no engine has that name */
     choir__multiplier wanted; /* CHOIR_MATH's, or CHOIR__MULTIPLIERS */
+    int usual;                /* the class while no job runs: CHOIR_MATH's, or the first */
     _Atomic int class;
     pthread_mutex_t lock; /* guards taken and class */
     int taken;            /* jobs that run in this class */
@@ -42,7 +43,8 @@ static void choose(void)
     int at = given ? choir__find_named(&table, name) : 0;
     choice.unknown = at < 0 ? name : NULL;
     choice.wanted = given && at >= 0 ? (choir__multiplier)(FIRST + at) : CHOIR__MULTIPLIERS;
-    choice.class = FIRST + choir__max(at, 0);
+    choice.usual = FIRST + choir__max(at, 0);
+    choice.class = choice.usual;
 }
 
 choir__multiplier choir__cpu_multiplies(void)
@@ -93,7 +95,8 @@ choir_status choir__multiplier_take(choir__multiplier class)
 void choir__multiplier_drop(void)
 {
     pthread_mutex_lock(&choice.lock);
-    choice.taken--;
+    if (!--choice.taken)
+        choice.class = choice.usual;
     pthread_mutex_unlock(&choice.lock);
 }
 

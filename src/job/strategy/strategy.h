@@ -30,6 +30,7 @@ typedef struct choir__job_rank {
     choir_env env;
     const char *bits; /* class of bits of the products; "" until the ranks have met */
     bool holds_bits;  /* the process computes in it for this part */
+    bool one_onednn;  /* all ranks have oneDNN, with the same bits */
     choir_mesh *mesh; /* mesh of a composition; else NULL */
     /* Like env, for the ranks that micro-batches are distributed to; group may be NULL if this
      * rank is the only one. */

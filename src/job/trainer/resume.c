@@ -7,8 +7,11 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "device/cpu/multiplier.h"
+#include "job/document/document.h"
 #include "job/trainer/eval_policy.h"
 
 bool choir__trainer_has_saved(const choir__job *j)
@@ -37,6 +40,23 @@ static choir_status note_saved(choir__trainer *t, const char *from)
     return status;
 }
 
+/* Ranks that are started again on other machines may have settled another class of bits than
+ * the one in which this job has computed so far: see choir__job_keep_bits. */
+static choir_status recall_bits(choir__trainer *t, const char *from)
+{
+    char *text = NULL;
+    if (t->part.env.rank == 0 && choir_training_job(from, &text) == CHOIR_OK && text) {
+        json_t *record = choir__job_read_record(text);
+        const char *bits = choir__job_of_record(t->job->command, record).optim.bits;
+        if (bits && choir__multiplier_named(bits) != CHOIR__MULTIPLIERS)
+            snprintf(t->now.bits, sizeof t->now.bits, "%s", bits);
+        json_decref(record);
+    }
+    free(text);
+    return choir_group_broadcast(
+        t->part.env.group, t->now.bits, sizeof t->now.bits, CHOIR_U8, 0, NULL);
+}
+
 choir_status choir__trainer_resume(choir__trainer *t, const char *from)
 {
     choir_training parts = choir__trainer_parts(t);
@@ -59,6 +79,8 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     t->now.after = t->now.eval_due;
     t->now.last_eval = s.eval_loss;
     status = note_saved(t, from);
+    if (status == CHOIR_OK && !is_resumed(t->job, from))
+        status = recall_bits(t, from);
     if (status == CHOIR_OK && t->job->placement.strategy->resumed)
         status = t->job->placement.strategy->resumed(&t->part);
     return status;

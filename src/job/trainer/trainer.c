@@ -88,14 +88,14 @@ static choir_status set_up(choir__trainer *t)
     const choir__job *j = t->job;
     choir_status status = choir__job_rank_open(&t->part, j, choir__job_agree);
     choir__trainer_note_generation(t); /* what fails from here on is this one's failure */
-    if (j->saves.record && status == CHOIR_OK)
-        t->job_text = choir__job_record_text(j);
     if (status == CHOIR_OK)
         status = build(t);
     if (status == CHOIR_OK && (j->placement.max_restarts || choir__job_may_be_kept(j)))
         status = open_elastic(t);
     if (status == CHOIR_OK) /* copies bring the class in which the job has computed so far */
         status = choir__job_keep_bits(&t->part, t->now.bits);
+    if (status == CHOIR_OK && j->saves.record) /* it states the class */
+        t->job_text = choir__job_record_text(j);
     snprintf(t->now.bits, sizeof t->now.bits, "%s", t->part.bits);
     if (status == CHOIR_OK)
         choir__trainer_note_forgotten(t);

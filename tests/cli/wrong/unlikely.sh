@@ -88,8 +88,8 @@ full_disk() {
     bad 1 "cannot store [0-9]+ bytes for .* in 'small': No space left.*another disk" \
         train "${lm[@]}" --strategy fsdp --nproc 2 --offload params:small text
     ! grep -q micro-batch err || fail "$(cat err)"
-    bad 1 "cannot store [0-9]+ bytes for .* in 'small': No space left.*another disk" train "${lm[@]}" \
-        --microbatches 4 --batch-size 8 --strategy fsdp+pipeline --mesh 2x2 \
+    bad 1 "cannot store [0-9]+ bytes for .* in 'small': No space left.*another disk" \
+        train "${lm[@]}" --microbatches 4 --batch-size 8 --strategy fsdp+pipeline --mesh 2x2 \
         --offload params:small text
     umount small
 }

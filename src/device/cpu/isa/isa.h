@@ -5,8 +5,8 @@
  * Two rules give the same bits everywhere. Element by element, a kernel runs the same
  * operations on a full vector and on the rest of a row, which v_get pads and v_put cuts. Across
  * elements, a sum keeps 16 lanes whatever the width of vec (L vectors, element c in lane c %
- * 16) and joins them in one order (lanes_sum). Fused multiply-add is used only for products
- * beside oneDNN's (tile.h). */
+ * 16) and joins them in one order (lanes_sum). Fused multiply-add is used only in
+ * products, as a named operation (product/fma.h). */
 #ifndef CHOIR_ISA_H
 #define CHOIR_ISA_H
 
@@ -25,8 +25,7 @@ CHOIR__KERNEL_LIST(X)
 #undef X
 extern const choir__kernels KERNEL_TABLE;
 
-/* Used where oneDNN is not built in, and for small products (multiply.c): product.c,
- * convolution.c. */
+/* These compute what oneDNN does not (multiply.c): product/own.c, product/convolution.c. */
 void KERNEL(plain_matmul)(const choir__k_matmul *args);
 void KERNEL(plain_conv)(const choir__k_conv *args);
 void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *args);

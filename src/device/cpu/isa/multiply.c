@@ -1,6 +1,6 @@
 /* The four kernels that multiply, for one instruction set.
  *
- * Choir's own products run them (product/, convolution.c), or oneDNN if it is the engine
+ * Choir's own products run them (product/), or oneDNN if it is the engine
  * (cpu/multiplier.c), the product is not small, and it has a fast kernel for that pass, dtype
  * and shape. 16-bit operands that oneDNN does not multiply directly go through f32
  * (cpu/half.c). */

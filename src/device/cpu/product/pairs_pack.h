@@ -1,5 +1,4 @@
-/* Panels of the class `amx`: 16-bit elements. 2 p and 2 p + 1 along k, are a
- * pair.
+/* Panels of the class `amx`: 16-bit elements; 2 p and 2 p + 1 along k are a pair.
  *
  * A step is 32 k, +0 beyond the chain's end. A panel of A is (steps, 32 rows, 16 pairs), one of
  * B (steps, 16 pairs, 32 columns), as the instruction reads its operands. */

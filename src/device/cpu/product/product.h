@@ -16,9 +16,9 @@ enum { CHOIR__CHAIN = 512, CHOIR__PAIRS_CHAIN = 1024 };
 /* Multiplies operands of any floating dtype, on the cores of the current context. */
 void KERNEL(own_matmul)(const choir__k_matmul *k);
 
-/* Operands that are not where k says. windows_a: A's rows are windows; windows_b: B's columns
- * are the columns of windows, k counts those. packed: b as product_pack stores it, for one
- * matrix. NULL: the operand is k's. */
+/* Operands that are elsewhere than k states. windows_a: row i of A is window i. windows_b: row
+ * i of B is window i, so that k runs over windows. packed: B as product_pack stores it, for a
+ * batch of one. NULL: the operand is k's. */
 typedef struct choir__operands {
     const struct choir__windows *windows_a, *windows_b;
     const void *packed;

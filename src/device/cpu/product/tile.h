@@ -1,7 +1,8 @@
 /* The micro-kernel: a tile of C stays in registers while one chain runs over k.
  *
- *     sums (rows, columns) = a (rows, depth) b (depth, columns)    rows <= TALL, columns <=
- * BROAD
+ *     sums (rows, columns) = a (rows, depth) b (depth, columns)
+ *
+ * of at most TALL rows and BROAD columns.
  *
  * b is packed in panels of BROAD columns, and a in panels of TALL rows, one k after the other;
  * or the rows of a are where they were, if few tiles read them. Each sum is one chain of fused
