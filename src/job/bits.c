@@ -23,7 +23,7 @@ const char *choir__cli_bits_names(size_t i)
     return i < CHOIR_COUNT(values) ? values[i] : NULL;
 }
 
-static bool has_gpus(const choir__job *j)
+bool choir__job_has_gpus(const choir__job *j)
 {
     return strncmp(j->placement.device_names[0], "cpu", 3) != 0;
 }
@@ -41,7 +41,7 @@ static offer own_offer(const choir__job *j, bool launched)
 {
     const char *bits = j->optim.bits;
     const bool named = bits && strcmp(bits, "auto") != 0;
-    offer o = {.gpus = has_gpus(j),
+    offer o = {.gpus = choir__job_has_gpus(j),
         .wanted = named ? choir__multiplier_named(bits) : choir__multiplier_wanted(),
         .amx = choir__cpu_has_amx()};
     if (choir__multiplier_is_here(CHOIR__BY_ONEDNN)) {
@@ -123,32 +123,12 @@ static choir_status take(choir__job_rank *p, choir__multiplier class)
     return status;
 }
 
-/* Refuses a class that this job's kind of device lacks, if the command line names it. A
- * document's class binds only devices of its own kind: a job that continues on others has other
- * numbers. */
-static choir_status check_kind(const choir__job *j)
-{
-    const char *bits = j->optim.bits;
-    const bool gpus = has_gpus(j);
-    if (!bits || !strcmp(bits, "auto") || gpus == !strcmp(bits, "cuda") ||
-        !choir__job_was_given(j, "bits"))
-        return CHOIR_OK;
-    return gpus
-               ? choir__error(CHOIR_ERR_ARGUMENT,
-                     "--bits %s: GPUs compute in the class cuda; choose it, or auto", bits)
-               : choir__error(CHOIR_ERR_ARGUMENT,
-                     "--bits cuda: expected GPUs, got processors; choose chain, amx, onednn or "
-                     "auto");
-}
-
 choir_status choir__job_take_bits(choir__job_rank *p, bool launched)
 {
     const choir__job *j = p->job;
     const bool bf16 = choir__amp_find(j->optim.amp)->dtype == CHOIR_BF16;
     const int world = launched ? choir_group_world(p->env.group) : 1;
-    choir_status status = check_kind(j);
-    if (status != CHOIR_OK)
-        return status;
+    choir_status status = CHOIR_OK;
     offer mine = own_offer(j, launched), *all = choir__calloc((size_t)world, sizeof *all);
     all[0] = mine;
     choir__multiplier class;

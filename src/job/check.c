@@ -7,6 +7,7 @@
 #include <choir/augment.h>
 
 #include "base/options.h"
+#include "job/bits.h"
 #include "job/pairs.h"
 #include "job/trainer/find_lr.h"
 #include "job/trainer/eval_policy.h"
@@ -239,6 +240,24 @@ static choir_status read_devices(choir__job *j)
         p->devices, p->device_names, CHOIR_COUNT(p->device_names), &p->device_count);
 }
 
+/* Refuses a class of bits that this job's kind of device lacks, if the command line names it. A
+ * document's class binds only devices of its own kind: a job that continues on others has other
+ * numbers. */
+static choir_status check_bits(choir__job *j)
+{
+    const char *bits = j->optim.bits;
+    const bool gpus = choir__job_has_gpus(j);
+    if (!bits || !strcmp(bits, "auto") || gpus == !strcmp(bits, "cuda") ||
+        !choir__job_was_given(j, "bits"))
+        return CHOIR_OK;
+    return gpus
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--bits %s: GPUs compute in the class cuda; choose it, or auto", bits)
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "--bits cuda: expected GPUs, got processors; choose chain, amx, onednn or "
+                     "auto");
+}
+
 /* In this order. usage: a wrong argument that is found here is one of the options themselves,
  * and not one of a file that they name. */
 static const struct {
@@ -255,6 +274,7 @@ static const struct {
     {choir__job_check_strategy, true},
     {read_devices, true},
     {check_devices, true},
+    {check_bits, true},
     {choir__job_published, false},
     {check_words, true},
     {choir__eval_policy_check, true},

@@ -64,7 +64,7 @@ ranks_settle_what_all_have() {
 
 wrong_classes_are_refused() {
     bad 2 "unknown value 'quick': choose one of auto, chain, amx, onednn" train --bits quick random
-    bad 1 'expected GPUs, got processors' train --bits cuda --steps 1 random
+    bad 2 'expected GPUs, got processors' train --bits cuda --steps 1 random
     if "$CHOIR" info | grep -q oneDNN; then
         ! pair baseline avx2 --bits onednn || fail "a mix of oneDNN's bits was accepted"
         grep -q 'expected one oneDNN on all ranks, got .*choose --bits chain, or auto' err0 err1 ||

@@ -74,10 +74,16 @@ threads() {
         train --threads 2 --steps 1 --quiet --model toy random
 }
 
+class_of_bits() {
+    bad 2 '--bits chain: GPUs compute in the class cuda' \
+        train --devices cuda:0 --bits chain --steps 1 random
+}
+
 check checkpoints
 check saved_models
 check predictions
 check comparison
 check ranks
 check threads
+check class_of_bits
 finish

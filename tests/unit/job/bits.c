@@ -26,17 +26,6 @@ static void assert_class(const char *device, const char *bits, const char *class
     choir__job_drop_bits(&part);
 }
 
-static void assert_refused(const char *device, const char *bits, const char *why)
-{
-    choir__job job = job_on(device, bits);
-    for (int i = 0; choir__job_options[i].name; i++) /* as if the command line gave it */
-        if (!strcmp(choir__job_options[i].name, "bits"))
-            job.given[i / 64] |= UINT64_C(1) << i % 64;
-    choir__job_rank part = {.job = &job, .bits = ""};
-    assert_fails(choir__job_take_bits(&part, false), CHOIR_ERR_ARGUMENT, why);
-    assert_false(part.holds_bits);
-}
-
 /* A checkpoint's class of bits binds only devices of its own kind. */
 static void kinds_of_devices(void **state)
 {
@@ -46,8 +35,6 @@ static void kinds_of_devices(void **state)
     assert_class("cuda:0", "chain", "cuda");
     assert_class("cuda:0", "onednn", "cuda");
     assert_class("cpu:0", "cuda", choir_cpu_bits());
-    assert_refused("cuda:0", "chain", "--bits chain: GPUs compute in the class cuda");
-    assert_refused("cpu:0", "cuda", "--bits cuda: expected GPUs, got processors");
 }
 
 static void the_class_ends_with_the_job(void **state)
