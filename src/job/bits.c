@@ -32,18 +32,20 @@ bool choir__job_has_gpus(const choir__job *j)
 typedef struct offer {
     int32_t gpus;    /* nonzero: its devices are GPUs */
     int32_t wanted;  /* a class, or another number: any */
-    int32_t amx;     /* nonzero: the processor has AMX's instructions */
+    int32_t amx;     /* nonzero: the job multiplies bf16, and the processor has AMX for it */
     char onednn[56]; /* version and instruction set, which its bits depend on; "": none */
 } offer;
 
-/* Without other ranks oneDNN need not be loaded to be known. */
+/* A job without bf16 does not ask for AMX, whose registers make signal frames larger. Without
+ * other ranks oneDNN need not be loaded to be known. */
 static offer own_offer(const choir__job *j, bool launched)
 {
     const char *bits = j->optim.bits;
     const bool named = bits && strcmp(bits, "auto") != 0;
+    const bool bf16 = choir__amp_find(j->optim.amp)->dtype == CHOIR_BF16;
     offer o = {.gpus = choir__job_has_gpus(j),
         .wanted = named ? choir__multiplier_named(bits) : choir__multiplier_wanted(),
-        .amx = choir__cpu_has_amx()};
+        .amx = bf16 && choir__cpu_has_amx()};
     if (choir__multiplier_is_here(CHOIR__BY_ONEDNN)) {
         char version[32] = "oneDNN";
         if (launched)
@@ -63,9 +65,9 @@ static bool is_one_onednn(const offer *all, int world)
 }
 
 /* Returns the fastest class that all have. */
-static choir__multiplier fastest(const offer *all, int world, bool bf16)
+static choir__multiplier fastest(const offer *all, int world)
 {
-    bool amx = bf16;
+    bool amx = true;
     for (int r = 0; r < world; r++)
         amx = amx && all[r].amx;
     if (amx)
@@ -91,7 +93,7 @@ static choir_status check_onednn(const offer *all, int world)
     return CHOIR_OK;
 }
 
-static choir_status choose(const offer *all, int world, bool bf16, choir__multiplier *class)
+static choir_status choose(const offer *all, int world, choir__multiplier *class)
 {
     *class = CHOIR__MULTIPLIERS;
     for (int r = 1; r < world; r++)
@@ -111,7 +113,7 @@ static choir_status choose(const offer *all, int world, bool bf16, choir__multip
         *class = wanted;
     }
     if (*class == CHOIR__MULTIPLIERS)
-        *class = fastest(all, world, bf16);
+        *class = fastest(all, world);
     return *class == CHOIR__BY_ONEDNN && !all[0].gpus ? check_onednn(all, world) : CHOIR_OK;
 }
 
@@ -126,7 +128,6 @@ static choir_status take(choir__job_rank *p, choir__multiplier class)
 choir_status choir__job_take_bits(choir__job_rank *p, bool launched)
 {
     const choir__job *j = p->job;
-    const bool bf16 = choir__amp_find(j->optim.amp)->dtype == CHOIR_BF16;
     const int world = launched ? choir_group_world(p->env.group) : 1;
     choir_status status = CHOIR_OK;
     offer mine = own_offer(j, launched), *all = choir__calloc((size_t)world, sizeof *all);
@@ -135,7 +136,7 @@ choir_status choir__job_take_bits(choir__job_rank *p, bool launched)
     if (launched)
         status = choir_group_all_gather(p->env.group, &mine, all, sizeof mine, CHOIR_U8, NULL);
     if (status == CHOIR_OK)
-        status = choose(all, world, bf16, &class);
+        status = choose(all, world, &class);
     if (status == CHOIR_OK && mine.gpus)
         p->bits = "cuda";
     else if (status == CHOIR_OK)
