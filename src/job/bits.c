@@ -103,9 +103,9 @@ static choir_status choose(const offer *all, int world, choir__multiplier *class
                 "their bits would differ",
                 all[0].gpus ? "GPUs" : "processors", all[r].gpus ? "GPUs" : "processors", r);
     for (int r = 0; r < world && !all[0].gpus; r++) {
-        const choir__multiplier wanted = (choir__multiplier)all[r].wanted;
         if (all[r].wanted < 0 || all[r].wanted >= CHOIR__MULTIPLIERS)
             continue;
+        const choir__multiplier wanted = (choir__multiplier)all[r].wanted;
         if (*class != CHOIR__MULTIPLIERS && *class != wanted)
             return choir__error(CHOIR_ERR_MISMATCH,
                 "expected one class of bits, got %s and, on rank %d, %s",

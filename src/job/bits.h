@@ -10,8 +10,8 @@ const char *choir__cli_bits_names(size_t i);
 /* Settles the class: the one that --bits or CHOIR_MATH names, or the fastest that all ranks
  * have. The process computes in it until choir__job_drop_bits. `launched`: the ranks may be on
  * several machines, and exchange the classes that each has; ranks that are forks of one process
- * need not. Errors: argument (no such class for these devices), mismatch (a rank lacks the
- * class), state. Collective if launched. */
+ * need not. Errors: mismatch (a rank lacks the class), state (another job of this process has
+ * another class). Collective if launched. */
 choir_status choir__job_take_bits(choir__job_rank *part, bool launched);
 void choir__job_drop_bits(choir__job_rank *part);
 

@@ -8,6 +8,7 @@
 
 #include "base/number.h"
 #include "device/cpu/multiplier.h"
+#include "job/bits.h"
 #include "job/model/amp.h"
 #include "job/model/optimizers.h"
 #include "job/model/text.h"
@@ -60,8 +61,8 @@ char *choir__option_bits_text(const void *job, choir__cli_form form)
 {
     const choir__job *j = job;
     const char *bits = j->optim.bits ? j->optim.bits : "auto";
-    bool settled = !strcmp(bits, "auto") && choir__multiplier_is_taken() &&
-                   strncmp(j->placement.device_names[0], "cpu", 3) == 0;
+    bool settled =
+        !strcmp(bits, "auto") && choir__multiplier_is_taken() && !choir__job_has_gpus(j);
     (void)form;
     return choir__strdup(settled ? choir_cpu_bits() : bits);
 }

@@ -18,6 +18,7 @@
 
 #include "base/half.h"
 #include "device/cpu/product/product.h"
+#include "device/cpu/product/windows.h"
 #ifdef PAIRS
 #include "device/cpu/product/pairs_pack.h"
 #else
@@ -25,6 +26,32 @@
 #endif
 
 enum { ROOM = 64 }; /* cells that the room of panels is a multiple of */
+
+/* Packs rows of A. room: for windows that are gathered first, (count, depth in whole steps). */
+static void pack_rows(cell *to, const matrix *a, int64_t first, int64_t count, int64_t from,
+    int64_t depth, void *room)
+{
+    matrix rows = *a;
+    if (a->windows) {
+        rows.p = room, rows.apart = whole(depth, STEP), rows.next = 1;
+        gather_windows(room, rows.apart, a->windows, first, count, from, depth, rows.apart);
+        first = from = 0;
+    }
+    pack_panels(to, &rows, first, count, from, depth, true);
+}
+
+/* Packs columns of B. room: (depth, count). */
+static void pack_columns(cell *to, const matrix *b, int64_t first, int64_t count, int64_t from,
+    int64_t depth, void *room)
+{
+    matrix columns = *b;
+    if (b->windows) {
+        columns.p = room, columns.apart = 1, columns.next = count;
+        gather_windows(room, count, b->windows, from, depth, first, count, count);
+        first = from = 0;
+    }
+    pack_panels(to, &columns, first, count, from, depth, false);
+}
 
 /* One product of two matrices, and the part of C that this core computes. */
 typedef struct job {

@@ -10,7 +10,6 @@
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/tile.h"
 #include "device/cpu/product/turn.h"
-#include "device/cpu/product/windows.h"
 
 /* Panels that are packed together. */
 enum { TOGETHER = 8 };
@@ -127,30 +126,10 @@ INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, int64_
 typedef real cell; /* an element of a panel */
 enum { STEP = 1 }; /* a panel's depth is a multiple of it */
 
-/* Packs rows of A. room: for elements that are gathered, (count, depth). */
-INLINE void pack_rows(cell *to, const matrix *a, int64_t first, int64_t count, int64_t from,
-    int64_t depth, void *room)
+INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count, int64_t from,
+    int64_t depth, const bool rows)
 {
-    matrix rows = *a;
-    if (a->windows) {
-        gather_windows(room, depth, a->windows, first, count, from, depth, depth);
-        rows.p = room, rows.apart = depth, rows.next = 1;
-        first = from = 0;
-    }
-    pack(to, &rows, first, count, from, depth, TALL);
-}
-
-/* Packs columns of B. room: (depth, count). */
-INLINE void pack_columns(cell *to, const matrix *b, int64_t first, int64_t count, int64_t from,
-    int64_t depth, void *room)
-{
-    matrix columns = *b;
-    if (b->windows) {
-        gather_windows(room, count, b->windows, from, depth, first, count, count);
-        columns.p = room, columns.apart = 1, columns.next = count;
-        first = from = 0;
-    }
-    pack(to, &columns, first, count, from, depth, BROAD);
+    pack(to, x, first, count, from, depth, rows ? TALL : BROAD);
 }
 
 /* True if so few tiles, of n columns, read a row of A that packing it would not pay. Rows that
@@ -163,6 +142,7 @@ INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, int64_t dep
            !a->windows;
 }
 
+/* A tile is broader than tall, so C^T would fill fewer lanes where A has few rows. */
 INLINE bool turns(const choir__k_matmul *k)
 {
     (void)k;

@@ -8,7 +8,6 @@
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/pairs_tile.h"
 #include "device/cpu/product/turn.h"
-#include "device/cpu/product/windows.h"
 
 enum { TOGETHER = 8, HALF_STEP = STEP / 2 };
 
@@ -93,8 +92,8 @@ INLINE void pack_piece(uint32_t *to, const piece *p, const bool rows)
 
 /* Packs entries [first, first + count) and k [from, from + depth), a step of TOGETHER panels at
  * a time. */
-INLINE void pack_pairs(uint16_t *to, const matrix *x, int64_t first, int64_t count,
-    int64_t from, int64_t depth, const bool rows)
+INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count, int64_t from,
+    int64_t depth, const bool rows)
 {
     const int64_t deep = whole(depth, STEP);
     int64_t done = 0, panels;
@@ -110,32 +109,6 @@ INLINE void pack_pairs(uint16_t *to, const matrix *x, int64_t first, int64_t cou
                     choir__min(STEP, depth - k)};
                 pack_piece((uint32_t *)(to + i * deep + k * TALL), &p, rows);
             }
-}
-
-/* Packs rows of A. room: for elements that are gathered, (count, depth in whole steps). */
-static void pack_rows(cell *to, const matrix *a, int64_t first, int64_t count, int64_t from,
-    int64_t depth, void *room)
-{
-    matrix rows = *a;
-    if (a->windows) {
-        rows.p = room, rows.apart = whole(depth, STEP), rows.next = 1;
-        gather_windows(room, rows.apart, a->windows, first, count, from, depth, rows.apart);
-        first = from = 0;
-    }
-    pack_pairs(to, &rows, first, count, from, depth, true);
-}
-
-/* Packs columns of B. room: (depth, count). */
-static void pack_columns(cell *to, const matrix *b, int64_t first, int64_t count, int64_t from,
-    int64_t depth, void *room)
-{
-    matrix columns = *b;
-    if (b->windows) {
-        columns.p = room, columns.apart = 1, columns.next = count;
-        gather_windows(room, count, b->windows, from, depth, first, count, count);
-        first = from = 0;
-    }
-    pack_pairs(to, &columns, first, count, from, depth, false);
 }
 
 /* True if tiles can read the rows of A where they are: whole steps of whole lines of a cache.
