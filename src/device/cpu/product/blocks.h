@@ -9,10 +9,8 @@
  *             for MOST_M rows:  pack A
  *                 for each panel of B:  pack it, the first time;  for each panel of A:  a tile
  *
- * A tile that is one whole chain goes to C at once. Else the sums of chains wait in levels, as
- * a binary counter's digits do: chain i completes a node of the fixed tree for each 1 at the
- * end of i, takes the left halves from levels 0, 1, ... and leaves its sum in the next level.
- * The last chain takes whatever is there, from the lowest level up. */
+ * Sums go to C at once where C can take them as they are, else end_rows ends them. Those of
+ * chains that wait for others are in levels (levels.h). */
 #ifndef CHOIR_PRODUCT_BLOCKS_H
 #define CHOIR_PRODUCT_BLOCKS_H
 
@@ -72,9 +70,8 @@ typedef struct job {
 typedef struct place {
     int64_t row, column; /* the first element in C */
     int64_t rows, columns;
-    real *level0;   /* the tile in level 0; others are job.level apart */
-    uint64_t takes; /* levels that are added */
-    int leaves;     /* the level that receives the sums, or -1: C does */
+    levels waiting;
+    real *leaves; /* the level that receives the sums, or NULL: C does */
 } place;
 
 /* Rounds sums to bf16, as choir__bf16_from_f32 does. */
@@ -137,7 +134,7 @@ static void end_rows(const job *w, const place *p, const real *sums)
     if (k->dtype == CHOIR_BF16 && !k->wide && !k->bias && !k->accumulate &&
         p->columns == BROAD) {
         uint16_t *c = (uint16_t *)w->c + p->row * k->c_row + p->column;
-        if (!p->takes && round_tile(c, k->c_row, sums, p->rows))
+        if (!p->waiting.takes && round_tile(c, k->c_row, sums, p->rows))
             return;
         for (int64_t i = 0; i < p->rows; i++, c += k->c_row)
             for (int j = 0; j < BROAD; j += W)
@@ -159,21 +156,6 @@ static void end_turned(const job *w, const place *p, const real *sums)
         for (int j = 0; j < p->columns; j += 4)
             turn(turned + j * TALL + i, TALL, sums + i * BROAD + j, BROAD * sizeof *sums);
     end_rows(w, &there, turned);
-}
-
-/* Adds the sums of earlier chains to a tile's, and passes them on. */
-static void end_tile(const job *w, const place *p, real *sums)
-{
-    const int64_t elements = p->rows * BROAD;
-    for (uint64_t left = p->takes; left; left &= left - 1) {
-        const real *half = p->level0 + __builtin_ctzll(left) * w->level;
-        for (int64_t i = 0; i < elements; i += RW)
-            r_store(sums + i, r_load(half + i) + r_load(sums + i));
-    }
-    if (p->leaves >= 0)
-        memcpy(p->level0 + p->leaves * w->level, sums, (size_t)elements * sizeof *sums);
-    else
-        (w->turned ? end_turned : end_rows)(w, p, sums);
 }
 
 /* True if C can take a tile's sums in whole vectors, as they are. */
@@ -201,30 +183,30 @@ typedef struct strip {
 static void run_place(const strip *s, int64_t r, int64_t j)
 {
     const job *w = s->w;
+    const int64_t rows = choir__min(TALL, s->rows - r), columns = choir__min(BROAD, s->n - j);
+    real *level0 = w->levels + whole(s->m, TALL) * j + (s->first + r) * BROAD;
     const place p = {.row = s->row + s->first + r,
         .column = s->column + j,
-        .rows = choir__min(TALL, s->rows - r),
-        .columns = choir__min(BROAD, s->n - j),
-        .level0 = w->levels + whole(s->m, TALL) * j + (s->first + r) * BROAD,
-        .takes = s->takes,
-        .leaves = s->leaves};
+        .rows = rows,
+        .columns = columns,
+        .waiting = {level0, w->level, s->takes},
+        .leaves = s->leaves >= 0 ? level0 + s->leaves * w->level : NULL};
     real sums[TALL * BROAD] __attribute__((aligned(64)));
     tile t = {.a = s->a + r / TALL * s->a_panel,
         .b = s->room_b + j * s->deep,
         .a_row = s->a_row,
         .depth = s->depth,
-        .to = sums,
-        .to_row = BROAD};
-    bool done = !p.takes && (p.leaves >= 0 || takes_vectors(w, &p));
-    if (done && p.leaves >= 0) {
-        t.to = p.level0 + p.leaves * w->level;
-    } else if (done) {
+        .to = p.leaves ? p.leaves : sums,
+        .to_row = BROAD,
+        .waiting = p.waiting};
+    const bool at_once = !p.leaves && takes_vectors(w, &p);
+    if (at_once) {
         t.to = (real *)w->c + p.row * w->k->c_row + p.column;
         t.to_row = w->k->c_row;
     }
-    run_tile(&t, p.rows, p.columns);
-    if (!done)
-        end_tile(w, &p, sums);
+    run_tile(&t, rows, columns);
+    if (!at_once && !p.leaves)
+        (w->turned ? end_turned : end_rows)(w, &p, sums);
 }
 
 /* Rows [row, row + m) and columns [column, column + n) in chain i. A panel of B serves all
@@ -280,10 +262,11 @@ static void run_chain(
 static void run_job(job *w)
 {
     const int64_t deep = whole(choir__min(CHAIN, w->k->k), STEP);
-    const int64_t rows = w->chains > 1 ? choir__min(FEW_M, w->m) : w->m;
+    const int64_t few = w->packed ? FEWER_M : FEW_M;
+    const int64_t rows = w->chains > 1 ? choir__min(few, w->m) : w->m;
     const int64_t fit = MOST_B / (choir__max(deep, 1) * (int64_t)sizeof(cell)) / BROAD * BROAD;
     const int64_t columns = choir__min(choir__min(MOST_N, fit), w->n);
-    const int levels = w->chains > 1 ? 64 - __builtin_clzll((uint64_t)w->chains - 1) : 0;
+    const int level_count = w->chains > 1 ? 64 - __builtin_clzll((uint64_t)w->chains - 1) : 0;
     const int64_t a = whole(whole(choir__min(MOST_M, rows), TALL) * deep, ROOM),
                   b = w->packed ? 0 : whole(whole(columns, BROAD) * deep, ROOM);
     const int64_t windows = w->a.windows || w->b.windows
@@ -292,10 +275,10 @@ static void run_job(job *w)
     w->level = whole(rows, TALL) * whole(columns, BROAD);
     w->room_a = choir__cpu_panel(choir__cpu_context_current(),
         (size_t)(a + b) * sizeof(cell) +
-            (size_t)(levels * w->level + windows * deep) * sizeof(real));
+            (size_t)(level_count * w->level + windows * deep) * sizeof(real));
     w->room_b = w->room_a + a;
     w->levels = (real *)(w->room_b + b);
-    w->gathered = w->levels + levels * w->level;
+    w->gathered = w->levels + level_count * w->level;
     for (int64_t j = 0; j < w->n; j += columns)
         for (int64_t i = 0; i < w->m; i += rows)
             for (int64_t chain = 0; chain < w->chains; chain++)

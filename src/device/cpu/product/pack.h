@@ -138,8 +138,8 @@ INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, int64_t dep
 {
     enum { FEW = 8, SETS = 1024 };
     (void)rows, (void)depth;
-    return a->next == 1 && n <= FEW * BROAD && a->apart % SETS && !is_half(a->dtype) &&
-           !a->windows;
+    return a->next == 1 && n <= FEW * BROAD && (TALL < WAYS || a->apart % SETS) &&
+           !is_half(a->dtype) && !a->windows;
 }
 
 /* A tile is broader than tall, so C^T would fill fewer lanes where A has few rows. */

@@ -13,14 +13,21 @@
 #define CHOIR_PRODUCT_PAIRS_TILE_H
 
 #include "device/cpu/product/amx.h"
+#include "device/cpu/product/levels.h"
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/product.h"
-#include "device/cpu/product/reals.h"
 
 enum { TALL = 32, BROAD = 32, STEP = 32, HALF_TALL = 16, HALF_BROAD = 16 };
 
 /* As in tile.h. A tile takes so little time that B stays in the second cache, not the first. */
-enum { MOST_M = 256, FEW_M = 512, MOST_N = 4096, MOST_B = 1 << 20, SMALL_B = MOST_B };
+enum {
+    MOST_M = 256,
+    FEW_M = 512,
+    FEWER_M = 512,
+    MOST_N = 4096,
+    MOST_B = 1 << 20,
+    SMALL_B = MOST_B
+};
 enum { CHAIN = CHOIR__PAIRS_CHAIN };
 
 typedef uint16_t cell; /* a bf16 of a panel */
@@ -30,6 +37,7 @@ typedef struct tile {
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
     real *to;             /* receives the sums, in whole blocks of 16 x 16 */
     int64_t to_row;
+    levels waiting; /* sums of earlier chains, which are added */
 } tile;
 
 /* --- the model --- */
@@ -175,10 +183,11 @@ BY_AMX static void end_tiles(void)
         _tile_release();
 }
 
-static void run_tile(const tile *t, int64_t rows, int64_t columns)
+static void compute(const tile *t, int64_t rows, int64_t columns)
 {
     (choir__amx_here() ? run_amx : run_model)(t, rows, columns);
 }
+
 /* Rounds the sums of a whole tile to bf16. The instruction takes denormals for zero; a tile's
  * sums have none. */
 BY_AMX static void round_by_amx(uint16_t *c, int64_t c_row, const real *sums, int64_t rows)
@@ -204,7 +213,7 @@ INLINE void end_tiles(void)
 {
 }
 
-static void run_tile(const tile *t, int64_t rows, int64_t columns)
+static void compute(const tile *t, int64_t rows, int64_t columns)
 {
     run_model(t, rows, columns);
 }
@@ -215,6 +224,19 @@ INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, int64_t row
     return false;
 }
 #endif
+
+static void run_tile(const tile *t, int64_t rows, int64_t columns)
+{
+    compute(t, rows, columns);
+    for (uint64_t left = t->waiting.takes; left; left &= left - 1) {
+        const real *half = lowest_level(&t->waiting, left);
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < columns; j += RW) {
+                real *sum = t->to + i * t->to_row + j;
+                r_store(sum, r_load(half + i * BROAD + j) + r_load(sum));
+            }
+    }
+}
 
 /* True if run_tile writes these sums and none beside them. */
 INLINE bool writes_exactly(int64_t rows, int64_t columns)

@@ -12,30 +12,51 @@
 #ifndef CHOIR_PRODUCT_TILE_H
 #define CHOIR_PRODUCT_TILE_H
 
+#include "device/cpu/product/levels.h"
 #include "device/cpu/product/product.h"
-#include "device/cpu/product/reals.h"
 
 /* TALL x VECTORS sums, a row of b and an element of a fill the registers: 32 of AVX-512 and
- * NEON, 16 of AVX2. */
+ * NEON, 16 of AVX2. WAYS: lines of a set of the first cache; as many rows of A
+ * stay in it, however far from each other they are. */
 #if defined(__AVX512F__)
-enum { TALL = 12, VECTORS = 2 };
-#define EACH_ROW(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+enum { TALL = 8, VECTORS = 3, WAYS = 12 };
+#define EACH_ROW(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #elif defined(__AVX2__)
-enum { TALL = 6, VECTORS = 2 };
+enum { TALL = 6, VECTORS = 2, WAYS = 8 };
 #define EACH_ROW(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #elif defined(__aarch64__)
-enum { TALL = 8, VECTORS = 3 };
+enum { TALL = 8, VECTORS = 3, WAYS = 4 };
 #define EACH_ROW(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #else
-enum { TALL = 4, VECTORS = 2 };
+enum { TALL = 4, VECTORS = 2, WAYS = 4 };
 #define EACH_ROW(X) X(1) X(2) X(3) X(4)
 #endif
 enum { BROAD = VECTORS * RW };
 
 /* MOST_M, MOST_N: rows of A and columns of B that are packed at a time, of B at most MOST_B
- * bytes. FEW_M: rows of a block whose chains wait in levels. Multiples of TALL and BROAD.
- * SMALL_B: bytes of B up to which tiles go along the rows of C. */
-enum { MOST_M = 144, FEW_M = 576, MOST_N = 1152, MOST_B = 4 << 20, SMALL_B = 128 << 10 };
+ * bytes. FEW_M: rows of a block whose chains wait in levels; FEWER_M: the same where packing B
+ * again costs nothing. Multiples of TALL and BROAD. SMALL_B: bytes of B up to which tiles go
+ * along the rows of C. With AVX-512 a panel of B has 96 KiB and 8 rows of A have 16: these stay
+ * in the first cache, and B's block in the second, of at least 1 MiB. */
+#if defined(__AVX512F__)
+enum {
+    MOST_M = 96,
+    FEW_M = 576,
+    FEWER_M = 288,
+    MOST_N = 336,
+    MOST_B = 704 << 10,
+    SMALL_B = MOST_B
+};
+#else
+enum {
+    MOST_M = 144,
+    FEW_M = 576,
+    FEWER_M = 576,
+    MOST_N = 1152,
+    MOST_B = 4 << 20,
+    SMALL_B = 128 << 10
+};
+#endif
 enum { CHAIN = CHOIR__CHAIN };
 
 typedef struct tile {
@@ -43,75 +64,78 @@ typedef struct tile {
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
     real *to;             /* receives the sums, in whole vectors */
     int64_t to_row;
+    levels waiting; /* sums of earlier chains, which are added */
 } tile;
 
 /* The loops over constants are unrolled, or the sums would be in memory. */
 #define ROWS_    _Pragma("GCC unroll 12") for (int i = 0; i < rows; i++)
 #define VECTORS_ _Pragma("GCC unroll 3") for (int j = 0; j < vectors; j++)
 
+/* Keeps the compiler from giving a register to the address of each row. */
+#define HIDE(x, y) __asm__("" : "+r"(x), "+r"(y))
+
 INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool packed)
 {
     reals sum[TALL][VECTORS];
-    const real *a[TALL], *b = t->b;
+    const real *a = t->a, *b = t->b;
     real *to = t->to;
     const int64_t to_row = t->to_row;
-    ROWS_ a[i] = packed ? t->a + i : t->a + i * t->a_row;
-    ROWS_ __builtin_prefetch(to + i * to_row, 1);
+    int64_t apart = t->a_row, apart3 = 3 * apart;
+    ROWS_ VECTORS_ __builtin_prefetch(to + i * to_row + j * RW, 1);
     ROWS_ VECTORS_ sum[i][j] = (reals){0};
-    for (int64_t k = 0; k < t->depth; k++, b += BROAD) {
+    for (int64_t k = 0; k < t->depth; k++, a += packed ? TALL : 1, b += BROAD) {
         reals right[VECTORS];
         VECTORS_ right[j] = r_load(b + j * RW);
+        HIDE(apart, apart3);
         ROWS_
         {
-            reals left = r_set(packed ? a[0][k * TALL + i] : a[i][k]);
+            const int64_t at = i % 4 == 3 ? apart3 : i % 4 * apart;
+            reals left = r_set(packed ? a[i] : a[i / 4 * (apart + apart3) + at]);
             VECTORS_ sum[i][j] = r_fma(left, right[j], sum[i][j]);
         }
+    }
+    for (uint64_t left = t->waiting.takes; left; left &= left - 1) {
+        const real *half = lowest_level(&t->waiting, left);
+        ROWS_ VECTORS_ sum[i][j] = r_load(half + i * BROAD + j * RW) + sum[i][j];
     }
     ROWS_ VECTORS_ r_store(to + i * to_row + j * RW, sum[i][j]);
 }
 
-#define BROAD_PACKED(rows)                                                                     \
+#define PACKED(rows)                                                                           \
     case rows:                                                                                 \
-        tile_of(t, rows, VECTORS, true);                                                       \
+        tile_of(t, rows, vectors, true);                                                       \
         break;
-#define NARROW_PACKED(rows)                                                                    \
-    case rows:                                                                                 \
-        tile_of(t, rows, 1, true);                                                             \
-        break;
-#define BROAD_PLAIN(rows)                                                                      \
-    case rows:                                                                                 \
-        tile_of(t, rows, VECTORS, false);                                                      \
-        break;
-#define NARROW_PLAIN(rows)                                                                     \
-    case rows: tile_of(t, rows, 1, false); break;
+#define PLAIN(rows)                                                                            \
+    case rows: tile_of(t, rows, vectors, false); break;
 
-/* Writes one vector of each row if that has all columns, else VECTORS. */
-static void run_tile(const tile *t, int64_t rows, int64_t columns)
+INLINE void run_rows(const tile *t, int64_t rows, const int vectors)
 {
-    const bool broad = columns > RW;
-    if (broad && !t->a_row)
+    if (!t->a_row)
         switch (rows) {
-            EACH_ROW(BROAD_PACKED)
-        }
-    else if (!t->a_row)
-        switch (rows) {
-            EACH_ROW(NARROW_PACKED)
-        }
-    else if (broad)
-        switch (rows) {
-            EACH_ROW(BROAD_PLAIN)
+            EACH_ROW(PACKED)
         }
     else
         switch (rows) {
-            EACH_ROW(NARROW_PLAIN)
+            EACH_ROW(PLAIN)
         }
+}
+
+/* Writes as many whole vectors of each row as have all columns. */
+static void run_tile(const tile *t, int64_t rows, int64_t columns)
+{
+    if (VECTORS > 2 && columns > 2 * RW)
+        run_rows(t, rows, VECTORS);
+    else if (columns > RW)
+        run_rows(t, rows, 2);
+    else
+        run_rows(t, rows, 1);
 }
 
 /* True if run_tile writes these sums and none beside them. */
 INLINE bool writes_exactly(int64_t rows, int64_t columns)
 {
     (void)rows;
-    return columns == BROAD || columns == RW;
+    return columns % RW == 0;
 }
 
 /* Before and after the tiles of a core. */

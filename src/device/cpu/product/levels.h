@@ -1,0 +1,27 @@
+/* Sums of chains that wait for others: the fixed tree over the chains of a product.
+ *
+ * Levels work as a binary counter's digits do: chain i completes a node of the tree for each 1
+ * at the end of i, takes the left halves from levels 0, 1, ... and leaves its sum in the next
+ * level. The last chain takes whatever is there, from the lowest level up. */
+#ifndef CHOIR_PRODUCT_LEVELS_H
+#define CHOIR_PRODUCT_LEVELS_H
+
+#include "device/cpu/product/reals.h"
+
+/* What one tile takes. Level l is at + l * apart, in rows of BROAD elements. */
+typedef struct levels {
+    const real *at;
+    int64_t apart;
+    uint64_t takes; /* a bit for each level that is added */
+} levels;
+
+/* Returns the lowest level whose bit is set in `left`. They are added in rising order:
+ *
+ *     for (uint64_t left = l->takes; left; left &= left - 1)  sum = lowest_level(l, left) + sum
+ */
+INLINE const real *lowest_level(const levels *l, uint64_t left)
+{
+    return l->at + __builtin_ctzll(left) * l->apart;
+}
+
+#endif
