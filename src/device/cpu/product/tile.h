@@ -68,7 +68,7 @@ typedef struct tile {
 } tile;
 
 /* The loops over constants are unrolled, or the sums would be in memory. */
-#define ROWS_    _Pragma("GCC unroll 12") for (int i = 0; i < rows; i++)
+#define ROWS_    _Pragma("GCC unroll 8") for (int i = 0; i < rows; i++)
 #define VECTORS_ _Pragma("GCC unroll 3") for (int j = 0; j < vectors; j++)
 
 /* Keeps the compiler from giving a register to the address of each row. */
@@ -77,22 +77,24 @@ typedef struct tile {
 INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool packed)
 {
     reals sum[TALL][VECTORS];
-    const real *a = t->a, *b = t->b;
+    const real *b = t->b, *upper = t->a, *lower = t->a + (packed ? 4 : 4 * t->a_row);
     real *to = t->to;
     const int64_t to_row = t->to_row;
     int64_t apart = t->a_row, apart3 = 3 * apart;
     ROWS_ VECTORS_ __builtin_prefetch(to + i * to_row + j * RW, 1);
     ROWS_ VECTORS_ sum[i][j] = (reals){0};
-    for (int64_t k = 0; k < t->depth; k++, a += packed ? TALL : 1, b += BROAD) {
+    for (int64_t k = 0; k < t->depth; k++, b += BROAD) {
         reals right[VECTORS];
         VECTORS_ right[j] = r_load(b + j * RW);
         HIDE(apart, apart3);
         ROWS_
         {
-            const int64_t at = i % 4 == 3 ? apart3 : i % 4 * apart;
-            reals left = r_set(packed ? a[i] : a[i / 4 * (apart + apart3) + at]);
+            const int64_t at = packed ? i % 4 : i % 4 == 3 ? apart3 : i % 4 * apart;
+            reals left = r_set((i < 4 ? upper : lower)[at]);
             VECTORS_ sum[i][j] = r_fma(left, right[j], sum[i][j]);
         }
+        upper += packed ? TALL : 1;
+        lower += packed ? TALL : 1;
     }
     for (uint64_t left = t->waiting.takes; left; left &= left - 1) {
         const real *half = lowest_level(&t->waiting, left);
