@@ -9,8 +9,8 @@
  *             for MOST_M rows:  pack A
  *                 for each panel of B:  pack it, the first time;  for each panel of A:  a tile
  *
- * Sums go to C at once where C can take them as they are, else end_rows ends them. Those of
- * chains that wait for others are in levels (levels.h). */
+ * A tile writes its sums to C at once where it can, else end_rows ends them. Those of chains
+ * that wait for others are in levels (levels.h). */
 #ifndef CHOIR_PRODUCT_BLOCKS_H
 #define CHOIR_PRODUCT_BLOCKS_H
 
@@ -158,11 +158,12 @@ static void end_turned(const job *w, const place *p, const real *sums)
     end_rows(w, &there, turned);
 }
 
-/* True if C can take a tile's sums in whole vectors, as they are. */
+/* True if a tile can write its sums to C, in whole vectors. */
 static bool takes_vectors(const job *w, const place *p)
 {
     const choir__k_matmul *k = w->k;
-    return !w->turned && writes_exactly(p->rows, p->columns) && !k->bias && !k->accumulate &&
+    return !w->turned && writes_exactly(p->rows, p->columns) &&
+           (ENDS_IN_REGISTERS || (!k->bias && !k->accumulate)) &&
            (!is_half(k->dtype) || k->wide);
 }
 
@@ -203,6 +204,8 @@ static void run_place(const strip *s, int64_t r, int64_t j)
     if (at_once) {
         t.to = (real *)w->c + p.row * w->k->c_row + p.column;
         t.to_row = w->k->c_row;
+        t.bias = w->k->bias ? (const real *)w->k->bias + p.column : NULL;
+        t.accumulate = w->k->accumulate;
     }
     run_tile(&t, rows, columns);
     if (!at_once && !p.leaves)

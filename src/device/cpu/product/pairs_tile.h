@@ -38,7 +38,11 @@ typedef struct tile {
     real *to;             /* receives the sums, in whole blocks of 16 x 16 */
     int64_t to_row;
     levels waiting; /* sums of earlier chains, which are added */
+    const real *bias;
+    bool accumulate;
 } tile;
+
+enum { ENDS_IN_REGISTERS = 0 }; /* bias and accumulate are not used */
 
 /* --- the model --- */
 

@@ -64,8 +64,12 @@ typedef struct tile {
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
     real *to;             /* receives the sums, in whole vectors */
     int64_t to_row;
-    levels waiting; /* sums of earlier chains, which are added */
+    levels waiting;   /* sums of earlier chains, which are added */
+    const real *bias; /* is added to each row, if not NULL */
+    bool accumulate;  /* sums are added to what is there */
 } tile;
+
+enum { ENDS_IN_REGISTERS = 1 }; /* run_tile adds bias and what is there */
 
 /* The loops over constants are unrolled, or the sums would be in memory. */
 #define ROWS_    _Pragma("GCC unroll 8") for (int i = 0; i < rows; i++)
@@ -100,6 +104,10 @@ INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool
         const real *half = lowest_level(&t->waiting, left);
         ROWS_ VECTORS_ sum[i][j] = r_load(half + i * BROAD + j * RW) + sum[i][j];
     }
+    if (t->bias)
+        ROWS_ VECTORS_ sum[i][j] += r_load(t->bias + j * RW);
+    if (t->accumulate)
+        ROWS_ VECTORS_ sum[i][j] = r_load(to + i * to_row + j * RW) + sum[i][j];
     ROWS_ VECTORS_ r_store(to + i * to_row + j * RW, sum[i][j]);
 }
 
