@@ -12,7 +12,7 @@
 #include "device/cpu/product/turn.h"
 
 /* Panels that are packed together. */
-enum { TOGETHER = 8 };
+enum { TOGETHER = 8, MOST_EACH = (int)TALL > (int)BROAD ? (int)TALL : (int)BROAD };
 
 /* Packs entries whose elements lie side by side: a line of a cache of all entries at a time, so
  * that as many lines are on their way; a vector of entries at a time, then four, the last four
@@ -56,48 +56,93 @@ INLINE void pack_reals(real *to, const real *from, int64_t apart, int64_t next, 
             to[i] = i < there ? from[i * apart] : 0;
 }
 
+/* W elements of 16 bits, widened. */
+INLINE vec widened(const uint16_t *from, const bool bf16)
+{
+    typedef uint16_t halves __attribute__((vector_size(2 * W)));
+    typedef uint32_t uvec __attribute__((vector_size(4 * W)));
+    halves x;
+    memcpy(&x, from, sizeof x);
+    if (bf16)
+        return (vec)(__builtin_convertvector(x, uvec) << 16);
+#if defined(__AVX512F__)
+    return (vec)_mm512_cvtph_ps((__m256i)x);
+#elif defined(__AVX2__)
+    return (vec)_mm256_cvtph_ps((__m128i)x);
+#else
+    vec y;
+    for (int i = 0; i < W; i++)
+        y[i] = choir__f32_from_f16(x[i]);
+    return y;
+#endif
+}
+
+INLINE void widen_row(float *to, const uint16_t *from, int64_t n, const bool bf16)
+{
+    int64_t i = 0;
+    for (; i + W <= n; i += W)
+        v_store(to + i, widened(from + i, bf16));
+    for (; i < n; i++)
+        to[i] = bf16 ? choir__f32_from_bf16(from[i]) : choir__f32_from_f16(from[i]);
+}
+
 /* Packs whole panels whose entries lie side by side: a piece of a row goes to TOGETHER panels,
  * so that each line of a cache is read once. More panels, whose distance is often a power of
- * two, would share too few sets of the first cache. */
-INLINE void pack_beside(
-    real *to, const real *from, int64_t next, int64_t panels, int64_t depth, const int64_t each)
+ * two, would share too few sets of the first cache. next: elements of `dtype`. */
+INLINE void pack_beside(real *to, const void *from, int64_t next, int64_t panels, int64_t depth,
+    const int64_t each, const choir_dtype dtype)
 {
-    enum { AHEAD = 8, LINE = 64 / sizeof(real) };
-    for (int64_t k = 0; k < depth; k++, to += each, from += next) {
-        for (int64_t i = 0; i < panels * each; i += LINE)
-            __builtin_prefetch(from + AHEAD * next + i); /* may lie beyond the matrix */
+    enum { AHEAD = 8, BYTES = 64 };
+    const int64_t size = is_half(dtype) ? 2 : sizeof(real), run = panels * each;
+    const char *at = from;
+    real row[TOGETHER * MOST_EACH];
+    for (int64_t k = 0; k < depth; k++, to += each, at += next * size) {
+        const real *line = (const real *)at;
+        for (int64_t i = 0; i < run * size; i += BYTES)
+            __builtin_prefetch(at + AHEAD * next * size + i); /* may lie beyond the matrix */
+        if (is_half(dtype)) {
+            widen_row((float *)row, (const uint16_t *)at, run, dtype == CHOIR_BF16);
+            line = row;
+        }
         for (int64_t p = 0; p < panels; p++)
-            memcpy(to + p * depth * each, from + p * each, (size_t)each * sizeof *to);
+            memcpy(to + p * depth * each, line + p * each, (size_t)each * sizeof *to);
     }
+}
+
+/* Chooses the copy of pack_beside. */
+INLINE void pack_beside_as(real *to, const void *from, const matrix *x, int64_t panels,
+    int64_t depth, const int64_t each)
+{
+    if (x->dtype == CHOIR_BF16)
+        pack_beside(to, from, x->next, panels, depth, each, CHOIR_BF16);
+    else if (x->dtype == CHOIR_F16)
+        pack_beside(to, from, x->next, panels, depth, each, CHOIR_F16);
+    else
+        pack_beside(to, from, x->next, panels, depth, each, CHOIR_F32);
 }
 
 /* Packs 16-bit entries: rows of elements that lie side by side are widened at once. */
 INLINE void pack_halves(real *to, const uint16_t *from, const matrix *x, int64_t there,
     int64_t depth, const int64_t each)
 {
-    enum {
-        SOME = 64,
-        MOST = (int)TALL > (int)BROAD ? (int)TALL : (int)BROAD
-    }; /* elements of an entry, widened before they are turned */
-    bool bf16 = x->dtype == CHOIR_BF16;
-    choir__convert_row *widen = bf16 ? choir__widen_bf16 : choir__widen_f16;
-    real row[MOST * SOME];
+    enum { SOME = 64 }; /* elements of an entry, widened before they are turned */
+    const bool bf16 = x->dtype == CHOIR_BF16;
+    float row[MOST_EACH * SOME];
     for (int64_t k = 0; x->next == 1 && k < depth; k += SOME) {
         int64_t some = choir__min(SOME, depth - k);
-        for (int64_t i = 0; i < there; i++)
-            widen(row + i * SOME, from + i * x->apart + k, some);
-        pack_turned(to + k * each, row, SOME, there, some, each);
+        for (int64_t i = 0; i < there; i++) {
+            const uint16_t *entry = from + i * x->apart + k;
+            __builtin_prefetch(entry + 2 * SOME); /* may lie beyond the matrix */
+            __builtin_prefetch(entry + 2 * SOME + SOME / 2);
+            widen_row(row + i * SOME, entry, some, bf16);
+        }
+        pack_turned(to + k * each, (const real *)row, SOME, there, some, each);
     }
-    for (int64_t k = 0; x->next != 1 && k < depth; k++, to += each, from += x->next) {
-        if (x->apart == 1)
-            widen(to, from, there);
-        else
-            for (int64_t i = 0; i < there; i++)
-                to[i] = bf16 ? choir__f32_from_bf16(from[i * x->apart])
-                             : choir__f32_from_f16(from[i * x->apart]);
-        for (int64_t i = there; i < each; i++)
-            to[i] = 0;
-    }
+    for (int64_t k = 0; x->next != 1 && k < depth; k++, to += each, from += x->next)
+        for (int64_t i = 0; i < each; i++) {
+            const uint16_t half = i < there ? from[i * x->apart] : 0;
+            to[i] = bf16 ? choir__f32_from_bf16(half) : choir__f32_from_f16(half);
+        }
 }
 
 /* Packs entries [first, first + count) and k [from, from + depth): (count / each, depth, each).
@@ -106,11 +151,11 @@ INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, int64_
     int64_t depth, const int64_t each)
 {
     int64_t i = 0;
-    if (x->apart == 1 && x->next != 1 && !is_half(x->dtype))
+    if (x->apart == 1 && x->next != 1)
         for (int64_t panels; i + each <= count;
              i += panels * each, to += panels * each * depth) {
             panels = choir__min(TOGETHER, (count - i) / each);
-            pack_beside(to, element_at(x, first + i, from), x->next, panels, depth, each);
+            pack_beside_as(to, element_at(x, first + i, from), x, panels, depth, each);
         }
     for (; i < count; i += each, to += each * depth) {
         const void *p = element_at(x, first + i, from);
