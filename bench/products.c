@@ -184,6 +184,7 @@ int main(int argc, char **argv)
         else if (more && !strcmp(argv[i], "--dtype"))
             dtype = !strcmp(argv[++i], "bf16") ? CHOIR_BF16 : CHOIR_F32;
     }
+    setenv("CHOIR_MATH", "onednn", 0); /* the table's products, beside which ours are timed */
     const bool amx = !strcmp(isa, "amx") && choir__amx_here();
     const choir__kernels *kernels = choir__cpu_kernels(amx ? "avx512" : isa);
     if (!kernels) {

@@ -1,8 +1,8 @@
 /* --bits. Each class gives one result wherever it is computed, so a job has one, which its
  * summary, its checkpoints and its run folder record. `auto` is settled once, when the ranks
- * meet: AMX for bf16 where all have it; oneDNN where all have the same; else the chain, which
- * every processor has. So ranks with different instruction sets train together. GPUs have a
- * class of their own. */
+ * meet: AMX for bf16 where all have it, else the chain, which every processor has. So ranks
+ * with different instruction sets train together. oneDNN computes only where it is asked for.
+ * GPUs have a class of their own. */
 #include "job/bits.h"
 
 #include <stdio.h>
@@ -64,15 +64,13 @@ static bool is_one_onednn(const offer *all, int world)
     return same;
 }
 
-/* Returns the fastest class that all have. */
+/* Returns the fastest class that all have. A library, whose versions differ, is not chosen. */
 static choir__multiplier fastest(const offer *all, int world)
 {
     bool amx = true;
     for (int r = 0; r < world; r++)
         amx = amx && all[r].amx;
-    if (amx)
-        return CHOIR__BY_AMX;
-    return is_one_onednn(all, world) ? CHOIR__BY_ONEDNN : CHOIR__BY_CHAIN;
+    return amx ? CHOIR__BY_AMX : CHOIR__BY_CHAIN;
 }
 
 /* One version of oneDNN on one instruction set has the same bits. */

@@ -166,7 +166,7 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "the order in which products add, which decides their last bits: chain, the same on "
             "every processor; amx, whose products of bf16 are AMX's; onednn; cuda on GPUs (default "
-            "auto: the fastest that all ranks have)",
+            "auto: amx for bf16 where all ranks have it, else chain)",
         .choices = choir__cli_bits_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_bits_text,
         .unrecorded = choir__option_bits_before},

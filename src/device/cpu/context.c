@@ -1,11 +1,12 @@
-/* A context is a thread count, blocks of scratch memory that only grow, and oneDNN's primitives
- * if oneDNN is built in. It belongs to a device; at any time it is current on one thread, the
- * queue's runner. */
+/* A context is a team of threads, blocks of scratch memory that only grow, and oneDNN's
+ * primitives if oneDNN is built in. It belongs to a device; at any time it is current on one
+ * thread, the queue's runner. */
 #include "device/cpu/context.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "device/cpu/team.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include "device/cpu/onednn/onednn.h"
 #endif
@@ -17,6 +18,7 @@ struct block {
 
 struct choir__cpu_context {
     int threads;
+    choir__team *team; /* NULL: none yet */
     struct block scratch, workspace, panel, wide, packed;
 #ifdef CHOIR_HAVE_ONEDNN
     choir__onednn *onednn; /* created on first use: it takes oneDNN a millisecond */
@@ -43,6 +45,7 @@ void choir__cpu_context_free(choir__cpu_context *context)
 #ifdef CHOIR_HAVE_ONEDNN
     choir__onednn_free(context->onednn);
 #endif
+    choir__team_free(context->team);
     free(context->scratch.p);
     free(context->workspace.p);
     free(context->panel.p);
@@ -97,8 +100,7 @@ static void run_range(const struct work *w, int64_t i)
     w->part(w->arg, first, w->count / w->parts + (i < w->count % w->parts));
 }
 
-/* ThreadSanitizer does not see the barrier of a team. */
-#if defined(CHOIR_HAVE_ONEDNN) && !defined(__SANITIZE_THREAD__)
+/* Inside, a thread computes alone, with its own context. */
 static void run_ranges(const void *work, int thread, int threads)
 {
     const struct work *w = work;
@@ -109,10 +111,7 @@ static void run_ranges(const void *work, int thread, int threads)
         run_range(w, i);
     current = outer;
 }
-#endif
 
-/* All of the device's threads take part, even if fewer have work, because OpenMP would end the
- * others. Inside, a thread computes alone, with its own context. */
 void choir__cpu_parallel(int64_t count, int64_t least, choir__cpu_part *part, const void *arg)
 {
     int threads = current ? current->threads : 1;
@@ -121,12 +120,9 @@ void choir__cpu_parallel(int64_t count, int64_t least, choir__cpu_part *part, co
         part(arg, 0, count);
         return;
     }
-#if defined(CHOIR_HAVE_ONEDNN) && !defined(__SANITIZE_THREAD__)
-    choir__dnnl_parallel(threads, run_ranges, &w);
-#else
-    for (int64_t i = 0; i < w.parts; i++)
-        run_range(&w, i);
-#endif
+    if (!current->team)
+        current->team = choir__team_new(threads);
+    choir__team_run(current->team, run_ranges, &w);
 }
 
 static void *at_least(struct block *block, size_t bytes)

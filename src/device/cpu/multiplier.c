@@ -1,6 +1,6 @@
-/* The engine that multiplies on CPU devices: oneDNN where it is built in, or Choir's own
- * products (product/). A job names its class of bits, else CHOIR_MATH does, which is read once.
- */
+/* The engine that multiplies on CPU devices: Choir's own products (product/), or oneDNN where
+ * it is built in and asked for. A job names its class of bits, else CHOIR_MATH does, which is
+ * read once. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ enum { FIRST = CHOIR__BY_ONEDNN };
 #else
 enum { FIRST = CHOIR__BY_CHAIN };
 #endif
-/* The classes of this build; the first one is the default. */
+/* The classes of this build. */
 static const choir__name_table table = {
     names + FIRST, CHOIR_COUNT(names) - FIRST, sizeof *names, false};
 
@@ -30,7 +30,7 @@ static struct {
     pthread_once_t once;
     const char *unknown;      /* CHOIR_MATH, if no engine has that name */
     choir__multiplier wanted; /* CHOIR_MATH's, or CHOIR__MULTIPLIERS */
-    int usual;                /* the class while no job runs: CHOIR_MATH's, or the first */
+    int usual;                /* the class while no job runs: CHOIR_MATH's, or the chain */
     _Atomic int class;
     pthread_mutex_t lock; /* guards taken and class */
     int taken;            /* jobs that run in this class */
@@ -40,10 +40,10 @@ static void choose(void)
 {
     const char *name = getenv("CHOIR_MATH");
     const bool given = name && *name;
-    int at = given ? choir__find_named(&table, name) : 0;
-    choice.unknown = at < 0 ? name : NULL;
-    choice.wanted = given && at >= 0 ? (choir__multiplier)(FIRST + at) : CHOIR__MULTIPLIERS;
-    choice.usual = FIRST + choir__max(at, 0);
+    int at = given ? choir__find_named(&table, name) : -1;
+    choice.unknown = given && at < 0 ? name : NULL;
+    choice.wanted = at >= 0 ? (choir__multiplier)(FIRST + at) : CHOIR__MULTIPLIERS;
+    choice.usual = at >= 0 ? FIRST + at : CHOIR__BY_CHAIN;
     choice.class = choice.usual;
 }
 

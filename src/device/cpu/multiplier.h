@@ -12,7 +12,7 @@ typedef enum choir__multiplier {
     CHOIR__MULTIPLIERS
 } choir__multiplier;
 
-/* The class of this process: the job's, CHOIR_MATH's, or oneDNN where it is built in. */
+/* The class of this process: the job's, CHOIR_MATH's, or the chain. */
 choir__multiplier choir__cpu_multiplies(void);
 const char *choir__multiplier_name(choir__multiplier class);
 

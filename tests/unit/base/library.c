@@ -189,6 +189,9 @@ static void opens_onednn_for_the_first_product(void **state)
 int main(void)
 {
     unsetenv("GOMP_SPINCOUNT");
+#ifdef CHOIR_HAVE_ONEDNN
+    setenv("CHOIR_MATH", "onednn", 1);
+#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fills_in_the_table),
         cmocka_unit_test(says_what_is_missing),

@@ -91,29 +91,3 @@ int choir__dnnl_team(void)
 {
     return team;
 }
-
-/* --- parallel regions --- */
-
-struct region {
-    void (*body)(const void *arg, int i, int threads);
-    const void *arg;
-};
-
-/* OpenMP gives a member the team size of the thread that opened the region, and restores that
- * thread's own when the region ends. */
-static void member(void *data)
-{
-    const struct region *r = data;
-    int before = team;
-    team = 0;
-    r->body(r->arg, choir__dnnl.get_thread_num(), choir__dnnl.get_num_threads());
-    team = before;
-}
-
-void choir__dnnl_parallel(
-    int threads, void (*body)(const void *arg, int i, int threads), const void *arg)
-{
-    struct region r = {body, arg};
-    choir__dnnl_open();
-    choir__dnnl.parallel(member, &r, (unsigned)threads, 0);
-}

@@ -6,10 +6,8 @@
 #include <oneapi/dnnl/dnnl.h>
 #include "base/plugin/library.h"
 
-/* OpenMP's own names; GOMP_parallel is what a compiler makes of "#pragma omp parallel". */
+/* OpenMP's own name. */
 void omp_set_num_threads(int threads);
-int omp_get_thread_num(void), omp_get_num_threads(void);
-void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned flags);
 
 #define CHOIR__DNNL_CALLS(X)                                                                   \
     X(dnnl_, dilated_convolution_backward_data_desc_init)                                      \
@@ -47,10 +45,7 @@ void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned 
     X(dnnl_, stream_create)                                                                    \
     X(dnnl_, stream_destroy)                                                                   \
     X(dnnl_, version)                                                                          \
-    X(omp_, set_num_threads)                                                                   \
-    X(omp_, get_thread_num)                                                                    \
-    X(omp_, get_num_threads)                                                                   \
-    X(GOMP_, parallel)
+    X(omp_, set_num_threads)
 
 typedef struct choir__dnnl_calls {
     CHOIR__DNNL_CALLS(CHOIR__LIBRARY_CALL)
@@ -67,10 +62,5 @@ void choir__dnnl_open(void);
  * runs next divide their work. */
 void choir__dnnl_set_team(int threads);
 int choir__dnnl_team(void);
-
-/* Calls body(arg, i, threads) on `threads` threads, i = 0 ... threads - 1, and returns when all
- * have ended. */
-void choir__dnnl_parallel(
-    int threads, void (*body)(const void *arg, int i, int threads), const void *arg);
 
 #endif

@@ -2,13 +2,13 @@
  *
  * Levels work as a binary counter's digits do: chain i completes a node of the tree for each 1
  * at the end of i, takes the left halves from levels 0, 1, ... and leaves its sum in the next
- * level. The last chain takes whatever is there, from the lowest level up. */
+ * level. The last chain takes all that are left, from the lowest level up. */
 #ifndef CHOIR_PRODUCT_LEVELS_H
 #define CHOIR_PRODUCT_LEVELS_H
 
 #include "device/cpu/product/reals.h"
 
-/* What one tile takes. Level l is at + l * apart, in rows of BROAD elements. */
+/* The levels of one tile: level l is at + l * apart, in rows of BROAD elements. */
 typedef struct levels {
     const real *at;
     int64_t apart;

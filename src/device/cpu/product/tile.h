@@ -66,10 +66,10 @@ typedef struct tile {
     int64_t to_row;
     levels waiting;   /* sums of earlier chains, which are added */
     const real *bias; /* is added to each row, if not NULL */
-    bool accumulate;  /* sums are added to what is there */
+    bool accumulate;  /* the old values of `to` are added */
 } tile;
 
-enum { ENDS_IN_REGISTERS = 1 }; /* run_tile adds bias and what is there */
+enum { ENDS_IN_REGISTERS = 1 }; /* run_tile adds the bias and the old values */
 
 /* The loops over constants are unrolled, or the sums would be in memory. */
 #define ROWS_    _Pragma("GCC unroll 8") for (int i = 0; i < rows; i++)
