@@ -102,7 +102,7 @@ struct choir__param {
      * dtype (param_casts.c) */
     uint64_t cast_scope;
     choir_dtype cast_dtype;
-    int init_kind; /* choir_init_kind: distribution of the initial values (nn/module.c) */
+    int init_kind; /* choir_init_kind: distribution of the initial values (nn/module_tree.c) */
     double init_a, init_b;
     bool initialised;
 };

@@ -10,24 +10,22 @@
 
 #include "cli/torchrun.h"
 #include "base/text.h"
+#include "job/job.h"
+#include "line/values.h"
 
-/* Options that may differ between nodes; with a value, but for those that end the list. */
-static const char *const own[] = {"devices", "threads", "workers", "key-file", "timeout",
-    "log-every", "log", "trace", "mem-cap", "rendezvous", "resume", "json", "quiet"};
-enum { WITHOUT_VALUE = 2 };
-
-/* Returns the number of words of an option that is a node's own; 0: it is not such an option.
- */
+/* Returns the number of words of an option that may differ between nodes; 0: it is not such an
+ * option. */
 static int words_of_own(const char *word)
 {
-    size_t count = sizeof own / sizeof *own;
     if (strncmp(word, "--", 2))
         return 0;
     size_t length = strcspn(word + 2, "=");
-    for (size_t i = 0; i < count; i++)
-        if (strlen(own[i]) == length && !strncmp(word + 2, own[i], length))
-            return i < count - WITHOUT_VALUE && !word[2 + length] ? 2 : 1;
-    return 0;
+    char *name = choir__format("%.*s", (int)length, word + 2);
+    const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+    free(name);
+    if (!o || !o->of_a_rank)
+        return 0;
+    return o->argument && !word[2 + length] ? 2 : 1;
 }
 
 static bool is_training(char **command)

@@ -139,7 +139,8 @@ choir_status choir__job_auto_end(choir__job *j)
         c.batch_norm = step.batch_norm;
     }
     int ranks = choir__auto_ranks(&c);
-    if (cores && !j->placement.devices && !choir__job_was_given(j, "threads"))
+    if (cores && !j->placement.devices &&
+        !choir__job_was_given(j, CHOIR__JOB_OPTION(placement.threads)))
         j->placement.threads = choir__auto_threads(&c, ranks);
     return ranks > 1 ? take_ddp(j, ranks) : CHOIR_OK;
 }

@@ -248,7 +248,7 @@ static choir_status check_bits(choir__job *j)
     const char *bits = j->optim.bits;
     const bool gpus = choir__job_has_gpus(j);
     if (!bits || !strcmp(bits, "auto") || gpus == !strcmp(bits, "cuda") ||
-        !choir__job_was_given(j, "bits"))
+        !choir__job_was_given(j, CHOIR__JOB_OPTION(optim.bits)))
         return CHOIR_OK;
     return gpus
                ? choir__error(CHOIR_ERR_ARGUMENT,

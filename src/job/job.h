@@ -236,8 +236,13 @@ choir_status choir__job_devices_once(const choir__job *job);
  * Error: argument. */
 choir_status choir__job_took(void *job, const choir__cli_option *option, const char *text);
 
-/* Returns whether the command line gives the option of this name. */
-bool choir__job_was_given(const choir__job *job, const char *name);
+/* Returns the option whose value is a member of choir__job: CHOIR__JOB_OPTION(optim.lr) is
+ * --lr. */
+#define CHOIR__JOB_OPTION(member) choir__job_option_at(offsetof(choir__job, member))
+const choir__cli_option *choir__job_option_at(size_t offset);
+
+/* Returns whether the command line gives the option. */
+bool choir__job_was_given(const choir__job *job, const choir__cli_option *option);
 /* Returns whether the command line says that a document's value of the option is not taken. */
 bool choir__job_leaves_out(const choir__job *job, const choir__cli_option *option);
 
@@ -262,7 +267,7 @@ char *choir__job_path(const char *text);
 bool choir__job_same_kind(const char *a, const char *b);
 /* Returns DATA with absolute paths, so that it is found from any folder; the caller frees it.
  */
-char *choir__job_place(const char *data);
+char *choir__job_data_path(const char *data);
 
 /* --- --strategy auto: job/auto.c --- */
 

@@ -1,5 +1,6 @@
 /* The options of a training job: `choir train` takes all of them, and `choir compare` passes
  * those marked so on to the jobs it starts. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,7 +172,8 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_bits_text,
         .unrecorded = choir__option_bits_before},
     {"timeout", CHOIR__FLOAT, AT(placement.timeout), 0, MOST, .preset = "1800", .argument = "S",
-        .help = "seconds after which a silent rank is given up", .passed_on = true},
+        .help = "seconds after which a silent rank is given up", .passed_on = true,
+        .of_a_rank = true},
     {"slow-after", CHOIR__FLOAT, AT(placement.slow_after), 0, MOST, .preset = "30",
         .argument = "S",
         .help =
@@ -182,9 +184,10 @@ const choir__cli_option choir__job_options[] = {
         .choices = choir__cli_backend_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE},
     {"rendezvous", CHOIR__STRING, AT(placement.rendezvous), .argument = "URL",
-        .help = "where ranks started by hand meet: env://, tcp://host:port or file://path"},
+        .help = "where ranks started by hand meet: env://, tcp://host:port or file://path",
+        .of_a_rank = true},
     {"key-file", CHOIR__STRING, AT(placement.key_file), .argument = "FILE",
-        .help = "the job's key (mode 0600), for ranks on several machines"},
+        .help = "the job's key (mode 0600), for ranks on several machines", .of_a_rank = true},
 
     {"steps", CHOIR__INT, AT(training.steps), 1, MANY, .argument = "N",
         .help = "number of steps (default 1000, unless --epochs is specified)",
@@ -280,7 +283,7 @@ const choir__cli_option choir__job_options[] = {
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
                 "it keeps saving there",
-        .where = CHOIR__OF_PLACE},
+        .where = CHOIR__OF_PLACE, .of_a_rank = true},
 
     {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",
         .help = "record the run in DIR, without checkpoints: its job, a line per step, events; "
@@ -288,7 +291,7 @@ const choir__cli_option choir__job_options[] = {
         .group = "Records", .where = CHOIR__OF_PLACE},
     {"log", CHOIR__STRING, AT(records.log), .argument = "NAME:PLACE",
         .help = "record the run for another tool, too; may be repeated", .choices = log_forms,
-        .where = CHOIR__OF_PLACE, .repeated = true},
+        .where = CHOIR__OF_PLACE, .repeated = true, .of_a_rank = true},
     {"log-histograms", CHOIR__INT, AT(records.log_histograms), 1, MANY, .argument = "N",
         .help = "with --log tensorboard: histograms of weights and gradients every N steps "
                 "(default: none)",
@@ -322,14 +325,17 @@ const choir__cli_option choir__job_options[] = {
             "name the module whose numbers were the first that are infinite or NaN, forward or "
             "backward; slow"},
 
-    {"json", CHOIR__FLAG, AT(records.json), .help = "print one JSON object per line"},
-    {"quiet", CHOIR__FLAG, AT(records.quiet), .help = "print only the last line"},
+    {"json", CHOIR__FLAG, AT(records.json), .help = "print one JSON object per line",
+        .of_a_rank = true},
+    {"quiet", CHOIR__FLAG, AT(records.quiet), .help = "print only the last line",
+        .of_a_rank = true},
     {"log-every", CHOIR__INT, AT(records.log_every), 1, MANY, .argument = "N",
-        .help = "report every N steps (default: now and then; with --json every step)"},
+        .help = "report every N steps (default: now and then; with --json every step)",
+        .of_a_rank = true},
     {"trace", CHOIR__STRING, AT(records.trace), .argument = "FILE",
         .help = "write when each kernel ran, for ui.perfetto.dev, and print a profile at the "
                 "end; rank R > 0 writes FILE.R",
-        .where = CHOIR__OF_PLACE},
+        .where = CHOIR__OF_PLACE, .of_a_rank = true},
     {NULL},
 };
 
@@ -394,12 +400,19 @@ choir_status choir__job_took(void *values, const choir__cli_option *option, cons
 
 _Static_assert(CHOIR_COUNT(choir__job_options) <= 128, "choir__job.given has a bit per row");
 
-bool choir__job_was_given(const choir__job *j, const char *name)
+const choir__cli_option *choir__job_option_at(size_t offset)
 {
-    for (int i = 0; choir__job_options[i].name; i++)
-        if (!strcmp(choir__job_options[i].name, name))
-            return j->given[i / 64] >> i % 64 & 1;
-    return false;
+    const choir__cli_option *o = choir__job_options;
+    while (o->name && o->at != offset)
+        o++;
+    assert(o->name); /* the member is an option's value */
+    return o;
+}
+
+bool choir__job_was_given(const choir__job *j, const choir__cli_option *option)
+{
+    int64_t row = option - choir__job_options;
+    return j->given[row / 64] >> row % 64 & 1;
 }
 
 bool choir__job_leaves_out(const choir__job *j, const choir__cli_option *option)

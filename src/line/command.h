@@ -75,7 +75,7 @@ struct choir__cli_option {
     /* For TAKES: returns whether numbers depend on the option, given the values of all options
      * of the job or strategy. NULL: always. */
     bool (*matters)(const void *values);
-    bool of_a_rank; /* recorded, but the ranks of a job may have different values */
+    bool of_a_rank; /* ranks of a job, and nodes of choir run, may have different values */
     bool repeated;  /* may be given several times and keeps all values; documents have a list */
     bool rereads;   /* needs data that can be read again, so not standard input */
     bool late;      /* the value is complete only when the data are open */

@@ -6,7 +6,6 @@
  *
  * Opening reads all headers, and the classes. An image is read from its place when its sample
  * is requested. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@
 #include "base/utf8.h"
 #include "data/images/transform.h"
 
-enum { LONGEST_LABEL = 1 << 20, MOST_SHARDS = 100000 };
+enum { LONGEST_LABEL = 1 << 20 };
 
 typedef struct member {
     int64_t at, bytes,
@@ -35,10 +34,8 @@ typedef struct shards {
     choir_dataset base;
     choir_image_opts opts;
     bool training;
-    choir__name_list files;
-    bool splits;         /* some files are for validation; false: a part of the samples is */
-    int64_t train_files; /* the first ones are for training, the others for validation */
-    member first;        /* first member, whose image determines the size of samples */
+    choir__shard_files files;
+    member first; /* first member, whose image determines the size of samples */
     member *samples;
     int64_t count, seen;         /* seen: samples of both splits */
     choir__holdout_classes held; /* while members are read */
@@ -47,108 +44,6 @@ typedef struct shards {
     choir__resample_fn *resample;
     choir__image_works works;
 } shards;
-
-/* --- the names of tars --- */
-
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && !strcmp(text + n - k, end);
-}
-
-bool choir__is_tar_name(const char *name)
-{
-    return ends_in(name, ".tar");
-}
-
-choir_status choir__file_shards_list(choir__name_list *files, const char *path)
-{
-    const char *open = strchr(path, '{'), *dots = open ? strstr(open, "..") : NULL;
-    const char *close = dots ? strchr(dots, '}') : NULL;
-    char *first_end, *last_end;
-    if (!close) {
-        choir__name_list_add(files, path);
-        return CHOIR_OK;
-    }
-    static const char digits[] = "0123456789";
-    size_t widest = 9, from = strspn(open + 1, digits), to = strspn(dots + 2, digits);
-    long first = strtol(open + 1, &first_end, 10), last = strtol(dots + 2, &last_end, 10);
-    if (!from || !to || from > widest || to > widest || first_end != dots ||
-        last_end != close || first < 0 || last < first || last - first >= MOST_SHARDS)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected a range of at most %d tars, such as {000..010}", path, MOST_SHARDS);
-    for (long i = first; i <= last; i++) {
-        char *name = choir__format(
-            "%.*s%0*ld%s", (int)(open - path), path, (int)(dots - open - 1), i, close + 1);
-        choir__name_list_add(files, name);
-        free(name);
-    }
-    return CHOIR_OK;
-}
-
-static bool begins_with(const char *text, const char *begin)
-{
-    return !strncmp(text, begin, strlen(begin));
-}
-
-static bool is_other_tar(const char *name, const char *begin)
-{
-    (void)begin;
-    return choir__is_tar_name(name) && !begins_with(name, "val") && !begins_with(name, "test");
-}
-
-static bool is_tar_of(const char *name, const char *begin)
-{
-    return choir__is_tar_name(name) && begins_with(name, begin);
-}
-
-/* Adds the folder's tars for which `takes` is true, in the order of their names; returns their
- * number. */
-static int64_t add_tars(choir__name_list *files, const char *folder,
-    bool (*takes)(const char *name, const char *begin), const char *begin)
-{
-    int64_t before = files->count;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        if (e->d_name[0] != '.' && takes(e->d_name, begin)) {
-            char *path = choir__format("%s/%s", folder, e->d_name);
-            choir__name_list_add(files, path);
-            free(path);
-        }
-    if (dir)
-        closedir(dir);
-    if (files->count > before)
-        qsort(files->name + before, (size_t)(files->count - before), sizeof *files->name,
-            choir__by_text);
-    return files->count - before;
-}
-
-/* In a folder, val*.tar (or test*.tar) are for validation, and train*.tar, or else all others,
- * for training. Without the former a part of the samples is (data/dataset.h). */
-static choir_status list(shards *d, const char *path)
-{
-    if (choir__is_tar_name(path))
-        return choir__file_shards_list(&d->files, path);
-    d->train_files = add_tars(&d->files, path, is_tar_of, "train");
-    if (!d->train_files)
-        d->train_files = add_tars(&d->files, path, is_other_tar, "");
-    d->splits = add_tars(&d->files, path, is_tar_of, "val") ||
-                add_tars(&d->files, path, is_tar_of, "test");
-    return d->training && !d->train_files
-               ? choir__error(CHOIR_ERR_FORMAT,
-                     "%s has tars for validation alone: train*.tar are missing", path)
-               : CHOIR_OK;
-}
-
-bool choir__is_shards(const char *path)
-{
-    choir__name_list files = {0};
-    if (choir__is_tar_name(path))
-        return true;
-    int64_t count = add_tars(&files, path, is_tar_of, "");
-    choir__name_list_free(&files);
-    return count > 0;
-}
 
 /* --- members --- */
 
@@ -241,8 +136,8 @@ static void free_member(member *s)
  * the split. */
 static bool is_kept(shards *d, const member *s, int64_t kept)
 {
-    if (d->splits)
-        return d->training == (s->shard < d->train_files);
+    if (d->files.splits)
+        return d->training == (s->shard < d->files.training);
     return choir__holdout_classes_note(
         &d->held, s->label, choir__is_held(d->opts.held_out, d->seen++), d->training, kept);
 }
@@ -271,15 +166,15 @@ static choir_status keep_samples(shards *d, int64_t first)
         bool whole = s->image && s->bytes && s->label >= 0;
         if (s->image && !s->bytes && status == CHOIR_OK)
             status = choir__error(CHOIR_ERR_FORMAT, "%s: %s is empty: expected an image",
-                d->files.name[s->shard], s->image);
+                d->files.all.name[s->shard], s->image);
         if (s->image && s->label < 0 && status == CHOIR_OK)
             status = choir__error(CHOIR_ERR_FORMAT,
                 "%s: %s has no class: expected %scls, or %sjson with \"cls\" or \"label\"",
-                d->files.name[s->shard], s->image, s->key, s->key);
+                d->files.all.name[s->shard], s->image, s->key, s->key);
         if (!s->image && s->label >= 0 && status == CHOIR_OK)
             status = choir__error(CHOIR_ERR_FORMAT,
                 "%s: the sample %s has a class and no image; links to other members are not read",
-                d->files.name[s->shard], s->key);
+                d->files.all.name[s->shard], s->key);
         if (whole && !d->first.image) {
             d->first = *s;
             d->first.image = choir__strdup(s->image);
@@ -298,7 +193,7 @@ static choir_status read_shard(shards *d, int32_t shard)
     choir__tar tar;
     choir__tar_member m;
     int64_t first = d->count;
-    choir_status status = choir__tar_open(&tar, d->files.name[shard]);
+    choir_status status = choir__tar_open(&tar, d->files.all.name[shard]);
     while (status == CHOIR_OK && (status = choir__tar_next(&tar, &m)) == CHOIR_OK && m.name)
         status = add_member(d, &tar, &m, shard);
     choir__tar_close(&tar);
@@ -308,12 +203,15 @@ static choir_status read_shard(shards *d, int32_t shard)
 /* The tars of training determine the classes, so validation reads them, too. */
 static choir_status read_shards(shards *d, const char *path)
 {
-    choir_status status = list(d, path);
-    int64_t last = d->splits && d->training ? d->train_files : d->files.count;
+    choir_status status = choir__shards_find(path, &d->files);
+    if (status == CHOIR_OK && d->training && d->files.splits && !d->files.training)
+        status = choir__error(
+            CHOIR_ERR_FORMAT, "%s has tars for validation alone: train*.tar are missing", path);
+    int64_t last = d->files.splits && d->training ? d->files.training : d->files.all.count;
     if (status == CHOIR_OK && d->opts.classes)
         status = choir__labels_give(&d->labels, d->opts.classes);
     for (int64_t i = 0; i < last && status == CHOIR_OK; i++) {
-        if (d->splits && i && i == d->train_files && !d->opts.classes)
+        if (d->files.splits && i && i == d->files.training && !d->opts.classes)
             status = choir__labels_settle(&d->labels);
         if (status == CHOIR_OK)
             status = read_shard(d, (int32_t)i);
@@ -329,7 +227,7 @@ static choir_status read_shards(shards *d, const char *path)
 
 static choir_status read_image(const shards *d, const member *s, char **data, char **name)
 {
-    const char *path = d->files.name[s->shard];
+    const char *path = d->files.all.name[s->shard];
     int fd;
     choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &fd);
     if (status != CHOIR_OK)
@@ -402,7 +300,7 @@ static void free_shards(choir_dataset *self)
     for (int64_t i = 0; i < d->count; i++)
         free_member(&d->samples[i]);
     choir__image_works_free(&d->works);
-    choir__name_list_free(&d->files);
+    choir__name_list_free(&d->files.all);
     choir__labels_free(&d->labels);
     choir__json_nodes_free(&d->nodes);
     free(d->first.image);
@@ -465,7 +363,7 @@ choir_status choir_dataset_shards(
         .x_shape = choir_dims(3, d->opts.height, d->opts.width),
         .y_shape = CHOIR_SCALAR,
         .classes = d->labels.classes,
-        .held_out = !d->splits && !d->training,
+        .held_out = !d->files.splits && !d->training,
         .numbered = choir__labels_are_numbers(&d->labels)};
     *dataset = &d->base;
     return CHOIR_OK;

@@ -1,4 +1,4 @@
-/* Recognition of tars with images. */
+/* Tars with images: their names, and members of a tar. */
 #ifndef CHOIR_DATA_SHARDS_H
 #define CHOIR_DATA_SHARDS_H
 
@@ -11,6 +11,18 @@ bool choir__is_tar_name(const char *name);
 
 /* Adds the tars that a path names, NAME.tar or NAME-{000..010}.tar. Error: argument. */
 choir_status choir__file_shards_list(choir__name_list *files, const char *path);
+
+/* The tars of a path: the first ones are for training, the others for validation. */
+typedef struct choir__shard_files {
+    choir__name_list all;
+    int64_t training;
+    bool splits; /* some are for validation; false: a part of the samples is */
+} choir__shard_files;
+
+/* Finds the tars of a path, of a folder in the order of their names: val*.tar (or test*.tar)
+ * are for validation, and train*.tar, or else all others, for training. Without the former a
+ * part of the samples is (data/dataset.h). The caller frees files->all. Error: argument. */
+choir_status choir__shards_find(const char *path, choir__shard_files *files);
 
 /* Returns whether the path names tars, NAME.tar or NAME-{000..010}.tar, or is a folder with
  * some. */

@@ -21,7 +21,8 @@ static choir__job recorded_job(const choir__job *j)
         __builtin_mul_overflow(
             before.training.eval_epochs, j->training.epoch_steps, &before.training.eval_every))
         before.training.eval_every = 0; /* never, as by default */
-    const char *strategy = choir__job_recorded(j, "strategy");
+    const char *strategy =
+        choir__job_recorded(j, CHOIR__JOB_OPTION(placement.strategy_text)->name);
     if (strategy &&
         choir__composition_parse(strategy, &before.placement.composition) == CHOIR_OK &&
         before.placement.mesh)

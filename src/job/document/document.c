@@ -146,7 +146,7 @@ static char *exact_text(const json_t *root)
 static char *write_job(const choir__job *j, choir__cli_form form, const char *id)
 {
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-job", "version", VERSION);
-    char *place = j->data.path ? choir__job_place(j->data.path) : NULL,
+    char *place = j->data.path ? choir__job_data_path(j->data.path) : NULL,
          *device = choir__job_device(j);
     if (place)
         json_object_set_new(root, "data", json_string(place));

@@ -14,22 +14,27 @@
 
 /* --- reading a record --- */
 
+/* Adds an option's text to a record, and frees it. */
+static void put(json_t *options, const choir__cli_option *o, char *text)
+{
+    json_object_set_new(options, o->name, json_string(text));
+    free(text);
+}
+
 /* Returns the options that a checkpoint without a record states by itself. */
 static json_t *options_of_state(const choir_train_state *s)
 {
     json_t *options = json_object();
-    char *numbers[] = {choir__format("%lld", (long long)s->batch_size),
-        choir__format("%lld", (long long)s->microbatches),
-        choir__format("%llu", (unsigned long long)s->seed)};
-    static const char *const names[] = {"batch-size", "microbatches", "seed"};
-    for (int i = 0; i < 3; i++) {
-        json_object_set_new(options, names[i], json_string(numbers[i]));
-        free(numbers[i]);
-    }
+    put(options, CHOIR__JOB_OPTION(training.batch_size),
+        choir__format("%lld", (long long)s->batch_size));
+    put(options, CHOIR__JOB_OPTION(training.microbatches),
+        choir__format("%lld", (long long)s->microbatches));
+    put(options, CHOIR__JOB_OPTION(training.seed),
+        choir__format("%llu", (unsigned long long)s->seed));
     if (*s->optimizer)
-        json_object_set_new(options, "optimizer", json_string(s->optimizer));
+        put(options, CHOIR__JOB_OPTION(optim.optimizer), choir__strdup(s->optimizer));
     if (*s->amp)
-        json_object_set_new(options, "amp", json_string(s->amp));
+        put(options, CHOIR__JOB_OPTION(optim.amp), choir__strdup(s->amp));
     return options;
 }
 
@@ -61,8 +66,8 @@ static choir_status read_record(choir__job *j)
     j->saves.resumed_step = s.step;
     j->saves.resumed_validates = s.eval_due != 0;
     if (status == CHOIR_OK) /* with all sizes, also those that its data determined */
-        json_object_set_new(
-            json_object_get(j->saves.resumed, "options"), "model", json_string(s.model));
+        put(json_object_get(j->saves.resumed, "options"), CHOIR__JOB_OPTION(model.name),
+            choir__strdup(s.model));
     free(text);
     return status;
 }
@@ -93,7 +98,7 @@ static choir_status compare(
 static choir_status take(choir__job *j, const choir__job *before, const choir__cli_option *o)
 {
     json_t *options = json_object_get(j->saves.resumed, "options");
-    if (choir__job_was_given(j, o->name) ||
+    if (choir__job_was_given(j, o) ||
         choir__job_leaves_out(j, o)) /* choir__job_check_resumed compares a late one */
         return o->late ? CHOIR_OK : compare(j, before, o);
     if (!choir__job_recorded(j, o->name) && o->unrecorded && o->unrecorded())
@@ -111,7 +116,7 @@ static void note_what_is_missing(choir__job *j)
 {
     char list[400] = "";
     for (const choir__cli_option *o = choir__job_options; o->name; o++)
-        if (o->recorded == CHOIR__RECORDED_TAKES && !choir__job_was_given(j, o->name) &&
+        if (o->recorded == CHOIR__RECORDED_TAKES && !choir__job_was_given(j, o) &&
             !choir__job_recorded(j, o->name) && !(o->unrecorded && o->unrecorded()))
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s--%s",
                 *list ? ", " : "", o->name);
@@ -205,10 +210,10 @@ static char *list_of(const json_t *logs)
 /* Takes the logs that job.json names, and how often they have histograms. */
 static choir_status take_destinations(choir__job *j, json_t *options, const char *path)
 {
-    const choir__cli_option *each = choir__cli_named(choir__job_options, "log-histograms");
+    const choir__cli_option *each = CHOIR__JOB_OPTION(records.log_histograms);
     choir_status status =
-        choir__job_take_list(j, choir__cli_named(choir__job_options, "log"), options, path);
-    if (status == CHOIR_OK && !choir__job_was_given(j, each->name) &&
+        choir__job_take_list(j, CHOIR__JOB_OPTION(records.log), options, path);
+    if (status == CHOIR_OK && !choir__job_was_given(j, each) &&
         choir__cli_json_text(options, each->name))
         status = choir__cli_json_take(options, each, j, path);
     return status;
@@ -219,9 +224,9 @@ static choir_status take_destinations(choir__job *j, json_t *options, const char
  * has none; that is also a run whose folder --run names and that begins there. */
 static choir_status take_logs(choir__job *j)
 {
+    const choir__cli_option *logs = CHOIR__JOB_OPTION(records.log);
     char found[PATH_MAX], *left = NULL;
-    if (choir__job_was_given(j, "log") ||
-        choir__job_leaves_out(j, choir__cli_named(choir__job_options, "log")) ||
+    if (choir__job_was_given(j, logs) || choir__job_leaves_out(j, logs) ||
         choir_training_find(j->saves.resume, found) != CHOIR_OK)
         return CHOIR_OK;
     char *before = run_of(found),
@@ -232,7 +237,7 @@ static choir_status take_logs(choir__job *j)
     if (root && (j->records.run || choir__job_goes_on_in_place(&j->saves)))
         status = take_destinations(j, json_object_get(root, "options"), path);
     else
-        left = list_of(json_object_get(json_object_get(first, "options"), "log"));
+        left = list_of(json_object_get(json_object_get(first, "options"), logs->name));
     if (left)
         choir__job_add_note(
             j, choir__format("this run does not go on in the logs of %s: %s; --log names its "
@@ -272,7 +277,7 @@ choir_status choir__job_recall(choir__job *j)
 /* Refuses a job that the checkpoint is not a part of. */
 choir_status choir__job_check_resumed(const choir__job *j)
 {
-    const char *model = choir__job_recorded(j, "model");
+    const char *model = choir__job_recorded(j, CHOIR__JOB_OPTION(model.name)->name);
     if (strcmp(model, j->model.info.config) != 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s",
             j->saves.resume, model, j->model.info.config);

@@ -8,9 +8,10 @@
 #include "job/document/document.h"
 #include "line/values.h"
 
+/* Returns whether the command line gives the option that a column names; NULL: none. */
 static bool was_given(const choir__job *j, const char *name)
 {
-    return name && choir__job_was_given(j, name);
+    return name && choir__job_was_given(j, choir__cli_named(choir__job_options, name));
 }
 
 /* Returns whether the command line names another kind of the option than the document, as
@@ -20,14 +21,14 @@ static bool has_other_kind(const choir__job *j, const char *name, const json_t *
     const char *was =
         json_string_value(json_object_get(json_object_get(root, "options"), name));
     const choir__cli_option *o = choir__cli_named(choir__job_options, name);
-    return was && was_given(j, name) &&
+    return was && choir__job_was_given(j, o) &&
            !choir__job_same_kind(was, *(const char *const *)((const char *)j + o->at));
 }
 
 bool choir__job_takes(
     const choir__job *j, const choir__cli_option *o, const json_t *root, bool recorded)
 {
-    if (was_given(j, o->name) || choir__job_leaves_out(j, o) ||
+    if (choir__job_was_given(j, o) || choir__job_leaves_out(j, o) ||
         (o->kind && has_other_kind(j, o->kind, root)))
         return false;
     for (size_t i = 0; i < CHOIR_COUNT(o->displaced_by); i++)

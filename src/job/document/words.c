@@ -30,7 +30,7 @@ char *choir__job_path(const char *text)
     return found ? choir__format("%s%s", path, options) : choir__strdup(text);
 }
 
-char *choir__job_place(const char *data)
+char *choir__job_data_path(const char *data)
 {
     char path[PATH_MAX], *all = NULL;
     if (!strcmp(data, "random") || !strcmp(data, "-"))

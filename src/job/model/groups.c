@@ -8,38 +8,51 @@
 #include "base/options.h"
 #include "job/job.h"
 
-/* One entry of a list: "PATTERN" or "PATTERN=RATE". */
+/* A list of patterns, and the rest of it that is not read yet. */
+typedef struct list {
+    const char *option, *rest, *form; /* form: an entry, as messages name it */
+    bool rated;                       /* entries are PATTERN=RATE */
+} list;
+
 typedef struct entry {
     char pattern[256];
     double rate;
     bool matrices, vectors; /* which of its parameters a group takes */
 } entry;
 
-static choir_status bad_entry(const char *option, const char *text, int length)
+static list frozen_of(const choir__job_optim *o)
 {
-    return choir__error(CHOIR_ERR_ARGUMENT, "--%s: expected %s, got '%.*s'", option,
-        strcmp(option, "freeze") ? "PATTERN=RATE" : "a pattern of parameters' names", length,
-        text);
+    return (list){"freeze", o->freeze, "a pattern of parameters' names", false};
 }
 
-/* Reads the next entry of *list, which moves on; *more is false at the list's end. */
-static choir_status next(const char *option, const char **list, entry *e, bool *more)
+static list rates_of(const choir__job_optim *o)
 {
-    size_t length = *list ? strcspn(*list, ",") : 0;
-    bool rated = !strcmp(option, "lr-for");
-    *more = *list && **list;
+    return (list){"lr-for", o->lr_for, "PATTERN=RATE", true};
+}
+
+static choir_status bad_entry(const list *l, const char *text, int length)
+{
+    return choir__error(
+        CHOIR_ERR_ARGUMENT, "--%s: expected %s, got '%.*s'", l->option, l->form, length, text);
+}
+
+/* Reads the list's next entry; *more is false at its end. */
+static choir_status next(list *l, entry *e, bool *more)
+{
+    const char *text = l->rest;
+    size_t length = text ? strcspn(text, ",") : 0;
+    *more = text && *text;
     if (!*more)
         return CHOIR_OK;
-    const char *text = *list;
-    *list += length + (text[length] == ',');
+    l->rest += length + (text[length] == ',');
     if (length == 0 || length >= sizeof e->pattern)
-        return bad_entry(option, text, (int)length);
+        return bad_entry(l, text, (int)length);
     memcpy(e->pattern, text, length);
     e->pattern[length] = '\0';
-    char *equals = rated ? strrchr(e->pattern, '=') : NULL;
-    if (rated &&
+    char *equals = l->rated ? strrchr(e->pattern, '=') : NULL;
+    if (l->rated &&
         (!equals || equals == e->pattern || !choir__parse_float(equals + 1, 0, 1e12, &e->rate)))
-        return bad_entry(option, text, (int)length);
+        return bad_entry(l, text, (int)length);
     if (equals)
         *equals = '\0';
     return CHOIR_OK;
@@ -47,43 +60,47 @@ static choir_status next(const char *option, const char **list, entry *e, bool *
 
 choir_status choir__job_check_groups(const choir__job *j)
 {
-    const char *list = j->optim.lr_for;
+    list rates = rates_of(&j->optim);
     bool more = true;
     entry e;
     choir_status status = CHOIR_OK;
     while (more && status == CHOIR_OK)
-        status = next("lr-for", &list, &e, &more);
+        status = next(&rates, &e, &more);
     return status;
 }
 
-static choir_status unmatched(const char *option, const char *pattern)
+/* Calls `match`, which returns a number of parameters, with each pattern of the list. Error: it
+ * returns 0. */
+static choir_status match_all(
+    list l, choir_module *net, int (*match)(choir_module *net, const char *pattern))
 {
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "--%s: no parameter of the model has a name that matches '%s'; choir checkpoint inspect "
-        "lists names",
-        option, pattern);
-}
-
-choir_status choir__job_freeze(const choir__job_optim *o, choir_module *net)
-{
-    const char *frozen = o->freeze, *rates = o->lr_for;
     entry e;
     bool more = true;
     choir_status status = CHOIR_OK;
     while (more && status == CHOIR_OK) {
-        status = next("freeze", &frozen, &e, &more);
-        if (more && status == CHOIR_OK && !choir_module_freeze_matching(net, e.pattern, true))
-            status = unmatched("freeze", e.pattern);
+        status = next(&l, &e, &more);
+        if (more && status == CHOIR_OK && !match(net, e.pattern))
+            status = choir__error(CHOIR_ERR_ARGUMENT,
+                "--%s: no parameter of the model has a name that matches '%s'; choir "
+                "checkpoint inspect lists names",
+                l.option, e.pattern);
     }
+    return status;
+}
+
+static int freeze(choir_module *net, const char *pattern)
+{
+    return choir_module_freeze_matching(net, pattern, true);
+}
+
+choir_status choir__job_freeze(const choir__job_optim *o, choir_module *net)
+{
+    choir_status status = match_all(frozen_of(o), net, freeze);
     if (status == CHOIR_OK && o->freeze && choir_module_param_count(net) == 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--freeze %s: all parameters are frozen, so nothing is left to train", o->freeze);
-    for (more = true; more && status == CHOIR_OK;) {
-        status = next("lr-for", &rates, &e, &more);
-        if (more && status == CHOIR_OK && !choir_module_count_matching(net, e.pattern))
-            status = unmatched("lr-for", e.pattern);
-    }
-    return status;
+    return status == CHOIR_OK ? match_all(rates_of(o), net, choir_module_count_matching)
+                              : status;
 }
 
 static bool is_in_group(const char *name, const choir_tensor *t, void *arg)
@@ -96,12 +113,12 @@ static bool is_in_group(const char *name, const choir_tensor *t, void *arg)
 choir_status choir__job_groups(
     const choir__job *j, choir_optim *optim, double weight_decay, bool matrices)
 {
-    const char *list = j->optim.lr_for;
+    list rates = rates_of(&j->optim);
     bool more = true;
     entry e;
     choir_status status = CHOIR_OK;
     while (more && status == CHOIR_OK) {
-        status = next("lr-for", &list, &e, &more);
+        status = next(&rates, &e, &more);
         if (!more || status != CHOIR_OK)
             break;
         e.matrices = true;

@@ -114,7 +114,8 @@ static void say_begin(const choir__cli_report *r, const void *told, FILE *out)
     const choir__job *job = r->job;
     int workers = (int)b->world;
     bool alone = workers == 1 && choir__cli_strategy_has_ranks(job->placement.strategy) &&
-                 !choir__job_was_given(job, "nproc") && !job->placement.launched;
+                 !choir__job_was_given(job, CHOIR__JOB_OPTION(placement.nproc)) &&
+                 !job->placement.launched;
     fprintf(out, "%s: %lld parameters, %s on %d %s%s%s, %lld micro-batch%s of %lld samples%s\n",
         job->model.info.config, (long long)b->parameters, b->strategy, workers,
         job->placement.strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank", /* no key */

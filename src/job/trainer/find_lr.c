@@ -30,8 +30,9 @@ choir_status choir__rate_test_check(choir__job *j)
 void choir__rate_test_begin(choir__rate_test *t, const choir__job *j)
 {
     *t = (choir__rate_test){.best = (double)INFINITY};
-    t->steps =
-        choir__job_was_given(j, "steps") || j->training.epochs ? j->training.steps : STEPS;
+    t->steps = choir__job_was_given(j, CHOIR__JOB_OPTION(training.steps)) || j->training.epochs
+                   ? j->training.steps
+                   : STEPS;
     t->patience = choir__job_epoch_steps(j);
     t->rates = choir__calloc((size_t)t->steps, sizeof *t->rates);
     t->losses = choir__calloc((size_t)t->steps, sizeof *t->losses);

@@ -24,8 +24,7 @@ typedef struct choir__links_user {
 
 typedef struct choir__links choir__links;
 
-/* Listens at host and port; 0: any port. any: also where another process has that port.
- * key NULL: none. Errors: argument, I/O. */
+/* Listens at host and port; 0: any port. key NULL: none. Errors: argument, I/O. */
 choir_status choir__links_open(const char *host, int port, const choir__store_key *key,
     uint64_t self, choir__links_user user, choir__links **links);
 void choir__links_close(choir__links *links); /* accepts NULL */

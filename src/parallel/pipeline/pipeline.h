@@ -119,6 +119,13 @@ static inline choir_device *choir__stage_device(const choir__pipeline *p, int st
 /* Returns the loss of a micro-batch in a handle of the run, which every step reuses. */
 choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss);
 
+/* Returns an error of the function if the module is no pipeline. */
+choir_status choir__pipeline_check(const choir_module *module, const char *function);
+/* Reports a failure to the other ranks and replicas, which may be waiting for this rank. */
+void choir__pipeline_tell(choir__pipeline *p, choir_status status);
+/* Frees the micro-batches of a plan. */
+void choir__pipeline_free_micros(choir__pipeline *p);
+
 /* two, because kernels prepare for later calls in the first step */
 enum { CHOIR__MEASURED_STEPS = 2 };
 

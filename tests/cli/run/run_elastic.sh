@@ -190,7 +190,7 @@ another_training() {
     node c "${args[@]}" true
     await 10 is_gone "$pid_c"
     has c.err "runs 'another program', node 0 runs 'choir train --strategy ddp --steps 100000000"
-    node d "${args[@]}" "${train[@]}" --threads 1 --log-every=7 random
+    node d "${args[@]}" "${train[@]}" --threads 1 --log-every=7 --quiet --save-keep 2 random
     await 10 grep -q 'joins; all ranks start again on 2 nodes' a.err || fail "$(cat a.err d.err)"
     kill -TERM "$pid_d"
     await 10 is_gone "$pid_d"
