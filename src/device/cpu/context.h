@@ -19,8 +19,8 @@ choir__cpu_context *choir__cpu_context_current(void);
 int choir__cpu_context_threads(const choir__cpu_context *context);
 
 /* Calls part for ranges that cover [0, count), on the cores of the current context, and returns
- * when all have ended. No range but the last has fewer than `least`; on one core, or without
- * OpenMP, it is one range. Each call finds a context of its thread's own, with one thread. */
+ * when all have ended. No range but the last has fewer than `least`; on one core it is one
+ * range. Each call finds a context of its thread's own, with one thread. */
 typedef void choir__cpu_part(const void *arg, int64_t first, int64_t count);
 void choir__cpu_parallel(int64_t count, int64_t least, choir__cpu_part *part, const void *arg);
 

@@ -2,8 +2,8 @@
  *
  * Device i takes `threads` cores (default one) from core i * threads on, and starts over at the
  * first core if there are more devices than cores. A device of one core is run by any waiter. A
- * device of several cores is run by its worker alone, because OpenMP's threads belong to the
- * thread that created them. */
+ * device of several cores is run by its worker alone: that is bound to the device's cores, and
+ * its team inherits them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
