@@ -11,6 +11,10 @@
  * where the plug-in choir_cuda.so and a driver are installed; a process that has found one
  * must not fork.
  *
+ * Numbers are computed in the default floating-point environment, whatever the caller's is
+ * (rounding, denormals, enabled exceptions); each call gives the caller's back. The program's
+ * own functions that Choir calls run in the default one.
+ *
  * Threads: any thread may call these; one thread at a time should issue work to one device. */
 #ifndef CHOIR_DEVICE_H
 #define CHOIR_DEVICE_H

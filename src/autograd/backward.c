@@ -2,10 +2,12 @@
 #include <choir/autograd.h>
 
 #include "autograd/walk.h"
+#include "base/floats.h"
 #include "tensor/handle.h"
 
 choir_status choir_backward(choir_tensor *loss)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = choir__use_tensor(loss, __func__);
     if (use != CHOIR_OK)
         return use;

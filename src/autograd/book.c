@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "autograd/layout.h"
+#include "base/floats.h"
 
 /* Frees all books of the run, which is closing. */
 static void close_books(void *arg)
@@ -385,6 +386,7 @@ static void fold(choir__book *book, float scale)
 
 choir_status choir__book_finish(choir__book *book)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (book->finished || book->leaves == 0)
         return CHOIR_OK;
     if (book->planned && book->leaves < book->planned)

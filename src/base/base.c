@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "base/floats.h"
 #include "base/number.h"
 #include "base/secret.h"
 
@@ -168,11 +169,17 @@ void choir_check(choir_status status)
     exit(1);
 }
 
+static CHOIR__APART double seconds_of(const struct timespec *t)
+{
+    return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
+}
+
 double choir__now(void)
 {
+    CHOIR__DEFAULT_FLOATS;
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return seconds_of(&t);
 }
 
 struct timespec choir__in_seconds(double seconds)

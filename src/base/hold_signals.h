@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdbool.h>
 
+#include "base/floats.h"
+
 /* Returns whether the signal is what a fault of the program raises. */
 static inline bool choir__is_fault(int number)
 {
@@ -25,10 +27,12 @@ static inline void choir__hold_signals(sigset_t *before)
     pthread_sigmask(SIG_BLOCK, &held, before);
 }
 
-/* Starts a thread that holds them back always: signals are for the program's own threads. The
- * threads that it starts inherit this. Returns 0 or an error number, as pthread_create does. */
+/* Starts a thread that holds them back always, since signals are for the program's own threads,
+ * and that computes in the default environment (floats.h). The threads that it starts inherit
+ * both. Returns 0 or an error number, as pthread_create does. */
 static inline int choir__thread_start(pthread_t *thread, void *(*work)(void *arg), void *arg)
 {
+    CHOIR__DEFAULT_FLOATS;
     sigset_t before;
     choir__hold_signals(&before);
     int why = pthread_create(thread, NULL, work, arg);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
+
 static locale_t plain; /* the C locale; 0: it could not be made */
 
 static void make_plain(void)
@@ -27,6 +29,7 @@ static locale_t speak_plainly(void)
 
 double choir__number_read(const char *text, char **end)
 {
+    CHOIR__DEFAULT_FLOATS;
     locale_t before = speak_plainly();
     double x = strtod(text, end);
     uselocale(before);
@@ -35,6 +38,7 @@ double choir__number_read(const char *text, char **end)
 
 int choir__number_vprint(char *text, size_t bytes, const char *format, va_list args)
 {
+    CHOIR__DEFAULT_FLOATS;
     locale_t before = speak_plainly();
     int length = vsnprintf(text, bytes, format, args);
     uselocale(before);
@@ -52,6 +56,7 @@ int choir__number_print(char *text, size_t bytes, const char *format, ...)
 
 int choir__number_vformat(char **text, const char *format, va_list args)
 {
+    CHOIR__DEFAULT_FLOATS;
     locale_t before = speak_plainly();
     int length = vasprintf(text, format, args);
     uselocale(before);
@@ -66,6 +71,7 @@ static int write_infinite(double x, char text[CHOIR__NUMBER_TEXT])
 
 int choir__number_text(double x, char text[CHOIR__NUMBER_TEXT])
 {
+    CHOIR__DEFAULT_FLOATS;
     if (!isfinite(x))
         return write_infinite(x, text);
     if (fabs(x) <= 0x1p53 && x == (double)(int64_t)x && !(x == 0 && signbit(x)))

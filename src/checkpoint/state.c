@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/floats.h"
 #include "base/options.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/folder.h"
@@ -162,6 +163,7 @@ void choir__state_add_file(json_t *files, const char *name, const choir__digest 
 choir_status choir__state_write(
     const char *folder, const choir_train_state *state, json_t *files)
 {
+    CHOIR__DEFAULT_FLOATS;
     char hex[CHOIR__SHA256_HEX];
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-checkpoint", "version", VERSION);
     choir_status status = CHOIR_OK;
@@ -298,6 +300,7 @@ static choir_status parse_state(const char *path, json_t *root, choir_train_stat
 
 choir_status choir__state_read(const char *folder, choir_train_state *state, json_t **files)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_train_state found = choir_train_state_none();
     json_error_t why;
     json_t *root = NULL;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "base/half.h"
 #include "tensor/tensor.h"
 
@@ -289,6 +290,7 @@ bool choir__convertible(choir_dtype to, choir_dtype from)
 void choir__numbers_convert(
     void *out, choir_dtype to, const void *in, choir_dtype from, size_t count)
 {
+    CHOIR__DEFAULT_FLOATS;
     float block[BLOCK];
     if (to == from) {
         memcpy(out, in, count * choir_dtype_size(to));
@@ -315,6 +317,7 @@ static bool all_finite(const float *in, size_t n)
 
 int64_t choir__first_nonfinite(const void *in, choir_dtype dtype, size_t count, float *value)
 {
+    CHOIR__DEFAULT_FLOATS;
     float block[BLOCK];
     for (size_t at = 0, n; at < count; at += n) {
         n = count - at < BLOCK ? count - at : BLOCK;

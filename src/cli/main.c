@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/floats.h"
 #include "base/named.h"
 #include "cli/snapshot_stream.h"
 #include "line/command.h"
@@ -79,6 +80,7 @@ static void fill_descriptors(void)
 
 int main(int argc, char **argv)
 {
+    CHOIR__DEFAULT_FLOATS;
     fill_descriptors();
     choir__cli_start();
     int status = run(argc, argv);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/floats.h"
 #include "data/dataset.h"
 
 enum { FILE_LIMIT = 64 << 20 };
@@ -74,6 +75,7 @@ static choir_status read_one(const char *folder, int i, choir_beside *b)
 
 choir_status choir_beside_read(const char *folder, choir_beside **beside)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (!folder || !beside)
         return choir__missing(__func__, folder ? "beside" : "folder");
     choir_beside *b = choir__calloc(1, sizeof *b);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
+#include "base/floats.h"
 #include "base/rng.h"
 #include "base/text.h"
 
@@ -33,6 +34,7 @@ int64_t choir_dataset_length(const choir_dataset *dataset)
 
 choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, void *y)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = use_dataset(dataset, __func__);
     if (use != CHOIR_OK)
         return use;
@@ -48,6 +50,7 @@ choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, v
 choir_status choir_dataset_get_epoch(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (!dataset || !x || !y || !dataset->ops || !dataset->ops->get_epoch || index < 0 ||
         index >= dataset->ops->length(dataset)) /* ops->get states the error */
         return choir_dataset_get(dataset, index, x, y);
@@ -113,6 +116,7 @@ int64_t choir_dataset_class_of(choir_dataset *d, int64_t index)
 
 choir_status choir_dataset_class_weights(choir_dataset *d, double *weights)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = use_dataset(d, __func__);
     if (use != CHOIR_OK)
         return use;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/floats.h"
 #include "device/queue_run.h"
 #include "device/recording.h"
 
@@ -216,6 +217,7 @@ void choir__queue_clear(choir__queue *queue)
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir__gpu_stream *s = queue->opts.stream;
     /* read first: tasks that are issued meanwhile finish later than this */
     uint64_t done = choir__queue_finished(queue);

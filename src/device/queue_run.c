@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/floats.h"
 #include "base/futex.h"
 
 enum {
@@ -253,6 +254,7 @@ static void make_current(choir__queue *q)
 
 void choir__queue_run(choir__queue *q, uint64_t until, bool may_wait)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir__queue *outer = current;
     choir__event first;
     if (choir__queue_finished(q) >= until)
@@ -385,6 +387,7 @@ void choir__queue_give_back(choir__queue *q)
 
 void choir__queue_run_now(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir__queue *outer = current;
     make_current(q);
     call(q, fn, args, bytes);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
+
 static _Thread_local choir__recording *open_recording;
 
 /* All closed recordings. A queue that is freed marks those that name it. */
@@ -147,6 +149,13 @@ bool choir__recording_active(void)
     return open_recording != NULL;
 }
 
+/* Whatever the program's environment is: the host's numbers reach the step's tasks. */
+static choir_status call(choir_status (*fn)(void *arg), void *arg)
+{
+    CHOIR__DEFAULT_FLOATS;
+    return fn(arg);
+}
+
 static choir_status issue_again(choir__recording *r, const entry *e)
 {
     switch (e->kind) {
@@ -156,7 +165,7 @@ static choir_status issue_again(choir__recording *r, const entry *e)
     case EVENT: r->events[e->as.event] = choir__queue_record(e->queue); break;
     case WAIT: return choir__queue_wait_event_raw(e->queue, r->events[e->as.event]);
     case MOVED: choir__queue_moved_raw(e->queue, e->as.moved.from, e->as.moved.bytes); break;
-    case HOST: return e->as.host.fn(e->as.host.arg);
+    case HOST: return call(e->as.host.fn, e->as.host.arg);
     }
     return CHOIR_OK;
 }
@@ -187,7 +196,7 @@ choir_status choir__host_call(choir_status (*fn)(void *arg), void *arg)
         e->as.host.arg = arg;
     }
     open_recording = NULL;
-    choir_status status = fn(arg);
+    choir_status status = call(fn, arg);
     open_recording = r;
     return status;
 }

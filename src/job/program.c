@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/floats.h"
 #include "job/document/document.h"
 #include "job/report/record.h"
 #include "job/run.h"
@@ -75,6 +76,7 @@ static choir_status make(const choir_job *h, choir__job *j)
 
 choir_status choir_job_set(choir_job *h, const char *name, const char *value)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(h, __func__, "job") || choir__lacks(name, __func__, "option"))
         return CHOIR_ERR_ARGUMENT;
     const choir__cli_option *o = choir__cli_named(choir__job_options, name);
@@ -120,6 +122,7 @@ static choir_status open_job(const char *where, json_t *document, choir_job **ma
 
 choir_status choir_job_new(choir_job **made)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(made, __func__, "place for the job"))
         return CHOIR_ERR_ARGUMENT;
     *made = NULL;
@@ -128,6 +131,7 @@ choir_status choir_job_new(choir_job **made)
 
 choir_status choir_job_open(const char *path, choir_job **made)
 {
+    CHOIR__DEFAULT_FLOATS;
     json_t *root;
     if (choir__lacks(made, __func__, "place for the job"))
         return CHOIR_ERR_ARGUMENT;
@@ -140,6 +144,7 @@ choir_status choir_job_open(const char *path, choir_job **made)
 
 choir_status choir_job_parse(const char *json, choir_job **made)
 {
+    CHOIR__DEFAULT_FLOATS;
     json_error_t why;
     if (choir__lacks(made, __func__, "place for the job"))
         return CHOIR_ERR_ARGUMENT;
@@ -264,6 +269,7 @@ static choir_status run(choir__job *j, bool *began, choir__job_end *end)
 choir_status choir_job_train(
     choir_job *h, const choir_job_recorder *recorder, choir_job_result *result)
 {
+    CHOIR__DEFAULT_FLOATS;
     static atomic_flag busy = ATOMIC_FLAG_INIT;
     choir__job job;
     choir__job_end end = {0};

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
 
 choir_init choir__fan_in_init(int64_t fan_in)
 {
+    CHOIR__DEFAULT_FLOATS;
     double bound = 1 / sqrt((double)fan_in);
     return choir_init_uniform(-bound, bound);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
 #include "tensor/segment.h"
@@ -96,6 +97,7 @@ static choir_tensor *misused(choir_module *m, choir_tensor *const *in, int count
 
 choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int count)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_tensor *failed = misused(m, in, count);
     if (failed)
         return failed;

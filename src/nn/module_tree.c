@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "base/rng.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
@@ -125,6 +126,7 @@ static void draw_tree(choir_module *m)
 
 void choir__module_ready(choir_module *m)
 {
+    CHOIR__DEFAULT_FLOATS;
     while (m->parent)
         m = m->parent;
     choir__module_name(m);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
 
@@ -87,6 +88,7 @@ static choir_tensor *recurrent_forward(choir_module *self, choir_tensor *const *
 /* weight_ih_l0, ..., bias_hh_l0, weight_ih_l0_reverse, ... */
 static void add_weights(recurrent *r, int at, int64_t in, int64_t hidden)
 {
+    CHOIR__DEFAULT_FLOATS;
     static const char *const names[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
     int64_t rows = hidden * (r->cell == CHOIR_LSTM ? 4 : r->cell == CHOIR_GRU ? 3 : 1);
     choir_shape shapes[] = {
@@ -154,6 +156,7 @@ choir_module *choir_nn_rnn(
 choir_tensor *choir_forward_state(
     choir_module *module, choir_tensor *x, choir_cell_state *state)
 {
+    CHOIR__DEFAULT_FLOATS;
     module = choir__module_for(NULL, module, __func__);
     x = choir__sound(x, __func__);
     if (!state)

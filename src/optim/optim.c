@@ -7,6 +7,7 @@
  *
  * Devices step in parallel (update.c). They meet only to clip: the sums of the rows go to the
  * run's device, which adds them and sends the factor back. */
+#include "base/floats.h"
 #include "optim/optim.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -208,6 +209,7 @@ static choir_status step(choir_optim *o, const float *inverse)
 
 choir_status choir_optim_step(choir_optim *o)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = choir__use_optim(o, __func__);
     if (use != CHOIR_OK)
         return use;

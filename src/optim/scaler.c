@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/floats.h"
 #include "optim/optim.h"
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
@@ -192,6 +193,7 @@ static choir_status use_both(choir_scaler *s, choir_optim *o, const char *name, 
 
 choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
 {
+    CHOIR__DEFAULT_FLOATS;
     int at;
     choir_status use = use_both(s, o, __func__, &at);
     if (use != CHOIR_OK)
@@ -209,6 +211,7 @@ choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
 
 choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
 {
+    CHOIR__DEFAULT_FLOATS;
     int at;
     choir_status use = use_both(s, o, __func__, &at);
     if (use != CHOIR_OK)
@@ -228,6 +231,7 @@ choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
 
 choir_status choir_scaler_update(choir_scaler *s)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = use_scaler(s, __func__);
     if (use != CHOIR_OK)
         return use;
@@ -296,6 +300,7 @@ choir_status choir_scaler_get(const choir_scaler *s, choir_scaler_state *state)
 
 choir_status choir_scaler_set(choir_scaler *s, choir_optim *o, choir_scaler_state state)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = use_scaler(s, __func__);
     if (use == CHOIR_OK)
         use = choir__use_optim(o, __func__);

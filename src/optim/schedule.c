@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "base/floats.h"
 #include "optim/optim.h"
 
 choir_schedule choir_schedule_constant(void)
@@ -157,10 +158,8 @@ static int64_t drops(const choir_schedule *s, int64_t t)
     return count;
 }
 
-float choir_schedule_at(const choir_schedule *s, float lr, int64_t t)
+static CHOIR__APART float rate_at(const choir_schedule *s, float lr, int64_t t)
 {
-    if (choir__lacks(s, __func__, "schedule"))
-        return 0;
     if (s->kind == CHOIR_LR_INVERSE_SQRT) {
         double n = (double)t + 1, w = (double)choir__max(s->warmup, 1);
         return (float)((double)lr * fmin(n / w, sqrt(w / n)));
@@ -186,6 +185,12 @@ float choir_schedule_at(const choir_schedule *s, float lr, int64_t t)
     case CHOIR_LR_CYCLIC: return (float)cyclic(s, max, t);
     }
     return lr;
+}
+
+float choir_schedule_at(const choir_schedule *s, float lr, int64_t t)
+{
+    CHOIR__DEFAULT_FLOATS;
+    return choir__lacks(s, __func__, "schedule") ? 0 : rate_at(s, lr, t);
 }
 
 /* --- what makes no sense --- */
@@ -244,10 +249,8 @@ choir_plateau choir_plateau_defaults(void)
     return (choir_plateau){.factor = 0.1f, .patience = 10, .threshold = 1e-4f};
 }
 
-float choir_plateau_next(choir_plateau *p, float lr, double measure)
+static CHOIR__APART float next_rate(choir_plateau *p, float lr, double measure)
 {
-    if (choir__lacks(p, __func__, "plateau"))
-        return 0;
     if (p->factor == 0 && p->patience == 0 && p->threshold == 0)
         *p = choir_plateau_defaults();
     if (!p->started || measure < p->best * (1 - (double)p->threshold)) {
@@ -267,4 +270,10 @@ float choir_plateau_next(choir_plateau *p, float lr, double measure)
     p->bad = 0;
     float lower = fmaxf(lr * p->factor, fminf(p->min_lr, lr));
     return (double)lr - (double)lower > 1e-8 ? lower : lr; /* like PyTorch's eps */
+}
+
+float choir_plateau_next(choir_plateau *p, float lr, double measure)
+{
+    CHOIR__DEFAULT_FLOATS;
+    return choir__lacks(p, __func__, "plateau") ? 0 : next_rate(p, lr, measure);
 }

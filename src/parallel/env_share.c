@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "comm/far/far.h"
 #include "comm/pattern/tree.h"
 #include "tensor/handle.h"
@@ -51,6 +52,7 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
 
 choir_status choir_env_mean(const choir_env *env, const float *losses, float *mean)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = use_env(env, __func__);
     if (use != CHOIR_OK)
         return use;
@@ -81,6 +83,7 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
 
 choir_status choir_env_loss(const choir_env *env, choir_tensor *const *losses, double *mean)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = use_env(env, __func__);
     if (use != CHOIR_OK)
         return use;

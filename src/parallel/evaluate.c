@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/floats.h"
 #include "checkpoint/agree.h"
 #include "comm/pattern/tree.h"
 #include "nn/module.h"
@@ -339,6 +340,7 @@ static int64_t rounds_of(int64_t count, choir_group *group)
 choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_model_info *info,
     choir_dataset *data, choir_eval_opts opts, choir_score *score)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use_run = choir__use_scope(run, __func__);
     if (use_run != CHOIR_OK)
         return use_run;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/floats.h"
 #include "nn/module.h"
 #include "parallel/batches.h"
 #include "tensor/handle.h"
@@ -67,6 +68,7 @@ static choir_status run_batch(void *arg, choir_scope *step, const choir__read_ba
 choir_status choir_predict(choir_scope *run, choir_module *net, const choir_model_info *info,
     choir_dataset *data, choir_eval_opts opts, choir_predict_fn *fn, void *arg)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use = choir__use_scope(run, __func__);
     if (use == CHOIR_OK)
         use = choir__use_module(net, __func__);

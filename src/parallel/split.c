@@ -6,9 +6,11 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/floats.h"
 
 void choir__split_shares(int64_t total, const double *weights, int n, int64_t *counts)
 {
+    CHOIR__DEFAULT_FLOATS;
     double sum = 0, *lost = choir__calloc((size_t)n + 1, sizeof *lost);
     int64_t left = total;
     for (int i = 0; i < n; i++)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/floats.h"
 #include "record/recorder.h"
 #include "record/json_value.h"
 
@@ -263,6 +264,7 @@ choir_status choir_log_param(choir_logger *log, const char *name, const char *va
 
 choir_status choir_log_number(choir_logger *log, const char *name, double value)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(log, __func__, "log") || choir__lacks(name, __func__, "name"))
         return CHOIR_ERR_ARGUMENT;
     if (log->used < log->slot_count && !strcmp(log->slots[log->used].name, name)) {
@@ -312,6 +314,7 @@ static choir_status check_step(const char *function, int64_t step)
 
 choir_status choir_log_step(choir_logger *log, int64_t step)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(log, __func__, "log"))
         return CHOIR_ERR_ARGUMENT;
     choir_status status = check_step(__func__, step);
@@ -377,6 +380,7 @@ choir_status choir__log_tell(choir_logger *log, const choir__event_kind *kind, c
 choir_status choir_log_event(
     choir_logger *log, int64_t step, const char *kind, const char *json)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(log, __func__, "log") || choir__lacks(kind, __func__, "kind"))
         return CHOIR_ERR_ARGUMENT;
     choir_status status = bad_name(__func__, kind);
@@ -406,6 +410,7 @@ choir_status choir_log_text(choir_logger *log, int64_t step, const char *name, c
 choir_status choir_log_histogram(
     choir_logger *log, int64_t step, const char *name, const float *values, int64_t count)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(log, __func__, "log") || choir__lacks(name, __func__, "name") ||
         choir__lacks(values, __func__, "values"))
         return CHOIR_ERR_ARGUMENT;

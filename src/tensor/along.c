@@ -5,6 +5,7 @@
 
 #include <choir/select.h>
 
+#include "base/floats.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/ops/lookup.h"
@@ -227,6 +228,7 @@ static choir_tensor *sum_kept(choir_tensor *x, int dim)
 
 choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim)
 {
+    CHOIR__DEFAULT_FLOATS;
     const choir__op begun = {.name = "var", .any_dtype = true};
     choir_tensor *poisoned;
     int at = dim;
@@ -320,6 +322,7 @@ static choir_tensor *norm_kept(choir_tensor *x, double p, int dim)
 
 choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim)
 {
+    CHOIR__DEFAULT_FLOATS;
     const choir__op begun = {.name = "norm", .any_dtype = true};
     choir_tensor *poisoned;
     int at = dim;

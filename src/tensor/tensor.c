@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "tensor/run.h"
 #include "tensor/strategy.h"
 
@@ -56,6 +57,7 @@ const char *choir__shape_text(choir_shape shape)
 
 void choir__range_of(choir_dtype dtype, double *least, double *most)
 {
+    CHOIR__DEFAULT_FLOATS;
     const int bits = 8 * (int)choir_dtype_size(dtype);
     bool natural = dtype == CHOIR_BOOL || dtype == CHOIR_U8;
     *least = natural ? 0 : -ldexp(1, bits - 1);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "tune/program/link.h"
 #include "tune/python_json.h"
 #include "tune/storage/distribution.h"
@@ -251,6 +252,7 @@ static choir_status append(choir_study *s, choir__given *g, const char *paramete
 
 choir_status choir_study_enqueue(choir_study *s, const char *parameters)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(s, __func__, "study") || choir__lacks(parameters, __func__, "parameters"))
         return CHOIR_ERR_ARGUMENT;
     if (s->forked)

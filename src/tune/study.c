@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "base/utf8.h"
 #include "tune/program/link.h"
 #include "tune/study.h"
@@ -78,6 +79,7 @@ static choir_status open_scheduler(choir_study *s, const choir_study_opts *opts)
 choir_status choir_study_open(
     const choir_space *space, choir_study_opts opts, choir_study **study)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(study, __func__, "study"))
         return CHOIR_ERR_ARGUMENT;
     choir_status status = check_opts(space, opts);
@@ -149,6 +151,7 @@ void choir_study_free(choir_study *s)
 
 choir_status choir_study_ask(choir_study *s, choir_trial **trial)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
         return CHOIR_ERR_ARGUMENT;
     if (s->forked)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "tune/program/link.h"
 #include "tune/study.h"
 #include "tune/trial.h"
@@ -60,6 +61,7 @@ static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const 
 choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_state state,
     const double *values, int count)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
         return CHOIR_ERR_ARGUMENT;
     if (s->forked)
@@ -76,6 +78,7 @@ choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_st
 
 choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(t, __func__, "trial"))
         return CHOIR_ERR_ARGUMENT;
     if (step < 0)

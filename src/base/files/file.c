@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/floats.h"
 
 static bool suits(mode_t mode, choir__file_kinds kinds)
 {
@@ -105,6 +106,7 @@ FILE *choir__file_try_output(const char *path)
 
 json_t *choir__file_json(const char *path, size_t flags, json_error_t *why)
 {
+    CHOIR__DEFAULT_FLOATS;
     FILE *file = choir__file_try_stream(path);
     json_t *root = file ? json_loadf(file, flags, why) : NULL;
     if (!file && why) {

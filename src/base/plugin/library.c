@@ -8,10 +8,13 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/floats.h"
+
 /* A table that is filled in already is not written again: other threads may be using it. */
 static choir_status fill_in(
     const char *file, const char *const *names, size_t count, void *table)
 {
+    CHOIR__DEFAULT_FLOATS;
     void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
         const char *why = dlerror();

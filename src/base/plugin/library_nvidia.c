@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/floats.h"
+
 enum { PATH_BYTES = 1024, LOOKED_BYTES = 1400 };
 
 typedef struct search {
@@ -92,6 +94,7 @@ static void look_by_environment(search *s)
 choir_status choir__library_open_nvidia(
     const choir__nvidia_library *library, const char *const *names, size_t count, void *table)
 {
+    CHOIR__DEFAULT_FLOATS;
     search s = {.of = library};
     const char *named = getenv(library->variable);
     if (named && *named) {

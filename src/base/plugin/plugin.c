@@ -19,6 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/floats.h"
+
 static const char here; /* an address in the file that contains this code */
 
 /* --- finding --- */
@@ -75,6 +77,7 @@ char *choir__plugin_find(const char *name, char **looked)
  * own, and print a backtrace. */
 static void *load(const char *path)
 {
+    CHOIR__DEFAULT_FLOATS;
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
     struct sigaction before[CHOIR_COUNT(signals)];
     for (size_t i = 0; i < CHOIR_COUNT(signals); i++)

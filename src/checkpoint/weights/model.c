@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/floats.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/weights/published.h"
 #include "checkpoint/shards.h"
@@ -52,6 +53,7 @@ static choir_module *failed(choir_scope *run, choir_status status)
 
 choir_module *choir_model_build(choir_scope *run, const choir_model_info *info)
 {
+    CHOIR__DEFAULT_FLOATS;
     run = choir__open_scope(run, __func__);
     const choir__model_spec *spec;
     if (!info)
@@ -67,6 +69,7 @@ choir_module *choir_model_build(choir_scope *run, const choir_model_info *info)
 choir_status choir_model_load_weights(choir_module *module, const choir_model_info *info,
     const char *path, choir_head head, char **notes)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_status use_module = choir__use_module(module, __func__);
     if (use_module != CHOIR_OK)
         return use_module;
@@ -173,6 +176,7 @@ static choir_status plan(const char *model, const choir_model_opts *opts,
 
 choir_module *choir_model_with(choir_scope *run, const char *model, choir_model_opts opts)
 {
+    CHOIR__DEFAULT_FLOATS;
     run = choir__open_scope(run, __func__);
     if (opts.notes)
         *opts.notes = NULL;
@@ -202,6 +206,7 @@ choir_module *choir_model_with(choir_scope *run, const char *model, choir_model_
 
 choir_module *choir_model(choir_scope *run, const char *model, char **notes)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_model_opts opts = choir_model_defaults();
     opts.notes = notes;
     return choir_model_with(run, model, opts);

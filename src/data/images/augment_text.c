@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <choir/augment.h>
+#include "base/floats.h"
 #include "base/named.h"
 #include "base/options.h"
 
@@ -114,6 +115,7 @@ static choir_status read_part(const char *text, unsigned *seen, struct numbers *
 
 choir_status choir_augment_parse(const char *text, choir_augment_opts *o)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (!text || !o)
         return choir__missing(__func__, text ? "opts" : "text");
     struct numbers n = {.magnitude = o->randaugment_magnitude,

@@ -17,6 +17,7 @@
 #include <zlib.h>
 
 #include "base/files/file.h"
+#include "base/floats.h"
 #include "data/dataset.h"
 
 #define IMAGES   "-images-idx3-ubyte"
@@ -447,6 +448,7 @@ void choir__idx_brightness(
 choir_status choir__dataset_idx(const char *folder, choir_split split, double held,
     double pixel_mean, double pixel_deviation, choir_dataset **dataset)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", folder, (int)split);

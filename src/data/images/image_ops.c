@@ -8,6 +8,8 @@
 
 #include <choir/device.h>
 
+#include "base/floats.h"
+
 static void identity(choir__picture *p, double amount)
 {
     (void)p, (void)amount;
@@ -123,11 +125,9 @@ double choir__image_op_opposite(choir_image_op op, double amount)
     return ops[op].is_signed ? 2 * ops[op].plus - amount : amount;
 }
 
-double choir_randaugment_amount(
+static CHOIR__APART double amount_of(
     choir_image_op op, int magnitude, int bins, int64_t height, int64_t width)
 {
-    if ((unsigned)op >= CHOIR_IMAGE_OPS || bins < 2 || magnitude < 0 || magnitude >= bins)
-        return 0;
     double share = (double)magnitude / (bins - 1);
     double amount = ops[op].first + (ops[op].last - ops[op].first) * share;
     if (op == CHOIR_IMAGE_POSTERIZE)
@@ -136,9 +136,19 @@ double choir_randaugment_amount(
     return amount + ops[op].plus;
 }
 
+double choir_randaugment_amount(
+    choir_image_op op, int magnitude, int bins, int64_t height, int64_t width)
+{
+    CHOIR__DEFAULT_FLOATS;
+    if ((unsigned)op >= CHOIR_IMAGE_OPS || bins < 2 || magnitude < 0 || magnitude >= bins)
+        return 0;
+    return amount_of(op, magnitude, bins, height, width);
+}
+
 choir_status choir_image_change(
     float *x, int64_t channels, int64_t height, int64_t width, choir_image_op op, double amount)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (!x)
         return choir__missing(__func__, "x");
     if (height < 1 || width < 1 || height > 1 << 15 || width > 1 << 15 ||

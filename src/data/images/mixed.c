@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "data/dataset.h"
 
 /* --- a part of the samples --- */
@@ -290,6 +291,7 @@ static choir_status divide(mixed *d, const double *weights)
 choir_status choir_dataset_mixed(
     choir_dataset *const *sources, const double *weights, int count, choir_dataset **dataset)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (!sources || !dataset)
         return choir__missing(__func__, sources ? "dataset" : "sources");
     choir_status status = check(sources, weights, count);

@@ -6,6 +6,7 @@
  *     cut      its entries k b ... k b + b - 1 are micro-batch m of batch k
  *
  * `padded` is never stored: its entry i is order[i % N]. */
+#include "base/floats.h"
 #include "base/rng.h"
 #include "data/loading/sampler.h"
 
@@ -59,6 +60,7 @@ choir_status choir__sample_order_init(choir__sample_order *s, int64_t length, in
 
 choir_status choir__sample_order_weigh(choir__sample_order *s, const double *weights)
 {
+    CHOIR__DEFAULT_FLOATS;
     double sum = 0;
     size_t bytes = (size_t)s->length * sizeof(double);
     s->cumulative = malloc(bytes);

@@ -4,6 +4,7 @@
 
 #include <choir/augment.h>
 
+#include "base/floats.h"
 #include "data/labels.h"
 #include "data/open/reader.h"
 #include "data/record_parts.h"
@@ -123,6 +124,7 @@ static choir_status open_path(
 choir_status choir_dataset_open(const char *path, choir_split split, choir_data_opts opts,
     const choir_model_info *info, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (!info)
         return choir__missing(__func__, "model info");
     if (!tokenizer)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/floats.h"
 #include "data/text/document_text.h"
 #include "data/dataset.h"
 #include "data/records.h"
@@ -242,6 +243,7 @@ static choir_status render(choir__image_work *w, choir__resample_fn *resample,
 
 choir_status choir_document_image(const char *path, const choir_image_opts *opts, float *x)
 {
+    CHOIR__DEFAULT_FLOATS;
     if (!opts)
         return choir__missing(__func__, "image opts");
     if (!x)

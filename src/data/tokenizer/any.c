@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/floats.h"
 #include "data/tokenizer/tokenizer.h"
 
 enum { FILE_LIMIT = 64 << 20 };
@@ -46,6 +47,7 @@ static choir_status from_json(const char *name, json_t *root, choir_tokenizer **
 choir_status choir__tokenizer_parse(
     const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer)
 {
+    CHOIR__DEFAULT_FLOATS;
     /* Field 1 of a protobuf is SentencePiece's list of pieces; scores contain zero bytes. */
     if (bytes && data[0] == '\n' && memchr(data, 0, bytes))
         return choir__sentencepiece_parse(name, data, bytes, tokenizer);

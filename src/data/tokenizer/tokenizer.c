@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/files/temp_file.h"
+#include "base/floats.h"
 #include "data/tokenizer/tokenizer.h"
 
 enum { BLOCK = 1 << 26, LONGEST_BLOCK = 1 << 30 };
@@ -84,6 +85,7 @@ static const char *encode_block(const choir_tokenizer *t, const char *text, cons
 choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
     const char *text, size_t bytes, choir__tokenizer_place place, choir__ids *ids)
 {
+    CHOIR__DEFAULT_FLOATS;
     const char *end = text + bytes, *stopped = NULL;
     for (const char *at = text, *stop; at < end && !stopped; at = stop) {
         size_t n = (size_t)(end - at), cut = n;

@@ -1,5 +1,6 @@
 /* NVML, the library under nvidia-smi, loaded if present. It comes with the driver, but not
  * every toolkit has its header, so the few functions are declared here. */
+#include "base/floats.h"
 #include "device/cuda/cuda.h"
 #include "device/device.h"
 
@@ -30,6 +31,7 @@ static struct {
 
 static void load(void)
 {
+    CHOIR__DEFAULT_FLOATS;
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/files/file.h"
+#include "base/floats.h"
 #include "nn/models/models.h"
 
 enum { JSON_LIMIT = 16 << 20 };
@@ -99,6 +100,7 @@ static choir_status translate(choir__config *c)
 choir_status choir__config_parse(
     const char *path, const char *json, size_t bytes, char **text, char **notes)
 {
+    CHOIR__DEFAULT_FLOATS;
     json_error_t why;
     choir__config c = {
         .path = path, .part = "", .text = choir__strdup(""), .notes = choir__strdup("")};

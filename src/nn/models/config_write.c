@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "nn/models/models.h"
 
 /* Keys that describe Choir's own output, or files that are not copied (code, "auto_map"). */
@@ -180,6 +181,7 @@ static void add_origin(
 char *choir__config_json(
     const char *text, const choir_class_names *classes, const choir__config_origin *origin)
 {
+    CHOIR__DEFAULT_FLOATS;
     const choir__model_spec *spec;
     if (choir__model_find(text, &spec) != CHOIR_OK || !spec->published ||
         !spec->published->type)
@@ -199,6 +201,7 @@ char *choir__config_json(
 
 char *choir__config_generation(const char *text, const json_t *before, int64_t end)
 {
+    CHOIR__DEFAULT_FLOATS;
     const choir__model_spec *spec;
     if (choir__model_find(text, &spec) != CHOIR_OK || !spec->published ||
         !spec->published->has_ends || !before)

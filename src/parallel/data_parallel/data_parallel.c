@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "nn/module.h"
 #include "parallel/shards.h"
 #include "tensor/handle.h"
@@ -114,6 +115,7 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
 choir_tensor *choir_criterion_parallel(
     choir_shards *out, choir_tensor *target, choir_criterion_fn *fn, void *arg)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_tensor *unusable = choir__file_shards_unsound(out, __func__);
     if (unusable)
         return unusable;

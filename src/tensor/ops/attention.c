@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
@@ -255,6 +256,7 @@ choir_attention_opts choir_attention_defaults(void)
 choir_tensor *choir_attention_with(
     choir_tensor *q, choir_tensor *k, choir_tensor *v, choir_attention_opts opts)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_tensor *poisoned;
     choir_tensor *in[OPERANDS] = {q, k, v, opts.bias};
     int count = opts.bias ? OPERANDS : BIAS;
@@ -350,6 +352,7 @@ static const choir__op self_attention_op = {.name = "self_attention",
 
 choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_tensor *poisoned, *in = choir_contiguous(qkv);
     choir_scope *scope = choir__begin(&self_attention_op, &in, 1, &poisoned);
     if (!scope)

@@ -1,4 +1,5 @@
 /* Losses: a single number, and the gradient of the scores. */
+#include "base/floats.h"
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -172,6 +173,7 @@ static choir_shape loss_shape(const choir_tensor *x, choir_reduction reduction)
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
+    CHOIR__DEFAULT_FLOATS;
     logits = choir__sound(logits, cross_entropy_op.name);
     target = choir__sound(target, cross_entropy_op.name);
     if (logits->split && !logits->poisoned && !target->poisoned)
@@ -245,6 +247,7 @@ static const choir__op nll_op = {.name = "nll_loss",
 
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
 {
+    CHOIR__DEFAULT_FLOATS;
     choir_tensor *poisoned, *in[2] = {choir_contiguous(x), target};
     choir_scope *scope = choir__begin(&nll_op, in, 2, &poisoned);
     if (!scope)

@@ -2,6 +2,7 @@
  * then their mean or sum is taken. */
 #include <math.h>
 
+#include "base/floats.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/op.h"
@@ -99,6 +100,7 @@ static choir_tensor *pairs(
 static choir_tensor *reduce(
     const choir__op *op, choir_tensor *losses, choir_reduction reduction)
 {
+    CHOIR__DEFAULT_FLOATS;
     int64_t rows = losses->shape.ndim ? losses->shape.dim[0] : 1;
     switch (reduction) {
     case CHOIR_LOSS_MEAN: return choir_mean(losses);

@@ -1,6 +1,7 @@
 /* Sums and means, over everything or over one dimension; argmax. */
 #include <string.h>
 
+#include "base/floats.h"
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -71,6 +72,7 @@ choir_tensor *choir_sum(choir_tensor *x)
 
 choir_tensor *choir_mean(choir_tensor *x)
 {
+    CHOIR__DEFAULT_FLOATS;
     x = choir__sound(x, "mean");
     return choir_scale(choir_sum(x), 1.0 / (double)x->count); /* without entries: 0 * inf */
 }
@@ -93,6 +95,7 @@ choir_tensor *choir_sum_dim(choir_tensor *x, int dim)
 
 choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
 {
+    CHOIR__DEFAULT_FLOATS;
     x = choir__sound(x, "mean");
     int64_t n = choir_tensor_size(x, dim);
     return choir_scale(choir_sum_dim(x, dim), 1.0 / (double)n);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/floats.h"
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -39,6 +40,7 @@ static bool sound(const choir_rotary_opts *o)
 choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t positions,
     int64_t dim, choir_rotary_opts opts)
 {
+    CHOIR__DEFAULT_FLOATS;
     scope = choir__open_scope(scope, __func__);
     if (positions < 1 || dim < 2 || dim % 2 || positions > INT64_MAX / 16 / dim)
         return choir__poison(scope, CHOIR_ERR_SHAPE,

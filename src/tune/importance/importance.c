@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/floats.h"
 #include "tune/study.h"
 #include "tune/trial.h"
 
@@ -47,6 +48,7 @@ static void scale(const choir_study *s, double *shares)
 choir_status choir_study_importance_by(
     const choir_study *study, const char *evaluator, int objective, double *shares)
 {
+    CHOIR__DEFAULT_FLOATS;
     const choir__importance_ops *ops;
     if (choir__lacks(study, __func__, "study") ||
         choir__lacks(evaluator, __func__, "evaluator") ||
