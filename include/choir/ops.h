@@ -5,6 +5,14 @@
  * comment says otherwise. Shapes of two operands broadcast as NumPy's do. Errors: shape,
  * dtype, device, scope. Collective: none.
  *
+ * NaN passes through: choir_relu, choir_clamp, the greatest and the least of entries and
+ * pooling give NaN where an operand is NaN; comparisons with it are false, but !=. -0 and 0 are
+ * equal, so relu and clamp at 0 keep -0, and of -0 and 0 the first is the greatest. Which NaN a
+ * result is, its sign and payload, is not said: files, hashes of weights and recorded losses
+ * have one. A number that is too large for bf16 or f16 becomes infinite. A float that an
+ * integer cannot hold becomes the nearest integer that the dtype has, and NaN 0; integers keep
+ * their lowest bits.
+ *
  * Threads: the thread of the operands' scope. */
 #ifndef CHOIR_OPS_H
 #define CHOIR_OPS_H
@@ -61,7 +69,8 @@ choir_tensor *choir_mean(choir_tensor *x);
 /** choir_sum_dim and choir_mean_dim reduce over one dimension and remove it. */
 choir_tensor *choir_sum_dim(choir_tensor *x, int dim);
 choir_tensor *choir_mean_dim(choir_tensor *x, int dim);
-/** Returns the index of the largest entry of the last dimension: i64. No gradient. */
+/** Returns the index of the largest entry of the last dimension, as choir_max_dim: i64. No
+ * gradient. */
 choir_tensor *choir_argmax(choir_tensor *x);
 
 /** Multiplies a (..., M, K) by b (..., K, N). The leading dimensions are equal, or b is (K,

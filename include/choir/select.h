@@ -62,7 +62,7 @@ choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double valu
  * gradient goes to the chosen entry. */
 choir_tensor *choir_max_dim(choir_tensor *x, int dim, bool keepdim, choir_tensor **index);
 choir_tensor *choir_min_dim(choir_tensor *x, int dim, bool keepdim, choir_tensor **index);
-/** Returns the indices alone. choir_argmax (ops.h) skips NaN. */
+/** Returns the indices alone. */
 choir_tensor *choir_argmax_dim(choir_tensor *x, int dim, bool keepdim);
 choir_tensor *choir_argmin_dim(choir_tensor *x, int dim, bool keepdim);
 /** Computes sum (x - mean)^2 / (n - correction); PyTorch's correction is 1. */

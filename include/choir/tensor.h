@@ -131,7 +131,8 @@ int choir_split_dim(choir_tensor *x, int64_t size, int dim, choir_tensor **parts
  * torch.chunk does: 10 entries in 4 chunks give 3, 3, 3 and 1, while 5 entries in 4 chunks
  * give only three views of 2, 2 and 1. Stores them in parts and returns their number. */
 int choir_chunk(choir_tensor *x, int count, int dim, choir_tensor **parts);
-/** Converts x to another dtype; copies unless x has it already. Differentiable for floats. */
+/** Converts x to another dtype; copies unless x has it already. Differentiable for floats. What
+ * numbers out of range become is said in ops.h. */
 choir_tensor *choir_cast(choir_tensor *x, choir_dtype dtype);
 /** Moves x to another device; copies unless x is on it already. Differentiable. */
 choir_tensor *choir_to(choir_tensor *x, choir_device *device);

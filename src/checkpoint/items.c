@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nan.h"
 #include "optim/optim.h"
 #include "tensor/strategy.h"
 
@@ -101,7 +102,7 @@ static bool is_all_here(const choir__item *item, const choir__box *box)
     return true;
 }
 
-choir_status choir__item_read(const choir__item *item, int index, void *data)
+static choir_status read_box(const choir__item *item, int index, void *data)
 {
     const choir__box *box = &item->boxes[index];
     size_t each = choir_dtype_size(item->dtype), bytes = (size_t)item->tensor->count * each;
@@ -118,5 +119,15 @@ choir_status choir__item_read(const choir__item *item, int index, void *data)
     if (status == CHOIR_OK)
         choir__box_region_copy(&region, item->whole.ndim, &to, data, &from, local, each);
     free(local);
+    return status;
+}
+
+choir_status choir__item_read(const choir__item *item, int index, void *data)
+{
+    choir_status status = read_box(item, index, data);
+    choir__box_region read = choir__box_region_of(&item->boxes[index]);
+    if (status == CHOIR_OK)
+        choir__one_nan(
+            data, item->dtype, (size_t)choir__box_region_count(&read, item->whole.ndim));
     return status;
 }

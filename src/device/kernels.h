@@ -35,7 +35,8 @@ typedef struct choir__k_fill {
 } choir__k_fill;
 
 /* y = x, any strides and any pair of dtypes (f32 to bf16/f16 rounds to nearest even; float to
- * integer truncates; bool is x != 0). */
+ * integer truncates, a number that does not fit becomes the nearest that does, and NaN 0; bool
+ * is x != 0). */
 typedef struct choir__k_copy {
     choir__strided y, x;
     int64_t shape[CHOIR__MAX_DIMS];
@@ -145,8 +146,12 @@ typedef struct choir__k_sum {
     int64_t row; /* row step of x, see choir__row_step */
 } choir__k_sum;
 
-/* y[r] = max_c x[r, c]. If index is given, index[r] = first + the smallest c that has the
- * maximum. y may be NULL. */
+/* Whether x takes the place of the greatest entry so far: it is greater, or the first NaN. So a
+ * NaN is chosen before all numbers, and of equal entries, -0 and 0 among them, the first. */
+#define CHOIR__SURPASSES(x, best) ((x) > (best) || ((x) != (x) && (best) == (best)))
+
+/* y[r] = max_c x[r, c], by CHOIR__SURPASSES. If index is given, index[r] = first + its c. y may
+ * be NULL. */
 typedef struct choir__k_max_rows {
     const void *x;
     void *y;

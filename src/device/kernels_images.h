@@ -78,7 +78,7 @@ typedef struct choir__k_conv {
 } choir__k_conv;
 
 /* Pooling, channels-last, s.o == s.c. max: index (N, OH, OW, C) stores the place in the window
- * (kh * KW + kw) of the first maximum. Average divides by the whole window, padding included.
+ * (kh * KW + kw) of the first maximum (CHOIR__SURPASSES). Average divides by the whole window, padding included.
  * Backward computes gx from gy and, for the maximum, the index.
  *
  * adaptive_pool pools to a given size, with no window in s: output row i takes input rows

@@ -116,8 +116,9 @@ static void sharpness(choir__picture *p, double amount)
 static void posterize(choir__picture *p, double amount)
 {
     float levels = ldexpf(1, (int)amount), unit = 1 / levels, *x = p->x;
-    for (int64_t i = 0, n = values_of(p); i < n; i++) { /* values are not negative */
-        float level = (float)(int32_t)(x[i] * levels);
+    for (int64_t i = 0, n = values_of(p); i < n; i++) {
+        float value = x[i] > 0 ? x[i] : 0; /* and 0 for NaN, which no integer is */
+        float level = (float)(int32_t)((value < 1 ? value : 1) * levels);
         x[i] = (level > levels - 1 ? levels - 1 : level) * unit;
     }
 }

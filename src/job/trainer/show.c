@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/nan.h"
 #include "job/report/record.h"
 
 /* Returns the job's record, or NULL. A process that becomes rank 0 continues it. */
@@ -85,8 +86,10 @@ void choir__trainer_show_step(choir__trainer *t)
     int64_t steps = choir__job_epoch_steps(t->job);
     double items = choir__report_items(&t->report);
     char text[16];
+    float loss = s->loss;
     uint32_t bits;
-    memcpy(&bits, &s->loss, sizeof bits);
+    choir__one_nan(&loss, CHOIR_F32, 1);
+    memcpy(&bits, &loss, sizeof bits);
     snprintf(text, sizeof text, "0x%08x", bits);
     const choir__told_step told = {.step = s->number,
         .loss = s->none ? (double)NAN : (double)s->loss,

@@ -58,7 +58,7 @@ static void maximum(
         for (int64_t h = a->h0; h < a->h1; h++)
             for (int64_t w = a->w0; w < a->w1; w++) {
                 vec v = v_get(x + (h * k->s.w + w) * k->s.c + c, left);
-                mask more = v_gt(v, best);
+                mask more = v_surpasses(v, best);
                 best = v_sel(more, v, best);
                 at = (ivec)v_sel(more, (vec)((ivec){0} + (int32_t)(h * k->s.w + w)), (vec)at);
             }

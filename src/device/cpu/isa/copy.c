@@ -12,6 +12,14 @@ typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n)
 
 /* For each type: its type in memory, and how it is read as a plain value and written from
  * one. */
+/* Integers wrap, as in C; a float is truncated, and what C leaves undefined is defined: numbers
+ * below `least`, or from `beyond` on, saturate, and NaN becomes 0. */
+#define WHOLE(v, T, least, beyond, most)                                                       \
+    _Generic((v), float: ONE_WHOLE((float)(v), T, least, beyond, most),                        \
+        double: ONE_WHOLE((double)(v), T, least, beyond, most), default: (T)(int64_t)(v))
+#define ONE_WHOLE(v, T, least, beyond, most)                                                   \
+    ((v) >= (beyond) ? (T)(most) : (v) >= (least) ? (T)(v) : (v) < (least) ? (T)(least) : (T)0)
+
 #define TYPE_F32  float
 #define TYPE_F64  double
 #define TYPE_BF16 uint16_t
@@ -34,9 +42,9 @@ typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n)
 #define STORE_F64(v)  ((double)(v))
 #define STORE_BF16(v) choir__bf16_from_f32((float)(v))
 #define STORE_F16(v)  choir__f16_from_f32((float)(v))
-#define STORE_I64(v)  ((int64_t)(v))
-#define STORE_I32(v)  ((int32_t)(v))
-#define STORE_U8(v)   ((uint8_t)(int64_t)(v))
+#define STORE_I64(v)  WHOLE(v, int64_t, -0x1p63f, 0x1p63f, INT64_MAX)
+#define STORE_I32(v)  WHOLE(v, int32_t, -0x1p31f, 0x1p31f, INT32_MAX)
+#define STORE_U8(v)   WHOLE(v, uint8_t, 0.0f, 0x1p8f, UINT8_MAX)
 #define STORE_BOOL(v) ((uint8_t)((v) != 0))
 
 #define CONVERT(to, from)                                                                      \

@@ -64,7 +64,7 @@ void KERNEL(part_max)(const choir__k_part_max *k)
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t best = 0;
         for (int64_t p = 1; p < k->parts; p++)
-            if (max[p * k->rows + r] > max[best * k->rows + r])
+            if (CHOIR__SURPASSES(max[p * k->rows + r], max[best * k->rows + r]))
                 best = p;
         k->y[r] = k->index[best * k->rows + r];
     }

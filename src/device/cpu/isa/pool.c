@@ -64,7 +64,7 @@ static void max_pixel(const choir__k_pool *k, const window *w, int64_t out)
         for (int64_t i = w->i0; i < w->i1; i++)
             for (int64_t j = w->j0; j < w->j1; j++) {
                 vec v = v_get(x + pixel(s, w, i, j) * s->c, left);
-                mask more = v_gt(v, best);
+                mask more = v_surpasses(v, best);
                 best = v_sel(more, v, best);
                 index = v_sel(more, v_set((float)(i * s->kw + j)), index);
             }

@@ -83,20 +83,35 @@ static int64_t first_equal(const float *x, int64_t n, float value)
     return c < n ? c : 0;
 }
 
+/* Returns the place of a row's first NaN, or else of its first maximum. */
+static int64_t greatest(const float *x, int64_t n)
+{
+    vec max[L], numbers[L], low = v_set(-INFINITY), one = v_set(1.0f);
+    LANES(j) max[j] = low, numbers[j] = one;
+    for (int64_t c = 0; c < n; c += 16)
+        LANES(j)
+        {
+            vec v = v_get_or(x + c + j * W, n - c - j * W, low);
+            max[j] = v_max(v, max[j]); /* which skips a NaN */
+            numbers[j] = v_sel(v_eq(v, v), numbers[j], (vec){0});
+        }
+    int64_t at = 0;
+    if (lanes_sum(numbers) == 16)
+        return first_equal(x, n, lanes_max(max));
+    while (x[at] == x[at])
+        at++;
+    return at;
+}
+
 void KERNEL(max_rows)(const choir__k_max_rows *k)
 {
     F32_ONLY(max_rows, k);
     for (int64_t r = 0; r < k->rows; r++) {
         const float *x = (const float *)k->x + r * k->cols;
-        vec max[L];
-        LANES(j) max[j] = v_set(-INFINITY);
-        for (int64_t c = 0; c < k->cols; c += 16)
-            LANES(j)
-        max[j] = v_max(max[j], v_get_or(x + c + j * W, k->cols - c - j * W, v_set(-INFINITY)));
-        float value = lanes_max(max);
+        int64_t at = greatest(x, k->cols);
         if (k->y)
-            ((float *)k->y)[r] = value;
+            ((float *)k->y)[r] = x[at];
         if (k->index)
-            k->index[r] = first_equal(x, k->cols, value) + k->first;
+            k->index[r] = at + k->first;
     }
 }

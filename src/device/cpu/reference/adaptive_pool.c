@@ -22,7 +22,7 @@ static double walk(const choir__k_adaptive_pool *k, int64_t n, int64_t oh, int64
         for (int64_t w = w0; w < w1; w++) {
             double x = get(k->x, ((n * k->s.h + h) * k->s.w + w) * k->s.c + c, k->dtype);
             sum += x;
-            if (*where < 0 || x > best)
+            if (*where < 0 || CHOIR__SURPASSES(x, best))
                 best = x, *where = h * k->s.w + w;
         }
     return k->max ? best : sum / (double)((h1 - h0) * (w1 - w0));

@@ -210,7 +210,7 @@ static double pool_output(
                 continue;
             double x = get(k->x, at_x(s, n, h, w) + c, k->dtype);
             sum += x;
-            if (*where < 0 || x > best)
+            if (*where < 0 || CHOIR__SURPASSES(x, best))
                 best = x, *where = kh * s->kw + kw;
         }
     return k->max ? best : sum / (double)(s->kh * s->kw);

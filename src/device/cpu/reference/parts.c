@@ -54,10 +54,11 @@ void choir__reference_part_max(const choir__k_part_max *k)
 {
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t best = 0;
-        for (int64_t p = 1; p < k->parts; p++)
-            if (get(k->max, p * k->rows + r, k->dtype) >
-                get(k->max, best * k->rows + r, k->dtype))
+        for (int64_t p = 1; p < k->parts; p++) {
+            double x = get(k->max, p * k->rows + r, k->dtype);
+            if (CHOIR__SURPASSES(x, get(k->max, best * k->rows + r, k->dtype)))
                 best = p;
+        }
         k->y[r] = k->index[best * k->rows + r];
     }
 }

@@ -21,7 +21,7 @@ void choir__reference_max_rows(const choir__k_max_rows *k)
         double best = get(k->x, r * k->cols, k->dtype);
         for (int64_t c = 1; c < k->cols; c++) {
             double x = get(k->x, r * k->cols + c, k->dtype);
-            if (x > best)
+            if (CHOIR__SURPASSES(x, best))
                 best = x, at = c;
         }
         if (k->y)

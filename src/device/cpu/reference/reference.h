@@ -54,14 +54,17 @@ static inline double get(const void *p, int64_t i, choir_dtype dtype)
     }
 }
 
-/* Truncates towards zero. Values that do not fit, undefined in C, saturate; NaN gives 0. */
-static inline int64_t truncated(double value)
+/* Truncates towards zero. Values that do not fit the dtype, undefined in C, saturate; NaN gives
+ * 0. */
+static inline int64_t truncated(double value, choir_dtype dtype)
 {
-    if (value >= 0x1p63)
-        return INT64_MAX;
-    if (value < -0x1p63)
-        return INT64_MIN;
-    return isnan(value) ? 0 : (int64_t)value;
+    int64_t least = dtype == CHOIR_I64 ? INT64_MIN : dtype == CHOIR_I32 ? INT32_MIN : 0;
+    int64_t most = dtype == CHOIR_I64 ? INT64_MAX : dtype == CHOIR_I32 ? INT32_MAX : UINT8_MAX;
+    if (isnan(value))
+        return 0;
+    if (value >= (double)most) /* 2^63 for i64, which does not fit */
+        return most;
+    return value <= (double)least ? least : (int64_t)value;
 }
 
 /* Writes one element. The 16-bit types are rounded from f32, as in a kernel that computes in
@@ -74,7 +77,7 @@ static inline void put(void *p, int64_t i, choir_dtype dtype, double value)
     case CHOIR_BF16: ((uint16_t *)p)[i] = choir__bf16_from_f32((float)value); break;
     case CHOIR_F16: ((uint16_t *)p)[i] = choir__f16_from_f32((float)value); break;
     case CHOIR_BOOL: ((uint8_t *)p)[i] = value != 0; break;
-    default: put_integer(p, i, dtype, truncated(value)); break;
+    default: put_integer(p, i, dtype, truncated(value, dtype)); break;
     }
 }
 

@@ -46,7 +46,7 @@ template <class T> __global__ void adaptive_forward(in_packs<choir__k_pool> args
             load_wide(x, (const T *)k.x + ((n * k.s.h + h) * k.s.w + w) * k.s.c + c, left,
                 args.whole, W(0));
             for (int e = 0; e < N; e++) {
-                bool more = (h == h0 && w == w0) || x[e] > y[e];
+                bool more = (h == h0 && w == w0) || CHOIR__SURPASSES(x[e], y[e]);
                 sum[e] += x[e];
                 if (k.max && more)
                     y[e] = x[e], index[e] = (int32_t)(h * k.s.w + w);

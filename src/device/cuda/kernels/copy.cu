@@ -25,23 +25,34 @@ __device__ inline int64_t plain(int32_t x) { return x; }
 __device__ inline int64_t plain(uint8_t x) { return x; }
 __device__ inline int64_t plain(truth x) { return x.v != 0; }
 
-/* Truncates towards zero; values beyond int64_t become the nearest one, and NaN 0. */
-__device__ inline int64_t whole(int64_t x) { return x; }
-template <class V> __device__ inline int64_t whole(V x)
+/* Integers wrap; floats are truncated towards zero, those outside [least, beyond) become the
+ * nearest integer that fits, and NaN 0. */
+template <class T>
+__device__ inline T whole(int64_t x, double, double, T)
 {
-    return x >= V(0x1p63)    ? INT64_MAX
-           : x < V(-0x1p63) ? INT64_MIN
-           : x == x         ? (int64_t)x
-                            : 0;
+    return (T)x;
+}
+template <class T, class V> __device__ inline T whole(V x, double least, double beyond, T most)
+{
+    return x >= V(beyond) ? most : x >= V(least) ? (T)x : x < V(least) ? (T)least : T(0);
 }
 
 template <class V> __device__ inline void convert(float *y, V x) { *y = (float)x; }
 template <class V> __device__ inline void convert(double *y, V x) { *y = (double)x; }
 template <class V> __device__ inline void convert(bf16 *y, V x) { put(y, (float)x); }
 template <class V> __device__ inline void convert(f16 *y, V x) { put(y, (float)x); }
-template <class V> __device__ inline void convert(int64_t *y, V x) { *y = whole(x); }
-template <class V> __device__ inline void convert(int32_t *y, V x) { *y = (int32_t)whole(x); }
-template <class V> __device__ inline void convert(uint8_t *y, V x) { *y = (uint8_t)whole(x); }
+template <class V> __device__ inline void convert(int64_t *y, V x)
+{
+    *y = whole<int64_t>(x, -0x1p63, 0x1p63, INT64_MAX);
+}
+template <class V> __device__ inline void convert(int32_t *y, V x)
+{
+    *y = whole<int32_t>(x, -0x1p31, 0x1p31, INT32_MAX);
+}
+template <class V> __device__ inline void convert(uint8_t *y, V x)
+{
+    *y = whole<uint8_t>(x, 0, 0x1p8, UINT8_MAX);
+}
 template <class V> __device__ inline void convert(truth *y, V x) { y->v = x != V(0); }
 
 /* Calls f with a value of the type of any dtype. */

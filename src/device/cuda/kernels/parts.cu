@@ -82,7 +82,7 @@ template <class T> __global__ void part_max(choir__k_part_max k)
         const T *max = (const T *)k.max + r;
         int64_t best = 0;
         for (int64_t p = 1; p < k.parts; p++)
-            if (get(max + p * k.rows) > get(max + best * k.rows))
+            if (CHOIR__SURPASSES(get(max + p * k.rows), get(max + best * k.rows)))
                 best = p;
         k.y[r] = k.index[best * k.rows + r];
     }

@@ -48,7 +48,7 @@ template <class T> __global__ void forward(in_packs<choir__k_pool> args)
             load_wide(x, (const T *)k.x + ((p.n * s.h + h) * s.w + w) * s.c + p.c, left,
                 args.whole, W(0));
             for (int e = 0; e < N; e++) {
-                bool more = !any || x[e] > y[e];
+                bool more = !any || CHOIR__SURPASSES(x[e], y[e]);
                 if (!k.max)
                     y[e] += x[e];
                 else if (more)

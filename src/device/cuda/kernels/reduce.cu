@@ -195,10 +195,11 @@ template <class V> struct greatest {
     int64_t at;
 };
 
-/* NaN is never greater; of equal values the first is kept. */
+/* Of equal values, and of several NaN, the first is kept, in whatever order they come. */
 template <class V> __device__ inline void keep_greater(greatest<V> &g, V value, int64_t at)
 {
-    if (value > g.value || (value == g.value && at < g.at)) {
+    bool equal = value == g.value || (value != value && g.value != g.value);
+    if (CHOIR__SURPASSES(value, g.value) || (equal && at < g.at)) {
         g.value = value;
         g.at = at;
     }
@@ -228,7 +229,7 @@ template <class T> __global__ void max_rows(choir__k_max_rows k)
     EACH_SLOT(A, c, k.cols, 0)
     {
         V v[A::N];
-        load_row<A>(v, x, c, k.cols, V(NAN));
+        load_row<A>(v, x, c, k.cols, V(-INFINITY)); /* whose places are beyond */
 #pragma unroll
         for (int j = 0; j < A::N; j++)
             keep_greater(g, v[j], c + j);
@@ -248,10 +249,6 @@ template <class T> __global__ void max_rows(choir__k_max_rows k)
     }
     if (threadIdx.x != 0)
         return;
-    if (g.at == k.cols) { /* nothing but NaN */
-        g.value = V(NAN);
-        g.at = 0;
-    }
     if (k.y)
         put((T *)k.y + r, g.value);
     if (k.index)
