@@ -145,8 +145,9 @@ CHOIR_CHECKED choir_status choir_training_find(const char *path, char *found);
 bool choir_checkpoint_saved(choir_checkpoint *checkpoint, int64_t *step);
 
 /** Stores on rank 0 the SHA-256, in hex, of all parameters and buffers in name order as
- * little-endian f32, each NaN as 0x7fc00000, so that two runs can be compared. group: the module's ranks, if it is
- * sharded; NULL: this process has the whole module. Collective over the group. */
+ * little-endian f32, each NaN as 0x7fc00000, so that two runs can be compared. group: the
+ * module's ranks, if it is sharded; NULL: this process has the whole module. Collective over
+ * the group. */
 CHOIR_CHECKED choir_status choir_weights_sha256(
     choir_module *module, choir_group *group, char hex[65]);
 

@@ -23,7 +23,7 @@
 
 typedef struct choir__floats {
 #if defined(__x86_64__)
-    unsigned control; /* and what has been noted, in its lowest bits */
+    unsigned control; /* the lowest bits are the exceptions that it has noted */
 #elif defined(__aarch64__)
     uint64_t control, noted;
 #else
@@ -66,10 +66,10 @@ static inline void choir__floats_end(const choir__floats *before)
 #endif
 }
 
-/* At the beginning of a function: the rest of it, and what it calls, computes in the default
- * environment. Compilers do not know that the environment changes, and may compute a result
- * after it has changed back: a function that returns its own arithmetic's result leaves that
- * to another one, which is CHOIR__APART. */
+/* The rest of the function, and of the functions that it calls, computes in the default
+ * environment; to be written first in it. Compilers do not know that the environment changes,
+ * and may compute a result after it has changed back: a function that returns its own
+ * arithmetic's result leaves that to another one, which is CHOIR__APART. */
 #define CHOIR__DEFAULT_FLOATS                                                                  \
     __attribute__((cleanup(choir__floats_end), unused)) const choir__floats floats_before =    \
         choir__floats_begin()

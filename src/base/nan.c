@@ -11,7 +11,7 @@ enum { BLOCK = 1024 }; /* numbers */
 #define ONE_NAN(name, T, infinity, nan)                                                        \
     static void one_##name(char *data, size_t count)                                           \
     {                                                                                          \
-        const T magnitude = (T)~((T)1 << (8 * sizeof(T) - 1));                                 \
+        const T magnitude = (T) ~((T)1 << (8 * sizeof(T) - 1));                                \
         T block[BLOCK];                                                                        \
         for (size_t at = 0, n; at < count; at += n, data += n * sizeof(T)) {                   \
             T any = 0;                                                                         \

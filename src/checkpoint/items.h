@@ -80,7 +80,8 @@ void choir__items_free(choir__items *items);
  * parts receive them. Collective if parted. Errors: the run's. */
 choir_status choir__items_restored(const choir__items *items, choir_module *module);
 
-/* Reads boxes[box] of an item into data, row-major; each NaN is the one of base/nan.h. Errors: memory, and as choir_read. */
+/* Reads boxes[box] of an item into data, row-major; each NaN is the one of base/nan.h. Errors:
+ * memory, and as choir_read. */
 choir_status choir__item_read(const choir__item *item, int box, void *data);
 
 #endif

@@ -78,8 +78,8 @@ typedef struct choir__k_conv {
 } choir__k_conv;
 
 /* Pooling, channels-last, s.o == s.c. max: index (N, OH, OW, C) stores the place in the window
- * (kh * KW + kw) of the first maximum (CHOIR__SURPASSES). Average divides by the whole window, padding included.
- * Backward computes gx from gy and, for the maximum, the index.
+ * (kh * KW + kw) of the first maximum (CHOIR__SURPASSES). Average divides by the whole window,
+ * padding included. Backward computes gx from gy and, for the maximum, the index.
  *
  * adaptive_pool pools to a given size, with no window in s: output row i takes input rows
  * floor(i H / OH) up to ceil((i+1) H / OH), columns alike. Its index stores the input pixel (h

@@ -72,12 +72,8 @@ static void greatest_of_parts(void **state)
             int64_t index[4] = {0, 1, 2, 3}, at;
             float x[4];
             memcpy(x, lines[i].x, sizeof x);
-            tables[j]->part_max(&(choir__k_part_max){.max = x,
-                .index = index,
-                .y = &at,
-                .parts = 4,
-                .rows = 1,
-                .dtype = CHOIR_F32});
+            tables[j]->part_max(&(choir__k_part_max){
+                .max = x, .index = index, .y = &at, .parts = 4, .rows = 1, .dtype = CHOIR_F32});
             is_best(names[j], "part_max", i, x[at], at);
         }
 }
@@ -117,13 +113,8 @@ static void greatest_of_columns(void **state)
             .x = x, .y = y, .index = pixel, .s = s, .max = true, .dtype = CHOIR_F32});
         for (size_t c = 0; c < C; c++)
             is_best(names[j], "adaptive_pool", c % LINES, y[c], pixel[c]);
-        tables[j]->extreme(&(choir__k_extreme){.x = x,
-            .y = y,
-            .index = at,
-            .outer = 1,
-            .n = 4,
-            .inner = C,
-            .dtype = CHOIR_F32});
+        tables[j]->extreme(&(choir__k_extreme){
+            .x = x, .y = y, .index = at, .outer = 1, .n = 4, .inner = C, .dtype = CHOIR_F32});
         for (size_t c = 0; c < C; c++)
             is_best(names[j], "extreme", c % LINES, y[c], at[c]);
     }
@@ -159,8 +150,8 @@ static void activations(void **state)
 
 /* --- conversions --- */
 
-static void copy_on(const choir__kernels *table, void *y, choir_dtype to, void *x,
-    choir_dtype from, int64_t n)
+static void copy_on(
+    const choir__kernels *table, void *y, choir_dtype to, void *x, choir_dtype from, int64_t n)
 {
     table->copy(&(choir__k_copy){.y = {.p = y, .stride = {1}},
         .x = {.p = x, .stride = {1}},
@@ -177,7 +168,7 @@ static int64_t integer(const void *p, int i, choir_dtype dtype)
                                 : ((const uint8_t *)p)[i];
 }
 
-/* Numbers, and what they are as i64, i32 and u8. All of them are numbers of each float. */
+/* Numbers of every float type, and their values as i64, i32 and u8. */
 static const struct {
     float x;
     int64_t whole[3];

@@ -36,8 +36,8 @@ static void wide_ones(void **state)
         0x7fc00000, 0x7fc00000, 0x7fc00000, 0x7f800000, 0xff800000, 0x80000000, 1};
     uint64_t d[] = {UINT64_C(0xfff) << 51, (UINT64_C(0x7ff) << 52) + 1, UINT64_C(0xffe) << 51,
         UINT64_C(1) << 63};
-    uint64_t d_then[] = {UINT64_C(0xfff) << 51, UINT64_C(0xfff) << 51, UINT64_C(0xffe) << 51,
-        UINT64_C(1) << 63};
+    uint64_t d_then[] = {
+        UINT64_C(0xfff) << 51, UINT64_C(0xfff) << 51, UINT64_C(0xffe) << 51, UINT64_C(1) << 63};
     int64_t whole[] = {-1};
     (void)state;
     choir__one_nan(f, CHOIR_F32, CHOIR_COUNT(f));

@@ -1,7 +1,7 @@
 /* A program's floating-point environment changes no bit of a training and is given back by each
  * call: directed rounding, denormals that count as zero (which -ffast-math sets when a library
  * is loaded), exceptions that end the program. Each environment has a process of its own, since
- * threads inherit that of their creator. */
+ * threads inherit their creator's. */
 #include <fenv.h>
 #include <math.h>
 #include <stdlib.h>
@@ -142,7 +142,8 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
     x = choir_transpose(choir_reshape(x, choir_dims(b, WIDTH, t)), 1, 2); /* (B, T, WIDTH) */
     x = choir_forward(n->lstm, choir_forward(n->block, x));
     x = choir_div(x, choir_affine(choir_var_dim(x, 2, 1, true), 1, 1.1));
-    x = choir_add(x, choir_scale(choir_scale(x, 1e-39), 1e38)); /* by way of denormals */
+    x = choir_add(
+        x, choir_scale(choir_scale(x, 1e-39), 1e38)); /* the numbers between are denormals */
     return choir_forward(n->head, choir_mean_dim(x, 1));
 }
 

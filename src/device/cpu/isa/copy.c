@@ -15,8 +15,10 @@ typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n)
 /* Integers wrap, as in C; a float is truncated, and what C leaves undefined is defined: numbers
  * below `least`, or from `beyond` on, saturate, and NaN becomes 0. */
 #define WHOLE(v, T, least, beyond, most)                                                       \
-    _Generic((v), float: ONE_WHOLE((float)(v), T, least, beyond, most),                        \
-        double: ONE_WHOLE((double)(v), T, least, beyond, most), default: (T)(int64_t)(v))
+    _Generic((v), float                                                                        \
+             : ONE_WHOLE((float)(v), T, least, beyond, most), double                           \
+             : ONE_WHOLE((double)(v), T, least, beyond, most), default                         \
+             : (T)(int64_t)(v))
 #define ONE_WHOLE(v, T, least, beyond, most)                                                   \
     ((v) >= (beyond) ? (T)(most) : (v) >= (least) ? (T)(v) : (v) < (least) ? (T)(least) : (T)0)
 

@@ -81,8 +81,9 @@ INLINE vec v_set(float x)
 }
 
 /* v_part: n < W lanes from memory, the others from `rest`; v_cut stores n lanes. v_sel is m ? a
- * : b per lane; v_surpasses is CHOIR__SURPASSES; v_min and v_max return their second operand if either is NaN. v_round rounds
- * |x| < 2^22 to an integer, ties to even. v_ldexp is x 2^n for an integer n, |n| <= 150. */
+ * : b per lane; v_surpasses is CHOIR__SURPASSES; v_min and v_max return their second operand if
+ * either is NaN. v_round rounds |x| < 2^22 to an integer, ties to even. v_ldexp is x 2^n for an
+ * integer n, |n| <= 150. */
 #if defined(__AVX512F__)
 #include <immintrin.h>
 typedef __mmask16 mask;
@@ -105,7 +106,8 @@ INLINE mask v_eq(vec a, vec b)
 }
 INLINE mask v_surpasses(vec x, vec best)
 {
-    return _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(best, best, _CMP_ORD_Q), x, best, _CMP_NLE_UQ);
+    return _mm512_mask_cmp_ps_mask(
+        _mm512_cmp_ps_mask(best, best, _CMP_ORD_Q), x, best, _CMP_NLE_UQ);
 }
 INLINE vec v_sel(mask m, vec a, vec b)
 {

@@ -195,7 +195,7 @@ template <class V> struct greatest {
     int64_t at;
 };
 
-/* Of equal values, and of several NaN, the first is kept, in whatever order they come. */
+/* The first of equal values, or of several NaN, is kept, whatever the order of the calls. */
 template <class V> __device__ inline void keep_greater(greatest<V> &g, V value, int64_t at)
 {
     bool equal = value == g.value || (value != value && g.value != g.value);
@@ -229,7 +229,7 @@ template <class T> __global__ void max_rows(choir__k_max_rows k)
     EACH_SLOT(A, c, k.cols, 0)
     {
         V v[A::N];
-        load_row<A>(v, x, c, k.cols, V(-INFINITY)); /* whose places are beyond */
+        load_row<A>(v, x, c, k.cols, V(-INFINITY)); /* the padding never comes first */
 #pragma unroll
         for (int j = 0; j < A::N; j++)
             keep_greater(g, v[j], c + j);
