@@ -250,6 +250,36 @@ static void large_floats_become_infinite(void **state)
     }
 }
 
+/* 8-bit state of one block, where one of the gradients is NaN: so is the state's scale. */
+static void coded_state_keeps_nan(void **state)
+{
+    enum { N = 256 };
+    const choir__kernels *tables[MOST_TABLES];
+    const char *names[MOST_TABLES];
+    choir__opt_hyper h = {
+        .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.99f, .step_size = 0.1f, .rsqrt_bias2 = 1};
+    (void)state;
+    for (int j = all_tables(tables, names) - 1; j >= 0; j--) {
+        float param[N] = {0}, grad[N], m_most[1] = {1}, v_most[1] = {1};
+        uint8_t m[N] = {0}, v[N] = {0};
+        choir__opt_entry e = {.param = param,
+            .grad = grad,
+            .m_codes = m,
+            .v_codes = v,
+            .m_most = m_most,
+            .v_most = v_most,
+            .n = N,
+            .row = N};
+        for (int i = 0; i < N; i++)
+            grad[i] = i == 3 ? NAN : 0.1f;
+        tables[j]->adam(
+            &(choir__k_adam){.entries = &e, .count = 1, .hyper = &h, .coded = true});
+        if (!isnan(m_most[0]) || !isnan(v_most[0]))
+            fail_msg(
+                "%s: the scales are %g and %g", names[j], (double)m_most[0], (double)v_most[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +289,7 @@ int main(void)
         cmocka_unit_test(activations),
         cmocka_unit_test(floats_become_integers),
         cmocka_unit_test(large_floats_become_infinite),
+        cmocka_unit_test(coded_state_keeps_nan),
     };
     return cmocka_run_group_tests_name("special values", tests, NULL, NULL);
 }

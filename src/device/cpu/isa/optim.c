@@ -172,7 +172,7 @@ static float most_of(const float *x, int n)
 {
     float most = 0;
     for (int i = 0; i < n; i++)
-        most = fabsf(x[i]) <= most ? most : fabsf(x[i]);
+        most = CHOIR__SURPASSES(fabsf(x[i]), most) ? fabsf(x[i]) : most;
     return most;
 }
 

@@ -93,7 +93,7 @@ static void encode(uint8_t *codes, float *most, const float *x, int64_t n, const
 {
     *most = 0;
     for (int64_t i = 0; i < n; i++)
-        *most = fmaxf(*most, fabsf(x[i]));
+        *most = CHOIR__SURPASSES(fabsf(x[i]), *most) ? fabsf(x[i]) : *most;
     for (int64_t i = 0; i < n; i++) {
         codes[i] = nearest(value, *most > 0 ? (double)x[i] / (double)*most : 0);
         if (x[i] < 0 && value[codes[i]] >= 0)

@@ -252,7 +252,7 @@ __device__ static float most_of(float x)
     for (int half = BLOCK / 2; half; half /= 2) {
         __syncthreads();
         float other = (int)threadIdx.x < half ? most[threadIdx.x + half] : 0;
-        if ((int)threadIdx.x < half && !(other <= most[threadIdx.x]))
+        if ((int)threadIdx.x < half && CHOIR__SURPASSES(other, most[threadIdx.x]))
             most[threadIdx.x] = other;
     }
     __syncthreads();
