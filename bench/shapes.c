@@ -22,7 +22,7 @@ typedef struct sized {
     int64_t batch;
 } sized;
 
-#define AS(other) other, 0 /* its shapes are those of another model */
+#define AS(other) other, 0 /* another model has the same shapes */
 
 /* Each model of the registry. */
 static const sized models[] = {
@@ -52,7 +52,7 @@ static const sized small_models[] = {
 typedef struct seen {
     char name[32], shape[64];
     int64_t calls;
-    double us, flops; /* of a call */
+    double us, flops; /* per call */
 } seen;
 
 static seen *kernels;
@@ -111,7 +111,7 @@ static void train(const sized *m, choir_dtype amp, int steps)
     choir_optim *optim = choir_sgd(run, net, choir_sgd_defaults());
     choir_loader *loader = choir_env_loader(run, &env, data.train, m->batch);
     choir_check(choir_scope_status(run));
-    for (int i = 0; i <= steps; i++) /* the first makes what is made once */
+    for (int i = 0; i <= steps; i++) /* the first step also builds lasting state */
         step(run, (uint64_t)i, &info, net, optim, loader, i > 0);
     choir_check(choir_scope_close(run));
     choir_data_free(&data);
