@@ -13,11 +13,9 @@
 #ifndef CHOIR_FLOATS_H
 #define CHOIR_FLOATS_H
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
+#if defined(__aarch64__)
 #include <stdint.h>
-#else
+#elif !defined(__x86_64__)
 #include <fenv.h>
 #endif
 
@@ -37,9 +35,9 @@ static inline choir__floats choir__floats_begin(void)
     choir__floats before;
 #if defined(__x86_64__)
     enum { NOTED = 0x3f, AT_START = 0x1f80 };
-    before.control = _mm_getcsr();
+    before.control = __builtin_ia32_stmxcsr();
     if ((before.control & ~(unsigned)NOTED) != AT_START)
-        _mm_setcsr(AT_START);
+        __builtin_ia32_ldmxcsr(AT_START);
 #elif defined(__aarch64__)
     __asm__ volatile("mrs %0, fpcr\n\tmrs %1, fpsr"
                      : "=r"(before.control), "=r"(before.noted)::"memory");
@@ -55,8 +53,8 @@ static inline choir__floats choir__floats_begin(void)
 static inline void choir__floats_end(const choir__floats *before)
 {
 #if defined(__x86_64__)
-    if (_mm_getcsr() != before->control)
-        _mm_setcsr(before->control);
+    if (__builtin_ia32_stmxcsr() != before->control)
+        __builtin_ia32_ldmxcsr(before->control);
 #elif defined(__aarch64__)
     if (before->control)
         __asm__ volatile("msr fpcr, %0" ::"r"(before->control) : "memory");

@@ -6,10 +6,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <choir/choir.h>
 
-#include "base/floats.h"
 #include "base/rng.h"
 #include "helpers.h"
 
