@@ -43,11 +43,16 @@ static void set_flushing(void)
 #endif
 }
 
-/* All of them: even a number that is rounded would end the program. */
+/* All of them: even a number that is rounded would end the program. Sanitizers compute, too. */
 static void set_trapping(void)
 {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    int all = FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW;
+#else
+    int all = FE_ALL_EXCEPT;
+#endif
     feclearexcept(FE_ALL_EXCEPT);
-    feenableexcept(FE_ALL_EXCEPT);
+    feenableexcept(all);
 }
 
 /* Returns what a program sees of its environment. */
