@@ -16,7 +16,7 @@ rounds=${ROUNDS:-2} filter=${FILTER:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
-own=chain
+own=chain peer=$(onednn >/dev/null && echo onednn || echo chain)
 case $(processor_key) in *-amx) half=amx ;; *) half=chain ;; esac
 
 shapes() { # DTYPE MULTIPLIER OPTION...: the fields, DTYPE and MULTIPLIER first, to $work/all
@@ -29,7 +29,7 @@ shapes() { # DTYPE MULTIPLIER OPTION...: the fields, DTYPE and MULTIPLIER first,
 started=$(circumstances)
 for ((i = 0; i < rounds; i++)); do
     shapes f32 $own
-    if [[ $(choir info) == *oneDNN* ]]; then shapes f32 onednn; fi
+    [ $peer = $own ] || shapes f32 $peer
     shapes bf16 $half --amp bf16
     shapes f16 $own --amp fp16
 done
@@ -71,7 +71,7 @@ if [ -n "$filter" ]; then
 fi
 mkdir -p bench/seen
 { echo "$started"; table; } | put_section shapes
-{ circumstances; CHOIR_MATH=onednn ROUNDS=1 bash bench/products.sh | tail -n +2; } |
+{ circumstances; CHOIR_MATH=$peer ROUNDS=1 bash bench/products.sh | tail -n +2; } |
     put_section products
 { circumstances; CHOIR_MATH=$own taskset -c 0 choir_bench_kernels; } | put_section kernels
 echo "written: $seen"
