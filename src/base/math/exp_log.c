@@ -188,7 +188,7 @@ double choir__pow(double x, double y)
 static dd slow_part(double x)
 {
     int binade;
-    int eighth = (int)(frexp(x + 1, &binade) * 16) - 8; /* of [8, 16) */
+    int eighth = (int)(frexp(x + 1, &binade) * 16) - 8; /* in [8, 16) before */
     const erfc_entry *e = &choir__erfc_table[(binade - 1) * 8 + eighth];
     double d = x - e->centre, p = e->a[11];
     for (int i = 10; i > 0; i--)

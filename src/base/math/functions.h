@@ -1,16 +1,16 @@
 /* exp, log, pow, sin and others: the same bits on every processor, with every compiler and
- * beside every C library. Those of the C library differ in their last bits between its
- * versions, between libraries, and with the processor that one library runs on. Therefore no
- * number that reaches a weight, a loss, a random draw or a decision may come from them, and
- * nothing in the library or the command calls them (script/imports). What IEEE 754 defines to
- * the last bit stays C's: sqrt, fabs, fma, floor, rint, fmod, ldexp and the like.
+ * beside every C library. libm's last bits differ between its versions, between libraries, and
+ * with the processor under one library. Therefore no number that reaches a weight, a loss, a
+ * random draw or a decision may come from it, and nothing in the library or the command calls
+ * its inexact functions (script/imports). What IEEE 754 defines to the last bit stays C's:
+ * sqrt, fabs, fma, floor, rint, fmod, ldexp and the like.
  *
  * Each function adds, subtracts, multiplies and divides doubles in one written order, with
  * about 65 bits or more until the last rounding. The result is nearly always the double next to
- * the exact one: errors are below 0.502 ulp, and 0.7 for choir__erfc. unit.math measures
- * them. Results for zeros, infinities, NaN and denormals are those of C's Annex F; errno and
- * the flags of floating-point exceptions mean nothing. f32 results are f64 ones, rounded. They
- * expect rounding to nearest. */
+ * the exact one: errors are below 0.502 ulp, and 0.7 for choir__erfc, as unit.math measures.
+ * Results for zeros, infinities, NaN and denormals follow C's Annex F; errno and the flags of
+ * floating-point exceptions mean nothing. f32 results are f64 ones, rounded. Callers round to
+ * nearest. */
 #ifndef CHOIR_MATH_FUNCTIONS_H
 #define CHOIR_MATH_FUNCTIONS_H
 

@@ -13,7 +13,7 @@
 typedef struct log_split {
     int k;
     double c;
-    dd minus_log; /* of c */
+    dd minus_log; /* -log c */
     dd r;
 } log_split;
 

@@ -1,6 +1,6 @@
-/* Two uses that need fewer than 53 bits of exp, log, sin and cos, and need them often: normal
- * draws and powers of floats. Each intermediate value is one double here; the formulas are
- * those of exp_log.c and trig.c. */
+/* Normal draws and powers of floats: frequent uses that need fewer than 53 bits of exp, log,
+ * sin and cos. Each intermediate value is one double here; exp_log.c and trig.c explain the
+ * formulas. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -57,7 +57,7 @@ float choir__powf(float x, float y)
             double power = quick_exp(log);
             int64_t bits;
             memcpy(&bits, &power, sizeof bits);
-            int64_t middle = (bits & 0x1fffffff) - 0x10000000; /* of two floats */
+            int64_t middle = (bits & 0x1fffffff) - 0x10000000; /* between floats */
             if (middle < -0x1000 || middle > 0x1000)
                 return (float)power;
         }

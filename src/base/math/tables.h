@@ -11,7 +11,7 @@ typedef struct log_entry {
 } log_entry;
 
 typedef struct erfc_entry {
-    double centre, rest; /* of a[0] */
+    double centre, rest; /* beyond a[0] */
     double a[12];        /* coefficients of the powers of x - centre */
 } erfc_entry;
 

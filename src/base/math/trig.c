@@ -16,8 +16,8 @@ typedef struct reduced {
     dd r;
 } reduced;
 
-/* x times 2^192 / (2 pi), without whole turns: three words of the product, the first of which
- * is the highest. |x| = m 2^e, so bits of 1 / (2 pi) up to the e-th give whole turns. */
+/* |x| 2^192 / (2 pi) without whole turns, as three words, the highest first. With |x| = m 2^e,
+ * bits of 1 / (2 pi) up to the e-th give whole turns. */
 static void turns(double x, uint64_t turn[3])
 {
     int e;
