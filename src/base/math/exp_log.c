@@ -19,13 +19,13 @@ typedef struct scaled {
     int k;
 } scaled;
 
-/* exp x for |x| < 800, with a relative error below 2^-67. */
+/* exp x for |x| < 800, with a relative error below 2^-67; m.lo is below 2^-8 m.hi. */
 static inline scaled exp_parts(dd x)
 {
     /* ln 2 / 128 in two parts; n times the first one, of 35 bits, is exact */
     static const double step = 0x1.62e42fef8p-8, step_low = 0x1.1cf79abc9e3b4p-43;
     double n = dd_round(x.hi * 0x1.71547652b82fep7);
-    dd r = dd_sum(x.hi - n * step, -n * step_low);
+    dd r = dd_sum_sorted(x.hi - n * step, -n * step_low); /* or the first is below 2^-26, too */
     r.lo += x.lo;
     double z = r.hi, square = z * z, upper = dd_upper(z);
     double p = (z * (1.0 / 120) + 1.0 / 24) + square * (1.0 / 720);
@@ -35,7 +35,7 @@ static inline scaled exp_parts(dd x)
     dd t = choir__exp_table[whole & 127]; /* t.hi has 26 bits: t.hi upper is exact */
     dd m = dd_sum_sorted(t.hi, t.hi * upper);
     double rest = t.hi * ((z - upper) + r.lo + z * r.lo) + t.lo * z;
-    m = dd_sum_sorted(m.hi, m.lo + t.lo + (rest + (t.hi + t.lo) * curve));
+    m.lo += t.lo + (rest + (t.hi + t.lo) * curve);
     return (scaled){m, whole >> 7};
 }
 
@@ -44,6 +44,7 @@ static inline double round_scaled(scaled x)
 {
     if (x.k > -1000 && x.k < 1000 && x.m.hi > 0x1p-20)
         return (x.m.hi + x.m.lo) * dd_power_of_2(x.k);
+    x.m = dd_sum_sorted(x.m.hi, x.m.lo);
     if (dd_scale(x.m.hi, x.k) >= DBL_MIN)
         return dd_scale(x.m.hi + x.m.lo, x.k);
     /* Between this number and twice it, the last bit is worth 2^-1074 after scaling. */
@@ -75,12 +76,12 @@ double choir__tanh(double x)
     if (a > 20)
         return copysign(1, x);
     scaled s = exp_parts((dd){2 * a, 0});
-    dd e = {dd_scale(s.m.hi, s.k), dd_scale(s.m.lo, s.k)};
+    dd e = dd_sum_sorted(dd_scale(s.m.hi, s.k), dd_scale(s.m.lo, s.k));
     dd y = dd_divide(dd_add(e, (dd){-1, 0}), dd_add(e, (dd){1, 0}));
     return copysign(y.hi + y.lo, x);
 }
 
-/* log x, with a relative error below 2^-67. */
+/* log x, with a relative error below 2^-67; lo is below 2^-8 hi. */
 static inline dd log_of(dd x)
 {
     bool denormal = x.hi < DBL_MIN; /* has no x.lo */
@@ -99,7 +100,7 @@ static inline dd log_of(dd x)
     dd whole = log_end(s); /* 0, or more than r */
     dd inner = dd_sum_sorted(z, -square), sum = dd_sum_sorted(whole.hi, inner.hi);
     double rest = (r.lo - square_low) + whole.lo + z * z2 * p;
-    return dd_sum_sorted(sum.hi, sum.lo + (inner.lo + rest));
+    return (dd){sum.hi, sum.lo + (inner.lo + rest)};
 }
 
 /* Finite numbers above 0 have their logarithm; returns whether x is another, and its logarithm.
@@ -136,7 +137,8 @@ double choir__log10(double x)
     double y;
     if (is_special(x, &y))
         return y;
-    dd log = dd_multiply(log_of((dd){x, 0}), inverse);
+    dd log = log_of((dd){x, 0});
+    log = dd_multiply(dd_sum_sorted(log.hi, log.lo), inverse);
     return log.hi + log.lo;
 }
 
@@ -173,6 +175,7 @@ double choir__pow(double x, double y)
         return NAN;
     double sign = x < 0 && is_odd(y) ? -1 : 1;
     dd log = log_of((dd){fabs(x), 0});
+    log = dd_sum_sorted(log.hi, log.lo);
     double about = y * log.hi;
     if (!(fabs(about) < 746))
         return sign * (about > 0 ? INFINITY : 0);
@@ -207,7 +210,7 @@ double choir__erfc(double x)
         return 1;
     dd square = dd_product(a, a);
     scaled y = exp_parts((dd){-square.hi, -square.lo});
-    y.m = dd_multiply(y.m, slow_part(a));
+    y.m = dd_multiply(dd_sum_sorted(y.m.hi, y.m.lo), slow_part(a));
     if (x >= 0)
         return round_scaled(y);
     dd most = {dd_scale(y.m.hi, y.k), dd_scale(y.m.lo, y.k)}, two = dd_sum(2, -most.hi);
