@@ -13,6 +13,10 @@
 #include "base/math/functions.h"
 #include "base/math/log_split.h"
 
+/* ln 2 / 128 in two parts; n times the first one, of 35 bits, is exact. */
+static const double step = 0x1.62e42fef8p-8, step_low = 0x1.1cf79abc9e3b4p-43;
+static const double per_step = 0x1.71547652b82fep7; /* 128 / ln 2 */
+
 /* A value m 2^k. */
 typedef struct scaled {
     dd m;
@@ -22,9 +26,7 @@ typedef struct scaled {
 /* exp x for |x| < 800, with a relative error below 2^-67; m.lo is below 2^-8 m.hi. */
 static inline scaled exp_parts(dd x)
 {
-    /* ln 2 / 128 in two parts; n times the first one, of 35 bits, is exact */
-    static const double step = 0x1.62e42fef8p-8, step_low = 0x1.1cf79abc9e3b4p-43;
-    double n = dd_round(x.hi * 0x1.71547652b82fep7);
+    double n = dd_round(x.hi * per_step);
     dd r = dd_sum_sorted(x.hi - n * step, -n * step_low); /* or the first is below 2^-26, too */
     r.lo += x.lo;
     double z = r.hi, square = z * z, upper = dd_upper(z);
@@ -53,8 +55,17 @@ static inline double round_scaled(scaled x)
     return dd_scale(sum.hi + (sum.lo + x.m.lo) - beside, x.k);
 }
 
+/* exp is called the most, so one double is enough for each value but the table's. */
 double choir__exp(double x)
 {
+    if (fabs(x) < 690) {
+        double n = dd_round(x * per_step), r = (x - n * step) - n * step_low, square = r * r;
+        double p = (r * (1.0 / 120) + 1.0 / 24) + square * (1.0 / 720);
+        double rise = r + square * (p * square + (r * (1.0 / 6) + 0.5)); /* exp r - 1 */
+        int whole = (int)n;
+        dd t = choir__exp_table[whole & 127];
+        return (t.hi + (t.lo + (t.hi + t.lo) * rise)) * dd_power_of_2(whole >> 7);
+    }
     if (!(x < 710))
         return x + INFINITY; /* NaN stays */
     if (x < -746)

@@ -7,10 +7,10 @@
  *
  * Each function adds, subtracts, multiplies and divides doubles in one written order, with
  * about 65 bits or more until the last rounding. The result is nearly always the double next to
- * the exact one: errors are below 0.502 ulp, and 0.7 for choir__erfc, as unit.math measures.
- * Results for zeros, infinities, NaN and denormals follow C's Annex F; errno and the flags of
- * floating-point exceptions mean nothing. f32 results are f64 ones, rounded. Callers round to
- * nearest. */
+ * the exact one: errors are below 0.502 ulp, 0.51 for choir__exp and 0.7 for choir__erfc, as
+ * unit.math measures. Results for zeros, infinities, NaN and denormals follow C's Annex F;
+ * errno and the flags of floating-point exceptions mean nothing. f32 results are f64 ones,
+ * rounded. Callers round to nearest. */
 #ifndef CHOIR_MATH_FUNCTIONS_H
 #define CHOIR_MATH_FUNCTIONS_H
 

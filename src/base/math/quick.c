@@ -37,24 +37,12 @@ void choir__normal_pair(double u, double turn, double *a, double *b)
     *b = radius * (s + (s * cosine + c * sine));
 }
 
-/* exp x for |x| < 700, with a relative error of about 2^-52. */
-static inline double quick_exp(double x)
-{
-    double n = dd_round(x * 0x1.71547652b82fep7);
-    double r = (x - n * 0x1.62e42fef8p-8) - n * 0x1.1cf79abc9e3b4p-43, square = r * r;
-    double p = (r * (1.0 / 6) + 0.5) + square * (r * (1.0 / 120) + 1.0 / 24);
-    int whole = (int)n;
-    dd t = choir__exp_table[whole & 127];
-    double high = t.hi + t.lo;
-    return (high + high * (r + square * p)) * dd_power_of_2(whole >> 7);
-}
-
 float choir__powf(float x, float y)
 {
     if (x > 0 && x < INFINITY) {
         double log = (double)y * quick_log((double)x);
         if (fabs(log) < 87) { /* a normal float, with a relative error of less than 2^-43 */
-            double power = quick_exp(log);
+            double power = choir__exp(log);
             int64_t bits;
             memcpy(&bits, &power, sizeof bits);
             int64_t middle = (bits & 0x1fffffff) - 0x10000000; /* between floats */
