@@ -18,6 +18,7 @@
 
 #include <choir/dtype.h>
 #include "base/base.h"
+#include "base/math/functions.h"
 #include "device/kernels_attention.h"
 #include "device/kernels_ctc.h"
 #include "device/kernels_images.h"
@@ -477,12 +478,20 @@ typedef enum choir__opt_bias {
     CHOIR__BIAS_ADAFACTOR
 } choir__opt_bias;
 
+/* The kernels of GPUs, which are C++, have a pow of their own. */
+#ifdef __cplusplus
+#define CHOIR__BIAS_POW pow
+#else
+#define CHOIR__BIAS_POW choir__pow
+#endif
+
 /* Sets the numbers of h that depend on the number of steps before this one. */
 CHOIR__BOTH static inline void choir__opt_correct(
     choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
 {
     double t = (double)steps + 1;
-    double bias1 = 1 - pow((double)h->beta1, t), bias2 = 1 - pow((double)h->beta2, t);
+    double bias1 = 1 - CHOIR__BIAS_POW((double)h->beta1, t);
+    double bias2 = 1 - CHOIR__BIAS_POW((double)h->beta2, t);
     h->first = steps == 0;
     if (bias == CHOIR__BIAS_ADAM) {
         h->step_size = (float)((double)h->lr / bias1);
@@ -492,7 +501,7 @@ CHOIR__BOTH static inline void choir__opt_correct(
         h->inv_bias2 = (float)(1 / bias2);
     } else if (bias == CHOIR__BIAS_ADAFACTOR) {
         h->step_size = (float)fmin((double)h->lr, 1 / sqrt(t));
-        h->take1 = (float)pow(t, (double)h->beta2);
+        h->take1 = (float)CHOIR__BIAS_POW(t, (double)h->beta2);
     }
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "base/rng.h"
 #include "nn/module.h"
 
@@ -43,9 +44,7 @@ static float normal_one(source *s, double mean, double deviation)
     s->has_spare = !s->has_spare;
     if (s->has_spare) { /* generates two new ones */
         double u1 = unit53(s), u2 = unit53(s);
-        double radius = sqrt(-2 * log1p(-u2)), angle = 2 * M_PI * u1;
-        s->spare = radius * sin(angle);
-        z = radius * cos(angle);
+        choir__normal_pair(1 - u2, u1, &z, &s->spare);
     }
     return (float)(z * deviation + mean);
 }
@@ -55,10 +54,10 @@ static float normal_one(source *s, double mean, double deviation)
 static void box_muller(float *y, double mean, double deviation)
 {
     for (int j = 0; j < 8; j++) {
-        double u1 = 1 - (double)y[j], u2 = (double)y[j + 8];
-        double radius = sqrt(-2 * log(u1)), angle = 2 * M_PI * u2;
-        y[j] = (float)(radius * cos(angle) * deviation + mean);
-        y[j + 8] = (float)(radius * sin(angle) * deviation + mean);
+        double one, other;
+        choir__normal_pair(1 - (double)y[j], (double)y[j + 8], &one, &other);
+        y[j] = (float)(one * deviation + mean);
+        y[j + 8] = (float)(other * deviation + mean);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "base/floats.h"
+#include "base/math/functions.h"
 #include "optim/optim.h"
 
 choir_schedule choir_schedule_constant(void)
@@ -108,7 +109,7 @@ choir_schedule choir_schedule_inverse_sqrt(int64_t warmup)
 /* Goes from a to b while part goes from 0 to 1: along half a cosine, or a line. */
 static double anneal(double a, double b, double part, bool straight)
 {
-    return straight ? a + (b - a) * part : b + (a - b) / 2 * (1 + cos(M_PI * part));
+    return straight ? a + (b - a) * part : b + (a - b) / 2 * (1 + choir__cos(M_PI * part));
 }
 
 static double restarts(const choir_schedule *s, double lr, int64_t t)
@@ -144,7 +145,9 @@ static double cyclic(const choir_schedule *s, double lr, int64_t t)
     int64_t cycle = t / (up + down), at = t % (up + down);
     double height =
         at <= up ? (double)at / (double)up : (double)(up + down - at) / (double)down;
-    height *= (s->halving ? exp2(-(double)cycle) : 1) * pow((double)s->gamma, (double)t);
+    if (s->halving)
+        height = ldexp(height, -(int)choir__min(cycle, 2000)); /* 0 from there on */
+    height *= choir__pow((double)s->gamma, (double)t);
     return (double)s->min_lr + (lr - (double)s->min_lr) * height;
 }
 
@@ -176,10 +179,10 @@ static CHOIR__APART float rate_at(const choir_schedule *s, float lr, int64_t t)
     case CHOIR_LR_COSINE: return (float)anneal(max, min, done, false);
     case CHOIR_LR_LINEAR: return (float)anneal(max, min, done, true);
     case CHOIR_LR_STEP:
-    case CHOIR_LR_MULTISTEP: return (float)(max * pow(gamma, (double)drops(s, t)));
-    case CHOIR_LR_EXPONENTIAL: return (float)(max * pow(gamma, (double)t));
+    case CHOIR_LR_MULTISTEP: return (float)(max * choir__pow(gamma, (double)drops(s, t)));
+    case CHOIR_LR_EXPONENTIAL: return (float)(max * choir__pow(gamma, (double)t));
     case CHOIR_LR_POLYNOMIAL:
-        return (float)(min + (max - min) * pow(1 - done, (double)s->power));
+        return (float)(min + (max - min) * choir__pow(1 - done, (double)s->power));
     case CHOIR_LR_RESTARTS: return (float)restarts(s, max, t);
     case CHOIR_LR_ONE_CYCLE: return (float)one_cycle(s, max, (double)t, span);
     case CHOIR_LR_CYCLIC: return (float)cyclic(s, max, t);

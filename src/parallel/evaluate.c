@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "base/floats.h"
+#include "base/math/functions.h"
 #include "checkpoint/agree.h"
 #include "comm/pattern/tree.h"
 #include "nn/module.h"
@@ -180,7 +181,7 @@ static void tally_score(const tally *t, const choir_model_info *info, const batc
     bool classes = info->task != CHOIR_REGRESSION;
     score->loss = total.loss / rows;
     score->accuracy = classes ? (double)total.best / rows : none;
-    score->perplexity = classes ? exp(score->loss) : none;
+    score->perplexity = classes ? choir__exp(score->loss) : none;
     score->top5 = t->ranked ? (double)total.top5 / rows : none;
     score->f1 = t->counts ? mean_f1(t) : none;
     for (int64_t c = 0; per_class && c < t->classes; c++)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "cli/compare/compare.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT, BINS = 30, STEPS_SHOWN = 3, PANELS = 4 };
@@ -53,7 +54,7 @@ static void span_of(const choir__compare_watch *w, double *from, double *to)
 /* Returns a distance of 1, 2 or 5 times a power of ten that gives about four ticks. */
 static double tick_of(double range)
 {
-    double power = pow(10, floor(log10(range / 4))), digit = range / 4 / power;
+    double power = choir__pow(10, floor(choir__log10(range / 4))), digit = range / 4 / power;
     return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "cli/plot/curve.h"
 
 enum { ROWS = 18, LEFT = 9, RIGHT = 2, LEAST = 30 };
@@ -20,7 +21,7 @@ typedef struct canvas {
 
 static double scaled(const choir__plot *p, double y)
 {
-    return p->logarithmic ? log10(y) : choir__axis_place(y);
+    return p->logarithmic ? choir__log10(y) : choir__axis_place(y);
 }
 
 /* --- the range --- */
@@ -143,7 +144,7 @@ static void print_rows(const choir__plot *p, const canvas *c, bool colours_on)
         double y = c->high - (c->high - c->low) * row / (ROWS - 1);
         char label[16] = "";
         if (row % 4 == 0 || row == ROWS - 1)
-            snprintf(label, sizeof label, "%.3g", p->logarithmic ? pow(10, y) : y);
+            snprintf(label, sizeof label, "%.3g", p->logarithmic ? choir__pow(10, y) : y);
         printf("%*s \xe2\x94\x82", LEFT - 2, label); /* a vertical line */
         for (int x = 0; x < c->columns; x++)
             print_cell(c, row * c->columns + x, colour);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "base/math/functions.h"
 #include "base/named.h"
 #include "base/number.h"
 #include "record/events.h"
@@ -263,7 +264,7 @@ const char *choir__axis_words(const choir__plot *plot, double *factor)
 
 double choir__axis_step(double low, double high, int count)
 {
-    double rough = (high - low) / count, power = pow(10, floor(log10(rough)));
+    double rough = (high - low) / count, power = choir__pow(10, floor(choir__log10(rough)));
     double times = rough / power;
     return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/math/functions.h"
 #include "base/number.h"
 #include "cli/tune/plot.h"
 #include "line/terminal.h"
@@ -27,7 +28,7 @@ static double *sorted_of(const double *value, int64_t *n)
 static void widen(choir__plot_range *r)
 {
     if (r->log) {
-        double factor = exp(0.05 * (log(r->high) - log(r->low)));
+        double factor = choir__exp(0.05 * (choir__log(r->high) - choir__log(r->low)));
         r->low /= factor, r->high = choir__axis_place(r->high * factor);
         return;
     }
@@ -69,7 +70,8 @@ void choir__plot_axis(FILE *g, char axis, choir__plot_range r)
     fprintf(g, "%sset logscale %c\nset %crange [%.12g:%.12g]\nset format %c '%%g'\n",
         r.log ? "" : "un", axis, axis, r.low, r.high, axis);
     if (r.log)
-        fprintf(g, "set %ctics %g\n", axis, pow(10, ceil(log10(r.high / r.low) / 4.5)));
+        fprintf(g, "set %ctics %g\n", axis,
+            choir__pow(10, ceil(choir__log10(r.high / r.low) / 4.5)));
 }
 
 void choir__plot_panel(FILE *g, choir__panel panel, const char *title, double lines)
@@ -168,7 +170,7 @@ static void spread_numbers(FILE *g, const choir__dist *d, choir__plot_range r, i
         choir__max(snprintf(NULL, 0, "%g", d->low), snprintf(NULL, 0, "%g", d->high)),
         d->kind == CHOIR__INTEGER ? 1 : 3);
     double least = (r.high - r.low) * (longest + 1) / letters;
-    double power = pow(10, floor(log10(least))), step = 0;
+    double power = choir__pow(10, floor(choir__log10(least))), step = 0;
     for (size_t i = 0; i < CHOIR_COUNT(steps) && step < least; i++)
         step = steps[i] * power;
     if (letters < 8 * (longest + 1) && isfinite(step))

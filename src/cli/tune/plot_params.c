@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/math/functions.h"
 #include "cli/tune/plot.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT, MOST_SLICES = 8, MOST_AXES = 12, MOST_BARS = 12 };
@@ -105,7 +106,7 @@ static double height_of(
     if (axis == choir__min(p->param_count, (int)MOST_AXES)) {
         double x = choir__plot_inside(r, t->value);
         return r.high <= r.low ? 0.5
-               : r.log         ? log(x / r.low) / log(r.high / r.low)
+               : r.log         ? choir__log(x / r.low) / choir__log(r.high / r.low)
                                : (x - r.low) / (r.high - r.low);
     }
     const choir__hyper *param = &p->space->param[p->param[axis]];

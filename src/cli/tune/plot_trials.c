@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/math/functions.h"
 #include "cli/tune/plot.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT, MOST_RUNGS = 12, MOST_CURVES = 2000 };
@@ -168,7 +169,8 @@ static void draw_rungs(const curves *c, FILE *g, bool logs, double from, double 
         if (r->stopped < least || (logs && r->step < 1))
             continue;
         double x = (double)r->step;
-        double at = logs ? log(x / from) / log(to / from) : (x - from) / (to - from);
+        double at =
+            logs ? choir__log(x / from) / choir__log(to / from) : (x - from) / (to - from);
         fprintf(g,
             "set arrow from %lld, graph 0 to %lld, graph 1 nohead back dt 3 lc rgb "
             "'#888888'\n",

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "base/rng.h"
 #include "data/dataset.h"
 #include "data/images/image_ops.h"
@@ -70,8 +71,9 @@ static int64_t below(draws *r, int64_t n)
 
 static double normal(draws *r)
 {
-    double radius = sqrt(-2 * log((draw(r) + 1.0) * 0x1p-32)); /* log of a number in (0, 1] */
-    return radius * cos(2 * M_PI * 0x1p-32 * draw(r));
+    double u = (draw(r) + 1.0) * 0x1p-32, one, other; /* u in (0, 1] */
+    choir__normal_pair(u, 0x1p-32 * draw(r), &one, &other);
+    return one;
 }
 
 /* Returns the logarithm of a number of Gamma(a, 1): Marsaglia and Tsang (2000) for a + 1, times
@@ -82,8 +84,8 @@ static double log_gamma(draws *r, double a)
     for (;;) {
         double x = normal(r), v = 1 + c * x, u = (draw(r) + 1.0) * 0x1p-32;
         v = v * v * v;
-        if (v > 0 && log(u) < 0.5 * x * x + d - d * v + d * log(v))
-            return log(d * v) + log((draw(r) + 1.0) * 0x1p-32) / a;
+        if (v > 0 && choir__log(u) < 0.5 * x * x + d - d * v + d * choir__log(v))
+            return choir__log(d * v) + choir__log((draw(r) + 1.0) * 0x1p-32) / a;
     }
 }
 
@@ -91,7 +93,7 @@ static double log_gamma(draws *r, double a)
 static double beta(draws *r, double a)
 {
     double one = log_gamma(r, a), other = log_gamma(r, a);
-    return 1 / (1 + exp(other - one));
+    return 1 / (1 + choir__exp(other - one));
 }
 
 /* --- colours --- */
@@ -161,7 +163,8 @@ static void erase(const augmented *d, draws *r, float *x)
         return;
     for (int i = 0; i < ATTEMPTS; i++) {
         double part = area * uniform(r, (double)o->erase_min, (double)o->erase_max);
-        double ratio = exp(uniform(r, log((double)o->ratio_min), log((double)o->ratio_max)));
+        double low = choir__log((double)o->ratio_min), high = choir__log((double)o->ratio_max);
+        double ratio = choir__exp(uniform(r, low, high));
         int64_t h = (int64_t)rint(sqrt(part * ratio)), w = (int64_t)rint(sqrt(part / ratio));
         if (h >= d->height || w >= d->width)
             continue;

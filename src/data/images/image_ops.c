@@ -1,5 +1,6 @@
 /* The table of all changes of an image. Those of colours are in isa/colours.c, those that move
  * pixels come first. */
+#include "base/math/functions.h"
 #include "data/images/image_ops.h"
 
 #include <math.h>
@@ -31,8 +32,9 @@ static void identity(choir__picture *p, double amount)
 static void warp_by(choir__picture *p, double angle, double shear_x, double shear_y,
     double move_x, double move_y, double center_x, double center_y)
 {
-    double a = cos(angle - shear_y) / cos(shear_y), b = -(a * tan(shear_x) + sin(angle));
-    double c = sin(angle - shear_y) / cos(shear_y), d = cos(angle) - c * tan(shear_x);
+    double cosine = choir__cos(shear_y), tangent = choir__tan(shear_x);
+    double a = choir__cos(angle - shear_y) / cosine, b = -(a * tangent + choir__sin(angle));
+    double c = choir__sin(angle - shear_y) / cosine, d = choir__cos(angle) - c * tangent;
     double x = center_x + move_x, y = center_y + move_y;
     p->colours->warp(
         p, (double[6]){d, -b, center_x - d * x + b * y, -c, a, center_y + c * x - a * y});
@@ -40,12 +42,14 @@ static void warp_by(choir__picture *p, double angle, double shear_x, double shea
 
 static void shear_x(choir__picture *p, double amount)
 {
-    warp_by(p, 0, atan(amount), 0, 0, 0, -0.5 * (double)p->width, -0.5 * (double)p->height);
+    warp_by(
+        p, 0, choir__atan(amount), 0, 0, 0, -0.5 * (double)p->width, -0.5 * (double)p->height);
 }
 
 static void shear_y(choir__picture *p, double amount)
 {
-    warp_by(p, 0, 0, atan(amount), 0, 0, -0.5 * (double)p->width, -0.5 * (double)p->height);
+    warp_by(
+        p, 0, 0, choir__atan(amount), 0, 0, -0.5 * (double)p->width, -0.5 * (double)p->height);
 }
 
 static void translate_x(choir__picture *p, double amount)

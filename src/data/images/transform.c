@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include <choir/device.h>
+#include "base/math/functions.h"
 #include "base/rng.h"
 #include "data/dataset.h"
 
@@ -98,12 +99,13 @@ static choir__image_region random_box(
     const choir_image_opts *o, int width, int height, uint64_t key)
 {
     double area = (double)width * height;
-    float low = logf(o->ratio_min), high = logf(o->ratio_max);
+    float low = (float)choir__log((double)o->ratio_min);
+    float high = (float)choir__log((double)o->ratio_max);
     for (uint64_t i = 0; i < ATTEMPTS; i++) {
         uint32_t r[4];
         choir__philox(key, 0, i, r);
         double target = area * (double)uniform(r[0], o->scale_min, o->scale_max);
-        double ratio = (double)expf(uniform(r[1], low, high));
+        double ratio = (double)(float)choir__exp((double)uniform(r[1], low, high));
         double w = rint(sqrt(target * ratio)), h = rint(sqrt(target / ratio));
         if (w < 1 || w > width || h < 1 || h > height)
             continue;

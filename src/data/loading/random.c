@@ -6,12 +6,12 @@
  * costs one copy and a benchmark measures training instead of drawing. The table is drawn in
  * blocks, each when it is first read, and stored in that order: all of it takes 3 ms, and a
  * block at its own place a page of memory, for which each rank's first step would wait. */
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "base/rng.h"
 #include "data/dataset.h"
 
@@ -55,10 +55,10 @@ static void draw(const random_dataset *d, int64_t block, float *out)
     for (int64_t i = 0; i < BLOCK; i += 2) {
         uint32_t bits[4];
         choir__philox(d->table_key, 0, (uint64_t)((block * BLOCK + i) % TABLE) / 2, bits);
-        double radius = sqrt(-2 * log((bits[0] + 1.0) * 0x1p-32)); /* in (0, 1] */
-        double angle = 2 * M_PI * 0x1p-32 * bits[1];
-        out[i] = (float)(radius * cos(angle));
-        out[i + 1] = (float)(radius * sin(angle));
+        double u = (bits[0] + 1.0) * 0x1p-32, one, other; /* u in (0, 1] */
+        choir__normal_pair(u, 0x1p-32 * bits[1], &one, &other);
+        out[i] = (float)one;
+        out[i + 1] = (float)other;
     }
 }
 

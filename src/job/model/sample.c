@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "base/rng.h"
 #include "job/trainer/trainer.h"
 
@@ -42,7 +43,7 @@ static int64_t draw(
         for (int64_t i = 0; i < n; i++) {
             if (scores[i] < floor_score)
                 continue;
-            double p = exp((double)(scores[i] - scores[best]) / temperature);
+            double p = choir__exp((double)(scores[i] - scores[best]) / temperature);
             if (!pass)
                 total += p;
             else if ((sum += p) > (double)unit * total)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/math/functions.h"
 #include "line/gnuplot.h"
 #include "line/say.h"
 #include "record/events.h"
@@ -41,7 +42,7 @@ void choir__rate_test_begin(choir__rate_test *t, const choir__job *j)
 double choir__rate_test_next(const choir__rate_test *t)
 {
     double part = t->steps > 1 ? (double)t->count / (double)(t->steps - 1) : 0;
-    return lowest * pow(highest / lowest, part);
+    return lowest * choir__pow(highest / lowest, part);
 }
 
 bool choir__rate_test_note(choir__rate_test *t, bool none, double loss)
@@ -53,7 +54,7 @@ bool choir__rate_test_note(choir__rate_test *t, bool none, double loss)
         return false;
     t->rates[t->count] = choir__rate_test_next(t);
     t->smooth = keeps * t->smooth + (1 - keeps) * loss;
-    double now = t->smooth / (1 - pow(keeps, (double)t->count + 1));
+    double now = t->smooth / (1 - choir__pow(keeps, (double)t->count + 1));
     t->losses[t->count++] = now;
     t->best = now < t->best ? now : t->best;
     return t->count < t->steps && !(t->count > SKIPPED && now > too_much * fabs(t->best));

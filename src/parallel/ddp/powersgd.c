@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "base/rng.h"
 #include "comm/reduce.h"
 #include "parallel/ddp/ddp.h"
@@ -65,8 +66,10 @@ static void draw(const powersgd *g, memory *s, int64_t vector, float *q, int64_t
     for (int64_t i = 0; i < m; i++) {
         uint32_t bits[4];
         choir__philox(key, (uint64_t)vector, (uint64_t)i, bits);
-        double u = 1 - (double)choir__unit(bits[0]), v = (double)choir__unit(bits[1]);
-        q[i] = (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+        double one, other;
+        choir__normal_pair(
+            1 - (double)choir__unit(bits[0]), (double)choir__unit(bits[1]), &one, &other);
+        q[i] = (float)one;
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
+#include "base/math/functions.h"
 #include "parallel/plan/plan.h"
 
 /* Lengths in pixels. */
@@ -175,7 +176,7 @@ static void draw_legend(const page *g, double y)
 /* Returns 1, 2 or 5 times a power of ten, for about ten ticks. */
 static double tick_of(double longest)
 {
-    const double rough = longest / 10, power = pow(10, floor(log10(rough)));
+    const double rough = longest / 10, power = choir__pow(10, floor(choir__log10(rough)));
     const double part = rough / power;
     return power * (part < 1.5 ? 1 : part < 3.5 ? 2 : part < 7.5 ? 5 : 10);
 }

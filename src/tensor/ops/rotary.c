@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/floats.h"
+#include "base/math/functions.h"
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -58,12 +59,12 @@ choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t 
         return choir__poison(scope, CHOIR_ERR_MEMORY,
             "rotary_table: no memory for %lld positions", (long long)positions);
     for (int64_t i = 0; i < dim / 2; i++) {
-        double frequency = pow(opts.theta, -2.0 * (double)i / (double)dim);
+        double frequency = choir__pow(opts.theta, -2.0 * (double)i / (double)dim);
         if (opts.scaling != CHOIR_ROTARY_PLAIN)
             frequency = stretched(frequency, &opts);
         for (int64_t t = 0; t < positions; t++) {
-            values[t * dim + i] = cos((double)t * frequency);
-            values[t * dim + dim / 2 + i] = sin((double)t * frequency);
+            double *cosine = &values[t * dim + i], *sine = cosine + dim / 2;
+            choir__sin_cos((double)t * frequency, sine, cosine);
         }
     }
     /* in place: each element is read before it is overwritten */

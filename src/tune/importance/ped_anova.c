@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "base/number.h"
 #include "tune/importance/evaluators.h"
 #include "tune/space/normal.h"
@@ -66,13 +67,13 @@ static grid grid_of(const choir__dist *d)
     else if (d->kind == CHOIR__NORMAL) /* as the storages write it */
         g.low = d->low - 9 * d->high, g.high = d->low + 9 * d->high;
     else if (d->kind == CHOIR__INTEGER && d->log)
-        g.points = (int)fmin(STEPS, ceil(log(d->high - d->low + 1) / log(2)) + 1);
+        g.points = (int)fmin(STEPS, ceil(choir__log(d->high - d->low + 1) / choir__log(2)) + 1);
     else if (d->kind == CHOIR__INTEGER)
         g.points = (int)fmin(STEPS, (d->high - d->low) / d->step + 1);
     else if (d->step > 0) /* the range holds a whole number of steps, but for rounding */
         g.points = (int)fmin(STEPS, round((d->high - d->low) / d->step) + 1);
     if (g.log)
-        g.low = log(g.low), g.high = log(g.high);
+        g.low = choir__log(g.low), g.high = choir__log(g.high);
     return g;
 }
 
@@ -80,7 +81,7 @@ static int point_of(const grid *g, double value)
 {
     if (g->choice)
         return (int)value;
-    double x = g->log ? log(value) : value, step = (g->high - g->low) / (g->points - 1);
+    double x = g->log ? choir__log(value) : value, step = (g->high - g->low) / (g->points - 1);
     double at = ceil((x - g->low) / step - 0.5); /* in the middle: the lower point */
     return (int)fmin(fmax(at, 0), g->points - 1);
 }
@@ -134,7 +135,7 @@ static double width_of(const points *p)
     double deviation = sqrt(square / fmax(1, p->sum - 1));
     double between =
         quantile(p, floor(p->sum * 3 / 4), false) - quantile(p, floor(p->sum / 4), true);
-    double width = 1.059 * fmin(between / 1.34, deviation) * pow(p->sum, -0.2);
+    double width = 1.059 * fmin(between / 1.34, deviation) * choir__pow(p->sum, -0.2);
     return fmax(width, 0.5 / 1.64); /* nine tenths of a kernel within its point */
 }
 
@@ -142,9 +143,9 @@ static void add_kernel(double mean, double width, double weight, double *density
 {
     double all = choir__normal_log_mass((-0.5 - mean) / width, (n - 0.5 - mean) / width);
     for (int x = 0; x < n; x++)
-        density[x] += weight * exp(choir__normal_log_mass(
-                                       (x - 0.5 - mean) / width, (x + 0.5 - mean) / width) -
-                                   all);
+        density[x] += weight * choir__exp(choir__normal_log_mass((x - 0.5 - mean) / width,
+                                              (x + 0.5 - mean) / width) -
+                                          all);
 }
 
 /* A choice's kernel: the prior's share for each, and 1 for its own. */

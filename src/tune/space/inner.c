@@ -3,6 +3,7 @@
  * step's width around them. */
 #include <math.h>
 
+#include "base/math/functions.h"
 #include "tune/space/normal.h"
 #include "tune/space/space.h"
 
@@ -16,11 +17,11 @@ void choir__inner_range(const choir__dist *d, double *low, double *high)
     *low = d->low, *high = d->high;
     switch (d->kind) {
     case CHOIR__UNIFORM: return;
-    case CHOIR__LOG: *low = log(d->low), *high = log(d->high); return;
+    case CHOIR__LOG: *low = choir__log(d->low), *high = choir__log(d->high); return;
     case CHOIR__INTEGER:
         *low -= d->step / 2, *high += d->step / 2;
         if (d->log)
-            *low = log(*low), *high = log(*high);
+            *low = choir__log(*low), *high = choir__log(*high);
         return;
     case CHOIR__CHOICE: *low = 0, *high = d->choice_count; return;
     case CHOIR__NORMAL: *low = 0, *high = 1; return;
@@ -33,15 +34,15 @@ bool choir__inner_cell(const choir__dist *d, double value, double *from, double 
         return false;
     *from = value - d->step / 2, *to = value + d->step / 2;
     if (d->log)
-        *from = log(*from), *to = log(*to);
+        *from = choir__log(*from), *to = choir__log(*to);
     return true;
 }
 
 double choir__to_inner(const choir__dist *d, double value)
 {
     switch (d->kind) {
-    case CHOIR__LOG: return log(value);
-    case CHOIR__INTEGER: return d->log ? log(value) : value;
+    case CHOIR__LOG: return choir__log(value);
+    case CHOIR__INTEGER: return d->log ? choir__log(value) : value;
     case CHOIR__NORMAL: return choir__normal_cdf((value - d->low) / d->high);
     default: return value;
     }
@@ -54,9 +55,9 @@ double choir__from_inner(const choir__dist *d, double inner)
     inner = clip(inner, low, high);
     switch (d->kind) {
     case CHOIR__UNIFORM: return inner;
-    case CHOIR__LOG: return clip(exp(inner), d->low, d->high);
+    case CHOIR__LOG: return clip(choir__exp(inner), d->low, d->high);
     case CHOIR__INTEGER:
-        inner = d->log ? exp(inner) : inner;
+        inner = d->log ? choir__exp(inner) : inner;
         inner = d->low + d->step * floor((inner - d->low) / d->step + 0.5);
         return clip(inner, d->low, d->high);
     case CHOIR__CHOICE: return fmin(floor(inner), d->choice_count - 1);

@@ -1,5 +1,8 @@
 /* The standard normal distribution: its quantile (Wichura's algorithm AS 241), and the
  * logarithm of the mass between two points, which stays exact far out in the tails. */
+#include <math.h>
+
+#include "base/math/functions.h"
 #include "tune/space/normal.h"
 
 /* Evaluates c[0] + c[1] x + ... + c[7] x^7. */
@@ -36,7 +39,7 @@ double choir__normal_quantile(double p)
         double r = 0.180625 - q * q;
         return q * polynomial(a, r) / polynomial(b, r);
     }
-    double r = sqrt(-log(q < 0 ? p : 1 - p));
+    double r = sqrt(-choir__log(q < 0 ? p : 1 - p));
     double z = r <= 5 ? polynomial(c, r - 1.6) / polynomial(d, r - 1.6)
                       : polynomial(e, r - 5) / polynomial(f, r - 5);
     return q < 0 ? -z : z;
@@ -47,10 +50,10 @@ double choir__normal_quantile(double p)
 static double log_tail(double z)
 {
     if (z > -30)
-        return log(choir__normal_cdf(z));
+        return choir__log(choir__normal_cdf(z));
     double w = 1 / (z * z);
-    return -0.5 * z * z - log(-z) - 0.91893853320467274178 +
-           log1p(-w * (1 - 3 * w * (1 - 5 * w)));
+    return -0.5 * z * z - choir__log(-z) - 0.91893853320467274178 +
+           choir__log1p(-w * (1 - 3 * w * (1 - 5 * w)));
 }
 
 double choir__normal_log_mass(double a, double b)
@@ -60,7 +63,7 @@ double choir__normal_log_mass(double a, double b)
         a = -b, b = t;
     }
     if (b > 0) /* around the middle: 1 minus two tails */
-        return log1p(-choir__normal_cdf(a) - choir__normal_cdf(-b));
+        return choir__log1p(-choir__normal_cdf(a) - choir__normal_cdf(-b));
     double upper = log_tail(b), lower = log_tail(a);
-    return upper + log1p(-exp(lower - upper));
+    return upper + choir__log1p(-choir__exp(lower - upper));
 }

@@ -2,11 +2,11 @@
 #ifndef CHOIR_TUNE_NORMAL_H
 #define CHOIR_TUNE_NORMAL_H
 
-#include <math.h>
+#include "base/math/functions.h"
 
 static inline double choir__normal_cdf(double z)
 {
-    return 0.5 * erfc(-z * 0.70710678118654752440);
+    return 0.5 * choir__erfc(-z * 0.70710678118654752440);
 }
 
 /* Returns log(cdf(b) - cdf(a)) for a < b, also far out in a tail. */

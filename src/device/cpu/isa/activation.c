@@ -24,7 +24,7 @@ INLINE vec gelu_tanh(vec x)
 INLINE vec power(vec x, float a)
 {
     for (int j = 0; j < W; j++)
-        x[j] = (float)pow((double)x[j], (double)a);
+        x[j] = choir__powf(x[j], a);
     return x;
 }
 

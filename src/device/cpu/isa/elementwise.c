@@ -4,6 +4,7 @@
  * are ordered as in y, and neighbours that are one run in every operand are joined. The result
  * nearly always has one or two dimensions, whose inner one has stride 1 or 0 on each side. */
 #include "base/half.h"
+#include "base/math/functions.h"
 #include "device/cpu/isa/walk.h"
 
 /* The first element has its value; doubles the part that has it. */
@@ -81,7 +82,7 @@ INLINE vec op_div(vec a, vec b)
 INLINE vec op_power(vec a, vec b)
 {
     for (int j = 0; j < W; j++)
-        a[j] = (float)pow((double)a[j], (double)b[j]);
+        a[j] = choir__powf(a[j], b[j]);
     return a;
 }
 

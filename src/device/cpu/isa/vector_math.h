@@ -6,6 +6,7 @@
 #ifndef CHOIR_ISA_VECTOR_MATH_H
 #define CHOIR_ISA_VECTOR_MATH_H
 
+#include "base/math/functions.h"
 #include "device/cpu/isa/isa.h"
 
 /* exp(x + low) for -104 <= x <= 89, low within an ulp of x: x = n ln 2 + r, |r| <= ln 2 / 2,
@@ -136,7 +137,7 @@ INLINE vec v_sin_within(vec x, int turn)
     return (vec)((ivec)y ^ (quadrant & 2) << 30);
 }
 
-/* Other numbers are rare: C's function in f64, rounded. */
+/* Other numbers are rare: the function in f64, rounded. */
 INLINE vec v_sin_turned(vec x, int turn)
 {
     mask near = v_lt(v_abs(x), v_set(8192.0f));
@@ -145,7 +146,7 @@ INLINE vec v_sin_turned(vec x, int turn)
     if (v_any(v_gt(far, v_set(0.5f))))
         for (int j = 0; j < W; j++)
             if (far[j] > 0.5f)
-                y[j] = (float)(turn ? cos((double)x[j]) : sin((double)x[j]));
+                y[j] = (float)(turn ? choir__cos((double)x[j]) : choir__sin((double)x[j]));
     return y;
 }
 

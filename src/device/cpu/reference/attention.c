@@ -77,15 +77,15 @@ static void forward_query(
         top = fmax(top, score_of[s]);
     }
     for (int64_t s = first; s < end; s++)
-        sum += exp(score_of[s] - top);
+        sum += choir__exp(score_of[s] - top);
     for (int64_t c = 0; c < n->d; c++) {
         double out = 0;
         for (int64_t s = first; s < end; s++)
-            out += exp(score_of[s] - top) / sum *
+            out += choir__exp(score_of[s] - top) / sum *
                    get(k->v.p, row_of(&k->v, b, g, s) + c, k->dtype);
         put(k->y.p, y + c, k->dtype, out);
     }
-    put(k->lse, (b * n->h + h) * n->t + t, sums_of(k->dtype), top + log(sum));
+    put(k->lse, (b * n->h + h) * n->t + t, sums_of(k->dtype), top + choir__log(sum));
 }
 
 void choir__reference_attention(const choir__k_attention *k)
@@ -108,7 +108,7 @@ static void backward_query(
     double lse = get(k->lse, (b * n->h + h) * n->t + t, sums_of(k->dtype)), sum = 0;
     for (int64_t s = first; s < end; s++) {
         int64_t key = row_of(&k->k, b, g, s), value = row_of(&k->v, b, g, s);
-        p[s] = exp(score(&k->q, q, &k->k, key, &k->bias, bias + s, n, k->dtype) - lse);
+        p[s] = choir__exp(score(&k->q, q, &k->k, key, &k->bias, bias + s, n, k->dtype) - lse);
         sum += p[s] * dot(&k->gy, gy, &k->v, value, n->d, k->dtype);
         add_row(&k->gv, row_of(&k->gv, b, g, s), p[s], &k->gy, gy, n->d, k->dtype);
     }

@@ -53,7 +53,7 @@ static double log_sum_exp(double a, double b, double c)
 {
     double top = fmax(fmax(a, b), c);
     top = top > -INFINITY ? top : 0;
-    return top + log(exp(a - top) + exp(b - top) + exp(c - top));
+    return top + choir__log(choir__exp(a - top) + choir__exp(b - top) + choir__exp(c - top));
 }
 
 /* Returns the greatest value of a row; 0 if all are -inf. */
@@ -115,7 +115,7 @@ static void step_backward(const sequence *q, int64_t t, const double *after, dou
         p[s] = alpha_of(q, t, s) + after[s];
     double top = top_of(p, q->states);
     for (int64_t s = 0; s < q->states; s++)
-        sum += p[s] = exp(p[s] - top);
+        sum += p[s] = choir__exp(p[s] - top);
     for (int64_t s = 0; s < q->states; s++) {
         int64_t at = x_at(q, t, label_of(q, s));
         put(k->gx, at, k->dtype, get(k->gx, at, k->dtype) - g * p[s] / sum);

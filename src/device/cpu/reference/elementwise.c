@@ -12,8 +12,8 @@ static const double gelu_cubic = 0.044715;
 static double sigmoid(double x)
 {
     if (x >= 0)
-        return 1 / (1 + exp(-x));
-    double e = exp(x); /* NaN also gets here, and stays */
+        return 1 / (1 + choir__exp(-x));
+    double e = choir__exp(x); /* NaN also gets here, and stays */
     return e / (1 + e);
 }
 
@@ -21,7 +21,7 @@ static double sigmoid(double x)
  * below 0; there the limit is 0, while -inf * 0 would be NaN. */
 static double gelu(double x)
 {
-    return x == -INFINITY ? 0 : 0.5 * x * erfc(-x * sqrt_half);
+    return x == -INFINITY ? 0 : 0.5 * x * choir__erfc(-x * sqrt_half);
 }
 
 /* 0.5 (1 + tanh u) is sigmoid(2 u), which stays accurate below 0. */
@@ -45,10 +45,10 @@ static double op(choir__unary_op kind, double x, double a, double b)
 {
     switch (kind) {
     case CHOIR__NEG: return -x;
-    case CHOIR__EXP: return exp(x);
-    case CHOIR__LOG: return log(x);
+    case CHOIR__EXP: return choir__exp(x);
+    case CHOIR__LOG: return choir__log(x);
     case CHOIR__SQRT: return sqrt(x);
-    case CHOIR__TANH: return tanh(x);
+    case CHOIR__TANH: return choir__tanh(x);
     case CHOIR__SIGMOID: return sigmoid(x);
     case CHOIR__RELU: return x < 0 ? 0 : x; /* NaN stays NaN */
     case CHOIR__GELU: return gelu(x);
@@ -56,10 +56,10 @@ static double op(choir__unary_op kind, double x, double a, double b)
     case CHOIR__SILU: return silu(x);
     case CHOIR__SQUARE: return x * x;
     case CHOIR__ABS: return fabs(x);
-    case CHOIR__SIN: return sin(x);
-    case CHOIR__COS: return cos(x);
+    case CHOIR__SIN: return choir__sin(x);
+    case CHOIR__COS: return choir__cos(x);
     case CHOIR__AFFINE: return a * x + b;
-    case CHOIR__POW: return pow(x, a);
+    case CHOIR__POW: return choir__pow(x, a);
     case CHOIR__CLAMP: return clamp(x, a, b);
     case CHOIR__UNARY_COUNT: break;
     }
@@ -69,8 +69,8 @@ static double op(choir__unary_op kind, double x, double a, double b)
 /* (x Phi(x))' = Phi(x) + x phi(x) */
 static double gelu_derivative(double x)
 {
-    double share = 0.5 * erfc(-x * sqrt_half);
-    return isinf(x) ? share : share + x * inv_sqrt_2_pi * exp(-0.5 * x * x);
+    double share = 0.5 * choir__erfc(-x * sqrt_half);
+    return isinf(x) ? share : share + x * inv_sqrt_2_pi * choir__exp(-0.5 * x * x);
 }
 
 /* With s = sigmoid(2 u(x)): (x s)' = s + x s (1 - s) 2 u'(x) */
@@ -109,10 +109,10 @@ static double op_derivative(const choir__k_unary_backward *k, int64_t i)
     case CHOIR__SILU: return silu_derivative(x);
     case CHOIR__SQUARE: return 2 * x;
     case CHOIR__ABS: return (x > 0) - (x < 0);
-    case CHOIR__SIN: return cos(x);
-    case CHOIR__COS: return -sin(x);
+    case CHOIR__SIN: return choir__cos(x);
+    case CHOIR__COS: return -choir__sin(x);
     case CHOIR__AFFINE: return k->a;
-    case CHOIR__POW: return k->a == 0 ? 0 : k->a * pow(x, k->a - 1);
+    case CHOIR__POW: return k->a == 0 ? 0 : k->a * choir__pow(x, k->a - 1);
     case CHOIR__CLAMP: return x >= k->a && x <= k->b;
     case CHOIR__UNARY_COUNT: break;
     }
@@ -142,7 +142,7 @@ static double join(choir__binary_op kind, double a, double b)
     case CHOIR__SUB: return a - b;
     case CHOIR__MUL: return a * b;
     case CHOIR__DIV: return a / b;
-    case CHOIR__POWER: return pow(a, b);
+    case CHOIR__POWER: return choir__pow(a, b);
     case CHOIR__BINARY_COUNT: break;
     }
     return NAN;

@@ -27,8 +27,8 @@ static double log_sum_exp(const void *x, int64_t first, int64_t cols, choir_dtyp
     for (int64_t c = 0; c < cols; c++)
         top = fmax(top, get(x, first + c, dtype));
     for (int64_t c = 0; c < cols; c++)
-        sum += exp(get(x, first + c, dtype) - top);
-    return top + log(sum);
+        sum += choir__exp(get(x, first + c, dtype) - top);
+    return top + choir__log(sum);
 }
 
 static double weight_of(const void *weight, int64_t c, choir_dtype dtype)
@@ -95,7 +95,7 @@ static void row_backward(const choir__k_cross_entropy_backward *k, int64_t r, do
         mean += weight_of(k->weight, c, wide_dtype(k->dtype)) / (double)k->cols;
     for (int64_t c = 0; c < k->cols; c++) {
         int64_t i = r * choir__row_step(k->row, k->cols) + c;
-        double p = exp(get(k->logits, i, k->dtype) - lse);
+        double p = choir__exp(get(k->logits, i, k->dtype) - lse);
         double wanted = (1 - s) * target * (c == k->targets[r]) +
                         s * weight_of(k->weight, c, wide_dtype(k->dtype)) / (double)k->cols;
         double all = (1 - s) * target + s * mean;

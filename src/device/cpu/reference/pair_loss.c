@@ -4,12 +4,12 @@
 
 static double softplus_of_minus(double x)
 {
-    return log1p(exp(-fabs(x))) + fmax(-x, 0);
+    return choir__log1p(choir__exp(-fabs(x))) + fmax(-x, 0);
 }
 
 static double clamped_log(double x)
 {
-    return fmax(log(x), -100);
+    return fmax(choir__log(x), -100);
 }
 
 static double weight_of(const void *weight, int64_t i, int64_t period, choir_dtype dtype)
@@ -22,13 +22,13 @@ static double loss_of(const choir__k_pair_loss *k, int64_t i, double x, double y
     double d = fabs(x - y), a = (double)k->a, b = (double)k->b;
     switch (k->kind) {
     case CHOIR__HUBER: return d < a ? b * d * d / (2 * a) : b * (d - a / 2);
-    case CHOIR__BCE: return -y * clamped_log(x) - (1 - y) * fmax(log1p(-x), -100);
+    case CHOIR__BCE: return -y * clamped_log(x) - (1 - y) * fmax(choir__log1p(-x), -100);
     case CHOIR__BCE_LOGITS: {
         double w = weight_of(k->weight, i, k->period, k->dtype);
         return (1 - y) * x + (1 + (w - 1) * y) * softplus_of_minus(x);
     }
-    case CHOIR__KL: return y > 0 ? y * (log(y) - x) : isnan(y) ? y : 0;
-    case CHOIR__KL_LOG: return exp(y) * (y - x);
+    case CHOIR__KL: return y > 0 ? y * (choir__log(y) - x) : isnan(y) ? y : 0;
+    case CHOIR__KL_LOG: return choir__exp(y) * (y - x);
     }
     return NAN;
 }
@@ -60,20 +60,20 @@ static void slopes(
         break;
     case CHOIR__BCE:
         *dx = (x - y) / fmax((1 - x) * x, 1e-12);
-        *dy = fmax(log1p(-x), -100) - clamped_log(x);
+        *dy = fmax(choir__log1p(-x), -100) - clamped_log(x);
         break;
     case CHOIR__BCE_LOGITS:
         w = weight_of(k->weight, i, k->period, k->dtype);
-        *dx = (1 - y) - (1 + (w - 1) * y) / (1 + exp(x));
+        *dx = (1 - y) - (1 + (w - 1) * y) / (1 + choir__exp(x));
         *dy = (w - 1) * softplus_of_minus(x) - x;
         break;
     case CHOIR__KL:
         *dx = -y;
-        *dy = log(y) + 1 - x;
+        *dy = choir__log(y) + 1 - x;
         break;
     case CHOIR__KL_LOG:
-        *dx = -exp(y);
-        *dy = exp(y) * (y - x + 1);
+        *dx = -choir__exp(y);
+        *dy = choir__exp(y) * (y - x + 1);
         break;
     }
 }

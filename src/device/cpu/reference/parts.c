@@ -33,10 +33,10 @@ void choir__reference_part_losses(const choir__k_part_losses *k)
             top = of_part > top ? of_part : top;
         }
         for (int64_t p = 0; p < k->parts; p++) {
-            all += exp(stat(k, p, 0, r) - top);
+            all += choir__exp(stat(k, p, 0, r) - top);
             score += stat(k, p, 1, r);
         }
-        double lse = top + log(all), loss = k->targets[r] == -1 ? 0 : lse - score;
+        double lse = top + choir__log(all), loss = k->targets[r] == -1 ? 0 : lse - score;
         put(k->lse, r, wide_dtype(k->dtype), lse);
         if (k->losses == CHOIR__ROWS_EACH)
             put(k->loss, r, wide_dtype(k->dtype), loss);

@@ -18,9 +18,9 @@ void choir__reference_dropout(const choir__k_dropout *k)
 static double normal(const uint32_t word[4], int lane)
 {
     const uint32_t *pair = word + lane / 2 * 2;
-    double r = sqrt(-2 * log(1 - (double)choir__unit(pair[0])));
+    double r = sqrt(-2 * choir__log(1 - (double)choir__unit(pair[0])));
     double angle = 2 * 3.14159265358979323846 * (double)choir__unit(pair[1]);
-    return lane % 2 == 0 ? r * cos(angle) : r * sin(angle);
+    return lane % 2 == 0 ? r * choir__cos(angle) : r * choir__sin(angle);
 }
 
 void choir__reference_random(const choir__k_random *k)

@@ -3,7 +3,7 @@
 
 static double sigmoid(double x)
 {
-    return 1 / (1 + exp(-x));
+    return 1 / (1 + choir__exp(-x));
 }
 
 /* Returns step i of the direction. */
@@ -48,16 +48,16 @@ static double cell(
     switch (k->cell) {
     case CHOIR__LSTM:
         for (int j = 0; j < 4; j++)
-            a[j] = j == 2 ? tanh(a[j] + u[j]) : sigmoid(a[j] + u[j]);
+            a[j] = j == 2 ? choir__tanh(a[j] + u[j]) : sigmoid(a[j] + u[j]);
         *state = a[1] * C_BEFORE(c) + a[0] * a[2];
-        return a[3] * tanh(*state);
+        return a[3] * choir__tanh(*state);
     case CHOIR__GRU:
         a[0] = sigmoid(a[0] + u[0]);
         a[1] = sigmoid(a[1] + u[1]);
         *state = u[2];
-        a[2] = tanh(a[2] + a[0] * u[2]);
+        a[2] = choir__tanh(a[2] + a[0] * u[2]);
         return a[2] + a[1] * (H_BEFORE(c) - a[2]);
-    case CHOIR__RNN_TANH: return tanh(a[0] += u[0]);
+    case CHOIR__RNN_TANH: return choir__tanh(a[0] += u[0]);
     default: a[0] += u[0]; return a[0] < 0 ? 0 : a[0];
     }
 }
@@ -92,7 +92,7 @@ static void cell_back(const choir__k_recurrent_backward *k, int64_t i, int64_t b
     *gh = 0;
     switch (k->cell) {
     case CHOIR__LSTM:
-        t = tanh(*state);
+        t = choir__tanh(*state);
         *gc += g * a[3] * (1 - t * t);
         double in = a[0], forget = a[1];
         a[0] = *gc * a[2] * in * (1 - in);

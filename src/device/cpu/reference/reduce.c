@@ -39,10 +39,10 @@ void choir__reference_softmax(const choir__k_softmax *k)
         for (int64_t c = 0; c < k->cols; c++)
             top = fmax(top, get(k->x, first + c, k->dtype));
         for (int64_t c = 0; c < k->cols; c++)
-            sum += exp(get(k->x, first + c, k->dtype) - top);
+            sum += choir__exp(get(k->x, first + c, k->dtype) - top);
         for (int64_t c = 0; c < k->cols; c++) {
             double x = get(k->x, first + c, k->dtype) - top;
-            put(k->y, first + c, k->dtype, k->log ? x - log(sum) : exp(x) / sum);
+            put(k->y, first + c, k->dtype, k->log ? x - choir__log(sum) : choir__exp(x) / sum);
         }
     }
 }
@@ -58,7 +58,7 @@ void choir__reference_softmax_backward(const choir__k_softmax_backward *k)
         }
         for (int64_t c = 0; c < k->cols; c++) {
             double gy = get(k->gy, first + c, k->dtype), y = get(k->y, first + c, k->dtype);
-            put(k->gx, first + c, k->dtype, k->log ? gy - exp(y) * sum : y * (gy - sum));
+            put(k->gx, first + c, k->dtype, k->log ? gy - choir__exp(y) * sum : y * (gy - sum));
         }
     }
 }

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include "base/half.h"
+#include "base/math/functions.h"
 #include "device/kernels.h"
 
 #define X(name) void choir__reference_##name(const choir__k_##name *args);

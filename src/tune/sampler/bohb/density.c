@@ -1,6 +1,7 @@
 /* BOHB's densities: widths follow from the points' deviation and number; a draw takes a point
  * at random and moves each coordinate by its kernel; a density is the mean of products of
  * kernels. */
+#include "base/math/functions.h"
 #include "tune/sampler/bohb/density.h"
 
 #include <math.h>
@@ -32,7 +33,7 @@ void choir__density_fit(choir__density *d)
 {
     /* share of the width at which all places are equally likely, for one point */
     static const double widest_choice = 0.25;
-    double n = (double)d->count, narrower = pow(n, -1.0 / (d->dims + 4));
+    double n = (double)d->count, narrower = choir__pow(n, -1.0 / (d->dims + 4));
     for (int p = 0; p < d->dims; p++) {
         double mean = 0, square = 0;
         for (int64_t i = 0; i < d->count; i++)
@@ -84,7 +85,7 @@ double choir__density_at(const choir__density *d, const double *x)
             else
                 product *= x[p] == at[p] ? 1 - h : h / (d->places[p] - 1);
         }
-        sum += product * exp(exponent);
+        sum += product * choir__exp(exponent);
     }
     return factor * sum;
 }

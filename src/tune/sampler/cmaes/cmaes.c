@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/math/functions.h"
 #include "tune/sampler/cmaes/evolution.h"
 #include "tune/sampler/sampler.h"
 
@@ -69,7 +70,7 @@ static choir_status open_cmaes(
     divide_parameters(c, first->space);
     c->sigma = 1.0 / 6;
     c->increase = 2;
-    c->population = c->dims ? 4 + (int64_t)(3 * log(c->dims)) : 4;
+    c->population = c->dims ? 4 + (int64_t)(3 * choir__log(c->dims)) : 4;
     c->places.key = choir__rng_key(seed, "cmaes");
     const choir__option known[] = {
         {"sigma", CHOIR__FLOAT, &c->sigma, 1e-6, 1},

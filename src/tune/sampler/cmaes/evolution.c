@@ -1,6 +1,7 @@
 /* CMA-ES: a draw is the mean plus axes of the covariance times normal numbers, drawn again
  * while it is outside of the cube. A generation moves the mean, the two paths, the covariance
  * and sigma. The names of constants are the tutorial's. */
+#include "base/math/functions.h"
 #include "tune/sampler/cmaes/evolution.h"
 
 #include <math.h>
@@ -37,7 +38,7 @@ static void set_weights(choir__evolution *e)
     int64_t n = e->population, half = n / 2;
     double d = e->dims, plus = 0, minus = 0, plus_2 = 0, minus_2 = 0;
     for (int64_t i = 0; i < n; i++) {
-        double w = log(((double)n + 1) / 2) - log((double)i + 1);
+        double w = choir__log(((double)n + 1) / 2) - choir__log((double)i + 1);
         e->weight[i] = w;
         if (i < half)
             plus += w, plus_2 += w * w;
@@ -207,13 +208,13 @@ void choir__evolution_step(choir__evolution *e, const double *x, double best, do
         e->path_sigma[i] = (1 - e->c_sigma) * e->path_sigma[i] + keep * e->z[i];
     }
     double norm = sqrt(choir__dot(e->path_sigma, e->path_sigma, d));
-    double begin = sqrt(1 - pow(1 - e->c_sigma, 2 * ((double)e->generation + 1)));
+    double begin = sqrt(1 - choir__pow(1 - e->c_sigma, 2 * ((double)e->generation + 1)));
     bool moving = norm / begin < (1.4 + 2.0 / (d + 1)) * e->chi;
     keep = moving ? sqrt(e->c_c * (2 - e->c_c) * e->mu_eff) : 0;
     for (int i = 0; i < d; i++)
         e->path[i] = (1 - e->c_c) * e->path[i] + keep * mean_step[i];
     adapt_covariance(e, length, moving);
-    e->sigma *= exp(fmin(1, e->c_sigma / e->d_sigma * (norm / e->chi - 1)));
+    e->sigma *= choir__exp(fmin(1, e->c_sigma / e->d_sigma * (norm / e->chi - 1)));
     e->range[e->generation++ % e->window] = best;
     e->worst = worst;
     find_axes(e);

@@ -3,6 +3,7 @@
  * Many random points are compared. From some of them, the likelier the better they are, and
  * from the best trial, a search goes uphill: numbers along the gradient, then each whole number
  * and choice over its values, in turn until nothing changes. */
+#include "base/math/functions.h"
 #include "tune/sampler/gp/acquire.h"
 
 #include <math.h>
@@ -23,15 +24,15 @@ static double log_improvement(double z, double *slope)
     const double log_root_2pi = 0.91893853320467274178;
     if (z > -25) {
         double tail = choir__normal_cdf(z);
-        double mean = z * tail + exp(-0.5 * z * z - log_root_2pi);
+        double mean = z * tail + choir__exp(-0.5 * z * z - log_root_2pi);
         *slope = tail / mean;
-        return log(mean);
+        return choir__log(mean);
     }
     double w = 1 / (z * z);
     double part =
         w * (1 - w * (3 - w * (15 - 105 * w))); /* part of the density: 1 - |z| Mills */
     *slope = -z * w * (1 - w * (1 - w * (3 - 15 * w))) / part;
-    return -0.5 * z * z - log_root_2pi + log(part);
+    return -0.5 * z * z - log_root_2pi + choir__log(part);
 }
 
 double choir__log_improvement(const choir__acquisition *a, const double *x, double *slope)
@@ -41,7 +42,7 @@ double choir__log_improvement(const choir__acquisition *a, const double *x, doub
     choir__regression_predict(a->regression, x, a->scratch, &mean, &variance,
         slope ? by_mean : NULL, slope ? by_variance : NULL);
     double sigma = sqrt(variance), z = (mean - a->best) / sigma;
-    double value = log_improvement(z, &rise) + log(sigma);
+    double value = log_improvement(z, &rise) + choir__log(sigma);
     for (int p = 0; slope && p < dims; p++)
         slope[p] = rise * by_mean[p] / sigma + (1 - z * rise) * by_variance[p] / (2 * variance);
     return value;
@@ -201,7 +202,7 @@ static void draw_ranks(double *value, int64_t count, choir__draws *draws)
 {
     int64_t best = find_greatest(value, count);
     for (int64_t i = 0; i < count; i++)
-        value[i] -= log(-log(fmax(choir__draw(draws), 1e-300)));
+        value[i] -= choir__log(-choir__log(fmax(choir__draw(draws), 1e-300)));
     if (isfinite(value[best]))
         value[best] = (double)INFINITY;
 }

@@ -1,6 +1,7 @@
 /* Gaussian processes: weights, scale and noise minimise minus the logarithm of likelihood and
  * priors, by its gradient; the factor of the covariance then gives the mean and variance at any
  * point. Squares of distances are computed once per fit. */
+#include "base/math/functions.h"
 #include "tune/sampler/gp/regression.h"
 
 #include <math.h>
@@ -50,7 +51,7 @@ static double square_distance(bool is_choice, double a, double b)
 /* matern52(sqrt(square)), and its derivative by the square. */
 static double matern52(double square, double *slope)
 {
-    double z = sqrt(5 * square), e = exp(-z);
+    double z = sqrt(5 * square), e = choir__exp(-z);
     *slope = -5.0 / 6 * (1 + z) * e;
     return (5.0 / 3 * square + z + 1) * e;
 }
@@ -103,7 +104,7 @@ static double add_priors(
     }
     gradient[dims] += scale - 1;
     gradient[dims + 1] += (30 * noise - 0.1) * (noise - least_noise) / noise;
-    return value + scale - log(scale) + 30 * noise - 0.1 * log(noise);
+    return value + scale - choir__log(scale) + 30 * noise - 0.1 * choir__log(noise);
 }
 
 /* d/dK of minus the marginal likelihood's logarithm is (inverse - alpha alpha') / 2. */
@@ -134,8 +135,8 @@ static double minus_log_posterior(void *of, const double *theta, double *gradien
     int dims = f->r->dims;
     double weight[CHOIR__MINIMIZE_MAX];
     for (int p = 0; p < dims; p++)
-        weight[p] = exp(theta[p]);
-    double scale = exp(theta[dims]), noise = exp(theta[dims + 1]) + least_noise;
+        weight[p] = choir__exp(theta[p]);
+    double scale = choir__exp(theta[dims]), noise = choir__exp(theta[dims + 1]) + least_noise;
     memset(gradient, 0, (size_t)(dims + 2) * sizeof *gradient);
     fill_covariance(f, weight, scale, noise);
     if (!choir__cholesky(f->l, f->n))
@@ -146,7 +147,7 @@ static double minus_log_posterior(void *of, const double *theta, double *gradien
     value += 0.5 * choir__dot(f->alpha, f->alpha, f->n);
     choir__solve_lower_transposed(f->l, f->n, f->alpha);
     for (int64_t i = 0; i < f->n; i++)
-        value += log(f->l[i * f->n + i]);
+        value += choir__log(f->l[i * f->n + i]);
     choir__invert(f->l, f->n, f->scratch, f->inverse);
     add_likelihood_gradient(f, weight, scale, noise, gradient);
     return value + add_priors(dims, weight, scale, noise, gradient);
@@ -184,9 +185,9 @@ void choir__regression_fit(choir__regression *r, int64_t count)
         low[p] = -30, high[p] = 30;
     choir__minimize(minus_log_posterior, &f, r->dims + 2, low, high, 1e-2, 100, theta);
     for (int p = 0; p < r->dims; p++)
-        r->weight[p] = exp(theta[p]);
-    r->scale = exp(theta[r->dims]);
-    r->noise = exp(theta[r->dims + 1]) + least_noise;
+        r->weight[p] = choir__exp(theta[p]);
+    r->scale = choir__exp(theta[r->dims]);
+    r->noise = choir__exp(theta[r->dims + 1]) + least_noise;
     free(memory);
 }
 

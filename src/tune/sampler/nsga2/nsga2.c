@@ -16,6 +16,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/math/functions.h"
 #include "tune/sampler/nsga2/population.h"
 #include "tune/sampler/sampler.h"
 
@@ -94,9 +95,9 @@ static const choir__individual *choose_parent(
  * exponent; `most` of it stays inside the range. */
 static double spread(double most, double exponent, double u)
 {
-    double alpha = 2 - pow(most, -(exponent + 1));
+    double alpha = 2 - choir__pow(most, -(exponent + 1));
     double x = u * alpha <= 1 ? u * alpha : 1 / (2 - u * alpha);
-    return pow(x, 1 / (exponent + 1));
+    return choir__pow(x, 1 / (exponent + 1));
 }
 
 /* Mixes two numbers in [0, 1]. */
@@ -117,8 +118,8 @@ static double mutate(double x, double exponent, choir__draws *draws)
 {
     double u = choir__draw(draws), e = exponent + 1;
     if (u < 0.5)
-        return x + pow(2 * u + (1 - 2 * u) * pow(1 - x, e), 1 / e) - 1;
-    return x + 1 - pow(2 * (1 - u) + (2 * u - 1) * pow(x, e), 1 / e);
+        return x + choir__pow(2 * u + (1 - 2 * u) * choir__pow(1 - x, e), 1 / e) - 1;
+    return x + 1 - choir__pow(2 * (1 - u) + (2 * u - 1) * choir__pow(x, e), 1 / e);
 }
 
 /* Returns a child's value from its parents' values; one or both may be NaN. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math/functions.h"
 #include "base/rng.h"
 
 enum { BITS = 32, MEASURED = 11, DEGREES = 12 };
@@ -88,7 +89,7 @@ static double measure(const uint32_t column[BITS], double weight, double *produc
             product[i] = p;
         sum += p - 1;
         if (i >= 3 && !(i & (i + 1)))
-            value += log(fmax(sum / (i + 1), 1e-300));
+            value += choir__log(fmax(sum / (i + 1), 1e-300));
     }
     return value;
 }

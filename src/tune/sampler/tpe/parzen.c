@@ -1,6 +1,7 @@
 /* Parzen estimates: widths follow from the distances to neighbours, new observations weigh the
  * most, and densities are sums over vectors of eight kernels, which have the same bits on every
  * processor. Whole numbers with wide cells have their cell's mass in place of a density. */
+#include "base/math/functions.h"
 #include "tune/sampler/tpe/parzen.h"
 
 #include <math.h>
@@ -139,7 +140,7 @@ static double log_norm(const choir__parzen_kernels *k, int64_t i)
 {
     double mu = k->mu[i], sigma = k->sigma[i];
     double mass = choir__normal_log_mass(-mu / sigma, (1 - mu) / sigma);
-    return k->cells ? mass : mass + log(sigma) + log_root_2pi;
+    return k->cells ? mass : mass + choir__log(sigma) + log_root_2pi;
 }
 
 static void fit_numbers(choir__parzen_kernels *k, int64_t n, int dims, choir__width_rule rule,
@@ -150,7 +151,7 @@ static void fit_numbers(choir__parzen_kernels *k, int64_t n, int dims, choir__wi
         neighbours(k, n);
     for (int64_t i = 0; i < n; i++) {
         if (rule == CHOIR__WIDTH_SCOTT)
-            k->sigma[i] = 0.2 * pow((double)n, -1.0 / (dims + 4));
+            k->sigma[i] = 0.2 * choir__pow((double)n, -1.0 / (dims + 4));
         k->sigma[i] = fmin(1, fmax(least, k->sigma[i]));
     }
     k->mu[n] = 0.5;
@@ -173,13 +174,13 @@ static double choice_share(const choir__parzen *p)
 static double log_miss(const choir__parzen *p, const choir__parzen_kernels *k)
 {
     double share = choice_share(p);
-    return log(share) - log(1 + share * k->dist->choice_count);
+    return choir__log(share) - choir__log(1 + share * k->dist->choice_count);
 }
 
 static double log_hit(const choir__parzen *p, const choir__parzen_kernels *k)
 {
     double share = choice_share(p);
-    return log(1 + share) - log(1 + share * k->dist->choice_count);
+    return choir__log(1 + share) - choir__log(1 + share * k->dist->choice_count);
 }
 
 static void fit_choices(const choir__parzen *p, choir__parzen_kernels *k)
@@ -188,7 +189,7 @@ static void fit_choices(const choir__parzen *p, choir__parzen_kernels *k)
     for (int64_t i = 0; i < p->count; i++)
         k->norm[i] = -miss;
     k->mu[p->count] = -1; /* the prior is no place */
-    k->norm[p->count] = log(k->dist->choice_count);
+    k->norm[p->count] = choir__log(k->dist->choice_count);
 }
 
 void choir__parzen_fit(
@@ -341,5 +342,5 @@ double choir__parzen_log(const choir__parzen *p, const double *x)
     }
     for (int i = 0; i < 8; i++)
         total += sum[i];
-    return most + log(total);
+    return most + choir__log(total);
 }
