@@ -128,6 +128,7 @@ options_of_records() {
     flip --log plain --log csv:table.csv
     flip --log-histograms plain --log tensorboard:board --log-histograms 1
     flip --page plain --page --run fresh7
+    flip --recut apart --recut
     flip --debug-nan plain --debug-nan
     flip --json plain --json
     flip --quiet plain --quiet
@@ -179,6 +180,8 @@ keys_of_ranks() {
     for pair in every=2 outer_lr=0.5 momentum=0.5 nesterov=0 wire=bf16; do
         flip "diloco:${pair%%=*}" apart --strategy "diloco:every=3,$pair" --nproc 2
     done
+    flip diloco:workers apart --strategy diloco:every=3,workers=1 --nproc 1
+    flip local-sgd:workers mean --strategy local-sgd:every=3,workers=1 --nproc 1
     flip local-sgd:every mean --strategy local-sgd:every=2 --nproc 2
     flip local-sgd:warmup mean --strategy local-sgd:every=3,warmup=9 --nproc 2
     flip local-sgd:node_every mean --strategy local-sgd:every=3,node_every=1 --nproc 2

@@ -206,8 +206,12 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
             !dim->strategy->own_numbers(dim->keys, along, microbatches))
             continue;
         char *own = choir__cli_strategy_own_text(dim->strategy, dim->keys);
-        char *longer = choir__format(
-            "%s%s%s of %d rank%s", all, *all ? " + " : "", own, along, along > 1 ? "s" : "");
+        int64_t workers = choir__composition_workers(c);
+        char *of = workers && microbatches % workers == 0
+                       ? choir__strdup("") /* own has the number of workers */
+                       : choir__format(" of %d rank%s", along, along > 1 ? "s" : "");
+        char *longer = choir__format("%s%s%s%s", all, *all ? " + " : "", own, of);
+        free(of);
         free(own);
         free(all);
         all = longer;
