@@ -287,7 +287,7 @@ const choir__cli_option choir__job_options[] = {
         .where = CHOIR__OF_PLACE, .of_a_rank = true},
     {"recut", CHOIR__FLAG, AT(saves.recut),
         .help =
-            "let --resume go on with another number of diloco's or local-sgd's workers; the "
+            "let --resume take another number of diloco's or local-sgd's workers; the "
             "numbers change",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no cut to change"}},
 

@@ -211,8 +211,9 @@ choir_status choir_worker_turn(choir_module *module, int64_t turn)
 {
     choir__diloco *w;
     choir_status status = workers_of(module, __func__, &w);
-    if (status == CHOIR_OK)
-        status = choir__scope_status(module->run);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir__scope_status(module->run);
     int64_t turns = status == CHOIR_OK ? choir_worker_turns(module) : 1;
     if (status == CHOIR_OK && turns > 1 && !w->optim)
         status = choir__error(CHOIR_ERR_STATE,
