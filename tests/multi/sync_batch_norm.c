@@ -18,6 +18,7 @@ typedef struct outcome { /* in shared memory */
 
 typedef struct plan {
     bool uneven, residual, recorded, recompute;
+    int64_t groups;
     outcome *out;
 } plan;
 
@@ -238,6 +239,102 @@ static void test_network(void **state)
     drop(whole);
 }
 
+/* --- groups of micro-batches, on any number of ranks --- */
+
+enum { MICROS = 8 };
+
+typedef struct groups_job {
+    job j;
+    int64_t count;
+    choir_batch batches[MICROS];
+    choir_tensor *losses[MICROS];
+} groups_job;
+
+static choir_tensor *loss_of(choir_scope *micro, int64_t index, choir_module *net, void *arg)
+{
+    const groups_job *g = arg;
+    choir_tensor *x = choir_in(micro, g->batches[index].x);
+    return choir_cross_entropy(choir_forward(net, x), choir_in(micro, g->batches[index].y));
+}
+
+static choir_status grouped_body(choir_scope *step, void *arg)
+{
+    groups_job *g = arg;
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < g->count && status == CHOIR_OK; m++)
+        status = choir_loader_next(g->j.data, step, &g->batches[m]);
+    if (status == CHOIR_OK)
+        status =
+            choir_sync_batch_norm_step(step, g->j.net, g->count, loss_of, g, g->losses);
+    return status == CHOIR_OK ? choir_optim_step(g->j.optim) : status;
+}
+
+static int grouped(int rank, int world, void *arg)
+{
+    plan *p = arg;
+    choir_env env;
+    choir_dataset *data;
+    groups_job g = {.count = MICROS / world};
+    CHECK_OK(choir_env_init(&env));
+    env.microbatches = MICROS;
+    g.j.run = choir_run_open(&env, 11);
+    choir_module *net =
+        choir_nn_sequential(g.j.run, block(g.j.run, 2, 8), choir_nn_dropout(g.j.run, 0.1f),
+            block(g.j.run, 8, 8), choir_nn_flatten(g.j.run),
+            choir_nn_linear(g.j.run, 8 * 4 * 4, 4));
+    choir_sync_batch_norm_opts opts = choir_sync_batch_norm_defaults();
+    opts.groups = p->groups;
+    net = choir_sync_batch_norm_with(g.j.run, net, env.group, opts);
+    g.j.net = choir_ddp(g.j.run, net, env.group, choir_ddp_defaults());
+    choir_sgd_opts hp = choir_sgd_defaults();
+    hp.lr = 0.05f, hp.momentum = 0.9f;
+    g.j.optim = choir_sgd(g.j.run, g.j.net, hp);
+    if (p->recompute)
+        CHECK(choir_module_recompute_blocks(net, true) > 0);
+    CHECK_OK(choir_dataset_random(120, choir_dims(2, 8, 8), CHOIR_SCALAR, 4, 5, &data));
+    g.j.data = choir_env_loader(g.j.run, &env, data, 24);
+    CHECK_OK(choir_scope_status(g.j.run));
+    int64_t each = p->groups ? MICROS / p->groups : world;
+    CHECK(choir_sync_batch_norm_together(g.j.run) == (each > world ? each / world : 1));
+    for (int step = 0; step < STEPS; step++) {
+        double mean;
+        CHECK_OK(run_step(g.j.run, p->recorded, step, grouped_body, &g));
+        CHECK_OK(choir_env_loss(&env, g.losses, &mean));
+        if (rank == 0)
+            p->out->losses[step] = (float)mean;
+    }
+    float *at = p->out->weights;
+    if (rank == 0)
+        choir_module_visit(net, true, copy_out, &at);
+    CHECK_OK(choir_scope_close(g.j.run));
+    choir_dataset_free(data);
+    choir_env_free(&env);
+    return 0;
+}
+
+/* G groups have the same bits on any number of ranks, recorded or not, recomputed or not. */
+static void test_groups(void **state)
+{
+    (void)state;
+    for (int64_t groups = 1; groups <= MICROS; groups *= 2) {
+        plan p = {.groups = groups};
+        outcome *one = run_ranks(1, grouped, p);
+        assert_true(one->losses[STEPS - 1] < one->losses[0]);
+        for (int ranks = 1; ranks <= MICROS; ranks *= 2) {
+            p.recorded = !p.recorded;
+            p.recompute = ranks == 2;
+            outcome *other = run_ranks(ranks, grouped, p);
+            assert_memory_equal(other, one, sizeof *one);
+            drop(other);
+        }
+        p.groups = 0; /* by default one micro-batch of each rank is in a group */
+        outcome *by_ranks = run_ranks((int)(MICROS / groups), grouped, p);
+        assert_memory_equal(by_ranks, one, sizeof *one);
+        drop(by_ranks);
+        drop(one);
+    }
+}
+
 /* Some ranks' micro-batches would have no peer to share statistics with. */
 static int uneven_micro(int rank, int world, void *arg)
 {
@@ -267,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_layer),
         cmocka_unit_test(test_uneven_rows),
         cmocka_unit_test(test_network),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_uneven_micro),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
