@@ -156,6 +156,8 @@ static choir_status check_sizes(choir__job *j)
     const bool chosen = j->training.microbatches > 0;
     if (!chosen)
         j->training.microbatches = choir__cli_strategy_microbatches(j);
+    choir__composition_settle(
+        &j->placement.composition, NULL, j->placement.nproc, j->training.microbatches);
     int dealt = choir__cli_strategy_dealt(j);
     bool declared = chosen || j->placement.composition.dims[0].declares;
     int64_t units = choir__cli_strategy_units(j);

@@ -5,6 +5,8 @@
 #include "job/model/amp.h"
 #include "job/gpus_tried.h"
 
+#include <choir/sync_batch_norm.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,7 +163,7 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     size_t most =
         (size_t)(j->placement.max_restarts ? j->training.microbatches : p->micro_count);
     p->losses = choir__calloc(most, sizeof(choir_tensor *));
-    if (choir_model_ignores(&j->model.info))
+    if (choir_model_ignores(&j->model.info) || choir_sync_batch_norm_together(p->run) > 1)
         p->batches = choir__calloc(most, sizeof *p->batches);
     if (p->batches)
         p->counted = choir__calloc(most, sizeof(choir_tensor *));

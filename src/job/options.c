@@ -286,8 +286,8 @@ const choir__cli_option choir__job_options[] = {
                 "it keeps saving there",
         .where = CHOIR__OF_PLACE, .of_a_rank = true},
     {"recut", CHOIR__FLAG, AT(saves.recut),
-        .help = "let --resume take another number of diloco's or local-sgd's workers; the "
-                "numbers change",
+        .help = "let --resume take another number of workers (diloco, local-sgd) or of groups "
+                "(ddp:sync_bn); the numbers change",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no cut to change"}},
 
     {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",

@@ -149,6 +149,33 @@ sync_batch_norm() {
         fail 'statistics of parts are those of the whole'
     bad 1 '4 micro-batches on 3 ranks; each rank needs as many as the others' train "${args[@]}" \
         --strategy ddp:sync_bn=1 --nproc 3 --microbatches 4 random
+    bad 1 'groups of 4 micro-batches on 6 ranks; expected a number of ranks that divides 4' train \
+        "${args[@]}" --strategy ddp:sync_bn=1,groups=3 --nproc 6 --microbatches 12 random
+    bad 1 'groups = 5 do not divide 4 micro-batches' train "${args[@]}" \
+        --strategy ddp:sync_bn=1,groups=5 --nproc 2 --microbatches 4 random
+    bad 2 'groups needs sync_bn=1' train --strategy ddp:groups=2 --model toy random
+}
+
+# The groups are the cut: one hash on 1, 2 and 4 ranks, also where other ranks continue a job; by
+# default a group has one micro-batch of each rank.
+groups_of_batch_norm() {
+    local args=(--json --batch-size 24 --microbatches 4 --model cnn:width=4,image=12) ranks
+    good train "${args[@]}" --strategy ddp:sync_bn=1,groups=2 --nproc 1 --steps 6 random &&
+        mv out one
+    for ranks in 2 4; do
+        good train "${args[@]}" --strategy ddp:sync_bn=1,groups=2 --nproc $ranks --steps 6 \
+            random && mv out many
+        same_run one many
+    done
+    good train "${args[@]}" --strategy ddp:sync_bn=1 --nproc 2 --steps 3 --save a random
+    for ranks in 1 4; do
+        good train --json --resume a/step-00000003 --nproc $ranks --steps 6 --save b && mv out rest
+        same_run one rest 4
+        rm -rf b
+    done
+    bad 1 'was trained with ddp:groups=2: it cannot go on with groups=4, unless --recut' train \
+        --resume a --strategy ddp:sync_bn=1,groups=4 --nproc 1 --steps 6
+    rm -rf a
 }
 
 wrong_input() {
@@ -181,5 +208,6 @@ check interrupted --eval-every 3 --save-every 10
 check killed_rank
 check compared
 check sync_batch_norm
+check groups_of_batch_norm
 check wrong_input
 finish

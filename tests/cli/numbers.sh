@@ -163,6 +163,7 @@ keys_of_ranks() {
     flip ddp:algorithm pairs --strategy ddp:algorithm=ring --nproc 4
     flip ddp:algorithm pairs --strategy ddp:algorithm=halving --nproc 4
     ddp sync_bn images 1
+    flip ddp:groups groups --strategy ddp:sync_bn=1,groups=3 --nproc 3
     ddp find_unused three 1
     ddp static_graph three 1
     ddp delay_allreduce three 1
@@ -212,6 +213,8 @@ check base plain8 --model toy --steps 8 random
 check base cosine --model toy --schedule cosine random
 check base cosine8 --model toy --schedule cosine --steps 8 random
 check base images --model cnn:width=4 --microbatches 3 --steps 5 folder
+check base groups --model cnn:width=4 --microbatches 3 --steps 5 --nproc 3 \
+    --strategy ddp:sync_bn=1 folder
 check base plateau --model toy --lr 0.05 --eval-every 1 \
     --schedule plateau:patience=0,factor=0.1 random
 check base judged --model toy --eval-every 2 random

@@ -264,8 +264,7 @@ static choir_status grouped_body(choir_scope *step, void *arg)
     for (int64_t m = 0; m < g->count && status == CHOIR_OK; m++)
         status = choir_loader_next(g->j.data, step, &g->batches[m]);
     if (status == CHOIR_OK)
-        status =
-            choir_sync_batch_norm_step(step, g->j.net, g->count, loss_of, g, g->losses);
+        status = choir_sync_batch_norm_step(step, g->j.net, g->count, loss_of, g, g->losses);
     return status == CHOIR_OK ? choir_optim_step(g->j.optim) : status;
 }
 
@@ -278,10 +277,9 @@ static int grouped(int rank, int world, void *arg)
     CHECK_OK(choir_env_init(&env));
     env.microbatches = MICROS;
     g.j.run = choir_run_open(&env, 11);
-    choir_module *net =
-        choir_nn_sequential(g.j.run, block(g.j.run, 2, 8), choir_nn_dropout(g.j.run, 0.1f),
-            block(g.j.run, 8, 8), choir_nn_flatten(g.j.run),
-            choir_nn_linear(g.j.run, 8 * 4 * 4, 4));
+    choir_module *net = choir_nn_sequential(g.j.run, block(g.j.run, 2, 8),
+        choir_nn_dropout(g.j.run, 0.1f), block(g.j.run, 8, 8), choir_nn_flatten(g.j.run),
+        choir_nn_linear(g.j.run, 8 * 4 * 4, 4));
     choir_sync_batch_norm_opts opts = choir_sync_batch_norm_defaults();
     opts.groups = p->groups;
     net = choir_sync_batch_norm_with(g.j.run, net, env.group, opts);
@@ -327,7 +325,7 @@ static void test_groups(void **state)
             assert_memory_equal(other, one, sizeof *one);
             drop(other);
         }
-        p.groups = 0; /* by default one micro-batch of each rank is in a group */
+        p.groups = 0; /* unspecified: a group has one micro-batch of each rank */
         outcome *by_ranks = run_ranks((int)(MICROS / groups), grouped, p);
         assert_memory_equal(by_ranks, one, sizeof *one);
         drop(by_ranks);

@@ -78,7 +78,8 @@ static void note_option(choir__job *j, const choir__job *before, const choir__cl
 /* Strategies that have the bits of `single` replace each other without a word. */
 static void note_strategy(choir__job *j, choir__job *before)
 {
-    choir__composition_settle(&before->placement.composition, NULL, before->placement.nproc);
+    choir__composition_settle(&before->placement.composition, NULL,
+        (int)choir__max(before->placement.nproc, 1), before->training.microbatches);
     char *was = choir__composition_numbers(&before->placement.composition,
              before->placement.nproc, before->training.microbatches),
          *is = choir__composition_numbers(

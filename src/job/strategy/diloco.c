@@ -43,9 +43,19 @@ static choir_status check_diloco(void *keys)
         CHOIR_ERR_ARGUMENT, "strategy diloco: wire=%s: expected f32 or bf16", k->wire);
 }
 
-static int64_t *workers_of_diloco(void *keys)
+static choir__declared_cut cut_of_diloco(void *keys)
 {
-    return &((diloco_keys *)keys)->workers;
+    return (choir__declared_cut){"workers", &((diloco_keys *)keys)->workers, true};
+}
+
+static bool are_unequal(int64_t workers, int ranks, int64_t microbatches)
+{
+    return microbatches % (workers ? workers : ranks) != 0;
+}
+
+static bool diloco_by_ranks(const void *keys, int ranks, int64_t microbatches)
+{
+    return are_unequal(((const diloco_keys *)keys)->workers, ranks, microbatches);
 }
 
 static choir_status build_diloco(choir__job_rank *p)
@@ -83,9 +93,15 @@ static const choir__cli_option local_sgd_keys_known[] = {
     {NULL},
 };
 
-static int64_t *workers_of_local_sgd(void *keys)
+static choir__declared_cut cut_of_local_sgd(void *keys)
 {
-    return &((local_sgd_keys *)keys)->workers;
+    return (choir__declared_cut){"workers", &((local_sgd_keys *)keys)->workers, true};
+}
+
+static bool local_sgd_by_ranks(const void *keys, int ranks, int64_t microbatches)
+{
+    const local_sgd_keys *k = keys;
+    return k->node_every || are_unequal(k->workers, ranks, microbatches);
 }
 
 /* Near ranks are on one node, and a warm-up distributes micro-batches like DDP. */
@@ -171,7 +187,8 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .keys_bytes = sizeof(diloco_keys),
     .check = check_diloco,
     .micro_each = 1,
-    .workers = workers_of_diloco,
+    .cut = cut_of_diloco,
+    .by_ranks = diloco_by_ranks,
     .build = build_diloco,
     .step = choir__cli_strategy_plain_step,
     .turns = turns,
@@ -191,7 +208,8 @@ const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .keys = local_sgd_keys_known,
     .keys_bytes = sizeof(local_sgd_keys),
     .micro_each = 1,
-    .workers = workers_of_local_sgd,
+    .cut = cut_of_local_sgd,
+    .by_ranks = local_sgd_by_ranks,
     .recovers = recovers,
     .build = build_local_sgd,
     .step = choir__cli_strategy_plain_step,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <choir/autograd.h>
+#include <choir/sync_batch_norm.h>
 
 #include "job/job.h"
 #include "base/base.h"
@@ -118,7 +119,7 @@ static choir_status read_batches(choir__job_rank *p, choir_scope *step)
         status = choir_loader_next(p->loader, step, &batches[m]);
         y[m] = batches[m].y;
     }
-    if (status == CHOIR_OK) {
+    if (status == CHOIR_OK && choir_model_ignores(&p->job->model.info)) {
         choir_tensor **counted = &p->counted[p->turn];
         p->divisor = choir_model_divisor_counted(&p->job->model.info, y, (int)n, counted);
         *counted = choir_keep(p->run, *counted);
@@ -142,10 +143,26 @@ choir_status choir__job_rank_next(choir__job_rank *p, choir_scope *micro, choir_
     return choir_scope_status(micro);
 }
 
+/* The loss of a micro-batch that runs together with others: the batches have been read. */
+static choir_tensor *loss_of(choir_scope *micro, int64_t index, choir_module *model, void *part)
+{
+    const choir__job_rank *p = part;
+    const choir_model_info *info = &p->job->model.info;
+    choir_tensor *x = choir_in(micro, p->batches[index].x),
+                 *y = choir_in(micro, p->batches[index].y);
+    choir_tensor *out = choir_model_forward(info, model, x, y);
+    return choir__job_rank_scaled(p, choir_model_loss_over(info, out, y, p->divisor));
+}
+
 choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__job_rank *p)
 {
     const choir_model_info *info = &p->job->model.info;
     choir_status status = choir__job_rank_begin(p, step);
+    if (status == CHOIR_OK && choir_sync_batch_norm_together(p->run) > 1) {
+        p->loss_count = p->micro_count;
+        return choir_sync_batch_norm_step(
+            step, p->model, p->micro_count, loss_of, p, p->losses);
+    }
     for (int64_t m = p->turn_from; m < p->turn_until && status == CHOIR_OK; m++) {
         choir_scope *micro = choir_micro_open(step, p->micro_first + m);
         choir_batch b;

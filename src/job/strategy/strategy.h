@@ -84,6 +84,14 @@ typedef enum choir__recovery {
                             */
 } choir__recovery;
 
+/* A cut of the work that a key declares: see cut.c. */
+typedef struct choir__declared_cut {
+    const char *name; /* the key, "workers"; NULL: these keys declare no cut */
+    int64_t *number;  /* 0: unspecified */
+    bool of_ranks;    /* workers, which ranks share: by default one per rank; else groups: by
+                         default    as many as a rank has micro-batches */
+} choir__declared_cut;
+
 typedef struct choir__cli_strategy choir__cli_strategy;
 struct choir__cli_strategy {
     const char *name;
@@ -105,10 +113,12 @@ struct choir__cli_strategy {
     bool shards; /* the parts are rows of f32 weights */
     /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */
     choir__recovery (*recovers)(const void *keys);
-    /* Returns the key that declares how many workers the work is cut for, 0: unspecified. Ranks
-     * share these workers, and the numbers depend on the workers alone. NULL: the strategy's
-     * numbers depend on the micro-batches alone, or on the ranks. */
-    int64_t *(*workers)(void *keys);
+    /* Returns the cut that the keys declare beside the micro-batches, on which the numbers
+     * depend then. NULL: none. */
+    choir__declared_cut (*cut)(void *keys);
+    /* Returns whether the numbers depend on the number of ranks all the same. NULL: they do
+     * where own_numbers says that they are the strategy's own. */
+    bool (*by_ranks)(const void *keys, int ranks, int64_t microbatches);
     /* Texts that `choir compare` runs, ended by NULL. NULL: the name alone. */
     const char *const *variants;
     int64_t micro_each; /* default micro-batches per device or rank; 0: one in all */
@@ -173,7 +183,8 @@ typedef struct choir__dimension {
     const choir__cli_strategy *strategy;
     void *keys;    /* the strategy's keys, as --strategy gives them */
     int size;      /* ranks along the dimension, or devices of a process */
-    bool declares; /* --strategy, or the job that is resumed, declares the number of workers */
+    bool declares; /* --strategy, or the job that is resumed, declares the strategy's cut */
+    bool settled;  /* the cut is known */
 } choir__dimension;
 
 /* The value of --strategy: one strategy, or several, the outermost first. */
@@ -215,10 +226,10 @@ choir_status choir__job_rank_mesh(choir__job_rank *part);
 
 /* Returns the declared number of workers; 0: the strategy has none, or they are not settled. */
 int64_t choir__composition_workers(const choir__composition *c);
-/* Sets the number of workers that --strategy leaves open: the number in `before`, a composition
- * that is continued, or NULL; else the number of ranks. */
+/* Sets the cut that --strategy leaves open: as in `before`, a composition that is continued, or
+ * NULL; else by the number of ranks. microbatches 0: not known yet. */
 void choir__composition_settle(
-    choir__composition *c, const choir__composition *before, int ranks);
+    choir__composition *c, const choir__composition *before, int ranks, int64_t microbatches);
 /* Returns the number of workers that ranks share; 0: the strategy has no workers, or each rank
  * is one whose share of the micro-batches may differ. */
 int64_t choir__cli_strategy_workers_shared(const struct choir__job *job);
@@ -227,11 +238,10 @@ int64_t choir__cli_strategy_workers_shared(const struct choir__job *job);
 int64_t choir__cli_strategy_units(const struct choir__job *job);
 /* Checks that workers, micro-batches and the ranks that get work fit one another. */
 choir_status choir__cli_strategy_check_workers(const struct choir__job *job, int ranks);
-/* Refuses to continue a job of another number of workers, unless --recut is given. */
+/* Refuses to continue a job of another cut, unless --recut is given. */
 choir_status choir__cli_strategy_check_recut(
     const struct choir__job *job, const choir__composition *before);
-/* Returns the value of --strategy with the number of workers, or NULL: it says all. The caller
- * frees it. */
+/* Returns the value of --strategy with its cut, or NULL: it says all. The caller frees it. */
 char *choir__cli_strategy_whole_text(const struct choir__job *job);
 
 /* --- step.c --- */

@@ -1,8 +1,8 @@
 /* Micro-batches that advance together, norm by norm.
  *
  * A norm needs the sums of all micro-batches of its group. If a rank has several of them, each
- * runs as a fiber, which is suspended at every norm, forward and backward, until the others have
- * come there, too:
+ * runs as a fiber, which is suspended at every norm, forward and backward, until the others
+ * have come there, too:
  *
  *     micro-batch 0   conv | sums .       . rest  conv | sums .       . rest ...
  *     micro-batch 1        .  conv | sums . rest       .  conv | sums . rest ...
@@ -12,7 +12,8 @@
  *
  * Gradients of parameters are leaves of the tree over micro-batches, one after another, and not
  * interleaved. So the walks back are split (autograd/walk.h): the fibers compute the gradients
- * of inputs alone, and each micro-batch adds its leaf later, in the order of the micro-batches. */
+ * of inputs alone, and each micro-batch adds its leaf later, in the order of the micro-batches.
+ */
 #include "parallel/sync_batch_norm/sync_batch_norm.h"
 
 #include <choir/autograd.h>
@@ -34,9 +35,9 @@ typedef struct member {
     choir_module *at; /* module whose forward function is suspended */
     choir_tensor *loss;
     choir__walk walk;
-    double *sums; /* of the norm at which it waits; NULL: at none */
+    double *sums; /* sums of the norm at which it waits; NULL: it does not */
     int64_t count;
-    bool ran; /* its gradients of inputs are complete */
+    bool ran; /* gradients of inputs are complete */
     choir_status status;
 } member;
 
@@ -46,7 +47,7 @@ struct choir__lockstep {
     choir_module *net;
     choir_micro_loss_fn *fn;
     void *arg;
-    member *members; /* (count) */
+    member *members;     /* (count) */
     int64_t count, next; /* next: the micro-batch whose leaf is next */
     member **round;      /* (synced->together) those that run together now */
     member *running;
@@ -55,6 +56,20 @@ struct choir__lockstep {
 
 /* --- sums --- */
 
+typedef struct addition {
+    double *y;
+    const double *x;
+    int64_t n;
+} addition;
+
+static void add_task(const void *args)
+{
+    const addition *a = args;
+    for (int64_t i = 0; i < a->n; i++)
+        a->y[i] += a->x[i];
+}
+
+/* y += x. On host memory this needs no kernel, which processors have in f32 alone. */
 static void add(choir_device *device, double *y, const double *x, int64_t n)
 {
     choir__k_binary args = {.y = {.p = y, .stride = {1}},
@@ -64,7 +79,10 @@ static void add(choir_device *device, double *y, const double *x, int64_t n)
         .ndim = 1,
         .op = CHOIR__ADD,
         .dtype = CHOIR_F64};
-    choir__launch(device, CHOIR_F64, binary, &args);
+    if (device->far)
+        choir__launch(device, CHOIR_F64, binary, &args);
+    else
+        choir__queue_issue(device->queue, add_task, &(addition){y, x, n}, sizeof(addition));
 }
 
 /* Adds the rows (rows, n) in the fixed tree, into row 0. */
@@ -74,8 +92,8 @@ static void add_rows(choir_device *device, double *at, int64_t rows, int64_t n)
     int top = 0;
     for (int64_t r = 0; r < rows; r++) {
         stack[top++] = (choir__node){r, 1};
-        while (top > 1 && (choir__tree_siblings(stack[top - 2], stack[top - 1]) ||
-                              r + 1 == rows)) {
+        while (top > 1 &&
+               (choir__tree_siblings(stack[top - 2], stack[top - 1]) || r + 1 == rows)) {
             add(device, at + stack[top - 2].start * n, at + stack[top - 1].start * n, n);
             stack[top - 2].leaves += stack[top - 1].leaves;
             top--;
@@ -83,14 +101,15 @@ static void add_rows(choir_device *device, double *at, int64_t rows, int64_t n)
     }
 }
 
-/* Gives all members of the round the sums over their group, of which other ranks have parts. */
+/* Gives all members of the round the sums over their group, also over its part on other ranks.
+ */
 static choir_status share(choir__lockstep *l)
 {
     const choir__synced *s = l->synced;
     choir_device *device = s->run->device;
     int64_t n = l->round[0]->count, here = s->together, world = choir_group_world(s->group);
-    choir_tensor *all = choir__tensor_new(
-        l->scope, device, CHOIR_F64, choir_dims(here * world + here, n));
+    choir_tensor *all =
+        choir__tensor_new(l->scope, device, CHOIR_F64, choir_dims(here * world + here, n));
     choir_status status = choir__scope_status(l->scope);
     if (status != CHOIR_OK)
         return status;
@@ -121,8 +140,8 @@ choir_status choir__lockstep_sum(choir__synced *s, double *sums, int64_t count)
     choir__lockstep *l = s->now;
     if (!l)
         return choir__error(CHOIR_ERR_STATE,
-            "sync_batch_norm: this rank has %d micro-batches of a group: choir_sync_batch_norm_step "
-            "runs them together",
+            "sync_batch_norm: this rank has %d micro-batches of a group: "
+            "choir_sync_batch_norm_step runs them together",
             s->together);
     member *m = l->running;
     if (l->status != CHOIR_OK)

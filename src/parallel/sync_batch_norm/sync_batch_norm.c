@@ -2,8 +2,8 @@
  *
  * Micro-batch m belongs to group m modulo G. A rank with one micro-batch of a group at a time
  * reduces its sums over the ranks with the others; a rank with several runs them together
- * (lockstep.c). Both add in the fixed tree over the group's micro-batches, so the number of ranks
- * changes no bit.
+ * (lockstep.c). Both add in the fixed tree over the group's micro-batches, so the number of
+ * ranks changes no bit.
  *
  * Group and device wait for each other in their queues, never on the host, so recorded steps
  * can replay the reduction. */
@@ -107,8 +107,8 @@ static choir_status join(
     return CHOIR_OK;
 }
 
-choir_module *choir_sync_batch_norm_with(choir_scope *run, choir_module *module,
-    choir_group *group, choir_sync_batch_norm_opts opts)
+choir_module *choir_sync_batch_norm_with(
+    choir_scope *run, choir_module *module, choir_group *group, choir_sync_batch_norm_opts opts)
 {
     run = choir__open_scope(run, __func__);
     module = choir__module_for(run, module, __func__);
