@@ -88,8 +88,9 @@ typedef enum choir__recovery {
 typedef struct choir__declared_cut {
     const char *name; /* the key, "workers"; NULL: these keys declare no cut */
     int64_t *number;  /* 0: unspecified */
-    bool of_ranks;    /* workers, which ranks share: by default one per rank; else groups: by
-                         default    as many as a rank has micro-batches */
+    /* true: workers, which ranks share, by default one per rank; false: groups, by default as
+     * many as a rank has micro-batches */
+    bool of_ranks;
 } choir__declared_cut;
 
 typedef struct choir__cli_strategy choir__cli_strategy;
