@@ -333,6 +333,57 @@ static void test_groups(void **state)
     }
 }
 
+typedef enum fault { FAILS, ENDS_EARLY } fault;
+
+/* Micro-batch 1 fails before its norm, or has none. */
+static choir_tensor *faulty_loss(
+    choir_scope *micro, int64_t index, choir_module *net, void *arg)
+{
+    choir_tensor *x = choir_require_grad(choir_full(micro, CHOIR_F32, choir_dims(4, 3), 1));
+    if (index == 1 && *(const fault *)arg == FAILS)
+        return choir_fail(micro, CHOIR_ERR_SHAPE, "micro-batch 1 is faulty");
+    return choir_sum(index == 1 ? x : choir_forward(net, x));
+}
+
+static int one_rank_with_faults(int rank, int world, void *arg)
+{
+    static const char *const words[] = {
+        "micro-batch 1 is faulty", "1 of 2 micro-batches have come"};
+    choir_env env;
+    choir_tensor *losses[2];
+    (void)rank, (void)world, (void)arg;
+    CHECK_OK(choir_env_init(&env));
+    env.microbatches = 2;
+    for (int f = FAILS; f <= ENDS_EARLY + 1; f++) {
+        choir_scope *run = choir_run_open(&env, 1);
+        choir_module *net = choir_nn_batch_norm(run, 3);
+        choir_sync_batch_norm_opts opts = {.groups = 1};
+        choir_sync_batch_norm_with(run, net, env.group, opts);
+        choir_scope *step = choir_step_open(run, 0);
+        if (f <= ENDS_EARLY) {
+            CHECK(
+                choir_sync_batch_norm_step(step, net, 2, faulty_loss, &f, losses) != CHOIR_OK);
+            CHECK(strstr(choir_error_message(), words[f]));
+        } else { /* a norm by itself */
+            CHECK(choir_sync_batch_norm_step(step, net, 1, faulty_loss, &f, losses) ==
+                  CHOIR_ERR_ARGUMENT);
+            choir_forward(net, choir_full(step, CHOIR_F32, choir_dims(4, 3), 1));
+            CHECK(choir_scope_status(step) == CHOIR_ERR_STATE);
+            CHECK(
+                strstr(choir_error_message(), "choir_sync_batch_norm_step runs them together"));
+        }
+        (void)!choir_scope_close(run);
+    }
+    choir_env_free(&env);
+    return 0;
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    ok(choir_spawn(1, one_rank_with_faults, NULL));
+}
+
 /* Some ranks' micro-batches would have no peer to share statistics with. */
 static int uneven_micro(int rank, int world, void *arg)
 {
@@ -363,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_uneven_rows),
         cmocka_unit_test(test_network),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_faults),
         cmocka_unit_test(test_uneven_micro),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
