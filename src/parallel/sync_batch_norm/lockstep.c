@@ -135,14 +135,9 @@ static choir_status share(choir__lockstep *l)
     return CHOIR_OK;
 }
 
-choir_status choir__lockstep_sum(choir__synced *s, double *sums, int64_t count)
+static choir_status wait_at_norm(choir__synced *s, double *sums, int64_t count)
 {
-    choir__lockstep *l = s->now;
-    if (!l)
-        return choir__error(CHOIR_ERR_STATE,
-            "sync_batch_norm: this rank has %d micro-batches of a group: "
-            "choir_sync_batch_norm_step runs them together",
-            s->together);
+    const choir__lockstep *l = s->now;
     member *m = l->running;
     if (l->status != CHOIR_OK)
         return l->status;
@@ -315,8 +310,10 @@ choir_status choir_sync_batch_norm_step(choir_scope *step, choir_module *net, in
         .count = count,
         .round = choir__calloc((size_t)s->together, sizeof *l.round)};
     s->now = &l;
+    s->wait = wait_at_norm;
     choir_status status = run_lockstep(&l, losses);
     s->now = NULL;
+    s->wait = NULL;
     free(l.members);
     free(l.round);
     return status;

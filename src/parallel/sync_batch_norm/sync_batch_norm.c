@@ -39,8 +39,13 @@ static choir_status sum(
             "sync_batch_norm: x is on %s, the run on %s; ranks share statistics where a rank has "
             "all of the model",
             choir_device_name(device), choir_device_name(s->run->device));
-    choir_status status = s->together > 1 ? choir__lockstep_sum(s, sums, count)
-                                          : sum_over_ranks(s, device, sums, count);
+    if (s->together > 1 && !s->wait)
+        return choir__error(CHOIR_ERR_STATE,
+            "sync_batch_norm: this rank has %d micro-batches of a group: "
+            "choir_sync_batch_norm_step runs them together",
+            s->together);
+    choir_status status =
+        s->wait ? s->wait(s, sums, count) : sum_over_ranks(s, device, sums, count);
     /* The sub-group's bytes are not counted elsewhere: sent and received. */
     size_t share = (size_t)count * sizeof *sums / (size_t)choir_group_world(s->group);
     choir__queue_moved(device->queue, device->queue,

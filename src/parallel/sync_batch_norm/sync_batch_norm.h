@@ -18,15 +18,13 @@ typedef struct choir__synced {
     choir_group *group; /* only for these sums: the ranks that share a group of micro-batches */
     int64_t groups;
     int together;
-    choir__lockstep *now; /* the step that runs; NULL: none */
+    choir__lockstep *now; /* the step that runs, or NULL */
+    /* From inside a norm of that step: waits until all others of its group on this rank have
+     * come to the norm, and replaces sums (count) by the sums over the group. */
+    choir_status (*wait)(struct choir__synced *synced, double *sums, int64_t count);
 } choir__synced;
 
 /* Returns the run's SyncBatchNorm, or NULL. */
 choir__synced *choir__synced_of(const choir_scope *run);
-
-/* From inside a norm of a micro-batch: waits until all others of its group on this rank have
- * come to the norm, and replaces sums (count) by the sums over the group. Errors: state (not in
- * choir_sync_batch_norm_step), the group's. */
-choir_status choir__lockstep_sum(choir__synced *synced, double *sums, int64_t count);
 
 #endif
