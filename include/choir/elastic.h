@@ -147,7 +147,7 @@ bool choir_elastic_kept(void);
  * newer ones. A program that then reads the checkpoint before choir_elastic_open continues from
  * the checkpoint, since that function restores copies only of the same or a later step.
  * Exception: with choir_diloco and choir_local_sgd it restores copies of any step, since
- * checkpoints lack a part of their ranks' state. */
+ * checkpoints lack a part of their ranks' state without choir_workers_train. */
 int64_t choir_elastic_kept_step(void);
 
 /** Returns whether copies of the ranks' state are kept from now on. True if ranks are rebuilt

@@ -24,6 +24,9 @@ typedef struct choir_env {
     /* micro-batches in the global batch; a multiple of world accumulates gradients; default:
      * world */
     int64_t microbatches;
+    /* number of micro-batches that stay together on a rank, such as a worker's
+     * (choir/diloco.h); it divides microbatches; default 0: 1 */
+    int64_t unit;
     /* number of the ranks' group: 1 at first, then counts up when ranks leave or join
      * (elastic.h); 0: this process is alone until it becomes a rank */
     uint64_t generation;

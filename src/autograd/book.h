@@ -107,6 +107,13 @@ struct choir__param {
     bool initialised;
 };
 
+/* Returns whether the parameter with which a tensor is visited says that another rank has the
+ * tensor: it is no real parameter, and has no box here. */
+static inline bool choir__is_elsewhere(const choir__param *param)
+{
+    return param && !param->tensor && param->boxes && !param->box_count;
+}
+
 typedef struct choir__bucket {
     int64_t count; /* elements, a multiple of 16 */
     int pending;   /* slots that this backward has not written yet */

@@ -22,7 +22,7 @@ static void add(choir__items *items, const char *name, choir_tensor *tensor,
     CHOIR__GROW(items->list, items->count);
     choir__item *item = &items->list[items->count++];
     bool parted = param && param->boxes;
-    items->parted |= parted;
+    items->parted |= parted && !moment;
     int boxes = !is_here(tensor) ? 0 : parted ? param->box_count : 1;
     *item = (choir__item){.name = choir__strdup(name),
         .tensor = tensor,

@@ -147,6 +147,19 @@ static choir_status count_ranks(choir__job *j)
     return CHOIR_OK;
 }
 
+/* The job that is resumed keeps its cut. */
+static choir_status settle_cut(choir__job *j)
+{
+    choir__composition before = {0};
+    const char *strategy = j->saves.resumed ? choir__job_recorded(j, "strategy") : NULL;
+    if (strategy && choir__composition_parse(strategy, &before) != CHOIR_OK)
+        (void)choir_error_message(); /* marks the error as read: the record is compared later */
+    choir__composition_settle(
+        &j->placement.composition, &before, j->placement.nproc, j->training.microbatches);
+    choir__composition_free(&before);
+    return CHOIR_OK;
+}
+
 /* choir run, mpirun and srun specify a rank's place. A single process of mpirun or srun counts
  * as started by hand. */
 static choir_status find_launcher(choir__job *j)
@@ -280,6 +293,7 @@ static const struct {
     {choir__eval_policy_check, true},
     {choir__rate_test_check, true},
     {count_ranks, true},
+    {settle_cut, true},
 };
 
 choir_status choir__job_check(choir__job *j, bool *usage)

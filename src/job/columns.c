@@ -50,6 +50,13 @@ char *choir__option_tokenizer_text(const void *job, choir__cli_form form)
     return path && !choir__text_is_chars(path) ? choir__job_path(path) : NULL;
 }
 
+/* With the number of workers, which another number of ranks would leave as it is. */
+char *choir__option_strategy_text(const void *job, choir__cli_form form)
+{
+    (void)form;
+    return choir__cli_strategy_whole_text(job);
+}
+
 char *choir__option_amp_text(const void *job, choir__cli_form form)
 {
     const choir__amp_level *level = choir__amp_find(((const choir__job *)job)->optim.amp);

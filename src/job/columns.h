@@ -13,6 +13,7 @@ bool choir__option_judged(const void *job);
 char *choir__option_model_text(const void *job, choir__cli_form form);
 char *choir__option_weights_text(const void *job, choir__cli_form form);
 char *choir__option_tokenizer_text(const void *job, choir__cli_form form);
+char *choir__option_strategy_text(const void *job, choir__cli_form form);
 char *choir__option_amp_text(const void *job, choir__cli_form form);
 char *choir__option_bits_text(const void *job, choir__cli_form form);
 const char *choir__option_bits_before(void);

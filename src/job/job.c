@@ -156,10 +156,14 @@ static choir_status check_sizes(choir__job *j)
     const bool chosen = j->training.microbatches > 0;
     if (!chosen)
         j->training.microbatches = choir__cli_strategy_microbatches(j);
+    choir__composition_settle(
+        &j->placement.composition, NULL, j->placement.nproc, j->training.microbatches);
     int dealt = choir__cli_strategy_dealt(j);
+    bool declared = chosen || j->placement.composition.dims[0].declares;
+    int64_t units = choir__cli_strategy_units(j);
     if (j->placement.max_restarts && choir__cli_strategy_recovery(j) < CHOIR__REBUILT_AS_MANY &&
-        chosen && dealt > j->training.microbatches)
-        dealt = (int)j->training.microbatches; /* the other ranks are spares */
+        declared && dealt > units)
+        dealt = (int)units; /* the other ranks are spares */
     const char *to = j->placement.composition.count > 1 ? "replicas" : "ranks";
     if (j->training.batch_size < dealt)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -177,6 +181,9 @@ static choir_status check_sizes(choir__job *j)
             (long long)((j->training.batch_size / j->training.microbatches + 1) *
                         j->training.microbatches),
             chosen ? "" : ", or another --microbatches");
+    choir_status status = choir__cli_strategy_check_workers(j, dealt);
+    if (status != CHOIR_OK)
+        return status;
     int64_t samples = choir_dataset_length(j->data.train);
     if (samples < j->training.batch_size)
         return choir__error(CHOIR_ERR_ARGUMENT,

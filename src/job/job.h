@@ -121,6 +121,7 @@ typedef struct choir__job_saves {
     int64_t every;          /* steps between saves; 0: only at the end */
     int64_t keep;           /* number of newest checkpoints kept */
     bool warn;              /* a failed save during training is only a warning */
+    bool recut;             /* --resume may change the number of workers, and the numbers */
     const char *resume;     /* --resume */
     struct json_t *resumed; /* record of the resumed checkpoint; options point into its texts */
     int64_t resumed_step;
@@ -304,6 +305,8 @@ void choir__job_add_note(choir__job *job, char *line);
 /* Adds a note for each option that changes the numbers of the checkpoint's job or their
  * judgement, and for everything that does not continue as in that job. */
 void choir__job_note_changes(choir__job *job);
+/* Refuses another cut of the work than the checkpoint's, unless --recut is given. */
+choir_status choir__job_check_cut(const choir__job *job);
 /* Prints, for each option and each key of a strategy, whether numbers depend on it, as the
  * tables state. */
 void choir__job_print_numbers(void);

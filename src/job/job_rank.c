@@ -5,6 +5,8 @@
 #include "job/model/amp.h"
 #include "job/gpus_tried.h"
 
+#include <choir/sync_batch_norm.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +96,7 @@ choir_status choir__job_rank_open(
     if (status != CHOIR_OK)
         return status;
     p->env.microbatches = j->training.microbatches;
+    p->env.unit = j->training.microbatches / choir__cli_strategy_units(j);
     status = choir__job_take_bits(p, j->placement.launched);
     if (status == CHOIR_OK)
         status = take_devices(p);
@@ -104,11 +107,20 @@ choir_status choir__job_rank_open(
     return status;
 }
 
+/* Takes this rank's micro-batches, and a worker's number of micro-batches. */
+static void deal(choir__job_rank *p)
+{
+    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
+    p->each = choir__cli_strategy_workers_shared(p->job)
+                  ? p->dealt.unit
+                  : choir__max(p->micro_count, INT64_C(1));
+}
+
 choir_status choir__job_rank_build(choir__job_rank *p)
 {
     const choir__job *j = p->job;
     p->run = choir_run_open(&p->dealt, j->training.seed);
-    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
+    deal(p);
     p->net = choir_model_build(p->run, &j->model.info);
     choir_status status = choir_scope_status(p->run);
     p->model = p->evaluated = p->net;
@@ -135,6 +147,8 @@ choir_status choir__job_rank_build(choir__job_rank *p)
         status = choir__job_optimizer(j, p->run, p->model, &p->optim);
     if (status == CHOIR_OK && choir__amp_find(j->optim.amp)->scaled)
         p->scaler = choir_scaler_new(p->run, choir_scaler_defaults());
+    if (status == CHOIR_OK && j->placement.strategy->optimizer)
+        status = j->placement.strategy->optimizer(p);
     if (status != CHOIR_OK)
         return status;
     choir_loader_opts loader = choir_loader_defaults();
@@ -149,8 +163,10 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     size_t most =
         (size_t)(j->placement.max_restarts ? j->training.microbatches : p->micro_count);
     p->losses = choir__calloc(most, sizeof(choir_tensor *));
-    if (choir_model_ignores(&j->model.info))
+    if (choir_model_ignores(&j->model.info) || choir_sync_batch_norm_together(p->run) > 1)
         p->batches = choir__calloc(most, sizeof *p->batches);
+    if (p->batches)
+        p->counted = choir__calloc(most, sizeof(choir_tensor *));
     return choir_scope_status(p->run);
 }
 
@@ -158,7 +174,7 @@ void choir__job_rank_changed(choir__job_rank *p)
 {
     p->dealt = p->env;
     p->along = p->env.group;
-    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
+    deal(p);
 }
 
 choir_status choir__job_rank_mean(const choir__job_rank *p, const float *losses, float *mean)
@@ -236,5 +252,6 @@ void choir__job_rank_close(choir__job_rank *p)
     choir_env_free(&p->env);
     free(p->losses);
     free(p->batches);
+    free(p->counted);
     choir__job_drop_bits(p);
 }

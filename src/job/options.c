@@ -120,7 +120,8 @@ const choir__cli_option choir__job_options[] = {
             "how the work is distributed: auto, which is ddp on all GPUs or cores if the model and "
             "the batch gain by that and else single, or one of these",
         .choices = choir__cli_job_strategy_names, .details = describe_strategies,
-        .group = "Devices", .recorded = CHOIR__RECORDED_PLACE},
+        .group = "Devices", .recorded = CHOIR__RECORDED_PLACE,
+        .written = choir__option_strategy_text},
     {"mesh", CHOIR__STRING, AT(placement.mesh), .argument = "RxC",
         .help =
             "sizes of a composition of strategies, the outermost first: with --strategy "
@@ -284,6 +285,10 @@ const choir__cli_option choir__job_options[] = {
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
                 "it keeps saving there",
         .where = CHOIR__OF_PLACE, .of_a_rank = true},
+    {"recut", CHOIR__FLAG, AT(saves.recut),
+        .help = "let --resume take another number of workers (diloco, local-sgd) or of groups "
+                "(ddp:sync_bn); the numbers change",
+        .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no cut to change"}},
 
     {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",
         .help = "record the run in DIR, without checkpoints: its job, a line per step, events; "

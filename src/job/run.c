@@ -106,14 +106,14 @@ static bool goes_back(choir__job *job, board *b)
     return can;
 }
 
-/* Returns how many of the ranks begin as spares: those without a micro-batch, where others can
- * go on without them. */
+/* Returns how many of the ranks begin as spares: those without a micro-batch or a worker, where
+ * others can go on without them. */
 static int spares_of(const choir__job *job)
 {
     const bool may_shrink = choir__cli_strategy_recovery(job) < CHOIR__REBUILT_AS_MANY;
     return job->placement.max_restarts && may_shrink
                ? job->placement.nproc -
-                     (int)choir__min(job->placement.nproc, job->training.microbatches)
+                     (int)choir__min(job->placement.nproc, choir__cli_strategy_units(job))
                : 0;
 }
 

@@ -262,10 +262,16 @@ choir_tensor *choir_optim_grad_norm(choir_optim *o)
 
 /* --- for checkpoints --- */
 
-void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, void *arg)
+void choir__optim_visit_own(choir_optim *o, choir__state_visit_fn *visit, void *arg)
 {
     for (int i = 0; i < o->count; i++)
         choir__optim_visit_state(o, &o->states[i], visit, arg);
+}
+
+void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, void *arg)
+{
+    if (!choir__strategies_visit_optim(o->run, o, visit, arg))
+        choir__optim_visit_own(o, visit, arg);
     choir__strategies_visit_state(o->run, visit, arg);
 }
 
@@ -278,8 +284,8 @@ static void visit_plainly(
     const char *name, choir_tensor *state, const choir__param *param, void *arg)
 {
     struct plain_visit *v = arg;
-    (void)param;
-    v->visit(name, state, v->arg);
+    if (!choir__is_elsewhere(param))
+        v->visit(name, state, v->arg);
 }
 
 void choir_optim_visit(choir_optim *o, choir_visit_fn *visit, void *arg)

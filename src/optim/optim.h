@@ -139,6 +139,15 @@ choir_status choir__optim_unscale(choir_optim *o, const float *inverse);
 /* Resets the scaler after an interrupted step. */
 void choir__scaler_undo(choir_scaler *s);
 
+/* Length of a tensor with the scaler's numbers: choir__scaler_numbers, and the number of steps
+ * that were skipped. */
+enum { CHOIR__SCALER_KEPT = sizeof(choir__scaler_numbers) / sizeof(float) + 1 };
+
+/* Copy the numbers of the scaler of o to kept, (CHOIR__SCALER_KEPT) f32, or back, in queue
+ * order. */
+void choir__scaler_keep(const choir_scaler *s, const choir_optim *o, choir_tensor *kept);
+void choir__scaler_bring(choir_scaler *s, choir_optim *o, const choir_tensor *kept);
+
 /* --- layout.c --- */
 
 /* Fits parts, tables and state to the current addresses of parameters and gradients. */
@@ -155,6 +164,21 @@ choir_status choir__optim_check_part(const choir_optim *o, const choir__param *p
 /* Passes the state of a parameter to visit, for checkpoints. */
 void choir__optim_visit_state(
     choir_optim *o, choir__optim_state *s, choir__state_visit_fn *visit, void *arg);
+
+/* --- sets.c --- */
+
+/* A set of state that the optimizer can exchange with its own: moments, norms, skipped steps,
+ * and the tables of their addresses. Its moments are zero at first. */
+typedef struct choir__optim_set choir__optim_set;
+
+choir__optim_set *choir__optim_set_new(const choir_optim *o);
+/* Exchanges the optimizer's state with the set's. Steps that are recorded call it through
+ * choir__host_call, since their host calls must find the state that they were recorded with. */
+void choir__optim_exchange(choir_optim *o, choir__optim_set *set);
+/* Copies the optimizer's state to the set, in queue order. */
+void choir__optim_set_copy(choir_optim *o, choir__optim_set *set);
+/* The devices have done all work on the set. NULL is fine. */
+void choir__optim_set_free(choir__optim_set *set);
 
 /* --- average.c --- */
 
@@ -182,6 +206,8 @@ void choir__optim_take_sums(choir_optim *o);
 
 /* --- optim.c --- */
 
+/* Visits the optimizer's own state alone. */
+void choir__optim_visit_own(choir_optim *o, choir__state_visit_fn *visit, void *arg);
 /* Like choir_optim_visit, and passes on the parameter whose state a tensor is. */
 void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, void *arg);
 

@@ -253,7 +253,8 @@ choir_status choir_scaler_update(choir_scaler *s)
     if (status != CHOIR_OK)
         return fail(s, status);
     choir__launch(s->run->device, CHOIR_F32, scaler_update, &args);
-    return CHOIR_OK;
+    choir__strategies_scaled(s->run);
+    return choir__scope_status(s->run);
 }
 
 void choir__scaler_undo(choir_scaler *s)
@@ -263,6 +264,22 @@ void choir__scaler_undo(choir_scaler *s)
 }
 
 /* --- its state --- */
+
+void choir__scaler_keep(const choir_scaler *s, const choir_optim *o, choir_tensor *kept)
+{
+    float *to = choir__data(kept);
+    choir__launch_bytes(s->run->device, to, s->numbers->data, sizeof(choir__scaler_numbers));
+    choir__launch_bytes(s->run->device, to + CHOIR__SCALER_KEPT - 1,
+        (const float *)choir__data(o->clip) + CHOIR__CLIP_SKIPPED, sizeof *to);
+}
+
+void choir__scaler_bring(choir_scaler *s, choir_optim *o, const choir_tensor *kept)
+{
+    const float *from = choir__data(kept);
+    choir__launch_bytes(s->run->device, s->numbers->data, from, sizeof(choir__scaler_numbers));
+    choir__launch_bytes(s->run->device, (float *)choir__data(o->clip) + CHOIR__CLIP_SKIPPED,
+        from + CHOIR__SCALER_KEPT - 1, sizeof *from);
+}
 
 static choir_status read_numbers(const choir_scaler *s, choir__scaler_numbers *n)
 {

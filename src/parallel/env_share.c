@@ -14,12 +14,24 @@ static choir_status use_env(const choir_env *env, const char *function)
 {
     if (!env)
         return choir__missing(function, "env");
-    return env->world > 0
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_ARGUMENT,
-                     "%s: expected an env that choir_env_init has filled in, got one "
-                     "of %d ranks",
-                     function, env->world);
+    if (env->world <= 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected an env that choir_env_init has filled in, got one of %d ranks",
+            function, env->world);
+    return env->unit > 0 && env->microbatches % env->unit
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "%s: expected an env.unit that divides %lld micro-batches, got %lld",
+                     function, (long long)env->microbatches, (long long)env->unit)
+               : CHOIR_OK;
+}
+
+/* Stores a rank's micro-batches [*lo, *hi). */
+static void run_of(const choir_env *env, int rank, int64_t *lo, int64_t *hi)
+{
+    int64_t unit = env->unit > 0 ? env->unit : 1;
+    choir__tree_run(env->microbatches / unit, rank, env->world, lo, hi);
+    *lo *= unit;
+    *hi *= unit;
 }
 
 void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count)
@@ -31,7 +43,7 @@ void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count)
     if (choir__lacks(count, __func__, "count"))
         return;
     int64_t end;
-    choir__tree_run(env->microbatches, env->rank, env->world, first, &end);
+    run_of(env, env->rank, first, &end);
     *count = end - *first;
 }
 
@@ -64,8 +76,8 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
         *mean = choir__tree_sum(losses, env->microbatches, 1.0f / (float)env->microbatches);
         return CHOIR_OK;
     }
-    int64_t total = env->microbatches, each = (total + env->world - 1) / env->world, first,
-            count;
+    int64_t total = env->microbatches, each, first, count;
+    run_of(env, 0, &first, &each); /* the first run is the longest */
     float *mine = choir__calloc((size_t)(each * (env->world + 1)), sizeof *mine),
           *all = mine + each;
     choir_env_micro(env, &first, &count);
@@ -73,7 +85,7 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
     choir_status status = choir_group_all_gather(env->group, mine, all, each, CHOIR_F32, NULL);
     for (int r = 0; r < env->world; r++) { /* close the gaps: runs only get shorter */
         int64_t lo, hi;
-        choir__tree_run(total, r, env->world, &lo, &hi);
+        run_of(env, r, &lo, &hi);
         memmove(all + lo, all + r * each, (size_t)(hi - lo) * sizeof *all);
     }
     *mean = choir__tree_sum(all, total, 1.0f / (float)total);

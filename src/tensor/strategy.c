@@ -30,12 +30,28 @@ void choir__strategies_updated(const choir_scope *scope)
             s->ops->step_updated(s);
 }
 
+void choir__strategies_scaled(const choir_scope *scope)
+{
+    for (choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->scale_updated)
+            s->ops->scale_updated(s);
+}
+
 void choir__strategies_visit_state(
     const choir_scope *scope, choir__state_visit_fn *visit, void *to)
 {
     for (choir__strategy *s = scope->run->strategies; s; s = s->next)
         if (s->ops->visit_state)
             s->ops->visit_state(s, visit, to);
+}
+
+bool choir__strategies_visit_optim(
+    const choir_scope *scope, struct choir_optim *optim, choir__state_visit_fn *visit, void *to)
+{
+    for (choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->visit_optim && s->ops->visit_optim(s, optim, visit, to))
+            return true;
+    return false;
 }
 
 choir_status choir__strategies_sum(

@@ -12,6 +12,7 @@
  *     sum                         in the optimizer: norms of parameters that ranks share
  *     helper                      in the update: devices that take a share of it
  *     step_updated                after the update has been queued
+ *     scale_updated               after a scaler has judged the gradients
  *
  * A strategy embeds a choir__strategy and recovers itself from it with CHOIR__STRATEGY_OF. */
 #ifndef CHOIR_STRATEGY_INTERNAL_H
@@ -24,6 +25,7 @@
 typedef struct choir__strategy choir__strategy;
 typedef struct choir__placement choir__placement;
 struct choir_group;
+struct choir_optim;
 struct choir__reducer_ops;
 struct choir__replication; /* parallel/replication.h */
 
@@ -63,6 +65,8 @@ typedef struct choir__strategy_ops {
     /* The optimizer's update has been queued, or a checkpoint has set parameters like an
      * update. May be recorded. */
     void (*step_updated)(choir__strategy *s);
+    /* A scaler has judged the gradients of the update. May be recorded. */
+    void (*scale_updated)(choir__strategy *s);
 
     /* --- ops and values --- */
 
@@ -100,6 +104,11 @@ typedef struct choir__strategy_ops {
      * are equal on all ranks, and their names begin with CHOIR__KEPT. Restoring a checkpoint
      * without them sets them to 0; restoring skips tensors of a strategy that the run lacks. */
     void (*visit_state)(choir__strategy *s, choir__state_visit_fn *visit, void *to);
+    /* Visits the state of an optimizer instead of the optimizer, because the strategy keeps
+     * several sets of it. All ranks visit the same names; a tensor that another rank has comes
+     * with a parameter as choir__is_elsewhere expects it. Returns false if it keeps none. */
+    bool (*visit_optim)(
+        choir__strategy *s, struct choir_optim *optim, choir__state_visit_fn *visit, void *to);
 
     /* --- composition --- */
 
@@ -151,11 +160,15 @@ struct choir__strategy {
 void choir__strategy_join(choir__strategy *s, choir_scope *run);
 void choir__strategy_leave(choir__strategy *s, choir_scope *run);
 
-/* Call step_begins, step_updated or visit_state of all strategies of the run. */
+/* Call step_begins, step_updated, scale_updated or visit_state of all strategies of the run. */
 void choir__strategies_begin(const choir_scope *run);
 void choir__strategies_updated(const choir_scope *run);
+void choir__strategies_scaled(const choir_scope *run);
 void choir__strategies_visit_state(
     const choir_scope *run, choir__state_visit_fn *visit, void *to);
+/* Calls visit_optim of the run's strategies until one visits the optimizer's state. */
+bool choir__strategies_visit_optim(
+    const choir_scope *run, struct choir_optim *optim, choir__state_visit_fn *visit, void *to);
 /* Calls sum of all strategies of the run, one after another. */
 choir_status choir__strategies_sum(
     const choir_scope *run, choir_device *device, double *numbers, int64_t count);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # choir train --strategy diloco and local-sgd: equal bits from run to run; one rank that
 # averages alone gives the bits of single, a warm-up those of ddp; validation, checkpoints and
-# interrupts wait for a synchronization, and a job continues from there with its outer momentum;
+# interrupts wait for a synchronization, and a job continues from there on any number of ranks;
 # few bytes are sent; ddp:sync_bn=1.
 . "$(dirname "$0")/lib.sh"
 
@@ -50,25 +50,37 @@ due_where_they_meet() {
     rm -rf saved
 }
 
-# A job in two parts: with a stateless inner optimizer every bit is equal. With Adam, all ranks
-# continue from the same moments.
+# A job in two parts: every worker continues from its own moments, on as many ranks or on one.
 goes_on() {
-    local strategy=diloco:every=5 args=(--json --nproc 3 --batch-size 24 --model "$gpt")
-    good train "${args[@]}" --strategy $strategy --optimizer sgd --lr 0.1 --steps 20 text &&
-        mv out whole
-    good train "${args[@]}" --strategy $strategy --optimizer sgd --lr 0.1 --steps 10 --save a text
-    good train "${args[@]}" --strategy $strategy --optimizer sgd --lr 0.1 --steps 20 --resume a \
-        text && mv out rest
-    same_run whole rest 11
+    local strategy=diloco:every=5 args=(--json --nproc 3 --batch-size 24 --model "$gpt") ranks
     good train "${args[@]}" --strategy $strategy --steps 20 text && mv out whole
     good train "${args[@]}" --strategy $strategy --steps 10 --save b text
-    good train "${args[@]}" --strategy $strategy --steps 20 --resume b/step-* text && mv out rest
-    near 0.02 "$(field eval_loss rest)" "$(field eval_loss whole)"
-    # No other strategy minds its momentum, or the absence of it.
+    for ranks in 3 1; do
+        good train --json --steps 20 --resume b/step-* --nproc $ranks && mv out rest
+        same_run whole rest 11
+    done
+    # No other strategy minds the workers' state, or its absence.
     good train "${args[@]}" --strategy ddp --steps 20 --resume b --save c text && mv out rest
     near 0.1 "$(field eval_loss rest)" "$(field eval_loss whole)"
     good train "${args[@]}" --strategy $strategy --steps 25 --resume c text
-    rm -rf a b c
+    rm -rf b c
+}
+
+# Another number of workers is refused without --recut; with it, ranks change nothing.
+recut() {
+    local strategy=diloco:every=3,workers=6 ranks
+    good train --json "${job[@]}" --microbatches 6 --strategy diloco:every=3 --steps 6 --save a text
+    bad 1 'a was trained with diloco:workers=3: it cannot go on with workers=6, unless --recut' \
+        train --json --resume a --strategy $strategy --nproc 2 --steps 12
+    for ranks in 1 4; do
+        noted "$strategy replaces the checkpoint's .*workers=3: the numbers .* are others" \
+            train --json --resume a --strategy $strategy --nproc $ranks --steps 12 --recut \
+            --save "b$ranks" && mv out "six$ranks"
+    done
+    same_run six1 six4 7
+    bad 2 '--recut without --resume' train --recut --model toy random
+    bad 1 'workers=3 are fewer than 4 ranks' train --resume a --nproc 4 --steps 12
+    rm -rf a b1 b4
 }
 
 # near BOUND A B: A and B differ by less than the fraction BOUND of B.
@@ -137,6 +149,33 @@ sync_batch_norm() {
         fail 'statistics of parts are those of the whole'
     bad 1 '4 micro-batches on 3 ranks; each rank needs as many as the others' train "${args[@]}" \
         --strategy ddp:sync_bn=1 --nproc 3 --microbatches 4 random
+    bad 1 'groups of 4 micro-batches on 6 ranks; expected a number of ranks that divides 4' train \
+        "${args[@]}" --strategy ddp:sync_bn=1,groups=3 --nproc 6 --microbatches 12 random
+    bad 1 'groups = 5 do not divide 4 micro-batches' train "${args[@]}" \
+        --strategy ddp:sync_bn=1,groups=5 --nproc 2 --microbatches 4 random
+    bad 2 'groups needs sync_bn=1' train --strategy ddp:groups=2 --model toy random
+}
+
+# The groups are the cut: one hash on 1, 2 and 4 ranks, also where other ranks continue a job; by
+# default a group has one micro-batch of each rank.
+groups_of_batch_norm() {
+    local args=(--json --batch-size 24 --microbatches 4 --model cnn:width=4,image=12) ranks
+    good train "${args[@]}" --strategy ddp:sync_bn=1,groups=2 --nproc 1 --steps 6 random &&
+        mv out one
+    for ranks in 2 4; do
+        good train "${args[@]}" --strategy ddp:sync_bn=1,groups=2 --nproc $ranks --steps 6 \
+            random && mv out many
+        same_run one many
+    done
+    good train "${args[@]}" --strategy ddp:sync_bn=1 --nproc 2 --steps 3 --save a random
+    for ranks in 1 4; do
+        good train --json --resume a/step-00000003 --nproc $ranks --steps 6 --save b && mv out rest
+        same_run one rest 4
+        rm -rf b
+    done
+    bad 1 'was trained with ddp:groups=2: it cannot go on with groups=4, unless --recut' train \
+        --resume a --strategy ddp:sync_bn=1,groups=4 --nproc 1 --steps 6
+    rm -rf a
 }
 
 wrong_input() {
@@ -146,6 +185,14 @@ wrong_input() {
     bad 1 'near_every = 4; ranks near each other meet more often than all do, every 4 steps' train \
         --strategy local-sgd:every=4,node_every=4 --nproc 2 --model toy random
     bad 2 'warmup' train --strategy local-sgd:warmup=-1 --model toy random
+    bad 1 'workers=2 are fewer than 3 ranks; each rank needs one' train \
+        --strategy diloco:workers=2 --nproc 3 --microbatches 6 --batch-size 24 --model toy random
+    bad 1 'workers=4 do not divide 6 micro-batches; each worker needs as many as the others' train \
+        --strategy diloco:workers=4 --nproc 2 --microbatches 6 --batch-size 24 --model toy random
+    bad 1 'workers = 4 on 2 ranks; ranks near each other meet where each rank is one worker' train \
+        --strategy local-sgd:workers=4,node_every=2 --nproc 2 --model toy random
+    bad 1 'workers = 4 on 3 ranks; with a warm-up, the ranks divide the workers' train \
+        --strategy local-sgd:workers=4,warmup=2 --nproc 3 --model toy random
 }
 
 check local_one toy random
@@ -154,11 +201,13 @@ check same_twice
 check warm_up
 check due_where_they_meet
 check goes_on
+check recut
 check few_bytes
 check interrupted
 check interrupted --eval-every 3 --save-every 10
 check killed_rank
 check compared
 check sync_batch_norm
+check groups_of_batch_norm
 check wrong_input
 finish

@@ -128,6 +128,7 @@ options_of_records() {
     flip --log plain --log csv:table.csv
     flip --log-histograms plain --log tensorboard:board --log-histograms 1
     flip --page plain --page --run fresh7
+    flip --recut apart --recut
     flip --debug-nan plain --debug-nan
     flip --json plain --json
     flip --quiet plain --quiet
@@ -162,6 +163,7 @@ keys_of_ranks() {
     flip ddp:algorithm pairs --strategy ddp:algorithm=ring --nproc 4
     flip ddp:algorithm pairs --strategy ddp:algorithm=halving --nproc 4
     ddp sync_bn images 1
+    flip ddp:groups groups --strategy ddp:sync_bn=1,groups=3 --nproc 3
     ddp find_unused three 1
     ddp static_graph three 1
     ddp delay_allreduce three 1
@@ -179,6 +181,8 @@ keys_of_ranks() {
     for pair in every=2 outer_lr=0.5 momentum=0.5 nesterov=0 wire=bf16; do
         flip "diloco:${pair%%=*}" apart --strategy "diloco:every=3,$pair" --nproc 2
     done
+    flip diloco:workers apart --strategy diloco:every=3,workers=1 --nproc 1
+    flip local-sgd:workers mean --strategy local-sgd:every=3,workers=1 --nproc 1
     flip local-sgd:every mean --strategy local-sgd:every=2 --nproc 2
     flip local-sgd:warmup mean --strategy local-sgd:every=3,warmup=9 --nproc 2
     flip local-sgd:node_every mean --strategy local-sgd:every=3,node_every=1 --nproc 2
@@ -209,6 +213,8 @@ check base plain8 --model toy --steps 8 random
 check base cosine --model toy --schedule cosine random
 check base cosine8 --model toy --schedule cosine --steps 8 random
 check base images --model cnn:width=4 --microbatches 3 --steps 5 folder
+check base groups --model cnn:width=4 --microbatches 3 --steps 5 --nproc 3 \
+    --strategy ddp:sync_bn=1 folder
 check base plateau --model toy --lr 0.05 --eval-every 1 \
     --schedule plateau:patience=0,factor=0.1 random
 check base judged --model toy --eval-every 2 random

@@ -52,6 +52,26 @@ offload_changes_nothing() {
         --model $model text
 }
 
+# workers_agree STRATEGY ARG...: four workers, on 1 to 4 ranks, and on other ranks after half of the
+# steps.
+workers_agree() {
+    local strategy=$1 ranks
+    shift
+    train one --strategy "$strategy" --nproc 1 "$@" || return
+    for ranks in 2 3 4; do
+        train many --strategy "$strategy" --nproc $ranks "$@" && same_run one many ||
+            fail "$strategy on $ranks ranks"
+        [ "$(field eval_loss one)" = "$(field eval_loss many)" ] || fail "eval_loss on $ranks ranks"
+        [ "$(field final_loss one)" = "$(field final_loss many)" ] || fail "final_loss on $ranks"
+    done
+    train half --strategy "$strategy" --nproc 2 --steps 3 --save half.saved "$@"
+    good train --json --resume half.saved --nproc 3 --steps 6 && mv out rest
+    same_run one rest 4 || fail "$strategy: 2 ranks, then 3"
+    rm -rf half.saved
+    train default --strategy "${strategy/workers=4/nesterov=1}" --nproc 4 "$@" &&
+        same_run one default
+}
+
 # Recorded steps keep the bits, too, with every option of DDP.
 ddp_options_change_nothing() {
     train single --strategy single --model "$gpt" text
@@ -163,6 +183,10 @@ check agree --model resnet50:width=2,image=16,classes=5,stages=2 --optimizer sgd
 check agree --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
 check agree --model "$llama,pad=3" text
 check agree --model "$bert" text # micro-batches have different numbers of targets
+check workers_agree diloco:every=3,workers=4 --model "$gpt,dropout=0.1" --clip 1 text
+check workers_agree diloco:every=3,workers=4,wire=bf16 --model "$bert" --microbatches 8 \
+    --optimizer adamw:amsgrad=1 text
+check workers_agree diloco:every=3,workers=4 --model cnn:width=4,image=12 --offload . random
 check agree --model "mistral:${llama#*:},window=5,tied=1,pad=3" random
 check agree --model "$lstm,out=5,dropout=0.1" random
 check agree --model "$lstm,cell=gru" text

@@ -18,6 +18,7 @@ typedef struct outcome { /* in shared memory */
 
 typedef struct plan {
     bool uneven, residual, recorded, recompute;
+    int64_t groups;
     outcome *out;
 } plan;
 
@@ -238,6 +239,151 @@ static void test_network(void **state)
     drop(whole);
 }
 
+/* --- groups of micro-batches, on any number of ranks --- */
+
+enum { MICROS = 8 };
+
+typedef struct groups_job {
+    job j;
+    int64_t count;
+    choir_batch batches[MICROS];
+    choir_tensor *losses[MICROS];
+} groups_job;
+
+static choir_tensor *loss_of(choir_scope *micro, int64_t index, choir_module *net, void *arg)
+{
+    const groups_job *g = arg;
+    choir_tensor *x = choir_in(micro, g->batches[index].x);
+    return choir_cross_entropy(choir_forward(net, x), choir_in(micro, g->batches[index].y));
+}
+
+static choir_status grouped_body(choir_scope *step, void *arg)
+{
+    groups_job *g = arg;
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < g->count && status == CHOIR_OK; m++)
+        status = choir_loader_next(g->j.data, step, &g->batches[m]);
+    if (status == CHOIR_OK)
+        status = choir_sync_batch_norm_step(step, g->j.net, g->count, loss_of, g, g->losses);
+    return status == CHOIR_OK ? choir_optim_step(g->j.optim) : status;
+}
+
+static int grouped(int rank, int world, void *arg)
+{
+    plan *p = arg;
+    choir_env env;
+    choir_dataset *data;
+    groups_job g = {.count = MICROS / world};
+    CHECK_OK(choir_env_init(&env));
+    env.microbatches = MICROS;
+    g.j.run = choir_run_open(&env, 11);
+    choir_module *net = choir_nn_sequential(g.j.run, block(g.j.run, 2, 8),
+        choir_nn_dropout(g.j.run, 0.1f), block(g.j.run, 8, 8), choir_nn_flatten(g.j.run),
+        choir_nn_linear(g.j.run, 8 * 4 * 4, 4));
+    choir_sync_batch_norm_opts opts = choir_sync_batch_norm_defaults();
+    opts.groups = p->groups;
+    net = choir_sync_batch_norm_with(g.j.run, net, env.group, opts);
+    g.j.net = choir_ddp(g.j.run, net, env.group, choir_ddp_defaults());
+    choir_sgd_opts hp = choir_sgd_defaults();
+    hp.lr = 0.05f, hp.momentum = 0.9f;
+    g.j.optim = choir_sgd(g.j.run, g.j.net, hp);
+    if (p->recompute)
+        CHECK(choir_module_recompute_blocks(net, true) > 0);
+    CHECK_OK(choir_dataset_random(120, choir_dims(2, 8, 8), CHOIR_SCALAR, 4, 5, &data));
+    g.j.data = choir_env_loader(g.j.run, &env, data, 24);
+    CHECK_OK(choir_scope_status(g.j.run));
+    int64_t each = p->groups ? MICROS / p->groups : world;
+    CHECK(choir_sync_batch_norm_together(g.j.run) == (each > world ? each / world : 1));
+    for (int step = 0; step < STEPS; step++) {
+        double mean;
+        CHECK_OK(run_step(g.j.run, p->recorded, step, grouped_body, &g));
+        CHECK_OK(choir_env_loss(&env, g.losses, &mean));
+        if (rank == 0)
+            p->out->losses[step] = (float)mean;
+    }
+    float *at = p->out->weights;
+    if (rank == 0)
+        choir_module_visit(net, true, copy_out, &at);
+    CHECK_OK(choir_scope_close(g.j.run));
+    choir_dataset_free(data);
+    choir_env_free(&env);
+    return 0;
+}
+
+/* G groups have the same bits on any number of ranks, recorded or not, recomputed or not. */
+static void test_groups(void **state)
+{
+    (void)state;
+    for (int64_t groups = 1; groups <= MICROS; groups *= 2) {
+        plan p = {.groups = groups};
+        outcome *one = run_ranks(1, grouped, p);
+        assert_true(one->losses[STEPS - 1] < one->losses[0]);
+        for (int ranks = 1; ranks <= MICROS; ranks *= 2) {
+            p.recorded = !p.recorded;
+            p.recompute = ranks == 2;
+            outcome *other = run_ranks(ranks, grouped, p);
+            assert_memory_equal(other, one, sizeof *one);
+            drop(other);
+        }
+        p.groups = 0; /* unspecified: a group has one micro-batch of each rank */
+        outcome *by_ranks = run_ranks((int)(MICROS / groups), grouped, p);
+        assert_memory_equal(by_ranks, one, sizeof *one);
+        drop(by_ranks);
+        drop(one);
+    }
+}
+
+typedef enum fault { FAILS, ENDS_EARLY } fault;
+
+/* Micro-batch 1 fails before its norm, or has none. */
+static choir_tensor *faulty_loss(
+    choir_scope *micro, int64_t index, choir_module *net, void *arg)
+{
+    choir_tensor *x = choir_require_grad(choir_full(micro, CHOIR_F32, choir_dims(4, 3), 1));
+    if (index == 1 && *(const fault *)arg == FAILS)
+        return choir_fail(micro, CHOIR_ERR_SHAPE, "micro-batch 1 is faulty");
+    return choir_sum(index == 1 ? x : choir_forward(net, x));
+}
+
+static int one_rank_with_faults(int rank, int world, void *arg)
+{
+    static const char *const words[] = {
+        "micro-batch 1 is faulty", "1 of 2 micro-batches have come"};
+    choir_env env;
+    choir_tensor *losses[2];
+    (void)rank, (void)world, (void)arg;
+    CHECK_OK(choir_env_init(&env));
+    env.microbatches = 2;
+    for (int f = FAILS; f <= ENDS_EARLY + 1; f++) {
+        choir_scope *run = choir_run_open(&env, 1);
+        choir_module *net = choir_nn_batch_norm(run, 3);
+        choir_sync_batch_norm_opts opts = {.groups = 1};
+        choir_sync_batch_norm_with(run, net, env.group, opts);
+        choir_scope *step = choir_step_open(run, 0);
+        if (f <= ENDS_EARLY) {
+            CHECK(
+                choir_sync_batch_norm_step(step, net, 2, faulty_loss, &f, losses) != CHOIR_OK);
+            CHECK(strstr(choir_error_message(), words[f]));
+        } else { /* a norm by itself */
+            CHECK(choir_sync_batch_norm_step(step, net, 1, faulty_loss, &f, losses) ==
+                  CHOIR_ERR_ARGUMENT);
+            choir_forward(net, choir_full(step, CHOIR_F32, choir_dims(4, 3), 1));
+            CHECK(choir_scope_status(step) == CHOIR_ERR_STATE);
+            CHECK(
+                strstr(choir_error_message(), "choir_sync_batch_norm_step runs them together"));
+        }
+        (void)!choir_scope_close(run);
+    }
+    choir_env_free(&env);
+    return 0;
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    ok(choir_spawn(1, one_rank_with_faults, NULL));
+}
+
 /* Some ranks' micro-batches would have no peer to share statistics with. */
 static int uneven_micro(int rank, int world, void *arg)
 {
@@ -267,6 +413,8 @@ int main(void)
         cmocka_unit_test(test_layer),
         cmocka_unit_test(test_uneven_rows),
         cmocka_unit_test(test_network),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_faults),
         cmocka_unit_test(test_uneven_micro),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

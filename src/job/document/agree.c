@@ -69,6 +69,8 @@ choir_status choir__job_note(choir__job *j)
     choir_status status = check_words(j);
     if (status == CHOIR_OK && j->saves.resumed)
         status = choir__job_check_resumed(j);
+    if (status == CHOIR_OK && j->saves.resumed)
+        status = choir__job_check_cut(j);
     if (status == CHOIR_OK && !j->data.stream)
         status = choir_data_sha256(j->data.path, &j->model.info, j->data.sha256);
     if (status == CHOIR_OK)
@@ -145,7 +147,7 @@ static choir_status agree(const choir__job *j, choir_group *group)
         free(name);
         free(text);
     }
-    if (status == CHOIR_OK && !j->placement.strategy->meet) /* all ranks take part in a save */
+    if (status == CHOIR_OK && !choir__cli_strategy_alone(j)) /* all ranks take part in a save */
         status = choir_group_agree(group, "--save", j->saves.dir ? "a folder" : "unspecified");
     if (status == CHOIR_OK)
         status = agree_on_weights(j, group);

@@ -76,8 +76,10 @@ static void note_option(choir__job *j, const choir__job *before, const choir__cl
 /* --- strategies --- */
 
 /* Strategies that have the bits of `single` replace each other without a word. */
-static void note_strategy(choir__job *j, const choir__job *before)
+static void note_strategy(choir__job *j, choir__job *before)
 {
+    choir__composition_settle(&before->placement.composition, NULL,
+        (int)choir__max(before->placement.nproc, 1), before->training.microbatches);
     char *was = choir__composition_numbers(&before->placement.composition,
              before->placement.nproc, before->training.microbatches),
          *is = choir__composition_numbers(
@@ -128,6 +130,14 @@ static void note_end(choir__job *j)
                           "train; a larger --patience goes on",
                 j->saves.resume, (long long)j->training.patience,
                 (long long)j->saves.resumed_step));
+}
+
+choir_status choir__job_check_cut(const choir__job *j)
+{
+    choir__job before = recorded_job(j);
+    choir_status status = choir__cli_strategy_check_recut(j, &before.placement.composition);
+    choir__composition_free(&before.placement.composition);
+    return status;
 }
 
 void choir__job_note_changes(choir__job *j)

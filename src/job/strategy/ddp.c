@@ -13,6 +13,7 @@ typedef struct ddp_keys {
     char algorithm[64], hook[64]; /* "": none was named */
     bool sync_bn, find_unused, static_graph, delay_allreduce;
     int64_t rank, start_step; /* options of hook=powersgd; -1: not specified */
+    int64_t groups;           /* for sync_bn; 0: as many as a rank has micro-batches */
 } ddp_keys;
 
 #define AT(member) CHOIR__CLI_AT(ddp_keys, member)
@@ -53,10 +54,23 @@ static bool is_tree(const ddp_keys *k, int ranks, int64_t microbatches)
     return !by_rank(k) || (are_nodes(ranks, microbatches) && (ranks == 2 || !by_place(k)));
 }
 
+static bool by_ranks(const void *own, int ranks, int64_t microbatches)
+{
+    const ddp_keys *k = own;
+    return *k->hook || (ranks > 1 && !is_tree(k, ranks, microbatches));
+}
+
 static bool own_numbers(const void *own, int ranks, int64_t microbatches)
 {
     const ddp_keys *k = own;
-    return *k->hook || (ranks > 1 && (k->sync_bn || !is_tree(k, ranks, microbatches)));
+    bool shares = k->groups ? k->groups < microbatches : ranks > 1;
+    return by_ranks(own, ranks, microbatches) || (k->sync_bn && shares);
+}
+
+static choir__declared_cut cut_of(void *own)
+{
+    ddp_keys *k = own;
+    return (choir__declared_cut){k->sync_bn ? "groups" : NULL, &k->groups, false};
 }
 
 static const choir__cli_option keys[] = {
@@ -67,6 +81,8 @@ static const choir__cli_option keys[] = {
     {"algorithm", CHOIR__WORD, AT(algorithm), .argument = "exchange",
         .recorded = CHOIR__RECORDED_TAKES, .matters = by_rank},
     {"sync_bn", CHOIR__FLAG, AT(sync_bn), .preset = "0", .recorded = CHOIR__RECORDED_TAKES},
+    {"groups", CHOIR__INT, AT(groups), 1, 1e9, .preset = "0", .argument = "G",
+        .recorded = CHOIR__RECORDED_KEEPS},
     {"find_unused", CHOIR__FLAG, AT(find_unused), .preset = "0",
         .recorded = CHOIR__RECORDED_FREE},
     {"static_graph", CHOIR__FLAG, AT(static_graph), .preset = "0",
@@ -93,6 +109,8 @@ static choir_status check(void *own)
         status = choir__algorithm_parse(k->algorithm, &algorithm);
     if (status == CHOIR_OK && *k->hook && choir__find_named(&table, k->hook) < 0)
         status = choir__unknown_name(&table, "hook of strategy ddp", k->hook);
+    if (status == CHOIR_OK && k->groups && !k->sync_bn)
+        status = choir__error(CHOIR_ERR_ARGUMENT, "strategy ddp: groups needs sync_bn=1");
     if (status == CHOIR_OK && (k->rank >= 0 || k->start_step >= 0) &&
         strcmp(k->hook, "powersgd"))
         status = choir__error(CHOIR_ERR_ARGUMENT, "strategy ddp: %s needs hook=powersgd",
@@ -124,8 +142,10 @@ static choir_status build(choir__job_rank *p)
     opts.find_unused_parameters = k->find_unused;
     opts.static_graph = k->static_graph;
     opts.delay_allreduce = k->delay_allreduce;
+    choir_sync_batch_norm_opts shared = choir_sync_batch_norm_defaults();
+    shared.groups = k->groups;
     if (k->sync_bn)
-        choir_sync_batch_norm(p->run, p->net, p->along);
+        choir_sync_batch_norm_with(p->run, p->net, p->along, shared);
     p->model = choir_ddp(p->run, p->model, p->along, opts);
     return set_hook(p->model, k); /* other errors stick to the run */
 }
@@ -151,6 +171,8 @@ const choir__cli_strategy choir__cli_strategy_ddp = {
     .recovery = CHOIR__IN_PLACE,
     .build = build,
     .step = choir__cli_strategy_plain_step,
+    .cut = cut_of,
+    .by_ranks = by_ranks,
     .own_numbers = own_numbers,
     .forgets = forgets,
 };

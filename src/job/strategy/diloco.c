@@ -1,4 +1,4 @@
-/* diloco and local-sgd: one process per device, each training its own model. The ranks
+/* diloco and local-sgd: one process per device, each training the models of its workers. These
  * synchronise after a fixed number of steps. */
 #include <choir/diloco.h>
 
@@ -6,12 +6,12 @@
 
 #include "job/job.h"
 
-enum { MOST_STEPS = 1000000000 };
+enum { MOST_STEPS = 1000000000, MOST_WORKERS = 100000 };
 
 /* --- diloco --- */
 
 typedef struct diloco_keys {
-    int64_t every;
+    int64_t every, workers; /* workers 0: one per rank */
     double outer_lr, momentum;
     bool nesterov;
     char wire[64];
@@ -28,6 +28,8 @@ static const choir__cli_option diloco_keys_known[] = {
         .recorded = CHOIR__RECORDED_TAKES},
     {"nesterov", CHOIR__FLAG, AT(nesterov), .preset = "1", .recorded = CHOIR__RECORDED_TAKES},
     {"wire", CHOIR__WORD, AT(wire), .preset = "f32", .recorded = CHOIR__RECORDED_TAKES},
+    {"workers", CHOIR__INT, AT(workers), 1, MOST_WORKERS, .preset = "0", .argument = "W",
+        .recorded = CHOIR__RECORDED_KEEPS},
     {NULL},
 };
 #undef AT
@@ -41,6 +43,21 @@ static choir_status check_diloco(void *keys)
         CHOIR_ERR_ARGUMENT, "strategy diloco: wire=%s: expected f32 or bf16", k->wire);
 }
 
+static choir__declared_cut cut_of_diloco(void *keys)
+{
+    return (choir__declared_cut){"workers", &((diloco_keys *)keys)->workers, true};
+}
+
+static bool are_unequal(int64_t workers, int ranks, int64_t microbatches)
+{
+    return microbatches % (workers ? workers : ranks) != 0;
+}
+
+static bool diloco_by_ranks(const void *keys, int ranks, int64_t microbatches)
+{
+    return are_unequal(((const diloco_keys *)keys)->workers, ranks, microbatches);
+}
+
 static choir_status build_diloco(choir__job_rank *p)
 {
     const diloco_keys *k = p->at->keys;
@@ -50,6 +67,8 @@ static choir_status build_diloco(choir__job_rank *p)
     opts.momentum = (float)k->momentum;
     opts.nesterov = k->nesterov;
     opts.wire = strcmp(k->wire, "bf16") ? CHOIR_F32 : CHOIR_BF16;
+    opts.workers = choir__cli_strategy_workers_shared(p->job);
+    opts.recut = p->job->saves.recut;
     p->model = choir_diloco(p->run, p->net, p->env.group, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
@@ -57,7 +76,7 @@ static choir_status build_diloco(choir__job_rank *p)
 /* --- local-sgd --- */
 
 typedef struct local_sgd_keys {
-    int64_t every, warmup, node_every; /* node_every 0: not in between */
+    int64_t every, warmup, node_every, workers; /* node_every 0: not in between */
 } local_sgd_keys;
 
 #define AT(member) CHOIR__CLI_AT(local_sgd_keys, member)
@@ -69,8 +88,28 @@ static const choir__cli_option local_sgd_keys_known[] = {
         .recorded = CHOIR__RECORDED_TAKES},
     {"node_every", CHOIR__INT, AT(node_every), 1, MOST_STEPS, .argument = "STEPS",
         .recorded = CHOIR__RECORDED_TAKES},
+    {"workers", CHOIR__INT, AT(workers), 1, MOST_WORKERS, .preset = "0", .argument = "W",
+        .recorded = CHOIR__RECORDED_KEEPS},
     {NULL},
 };
+
+static choir__declared_cut cut_of_local_sgd(void *keys)
+{
+    return (choir__declared_cut){"workers", &((local_sgd_keys *)keys)->workers, true};
+}
+
+static bool local_sgd_by_ranks(const void *keys, int ranks, int64_t microbatches)
+{
+    const local_sgd_keys *k = keys;
+    return k->node_every || are_unequal(k->workers, ranks, microbatches);
+}
+
+/* Near ranks are on one node, and a warm-up distributes micro-batches like DDP. */
+static choir__recovery recovers(const void *keys)
+{
+    const local_sgd_keys *k = keys;
+    return k->node_every || k->warmup ? CHOIR__REBUILT_AS_MANY : CHOIR__REBUILT;
+}
 
 static choir_status build_local_sgd(choir__job_rank *p)
 {
@@ -79,6 +118,8 @@ static choir_status build_local_sgd(choir__job_rank *p)
     opts.every = k->every;
     opts.warmup = k->warmup;
     opts.near_every = k->node_every;
+    opts.workers = choir__cli_strategy_workers_shared(p->job);
+    opts.recut = p->job->saves.recut;
     choir_status status = CHOIR_OK;
     if (opts.near_every) {
         status = choir_group_split(
@@ -108,12 +149,19 @@ static choir_status resumed(choir__job_rank *p)
     return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
 }
 
-static const char *forgets(const void *keys, int ranks)
+static choir_status train(choir__job_rank *p)
 {
-    (void)keys;
-    return ranks > 1
-               ? "a checkpoint holds the optimizer of rank 0 alone, and every rank goes on from it"
-               : NULL;
+    return choir_workers_train(p->model, p->optim, p->scaler);
+}
+
+static int64_t turns(const choir__job_rank *p)
+{
+    return choir_worker_turns(p->model);
+}
+
+static choir_status turn(choir__job_rank *p, int64_t turn)
+{
+    return choir_worker_turn(p->model, turn);
 }
 
 /* An outer step moves the weights of one rank, too. */
@@ -123,10 +171,12 @@ static bool has_outer_step(const void *keys, int ranks, int64_t microbatches)
     return true;
 }
 
+/* The mean of one worker is the worker. */
 static bool is_mean(const void *keys, int ranks, int64_t microbatches)
 {
-    (void)keys, (void)microbatches;
-    return ranks > 1;
+    const local_sgd_keys *k = keys;
+    (void)microbatches;
+    return (k->workers ? k->workers : ranks) > 1;
 }
 
 const choir__cli_strategy choir__cli_strategy_diloco = {
@@ -137,14 +187,18 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .keys_bytes = sizeof(diloco_keys),
     .check = check_diloco,
     .micro_each = 1,
+    .cut = cut_of_diloco,
+    .by_ranks = diloco_by_ranks,
     .build = build_diloco,
     .step = choir__cli_strategy_plain_step,
+    .turns = turns,
+    .turn = turn,
+    .optimizer = train,
     .meet = meet,
     .together = together,
     .resumed = resumed,
     .own_numbers = has_outer_step,
-    .recovery = CHOIR__REBUILT_AS_MANY,
-    .forgets = forgets,
+    .recovery = CHOIR__REBUILT,
 };
 
 const choir__cli_strategy choir__cli_strategy_local_sgd = {
@@ -154,12 +208,17 @@ const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .keys = local_sgd_keys_known,
     .keys_bytes = sizeof(local_sgd_keys),
     .micro_each = 1,
+    .cut = cut_of_local_sgd,
+    .by_ranks = local_sgd_by_ranks,
+    .recovers = recovers,
     .build = build_local_sgd,
     .step = choir__cli_strategy_plain_step,
+    .turns = turns,
+    .turn = turn,
+    .optimizer = train,
     .meet = meet,
     .together = together,
     .resumed = resumed,
     .own_numbers = is_mean,
-    .recovery = CHOIR__REBUILT_AS_MANY,
-    .forgets = forgets,
+    .recovery = CHOIR__REBUILT,
 };

@@ -48,7 +48,9 @@ char *choir__cli_strategy_own_text(const choir__cli_strategy *s, void *keys)
     (void)!choir__cli_strategy_read(s, s->name, &presets);
     for (const choir__cli_option *k = s->keys; k && k->name; k++) {
         char *place = (char *)keys + k->at;
-        bool counts = k->recorded == CHOIR__RECORDED_TAKES && (!k->matters || k->matters(keys));
+        bool takes =
+            k->recorded == CHOIR__RECORDED_TAKES || k->recorded == CHOIR__RECORDED_KEEPS;
+        bool counts = takes && (!k->matters || k->matters(keys));
         if (counts && memcmp(place, (char *)presets + k->at, k->bytes) != 0)
             known[count++] = (choir__option){k->name, k->type, place, k->low, k->high};
     }

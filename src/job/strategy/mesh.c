@@ -206,8 +206,12 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
             !dim->strategy->own_numbers(dim->keys, along, microbatches))
             continue;
         char *own = choir__cli_strategy_own_text(dim->strategy, dim->keys);
-        char *longer = choir__format(
-            "%s%s%s of %d rank%s", all, *all ? " + " : "", own, along, along > 1 ? "s" : "");
+        bool (*by_ranks)(const void *, int, int64_t) = dim->strategy->by_ranks;
+        char *of = by_ranks && !by_ranks(dim->keys, along, microbatches)
+                       ? choir__strdup("") /* own has the cut */
+                       : choir__format(" of %d rank%s", along, along > 1 ? "s" : "");
+        char *longer = choir__format("%s%s%s%s", all, *all ? " + " : "", own, of);
+        free(of);
         free(own);
         free(all);
         all = longer;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <choir/autograd.h>
+#include <choir/sync_batch_norm.h>
 
 #include "job/job.h"
 #include "base/base.h"
@@ -43,7 +44,10 @@ int64_t choir__cli_strategy_microbatches(const choir__job *job)
     int64_t product = 1;
     for (int d = 0; d < c->count; d++) {
         int64_t each = c->dims[d].strategy->micro_each;
-        int size = c->count > 1 ? c->dims[d].size : choir__cli_strategy_workers(job);
+        int64_t workers = choir__composition_workers(c);
+        int64_t size = c->count > 1 ? c->dims[d].size
+                       : workers    ? workers
+                                    : choir__cli_strategy_workers(job);
         product *= each ? each * size : 1;
     }
     return product;
@@ -52,9 +56,18 @@ int64_t choir__cli_strategy_microbatches(const choir__job *job)
 choir__recovery choir__cli_strategy_recovery(const choir__job *job)
 {
     const choir__dimension *only = &job->placement.composition.dims[0];
+    int64_t workers = choir__composition_workers(&job->placement.composition);
+    if (workers && job->training.microbatches % workers)
+        return CHOIR__REBUILT_AS_MANY; /* each rank has a worker's micro-batches of its own */
     bool asks = job->placement.composition.count == 1 && job->placement.strategy->recovers;
     return asks ? job->placement.strategy->recovers(only->keys)
                 : job->placement.strategy->recovery;
+}
+
+bool choir__cli_strategy_alone(const choir__job *job)
+{
+    const choir__cli_strategy *s = job->placement.strategy;
+    return s->meet && !s->together;
 }
 
 const char *choir__cli_strategy_forgets(const choir__job *job)
@@ -80,18 +93,36 @@ bool choir__cli_strategy_is_whole(const choir__job *job)
     return true;
 }
 
+int64_t choir__job_rank_turns(const choir__job_rank *p)
+{
+    const choir__cli_strategy *s = p->job->placement.strategy;
+    return s->turns ? s->turns(p) : 1;
+}
+
+choir_status choir__job_rank_turn(choir__job_rank *p, int64_t turn)
+{
+    const choir__cli_strategy *s = p->job->placement.strategy;
+    p->turn = turn;
+    p->turns = choir__job_rank_turns(p);
+    p->turn_from = p->micro_count * turn / p->turns;
+    p->turn_until = p->micro_count * (turn + 1) / p->turns;
+    return s->turn ? s->turn(p, turn) : CHOIR_OK;
+}
+
 static choir_status read_batches(choir__job_rank *p, choir_scope *step)
 {
-    size_t n = (size_t)p->micro_count;
+    size_t n = (size_t)(p->turn_until - p->turn_from);
+    choir_batch *batches = p->batches + p->turn_from;
     choir_status status = CHOIR_OK;
     choir_tensor **y = choir__calloc(n + 1, sizeof(choir_tensor *));
     for (size_t m = 0; m < n && status == CHOIR_OK; m++) {
-        status = choir_loader_next(p->loader, step, &p->batches[m]);
-        y[m] = p->batches[m].y;
+        status = choir_loader_next(p->loader, step, &batches[m]);
+        y[m] = batches[m].y;
     }
-    if (status == CHOIR_OK) {
-        p->divisor = choir_model_divisor_counted(&p->job->model.info, y, (int)n, &p->counted);
-        p->counted = choir_keep(p->run, p->counted);
+    if (status == CHOIR_OK && choir_model_ignores(&p->job->model.info)) {
+        choir_tensor **counted = &p->counted[p->turn];
+        p->divisor = choir_model_divisor_counted(&p->job->model.info, y, (int)n, counted);
+        *counted = choir_keep(p->run, *counted);
     }
     free(y);
     return status;
@@ -99,7 +130,7 @@ static choir_status read_batches(choir__job_rank *p, choir_scope *step)
 
 choir_status choir__job_rank_begin(choir__job_rank *p, choir_scope *step)
 {
-    p->taken = 0;
+    p->taken = p->turn_from;
     return p->batches ? read_batches(p, step) : CHOIR_OK;
 }
 
@@ -112,11 +143,27 @@ choir_status choir__job_rank_next(choir__job_rank *p, choir_scope *micro, choir_
     return choir_scope_status(micro);
 }
 
+/* The loss of a micro-batch that runs together with others: the batches have been read. */
+static choir_tensor *loss_of(choir_scope *micro, int64_t index, choir_module *model, void *part)
+{
+    const choir__job_rank *p = part;
+    const choir_model_info *info = &p->job->model.info;
+    choir_tensor *x = choir_in(micro, p->batches[index].x),
+                 *y = choir_in(micro, p->batches[index].y);
+    choir_tensor *out = choir_model_forward(info, model, x, y);
+    return choir__job_rank_scaled(p, choir_model_loss_over(info, out, y, p->divisor));
+}
+
 choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__job_rank *p)
 {
     const choir_model_info *info = &p->job->model.info;
     choir_status status = choir__job_rank_begin(p, step);
-    for (int64_t m = 0; m < p->micro_count && status == CHOIR_OK; m++) {
+    if (status == CHOIR_OK && choir_sync_batch_norm_together(p->run) > 1) {
+        p->loss_count = p->micro_count;
+        return choir_sync_batch_norm_step(
+            step, p->model, p->micro_count, loss_of, p, p->losses);
+    }
+    for (int64_t m = p->turn_from; m < p->turn_until && status == CHOIR_OK; m++) {
         choir_scope *micro = choir_micro_open(step, p->micro_first + m);
         choir_batch b;
         status = choir__job_rank_next(p, micro, &b);
@@ -130,6 +177,6 @@ choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__job_rank *
         choir_status closed = choir_scope_close(micro);
         status = status == CHOIR_OK ? closed : status;
     }
-    p->loss_count = p->micro_count;
+    p->loss_count = p->turn_until;
     return status;
 }

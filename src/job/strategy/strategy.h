@@ -49,13 +49,17 @@ typedef struct choir__job_rank {
     choir_group *subgroup; /* a strategy's own group, or NULL */
     choir_loader *loader; /* loader of micro-batches [micro_first, micro_first + micro_count) */
     int64_t micro_first, micro_count;
-    /* Where targets are ignored: this step's batches (micro_count), read before the first
-     * forward; the number of batches taken so far; and the divisor of the losses. */
+    /* A step has a turn for each of this rank's workers, or one turn (choir__job_rank_turn).
+     * Turn `turn` of `turns` has the rank's micro-batches [turn_from, turn_until); a worker has
+     * `each` of them. */
+    int64_t turn, turns, turn_from, turn_until, each;
+    /* Where targets are ignored: this step's batches (micro_count), which a turn reads before
+     * its first forward; the number of batches taken so far; and the divisor of the losses. */
     choir_batch *batches;
     int64_t taken;
     choir_tensor *divisor; /* NULL: all targets count */
-    /* number of the step's targets that count, in memory that persists */
-    choir_tensor *counted;
+    /* (micro_count) number of each turn's targets that count, in memory that persists */
+    choir_tensor **counted;
     /* Losses of these micro-batches, in memory that persists: loss_count tensors with
      * micro_count values together, in order. The array has micro_count entries. */
     choir_tensor **losses;
@@ -80,6 +84,15 @@ typedef enum choir__recovery {
                             */
 } choir__recovery;
 
+/* A cut of the work that a key declares: see cut.c. */
+typedef struct choir__declared_cut {
+    const char *name; /* the key, "workers"; NULL: these keys declare no cut */
+    int64_t *number;  /* 0: unspecified */
+    /* true: workers, which ranks share, by default one per rank; false: groups, by default as
+     * many as a rank has micro-batches */
+    bool of_ranks;
+} choir__declared_cut;
+
 typedef struct choir__cli_strategy choir__cli_strategy;
 struct choir__cli_strategy {
     const char *name;
@@ -101,6 +114,12 @@ struct choir__cli_strategy {
     bool shards; /* the parts are rows of f32 weights */
     /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */
     choir__recovery (*recovers)(const void *keys);
+    /* Returns the cut that the keys declare beside the micro-batches, on which the numbers
+     * depend then. NULL: none. */
+    choir__declared_cut (*cut)(void *keys);
+    /* Returns whether the numbers depend on the number of ranks all the same. NULL: they do
+     * where own_numbers says that they are the strategy's own. */
+    bool (*by_ranks)(const void *keys, int ranks, int64_t microbatches);
     /* Texts that `choir compare` runs, ended by NULL. NULL: the name alone. */
     const char *const *variants;
     int64_t micro_each; /* default micro-batches per device or rank; 0: one in all */
@@ -111,6 +130,12 @@ struct choir__cli_strategy {
      * composition one strategy may have its own step; the others have
      * choir__cli_strategy_plain_step. */
     choir_status (*step)(choir_scope *step, choir__job_rank *part);
+    /* turns returns the number of turns of the next step; turn begins one of them. Each has its
+     * own call of step and of the optimizer. NULL: one turn. */
+    int64_t (*turns)(const choir__job_rank *part);
+    choir_status (*turn)(choir__job_rank *part, int64_t turn);
+    /* Called when the optimizer and the scaler exist. May be NULL. */
+    choir_status (*optimizer)(choir__job_rank *part);
     /* The strategy's form over several ranks; NULL: it always runs in one process. */
     const choir__cli_strategy *over_ranks;
     /* For strategies whose ranks step by themselves, each on the mean of its own losses: makes
@@ -157,8 +182,10 @@ char *choir__cli_strategy_own_text(const choir__cli_strategy *s, void *keys);
 
 typedef struct choir__dimension {
     const choir__cli_strategy *strategy;
-    void *keys; /* the strategy's keys, as --strategy gives them */
-    int size;   /* ranks along the dimension, or devices of a process */
+    void *keys;    /* the strategy's keys, as --strategy gives them */
+    int size;      /* ranks along the dimension, or devices of a process */
+    bool declares; /* --strategy, or the job that is resumed, declares the strategy's cut */
+    bool settled;  /* the cut is known */
 } choir__dimension;
 
 /* The value of --strategy: one strategy, or several, the outermost first. */
@@ -196,6 +223,28 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
  * Collective. */
 choir_status choir__job_rank_mesh(choir__job_rank *part);
 
+/* --- cut.c --- */
+
+/* Returns the declared number of workers; 0: the strategy has none, or they are not settled. */
+int64_t choir__composition_workers(const choir__composition *c);
+/* Sets the cut that --strategy leaves open: as in `before`, a composition that is continued, or
+ * NULL; else by the number of ranks. microbatches 0: not known yet. */
+void choir__composition_settle(
+    choir__composition *c, const choir__composition *before, int ranks, int64_t microbatches);
+/* Returns the number of workers that ranks share; 0: the strategy has no workers, or each rank
+ * is one whose share of the micro-batches may differ. */
+int64_t choir__cli_strategy_workers_shared(const struct choir__job *job);
+/* Returns the number of parts of the work that are distributed to ranks, each to one: workers,
+ * or micro-batches. */
+int64_t choir__cli_strategy_units(const struct choir__job *job);
+/* Checks that workers, micro-batches and the ranks that get work fit one another. */
+choir_status choir__cli_strategy_check_workers(const struct choir__job *job, int ranks);
+/* Refuses to continue a job of another cut, unless --recut is given. */
+choir_status choir__cli_strategy_check_recut(
+    const struct choir__job *job, const choir__composition *before);
+/* Returns the value of --strategy with its cut, or NULL: it says all. The caller frees it. */
+char *choir__cli_strategy_whole_text(const struct choir__job *job);
+
 /* --- step.c --- */
 
 /* Returns whether the strategy uses several processes. */
@@ -215,6 +264,9 @@ void choir__job_rank_add_device(choir__job_rank *part, choir_device *device);
 /* Returns how the job continues when ranks are lost. */
 choir__recovery choir__cli_strategy_recovery(const struct choir__job *job);
 
+/* Returns whether ranks never have a state in common, so that rank 0 saves its own. */
+bool choir__cli_strategy_alone(const struct choir__job *job);
+
 /* Names the state that checkpoints of the job lack, for the first strategy with such state;
  * NULL: none. */
 const char *choir__cli_strategy_forgets(const struct choir__job *job);
@@ -222,8 +274,13 @@ const char *choir__cli_strategy_forgets(const struct choir__job *job);
 /* Returns whether a process's device holds the whole model and its whole micro-batches. */
 bool choir__cli_strategy_is_whole(const struct choir__job *job);
 
-/* Begins a step. If targets of the model are ignored, reads the batches of all micro-batches of
- * this part and makes the divisor of their losses, which depends on all of them. */
+/* Returns the number of turns of the next step. */
+int64_t choir__job_rank_turns(const choir__job_rank *part);
+/* Begins a turn of a step. */
+choir_status choir__job_rank_turn(choir__job_rank *part, int64_t turn);
+
+/* Begins a turn's work. If targets of the model are ignored, reads the batches of all of its
+ * micro-batches and makes the divisor of their losses, which depends on all of them. */
 choir_status choir__job_rank_begin(choir__job_rank *part, choir_scope *step);
 /* Stores the batch of the next micro-batch, in the micro-batch's scope. */
 choir_status choir__job_rank_next(choir__job_rank *part, choir_scope *micro, choir_batch *b);

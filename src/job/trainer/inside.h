@@ -52,6 +52,8 @@ typedef struct choir__trainer {
     choir__job_rank part; /* devices, model, data, as the strategy sees them */
     choir__progress now;
     float *read;            /* losses of this rank's micro-batches, on the host */
+    bool *measured;         /* whether each of this rank's workers has had a loss */
+    int64_t lacking;        /* number of them whose last step had no target */
     bool joined;            /* this process was started while the others trained */
     bool begins_again;      /* a rank was lost, and this process sets itself up again */
     bool reports;           /* the report has begun */
@@ -172,8 +174,8 @@ choir_status choir__trainer_between_steps(choir__trainer *t);
 
 /* --- saves.c --- */
 
-/* Returns the ranks that save together. Ranks that step by themselves have their own
- * optimizers: only the first rank's is saved, and the group is NULL. */
+/* Returns the ranks that save together. If ranks never have a state in common, only the first
+ * one saves, and the group is NULL. */
 choir_group *choir__trainer_savers(const choir__trainer *t);
 
 /* Reports a checkpoint that has been written completely, and adds the result of the validation

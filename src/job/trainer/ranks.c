@@ -2,6 +2,7 @@
  * rank 0 tells of each change. */
 #include "job/trainer/inside.h"
 
+#include <math.h>
 #include <stdatomic.h>
 
 void choir__trainer_note_generation(const choir__trainer *t)
@@ -19,6 +20,8 @@ void choir__trainer_fill_losses(choir__trainer *t)
 {
     for (int64_t i = 0; i < choir__max(t->part.micro_count, t->job->training.microbatches); i++)
         t->read[i] = t->now.last.loss;
+    for (int64_t w = 0; w < t->part.micro_count / t->part.each; w++)
+        t->measured[w] = !isnan(t->now.last.loss);
 }
 
 void choir__trainer_take_part(choir__trainer *t)

@@ -14,13 +14,13 @@
 
 choir_group *choir__trainer_savers(const choir__trainer *t)
 {
-    return t->job->placement.strategy->meet ? NULL : t->part.env.group;
+    return choir__cli_strategy_alone(t->job) ? NULL : t->part.env.group;
 }
 
 /* Returns whether this rank writes a part of the checkpoints. */
 static bool saves_here(const choir__trainer *t)
 {
-    return t->job->saves.dir && !(t->job->placement.strategy->meet && t->part.env.rank != 0);
+    return t->job->saves.dir && !(choir__cli_strategy_alone(t->job) && t->part.env.rank != 0);
 }
 
 /* Adds what became of the validation to the checkpoint, which is whole without it: a job that
@@ -90,7 +90,7 @@ choir_status choir__trainer_prepare_saves(choir__trainer *t)
 {
     const choir__job *j = t->job;
     if (!j->saves.dir || !(j->saves.every || j->training.eval_every) ||
-        (j->placement.strategy->meet && t->part.env.rank != 0))
+        (choir__cli_strategy_alone(j) && t->part.env.rank != 0))
         return CHOIR_OK;
     choir_training parts = choir__trainer_parts(t);
     choir_status status = open_checkpoint(t);

@@ -12,24 +12,64 @@
 
 enum { LONG_RUN = 8, WARM_UP = 3 }; /* steps of the trace */
 
-static choir_status step_body(choir_scope *step, void *arg)
+/* Forward and backward of one turn's micro-batches, and the optimizer's step. */
+static choir_status run_turn(choir__trainer *t, choir_scope *step, int64_t turn)
 {
-    choir__trainer *t = arg;
-    if (t->stays) /* the ranks may have changed since the step began */
-        choir__job_rank_changed(&t->part);
-    choir_status status = t->job->placement.strategy->step(step, &t->part);
+    choir_status status = choir__job_rank_turn(&t->part, turn);
+    if (status == CHOIR_OK)
+        status = t->job->placement.strategy->step(step, &t->part);
     if (status == CHOIR_OK && t->all)
         status = choir_env_share_losses(&t->part.dealt, t->part.losses, t->all);
     return status == CHOIR_OK ? choir__amp_step(&t->part) : status;
 }
 
-/* Stores whether a target of the step counts; where ranks step together, all find the same. */
-static choir_status has_loss(const choir__trainer *t, bool *has)
+static choir_status step_body(choir_scope *step, void *arg)
+{
+    choir__trainer *t = arg;
+    choir_status status = CHOIR_OK;
+    if (t->stays) /* the ranks may have changed since the step began */
+        choir__job_rank_changed(&t->part);
+    int64_t turns = choir__job_rank_turns(&t->part);
+    for (int64_t i = 0; i < turns && status == CHOIR_OK; i++)
+        status = run_turn(t, step, i);
+    return status;
+}
+
+/* Stores whether a target of a turn counts; where ranks step together, all find the same. */
+static choir_status has_loss(const choir__trainer *t, int64_t turn, bool *has)
 {
     double counted = 1;
-    choir_status status =
-        t->part.counted ? choir_read(t->part.counted, &counted, sizeof counted) : CHOIR_OK;
+    choir_status status = CHOIR_OK;
+    if (t->part.counted && t->part.counted[turn])
+        status = choir_read(t->part.counted[turn], &counted, sizeof counted);
     *has = counted > 0;
+    return status;
+}
+
+static int64_t workers_here(const choir__trainer *t)
+{
+    return t->part.micro_count / t->part.each;
+}
+
+/* Reads the losses of a turn that had a target. Each tensor has the loss of one micro-batch; in
+ * a step of one turn it may have the losses of several. */
+static choir_status read_turn(choir__trainer *t, int64_t turn)
+{
+    const choir__job_rank *p = &t->part;
+    bool has;
+    int64_t first = p->loss_count * turn / p->turns,
+            end = p->loss_count * (turn + 1) / p->turns;
+    int64_t each = workers_here(t) / p->turns; /* all of them in one turn, or one */
+    float *at = t->read + first;
+    choir_status status = has_loss(t, turn, &has);
+    t->lacking += has ? 0 : each;
+    for (int64_t w = turn * each; w < (turn + 1) * each; w++)
+        t->measured[w] |= has;
+    for (int64_t i = first; i < end && has && status == CHOIR_OK; i++) {
+        int64_t count = choir_tensor_count(p->losses[i]);
+        status = choir_read(p->losses[i], at, (size_t)count * sizeof *at);
+        at += count;
+    }
     return status;
 }
 
@@ -38,27 +78,22 @@ static choir_status has_loss(const choir__trainer *t, bool *has)
 static choir_status gather_loss(choir__trainer *t, float *loss, bool *none)
 {
     bool has;
-    choir_status status = has_loss(t, &has);
-    float *at = t->read;
+    choir_status status = has_loss(t, 0, &has);
     *none = !has;
-    if (status == CHOIR_OK && !has)
-        return choir__job_rank_sync(&t->part);
-    if (status == CHOIR_OK && t->all) /* the step has exchanged them */
+    t->lacking = 0;
+    if (status == CHOIR_OK && has && t->all) /* the step has exchanged them */
         return choir_env_mean(
             &(choir_env){.world = 1, .microbatches = t->job->training.microbatches}, t->all,
             loss);
-    for (int64_t i = 0; i < t->part.loss_count && status == CHOIR_OK; i++) {
-        int64_t count = choir_tensor_count(t->part.losses[i]);
-        status = choir_read(t->part.losses[i], at, (size_t)count * sizeof *at);
-        at += count;
-    }
+    for (int64_t turn = 0; turn < t->part.turns && status == CHOIR_OK; turn++)
+        status = read_turn(t, turn);
     if (status == CHOIR_OK)
         status = choir__job_rank_sync(&t->part);
-    if (status != CHOIR_OK)
+    if (status != CHOIR_OK || !has)
         return status;
-    if (t->job->placement.strategy->meet) /* waits for no other rank */
+    if (t->job->placement.strategy->meet) /* the first worker's; waits for no other rank */
         return choir_env_mean(
-            &(choir_env){.world = 1, .microbatches = t->part.micro_count}, t->read, loss);
+            &(choir_env){.world = 1, .microbatches = t->part.each}, t->read, loss);
     return choir__job_rank_mean(&t->part, t->read, loss);
 }
 
@@ -100,8 +135,8 @@ static void note_epoch(choir__trainer *t)
     const choir__cli_step *s = &t->now.last;
     t->now.epoch_loss += s->none ? 0 : (double)s->loss;
     t->now.epoch_without += s->none;
-    t->now.without += s->none;
-    t->now.with += !s->none;
+    t->now.without += t->lacking;
+    t->now.with += workers_here(t) - t->lacking;
     if (t->now.step % steps)
         return;
     t->now.epoch_mean = t->now.epoch_loss / (double)(steps - t->now.epoch_without);
@@ -111,18 +146,23 @@ static void note_epoch(choir__trainer *t)
 
 choir_status choir__trainer_mean_of_ranks(choir__trainer *t)
 {
-    bool has = t->now.with || !isnan(t->now.last.loss);
-    int64_t sums[] = {has, t->now.without, t->now.with + t->now.without};
+    enum { WITH_LOSS, WITHOUT, COUNTED, WORKERS };
+    int64_t sums[] = {[WITHOUT] = t->now.without,
+        [COUNTED] = t->now.with + t->now.without,
+        [WORKERS] = workers_here(t)};
+    for (int64_t m = 0; m < t->part.micro_count; m++) {
+        bool measured = t->measured[m / t->part.each];
+        sums[WITH_LOSS] += measured && m % t->part.each == 0;
+        t->read[m] = measured ? t->read[m] : 0;
+    }
     choir_status status = choir_group_all_reduce(
         t->part.env.group, sums, CHOIR_COUNT(sums), CHOIR_I64, CHOIR_SUM, NULL);
-    for (int64_t m = 0; m < t->part.micro_count && !has; m++)
-        t->read[m] = 0;
     if (status == CHOIR_OK)
         status = choir_env_mean(&t->part.env, t->read, &t->now.last.loss);
-    if (sums[0] < t->part.env.world) /* a mean over all ranks keeps its bits */
-        t->now.last.loss *= (float)t->part.env.world / (float)sums[0]; /* NaN without losses */
-    t->report.without = sums[1];
-    t->report.counted = sums[2];
+    if (sums[WITH_LOSS] < sums[WORKERS]) /* a mean over all workers keeps its bits */
+        t->now.last.loss *= (float)sums[WORKERS] / (float)sums[WITH_LOSS]; /* NaN: no losses */
+    t->report.without = sums[WITHOUT];
+    t->report.counted = sums[COUNTED];
     return status;
 }
 

@@ -48,6 +48,7 @@ static choir_status build(choir__trainer *t)
     t->read = choir__calloc(
         (size_t)choir__max(t->part.micro_count, t->job->training.microbatches) + 1,
         sizeof(float));
+    t->measured = choir__calloc((size_t)t->part.micro_count + 1, sizeof *t->measured);
     t->now.judge = choir__eval_policy_new(t->job);
     t->now.last_eval = (double)NAN;
     t->now.last.loss = NAN;
@@ -110,6 +111,7 @@ static void take_down(choir__trainer *t)
     choir_trace_free(t->trace);
     choir__job_rank_close(&t->part);
     free(t->read);
+    free(t->measured);
     free(t->all);
     free(t->job_text);
     *t = (choir__trainer){.job = t->job,

@@ -1,21 +1,18 @@
-/* Local SGD and DiLoCo: the worker, and the time of its meetings.
+/* Local SGD and DiLoCo: the workers of a rank, and the time of their meetings.
  *
- * A worker's steps are plain ones: its book of gradients does not communicate. A watcher of the
- * run's steps counts the optimizer's updates in a host call, so that replays of a recorded step
- * count too, and queues a meeting (meet.c) when one is due.
+ * A worker's steps are plain ones: its book of gradients does not communicate. The workers of a
+ * rank take turns within a step (turns.c). A watcher of the run's steps counts the optimizer's
+ * updates in a host call, so that replays of a recorded step count too, and queues a meeting
+ * (meet.c) when one is due.
  *
- * A warm-up uses choir_ddp: the module is inside its wrapper, whose book averages gradients.
- * When the first step after the warm-up begins, plain books replace that book, and steps are
- * recorded again. */
+ * A warm-up uses choir_ddp: the module is inside its wrapper, whose book averages gradients,
+ * and all workers are one. When the first step after the warm-up begins, plain books replace
+ * that book, each worker receives a copy of everything, and steps are recorded again. */
 #include "parallel/diloco/diloco.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/hash.h"
-#include "nn/module.h"
-#include "optim/optim.h"
+#include "comm/pattern/tree.h"
 #include "tensor/handle.h"
 
 choir_local_sgd_opts choir_local_sgd_defaults(void)
@@ -31,9 +28,9 @@ choir_diloco_opts choir_diloco_defaults(void)
 
 /* --- steps --- */
 
-static choir_status count_update(void *arg)
+/* Counts a step of all workers of this rank. */
+static choir_status count_step(choir__diloco *w)
 {
-    choir__worker *w = arg;
     w->steps++;
     if (w->warm) {
         if (w->steps == w->warmup)
@@ -42,20 +39,51 @@ static choir_status count_update(void *arg)
     }
     w->apart++;
     if (w->apart == w->every)
-        return choir__worker_meet(w);
-    return w->near && w->apart % w->near_every == 0 ? choir__worker_meet_near(w) : CHOIR_OK;
+        return choir__diloco_meet(w);
+    return w->near && w->apart % w->near_every == 0 ? choir__diloco_meet_near(w) : CHOIR_OK;
 }
 
-static void step_updated(choir__strategy *s)
+static choir_status count_update(void *arg)
 {
-    choir__worker *w = CHOIR__STRATEGY_OF(s, choir__worker, strategy);
+    choir__diloco *w = arg;
+    bool again = w->updated && w->here > 1 && !w->warm;
+    w->updated = true;
+    if (again)
+        return choir__error(CHOIR_ERR_STATE,
+            "%s: this rank has %d workers, and worker %lld has stepped twice: choir_worker_turn "
+            "comes before each worker's micro-batches",
+            w->name, w->here, (long long)(w->first + w->shown));
+    if (!w->warm && w->shown + 1 < w->here)
+        return CHOIR_OK; /* the next worker's turn follows */
+    choir__diloco_show(w, 0);
+    w->updated = false;
+    return count_step(w);
+}
+
+static void end_turn(choir__diloco *w)
+{
     choir_status status = choir__host_call(count_update, w);
     if (status != CHOIR_OK)
         choir__scope_fail(w->base.run, status);
 }
 
-/* From now on, gradients are this rank's own. */
-static void end_warm_up(choir__worker *w)
+/* A scaler still has to judge the worker's gradients. */
+static void step_updated(choir__strategy *s)
+{
+    choir__diloco *w = CHOIR__STRATEGY_OF(s, choir__diloco, strategy);
+    if (!w->scaler)
+        end_turn(w);
+}
+
+static void scale_updated(choir__strategy *s)
+{
+    choir__diloco *w = CHOIR__STRATEGY_OF(s, choir__diloco, strategy);
+    if (w->scaler)
+        end_turn(w);
+}
+
+/* From now on, gradients are a worker's own. */
+static void end_warm_up(choir__diloco *w)
 {
     int count;
     choir__param **params = choir__module_params(w->module, &count);
@@ -70,316 +98,256 @@ static void end_warm_up(choir__worker *w)
 
 static void step_begins(choir__strategy *s)
 {
-    choir__worker *w = CHOIR__STRATEGY_OF(s, choir__worker, strategy);
-    if (w->warm && w->steps >= w->warmup)
-        end_warm_up(w);
-}
-
-static void visit_state(choir__strategy *s, choir__state_visit_fn *visit, void *to)
-{
-    const choir__worker *w = CHOIR__STRATEGY_OF(s, choir__worker, strategy);
-    for (int i = 0; i < w->count; i++) {
-        const choir__worker_piece *p = &w->pieces[i];
-        if (!p->momentum)
-            continue;
-        char *name = choir__format(CHOIR__OUTER_MOMENTUM "%s", p->param->name);
-        visit(name, p->momentum, NULL, to);
-        free(name);
-    }
+    choir__diloco *w = CHOIR__STRATEGY_OF(s, choir__diloco, strategy);
+    if (!w->warm || w->steps < w->warmup)
+        return;
+    end_warm_up(w);
+    choir__diloco_spread(w, 0);
+    choir__diloco_spread_state(w);
 }
 
 static bool is_apart(const choir__strategy *s)
 {
-    return CHOIR__STRATEGY_OF(s, const choir__worker, strategy)->apart > 0;
+    return CHOIR__STRATEGY_OF(s, const choir__diloco, strategy)->apart > 0;
 }
 
 static void went_to(choir__strategy *s, int64_t steps)
 {
-    choir__worker *w = CHOIR__STRATEGY_OF(s, choir__worker, strategy);
+    choir__diloco *w = CHOIR__STRATEGY_OF(s, choir__diloco, strategy);
     w->steps = steps;
     w->apart = 0;
-    choir__worker_restart(w);
+    if (w->warm && steps >= w->warmup)
+        end_warm_up(w); /* the workers have the states that were restored */
+    choir__diloco_restart(w);
 }
 
 /* --- the module --- */
 
-static const choir__strategy_ops worker_ops = {.name = "diloco",
+static const choir__strategy_ops workers_ops = {.name = "diloco",
     .step_begins = step_begins,
     .step_updated = step_updated,
-    .visit_state = visit_state,
+    .scale_updated = scale_updated,
+    .visit_state = choir__diloco_visit_state,
+    .visit_optim = choir__diloco_visit_optim,
     .apart = is_apart,
     .went_to = went_to};
 
 static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int count)
 {
-    choir__worker *w = (choir__worker *)self;
+    choir__diloco *w = (choir__diloco *)self;
     return choir_forward_n(w->warm ? w->warm : w->module, in, count);
 }
 
 static const choir_module_class local_sgd_class = {
-    "local_sgd", sizeof(choir__worker), forward, 0};
-static const choir_module_class diloco_class = {"diloco", sizeof(choir__worker), forward, 0};
+    "local_sgd", sizeof(choir__diloco), forward, 0};
+static const choir_module_class diloco_class = {"diloco", sizeof(choir__diloco), forward, 0};
 
-static choir_status worker_of(const choir_module *module, choir__worker **w)
+/* Stores the workers of a module that can be used. */
+static choir_status workers_of(
+    const choir_module *module, const char *function, choir__diloco **w)
 {
+    choir_status status = choir__use_module(module, function);
     *w = NULL;
+    if (status != CHOIR_OK)
+        return status;
     if (module->type != &local_sgd_class && module->type != &diloco_class)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "choir_meet: expected a module that choir_local_sgd or choir_diloco returned, "
-            "got one of type %s",
-            module->type->name);
-    *w = (choir__worker *)module;
+            "%s: expected a module that choir_local_sgd or choir_diloco returned, got one of type "
+            "%s",
+            function, module->type->name);
+    *w = (choir__diloco *)module;
     return CHOIR_OK;
 }
 
 choir_status choir_meet(choir_module *module)
 {
-    choir_status use = choir__use_module(module, __func__);
-    if (use != CHOIR_OK)
-        return use;
-    choir__worker *w;
-    choir_status status = choir__scope_status(module->run);
+    choir__diloco *w;
+    choir_status status = workers_of(module, __func__, &w);
     if (status == CHOIR_OK)
-        status = worker_of(module, &w);
+        status = choir__scope_status(module->run);
+    if (status == CHOIR_OK && (w->shown || w->updated))
+        status = choir__error(CHOIR_ERR_STATE,
+            "%s: expected a meeting after the turns of all %d workers of this rank, got it after "
+            "worker %lld's",
+            w->name, w->here, (long long)(w->first + w->shown));
     if (status != CHOIR_OK || !w->apart)
         return status;
-    status = choir__worker_meet(w);
+    status = choir__diloco_meet(w);
     return status == CHOIR_OK ? status : choir__scope_fail(module->run, status);
 }
 
 int64_t choir_steps_apart(const choir_module *module)
 {
-    if (choir__use_module(module, __func__) != CHOIR_OK)
-        return 0;
-    choir__worker *w;
-    return worker_of(module, &w) == CHOIR_OK ? w->apart : 0;
+    choir__diloco *w;
+    return workers_of(module, __func__, &w) == CHOIR_OK ? w->apart : 0;
 }
 
 int64_t choir_meetings(const choir_module *module)
 {
-    if (choir__use_module(module, __func__) != CHOIR_OK)
-        return 0;
-    choir__worker *w;
-    return worker_of(module, &w) == CHOIR_OK ? w->meetings : 0;
+    choir__diloco *w;
+    return workers_of(module, __func__, &w) == CHOIR_OK ? w->meetings : 0;
 }
 
 choir_status choir_diloco_resume(choir_module *module, int64_t steps)
 {
-    choir_status use = choir__use_module(module, __func__);
-    if (use != CHOIR_OK)
-        return use;
-    choir__worker *w;
-    choir_status status = worker_of(module, &w);
-    if (status != CHOIR_OK)
-        return status;
-    went_to(&w->strategy, steps);
-    return CHOIR_OK;
-}
-
-/* --- checks that ranks fit together --- */
-
-struct survey {
-    choir__worker *worker;
-    uint64_t model; /* hash of names and shapes */
-    choir_status status;
-};
-
-static void survey_tensor(const char *name, choir_tensor *t, void *arg)
-{
-    struct survey *s = arg;
-    const choir__worker *w = s->worker;
-    const choir_device *home = w->base.run->device;
-    char *text = choir__format("%s %s", name, choir__shape_text(t->shape));
-    s->model = choir__hash_text(s->model, text);
-    free(text);
-    if (s->status != CHOIR_OK || t->poisoned)
-        return;
-    if (choir__device_of(t) != home)
-        s->status = choir__error(CHOIR_ERR_DEVICE,
-            "%s: '%s' is on %s, its run on %s; a worker has one device", w->name, name,
-            choir_device_name(choir__device_of(t)), choir_device_name(home));
-    else if (t->param && (t->dtype != CHOIR_F32 || t->param->local != t))
-        s->status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%s: parameter '%s' is %s; workers hold whole parameters of f32", w->name, name,
-            t->dtype == CHOIR_F32 ? "sharded" : choir_dtype_name(t->dtype));
-}
-
-/* The data that ranks compare. */
-typedef struct report {
-    uint64_t model;
-    int64_t every, near_every, warmup;
-    float lr, momentum;
-    int32_t nesterov, bf16;
-} report;
-
-static choir_status compare_options(
-    const choir__worker *w, int rank, const report *theirs, const report *mine)
-{
-    if (theirs->every != mine->every)
-        return choir__error(CHOIR_ERR_MISMATCH,
-            "%s: rank %d is to meet every %lld steps, this one every %lld", w->name, rank,
-            (long long)theirs->every, (long long)mine->every);
-    if (theirs->warmup != mine->warmup || theirs->near_every != mine->near_every)
-        return choir__error(CHOIR_ERR_MISMATCH,
-            "%s: rank %d has a warm-up of %lld steps and meets near ones every %lld, this one "
-            "%lld and %lld",
-            w->name, rank, (long long)theirs->warmup, (long long)theirs->near_every,
-            (long long)mine->warmup, (long long)mine->near_every);
-    if (memcmp(theirs, mine, sizeof *mine))
-        return choir__error(CHOIR_ERR_MISMATCH,
-            "%s: rank %d has outer_lr %g, momentum %g%s and sends %s, this one %g, %g%s and %s",
-            w->name, rank, (double)theirs->lr, (double)theirs->momentum,
-            theirs->nesterov ? " (Nesterov's)" : "", theirs->bf16 ? "bf16" : "f32",
-            (double)mine->lr, (double)mine->momentum, mine->nesterov ? " (Nesterov's)" : "",
-            mine->bf16 ? "bf16" : "f32");
-    return CHOIR_OK;
-}
-
-static choir_status compare_ranks(const choir__worker *w, uint64_t model)
-{
-    int world = choir_group_world(w->group);
-    report *all = choir__calloc((size_t)world, sizeof *all), mine;
-    memset(&mine, 0, sizeof mine);
-    mine.model = model;
-    mine.every = w->every;
-    mine.near_every = w->near_every;
-    mine.warmup = w->warmup;
-    mine.lr = w->hyper.lr;
-    mine.momentum = w->hyper.momentum;
-    mine.nesterov = w->hyper.nesterov;
-    mine.bf16 = w->bf16;
-    choir_status status =
-        choir_group_all_gather(w->group, &mine, all, sizeof mine, CHOIR_U8, NULL);
-    for (int r = 0; r < world && status == CHOIR_OK; r++)
-        status = all[r].model == model
-                     ? compare_options(w, r, &all[r], &mine)
-                     : choir__error(CHOIR_ERR_MISMATCH,
-                           "%s: the model of rank %d has other parameters than this one",
-                           w->name, r);
-    free(all);
+    choir__diloco *w;
+    choir_status status = workers_of(module, __func__, &w);
+    if (status == CHOIR_OK)
+        status = choir__diloco_recut(w);
+    if (status == CHOIR_OK)
+        went_to(&w->strategy, steps);
     return status;
 }
 
-static void take_tensor(const char *name, choir_tensor *t, void *arg)
+int64_t choir_worker_turns(const choir_module *module)
 {
-    struct survey *s = arg;
-    (void)name;
-    if (s->status == CHOIR_OK)
-        s->status = choir_group_broadcast(
-            s->worker->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
+    choir__diloco *w;
+    if (workers_of(module, __func__, &w) != CHOIR_OK)
+        return 0;
+    return w->warm && w->steps < w->warmup ? 1 : w->here;
+}
+
+choir_status choir_worker_turn(choir_module *module, int64_t turn)
+{
+    choir__diloco *w;
+    choir_status status = workers_of(module, __func__, &w);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir__scope_status(module->run);
+    int64_t turns = status == CHOIR_OK ? choir_worker_turns(module) : 1;
+    if (status == CHOIR_OK && turns > 1 && !w->optim)
+        status = choir__error(CHOIR_ERR_STATE,
+            "%s: this rank has %d workers: choir_workers_train names their optimizer first",
+            w->name, w->here);
+    if (status == CHOIR_OK && turn != (w->updated ? w->shown + 1 : 0))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected turn %d, got %lld; the workers of a rank take turns 0 to %lld in each "
+            "step, and each turn ends with choir_optim_step",
+            w->name, w->updated ? w->shown + 1 : 0, (long long)turn, (long long)turns - 1);
+    if (status == CHOIR_OK && turns > 1)
+        status = choir__diloco_take_turn(w, (int)turn);
+    return status == CHOIR_OK ? status : choir__scope_fail(module->run, status);
+}
+
+choir_status choir_workers_train(choir_module *module, choir_optim *optim, choir_scaler *scaler)
+{
+    choir__diloco *w;
+    choir_status status = workers_of(module, __func__, &w);
+    if (status == CHOIR_OK)
+        status = choir__use_optim(optim, __func__);
+    if (status != CHOIR_OK)
+        return status;
+    if (w->optim || optim->steps)
+        return choir__error(
+            CHOIR_ERR_STATE, "%s: expected one optimizer, before its first step", w->name);
+    return choir__diloco_have(w, optim, scaler);
 }
 
 /* --- construction --- */
 
-static choir_status check_steps(const choir__worker *w)
+static void list_buffer(const char *name, choir_tensor *t, void *arg)
 {
-    if (w->every < 1)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected every of 1 step or more, got %lld; begin with choir_%s_defaults()",
-            w->name, (long long)w->every, w->diloco ? "diloco" : "local_sgd");
-    if (w->warmup < 0)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected a warm-up of 0 steps or more, got %lld", w->name,
-            (long long)w->warmup);
-    if (w->near_every >= w->every)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: near_every = %lld; ranks near each other meet more often than all do, every "
-            "%lld steps",
-            w->name, (long long)w->near_every, (long long)w->every);
-    if (!w->near == !w->near_every && w->near_every >= 0)
-        return CHOIR_OK;
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s: expected both near_every and near, or neither, got near_every = %lld with%s "
-        "ranks near",
-        w->name, (long long)w->near_every, w->near ? "" : "out");
+    choir__diloco *w = arg;
+    (void)name;
+    if (t->param)
+        return;
+    CHOIR__GROW(w->tensors, w->tensor_count);
+    w->tensors[w->tensor_count++] = t;
 }
 
-static choir_status check_outer(const choir__worker *w, choir_dtype wire)
-{
-    float lr = w->hyper.lr, momentum = w->hyper.momentum;
-    if (!(lr > 0 && isfinite(lr)))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "diloco: expected an outer_lr above 0, got %g", (double)lr);
-    if (!(momentum >= 0 && momentum < 1))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "diloco: expected a momentum from 0 to below 1, got %g", (double)momentum);
-    if (wire != CHOIR_F32 && wire != CHOIR_BF16)
-        return choir__error(CHOIR_ERR_ARGUMENT, "diloco: expected wire f32 or bf16, got %s",
-            choir_dtype_name(wire));
-    return CHOIR_OK;
-}
-
-static void list_pieces(choir__worker *w)
+static void list_tensors(choir__diloco *w)
 {
     int count;
     choir__param **params = choir__module_params(w->module, &count);
     w->pieces = choir__calloc((size_t)count + 1, sizeof *w->pieces);
-    for (int i = 0; i < count; i++)
-        if (params[i]->tensor->requires_grad)
-            w->pieces[w->count++].param = params[i];
+    for (int i = 0; i < count; i++) {
+        if (!params[i]->tensor->requires_grad)
+            continue;
+        w->pieces[w->piece_count++].param = params[i];
+        CHOIR__GROW(w->tensors, w->tensor_count);
+        w->tensors[w->tensor_count++] = params[i]->tensor;
+    }
     free(params);
+    choir_module_visit(w->module, true, list_buffer, w);
 }
 
-static void close_worker(void *arg)
+static void close_workers(void *arg)
 {
-    choir__worker *w = arg;
+    choir__diloco *w = arg;
     choir_scope *run = w->base.run;
     (void)!choir_device_sync(run->device);
+    choir__diloco_free_sets(w);
     choir__storage_unref(w->entries);
     choir__storage_unref(w->hypers);
     free(w->pieces);
+    free(w->tensors);
 }
 
-/* All checks give the same result on all ranks, so the ranks fail together or not at all. */
-static choir_status join(choir__worker *w, choir_ddp_opts ddp)
+struct taking {
+    choir_group *group;
+    choir_status status;
+};
+
+static void take_tensor(const char *name, choir_tensor *t, void *arg)
+{
+    struct taking *s = arg;
+    (void)name;
+    if (s->status == CHOIR_OK)
+        s->status = choir_group_broadcast(
+            s->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
+}
+
+static choir_status join(choir__diloco *w, choir_ddp_opts ddp)
 {
     choir_scope *run = w->base.run;
-    struct survey s = {w, CHOIR__HASH_SEED, choir__scope_status(run)};
-    if (s.status == CHOIR_OK)
-        choir_module_visit(w->module, true, survey_tensor, &s);
-    if (s.status == CHOIR_OK)
-        s.status = compare_ranks(w, s.model);
-    if (s.status == CHOIR_OK && w->warmup && w->module->inside->strategy)
-        s.status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: a warm-up is choir_ddp's, and the module is in a strategy of its own",
-            w->name);
-    if (s.status == CHOIR_OK)
-        s.status = choir_device_sync(run->device);
-    if (s.status == CHOIR_OK)
-        choir_module_visit(w->module, true, take_tensor, &s);
-    list_pieces(w);
-    if (s.status == CHOIR_OK)
-        s.status = choir__worker_lay_out(w);
-    if (s.status == CHOIR_OK && w->warmup) {
+    struct taking taking = {w->group, choir__scope_status(run)};
+    if (taking.status == CHOIR_OK)
+        taking.status = choir__diloco_compare(w);
+    if (taking.status == CHOIR_OK)
+        taking.status = choir_device_sync(run->device);
+    if (taking.status == CHOIR_OK)
+        choir_module_visit(w->module, true, take_tensor, &taking);
+    choir_status status = taking.status;
+    list_tensors(w);
+    if (status == CHOIR_OK)
+        status = choir__diloco_make_sets(w);
+    if (status == CHOIR_OK)
+        status = choir__diloco_lay_out(w);
+    if (status == CHOIR_OK && w->warmup) {
         w->warm = choir_ddp(run, w->module, w->group, ddp);
-        s.status = choir__scope_status(run);
+        status = choir__scope_status(run);
     }
     choir__strategy_join(&w->strategy, run);
-    choir__on_close(run, close_worker, w);
-    return s.status;
+    choir__on_close(run, close_workers, w);
+    return status;
 }
 
-static choir__worker *new_worker(choir_scope *run, const choir_module_class *type,
-    choir_module *module, choir_group *group, int64_t every)
+static choir__diloco *new_workers(choir_scope *run, const choir_module_class *type,
+    choir_module *module, choir_group *group, int64_t every, int64_t workers)
 {
-    choir__worker *w = choir_module_new(run, type);
-    w->strategy = (choir__strategy){.ops = &worker_ops, .places = true};
+    choir__diloco *w = choir_module_new(run, type);
+    int world = choir_group_world(group);
+    int64_t end;
+    w->strategy = (choir__strategy){.ops = &workers_ops, .places = true};
     w->base.inside->strategy = &w->strategy;
     w->name = type->name;
+    w->module = module;
     w->group = group;
     w->every = every;
+    w->count = workers ? workers : world;
+    w->given = workers != 0;
+    choir__tree_run(w->count, choir_group_rank(group), world, &w->first, &end);
+    w->here = (int)(end - w->first);
     choir__module_ready(module); /* names are the module's own, without a prefix */
     return w;
 }
 
-static choir_module *finish(
-    choir__worker *w, choir_module *module, choir_status status, choir_ddp_opts ddp)
+static choir_module *finish(choir__diloco *w, choir_status status, choir_ddp_opts ddp)
 {
-    w->module = module;
     if (status == CHOIR_OK)
         status = join(w, ddp);
     choir_module_child(
-        &w->base, "", w->warm ? &w->warm : &w->module, w->warm ? w->warm : module);
+        &w->base, "", w->warm ? &w->warm : &w->module, w->warm ? w->warm : w->module);
     if (status != CHOIR_OK)
         choir__scope_fail(w->base.run, status);
     return &w->base;
@@ -394,11 +362,13 @@ choir_module *choir_local_sgd(
         choir__poison_missing(run, __func__, "group");
         return module;
     }
-    choir__worker *w = new_worker(run, &local_sgd_class, module, group, opts.every);
+    choir__diloco *w =
+        new_workers(run, &local_sgd_class, module, group, opts.every, opts.workers);
     w->warmup = opts.warmup;
     w->near = opts.near;
     w->near_every = opts.near_every;
-    return finish(w, module, check_steps(w), opts.ddp);
+    w->recut = opts.recut;
+    return finish(w, choir__diloco_check(w), opts.ddp);
 }
 
 choir_module *choir_diloco(
@@ -410,13 +380,14 @@ choir_module *choir_diloco(
         choir__poison_missing(run, __func__, "group");
         return module;
     }
-    choir__worker *w = new_worker(run, &diloco_class, module, group, opts.every);
+    choir__diloco *w = new_workers(run, &diloco_class, module, group, opts.every, opts.workers);
     w->diloco = true;
+    w->recut = opts.recut;
     w->bf16 = opts.wire == CHOIR_BF16;
     w->hyper = (choir__opt_hyper){
         .lr = opts.outer_lr, .momentum = opts.momentum, .nesterov = opts.nesterov};
-    choir_status status = check_steps(w);
+    choir_status status = choir__diloco_check(w);
     if (status == CHOIR_OK)
-        status = check_outer(w, opts.wire);
-    return finish(w, module, status, choir_ddp_defaults());
+        status = choir__diloco_check_outer(w, opts.wire);
+    return finish(w, status, choir_ddp_defaults());
 }

@@ -297,6 +297,18 @@ static void try_choir_diloco_opts(void)
     run_refused("choir_diloco_defaults()");
 }
 
+static choir_status make_sync_batch_norm(bool zeros)
+{
+    choir_sync_batch_norm_with(
+        run, layer(), group, OF(choir_sync_batch_norm_opts, choir_sync_batch_norm_defaults));
+    return choir_scope_status(run);
+}
+
+static void try_choir_sync_batch_norm_opts(void)
+{
+    alike(make_sync_batch_norm);
+}
+
 static choir_status make_hogwild(bool zeros)
 {
     choir_hogwild(run, layer(), OF(choir_hogwild_opts, choir_hogwild_defaults));

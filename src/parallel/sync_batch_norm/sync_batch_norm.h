@@ -1,0 +1,30 @@
+/* Inside SyncBatchNorm: groups of micro-batches that share statistics. */
+#ifndef CHOIR_PARALLEL_SYNC_BATCH_NORM_H
+#define CHOIR_PARALLEL_SYNC_BATCH_NORM_H
+
+#include <choir/sync_batch_norm.h>
+
+#include "comm/group.h"
+#include "nn/module.h"
+
+typedef struct choir__lockstep choir__lockstep;
+
+/* A module whose batch norms share statistics. Micro-batches with equal numbers modulo `groups`
+ * form a group. A rank has `together` of them, which it runs together. */
+typedef struct choir__synced {
+    choir__strategy strategy; /* only for batch norms: not in the run's list */
+    choir__strategy listed;   /* in that list */
+    choir_scope *run;
+    choir_group *group; /* only for these sums: the ranks that share a group of micro-batches */
+    int64_t groups;
+    int together;
+    choir__lockstep *now; /* the step that runs, or NULL */
+    /* From inside a norm of that step: waits until all others of its group on this rank have
+     * come to the norm, and replaces sums (count) by the sums over the group. */
+    choir_status (*wait)(struct choir__synced *synced, double *sums, int64_t count);
+} choir__synced;
+
+/* Returns the run's SyncBatchNorm, or NULL. */
+choir__synced *choir__synced_of(const choir_scope *run);
+
+#endif
