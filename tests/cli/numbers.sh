@@ -83,6 +83,7 @@ options_of_devices() {
     flip --amp plain --amp bf16
     flip --amp plain --amp off
     flip --bits plain --bits chain
+    flip --bits halves --bits amx
     flip --timeout plain --timeout 99
     flip --slow-after three --slow-after 5
     flip --backend three --backend shm
@@ -210,6 +211,7 @@ make_idx folder train 60
 make_idx folder t10k 20
 check base plain --model toy random
 check base plain8 --model toy --steps 8 random
+check base halves --model toy:hidden=64 --amp bf16 --bits chain random
 check base cosine --model toy --schedule cosine random
 check base cosine8 --model toy --schedule cosine --steps 8 random
 check base images --model cnn:width=4 --microbatches 3 --steps 5 folder

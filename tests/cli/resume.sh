@@ -333,9 +333,13 @@ open(path + 'state.json', 'w').write(text())
 EOF
 }
 
-# A checkpoint of a program, or of an older Choir, has no job.json: what it lacks is named.
+# A checkpoint of a program, or of an older Choir, which multiplied by oneDNN where it had that, has
+# no job.json: what it lacks is named.
 old_checkpoints_load() {
     rm -rf saved
+    if CHOIR_MATH=onednn "$CHOIR" info >info 2>&1; then
+        local -x CHOIR_MATH=onednn
+    fi
     job whole --steps 8
     job half --steps 4 --save saved
     resealed 'del state["files"]["job.json"]; os.remove(path + "job.json")' ||
