@@ -211,7 +211,8 @@ make_idx folder train 60
 make_idx folder t10k 20
 check base plain --model toy random
 check base plain8 --model toy --steps 8 random
-check base halves --model toy:hidden=64 --amp bf16 --bits chain random
+check base halves --model gpt2:layers=1,width=64,heads=2,context=16,vocab=61 --amp bf16 \
+    --bits chain random
 check base cosine --model toy --schedule cosine random
 check base cosine8 --model toy --schedule cosine --steps 8 random
 check base images --model cnn:width=4 --microbatches 3 --steps 5 folder
