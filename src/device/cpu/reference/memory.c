@@ -6,12 +6,8 @@
 
 void choir__reference_fill(const choir__k_fill *k)
 {
-    for (int64_t i = 0; i < k->n; i++) {
-        if (is_integer(k->dtype))
-            put_integer(k->y, i, k->dtype, truncated(k->value, k->dtype));
-        else
-            put(k->y, i, k->dtype, k->value);
-    }
+    for (int64_t i = 0; i < k->n; i++)
+        put(k->y, i, k->dtype, k->value);
 }
 
 /* Converts one element. An integer is never converted to another integer through a double, and

@@ -36,14 +36,12 @@ template <class W> __global__ void fill(flat<filling> f)
     }
 }
 
-/* Truncates towards zero, within int64_t; NaN gives 0. */
-static int64_t truncated(double value)
+/* Truncates towards zero; values outside become the nearest of [least, most], and NaN 0. */
+static int64_t truncated(double value, int64_t least, int64_t most)
 {
-    if (value >= 0x1p63)
-        return INT64_MAX;
-    if (value < -0x1p63)
-        return INT64_MIN;
-    return value == value ? (int64_t)value : 0;
+    if (value >= (double)most) /* 2^63 for i64, which does not fit */
+        return most;
+    return value <= (double)least ? least : value == value ? (int64_t)value : 0;
 }
 
 static uint64_t bits_of(double value, choir_dtype dtype)
@@ -55,10 +53,10 @@ static uint64_t bits_of(double value, choir_dtype dtype)
     case CHOIR_F64: memcpy(&bits, &value, sizeof value); return bits;
     case CHOIR_BF16: return choir__bf16_from_f32(narrow);
     case CHOIR_F16: return choir__f16_from_f32(narrow);
-    case CHOIR_I64: return (uint64_t)truncated(value);
-    case CHOIR_I32: return (uint32_t)truncated(value);
-    case CHOIR_U8: return (uint8_t)truncated(value);
-    default: return truncated(value) != 0;
+    case CHOIR_I64: return (uint64_t)truncated(value, INT64_MIN, INT64_MAX);
+    case CHOIR_I32: return (uint32_t)truncated(value, INT32_MIN, INT32_MAX);
+    case CHOIR_U8: return (uint8_t)truncated(value, 0, UINT8_MAX);
+    default: return value != 0;
     }
 }
 
