@@ -13,7 +13,7 @@ static int train(int rank, int world, void *dataset)
     choir_diloco_opts opts = choir_diloco_defaults(); /* every 50 steps, 0.7, 0.9 */
     opts.wire = CHOIR_BF16;                           /* half the bytes */
     net = choir_diloco(run, net, env.group, opts);
-    choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults()); /* with a state per worker */
+    choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults()); /* a state per worker */
     choir_loader *data = choir_env_loader(run, &env, dataset, 16 * world);
     for (int step = 0; step < 220; step++) {
         choir_scope *s = choir_step_open(run, (uint64_t)step);
