@@ -22,7 +22,7 @@ enum { ROWS_LEAVES = 24 };
 /* Blocks of every kind: fewer rows than ranks, one row, no rows, many, a part of a larger one;
  * gaps between them. */
 typedef struct rows_layout {
-    choir__cut cuts[7];
+    choir__rows_cut cuts[7];
     int count;
     int64_t whole, own; /* elements of the whole buffer; at most, of a rank's rows */
 } rows_layout;
@@ -33,11 +33,12 @@ static inline rows_layout rows_lay_out(int world, int64_t times)
     rows_layout l = {.whole = 3, .own = 2};
     for (size_t i = 0; i < CHOIR_COUNT(shapes); i++) {
         int64_t rows = shapes[i][0] * times, row = shapes[i][1];
-        l.cuts[l.count++] = (choir__cut){.at = l.whole, .rows = rows, .row = row, .out = l.own};
+        l.cuts[l.count++] =
+            (choir__rows_cut){.at = l.whole, .rows = rows, .row = row, .out = l.own};
         l.whole += rows * row + (int64_t)(i % 3);
         l.own += (rows + world - 1) / world * row + 1;
     }
-    choir__cut part = {l.whole, 11 * times, 3, l.own, 9 * times, 37 * times};
+    choir__rows_cut part = {l.whole, 11 * times, 3, l.own, 9 * times, 37 * times};
     l.cuts[l.count++] = part;
     l.whole += part.rows * part.row;
     l.own += choir__min(part.rows, (part.of + world - 1) / world) * part.row + 1;
@@ -91,7 +92,7 @@ static inline int rows_check(
     const rows_trial *t, const float *out, int64_t first, int64_t leaves, float scale)
 {
     for (int c = 0; c < t->layout->count; c++) {
-        const choir__cut *cut = &t->layout->cuts[c];
+        const choir__rows_cut *cut = &t->layout->cuts[c];
         int64_t lo, n = choir__cut_part(
                         cut, choir_group_rank(t->group), choir_group_world(t->group), &lo);
         for (int64_t i = 0; i < n; i++) {
@@ -152,7 +153,7 @@ static inline int rows_against_reduce(const rows_trial *t)
                       t->layout->whole, t->total, t->scale, CHOIR__AUTO}));
     CHECK_OK(choir__queue_wait(choir__group_queue(t->group)));
     for (int c = 0; c < t->layout->count; c++) {
-        const choir__cut *cut = &t->layout->cuts[c];
+        const choir__rows_cut *cut = &t->layout->cuts[c];
         int64_t lo, n = choir__cut_part(
                         cut, choir_group_rank(t->group), choir_group_world(t->group), &lo);
         CHECK(!n || memcmp(t->out + cut->out, t->nodes + cut->at + lo,
@@ -187,7 +188,7 @@ static inline int rows_gather(
         CHECK_OK(choir__queue_wait(choir__group_queue(group)));
         int64_t next = 0;
         for (int c = 0; c < l->count; c++) {
-            const choir__cut *cut = &l->cuts[c];
+            const choir__rows_cut *cut = &l->cuts[c];
             for (; next < cut->at; next++)
                 CHECK(all[next] == 0xfefe); /* between the blocks */
             for (; next < cut->at + cut->rows * cut->row; next++)

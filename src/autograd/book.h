@@ -3,7 +3,7 @@
  * Parameters are laid out once, in flat buckets; a backward writes a parameter's gradient
  * directly into its slot. A parameter that is used twice in a micro-batch has two slots,
  * because each use has its own gradient tree. The micro-batches of a step are the leaves of a
- * fixed tree (comm/pattern/tree.h). The book keeps a stack of partial sums, with one buffer per
+ * fixed tree (base/tree.h). The book keeps a stack of partial sums, with one buffer per
  * bucket on each level, and adds two levels as soon as they are siblings.
  *
  *     level 0   [ bucket 0 | bucket 1 | ... ]    leaves 0-3, summed
@@ -23,7 +23,7 @@
 #ifndef CHOIR_BOOK_H
 #define CHOIR_BOOK_H
 
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "tensor/op.h"
 #include "tensor/run.h"
 

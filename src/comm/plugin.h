@@ -48,11 +48,11 @@
     X(void, choir__reduce_slice,                                                               \
         (int64_t count, size_t size, int rank, int world, int64_t *lo, int64_t *hi),           \
         (count, size, rank, world, lo, hi))                                                    \
-    X(void, choir__tree_run, (int64_t leaves, int rank, int world, int64_t *lo, int64_t *hi),  \
-        (leaves, rank, world, lo, hi))                                                         \
-    X(int64_t, choir__cut_part, (const choir__cut *cut, int rank, int world, int64_t *lo),     \
+    X(int64_t, choir__cut_part,                                                                \
+        (const choir__rows_cut *cut, int rank, int world, int64_t *lo),                        \
         (cut, rank, world, lo))                                                                \
-    X(int64_t, choir__cuts_part, (const choir__cut *cuts, int cut_count, int rank, int world), \
+    X(int64_t, choir__cuts_part,                                                               \
+        (const choir__rows_cut *cuts, int cut_count, int rank, int world),                     \
         (cuts, cut_count, rank, world))                                                        \
     X(int, choir__scatter_nodes,                                                               \
         (const choir__tree_scatter *args, int rank, int world,                                 \

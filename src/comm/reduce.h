@@ -6,7 +6,7 @@
 #include <choir/dtype.h>
 #include <choir/group.h>
 #include "base/base.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 
 /* --- arith.c: operations on arrays --- */
 

@@ -14,7 +14,7 @@ static uint64_t mix(uint64_t h, uint64_t value)
 }
 
 /* Returns a digest of the cuts, which must be equal on all ranks. */
-static uint64_t digest(const choir__cut *cuts, int count, bool own_places)
+static uint64_t digest(const choir__rows_cut *cuts, int count, bool own_places)
 {
     uint64_t h = (uint64_t)count;
     for (int i = 0; i < count; i++) {
@@ -28,11 +28,11 @@ static uint64_t digest(const choir__cut *cuts, int count, bool own_places)
 
 /* Checks the cuts; sets *whole to the end of the last block. */
 static choir_status check_cuts(
-    const char *name, const choir__cut *cuts, int count, int64_t most, int64_t *whole)
+    const char *name, const choir__rows_cut *cuts, int count, int64_t most, int64_t *whole)
 {
     *whole = 0;
     for (int i = 0; i < count; i++) {
-        const choir__cut *c = &cuts[i];
+        const choir__rows_cut *c = &cuts[i];
         bool within = !c->of || (c->first >= 0 && c->first <= c->of - c->rows);
         if (c->at < 0 || c->rows < 0 || c->row < 0 || c->out < 0 || c->at > most || !within ||
             (c->row && c->rows > (most - c->at) / c->row))

@@ -14,20 +14,20 @@
 
 #include <choir/group.h>
 #include "comm/engine.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 
 /* A block of `rows` rows of `row` elements that is cut over the ranks: rank r has the rows [r *
  * c, (r + 1) * c), c = ceil(rows / world), as far as they exist (torch.chunk's rule). */
-typedef struct choir__cut {
+typedef struct choir__rows_cut {
     int64_t at, rows, row; /* at: where the block begins in a whole buffer; all in elements */
     int64_t out;           /* beginning of its rows in a buffer of this rank's own rows */
     /* If of != 0, this block is rows [first, first + rows) of a larger block of `of` rows; each
      * rank keeps the rows that it owns in the larger block */
     int64_t first, of;
-} choir__cut;
+} choir__rows_cut;
 
 /* Returns the size of the rank's part of the cut: elements [*lo, *lo + result) of the block. */
-int64_t choir__cut_part(const choir__cut *cut, int rank, int world, int64_t *lo);
+int64_t choir__cut_part(const choir__rows_cut *cut, int rank, int world, int64_t *lo);
 
 /* The sum over micro-batches of each rank's own rows, in the fixed tree over [0, total). The
  * group's ranks have the micro-batches [first, first + leaves): rank s has those that
@@ -39,8 +39,8 @@ int64_t choir__cut_part(const choir__cut *cut, int rank, int world, int64_t *lo)
 typedef struct choir__tree_scatter {
     const void *nodes; /* (count) f32, node k at k * node_stride bytes; read-only */
     size_t node_stride;
-    const choir__cut *cuts; /* (cut_count) kept alive by the caller until the call has run, or
-                               as long as a recorded step may run it again */
+    const choir__rows_cut *cuts; /* (cut_count) kept alive by the caller until the call has run,
+                               or as long as a recorded step may run it again */
     int cut_count;
     int64_t count, first, leaves, total;
     float *out; /* cut i's rows at out + cuts[i].out; result k at k * out_stride bytes */
@@ -57,7 +57,7 @@ choir_status choir__group_tree_scatter(choir_group *group, const choir__tree_sca
 typedef struct choir__gather_rows {
     const void *mine; /* cut i's rows at mine + cuts[i].out; NULL: already in place in all */
     void *all;        /* cut i at all + cuts[i].at */
-    const choir__cut *cuts; /* equal on all ranks; kept alive as above */
+    const choir__rows_cut *cuts; /* equal on all ranks; kept alive as above */
     int cut_count;
     choir_dtype dtype;
 } choir__gather_rows;
@@ -68,7 +68,7 @@ choir_status choir__group_gather_rows(choir_group *group, const choir__gather_ro
 /* --- for engines --- */
 
 /* Returns the number of elements in the rank's rows of all cuts. */
-int64_t choir__cuts_part(const choir__cut *cuts, int cut_count, int rank, int world);
+int64_t choir__cuts_part(const choir__rows_cut *cuts, int cut_count, int rank, int world);
 
 /* choir__scatter_nodes returns the nodes that a rank of the group holds; choir__scatter_results
  * returns the nodes of the result. Both return their number. */

@@ -3,7 +3,7 @@
 #include "comm/reduce.h"
 #include "comm/rows.h"
 
-int64_t choir__cut_part(const choir__cut *cut, int rank, int world, int64_t *lo)
+int64_t choir__cut_part(const choir__rows_cut *cut, int rank, int world, int64_t *lo)
 {
     int64_t each = ((cut->of ? cut->of : cut->rows) + world - 1) / world;
     int64_t begin = choir__max(0, choir__min(rank * each - cut->first, cut->rows));
@@ -12,7 +12,7 @@ int64_t choir__cut_part(const choir__cut *cut, int rank, int world, int64_t *lo)
     return (end - begin) * cut->row;
 }
 
-int64_t choir__cuts_part(const choir__cut *cuts, int cut_count, int rank, int world)
+int64_t choir__cuts_part(const choir__rows_cut *cuts, int cut_count, int rank, int world)
 {
     int64_t sum = 0, lo;
     for (int i = 0; i < cut_count; i++)

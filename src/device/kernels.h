@@ -21,6 +21,7 @@
 #include "base/math/functions.h"
 #include "device/kernels_attention.h"
 #include "device/kernels_ctc.h"
+#include "device/kernels_cut.h"
 #include "device/kernels_images.h"
 #include "device/kernels_order.h"
 #include "device/kernels_parts.h"
@@ -165,10 +166,12 @@ typedef struct choir__k_max_rows {
  * in elements; A and B each have one matrix stride of 1; C's columns are contiguous. bias (N)
  * or NULL. accumulate: adds the result to C. For bf16 and f16 operands the sums and the bias
  * are f32; so is C if wide. half_bias, only on devices with choir_device.half: the bias has
- * dtype, as C does.
+ * dtype, as C does. cut, node: K is cut, and the product is the sum of a node's leaves
+ * (kernels_cut.h); leaves and nodes are f32 beside 16-bit operands, and rounded once, with the
+ * bias and the old C.
  *
- * On devices with choir_device.epilogues, a product without bias, whose batch is 1, may have
- * one of these:
+ * On devices with choir_device.epilogues, a product without bias and without a cut, whose batch
+ * is 1, may have one of these:
  *   a_sums (M) or b_sums (N), of C's type, receives the sums over K of A's rows or of B's
  *   columns, in an order of the device's own: if A B is a weight's gradient, this is the bias's
  * gradient. The operand has K rows in memory: a_row is 1 and a_col at least M, or b_row at
@@ -182,6 +185,8 @@ typedef struct choir__k_matmul {
     int64_t a_batch0, a_batch1, b_batch0, b_batch1, c_batch0, c_batch1;
     bool accumulate, wide, half_bias;
     choir_dtype dtype;
+    choir__cut cut;
+    choir__node node;
 } choir__k_matmul;
 
 /* A matrix, or a batch of them: p[b * batch + i * row + j * col] is element (i, j) of matrix

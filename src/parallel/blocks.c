@@ -4,7 +4,7 @@
 
 #include <choir/distributed.h>
 
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 

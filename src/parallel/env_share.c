@@ -5,7 +5,7 @@
 
 #include "base/floats.h"
 #include "comm/far/far.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "tensor/handle.h"
 #include "tensor/run.h"
 #include "tensor/scope.h"

@@ -10,7 +10,7 @@
 #include "base/floats.h"
 #include "base/math/functions.h"
 #include "checkpoint/agree.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "nn/module.h"
 #include "parallel/batches.h"
 #include "tensor/handle.h"

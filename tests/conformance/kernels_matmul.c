@@ -106,6 +106,42 @@ static void matmul_views(void **state)
     }
 }
 
+/* K is cut into leaves of several blocks: whole, and a node of the tree alone. */
+static void matmul_cuts(void **state)
+{
+    (void)state;
+    static const matmul_case cases[] = {
+        {1, 1, 5, 7, 0}, {1, 1, 17, 9, 6}, {1, 2, 6, 33, 54}, {2, 1, 31, 10, 1290}};
+    static const choir__cut cuts[] = {{1, 2}, {2, 3}, {3, 8}, {1, 7}, {6, 4}};
+    for (size_t i = 0; i < CHOIR_COUNT(cases) * CHOIR_COUNT(cuts); i++)
+        for (int v = 0; v < (half_biases() ? 16 : 8); v++) {
+            matmul_case p = cases[i / CHOIR_COUNT(cuts)];
+            bool ta = v & 1, tb = v & 2, half_bias = v & 8, wide = ta && !half_bias;
+            int64_t count = p.batch0 * p.batch1;
+            trial t = TRIAL(matmul, .batch0 = p.batch0, .batch1 = p.batch1, .m = p.m, .n = p.n,
+                .k = p.k, .a_row = ta ? 1 : p.k, .a_col = ta ? p.m : 1, .b_row = tb ? 1 : p.n,
+                .b_col = tb ? p.k : 1, .c_row = p.n, .a_batch0 = p.batch1 * p.m * p.k,
+                .a_batch1 = p.m * p.k, .b_batch0 = p.batch1 * p.k * p.n, .b_batch1 = p.k * p.n,
+                .c_batch0 = p.batch1 * p.m * p.n, .c_batch1 = p.m * p.n, .half_bias = half_bias,
+                .accumulate = v & 4, .wide = wide, .cut = cuts[i % CHOIR_COUNT(cuts)],
+                .node = {i % 2 ? 1 : 0, i % 2});
+            t.tolerance = 1e-5;
+            t.bits_may_differ = !choir__cpu_own_products();
+            give(&t, AT(matmul, a), count * p.m * p.k, uniform(count * p.m * p.k, -1, 2));
+            give(&t, AT(matmul, b), count * p.k * p.n, uniform(count * p.k * p.n, -1, 2));
+            if (tb || half_bias) {
+                give(&t, AT(matmul, bias), p.n, uniform(p.n, -1, 1));
+                t.operand[t.count - 1].wide = !half_bias;
+            }
+            if (v & 4)
+                update(&t, AT(matmul, c), count * p.m * p.n, uniform(count * p.m * p.n, -1, 1));
+            else
+                take(&t, AT(matmul, c), count * p.m * p.n);
+            t.operand[t.count - 1].wide = wide;
+            check(t);
+        }
+}
+
 /* A product and the sums of one operand over K: the gradients of a linear layer, whose weight
  * is (out, in) or (in, out). Results of 16-bit operands are 16-bit or f32, and C may
  * accumulate. */
@@ -363,6 +399,7 @@ int main(void)
         cmocka_unit_test(matmul),
         cmocka_unit_test(matmul_panels),
         cmocka_unit_test(matmul_views),
+        cmocka_unit_test(matmul_cuts),
         cmocka_unit_test(matmul_sums),
         cmocka_unit_test(matmul_gelu),
         cmocka_unit_test(conv),

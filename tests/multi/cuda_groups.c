@@ -240,7 +240,7 @@ static int deep_tree(int rank, int world, void *arg)
 static int many_cuts(int rank, int world, void *arg)
 {
     enum { CUTS = 1500, MOST = 3, LEAVES = 7 };
-    static choir__cut cuts[CUTS];
+    static choir__rows_cut cuts[CUTS];
     static float nodes[8 * CUTS * MOST], got[CUTS];
     choir__node mine[CHOIR__MAX_NODES];
     choir__pool_block *in_block, *out_block;
@@ -248,7 +248,8 @@ static int many_cuts(int rank, int world, void *arg)
     int64_t lo, hi, count = (int64_t)CUTS * world;
     CHECK_OK(join(arg, rank, &group));
     for (int c = 0; c < CUTS; c++)
-        cuts[c] = (choir__cut){.at = (int64_t)c * world, .rows = world, .row = 1, .out = c};
+        cuts[c] =
+            (choir__rows_cut){.at = (int64_t)c * world, .rows = world, .row = 1, .out = c};
     choir__tree_run(LEAVES, rank, world, &lo, &hi);
     int n = choir__tree_nodes(lo, hi, mine);
     for (int k = 0; k < n; k++)

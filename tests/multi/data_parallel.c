@@ -1,7 +1,7 @@
 /* DataParallel gives exactly the bits of one device. With a batch in M pieces, the losses, the
  * gradient norm and the weights equal those of a step of M micro-batches, on any number of
  * devices, gathered or balanced, recorded or not. */
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "job_fixture.h"
 #include "tensor/launch.h"
 

@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "comm/openers.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "comm/shm/shm.h"
 #include "multi/ranks.h"
 #include "rows_fixture.h"

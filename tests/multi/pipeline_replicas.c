@@ -4,7 +4,7 @@
  * meshes get an error. */
 #include <signal.h>
 
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "job_fixture.h"
 #include "sample.h"
 #include "tensor/scope.h"

@@ -179,7 +179,7 @@ static int disagree(int rank, int world, void *arg)
         CHECK_OK(choir_group_init(NULL, opts, &group));
         if (open_memory(group, &m, 200, 200))
             return 1;
-        const choir__cut cut = {.rows = i == 0 && rank ? 5 : 4,
+        const choir__rows_cut cut = {.rows = i == 0 && rank ? 5 : 4,
             .row = i == 0 && rank ? 4 : 5,
             .out = i == 3 ? rank : 0};
         const choir__tree_scatter a = {.nodes = m.nodes,
@@ -211,7 +211,7 @@ static int too_big(int rank, int world, void *arg)
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     if (open_memory(group, &m, 512, 0))
         return 1;
-    const choir__cut cut = {.rows = 4, .row = 5};
+    const choir__rows_cut cut = {.rows = 4, .row = 5};
     choir__group_tree_scatter(group, &(choir__tree_scatter){.nodes = m.nodes,
                                          .node_stride = 2040, /* and a run of 3: two nodes */
                                          .cuts = &cut,
@@ -272,7 +272,7 @@ static void test_arguments(void **state)
     (void)state;
     unsetenv("RANK");
     ok(choir_group_init(NULL, choir_group_defaults(), &group));
-    const choir__cut cut = {.rows = 2, .row = 4}, far = {.at = 1, .rows = 2, .row = 4};
+    const choir__rows_cut cut = {.rows = 2, .row = 4}, far = {.at = 1, .rows = 2, .row = 4};
     choir__tree_scatter a = {x, 32, &cut, 1, 8, 0, 1, 1, x, 0, 1};
     choir__gather_rows g = {x, NULL, &cut, 1, CHOIR_F32};
     choir_group_batch_begin(group);

@@ -6,7 +6,7 @@
 #include "check.h"
 #include "base/base.h"
 #include "comm/group.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "multi/ranks.h"
 
 enum { LEAVES_MAX = 17, NODES_MAX = 8, ROOM = 3000 };

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "comm/far/far_staging.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "comm/rows.h"
 
 enum { ALIGN = CHOIR__STAGING_ALIGN };

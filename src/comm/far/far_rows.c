@@ -61,16 +61,16 @@ static choir_status finish(mover *m)
 
 /* A few of the call's cuts, as they are arranged in staging. */
 typedef struct some {
-    const choir__cut *cuts; /* the call's */
-    choir__cut *near;
+    const choir__rows_cut *cuts; /* the call's */
+    choir__rows_cut *near;
     int count, rank, world;
     int64_t whole, own; /* elements of a buffer, and of this rank's rows */
 } some;
 
 /* Takes as many cuts as fit, from cut `first` on: at least one, and equally many on all
  * ranks. */
-static some take(const choir__cut *cuts, int first, int cut_count, int64_t most,
-    const choir__engine *engine, choir__cut *near)
+static some take(const choir__rows_cut *cuts, int first, int cut_count, int64_t most,
+    const choir__engine *engine, choir__rows_cut *near)
 {
     some s = {cuts + first, near, 0, engine->rank, engine->world, 0, 0};
     for (int i = first; i < cut_count; i++) {
@@ -188,10 +188,10 @@ choir_status choir__far_rows(
     bool scatters = call->stamp.kind == CHOIR__TREE_SCATTER;
     const choir__tree_scatter *s = scatters ? call->rows : NULL;
     const choir__gather_rows *g = scatters ? NULL : call->rows;
-    const choir__cut *cuts = s ? s->cuts : g->cuts;
+    const choir__rows_cut *cuts = s ? s->cuts : g->cuts;
     int cut_count = s ? s->cut_count : g->cut_count, at = 0;
     int64_t most = CHOIR__FAR_PIECE / (int64_t)choir_dtype_size((choir_dtype)call->stamp.dtype);
-    choir__cut *near = choir__calloc((size_t)cut_count + 1, sizeof *near);
+    choir__rows_cut *near = choir__calloc((size_t)cut_count + 1, sizeof *near);
     choir__call part = *call;
     most = s ? most / most_nodes(s, engine->world) : most;
     do {

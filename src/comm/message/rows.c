@@ -20,7 +20,7 @@ typedef struct job {
     choir__engine *engine;
     const choir__call *call;
     choir__rows_mover *carry;
-    const choir__cut *cuts;
+    const choir__rows_cut *cuts;
     int cut_count, rank, world;
     size_t size;  /* bytes of an element */
     int64_t each; /* elements per piece */
@@ -45,7 +45,7 @@ static int64_t longest(const job *j)
 /* A contiguous run of elements of a piece: it begins at `at` in the piece, at `in_block` in the
  * cut's block, and at `in_part` in the rank's rows of that cut. */
 typedef struct stretch {
-    const choir__cut *cut;
+    const choir__rows_cut *cut;
     int64_t at, in_block, in_part, count;
 } stretch;
 

@@ -291,7 +291,7 @@ static choir_status reduce_scatter(job *j)
 /* Adds up one cut: this rank's rows of all nodes, into its place in the result. Results that
  * are several nodes of the tree are stored apart. */
 static choir_status add_rows(
-    const job *j, const choir__tree_scatter *a, const choir__cut *cut, const char *scratch)
+    const job *j, const choir__tree_scatter *a, const choir__rows_cut *cut, const char *scratch)
 {
     choir__nccl *n = j->n;
     choir__node results[CHOIR__MAX_NODES];

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 
 #include "comm/call.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 
 typedef enum choir__move_buffer { CHOIR__IN, CHOIR__OUT, CHOIR__SCRATCH } choir__move_buffer;
 

@@ -27,7 +27,7 @@
 #include <stdatomic.h>
 #include <choir/group.h>
 #include "base/base.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "comm/shared.h"
 
 enum {

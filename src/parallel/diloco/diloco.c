@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "tensor/handle.h"
 
 choir_local_sgd_opts choir_local_sgd_defaults(void)

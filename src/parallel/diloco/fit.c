@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 
 /* --- options --- */
 

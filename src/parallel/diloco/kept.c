@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "tensor/launch.h"
 
 #define MOMENTUM CHOIR__KEPT "momentum."

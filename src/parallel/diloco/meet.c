@@ -8,7 +8,7 @@
  * All of this is queued, on the device and on the group, and nothing waits on the host. All
  * ranks compute the same from the mean, so their weights are equal bit by bit.
  *
- * The workers are leaves of the fixed tree (comm/pattern/tree.h). A rank adds the
+ * The workers are leaves of the fixed tree (base/tree.h). A rank adds the
  * workers of its own that make up a node, one row of flat per node, and the group adds the
  * nodes of all ranks. So the bits do not depend on which rank has which worker.
  *
@@ -20,7 +20,7 @@
 
 #include <stdlib.h>
 
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "parallel/ranks.h"
 #include "tensor/launch.h"
 

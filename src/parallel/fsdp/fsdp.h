@@ -44,16 +44,16 @@ struct choir__fsdp {
     uint64_t synced; /* one more than the step whose buffers have been broadcast from rank 0 */
 
     /* --- weights.c --- */
-    choir__shared *shared;      /* stage 3: all weights, in rank 0's region */
-    choir__storage *whole;      /* stages 1 and 2: all weights, this rank's copy */
-    choir__cut *weight_cuts;    /* (count) cuts of a flat array of all weights */
-    size_t charged;             /* bytes of shared that are charged to the device's pool */
-    choir__fsdp_gather *gather; /* stage 3 if ranks share no memory; else NULL */
+    choir__shared *shared;        /* stage 3: all weights, in rank 0's region */
+    choir__storage *whole;        /* stages 1 and 2: all weights, this rank's copy */
+    choir__rows_cut *weight_cuts; /* (count) cuts of a flat array of all weights */
+    size_t charged;               /* bytes of shared that are charged to the device's pool */
+    choir__fsdp_gather *gather;   /* stage 3 if ranks share no memory; else NULL */
 
     /* --- reducer.c --- */
     choir__fsdp_slot *slots;
     uint64_t turns;
-    choir__cut **cuts; /* (bucket_count) arrays of cut_count[bucket] */
+    choir__rows_cut **cuts; /* (bucket_count) arrays of cut_count[bucket] */
     int *cut_count;
     int bucket_count;
     choir__storage *sums; /* gradients of this rank's rows */
@@ -89,7 +89,7 @@ bool choir__fsdp_gathers(const choir__fsdp *f);
 choir_status choir__fsdp_is_free(const choir__fsdp *f, const choir__param *p);
 /* rows.c: sets p->local to this rank's rows of p's tensor, which begin at element `at` of
  * storage. */
-void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut,
+void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__rows_cut *cut,
     choir__storage *storage, int64_t at);
 /* Like choir__fsdp_shard, for a stage that another rank runs: uses no memory, and takes the
  * rows of that rank. */

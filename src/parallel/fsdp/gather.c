@@ -31,8 +31,8 @@ typedef struct whole {
     choir__fsdp_gather *gather;
     int number;
     choir__param **params;
-    choir__cut *cuts;   /* (count) out: position in this rank's array */
-    uint32_t *versions; /* (count) versions of the values in this rank's array */
+    choir__rows_cut *cuts; /* (count) out: position in this rank's array */
+    uint32_t *versions;    /* (count) versions of the values in this rank's array */
     int count;
     int64_t elements;
     choir__storage *memory; /* NULL: not gathered */
@@ -327,7 +327,7 @@ static int64_t place(choir__fsdp_gather *g)
         whole *u = &g->units[p->unit];
         choir_shape shape = p->tensor->shape;
         int64_t count = p->tensor->count, rows = shape.ndim ? shape.dim[0] : 1;
-        choir__cut cut = {
+        choir__rows_cut cut = {
             .at = u->elements, .rows = rows, .row = rows ? count / rows : 0, .out = own};
         u->params[u->count] = p;
         u->cuts[u->count++] = cut;
@@ -339,7 +339,7 @@ static int64_t place(choir__fsdp_gather *g)
 
 /* Makes p->local this rank's rows, with current or initial values, or with the values of
  * released rows; the whole parameter has no memory until it is gathered. */
-static void settle(whole *u, choir__param *p, const choir__cut *cut)
+static void settle(whole *u, choir__param *p, const choir__rows_cut *cut)
 {
     choir__fsdp_gather *g = u->gather;
     choir_tensor *t = p->tensor, old = *t, *rows = p->local == t ? NULL : p->local;

@@ -54,19 +54,19 @@ static void free_slots(choir__fsdp *f)
     }
 }
 
-static void add_cut(choir__fsdp *f, int bucket, choir__cut cut)
+static void add_cut(choir__fsdp *f, int bucket, choir__rows_cut cut)
 {
     int *n = &f->cut_count[bucket];
-    choir__cut **cuts = &f->cuts[bucket];
+    choir__rows_cut **cuts = &f->cuts[bucket];
     CHOIR__GROW(*cuts, *n);
     (*cuts)[(*n)++] = cut;
 }
 
 /* Returns the cut of a use's gradient; its parts are blocks of that. */
-static choir__cut cut_of(const choir__param *p, const choir__slot *slot)
+static choir__rows_cut cut_of(const choir__param *p, const choir__slot *slot)
 {
     int64_t rows = p->tensor->shape.ndim ? p->tensor->shape.dim[0] : 1;
-    return (choir__cut){.at = slot->at,
+    return (choir__rows_cut){.at = slot->at,
         .rows = rows,
         .row = rows ? p->tensor->count / rows : 0,
         .out = slot->local_at};
@@ -75,7 +75,7 @@ static choir__cut cut_of(const choir__param *p, const choir__slot *slot)
 /* The sums of this rank's rows of all parts are one run, as of a gradient without parts. */
 static void add_parts(choir__fsdp *f, const choir__param *p, const choir__slot *slot)
 {
-    choir__cut whole = cut_of(p, slot), part = whole;
+    choir__rows_cut whole = cut_of(p, slot), part = whole;
     int64_t each = choir__part_rows(p->tensor->shape), lo, at = whole.out;
     part.of = whole.rows;
     for (int64_t k = 0; k < slot->parts; k++) {

@@ -28,8 +28,8 @@ static void cut_boxes(choir_scope *run, choir__param *p, int64_t lo, int64_t n)
     }
 }
 
-void choir__fsdp_take_rows(
-    choir__fsdp *f, choir__param *p, const choir__cut *cut, choir__storage *storage, int64_t at)
+void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__rows_cut *cut,
+    choir__storage *storage, int64_t at)
 {
     choir_scope *run = f->base.run;
     choir_shape shape = p->tensor->shape.ndim ? p->tensor->shape : choir_dims(1);

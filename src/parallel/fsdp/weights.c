@@ -42,7 +42,7 @@ static int64_t place(choir__fsdp *f)
         const choir_tensor *t = f->params[i]->tensor;
         int64_t rows = rows_of(t);
         f->weight_cuts[i] =
-            (choir__cut){.at = at, .rows = rows, .row = rows ? t->count / rows : 0};
+            (choir__rows_cut){.at = at, .rows = rows, .row = rows ? t->count / rows : 0};
         at += (t->count + ALIGN - 1) / ALIGN * ALIGN;
     }
     return at;
@@ -85,7 +85,7 @@ static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
 
 /* Moves p to its place in the array, with its current or initial values, or with the rows that
  * were released. In shared memory, each rank writes only its own rows. */
-static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float *array)
+static void settle(choir__fsdp *f, choir__param *p, const choir__rows_cut *cut, float *array)
 {
     choir_tensor *t = p->tensor, old = *t, *rows = p->local == t ? NULL : p->local;
     choir_device *device = f->device;

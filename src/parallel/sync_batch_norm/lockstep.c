@@ -22,7 +22,7 @@
 
 #include "autograd/walk.h"
 #include "base/fiber.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "parallel/ranks.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"

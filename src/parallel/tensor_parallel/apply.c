@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "comm/group.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/launch.h"
 

@@ -6,7 +6,7 @@
 #include <choir/choir.h>
 
 #include "scopes_fixture.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 #include "nn/module.h"
 
 static choir_tensor *vector(const float *values, int64_t n)

@@ -1,6 +1,6 @@
 /* Products of our own have the bits of the rule of the chain (device/cpu/product/product.h):
  * each element equals a model in plain C, on every instruction set of this machine, on 1 to 3
- * cores, for any layout, size and dtype, beside denormals, -0, infinities and NaN. */
+ * cores, for any layout, size, dtype and cut of K, beside denormals, -0, infinities and NaN. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -86,8 +86,19 @@ static void *numbers(int64_t n, choir_dtype dtype, int special)
 
 typedef struct sum_of {
     const choir__k_matmul *k;
-    int64_t a, b; /* places of the first factors */
+    int64_t a, b;             /* places of the first factors */
+    int64_t from, run, terms; /* the leaf: its run of each block of K, and all its terms */
 } sum_of;
+
+/* Returns the factors of the leaf's term l. */
+static double factor(const sum_of *s, int64_t l, bool of_b)
+{
+    const choir__k_matmul *k = s->k;
+    const int64_t block = k->k / choir__cut_outer(k->cut);
+    const int64_t at = l / s->run * block + s->from + l % s->run;
+    return of_b ? get(k->b, s->b + at * k->b_row, k->dtype)
+                : get(k->a, s->a + at * k->a_col, k->dtype);
+}
 
 /* x without denormals: a result that would round to less than 2^-126, were exponents without a
  * lower end, is a zero of its sign. f64 has x exactly, or far more of its bits than f32. */
@@ -106,15 +117,14 @@ static float flushed_fma(float a, float b, float sum)
  */
 static float steps(const sum_of *s, int64_t from, int64_t to)
 {
-    const choir__k_matmul *k = s->k;
     float sum = 0;
     for (int64_t step = from; step < to; step += 32) {
         float of[2] = {0, 0};
         for (int64_t l = step; l < step + 32; l++) {
             float a = 0, b = 0;
             if (l < to) {
-                a = flushed(get(k->a, s->a + l * k->a_col, k->dtype));
-                b = flushed(get(k->b, s->b + l * k->b_row, k->dtype));
+                a = flushed(factor(s, l, false));
+                b = flushed(factor(s, l, true));
             }
             of[l % 2] = flushed_fma(a, b, of[l % 2]);
         }
@@ -132,14 +142,14 @@ static int64_t chain_length(void)
 static double chain(const sum_of *s, int64_t first)
 {
     const choir__k_matmul *k = s->k;
-    const int64_t from = first * chain_length(), to = choir__min(k->k, from + chain_length());
+    const int64_t from = first * chain_length(),
+                  to = choir__min(s->terms, from + chain_length());
     double wide = 0;
     float narrow = 0;
     if (pairs)
         return (double)steps(s, from, to);
     for (int64_t l = from; l < to; l++) {
-        double a = get(k->a, s->a + l * k->a_col, k->dtype);
-        double b = get(k->b, s->b + l * k->b_row, k->dtype);
+        double a = factor(s, l, false), b = factor(s, l, true);
         if (k->dtype == CHOIR_F64)
             wide = fma(a, b, wide);
         else
@@ -153,14 +163,36 @@ static double rounded(const choir__k_matmul *k, double x)
     return k->dtype == CHOIR_F64 ? x : (double)(float)x;
 }
 
+static int64_t left_half(int64_t n)
+{
+    int64_t half = 1;
+    while (half * 2 < n)
+        half *= 2;
+    return half;
+}
+
 static double tree(const sum_of *s, int64_t first, int64_t chains)
 {
     if (chains <= 1)
         return chain(s, first);
-    int64_t half = 1;
-    while (half * 2 < chains)
-        half *= 2;
+    const int64_t half = left_half(chains);
     return rounded(s->k, tree(s, first, half) + tree(s, first + half, chains - half));
+}
+
+/* The fixed tree over leaves [first, first + leaves) of the cut. */
+static double tree_of_leaves(sum_of *s, int64_t first, int64_t leaves)
+{
+    const choir__k_matmul *k = s->k;
+    int64_t to;
+    if (leaves > 1) {
+        const int64_t half = left_half(leaves);
+        const double left = tree_of_leaves(s, first, half);
+        return rounded(k, left + tree_of_leaves(s, first + half, leaves - half));
+    }
+    choir__cut_leaf(k->cut, k->k, first, &s->from, &to);
+    s->run = to - s->from;
+    s->terms = s->run * choir__cut_outer(k->cut);
+    return tree(s, 0, (s->terms + chain_length() - 1) / chain_length());
 }
 
 static choir_dtype result_of(const choir__k_matmul *k)
@@ -171,12 +203,14 @@ static choir_dtype result_of(const choir__k_matmul *k)
 static void model(const choir__k_matmul *k)
 {
     const choir_dtype to = result_of(k), sums = k->dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;
+    const choir__node node = choir__cut_node(k->cut, k->node);
     for (int64_t x = 0; x < k->batch1; x++)
         for (int64_t i = 0; i < k->m; i++)
             for (int64_t j = 0; j < k->n; j++) {
-                sum_of s = {k, x * k->a_batch1 + i * k->a_row, x * k->b_batch1 + j * k->b_col};
+                sum_of s = {
+                    k, x * k->a_batch1 + i * k->a_row, x * k->b_batch1 + j * k->b_col, 0, 0, 0};
                 int64_t at = x * k->c_batch1 + i * k->c_row + j;
-                double y = tree(&s, 0, (k->k + chain_length() - 1) / chain_length());
+                double y = tree_of_leaves(&s, node.start, node.leaves);
                 if (k->bias)
                     y = rounded(k, y + get(k->bias, j, sums));
                 if (k->accumulate)
@@ -199,11 +233,13 @@ static void compare(
             !(isnan(x) && isnan(y)))
             fail_msg(
                 "%s, %d threads, %s: %lld x (%lld, %lld) by (%lld, %lld), strides %lld %lld "
-                "%lld %lld, bias %d, accumulate %d: element %lld is %a, not %a",
+                "%lld %lld, bias %d, accumulate %d, leaves [%lld, + %lld) of %lld in %lld "
+                "blocks: element %lld is %a, not %a",
                 isa, threads, choir_dtype_name(k->dtype), (long long)k->batch1, (long long)k->m,
                 (long long)k->k, (long long)k->k, (long long)k->n, (long long)k->a_row,
                 (long long)k->a_col, (long long)k->b_row, (long long)k->b_col, k->bias != NULL,
-                k->accumulate, (long long)i, x, y);
+                k->accumulate, (long long)k->node.start, (long long)k->node.leaves,
+                (long long)k->cut.leaves, (long long)k->cut.outer, (long long)i, x, y);
     }
 }
 
@@ -243,11 +279,17 @@ static int64_t layout(int64_t rows, int64_t columns, int64_t *row, int64_t *colu
     return by_rows ? rows * *row : columns * *column;
 }
 
-static void try_product(
-    int64_t batch, int64_t m, int64_t n, int64_t depth, choir_dtype dtype, int special)
+static void try_cut(int64_t batch, int64_t m, int64_t n, int64_t depth, choir_dtype dtype,
+    int special, choir__cut cut, choir__node node)
 {
-    choir__k_matmul k = {
-        .batch0 = 1, .batch1 = batch, .m = m, .n = n, .k = depth, .dtype = dtype};
+    choir__k_matmul k = {.batch0 = 1,
+        .batch1 = batch,
+        .m = m,
+        .n = n,
+        .k = depth,
+        .dtype = dtype,
+        .cut = cut,
+        .node = node};
     k.wide = below(2);
     k.accumulate = below(3) == 0;
     k.c_row = n + below(3);
@@ -269,6 +311,12 @@ static void try_product(
     free(k.c);
 }
 
+static void try_product(
+    int64_t batch, int64_t m, int64_t n, int64_t depth, choir_dtype dtype, int special)
+{
+    try_cut(batch, m, n, depth, dtype, special, (choir__cut){below(4), 1}, (choir__node){0, 0});
+}
+
 static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_F32, CHOIR_F64, CHOIR_BF16, CHOIR_F16};
 
 static void random_shapes(void **unused)
@@ -283,6 +331,27 @@ static void random_shapes(void **unused)
         int64_t most = depth > 1000 ? 14 : depth > 100 ? 30 : 70;
         try_product(1 + (below(3) == 0) * below(3), 1 + below(most), 1 + below(most), depth,
             dtypes[below(CHOIR_COUNT(dtypes))], specials[below(CHOIR_COUNT(specials))]);
+    }
+}
+
+/* K in 1 to 3 blocks and 2 to 8 leaves, whole or a node of it: no terms, fewer than leaves,
+ * several chains in a leaf. */
+static void cuts(void **unused)
+{
+    static const int64_t runs[] = {0, 1, 2, 5, 8, 31, 64, CHOIR__CHAIN, 3 * CHOIR__CHAIN + 1};
+    (void)unused;
+    for (int i = 0; i < 96; i++) {
+        const choir__cut cut = {1 + below(3), 2 + i % 7};
+        const int64_t run = i < 45 ? runs[i / 5] : below(80);
+        const int64_t block = run * cut.leaves + below(cut.leaves);
+        int64_t depth = block * cut.outer, most = depth > 1000 ? 10 : depth > 100 ? 30 : 70;
+        choir__node node = {0, 0};
+        if (i % 3 == 0) {
+            node.start = below(cut.leaves);
+            node.leaves = node.start % 2 || node.start + 2 > cut.leaves ? 1 : 2;
+        }
+        try_cut(1 + (below(4) == 0), 1 + below(most), 1 + below(most), depth,
+            dtypes[below(CHOIR_COUNT(dtypes))], i % 4 ? 0 : 9, cut, node);
     }
 }
 
@@ -401,6 +470,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
+        cmocka_unit_test(cuts),
         cmocka_unit_test(amx),
         cmocka_unit_test(several_blocks),
         cmocka_unit_test(padding_adds_nothing),

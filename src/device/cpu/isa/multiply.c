@@ -4,6 +4,7 @@
  * (cpu/multiplier.c), the product is not small, and it has a fast kernel for that pass, dtype
  * and shape. 16-bit operands that oneDNN does not multiply directly go through f32
  * (cpu/half.c). */
+#include "device/cpu/cut.h"
 #include "device/cpu/half.h"
 #include "device/cpu/multiplier.h"
 #include "device/cpu/product/product.h"
@@ -64,9 +65,24 @@ static bool by_own_products(choir__kernel_id kernel, choir_dtype dtype)
     return true;
 }
 
+/* Only matrix products are ever cut, and our own know cuts. */
+static bool by_leaves(const choir__k_matmul *k)
+{
+    const bool cut = choir__is_cut(k->cut) && !choir__cpu_own_products();
+    if (cut)
+        choir__cut_matmul(k, KERNEL(matmul));
+    return cut;
+}
+#define BY_LEAVES_matmul(k)               by_leaves(k)
+#define BY_LEAVES_conv(k)                 false
+#define BY_LEAVES_conv_backward_input(k)  false
+#define BY_LEAVES_conv_backward_weight(k) false
+
 #define EITHER(name)                                                                           \
     void KERNEL(name)(const choir__k_##name *k)                                                \
     {                                                                                          \
+        if (BY_LEAVES_##name(k))                                                               \
+            return;                                                                            \
         if (!is_half(k->dtype)) {                                                              \
             wide_##name(k);                                                                    \
         } else if (by_own_products(CHOIR__KERNEL_##name, k->dtype)) {                          \

@@ -1,4 +1,5 @@
 /* The entry to the engines, and to what computes where oneDNN does not. */
+#include "device/cpu/cut.h"
 #include "device/cpu/multiplier.h"
 #include "device/cpu/product/product.h"
 
@@ -12,9 +13,17 @@ void KERNEL(product)(const choir__k_matmul *k, const choir__operands *other)
         KERNEL(product_f32)(k, other);
 }
 
-void KERNEL(own_matmul)(const choir__k_matmul *k)
+static void multiply(const choir__k_matmul *k)
 {
     KERNEL(product)(k, NULL);
+}
+
+void KERNEL(own_matmul)(const choir__k_matmul *k)
+{
+    if (choir__is_cut(k->cut))
+        choir__cut_matmul(k, multiply);
+    else
+        multiply(k);
 }
 
 void KERNEL(plain_matmul)(const choir__k_matmul *k)

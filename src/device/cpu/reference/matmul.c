@@ -24,8 +24,38 @@ static void sum_operand(const void *x, choir_dtype dtype, void *y, choir_dtype t
     }
 }
 
+/* One element of a product: places of its first factors. */
+typedef struct element {
+    const choir__k_matmul *k;
+    int64_t a, b;
+} element;
+
+static double leaf_of(const element *e, int64_t leaf)
+{
+    const choir__k_matmul *k = e->k;
+    const int64_t outer = choir__cut_outer(k->cut);
+    int64_t from, to;
+    double sum = 0;
+    choir__cut_leaf(k->cut, k->k, leaf, &from, &to);
+    for (int64_t block = 0; block < k->k; block += choir__max(1, k->k / outer))
+        for (int64_t l = block + from; l < block + to; l++)
+            sum += get(k->a, e->a + l * k->a_col, k->dtype) *
+                   get(k->b, e->b + l * k->b_row, k->dtype);
+    return sum;
+}
+
+/* The fixed tree over leaves [first, first + leaves). */
+static double tree_of(const element *e, int64_t first, int64_t leaves)
+{
+    if (leaves == 1)
+        return leaf_of(e, first);
+    const int64_t half = left_leaves(leaves);
+    return tree_of(e, first, half) + tree_of(e, first + half, leaves - half);
+}
+
 void choir__reference_matmul(const choir__k_matmul *k)
 {
+    const choir__node node = choir__cut_node(k->cut, k->node);
     choir_dtype dtype = k->dtype, sums = sums_of(dtype), to = k->wide ? sums : dtype;
     choir_dtype bias = k->half_bias ? dtype : sums;
     if (k->a_sums)
@@ -40,12 +70,11 @@ void choir__reference_matmul(const choir__k_matmul *k)
             for (int64_t i = 0; i < k->m; i++)
                 for (int64_t j = 0; j < k->n; j++) {
                     int64_t at = c + i * k->c_row + j;
-                    double sum = get_or(k->bias, j, bias, 0);
+                    const element e = {k, a + i * k->a_row, b + j * k->b_col};
+                    double sum = tree_of(&e, node.start, node.leaves);
+                    sum += get_or(k->bias, j, bias, 0);
                     if (k->accumulate)
                         sum += get(k->c, at, to);
-                    for (int64_t l = 0; l < k->k; l++)
-                        sum += get(k->a, a + i * k->a_row + l * k->a_col, dtype) *
-                               get(k->b, b + l * k->b_row + j * k->b_col, dtype);
                     put(k->c, at, to, sum);
                 }
         }

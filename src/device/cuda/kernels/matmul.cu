@@ -13,7 +13,10 @@
  * Two batch dimensions are merged if their strides allow it; else the smaller is a loop. If the
  * library has no algorithm, a plain kernel computes the product; if it has none that also gives
  * the sums of an operand or multiplies by GELU's slope, kernels of their own do (reduce.cu,
- * activation.cu). */
+ * activation.cu).
+ *
+ * A product whose K is cut is one of these per leaf, without a bias, into a slab of f32 (f64).
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,6 +225,161 @@ static void multiply_all(choir__k_matmul k)
     }
 }
 
+/* --- cuts of K --- */
+
+/* y (entries, terms) = the runs of each of `outer` blocks, `apart` and `next` as of x. */
+typedef struct gather_args {
+    const void *x;
+    void *y;
+    int64_t entries, apart, next, outer, block, run;
+} gather_args;
+
+template <class T> static __global__ void gather_runs(gather_args k)
+{
+    int64_t terms = k.outer * k.run;
+    for (int64_t i = first_thread(); i < k.entries * terms; i += all_threads()) {
+        int64_t l = i % terms;
+        ((T *)k.y)[i] =
+            ((const T *)k.x)[i / terms * k.apart + (l / k.run * k.block + l % k.run) * k.next];
+    }
+}
+
+/* left[i] += right[i] */
+typedef struct add_args {
+    void *left;
+    const void *right;
+    int64_t n;
+} add_args;
+
+template <class S> static __global__ void add_sums(add_args k)
+{
+    for (int64_t i = first_thread(); i < k.n; i += all_threads())
+        ((S *)k.left)[i] += ((const S *)k.right)[i];
+}
+
+/* C = sums (m, n) + bias + old C */
+typedef struct end_args {
+    choir__k_matmul k;
+    const void *sums;
+} end_args;
+
+template <class T> static __global__ void end_sums(end_args x)
+{
+    const choir__k_matmul &k = x.k;
+    for (int64_t i = first_thread(); i < k.m * k.n; i += all_threads()) {
+        T *c = (T *)k.c + i / k.n * k.c_row + i % k.n;
+        wide<T> sum = ((const wide<T> *)x.sums)[i] + bias_at<T>(k, i % k.n);
+        put(c, k.accumulate ? get(c) + sum : sum);
+    }
+}
+
+/* One matrix whose K is cut, and its room. */
+typedef struct cut_product {
+    choir__k_matmul k;
+    choir__node node;
+    char *slabs, *a, *b; /* a, b: a leaf's operands, where it has runs of several blocks */
+    size_t slab;
+} cut_product;
+
+static void gather(const cut_product *p, void *y, const void *x, gather_args args)
+{
+    args.x = (const char *)x;
+    args.y = y;
+    choose(p->k.dtype, [&](auto t) {
+        launch(gather_runs<decltype(t)>, grid_for(args.entries * args.outer * args.run), BLOCK,
+            0, args);
+    });
+}
+
+/* Computes leaf l into a slab, by the product of operands that have its terms alone. */
+static void multiply_leaf(const cut_product *p, int64_t l, void *slab)
+{
+    const choir__k_matmul *k = &p->k;
+    int64_t outer = choir__cut_outer(k->cut), block = k->k / outer, lo, hi;
+    choir__cut_leaf(k->cut, k->k, p->node.start + l, &lo, &hi);
+    choir__k_matmul leaf = *k;
+    leaf.cut = {}, leaf.node = {};
+    leaf.bias = NULL, leaf.half_bias = leaf.accumulate = false;
+    leaf.wide = size_of(k->dtype) == 2;
+    leaf.c = slab, leaf.c_row = k->n, leaf.k = outer * (hi - lo);
+    leaf.a = (const char *)k->a + (size_t)(lo * k->a_col) * size_of(k->dtype);
+    leaf.b = (const char *)k->b + (size_t)(lo * k->b_row) * size_of(k->dtype);
+    if (outer > 1 && leaf.k) {
+        gather(p, p->a, leaf.a, {NULL, NULL, k->m, k->a_row, k->a_col, outer, block, hi - lo});
+        gather(p, p->b, leaf.b, {NULL, NULL, k->n, k->b_col, k->b_row, outer, block, hi - lo});
+        leaf.a = p->a, leaf.a_row = leaf.k, leaf.a_col = 1;
+        leaf.b = p->b, leaf.b_row = 1, leaf.b_col = leaf.k;
+    }
+    multiply_all(leaf);
+}
+
+static void add_slabs(const cut_product *p, char *left)
+{
+    int64_t n = p->k.m * p->k.n;
+    add_args args = {left, left + p->slab, n};
+    if (p->k.dtype == CHOIR_F64)
+        launch(add_sums<double>, grid_for(n), BLOCK, 0, args);
+    else
+        launch(add_sums<float>, grid_for(n), BLOCK, 0, args);
+}
+
+/* Slabs are a stack of the tree's nodes: leaf l is added to as many below it as l ends in ones,
+ * and those that are left at the end from the right. */
+static void multiply_leaves(const cut_product *p)
+{
+    const choir__k_matmul *k = &p->k;
+    char *top = p->slabs; /* above the last slab in use */
+    for (int64_t l = 0; l < p->node.leaves; l++, top += p->slab) {
+        multiply_leaf(p, l, top);
+        for (int64_t ones = l; ones & 1; ones >>= 1, top -= p->slab)
+            add_slabs(p, top - p->slab);
+    }
+    for (top -= p->slab; top > p->slabs; top -= p->slab)
+        add_slabs(p, top - p->slab);
+    end_args args = {*k, p->slabs};
+    choose((choir_dtype)c_dtype(k),
+        [&](auto t) { launch(end_sums<decltype(t)>, grid_for(k->m * k->n), BLOCK, 0, args); });
+}
+
+static size_t whole(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* Computes a batch whose K is cut. Leaves have no bias, so scratch memory of products is free.
+ */
+static void multiply_cut(const choir__k_matmul *k)
+{
+    cut_product p = {*k, choir__cut_node(k->cut, k->node), NULL, NULL, NULL, 0};
+    int64_t outer = choir__cut_outer(k->cut), slabs = 1;
+    size_t in = size_of(k->dtype), out = size_of(c_dtype(k));
+    size_t most =
+        (size_t)((k->k / outer / k->cut.leaves + 1) * outer) * in; /* bytes of one entry */
+    size_t a = whole((size_t)k->m * most), b = (size_t)k->n * most;
+    if (!k->m || !k->n)
+        return;
+    for (int64_t l = p.node.leaves; l > 1; l = (l + 1) / 2)
+        slabs++;
+    p.slab = whole((size_t)(k->m * k->n) * wide_size(k->dtype));
+    p.slabs = (char *)choir__cuda_scratch(
+        CHOIR__SCRATCH_PRODUCT, (size_t)slabs * p.slab + (outer > 1 ? a + b : 0));
+    if (!p.slabs)
+        return;
+    p.a = p.slabs + (size_t)slabs * p.slab;
+    p.b = p.a + a;
+    p.k.batch0 = p.k.batch1 = 1;
+    for (int64_t i = 0; i < k->batch0 * k->batch1; i++) {
+        int64_t b0 = i / k->batch1, b1 = i % k->batch1;
+        p.k.a = (const char *)k->a + (size_t)(b0 * k->a_batch0 + b1 * k->a_batch1) * in;
+        p.k.b = (const char *)k->b + (size_t)(b0 * k->b_batch0 + b1 * k->b_batch1) * in;
+        p.k.c = (char *)k->c + (size_t)(b0 * k->c_batch0 + b1 * k->c_batch1) * out;
+        multiply_leaves(&p);
+    }
+    choir__cuda_scratch_done(CHOIR__SCRATCH_PRODUCT);
+}
+
+/* --- the kernel --- */
+
 /* Adds up A or B in a kernel of its own. */
 static void sum_operand(const choir__k_matmul *k)
 {
@@ -247,6 +405,10 @@ extern "C" void choir__cuda_matmul(const choir__k_matmul *args)
 {
     choir__k_matmul k = *args, bare;
     k.wide = k.wide && size_of(k.dtype) == 2;
+    if (choir__is_cut(k.cut)) {
+        multiply_cut(&k);
+        return;
+    }
     bool sums = k.a_sums || k.b_sums, empty = !k.m || !k.n || !k.k;
     if ((sums || k.gelu_in) && !empty && choir__blaslt_multiply(&k))
         return;

@@ -2,7 +2,7 @@
  * adding in pieces gives the bits of adding at once. */
 
 #include "check.h"
-#include "comm/pattern/tree.h"
+#include "base/tree.h"
 
 static int64_t left_half(int64_t n)
 {

@@ -1,16 +1,6 @@
-/* The fixed tree as arithmetic: the run of leaves of a rank, the nodes that a run completes
- * (aligned blocks of 2^k leaves), whether two nodes are siblings, and the sum of some numbers
- * in the tree's order. */
-#include "comm/pattern/tree.h"
-
-#include "base/base.h"
-
-void choir__tree_run(int64_t leaves, int rank, int world, int64_t *lo, int64_t *hi)
-{
-    int64_t each = leaves / world, extra = leaves % world;
-    *lo = rank * each + choir__min(rank, extra);
-    *hi = *lo + each + (rank < extra);
-}
+/* The fixed tree as arithmetic: the nodes that a run of leaves completes (aligned blocks of 2^k
+ * leaves), whether two nodes are siblings, and the sum of some numbers in the tree's order. */
+#include "base/tree.h"
 
 int choir__tree_nodes(int64_t lo, int64_t hi, choir__node nodes[CHOIR__MAX_NODES])
 {

@@ -1,4 +1,4 @@
-/* The fixed binary tree over micro-batches, as pure arithmetic.
+/* The fixed binary tree over micro-batches, or over other parts of a sum, as pure arithmetic.
  *
  * A node of n leaves splits at the largest power of two below n. Therefore every aligned block
  * of 2^k leaves inside [0, n) is a node, and the rest at the right edge is folded from the
@@ -8,7 +8,7 @@
 #ifndef CHOIR_TREE_H
 #define CHOIR_TREE_H
 
-#include <stdint.h>
+#include "base/base.h"
 
 typedef struct choir__node {
     int64_t start, leaves; /* leaves: a power of two; start a multiple of it */
@@ -18,7 +18,13 @@ enum { CHOIR__MAX_NODES = 128 };
 
 /* Returns a rank's run [*lo, *hi) of `leaves` micro-batches: contiguous, with lengths that
  * differ by at most one, the longer runs first. */
-void choir__tree_run(int64_t leaves, int rank, int world, int64_t *lo, int64_t *hi);
+static inline void choir__tree_run(
+    int64_t leaves, int64_t rank, int64_t world, int64_t *lo, int64_t *hi)
+{
+    const int64_t each = leaves / world, extra = leaves % world;
+    *lo = rank * each + choir__min(rank, extra);
+    *hi = *lo + each + (rank < extra);
+}
 
 /* Writes the maximal aligned blocks that make up [lo, hi), in order; returns their number. */
 int choir__tree_nodes(int64_t lo, int64_t hi, choir__node nodes[CHOIR__MAX_NODES]);

@@ -1,0 +1,12 @@
+/* Products whose K is cut into leaves (device/kernels_cut.h), by an engine that knows no cuts.
+ */
+#ifndef CHOIR_CPU_CUT_H
+#define CHOIR_CPU_CUT_H
+
+#include "device/kernels.h"
+
+/* Computes k, whose K is cut, by one call of `multiply` per matrix and leaf, whose operands
+ * have the leaf's terms alone. */
+void choir__cut_matmul(const choir__k_matmul *k, void (*multiply)(const choir__k_matmul *leaf));
+
+#endif

@@ -1,0 +1,49 @@
+/* Sums whose terms are cut into leaves of the fixed tree (base/tree.h); kernels.h includes this
+ * header.
+ *
+ * A strategy may distribute the K terms of a contraction over ranks: slices of the weights, or
+ * chunks of the tokens. The cut is declared, whoever computes the parts, so that all of them
+ * get the same bits. The K terms are `outer` blocks of K / outer. Leaf l has a run of each
+ * block, one block after the other, and is a sum of its own: exactly the sum of a kernel whose
+ * operands have these terms alone. The leaves are added in the fixed tree.
+ *
+ *     outer 2, leaves 3, K = 16:   0 0 0 1 1 1 2 2 | 0 0 0 1 1 1 2 2      ((0 + 1) + 2)
+ *
+ * Runs differ by one term at most, the longer ones first, so leaves [lo, hi) alone, in memory
+ * of their own, are cut by {outer, hi - lo} at the same places. A leaf without terms is +0. */
+#ifndef CHOIR_KERNELS_CUT_H
+#define CHOIR_KERNELS_CUT_H
+
+#include "base/tree.h"
+
+/* K is a multiple of outer, or leaves is 0 or 1: then all terms are one leaf. outer 0: 1. */
+typedef struct choir__cut {
+    int64_t outer, leaves;
+} choir__cut;
+
+/* Returns whether a kernel computes leaf by leaf. */
+static inline bool choir__is_cut(choir__cut cut)
+{
+    return cut.leaves > 1;
+}
+
+static inline int64_t choir__cut_outer(choir__cut cut)
+{
+    return choir__is_cut(cut) ? choir__max(1, cut.outer) : 1;
+}
+
+/* Returns the node that a kernel with this cut computes. node.leaves 0: the whole tree. */
+static inline choir__node choir__cut_node(choir__cut cut, choir__node node)
+{
+    const choir__node whole = {0, choir__max(1, cut.leaves)};
+    return node.leaves ? node : whole;
+}
+
+/* Writes leaf l's run [*from, *to) of each block of k / outer terms. */
+static inline void choir__cut_leaf(
+    choir__cut cut, int64_t k, int64_t l, int64_t *from, int64_t *to)
+{
+    choir__tree_run(k / choir__cut_outer(cut), l, choir__max(1, cut.leaves), from, to);
+}
+
+#endif
