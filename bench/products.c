@@ -2,10 +2,13 @@
  * and both gradients, on one core:
  *
  *     choir_bench_products [--isa avx2|amx] [--dtype bf16] [--filter gpt2] [--list]
+ *                          [--cut OUTER,LEAVES] [--shape M,N,K,NN]
  *
  * The two run in turns. A line has the shape, its layout (N: rows, T: transposed), and the
  * lower quartile of the processor time of a call of each, in microseconds; 0: not built in.
- * --list prints the shapes alone, for a peer that times the same. */
+ * --list prints the shapes alone, for a peer that times the same. --cut times our own product
+ * with a cut of K in oneDNN's place, and adds the ratio of the fastest calls. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +113,17 @@ static double quartile(double *times, int n)
     return times[n / 4] * 1e6;
 }
 
-static void measure(const shape *s, choir_dtype dtype, matmul_fn *own, matmul_fn *other)
+static double least(const double *times, int n)
+{
+    double x = times[0];
+    for (int i = 1; i < n; i++)
+        x = times[i] < x ? times[i] : x;
+    return x;
+}
+
+/* cut.leaves 0: `other` computes the same product. */
+static void measure(
+    const shape *s, choir_dtype dtype, matmul_fn *own, matmul_fn *other, choir__cut cut)
 {
     const bool ta = s->layout[0] == 'T', tb = s->layout[1] == 'T';
     choir__k_matmul k = {.a = numbers(s->m * s->k, dtype),
@@ -127,20 +140,26 @@ static void measure(const shape *s, choir_dtype dtype, matmul_fn *own, matmul_fn
         .b_col = tb ? s->k : 1,
         .c_row = s->n,
         .dtype = dtype};
+    choir__k_matmul second = k;
+    second.cut = cut;
     double ours[ROUNDS], theirs[ROUNDS] = {0};
     double once = time_of(own, &k, 1);
     int calls = once < 5e-4 ? (int)(5e-4 / once) + 1 : 1;
     if (other)
-        other(&k);
+        other(&second);
     double start = processor_time();
     int n = 0;
     for (; n < ROUNDS && (n < FEWEST || processor_time() - start < enough); n++) {
         ours[n] = time_of(own, &k, calls);
         if (other)
-            theirs[n] = time_of(other, &k, calls);
+            theirs[n] = time_of(other, &second, calls);
     }
-    printf("%-22s %6lld %6lld %6lld %s %10.1f %10.1f\n", s->name, (long long)s->m,
+    const double ratio = least(theirs, n) / least(ours, n);
+    printf("%-22s %6lld %6lld %6lld %s %10.1f %10.1f", s->name, (long long)s->m,
         (long long)s->n, (long long)s->k, s->layout, quartile(ours, n), quartile(theirs, n));
+    if (cut.leaves)
+        printf(" %6.3f", ratio);
+    printf("\n");
     fflush(stdout);
     free((void *)k.a);
     free((void *)k.b);
@@ -173,12 +192,20 @@ int main(int argc, char **argv)
     const char *filter = "", *isa = choir_cpu_isa();
     choir_dtype dtype = CHOIR_F32;
     bool list = false;
+    choir__cut cut = {0, 0};
+    shape given = {"", 0, 0, 0, "NN"};
+    char layout[3] = "NN";
     for (int i = 1; i < argc; i++) {
         bool more = i + 1 < argc;
         if (!strcmp(argv[i], "--list"))
             list = true;
         else if (more && !strcmp(argv[i], "--filter"))
             filter = argv[++i];
+        else if (more && !strcmp(argv[i], "--cut"))
+            sscanf(argv[++i], "%" PRId64 ",%" PRId64, &cut.outer, &cut.leaves);
+        else if (more && !strcmp(argv[i], "--shape"))
+            sscanf(argv[++i], "%" PRId64 ",%" PRId64 ",%" PRId64 ",%2s", &given.m, &given.n,
+                &given.k, layout);
         else if (more && !strcmp(argv[i], "--isa"))
             isa = argv[++i];
         else if (more && !strcmp(argv[i], "--dtype"))
@@ -192,15 +219,17 @@ int main(int argc, char **argv)
         return 1;
     }
     bool alone = !strncmp(choir__cpu_multiplier(), "own", 3);
-    for (size_t i = 0; i < CHOIR_COUNT(shapes); i++) {
-        const shape *s = &shapes[i];
+    matmul_fn *own = own_of(isa), *other = cut.leaves ? own : alone ? NULL : kernels->matmul;
+    given.layout = layout;
+    for (size_t i = 0; i < (given.m ? 1 : CHOIR_COUNT(shapes)); i++) {
+        const shape *s = given.m ? &given : &shapes[i];
         if (!strstr(s->name, filter))
             continue;
         if (list)
             printf("%s %lld %lld %lld %s\n", s->name, (long long)s->m, (long long)s->n,
                 (long long)s->k, s->layout);
         else
-            measure(s, dtype, own_of(isa), alone ? NULL : kernels->matmul);
+            measure(s, dtype, own, other, cut);
     }
     return 0;
 }

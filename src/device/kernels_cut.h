@@ -1,5 +1,4 @@
-/* Sums whose terms are cut into leaves of the fixed tree (base/tree.h); kernels.h includes this
- * header.
+/* Cuts of sums into leaves of the fixed tree (base/tree.h); kernels.h includes this header.
  *
  * A strategy may distribute the K terms of a contraction over ranks: slices of the weights, or
  * chunks of the tokens. The cut is declared, whoever computes the parts, so that all of them
@@ -43,7 +42,9 @@ static inline choir__node choir__cut_node(choir__cut cut, choir__node node)
 static inline void choir__cut_leaf(
     choir__cut cut, int64_t k, int64_t l, int64_t *from, int64_t *to)
 {
-    choir__tree_run(k / choir__cut_outer(cut), l, choir__max(1, cut.leaves), from, to);
+    *from = 0, *to = k;
+    if (choir__is_cut(cut))
+        choir__tree_run(k / choir__cut_outer(cut), l, cut.leaves, from, to);
 }
 
 #endif

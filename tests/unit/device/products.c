@@ -350,9 +350,11 @@ static void cuts(void **unused)
             node.start = below(cut.leaves);
             node.leaves = node.start % 2 || node.start + 2 > cut.leaves ? 1 : 2;
         }
+        pairs = i % 4 == 1;
         try_cut(1 + (below(4) == 0), 1 + below(most), 1 + below(most), depth,
-            dtypes[below(CHOIR_COUNT(dtypes))], i % 4 ? 0 : 9, cut, node);
+            pairs ? CHOIR_BF16 : dtypes[below(CHOIR_COUNT(dtypes))], i % 5 ? 0 : 9, cut, node);
     }
+    pairs = false;
 }
 
 /* The instruction, where this processor has it, and its models. */

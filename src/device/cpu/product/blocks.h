@@ -1,13 +1,14 @@
 /* The product of two matrices, block by block.
  *
- * C is cut into blocks of rows and columns. For a block, one chain of k after the other is
- * computed: A's rows are packed MOST_M at a time, to stay in the second cache, and B's panels
- * when their first tile needs them, one of which stays in the first cache.
+ * C is cut into blocks of rows and columns. For a block, one section of k (sections.h) after
+ * the other is computed: A's rows are packed MOST_M at a time, to stay in the second cache, and
+ * B's panels when their first tile needs them, one of which stays in the first cache.
  *
  *     for each block of C (rows, MOST_N columns)
- *         for each chain
+ *         for each section
  *             for MOST_M rows:  pack A
- *                 for each panel of B:  pack it, the first time;  for each panel of A:  a tile
+ *                 for each panel of B:  pack it, the first time
+ *                     for each panel of A:  a tile, for each chain of the section
  *
  * A tile writes its sums to C at once where it can, else end_rows ends them. Those of chains
  * that wait for others are in levels (levels.h). */
@@ -16,39 +17,70 @@
 
 #include "base/half.h"
 #include "device/cpu/product/product.h"
-#include "device/cpu/product/windows.h"
 #ifdef PAIRS
 #include "device/cpu/product/pairs_pack.h"
 #else
 #include "device/cpu/product/pack.h"
 #endif
+#include "device/cpu/product/sections.h"
+#include "device/cpu/product/windows.h"
 
 enum { ROOM = 64 }; /* cells that the room of panels is a multiple of */
 
-/* Packs rows of A. room: for windows that are gathered first, (count, depth in whole steps). */
-static void pack_rows(cell *to, const matrix *a, int64_t first, int64_t count, int64_t from,
-    int64_t depth, void *room)
+/* Copies the section's terms of entries [first, first + count) to `room`, evenly apart, with +0
+ * between chains. */
+static matrix gather_terms(
+    void *room, const matrix *x, int64_t first, int64_t count, const section *s)
 {
-    matrix rows = *a;
-    if (a->windows) {
-        rows.p = room, rows.apart = whole(depth, STEP), rows.next = 1;
-        gather_windows(room, rows.apart, a->windows, first, count, from, depth, rows.apart);
-        first = from = 0;
-    }
-    pack_panels(to, &rows, first, count, from, depth, true);
+    const bool beside = x->apart == 1 && x->next != 1;
+    const int64_t size = (int64_t)choir_dtype_size(x->dtype);
+    matrix y = {room, beside ? 1 : s->deep, beside ? count : 1, x->dtype, NULL};
+    memset(room, 0, (size_t)(count * s->deep * size));
+    for (span p = {0}; next_span(s, &p);)
+        for (int64_t k = 0; k < (beside ? p.some : 1); k++)
+            for (int64_t i = 0; i < (beside ? 1 : count); i++) {
+                char *to = (char *)element_at(&y, i, p.at + k);
+                const char *from = element_at(x, first + i, p.k + k);
+                if (beside || x->next == 1)
+                    memcpy(to, from, (size_t)((beside ? count : p.some) * size));
+                else
+                    for (int64_t l = 0; l < p.some; l++)
+                        memcpy(to + l * size, from + l * x->next * size, (size_t)size);
+            }
+    return y;
 }
 
-/* Packs columns of B. room: (depth, count). */
-static void pack_columns(cell *to, const matrix *b, int64_t first, int64_t count, int64_t from,
-    int64_t depth, void *room)
+/* Packs the section's terms of entries of x, which are rows of A or columns of B. room: for
+ * what is gathered first. */
+INLINE void pack_entries(cell *to, const matrix *x, int64_t first, int64_t count,
+    const section *s, void *room, const bool rows)
 {
-    matrix columns = *b;
-    if (b->windows) {
-        columns.p = room, columns.apart = 1, columns.next = count;
-        gather_windows(room, count, b->windows, from, depth, first, count, count);
-        first = from = 0;
+    if (x->windows) { /* rows (count, deep), or columns (deep, count) */
+        const matrix y = {room, rows ? s->deep : 1, rows ? 1 : count, x->dtype, NULL};
+        if (rows)
+            gather_windows(room, y.apart, x->windows, first, count, s->k, s->depth, y.apart);
+        else
+            gather_windows(room, y.next, x->windows, s->k, s->depth, first, count, count);
+        pack_panels(to, &y, 0, count, 0, s->depth, 0, s->deep, rows);
+    } else if (s->gathers) {
+        const matrix y = gather_terms(room, x, first, count, s);
+        pack_panels(to, &y, 0, count, 0, s->deep, 0, s->deep, rows);
+    } else {
+        for (span p = {0}; next_span(s, &p);)
+            pack_panels(to, x, first, count, p.k, p.some, p.at, s->deep, rows);
     }
-    pack_panels(to, &columns, first, count, from, depth, false);
+}
+
+static void pack_rows(
+    cell *to, const matrix *a, int64_t first, int64_t count, const section *s, void *room)
+{
+    pack_entries(to, a, first, count, s, room, true);
+}
+
+static void pack_columns(
+    cell *to, const matrix *b, int64_t first, int64_t count, const section *s, void *room)
+{
+    pack_entries(to, b, first, count, s, room, false);
 }
 
 /* One product of two matrices, and the part of C that this core computes. */
@@ -58,20 +90,20 @@ typedef struct job {
     void *c;
     bool turned;        /* a and b are k's, exchanged, and C has the transpose of the tiles */
     const cell *packed; /* all of B, or NULL */
-    int64_t chains;
+    terms terms;
     int64_t row, column, m, n; /* the part: its first element and its size */
     cell *room_a, *room_b;
-    void *gathered; /* room for windows that are packed */
-    real *levels;
-    int64_t level; /* elements of a level */
+    void *gathered; /* room for entries that are gathered before they are packed */
+    real *near;     /* levels of one tile */
+    real *levels;   /* of a block */
+    int64_t level;  /* elements of a level of a block */
 } job;
 
 /* A tile's place in its block, and what becomes of its sums. */
 typedef struct place {
     int64_t row, column; /* the first element in C */
     int64_t rows, columns;
-    levels waiting;
-    real *leaves; /* the level that receives the sums, or NULL: C does */
+    bool added; /* sums of several chains */
 } place;
 
 /* Rounds sums to bf16, as choir__bf16_from_f32 does. */
@@ -134,7 +166,7 @@ static void end_rows(const job *w, const place *p, const real *sums)
     if (k->dtype == CHOIR_BF16 && !k->wide && !k->bias && !k->accumulate &&
         p->columns == BROAD) {
         uint16_t *c = (uint16_t *)w->c + p->row * k->c_row + p->column;
-        if (!p->waiting.takes && round_tile(c, k->c_row, sums, p->rows))
+        if (!p->added && round_tile(c, k->c_row, sums, p->rows))
             return;
         for (int64_t i = 0; i < p->rows; i++, c += k->c_row)
             for (int j = 0; j < BROAD; j += W)
@@ -167,94 +199,97 @@ static bool takes_vectors(const job *w, const place *p)
            (!is_half(k->dtype) || k->wide);
 }
 
-/* Rows of a block whose part of A is packed, in one chain. */
+/* Rows of a block whose part of A is packed, in one section. */
 typedef struct strip {
     const job *w;
+    const section *section;
     int64_t row, column; /* the block's first element */
     int64_t first, rows; /* the strip in the block */
     int64_t m, n;        /* the block's rows and columns */
-    int64_t depth, deep; /* the chain's, and a panel's */
     const cell *a, *room_b;
     int64_t a_row, a_panel; /* tile.a_row; from one tile's rows to the next in a */
-    uint64_t takes;
-    int leaves;
 } strip;
+
+/* The chain's sums of the tile t, whose operands are the section's, to C. */
+static void end_chain(const job *w, const place *p, tile *t, real *sums)
+{
+    const bool at_once = takes_vectors(w, p);
+    if (at_once) {
+        t->to = (real *)w->c + p->row * w->k->c_row + p->column;
+        t->to_row = w->k->c_row;
+        t->bias = w->k->bias ? (const real *)w->k->bias + p->column : NULL;
+        t->accumulate = w->k->accumulate;
+    } else {
+        t->to = sums;
+    }
+    run_tile(t, p->rows, p->columns);
+    if (!at_once)
+        (w->turned ? end_turned : end_rows)(w, p, sums);
+}
 
 /* The tile at row r of the strip and column j of the block. */
 static void run_place(const strip *s, int64_t r, int64_t j)
 {
     const job *w = s->w;
-    const int64_t rows = choir__min(TALL, s->rows - r), columns = choir__min(BROAD, s->n - j);
-    real *level0 = w->levels + whole(s->m, TALL) * j + (s->first + r) * BROAD;
-    const place p = {.row = s->row + s->first + r,
+    real *far = w->levels + whole(s->m, TALL) * j + (s->first + r) * BROAD;
+    const cell *a = s->a + r / TALL * s->a_panel, *b = s->room_b + j * s->section->deep;
+    place p = {.row = s->row + s->first + r,
         .column = s->column + j,
-        .rows = rows,
-        .columns = columns,
-        .waiting = {level0, w->level, s->takes},
-        .leaves = s->leaves >= 0 ? level0 + s->leaves * w->level : NULL};
+        .rows = choir__min(TALL, s->rows - r),
+        .columns = choir__min(BROAD, s->n - j)};
     real sums[TALL * BROAD] __attribute__((aligned(64)));
-    tile t = {.a = s->a + r / TALL * s->a_panel,
-        .b = s->room_b + j * s->deep,
-        .a_row = s->a_row,
-        .depth = s->depth,
-        .to = p.leaves ? p.leaves : sums,
-        .to_row = BROAD,
-        .waiting = p.waiting};
-    const bool at_once = !p.leaves && takes_vectors(w, &p);
-    if (at_once) {
-        t.to = (real *)w->c + p.row * w->k->c_row + p.column;
-        t.to_row = w->k->c_row;
-        t.bias = w->k->bias ? (const real *)w->k->bias + p.column : NULL;
-        t.accumulate = w->k->accumulate;
+    for (int i = 0; i < s->section->count; i++) {
+        const chain *c = &s->section->chains[i];
+        tile t = {.a = a + c->at * (s->a_row ? 1 : TALL),
+            .b = b + c->at * BROAD,
+            .a_row = s->a_row,
+            .depth = c->depth,
+            .to_row = BROAD,
+            .near = {w->near, TALL * BROAD, c->near},
+            .far = {far, w->level, c->takes & ~c->near}};
+        p.added = c->takes;
+        if (c->level < 0) {
+            end_chain(w, &p, &t, sums);
+        } else {
+            t.to = c->kept ? far + c->level * w->level : w->near + c->level * TALL * BROAD;
+            run_tile(&t, p.rows, p.columns);
+        }
     }
-    run_tile(&t, rows, columns);
-    if (!at_once && !p.leaves)
-        (w->turned ? end_turned : end_rows)(w, &p, sums);
 }
 
-/* Rows [row, row + m) and columns [column, column + n) in chain i. A panel of B serves all
+/* Rows [row, row + m) and columns [column, column + n) in a section. A panel of B serves all
  * tiles below it while it is in the first cache; if all of B is small, tiles go along C's rows.
  */
-static void run_chain(
-    const job *w, int64_t i, int64_t row, int64_t column, int64_t m, int64_t n)
+static void run_section(
+    const job *w, const section *x, int64_t row, int64_t column, int64_t m, int64_t n)
 {
-    const int64_t from = i * CHAIN, depth = choir__min(CHAIN, w->k->k - from),
-                  deep = whole(depth, STEP);
-    const bool last = i == w->chains - 1, along = n * deep * (int64_t)sizeof(cell) <= SMALL_B;
-    const int ones = __builtin_ctzll(~(uint64_t)i);
-    cell *room_b = w->packed ? (cell *)w->packed + from * whole(w->k->n, BROAD) + column * deep
-                             : w->room_b;
-    strip s = {.w = w,
-        .row = row,
-        .column = column,
-        .m = m,
-        .n = n,
-        .depth = depth,
-        .deep = deep,
-        .room_b = room_b,
-        .takes = last ? (uint64_t)i : (uint64_t)i & ((UINT64_C(1) << ones) - 1),
-        .leaves = last ? -1 : ones};
+    const bool along = n * x->deep * (int64_t)sizeof(cell) <= SMALL_B;
+    cell *room_b = w->packed
+                       ? (cell *)w->packed + x->at * whole(w->k->n, BROAD) + column * x->deep
+                       : w->room_b;
+    strip s = {
+        .w = w, .section = x, .row = row, .column = column, .m = m, .n = n, .room_b = room_b};
     if (along && !w->packed)
-        pack_columns(room_b, &w->b, column, n, from, depth, w->gathered);
+        pack_columns(room_b, &w->b, column, n, x, w->gathered);
     for (; s.first < m; s.first += MOST_M) {
         s.rows = choir__min(MOST_M, m - s.first);
-        if (reads_in_place(&w->a, s.rows, n, depth)) {
-            s.a = element_at(&w->a, row + s.first, from);
+        if (x->even && reads_in_place(&w->a, s.rows, n, x->depth)) {
+            s.a = element_at(&w->a, row + s.first, x->k);
             s.a_row = w->a.apart;
             s.a_panel = TALL * w->a.apart;
         } else {
-            pack_rows(w->room_a, &w->a, row + s.first, s.rows, from, depth, w->gathered);
+            pack_rows(w->room_a, &w->a, row + s.first, s.rows, x, w->gathered);
             s.a = w->room_a;
             s.a_row = 0;
-            s.a_panel = TALL * deep;
+            s.a_panel = TALL * x->deep;
         }
         for (int64_t r = 0; along && r < s.rows; r += TALL)
             for (int64_t j = 0; j < n; j += BROAD)
                 run_place(&s, r, j);
         for (int64_t j = 0; !along && j < n; j += BROAD) {
             if (s.first == 0 && !w->packed && j % (TOGETHER * BROAD) == 0)
-                pack_columns(room_b + j * deep, &w->b, column + j,
-                    choir__min(TOGETHER * BROAD, n - j), from, depth, w->gathered);
+                pack_columns(room_b + j * x->deep, &w->b, column + j,
+                    choir__min(TOGETHER * BROAD, n - j), x, w->gathered);
             for (int64_t r = 0; r < s.rows; r += TALL)
                 run_place(&s, r, j);
         }
@@ -264,29 +299,34 @@ static void run_chain(
 /* Computes the job's part of C. */
 static void run_job(job *w)
 {
-    const int64_t deep = whole(choir__min(CHAIN, w->k->k), STEP);
+    const terms *t = &w->terms;
+    const int64_t deep = choir__min(choir__max(MOST_DEEP, CHAIN), t->deep);
     const int64_t few = w->packed ? FEWER_M : FEW_M;
-    const int64_t rows = w->chains > 1 ? choir__min(few, w->m) : w->m;
+    const int64_t rows = t->several ? choir__min(few, w->m) : w->m;
     const int64_t fit = MOST_B / (choir__max(deep, 1) * (int64_t)sizeof(cell)) / BROAD * BROAD;
     const int64_t columns = choir__min(choir__min(MOST_N, fit), w->n);
-    const int level_count = w->chains > 1 ? 64 - __builtin_clzll((uint64_t)w->chains - 1) : 0;
     const int64_t a = whole(whole(choir__min(MOST_M, rows), TALL) * deep, ROOM),
                   b = w->packed ? 0 : whole(whole(columns, BROAD) * deep, ROOM);
-    const int64_t windows = w->a.windows || w->b.windows
-                                ? choir__max(choir__min(MOST_M, rows), whole(columns, BROAD))
-                                : 0;
-    w->level = whole(rows, TALL) * whole(columns, BROAD);
+    const int64_t gathered =
+        t->gathers || w->a.windows || w->b.windows
+            ? choir__max(choir__min(MOST_M, rows), whole(columns, BROAD)) * deep
+            : 0;
+    const int64_t near = t->levels * TALL * BROAD;
+    w->level = t->several ? whole(rows, TALL) * whole(columns, BROAD) : 0;
     w->room_a = choir__cpu_panel(choir__cpu_context_current(),
         (size_t)(a + b) * sizeof(cell) +
-            (size_t)(level_count * w->level + windows * deep) * sizeof(real));
+            (size_t)(near + t->levels * w->level + gathered) * sizeof(real));
     w->room_b = w->room_a + a;
-    w->levels = (real *)(w->room_b + b);
-    w->gathered = w->levels + level_count * w->level;
+    w->near = (real *)(w->room_b + b);
+    w->levels = w->near + near;
+    w->gathered = w->levels + t->levels * w->level;
     for (int64_t j = 0; j < w->n; j += columns)
-        for (int64_t i = 0; i < w->m; i += rows)
-            for (int64_t chain = 0; chain < w->chains; chain++)
-                run_chain(w, chain, w->row + i, w->column + j, choir__min(rows, w->m - i),
+        for (int64_t i = 0; i < w->m; i += rows) {
+            section s;
+            for (position at = {0, 0}; next_section(t, &at, &s);)
+                run_section(w, &s, w->row + i, w->column + j, choir__min(rows, w->m - i),
                     choir__min(columns, w->n - j));
+        }
 }
 
 #endif

@@ -38,7 +38,7 @@ static job job_of(const choir__k_matmul *k, const choir__operands *other, int64_
         .turned = turned,
         .c = (char *)k->c + (i * k->c_batch0 + j * k->c_batch1) * (int64_t)size,
         .packed = other->packed,
-        .chains = choir__max(1, (k->k + CHAIN - 1) / CHAIN),
+        .terms = terms_of(k),
         .m = turned ? k->n : k->m,
         .n = turned ? k->m : k->n};
 }
@@ -68,15 +68,16 @@ static void run_parts(const void *arg, int64_t first, int64_t count)
 /* Cells of all of B, packed. */
 static int64_t packed_cells(const choir__k_matmul *k)
 {
-    return whole(k->n, BROAD) * whole(k->k, STEP);
+    return whole(k->n, BROAD) * terms_of(k).deep;
 }
 
 static void pack_all(cell *to, const choir__k_matmul *k)
 {
     const matrix b = {k->b, k->b_col, k->b_row, k->dtype, NULL};
-    for (int64_t from = 0; from < k->k; from += CHAIN)
-        pack_columns(to + from * whole(k->n, BROAD), &b, 0, k->n, from,
-            choir__min(CHAIN, k->k - from), NULL);
+    const terms t = terms_of(k);
+    section s;
+    for (position at = {0, 0}; next_section(&t, &at, &s);)
+        pack_columns(to + s.at * whole(k->n, BROAD), &b, 0, k->n, &s, NULL);
 }
 
 /* Returns B packed as a whole if many blocks of rows would pack it each and it is small, or
@@ -84,7 +85,9 @@ static void pack_all(cell *to, const choir__k_matmul *k)
 static const cell *packed_once(const choir__k_matmul *k)
 {
     const size_t bytes = (size_t)packed_cells(k) * sizeof(cell);
-    if (k->k <= CHAIN || k->m <= FEW_M || k->batch0 * k->batch1 > 1 || bytes > MOST_PACKED)
+    const terms t = terms_of(k);
+    if (!t.several || t.gathers || k->m <= FEW_M || k->batch0 * k->batch1 > 1 ||
+        bytes > MOST_PACKED)
         return NULL;
     cell *to = choir__cpu_packed(choir__cpu_context_current(), bytes);
     pack_all(to, k);

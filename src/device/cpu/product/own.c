@@ -1,5 +1,4 @@
 /* The entry to the engines, and to what computes where oneDNN does not. */
-#include "device/cpu/cut.h"
 #include "device/cpu/multiplier.h"
 #include "device/cpu/product/product.h"
 
@@ -13,17 +12,9 @@ void KERNEL(product)(const choir__k_matmul *k, const choir__operands *other)
         KERNEL(product_f32)(k, other);
 }
 
-static void multiply(const choir__k_matmul *k)
-{
-    KERNEL(product)(k, NULL);
-}
-
 void KERNEL(own_matmul)(const choir__k_matmul *k)
 {
-    if (choir__is_cut(k->cut))
-        choir__cut_matmul(k, multiply);
-    else
-        multiply(k);
+    KERNEL(product)(k, NULL);
 }
 
 void KERNEL(plain_matmul)(const choir__k_matmul *k)

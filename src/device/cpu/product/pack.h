@@ -1,8 +1,8 @@
 /* Panels: operands of a product in the order in which tiles read them.
  *
  * A panel has `each` entries (rows of A or columns of B) and is stored one k after the other:
- * (depth, each), +0 where the matrix has no more entries. 16-bit elements are widened on the
- * way, which is exact. */
+ * (deep, each), +0 where the matrix has no more entries. It is packed in pieces of `depth` k.
+ * 16-bit elements are widened on the way, which is exact. */
 #ifndef CHOIR_PRODUCT_PACK_H
 #define CHOIR_PRODUCT_PACK_H
 
@@ -90,7 +90,7 @@ INLINE void widen_row(float *to, const uint16_t *from, int64_t n, const bool bf1
  * so that each line of a cache is read once. More panels, whose distance is often a power of
  * two, would share too few sets of the first cache. next: elements of `dtype`. */
 INLINE void pack_beside(real *to, const void *from, int64_t next, int64_t panels, int64_t depth,
-    const int64_t each, const choir_dtype dtype)
+    int64_t deep, const int64_t each, const choir_dtype dtype)
 {
     enum { AHEAD = 8, BYTES = 64 };
     const int64_t size = is_half(dtype) ? 2 : sizeof(real), run = panels * each;
@@ -105,20 +105,20 @@ INLINE void pack_beside(real *to, const void *from, int64_t next, int64_t panels
             line = row;
         }
         for (int64_t p = 0; p < panels; p++)
-            memcpy(to + p * depth * each, line + p * each, (size_t)each * sizeof *to);
+            memcpy(to + p * deep * each, line + p * each, (size_t)each * sizeof *to);
     }
 }
 
 /* Chooses the copy of pack_beside. */
 INLINE void pack_beside_as(real *to, const void *from, const matrix *x, int64_t panels,
-    int64_t depth, const int64_t each)
+    int64_t depth, int64_t deep, const int64_t each)
 {
     if (x->dtype == CHOIR_BF16)
-        pack_beside(to, from, x->next, panels, depth, each, CHOIR_BF16);
+        pack_beside(to, from, x->next, panels, depth, deep, each, CHOIR_BF16);
     else if (x->dtype == CHOIR_F16)
-        pack_beside(to, from, x->next, panels, depth, each, CHOIR_F16);
+        pack_beside(to, from, x->next, panels, depth, deep, each, CHOIR_F16);
     else
-        pack_beside(to, from, x->next, panels, depth, each, CHOIR_F32);
+        pack_beside(to, from, x->next, panels, depth, deep, each, CHOIR_F32);
 }
 
 /* Packs 16-bit entries: rows of elements that lie side by side are widened at once. */
@@ -145,19 +145,19 @@ INLINE void pack_halves(real *to, const uint16_t *from, const matrix *x, int64_t
         }
 }
 
-/* Packs entries [first, first + count) and k [from, from + depth): (count / each, depth, each).
- */
+/* Packs entries [first, first + count) and k [from, from + depth): (count / each, depth of
+ * deep, each). */
 INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, int64_t from,
-    int64_t depth, const int64_t each)
+    int64_t depth, int64_t deep, const int64_t each)
 {
     int64_t i = 0;
     if (x->apart == 1 && x->next != 1)
         for (int64_t panels; i + each <= count;
-             i += panels * each, to += panels * each * depth) {
+             i += panels * each, to += panels * each * deep) {
             panels = choir__min(TOGETHER, (count - i) / each);
-            pack_beside_as(to, element_at(x, first + i, from), x, panels, depth, each);
+            pack_beside_as(to, element_at(x, first + i, from), x, panels, depth, deep, each);
         }
-    for (; i < count; i += each, to += each * depth) {
+    for (; i < count; i += each, to += each * deep) {
         const void *p = element_at(x, first + i, from);
         int64_t there = choir__min(each, count - i);
         if (is_half(x->dtype))
@@ -167,14 +167,13 @@ INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, int64_
     }
 }
 
-/* The interface to blocks.h. */
-typedef real cell; /* an element of a panel */
-enum { STEP = 1 }; /* a panel's depth is a multiple of it */
-
+/* The interface to blocks.h. Packs k [from, from + depth) to place `at` of panels of `deep` k.
+ */
 INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count, int64_t from,
-    int64_t depth, const bool rows)
+    int64_t depth, int64_t at, int64_t deep, const bool rows)
 {
-    pack(to, x, first, count, from, depth, rows ? TALL : BROAD);
+    const int64_t each = rows ? TALL : BROAD;
+    pack(to + at * each, x, first, count, from, depth, deep, each);
 }
 
 /* True if so few tiles, of n columns, read a row of A that packing it would not pay. Rows that

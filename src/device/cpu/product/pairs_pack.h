@@ -49,12 +49,12 @@ INLINE void pair_up(uint32_t *to, const piece *p)
 
 /* Packs whole panels of columns that lie side by side: pieces of two rows go to all of them, so
  * that each line of a cache is read once. */
-static void pack_beside(
-    uint32_t *to, const matrix *x, int64_t first, int64_t panels, int64_t k, int64_t depth)
+static void pack_beside(uint32_t *to, const matrix *x, int64_t first, int64_t panels, int64_t k,
+    int64_t depth, int64_t deep)
 {
     enum { AHEAD = 8 };
-    const int64_t deep = whole(depth, STEP), panel = deep / 2 * BROAD;
-    for (int64_t i = 0; i < deep; i += 2, to += BROAD) {
+    const int64_t panel = deep / 2 * BROAD;
+    for (int64_t i = 0; i < whole(depth, STEP); i += 2, to += BROAD) {
         const uint16_t *from = element_at(x, first, k + i);
         for (int64_t p = 0; p < panels; p++) {
             __builtin_prefetch(from + AHEAD * x->next + p * BROAD);
@@ -90,17 +90,18 @@ INLINE void pack_piece(uint32_t *to, const piece *p, const bool rows)
             turn(to + j * BROAD + i, BROAD, from + i * apart + 2 * j, 2 * apart);
 }
 
-/* Packs entries [first, first + count) and k [from, from + depth), a step of TOGETHER panels at
- * a time. */
+/* Packs entries [first, first + count) and k [from, from + depth) to place `at`, a whole step,
+ * of panels of `deep` k; a step of TOGETHER panels at a time. */
 INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count, int64_t from,
-    int64_t depth, const bool rows)
+    int64_t depth, int64_t at, int64_t deep, const bool rows)
 {
-    const int64_t deep = whole(depth, STEP);
     int64_t done = 0, panels;
+    to += at * TALL;
     if (!rows && x->apart == 1 && x->next != 1)
         for (; done + BROAD <= count; done += panels * BROAD) {
             panels = choir__min(TOGETHER, (count - done) / BROAD);
-            pack_beside((uint32_t *)(to + done * deep), x, first + done, panels, from, depth);
+            pack_beside(
+                (uint32_t *)(to + done * deep), x, first + done, panels, from, depth, deep);
         }
     for (; done < count; done += TOGETHER * TALL)
         for (int64_t k = 0; k < depth; k += STEP)

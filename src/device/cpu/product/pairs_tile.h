@@ -28,7 +28,7 @@ enum {
     MOST_B = 1 << 20,
     SMALL_B = MOST_B
 };
-enum { CHAIN = CHOIR__PAIRS_CHAIN };
+enum { CHAIN = CHOIR__PAIRS_CHAIN, MOST_DEEP = CHOIR__PAIRS_CHAIN };
 
 typedef uint16_t cell; /* a bf16 of a panel */
 
@@ -37,7 +37,7 @@ typedef struct tile {
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
     real *to;             /* receives the sums, in whole blocks of 16 x 16 */
     int64_t to_row;
-    levels waiting; /* sums of earlier chains, which are added */
+    levels near, far; /* sums of earlier chains, which are added, the near ones first */
     const real *bias;
     bool accumulate;
 } tile;
@@ -229,17 +229,22 @@ INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, int64_t row
 }
 #endif
 
+INLINE void add_level(const tile *t, const real *half, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j += RW) {
+            real *sum = t->to + i * t->to_row + j;
+            r_store(sum, r_load(half + i * BROAD + j) + r_load(sum));
+        }
+}
+
 static void run_tile(const tile *t, int64_t rows, int64_t columns)
 {
     compute(t, rows, columns);
-    for (uint64_t left = t->waiting.takes; left; left &= left - 1) {
-        const real *half = lowest_level(&t->waiting, left);
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < columns; j += RW) {
-                real *sum = t->to + i * t->to_row + j;
-                r_store(sum, r_load(half + i * BROAD + j) + r_load(sum));
-            }
-    }
+    for (uint64_t left = t->near.takes; left; left &= left - 1)
+        add_level(t, lowest_level(&t->near, left), rows, columns);
+    for (uint64_t left = t->far.takes; left; left &= left - 1)
+        add_level(t, lowest_level(&t->far, left), rows, columns);
 }
 
 /* True if run_tile writes these sums and none beside them. */

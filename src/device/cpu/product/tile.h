@@ -57,14 +57,18 @@ enum {
     SMALL_B = 128 << 10
 };
 #endif
-enum { CHAIN = CHOIR__CHAIN };
+/* MOST_DEEP: terms of a section of several chains (sections.h). STEP: a panel's depth is a
+ * multiple of it. */
+enum { CHAIN = CHOIR__CHAIN, MOST_DEEP = CHOIR__CHAIN, STEP = 1 };
+
+typedef real cell; /* an element of a panel */
 
 typedef struct tile {
     const real *a, *b;
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
     real *to;             /* receives the sums, in whole vectors */
     int64_t to_row;
-    levels waiting;   /* sums of earlier chains, which are added */
+    levels near, far; /* sums of earlier chains, which are added, the near ones first */
     const real *bias; /* is added to each row, if not NULL */
     bool accumulate;  /* the old values of `to` are added */
 } tile;
@@ -100,8 +104,12 @@ INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool
         upper += packed ? TALL : 1;
         lower += packed ? TALL : 1;
     }
-    for (uint64_t left = t->waiting.takes; left; left &= left - 1) {
-        const real *half = lowest_level(&t->waiting, left);
+    for (uint64_t left = t->near.takes; left; left &= left - 1) {
+        const real *half = lowest_level(&t->near, left);
+        ROWS_ VECTORS_ sum[i][j] = r_load(half + i * BROAD + j * RW) + sum[i][j];
+    }
+    for (uint64_t left = t->far.takes; left; left &= left - 1) {
+        const real *half = lowest_level(&t->far, left);
         ROWS_ VECTORS_ sum[i][j] = r_load(half + i * BROAD + j * RW) + sum[i][j];
     }
     if (t->bias)
