@@ -243,6 +243,14 @@ static void compare(
     }
 }
 
+static void multiply_by(size_t set, const choir__k_matmul *k)
+{
+    if (pairs)
+        sets[set].multiply_pairs(k, NULL);
+    else
+        sets[set].multiply(k);
+}
+
 static void try_all(choir__k_matmul k, int64_t n)
 {
     const size_t bytes = (size_t)n * choir_dtype_size(result_of(&k));
@@ -258,10 +266,7 @@ static void try_all(choir__k_matmul k, int64_t n)
             choir__cpu_context *context = choir__cpu_context_new(threads);
             choir__cpu_context_enter(context);
             memcpy(c, before, bytes);
-            if (pairs)
-                sets[set].multiply_pairs(&k, NULL);
-            else
-                sets[set].multiply(&k);
+            multiply_by(set, &k);
             compare(&k, expected, n, sets[set].isa, threads);
             choir__cpu_context_free(context);
         }
@@ -353,6 +358,102 @@ static void cuts(void **unused)
         pairs = i % 4 == 1;
         try_cut(1 + (below(4) == 0), 1 + below(most), 1 + below(most), depth,
             pairs ? CHOIR_BF16 : dtypes[below(CHOIR_COUNT(dtypes))], i % 5 ? 0 : 9, cut, node);
+    }
+    pairs = false;
+}
+
+/* Returns the terms of leaves [lo, hi) of `entries` rows of x, dense. */
+static void *own_terms(const choir__k_matmul *k, const void *x, int64_t entries, int64_t lo,
+    int64_t hi, int64_t *terms)
+{
+    const size_t size = choir_dtype_size(k->dtype);
+    const int64_t block = k->k / k->cut.outer;
+    int64_t from, to, unused, run;
+    choir__cut_leaf(k->cut, k->k, lo, &from, &unused);
+    choir__cut_leaf(k->cut, k->k, hi - 1, &unused, &to);
+    run = to - from, *terms = run * k->cut.outer;
+    char *y = malloc((size_t)(entries * *terms + 1) * size);
+    for (int64_t i = 0; i < entries * k->cut.outer; i++)
+        memcpy(y + (size_t)(i * run) * size,
+            (const char *)x + (size_t)(i * block + from) * size, (size_t)run * size);
+    return y;
+}
+
+static void add_stack(float *sums, choir__node *nodes, int *top, int64_t n, bool all)
+{
+    while (*top > 1 && (all || choir__tree_siblings(nodes[*top - 2], nodes[*top - 1]))) {
+        for (int64_t i = 0; i < n; i++)
+            sums[(*top - 2) * n + i] += sums[(*top - 1) * n + i];
+        nodes[*top - 2].leaves += nodes[*top - 1].leaves;
+        --*top;
+    }
+}
+
+/* Ranks with leaves of their own, in memory of their own, compute the nodes that these
+ * complete; added in the tree, they are the product of one device, bit for bit. */
+static void try_ranks(size_t set, const choir__k_matmul *whole, int ranks)
+{
+    const int64_t n = whole->m * whole->n, leaves = whole->cut.leaves;
+    float *sums = malloc(sizeof(float) * (size_t)n * CHOIR__MAX_NODES);
+    choir__node stack[CHOIR__MAX_NODES], nodes[CHOIR__MAX_NODES];
+    int top = 0;
+    for (int r = 0; r < ranks; r++) {
+        int64_t lo, hi;
+        choir__k_matmul k = *whole;
+        choir__tree_run(leaves, r, ranks, &lo, &hi);
+        void *a = own_terms(whole, whole->a, k.m, lo, hi, &k.k);
+        void *b = own_terms(whole, whole->b, k.n, lo, hi, &k.k);
+        k.a = a, k.b = b, k.wide = true;
+        k.a_row = k.b_col = k.k;
+        k.cut.leaves = hi - lo;
+        for (int i = 0, count = choir__tree_nodes(lo, hi, nodes); i < count; i++) {
+            k.node = (choir__node){nodes[i].start - lo, nodes[i].leaves};
+            k.c = sums + top * n;
+            multiply_by(set, &k);
+            stack[top++] = nodes[i];
+            add_stack(sums, stack, &top, n, false);
+        }
+        free(a);
+        free(b);
+    }
+    add_stack(sums, stack, &top, n, true);
+    compare(whole, sums, n, sets[set].isa, ranks);
+    free(sums);
+}
+
+static void nodes_make_the_whole(void **unused)
+{
+    enum { M = 35, N = 50 };
+    (void)unused;
+    for (int i = 0; i < 24; i++) {
+        const choir__cut cut = {1 + i % 3, 1 + below(8)};
+        const int64_t depth = cut.outer * (cut.leaves + below(i < 4 ? 2000 : 100));
+        pairs = i % 2;
+        choir__k_matmul k = {.batch0 = 1,
+            .batch1 = 1,
+            .m = M,
+            .n = N,
+            .k = depth,
+            .a_row = depth,
+            .a_col = 1,
+            .b_row = 1,
+            .b_col = depth,
+            .c_row = N,
+            .wide = true,
+            .cut = cut};
+        k.dtype = pairs ? CHOIR_BF16 : CHOIR_F32;
+        void *a = numbers(M * depth, k.dtype, 0), *b = numbers(N * depth, k.dtype, 0);
+        k.a = a, k.b = b;
+        k.c = malloc(M * N * sizeof(float));
+        for (size_t set = 0; set < CHOIR_COUNT(sets); set++)
+            if (choir__cpu_kernels(sets[set].isa)) {
+                multiply_by(set, &k);
+                for (int ranks = 1; ranks <= cut.leaves; ranks++)
+                    try_ranks(set, &k, ranks);
+            }
+        free(a);
+        free(b);
+        free(k.c);
     }
     pairs = false;
 }
@@ -473,6 +574,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(cuts),
+        cmocka_unit_test(nodes_make_the_whole),
         cmocka_unit_test(amx),
         cmocka_unit_test(several_blocks),
         cmocka_unit_test(padding_adds_nothing),
