@@ -24,6 +24,7 @@
 #include <choir/augment.h>
 #include <choir/beside.h>
 #include <choir/checkpoint.h>
+#include <choir/context_parallel.h>
 #include <choir/model_info.h>
 #include <choir/models.h>
 #include <choir/data_open.h>

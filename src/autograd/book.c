@@ -7,6 +7,7 @@
 
 #include "autograd/layout.h"
 #include "base/floats.h"
+#include "tensor/strategy.h"
 
 /* Frees all books of the run, which is closing. */
 static void close_books(void *arg)
@@ -254,10 +255,20 @@ static int merge(choir__book *book, int bucket, choir__node stack[], int top, bo
     return top;
 }
 
+/* Sums the micro-batch's gradients over the ranks that have parts of it. */
+static void complete_leaf(choir__book *book, int bucket)
+{
+    choir_status status = choir__strategies_leaf(book->run, book->device,
+        (float *)bucket_data(book, bucket, book->top), book->buckets[bucket].count);
+    if (status != CHOIR_OK)
+        choir__scope_fail(book->run, status);
+}
+
 static void bucket_done(choir__book *book, int bucket)
 {
     choir__node stack[CHOIR__MAX_LEVELS];
     memcpy(stack, book->stack, sizeof stack);
+    complete_leaf(book, bucket);
     int top = merge(book, bucket, stack, book->top, true);
     if (book->reducer && book->leaves + 1 == book->planned) {
         for (; book->folds && top > 1; top--)

@@ -9,6 +9,7 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
+#include "tensor/sequence.h"
 
 #include <choir/autograd.h>
 
@@ -247,13 +248,27 @@ static void give(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
         x->grad = g;
 }
 
+/* Replaces ids and rows by the ids and rows of all tokens of the sequence, from all ranks that
+ * have some, so that a leaf has the rows of the whole micro-batch, in order. */
+static void whole_sequence(
+    const choir__record *r, choir_scope *scope, choir_tensor **ids, choir_tensor **rows)
+{
+    const choir__sequence *s = r->scope->sequence;
+    if (!s || !s->by || (*rows)->poisoned)
+        return;
+    int dim = (*ids)->shape.ndim - 1;
+    *ids = s->by->ops->chunks->whole(s->by, scope, *ids, dim);
+    *rows = s->by->ops->chunks->whole(s->by, scope, *rows, dim);
+}
+
 static bool give_rows(
     choir__sink *sink, choir__record *r, int i, choir_tensor *ids, choir_tensor *rows)
 {
     choir_tensor *x = r->in[i];
     if (!x->param || !x->param->slots[r->use[i]].by_rows)
         return false;
-    if ((rows = choir__wide(sink->scope, rows))->poisoned)
+    whole_sequence(r, sink->scope, &ids, &rows);
+    if (ids->poisoned || (rows = choir__wide(sink->scope, rows))->poisoned)
         return true;
     if (walk_of(sink)->split) {
         choir__late *late = choir__put_off(walk_of(sink), r, i);

@@ -136,7 +136,7 @@ static inline int64_t choir__row_step(int64_t row, int64_t cols)
 /* ROWS: y[r] = scale * sum_c x[r, c]; COLS: y[c] = scale * sum_r x[r, c], rows added in order.
  * On processors f32 rows are summed in 16 lanes (element c in lane c % 16) joined by a fixed
  * tree: lane i += lane i+8, then +4, +2, +1. Other devices use another order, which depends on
- * the shape alone. */
+ * the shape alone. COLS: the rows may be cut into leaves (kernels_cut.h). */
 typedef struct choir__k_sum {
     const void *x;
     void *y;
@@ -146,6 +146,7 @@ typedef struct choir__k_sum {
     bool wide;      /* y is f32 while x has 16 bits */
     choir_dtype dtype;
     int64_t row; /* row step of x, see choir__row_step */
+    choir__cut cut;
 } choir__k_sum;
 
 /* Whether x takes the place of the greatest entry so far: it is greater, or the first NaN. So a
@@ -255,13 +256,14 @@ typedef struct choir__k_layer_norm {
  * f32; gx_half, if given, gets a copy of gx, rounded.
  *
  * layer_norm_weights, a kernel of its own: ggamma, gbeta (cols), rows added in order; either
- * may be NULL. */
+ * may be NULL. There the rows may be cut into leaves (kernels_cut.h). */
 typedef struct choir__k_layer_norm_backward {
     const void *x, *gamma, *mean, *rstd, *gy, *gx_add;
     void *gx, *gx_half, *ggamma, *gbeta;
     int64_t rows, cols;
     choir_dtype dtype, half;
     int64_t half_gy; /* a bool would leave a word of padding: kit/pack.cuh, in_packs */
+    choir__cut cut;
 } choir__k_layer_norm_backward;
 
 /* y = silu(a) b (Shazeer, 2020), for rows of cols elements. Rows of a, b are a_row, b_row
@@ -331,12 +333,12 @@ typedef enum choir__row_losses {
  * loss of a row, 0 where the target is ignore_index. lse (rows) = log sum exp; `losses` selects
  * loss and count ():
  *   MEAN  loss () the sum over rows / count (0 where count is); count the sum of w_t over the
- * rows not ignored (without weights: their number) SUM   loss () the sum over rows; count 1
- *   EACH  loss (rows); count 1
- *   SCORE loss (rows) the target's own logit, 0 where that is ignored or elsewhere; count 1;
- *         for part_losses, and without weights and smoothing
- * With 16-bit logits all other floating operands are f32, here and in the backward. A target
- * outside [0, cols) fails the queue, except CHOIR__ELSEWHERE in SCORE.
+ * rows not ignored (without weights: their number) SUM   loss () the sum over rows; count 1.
+ * The rows may be cut into leaves (kernels_cut.h); the sum of each leaf is rounded EACH  loss
+ * (rows); count 1 SCORE loss (rows) the target's own logit, 0 where that is ignored or
+ * elsewhere; count 1; for part_losses, and without weights and smoothing With 16-bit logits all
+ * other floating operands are f32, here and in the backward. A target outside [0, cols) fails
+ * the queue, except CHOIR__ELSEWHERE in SCORE.
  *
  * Backward reads lse and count. The gradient of a row: glogits_c = gloss / count * (a softmax_c
  * - (1-s) w_t [c = t] - s w_c / cols), where a = (1-s) w_t + s mean w, 1 without weights; 0
@@ -351,6 +353,7 @@ typedef struct choir__k_cross_entropy {
     choir__row_losses losses;
     choir_dtype dtype;
     int64_t row; /* row step of logits and glogits, see choir__row_step */
+    choir__cut cut;
 } choir__k_cross_entropy;
 
 /* Losses of pairs, element by element, with d = x - y and z the softplus log(1 + exp(-x)):
@@ -410,12 +413,13 @@ typedef struct choir__k_loss_divisor {
 
 /* y[i] = x[i] * keep / (1 - p), with keep from Philox: element i is kept iff unit(word i%4 of
  * philox(key, hi = *step, lo = i/4)) >= p. The backward is the same call on gy. step is read on
- * the device, so each replay of a recorded step has a new mask. y may be x. */
+ * the device, so each replay of a recorded step has a new mask. y may be x. The elements have
+ * the numbers from first on, a multiple of 4. */
 typedef struct choir__k_dropout {
     const void *x;
     void *y;
     const uint64_t *step;
-    int64_t n;
+    int64_t n, first;
     uint64_t key;
     float p;
     choir_dtype dtype;

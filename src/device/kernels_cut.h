@@ -47,4 +47,30 @@ static inline void choir__cut_leaf(
         choir__tree_run(k / choir__cut_outer(cut), l, cut.leaves, from, to);
 }
 
+/* Returns the leaf of term i of k. */
+static inline int64_t choir__cut_leaf_of(choir__cut cut, int64_t k, int64_t i)
+{
+    if (!choir__is_cut(cut))
+        return 0;
+    const int64_t block = k / choir__cut_outer(cut), at = i % block;
+    const int64_t each = block / cut.leaves, extra = block % cut.leaves;
+    const int64_t longer = extra * (each + 1); /* terms of the longer runs */
+    return at < longer ? at / (each + 1) : extra + (at - longer) / each;
+}
+
+/* Sums over rows add leaf after leaf on a stack of nodes, which holds at most as many. */
+enum { CHOIR__LEAF_LEVELS = 64 };
+
+/* Returns how many times the two nodes on top of the stack become one after leaf l. The last
+ * leaf joins all. */
+static inline int choir__leaf_joins(choir__cut cut, int64_t l)
+{
+    int joins = 0, held = 0;
+    for (int64_t done = l + 1; done % 2 == 0; done /= 2)
+        joins++;
+    for (int64_t rest = l + 1; rest; rest &= rest - 1)
+        held++; /* nodes after these joins */
+    return l + 1 < cut.leaves ? joins : joins + held - 1;
+}
+
 #endif

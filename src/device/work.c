@@ -34,9 +34,9 @@ static void describe_conv(const void *args, choir__kernel_work *work)
 static double pairs(const choir__attention_shape *n)
 {
     double sum = 0;
-    for (int64_t t = 0; t < n->t; t++) {
+    for (int64_t t = n->ahead; t < n->ahead + n->t; t++) {
         int64_t from = n->window ? choir__max(0, t - n->window + 1) : 0;
-        sum += (double)((n->causal ? choir__min(n->s, t + 1) : n->s) - from);
+        sum += (double)choir__max(0, (n->causal ? choir__min(n->s, t + 1) : n->s) - from);
     }
     return sum * (double)(n->b * n->h);
 }

@@ -158,6 +158,9 @@ static choir_status check_sizes(choir__job *j)
         j->training.microbatches = choir__cli_strategy_microbatches(j);
     choir__composition_settle(
         &j->placement.composition, NULL, j->placement.nproc, j->training.microbatches);
+    choir_status cut = choir__cli_strategy_check_chunks(j);
+    if (cut != CHOIR_OK)
+        return cut;
     int dealt = choir__cli_strategy_dealt(j);
     bool declared = chosen || j->placement.composition.dims[0].declares;
     int64_t units = choir__cli_strategy_units(j);

@@ -130,6 +130,7 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     bool castable =
         !choir__amp_find(j->optim.amp)->halved || j->placement.composition.count == 1;
     bool first = j->placement.strategy->parts && castable;
+    choir__cli_strategy_cut_sequences(p);
     if (status == CHOIR_OK && first)
         status = j->placement.strategy->build(p);
     if (status == CHOIR_OK && j->model.init && !j->saves.resume &&

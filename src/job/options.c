@@ -83,6 +83,11 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "number of micro-batches that the global batch is cut into (default: one per rank)",
         .recorded = CHOIR__RECORDED_KEEPS},
+    {"chunks", CHOIR__INT, AT(training.chunks), 1, 1 << 20, .argument = "S",
+        .help =
+            "number of chunks that each sequence of tokens is cut into (default: one per rank "
+            "of strategy cp, else 1); a resumed job keeps it",
+        .recorded = CHOIR__RECORDED_CUT},
     {"augment", CHOIR__STRING, AT(data.augment), .argument = "NAME[:key=value,...][+...]",
         .help = "random changes of training images, such as "
                 "randaugment:magnitude=9+mixup:alpha=0.2 (default: crop and flip alone)",
@@ -286,8 +291,8 @@ const choir__cli_option choir__job_options[] = {
                 "it keeps saving there",
         .where = CHOIR__OF_PLACE, .of_a_rank = true},
     {"recut", CHOIR__FLAG, AT(saves.recut),
-        .help = "let --resume take another number of workers (diloco, local-sgd) or of groups "
-                "(ddp:sync_bn); the numbers change",
+        .help = "let --resume take another number of workers (diloco, local-sgd), of groups "
+                "(ddp:sync_bn) or of --chunks; the numbers change",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no cut to change"}},
 
     {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",

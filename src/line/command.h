@@ -35,6 +35,7 @@ typedef enum choir__cli_recorded {
     CHOIR__RECORDED_KIND,   /* TAKES, but the name before the colon is refused: see KEEPS */
     CHOIR__RECORDED_KEEPS,  /* another value is refused: what the checkpoint holds belongs to
                                the recorded one */
+    CHOIR__RECORDED_CUT,    /* KEEPS, but --recut allows another value, as TAKES */
 } choir__cli_recorded;
 
 /* The documents (job.json, study files) that contain an option. */

@@ -27,8 +27,11 @@ static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gy);
 }
 
-static const choir__op hook_op = {
-    .name = "module hook", .any_dtype = true, .backward = hook_backward, .view = true};
+static const choir__op hook_op = {.name = "module hook",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = hook_backward,
+    .view = true};
 
 /* Returns t with an entry on the tape that calls the hook. */
 static choir_tensor *hooked(choir_module *module, choir_tensor *t,

@@ -117,6 +117,7 @@ static void scale_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
 }
 
 static const choir__op scale_op = {.name = "scale_gradient",
+    .by_token = true,
     .any_dtype = true,
     .backward = scale_backward,
     .view = true,

@@ -5,6 +5,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/segment.h"
+#include "tensor/sequence.h"
 #include "tensor/strategy.h"
 
 /* Poison of the lost run is an error of the step as well, if another operand belongs to one. */
@@ -68,6 +69,10 @@ choir_scope *choir__begin(
     choir_scope *scope = choir__join(in, count);
     if (!scope || !choir__placed(scope, op->name, in, count)) {
         *poisoned = choir__failed_in(scope ? scope : in[0]->scope);
+        return NULL;
+    }
+    if (scope->sequence && !op->by_token) {
+        *poisoned = choir__sequence_refuse(scope, op->name);
         return NULL;
     }
     for (int i = 0; i < count; i++) {

@@ -35,8 +35,11 @@ typedef struct choir__op {
     bool composed;  /* made of other ops: operands that belong to the run enter the step's scope
                      */
     bool loss;      /* computes in f32 at every level of autocast; the result stays f32 */
-    bool lookup;    /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
-    unsigned half;  /* bit i: the op takes operand i in 16 bits on every device */
+    /* computes each token by itself, or knows how sums over tokens are cut: it may run on a
+     * sequence that is cut into chunks (sequence.h) */
+    bool by_token;
+    bool lookup;   /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
+    unsigned half; /* bit i: the op takes operand i in 16 bits on every device */
     /* like half, on devices whose kernels all take 16 bits (choir_device.half) */
     unsigned half_native;
     /* bit i: under autocast such a device takes operand i in 16 bits beside an f32 operand 0 */

@@ -62,7 +62,9 @@ struct choir_scope {
     choir__calls *calls;                /* numbers the random draws of this scope, by name */
     choir_scope *spare;                 /* the next of the run's closed scopes, older first */
     struct choir__placement *placement; /* NULL: ops run where their operands are */
-    struct choir__segment *segment;     /* the innermost open segment: segment.h; NULL: none */
+    const struct choir__sequence
+        *sequence;                  /* how sequences are cut: sequence.h; NULL: they are not */
+    struct choir__segment *segment; /* the innermost open segment: segment.h; NULL: none */
     choir__autocast autocast;
     choir_tensor *casts;       /* casts of parameters for this scope's ops, newest first */
     choir_dtype stored;        /* dtype of the current op's result */

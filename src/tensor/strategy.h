@@ -48,6 +48,24 @@ typedef struct choir__part_ops {
     choir_tensor *(*argmax)(choir_tensor *x);
 } choir__part_ops;
 
+/* Work of the ranks that have the leaves of one sequence (sequence.h). */
+typedef struct choir__chunk_ops {
+    /* Returns the sum of the ranks' x; each x has the gradient of the sum. */
+    choir_tensor *(*sum)(choir__strategy *s, choir_tensor *x);
+    /* Returns the ranks' tokens of x, along dim, in the order of the leaves. */
+    choir_tensor *(*whole)(choir__strategy *s, choir_scope *scope, choir_tensor *x, int dim);
+    /* Attention of this rank's queries, with the ranks' keys and values. The call's operands
+     * have this rank's tokens, a bias the keys of all ranks. lse has a layout of the strategy's
+     * own. Backward: delta is given. */
+    void (*attention)(choir__strategy *s, choir_scope *scope, choir_device *device,
+        const struct choir__k_attention *k);
+    void (*attention_backward)(choir__strategy *s, choir_scope *scope, choir_device *device,
+        const struct choir__k_attention *k);
+    /* Sums gradients of a micro-batch over the ranks, in the order of the device's queue. */
+    choir_status (*leaf)(
+        choir__strategy *s, choir_device *device, float *numbers, int64_t count);
+} choir__chunk_ops;
+
 /* Marks a tensor as this rank's part of a larger one (choir_tensor.split). The strategy embeds
  * this struct in its own data about the part. */
 struct choir__partition {
@@ -78,6 +96,7 @@ typedef struct choir__strategy_ops {
     /* Makes the values of a storage available; the strategy is the storage's holder. */
     void (*bring)(choir__strategy *s, void *held);
     const choir__part_ops *parts;
+    const choir__chunk_ops *chunks;
 
     /* --- sums over ranks --- */
 
@@ -172,6 +191,10 @@ bool choir__strategies_visit_optim(
 /* Calls sum of all strategies of the run, one after another. */
 choir_status choir__strategies_sum(
     const choir_scope *run, choir_device *device, double *numbers, int64_t count);
+/* Calls chunks->leaf of all strategies of the run, for a bucket of a micro-batch's gradients.
+ */
+choir_status choir__strategies_leaf(
+    const choir_scope *run, choir_device *device, float *numbers, int64_t count);
 /* Calls gather of all strategies of the run, one after another. */
 choir_tensor *choir__strategies_gather(const choir_scope *run, choir_tensor *numbers);
 /* Calls helper of the run's strategies until one knows a device. */

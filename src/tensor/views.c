@@ -62,8 +62,11 @@ static void reshape_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op reshape_op = {
-    .name = "reshape", .any_dtype = true, .backward = reshape_backward, .view = true};
+static const choir__op reshape_op = {.name = "reshape",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = reshape_backward,
+    .view = true};
 
 static bool infer(choir_shape *shape, int64_t count)
 {
@@ -138,8 +141,11 @@ static void permute_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op permute_op = {
-    .name = "permute", .any_dtype = true, .backward = permute_backward, .view = true};
+static const choir__op permute_op = {.name = "permute",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = permute_backward,
+    .view = true};
 
 choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
 {
@@ -186,8 +192,11 @@ static void expand_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     sink->give(sink, r, 0, choir__sum_to(sink->scope, gy, r->in[0]->shape));
 }
 
-static const choir__op expand_op = {
-    .name = "expand", .any_dtype = true, .backward = expand_backward, .view = true};
+static const choir__op expand_op = {.name = "expand",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = expand_backward,
+    .view = true};
 
 choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
 {
@@ -254,14 +263,19 @@ static void copy_again(choir__record *r)
 }
 
 static const choir__op contiguous_op = {.name = "contiguous",
+    .by_token = true,
     .any_dtype = true,
     .backward = copy_backward,
     .recompute = copy_again};
-const choir__op choir__cast_op = {
-    .name = "cast", .any_dtype = true, .backward = copy_backward, .recompute = copy_again};
+const choir__op choir__cast_op = {.name = "cast",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = copy_backward,
+    .recompute = copy_again};
 /* Casts a result that is cheap to compute again: the result and the cast together are still
  * cheap. */
 const choir__op choir__recast_op = {.name = "cast",
+    .by_token = true,
     .any_dtype = true,
     .backward = copy_backward,
     .recompute = copy_again,
@@ -269,6 +283,7 @@ const choir__op choir__recast_op = {.name = "cast",
 /* Makes the f32 copy of a 16-bit operand. The copy is made again from the operand, so that must
  * stay. */
 const choir__op choir__widen_op = {.name = "cast",
+    .by_token = true,
     .any_dtype = true,
     .backward = copy_backward,
     .recompute = copy_again,
@@ -276,7 +291,8 @@ const choir__op choir__widen_op = {.name = "cast",
     .reads_in = 1};
 /* Copies to a device. The copy is kept, not made again, so that no device waits for one that is
  * further ahead. */
-const choir__op choir__to_op = {.name = "to", .any_dtype = true, .backward = to_backward};
+const choir__op choir__to_op = {
+    .name = "to", .by_token = true, .any_dtype = true, .backward = to_backward};
 
 choir_tensor *choir_contiguous(choir_tensor *x)
 {
@@ -345,7 +361,7 @@ static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 }
 
 static const choir__op in_op = {
-    .name = "in", .any_dtype = true, .backward = pass_backward, .view = true};
+    .name = "in", .by_token = true, .any_dtype = true, .backward = pass_backward, .view = true};
 
 choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
 {

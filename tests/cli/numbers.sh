@@ -56,6 +56,8 @@ options_of_a_model() {
     flip --bytes tensor --bytes=false
     flip --batch-size plain --batch-size 24
     flip --microbatches plain --microbatches 2
+    flip --chunks plain --chunks 2
+    flip --chunks chunked --chunks 4
     flip --augment images --augment randaugment
     flip --pack plain --pack
     flip --val-split plain --val-split 0.2
@@ -174,6 +176,7 @@ keys_of_ranks() {
     ddp delay_allreduce ring 1 algorithm=ring,bucket_cap_mb=1e-4,first_bucket_mb=1e-4
     ddp rank power 2 hook=powersgd,start_step=0
     ddp start_step power 5 hook=powersgd
+    flip cp:exchange chunked --strategy cp:exchange=keys --nproc 2
     local pair
     for pair in stage=1 shard_ranks=1 unit_params=20 unit_class=linear 'ignored=*.bias' gather=1 \
         reshard=0; do
@@ -231,6 +234,7 @@ check base ring --model mlp:in=10,hidden=10,classes=5 --lr 0.1 --nproc 3 --micro
 check base shards --model toy --strategy fsdp --nproc 2 random
 check base tensor --model "${gpt/heads=2/heads=4}" --bytes --microbatches 6 \
     --strategy tp --nproc 2 text
+check base chunked --model "${gpt/heads=2/heads=4}" --bytes --strategy cp --nproc 2 text
 check base apart --model toy --strategy diloco:every=3 --nproc 2 --optimizer sgd --lr 0.1 random
 check base mean --model toy --strategy local-sgd:every=3 --nproc 2 --optimizer sgd --lr 0.1 random
 choir train --json --batch-size 12 --steps 6 --no-eval --model toy --nproc 3 --save power \

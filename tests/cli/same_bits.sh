@@ -114,6 +114,21 @@ algorithms_and_engines_agree() {
     done
 }
 
+# chunks_agree CHUNKS ARG...: one device, ranks that share sequences, and meshes of both.
+chunks_agree() {
+    local chunks=$1
+    shift
+    train single --chunks "$chunks" "$@" || return
+    for strategy in cp:exchange=heads cp:exchange=keys; do
+        train cp --strategy $strategy --nproc 2 --chunks "$chunks" "$@" && same_run single cp
+        [ "$(field eval_loss single)" = "$(field eval_loss cp)" ] || fail "eval_loss: $strategy $*"
+    done
+    for strategy in ddp+cp fsdp+cp; do
+        train cp --strategy $strategy --mesh 2x2 --chunks "$chunks" "$@" && same_run single cp
+    done
+    train ddp --strategy ddp --nproc 2 --chunks "$chunks" "$@" && same_run single ddp
+}
+
 # The check can fail: other seeds and other cuts give different bits.
 others_differ() {
     train first --model "$gpt" text
@@ -168,7 +183,7 @@ recomputation_changes_nothing() {
 # Runs the models that the command has.
 strategies=$("$CHOIR" train --help | awk '/--strategy/ { on = 1 } /--nproc/ { on = 0 }
     on && /^        [a-z]/ { print $1 }' |
-    grep -vxE 'single|hogwild|diloco|local-sgd|pipeline|tp')
+    grep -vxE 'single|hogwild|diloco|local-sgd|pipeline|tp|cp')
 strategies+=" fsdp:stage=1 fsdp:stage=2 fsdp:gather=1 fsdp:unit_params=50"
 if "$CHOIR" train --help | grep -q '^        pipeline '; then
     for schedule in gpipe 1f1b interleaved zero-bubble; do
@@ -188,6 +203,8 @@ check workers_agree diloco:every=3,workers=4,wire=bf16 --model "$bert" --microba
     --optimizer adamw:amsgrad=1 text
 check workers_agree diloco:every=3,workers=4 --model cnn:width=4,image=12 --offload . random
 check agree --model "mistral:${llama#*:},window=5,tied=1,pad=3" random
+check chunks_agree 4 --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
+check chunks_agree 2 --model "$llama,pad=3" --pack --amp bf16 --recompute text
 check agree --model "$lstm,out=5,dropout=0.1" random
 check agree --model "$lstm,cell=gru" text
 export CHOIR_CPU_DEVICES=8

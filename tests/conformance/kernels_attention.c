@@ -35,8 +35,15 @@ static int64_t least_width;
 
 static choir__attention_shape shape_of(const attention_case *c)
 {
-    return (choir__attention_shape){
-        c->b, c->h, c->g, c->t, c->s, c->d, c->window, c->d < 64 ? 0.3f : 0.1f, c->causal};
+    return (choir__attention_shape){.b = c->b,
+        .h = c->h,
+        .g = c->g,
+        .t = c->t,
+        .s = c->s,
+        .d = c->d,
+        .window = c->window,
+        .scale = c->d < 64 ? 0.3f : 0.1f,
+        .causal = c->causal};
 }
 
 /* Numbers that bf16 holds: lse, which the test computes, is then that of every dtype's. */

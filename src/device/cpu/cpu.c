@@ -137,6 +137,7 @@ static choir_status open_cpu(choir_device *device)
         return status;
     device->kernels = choir__cpu_kernels(choir_cpu_isa());
     device->reference = f64_kernels();
+    device->chunks = true;
     device->pool =
         choir__pool_new(&memory, NULL, device->gauges ? &device->gauges->pool : NULL);
     start_queue(device, 1);

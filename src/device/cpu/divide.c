@@ -185,7 +185,10 @@ static void attend_apart(
             narrow_heads(of_keys[j], b, g);
         }
         narrow_bias(&part.bias, b, h);
-        part.lse = at(part.lse, (b * k->n.h + h) * k->n.t, sizeof(float));
+        int64_t row = choir__lse_at(k, b, h);
+        part.lse = at(part.lse, row, sizeof(float));
+        part.delta = at(part.delta, row, sizeof(float));
+        part.sum = at(part.sum, row, sizeof(float));
         attend(&part);
     }
 }

@@ -45,7 +45,8 @@ static bool has_changed(
 static bool matters(const choir__job *j, const choir__job *before, const choir__cli_option *o)
 {
     bool noted = o->recorded == CHOIR__RECORDED_JUDGES ||
-                 o->recorded == CHOIR__RECORDED_TAKES || o->recorded == CHOIR__RECORDED_KIND;
+                 o->recorded == CHOIR__RECORDED_TAKES || o->recorded == CHOIR__RECORDED_KIND ||
+                 (o->recorded == CHOIR__RECORDED_CUT && j->saves.recut);
     return noted && (!o->matters || o->matters(j) || o->matters(before));
 }
 
@@ -164,7 +165,8 @@ static void print_row(const char *of, const char *between, const choir__cli_opti
         [CHOIR__RECORDED_JUDGES] = "judges",
         [CHOIR__RECORDED_TAKES] = "yes",
         [CHOIR__RECORDED_KIND] = "yes",
-        [CHOIR__RECORDED_KEEPS] = "refused"};
+        [CHOIR__RECORDED_KEEPS] = "refused",
+        [CHOIR__RECORDED_CUT] = "refused"};
     printf("%s%s%s %s%s\n", of, between, o->name, words[o->recorded],
         o->matters ? " sometimes" : "");
 }

@@ -82,14 +82,16 @@ static choir_status compare(
     const char *space = o->argument ? " " : "";
     char *was = choir__job_option_text(before, o, CHOIR__BRIEF),
          *is = choir__job_option_text(j, o, CHOIR__BRIEF); /* NULL: a flag that is off */
-    bool keeps = o->recorded == CHOIR__RECORDED_KEEPS ||
+    bool cut = o->recorded == CHOIR__RECORDED_CUT && !j->saves.recut;
+    bool keeps = o->recorded == CHOIR__RECORDED_KEEPS || cut ||
                  (o->recorded == CHOIR__RECORDED_KIND && was && !choir__job_same_kind(was, is));
     choir_status status = CHOIR_OK;
     if (keeps && (was && is ? strcmp(was, is) != 0 : was != is))
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with%s --%s%s%s: it cannot go on with%s %s", j->saves.resume,
+            "%s was trained with%s --%s%s%s: it cannot go on with%s %s%s", j->saves.resume,
             was ? "" : "out", o->name, was ? space : "", was && o->argument ? was : "",
-            is ? "" : "out", o->argument && is ? is : "it");
+            is ? "" : "out", o->argument && is ? is : "it",
+            cut ? ", unless --recut allows that the numbers change" : "");
     free(is);
     free(was);
     return status;

@@ -63,6 +63,7 @@ const choir__cli_strategy choir__cli_strategy_fsdp = {
     .name = "fsdp",
     .help = "one process per device, weights, gradients and state sharded",
     .dimension = "shard",
+    .chunks = CHOIR__CHUNKS_BELOW,
     .spread = CHOIR__DEVICE_A_RANK,
     .parts = true,
     .shards = true,

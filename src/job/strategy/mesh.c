@@ -92,7 +92,15 @@ static choir_status check_parts(const choir__composition *c)
         const choir__cli_strategy *s = c->dims[d].strategy;
         if (!s->dimension)
             return refuse(s);
-        if (s->spread == CHOIR__RANKS_TOGETHER && d + 1 < c->count)
+        for (int e = 0; e < d && s->spread == CHOIR__RANKS_TOGETHER; e++)
+            if (c->dims[e].strategy->spread == CHOIR__RANKS_TOGETHER)
+                return choir__error(CHOIR_ERR_ARGUMENT,
+                    "the ranks of %s and of %s would work together on each micro-batch: choose one "
+                    "of them",
+                    c->dims[e].strategy->name, s->name);
+        bool two = d + 1 < c->count &&
+                   c->dims[d + 1].strategy->spread == CHOIR__RANKS_TOGETHER; /* told there */
+        if (s->spread == CHOIR__RANKS_TOGETHER && d + 1 < c->count && !two)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "%s stands last in a composition, as it splits the model itself: write %s+%s",
                 s->name, c->dims[d + 1].strategy->name, s->name);

@@ -10,6 +10,7 @@ static choir_status build(choir__job_rank *p)
 const choir__cli_strategy choir__cli_strategy_single = {
     .name = "single",
     .help = "one device",
+    .chunks = CHOIR__CHUNKS_BELOW,
     .spread = CHOIR__ONE_DEVICE,
     .micro_each = 1,
     .build = build,

@@ -6,8 +6,9 @@
 
 extern const choir__cli_strategy choir__cli_strategy_single, choir__cli_strategy_dp,
     choir__cli_strategy_dp_balanced, choir__cli_strategy_ddp, choir__cli_strategy_fsdp,
-    choir__cli_strategy_tp, choir__cli_strategy_mp, choir__cli_strategy_pipeline,
-    choir__cli_strategy_hogwild, choir__cli_strategy_diloco, choir__cli_strategy_local_sgd;
+    choir__cli_strategy_tp, choir__cli_strategy_cp, choir__cli_strategy_mp,
+    choir__cli_strategy_pipeline, choir__cli_strategy_hogwild, choir__cli_strategy_diloco,
+    choir__cli_strategy_local_sgd;
 
 const choir__cli_strategy *const choir__cli_strategies[] = {
     &choir__cli_strategy_single,
@@ -16,6 +17,7 @@ const choir__cli_strategy *const choir__cli_strategies[] = {
     &choir__cli_strategy_ddp,
     &choir__cli_strategy_fsdp,
     &choir__cli_strategy_tp,
+    &choir__cli_strategy_cp,
     &choir__cli_strategy_mp,
     &choir__cli_strategy_pipeline,
     &choir__cli_strategy_hogwild,

@@ -75,6 +75,13 @@ typedef enum choir__spread {
     CHOIR__ON_A_MESH,      /* a composition: each strategy has its own spread */
 } choir__spread;
 
+/* Whether a strategy trains on sequences that are cut into chunks (chunks.c). */
+typedef enum choir__chunked {
+    CHOIR__NO_CHUNKS,
+    CHOIR__CHUNKS_BELOW,    /* a rank has all chunks of its samples */
+    CHOIR__CHUNKS_OF_RANKS, /* ranks share the chunks */
+} choir__chunked;
+
 /* How a job continues when ranks are lost or join (choir/elastic.h). */
 typedef enum choir__recovery {
     CHOIR__NO_RECOVERY,
@@ -112,6 +119,7 @@ struct choir__cli_strategy {
      * read from a file, so that no device ever holds all weights. */
     bool parts;
     bool shards; /* the parts are rows of f32 weights */
+    choir__chunked chunks;
     /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */
     choir__recovery (*recovers)(const void *keys);
     /* Returns the cut that the keys declare beside the micro-batches, on which the numbers
@@ -244,6 +252,15 @@ choir_status choir__cli_strategy_check_recut(
     const struct choir__job *job, const choir__composition *before);
 /* Returns the value of --strategy with its cut, or NULL: it says all. The caller frees it. */
 char *choir__cli_strategy_whole_text(const struct choir__job *job);
+
+/* --- chunks.c --- */
+
+/* Sets the number of chunks that the job leaves open, and checks that it fits the model and the
+ * ranks. */
+choir_status choir__cli_strategy_check_chunks(struct choir__job *job);
+/* Wraps part->model so that one rank trains on all chunks of a sequence; does nothing if there
+ * is one chunk, or if a strategy's ranks share them. */
+void choir__cli_strategy_cut_sequences(choir__job_rank *part);
 
 /* --- step.c --- */
 

@@ -4,7 +4,7 @@
 #include "nn/models/spec.h"
 
 #include "tensor/launch.h"
-#include "tensor/scope.h"
+#include "tensor/sequence.h"
 
 choir_status choir__model_classes(const char *model, choir_model_info *info, int64_t classes)
 {
@@ -42,16 +42,26 @@ choir_tensor *choir__model_apart(choir_tensor *documents, choir_tensor *ids, cho
             choir__shape_text(choir_tensor_shape(ids)),
             choir__shape_text(choir_tensor_shape(documents)));
     int64_t b = choir_tensor_size(ids, 0), t = choir_tensor_size(ids, 1);
+    choir_tensor *keys = choir__sequence_whole(choir_tensor_scope(ids), documents, 1);
     choir_tensor *same = choir_eq(choir_reshape(documents, choir_dims(b, 1, t, 1)),
-        choir_reshape(documents, choir_dims(b, 1, 1, t)));
+        choir_reshape(
+            keys, choir_dims(b, 1, 1, keys->poisoned ? t : choir_tensor_size(keys, 1))));
     return choir_cast(choir_affine(choir_cast(same, CHOIR_F32), 1e30, -1e30), dtype);
+}
+
+/* Returns the token at place i of a sequence, which may be cut. */
+static int64_t token_at(const choir__sequence *s, int64_t i)
+{
+    int64_t each = s ? s->length / s->chunks : 0;
+    return s ? choir__chunk_of_leaf(s->first + i / each, s->chunks) * each + i % each : i;
 }
 
 choir_tensor *choir__model_positions(choir_scope *scope, int64_t t)
 {
+    const choir__sequence *s = scope->sequence;
     int64_t *ids = choir__arena_get(&scope->arena, (size_t)t * sizeof *ids);
     for (int64_t i = 0; i < t; i++)
-        ids[i] = i;
+        ids[i] = token_at(s && choir__sequence_tokens(s) == t ? s : NULL, i);
     choir_tensor *x = choir__tensor_new(scope, scope->device, CHOIR_I64, choir_dims(t));
     if (!x->poisoned)
         choir__launch_upload(scope->device, choir__data(x), ids, (size_t)t * sizeof *ids);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "nn/module.h"
+#include "tensor/sequence.h"
 
 static choir_module *new_linear(choir_scope *run, int64_t in, int64_t out, bool bias)
 {
@@ -179,11 +180,19 @@ static choir_tensor *grown_table(llama *g, int64_t t)
 }
 
 /* Returns the table on the device of the ids, which for a replica of the model is not the
- * table's own. A copy belongs to the step. */
+ * table's own, with the rows of their tokens where sequences are cut. A copy belongs to the
+ * step.
+ */
 static choir_tensor *table_for(llama *g, const choir_tensor *ids)
 {
-    choir_tensor *table = grown_table(g, choir_tensor_size(ids, 1));
-    return choir_to(choir_in(choir_tensor_scope(ids), table), choir__device_of(ids));
+    choir_scope *scope = choir_tensor_scope(ids);
+    const choir__sequence *s = scope->sequence;
+    choir_tensor *table = grown_table(g, s ? s->length : choir_tensor_size(ids, 1));
+    table = choir_to(choir_in(scope, table), choir__device_of(ids));
+    if (!s || table->poisoned)
+        return table;
+    table = choir_narrow(table, 0, 0, s->length); /* which may be longer */
+    return choir__sequence_own(scope, table, 0);
 }
 
 /* in: ids, and perhaps documents and positions. Rotary attention depends on the distance of

@@ -39,6 +39,7 @@ static void again(choir__record *r)
 }
 
 const choir__op choir__add_half_op = {.name = "add",
+    .by_token = true,
     .cast = CHOIR__CAST_WIDEST,
     .half_beside = 2,
     .backward = backward,

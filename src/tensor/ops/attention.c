@@ -9,6 +9,7 @@
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
+#include "tensor/sequence.h"
 
 /* --- softmax over rows --- */
 
@@ -48,8 +49,8 @@ static void softmax_again(choir__record *r)
 
 #define SOFTMAX(title)                                                                         \
     {                                                                                          \
-        .name = title, .cast = CHOIR__CAST_F32, .half_native = CHOIR__ALL_IN,                  \
-        .backward = softmax_backward, .recompute = softmax_again                               \
+        .name = title, .by_token = true, .cast = CHOIR__CAST_F32,                              \
+        .half_native = CHOIR__ALL_IN, .backward = softmax_backward, .recompute = softmax_again \
     }
 static const choir__op softmax_op = SOFTMAX("softmax"), log_softmax_op = SOFTMAX("log_softmax");
 
@@ -83,14 +84,28 @@ static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
     return (choir__heads){choir__data(x), x->stride[0], x->stride[1], x->stride[2]};
 }
 
+/* Runs the kernel, for one chunk or for all of a sequence's, or has the strategy run it whose
+ * ranks have the others. */
+static void run(choir_scope *scope, choir_device *device, choir__k_attention *args)
+{
+    const choir__sequence *s = scope->sequence;
+    if (s && s->by) {
+        s->by->ops->chunks->attention(s->by, scope, device, args);
+        return;
+    }
+    args->n.chunks = s ? s->chunks : 0;
+    choir__launch(device, args->dtype, attention, args);
+}
+
 /* lse: log sum exp (B, H, T), which 16 bits cannot hold */
-static void launch(choir__k_attention args, choir__heads y, const choir_tensor *lse)
+static void launch(
+    choir_scope *scope, choir__k_attention args, choir__heads y, const choir_tensor *lse)
 {
     if (!lse->count)
         return;
     args.y = y;
     args.lse = choir__data(lse);
-    choir__launch(choir__device_of(lse), args.dtype, attention, &args);
+    run(scope, choir__device_of(lse), &args);
 }
 
 /* Makes the log sum exp of queries in y's dtype. */
@@ -101,16 +116,66 @@ static choir_tensor *new_lse(
         scope, choir__device_of(y), choir__beside(y->dtype), choir_dims(n->b, n->h, n->t));
 }
 
-/* Returns the result if backward needs it. Processors do not, so a result that will be rounded
- * need not be kept for them. */
+/* Returns the result if backward needs it. Processors do not, except for chunks, so a result
+ * that will be rounded need not be kept for them. */
 static choir_tensor *saved_result(choir_tensor *y)
 {
-    return choir__to_be_rounded(y) ? NULL : y;
+    return choir__to_be_rounded(y) && !y->scope->sequence ? NULL : y;
+}
+
+static choir_tensor *as_tensor(choir_scope *scope, choir_device *device,
+    const choir__attention_shape *n, choir__heads x, choir_dtype dtype) /* (B, H, T, D) */
+{
+    choir_tensor *t =
+        choir__tensor_wrap(scope, device, dtype, choir_dims(n->b, n->h, n->t, n->d), x.p);
+    int64_t stride[4] = {x.b, x.h, x.t, 1};
+    memcpy(t->stride, stride, sizeof stride);
+    return t;
+}
+
+/* Returns delta of kernels_attention.h, rowsum(gy y): (B, H, T). */
+static choir_tensor *new_delta(
+    choir_scope *scope, choir_device *device, const choir__k_attention *args)
+{
+    const choir__attention_shape *n = &args->n;
+    choir_tensor *terms =
+        choir__tensor_new(scope, device, args->dtype, choir_dims(n->b, n->h, n->t, n->d));
+    choir_tensor *delta =
+        choir__tensor_new(scope, device, args->dtype, choir_dims(n->b, n->h, n->t));
+    if (terms->poisoned || delta->poisoned)
+        return terms->poisoned ? terms : delta;
+    choir__launch_binary(terms, CHOIR__MUL, as_tensor(scope, device, n, args->gy, args->dtype),
+        as_tensor(scope, device, n, args->y, args->dtype));
+    choir__k_sum sum = {.x = choir__data(terms),
+        .y = choir__data(delta),
+        .rows = delta->count,
+        .cols = n->d,
+        .scale = 1,
+        .dtype = args->dtype};
+    choir__launch(device, args->dtype, sum, &sum);
+    choir__tensor_release(terms);
+    return delta;
+}
+
+/* Backward of a sequence that is cut. */
+static void backward_of_chunks(choir_scope *scope, choir_device *device,
+    choir__k_attention *args, const choir__sequence *s)
+{
+    choir_tensor *delta = new_delta(scope, device, args);
+    if (delta->poisoned)
+        return;
+    args->delta = choir__data(delta);
+    if (s->by) {
+        s->by->ops->chunks->attention_backward(s->by, scope, device, args);
+        return;
+    }
+    args->n.chunks = s->chunks;
+    choir__launch(device, args->dtype, attention_backward, args);
 }
 
 /* y.p may be NULL. */
-static void backward(choir__k_attention args, const choir_tensor *lse, choir__heads y,
-    choir__heads gy, const choir__heads g[3])
+static void backward(choir_scope *scope, choir__k_attention args, const choir_tensor *lse,
+    choir__heads y, choir__heads gy, const choir__heads g[3])
 {
     if (!lse->count)
         return;
@@ -118,7 +183,26 @@ static void backward(choir__k_attention args, const choir_tensor *lse, choir__he
     args.gy = gy;
     args.gq = g[0], args.gk = g[1], args.gv = g[2];
     args.lse = choir__data(lse);
-    choir__launch(choir__device_of(lse), args.dtype, attention_backward, &args);
+    if (lse->scope->sequence)
+        backward_of_chunks(scope, choir__device_of(lse), &args, lse->scope->sequence);
+    else
+        choir__launch(choir__device_of(lse), args.dtype, attention_backward, &args);
+}
+
+/* Returns why attention over `tokens` cannot run on a sequence that is cut, or NULL. */
+static const char *wrong_chunks(
+    const choir_scope *scope, choir_tensor *x, int64_t tokens, const choir_tensor *bias)
+{
+    const choir__sequence *s = scope->sequence;
+    if (!s)
+        return NULL;
+    if (!choir__device_of(x)->chunks)
+        return "expected a sequence without chunks, which this kind of device has no kernels for";
+    if (tokens != choir__sequence_tokens(s))
+        return "expected all tokens of the sequence, which is cut into chunks";
+    if (bias && bias->requires_grad && scope->grad)
+        return "expected a bias without a gradient, as the sequence is cut into chunks";
+    return NULL;
 }
 
 /* --- three tensors, and a bias --- */
@@ -182,7 +266,8 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
         if (g[i]) /* no kernel runs: there are keys but no queries */
             choir__launch_fill(g[i], 0);
     choir_tensor *y = r->saved[RESULT];
-    backward(x, r->saved[LSE], y ? heads_of(y) : (choir__heads){0}, heads_of(gy), gx);
+    backward(
+        sink->scope, x, r->saved[LSE], y ? heads_of(y) : (choir__heads){0}, heads_of(gy), gx);
     for (int i = 0; i < r->count; i++)
         if (g[i])
             sink->give(sink, r, i, g[i]);
@@ -193,10 +278,11 @@ static void attention_again(choir__record *r)
     for (int i = 0; i < r->count; i++)
         if (r->saved[i])
             choir__copy_again(r, i);
-    launch(arguments(r->saved, r->attrs), heads_of(r->out), r->saved[LSE]);
+    launch(r->scope, arguments(r->saved, r->attrs), heads_of(r->out), r->saved[LSE]);
 }
 
 static const choir__op attention_op = {.name = "attention",
+    .by_token = true,
     .cast = CHOIR__CAST_LOWER,
     .half_native = CHOIR__ALL_IN,
     .backward = attention_backward,
@@ -236,14 +322,15 @@ static const char *wrong_operands(choir_tensor *const *in, choir_attention_opts 
     return NULL;
 }
 
-static const char *wrong_bias(choir_tensor *const *in)
+static const char *wrong_bias(const choir_scope *scope, choir_tensor *const *in)
 {
     if (!in[BIAS])
         return NULL;
+    int64_t keys = scope->sequence ? scope->sequence->length : in[K]->shape.dim[2];
     choir_shape q = in[Q]->shape, bias = in[BIAS]->shape;
     if (bias.ndim != 4 || !bias.dim[0] || q.dim[0] % bias.dim[0] ||
         (bias.dim[1] != 1 && bias.dim[1] != q.dim[1]) ||
-        (bias.dim[2] != 1 && bias.dim[2] != q.dim[2]) || bias.dim[3] != in[K]->shape.dim[2])
+        (bias.dim[2] != 1 && bias.dim[2] != q.dim[2]) || bias.dim[3] != keys)
         return "expected a bias (P, H or 1, T or 1, S), P a divisor of the batch";
     return in[BIAS]->dtype == in[Q]->dtype ? NULL : "expected a bias of q's dtype";
 }
@@ -264,7 +351,11 @@ choir_tensor *choir_attention_with(
     if (!scope)
         return poisoned;
     const char *wrong = wrong_operands(in, opts);
-    if (wrong || (wrong = wrong_bias(in)))
+    if (!wrong)
+        wrong = wrong_bias(scope, in);
+    if (!wrong)
+        wrong = wrong_chunks(scope, in[Q], in[Q]->shape.dim[2], in[BIAS]);
+    if (wrong)
         return choir__shape_error(attention_op.name, scope, in, count, wrong);
     const int64_t *dq = in[Q]->shape.dim, *dk = in[K]->shape.dim;
     choir__attention_shape n = {.b = dq[0],
@@ -332,17 +423,18 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
         return;
     choir__k_attention gx = thirds_of(g, n);
     choir__heads y = r->saved[2] ? packed_rows(r->saved[2], n) : (choir__heads){0};
-    backward(thirds_of(r->saved[0], n), r->saved[1], y, packed_rows(gy, n),
+    backward(sink->scope, thirds_of(r->saved[0], n), r->saved[1], y, packed_rows(gy, n),
         (choir__heads[]){gx.q, gx.k, gx.v});
     sink->give(sink, r, 0, g);
 }
 
 static void self_attention_again(choir__record *r)
 {
-    launch(thirds_of(r->in[0], r->attrs), packed_rows(r->out, r->attrs), r->saved[1]);
+    launch(r->scope, thirds_of(r->in[0], r->attrs), packed_rows(r->out, r->attrs), r->saved[1]);
 }
 
 static const choir__op self_attention_op = {.name = "self_attention",
+    .by_token = true,
     .cast = CHOIR__CAST_LOWER,
     .half_native = CHOIR__ALL_IN,
     .backward = self_attention_backward,
@@ -362,6 +454,9 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
         shape.dim[2] % (3 * heads))
         return choir__shape_error(self_attention_op.name, scope, &in, 1,
             "expected (B, T, 3C) with C a multiple of the heads");
+    const char *wrong = wrong_chunks(scope, in, shape.dim[1], NULL);
+    if (wrong)
+        return choir__shape_error(self_attention_op.name, scope, &in, 1, wrong);
     int64_t c = shape.dim[2] / 3;
     choir__attention_shape n = {.b = shape.dim[0],
         .h = heads,

@@ -12,7 +12,8 @@
 
 #define COMPARE(title)                                                                         \
     {                                                                                          \
-        .name = title, .cast = CHOIR__CAST_WIDEST, .half_native = CHOIR__ALL_IN                \
+        .name = title, .by_token = true, .cast = CHOIR__CAST_WIDEST,                           \
+        .half_native = CHOIR__ALL_IN                                                           \
     }
 
 static const choir__op compare_ops[CHOIR__COMPARE_COUNT] = {
@@ -210,8 +211,8 @@ static void where_again(choir__record *r)
 
 #define CHOICE(title)                                                                          \
     {                                                                                          \
-        .name = title, .half = 5, .half_native = 5, .backward = where_backward,                \
-        .recompute = where_again, .reads_in = 2                                                \
+        .name = title, .by_token = true, .half = 5, .half_native = 5,                          \
+        .backward = where_backward, .recompute = where_again, .reads_in = 2                    \
     }
 static const choir__op where_op = CHOICE("where"), masked_fill_op = CHOICE("masked_fill");
 

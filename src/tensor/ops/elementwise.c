@@ -61,7 +61,8 @@ struct unary_ops {
 
 #define OP(title, ...)                                                                         \
     {                                                                                          \
-        .name = title, .backward = unary_backward, .recompute = unary_again, __VA_ARGS__       \
+        .name = title, .by_token = true, .backward = unary_backward, .recompute = unary_again, \
+        __VA_ARGS__                                                                            \
     }
 #define FROM_X(title, ...)                                                                     \
     {                                                                                          \
@@ -294,8 +295,8 @@ static void binary_again(choir__record *r);
 
 #define BINARY(title, ...)                                                                     \
     {                                                                                          \
-        .name = title, .cast = CHOIR__CAST_WIDEST, .half_native = CHOIR__ALL_IN,               \
-        .recompute = binary_again, __VA_ARGS__                                                 \
+        .name = title, .by_token = true, .cast = CHOIR__CAST_WIDEST,                           \
+        .half_native = CHOIR__ALL_IN, .recompute = binary_again, __VA_ARGS__                   \
     }
 
 const choir__op choir__add_op = BINARY("add", .backward = add_backward);

@@ -5,6 +5,7 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/run.h"
+#include "tensor/sequence.h"
 #include "tensor/strategy.h"
 
 /* --- embedding --- */
@@ -93,6 +94,7 @@ static void embedding_again(choir__record *r)
 
 static const choir__op embedding_op = {
     .name = "embedding",
+    .by_token = true,
     .lookup = true,
     .backward_weight = embedding_backward_weight,
     .recompute = embedding_again,
@@ -145,20 +147,40 @@ struct dropout {
     float p;
 };
 
+/* An element's number is its place in the whole sequence, so ranks that have leaves of it draw
+ * the mask of one device. */
 static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct dropout *d)
 {
     choir_device *device = choir__device_of(y);
     const uint64_t *step = choir__step_word(y->scope, device);
-    if (!step)
-        return;
-    choir__k_dropout args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .step = step,
-        .n = y->count,
-        .key = d->key,
-        .p = d->p,
-        .dtype = y->dtype};
-    choir__launch(device, y->dtype, dropout, &args);
+    const choir__sequence *s = y->scope->sequence;
+    int64_t samples = s && s->by ? y->shape.dim[0] : 1, n = y->count / choir__max(1, samples);
+    int64_t leaf = s && s->by ? n / s->leaves : 0;
+    size_t bytes = (size_t)n * choir_dtype_size(y->dtype);
+    for (int64_t b = 0; b < samples && step; b++) {
+        choir__k_dropout args = {.x = (char *)choir__data(x) + (size_t)b * bytes,
+            .y = (char *)choir__data(y) + (size_t)b * bytes,
+            .step = step,
+            .n = n,
+            .first = leaf ? (b * s->chunks + s->first) * leaf : 0,
+            .key = d->key,
+            .p = d->p,
+            .dtype = y->dtype};
+        choir__launch(device, y->dtype, dropout, &args);
+    }
+}
+
+/* Returns why dropout cannot number the elements of x, or NULL. */
+static const char *unnumbered(const choir_tensor *x)
+{
+    const choir__sequence *s = x->scope->sequence;
+    if (!s)
+        return NULL;
+    int64_t tokens = choir__sequence_tokens(s);
+    bool known = x->shape.ndim > 1 && x->shape.dim[1] == tokens;
+    return known && x->count / choir__max(1, x->shape.dim[0] * s->leaves) % 4 == 0
+               ? NULL
+               : "expected samples of tokens, with a multiple of 4 elements in each chunk";
 }
 
 static void dropout_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -178,6 +200,7 @@ static void dropout_again(choir__record *r)
 }
 
 static const choir__op dropout_op = {.name = "dropout",
+    .by_token = true,
     .half_native = CHOIR__ALL_IN,
     .backward = dropout_backward,
     .recompute = dropout_again};
@@ -196,6 +219,9 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
     if (!choir__is_float(x->dtype))
         return choir__poison(scope, CHOIR_ERR_DTYPE,
             "dropout: expected a floating tensor, got %s", choir_dtype_name(x->dtype));
+    const char *wrong = unnumbered(x);
+    if (wrong)
+        return choir__shape_error(dropout_op.name, scope, &x, 1, wrong);
     if (!(p > 0 && p < 1))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "dropout: expected a probability in [0, 1), got %g", (double)p);

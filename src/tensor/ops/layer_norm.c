@@ -12,6 +12,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/sequence.h"
 
 /* Returns memory for the 16-bit copy of x's gradient, if x is a sum whose 16-bit operand has
  * that gradient, and no hook can change it in between; else NULL. */
@@ -77,6 +78,7 @@ static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sin
     choir__k_layer_norm_weights args = arguments(r, gy);
     args.ggamma = choir__data_or_null(ggamma);
     args.gbeta = choir__data_or_null(gbeta);
+    args.cut = choir__sequence_cut(r->scope, args.rows);
     choir__launch(choir__device_of(x), x->dtype, layer_norm_weights, &args);
     if (gbeta)
         sink->give(sink, r, 2, gbeta);
@@ -106,7 +108,8 @@ static void norm_again(choir__record *r)
 /* On devices that compute in 16 bits, a 16-bit norm is kept, as autocast's copies are. */
 #define NORM(title, again_is_cheap)                                                            \
     {                                                                                          \
-        .name = title, .cast = CHOIR__CAST_F32, .optional = 14, /* gamma, beta, add */         \
+        .name = title, .by_token = true, .cast = CHOIR__CAST_F32,                              \
+        .optional = 14, /* gamma, beta, add */                                                 \
             .half_beside = 8, .backward_input = backward_input,                                \
         .backward_weight = backward_weight, .recompute = norm_again, .cheap = again_is_cheap,  \
         .recompute_saved = 6 /* mean and rstd */, .reads_in = 7, .weights_in = 6               \
@@ -211,6 +214,8 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
         return choir__shape_error(op->name, scope, in, 4,
             opts.rms ? "expected x (..., C), gamma (C)"
                      : "expected x (..., C), gamma (C), beta (C)");
+    if (!choir__sequence_fits(scope, choir__rows(x)))
+        return choir__shape_error(op->name, scope, in, 4, CHOIR__SEQUENCE_ROWS);
     return launch(scope, in, opts, sum);
 }
 

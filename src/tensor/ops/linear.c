@@ -17,7 +17,7 @@
 #include "tensor/launch.h"
 #include "tensor/ops/product.h"
 #include "tensor/segment.h"
-#include "tensor/strategy.h"
+#include "tensor/sequence.h"
 
 static const choir__op linear_op, linear_of_gelu_op;
 
@@ -62,10 +62,12 @@ int64_t choir__part_rows(choir_shape shape)
     return parts < 2 ? rows : ((rows + parts - 1) / parts + 15) / 16 * 16;
 }
 
-/* The products of a weight's gradient, a^T b. The bias's gradient gb, the sums of gy, which is
- * a or b, comes along with the first of them unless gb is NULL. */
+/* The products of a weight's gradient, a^T b, sums over rows that are perhaps cut. The bias's
+ * gradient gb, the sums of gy, which is a or b, comes along with the first of them unless gb is
+ * NULL. */
 struct weight_product {
     choir_tensor *a, *b, *gy, *gb;
+    choir__cut cut;
 };
 
 /* Computes rows [from, from + n) of the product in the memory of g. */
@@ -77,6 +79,7 @@ static void launch_part(const struct weight_product *p, choir_tensor *g, choir__
     left.p = (char *)left.p + (size_t)from * choir_dtype_size(a->dtype);
     choir__k_matmul args = choir__matmul_args(
         g, a->dtype, memory, left, choir__rows_of(b), 1, n, choir__cols(b), choir__rows(a));
+    args.cut = p->cut;
     if (p->gb && from == 0)
         *(p->gy == a ? &args.a_sums : &args.b_sums) = choir__data(p->gb);
     choir__launch(choir__device_of(g), a->dtype, matmul, &args);
@@ -107,7 +110,8 @@ static void weight_gradient(const struct weight_product *p, choir__record *r, ch
 }
 
 /* gb: the sums of gy's columns */
-static void bias_gradient(choir_tensor *gb, choir_tensor *gy, choir_scope *scope)
+static void bias_gradient(
+    choir_tensor *gb, choir_tensor *gy, choir__cut cut, choir_scope *scope)
 {
     if (!choir__device_of(gy)->half)
         gy = choir__wide(scope, gy);
@@ -121,7 +125,8 @@ static void bias_gradient(choir_tensor *gb, choir_tensor *gy, choir_scope *scope
         .scale = 1,
         .over_rows = true,
         .wide = gb->dtype != gy->dtype,
-        .dtype = gy->dtype};
+        .dtype = gy->dtype,
+        .cut = cut};
     choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
 }
 
@@ -135,8 +140,8 @@ static choir_dtype gradient_dtype(const choir_tensor *t)
 static bool sums_along(const choir__record *r, const choir_tensor *gy, bool in_out)
 {
     choir_shape shape = r->in[1]->shape;
-    return choir__device_of(gy)->epilogues && choir__wanted(r, 1) && choir__wanted(r, 2) &&
-           gradient_dtype(r->in[1]) == gradient_dtype(r->in[2]) &&
+    return choir__device_of(gy)->epilogues && !r->scope->sequence && choir__wanted(r, 1) &&
+           choir__wanted(r, 2) && gradient_dtype(r->in[1]) == gradient_dtype(r->in[2]) &&
            (in_out || choir__part_rows(shape) >= shape.dim[0]);
 }
 
@@ -149,11 +154,12 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
         return;
     bool along = sums_along(r, gy, in_out);
     choir_tensor *gb = along ? sink->dest(sink, r, 2) : NULL;
-    struct weight_product p = {in_out ? x : gy, in_out ? gy : x, gy, gb};
+    choir__cut cut = choir__sequence_cut(r->scope, choir__rows(gy));
+    struct weight_product p = {in_out ? x : gy, in_out ? gy : x, gy, gb, cut};
     if (choir__wanted(r, 1))
         weight_gradient(&p, r, sink);
     if (!along && (gb = sink->dest(sink, r, 2)))
-        bias_gradient(gb, gy, sink->scope);
+        bias_gradient(gb, gy, cut, sink->scope);
     if (gb)
         sink->give(sink, r, 2, gb);
 }
@@ -201,8 +207,8 @@ static void linear_of_gelu_again(choir__record *r)
 /* saved: the product's first operand, x or GELU's result, row-major */
 #define LINEAR(title, function)                                                                \
     {                                                                                          \
-        .name = title, .optional = 4, .cast = CHOIR__CAST_LOWER, .half = 3, .half_native = 3,  \
-        .bias = 4, .backward_input = linear_backward_input,                                    \
+        .name = title, .by_token = true, .optional = 4, .cast = CHOIR__CAST_LOWER, .half = 3,  \
+        .half_native = 3, .bias = 4, .backward_input = linear_backward_input,                  \
         .backward_weight = linear_backward_weight, .recompute = function,                      \
         .recompute_saved = 1, .reads_in = 3, .parts_in = 2, .weights_in = 6                    \
     }
@@ -224,6 +230,8 @@ static choir_tensor *bad_operands(
         (bias && bias->dtype != choir__beside(x->dtype) &&
             !(bias->dtype == x->dtype && choir__device_of(x)->half)))
         return choir__shape_error(op->name, scope, in, 3, "expected one dtype");
+    if (!choir__sequence_fits(scope, choir__rows(x)))
+        return choir__shape_error(op->name, scope, in, 3, CHOIR__SEQUENCE_ROWS);
     return NULL;
 }
 

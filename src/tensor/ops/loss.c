@@ -3,7 +3,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
-#include "tensor/strategy.h"
+#include "tensor/sequence.h"
 
 choir_cross_entropy_opts choir_cross_entropy_defaults(void)
 {
@@ -74,10 +74,12 @@ static void cross_entropy_again(choir__record *r)
 {
     choir__k_cross_entropy args = arguments(r);
     args.loss = choir__data(r->out);
+    args.cut = choir__sequence_cut(r->scope, args.rows);
     choir__launch(choir__device_of(r->in[0]), args.dtype, cross_entropy, &args);
 }
 
 static const choir__op cross_entropy_op = {.name = "cross_entropy",
+    .by_token = true,
     .cast = CHOIR__CAST_F32,
     .loss = true,
     .half_native = 1, /* the scores */
@@ -170,16 +172,10 @@ static choir_shape loss_shape(const choir_tensor *x, choir_reduction reduction)
     return reduction == CHOIR_LOSS_NONE ? rows : CHOIR_SCALAR;
 }
 
-choir_tensor *choir_cross_entropy_with(
+/* Cross entropy of class ids here; target is i64. */
+static choir_tensor *cross_entropy(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
-    CHOIR__DEFAULT_FLOATS;
-    logits = choir__sound(logits, cross_entropy_op.name);
-    target = choir__sound(target, cross_entropy_op.name);
-    if (logits->split && !logits->poisoned && !target->poisoned)
-        return logits->split->by->ops->parts->cross_entropy(logits, target, o);
-    if (choir__is_float(target->dtype))
-        return soft_cross_entropy(logits, target, o);
     if (!choir__has_product_rows(logits))
         logits = choir_contiguous(logits);
     choir_tensor *poisoned,
@@ -197,6 +193,71 @@ choir_tensor *choir_cross_entropy_with(
     return targets ? choir__computed(&cross_entropy_op, loss, in, 3,
                          (choir__keeps){&o, sizeof o, {targets, lse, count}})
                    : choir__failed_in(scope);
+}
+
+/* Returns the divisor of a mean over the tokens of a micro-batch, on whichever ranks they are.
+ */
+static choir_tensor *counted_targets(
+    choir_scope *scope, choir_tensor *target, const choir_cross_entropy_opts *o)
+{
+    choir_device *device = choir__device_of(target);
+    choir_tensor *weight = o->weight ? choir__dense_rows(scope, o->weight) : NULL;
+    choir_tensor *targets = choir__dense_rows(scope, target);
+    choir_tensor *count = choir__tensor_new(scope, device, CHOIR_F64, choir_dims(1));
+    choir_tensor *y = choir__tensor_new(scope, device, CHOIR_F32, CHOIR_SCALAR);
+    if (targets->poisoned || count->poisoned || y->poisoned || (weight && weight->poisoned))
+        return choir__failed_in(scope);
+    choir__k_count_targets args = {.targets = choir__data(targets),
+        .weight = choir__data_or_null(weight),
+        .y = choir__data(count),
+        .n = targets->count,
+        .cols = weight ? weight->count : 0,
+        .ignore_index = o->ignore_index,
+        .dtype = CHOIR_F32};
+    choir__launch(device, CHOIR_F32, count_targets, &args);
+    count = choir__sequence_sum(count);
+    if (count->poisoned)
+        return count;
+    choir_tensor *sum = choir__tensor_like(scope, count);
+    choir__k_loss_divisor divide = {
+        .counts = choir__data(count), .y = choir__data(y), .sum = choir__data(sum), .n = 1};
+    choir__launch(device, CHOIR_F32, loss_divisor, &divide);
+    return y;
+}
+
+/* Cross entropy of a sequence that is cut into chunks: each rank adds up the losses of its own
+ * tokens, whose targets it takes, and a mean is the sum of all, divided. */
+static choir_tensor *cross_entropy_of_chunks(
+    choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
+{
+    if (logits->poisoned || target->poisoned)
+        return logits->poisoned ? logits : target;
+    if (target->shape.ndim != 2 || target->shape.dim[1] != logits->scope->sequence->length)
+        return choir__shape_error(cross_entropy_op.name, logits->scope,
+            (choir_tensor *[]){logits, target}, 2,
+            "expected i64 targets (B, L) of whole sequences, in the order of the tokens");
+    target = choir__sequence_own(logits->scope, target, 1);
+    if (o.reduction == CHOIR_LOSS_NONE)
+        return cross_entropy(logits, target, o);
+    if (o.reduction != CHOIR_LOSS_MEAN)
+        return choir__sequence_sum(cross_entropy(logits, target, o));
+    o.reduction = CHOIR_LOSS_SUM;
+    choir_tensor *sum = choir__sequence_sum(cross_entropy(logits, target, o));
+    return sum->poisoned ? sum : choir_div(sum, counted_targets(logits->scope, target, &o));
+}
+
+choir_tensor *choir_cross_entropy_with(
+    choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
+{
+    CHOIR__DEFAULT_FLOATS;
+    logits = choir__sound(logits, cross_entropy_op.name);
+    target = choir__sound(target, cross_entropy_op.name);
+    if (logits->split && !logits->poisoned && !target->poisoned)
+        return logits->split->by->ops->parts->cross_entropy(logits, target, o);
+    if (choir__is_float(target->dtype))
+        return soft_cross_entropy(logits, target, o);
+    return logits->scope->sequence ? cross_entropy_of_chunks(logits, target, o)
+                                   : cross_entropy(logits, target, o);
 }
 
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target)

@@ -46,6 +46,7 @@ static void power_again(choir__record *r)
 }
 
 static const choir__op power_op = {.name = "pow",
+    .by_token = true,
     .cast = CHOIR__CAST_F32,
     .half_native = CHOIR__ALL_IN,
     .backward = power_backward,

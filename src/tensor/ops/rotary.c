@@ -123,6 +123,7 @@ static void rotary_again(choir__record *r)
 }
 
 static const choir__op rotary_op = {.name = "rotary",
+    .by_token = true,
     .half_native = 1,
     .backward = rotary_backward,
     .recompute = rotary_again,

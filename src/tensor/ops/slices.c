@@ -43,8 +43,11 @@ static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     sink->give(sink, r, 0, gx);
 }
 
-static const choir__op narrow_op = {
-    .name = "narrow", .any_dtype = true, .backward = narrow_backward, .view = true};
+static const choir__op narrow_op = {.name = "narrow",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = narrow_backward,
+    .view = true};
 
 choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t length)
 {

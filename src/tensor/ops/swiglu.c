@@ -66,6 +66,7 @@ static void swiglu_again(choir__record *r)
 }
 
 static const choir__op swiglu_op = {.name = "swiglu",
+    .by_token = true,
     .cast = CHOIR__CAST_WIDEST,
     .half_native = CHOIR__ALL_IN,
     .backward = swiglu_backward,

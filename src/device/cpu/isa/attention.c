@@ -6,20 +6,26 @@
  * A block has as many queries as keep its scores in the cache; the T x T matrix is never
  * stored. Products run in tiles of our own (tile.h): a tile whose queries see none of its keys
  * is left out, which for 64 tokens is half of the work, and a head's matrices are too small for
- * a library's calls. */
+ * a library's calls.
+ *
+ * With chunks (kernels_attention.h), a block takes one chunk of keys after the other, and
+ * combines the partial results. */
 #include "device/cpu/isa/attention.h"
 
 typedef struct work {
     float *q, *k, *v, *s; /* (rows, D) gathered, transposed, in panels, (rows, keys) */
+    float *part;          /* (rows, D): the values of one more chunk of keys */
 } work;
 
-static work work_new(const shape *n)
+/* n: the shape of a pair */
+static work work_new(const shape *n, int64_t chunks, bool combines)
 {
     const int64_t rows = block_rows(n), d = whole_panels(n->d);
-    int64_t q = rows * d, k = whole_panels(n->s) * n->d, v = n->s * d;
-    size_t floats = (size_t)(q + k + v + block_scores(n));
+    int64_t q = rows * d, k = chunks * whole_panels(n->s) * n->d, v = chunks * n->s * d;
+    int64_t s = block_scores(n), part = combines ? q : 0;
+    size_t floats = (size_t)(q + k + v + s + part);
     float *at = choir__cpu_scratch(choir__cpu_context_current(), floats * sizeof *at);
-    return (work){at, at + q, at + q + k, at + q + k + v};
+    return (work){at, at + q, at + q + k, at + q + k + v, at + q + k + v + s};
 }
 
 /* Returns the largest of scale s[0, n) + bias; with a bias, replaces s by that sum. */
@@ -58,30 +64,27 @@ INLINE float exp_of_row(float *s, int64_t n, float scale, float top)
     return lanes_sum(sum);
 }
 
-/* Turns the block's scores into exp(score - the row's largest), whose sums go to total. The two
- * loops are apart so that a row need not wait for the one before. */
-static void exponentials(
-    const choir__k_attention *a, const block *k, float *s, float *total, int64_t b, int64_t h)
+/* Turns the block's scores into exp(score - the row's largest). The largest go to top, the sums
+ * to total. The two loops are apart so that a row need not wait for the one before. */
+static void exponentials(const choir__k_attention *a, const block *k, float *s, float *top,
+    float *total, int64_t b, int64_t h)
 {
     const int64_t t = k->queries.from, rows = k->queries.to - t, first = k->keys.from;
-    float *lse = (float *)a->lse + (b * a->n.h + h) * a->n.t + t;
     for (int64_t r = 0; r < rows; r++) {
         span seen = seen_by(&a->n, t + r);
         const float *bias = bias_row(&a->bias, b, h, t + r);
         float *row = s + r * k->width + seen.from - first;
         int64_t n = seen.to - seen.from;
-        lse[r] = bias ? largest_of_row(row, bias + seen.from, n, a->n.scale)
+        top[r] = bias ? largest_of_row(row, bias + seen.from, n, a->n.scale)
                       : largest_of_row(row, NULL, n, a->n.scale);
     }
     for (int64_t r = 0; r < rows; r++) {
         span seen = seen_by(&a->n, t + r), at = {seen.from - first, seen.to - first};
         float *row = s + r * k->width;
         total[r] =
-            exp_of_row(row + at.from, at.to - at.from, a->bias.p ? 1 : a->n.scale, lse[r]);
+            exp_of_row(row + at.from, at.to - at.from, a->bias.p ? 1 : a->n.scale, top[r]);
         clear_beside(row, at, k->width);
     }
-    for (int64_t r = 0; r < rows; r += W)
-        v_put(lse + r, v_get(lse + r, rows - r) + v_log(v_get(total + r, rows - r)), rows - r);
 }
 
 /* A query that sees no key (none of choir_attention's) has sums of 0, and zeros. */
@@ -94,32 +97,137 @@ static void divide_rows(float *y, int64_t y_row, const float *total, int64_t row
     }
 }
 
-static void forward_head(const choir__k_attention *a, const work *w, int64_t b, int64_t h)
+/* --- partial results --- */
+
+/* The results of a block's rows so far: y holds the values. */
+typedef struct partial {
+    float top[QUERIES], total[QUERIES];
+    bool begun;
+} partial;
+
+/* y (d) = a y + b x */
+INLINE void combine_row(float *y, const float *x, float a, float b, int64_t d)
 {
-    const shape *n = &a->n;
+    for (int64_t c = 0; c < d; c += W)
+        v_put(y + c, v_get(y + c, d - c) * a + v_get(x + c, d - c) * b, d - c);
+}
+
+INLINE void copy_row(float *y, const float *x, int64_t d)
+{
+    for (int64_t c = 0; c < d; c += W)
+        v_put(y + c, v_get(x + c, d - c), d - c);
+}
+
+/* Combines with the partial result x of another chunk of keys, whose values are `values`. */
+static void combine(partial *p, float *y, int64_t y_row, const partial *x, const float *values,
+    int64_t values_row, int64_t rows, int64_t d)
+{
+    for (int64_t r = 0; r < rows; r++, y += y_row, values += values_row) {
+        if (x->total[r] == 0) /* it sees none of these keys */
+            continue;
+        if (p->total[r] == 0) {
+            p->top[r] = x->top[r];
+            p->total[r] = x->total[r];
+            copy_row(y, values, d);
+            continue;
+        }
+        float top = x->top[r] > p->top[r] ? x->top[r] : p->top[r];
+        float a = v_exp_below(v_set(p->top[r] - top))[0],
+              b = v_exp_below(v_set(x->top[r] - top))[0];
+        p->top[r] = top;
+        p->total[r] = p->total[r] * a + x->total[r] * b;
+        combine_row(y, values, a, b, d);
+    }
+}
+
+/* Takes up the results that an earlier call left open, if it did. */
+static void begin(partial *p, const choir__k_attention *a, int64_t b, int64_t h, span queries)
+{
+    const int64_t at = choir__lse_at(a, b, h) + queries.from;
+    const size_t bytes = (size_t)(queries.to - queries.from) * sizeof(float);
+    p->begun = a->begun;
+    if (!a->begun)
+        return;
+    memcpy(p->top, (float *)a->lse + at, bytes);
+    memcpy(p->total, (float *)a->sum + at, bytes);
+}
+
+/* Leaves the results open, or divides the values by the sums and writes log sum exp. */
+static void end(
+    partial *p, const choir__k_attention *a, float *y, int64_t b, int64_t h, span queries)
+{
+    const int64_t at = choir__lse_at(a, b, h) + queries.from, rows = queries.to - queries.from;
+    float *lse = (float *)a->lse + at;
+    if (a->open) {
+        memcpy(lse, p->top, (size_t)rows * sizeof(float));
+        memcpy((float *)a->sum + at, p->total, (size_t)rows * sizeof(float));
+        return;
+    }
+    for (int64_t r = 0; r < rows; r += W)
+        v_put(lse + r, v_get(p->top + r, rows - r) + v_log(v_get(p->total + r, rows - r)),
+            rows - r);
+    divide_rows(y, a->y.t, p->total, rows, a->n.d);
+}
+
+/* Adds what the block's queries, which w->q holds, see of a chunk of keys; kt, v: its keys and
+ * values, gathered. */
+static void add_keys(partial *p, const choir__k_attention *pair, const work *w, const float *kt,
+    const float *v, int64_t b, int64_t h, span queries)
+{
+    const shape *n = &pair->n;
+    const int64_t t = queries.from, rows = queries.to - t, d = n->d, row = whole_panels(d);
+    const block k = block_at(n, t, rows);
+    float *y = row_of(&pair->y, b, h, t);
+    partial more, *to = p->begun ? &more : p;
+    float *values = p->begun ? w->part : y;
+    int64_t values_row = p->begun ? row : pair->y.t;
+    scores(&k, w->s, w->q, kt);
+    exponentials(pair, &k, w->s, to->top, to->total, b, h);
+    of_keys(&k, values, values_row, w->s, v, false);
+    if (p->begun)
+        combine(p, y, pair->y.t, &more, values, row, rows, d);
+    p->begun = true;
+}
+
+/* Computes one leaf of the queries of a head. */
+static void forward_leaf(
+    const choir__k_attention *a, const work *w, int64_t b, int64_t h, int64_t leaf)
+{
+    const int64_t chunks = chunks_of(&a->n), keys = a->n.s / chunks;
+    const choir__k_attention own = pair_of(a, leaf, leaf);
+    const shape *n = &own.n;
     for (int64_t t = 0; t < n->t; t += block_rows(n)) {
-        const block k = block_at(n, t, block_rows(n));
-        float *y = row_of(&a->y, b, h, t), total[QUERIES];
-        gather(w->q, &a->q, b, h, t, k.queries.to - t, n->d);
-        scores(&k, w->s, w->q, w->k);
-        exponentials(a, &k, w->s, total, b, h);
-        of_keys(&k, y, a->y.t, w->s, w->v);
-        divide_rows(y, a->y.t, total, k.queries.to - t, n->d);
+        const span queries = {t, choir__min(n->t, t + block_rows(n))};
+        float *y = row_of(&own.y, b, h, t);
+        partial p;
+        begin(&p, &own, b, h, queries);
+        gather(w->q, &own.q, b, h, t, queries.to - t, n->d);
+        for (int64_t c = 0; c < chunks; c++) {
+            const int64_t at = chunks > 1 ? choir__leaf_of_chunk(c, chunks) : 0;
+            const choir__k_attention pair = pair_of(a, leaf, at);
+            if (chunks == 1 || sees(&pair.n, t, queries.to - t))
+                add_keys(&p, &pair, w, w->k + at * whole_panels(keys) * n->d,
+                    w->v + at * keys * whole_panels(n->d), b, h, queries);
+        }
+        end(&p, &own, y, b, h, queries);
     }
 }
 
 void KERNEL(attention)(const choir__k_attention *a)
 {
     F32_ONLY(attention, a);
-    const shape *n = &a->n;
-    const work w = work_new(n);
-    const int64_t each = n->h / n->g; /* query heads per head of keys */
-    for (int64_t b = 0; b < n->b; b++)
-        for (int64_t h = 0; h < n->h; h++) {
-            if (h % each == 0) {
-                gather_transposed(w.k, &a->k, b, h / each, n->s, n->d);
-                gather_panels(w.v, &a->v, b, h / each, n->s, n->d);
+    const int64_t chunks = chunks_of(&a->n), keys = a->n.s / chunks, d = a->n.d;
+    const choir__k_attention pair = pair_of(a, 0, 0);
+    const work w = work_new(&pair.n, chunks, chunks > 1 || a->begun);
+    const int64_t each = a->n.h / a->n.g; /* query heads per head of keys */
+    for (int64_t b = 0; b < a->n.b; b++)
+        for (int64_t h = 0; h < a->n.h; h++) {
+            for (int64_t l = 0; l < chunks && h % each == 0; l++) {
+                const choir__heads k = from_row(a->k, l * keys), v = from_row(a->v, l * keys);
+                gather_transposed(w.k + l * whole_panels(keys) * d, &k, b, h / each, keys, d);
+                gather_panels(w.v + l * keys * whole_panels(d), &v, b, h / each, keys, d);
             }
-            forward_head(a, &w, b, h);
+            for (int64_t l = 0; l < chunks; l++)
+                forward_leaf(a, &w, b, h, l);
         }
 }

@@ -29,11 +29,12 @@ INLINE int64_t block_rows(const shape *n)
     return (n->t + blocks - 1) / blocks;
 }
 
-/* Returns the keys that query t sees; none where all keys are before its window. */
+/* Returns the keys that query t sees; none where all keys are before its window, or after it.
+ */
 INLINE span seen_by(const shape *n, int64_t t)
 {
-    int64_t to = n->causal ? choir__min(n->s, t + 1) : n->s;
-    return (span){n->window ? choir__min(choir__max(0, t - n->window + 1), to) : 0, to};
+    int64_t at = t + n->ahead, to = n->causal ? choir__max(0, choir__min(n->s, at + 1)) : n->s;
+    return (span){n->window ? choir__min(choir__max(0, at - n->window + 1), to) : 0, to};
 }
 
 /* Returns the keys that any of queries t ... t + rows - 1 sees. */
@@ -46,15 +47,23 @@ INLINE span seen_by_rows(const shape *n, int64_t t, int64_t rows)
 INLINE span seeing(const shape *n, int64_t s, int64_t count, span queries)
 {
     if (n->causal)
-        queries.from = choir__max(queries.from, s);
+        queries.from = choir__max(queries.from, s - n->ahead);
     if (n->window)
-        queries.to = choir__min(queries.to, s + count - 1 + n->window);
+        queries.to = choir__min(queries.to, s + count - 1 + n->window - n->ahead);
     return queries;
 }
 
 INLINE float *row_of(const choir__heads *x, int64_t b, int64_t h, int64_t t)
 {
     return (float *)x->p + b * x->b + h * x->h + t * x->t;
+}
+
+/* Moves the operand to its row t. */
+INLINE choir__heads from_row(choir__heads x, int64_t t)
+{
+    if (x.p)
+        x.p = (float *)x.p + t * x.t;
+    return x;
 }
 
 INLINE float *bias_row(const choir__attention_bias *a, int64_t b, int64_t h, int64_t t)
@@ -187,8 +196,9 @@ INLINE void scores(const block *k, float *s, const float *x, const float *y)
         }
 }
 
-/* y (queries, d) = s x; x in panels of columns */
-INLINE void of_keys(const block *k, float *y, int64_t y_row, const float *s, const float *x)
+/* y (queries, d) = or += s x; x in panels of columns */
+INLINE void of_keys(
+    const block *k, float *y, int64_t y_row, const float *s, const float *x, bool add)
 {
     const int64_t d = k->n->d;
     for (int64_t t = k->queries.from; t < k->queries.to; t += TALL) {
@@ -197,9 +207,48 @@ INLINE void of_keys(const block *k, float *y, int64_t y_row, const float *s, con
         for (int64_t c = 0; c < d; c += BROAD)
             tile(&(tile_of){y + r * y_row + c, s + r * k->width + seen.from - k->keys.from,
                      x + c * k->n->s + seen.from * BROAD, y_row, k->width, 1, BROAD,
-                     seen.to - seen.from, d - c, false},
+                     seen.to - seen.from, d - c, add},
                 rows);
     }
+}
+
+/* --- chunks: kernels_attention.h --- */
+
+INLINE int64_t chunks_of(const shape *n)
+{
+    return n->chunks > 1 ? n->chunks : 1;
+}
+
+/* Returns the call for one chunk of queries and one of keys, at these leaves: all of their
+ * heads and samples. Without chunks it is the call itself. */
+INLINE choir__k_attention pair_of(const choir__k_attention *a, int64_t queries, int64_t keys)
+{
+    choir__k_attention p = *a;
+    const int64_t chunks = chunks_of(&a->n);
+    if (chunks == 1)
+        return p;
+    const int64_t t = a->n.t / chunks, q = queries * t, k = keys * t;
+    p.n.t = p.n.s = t;
+    p.n.ahead =
+        t * (choir__chunk_of_leaf(queries, chunks) - choir__chunk_of_leaf(keys, chunks));
+    p.n.chunks = 0;
+    p.lse_row = a->lse_row ? a->lse_row : a->n.t;
+    p.q = from_row(a->q, q), p.y = from_row(a->y, q);
+    p.gy = from_row(a->gy, q), p.gq = from_row(a->gq, q);
+    p.k = from_row(a->k, k), p.v = from_row(a->v, k);
+    p.gk = from_row(a->gk, k), p.gv = from_row(a->gv, k);
+    p.lse = (float *)a->lse + q;
+    p.delta = a->delta ? (float *)a->delta + q : NULL;
+    if (a->bias.p)
+        p.bias.p = (float *)a->bias.p + q * a->bias.stride[2] + k;
+    return p;
+}
+
+/* Returns whether any of queries t ... t + rows - 1 sees a key. */
+INLINE bool sees(const shape *n, int64_t t, int64_t rows)
+{
+    span seen = seen_by_rows(n, t, rows);
+    return seen.from < seen.to;
 }
 
 #endif

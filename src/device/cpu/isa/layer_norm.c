@@ -109,26 +109,50 @@ void KERNEL(layer_norm_backward)(const choir__k_layer_norm_backward *k)
     }
 }
 
-/* Sums a block of columns down all rows, in order, with the sums in registers. */
+/* Sums a block of columns down the rows of a leaf, in order, with the sums in registers. */
 enum { BLOCK = 4 };
+
+/* Leaf l's sums for gamma and for beta. */
+INLINE void leaf_weights(const choir__k_layer_norm_weights *k, int64_t l, int64_t at,
+    int64_t left, int block, vec (*to)[BLOCK])
+{
+    const float *mean = k->mean, *rstd = k->rstd;
+    const int64_t outer = choir__cut_outer(k->cut), each = k->rows / outer;
+    int64_t from, end;
+    vec gamma[BLOCK] = {{0}}, beta[BLOCK] = {{0}};
+    choir__cut_leaf(k->cut, k->rows, l, &from, &end);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t r = o * each + from; r < o * each + end; r++) {
+            const float *x = (const float *)k->x + r * k->cols + at,
+                        *gy = (const float *)k->gy + r * k->cols + at;
+            for (int j = 0; j < block; j++) {
+                vec g = v_get(gy + j * W, left - j * W);
+                vec hat = (v_get(x + j * W, left - j * W) - (mean ? mean[r] : 0)) * rstd[r];
+                gamma[j] += g * hat;
+                beta[j] += g;
+            }
+        }
+    for (int j = 0; j < block; j++)
+        to[0][j] = gamma[j], to[1][j] = beta[j];
+}
 
 INLINE void weights(const choir__k_layer_norm_weights *k, int64_t at, int64_t left, int block)
 {
-    const float *x = (const float *)k->x + at, *gy = (const float *)k->gy + at;
-    const float *mean = k->mean, *rstd = k->rstd;
-    vec gamma[BLOCK] = {{0}}, beta[BLOCK] = {{0}};
-    for (int64_t r = 0; r < k->rows; r++, x += k->cols, gy += k->cols)
-        for (int j = 0; j < block; j++) {
-            vec g = v_get(gy + j * W, left - j * W);
-            vec hat = (v_get(x + j * W, left - j * W) - (mean ? mean[r] : 0)) * rstd[r];
-            gamma[j] += g * hat;
-            beta[j] += g;
-        }
+    vec node[CHOIR__LEAF_LEVELS][2][BLOCK];
+    int top = 0;
+    for (int64_t l = 0; l < choir__max(1, k->cut.leaves); l++) {
+        leaf_weights(k, l, at, left, block, node[top++]);
+        for (int joins = choir__leaf_joins(k->cut, l); joins > 0; joins--, top--)
+            for (int j = 0; j < block; j++) {
+                node[top - 2][0][j] += node[top - 1][0][j];
+                node[top - 2][1][j] += node[top - 1][1][j];
+            }
+    }
     for (int j = 0; j < block; j++) {
         if (k->ggamma)
-            v_put((float *)k->ggamma + at + j * W, gamma[j], left - j * W);
+            v_put((float *)k->ggamma + at + j * W, node[0][0][j], left - j * W);
         if (k->gbeta)
-            v_put((float *)k->gbeta + at + j * W, beta[j], left - j * W);
+            v_put((float *)k->gbeta + at + j * W, node[0][1][j], left - j * W);
     }
 }
 

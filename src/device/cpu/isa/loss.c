@@ -1,5 +1,6 @@
 /* Cross entropy, negative log likelihood, and the count of targets. A row's loss is f32; rows
  * are added in order in f64. */
+#include "device/cpu/context.h"
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
@@ -61,11 +62,38 @@ static float mean_of(const float *w, int64_t n)
     return lanes_sum(sum) / (float)n;
 }
 
+/* The sums of the leaves of a cut, (leaves), and room for them in f32. */
+typedef struct leaf_sums {
+    double *sum;
+    float *rounded;
+} leaf_sums;
+
+static leaf_sums new_sums(int64_t leaves)
+{
+    const size_t n = (size_t)leaves;
+    leaf_sums s;
+    s.sum = choir__cpu_scratch(
+        choir__cpu_context_current(), n * (sizeof *s.sum + sizeof *s.rounded));
+    s.rounded = (float *)(void *)(s.sum + n);
+    for (int64_t l = 0; l < leaves; l++)
+        s.sum[l] = 0;
+    return s;
+}
+
+static float in_the_tree(leaf_sums s, int64_t leaves)
+{
+    for (int64_t l = 0; l < leaves; l++)
+        s.rounded[l] = (float)s.sum[l];
+    return choir__tree_sum(s.rounded, leaves, 1);
+}
+
 void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
 {
     F32_ONLY(cross_entropy, k);
     const float *w = k->weight;
+    const int64_t leaves = choir__is_cut(k->cut) ? k->cut.leaves : 0;
     double total = 0, counted = 0;
+    leaf_sums sums = new_sums(leaves);
     bool failed = false, score = k->losses == CHOIR__ROWS_SCORE;
     bool each = k->losses == CHOIR__ROWS_EACH || score;
     float s = k->smoothing;
@@ -91,11 +119,15 @@ void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
         if (each)
             ((float *)k->loss)[r] = score ? x[t] : nll;
         total += (double)nll;
+        if (leaves)
+            sums.sum[choir__cut_leaf_of(k->cut, k->rows, r)] += (double)nll;
         counted += w ? (double)w[t] : 1;
     }
     if (k->losses != CHOIR__ROWS_MEAN)
         counted = 1;
-    if (!each)
+    if (!each && leaves)
+        *(float *)k->loss = in_the_tree(sums, leaves);
+    else if (!each)
         *(float *)k->loss = counted != 0 ? (float)(total / counted) : 0.0f;
     *(float *)k->count = (float)counted;
 }

@@ -155,7 +155,7 @@ void KERNEL(dropout)(const choir__k_dropout *k)
     uint64_t step = *k->step;
     for (int64_t i = 0; i < k->n; i += 2 * W) {
         ivec words[2];
-        philox(k->key, step, (uint64_t)i / 4, words);
+        philox(k->key, step, (uint64_t)(k->first + i) / 4, words);
         for (int j = 0; j < 2; j++) {
             int64_t at = i + j * W, left = k->n - at;
             vec unit = __builtin_convertvector(words[j] >> 8 & 0xffffff, vec);

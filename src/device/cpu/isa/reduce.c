@@ -31,24 +31,45 @@ INLINE void sum_rows(const choir__k_sum *k, const choir_dtype dtype)
 /* Sums BLOCK vectors of columns at a time, in registers, down all rows. */
 enum { BLOCK = 8 };
 
+/* y = the sum of leaf l's rows, of `block` vectors of columns from c on. */
+INLINE void leaf_of_rows(const choir__k_sum *k, int64_t l, int64_t c, int64_t left, vec *y,
+    int block, const choir_dtype dtype)
+{
+    const int64_t row = choir__row_step(k->row, k->cols), outer = choir__cut_outer(k->cut);
+    const int64_t each = k->rows / outer;
+    int64_t from, to;
+    vec sum[BLOCK] = {{0}};
+    choir__cut_leaf(k->cut, k->rows, l, &from, &to);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t r = o * each + from; r < o * each + to; r++)
+            for (int j = 0; j < block; j++)
+                sum[j] += get(k->x, r * row + c + j * W, left - j * W, dtype);
+    for (int j = 0; j < block; j++)
+        y[j] = sum[j];
+}
+
+INLINE void columns(
+    const choir__k_sum *k, int64_t c, int64_t left, int block, const choir_dtype dtype)
+{
+    vec node[CHOIR__LEAF_LEVELS][BLOCK];
+    int top = 0;
+    for (int64_t l = 0; l < choir__max(1, k->cut.leaves); l++) {
+        leaf_of_rows(k, l, c, left, node[top++], block, dtype);
+        for (int joins = choir__leaf_joins(k->cut, l); joins > 0; joins--, top--)
+            for (int j = 0; j < block; j++)
+                node[top - 2][j] += node[top - 1][j];
+    }
+    for (int j = 0; j < block; j++)
+        v_put((float *)k->y + c + j * W, node[0][j] * (float)k->scale, left - j * W);
+}
+
 INLINE void sum_columns(const choir__k_sum *k, const choir_dtype dtype)
 {
-    float *y = k->y, scale = (float)k->scale;
-    int64_t c = 0, row = choir__row_step(k->row, k->cols);
-    for (; c + BLOCK * W <= k->cols; c += BLOCK * W) {
-        vec sum[BLOCK] = {{0}};
-        for (int64_t r = 0; r < k->rows; r++)
-            for (int j = 0; j < BLOCK; j++)
-                sum[j] += get(k->x, r * row + c + j * W, W, dtype);
-        for (int j = 0; j < BLOCK; j++)
-            v_store(y + c + j * W, sum[j] * scale);
-    }
-    for (; c < k->cols; c += W) {
-        vec sum = {0};
-        for (int64_t r = 0; r < k->rows; r++)
-            sum += get(k->x, r * row + c, k->cols - c, dtype);
-        v_put(y + c, sum * scale, k->cols - c);
-    }
+    int64_t c = 0;
+    for (; c + BLOCK * W <= k->cols; c += BLOCK * W)
+        columns(k, c, BLOCK * W, BLOCK, dtype);
+    for (; c < k->cols; c += W)
+        columns(k, c, choir__min(W, k->cols - c), 1, dtype);
 }
 
 INLINE void sum_of(const choir__k_sum *k, const choir_dtype dtype)

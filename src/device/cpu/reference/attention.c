@@ -1,16 +1,24 @@
-/* Reference kernels for attention: one query at a time, with its scores in an array. */
+/* Reference kernels for attention: one query at a time, with its scores in an array. Chunks
+ * (kernels_attention.h) say only which keys a query sees, since sums are in double. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "device/cpu/reference/reference.h"
 
-static int64_t first_key(const choir__attention_shape *n, int64_t t)
+/* Returns the token at place i of a sequence of n, whose chunks lie as leaves. */
+static int64_t token_at(const choir__attention_shape *n, int64_t i)
 {
-    return n->window ? choir__max(0, t - n->window + 1) : 0;
+    if (n->chunks < 2)
+        return i;
+    int64_t each = n->t / n->chunks;
+    return choir__chunk_of_leaf(i / each, n->chunks) * each + i % each;
 }
 
-static int64_t end_of_keys(const choir__attention_shape *n, int64_t t)
+/* Returns whether the query in row t sees the key in row s. */
+static bool sees(const choir__attention_shape *n, int64_t t, int64_t s)
 {
-    return n->causal ? choir__min(n->s, t + 1) : n->s;
+    int64_t query = token_at(n, t) + n->ahead, key = token_at(n, s);
+    return (!n->causal || key <= query) && (!n->window || key > query - n->window);
 }
 
 /* Returns the type of lse for operands of dtype. */
@@ -63,38 +71,62 @@ static double score(const choir__heads *q, int64_t i, const choir__heads *k, int
     return (double)n->scale * dot(q, i, k, j, n->d, dtype) + get_or(bias->p, at, dtype, 0);
 }
 
+/* Combines a query's maximum, sum and values o with the results of an earlier call. */
+static void combine(const choir__k_attention *k, int64_t b, int64_t h, int64_t t, double *top,
+    double *sum, double *o)
+{
+    choir_dtype sums = sums_of(k->dtype);
+    int64_t at = choir__lse_at(k, b, h) + t, y = row_of(&k->y, b, h, t);
+    double had_top = get(k->lse, at, sums), had = get(k->sum, at, sums);
+    double more = fmax(*top, had_top);
+    double a = had == 0 ? 0 : choir__exp(had_top - more),
+           own = *sum == 0 ? 0 : choir__exp(*top - more);
+    *sum = *sum * own + had * a;
+    *top = more;
+    for (int64_t c = 0; c < k->n.d; c++)
+        o[c] = o[c] * own + (had == 0 ? 0 : get(k->y.p, y + c, k->dtype) * a);
+}
+
 static void forward_query(
-    const choir__k_attention *k, int64_t b, int64_t h, int64_t t, double *score_of)
+    const choir__k_attention *k, int64_t b, int64_t h, int64_t t, double *score_of, double *o)
 {
     const choir__attention_shape *n = &k->n;
-    int64_t g = h / (n->h / n->g), first = first_key(n, t), end = end_of_keys(n, t);
+    choir_dtype sums = sums_of(k->dtype);
+    int64_t g = h / (n->h / n->g), at = choir__lse_at(k, b, h) + t;
     int64_t q = row_of(&k->q, b, h, t), y = row_of(&k->y, b, h, t);
     int64_t bias = k->bias.p ? bias_row(&k->bias, b, h, t) : 0;
     double top = -INFINITY, sum = 0;
-    for (int64_t s = first; s < end; s++) {
-        score_of[s] =
-            score(&k->q, q, &k->k, row_of(&k->k, b, g, s), &k->bias, bias + s, n, k->dtype);
-        top = fmax(top, score_of[s]);
+    memset(o, 0, (size_t)n->d * sizeof *o);
+    for (int64_t s = 0; s < n->s; s++)
+        if (sees(n, t, s)) {
+            score_of[s] =
+                score(&k->q, q, &k->k, row_of(&k->k, b, g, s), &k->bias, bias + s, n, k->dtype);
+            top = fmax(top, score_of[s]);
+        }
+    for (int64_t s = 0; s < n->s; s++) {
+        if (!sees(n, t, s))
+            continue;
+        double e = choir__exp(score_of[s] - top);
+        sum += e;
+        for (int64_t c = 0; c < n->d; c++)
+            o[c] += e * get(k->v.p, row_of(&k->v, b, g, s) + c, k->dtype);
     }
-    for (int64_t s = first; s < end; s++)
-        sum += choir__exp(score_of[s] - top);
-    for (int64_t c = 0; c < n->d; c++) {
-        double out = 0;
-        for (int64_t s = first; s < end; s++)
-            out += choir__exp(score_of[s] - top) / sum *
-                   get(k->v.p, row_of(&k->v, b, g, s) + c, k->dtype);
-        put(k->y.p, y + c, k->dtype, out);
-    }
-    put(k->lse, (b * n->h + h) * n->t + t, sums_of(k->dtype), top + choir__log(sum));
+    if (k->begun)
+        combine(k, b, h, t, &top, &sum, o);
+    if (k->open)
+        put(k->sum, at, sums, sum);
+    put(k->lse, at, sums, k->open ? top : top + choir__log(sum));
+    for (int64_t c = 0; c < n->d; c++)
+        put(k->y.p, y + c, k->dtype, k->open ? o[c] : sum == 0 ? 0 : o[c] / sum);
 }
 
 void choir__reference_attention(const choir__k_attention *k)
 {
-    double *scores = choir__alloc((size_t)k->n.s * sizeof *scores);
+    double *scores = choir__alloc((size_t)(k->n.s + k->n.d) * sizeof *scores);
     for (int64_t b = 0; b < k->n.b; b++)
         for (int64_t h = 0; h < k->n.h; h++)
             for (int64_t t = 0; t < k->n.t; t++)
-                forward_query(k, b, h, t, scores);
+                forward_query(k, b, h, t, scores, scores + k->n.s);
     free(scores);
 }
 
@@ -102,25 +134,30 @@ static void backward_query(
     const choir__k_attention_backward *k, int64_t b, int64_t h, int64_t t, double *p)
 {
     const choir__attention_shape *n = &k->n;
-    int64_t g = h / (n->h / n->g), first = first_key(n, t), end = end_of_keys(n, t);
+    int64_t g = h / (n->h / n->g), at = choir__lse_at(k, b, h) + t;
     int64_t q = row_of(&k->q, b, h, t), gy = row_of(&k->gy, b, h, t);
     int64_t bias = k->bias.p ? bias_row(&k->bias, b, h, t) : 0;
-    double lse = get(k->lse, (b * n->h + h) * n->t + t, sums_of(k->dtype)), sum = 0;
-    for (int64_t s = first; s < end; s++) {
+    double lse = get(k->lse, at, sums_of(k->dtype)), sum = 0;
+    for (int64_t s = 0; s < n->s; s++) {
+        if (!sees(n, t, s))
+            continue;
         int64_t key = row_of(&k->k, b, g, s), value = row_of(&k->v, b, g, s);
         p[s] = choir__exp(score(&k->q, q, &k->k, key, &k->bias, bias + s, n, k->dtype) - lse);
         sum += p[s] * dot(&k->gy, gy, &k->v, value, n->d, k->dtype);
         add_row(&k->gv, row_of(&k->gv, b, g, s), p[s], &k->gy, gy, n->d, k->dtype);
     }
-    for (int64_t s = first; s < end; s++) {
+    sum = get_or(k->delta, at, sums_of(k->dtype), sum);
+    for (int64_t s = 0; s < n->s; s++) {
+        if (!sees(n, t, s))
+            continue;
         int64_t key = row_of(&k->k, b, g, s), value = row_of(&k->v, b, g, s);
         double gs = p[s] * (dot(&k->gy, gy, &k->v, value, n->d, k->dtype) - sum);
         double scaled = gs * (double)n->scale;
         add_row(&k->gq, row_of(&k->gq, b, h, t), scaled, &k->k, key, n->d, k->dtype);
         add_row(&k->gk, row_of(&k->gk, b, g, s), scaled, &k->q, q, n->d, k->dtype);
         if (k->gbias.p) {
-            int64_t at = bias_row(&k->gbias, b, h, t) + s;
-            put(k->gbias.p, at, k->dtype, get(k->gbias.p, at, k->dtype) + gs);
+            int64_t to = bias_row(&k->gbias, b, h, t) + s;
+            put(k->gbias.p, to, k->dtype, get(k->gbias.p, to, k->dtype) + gs);
         }
     }
 }
@@ -128,7 +165,8 @@ static void backward_query(
 void choir__reference_attention_backward(const choir__k_attention_backward *k)
 {
     double *p = choir__alloc((size_t)k->n.s * sizeof *p);
-    clear(&k->gq, k->n.h, k->n.t, &k->n, k->dtype);
+    if (!k->begun)
+        clear(&k->gq, k->n.h, k->n.t, &k->n, k->dtype);
     clear(&k->gk, k->n.g, k->n.s, &k->n, k->dtype);
     clear(&k->gv, k->n.g, k->n.s, &k->n, k->dtype);
     for (int64_t b = 0; b < k->n.b; b++)

@@ -155,7 +155,7 @@ template <class T> __global__ void dropout(dropping d)
         V v[DRAWN];
         int64_t left = k.n - i * DRAWN;
         load_four<T>(v, (const T *)k.x + i * DRAWN, left, d.whole);
-        choir__philox(k.key, step, (uint64_t)i, word);
+        choir__philox(k.key, step, (uint64_t)(k.first / DRAWN + i), word);
 #pragma unroll
         for (int j = 0; j < DRAWN; j++)
             v[j] = choir__unit(word[j]) >= k.p ? v[j] * scale : V(0);

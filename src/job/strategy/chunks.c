@@ -1,0 +1,89 @@
+/* The declared number of chunks of each sequence (choir/context_parallel.h), on which the
+ * numbers depend: --chunks, or what the resumed job had, or the number of ranks that share
+ * sequences. */
+#include <choir/context_parallel.h>
+
+#include "job/job.h"
+
+/* Returns the number of ranks that share each sequence. */
+static int64_t sharing(const choir__job *j)
+{
+    const choir__composition *c = &j->placement.composition;
+    int64_t ranks = 1;
+    for (int d = 0; d < c->count; d++)
+        if (c->dims[d].strategy->chunks == CHOIR__CHUNKS_OF_RANKS)
+            ranks *= choir__composition_ranks(c, d, j->placement.nproc);
+    return ranks;
+}
+
+/* Returns the first strategy that cannot train on chunks, or NULL. */
+static const char *without_chunks(const choir__job *j)
+{
+    const choir__composition *c = &j->placement.composition;
+    for (int d = 0; d < c->count; d++)
+        if (c->dims[d].strategy->chunks == CHOIR__NO_CHUNKS)
+            return c->dims[d].strategy->name;
+    return NULL;
+}
+
+static choir_status check_ranks(const choir__job *j, int64_t ranks)
+{
+    long long chunks = j->training.chunks, own = chunks / ranks;
+    if (chunks % ranks)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%lld ranks do not divide %lld chunk%s: choose --chunks %lld", (long long)ranks,
+            chunks, chunks > 1 ? "s" : "", (long long)((chunks / ranks + 1) * ranks));
+    if (ranks > 1 && (own & (own - 1)))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--chunks %lld on %lld ranks: expected a power of two per rank, got %lld", chunks,
+            (long long)ranks, own);
+    return CHOIR_OK;
+}
+
+static choir_status check_model(const choir__job *j)
+{
+    long long chunks = j->training.chunks, tokens = j->model.info.input.dim[0];
+    if (j->model.info.task != CHOIR_LANGUAGE || !j->model.info.packs)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--chunks %lld: expected a model that reads sequences token by token (gpt2, llama, "
+            "mistral), got %s",
+            chunks, j->model.info.config);
+    if (tokens % chunks)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--chunks %lld does not divide the context of %lld tokens", chunks, tokens);
+    return CHOIR_OK;
+}
+
+choir_status choir__cli_strategy_check_chunks(choir__job *j)
+{
+    int64_t ranks = sharing(j);
+    if (!j->training.chunks && ranks == 1)
+        return CHOIR_OK;
+    if (!j->training.chunks)
+        j->training.chunks = j->saves.resumed ? 1 : ranks; /* a resumed job keeps its cut */
+    choir_status status = check_ranks(j, ranks);
+    if (status != CHOIR_OK || j->training.chunks == 1)
+        return status;
+    const char *without = without_chunks(j);
+    if (without)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--chunks %lld: strategy %s does not cut sequences: choose among single, ddp, fsdp and "
+            "cp",
+            (long long)j->training.chunks, without);
+    status = check_model(j);
+    if (status == CHOIR_OK && ranks > 1 && j->training.chunks % (2 * ranks))
+        choir__job_add_note(
+            j, choir__format(
+                   "%lld chunks on %lld ranks: causal attention is balanced where twice the "
+                   "ranks divide the chunks, as with --chunks %lld",
+                   (long long)j->training.chunks, (long long)ranks, (long long)(2 * ranks)));
+    return status;
+}
+
+void choir__cli_strategy_cut_sequences(choir__job_rank *p)
+{
+    choir_context_parallel_opts opts = choir_context_parallel_defaults();
+    opts.chunks = p->job->training.chunks;
+    if (opts.chunks > 1 && sharing(p->job) == 1)
+        p->model = choir_context_parallel(p->run, p->model, NULL, opts);
+}

@@ -1,0 +1,221 @@
+/* Context parallelism as a strategy: a module that cuts its inputs into this rank's tokens, and
+ * what the ranks do together. In forward it sets the scope's sequence (tensor/sequence.h),
+ * which ops, losses and backward find there. */
+#include "parallel/context_parallel/context_parallel.h"
+
+#include <choir/distributed.h>
+#include <choir/tensor_parallel.h>
+#include <stdlib.h>
+
+#include "parallel/blocks.h"
+#include "parallel/ranks.h"
+#include "tensor/handle.h"
+
+choir_context_parallel_opts choir_context_parallel_defaults(void)
+{
+    return (choir_context_parallel_opts){0};
+}
+
+/* --- the module --- */
+
+/* Returns a poisoned tensor if the inputs' tokens cannot be cut, or NULL. */
+static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int count)
+{
+    choir_tensor *ids = in[0];
+    for (int i = 0; i < count; i++)
+        if (in[i]->poisoned)
+            return in[i];
+    choir_scope *scope = ids->scope;
+    if (scope->kind == CHOIR__RUN)
+        return choir__poison(scope, CHOIR_ERR_SCOPE,
+            "context_parallel: a forward in training needs inputs of a step");
+    for (int i = 0; i < count; i++)
+        if (in[i]->shape.ndim < 2 || in[i]->shape.dim[1] != ids->shape.dim[1])
+            return choir__poison(scope, CHOIR_ERR_SHAPE,
+                "context_parallel: expected inputs (B, L, ...) with the tokens of a sequence, "
+                "got %s",
+                choir__shape_text(in[i]->shape));
+    int64_t tokens = ids->shape.dim[1];
+    if (tokens < 1 || tokens % cp->chunks)
+        return choir__poison(scope, CHOIR_ERR_SHAPE,
+            "context_parallel: %lld chunks do not divide a sequence of %lld tokens",
+            (long long)cp->chunks, (long long)tokens);
+    return NULL;
+}
+
+static choir_tensor *cp_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    choir__cp *cp = (choir__cp *)self;
+    if (!self->training || cp->chunks == 1)
+        return choir_forward_n(cp->module, in, count);
+    choir_tensor *own[CHOIR__MAX_IN], *bad = refused(cp, in, count);
+    if (bad)
+        return bad;
+    choir_scope *scope = in[0]->scope;
+    choir__sequence *s = choir__arena_get(&scope->arena, sizeof *s);
+    *s = (choir__sequence){.chunks = cp->chunks,
+        .length = in[0]->shape.dim[1],
+        .first = cp->rank * choir__cp_own(cp),
+        .leaves = choir__cp_own(cp),
+        .by = cp->world > 1 ? &cp->strategy : NULL};
+    scope->sequence = s;
+    for (int i = 0; i < count; i++)
+        own[i] = choir__sequence_own(scope, in[i], 1);
+    return choir_forward_n(cp->module, own, count);
+}
+
+static const choir_module_class cp_class = {
+    "context_parallel", sizeof(choir__cp), cp_forward, 0};
+
+/* --- what the ranks do together --- */
+
+static choir__cp *cp_of(choir__strategy *s)
+{
+    return CHOIR__STRATEGY_OF(s, choir__cp, strategy);
+}
+
+static choir_tensor *sum(choir__strategy *s, choir_tensor *x)
+{
+    return choir_tp_reduce(x, cp_of(s)->group);
+}
+
+static choir_tensor *whole(choir__strategy *s, choir_scope *scope, choir_tensor *x, int dim)
+{
+    const choir__cp *cp = cp_of(s);
+    return choir__blocks_gather(scope, x, cp->group, dim, x->shape.dim[dim] * cp->world);
+}
+
+static choir_status leaf(
+    choir__strategy *s, choir_device *device, float *numbers, int64_t count)
+{
+    choir_group *group = cp_of(s)->group;
+    choir_work work;
+    choir__group_waits(group, device);
+    choir_status status =
+        choir_group_all_reduce(group, numbers, count, CHOIR_F32, CHOIR_SUM, &work);
+    choir__device_waits(device, group);
+    return status;
+}
+
+/* Whether ranks can have whole heads: they divide them, and all heads have one bias. */
+static bool divides(const choir__cp *cp, const choir__k_attention *k)
+{
+    return k->n.h % cp->world == 0 && k->n.g % cp->world == 0 &&
+           !(k->bias.p && k->bias.stride[1]);
+}
+
+/* A bias belongs to queries, whose rows have to be gathered for heads: a number for each pair
+ * of tokens. */
+static bool by_heads(const choir__cp *cp, const choir__k_attention *k)
+{
+    if (cp->exchange != CHOIR_CP_AUTO)
+        return cp->exchange == CHOIR_CP_HEADS;
+    return !k->bias.p && divides(cp, k);
+}
+
+/* Returns whether the call can run by heads if the user asked for that. */
+static bool possible(const choir__cp *cp, choir_scope *scope, const choir__k_attention *k)
+{
+    if (cp->exchange != CHOIR_CP_HEADS || divides(cp, k))
+        return true;
+    choir__poison(scope, CHOIR_ERR_SHAPE,
+        "context_parallel: %d ranks do not divide %lld heads and %lld heads of keys, or heads have "
+        "biases of their own: exchange keys",
+        cp->world, (long long)k->n.h, (long long)k->n.g);
+    return false;
+}
+
+static void attention(
+    choir__strategy *s, choir_scope *scope, choir_device *device, const choir__k_attention *k)
+{
+    choir__cp_call call = {cp_of(s), scope, device, k};
+    if (!possible(call.cp, scope, k))
+        return;
+    if (by_heads(call.cp, k))
+        choir__cp_heads_forward(&call);
+    else
+        choir__cp_keys_forward(&call);
+}
+
+static void attention_backward(
+    choir__strategy *s, choir_scope *scope, choir_device *device, const choir__k_attention *k)
+{
+    choir__cp_call call = {cp_of(s), scope, device, k};
+    if (by_heads(call.cp, k))
+        choir__cp_heads_backward(&call);
+    else
+        choir__cp_keys_backward(&call);
+}
+
+static const choir__chunk_ops chunk_ops = {.sum = sum,
+    .whole = whole,
+    .attention = attention,
+    .attention_backward = attention_backward,
+    .leaf = leaf};
+static const choir__strategy_ops cp_ops = {.name = "context_parallel", .chunks = &chunk_ops};
+
+/* --- construction --- */
+
+static choir_status check(const choir__cp *cp)
+{
+    if (cp->chunks < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT, "context_parallel: expected 1 chunk or more");
+    if (cp->chunks % cp->world)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "context_parallel: %d ranks do not divide %lld chunks", cp->world,
+            (long long)cp->chunks);
+    int64_t own = choir__cp_own(cp);
+    if (cp->world > 1 && (own & (own - 1)))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "context_parallel: %lld chunks on each of %d ranks: expected a power of two, so that a "
+            "rank has whole nodes of the tree",
+            (long long)own, cp->world);
+    return CHOIR_OK;
+}
+
+static choir_status join(choir__cp *cp, choir_scope *run)
+{
+    int count;
+    choir_status status = CHOIR_OK;
+    choir__param **params = choir__module_named_params(cp->module, &count);
+    for (int i = 0; i < count && status == CHOIR_OK; i++)
+        if (params[i]->book)
+            status = choir__error(CHOIR_ERR_STATE,
+                "context_parallel: parameter '%s' has an optimizer already, or another strategy: "
+                "wrap the model before that",
+                params[i]->name);
+    free(params);
+    if (status == CHOIR_OK)
+        status = choir__ranks_agree(cp->group, cp->module, "context_parallel");
+    if (status == CHOIR_OK)
+        status = choir_device_sync(run->device);
+    if (status == CHOIR_OK)
+        status = choir__ranks_share_model(cp->group, cp->module);
+    choir__strategy_join(&cp->strategy, run);
+    choir__run_of(run)->micro_first = 0; /* every rank runs a part of every micro-batch */
+    return status;
+}
+
+choir_module *choir_context_parallel(choir_scope *run, choir_module *module, choir_group *group,
+    choir_context_parallel_opts opts)
+{
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    choir__cp *cp = choir_module_new(run, &cp_class);
+    cp->strategy.ops = &cp_ops;
+    cp->group = group;
+    cp->rank = group ? choir_group_rank(group) : 0;
+    cp->world = group ? choir_group_world(group) : 1;
+    cp->chunks = opts.chunks ? opts.chunks : cp->world;
+    cp->exchange = opts.exchange;
+    choir__module_name(module); /* names are the module's own, without a prefix */
+    choir_module_child(&cp->base, "", &cp->module, module);
+    choir_status status = choir__scope_status(run);
+    if (status == CHOIR_OK)
+        status = check(cp);
+    if (status == CHOIR_OK && cp->world > 1)
+        status = join(cp, run);
+    if (status != CHOIR_OK)
+        choir__scope_fail(run, status);
+    return &cp->base;
+}

@@ -1,0 +1,59 @@
+/* Sequences that are cut into chunks of tokens.
+ *
+ * The S chunks are declared, as the micro-batches are. In memory every sample's sequence of L
+ * tokens is S leaves of L / S tokens, in an order that balances causal attention
+ * (device/kernels_attention.h). Sums over the tokens of a micro-batch have S leaves: leaf s has
+ * the tokens of leaf s of all samples. Ranks may have runs of leaves; then choir__chunk_ops has
+ * their common work, and sums over leaves are completed over the ranks.
+ *
+ * Ops find the cut in their scope. Those that add over tokens ask choir__sequence_cut for the
+ * cut of their rows; ops that are not choir__op.by_token are refused. */
+#ifndef CHOIR_SEQUENCE_H
+#define CHOIR_SEQUENCE_H
+
+#include "tensor/launch.h"
+#include "tensor/scope.h"
+#include "tensor/strategy.h"
+
+typedef struct choir__sequence {
+    int64_t chunks;        /* S */
+    int64_t length;        /* L, the tokens of a sample on all ranks */
+    int64_t first, leaves; /* leaves [first, first + leaves) are here */
+    choir__strategy
+        *by; /* the strategy whose ranks have the other leaves; NULL: all are here */
+} choir__sequence;
+
+/* Returns the tokens of a sample that are here. */
+static inline int64_t choir__sequence_tokens(const choir__sequence *s)
+{
+    return s->length / s->chunks * s->leaves;
+}
+
+#define CHOIR__SEQUENCE_ROWS "expected a row per token, as sequences are cut into chunks"
+
+/* Returns whether `rows` rows can be the tokens of whole samples. */
+static inline bool choir__sequence_fits(const choir_scope *scope, int64_t rows)
+{
+    return !scope->sequence || rows % choir__sequence_tokens(scope->sequence) == 0;
+}
+
+/* Returns the cut of a sum over `rows` rows, one per token of each sample; no cut in a scope
+ * without chunks. The rows fit. */
+choir__cut choir__sequence_cut(const choir_scope *scope, int64_t rows);
+
+/* Returns the tokens that are here of x, whose dimension `dim` has the tokens of a sample in
+ * order: a new tensor without a record. Returns x in a scope without chunks, or if x has no
+ * such dimension. */
+choir_tensor *choir__sequence_own(choir_scope *scope, choir_tensor *x, int dim);
+
+/* Returns the tokens of all ranks of x, in the order of the leaves: a tensor without a record.
+ */
+choir_tensor *choir__sequence_whole(choir_scope *scope, choir_tensor *x, int dim);
+
+/* Returns the sum of the ranks' x, which is also its gradient's way back. */
+choir_tensor *choir__sequence_sum(choir_tensor *x);
+
+/* Records that an op cannot run on a sequence that is cut, and returns a poisoned tensor. */
+choir_tensor *choir__sequence_refuse(choir_scope *scope, const char *op);
+
+#endif

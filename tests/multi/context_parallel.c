@@ -1,0 +1,299 @@
+/* The promise of context parallelism: at an equal number of chunks, one device and any number
+ * of ranks give the same bits, in every loss and every weight, without tolerance: by heads and
+ * by chunks of keys, with grouped heads, windows, packed documents, ignored targets, dropout,
+ * recomputation, bf16 and clipping, also below ddp and fsdp. And one chunk is training without
+ * chunks. */
+#include <choir/context_parallel.h>
+
+#include "base/rng.h"
+#include "job_fixture.h"
+#include "ranks.h"
+
+enum { STEPS = 4, SAMPLES = 2, MICROS = 4 };
+
+typedef enum outside { NOTHING, DDP, FSDP } outside;
+
+typedef struct plan {
+    const char *model;
+    int64_t chunks;  /* 0: the model is not wrapped */
+    int data, ranks; /* ranks that share micro-batches; ranks that share sequences */
+    outside outside;
+    choir_cp_exchange exchange;
+    bool recompute, bf16, packed, ignored, recorded;
+} plan;
+
+typedef struct outcome {
+    uint32_t loss[STEPS], norm[STEPS];
+    uint64_t weights;
+    bool failed;
+} outcome;
+
+typedef struct job {
+    const plan *plan;
+    choir_env env;
+    choir_model_info info;
+    choir_mesh *mesh;
+    choir_scope *run;
+    choir_module *net;
+    choir_optim *optim;
+    int64_t first, count;
+    choir_tensor *losses[MICROS];
+    choir_tensor
+        *kept[MICROS][4]; /* recorded steps: inputs and targets, the same for all steps */
+    int step;
+} job;
+
+/* --- data: numbers by step, micro-batch and place --- */
+
+static int64_t number(const job *j, int64_t micro, int64_t i, int64_t below)
+{
+    uint32_t word[4];
+    choir__philox(77, (uint64_t)(j->step * MICROS + micro), (uint64_t)i, word);
+    return (int64_t)(word[0] % (uint64_t)below);
+}
+
+static choir_tensor *whole_numbers(choir_scope *scope, const job *j, const int64_t *values)
+{
+    return choir_from(scope, CHOIR_I64, choir_dims(SAMPLES, j->info.input.dim[0]), values);
+}
+
+/* The targets of a micro-batch; if some are ignored, a different number in each. */
+static choir_tensor *targets_of(choir_scope *scope, const job *j, int64_t micro)
+{
+    int64_t n = SAMPLES * j->info.input.dim[0], *y = malloc((size_t)n * sizeof *y);
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = number(j, micro, 1000 + i, j->info.classes);
+        if (j->plan->ignored && number(j, micro, 5000 + i, 8) < 1 + micro)
+            y[i] = -100;
+    }
+    choir_tensor *t = whole_numbers(scope, j, y);
+    free(y);
+    return t;
+}
+
+/* Returns the number of inputs: ids, and for packed texts their documents and places in them.
+ */
+static int inputs_of(choir_scope *scope, const job *j, int64_t micro, choir_tensor **in)
+{
+    int64_t l = j->info.input.dim[0], n = SAMPLES * l;
+    int64_t *ids = malloc(3 * (size_t)n * sizeof *ids), *documents = ids + n,
+            *places = documents + n;
+    for (int64_t i = 0; i < n; i++) {
+        ids[i] = number(j, micro, i, j->info.classes);
+        bool begins = i % l == 0 || number(j, micro, 9000 + i, 9) == 0;
+        documents[i] = i % l ? documents[i - 1] + begins : 0;
+        places[i] = begins ? 0 : places[i - 1] + 1;
+    }
+    in[0] = whole_numbers(scope, j, ids);
+    in[1] = whole_numbers(scope, j, documents);
+    in[2] = whole_numbers(scope, j, places);
+    free(ids);
+    return j->plan->packed ? 3 : 1;
+}
+
+/* --- training --- */
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
+    choir_tensor *y[MICROS], *divisor = NULL;
+    for (int64_t m = 0; m < j->count; m++)
+        y[m] = j->plan->recorded ? choir_in(step, j->kept[m][3])
+                                 : targets_of(step, j, j->first + m);
+    if (j->plan->ignored) {
+        divisor = choir_loss_divisor(y, (int)j->count, opts);
+        opts.reduction = CHOIR_LOSS_SUM;
+    }
+    for (int64_t m = 0; m < j->count; m++) {
+        choir_scope *micro = choir_micro_open(step, j->first + m);
+        choir_tensor *in[3] = {j->kept[m][0] ? choir_in(micro, j->kept[m][0]) : NULL};
+        int count = in[0] ? 1 : inputs_of(micro, j, j->first + m, in);
+        choir_tensor *loss =
+            choir_cross_entropy_with(choir_forward_n(j->net, in, count), y[m], opts);
+        if (divisor)
+            loss = choir_div(loss, divisor);
+        choir_check(choir_backward(loss));
+        j->losses[m] = choir_keep(j->run, loss);
+        choir_check(choir_scope_close(micro));
+    }
+    return choir_optim_step(j->optim);
+}
+
+static choir_module *wrap(job *j)
+{
+    const plan *p = j->plan;
+    choir_module *net = j->net;
+    choir_context_parallel_opts opts = choir_context_parallel_defaults();
+    opts.chunks = p->chunks;
+    opts.exchange = p->exchange;
+    if (p->chunks)
+        net = choir_context_parallel(
+            j->run, net, p->ranks > 1 ? choir_mesh_group(j->mesh, "context") : NULL, opts);
+    choir_group *data = choir_mesh_group(j->mesh, "data");
+    if (p->outside == DDP)
+        net = choir_ddp(j->run, net, data, choir_ddp_defaults());
+    if (p->outside == FSDP)
+        net = choir_fsdp(j->run, net, data, choir_fsdp_defaults());
+    return net;
+}
+
+/* Opens the run as one of the ranks that share micro-batches. */
+static void open_run(job *j)
+{
+    const char *names[] = {"data", "context"};
+    int sizes[] = {j->plan->data, j->plan->ranks};
+    choir_check(choir_mesh_new(j->env.group, 2, names, sizes, &j->mesh));
+    choir_env env = j->env;
+    env.rank = choir_mesh_coordinate(j->mesh, "data");
+    env.world = j->plan->data;
+    env.microbatches = MICROS;
+    j->run = choir_run_open(&env, 11);
+    choir_env_micro(&env, &j->first, &j->count);
+}
+
+static float loss_of_step(job *j)
+{
+    choir_env env = j->env;
+    env.rank = choir_mesh_coordinate(j->mesh, "data");
+    env.world = j->plan->data;
+    env.group = choir_mesh_group(j->mesh, "data");
+    env.microbatches = MICROS;
+    return mean_loss(&env, j->losses, j->count);
+}
+
+static int train(int rank, int world, void *arg)
+{
+    void **args = arg;
+    job j = {.plan = args[0]};
+    outcome *out = args[1];
+    (void)world;
+    choir_check(choir_env_init(&j.env));
+    open_run(&j);
+    choir_module *bare = j.net = build_model(j.run, j.plan->model, &j.info);
+    if (j.plan->recompute)
+        choir_module_recompute_blocks(bare, true);
+    if (j.plan->bf16)
+        choir_autocast(j.run, CHOIR_BF16);
+    j.net = wrap(&j);
+    j.optim = clipped_adamw(j.run, j.net);
+    for (int64_t m = 0; m < j.count && j.plan->recorded; m++) {
+        inputs_of(j.run, &j, j.first + m, j.kept[m]);
+        j.kept[m][3] = targets_of(j.run, &j, j.first + m);
+    }
+    choir_check(choir_scope_status(j.run));
+    for (j.step = 0; j.step < STEPS; j.step++) {
+        CHECK_OK(run_step(j.run, j.plan->recorded, j.step, body, &j));
+        float loss = loss_of_step(&j);
+        uint32_t norm = item_bits(choir_optim_grad_norm(j.optim));
+        if (rank == 0)
+            out->loss[j.step] = bits_of(loss), out->norm[j.step] = norm;
+    }
+    uint64_t weights = hash_of_module(bare);
+    if (rank == 0)
+        out->weights = weights;
+    choir_check(choir_scope_close(j.run));
+    choir_mesh_free(j.mesh);
+    choir_env_free(&j.env);
+    return 0;
+}
+
+static outcome run(plan p)
+{
+    outcome *shared = shared_memory(sizeof *shared);
+    void *args[] = {&p, shared};
+    choir_status status = choir_spawn(p.data * p.ranks, train, args);
+    if (status != CHOIR_OK)
+        print_error(
+            "%s on %d x %d ranks: %s\n", p.model, p.data, p.ranks, choir_error_message());
+    outcome o = *shared;
+    o.failed = status != CHOIR_OK;
+    munmap(shared, sizeof *shared);
+    return o;
+}
+
+static void assert_same(const plan *p, const outcome *a, const outcome *b)
+{
+    assert_false(a->failed || b->failed);
+    for (int i = 0; i < STEPS; i++)
+        if (a->loss[i] != b->loss[i] || a->norm[i] != b->norm[i])
+            fail_msg(
+                "%s, %lld chunks on %d x %d ranks, exchange %d, step %d: loss %08x, not %08x; "
+                "norm %08x, not %08x",
+                p->model, (long long)p->chunks, p->data, p->ranks, (int)p->exchange, i,
+                b->loss[i], a->loss[i], b->norm[i], a->norm[i]);
+    assert_true(a->loss[0] != a->loss[STEPS - 1]); /* it did learn */
+    assert_true(a->weights == b->weights);
+}
+
+/* Compares one device with ranks that exchange heads, and keys. */
+static void compare(plan p, int most)
+{
+    p.data = p.ranks = 1;
+    outcome one = run(p);
+    for (p.ranks = 2; p.ranks <= most; p.ranks *= 2)
+        for (p.exchange = CHOIR_CP_HEADS; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
+            outcome o = run(p);
+            assert_same(&p, &one, &o);
+        }
+}
+
+#define GPT2  "gpt2:layers=2,heads=4,width=32,context=48,vocab=61"
+#define LLAMA "llama:layers=2,heads=4,kv_heads=2,width=32,hidden=48,context=48,vocab=61"
+
+static void gpt2(void **state)
+{
+    (void)state;
+    compare((plan){.model = GPT2 ",dropout=0.1", .chunks = 4}, 4);
+    compare(
+        (plan){.model = GPT2 ",dropout=0.1", .chunks = 8, .recompute = true, .bf16 = true}, 2);
+    compare((plan){.model = GPT2, .chunks = 2, .packed = true, .ignored = true}, 2);
+    compare((plan){.model = GPT2, .chunks = 2, .recorded = true}, 2);
+}
+
+static void llama(void **state)
+{
+    (void)state;
+    compare((plan){.model = LLAMA, .chunks = 4}, 2);
+    compare((plan){.model = LLAMA ",window=14", .chunks = 8, .ignored = true}, 2);
+    compare(
+        (plan){.model = LLAMA, .chunks = 4, .bf16 = true, .packed = true, .recompute = true},
+        2);
+}
+
+static void meshes(void **state)
+{
+    (void)state;
+    plan p = {.model = LLAMA ",tied=1", .chunks = 4, .data = 1, .ranks = 1};
+    outcome one = run(p);
+    p.data = p.ranks = 2;
+    for (p.outside = DDP; p.outside <= FSDP; p.outside++) {
+        outcome o = run(p);
+        assert_same(&p, &one, &o);
+    }
+}
+
+/* One chunk is no chunk. */
+static void one_chunk(void **state)
+{
+    (void)state;
+    plan p = {.model = GPT2, .data = 1, .ranks = 1};
+    outcome plain = run(p);
+    p.chunks = 1;
+    outcome one = run(p);
+    assert_same(&p, &plain, &one);
+    p.chunks = 2;
+    outcome two = run(p);
+    assert_true(two.weights != one.weights); /* and two are a cut */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_chunk),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(llama),
+        cmocka_unit_test(meshes),
+    };
+    return cmocka_run_group_tests_name("context_parallel", tests, NULL, NULL);
+}
