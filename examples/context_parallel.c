@@ -13,7 +13,7 @@ static int train(int rank, int world, void *unused)
     choir_module *net =
         choir_model(run, "gpt2:layers=1,heads=4,width=32,context=64,vocab=64", NULL);
     choir_context_parallel_opts opts = choir_context_parallel_defaults();
-    opts.chunks = CHUNKS; /* of each sequence, whatever the number of ranks */
+    opts.chunks = CHUNKS; /* each sequence is cut alike for any number of ranks */
     net = choir_context_parallel(run, net, env.group, opts);
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     int64_t ids[TOKENS + 1];

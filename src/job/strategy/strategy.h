@@ -258,8 +258,8 @@ char *choir__cli_strategy_whole_text(const struct choir__job *job);
 /* Sets the number of chunks that the job leaves open, and checks that it fits the model and the
  * ranks. */
 choir_status choir__cli_strategy_check_chunks(struct choir__job *job);
-/* Wraps part->model so that one rank trains on all chunks of a sequence; does nothing if there
- * is one chunk, or if a strategy's ranks share them. */
+/* Wraps part->model so that one rank trains on all chunks of a sequence; does nothing with one
+ * chunk, or if a strategy's ranks share them. */
 void choir__cli_strategy_cut_sequences(choir__job_rank *part);
 
 /* --- step.c --- */
