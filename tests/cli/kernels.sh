@@ -3,9 +3,10 @@
 # library's kernels, and where oneDNN knows fewer instructions.
 . "$(dirname "$0")/lib.sh"
 
-# As the processor is, and as less of it would be. A setting that it lacks changes nothing.
-settings=(CHOIR_ISA= CHOIR_ISA=avx2 CHOIR_ISA=baseline DNNL_MAX_CPU_ISA=AVX2
-    DNNL_MAX_CPU_ISA=AVX512_CORE DNNL_MAX_CPU_ISA=SSE41)
+# As the processor is, and as less of it would be.
+settings=(CHOIR_ISA= CHOIR_ISA=scalar DNNL_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX512_CORE
+    DNNL_MAX_CPU_ISA=SSE41)
+! grep -qw avx2 /proc/cpuinfo || settings+=(CHOIR_ISA=avx2)
 
 table_has_no_reference() {
     local setting
@@ -26,6 +27,17 @@ passes_are_alike() {
     done
 }
 
+# No set is replaced by another in silence.
+sets_are_named() {
+    CHOIR_ISA=avx1024 bad 1 "unknown CHOIR_ISA 'avx1024': choose one of .*scalar" \
+        train --model toy --steps 1 random
+    grep -qw avx512f /proc/cpuinfo ||
+        CHOIR_ISA=avx512 bad 1 'CHOIR_ISA=avx512' train --model toy --steps 1 random
+    [ "$(CHOIR_ISA=scalar "$CHOIR" info --json | grep -o '"isa":"[a-z]*"')" = '"isa":"scalar"' ] ||
+        fail "$("$CHOIR" info --json)"
+}
+
 check table_has_no_reference
+check sets_are_named
 check passes_are_alike
 finish

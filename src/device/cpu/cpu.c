@@ -132,7 +132,9 @@ static const choir__kernels *f64_kernels(void)
 
 static choir_status open_cpu(choir_device *device)
 {
-    choir_status status = choir__cpu_check_multiplier();
+    choir_status status = choir__cpu_check_isa();
+    if (status == CHOIR_OK)
+        status = choir__cpu_check_multiplier();
     if (status != CHOIR_OK)
         return status;
     device->kernels = choir__cpu_kernels(choir_cpu_isa());

@@ -1,6 +1,7 @@
 /* The registry of instruction sets, widest first. Each has a kernel table and a function that
  * tells whether this machine supports it. A build may be without some of them: CHOIR_QUICK in
- * CMakeLists.txt. */
+ * CMakeLists.txt. What the compiler may always use has names of its own: `neon` on aarch64, and
+ * `scalar`, as a processor without any of the sets above it would be. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,22 @@ static const struct {
     {"avx2", &choir__cpu_table_avx2, has_avx2},
 #endif
 #ifndef CHOIR_WITHOUT_BASELINE
+#if defined(__aarch64__)
+    {"neon", &choir__cpu_table_baseline, has_baseline},
+#endif
     {"baseline", &choir__cpu_table_baseline, has_baseline},
+    {"scalar", &choir__cpu_table_baseline, has_baseline},
 #endif
 };
 
 static const choir__name_table names = CHOIR__NAME_TABLE(sets);
+
+/* Returns the set that CHOIR_ISA names, or NULL: any. */
+static const char *wanted_set(void)
+{
+    const char *wanted = getenv("CHOIR_ISA");
+    return wanted && *wanted ? wanted : NULL;
+}
 
 const choir__kernels *choir__cpu_kernels(const char *isa)
 {
@@ -66,7 +78,7 @@ bool choir__cpu_has_amx(void)
 
 const char *choir_cpu_isa(void)
 {
-    const char *wanted = getenv("CHOIR_ISA");
+    const char *wanted = wanted_set();
     if (wanted && choir__cpu_kernels(wanted))
         return wanted;
     size_t widest = 0;
@@ -78,4 +90,17 @@ const char *choir_cpu_isa(void)
         abort();
     }
     return sets[widest].name;
+}
+
+choir_status choir__cpu_check_isa(void)
+{
+    const char *wanted = wanted_set();
+    int at = wanted ? choir__find_named(&names, wanted) : 0;
+    if (at < 0)
+        return choir__unknown_name(&names, "CHOIR_ISA", wanted);
+    return !wanted || sets[at].is_here()
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_UNSUPPORTED,
+                     "CHOIR_ISA=%s: this processor lacks these instructions; it has %s", wanted,
+                     choir_cpu_isa());
 }
