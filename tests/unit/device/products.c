@@ -73,7 +73,7 @@ static void *numbers(int64_t n, choir_dtype dtype, int special)
     static const double tiny[] = {0x1p-130, -0x1p-133, -0.0, 0x1p-63, -0x1.02p-63, 0x1.fep-64,
         -0x1p-63, 0x1p-126, -0x1.04p-126, 0x1.fep-70, -0x1.fep-57, -0x1p-75};
     const int most = special == SMALL ? (int)CHOIR_COUNT(tiny) : special;
-    void *p = malloc((size_t)(n + 1) * choir_dtype_size(dtype));
+    void *p = aligned_alloc(64, ((size_t)(n + 1) * choir_dtype_size(dtype) + 63) / 64 * 64);
     for (int64_t i = 0; i < n; i++)
         put(p, i, dtype,
             special == SMALL           ? tiny[below(most)]
@@ -359,7 +359,10 @@ static void cuts(void **unused)
         try_cut(1 + (below(4) == 0), 1 + below(most), 1 + below(most), depth,
             pairs ? CHOIR_BF16 : dtypes[below(CHOIR_COUNT(dtypes))], i % 5 ? 0 : 9, cut, node);
     }
-    pairs = false;
+    pairs = true; /* runs of whole steps, which tiles may read where they are */
+    for (int i = 0; i < 12; i++)
+        try_cut(1, 48, 1 + below(40), 3 * 4 * 64, CHOIR_BF16, 0, (choir__cut){3, 4},
+            (choir__node){0, 0});
 }
 
 /* Returns the terms of leaves [lo, hi) of `entries` rows of x, dense. */
@@ -367,13 +370,13 @@ static void *own_terms(const choir__k_matmul *k, const void *x, int64_t entries,
     int64_t hi, int64_t *terms)
 {
     const size_t size = choir_dtype_size(k->dtype);
-    const int64_t block = k->k / k->cut.outer;
+    const int64_t outer = choir__cut_outer(k->cut), block = k->k / outer;
     int64_t from, to, unused, run;
     choir__cut_leaf(k->cut, k->k, lo, &from, &unused);
     choir__cut_leaf(k->cut, k->k, hi - 1, &unused, &to);
-    run = to - from, *terms = run * k->cut.outer;
+    run = to - from, *terms = run * outer;
     char *y = malloc((size_t)(entries * *terms + 1) * size);
-    for (int64_t i = 0; i < entries * k->cut.outer; i++)
+    for (int64_t i = 0; i < entries * outer; i++)
         memcpy(y + (size_t)(i * run) * size,
             (const char *)x + (size_t)(i * block + from) * size, (size_t)run * size);
     return y;

@@ -22,10 +22,31 @@
 #else
 #include "device/cpu/product/pack.h"
 #endif
-#include "device/cpu/product/sections.h"
 #include "device/cpu/product/windows.h"
 
 enum { ROOM = 64 }; /* cells that the room of panels is a multiple of */
+
+/* Copies a span of entries of x, from entry `first` on, to y. */
+static void gather_span(
+    const matrix *y, const matrix *x, int64_t first, int64_t count, const span *s)
+{
+    const int64_t size = (int64_t)choir_dtype_size(x->dtype);
+    if (y->apart == 1) { /* entries lie side by side in both */
+        for (int64_t k = 0; k < s->some; k++)
+            memcpy((char *)element_at(y, 0, s->at + k), element_at(x, first, s->k + k),
+                (size_t)(count * size));
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        char *to = (char *)element_at(y, i, s->at);
+        const char *from = element_at(x, first + i, s->k);
+        if (x->next == 1)
+            memcpy(to, from, (size_t)(s->some * size));
+        else
+            for (int64_t l = 0; l < s->some; l++, to += size, from += x->next * size)
+                memcpy(to, from, (size_t)size);
+    }
+}
 
 /* Copies the section's terms of entries [first, first + count) to `room`, evenly apart, with +0
  * between chains. */
@@ -36,17 +57,12 @@ static matrix gather_terms(
     const int64_t size = (int64_t)choir_dtype_size(x->dtype);
     matrix y = {room, beside ? 1 : s->deep, beside ? count : 1, x->dtype, NULL};
     memset(room, 0, (size_t)(count * s->deep * size));
-    for (span p = {0}; next_span(s, &p);)
-        for (int64_t k = 0; k < (beside ? p.some : 1); k++)
-            for (int64_t i = 0; i < (beside ? 1 : count); i++) {
-                char *to = (char *)element_at(&y, i, p.at + k);
-                const char *from = element_at(x, first + i, p.k + k);
-                if (beside || x->next == 1)
-                    memcpy(to, from, (size_t)((beside ? count : p.some) * size));
-                else
-                    for (int64_t l = 0; l < p.some; l++)
-                        memcpy(to + l * size, from + l * x->next * size, (size_t)size);
-            }
+    for (const chain *c = s->chains; c < s->chains + s->count; c++)
+        for (int64_t done = 0; done < c->depth;) {
+            const span p = span_of(s, c, done);
+            gather_span(&y, x, first, count, &p);
+            done += p.some;
+        }
     return y;
 }
 
@@ -55,20 +71,20 @@ static matrix gather_terms(
 INLINE void pack_entries(cell *to, const matrix *x, int64_t first, int64_t count,
     const section *s, void *room, const bool rows)
 {
-    if (x->windows) { /* rows (count, deep), or columns (deep, count) */
-        const matrix y = {room, rows ? s->deep : 1, rows ? 1 : count, x->dtype, NULL};
-        if (rows)
-            gather_windows(room, y.apart, x->windows, first, count, s->k, s->depth, y.apart);
-        else
-            gather_windows(room, y.next, x->windows, s->k, s->depth, first, count, count);
-        pack_panels(to, &y, 0, count, 0, s->depth, 0, s->deep, rows);
-    } else if (s->gathers) {
-        const matrix y = gather_terms(room, x, first, count, s);
-        pack_panels(to, &y, 0, count, 0, s->deep, 0, s->deep, rows);
-    } else {
-        for (span p = {0}; next_span(s, &p);)
-            pack_panels(to, x, first, count, p.k, p.some, p.at, s->deep, rows);
+    if (!x->windows && !s->gathers) {
+        pack_panels(to, x, first, count, s->spans, s->span_count, s->deep, rows);
+        return;
     }
+    const span all = {0, 0, x->windows ? s->depth : s->deep};
+    matrix y = {room, rows ? s->deep : 1, rows ? 1 : count, x->dtype, NULL};
+    if (!x->windows)
+        y = gather_terms(room, x, first, count, s);
+    else if (rows)
+        gather_windows(
+            room, y.apart, x->windows, first, count, s->spans[0].k, s->depth, y.apart);
+    else
+        gather_windows(room, y.next, x->windows, s->spans[0].k, s->depth, first, count, count);
+    pack_panels(to, &y, 0, count, &all, 1, s->deep, rows);
 }
 
 static void pack_rows(
@@ -240,10 +256,12 @@ static void run_place(const strip *s, int64_t r, int64_t j)
     real sums[TALL * BROAD] __attribute__((aligned(64)));
     for (int i = 0; i < s->section->count; i++) {
         const chain *c = &s->section->chains[i];
-        tile t = {.a = a + c->at * (s->a_row ? 1 : TALL),
+        tile t = {.a = a + (s->a_row ? 0 : c->at * TALL),
             .b = b + c->at * BROAD,
             .a_row = s->a_row,
             .depth = c->depth,
+            .spans = &s->section->spans[c->span],
+            .span_count = c->spans,
             .to_row = BROAD,
             .near = {w->near, TALL * BROAD, c->near},
             .far = {far, w->level, c->takes & ~c->near}};
@@ -273,8 +291,8 @@ static void run_section(
         pack_columns(room_b, &w->b, column, n, x, w->gathered);
     for (; s.first < m; s.first += MOST_M) {
         s.rows = choir__min(MOST_M, m - s.first);
-        if (x->even && reads_in_place(&w->a, s.rows, n, x->depth)) {
-            s.a = element_at(&w->a, row + s.first, x->k);
+        if (reads_in_place(&w->a, s.rows, n, x)) {
+            s.a = element_at(&w->a, row + s.first, 0);
             s.a_row = w->a.apart;
             s.a_panel = TALL * w->a.apart;
         } else {

@@ -13,6 +13,11 @@ typedef struct matrix {
     const struct choir__windows *windows;
 } matrix;
 
+/* Elements of entries that follow each other along k. */
+typedef struct span {
+    int64_t k, at, some; /* the first one's place along k and in a panel, and their number */
+} span;
+
 INLINE const void *element_at(const matrix *x, int64_t entry, int64_t k)
 {
     int64_t at = entry * x->apart + k * x->next;

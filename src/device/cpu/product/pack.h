@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/tile.h"
+#include "device/cpu/product/sections.h"
 #include "device/cpu/product/turn.h"
 
 /* Panels that are packed together. */
@@ -16,16 +17,17 @@ enum { TOGETHER = 8, MOST_EACH = (int)TALL > (int)BROAD ? (int)TALL : (int)BROAD
 
 /* Packs entries whose elements lie side by side: a line of a cache of all entries at a time, so
  * that as many lines are on their way; a vector of entries at a time, then four, the last four
- * of a whole panel once more if `each` is no multiple of 4. */
-INLINE void pack_turned(
-    real *to, const real *from, int64_t apart, int64_t there, int64_t depth, const int64_t each)
+ * of a whole panel once more if `each` is no multiple of 4. after: what is packed next. */
+INLINE void pack_turned(real *to, const real *from, const real *after, int64_t apart,
+    int64_t there, int64_t depth, const int64_t each)
 {
     enum { LINE = 64 / sizeof(real), AHEAD = 4 * LINE };
+    const int64_t ahead = choir__min(AHEAD, depth);
     for (int64_t k = 0; k < depth; k += LINE, to += LINE * each, from += LINE) {
         int64_t some = choir__min(LINE, depth - k), i = 0;
-        if (k + AHEAD < depth)
-            for (int64_t j = 0; j < there; j++)
-                __builtin_prefetch(from + j * apart + AHEAD);
+        const real *then = k + ahead < depth ? from + ahead : after + k + ahead - depth;
+        for (int64_t j = 0; j < there; j++)
+            __builtin_prefetch(then + j * apart); /* may lie beyond the matrix */
         while (!IS_DOUBLE && some == LINE && i < there && (i + 4 <= there || there == each)) {
             int64_t first = choir__min(i, each - 4);
             const bool many = i + W <= there;
@@ -44,11 +46,11 @@ INLINE void pack_turned(
     }
 }
 
-INLINE void pack_reals(real *to, const real *from, int64_t apart, int64_t next, int64_t there,
-    int64_t depth, const int64_t each)
+INLINE void pack_reals(real *to, const real *from, const real *after, int64_t apart,
+    int64_t next, int64_t there, int64_t depth, const int64_t each)
 {
     if (next == 1) {
-        pack_turned(to, from, apart, there, depth, each);
+        pack_turned(to, from, after, apart, there, depth, each);
         return;
     }
     for (int64_t k = 0; k < depth; k++, to += each, from += next)
@@ -136,7 +138,8 @@ INLINE void pack_halves(real *to, const uint16_t *from, const matrix *x, int64_t
             __builtin_prefetch(entry + 2 * SOME + SOME / 2);
             widen_row(row + i * SOME, entry, some, bf16);
         }
-        pack_turned(to + k * each, (const real *)row, SOME, there, some, each);
+        pack_turned(
+            to + k * each, (const real *)row, (const real *)row, SOME, there, some, each);
     }
     for (int64_t k = 0; x->next != 1 && k < depth; k++, to += each, from += x->next)
         for (int64_t i = 0; i < each; i++) {
@@ -145,45 +148,48 @@ INLINE void pack_halves(real *to, const uint16_t *from, const matrix *x, int64_t
         }
 }
 
-/* Packs entries [first, first + count) and k [from, from + depth): (count / each, depth of
- * deep, each). */
-INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, int64_t from,
-    int64_t depth, int64_t deep, const int64_t each)
+/* Packs the spans of entries [first, first + count): (count / each, deep, each). */
+INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, const span *spans,
+    int span_count, int64_t deep, const int64_t each)
 {
     int64_t i = 0;
     if (x->apart == 1 && x->next != 1)
-        for (int64_t panels; i + each <= count;
-             i += panels * each, to += panels * each * deep) {
+        for (int64_t panels; i + each <= count; i += panels * each) {
             panels = choir__min(TOGETHER, (count - i) / each);
-            pack_beside_as(to, element_at(x, first + i, from), x, panels, depth, deep, each);
+            for (const span *s = spans; s < spans + span_count; s++)
+                pack_beside_as(to + i * deep + s->at * each, element_at(x, first + i, s->k), x,
+                    panels, s->some, deep, each);
         }
-    for (; i < count; i += each, to += each * deep) {
-        const void *p = element_at(x, first + i, from);
-        int64_t there = choir__min(each, count - i);
-        if (is_half(x->dtype))
-            pack_halves(to, p, x, there, depth, each);
-        else
-            pack_reals(to, p, x->apart, x->next, there, depth, each);
-    }
+    for (; i < count; i += each)
+        for (const span *s = spans; s < spans + span_count; s++) {
+            const bool last = s + 1 == spans + span_count;
+            const void *p = element_at(x, first + i, s->k);
+            const void *after = last ? element_at(x, first + i + each, spans->k)
+                                     : element_at(x, first + i, s[1].k);
+            real *y = to + i * deep + s->at * each;
+            int64_t there = choir__min(each, count - i);
+            if (is_half(x->dtype))
+                pack_halves(y, p, x, there, s->some, each);
+            else
+                pack_reals(y, p, after, x->apart, x->next, there, s->some, each);
+        }
 }
 
-/* The interface to blocks.h. Packs k [from, from + depth) to place `at` of panels of `deep` k.
- */
-INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count, int64_t from,
-    int64_t depth, int64_t at, int64_t deep, const bool rows)
+/* The interface to blocks.h. */
+INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count,
+    const span *spans, int span_count, int64_t deep, const bool rows)
 {
-    const int64_t each = rows ? TALL : BROAD;
-    pack(to + at * each, x, first, count, from, depth, deep, each);
+    pack(to, x, first, count, spans, span_count, deep, rows ? TALL : BROAD);
 }
 
 /* True if so few tiles, of n columns, read a row of A that packing it would not pay. Rows that
  * share few sets of a cache are packed. */
-INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, int64_t depth)
+INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, const section *s)
 {
     enum { FEW = 8, SETS = 1024 };
-    (void)rows, (void)depth;
-    return a->next == 1 && n <= FEW * BROAD && (TALL < WAYS || a->apart % SETS) &&
-           !is_half(a->dtype) && !a->windows;
+    (void)rows;
+    return !s->gathers && a->next == 1 && n <= FEW * BROAD &&
+           (TALL < WAYS || a->apart % SETS) && !is_half(a->dtype) && !a->windows;
 }
 
 /* A tile is broader than tall, so C^T would fill fewer lanes where A has few rows. */

@@ -7,6 +7,7 @@
 
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/pairs_tile.h"
+#include "device/cpu/product/sections.h"
 #include "device/cpu/product/turn.h"
 
 enum { TOGETHER = 8, HALF_STEP = STEP / 2 };
@@ -90,36 +91,46 @@ INLINE void pack_piece(uint32_t *to, const piece *p, const bool rows)
             turn(to + j * BROAD + i, BROAD, from + i * apart + 2 * j, 2 * apart);
 }
 
-/* Packs entries [first, first + count) and k [from, from + depth) to place `at`, a whole step,
- * of panels of `deep` k; a step of TOGETHER panels at a time. */
-INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count, int64_t from,
-    int64_t depth, int64_t at, int64_t deep, const bool rows)
+/* Packs a span, a step of TOGETHER panels at a time. */
+INLINE void pack_span(cell *to, const matrix *x, int64_t first, int64_t count, const span *s,
+    int64_t deep, const bool rows)
 {
     int64_t done = 0, panels;
-    to += at * TALL;
+    to += s->at * TALL;
     if (!rows && x->apart == 1 && x->next != 1)
         for (; done + BROAD <= count; done += panels * BROAD) {
             panels = choir__min(TOGETHER, (count - done) / BROAD);
             pack_beside(
-                (uint32_t *)(to + done * deep), x, first + done, panels, from, depth, deep);
+                (uint32_t *)(to + done * deep), x, first + done, panels, s->k, s->some, deep);
         }
     for (; done < count; done += TOGETHER * TALL)
-        for (int64_t k = 0; k < depth; k += STEP)
+        for (int64_t k = 0; k < s->some; k += STEP)
             for (int64_t i = done; i < choir__min(count, done + TOGETHER * TALL); i += TALL) {
-                const piece p = {x, first + i, choir__min(TALL, count - i), from + k,
-                    choir__min(STEP, depth - k)};
+                const piece p = {x, first + i, choir__min(TALL, count - i), s->k + k,
+                    choir__min(STEP, s->some - k)};
                 pack_piece((uint32_t *)(to + i * deep + k * TALL), &p, rows);
             }
 }
 
+/* Packs the spans, each of which begins with a step, of entries [first, first + count). */
+INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count,
+    const span *spans, int span_count, int64_t deep, const bool rows)
+{
+    for (int i = 0; i < span_count; i++)
+        pack_span(to, x, first, count, &spans[i], deep, rows);
+}
+
 /* True if tiles can read the rows of A where they are: whole steps of whole lines of a cache.
  * Rows that share few sets of a cache are packed. */
-INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, int64_t depth)
+INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, const section *s)
 {
     enum { SETS = 2048 };
+    bool steps = a->next == 1 && rows % HALF_TALL == 0 && a->apart % STEP == 0 &&
+                 (uintptr_t)a->p % 64 == 0 && a->apart % SETS && !a->windows && !s->gathers;
     (void)n;
-    return a->next == 1 && rows % HALF_TALL == 0 && depth % STEP == 0 && a->apart % STEP == 0 &&
-           (uintptr_t)a->p % 64 == 0 && a->apart % SETS && !a->windows;
+    for (int i = 0; steps && i < s->span_count; i++)
+        steps = s->spans[i].k % STEP == 0 && s->spans[i].some % STEP == 0;
+    return steps;
 }
 
 /* True if C^T = B^T A^T is faster: B's columns are rows that tiles read in place, and packing A

@@ -35,7 +35,9 @@ typedef uint16_t cell; /* a bf16 of a panel */
 typedef struct tile {
     const cell *a, *b;
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
-    real *to;             /* receives the sums, in whole blocks of 16 x 16 */
+    const span *spans;    /* of such an `a`, in whole steps */
+    int span_count;
+    real *to; /* receives the sums, in whole blocks of 16 x 16 */
     int64_t to_row;
     levels near, far; /* sums of earlier chains, which are added, the near ones first */
     const real *bias;
@@ -82,33 +84,39 @@ INLINE vec upper(uint32_t pairs)
     return flushed(v_set(x));
 }
 
-/* One row of the tile, W columns. */
-INLINE vec model_row(const tile *t, const cell *a, const cell *b, int64_t a_step)
+/* One step of one row of the tile, W columns. */
+INLINE vec model_step(vec sum, const cell *a, const cell *b)
 {
-    vec sum = {0};
-    for (int64_t k = 0; k < t->depth; k += STEP, a += a_step, b += STEP * BROAD) {
-        vec even = {0}, odd = {0};
-        for (int i = 0; i < STEP; i += 2) {
-            uint32_t left;
-            ivec right;
-            memcpy(&left, a + i, sizeof left);
-            memcpy(&right, b + i * BROAD, sizeof right);
-            even = flushed_fma(upper(left << 16), flushed((vec)(right << 16)), even);
-            odd = flushed_fma(
-                upper(left), flushed((vec)(right & (ivec)(~0xffff - (ivec){0}))), odd);
-        }
-        sum = flushed(sum + flushed(even + odd));
+    vec even = {0}, odd = {0};
+    for (int i = 0; i < STEP; i += 2) {
+        uint32_t left;
+        ivec right;
+        memcpy(&left, a + i, sizeof left);
+        memcpy(&right, b + i * BROAD, sizeof right);
+        even = flushed_fma(upper(left << 16), flushed((vec)(right << 16)), even);
+        odd =
+            flushed_fma(upper(left), flushed((vec)(right & (ivec)(~0xffff - (ivec){0}))), odd);
     }
+    return flushed(sum + flushed(even + odd));
+}
+
+/* One row of the tile, W columns. */
+INLINE vec model_row(const tile *t, int64_t row, const cell *b)
+{
+    const span all = {0, 0, t->depth}, *s = t->a_row ? t->spans : &all;
+    const cell *a = t->a + row * (t->a_row ? t->a_row : STEP);
+    vec sum = {0};
+    for (int i = 0; i < (t->a_row ? t->span_count : 1); i++, s++)
+        for (int64_t k = 0; k < s->some; k += STEP, b += STEP * BROAD)
+            sum = model_step(sum, a + (t->a_row ? s->k + k : k * TALL), b);
     return sum;
 }
 
 static void run_model(const tile *t, int64_t rows, int64_t columns)
 {
-    const int64_t a_row = t->a_row ? t->a_row : STEP, a_step = t->a_row ? STEP : TALL * STEP;
     for (int64_t i = 0; i < whole(rows, HALF_TALL); i++)
         for (int64_t j = 0; j < whole(columns, HALF_BROAD); j += W)
-            v_store(t->to + i * t->to_row + j,
-                model_row(t, t->a + i * a_row, t->b + 2 * j, a_step));
+            v_store(t->to + i * t->to_row + j, model_row(t, i, t->b + 2 * j));
 }
 
 /* --- the instruction --- */
@@ -117,30 +125,39 @@ static void run_model(const tile *t, int64_t rows, int64_t columns)
 #define BY_AMX __attribute__((target("amx-tile,amx-bf16,avx512bf16")))
 
 /* Registers: 0 to 3 have the sums, 4 and 5 rows of a, 6 and 7 columns of b. */
+BY_AMX INLINE void amx_step(const cell *a, const cell *below, int64_t a_row, const cell *b,
+    const bool lower, const bool right)
+{
+    _tile_loadd(6, b, BROAD * 4);
+    _tile_loadd(4, a, a_row);
+    _tile_dpbf16ps(0, 4, 6);
+    if (right) {
+        _tile_loadd(7, b + 2 * HALF_BROAD, BROAD * 4);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+    if (lower) {
+        _tile_loadd(5, below, a_row);
+        _tile_dpbf16ps(2, 5, 6);
+        if (right)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
 BY_AMX INLINE void amx_tile(const tile *t, const bool lower, const bool right)
 {
-    const int64_t a_row = 2 * (t->a_row ? t->a_row : STEP);
-    const int64_t a_step = t->a_row ? STEP : TALL * STEP;
-    const cell *a = t->a, *below = t->a + HALF_TALL * a_row / 2, *b = t->b;
+    const int64_t a_row = t->a_row ? t->a_row : STEP, a_step = t->a_row ? STEP : TALL * STEP;
+    const span all = {0, 0, t->depth}, *s = t->a_row ? t->spans : &all;
+    const cell *b = t->b;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t k = 0; k < t->depth; k += STEP, a += a_step, below += a_step) {
-        _tile_loadd(6, b, BROAD * 4);
-        _tile_loadd(4, a, a_row);
-        _tile_dpbf16ps(0, 4, 6);
-        if (right) {
-            _tile_loadd(7, b + 2 * HALF_BROAD, BROAD * 4);
-            _tile_dpbf16ps(1, 4, 7);
+    for (int i = t->a_row ? t->span_count : 1; i > 0; i--, s++) {
+        const cell *a = t->a + s->k, *below = a + HALF_TALL * a_row;
+        for (int64_t k = 0; k < s->some; k += STEP) {
+            amx_step(a, below, 2 * a_row, b, lower, right);
+            a += a_step, below += a_step, b += STEP * BROAD;
         }
-        if (lower) {
-            _tile_loadd(5, below, a_row);
-            _tile_dpbf16ps(2, 5, 6);
-            if (right)
-                _tile_dpbf16ps(3, 5, 7);
-        }
-        b += STEP * BROAD;
     }
     real *to = t->to, *next = t->to + HALF_TALL * t->to_row;
     _tile_stored(0, to, t->to_row * 4);

@@ -10,12 +10,14 @@
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/product.h"
 
-enum { MOST_CHAINS = 16 };
+/* LEAST_RUN: shorter runs of a leaf are gathered before they are packed. */
+enum { MOST_CHAINS = 16, LEAST_RUN = 32, MOST_SPANS = 2 * MOST_CHAINS + CHAIN / LEAST_RUN };
 
 typedef struct chain {
     int64_t first, depth; /* terms [first, first + depth) of its leaf */
     int64_t run_at, run;  /* the leaf's run of each block of K */
     int64_t at;           /* the place of its first term in a panel */
+    int span, spans;      /* its first span, and their number */
     uint64_t takes;       /* levels that are added to its sum */
     uint64_t near;        /* those of them that this section filled */
     int level;            /* receives its sum; -1: C does */
@@ -24,13 +26,12 @@ typedef struct chain {
 
 typedef struct section {
     chain chains[MOST_CHAINS];
-    int count;
+    span spans[MOST_SPANS]; /* unless terms are gathered */
+    int count, span_count;
     int64_t block;    /* terms of a block of K */
     int64_t depth;    /* terms of all chains */
     int64_t at, deep; /* places of panels, in whole steps: before this section, and its own */
-    bool even;        /* it is one span of K, from k on */
     bool gathers;
-    int64_t k;
 } section;
 
 /* The place of a chain in K: in a leaf of the node, the chain's number. */
@@ -45,7 +46,7 @@ typedef struct terms {
     int chain_levels, levels;
     int64_t deep; /* places of a panel */
     bool several; /* there are several sections */
-    bool gathers; /* terms are gathered before they are packed: steps have several pieces */
+    bool gathers; /* terms are gathered before they are packed */
 } terms;
 
 /* A leaf's run of each block of K, its terms, and its chains. */
@@ -75,7 +76,7 @@ static terms terms_of(const choir__k_matmul *k)
         const leaf l = leaf_of(&t, i);
         chains += l.chains;
         t.deep += whole(l.terms, STEP);
-        t.gathers |= l.run % STEP && l.run < l.terms;
+        t.gathers |= l.run < l.terms && (l.run % STEP || (l.run && l.run < LEAST_RUN));
     }
     t.several = chains > 1 && (t.deep > MOST_DEEP || chains > MOST_CHAINS);
     return t;
@@ -119,40 +120,24 @@ static void settle(section *s)
     }
 }
 
-/* A span of a section: terms that are evenly apart in K. */
-typedef struct span {
-    int chain;
-    int64_t done;        /* terms of the chain */
-    int64_t k, at, some; /* first term in K and in a panel, and their number */
-} span;
-
-/* Returns the first term of K, and the number of terms of chain c from term `done` on that
- * follow each other. */
-INLINE int64_t stretch_of_k(const section *s, const chain *c, int64_t done, int64_t *some)
+/* Returns the span of chain c that begins with its term `done`. */
+INLINE span span_of(const section *s, const chain *c, int64_t done)
 {
     const int64_t l = c->first + done, i = l < c->run ? 0 : l / c->run, in_run = l - i * c->run;
-    *some = choir__min(c->depth - done, c->run - in_run);
-    return i * s->block + c->run_at + in_run;
+    return (span){i * s->block + c->run_at + in_run, c->at + done,
+        choir__min(c->depth - done, c->run - in_run)};
 }
 
-/* Moves to the section's next span, from zeros on. Returns false at the end. */
-static bool next_span(const section *s, span *p)
+static void list_spans(section *s)
 {
-    p->some = 0;
-    while (p->chain < s->count) {
-        const chain *c = &s->chains[p->chain];
-        if (p->done == c->depth) {
-            p->chain++, p->done = 0;
-            continue;
-        }
-        int64_t some, k = stretch_of_k(s, c, p->done, &some), at = c->at + p->done;
-        if (!p->some)
-            p->k = k, p->at = at;
-        else if (k != p->k + p->some || at != p->at + p->some)
-            break;
-        p->some += some, p->done += some;
+    s->span_count = 0;
+    for (int i = 0; i < s->count; i++) {
+        chain *c = &s->chains[i];
+        c->span = s->span_count;
+        for (int64_t done = 0; done < c->depth; done += s->spans[s->span_count++].some)
+            s->spans[s->span_count] = span_of(s, c, done);
+        c->spans = s->span_count - c->span;
     }
-    return p->some > 0;
 }
 
 /* Makes the section from p on, behind the section that s was, and moves p behind it: as many
@@ -184,10 +169,9 @@ static bool next_section(const terms *t, position *p, section *s)
     s->depth = 0;
     for (int i = 0; i < best; i++)
         s->depth += s->chains[i].depth;
-    span all = {0};
-    s->even = !next_span(s, &all) || all.some == s->depth;
-    s->k = all.k;
     s->gathers = t->gathers;
+    if (!s->gathers)
+        list_spans(s);
     settle(s);
     return true;
 }

@@ -13,6 +13,7 @@
 #define CHOIR_PRODUCT_TILE_H
 
 #include "device/cpu/product/levels.h"
+#include "device/cpu/product/matrix.h"
 #include "device/cpu/product/product.h"
 
 /* TALL x VECTORS sums, a row of b and an element of a fill the registers: 32 of AVX-512 and
@@ -66,7 +67,9 @@ typedef real cell; /* an element of a panel */
 typedef struct tile {
     const real *a, *b;
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
-    real *to;             /* receives the sums, in whole vectors */
+    const span *spans;    /* of such an `a` */
+    int span_count;
+    real *to; /* receives the sums, in whole vectors */
     int64_t to_row;
     levels near, far; /* sums of earlier chains, which are added, the near ones first */
     const real *bias; /* is added to each row, if not NULL */
@@ -85,24 +88,29 @@ enum { ENDS_IN_REGISTERS = 1 }; /* run_tile adds the bias and the old values */
 INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool packed)
 {
     reals sum[TALL][VECTORS];
-    const real *b = t->b, *upper = t->a, *lower = t->a + (packed ? 4 : 4 * t->a_row);
+    const real *b = t->b;
     real *to = t->to;
+    const span all = {0, 0, t->depth}, *s = packed ? &all : t->spans,
+               *end = s + (packed ? 1 : t->span_count);
     const int64_t to_row = t->to_row;
     int64_t apart = t->a_row, apart3 = 3 * apart;
     ROWS_ VECTORS_ __builtin_prefetch(to + i * to_row + j * RW, 1);
     ROWS_ VECTORS_ sum[i][j] = (reals){0};
-    for (int64_t k = 0; k < t->depth; k++, b += BROAD) {
-        reals right[VECTORS];
-        VECTORS_ right[j] = r_load(b + j * RW);
-        HIDE(apart, apart3);
-        ROWS_
-        {
-            const int64_t at = packed ? i % 4 : i % 4 == 3 ? apart3 : i % 4 * apart;
-            reals left = r_set((i < 4 ? upper : lower)[at]);
-            VECTORS_ sum[i][j] = r_fma(left, right[j], sum[i][j]);
+    for (; s < end; s++) {
+        const real *upper = t->a + s->k, *lower = upper + (packed ? 4 : 4 * t->a_row);
+        for (int64_t k = 0; k < s->some; k++, b += BROAD) {
+            reals right[VECTORS];
+            VECTORS_ right[j] = r_load(b + j * RW);
+            HIDE(apart, apart3);
+            ROWS_
+            {
+                const int64_t at = packed ? i % 4 : i % 4 == 3 ? apart3 : i % 4 * apart;
+                reals left = r_set((i < 4 ? upper : lower)[at]);
+                VECTORS_ sum[i][j] = r_fma(left, right[j], sum[i][j]);
+            }
+            upper += packed ? TALL : 1;
+            lower += packed ? TALL : 1;
         }
-        upper += packed ? TALL : 1;
-        lower += packed ? TALL : 1;
     }
     for (uint64_t left = t->near.takes; left; left &= left - 1) {
         const real *half = lowest_level(&t->near, left);
