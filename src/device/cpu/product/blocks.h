@@ -119,7 +119,6 @@ typedef struct job {
 typedef struct place {
     int64_t row, column; /* the first element in C */
     int64_t rows, columns;
-    bool added; /* sums of several chains */
 } place;
 
 /* Rounds sums to bf16, as choir__bf16_from_f32 does. */
@@ -175,22 +174,27 @@ static void end_row(const job *w, real *y, int64_t row, int64_t column, int64_t 
         memcpy(c, y, (size_t)columns * sizeof *c);
 }
 
-/* Ends the rows of a tile. Most tiles of bf16 are whole and only rounded. */
+/* True if the rows of a tile are whole rows of bf16, and only rounded; most are. */
+static bool is_rounded(const job *w, const place *p)
+{
+    const choir__k_matmul *k = w->k;
+    return k->dtype == CHOIR_BF16 && !k->wide && !k->bias && !k->accumulate &&
+           p->columns == BROAD;
+}
+
+/* Ends the rows of a tile. */
 static void end_rows(const job *w, const place *p, const real *sums)
 {
     const choir__k_matmul *k = w->k;
-    if (k->dtype == CHOIR_BF16 && !k->wide && !k->bias && !k->accumulate &&
-        p->columns == BROAD) {
-        uint16_t *c = (uint16_t *)w->c + p->row * k->c_row + p->column;
-        if (!p->added && round_tile(c, k->c_row, sums, p->rows))
-            return;
-        for (int64_t i = 0; i < p->rows; i++, c += k->c_row)
+    uint16_t *c = (uint16_t *)w->c + p->row * k->c_row + p->column;
+    if (is_rounded(w, p) && round_tile(c, k->c_row, sums, NULL, 0, p->rows))
+        return;
+    for (int64_t i = 0; i < p->rows; i++, c += k->c_row)
+        if (is_rounded(w, p))
             for (int j = 0; j < BROAD; j += W)
                 round_vector(c + j, v_load((const float *)sums + i * BROAD + j));
-        return;
-    }
-    for (int64_t i = 0; i < p->rows; i++)
-        end_row(w, (real *)sums + i * BROAD, p->row + i, p->column, p->columns);
+        else
+            end_row(w, (real *)sums + i * BROAD, p->row + i, p->column, p->columns);
 }
 
 /* Ends a square tile whose transpose C receives. */
@@ -226,21 +230,27 @@ typedef struct strip {
     int64_t a_row, a_panel; /* tile.a_row; from one tile's rows to the next in a */
 } strip;
 
-/* The chain's sums of the tile t, whose operands are the section's, to C. */
+/* Computes the tile t of the last chain, whose sums go to C. */
 static void end_chain(const job *w, const place *p, tile *t, real *sums)
 {
-    const bool at_once = takes_vectors(w, p);
-    if (at_once) {
-        t->to = (real *)w->c + p->row * w->k->c_row + p->column;
-        t->to_row = w->k->c_row;
-        t->bias = w->k->bias ? (const real *)w->k->bias + p->column : NULL;
-        t->accumulate = w->k->accumulate;
-    } else {
-        t->to = sums;
+    const choir__k_matmul *k = w->k;
+    const int64_t at = p->row * k->c_row + p->column;
+    t->to = sums;
+    if (takes_vectors(w, p)) {
+        t->to = (real *)w->c + at;
+        t->to_row = k->c_row;
+        t->bias = k->bias ? (const real *)k->bias + p->column : NULL;
+        t->accumulate = k->accumulate;
+        run_tile(t, p->rows, p->columns);
+        return;
     }
-    run_tile(t, p->rows, p->columns);
-    if (!at_once)
-        (w->turned ? end_turned : end_rows)(w, p, sums);
+    if (!w->turned && is_rounded(w, p)) {
+        if (run_rounded(t, p->rows, (uint16_t *)w->c + at, k->c_row))
+            return;
+    } else {
+        run_tile(t, p->rows, p->columns);
+    }
+    (w->turned ? end_turned : end_rows)(w, p, sums);
 }
 
 /* The tile at row r of the strip and column j of the block. */
@@ -249,7 +259,7 @@ static void run_place(const strip *s, int64_t r, int64_t j)
     const job *w = s->w;
     real *far = w->levels + whole(s->m, TALL) * j + (s->first + r) * BROAD;
     const cell *a = s->a + r / TALL * s->a_panel, *b = s->room_b + j * s->section->deep;
-    place p = {.row = s->row + s->first + r,
+    const place p = {.row = s->row + s->first + r,
         .column = s->column + j,
         .rows = choir__min(TALL, s->rows - r),
         .columns = choir__min(BROAD, s->n - j)};
@@ -265,7 +275,6 @@ static void run_place(const strip *s, int64_t r, int64_t j)
             .to_row = BROAD,
             .near = {w->near, TALL * BROAD, c->near},
             .far = {far, w->level, c->takes & ~c->near}};
-        p.added = c->takes;
         if (c->level < 0) {
             end_chain(w, &p, &t, sums);
         } else {

@@ -26,6 +26,17 @@ INLINE const real *lowest_level(const levels *l, uint64_t left)
     return l->at + __builtin_ctzll(left) * l->apart;
 }
 
+/* Lists the levels that are added, in order, and returns their number. */
+INLINE int list_levels(const real *list[], const levels *near, const levels *far)
+{
+    int n = 0;
+    for (uint64_t left = near->takes; left; left &= left - 1)
+        list[n++] = lowest_level(near, left);
+    for (uint64_t left = far->takes; left; left &= left - 1)
+        list[n++] = lowest_level(far, left);
+    return n;
+}
+
 /* Returns the number of levels that n chains or leaves need. */
 INLINE int levels_of(int64_t n)
 {

@@ -209,22 +209,38 @@ static void compute(const tile *t, int64_t rows, int64_t columns)
     (choir__amx_here() ? run_amx : run_model)(t, rows, columns);
 }
 
-/* Rounds the sums of a whole tile to bf16. The instruction takes denormals for zero; a tile's
- * sums have none. */
-BY_AMX static void round_by_amx(uint16_t *c, int64_t c_row, const real *sums, int64_t rows)
+/* Rounds the sums of a whole tile to bf16, after n levels are added to them. The instruction
+ * takes denormals for zero: returns false if there are some. */
+BY_AMX INLINE bool round_by_amx(uint16_t *c, int64_t c_row, const real *sums,
+    const real *const level[], const int n, int64_t rows)
 {
+    enum { DENORMAL = 0x20 };
+    __mmask16 small = 0;
     for (int64_t i = 0; i < rows; i++, c += c_row, sums += BROAD) {
-        const __m512bh y =
-            _mm512_cvtne2ps_pbh(_mm512_load_ps(sums + HALF_BROAD), _mm512_load_ps(sums));
+        __m512 left = _mm512_load_ps(sums), right = _mm512_load_ps(sums + HALF_BROAD);
+        for (int l = 0; l < n; l++) {
+            left = _mm512_loadu_ps(level[l] + i * BROAD) + left;
+            right = _mm512_loadu_ps(level[l] + i * BROAD + HALF_BROAD) + right;
+        }
+        small |= _mm512_fpclass_ps_mask(left, DENORMAL);
+        small |= _mm512_fpclass_ps_mask(right, DENORMAL);
+        const __m512bh y = _mm512_cvtne2ps_pbh(right, left);
         memcpy(c, &y, sizeof y);
     }
+    return !small;
 }
 
-static bool round_tile(uint16_t *c, int64_t c_row, const real *sums, int64_t rows)
+BY_AMX static bool round_tile(uint16_t *c, int64_t c_row, const real *sums,
+    const real *const level[], int n, int64_t rows)
 {
-    if (choir__amx_here())
-        round_by_amx(c, c_row, sums, rows);
-    return choir__amx_here();
+    if (!choir__amx_here())
+        return false;
+    switch (n) {
+    case 0: return round_by_amx(c, c_row, sums, level, 0, rows);
+    case 1: return round_by_amx(c, c_row, sums, level, 1, rows);
+    case 2: return round_by_amx(c, c_row, sums, level, 2, rows);
+    default: return round_by_amx(c, c_row, sums, level, n, rows);
+    }
 }
 #else
 INLINE void begin_tiles(void)
@@ -239,29 +255,55 @@ static void compute(const tile *t, int64_t rows, int64_t columns)
     run_model(t, rows, columns);
 }
 
-INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, int64_t rows)
+INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, const real *const level[],
+    int n, int64_t rows)
 {
-    (void)c, (void)c_row, (void)sums, (void)rows;
+    (void)c, (void)c_row, (void)sums, (void)level, (void)n, (void)rows;
     return false;
 }
 #endif
 
-INLINE void add_level(const tile *t, const real *half, int64_t rows, int64_t columns)
+INLINE void add_some(
+    const tile *t, const real *const level[], const int n, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j += RW) {
-            real *sum = t->to + i * t->to_row + j;
-            r_store(sum, r_load(half + i * BROAD + j) + r_load(sum));
+            real *to = t->to + i * t->to_row + j;
+            reals sum = r_load(to);
+            for (int l = 0; l < n; l++)
+                sum = r_load(level[l] + i * BROAD + j) + sum;
+            r_store(to, sum);
         }
+}
+
+static void add_levels(
+    const tile *t, const real *const level[], int n, int64_t rows, int64_t columns)
+{
+    switch (n) {
+    case 0: break;
+    case 1: add_some(t, level, 1, rows, columns); break;
+    case 2: add_some(t, level, 2, rows, columns); break;
+    default: add_some(t, level, n, rows, columns);
+    }
 }
 
 static void run_tile(const tile *t, int64_t rows, int64_t columns)
 {
+    const real *level[64];
     compute(t, rows, columns);
-    for (uint64_t left = t->near.takes; left; left &= left - 1)
-        add_level(t, lowest_level(&t->near, left), rows, columns);
-    for (uint64_t left = t->far.takes; left; left &= left - 1)
-        add_level(t, lowest_level(&t->far, left), rows, columns);
+    add_levels(t, level, list_levels(level, &t->near, &t->far), rows, columns);
+}
+
+/* Computes a tile of whole rows and rounds it to c, or returns false: t->to has the sums. */
+static bool run_rounded(const tile *t, int64_t rows, uint16_t *c, int64_t c_row)
+{
+    const real *level[64];
+    const int n = list_levels(level, &t->near, &t->far);
+    compute(t, rows, BROAD);
+    if (round_tile(c, c_row, t->to, level, n, rows))
+        return true;
+    add_levels(t, level, n, rows, BROAD);
+    return false;
 }
 
 /* True if run_tile writes these sums and none beside them. */

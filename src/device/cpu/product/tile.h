@@ -172,10 +172,18 @@ INLINE void end_tiles(void)
 {
 }
 
-/* Rounds the sums of a whole tile to bf16, if that has a faster way than vectors. */
-INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, int64_t rows)
+/* These may round the sums of whole rows to bf16, if that has a faster way than vectors. */
+INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, const real *const level[],
+    int n, int64_t rows)
 {
-    (void)c, (void)c_row, (void)sums, (void)rows;
+    (void)c, (void)c_row, (void)sums, (void)level, (void)n, (void)rows;
+    return false;
+}
+
+INLINE bool run_rounded(const tile *t, int64_t rows, uint16_t *c, int64_t c_row)
+{
+    (void)c, (void)c_row;
+    run_tile(t, rows, BROAD);
     return false;
 }
 
