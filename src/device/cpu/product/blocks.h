@@ -327,7 +327,7 @@ static void run_section(
 static void run_job(job *w)
 {
     const terms *t = &w->terms;
-    const int64_t deep = choir__min(choir__max(MOST_DEEP, CHAIN), t->deep);
+    const int64_t deep = choir__min(t->most, t->deep);
     const int64_t few = w->packed ? FEWER_M : FEW_M;
     const int64_t rows = t->several ? choir__min(few, w->m) : w->m;
     const int64_t fit = MOST_B / (choir__max(deep, 1) * (int64_t)sizeof(cell)) / BROAD * BROAD;

@@ -28,7 +28,14 @@ enum {
     MOST_B = 1 << 20,
     SMALL_B = MOST_B
 };
-enum { CHAIN = CHOIR__PAIRS_CHAIN, MOST_DEEP = CHOIR__PAIRS_CHAIN };
+enum { CHAIN = CHOIR__PAIRS_CHAIN };
+
+/* Terms of a section of several chains (sections.h): more where tiles may read rows of A where
+ * they are, because then a broad block of B, which saves packing A again, gains nothing. */
+INLINE int64_t most_deep(const choir__k_matmul *k)
+{
+    return k->a_col == 1 && k->a_row % STEP == 0 ? 2 * CHAIN : CHAIN;
+}
 
 typedef uint16_t cell; /* a bf16 of a panel */
 

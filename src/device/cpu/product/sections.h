@@ -11,7 +11,7 @@
 #include "device/cpu/product/product.h"
 
 /* LEAST_RUN: shorter runs of a leaf are gathered before they are packed. */
-enum { MOST_CHAINS = 16, LEAST_RUN = 32, MOST_SPANS = 2 * MOST_CHAINS + CHAIN / LEAST_RUN };
+enum { MOST_CHAINS = 16, LEAST_RUN = 32, MOST_SPANS = 2 * (MOST_CHAINS + CHAIN / LEAST_RUN) };
 
 typedef struct chain {
     int64_t first, depth; /* terms [first, first + depth) of its leaf */
@@ -45,6 +45,7 @@ typedef struct terms {
     choir__node node;
     int chain_levels, levels;
     int64_t deep; /* places of a panel */
+    int64_t most; /* of a section of several chains */
     bool several; /* there are several sections */
     bool gathers; /* terms are gathered before they are packed */
 } terms;
@@ -68,7 +69,7 @@ INLINE leaf leaf_of(const terms *t, int64_t i)
 
 static terms terms_of(const choir__k_matmul *k)
 {
-    terms t = {.k = k, .node = choir__cut_node(k->cut, k->node)};
+    terms t = {.k = k, .node = choir__cut_node(k->cut, k->node), .most = most_deep(k)};
     t.chain_levels = levels_of(leaf_of(&t, 0).chains); /* no leaf is longer than the first */
     t.levels = t.chain_levels + levels_of(t.node.leaves);
     int64_t chains = 0;
@@ -78,7 +79,7 @@ static terms terms_of(const choir__k_matmul *k)
         t.deep += whole(l.terms, STEP);
         t.gathers |= l.run < l.terms && (l.run % STEP || (l.run && l.run < LEAST_RUN));
     }
-    t.several = chains > 1 && (t.deep > MOST_DEEP || chains > MOST_CHAINS);
+    t.several = chains > 1 && (t.deep > t.most || chains > MOST_CHAINS);
     return t;
 }
 
@@ -155,7 +156,7 @@ static bool next_section(const terms *t, position *p, section *s)
         *c = take_chain(t, &next);
         c->at = deep;
         deep += whole(c->depth, STEP);
-        if (s->count && deep > MOST_DEEP)
+        if (s->count && deep > t->most)
             break;
         ends[s->count++] = next;
     }

@@ -58,9 +58,14 @@ enum {
     SMALL_B = 128 << 10
 };
 #endif
-/* MOST_DEEP: terms of a section of several chains (sections.h). STEP: a panel's depth is a
- * multiple of it. */
-enum { CHAIN = CHOIR__CHAIN, MOST_DEEP = CHOIR__CHAIN, STEP = 1 };
+enum { CHAIN = CHOIR__CHAIN, STEP = 1 }; /* STEP: a panel's depth is a multiple of it */
+
+/* Terms of a section of several chains (sections.h). */
+INLINE int64_t most_deep(const choir__k_matmul *k)
+{
+    (void)k;
+    return CHAIN;
+}
 
 typedef real cell; /* an element of a panel */
 
