@@ -1,10 +1,10 @@
 /* Cuts of sums into leaves of the fixed tree (base/tree.h); kernels.h includes this header.
  *
  * A strategy may distribute the K terms of a contraction over ranks: slices of the weights, or
- * chunks of the tokens. The cut is declared, whoever computes the parts, so that all of them
- * get the same bits. The K terms are `outer` blocks of K / outer. Leaf l has a run of each
- * block, one block after the other, and is a sum of its own: exactly the sum of a kernel whose
- * operands have these terms alone. The leaves are added in the fixed tree.
+ * chunks of the tokens. The cut is declared, so every distribution of its parts gives the same
+ * bits. The K terms are `outer` blocks of K / outer. Leaf l has a run of each block, one block
+ * after the other, and is a sum of its own: exactly the sum of a kernel whose operands have
+ * these terms alone. The leaves are added in the fixed tree.
  *
  *     outer 2, leaves 3, K = 16:   0 0 0 1 1 1 2 2 | 0 0 0 1 1 1 2 2      ((0 + 1) + 2)
  *

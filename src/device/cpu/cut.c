@@ -14,9 +14,9 @@ typedef struct cut_product {
     choir__k_matmul k;
     int64_t first, leaves; /* the node */
     size_t each;           /* bytes of an element of operands */
-    bool f64;
-    char *slabs, *a, *b; /* room; a, b: copies of a leaf's terms */
-    size_t slab;         /* bytes of a slab */
+    float *slabs;
+    int64_t slab; /* elements from one slab to the next */
+    char *a, *b;  /* room for copies of a leaf's terms */
 } cut_product;
 
 /* to (entries, terms) = the runs [lo, hi) of each of `outer` blocks of `block` terms. */
@@ -31,9 +31,10 @@ static void gather(char *to, const char *from, size_t each, int64_t entries, int
         }
 }
 
+typedef void multiply_fn(const choir__k_matmul *k);
+
 /* Computes leaf l into a slab. */
-static void multiply_leaf(
-    const cut_product *p, int64_t l, char *slab, void (*multiply)(const choir__k_matmul *leaf))
+static void multiply_leaf(const cut_product *p, int64_t l, float *slab, multiply_fn *multiply)
 {
     const choir__k_matmul *k = &p->k;
     const int64_t outer = choir__cut_outer(k->cut), block = k->k / outer;
@@ -56,27 +57,16 @@ static void multiply_leaf(
     multiply(&leaf);
 }
 
-/* left += right, n elements */
-static void add(char *left, const char *right, int64_t n, bool f64)
+/* Adds the slab to the one below it. */
+static void add_below(const cut_product *p, float *slab)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (f64)
-            ((double *)left)[i] += ((const double *)right)[i];
-        else
-            ((float *)left)[i] += ((const float *)right)[i];
+    float *below = slab - p->slab;
+    for (int64_t i = 0; i < p->k.m * p->k.n; i++)
+        below[i] += slab[i];
 }
 
-/* Adds the bias and the old C to a row of sums in f64, rounded once or to C's type. */
-static void end_f64(const choir__k_matmul *k, double *c, const double *sums)
-{
-    const double *bias = k->bias;
-    for (int64_t j = 0; j < k->n; j++) {
-        const double sum = bias ? sums[j] + bias[j] : sums[j];
-        c[j] = k->accumulate ? c[j] + sum : sum;
-    }
-}
-
-static void end_f32(const choir__k_matmul *k, int64_t at, const float *sums)
+/* Adds the bias and the old C to a row of sums, rounded to C's type. at: the row in C. */
+static void end_row(const choir__k_matmul *k, int64_t at, const float *sums)
 {
     const float *bias = k->bias;
     const bool narrow = k->dtype != CHOIR_F32 && !k->wide, bf16 = k->dtype == CHOIR_BF16;
@@ -94,50 +84,42 @@ static void end_f32(const choir__k_matmul *k, int64_t at, const float *sums)
     }
 }
 
-static void multiply_matrix(const cut_product *p, void (*multiply)(const choir__k_matmul *leaf))
+static void multiply_matrix(const cut_product *p, multiply_fn *multiply)
 {
     const choir__k_matmul *k = &p->k;
-    char *top = p->slabs; /* above the last slab in use */
+    float *top = p->slabs; /* above the last slab in use */
     for (int64_t l = 0; l < p->leaves; l++, top += p->slab) {
         multiply_leaf(p, l, top, multiply);
         for (int64_t ones = l; ones & 1; ones >>= 1, top -= p->slab)
-            add(top - p->slab, top, k->m * k->n, p->f64);
+            add_below(p, top);
     }
     for (top -= p->slab; top > p->slabs; top -= p->slab)
-        add(top - p->slab, top, k->m * k->n, p->f64);
+        add_below(p, top);
     for (int64_t i = 0; i < k->m; i++)
-        if (p->f64)
-            end_f64(k, (double *)k->c + i * k->c_row, (const double *)p->slabs + i * k->n);
-        else
-            end_f32(k, i * k->c_row, (const float *)p->slabs + i * k->n);
+        end_row(k, i * k->c_row, p->slabs + i * k->n);
 }
 
-void choir__cut_matmul(const choir__k_matmul *k, void (*multiply)(const choir__k_matmul *leaf))
+void choir__cut_matmul(const choir__k_matmul *k, multiply_fn *multiply)
 {
     const choir__node node = choir__cut_node(k->cut, k->node);
-    const bool f64 = k->dtype == CHOIR_F64, copies = choir__cut_outer(k->cut) > 1;
-    const size_t each = choir_dtype_size(k->dtype), sum = f64 ? sizeof(double) : sizeof(float);
-    const size_t of_c = k->wide || f64 ? sum : each;
-    cut_product p = {.k = *k, .first = node.start, .leaves = node.leaves, .each = each};
+    const int64_t outer = choir__cut_outer(k->cut), each = (int64_t)choir_dtype_size(k->dtype);
+    const int64_t of_c = k->wide ? (int64_t)sizeof(float) : each;
+    const int64_t terms = outer > 1 ? (k->k / outer / k->cut.leaves + 1) * outer : 0;
+    cut_product p = {.k = *k, .first = node.start, .leaves = node.leaves, .each = (size_t)each};
     int64_t slabs = 1;
     for (int64_t l = node.leaves; l > 1; l = (l + 1) / 2)
         slabs++;
-    const int64_t outer = choir__cut_outer(k->cut);
-    const size_t most = (size_t)(k->k / outer / choir__max(1, k->cut.leaves) + 1) *
-                        (size_t)outer * each; /* bytes of an entry's terms in a leaf */
-    p.f64 = f64;
-    p.slab = ((size_t)(k->m * k->n) * sum + 63) & ~(size_t)63;
-    const size_t a = ((size_t)k->m * most + 63) & ~(size_t)63;
+    p.slab = (k->m * k->n + 15) & ~INT64_C(15);
     p.slabs = choir__cpu_workspace(choir__cpu_context_current(),
-        (size_t)slabs * p.slab + (copies ? a + (size_t)k->n * most : 0));
-    p.a = p.slabs + (size_t)slabs * p.slab;
-    p.b = p.a + a;
+        (size_t)(slabs * p.slab) * sizeof(float) + (size_t)((k->m + k->n) * terms * each));
+    p.a = (char *)(p.slabs + slabs * p.slab);
+    p.b = p.a + k->m * terms * each;
+    p.k.batch0 = p.k.batch1 = 1;
     for (int64_t i = 0; i < k->batch0; i++)
         for (int64_t j = 0; j < k->batch1; j++) {
-            p.k.a = (const char *)k->a + (i * k->a_batch0 + j * k->a_batch1) * (int64_t)each;
-            p.k.b = (const char *)k->b + (i * k->b_batch0 + j * k->b_batch1) * (int64_t)each;
-            p.k.c = (char *)k->c + (i * k->c_batch0 + j * k->c_batch1) * (int64_t)of_c;
-            p.k.batch0 = p.k.batch1 = 1;
+            p.k.a = (const char *)k->a + (i * k->a_batch0 + j * k->a_batch1) * each;
+            p.k.b = (const char *)k->b + (i * k->b_batch0 + j * k->b_batch1) * each;
+            p.k.c = (char *)k->c + (i * k->c_batch0 + j * k->c_batch1) * of_c;
             multiply_matrix(&p, multiply);
         }
 }

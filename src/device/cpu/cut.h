@@ -5,8 +5,8 @@
 
 #include "device/kernels.h"
 
-/* Computes k, whose K is cut, by one call of `multiply` per matrix and leaf, whose operands
- * have the leaf's terms alone. */
+/* Computes k, of f32 or 16 bits, whose K is cut, by one call of `multiply` per matrix and leaf,
+ * whose operands have the leaf's terms alone. */
 void choir__cut_matmul(const choir__k_matmul *k, void (*multiply)(const choir__k_matmul *leaf));
 
 #endif

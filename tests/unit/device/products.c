@@ -1,86 +1,9 @@
 /* Products of our own have the bits of the rule of the chain (device/cpu/product/product.h):
- * each element equals a model in plain C, on every instruction set of this machine, on 1 to 3
+ * each element equals a model in plain C, on every instruction set of this machine, on 1 to 4
  * cores, for any layout, size, dtype and cut of K, beside denormals, -0, infinities and NaN. */
-#include <math.h>
-#include <stdlib.h>
-
-#include "base/half.h"
-#include "check.h"
 #include "device/cpu/context.h"
-#include "device/cpu/product/amx.h"
-#include "device/cpu/product/product.h"
+#include "products_fixture.h"
 #include "sample.h"
-
-typedef void matmul_fn(const choir__k_matmul *k);
-typedef void pairs_fn(const choir__k_matmul *k, const choir__operands *other);
-matmul_fn choir__cpu_own_matmul_baseline, choir__cpu_own_matmul_avx2,
-    choir__cpu_own_matmul_avx512;
-pairs_fn choir__cpu_product_pairs_baseline, choir__cpu_product_pairs_avx2,
-    choir__cpu_product_pairs_avx512;
-
-static const struct {
-    const char *isa;
-    matmul_fn *multiply;
-    pairs_fn *multiply_pairs; /* the class amx: by the instruction, or by its model */
-} sets[] = {
-    {"baseline", choir__cpu_own_matmul_baseline, choir__cpu_product_pairs_baseline},
-#if defined(__x86_64__)
-    {"avx2", choir__cpu_own_matmul_avx2, choir__cpu_product_pairs_avx2},
-    {"avx512", choir__cpu_own_matmul_avx512, choir__cpu_product_pairs_avx512},
-#endif
-};
-static bool pairs; /* the class amx is tried */
-
-static uint64_t state;
-
-static int64_t below(int64_t n)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)((state >> 33) % (uint64_t)n);
-}
-
-/* --- elements of any dtype --- */
-
-static double get(const void *p, int64_t i, choir_dtype dtype)
-{
-    switch (dtype) {
-    case CHOIR_F64: return ((const double *)p)[i];
-    case CHOIR_BF16: return (double)choir__f32_from_bf16(((const uint16_t *)p)[i]);
-    case CHOIR_F16: return (double)choir__f32_from_f16(((const uint16_t *)p)[i]);
-    default: return (double)((const float *)p)[i];
-    }
-}
-
-static void put(void *p, int64_t i, choir_dtype dtype, double x)
-{
-    switch (dtype) {
-    case CHOIR_F64: ((double *)p)[i] = x; break;
-    case CHOIR_BF16: ((uint16_t *)p)[i] = choir__bf16_from_f32((float)x); break;
-    case CHOIR_F16: ((uint16_t *)p)[i] = choir__f16_from_f32((float)x); break;
-    default: ((float *)p)[i] = (float)x;
-    }
-}
-
-enum { SMALL = -1 };
-
-/* Returns n elements; `special`: some are denormal, -0, infinite or NaN; SMALL: all are small.
- */
-static void *numbers(int64_t n, choir_dtype dtype, int special)
-{
-    static const double rare[] = {0x1p-140, -0x1p-149, -0.0, -0.0, 0x1p-75, -0x1p-75, 0x1.8p-24,
-        0x1p100, -0x1p100, INFINITY, -INFINITY, NAN};
-    /* Their products and sums lie around the smallest normal number, 2^-126. */
-    static const double tiny[] = {0x1p-130, -0x1p-133, -0.0, 0x1p-63, -0x1.02p-63, 0x1.fep-64,
-        -0x1p-63, 0x1p-126, -0x1.04p-126, 0x1.fep-70, -0x1.fep-57, -0x1p-75};
-    const int most = special == SMALL ? (int)CHOIR_COUNT(tiny) : special;
-    void *p = aligned_alloc(64, ((size_t)(n + 1) * choir_dtype_size(dtype) + 63) / 64 * 64);
-    for (int64_t i = 0; i < n; i++)
-        put(p, i, dtype,
-            special == SMALL           ? tiny[below(most)]
-            : special && below(4) == 0 ? rare[below(most)]
-                                       : (double)below(1 << 24) / (1 << 23) - 1);
-    return p;
-}
 
 /* --- the model --- */
 
@@ -243,14 +166,6 @@ static void compare(
     }
 }
 
-static void multiply_by(size_t set, const choir__k_matmul *k)
-{
-    if (pairs)
-        sets[set].multiply_pairs(k, NULL);
-    else
-        sets[set].multiply(k);
-}
-
 static void try_all(choir__k_matmul k, int64_t n)
 {
     const size_t bytes = (size_t)n * choir_dtype_size(result_of(&k));
@@ -260,7 +175,7 @@ static void try_all(choir__k_matmul k, int64_t n)
     model(&k);
     k.c = c;
     for (size_t set = 0; set < CHOIR_COUNT(sets); set++)
-        for (int threads = 1; threads <= 3; threads++) {
+        for (int threads = 1; threads <= 4; threads++) {
             if (!choir__cpu_kernels(sets[set].isa))
                 continue;
             choir__cpu_context *context = choir__cpu_context_new(threads);
@@ -363,102 +278,6 @@ static void cuts(void **unused)
     for (int i = 0; i < 12; i++)
         try_cut(1, 48, 1 + below(40), 3 * 4 * 64, CHOIR_BF16, 0, (choir__cut){3, 4},
             (choir__node){0, 0});
-}
-
-/* Returns the terms of leaves [lo, hi) of `entries` rows of x, dense. */
-static void *own_terms(const choir__k_matmul *k, const void *x, int64_t entries, int64_t lo,
-    int64_t hi, int64_t *terms)
-{
-    const size_t size = choir_dtype_size(k->dtype);
-    const int64_t outer = choir__cut_outer(k->cut), block = k->k / outer;
-    int64_t from, to, unused, run;
-    choir__cut_leaf(k->cut, k->k, lo, &from, &unused);
-    choir__cut_leaf(k->cut, k->k, hi - 1, &unused, &to);
-    run = to - from, *terms = run * outer;
-    char *y = malloc((size_t)(entries * *terms + 1) * size);
-    for (int64_t i = 0; i < entries * outer; i++)
-        memcpy(y + (size_t)(i * run) * size,
-            (const char *)x + (size_t)(i * block + from) * size, (size_t)run * size);
-    return y;
-}
-
-static void add_stack(float *sums, choir__node *nodes, int *top, int64_t n, bool all)
-{
-    while (*top > 1 && (all || choir__tree_siblings(nodes[*top - 2], nodes[*top - 1]))) {
-        for (int64_t i = 0; i < n; i++)
-            sums[(*top - 2) * n + i] += sums[(*top - 1) * n + i];
-        nodes[*top - 2].leaves += nodes[*top - 1].leaves;
-        --*top;
-    }
-}
-
-/* Ranks with leaves of their own, in memory of their own, compute the nodes that these
- * complete; added in the tree, they are the product of one device, bit for bit. */
-static void try_ranks(size_t set, const choir__k_matmul *whole, int ranks)
-{
-    const int64_t n = whole->m * whole->n, leaves = whole->cut.leaves;
-    float *sums = malloc(sizeof(float) * (size_t)n * CHOIR__MAX_NODES);
-    choir__node stack[CHOIR__MAX_NODES], nodes[CHOIR__MAX_NODES];
-    int top = 0;
-    for (int r = 0; r < ranks; r++) {
-        int64_t lo, hi;
-        choir__k_matmul k = *whole;
-        choir__tree_run(leaves, r, ranks, &lo, &hi);
-        void *a = own_terms(whole, whole->a, k.m, lo, hi, &k.k);
-        void *b = own_terms(whole, whole->b, k.n, lo, hi, &k.k);
-        k.a = a, k.b = b, k.wide = true;
-        k.a_row = k.b_col = k.k;
-        k.cut.leaves = hi - lo;
-        for (int i = 0, count = choir__tree_nodes(lo, hi, nodes); i < count; i++) {
-            k.node = (choir__node){nodes[i].start - lo, nodes[i].leaves};
-            k.c = sums + top * n;
-            multiply_by(set, &k);
-            stack[top++] = nodes[i];
-            add_stack(sums, stack, &top, n, false);
-        }
-        free(a);
-        free(b);
-    }
-    add_stack(sums, stack, &top, n, true);
-    compare(whole, sums, n, sets[set].isa, ranks);
-    free(sums);
-}
-
-static void nodes_make_the_whole(void **unused)
-{
-    enum { M = 35, N = 50 };
-    (void)unused;
-    for (int i = 0; i < 24; i++) {
-        const choir__cut cut = {1 + i % 3, 1 + below(8)};
-        const int64_t depth = cut.outer * (cut.leaves + below(i < 4 ? 2000 : 100));
-        pairs = i % 2;
-        choir__k_matmul k = {.batch0 = 1,
-            .batch1 = 1,
-            .m = M,
-            .n = N,
-            .k = depth,
-            .a_row = depth,
-            .a_col = 1,
-            .b_row = 1,
-            .b_col = depth,
-            .c_row = N,
-            .wide = true,
-            .cut = cut};
-        k.dtype = pairs ? CHOIR_BF16 : CHOIR_F32;
-        void *a = numbers(M * depth, k.dtype, 0), *b = numbers(N * depth, k.dtype, 0);
-        k.a = a, k.b = b;
-        k.c = malloc(M * N * sizeof(float));
-        for (size_t set = 0; set < CHOIR_COUNT(sets); set++)
-            if (choir__cpu_kernels(sets[set].isa)) {
-                multiply_by(set, &k);
-                for (int ranks = 1; ranks <= cut.leaves; ranks++)
-                    try_ranks(set, &k, ranks);
-            }
-        free(a);
-        free(b);
-        free(k.c);
-    }
-    pairs = false;
 }
 
 /* The instruction, where this processor has it, and its models. */
@@ -577,7 +396,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(cuts),
-        cmocka_unit_test(nodes_make_the_whole),
         cmocka_unit_test(amx),
         cmocka_unit_test(several_blocks),
         cmocka_unit_test(padding_adds_nothing),

@@ -67,7 +67,7 @@ static matrix gather_terms(
 }
 
 /* Packs the section's terms of entries of x, which are rows of A or columns of B. room: for
- * what is gathered first. */
+ * entries that are gathered first. */
 INLINE void pack_entries(cell *to, const matrix *x, int64_t first, int64_t count,
     const section *s, void *room, const bool rows)
 {
@@ -111,7 +111,7 @@ typedef struct job {
     cell *room_a, *room_b;
     void *gathered; /* room for entries that are gathered before they are packed */
     real *near;     /* levels of one tile */
-    real *levels;   /* of a block */
+    real *levels;   /* levels of a block */
     int64_t level;  /* elements of a level of a block */
 } job;
 

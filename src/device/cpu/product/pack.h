@@ -17,7 +17,7 @@ enum { TOGETHER = 8, MOST_EACH = (int)TALL > (int)BROAD ? (int)TALL : (int)BROAD
 
 /* Packs entries whose elements lie side by side: a line of a cache of all entries at a time, so
  * that as many lines are on their way; a vector of entries at a time, then four, the last four
- * of a whole panel once more if `each` is no multiple of 4. after: what is packed next. */
+ * of a whole panel once more if `each` is no multiple of 4. after: the next span. */
 INLINE void pack_turned(real *to, const real *from, const real *after, int64_t apart,
     int64_t there, int64_t depth, const int64_t each)
 {

@@ -112,7 +112,7 @@ INLINE void pack_span(cell *to, const matrix *x, int64_t first, int64_t count, c
             }
 }
 
-/* Packs the spans, each of which begins with a step, of entries [first, first + count). */
+/* Packs the spans of entries [first, first + count). A span begins with a step. */
 INLINE void pack_panels(cell *to, const matrix *x, int64_t first, int64_t count,
     const span *spans, int span_count, int64_t deep, const bool rows)
 {

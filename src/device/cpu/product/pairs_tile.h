@@ -42,7 +42,7 @@ typedef uint16_t cell; /* a bf16 of a panel */
 typedef struct tile {
     const cell *a, *b;
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
-    const span *spans;    /* of such an `a`, in whole steps */
+    const span *spans;    /* an unpacked a's terms, in whole steps */
     int span_count;
     real *to; /* receives the sums, in whole blocks of 16 x 16 */
     int64_t to_row;

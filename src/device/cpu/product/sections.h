@@ -17,9 +17,9 @@ typedef struct chain {
     int64_t first, depth; /* terms [first, first + depth) of its leaf */
     int64_t run_at, run;  /* the leaf's run of each block of K */
     int64_t at;           /* the place of its first term in a panel */
-    int span, spans;      /* its first span, and their number */
+    int span, spans;      /* the first span, and their number */
     uint64_t takes;       /* levels that are added to its sum */
-    uint64_t near;        /* those of them that this section filled */
+    uint64_t near;        /* taken levels that this section filled */
     int level;            /* receives its sum; -1: C does */
     bool kept;            /* a later section takes that level */
 } chain;
@@ -45,7 +45,7 @@ typedef struct terms {
     choir__node node;
     int chain_levels, levels;
     int64_t deep; /* places of a panel */
-    int64_t most; /* of a section of several chains */
+    int64_t most; /* most places in a section of several chains */
     bool several; /* there are several sections */
     bool gathers; /* terms are gathered before they are packed */
 } terms;
@@ -142,7 +142,7 @@ static void list_spans(section *s)
 }
 
 /* Makes the section from p on, behind the section that s was, and moves p behind it: as many
- * chains as fit, of which up to a half are left to the next if fewer levels wait then. */
+ * chains as fit, or fewer, down to a half, if fewer levels wait then. */
 static bool next_section(const terms *t, position *p, section *s)
 {
     position ends[MOST_CHAINS], next = *p;

@@ -72,7 +72,7 @@ typedef real cell; /* an element of a panel */
 typedef struct tile {
     const real *a, *b;
     int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
-    const span *spans;    /* of such an `a` */
+    const span *spans;    /* an unpacked a's terms */
     int span_count;
     real *to; /* receives the sums, in whole vectors */
     int64_t to_row;
