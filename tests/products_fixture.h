@@ -1,5 +1,5 @@
-/* What tests of products of our own share: the engines of each instruction set, and numbers of
- * any dtype. */
+/* Shared by tests of our own products: the engines of each instruction set, and numbers of any
+ * dtype. */
 #ifndef CHOIR_TEST_PRODUCTS_FIXTURE_H
 #define CHOIR_TEST_PRODUCTS_FIXTURE_H
 
