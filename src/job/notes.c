@@ -50,6 +50,9 @@ void choir__job_notes(const choir__job *j)
     char *numbers = choir__classes_note(j->data.train, &j->model.classes);
     if (numbers)
         say(j, numbers);
+    char *unbalanced = choir__cli_strategy_chunks_note(j);
+    if (unbalanced)
+        say(j, unbalanced);
     if (shared)
         say(j, choir__format(
                    "--devices %s: the ranks on %s take turns", j->placement.devices, shared));

@@ -70,14 +70,18 @@ choir_status choir__cli_strategy_check_chunks(choir__job *j)
             "--chunks %lld: strategy %s does not cut sequences: choose among single, ddp, fsdp and "
             "cp",
             (long long)j->training.chunks, without);
-    status = check_model(j);
-    if (status == CHOIR_OK && ranks > 1 && j->training.chunks % (2 * ranks))
-        choir__job_add_note(
-            j, choir__format(
-                   "%lld chunks on %lld ranks: causal attention is balanced where twice the "
-                   "ranks divide the chunks, as with --chunks %lld",
-                   (long long)j->training.chunks, (long long)ranks, (long long)(2 * ranks)));
-    return status;
+    return check_model(j);
+}
+
+char *choir__cli_strategy_chunks_note(const choir__job *j)
+{
+    int64_t ranks = sharing(j), chunks = j->training.chunks;
+    if (ranks == 1 || chunks % (2 * ranks) == 0)
+        return NULL;
+    return choir__format(
+        "%lld chunks on %lld ranks: causal attention is balanced where twice the "
+        "ranks divide the chunks, as with --chunks %lld",
+        (long long)chunks, (long long)ranks, (long long)(2 * ranks));
 }
 
 void choir__cli_strategy_cut_sequences(choir__job_rank *p)

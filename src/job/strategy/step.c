@@ -86,8 +86,9 @@ const char *choir__cli_strategy_forgets(const choir__job *job)
 bool choir__cli_strategy_is_whole(const choir__job *job)
 {
     for (int d = 0; d < job->placement.composition.count; d++) {
-        choir__spread spread = job->placement.composition.dims[d].strategy->spread;
-        if (spread != CHOIR__ONE_DEVICE && spread != CHOIR__DEVICE_A_RANK)
+        const choir__cli_strategy *s = job->placement.composition.dims[d].strategy;
+        if (s->spread != CHOIR__ONE_DEVICE && s->spread != CHOIR__DEVICE_A_RANK &&
+            s->chunks != CHOIR__CHUNKS_OF_RANKS)
             return false;
     }
     return true;

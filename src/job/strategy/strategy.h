@@ -258,6 +258,9 @@ char *choir__cli_strategy_whole_text(const struct choir__job *job);
 /* Sets the number of chunks that the job leaves open, and checks that it fits the model and the
  * ranks. */
 choir_status choir__cli_strategy_check_chunks(struct choir__job *job);
+/* Returns a note for ranks whose work under a causal mask differs, or NULL; the caller frees
+ * it. */
+char *choir__cli_strategy_chunks_note(const struct choir__job *job);
 /* Wraps part->model so that one rank trains on all chunks of a sequence; does nothing with one
  * chunk, or if a strategy's ranks share them. */
 void choir__cli_strategy_cut_sequences(choir__job_rank *part);
@@ -288,7 +291,8 @@ bool choir__cli_strategy_alone(const struct choir__job *job);
  * NULL: none. */
 const char *choir__cli_strategy_forgets(const struct choir__job *job);
 
-/* Returns whether a process's device holds the whole model and its whole micro-batches. */
+/* Returns whether a process's device holds the whole model, and computes it by itself in
+ * evaluation. */
 bool choir__cli_strategy_is_whole(const struct choir__job *job);
 
 /* Returns the number of turns of the next step. */

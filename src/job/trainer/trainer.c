@@ -321,7 +321,8 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     take_down(&t);
     choir__cli_report_free(&t.report);
     choir__cli_record_close(t.record);
-    if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job))
+    if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job) &&
+        job->training.chunks < 2)
         status = choir__explain_memory(job, device, micro_count);
     return status;
 }
