@@ -2,7 +2,7 @@
  * of ranks give the same bits, in every loss and every weight, without tolerance: by heads and
  * by chunks of keys, with grouped heads, windows, packed documents, ignored targets, dropout,
  * recomputation, bf16 and clipping, also below ddp and fsdp. And one chunk is training without
- * chunks. */
+ * chunks. A rank has its share of activations and FLOPs. */
 #include <choir/context_parallel.h>
 
 #include "base/rng.h"
@@ -287,9 +287,90 @@ static void one_chunk(void **state)
     assert_true(two.weights != one.weights); /* and two are a cut */
 }
 
+/* --- a rank's share of memory and work --- */
+
+typedef struct share {
+    double bytes, flops; /* of the rank that has most */
+} share;
+
+static double flops_of(choir_trace *trace)
+{
+    int count;
+    double sum = 0;
+    const choir_trace_line *lines = choir_trace_profile(trace, &count);
+    for (int i = 0; i < count; i++)
+        sum += lines[i].flops;
+    return sum;
+}
+
+/* Measures the second step: its FLOPs, and its memory beside weights, gradients and state. */
+static int measure(int rank, int world, void *arg)
+{
+    void **args = arg;
+    job j = {.plan = args[0]};
+    share *out = (share *)args[1] + rank;
+    choir_device_stats before, after;
+    (void)world;
+    choir_check(choir_env_init(&j.env));
+    open_run(&j);
+    j.net = build_model(j.run, j.plan->model, &j.info);
+    j.net = wrap(&j);
+    j.optim = clipped_adamw(j.run, j.net);
+    CHECK_OK(run_step(j.run, false, 0, body, &j));
+    choir_check(choir_device_sync(j.env.device));
+    choir_device_get_stats(j.env.device, &before);
+    choir_device_reset_peak(j.env.device);
+    choir_trace *trace = choir_trace_new(0);
+    choir_trace_device(trace, j.env.device);
+    CHECK_OK(run_step(j.run, false, 1, body, &j));
+    out->flops = flops_of(trace);
+    choir_device_get_stats(j.env.device, &after);
+    out->bytes = (double)(after.bytes_peak - before.bytes_now);
+    choir_trace_free(trace);
+    choir_check(choir_scope_close(j.run));
+    choir_mesh_free(j.mesh);
+    choir_env_free(&j.env);
+    return 0;
+}
+
+static share shares_of(plan p)
+{
+    share *shared = shared_memory(4 * sizeof *shared), most = {0};
+    void *args[] = {&p, shared};
+    ok(choir_spawn(p.ranks, measure, args));
+    for (int r = 0; r < p.ranks; r++) {
+        most.bytes = shared[r].bytes > most.bytes ? shared[r].bytes : most.bytes;
+        most.flops = shared[r].flops > most.flops ? shared[r].flops : most.flops;
+    }
+    munmap(shared, 4 * sizeof *shared);
+    return most;
+}
+
+/* Each of N ranks has 1/N of the activations and of the FLOPs, plus 5 % at most. */
+static void equal_shares(void **state)
+{
+    (void)state;
+    plan p = {.model = "gpt2:layers=8,heads=4,width=48,context=256,vocab=61",
+        .chunks = 8,
+        .data = 1,
+        .ranks = 1};
+    share one = shares_of(p);
+    for (p.ranks = 2; p.ranks <= 4; p.ranks *= 2)
+        for (p.exchange = CHOIR_CP_HEADS; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
+            share own = shares_of(p);
+            double bytes = own.bytes / one.bytes * p.ranks,
+                   flops = own.flops / one.flops * p.ranks;
+            if (bytes > 1.05 || flops > 1.05)
+                fail_msg(
+                    "%d ranks, exchange %d: %.3f of 1/N of the activations, %.3f of the FLOPs",
+                    p.ranks, (int)p.exchange, bytes, flops);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_shares),
         cmocka_unit_test(one_chunk),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
