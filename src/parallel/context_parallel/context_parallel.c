@@ -35,6 +35,10 @@ static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int c
                 "context_parallel: expected inputs (B, L, ...) with the tokens of a sequence, "
                 "got %s",
                 choir__shape_text(in[i]->shape));
+    if (!choir__device_of(ids)->chunks)
+        return choir__poison(scope, CHOIR_ERR_UNSUPPORTED,
+            "context_parallel: the kernels of %s do not know chunks",
+            choir_device_name(choir__device_of(ids)));
     int64_t tokens = ids->shape.dim[1];
     if (tokens < 1 || tokens % cp->chunks)
         return choir__poison(scope, CHOIR_ERR_SHAPE,
