@@ -106,6 +106,7 @@ rebuilt_as_many() {
         struck KILL $((1 + RANDOM % 150)) "$world" $more || return
     done <<'END'
 2 tp
+2 cp:exchange=keys
 2 pipeline
 2 diloco:every=20
 3 local-sgd:every=10,workers=6

@@ -41,7 +41,7 @@ static choir_status build(choir__job_rank *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
-/* Its default number of chunks would give its row in `choir compare` other bits. */
+/* `choir compare` runs cp only by name: its default number of chunks has other bits. */
 static const char *const variants[] = {NULL};
 
 const choir__cli_strategy choir__cli_strategy_cp = {
