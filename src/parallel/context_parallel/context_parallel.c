@@ -164,6 +164,10 @@ static choir_status check(const choir__cp *cp)
 {
     if (cp->chunks < 1)
         return choir__error(CHOIR_ERR_ARGUMENT, "context_parallel: expected 1 chunk or more");
+    if (cp->exchange < CHOIR_CP_AUTO || cp->exchange > CHOIR_CP_KEYS)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "context_parallel: unknown exchange %d: choose CHOIR_CP_AUTO, HEADS or KEYS",
+            (int)cp->exchange);
     if (cp->chunks % cp->world)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "context_parallel: %d ranks do not divide %lld chunks", cp->world,

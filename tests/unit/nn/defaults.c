@@ -355,6 +355,18 @@ static void try_choir_tensor_parallel_opts(void)
     alike(make_tensor_parallel);
 }
 
+static choir_status make_context_parallel(bool zeros)
+{
+    choir_context_parallel(
+        run, layer(), group, OF(choir_context_parallel_opts, choir_context_parallel_defaults));
+    return choir_scope_status(run);
+}
+
+static void try_choir_context_parallel_opts(void)
+{
+    alike(make_context_parallel);
+}
+
 /* --- ranks --- */
 
 static void try_choir_group_opts(void)
