@@ -110,8 +110,14 @@ static choir__heads heads(const use *u, const operands *o, on_device x, int64_t 
 
 static void compute(const use *u, const operands *o)
 {
-    choir__attention_shape n = {
-        u->b, u->h, u->g, u->t, u->t, u->d, 0, 1 / sqrtf((float)u->d), u->causal};
+    choir__attention_shape n = {.b = u->b,
+        .h = u->h,
+        .g = u->g,
+        .t = u->t,
+        .s = u->t,
+        .d = u->d,
+        .scale = 1 / sqrtf((float)u->d),
+        .causal = u->causal};
     choir__k_attention f = {.q = heads(u, o, o->q, u->h),
         .k = heads(u, o, o->k, u->g),
         .v = heads(u, o, o->v, u->g),

@@ -153,8 +153,14 @@ static void attention(void **state)
         choir__heads y = {NULL, n[3] * n[1] * n[4], n[4], n[1] * n[4]};
         choir__k_attention k = {
             .q = of, .k = of, .v = of, .y = y, .dtype = i ? CHOIR_F16 : CHOIR_BF16};
-        k.n = (choir__attention_shape){
-            n[0], n[1], n[2], n[3], n[3], n[4], 0, 0.125f, .causal = !i};
+        k.n = (choir__attention_shape){.b = n[0],
+            .h = n[1],
+            .g = n[2],
+            .t = n[3],
+            .s = n[3],
+            .d = n[4],
+            .scale = 0.125f,
+            .causal = !i};
         expect_plan(t, choir__dnn_build_attention, choir__dnn_attention_problem(&k), true,
             "attention", i);
         choir__k_attention_backward b = {.q = of,

@@ -112,8 +112,8 @@ static void rows(void)
         .ignore_index = -100,
         .losses = CHOIR__ROWS_EACH,
         .dtype = f});
-    kernels->sum(&(choir__k_sum){B(1), B(6), ROWS, COLS, 0.5, false, false, f, 0});
-    kernels->sum(&(choir__k_sum){B(1), B(7), ROWS, COLS, 0.5, true, false, f, 0});
+    kernels->sum(&(choir__k_sum){B(1), B(6), ROWS, COLS, 0.5, false, false, f, 0, {0, 0}});
+    kernels->sum(&(choir__k_sum){B(1), B(7), ROWS, COLS, 0.5, true, false, f, 0, {0, 0}});
     kernels->swiglu(&(choir__k_swiglu){
         B(1), B(2), NULL, B(8), NULL, NULL, ROWS, COLS, 2 * COLS, COLS, 0, 0, f});
     kernels->swiglu_backward(&(choir__k_swiglu){
@@ -133,12 +133,24 @@ static void norms(void)
 static void attention(void)
 {
     enum { BATCH = 3, H = 4, G = 2, T = 20, D = 16 };
-    const choir__attention_shape n = {BATCH, H, G, T, T, D, 0, 0.25f, true};
+    const choir__attention_shape n = {
+        .b = BATCH, .h = H, .g = G, .t = T, .s = T, .d = D, .scale = 0.25f, .causal = true};
     const choir__heads q = {B(1), T * H * D, D, H * D}, k = {B(2), T * G * D, D, G * D};
     choir__heads v = k, y = q, gy = q, gq = q, gk = k, gv = k;
     choir__attention_bias bias = {B(9), 1, {0, T * T, T}};
     v.p = B(3), y.p = B(0), gy.p = B(5), gq.p = B(6), gk.p = B(7), gv.p = B(8);
-    choir__k_attention args = {q, k, v, y, gy, gq, gk, gv, bias, {NULL}, B(4), n, CHOIR_F32};
+    choir__k_attention args = {.q = q,
+        .k = k,
+        .v = v,
+        .y = y,
+        .gy = gy,
+        .gq = gq,
+        .gk = gk,
+        .gv = gv,
+        .bias = bias,
+        .lse = B(4),
+        .n = n,
+        .dtype = CHOIR_F32};
     kernels->attention(&args);
     kernels->attention_backward(&args);
 }
