@@ -125,8 +125,8 @@ static void norms(void)
     choir_dtype f = CHOIR_F32;
     kernels->layer_norm(&(choir__k_layer_norm){B(1), B(2), B(3), B(4), B(0), B(5), B(6), B(7),
         NULL, ROWS, COLS, 1e-5f, f, f, false, false});
-    kernels->layer_norm_backward(&(choir__k_layer_norm_backward){
-        B(1), B(3), B(5), B(6), B(2), B(4), B(8), NULL, NULL, NULL, ROWS, COLS, f, f, false});
+    kernels->layer_norm_backward(&(choir__k_layer_norm_backward){B(1), B(3), B(5), B(6), B(2),
+        B(4), B(8), NULL, NULL, NULL, ROWS, COLS, f, f, false, {0, 0}});
 }
 
 /* Two query heads for each of two heads of keys, with a bias that samples share. */
