@@ -367,9 +367,42 @@ static void equal_shares(void **state)
         }
 }
 
+/* --- refusals --- */
+
+/* Returns the status of a micro-batch with a forward of ids (1, tokens) on one device, and one
+ * of (1, then) unless that is 0. The message stays. */
+static choir_status forward_of(const char *model, int64_t chunks, int64_t tokens, int64_t then)
+{
+    choir_model_info info = {0};
+    choir_context_parallel_opts opts = choir_context_parallel_defaults();
+    choir_scope *run = choir_scope_open(cpu_device(0), 1);
+    opts.chunks = chunks;
+    choir_module *net = choir_context_parallel(run, build_model(run, model, &info), NULL, opts);
+    choir_scope *step = choir_step_open(run, 0), *micro = choir_micro_open(step, 0);
+    choir_forward(net, choir_zeros(micro, CHOIR_I64, choir_dims(1, tokens)));
+    if (then)
+        choir_forward(net, choir_zeros(micro, CHOIR_I64, choir_dims(1, then)));
+    choir_status status = choir_scope_status(micro);
+    (void)!choir_scope_close(micro);
+    (void)!choir_scope_close(step);
+    (void)!choir_scope_close(run);
+    return status;
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    ok(forward_of(GPT2, 4, 48, 0));
+    assert_fails(forward_of(GPT2, 4, 46, 0), CHOIR_ERR_SHAPE, "4 chunks do not divide");
+    assert_fails(forward_of(GPT2, 4, 48, 24), CHOIR_ERR_SHAPE, "a micro-batch for each length");
+    assert_fails(forward_of("lstm:layers=1,hidden=8,context=8,vocab=9", 2, 8, 0),
+        CHOIR_ERR_ARGUMENT, "recurrent: it works across the tokens");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refusals),
         cmocka_unit_test(equal_shares),
         cmocka_unit_test(one_chunk),
         cmocka_unit_test(gpt2),
