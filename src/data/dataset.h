@@ -27,6 +27,19 @@ choir_status choir__loader_deal(
     choir_loader *loader, int64_t first, int64_t count, int64_t step);
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
 
+/* The hashes of a micro-batch that a loader has handed out: of its samples' numbers and epoch,
+ * and of all their elements. */
+typedef struct choir__seen_batch {
+    uint64_t samples, bytes;
+    int64_t count; /* samples; 0: it was not handed out */
+} choir__seen_batch;
+
+/* From now on the loader hashes what it hands out, or stops to do so; it forgets what it has
+ * seen. NULL is fine. */
+void choir__loader_watch(choir_loader *loader, bool on);
+/* Returns the number of micro-batches of a step, and stores their hashes. NULL: 0. */
+int64_t choir__loader_seen(const choir_loader *loader, const choir__seen_batch **seen);
+
 /* Returns an error that states where a text stops being UTF-8. name: name of the text; NULL:
  * unknown. */
 choir_status choir__not_utf8(const char *name, const char *text, const char *at);

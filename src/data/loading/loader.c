@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "data/dataset.h"
 #include "data/loading/prefetch.h"
 #include "data/loading/sampler.h"
@@ -26,6 +27,8 @@ struct choir_loader {
     choir_shape x_shape, y_shape; /* shapes of a micro-batch */
     size_t x_bytes, y_bytes;      /* bytes of a sample */
     int64_t position;             /* number of the next micro-batch */
+    choir__seen_batch *seen;      /* (opts.microbatches); NULL: it was never watched */
+    bool watched;
 };
 
 /* --- filling: runs on the workers --- */
@@ -58,6 +61,7 @@ static void free_loader(void *arg)
     choir_loader *l = arg;
     choir__sample_order_free(&l->sampler);
     free(l->message);
+    free(l->seen);
 }
 
 static choir_status use_loader(const choir_loader *l, const char *function)
@@ -208,6 +212,27 @@ static void launch_copy(
         choir__launch(device, CHOIR_F32, copy, &args);
 }
 
+/* Returns the hash of `count` elements. */
+static uint64_t hash_of(const void *x, choir_dtype dtype, int64_t count)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += choir__hash_element(
+            (const char *)x + (size_t)i * choir_dtype_size(dtype), dtype, (uint64_t)i);
+    return sum;
+}
+
+/* Notes the hashes of a stage. Its list of samples stays until it is filled again. */
+static void watch(choir_loader *l, const delivery *to, const choir__prefetch_stage *s)
+{
+    int64_t micro = l->opts.micro_first + l->position % l->opts.micro_count;
+    choir__seen_batch *seen = &l->seen[micro];
+    *seen = (choir__seen_batch){.count = l->sampler.micro,
+        .samples = choir__mix((uint64_t)s->epoch, hash_of(s->index, CHOIR_I64, s->count)),
+        .bytes = choir__mix(hash_of(s->x, l->dataset->x_dtype, to->x_count),
+            hash_of(s->y, l->dataset->y_dtype, to->y_count))};
+}
+
 static choir_status deliver(void *arg)
 {
     delivery *to = arg;
@@ -216,6 +241,8 @@ static choir_status deliver(void *arg)
     choir_status status = choir__prefetch_take(l->prefetch, l->position, &s);
     if (status != CHOIR_OK)
         return status;
+    if (l->watched)
+        watch(l, to, s);
     launch_copy(to->device, l->dataset->x_dtype, to->x, s->x, to->x_count);
     launch_copy(to->device, l->dataset->y_dtype, to->y, s->y, to->y_count);
     choir__prefetch_copied(l->prefetch, s, choir__queue_record(to->device->queue));
@@ -314,6 +341,23 @@ choir_status choir__loader_deal(choir_loader *l, int64_t first, int64_t count, i
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader)
 {
     return &loader->opts;
+}
+
+void choir__loader_watch(choir_loader *l, bool on)
+{
+    if (!l || l->status != CHOIR_OK)
+        return;
+    if (on && !l->seen)
+        l->seen = choir__calloc((size_t)l->opts.microbatches, sizeof *l->seen);
+    if (l->seen)
+        memset(l->seen, 0, (size_t)l->opts.microbatches * sizeof *l->seen);
+    l->watched = on;
+}
+
+int64_t choir__loader_seen(const choir_loader *l, const choir__seen_batch **seen)
+{
+    *seen = l ? l->seen : NULL;
+    return *seen ? l->opts.microbatches : 0;
 }
 
 int64_t choir_loader_batches(const choir_loader *loader)

@@ -1,0 +1,42 @@
+/* --audit: a line of hashes after each step that is due. It comes before the step is saved, so
+ * that a job that goes on from the checkpoint has it; a step that is repeated after a loss keeps
+ * the line that is there. */
+#include "job/trainer/inside.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "audit/audit.h"
+#include "base/nan.h"
+#include "job/report/record.h"
+
+choir_status choir__trainer_audit_open(choir__trainer *t)
+{
+    choir__job_audit keys;
+    choir_status status = choir__job_audited(t->job, &keys);
+    if (status != CHOIR_OK || !keys.every || t->job->training.find_lr)
+        return status;
+    choir_audit_opts opts = choir_audit_defaults();
+    opts.every = keys.every;
+    opts.dump = keys.dump;
+    opts.resumed = t->now.step;
+    opts.group = t->part.env.group;
+    opts.loader = t->part.loader;
+    opts.job = t->job_text;
+    return choir_audit_open(
+        choir__cli_record_folder(t->job), t->part.net, t->part.optim, opts, &t->audit);
+}
+
+choir_status choir__trainer_audit(choir__trainer *t)
+{
+    char text[16];
+    float loss = t->now.last.loss;
+    uint32_t bits;
+    if (!t->audit || choir__trainer_apart(t))
+        return CHOIR_OK;
+    choir__one_nan(&loss, CHOIR_F32, 1);
+    memcpy(&bits, &loss, sizeof bits);
+    snprintf(text, sizeof text, "0x%08x", bits);
+    return choir__audit_line(
+        t->audit, t->now.step, t->now.last.none ? NULL : text, t->made);
+}
