@@ -218,6 +218,7 @@ choir_status choir_audit_open(const char *folder, choir_module *module, choir_op
     if (status == CHOIR_OK && choir__rank_of(opts.group) == 0) {
         const choir__chain_begin begin = {.step = opts.resumed,
             .every = opts.every,
+            .bits = a->run->device->far ? "cuda" : choir_cpu_bits(),
             .job = opts.job,
             .modules = a->names.list,
             .module_count = a->names.count};

@@ -8,7 +8,6 @@
 #include "base/files/file.h"
 #include "base/files/folders.h"
 #include "base/text.h"
-#include "device/cpu/context.h"
 #include "record/lines.h"
 
 enum { VERSION = 1 };
@@ -111,7 +110,7 @@ static choir_status add_begin(choir__chain_writer *w, const choir__chain_begin *
     choir__text_value(t, "audit", "%d", VERSION);
     choir__text_value(t, "every", "%lld", (long long)b->every);
     choir__text_string(t, "build", "Choir " CHOIR_VERSION);
-    choir__text_string(t, "bits", choir__cpu_multiplier());
+    choir__text_string(t, "bits", b->bits);
     choir__text_value(t, "job", "%s", compact ? compact : "null");
     choir__text_open(t, "modules", '[');
     for (int i = 0; i < b->module_count; i++)

@@ -28,6 +28,7 @@ typedef struct choir__chain_writer choir__chain_writer;
 
 typedef struct choir__chain_begin {
     int64_t step, every; /* step: steps done before */
+    const char *bits;    /* class of bits */
     const char *job;     /* a JSON object, or NULL */
     char **modules;      /* (module_count) */
     int module_count;

@@ -1,0 +1,201 @@
+/* Running a span of a training again: `choir train` in a process of its own, by the run's own job
+ * and from one of its checkpoints, with records in another folder. Its audit is read line by
+ * line while it grows, and the process is stopped at the last line that is needed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <choir/training.h>
+
+#include "base/files/file.h"
+#include "cli/audit/audit.h"
+#include "launch/process/process.h"
+#include "line/say.h"
+
+typedef struct child {
+    char **argv;
+    const char *command;
+    int out[2], err; /* a pipe: read, write; a file */
+} child;
+
+static int become_train(void *arg)
+{
+    const child *c = arg;
+    dup2(c->out[1], STDOUT_FILENO);
+    dup2(c->err, STDERR_FILENO);
+    execv(c->command, c->argv);
+    fprintf(stderr, "choir: cannot run %s: %s\n", c->command, strerror(errno));
+    return CHOIR__EXIT_FAILED;
+}
+
+/* --- what it begins with --- */
+
+/* Adds the run's job, and the checkpoint, which is found by a link: the process may save beside
+ * it, and nothing is written to the run's folder. */
+static choir_status add_source(const choir__again *a, char **argv, int *n)
+{
+    char *job = choir__format("%s/job.json", a->run);
+    if (!a->from) {
+        if (access(job, R_OK) != 0) {
+            choir_status status = choir__error(CHOIR_ERR_ARGUMENT,
+                "%s has no job.json, so choir train cannot run it again; choir audit diff "
+                "compares two such runs",
+                a->run);
+            free(job);
+            return status;
+        }
+        argv[(*n)++] = job;
+        return CHOIR_OK;
+    }
+    char found[PATH_MAX], whole[PATH_MAX];
+    char *named = choir__format("%s/step-%08lld", a->run, (long long)a->from);
+    char *folder = choir__format("%s/from", a->folder);
+    char *link = choir__format("%s/step-%08lld", folder, (long long)a->from);
+    choir_status status = choir_training_find(named, found);
+    if (status == CHOIR_OK && (!realpath(found, whole) ||
+                                  (mkdir(folder, 0777) != 0 && errno != EEXIST) ||
+                                  (symlink(whole, link) != 0 && errno != EEXIST)))
+        status = choir__error(CHOIR_ERR_IO, "cannot use %s: %s", named, strerror(errno));
+    argv[(*n)++] = choir__format("--resume=%s", link);
+    free(job);
+    free(named);
+    free(folder);
+    free(link);
+    return status;
+}
+
+static choir_status make_args(const choir__again *a, child *c)
+{
+    int n = 0;
+    c->argv = choir__calloc((size_t)a->option_count + 10, sizeof *c->argv);
+    c->argv[n++] = choir__strdup("choir");
+    c->argv[n++] = choir__strdup("train");
+    choir_status status = add_source(a, c->argv, &n);
+    c->argv[n++] = choir__format("--run=%s/run", a->folder);
+    c->argv[n++] = choir__format(
+        "--audit=every=%lld%s", (long long)a->every, a->dump ? ",dump" : "");
+    c->argv[n++] = choir__strdup("--no-eval");
+    c->argv[n++] = choir__strdup("--without=max-time");
+    c->argv[n++] = choir__strdup("--json");
+    for (int i = 0; i < a->option_count; i++)
+        c->argv[n++] = choir__strdup(a->options[i]);
+    c->command = a->build ? a->build : "/proc/self/exe";
+    return status;
+}
+
+/* --- while it runs --- */
+
+/* Looks at the lines that were added. Returns whether more are needed. */
+static bool look_at_lines(
+    FILE **file, const choir__again *a, choir__again_look *look, void *arg, int64_t *last)
+{
+    char *line = NULL;
+    size_t room = 0;
+    bool more = true;
+    char *path = choir__format("%s/run/" CHOIR__AUDIT_FILE, a->folder);
+    if (!*file)
+        *file = choir__file_try_stream(path);
+    free(path);
+    for (ssize_t n; more && *file && (n = getline(&line, &room, *file)) > 0;) {
+        json_t *object = json_loadb(line, (size_t)n, 0, NULL);
+        const json_t *step = json_object_get(object, "step");
+        *last = step ? json_integer_value(step) : *last;
+        more = !step || (look(arg, object) && *last < a->until);
+        json_decref(object);
+    }
+    if (*file)
+        clearerr(*file);
+    free(line);
+    return more;
+}
+
+/* Reads what the process prints until it ends; a line is a step, after which its audit's line
+ * follows. *last: the step of the last line. Returns whether it was stopped. */
+static bool attend(choir__family *f, const child *c, const choir__again *a,
+    choir__again_look *look, void *arg, int64_t *last)
+{
+    FILE *lines = NULL;
+    char text[4096];
+    bool stopped = false;
+    struct pollfd at[2];
+    while (f->alive) {
+        int pids = choir__family_poll(f, at);
+        at[pids] = (struct pollfd){.fd = c->out[0], .events = POLLIN};
+        if (poll(at, (nfds_t)pids + 1, choir__family_press(f)) > 0 &&
+            (at[pids].revents & POLLIN) && read(c->out[0], text, sizeof text) < 0)
+            continue;
+        if (!stopped && !look_at_lines(&lines, a, look, arg, last)) {
+            stopped = true;
+            choir__family_stop(f);
+        }
+        choir__family_reap(f, at);
+        if (at[pids].revents == POLLHUP && f->alive) /* its ranks go on without output */
+            poll(at, (nfds_t)pids, choir__family_press(f)), choir__family_reap(f, at);
+    }
+    if (!stopped)
+        look_at_lines(&lines, a, look, arg, last);
+    if (lines)
+        fclose(lines);
+    return stopped;
+}
+
+/* Returns the error with which the process ended: its own last line. */
+static choir_status failed(const choir__again *a, const choir__child *process)
+{
+    char *path = choir__format("%s/err", a->folder), *line = NULL, *said = NULL, end[96];
+    size_t room = 0;
+    FILE *file = choir__file_try_stream(path);
+    while (file && getline(&line, &room, file) > 0) {
+        line[strcspn(line, "\n")] = '\0';
+        free(said);
+        said = choir__strdup(!strncmp(line, "choir", 5) && strstr(line, ": ")
+                                 ? strstr(line, ": ") + 2
+                                 : line);
+    }
+    if (file)
+        fclose(file);
+    choir_status status = choir__error(CHOIR_ERR_STATE, "%s could not be run again: %s", a->run,
+        said && *said ? said : choir__end_text(process, end));
+    free(said);
+    free(line);
+    free(path);
+    return status;
+}
+
+choir_status choir__again_run(const choir__again *a, choir__again_look *look, void *arg)
+{
+    child c = {.out = {-1, -1}, .err = -1};
+    choir__family family;
+    int64_t last = 0;
+    char *path = choir__format("%s/err", a->folder);
+    choir_status status = make_args(a, &c);
+    if (status == CHOIR_OK && pipe2(c.out, O_CLOEXEC) != 0)
+        status = choir__error(CHOIR_ERR_IO, "cannot make a pipe: %s", strerror(errno));
+    if (status == CHOIR_OK)
+        status = choir__file_open(
+            path, O_WRONLY | O_CREAT | O_TRUNC, CHOIR__FILE_OUTPUT, &c.err);
+    choir__family_init(&family, 1);
+    family.grace_s = 0;
+    if (status == CHOIR_OK)
+        status = choir__family_start(&family, 0, become_train, &c);
+    if (c.out[1] >= 0)
+        close(c.out[1]);
+    if (status == CHOIR_OK && !attend(&family, &c, a, look, arg, &last) &&
+        choir__end_status(&family.children[0]) != 0)
+        status = failed(a, &family.children[0]);
+    choir__family_bury(&family);
+    choir__family_free(&family);
+    if (c.out[0] >= 0)
+        close(c.out[0]);
+    if (c.err >= 0)
+        close(c.err);
+    for (int i = 0; c.argv[i]; i++)
+        free(c.argv[i]);
+    free(c.argv);
+    free(path);
+    return status;
+}

@@ -1,0 +1,93 @@
+/* choir audit: comparing chains of hashes, and the tensors behind them. */
+#ifndef CHOIR_CLI_AUDIT_H
+#define CHOIR_CLI_AUDIT_H
+
+#include <limits.h>
+
+#include "audit/chain.h"
+#include "checkpoint/stored.h"
+
+/* The first place at which two sides part. Members that are not known are NULL, or -1. */
+typedef struct choir__parting {
+    bool found;
+    int64_t step;
+    const char *kind; /* "weight", "state", "gradient", "batch", "key" or "loss" */
+    bool read;        /* as the step read it, not as it left it */
+    char *module;     /* or the number of a micro-batch */
+    int more;         /* further modules that differ in the kind */
+    int64_t microbatch;
+    char *tensor;
+    int64_t index; /* position of the first element that differs, row-major */
+    double value[2];
+    uint64_t bits[2];
+    int bytes;  /* of an element; 0: values are not known */
+    char *note; /* why no values are known; NULL: they are, or nothing differs */
+} choir__parting;
+
+/* A parting at which nothing is known. */
+choir__parting choir__parting_none(void);
+void choir__parting_free(choir__parting *p);
+
+/* --- chains: lines.c --- */
+
+/* Compares two lines of one step, in the order in which a step's numbers depend on each other.
+ * Hashes that one side does not know are passed over. modules: names, of the first side. */
+void choir__lines_compare(
+    const json_t *a, const json_t *b, const json_t *modules, choir__parting *p);
+
+/* Error: argument, if the chains have other modules. */
+choir_status choir__lines_same_modules(
+    const char *path_a, const choir__chain *a, const char *path_b, const choir__chain *b);
+
+/* --- tensors: tensors.c --- */
+
+/* Opens the tensors that a run's folder has of a step: its dump, or else its checkpoint. Returns
+ * false if there is neither, or none that can be read. */
+bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step, bool *dump);
+
+/* Finds the first tensor of p->module and p->kind, or of all (module NULL), that differs, and in
+ * it the first element. Returns whether it found one. */
+bool choir__tensors_compare(
+    const choir__stored *a, const choir__stored *b, choir__parting *p);
+
+/* Steps of the checkpoints in a run's folder, ascending, on the heap. */
+int64_t *choir__checkpoint_steps(const char *folder, int *count);
+
+/* --- running again: again.c --- */
+
+/* What is run again, and how. */
+typedef struct choir__again {
+    const char *run;     /* the folder of the run */
+    const char *build;   /* the command; NULL: this one */
+    const char *const *options; /* (option_count) of choir train, "--nproc=2" */
+    int option_count;
+    int64_t from, until; /* steps: the checkpoint, or 0; the last line that is asked for */
+    int64_t every;       /* of the audit */
+    bool dump;
+    const char *folder; /* receives the records */
+} choir__again;
+
+/* Returns whether the next steps are needed; called after lines were added. */
+typedef bool choir__again_look(void *arg, const json_t *line);
+
+/* Runs a span, and calls look for each line of its audit. The run is stopped when look returns
+ * false or the last line has come. Errors: argument (the run cannot be run again), I/O, state
+ * (it failed, with its message), interrupted. */
+choir_status choir__again_run(const choir__again *again, choir__again_look *look, void *arg);
+
+/* --- output: report.c --- */
+
+/* Prints a result as JSON or as sentences. what: "RUN, steps 50 to 100"; note: a sentence that
+ * precedes it, or NULL. */
+void choir__audit_report(bool json, const char *what, const char *note, const char *other,
+    const choir__parting *p);
+
+/* --- choir audit diff: diff.c --- */
+
+/* Prints what differs between two runs. *equal: whether nothing does. */
+choir_status choir__audit_diff(const char *a, const char *b, bool json, bool *equal);
+/* Compares tensors of a run's dump with a file of another program. step: -1: the newest. */
+choir_status choir__audit_diff_file(const char *run, const char *file, int64_t step,
+    double tolerance, bool json, bool *equal);
+
+#endif
