@@ -7,6 +7,7 @@
  * Nothing happens in steps that are not due, and a recorded step contains no hash. */
 #include <choir/audit.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #include "audit/dump.h"
 #include "audit/parts.h"
 #include "base/base.h"
+#include "base/nan.h"
 #include "base/rng.h"
 #include "checkpoint/agree.h"
 #include "data/dataset.h"
@@ -105,7 +107,7 @@ static void join_all(
 {
     for (int kind = 0; kind < CHOIR__AUDIT_KINDS; kind++) {
         int count = a->names.count;
-        if (kind == CHOIR__AUDIT_BATCH || kind == CHOIR__AUDIT_SAMPLES) {
+        if (kind >= CHOIR__AUDIT_BATCH && kind <= CHOIR__AUDIT_LOSSES) { /* by micro-batch */
             count = 0;
             for (int i = 0; i < all->count; i++)
                 if (all->list[i].kind == kind && all->list[i].module >= count)
@@ -117,43 +119,69 @@ static void join_all(
     }
 }
 
-static choir_status hash_after(choir_audit *a, const choir__items *items, bool ran)
+static uint32_t bits_of(float loss)
 {
-    if (a->read != a->done || !ran) { /* this process has not made the step */
+    uint32_t bits;
+    choir__one_nan(&loss, CHOIR_F32, 1);
+    memcpy(&bits, &loss, sizeof bits);
+    return bits;
+}
+
+static void add_losses(choir_audit *a, const choir__audit_step *s)
+{
+    for (int64_t i = 0; s->losses && s->has_loss && i < s->count; i++) {
+        CHOIR__GROW(a->parts.list, a->parts.count);
+        a->parts.list[a->parts.count++] = (choir__audit_part){.kind = CHOIR__AUDIT_LOSSES,
+            .module = (int32_t)(s->first + i),
+            .count = 1,
+            .whole = 1,
+            .hash = bits_of(s->losses[i])};
+    }
+}
+
+static choir_status hash_after(
+    choir_audit *a, const choir__items *items, const choir__audit_step *s)
+{
+    if (a->read != a->done || !s->made) { /* this process has not made the step */
         a->parts.count = 0;
         a->status = CHOIR_OK;
     }
     choir_status status = a->status;
     if (status == CHOIR_OK)
         status = choir__audit_take(&a->parts, &a->names, a->module, items,
-            CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE, ran);
-    if (status == CHOIR_OK && ran)
+            CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE, s->made);
+    if (status == CHOIR_OK && s->made) {
         add_batches(a);
+        add_losses(a, s);
+    }
     return status;
 }
 
-choir_status choir__audit_line(choir_audit *a, int64_t step, const char *loss, bool ran)
+choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
 {
+    char loss[16];
     choir__items items;
     choir__audit_parts all = {0};
-    choir__chain_line line = {.step = step,
-        .key = choir__mix(a->run->seed, (uint64_t)step),
-        .loss = (char *)(uintptr_t)loss};
-    a->done = step;
-    if (!is_due(a, step))
+    choir__chain_line line = {
+        .step = s->step, .key = choir__mix(a->run->seed, (uint64_t)s->step)};
+    a->done = s->step;
+    if (!is_due(a, s->step))
         return CHOIR_OK;
     choir_status status = collect(a, &items);
     if (status == CHOIR_OK)
-        status = hash_after(a, &items, ran);
+        status = hash_after(a, &items, s);
     if (status == CHOIR_OK)
         status = choir__audit_gather(&a->parts, a->opts.group, &all);
     if (status == CHOIR_OK && a->chain) {
+        snprintf(loss, sizeof loss, "0x%08x", bits_of(s->loss));
+        line.loss = s->has_loss ? loss : NULL;
         join_all(a, &all, &line);
         status = choir__chain_add(a->chain, &line);
         choir__chain_line_free(&line);
     }
     if (status == CHOIR_OK && a->opts.dump)
-        status = choir__audit_dump(a->run, a->folder, step, &items, a->opts.group, ran);
+        status = choir__audit_dump(
+            a->run, a->folder, s->step, &items, a->opts.group, s->made);
     choir__items_free(&items);
     free(all.list);
     return status;
@@ -167,7 +195,7 @@ choir_status choir_audit_step(choir_audit *a, int64_t step)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_audit_step: expected step %lld, as it follows the one before, got %lld",
             (long long)a->done + 1, (long long)step);
-    return choir__audit_line(a, step, NULL, true);
+    return choir__audit_line(a, &(choir__audit_step){.step = step, .made = true});
 }
 
 /* --- life --- */

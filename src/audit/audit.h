@@ -1,12 +1,20 @@
-/* Audits, as the trainer has them: a step may have a loss, and ranks may be lost in it. */
+/* Audits, as the trainer has them: a step may have losses, and ranks may be lost in it. */
 #ifndef CHOIR_AUDIT_INTERNAL_H
 #define CHOIR_AUDIT_INTERNAL_H
 
 #include <choir/audit.h>
 
-/* Like choir_audit_step, for a step that may be repeated: a line that is there stays. loss: its
- * bits as text, or NULL; ran: this process has made the step, and has not received its result
- * from another rank. */
-choir_status choir__audit_line(choir_audit *audit, int64_t step, const char *loss, bool ran);
+/* A step that is done. */
+typedef struct choir__audit_step {
+    int64_t step;
+    bool made;           /* by this process, which has not received its result from another rank */
+    bool has_loss;       /* a target counted */
+    float loss;          /* mean over all micro-batches */
+    const float *losses; /* (count) of this rank's micro-batches, from `first` on; may be NULL */
+    int64_t first, count;
+} choir__audit_step;
+
+/* Like choir_audit_step, for a step that may be repeated: a line that is there stays. */
+choir_status choir__audit_line(choir_audit *audit, const choir__audit_step *step);
 
 #endif

@@ -17,6 +17,7 @@ static const char *const keys[CHOIR__AUDIT_KINDS] = {
     [CHOIR__AUDIT_READ_STATE] = "read_state",
     [CHOIR__AUDIT_BATCH] = "batch",
     [CHOIR__AUDIT_SAMPLES] = "samples",
+    [CHOIR__AUDIT_LOSSES] = "losses",
     [CHOIR__AUDIT_GRADIENTS] = "gradients",
     [CHOIR__AUDIT_WEIGHTS] = "weights",
     [CHOIR__AUDIT_STATE] = "state",

@@ -7,13 +7,14 @@
 
 #include "checkpoint/items.h"
 
-/* What a hash covers. A line of a chain has one list of hashes per kind; batches are by
- * micro-batch instead of by module. */
+/* What a hash covers. A line of a chain has one list of hashes per kind; batches and losses are
+ * by micro-batch instead of by module. */
 typedef enum choir__audit_kind {
     CHOIR__AUDIT_READ_WEIGHTS, /* as the step read them */
     CHOIR__AUDIT_READ_STATE,
     CHOIR__AUDIT_BATCH, /* the bytes of samples */
     CHOIR__AUDIT_SAMPLES, /* which samples */
+    CHOIR__AUDIT_LOSSES,
     CHOIR__AUDIT_GRADIENTS,
     CHOIR__AUDIT_WEIGHTS, /* after the step */
     CHOIR__AUDIT_STATE,

@@ -34,35 +34,19 @@ static int become_train(void *arg)
 
 /* --- what it begins with --- */
 
-/* Adds the run's job, and the checkpoint, which is found by a link: the process may save beside
- * it, and nothing is written to the run's folder. */
-static choir_status add_source(const choir__again *a, char **argv, int *n)
+/* Adds the checkpoint, which is found by a link: the process may save beside it, and nothing is
+ * written to the run's folder. */
+static choir_status add_start(const choir__again *a, char **argv, int *n)
 {
-    char *job = choir__format("%s/job.json", a->run);
-    if (!a->from) {
-        if (access(job, R_OK) != 0) {
-            choir_status status = choir__error(CHOIR_ERR_ARGUMENT,
-                "%s has no job.json, so choir train cannot run it again; choir audit diff "
-                "compares two such runs",
-                a->run);
-            free(job);
-            return status;
-        }
-        argv[(*n)++] = job;
-        return CHOIR_OK;
-    }
-    char found[PATH_MAX], whole[PATH_MAX];
-    char *named = choir__format("%s/step-%08lld", a->run, (long long)a->from);
+    char whole[PATH_MAX];
+    const char *name = strrchr(a->start, '/');
     char *folder = choir__format("%s/from", a->folder);
-    char *link = choir__format("%s/step-%08lld", folder, (long long)a->from);
-    choir_status status = choir_training_find(named, found);
-    if (status == CHOIR_OK && (!realpath(found, whole) ||
-                                  (mkdir(folder, 0777) != 0 && errno != EEXIST) ||
-                                  (symlink(whole, link) != 0 && errno != EEXIST)))
-        status = choir__error(CHOIR_ERR_IO, "cannot use %s: %s", named, strerror(errno));
+    char *link = choir__format("%s/%s", folder, name ? name + 1 : a->start);
+    choir_status status = CHOIR_OK;
+    if (!realpath(a->start, whole) || (mkdir(folder, 0777) != 0 && errno != EEXIST) ||
+        (symlink(whole, link) != 0 && errno != EEXIST))
+        status = choir__error(CHOIR_ERR_IO, "cannot use %s: %s", a->start, strerror(errno));
     argv[(*n)++] = choir__format("--resume=%s", link);
-    free(job);
-    free(named);
     free(folder);
     free(link);
     return status;
@@ -74,7 +58,8 @@ static choir_status make_args(const choir__again *a, child *c)
     c->argv = choir__calloc((size_t)a->option_count + 10, sizeof *c->argv);
     c->argv[n++] = choir__strdup("choir");
     c->argv[n++] = choir__strdup("train");
-    choir_status status = add_source(a, c->argv, &n);
+    c->argv[n++] = choir__strdup(a->job);
+    choir_status status = a->start ? add_start(a, c->argv, &n) : CHOIR_OK;
     c->argv[n++] = choir__format("--run=%s/run", a->folder);
     c->argv[n++] = choir__format(
         "--audit=every=%lld%s", (long long)a->every, a->dump ? ",dump" : "");

@@ -12,7 +12,7 @@
 
 #include <choir/training.h>
 
-#include "audit/dump.h"
+#include "base/files/file.h"
 #include "base/options.h"
 #include "cli/audit/audit.h"
 #include "job/bits.h"
@@ -21,18 +21,7 @@
 #include "launch/launchers.h"
 #include "line/command.h"
 
-typedef struct request {
-    const char *steps, *against, *bits, *strategy, *mesh, *devices, *backend;
-    int64_t nproc, threads, step;
-    double tolerance;
-    bool json;
-    /* of the span: */
-    int64_t from, until; /* steps [from, until) */
-    const char *run;
-    char *folder;     /* temporary */
-    char *options[8]; /* of choir train, by which the second run is another one */
-    int option_count;
-} request;
+typedef choir__audit_request request;
 
 /* --- the span --- */
 
@@ -53,45 +42,6 @@ static bool read_span(request *r)
         good = good && choir__parse_int(colon + 1, 1, INT64_MAX - 1, &r->until);
     free(text);
     return good && r->until > r->from;
-}
-
-/* Returns the first or the last audited step of the span; 0: none. */
-static int64_t audited(const request *r, const choir__chain *chain, bool last)
-{
-    int64_t found = 0;
-    for (size_t i = 0; i < json_array_size(chain->lines); i++) {
-        const json_t *step = json_object_get(json_array_get(chain->lines, i), "step");
-        int64_t number = step ? json_integer_value(step) : 0;
-        if (number >= r->from && number < r->until && (last || !found))
-            found = number;
-    }
-    return found;
-}
-
-/* Stores the step of the nearest state before a step. Error: argument. */
-static choir_status find_start(
-    const request *r, const choir__chain *chain, int64_t before, int64_t *from)
-{
-    int count;
-    int64_t *steps = choir__checkpoint_steps(r->run, &count);
-    int64_t begin = json_integer_value(json_object_get(chain->begin, "begin")), first = -1;
-    *from = begin == 0 ? 0 : -1;
-    for (int i = 0; i < count; i++) {
-        if (steps[i] < before)
-            *from = steps[i];
-        else if (first < 0)
-            first = steps[i];
-    }
-    free(steps);
-    if (*from >= 0)
-        return CHOIR_OK;
-    char hint[64] = "it has no other checkpoint";
-    if (first >= 0)
-        snprintf(hint, sizeof hint, "--steps %lld: can be audited", (long long)first + 1);
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s: step %lld cannot be run again: the run went on from step %lld, whose checkpoint is "
-        "gone; %s",
-        r->run, (long long)before, (long long)begin, hint);
 }
 
 /* --- the second run --- */
@@ -119,123 +69,6 @@ static void list_options(request *r)
     add_number(r, "threads", r->threads);
 }
 
-/* A comparison of a chain with the lines of a second run. */
-typedef struct comparison {
-    const request *request;
-    const choir__chain *chain;
-    choir__parting *parting;
-    int64_t compared;
-} comparison;
-
-static bool compare_line(void *arg, const json_t *line)
-{
-    comparison *c = arg;
-    int64_t step = json_integer_value(json_object_get(line, "step"));
-    const json_t *own = choir__chain_at(c->chain, step);
-    if (!own || step < c->request->from || step >= c->request->until)
-        return true;
-    c->compared++;
-    choir__lines_compare(
-        own, line, json_object_get(c->chain->begin, "modules"), c->parting);
-    return !c->parting->found;
-}
-
-static choir__again again_of(
-    const request *r, const char *folder, int64_t from, int64_t until, int64_t every)
-{
-    return (choir__again){.run = r->run,
-        .build = r->against,
-        .options = (const char *const *)r->options,
-        .option_count = r->option_count,
-        .from = from,
-        .until = until,
-        .every = every,
-        .folder = folder};
-}
-
-static char *make_folder(const request *r, const char *name)
-{
-    char *folder = choir__format("%s/%s", r->folder, name);
-    if (mkdir(folder, 0777) != 0)
-        (void)!access(folder, W_OK); /* the second run says what is wrong */
-    return folder;
-}
-
-/* --- values at a parting --- */
-
-static void no_values(choir__parting *p, const char *why)
-{
-    free(p->note);
-    p->note = choir__strdup(why);
-}
-
-static bool any_line(void *arg, const json_t *line)
-{
-    (void)arg, (void)line;
-    return true;
-}
-
-/* Runs the job itself once more, up to the step at which the runs part, to have its tensors.
- * Returns whether it gave the recorded line again. */
-static bool run_own(const request *r, const choir__chain *chain, int64_t from,
-    const choir__parting *p, const char *folder)
-{
-    request plain = {.run = r->run, .from = p->step, .until = p->step + 1};
-    choir__parting none = choir__parting_none();
-    comparison c = {&plain, chain, &none, 0};
-    choir__again own = again_of(&plain, folder, from, p->step, p->step);
-    own.dump = true;
-    choir_status status = choir__again_run(&own, compare_line, &c);
-    bool same = status == CHOIR_OK && c.compared == 1 && !none.found;
-    if (status != CHOIR_OK)
-        (void)choir_error_message(); /* marks the error as read: it can no longer be asked */
-    choir__parting_free(&none);
-    return same;
-}
-
-/* Compares the tensors of the step that two folders have. */
-static bool compare_folders(const char *a, const char *b, choir__parting *p)
-{
-    choir__stored x, y;
-    bool dump, found = false;
-    if (!choir__tensors_open(&x, a, p->step, &dump))
-        return false;
-    if (choir__tensors_open(&y, b, p->step, &dump)) {
-        found = choir__tensors_compare(&x, &y, p);
-        choir__stored_close(&y);
-    }
-    choir__stored_close(&x);
-    return found;
-}
-
-/* Names the element and the values at a parting, if both sides have them, or can be asked. */
-static choir_status find_values(
-    const request *r, const choir__chain *chain, int64_t from, choir__parting *p)
-{
-    bool tensors = !strcmp(p->kind, "weight") || !strcmp(p->kind, "state") ||
-                   !strcmp(p->kind, "gradient");
-    if (!p->found || !tensors || p->read) {
-        no_values(p, p->read ? "what a step reads is not kept: no values are known"
-                             : "it has no tensors whose values could be compared");
-        return CHOIR_OK;
-    }
-    char *other = make_folder(r, "other"), *own = make_folder(r, "own");
-    char *other_run = choir__format("%s/run", other), *own_run = choir__format("%s/run", own);
-    choir__again again = again_of(r, other, from, p->step, p->step);
-    again.dump = true;
-    choir_status status = choir__again_run(&again, any_line, NULL);
-    bool varied = r->option_count || r->against;
-    if (status == CHOIR_OK && !compare_folders(r->run, other_run, p) &&
-        !(varied && run_own(r, chain, from, p, own) && compare_folders(own_run, other_run, p)))
-        no_values(p, "the recorded side can no longer be asked: it kept no tensors of this step, "
-                     "and its own job gives other hashes now");
-    free(other);
-    free(own);
-    free(other_run);
-    free(own_run);
-    return status;
-}
-
 /* --- a run without hashes --- */
 
 /* Runs the last span between two checkpoints, or from the beginning, and compares weights. */
@@ -250,20 +83,28 @@ static choir_status audit_weights(request *r, bool *equal)
             step = steps[i];
         }
     free(steps);
+    if (from)
+        r->start = choir__format("%s/step-%08lld", r->run, (long long)from);
+    r->job = choir__format("%s/job.json", r->run);
+    if (step && access(r->job, R_OK) != 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has neither audit data nor job.json, so choir train cannot run it again; choir "
+            "audit diff compares two such runs",
+            r->run);
     if (!step)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has no audit data (choir train --audit), and no checkpoint in the span whose "
             "weights could be compared",
             r->run);
     choir__parting p = choir__parting_none();
-    char *folder = make_folder(r, "other"), *run = choir__format("%s/run", folder);
-    choir__again again = again_of(r, folder, from, step, step);
+    char *folder = choir__audit_folder(r, "other"), *run = choir__format("%s/run", folder);
+    choir__again again = choir__audit_again(r, folder, step, step);
     again.dump = true;
-    choir_status status = choir__again_run(&again, any_line, NULL);
+    choir_status status = choir__again_run(&again, choir__audit_any_line, NULL);
     p.step = step;
     p.kind = "weight";
     if (status == CHOIR_OK)
-        p.found = compare_folders(r->run, run, &p);
+        p.found = choir__tensors_of_folders(r->run, run, &p);
     char *note = choir__format(
         "%s has no audit data: the weights of its checkpoint of step %lld were compared instead",
         r->run, (long long)step);
@@ -281,43 +122,6 @@ static choir_status audit_weights(request *r, bool *equal)
     return status;
 }
 
-/* --- choir audit RUN --- */
-
-static choir_status audit_chain(request *r, const choir__chain *chain, bool *equal)
-{
-    int64_t first = audited(r, chain, false), last = audited(r, chain, true), from = 0;
-    int64_t every = json_integer_value(json_object_get(chain->begin, "every"));
-    if (!first || every < 1)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: no step of the span was audited; the audit has every %lld steps, up to step "
-            "%lld",
-            r->run, (long long)every, (long long)choir__chain_last(chain));
-    choir_status status = find_start(r, chain, first, &from);
-    if (status != CHOIR_OK)
-        return status;
-    choir__parting p = choir__parting_none();
-    comparison c = {r, chain, &p, 0};
-    char *folder = make_folder(r, "again");
-    choir__again again = again_of(r, folder, from, last, every);
-    status = choir__again_run(&again, compare_line, &c);
-    if (status == CHOIR_OK && !c.compared)
-        status = choir__error(CHOIR_ERR_STATE,
-            "%s was run again, but not up to step %lld, the first that was audited", r->run,
-            (long long)first);
-    if (status == CHOIR_OK && p.found)
-        status = find_values(r, chain, from, &p);
-    char *what = choir__format("%s, %lld audited step%s from %lld to %lld", r->run,
-        (long long)c.compared, c.compared == 1 ? "" : "s", (long long)first,
-        (long long)(p.found ? p.step : last));
-    if (status == CHOIR_OK)
-        choir__audit_report(r->json, what, NULL, "again", &p);
-    *equal = !p.found;
-    choir__parting_free(&p);
-    free(what);
-    free(folder);
-    return status;
-}
-
 static void remove_folder(char *folder)
 {
     char *list[] = {folder, NULL};
@@ -329,10 +133,66 @@ static void remove_folder(char *folder)
         fts_close(tree);
 }
 
+/* --- choir audit RUN --- */
+
+/* Runs a piece again, and compares it. */
+static choir_status audit_piece(request *r, const choir__chain *chain,
+    const choir__audit_piece *piece, choir__parting *p)
+{
+    choir__audit_comparison c = {r, chain, p, 0};
+    choir_status status = choir__audit_begin_piece(r, piece);
+    if (status != CHOIR_OK)
+        return status;
+    char *folder = choir__audit_folder(r, "again");
+    choir__again again = choir__audit_again(r, folder, piece->last, piece->every);
+    status = choir__again_run(&again, choir__audit_compare_line, &c);
+    if (status == CHOIR_OK && !p->found && c.compared < piece->count)
+        status = choir__error(CHOIR_ERR_STATE,
+            "%s was run again, but only %lld of the %lld audited steps from %lld to %lld came", r->run,
+            (long long)c.compared, (long long)piece->count, (long long)piece->first,
+            (long long)piece->last);
+    if (status == CHOIR_OK && p->found)
+        choir__audit_values(r, chain, p);
+    choir__audit_end_piece(r);
+    r->compared += c.compared;
+    remove_folder(folder);
+    free(folder);
+    return status;
+}
+
+static choir_status audit_chain(request *r, const choir__chain *chain, bool *equal)
+{
+    int count;
+    choir__audit_piece *pieces = choir__audit_pieces(chain, r->from, r->until, &count);
+    choir__parting p = choir__parting_none();
+    choir_status status = CHOIR_OK;
+    if (!count)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: no step of the span was audited; the audit has every %lld steps, up to step "
+            "%lld",
+            r->run, (long long)json_integer_value(json_object_get(chain->begin, "every")),
+            (long long)choir__chain_last(chain));
+    for (int i = 0; i < count && status == CHOIR_OK && !p.found; i++)
+        status = audit_piece(r, chain, &pieces[i], &p);
+    if (status == CHOIR_OK) {
+        char *what = choir__format("%s, %lld audited step%s from %lld to %lld", r->run,
+            (long long)r->compared, r->compared == 1 ? "" : "s", (long long)pieces[0].first,
+            (long long)(p.found ? p.step : pieces[count - 1].last));
+        choir__audit_report(r->json, what, NULL, "again", &p);
+        free(what);
+    }
+    *equal = !p.found;
+    choir__parting_free(&p);
+    free(pieces);
+    return status;
+}
+
 static choir_status audit_run(request *r, bool *equal)
 {
     choir__chain chain;
     const char *place = choir__variable("TMPDIR");
+    if (access(r->run, R_OK) != 0)
+        return choir__error(CHOIR_ERR_IO, "%s: there is no such run", r->run);
     choir_status status = choir__chain_read(r->run, &chain);
     if (status != CHOIR_OK)
         return status;
@@ -344,6 +204,7 @@ static choir_status audit_run(request *r, bool *equal)
         status = chain.begin ? audit_chain(r, &chain, equal) : audit_weights(r, equal);
     remove_folder(r->folder);
     free(r->folder);
+    choir__audit_end_piece(r);
     for (int i = 0; i < r->option_count; i++)
         free(r->options[i]);
     choir__chain_free(&chain);

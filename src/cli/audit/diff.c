@@ -164,10 +164,10 @@ static int compare_jobs(bool json, const side *a, const side *b)
 static bool compare_step(const side *a, const side *b, choir__parting *p)
 {
     choir__stored x, y;
-    bool dump, both = false;
-    if (!choir__tensors_open(&x, a->path, p->step, &dump))
+    bool both = false;
+    if (!choir__tensors_open(&x, a->path, p->step))
         return false;
-    if (choir__tensors_open(&y, b->path, p->step, &dump)) {
+    if (choir__tensors_open(&y, b->path, p->step)) {
         both = true;
         p->found |= choir__tensors_compare(&x, &y, p);
         choir__stored_close(&y);

@@ -9,7 +9,7 @@
 choir__parting choir__parting_none(void)
 {
     return (choir__parting){
-        .step = -1, .microbatch = -1, .index = -1, .value = {(double)NAN, (double)NAN}};
+        .step = -1, .exact_step = -1, .microbatch = -1, .index = -1, .value = {(double)NAN, (double)NAN}};
 }
 
 void choir__parting_free(choir__parting *p)
@@ -33,6 +33,7 @@ static const kind kinds[] = {
     {.key = "key", .name = "key"},
     {.key = "samples", .name = "batch", .micro = true},
     {.key = "batch", .name = "batch", .micro = true},
+    {.key = "losses", .name = "loss", .micro = true},
     {.key = "loss", .name = "loss"},
     {.key = "gradients", .name = "gradient"},
     {.key = "weights", .name = "weight"},

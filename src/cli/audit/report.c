@@ -45,6 +45,8 @@ static void report_json(const char *note, const choir__parting *p)
     choir__text_string(&t, "module", p->module);
     choir__text_string(&t, "kind", p->kind);
     choir__text_value(&t, "read", "%s", !p->found ? "null" : p->read ? "true" : "false");
+    add_number(&t, "exact_step", p->exact_step);
+    choir__text_string(&t, "exact_kind", p->exact_kind);
     add_number(&t, "microbatch", p->microbatch);
     choir__text_value(&t, "op", "null");
     choir__text_string(&t, "tensor", p->tensor);
@@ -61,7 +63,7 @@ static void print_place(const choir__parting *p)
         printf(" of %s", *p->module ? "module " : "the model");
     if (p->module)
         choir__print_word(stdout, p->module, 0);
-    if (p->microbatch >= 0)
+    if (p->microbatch >= 0 && p->exact_step < 0)
         printf(" of micro-batch %lld", (long long)p->microbatch);
     if (p->more)
         printf(" and %d other%s", p->more, p->more > 1 ? "s" : "");
@@ -69,6 +71,11 @@ static void print_place(const choir__parting *p)
 
 static void print_values(const char *what, const char *other, const choir__parting *p)
 {
+    if (p->exact_step >= 0)
+        printf("  both sides, run again, part at step %lld: %s\n", (long long)p->exact_step,
+            p->exact_kind);
+    if (p->exact_step >= 0 && p->microbatch >= 0)
+        printf("  first micro-batch: %lld\n", (long long)p->microbatch);
     if (!p->tensor)
         return;
     printf("  first element: ");

@@ -40,13 +40,12 @@ static choir_status open_checkpoint(choir__stored *stored, const char *folder)
     return status;
 }
 
-bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step, bool *dump)
+bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step)
 {
     char *path = choir__audit_dump_path(folder, step);
     char *checkpoint = choir__format("%s/step-%08lld", folder, (long long)step);
     const char *list[] = {path};
-    *dump = access(path, R_OK) == 0;
-    choir_status status = *dump ? choir__stored_open(stored, path, list, 1)
+    choir_status status = access(path, R_OK) == 0 ? choir__stored_open(stored, path, list, 1)
                           : access(checkpoint, R_OK) == 0 ? open_checkpoint(stored, checkpoint)
                                                           : CHOIR_ERR_IO;
     if (status != CHOIR_OK)

@@ -3,11 +3,7 @@
  * the line that is there. */
 #include "job/trainer/inside.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "audit/audit.h"
-#include "base/nan.h"
 #include "job/report/record.h"
 
 choir_status choir__trainer_audit_open(choir__trainer *t)
@@ -29,14 +25,14 @@ choir_status choir__trainer_audit_open(choir__trainer *t)
 
 choir_status choir__trainer_audit(choir__trainer *t)
 {
-    char text[16];
-    float loss = t->now.last.loss;
-    uint32_t bits;
     if (!t->audit || choir__trainer_apart(t))
         return CHOIR_OK;
-    choir__one_nan(&loss, CHOIR_F32, 1);
-    memcpy(&bits, &loss, sizeof bits);
-    snprintf(text, sizeof text, "0x%08x", bits);
-    return choir__audit_line(
-        t->audit, t->now.step, t->now.last.none ? NULL : text, t->made);
+    const choir__audit_step step = {.step = t->now.step,
+        .made = t->made,
+        .has_loss = !t->now.last.none,
+        .loss = t->now.last.loss,
+        .losses = t->all ? t->all : t->read,
+        .first = t->all ? 0 : t->part.micro_first,
+        .count = t->all ? t->job->training.microbatches : t->part.micro_count};
+    return choir__audit_line(t->audit, &step);
 }
