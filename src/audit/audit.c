@@ -4,7 +4,9 @@
  *     the step       its batches, as the loader hands them out
  *     step done      gradients, weights, state; the ranks' parts join; rank 0 adds the line
  *
- * Nothing happens in steps that are not due, and a recorded step contains no hash. */
+ * Nothing happens in steps that are not due, and a recorded step contains no hash. Where ranks
+ * step apart and meet at intervals, lines are of steps at which they meet, and what a step read
+ * and its gradients are not known, since each worker has its own. */
 #include <choir/audit.h>
 
 #include <stdio.h>
@@ -60,7 +62,7 @@ static void step_begins(choir__strategy *s)
     choir__loader_watch(a->opts.loader, is_due(a, step));
     a->parts.count = 0;
     a->read = 0;
-    if (!is_due(a, step))
+    if (!is_due(a, step) || choir__strategies_may_part(a->run))
         return;
     a->status = collect(a, &items);
     if (a->status == CHOIR_OK)
@@ -142,6 +144,7 @@ static void add_losses(choir_audit *a, const choir__audit_step *s)
 static choir_status hash_after(
     choir_audit *a, const choir__items *items, const choir__audit_step *s)
 {
+    bool together = !choir__strategies_may_part(a->run); /* else gradients are each worker's */
     if (a->read != a->done || !s->made) { /* this process has not made the step */
         a->parts.count = 0;
         a->status = CHOIR_OK;
@@ -149,7 +152,7 @@ static choir_status hash_after(
     choir_status status = a->status;
     if (status == CHOIR_OK)
         status = choir__audit_take(&a->parts, &a->names, a->module, items,
-            CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE, s->made);
+            CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE, s->made && together);
     if (status == CHOIR_OK && s->made) {
         add_batches(a);
         add_losses(a, s);
@@ -165,7 +168,7 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
     choir__chain_line line = {
         .step = s->step, .key = choir__mix(a->run->seed, (uint64_t)s->step)};
     a->done = s->step;
-    if (!is_due(a, s->step))
+    if (!is_due(a, s->step) || choir__strategies_apart(a->run))
         return CHOIR_OK;
     choir_status status = collect(a, &items);
     if (status == CHOIR_OK)
@@ -181,7 +184,8 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
     }
     if (status == CHOIR_OK && a->opts.dump)
         status = choir__audit_dump(
-            a->run, a->folder, s->step, &items, a->opts.group, s->made);
+            a->run, a->folder, s->step, &items, a->opts.group,
+            s->made && !choir__strategies_may_part(a->run));
     choir__items_free(&items);
     free(all.list);
     return status;
