@@ -44,7 +44,7 @@ static choir_status add_gradients(
         has[i] = items->list[i].param && ran && items->list[i].box_count &&
                  choir__param_grad_data(items->list[i].param);
     choir_status status =
-        choir_group_all_reduce(group, has, count, CHOIR_U8, CHOIR_MAX, NULL);
+        group ? choir_group_all_reduce(group, has, count, CHOIR_U8, CHOIR_MAX, NULL) : CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         if (!has[i])
             continue;

@@ -10,9 +10,9 @@
 choir_status choir__audit_gather(
     const choir__audit_parts *mine, choir_group *group, choir__audit_parts *all)
 {
-    int64_t most = mine->count, world = choir_group_world(group);
+    int64_t most = mine->count, world = group ? choir_group_world(group) : 1;
     choir_status status =
-        choir_group_all_reduce(group, &most, 1, CHOIR_I64, CHOIR_MAX, NULL);
+        group ? choir_group_all_reduce(group, &most, 1, CHOIR_I64, CHOIR_MAX, NULL) : CHOIR_OK;
     *all = (choir__audit_parts){0};
     if (status != CHOIR_OK)
         return status;
@@ -20,8 +20,11 @@ choir_status choir__audit_gather(
     choir__audit_part *sent = choir__calloc((size_t)most + 1, sizeof *sent);
     all->list = choir__calloc((size_t)(most * world) + 1, sizeof *all->list);
     memcpy(sent, mine->list, (size_t)mine->count * sizeof *sent);
-    status = choir_group_all_gather(
-        group, sent, all->list, most * (int64_t)sizeof *sent, CHOIR_U8, NULL);
+    if (group)
+        status = choir_group_all_gather(
+            group, sent, all->list, most * (int64_t)sizeof *sent, CHOIR_U8, NULL);
+    else
+        memcpy(all->list, sent, (size_t)most * sizeof *sent);
     for (int64_t i = 0; i < most * world; i++)
         if (all->list[i].whole)
             all->list[all->count++] = all->list[i];

@@ -51,7 +51,7 @@ choir_status choir__audit_take(choir__audit_parts *parts, const choir__audit_nam
     choir_module *module, const choir__items *items, choir__audit_kind weights,
     choir__audit_kind state, bool gradients);
 
-/* Gathers the parts of all ranks. Collective. */
+/* Gathers the parts of all ranks; group NULL: there is no other. Collective. */
 choir_status choir__audit_gather(
     const choir__audit_parts *mine, choir_group *group, choir__audit_parts *all);
 

@@ -36,3 +36,15 @@ choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
     free(text);
     return status;
 }
+
+choir_status choir__job_check_audit(choir__job *j)
+{
+    choir__job_audit audit;
+    choir_status status = choir__job_audited(j, &audit);
+    if (status == CHOIR_OK && audit.every && choir__cli_strategy_alone(j))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "--audit with --strategy %s: its ranks step by themselves, and have no common state "
+            "that could be hashed",
+            j->placement.strategy->name);
+    return status;
+}

@@ -326,6 +326,8 @@ typedef struct choir__job_audit {
 
 /* Reads the keys of --audit: job/audited.c. Error: argument. */
 choir_status choir__job_audited(const choir__job *job, choir__job_audit *audit);
+/* Refuses wrong keys, and an audit of ranks that have no state in common. Error: argument. */
+choir_status choir__job_check_audit(choir__job *job);
 
 /* Returns whether one of the job's logs takes histograms. */
 bool choir__job_has_histograms(const choir__job_records *records);

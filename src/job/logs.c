@@ -103,9 +103,6 @@ choir_status choir__job_check_logs(const choir__job *j)
         if (status == CHOIR_OK)
             status = check_table(&j->data, dest);
     }
-    choir__job_audit audit;
-    if (status == CHOIR_OK)
-        status = choir__job_audited(j, &audit);
     if (status == CHOIR_OK && j->records.log_histograms > 0 &&
         !choir__job_has_histograms(&j->records))
         status = no_histograms(j);
