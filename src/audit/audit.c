@@ -59,7 +59,7 @@ static void step_begins(choir__strategy *s)
     choir_audit *a = CHOIR__STRATEGY_OF(s, choir_audit, strategy);
     choir__items items;
     int64_t step = a->done + 1;
-    choir__loader_watch(a->opts.loader, is_due(a, step));
+    choir__loader_watch(a->opts.loader, is_due(a, step), a->opts.dump);
     a->parts.count = 0;
     a->read = 0;
     if (!is_due(a, step) || choir__strategies_may_part(a->run))
@@ -88,10 +88,9 @@ static const choir__strategy_ops ops = {
 /* Adds the batches that the loader has handed out. */
 static void add_batches(choir_audit *a)
 {
-    const choir__seen_batch *seen;
-    int64_t count = choir__loader_seen(a->opts.loader, &seen);
-    for (int64_t i = 0; i < 2 * count; i++) {
-        const choir__seen_batch *b = &seen[i / 2];
+    const choir__seen_step *seen = choir__loader_seen(a->opts.loader);
+    for (int64_t i = 0; seen && i < 2 * seen->count; i++) {
+        const choir__seen_batch *b = &seen->list[i / 2];
         if (!b->count)
             continue;
         CHOIR__GROW(a->parts.list, a->parts.count);
@@ -182,10 +181,13 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
         status = choir__chain_add(a->chain, &line);
         choir__chain_line_free(&line);
     }
+    const choir__audit_dumped dumped = {.folder = a->folder,
+        .step = s->step,
+        .group = a->opts.group,
+        .seen = choir__loader_seen(a->opts.loader),
+        .gradients = s->made && !choir__strategies_may_part(a->run)};
     if (status == CHOIR_OK && a->opts.dump)
-        status = choir__audit_dump(
-            a->run, a->folder, s->step, &items, a->opts.group,
-            s->made && !choir__strategies_may_part(a->run));
+        status = choir__audit_dump(a->run, &items, &dumped);
     choir__items_free(&items);
     free(all.list);
     return status;

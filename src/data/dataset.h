@@ -27,18 +27,26 @@ choir_status choir__loader_deal(
     choir_loader *loader, int64_t first, int64_t count, int64_t step);
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
 
-/* The hashes of a micro-batch that a loader has handed out: of its samples' numbers and epoch,
- * and of all their elements. */
+/* What a loader notes of the micro-batches that it hands out, while it is watched. */
 typedef struct choir__seen_batch {
-    uint64_t samples, bytes;
-    int64_t count; /* samples; 0: it was not handed out */
+    int64_t count;           /* samples; 0: it was not handed out */
+    uint64_t samples, bytes; /* hashes of the samples' numbers and epoch, and of all elements */
+    void *data[2];           /* x and y, row by row as in memory; NULL: they are not kept */
 } choir__seen_batch;
 
-/* From now on the loader hashes what it hands out, or stops to do so; it forgets what it has
- * seen. NULL is fine. */
-void choir__loader_watch(choir_loader *loader, bool on);
-/* Returns the number of micro-batches of a step, and stores their hashes. NULL: 0. */
-int64_t choir__loader_seen(const choir_loader *loader, const choir__seen_batch **seen);
+typedef struct choir__seen_step {
+    choir__seen_batch *list; /* (count) micro-batches of a step */
+    int64_t count;
+    choir_dtype dtype[2];    /* of x and y */
+    choir_shape shape[2];    /* of a micro-batch */
+    bool keeps, images;      /* images: x is channels-last in memory */
+} choir__seen_step;
+
+/* From now on the loader hashes what it hands out, or stops to do so, and forgets what it has
+ * seen. keeps: it copies the elements, too. NULL is fine. */
+void choir__loader_watch(choir_loader *loader, bool on, bool keeps);
+/* Returns what it has seen, or NULL: it was never watched. */
+const choir__seen_step *choir__loader_seen(const choir_loader *loader);
 
 /* Returns an error that states where a text stops being UTF-8. name: name of the text; NULL:
  * unknown. */

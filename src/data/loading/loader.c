@@ -27,7 +27,7 @@ struct choir_loader {
     choir_shape x_shape, y_shape; /* shapes of a micro-batch */
     size_t x_bytes, y_bytes;      /* bytes of a sample */
     int64_t position;             /* number of the next micro-batch */
-    choir__seen_batch *seen;      /* (opts.microbatches); NULL: it was never watched */
+    choir__seen_step seen;             /* list NULL: it was never watched */
     bool watched;
 };
 
@@ -56,12 +56,22 @@ choir_loader_opts choir_loader_defaults(void)
     return (choir_loader_opts){.microbatches = 1, .shuffle = true, .drop_last = true};
 }
 
+static void forget_seen(choir_loader *l)
+{
+    for (int64_t m = 0; m < l->seen.count; m++) {
+        free(l->seen.list[m].data[0]);
+        free(l->seen.list[m].data[1]);
+        l->seen.list[m] = (choir__seen_batch){0};
+    }
+}
+
 static void free_loader(void *arg)
 {
     choir_loader *l = arg;
     choir__sample_order_free(&l->sampler);
+    forget_seen(l);
     free(l->message);
-    free(l->seen);
+    free(l->seen.list);
 }
 
 static choir_status use_loader(const choir_loader *l, const char *function)
@@ -222,15 +232,30 @@ static uint64_t hash_of(const void *x, choir_dtype dtype, int64_t count)
     return sum;
 }
 
-/* Notes the hashes of a stage. Its list of samples stays until it is filled again. */
+static void *copy_of(const void *x, choir_dtype dtype, int64_t count)
+{
+    size_t bytes = (size_t)count * choir_dtype_size(dtype);
+    void *copy = choir__calloc(bytes + 1, 1);
+    memcpy(copy, x, bytes);
+    return copy;
+}
+
+/* Notes what a stage has. Its list of samples stays until it is filled again. */
 static void watch(choir_loader *l, const delivery *to, const choir__prefetch_stage *s)
 {
     int64_t micro = l->opts.micro_first + l->position % l->opts.micro_count;
-    choir__seen_batch *seen = &l->seen[micro];
-    *seen = (choir__seen_batch){.count = l->sampler.micro,
-        .samples = choir__mix((uint64_t)s->epoch, hash_of(s->index, CHOIR_I64, s->count)),
-        .bytes = choir__mix(hash_of(s->x, l->dataset->x_dtype, to->x_count),
-            hash_of(s->y, l->dataset->y_dtype, to->y_count))};
+    choir__seen_batch *seen = &l->seen.list[micro];
+    const choir_dataset *d = l->dataset;
+    seen->count = l->sampler.micro;
+    seen->samples = choir__mix((uint64_t)s->epoch, hash_of(s->index, CHOIR_I64, s->count));
+    seen->bytes = choir__mix(
+        hash_of(s->x, d->x_dtype, to->x_count), hash_of(s->y, d->y_dtype, to->y_count));
+    if (!l->seen.keeps)
+        return;
+    free(seen->data[0]);
+    free(seen->data[1]);
+    seen->data[0] = copy_of(s->x, d->x_dtype, to->x_count);
+    seen->data[1] = copy_of(s->y, d->y_dtype, to->y_count);
 }
 
 static choir_status deliver(void *arg)
@@ -343,21 +368,25 @@ const choir_loader_opts *choir__loader_opts(const choir_loader *loader)
     return &loader->opts;
 }
 
-void choir__loader_watch(choir_loader *l, bool on)
+void choir__loader_watch(choir_loader *l, bool on, bool keeps)
 {
     if (!l || l->status != CHOIR_OK)
         return;
-    if (on && !l->seen)
-        l->seen = choir__calloc((size_t)l->opts.microbatches, sizeof *l->seen);
-    if (l->seen)
-        memset(l->seen, 0, (size_t)l->opts.microbatches * sizeof *l->seen);
+    if (on && !l->seen.list)
+        l->seen = (choir__seen_step){
+            .list = choir__calloc((size_t)l->opts.microbatches, sizeof *l->seen.list),
+            .count = l->opts.microbatches,
+            .dtype = {l->dataset->x_dtype, l->dataset->y_dtype},
+            .shape = {l->x_shape, l->y_shape},
+            .images = l->dataset->ops->channels_last};
+    forget_seen(l);
     l->watched = on;
+    l->seen.keeps = keeps;
 }
 
-int64_t choir__loader_seen(const choir_loader *l, const choir__seen_batch **seen)
+const choir__seen_step *choir__loader_seen(const choir_loader *l)
 {
-    *seen = l ? l->seen : NULL;
-    return *seen ? l->opts.microbatches : 0;
+    return l && l->seen.list ? &l->seen : NULL;
 }
 
 int64_t choir_loader_batches(const choir_loader *loader)
