@@ -1,12 +1,12 @@
 /* The audit of a training: when hashes are taken, and the lines of the chain.
  *
- *     step begins    what it reads: weights, state         (a member of the run's strategies)
+ *     step begins    weights, state, which it reads        (a member of the run's strategies)
  *     the step       its batches, as the loader hands them out
  *     step done      gradients, weights, state; the ranks' parts join; rank 0 adds the line
  *
  * Nothing happens in steps that are not due, and a recorded step contains no hash. Where ranks
- * step apart and meet at intervals, lines are of steps at which they meet, and what a step read
- * and its gradients are not known, since each worker has its own. */
+ * step apart and meet at intervals, the steps at which they meet have lines, without hashes of
+ * gradients and of earlier weights, since each worker has its own. */
 #include <choir/audit.h>
 
 #include <stdio.h>
@@ -34,8 +34,9 @@ struct choir_audit {
     char *folder;
     choir__chain_writer *chain; /* rank 0; NULL: another rank writes */
     choir__audit_names names;
-    int64_t done, read; /* steps done; the step for which what it reads is hashed; 0: none */
-    choir__audit_parts parts; /* of that step */
+    int64_t done,
+        read; /* steps done; the step whose weights and state are hashed; 0: no step */
+    choir__audit_parts parts; /* hashes for that step's line */
     choir_status status;      /* first failure of its hashes */
 };
 
@@ -108,7 +109,8 @@ static void join_all(
 {
     for (int kind = 0; kind < CHOIR__AUDIT_KINDS; kind++) {
         int count = a->names.count;
-        if (kind >= CHOIR__AUDIT_BATCH && kind <= CHOIR__AUDIT_LOSSES) { /* by micro-batch */
+        if (kind >= CHOIR__AUDIT_BATCH &&
+            kind <= CHOIR__AUDIT_LOSSES) { /* one hash per micro-batch */
             count = 0;
             for (int i = 0; i < all->count; i++)
                 if (all->list[i].kind == kind && all->list[i].module >= count)
@@ -150,8 +152,8 @@ static choir_status hash_after(
     }
     choir_status status = a->status;
     if (status == CHOIR_OK)
-        status = choir__audit_take(&a->parts, &a->names, a->module, items,
-            CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE, s->made && together);
+        status = choir__audit_take(&a->parts, &a->names, a->module, items, CHOIR__AUDIT_WEIGHTS,
+            CHOIR__AUDIT_STATE, s->made && together);
     if (status == CHOIR_OK && s->made) {
         add_batches(a);
         add_losses(a, s);
@@ -221,8 +223,8 @@ static choir_status check(choir_module *module, choir_optim *optim, const char *
         status = choir__missing("choir_audit_open", folder ? "audit" : "folder");
     if (status == CHOIR_OK && (opts->every < 1 || opts->resumed < 0))
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "choir_audit_open: expected an audit every 1 step or more, of a run that has done 0 "
-            "steps or more, got %lld and %lld; begin with choir_audit_defaults()",
+            "choir_audit_open: expected an audit every 1 step or more, of a run that has done "
+            "0 steps or more, got %lld and %lld; begin with choir_audit_defaults()",
             (long long)opts->every, (long long)opts->resumed);
     if (status == CHOIR_OK && choir__strategies_never_meet(module->run))
         status = choir__error(CHOIR_ERR_UNSUPPORTED,

@@ -7,10 +7,11 @@
 /* A step that is done. */
 typedef struct choir__audit_step {
     int64_t step;
-    bool made;           /* by this process, which has not received its result from another rank */
-    bool has_loss;       /* a target counted */
-    float loss;          /* mean over all micro-batches */
-    const float *losses; /* (count) of this rank's micro-batches, from `first` on; may be NULL */
+    bool made;     /* this process has not received the result from another rank */
+    bool has_loss; /* a target counted */
+    float loss;    /* mean over all micro-batches */
+    const float
+        *losses; /* (count) of this rank's micro-batches, from `first` on; may be NULL */
     int64_t first, count;
 } choir__audit_step;
 

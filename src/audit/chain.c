@@ -200,7 +200,8 @@ static choir_status read_line(const char *path, int64_t number, const char *line
     char expected[CHOIR__SHA256_HEX];
     const char *own = bytes && line[bytes - 1] == '\n' ? find_link(line, bytes - 1) : NULL;
     if (!own)
-        return not_a_line(path, number, "the line is cut off, or is none of an audit");
+        return not_a_line(
+            path, number, "the line is cut off, or was written by another program");
     link_of(link, line, (size_t)(own - line), expected);
     if (memcmp(expected, own + sizeof link_key - 1, CHOIR__SHA256_HEX - 1) != 0)
         return not_a_line(path, number,

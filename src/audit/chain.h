@@ -1,5 +1,5 @@
-/* The chain of hashes in RUN/audit.jsonl: a line where the run begins or goes on, and one per
- * audited step.
+/* The chain of hashes in RUN/audit.jsonl: a line for each beginning, also of a resumed run, and
+ * one per audited step.
  *
  *     {"begin":0,"audit":1,"every":50,"build":"Choir 0.1.0","bits":"chain","job":{...},
  *      "modules":["fc1","fc2"],"chain":"5e0f..."}
@@ -42,8 +42,8 @@ typedef struct choir__chain_line {
     int count[CHOIR__AUDIT_KINDS];
 } choir__chain_line;
 
-/* Opens FOLDER/audit.jsonl, drops lines of steps after begin->step (all, if it is 0), and adds a
- * line for the beginning. Errors: I/O, format. */
+/* Opens FOLDER/audit.jsonl, drops lines of steps after begin->step (all, if it is 0), and adds
+ * a line for the beginning. Errors: I/O, format. */
 choir_status choir__chain_open(
     const char *folder, const choir__chain_begin *begin, choir__chain_writer **writer);
 /* Adds the line of a step, unless the chain has it already. Error: I/O. */
@@ -70,7 +70,7 @@ void choir__chain_free(choir__chain *chain);
 
 /* Returns the line of a step, or NULL. */
 const json_t *choir__chain_at(const choir__chain *chain, int64_t step);
-/* Returns the step of the chain's last line; 0: there is none. */
+/* Returns the step of the chain's last line; 0: no line. */
 int64_t choir__chain_last(const choir__chain *chain);
 
 #endif

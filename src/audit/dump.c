@@ -1,4 +1,5 @@
-/* Dumps: the tensors of a step as a safetensors file, whole on rank 0, whatever the strategy. */
+/* Dumps: the tensors of a step as a safetensors file, whole on rank 0, whatever the strategy.
+ */
 #include "audit/dump.h"
 
 #include <stdlib.h>
@@ -68,7 +69,8 @@ static choir_status add_gradients(
 
 /* --- the batch --- */
 
-/* Returns x or y of this rank's micro-batches as a part of the batch, whose rows are samples. */
+/* Returns x or y of this rank's micro-batches as a part of the batch, whose rows are samples.
+ */
 static choir__item batch_of(const choir__seen_step *seen, int which, choir_scope *scope)
 {
     static const char *const names[] = {"batch.x", "batch.y"};

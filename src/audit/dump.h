@@ -1,4 +1,4 @@
-/* Files of all tensors of an audited step (--audit=dump), by which elements can be compared. */
+/* Files of all tensors of an audited step (--audit=dump), so that elements can be compared. */
 #ifndef CHOIR_AUDIT_DUMP_H
 #define CHOIR_AUDIT_DUMP_H
 
@@ -13,9 +13,9 @@ char *choir__audit_dump_path(const char *folder, int64_t step);
 typedef struct choir__audit_dumped {
     const char *folder;
     int64_t step;
-    choir_group *group;      /* NULL: this process alone */
+    choir_group *group;           /* NULL: this process alone */
     const choir__seen_step *seen; /* the step's batches; NULL: there is no loader */
-    bool gradients;          /* this process has those of the step */
+    bool gradients;               /* this process has the step's gradients */
 } choir__audit_dumped;
 
 /* Writes the file: the items, which are freed, gradients under the names of their parameters,

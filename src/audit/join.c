@@ -1,5 +1,5 @@
-/* How the parts of all ranks join: sums modulo 2^64, in any order. A box that several ranks hold
- * counts once, by the first rank that has it. A hash is known if the boxes are all of the
+/* How the parts of all ranks join: sums modulo 2^64, in any order. A box that several ranks
+ * hold counts once, by the first rank that has it. A hash is known if the boxes are all of the
  * tensor. */
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +68,8 @@ static void add_tensor(choir__audit_hash *to, const ranked *list, int count)
     to->known &= covered == list->part->whole;
 }
 
-void choir__audit_join(const choir__audit_parts *all, choir__audit_kind kind,
-    choir__audit_hash *hashes, int count)
+void choir__audit_join(
+    const choir__audit_parts *all, choir__audit_kind kind, choir__audit_hash *hashes, int count)
 {
     int n = 0;
     ranked *list = choir__calloc((size_t)all->count + 1, sizeof *list);
@@ -78,7 +78,7 @@ void choir__audit_join(const choir__audit_parts *all, choir__audit_kind kind,
             list[n++] = (ranked){&all->list[i], i};
     qsort(list, (size_t)n, sizeof *list, by_tensor);
     memset(hashes, 0, (size_t)count * sizeof *hashes);
-    for (int i = 0; i < n; i++) /* modules of which some rank has a part */
+    for (int i = 0; i < n; i++) /* some rank has a part of these modules */
         hashes[list[i].part->module].known = true;
     for (int first = 0, next; first < n; first = next) {
         for (next = first + 1; next < n && same_tensor(&list[first], &list[next]);)

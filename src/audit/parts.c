@@ -1,5 +1,5 @@
-/* The hashes of this rank's tensors, one kernel call per box, in the queues of their devices: the
- * numbers stay where they are, and a word per box comes back.
+/* The hashes of this rank's tensors, one kernel call per box, in the queues of their devices:
+ * the numbers stay where they are, and a word per box comes back.
  *
  * An element's place is its position in the whole tensor in memory order, which all ranks share
  * (convolutions' weights are channels-last everywhere). A box of it is some runs of consecutive
@@ -130,8 +130,8 @@ static void add_box(work *w, choir__audit_part part, const choir_tensor *t, char
         data += box->at[d] * t->stride[d] * (int64_t)choir_dtype_size(dtype);
         k.at += box->from[d] * o.place[d];
         part.count *= box->size[d];
-        part.region = choir__mix(choir__mix(part.region, (uint64_t)box->from[d]),
-            (uint64_t)box->size[d]);
+        part.region =
+            choir__mix(choir__mix(part.region, (uint64_t)box->from[d]), (uint64_t)box->size[d]);
     }
     /* dimensions that are consecutive here and in the whole are one run */
     while (inner > 0 && t->stride[o.dim[inner - 1]] == k.cols &&
@@ -198,10 +198,11 @@ choir_status choir__audit_take(choir__audit_parts *parts, const choir__audit_nam
     work w = {.parts = parts};
     for (int i = 0; i < items->count; i++) {
         const choir__item *item = &items->list[i];
-        char *grad = gradients && item->param ? (char *)choir__param_grad_data(item->param) : NULL;
+        char *grad =
+            gradients && item->param ? (char *)choir__param_grad_data(item->param) : NULL;
         if (item->box_count && item->tensor->storage)
-            add_item(&w, names, item, item->moment ? state : weights,
-                choir__data(item->tensor), item->dtype);
+            add_item(&w, names, item, item->moment ? state : weights, choir__data(item->tensor),
+                item->dtype);
         if (grad && item->box_count)
             add_item(&w, names, item, CHOIR__AUDIT_GRADIENTS, grad, CHOIR_F32);
     }

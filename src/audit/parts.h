@@ -7,12 +7,12 @@
 
 #include "checkpoint/items.h"
 
-/* What a hash covers. A line of a chain has one list of hashes per kind; batches and losses are
- * by micro-batch instead of by module. */
+/* Kinds of hashes. A line of a chain has one list of hashes per kind, with a hash per module,
+ * or per micro-batch for batches and losses. */
 typedef enum choir__audit_kind {
     CHOIR__AUDIT_READ_WEIGHTS, /* as the step read them */
     CHOIR__AUDIT_READ_STATE,
-    CHOIR__AUDIT_BATCH, /* the bytes of samples */
+    CHOIR__AUDIT_BATCH,   /* the bytes of samples */
     CHOIR__AUDIT_SAMPLES, /* which samples */
     CHOIR__AUDIT_LOSSES,
     CHOIR__AUDIT_GRADIENTS,
@@ -44,9 +44,9 @@ typedef struct choir__audit_names {
 void choir__audit_names_of(choir__audit_names *names, const choir__items *items);
 void choir__audit_names_free(choir__audit_names *names);
 
-/* Adds the hashes of this rank's boxes: the weights, and the optimizer's state, if there is some,
- * as `weights` and `state`; gradients as the optimizer reads them, if asked for. Waits for the
- * devices. Errors: memory, the run's. */
+/* Adds the hashes of this rank's boxes: the weights, and the optimizer's state, if there is
+ * some, as `weights` and `state`; gradients as the optimizer reads them, if asked for. Waits
+ * for the devices. Errors: memory, the run's. */
 choir_status choir__audit_take(choir__audit_parts *parts, const choir__audit_names *names,
     choir_module *module, const choir__items *items, choir__audit_kind weights,
     choir__audit_kind state, bool gradients);
@@ -61,8 +61,8 @@ typedef struct choir__audit_hash {
     bool known;
 } choir__audit_hash;
 
-/* Joins the parts of all ranks to a hash per module (count) of one kind. Where several ranks have
- * a box, the first one counts. */
+/* Joins the parts of all ranks to a hash per module (count) of one kind. Where several ranks
+ * have a box, the first one counts. */
 void choir__audit_join(const choir__audit_parts *all, choir__audit_kind kind,
     choir__audit_hash *hashes, int count);
 

@@ -195,9 +195,10 @@ static choir_status next_whole(void *arg, int i, const void **data)
     e->given++;
     choir_status status = get_whole(&e->w, i, data);
     choir__checked what = {e->path, item->name, item->whole, item->dtype, false};
-    return status == CHOIR_OK && *data && !e->any_values ? choir__check_finite(CHOIR_ERR_NONFINITE, &what, *data,
-                                             (size_t)choir__shape_count(item->whole))
-                                       : status;
+    return status == CHOIR_OK && *data && !e->any_values
+               ? choir__check_finite(
+                     CHOIR_ERR_NONFINITE, &what, *data, (size_t)choir__shape_count(item->whole))
+               : status;
 }
 
 /* Rank 0 writes and the others send, in the order of the file. If writing fails, rank 0 still

@@ -1,12 +1,12 @@
 /* The arguments and the arithmetic of the hash kernel. kernels.h includes this header.
  *
  * The hash of a tensor is a sum modulo 2^64 over its elements: an element's bits times an odd
- * number that its place in the whole tensor gives. Sums may be added in any order, so parts of a
- * tensor on several ranks, threads and blocks of a GPU give the hash of the whole, whatever the
- * cut. One element that changes always changes the sum, because odd numbers have inverses; many
- * that change leave it as it is with a chance of about 2^-33 at most, if all of them change in
- * their highest bit alone, and else of 2^-64. So the hash finds faults. It does not
- * withstand somebody who looks for a tensor with a given hash. */
+ * number that its place in the whole tensor gives. Sums may be added in any order, so parts of
+ * a tensor on several ranks, threads and blocks of a GPU give the hash of the whole, whatever
+ * the cut. One element that changes always changes the sum, because odd numbers have inverses;
+ * many that change leave it as it is with a chance of about 2^-33 at most, if all of them
+ * change in their highest bit alone, and else of 2^-64. So the hash finds faults, and is no
+ * signature. */
 #ifndef CHOIR_KERNELS_HASH_H
 #define CHOIR_KERNELS_HASH_H
 
@@ -38,7 +38,8 @@ CHOIR__BOTH static inline uint64_t choir__hash_pair(uint64_t pair)
     return (z ^ z >> 32) | UINT64_C(0x100000001);
 }
 
-/* Returns the odd number of word `place`: the second word of a pair has the halves exchanged. */
+/* Returns the odd number of word `place`: the second word of a pair has the halves exchanged.
+ */
 CHOIR__BOTH static inline uint64_t choir__hash_number(uint64_t place)
 {
     uint64_t pair = choir__hash_pair(place >> 1);
@@ -57,8 +58,7 @@ CHOIR__BOTH static inline uint64_t choir__hash_wide(uint64_t bits, uint64_t plac
            choir__hash_word((uint32_t)(bits >> 32), 2 * place + 1);
 }
 
-/* Replaces a NaN's bits, given those of infinity, which all larger numbers without their sign
- * are. */
+/* Replaces a NaN, whose bits without the sign are greater than infinity's. */
 CHOIR__BOTH static inline uint32_t choir__hash_float(
     uint32_t bits, uint32_t sign, uint32_t infinity, uint32_t nan)
 {

@@ -1,6 +1,6 @@
-/* Running a span of a training again: `choir train` in a process of its own, by the run's own job
- * and from one of its checkpoints, with records in another folder. Its audit is read line by
- * line while it grows, and the process is stopped at the last line that is needed. */
+/* Running a span of a training again: `choir train` in a process of its own, by the run's own
+ * job and from one of its checkpoints, with records in another folder. Its audit is read line
+ * by line while it grows, and the process is stopped at the last line that is needed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static int become_train(void *arg)
     return CHOIR__EXIT_FAILED;
 }
 
-/* --- what it begins with --- */
+/* --- its command line --- */
 
 /* Adds the checkpoint, which is found by a link: the process may save beside it, and nothing is
  * written to the run's folder. */
@@ -61,8 +61,8 @@ static choir_status make_args(const choir__again *a, child *c)
     c->argv[n++] = choir__strdup(a->job);
     choir_status status = a->start ? add_start(a, c->argv, &n) : CHOIR_OK;
     c->argv[n++] = choir__format("--run=%s/run", a->folder);
-    c->argv[n++] = choir__format(
-        "--audit=every=%lld%s", (long long)a->every, a->dump ? ",dump" : "");
+    c->argv[n++] =
+        choir__format("--audit=every=%lld%s", (long long)a->every, a->dump ? ",dump" : "");
     c->argv[n++] = choir__strdup("--no-eval");
     c->argv[n++] = choir__strdup("--without=max-time");
     c->argv[n++] = choir__strdup("--json");
@@ -118,7 +118,7 @@ static bool attend(choir__family *f, const child *c, const choir__again *a,
             choir__family_stop(f);
         }
         choir__family_reap(f, at);
-        if (at[pids].revents == POLLHUP && f->alive) /* its ranks go on without output */
+        if (at[pids].revents == POLLHUP && f->alive) /* the output has ended, ranks have not */
             poll(at, (nfds_t)pids, choir__family_press(f)), choir__family_reap(f, at);
     }
     if (!stopped)
@@ -137,9 +137,8 @@ static choir_status failed(const choir__again *a, const choir__child *process)
     while (file && getline(&line, &room, file) > 0) {
         line[strcspn(line, "\n")] = '\0';
         free(said);
-        said = choir__strdup(!strncmp(line, "choir", 5) && strstr(line, ": ")
-                                 ? strstr(line, ": ") + 2
-                                 : line);
+        said = choir__strdup(
+            !strncmp(line, "choir", 5) && strstr(line, ": ") ? strstr(line, ": ") + 2 : line);
     }
     if (file)
         fclose(file);
@@ -161,8 +160,8 @@ choir_status choir__again_run(const choir__again *a, choir__again_look *look, vo
     if (status == CHOIR_OK && pipe2(c.out, O_CLOEXEC) != 0)
         status = choir__error(CHOIR_ERR_IO, "cannot make a pipe: %s", strerror(errno));
     if (status == CHOIR_OK)
-        status = choir__file_open(
-            path, O_WRONLY | O_CREAT | O_TRUNC, CHOIR__FILE_OUTPUT, &c.err);
+        status =
+            choir__file_open(path, O_WRONLY | O_CREAT | O_TRUNC, CHOIR__FILE_OUTPUT, &c.err);
     choir__family_init(&family, 1);
     family.grace_s = 0;
     if (status == CHOIR_OK)

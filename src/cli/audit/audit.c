@@ -1,6 +1,6 @@
 /* choir audit: proves a run by running a span of it again, and finds where two runs part.
  *
- * The hashes of the run's audit are compared with those of the second run, step by step. At the
+ * The hashes of both runs are compared, step by step. At the
  * first one that differs the tensors themselves are compared, where both sides have them or can
  * be run once more. */
 #include <fts.h>
@@ -25,7 +25,7 @@ typedef choir__audit_request request;
 
 /* --- the span --- */
 
-/* Reads "A:B", "A:", ":B" or "A". Returns false if it is none of these. */
+/* Reads "A:B", "A:", ":B" or "A". Returns false for another text. */
 static bool read_span(request *r)
 {
     r->from = 1;
@@ -106,7 +106,8 @@ static choir_status audit_weights(request *r, bool *equal)
     if (status == CHOIR_OK)
         p.found = choir__tensors_of_folders(r->run, run, &p);
     char *note = choir__format(
-        "%s has no audit data: the weights of its checkpoint of step %lld were compared instead",
+        "%s has no audit data: the weights of its checkpoint of step %lld were compared "
+        "instead",
         r->run, (long long)step);
     char *what = choir__format("%s, step %lld", r->run, (long long)step);
     if (status == CHOIR_OK && !p.found)
@@ -136,8 +137,8 @@ static void remove_folder(char *folder)
 /* --- choir audit RUN --- */
 
 /* Runs a piece again, and compares it. */
-static choir_status audit_piece(request *r, const choir__chain *chain,
-    const choir__audit_piece *piece, choir__parting *p)
+static choir_status audit_piece(
+    request *r, const choir__chain *chain, const choir__audit_piece *piece, choir__parting *p)
 {
     choir__audit_comparison c = {r, chain, p, 0};
     choir_status status = choir__audit_begin_piece(r, piece);
@@ -148,8 +149,8 @@ static choir_status audit_piece(request *r, const choir__chain *chain,
     status = choir__again_run(&again, choir__audit_compare_line, &c);
     if (status == CHOIR_OK && !p->found && c.compared < piece->count)
         status = choir__error(CHOIR_ERR_STATE,
-            "%s was run again, but only %lld of the %lld audited steps from %lld to %lld came", r->run,
-            (long long)c.compared, (long long)piece->count, (long long)piece->first,
+            "%s was run again, but only %lld of the %lld audited steps from %lld to %lld came",
+            r->run, (long long)c.compared, (long long)piece->count, (long long)piece->first,
             (long long)piece->last);
     if (status == CHOIR_OK && p->found)
         choir__audit_values(r, chain, p);
@@ -268,8 +269,8 @@ static const choir__cli_option options[] = {
         .help = "devices, such as cpu:0,cpu:1"},
     {"threads", CHOIR__INT, AT(threads), 1, 4096, .argument = "N",
         .help = "cores per CPU device"},
-    {"backend", CHOIR__STRING, AT(backend), .argument = "NAME",
-        .help = "how ranks communicate", .choices = choir__cli_backend_names, .strict = true},
+    {"backend", CHOIR__STRING, AT(backend), .argument = "NAME", .help = "how ranks communicate",
+        .choices = choir__cli_backend_names, .strict = true},
     {"step", CHOIR__INT, AT(step), 1, CHOIR__CLI_NO_LIMIT, .argument = "N",
         .help = "diff with a file: the step of the run's dump (default: the newest)"},
     {"tolerance", CHOIR__FLOAT, AT(tolerance), 0, 1e9, .preset = "1e-5", .argument = "X",
@@ -285,18 +286,18 @@ const choir__cli_command choir__cli_audit = {
              "diff [--json] RUN1 RUN2\n"
              "diff [--step N] [--tolerance X] [--json] RUN FILE.safetensors",
     .about =
-        "RUN is the folder of a training with --audit. Its audited steps are run again, from the "
-        "nearest checkpoint before them, in a temporary folder, and compared: the result is "
-        "equal, or the first step that differs, and in it the module and the kind (weight, "
-        "gradient, state, batch, key, loss). Any number of ranks and any strategy that keeps the "
-        "bits may run it. An element and its values are named where both sides have them: in a "
-        "run with --audit=dump, in a checkpoint of that step, or if the run itself can be run "
-        "once more.\n\n"
-        "diff compares two runs without running them: their options, data and builds, and their "
-        "steps. With a file of another program it compares the tensors of a step that "
+        "RUN is the folder of a training with --audit. Its audited steps are run again, from "
+        "the nearest checkpoint before them, in a temporary folder, and compared: the result "
+        "is equal, or the first step that differs, and in it the module and the kind (weight, "
+        "gradient, state, batch, key, loss). Any number of ranks and any strategy that keeps "
+        "the bits may run it. An element and its values are named where both sides have them: in "
+        "a run with --audit=dump, in a checkpoint of that step, or if the run itself can be "
+        "run once more.\n\n"
+        "diff compares two runs without running them: their options, data and builds, and "
+        "their steps. With a file of another program it compares the tensors of a step that "
         "--audit=dump has kept, by their names, and gradients by grad.NAME.\n\n"
-        "The exit status is 0 if nothing differs, 1 if something does or the audit failed, and 2 "
-        "for wrong usage.",
+        "The exit status is 0 if nothing differs, 1 if something does or the audit failed, and "
+        "2 for wrong usage.",
     .example = "  choir audit runs/first --steps 100:200 --strategy ddp --nproc 4",
     .options = options,
     .operand = "RUN",

@@ -16,15 +16,15 @@ typedef struct choir__parting {
     char *module;     /* or the number of a micro-batch */
     int more;         /* further modules that differ in the kind */
     int64_t microbatch;
-    /* the step at which both sides part, if both could be asked again: it need not be audited in
-     * the first run; tensor, index and values are of that step then */
+    /* the step at which both sides part, if both could be asked again: it need not be audited
+     * in the first run; tensor, index and values are of that step then */
     int64_t exact_step;
     const char *exact_kind;
     char *tensor;
     int64_t index; /* position of the first element that differs, row-major */
     double value[2];
     uint64_t bits[2];
-    int bytes;  /* of an element; 0: values are not known */
+    int bytes;  /* size of an element; 0: values are not known */
     char *note; /* why no values are known; NULL: they are, or nothing differs */
 } choir__parting;
 
@@ -45,14 +45,13 @@ choir_status choir__lines_same_modules(
 
 /* --- tensors: tensors.c --- */
 
-/* Opens the tensors that a run's folder has of a step: its dump, or else its checkpoint. Returns
- * false if there is neither, or none that can be read. */
+/* Opens the tensors that a run's folder has of a step: its dump, or else its checkpoint.
+ * Returns false if there is neither, or none that can be read. */
 bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step);
 
-/* Finds the first tensor of p->module and p->kind, or of all (module NULL), that differs, and in
- * it the first element. Returns whether it found one. */
-bool choir__tensors_compare(
-    const choir__stored *a, const choir__stored *b, choir__parting *p);
+/* Finds the first tensor of p->module and p->kind, or of all (module NULL), that differs, and
+ * in it the first element. Returns whether it found one. */
+bool choir__tensors_compare(const choir__stored *a, const choir__stored *b, choir__parting *p);
 
 /* Opens a step's tensors in two folders and compares them. Returns whether both have them, and
  * an element differs. */
@@ -63,16 +62,16 @@ int64_t *choir__checkpoint_steps(const char *folder, int *count);
 
 /* --- running again: again.c --- */
 
-/* What is run again, and how. */
+/* A span of a training for choir__again_run. */
 typedef struct choir__again {
-    const char *run;     /* the folder of the run, for messages */
-    const char *job;     /* its job file */
-    const char *build;   /* the command; NULL: this one */
+    const char *run;            /* the folder of the run, for messages */
+    const char *job;            /* the job file */
+    const char *build;          /* the command; NULL: this one */
     const char *const *options; /* (option_count) of choir train, "--nproc=2" */
     int option_count;
-    const char *start;   /* the checkpoint's folder, or NULL: the beginning */
-    int64_t until;       /* step of the last line that is asked for */
-    int64_t every;       /* of the audit */
+    const char *start; /* the checkpoint's folder, or NULL: the beginning */
+    int64_t until;     /* step of the last line that is asked for */
+    int64_t every;     /* steps between lines */
     bool dump;
     const char *folder; /* receives the records */
 } choir__again;
@@ -105,8 +104,8 @@ typedef struct choir__audit_request {
 
 /* Audited steps that can be run again in one go: pieces.c. */
 typedef struct choir__audit_piece {
-    /* lines with which the run began or went on: the last one before `last`, and the first one
-     * since which no option has changed the numbers */
+    /* lines of beginnings: the last one before `last`, and the first one since which no option
+     * has changed the numbers */
     const json_t *begin, *era;
     int64_t first, last, count, every; /* audited steps */
 } choir__audit_piece;
@@ -133,8 +132,8 @@ bool choir__audit_compare_line(void *arg, const json_t *line);
 bool choir__audit_any_line(void *arg, const json_t *line);
 
 /* Returns a second run of the request, without a dump. */
-choir__again choir__audit_again(const choir__audit_request *request, const char *folder,
-    int64_t until, int64_t every);
+choir__again choir__audit_again(
+    const choir__audit_request *request, const char *folder, int64_t until, int64_t every);
 /* Makes a folder in the temporary one; the caller frees its path. */
 char *choir__audit_folder(const choir__audit_request *request, const char *name);
 
@@ -147,15 +146,15 @@ void choir__audit_values(
 
 /* Prints a result as JSON or as sentences. what: "RUN, steps 50 to 100"; note: a sentence that
  * precedes it, or NULL. */
-void choir__audit_report(bool json, const char *what, const char *note, const char *other,
-    const choir__parting *p);
+void choir__audit_report(
+    bool json, const char *what, const char *note, const char *other, const choir__parting *p);
 
 /* --- choir audit diff: diff.c --- */
 
 /* Prints what differs between two runs. *equal: whether nothing does. */
 choir_status choir__audit_diff(const char *a, const char *b, bool json, bool *equal);
 /* Compares tensors of a run's dump with a file of another program. step: -1: the newest. */
-choir_status choir__audit_diff_file(const char *run, const char *file, int64_t step,
-    double tolerance, bool json, bool *equal);
+choir_status choir__audit_diff_file(
+    const char *run, const char *file, int64_t step, double tolerance, bool json, bool *equal);
 
 #endif

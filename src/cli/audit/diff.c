@@ -141,15 +141,15 @@ static int compare_jobs(bool json, const side *a, const side *b)
     static const char *const builds[] = {"choir", "products", "isa"};
     json_t *run_a = json_object_get(json_object_get(a->job, "run"), "build"),
            *run_b = json_object_get(json_object_get(b->job, "run"), "build");
-    int found = compare_members(json, json_object_get(a->job, "options"),
-        json_object_get(b->job, "options"), true);
+    int found = compare_members(
+        json, json_object_get(a->job, "options"), json_object_get(b->job, "options"), true);
     found += compare_value(json, "data", json_object_get(a->job, "data_sha256"),
         json_object_get(b->job, "data_sha256"));
     for (size_t i = 0; i < CHOIR_COUNT(builds); i++) {
         char what[32];
         snprintf(what, sizeof what, "build.%s", builds[i]);
-        found += compare_value(json, what, json_object_get(run_a, builds[i]),
-            json_object_get(run_b, builds[i]));
+        found += compare_value(
+            json, what, json_object_get(run_a, builds[i]), json_object_get(run_b, builds[i]));
     }
     if (!run_a || !run_b)
         found += compare_value(json, "build", json_object_get(a->chain.begin, "build"),
@@ -219,10 +219,11 @@ static int64_t compare_checkpoints(const side *a, const side *b, choir__parting 
 static char *note_of(const side *a, const side *b, bool audited)
 {
     const side *failed = a->failure ? a : b->failure ? b : NULL;
-    char *lacks = audited ? NULL
-                          : choir__format("%s has no audit data: the weights of checkpoints were "
-                                          "compared instead",
-                                a->chain.begin ? b->path : a->path);
+    char *lacks = audited
+                      ? NULL
+                      : choir__format("%s has no audit data: the weights of checkpoints were "
+                                      "compared instead",
+                            a->chain.begin ? b->path : a->path);
     char *fails = failed ? choir__format("%s failed %s", failed->path, failed->failure) : NULL;
     char *both = lacks && fails ? choir__format("%s\n%s", lacks, fails) : NULL;
     if (!both)

@@ -1,5 +1,5 @@
-/* choir audit diff RUN FILE: a step's tensors beside those of another program, which computes in
- * another order, so that the question is how far they are apart. */
+/* choir audit diff RUN FILE: a step's tensors beside another program's. That program adds in
+ * another order, so the distance counts, and not the bits. */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 /* How far a tensor is from another one. */
 typedef struct distance {
     double error, scale; /* largest difference; largest magnitude of the file's */
-    int64_t index;       /* of the largest difference */
+    int64_t index;       /* place of the largest difference */
     double value[2];
 } distance;
 
@@ -125,14 +125,15 @@ static choir_status compare(const choir__stored *own, const choir__stored *file,
             path, own->count ? own->tensors[0].name : "?");
     *equal = !wrong;
     if (!json)
-        printf("%d of %d tensors differ by more than %g of their largest number; %d of the file "
-               "were not compared\n",
+        printf(
+            "%d of %d tensors differ by more than %g of their largest number; %d of the file "
+            "were not compared\n",
             wrong, compared, tolerance, unknown);
     return CHOIR_OK;
 }
 
-choir_status choir__audit_diff_file(const char *run, const char *path, int64_t step,
-    double tolerance, bool json, bool *equal)
+choir_status choir__audit_diff_file(
+    const char *run, const char *path, int64_t step, double tolerance, bool json, bool *equal)
 {
     choir__stored own, file;
     step = step < 0 ? newest_dump(run) : step;

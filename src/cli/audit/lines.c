@@ -1,5 +1,5 @@
 /* Two lines of one step. Their kinds are compared in the order in which a step's numbers depend
- * on each other: what it read, its batch, its gradients, what it left behind. */
+ * on each other: inputs, batch, losses, gradients, results. */
 #include "cli/audit/audit.h"
 
 #include <math.h>
@@ -8,8 +8,11 @@
 
 choir__parting choir__parting_none(void)
 {
-    return (choir__parting){
-        .step = -1, .exact_step = -1, .microbatch = -1, .index = -1, .value = {(double)NAN, (double)NAN}};
+    return (choir__parting){.step = -1,
+        .exact_step = -1,
+        .microbatch = -1,
+        .index = -1,
+        .value = {(double)NAN, (double)NAN}};
 }
 
 void choir__parting_free(choir__parting *p)
@@ -61,8 +64,8 @@ static int first_other(const json_t *a, const json_t *b, int *more)
     return first;
 }
 
-static bool compare_kind(const kind *k, const json_t *a, const json_t *b, const json_t *modules,
-    choir__parting *p)
+static bool compare_kind(
+    const kind *k, const json_t *a, const json_t *b, const json_t *modules, choir__parting *p)
 {
     const json_t *x = json_object_get(a, k->key), *y = json_object_get(b, k->key);
     int at = json_is_array(x) ? first_other(x, y, &p->more) : -1;

@@ -1,6 +1,6 @@
-/* The pieces in which a run is run again: its audited steps, and for each piece the job that made
- * it and the nearest state before it. A run may have gone on with other options, as the lines
- * say with which its process began; where these change the numbers, a piece ends. */
+/* The pieces in which a run is run again: its audited steps, and for each piece the job that
+ * made it and the nearest state before it. A run may have been resumed with other options,
+ * which its lines of beginnings state; where these change the numbers, a piece ends. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +62,9 @@ choir__audit_piece *choir__audit_pieces(
         const json_t *step = json_object_get(line, "step");
         int64_t number = step ? json_integer_value(step) : -1;
         if (!step) {
-            bool goes_on = begin && same_numbers(begin, line) &&
-                           json_equal(json_object_get(begin, "every"), json_object_get(line, "every"));
+            bool goes_on =
+                begin && same_numbers(begin, line) &&
+                json_equal(json_object_get(begin, "every"), json_object_get(line, "every"));
             era = goes_on ? era : line;
             begin = line;
         } else if (number >= from && number < until) {
@@ -125,8 +126,8 @@ static choir_status find_start(choir__audit_request *r, const choir__audit_piece
     if (later >= 0)
         snprintf(hint, sizeof hint, "--steps %lld: can be audited", (long long)later + 1);
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s: step %lld cannot be run again: the run went on from step %lld, whose checkpoint is "
-        "gone; %s",
+        "%s: step %lld cannot be run again: the run was resumed from step %lld, whose "
+        "checkpoint is gone; %s",
         r->run, (long long)piece->first, (long long)begin, hint);
 }
 

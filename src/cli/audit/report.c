@@ -86,8 +86,8 @@ static void print_values(const char *what, const char *other, const choir__parti
             p->bits[i]);
 }
 
-void choir__audit_report(bool json, const char *what, const char *note, const char *other,
-    const choir__parting *p)
+void choir__audit_report(
+    bool json, const char *what, const char *note, const char *other, const choir__parting *p)
 {
     if (json) {
         report_json(note, p);

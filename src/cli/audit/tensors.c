@@ -1,5 +1,5 @@
-/* The tensors behind hashes: of a step's dump (--audit=dump), which has gradients, too, or of its
- * checkpoint. */
+/* The tensors behind hashes: of a step's dump (--audit=dump), which has gradients, too, or of
+ * its checkpoint. */
 #include "cli/audit/audit.h"
 
 #include <dirent.h>
@@ -49,7 +49,7 @@ bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step
                           : access(checkpoint, R_OK) == 0 ? open_checkpoint(stored, checkpoint)
                                                           : CHOIR_ERR_IO;
     if (status != CHOIR_OK)
-        (void)choir_error_message(); /* the caller says what is missing */
+        (void)choir_error_message(); /* the caller has a sentence */
     free(path);
     free(checkpoint);
     return status == CHOIR_OK;
@@ -87,8 +87,8 @@ int64_t *choir__checkpoint_steps(const char *folder, int *count)
 
 /* --- comparing --- */
 
-/* Returns the module's tensors' names without the prefix of their kind, or NULL: the tensor is of
- * another kind. */
+/* Returns the module's tensors' names without the prefix of their kind, or NULL: the tensor is
+ * of another kind. */
 static const char *of_kind(const char *name, const char *kind)
 {
     static const char *const states[] = {"exp_avg.", "exp_avg_sq.", "exp_avg_absmax.",

@@ -1,7 +1,7 @@
-/* The element and the values at which two runs part. One side is the second run, which can always
- * be made once more. The other side is what the first run has kept of that step, or the first
- * run's own job once more, if that still gives the recorded hashes. Then both are audited at
- * every step, which finds the step at which they part, even if it was not recorded. */
+/* The element and the values at which two runs part. One side is the second run, which can
+ * always be made once more. The other side is what the first run has kept of that step, or the
+ * first run's own job once more, if that still gives the recorded hashes. Then both are audited
+ * at every step, which finds the step at which they part, even if it was not recorded. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,7 +45,7 @@ char *choir__audit_folder(const choir__audit_request *r, const char *name)
 {
     char *folder = choir__format("%s/%s", r->folder, name);
     if (mkdir(folder, 0777) != 0)
-        (void)!access(folder, W_OK); /* the second run says what is wrong */
+        (void)!access(folder, W_OK); /* the second run reports it */
     return folder;
 }
 
@@ -76,10 +76,9 @@ static bool has_tensors(const choir__parting *p)
                            !strcmp(p->kind, "gradient"));
 }
 
-/* Makes a run once more up to a step, with its tensors or with hashes of every step. Returns the
- * folder of its records, which the caller frees; NULL: it failed. */
-static char *once_more(
-    const choir__audit_request *r, const char *name, int64_t step, bool dump)
+/* Makes a run once more up to a step, with its tensors or with hashes of every step. Returns
+ * the folder of its records, which the caller frees; NULL: it failed. */
+static char *once_more(const choir__audit_request *r, const char *name, int64_t step, bool dump)
 {
     char *folder = choir__audit_folder(r, name), *run = choir__format("%s/run", folder);
     choir__again again = choir__audit_again(r, folder, step, dump ? step : 1);
@@ -113,7 +112,8 @@ static bool find_step(const choir__chain *recorded, const char *own, const char 
 {
     choir__chain a = {0}, b = {0};
     choir__parting changed = choir__parting_none();
-    bool read = choir__chain_read(own, &a) == CHOIR_OK && choir__chain_read(other, &b) == CHOIR_OK;
+    bool read =
+        choir__chain_read(own, &a) == CHOIR_OK && choir__chain_read(other, &b) == CHOIR_OK;
     const json_t *line = read ? choir__chain_at(&a, p->step) : NULL;
     const json_t *modules = json_object_get(recorded->begin, "modules");
     if (line)
@@ -128,7 +128,7 @@ static bool find_step(const choir__chain *recorded, const char *own, const char 
     return exact->found;
 }
 
-/* Takes over what is known of the step at which both part. */
+/* Adds the findings about the step at which both part. */
 static void take(choir__parting *p, choir__parting *exact)
 {
     p->exact_step = exact->step;
@@ -174,8 +174,9 @@ void choir__audit_values(
     bool varied = r->option_count || r->against;
     if (by_what_is_kept(r, p) || (varied && by_both_again(r, chain, p)))
         return;
-    no_values(p, varied ? "the recorded side can no longer be asked: its own job gives other "
-                          "hashes now, and it kept no tensors of this step"
-                        : "the recorded side can no longer be asked: it kept no tensors of this "
-                          "step (choir train --audit=dump)");
+    no_values(p, varied
+                     ? "the recorded side can no longer be asked: its own job gives other "
+                       "hashes now, and it kept no tensors of this step"
+                     : "the recorded side can no longer be asked: it kept no tensors of this "
+                       "step (choir train --audit=dump)");
 }

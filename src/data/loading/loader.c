@@ -27,7 +27,7 @@ struct choir_loader {
     choir_shape x_shape, y_shape; /* shapes of a micro-batch */
     size_t x_bytes, y_bytes;      /* bytes of a sample */
     int64_t position;             /* number of the next micro-batch */
-    choir__seen_step seen;             /* list NULL: it was never watched */
+    choir__seen_step seen;        /* list NULL: it was never watched */
     bool watched;
 };
 

@@ -1,6 +1,6 @@
 /* --audit: a line of hashes after each step that is due. It comes before the step is saved, so
- * that a job that goes on from the checkpoint has it; a step that is repeated after a loss keeps
- * the line that is there. */
+ * that a job that is resumed from the checkpoint has it; a step that is repeated after a loss
+ * keeps the line that is there. */
 #include "job/trainer/inside.h"
 
 #include "audit/audit.h"

@@ -1,5 +1,5 @@
-/* Audits of a C loop: lines that follow one another, and a weight that changes between two steps,
- * which is found in the next line and told apart from wrong arithmetic. */
+/* Audits of a C loop: lines that follow one another, and a weight that changes between two
+ * steps, which is found in the next line and told apart from wrong arithmetic. */
 #include "checkpoint_fixture.h"
 
 #include <choir/audit.h>
@@ -40,7 +40,7 @@ static size_t modules(const choir__chain *chain)
     return json_array_size(json_object_get(chain->begin, "modules"));
 }
 
-/* What a step reads is what the step before left, in all modules. */
+/* A step reads the weights that the step before has left, in all modules. */
 static void steps_follow(void **state)
 {
     (void)state;
@@ -55,8 +55,8 @@ static void steps_follow(void **state)
     for (size_t i = 0; i < modules(&chain); i++)
         for (int64_t step = 2; step <= 4; step++) {
             assert_int_equal(strlen(hash(&chain, step, "gradients", i)), 16);
-            assert_string_equal(hash(&chain, step, "read_weights", i),
-                hash(&chain, step - 1, "weights", i));
+            assert_string_equal(
+                hash(&chain, step, "read_weights", i), hash(&chain, step - 1, "weights", i));
             assert_string_not_equal(
                 hash(&chain, step, "read_weights", i), hash(&chain, step, "weights", i));
         }
@@ -78,17 +78,16 @@ static void flipped_bit(void **state)
     ok(choir_audit_close(audit));
     ok(choir__chain_read(at("flipped"), &chain));
     for (size_t i = 0; i < modules(&chain); i++) {
-        const char *name = json_string_value(
-            json_array_get(json_object_get(chain.begin, "modules"), i));
-        bool same =
-            !strcmp(hash(&chain, 3, "read_weights", i), hash(&chain, 2, "weights", i));
+        const char *name =
+            json_string_value(json_array_get(json_object_get(chain.begin, "modules"), i));
+        bool same = !strcmp(hash(&chain, 3, "read_weights", i), hash(&chain, 2, "weights", i));
         assert_int_equal(same, strcmp(name, "transformer.ln_f") != 0);
     }
     choir__chain_free(&chain);
     job_close(&j);
 }
 
-/* A run that goes on drops what it does again, and adds the line of its return. */
+/* A resumed run drops the lines of steps that it repeats, and adds a line for its beginning. */
 static void goes_on(void **state)
 {
     (void)state;

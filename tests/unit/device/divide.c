@@ -196,10 +196,13 @@ static void optimizers(void)
 static void hashes(void)
 {
     uint64_t sums[2] = {0};
-    kernels->hash(
-        &(choir__k_hash){.x = B(0), .sum = &sums[0], .rows = 1, .cols = N, .at = 3});
-    kernels->hash(&(choir__k_hash){
-        .x = B(1), .sum = &sums[1], .rows = N / COLS, .cols = COLS - 1, .row = COLS, .at_row = 7});
+    kernels->hash(&(choir__k_hash){.x = B(0), .sum = &sums[0], .rows = 1, .cols = N, .at = 3});
+    kernels->hash(&(choir__k_hash){.x = B(1),
+        .sum = &sums[1],
+        .rows = N / COLS,
+        .cols = COLS - 1,
+        .row = COLS,
+        .at_row = 7});
     memcpy(buffer[8], sums, sizeof sums);
 }
 

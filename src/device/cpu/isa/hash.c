@@ -49,12 +49,11 @@ INLINE uint64_t sum_few(const uint32_t *x, int64_t n, uint64_t place, bool float
 {
     uint64_t sum = 0;
     for (int64_t i = 0; i < n; i++)
-        sum += choir__hash_element(
-            x + i, floats ? CHOIR_F32 : CHOIR_I32, place + (uint64_t)i);
+        sum += choir__hash_element(x + i, floats ? CHOIR_F32 : CHOIR_I32, place + (uint64_t)i);
     return sum;
 }
 
-/* Returns the hash of n words, the first of which is number `place`. floats: they are f32. */
+/* Returns the hash of n words from number `place` on. floats: they are f32. */
 INLINE uint64_t sum_words(const uint32_t *x, int64_t n, uint64_t place, bool floats)
 {
     pairs z, low[UNROLLED] = {0}, high[UNROLLED] = {0};
