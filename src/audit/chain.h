@@ -4,8 +4,8 @@
  *     {"begin":0,"audit":1,"every":50,"build":"Choir 0.1.0","bits":"chain","job":{...},
  *      "modules":["fc1","fc2"],"chain":"5e0f..."}
  *     {"step":50,"loss":"0x40857a78","key":"91b0...","read_weights":["12ab...",null],
- *      "read_state":[...],"batch":[...],"samples":[...],"losses":[...],"gradients":[...],"weights":[...],
- *      "state":[...],"chain":"77d1..."}
+ *      "read_state":[...],"batch":[...],"samples":[...],"losses":[...],"gradients":[...],
+ *      "weights":[...],"state":[...],"chain":"77d1..."}
  *
  * Hashes have 16 hexadecimal digits, and null is a hash that is not known. "chain" is the
  * SHA-256 of the chain of the line before, and of the line up to its own "chain". */

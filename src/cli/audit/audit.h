@@ -149,7 +149,11 @@ void choir__audit_values(
 void choir__audit_report(
     bool json, const char *what, const char *note, const char *other, const choir__parting *p);
 
-/* --- choir audit diff: diff.c --- */
+/* --- choir audit diff: diff.c, file.c, failure.c --- */
+
+/* Returns the last failure that a run's folder has recorded, as "at step 7: ...", or NULL; the
+ * caller frees it. */
+char *choir__audit_failure(const char *folder);
 
 /* Prints what differs between two runs. *equal: whether nothing does. */
 choir_status choir__audit_diff(const char *a, const char *b, bool json, bool *equal);

@@ -20,29 +20,6 @@ typedef struct side {
 
 /* --- what a folder says of its run --- */
 
-static char *last_failure(const char *folder)
-{
-    char *path = choir__format("%s/events.jsonl", folder), *line = NULL, *found = NULL;
-    size_t room = 0;
-    FILE *file = choir__file_try_stream(path);
-    for (ssize_t n; file && (n = getline(&line, &room, file)) > 0;) {
-        json_t *event = json_loadb(line, (size_t)n, 0, NULL);
-        const char *kind = json_string_value(json_object_get(event, "event"));
-        const char *why = json_string_value(json_object_get(event, "message"));
-        if (kind && !strcmp(kind, "failure")) {
-            free(found);
-            found = choir__format("at step %lld: %s",
-                (long long)json_integer_value(json_object_get(event, "step")), why ? why : "?");
-        }
-        json_decref(event);
-    }
-    if (file)
-        fclose(file);
-    free(line);
-    free(path);
-    return found;
-}
-
 static choir_status open_side(side *s, const char *path)
 {
     *s = (side){.path = path};
@@ -52,7 +29,7 @@ static choir_status open_side(side *s, const char *path)
                               : choir__error(CHOIR_ERR_IO, "%s: there is no such run", path);
     if (status == CHOIR_OK) {
         s->job = choir__file_json(job, 0, NULL);
-        s->failure = last_failure(path);
+        s->failure = choir__audit_failure(path);
     }
     free(job);
     return status;

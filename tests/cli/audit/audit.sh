@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # --audit and choir audit: the lines of one training are the same on every layout and after every
 # interruption, and a difference is found where it is.
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/../lib.sh"
 
 export CHOIR_CPU_DEVICES=4
 make_text text 200
@@ -93,8 +93,8 @@ found_in_other_bits() {
     choir "${job[@]}" --steps 6 --run half-words --amp bf16 --bits chain --audit=every=3 \
         >out 2>err || fail "$(cat err)"
     different '"equal":false,"step":3' audit half-words --bits amx --json
-    grep -qE '"exact_step":[123],"exact_kind":"[a-z]+".*"tensor":"[a-z].*"index":[0-9]+,"values":\[.*"bits":\["0x[0-9a-f]{8}","0x' out ||
-        fail "$(cat out)"
+    has out '"exact_step":[123],"exact_kind":"[a-z]+"' \
+        '"tensor":"[a-z].*"index":[0-9]+,"values":\[.*"bits":\["0x[0-9a-f]{8}","0x'
 }
 
 # A recorded chain of another run stands for a fault that cannot be made once more.
