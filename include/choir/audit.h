@@ -18,9 +18,10 @@
  *
  * A hash is a sum over all elements of a tensor, of its bits and its place in the whole. It
  * does not depend on the strategy, the number of ranks or the devices. It finds faults, and it
- * is no signature against somebody who makes up numbers.
+ * is no signature.
  *
- * Threads: the run's thread. Collective over the options' group: choir_audit_step. */
+ * Threads: the run's thread. Collective over the options' group: choir_audit_open and
+ * choir_audit_step. */
 #ifndef CHOIR_AUDIT_H
 #define CHOIR_AUDIT_H
 
@@ -56,7 +57,7 @@ CHOIR_CHECKED choir_status choir_audit_open(const char *folder, choir_module *mo
 
 /** Writes the step's line, if it is due. Call it after each step, before the next one begins.
  * step: the number of steps done. Waits for the devices if a line is due. Errors: I/O, memory,
- * errors of collectives. */
+ * errors of collectives. After an I/O error the audit writes no further lines, or dumps. */
 CHOIR_CHECKED choir_status choir_audit_step(choir_audit *audit, int64_t step);
 
 /** Ends the audit; the run is still open. NULL is fine. Error: I/O. */

@@ -161,38 +161,59 @@ static choir_status hash_after(
     return status;
 }
 
-choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
+/* Rank 0: adds the line. After an error no line follows, as the other ranks, which do not know
+ * of it, continue. */
+static choir_status write_line(
+    choir_audit *a, const choir__audit_step *s, const choir__audit_parts *all)
 {
     char loss[16];
-    choir__items items;
-    choir__audit_parts all = {0};
     choir__chain_line line = {
         .step = s->step, .key = choir__mix(a->run->seed, (uint64_t)s->step)};
+    snprintf(loss, sizeof loss, "0x%08x", bits_of(s->loss));
+    line.loss = s->has_loss ? loss : NULL;
+    join_all(a, all, &line);
+    choir_status status = choir__chain_add(a->chain, &line);
+    choir__chain_line_free(&line);
+    if (status == CHOIR_OK)
+        return status;
+    (void)!choir__chain_close(a->chain);
+    a->chain = NULL;
+    return status;
+}
+
+static choir_status dump(choir_audit *a, const choir__audit_step *s, choir__items *items)
+{
+    const choir__audit_dumped dumped = {.folder = a->folder,
+        .step = s->step,
+        .group = a->opts.group,
+        .seen = choir__loader_seen(a->opts.loader),
+        .gradients = s->made && !choir__strategies_may_part(a->run)};
+    choir_status status = choir__audit_dump(a->run, items, &dumped);
+    a->opts.dump = status == CHOIR_OK;
+    return status;
+}
+
+choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
+{
+    choir__items items;
+    choir__audit_parts all = {0};
+    choir_status written = CHOIR_OK;
     a->done = s->step;
     if (!is_due(a, s->step) || choir__strategies_apart(a->run))
         return CHOIR_OK;
     choir_status status = collect(a, &items);
     if (status == CHOIR_OK)
         status = hash_after(a, &items, s);
+    status = choir__agree(a->opts.group, status);
     if (status == CHOIR_OK)
         status = choir__audit_gather(&a->parts, a->opts.group, &all);
-    if (status == CHOIR_OK && a->chain) {
-        snprintf(loss, sizeof loss, "0x%08x", bits_of(s->loss));
-        line.loss = s->has_loss ? loss : NULL;
-        join_all(a, &all, &line);
-        status = choir__chain_add(a->chain, &line);
-        choir__chain_line_free(&line);
-    }
-    const choir__audit_dumped dumped = {.folder = a->folder,
-        .step = s->step,
-        .group = a->opts.group,
-        .seen = choir__loader_seen(a->opts.loader),
-        .gradients = s->made && !choir__strategies_may_part(a->run)};
+    if (status == CHOIR_OK && a->chain)
+        written = write_line(a, s, &all);
     if (status == CHOIR_OK && a->opts.dump)
-        status = choir__audit_dump(a->run, &items, &dumped);
+        status = dump(a, s, &items);
     choir__items_free(&items);
     free(all.list);
-    return status;
+    return status == CHOIR_OK ? written : status;
 }
 
 choir_status choir_audit_step(choir_audit *a, int64_t step)
@@ -260,6 +281,7 @@ choir_status choir_audit_open(const char *folder, choir_module *module, choir_op
             .module_count = a->names.count};
         status = choir__chain_open(folder, &begin, &a->chain);
     }
+    status = choir__agree(opts.group, status);
     choir__strategy_join(&a->strategy, a->run);
     *audit = a;
     if (status != CHOIR_OK) {

@@ -24,6 +24,7 @@ typedef struct work {
     choir__audit_parts *parts;
     pending *list;
     int count;
+    int module; /* where the search for a tensor's module begins: at the one before */
 } work;
 
 /* --- names of modules --- */
@@ -38,11 +39,15 @@ static void module_of(const choir__item *item, const char **name, size_t *length
     *length = end ? (size_t)(end - *name) : 0;
 }
 
-static int find(const choir__audit_names *names, const char *name, size_t length)
+/* Returns a module's place among the names, or -1. The search begins at `from`: tensors are
+ * sorted by name, so most have the module of the one before, or the next. */
+static int find(const choir__audit_names *names, int from, const char *name, size_t length)
 {
-    for (int i = names->count - 1; i >= 0; i--)
+    for (int k = 0; k < names->count; k++) {
+        int i = (from + k) % names->count;
         if (strlen(names->list[i]) == length && !strncmp(names->list[i], name, length))
             return i;
+    }
     return -1;
 }
 
@@ -53,7 +58,7 @@ void choir__audit_names_of(choir__audit_names *names, const choir__items *items)
     *names = (choir__audit_names){0};
     for (int i = 0; i < items->count; i++) {
         module_of(&items->list[i], &name, &length);
-        if (items->list[i].moment || find(names, name, length) >= 0)
+        if (items->list[i].moment || find(names, names->count - 1, name, length) >= 0)
             continue;
         CHOIR__GROW(names->list, names->count);
         names->list[names->count++] = choir__format("%.*s", (int)length, name);
@@ -155,9 +160,10 @@ static void add_item(work *w, const choir__audit_names *names, const choir__item
     size_t length;
     module_of(item, &name, &length);
     choir__audit_part part = {.kind = kind,
-        .module = find(names, name, length),
+        .module = find(names, w->module, name, length),
         .name = choir__rng_key(0, item->name),
         .whole = choir__shape_count(item->whole)};
+    w->module = part.module >= 0 ? part.module : w->module;
     for (int b = 0; b < item->box_count && part.module >= 0; b++)
         add_box(w, part, item->tensor, data, dtype, &item->boxes[b], item->whole);
 }

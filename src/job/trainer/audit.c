@@ -3,6 +3,8 @@
  * keeps the line that is there. */
 #include "job/trainer/inside.h"
 
+#include <stdatomic.h>
+
 #include "audit/audit.h"
 #include "job/report/record.h"
 
@@ -34,5 +36,13 @@ choir_status choir__trainer_audit(choir__trainer *t)
         .losses = t->all ? t->all : t->read,
         .first = t->all ? 0 : t->part.micro_first,
         .count = t->all ? t->job->training.microbatches : t->part.micro_count};
-    return choir__audit_line(t->audit, &step);
+    choir_status status = choir__audit_line(t->audit, &step);
+    if (status != CHOIR_ERR_IO)
+        return status;
+    if (t->part.env.rank == 0)
+        choir__job_tell(t->job, "warning: %s; training continues without this audit",
+            choir_error_message());
+    if (t->job->records.unrecorded)
+        atomic_store(t->job->records.unrecorded, 1);
+    return CHOIR_OK;
 }
