@@ -253,42 +253,49 @@ static choir_status check(choir_module *module, choir_optim *optim, const char *
     return status;
 }
 
-choir_status choir_audit_open(const char *folder, choir_module *module, choir_optim *optim,
+choir_status choir__audit_open(const char *folder, choir_module *module, choir_optim *optim,
     choir_audit_opts opts, choir_audit **audit)
 {
     choir__items items;
     choir_status status = check(module, optim, folder, &opts, audit);
     if (status != CHOIR_OK)
         return status;
-    choir_audit *a = choir__calloc(1, sizeof *a);
+    choir_audit *a = *audit = choir__calloc(1, sizeof *a);
     *a = (choir_audit){.strategy.ops = &ops,
         .run = &module->run->run->base,
         .module = module,
         .optim = optim,
         .opts = opts,
+        .folder = choir__strdup(folder),
         .done = opts.resumed};
-    a->folder = choir__strdup(folder);
+    choir__strategy_join(&a->strategy, a->run);
     status = choir__items_collect(&items, module, NULL);
     if (status == CHOIR_OK)
         choir__audit_names_of(&a->names, &items);
     choir__items_free(&items);
-    if (status == CHOIR_OK && choir__rank_of(opts.group) == 0) {
-        const choir__chain_begin begin = {.step = opts.resumed,
-            .every = opts.every,
-            .bits = a->run->device->far ? "cuda" : choir_cpu_bits(),
-            .job = opts.job,
-            .modules = a->names.list,
-            .module_count = a->names.count};
-        status = choir__chain_open(folder, &begin, &a->chain);
-    }
+    const choir__chain_begin begin = {.step = opts.resumed,
+        .every = opts.every,
+        .bits = a->run->device->far ? "cuda" : choir_cpu_bits(),
+        .job = opts.job,
+        .modules = a->names.list,
+        .module_count = a->names.count};
+    return status == CHOIR_OK && choir__rank_of(opts.group) == 0
+               ? choir__chain_open(folder, &begin, &a->chain)
+               : status;
+}
+
+choir_status choir_audit_open(const char *folder, choir_module *module, choir_optim *optim,
+    choir_audit_opts opts, choir_audit **audit)
+{
+    choir_audit *made = NULL;
+    choir_status status = choir__audit_open(folder, module, optim, opts, audit ? &made : NULL);
     status = choir__agree(opts.group, status);
-    choir__strategy_join(&a->strategy, a->run);
-    *audit = a;
     if (status != CHOIR_OK) {
-        (void)!choir_audit_close(a);
-        *audit = NULL;
+        (void)!choir_audit_close(made);
+        return status;
     }
-    return status;
+    *audit = made;
+    return CHOIR_OK;
 }
 
 choir_status choir_audit_close(choir_audit *a)

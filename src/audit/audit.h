@@ -15,6 +15,11 @@ typedef struct choir__audit_step {
     int64_t first, count;
 } choir__audit_step;
 
+/* Like choir_audit_open, but not collective. After an error *audit may be there, and is closed
+ * by the caller. */
+choir_status choir__audit_open(const char *folder, choir_module *module, choir_optim *optim,
+    choir_audit_opts opts, choir_audit **audit);
+
 /* Like choir_audit_step, for a step that may be repeated: a line that is there stays. */
 choir_status choir__audit_line(choir_audit *audit, const choir__audit_step *step);
 

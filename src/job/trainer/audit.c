@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "audit/audit.h"
+#include "checkpoint/agree.h"
 #include "job/report/record.h"
 
 choir_status choir__trainer_audit_open(choir__trainer *t)
@@ -21,8 +22,10 @@ choir_status choir__trainer_audit_open(choir__trainer *t)
     opts.group = t->part.env.group;
     opts.loader = t->part.loader;
     opts.job = t->job_text;
-    return choir_audit_open(
-        choir__cli_record_folder(t->job), t->part.net, t->part.optim, opts, &t->audit);
+    const char *folder = choir__cli_record_folder(t->job);
+    status = choir__audit_open(folder, t->part.net, t->part.optim, opts, &t->audit);
+    /* the others of a rank that is new are training */
+    return t->joined ? status : choir__agree(opts.group, status);
 }
 
 choir_status choir__trainer_audit(choir__trainer *t)
