@@ -23,11 +23,6 @@ static const char *const keys[CHOIR__AUDIT_KINDS] = {
     [CHOIR__AUDIT_STATE] = "state",
 };
 
-const char *choir__audit_key(choir__audit_kind kind)
-{
-    return keys[kind];
-}
-
 /* --- links --- */
 
 static const char link_key[] = ",\"chain\":\"";

@@ -19,9 +19,6 @@
 
 #define CHOIR__AUDIT_FILE "audit.jsonl"
 
-/* Returns the key of a kind of hashes in a line: "read_weights". */
-const char *choir__audit_key(choir__audit_kind kind);
-
 /* --- writing --- */
 
 typedef struct choir__chain_writer choir__chain_writer;
