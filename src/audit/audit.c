@@ -36,8 +36,11 @@ struct choir_audit {
     choir__audit_names names;
     int64_t done,
         read; /* steps done; the step whose weights and state are hashed; 0: no step */
-    choir__audit_parts parts; /* hashes for that step's line */
-    choir_status status;      /* first failure of its hashes */
+    choir__audit_parts parts;   /* hashes for that step's line */
+    choir_status status;        /* first failure of its hashes */
+    choir__audit_hash *left[2]; /* rank 0: weights and state after the last line's step */
+    int64_t left_at;            /* that step; 0: none */
+    char *changed;              /* see choir__audit_changed */
 };
 
 static bool is_due(const choir_audit *a, int64_t step)
@@ -161,6 +164,48 @@ static choir_status hash_after(
     return status;
 }
 
+/* --- numbers that change between two steps --- */
+
+static const choir__audit_kind left_kinds[] = {CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE},
+                               read_kinds[] = {
+                                   CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE};
+
+/* Compares what a step has read with what the step before it left, if that has a line, too. */
+static void look_for_changes(choir_audit *a, const choir__chain_line *line)
+{
+    free(a->changed);
+    a->changed = NULL;
+    for (size_t k = 0; k < CHOIR_COUNT(left_kinds); k++)
+        for (int i = 0; i < a->names.count && a->left_at == line->step - 1 && !a->changed;
+             i++) {
+            const choir__audit_hash *left = a->left[k] + i,
+                                    *read = line->hash[read_kinds[k]] + i;
+            if (a->left_at && left->known && read->known && left->value != read->value)
+                a->changed = choir__format(
+                    "the %s of module '%s' changed between step %lld and step %lld, in which "
+                    "nothing may change them: this machine's memory may be faulty",
+                    k ? "optimizer's state" : "weights", a->names.list[i],
+                    (long long)a->left_at, (long long)line->step);
+        }
+}
+
+static void note_left(choir_audit *a, const choir__chain_line *line)
+{
+    size_t bytes = (size_t)a->names.count * sizeof **a->left;
+    for (size_t k = 0; k < CHOIR_COUNT(left_kinds); k++) {
+        a->left[k] = choir__realloc(a->left[k], bytes + 1);
+        memcpy(a->left[k], line->hash[left_kinds[k]], bytes);
+    }
+    a->left_at = line->step;
+}
+
+const char *choir__audit_changed(const choir_audit *a)
+{
+    return a->changed;
+}
+
+/* --- the line --- */
+
 /* Rank 0: adds the line. After an error no line follows, as the other ranks, which do not know
  * of it, continue. */
 static choir_status write_line(
@@ -172,6 +217,8 @@ static choir_status write_line(
     snprintf(loss, sizeof loss, "0x%08x", bits_of(s->loss));
     line.loss = s->has_loss ? loss : NULL;
     join_all(a, all, &line);
+    look_for_changes(a, &line);
+    note_left(a, &line);
     choir_status status = choir__chain_add(a->chain, &line);
     choir__chain_line_free(&line);
     if (status == CHOIR_OK)
@@ -305,6 +352,9 @@ choir_status choir_audit_close(choir_audit *a)
     choir__strategy_leave(&a->strategy, a->run);
     choir_status status = choir__chain_close(a->chain);
     choir__audit_names_free(&a->names);
+    free(a->left[0]);
+    free(a->left[1]);
+    free(a->changed);
     free(a->parts.list);
     free(a->folder);
     free(a);

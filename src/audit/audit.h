@@ -23,4 +23,9 @@ choir_status choir__audit_open(const char *folder, choir_module *module, choir_o
 /* Like choir_audit_step, for a step that may be repeated: a line that is there stays. */
 choir_status choir__audit_line(choir_audit *audit, const choir__audit_step *step);
 
+/* Returns, on rank 0, a sentence if the last line's step did not read the weights and the state
+ * that the step before it had left, as its own line says; NULL: it did, or that step has no
+ * line. It is valid until the next line. */
+const char *choir__audit_changed(const choir_audit *audit);
+
 #endif

@@ -40,6 +40,9 @@ choir_status choir__trainer_audit(choir__trainer *t)
         .first = t->all ? 0 : t->part.micro_first,
         .count = t->all ? t->job->training.microbatches : t->part.micro_count};
     choir_status status = choir__audit_line(t->audit, &step);
+    const char *changed = choir__audit_changed(t->audit);
+    if (status == CHOIR_OK && changed)
+        choir__job_tell(t->job, "warning: %s", changed);
     if (status != CHOIR_ERR_IO)
         return status;
     if (t->part.env.rank == 0)

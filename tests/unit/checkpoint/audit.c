@@ -4,6 +4,7 @@
 
 #include <choir/audit.h>
 
+#include "audit/audit.h"
 #include "audit/chain.h"
 #include "tensor/tensor.h"
 
@@ -72,9 +73,15 @@ static void flipped_bit(void **state)
     choir__chain chain;
     choir_audit *audit = begin(&j, at("flipped"), 1, 0);
     audited(&j, audit, 0, 2);
+    assert_null(choir__audit_changed(audit));
     uint32_t *w = choir__data(choir_module_find(j.net, "transformer.ln_f.weight"));
     w[3] ^= 1;
     audited(&j, audit, 2, 1);
+    assert_non_null(choir__audit_changed(audit));
+    assert_non_null(strstr(
+        choir__audit_changed(audit), "'transformer.ln_f' changed between step 2 and step 3"));
+    audited(&j, audit, 3, 1);
+    assert_null(choir__audit_changed(audit));
     ok(choir_audit_close(audit));
     ok(choir__chain_read(at("flipped"), &chain));
     for (size_t i = 0; i < modules(&chain); i++) {
