@@ -39,7 +39,7 @@ struct choir_audit {
     choir__audit_parts parts;   /* hashes for that step's line */
     choir_status status;        /* first failure of its hashes */
     choir__audit_hash *left[2]; /* rank 0: weights and state after the last line's step */
-    int64_t left_at;            /* that step; 0: none */
+    int64_t left_at;            /* number of the last line's step; 0: no line */
     char *changed;              /* see choir__audit_changed */
 };
 
