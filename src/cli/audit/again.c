@@ -17,8 +17,7 @@
 #include "line/say.h"
 
 typedef struct child {
-    char **argv;
-    const char *command;
+    char **argv, *command;
     int out[2], err; /* a pipe: read, write; a file */
 } child;
 
@@ -68,7 +67,10 @@ static choir_status make_args(const choir__again *a, child *c)
     c->argv[n++] = choir__strdup("--json");
     for (int i = 0; i < a->option_count; i++)
         c->argv[n++] = choir__strdup(a->options[i]);
-    c->command = a->build ? a->build : "/proc/self/exe";
+    struct stat build;
+    bool folder = a->build && stat(a->build, &build) == 0 && S_ISDIR(build.st_mode);
+    c->command = !a->build ? choir__strdup("/proc/self/exe")
+                           : choir__format("%s%s", a->build, folder ? "/choir" : "");
     return status;
 }
 
@@ -180,6 +182,7 @@ choir_status choir__again_run(const choir__again *a, choir__again_look *look, vo
     for (int i = 0; c.argv[i]; i++)
         free(c.argv[i]);
     free(c.argv);
+    free(c.command);
     free(path);
     return status;
 }

@@ -255,7 +255,7 @@ static const choir__cli_option options[] = {
     {"steps", CHOIR__STRING, AT(steps), .argument = "A:B",
         .help = "audit the steps from A up to, but not, B (default: all)"},
     {"against", CHOIR__STRING, AT(against), .argument = "BUILD",
-        .help = "run it again by another build: the path of its choir"},
+        .help = "run it again by another build: its choir, or the folder that has it"},
     {"bits", CHOIR__STRING, AT(bits), .argument = "CLASS",
         .help = "run it again in another class of bits, as choir train --bits",
         .choices = choir__cli_bits_names, .strict = true},

@@ -66,7 +66,7 @@ int64_t *choir__checkpoint_steps(const char *folder, int *count);
 typedef struct choir__again {
     const char *run;            /* the folder of the run, for messages */
     const char *job;            /* the job file */
-    const char *build;          /* the command; NULL: this one */
+    const char *build;          /* the command, or its folder; NULL: this one */
     const char *const *options; /* (option_count) of choir train, "--nproc=2" */
     int option_count;
     const char *start; /* the checkpoint's folder, or NULL: the beginning */

@@ -71,6 +71,8 @@ proved() {
     good audit run --steps 5:9 --strategy ddp --nproc 3 --json
     grep -q '"event":"audit","equal":true,"step":null' out || fail "$(cat out)"
     good audit run --against "$CHOIR" --steps 4
+    good audit run --against "${CHOIR%/*}" --steps 4
+    bad 1 'cannot run nowhere/choir' audit run --against nowhere/choir
     bad 1 'every 2 steps, up to step 8' audit run --steps 3
     bad 2 'A:B' audit run --steps 3:3
     [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -user "$(id -un)" -name 'choir-audit-*' \
