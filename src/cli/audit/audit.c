@@ -161,6 +161,20 @@ static choir_status audit_piece(
     return status;
 }
 
+/* Returns a note if the run has done steps that its chain lacks, or NULL; the caller frees it.
+ */
+static char *note_end(const request *r, const choir__chain *chain)
+{
+    int64_t last = choir__chain_last(chain), reached = choir__audit_reached(r->run);
+    int64_t every = json_integer_value(json_object_get(chain->begin, "every"));
+    if (r->until != INT64_MAX || reached < last + every)
+        return NULL;
+    return choir__format(
+        "the audit ends at line %zu, with step %lld, and the run has done %lld "
+        "steps: it was cut, or these steps were not audited",
+        json_array_size(chain->lines), (long long)last, (long long)reached);
+}
+
 static choir_status audit_chain(request *r, const choir__chain *chain, bool *equal)
 {
     int count;
@@ -179,7 +193,9 @@ static choir_status audit_chain(request *r, const choir__chain *chain, bool *equ
         char *what = choir__format("%s, %lld audited step%s from %lld to %lld", r->run,
             (long long)r->compared, r->compared == 1 ? "" : "s", (long long)pieces[0].first,
             (long long)(p.found ? p.step : pieces[count - 1].last));
-        choir__audit_report(r->json, what, NULL, "again", &p);
+        char *note = note_end(r, chain);
+        choir__audit_report(r->json, what, note, "again", &p);
+        free(note);
         free(what);
     }
     *equal = !p.found;

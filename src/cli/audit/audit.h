@@ -149,11 +149,15 @@ void choir__audit_values(
 void choir__audit_report(
     bool json, const char *what, const char *note, const char *other, const choir__parting *p);
 
-/* --- choir audit diff: diff.c, file.c, failure.c --- */
+/* --- beside the audit: recorded.c --- */
 
 /* Returns the last failure that a run's folder has recorded, as "at step 7: ...", or NULL; the
  * caller frees it. */
 char *choir__audit_failure(const char *folder);
+/* Returns the last step that it has recorded; 0: none. */
+int64_t choir__audit_reached(const char *folder);
+
+/* --- choir audit diff: diff.c, file.c --- */
 
 /* Prints what differs between two runs. *equal: whether nothing does. */
 choir_status choir__audit_diff(const char *a, const char *b, bool json, bool *equal);

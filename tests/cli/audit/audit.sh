@@ -145,8 +145,11 @@ what_is_gone_or_wrong() {
     sed -i 3d gone/audit.jsonl
     bad 1 'gone/audit.jsonl:3: the chain breaks here' audit gone
     cp run/audit.jsonl gone
+    sed -i '$d' gone/audit.jsonl
+    good audit gone
+    has out 'the audit ends at line 4, with step 6, and the run has done 8 steps' '^equal: gone, 3'
     truncate -s -20 gone/audit.jsonl
-    bad 1 'gone/audit.jsonl:5: the line is cut off' audit gone
+    bad 1 'gone/audit.jsonl:4: the line is cut off' audit gone
 
     good train random --model toy --steps 4 --batch-size 12 --no-eval --quiet --run toy \
         --audit=every=2
