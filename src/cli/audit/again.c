@@ -100,34 +100,50 @@ static bool look_at_lines(
     return more;
 }
 
-/* Reads what the process prints until it ends; a line is a step, after which its audit's line
- * follows. *last: the step of the last line. Returns whether it was stopped. */
-static bool attend(choir__family *f, const child *c, const choir__again *a,
-    choir__again_look *look, void *arg, int64_t *last)
+/* Returns the first signal that has come; 0: none. */
+static int asked_to_stop(void)
+{
+    choir__signal s;
+    return choir__signals_next(&s) ? s.number : 0;
+}
+
+/* How a process was attended to until its end. */
+typedef struct attended {
+    bool stopped; /* no more lines were needed */
+    int signal;   /* the signal that stopped it; 0: none */
+} attended;
+
+/* Reads the output of the process until it ends; a line of it is a step, after which its
+ * audit's line follows. */
+static attended attend(
+    choir__family *f, const child *c, const choir__again *a, choir__again_look *look, void *arg)
 {
     FILE *lines = NULL;
     char text[4096];
-    bool stopped = false;
-    struct pollfd at[2];
+    attended done = {false, 0};
+    int64_t last = 0;
+    struct pollfd at[3];
+    bool open = true;
     while (f->alive) {
         int pids = choir__family_poll(f, at);
-        at[pids] = (struct pollfd){.fd = c->out[0], .events = POLLIN};
-        if (poll(at, (nfds_t)pids + 1, choir__family_press(f)) > 0 &&
-            (at[pids].revents & POLLIN) && read(c->out[0], text, sizeof text) < 0)
+        at[pids] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
+        at[pids + 1] = (struct pollfd){.fd = open ? c->out[0] : -1, .events = POLLIN};
+        if (poll(at, (nfds_t)pids + 2, choir__family_press(f)) < 0)
             continue;
-        if (!stopped && !look_at_lines(&lines, a, look, arg, last)) {
-            stopped = true;
+        if (at[pids + 1].revents)
+            open = read(c->out[0], text, sizeof text) > 0;
+        done.signal = done.signal ? done.signal : asked_to_stop();
+        if (!done.stopped && (done.signal || !look_at_lines(&lines, a, look, arg, &last))) {
+            done.stopped = true;
             choir__family_stop(f);
         }
         choir__family_reap(f, at);
-        if (at[pids].revents == POLLHUP && f->alive) /* the output has ended, ranks have not */
-            poll(at, (nfds_t)pids, choir__family_press(f)), choir__family_reap(f, at);
     }
-    if (!stopped)
-        look_at_lines(&lines, a, look, arg, last);
+    if (!done.stopped)
+        look_at_lines(&lines, a, look, arg, &last);
     if (lines)
         fclose(lines);
-    return stopped;
+    return done;
 }
 
 /* Returns the error with which the process ended: its own last line. */
@@ -156,7 +172,7 @@ choir_status choir__again_run(const choir__again *a, choir__again_look *look, vo
 {
     child c = {.out = {-1, -1}, .err = -1};
     choir__family family;
-    int64_t last = 0;
+    attended done = {true, 0};
     char *path = choir__format("%s/err", a->folder);
     choir_status status = make_args(a, &c);
     if (status == CHOIR_OK && pipe2(c.out, O_CLOEXEC) != 0)
@@ -170,8 +186,12 @@ choir_status choir__again_run(const choir__again *a, choir__again_look *look, vo
         status = choir__family_start(&family, 0, become_train, &c);
     if (c.out[1] >= 0)
         close(c.out[1]);
-    if (status == CHOIR_OK && !attend(&family, &c, a, look, arg, &last) &&
-        choir__end_status(&family.children[0]) != 0)
+    if (status == CHOIR_OK)
+        done = attend(&family, &c, a, look, arg);
+    *a->signal = done.signal ? done.signal : *a->signal;
+    if (done.signal)
+        status = choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");
+    else if (!done.stopped && choir__end_status(&family.children[0]) != 0)
         status = failed(a, &family.children[0]);
     choir__family_bury(&family);
     choir__family_free(&family);

@@ -19,6 +19,7 @@
 #include "job/choices.h"
 #include "job/job.h"
 #include "launch/launchers.h"
+#include "launch/process/process.h"
 #include "line/command.h"
 
 typedef choir__audit_request request;
@@ -206,6 +207,7 @@ static choir_status audit_chain(request *r, const choir__chain *chain, bool *equ
 
 static choir_status audit_run(request *r, bool *equal)
 {
+    static const int numbers[] = {SIGINT, SIGTERM};
     choir__chain chain;
     const char *place = choir__variable("TMPDIR");
     if (access(r->run, R_OK) != 0)
@@ -218,7 +220,13 @@ static choir_status audit_run(request *r, bool *equal)
         status = choir__error(CHOIR_ERR_IO, "cannot make %s", r->folder);
     list_options(r);
     if (status == CHOIR_OK)
+        status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
+    if (status == CHOIR_OK) {
         status = chain.begin ? audit_chain(r, &chain, equal) : audit_weights(r, equal);
+        choir__signals_give_back();
+    }
+    if (r->signal)
+        status = choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");
     remove_folder(r->folder);
     free(r->folder);
     choir__audit_end_piece(r);
@@ -262,7 +270,11 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         done = choir__audit_diff(operands.words[1], operands.words[2], r.json, &equal);
     if (done == CHOIR_OK)
         done = choir__cli_flush();
-    return done != CHOIR_OK ? choir__cli_fail() : equal ? CHOIR__EXIT_OK : CHOIR__EXIT_FAILED;
+    if (done != CHOIR_OK)
+        status = choir__cli_fail();
+    else
+        status = equal ? CHOIR__EXIT_OK : CHOIR__EXIT_FAILED;
+    return r.signal ? 128 + r.signal : status;
 }
 
 #define AT(member) CHOIR__CLI_AT(request, member)

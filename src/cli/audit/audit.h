@@ -74,6 +74,7 @@ typedef struct choir__again {
     int64_t every;     /* steps between lines */
     bool dump;
     const char *folder; /* receives the records */
+    int *signal;        /* receives the signal that has stopped it */
 } choir__again;
 
 /* Returns whether the next steps are needed; called after lines were added. */
@@ -97,6 +98,7 @@ typedef struct choir__audit_request {
     char *job;        /* the job file of the present piece */
     char *start;      /* folder of the checkpoint with which it begins; NULL: the start */
     int64_t compared; /* steps so far */
+    int signal;       /* the signal that stops the audit; 0: none */
     char *folder;     /* temporary */
     char *options[8]; /* (option_count) of choir train: the second run is another one by them */
     int option_count;
@@ -133,14 +135,14 @@ bool choir__audit_any_line(void *arg, const json_t *line);
 
 /* Returns a second run of the request, without a dump. */
 choir__again choir__audit_again(
-    const choir__audit_request *request, const char *folder, int64_t until, int64_t every);
+    choir__audit_request *request, const char *folder, int64_t until, int64_t every);
 /* Makes a folder in the temporary one; the caller frees its path. */
 char *choir__audit_folder(const choir__audit_request *request, const char *name);
 
 /* Names the element and the values at a parting, where both sides can be asked, or notes why
  * not. */
 void choir__audit_values(
-    const choir__audit_request *request, const choir__chain *chain, choir__parting *p);
+    choir__audit_request *request, const choir__chain *chain, choir__parting *p);
 
 /* --- output: report.c --- */
 

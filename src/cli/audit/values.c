@@ -28,7 +28,7 @@ bool choir__audit_any_line(void *arg, const json_t *line)
 }
 
 choir__again choir__audit_again(
-    const choir__audit_request *r, const char *folder, int64_t until, int64_t every)
+    choir__audit_request *r, const char *folder, int64_t until, int64_t every)
 {
     return (choir__again){.run = r->run,
         .job = r->job,
@@ -38,7 +38,8 @@ choir__again choir__audit_again(
         .start = r->start,
         .until = until,
         .every = every,
-        .folder = folder};
+        .folder = folder,
+        .signal = &r->signal};
 }
 
 char *choir__audit_folder(const choir__audit_request *r, const char *name)
@@ -78,7 +79,7 @@ static bool has_tensors(const choir__parting *p)
 
 /* Makes a run once more up to a step, with its tensors or with hashes of every step. Returns
  * the folder of its records, which the caller frees; NULL: it failed. */
-static char *once_more(const choir__audit_request *r, const char *name, int64_t step, bool dump)
+static char *once_more(choir__audit_request *r, const char *name, int64_t step, bool dump)
 {
     char *folder = choir__audit_folder(r, name), *run = choir__format("%s/run", folder);
     choir__again again = choir__audit_again(r, folder, step, dump ? step : 1);
@@ -93,7 +94,7 @@ static char *once_more(const choir__audit_request *r, const char *name, int64_t 
 }
 
 /* Compares what the run has kept of the step with the second run's tensors. */
-static bool by_what_is_kept(const choir__audit_request *r, choir__parting *p)
+static bool by_what_is_kept(choir__audit_request *r, choir__parting *p)
 {
     choir__stored kept;
     if (!has_tensors(p) || !choir__tensors_open(&kept, r->run, p->step))
@@ -143,8 +144,7 @@ static void take(choir__parting *p, choir__parting *exact)
 }
 
 /* Makes both runs once more. Returns whether the first one still has the recorded hashes. */
-static bool by_both_again(
-    const choir__audit_request *r, const choir__chain *chain, choir__parting *p)
+static bool by_both_again(choir__audit_request *r, const choir__chain *chain, choir__parting *p)
 {
     choir__audit_request plain = {
         .run = r->run, .job = r->job, .start = r->start, .folder = r->folder};
@@ -162,14 +162,14 @@ static bool by_both_again(
         free(own);
         free(other);
     }
+    r->signal = r->signal ? r->signal : plain.signal;
     if (found)
         take(p, &exact);
     choir__parting_free(&exact);
     return found;
 }
 
-void choir__audit_values(
-    const choir__audit_request *r, const choir__chain *chain, choir__parting *p)
+void choir__audit_values(choir__audit_request *r, const choir__chain *chain, choir__parting *p)
 {
     bool varied = r->option_count || r->against;
     if (by_what_is_kept(r, p) || (varied && by_both_again(r, chain, p)))

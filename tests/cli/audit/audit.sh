@@ -79,6 +79,19 @@ proved() {
         -newer single/job.json)" ] || fail 'folders are left'
 }
 
+# A signal stops the second run, too, and leaves nothing.
+interrupted() {
+    local folder=$work/temporary
+    mkdir "$folder"
+    good "${job[@]}" --steps 3000 --run long --audit=every=100
+    TMPDIR=$folder start audit long
+    await 20 test -e "$folder"/*/again/run/audit.jsonl || fail 'the second run has not begun'
+    kill -INT "$started_pid"
+    ended 60
+    [ $status -eq 130 ] || fail "status $status: $(cat err)"
+    [ -z "$(ls "$folder")" ] || fail "left: $(ls "$folder")"
+}
+
 # different WORDS ARG...: an audit that finds a difference, whose output has the words.
 different() {
     local words=$1
@@ -176,6 +189,7 @@ check one_chain_on_every_layout
 check one_chain_of_workers
 check resumed_and_replaced
 check proved
+check interrupted
 check found_in_other_bits
 check found_in_a_chain
 check without_audit_data
