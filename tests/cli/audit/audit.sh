@@ -80,16 +80,16 @@ proved() {
 }
 
 # A signal stops the second run, too, and leaves nothing.
+has_begun() { compgen -G "$work/temporary/*/again/run/audit.jsonl" >/dev/null; }
 interrupted() {
-    local folder=$work/temporary
-    mkdir "$folder"
-    good "${job[@]}" --steps 3000 --run long --audit=every=100
-    TMPDIR=$folder start audit long
-    await 20 test -e "$folder"/*/again/run/audit.jsonl || fail 'the second run has not begun'
+    mkdir temporary
+    good "${job[@]}" --steps 6000 --run long --audit=every=500
+    TMPDIR=$work/temporary start audit long
+    await 20 has_begun || fail 'the second run has not begun' || return
     kill -INT "$started_pid"
     ended 60
     [ $status -eq 130 ] || fail "status $status: $(cat err)"
-    [ -z "$(ls "$folder")" ] || fail "left: $(ls "$folder")"
+    [ -z "$(ls temporary)" ] || fail "left: $(ls temporary)"
 }
 
 # different WORDS ARG...: an audit that finds a difference, whose output has the words.
