@@ -1,4 +1,4 @@
-/* What a run's folder has recorded beside its audit: its steps, and how it failed. */
+/* Facts that a run's folder has beside its audit: its steps, and how it failed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
