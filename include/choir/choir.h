@@ -44,6 +44,7 @@
 #include <choir/training.h>
 #include <choir/membership.h>
 #include <choir/elastic.h>
+#include <choir/audit.h>
 #include <choir/evaluate.h>
 #include <choir/loop.h>
 #include <choir/job.h>

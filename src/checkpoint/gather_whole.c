@@ -58,12 +58,13 @@ static void close_wholes(wholes *w)
     *w = (wholes){0};
 }
 
-/* Collective. Errors: as choir__plan_make, memory. */
-static choir_status open_wholes(wholes *w, choir_module *module, choir_group *group)
+/* Takes the items. Collective. Errors: as choir__plan_make, memory. */
+static choir_status open_wholes(
+    wholes *w, choir__items items, choir_status status, choir_group *group)
 {
-    *w = (wholes){.group = group};
+    *w = (wholes){.group = group, .items = items};
     size_t largest = 0;
-    choir_status status = choir__agree(group, choir__items_collect(&w->items, module, NULL));
+    status = choir__agree(group, status);
     if (status == CHOIR_OK)
         status = choir__plan_make(&w->plan, &w->items, group, INT64_MAX);
     for (int i = 0; i < w->items.count; i++)
@@ -78,6 +79,13 @@ static choir_status open_wholes(wholes *w, choir_module *module, choir_group *gr
     if (status != CHOIR_OK)
         close_wholes(w);
     return status;
+}
+
+static choir_status open_model(wholes *w, choir_module *module, choir_group *group)
+{
+    choir__items items;
+    choir_status status = choir__items_collect(&items, module, NULL);
+    return open_wholes(w, items, status, group);
 }
 
 /* Rank 0: copies a part from w->part to its position. */
@@ -154,7 +162,7 @@ choir_status choir_weights_sha256(choir_module *module, choir_group *group, char
         return choir__missing(__func__, "hex");
     wholes w;
     choir__sha256_state state;
-    choir_status status = open_wholes(&w, module, group);
+    choir_status status = open_model(&w, module, group);
     if (status != CHOIR_OK)
         return status;
     choir__sha256_init(&state);
@@ -175,7 +183,8 @@ typedef struct export
 {
     wholes w;
     const char *path;
-    int given; /* number of items requested so far */
+    bool any_values; /* infinities and NaN are written, too */
+    int given;       /* number of items requested so far */
 }
 export;
 
@@ -186,9 +195,10 @@ static choir_status next_whole(void *arg, int i, const void **data)
     e->given++;
     choir_status status = get_whole(&e->w, i, data);
     choir__checked what = {e->path, item->name, item->whole, item->dtype, false};
-    return status == CHOIR_OK && *data ? choir__check_finite(CHOIR_ERR_NONFINITE, &what, *data,
-                                             (size_t)choir__shape_count(item->whole))
-                                       : status;
+    return status == CHOIR_OK && *data && !e->any_values
+               ? choir__check_finite(
+                     CHOIR_ERR_NONFINITE, &what, *data, (size_t)choir__shape_count(item->whole))
+               : status;
 }
 
 /* Rank 0 writes and the others send, in the order of the file. If writing fails, rank 0 still
@@ -227,7 +237,19 @@ choir_status choir_save_whole(choir_module *module, choir_group *group, const ch
     if (!path)
         return choir__missing(__func__, "path");
     export e = {.path = path};
-    choir_status status = open_wholes(&e.w, module, group);
+    choir_status status = open_model(&e.w, module, group);
+    if (status != CHOIR_OK)
+        return status;
+    status = write_wholes(&e, path);
+    close_wholes(&e.w);
+    return choir__agree(group, status);
+}
+
+choir_status choir__items_save(choir__items *items, choir_group *group, const char *path)
+{
+    export e = {.path = path, .any_values = true};
+    choir_status status = open_wholes(&e.w, *items, CHOIR_OK, group);
+    *items = (choir__items){0};
     if (status != CHOIR_OK)
         return status;
     status = write_wholes(&e, path);

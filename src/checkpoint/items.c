@@ -46,7 +46,9 @@ static void add(choir__items *items, const char *name, choir_tensor *tensor,
 
 static void add_weight(const char *name, choir_tensor *t, void *arg)
 {
-    add(arg, name, t->param ? t->param->local : t, t->param, false);
+    choir__items *items = arg;
+    add(items, name, t->param ? t->param->local : t, t->param, false);
+    items->list[items->count - 1].param = t->param;
 }
 
 static void add_moment(const char *name, choir_tensor *t, const choir__param *param, void *arg)

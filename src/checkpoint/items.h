@@ -4,6 +4,7 @@
 #ifndef CHOIR_ITEMS_H
 #define CHOIR_ITEMS_H
 
+#include <choir/group.h>
 #include <choir/optim.h>
 
 #include "autograd/book.h"
@@ -57,6 +58,7 @@ choir__block_of choir__block_of_local(const choir__box *box, choir_shape local);
 typedef struct choir__item {
     char *name;           /* "fc1.weight", "exp_avg.fc1.weight" */
     choir_tensor *tensor; /* holds the boxes */
+    choir__param *param;  /* the parameter whose weights these are; NULL: others */
     choir_dtype dtype;
     choir_shape whole;
     choir__box *boxes; /* (box_count) that this process can read */
@@ -83,5 +85,9 @@ choir_status choir__items_restored(const choir__items *items, choir_module *modu
 /* Reads boxes[box] of an item into data, row-major; each NaN is the one of base/nan.h. Errors:
  * memory, and as choir_read. */
 choir_status choir__item_read(const choir__item *item, int box, void *data);
+
+/* Writes the whole tensors of the items to a safetensors file on rank 0, whatever their values,
+ * and frees the items: gather_whole.c. Collective. Errors: as choir_save_whole. */
+choir_status choir__items_save(choir__items *items, choir_group *group, const char *path);
 
 #endif

@@ -27,6 +27,27 @@ choir_status choir__loader_deal(
     choir_loader *loader, int64_t first, int64_t count, int64_t step);
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
 
+/* A loader's notes on a micro-batch that it has handed out while it was watched. */
+typedef struct choir__seen_batch {
+    int64_t count;           /* samples; 0: it was not handed out */
+    uint64_t samples, bytes; /* hashes of the samples' numbers and epoch, and of all elements */
+    void *data[2];           /* x and y, row by row as in memory; NULL: they are not kept */
+} choir__seen_batch;
+
+typedef struct choir__seen_step {
+    choir__seen_batch *list; /* (count) micro-batches of a step */
+    int64_t count;
+    choir_dtype dtype[2]; /* dtypes and shapes of x and y in a micro-batch */
+    choir_shape shape[2];
+    bool keeps, images; /* images: x is channels-last in memory */
+} choir__seen_step;
+
+/* The loader begins to hash batches, or stops, and forgets its earlier notes. keeps: it copies
+ * the elements, too. NULL is fine. */
+void choir__loader_watch(choir_loader *loader, bool on, bool keeps);
+/* Returns the notes, or NULL: the loader was never watched. */
+const choir__seen_step *choir__loader_seen(const choir_loader *loader);
+
 /* Returns an error that states where a text stops being UTF-8. name: name of the text; NULL:
  * unknown. */
 choir_status choir__not_utf8(const char *name, const char *text, const char *at);

@@ -292,6 +292,7 @@ static const struct {
     {check_words, true},
     {choir__eval_policy_check, true},
     {choir__rate_test_check, true},
+    {choir__job_check_audit, true},
     {count_ranks, true},
     {settle_cut, true},
 };

@@ -165,6 +165,7 @@ typedef struct choir__job_records {
     int64_t log_every;      /* steps between lines */
     int64_t log_histograms; /* steps between histograms; 0: none */
     const char *trace;
+    const char *audit; /* keys of --audit; NULL: none */
     bool json, quiet, print_job;
     bool page;                            /* a live page is served while the job runs */
     bool silent;                          /* nothing is printed */
@@ -316,6 +317,17 @@ void choir__job_print_numbers(void);
 
 /* Returns whether --save is the folder of --resume's checkpoint. */
 bool choir__job_goes_on_in_place(const choir__job_saves *saves);
+
+/* The keys of --audit. */
+typedef struct choir__job_audit {
+    int64_t every; /* steps between lines; 0: there is no audit */
+    bool dump;
+} choir__job_audit;
+
+/* Reads the keys of --audit: job/audited.c. Error: argument. */
+choir_status choir__job_audited(const choir__job *job, choir__job_audit *audit);
+/* Refuses wrong keys, and an audit of ranks that have no state in common. Error: argument. */
+choir_status choir__job_check_audit(choir__job *job);
 
 /* Returns whether one of the job's logs takes histograms. */
 bool choir__job_has_histograms(const choir__job_records *records);

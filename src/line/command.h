@@ -67,6 +67,8 @@ struct choir__cli_option {
     double low, high;     /* range of numbers, both ends included */
     const char *preset;   /* default value; NULL: the member stays as it is */
     const char *argument; /* "N" in the help; NULL: the option is a flag */
+    const char *alone; /* value of the option if it is given without one, as --audit, and else
+                          as --audit=every=9; NULL: it needs a value */
     const char *help;
     char letter;                  /* 'n' of -n; 0: none */
     choir__cli_choices *choices;  /* values that the help and the completion offer, or NULL */

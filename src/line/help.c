@@ -42,9 +42,10 @@ static int name_option(const choir__cli_option *o, bool letters, char text[64])
     char letter[8] = "";
     if (o->letter && letters)
         snprintf(letter, sizeof letter, "-%c%s", o->letter, o->name ? ", " : "");
-    return snprintf(text, 64, "  %-*s%s%s%s%s", letters && o->name ? 4 : 0, letter,
-        o->name ? "--" : "", o->name ? o->name : "", o->argument ? " " : "",
-        o->argument ? o->argument : "");
+    const char *before = o->alone ? "[=" : o->argument ? " " : "";
+    return snprintf(text, 64, "  %-*s%s%s%s%s%s", letters && o->name ? 4 : 0, letter,
+        o->name ? "--" : "", o->name ? o->name : "", before, o->argument ? o->argument : "",
+        o->alone ? "]" : "");
 }
 
 /* Prints the help, the choices unless they have their own list, and the preset. */
@@ -161,7 +162,7 @@ static bool print_options(const choir__cli_command *c, const char *before, FILE 
             before && o->name && !strncmp(before, "--", 2) && !strcmp(before + 2, o->name);
         bool letter =
             before && o->letter && *before == '-' && before[1] == o->letter && !before[2];
-        if (o->argument && (named || letter)) {
+        if (o->argument && !o->alone && (named || letter)) {
             print_choices(o->choices, out);
             return true;
         }

@@ -30,9 +30,9 @@ static void make_tables(const choir__cli_command *c, tables *t)
     for (int i = 0; i < t->count; i++) {
         const choir__cli_option *o = t->taken[i].option;
         bool flag = !o->argument && o->bytes == sizeof(bool); /* --flag or --flag=false */
-        int has_value = o->argument ? required_argument
-                        : flag      ? optional_argument
-                                    : no_argument;
+        int has_value = flag || o->alone ? optional_argument
+                        : o->argument    ? required_argument
+                                         : no_argument;
         if (o->letter)
             *letters++ = o->letter;
         if (o->letter && o->argument)
@@ -98,12 +98,13 @@ static int take(const choir__cli_command *c, void *values, const choir__cli_take
 {
     const choir__cli_option *o = taken->option;
     char *place = (char *)values + taken->at;
+    const char *text = optarg ? optarg : o->alone;
     if (!o->argument && o->bytes == sizeof(bool) && !optarg)
         *(bool *)place = true;
-    else if (optarg && choir__cli_set(o, place, optarg) != CHOIR_OK)
+    else if (text && choir__cli_set(o, place, text) != CHOIR_OK)
         return o->name ? choir__cli_usage(c->name, "--%s: %s", o->name, choir_error_message())
                        : choir__cli_usage(c->name, "-%c: %s", o->letter, choir_error_message());
-    return c->took ? c->took(values, o, optarg) : CHOIR__EXIT_OK;
+    return c->took ? c->took(values, o, text) : CHOIR__EXIT_OK;
 }
 
 static void set_presets(const tables *t, void *values)

@@ -130,6 +130,7 @@ options_of_records() {
     flip --run plain --run fresh6
     flip --log plain --log csv:table.csv
     flip --log-histograms plain --log tensorboard:board --log-histograms 1
+    flip --audit plain --run fresh8 --audit=every=1
     flip --page plain --page --run fresh7
     flip --recut apart --recut
     flip --debug-nan plain --debug-nan

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "data/dataset.h"
 #include "data/loading/prefetch.h"
 #include "data/loading/sampler.h"
@@ -26,6 +27,8 @@ struct choir_loader {
     choir_shape x_shape, y_shape; /* shapes of a micro-batch */
     size_t x_bytes, y_bytes;      /* bytes of a sample */
     int64_t position;             /* number of the next micro-batch */
+    choir__seen_step seen;        /* list NULL: it was never watched */
+    bool watched;
 };
 
 /* --- filling: runs on the workers --- */
@@ -53,11 +56,22 @@ choir_loader_opts choir_loader_defaults(void)
     return (choir_loader_opts){.microbatches = 1, .shuffle = true, .drop_last = true};
 }
 
+static void forget_seen(choir_loader *l)
+{
+    for (int64_t m = 0; m < l->seen.count; m++) {
+        free(l->seen.list[m].data[0]);
+        free(l->seen.list[m].data[1]);
+        l->seen.list[m] = (choir__seen_batch){0};
+    }
+}
+
 static void free_loader(void *arg)
 {
     choir_loader *l = arg;
     choir__sample_order_free(&l->sampler);
+    forget_seen(l);
     free(l->message);
+    free(l->seen.list);
 }
 
 static choir_status use_loader(const choir_loader *l, const char *function)
@@ -208,6 +222,42 @@ static void launch_copy(
         choir__launch(device, CHOIR_F32, copy, &args);
 }
 
+/* Returns the hash of `count` elements. */
+static uint64_t hash_of(const void *x, choir_dtype dtype, int64_t count)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += choir__hash_element(
+            (const char *)x + (size_t)i * choir_dtype_size(dtype), dtype, (uint64_t)i);
+    return sum;
+}
+
+static void *copy_of(const void *x, choir_dtype dtype, int64_t count)
+{
+    size_t bytes = (size_t)count * choir_dtype_size(dtype);
+    void *copy = choir__calloc(bytes + 1, 1);
+    memcpy(copy, x, bytes);
+    return copy;
+}
+
+/* Notes what a stage has. Its list of samples stays until it is filled again. */
+static void watch(choir_loader *l, const delivery *to, const choir__prefetch_stage *s)
+{
+    int64_t micro = l->opts.micro_first + l->position % l->opts.micro_count;
+    choir__seen_batch *seen = &l->seen.list[micro];
+    const choir_dataset *d = l->dataset;
+    seen->count = l->sampler.micro;
+    seen->samples = choir__mix((uint64_t)s->epoch, hash_of(s->index, CHOIR_I64, s->count));
+    seen->bytes = choir__mix(
+        hash_of(s->x, d->x_dtype, to->x_count), hash_of(s->y, d->y_dtype, to->y_count));
+    if (!l->seen.keeps)
+        return;
+    free(seen->data[0]);
+    free(seen->data[1]);
+    seen->data[0] = copy_of(s->x, d->x_dtype, to->x_count);
+    seen->data[1] = copy_of(s->y, d->y_dtype, to->y_count);
+}
+
 static choir_status deliver(void *arg)
 {
     delivery *to = arg;
@@ -216,6 +266,8 @@ static choir_status deliver(void *arg)
     choir_status status = choir__prefetch_take(l->prefetch, l->position, &s);
     if (status != CHOIR_OK)
         return status;
+    if (l->watched)
+        watch(l, to, s);
     launch_copy(to->device, l->dataset->x_dtype, to->x, s->x, to->x_count);
     launch_copy(to->device, l->dataset->y_dtype, to->y, s->y, to->y_count);
     choir__prefetch_copied(l->prefetch, s, choir__queue_record(to->device->queue));
@@ -314,6 +366,27 @@ choir_status choir__loader_deal(choir_loader *l, int64_t first, int64_t count, i
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader)
 {
     return &loader->opts;
+}
+
+void choir__loader_watch(choir_loader *l, bool on, bool keeps)
+{
+    if (!l || l->status != CHOIR_OK)
+        return;
+    if (on && !l->seen.list)
+        l->seen = (choir__seen_step){
+            .list = choir__calloc((size_t)l->opts.microbatches, sizeof *l->seen.list),
+            .count = l->opts.microbatches,
+            .dtype = {l->dataset->x_dtype, l->dataset->y_dtype},
+            .shape = {l->x_shape, l->y_shape},
+            .images = l->dataset->ops->channels_last};
+    forget_seen(l);
+    l->watched = on;
+    l->seen.keeps = keeps;
+}
+
+const choir__seen_step *choir__loader_seen(const choir_loader *l)
+{
+    return l && l->seen.list ? &l->seen : NULL;
 }
 
 int64_t choir_loader_batches(const choir_loader *loader)

@@ -370,6 +370,24 @@ static void grad_norm(const choir__k_grad_norm *k)
     one.grad_norm(&rest);
 }
 
+/* Divides the rows, or the only one. */
+static void hash_part(const void *arg, int64_t first, int64_t count)
+{
+    choir__k_hash part = *(const choir__k_hash *)arg;
+    bool one_row = part.rows == 1;
+    part.x = at(part.x, one_row ? first : first * part.row, choir_dtype_size(part.dtype));
+    part.at += one_row ? first : first * part.at_row;
+    *(one_row ? &part.cols : &part.rows) = count;
+    one.hash(&part);
+}
+
+static void hash(const choir__k_hash *k)
+{
+    int64_t each = k->rows == 1 ? 1 : choir__max(1, k->cols);
+    choir__cpu_parallel(
+        k->rows == 1 ? k->cols : k->rows, (LEAST + each - 1) / each, hash_part, k);
+}
+
 const choir__kernels *choir__cpu_divided(const choir__kernels *kernels)
 {
     one = several = *kernels;
@@ -395,5 +413,6 @@ const choir__kernels *choir__cpu_divided(const choir__kernels *kernels)
     several.rmsprop = rmsprop;
     several.average = average;
     several.grad_norm = grad_norm;
+    several.hash = hash;
     return &several;
 }

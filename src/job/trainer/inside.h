@@ -10,9 +10,12 @@
  *     show.c       output and records of rank 0
  *     signals.c    signals, and the loss where one ends the job at once
  *     stop.c       requests of signals, time limits and budgets, on which ranks agree
+ *     audit.c      hashes of steps
  *     finish.c     the end */
 #ifndef CHOIR_JOB_TRAINER_INSIDE_H
 #define CHOIR_JOB_TRAINER_INSIDE_H
+
+#include <choir/audit.h>
 
 #include "job/trainer/debug_nan.h"
 #include "job/trainer/eval_policy.h"
@@ -79,6 +82,8 @@ typedef struct choir__trainer {
     bool save_due;     /* a signal has asked for a checkpoint */
     bool stopping;     /* a rank was asked to stop, and all ranks know it */
     int by; /* signal that stops the training, also where ranks do not meet; 0: none */
+    choir_audit *audit;     /* NULL without --audit */
+    bool made;              /* this process has made the last step itself */
     choir__nan_watch watch; /* for --debug-nan */
     choir_trace *trace;     /* NULL without --trace */
     int64_t traced_before;  /* steps of this process before the trace began */
@@ -245,6 +250,13 @@ choir_status choir__trainer_continue_own(choir__trainer *t);
 /* Says that ranks continue their own checkpoint, if it lacks a part of the state and no copies
  * were newer. */
 void choir__trainer_note_forgotten(choir__trainer *t);
+
+/* --- audit.c --- */
+
+/* Begins the audit, if the job has one. */
+choir_status choir__trainer_audit_open(choir__trainer *t);
+/* Writes the line of the last step, if it is due. */
+choir_status choir__trainer_audit(choir__trainer *t);
 
 /* --- signals.c --- */
 

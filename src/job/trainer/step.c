@@ -197,6 +197,7 @@ choir_status choir__trainer_one_step(choir__trainer *t)
     s.seconds = choir__now() - start;
     if (status != CHOIR_OK)
         return status;
+    t->made = ran;
     if (ran) {
         s.number = ++t->now.step;
         t->now.last = s;

@@ -100,6 +100,8 @@ static choir_status set_up(choir__trainer *t)
     snprintf(t->now.bits, sizeof t->now.bits, "%s", t->part.bits);
     if (status == CHOIR_OK)
         choir__trainer_note_forgotten(t);
+    if (status == CHOIR_OK)
+        status = choir__trainer_audit_open(t);
     return status;
 }
 
@@ -109,6 +111,7 @@ static void take_down(choir__trainer *t)
     bool saves = t->saved != NULL, saved = choir_checkpoint_close(t->saved) == CHOIR_OK;
     choir_elastic_free(t->elastic);
     choir_trace_free(t->trace);
+    (void)!choir_audit_close(t->audit);
     choir__job_rank_close(&t->part);
     free(t->read);
     free(t->measured);
@@ -144,6 +147,8 @@ static choir_status after_step(choir__trainer *t)
     if (status == CHOIR_OK && t->elastic && !t->prepared)
         status = agree_on_save(t);
     t->prepared = status == CHOIR_OK; /* the optimizer has its state */
+    if (status == CHOIR_OK)
+        status = choir__trainer_audit(t);
     if (status == CHOIR_OK)
         status = choir__trainer_between_steps(t);
     choir__trainer_report_saved(t);

@@ -193,6 +193,19 @@ static void optimizers(void)
     kernels->sgd(&k);
 }
 
+static void hashes(void)
+{
+    uint64_t sums[2] = {0};
+    kernels->hash(&(choir__k_hash){.x = B(0), .sum = &sums[0], .rows = 1, .cols = N, .at = 3});
+    kernels->hash(&(choir__k_hash){.x = B(1),
+        .sum = &sums[1],
+        .rows = N / COLS,
+        .cols = COLS - 1,
+        .row = COLS,
+        .at_row = 7});
+    memcpy(buffer[8], sums, sizeof sums);
+}
+
 /* (64, 3072) by (3072, 64): threads that share the sum over 3072 would have other bits. */
 static void products(void)
 {
@@ -267,6 +280,7 @@ static void bits_do_not_depend_on_threads(void **state)
     compare("norms", norms);
     compare("attention", attention);
     compare("optimizers", optimizers);
+    compare("hashes", hashes);
     compare("products", products);
     compare("convolutions", convolutions);
     for (int b = 0; b < BUFFERS; b++)

@@ -434,6 +434,15 @@ static void try_choir_checkpoint_opts(void)
     ok(choir_checkpoint_close(of_defaults));
 }
 
+static void try_choir_audit_opts(void)
+{
+    choir_audit *audit;
+    choir_module *net = layer();
+    choir_optim *optim = choir_adamw(run, net, choir_adamw_defaults());
+    refused(choir_audit_open("/tmp/a", net, optim, (choir_audit_opts){0}, &audit),
+        "choir_audit_defaults()");
+}
+
 /* --- data --- */
 
 static void try_choir_eval_opts(void)

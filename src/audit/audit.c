@@ -1,0 +1,362 @@
+/* The audit of a training: when hashes are taken, and the lines of the chain.
+ *
+ *     step begins    weights, state, which it reads        (a member of the run's strategies)
+ *     the step       its batches, as the loader hands them out
+ *     step done      gradients, weights, state; the ranks' parts join; rank 0 adds the line
+ *
+ * Nothing happens in steps that are not due, and a recorded step contains no hash. Where ranks
+ * step apart and meet at intervals, the steps at which they meet have lines, without hashes of
+ * gradients and of earlier weights, since each worker has its own. */
+#include <choir/audit.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "audit/audit.h"
+#include "audit/chain.h"
+#include "audit/dump.h"
+#include "audit/parts.h"
+#include "base/base.h"
+#include "base/nan.h"
+#include "base/rng.h"
+#include "checkpoint/agree.h"
+#include "data/dataset.h"
+#include "nn/module.h"
+#include "optim/optim.h"
+
+struct choir_audit {
+    choir__strategy strategy;
+    choir_scope *run;
+    choir_module *module;
+    choir_optim *optim;
+    choir_audit_opts opts;
+    char *folder;
+    choir__chain_writer *chain; /* rank 0; NULL: another rank writes */
+    choir__audit_names names;
+    int64_t done,
+        read; /* steps done; the step whose weights and state are hashed; 0: no step */
+    choir__audit_parts parts;   /* hashes for that step's line */
+    choir_status status;        /* first failure of its hashes */
+    choir__audit_hash *left[2]; /* rank 0: weights and state after the last line's step */
+    int64_t left_at;            /* number of the last line's step; 0: no line */
+    char *changed;              /* see choir__audit_changed */
+};
+
+static bool is_due(const choir_audit *a, int64_t step)
+{
+    return step % a->opts.every == 0;
+}
+
+/* Lists the tensors; the optimizer has no state before its first step. Collective where
+ * choir__items_collect is. */
+static choir_status collect(const choir_audit *a, choir__items *items)
+{
+    return choir__items_collect(
+        items, a->module, choir_optim_steps(a->optim) > 0 ? a->optim : NULL);
+}
+
+/* --- before a step --- */
+
+static void step_begins(choir__strategy *s)
+{
+    choir_audit *a = CHOIR__STRATEGY_OF(s, choir_audit, strategy);
+    choir__items items;
+    int64_t step = a->done + 1;
+    choir__loader_watch(a->opts.loader, is_due(a, step), a->opts.dump);
+    a->parts.count = 0;
+    a->read = 0;
+    if (!is_due(a, step) || choir__strategies_may_part(a->run))
+        return;
+    a->status = collect(a, &items);
+    if (a->status == CHOIR_OK)
+        a->status = choir__audit_take(&a->parts, &a->names, a->module, &items,
+            CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, false);
+    choir__items_free(&items);
+    a->read = step;
+}
+
+static choir_status ranks_changed(choir__strategy *s, choir_group *group, uint64_t undone)
+{
+    choir_audit *a = CHOIR__STRATEGY_OF(s, choir_audit, strategy);
+    (void)undone;
+    a->opts.group = group;
+    return CHOIR_OK;
+}
+
+static const choir__strategy_ops ops = {
+    .name = "audit", .step_begins = step_begins, .ranks_changed = ranks_changed};
+
+/* --- after it --- */
+
+/* Adds the batches that the loader has handed out. */
+static void add_batches(choir_audit *a)
+{
+    const choir__seen_step *seen = choir__loader_seen(a->opts.loader);
+    for (int64_t i = 0; seen && i < 2 * seen->count; i++) {
+        const choir__seen_batch *b = &seen->list[i / 2];
+        if (!b->count)
+            continue;
+        CHOIR__GROW(a->parts.list, a->parts.count);
+        a->parts.list[a->parts.count++] =
+            (choir__audit_part){.kind = i % 2 ? CHOIR__AUDIT_SAMPLES : CHOIR__AUDIT_BATCH,
+                .module = (int32_t)(i / 2),
+                .count = b->count,
+                .whole = b->count,
+                .hash = i % 2 ? b->samples : b->bytes};
+    }
+}
+
+static void join_all(
+    const choir_audit *a, const choir__audit_parts *all, choir__chain_line *line)
+{
+    for (int kind = 0; kind < CHOIR__AUDIT_KINDS; kind++) {
+        int count = a->names.count;
+        if (kind >= CHOIR__AUDIT_BATCH &&
+            kind <= CHOIR__AUDIT_LOSSES) { /* one hash per micro-batch */
+            count = 0;
+            for (int i = 0; i < all->count; i++)
+                if (all->list[i].kind == kind && all->list[i].module >= count)
+                    count = all->list[i].module + 1;
+        }
+        line->count[kind] = count;
+        line->hash[kind] = choir__calloc((size_t)count + 1, sizeof *line->hash[kind]);
+        choir__audit_join(all, (choir__audit_kind)kind, line->hash[kind], count);
+    }
+}
+
+static uint32_t bits_of(float loss)
+{
+    uint32_t bits;
+    choir__one_nan(&loss, CHOIR_F32, 1);
+    memcpy(&bits, &loss, sizeof bits);
+    return bits;
+}
+
+static void add_losses(choir_audit *a, const choir__audit_step *s)
+{
+    for (int64_t i = 0; s->losses && s->has_loss && i < s->count; i++) {
+        CHOIR__GROW(a->parts.list, a->parts.count);
+        a->parts.list[a->parts.count++] = (choir__audit_part){.kind = CHOIR__AUDIT_LOSSES,
+            .module = (int32_t)(s->first + i),
+            .count = 1,
+            .whole = 1,
+            .hash = bits_of(s->losses[i])};
+    }
+}
+
+static choir_status hash_after(
+    choir_audit *a, const choir__items *items, const choir__audit_step *s)
+{
+    bool together = !choir__strategies_may_part(a->run); /* else gradients are each worker's */
+    if (a->read != a->done || !s->made) { /* this process has not made the step */
+        a->parts.count = 0;
+        a->status = CHOIR_OK;
+    }
+    choir_status status = a->status;
+    if (status == CHOIR_OK)
+        status = choir__audit_take(&a->parts, &a->names, a->module, items, CHOIR__AUDIT_WEIGHTS,
+            CHOIR__AUDIT_STATE, s->made && together);
+    if (status == CHOIR_OK && s->made) {
+        add_batches(a);
+        add_losses(a, s);
+    }
+    return status;
+}
+
+/* --- numbers that change between two steps --- */
+
+static const choir__audit_kind left_kinds[] = {CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE},
+                               read_kinds[] = {
+                                   CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE};
+
+/* Compares what a step has read with what the step before it left, if that has a line, too. */
+static void look_for_changes(choir_audit *a, const choir__chain_line *line)
+{
+    free(a->changed);
+    a->changed = NULL;
+    for (size_t k = 0; k < CHOIR_COUNT(left_kinds); k++)
+        for (int i = 0; i < a->names.count && a->left_at == line->step - 1 && !a->changed;
+             i++) {
+            const choir__audit_hash *left = a->left[k] + i,
+                                    *read = line->hash[read_kinds[k]] + i;
+            if (a->left_at && left->known && read->known && left->value != read->value)
+                a->changed = choir__format(
+                    "the %s of module '%s' changed between step %lld and step %lld, in which "
+                    "nothing may change them: this machine's memory may be faulty",
+                    k ? "optimizer's state" : "weights", a->names.list[i],
+                    (long long)a->left_at, (long long)line->step);
+        }
+}
+
+static void note_left(choir_audit *a, const choir__chain_line *line)
+{
+    size_t bytes = (size_t)a->names.count * sizeof **a->left;
+    for (size_t k = 0; k < CHOIR_COUNT(left_kinds); k++) {
+        a->left[k] = choir__realloc(a->left[k], bytes + 1);
+        memcpy(a->left[k], line->hash[left_kinds[k]], bytes);
+    }
+    a->left_at = line->step;
+}
+
+const char *choir__audit_changed(const choir_audit *a)
+{
+    return a->changed;
+}
+
+/* --- the line --- */
+
+/* Rank 0: adds the line. After an error no line follows, as the other ranks, which do not know
+ * of it, continue. */
+static choir_status write_line(
+    choir_audit *a, const choir__audit_step *s, const choir__audit_parts *all)
+{
+    char loss[16];
+    choir__chain_line line = {
+        .step = s->step, .key = choir__mix(a->run->seed, (uint64_t)s->step)};
+    snprintf(loss, sizeof loss, "0x%08x", bits_of(s->loss));
+    line.loss = s->has_loss ? loss : NULL;
+    join_all(a, all, &line);
+    look_for_changes(a, &line);
+    note_left(a, &line);
+    choir_status status = choir__chain_add(a->chain, &line);
+    choir__chain_line_free(&line);
+    if (status == CHOIR_OK)
+        return status;
+    (void)!choir__chain_close(a->chain);
+    a->chain = NULL;
+    return status;
+}
+
+static choir_status dump(choir_audit *a, const choir__audit_step *s, choir__items *items)
+{
+    const choir__audit_dumped dumped = {.folder = a->folder,
+        .step = s->step,
+        .group = a->opts.group,
+        .seen = choir__loader_seen(a->opts.loader),
+        .gradients = s->made && !choir__strategies_may_part(a->run)};
+    choir_status status = choir__audit_dump(a->run, items, &dumped);
+    a->opts.dump = status == CHOIR_OK;
+    return status;
+}
+
+choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
+{
+    choir__items items;
+    choir__audit_parts all = {0};
+    choir_status written = CHOIR_OK;
+    a->done = s->step;
+    if (!is_due(a, s->step) || choir__strategies_apart(a->run))
+        return CHOIR_OK;
+    choir_status status = collect(a, &items);
+    if (status == CHOIR_OK)
+        status = hash_after(a, &items, s);
+    status = choir__agree(a->opts.group, status);
+    if (status == CHOIR_OK)
+        status = choir__audit_gather(&a->parts, a->opts.group, &all);
+    if (status == CHOIR_OK && a->chain)
+        written = write_line(a, s, &all);
+    if (status == CHOIR_OK && a->opts.dump)
+        status = dump(a, s, &items);
+    choir__items_free(&items);
+    free(all.list);
+    return status == CHOIR_OK ? written : status;
+}
+
+choir_status choir_audit_step(choir_audit *a, int64_t step)
+{
+    if (!a)
+        return choir__missing(__func__, "audit");
+    if (step != a->done + 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_audit_step: expected step %lld, as it follows the one before, got %lld",
+            (long long)a->done + 1, (long long)step);
+    return choir__audit_line(a, &(choir__audit_step){.step = step, .made = true});
+}
+
+/* --- life --- */
+
+choir_audit_opts choir_audit_defaults(void)
+{
+    return (choir_audit_opts){.every = 50};
+}
+
+static choir_status check(choir_module *module, choir_optim *optim, const char *folder,
+    const choir_audit_opts *opts, choir_audit **audit)
+{
+    choir_status status = choir__use_module(module, "choir_audit_open");
+    if (status == CHOIR_OK)
+        status = choir__use_optim(optim, "choir_audit_open");
+    if (status == CHOIR_OK && (!folder || !audit))
+        status = choir__missing("choir_audit_open", folder ? "audit" : "folder");
+    if (status == CHOIR_OK && (opts->every < 1 || opts->resumed < 0))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_audit_open: expected an audit every 1 step or more, of a run that has done "
+            "0 steps or more, got %lld and %lld; begin with choir_audit_defaults()",
+            (long long)opts->every, (long long)opts->resumed);
+    if (status == CHOIR_OK && choir__strategies_never_meet(module->run))
+        status = choir__error(CHOIR_ERR_UNSUPPORTED,
+            "an audit needs ranks that have a common state: hogwild's step by themselves");
+    return status;
+}
+
+choir_status choir__audit_open(const char *folder, choir_module *module, choir_optim *optim,
+    choir_audit_opts opts, choir_audit **audit)
+{
+    choir__items items;
+    choir_status status = check(module, optim, folder, &opts, audit);
+    if (status != CHOIR_OK)
+        return status;
+    choir_audit *a = *audit = choir__calloc(1, sizeof *a);
+    *a = (choir_audit){.strategy.ops = &ops,
+        .run = &module->run->run->base,
+        .module = module,
+        .optim = optim,
+        .opts = opts,
+        .folder = choir__strdup(folder),
+        .done = opts.resumed};
+    choir__strategy_join(&a->strategy, a->run);
+    status = choir__items_collect(&items, module, NULL);
+    if (status == CHOIR_OK)
+        choir__audit_names_of(&a->names, &items);
+    choir__items_free(&items);
+    const choir__chain_begin begin = {.step = opts.resumed,
+        .every = opts.every,
+        .bits = a->run->device->far ? "cuda" : choir_cpu_bits(),
+        .job = opts.job,
+        .modules = a->names.list,
+        .module_count = a->names.count};
+    return status == CHOIR_OK && choir__rank_of(opts.group) == 0
+               ? choir__chain_open(folder, &begin, &a->chain)
+               : status;
+}
+
+choir_status choir_audit_open(const char *folder, choir_module *module, choir_optim *optim,
+    choir_audit_opts opts, choir_audit **audit)
+{
+    choir_audit *made = NULL;
+    choir_status status = choir__audit_open(folder, module, optim, opts, audit ? &made : NULL);
+    status = choir__agree(opts.group, status);
+    if (status != CHOIR_OK) {
+        (void)!choir_audit_close(made);
+        return status;
+    }
+    *audit = made;
+    return CHOIR_OK;
+}
+
+choir_status choir_audit_close(choir_audit *a)
+{
+    if (!a)
+        return CHOIR_OK;
+    choir__strategy_leave(&a->strategy, a->run);
+    choir_status status = choir__chain_close(a->chain);
+    choir__audit_names_free(&a->names);
+    free(a->left[0]);
+    free(a->left[1]);
+    free(a->changed);
+    free(a->parts.list);
+    free(a->folder);
+    free(a);
+    return status;
+}

@@ -1,0 +1,69 @@
+/* The hashes of the parts of tensors that this rank holds, and how they join to hashes of
+ * modules. */
+#ifndef CHOIR_AUDIT_PARTS_H
+#define CHOIR_AUDIT_PARTS_H
+
+#include <choir/group.h>
+
+#include "checkpoint/items.h"
+
+/* Kinds of hashes. A line of a chain has one list of hashes per kind, with a hash per module,
+ * or per micro-batch for batches and losses. */
+typedef enum choir__audit_kind {
+    CHOIR__AUDIT_READ_WEIGHTS, /* as the step read them */
+    CHOIR__AUDIT_READ_STATE,
+    CHOIR__AUDIT_BATCH,   /* the bytes of samples */
+    CHOIR__AUDIT_SAMPLES, /* which samples */
+    CHOIR__AUDIT_LOSSES,
+    CHOIR__AUDIT_GRADIENTS,
+    CHOIR__AUDIT_WEIGHTS, /* after the step */
+    CHOIR__AUDIT_STATE,
+    CHOIR__AUDIT_KINDS
+} choir__audit_kind;
+
+/* The hash of a box of a tensor, in the form in which ranks exchange it. */
+typedef struct choir__audit_part {
+    uint64_t name, region; /* hashes of the tensor's name, and of the box's place */
+    uint64_t hash;
+    int64_t count, whole; /* elements of the box and of the tensor */
+    int32_t kind, module; /* module: position in choir__audit_names, or the micro-batch */
+} choir__audit_part;
+
+typedef struct choir__audit_parts {
+    choir__audit_part *list;
+    int count;
+} choir__audit_parts;
+
+/* The modules of a training, by the names of their tensors. */
+typedef struct choir__audit_names {
+    char **list;
+    int count;
+} choir__audit_names;
+
+/* Lists the modules that have weights of their own, in the order of the items. */
+void choir__audit_names_of(choir__audit_names *names, const choir__items *items);
+void choir__audit_names_free(choir__audit_names *names);
+
+/* Adds the hashes of this rank's boxes: the weights, and the optimizer's state, if there is
+ * some, as `weights` and `state`; gradients as the optimizer reads them, if asked for. Waits
+ * for the devices. Errors: memory, the run's. */
+choir_status choir__audit_take(choir__audit_parts *parts, const choir__audit_names *names,
+    choir_module *module, const choir__items *items, choir__audit_kind weights,
+    choir__audit_kind state, bool gradients);
+
+/* Gathers the parts of all ranks; group NULL: there is no other. Collective. */
+choir_status choir__audit_gather(
+    const choir__audit_parts *mine, choir_group *group, choir__audit_parts *all);
+
+/* A joined hash; unknown if no rank has a part of the tensor, or some part is missing. */
+typedef struct choir__audit_hash {
+    uint64_t value;
+    bool known;
+} choir__audit_hash;
+
+/* Joins the parts of all ranks to a hash per module (count) of one kind. Where several ranks
+ * have a box, the first one counts. */
+void choir__audit_join(const choir__audit_parts *all, choir__audit_kind kind,
+    choir__audit_hash *hashes, int count);
+
+#endif

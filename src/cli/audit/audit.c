@@ -1,0 +1,335 @@
+/* choir audit: proves a run by running a span of it again, and finds where two runs part.
+ *
+ * The hashes of both runs are compared, step by step. At the
+ * first one that differs the tensors themselves are compared, where both sides have them or can
+ * be run once more. */
+#include <fts.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <choir/training.h>
+
+#include "base/files/file.h"
+#include "base/options.h"
+#include "cli/audit/audit.h"
+#include "job/bits.h"
+#include "job/choices.h"
+#include "job/job.h"
+#include "launch/launchers.h"
+#include "launch/process/process.h"
+#include "line/command.h"
+
+typedef choir__audit_request request;
+
+/* --- the span --- */
+
+/* Reads "A:B", "A:", ":B" or "A". Returns false for another text. */
+static bool read_span(request *r)
+{
+    r->from = 1;
+    r->until = INT64_MAX;
+    if (!r->steps)
+        return true;
+    char *text = choir__strdup(r->steps), *colon = strchr(text, ':');
+    if (colon)
+        *colon = '\0';
+    bool good = (colon && !*text) || choir__parse_int(text, 1, INT64_MAX - 1, &r->from);
+    if (!colon)
+        r->until = r->from + 1;
+    else if (colon[1])
+        good = good && choir__parse_int(colon + 1, 1, INT64_MAX - 1, &r->until);
+    free(text);
+    return good && r->until > r->from;
+}
+
+/* --- the second run --- */
+
+static void add_option(request *r, const char *name, const char *text)
+{
+    if (text)
+        r->options[r->option_count++] = choir__format("--%s=%s", name, text);
+}
+
+static void add_number(request *r, const char *name, int64_t number)
+{
+    if (number)
+        r->options[r->option_count++] = choir__format("--%s=%lld", name, (long long)number);
+}
+
+static void list_options(request *r)
+{
+    add_option(r, "strategy", r->strategy);
+    add_option(r, "mesh", r->mesh);
+    add_option(r, "devices", r->devices);
+    add_option(r, "backend", r->backend);
+    add_option(r, "bits", r->bits);
+    add_number(r, "nproc", r->nproc);
+    add_number(r, "threads", r->threads);
+}
+
+/* --- a run without hashes --- */
+
+/* Runs the last span between two checkpoints, or from the beginning, and compares weights. */
+static choir_status audit_weights(request *r, bool *equal)
+{
+    int count;
+    int64_t *steps = choir__checkpoint_steps(r->run, &count);
+    int64_t step = 0, from = 0;
+    for (int i = 0; i < count; i++)
+        if (steps[i] >= r->from && steps[i] < r->until) {
+            from = i ? steps[i - 1] : 0;
+            step = steps[i];
+        }
+    free(steps);
+    if (from)
+        r->start = choir__format("%s/step-%08lld", r->run, (long long)from);
+    r->job = choir__format("%s/job.json", r->run);
+    if (step && access(r->job, R_OK) != 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has neither audit data nor job.json, so choir train cannot run it again; choir "
+            "audit diff compares two such runs",
+            r->run);
+    if (!step)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has no audit data (choir train --audit), and no checkpoint in the span whose "
+            "weights could be compared",
+            r->run);
+    choir__parting p = choir__parting_none();
+    char *folder = choir__audit_folder(r, "other"), *run = choir__format("%s/run", folder);
+    choir__again again = choir__audit_again(r, folder, step, step);
+    again.dump = true;
+    choir_status status = choir__again_run(&again, choir__audit_any_line, NULL);
+    p.step = step;
+    p.kind = "weight";
+    if (status == CHOIR_OK)
+        p.found = choir__tensors_of_folders(r->run, run, &p);
+    char *note = choir__format(
+        "%s has no audit data: the weights of its checkpoint of step %lld were compared "
+        "instead",
+        r->run, (long long)step);
+    char *what = choir__format("%s, step %lld", r->run, (long long)step);
+    if (status == CHOIR_OK && !p.found)
+        p = choir__parting_none();
+    if (status == CHOIR_OK)
+        choir__audit_report(r->json, what, note, "again", &p);
+    *equal = !p.found;
+    choir__parting_free(&p);
+    free(what);
+    free(note);
+    free(run);
+    free(folder);
+    return status;
+}
+
+static void remove_folder(char *folder)
+{
+    char *list[] = {folder, NULL};
+    FTS *tree = fts_open(list, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    for (FTSENT *e; tree && (e = fts_read(tree));)
+        if (e->fts_info != FTS_D)
+            (void)!remove(e->fts_accpath);
+    if (tree)
+        fts_close(tree);
+}
+
+/* --- choir audit RUN --- */
+
+/* Runs a piece again, and compares it. */
+static choir_status audit_piece(
+    request *r, const choir__chain *chain, const choir__audit_piece *piece, choir__parting *p)
+{
+    choir__audit_comparison c = {r, chain, p, 0};
+    choir_status status = choir__audit_begin_piece(r, piece);
+    if (status != CHOIR_OK)
+        return status;
+    char *folder = choir__audit_folder(r, "again");
+    choir__again again = choir__audit_again(r, folder, piece->last, piece->every);
+    status = choir__again_run(&again, choir__audit_compare_line, &c);
+    if (status == CHOIR_OK && !p->found && c.compared < piece->count)
+        status = choir__error(CHOIR_ERR_STATE,
+            "%s was run again, but only %lld of the %lld audited steps from %lld to %lld came",
+            r->run, (long long)c.compared, (long long)piece->count, (long long)piece->first,
+            (long long)piece->last);
+    if (status == CHOIR_OK && p->found)
+        choir__audit_values(r, chain, p);
+    choir__audit_end_piece(r);
+    r->compared += c.compared;
+    remove_folder(folder);
+    free(folder);
+    return status;
+}
+
+/* Returns a note if the run has done steps that its chain lacks, or NULL; the caller frees it.
+ */
+static char *note_end(const request *r, const choir__chain *chain)
+{
+    int64_t last = choir__chain_last(chain), reached = choir__audit_reached(r->run);
+    int64_t every = json_integer_value(json_object_get(chain->begin, "every"));
+    if (r->until != INT64_MAX || reached < last + every)
+        return NULL;
+    return choir__format(
+        "the audit ends at line %zu, with step %lld, and the run has done %lld "
+        "steps: it was cut, or these steps were not audited",
+        json_array_size(chain->lines), (long long)last, (long long)reached);
+}
+
+static choir_status audit_chain(request *r, const choir__chain *chain, bool *equal)
+{
+    int count;
+    choir__audit_piece *pieces = choir__audit_pieces(chain, r->from, r->until, &count);
+    choir__parting p = choir__parting_none();
+    choir_status status = CHOIR_OK;
+    if (!count)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: no step of the span was audited; the audit has every %lld steps, up to step "
+            "%lld",
+            r->run, (long long)json_integer_value(json_object_get(chain->begin, "every")),
+            (long long)choir__chain_last(chain));
+    for (int i = 0; i < count && status == CHOIR_OK && !p.found; i++)
+        status = audit_piece(r, chain, &pieces[i], &p);
+    if (status == CHOIR_OK) {
+        char *what = choir__format("%s, %lld audited step%s from %lld to %lld", r->run,
+            (long long)r->compared, r->compared == 1 ? "" : "s", (long long)pieces[0].first,
+            (long long)(p.found ? p.step : pieces[count - 1].last));
+        char *note = note_end(r, chain);
+        choir__audit_report(r->json, what, note, "again", &p);
+        free(note);
+        free(what);
+    }
+    *equal = !p.found;
+    choir__parting_free(&p);
+    free(pieces);
+    return status;
+}
+
+static choir_status audit_run(request *r, bool *equal)
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    choir__chain chain;
+    const char *place = choir__variable("TMPDIR");
+    if (access(r->run, R_OK) != 0)
+        return choir__error(CHOIR_ERR_IO, "%s: there is no such run", r->run);
+    choir_status status = choir__chain_read(r->run, &chain);
+    if (status != CHOIR_OK)
+        return status;
+    r->folder = choir__format("%s/choir-audit-XXXXXX", place ? place : "/tmp");
+    if (!mkdtemp(r->folder))
+        status = choir__error(CHOIR_ERR_IO, "cannot make %s", r->folder);
+    list_options(r);
+    if (status == CHOIR_OK)
+        status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
+    if (status == CHOIR_OK) {
+        status = chain.begin ? audit_chain(r, &chain, equal) : audit_weights(r, equal);
+        choir__signals_give_back();
+    }
+    if (r->signal)
+        status = choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");
+    remove_folder(r->folder);
+    free(r->folder);
+    choir__audit_end_piece(r);
+    for (int i = 0; i < r->option_count; i++)
+        free(r->options[i]);
+    choir__chain_free(&chain);
+    return status;
+}
+
+/* --- the command --- */
+
+static bool is_weights(const char *path)
+{
+    size_t n = strlen(path), m = strlen(".safetensors");
+    return n > m && !strcmp(path + n - m, ".safetensors");
+}
+
+static int run(const choir__cli_command *command, int argc, char **argv)
+{
+    request r = {.step = -1};
+    bool equal = false;
+    choir_status done;
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    bool diff = !strcmp(operands.words[0], "diff");
+    if (operands.count != (diff ? 3 : 1))
+        return choir__cli_usage("audit", diff ? "diff: expected two runs, or a run and a file"
+                                              : "expected one run, or diff and two");
+    if (!read_span(&r))
+        return choir__cli_usage(
+            "audit", "--steps %s: expected A:B, steps from A up to, but not, B", r.steps);
+    r.run = operands.words[0];
+    if (!diff)
+        done = audit_run(&r, &equal);
+    else if (is_weights(operands.words[2]))
+        done = choir__audit_diff_file(
+            operands.words[1], operands.words[2], r.step, r.tolerance, r.json, &equal);
+    else
+        done = choir__audit_diff(operands.words[1], operands.words[2], r.json, &equal);
+    if (done == CHOIR_OK)
+        done = choir__cli_flush();
+    if (done != CHOIR_OK)
+        status = choir__cli_fail();
+    else
+        status = equal ? CHOIR__EXIT_OK : CHOIR__EXIT_FAILED;
+    return r.signal ? 128 + r.signal : status;
+}
+
+#define AT(member) CHOIR__CLI_AT(request, member)
+
+static const choir__cli_option options[] = {
+    {"steps", CHOIR__STRING, AT(steps), .argument = "A:B",
+        .help = "audit the steps from A up to, but not, B (default: all)"},
+    {"against", CHOIR__STRING, AT(against), .argument = "BUILD",
+        .help = "run it again by another build: its choir, or the folder that has it"},
+    {"bits", CHOIR__STRING, AT(bits), .argument = "CLASS",
+        .help = "run it again in another class of bits, as choir train --bits",
+        .choices = choir__cli_bits_names, .strict = true},
+    {"strategy", CHOIR__STRING, AT(strategy), .argument = "NAME[:key=value,...]",
+        .help = "run it again by another strategy", .choices = choir__cli_job_strategy_names},
+    {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
+        .help = "sizes of a composition of strategies"},
+    {"nproc", CHOIR__INT, AT(nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
+        .help = "number of ranks to start"},
+    {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
+        .help = "devices, such as cpu:0,cpu:1"},
+    {"threads", CHOIR__INT, AT(threads), 1, 4096, .argument = "N",
+        .help = "cores per CPU device"},
+    {"backend", CHOIR__STRING, AT(backend), .argument = "NAME", .help = "how ranks communicate",
+        .choices = choir__cli_backend_names, .strict = true},
+    {"step", CHOIR__INT, AT(step), 1, CHOIR__CLI_NO_LIMIT, .argument = "N",
+        .help = "diff with a file: the step of the run's dump (default: the newest)"},
+    {"tolerance", CHOIR__FLOAT, AT(tolerance), 0, 1e9, .preset = "1e-5", .argument = "X",
+        .help = "diff with a file: the largest error, as a part of a tensor's largest number"},
+    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per line"},
+    {NULL},
+};
+
+const choir__cli_command choir__cli_audit = {
+    .name = "audit",
+    .summary = "prove a run by running it again; find where two runs part",
+    .usage = "[OPTION...] RUN\n"
+             "diff [--json] RUN1 RUN2\n"
+             "diff [--step N] [--tolerance X] [--json] RUN FILE.safetensors",
+    .about =
+        "RUN is the folder of a training with --audit. Its audited steps are run again, from "
+        "the nearest checkpoint before them, in a temporary folder, and compared: the result "
+        "is equal, or the first step that differs, and in it the module and the kind (weight, "
+        "gradient, state, batch, key, loss). Any number of ranks and any strategy that keeps "
+        "the bits may run it. An element and its values are named where both sides have them: "
+        "in a run with --audit=dump, in a checkpoint of that step, or if the run itself can be "
+        "run once more.\n\n"
+        "diff compares two runs without running them: their options, data and builds, and "
+        "their steps. With a file of another program it compares the tensors of a step that "
+        "--audit=dump has kept, by their names, and gradients by grad.NAME.\n\n"
+        "The exit status is 0 if nothing differs, 1 if something does or the audit failed, and "
+        "2 for wrong usage.",
+    .example = "  choir audit runs/first --steps 100:200 --strategy ddp --nproc 4",
+    .options = options,
+    .operand = "RUN",
+    .least = 1,
+    .most = 3,
+    .run = run,
+};

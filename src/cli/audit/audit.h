@@ -1,0 +1,170 @@
+/* choir audit: comparing chains of hashes, and the tensors behind them. */
+#ifndef CHOIR_CLI_AUDIT_H
+#define CHOIR_CLI_AUDIT_H
+
+#include <limits.h>
+
+#include "audit/chain.h"
+#include "checkpoint/stored.h"
+
+/* The first place at which two sides part. Members that are not known are NULL, or -1. */
+typedef struct choir__parting {
+    bool found;
+    int64_t step;
+    const char *kind; /* "weight", "state", "gradient", "batch", "key" or "loss" */
+    bool read;        /* as the step read it, not as it left it */
+    char *module;     /* or the number of a micro-batch */
+    int more;         /* further modules that differ in the kind */
+    int64_t microbatch;
+    /* the step at which both sides part, if both could be asked again: it need not be audited
+     * in the first run; tensor, index and values are of that step then */
+    int64_t exact_step;
+    const char *exact_kind;
+    char *tensor;
+    int64_t index; /* position of the first element that differs, row-major */
+    double value[2];
+    uint64_t bits[2];
+    int bytes;  /* size of an element; 0: values are not known */
+    char *note; /* why no values are known; NULL: they are, or nothing differs */
+} choir__parting;
+
+/* A parting at which nothing is known. */
+choir__parting choir__parting_none(void);
+void choir__parting_free(choir__parting *p);
+
+/* --- chains: lines.c --- */
+
+/* Compares two lines of one step, in the order in which a step's numbers depend on each other.
+ * Hashes that one side does not know are passed over. modules: names, of the first side. */
+void choir__lines_compare(
+    const json_t *a, const json_t *b, const json_t *modules, choir__parting *p);
+
+/* Error: argument, if the chains have other modules. */
+choir_status choir__lines_same_modules(
+    const char *path_a, const choir__chain *a, const char *path_b, const choir__chain *b);
+
+/* --- tensors: tensors.c --- */
+
+/* Opens the tensors that a run's folder has of a step: its dump, or else its checkpoint.
+ * Returns false if there is neither, or none that can be read. */
+bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step);
+
+/* Finds the first tensor of p->module and p->kind, or of all (module NULL), that differs, and
+ * in it the first element. Returns whether it found one. */
+bool choir__tensors_compare(const choir__stored *a, const choir__stored *b, choir__parting *p);
+
+/* Opens a step's tensors in two folders and compares them. Returns whether both have them, and
+ * an element differs. */
+bool choir__tensors_of_folders(const char *a, const char *b, choir__parting *p);
+
+/* Steps of the checkpoints in a run's folder, ascending, on the heap. */
+int64_t *choir__checkpoint_steps(const char *folder, int *count);
+
+/* --- running again: again.c --- */
+
+/* A span of a training for choir__again_run. */
+typedef struct choir__again {
+    const char *run;            /* the folder of the run, for messages */
+    const char *job;            /* the job file */
+    const char *build;          /* the command, or its folder; NULL: this one */
+    const char *const *options; /* (option_count) of choir train, "--nproc=2" */
+    int option_count;
+    const char *start; /* the checkpoint's folder, or NULL: the beginning */
+    int64_t until;     /* step of the last line that is asked for */
+    int64_t every;     /* steps between lines */
+    bool dump;
+    const char *folder; /* receives the records */
+    int *signal;        /* receives the signal that has stopped it */
+} choir__again;
+
+/* Returns whether the next steps are needed; called after lines were added. */
+typedef bool choir__again_look(void *arg, const json_t *line);
+
+/* Runs a span, and calls look for each line of its audit. The run is stopped when look returns
+ * false or the last line has come. Errors: argument (the run cannot be run again), I/O, state
+ * (it failed, with its message), interrupted. */
+choir_status choir__again_run(const choir__again *again, choir__again_look *look, void *arg);
+
+/* --- choir audit RUN: audit.c, values.c --- */
+
+/* The command line, and the span that it asks for. */
+typedef struct choir__audit_request {
+    const char *steps, *against, *bits, *strategy, *mesh, *devices, *backend;
+    int64_t nproc, threads, step;
+    double tolerance;
+    bool json;
+    int64_t from, until; /* steps [from, until) */
+    const char *run;
+    char *job;        /* the job file of the present piece */
+    char *start;      /* folder of the checkpoint with which it begins; NULL: the start */
+    int64_t compared; /* steps so far */
+    int signal;       /* the signal that stops the audit; 0: none */
+    char *folder;     /* temporary */
+    char *options[8]; /* (option_count) of choir train: the second run is another one by them */
+    int option_count;
+} choir__audit_request;
+
+/* Audited steps that can be run again in one go: pieces.c. */
+typedef struct choir__audit_piece {
+    /* lines of beginnings: the last one before `last`, and the first one since which no option
+     * has changed the numbers */
+    const json_t *begin, *era;
+    int64_t first, last, count, every; /* audited steps */
+} choir__audit_piece;
+
+/* Returns the pieces of a span, on the heap. */
+choir__audit_piece *choir__audit_pieces(
+    const choir__chain *chain, int64_t from, int64_t until, int *count);
+/* Finds the job and the nearest state of a piece, until choir__audit_end_piece. Errors:
+ * argument, I/O. */
+choir_status choir__audit_begin_piece(
+    choir__audit_request *request, const choir__audit_piece *piece);
+void choir__audit_end_piece(choir__audit_request *request);
+
+/* A comparison of a chain with the lines of a second run, within a span. */
+typedef struct choir__audit_comparison {
+    const choir__audit_request *request;
+    const choir__chain *chain;
+    choir__parting *parting;
+    int64_t compared;
+} choir__audit_comparison;
+
+/* Functions for choir__again_run: the first one's arg is a choir__audit_comparison. */
+bool choir__audit_compare_line(void *arg, const json_t *line);
+bool choir__audit_any_line(void *arg, const json_t *line);
+
+/* Returns a second run of the request, without a dump. */
+choir__again choir__audit_again(
+    choir__audit_request *request, const char *folder, int64_t until, int64_t every);
+/* Makes a folder in the temporary one; the caller frees its path. */
+char *choir__audit_folder(const choir__audit_request *request, const char *name);
+
+/* Names the element and the values at a parting, where both sides can be asked, or notes why
+ * not. */
+void choir__audit_values(
+    choir__audit_request *request, const choir__chain *chain, choir__parting *p);
+
+/* --- output: report.c --- */
+
+/* Prints a result as JSON or as sentences. what: "RUN, steps 50 to 100"; note: a sentence that
+ * precedes it, or NULL. */
+void choir__audit_report(
+    bool json, const char *what, const char *note, const char *other, const choir__parting *p);
+
+/* --- beside the audit: recorded.c --- */
+
+/* Returns the last failure that a run's folder has recorded, as "at step 7: ...", or NULL; the
+ * caller frees it. */
+char *choir__audit_failure(const char *folder);
+/* Returns the last step that it has recorded; 0: none. */
+int64_t choir__audit_reached(const char *folder);
+
+/* --- choir audit diff: diff.c, file.c --- */
+
+/* Prints what differs between two runs. *equal: whether nothing does. */
+choir_status choir__audit_diff(const char *a, const char *b, bool json, bool *equal);
+/* Compares tensors of a run's dump with a file of another program. step: -1: the newest. */
+choir_status choir__audit_diff_file(
+    const char *run, const char *file, int64_t step, double tolerance, bool json, bool *equal);
+
+#endif

@@ -1,0 +1,255 @@
+/* choir audit diff: what differs between two runs, from what their folders have: options, data,
+ * builds, then the first audited step and its tensors. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/files/file.h"
+#include "base/text.h"
+#include "cli/audit/audit.h"
+#include "line/printed.h"
+
+/* One of the two runs. */
+typedef struct side {
+    const char *path;
+    choir__chain chain;
+    json_t *job;   /* job.json; NULL: none */
+    char *failure; /* the sentence with which it failed, or NULL */
+} side;
+
+/* --- what a folder says of its run --- */
+
+static choir_status open_side(side *s, const char *path)
+{
+    *s = (side){.path = path};
+    char *job = choir__format("%s/job.json", path);
+    choir_status status = access(path, R_OK) == 0
+                              ? choir__chain_read(path, &s->chain)
+                              : choir__error(CHOIR_ERR_IO, "%s: there is no such run", path);
+    if (status == CHOIR_OK) {
+        s->job = choir__file_json(job, 0, NULL);
+        s->failure = choir__audit_failure(path);
+    }
+    free(job);
+    return status;
+}
+
+static void close_side(side *s)
+{
+    choir__chain_free(&s->chain);
+    json_decref(s->job);
+    free(s->failure);
+}
+
+/* --- options, data, builds --- */
+
+/* Places and looks of one run, which are not named as differences. */
+static bool is_place(const char *name)
+{
+    static const char *const names[] = {"save", "run", "log", "resume", "trace", "page", "json",
+        "quiet", "log-every", "audit", "save-every", "save-keep", "save-warn"};
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+static void print_difference(bool json, const char *what, const json_t *a, const json_t *b)
+{
+    char *x = a ? json_dumps(a, JSON_COMPACT | JSON_ENCODE_ANY) : NULL,
+         *y = b ? json_dumps(b, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    if (json) {
+        choir__text_buffer t = {0};
+        choir__text_open(&t, NULL, '{');
+        choir__text_string(&t, "event", "option");
+        choir__text_string(&t, "name", what);
+        choir__text_open(&t, "values", '[');
+        choir__text_value(&t, NULL, "%s", x ? x : "null");
+        choir__text_value(&t, NULL, "%s", y ? y : "null");
+        choir__text_close(&t, ']');
+        choir__text_finish(&t, stdout);
+    } else {
+        printf("%-16s ", what);
+        choir__print_word(stdout, x ? x : "-", 0);
+        printf("  |  ");
+        choir__print_word(stdout, y ? y : "-", 0);
+        printf("\n");
+    }
+    free(x);
+    free(y);
+}
+
+/* Compares the members of two objects. Returns the number that differ. */
+static int compare_members(bool json, json_t *a, json_t *b, bool options)
+{
+    const char *name;
+    json_t *value;
+    int found = 0;
+    json_object_foreach(a, name, value)
+    {
+        const json_t *other = json_object_get(b, name);
+        if ((options && is_place(name)) || json_equal(value, other))
+            continue;
+        print_difference(json, name, value, other);
+        found++;
+    }
+    json_object_foreach(b, name, value)
+    {
+        if ((options && is_place(name)) || json_object_get(a, name))
+            continue;
+        print_difference(json, name, NULL, value);
+        found++;
+    }
+    return found;
+}
+
+static int compare_value(bool json, const char *what, const json_t *a, const json_t *b)
+{
+    if (!a || !b || json_equal(a, b))
+        return 0;
+    print_difference(json, what, a, b);
+    return 1;
+}
+
+/* Prints what differs in how the runs were made. */
+static int compare_jobs(bool json, const side *a, const side *b)
+{
+    static const char *const builds[] = {"choir", "products", "isa"};
+    json_t *run_a = json_object_get(json_object_get(a->job, "run"), "build"),
+           *run_b = json_object_get(json_object_get(b->job, "run"), "build");
+    int found = compare_members(
+        json, json_object_get(a->job, "options"), json_object_get(b->job, "options"), true);
+    found += compare_value(json, "data", json_object_get(a->job, "data_sha256"),
+        json_object_get(b->job, "data_sha256"));
+    for (size_t i = 0; i < CHOIR_COUNT(builds); i++) {
+        char what[32];
+        snprintf(what, sizeof what, "build.%s", builds[i]);
+        found += compare_value(
+            json, what, json_object_get(run_a, builds[i]), json_object_get(run_b, builds[i]));
+    }
+    if (!run_a || !run_b)
+        found += compare_value(json, "build", json_object_get(a->chain.begin, "build"),
+            json_object_get(b->chain.begin, "build"));
+    return found + compare_value(json, "class of bits", json_object_get(a->chain.begin, "bits"),
+                       json_object_get(b->chain.begin, "bits"));
+}
+
+/* --- steps --- */
+
+/* Compares the tensors that both folders have of a step. Returns whether both have some. */
+static bool compare_step(const side *a, const side *b, choir__parting *p)
+{
+    choir__stored x, y;
+    bool both = false;
+    if (!choir__tensors_open(&x, a->path, p->step))
+        return false;
+    if (choir__tensors_open(&y, b->path, p->step)) {
+        both = true;
+        p->found |= choir__tensors_compare(&x, &y, p);
+        choir__stored_close(&y);
+    }
+    choir__stored_close(&x);
+    return both;
+}
+
+/* Compares the audited steps that both have. Returns their number. */
+static int64_t compare_chains(const side *a, const side *b, choir__parting *p)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < json_array_size(a->chain.lines) && !p->found; i++) {
+        const json_t *line = json_array_get(a->chain.lines, i);
+        const json_t *step = json_object_get(line, "step");
+        const json_t *other =
+            step ? choir__chain_at(&b->chain, json_integer_value(step)) : NULL;
+        if (!other)
+            continue;
+        count++;
+        choir__lines_compare(line, other, json_object_get(a->chain.begin, "modules"), p);
+    }
+    if (p->found && !p->read && !compare_step(a, b, p))
+        p->note = choir__strdup("no values are known: not both runs kept the tensors of this "
+                                "step (choir train --audit=dump)");
+    return count;
+}
+
+/* Compares the weights of the checkpoints that both have. Returns their number. */
+static int64_t compare_checkpoints(const side *a, const side *b, choir__parting *p)
+{
+    int own, other;
+    int64_t count = 0, *x = choir__checkpoint_steps(a->path, &own),
+            *y = choir__checkpoint_steps(b->path, &other);
+    for (int i = 0, k = 0; i < own && !p->found; i++) {
+        while (k < other && y[k] < x[i])
+            k++;
+        if (k == other || y[k] != x[i])
+            continue;
+        p->step = x[i];
+        p->kind = "weight";
+        count += compare_step(a, b, p);
+    }
+    free(x);
+    free(y);
+    return count;
+}
+
+static char *note_of(const side *a, const side *b, bool audited)
+{
+    const side *failed = a->failure ? a : b->failure ? b : NULL;
+    char *lacks = audited
+                      ? NULL
+                      : choir__format("%s has no audit data: the weights of checkpoints were "
+                                      "compared instead",
+                            a->chain.begin ? b->path : a->path);
+    char *fails = failed ? choir__format("%s failed %s", failed->path, failed->failure) : NULL;
+    char *both = lacks && fails ? choir__format("%s\n%s", lacks, fails) : NULL;
+    if (!both)
+        return lacks ? lacks : fails;
+    free(lacks);
+    free(fails);
+    return both;
+}
+
+static choir_status compare_sides(const side *a, const side *b, bool json, bool *equal)
+{
+    bool audited = a->chain.begin && b->chain.begin;
+    choir_status status =
+        audited ? choir__lines_same_modules(a->path, &a->chain, b->path, &b->chain) : CHOIR_OK;
+    if (status != CHOIR_OK)
+        return status;
+    choir__parting p = choir__parting_none();
+    int others = compare_jobs(json, a, b);
+    int64_t count = audited ? compare_chains(a, b, &p) : compare_checkpoints(a, b, &p);
+    char *note = note_of(a, b, audited);
+    char *what = choir__format("%s and %s, %lld %s%s%s", a->path, b->path, (long long)count,
+        audited ? "audited step" : "checkpoint", count == 1 ? "" : "s",
+        others ? "; what differs in their making is listed above" : "");
+    if (!count)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s and %s have no step in common that could be compared: %s", a->path, b->path,
+            note ? note : "audit them at the same steps");
+    if (!p.found) {
+        choir__parting_free(&p);
+        p = choir__parting_none();
+    }
+    if (status == CHOIR_OK)
+        choir__audit_report(json, what, note, "there", &p);
+    *equal = !p.found;
+    choir__parting_free(&p);
+    free(what);
+    free(note);
+    return status;
+}
+
+choir_status choir__audit_diff(const char *path_a, const char *path_b, bool json, bool *equal)
+{
+    side a, b = {0};
+    choir_status status = open_side(&a, path_a);
+    if (status == CHOIR_OK)
+        status = open_side(&b, path_b);
+    if (status == CHOIR_OK)
+        status = compare_sides(&a, &b, json, equal);
+    close_side(&a);
+    close_side(&b);
+    return status;
+}

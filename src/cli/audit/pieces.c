@@ -1,0 +1,158 @@
+/* The pieces in which a run is run again: its audited steps, and for each piece the job that
+ * made it and the nearest state before it. A run may have been resumed with other options,
+ * which its lines of beginnings state; where these change the numbers, a piece ends. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <choir/training.h>
+
+#include "base/files/file.h"
+#include "base/files/temp_file.h"
+#include "cli/audit/audit.h"
+#include "job/document/document.h"
+#include "line/values.h"
+
+/* Returns whether numbers depend on an option, as its row states, in this job. */
+static bool matters(const char *name, const choir__job *job)
+{
+    const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+    return o && o->recorded >= CHOIR__RECORDED_TAKES && (!o->matters || o->matters(job));
+}
+
+/* Returns whether each option of a record that matters has the same value in another one. */
+static bool has_options(json_t *a, const json_t *b)
+{
+    const char *name;
+    json_t *value, *options = json_object_get(a, "options");
+    choir__job job = choir__job_of_record("audit", a);
+    bool same = true;
+    json_object_foreach(options, name, value)
+    {
+        if (matters(name, &job))
+            same &= json_equal(value, json_object_get(json_object_get(b, "options"), name));
+    }
+    return same;
+}
+
+static bool same_numbers(const json_t *a, const json_t *b)
+{
+    json_t *x = json_object_get(a, "job"), *y = json_object_get(b, "job");
+    if (!x || !y || json_is_null(x) || json_is_null(y))
+        return false;
+    char *text_x = json_dumps(x, 0), *text_y = json_dumps(y, 0);
+    json_t *read_x = choir__job_read_record(text_x), *read_y = choir__job_read_record(text_y);
+    bool same = read_x && read_y && has_options(read_x, read_y) && has_options(read_y, read_x);
+    json_decref(read_x);
+    json_decref(read_y);
+    free(text_x);
+    free(text_y);
+    return same;
+}
+
+choir__audit_piece *choir__audit_pieces(
+    const choir__chain *chain, int64_t from, int64_t until, int *count)
+{
+    choir__audit_piece *list = NULL;
+    const json_t *begin = NULL, *era = NULL; /* the latest; the first with these numbers */
+    *count = 0;
+    for (size_t i = 0; i < json_array_size(chain->lines); i++) {
+        const json_t *line = json_array_get(chain->lines, i);
+        const json_t *step = json_object_get(line, "step");
+        int64_t number = step ? json_integer_value(step) : -1;
+        if (!step) {
+            bool goes_on =
+                begin && same_numbers(begin, line) &&
+                json_equal(json_object_get(begin, "every"), json_object_get(line, "every"));
+            era = goes_on ? era : line;
+            begin = line;
+        } else if (number >= from && number < until) {
+            choir__audit_piece *last = *count ? &list[*count - 1] : NULL;
+            if (!last || last->era != era) {
+                CHOIR__GROW(list, *count);
+                last = &list[(*count)++];
+                *last = (choir__audit_piece){.era = era, .first = number};
+            }
+            last->begin = begin;
+            last->last = number;
+            last->count++;
+            last->every = json_integer_value(json_object_get(begin, "every"));
+        }
+    }
+    return list;
+}
+
+/* --- the state before a piece --- */
+
+/* Returns the checkpoint of another folder with which the run began, if it is there and is of
+ * that step, else NULL; the caller frees it. */
+static char *resumed_from(const char *run, int64_t step)
+{
+    char found[PATH_MAX], *path = choir__format("%s/job.json", run);
+    json_t *job = choir__file_json(path, 0, NULL);
+    const char *from =
+        json_string_value(json_object_get(json_object_get(job, "options"), "resume"));
+    choir_train_state state;
+    bool there = from && choir_training_find(from, found) == CHOIR_OK &&
+                 choir_training_read(found, &state) == CHOIR_OK && state.step == step;
+    if (!there)
+        (void)choir_error_message(); /* marks the error as read: the caller has a sentence */
+    json_decref(job);
+    free(path);
+    return there ? choir__strdup(found) : NULL;
+}
+
+static choir_status find_start(choir__audit_request *r, const choir__audit_piece *piece)
+{
+    int count;
+    int64_t *steps = choir__checkpoint_steps(r->run, &count);
+    int64_t begin = json_integer_value(json_object_get(piece->era, "begin")), later = -1;
+    int64_t from = begin == 0 ? 0 : -1;
+    for (int i = 0; i < count; i++) {
+        if (steps[i] < piece->first && steps[i] >= begin)
+            from = steps[i];
+        else if (steps[i] >= piece->first && later < 0)
+            later = steps[i];
+    }
+    free(steps);
+    if (from > 0)
+        r->start = choir__format("%s/step-%08lld", r->run, (long long)from);
+    else if (from < 0)
+        r->start = resumed_from(r->run, begin);
+    if (from == 0 || r->start)
+        return CHOIR_OK;
+    char hint[64] = "it has no other checkpoint";
+    if (later >= 0)
+        snprintf(hint, sizeof hint, "--steps %lld: can be audited", (long long)later + 1);
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "%s: step %lld cannot be run again: the run was resumed from step %lld, whose "
+        "checkpoint is gone; %s",
+        r->run, (long long)piece->first, (long long)begin, hint);
+}
+
+choir_status choir__audit_begin_piece(choir__audit_request *r, const choir__audit_piece *piece)
+{
+    const json_t *job = json_object_get(piece->begin, "job");
+    if (!json_is_object(job) || !json_object_get(job, "options"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained by a program of its own, which choir train cannot run again; choir "
+            "audit diff compares two such runs",
+            r->run);
+    choir_status status = find_start(r, piece);
+    if (status != CHOIR_OK)
+        return status;
+    r->job = choir__format("%s/job.json", r->folder);
+    char *text = json_dumps(job, JSON_INDENT(2));
+    int error = choir__temp_file_write(r->job, text, strlen(text), false);
+    free(text);
+    return error ? choir__error(CHOIR_ERR_IO, "cannot write %s: %s", r->job, choir__why(error))
+                 : CHOIR_OK;
+}
+
+void choir__audit_end_piece(choir__audit_request *r)
+{
+    free(r->start);
+    free(r->job);
+    r->start = r->job = NULL;
+}

@@ -1,0 +1,50 @@
+/* The keys of --audit: every=K,dump. */
+#include "job/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+
+/* Returns the keys as base/options.h reads them: a flag has a value. The caller frees it. */
+static char *with_values(const char *text)
+{
+    char *all = choir__strdup(text), *rest = all, *key, *made = choir__strdup("audit");
+    for (char sign = ':'; (key = strsep(&rest, ",")); sign = ',') {
+        char *longer =
+            choir__format("%s%c%s%s", made, sign, key, strchr(key, '=') ? "" : "=true");
+        free(made);
+        made = longer;
+    }
+    free(all);
+    return made;
+}
+
+choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
+{
+    *audit = (choir__job_audit){0};
+    if (!j->records.audit)
+        return CHOIR_OK;
+    audit->every = 50;
+    const choir__option known[] = {
+        {"every", CHOIR__INT, &audit->every, 1, CHOIR__CLI_NO_LIMIT},
+        {"dump", CHOIR__FLAG, &audit->dump, 0, 1},
+        {NULL},
+    };
+    char *text = with_values(j->records.audit);
+    choir_status status = choir__options_parse(text, "--audit", known);
+    free(text);
+    return status;
+}
+
+choir_status choir__job_check_audit(choir__job *j)
+{
+    choir__job_audit audit;
+    choir_status status = choir__job_audited(j, &audit);
+    if (status == CHOIR_OK && audit.every && choir__cli_strategy_alone(j))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "--audit with --strategy %s: its ranks step by themselves, and have no common state "
+            "that could be hashed",
+            j->placement.strategy->name);
+    return status;
+}

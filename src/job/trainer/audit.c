@@ -1,0 +1,54 @@
+/* --audit: a line of hashes after each step that is due. It comes before the step is saved, so
+ * that a job that is resumed from the checkpoint has it; a step that is repeated after a loss
+ * keeps the line that is there. */
+#include "job/trainer/inside.h"
+
+#include <stdatomic.h>
+
+#include "audit/audit.h"
+#include "checkpoint/agree.h"
+#include "job/report/record.h"
+
+choir_status choir__trainer_audit_open(choir__trainer *t)
+{
+    choir__job_audit keys;
+    choir_status status = choir__job_audited(t->job, &keys);
+    if (status != CHOIR_OK || !keys.every || t->job->training.find_lr)
+        return status;
+    choir_audit_opts opts = choir_audit_defaults();
+    opts.every = keys.every;
+    opts.dump = keys.dump;
+    opts.resumed = t->now.step;
+    opts.group = t->part.env.group;
+    opts.loader = t->part.loader;
+    opts.job = t->job_text;
+    const char *folder = choir__cli_record_folder(t->job);
+    status = choir__audit_open(folder, t->part.net, t->part.optim, opts, &t->audit);
+    /* the others of a rank that is new are training */
+    return t->joined ? status : choir__agree(opts.group, status);
+}
+
+choir_status choir__trainer_audit(choir__trainer *t)
+{
+    if (!t->audit)
+        return CHOIR_OK;
+    const choir__audit_step step = {.step = t->now.step,
+        .made = t->made,
+        .has_loss = !t->now.last.none,
+        .loss = t->now.last.loss,
+        .losses = t->all ? t->all : t->read,
+        .first = t->all ? 0 : t->part.micro_first,
+        .count = t->all ? t->job->training.microbatches : t->part.micro_count};
+    choir_status status = choir__audit_line(t->audit, &step);
+    const char *changed = choir__audit_changed(t->audit);
+    if (status == CHOIR_OK && changed)
+        choir__job_tell(t->job, "warning: %s", changed);
+    if (status != CHOIR_ERR_IO)
+        return status;
+    if (t->part.env.rank == 0)
+        choir__job_tell(t->job, "warning: %s; training continues without this audit",
+            choir_error_message());
+    if (t->job->records.unrecorded)
+        atomic_store(t->job->records.unrecorded, 1);
+    return CHOIR_OK;
+}

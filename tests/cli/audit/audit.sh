@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# --audit and choir audit: the lines of one training are the same on every layout and after every
+# interruption, and a difference is found where it is.
+. "$(dirname "$0")/../lib.sh"
+
+export CHOIR_CPU_DEVICES=4
+make_text text 200
+job=(train --model "$gpt" --batch-size 12 --microbatches 4 --no-eval --quiet text)
+
+# lines FOLDER: an audit's steps without their links, which begin with the lines of the job.
+lines() { grep '^{"step"' "$1/audit.jsonl" | sed 's/,"chain".*//'; }
+
+# same FOLDER: has the lines of the folder `single`, and its dumps.
+same() {
+    [ "$(lines "$1" | wc -l)" -gt 0 ] || fail "$1 has no lines" || return
+    diff <(lines single) <(lines "$1") >/dev/null || fail "$1 has other lines than single" || return
+    [ ! -e "$1/audit" ] || diff -rq single/audit "$1/audit" || fail "$1 has other tensors"
+}
+
+one_chain_on_every_layout() {
+    local strategy
+    good "${job[@]}" --steps 4 --strategy single --run single --audit=every=1,dump
+    [ "$(lines single | wc -l)" -eq 4 ] || fail "lines: $(lines single)"
+    [ "$(lines single | grep -c null)" -eq 1 ] || fail 'hashes are missing after the first step'
+    for strategy in "ddp --nproc 3" "fsdp --nproc 3" "fsdp:stage=2 --nproc 2" \
+        "dp --devices cpu:0,cpu:1" "mp --devices cpu:0,cpu:1" "pipeline --nproc 2" \
+        "pipeline:schedule=zero-bubble --devices cpu:0,cpu:1" "fsdp+pipeline --mesh 2x2"; do
+        rm -rf other
+        # shellcheck disable=SC2086 # words
+        good "${job[@]}" --steps 4 --strategy $strategy --run other --audit=every=1,dump
+        same other || fail "of --strategy $strategy"
+    done
+}
+
+# A strategy whose workers meet at intervals has lines there.
+one_chain_of_workers() {
+    local ranks
+    for ranks in 1 2; do
+        good "${job[@]}" --steps 7 --strategy diloco:workers=2,every=3 --nproc $ranks \
+            --run workers$ranks --audit=every=1
+    done
+    [ "$(lines workers1 | wc -l)" -eq 2 ] || fail "lines: $(lines workers1)"
+    diff <(lines workers1) <(lines workers2) >/dev/null || fail 'one rank has other lines than two'
+    bad 2 "hogwild" "${job[@]}" --steps 7 --strategy hogwild --nproc 2 --run apart --audit
+}
+
+resumed_and_replaced() {
+    good "${job[@]}" --steps 40 --strategy single --run whole --audit=every=3
+    good "${job[@]}" --steps 20 --save half --save-every 7 --save-keep 9 --audit=every=3
+    good train --resume half --steps 40 --quiet --strategy fsdp --nproc 2
+    diff <(lines whole) <(lines half) >/dev/null || fail 'a resumed job has other lines'
+    [ "$(grep -c '^{"begin"' half/audit.jsonl)" -eq 2 ] || fail 'the return has no line'
+    good audit half --steps 25:
+    grep -q '^equal: half, 5 audited steps from 27 to 39' out || fail "$(cat out)"
+
+    good "${job[@]}" --steps 300 --strategy single --run calm --audit=every=5
+    start "${job[@]}" --steps 300 --strategy ddp --nproc 3 --max-restarts 2 --run lost \
+        --audit=every=5
+    await 20 grep -qs '^{"step":20,' lost/audit.jsonl || fail 'no line of step 20'
+    kill -KILL "$(children | tail -n 1)"
+    ended 60
+    [ $status -eq 0 ] || fail "status $status: $(cat err)"
+    grep -q '"event":"membership"' lost/events.jsonl || fail 'no rank was lost'
+    diff <(lines calm) <(lines lost) >/dev/null || fail 'a job that lost a rank has other lines'
+}
+
+proved() {
+    good "${job[@]}" --steps 8 --save run --save-every 3 --save-keep 9 --audit=every=2
+    good audit run
+    grep -q '^equal: run, 4 audited steps from 2 to 8' out || fail "$(cat out)"
+    good audit run --steps 5:9 --strategy ddp --nproc 3 --json
+    grep -q '"event":"audit","equal":true,"step":null' out || fail "$(cat out)"
+    good audit run --against "$CHOIR" --steps 4
+    good audit run --against "${CHOIR%/*}" --steps 4
+    bad 1 'cannot run nowhere/choir' audit run --against nowhere/choir
+    bad 1 'every 2 steps, up to step 8' audit run --steps 3
+    bad 2 'A:B' audit run --steps 3:3
+    [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -user "$(id -un)" -name 'choir-audit-*' \
+        -newer single/job.json)" ] || fail 'folders are left'
+}
+
+# A signal stops the second run, too, and leaves nothing.
+has_begun() { compgen -G "$work/temporary/*/again/run/audit.jsonl" >/dev/null; }
+interrupted() {
+    mkdir temporary
+    good "${job[@]}" --steps 6000 --run long --audit=every=500
+    TMPDIR=$work/temporary start audit long
+    await 20 has_begun || fail 'the second run has not begun' || return
+    kill -INT "$started_pid"
+    ended 60
+    [ $status -eq 130 ] || fail "status $status: $(cat err)"
+    [ -z "$(ls temporary)" ] || fail "left: $(ls temporary)"
+}
+
+# different WORDS ARG...: an audit that finds a difference, whose output has the words.
+different() {
+    local words=$1
+    shift
+    choir "$@" >out 2>err
+    [ $? -eq 1 ] || fail "a status other than 1 of choir $*: $(cat out err)" || return
+    [ ! -s err ] || fail "choir $*: $(cat err)"
+    grep -qF -e "$words" out || fail "choir $*: no '$words' in $(cat out)"
+}
+
+# Sums of bf16 in AMX's order are other ones: both sides can be run again, and the first step, its
+# first tensor and the values are named, although they were not recorded.
+found_in_other_bits() {
+    choir "${job[@]}" --steps 6 --run half-words --amp bf16 --bits chain --audit=every=3 \
+        >out 2>err || fail "$(cat err)"
+    different '"equal":false,"step":3' audit half-words --bits amx --json
+    has out '"exact_step":[123],"exact_kind":"[a-z]+"' \
+        '"tensor":"[a-z].*"index":[0-9]+,"values":\[.*"bits":\["0x[0-9a-f]{8}","0x'
+}
+
+# A recorded chain of another run stands for a fault that cannot be made once more.
+found_in_a_chain() {
+    good "${job[@]}" --steps 8 --run faster --audit=every=2 --lr 0.01
+    cp -r run other-chain
+    cp faster/audit.jsonl other-chain
+    sed -i 's/"lr":0.01/"lr":0.001/' other-chain/audit.jsonl
+    bad 1 'audit.jsonl:1: the chain breaks here' audit other-chain
+    good "${job[@]}" --steps 4 --run slow1 --audit=every=1,dump
+    good "${job[@]}" --steps 4 --run slow2 --audit=every=1,dump --lr 0.002
+    different 'step 1 is the first audited one that differs: weight' audit diff slow1 slow2
+    grep -qE '^lr +0.001 +\| +0.002' out || fail "no rate: $(cat out)"
+    grep -qE 'first element: [a-z_0-9.]+\[[0-9]+\]' out || fail "no element: $(cat out)"
+    different '"kind":"weight","read":false' audit diff slow1 slow2 --json
+    good "${job[@]}" --steps 4 --run noise --audit=every=1 --seed 9
+    different 'seed' audit diff slow1 noise
+    good audit diff slow1 slow1
+}
+
+without_audit_data() {
+    good "${job[@]}" --steps 6 --save plain --save-every 3 --save-keep 9
+    good audit plain
+    grep -q 'plain has no audit data: the weights of its checkpoint of step 6 were compared' out &&
+        grep -q '^equal' out || fail "$(cat out)"
+    good audit diff plain plain
+    grep -q 'no audit data: the weights of checkpoints were compared instead' out ||
+        fail "$(cat out)"
+    good "${job[@]}" --steps 6 --save plain2 --save-every 3 --save-keep 9 --lr 0.01
+    different 'step 3 is the first' audit diff plain plain2
+    rm -r plain/step-* plain/latest
+    bad 1 'no audit data .*, and no checkpoint' audit plain
+}
+
+what_is_gone_or_wrong() {
+    cp -r run gone
+    good train --resume run/step-00000006 --run gone2 --steps 9 --quiet --audit=every=1
+    good audit gone2
+    mv run elsewhere
+    bad 1 'resumed from step 6, whose checkpoint is gone' audit gone2
+    mv elsewhere run
+
+    sed -i '3s/"key":"./"key":"z/' gone/audit.jsonl
+    bad 1 'gone/audit.jsonl:3: the chain breaks here: the line was edited' audit gone
+    cp run/audit.jsonl gone
+    sed -i 3d gone/audit.jsonl
+    bad 1 'gone/audit.jsonl:3: the chain breaks here' audit gone
+    cp run/audit.jsonl gone
+    sed -i '$d' gone/audit.jsonl
+    good audit gone
+    has out 'the audit ends at line 4, with step 6, and the run has done 8 steps' '^equal: gone, 3'
+    truncate -s -20 gone/audit.jsonl
+    bad 1 'gone/audit.jsonl:4: the line is cut off' audit gone
+
+    good train random --model toy --steps 4 --batch-size 12 --no-eval --quiet --run toy \
+        --audit=every=2
+    bad 1 'the runs have different models: run has a module' audit diff run toy
+    bad 1 'nowhere: there is no such run' audit nowhere
+    bad 1 'nowhere: there is no such run' audit diff run nowhere
+    bad 2 'expected two runs' audit diff run
+    bad 2 'without --save' "${job[@]}" --steps 4 --audit
+    bad 2 'every=0' "${job[@]}" --steps 4 --run none --audit=every=0
+    bad 2 "'sometimes'" "${job[@]}" --steps 4 --run none --audit=sometimes
+}
+
+beside_another_program() {
+    good audit diff slow1 slow1/audit/step-00000002.safetensors --step 2
+    grep -q '^0 of ' out || fail "$(cat out)"
+    different 'of their largest number' audit diff slow1 slow2/audit/step-00000004.safetensors
+    grep -q '^!  *[0-9.e-]* *grad' out || fail "$(cat out)"
+    good audit diff slow1 slow2/audit/step-00000004.safetensors --tolerance 100 --json
+    grep -q '"event":"tensor","tensor":"grad[^"]*","equal":true,"error":' out || fail "$(cat out)"
+    bad 1 'train with --audit=dump' audit diff run slow1/audit/step-00000002.safetensors
+}
+
+check one_chain_on_every_layout
+check one_chain_of_workers
+check resumed_and_replaced
+check proved
+check interrupted
+check found_in_other_bits
+check found_in_a_chain
+check without_audit_data
+check what_is_gone_or_wrong
+check beside_another_program
+finish

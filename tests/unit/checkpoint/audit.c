@@ -1,0 +1,143 @@
+/* Audits of a C loop: lines that follow one another, and a weight that changes between two
+ * steps, which is found in the next line and told apart from wrong arithmetic. */
+#include "checkpoint_fixture.h"
+
+#include <choir/audit.h>
+
+#include "audit/audit.h"
+#include "audit/chain.h"
+#include "tensor/tensor.h"
+
+/* Trains steps [from, from + count), each with a call of the audit. */
+static void audited(job *j, choir_audit *audit, int64_t from, int count)
+{
+    for (int i = 0; i < count; i++) {
+        train(j, (int)from + i, (int)from + i + 1);
+        ok(choir_audit_step(audit, from + i + 1));
+    }
+}
+
+static choir_audit *begin(job *j, const char *path, int64_t every, int64_t resumed)
+{
+    choir_audit *audit;
+    choir_audit_opts opts = choir_audit_defaults();
+    opts.every = every;
+    opts.resumed = resumed;
+    opts.job = "{\"about\": \"a test\"}";
+    ok(choir_audit_open(path, j->net, j->opt, opts, &audit));
+    return audit;
+}
+
+/* Returns a hash of a line; "" if it is not known. */
+static const char *hash(const choir__chain *chain, int64_t step, const char *key, size_t i)
+{
+    const char *text = json_string_value(
+        json_array_get(json_object_get(choir__chain_at(chain, step), key), i));
+    return text ? text : "";
+}
+
+static size_t modules(const choir__chain *chain)
+{
+    return json_array_size(json_object_get(chain->begin, "modules"));
+}
+
+/* A step reads the weights that the step before has left, in all modules. */
+static void steps_follow(void **state)
+{
+    (void)state;
+    job j = job_open(GPT2, SGD_PLAIN);
+    choir__chain chain;
+    choir_audit *audit = begin(&j, at("follow"), 1, 0);
+    audited(&j, audit, 0, 4);
+    ok(choir_audit_close(audit));
+    ok(choir__chain_read(at("follow"), &chain));
+    assert_int_equal(choir__chain_last(&chain), 4);
+    assert_true(modules(&chain) > 3);
+    for (size_t i = 0; i < modules(&chain); i++)
+        for (int64_t step = 2; step <= 4; step++) {
+            assert_int_equal(strlen(hash(&chain, step, "gradients", i)), 16);
+            assert_string_equal(
+                hash(&chain, step, "read_weights", i), hash(&chain, step - 1, "weights", i));
+            assert_string_not_equal(
+                hash(&chain, step, "read_weights", i), hash(&chain, step, "weights", i));
+        }
+    choir__chain_free(&chain);
+    job_close(&j);
+}
+
+/* One bit of one weight flips behind step 2. */
+static void flipped_bit(void **state)
+{
+    (void)state;
+    job j = job_open(GPT2, SGD_PLAIN);
+    choir__chain chain;
+    choir_audit *audit = begin(&j, at("flipped"), 1, 0);
+    audited(&j, audit, 0, 2);
+    assert_null(choir__audit_changed(audit));
+    uint32_t *w = choir__data(choir_module_find(j.net, "transformer.ln_f.weight"));
+    w[3] ^= 1;
+    audited(&j, audit, 2, 1);
+    assert_non_null(choir__audit_changed(audit));
+    assert_non_null(strstr(
+        choir__audit_changed(audit), "'transformer.ln_f' changed between step 2 and step 3"));
+    audited(&j, audit, 3, 1);
+    assert_null(choir__audit_changed(audit));
+    ok(choir_audit_close(audit));
+    ok(choir__chain_read(at("flipped"), &chain));
+    for (size_t i = 0; i < modules(&chain); i++) {
+        const char *name =
+            json_string_value(json_array_get(json_object_get(chain.begin, "modules"), i));
+        bool same = !strcmp(hash(&chain, 3, "read_weights", i), hash(&chain, 2, "weights", i));
+        assert_int_equal(same, strcmp(name, "transformer.ln_f") != 0);
+    }
+    choir__chain_free(&chain);
+    job_close(&j);
+}
+
+/* A resumed run drops the lines of steps that it repeats, and adds a line for its beginning. */
+static void goes_on(void **state)
+{
+    (void)state;
+    job j = job_open(TOY, SGD_PLAIN);
+    choir__chain chain;
+    choir_audit *audit = begin(&j, at("on"), 2, 0);
+    audited(&j, audit, 0, 6);
+    ok(choir_audit_close(audit));
+    audit = begin(&j, at("on"), 2, 3);
+    audited(&j, audit, 3, 2);
+    ok(choir_audit_close(audit));
+    ok(choir__chain_read(at("on"), &chain));
+    assert_int_equal(json_array_size(chain.lines), 4); /* begin, 2, begin, 4 */
+    assert_int_equal(choir__chain_last(&chain), 4);
+    choir__chain_free(&chain);
+    job_close(&j);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    job j = job_open(TOY, SGD_PLAIN);
+    choir_audit *audit;
+    choir_audit_opts opts = choir_audit_defaults();
+    opts.every = 0;
+    assert_fails(choir_audit_open(at("no"), j.net, j.opt, opts, &audit), CHOIR_ERR_ARGUMENT,
+        "every 1 step or more");
+    audit = begin(&j, at("order"), 1, 0);
+    train(&j, 0, 1);
+    assert_fails(choir_audit_step(audit, 2), CHOIR_ERR_ARGUMENT, "expected step 1");
+    ok(choir_audit_step(audit, 1));
+    ok(choir_audit_close(audit));
+    ok(choir_audit_close(NULL));
+    job_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_follow),
+        cmocka_unit_test(flipped_bit),
+        cmocka_unit_test(goes_on),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests_name("audits", tests, make_folder, remove_all);
+}
