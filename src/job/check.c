@@ -7,6 +7,7 @@
 #include <choir/augment.h>
 
 #include "base/options.h"
+#include "job/edit.h"
 #include "job/bits.h"
 #include "job/pairs.h"
 #include "job/trainer/find_lr.h"
@@ -280,6 +281,8 @@ static const struct {
     {find_launcher, true},
     {check_without, true},
     {recall, false},
+    {choir__job_check_skips, true},
+    {choir__job_join_skips, false},
     {check_stream, true},
     {choir__job_check_pairs, true},
     {check_time, true},

@@ -81,7 +81,9 @@ typedef struct choir__job_data {
     choir_stream *stream; /* stream of standard input; else NULL */
     choir_dataset *train, *validation; /* owned by the stream, else by the job */
     double *weights_of_samples;        /* weights for --balance, or NULL */
-    char sha256[65];                   /* "": unknown, or random data */
+    const char *skip; /* batches that are left out, "412:416,500"; NULL: none (job/edit.h) */
+    char *skips;      /* the text of `skip`, once it is checked */
+    char sha256[65];  /* "": unknown, or random data */
 } choir__job_data;
 
 /* Updates of the parameters, and the precision of the numbers. */
@@ -124,6 +126,9 @@ typedef struct choir__job_saves {
     bool warn;              /* a failed save during training is only a warning */
     bool recut;             /* --resume may change the number of workers, and the numbers */
     const char *resume;     /* --resume */
+    int64_t rewind;         /* --rewind, a step; 0: not given */
+    char *rewound;          /* checkpoint that --rewind has chosen for `resume`, or NULL */
+    int64_t rewound_from;   /* step of the run's newest checkpoint before */
     struct json_t *resumed; /* record of the resumed checkpoint; options point into its texts */
     int64_t resumed_step;
     bool resumed_validates; /* only a validation of the resumed step is still to be done */

@@ -106,6 +106,12 @@ const choir__cli_option choir__job_options[] = {
     {"balance", CHOIR__FLAG, AT(data.balance),
         .help = "draw the samples of all classes equally often, with replacement",
         .passed_on = true, .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
+    {"skip-batches", CHOIR__STRING, AT(data.skip), .argument = "A:B,...",
+        .help =
+            "leave out these batches, both ends included, as if the data did not have them; batch "
+            "n is what step n trains on without this option. A resumed run leaves out its earlier "
+            "ones, too",
+        .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"workers", CHOIR__INT, AT(data.workers), 1, CHOIR_MAX_WORKERS, .preset = "1",
         .argument = "N", .help = "threads per rank that read samples ahead", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
@@ -290,6 +296,10 @@ const choir__cli_option choir__job_options[] = {
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
                 "it keeps saving there",
         .where = CHOIR__OF_PLACE, .of_a_rank = true},
+    {"rewind", CHOIR__INT, AT(saves.rewind), 1, MANY, .argument = "STEP",
+        .help = "let --resume go back to the newest checkpoint that is not behind STEP; those "
+                "behind it are removed when the run saves again",
+        .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no steps to go back"}},
     {"recut", CHOIR__FLAG, AT(saves.recut),
         .help = "let --resume take another number of workers (diloco, local-sgd), of groups "
                 "(ddp:sync_bn) or of --chunks; the numbers change",

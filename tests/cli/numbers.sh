@@ -62,6 +62,7 @@ options_of_a_model() {
     flip --pack plain --pack
     flip --val-split plain --val-split 0.2
     flip --balance images --balance
+    flip --skip-batches plain --skip-batches 5
     flip --workers plain --workers 2
     flip --init plain --init torch
     flip --seed plain --seed 2
@@ -193,7 +194,7 @@ keys_of_ranks() {
 }
 
 # What starts no training that goes on, or needs other machines.
-without_flip=' --rendezvous --key-file --resume --print-job --without --summary --find-lr '
+without_flip=' --rewind --rendezvous --key-file --resume --print-job --without --summary --find-lr '
 
 each_row_is_tried() {
     local row

@@ -121,6 +121,10 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
 /* Shows and records a checkpoint, unless an earlier rank 0 has done so. */
 void choir__trainer_show_saved(choir__trainer *t, int64_t step);
 
+/* Tells, on rank 0, that the option edits the run. from: the step from which it goes back; -1:
+ * it does not. */
+void choir__trainer_show_edit(choir__trainer *t, const char *option, int64_t from);
+
 /* Tells that the training does no further step. option, signal: the one that stops it; NULL:
  * not by one. */
 void choir__trainer_show_stop(choir__trainer *t, const char *option, const char *signal);

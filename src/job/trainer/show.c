@@ -128,6 +128,13 @@ void choir__trainer_show_saved(choir__trainer *t, int64_t step)
     free(path);
 }
 
+void choir__trainer_show_edit(choir__trainer *t, const char *option, int64_t from)
+{
+    choir__trainer_tell(t, CHOIR__TO_BOTH,
+        CHOIR__TOLD(edit, .step = t->now.step, .rewound_from = from,
+            .skip_batches = t->job->data.skip, .by = option));
+}
+
 void choir__trainer_show_stop(choir__trainer *t, const char *option, const char *signal)
 {
     tell_news(t, CHOIR__LINE_STOP, t->now.step, CHOIR__TO_BOTH,

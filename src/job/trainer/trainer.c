@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/engine.h"
 #include "job/bits.h"
@@ -248,6 +249,19 @@ static choir_status train(choir__trainer *t)
     return status == CHOIR_OK ? choir__trainer_finish(t, t->now.last.loss) : status;
 }
 
+/* Tells how --resume edits its run. */
+static void tell_edit(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    const choir__cli_option *skip = CHOIR__JOB_OPTION(data.skip);
+    const char *before = j->saves.resumed ? choir__job_recorded(j, skip->name) : NULL;
+    bool skips = j->data.skip && !(before && !strcmp(before, j->data.skip));
+    if (j->saves.resumed && (j->saves.rewound || skips))
+        choir__trainer_show_edit(t,
+            j->saves.rewound ? CHOIR__JOB_OPTION(saves.rewind)->name : skip->name,
+            j->saves.rewound ? j->saves.rewound_from : -1);
+}
+
 static void start_report(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->placement.shared;
@@ -262,11 +276,13 @@ static void start_report(choir__trainer *t)
                                : &choir__recorder_terminal,
         t->job, t->now.step);
     t->report.outlived = t->elastic != NULL;
-    if (t->part.env.rank == 0 && (!shared || !atomic_exchange(&shared->started, 1)))
-        choir__trainer_tell(t, CHOIR__TO_OUT,
-            CHOIR__TOLD(begin, .step = t->now.step, .strategy = t->job->placement.strategy_text,
-                .world = choir__cli_strategy_workers(t->job),
-                .parameters = choir_module_param_count(t->part.net)));
+    if (t->part.env.rank != 0 || (shared && atomic_exchange(&shared->started, 1)))
+        return;
+    choir__trainer_tell(t, CHOIR__TO_OUT,
+        CHOIR__TOLD(begin, .step = t->now.step, .strategy = t->job->placement.strategy_text,
+            .world = choir__cli_strategy_workers(t->job),
+            .parameters = choir_module_param_count(t->part.net)));
+    tell_edit(t);
 }
 
 /* Trains on after each change of the ranks, until rank 0 has done everything. */
