@@ -79,9 +79,6 @@ choir_status choir__checkpoint_amend(
 
 /* --- going back: kept.c --- */
 
-/* Stores the steps of a run's whole checkpoints in ascending order; the caller frees them. */
-void choir__checkpoint_kept(const char *dir, int64_t **steps, int64_t *count);
-
 /* Finds the newest whole checkpoint that is not behind `step`. path: PATH_MAX bytes, receives
  * the checkpoint's folder. Error: argument; the message names the steps that are kept. */
 choir_status choir__checkpoint_before(const char *dir, int64_t step, char *path);

@@ -1,4 +1,4 @@
-/* The steps that a run has kept, and the way back to one of them. What was saved behind it
+/* The steps that a run has kept, and the return to one of them. What was saved behind it
  * stays until the run saves again: prune() of folder.c removes what is not behind `latest`. */
 #include <limits.h>
 #include <stdio.h>
@@ -33,14 +33,14 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void choir__checkpoint_kept(const char *dir, int64_t **steps, int64_t *count)
+/* Lists the steps of the whole checkpoints in ascending order; the caller frees them. */
+static kept list(const char *dir)
 {
     kept k = {0};
     choir__folder_walk(dir, note_step, &k);
     if (k.count)
         qsort(k.steps, (size_t)k.count, sizeof *k.steps, ascending);
-    *steps = k.steps;
-    *count = k.count;
+    return k;
 }
 
 /* Fails with the steps that are kept. */
@@ -63,8 +63,7 @@ static choir_status none_before(const char *dir, int64_t step, const kept *k)
 
 choir_status choir__checkpoint_before(const char *dir, int64_t step, char *path)
 {
-    kept k;
-    choir__checkpoint_kept(dir, &k.steps, &k.count);
+    kept k = list(dir);
     int64_t last = k.count - 1;
     while (last >= 0 && k.steps[last] > step)
         last--;

@@ -8,6 +8,7 @@
 
 #include "base/options.h"
 #include "job/edit.h"
+#include "job/trainer/spike.h"
 #include "job/bits.h"
 #include "job/pairs.h"
 #include "job/trainer/find_lr.h"
@@ -294,6 +295,7 @@ static const struct {
     {choir__job_published, false},
     {check_words, true},
     {choir__eval_policy_check, true},
+    {choir__spike_check, true},
     {choir__rate_test_check, true},
     {count_ranks, true},
     {settle_cut, true},

@@ -46,8 +46,8 @@ static choir_status compare(
         is_same(before, now)
             ? CHOIR_OK
             : choir__error(CHOIR_ERR_ARGUMENT,
-                  "--skip-batches: %s has done %lld steps, up to batch %lld, and has left out %s "
-                  "of these, not %s: go back before the batch by --rewind, or begin anew",
+                  "--skip-batches: %s has done %lld steps, up to batch %lld, and has left out %s, "
+                  "not %s: go back before the batch by --rewind, or begin another run",
                   j->saves.resume, (long long)step, (long long)reached,
                   before ? before : "none", now ? now : "none");
     free(before);

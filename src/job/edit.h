@@ -1,20 +1,20 @@
-/* Exact edits of a run: batches that it leaves out, and the way back to an earlier step.
+/* Exact edits of a run: batches that it leaves out, and the return to an earlier step.
  *
  * A skipped batch is taken out of the order of the data, and out of nothing else. Step k trains
- * on the k-th batch that is left; its random numbers, its place in the schedule, its
- * evaluations and saves are those of step k, and the job does as many steps as before, of which
- * the last ones are on later batches. So a run that leaves a batch out from its beginning, and
- * one that goes back before it and leaves it out then, have the same bits, on any strategy and
- * any number of ranks.
+ * on the k-th batch that is left, with the random numbers, the learning rate, the evaluation
+ * and the save of step k. The job does as many steps as before, so its last steps reach later
+ * batches. A run that leaves a batch out from its beginning, and a run that goes back before
+ * the batch and leaves it out then, have the same bits, on any strategy and any number of
+ * ranks.
  *
  *     batches     1 2 3 4 5 6 7 8 ...         --skip-batches 3:5
  *     steps       1 2       3 4 5 ...
  *
- * What counts steps counts these: --steps, --epochs (a number of steps), --eval-epochs, lines
- * of epochs. The permutation of the data and the random changes of samples belong to the epoch
- * of the batch. The checkpoint of step k has trained on the k-th batch that is left and on
- * those before it; a resumed job may leave out later ones alone, and has to go back to leave
- * out others. What its checkpoint has left out stays so: lists add up. */
+ * Everything that counts steps counts the lower row: --steps, --epochs (a number of steps),
+ * --eval-epochs, lines of epochs. The permutation of the data and the random changes of samples
+ * belong to the epoch of the batch. The checkpoint of step k has been trained on the first k
+ * batches that are left. So a resumed job may leave out later batches, and has to go back to
+ * leave out earlier ones. Lists add up: batches that its checkpoint has left out stay so. */
 #ifndef CHOIR_JOB_EDIT_H
 #define CHOIR_JOB_EDIT_H
 
@@ -24,8 +24,8 @@
 /* Checks the form of --skip-batches. Error: argument. */
 choir_status choir__job_check_skips(choir__job *job);
 
-/* Joins the list with that of the checkpoint that is resumed. Error: argument (a batch on which
- * the checkpoint has been trained). */
+/* Joins the list with the list of the checkpoint that is resumed. Error: argument (a batch on
+ * which the checkpoint has been trained). */
 choir_status choir__job_join_skips(choir__job *job);
 
 /* Refuses batches that the job would never reach, when its number of steps is known. Error:

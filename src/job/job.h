@@ -113,6 +113,7 @@ typedef struct choir__job_training {
     const char *best;     /* "METRIC[:min|max]"; NULL: the validation loss */
     int64_t patience;     /* evaluations without progress that end the training; 0: no limit */
     const char *max_time; /* see choir__job_seconds; NULL: no limit */
+    const char *on_spike; /* "FACTOR[:key=value,...]" (job/trainer/spike.h); NULL: nothing */
     const char *find_lr;  /* draws losses over learning rates, instead of training */
     bool summary;         /* prints the module tree and ends */
     bool debug_nan;       /* names the first module with non-finite numbers */

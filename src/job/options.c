@@ -280,6 +280,13 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_JUDGES,
         .needs = {{"eval-every", "eval-epochs"},
             ": training would never be evaluated before its end"}},
+    {"on-spike", CHOIR__STRING, AT(training.on_spike),
+        .argument = "FACTOR[:rewind=N,skip=K,window=W]",
+        .help =
+            "if the loss or the norm of the gradients is NaN or above FACTOR medians of the last W "
+            "(32) steps, go back N (10) steps, to the checkpoints of --save-every, and leave out K "
+            "(20) batches from there on",
+        .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"save", CHOIR__STRING, AT(saves.dir), .argument = "DIR",
         .help = "write checkpoints to DIR, the last one at the end", .where = CHOIR__OF_PLACE},
     {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",

@@ -112,6 +112,7 @@ options_of_training() {
     flip --ema plain --ema 0.9
     flip --swa plain --swa 2
     flip --swa-every averaged --swa-every 2
+    flip --on-spike plain --save spiky --save-every 1 --on-spike 1:rewind=1,skip=1,window=1
     flip --max-time plain --max-time 1h
     flip --eval-every plain --eval-every 2
     flip --eval-every plateau --eval-every 3

@@ -82,7 +82,7 @@ static choir_status open_checkpoint(choir__trainer *t)
     choir_checkpoint_opts opts = choir_checkpoint_defaults();
     opts.group = choir__trainer_savers(t);
     opts.async = true;
-    opts.keep = t->job->saves.keep;
+    opts.keep = choir__max(t->job->saves.keep, choir__spike_keep(t->job));
     return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->saves.dir, opts, &t->saved);
 }
 
@@ -128,6 +128,20 @@ static choir_train_state state_of(const choir__trainer *t, float loss)
     return s;
 }
 
+/* The record of a job with --on-spike has the window of its last steps. */
+static choir_status save_parts(
+    choir__trainer *t, choir_training *parts, const choir_train_state *s, unsigned flags)
+{
+    char *record = t->spike.factor > 0 && t->job_text
+                       ? choir__spike_record(&t->now.spikes, t->job_text)
+                       : NULL;
+    if (record)
+        parts->job = record;
+    choir_status status = choir_training_save(t->saved, parts, s, flags);
+    free(record);
+    return status;
+}
+
 /* Saves, with the flags of choir_training_save. Unless specified otherwise, training continues
  * during the write, and an error is reported when the next checkpoint is saved. */
 static choir_status save(choir__trainer *t, float loss, unsigned flags)
@@ -149,7 +163,7 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
     choir__trainer_report_saved(t);
     choir__trainer_note_lost(t, true);
     if (status == CHOIR_OK)
-        status = choir_training_save(t->saved, &parts, &s, flags);
+        status = save_parts(t, &parts, &s, flags);
     t->rewritten = status == CHOIR_OK && t->newest == t->now.step;
     choir__trainer_report_saved(t);
     if (status != CHOIR_OK)

@@ -19,7 +19,7 @@
 static choir__cli_record *record_of(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->placement.shared;
-    int64_t shown = shared ? atomic_load(&shared->stepped) : 0;
+    int64_t shown = shared ? atomic_load(&shared->stepped) : t->again > 0 ? t->again : 0;
     if (t->part.env.rank != 0)
         return NULL;
     if (!t->record)

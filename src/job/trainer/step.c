@@ -180,6 +180,16 @@ static void say_slow_kernels(const choir__job *job)
     free(note);
 }
 
+/* Looks whether the step is a spike. A loss scaler decides itself about a step that is not
+ * finite. */
+static void judge_spike(choir__trainer *t, bool measured)
+{
+    const choir__cli_step *s = &t->now.last;
+    float norm = measured ? (float)s->grad_norm : 0;
+    if (!s->none && !(t->part.scaler && !(isfinite(s->loss) && isfinite(norm))))
+        choir__spike_note(&t->now.spikes, &t->spike, s->loss, norm);
+}
+
 choir_status choir__trainer_one_step(choir__trainer *t)
 {
     choir__eval_policy_set_rate(&t->now.judge, t->part.optim);
@@ -206,7 +216,7 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         trace_step(t, start, s.seconds);
     if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
         return status;
-    if (ran && !s.none && !isfinite(s.loss) &&
+    if (ran && !s.none && !isfinite(s.loss) && !(t->spike.factor > 0) &&
         !t->part.scaler) /* a loss scaler decides about such steps itself */
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help%s",
@@ -214,8 +224,10 @@ choir_status choir__trainer_one_step(choir__trainer *t)
             t->job->training.debug_nan ? "; what modules and their gradients gave was finite"
                                        : "");
     choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
-    if (ran && norm && (t->part.env.rank == 0 || t->elastic))
+    if (ran && norm && (t->part.env.rank == 0 || t->elastic || t->spike.factor > 0))
         t->now.last.grad_norm = choir_item(norm);
+    if (ran && t->spike.factor > 0)
+        judge_spike(t, norm != NULL);
     choir__cli_report_note(&t->report, s.seconds);
     if (t->report.steps == 1 && t->part.env.rank == 0)
         say_slow_kernels(t->job);

@@ -94,6 +94,8 @@ static choir_status set_up(choir__trainer *t)
         status = build(t);
     if (status == CHOIR_OK && (j->placement.max_restarts || choir__job_may_be_kept(j)))
         status = open_elastic(t);
+    if (status == CHOIR_OK)
+        status = choir__trainer_take_edits(t);
     if (status == CHOIR_OK) /* copies bring the class in which the job has computed so far */
         status = choir__job_keep_bits(&t->part, t->now.bits);
     if (status == CHOIR_OK && j->saves.record) /* it states the class */
@@ -116,6 +118,9 @@ static void take_down(choir__trainer *t)
     free(t->all);
     free(t->job_text);
     *t = (choir__trainer){.job = t->job,
+        .spike = t->spike,
+        .skipped_first = t->skipped_first,
+        .again = t->again,
         .report = t->report,
         .record = t->record,
         .reports = t->reports,
@@ -141,6 +146,11 @@ static choir_status agree_on_save(choir__trainer *t)
 /* The work after a step, which is repeated if a rank is lost on the way. */
 static choir_status after_step(choir__trainer *t)
 {
+    if (t->now.spikes.found) {
+        choir_status back = choir__trainer_go_back_before_spike(t);
+        t->now.after = back != CHOIR_OK || t->now.eval_due;
+        return back;
+    }
     choir_status status = t->prepared ? CHOIR_OK : choir__trainer_prepare_saves(t);
     if (status == CHOIR_OK && t->elastic && !t->prepared)
         status = agree_on_save(t);
@@ -316,7 +326,11 @@ static choir_status run(choir__trainer *t)
 
 choir_status choir__train_rank(const choir__job *job, int *by)
 {
-    choir__trainer t = {.job = job};
+    choir__job own = *job;
+    choir__trainer t = {.job = &own, .again = -1, .skipped_first = job->data.skip};
+    own.data.skips = NULL;
+    if (!choir__spike_rule_of(job, &t.spike))
+        t.spike.factor = 0;
     choir_status status = run(&t);
     bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
     while (job->placement.max_restarts && (rebuilds || !t.reports) && choir__is_loss(status)) {
@@ -337,6 +351,7 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     take_down(&t);
     choir__cli_report_free(&t.report);
     choir__cli_record_close(t.record);
+    free(own.data.skips);
     if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job) &&
         job->training.chunks < 2)
         status = choir__explain_memory(job, device, micro_count);

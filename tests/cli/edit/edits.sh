@@ -77,7 +77,7 @@ wrong_edits() {
     bad 2 "before the last, got '6:5'" train --skip-batches 6:5 random
     bad 2 "got 'x'" train --skip-batches 3,x random
     bad 1 'last step, 5, is on batch 5, before batch 50' train --skip-batches 50:60 --steps 5 random
-    bad 1 'up to batch 10, and has left out none of these, not 9:10' \
+    bad 1 'up to batch 10, and has left out none, not 9:10' \
         train --resume run --skip-batches 9:12 --steps 20
     bad 1 'no checkpoint of step 1 or before; it has kept 2, 4, 6, 8, 10' \
         train --resume run --rewind 1 --steps 20
