@@ -1,5 +1,5 @@
-/* The steps that a run has kept, and the return to one of them. What was saved behind it
- * stays until the run saves again: prune() of folder.c removes what is not behind `latest`. */
+/* The steps that a run has kept, and the return to one of them. Later checkpoints stay
+ * until the run saves again: prune() of folder.c then removes them. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -263,7 +263,7 @@ void choir__trainer_note_forgotten(choir__trainer *t);
 
 /* Goes back before the spike that the last step is, and leaves batches out from there on. If a
  * rank is lost meanwhile, it is done again. Error: state (there is no checkpoint to go back
- * to), and those of reading one. Collective. */
+ * to), errors of a reader. Collective. */
 choir_status choir__trainer_go_back_before_spike(choir__trainer *t);
 
 /* --- signals.c --- */

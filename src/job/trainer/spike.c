@@ -1,9 +1,9 @@
-/* Spikes: which steps are some, see spike.h; go_back.c acts on them.
+/* Spikes: see spike.h; spiked.c acts on them.
  *
- * A step is a spike if its loss, or the norm of its gradients, is not finite, or beyond FACTOR
- * medians of the steps before it, once there are as many as the window. All ranks judge by the
- * same numbers, and checkpoints have the window in their records, so neither ranks nor
- * interruptions change what is found. */
+ * A step is a spike if its loss, or the norm of its gradients, is not finite, or above FACTOR
+ * medians of the last steps, once the window is full. All ranks judge by the same numbers, and
+ * checkpoints have the window in their records, so neither ranks nor interruptions change the
+ * result. */
 #include "job/trainer/spike.h"
 
 #include <math.h>
@@ -12,6 +12,7 @@
 
 #include "base/options.h"
 #include "job/document/document.h"
+#include "record/events.h"
 
 static choir_status read_rule(const char *text, choir__spike_rule *r)
 {
@@ -74,7 +75,7 @@ static float median(const float *values, int64_t count)
     return sorted[(count - 1) / 2];
 }
 
-/* Returns whether a number is beyond those of the window, and says so. */
+/* Returns whether a number is beyond the window's, and says so. */
 static bool is_beyond(choir__spikes *s, const choir__spike_rule *rule, const char *name,
     const float *values, float value)
 {
@@ -95,10 +96,21 @@ static void push(float *values, int64_t count, int64_t window, float value)
     values[choir__min(count, window - 1)] = value;
 }
 
+/* Keeps the last steps alone, where a resumed job has a shorter window. */
+static void shorten(choir__spikes *s, int64_t window)
+{
+    int64_t over = s->count - window;
+    if (over <= 0)
+        return;
+    memmove(s->loss, s->loss + over, (size_t)window * sizeof *s->loss);
+    memmove(s->norm, s->norm + over, (size_t)window * sizeof *s->norm);
+    s->count = window;
+}
+
 void choir__spike_note(choir__spikes *s, const choir__spike_rule *rule, float loss, float norm)
 {
-    s->count = choir__min(s->count, rule->window);
-    s->found = is_beyond(s, rule, "loss", s->loss, loss) ||
+    shorten(s, rule->window);
+    s->found = is_beyond(s, rule, CHOIR__KEY(step, loss), s->loss, loss) ||
                is_beyond(s, rule, "norm of the gradients", s->norm, norm);
     if (s->found)
         return;
@@ -121,8 +133,8 @@ char *choir__spike_record(const choir__spikes *s, const char *record)
 {
     json_t *root = json_loads(record, 0, NULL);
     json_object_set_new(root, "window",
-        json_pack("{s:o, s:o}", "loss", list_of(s->loss, s->count), "norm",
-            list_of(s->norm, s->count)));
+        json_pack("{s:o, s:o}", CHOIR__KEY(step, loss), list_of(s->loss, s->count),
+            CHOIR__KEY(step, grad_norm), list_of(s->norm, s->count)));
     char *text = choir__job_exact_text(root);
     json_decref(root);
     return text;
@@ -132,8 +144,8 @@ void choir__spike_recall(choir__spikes *s, const char *record)
 {
     json_t *root = json_loads(record ? record : "{}", 0, NULL);
     const json_t *window = json_object_get(root, "window"),
-                 *loss = json_object_get(window, "loss"),
-                 *norm = json_object_get(window, "norm");
+                 *loss = json_object_get(window, CHOIR__KEY(step, loss)),
+                 *norm = json_object_get(window, CHOIR__KEY(step, grad_norm));
     size_t count = json_array_size(loss);
     s->count =
         count <= CHOIR__SPIKE_WINDOW && json_array_size(norm) == count ? (int64_t)count : 0;

@@ -1,5 +1,6 @@
-/* --on-spike: a step whose loss or norm of the gradients is far beyond those before it makes
- * the run go back some steps and leave batches out, as --rewind and --skip-batches do by hand.
+/* --on-spike: a step whose loss or norm of the gradients is far larger than before
+ * makes the run go back some steps and leave batches out, as --rewind and --skip-batches do by
+ * hand.
  */
 #ifndef CHOIR_JOB_TRAINER_SPIKE_H
 #define CHOIR_JOB_TRAINER_SPIKE_H
@@ -17,9 +18,9 @@ typedef struct choir__spike_rule {
     int64_t window; /* steps whose medians count */
 } choir__spike_rule;
 
-/* The last steps of a run, and what has been done about spikes; equal on all ranks. */
+/* The last steps of a run, and the edits that spikes have caused; equal on all ranks. */
 typedef struct choir__spikes {
-    float loss[CHOIR__SPIKE_WINDOW], norm[CHOIR__SPIKE_WINDOW]; /* of the last `count` steps */
+    float loss[CHOIR__SPIKE_WINDOW], norm[CHOIR__SPIKE_WINDOW]; /* (count) last steps */
     int64_t count;
     choir__skips_range edits[CHOIR__SPIKE_EDITS]; /* batches left out, by this process's job */
     int32_t edit_count;

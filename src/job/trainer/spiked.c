@@ -1,6 +1,6 @@
 /* --on-spike at work. A spike (spike.c) takes all ranks back to a checkpoint, as --rewind
  * would, and K batches out of the data, as --skip-batches would: the steps up to N before the
- * spike are done once more, and then training goes on behind the batches that were left out.
+ * spike are done once more, and training continues with later batches.
  * The list is a part of the job from then on: its checkpoints, its run folder and its new ranks
  * have it. */
 #include "job/trainer/inside.h"
@@ -48,7 +48,7 @@ static choir__skips_range batches_behind(const choir__trainer *t, int64_t target
     return r;
 }
 
-/* What rank 0 has told of the steps behind is not so any more. */
+/* Rank 0 takes back the records of later steps. */
 static void tell_again(choir__trainer *t, int64_t from)
 {
     choir__job_shared *shared = t->job->placement.shared;
@@ -66,7 +66,7 @@ static void tell_again(choir__trainer *t, int64_t from)
     choir__trainer_show_edit(t, CHOIR__JOB_OPTION(training.on_spike)->name, from);
 }
 
-/* Forgets what was due or known about steps behind. */
+/* Forgets work that was due and scores of later steps. */
 static void forget(choir__progress *now)
 {
     now->save_due = now->best_due = now->last_eval_due = false;
@@ -75,7 +75,7 @@ static void forget(choir__progress *now)
     *now->ended_by = '\0';
 }
 
-/* Makes the folder of the run go on from the checkpoint, unless that is another run's. */
+/* Makes the checkpoint the newest of the folder, unless that is another run's. */
 static choir_status move_folder(choir__trainer *t, const char *path)
 {
     choir_train_state s;
