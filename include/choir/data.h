@@ -469,7 +469,7 @@ const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
 const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t index);
 
 /** Stores where part number `part` of a sample comes from; a sample has a part for each
- * document of which it has tokens. Returns false if it has fewer parts. */
+ * document that it has tokens from. Returns false if it has fewer parts. */
 bool choir_dataset_place(
     const choir_dataset *dataset, int64_t index, int64_t part, choir_sample_place *place);
 
@@ -609,6 +609,9 @@ int64_t choir_loader_position(const choir_loader *loader);
 void choir_loader_seek(choir_loader *loader, int64_t position);
 /** Moves to this rank's first micro-batch of a step. */
 void choir_loader_seek_step(choir_loader *loader, int64_t step);
+
+/** Returns the seconds that steps have waited for samples so far. */
+double choir_loader_waited(const choir_loader *loader);
 
 /** Returns the number of whole global batches per epoch. */
 int64_t choir_loader_batches(const choir_loader *loader);

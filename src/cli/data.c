@@ -18,7 +18,7 @@ typedef struct request {
 typedef struct shown {
     const choir__job *job;
     int64_t epoch, index;
-    choir__text_buffer text; /* of its tokens; empty: it has none */
+    choir__text_buffer text; /* the text of the tokens, or empty */
 } shown;
 
 /* --- the text of a sample --- */

@@ -7,7 +7,7 @@
 
 /* Reads the job of a run: its folder, the folder of a checkpoint, or a job file. The job can
  * open its data and its model's description, and trains nothing; the caller frees it. Errors:
- * those of reading a job, its model and its data. */
+ * argument, I/O, format. */
 choir_status choir__samples_open(const char *run, choir__job *job);
 
 /* A batch of the job. Numbers count from 1 as in a run's output, but samples from 0. */

@@ -337,6 +337,13 @@ const choir_loader_opts *choir__loader_opts(const choir_loader *loader)
     return &loader->opts;
 }
 
+double choir_loader_waited(const choir_loader *loader)
+{
+    if (use_loader(loader, __func__) != CHOIR_OK || !loader->prefetch)
+        return 0;
+    return choir__prefetch_waited(loader->prefetch);
+}
+
 int64_t choir_loader_batches(const choir_loader *loader)
 {
     if (use_loader(loader, __func__) != CHOIR_OK)

@@ -79,6 +79,9 @@ typedef struct choir__trainer {
      * is written and can receive it; step 0: nothing is due */
     choir_train_state judged;
     bool judged_best;
+    double stream_s;   /* seconds before the step that it waited for a stream */
+    double save_s;     /* seconds of saves since the last checkpoint was told of */
+    double eval_s;     /* seconds of the last validation */
     double overtime_s; /* seconds that a validation may exceed --max-time */
     char *job_text;    /* the job's record, with its class of bits; NULL: not saved */
     bool agreed;       /* all ranks know of the error that has ended a validation */

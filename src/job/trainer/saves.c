@@ -128,6 +128,14 @@ static choir_train_state state_of(const choir__trainer *t, float loss)
     return s;
 }
 
+/* Adds the time since *began to that of saves. */
+static void note_time(choir__trainer *t, double *began)
+{
+    double now = choir__now();
+    t->save_s += now - *began;
+    *began = now;
+}
+
 /* The record of a job with --on-spike has the window of its last steps. */
 static choir_status save_parts(
     choir__trainer *t, choir_training *parts, const choir_train_state *s, unsigned flags)
@@ -156,15 +164,18 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
             t->job->saves.dir);
     choir_training parts = choir__trainer_parts(t);
     choir_train_state s = state_of(t, loss);
+    double began = choir__now();
     choir_status status = open_checkpoint(t);
     if (status == CHOIR_OK)
         status =
             forgive(t, choir_checkpoint_wait(t->saved)); /* status of the checkpoint before */
+    note_time(t, &began);
     choir__trainer_report_saved(t);
     choir__trainer_note_lost(t, true);
     if (status == CHOIR_OK)
         status = save_parts(t, &parts, &s, flags);
     t->rewritten = status == CHOIR_OK && t->newest == t->now.step;
+    note_time(t, &began);
     choir__trainer_report_saved(t);
     if (status != CHOIR_OK)
         t->now.saved = 0;

@@ -193,7 +193,7 @@ static void judge_spike(choir__trainer *t, bool measured)
 choir_status choir__trainer_one_step(choir__trainer *t)
 {
     choir__eval_policy_set_rate(&t->now.judge, t->part.optim);
-    double start = choir__now();
+    double start = choir__now(), waited = choir_loader_waited(t->part.loader);
     choir__cli_step s = {.loss = t->now.last.loss,
         .lr = (double)choir_optim_lr(t->part.optim),
         .grad_norm = (double)NAN};
@@ -204,7 +204,9 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         choir_status found = choir__nan_found(&t->watch, t->now.step + 1);
         status = found == CHOIR_OK ? status : found;
     }
-    s.seconds = choir__now() - start;
+    s.seconds = choir__now() - start + t->stream_s;
+    s.data_s = choir_loader_waited(t->part.loader) - waited + t->stream_s;
+    t->stream_s = 0;
     if (status != CHOIR_OK)
         return status;
     if (ran) {

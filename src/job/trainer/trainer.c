@@ -236,8 +236,10 @@ static choir_status train(choir__trainer *t)
     for (int64_t done = 0; status == CHOIR_OK && (t->now.after || !choir__trainer_is_done(t));
          done++) {
         choir__trainer_start_trace(t, done);
+        double began = choir__now();
         if (!t->now.after)
             status = wait_for_stream(t, &ended);
+        t->stream_s = t->job->data.stream ? choir__now() - began : 0;
         if (ended || status != CHOIR_OK || (!t->now.after && !choir__trainer_may_begin(t)))
             break;
         if (!t->now.after)
@@ -291,7 +293,8 @@ static void start_report(choir__trainer *t)
     choir__trainer_tell(t, CHOIR__TO_OUT,
         CHOIR__TOLD(begin, .step = t->now.step, .strategy = t->job->placement.strategy_text,
             .world = choir__cli_strategy_workers(t->job),
-            .parameters = choir_module_param_count(t->part.net)));
+            .parameters = choir_module_param_count(t->part.net), .start_s = (double)NAN,
+            .run_s = (double)NAN));
     tell_edit(t);
 }
 
