@@ -50,7 +50,7 @@ typedef struct spent {
     int64_t sessions;
     double from, until; /* the session's, in seconds since 1970; until < from: none yet */
     double elapsed;
-    double recovering; /* of it, not yet taken off a step's time */
+    double recovering; /* time of recovery that is still in the time of a step */
 } spent;
 
 /* --- reading --- */
@@ -179,7 +179,7 @@ static choir_status read_records(const char *run, spent *t)
                : choir__error(CHOIR_ERR_ARGUMENT, "%s: its records have no step yet", run);
 }
 
-/* What no record explains; clocks that step back leave nothing. */
+/* Adds the time that no record explains; it is 0 where clocks stepped back. */
 static void settle(spent *t)
 {
     double known = 0;

@@ -239,13 +239,17 @@ static choir_status check_without(choir__job *j)
                      j->document.without);
 }
 
-static choir_status check_time(choir__job *j)
+static choir_status check_times(choir__job *j)
 {
-    return choir__job_seconds(j->training.max_time) < 0
-               ? choir__error(CHOIR_ERR_ARGUMENT,
-                     "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'",
-                     j->training.max_time)
-               : CHOIR_OK;
+    const struct {
+        const char *option, *text;
+    } times[] = {{"max-time", j->training.max_time}, {"grace", j->saves.grace}};
+    for (size_t i = 0; i < CHOIR_COUNT(times); i++)
+        if (choir__job_seconds(times[i].text) < 0)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--%s: expected a time such as 90s, 15m, 2h or 1d, got '%s'", times[i].option,
+                times[i].text);
+    return CHOIR_OK;
 }
 
 static choir_status read_devices(choir__job *j)
@@ -286,7 +290,7 @@ static const struct {
     {choir__job_join_skips, false},
     {check_stream, true},
     {choir__job_check_pairs, true},
-    {check_time, true},
+    {check_times, true},
     {parse_strategy, true},
     {choir__job_check_strategy, true},
     {read_devices, true},

@@ -126,6 +126,7 @@ typedef struct choir__job_saves {
     int64_t keep;           /* number of newest checkpoints kept */
     bool warn;              /* a failed save during training is only a warning */
     bool recut;             /* --resume may change the number of workers, and the numbers */
+    const char *grace;      /* see choir__job_seconds; NULL: the launcher's */
     const char *resume;     /* --resume */
     int64_t rewind;         /* --rewind, a step; 0: not given */
     char *rewound;          /* checkpoint that --rewind has chosen for `resume`, or NULL */

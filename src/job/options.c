@@ -299,13 +299,18 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "a checkpoint that cannot be written during training is a warning, and training "
             "continues; the last one must succeed"},
+    {"grace", CHOIR__STRING, AT(saves.grace), .argument = "TIME",
+        .help = "the time, such as 30s or 2m, from a signal that ends the job to its kill: a "
+                "checkpoint that takes longer is not begun (default: Slurm's, or no limit)",
+        .of_a_rank = true},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
                 "it keeps saving there",
         .where = CHOIR__OF_PLACE, .of_a_rank = true},
     {"rewind", CHOIR__INT, AT(saves.rewind), 1, MANY, .argument = "STEP",
-        .help = "let --resume go back to the newest checkpoint that is not behind STEP; those "
-                "behind it are removed when the run saves again",
+        .help =
+            "let --resume go back to the newest checkpoint that is not behind STEP; the next "
+            "save removes later ones",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no steps to go back"}},
     {"recut", CHOIR__FLAG, AT(saves.recut),
         .help = "let --resume take another number of workers (diloco, local-sgd), of groups "

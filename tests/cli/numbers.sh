@@ -129,6 +129,7 @@ options_of_records() {
     flip --save-every plain --save fresh3 --save-every 1
     flip --save-keep plain --save fresh4 --save-keep 2
     flip --save-warn plain --save fresh5 --save-warn
+    flip --grace plain --grace 30s
     flip --run plain --run fresh6
     flip --log plain --log csv:table.csv
     flip --log-histograms plain --log tensorboard:board --log-histograms 1

@@ -1,4 +1,4 @@
-/* Batches that a job leaves out: see skips.h. The list is kept in order, and ranges that touch
+/* Batches that a job leaves out: see skips.h. The list is kept in order, and neighbours
  * are one, so that two lists of the same batches have the same text. */
 #include "data/loading/skips.h"
 
@@ -16,7 +16,7 @@ static int ascending(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
-/* Sorts the ranges, and joins those that touch. */
+/* Sorts the ranges, and joins neighbours. */
 static void settle(choir__skips *s)
 {
     int kept = 0;

@@ -79,8 +79,10 @@ typedef struct choir__trainer {
      * is written and can receive it; step 0: nothing is due */
     choir_train_state judged;
     bool judged_best;
-    double stream_s;   /* seconds before the step that it waited for a stream */
-    double save_s;     /* seconds of saves since the last checkpoint was told of */
+    double stream_s; /* seconds before the step that it waited for a stream */
+    double save_began,
+        save_took;     /* time of the begin of a save; seconds of the last whole save */
+    double save_s;     /* seconds of saves since the last checkpoint was reported */
     double eval_s;     /* seconds of the last validation */
     double overtime_s; /* seconds that a validation may exceed --max-time */
     char *job_text;    /* the job's record, with its class of bits; NULL: not saved */
@@ -135,8 +137,9 @@ void choir__trainer_show_saved(choir__trainer *t, int64_t step);
 void choir__trainer_show_edit(choir__trainer *t, const char *option, int64_t from);
 
 /* Tells that the training does no further step. option, signal: the one that stops it; NULL:
- * not by one. */
-void choir__trainer_show_stop(choir__trainer *t, const char *option, const char *signal);
+ * not by one. left: seconds until the job is killed; INFINITY: no limit. */
+void choir__trainer_show_stop(
+    choir__trainer *t, const char *option, const char *signal, double left);
 
 /* Ends the training before its last step, and says so. */
 void choir__trainer_end_by(choir__trainer *t, const char *option);

@@ -43,6 +43,7 @@ void choir__trainer_report_saved(choir__trainer *t)
     if (t->part.env.rank != 0)
         return;
     if (t->saved && choir_checkpoint_saved(t->saved, &step)) {
+        t->save_took = choir__now() - t->save_began;
         t->newest = step;
         t->rewritten = false;
         choir__trainer_note_lost(t, false);
@@ -171,6 +172,7 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
             forgive(t, choir_checkpoint_wait(t->saved)); /* status of the checkpoint before */
     note_time(t, &began);
     choir__trainer_report_saved(t);
+    t->save_began = choir__now();
     choir__trainer_note_lost(t, true);
     if (status == CHOIR_OK)
         status = save_parts(t, &parts, &s, flags);

@@ -140,17 +140,19 @@ void choir__trainer_show_edit(choir__trainer *t, const char *option, int64_t fro
             .skip_batches = t->job->data.skip, .by = option));
 }
 
-void choir__trainer_show_stop(choir__trainer *t, const char *option, const char *signal)
+void choir__trainer_show_stop(
+    choir__trainer *t, const char *option, const char *signal, double left)
 {
     tell_news(t, CHOIR__LINE_STOP, t->now.step, CHOIR__TO_BOTH,
-        CHOIR__TOLD(stop, .step = t->now.step, .by = option, .signal = signal));
+        CHOIR__TOLD(stop, .step = t->now.step, .by = option, .signal = signal,
+            .grace_s = isinf(left) ? (double)NAN : left));
 }
 
 void choir__trainer_end_by(choir__trainer *t, const char *option)
 {
     t->now.ended = true;
     snprintf(t->now.ended_by, sizeof t->now.ended_by, "%s", option);
-    choir__trainer_show_stop(t, option, NULL);
+    choir__trainer_show_stop(t, option, NULL, (double)INFINITY);
 }
 
 void choir__trainer_show_change(choir__trainer *t, const choir_membership *m)
