@@ -57,7 +57,7 @@ static const struct known_class {
         0x0009d2e7fff890ee, /* attention, f32 */
         0x191431cd374c5b89, /* attention, bf16 */
         0x92a890943ea7a3e0, /* attention, f16 */
-        0x5521cb0e70e3f775, /* attention, f64 */
+        0xa135c9ae758f8131, /* attention, f64 */
         0xdb6539c9945fa4e4, /* layer_norm, f32 */
         0xd3e2b885f0130d34, /* layer_norm, bf16 */
         0x30aa236496686df4, /* layer_norm, f16 */
@@ -171,7 +171,7 @@ static const struct known_class {
         0x0009d2e7fff890ee, /* attention, f32 */
         0x191431cd374c5b89, /* attention, bf16 */
         0x92a890943ea7a3e0, /* attention, f16 */
-        0x5521cb0e70e3f775, /* attention, f64 */
+        0xa135c9ae758f8131, /* attention, f64 */
         0xdb6539c9945fa4e4, /* layer_norm, f32 */
         0xd3e2b885f0130d34, /* layer_norm, bf16 */
         0x30aa236496686df4, /* layer_norm, f16 */
