@@ -28,6 +28,15 @@ extern "C" {
 
 typedef struct choir_dataset choir_dataset;
 
+/** A part of a sample, and where it comes from. */
+typedef struct choir_sample_place {
+    const char *file; /* a file, or a name in one; NULL: unknown. The dataset owns it */
+    int64_t line;     /* line or row of the record in the file, from 1; -1: no record */
+    int64_t document; /* number of the record in the split, from 0; -1: no record */
+    /* tokens of the record, or of the split, that the part has; count 0: not cut */
+    int64_t first, count;
+} choir_sample_place;
+
 typedef struct choir_dataset_ops {
     int64_t (*length)(const choir_dataset *self);
     /** Stores sample `index`: x_shape values of x_dtype in x, y_shape of y_dtype in y. */
@@ -49,6 +58,10 @@ typedef struct choir_dataset_ops {
     int64_t (*class_of)(choir_dataset *self, int64_t index);
     /** Returns whether y may contain CHOIR_IGNORED. May be NULL: no. */
     bool (*ignores)(const choir_dataset *self);
+    /** Stores the place of part number `part`, from 0, of a sample; false: it has fewer. *place
+     * is "unknown" before. May be NULL: a sample is one part, with its name as the file. */
+    bool (*place)(
+        const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *place);
 } choir_dataset_ops;
 
 struct choir_dataset {
@@ -455,6 +468,11 @@ const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
 /** Returns the name of a sample, such as its file; NULL if it has no name. */
 const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t index);
 
+/** Stores where part number `part` of a sample comes from; a sample has a part for each
+ * document that it has tokens from. Returns false if it has fewer parts. */
+bool choir_dataset_place(
+    const choir_dataset *dataset, int64_t index, int64_t part, choir_sample_place *place);
+
 /** Stores copies of the names of `count` classes in *names, for the caller to free; stores no
  * names if the dataset's classes have no names. A class beyond the dataset's gets the name that
  * transformers gives to unnamed classes, such as LABEL_3. */
@@ -560,6 +578,11 @@ typedef struct choir_loader_opts {
     int prefetch;
     double timeout_s;      /* limit of choir_loader_next's wait; 0 (the default): none */
     const double *weights; /* (the dataset's length) see choir_sampler_opts; NULL: none */
+    /* batches that are left out, such as "412:416,500", both ends included; NULL (the default):
+     * none. Batch n, from 1, is the one that step n has without such a list; with it, step k
+     * has the k-th batch that is left. Epochs of the data, which the order of samples depends
+     * on, count all batches */
+    const char *skip_batches;
 } choir_loader_opts;
 
 choir_loader_opts choir_loader_defaults(void);
@@ -586,6 +609,9 @@ int64_t choir_loader_position(const choir_loader *loader);
 void choir_loader_seek(choir_loader *loader, int64_t position);
 /** Moves to this rank's first micro-batch of a step. */
 void choir_loader_seek_step(choir_loader *loader, int64_t step);
+
+/** Returns the seconds that steps have waited for samples so far. */
+double choir_loader_waited(const choir_loader *loader);
 
 /** Returns the number of whole global batches per epoch. */
 int64_t choir_loader_batches(const choir_loader *loader);

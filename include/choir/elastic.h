@@ -114,6 +114,10 @@ CHOIR_CHECKED choir_status choir_elastic_open(choir_env *env, const choir_traini
 CHOIR_CHECKED choir_status choir_elastic_step(
     choir_elastic *elastic, choir_step_fn *fn, void *arg);
 
+/** Says, between two steps, that the program has taken all ranks to another step by
+ * choir_training_resume: the training continues there. */
+void choir_elastic_moved(choir_elastic *elastic);
+
 /**
  * Recovers from the failure of another collective call on env->group, between steps. If `why`
  * says that a peer was lost or silent, forms the new group and returns CHOIR_OK: the program

@@ -77,6 +77,16 @@ void choir__saver_free(choir__saver *saver);
 choir_status choir__checkpoint_amend(
     const char *dir, const choir_train_state *state, bool best, int64_t keep);
 
+/* --- going back: kept.c --- */
+
+/* Finds the newest whole checkpoint that is not behind `step`. path: PATH_MAX bytes, receives
+ * the checkpoint's folder. Error: argument; the message names the steps that are kept. */
+choir_status choir__checkpoint_before(const char *dir, int64_t step, char *path);
+
+/* Takes a run back to an earlier step: DIR/latest names it, and DIR/best nothing that is behind
+ * it. The next save removes the steps behind it. Error: io. */
+choir_status choir__checkpoint_go_back(const char *dir, int64_t step);
+
 /* --- finding and loading --- */
 
 /* Finds the checkpoint that PATH refers to: a DIR with `latest`, a step's own folder, DIR/best,

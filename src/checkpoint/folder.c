@@ -68,8 +68,7 @@ static choir_status make_folders(const char *path)
     return status;
 }
 
-/* Calls each(dir, name, arg) for every entry. */
-static void walk(
+void choir__folder_walk(
     const char *dir, void (*each)(const char *dir, const char *name, void *arg), void *arg)
 {
     DIR *stream = opendir(dir);
@@ -130,7 +129,7 @@ void choir__folder_remove(const char *path)
     char *state = choir__format("%s/%s", path, CHOIR__STATE_FILE);
     unlink(state);
     free(state);
-    walk(path, unlink_ours, NULL);
+    choir__folder_walk(path, unlink_ours, NULL);
     rmdir(path);
 }
 
@@ -169,8 +168,7 @@ static void read_link(const char *dir, const char *name, char *target)
     free(path);
 }
 
-/* Returns the number of a step's folder, or -1 if this is another file. */
-static int64_t step_of(const char *name)
+int64_t choir__folder_step(const char *name)
 {
     const char *digits = name + strlen("step-");
     if (!starts_with(name, "step-") || !*digits || digits[strspn(digits, "0123456789")])
@@ -181,9 +179,9 @@ static int64_t step_of(const char *name)
 static void note_step(const char *dir, const char *name, void *arg)
 {
     kept *k = arg;
-    int64_t step = step_of(name);
+    int64_t step = choir__folder_step(name);
     (void)dir;
-    if (step < 0 || step > step_of(k->latest))
+    if (step < 0 || step > choir__folder_step(k->latest))
         return;
     CHOIR__GROW(k->steps, k->count);
     k->steps[k->count++] = step;
@@ -198,9 +196,9 @@ static int newest_first(const void *a, const void *b)
 static void prune_entry(const char *dir, const char *name, void *arg)
 {
     const kept *k = arg;
-    int64_t step = step_of(name);
+    int64_t step = choir__folder_step(name);
     if (step < 0 || !strcmp(name, k->latest) || !strcmp(name, k->best) ||
-        (step >= k->least && step <= step_of(k->latest)))
+        (step >= k->least && step <= choir__folder_step(k->latest)))
         return;
     char *path = choir__format("%s/%s", dir, name);
     choir__folder_remove(path);
@@ -212,12 +210,12 @@ static void prune(const char *dir, int64_t keep)
     kept k = {.least = INT64_MAX};
     read_link(dir, "latest", k.latest);
     read_link(dir, "best", k.best);
-    walk(dir, note_step, &k);
+    choir__folder_walk(dir, note_step, &k);
     if (k.count) {
         qsort(k.steps, (size_t)k.count, sizeof *k.steps, newest_first);
         k.least = k.steps[choir__min(choir__max(keep, 1), k.count) - 1];
     }
-    walk(dir, prune_entry, &k);
+    choir__folder_walk(dir, prune_entry, &k);
     free(k.steps);
 }
 
@@ -240,7 +238,7 @@ static choir_status give_name(const char *dir, const char *fresh, const char *st
     return status;
 }
 
-static choir_status move_link(const char *dir, const char *name, const char *step)
+choir_status choir__folder_link(const char *dir, const char *name, const char *step)
 {
     choir_status status = CHOIR_OK;
     char *path = choir__format("%s/%s", dir, name);
@@ -261,9 +259,9 @@ choir_status choir__folder_install(
 {
     choir_status status = give_name(dir, fresh, step);
     if (status == CHOIR_OK)
-        status = move_link(dir, "latest", step);
+        status = choir__folder_link(dir, "latest", step);
     if (status == CHOIR_OK && best)
-        status = move_link(dir, "best", step);
+        status = choir__folder_link(dir, "best", step);
     if (status == CHOIR_OK)
         status = choir__sync_path(dir);
     if (status == CHOIR_OK)
@@ -273,7 +271,7 @@ choir_status choir__folder_install(
 
 choir_status choir__folder_mark_best(const char *dir, const char *step, int64_t keep)
 {
-    choir_status status = move_link(dir, "best", step);
+    choir_status status = choir__folder_link(dir, "best", step);
     if (status == CHOIR_OK)
         status = choir__sync_path(dir);
     if (status == CHOIR_OK)
@@ -283,7 +281,7 @@ choir_status choir__folder_mark_best(const char *dir, const char *step, int64_t 
 
 void choir__folder_clean(const char *dir)
 {
-    walk(dir, clean_entry, NULL);
+    choir__folder_walk(dir, clean_entry, NULL);
 }
 
 enum { LOCK_WAIT_S = 5 };
@@ -358,11 +356,11 @@ static void note_newest(const char *dir, const char *name, void *arg)
 {
     newest *n = arg;
     char path[PATH_MAX];
-    if (step_of(name) <= n->step ||
+    if (choir__folder_step(name) <= n->step ||
         snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path ||
         !choir__folder_has(path, CHOIR__STATE_FILE))
         return;
-    n->step = step_of(name);
+    n->step = choir__folder_step(name);
     memcpy(n->path, path, sizeof path);
 }
 
@@ -370,7 +368,7 @@ bool choir__folder_unnamed(const char *dir, char *found)
 {
     newest n = {.step = -1};
     if (!choir__folder_has(dir, "latest"))
-        walk(dir, note_newest, &n);
+        choir__folder_walk(dir, note_newest, &n);
     return n.step >= 0 && realpath(n.path, found);
 }
 

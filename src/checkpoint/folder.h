@@ -21,6 +21,16 @@ choir_status choir__folder_install(
 /* Makes `best` name a step's folder, and removes old steps as choir__folder_install does. */
 choir_status choir__folder_mark_best(const char *dir, const char *step, int64_t keep);
 
+/* Makes the link `name` of DIR point to a step's folder, by one rename. Error: io. */
+choir_status choir__folder_link(const char *dir, const char *name, const char *step);
+
+/* Returns the number of a step's folder by its name, or -1 if this is another file. */
+int64_t choir__folder_step(const char *name);
+
+/* Calls each(dir, name, arg) for every entry of a folder. */
+void choir__folder_walk(
+    const char *dir, void (*each)(const char *dir, const char *name, void *arg), void *arg);
+
 /* Removes a checkpoint's folder. Files that do not belong to a checkpoint are kept, and so is
  * the folder if it holds any. */
 void choir__folder_remove(const char *path);

@@ -37,7 +37,7 @@ typedef struct machine {
 } machine;
 
 struct choir__machines {
-    char *through, *self;
+    char *through;
     double interval_s;
     bool all, more; /* all: the machines of all jobs; more: more machines than fit */
     machine machines[MOST_MACHINES];
@@ -72,9 +72,22 @@ static char *path_of_self(void)
 
 static char *command_for(const choir__machines *m, const char *name)
 {
-    const char *at = strstr(m->through, "{}");
-    return choir__format("%.*s%s%s %s __boards %g", (int)(at - m->through), m->through, name,
-        at + 2, m->self, m->interval_s);
+    char *words = choir__format("__boards %g", m->interval_s),
+         *command = choir__machine_command(m->through, name, words);
+    free(words);
+    return command;
+}
+
+char *choir__machine_command(const char *through, const char *name, const char *words)
+{
+    const char *at = strstr(through, "{}");
+    if (!at || !is_name(name))
+        return NULL;
+    char *self = path_of_self();
+    char *command = choir__format(
+        "%.*s%s%s %s %s", (int)(at - through), through, name, at + 2, self, words);
+    free(self);
+    return command;
 }
 
 /* --- one machine's command --- */
@@ -290,7 +303,6 @@ choir_status choir__machines_open(
             through);
     choir__machines *m = choir__calloc(1, sizeof *m);
     m->through = choir__strdup(through);
-    m->self = path_of_self();
     m->interval_s = interval_s;
     choir_status status = add_named(m, names);
     if (status == CHOIR_OK && m->more)
@@ -313,10 +325,8 @@ void choir__machines_close(choir__machines *m)
             choir__text_buffer_free(&one->rounds[k]);
         free(one->name);
     }
-    if (m) {
+    if (m)
         free(m->through);
-        free(m->self);
-    }
     free(m);
 }
 

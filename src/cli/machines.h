@@ -11,6 +11,10 @@ typedef struct choir__machines choir__machines;
 /* The command that reaches a machine by default; {} is its name. */
 #define CHOIR__MACHINES_THROUGH "ssh -C -o BatchMode=yes -o ConnectTimeout=10 {}"
 
+/* Returns the command that runs this program with these words on a machine, on the heap; NULL:
+ * the name or `through` cannot be a part of a command. */
+char *choir__machine_command(const char *through, const char *name, const char *words);
+
 /* names: separated by commas; "all" stands for the machines of all jobs that are seen. through:
  * the command that reaches one, in which {} is the name. interval_s: between two rounds.
  * Errors: argument. */

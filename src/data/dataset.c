@@ -77,6 +77,18 @@ const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t inde
     return dataset->ops->sample_name ? dataset->ops->sample_name(dataset, index) : NULL;
 }
 
+bool choir_dataset_place(
+    const choir_dataset *dataset, int64_t index, int64_t part, choir_sample_place *place)
+{
+    if (use_dataset(dataset, __func__) != CHOIR_OK || choir__lacks(place, __func__, "place"))
+        return false;
+    *place = (choir_sample_place){.line = -1, .document = -1};
+    if (dataset->ops->place)
+        return dataset->ops->place(dataset, index, part, place);
+    place->file = choir_dataset_sample_name(dataset, index);
+    return part == 0;
+}
+
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
 {
     if (use_dataset(dataset, __func__) != CHOIR_OK)

@@ -20,11 +20,15 @@ choir_status choir__dataset_get_named(
 choir_status choir__sample_bytes(
     const char *what, choir_dtype dtype, choir_shape shape, int64_t count, size_t *bytes);
 
-/* The options a loader was made with, micro_count filled in. */
 /* Gives the loader other micro-batches of each step, and the position before `step`. Between
  * steps only. Error: argument. */
 choir_status choir__loader_deal(
     choir_loader *loader, int64_t first, int64_t count, int64_t step);
+/* Gives the loader another list of batches that are left out (choir_loader_opts.skip_batches).
+ * Between steps only. Error: argument. */
+choir_status choir__loader_skip(choir_loader *loader, const char *batches);
+/* Returns the options that a loader was made with, micro_count filled in, without the caller's
+ * arrays and texts. */
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
 
 /* A loader's notes on a micro-batch that it has handed out while it was watched. */

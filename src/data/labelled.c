@@ -6,12 +6,14 @@
 #include "data/images/encoded.h"
 #include "data/dataset.h"
 #include "data/labels.h"
+#include "data/record_places.h"
 #include "data/record_parts.h"
 
 typedef struct labelled {
     choir_dataset base;
     choir__encoded encoded;
     choir__labels labels;
+    choir__record_places places; /* records in the order of the file */
 } labelled;
 
 /* --- columns --- */
@@ -136,7 +138,13 @@ static choir_status read_record(
     reading *r = arg;
     r->held = choir__is_held(r->opts->held_out, r->entries++);
     r->keep = r->shared ? r->held != r->training : !r->labels_only;
-    return r->opts->words ? read_words(r, at, record) : read_text(r, at, record);
+    int64_t before = r->d->encoded.count;
+    choir_status status = r->opts->words ? read_words(r, at, record) : read_text(r, at, record);
+    if (r->d->encoded.count > before) {
+        r->d->encoded.samples[before].record = r->d->places.count;
+        choir__record_places_add(&r->d->places, at, r->d->places.count);
+    }
+    return status;
 }
 
 /* --- files --- */
@@ -199,16 +207,29 @@ static const char *class_name(const choir_dataset *self, int64_t id)
     return choir__label_name(&((const labelled *)self)->labels, id);
 }
 
+static bool place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *of)
+{
+    const labelled *d = (const labelled *)self;
+    choir__record_places_fill(&d->places, d->encoded.samples[index].record, of);
+    of->document = index;
+    return part == 0;
+}
+
 static void free_labelled(choir_dataset *self)
 {
     labelled *d = (labelled *)self;
+    choir__record_places_free(&d->places);
     choir__labels_free(&d->labels);
     choir__encoded_free(&d->encoded);
     free(d);
 }
 
-static const choir_dataset_ops ops = {
-    .length = length, .get = get, .free = free_labelled, .class_name = class_name};
+static const choir_dataset_ops ops = {.length = length,
+    .get = get,
+    .free = free_labelled,
+    .class_name = class_name,
+    .place = place};
 
 const char *choir__labelled_largest(const choir_dataset *d)
 {

@@ -7,6 +7,8 @@
 #include <choir/augment.h>
 
 #include "base/options.h"
+#include "job/edit.h"
+#include "job/trainer/spike.h"
 #include "job/bits.h"
 #include "job/pairs.h"
 #include "job/trainer/find_lr.h"
@@ -237,13 +239,17 @@ static choir_status check_without(choir__job *j)
                      j->document.without);
 }
 
-static choir_status check_time(choir__job *j)
+static choir_status check_times(choir__job *j)
 {
-    return choir__job_seconds(j->training.max_time) < 0
-               ? choir__error(CHOIR_ERR_ARGUMENT,
-                     "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'",
-                     j->training.max_time)
-               : CHOIR_OK;
+    const struct {
+        const char *option, *text;
+    } times[] = {{"max-time", j->training.max_time}, {"grace", j->saves.grace}};
+    for (size_t i = 0; i < CHOIR_COUNT(times); i++)
+        if (choir__job_seconds(times[i].text) < 0)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--%s: expected a time such as 90s, 15m, 2h or 1d, got '%s'", times[i].option,
+                times[i].text);
+    return CHOIR_OK;
 }
 
 static choir_status read_devices(choir__job *j)
@@ -280,9 +286,11 @@ static const struct {
     {find_launcher, true},
     {check_without, true},
     {recall, false},
+    {choir__job_check_skips, true},
+    {choir__job_join_skips, false},
     {check_stream, true},
     {choir__job_check_pairs, true},
-    {check_time, true},
+    {check_times, true},
     {parse_strategy, true},
     {choir__job_check_strategy, true},
     {read_devices, true},
@@ -291,6 +299,7 @@ static const struct {
     {choir__job_published, false},
     {check_words, true},
     {choir__eval_policy_check, true},
+    {choir__spike_check, true},
     {choir__rate_test_check, true},
     {choir__job_check_audit, true},
     {count_ranks, true},

@@ -18,6 +18,7 @@
 
 #include "base/files/claim.h"
 #include "base/files/folders.h"
+#include "checkpoint/checkpoint.h"
 #include "job/job.h"
 #include "line/say.h"
 #include "launch/launchers.h"
@@ -180,7 +181,11 @@ choir_status choir__job_take_folders(choir__job *j)
         status = claim(j, j->records.run, &j->saves.claims[1]);
     if (status == CHOIR_OK)
         status = choir__job_check_folders(j); /* again: now no other job can interfere */
-    return status == CHOIR_OK ? check_step(j) : status;
+    if (status == CHOIR_OK)
+        status = check_step(j);
+    return status == CHOIR_OK && j->saves.rewound && choir__job_goes_on_in_place(&j->saves)
+               ? choir__checkpoint_go_back(j->saves.dir, j->saves.resumed_step)
+               : status;
 }
 
 void choir__job_leave_folders(choir__job *j, bool ended)

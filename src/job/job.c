@@ -13,6 +13,7 @@
 
 #include "base/files/file.h"
 #include "base/options.h"
+#include "job/edit.h"
 #include "job/model/amp.h"
 #include "job/trainer/eval_policy.h"
 #include "line/say.h"
@@ -246,6 +247,8 @@ choir_status choir__job_prepare(choir__job *j)
     if (status == CHOIR_OK)
         status = check_sizes(j);
     if (status == CHOIR_OK)
+        status = choir__job_check_skips_end(j);
+    if (status == CHOIR_OK)
         status = choir__job_note(j);
     if (status == CHOIR_OK)
         choir__job_notes(j);
@@ -270,9 +273,11 @@ void choir__job_free(choir__job *j)
     choir_beside_free(j->model.beside);
     choir__composition_free(&j->placement.composition);
     free(j->data.weights_of_samples);
+    free(j->data.skips);
     json_decref(j->saves.resumed);
     json_decref(j->document.file);
     free(j->records.logs);
     free(j->saves.notes);
+    free(j->saves.rewound);
     free(j->saves.record);
 }

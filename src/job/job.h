@@ -81,7 +81,9 @@ typedef struct choir__job_data {
     choir_stream *stream; /* stream of standard input; else NULL */
     choir_dataset *train, *validation; /* owned by the stream, else by the job */
     double *weights_of_samples;        /* weights for --balance, or NULL */
-    char sha256[65];                   /* "": unknown, or random data */
+    const char *skip; /* batches that are left out, "412:416,500"; NULL: none (job/edit.h) */
+    char *skips;      /* the text of `skip`, once it is checked */
+    char sha256[65];  /* "": unknown, or random data */
 } choir__job_data;
 
 /* Updates of the parameters, and the precision of the numbers. */
@@ -111,6 +113,7 @@ typedef struct choir__job_training {
     const char *best;     /* "METRIC[:min|max]"; NULL: the validation loss */
     int64_t patience;     /* evaluations without progress that end the training; 0: no limit */
     const char *max_time; /* see choir__job_seconds; NULL: no limit */
+    const char *on_spike; /* "FACTOR[:key=value,...]" (job/trainer/spike.h); NULL: nothing */
     const char *find_lr;  /* draws losses over learning rates, instead of training */
     bool summary;         /* prints the module tree and ends */
     bool debug_nan;       /* names the first module with non-finite numbers */
@@ -123,7 +126,11 @@ typedef struct choir__job_saves {
     int64_t keep;           /* number of newest checkpoints kept */
     bool warn;              /* a failed save during training is only a warning */
     bool recut;             /* --resume may change the number of workers, and the numbers */
+    const char *grace;      /* see choir__job_seconds; NULL: the launcher's */
     const char *resume;     /* --resume */
+    int64_t rewind;         /* --rewind, a step; 0: not given */
+    char *rewound;          /* checkpoint that --rewind has chosen for `resume`, or NULL */
+    int64_t rewound_from;   /* step of the run's newest checkpoint before */
     struct json_t *resumed; /* record of the resumed checkpoint; options point into its texts */
     int64_t resumed_step;
     bool resumed_validates; /* only a validation of the resumed step is still to be done */

@@ -160,6 +160,7 @@ choir_status choir__job_rank_build(choir__job_rank *p)
         loader.prefetch = (int)read + 1; /* a step reads all of its batches first */
     loader.shuffle = !j->data.stream;
     loader.weights = j->data.weights_of_samples;
+    loader.skip_batches = j->data.skip;
     p->loader = choir_env_loader_with(p->run, &p->dealt, j->data.train, loader);
     size_t most =
         (size_t)(j->placement.max_restarts ? j->training.microbatches : p->micro_count);

@@ -106,6 +106,12 @@ const choir__cli_option choir__job_options[] = {
     {"balance", CHOIR__FLAG, AT(data.balance),
         .help = "draw the samples of all classes equally often, with replacement",
         .passed_on = true, .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
+    {"skip-batches", CHOIR__STRING, AT(data.skip), .argument = "A:B,...",
+        .help =
+            "leave out these batches, both ends included, as if the data did not have them; batch "
+            "n is what step n trains on without this option. A resumed run leaves out its earlier "
+            "ones, too",
+        .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"workers", CHOIR__INT, AT(data.workers), 1, CHOIR_MAX_WORKERS, .preset = "1",
         .argument = "N", .help = "threads per rank that read samples ahead", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
@@ -274,6 +280,13 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_JUDGES,
         .needs = {{"eval-every", "eval-epochs"},
             ": training would never be evaluated before its end"}},
+    {"on-spike", CHOIR__STRING, AT(training.on_spike),
+        .argument = "FACTOR[:rewind=N,skip=K,window=W]",
+        .help =
+            "if the loss or the norm of the gradients is NaN or above FACTOR medians of the last W "
+            "(32) steps, go back N (10) steps, to the checkpoints of --save-every, and leave out K "
+            "(20) batches from there on",
+        .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"save", CHOIR__STRING, AT(saves.dir), .argument = "DIR",
         .help = "write checkpoints to DIR, the last one at the end", .where = CHOIR__OF_PLACE},
     {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",
@@ -286,10 +299,19 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "a checkpoint that cannot be written during training is a warning, and training "
             "continues; the last one must succeed"},
+    {"grace", CHOIR__STRING, AT(saves.grace), .argument = "TIME",
+        .help = "the time, such as 30s or 2m, from a signal that ends the job to its kill: a "
+                "checkpoint that takes longer is not begun (default: Slurm's, or no limit)",
+        .of_a_rank = true},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
                 "it keeps saving there",
         .where = CHOIR__OF_PLACE, .of_a_rank = true},
+    {"rewind", CHOIR__INT, AT(saves.rewind), 1, MANY, .argument = "STEP",
+        .help =
+            "let --resume go back to the newest checkpoint that is not behind STEP; the next "
+            "save removes later ones",
+        .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no steps to go back"}},
     {"recut", CHOIR__FLAG, AT(saves.recut),
         .help = "let --resume take another number of workers (diloco, local-sgd), of groups "
                 "(ddp:sync_bn) or of --chunks; the numbers change",

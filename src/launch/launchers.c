@@ -236,6 +236,19 @@ static choir_status describe_step(choir__launcher *l)
     return CHOIR_OK;
 }
 
+/* Slurm asks a job to end ahead of its time limit (--signal), at the limit, or for another
+ * reason long before it. It kills the job at the limit in the first case, and else KillWait
+ * later, which only its configuration tells. now: seconds since 1970. */
+double choir__launcher_grace(double now)
+{
+    static const double lead_s = 3600, kill_wait_s = 30;
+    const char *end = choir__variable("SLURM_JOB_END_TIME");
+    double left = end ? strtod(end, NULL) - now : -1;
+    if (!choir__variable("SLURM_JOB_ID"))
+        return -1;
+    return left > 0 && left <= lead_s ? left : kill_wait_s;
+}
+
 /* --- jsrun, flux run --- */
 
 static choir_status describe_jsrun(choir__launcher *l)

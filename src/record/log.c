@@ -31,7 +31,7 @@ struct choir_logger {
     char *why;
 };
 
-static double wall_time(void)
+double choir__wall_time(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -129,7 +129,7 @@ choir_status choir_log_open(const char *dest, choir_log_opts opts, choir_logger 
     log->start = (choir__record_start){.name = log->name,
         .id = log->id,
         .resume = opts.goes_on ? opts.resume : -1,
-        .time = wall_time()};
+        .time = choir__wall_time()};
     choir_status status = dest ? choir_log_add(log, dest) : CHOIR_OK;
     if (status == CHOIR_OK)
         *made = log;
@@ -324,7 +324,7 @@ choir_status choir_log_step(choir_logger *log, int64_t step)
             (long long)step);
     if (status == CHOIR_OK)
         status = begin(log);
-    const choir__row row = {step, wall_time(), log->used, log->slots};
+    const choir__row row = {step, choir__wall_time(), log->used, log->slots};
     if (log->used)
         EACH(log, step, &row);
     log->used = 0;
@@ -345,7 +345,7 @@ static choir_status put_event(
     log->ended_badly |=
         !strcmp(kind, choir__kind_failure.name) || !strcmp(kind, choir__kind_interrupted.name);
     const choir__record_event e = {
-        .kind = kind, .step = step, .time = wall_time(), .fields = fields};
+        .kind = kind, .step = step, .time = choir__wall_time(), .fields = fields};
     choir__event_as_row(&e, &numbers);
     for (int i = 0; i < log->count; i++) {
         choir__recorder *r = log->recorders[i];
@@ -422,7 +422,7 @@ choir_status choir_log_histogram(
             "choir_log_histogram: expected at least 0 values, got %lld", (long long)count);
     if (status == CHOIR_OK)
         status = begin(log);
-    const choir__histogram h = {name, step, wall_time(), values, count};
+    const choir__histogram h = {name, step, choir__wall_time(), values, count};
     if (status == CHOIR_OK)
         EACH(log, histogram, &h);
     return status;

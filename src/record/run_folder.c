@@ -39,10 +39,41 @@ static const char *value_of(const char *line, size_t bytes, const char *key)
     return at ? at + length : NULL;
 }
 
+/* The records that do not stay. */
+typedef struct dropped {
+    int64_t resume, steps; /* steps that stay; steps that are dropped */
+    double seconds, until; /* time that they took; of the last one */
+} dropped;
+
+static double number_of(const char *line, size_t bytes, const char *key)
+{
+    const char *value = value_of(line, bytes, key);
+    char *end = NULL;
+    double x = value ? choir__number_read(value, &end) : 0;
+    return end != value && isfinite(x) ? x : 0;
+}
+
 static bool row_stays(const char *line, size_t bytes, void *arg)
 {
+    dropped *d = arg;
     const char *step = value_of(line, bytes, CHOIR__KEY(line, step));
-    return step && strtoll(step, NULL, 10) <= *(const int64_t *)arg;
+    bool stays = step && strtoll(step, NULL, 10) <= d->resume;
+    if (!stays && step) {
+        d->steps++;
+        d->seconds += number_of(line, bytes, CHOIR__KEY(step, step_s));
+        d->until = fmax(d->until, number_of(line, bytes, CHOIR__KEY(line, time)));
+    }
+    return stays;
+}
+
+static bool event_stays(const char *line, size_t bytes, dropped *d)
+{
+    const char *step = value_of(line, bytes, CHOIR__KEY(line, step));
+    bool stays = step && strtoll(step, NULL, 10) <= d->resume;
+    if (!stays)
+        d->seconds += number_of(line, bytes, CHOIR__KEY(eval, eval_s)) +
+                      number_of(line, bytes, CHOIR__KEY(checkpoint, save_s));
+    return stays;
 }
 
 static bool is_made_again(const char *line, size_t bytes)
@@ -59,7 +90,7 @@ static bool is_made_again(const char *line, size_t bytes)
 }
 
 /* Rewrites a file of events without those that will be made again. */
-static choir_status drop_events(const char *path, int64_t resume)
+static choir_status drop_events(const char *path, dropped *d)
 {
     FILE *from = choir__file_try_stream(path);
     if (!from)
@@ -70,7 +101,7 @@ static choir_status drop_events(const char *path, int64_t resume)
     FILE *to = choir__temp_file_begin(&fresh, path);
     for (ssize_t n; to && (n = getline(&line, &room, from)) > 0;) {
         bool whole = line[n - 1] == '\n';
-        if (whole && !(is_made_again(line, (size_t)n) && !row_stays(line, (size_t)n, &resume)))
+        if (whole && !(is_made_again(line, (size_t)n) && !event_stays(line, (size_t)n, d)))
             fwrite(line, 1, (size_t)n, to);
     }
     int unread = ferror(from) ? EIO : 0, error = choir__temp_file_end(&fresh, !unread, false);
@@ -100,16 +131,45 @@ static choir_status end(choir__recorder *base, bool good)
     return status == CHOIR_OK ? also : status;
 }
 
+static choir_status add_line(choir__lines *to, choir__text_buffer *line)
+{
+    choir__text_buffer_put(line, "\n");
+    return choir__lines_add(to, line->bytes, line->used);
+}
+
+/* Begins the line of an event. */
+static void begin_event(run_folder *r, const char *kind, int64_t step, double time)
+{
+    choir__text_buffer_clear(&r->text);
+    choir__text_open(&r->text, NULL, '{');
+    choir__text_string(&r->text, CHOIR__KEY(line, event), kind);
+    choir__text_value(&r->text, CHOIR__KEY(line, step), "%lld", (long long)step);
+    choir__text_value(&r->text, CHOIR__KEY(line, time), "%.6f", time);
+}
+
+static choir_status tell_repeat(run_folder *r, const dropped *d)
+{
+    begin_event(r, choir__kind_repeat.name, d->resume, choir__wall_time());
+    choir__text_value(&r->text, CHOIR__KEY(repeat, steps), "%lld", (long long)d->steps);
+    choir__text_buffer_number(&r->text, CHOIR__KEY(repeat, took_s), d->seconds);
+    choir__text_buffer_number(&r->text, CHOIR__KEY(repeat, until), d->until);
+    choir__text_close(&r->text, '}');
+    return add_line(&r->events, &r->text);
+}
+
 static choir_status open_files(run_folder *r, int64_t resume)
 {
     char *metrics = choir__format("%s/metrics.jsonl", r->folder),
          *events = choir__format("%s/events.jsonl", r->folder);
+    dropped d = {.resume = resume};
     choir_status status =
-        choir__lines_open(&r->metrics, metrics, resume < 0 ? NULL : row_stays, &resume);
+        choir__lines_open(&r->metrics, metrics, resume < 0 ? NULL : row_stays, &d);
     if (status == CHOIR_OK && resume >= 0)
-        status = drop_events(events, resume);
+        status = drop_events(events, &d);
     if (status == CHOIR_OK)
         status = choir__lines_open(&r->events, events, resume < 0 ? NULL : any_stays, NULL);
+    if (status == CHOIR_OK && d.steps)
+        status = tell_repeat(r, &d);
     free(metrics);
     free(events);
     return status;
@@ -148,12 +208,6 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
     return status;
 }
 
-static choir_status add_line(choir__lines *to, choir__text_buffer *line)
-{
-    choir__text_buffer_put(line, "\n");
-    return choir__lines_add(to, line->bytes, line->used);
-}
-
 static choir_status step(choir__recorder *base, const choir__row *row)
 {
     run_folder *r = (run_folder *)base;
@@ -171,11 +225,7 @@ static choir_status event(choir__recorder *base, const choir__record_event *e)
 {
     run_folder *r = (run_folder *)base;
     char *fields = json_dumps(e->fields, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    choir__text_buffer_clear(&r->text);
-    choir__text_open(&r->text, NULL, '{');
-    choir__text_string(&r->text, CHOIR__KEY(line, event), e->kind);
-    choir__text_value(&r->text, CHOIR__KEY(line, step), "%lld", (long long)e->step);
-    choir__text_value(&r->text, CHOIR__KEY(line, time), "%.6f", e->time);
+    begin_event(r, e->kind, e->step, e->time);
     choir__text_buffer_put(&r->text, json_object_size(e->fields) ? "," : "");
     choir__text_buffer_put(&r->text, fields + 1); /* with the brace at its end */
     free(fields);

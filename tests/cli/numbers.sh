@@ -62,6 +62,7 @@ options_of_a_model() {
     flip --pack plain --pack
     flip --val-split plain --val-split 0.2
     flip --balance images --balance
+    flip --skip-batches plain --skip-batches 5
     flip --workers plain --workers 2
     flip --init plain --init torch
     flip --seed plain --seed 2
@@ -111,6 +112,7 @@ options_of_training() {
     flip --ema plain --ema 0.9
     flip --swa plain --swa 2
     flip --swa-every averaged --swa-every 2
+    flip --on-spike plain --save spiky --save-every 1 --on-spike 1:rewind=1,skip=1,window=1
     flip --max-time plain --max-time 1h
     flip --eval-every plain --eval-every 2
     flip --eval-every plateau --eval-every 3
@@ -127,6 +129,7 @@ options_of_records() {
     flip --save-every plain --save fresh3 --save-every 1
     flip --save-keep plain --save fresh4 --save-keep 2
     flip --save-warn plain --save fresh5 --save-warn
+    flip --grace plain --grace 30s
     flip --run plain --run fresh6
     flip --log plain --log csv:table.csv
     flip --log-histograms plain --log tensorboard:board --log-histograms 1
@@ -194,7 +197,7 @@ keys_of_ranks() {
 }
 
 # What starts no training that goes on, or needs other machines.
-without_flip=' --rendezvous --key-file --resume --print-job --without --summary --find-lr '
+without_flip=' --rewind --rendezvous --key-file --resume --print-job --without --summary --find-lr '
 
 each_row_is_tried() {
     local row

@@ -344,13 +344,13 @@ old_checkpoints_load() {
     job half --steps 4 --save saved
     resealed 'del state["files"]["job.json"]; os.remove(path + "job.json")' ||
         { echo "no python3"; return; }
-    local all='--augment, --balance, --steps, --lr, --lr-for, --schedule, --weight-decay, --clip'
-    all+=', --eval-every, --eval-batches'
+    local all='--augment, --balance, --skip-batches, --steps, --lr, --lr-for, --schedule'
+    all+=', --weight-decay, --clip, --eval-every, --eval-batches, --on-spike'
     noted "all options .*: $all\$" \
         train --json --resume saved --save older text
     noted 'nothing is saved without --save' train --json --resume saved --steps 6 text
     [ "$(readlink saved/latest)" = step-00000004 ] || fail 'it is saved where it was found'
-    noted 'defaults: --augment, --balance, --lr-for, --schedule, --weight-decay, --eval-every, ' \
+    noted 'defaults: --augment, --balance, --skip-batches, --lr-for, --schedule, --weight-decay, ' \
         train --json --resume saved --save more \
         --threads 1 --steps 8 --lr 1e-3 --clip 0 text && mv out rest
     same_run whole rest 5

@@ -303,6 +303,12 @@ static const char *sample_name(const choir_dataset *self, int64_t index)
     return choir_dataset_sample_name(((const augmented *)self)->inner, index);
 }
 
+static bool place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *of)
+{
+    return choir_dataset_place(((const augmented *)self)->inner, index, part, of);
+}
+
 static int64_t class_of(choir_dataset *self, int64_t index)
 {
     return choir_dataset_class_of(((augmented *)self)->inner, index);
@@ -402,6 +408,7 @@ choir_status choir_dataset_augmented(
             .channels_last = inner->ops->channels_last,
             .class_name = class_name,
             .sample_name = sample_name,
+            .place = place,
             .normalized = normalized,
             .class_of = class_of}};
     d->base.ops = &d->ops;

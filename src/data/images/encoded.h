@@ -19,6 +19,7 @@ typedef struct choir__encoded_sample {
     int32_t length; /* tokens, [CLS] and [SEP] included */
     int32_t first;  /* tokens of the first text, its [SEP] included: the others have type 1 */
     int64_t label;  /* label of a sequence or pair */
+    int64_t record; /* the reader's number of its record */
 } choir__encoded_sample;
 
 typedef struct choir__encoded {

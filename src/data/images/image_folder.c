@@ -244,6 +244,13 @@ static void normalized(const choir_dataset *self, float mean[3], float std[3])
     memcpy(std, o->std, sizeof o->std);
 }
 
+static bool place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *of)
+{
+    of->file = ((const image_folder *)self)->files[index].name;
+    return part == 0;
+}
+
 static const choir_dataset_ops ops = {.length = length,
     .get = get,
     .get_epoch = get_epoch,
@@ -251,7 +258,8 @@ static const choir_dataset_ops ops = {.length = length,
     .channels_last = true,
     .class_name = class_name,
     .normalized = normalized,
-    .class_of = class_of};
+    .class_of = class_of,
+    .place = place};
 
 choir_image_opts choir_image_defaults(void)
 {

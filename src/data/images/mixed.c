@@ -53,6 +53,13 @@ static const char *subset_sample_name(const choir_dataset *self, int64_t index)
     return choir_dataset_sample_name(((const subset *)self)->inner, subset_index(self, index));
 }
 
+static bool subset_place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *place)
+{
+    return choir_dataset_place(
+        ((const subset *)self)->inner, subset_index(self, index), part, place);
+}
+
 static int64_t subset_class_of(choir_dataset *self, int64_t index)
 {
     return choir_dataset_class_of(((subset *)self)->inner, subset_index(self, index));
@@ -99,6 +106,7 @@ choir_status choir_dataset_subset(
             .channels_last = inner->ops->channels_last,
             .class_name = subset_class_name,
             .sample_name = subset_sample_name,
+            .place = subset_place,
             .class_of = subset_class_of,
             .ignores = subset_ignores,
             .normalized = inner->ops->normalized ? subset_normalized : NULL}};
@@ -180,6 +188,13 @@ static const char *mixed_sample_name(const choir_dataset *self, int64_t index)
 {
     const choir_dataset *from = find(self, &index);
     return choir_dataset_sample_name(from, index);
+}
+
+static bool mixed_place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *place)
+{
+    const choir_dataset *from = find(self, &index);
+    return choir_dataset_place(from, index, part, place);
 }
 
 static void mixed_normalized(const choir_dataset *self, float mean[3], float std[3])
@@ -321,6 +336,7 @@ choir_status choir_dataset_mixed(
         .get_epoch = mixed_get_epoch,
         .channels_last = sources[0]->ops->channels_last,
         .class_name = mixed_class_name,
+        .place = mixed_place,
         .sample_name = mixed_sample_name,
         .normalized = are_normalized_alike(sources, count) ? mixed_normalized : NULL,
         .class_of = mixed_class_of,

@@ -1,6 +1,7 @@
 /* The loader: chooses the next micro-batch and copies it to tensors.
  *
  *     position    p is this rank's micro-batch first + p % count of step p / count
+ *     skips       leave out batches: a step's number becomes a batch's            (skips.c)
  *     sampler     maps it to samples                                            (sampler.c)
  *     prefetch    threads that read them from the dataset, some ahead           (prefetch.c)
  *     deliver     a copy, in queue order, from the prefetched stage to the batch's tensors
@@ -13,6 +14,7 @@
 #include "data/dataset.h"
 #include "data/loading/prefetch.h"
 #include "data/loading/sampler.h"
+#include "data/loading/skips.h"
 #include "tensor/handle.h"
 #include "tensor/run.h"
 
@@ -23,6 +25,7 @@ struct choir_loader {
     choir_status status; /* status of its creation: a failed loader only reports this */
     char *message;
     choir__sample_order sampler; /* used while listing batches: by one worker at a time */
+    choir__skips skips;
     choir__prefetch *prefetch;
     choir_shape x_shape, y_shape; /* shapes of a micro-batch */
     size_t x_bytes, y_bytes;      /* bytes of a sample */
@@ -36,7 +39,7 @@ struct choir_loader {
 static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
 {
     choir_loader *l = arg;
-    int64_t k = position / l->opts.micro_count;
+    int64_t k = choir__skips_batch(&l->skips, position / l->opts.micro_count + 1) - 1;
     int64_t m = l->opts.micro_first + position % l->opts.micro_count;
     for (int64_t j = 0; j < *count; j++)
         index[j] = choir__sample_order_at(&l->sampler, k, m, j);
@@ -70,6 +73,7 @@ static void free_loader(void *arg)
     choir_loader *l = arg;
     choir__sample_order_free(&l->sampler);
     forget_seen(l);
+    choir__skips_free(&l->skips);
     free(l->message);
     free(l->seen.list);
 }
@@ -164,7 +168,10 @@ static choir_status make(choir_loader *l)
             o->batch_size, o->seed, o->shuffle, o->drop_last);
     if (status == CHOIR_OK && o->weights)
         status = choir__sample_order_weigh(&l->sampler, o->weights);
+    if (status == CHOIR_OK)
+        status = choir__skips_add(&l->skips, o->skip_batches);
     o->weights = NULL; /* the caller's */
+    o->skip_batches = NULL;
     if (status == CHOIR_OK)
         status = check_micros(o);
     if (status == CHOIR_OK)
@@ -363,6 +370,20 @@ choir_status choir__loader_deal(choir_loader *l, int64_t first, int64_t count, i
     return CHOIR_OK;
 }
 
+choir_status choir__loader_skip(choir_loader *l, const char *batches)
+{
+    choir__skips skips = {0};
+    choir_status status = l->status == CHOIR_OK ? choir__skips_add(&skips, batches) : l->status;
+    if (status != CHOIR_OK) {
+        choir__skips_free(&skips);
+        return status;
+    }
+    choir__prefetch_rest(l->prefetch, l->position); /* no worker lists batches meanwhile */
+    choir__skips_free(&l->skips);
+    l->skips = skips;
+    return CHOIR_OK;
+}
+
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader)
 {
     return &loader->opts;
@@ -387,6 +408,13 @@ void choir__loader_watch(choir_loader *l, bool on, bool keeps)
 const choir__seen_step *choir__loader_seen(const choir_loader *l)
 {
     return l && l->seen.list ? &l->seen : NULL;
+}
+
+double choir_loader_waited(const choir_loader *loader)
+{
+    if (use_loader(loader, __func__) != CHOIR_OK || !loader->prefetch)
+        return 0;
+    return choir__prefetch_waited(loader->prefetch);
 }
 
 int64_t choir_loader_batches(const choir_loader *loader)

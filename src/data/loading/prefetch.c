@@ -271,13 +271,27 @@ static choir_status await(choir__prefetch *p, int64_t position, choir__prefetch_
             choir_status status = finish_copy(p, s);
             if (status != CHOIR_OK)
                 return status;
-        } else if (p->running || start(p)) {
-            if (!wait_for_change(p, &until) && !find_ready(p, position))
-                return timed_out(p, position);
-        } else
+            continue;
+        }
+        double began = choir__now();
+        bool late = false;
+        if (p->running || start(p))
+            late = !wait_for_change(p, &until);
+        else
             choir__stages_work(p, &copying); /* without threads, the work happens here */
+        p->waited_s += choir__now() - began;
+        if (late && !find_ready(p, position))
+            return timed_out(p, position);
     }
     return CHOIR_OK;
+}
+
+double choir__prefetch_waited(choir__prefetch *p)
+{
+    pthread_mutex_lock(&p->lock);
+    double seconds = p->waited_s;
+    pthread_mutex_unlock(&p->lock);
+    return seconds;
 }
 
 choir_status choir__prefetch_take(

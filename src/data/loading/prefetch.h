@@ -80,6 +80,9 @@ void choir__prefetch_free(choir__prefetch *p);
 choir_status choir__prefetch_take(
     choir__prefetch *p, int64_t position, choir__prefetch_stage **stage);
 
+/* Returns the seconds that choir__prefetch_take has waited for samples. */
+double choir__prefetch_waited(choir__prefetch *p);
+
 /* Marks the taken stage as being read until this event; it may be filled again afterwards. */
 void choir__prefetch_copied(
     choir__prefetch *p, choir__prefetch_stage *stage, choir__event event);
@@ -112,7 +115,8 @@ struct choir__prefetch {
     int busy;    /* threads that are in one of the source's functions */
     /* the sample that each worker reads; -1: none */
     _Atomic int64_t reading[CHOIR_MAX_WORKERS];
-    int started; /* threads that have taken a number */
+    int started;     /* threads that have taken a number */
+    double waited_s; /* time that take has waited for samples */
     bool stop, hung;
     _Atomic bool left; /* the loader has left; the last worker frees the object */
     choir__forkable forkable;

@@ -13,6 +13,7 @@
 #include "data/text/corpus.h"
 #include "data/dataset.h"
 #include "data/text/packs.h"
+#include "data/record_places.h"
 #include "data/record_parts.h"
 
 /* Packing: a document goes to the open sample with the least room that is enough for it; if
@@ -97,8 +98,9 @@ typedef struct corpus {
     choir__ids tokens; /* see choir__document_encode */
     bool ignores;      /* some tokens are no targets */
     int64_t context, length;
-    choir__packs packs; /* packs of documents that are kept apart */
-    bool shared;        /* the file has both splits (data/dataset.h) */
+    choir__packs packs;          /* packs of documents that are kept apart */
+    choir__record_places places; /* documents, each with its first token */
+    bool shared;                 /* the file has both splits (data/dataset.h) */
 } corpus;
 
 /* --- one document --- */
@@ -132,6 +134,8 @@ static choir_status encode(reading *r, const choir__record_at *at, const choir__
         choir__document_encode(at, record, r->tokenizer, r->end, &r->parts, &d->tokens);
     for (size_t i = first; i < d->tokens.count && !d->ignores; i++)
         d->ignores = d->tokens.id[i] < 0;
+    if (status == CHOIR_OK)
+        choir__record_places_add(&d->places, at, (int64_t)first);
     if (status == CHOIR_OK && r->apart)
         choir__packs_add(&d->packs, (int64_t)first, (int64_t)(d->tokens.count - 1 - first));
     return status;
@@ -239,18 +243,58 @@ static bool ignores(const choir_dataset *self)
     return ((const corpus *)self)->ignores;
 }
 
+/* Fills in the place of the tokens [at, end) that are of one document. */
+static void place_tokens(
+    const corpus *d, int64_t record, int64_t at, int64_t end, choir_sample_place *place)
+{
+    choir__record_places_fill(&d->places, record, place);
+    place->first = at - d->places.of[record].first;
+    place->count = end - at;
+}
+
+/* A window has a part for each document that it crosses. */
+static bool place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *of)
+{
+    const corpus *d = (const corpus *)self;
+    int64_t at = index * d->context, end = at + d->context,
+            record = choir__record_places_find(&d->places, at) + part;
+    if (record >= d->places.count || (part && d->places.of[record].first >= end))
+        return false;
+    int64_t next = record + 1 < d->places.count ? d->places.of[record + 1].first : end;
+    place_tokens(
+        d, record, choir__max(at, d->places.of[record].first), choir__min(next, end), of);
+    return true;
+}
+
+static bool place_apart(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *of)
+{
+    const corpus *d = (const corpus *)self;
+    choir__packed_piece piece;
+    if (!choir__packs_at(&d->packs, index, part, &piece))
+        return false;
+    place_tokens(d, choir__record_places_find(&d->places, piece.at), piece.at,
+        piece.at + piece.count, of);
+    return true;
+}
+
 static void free_corpus(choir_dataset *self)
 {
     corpus *d = (corpus *)self;
     free(d->tokens.id);
     choir__packs_free(&d->packs);
+    choir__record_places_free(&d->places);
     free(d);
 }
 
 static const choir_dataset_ops ops = {
-    .length = length, .get = get, .free = free_corpus, .ignores = ignores};
-static const choir_dataset_ops ops_apart = {
-    .length = length, .get = get_apart, .free = free_corpus, .ignores = ignores};
+    .length = length, .get = get, .free = free_corpus, .ignores = ignores, .place = place};
+static const choir_dataset_ops ops_apart = {.length = length,
+    .get = get_apart,
+    .free = free_corpus,
+    .ignores = ignores,
+    .place = place_apart};
 
 static choir_status read_all(corpus *d, const char *path, choir_corpus_opts opts, bool training,
     choir_tokenizer **tokenizer)

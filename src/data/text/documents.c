@@ -288,8 +288,18 @@ static void free_documents(choir_dataset *self)
     free(d);
 }
 
-static const choir_dataset_ops ops = {
-    .length = length, .get = get, .free = free_documents, .channels_last = true};
+static bool place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *of)
+{
+    of->file = ((const documents *)self)->all[index].image;
+    return part == 0;
+}
+
+static const choir_dataset_ops ops = {.length = length,
+    .get = get,
+    .free = free_documents,
+    .channels_last = true,
+    .place = place};
 
 choir_document_opts choir_document_defaults(void)
 {

@@ -88,10 +88,17 @@ static void masked_free(choir_dataset *self)
     free(self);
 }
 
+static bool masked_place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *place)
+{
+    return choir_dataset_place(((const masked_dataset *)self)->inner, index, part, place);
+}
+
 static const choir_dataset_ops masked_ops = {.length = masked_length,
     .get = masked_get,
     .free = masked_free,
-    .get_epoch = masked_get_epoch};
+    .get_epoch = masked_get_epoch,
+    .place = masked_place};
 
 choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask, int64_t vocabulary,
     uint64_t seed, choir_dataset **dataset)

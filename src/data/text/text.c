@@ -13,6 +13,8 @@ typedef struct text_dataset {
     choir_dataset base;
     int64_t context, stride, length; /* length: number of windows */
     int32_t *tokens;
+    int64_t first; /* position of the split in the text */
+    char *name;
 } text_dataset;
 
 static int64_t text_length(const choir_dataset *self)
@@ -32,14 +34,25 @@ static choir_status text_get(choir_dataset *self, int64_t index, void *x, void *
     return CHOIR_OK;
 }
 
+static bool text_place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *place)
+{
+    const text_dataset *d = (const text_dataset *)self;
+    place->file = d->name;
+    place->first = d->first + index * d->stride;
+    place->count = d->context;
+    return part == 0;
+}
+
 static void text_free(choir_dataset *self)
 {
+    free(((text_dataset *)self)->name);
     free(((text_dataset *)self)->tokens);
     free(self);
 }
 
 static const choir_dataset_ops text_ops = {
-    .length = text_length, .get = text_get, .free = text_free};
+    .length = text_length, .get = text_get, .free = text_free, .place = text_place};
 
 choir_status choir__check_split(
     const char *name, const char *split, int64_t tokens, int64_t context)
@@ -82,6 +95,8 @@ static choir_status cut(const char *name, choir__ids *tokens, int64_t context,
     d->stride = split == CHOIR_TRAIN ? 1 : context;
     int64_t kept = split == CHOIR_TRAIN ? training : count - training;
     d->length = (kept - 1 - context) / d->stride + 1;
+    d->first = split == CHOIR_TRAIN ? 0 : training;
+    d->name = choir__strdup(name);
     if (split != CHOIR_TRAIN)
         memmove(tokens->id, tokens->id + training, (size_t)kept * sizeof *tokens->id);
     int32_t *smaller = realloc(tokens->id, (size_t)kept * sizeof *tokens->id);

@@ -189,6 +189,16 @@ static choir_status tokens_get(choir_dataset *self, int64_t index, void *x, void
     return CHOIR_OK;
 }
 
+static bool tokens_place(
+    const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *place)
+{
+    const token_dataset *d = (const token_dataset *)self;
+    place->file = d->name;
+    place->first = d->first + index * d->stride;
+    place->count = d->context;
+    return part == 0;
+}
+
 static void tokens_free(choir_dataset *self)
 {
     token_dataset *d = (token_dataset *)self;
@@ -198,7 +208,7 @@ static void tokens_free(choir_dataset *self)
 }
 
 static const choir_dataset_ops tokens_ops = {
-    .length = tokens_length, .get = tokens_get, .free = tokens_free};
+    .length = tokens_length, .get = tokens_get, .free = tokens_free, .place = tokens_place};
 
 /* Finds the largest id of a file that does not state its vocabulary, by one pass over it. */
 static choir_status needed_vocabulary(const token_file *f, int64_t *vocabulary)

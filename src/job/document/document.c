@@ -33,6 +33,8 @@ static const struct {
     {"options", JSON_OBJECT, "an object", "options of choir train, without their dashes"},
     {"device", JSON_STRING, "a text", "kind of the devices, in the record of a checkpoint"},
     {"classes", JSON_ARRAY, "a list", "names of a classifier's classes, as the data have them"},
+    {"window", JSON_OBJECT, "an object",
+        "numbers of the last steps for --on-spike, in the record of a checkpoint"},
     {"run", JSON_OBJECT, "an object", "of a run's record: its id, the build and the machine"},
 };
 
@@ -126,8 +128,7 @@ static json_t *run_of(const char *id)
         (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* Returns the JSON with the fewest digits that read back as the same numbers, on the heap. */
-static char *exact_text(const json_t *root)
+char *choir__job_exact_text(const json_t *root)
 {
     char *text = NULL;
     for (size_t digits = 15; digits <= 17; digits++) {
@@ -157,7 +158,7 @@ static char *write_job(const choir__job *j, choir__cli_form form, const char *id
     choir__record_classes(root, &j->model.classes);
     if (id)
         json_object_set_new(root, "run", run_of(id));
-    char *text = exact_text(root);
+    char *text = choir__job_exact_text(root);
     json_decref(root);
     free(device);
     free(place);

@@ -34,6 +34,9 @@ const choir__cli_option *choir__job_filled_by(
  * a job file. */
 char *choir__job_record_text(const choir__job *job);
 
+/* Returns the JSON with the fewest digits that read back as the same numbers, on the heap. */
+char *choir__job_exact_text(const json_t *root);
+
 /* Returns the kind of the job's devices, such as "cuda"; the caller frees it. */
 char *choir__job_device(const choir__job *job);
 

@@ -10,6 +10,7 @@
 #include "base/files/file.h"
 #include "base/named.h"
 #include "job/document/document.h"
+#include "job/edit.h"
 #include "line/values.h"
 
 /* --- reading a record --- */
@@ -157,13 +158,21 @@ static char *run_at(const char *path)
     return NULL;
 }
 
+/* Returns the folder of a run from the path of one of its checkpoints; the caller frees it. */
+static char *run_of(const char *checkpoint)
+{
+    const char *slash = strrchr(checkpoint, '/');
+    return choir__format("%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
+}
+
 /* A run continues in its folder. From one of its steps another run begins; and what a program
  * keeps in a folder is not for Choir to delete. */
 static void take_folder(choir__job *j)
 {
-    char *run = !j->saves.dir && json_object_get(j->saves.resumed, "format")
-                    ? run_at(j->saves.resume)
-                    : NULL;
+    const bool takes = !j->saves.dir && json_object_get(j->saves.resumed, "format");
+    char *run = !takes             ? NULL
+                : j->saves.rewound ? run_of(j->saves.resume)
+                                   : run_at(j->saves.resume);
     if (run)
         json_object_set_new(j->saves.resumed, "save", json_string_nocheck(run));
     if (run)
@@ -174,13 +183,6 @@ static void take_folder(choir__job *j)
 }
 
 /* --- its logs --- */
-
-/* Returns the folder of a run from the path of one of its checkpoints; the caller frees it. */
-static char *run_of(const char *checkpoint)
-{
-    const char *slash = strrchr(checkpoint, '/');
-    return choir__format("%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
-}
 
 bool choir__job_goes_on_in_place(const choir__job_saves *s)
 {
@@ -255,9 +257,22 @@ static choir_status take_logs(choir__job *j)
     return status;
 }
 
+/* A job that an agent has started again continues: its first ranks have gone back. */
+static choir_status rewind_run(choir__job *j)
+{
+    if (!j->saves.rewind || choir__job_is_started_again(j))
+        return CHOIR_OK;
+    char *run = run_at(j->saves.resume);
+    choir_status status = choir__job_rewind(j, run);
+    free(run);
+    return status;
+}
+
 choir_status choir__job_recall(choir__job *j)
 {
-    choir_status status = read_record(j);
+    choir_status status = rewind_run(j);
+    if (status == CHOIR_OK)
+        status = read_record(j);
     if (status != CHOIR_OK)
         return status;
     const choir__job before = choir__job_of_record(j->command, j->saves.resumed);

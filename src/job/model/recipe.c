@@ -235,7 +235,7 @@ choir_status choir__job_optimizer(
     if (!choir__job_offload(&j->optim, &folder) && folder && status == CHOIR_OK)
         status = choir_optim_offload(*optim, folder);
     if (j->optim.clip > 0 ||
-        ((j->records.json || choir__job_is_logged(j)) &&
+        ((j->records.json || j->training.on_spike || choir__job_is_logged(j)) &&
             !choir_optim_grad_norm(*optim))) /* LAMB has a limit of its own */
         choir_optim_clip(*optim, (float)j->optim.clip);
     return status == CHOIR_OK ? choir_scope_status(run) : status;

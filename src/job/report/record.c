@@ -17,6 +17,7 @@
 #include "job/document/document.h"
 #include "job/job_rank.h"
 #include "job/peer_devices.h"
+#include "line/command.h"
 #include "job/report/own.h"
 #include "record/recorder.h"
 
@@ -98,7 +99,7 @@ static void add_destinations(choir__cli_record *r)
 }
 
 choir__cli_record *choir__cli_record_open(
-    const choir__job *j, int64_t step, bool goes_on, int64_t parameters)
+    const choir__job *j, int64_t step, bool goes_on, int64_t parameters, double start_s)
 {
     if (!choir__job_is_logged(j))
         return NULL;
@@ -123,7 +124,8 @@ choir__cli_record *choir__cli_record_open(
         choir__cli_record_tell(
             r, CHOIR__TOLD(begin, .step = step, .strategy = j->placement.strategy_text,
                    .world = choir__cli_strategy_workers(j), .resumed = goes_on,
-                   .parameters = parameters));
+                   .parameters = parameters, .start_s = start_s,
+                   .run_s = isnan(start_s) ? start_s : choir__cli_uptime()));
     }
     free(job);
     free(id);

@@ -11,11 +11,12 @@ typedef struct choir__cli_record choir__cli_record;
 const char *choir__cli_record_folder(const choir__job *job);
 
 /* Opens the records of a job that continues after a step, or begins if goes_on is false.
- * parameters: the model's number of parameters; -1: unknown. A destination that cannot be
+ * parameters: the model's number of parameters; -1: unknown. start_s: seconds from the
+ * process's start to its first step; NaN: it has begun before. A destination that cannot be
  * opened or, later, written costs a warning, and the job's exit status
  * (choir__job.records.unrecorded); training continues. */
 choir__cli_record *choir__cli_record_open(
-    const choir__job *job, int64_t step, bool goes_on, int64_t parameters);
+    const choir__job *job, int64_t step, bool goes_on, int64_t parameters, double start_s);
 
 /* All of these accept NULL in place of the record. */
 

@@ -24,6 +24,7 @@ typedef struct choir__cli_step {
     bool none;      /* no target of the step counted, so it has no loss */
     float loss; /* loss of the step, else of the last step that had one; NaN: no step had one */
     double seconds, lr, grad_norm; /* grad_norm: NaN if it was not measured */
+    double data_s; /* seconds of the step, and before it, that this rank waited for samples */
 } choir__cli_step;
 
 /* The output, and figures of this process's steps. All ranks note these, since a loss of ranks

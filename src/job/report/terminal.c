@@ -136,6 +136,19 @@ static void say_begin(const choir__cli_report *r, const void *told, FILE *out)
         fprintf(out, "mixed precision: %s\n", job->optim.amp);
 }
 
+/* "the run goes back from step 20 to step 10, and leaves out the batches 12:16" */
+static void say_edit(const choir__cli_report *r, const void *told, FILE *out)
+{
+    const choir__told_edit *e = told;
+    (void)r;
+    if (e->rewound_from >= 0)
+        fprintf(out, "the run goes back from step %lld to step %lld%s",
+            (long long)e->rewound_from, (long long)e->step, e->skip_batches ? ", and " : "\n");
+    if (e->skip_batches)
+        fprintf(out, "%sleaves out the batches %s\n", e->rewound_from >= 0 ? "" : "the run ",
+            e->skip_batches);
+}
+
 /* "rank 1 (pid 77) was killed by SIGKILL (Killed); rank 2 is new: 3 ranks go on from step 17,
  * after 0.06 s" */
 static void say_membership(const choir__cli_report *r, const void *told, FILE *out)
@@ -239,6 +252,7 @@ static const struct sentence {
     unsigned how;
 } sentences[] = {
     {&choir__kind_begin, say_begin, 0},
+    {&choir__kind_edit, say_edit, 0},
     {&choir__kind_eval, say_eval, 0},
     {&choir__kind_epoch, say_epoch, WHOLE},
     {&choir__kind_checkpoint, say_checkpoint, 0},

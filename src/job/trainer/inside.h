@@ -7,6 +7,7 @@
  *     validate.c   validation between steps
  *     ranks.c      ranks that are lost or new
  *     resume.c     continues from a checkpoint
+ *     spiked.c     goes back before a spike
  *     show.c       output and records of rank 0
  *     signals.c    signals, and the loss where one ends the job at once
  *     stop.c       requests of signals, time limits and budgets, on which ranks agree
@@ -23,6 +24,7 @@
 #include "job/report/record.h"
 #include "job/report/report.h"
 #include "job/trainer/slow.h"
+#include "job/trainer/spike.h"
 
 /* The progress of the training that its objects do not store. With --max-restarts, after each
  * change of the ranks all of them have the progress of the rank that is furthest. */
@@ -48,11 +50,14 @@ typedef struct choir__progress {
     bool forgot; /* progress was read from the job's checkpoint, which lacks a part of the state
                   */
     char bits[16]; /* class of bits in which the job computes */
+    choir__spikes spikes;
 } choir__progress;
 
 typedef struct choir__trainer {
-    const choir__job *job;
-    choir__job_rank part; /* devices, model, data, as the strategy sees them */
+    choir__job *job;           /* this process's own: --on-spike edits it */
+    choir__spike_rule spike;   /* factor 0: none */
+    const char *skipped_first; /* batches that the job left out when it began */
+    choir__job_rank part;      /* devices, model, data, as the strategy sees them */
     choir__progress now;
     float *read;            /* losses of this rank's micro-batches, on the host */
     bool *measured;         /* whether each of this rank's workers has had a loss */
@@ -67,15 +72,21 @@ typedef struct choir__trainer {
     float *all;
     choir__cli_report report;
     choir__cli_record *record; /* rank 0: the record, from its first entry on; else NULL */
-    choir__cli_slow slow;      /* finds the rank for which the others wait */
-    choir_checkpoint *saved;   /* NULL: nothing was saved yet */
-    bool prepared;             /* for saves during training */
-    int64_t newest;            /* rank 0: the step of the newest checkpoint; 0: none */
-    bool rewritten;            /* rank 0: the newest checkpoint is being replaced */
+    int64_t again; /* step from which the record continues after a spike; -1: no spike yet */
+    choir__cli_slow slow;    /* finds the rank for which the others wait */
+    choir_checkpoint *saved; /* NULL: nothing was saved yet */
+    bool prepared;           /* for saves during training */
+    int64_t newest;          /* rank 0: the step of the newest checkpoint; 0: none */
+    bool rewritten;          /* rank 0: the newest checkpoint is being replaced */
     /* rank 0: what became of the validation behind the save of that step, until the checkpoint
      * is written and can receive it; step 0: nothing is due */
     choir_train_state judged;
     bool judged_best;
+    double stream_s; /* seconds before the step that it waited for a stream */
+    double save_began,
+        save_took;     /* time of the begin of a save; seconds of the last whole save */
+    double save_s;     /* seconds of saves since the last checkpoint was reported */
+    double eval_s;     /* seconds of the last validation */
     double overtime_s; /* seconds that a validation may exceed --max-time */
     char *job_text;    /* the job's record, with its class of bits; NULL: not saved */
     bool agreed;       /* all ranks know of the error that has ended a validation */
@@ -126,9 +137,14 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
 /* Shows and records a checkpoint, unless an earlier rank 0 has done so. */
 void choir__trainer_show_saved(choir__trainer *t, int64_t step);
 
+/* Tells, on rank 0, that the option edits the run. from: the step from which it goes back; -1:
+ * it does not. */
+void choir__trainer_show_edit(choir__trainer *t, const char *option, int64_t from);
+
 /* Tells that the training does no further step. option, signal: the one that stops it; NULL:
- * not by one. */
-void choir__trainer_show_stop(choir__trainer *t, const char *option, const char *signal);
+ * not by one. left: seconds until the job is killed; INFINITY: no limit. */
+void choir__trainer_show_stop(
+    choir__trainer *t, const char *option, const char *signal, double left);
 
 /* Ends the training before its last step, and says so. */
 void choir__trainer_end_by(choir__trainer *t, const char *option);
@@ -227,6 +243,9 @@ void choir__trainer_fill_losses(choir__trainer *t);
  * the loss of the step before. */
 void choir__trainer_take_part(choir__trainer *t);
 
+/* Makes this process leave out the batches that others have decided on. */
+choir_status choir__trainer_take_edits(choir__trainer *t);
+
 /* Reports a change of the ranks since the last call. */
 void choir__trainer_report_change(choir__trainer *t);
 
@@ -257,6 +276,12 @@ void choir__trainer_note_forgotten(choir__trainer *t);
 choir_status choir__trainer_audit_open(choir__trainer *t);
 /* Writes the line of the last step, if it is due. */
 choir_status choir__trainer_audit(choir__trainer *t);
+/* --- spiked.c --- */
+
+/* Goes back before the spike that the last step is, and leaves batches out from there on. If a
+ * rank is lost meanwhile, it is done again. Error: state (there is no checkpoint to go back
+ * to), errors of a reader. Collective. */
+choir_status choir__trainer_go_back_before_spike(choir__trainer *t);
 
 /* --- signals.c --- */
 

@@ -4,6 +4,11 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+
+#include "data/dataset.h"
+#include "job/document/document.h"
+#include "job/edit.h"
 
 void choir__trainer_note_generation(const choir__trainer *t)
 {
@@ -24,10 +29,33 @@ void choir__trainer_fill_losses(choir__trainer *t)
         t->measured[w] = !isnan(t->now.last.loss);
 }
 
+choir_status choir__trainer_take_edits(choir__trainer *t)
+{
+    const choir__spikes *spikes = &t->now.spikes;
+    if (!(t->spike.factor > 0))
+        return CHOIR_OK;
+    choir__skips s = {0};
+    choir_status status = choir__skips_add(&s, t->skipped_first);
+    for (int i = 0; i < spikes->edit_count; i++)
+        choir__skips_add_range(&s, spikes->edits[i].first, spikes->edits[i].last);
+    choir__job_set_skips(t->job, &s);
+    choir__skips_free(&s);
+    if (status == CHOIR_OK)
+        status = choir__loader_skip(t->part.loader, t->job->data.skip);
+    if (status == CHOIR_OK && t->job_text) {
+        free(t->job_text);
+        t->job_text = choir__job_record_text(t->job);
+    }
+    return status;
+}
+
 void choir__trainer_take_part(choir__trainer *t)
 {
     choir__job_rank_changed(&t->part);
     choir__trainer_fill_losses(t);
+    if (choir__trainer_take_edits(t) !=
+        CHOIR_OK) /* no list is refused that others have taken */
+        (void)choir_error_message();
 }
 
 void choir__trainer_note_change(choir__trainer *t)

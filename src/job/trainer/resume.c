@@ -57,6 +57,17 @@ static choir_status recall_bits(choir__trainer *t, const char *from)
         t->part.env.group, t->now.bits, sizeof t->now.bits, CHOIR_U8, 0, NULL);
 }
 
+/* Each rank reads the window of --on-spike. */
+static choir_status recall_window(choir__trainer *t, const char *from)
+{
+    char *record = NULL;
+    choir_status status = choir_training_job(from, &record);
+    if (status == CHOIR_OK)
+        choir__spike_recall(&t->now.spikes, record);
+    free(record);
+    return status;
+}
+
 choir_status choir__trainer_resume(choir__trainer *t, const char *from)
 {
     choir_training parts = choir__trainer_parts(t);
@@ -78,6 +89,10 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
         (s.eval_due & CHOIR_EVAL_REGULAR) && t->job->training.eval_every && !t->now.ended;
     t->now.after = t->now.eval_due;
     t->now.last_eval = s.eval_loss;
+    if (t->spike.factor > 0)
+        status = recall_window(t, from);
+    if (status != CHOIR_OK)
+        return status;
     status = note_saved(t, from);
     if (status == CHOIR_OK && !is_resumed(t->job, from))
         status = recall_bits(t, from);

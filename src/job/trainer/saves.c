@@ -43,6 +43,7 @@ void choir__trainer_report_saved(choir__trainer *t)
     if (t->part.env.rank != 0)
         return;
     if (t->saved && choir_checkpoint_saved(t->saved, &step)) {
+        t->save_took = choir__now() - t->save_began;
         t->newest = step;
         t->rewritten = false;
         choir__trainer_note_lost(t, false);
@@ -82,7 +83,7 @@ static choir_status open_checkpoint(choir__trainer *t)
     choir_checkpoint_opts opts = choir_checkpoint_defaults();
     opts.group = choir__trainer_savers(t);
     opts.async = true;
-    opts.keep = t->job->saves.keep;
+    opts.keep = choir__max(t->job->saves.keep, choir__spike_keep(t->job));
     return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->saves.dir, opts, &t->saved);
 }
 
@@ -128,6 +129,28 @@ static choir_train_state state_of(const choir__trainer *t, float loss)
     return s;
 }
 
+/* Adds the time since *began to that of saves. */
+static void note_time(choir__trainer *t, double *began)
+{
+    double now = choir__now();
+    t->save_s += now - *began;
+    *began = now;
+}
+
+/* The record of a job with --on-spike has the window of its last steps. */
+static choir_status save_parts(
+    choir__trainer *t, choir_training *parts, const choir_train_state *s, unsigned flags)
+{
+    char *record = t->spike.factor > 0 && t->job_text
+                       ? choir__spike_record(&t->now.spikes, t->job_text)
+                       : NULL;
+    if (record)
+        parts->job = record;
+    choir_status status = choir_training_save(t->saved, parts, s, flags);
+    free(record);
+    return status;
+}
+
 /* Saves, with the flags of choir_training_save. Unless specified otherwise, training continues
  * during the write, and an error is reported when the next checkpoint is saved. */
 static choir_status save(choir__trainer *t, float loss, unsigned flags)
@@ -142,15 +165,19 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
             t->job->saves.dir);
     choir_training parts = choir__trainer_parts(t);
     choir_train_state s = state_of(t, loss);
+    double began = choir__now();
     choir_status status = open_checkpoint(t);
     if (status == CHOIR_OK)
         status =
             forgive(t, choir_checkpoint_wait(t->saved)); /* status of the checkpoint before */
+    note_time(t, &began);
     choir__trainer_report_saved(t);
+    t->save_began = choir__now();
     choir__trainer_note_lost(t, true);
     if (status == CHOIR_OK)
-        status = choir_training_save(t->saved, &parts, &s, flags);
+        status = save_parts(t, &parts, &s, flags);
     t->rewritten = status == CHOIR_OK && t->newest == t->now.step;
+    note_time(t, &began);
     choir__trainer_report_saved(t);
     if (status != CHOIR_OK)
         t->now.saved = 0;

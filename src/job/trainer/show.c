@@ -14,18 +14,20 @@
 #include "base/base.h"
 #include "base/nan.h"
 #include "job/report/record.h"
+#include "line/command.h"
 
 /* Returns the job's record, or NULL. A process that becomes rank 0 continues it. */
 static choir__cli_record *record_of(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->placement.shared;
-    int64_t shown = shared ? atomic_load(&shared->stepped) : 0;
+    int64_t shown = shared ? atomic_load(&shared->stepped) : t->again > 0 ? t->again : 0;
     if (t->part.env.rank != 0)
         return NULL;
     if (!t->record)
         t->record = choir__cli_record_open(t->job, shown ? shown : t->report.first,
             shown || t->job->saves.resume || choir__job_is_started_again(t->job),
-            t->part.net ? choir_module_param_count(t->part.net) : -1);
+            t->part.net ? choir_module_param_count(t->part.net) : -1,
+            shown ? (double)NAN : choir__cli_uptime() - (choir__now() - t->report.started));
     return t->record;
 }
 
@@ -100,6 +102,7 @@ void choir__trainer_show_step(choir__trainer *t)
         .lr = s->lr,
         .loss_scale = t->report.scale,
         .step_s = s->seconds,
+        .data_s = s->data_s,
         .items = items * (double)s->number};
     tell_news(t, CHOIR__LINE_STEP, s->number, CHOIR__TO_OUT, &choir__kind_step, &told);
     record_step(t, &told);
@@ -117,28 +120,39 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
     tell_news(t, CHOIR__LINE_EVAL, step, shown ? CHOIR__TO_BOTH : CHOIR__TO_LOGS,
         CHOIR__TOLD(eval, .step = step,
             .epoch = j->training.eval_epochs ? step / j->training.epoch_steps : -1,
-            .loss = score->loss, .accuracy = score->accuracy, .best = t->now.best_due));
+            .loss = score->loss, .accuracy = score->accuracy, .best = t->now.best_due,
+            .eval_s = t->eval_s));
 }
 
 void choir__trainer_show_saved(choir__trainer *t, int64_t step)
 {
     char *path = choir__format("%s/step-%08lld", t->job->saves.dir, (long long)step);
     tell_news(t, CHOIR__LINE_SAVED, step, CHOIR__TO_BOTH,
-        CHOIR__TOLD(checkpoint, .step = step, .path = path));
+        CHOIR__TOLD(checkpoint, .step = step, .path = path, .save_s = t->save_s));
+    t->save_s = 0;
     free(path);
 }
 
-void choir__trainer_show_stop(choir__trainer *t, const char *option, const char *signal)
+void choir__trainer_show_edit(choir__trainer *t, const char *option, int64_t from)
+{
+    choir__trainer_tell(t, CHOIR__TO_BOTH,
+        CHOIR__TOLD(edit, .step = t->now.step, .rewound_from = from,
+            .skip_batches = t->job->data.skip, .by = option));
+}
+
+void choir__trainer_show_stop(
+    choir__trainer *t, const char *option, const char *signal, double left)
 {
     tell_news(t, CHOIR__LINE_STOP, t->now.step, CHOIR__TO_BOTH,
-        CHOIR__TOLD(stop, .step = t->now.step, .by = option, .signal = signal));
+        CHOIR__TOLD(stop, .step = t->now.step, .by = option, .signal = signal,
+            .grace_s = isinf(left) ? (double)NAN : left));
 }
 
 void choir__trainer_end_by(choir__trainer *t, const char *option)
 {
     t->now.ended = true;
     snprintf(t->now.ended_by, sizeof t->now.ended_by, "%s", option);
-    choir__trainer_show_stop(t, option, NULL);
+    choir__trainer_show_stop(t, option, NULL, (double)INFINITY);
 }
 
 void choir__trainer_show_change(choir__trainer *t, const choir_membership *m)

@@ -180,10 +180,20 @@ static void say_slow_kernels(const choir__job *job)
     free(note);
 }
 
+/* Looks whether the step is a spike. A loss scaler decides itself about a step that is not
+ * finite. */
+static void judge_spike(choir__trainer *t, bool measured)
+{
+    const choir__cli_step *s = &t->now.last;
+    float norm = measured ? (float)s->grad_norm : 0;
+    if (!s->none && !(t->part.scaler && !(isfinite(s->loss) && isfinite(norm))))
+        choir__spike_note(&t->now.spikes, &t->spike, s->loss, norm);
+}
+
 choir_status choir__trainer_one_step(choir__trainer *t)
 {
     choir__eval_policy_set_rate(&t->now.judge, t->part.optim);
-    double start = choir__now();
+    double start = choir__now(), waited = choir_loader_waited(t->part.loader);
     choir__cli_step s = {.loss = t->now.last.loss,
         .lr = (double)choir_optim_lr(t->part.optim),
         .grad_norm = (double)NAN};
@@ -194,7 +204,9 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         choir_status found = choir__nan_found(&t->watch, t->now.step + 1);
         status = found == CHOIR_OK ? status : found;
     }
-    s.seconds = choir__now() - start;
+    s.seconds = choir__now() - start + t->stream_s;
+    s.data_s = choir_loader_waited(t->part.loader) - waited + t->stream_s;
+    t->stream_s = 0;
     if (status != CHOIR_OK)
         return status;
     t->made = ran;
@@ -207,7 +219,7 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         trace_step(t, start, s.seconds);
     if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
         return status;
-    if (ran && !s.none && !isfinite(s.loss) &&
+    if (ran && !s.none && !isfinite(s.loss) && !(t->spike.factor > 0) &&
         !t->part.scaler) /* a loss scaler decides about such steps itself */
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help%s",
@@ -215,8 +227,10 @@ choir_status choir__trainer_one_step(choir__trainer *t)
             t->job->training.debug_nan ? "; what modules and their gradients gave was finite"
                                        : "");
     choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
-    if (ran && norm && (t->part.env.rank == 0 || t->elastic))
+    if (ran && norm && (t->part.env.rank == 0 || t->elastic || t->spike.factor > 0))
         t->now.last.grad_norm = choir_item(norm);
+    if (ran && t->spike.factor > 0)
+        judge_spike(t, norm != NULL);
     choir__cli_report_note(&t->report, s.seconds);
     if (t->report.steps == 1 && t->part.env.rank == 0)
         say_slow_kernels(t->job);

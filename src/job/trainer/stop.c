@@ -8,6 +8,7 @@
  * one that was noted, so all stop after the same step, without a message. */
 #include "job/trainer/inside.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@
 
 #include "base/base.h"
 #include "checkpoint/agree.h"
+#include "launch/launchers.h"
+#include "record/recorder.h"
 #include "line/say.h"
 #include "line/command.h"
 
@@ -157,21 +160,62 @@ choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
 }
 
 /* Tells what stops the training before it saves, which may take long. */
-static void show_signal(choir__trainer *t)
+static void show_signal(choir__trainer *t, double left)
 {
     char name[32];
     bool signal = t->by && !has_budget(t);
     if (signal)
         snprintf(name, sizeof name, "SIG%s", sigabbrev_np(t->by));
-    choir__trainer_show_stop(t, NULL, signal ? name : NULL);
+    choir__trainer_show_stop(t, NULL, signal ? name : NULL, left);
+}
+
+/* Returns the seconds that are left to a job that a signal ends; INFINITY: no limit. */
+static double grace_left(const choir__trainer *t)
+{
+    double since, grace = choir__job_seconds(t->job->saves.grace);
+    bool here = choir__trainer_signal(&since) != 0; /* else another rank has got it */
+    if (!t->by || has_budget(t))
+        return (double)INFINITY;
+    if (grace > 0)
+        return grace - (here ? choir__now() - since : 0);
+    grace = choir__launcher_grace(choir__wall_time());
+    return grace < 0 ? (double)INFINITY : grace;
+}
+
+/* Stores whether the step can be saved in the time that is left, as rank 0 has it. A save of
+ * the step that is under way is finished. */
+static choir_status fits(const choir__trainer *t, double left, bool *fit)
+{
+    int32_t yes = !t->job->saves.dir || t->now.saved == t->now.step || t->save_took <= left;
+    choir_status status = choir_group_broadcast(t->part.env.group, &yes, 1, CHOIR_I32, 0, NULL);
+    *fit = yes > 0;
+    return status;
+}
+
+/* The job ends with the checkpoint that it has. */
+static choir_status leave_unsaved(const choir__trainer *t, double left)
+{
+    char newest[48] = "there is no other";
+    if (t->newest)
+        snprintf(newest, sizeof newest, "the newest is of step %lld", (long long)t->newest);
+    return choir__error(CHOIR_ERR_INTERRUPTED,
+        "interrupted after step %lld, which is not saved: a checkpoint takes about %.3g s, and "
+        "%.3g s are left; %s",
+        (long long)t->now.step, t->save_took, fmax(left, 0), newest);
 }
 
 choir_status choir__trainer_stop(choir__trainer *t, float loss)
 {
     if (!t->now.step)
         return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted before the first step");
-    show_signal(t);
+    bool fit = true;
+    double left = grace_left(t);
+    show_signal(t, left);
     choir_status status = choir__trainer_meet(t);
+    if (status == CHOIR_OK)
+        status = fits(t, left, &fit);
+    if (status == CHOIR_OK && !fit)
+        return leave_unsaved(t, left);
     if (status == CHOIR_OK)
         status = choir__trainer_save_whole(t, loss);
     if (status == CHOIR_OK)

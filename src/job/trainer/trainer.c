@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/engine.h"
 #include "job/bits.h"
@@ -93,6 +94,8 @@ static choir_status set_up(choir__trainer *t)
         status = build(t);
     if (status == CHOIR_OK && (j->placement.max_restarts || choir__job_may_be_kept(j)))
         status = open_elastic(t);
+    if (status == CHOIR_OK)
+        status = choir__trainer_take_edits(t);
     if (status == CHOIR_OK) /* copies bring the class in which the job has computed so far */
         status = choir__job_keep_bits(&t->part, t->now.bits);
     if (status == CHOIR_OK && j->saves.record) /* it states the class */
@@ -118,6 +121,9 @@ static void take_down(choir__trainer *t)
     free(t->all);
     free(t->job_text);
     *t = (choir__trainer){.job = t->job,
+        .spike = t->spike,
+        .skipped_first = t->skipped_first,
+        .again = t->again,
         .report = t->report,
         .record = t->record,
         .reports = t->reports,
@@ -143,6 +149,11 @@ static choir_status agree_on_save(choir__trainer *t)
 /* The work after a step, which is repeated if a rank is lost on the way. */
 static choir_status after_step(choir__trainer *t)
 {
+    if (t->now.spikes.found) {
+        choir_status back = choir__trainer_go_back_before_spike(t);
+        t->now.after = back != CHOIR_OK || t->now.eval_due;
+        return back;
+    }
     choir_status status = t->prepared ? CHOIR_OK : choir__trainer_prepare_saves(t);
     if (status == CHOIR_OK && t->elastic && !t->prepared)
         status = agree_on_save(t);
@@ -230,8 +241,10 @@ static choir_status train(choir__trainer *t)
     for (int64_t done = 0; status == CHOIR_OK && (t->now.after || !choir__trainer_is_done(t));
          done++) {
         choir__trainer_start_trace(t, done);
+        double began = choir__now();
         if (!t->now.after)
             status = wait_for_stream(t, &ended);
+        t->stream_s = t->job->data.stream ? choir__now() - began : 0;
         if (ended || status != CHOIR_OK || (!t->now.after && !choir__trainer_may_begin(t)))
             break;
         if (!t->now.after)
@@ -253,6 +266,19 @@ static choir_status train(choir__trainer *t)
     return status == CHOIR_OK ? choir__trainer_finish(t, t->now.last.loss) : status;
 }
 
+/* Tells how --resume edits its run. */
+static void tell_edit(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    const choir__cli_option *skip = CHOIR__JOB_OPTION(data.skip);
+    const char *before = j->saves.resumed ? choir__job_recorded(j, skip->name) : NULL;
+    bool skips = j->data.skip && !(before && !strcmp(before, j->data.skip));
+    if (j->saves.resumed && (j->saves.rewound || skips))
+        choir__trainer_show_edit(t,
+            j->saves.rewound ? CHOIR__JOB_OPTION(saves.rewind)->name : skip->name,
+            j->saves.rewound ? j->saves.rewound_from : -1);
+}
+
 static void start_report(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->placement.shared;
@@ -267,11 +293,14 @@ static void start_report(choir__trainer *t)
                                : &choir__recorder_terminal,
         t->job, t->now.step);
     t->report.outlived = t->elastic != NULL;
-    if (t->part.env.rank == 0 && (!shared || !atomic_exchange(&shared->started, 1)))
-        choir__trainer_tell(t, CHOIR__TO_OUT,
-            CHOIR__TOLD(begin, .step = t->now.step, .strategy = t->job->placement.strategy_text,
-                .world = choir__cli_strategy_workers(t->job),
-                .parameters = choir_module_param_count(t->part.net)));
+    if (t->part.env.rank != 0 || (shared && atomic_exchange(&shared->started, 1)))
+        return;
+    choir__trainer_tell(t, CHOIR__TO_OUT,
+        CHOIR__TOLD(begin, .step = t->now.step, .strategy = t->job->placement.strategy_text,
+            .world = choir__cli_strategy_workers(t->job),
+            .parameters = choir_module_param_count(t->part.net), .start_s = (double)NAN,
+            .run_s = (double)NAN));
+    tell_edit(t);
 }
 
 /* Trains on after each change of the ranks, until rank 0 has done everything. */
@@ -305,7 +334,11 @@ static choir_status run(choir__trainer *t)
 
 choir_status choir__train_rank(const choir__job *job, int *by)
 {
-    choir__trainer t = {.job = job};
+    choir__job own = *job;
+    choir__trainer t = {.job = &own, .again = -1, .skipped_first = job->data.skip};
+    own.data.skips = NULL;
+    if (!choir__spike_rule_of(job, &t.spike))
+        t.spike.factor = 0;
     choir_status status = run(&t);
     bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
     while (job->placement.max_restarts && (rebuilds || !t.reports) && choir__is_loss(status)) {
@@ -326,6 +359,7 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     take_down(&t);
     choir__cli_report_free(&t.report);
     choir__cli_record_close(t.record);
+    free(own.data.skips);
     if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job) &&
         job->training.chunks < 2)
         status = choir__explain_memory(job, device, micro_count);

@@ -21,11 +21,13 @@ choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_s
         .group = t->part.dealt.group,
         .between = choir__trainer_between_batches,
         .arg = t};
+    double began = choir__now();
     t->agreed = false;
     if (status == CHOIR_OK)
         status = choir_evaluate(t->part.run, t->part.evaluated, &t->job->model.info,
             t->job->data.validation, opts, score);
     choir_status back = choir_optim_swap(t->part.optim);
+    t->eval_s = choir__now() - began;
     return status == CHOIR_OK ? back : status;
 }
 

@@ -460,6 +460,12 @@ choir_status choir_elastic_step(choir_elastic *e, choir_step_fn *fn, void *arg)
     return status;
 }
 
+void choir_elastic_moved(choir_elastic *e)
+{
+    if (!choir__lacks(e, __func__, "elastic"))
+        note_done(e);
+}
+
 choir_status choir_elastic_recover(choir_elastic *e, choir_status why)
 {
     if (!e)

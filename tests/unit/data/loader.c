@@ -1,6 +1,7 @@
 /* The loader delivers the right samples in the right order, whatever the timing, for one rank
  * or many, and in recorded steps too. loader_faults.c has its errors. */
 #include "loader_fixture.h"
+#include "data/dataset.h"
 #include "tensor/launch.h"
 
 static void batches_in_order(void **state)
@@ -99,6 +100,44 @@ static void seeks(void **state)
     assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "micro-batch -1");
     choir_scope_clear(run);
     next_is(loader, run, 22, position);
+    ok(choir_scope_close(run));
+}
+
+/* The next micro-batch is the one of this number among all of the data. */
+static void next_has(choir_loader *loader, choir_scope *run, int64_t length, int64_t number)
+{
+    choir_batch batch;
+    choir_scope *step = choir_step_open(run, 0);
+    ok(choir_loader_next(loader, step, &batch));
+    check_batch(batch, length, number);
+    ok(choir_scope_close(step));
+}
+
+/* Batches that are left out change which batch a position has, and neither positions nor
+ * epochs; another list may come between steps. */
+static void skips_batches(void **state)
+{
+    (void)state;
+    static const int64_t left[] = {0, 3, 4, 5, 7, 8, 9, 10};
+    counting data = count_to(22);
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_loader_opts o = options();
+    o.skip_batches = "2:3,7";
+    choir_loader *loader = choir_loader_new(run, &data.base, o);
+    for (int64_t at = 0; at < (int64_t)(sizeof left / sizeof *left) * M; at++)
+        next_has(loader, run, 22, left[at / M] * M + at % M);
+    choir_loader_seek_step(loader, 1);
+    next_has(loader, run, 22, 3 * M);
+    choir_loader_seek_step(loader, 1);
+    ok(choir__loader_skip(loader, "4"));
+    for (int64_t at = M; at < 4 * M; at++)
+        next_has(loader, run, 22, at + (at >= 3 * M ? M : 0));
+    assert_fails(choir__loader_skip(loader, "5:4"), CHOIR_ERR_ARGUMENT, "got '5:4'");
+    assert_int_equal(choir_loader_position(loader), 4 * M);
+    o.skip_batches = "x";
+    choir_loader_new(run, &data.base, o);
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "got 'x'");
+    choir_scope_clear(run);
     ok(choir_scope_close(run));
 }
 
@@ -224,6 +263,7 @@ int main(void)
         cmocka_unit_test(slow_data),
         cmocka_unit_test(prefetches_some),
         cmocka_unit_test(seeks),
+        cmocka_unit_test(skips_batches),
         cmocka_unit_test(ranks_cut_it_the_same),
         cmocka_unit_test(filled_up),
         cmocka_unit_test(replayed_steps),

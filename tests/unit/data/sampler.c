@@ -1,8 +1,10 @@
 /* The order of samples, against PyTorch's own DistributedSampler. */
 #include <math.h>
+#include <stdlib.h>
 #include <choir/data.h>
 #include "check.h"
 #include "data/loading/sampler.h"
+#include "data/loading/skips.h"
 
 /* From PyTorch 2.15.0, the lists of replicas 0 ... M - 1 one after another:
  *
@@ -139,6 +141,48 @@ static void any_order_of_asking(void **state)
     choir__sample_order_free(&s);
 }
 
+/* A list of skipped batches, against batches that are crossed out one by one. */
+static void skipped(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *same, *up_to_12;
+    } lists[] = {
+        {"5:6,8", "5:6,8", "5:6,8"},
+        {"8,5:6,7", "5:8", "5:8"},
+        {"1", "1", "1"},
+        {"3:9,4:5", "3:9", "3:9"},
+        {"10:20,2", "2,10:20", "2,10:12"},
+        {"30:40", "30:40", NULL},
+    };
+    for (size_t c = 0; c < sizeof lists / sizeof *lists; c++) {
+        choir__skips s = {0};
+        ok(choir__skips_add(&s, lists[c].text));
+        char *text = choir__skips_text(&s, INT64_MAX), *begin = choir__skips_text(&s, 12);
+        assert_string_equal(text, lists[c].same);
+        assert_int_equal(!begin, !lists[c].up_to_12);
+        if (begin)
+            assert_string_equal(begin, lists[c].up_to_12);
+        for (int64_t batch = 1, step = 1; batch < 60; batch++) {
+            bool out = false;
+            for (int i = 0; i < s.count; i++)
+                out |= batch >= s.ranges[i].first && batch <= s.ranges[i].last;
+            if (!out)
+                assert_int_equal(choir__skips_batch(&s, step++), batch);
+        }
+        free(text);
+        free(begin);
+        choir__skips_free(&s);
+    }
+    static const char *const bad[] = {
+        "", "0", "6:5", "1:2:3", "1,,2", "x", "-4", "1:", ":1", "99999999999999999999"};
+    for (size_t c = 0; c < sizeof bad / sizeof *bad; c++) {
+        choir__skips s = {0};
+        assert_int_equal(choir__skips_add(&s, bad[c]), CHOIR_ERR_ARGUMENT);
+        choir__skips_free(&s);
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -221,6 +265,7 @@ int main(void)
         cmocka_unit_test(last_batch_is_filled),
         cmocka_unit_test(last_batch_is_dropped),
         cmocka_unit_test(any_order_of_asking),
+        cmocka_unit_test(skipped),
         cmocka_unit_test(refusals),
         cmocka_unit_test(weighted),
     };

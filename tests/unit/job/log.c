@@ -276,8 +276,12 @@ static void run_folder_goes_on(void **state)
     log_steps(log, 4, 6);
     ok(choir_log_close(log));
     assert_int_equal(lines_of("r/metrics.jsonl"), 6);
-    assert_int_equal(lines_of("r/events.jsonl"), 1); /* the failure stays */
+    assert_int_equal(lines_of("r/events.jsonl"), 2); /* the failure stays */
     size_t bytes;
+    char *events = contents(at("r/events.jsonl"), &bytes);
+    assert_non_null(strstr(events, "{\"event\":\"repeat\",\"step\":3,"));
+    assert_non_null(strstr(events, "\"steps\":2,"));
+    free(events);
     char *text = contents(at("r/metrics.jsonl"), &bytes), *at = text;
     for (int step = 1; step <= 6; step++) {
         char expected[32];

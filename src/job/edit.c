@@ -1,0 +1,121 @@
+/* Exact edits of a run: see edit.h. */
+#include "job/edit.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+
+/* --- batches that are left out --- */
+
+choir__skips choir__job_skips(const choir__job *j)
+{
+    choir__skips s = {0};
+    if (choir__skips_add(&s, j->data.skip) != CHOIR_OK) /* has been checked */
+        (void)choir_error_message();
+    return s;
+}
+
+void choir__job_set_skips(choir__job *j, const choir__skips *s)
+{
+    free(j->data.skips);
+    j->data.skip = j->data.skips = choir__skips_text(s, INT64_MAX);
+}
+
+static choir_status add(choir__skips *s, const char *text, const char *where)
+{
+    choir_status status = choir__skips_add(s, text);
+    return status == CHOIR_OK
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT, "%s: %s", where, choir_error_message());
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* Compares two lists as far as the checkpoint's steps reach. */
+static choir_status compare(
+    const choir__job *j, const choir__skips *was, const choir__skips *is)
+{
+    int64_t step = j->saves.resumed_step, reached = step ? choir__skips_batch(was, step) : 0;
+    char *before = choir__skips_text(was, reached), *now = choir__skips_text(is, reached);
+    choir_status status =
+        is_same(before, now)
+            ? CHOIR_OK
+            : choir__error(CHOIR_ERR_ARGUMENT,
+                  "--skip-batches: %s has done %lld steps, up to batch %lld, and has left out %s, "
+                  "not %s: go back before the batch by --rewind, or begin another run",
+                  j->saves.resume, (long long)step, (long long)reached,
+                  before ? before : "none", now ? now : "none");
+    free(before);
+    free(now);
+    return status;
+}
+
+choir_status choir__job_check_skips(choir__job *j)
+{
+    choir__skips s = {0};
+    choir_status status = add(&s, j->data.skip, "--skip-batches");
+    if (status == CHOIR_OK)
+        choir__job_set_skips(j, &s);
+    choir__skips_free(&s);
+    return status;
+}
+
+choir_status choir__job_join_skips(choir__job *j)
+{
+    if (!j->saves.resumed)
+        return CHOIR_OK;
+    const choir__cli_option *option = CHOIR__JOB_OPTION(data.skip);
+    const char *recorded = choir__job_recorded(j, option->name);
+    choir__skips was = {0}, is = choir__job_skips(j);
+    choir_status status = add(&was, recorded, j->saves.resume);
+    if (status == CHOIR_OK && !choir__job_leaves_out(j, option))
+        status = add(&is, recorded, j->saves.resume);
+    if (status == CHOIR_OK)
+        status = compare(j, &was, &is);
+    if (status == CHOIR_OK)
+        choir__job_set_skips(j, &is);
+    choir__skips_free(&was);
+    choir__skips_free(&is);
+    return status;
+}
+
+choir_status choir__job_check_skips_end(choir__job *j)
+{
+    choir__skips s = choir__job_skips(j);
+    int64_t last = choir__skips_batch(&s, j->training.steps);
+    const choir__skips_range *r = s.count ? &s.ranges[s.count - 1] : NULL;
+    choir_status status = CHOIR_OK;
+    if (r && r->first > last && choir__job_was_given(j, CHOIR__JOB_OPTION(data.skip)))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "--skip-batches %s: the job's last step, %lld, is on batch %lld, before batch %lld",
+            j->data.skip, (long long)j->training.steps, (long long)last, (long long)r->first);
+    choir__skips_free(&s);
+    return status;
+}
+
+/* --- going back --- */
+
+choir_status choir__job_rewind(choir__job *j, const char *run)
+{
+    char path[PATH_MAX];
+    if (!run)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--rewind %lld: expected the folder of a run for --resume, got %s",
+            (long long)j->saves.rewind, j->saves.resume);
+    choir_train_state newest;
+    choir_status status = choir__checkpoint_before(run, j->saves.rewind, path);
+    if (status == CHOIR_OK)
+        status = choir_training_read(run, &newest);
+    if (status != CHOIR_OK)
+        return choir__error(CHOIR_ERR_ARGUMENT, "--rewind %lld: %s", (long long)j->saves.rewind,
+            choir_error_message());
+    free(j->saves.rewound);
+    j->saves.rewound_from = newest.step;
+    j->saves.resume = j->saves.rewound = choir__strdup(path);
+    return CHOIR_OK;
+}

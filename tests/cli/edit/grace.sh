@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# --grace: a signal ends a job, and a checkpoint that fits into the time that is left is saved.
+. "$(dirname "$0")/../lib.sh"
+
+job=(--json --model toy --steps 1000000 --log-every 100 --save-every 100 --no-eval)
+
+# ended_with FOLDER ARG...: TERM ends the job behind its second checkpoint.
+ended_with() {
+    local folder=$1
+    shift
+    start train "${job[@]}" --save "$folder" "$@" random
+    await 30 test -e "$folder/step-00000200" || fail "no second checkpoint: $(cat err)"
+    kill -TERM "$started_pid"
+    ended 30
+    [ "$status" -eq 143 ] || fail "status $status: $(cat err)"
+}
+
+newest_of() { readlink "$1/latest" | sed 's/step-0*//'; }
+left_of() { sed -n 's/.*"event":"stop".*"grace_s":\([0-9.]*\).*/\1/p' out; }
+
+# is_within LEAST MOST: the seconds of the stop event.
+is_within() {
+    awk -v x="$(left_of)" -v low="$1" -v high="$2" 'BEGIN { exit !(x > low && x <= high) }' ||
+        fail "$(left_of) s are left, not $1 to $2"
+}
+
+enough_time() {
+    local step
+    for ranks in 1 2; do
+        ended_with "enough$ranks" --grace 1m --nproc $ranks --strategy ddp
+        step=$(sed -n 's/.*interrupted after step \([0-9]*\); saved to .*/\1/p' err)
+        [ -n "$step" ] && [ "$(newest_of "enough$ranks")" = "$step" ] || fail "$(cat err)"
+        is_within 30 60
+    done
+}
+
+# The step is lost, unless it is one that is being saved; the newest checkpoint is named.
+too_little_time() {
+    local named
+    ended_with little --grace 0.001s
+    named=$(sed -n 's/.*not saved: a checkpoint takes .* are left; the newest is of step //p' err)
+    [ "$named" = "$(newest_of little)" ] || grep -q "saved to little" err || fail "$(cat err)"
+    good train --quiet --resume little --steps $(($(newest_of little) + 1))
+}
+
+slurm_knows() {
+    export SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(date +%s) + 600))
+    ended_with ahead
+    is_within 500 600
+    SLURM_JOB_END_TIME=$(($(date +%s) + 100000)) ended_with long_before
+    is_within 29 30
+    unset SLURM_JOB_END_TIME
+    ended_with unknown
+    is_within 29 30
+    ended_with given --grace 45
+    is_within 30 45
+    unset SLURM_JOB_ID
+    ended_with no_limit
+    [ -z "$(left_of)" ] || fail "$(left_of) s are left"
+}
+
+wrong_times() {
+    bad 2 "grace: expected a time such as 90s" train --grace soon --save s random
+    bad 2 "grace: expected a time such as 90s" train --grace -1 --save s random
+}
+
+check enough_time
+check too_little_time
+check slurm_knows
+check wrong_times
+finish

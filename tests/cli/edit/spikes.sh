@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# --on-spike: a run that goes back by itself and leaves batches out has the bits of one that never
+# saw these batches, and neither ranks nor interruptions change what it does.
+. "$(dirname "$0")/../lib.sh"
+
+make_text text 300
+job=(--json --microbatches 4 --batch-size 24 --no-eval --model "$gpt,dropout=0.1" --lr 0.05)
+spike=(--on-spike 1.7:rewind=3,skip=2,window=6 --save-every 4)
+
+edits_of() { # the steps and lists of a run's edits, a line each
+    sed -n 's/.*"event":"edit","step":\([0-9]*\),.*"skip_batches":"\([^"]*\)".*/\1 \2/p' "$1"
+}
+
+# spiky FILE ARG...: a run of 40 steps with spikes; its folder is FILE.saved.
+spiky() {
+    local file=$1
+    shift
+    choir train "${job[@]}" --steps 40 "${spike[@]}" --save "$file.saved" "$@" text >out 2>err ||
+        fail "status $? of $*: $(cat err)"
+    mv out "$file"
+}
+
+# The list of the last edit, skipped from the beginning, gives the same bits, on any strategy.
+as_if_edited_by_hand() {
+    local strategy n=0
+    spiky one
+    grep -q 'is a spike: the .* is beyond 1.7 times .* the median' err || fail "no spike"
+    [ "$(edits_of one | wc -l)" -gt 1 ] || fail "too few spikes"
+    good train "${job[@]}" --steps 40 text \
+        --skip-batches "$(edits_of one | tail -n 1 | cut -d ' ' -f 2)" && mv out never
+    [ "$(field weights_sha256 one)" = "$(field weights_sha256 never)" ] || fail "not as by hand"
+    [ "$(wc -l <one.saved/metrics.jsonl)" -eq 40 ] || fail "$(wc -l <one.saved/metrics.jsonl) rows"
+    cmp <(cut -d, -f 1,3 one.saved/metrics.jsonl) <(sort -t: -k2n <(cut -d, -f 1,3 \
+        one.saved/metrics.jsonl)) || fail "rows do not ascend"
+    grep -q '"skip-batches": "' one.saved/job.json || fail "the run's record has no list"
+    for strategy in 'ddp --nproc 3' 'fsdp --nproc 2' 'pipeline --nproc 2'; do
+        n=$((n + 1))
+        # shellcheck disable=SC2086
+        spiky "many$n" --strategy $strategy
+        [ "$(edits_of one)" = "$(edits_of "many$n")" ] || fail "other edits: $strategy"
+        [ "$(field weights_sha256 one)" = "$(field weights_sha256 "many$n")" ] || fail "$strategy"
+    done
+}
+
+# Stopped behind the window's first steps, the run finds the same spikes when it goes on.
+interruptions_change_nothing() {
+    choir train "${job[@]}" "${spike[@]}" --save half --steps 7 text >out 2>err || fail "$(cat err)"
+    choir train --json --resume half --steps 40 --strategy ddp --nproc 2 >rest 2>err ||
+        fail "$(cat err)"
+    [ "$(edits_of half/events.jsonl)" = "$(edits_of one.saved/events.jsonl)" ] ||
+        fail "other edits: $(edits_of half/events.jsonl)"
+    [ "$(field weights_sha256 one)" = "$(field weights_sha256 rest)" ] || fail "other bits"
+}
+
+# Ranks are lost behind an edit.
+elastic_ranks() {
+    local strategy
+    for strategy in ddp fsdp; do
+        rm -rf lost
+        start train "${job[@]}" "${spike[@]}" --save lost --steps 40 --strategy $strategy \
+            --nproc 2 --max-restarts 2 text
+        await 20 grep -q '"step":9,' out && kill -KILL "$(children | tail -n 1)"
+        ended 60
+        [ "$status" -eq 0 ] || fail "$strategy: $(cat err)"
+        grep -q '"event":"membership"' out || fail "$strategy: no rank was lost"
+        [ "$(field weights_sha256 one)" = "$(field weights_sha256 out)" ] || fail "$strategy"
+    done
+}
+
+# A loss that is not finite is a spike at any step; and without a checkpoint the sentence says what
+# to do.
+nothing_to_go_back_to() {
+    bad 1 'step [0-9]* is a spike: the .* is .*; no checkpoint to go back to is kept: --skip-b' \
+        train --quiet --model toy --optimizer sgd --lr 1e12 --on-spike 5 --save none \
+        --save-every 50 --steps 60 random
+}
+
+wrong_rules() {
+    local rule
+    for rule in 0.5 x 5:rewind=0 5:skip=0 5:window=999 5:back=1; do
+        bad 2 'on-spike: ' train --on-spike "$rule" --save s --save-every 5 random
+    done
+    bad 2 'without --save and --save-every' train --on-spike 5 --save s random
+    bad 2 'losses of their own' train --on-spike 5 --save s --save-every 5 \
+        --strategy local-sgd:every=2 --nproc 2 random
+}
+
+check as_if_edited_by_hand
+check interruptions_change_nothing
+check elastic_ranks
+check nothing_to_go_back_to
+check wrong_rules
+finish
