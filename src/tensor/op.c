@@ -78,7 +78,7 @@ choir_scope *choir__begin(
     for (int i = 0; i < count; i++) {
         if (!in[i])
             continue;
-        if (in[i]->split) {
+        if (choir__is_part(in[i]) && !(op->slices_in >> i & 1)) {
             *poisoned = refuse_part(op->name, in[i], scope);
             return NULL;
         }

@@ -101,6 +101,7 @@ static const choir__op embedding_op = {
     .reads_in = 2,
     .rows_in = 1,
     .weights_in = 1,
+    .slices_in = 1,
 };
 
 static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, choir__table_rows of)
@@ -124,7 +125,7 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, choir__ta
 choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, int64_t padding)
 {
     table = choir__sound(table, __func__);
-    if (table->split && !table->poisoned && !ids->poisoned)
+    if (choir__is_part(table) && !table->poisoned && !ids->poisoned)
         return table->split->by->ops->parts->embedding(table, ids);
     return embedding(table, ids, (choir__table_rows){.padding = padding});
 }
