@@ -21,7 +21,8 @@
  * gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the first
  * steps within 1e-5 of their value.
  *
- * Dropout between a column layer and its row layer draws equal masks for each rank's part.
+ * Dropout between a column layer and its row layer drops the elements that one device drops, if
+ * only functions of single elements come before it.
  *
  * Threads: the scope's thread, which also issues to the group. Collective: all functions, in
  * the same order on all ranks, and every forward, backward and optimizer step of a split model.

@@ -77,6 +77,10 @@ struct choir__partition {
     int dim;            /* the dimension of the weight */
     choir__cut cut;     /* matrices side by side along it; T, the number of slices of each */
     int64_t first, own; /* the first of this rank's slices, and their number */
+    int64_t at, size;   /* the part's first element along the dimension; its whole size */
+    /* columns of a layer's result, which functions of single elements pass on, and which every
+     * op takes */
+    bool passes;
     /* 0; else slices that have the same unit, a head of keys and values */
     int64_t shared;
 };
@@ -84,7 +88,7 @@ struct choir__partition {
 /* Returns true if t is one rank's part of a larger tensor. */
 static inline bool choir__is_part(const choir_tensor *t)
 {
-    return t->split && !t->split->whole;
+    return t->split && !t->split->whole && !t->split->passes;
 }
 
 /* Every entry except the name may be NULL. */

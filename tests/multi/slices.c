@@ -22,7 +22,7 @@ typedef struct task {
     const char *model;
     int64_t slices;
     rule rule;
-    bool bf16;
+    bool bf16, own; /* own: dropout between layers that rules name, instead of the model */
 } task;
 
 /* The ranks that do it: `data` rows of `tensor` ranks. */
@@ -102,7 +102,11 @@ static choir_group *along(const job *j, const char *dimension, int size)
 static void wrap(job *j)
 {
     choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
+    static const choir_tp_rule rules[] = {
+        {.path = "0", .style = CHOIR_TP_COLUMN}, {.path = "3", .style = CHOIR_TP_ROW}};
     opts.slices = j->task->slices;
+    opts.rules = j->task->own ? rules : NULL;
+    opts.rule_count = j->task->own ? 2 : 0;
     j->net = choir_tensor_parallel(j->run, j->bare, along(j, "tensor", j->layout.tensor), opts);
     choir_group *data = along(j, "data", j->layout.data);
     if (!data)
@@ -125,6 +129,10 @@ static void open_job(job *j)
     j->count = MICRO;
     j->run = choir_scope_open(NULL, 11);
     j->bare = build_model(j->run, j->task->model, &j->info);
+    if (j->task->own)
+        j->bare =
+            choir_nn_sequential(j->run, choir_nn_linear(j->run, 12, 28), choir_nn_gelu(j->run),
+                choir_nn_dropout(j->run, 0.4f), choir_nn_linear(j->run, 28, 5));
     wrap(j);
     if (l->recompute)
         choir_module_recompute_blocks(j->bare, true);
@@ -328,49 +336,58 @@ static void compare(task t, const layout *layouts, size_t count)
 static void gpt2(void **state)
 {
     (void)state;
-    COMPARE(TASK(GPT2, 4, ADAMW, false), {1, 2, 0, true, false}, {1, 4, 0, false, true},
+    COMPARE(TASK(GPT2, 4, ADAMW, false, false), {1, 2, 0, true, false}, {1, 4, 0, false, true},
         {2, 2, 0, false, false}, {2, 1, 3, true, false}, {2, 2, 3, false, true});
-    COMPARE(TASK(GPT2, 4, ADAMW, true), {1, 2, 0, false, true}, {1, 4, 0, true, false});
+    COMPARE(TASK(GPT2, 4, ADAMW, true, false), {1, 2, 0, false, true}, {1, 4, 0, true, false});
 }
 
 static void llama(void **state)
 {
     (void)state;
-    COMPARE(TASK(LLAMA, 4, ADAMW, false), {1, 2, 0, false, false}, {1, 4, 0, true, false},
-        {2, 2, 1, false, true}, {2, 1, 0, false, false});
-    COMPARE(TASK(LLAMA, 4, ADAMW, true), {1, 2, 0, true, true}, {1, 4, 0, false, false});
-    COMPARE(TASK(LLAMA, 2, ADAMW, true), {1, 2, 0, true, true});
-    COMPARE(TASK(TIED, 8, ADAMW, false), {1, 2, 0, false, false}, {1, 4, 0, false, true},
+    COMPARE(TASK(LLAMA, 4, ADAMW, false, false), {1, 2, 0, false, false},
+        {1, 4, 0, true, false}, {2, 2, 1, false, true}, {2, 1, 0, false, false});
+    COMPARE(TASK(LLAMA, 4, ADAMW, true, false), {1, 2, 0, true, true}, {1, 4, 0, false, false});
+    COMPARE(TASK(LLAMA, 2, ADAMW, true, false), {1, 2, 0, true, true});
+    COMPARE(TASK(TIED, 8, ADAMW, false, false), {1, 2, 0, false, false}, {1, 4, 0, false, true},
         {1, 8, 0, false, false});
-    COMPARE(TASK(TIED, 8, ADAMW, true), {1, 4, 0, false, false});
+    COMPARE(TASK(TIED, 8, ADAMW, true, false), {1, 4, 0, false, false});
 }
 
 static void bert(void **state)
 {
     (void)state;
-    COMPARE(TASK(BERT, 4, ADAMW, false), {1, 2, 0, true, false}, {1, 4, 0, false, true});
-    COMPARE(TASK(BERT, 2, ADAMW, true), {1, 2, 0, false, false});
+    COMPARE(TASK(BERT, 4, ADAMW, false, false), {1, 2, 0, true, false}, {1, 4, 0, false, true});
+    COMPARE(TASK(BERT, 2, ADAMW, true, false), {1, 2, 0, false, false});
 }
 
 /* Six slices on two ranks: a rank's slices complete two nodes of the tree. */
 static void nodes(void **state)
 {
     (void)state;
-    COMPARE(TASK(MLP, 6, ADAMW, false), {1, 2, 0, false, false}, {1, 3, 0, true, false},
+    COMPARE(TASK(MLP, 6, ADAMW, false, false), {1, 2, 0, false, false}, {1, 3, 0, true, false},
         {1, 6, 0, false, false});
-    COMPARE(TASK("gpt2:layers=1,heads=6,width=24,context=8,vocab=25", 6, ADAMW, false),
+    COMPARE(TASK("gpt2:layers=1,heads=6,width=24,context=8,vocab=25", 6, ADAMW, false, false),
         {1, 2, 0, false, false}, {1, 3, 0, false, true});
     COMPARE(TASK("llama:layers=1,heads=6,kv_heads=2,width=24,hidden=12,context=8,vocab=25", 6,
-                ADAMW, true),
+                ADAMW, true, false),
         {1, 2, 0, true, false}, {1, 6, 0, false, false});
+}
+
+/* An element between a column layer and its row layer is dropped by its place in the whole. */
+static void dropout(void **state)
+{
+    (void)state;
+    COMPARE(TASK(MLP, 4, ADAMW, false, true), {1, 2, 0, true, false}, {1, 4, 0, false, false});
+    COMPARE(TASK(MLP, 4, ADAMW, true, true), {1, 2, 0, false, false});
 }
 
 static void optimizers(void **state)
 {
     (void)state;
     for (rule r = ADAMW_8_BITS; r <= ADAFACTOR; r++)
-        COMPARE(TASK(GPT2, 4, r, false), {1, 2, 0, r % 2, false}, {2, 2, 0, false, false});
-    COMPARE(TASK("mlp:in=300,hidden=520,layers=2,classes=3", 2, ADAMW_8_BITS, false),
+        COMPARE(
+            TASK(GPT2, 4, r, false, false), {1, 2, 0, r % 2, false}, {2, 2, 0, false, false});
+    COMPARE(TASK("mlp:in=300,hidden=520,layers=2,classes=3", 2, ADAMW_8_BITS, false, false),
         {1, 2, 0, false, false});
 }
 
@@ -380,7 +397,7 @@ static void other_cuts_differ(void **state)
     (void)state;
     static const char *const models[] = {GPT2, LLAMA, BERT, MLP};
     for (size_t m = 0; m < CHOIR_COUNT(models); m++) {
-        task one = {models[m], 1, ADAMW, false}, two = one;
+        task one = {models[m], 1, ADAMW, false, false}, two = one;
         two.slices = 2;
         layout alone = {1, 1, 0, false, false};
         outcome *a = run(&one, alone), *b = run(&two, alone);
@@ -396,7 +413,7 @@ static void checkpoints(void **state)
     (void)state;
     static const layout all[] = {{1, 1, 0, false, false}, {1, 2, 0, false, false},
         {1, 4, 0, false, false}, {2, 2, 3, false, false}};
-    task t = {LLAMA, 4, ADAMW, false};
+    task t = {LLAMA, 4, ADAMW, false, false};
     outcome *single = run(&t, all[0]);
     for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
         layout next = all[(i + 1) % CHOIR_COUNT(all)];
@@ -416,8 +433,8 @@ static void checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
-        cmocka_unit_test(bert), cmocka_unit_test(nodes), cmocka_unit_test(optimizers),
-        cmocka_unit_test(other_cuts_differ),
+        cmocka_unit_test(bert), cmocka_unit_test(nodes), cmocka_unit_test(dropout),
+        cmocka_unit_test(optimizers), cmocka_unit_test(other_cuts_differ),
         cmocka_unit_test_setup_teardown(checkpoints, make_folder, remove_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -280,12 +280,14 @@ static choir_status part_entry(const choir__tp_plan *plan, const choir__tp_entry
                                  .cut = {e->packed, plan->slices},
                                  .first = first,
                                  .own = own,
+                                 .at = part.lo,
+                                 .size = p->whole.dim[e->dim],
                                  .shared = e->shared},
         .group = group,
         .style = e->style,
-        .at = part.lo,
-        .size = p->whole.dim[e->dim],
         .sharing = sharing};
+    kept->result = kept->base;
+    kept->result.passes = true;
     p->tensor->split = &kept->base;
     if (!group)
         return CHOIR_OK;

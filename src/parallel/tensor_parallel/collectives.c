@@ -176,7 +176,7 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
 {
     x = choir__sound(x, __func__);
     const choir__partition *mark = x->split;
-    int64_t whole = mark ? choir__tp_part_of(x)->size : 0;
+    int64_t whole = mark ? choir__tp_part_of(x)->base.size : 0;
     if (mark && (x->param || (dim != -1 && dim != x->shape.ndim - 1)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "tp_gather: of distributed tensors, only scores can be gathered, along their classes");

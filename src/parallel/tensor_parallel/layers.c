@@ -45,11 +45,17 @@ static choir_tensor *for_slices(choir_tensor *t, choir_tensor *x)
     return part && part->shared ? choir__repeated_units(t, x, part, part->dim) : t;
 }
 
-/* Scores by classes stay in parts; an op that takes them must support that. */
-static choir_tensor *as_scores(choir_tensor *y, const choir__tp_part *part)
+/* Scores by classes stay in parts; an op that takes them must support that. Other columns of a
+ * rank are marked by their places. */
+static choir_tensor *as_part(choir_tensor *y, const choir__tp_part *part)
 {
-    if (!y->poisoned)
+    bool beside = part->base.cut.outer == 1 && !part->base.shared;
+    if (y->poisoned)
+        return y;
+    if (part->style == CHOIR_TP_VOCAB)
         y->split = &part->base;
+    else if (!part->base.whole && beside)
+        y->split = &part->result;
     return y;
 }
 
@@ -67,8 +73,7 @@ static choir_tensor *column(
         return x;
     of.gelu = false;
     of.part = &part->base;
-    choir_tensor *y = choir__linear_as(x, for_slices(weight, x), for_slices(bias, x), of);
-    return part->style == CHOIR_TP_VOCAB ? as_scores(y, part) : y;
+    return as_part(choir__linear_as(x, for_slices(weight, x), for_slices(bias, x), of), part);
 }
 
 /* A whole input is distributed first. */
@@ -82,7 +87,7 @@ static choir_tensor *row(
             "tensor_parallel: a weight is distributed by rows, and so is its bias %s, which must "
             "be whole",
             choir__shape_text(bias->shape));
-    if (choir__cols(x) == part->size && own != part->size)
+    if (choir__cols(x) == part->base.size && own != part->base.size)
         x = choir_tp_split(x, part->group, -1);
     of.rows = true;
     of.part = &part->base;
@@ -137,7 +142,7 @@ choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
         return choir__poison(ids->scope, CHOIR_ERR_ARGUMENT,
             "tensor_parallel: an embedding's table can be distributed by CHOIR_TP_VOCAB only");
     choir_tensor *rows = choir__embedding_part(
-        table, ids, (choir__table_rows){part->at, part->size, table->param->padding});
+        table, ids, (choir__table_rows){part->base.at, part->base.size, table->param->padding});
     choir_tensor *poisoned;
     choir_scope *scope = choir__begin(&rows_op, &rows, 1, &poisoned);
     if (!scope)

@@ -35,7 +35,7 @@ static void launch_targets(choir_tensor *own, const choir_tensor *given, int64_t
         .n = given->count,
         .first = first,
         .count = count,
-        .whole = a->part->size,
+        .whole = a->part->base.size,
         .ignored = a->ignored,
         .ignores = true};
     choir__launch(choir__device_of(given), CHOIR_F32, part_targets, &args);
@@ -75,7 +75,7 @@ static choir_tensor *own_stats(choir_tensor *x, const choir_tensor *given, const
     size_t each = (size_t)(2 * rows) * choir_dtype_size(x->dtype);
     for (int64_t t = 0; t < part->own; t++) {
         choir__tree_run(choir__cols(x), (int)t, (int)part->own, &lo, &hi);
-        launch_targets(targets, given, a->part->at + lo, hi - lo, a);
+        launch_targets(targets, given, a->part->base.at + lo, hi - lo, a);
         launch_stats(x, targets, count, (char *)choir__data(stats) + (size_t)t * each, lo, hi);
     }
     return stats;
@@ -165,7 +165,7 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in,
         loss->poisoned = true;
         return loss;
     }
-    launch_targets(s.targets, s.given, part->at, choir__cols(x), &a);
+    launch_targets(s.targets, s.given, part->base.at, choir__cols(x), &a);
     launch_losses(loss, x, &s, &a);
     choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 3);
     if (r) {
@@ -223,7 +223,7 @@ choir_tensor *choir__tp_argmax(choir_tensor *scores)
         .index = choir__data(at),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
-        .first = part->at,
+        .first = part->base.at,
         .dtype = x->dtype};
     choir__launch(device, x->dtype, max_rows, &args);
     max = choir_all_gather(max, part->group);

@@ -12,10 +12,10 @@
 /* The `split` of a parameter, or of scores, in slices. */
 typedef struct choir__tp_part {
     choir__partition base;
-    choir_group *group;   /* NULL: one rank has all slices */
-    choir_tp_style style; /* COLUMN, ROW, VOCAB */
-    int64_t at, size;     /* the part's first element along the dimension; its whole size */
-    choir_group *sharing; /* ranks with an identical part (k and v heads); NULL: none */
+    choir_group *group;      /* NULL: one rank has all slices */
+    choir_tp_style style;    /* COLUMN, ROW, VOCAB */
+    choir__partition result; /* COLUMN: the mark of results, where columns lie side by side */
+    choir_group *sharing;    /* ranks with an identical part (k and v heads); NULL: none */
 } choir__tp_part;
 
 static inline const choir__tp_part *choir__tp_part_of(const choir_tensor *t)

@@ -277,7 +277,9 @@ choir_tensor *choir__linear_as(
     choir_device *device = choir__device_of(x);
     int64_t row = choir__product_row(device, x->dtype, weight->shape.dim[of.in_out]);
     choir_tensor *y = choir__tensor_spaced(scope, device, x->dtype, shape, row);
-    return choir__computed(op, y, in, 3, (choir__keeps){&of, sizeof of, {rows}});
+    y = choir__computed(op, y, in, 3, (choir__keeps){&of, sizeof of, {rows}});
+    y->split = NULL; /* the columns are others than x's */
+    return y;
 }
 
 /* Passes a weight in slices to its strategy, if x is sound. */

@@ -34,9 +34,9 @@ choir_tensor *choir__slab_array(choir_tensor *slab, int64_t i, choir_shape shape
  * scope has an error. */
 bool choir__slices_join(const choir__partition *part, choir_tensor *nodes, bool sharing);
 
-/* Returns the record of `op` that made input i of r, or the tensor of which that is a copy: one
- * that a pipeline has moved, or a cast. Input *input of record *of is that tensor where r runs,
- * and before the cast: it takes gradients of any dtype. */
+/* Returns the record of `op` that made input i of r, also if the input is a copy: a cast, or on
+ * the device to which a pipeline has moved it. Input *input of record *of is the tensor on r's
+ * device, before the cast: it takes gradients of any dtype. */
 choir__record *choir__made_by(
     const choir__op *op, choir__record *r, int i, choir__record **of, int *input);
 
