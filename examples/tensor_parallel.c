@@ -15,7 +15,8 @@ static int train(int rank, int world, void *unused)
             choir_nn_linear(run, 32, 120), choir_nn_gelu(run), choir_nn_linear(run, 120, 64));
     choir_tp_rule rules[] = {{.path = "0", .style = CHOIR_TP_VOCAB}, /* the table by rows */
         {.path = "1", .style = CHOIR_TP_COLUMN}, {.path = "3", .style = CHOIR_TP_ROW}};
-    choir_tensor_parallel(run, net, env.group, (choir_tensor_parallel_opts){rules, 3});
+    choir_tensor_parallel(
+        run, net, env.group, (choir_tensor_parallel_opts){.rules = rules, .rule_count = 3});
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     if (rank == 0)
         printf("%d ranks; rank 0 has %lld of 64 rows\n", world,

@@ -4,7 +4,7 @@
  *   column   y_r = x W_r: a range of the output's columns; x is whole, y is split
  *   row      y = sum_r x_r W_r + b: x is split, y is whole
  *   heads    attention: queries, keys and values by whole heads, the output projection by rows;
- *            if there are fewer key and value heads than ranks, ranks share a head
+ *            if there are fewer key and value heads than slices, slices share a head
  *   vocab    a table of tokens by rows: an embedding, and the scores x W^T of the next token,
  *            which stay split; choir_cross_entropy and choir_argmax accept split scores
  *
@@ -14,12 +14,15 @@
  * starts with this rank's slice of the whole parameter's initial values; its tensor, gradient
  * and optimizer state cover this slice.
  *
- * The rule of same bits does not hold: sums over columns are split between the ranks. With the
- * same number of ranks, every run gives the same bits, recorded or not. Compared with one
- * device, gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the
- * first steps within 1e-5 of their value.
+ * The sums that ranks share are cut into T slices, and added in a fixed tree over these. So at
+ * equal T one device, every number of ranks that divides T, and these ranks beside DDP or FSDP
+ * give the same bits in losses, gradients, norms, weights and optimizer state. One device takes
+ * part with group NULL and as many slices. Another T changes rounding: compared with T = 1,
+ * gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the first
+ * steps within 1e-5 of their value.
  *
- * Dropout between a column layer and its row layer draws equal masks for each rank's part.
+ * Dropout between a column layer and its row layer drops the elements that one device drops, if
+ * only functions of single elements come before it.
  *
  * Threads: the scope's thread, which also issues to the group. Collective: all functions, in
  * the same order on all ranks, and every forward, backward and optimizer step of a split model.
@@ -53,24 +56,26 @@ typedef struct choir_tp_rule {
 typedef struct choir_tensor_parallel_opts {
     const choir_tp_rule *rules; /* the first rule that matches a layer applies */
     int rule_count;             /* 0: the model's default plan */
+    int64_t slices;             /* T, a multiple of the ranks; 0: one per rank */
 } choir_tensor_parallel_opts;
 
 /** Returns options without rules, which select a default plan. For gpt2, llama, mistral and
  * bert, it splits attention by heads, the layers after it by columns and rows, and tables of
  * tokens by rows. For other models, it splits each pair of linear layers with only an
- * activation between them, if the number of ranks divides the width there. */
+ * activation between them, if the number of slices divides the width there. */
 choir_tensor_parallel_opts choir_tensor_parallel_defaults(void);
 
 /**
  * Distributes the weights of module, and of all modules in it, over the ranks of group, like
- * PyTorch's parallelize_module; returns module. Call it before the module has an optimizer and
- * before any other strategy wraps it. If the module was not used before, each rank draws only
- * its own parts.
+ * PyTorch's parallelize_module; returns module. group NULL: this rank alone has all of
+ * opts.slices slices, so nothing moves, and only the order of sums changes. Call it before the
+ * module has an optimizer and before any other strategy wraps it. If the module was not used
+ * before, each rank draws only its own parts.
  *
- * Errors, which stick to the run: argument (sizes that the ranks do not divide, naming layer
- * and sizes; a rule that matches nothing; no default plan for this model), mismatch (ranks
- * with different rules, models, seeds or kernels), state (the module has an optimizer), the
- * group's.
+ * Errors, which stick to the run: argument (sizes that the slices do not divide, naming layer
+ * and sizes; slices that the ranks do not divide; a rule that matches nothing; no default plan
+ * for this model), mismatch (ranks with different rules, models, seeds or kernels), state (the
+ * module has an optimizer), the group's.
  */
 choir_module *choir_tensor_parallel(choir_scope *run, choir_module *module, choir_group *group,
     choir_tensor_parallel_opts opts);

@@ -41,6 +41,7 @@ typedef struct choir_train_state {
     int64_t position; /* micro-batches of the job consumed so far */
     uint64_t seed;
     int64_t batch_size, microbatches;
+    int64_t slices; /* T, see choir/tensor_parallel.h; 0: unknown */
     int64_t optimizer_steps;
     char optimizer[256];               /* optimizer as text: "adamw:beta2=0.99" */
     double loss, eval_loss, best_loss; /* NaN: unknown */
@@ -89,6 +90,7 @@ typedef struct choir_training {
      * NULL: no files; must exist until a save is done */
     const choir_beside *beside;
     const char *job; /* text about the program's options, for job.json; NULL: none */
+    bool recut;      /* takes a checkpoint of another number of slices; the numbers change */
 } choir_training;
 
 enum {

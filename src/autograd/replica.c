@@ -14,6 +14,7 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
     t->offset = of->offset;
     t->requires_grad = of->requires_grad;
     t->param = replica;
+    t->split = of->split;
     if (choir__device_of(of) == device)
         t->storage = choir__storage_ref(of->storage);
     else

@@ -32,15 +32,16 @@ static choir_status check_versions(const choir__record *r)
     return CHOIR_OK;
 }
 
+enum { COPIES = 3 }; /* a cast of a handle (ops/sliced.c) of a cast */
+
 /* Returns the gradient of input i; for a copy without a gradient, its original's (dest_wide).
  */
 static choir_tensor *gradient_of(const choir__record *r, int i)
 {
     const choir_tensor *x = r->in[i];
-    const choir__record *made = x ? x->producer : NULL;
-    if (!x || x->grad || !made || !made->count)
-        return x ? x->grad : NULL;
-    return made->in[0] ? made->in[0]->grad : NULL;
+    for (int level = 0; x && !x->grad && level < COPIES; level++)
+        x = x->producer && x->producer->count ? x->producer->in[0] : NULL;
+    return x ? x->grad : NULL;
 }
 
 /* Releases scratch tensors made since `mark`, except inputs' gradients, with their twins, and

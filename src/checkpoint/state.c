@@ -68,6 +68,7 @@ static const field fields[] = {
     FIELD(output, SHAPE),
     FIELD(classes, COUNT),
     FIELD(task, TASK),
+    OPTIONAL(slices, COUNT, true),
     OPTIONAL(strategy, TEXT, true),
     OPTIONAL(world, COUNT, true),
     OPTIONAL(amp, TEXT, true),

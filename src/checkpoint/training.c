@@ -172,6 +172,12 @@ static choir_status check(
     if (t->info && strcmp(s->model, t->info->config) != 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s", found,
             s->model, t->info->config);
+    int64_t slices = choir__module_slices(t->module);
+    if (t->optim && s->slices && s->slices != slices && !t->recut)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained with weights in %lld slices, not %lld; the bits go on only with the "
+            "same",
+            found, (long long)s->slices, (long long)slices);
     if (!t->loader)
         return CHOIR_OK;
     const choir_loader_opts *opts = choir__loader_opts(t->loader);
@@ -306,6 +312,7 @@ choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
         return status;
     if (t->loader)
         note_data(t->loader, &s);
+    s.slices = choir__module_slices(t->module);
     if (t->info)
         note_model(t->info, &s);
     if (!s.world)

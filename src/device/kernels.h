@@ -414,17 +414,25 @@ typedef struct choir__k_loss_divisor {
 
 /* y[i] = x[i] * keep / (1 - p), with keep from Philox: element i is kept iff unit(word i%4 of
  * philox(key, hi = *step, lo = i/4)) >= p. The backward is the same call on gy. step is read on
- * the device, so each replay of a recorded step has a new mask. y may be x. The elements have
- * the numbers from first on, a multiple of 4. */
+ * the device, so each replay of a recorded step has a new mask. y may be x.
+ *
+ * The elements have the numbers i from first on, a multiple of 4. If cols is not 0, they are
+ * columns [first, first + cols) of rows of `whole`, and have the numbers that they have there. */
 typedef struct choir__k_dropout {
     const void *x;
     void *y;
     const uint64_t *step;
-    int64_t n, first;
+    int64_t n, first, cols, whole;
     uint64_t key;
     float p;
     choir_dtype dtype;
 } choir__k_dropout;
+
+/* Returns the number that element i has in the mask. */
+CHOIR__BOTH static inline int64_t choir__dropout_place(const choir__k_dropout *k, int64_t i)
+{
+    return k->first + (k->cols ? i / k->cols * k->whole + i % k->cols : i);
+}
 
 /* Initial values: element i from word i%4 of philox(key, 0, (first + i)/4) (first a multiple of
  * 4). UNIFORM: a + (b - a) unit. NORMAL: mean a, deviation b, Box-Muller on the words (0,1) and

@@ -159,9 +159,11 @@ static choir_status check_sizes(choir__job *j)
         j->training.microbatches = choir__cli_strategy_microbatches(j);
     choir__composition_settle(
         &j->placement.composition, NULL, j->placement.nproc, j->training.microbatches);
-    choir_status cut = choir__cli_strategy_check_chunks(j);
-    if (cut != CHOIR_OK)
-        return cut;
+    choir_status status = choir__cli_strategy_check_chunks(j);
+    if (status == CHOIR_OK)
+        status = choir__cli_strategy_settle_slices(j);
+    if (status != CHOIR_OK)
+        return status;
     int dealt = choir__cli_strategy_dealt(j);
     bool declared = chosen || j->placement.composition.dims[0].declares;
     int64_t units = choir__cli_strategy_units(j);
@@ -185,7 +187,7 @@ static choir_status check_sizes(choir__job *j)
             (long long)((j->training.batch_size / j->training.microbatches + 1) *
                         j->training.microbatches),
             chosen ? "" : ", or another --microbatches");
-    choir_status status = choir__cli_strategy_check_workers(j, dealt);
+    status = choir__cli_strategy_check_workers(j, dealt);
     if (status != CHOIR_OK)
         return status;
     int64_t samples = choir_dataset_length(j->data.train);

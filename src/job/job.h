@@ -106,6 +106,7 @@ typedef struct choir__job_training {
     uint64_t seed;
     int64_t batch_size, microbatches; /* samples of the global batch; number of its parts */
     int64_t chunks; /* chunks that each sequence is cut into (strategy/chunks.c); 0: one */
+    int64_t slices;                   /* T, see choir/tensor_parallel.h; 0: not known yet */
     int64_t steps, epochs;
     int64_t epoch_steps; /* steps per epoch; 0: not known yet */
     int64_t eval_every, eval_epochs, eval_batches;
@@ -119,13 +120,15 @@ typedef struct choir__job_training {
     bool debug_nan;       /* names the first module with non-finite numbers */
 } choir__job_training;
 
+enum { CHOIR__MOST_SLICES = 1024 };
+
 /* Checkpoints: the job's own, and the one that it resumes. */
 typedef struct choir__job_saves {
     const char *dir;        /* --save */
     int64_t every;          /* steps between saves; 0: only at the end */
     int64_t keep;           /* number of newest checkpoints kept */
     bool warn;              /* a failed save during training is only a warning */
-    bool recut;             /* --resume may change the number of workers, and the numbers */
+    bool recut;             /* --resume may change a declared cut, and the numbers */
     const char *grace;      /* see choir__job_seconds; NULL: the launcher's */
     const char *resume;     /* --resume */
     int64_t rewind;         /* --rewind, a step; 0: not given */

@@ -6,6 +6,7 @@
 #include "job/gpus_tried.h"
 
 #include <choir/sync_batch_norm.h>
+#include <choir/tensor_parallel.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -116,6 +117,17 @@ static void deal(choir__job_rank *p)
                   : choir__max(p->micro_count, INT64_C(1));
 }
 
+/* Cuts large weights into slices that this rank has all of. A strategy that shares them does so
+ * itself. */
+static choir_status cut_weights(choir__job_rank *p)
+{
+    choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
+    opts.slices = p->job->training.slices;
+    if (opts.slices > 1 && choir__cli_strategy_slicers(p->job) == 1)
+        choir_tensor_parallel(p->run, p->net, NULL, opts);
+    return choir_scope_status(p->run);
+}
+
 choir_status choir__job_rank_build(choir__job_rank *p)
 {
     const choir__job *j = p->job;
@@ -126,6 +138,8 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK)
         status = choir__job_freeze(&j->optim, p->net);
+    if (status == CHOIR_OK)
+        status = cut_weights(p);
     /* Stages can be cast where they are; what a second strategy has wrapped cannot. */
     bool castable =
         !choir__amp_find(j->optim.amp)->halved || j->placement.composition.count == 1;

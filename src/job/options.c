@@ -88,6 +88,11 @@ const choir__cli_option choir__job_options[] = {
             "number of chunks that each sequence of tokens is cut into (default: one per rank "
             "of strategy cp, else 1); a resumed job keeps it",
         .recorded = CHOIR__RECORDED_CUT},
+    {"slices", CHOIR__INT, AT(training.slices), 1, CHOIR__MOST_SLICES, .argument = "T",
+        .help =
+            "number of slices that large weights are cut into: the leaves of the sums that tensor "
+            "parallelism distributes over ranks (default: one per rank of tp, else 1)",
+        .recorded = CHOIR__RECORDED_CUT},
     {"augment", CHOIR__STRING, AT(data.augment), .argument = "NAME[:key=value,...][+...]",
         .help = "random changes of training images, such as "
                 "randaugment:magnitude=9+mixup:alpha=0.2 (default: crop and flip alone)",
@@ -313,8 +318,8 @@ const choir__cli_option choir__job_options[] = {
             "save removes later ones",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no steps to go back"}},
     {"recut", CHOIR__FLAG, AT(saves.recut),
-        .help = "let --resume take another number of workers (diloco, local-sgd), of groups "
-                "(ddp:sync_bn) or of --chunks; the numbers change",
+        .help = "let --resume take another number of --slices, of --chunks, of workers (diloco, "
+                "local-sgd) or of groups (ddp:sync_bn); the numbers change",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no cut to change"}},
 
     {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",

@@ -69,6 +69,9 @@ bool choir__sizes_positive(choir_scope *run, const char *layer, int64_t a, int64
 void choir__module_visit_named(
     choir_module *module, bool buffers, choir_visit_fn *visit, void *arg);
 
+/* Returns the number of slices that the module's large weights are cut into; 1: none is cut. */
+int64_t choir__module_slices(choir_module *module);
+
 /* Calls each for every block of the module: the innermost numbered children that have children
  * of their own ("blocks.3", "layer1.0"), or else its direct children. Returns their number. */
 int choir__module_blocks(

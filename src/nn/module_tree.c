@@ -276,6 +276,18 @@ choir__param **choir__module_named_params(choir_module *m, int *count)
     return l.params;
 }
 
+int64_t choir__module_slices(choir_module *m)
+{
+    int64_t slices = 1;
+    int count;
+    choir__param **all = choir__module_named_params(m, &count);
+    for (int i = 0; i < count; i++)
+        if (all[i]->tensor->split)
+            slices = all[i]->tensor->split->cut.leaves;
+    free(all);
+    return slices;
+}
+
 choir__param **choir__module_params(choir_module *m, int *count)
 {
     choir__module_ready(m);

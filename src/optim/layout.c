@@ -72,37 +72,52 @@ static int part_on(choir_optim *o, choir_device *device)
     return o->part_count++;
 }
 
-/* Maps rows [from, from + rows) of the part to rows [to, to + rows) of the whole model. */
-static void add_span(choir_optim *o, int part, int64_t from, int64_t to, int64_t rows)
+/* Adds a span of `times` runs. A run that continues the last span joins it. */
+static void add_span(choir_optim *o, choir__optim_span span)
 {
     choir__optim_span *last = o->span_count ? &o->spans[o->span_count - 1] : NULL;
-    if (last && last->part == part && last->from + last->count == from &&
-        last->to + last->count == to) {
-        last->count += rows;
+    if (last && span.times == 1 && last->times == 1 && last->part == span.part &&
+        last->from + last->count == span.from && last->to + last->count == span.to) {
+        last->count += span.count;
         return;
     }
     /* capacity grows to the next power of two */
     if ((o->span_count & (o->span_count - 1)) == 0)
         o->spans = choir__realloc(
             o->spans, (size_t)(o->span_count ? 2 * o->span_count : 1) * sizeof *o->spans);
-    o->spans[o->span_count++] = (choir__optim_span){part, from, to, rows};
+    o->spans[o->span_count++] = span;
 }
 
-static int64_t rows_of(choir_shape shape)
+/* Returns the number of rows that a shape of p has for norms. */
+static int64_t rows_of(const choir__param *p, choir_shape shape)
 {
-    return !choir__shape_count(shape) ? 0 : shape.ndim ? shape.dim[0] : 1;
+    int64_t row = choir__optim_row(shape);
+    return row ? choir__optim_rows(shape) * (row / choir__optim_run(p, row)) : 0;
 }
 
 /* Maps the rows of this rank's part of p to the whole model's rows, in which p begins at
  * `to`. */
 static void add_spans(choir_optim *o, int at, const choir__param *p, int64_t to)
 {
-    int64_t from = o->parts[at].row_count, rows = rows_of(p->local->shape);
+    int64_t from = o->parts[at].row_count, rows = rows_of(p, p->local->shape);
     if (!p->boxes && rows && !p->uncounted)
-        add_span(o, at, from, to, rows);
-    for (int b = 0; b < p->box_count && rows && !p->uncounted; b++)
-        add_span(
-            o, at, from + p->boxes[b].at[0], to + p->boxes[b].from[0], p->boxes[b].size[0]);
+        add_span(o, (choir__optim_span){at, from, to, rows, 1, 0, 0});
+    int64_t row = choir__optim_row(p->whole), run = choir__optim_run(p, row);
+    int64_t here = rows ? choir__optim_row(p->local->shape) / run : 0,
+            all = rows ? row / run : 0;
+    for (int b = 0; b < p->box_count && rows && !p->uncounted; b++) {
+        const choir__box *box = &p->boxes[b];
+        int64_t lo = box->at[0] * here, there = box->from[0] * all;
+        if (here == all) {
+            add_span(
+                o, (choir__optim_span){at, from + lo, to + there, box->size[0] * all, 1, 0, 0});
+            continue;
+        }
+        lo += box->at[1] / run; /* slices cut the last of two dimensions */
+        there += box->from[1] / run;
+        add_span(o, (choir__optim_span){at, from + lo, to + there, box->size[1] / run,
+                        box->size[0], here, all});
+    }
     o->parts[at].row_count += rows;
 }
 
@@ -136,23 +151,22 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
         choir__optim_make_state(o, s);
         if (choir__scope_status(o->run) != CHOIR_OK)
             return choir__scope_status(o->run);
-        int64_t first = rows_of(t->shape) ? rows_of(t->shape) : 1;
         int at = part_on(o, choir__device_of(t));
         choir__optim_part *part = &o->parts[at];
         choir__opt_entry *e = &part->table[part->entry_count++];
         *e = (choir__opt_entry){.param = choir__is_half(t->dtype) ? NULL : choir__data(t),
             .grad = grad,
             .n = t->count,
-            .row = t->count / first,
+            .row = choir__optim_run(s->param, choir__optim_row(t->shape)),
             .group = s->group,
             .whole_at = *rows,
-            .whole_rows = rows_of(s->param->whole),
+            .whole_rows = rows_of(s->param, s->param->whole),
             .half = choir__is_half(t->dtype) ? choir__data(t) : NULL,
             .half_dtype = t->dtype,
             .apart = s->matrix};
         point_to_state(e, s);
         add_spans(o, at, s->param, *rows);
-        *rows += rows_of(s->param->whole);
+        *rows += rows_of(s->param, s->param->whole);
     }
     return CHOIR_OK;
 }

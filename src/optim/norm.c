@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 /* Returns a part's rows of all kinds, at an address that the run's device can read. */
-static const double *bring_rows(const choir_optim *o, const choir__optim_part *part, int kinds)
+static double *bring_rows(const choir_optim *o, const choir__optim_part *part, int kinds)
 {
     int64_t count = kinds * part->row_count;
     choir_tensor from = {.storage = part->rows,
@@ -27,9 +27,25 @@ static const double *bring_rows(const choir_optim *o, const choir__optim_part *p
     return choir__data(&to);
 }
 
+/* Copies a span's rows to the whole model's. */
+static void copy_span(
+    choir_device *device, double *to, double *from, const choir__optim_span *s)
+{
+    choir__k_copy args = {.y = {.p = to, .stride = {s->to_step, 1}},
+        .x = {.p = from, .stride = {s->from_step, 1}},
+        .shape = {s->times, s->count},
+        .ndim = 2,
+        .y_dtype = CHOIR_F64,
+        .x_dtype = CHOIR_F64};
+    if (s->times > 1)
+        choir__launch(device, CHOIR_F32, copy, &args);
+    else
+        choir__launch_bytes(device, to, from, (size_t)s->count * sizeof *from);
+}
+
 choir_status choir__optim_gather_rows(const choir_optim *o, int kinds)
 {
-    const double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
+    double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
     choir__k_fill zero = {.y = o->rows->data, .n = kinds * o->row_count, .dtype = CHOIR_F64};
     if (choir__strategies_share(o->run) && zero.n)
         choir__launch(o->run->device, CHOIR_F64, fill, &zero);
@@ -38,10 +54,8 @@ choir_status choir__optim_gather_rows(const choir_optim *o, int kinds)
     for (int i = 0; i < kinds * o->span_count; i++) {
         const choir__optim_span *s = &o->spans[i % o->span_count];
         int64_t kind = i / o->span_count;
-        choir__launch_bytes(o->run->device,
-            (double *)o->rows->data + kind * o->row_count + s->to,
-            rows[s->part] + kind * o->parts[s->part].row_count + s->from,
-            (size_t)s->count * sizeof(double));
+        copy_span(o->run->device, (double *)o->rows->data + kind * o->row_count + s->to,
+            rows[s->part] + kind * o->parts[s->part].row_count + s->from, s);
     }
     free(rows);
     return choir__strategies_sum(o->run, o->run->device, o->rows->data, kinds * o->row_count);

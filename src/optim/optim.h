@@ -4,6 +4,7 @@
 
 #include <choir/amp.h>
 #include "nn/module.h"
+#include "tensor/strategy.h"
 
 enum { CHOIR__MAX_GROUPS = 16 };
 
@@ -75,13 +76,15 @@ typedef struct choir__optim_part {
     choir__storage *clip;    /* copy of o->clip, which is on the run's device */
     choir__opt_entry *table; /* the host's copy of entries */
     int entry_count;
-    int64_t row_count; /* rows of dimension 0 in all entries */
+    int64_t row_count; /* rows in all entries */
 } choir__optim_part;
 
-/* Rows of parameters, consecutive by name, that one part has. */
+/* Rows of parameters, consecutive by name, that one part has: `times` runs of them. Where a
+ * row's elements are cut into slices, each slice's run of them counts as a row. */
 typedef struct choir__optim_span {
     int part;
     int64_t from, to, count; /* rows: first in the part, first in the whole model, number */
+    int64_t times, from_step, to_step;
 } choir__optim_span;
 
 /* Off-loaded state. A piece stays until the optimizer is freed, even if no parameter uses it
@@ -154,6 +157,28 @@ void choir__scaler_bring(choir_scaler *s, choir_optim *o, const choir_tensor *ke
 choir_status choir__optim_lay_out(choir_optim *o);
 /* Releases the parts and tables once the devices are done with them. */
 void choir__optim_forget(choir_optim *o);
+
+/* Return the number of rows of dimension 0, and of elements in one. */
+static inline int64_t choir__optim_rows(choir_shape shape)
+{
+    return !choir__shape_count(shape) ? 0 : shape.ndim ? shape.dim[0] : 1;
+}
+
+static inline int64_t choir__optim_row(choir_shape shape)
+{
+    return choir__shape_count(shape) / choir__max(choir__optim_rows(shape), 1);
+}
+
+/* Returns the number of elements in a row, of `row` elements, that belong to one slice and one
+ * of the matrices side by side; `row` if slices do not cut rows. Such a run counts as a row in
+ * sums of squares and in blocks of 8-bit state, whatever rank has it. */
+static inline int64_t choir__optim_run(const choir__param *p, int64_t row)
+{
+    const choir__partition *cut = p->tensor->split;
+    if (!cut || !cut->dim)
+        return row;
+    return choir__optim_row(p->whole) / (cut->cut.outer * cut->cut.leaves);
+}
 
 /* --- state.c --- */
 

@@ -3,8 +3,8 @@
  *
  * Most state has a number per element and is laid out like this rank's part of the parameter.
  * 8-bit state has a code per element instead and a number per block of 256 elements. A block
- * never reaches beyond a row of dimension 0, so a rank that has some of the rows has whole
- * blocks, and the codes do not depend on the distribution of rows over ranks:
+ * never reaches beyond a row of dimension 0, nor beyond a slice of it (choir__optim_run), so a
+ * rank has whole blocks, and the codes do not depend on the distribution over ranks:
  *
  *     row 0 of 600   | block 0, 256 | block 1, 256 | block 2, 88 |
  *     row 1          | block 3, 256 | ...
@@ -93,20 +93,27 @@ static bool follows_rows(choir__state_form form)
            form == CHOIR__STATE_BLOCKS;
 }
 
-static choir_shape blocks_of(choir_shape of)
+/* Returns the number of blocks for `count` elements of a row, whole runs. */
+static int64_t blocks_in(const choir__param *p, int64_t count)
+{
+    int64_t run = choir__max(choir__optim_run(p, count), 1);
+    return count / run * ((run + CHOIR__CODED_BLOCK - 1) / CHOIR__CODED_BLOCK);
+}
+
+static choir_shape blocks_of(const choir__param *p, choir_shape of)
 {
     int64_t rows = of.dim[0], row = 1;
     for (int d = 1; d < of.ndim; d++)
         row *= of.dim[d];
-    return choir_dims(rows, (row + CHOIR__CODED_BLOCK - 1) / CHOIR__CODED_BLOCK);
+    return choir_dims(rows, blocks_in(p, row));
 }
 
-/* Returns the shape of state for a parameter, or a part of it, of shape `of`. As in PyTorch,
+/* Returns the shape of state for p, or a part of it, of shape `of`. As in PyTorch,
  * the last two dimensions are the matrix whose rows and columns Adafactor keeps. */
-static choir_shape shape_of(choir__state_form form, choir_shape of)
+static choir_shape shape_of(const choir__param *p, choir__state_form form, choir_shape of)
 {
     if (form == CHOIR__STATE_BLOCKS)
-        return blocks_of(of);
+        return blocks_of(p, of);
     if (form == CHOIR__STATE_ROWS)
         of.dim[of.ndim - 1] = 1;
     if (form == CHOIR__STATE_COLUMNS)
@@ -130,7 +137,7 @@ static choir_tensor *new_state(
         t = choir__tensor_like(o->run, &like);
     else
         t = choir__tensor_new(o->run, choir__device_of(local), CHOIR_F32,
-            shape_of(form, follows_rows(form) ? local->shape : p->whole));
+            shape_of(p, form, follows_rows(form) ? local->shape : p->whole));
     choir__storage_holds(t->storage, CHOIR__MEMORY_OPTIMIZER);
     if (!t->poisoned)
         choir__launch_fill(t, 0);
@@ -197,7 +204,7 @@ static void go_along(choir_optim *o, choir__param *p, choir_tensor **state)
 static bool is_cut(const choir__param *p, const choir_tensor *state, choir__state_form form)
 {
     return follows_rows(form) &&
-           state->count != choir__shape_count(shape_of(form, p->local->shape));
+           state->count != choir__shape_count(shape_of(p, form, p->local->shape));
 }
 
 static void copy_from(choir_tensor *average, choir_tensor *local)
@@ -245,17 +252,18 @@ choir_status choir__optim_check_part(const choir_optim *o, const choir__param *p
         return choir__error(CHOIR_ERR_DTYPE,
             "%s: expected f32 weights, as it steps by their norms, got %s as %s", rule_name(o),
             p->name, choir_dtype_name(p->local->dtype));
-    for (int b = 0; b < p->box_count && o->coded; b++)
-        for (int d = 1; d < p->whole.ndim; d++)
-            if (p->boxes[b].size[d] && p->boxes[b].size[d] != p->whole.dim[d])
-                return choir__error(CHOIR_ERR_UNSUPPORTED,
-                    "8-bit optimizer state: expected whole rows of a parameter on each rank, got "
-                    "columns of %s; use 32 bits with tensor parallelism",
-                    p->name);
     return CHOIR_OK;
 }
 
 /* --- checkpoints --- */
+
+static int64_t columns_of(const choir__param *p, const choir__box *box)
+{
+    int64_t columns = 1;
+    for (int d = 1; d < p->whole.ndim; d++)
+        columns *= box->size[d];
+    return columns;
+}
 
 /* Calls visit with the blocks of a sharded parameter: they have the rows of the parameter, so
  * its boxes, with other columns, are theirs. */
@@ -263,15 +271,20 @@ static void visit_blocks(const char *name, const choir__param *p, choir_tensor *
     choir__state_visit_fn *visit, void *arg)
 {
     choir__box *boxes = choir__calloc((size_t)p->box_count + 1, sizeof *boxes);
+    const choir__partition *cut = p->tensor->split;
     for (int b = 0; b < p->box_count; b++) {
         boxes[b].from[0] = p->boxes[b].from[0];
         boxes[b].at[0] = p->boxes[b].at[0];
         boxes[b].size[0] = p->boxes[b].size[0];
-        boxes[b].size[1] = t->shape.dim[1];
+        boxes[b].size[1] = blocks_in(p, columns_of(p, &p->boxes[b]));
+        if (cut && cut->dim) {
+            boxes[b].from[1] = blocks_in(p, p->boxes[b].from[1]);
+            boxes[b].at[1] = blocks_in(p, p->boxes[b].at[1]);
+        }
     }
     choir__param blocks = {.name = p->name,
         .local = t,
-        .whole = choir_dims(p->whole.dim[0], t->shape.dim[1]),
+        .whole = blocks_of(p, p->whole),
         .boxes = p->boxes ? boxes : NULL,
         .box_count = p->box_count};
     visit(name, t, &blocks, arg);

@@ -19,12 +19,18 @@ static choir_tensor *rows_of(choir_tensor *t, int dim, int64_t lo, int64_t hi)
     return view;
 }
 
-/* Returns rank r's part of t along dim: a view. */
+/* Returns rank r's part of t along dim, its run of the slices: a view. */
+static choir_tensor *slices_of(choir_tensor *t, int dim, int r, int ranks, int64_t slices)
+{
+    int64_t lo, hi, unused, each = slices / ranks;
+    choir__tree_run(t->shape.dim[dim], (int)(r * each), (int)slices, &lo, &unused);
+    choir__tree_run(t->shape.dim[dim], (int)((r + 1) * each - 1), (int)slices, &unused, &hi);
+    return rows_of(t, dim, lo, hi);
+}
+
 static choir_tensor *block(choir_tensor *t, int dim, int r, int ranks)
 {
-    int64_t lo, hi;
-    choir__tree_run(t->shape.dim[dim], r, ranks, &lo, &hi);
-    return rows_of(t, dim, lo, hi);
+    return slices_of(t, dim, r, ranks, ranks);
 }
 
 static choir_tensor *with_dim(choir_scope *scope, choir_tensor *x, int dim, int64_t size)
@@ -47,17 +53,19 @@ static choir_tensor *padded(choir_scope *scope, choir_tensor *x, int dim, int64_
     return y;
 }
 
-choir_tensor *choir__blocks_gather(
-    choir_scope *scope, choir_tensor *x, choir_group *group, int dim, int64_t whole)
+choir_tensor *choir__blocks_gather(choir_scope *scope, choir_tensor *x, choir_group *group,
+    int dim, int64_t whole, int64_t slices)
 {
     int world = choir_group_world(group);
-    int64_t most = (whole + world - 1) / world;
+    slices = slices ? slices : world;
+    /* rank 0's slices are the longest */
+    int64_t most = choir__min((whole + slices - 1) / slices * (slices / world), whole);
     choir_tensor *all = choir_all_gather(padded(scope, x, dim, most), group);
     if (all->poisoned || (dim == 0 && most * world == whole))
         return all; /* (world * N, ...) */
     choir_tensor *y = with_dim(scope, x, dim, whole);
     for (int r = 0; r < world && !y->poisoned; r++) {
-        choir_tensor *to = block(y, dim, r, world);
+        choir_tensor *to = slices_of(y, dim, r, world, slices);
         choir_tensor *from = block(all, 0, r, world);
         choir__launch_copy(to, rows_of(from, dim, 0, to->shape.dim[dim]));
     }
@@ -66,9 +74,11 @@ choir_tensor *choir__blocks_gather(
 }
 
 choir_tensor *choir__blocks_own(
-    choir_scope *scope, choir_tensor *x, const choir_group *group, int dim)
+    choir_scope *scope, choir_tensor *x, const choir_group *group, int dim, int64_t slices)
 {
-    choir_tensor *own = block(x, dim, choir_group_rank(group), choir_group_world(group));
+    int world = choir_group_world(group);
+    choir_tensor *own =
+        slices_of(x, dim, choir_group_rank(group), world, slices ? slices : world);
     choir_tensor *y = with_dim(scope, x, dim, own->shape.dim[dim]);
     if (!y->poisoned)
         choir__launch_copy(y, own);

@@ -76,7 +76,7 @@ static void all_gather_again(choir__record *r)
 {
     const attributes *a = r->attrs;
     choir__launch_copy(
-        r->out, choir__blocks_gather(r->scope, r->in[0], a->group, a->dim, a->whole));
+        r->out, choir__blocks_gather(r->scope, r->in[0], a->group, a->dim, a->whole, 0));
 }
 
 static const choir__op all_gather_op = {.name = "all_gather",
@@ -93,7 +93,8 @@ choir_tensor *choir_nn_all_gather(choir_tensor *x, choir_group *group, int dim)
     attributes a = {
         .group = group, .dim = dim, .whole = x->shape.dim[dim] * choir_group_world(group)};
     expect(scope, x, &a);
-    return recorded(&all_gather_op, choir__blocks_gather(scope, x, group, dim, a.whole), x, &a);
+    return recorded(
+        &all_gather_op, choir__blocks_gather(scope, x, group, dim, a.whole, 0), x, &a);
 }
 
 static void reduce_scatter_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -108,7 +109,7 @@ static void reduce_scatter_backward(choir__record *r, choir_tensor *gy, choir__s
         choir__launch_binary(own, CHOIR__MUL, gy, number);
         gy = own;
     }
-    give_new(r, choir__blocks_gather(sink->scope, gy, a->group, a->dim, a->whole), sink);
+    give_new(r, choir__blocks_gather(sink->scope, gy, a->group, a->dim, a->whole, 0), sink);
 }
 
 static void reduce_scatter_again(choir__record *r)

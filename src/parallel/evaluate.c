@@ -93,7 +93,7 @@ static int64_t rank_of(const float *scores, int64_t classes, int64_t target)
 static choir_status add_top5(tally *t, choir_tensor *scores, const int64_t *y, int64_t count,
     int64_t ignored, batch_sums *s)
 {
-    if (!t->counts || scores->split)
+    if (!t->counts || choir__is_part(scores))
         return CHOIR_OK;
     t->ranked = true;
     size_t bytes = (size_t)(count * t->classes) * sizeof(float);

@@ -238,6 +238,8 @@ choir_tensor *choir_gather(choir_shards *s, choir_device *device, int dim)
         first->stride[0] * first->shape.dim[0] == first->count)
         /* keeps the layout of images: channels last */
         memcpy(y->stride, first->stride, sizeof y->stride);
+    if (dim + 1 < first->shape.ndim)
+        y->split = first->split; /* scores keep the slices of their classes */
     choir__tensor_allocate(y, device ? device : s->dp->output);
     for (int i = 0; i < s->count && !y->poisoned; i++) {
         choir_tensor *part = part_of_joint(s->scope, &j, y, i);

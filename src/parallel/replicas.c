@@ -58,7 +58,7 @@ static choir_status collect_fields(choir__replicas *r, choir_module *m)
         }
         if (*field != e->tensor)
             return no_replica(m, e->name, "is not in the field that was registered for it");
-        if (e->tensor->split)
+        if (choir__is_part(e->tensor))
             return no_replica(m, e->name, "is this rank's part of a weight (tensor_parallel)");
         if (!choir__is_dense(e->tensor) || e->tensor->offset)
             return no_replica(m, e->name, "is a view of other memory");

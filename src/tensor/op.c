@@ -78,7 +78,7 @@ choir_scope *choir__begin(
     for (int i = 0; i < count; i++) {
         if (!in[i])
             continue;
-        if (in[i]->split) {
+        if (choir__is_part(in[i]) && !(op->slices_in >> i & 1)) {
             *poisoned = refuse_part(op->name, in[i], scope);
             return NULL;
         }
@@ -110,10 +110,21 @@ choir_scope *choir__begin(
     return scope;
 }
 
+/* Passes the mark of columns on to a result whose rows are as long, and in order. */
+static void pass_mark(choir_tensor *out, const choir_tensor *x)
+{
+    if (x && x->split && x->split->passes && !out->split && out->shape.ndim && x->shape.ndim &&
+        out->count == x->count && choir__cols(out) == choir__cols(x) &&
+        choir__is_contiguous(out))
+        out->split = x->split;
+}
+
 choir__record *choir__record_op(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count)
 {
     choir_scope *scope = out->scope;
+    for (int i = 0; i < count; i++)
+        pass_mark(out, in[i]);
     bool wanted = false;
     for (int i = 0; i < count; i++)
         wanted |= in[i] && in[i]->requires_grad;

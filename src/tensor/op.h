@@ -80,6 +80,7 @@ typedef struct choir__op {
     unsigned rows_in;  /* bit i: backward gives input i's gradient as rows of a table */
     unsigned parts_in; /* bit i: backward gives input i's gradient by dest_part, if asked to */
     unsigned weights_in; /* bit i: backward_weight gives input i's gradient */
+    unsigned slices_in;  /* bit i: operand i may be one rank's slices (choir__partition) */
 } choir__op;
 
 struct choir__record {
@@ -277,6 +278,16 @@ choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_
  * result. */
 choir_tensor *choir__linear_of_gelu(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
+/* How a linear layer is computed. part: the weight's mark, or NULL: it is not cut into slices.
+ * rows: the slices are of the layer's inputs, so its result is a sum over slices; else they are
+ * of its outputs, and the input's gradient is such a sum (ops/sliced.h). */
+typedef struct choir__linear_of {
+    bool in_out, gelu, rows;
+    const struct choir__partition *part;
+} choir__linear_of;
+/* Like choir_linear, also of a part of a weight. */
+choir_tensor *choir__linear_as(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of);
 /* True if choir__linear_of_gelu is the better way to compute that for x: on GPUs, in 16 bits.
  */
 bool choir__joins_gelu(const choir_tensor *x);

@@ -28,6 +28,7 @@ struct choir_group;
 struct choir_optim;
 struct choir__reducer_ops;
 struct choir__replication; /* parallel/replication.h */
+struct choir__linear_of;   /* op.h */
 
 /* Visits a tensor that a checkpoint stores; param: the parameter it belongs to, or NULL. */
 typedef void choir__state_visit_fn(
@@ -35,17 +36,18 @@ typedef void choir__state_visit_fn(
 
 #define CHOIR__NO_STEP UINT64_MAX /* no step has this number */
 
-/* Ops that accept tensors distributed over ranks: a parameter, or scores whose classes are
- * distributed. They pass such operands to these functions; all other ops refuse them. */
+/* Ops that accept tensors in slices: a parameter, or scores whose classes are cut. They pass
+ * such operands to these functions; other ops refuse them where this rank has a part only. */
 typedef struct choir__part_ops {
-    choir_tensor *(*linear)(
-        choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
-    choir_tensor *(*linear_of_gelu)(
-        choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
+    choir_tensor *(*linear)(choir_tensor *x, choir_tensor *weight, choir_tensor *bias,
+        struct choir__linear_of how); /* how: without slices */
     choir_tensor *(*embedding)(choir_tensor *table, choir_tensor *ids);
     choir_tensor *(*cross_entropy)(
         choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
     choir_tensor *(*argmax)(choir_tensor *x);
+    /* Adds up the nodes (count, ...) that the slices of each rank complete, in the fixed tree
+     * over all slices, or those that share a unit; the sum replaces node 0. Collective. */
+    choir_status (*join)(const choir__partition *part, choir_tensor *nodes, bool sharing);
 } choir__part_ops;
 
 /* Work of the ranks that have the leaves of one sequence (sequence.h). */
@@ -66,11 +68,28 @@ typedef struct choir__chunk_ops {
         choir__strategy *s, choir_device *device, float *numbers, int64_t count);
 } choir__chunk_ops;
 
-/* Marks a tensor as this rank's part of a larger one (choir_tensor.split). The strategy embeds
- * this struct in its own data about the part. */
+/* Marks a tensor with a dimension that is cut into slices (choir_tensor.split): this rank has
+ * `own` of them. The strategy embeds this struct in its own data about the part. See
+ * ops/sliced.h. */
 struct choir__partition {
     choir__strategy *by;
+    bool whole;         /* this rank has all slices */
+    int dim;            /* the dimension of the weight */
+    choir__cut cut;     /* matrices side by side along it; T, the number of slices of each */
+    int64_t first, own; /* the first of this rank's slices, and their number */
+    int64_t at, size;   /* the part's first element along the dimension; its whole size */
+    /* columns of a layer's result, which functions of single elements pass on, and which every
+     * op takes */
+    bool passes;
+    /* 0; else slices that have the same unit, a head of keys and values */
+    int64_t shared;
 };
+
+/* Returns true if t is one rank's part of a larger tensor. */
+static inline bool choir__is_part(const choir_tensor *t)
+{
+    return t->split && !t->split->whole && !t->split->passes;
+}
 
 /* Every entry except the name may be NULL. */
 typedef struct choir__strategy_ops {

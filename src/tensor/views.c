@@ -11,8 +11,12 @@
 static choir_tensor *begin_view(const choir__op *op, choir_tensor **x, choir_tensor **poisoned)
 {
     choir_scope *scope = choir__begin(op, x, 1, poisoned);
+    if (!scope)
+        return NULL;
     /* A view of a parameter computes nothing: it may reside where the parameter does. */
-    return scope ? choir__tensor_alias(scope, *x) : NULL;
+    choir_tensor *view = choir__tensor_alias(scope, *x);
+    view->split = NULL; /* its dimensions are others */
+    return view;
 }
 
 choir_tensor *choir__bad_dim(const char *op, choir_tensor *x, int dim)

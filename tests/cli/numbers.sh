@@ -58,6 +58,7 @@ options_of_a_model() {
     flip --microbatches plain --microbatches 2
     flip --chunks plain --chunks 2
     flip --chunks chunked --chunks 4
+    flip --slices plain --slices 2
     flip --augment images --augment randaugment
     flip --pack plain --pack
     flip --val-split plain --val-split 0.2
@@ -73,11 +74,13 @@ options_of_devices() {
     flip --strategy three --strategy ddp:hook=bf16
     flip --strategy three --strategy diloco --nproc 2
     flip --mesh tensor --strategy ddp+tp --mesh 2x2
-    flip --mesh tensor --strategy ddp+tp --mesh 1x4
+    flip --mesh ring --mesh 2x2 \
+        --strategy ddp:algorithm=ring,bucket_cap_mb=1e-4,first_bucket_mb=1e-4+pipeline
     flip --nproc three --nproc 2
     flip --nproc tensor --nproc 4
+    flip --nproc ring --nproc 2
     flip --devices three --devices cpu:0,cpu:0
-    flip --devices tensor --devices cpu:0,cpu:0,cpu:0,cpu:0
+    flip --devices ring --devices cpu:0,cpu:0
     flip --max-restarts three --max-restarts 1
     flip --no-copy shards --max-restarts 1 --no-copy --save fresh1
     flip --threads images --threads 2
@@ -236,7 +239,7 @@ check base pairs --model mlp:in=10,hidden=10,classes=5 --lr 0.1 --nproc 2 --micr
 check base ring --model mlp:in=10,hidden=10,classes=5 --lr 0.1 --nproc 3 --microbatches 6 \
     --strategy ddp:algorithm=ring,bucket_cap_mb=1e-4,first_bucket_mb=1e-4 random
 check base shards --model toy --strategy fsdp --nproc 2 random
-check base tensor --model "${gpt/heads=2/heads=4}" --bytes --microbatches 6 \
+check base tensor --model "${gpt/heads=2/heads=4}" --bytes --microbatches 6 --slices 4 \
     --strategy tp --nproc 2 text
 check base chunked --model "${gpt/heads=2/heads=4}" --bytes --strategy cp --nproc 2 text
 check base apart --model toy --strategy diloco:every=3 --nproc 2 --optimizer sgd --lr 0.1 random

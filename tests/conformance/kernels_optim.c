@@ -749,6 +749,13 @@ static void dropout(void **state)
             take(&t, AT(dropout, y), n);
         check(t);
     }
+    for (int64_t cols = 1; cols < 70; cols += 11) { /* columns of wider rows */
+        trial t = TRIAL(dropout, .step = &step, .n = 3 * cols, .key = choir__rng_key(7, "part"),
+            .p = 0.5f, .cols = cols, .first = 2 * cols + 1, .whole = 4 * cols + 1);
+        give(&t, AT(dropout, x), 3 * cols, uniform(3 * cols, 1, 2));
+        take(&t, AT(dropout, y), 3 * cols);
+        check(t);
+    }
 }
 
 /* The rate is a value that some element draws: that element is kept, because unit >= p. */

@@ -545,11 +545,11 @@ struct bad {
 
 static const struct bad bads[] = {
     {"gpt2:layers=1,heads=4,width=16,context=8,vocab=23", 3, {{0}}, 0,
-        "'transformer.h.0.attn': 4 heads cannot be divided among 3 ranks"},
+        "'transformer.h.0.attn': 4 heads cannot be divided among 3 slices"},
     {"llama:layers=1,heads=6,kv_heads=2,width=12,hidden=24,context=8,vocab=23", 3, {{0}}, 0,
-        "2 key and value heads cannot be divided among 3 ranks"},
+        "2 key and value heads cannot be divided among 3 slices on 3 ranks"},
     {"gpt2:layers=1,heads=2,width=8,context=8,vocab=23,hidden=15", 2, {{0}}, 0,
-        "'transformer.h.0.mlp.c_fc': 15 columns cannot be divided among 2 ranks"},
+        "'transformer.h.0.mlp.c_fc': 15 columns cannot be divided among 2 slices"},
     {"gpt2:layers=1,heads=4,width=8,context=8,vocab=3", 4, {{0}}, 0, "3 vocabulary cannot"},
     {"toy", 2, {{.path = "*.nowhere", .style = CHOIR_TP_COLUMN}}, 1,
         "the rule '*.nowhere' matches no module"},
@@ -569,7 +569,8 @@ static int fails(int rank, int world, void *arg)
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_module *net = build_model(run, b->model, &info);
-    choir_tensor_parallel(run, net, group, (choir_tensor_parallel_opts){b->rules, b->count});
+    choir_tensor_parallel(run, net, group,
+        (choir_tensor_parallel_opts){.rules = b->rules, .rule_count = b->count});
     CHECK(choir_scope_status(run) == CHOIR_ERR_ARGUMENT);
     CHECK(strstr(choir_error_message(), b->says));
     choir_scope_close(run);
@@ -597,7 +598,8 @@ static int disagrees(int rank, int world, void *arg)
     choir_tp_rule rule = {.path = rank && kind != 1 ? "2" : "0", .style = CHOIR_TP_COLUMN};
     if (kind == 2 && rank)
         rule.path = "7";
-    choir_tensor_parallel(run, net, group, (choir_tensor_parallel_opts){&rule, 1});
+    choir_tensor_parallel(
+        run, net, group, (choir_tensor_parallel_opts){.rules = &rule, .rule_count = 1});
     choir_status status = choir_scope_status(run);
     CHECK(status == (kind == 2 && rank ? CHOIR_ERR_ARGUMENT : CHOIR_ERR_MISMATCH));
     CHECK(strstr(choir_error_message(), kind == 0   ? "'2.weight'"
@@ -654,7 +656,8 @@ static int own_rules(int rank, int world, void *arg)
     choir_forward(net, choir_zeros(s, CHOIR_F32, choir_dims(1, 4)));
     choir_scope_close(s);
     choir_tp_rule rule = {.path = "2", .style = CHOIR_TP_ROW};
-    choir_tensor_parallel(run, net, group, (choir_tensor_parallel_opts){&rule, 1});
+    choir_tensor_parallel(
+        run, net, group, (choir_tensor_parallel_opts){.rules = &rule, .rule_count = 1});
     CHECK_OK(choir_scope_status(run));
     CHECK(choir_module_find(net, "2.weight")->shape.dim[1] == 3);
     CHECK_OK(choir_read(forward_of(run, net, h), found, sizeof found));
@@ -666,7 +669,8 @@ static int own_rules(int rank, int world, void *arg)
     CHECK(choir_module_init_torch(net, 1) == CHOIR_ERR_STATE);
     CHECK(strstr(choir_error_message(), "comes before choir_tensor_parallel"));
     choir_adamw(run, net, choir_adamw_defaults()); /* too late now */
-    choir_tensor_parallel(run, net, group, (choir_tensor_parallel_opts){&rule, 1});
+    choir_tensor_parallel(
+        run, net, group, (choir_tensor_parallel_opts){.rules = &rule, .rule_count = 1});
     CHECK(choir_scope_status(run) == CHOIR_ERR_STATE);
     CHECK(strstr(choir_error_message(), "has an optimizer already"));
     choir_scope_clear(run);

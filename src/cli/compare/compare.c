@@ -82,6 +82,40 @@ static choir_status run_split(choir__compare *c, choir__compare_entry *e, int sp
     return status;
 }
 
+/* Returns the smallest number that the ranks of each entry divide which share weights. */
+static int64_t slices_needed(const choir__compare *c)
+{
+    int64_t slices = 1;
+    for (int i = 0; i < c->count; i++) {
+        int ranks = choir__composition_slicers(
+            &c->entries[i].composition, c->job.placement.device_count);
+        int64_t step = slices;
+        while (slices % ranks)
+            slices += step;
+    }
+    return slices;
+}
+
+/* Sets the number of slices of all runs. A model that cannot be cut so shows in a short run of
+ * the single device; it is then not cut, and strategies that would share its weights fail. */
+static choir_status choose_slices(choir__compare *c)
+{
+    choir__outcome o;
+    if (c->job.training.slices)
+        return CHOIR_OK;
+    int64_t slices = c->job.training.slices = slices_needed(c);
+    if (slices == 1 || slices > CHOIR__MOST_SLICES) {
+        c->job.training.slices = 0;
+        return CHOIR_OK;
+    }
+    choir_status status =
+        choir__compare_run(c, &c->entries[0], c->job.training.microbatches, 1, NULL, &o);
+    if (status == CHOIR_OK && o.status)
+        c->job.training.slices = 0;
+    choir__outcome_free(&o);
+    return status;
+}
+
 static choir_status measure(choir__compare *c, progress *p)
 {
     char what[400];
@@ -154,7 +188,9 @@ static choir_status run_all(choir__compare *c)
     choir_status status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
     if (status != CHOIR_OK)
         return status;
-    status = measure(c, &p);
+    status = choose_slices(c);
+    if (status == CHOIR_OK)
+        status = measure(c, &p);
     if (status == CHOIR_OK)
         choir__compare_figures(c);
     if (status == CHOIR_OK && c->plot)

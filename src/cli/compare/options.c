@@ -31,6 +31,9 @@ const choir__cli_option choir__compare_options[] = {
     {"microbatches", CHOIR__INT, AT(job.training.microbatches), 1, MANY, .argument = "M",
         .help = "number of micro-batches, the same for all strategies (default: four per "
                 "device, or the next fewer that divide the batch)"},
+    {"slices", CHOIR__INT, AT(job.training.slices), 1, CHOIR__MOST_SLICES, .argument = "T",
+        .help = "number of slices of large weights, the same for all strategies (default: as "
+                "many as the compared forms of tp need, if the model has such weights)"},
     {"steps", CHOIR__INT, AT(job.training.steps), 1, MANY, .preset = "20", .argument = "N",
         .help = "steps of each run"},
     {"repeats", CHOIR__INT, AT(repeats), 1, 1000, .preset = "3", .argument = "N",

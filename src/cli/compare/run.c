@@ -276,11 +276,13 @@ static void shut(int *fd)
     *fd = -1;
 }
 
+enum { TEXTS = 6 }; /* options that the comparison sets, with values of its own */
+
 /* Lists the user's options, then those that the comparison sets. */
 static char **train_args(const choir__compare *c, const choir__compare_entry *e,
-    int64_t microbatches, int64_t steps, char texts[5][CHOIR__MAX_DEVICES * 16 + 32])
+    int64_t microbatches, int64_t steps, char texts[TEXTS][CHOIR__MAX_DEVICES * 16 + 32])
 {
-    char **argv = choir__calloc((size_t)c->arg_count + 13, sizeof *argv);
+    char **argv = choir__calloc((size_t)c->arg_count + TEXTS + 8, sizeof *argv);
     int n = 0;
     argv[n++] = "choir";
     argv[n++] = "train";
@@ -290,9 +292,11 @@ static char **train_args(const choir__compare *c, const choir__compare_entry *e,
     snprintf(texts[1], sizeof texts[1], "--devices=%s", c->devices);
     snprintf(texts[2], sizeof texts[2], "--microbatches=%lld", (long long)microbatches);
     snprintf(texts[3], sizeof texts[3], "--steps=%lld", (long long)steps);
-    snprintf(texts[4], sizeof texts[4], "--mesh=%s", e->mesh);
-    for (int i = 0; i < 4 + (*e->mesh != '\0'); i++)
-        argv[n++] = texts[i];
+    snprintf(texts[4], sizeof texts[4], "--slices=%lld", (long long)c->job.training.slices);
+    snprintf(texts[5], sizeof texts[5], "--mesh=%s", e->mesh);
+    for (int i = 0; i < TEXTS; i++)
+        if ((i != 4 || c->job.training.slices) && (i != 5 || *e->mesh))
+            argv[n++] = texts[i];
     argv[n++] = "--json";
     argv[n++] = "--no-eval";
     argv[n++] = "--";
@@ -304,7 +308,7 @@ static char **train_args(const choir__compare *c, const choir__compare_entry *e,
 choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
     int64_t microbatches, int64_t steps, choir__compare_watch *watch, choir__outcome *outcome)
 {
-    char texts[5][CHOIR__MAX_DEVICES * 16 + 32];
+    char texts[TEXTS][CHOIR__MAX_DEVICES * 16 + 32];
     run r = {.out = {-1, -1}, .err = {-1, -1}, .outcome = outcome};
     choir__family family;
     *outcome = (choir__outcome){0};

@@ -5,6 +5,9 @@
  * Unless specified it follows from the number of ranks with which the job began. A checkpoint
  * records it, and a resumed job keeps it: then the number of ranks changes no bit.
  *
+ * The number of slices of weights, T, is an option of its own, since every strategy has it
+ * (--slices): unless specified it is the number of ranks that share each weight.
+ *
  * Workers share the micro-batches equally. A number of ranks that does not divide the
  * micro-batches is older than that: each rank is then one worker, unless W is declared. */
 #include <stdlib.h>
@@ -43,6 +46,28 @@ void choir__composition_settle(
                       : microbatches && microbatches % ranks == 0 ? microbatches / ranks
                                                                   : 0;
     d->settled = *cut.number > 0;
+}
+
+int choir__cli_strategy_slicers(const choir__job *job)
+{
+    return choir__composition_slicers(&job->placement.composition, job->placement.nproc);
+}
+
+choir_status choir__cli_strategy_settle_slices(choir__job *j)
+{
+    int ranks = choir__cli_strategy_slicers(j);
+    if (!j->training.slices)
+        j->training.slices = ranks;
+    if (j->training.slices > 1 && j->training.chunks > 1)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "--slices %lld and --chunks %lld: slices of weights and chunks of sequences do not "
+            "compose yet",
+            (long long)j->training.slices, (long long)j->training.chunks);
+    if (j->training.slices % ranks == 0)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--slices %lld: the %d ranks that share each weight must divide the number of slices",
+        (long long)j->training.slices, ranks);
 }
 
 int64_t choir__cli_strategy_workers_shared(const choir__job *j)

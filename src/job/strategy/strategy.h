@@ -120,6 +120,7 @@ struct choir__cli_strategy {
     bool parts;
     bool shards; /* the parts are rows of f32 weights */
     choir__chunked chunks;
+    bool slices; /* the ranks share the slices of large weights (choir/tensor_parallel.h) */
     /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */
     choir__recovery (*recovers)(const void *keys);
     /* Returns the cut that the keys declare beside the micro-batches, on which the numbers
@@ -222,6 +223,16 @@ static inline int choir__composition_ranks(const choir__composition *c, int d, i
 {
     return c->count > 1 ? c->dims[d].size : ranks;
 }
+/* Returns the number of ranks that share the slices of large weights, of a job with `ranks`. */
+static inline int choir__composition_slicers(const choir__composition *c, int ranks)
+{
+    int product = 1;
+    for (int d = 0; d < c->count; d++)
+        if (c->dims[d].strategy->slices)
+            product *= choir__composition_ranks(c, d, ranks);
+    return product;
+}
+
 /* Returns the part of the composition that affects the numbers of a job with `ranks`, such as
  * "tp of 2 ranks": equal texts mean equal numbers; "" means the numbers of `single`. The caller
  * frees it. */
@@ -274,6 +285,10 @@ bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s);
 int choir__cli_strategy_workers(const struct choir__job *job);
 /* Returns the number of ranks that have their own micro-batches, each a contiguous run. */
 int choir__cli_strategy_dealt(const struct choir__job *job);
+/* Returns the number of ranks that share the slices of large weights. */
+int choir__cli_strategy_slicers(const struct choir__job *job);
+/* Sets the number of slices, unless it is given. Error: argument. */
+choir_status choir__cli_strategy_settle_slices(struct choir__job *job);
 /* Returns the default number of micro-batches in the global batch. */
 int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
 

@@ -6,15 +6,11 @@
 
 static choir_status build(choir__job_rank *p)
 {
-    p->model =
-        choir_tensor_parallel(p->run, p->model, p->along, choir_tensor_parallel_defaults());
+    choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
+    opts.slices = p->job->training.slices;
+    if (choir_group_world(p->along) > 1) /* one rank has all slices: choir__job_rank_build */
+        p->model = choir_tensor_parallel(p->run, p->model, p->along, opts);
     return CHOIR_OK; /* errors stick to the run */
-}
-
-static bool own_numbers(const void *keys, int ranks, int64_t microbatches)
-{
-    (void)keys, (void)microbatches;
-    return ranks > 1;
 }
 
 const choir__cli_strategy choir__cli_strategy_tp = {
@@ -22,8 +18,8 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .help = "one process per device, large weights split by columns, rows and heads",
     .dimension = "tensor",
     .spread = CHOIR__RANKS_TOGETHER,
+    .slices = true,
     .build = build,
     .step = choir__cli_strategy_plain_step,
-    .own_numbers = own_numbers,
     .recovery = CHOIR__REBUILT_AS_MANY,
 };

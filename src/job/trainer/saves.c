@@ -68,6 +68,7 @@ void choir__trainer_note_newest(choir__trainer *t)
 choir_training choir__trainer_parts(const choir__trainer *t)
 {
     return (choir_training){.module = t->part.net,
+        .recut = t->part.job->saves.recut,
         .optim = t->part.optim,
         .scaler = t->part.scaler,
         .loader = t->part.loader,

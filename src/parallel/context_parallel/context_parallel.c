@@ -91,7 +91,7 @@ static choir_tensor *sum(choir__strategy *s, choir_tensor *x)
 static choir_tensor *whole(choir__strategy *s, choir_scope *scope, choir_tensor *x, int dim)
 {
     const choir__cp *cp = cp_of(s);
-    return choir__blocks_gather(scope, x, cp->group, dim, x->shape.dim[dim] * cp->world);
+    return choir__blocks_gather(scope, x, cp->group, dim, x->shape.dim[dim] * cp->world, 0);
 }
 
 static choir_status leaf(

@@ -187,7 +187,7 @@ static const choir__param *part_in(const choir_module *m)
     for (choir__module_entry *e = m->inside->entries; e && !found; e = e->next)
         if (e->kind == CHOIR__CHILD)
             found = part_in(e->child);
-        else if (e->kind == CHOIR__PARAM && e->tensor->split)
+        else if (e->kind == CHOIR__PARAM && choir__is_part(e->tensor))
             found = e->tensor->param;
     return found;
 }

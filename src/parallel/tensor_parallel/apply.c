@@ -16,10 +16,10 @@
 #include "tensor/launch.h"
 
 const choir__part_ops choir__tp_ops = {.linear = choir__tp_linear,
-    .linear_of_gelu = choir__tp_linear_of_gelu,
     .embedding = choir__tp_embedding,
     .cross_entropy = choir__tp_cross_entropy,
-    .argmax = choir__tp_argmax};
+    .argmax = choir__tp_argmax,
+    .join = choir__tp_join};
 
 /* --- comparing plans --- */
 
@@ -28,13 +28,14 @@ enum { COMPLAINT = 400 };
 /* Returns the seed and one line per entry. */
 static char *describe(const choir__tp_plan *plan)
 {
-    char *text = choir__format("seed %llu", (unsigned long long)plan->module->run->seed);
+    char *text = choir__format("seed %llu, %lld slices",
+        (unsigned long long)plan->module->run->seed, (long long)plan->slices);
     for (int i = 0; i < plan->count; i++) {
         const choir__tp_entry *e = &plan->entries[i];
         char *more = choir__format(
-            "%s\n'%s' %s along dimension %d in %d times %lld units, %d ranks each, by rule %d",
+            "%s\n'%s' %s along dimension %d in %d times %lld units, %lld slices each, by rule %d",
             text, e->param->name, choir__shape_text(e->param->whole), e->dim, e->packed,
-            (long long)e->units, e->shared, (int)e->style);
+            (long long)e->units, (long long)e->shared, (int)e->style);
         free(text);
         text = more;
     }
@@ -107,15 +108,17 @@ struct part {
     choir_shape shape;
 };
 
-static struct part part_of(const choir__tp_entry *e, int rank, int ranks)
+/* The units of this rank's slices. */
+static struct part part_of(const choir__tp_entry *e, int64_t first, int64_t own, int64_t slices)
 {
     struct part p = {.entry = e, .shape = e->param->whole};
-    int64_t each = e->param->whole.dim[e->dim] / e->packed, unit = each / e->units;
+    int64_t each = e->param->whole.dim[e->dim] / e->packed, unit = each / e->units, unused;
     if (e->shared) {
-        p.lo = rank / e->shared;
-        p.hi = p.lo + 1;
+        p.lo = first / e->shared;
+        p.hi = (first + own - 1) / e->shared + 1;
     } else {
-        choir__tree_run(e->units, rank, ranks, &p.lo, &p.hi);
+        choir__tree_run(e->units, (int)first, (int)slices, &p.lo, &unused);
+        choir__tree_run(e->units, (int)(first + own - 1), (int)slices, &unused, &p.hi);
     }
     p.lo *= unit;
     p.hi *= unit;
@@ -253,51 +256,71 @@ static void free_group(void *group)
 /* Makes the group of the ranks with the same key and value heads as this one; one group for
  * each number of such ranks. Collective. */
 static choir_status sharing_group(
-    choir_scope *run, choir_group *group, int shared, choir_group **sharing)
+    choir_scope *run, choir_group *group, int64_t ranks, choir_group **sharing)
 {
     int rank = choir_group_rank(group);
-    choir_status status = choir_group_split(group, rank / shared, rank, sharing);
+    choir_status status = choir_group_split(group, rank / (int)ranks, rank, sharing);
     if (status == CHOIR_OK)
         choir__on_end(run, free_group, *sharing);
     return status;
 }
 
+/* Marks the parameter; on several ranks it becomes this rank's part. */
 static choir_status part_entry(const choir__tp_plan *plan, const choir__tp_entry *e,
     choir_group *group, choir_group *sharing)
 {
     choir__param *p = e->param;
     choir_scope *run = p->tensor->scope;
-    int rank = choir_group_rank(group);
-    struct part part = part_of(e, rank, choir_group_world(group));
+    int64_t own = plan->slices / plan->ranks, first = group ? choir_group_rank(group) * own : 0;
+    struct part part = part_of(e, first, own, plan->slices);
     choir__tp_part *kept = choir__arena_get(&run->arena, sizeof *kept);
-    *kept = (choir__tp_part){.base = {plan->strategy},
+    *kept = (choir__tp_part){.base = {.by = plan->strategy,
+                                 .whole = !group,
+                                 .dim = e->dim,
+                                 .cut = {e->packed, plan->slices},
+                                 .first = first,
+                                 .own = own,
+                                 .at = part.lo,
+                                 .size = p->whole.dim[e->dim],
+                                 .shared = e->shared},
         .group = group,
         .style = e->style,
-        .first = part.lo,
-        .whole = p->whole.dim[e->dim],
         .sharing = sharing};
+    kept->result = kept->base;
+    kept->result.passes = true;
     p->tensor->split = &kept->base;
-    p->uncounted = e->shared && rank % e->shared;
+    if (!group)
+        return CHOIR_OK;
+    p->uncounted = e->shared && first % e->shared;
     return take_part(p, &part);
+}
+
+/* Returns the number of ranks that share each unit of the parameter; 0: they share none. */
+static int64_t ranks_sharing(const choir__tp_plan *plan, const choir__tp_entry *e)
+{
+    int64_t own = plan->slices / plan->ranks;
+    return e->shared > own ? e->shared / own : 0;
 }
 
 choir_status choir__tp_apply(const choir__tp_plan *plan, choir_group *group)
 {
     choir_scope *run = plan->module->run;
     choir_group *sharing = NULL;
-    int shared = 0, count;
+    int64_t shared = 0;
+    int count;
     choir_status status = CHOIR_OK;
     choir__param **all = choir__module_named_params(plan->module, &count);
-    for (int i = 0; i < count; i++) /* except parameters in parts, see part_entry */
+    for (int i = 0; i < count && group; i++) /* except parameters in parts, see part_entry */
         all[i]->uncounted = choir_group_rank(group) > 0;
     free(all);
     choir__scope_uses(run, run->device);
     for (int i = 0; i < plan->count && status == CHOIR_OK; i++) {
         const choir__tp_entry *e = &plan->entries[i];
-        if (e->shared && e->shared != shared)
-            status = sharing_group(run, group, shared = e->shared, &sharing);
+        int64_t ranks = ranks_sharing(plan, e);
+        if (ranks && ranks != shared)
+            status = sharing_group(run, group, shared = ranks, &sharing);
         if (status == CHOIR_OK)
-            status = part_entry(plan, e, group, e->shared ? sharing : NULL);
+            status = part_entry(plan, e, group, ranks ? sharing : NULL);
     }
     return status;
 }

@@ -20,7 +20,8 @@
 typedef struct attributes {
     choir_group *group;
     int dim;
-    int64_t whole; /* size along dim, over all ranks */
+    int64_t whole;  /* size along dim, over all ranks */
+    int64_t slices; /* 0: one per rank; a rank's block consists of whole ones */
 } attributes;
 
 /* --- gradients --- */
@@ -49,13 +50,14 @@ static void give_new(choir__record *r, choir_tensor *g, choir__sink *sink)
 static void own_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
-    give_new(r, choir__blocks_own(sink->scope, gy, a->group, a->dim), sink);
+    give_new(r, choir__blocks_own(sink->scope, gy, a->group, a->dim, a->slices), sink);
 }
 
 static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
-    give_new(r, choir__blocks_gather(sink->scope, gy, a->group, a->dim, a->whole), sink);
+    give_new(
+        r, choir__blocks_gather(sink->scope, gy, a->group, a->dim, a->whole, a->slices), sink);
 }
 
 /* Recomputation is collective: all ranks recompute the same segments in the same order. */
@@ -71,14 +73,15 @@ static void reduce_again(choir__record *r)
 static void gather_again(choir__record *r)
 {
     const attributes *a = r->attrs;
-    choir__launch_copy(
-        r->out, choir__blocks_gather(r->scope, r->in[0], a->group, a->dim, a->whole));
+    choir__launch_copy(r->out,
+        choir__blocks_gather(r->scope, r->in[0], a->group, a->dim, a->whole, a->slices));
 }
 
 static void split_again(choir__record *r)
 {
     const attributes *a = r->attrs;
-    choir__launch_copy(r->out, choir__blocks_own(r->scope, r->in[0], a->group, a->dim));
+    choir__launch_copy(
+        r->out, choir__blocks_own(r->scope, r->in[0], a->group, a->dim, a->slices));
 }
 
 static const choir__op copy_op = {
@@ -155,7 +158,8 @@ choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group)
 }
 
 /* Joins the ranks' x side by side; whole 0: parts of equal size. */
-static choir_tensor *side_by_side(choir_tensor *x, choir_group *group, int dim, int64_t whole)
+static choir_tensor *side_by_side(
+    choir_tensor *x, choir_group *group, int dim, int64_t whole, int64_t slices)
 {
     choir_tensor *instead;
     choir_scope *scope = choir__blocks_begin(&gather_op, &x, group, &dim, false, &instead);
@@ -163,8 +167,8 @@ static choir_tensor *side_by_side(choir_tensor *x, choir_group *group, int dim, 
         return instead;
     if (!whole)
         whole = x->shape.dim[dim] * choir_group_world(group);
-    choir_tensor *y = choir__blocks_gather(scope, x, group, dim, whole);
-    return recorded(&gather_op, y, x, (attributes){group, dim, whole});
+    choir_tensor *y = choir__blocks_gather(scope, x, group, dim, whole, slices);
+    return recorded(&gather_op, y, x, (attributes){group, dim, whole, slices});
 }
 
 /* Scores in parts may have different sizes per rank; the result is whole. */
@@ -172,12 +176,12 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
 {
     x = choir__sound(x, __func__);
     const choir__partition *mark = x->split;
-    int64_t whole = mark ? choir__tp_part_of(x)->whole : 0;
+    int64_t whole = mark ? choir__tp_part_of(x)->base.size : 0;
     if (mark && (x->param || (dim != -1 && dim != x->shape.ndim - 1)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "tp_gather: of distributed tensors, only scores can be gathered, along their classes");
     x->split = NULL;
-    choir_tensor *y = side_by_side(x, group, dim, whole);
+    choir_tensor *y = side_by_side(x, group, dim, whole, mark ? mark->cut.leaves : 0);
     if (y != x)
         x->split = mark;
     return y;
@@ -189,8 +193,8 @@ choir_tensor *choir_tp_split(choir_tensor *x, choir_group *group, int dim)
     choir_scope *scope = choir__blocks_begin(&split_op, &x, group, &dim, true, &instead);
     if (!scope)
         return instead;
-    return recorded(&split_op, choir__blocks_own(scope, x, group, dim), x,
-        (attributes){group, dim, x->shape.dim[dim]});
+    return recorded(&split_op, choir__blocks_own(scope, x, group, dim, 0), x,
+        (attributes){group, dim, x->shape.dim[dim], 0});
 }
 
 choir_tensor *choir_tp_all_gather(choir_tensor *x, choir_group *group, int dim)

@@ -77,7 +77,7 @@ static bool is_linear(choir_module *m, int64_t *in, int64_t *out)
 }
 
 /* In a sequential, a linear layer, elementwise functions and another linear layer of the same
- * width form a pair, if the number of ranks divides the width. */
+ * width form a pair, if the number of slices divides the width. */
 static choir_status plan_pairs(choir__tp_plan *plan, choir_module *m)
 {
     choir_module *first = NULL;
@@ -96,7 +96,7 @@ static choir_status plan_pairs(choir__tp_plan *plan, choir_module *m)
                     plan, e->child, &(choir_tp_rule){.path = "", .style = CHOIR_TP_ROW});
             first = NULL;
         } else if (linear) {
-            first = sequential && out % plan->ranks == 0 ? e->child : NULL;
+            first = sequential && out % plan->slices == 0 ? e->child : NULL;
             width = out;
         } else if (!choir__is_function(e->child)) {
             first = NULL;
@@ -116,7 +116,7 @@ choir_status choir__tp_plan_default(choir__tp_plan *plan)
     if (status == CHOIR_OK && !plan->count)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "tensor_parallel: no plan for a model of class '%s', which has no two linear layers "
-            "in a row with a width between them that %d ranks divide: give it rules",
-            m->type->name, plan->ranks);
+            "in a row with a width between them that %lld slices divide: give it rules",
+            m->type->name, (long long)plan->slices);
     return status;
 }

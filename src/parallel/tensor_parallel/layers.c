@@ -1,54 +1,66 @@
-/* Linear layers and embeddings that are distributed over ranks. Each computes its part with the
- * op of the whole layer; tp_copy and tp_reduce do the sums over ranks.
+/* Linear layers and embeddings in slices. A layer's part is computed by the op of the whole
+ * layer; sums over slices, and so over ranks, are in tensor/ops/sliced.c.
  *
- *    COLUMN, VOCAB   y_r = copy(x) W_r + b_r               dx = sum_r dy_r W_r'
- *    ROW             y = reduce(x_r W_r) + b               dx_r = dy W_r'
- *    embedding       y = reduce(rows of W_r, 0 where another rank has the id) */
+ *    COLUMN, VOCAB   y_t = x W_t + b_t                     dx = sum_t dy_t W_t'
+ *    ROW             y = sum_t x_t W_t + b                 dx_t = dy W_t'
+ *    embedding       y = the row of W, from the rank that has it */
+#include <choir/distributed.h>
+
+#include "base/tree.h"
+#include "parallel/blocks.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/handle.h"
+#include "tensor/launch.h"
+#include "tensor/ops/sliced.h"
 
-/* --- a part as a tensor of its own --- */
+/* --- sums over ranks --- */
 
-/* unmark removes the parts' marks, so that ops see this rank's values; mark restores them. */
-static void unmark(choir_tensor *const *t, const choir__partition **marks, int count)
+/* Returns the slices of each rank if they complete one node of the tree, so that the tree over
+ * ranks is its upper part; else 0. */
+static bool is_one_node(int64_t slices, int world)
 {
-    for (int i = 0; i < count; i++) {
-        marks[i] = t[i] ? t[i]->split : NULL;
-        if (t[i])
-            t[i]->split = NULL;
-    }
+    int64_t each = slices / world;
+    return slices % world == 0 && (each & (each - 1)) == 0;
 }
 
-static void mark(choir_tensor *const *t, const choir__partition *const *marks, int count)
+choir_status choir__tp_join(const choir__partition *p, choir_tensor *nodes, bool sharing)
 {
-    for (int i = 0; i < count; i++)
-        if (t[i])
-            t[i]->split = marks[i];
-}
-
-static choir_tensor *own_linear(
-    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
-{
-    return in_out ? choir__linear_in_out(x, weight, bias) : choir_linear(x, weight, bias);
+    const choir__tp_part *part = (const choir__tp_part *)p;
+    choir_group *group = sharing ? part->sharing : part->group;
+    int64_t slices = sharing ? p->shared : p->cut.leaves;
+    if (!is_one_node(slices, choir_group_world(group)))
+        return choir__nodes_reduce(nodes, group, slices);
+    choir_tensor node = *nodes; /* node 0 alone */
+    node.count /= node.shape.dim[0];
+    node.shape.dim[0] = 1;
+    return choir_all_reduce(&node, group, CHOIR_SUM);
 }
 
 /* --- linear --- */
 
-/* Ranks with the same part each have a share of its gradient; tp_copy's backward adds them. */
-static choir_tensor *with_others(choir_tensor *x, choir_tensor *t, choir_group *sharing)
+/* Returns a weight or bias for this rank's slices, which may share heads. */
+static choir_tensor *for_slices(choir_tensor *t, choir_tensor *x)
 {
-    return t && sharing ? choir_tp_copy(choir_in(x->scope, t), sharing) : t;
+    const choir__partition *part = t ? t->split : NULL;
+    return part && part->shared ? choir__repeated_units(t, x, part, part->dim) : t;
 }
 
-/* Scores by classes stay in parts; an op that takes them must support that. */
-static choir_tensor *as_scores(choir_tensor *y, const choir__tp_part *part)
+/* Scores by classes stay in parts; an op that takes them must support that. Other columns of a
+ * rank are marked by their places. */
+static choir_tensor *as_part(choir_tensor *y, const choir__tp_part *part)
 {
-    if (!y->poisoned)
+    bool beside = part->base.cut.outer == 1 && !part->base.shared;
+    if (y->poisoned)
+        return y;
+    if (part->style == CHOIR_TP_VOCAB)
         y->split = &part->base;
+    else if (!part->base.whole && beside)
+        y->split = &part->result;
     return y;
 }
 
 static choir_tensor *column(
-    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of)
 {
     const choir__tp_part *part = choir__tp_part_of(weight);
     if (bias && !bias->split)
@@ -56,77 +68,89 @@ static choir_tensor *column(
             "tensor_parallel: a weight is distributed by columns, but its bias %s is whole: it "
             "needs a rule of the same style",
             choir__shape_text(bias->shape));
-    choir_tensor *given[2] = {weight, bias};
-    const choir__partition *marks[2];
-    x = choir_tp_copy(x, part->group);
-    unmark(given, marks, 2);
-    choir_tensor *y = own_linear(
-        x, with_others(x, weight, part->sharing), with_others(x, bias, part->sharing), in_out);
-    mark(given, marks, 2);
-    return part->style == CHOIR_TP_VOCAB ? as_scores(y, part) : y;
+    x = choir__sliced_input(of.gelu ? choir_gelu_tanh(x) : x, &part->base);
+    if (x->poisoned)
+        return x;
+    of.gelu = false;
+    of.part = &part->base;
+    return as_part(choir__linear_as(x, for_slices(weight, x), for_slices(bias, x), of), part);
 }
 
-/* A whole input is distributed first. gelu: the layer's input is choir_gelu_tanh(x). */
+/* A whole input is distributed first. */
 static choir_tensor *row(
-    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out, bool gelu)
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of)
 {
     const choir__tp_part *part = choir__tp_part_of(weight);
-    int64_t own = weight->shape.dim[!in_out];
-    const choir__partition *marks[1];
+    int64_t own = weight->shape.dim[!of.in_out];
     if (bias && bias->split)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "tensor_parallel: a weight is distributed by rows, and so is its bias %s, which must "
             "be whole",
             choir__shape_text(bias->shape));
-    if (choir__cols(x) == part->whole && own != part->whole)
+    if (choir__cols(x) == part->base.size && own != part->base.size)
         x = choir_tp_split(x, part->group, -1);
-    unmark(&weight, marks, 1);
-    choir_tensor *product = gelu ? choir__linear_of_gelu(x, weight, NULL, in_out)
-                                 : own_linear(x, weight, NULL, in_out);
-    mark(&weight, marks, 1);
-    choir_tensor *y = choir_tp_reduce(product, part->group);
-    if (y != product)
-        choir__done_with(product);
-    if (!bias || y->poisoned)
-        return y;
-    choir_dtype dtype = y->dtype; /* may be a 16-bit type, while biases are f32 */
-    choir_tensor *wide = dtype == bias->dtype ? y : choir_cast(y, bias->dtype);
-    choir_tensor *sum = choir_add(wide, bias);
-    choir__done_with(wide);
-    return sum->dtype == dtype || sum->poisoned ? sum : choir_cast(sum, dtype);
+    of.rows = true;
+    of.part = &part->base;
+    return choir__linear_as(x, weight, bias, of);
 }
 
 choir_tensor *choir__tp_linear(
-    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of)
 {
-    return choir__tp_part_of(weight)->style == CHOIR_TP_ROW
-               ? row(x, weight, bias, in_out, false)
-               : column(x, weight, bias, in_out);
-}
-
-choir_tensor *choir__tp_linear_of_gelu(
-    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
-{
-    return choir__tp_part_of(weight)->style == CHOIR_TP_ROW
-               ? row(x, weight, bias, in_out, true)
-               : column(choir_gelu_tanh(x), weight, bias, in_out);
+    return choir__tp_part_of(weight)->style == CHOIR_TP_ROW ? row(x, weight, bias, of)
+                                                            : column(x, weight, bias, of);
 }
 
 /* --- embedding --- */
 
+/* Replaces rows that are 0 on all ranks but one by that rank's. They are added as integers, so
+ * that every bit arrives, the sign of -0 among them. */
+static void add_words(choir_tensor *y, choir_group *group)
+{
+    int64_t bytes = y->count * (int64_t)choir_dtype_size(y->dtype);
+    choir_tensor words = *y;
+    words.dtype = bytes % 4 ? CHOIR_U8 : CHOIR_I32;
+    words.count = bytes / (int64_t)choir_dtype_size(words.dtype);
+    words.shape = choir_dims(words.count);
+    words.stride[0] = 1;
+    words.offset = 0;
+    choir__blocks_fail(y, choir_all_reduce(&words, group, CHOIR_SUM));
+}
+
+static void rows_again(choir__record *r)
+{
+    choir__launch_copy(r->out, r->in[0]);
+    uint32_t version = r->out->storage->version;
+    add_words(r->out, *(choir_group *const *)r->attrs);
+    r->out->storage->version = version;
+}
+
+static void rows_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    sink->give(sink, r, 0, gy);
+}
+
+static const choir__op rows_op = {.name = "tp_embedding",
+    .any_dtype = true,
+    .backward = rows_backward,
+    .recompute = rows_again};
+
 choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
 {
     const choir__tp_part *part = choir__tp_part_of(table);
-    const choir__partition *marks[1];
     if (part->style != CHOIR_TP_VOCAB)
         return choir__poison(ids->scope, CHOIR_ERR_ARGUMENT,
             "tensor_parallel: an embedding's table can be distributed by CHOIR_TP_VOCAB only");
-    unmark(&table, marks, 1);
     choir_tensor *rows = choir__embedding_part(
-        table, ids, (choir__table_rows){part->first, part->whole, table->param->padding});
-    mark(&table, marks, 1);
-    choir_tensor *y = choir_tp_reduce(rows, part->group);
-    if (y != rows)
-        choir__done_with(rows);
+        table, ids, (choir__table_rows){part->base.at, part->base.size, table->param->padding});
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin(&rows_op, &rows, 1, &poisoned);
+    if (!scope)
+        return poisoned;
+    choir_tensor *y =
+        choir__tensor_new(scope, choir__device_of(rows), rows->dtype, rows->shape);
+    choir_group *group = part->group;
+    y = choir__computed(&rows_op, y, &rows, 1, (choir__keeps){&group, sizeof group, {NULL}});
+    choir__done_with(rows);
     return y;
 }

@@ -45,8 +45,8 @@ static bool is_planned(const choir__tp_plan *plan, const choir__param *p)
     return false;
 }
 
-/* The number of ranks must divide the units. A vocabulary only needs at least one unit per
- * rank, and ranks may share key and value heads. */
+/* The number of slices must divide the units. A vocabulary only needs at least one unit per
+ * slice, and slices may share key and value heads. */
 static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entry *e)
 {
     int64_t size = e->param->whole.dim[e->dim];
@@ -56,14 +56,17 @@ static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entr
             "tensor_parallel: '%s': the %s dimension of '%s' %s is not %d times %lld units",
             e->path, sides, e->param->name, choir__shape_text(e->param->whole), e->packed,
             (long long)e->units);
-    if (e->shared && plan->ranks % e->units == 0)
+    if (e->shared && plan->slices % e->units == 0)
         return CHOIR_OK;
-    if (e->style == CHOIR_TP_VOCAB ? e->units >= plan->ranks : e->units % plan->ranks == 0)
+    /* norms take rows of a second dimension slice by slice, so these must be equal */
+    if (e->style == CHOIR_TP_VOCAB && !e->dim ? e->units >= plan->slices
+                                              : e->units % plan->slices == 0)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "tensor_parallel: '%s': %lld %s cannot be divided among %d ranks (parameter '%s' %s)",
+        "tensor_parallel: '%s': %lld %s cannot be divided among %lld slices (parameter '%s' %s): "
+        "choose a number of slices that divides them",
         e->path, (long long)e->units,
-        e->units != size / e->packed ? "heads" : style_name(e->style), plan->ranks,
+        e->units != size / e->packed ? "heads" : style_name(e->style), (long long)plan->slices,
         e->param->name, choir__shape_text(e->param->whole));
 }
 
@@ -99,8 +102,8 @@ static choir_status plan_linear(choir__tp_plan *plan, const struct layer *l,
         .packed = packed > 0 && !by_rows ? packed : 1};
     int64_t size = l->weight->shape.dim[e.dim] / e.packed;
     e.units = heads ? heads : size ? size : 1;
-    if (heads && heads < plan->ranks && style == CHOIR_TP_COLUMN)
-        e.shared = (int)(plan->ranks / heads);
+    if (heads && heads < plan->slices && style == CHOIR_TP_COLUMN)
+        e.shared = plan->slices / heads;
     if (packed < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "tensor_parallel: '%s': %d matrices side by side", l->path, packed);
@@ -152,19 +155,25 @@ static choir_status plan_projection(choir__tp_plan *plan, choir_module *m, const
     return plan_linear(plan, &l, style, packed, heads);
 }
 
+static bool one_divides(int64_t a, int64_t b)
+{
+    return a % b == 0 || b % a == 0;
+}
+
 static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
 {
     const choir__heads_of *h = m->inside->heads;
     choir_status status = CHOIR_OK;
-    if (h->heads % plan->ranks)
+    if (h->heads % plan->slices)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: '%s': %lld heads cannot be divided among %d ranks", m->path,
-            (long long)h->heads, plan->ranks);
-    if (h->kv_heads % plan->ranks && plan->ranks % h->kv_heads)
+            "tensor_parallel: '%s': %lld heads cannot be divided among %lld slices: choose a number "
+            "of slices that divides them",
+            m->path, (long long)h->heads, (long long)plan->slices);
+    if (!one_divides(h->kv_heads, plan->slices) || !one_divides(h->kv_heads, plan->ranks))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: '%s': %lld key and value heads cannot be divided among %d ranks: one "
-            "number must divide the other",
-            m->path, (long long)h->kv_heads, plan->ranks);
+            "tensor_parallel: '%s': %lld key and value heads cannot be divided among %lld slices on "
+            "%d ranks: one number must divide the other",
+            m->path, (long long)h->kv_heads, (long long)plan->slices, plan->ranks);
     const struct {
         const char *name;
         choir_tp_style style;

@@ -1,11 +1,12 @@
-/* Cross entropy and argmax of scores whose classes are distributed over ranks (Shoeybi et al.,
- * section 3). Ranks exchange two numbers per row, never the scores.
+/* Cross entropy and argmax of scores whose classes are in slices (Shoeybi et al., section 3).
+ * Ranks exchange two numbers per row and slice, never the scores.
  *
- *    each rank   log sum exp of its classes; the target's score, or 0 where another rank has it
- *    all         lse = log sum_r exp(lse_r), loss = lse - sum_r score_r
- *    back        softmax of its own classes, less 1 at the target where it has that */
+ *    each slice  log sum exp of its classes; the target's score, or 0 where another slice has
+ * it all         lse = log sum_t exp(lse_t), loss = lse - sum_t score_t, over slices in order
+ *    back        softmax of a rank's own classes, less 1 at the target where it has that */
 #include <choir/distributed.h>
 
+#include "base/tree.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
@@ -13,37 +14,79 @@
 enum { IGNORED = -1 }; /* in a part's own targets */
 
 typedef struct statistics {
-    choir_tensor *targets; /* as numbers of this part's classes */
+    choir_tensor *targets; /* as numbers of this rank's classes */
     choir_tensor *lse, *count;
+    choir_tensor *given; /* the targets as given */
 } statistics;
 
-/* Computes this rank's statistics: (2, rows). */
-static choir_tensor *own_stats(choir_tensor *x, const choir_tensor *targets)
+typedef struct attributes {
+    choir_cross_entropy_opts opts; /* first: choir__cross_entropy_backward reads it */
+    const choir__tp_part *part;
+    int64_t ignored; /* among the targets as given */
+} attributes;
+
+/* Maps class ids to numbers of `count` classes from `first` on; other ids become
+ * CHOIR__ELSEWHERE, ignored targets IGNORED. */
+static void launch_targets(choir_tensor *own, const choir_tensor *given, int64_t first,
+    int64_t count, const attributes *a)
 {
-    int64_t rows = choir__rows(x);
-    choir_device *device = choir__device_of(x);
-    choir_tensor *stats = choir__tensor_new(x->scope, device, x->dtype, choir_dims(2, rows));
-    choir_tensor *count = choir__tensor_new(x->scope, device, x->dtype, CHOIR_SCALAR);
-    if (stats->poisoned || count->poisoned)
-        return stats->poisoned ? stats : count;
-    choir__k_cross_entropy args = {.logits = choir__data(x),
+    choir__k_part_targets args = {.x = choir__data(given),
+        .y = choir__data(own),
+        .n = given->count,
+        .first = first,
+        .count = count,
+        .whole = a->part->base.size,
+        .ignored = a->ignored,
+        .ignores = true};
+    choir__launch(choir__device_of(given), CHOIR_F32, part_targets, &args);
+}
+
+/* Computes the statistics of one slice, the classes [lo, hi) of x: (2, rows), at `stats`. */
+static void launch_stats(choir_tensor *x, choir_tensor *targets, choir_tensor *count,
+    char *stats, int64_t lo, int64_t hi)
+{
+    size_t size = choir_dtype_size(x->dtype);
+    choir__k_cross_entropy args = {.logits = (const char *)choir__data(x) + (size_t)lo * size,
         .targets = choir__data(targets),
-        .lse = choir__data(stats),
-        .loss = (char *)choir__data(stats) + (size_t)rows * choir_dtype_size(x->dtype),
+        .lse = stats,
+        .loss = stats + (size_t)choir__rows(x) * size,
         .count = choir__data(count),
-        .rows = rows,
-        .cols = choir__cols(x),
+        .rows = choir__rows(x),
+        .cols = hi - lo,
+        .row = choir__row_of(x),
         .ignore_index = IGNORED,
         .losses = CHOIR__ROWS_SCORE,
         .dtype = x->dtype};
-    choir__launch(device, x->dtype, cross_entropy, &args);
+    choir__launch(choir__device_of(x), x->dtype, cross_entropy, &args);
+}
+
+/* Computes the statistics of this rank's slices: (slices, 2, rows). */
+static choir_tensor *own_stats(choir_tensor *x, const choir_tensor *given, const attributes *a)
+{
+    const choir__partition *part = &a->part->base;
+    int64_t rows = choir__rows(x), lo, hi;
+    choir_device *device = choir__device_of(x);
+    choir_tensor *stats =
+        choir__tensor_new(x->scope, device, x->dtype, choir_dims(part->own, 2, rows));
+    choir_tensor *count = choir__tensor_new(x->scope, device, x->dtype, CHOIR_SCALAR);
+    choir_tensor *targets = choir__tensor_new(x->scope, device, CHOIR_I64, given->shape);
+    if (stats->poisoned || count->poisoned || targets->poisoned)
+        return stats->poisoned ? stats : count->poisoned ? count : targets;
+    size_t each = (size_t)(2 * rows) * choir_dtype_size(x->dtype);
+    for (int64_t t = 0; t < part->own; t++) {
+        choir__tree_run(choir__cols(x), (int)t, (int)part->own, &lo, &hi);
+        launch_targets(targets, given, a->part->base.at + lo, hi - lo, a);
+        launch_stats(x, targets, count, (char *)choir__data(stats) + (size_t)t * each, lo, hi);
+    }
     return stats;
 }
 
-static void launch_losses(choir_tensor *loss, choir_tensor *x, const statistics *s,
-    choir_group *group, choir__row_losses losses)
+static void launch_losses(
+    choir_tensor *loss, choir_tensor *x, const statistics *s, const attributes *a)
 {
-    choir_tensor *all = choir_all_gather(own_stats(x, s->targets), group);
+    choir_tensor *all = own_stats(x, s->given, a);
+    if (a->part->group)
+        all = choir_all_gather(all, a->part->group);
     if (all->poisoned) {
         loss->poisoned = true;
         return;
@@ -53,29 +96,24 @@ static void launch_losses(choir_tensor *loss, choir_tensor *x, const statistics 
         .loss = choir__data(loss),
         .lse = choir__data(s->lse),
         .count = choir__data(s->count),
-        .parts = choir_group_world(group),
+        .parts = a->part->base.cut.leaves,
         .rows = choir__rows(x),
-        .losses = (int)losses,
+        .losses = (int)choir__row_losses_of(a->opts.reduction),
         .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, part_losses, &args);
 }
 
-typedef struct attributes {
-    choir_cross_entropy_opts opts; /* first: choir__cross_entropy_backward reads it */
-    choir_group *group;
-} attributes;
-
 static void cross_entropy_again(choir__record *r)
 {
     const attributes *a = r->attrs;
-    statistics s = {r->saved[0], r->saved[1], r->saved[2]};
-    launch_losses(r->out, r->in[0], &s, a->group, choir__row_losses_of(a->opts.reduction));
+    statistics s = {r->saved[0], r->saved[1], r->saved[2], r->saved[3]};
+    launch_losses(r->out, r->in[0], &s, a);
 }
 
 static const choir__op cross_entropy_op = {.name = "cross_entropy",
     .cast = CHOIR__CAST_F32,
     .loss = true,
-    .half_native = 1, /* the scores */
+    .slices_in = 1, /* the scores, which become f32 on every device */
     .backward = choir__cross_entropy_backward,
     .recompute = cross_entropy_again,
     .recompute_saved = 6, /* lse and count */
@@ -95,39 +133,16 @@ static const char *what_is_wrong(
     return NULL;
 }
 
-/* Returns the scores as kernels expect them; may be logits itself. */
-static choir_tensor *local(choir_tensor *logits)
+/* Returns the scores with rows that kernels read. */
+static choir_tensor *in_rows(choir_tensor *logits)
 {
+    if (logits->poisoned || choir__has_product_rows(logits))
+        return logits;
     const choir__partition *mark = logits->split;
-    choir_tensor *x = logits;
     logits->split = NULL;
-    if (choir__is_half(x->dtype) && !x->poisoned)
-        x = choir_cast(x, CHOIR_F32);
-    x = choir_contiguous(x);
+    choir_tensor *x = choir_contiguous(logits);
     logits->split = mark;
     return x;
-}
-
-/* Maps global class ids to this rank's classes; ids of other ranks become CHOIR__ELSEWHERE,
- * ignored targets IGNORED. */
-static choir_tensor *own_targets(const choir__tp_part *part, choir_scope *scope,
-    choir_tensor *targets, int64_t classes, int64_t ignored)
-{
-    targets = choir__dense_rows(scope, targets);
-    choir_tensor *own =
-        choir__tensor_new(scope, choir__device_of(targets), CHOIR_I64, targets->shape);
-    if (targets->poisoned || own->poisoned)
-        return targets->poisoned ? targets : own;
-    choir__k_part_targets args = {.x = choir__data(targets),
-        .y = choir__data(own),
-        .n = targets->count,
-        .first = part->first,
-        .count = classes,
-        .whole = part->whole,
-        .ignored = ignored,
-        .ignores = true};
-    choir__launch(choir__device_of(targets), CHOIR_F32, part_targets, &args);
-    return own;
 }
 
 static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in,
@@ -137,51 +152,64 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in,
     choir_device *device = choir__device_of(x);
     choir_shape shape = x->shape;
     shape.ndim--;
+    attributes a = {o, part, o.ignore_index};
+    a.opts.ignore_index = IGNORED;
     choir_tensor *loss = choir__tensor_new(
         scope, device, x->dtype, o.reduction == CHOIR_LOSS_NONE ? shape : CHOIR_SCALAR);
-    statistics s = {own_targets(part, scope, in[1], choir__cols(x), o.ignore_index),
+    statistics s = {choir__tensor_new(scope, device, CHOIR_I64, in[1]->shape),
         choir__tensor_new(scope, device, x->dtype, choir_dims(choir__rows(x))),
-        choir__tensor_new(scope, device, x->dtype, CHOIR_SCALAR)};
-    if (loss->poisoned || s.targets->poisoned || s.lse->poisoned || s.count->poisoned) {
+        choir__tensor_new(scope, device, x->dtype, CHOIR_SCALAR),
+        choir__dense_rows(scope, in[1])};
+    if (loss->poisoned || s.targets->poisoned || s.lse->poisoned || s.count->poisoned ||
+        s.given->poisoned) {
         loss->poisoned = true;
         return loss;
     }
-    launch_losses(loss, x, &s, part->group, choir__row_losses_of(o.reduction));
+    launch_targets(s.targets, s.given, part->base.at, choir__cols(x), &a);
+    launch_losses(loss, x, &s, &a);
     choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 3);
     if (r) {
-        o.ignore_index = IGNORED;
-        choir__record_attrs(r, &(attributes){o, part->group}, sizeof(attributes));
+        choir__record_attrs(r, &a, sizeof a);
         r->saved[0] = s.targets;
         r->saved[1] = s.lse;
         r->saved[2] = s.count;
+        r->saved[3] = s.given;
     }
     return loss;
+}
+
+/* A loss that parts do not support is computed from the whole scores on a device that has all
+ * slices: ranks refuse it. */
+static choir_tensor *of_whole(
+    choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
+{
+    return choir_cross_entropy_with(choir_reshape(logits, logits->shape), target, o);
 }
 
 choir_tensor *choir__tp_cross_entropy(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
     const choir__tp_part *part = choir__tp_part_of(logits);
-    choir_tensor *poisoned, *in[3] = {local(logits), target, NULL};
+    choir_tensor *poisoned, *in[3] = {in_rows(logits), target, NULL};
     const char *wrong = what_is_wrong(in[0], target, &o);
+    if (wrong && part->base.whole)
+        return of_whole(logits, target, o);
     if (wrong)
         return choir__shape_error(cross_entropy_op.name, in[0]->scope, in, 2, wrong);
-    in[0]->split = NULL; /* only while this op reads it */
     choir_scope *scope = choir__begin(&cross_entropy_op, in, 3, &poisoned);
-    choir_tensor *loss = scope ? launch(scope, in, part, o) : poisoned;
-    logits->split = &part->base;
-    return loss;
+    return scope ? launch(scope, in, part, o) : poisoned;
 }
 
 choir_tensor *choir__tp_argmax(choir_tensor *scores)
 {
     const choir__tp_part *part = choir__tp_part_of(scores);
-    choir_tensor *poisoned, *x = local(scores);
-    x->split = NULL;
+    choir_tensor *poisoned, *x = scores;
     choir_scope *scope = choir__begin(&choir__argmax_op, &x, 1, &poisoned);
-    scores->split = &part->base;
     if (!scope)
         return poisoned;
+    x = choir__wide(scope, choir__dense_rows(scope, x));
+    if (x->poisoned)
+        return x;
     choir_device *device = choir__device_of(x);
     choir_shape shape = x->shape;
     shape.ndim--;
@@ -195,7 +223,7 @@ choir_tensor *choir__tp_argmax(choir_tensor *scores)
         .index = choir__data(at),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
-        .first = part->first,
+        .first = part->base.at,
         .dtype = x->dtype};
     choir__launch(device, x->dtype, max_rows, &args);
     max = choir_all_gather(max, part->group);

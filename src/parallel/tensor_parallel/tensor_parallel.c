@@ -29,11 +29,21 @@ static choir_status sum_rows(
 static const choir__strategy_ops tensor_parallel_ops = {
     .name = "tensor_parallel", .parts = &choir__tp_ops, .sum = sum_rows};
 
+/* One rank has all slices, whatever the others do. */
+static choir_status keep_slices(choir__strategy *s, choir_group *group, uint64_t undone)
+{
+    (void)s, (void)group, (void)undone;
+    return CHOIR_OK;
+}
+
+static const choir__strategy_ops slices_ops = {
+    .name = "tensor_parallel", .parts = &choir__tp_ops, .ranks_changed = keep_slices};
+
 /* Makes the strategy; it joins the run once the ranks have parts. */
 static tensor_parallel *new_strategy(choir_scope *run, choir_group *group)
 {
     tensor_parallel *t = choir__arena_get(&run->arena, sizeof *t);
-    t->strategy.ops = &tensor_parallel_ops;
+    t->strategy.ops = group ? &tensor_parallel_ops : &slices_ops;
     t->group = group;
     return t;
 }
@@ -50,30 +60,62 @@ static choir_status make_plan(choir__tp_plan *plan, const choir_tensor_parallel_
                             : choir__tp_plan_default(plan);
 }
 
+/* Sets the number of slices, which the ranks must divide. */
+static choir_status count_slices(choir__tp_plan *plan, int64_t slices)
+{
+    plan->slices = slices ? slices : plan->ranks;
+    if (slices < 0 || slices > CHOIR__TP_MOST)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: expected between 1 and %d slices, got %lld", CHOIR__TP_MOST,
+            (long long)slices);
+    if (plan->slices % plan->ranks)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: %lld slices cannot be shared by %d ranks: the number of ranks must "
+            "divide the slices",
+            (long long)slices, plan->ranks);
+    return CHOIR_OK;
+}
+
+/* Makes the plan and, with the other ranks of the group if there are several, applies it. */
+static choir_status distribute(choir_scope *run, choir__tp_plan *plan, choir_group *group,
+    const choir_tensor_parallel_opts *opts)
+{
+    choir_status status = count_slices(plan, opts->slices);
+    if (status == CHOIR_OK)
+        status = make_plan(plan, opts);
+    if (group)
+        status = choir__tp_agree(plan, group, status);
+    if (status != CHOIR_OK || plan->slices == 1)
+        return status;
+    if (plan->ranks == 1)
+        group = NULL;
+    plan->strategy = &new_strategy(run, group)->strategy;
+    status = choir__tp_apply(plan, group);
+    if (status == CHOIR_OK)
+        choir__strategy_join(plan->strategy, run);
+    return status;
+}
+
 choir_module *choir_tensor_parallel(
     choir_scope *run, choir_module *module, choir_group *group, choir_tensor_parallel_opts opts)
 {
     run = choir__open_scope(run, __func__);
     module = choir__module_for(run, module, __func__);
-    if (!group) {
+    if (!group && !opts.slices) {
         choir__poison_missing(run, __func__, "group");
         return module;
     }
-    choir__tp_plan plan = {.module = module, .ranks = choir_group_world(group)};
+    choir__tp_plan plan = {.module = module, .ranks = group ? choir_group_world(group) : 1};
     choir_status status = choir__scope_status(run);
     if (status != CHOIR_OK)
         return module;
     choir__module_name(module);
-    status = choir__ranks_agree(group, module, "tensor_parallel");
+    if (group)
+        status = choir__ranks_agree(group, module, "tensor_parallel");
     if (status == CHOIR_OK)
-        status = choir__tp_agree(&plan, group, make_plan(&plan, &opts));
-    if (status == CHOIR_OK && plan.ranks > 1) {
-        plan.strategy = &new_strategy(run, group)->strategy;
-        status = choir__tp_apply(&plan, group);
-    }
-    if (status == CHOIR_OK && plan.ranks > 1)
-        choir__strategy_join(plan.strategy, run);
-    choir__run_of(run)->micro_first = 0; /* every rank runs a part of every micro-batch */
+        status = distribute(run, &plan, group, &opts);
+    if (group)
+        choir__run_of(run)->micro_first = 0; /* every rank runs a part of every micro-batch */
     free(plan.entries);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);

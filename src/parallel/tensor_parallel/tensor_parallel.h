@@ -6,16 +6,16 @@
 
 #include <choir/tensor_parallel.h>
 #include "nn/module.h"
+#include "tensor/op.h"
 #include "tensor/strategy.h"
 
-/* The `split` of a parameter, or of scores, that is distributed over ranks. */
+/* The `split` of a parameter, or of scores, in slices. */
 typedef struct choir__tp_part {
     choir__partition base;
-    choir_group *group;
-    choir_tp_style style; /* COLUMN, ROW, VOCAB */
-    /* first: where this part begins along the distributed dimension; whole: its whole size */
-    int64_t first, whole;
-    choir_group *sharing; /* ranks with an identical part (k and v heads); NULL: none */
+    choir_group *group;      /* NULL: one rank has all slices */
+    choir_tp_style style;    /* COLUMN, ROW, VOCAB */
+    choir__partition result; /* COLUMN: the mark of results, where columns lie side by side */
+    choir_group *sharing;    /* ranks with an identical part (k and v heads); NULL: none */
 } choir__tp_part;
 
 static inline const choir__tp_part *choir__tp_part_of(const choir_tensor *t)
@@ -28,32 +28,33 @@ extern const choir__part_ops choir__tp_ops;
 /* --- layers.c, scores.c: the functions of choir__tp_ops --- */
 
 choir_tensor *choir__tp_linear(
-    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
-choir_tensor *choir__tp_linear_of_gelu(
-    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of);
 choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids);
 choir_tensor *choir__tp_cross_entropy(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
 choir_tensor *choir__tp_argmax(choir_tensor *x);
+choir_status choir__tp_join(const choir__partition *part, choir_tensor *nodes, bool sharing);
 
 /* --- the plan --- */
 
-/* A parameter to be distributed: `packed` matrices side by side along dim; each is cut into one
- * run per rank. */
+enum { CHOIR__TP_MOST = 1024 }; /* slices */
+
+/* A parameter to be cut: `packed` matrices side by side along dim; each has T slices, and each
+ * rank has a run of them. */
 typedef struct choir__tp_entry {
     choir__param *param;
     const char *path; /* path of its layer, or its name */
     choir_tp_style style;
     int dim, packed;
-    int64_t units; /* columns or heads of each matrix, the units that are distributed */
-    /* 0; else, with fewer units than ranks, the number of ranks that share one unit */
-    int shared;
+    int64_t units;  /* columns or heads of each matrix, the units that are distributed */
+    int64_t shared; /* 0; else, with fewer units than slices, the slices that share a unit */
 } choir__tp_entry;
 
 typedef struct choir__tp_plan {
     choir__strategy *strategy; /* marks the parts as its own */
     choir_module *module;
-    int ranks;
+    int ranks;      /* 1: this rank has all slices */
+    int64_t slices; /* T, a multiple of the ranks */
     choir__tp_entry *entries;
     int count;
 } choir__tp_plan;
@@ -72,7 +73,8 @@ choir_status choir__tp_plan_layer(
 /* Checks that no optimizer or strategy has taken over the module's parameters yet. Errors:
  * state, device. */
 choir_status choir__tp_can_apply(choir_module *module);
-/* Replaces each parameter of the plan by this rank's part. Collective. */
+/* Replaces each parameter of the plan by this rank's part. group NULL: one rank keeps all
+ * parameters whole and marks them. Collective. */
 choir_status choir__tp_apply(const choir__tp_plan *plan, choir_group *group);
 
 /* Checks that all ranks have the same plan and seed. planned: the status of making the plan on

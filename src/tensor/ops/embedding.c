@@ -101,6 +101,7 @@ static const choir__op embedding_op = {
     .reads_in = 2,
     .rows_in = 1,
     .weights_in = 1,
+    .slices_in = 1,
 };
 
 static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, choir__table_rows of)
@@ -124,7 +125,7 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, choir__ta
 choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, int64_t padding)
 {
     table = choir__sound(table, __func__);
-    if (table->split && !table->poisoned && !ids->poisoned)
+    if (choir__is_part(table) && !table->poisoned && !ids->poisoned)
         return table->split->by->ops->parts->embedding(table, ids);
     return embedding(table, ids, (choir__table_rows){.padding = padding});
 }
@@ -145,6 +146,7 @@ choir_tensor *choir__embedding_part(
 struct dropout {
     uint64_t key;
     float p;
+    const choir__partition *part; /* x is these columns of wider rows; NULL: x is whole */
 };
 
 /* An element's number is its place in the whole sequence, so ranks that have leaves of it draw
@@ -162,7 +164,9 @@ static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct 
             .y = (char *)choir__data(y) + (size_t)b * bytes,
             .step = step,
             .n = n,
-            .first = leaf ? (b * s->chunks + s->first) * leaf : 0,
+            .first = d->part ? d->part->at : leaf ? (b * s->chunks + s->first) * leaf : 0,
+            .cols = d->part ? choir__cols(y) : 0,
+            .whole = d->part ? d->part->size : 0,
             .key = d->key,
             .p = d->p,
             .dtype = y->dtype};
@@ -228,6 +232,8 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (y->poisoned) /* a poisoned dropout draws no key */
         return y;
-    struct dropout d = {.key = choir__scope_key(scope, name), .p = p};
+    struct dropout d = {.key = choir__scope_key(scope, name),
+        .p = p,
+        .part = x->split && x->split->passes ? x->split : NULL};
     return choir__computed(&dropout_op, y, &x, 1, (choir__keeps){&d, sizeof d, {NULL}});
 }

@@ -1,9 +1,9 @@
 /* The linear layer: x W' + b, or gelu(x) W' + b as one op.
  *
  * A transposed operand is a view with exchanged strides, so backward copies nothing, and the
- * weight may be stored as (out, in), or as (in, out) like GPT-2's: attrs is a bool, whether it
- * is (in, out). 16-bit operands stay 16-bit: the kernel adds up in f32, and a gradient that
- * goes to f32 memory (a parameter's) is never rounded to 16 bits.
+ * weight may be stored as (out, in), or as (in, out) like GPT-2's. 16-bit operands stay 16-bit:
+ * the kernel adds up in f32, and a gradient that goes to f32 memory (a parameter's) is never
+ * rounded to 16 bits.
  *
  * Where products have epilogues, the one of the weight's gradient also gives the bias's, and
  * with GELU the one of x's gradient multiplies by GELU's slope. GELU belongs to the layer that
@@ -12,18 +12,21 @@
  * it.
  *
  * The rows of a result may be a few elements apart where that makes products fast: the scores
- * of 50,257 tokens in 16 bits. Losses read them so, and give such gradients. */
+ * of 50,257 tokens in 16 bits. Losses read them so, and give such gradients.
+ *
+ * If the weight is cut into slices (tensor parallelism), sums over slices are sliced.c's. */
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/ops/product.h"
+#include "tensor/ops/sliced.h"
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
 
 static const choir__op linear_op, linear_of_gelu_op;
 
-static bool in_out_of(const choir__record *r)
+static choir__linear_of how(const choir__record *r)
 {
-    return *(const bool *)r->attrs;
+    return *(const choir__linear_of *)r->attrs;
 }
 
 /* Returns the weight as (out, in), in whichever order it is stored. */
@@ -32,11 +35,28 @@ static choir__matrix weight_of(const choir_tensor *w, bool in_out)
     return in_out ? choir__transposed(choir__rows_of(w)) : choir__rows_of(w);
 }
 
+/* gx = gy w, where the columns of gy are in slices */
+static void sliced_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const choir_tensor *x = r->in[0];
+    gy = choir__product_rows(sink->scope, gy);
+    if (gy->poisoned)
+        return;
+    choir__k_matmul args = choir__product_of(gy->dtype, choir__rows_at(NULL, 0),
+        choir__rows_of(gy), weight_of(r->in[1], how(r).in_out), choir__rows(x), choir__cols(x),
+        choir__cols(gy));
+    choir__sliced_gradient(r, args, how(r).part, sink);
+}
+
 /* gx = gy w, times GELU's slope */
 static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    bool gelu = r->op == &linear_of_gelu_op, adds = false;
+    bool gelu = how(r).gelu, adds = false;
     choir__record *of = r; /* record whose input 0 gets the gradient */
+    if (choir__sliced_record(r)) {
+        sliced_backward_input(r, gy, sink);
+        return;
+    }
     choir_tensor *w = r->in[1], *gx = gelu ? NULL : sink->dest_wide(sink, r, 0, &of, &adds);
     if (!gx && !(gx = sink->dest(sink, r, 0)))
         return;
@@ -46,7 +66,7 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
         return;
     choir__k_matmul args =
         choir__matmul_args(gx, gy->dtype, choir__rows_of(gx), choir__rows_of(gy),
-            weight_of(w, in_out_of(r)), 1, choir__rows(gx), choir__cols(gx), choir__cols(gy));
+            weight_of(w, how(r).in_out), 1, choir__rows(gx), choir__cols(gx), choir__cols(gy));
     args.gelu_in = gelu ? choir__data(x) : NULL;
     args.accumulate = adds;
     choir__launch(choir__device_of(gx), gy->dtype, matmul, &args);
@@ -91,8 +111,10 @@ static void weight_gradient(const struct weight_product *p, choir__record *r, ch
     choir_shape shape = r->in[1]->shape;
     int64_t rows = shape.dim[0], each = choir__part_rows(shape), part = 0;
     choir_tensor *gw = sink->dest_part(sink, r, 1, 0);
+    choir__record *of = r;
+    int input = 1;
     bool whole = !gw;
-    if (whole && !(gw = sink->dest(sink, r, 1)))
+    if (whole && !(gw = choir__operand_dest(sink, r, 1, &of, &input)))
         return;
     for (int64_t from = 0; from < rows && gw; from += each) {
         choir__matrix memory = choir__rows_of(gw);
@@ -106,7 +128,7 @@ static void weight_gradient(const struct weight_product *p, choir__record *r, ch
         gw = from + each < rows ? sink->dest_part(sink, r, 1, ++part) : NULL;
     }
     if (whole)
-        sink->give(sink, r, 1, gw);
+        sink->give(sink, of, input, gw);
 }
 
 /* gb: the sums of gy's columns */
@@ -132,7 +154,7 @@ static void bias_gradient(
 
 static choir_dtype gradient_dtype(const choir_tensor *t)
 {
-    return t->param ? CHOIR_F32 : t->dtype;
+    return choir__has_wide_gradient(t) ? CHOIR_F32 : t->dtype;
 }
 
 /* True if the product of the weight's gradient also gives the bias's: the two have one dtype,
@@ -148,7 +170,7 @@ static bool sums_along(const choir__record *r, const choir_tensor *gy, bool in_o
 static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0];
-    bool in_out = in_out_of(r);
+    bool in_out = how(r).in_out;
     gy = choir__product_rows(sink->scope, gy);
     if (gy->poisoned)
         return;
@@ -165,15 +187,18 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
 }
 
 /* rows, w: row-major */
-static void launch_linear(
-    choir_tensor *y, choir_tensor *rows, choir_tensor *w, const choir_tensor *bias, bool in_out)
+static void launch_linear(choir_tensor *y, choir_tensor *rows, choir_tensor *w,
+    const choir_tensor *bias, choir__linear_of of)
 {
     choir__k_matmul args = choir__matmul_args(y, rows->dtype, choir__rows_of(y),
-        choir__rows_of(rows), choir__transposed(weight_of(w, in_out)), 1, choir__rows(y),
+        choir__rows_of(rows), choir__transposed(weight_of(w, of.in_out)), 1, choir__rows(y),
         choir__cols(y), choir__cols(rows));
     args.bias = choir__data_or_null(bias);
     args.half_bias = bias && choir__is_half(bias->dtype);
-    choir__launch(choir__device_of(y), rows->dtype, matmul, &args);
+    if (of.rows)
+        choir__sliced_product(y, args, bias, of.part);
+    else
+        choir__launch(choir__device_of(y), rows->dtype, matmul, &args);
 }
 
 static void launch_gelu(choir_tensor *y, const choir_tensor *x)
@@ -191,7 +216,7 @@ static void linear_again(choir__record *r)
     choir_tensor *w = choir__dense_rows(r->scope, r->in[1]);
     choir__copy_again(r, 0);
     if (!w->poisoned)
-        launch_linear(r->out, r->saved[0], w, r->in[2], in_out_of(r));
+        launch_linear(r->out, r->saved[0], w, r->in[2], how(r));
 }
 
 static void linear_of_gelu_again(choir__record *r)
@@ -201,7 +226,7 @@ static void linear_of_gelu_again(choir__record *r)
     if (w->poisoned || x->poisoned)
         return;
     launch_gelu(r->saved[0], x);
-    launch_linear(r->out, r->saved[0], w, r->in[2], in_out_of(r));
+    launch_linear(r->out, r->saved[0], w, r->in[2], how(r));
 }
 
 /* saved: the product's first operand, x or GELU's result, row-major */
@@ -210,7 +235,7 @@ static void linear_of_gelu_again(choir__record *r)
         .name = title, .by_token = true, .optional = 4, .cast = CHOIR__CAST_LOWER, .half = 3,  \
         .half_native = 3, .bias = 4, .backward_input = linear_backward_input,                  \
         .backward_weight = linear_backward_weight, .recompute = function,                      \
-        .recompute_saved = 1, .reads_in = 3, .parts_in = 2, .weights_in = 6                    \
+        .recompute_saved = 1, .reads_in = 3, .parts_in = 2, .weights_in = 6, .slices_in = 6    \
     }
 
 static const choir__op linear_op = LINEAR("linear", linear_again),
@@ -235,60 +260,54 @@ static choir_tensor *bad_operands(
     return NULL;
 }
 
-/* op: linear_op or linear_of_gelu_op */
-static choir_tensor *linear(
-    const choir__op *op, choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+choir_tensor *choir__linear_as(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of)
 {
+    const choir__op *op = of.gelu ? &linear_of_gelu_op : &linear_op;
     choir_tensor *bad, *in[3] = {x, weight, bias};
     choir_scope *scope = choir__begin(op, in, 3, &bad);
-    if (!scope || (bad = bad_operands(op, scope, in, in_out)))
+    if (!scope || (bad = bad_operands(op, scope, in, of.in_out)))
         return bad;
     x = in[0], weight = in[1];
-    choir_tensor *rows =
-        op == &linear_op ? choir__dense_rows(scope, x)
-                         : choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
+    choir_tensor *rows = of.gelu
+                             ? choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape)
+                             : choir__dense_rows(scope, x);
     choir_shape shape = x->shape;
-    shape.dim[shape.ndim - 1] = weight->shape.dim[in_out];
+    shape.dim[shape.ndim - 1] = weight->shape.dim[of.in_out];
     choir_device *device = choir__device_of(x);
-    int64_t row = choir__product_row(device, x->dtype, weight->shape.dim[in_out]);
+    int64_t row = choir__product_row(device, x->dtype, weight->shape.dim[of.in_out]);
     choir_tensor *y = choir__tensor_spaced(scope, device, x->dtype, shape, row);
-    return choir__computed(op, y, in, 3, (choir__keeps){&in_out, sizeof in_out, {rows}});
+    y = choir__computed(op, y, in, 3, (choir__keeps){&of, sizeof of, {rows}});
+    y->split = NULL; /* the columns are others than x's */
+    return y;
 }
 
-/* Returns the functions that know the weight's parts, if x is sound and this rank has one. */
-static const choir__part_ops *parts_of(const choir_tensor *x, const choir_tensor *weight)
+/* Passes a weight in slices to its strategy, if x is sound. */
+static choir_tensor *linear(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of)
 {
-    return weight->split && !x->poisoned ? weight->split->by->ops->parts : NULL;
-}
-
-static choir_tensor *plain(
-    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
-{
-    x = choir__sound(x, linear_op.name);
-    weight = choir__sound(weight, linear_op.name);
-    const choir__part_ops *parts = parts_of(x, weight);
-    return parts ? parts->linear(x, weight, bias, in_out)
-                 : linear(&linear_op, x, weight, bias, in_out);
+    const char *name = of.gelu ? linear_of_gelu_op.name : linear_op.name;
+    x = choir__sound(x, name);
+    weight = choir__sound(weight, name);
+    return weight->split && !x->poisoned
+               ? weight->split->by->ops->parts->linear(x, weight, bias, of)
+               : choir__linear_as(x, weight, bias, of);
 }
 
 choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
 {
-    return plain(x, weight, bias, false);
+    return linear(x, weight, bias, (choir__linear_of){0});
 }
 
 choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
 {
-    return plain(x, weight, bias, true);
+    return linear(x, weight, bias, (choir__linear_of){.in_out = true});
 }
 
 choir_tensor *choir__linear_of_gelu(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
 {
-    x = choir__sound(x, linear_of_gelu_op.name);
-    weight = choir__sound(weight, linear_of_gelu_op.name);
-    const choir__part_ops *parts = parts_of(x, weight);
-    return parts ? parts->linear_of_gelu(x, weight, bias, in_out)
-                 : linear(&linear_of_gelu_op, x, weight, bias, in_out);
+    return linear(x, weight, bias, (choir__linear_of){.in_out = in_out, .gelu = true});
 }
 
 bool choir__joins_gelu(const choir_tensor *x)

@@ -252,7 +252,7 @@ choir_tensor *choir_cross_entropy_with(
     CHOIR__DEFAULT_FLOATS;
     logits = choir__sound(logits, cross_entropy_op.name);
     target = choir__sound(target, cross_entropy_op.name);
-    if (logits->split && !logits->poisoned && !target->poisoned)
+    if (logits->split && !logits->split->passes && !logits->poisoned && !target->poisoned)
         return logits->split->by->ops->parts->cross_entropy(logits, target, o);
     if (choir__is_float(target->dtype))
         return soft_cross_entropy(logits, target, o);

@@ -101,13 +101,14 @@ choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
     return choir_scale(choir_sum_dim(x, dim), 1.0 / (double)n);
 }
 
-const choir__op choir__argmax_op = {.name = "argmax", .half_native = CHOIR__ALL_IN};
+const choir__op choir__argmax_op = {
+    .name = "argmax", .half_native = CHOIR__ALL_IN, .slices_in = 1};
 
 choir_tensor *choir_argmax(choir_tensor *x)
 {
     choir_tensor *poisoned;
     x = choir__sound(x, choir__argmax_op.name);
-    if (x->split && !x->poisoned)
+    if (choir__is_part(x) && !x->poisoned)
         return x->split->by->ops->parts->argmax(x);
     choir_scope *scope = choir__begin(&choir__argmax_op, &x, 1, &poisoned);
     if (!scope)

@@ -145,10 +145,30 @@ void KERNEL(random)(const choir__k_random *k)
     }
 }
 
+/* Drops elements of one row's part, whose first has the place `place`. Places are drawn in
+ * whole vectors, and the part may begin and end within one. */
+static void drop_part(const choir__k_dropout *k, int64_t from, int64_t place)
+{
+    const float *x = (const float *)k->x + from;
+    float *y = (float *)k->y + from, scale = 1.0f / (1.0f - k->p), unit[2 * W];
+    for (int64_t c = -(place % (2 * W)); c < k->cols; c += 2 * W) {
+        ivec words[2];
+        philox(k->key, *k->step, (uint64_t)(place + c) / 4, words);
+        for (int j = 0; j < 2; j++)
+            v_put(unit + j * W, v_unit(words[j]), W);
+        for (int64_t i = choir__max(c, 0); i < choir__min(c + 2 * W, k->cols); i++)
+            y[i] = unit[i - c] < k->p ? 0 : x[i] * scale;
+    }
+}
+
 /* The mask is computed again wherever it is needed. */
 void KERNEL(dropout)(const choir__k_dropout *k)
 {
     F32_ONLY(dropout, k);
+    for (int64_t i = 0; k->cols && i < k->n; i += k->cols)
+        drop_part(k, i, choir__dropout_place(k, i));
+    if (k->cols)
+        return;
     const float *x = k->x;
     float *y = k->y, scale = 1.0f / (1.0f - k->p);
     vec least = v_set(k->p * 0x1p24f); /* unit(word) >= p, both sides times 2^24: exact */

@@ -8,8 +8,9 @@ void choir__reference_dropout(const choir__k_dropout *k)
     double scale = 1 / (1 - (double)k->p);
     for (int64_t i = 0; i < k->n; i++) {
         uint32_t word[4];
-        choir__philox(k->key, *k->step, (uint64_t)(k->first + i) / 4, word);
-        bool keep = choir__unit(word[i % 4]) >= k->p;
+        int64_t at = choir__dropout_place(k, i);
+        choir__philox(k->key, *k->step, (uint64_t)at / 4, word);
+        bool keep = choir__unit(word[at % 4]) >= k->p;
         put(k->y, i, k->dtype, keep ? get(k->x, i, k->dtype) * scale : 0);
     }
 }

@@ -163,8 +163,28 @@ template <class T> __global__ void dropout(dropping d)
     }
 }
 
+/* Drops elements at places in a larger tensor: a thread draws a block per element. */
+template <class T> __global__ void dropout_part(choir__k_dropout k)
+{
+    typedef wide<T> V;
+    V scale = V(1) / (V(1) - V(k.p));
+    for (int64_t i = first_thread(); i < k.n; i += all_threads()) {
+        uint32_t word[DRAWN];
+        int64_t at = choir__dropout_place(&k, i);
+        choir__philox(k.key, *k.step, (uint64_t)at / DRAWN, word);
+        V x = get((const T *)k.x + i);
+        put((T *)k.y + i, choir__unit(word[at % DRAWN]) >= k.p ? x * scale : V(0));
+    }
+}
+
 extern "C" void choir__cuda_dropout(const choir__k_dropout *k)
 {
+    if (k->cols && k->n > 0) {
+        choose(k->dtype, [&](auto t) {
+            launch(dropout_part<decltype(t)>, grid_for(k->n), BLOCK, 0, *k);
+        });
+        return;
+    }
     dropping d = {*k, fours_lie_well(k->dtype, k->x) && fours_lie_well(k->dtype, k->y)};
     if (k->n > 0)
         choose(k->dtype, [&](auto t) {

@@ -1,0 +1,440 @@
+/* T slices: at equal T, one device and tensor parallelism on every number of ranks that divides
+ * T, alone or beside DDP or FSDP, give the same bits in every loss, every norm of gradients,
+ * and every element of weights and optimizer state. So a checkpoint of one layout continues in
+ * any other as if nothing had happened.
+ *
+ * The parts of all ranks are written to their places in one memory. A rank then finds its own
+ * values there, so replicas are equal, too. */
+#include <stdlib.h>
+
+#include "folder_fixture.h"
+#include "job_fixture.h"
+#include "nn/module.h"
+#include "optim/optim.h"
+#include "ranks.h"
+
+enum { STEPS = 3, BATCH = 8, MICRO = 2, ROOM = 1 << 22 };
+
+typedef enum rule { ADAMW, ADAMW_8_BITS, LAMB, MUON, ADAFACTOR } rule;
+
+/* A training: all layouts of a task have the same bits. */
+typedef struct task {
+    const char *model;
+    int64_t slices;
+    rule rule;
+    bool bf16, own; /* own: dropout between layers that rules name, instead of the model */
+} task;
+
+/* The ranks that do it: `data` rows of `tensor` ranks. */
+typedef struct layout {
+    int data, tensor;
+    int fsdp; /* stage; 0: DDP, or nothing if data is 1 */
+    bool recorded, recompute;
+} layout;
+
+typedef struct outcome {
+    uint32_t loss[STEPS][MICRO], norm[STEPS];
+    int64_t used; /* bytes */
+    unsigned char values[ROOM];
+    bool failed;
+} outcome;
+
+typedef struct job {
+    const task *task;
+    layout layout;
+    choir_model_info info;
+    choir_group *group;
+    choir_mesh *mesh;
+    choir_scope *run;
+    choir_module *bare, *net;
+    choir_optim *optim;
+    choir_loader *loader;
+    choir_dataset *data;
+    int64_t first, count;
+    choir_tensor *losses[MICRO];
+    outcome *out; /* in memory that all ranks share */
+    int64_t used;
+    bool comparing;
+    int wrong;
+} job;
+
+/* --- a training --- */
+
+static choir_tensor *loss_of_batch(choir_scope *micro, choir_module *net, void *arg)
+{
+    job *j = arg;
+    choir_batch b;
+    if (j->task->bf16)
+        choir_autocast(micro, CHOIR_BF16);
+    choir_check(choir_loader_next(j->loader, micro, &b));
+    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+}
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    choir_check(run_micro_batches(
+        step, (micro_batches){j->first, j->count, loss_of_batch, j->net, j, j->losses}));
+    return choir_optim_step(j->optim);
+}
+
+static choir_optim *make_optimizer(job *j)
+{
+    choir_adamw_opts adamw = choir_adamw_defaults();
+    choir_lamb_opts lamb = choir_lamb_defaults();
+    choir_muon_opts muon = choir_muon_defaults();
+    adamw.lr = lamb.lr = muon.lr = 1e-2f;
+    adamw.eight_bits = j->task->rule == ADAMW_8_BITS;
+    switch (j->task->rule) {
+    case LAMB: return choir_lamb(j->run, j->net, lamb);
+    case MUON: return choir_muon(j->run, j->net, muon);
+    case ADAFACTOR: return choir_adafactor(j->run, j->net, choir_adafactor_defaults());
+    default: return choir_adamw(j->run, j->net, adamw);
+    }
+}
+
+/* The group of the ranks that share a model, or NULL. */
+static choir_group *along(const job *j, const char *dimension, int size)
+{
+    return size == 1 ? NULL : j->mesh ? choir_mesh_group(j->mesh, dimension) : j->group;
+}
+
+static void wrap(job *j)
+{
+    choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
+    static const choir_tp_rule rules[] = {
+        {.path = "0", .style = CHOIR_TP_COLUMN}, {.path = "3", .style = CHOIR_TP_ROW}};
+    opts.slices = j->task->slices;
+    opts.rules = j->task->own ? rules : NULL;
+    opts.rule_count = j->task->own ? 2 : 0;
+    j->net = choir_tensor_parallel(j->run, j->bare, along(j, "tensor", j->layout.tensor), opts);
+    choir_group *data = along(j, "data", j->layout.data);
+    if (!data)
+        return;
+    choir_fsdp_opts fsdp = choir_fsdp_defaults();
+    fsdp.stage = j->layout.fsdp;
+    j->net = fsdp.stage ? choir_fsdp(j->run, j->net, data, fsdp)
+                        : choir_ddp(j->run, j->net, data, choir_ddp_defaults());
+    j->count = MICRO / j->layout.data;
+    j->first = choir_group_rank(data) * j->count;
+}
+
+static void open_job(job *j)
+{
+    const layout *l = &j->layout;
+    choir_check(choir_group_init(NULL, choir_group_defaults(), &j->group));
+    if (l->data > 1 && l->tensor > 1)
+        choir_check(choir_mesh_new(j->group, 2, (const char *const[]){"data", "tensor"},
+            (int[]){l->data, l->tensor}, &j->mesh));
+    j->count = MICRO;
+    j->run = choir_scope_open(NULL, 11);
+    j->bare = build_model(j->run, j->task->model, &j->info);
+    if (j->task->own)
+        j->bare =
+            choir_nn_sequential(j->run, choir_nn_linear(j->run, 12, 28), choir_nn_gelu(j->run),
+                choir_nn_dropout(j->run, 0.4f), choir_nn_linear(j->run, 28, 5));
+    wrap(j);
+    if (l->recompute)
+        choir_module_recompute_blocks(j->bare, true);
+    j->optim = make_optimizer(j);
+    choir_optim_clip(j->optim, 0.5f);
+    j->data = random_data(&j->info, 64, 5);
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = BATCH;
+    opts.microbatches = MICRO;
+    opts.micro_first = j->first;
+    opts.micro_count = j->count;
+    j->loader = choir_loader_new(j->run, j->data, opts);
+    choir_check(choir_scope_status(j->run));
+}
+
+static void close_job(job *j)
+{
+    choir_check(choir_scope_close(j->run));
+    choir_dataset_free(j->data);
+    if (j->mesh)
+        choir_mesh_free(j->mesh);
+    choir_group_free(j->group);
+}
+
+static void steps(job *j, int from, int until)
+{
+    for (int step = from; step < until; step++) {
+        choir_check(run_step(j->run, j->layout.recorded, step, body, j));
+        for (int64_t m = 0; m < j->count; m++)
+            j->out->loss[step][j->first + m] = item_bits(j->losses[m]);
+        j->out->norm[step] = item_bits(choir_optim_grad_norm(j->optim));
+    }
+}
+
+/* --- values of all ranks, in their places --- */
+
+/* Returns the index in the whole tensor of entry i of p's part; -1 if no box contains it. */
+static int64_t place(const choir__param *p, const choir_tensor *t, int64_t i)
+{
+    int64_t at[CHOIR_MAX_DIMS];
+    if (!p || !p->boxes)
+        return i;
+    for (int d = t->shape.ndim - 1; d >= 0; d--) {
+        at[d] = i % t->shape.dim[d];
+        i /= t->shape.dim[d];
+    }
+    for (int b = 0; b < p->box_count; b++) {
+        const choir__box *box = &p->boxes[b];
+        bool inside = true;
+        int64_t index = 0;
+        for (int d = 0; d < p->whole.ndim; d++) {
+            int64_t in = at[d] - box->at[d];
+            inside &= in >= 0 && in < box->size[d];
+            index = index * p->whole.dim[d] + box->from[d] + in;
+        }
+        if (inside)
+            return index;
+    }
+    return -1;
+}
+
+static void visit(const char *name, choir_tensor *t, const choir__param *p, void *arg)
+{
+    job *j = arg;
+    size_t size = choir_dtype_size(t->dtype);
+    int64_t whole = p ? choir__shape_count(p->whole) : t->count;
+    choir_check(j->used + whole * (int64_t)size <= ROOM ? CHOIR_OK : CHOIR_ERR_RANGE);
+    unsigned char *own = malloc((size_t)t->count * size + 1), *all = j->out->values + j->used;
+    choir_check(choir_read(t, own, (size_t)t->count * size));
+    for (int64_t i = 0; i < t->count; i++) {
+        int64_t at = place(p, t, i);
+        if (at < 0)
+            continue;
+        if (!j->comparing)
+            memcpy(all + (size_t)at * size, own + (size_t)i * size, size);
+        else if (memcmp(all + (size_t)at * size, own + (size_t)i * size, size) && !j->wrong++)
+            fprintf(stderr, "%s: a replica of element %lld differs\n", name, (long long)at);
+    }
+    free(own);
+    j->used += whole * (int64_t)size;
+}
+
+/* Visits weights and state. Every rank visits the same names, with the same sizes. */
+static void visit_all(job *j, bool comparing)
+{
+    j->used = 0;
+    j->comparing = comparing;
+    for (int i = 0; i < j->optim->count; i++) {
+        choir__optim_state *s = &j->optim->states[i];
+        visit(s->param->name, s->param->local, s->param, j);
+        choir__optim_visit_state(j->optim, s, visit, j);
+    }
+}
+
+static int collect(job *j)
+{
+    visit_all(j, false);
+    CHECK_OK(choir_group_barrier(j->group, NULL));
+    visit_all(j, true);
+    CHECK(!j->wrong);
+    j->out->used = j->used;
+    return 0;
+}
+
+/* --- layouts against each other --- */
+
+typedef struct plan {
+    const task *task;
+    layout layout;
+    outcome *out;
+    const char *saved; /* a checkpoint's folder; NULL: none */
+    int from, until;
+} plan;
+
+static int train(int rank, int world, void *arg)
+{
+    const plan *p = arg;
+    job j = {.task = p->task, .layout = p->layout, .out = p->out};
+    (void)rank;
+    (void)world;
+    open_job(&j);
+    choir_checkpoint *c = NULL;
+    if (p->saved) {
+        choir_checkpoint_opts opts = choir_checkpoint_defaults();
+        opts.group = j.group;
+        CHECK_OK(choir_checkpoint_open(p->saved, opts, &c));
+    }
+    int64_t step = 0;
+    if (p->from)
+        CHECK_OK(choir_checkpoint_load(c, j.net, j.optim, &step));
+    CHECK(step == p->from);
+    choir_loader_seek_step(j.loader, p->from);
+    steps(&j, p->from, p->until);
+    if (c && p->until < STEPS)
+        CHECK_OK(choir_checkpoint_save(c, j.net, j.optim, p->until));
+    if (c)
+        CHECK_OK(choir_checkpoint_close(c));
+    CHECK(collect(&j) == 0);
+    close_job(&j);
+    return 0;
+}
+
+static outcome *run_from(const task *t, layout l, const char *saved, int from, int until)
+{
+    outcome *o = shared_memory(sizeof *o);
+    plan p = {t, l, o, saved, from, until};
+    choir_status status = choir_spawn(l.data * l.tensor, train, &p);
+    if (status != CHOIR_OK)
+        print_error("%s, %d x %d: %s\n", t->model, l.data, l.tensor, choir_error_message());
+    o->failed = status != CHOIR_OK;
+    return o;
+}
+
+static outcome *run(const task *t, layout l)
+{
+    return run_from(t, l, NULL, 0, STEPS);
+}
+
+static void assert_same(const task *t, layout l, const outcome *a, const outcome *b, int from)
+{
+    assert_false(a->failed || b->failed);
+    for (int i = from; i < STEPS; i++) {
+        if (a->loss[i][0] != b->loss[i][0] || a->norm[i] != b->norm[i])
+            print_error("%s, T %lld, %d x %d ranks (stage %d), step %d: loss %08x, not %08x; "
+                        "norm %08x, not %08x\n",
+                t->model, (long long)t->slices, l.data, l.tensor, l.fsdp, i, b->loss[i][0],
+                a->loss[i][0], b->norm[i], a->norm[i]);
+        assert_memory_equal(a->loss[i], b->loss[i], sizeof a->loss[i]);
+        assert_int_equal(a->norm[i], b->norm[i]);
+    }
+    assert_int_equal(a->used, b->used);
+    assert_memory_equal(a->values, b->values, (size_t)a->used);
+}
+
+static void compare(task t, const layout *layouts, size_t count)
+{
+    outcome *single = run(&t, (layout){1, 1, 0, false, false});
+    assert_true(single->loss[0][0] != single->loss[STEPS - 1][0]);
+    for (size_t i = 0; i < count; i++) {
+        outcome *other = run(&t, layouts[i]);
+        assert_same(&t, layouts[i], single, other, 0);
+        munmap(other, sizeof *other);
+    }
+    munmap(single, sizeof *single);
+}
+
+#define COMPARE(t, ...)                                                                        \
+    compare((task)t, (const layout[]){__VA_ARGS__},                                            \
+        sizeof((layout[]){__VA_ARGS__}) / sizeof(layout))
+#define TASK(...)                                                                              \
+    {                                                                                          \
+        __VA_ARGS__                                                                            \
+    }
+
+#define GPT2  "gpt2:layers=2,heads=4,width=16,context=8,vocab=22,dropout=0.2"
+#define LLAMA "llama:layers=2,heads=4,kv_heads=2,width=16,hidden=24,context=8,vocab=23"
+#define TIED  "llama:layers=1,heads=8,kv_heads=2,width=32,hidden=24,context=8,vocab=24,tied=1"
+#define BERT  "bert:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.1"
+#define MLP   "mlp:in=12,hidden=24,layers=3,classes=5"
+
+static void gpt2(void **state)
+{
+    (void)state;
+    COMPARE(TASK(GPT2, 4, ADAMW, false, false), {1, 2, 0, true, false}, {1, 4, 0, false, true},
+        {2, 2, 0, false, false}, {2, 1, 3, true, false}, {2, 2, 3, false, true});
+    COMPARE(TASK(GPT2, 4, ADAMW, true, false), {1, 2, 0, false, true}, {1, 4, 0, true, false});
+}
+
+static void llama(void **state)
+{
+    (void)state;
+    COMPARE(TASK(LLAMA, 4, ADAMW, false, false), {1, 2, 0, false, false},
+        {1, 4, 0, true, false}, {2, 2, 1, false, true}, {2, 1, 0, false, false});
+    COMPARE(TASK(LLAMA, 4, ADAMW, true, false), {1, 2, 0, true, true}, {1, 4, 0, false, false});
+    COMPARE(TASK(LLAMA, 2, ADAMW, true, false), {1, 2, 0, true, true});
+    COMPARE(TASK(TIED, 8, ADAMW, false, false), {1, 2, 0, false, false}, {1, 4, 0, false, true},
+        {1, 8, 0, false, false});
+    COMPARE(TASK(TIED, 8, ADAMW, true, false), {1, 4, 0, false, false});
+}
+
+static void bert(void **state)
+{
+    (void)state;
+    COMPARE(TASK(BERT, 4, ADAMW, false, false), {1, 2, 0, true, false}, {1, 4, 0, false, true});
+    COMPARE(TASK(BERT, 2, ADAMW, true, false), {1, 2, 0, false, false});
+}
+
+/* Six slices on two ranks: a rank's slices complete two nodes of the tree. */
+static void nodes(void **state)
+{
+    (void)state;
+    COMPARE(TASK(MLP, 6, ADAMW, false, false), {1, 2, 0, false, false}, {1, 3, 0, true, false},
+        {1, 6, 0, false, false});
+    COMPARE(TASK("gpt2:layers=1,heads=6,width=24,context=8,vocab=25", 6, ADAMW, false, false),
+        {1, 2, 0, false, false}, {1, 3, 0, false, true});
+    COMPARE(TASK("llama:layers=1,heads=6,kv_heads=2,width=24,hidden=12,context=8,vocab=25", 6,
+                ADAMW, true, false),
+        {1, 2, 0, true, false}, {1, 6, 0, false, false});
+}
+
+/* An element between a column layer and its row layer is dropped by its place in the whole. */
+static void dropout(void **state)
+{
+    (void)state;
+    COMPARE(TASK(MLP, 4, ADAMW, false, true), {1, 2, 0, true, false}, {1, 4, 0, false, false});
+    COMPARE(TASK(MLP, 4, ADAMW, true, true), {1, 2, 0, false, false});
+}
+
+static void optimizers(void **state)
+{
+    (void)state;
+    for (rule r = ADAMW_8_BITS; r <= ADAFACTOR; r++)
+        COMPARE(
+            TASK(GPT2, 4, r, false, false), {1, 2, 0, r % 2, false}, {2, 2, 0, false, false});
+    COMPARE(TASK("mlp:in=300,hidden=520,layers=2,classes=3", 2, ADAMW_8_BITS, false, false),
+        {1, 2, 0, false, false});
+}
+
+/* The number of slices is part of the numbers: they are other ones with another T. */
+static void other_cuts_differ(void **state)
+{
+    (void)state;
+    static const char *const models[] = {GPT2, LLAMA, BERT, MLP};
+    for (size_t m = 0; m < CHOIR_COUNT(models); m++) {
+        task one = {models[m], 1, ADAMW, false, false}, two = one;
+        two.slices = 2;
+        layout alone = {1, 1, 0, false, false};
+        outcome *a = run(&one, alone), *b = run(&two, alone);
+        assert_memory_not_equal(a->values, b->values, (size_t)a->used);
+        munmap(a, sizeof *a);
+        munmap(b, sizeof *b);
+    }
+}
+
+/* A checkpoint of each layout continues in another. */
+static void checkpoints(void **state)
+{
+    (void)state;
+    static const layout all[] = {{1, 1, 0, false, false}, {1, 2, 0, false, false},
+        {1, 4, 0, false, false}, {2, 2, 3, false, false}};
+    task t = {LLAMA, 4, ADAMW, false, false};
+    outcome *single = run(&t, all[0]);
+    for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
+        layout next = all[(i + 1) % CHOIR_COUNT(all)];
+        char name[16];
+        snprintf(name, sizeof name, "moved%zu", i);
+        const char *saved = at(name);
+        outcome *before = run_from(&t, all[i], saved, 0, 1);
+        assert_false(before->failed);
+        outcome *after = run_from(&t, next, saved, 1, STEPS);
+        assert_same(&t, next, single, after, 1);
+        munmap(before, sizeof *before);
+        munmap(after, sizeof *after);
+    }
+    munmap(single, sizeof *single);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
+        cmocka_unit_test(bert), cmocka_unit_test(nodes), cmocka_unit_test(dropout),
+        cmocka_unit_test(optimizers), cmocka_unit_test(other_cuts_differ),
+        cmocka_unit_test_setup_teardown(checkpoints, make_folder, remove_all)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
