@@ -1,5 +1,8 @@
 /* Collectives on tensors: a group's collective between two waits, the group's for the device
- * and the device's for the group. Both are queued, so the host continues at once. */
+ * and the device's for the group. Both are queued, so the host continues at once.
+ *
+ * A tensor on a device that is away (parallel/pipeline/remote.h) has no values on this rank: its
+ * collectives are those of other ranks, and do nothing here. */
 #include <choir/distributed.h>
 
 #include "comm/group.h"
@@ -28,17 +31,23 @@ static choir_status usable(const choir_tensor *t, const char *name)
     return CHOIR_OK;
 }
 
-/* Checks the operands, and makes the group wait for t's device. */
-static choir_status begin(const choir_tensor *t, choir_group *group, const char *name)
+/* Checks the operands, and makes the group wait for t's device. *here: the collective is to run
+ * on this rank. */
+static choir_status begin(
+    const choir_tensor *t, choir_group *group, const char *name, bool *here)
 {
+    *here = false;
     choir_status status = choir__use_tensor(t, name);
     if (status == CHOIR_OK && !group)
         status = choir__missing(name, "group");
     if (status == CHOIR_OK)
         status = usable(t, name);
-    if (status == CHOIR_OK)
-        choir__storage_claim(t->storage);
-    return status == CHOIR_OK ? choir_group_wait_device(group, choir__device_of(t)) : status;
+    if (status != CHOIR_OK || choir__device_of(t)->away)
+        return status;
+    choir__storage_claim(t->storage);
+    status = choir_group_wait_device(group, choir__device_of(t));
+    *here = status == CHOIR_OK;
+    return status;
 }
 
 /* Notes that the group changes t, if it was asked to without an error. */
@@ -53,9 +62,11 @@ static choir_status end(choir_tensor *t, choir_group *group, choir_status status
 choir_status choir_all_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op)
 {
     choir_work work;
-    choir_status status = begin(t, group, __func__);
-    if (status == CHOIR_OK)
-        status = choir_group_all_reduce(group, choir__data(t), t->count, t->dtype, op, &work);
+    bool here;
+    choir_status status = begin(t, group, __func__, &here);
+    if (!here)
+        return status;
+    status = choir_group_all_reduce(group, choir__data(t), t->count, t->dtype, op, &work);
     return end(t, group, status);
 }
 
@@ -80,18 +91,22 @@ choir_status choir__nodes_reduce(choir_tensor *nodes, choir_group *group, int64_
 choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root)
 {
     choir_work work;
-    choir_status status = begin(t, group, __func__);
-    if (status == CHOIR_OK)
-        status = choir_group_broadcast(group, choir__data(t), t->count, t->dtype, root, &work);
+    bool here;
+    choir_status status = begin(t, group, __func__, &here);
+    if (!here)
+        return status;
+    status = choir_group_broadcast(group, choir__data(t), t->count, t->dtype, root, &work);
     return end(t, group, status);
 }
 
 choir_status choir_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op, int root)
 {
     choir_work work;
-    choir_status status = begin(t, group, __func__);
-    if (status == CHOIR_OK)
-        status = choir_group_reduce(group, choir__data(t), t->count, t->dtype, op, root, &work);
+    bool here;
+    choir_status status = begin(t, group, __func__, &here);
+    if (!here)
+        return status;
+    status = choir_group_reduce(group, choir__data(t), t->count, t->dtype, op, root, &work);
     return end(t, group, status);
 }
 
@@ -111,7 +126,7 @@ static choir_tensor *failed(choir_tensor *y, choir_status status)
 }
 
 /* Makes *t contiguous, and the group wait for its device. Returns a new tensor of `to` rows for
- * t's `from` rows; *ready: neither is poisoned. */
+ * t's `from` rows; *ready: neither is poisoned, and the collective is to run on this rank. */
 static choir_tensor *result(
     choir_tensor **t, choir_group *group, const char *name, rows from, rows to, bool *ready)
 {
@@ -132,7 +147,7 @@ static choir_tensor *result(
             name, parts, choir__shape_text(shape));
     shape.dim[0] = shape.dim[0] / parts * (to == ALL ? world : 1);
     choir_tensor *y = choir__tensor_new((*t)->scope, choir__device_of(*t), (*t)->dtype, shape);
-    if (y->poisoned)
+    if (y->poisoned || choir__device_of(y)->away)
         return y;
     choir_status status = choir_group_wait_device(group, choir__device_of(*t));
     *ready = status == CHOIR_OK;

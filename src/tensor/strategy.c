@@ -64,6 +64,15 @@ choir_status choir__strategies_sum(
     return status;
 }
 
+choir_status choir__strategies_take_first(const choir_scope *scope, void *bytes, size_t count)
+{
+    choir_status status = CHOIR_OK;
+    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
+        if (s->ops->take_first)
+            status = s->ops->take_first(s, bytes, count);
+    return status;
+}
+
 choir_tensor *choir__strategies_gather(const choir_scope *scope, choir_tensor *numbers)
 {
     for (choir__strategy *s = scope->run->strategies; s && !numbers->poisoned; s = s->next)

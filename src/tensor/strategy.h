@@ -131,6 +131,11 @@ typedef struct choir__strategy_ops {
      * micro-batches in order. May return its argument. */
     choir_tensor *(*gather)(choir__strategy *s, choir_tensor *numbers);
 
+    /* Ranks that compute the same micro-batches together take the bytes of the first of them, so
+     * that what each has measured leads all to the same decisions. Collective; waits. NULL: this
+     * rank computes its micro-batches alone. */
+    choir_status (*take_first)(choir__strategy *s, void *bytes, size_t count);
+
     /* Returns helper number `index` of device `home`: another device that can reach home's
      * memory and would only wait for the update there, so that it may do a share of it. NULL:
      * no more helpers. */
@@ -214,6 +219,8 @@ choir_status choir__strategies_sum(
  */
 choir_status choir__strategies_leaf(
     const choir_scope *run, choir_device *device, float *numbers, int64_t count);
+/* Calls take_first of all strategies of the run, one after another. */
+choir_status choir__strategies_take_first(const choir_scope *run, void *bytes, size_t count);
 /* Calls gather of all strategies of the run, one after another. */
 choir_tensor *choir__strategies_gather(const choir_scope *run, choir_tensor *numbers);
 /* Calls helper of the run's strategies until one knows a device. */

@@ -296,7 +296,7 @@ const choir__op choir__widen_op = {.name = "cast",
 /* Copies to a device. The copy is kept, not made again, so that no device waits for one that is
  * further ahead. */
 const choir__op choir__to_op = {
-    .name = "to", .by_token = true, .any_dtype = true, .backward = to_backward};
+    .name = "to", .by_token = true, .any_dtype = true, .backward = to_backward, .slices_in = 1};
 
 choir_tensor *choir_contiguous(choir_tensor *x)
 {
@@ -338,6 +338,8 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
     if (!device)
         return choir__poison(scope, CHOIR_ERR_DEVICE, "to: %s", choir__missing_device());
     choir_tensor *y = choir__copied_to(scope, x, device);
+    if (!y->poisoned)
+        y->split = x->split;
     choir__record_op(&choir__to_op, y, &x, 1);
     return y;
 }

@@ -92,12 +92,6 @@ told() {
         --model "$gpt" --batch-size 4 --slices 3 --strategy tp --nproc 2 text
     bad 1 "no plan for a model of class" train --steps 1 --model resnet18:image=16 \
         --batch-size 4 --slices 2 random
-    bad 1 "--slices 2 and --chunks 2: .* do not compose yet" train --steps 1 --model "$gpt" \
-        --batch-size 4 --slices 2 --chunks 2 text
-    bad 1 "do not compose yet" train --steps 3 --model "$gpt" --batch-size 8 \
-        --strategy pipeline+tp --mesh 2x2 text
-    bad 2 "tp stands last .*write fsdp[+]tp" train --steps 3 --model "$gpt" --batch-size 8 \
-        --strategy tp+fsdp --mesh 2x2 text
     bad 2 "tp" train --strategy tp:what=1 --nproc 2 --model toy random
 }
 

@@ -27,11 +27,15 @@ static const choir__dimension *enter(choir__job_rank *p, int d)
     return p->at;
 }
 
+/* Strategies that change the model's layers come first, then the innermost of the others. */
 static choir_status build_all(choir__job_rank *p)
 {
+    const choir__composition *c = &p->job->placement.composition;
     choir_status status = CHOIR_OK;
-    for (int d = p->job->placement.composition.count - 1; d >= 0 && status == CHOIR_OK; d--)
-        status = enter(p, d)->strategy->build(p);
+    for (int wraps = 0; wraps < 2; wraps++)
+        for (int d = c->count - 1; d >= 0 && status == CHOIR_OK; d--)
+            if (c->dims[d].strategy->slices != wraps)
+                status = enter(p, d)->strategy->build(p);
     return status;
 }
 
@@ -92,18 +96,6 @@ static choir_status check_parts(const choir__composition *c)
         const choir__cli_strategy *s = c->dims[d].strategy;
         if (!s->dimension)
             return refuse(s);
-        for (int e = 0; e < d && s->spread == CHOIR__RANKS_TOGETHER; e++)
-            if (c->dims[e].strategy->spread == CHOIR__RANKS_TOGETHER)
-                return choir__error(CHOIR_ERR_ARGUMENT,
-                    "the ranks of %s and of %s would work together on each micro-batch: choose one "
-                    "of them",
-                    c->dims[e].strategy->name, s->name);
-        bool two = d + 1 < c->count &&
-                   c->dims[d + 1].strategy->spread == CHOIR__RANKS_TOGETHER; /* told there */
-        if (s->spread == CHOIR__RANKS_TOGETHER && d + 1 < c->count && !two)
-            return choir__error(CHOIR_ERR_ARGUMENT,
-                "%s stands last in a composition, as it splits the model itself: write %s+%s",
-                s->name, c->dims[d + 1].strategy->name, s->name);
         for (int e = 0; e < d; e++)
             if (!strcmp(c->dims[e].strategy->dimension, s->dimension))
                 return choir__error(CHOIR_ERR_ARGUMENT,

@@ -186,11 +186,25 @@ choir_status choir__pipeline_unplace(choir__pipeline *p, int stage)
     return h.status;
 }
 
+/* Cuts the model; ranks with parts of the same stages cut alike, and plan alike. */
+static choir_status cut(choir__pipeline *p, int64_t micros)
+{
+    const choir_scope *run = p->base.run;
+    const size_t stages = (size_t)p->stages;
+    choir_status status = choir__pipeline_cut(p, micros);
+    if (status == CHOIR_OK)
+        status = choir__strategies_take_first(run, p->first, (stages + 1) * sizeof *p->first);
+    if (status == CHOIR_OK)
+        status = choir__strategies_take_first(
+            run, p->stage_costs, stages * sizeof *p->stage_costs);
+    return status;
+}
+
 choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros)
 {
     int count;
     struct mover m = {p, CHOIR_OK};
-    choir_status status = choir__pipeline_cut(p, micros);
+    choir_status status = cut(p, micros);
     if (status != CHOIR_OK)
         return status;
     if (p->data)

@@ -179,19 +179,6 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
     return CHOIR_OK;
 }
 
-/* Returns a weight that is distributed over ranks (tensor_parallel), or NULL. Its
- * layer is a collective of ranks that a stage does not know. */
-static const choir__param *part_in(const choir_module *m)
-{
-    const choir__param *found = NULL;
-    for (choir__module_entry *e = m->inside->entries; e && !found; e = e->next)
-        if (e->kind == CHOIR__CHILD)
-            found = part_in(e->child);
-        else if (e->kind == CHOIR__PARAM && choir__is_part(e->tensor))
-            found = e->tensor->param;
-    return found;
-}
-
 static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
 {
     choir_scope *run = p->base.run;
@@ -211,12 +198,6 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
             "pipeline: the module contains a %s, which places its work itself; wrap what is "
             "inside of it",
             other->type->name);
-    const choir__param *part = part_in(p->module);
-    if (part)
-        return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "pipeline: this rank has a part of parameter '%s' alone: tensor_parallel and a "
-            "pipeline do not compose yet",
-            part->name);
     p->schedule =
         choir__arena_strdup(&run->arena, opts.schedule ? opts.schedule : "zero-bubble");
     p->chunks = opts.chunks ? opts.chunks : strcmp(p->schedule, "interleaved") ? 1 : 2;

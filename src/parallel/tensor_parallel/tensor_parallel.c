@@ -26,8 +26,16 @@ static choir_status sum_rows(
         CHOIR__STRATEGY_OF(s, tensor_parallel, strategy)->group, device, numbers, count);
 }
 
-static const choir__strategy_ops tensor_parallel_ops = {
-    .name = "tensor_parallel", .parts = &choir__tp_ops, .sum = sum_rows};
+static choir_status take_first(choir__strategy *s, void *bytes, size_t count)
+{
+    return choir_group_broadcast(CHOIR__STRATEGY_OF(s, tensor_parallel, strategy)->group, bytes,
+        (int64_t)count, CHOIR_U8, 0, NULL);
+}
+
+static const choir__strategy_ops tensor_parallel_ops = {.name = "tensor_parallel",
+    .parts = &choir__tp_ops,
+    .sum = sum_rows,
+    .take_first = take_first};
 
 /* One rank has all slices, whatever the others do. */
 static choir_status keep_slices(choir__strategy *s, choir_group *group, uint64_t undone)
