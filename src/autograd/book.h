@@ -68,6 +68,10 @@ struct choir__param {
     choir_shape whole;
     const choir__box *boxes; /* (box_count); NULL: local is the whole */
     int box_count;
+    /* The boxes of `tensor`, if it is itself a part of the whole; NULL: it is the whole. */
+    const choir__box *part_boxes;
+    int part_box_count;
+    int64_t first_row; /* of tensor's rows, the first that local has */
     /* other ranks hold equal entries, and another rank counts them in norms */
     bool uncounted;
     choir__companion *companions;

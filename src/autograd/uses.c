@@ -122,11 +122,11 @@ static choir_status add_far_rows(
     return status;
 }
 
-/* Returns the entry of the whole parameter with which p->local begins. */
+/* Returns the entry of p->tensor with which p->local begins. */
 static int64_t first_entry(const choir__param *p)
 {
     int64_t rows = p->local->shape.ndim ? p->local->shape.dim[0] : 1;
-    return p->boxes && rows ? p->boxes->from[0] * (p->local->count / rows) : 0;
+    return rows ? p->first_row * (p->local->count / rows) : 0;
 }
 
 /* Adds a dense use of p to y, or writes it there. q: p or the replica, maybe on another stage,
@@ -149,7 +149,7 @@ static choir_status add_far_dense(choir__book *book, choir__param *p, choir__par
                 choir_device_name(book->device), q->name);
         data = near->data;
     }
-    data += q == p ? 0 : first_entry(p); /* a replica has the whole gradient */
+    data += q == p ? 0 : first_entry(p); /* a replica has all of it */
     add_dense(book, p, y, accumulate ? y : data, accumulate ? data : NULL, 1);
     choir__storage_unref(near);
     return CHOIR_OK;

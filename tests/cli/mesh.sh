@@ -15,7 +15,7 @@ on() {
         same_run single many || { fail "$strategy on $mesh: ${args[*]}"; return; }
     [ "$(field eval_loss single)" = "$(field eval_loss many)" ] ||
         fail "eval_loss of $strategy on $mesh: ${args[*]}"
-    [ "$(field world many)" = $((${mesh/x/*})) ] || fail "world of $mesh: $(field world many)"
+    [ "$(field world many)" = $((${mesh//x/*})) ] || fail "world of $mesh: $(field world many)"
 }
 
 language() {
@@ -54,6 +54,26 @@ masked() {
     on 2x3 fsdp:stage=2+pipeline:schedule=1f1b
 }
 
+# Ranks with slices of the weights, within or across the stages, and replicas of them.
+sliced() {
+    local model
+    args=(--json --microbatches 4 --batch-size 16 --steps 5 --clip 1 --eval-every 3 --slices 4)
+    for model in "$llama,kv_heads=2,tied=1" "$gpt,dropout=0.1" "$bert,dropout=0.1"; do
+        args=("${args[@]:0:13}" --model "${model/heads=2/heads=4}" text)
+        good train "${args[@]}" && mv out single
+        on 2x2 tp+pipeline
+        on 2x2 pipeline:schedule=1f1b+tp
+        on 2x2 tp+pipeline --nproc 2
+        on 2x4 tp+mp
+        on 2x2 tp+fsdp
+        on 2x2x2 ddp+tp+pipeline:schedule=interleaved
+        on 2x2x2 ddp+pipeline+tp
+        on 2x2x2 fsdp+tp+pipeline
+        on 2x2x2 tp+fsdp:stage=2+pipeline:schedule=gpipe --nproc 4
+        on 1x4x2 fsdp:stage=1+tp+pipeline
+    done
+}
+
 images() {
     args=(--json --microbatches 4 --batch-size 24 --steps 6 --optimizer sgd:momentum=0.9)
     args+=(--model resnet18:width=4,image=16,classes=5,small=1 random)
@@ -81,6 +101,14 @@ goes_on() {
         mv out rest && same_run whole rest 5
     good train "${args[@]}" --steps 8 --resume saved/step-* --strategy fsdp+pipeline --mesh 2x2 \
         --offload params && mv out rest && same_run whole rest 5
+    rm -rf saved
+    good train "${args[@]}" --steps 8 --slices 2 && mv out whole
+    good train "${args[@]}" --steps 4 --strategy fsdp+tp+pipeline --mesh 2x2x2 --save saved
+    good train "${args[@]}" --steps 8 --resume saved --strategy pipeline --nproc 2 && mv out rest &&
+        same_run whole rest 5
+    good train "${args[@]}" --steps 12 --slices 2 && mv out whole
+    good train "${args[@]}" --steps 12 --resume saved --strategy ddp+pipeline+tp --mesh 2x2x2 &&
+        mv out rest && same_run whole rest 9
 }
 
 compared() {
@@ -123,6 +151,7 @@ told() {
 
 check language
 check masked
+check sliced
 check images
 check goes_on
 check compared

@@ -15,6 +15,7 @@ static void cut_boxes(choir_scope *run, choir__param *p, int64_t lo, int64_t n)
         all.size[d] = p->tensor->shape.dim[d];
     p->boxes = boxes;
     p->box_count = 0;
+    p->first_row = lo;
     for (int b = 0; b < count; b++) {
         int64_t first = choir__max(old[b].at[0], lo),
                 end = choir__min(old[b].at[0] + old[b].size[0], lo + n);

@@ -221,8 +221,9 @@ choir_status choir__fsdp_release(choir__fsdp *f)
         p->tensor->storage = NULL;
         p->tensor->device = f->device;
         p->tensor->offset = 0;
-        p->boxes = NULL;
-        p->box_count = 0;
+        p->boxes = p->part_boxes;
+        p->box_count = p->part_box_count;
+        p->first_row = 0;
     }
     choir_status status =
         choir_device_sync(f->device); /* the device may still read the array */

@@ -203,8 +203,8 @@ static choir_status take_part(choir__param *p, const struct part *part)
     choir_tensor *t = p->tensor, old = *t;
     choir_device *device = t->device ? t->device : choir__device_of(t);
     uint32_t version = old.storage ? old.storage->version + 1 : 0;
-    p->boxes = boxes_of(t->scope, part);
-    p->box_count = part->entry->packed;
+    p->boxes = p->part_boxes = boxes_of(t->scope, part);
+    p->box_count = p->part_box_count = part->entry->packed;
     t->shape = part->shape;
     t->count = choir__shape_count(t->shape);
     t->offset = 0;
