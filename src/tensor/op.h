@@ -248,6 +248,9 @@ choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, in
 /* Cross entropy's backward from the scores in[0], the class weights in[2] (or NULL), and the
  * saved targets, log sum exp and count. Attributes: choir_cross_entropy_opts. */
 void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink);
+/* Like choir_cross_entropy_with, of whole scores and of the targets of their rows alone. */
+choir_tensor *choir__cross_entropy_here(
+    choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o);
 choir__row_losses choir__row_losses_of(choir_reduction reduction);
 
 /* The readers of a norm's result. If a single product reads it, the result may have the dtype

@@ -27,14 +27,20 @@ static const choir__dimension *enter(choir__job_rank *p, int d)
     return p->at;
 }
 
-/* Strategies that change the model's layers come first, then the innermost of the others. */
+/* First comes the strategy that changes the model's layers, then the one that cuts their inputs,
+ * then the innermost of the others, which wrap the result. */
+static int turn_of(const choir__cli_strategy *s)
+{
+    return s->slices ? 0 : s->chunks == CHOIR__CHUNKS_OF_RANKS ? 1 : 2;
+}
+
 static choir_status build_all(choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;
     choir_status status = CHOIR_OK;
-    for (int wraps = 0; wraps < 2; wraps++)
+    for (int turn = 0; turn < 3; turn++)
         for (int d = c->count - 1; d >= 0 && status == CHOIR_OK; d--)
-            if (c->dims[d].strategy->slices != wraps)
+            if (turn_of(c->dims[d].strategy) == turn)
                 status = enter(p, d)->strategy->build(p);
     return status;
 }

@@ -19,6 +19,7 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .dimension = "tensor",
     .spread = CHOIR__RANKS_TOGETHER,
     .slices = true,
+    .chunks = CHOIR__CHUNKS_BELOW,
     .build = build,
     .step = choir__cli_strategy_plain_step,
     .recovery = CHOIR__REBUILT_AS_MANY,

@@ -85,7 +85,7 @@ static void split_again(choir__record *r)
 }
 
 static const choir__op copy_op = {
-    .name = "tp_copy", .any_dtype = true, .backward = sum_backward, .view = true};
+    .name = "tp_copy", .by_token = true, .any_dtype = true, .backward = sum_backward, .view = true};
 static const choir__op reduce_op = {.name = "tp_reduce",
     .by_token = true,
     .any_dtype = true,

@@ -131,6 +131,7 @@ static void rows_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 }
 
 static const choir__op rows_op = {.name = "tp_embedding",
+    .by_token = true,
     .any_dtype = true,
     .backward = rows_backward,
     .recompute = rows_again};

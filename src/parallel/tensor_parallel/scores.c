@@ -10,6 +10,7 @@
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
+#include "tensor/sequence.h"
 
 enum { IGNORED = -1 }; /* in a part's own targets */
 
@@ -99,7 +100,8 @@ static void launch_losses(
         .parts = a->part->base.cut.leaves,
         .rows = choir__rows(x),
         .losses = (int)choir__row_losses_of(a->opts.reduction),
-        .dtype = x->dtype};
+        .dtype = x->dtype,
+        .cut = choir__sequence_cut(x->scope, choir__rows(x))};
     choir__launch(choir__device_of(x), x->dtype, part_losses, &args);
 }
 
@@ -111,6 +113,7 @@ static void cross_entropy_again(choir__record *r)
 }
 
 static const choir__op cross_entropy_op = {.name = "cross_entropy",
+    .by_token = true,
     .cast = CHOIR__CAST_F32,
     .loss = true,
     .slices_in = 1, /* the scores, which become f32 on every device */
@@ -183,7 +186,7 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in,
 static choir_tensor *of_whole(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
-    return choir_cross_entropy_with(choir_reshape(logits, logits->shape), target, o);
+    return choir__cross_entropy_here(choir_reshape(logits, logits->shape), target, o);
 }
 
 choir_tensor *choir__tp_cross_entropy(

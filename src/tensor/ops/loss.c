@@ -225,6 +225,21 @@ static choir_tensor *counted_targets(
     return y;
 }
 
+choir_tensor *choir__cross_entropy_here(
+    choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
+{
+    return cross_entropy(logits, target, o);
+}
+
+/* Returns the loss of the rows that are here, whose scores may be in slices. */
+static choir_tensor *of_rows(
+    choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
+{
+    return logits->split && !logits->split->passes && !logits->poisoned && !target->poisoned
+               ? logits->split->by->ops->parts->cross_entropy(logits, target, o)
+               : cross_entropy(logits, target, o);
+}
+
 /* Cross entropy of a sequence that is cut into chunks: each rank adds up the losses of its own
  * tokens, whose targets it takes, and a mean is the sum of all, divided. */
 static choir_tensor *cross_entropy_of_chunks(
@@ -238,11 +253,11 @@ static choir_tensor *cross_entropy_of_chunks(
             "expected i64 targets (B, L) of whole sequences, in the order of the tokens");
     target = choir__sequence_own(logits->scope, target, 1);
     if (o.reduction == CHOIR_LOSS_NONE)
-        return cross_entropy(logits, target, o);
+        return of_rows(logits, target, o);
     if (o.reduction != CHOIR_LOSS_MEAN)
-        return choir__sequence_sum(cross_entropy(logits, target, o));
+        return choir__sequence_sum(of_rows(logits, target, o));
     o.reduction = CHOIR_LOSS_SUM;
-    choir_tensor *sum = choir__sequence_sum(cross_entropy(logits, target, o));
+    choir_tensor *sum = choir__sequence_sum(of_rows(logits, target, o));
     return sum->poisoned ? sum : choir_div(sum, counted_targets(logits->scope, target, &o));
 }
 
@@ -252,12 +267,10 @@ choir_tensor *choir_cross_entropy_with(
     CHOIR__DEFAULT_FLOATS;
     logits = choir__sound(logits, cross_entropy_op.name);
     target = choir__sound(target, cross_entropy_op.name);
-    if (logits->split && !logits->split->passes && !logits->poisoned && !target->poisoned)
-        return logits->split->by->ops->parts->cross_entropy(logits, target, o);
-    if (choir__is_float(target->dtype))
+    if (choir__is_float(target->dtype) && !(logits->split && !logits->split->passes))
         return soft_cross_entropy(logits, target, o);
     return logits->scope->sequence ? cross_entropy_of_chunks(logits, target, o)
-                                   : cross_entropy(logits, target, o);
+                                   : of_rows(logits, target, o);
 }
 
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target)

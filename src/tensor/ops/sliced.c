@@ -117,7 +117,11 @@ static void input_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
 }
 
 static const choir__op input_op = {
-    .name = "sliced_input", .any_dtype = true, .backward = input_backward, .view = true};
+    .name = "sliced_input",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = input_backward,
+    .view = true};
 
 /* Returns the tensor that t is a copy of, which a pipeline has made on another device. */
 static const choir_tensor *unmoved(const choir_tensor *t)

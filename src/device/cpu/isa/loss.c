@@ -1,6 +1,6 @@
 /* Cross entropy, negative log likelihood, and the count of targets. A row's loss is f32; rows
  * are added in order in f64. */
-#include "device/cpu/context.h"
+#include "device/cpu/isa/leaf_sums.h"
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
@@ -60,31 +60,6 @@ static float mean_of(const float *w, int64_t n)
     for (int64_t c = 0; c < n; c += 16)
         LANES(j) sum[j] += v_get(w + c + j * W, n - c - j * W);
     return lanes_sum(sum) / (float)n;
-}
-
-/* The sums of the leaves of a cut, (leaves), and room for them in f32. */
-typedef struct leaf_sums {
-    double *sum;
-    float *rounded;
-} leaf_sums;
-
-static leaf_sums new_sums(int64_t leaves)
-{
-    const size_t n = (size_t)leaves;
-    leaf_sums s;
-    s.sum = choir__cpu_scratch(
-        choir__cpu_context_current(), n * (sizeof *s.sum + sizeof *s.rounded));
-    s.rounded = (float *)(void *)(s.sum + n);
-    for (int64_t l = 0; l < leaves; l++)
-        s.sum[l] = 0;
-    return s;
-}
-
-static float in_the_tree(leaf_sums s, int64_t leaves)
-{
-    for (int64_t l = 0; l < leaves; l++)
-        s.rounded[l] = (float)s.sum[l];
-    return choir__tree_sum(s.rounded, leaves, 1);
 }
 
 void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)

@@ -1,5 +1,7 @@
 /* Scores whose classes are distributed over ranks: converts targets of the whole to a part's,
- * and combines statistics of the parts. Parts are added in order, rows in order in f64. */
+ * and combines statistics of the parts. Parts are added in order, rows in order in f64, or leaf by
+ * leaf. */
+#include "device/cpu/isa/leaf_sums.h"
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
@@ -37,7 +39,9 @@ void KERNEL(part_losses)(const choir__k_part_losses *k)
 {
     F32_ONLY(part_losses, k);
     const float *stats = k->stats;
+    const int64_t leaves = choir__is_cut(k->cut) ? k->cut.leaves : 0;
     double total = 0, counted = 0;
+    leaf_sums sums = new_sums(leaves);
     for (int64_t r = 0; r < k->rows; r++) {
         float lse = join(stats + r, k->parts, 2 * k->rows), score = 0;
         bool ignored = k->targets[r] == -1;
@@ -48,11 +52,15 @@ void KERNEL(part_losses)(const choir__k_part_losses *k)
         if (k->losses == CHOIR__ROWS_EACH)
             ((float *)k->loss)[r] = nll;
         total += (double)nll;
+        if (leaves)
+            sums.sum[choir__cut_leaf_of(k->cut, k->rows, r)] += (double)nll;
         counted += !ignored;
     }
     if (k->losses != CHOIR__ROWS_MEAN)
         counted = 1;
-    if (k->losses != CHOIR__ROWS_EACH)
+    if (k->losses != CHOIR__ROWS_EACH && leaves)
+        *(float *)k->loss = in_the_tree(sums, leaves);
+    else if (k->losses != CHOIR__ROWS_EACH)
         *(float *)k->loss = counted != 0 ? (float)(total / counted) : 0.0f;
     *(float *)k->count = (float)counted;
 }
