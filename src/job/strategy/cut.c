@@ -58,11 +58,6 @@ choir_status choir__cli_strategy_settle_slices(choir__job *j)
     int ranks = choir__cli_strategy_slicers(j);
     if (!j->training.slices)
         j->training.slices = ranks;
-    if (j->training.slices > 1 && j->training.chunks > 1)
-        return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "--slices %lld and --chunks %lld: slices of weights and chunks of sequences do not "
-            "compose yet",
-            (long long)j->training.slices, (long long)j->training.chunks);
     if (j->training.slices % ranks == 0)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,

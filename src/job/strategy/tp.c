@@ -9,7 +9,7 @@ static choir_status build(choir__job_rank *p)
     choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
     opts.slices = p->job->training.slices;
     if (choir_group_world(p->along) > 1) /* one rank has all slices: choir__job_rank_build */
-        p->model = choir_tensor_parallel(p->run, p->model, p->along, opts);
+        choir_tensor_parallel(p->run, p->net, p->along, opts); /* in place */
     return CHOIR_OK; /* errors stick to the run */
 }
 

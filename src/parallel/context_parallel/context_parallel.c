@@ -99,6 +99,8 @@ static choir_status leaf(
 {
     choir_group *group = cp_of(s)->group;
     choir_work work;
+    if (device->away) /* a stage of other ranks */
+        return CHOIR_OK;
     choir__group_waits(group, device);
     choir_status status =
         choir_group_all_reduce(group, numbers, count, CHOIR_F32, CHOIR_SUM, &work);
@@ -161,7 +163,14 @@ static const choir__chunk_ops chunk_ops = {.sum = sum,
     .attention = attention,
     .attention_backward = attention_backward,
     .leaf = leaf};
-static const choir__strategy_ops cp_ops = {.name = "context_parallel", .chunks = &chunk_ops};
+
+static choir_status take_first(choir__strategy *s, void *bytes, size_t count)
+{
+    return choir_group_broadcast(cp_of(s)->group, bytes, (int64_t)count, CHOIR_U8, 0, NULL);
+}
+
+static const choir__strategy_ops cp_ops = {
+    .name = "context_parallel", .chunks = &chunk_ops, .take_first = take_first};
 
 /* --- construction --- */
 

@@ -204,8 +204,7 @@ static choir_tensor *counted_targets(
     choir_tensor *weight = o->weight ? choir__dense_rows(scope, o->weight) : NULL;
     choir_tensor *targets = choir__dense_rows(scope, target);
     choir_tensor *count = choir__tensor_new(scope, device, CHOIR_F64, choir_dims(1));
-    choir_tensor *y = choir__tensor_new(scope, device, CHOIR_F32, CHOIR_SCALAR);
-    if (targets->poisoned || count->poisoned || y->poisoned || (weight && weight->poisoned))
+    if (targets->poisoned || count->poisoned || (weight && weight->poisoned))
         return choir__failed_in(scope);
     choir__k_count_targets args = {.targets = choir__data(targets),
         .weight = choir__data_or_null(weight),
@@ -215,10 +214,14 @@ static choir_tensor *counted_targets(
         .ignore_index = o->ignore_index,
         .dtype = CHOIR_F32};
     choir__launch(device, CHOIR_F32, count_targets, &args);
-    count = choir__sequence_sum(count);
+    count = choir__sequence_sum(count); /* on another device, if the loss is in a later stage */
     if (count->poisoned)
         return count;
+    device = choir__device_of(count);
     choir_tensor *sum = choir__tensor_like(scope, count);
+    choir_tensor *y = choir__tensor_new(scope, device, CHOIR_F32, CHOIR_SCALAR);
+    if (sum->poisoned || y->poisoned)
+        return choir__failed_in(scope);
     choir__k_loss_divisor divide = {
         .counts = choir__data(count), .y = choir__data(y), .sum = choir__data(sum), .n = 1};
     choir__launch(device, CHOIR_F32, loss_divisor, &divide);
