@@ -3,7 +3,7 @@
 #ifndef CHOIR_SLABS_H
 #define CHOIR_SLABS_H
 
-#include "tensor/ops/sliced.h"
+#include "tensor/ops/sliced/sliced.h"
 
 /* Returns the number of nodes that this rank's slices complete, and writes them; one if they
  * are all slices. */
