@@ -104,8 +104,8 @@ int choir_slow_kernels(char *text, size_t bytes);
  */
 const char *choir_cpu_bits(void);
 
-/** Returns the instruction set that the CPU kernels use: "avx512", "avx2" or "baseline" on x86-64,
- * "neon" on aarch64, or the one of them that the variable CHOIR_ISA names. */
+/** Returns the instruction set that the CPU kernels use: "avx512", "avx2" or "baseline" on
+ * x86-64, "neon" on aarch64, or the one of them that the variable CHOIR_ISA names. */
 const char *choir_cpu_isa(void);
 
 #ifdef __cplusplus

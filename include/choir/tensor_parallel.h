@@ -14,8 +14,8 @@
  * starts with this rank's slice of the whole parameter's initial values; its tensor, gradient
  * and optimizer state cover this slice.
  *
- * The sums that ranks share are cut into T slices, and added in a fixed tree over these. So at
- * equal T one device, every number of ranks that divides T, and these ranks beside DDP or FSDP
+ * The sums that ranks share are cut into T slices, and added in a fixed tree. So at
+ * equal T one device, every number of ranks that divides T, and such ranks beside DDP or FSDP
  * give the same bits in losses, gradients, norms, weights and optimizer state. One device takes
  * part with group NULL and as many slices. Another T changes rounding: compared with T = 1,
  * gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the first

@@ -32,7 +32,7 @@ static choir_status check_versions(const choir__record *r)
     return CHOIR_OK;
 }
 
-enum { COPIES = 3 }; /* a cast of a handle (ops/sliced.c) of a cast */
+enum { COPIES = 3 }; /* a cast of a handle (ops/sliced/sliced.c) of a cast */
 
 /* Returns the gradient of input i; for a copy without a gradient, its original's (dest_wide).
  */

@@ -175,8 +175,8 @@ static choir_status check(
     int64_t slices = choir__module_slices(t->module);
     if (t->optim && s->slices && s->slices != slices && !t->recut)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with weights in %lld slices, not %lld; the bits go on only with the "
-            "same",
+            "%s was trained with weights in %lld slices, not %lld; expected the same "
+            "number",
             found, (long long)s->slices, (long long)slices);
     if (!t->loader)
         return CHOIR_OK;

@@ -417,7 +417,8 @@ typedef struct choir__k_loss_divisor {
  * the device, so each replay of a recorded step has a new mask. y may be x.
  *
  * The elements have the numbers i from first on, a multiple of 4. If cols is not 0, they are
- * columns [first, first + cols) of rows of `whole`, and have the numbers that they have there. */
+ * columns [first, first + cols) of rows of `whole`, and have the numbers that they have there.
+ */
 typedef struct choir__k_dropout {
     const void *x;
     void *y;

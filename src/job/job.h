@@ -106,7 +106,7 @@ typedef struct choir__job_training {
     uint64_t seed;
     int64_t batch_size, microbatches; /* samples of the global batch; number of its parts */
     int64_t chunks; /* chunks that each sequence is cut into (strategy/chunks.c); 0: one */
-    int64_t slices;                   /* T, see choir/tensor_parallel.h; 0: not known yet */
+    int64_t slices; /* T, see choir/tensor_parallel.h; 0: not known yet */
     int64_t steps, epochs;
     int64_t epoch_steps; /* steps per epoch; 0: not known yet */
     int64_t eval_every, eval_epochs, eval_batches;

@@ -318,8 +318,9 @@ const choir__cli_option choir__job_options[] = {
             "save removes later ones",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no steps to go back"}},
     {"recut", CHOIR__FLAG, AT(saves.recut),
-        .help = "let --resume take another number of --slices, of --chunks, of workers (diloco, "
-                "local-sgd) or of groups (ddp:sync_bn); the numbers change",
+        .help =
+            "let --resume take another number of --slices, of --chunks, of workers (diloco, "
+            "local-sgd) or of groups (ddp:sync_bn); the numbers change",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no cut to change"}},
 
     {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",

@@ -283,7 +283,7 @@ choir_tensor *choir__linear_of_gelu(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
 /* How a linear layer is computed. part: the weight's mark, or NULL: it is not cut into slices.
  * rows: the slices are of the layer's inputs, so its result is a sum over slices; else they are
- * of its outputs, and the input's gradient is such a sum (ops/sliced.h). */
+ * of its outputs, and the input's gradient is such a sum (ops/sliced/). */
 typedef struct choir__linear_of {
     bool in_out, gelu, rows;
     const struct choir__partition *part;

@@ -70,7 +70,7 @@ typedef struct choir__chunk_ops {
 
 /* Marks a tensor with a dimension that is cut into slices (choir_tensor.split): this rank has
  * `own` of them. The strategy embeds this struct in its own data about the part. See
- * ops/sliced.h. */
+ * ops/sliced/sliced.h. */
 struct choir__partition {
     choir__strategy *by;
     bool whole;         /* this rank has all slices */

@@ -45,8 +45,8 @@ void *choir__cpu_packed(choir__cpu_context *context, size_t bytes);
 /* The slow, simple kernels. */
 extern const choir__kernels choir__cpu_reference;
 
-/* Returns the fast kernels for an instruction set, such as "avx2", or NULL if this machine lacks
- * it (instruction_sets.c). */
+/* Returns the fast kernels for an instruction set, such as "avx2", or NULL if this machine
+ * lacks it (instruction_sets.c). */
 const choir__kernels *choir__cpu_kernels(const char *isa);
 
 /* Reports a CHOIR_ISA that names no instruction set, or one that the machine lacks. */

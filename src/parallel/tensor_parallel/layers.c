@@ -1,5 +1,5 @@
 /* Linear layers and embeddings in slices. A layer's part is computed by the op of the whole
- * layer; sums over slices, and so over ranks, are in tensor/ops/sliced.c.
+ * layer; sums over slices, and so over ranks, are in tensor/ops/sliced/.
  *
  *    COLUMN, VOCAB   y_t = x W_t + b_t                     dx = sum_t dy_t W_t'
  *    ROW             y = sum_t x_t W_t + b                 dx_t = dy W_t'
@@ -11,7 +11,7 @@
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
-#include "tensor/ops/sliced.h"
+#include "tensor/ops/sliced/sliced.h"
 
 /* --- sums over ranks --- */
 

@@ -164,7 +164,9 @@ static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct 
             .y = (char *)choir__data(y) + (size_t)b * bytes,
             .step = step,
             .n = n,
-            .first = d->part ? d->part->at : leaf ? (b * s->chunks + s->first) * leaf : 0,
+            .first = d->part ? d->part->at
+                     : leaf  ? (b * s->chunks + s->first) * leaf
+                             : 0,
             .cols = d->part ? choir__cols(y) : 0,
             .whole = d->part ? d->part->size : 0,
             .key = d->key,

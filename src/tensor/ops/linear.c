@@ -18,7 +18,7 @@
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/ops/product.h"
-#include "tensor/ops/sliced.h"
+#include "tensor/ops/sliced/sliced.h"
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
 

@@ -3,7 +3,7 @@
 #ifndef CHOIR_SLABS_H
 #define CHOIR_SLABS_H
 
-#include "tensor/ops/sliced.h"
+#include "tensor/ops/sliced/sliced.h"
 
 /* Returns the number of nodes that this rank's slices complete, and writes them; one if they
  * are all slices. */
@@ -30,8 +30,8 @@ choir_tensor *choir__new_slab(choir_scope *scope, choir_device *device, choir_dt
     int64_t count, choir_shape shape);
 /* Returns array i as a tensor of that shape. */
 choir_tensor *choir__slab_array(choir_tensor *slab, int64_t i, choir_shape shape);
-/* Adds up the ranks' nodes, of all ranks or of those that share a unit. Returns false if the
- * scope has an error. */
+/* Adds up the ranks' nodes, of all ranks or of the ranks that share a unit. Returns false if
+ * the scope has an error. */
 bool choir__slices_join(const choir__partition *part, choir_tensor *nodes, bool sharing);
 
 /* Returns the record of `op` that made input i of r, also if the input is a copy: a cast, or on

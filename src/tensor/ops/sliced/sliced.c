@@ -10,13 +10,13 @@
  * Several layers may read one input (queries, keys and values): then a rank must not reduce for
  * each of them, so slice t's gradient is the sum over the layers, and the tree is over these.
  * The handle's gradient is such a slab: (slices, ...), f32. With one layer, it has nodes. */
-#include "tensor/ops/sliced.h"
+#include "tensor/ops/sliced/sliced.h"
 
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/ops/product.h"
-#include "tensor/ops/slabs.h"
+#include "tensor/ops/sliced/slabs.h"
 #include "tensor/segment.h"
 
 /* --- products of some slices --- */

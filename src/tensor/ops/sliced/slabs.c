@@ -1,5 +1,5 @@
 /* Slabs of partial sums: see slabs.h. */
-#include "tensor/ops/slabs.h"
+#include "tensor/ops/sliced/slabs.h"
 
 #include "tensor/autocast.h"
 #include "tensor/handle.h"

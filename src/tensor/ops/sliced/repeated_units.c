@@ -10,7 +10,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
-#include "tensor/ops/slabs.h"
+#include "tensor/ops/sliced/slabs.h"
 
 typedef struct repeats {
     const choir__partition *part;
