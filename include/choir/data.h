@@ -578,7 +578,7 @@ typedef struct choir_loader_opts {
     int prefetch;
     double timeout_s;      /* limit of choir_loader_next's wait; 0 (the default): none */
     const double *weights; /* (the dataset's length) see choir_sampler_opts; NULL: none */
-    /* batches that are left out, such as "412:416,500", both ends included; NULL (the default):
+    /* batches that are left out: "412:416,500" are 412 to 415, and 500; NULL (the default):
      * none. Batch n, from 1, is the one that step n has without such a list; with it, step k
      * has the k-th batch that is left. Epochs of the data, which the order of samples depends
      * on, count all batches */

@@ -7,7 +7,7 @@
  * the batch and leaves it out then, have the same bits, on any strategy and any number of
  * ranks.
  *
- *     batches     1 2 3 4 5 6 7 8 ...         --skip-batches 3:5
+ *     batches     1 2 3 4 5 6 7 8 ...         --skip-batches 3:6
  *     steps       1 2       3 4 5 ...
  *
  * Everything that counts steps counts the lower row: --steps, --epochs (a number of steps),

@@ -113,7 +113,7 @@ const choir__cli_option choir__job_options[] = {
         .passed_on = true, .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"skip-batches", CHOIR__STRING, AT(data.skip), .argument = "A:B,...",
         .help =
-            "leave out these batches, both ends included, as if the data did not have them; batch "
+            "leave out batches A to B - 1, or A alone, as if the data did not have them; batch "
             "n is what step n trains on without this option. A resumed run leaves out its earlier "
             "ones, too",
         .recorded = CHOIR__RECORDED_TAKES, .rereads = true},

@@ -9,6 +9,7 @@
 #include "parallel/blocks.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
+#include "tensor/strategy.h"
 
 /* Makes the device wait for all work that the group has been given so far. */
 static choir_status fence(choir_group *group, choir_device *device)
@@ -128,6 +129,17 @@ static choir_tensor *failed(choir_tensor *y, choir_status status)
     return y;
 }
 
+/* Returns t in contiguous memory where it is: ops call collectives for their values, and a
+ * pipeline may not take this for an op of the next stage. */
+static choir_tensor *contiguous(choir_tensor *t)
+{
+    const choir_scope *scope = t->scope;
+    bool was = choir__placement_pause(scope, true);
+    t = choir_contiguous(t);
+    choir__placement_pause(scope, was);
+    return t;
+}
+
 /* Makes *t contiguous, and the group wait for its device. Returns a new tensor of `to` rows for
  * t's `from` rows; *ready: neither is poisoned, and the collective is to run on this rank. */
 static choir_tensor *result(
@@ -138,7 +150,7 @@ static choir_tensor *result(
     if (!group)
         return choir__poison_missing((*t)->scope, name, "group");
     if (!(*t)->poisoned)
-        *t = choir_contiguous(*t);
+        *t = contiguous(*t);
     if ((*t)->poisoned)
         return *t;
     int world = choir_group_world(group), parts = from == ALL ? world : 1;

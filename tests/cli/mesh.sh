@@ -74,6 +74,21 @@ sliced() {
     done
 }
 
+# The same of sequences in chunks, which ranks share; also beside slices.
+chunked() {
+    args=(--json --microbatches 4 --batch-size 16 --steps 5 --clip 1 --eval-every 3 --chunks 4)
+    args+=(--slices 2 --model "$llama,kv_heads=2,layers=2,tied=1" text)
+    good train "${args[@]}" && mv out single
+    on 2x2 tp+cp
+    on 2x2 cp+pipeline
+    on 2x2 pipeline+cp:exchange=keys
+    on 2x2 cp+pipeline:schedule=1f1b --nproc 2
+    on 2x2x2 tp+cp+pipeline
+    on 2x2x2 fsdp+cp+tp
+    on 2x2x2 fsdp:stage=2+cp+pipeline
+    on 2x2x2 ddp+cp+mp
+}
+
 images() {
     args=(--json --microbatches 4 --batch-size 24 --steps 6 --optimizer sgd:momentum=0.9)
     args+=(--model resnet18:width=4,image=16,classes=5,small=1 random)
@@ -152,6 +167,7 @@ told() {
 check language
 check masked
 check sliced
+check chunked
 check images
 check goes_on
 check compared

@@ -45,7 +45,7 @@ void choir__skips_add_range(choir__skips *s, int64_t first, int64_t last)
     settle(s);
 }
 
-/* Reads "412:416", or "500" for a single batch. */
+/* Reads "412:416", batches 412 to 415, or "500" for a single batch. */
 static choir_status add_word(choir__skips *s, char *word)
 {
     choir__skips_range r;
@@ -59,9 +59,10 @@ static choir_status add_word(choir__skips *s, char *word)
     if (!numbers)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "expected numbers of batches from 1, such as 412:416,500, got '%s'", word);
-    if (r.first > r.last)
+    if (colon && r.first >= r.last)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "expected the first batch of a range before the last, got '%s'", word);
+            "expected a range FIRST:END of batches before END, got '%s'", word);
+    r.last -= colon != NULL;
     push(s, r);
     return CHOIR_OK;
 }
@@ -99,7 +100,7 @@ char *choir__skips_text(const choir__skips *s, int64_t last)
                   to = (long long)choir__min(s->ranges[i].last, last);
         choir__text_format(&text, "%s%lld", i ? "," : "", from);
         if (from != to)
-            choir__text_format(&text, ":%lld", to);
+            choir__text_format(&text, ":%lld", to + 1);
     }
     char *made = text.used ? choir__strdup(text.bytes) : NULL;
     choir__text_buffer_free(&text);

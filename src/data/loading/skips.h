@@ -1,4 +1,4 @@
-/* Batches that a job leaves out, by their numbers, as in "412:416,500".
+/* Batches that a job leaves out, by their numbers, as in "412:416,500": 412 to 415, and 500.
  *
  * Batches are numbered from 1 in the order of the data: batch n is the one that step n of a job
  * without such a list trains on. A list takes batches out of this order and changes nothing

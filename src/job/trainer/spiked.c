@@ -125,7 +125,7 @@ choir_status choir__trainer_go_back_before_spike(choir__trainer *t)
             "step %lld is a spike: %s; %s: --skip-batches %lld:%lld leaves the batches out",
             (long long)from, spikes->what,
             *path ? "the run has gone back too often" : "no checkpoint to go back to is kept",
-            (long long)batches.first, (long long)batches.last);
+            (long long)batches.first, (long long)batches.last + 1);
     if (t->part.env.rank == 0)
         choir__job_tell(t->job, "step %lld is a spike: %s", (long long)from, spikes->what);
     status = load(t, path);

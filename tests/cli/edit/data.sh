@@ -17,7 +17,7 @@ texts() {
 documents_and_lines() {
     local line
     good train "${small[@]}" --model "$gpt" --steps 12 --strategy ddp --nproc 2 \
-        --skip-batches 4:5 --save skips docs.jsonl
+        --skip-batches 4:6 --save skips docs.jsonl
     good data skips --step 4
     grep -q '^step 4 of 12: batch 6, number 6 of [0-9]* in epoch 1$' out || fail "$(head -n 1 out)"
     [ "$(grep -c '^micro-batch [01]$' out)" -eq 2 ] && [ "$(grep -c '^  sample ' out)" -eq 6 ] ||

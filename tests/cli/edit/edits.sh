@@ -24,19 +24,19 @@ recorded() {
 # The edit has the bits of the run without the batches, also where others do the work, and where
 # the edited run is resumed later.
 rewind_and_skip() {
-    fresh never --skip-batches 6:8,11
+    fresh never --skip-batches 6:9,11
     for strategy in single 'ddp --nproc 3' 'fsdp --nproc 2' 'pipeline --nproc 2' \
         'ddp+pipeline --mesh 2x2 --nproc 4'; do
         recorded
         # shellcheck disable=SC2086
-        noted 'skip-batches 6:8,11 is new' train --json --resume run --rewind 5 --steps $steps \
-            --skip-batches 6:8,11 --strategy $strategy && mv out edited
+        noted 'skip-batches 6:9,11 is new' train --json --resume run --rewind 5 --steps $steps \
+            --skip-batches 6:9,11 --strategy $strategy && mv out edited
         same_run never edited 5 || fail "$strategy"
     done
     recorded
-    noted 'skip-batches' train --json --resume run --rewind 5 --skip-batches 6:8 --steps 7
-    grep -q '"skip-batches": "6:8"' run/latest/job.json || fail "the record has no list"
-    noted 'skip-batches 6:8,11 replaces' train --json --resume run --skip-batches 11 \
+    noted 'skip-batches' train --json --resume run --rewind 5 --skip-batches 6:9 --steps 7
+    grep -q '"skip-batches": "6:9"' run/latest/job.json || fail "the record has no list"
+    noted 'skip-batches 6:9,11 replaces' train --json --resume run --skip-batches 11 \
         --steps $steps --strategy ddp --nproc 2 && mv out edited
     same_run never edited 8
     [ "$(field weights_sha256 never)" != "$(field weights_sha256 whole)" ] || fail "nothing skipped"
@@ -59,10 +59,10 @@ rewind_alone() {
 # A rank of the edited run is killed, under strategies that recover in place and by copies.
 elastic_ranks() {
     local strategy
-    fresh never --skip-batches 6:8,11,70 --steps 80
+    fresh never --skip-batches 6:9,11,70 --steps 80
     for strategy in ddp fsdp; do
         recorded
-        start train --json --resume run --rewind 5 --steps 80 --skip-batches 6:8,11,70 \
+        start train --json --resume run --rewind 5 --steps 80 --skip-batches 6:9,11,70 \
             --strategy $strategy --nproc 2 --max-restarts 2
         await 20 grep -q '"step":20,' out && kill -KILL "$(children | tail -n 1)"
         ended 60
@@ -74,10 +74,10 @@ elastic_ranks() {
 
 wrong_edits() {
     recorded
-    bad 2 "before the last, got '6:5'" train --skip-batches 6:5 random
+    bad 2 "of batches before END, got '6:6'" train --skip-batches 6:6 random
     bad 2 "got 'x'" train --skip-batches 3,x random
     bad 1 'last step, 5, is on batch 5, before batch 50' train --skip-batches 50:60 --steps 5 random
-    bad 1 'up to batch 10, and has left out none, not 9:10' \
+    bad 1 'up to batch 10, and has left out none, not 9:11' \
         train --resume run --skip-batches 9:12 --steps 20
     bad 1 'no checkpoint of step 1 or before; it has kept 2, 4, 6, 8, 10' \
         train --resume run --rewind 1 --steps 20

@@ -34,9 +34,6 @@ near_words() {
     bad 2 "unknown optimizer 'adamx' \(did you mean" train --optimizer adamx
     bad 2 "unknown option 'layer' \(did you mean 'layers'\?\)" train --model gpt2:layer=2
     bad 2 "unknown command 'trian' \(did you mean 'train'\?\)" trian
-    bad 2 'tp and of cp would work together' train --strategy tp+cp --mesh 2x2 --model toy random
-    bad 2 'cp stands last in a composition.* write ddp\+cp' \
-        train --strategy cp+ddp --mesh 2x2 --model toy random
     local gpt=gpt2:layers=1,heads=2,width=16,context=12,vocab=20
     bad 1 '5 does not divide the context of 12 tokens' train --chunks 5 --model $gpt random
     bad 1 '2 ranks do not divide 3 chunks: choose --chunks 4' \
@@ -45,8 +42,6 @@ near_words() {
         train --strategy cp --nproc 2 --chunks 6 --model $gpt random
     bad 1 '--chunks 2: expected a model that reads sequences' train --chunks 2 --model toy random
     bad 1 'strategy dp does not cut sequences' train --strategy dp --chunks 2 --model $gpt random
-    bad 2 'tp stands last in a composition.* write ddp\+tp' \
-        train --strategy tp+ddp --mesh 2x2 --model toy random
     mkdir -p loose && : >loose/a.jpg
     bad 1 'folders of their classes' train --model cnn --steps 1 loose
 }
