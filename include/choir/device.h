@@ -105,7 +105,7 @@ int choir_slow_kernels(char *text, size_t bytes);
 const char *choir_cpu_bits(void);
 
 /** Returns the instruction set that the CPU kernels use: "avx512", "avx2" or "baseline" on
- * x86-64, "neon" on aarch64, or the one of them that the variable CHOIR_ISA names. */
+ * x86-64, "neon" on aarch64; the variable CHOIR_ISA may name a smaller one. */
 const char *choir_cpu_isa(void);
 
 #ifdef __cplusplus

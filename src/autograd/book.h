@@ -71,7 +71,7 @@ struct choir__param {
     /* The boxes of `tensor`, if it is itself a part of the whole; NULL: it is the whole. */
     const choir__box *part_boxes;
     int part_box_count;
-    int64_t first_row; /* of tensor's rows, the first that local has */
+    int64_t first_row; /* row of tensor with which local begins */
     /* other ranks hold equal entries, and another rank counts them in norms */
     bool uncounted;
     choir__companion *companions;

@@ -182,6 +182,14 @@ double choir__now(void)
     return seconds_of(&t);
 }
 
+double choir__wall_time(void)
+{
+    CHOIR__DEFAULT_FLOATS;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return seconds_of(&t);
+}
+
 struct timespec choir__in_seconds(double seconds)
 {
     static const double forever_s = 1e9; /* more might overflow the clock's type */

@@ -53,6 +53,8 @@ void choir__set_rank_label(int rank);
 
 /* Returns the time on the monotonic clock, in seconds. */
 double choir__now(void);
+/* Returns the seconds since 1970. */
+double choir__wall_time(void);
 /* Returns the time on the monotonic clock that is `seconds` >= 0 from now. */
 struct timespec choir__in_seconds(double seconds);
 /* Makes a condition whose waits end at times of that clock. */

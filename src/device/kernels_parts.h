@@ -34,7 +34,7 @@ typedef struct choir__k_part_losses {
     int64_t parts, rows;
     int losses; /* a choir__row_losses except CHOIR__ROWS_SCORE */
     choir_dtype dtype;
-    choir__cut cut; /* of rows, for CHOIR__ROWS_SUM: as in choir__k_cross_entropy */
+    choir__cut cut; /* cut of the rows, for CHOIR__ROWS_SUM: see choir__k_cross_entropy */
 } choir__k_part_losses;
 
 /* y[r] = index[p, r], where p is the first part with the greatest max[p, r]. */

@@ -24,11 +24,6 @@
 #include "launch/launchers.h"
 #include "record/recorder.h"
 
-bool choir__job_is_started_again(const choir__job *j)
-{
-    return j->placement.launched && choir__launcher_generation() > 1;
-}
-
 /* --- other runs --- */
 
 /* Refuses a folder of --save that holds another run: a run is resumed, never overwritten. What

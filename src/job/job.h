@@ -15,6 +15,7 @@
 #include "line/command.h"
 #include "job/devices.h"
 #include "job/strategy/strategy.h"
+#include "launch/launchers.h"
 
 /* Progress that outlives a lost rank, in shared memory: the work that the job's ranks have done
  * and shown so far. */
@@ -223,7 +224,10 @@ choir_status choir__job_check_restarts(const choir__job *job);
 
 /* Returns whether an agent of `choir run` has started the ranks again, after a loss or a change
  * of nodes. */
-bool choir__job_is_started_again(const choir__job *job);
+static inline bool choir__job_is_started_again(const choir__job *job)
+{
+    return job->placement.launched && choir__launcher_generation() > 1;
+}
 
 /* Refuses folders of --save and --run that hold another run. Error: argument. */
 choir_status choir__job_check_folders(const choir__job *job);
@@ -301,8 +305,7 @@ bool choir__job_offload(const choir__job_optim *optim, const char **folder);
 /* --- --resume: job/document/resume.c --- */
 
 /* With --resume: takes the options that the command line leaves open from the checkpoint, and
- * refuses those that differ and cannot. Errors: those of
- * reading a checkpoint, argument. */
+ * refuses options that differ and cannot. Errors: argument, errors of reading a checkpoint. */
 choir_status choir__job_recall(choir__job *job);
 
 /* Refuses a job that differs from the checkpoint's, or that has nothing left to do. Error:

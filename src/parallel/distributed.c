@@ -1,8 +1,8 @@
 /* Collectives on tensors: a group's collective between two waits, the group's for the device
  * and the device's for the group. Both are queued, so the host continues at once.
  *
- * A tensor on a device that is away (parallel/pipeline/remote.h) has no values on this rank: its
- * collectives are those of other ranks, and do nothing here. */
+ * A tensor on a device that is away (parallel/pipeline/remote.h) has no values on this rank:
+ * other ranks run its collectives, which do nothing here. */
 #include <choir/distributed.h>
 
 #include "comm/group.h"

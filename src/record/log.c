@@ -31,13 +31,6 @@ struct choir_logger {
     char *why;
 };
 
-double choir__wall_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* --- errors --- */
 
 /* Notes the first error of the log. */

@@ -138,7 +138,4 @@ choir_status choir__log_tell(
 choir_status choir__log_numbers(struct choir_logger *log, const char *prefix,
     const choir__event_kind *kind, const void *told);
 
-/* Returns the seconds since 1970, the time of a line. */
-double choir__wall_time(void);
-
 #endif

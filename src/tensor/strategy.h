@@ -131,9 +131,9 @@ typedef struct choir__strategy_ops {
      * micro-batches in order. May return its argument. */
     choir_tensor *(*gather)(choir__strategy *s, choir_tensor *numbers);
 
-    /* Ranks that compute the same micro-batches together take the bytes of the first of them, so
-     * that what each has measured leads all to the same decisions. Collective; waits. NULL: this
-     * rank computes its micro-batches alone. */
+    /* Ranks that compute the same micro-batches together take the bytes of the first of them,
+     * so that what each has measured leads all to the same decisions. Collective; waits. NULL:
+     * this rank computes its micro-batches alone. */
     choir_status (*take_first)(choir__strategy *s, void *bytes, size_t count);
 
     /* Returns helper number `index` of device `home`: another device that can reach home's

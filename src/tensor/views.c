@@ -15,7 +15,7 @@ static choir_tensor *begin_view(const choir__op *op, choir_tensor **x, choir_ten
         return NULL;
     /* A view of a parameter computes nothing: it may reside where the parameter does. */
     choir_tensor *view = choir__tensor_alias(scope, *x);
-    view->split = NULL; /* its dimensions are others */
+    view->split = NULL; /* the mark is about other dimensions */
     return view;
 }
 

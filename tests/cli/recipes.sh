@@ -78,11 +78,10 @@ optimizers_with_tensor_parallelism() {
     local text model
     for text in adafactor muon lamb adamw:bits=8; do
         for model in "$gpt" mlp:in=300,hidden=520,classes=8; do
-            good train --json --model "$model" --steps 4 --microbatches 2 --lr 1e-2 --optimizer $text \
-                --slices 2 random || return
+            local job=(--json --model "$model" --steps 4 --microbatches 2 --lr 1e-2)
+            good train "${job[@]}" --optimizer $text --slices 2 random || return
             mv out single
-            good train --json --model "$model" --steps 4 --microbatches 2 --lr 1e-2 --optimizer $text \
-                --strategy tp --nproc 2 random || return
+            good train "${job[@]}" --optimizer $text --strategy tp --nproc 2 random || return
             same_run single out || fail "$text of $model"
         done
     done

@@ -13,7 +13,7 @@ int choir__answers(void);
 /* Writes "conv2d 1x1, bf16" into name, and returns it. */
 const char *choir__answer_name(int answer, char name[CHOIR__ANSWER_NAME]);
 
-/* Computes an answer on the run's device. Errors: those of ops. */
+/* Computes an answer on the run's device. Errors: the ops' own. */
 choir_status choir__answer_compute(choir_scope *run, int answer, uint64_t *hash);
 
 /* Stores the constant of a class of bits, such as "chain"; false: the class has none. */

@@ -1,7 +1,7 @@
 /* Checking cores: see cores.h. A process per core is bound to it before it opens a device, so
- * all of its threads compute there; what crashes or hangs is one process. A core is slow if its
- * best round took more processor time than those of most cores of its kind: other processes,
- * which take turns with it, hardly change that. */
+ * all of its threads compute there; a crash or a hang ends one process. A core is slow
+ * if its best round took more processor time than the best rounds of most cores of its kind:
+ * other processes, which take turns with it, hardly change that. */
 #include "cli/check/cores.h"
 
 #include <errno.h>
@@ -185,7 +185,7 @@ static void write_hash(char text[17], const uint64_t *hashes)
         text, 17, "%016llx", (unsigned long long)choir__answers_hash(hashes, choir__answers()));
 }
 
-/* What this process may compute, in a process of its own: one that has used a GPU cannot fork.
+/* Computes in a process of its own: a process that has used a GPU cannot fork.
  */
 static void hash_all(choir__check *c)
 {

@@ -16,7 +16,7 @@ typedef struct choir__core {
     int64_t rounds;      /* all answers, once each */
     int64_t wrong;       /* answers that were wrong */
     int answer, class;   /* the first one of these */
-    uint64_t got, known; /* its hash, and the right one */
+    uint64_t got, known; /* hash of the core, and the right one */
     double round_s;      /* least processor time of a round */
     bool slow;           /* slower than other cores of its kind */
     char why[200];       /* why the core has not finished; "": it has */

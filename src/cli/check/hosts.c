@@ -17,7 +17,7 @@ typedef struct host {
     const char *name;
     FILE *out;
     json_t *outcome;
-    char words[256]; /* its last line that is no outcome */
+    char words[256]; /* last line that is no outcome */
 } host;
 
 /* Reads until the machine's command has ended. */

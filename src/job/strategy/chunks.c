@@ -67,8 +67,8 @@ choir_status choir__cli_strategy_check_chunks(choir__job *j)
     const char *without = without_chunks(j);
     if (without)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--chunks %lld: strategy %s does not cut sequences: choose among single, ddp, fsdp, tp, "
-            "cp and pipelines",
+            "--chunks %lld: strategy %s does not cut sequences: choose among single, ddp, fsdp, "
+            "tp, cp and pipelines",
             (long long)j->training.chunks, without);
     return check_model(j);
 }

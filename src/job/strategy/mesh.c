@@ -27,8 +27,8 @@ static const choir__dimension *enter(choir__job_rank *p, int d)
     return p->at;
 }
 
-/* First comes the strategy that changes the model's layers, then the one that cuts their inputs,
- * then the innermost of the others, which wrap the result. */
+/* First comes the strategy that changes the model's layers, then the one that cuts their
+ * inputs, then the innermost of the others, which wrap the result. */
 static int turn_of(const choir__cli_strategy *s)
 {
     return s->slices ? 0 : s->chunks == CHOIR__CHUNKS_OF_RANKS ? 1 : 2;

@@ -10,7 +10,7 @@ static choir_status build(choir__job_rank *p)
     opts.slices = p->job->training.slices;
     if (choir_group_world(p->along) > 1) /* one rank has all slices: choir__job_rank_build */
         choir_tensor_parallel(p->run, p->net, p->along, opts); /* in place */
-    return CHOIR_OK; /* errors stick to the run */
+    return CHOIR_OK;                                           /* errors stick to the run */
 }
 
 const choir__cli_strategy choir__cli_strategy_tp = {

@@ -46,8 +46,8 @@ static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int c
             (long long)cp->chunks, (long long)tokens);
     if (scope->sequence && scope->sequence->length != tokens)
         return choir__poison(scope, CHOIR_ERR_SHAPE,
-            "context_parallel: sequences of %lld tokens after sequences of %lld in one scope: open a "
-            "micro-batch for each length",
+            "context_parallel: sequences of %lld tokens after sequences of %lld in one scope: open "
+            "a micro-batch for each length",
             (long long)tokens, (long long)scope->sequence->length);
     return NULL;
 }

@@ -195,8 +195,8 @@ static choir_status cut(choir__pipeline *p, int64_t micros)
     if (status == CHOIR_OK)
         status = choir__strategies_take_first(run, p->first, (stages + 1) * sizeof *p->first);
     if (status == CHOIR_OK)
-        status = choir__strategies_take_first(
-            run, p->stage_costs, stages * sizeof *p->stage_costs);
+        status =
+            choir__strategies_take_first(run, p->stage_costs, stages * sizeof *p->stage_costs);
     return status;
 }
 

@@ -207,7 +207,8 @@ choir_status choir__pipeline_spread(choir__pipeline *p)
     int *stages = choir__calloc((size_t)all.count + 1, sizeof *stages);
     if (!p->cut_names || !split_by_cuts(p, &all, stages))
         split_by_bytes(p, &all, stages);
-    status = choir__strategies_take_first(p->base.run, stages, (size_t)all.count * sizeof *stages);
+    status =
+        choir__strategies_take_first(p->base.run, stages, (size_t)all.count * sizeof *stages);
     if (status == CHOIR_OK)
         status = check_rooms(p, &all, stages);
     for (int i = 0; i < all.count && status == CHOIR_OK; i++)

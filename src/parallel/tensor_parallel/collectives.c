@@ -84,8 +84,11 @@ static void split_again(choir__record *r)
         r->out, choir__blocks_own(r->scope, r->in[0], a->group, a->dim, a->slices));
 }
 
-static const choir__op copy_op = {
-    .name = "tp_copy", .by_token = true, .any_dtype = true, .backward = sum_backward, .view = true};
+static const choir__op copy_op = {.name = "tp_copy",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = sum_backward,
+    .view = true};
 static const choir__op reduce_op = {.name = "tp_reduce",
     .by_token = true,
     .any_dtype = true,

@@ -166,13 +166,13 @@ static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
     choir_status status = CHOIR_OK;
     if (h->heads % plan->slices)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: '%s': %lld heads cannot be divided among %lld slices: choose a number "
-            "of slices that divides them",
+            "tensor_parallel: '%s': %lld heads cannot be divided among %lld slices: choose a "
+            "number of slices that divides them",
             m->path, (long long)h->heads, (long long)plan->slices);
     if (!one_divides(h->kv_heads, plan->slices) || !one_divides(h->kv_heads, plan->ranks))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: '%s': %lld key and value heads cannot be divided among %lld slices on "
-            "%d ranks: one number must divide the other",
+            "tensor_parallel: '%s': %lld key and value heads cannot be divided among %lld slices "
+            "on %d ranks: one number must divide the other",
             m->path, (long long)h->kv_heads, (long long)plan->slices, plan->ranks);
     const struct {
         const char *name;

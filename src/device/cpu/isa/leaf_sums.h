@@ -1,5 +1,5 @@
-/* Losses of rows that are cut into leaves: a leaf is added in f64 and rounded, and the leaves are
- * added in the fixed tree. */
+/* Losses of rows that are cut into leaves: a leaf is added in f64 and rounded, and the leaves
+ * are added in the fixed tree. */
 #ifndef CHOIR_ISA_LEAF_SUMS_H
 #define CHOIR_ISA_LEAF_SUMS_H
 

@@ -1,6 +1,6 @@
 /* Scores whose classes are distributed over ranks: converts targets of the whole to a part's,
- * and combines statistics of the parts. Parts are added in order, rows in order in f64, or leaf by
- * leaf. */
+ * and combines statistics of the parts. Parts are added in order, rows in order in f64, or leaf
+ * by leaf. */
 #include "device/cpu/isa/leaf_sums.h"
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"

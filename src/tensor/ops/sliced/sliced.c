@@ -116,8 +116,7 @@ static void input_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
     sink->give(sink, r, 0, sum);
 }
 
-static const choir__op input_op = {
-    .name = "sliced_input",
+static const choir__op input_op = {.name = "sliced_input",
     .by_token = true,
     .any_dtype = true,
     .backward = input_backward,

@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "job_fixture.h"
-#include "ranks.h"
+#include "multi/ranks.h"
 
 enum { STEPS = 4, SAMPLES = 2, MICROS = 4 };
 
@@ -290,7 +290,7 @@ static void one_chunk(void **state)
 /* --- a rank's share of memory and work --- */
 
 typedef struct share {
-    double bytes, flops; /* of the rank that has most */
+    double bytes, flops; /* largest of all ranks */
 } share;
 
 static double flops_of(choir_trace *trace)

@@ -7,7 +7,7 @@
 
 #include "job_fixture.h"
 #include "nn/module.h"
-#include "ranks.h"
+#include "multi/ranks.h"
 
 enum { STEPS = 4, BATCH = 8, MICRO = 2, MAX_PARAMS = 80 };
 

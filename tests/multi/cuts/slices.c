@@ -11,7 +11,7 @@
 #include "job_fixture.h"
 #include "nn/module.h"
 #include "optim/optim.h"
-#include "ranks.h"
+#include "multi/ranks.h"
 
 enum { STEPS = 3, BATCH = 8, MICRO = 2, ROOM = 1 << 22 };
 
