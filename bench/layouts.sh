@@ -1,0 +1,70 @@
+# One model, one seed, one declared cut, on every layout: the hash of the weights must be one.
+#
+#   script/bench layouts [STEPS]      default: 10
+#
+# A row for each layout, as public tables of other systems have them, whose losses differ from row to
+# row: M = 8 micro-batches, T = 4 slices, S = 8 chunks. Up to 8 ranks share the machine's cores, so
+# times show what runs, not how fast it could be; memory and traffic are those of the busiest rank.
+. "$(dirname "$0")/lib.inc"
+
+steps=${1:-10}
+export CHOIR_CPU_DEVICES=8
+cut=(--microbatches 8 --slices 4 --chunks 8)
+job=(--model llama:layers=8,heads=8,kv_heads=4,width=128,hidden=352,context=128 --batch-size 16
+    --steps "$steps" --seed 7 --clip 1 --lr 1e-3 --log-every 1 --eval-batches 1)
+
+# STRATEGY MESH: a mesh has as many numbers as the strategy has parts
+layouts='single 1
+ddp 8
+fsdp 2
+fsdp 8
+pipeline 2
+pipeline 4
+pipeline 8
+tp 2
+tp 4
+cp 2
+cp 4
+ddp+pipeline 2x4
+fsdp+tp 2x4
+fsdp+cp 2x4
+tp+pipeline 4x2
+cp+pipeline 4x2
+cp+tp 2x4
+fsdp+tp+pipeline 2x2x2
+fsdp+cp+tp 2x2x2
+cp+tp+pipeline 2x2x2'
+
+loss_at() { sed -n "s/.*\"event\":\"step\",\"step\":$1,\"loss\":\([^,}]*\).*/\1/p" "$out"; }
+# most NAME: the largest of the devices' numbers
+most() { grep -o "\"$1\":[0-9]*" <<<"$summary" | cut -d: -f2 | sort -n | tail -1; }
+
+machine
+echo "${job[*]} ${cut[*]}"
+printf '%-17s %-6s %-16s %12s %12s %12s %9s %9s %10s\n' layout mesh 'weights (hash)' "loss at 1" \
+    "at $(((steps + 1) / 2))" "at $steps" 'step, ms' 'peak, MiB' 'moved, MiB'
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+failed=0
+declare -A hashes
+while read -r strategy mesh; do
+    ranks=(--nproc "$mesh")
+    [[ $mesh = *x* ]] && ranks=(--mesh "$mesh")
+    [ "$strategy" = single ] && ranks=()
+    if ! choir train --json "${job[@]}" "${cut[@]}" --strategy "$strategy" "${ranks[@]}" \
+        >"$out" 2>"$out.err"; then
+        printf '%-17s %-6s failed: %s\n' "$strategy" "$mesh" "$(tail -n 1 "$out.err")"
+        failed=1
+        continue
+    fi
+    summary=$(tail -1 "$out")
+    hash=$(sed -n 's/.*"weights_sha256":"\([0-9a-f]*\)".*/\1/p' <<<"$summary")
+    hashes[$hash]=1
+    printf '%-17s %-6s %-16s %12s %12s %12s %9.1f %9.2f %10.2f\n' "$strategy" "$mesh" \
+        "${hash:0:16}" "$(loss_at 1)" "$(loss_at $(((steps + 1) / 2)))" "$(loss_at "$steps")" \
+        "$(field step_ms_median <<<"$summary")" \
+        "$(calc "$(most peak_bytes) / 1048576")" "$(calc "$(most comm_bytes) / 1048576 / $steps")"
+done <<<"$layouts"
+rm -f "$out.err"
+echo "hashes: ${#hashes[@]}"
+[ "$failed" = 0 ] && [ "${#hashes[@]}" = 1 ]
