@@ -2,9 +2,9 @@
 #
 #   script/bench layouts [STEPS]      default: 10
 #
-# A row for each layout, as public tables of other systems have them, whose losses differ from row to
+# A row for each layout, as public tables of other systems have, in which losses differ from row to
 # row: M = 8 micro-batches, T = 4 slices, S = 8 chunks. Up to 8 ranks share the machine's cores, so
-# times show what runs, not how fast it could be; memory and traffic are those of the busiest rank.
+# a time shows that a layout runs, not how fast it could be. Memory and traffic: the busiest rank.
 . "$(dirname "$0")/lib.inc"
 
 steps=${1:-10}
