@@ -70,12 +70,12 @@ struct choir_device {
 };
 
 /* Returns the carrier that brings bytes of `from` to `to`, or NULL if `to` reads them
- * directly. */
+ * directly, as its own. */
 static inline choir__carrier *choir__carrier_of(
     const choir_device *from, const choir_device *to)
 {
     choir__carrier *c = from->carrier;
-    return c && c->reads && c->reads(to, from) ? NULL : c;
+    return from == to || (c && c->reads && c->reads(to, from)) ? NULL : c;
 }
 
 /* Returns the kernel table for tensors of a dtype. */

@@ -99,6 +99,16 @@ images() {
     on 3x2 ddp+pipeline --nproc 3
 }
 
+# Averages of weights begin as copies on the devices of the stages.
+averaged() {
+    args=(--json --microbatches 4 --batch-size 16 --steps 5 --eval-every 3 --slices 2)
+    args+=(--ema 0.9 --model "$gpt" text)
+    good train "${args[@]}" && mv out single
+    on 2x2 ddp+pipeline
+    on 2x2 fsdp+pipeline
+    on 2x2 tp+pipeline
+}
+
 goes_on() {
     args=(--json --microbatches 4 --batch-size 24 --model "$gpt,dropout=0.1" --clip 1 text)
     good train "${args[@]}" --steps 8 && mv out whole
@@ -169,6 +179,7 @@ check masked
 check sliced
 check chunked
 check images
+check averaged
 check goes_on
 check compared
 check told
