@@ -4,7 +4,6 @@
 #include <choir/choir.h>
 
 static const int64_t ids[8] = {5, 17, 3, 60, 22, 9, 41, 30};
-
 static int train(int rank, int world, void *unused)
 {
     choir_env env;
@@ -15,17 +14,17 @@ static int train(int rank, int world, void *unused)
             choir_nn_linear(run, 32, 120), choir_nn_gelu(run), choir_nn_linear(run, 120, 64));
     choir_tp_rule rules[] = {{.path = "0", .style = CHOIR_TP_VOCAB}, /* the table by rows */
         {.path = "1", .style = CHOIR_TP_COLUMN}, {.path = "3", .style = CHOIR_TP_ROW}};
-    choir_tensor_parallel(
-        run, net, env.group, (choir_tensor_parallel_opts){.rules = rules, .rule_count = 3});
+    choir_tensor_parallel_opts opts = {.rules = rules, .rule_count = 3};
+    choir_tensor_parallel(run, net, env.group, opts);
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
+    long long rows = choir_tensor_size(choir_module_find(net, "0.weight"), 0);
     if (rank == 0)
-        printf("%d ranks; rank 0 has %lld of 64 rows\n", world,
-            (long long)choir_tensor_size(choir_module_find(net, "0.weight"), 0));
+        printf("%d ranks; rank 0 has %lld of 64 rows\n", world, rows);
     for (int step = 0; step < 100; step++) {
         choir_scope *s = choir_step_open(run, (uint64_t)step);
         choir_tensor *y = choir_forward(net, choir_from(s, CHOIR_I64, choir_dims(7), ids));
-        choir_tensor *loss =
-            choir_cross_entropy(y, choir_from(s, CHOIR_I64, choir_dims(7), ids + 1));
+        choir_tensor *next = choir_from(s, CHOIR_I64, choir_dims(7), ids + 1);
+        choir_tensor *loss = choir_cross_entropy(y, next);
         choir_check(choir_backward(loss));
         choir_check(choir_optim_step(opt));
         if (rank == 0 && step % 50 == 49)

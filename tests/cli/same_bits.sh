@@ -205,7 +205,7 @@ check workers_agree diloco:every=3,workers=4 --model cnn:width=4,image=12 --offl
 check agree --model "mistral:${llama#*:},window=5,tied=1,pad=3" random
 check chunks_agree 4 --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
 sed 's/.*/{"text":"&"}/' text >docs.jsonl
-check chunks_agree 2 --model "$llama,pad=3" --pack --bytes --amp bf16 --recompute docs.jsonl
+check chunks_agree 4 --model "$llama,pad=3" --pack --bytes --amp bf16 --recompute docs.jsonl
 check agree --model "$lstm,out=5,dropout=0.1" random
 check agree --model "$lstm,cell=gru" text
 export CHOIR_CPU_DEVICES=8

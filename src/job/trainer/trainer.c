@@ -332,34 +332,49 @@ static choir_status run(choir__trainer *t)
     return t->elastic ? train_elastic(t) : train(t);
 }
 
-choir_status choir__train_rank(const choir__job *job, int *by)
+/* Trains until the job ends, also through losses that it survives. */
+static choir_status run_on(choir__trainer *t)
 {
-    choir__job own = *job;
-    choir__trainer t = {.job = &own, .again = -1, .skipped_first = job->data.skip};
-    own.data.skips = NULL;
-    if (!choir__spike_rule_of(job, &t.spike))
-        t.spike.factor = 0;
-    choir_status status = run(&t);
+    const choir__job *job = t->job;
+    choir_status status = run(t);
     bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
-    while (job->placement.max_restarts && (rebuilds || !t.reports) && choir__is_loss(status)) {
+    while (job->placement.max_restarts && (rebuilds || !t->reports) && choir__is_loss(status)) {
         (void)choir_error_message(); /* marks the error as read: it may be one of a set-up */
-        take_down(&t);
-        status = run(&t);
+        take_down(t);
+        status = run(t);
     }
     /* A supervisor knows more about a lost peer, and records it. */
     if (status == CHOIR_ERR_PEER_LOST && job->records.recorded)
-        choir__cli_record_spoil(t.record);
+        choir__cli_record_spoil(t->record);
     else if (status != CHOIR_OK)
-        choir__cli_record_failure(t.record, t.now.step, status);
-    if (status != CHOIR_OK && t.part.run)
-        choir__trainer_tell_program(&t, NULL, "");
-    choir_device *device = t.part.env.device;
-    int64_t micro_count = t.part.micro_count;
-    *by = t.by;
-    take_down(&t);
-    choir__cli_report_free(&t.report);
-    choir__cli_record_close(t.record);
-    free(own.data.skips);
+        choir__cli_record_failure(t->record, t->now.step, status);
+    if (status != CHOIR_OK && t->part.run)
+        choir__trainer_tell_program(t, NULL, "");
+    return status;
+}
+
+/* The trainer and its job are too large for a small stack. */
+choir_status choir__train_rank(const choir__job *job, int *by)
+{
+    choir__job *own = choir__alloc(sizeof *own);
+    choir__trainer *t = choir__calloc(1, sizeof *t);
+    *own = *job;
+    own->data.skips = NULL;
+    t->job = own;
+    t->again = -1;
+    t->skipped_first = job->data.skip;
+    if (!choir__spike_rule_of(job, &t->spike))
+        t->spike.factor = 0;
+    choir_status status = run_on(t);
+    choir_device *device = t->part.env.device;
+    int64_t micro_count = t->part.micro_count;
+    *by = t->by;
+    take_down(t);
+    choir__cli_report_free(&t->report);
+    choir__cli_record_close(t->record);
+    free(own->data.skips);
+    free(own);
+    free(t);
     if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job) &&
         job->training.chunks < 2)
         status = choir__explain_memory(job, device, micro_count);

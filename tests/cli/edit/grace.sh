@@ -4,18 +4,20 @@
 
 job=(--json --model toy --steps 1000000 --log-every 100 --save-every 100 --no-eval)
 
+newest_of() { readlink "$1/latest" | sed 's/step-0*//'; }
+has_two() { [ "$(newest_of "$1" || echo 0)" -ge 200 ]; } 2>/dev/null
+
 # ended_with FOLDER ARG...: TERM ends the job behind its second checkpoint.
 ended_with() {
     local folder=$1
     shift
     start train "${job[@]}" --save "$folder" "$@" random
-    await 30 test -e "$folder/step-00000200" || fail "no second checkpoint: $(cat err)"
+    await 30 has_two "$folder" || fail "no second checkpoint: $(cat err)"
     kill -TERM "$started_pid"
     ended 30
     [ "$status" -eq 143 ] || fail "status $status: $(cat err)"
 }
 
-newest_of() { readlink "$1/latest" | sed 's/step-0*//'; }
 left_of() { sed -n 's/.*"event":"stop".*"grace_s":\([0-9.]*\).*/\1/p' out; }
 
 # is_within LEAST MOST: the seconds of the stop event.
@@ -39,7 +41,9 @@ too_little_time() {
     local named
     ended_with little --grace 0.001s
     named=$(sed -n 's/.*not saved: a checkpoint takes .* are left; the newest is of step //p' err)
-    [ "$named" = "$(newest_of little)" ] || grep -q "saved to little" err || fail "$(cat err)"
+    # a save that was under way may end later
+    [ -n "$named" ] && [ "$named" -le "$(newest_of little)" ] ||
+        grep -q "saved to little" err || fail "$(cat err)"
     good train --quiet --resume little --steps $(($(newest_of little) + 1))
 }
 

@@ -417,9 +417,7 @@ static void checkpoints(void **state)
     outcome *single = run(&t, all[0]);
     for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
         layout next = all[(i + 1) % CHOIR_COUNT(all)];
-        char name[16];
-        snprintf(name, sizeof name, "moved%zu", i);
-        const char *saved = at(name);
+        const char *saved = at("moved%zu", i);
         outcome *before = run_from(&t, all[i], saved, 0, 1);
         assert_false(before->failed);
         outcome *after = run_from(&t, next, saved, 1, STEPS);

@@ -56,7 +56,7 @@ INLINE uint64_t sum_few(const uint32_t *x, int64_t n, uint64_t place, bool float
 /* Returns the hash of n words from number `place` on. floats: they are f32. */
 INLINE uint64_t sum_words(const uint32_t *x, int64_t n, uint64_t place, bool floats)
 {
-    pairs z, low[UNROLLED] = {0}, high[UNROLLED] = {0};
+    pairs z = {0}, low[UNROLLED] = {0}, high[UNROLLED] = {0};
     int64_t i = choir__min(n, (int64_t)(place & 1)); /* pairs begin at even places */
     uint64_t sum = sum_few(x, i, place, floats);
     for (int j = 0; j < H; j++)
