@@ -29,7 +29,7 @@ typedef struct choir__check {
              [17];                      /* the hash of all answers; "": the class is not here */
     bool unknown[CHOIR__CHECK_CLASSES]; /* the release has no constant of that hash */
     struct {
-        char device[16], bits[17];
+        char device[24], bits[17];
     } gpus[CHOIR__CHECK_GPUS]; /* hashes of GPUs, which have no constants */
     int gpu_count;
 } choir__check;
