@@ -5,8 +5,9 @@
  * evaluation, checkpoints, reports) is the same under every strategy.
  *
  * Several strategies form a composition, such as "ddp+pipeline", on a mesh (mesh.c). Each has
- * one dimension of the mesh, and the ranks along it are its group, part->along. The innermost
- * strategy wraps the model first, and the next one wraps the result. An entry that names its
+ * one dimension of the mesh, and the ranks along it are its group, part->along. Strategies
+ * that change or cut the model come first; of the others the innermost one wraps the model, and
+ * the next one wraps the result. An entry that names its
  * dimension can take part without further code: its build wraps part->model and takes its
  * ranks from part->along, not from the job. */
 #ifndef CHOIR_JOB_STRATEGY_STRATEGY_H
