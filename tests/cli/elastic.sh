@@ -119,16 +119,11 @@ END
 # Nobody reads, so rank 0 waits with a line that the pipe does not take, and is killed then. The
 # line is there once.
 killed_while_writing() {
-    local strategy more before now
+    local strategy more
     while read -r strategy more; do
         # shellcheck disable=SC2086
         start_until 5 "${job[@]}" --strategy $strategy --max-restarts 2 $more || return
-        before=
-        until now=$(cpu_of_rank_0) && [ "$now" = "$before" ]; do
-            before=$now
-            sleep 0.2
-        done
-        kill -KILL "$(children | head -n 1)"
+        kill_waiting_rank_0
         end_started
         [ $? -eq 0 ] || fail "$strategy: exit status, $(cat err)" || return
         grep -q '"event":"membership"' out || fail "$strategy: no rank was lost: $(cat err)"
@@ -138,7 +133,33 @@ ddp --nproc 2
 fsdp --nproc 2
 END
 }
-cpu_of_rank_0() { cut -d ' ' -f 14,15 "/proc/$(children | head -n 1)/stat"; }
+
+# The same with lines of validations alone, which the other ranks have behind them by then.
+killed_with_a_validation() {
+    local job=(train --model toy --batch-size 8 --microbatches 2 --steps 400 --log-every 1000
+        --eval-every 1 --eval-batches 1 --json random)
+    choir "${job[@]}" --strategy single >calm.judged 2>err || fail "undisturbed: $(cat err)"
+    start_until 5 "${job[@]}" --strategy ddp --nproc 2 --max-restarts 2 || return
+    kill_waiting_rank_0
+    end_started
+    [ $? -eq 0 ] || fail "exit status, $(cat err)" || return
+    grep -q '"event":"membership"' out || fail "no rank was lost: $(cat err)"
+    diff <(evals calm.judged) <(evals out) >lines || fail "other validations: $(cat lines)"
+}
+evals() { grep '"event":"eval"' "$1" | sed 's/"eval_s":[^,}]*//'; }
+
+# Kills rank 0 when it has slept for a while; on a busy machine one that computes stands still, too.
+kill_waiting_rank_0() {
+    local before='' now slept=0
+    while [ $slept -lt 3 ]; do
+        now=$(state_of_rank_0) || return
+        [[ $now = S* && $now = "$before" ]] && slept=$((slept + 1)) || slept=0
+        before=$now
+        sleep 0.2
+    done
+    kill -KILL "$(children | head -n 1)"
+}
+state_of_rank_0() { cut -d ' ' -f 3,14,15 "/proc/$(children | head -n 1)/stat"; }
 
 # A step that gradients' scale has not survived is skipped, so the scale is a part of the state.
 scaled() {
@@ -356,6 +377,7 @@ check stopped
 check rebuilt
 check rebuilt_as_many
 check killed_while_writing
+check killed_with_a_validation
 check scaled
 check no_copy
 check little_room

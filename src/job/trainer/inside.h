@@ -39,6 +39,8 @@ typedef struct choir__progress {
     int64_t with, without;   /* steps with and without a loss since the start */
     choir_score score;       /* score of the last validation */
     int64_t scored;          /* step of that validation; 0: none yet */
+    choir__told_eval eval;   /* last validation that has a line; step 0: none yet */
+    int64_t ended_at;        /* step of the line that says that training ended; 0: none yet */
     int64_t saved;           /* step of the last save, done or under way; 0: none */
     bool time_over;          /* --max-time has ended a validation; no other follows */
     bool ended;              /* training ended before the last step */
@@ -133,6 +135,9 @@ void choir__trainer_show_step(choir__trainer *t);
 
 /* Shows a validation, if `shown`, and records it, unless an earlier rank 0 has done so. */
 void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool shown);
+
+/* Shows the lines of the last step that a lost rank 0 may not have written. */
+void choir__trainer_show_again(choir__trainer *t);
 
 /* Shows and records a checkpoint, unless an earlier rank 0 has done so. */
 void choir__trainer_show_saved(choir__trainer *t, int64_t step);

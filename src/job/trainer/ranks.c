@@ -70,7 +70,7 @@ void choir__trainer_note_change(choir__trainer *t)
     t->saved = NULL;
     t->prepared = false;
     choir__trainer_note_newest(t); /* this process may have become rank 0 */
-    choir__trainer_show_step(t);
+    choir__trainer_show_again(t);
 }
 
 void choir__trainer_report_change(choir__trainer *t)

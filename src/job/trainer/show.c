@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,12 +43,12 @@ void choir__trainer_tell(
         choir__cli_record_tell(record_of(t), kind, told);
 }
 
-/* Waits until standard output takes a line at once. A pipe that is not read may take none for
- * long, and a rank that is killed meanwhile must not have noted the line. */
+/* Waits until standard output takes a line that is due at once. A pipe that is not read
+ * may take none for long, and a rank that is killed meanwhile must not have noted the line. */
 static void wait_for_room(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    while (poll(&out, 1, -1) < 0 && errno == EINTR)
+    while (__fpending(stdout) && poll(&out, 1, -1) < 0 && errno == EINTR)
         ;
 }
 
@@ -117,11 +118,26 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
 {
     const choir__job *j = t->job;
     int64_t step = t->now.step;
+    choir__told_eval told = {.step = step,
+        .epoch = j->training.eval_epochs ? step / j->training.epoch_steps : -1,
+        .loss = score->loss,
+        .accuracy = score->accuracy,
+        .best = t->now.best_due,
+        .eval_s = t->eval_s};
+    if (shown)
+        t->now.eval = told;
     tell_news(t, CHOIR__LINE_EVAL, step, shown ? CHOIR__TO_BOTH : CHOIR__TO_LOGS,
-        CHOIR__TOLD(eval, .step = step,
-            .epoch = j->training.eval_epochs ? step / j->training.epoch_steps : -1,
-            .loss = score->loss, .accuracy = score->accuracy, .best = t->now.best_due,
-            .eval_s = t->eval_s));
+        &choir__kind_eval, &told);
+}
+
+void choir__trainer_show_again(choir__trainer *t)
+{
+    const choir__progress *now = &t->now;
+    choir__trainer_show_step(t);
+    if (now->eval.step && now->eval.step == now->step)
+        tell_news(t, CHOIR__LINE_EVAL, now->step, CHOIR__TO_BOTH, &choir__kind_eval, &now->eval);
+    if (now->ended_at && now->ended_at == now->step)
+        choir__trainer_show_stop(t, now->ended_by, NULL, (double)INFINITY);
 }
 
 void choir__trainer_show_saved(choir__trainer *t, int64_t step)
@@ -151,6 +167,7 @@ void choir__trainer_show_stop(
 void choir__trainer_end_by(choir__trainer *t, const char *option)
 {
     t->now.ended = true;
+    t->now.ended_at = t->now.step;
     snprintf(t->now.ended_by, sizeof t->now.ended_by, "%s", option);
     choir__trainer_show_stop(t, option, NULL, (double)INFINITY);
 }
