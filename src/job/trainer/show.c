@@ -135,7 +135,8 @@ void choir__trainer_show_again(choir__trainer *t)
     const choir__progress *now = &t->now;
     choir__trainer_show_step(t);
     if (now->eval.step && now->eval.step == now->step)
-        tell_news(t, CHOIR__LINE_EVAL, now->step, CHOIR__TO_BOTH, &choir__kind_eval, &now->eval);
+        tell_news(
+            t, CHOIR__LINE_EVAL, now->step, CHOIR__TO_BOTH, &choir__kind_eval, &now->eval);
     if (now->ended_at && now->ended_at == now->step)
         choir__trainer_show_stop(t, now->ended_by, NULL, (double)INFINITY);
 }
