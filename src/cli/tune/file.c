@@ -11,7 +11,7 @@
  *
  * A key is an option of choir tune, with the same values, so that the table of options is the
  * only list of them; docs/study.schema.json is checked against it. Options on the command line
- * replace the file's. */
+ * replace the file's. A search with --dir keeps its own file there, from which it goes on. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
+#include "base/files/temp_file.h"
 #include "base/named.h"
 #include "base/secret.h"
 #include "cli/tune/request.h"
@@ -310,13 +311,13 @@ static json_t *printed(
     return value;
 }
 
-choir_status choir__tune_file_print(
-    const choir__cli_option *options, const choir__tune_request *r)
+/* Returns the request as the text of a study file, on the heap; NULL: *status is an error. */
+static char *printed_all(
+    const choir__cli_option *options, const choir__tune_request *r, choir_status *status)
 {
-    choir_status status = CHOIR_OK;
     json_t *root = json_object(), *words = json_array();
     for (const choir__cli_option *o = options; o->name; o++) {
-        json_t *value = o->where == CHOIR__OF_LINE ? NULL : printed(o, r, &status);
+        json_t *value = o->where == CHOIR__OF_LINE ? NULL : printed(o, r, status);
         bool empty = json_is_array(value) && !json_array_size(value);
         if (value && !empty)
             json_object_set_new(root, o->name, value);
@@ -324,12 +325,42 @@ choir_status choir__tune_file_print(
             json_decref(value);
     }
     for (char *const *word = r->command; *word; word++)
-        json_array_append_new(words, printed_text("command", *word, &status));
+        json_array_append_new(words, printed_text("command", *word, status));
     json_object_set_new(root, "command", words);
-    char *text = status == CHOIR_OK ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = *status == CHOIR_OK ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    return text;
+}
+
+choir_status choir__tune_file_print(
+    const choir__cli_option *options, const choir__tune_request *r)
+{
+    choir_status status = CHOIR_OK;
+    char *text = printed_all(options, r, &status);
     if (text)
         printf("%s\n", text);
     free(text);
-    json_decref(root);
+    return status;
+}
+
+/* --- the file of --dir --- */
+
+char *choir__tune_file_of(const char *dir)
+{
+    return choir__format("%s/study.json", dir);
+}
+
+choir_status choir__tune_file_keep(
+    const choir__cli_option *options, const choir__tune_request *r)
+{
+    choir_status status = CHOIR_OK;
+    char *text = printed_all(options, r, &status), *path = choir__tune_file_of(r->dir);
+    char *line = choir__format("%s\n", text ? text : "");
+    int error = text ? choir__temp_file_write(path, line, strlen(line), false) : 0;
+    if (error)
+        status = choir__error(CHOIR_ERR_IO, "%s: %s", path, choir__why(error));
+    free(line);
+    free(path);
+    free(text);
     return status;
 }

@@ -122,7 +122,7 @@ static void print_csv(const choir__search *s)
 }
 
 typedef struct request {
-    const char *name, *evaluator;
+    const char *storage, *name, *evaluator;
     bool json;
 } request;
 
@@ -239,6 +239,8 @@ static int look(const choir__search *s, const char *verb, const char *evaluator)
 #define AT(member) CHOIR__CLI_AT(request, member)
 
 static const choir__cli_option options[] = {
+    {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
+        .help = "the storage, as the search's own option names it, in place of STUDY"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME",
         .help = "the study's name (default: the only one of the storage)"},
     {"evaluator", CHOIR__STRING, AT(evaluator), .argument = "NAME", .strict = true,
@@ -252,7 +254,7 @@ static const choir__cli_option options[] = {
 
 static const choir__cli_command command = {
     .name = "tune",
-    .usage = "show|best|importance|export [OPTION]... STUDY",
+    .usage = "show|best|importance|export [OPTION]... [STUDY]",
     .about =
         "Prints the trials of a stored study (show), its best trial with the command that "
         "repeats it (best), how much each parameter decides whether a trial is among the best "
@@ -262,7 +264,6 @@ static const choir__cli_command command = {
     .example = "  choir tune best runs",
     .options = options,
     .operand = "STUDY",
-    .least = 1,
     .most = 1,
 };
 
@@ -289,8 +290,13 @@ int choir__tune_look(int argc, char **argv)
     if (r.evaluator && strcmp(verb, "importance") != 0)
         return choir__cli_usage("tune",
             "--evaluator %s: expected it behind 'importance', got '%s'", r.evaluator, verb);
+    if (!operands.count == !r.storage)
+        return choir__cli_usage("tune", "%s", r.storage
+                ? "expected STUDY or --storage URL, got both"
+                : "missing STUDY, or --storage URL");
     choir_study *study = NULL;
-    if (choir__tune_open(operands.words[0], r.name, &study) != CHOIR_OK)
+    const char *where = r.storage ? r.storage : operands.words[0];
+    if (choir__tune_open(where, r.name, &study) != CHOIR_OK)
         return choir__cli_fail();
     choir__search s = {.study = study, .space = choir_study_space(study), .json = r.json};
     choir__outcome_job(study, &s.job);

@@ -245,7 +245,7 @@ choir_status choir__tune_picture_draw(const choir__tune_picture *picture)
 enum { MOST_STUDIES = 4 };
 
 typedef struct request {
-    const char *kind, *metric, *params, *evaluator, *name;
+    const char *kind, *metric, *params, *evaluator, *storage, *name;
 } request;
 
 /* A study that is drawn. */
@@ -267,6 +267,8 @@ static const choir__cli_option options[] = {
     {"evaluator", CHOIR__STRING, AT(evaluator), .argument = "NAME", .strict = true,
         .help = "how importance is computed: ped-anova (the default) or fanova",
         .choices = choir__importance_name},
+    {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
+        .help = "the storage, as the search's own option names it, in place of STUDY"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME",
         .help = "the study's name (default: the only one of the storage)"},
     {NULL},
@@ -274,7 +276,7 @@ static const choir__cli_option options[] = {
 
 static const choir__cli_command command = {
     .name = "tune",
-    .usage = "plot [OPTION]... STUDY... FILE.png|.svg",
+    .usage = "plot [OPTION]... [STUDY]... FILE.png|.svg",
     .about = "Draws a stored study: its history with the best value so far, the parameters "
              "against the value (slice), all parameters side by side (parallel), their "
              "importance, the steps at which trials stopped (rungs), or the trials in "
@@ -283,7 +285,7 @@ static const choir__cli_command command = {
     .example = "  choir tune plot runs history.png --kind history",
     .options = options,
     .operand = "STUDY",
-    .least = 2,
+    .least = 1,
     .most = MOST_STUDIES + 1,
 };
 
@@ -317,7 +319,7 @@ static char *params_of(const choir__plotted *p)
     return text;
 }
 
-static choir_status draw(const request *r, char **studies, int count, const char *file)
+static choir_status draw(const request *r, const char *const *studies, int count, const char *file)
 {
     opened o[MOST_STUDIES] = {0};
     choir__plotted p[MOST_STUDIES] = {0};
@@ -350,8 +352,15 @@ int choir__tune_plot(int argc, char **argv)
     int status = choir__cli_parse(&command, &r, argc - 1, argv + 1, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
-    const char *file = operands.words[operands.count - 1];
-    choir_status drawn = draw(&r, operands.words, operands.count - 1, file);
+    int count = operands.count - 1;
+    const char *file = operands.words[count];
+    if (!count == !r.storage)
+        return choir__cli_usage("tune", "%s", r.storage
+                ? "expected STUDY or --storage URL, got both"
+                : "missing STUDY, or --storage URL");
+    choir_status drawn =
+        r.storage ? draw(&r, &r.storage, 1, file)
+                  : draw(&r, (const char *const *)operands.words, count, file);
     if (drawn == CHOIR_OK)
         return CHOIR__EXIT_OK;
     choir__cli_fail();

@@ -169,6 +169,16 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
     return status;
 }
 
+/* Writes the search down in its folder, which may move: own, the file of the study in --dir, is
+ * not named. A search that cannot be written down goes on by its whole command line alone. */
+static void keep_file(const request *r, const char *own)
+{
+    request kept = *r;
+    kept.storage = own ? NULL : r->storage;
+    if (r->dir && choir__tune_file_keep(choir__cli_tune.options, &kept) != CHOIR_OK)
+        choir__cli_tell("tune", "note: the search has no study file: %s", choir_error_message());
+}
+
 /* Runs the search that is asked for. */
 static int search(request *r)
 {
@@ -189,6 +199,8 @@ static int search(request *r)
         made = claim(r, file, &folder);
     if (made == CHOIR_OK)
         made = choir__tune_study(r, &metrics, space, &study);
+    if (made == CHOIR_OK)
+        keep_file(r, file);
     int status = made == CHOIR_OK ? run_search(r, &metrics, space, study, test) : refuse(made);
     choir_study_free(study);
     choir__claim_free(folder, false);
@@ -229,6 +241,26 @@ static int parse(
     return status;
 }
 
+/* Reads the study file at path or, without path and command, the one that the search of --dir
+ * keeps there. Returns an exit status. */
+static int read_file(const choir__cli_command *command, request *r, const char *path)
+{
+    char *kept = r->dir ? choir__tune_file_of(r->dir) : NULL;
+    if (!path && !r->command && kept && access(kept, F_OK) == 0)
+        path = kept;
+    int status = CHOIR__EXIT_OK;
+    if (path && choir__tune_file_read(path, command->options, r) != CHOIR_OK) {
+        choir__cli_fail();
+        status = CHOIR__EXIT_USAGE;
+    }
+    if (status == CHOIR__EXIT_OK && !r->command)
+        status = path || !kept ? choir__cli_usage("tune", "missing COMMAND")
+                               : choir__cli_usage("tune",
+                                     "missing COMMAND, and no search has left %s", kept);
+    free(kept);
+    return status;
+}
+
 static int run(const choir__cli_command *command, int argc, char **argv)
 {
     static request r;
@@ -241,13 +273,8 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     bool word = !path && argc > 1 && *argv[1] != '-';
     if (status == CHOIR__EXIT_OK && word && choir__tune_check_word(argv[1]) != CHOIR_OK)
         status = choir__cli_usage("tune", "%s", choir__message());
-    if (status == CHOIR__EXIT_OK && path &&
-        choir__tune_file_read(path, command->options, &r) != CHOIR_OK) {
-        choir__cli_fail();
-        status = CHOIR__EXIT_USAGE;
-    }
-    if (status == CHOIR__EXIT_OK && !r.command)
-        status = choir__cli_usage("tune", "missing COMMAND");
+    if (status == CHOIR__EXIT_OK)
+        status = read_file(command, &r, path);
     if (status == CHOIR__EXIT_OK && r.print_study) {
         choir_status printed = choir__tune_file_print(command->options, &r);
         status = printed == CHOIR_OK ? CHOIR__EXIT_OK : refuse(printed);
@@ -356,8 +383,9 @@ const choir__cli_command choir__cli_tune = {
     .summary = "search for the best hyper-parameters of a command",
     .usage = "[OPTION]... -- COMMAND [ARGUMENT]...\n"
              "[OPTION]... STUDY.json\n"
-             "show|best|importance|export [OPTION]... STUDY\n"
-             "plot [OPTION]... STUDY... FILE.png|.svg",
+             "[OPTION]... --dir DIR\n"
+             "show|best|importance|export [OPTION]... [STUDY]\n"
+             "plot [OPTION]... [STUDY]... FILE.png|.svg",
     .about =
         "Runs COMMAND once per trial, with {NAME} replaced by the trial's value of the parameter "
         "NAME, {trial} by its number and {dir} by its folder, and finds the parameters with the "
@@ -366,7 +394,8 @@ const choir__cli_command choir__cli_tune = {
         "placeholder. The same seed and window give the same trials and the same best one at "
         "any number of trials at once. A search with --storage that was interrupted continues when "
         "it is started again, and several machines that start it share its trials. STUDY.json "
-        "holds the options and the command; options beside it replace its own. show prints "
+        "holds the options and the command; options beside it replace its own. --dir alone goes "
+        "on with the search of that folder, which keeps such a file there. show prints "
         "a stored study's trials, best the best one with its command, importance how much "
         "each parameter decides, export all trials as CSV, and plot draws them.",
     .example_title = "the learning rate and width of a small language model",

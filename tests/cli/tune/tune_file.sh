@@ -63,6 +63,23 @@ metrics() {
         --trials 4 --metric size --metric eval_loss --storage two/study.db
 }
 
+# A search with a folder is written down there, and goes on from that; a folder may move.
+from_its_folder() {
+    good tune study.json --dir kept --trials 3
+    cp kept/study.json first.json
+    ! grep -q storage first.json || fail "the study file names the folder: $(cat first.json)"
+    mv kept moved
+    good tune --dir moved --trials 5 --json
+    [ "$(grep -c '"event":"trial"' out)" -ge 5 ] || fail "other trials: $(cat out)"
+    good tune export --storage moved/study.db --study study
+    [ "$(grep -c COMPLETE out)" -eq 5 ] || fail "not 5 trials: $(cat out)"
+    good tune best --storage sqlite:moved/study.db
+    bad 2 'missing COMMAND, and no search has left none/study.json' tune --dir none
+    bad 2 'expected STUDY or --storage URL, got both' tune show --storage moved moved
+    bad 2 'missing STUDY, or --storage URL' tune best
+    bad 2 'missing STUDY, or --storage URL' tune plot file.svg
+}
+
 wrong() {
     local key value
     bad 2 'none.json' tune none.json
@@ -138,5 +155,6 @@ check replaces
 check metrics
 check odd_texts
 check resources
+check from_its_folder
 check wrong
 finish
