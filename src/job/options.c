@@ -55,6 +55,7 @@ static const char *log_forms(size_t i)
 
 const choir__cli_option choir__job_options[] = {
     {"model", CHOIR__STRING, AT(model.name), .argument = "NAME[:key=value,...]",
+        .elsewhere = "model_name_or_path",
         .help =
             "a published model (its config.json, or a folder with one, whose weights are "
             "loaded if they are there; FOLDER:classes=3 gives it a new head), or one of these "
@@ -77,18 +78,23 @@ const choir__cli_option choir__job_options[] = {
     {"bytes", CHOIR__FLAG, AT(model.bytes), .help = "each byte is a token", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS, .excludes = {{"tokenizer"}, ": choose one of them"}},
     {"batch-size", CHOIR__INT, AT(training.batch_size), 1, MANY, .preset = "32",
-        .argument = "N", .help = "samples of the global batch", .passed_on = true,
+        .argument = "N",
+        .elsewhere = "per_device_train_batch_size train_batch_size global_batch_size",
+        .help = "samples of the global batch", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
     {"microbatches", CHOIR__INT, AT(training.microbatches), 1, MANY, .argument = "M",
+        .elsewhere = "gradient_accumulation_steps accumulate_grad_batches",
         .help =
             "number of micro-batches that the global batch is cut into (default: one per rank)",
         .recorded = CHOIR__RECORDED_KEEPS},
     {"chunks", CHOIR__INT, AT(training.chunks), 1, 1 << 20, .argument = "S",
+        .elsewhere = "context_parallel_size",
         .help =
             "number of chunks that each sequence of tokens is cut into (default: one per rank "
             "of strategy cp, else 1); a resumed job keeps it",
         .recorded = CHOIR__RECORDED_CUT},
     {"slices", CHOIR__INT, AT(training.slices), 1, CHOIR__MOST_SLICES, .argument = "T",
+        .elsewhere = "tensor_model_parallel_size tensor_parallel_size",
         .help =
             "number of slices that large weights are cut into: the leaves of the sums that tensor "
             "parallelism distributes over ranks (default: one per rank of tp, else 1)",
@@ -98,7 +104,7 @@ const choir__cli_option choir__job_options[] = {
                 "randaugment:magnitude=9+mixup:alpha=0.2 (default: crop and flip alone)",
         .choices = choir__cli_augment_names, .details = describe_augment, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
-    {"pack", CHOIR__FLAG, AT(data.pack),
+    {"pack", CHOIR__FLAG, AT(data.pack), .elsewhere = "packing",
         .help =
             "fill samples with whole documents that do not see one another (default: documents "
             "are joined, and cut where a sample ends)",
@@ -118,7 +124,8 @@ const choir__cli_option choir__job_options[] = {
             "ones, too",
         .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"workers", CHOIR__INT, AT(data.workers), 1, CHOIR_MAX_WORKERS, .preset = "1",
-        .argument = "N", .help = "threads per rank that read samples ahead", .passed_on = true,
+        .argument = "N", .elsewhere = "dataloader_num_workers num_workers",
+        .help = "threads per rank that read samples ahead", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"init", CHOIR__STRING, AT(model.init), .preset = NULL, .argument = "NAME",
         .help =
@@ -145,6 +152,7 @@ const choir__cli_option choir__job_options[] = {
             "stage; with --nproc 2 as well, the stages of a replica are devices of one rank",
         .recorded = CHOIR__RECORDED_PLACE, .displaced_by = {"strategy"}},
     {"nproc", CHOIR__INT, AT(placement.nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
+        .elsewhere = "nproc_per_node num_processes",
         .help =
             "number of ranks to start (default: one per device of --devices, else 1; mp and "
             "pipeline use one process unless specified)",
@@ -174,9 +182,11 @@ const choir__cli_option choir__job_options[] = {
         .help = "limit of the memory of each device, such as 500M", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"recompute", CHOIR__FLAG, AT(optim.recompute),
+        .elsewhere = "gradient_checkpointing activation_checkpointing recompute_activations",
         .help = "save memory: compute the blocks of the model again in backward",
         .passed_on = true, .recorded = CHOIR__RECORDED_FREE},
     {"amp", CHOIR__STRING, AT(optim.amp), .argument = "LEVEL",
+        .elsewhere = "fp16 bf16 mixed_precision precision",
         .help = "mixed precision: autocast to 16 bits, or a level of Apex (default off)",
         .choices = choir__cli_amp_level_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_amp_text},
@@ -207,19 +217,22 @@ const choir__cli_option choir__job_options[] = {
         .help = "the job's key (mode 0600), for ranks on several machines", .of_a_rank = true},
 
     {"steps", CHOIR__INT, AT(training.steps), 1, MANY, .argument = "N",
+        .elsewhere = "max_steps train_iters max_iters",
         .help = "number of steps (default 1000, unless --epochs is specified)",
         .group = "Training", .recorded = CHOIR__RECORDED_TAKES,
         .matters = choir__option_stretched, .filled_by = "epochs", .displaced_by = {"epochs"},
         .excludes = {{"epochs"}, ": choose one of them"}},
     {"epochs", CHOIR__INT, AT(training.epochs), 1, MANY, .argument = "N",
+        .elsewhere = "num_train_epochs num_epochs max_epochs",
         .help = "number of passes over the data", .rereads = true, .displaced_by = {"steps"}},
     {"optimizer", CHOIR__STRING, AT(optim.optimizer), .preset = "adamw",
-        .argument = "NAME[:key=value,...]",
+        .argument = "NAME[:key=value,...]", .elsewhere = "optim",
         .help = "the optimizer, such as adamw:beta2=0.99,decay=matrices",
         .choices = choir__cli_optimizer_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_KIND, .written = choir__option_optimizer_text},
     {"lr", CHOIR__FLOAT, AT(optim.lr), 0, MOST, .preset = "1e-3", .argument = "X",
-        .help = "learning rate", .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
+        .elsewhere = "learning_rate", .help = "learning rate", .passed_on = true,
+        .recorded = CHOIR__RECORDED_TAKES},
     {"lr-for", CHOIR__STRING, AT(optim.lr_for), .argument = "PATTERN=X,...",
         .help = "learning rates of the parameters whose names match, such as 'bert.*=1e-5'",
         .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
@@ -228,6 +241,8 @@ const choir__cli_option choir__job_options[] = {
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
     {"schedule", CHOIR__STRING, AT(optim.schedule), .preset = "constant",
         .argument = "NAME[:key=value,...]",
+        .elsewhere =
+            "lr_scheduler_type lr_scheduler warmup warmup_steps warmup_ratio warmup_iters",
         .help = "schedule of the learning rate, such as cosine:warmup=100,min_lr=1e-4",
         .choices = choir__cli_schedule_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_schedule_text},
@@ -236,9 +251,11 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_weight_decay_text,
         .kind = "optimizer"},
     {"clip", CHOIR__FLOAT, AT(optim.clip), 0, MOST, .argument = "X",
+        .elsewhere = "max_grad_norm grad_clip gradient_clip_val clip_grad",
         .help = "largest norm of the gradient (default 0: no limit)", .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
     {"offload", CHOIR__STRING, AT(optim.offload), .argument = "FOLDER|params[:FOLDER]",
+        .elsewhere = "cpu_offload",
         .help =
             "keep the optimizer's state in a file there instead of in memory; params: fsdp's "
             "weights, gradients and state in host memory, or in a file",
@@ -261,6 +278,7 @@ const choir__cli_option choir__job_options[] = {
             "end the training after this time, such as 90s, 15m, 2h or 1d, as if the steps were "
             "done"},
     {"eval-every", CHOIR__INT, AT(training.eval_every), 1, MANY, .argument = "N",
+        .elsewhere = "eval_steps eval_interval",
         .help = "validate every N steps (default: only at the end)",
         .recorded = CHOIR__RECORDED_TAKES, .matters = choir__option_judged,
         .filled_by = "eval-epochs", .displaced_by = {"eval-epochs"},
@@ -269,7 +287,8 @@ const choir__cli_option choir__job_options[] = {
         .help = "validate every N epochs instead", .recorded = CHOIR__RECORDED_FREE,
         .displaced_by = {"eval-every"}},
     {"eval-batches", CHOIR__INT, AT(training.eval_batches), 0, MANY, .preset = "0",
-        .argument = "N", .help = "validate on at most N batches; 0: on the whole split",
+        .argument = "N", .elsewhere = "eval_iters limit_val_batches",
+        .help = "validate on at most N batches; 0: on the whole split",
         .recorded = CHOIR__RECORDED_TAKES, .matters = choir__option_judged},
     {"no-eval", CHOIR__FLAG, AT(training.no_eval), .help = "do not validate at the end",
         .recorded = CHOIR__RECORDED_FREE},
@@ -279,6 +298,7 @@ const choir__cli_option choir__job_options[] = {
             "(default loss)",
         .recorded = CHOIR__RECORDED_JUDGES, .written = choir__option_best_text},
     {"patience", CHOIR__INT, AT(training.patience), 1, MANY, .argument = "N",
+        .elsewhere = "early_stopping_patience",
         .help =
             "end the training when N validations of --eval-every in a row were no better than "
             "the best (default: never)",
@@ -292,12 +312,14 @@ const choir__cli_option choir__job_options[] = {
             "(32) steps, go back N (10) steps, to the checkpoints of --save-every, and leave out K "
             "(20) batches from there on",
         .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
-    {"save", CHOIR__STRING, AT(saves.dir), .argument = "DIR",
+    {"save", CHOIR__STRING, AT(saves.dir), .argument = "DIR", .elsewhere = "output_dir",
         .help = "write checkpoints to DIR, the last one at the end", .where = CHOIR__OF_PLACE},
     {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",
+        .elsewhere = "save_steps save_interval",
         .help = "write a checkpoint every N steps as well", .recorded = CHOIR__RECORDED_FREE,
         .of_a_rank = true},
     {"save-keep", CHOIR__INT, AT(saves.keep), 1, MANY, .preset = "1", .argument = "K",
+        .elsewhere = "save_total_limit",
         .help = "keep the newest K checkpoints, and the best one",
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"save-warn", CHOIR__FLAG, AT(saves.warn),
@@ -309,6 +331,7 @@ const choir__cli_option choir__job_options[] = {
                 "checkpoint that takes longer is not begun (default: Slurm's, or no limit)",
         .of_a_rank = true},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
+        .elsewhere = "resume_from_checkpoint ckpt_path",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
                 "it keeps saving there",
         .where = CHOIR__OF_PLACE, .of_a_rank = true},
@@ -327,7 +350,7 @@ const choir__cli_option choir__job_options[] = {
         .help = "record the run in DIR, without checkpoints: its job, a line per step, events; "
                 "--save does so by itself",
         .group = "Records", .where = CHOIR__OF_PLACE},
-    {"log", CHOIR__STRING, AT(records.log), .argument = "NAME:PLACE",
+    {"log", CHOIR__STRING, AT(records.log), .argument = "NAME:PLACE", .elsewhere = "report_to",
         .help = "record the run for another tool, too; may be repeated", .choices = log_forms,
         .where = CHOIR__OF_PLACE, .repeated = true, .of_a_rank = true},
     {"log-histograms", CHOIR__INT, AT(records.log_histograms), 1, MANY, .argument = "N",
@@ -375,6 +398,7 @@ const choir__cli_option choir__job_options[] = {
     {"quiet", CHOIR__FLAG, AT(records.quiet), .help = "print only the last line",
         .of_a_rank = true},
     {"log-every", CHOIR__INT, AT(records.log_every), 1, MANY, .argument = "N",
+        .elsewhere = "logging_steps log_interval log_every_n_steps",
         .help = "report every N steps (default: now and then; with --json every step)",
         .of_a_rank = true},
     {"trace", CHOIR__STRING, AT(records.trace), .argument = "FILE",

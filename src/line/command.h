@@ -70,6 +70,8 @@ struct choir__cli_option {
     const char *alone; /* value of the option if it is given without one, as --audit, and else
                           as --audit=every=9; NULL: it needs a value */
     const char *help;
+    const char *elsewhere;        /* names in other programs, with blanks between, or NULL: who
+                                     writes one is asked whether this option was meant */
     char letter;                  /* 'n' of -n; 0: none */
     choir__cli_choices *choices;  /* values that the help and the completion offer, or NULL */
     bool strict;                  /* only the choices are accepted */

@@ -71,13 +71,37 @@ const char *choir__cli_nearest(const choir__cli_taken *taken, int count, const c
     return near;
 }
 
+/* Returns whether a list of names has this one, with dashes or underscores. */
+static bool has_name(const char *list, const char *name)
+{
+    for (const char *own = list; own; own = strchr(own, ' ')) {
+        own += *own == ' ';
+        size_t i = 0;
+        while (name[i] && (own[i] == name[i] || (own[i] == '_' && name[i] == '-')))
+            i++;
+        if (!name[i] && (!own[i] || own[i] == ' '))
+            return true;
+    }
+    return false;
+}
+
+/* Returns the option that has the name in another program, or NULL. */
+static const char *named_elsewhere(const tables *t, const char *name)
+{
+    for (int i = 0; i < t->count; i++)
+        if (has_name(t->taken[i].option->elsewhere, name))
+            return t->taken[i].option->name;
+    return NULL;
+}
+
 /* Returns the option that may have been meant by a word such as --stesp=4, or NULL. */
 static const char *nearest(const tables *t, const char *word)
 {
     if (strncmp(word, "--", 2))
         return NULL;
     char *name = choir__format("%.*s", (int)strcspn(word, "=") - 2, word + 2);
-    const char *near = choir__cli_nearest(t->taken, t->count, name);
+    const char *same = named_elsewhere(t, name);
+    const char *near = same ? same : choir__cli_nearest(t->taken, t->count, name);
     free(name);
     return near;
 }

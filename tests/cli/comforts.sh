@@ -56,6 +56,32 @@ END
 # kinds_of COMMAND...: the kinds of the events that it prints.
 kinds_of() { "$@" | sed -nE 's/^\{"event":"([a-z]+)".*/\1/p' | paste -sd' '; }
 
+# Options under the names that other trainers have; a warm-up as a share of the steps, rounded up;
+# a model's name on a hub.
+names_of_others() {
+    local other own
+    while read -r other own; do
+        bad 2 "unknown option '--$other'; did you mean '--$own'\?" train "--$other" 1 random
+    done <<'END'
+learning_rate lr
+learning-rate lr
+warmup_ratio schedule
+per_device_train_batch_size batch-size
+fp16 amp
+max_steps steps
+END
+    bad 2 "unknown option '--n_trials'; did you mean '--trials'\?" tune --n_trials 4
+    local of=(train --json --model "$model" --no-eval random)
+    good "${of[@]}" --steps 25 --schedule cosine:warmup=0.1 && steps_of out >share
+    good "${of[@]}" --steps 25 --schedule cosine:warmup=3 && steps_of out | cmp -s share - ||
+        fail 'a share of 0.1 of 25 steps is not 3 steps'
+    bad 2 'warmup=1.5: expected a whole number of steps, or a share of all steps below 1' \
+        train --schedule cosine:warmup=1.5 random
+    bad 1 "owner/name: no such file or folder; .* 'hf download owner/name --local-dir FOLDER'" \
+        train --model owner/name random
+}
+steps_of() { sed -n 's/"items_per_s":[^,]*,//; s/^{"event":"step",/&/p' "$1"; }
+
 # A rate of 0 never improves: the first validation is the best, and three more are none.
 patience_runs_out() {
     good train --json --model "$model" --lr 0 --steps 100 --eval-every 5 --patience 3 --save tired \
@@ -303,6 +329,7 @@ check a_rate_is_found
 check ends_once
 check averages
 check checkpoints_stay
+check names_of_others
 check the_best_by_a_measure
 check patience_runs_out
 check plateau_resumes

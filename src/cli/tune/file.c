@@ -11,7 +11,7 @@
  *
  * A key is an option of choir tune, with the same values, so that the table of options is the
  * only list of them; docs/study.schema.json is checked against it. Options on the command line
- * replace the file's. A search with --dir keeps its own file there, from which it goes on. */
+ * replace the file's. A search with --dir keeps its own file there. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -291,9 +291,9 @@ int choir__tune_look(int argc, char **argv)
         return choir__cli_usage("tune",
             "--evaluator %s: expected it behind 'importance', got '%s'", r.evaluator, verb);
     if (!operands.count == !r.storage)
-        return choir__cli_usage("tune", "%s", r.storage
-                ? "expected STUDY or --storage URL, got both"
-                : "missing STUDY, or --storage URL");
+        return choir__cli_usage("tune", "%s",
+            r.storage ? "expected STUDY or --storage URL, got both"
+                      : "missing STUDY, or --storage URL");
     choir_study *study = NULL;
     const char *where = r.storage ? r.storage : operands.words[0];
     if (choir__tune_open(where, r.name, &study) != CHOIR_OK)

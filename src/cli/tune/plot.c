@@ -319,7 +319,8 @@ static char *params_of(const choir__plotted *p)
     return text;
 }
 
-static choir_status draw(const request *r, const char *const *studies, int count, const char *file)
+static choir_status draw(
+    const request *r, const char *const *studies, int count, const char *file)
 {
     opened o[MOST_STUDIES] = {0};
     choir__plotted p[MOST_STUDIES] = {0};
@@ -355,12 +356,11 @@ int choir__tune_plot(int argc, char **argv)
     int count = operands.count - 1;
     const char *file = operands.words[count];
     if (!count == !r.storage)
-        return choir__cli_usage("tune", "%s", r.storage
-                ? "expected STUDY or --storage URL, got both"
-                : "missing STUDY, or --storage URL");
-    choir_status drawn =
-        r.storage ? draw(&r, &r.storage, 1, file)
-                  : draw(&r, (const char *const *)operands.words, count, file);
+        return choir__cli_usage("tune", "%s",
+            r.storage ? "expected STUDY or --storage URL, got both"
+                      : "missing STUDY, or --storage URL");
+    choir_status drawn = r.storage ? draw(&r, &r.storage, 1, file)
+                                   : draw(&r, (const char *const *)operands.words, count, file);
     if (drawn == CHOIR_OK)
         return CHOIR__EXIT_OK;
     choir__cli_fail();

@@ -170,13 +170,14 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
 }
 
 /* Writes the search down in its folder, which may move: own, the file of the study in --dir, is
- * not named. A search that cannot be written down goes on by its whole command line alone. */
+ * not named. A search that cannot be written down needs its whole command line to continue. */
 static void keep_file(const request *r, const char *own)
 {
     request kept = *r;
     kept.storage = own ? NULL : r->storage;
     if (r->dir && choir__tune_file_keep(choir__cli_tune.options, &kept) != CHOIR_OK)
-        choir__cli_tell("tune", "note: the search has no study file: %s", choir_error_message());
+        choir__cli_tell(
+            "tune", "note: the search has no study file: %s", choir_error_message());
 }
 
 /* Runs the search that is asked for. */
@@ -319,8 +320,9 @@ static const choir__cli_option options[] = {
         .help = "the number in the JSON lines that counts a trial's progress, and the unit of "
                 "schedulers' budgets; epoch for choir train --eval-epochs 1"},
     {"trials", CHOIR__INT, AT(trials), 1, 1e7, .preset = "100", .argument = "N",
-        .help = "number of trials"},
+        .elsewhere = "n_trials num_samples", .help = "number of trials"},
     {"parallel", CHOIR__INT, AT(parallel), 1, 1024, .argument = "W",
+        .elsewhere = "n_jobs max_concurrent_trials",
         .help = "trials that run at once (default: as many as --devices has room for, else 1)"},
     {"devices", CHOIR__STRING, AT(machine.devices), .argument = "LIST",
         .help = "divide these devices among the trials: cpu:0-7, cuda:0-3 or auto; a trial is "
@@ -359,7 +361,7 @@ static const choir__cli_option options[] = {
             "keep the study in sqlite:FILE, postgresql://... or journal:FILE, as Optuna does, "
             "and continue it (default: DIR/study.db of --dir; else memory)"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME", .preset = "study",
-        .help = "the study's name in the storage"},
+        .elsewhere = "study_name", .help = "the study's name in the storage"},
     {"test", CHOIR__STRING, AT(test), .argument = "COMMAND",
         .help =
             "run this when the search has ended, with the values and the folder of the best "

@@ -1,4 +1,5 @@
 /* Makes an optimizer with the schedule that the text of --schedule describes. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,7 @@ static choir_status parse_milestones(const char *text, choir_schedule *s)
 /* The options of each schedule, with their default values. */
 struct curve {
     int64_t warmup, steps, size, down, growth;
+    double warming; /* the warm-up as given: a number of steps, or below 1 a share of them */
     double min_lr, gamma, power, rise, first_factor, last_factor;
     double factor, threshold; /* options of plateau */
     int64_t patience, cooldown;
@@ -62,7 +64,7 @@ const char *choir__cli_schedule_names(size_t i)
  * unless it is NULL, gets the text with all others. */
 static choir_status read_curve(const char *text, int kind, struct curve *c, char **full)
 {
-    choir__option all[] = {{"warmup", CHOIR__INT, &c->warmup, 0, 1e12},
+    choir__option all[] = {{"warmup", CHOIR__FLOAT, &c->warming, 0, 1e12},
         {"steps", CHOIR__INT, &c->steps, 1, 1e12}, {"min_lr", CHOIR__FLOAT, &c->min_lr, 0, 1e6},
         {"size", CHOIR__INT, &c->size, 1, 1e12}, {"gamma", CHOIR__FLOAT, &c->gamma, 0, 10},
         {"milestones", CHOIR__WORD, c->milestones, 0, 0},
@@ -97,7 +99,12 @@ static choir_status read_curve(const char *text, int kind, struct curve *c, char
     int at = 0;
     while (at < count && strcmp(known[at].key, "steps"))
         at++;
-    c->stretched = at < count && !c->steps;
+    c->stretched = (at < count && !c->steps) || (c->warming > 0 && c->warming < 1);
+    if (status == CHOIR_OK && c->warming >= 1 && c->warming != floor(c->warming))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "the schedule: warmup=%g: expected a whole number of steps, or a share of all steps "
+            "below 1",
+            c->warming);
     if (status == CHOIR_OK && full)
         *full = choir__options_text(schedules[kind], known);
     return status;
@@ -124,6 +131,8 @@ static choir_status read_schedule(const choir__job *j, int *kind, struct curve *
     status = read_curve(j->optim.schedule, *kind, c, full);
     if (!c->steps)
         c->steps = j->training.steps;
+    c->warmup =
+        (int64_t)(c->warming < 1 ? ceil(c->warming * (double)j->training.steps) : c->warming);
     return status;
 }
 
