@@ -134,7 +134,7 @@ const choir__cli_command choir__cli_train = {
         ".parquet, with the columns text and label), - for standard input, or 'random'. Several "
         "are joined by +, as in a.jsonl:weight=0.7+b.txt:weight=0.3. Without DATA, the model is "
         "trained on a text that comes with Choir. JOB.json is a job that --print-job or a "
-        "run's folder wrote down; options on the command line go before its own.",
+        "run's folder wrote down; options on the command line take precedence over its own.",
     .example_title = "on all cores, with checkpoints",
     .example = "  choir train --steps 500 --save runs/1 shakespeare.txt",
     .options = choir__job_options,

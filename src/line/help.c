@@ -48,15 +48,17 @@ static int name_option(const choir__cli_option *o, bool letters, char text[64])
         o->alone ? "]" : "");
 }
 
-/* Prints the help, the choices unless they have their own list, and the preset. */
+/* Prints the help, the choices unless they have their own list, and the preset unless the help
+ * explains it. */
 static void print_option(FILE *out, const choir__cli_option *o, bool letters, int indent)
 {
     char name[64], list[512], text[1024];
     int column = name_option(o, letters, name);
     bool listed = o->choices && !o->details;
+    const char *shown = strstr(o->help, "(default") ? NULL : o->preset;
     snprintf(text, sizeof text, "%s%s%s%s%s%s", o->help, listed ? "; one of " : "",
         listed ? choir__cli_list_choices(o->choices, list, sizeof list) : "",
-        o->preset ? " (default " : "", o->preset ? o->preset : "", o->preset ? ")" : "");
+        shown ? " (default " : "", shown ? shown : "", shown ? ")" : "");
     fputs(name, out);
     if (column + 2 > indent)
         column = fprintf(out, "\n") - 1;

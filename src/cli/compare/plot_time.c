@@ -146,7 +146,7 @@ static void use(
     choir__gnuplot_panel(g, p, "");
     fprintf(g,
         "unset grid\nset xrange [0:%.6f]\n"
-        "set xlabel 'milliseconds of three steps' offset 0,0.6 font ',%d'\n",
+        "set xlabel 'milliseconds in three steps' offset 0,0.6 font ',%d'\n",
         (to - from) * 1e3, FONT - 2);
     fprintf(g, "set xtics %g offset 0,0.3\nset ytics scale 0 (", tick_of((to - from) * 1e3));
     for (int i = 0; i < w->device_count; i++) {

@@ -255,7 +255,7 @@ static const choir__config_key keys[] = {
     {"position_embedding_type", .values = "absolute"},
     {"tie_word_embeddings", .values = "true"},
     {"attention_probs_dropout_prob", .values = "0.0",
-        .note = "nothing is dropped inside attention here"},
+        .note = "attention dropout is not implemented and is ignored"},
     {"initializer_range", .values = "0.02",
         .note = "new weights start with a deviation of 0.02 here"},
     {NULL},

@@ -160,7 +160,7 @@ static const choir__config_key keys[] = {
     {"scale_attn_weights", .values = "true"},
     {"scale_attn_by_inverse_layer_idx", .values = "false"},
     {"tie_word_embeddings", .values = "true"},
-    {"attn_pdrop", .values = "0.0", .note = "nothing is dropped inside attention here"},
+    {"attn_pdrop", .values = "0.0", .note = "attention dropout is not implemented and is ignored"},
     {"initializer_range", .values = "0.02",
         .note = "new weights start with a deviation of 0.02 here"},
     {NULL},
