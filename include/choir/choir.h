@@ -16,6 +16,7 @@
 #include <choir/ctc.h>
 #include <choir/autograd.h>
 #include <choir/nn.h>
+#include <choir/lora.h>
 #include <choir/optim.h>
 #include <choir/amp.h>
 #include <choir/pipeline.h>

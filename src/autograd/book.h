@@ -106,6 +106,9 @@ struct choir__param {
      * dtype (param_casts.c) */
     uint64_t cast_scope;
     choir_dtype cast_dtype;
+    /* part of an adapter (nn/lora.c), which weights of the model do not have; or trained whole
+     * beside adapters */
+    bool adapts, beside_adapters;
     int init_kind; /* choir_init_kind: distribution of the initial values (nn/module_tree.c) */
     double init_a, init_b;
     bool initialised;

@@ -176,7 +176,7 @@ static choir_status build(summary *s)
     s->net = choir_model_build(s->run, &s->job->model.info);
     choir_status status = choir_scope_status(s->run);
     if (status == CHOIR_OK)
-        status = choir__job_freeze(&s->job->optim, s->net);
+        status = choir__job_freeze(s->job, s->net);
     if (status == CHOIR_OK && s->job->optim.recompute)
         choir_module_recompute_blocks(s->net, true);
     return status == CHOIR_OK ? choir__job_optimizer(s->job, s->run, s->net, &s->optim)

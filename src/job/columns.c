@@ -10,6 +10,7 @@
 #include "device/cpu/multiplier.h"
 #include "job/bits.h"
 #include "job/model/amp.h"
+#include "job/model/lora.h"
 #include "job/model/optimizers.h"
 #include "job/model/text.h"
 #include "job/trainer/eval_policy.h"
@@ -78,6 +79,15 @@ char *choir__option_bits_text(const void *job, choir__cli_form form)
 const char *choir__option_bits_before(void)
 {
     return choir__multiplier_is_here(CHOIR__BY_ONEDNN) ? "onednn" : NULL;
+}
+
+/* With every value, so that r=16 and r=16,alpha=32 are one. */
+char *choir__option_lora_text(const void *job, choir__cli_form form)
+{
+    const char *lora = ((const choir__job *)job)->optim.lora;
+    choir__lora_words words;
+    (void)form;
+    return lora && choir__lora_read(lora, &words) == CHOIR_OK ? choir__lora_text(&words) : NULL;
 }
 
 char *choir__option_optimizer_text(const void *job, choir__cli_form form)

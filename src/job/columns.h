@@ -17,6 +17,7 @@ char *choir__option_strategy_text(const void *job, choir__cli_form form);
 char *choir__option_amp_text(const void *job, choir__cli_form form);
 char *choir__option_bits_text(const void *job, choir__cli_form form);
 const char *choir__option_bits_before(void);
+char *choir__option_lora_text(const void *job, choir__cli_form form);
 char *choir__option_optimizer_text(const void *job, choir__cli_form form);
 char *choir__option_weight_decay_text(const void *job, choir__cli_form form);
 char *choir__option_schedule_text(const void *job, choir__cli_form form);

@@ -94,6 +94,7 @@ typedef struct choir__job_optim {
     double weight_decay;    /* < 0: the optimizer's own */
     const char *lr_for;     /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
     const char *freeze;     /* patterns of names, "a,b"; NULL: all are trained */
+    const char *lora;       /* adapters (job/model/lora.h); NULL: none */
     double ema;             /* decay of the weights' average; 0: none */
     int64_t swa, swa_every; /* first step of the weights' mean, 0: none; interval */
     const char *amp;        /* name of a level (job/model/amp.h); NULL: off */
@@ -392,11 +393,12 @@ choir_status choir__job_published(choir__job *job);
  * values. */
 choir_status choir__job_load_weights(const choir__job *job, choir_module *net, int rank);
 
-/* Checks the form of --lr-for. */
+/* Checks the forms of --lr-for and --lora. */
 choir_status choir__job_check_groups(const choir__job *job);
-/* Freezes the parameters that --freeze names, in the whole model, before a strategy wraps it,
- * and checks that the patterns of --freeze and --lr-for match parameters. */
-choir_status choir__job_freeze(const choir__job_optim *optim, choir_module *net);
+/* Adds the adapters of --lora, and freezes the parameters that --freeze names, in the whole
+ * model, before a strategy wraps it; checks that the patterns of --freeze and --lr-for match
+ * parameters. */
+choir_status choir__job_freeze(const choir__job *job, choir_module *net);
 /* Makes the groups of --lr-for. weight_decay: decay of the other parameters; matrices: biases
  * and norms get no decay. */
 choir_status choir__job_groups(

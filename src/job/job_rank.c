@@ -137,7 +137,7 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     choir_status status = choir_scope_status(p->run);
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK)
-        status = choir__job_freeze(&j->optim, p->net);
+        status = choir__job_freeze(j, p->net);
     if (status == CHOIR_OK)
         status = cut_weights(p);
     /* Stages can be cast where they are; what a second strategy has wrapped cannot. */

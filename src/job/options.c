@@ -239,6 +239,13 @@ const choir__cli_option choir__job_options[] = {
     {"freeze", CHOIR__STRING, AT(optim.freeze), .argument = "PATTERN,...",
         .help = "parameters that are not trained, by their names: 'bert.embeddings.*'",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
+    {"lora", CHOIR__STRING, AT(optim.lora), .argument = "r=16[,key=value,...]",
+        .help =
+            "train low-rank adapters beside frozen weights: alpha=(2 r),dropout=0,rslora=0, "
+            "targets=q_proj/v_proj or all-linear (default: the layers for queries and values), "
+            "modules_to_save=NAME/NAME (trained whole; default: the head of a classifier)",
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS,
+        .written = choir__option_lora_text},
     {"schedule", CHOIR__STRING, AT(optim.schedule), .preset = "constant",
         .argument = "NAME[:key=value,...]",
         .elsewhere =

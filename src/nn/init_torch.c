@@ -156,7 +156,7 @@ static choir_status init(choir_module *m, source *s, bool again)
     for (choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             status = init(e->child, s, again);
-        if (e->kind != CHOIR__PARAM || e->tensor->poisoned)
+        if (e->kind != CHOIR__PARAM || e->tensor->poisoned || e->tensor->param->adapts)
             continue;
         choir_tensor *t = e->tensor;
         if (!choir__same_shape(t->shape, t->param->whole))

@@ -24,54 +24,6 @@ bool choir__sizes_positive(choir_scope *run, const char *layer, int64_t a, int64
     return false;
 }
 
-/* --- linear --- */
-
-typedef struct linear {
-    choir_module base;
-    choir_tensor *weight, *bias; /* (out, in), (out) */
-} linear;
-
-static choir_tensor *linear_forward(choir_module *self, choir_tensor *const *in, int count)
-{
-    linear *l = (linear *)self;
-    (void)count;
-    return choir_linear(in[0], l->weight, l->bias);
-}
-
-static const choir_module_class linear_class = {"linear", sizeof(linear), linear_forward, 1};
-
-choir_module *choir_nn_linear_with(
-    choir_scope *run, int64_t in, int64_t out, bool bias, choir_init weight)
-{
-    run = choir__open_scope(run, __func__);
-    linear *l = choir_module_new(run, &linear_class);
-    if (!choir__sizes_positive(run, "linear", in, out))
-        in = out = 1;
-    choir_module_param(&l->base, "weight", &l->weight, choir_dims(out, in), weight);
-    if (bias)
-        choir_module_param(&l->base, "bias", &l->bias, choir_dims(out),
-            weight.kind == CHOIR_INIT_UNIFORM ? weight : choir_init_constant(0));
-    return &l->base;
-}
-
-choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out)
-{
-    run = choir__open_scope(run, __func__);
-    return choir_nn_linear_with(run, in, out, true, choir__fan_in_init(in > 0 ? in : 1));
-}
-
-bool choir__linear_layer(
-    const choir_module *m, choir_tensor **weight, choir_tensor **bias, bool *in_out)
-{
-    const linear *l = (const linear *)m;
-    *in_out = choir__linear_in_out_weights(m, weight, bias);
-    if (m->type != &linear_class)
-        return *in_out;
-    *weight = l->weight;
-    *bias = l->bias;
-    return true;
-}
-
 /* --- embedding --- */
 
 typedef struct embedding {

@@ -53,6 +53,9 @@ choir_module *choir__module_for(choir_scope *run, choir_module *module, const ch
 void choir__module_ready(choir_module *root);
 /* Only names the tree. A strategy may then provide the parameters' memory. */
 void choir__module_name(choir_module *root);
+/* Makes the next use of the tree name parameters that were added to m, and draw their values.
+ */
+void choir__module_grown(choir_module *m);
 /* Fills y with initial values of p, from entry number `first` of the whole parameter on, in
  * memory order. */
 void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first);
@@ -99,12 +102,9 @@ bool choir__is_embedding(const choir_module *module);
 /* Returns whether the module maps each number independently, as ReLU and GELU do. */
 bool choir__is_function(const choir_module *module);
 
-/* GPT-2's linear layer, whose weight is (in, out). choir__linear_in_out_weights returns false
- * if the module is of another class. */
+/* GPT-2's linear layer, whose weight is (in, out). */
 choir_module *choir__linear_in_out_new(
     choir_scope *run, int64_t in, int64_t out, double deviation);
-bool choir__linear_in_out_weights(
-    const choir_module *module, choir_tensor **weight, choir_tensor **bias);
 
 /* Returns the weight of a choir_nn_embedding, so that a caller can tie it. */
 choir_tensor *choir__embedding_table(choir_module *embedding);

@@ -133,6 +133,13 @@ void choir__module_ready(choir_module *m)
     if (!m->inside->drawn)
         draw_tree(m);
 }
+
+void choir__module_grown(choir_module *m)
+{
+    for (; m; m = m->parent)
+        m->inside->ready = m->inside->drawn = false;
+}
+
 /* --- walks --- */
 
 void choir_module_train(choir_module *m, bool training)

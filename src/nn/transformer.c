@@ -4,6 +4,7 @@
  * exchanged without conversion. */
 #include <stdio.h>
 
+#include "nn/linear.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
 
@@ -82,14 +83,17 @@ typedef struct mlp {
     choir_module *c_fc, *c_proj, *dropout;
 } mlp;
 
-/* Returns the layer of GELU(x), as one op where that is better. Hooks on the layer see GELU's
- * result, and a layer that is computed again by itself must be a segment of its own. */
+/* Returns the layer of GELU(x), as one op where that is better. Hooks on the layer, and an
+ * adapter, see GELU's result, and a layer that is computed again by itself must be a segment of
+ * its own. */
 static choir_tensor *layer_of_gelu(choir_module *layer, choir_tensor *x)
 {
     choir__run *run = choir__run_of(layer->run);
     choir_module *caller = run->at;
     choir_tensor *weight, *bias, *h, *y;
     bool in_out, apart = layer->inside->hooks || layer->inside->recompute;
+    const choir__linear *linear = choir__linear_of_module(layer, &in_out);
+    apart |= linear && linear->adapter.a;
     if (!apart && choir__joins_gelu(x) && choir__linear_layer(layer, &weight, &bias, &in_out)) {
         run->at = layer;
         y = choir__linear_of_gelu(x, weight, bias, in_out);

@@ -291,6 +291,9 @@ typedef struct choir__linear_of {
 /* Like choir_linear, also of a part of a weight. */
 choir_tensor *choir__linear_as(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of);
+/* Like choir_dropout; part: x is these columns of wider rows, or NULL: x is whole. */
+choir_tensor *choir__dropout_of(
+    choir_tensor *x, float p, const char *name, const struct choir__partition *part);
 /* True if choir__linear_of_gelu is the better way to compute that for x: on GPUs, in 16 bits.
  */
 bool choir__joins_gelu(const choir_tensor *x);

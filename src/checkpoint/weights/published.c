@@ -14,7 +14,7 @@
 
 #include "checkpoint/stored.h"
 #include "checkpoint/shards.h"
-#include "nn/module.h"
+#include "nn/lora.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
@@ -36,10 +36,13 @@ typedef struct named_list {
  *
  * Copying weights to and from files: check everything, then copy everything. */
 
-/* Adds a tensor to a list; has the form of a choir_visit_fn. */
+/* Adds a tensor to a list; has the form of a choir_visit_fn. Adapters are no weights of the
+ * model. */
 static void add_named(const char *name, choir_tensor *t, void *arg)
 {
     named_list *list = arg;
+    if (t->param && t->param->adapts)
+        return;
     CHOIR__GROW(list->items, list->count);
     list->items[list->count++] = (named){choir__strdup(name), t, NULL};
 }
@@ -168,6 +171,7 @@ typedef struct load {
     tie *ties;
     int tie_count;
     choir__published_opts opts;
+    bool adapts; /* the module has adapters */
     char *notes;
 } load;
 
@@ -348,6 +352,11 @@ static choir_status match_item(load *l, named *item)
         return status;
     if (!may_start_anew(l, item->name))
         return missing(l, item);
+    if (l->adapts && !item->tensor->requires_grad)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: missing tensor '%.200s', whose new values would be frozen beside adapters: name "
+            "its module in modules_to_save of LoRA",
+            l->files.path, item->name);
     note(l, item->name, "is missing, and starts with new values");
     return CHOIR_OK;
 }
@@ -382,6 +391,7 @@ choir_status choir__published_load(
     choir_module *module, const char *path, choir__published_opts opts, char **notes)
 {
     load l = {.opts = opts, .notes = choir__strdup("")};
+    l.adapts = choir__has_adapters(module);
     choir_status status = list_module(&l.list, module);
     choir__module_visit_ties(module, add_tie, &l);
     if (status == CHOIR_OK)

@@ -7,6 +7,7 @@
 
 #include "base/options.h"
 #include "job/job.h"
+#include "job/model/lora.h"
 
 /* A list of patterns, and the rest of it that is not read yet. */
 typedef struct list {
@@ -63,7 +64,8 @@ choir_status choir__job_check_groups(const choir__job *j)
     list rates = rates_of(&j->optim);
     bool more = true;
     entry e;
-    choir_status status = CHOIR_OK;
+    choir__lora_words lora;
+    choir_status status = j->optim.lora ? choir__lora_read(j->optim.lora, &lora) : CHOIR_OK;
     while (more && status == CHOIR_OK)
         status = next(&rates, &e, &more);
     return status;
@@ -93,9 +95,12 @@ static int freeze(choir_module *net, const char *pattern)
     return choir_module_freeze_matching(net, pattern, true);
 }
 
-choir_status choir__job_freeze(const choir__job_optim *o, choir_module *net)
+choir_status choir__job_freeze(const choir__job *j, choir_module *net)
 {
-    choir_status status = match_all(frozen_of(o), net, freeze);
+    const choir__job_optim *o = &j->optim;
+    choir_status status = o->lora ? choir__lora_add(o->lora, &j->model.info, net) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = match_all(frozen_of(o), net, freeze);
     if (status == CHOIR_OK && o->freeze && choir_module_param_count(net) == 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--freeze %s: all parameters are frozen, so nothing is left to train", o->freeze);

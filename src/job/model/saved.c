@@ -11,6 +11,7 @@
 #include "line/printed.h"
 #include "line/say.h"
 #include "job/document/document.h"
+#include "job/model/lora.h"
 #include "job/model/text.h"
 
 static bool has(const char *folder, const char *name)
@@ -82,6 +83,7 @@ static choir_status read_job(const char *path, choir__saved *s)
     const choir__job_data data = choir__job_of_record("eval", record).data;
     s->held_out = data.val_split;
     s->pack = data.pack;
+    s->lora = text_in(json_object_get(record, "options"), "lora");
     s->data = text_in(record, "data");
     s->data_sha256 = text_in(record, "data_sha256");
     json_decref(record);
@@ -109,12 +111,12 @@ static choir_status open_checkpoint(
     s->run = choir_scope_open(device, seed);
     status = build(state.model, s);
     if (status == CHOIR_OK)
-        status = choir_training_resume(path, &(choir_training){.module = s->net}, NULL, NULL);
-    if (status == CHOIR_OK)
-        status = choir_training_tokenizer(path, &s->tokenizer);
-    if (status == CHOIR_OK)
         status = read_job(path, s);
-    return status;
+    if (status == CHOIR_OK && s->lora)
+        status = choir__lora_add(s->lora, &s->info, s->net);
+    if (status == CHOIR_OK)
+        status = choir_training_resume(path, &(choir_training){.module = s->net}, NULL, NULL);
+    return status == CHOIR_OK ? choir_training_tokenizer(path, &s->tokenizer) : status;
 }
 
 choir_status choir__saved_open(
@@ -154,6 +156,7 @@ void choir__saved_close(choir__saved *s)
     choir_tokenizer_free(s->tokenizer);
     choir_class_names_free(&s->classes);
     (void)!choir_scope_close(s->run);
+    free(s->lora);
     free(s->data);
     free(s->data_sha256);
 }

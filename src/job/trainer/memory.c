@@ -86,7 +86,7 @@ static choir_status try_size(
     t.net = choir_model_build(run, &j->model.info);
     choir_status status = choir_scope_status(run);
     if (status == CHOIR_OK)
-        status = choir__job_freeze(&j->optim, t.net);
+        status = choir__job_freeze(j, t.net);
     if (status == CHOIR_OK && j->optim.recompute)
         choir_module_recompute_blocks(t.net, true);
     if (status == CHOIR_OK)

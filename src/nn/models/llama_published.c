@@ -19,7 +19,8 @@
         {"rms_norm_eps", .option = "eps", .type = CHOIR__FLOAT, .absent = "1e-06"},            \
         {"tie_word_embeddings", .option = "tied", .type = CHOIR__FLAG, .absent = "false"},     \
         {"hidden_act", .values = "silu|swish"}, {"partial_rotary_factor", .values = "1.0"},    \
-        {"attention_dropout", .values = "0.0", .note = "attention dropout is not implemented and is ignored"}, \
+        {"attention_dropout", .values = "0.0",                                                 \
+            .note = "attention dropout is not implemented and is ignored"},                    \
     {                                                                                          \
         "initializer_range", .values = "0.02",                                                 \
                              .note = "new weights start with a deviation of 0.02 here"         \

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/linear.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 
 static const char *style_name(choir_tp_style style)
@@ -115,19 +116,40 @@ static choir_status plan_linear(choir__tp_plan *plan, const struct layer *l,
     return add_entry(plan, e);
 }
 
+/* Plans a linear layer's module. Of an adapter, A is cut as the layer's inputs are, and B as
+ * its outputs. */
+static choir_status plan_module(choir__tp_plan *plan, const char *path, choir_module *m,
+    choir_tp_style style, int packed, int64_t heads)
+{
+    bool in_out;
+    const choir__linear *linear = choir__linear_of_module(m, &in_out);
+    struct layer l = {path, linear->weight, linear->bias, in_out};
+    choir_status status = plan_linear(plan, &l, style, packed, heads);
+    if (status != CHOIR_OK || !linear->adapter.a)
+        return status;
+    if (style == CHOIR_TP_VOCAB)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "tensor_parallel: the scores of '%s' are in slices, to which no adapter is added: "
+            "leave it out of the targets of LoRA",
+            m->path);
+    l = (struct layer){
+        path, style == CHOIR_TP_ROW ? linear->adapter.a : linear->adapter.b, NULL, false};
+    return plan_linear(plan, &l, style, packed, heads);
+}
+
 static choir_status plan_heads(choir__tp_plan *plan, choir_module *m);
 
 choir_status choir__tp_plan_layer(
     choir__tp_plan *plan, choir_module *m, const choir_tp_rule *rule)
 {
-    struct layer l = {.path = m->path};
+    bool in_out;
     if (rule->style == CHOIR_TP_HEADS && m->inside->heads)
         return plan_heads(plan, m);
-    if (choir__linear_layer(m, &l.weight, &l.bias, &l.in_out) && rule->style != CHOIR_TP_HEADS)
-        return plan_linear(plan, &l, rule->style, rule->packed, 0);
+    if (choir__linear_of_module(m, &in_out) && rule->style != CHOIR_TP_HEADS)
+        return plan_module(plan, m->path, m, rule->style, rule->packed, 0);
     if (choir__is_embedding(m) && rule->style == CHOIR_TP_VOCAB) {
-        l.weight = choir__embedding_table(m);
-        return plan_linear(plan, &l, rule->style, 0, 0);
+        struct layer table = {.path = m->path, .weight = choir__embedding_table(m)};
+        return plan_linear(plan, &table, rule->style, 0, 0);
     }
     return choir__error(CHOIR_ERR_ARGUMENT,
         "tensor_parallel: the rule '%s' asks for %s of module '%s' (%s): columns and rows are of "
@@ -149,10 +171,10 @@ static choir_status plan_projection(choir__tp_plan *plan, choir_module *m, const
     choir_tp_style style, int packed, int64_t heads)
 {
     choir_module *layer = name ? inside(m, name) : NULL;
-    struct layer l = {.path = m->path};
-    if (!layer || !choir__linear_layer(layer, &l.weight, &l.bias, &l.in_out))
+    bool in_out;
+    if (!layer || !choir__linear_of_module(layer, &in_out))
         return CHOIR_OK;
-    return plan_linear(plan, &l, style, packed, heads);
+    return plan_module(plan, m->path, layer, style, packed, heads);
 }
 
 static bool one_divides(int64_t a, int64_t b)

@@ -214,6 +214,12 @@ static const choir__op dropout_op = {.name = "dropout",
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
 {
     x = choir__sound(x, __func__);
+    return choir__dropout_of(x, p, name, x->split && x->split->passes ? x->split : NULL);
+}
+
+choir_tensor *choir__dropout_of(
+    choir_tensor *x, float p, const char *name, const choir__partition *part)
+{
     choir_tensor *poisoned;
     if (p == 0)
         return x;
@@ -234,8 +240,6 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (y->poisoned) /* a poisoned dropout draws no key */
         return y;
-    struct dropout d = {.key = choir__scope_key(scope, name),
-        .p = p,
-        .part = x->split && x->split->passes ? x->split : NULL};
+    struct dropout d = {.key = choir__scope_key(scope, name), .p = p, .part = part};
     return choir__computed(&dropout_op, y, &x, 1, (choir__keeps){&d, sizeof d, {NULL}});
 }

@@ -82,6 +82,11 @@ static void try_choir_rotary_opts(void)
     scope_refused(step, "choir_rotary_defaults()");
 }
 
+static void try_choir_lora_opts(void)
+{
+    refused(choir_lora(layer(), (choir_lora_opts){0}), "choir_lora_defaults()");
+}
+
 static void try_choir_batch_norm_opts(void)
 {
     choir_tensor *x = random_of(choir_dims(2, 3, 4), "x");

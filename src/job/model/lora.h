@@ -1,0 +1,27 @@
+/* Adapters of a job: --lora r=16,alpha=32,dropout=0.05,targets=a/b,modules_to_save=a/b. */
+#ifndef CHOIR_JOB_LORA_H
+#define CHOIR_JOB_LORA_H
+
+#include <choir/lora.h>
+#include <choir/model_info.h>
+
+/* Values of the text; "" and 0: not given. */
+typedef struct choir__lora_words {
+    int64_t r;
+    double alpha;
+    float dropout;
+    bool rslora;
+    char targets[256], modules_to_save[256];
+} choir__lora_words;
+
+/* Error: argument. */
+choir_status choir__lora_read(const char *text, choir__lora_words *words);
+/* Returns the text with every value, so that two texts with one meaning are equal; the caller
+ * frees it. */
+char *choir__lora_text(const choir__lora_words *words);
+
+/* Adds the adapters to a model's module. The new head of a classifier is trained whole, unless
+ * the text names the modules that are. Errors: as choir_lora. */
+choir_status choir__lora_add(const char *text, const choir_model_info *info, choir_module *net);
+
+#endif
