@@ -117,22 +117,37 @@ static char *title_of(const choir__plot *p)
                          : choir__strdup(p->metric);
 }
 
+/* Returns the part of the picture's width that the legend beside the curves needs: the longest
+ * name, in letters of about 0.62 of the font, and a sample of its line. */
+static double legend_width(const choir__plot *p)
+{
+    enum { SAMPLE = 60, POINTS = FONT - 2 };
+    static const char validation[] = ", validation";
+    size_t letters = 0;
+    for (int i = 0; i < p->count; i++) {
+        const choir__curve *c = &p->curves[i];
+        size_t own = strlen(c->name) + (c->eval.count ? sizeof validation - 1 : 0);
+        letters = choir__max(letters, own);
+    }
+    return fmin((SAMPLE + (double)letters * POINTS * 0.62 * 96 / 72) / WIDTH, 0.4);
+}
+
 static void write_script(const void *arg, FILE *g)
 {
     const choir__plot *p = arg;
-    double factor;
+    double factor, legend = legend_width(p);
     const char *words = choir__axis_words(p, &factor);
     char *title = title_of(p);
     choir__gnuplot_begin(g, p->file, WIDTH, HEIGHT, FONT, 1);
     fprintf(g, "k = %.17g\n", factor);
     write_data(p, g);
-    choir__gnuplot_panel(g, (choir__panel){0.085, 0.12, 0.885, 0.78}, title);
+    choir__gnuplot_panel(g, (choir__panel){0.085, 0.12, 0.895 - legend, 0.78}, title);
     fprintf(g, "k = %.17g\nset xlabel '%s' font ',%d'\nset ylabel ", factor, words, FONT - 1);
     choir__gnuplot_words(g, p->metric);
     fprintf(g,
         " font ',%d' offset 1.8,0\nset autoscale xfix\n"
-        "set key top right Left reverse samplen 2 width 1 spacing 1.15 font ',%d' box "
-        "lc rgb '#DDDDDD' opaque fillcolor rgb 'white'\nset offsets 0,0,graph 0.04,graph 0.04\n",
+        "set key outside right top Left reverse samplen 2 width 1 spacing 1.15 font ',%d'\n"
+        "set offsets 0,0,graph 0.04,graph 0.04\n",
         FONT - 1, FONT - 2);
     if (p->logarithmic)
         set_logarithmic(p, g);

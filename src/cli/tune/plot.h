@@ -20,6 +20,7 @@ typedef struct choir__plotted_trial {
     choir_trial_state state;
     double value; /* NaN: no value */
     double place; /* rank among the trials with values: 0 the best, 1 the worst */
+    bool best;    /* the study's best trial, where it has one metric */
 } choir__plotted_trial;
 
 /* The part of an axis that shows the values. Few values far away are drawn at its end. */
@@ -92,6 +93,9 @@ int choir__plot_letters(const char *text);
 double choir__plot_pixels(int letters, int points);
 /* Returns the number of letters that fit into `pixels`, at most `most` and at least three. */
 int choir__plot_room(double pixels, int points, int most);
+/* Writes the end of a plot command: a ring around the point of the data in which the column is
+ * 1, the best trial's. */
+void choir__plot_ring(FILE *g, const char *data, int column);
 /* Writes the name of the vertical axis, of at most `most` letters. */
 void choir__plot_name_y(
     const choir__plotted *p, FILE *g, choir__panel panel, const char *name, int most);

@@ -149,6 +149,14 @@ void choir__plot_name_y(
         panel.x - (double)LEFT / p->width, POINTS);
 }
 
+void choir__plot_ring(FILE *g, const char *data, int column)
+{
+    fprintf(g,
+        ", \\\n  $%s using 1:($%d == 1 ? $2 : NaN) with points pt 6 ps 2.2 lw 2.5 lc rgb "
+        "'#D55E00' title 'best'\n",
+        data, column);
+}
+
 char *choir__plot_title(const choir__plotted *p, const char *title, int shown)
 {
     bool by_share = p->has_shares && !p->ordered;
@@ -218,10 +226,15 @@ static void read_trials(choir__plotted *p)
     p->count = choir_study_count(p->study);
     p->trial = choir__calloc((size_t)p->count + 1, sizeof *p->trial);
     double *value = choir__alloc((size_t)(p->count + 1) * sizeof(double));
+    const choir_trial *best = p->objective ? NULL : choir_study_best(p->study);
     for (int64_t i = 0; i < p->count; i++) {
         const choir_trial *t = choir_study_trial(p->study, i);
         choir_trial_state state = choir_trial_result(t);
-        p->trial[i] = (choir__plotted_trial){t, state, choir_trial_value(t, p->objective), 1};
+        p->trial[i] = (choir__plotted_trial){.trial = t,
+            .state = state,
+            .value = choir_trial_value(t, p->objective),
+            .place = 1,
+            .best = t == best};
         if (!isfinite(p->trial[i].value) || state == CHOIR_TRIAL_FAIL)
             p->trial[i].value = (double)NAN;
         value[i] = p->trial[i].value;

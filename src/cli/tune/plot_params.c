@@ -31,10 +31,12 @@ static void write_slice(const choir__plotted *p, FILE *g, int slice)
         double x = choir__plot_param(p->trial[i].trial, param), value = p->trial[i].value;
         double aside = spread ? 0.5 * (fmod((double)i * 0.618034, 1) - 0.5) : 0;
         if (!isnan(x) && !isnan(value))
-            fprintf(g, "%.12g %.12g %.4f\n", x + aside, choir__plot_inside(p->range, value),
-                1 - (double)i / (double)choir__max(p->count - 1, 1));
+            fprintf(g, "%.12g %.12g %.4f %d %d\n", x + aside,
+                choir__plot_inside(p->range, value),
+                1 - (double)i / (double)choir__max(p->count - 1, 1), p->trial[i].best,
+                p->trial[i].state == CHOIR_TRIAL_PRUNED);
     }
-    fprintf(g, "NaN NaN NaN\nEOD\n");
+    fprintf(g, "NaN NaN NaN 0 0\nEOD\n");
 }
 
 static int slices_of(const choir__plotted *p)
@@ -61,8 +63,14 @@ static void draw_slice(const choir__plotted *p, FILE *g, choir__panel at, int i,
         choir__plot_name_y(p, g, at, p->metric, 24);
     else
         fprintf(g, "set format y ''\n");
-    fprintf(g, "set pointsize %g\nplot $slice%d using 1:2:3 with points pt 7 lc palette\n",
-        p->count > 400 ? 0.5 : 0.9, i);
+    char data[32];
+    snprintf(data, sizeof data, "slice%d", i);
+    fprintf(g,
+        "unset key\nset pointsize %g\n"
+        "plot $%s using 1:($5 == 1 ? NaN : $2):3 with points pt 7 lc palette, \\\n"
+        "  $%s using 1:($5 == 1 ? $2 : NaN):3 with points pt 6 lc palette",
+        p->count > 400 ? 0.5 : 0.9, data, data);
+    choir__plot_ring(g, data, 4);
 }
 
 void choir__plot_slices(const choir__plotted *p, FILE *g, choir__panel panel)
@@ -71,8 +79,10 @@ void choir__plot_slices(const choir__plotted *p, FILE *g, choir__panel panel)
     int columns = (count + rows - 1) / rows;
     double gap = (double)CHOIR__PLOT_SLICE_GAP / p->height;
     double width = panel.width / columns, height = (panel.height + gap) / rows;
-    char *title =
-        choir__plot_title(p, "Each parameter against the value (darker: later trials)", count);
+    char *title = choir__plot_title(p,
+        "Each parameter against the value (darker: later; hollow: stopped early; ring: the best; "
+        "choices are spread)",
+        count);
     for (int i = 0; i < count; i++) {
         int row = i / columns, column = i % columns;
         choir__panel at = {panel.x + column * width, panel.y + (rows - 1 - row) * height,

@@ -6,7 +6,7 @@
 #include "base/math/functions.h"
 #include "cli/tune/plot.h"
 
-enum { FONT = CHOIR__GNUPLOT_FONT, MOST_RUNGS = 12, MOST_CURVES = 2000 };
+enum { FONT = CHOIR__GNUPLOT_FONT, MOST_RUNGS = 12, MOST_CURVES = 2000, FEW_STEPS = 8 };
 
 /* --- history --- */
 
@@ -22,6 +22,17 @@ static void write_state(
                 isnan(t->value) ? p->range.low : choir__plot_inside(p->range, t->value));
     }
     fprintf(g, "NaN NaN\nEOD\n");
+}
+
+/* The study's best trial, complete or stopped. */
+static void write_chosen(const choir__plotted *p, FILE *g)
+{
+    fprintf(g, "$chosen << EOD\n");
+    for (int64_t i = 0; i < p->count; i++)
+        if (p->trial[i].best)
+            fprintf(g, "%lld %.12g 1\n", (long long)i,
+                choir__plot_inside(p->range, p->trial[i].value));
+    fprintf(g, "NaN NaN 0\nEOD\n");
 }
 
 /* The best value of the complete trials up to each one. */
@@ -54,6 +65,7 @@ void choir__plot_history(const choir__plotted *p, FILE *g, choir__panel panel)
     write_state(p, g, "stopped", CHOIR_TRIAL_PRUNED);
     write_state(p, g, "failed", CHOIR_TRIAL_FAIL);
     write_best(p, g);
+    write_chosen(p, g);
     choir__plot_panel(g, panel, "History", 1.2);
     choir__plot_axis(g, 'y', p->range);
     choir__plot_name_y(p, g, panel, p->metric, 32);
@@ -67,7 +79,9 @@ void choir__plot_history(const choir__plotted *p, FILE *g, choir__panel panel)
         fprintf(g, ", \\\n  $stopped with points pt 6 lc rgb '#888888' title 'stopped early'");
     if (has_state(p, CHOIR_TRIAL_FAIL))
         fprintf(g, ", \\\n  $failed with points pt 2 lc rgb '#D55E00' title 'failed'");
-    fprintf(g, ", \\\n  $best with steps lw 3 lc rgb '#08306B' title 'best so far'\n");
+    if (has_state(p, CHOIR_TRIAL_COMPLETE))
+        fprintf(g, ", \\\n  $best with steps lw 3 lc rgb '#08306B' title 'best so far'");
+    choir__plot_ring(g, "chosen", 3);
 }
 
 /* --- rungs --- */
@@ -194,6 +208,8 @@ void choir__plot_rungs(const choir__plotted *p, FILE *g, choir__panel panel)
            to = logs ? (double)c.last * 1.15 : (double)c.last * 1.03;
     choir__plot_panel(g, panel, "Where trials stopped, and how many", 2.2);
     choir__plot_axis(g, 'x', (choir__plot_range){from, fmax(to, 1), logs});
+    if (to < FEW_STEPS) /* no half epochs */
+        fprintf(g, "set xtics 1\n");
     choir__plot_axis(g, 'y', c.range);
     draw_rungs(&c, g, logs, from, to);
     fprintf(g, "set xlabel ");
