@@ -24,6 +24,7 @@
 #include <choir/data.h>
 #include <choir/augment.h>
 #include <choir/beside.h>
+#include <choir/chat.h>
 #include <choir/checkpoint.h>
 #include <choir/context_parallel.h>
 #include <choir/model_info.h>

@@ -1,0 +1,22 @@
+/* The chat template of a folder, for readers of conversations. */
+#ifndef CHOIR_DATA_CHAT_H
+#define CHOIR_DATA_CHAT_H
+
+#include <choir/chat.h>
+
+#include "data/jinja/template.h"
+
+/* A conversation to render. */
+typedef struct choir__chat_input {
+    const choir__json *messages; /* an array of objects, not empty */
+    const choir__json *tools;    /* an array, or NULL */
+    const choir__json *others;   /* an object with further variables, or NULL */
+    size_t count;                /* messages that are rendered, from the first one on */
+    bool prompts;                /* add_generation_prompt */
+} choir__chat_input;
+
+/* Renders a conversation into *result, which is reused. Errors: format. */
+choir_status choir__chat_render(const choir_chat *chat, const choir__chat_input *input,
+    int64_t now, choir__jinja_result *result);
+
+#endif
