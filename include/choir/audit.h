@@ -38,8 +38,9 @@ typedef struct choir_audit choir_audit;
 typedef struct choir_audit_opts {
     int64_t every; /* steps between lines; default 50 */
     /* Each line leaves a file of all tensors beside it, FOLDER/audit/step-00000050.safetensors,
-     * with gradients as "grad.NAME" and the batch as "batch.x" and "batch.y": `choir audit`
-     * then names elements and values. */
+     * with gradients as "grad.NAME" and the batch as "batch.x" and "batch.y", and a file per
+     * rank of what each op computed: `choir audit` then names ops, elements and values. Such a
+     * step waits for each op. */
     bool dump;
     int64_t resumed;    /* the step that is done; lines of later steps are dropped; default 0 */
     choir_group *group; /* the ranks of the training; NULL: this process alone */

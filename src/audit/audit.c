@@ -16,6 +16,7 @@
 #include "audit/audit.h"
 #include "audit/chain.h"
 #include "audit/dump.h"
+#include "audit/ops.h"
 #include "audit/parts.h"
 #include "base/base.h"
 #include "base/nan.h"
@@ -38,6 +39,7 @@ struct choir_audit {
         read; /* steps done; the step whose weights and state are hashed; 0: no step */
     choir__audit_parts parts;   /* hashes for that step's line */
     choir_status status;        /* first failure of its hashes */
+    choir__ops *ops;            /* keeps the step's ops for a dump; NULL: it is not due */
     choir__audit_hash *left[2]; /* rank 0: weights and state after the last line's step */
     int64_t left_at;            /* number of the last line's step; 0: no line */
     char *changed;              /* see choir__audit_changed */
@@ -56,6 +58,29 @@ static choir_status collect(const choir_audit *a, choir__items *items)
         items, a->module, choir_optim_steps(a->optim) > 0 ? a->optim : NULL);
 }
 
+/* --- the ops of a step, for its dump --- */
+
+/* A recorded step has no ops that could be seen, so the next one is not recorded if it is due.
+ */
+static void prepare_ops(choir_audit *a)
+{
+    if (a->opts.dump && is_due(a, a->done + 1) && !choir__strategies_may_part(a->run))
+        choir__step_anew(a->run);
+}
+
+/* Ends the watch; with `write`, writes its file. */
+static choir_status end_ops(choir_audit *a, bool write)
+{
+    if (!a->ops)
+        return CHOIR_OK;
+    char *path =
+        write ? choir__ops_path(a->folder, a->done, choir__rank_of(a->opts.group)) : NULL;
+    choir_status status = choir__ops_end(a->ops, path);
+    a->ops = NULL;
+    free(path);
+    return status;
+}
+
 /* --- before a step --- */
 
 static void step_begins(choir__strategy *s)
@@ -66,6 +91,7 @@ static void step_begins(choir__strategy *s)
     choir__loader_watch(a->opts.loader, is_due(a, step), a->opts.dump);
     a->parts.count = 0;
     a->read = 0;
+    (void)!end_ops(a, false); /* The step is made again. */
     if (!is_due(a, step) || choir__strategies_may_part(a->run))
         return;
     a->status = collect(a, &items);
@@ -74,6 +100,8 @@ static void step_begins(choir__strategy *s)
             CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, false);
     choir__items_free(&items);
     a->read = step;
+    if (a->opts.dump)
+        a->ops = choir__ops_begin(a->run, a->folder);
 }
 
 static choir_status ranks_changed(choir__strategy *s, choir_group *group, uint64_t undone)
@@ -230,11 +258,13 @@ static choir_status write_line(
 
 static choir_status dump(choir_audit *a, const choir__audit_step *s, choir__items *items)
 {
+    choir_status ops_kept = end_ops(a, s->made);
     const choir__audit_dumped dumped = {.folder = a->folder,
         .step = s->step,
         .group = a->opts.group,
         .seen = choir__loader_seen(a->opts.loader),
-        .gradients = s->made && !choir__strategies_may_part(a->run)};
+        .gradients = s->made && !choir__strategies_may_part(a->run),
+        .status = ops_kept};
     choir_status status = choir__audit_dump(a->run, items, &dumped);
     a->opts.dump = status == CHOIR_OK;
     return status;
@@ -246,8 +276,10 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
     choir__audit_parts all = {0};
     choir_status written = CHOIR_OK;
     a->done = s->step;
-    if (!is_due(a, s->step) || choir__strategies_apart(a->run))
+    if (!is_due(a, s->step) || choir__strategies_apart(a->run)) {
+        prepare_ops(a);
         return CHOIR_OK;
+    }
     choir_status status = collect(a, &items);
     if (status == CHOIR_OK)
         status = hash_after(a, &items, s);
@@ -260,6 +292,7 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
         status = dump(a, s, &items);
     choir__items_free(&items);
     free(all.list);
+    prepare_ops(a);
     return status == CHOIR_OK ? written : status;
 }
 
@@ -316,6 +349,7 @@ choir_status choir__audit_open(const char *folder, choir_module *module, choir_o
         .folder = choir__strdup(folder),
         .done = opts.resumed};
     choir__strategy_join(&a->strategy, a->run);
+    prepare_ops(a);
     status = choir__items_collect(&items, module, NULL);
     if (status == CHOIR_OK)
         choir__audit_names_of(&a->names, &items);
@@ -350,6 +384,7 @@ choir_status choir_audit_close(choir_audit *a)
     if (!a)
         return CHOIR_OK;
     choir__strategy_leave(&a->strategy, a->run);
+    (void)!end_ops(a, false);
     choir_status status = choir__chain_close(a->chain);
     choir__audit_names_free(&a->names);
     free(a->left[0]);

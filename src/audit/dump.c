@@ -130,7 +130,7 @@ choir_status choir__audit_dump(
     char *inside = choir__format("%s/audit", what->folder);
     int error = choir__rank_of(what->group) == 0 ? choir__folders_make(inside) : 0;
     choir_scope *scope = choir_no_grad(run);
-    choir_status status = error ? choir__record_failed(inside, error) : CHOIR_OK;
+    choir_status status = error ? choir__record_failed(inside, error) : what->status;
     status = choir__agree(what->group, status);
     if (status == CHOIR_OK)
         status = add_gradients(items, what, scope);

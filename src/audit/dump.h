@@ -16,6 +16,7 @@ typedef struct choir__audit_dumped {
     choir_group *group;           /* NULL: this process alone */
     const choir__seen_step *seen; /* the step's batches; NULL: there is no loader */
     bool gradients;               /* this process has the step's gradients */
+    choir_status status;          /* this process's failure so far */
 } choir__audit_dumped;
 
 /* Writes the file: the items, which are freed, gradients under the names of their parameters,

@@ -10,6 +10,7 @@
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
+#include "tensor/watch.h"
 
 #include <choir/autograd.h>
 
@@ -163,12 +164,14 @@ static choir_tensor *dest_part(choir__sink *sink, choir__record *r, int i, int64
     if (!parts || walk_of(sink)->split)
         return NULL;
     choir_tensor *g = choir__book_dest_part(p, r->use[i], part, sink->scope);
+    walk_of(sink)->part = g;
+    walk_of(sink)->part_number = part;
     return g->poisoned ? NULL : g;
 }
 
 static void give_part(choir__sink *sink, choir__record *r, int i)
 {
-    (void)sink;
+    choir__op_watch_given(r, i, walk_of(sink)->part_number, walk_of(sink)->part);
     choir__book_done_part(r->in[i]->param, r->use[i]);
 }
 
@@ -236,6 +239,7 @@ static void give(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
     choir_tensor *x = r->in[i];
     if (!choir__wanted(r, i) || g->poisoned)
         return;
+    choir__op_watch_given(r, i, -1, g);
     if (x->param) {
         give_param(sink, r, i, g);
         return;
@@ -267,6 +271,7 @@ static bool give_rows(
     choir_tensor *x = r->in[i];
     if (!x->param || !x->param->slots[r->use[i]].by_rows)
         return false;
+    choir__op_watch_given(r, i, -1, rows);
     whole_sequence(r, sink->scope, &ids, &rows);
     if (ids->poisoned || (rows = choir__wide(sink->scope, rows))->poisoned)
         return true;

@@ -12,6 +12,7 @@
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
+#include "tensor/watch.h"
 
 /* --- one record --- */
 
@@ -144,6 +145,8 @@ static choir_status run_record(choir__walk *w, choir__record *r)
         return status;
     choir_tensor *gy = r->out->grad, *mark = r->scope->tensors;
     w->sink.scope = r->scope;
+    if (r->scope->run->watch)
+        r->scope->run->watch->reached(r->scope->run->watch, r, gy);
     if (r->out->hooks)
         choir__call_hooks(r->out, gy);
     bool grad = choir_set_grad(r->scope, false), later = false;

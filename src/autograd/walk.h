@@ -32,6 +32,8 @@ typedef struct choir__walk {
     choir__book **books; /* books of this stage's parameters; in the scope's arena */
     int book_count;
     choir__late *late, **late_end;
+    choir_tensor *part; /* the part of a gradient that is being computed, and its number */
+    int64_t part_number;
     /* per stage of a pipeline: the end of its part of the walk; else NULL */
     choir__event *done;
     choir__op_cost *costs; /* per op of the micro-batch, measured during the walk; or NULL */

@@ -368,7 +368,8 @@ const choir__cli_option choir__job_options[] = {
         .alone = "every=50",
         .help =
             "add hashes of what each K-th step reads and writes to audit.jsonl in the run's "
-            "folder, for choir audit (default of K: 50); dump: keep these steps' tensors, too",
+            "folder, for choir audit (default of K: 50); dump: keep these steps' tensors, "
+            "and what each op computed",
         .recorded = CHOIR__RECORDED_FREE,
         .needs = {{"save", "run"}, ": the hashes are kept in the run's folder"}},
     {"page", CHOIR__FLAG, AT(records.page),

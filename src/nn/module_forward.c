@@ -7,6 +7,7 @@
 #include "nn/module.h"
 #include "tensor/handle.h"
 #include "tensor/segment.h"
+#include "tensor/watch.h"
 
 struct choir__module_hook {
     choir_module_hooks hooks;
@@ -130,6 +131,9 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     choir_tensor *y =
         m->inside->hooks ? forward_hooked(m, in, count) : forward_plainly(m, in, count);
     choir__segment_end(segment, y);
+    choir__op_watch *watch = y->scope->run->watch;
+    if (watch && !y->poisoned && !m->inside->strategy) /* a wrapper has its module's path */
+        watch->forward(watch, m, y);
     choir__run_of(m->run)->at = caller;
     if (y->poisoned && !poisoned && *m->path)
         choir__scope_blame(y->scope, m->path);

@@ -7,6 +7,7 @@
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
 #include "tensor/strategy.h"
+#include "tensor/watch.h"
 
 /* Poison of the lost run is an error of the step as well, if another operand belongs to one. */
 static choir_tensor *spread(choir_tensor *bad, choir_tensor *const *in, int count)
@@ -119,7 +120,7 @@ static void pass_mark(choir_tensor *out, const choir_tensor *x)
         out->split = x->split;
 }
 
-choir__record *choir__record_op(
+static choir__record *record(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count)
 {
     choir_scope *scope = out->scope;
@@ -160,6 +161,13 @@ choir__record *choir__record_op(
     return r;
 }
 
+choir__record *choir__record_op(
+    const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count)
+{
+    choir__op_watch_computed(op, out);
+    return record(op, out, in, count);
+}
+
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes)
 {
     r->attrs = memcpy(choir__arena_get(&r->scope->arena, bytes), attrs, bytes);
@@ -191,7 +199,7 @@ choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tens
         return out;
     choir__record passing = {
         .op = op, .scope = out->scope, .out = out, .count = count, .attrs = keeps.attrs};
-    choir__record *r = choir__record_op(op, out, in, count), *used = r ? r : &passing;
+    choir__record *r = record(op, out, in, count), *used = r ? r : &passing;
     if (r)
         keep(r, &keeps);
     memcpy(passing.in, in, (size_t)count * sizeof *in);
@@ -199,6 +207,7 @@ choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tens
     used->first = true;
     op->recompute(used);
     used->first = false;
+    choir__op_watch_computed(op, out);
     for (int i = 0; i < CHOIR__MAX_SAVED && !r; i++)
         if (choir__made_along(&passing, i))
             choir__tensor_release(passing.saved[i]);

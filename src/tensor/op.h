@@ -161,8 +161,9 @@ bool choir__reads(const choir__record *r, const choir_tensor *t);
 choir_scope *choir__begin(
     const choir__op *op, choir_tensor **in, int count, choir_tensor **poisoned);
 
-/* Leaves a record on the scope's tape and marks out as requiring a gradient. Returns NULL if no
- * gradient will be needed; then the op saves nothing. */
+/* Leaves a record on the scope's tape and marks out, whose values have been queued, as
+ * requiring a gradient. Returns NULL if no gradient will be needed; then the op saves
+ * nothing. */
 choir__record *choir__record_op(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count);
 /* Copies attributes into the record's arena. */

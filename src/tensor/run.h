@@ -47,6 +47,7 @@ struct choir__run {
     struct choir_module *at;     /* the module whose forward function runs; NULL: none */
 
     struct choir__strategy *strategies; /* newest first */
+    struct choir__op_watch *watch;      /* sees what ops compute (watch.h); NULL: no one does */
 };
 
 /* Returns the run to which `scope` belongs. */

@@ -318,12 +318,13 @@ const choir__cli_command choir__cli_audit = {
         "the nearest checkpoint before them, in a temporary folder, and compared: the result "
         "is equal, or the first step that differs, and in it the module and the kind (weight, "
         "gradient, state, batch, key, loss). Any number of ranks and any strategy that keeps "
-        "the bits may run it. An element and its values are named where both sides have them: "
-        "in a run with --audit=dump, in a checkpoint of that step, or if the run itself can be "
-        "run once more.\n\n"
+        "the bits may run it. The first op that differs, the element and its values are named "
+        "where both sides have them: in a run with --audit=dump, in a checkpoint of that step, "
+        "or if the run itself can be run once more.\n\n"
         "diff compares two runs without running them: their options, data and builds, and "
         "their steps. With a file of another program it compares the tensors of a step that "
-        "--audit=dump has kept, by their names, and gradients by grad.NAME.\n\n"
+        "--audit=dump has kept, by their names, gradients by grad.NAME, and outputs of modules by "
+        "output.PATH and output_grad.PATH.\n\n"
         "The exit status is 0 if nothing differs, 1 if something does or the audit failed, and "
         "2 for wrong usage.",
     .example = "  choir audit runs/first --steps 100:200 --strategy ddp --nproc 4",

@@ -5,6 +5,7 @@
 #include <limits.h>
 
 #include "audit/chain.h"
+#include "base/files/map.h"
 #include "checkpoint/stored.h"
 
 /* The first place at which two sides part. Members that are not known are NULL, or -1. */
@@ -20,6 +21,11 @@ typedef struct choir__parting {
      * in the first run; tensor, index and values are of that step then */
     int64_t exact_step;
     const char *exact_kind;
+    /* the first op that differs, of a module (its path), in "forward" or "backward", and there
+     * the operand whose gradient it is */
+    char *op, *op_module;
+    const char *pass;
+    int64_t operand;
     char *tensor;
     int64_t index; /* position of the first element that differs, row-major */
     double value[2];
@@ -31,6 +37,10 @@ typedef struct choir__parting {
 /* A parting at which nothing is known. */
 choir__parting choir__parting_none(void);
 void choir__parting_free(choir__parting *p);
+
+/* Notes the tensor and the element that differ, and both its values. */
+void choir__parting_element(choir__parting *p, const char *tensor, int64_t index,
+    choir_dtype dtype, const void *x, const void *y);
 
 /* --- chains: lines.c --- */
 
@@ -53,12 +63,41 @@ bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step
  * in it the first element. Returns whether it found one. */
 bool choir__tensors_compare(const choir__stored *a, const choir__stored *b, choir__parting *p);
 
-/* Opens a step's tensors in two folders and compares them. Returns whether both have them, and
- * an element differs. */
+/* Compares a step's ops in two folders, and then its tensors. Returns whether both have them,
+ * and an element differs. */
 bool choir__tensors_of_folders(const char *a, const char *b, choir__parting *p);
 
 /* Steps of the checkpoints in a run's folder, ascending, on the heap. */
 int64_t *choir__checkpoint_steps(const char *folder, int *count);
+
+/* --- ops: ops.c --- */
+
+typedef struct choir__op_entry {
+    const choir__st_tensor *tensor;
+    int64_t micro, when;
+    int64_t same_name; /* position of another one; -1: none */
+} choir__op_entry;
+
+/* The results of a step's ops (src/audit/ops.h), in program order. */
+typedef struct choir__op_files {
+    choir__st_file **files; /* (file_count) */
+    choir__op_entry *list;  /* (count) */
+    int file_count, count;
+    choir__map names; /* positions in the list */
+} choir__op_files;
+
+/* Opens the ops of a step that a run's folder has. Returns false if it has no such
+ * file. */
+bool choir__ops_open(choir__op_files *ops, const char *folder, int64_t step);
+void choir__ops_close(choir__op_files *ops);
+
+/* Finds the first op of p->step that differs in two folders, and the element. Returns whether
+ * it found one. If both have ops and all are equal, p->op says what follows them. */
+bool choir__ops_of_folders(const char *a, const char *b, choir__parting *p);
+
+/* Returns the output of a module over all micro-batches, "output.PATH", or the gradient of the
+ * step's loss by it, "output_grad.PATH"; NULL: the step has none. The caller frees it. */
+float *choir__ops_output(const choir__op_files *ops, const char *name, int64_t *count);
 
 /* --- running again: again.c --- */
 

@@ -142,6 +142,8 @@ static bool compare_step(const side *a, const side *b, choir__parting *p)
 {
     choir__stored x, y;
     bool both = false;
+    if (choir__ops_of_folders(a->path, b->path, p))
+        return p->found = true;
     if (!choir__tensors_open(&x, a->path, p->step))
         return false;
     if (choir__tensors_open(&y, b->path, p->step)) {

@@ -46,15 +46,31 @@ static float *read_floats(const choir__stored_tensor *t)
     return data;
 }
 
-/* Measures. Returns false if the tensors cannot be compared. */
-static bool measure(
-    const choir__stored_tensor *own, const choir__stored_tensor *other, distance *d)
+/* The tensors that the run has kept of the step. */
+typedef struct kept {
+    choir__stored tensors;
+    choir__op_files ops;
+} kept;
+
+/* Reads the run's tensor of this name, or the output of a module; NULL: it has no such
+ * tensor. */
+static float *read_own(const kept *own, const char *name, int64_t *count)
 {
-    int64_t count = choir__shape_count(own->whole);
+    const choir__stored_tensor *t = choir__stored_find(&own->tensors, name);
+    if (!t)
+        return choir__ops_output(&own->ops, name, count);
+    *count = choir__shape_count(t->whole);
+    return read_floats(t);
+}
+
+/* Measures. Returns false if the tensors cannot be compared. */
+static bool measure(const kept *own, const choir__stored_tensor *other, distance *d)
+{
+    int64_t count = 0;
+    float *x = read_own(own, other->name, &count), *y = NULL;
     *d = (distance){.index = -1};
-    if (count != choir__shape_count(other->whole))
-        return false;
-    float *x = read_floats(own), *y = read_floats(other);
+    if (x && count == choir__shape_count(other->whole))
+        y = read_floats(other);
     bool good = x && y;
     for (int64_t i = 0; good && i < count; i++) {
         double error = fabs((double)x[i] - (double)y[i]), size = fabs((double)y[i]);
@@ -100,15 +116,14 @@ static void print_tensor(bool json, const char *name, const distance *d, double 
 }
 
 /* Compares all tensors of the file that the dump has. */
-static choir_status compare(const choir__stored *own, const choir__stored *file,
-    const char *path, double tolerance, bool json, bool *equal)
+static choir_status compare(const kept *own, const choir__stored *file, const char *path,
+    double tolerance, bool json, bool *equal)
 {
     int compared = 0, unknown = 0, wrong = 0;
     for (int i = 0; i < file->count; i++) {
-        const choir__stored_tensor *other = &file->tensors[i],
-                                   *mine = choir__stored_find(own, other->name);
+        const choir__stored_tensor *other = &file->tensors[i];
         distance d;
-        if (!mine || !measure(mine, other, &d)) {
+        if (!measure(own, other, &d)) {
             unknown++;
             continue;
         }
@@ -122,7 +137,7 @@ static choir_status compare(const choir__stored *own, const choir__stored *file,
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has no tensor that the run's dump has: expected names such as '%.200s', and "
             "equal shapes",
-            path, own->count ? own->tensors[0].name : "?");
+            path, own->tensors.count ? own->tensors.tensors[0].name : "?");
     *equal = !wrong;
     if (!json)
         printf(
@@ -135,22 +150,25 @@ static choir_status compare(const choir__stored *own, const choir__stored *file,
 choir_status choir__audit_diff_file(
     const char *run, const char *path, int64_t step, double tolerance, bool json, bool *equal)
 {
-    choir__stored own, file;
+    choir__stored file;
+    kept own;
     step = step < 0 ? newest_dump(run) : step;
     char *dump = choir__audit_dump_path(run, step);
     const char *dumps[] = {dump}, *files[] = {path};
     choir_status status = step < 0
                               ? choir__error(CHOIR_ERR_ARGUMENT,
                                     "%s has no tensors of a step: train with --audit=dump", run)
-                              : choir__stored_open(&own, dump, dumps, 1);
+                              : choir__stored_open(&own.tensors, dump, dumps, 1);
     free(dump);
     if (status != CHOIR_OK)
         return status;
+    choir__ops_open(&own.ops, run, step);
     status = choir__stored_open(&file, path, files, 1);
     if (status == CHOIR_OK) {
         status = compare(&own, &file, path, tolerance, json, equal);
         choir__stored_close(&file);
     }
-    choir__stored_close(&own);
+    choir__ops_close(&own.ops);
+    choir__stored_close(&own.tensors);
     return status;
 }

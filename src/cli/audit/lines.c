@@ -11,6 +11,7 @@ choir__parting choir__parting_none(void)
     return (choir__parting){.step = -1,
         .exact_step = -1,
         .microbatch = -1,
+        .operand = -1,
         .index = -1,
         .value = {(double)NAN, (double)NAN}};
 }
@@ -18,6 +19,8 @@ choir__parting choir__parting_none(void)
 void choir__parting_free(choir__parting *p)
 {
     free(p->module);
+    free(p->op);
+    free(p->op_module);
     free(p->tensor);
     free(p->note);
     *p = choir__parting_none();

@@ -48,7 +48,10 @@ static void report_json(const char *note, const choir__parting *p)
     add_number(&t, "exact_step", p->exact_step);
     choir__text_string(&t, "exact_kind", p->exact_kind);
     add_number(&t, "microbatch", p->microbatch);
-    choir__text_value(&t, "op", "null");
+    choir__text_string(&t, "op", p->op);
+    choir__text_string(&t, "op_module", p->op_module);
+    choir__text_string(&t, "pass", p->pass);
+    add_number(&t, "operand", p->operand);
     choir__text_string(&t, "tensor", p->tensor);
     add_number(&t, "index", p->index);
     add_values(&t, p);
@@ -63,10 +66,30 @@ static void print_place(const choir__parting *p)
         printf(" of %s", *p->module ? "module " : "the model");
     if (p->module)
         choir__print_word(stdout, p->module, 0);
-    if (p->microbatch >= 0 && p->exact_step < 0)
+    if (p->microbatch >= 0 && p->exact_step < 0 && !p->op && !p->op_module)
         printf(" of micro-batch %lld", (long long)p->microbatch);
     if (p->more)
         printf(" and %d other%s", p->more, p->more > 1 ? "s" : "");
+}
+
+/* "  first op: linear of module fc1, backward, the gradient of operand 1, micro-batch 2" */
+static void print_op(const choir__parting *p)
+{
+    if (!p->op && !p->op_module)
+        return;
+    printf("  first %s: ", p->op ? "op" : "output");
+    choir__print_word(stdout, p->op ? p->op : p->op_module, 0);
+    if (p->op && p->op_module && *p->op_module) {
+        printf(" of module ");
+        choir__print_word(stdout, p->op_module, 0);
+    }
+    if (p->pass)
+        printf(", %s", p->pass);
+    if (p->operand >= 0)
+        printf(", the gradient of operand %lld", (long long)p->operand);
+    if (p->microbatch >= 0)
+        printf(", micro-batch %lld", (long long)p->microbatch);
+    printf("\n");
 }
 
 static void print_values(const char *what, const char *other, const choir__parting *p)
@@ -74,8 +97,9 @@ static void print_values(const char *what, const char *other, const choir__parti
     if (p->exact_step >= 0)
         printf("  both sides, run again, part at step %lld: %s\n", (long long)p->exact_step,
             p->exact_kind);
-    if (p->exact_step >= 0 && p->microbatch >= 0)
+    if (p->exact_step >= 0 && p->microbatch >= 0 && !p->op && !p->op_module)
         printf("  first micro-batch: %lld\n", (long long)p->microbatch);
+    print_op(p);
     if (!p->tensor)
         return;
     printf("  first element: ");

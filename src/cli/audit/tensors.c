@@ -137,6 +137,20 @@ static double value_of(const void *at, choir_dtype dtype)
     return (double)number;
 }
 
+void choir__parting_element(choir__parting *p, const char *tensor, int64_t index,
+    choir_dtype dtype, const void *x, const void *y)
+{
+    free(p->tensor);
+    p->tensor = choir__strdup(tensor);
+    p->index = index;
+    p->bytes = (int)choir_dtype_size(dtype);
+    memset(p->bits, 0, sizeof p->bits);
+    memcpy(&p->bits[0], x, (size_t)p->bytes);
+    memcpy(&p->bits[1], y, (size_t)p->bytes);
+    p->value[0] = value_of(x, dtype);
+    p->value[1] = value_of(y, dtype);
+}
+
 /* Compares two tensors. Returns whether an element differs, and notes the first. */
 static bool compare_tensor(
     const choir__stored_tensor *a, const choir__stored_tensor *b, choir__parting *p)
@@ -148,17 +162,9 @@ static bool compare_tensor(
     int64_t at = 0, count = x && y ? choir__shape_count(a->whole) : 0;
     while (at < count && !memcmp(x + (size_t)at * each, y + (size_t)at * each, each))
         at++;
-    if (at < count) {
-        free(p->tensor);
-        p->tensor = choir__strdup(a->name);
-        p->index = at;
-        p->bytes = (int)each;
-        memset(p->bits, 0, sizeof p->bits);
-        memcpy(&p->bits[0], x + (size_t)at * each, each);
-        memcpy(&p->bits[1], y + (size_t)at * each, each);
-        p->value[0] = value_of(x + (size_t)at * each, a->dtype);
-        p->value[1] = value_of(y + (size_t)at * each, a->dtype);
-    }
+    if (at < count)
+        choir__parting_element(
+            p, a->name, at, a->dtype, x + (size_t)at * each, y + (size_t)at * each);
     free(x);
     free(y);
     return at < count;

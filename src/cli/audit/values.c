@@ -54,6 +54,8 @@ bool choir__tensors_of_folders(const char *a, const char *b, choir__parting *p)
 {
     choir__stored x, y;
     bool found = false;
+    if (choir__ops_of_folders(a, b, p))
+        return true;
     if (!choir__tensors_open(&x, a, p->step))
         return false;
     if (choir__tensors_open(&y, b, p->step)) {
@@ -70,11 +72,22 @@ static void no_values(choir__parting *p, const char *why)
     p->note = choir__strdup(why);
 }
 
-/* Returns whether hashes of the kind are of tensors that a step leaves behind. */
-static bool has_tensors(const choir__parting *p)
+/* Returns whether the folder has what a step has computed: its ops, or tensors that it left
+ * behind. */
+static bool has_kept(const char *folder, const choir__parting *p)
 {
-    return !p->read && (!strcmp(p->kind, "weight") || !strcmp(p->kind, "state") ||
-                           !strcmp(p->kind, "gradient"));
+    choir__stored kept;
+    choir__op_files ops;
+    bool left =
+        !strcmp(p->kind, "weight") || !strcmp(p->kind, "state") || !strcmp(p->kind, "gradient");
+    if (p->read || (!left && strcmp(p->kind, "loss") != 0))
+        return false;
+    bool has = choir__ops_open(&ops, folder, p->step);
+    choir__ops_close(&ops);
+    if (has || !left || !choir__tensors_open(&kept, folder, p->step))
+        return has;
+    choir__stored_close(&kept);
+    return true;
 }
 
 /* Makes a run once more up to a step, with its tensors or with hashes of every step. Returns
@@ -96,10 +109,8 @@ static char *once_more(choir__audit_request *r, const char *name, int64_t step, 
 /* Compares what the run has kept of the step with the second run's tensors. */
 static bool by_what_is_kept(choir__audit_request *r, choir__parting *p)
 {
-    choir__stored kept;
-    if (!has_tensors(p) || !choir__tensors_open(&kept, r->run, p->step))
+    if (!has_kept(r->run, p))
         return false;
-    choir__stored_close(&kept);
     char *other = once_more(r, "kept", p->step, true);
     bool found = other && choir__tensors_of_folders(r->run, other, p);
     free(other);
@@ -135,12 +146,16 @@ static void take(choir__parting *p, choir__parting *exact)
     p->exact_step = exact->step;
     p->exact_kind = exact->kind;
     p->microbatch = exact->microbatch >= 0 ? exact->microbatch : p->microbatch;
+    p->op = exact->op;
+    p->op_module = exact->op_module;
+    p->pass = exact->pass;
+    p->operand = exact->operand;
     p->tensor = exact->tensor;
     p->index = exact->index;
     p->bytes = exact->bytes;
     memcpy(p->value, exact->value, sizeof p->value);
     memcpy(p->bits, exact->bits, sizeof p->bits);
-    exact->tensor = NULL;
+    exact->tensor = exact->op = exact->op_module = NULL;
 }
 
 /* Makes both runs once more. Returns whether the first one still has the recorded hashes. */
