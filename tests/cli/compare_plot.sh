@@ -17,11 +17,11 @@ png() {
 svg() {
     good "${plot[@]}" --plot all.svg random
     has all.svg '^<svg' '</svg>$' '>mlp:in=20,hidden=200,classes=7 on 2 devices<' \
-        '>single<' '>ddp<' '>1\.00×<' '[> ]samples a second<' '>memory, MiB<' '>busy<' '>cpu:0<' \
+        '>single<' '>ddp<' '>1\.00×<' '[> ]samples per second<' '>memory, MiB<' '>busy<' '>cpu:0<' \
         '>cpu:1<' '>milliseconds of three steps<'
     ! grep -q 'scale(0\.00)' all.svg || fail "a mark of no size, which strict readers refuse"
     if grep -q '^pipeline' out; then
-        has all.svg '>Model<' '>Single<' '>Pipelining<' '>samples a split<' '>pipeline 1f1b<'
+        has all.svg '>Model<' '>Single<' '>Pipelining<' '>samples per split<' '>pipeline 1f1b<'
     fi
     if command -v python3 >/dev/null; then
         python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' all.svg ||

@@ -37,10 +37,10 @@ static bool in_thousands(const choir__compare *c)
     return choir__compare_best(c, NULL)->items_per_s >= 1e5;
 }
 
-/* "thousand samples a second" */
+/* "thousand samples per second" */
 static void rate_label(const choir__compare *c, FILE *g, char axis)
 {
-    fprintf(g, "set %clabel '%s%s a second' font ',%d'\n", axis,
+    fprintf(g, "set %clabel '%s%s per second' font ',%d'\n", axis,
         in_thousands(c) ? "thousand " : "", choir__compare_items(c), FONT - 1);
 }
 
@@ -100,7 +100,7 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
             colour_of(e), speed, row++);
     }
     fprintf(g, "EOD\n");
-    choir__gnuplot_panel(g, p, "Throughput, and how many times one device");
+    choir__gnuplot_panel(g, p, "Throughput, in multiples of one device");
     rate_label(c, g, 'x');
     fprintf(g,
         "set yrange [%g:-0.7]\nset xrange [0:%.9g*k]\n"
@@ -147,7 +147,7 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
     choir__gnuplot_panel(g, p, "Pipelines over split sizes");
     rate_label(c, g, 'y');
     fprintf(g,
-        "set logscale x 2\nset xlabel 'samples a split' font ',%d'\nset yrange [0:*]\n"
+        "set logscale x 2\nset xlabel 'samples per split' font ',%d'\nset yrange [0:*]\n"
         "set offsets graph 0.05,graph 0.05,graph 0.5,0\nset xtics (",
         FONT - 1);
     for (int s = 0; s < c->split_count; s++)

@@ -99,7 +99,7 @@ static void print_heading(const choir__compare *c)
 
 static void print_splits(const choir__compare *c)
 {
-    printf("\n%-32s", "samples a split:");
+    printf("\n%-32s", "samples per split:");
     for (int s = 0; s < c->split_count; s++)
         printf(" %8lld", (long long)c->splits[s]);
     printf("\n");
