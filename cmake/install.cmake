@@ -4,6 +4,7 @@ include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/choir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
 install(TARGETS choir EXPORT choir)
+install(TARGETS choir_internal) # libchoir.a, for pkg-config --static
 install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE)
 # docs/architecture.md is the map of the rooms' pages.
@@ -29,6 +30,16 @@ install(EXPORT choir NAMESPACE choir:: FILE choirConfig.cmake DESTINATION ${pack
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/choirConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/choirConfigVersion.cmake DESTINATION ${package_folder})
+
+# What a program that is linked with libchoir.a needs beside it.
+set(CHOIR_STATIC_LIBS -ljansson -lsodium -lz -lm -lpthread -ldl)
+foreach(needed IN ITEMS JPEG PNG PROTOBUF)
+  if(CHOIR_${needed} AND TARGET PkgConfig::${needed})
+    list(TRANSFORM ${needed}_LIBRARIES PREPEND -l OUTPUT_VARIABLE flags)
+    list(APPEND CHOIR_STATIC_LIBS ${flags})
+  endif()
+endforeach()
+list(JOIN CHOIR_STATIC_LIBS " " CHOIR_STATIC_LIBS)
 
 # choir.pc computes its prefix from its own path, so that an installed tree can be moved.
 set(pc_folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)

@@ -15,6 +15,14 @@ ${CC:-cc} ${CFLAGS:-} -std=c11 -Wall -Wextra -Wpedantic -Werror $(pkg-config --c
     -Wl,-rpath,"$libdir"
 "$work/outside"
 
+# The same with the static library, whose program needs no libchoir.so.
+# shellcheck disable=SC2046,SC2086
+${CC:-cc} ${CFLAGS:-} -std=c11 $(pkg-config --cflags choir) -o "$work/static" \
+    "$(dirname "$0")/outside/main.c" "$libdir/libchoir.a" \
+    $(pkg-config --static --libs choir | sed 's/-lchoir //')
+"$work/static"
+if ldd "$work/static" | grep libchoir; then exit 1; fi
+
 # So is the README's program, which without its images says what is missing.
 readme=$(find "$prefix" -path "*/doc/choir/README.md")
 sed -n '/^```c$/,/^```$/{/^```/!p}' "$readme" >"$work/mnist.c"
