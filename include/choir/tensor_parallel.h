@@ -10,7 +10,14 @@
  *
  * A column layer, an elementwise function and a row layer together cost one all-reduce forward
  * and one backward. All other layers (norms, residuals, the biases of row layers) are
- * replicated: every rank computes them, with the same bits. A parameter keeps its name and
+ * replicated: every rank computes them, with the same bits. With sequence parallelism
+ * (Korthikanti et al., 2022) the ranks share their tokens instead: results (B, L, C) of row
+ * layers and embeddings, and results computed from them token by token (norms, dropout, sums,
+ * functions of single elements), are this rank's part along L, which T runs of tokens make up,
+ * of lengths that differ by one at most. A reduce-scatter and a gather replace each all-reduce;
+ * a layer's input is gathered again in backward. Other ops get all tokens. A module that asks
+ * for the size of such a tensor sees the part. Sequences of fewer than T tokens stay whole.
+ * The bits are the same with it and without. A parameter keeps its name and
  * starts with this rank's slice of the whole parameter's initial values; its tensor, gradient
  * and optimizer state cover this slice.
  *
@@ -57,6 +64,7 @@ typedef struct choir_tensor_parallel_opts {
     const choir_tp_rule *rules; /* the first rule that matches a layer applies */
     int rule_count;             /* 0: the model's default plan */
     int64_t slices;             /* T, a multiple of the ranks; 0: one per rank */
+    bool sequence_parallel;     /* the ranks share the tokens between these layers */
 } choir_tensor_parallel_opts;
 
 /** Returns options without rules, which select a default plan. For gpt2, llama, mistral and
@@ -89,7 +97,8 @@ choir_module *choir_tensor_parallel(choir_scope *run, choir_module *module, choi
 choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group);
 /** Returns the sum of the ranks' x. Backward passes the gradient on unchanged. */
 choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group);
-/** Joins the ranks' x along dim, in rank order. Backward takes this rank's part. */
+/** Joins the ranks' x along dim, in rank order; a result of sequence parallelism along its
+ * tokens, dimension 1. Backward takes this rank's part. */
 choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim);
 /** Returns this rank's part of x along dim. Backward joins the ranks' gradients. */
 choir_tensor *choir_tp_split(choir_tensor *x, choir_group *group, int dim);

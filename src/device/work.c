@@ -9,15 +9,25 @@
 
 typedef void describe_fn(const void *args, choir__kernel_work *work);
 
+/* Returns the terms of each element's sum: K, or the terms of the node that is computed. */
+static int64_t terms_of(const choir__k_matmul *k)
+{
+    const choir__node node = choir__cut_node(k->cut, k->node);
+    int64_t from, end, unused;
+    choir__cut_leaf(k->cut, k->k, node.start, &from, &unused);
+    choir__cut_leaf(k->cut, k->k, node.start + node.leaves - 1, &unused, &end);
+    return (end - from) * choir__cut_outer(k->cut);
+}
+
 static void describe_matmul(const void *args, choir__kernel_work *work)
 {
     const choir__k_matmul *k = args;
-    int64_t batch = k->batch0 * k->batch1;
-    work->flops = 2.0 * (double)batch * (double)k->m * (double)k->n * (double)k->k;
+    int64_t batch = k->batch0 * k->batch1, terms = terms_of(k);
+    work->flops = 2.0 * (double)batch * (double)k->m * (double)k->n * (double)terms;
     int used =
         batch > 1 ? snprintf(work->shape, sizeof work->shape, "%lldx", (long long)batch) : 0;
     snprintf(work->shape + used, sizeof work->shape - (size_t)used, "%lldx%lldx%lld",
-        (long long)k->m, (long long)k->n, (long long)k->k);
+        (long long)k->m, (long long)k->n, (long long)terms);
 }
 
 static void describe_conv(const void *args, choir__kernel_work *work)

@@ -31,6 +31,7 @@ static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 static const choir__op hook_op = {.name = "module hook",
     .by_token = true,
     .any_dtype = true,
+    .tokens_in = 1,
     .backward = hook_backward,
     .view = true};
 

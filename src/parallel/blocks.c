@@ -8,19 +8,18 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 
-/* Returns rows [lo, hi) of t along dim: a view. */
-static choir_tensor *rows_of(choir_tensor *t, int dim, int64_t lo, int64_t hi)
+/* Returns rows [lo, hi) of t along dim: a view on the stack, which keeps no memory. */
+static choir_tensor rows_of(const choir_tensor *t, int dim, int64_t lo, int64_t hi)
 {
-    choir_tensor *view = choir__tensor_alias(t->scope, t);
-    view->split = NULL;
-    view->shape.dim[dim] = hi - lo;
-    view->count = choir__shape_count(view->shape);
-    view->offset += lo * view->stride[dim];
+    choir_tensor view = *t;
+    view.shape.dim[dim] = hi - lo;
+    view.count = choir__shape_count(view.shape);
+    view.offset += lo * view.stride[dim];
     return view;
 }
 
 /* Returns rank r's part of t along dim, its run of the slices: a view. */
-static choir_tensor *slices_of(choir_tensor *t, int dim, int r, int ranks, int64_t slices)
+static choir_tensor slices_of(const choir_tensor *t, int dim, int r, int ranks, int64_t slices)
 {
     int64_t lo, hi, unused, each = slices / ranks;
     choir__tree_run(t->shape.dim[dim], (int)(r * each), (int)slices, &lo, &unused);
@@ -28,9 +27,18 @@ static choir_tensor *slices_of(choir_tensor *t, int dim, int r, int ranks, int64
     return rows_of(t, dim, lo, hi);
 }
 
-static choir_tensor *block(choir_tensor *t, int dim, int r, int ranks)
+static choir_tensor block(const choir_tensor *t, int dim, int r, int ranks)
 {
     return slices_of(t, dim, r, ranks, ranks);
+}
+
+/* Copies the first rows along dim, as many as the shorter of the two has. */
+static void copy_rows(choir_tensor to, choir_tensor from, int dim)
+{
+    int64_t rows = choir__min(to.shape.dim[dim], from.shape.dim[dim]);
+    to = rows_of(&to, dim, 0, rows);
+    from = rows_of(&from, dim, 0, rows);
+    choir__launch_copy(&to, &from);
 }
 
 static choir_tensor *with_dim(choir_scope *scope, choir_tensor *x, int dim, int64_t size)
@@ -49,8 +57,14 @@ static choir_tensor *padded(choir_scope *scope, choir_tensor *x, int dim, int64_
     if (y->poisoned)
         return y;
     choir__launch_fill(y, 0);
-    choir__launch_copy(rows_of(y, dim, 0, x->shape.dim[dim]), x);
+    copy_rows(*y, *x, dim);
     return y;
+}
+
+/* The most rows that a rank has: rank 0's slices are the longest. */
+static int64_t longest(int64_t whole, int world, int64_t slices)
+{
+    return choir__min((whole + slices - 1) / slices * (slices / world), whole);
 }
 
 choir_tensor *choir__blocks_gather(choir_scope *scope, choir_tensor *x, choir_group *group,
@@ -58,17 +72,15 @@ choir_tensor *choir__blocks_gather(choir_scope *scope, choir_tensor *x, choir_gr
 {
     int world = choir_group_world(group);
     slices = slices ? slices : world;
-    /* rank 0's slices are the longest */
-    int64_t most = choir__min((whole + slices - 1) / slices * (slices / world), whole);
-    choir_tensor *all = choir_all_gather(padded(scope, x, dim, most), group);
+    int64_t most = longest(whole, world, slices);
+    choir_tensor *own = padded(scope, x, dim, most), *all = choir_all_gather(own, group);
+    if (own != x)
+        choir__tensor_release(own);
     if (all->poisoned || (dim == 0 && most * world == whole))
         return all; /* (world * N, ...) */
     choir_tensor *y = with_dim(scope, x, dim, whole);
-    for (int r = 0; r < world && !y->poisoned; r++) {
-        choir_tensor *to = slices_of(y, dim, r, world, slices);
-        choir_tensor *from = block(all, 0, r, world);
-        choir__launch_copy(to, rows_of(from, dim, 0, to->shape.dim[dim]));
-    }
+    for (int r = 0; r < world && !y->poisoned; r++)
+        copy_rows(slices_of(y, dim, r, world, slices), block(all, 0, r, world), dim);
     choir__tensor_release(all);
     return y;
 }
@@ -77,28 +89,49 @@ choir_tensor *choir__blocks_own(
     choir_scope *scope, choir_tensor *x, const choir_group *group, int dim, int64_t slices)
 {
     int world = choir_group_world(group);
-    choir_tensor *own =
+    choir_tensor own =
         slices_of(x, dim, choir_group_rank(group), world, slices ? slices : world);
-    choir_tensor *y = with_dim(scope, x, dim, own->shape.dim[dim]);
+    choir_tensor *y = with_dim(scope, x, dim, own.shape.dim[dim]);
     if (!y->poisoned)
-        choir__launch_copy(y, own);
+        choir__launch_copy(y, &own);
     return y;
 }
 
-choir_tensor *choir__blocks_reduce(
-    choir_scope *scope, choir_tensor *x, choir_group *group, choir_reduce_op op, int dim)
+/* Returns the ranks' blocks of x along dim one after another, each padded to `most` rows. */
+static choir_tensor *in_blocks(
+    choir_scope *scope, choir_tensor *x, int dim, int world, int64_t slices, int64_t most)
+{
+    choir_shape shape = x->shape;
+    shape.dim[dim] = most;
+    shape.dim[0] *= world;
+    choir_tensor *blocks = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
+    if (!blocks->poisoned && most * world != x->shape.dim[dim])
+        choir__launch_fill(blocks, 0);
+    for (int r = 0; r < world && !blocks->poisoned; r++)
+        copy_rows(block(blocks, 0, r, world), slices_of(x, dim, r, world, slices), dim);
+    return blocks;
+}
+
+choir_tensor *choir__blocks_reduce(choir_scope *scope, choir_tensor *x, choir_group *group,
+    choir_reduce_op op, int dim, int64_t slices)
 {
     int world = choir_group_world(group);
-    choir_tensor *blocks = x;
-    if (dim > 0) { /* the blocks one after another: (world * N / world...) */
-        choir_shape shape = x->shape;
-        shape.dim[dim] /= world;
-        shape.dim[0] *= world;
-        blocks = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
-        for (int r = 0; r < world && !blocks->poisoned; r++)
-            choir__launch_copy(block(blocks, 0, r, world), block(x, dim, r, world));
-    }
-    return choir_reduce_scatter(choir__dense_rows(scope, blocks), group, op);
+    slices = slices ? slices : world;
+    int64_t whole = x->shape.dim[dim], most = longest(whole, world, slices);
+    bool dense = dim == 0 && most * world == whole;
+    choir_tensor *blocks =
+        dense ? choir__dense_rows(scope, x) : in_blocks(scope, x, dim, world, slices, most);
+    choir_tensor *own = choir_reduce_scatter(blocks, group, op); /* most rows */
+    if (blocks != x)
+        choir__tensor_release(blocks);
+    choir_tensor here = slices_of(x, dim, choir_group_rank(group), world, slices);
+    if (own->poisoned || here.shape.dim[dim] == most)
+        return own;
+    choir_tensor *y = with_dim(scope, own, dim, here.shape.dim[dim]);
+    if (!y->poisoned)
+        copy_rows(*y, *own, dim);
+    choir__tensor_release(own);
+    return y;
 }
 
 choir_tensor *choir__blocks_writable(choir_scope *scope, choir_tensor *gy)

@@ -14,9 +14,10 @@ choir_tensor *choir__blocks_gather(choir_scope *scope, choir_tensor *x, choir_gr
 /* Returns this rank's block of x along dim, in memory of its own. */
 choir_tensor *choir__blocks_own(
     choir_scope *scope, choir_tensor *x, const choir_group *group, int dim, int64_t slices);
-/* Returns this rank's block along dim of the sum or mean of the ranks' x. Collective. */
-choir_tensor *choir__blocks_reduce(
-    choir_scope *scope, choir_tensor *x, choir_group *group, choir_reduce_op op, int dim);
+/* Returns this rank's block along dim of the sum or mean of the ranks' x. slices: as in
+ * choir__blocks_gather. Collective. */
+choir_tensor *choir__blocks_reduce(choir_scope *scope, choir_tensor *x, choir_group *group,
+    choir_reduce_op op, int dim, int64_t slices);
 
 /* Returns gy, or a copy of it if its memory is shared, for writing. The result may be poisoned.
  */

@@ -68,7 +68,7 @@ static choir_tensor *check_op(
 static void all_gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
-    give_new(r, choir__blocks_reduce(sink->scope, gy, a->group, CHOIR_SUM, a->dim), sink);
+    give_new(r, choir__blocks_reduce(sink->scope, gy, a->group, CHOIR_SUM, a->dim, 0), sink);
 }
 
 /* Recomputation is collective: all ranks recompute the same segments in the same order. */
@@ -116,7 +116,7 @@ static void reduce_scatter_again(choir__record *r)
 {
     const attributes *a = r->attrs;
     choir__launch_copy(
-        r->out, choir__blocks_reduce(r->scope, r->in[0], a->group, a->op, a->dim));
+        r->out, choir__blocks_reduce(r->scope, r->in[0], a->group, a->op, a->dim, 0));
 }
 
 static const choir__op reduce_scatter_op = {.name = "reduce_scatter",
@@ -136,7 +136,8 @@ choir_tensor *choir_nn_reduce_scatter(
         return bad ? bad : instead;
     attributes a = {.group = group, .op = op, .dim = dim, .whole = x->shape.dim[dim]};
     expect(scope, x, &a);
-    return recorded(&reduce_scatter_op, choir__blocks_reduce(scope, x, group, op, dim), x, &a);
+    return recorded(
+        &reduce_scatter_op, choir__blocks_reduce(scope, x, group, op, dim, 0), x, &a);
 }
 
 /* --- of whole tensors: y is a copy of x, which the group then changes in place --- */

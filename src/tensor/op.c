@@ -7,6 +7,7 @@
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
 #include "tensor/strategy.h"
+#include "tensor/tokens.h"
 #include "tensor/watch.h"
 
 /* Poison of the lost run is an error of the step as well, if another operand belongs to one. */
@@ -76,6 +77,10 @@ choir_scope *choir__begin(
         *poisoned = choir__sequence_refuse(scope, op->name);
         return NULL;
     }
+    if (!choir__tokens_meet(scope, op, in, count)) {
+        *poisoned = choir__failed_in(scope);
+        return NULL;
+    }
     for (int i = 0; i < count; i++) {
         if (!in[i])
             continue;
@@ -126,6 +131,7 @@ static choir__record *record(
     choir_scope *scope = out->scope;
     for (int i = 0; i < count; i++)
         pass_mark(out, in[i]);
+    choir__tokens_pass(op, out, in, count);
     bool wanted = false;
     for (int i = 0; i < count; i++)
         wanted |= in[i] && in[i]->requires_grad;
@@ -247,10 +253,9 @@ void choir__done_with_one(choir_tensor *t)
 
 void choir__done_with(choir_tensor *t)
 {
-    for (choir__record *r = t->scope->tape_tail; t->scope->autocast.on && r && r != t->producer;
-         r = r->previous)
-        if (r->op == &choir__recast_op && r->in[0] == t && r->out->storage)
-            choir__done_with_one(r->out);
+    for (choir__record *r = t->scope->tape_tail; r && r != t->producer; r = r->previous)
+        if (r->op->along && r->in[0] == t && r->out->storage)
+            choir__done_with(r->out);
     choir__done_with_one(t);
 }
 

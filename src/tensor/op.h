@@ -75,12 +75,14 @@ typedef struct choir__op {
                                  operand */
     /* cheap to compute again: choir__done_with releases its result early */
     bool cheap;
+    bool along;        /* choir__done_with of operand 0 releases its result as well */
     bool view;         /* the result shares operand 0's memory: nothing is computed */
     unsigned reads_in; /* bit i: backward reads input i's values, so they must not change */
     unsigned rows_in;  /* bit i: backward gives input i's gradient as rows of a table */
     unsigned parts_in; /* bit i: backward gives input i's gradient by dest_part, if asked to */
     unsigned weights_in; /* bit i: backward_weight gives input i's gradient */
     unsigned slices_in;  /* bit i: operand i may be one rank's slices (choir__partition) */
+    unsigned tokens_in;  /* bit i: operand i may have this rank's tokens alone (tokens.h) */
 } choir__op;
 
 struct choir__record {
@@ -284,10 +286,11 @@ choir_tensor *choir__linear_of_gelu(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
 /* How a linear layer is computed. part: the weight's mark, or NULL: it is not cut into slices.
  * rows: the slices are of the layer's inputs, so its result is a sum over slices; else they are
- * of its outputs, and the input's gradient is such a sum (ops/sliced/). */
+ * of its outputs, and the input's gradient is such a sum (ops/sliced/). tokens: with rows, the
+ * result has this rank's tokens alone; or NULL. */
 typedef struct choir__linear_of {
     bool in_out, gelu, rows;
-    const struct choir__partition *part;
+    const struct choir__partition *part, *tokens;
 } choir__linear_of;
 /* Like choir_linear, also of a part of a weight. */
 choir_tensor *choir__linear_as(

@@ -48,6 +48,18 @@ typedef struct choir__part_ops {
     /* Adds up the nodes (count, ...) that the slices of each rank complete, in the fixed tree
      * over all slices, or those that share a unit; the sum replaces node 0. Collective. */
     choir_status (*join)(const choir__partition *part, choir_tensor *nodes, bool sharing);
+
+    /* --- tokens that ranks share (tokens.h); tensors without records --- */
+
+    /* Return the tokens of all ranks of x (..., own tokens, C), or this rank's tokens of x
+     * (..., tokens, C). */
+    choir_tensor *(*all_tokens)(
+        const choir__partition *tokens, choir_scope *scope, choir_tensor *x);
+    choir_tensor *(*own_tokens)(
+        const choir__partition *tokens, choir_scope *scope, choir_tensor *x);
+    /* Returns this rank's tokens of the sum that `join` computes of nodes (count, B, L, C). */
+    choir_tensor *(*join_tokens)(
+        const choir__partition *part, const choir__partition *tokens, choir_tensor *nodes);
 } choir__part_ops;
 
 /* Work of the ranks that have the leaves of one sequence (sequence.h). */
@@ -81,6 +93,8 @@ struct choir__partition {
     /* columns of a layer's result, which functions of single elements pass on, and which every
      * op takes */
     bool passes;
+    /* the tokens of samples, dimension 1 of (B, L, C), are shared by the ranks: tokens.h */
+    bool tokens;
     /* 0; else slices that have the same unit, a head of keys and values */
     int64_t shared;
 };
@@ -88,7 +102,7 @@ struct choir__partition {
 /* Returns true if t is one rank's part of a larger tensor. */
 static inline bool choir__is_part(const choir_tensor *t)
 {
-    return t->split && !t->split->whole && !t->split->passes;
+    return t->split && !t->split->whole && !t->split->passes && !t->split->tokens;
 }
 
 /* Every entry except the name may be NULL. */
@@ -193,6 +207,7 @@ struct choir__strategy {
     /* places the work of its module, which then no other strategy may clone */
     bool places;
     bool collective; /* forward is collective in evaluation, too */
+    int64_t slices;  /* sums over the tokens of samples have as many leaves; 0: one */
 };
 
 /* Returns the struct of `type` that embeds *pointer as `member`. */

@@ -268,11 +268,13 @@ static void copy_again(choir__record *r)
 
 static const choir__op contiguous_op = {.name = "contiguous",
     .by_token = true,
+    .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
     .recompute = copy_again};
 const choir__op choir__cast_op = {.name = "cast",
     .by_token = true,
+    .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
     .recompute = copy_again};
@@ -280,14 +282,17 @@ const choir__op choir__cast_op = {.name = "cast",
  * cheap. */
 const choir__op choir__recast_op = {.name = "cast",
     .by_token = true,
+    .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
     .recompute = copy_again,
-    .cheap = true};
+    .cheap = true,
+    .along = true};
 /* Makes the f32 copy of a 16-bit operand. The copy is made again from the operand, so that must
  * stay. */
 const choir__op choir__widen_op = {.name = "cast",
     .by_token = true,
+    .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
     .recompute = copy_again,
@@ -295,8 +300,12 @@ const choir__op choir__widen_op = {.name = "cast",
     .reads_in = 1};
 /* Copies to a device. The copy is kept, not made again, so that no device waits for one that is
  * further ahead. */
-const choir__op choir__to_op = {
-    .name = "to", .by_token = true, .any_dtype = true, .backward = to_backward, .slices_in = 1};
+const choir__op choir__to_op = {.name = "to",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = to_backward,
+    .slices_in = 1,
+    .tokens_in = 1};
 
 choir_tensor *choir_contiguous(choir_tensor *x)
 {
@@ -366,8 +375,12 @@ static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gy);
 }
 
-static const choir__op in_op = {
-    .name = "in", .by_token = true, .any_dtype = true, .backward = pass_backward, .view = true};
+static const choir__op in_op = {.name = "in",
+    .by_token = true,
+    .any_dtype = true,
+    .backward = pass_backward,
+    .view = true,
+    .tokens_in = 1};
 
 choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
 {

@@ -54,6 +54,8 @@ masked() {
     on 2x3 fsdp:stage=2+pipeline:schedule=1f1b
 }
 
+tokens=tp:sequence_parallel=1 # the ranks share the tokens, too
+
 # Ranks with slices of the weights, within or across the stages, and replicas of them.
 sliced() {
     local model
@@ -71,6 +73,12 @@ sliced() {
         on 2x2x2 fsdp+tp+pipeline
         on 2x2x2 tp+fsdp:stage=2+pipeline:schedule=gpipe --nproc 4
         on 1x4x2 fsdp:stage=1+tp+pipeline
+        on 2x2 "$tokens+pipeline:schedule=1f1b"
+        on 2x2 "$tokens+pipeline" --nproc 2 --recompute
+        on 2x4 "$tokens+mp"
+        on 2x2x2 "ddp+$tokens+pipeline:schedule=zero-bubble"
+        on 2x2x2 "fsdp+$tokens+pipeline:schedule=interleaved"
+        on 2x4 "fsdp+$tokens"
     done
 }
 
@@ -87,6 +95,11 @@ chunked() {
     on 2x2x2 fsdp+cp+tp
     on 2x2x2 fsdp:stage=2+cp+pipeline
     on 2x2x2 ddp+cp+mp
+    on 2x2 "$tokens+cp"
+    on 2x2x2 "$tokens+cp+pipeline:schedule=1f1b"
+    on 2x2x2 "fsdp+cp+$tokens"
+    bad 1 '--chunks 4: strategy tp with sequence_parallel=1 distributes the chunks over 8 ranks,' \
+        train "${args[@]}" --slices 4 --strategy "$tokens+cp" --mesh 4x2
 }
 
 images() {

@@ -40,6 +40,24 @@ static choir_status check_ranks(const choir__job *j, int64_t ranks)
     return CHOIR_OK;
 }
 
+/* Ranks that share the tokens between layers have whole chunks of them. */
+static choir_status check_tokens(const choir__job *j, int64_t ranks)
+{
+    const choir__composition *c = &j->placement.composition;
+    for (int d = 0; d < c->count; d++) {
+        const choir__dimension *at = &c->dims[d];
+        int64_t all = ranks * choir__composition_ranks(c, d, j->placement.nproc);
+        if (at->strategy->shares_tokens && at->strategy->shares_tokens(at->keys) &&
+            j->training.chunks % all)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--chunks %lld: strategy %s with sequence_parallel=1 distributes the chunks "
+                "over %lld ranks, which must divide them: choose --chunks %lld",
+                (long long)j->training.chunks, at->strategy->name, (long long)all,
+                (long long)((j->training.chunks / all + 1) * all));
+    }
+    return CHOIR_OK;
+}
+
 static choir_status check_model(const choir__job *j)
 {
     long long chunks = j->training.chunks, tokens = j->model.info.input.dim[0];
@@ -70,7 +88,8 @@ choir_status choir__cli_strategy_check_chunks(choir__job *j)
             "--chunks %lld: strategy %s does not cut sequences: choose among single, ddp, fsdp, "
             "tp, cp and pipelines",
             (long long)j->training.chunks, without);
-    return check_model(j);
+    status = check_tokens(j, ranks);
+    return status == CHOIR_OK ? check_model(j) : status;
 }
 
 char *choir__cli_strategy_chunks_note(const choir__job *j)

@@ -162,6 +162,10 @@ struct choir__cli_strategy {
      * and so depend on the keys and on the number of ranks. NULL: it has the bits of `single`.
      */
     bool (*own_numbers)(const void *keys, int ranks, int64_t microbatches);
+    /* Returns whether the ranks along its dimension share the tokens between layers. May be
+     * NULL.
+     */
+    bool (*shares_tokens)(const void *keys);
     /* Names the state that checkpoints lack, so that a resumed job has other numbers
      * than an uninterrupted one; returns NULL if nothing is lacking. May itself be NULL. */
     const char *(*forgets)(const void *keys, int ranks);

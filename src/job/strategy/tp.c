@@ -4,10 +4,28 @@
 
 #include "job/job.h"
 
+typedef struct tp_keys {
+    bool sequence_parallel;
+} tp_keys;
+
+static const choir__cli_option keys[] = {
+    {"sequence_parallel", CHOIR__FLAG, CHOIR__CLI_AT(tp_keys, sequence_parallel), .preset = "0",
+        .recorded = CHOIR__RECORDED_FREE},
+    {NULL},
+};
+
+static bool shares_tokens(const void *own)
+{
+    const tp_keys *k = own;
+    return k->sequence_parallel;
+}
+
 static choir_status build(choir__job_rank *p)
 {
+    const tp_keys *k = p->at->keys;
     choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
     opts.slices = p->job->training.slices;
+    opts.sequence_parallel = k->sequence_parallel;
     if (choir_group_world(p->along) > 1) /* one rank has all slices: choir__job_rank_build */
         choir_tensor_parallel(p->run, p->net, p->along, opts); /* in place */
     return CHOIR_OK;                                           /* errors stick to the run */
@@ -20,6 +38,9 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .spread = CHOIR__RANKS_TOGETHER,
     .slices = true,
     .chunks = CHOIR__CHUNKS_BELOW,
+    .keys = keys,
+    .keys_bytes = sizeof(tp_keys),
+    .shares_tokens = shares_tokens,
     .build = build,
     .step = choir__cli_strategy_plain_step,
     .recovery = CHOIR__REBUILT_AS_MANY,

@@ -19,7 +19,10 @@ const choir__part_ops choir__tp_ops = {.linear = choir__tp_linear,
     .embedding = choir__tp_embedding,
     .cross_entropy = choir__tp_cross_entropy,
     .argmax = choir__tp_argmax,
-    .join = choir__tp_join};
+    .join = choir__tp_join,
+    .all_tokens = choir__tp_all_tokens,
+    .own_tokens = choir__tp_own_tokens,
+    .join_tokens = choir__tp_join_tokens};
 
 /* --- comparing plans --- */
 
@@ -28,8 +31,9 @@ enum { COMPLAINT = 400 };
 /* Returns the seed and one line per entry. */
 static char *describe(const choir__tp_plan *plan)
 {
-    char *text = choir__format("seed %llu, %lld slices",
-        (unsigned long long)plan->module->run->seed, (long long)plan->slices);
+    char *text =
+        choir__format("seed %llu, %lld slices%s", (unsigned long long)plan->module->run->seed,
+            (long long)plan->slices, plan->sequence ? ", sequence parallelism" : "");
     for (int i = 0; i < plan->count; i++) {
         const choir__tp_entry *e = &plan->entries[i];
         char *more = choir__format(
@@ -285,7 +289,8 @@ static choir_status part_entry(const choir__tp_plan *plan, const choir__tp_entry
                                  .shared = e->shared},
         .group = group,
         .style = e->style,
-        .sharing = sharing};
+        .sharing = sharing,
+        .sequence = plan->sequence && group};
     kept->result = kept->base;
     kept->result.passes = true;
     p->tensor->split = &kept->base;

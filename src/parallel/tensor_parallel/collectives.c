@@ -16,6 +16,7 @@
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/tokens.h"
 
 typedef struct attributes {
     choir_group *group;
@@ -178,11 +179,14 @@ static choir_tensor *side_by_side(
 choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
 {
     x = choir__sound(x, __func__);
+    if (choir__tokens_of(x) && !x->poisoned && (dim == 1 || dim == -2))
+        return choir__tokens_all(x);
     const choir__partition *mark = x->split;
     int64_t whole = mark ? choir__tp_part_of(x)->base.size : 0;
     if (mark && (x->param || (dim != -1 && dim != x->shape.ndim - 1)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "tp_gather: of distributed tensors, only scores can be gathered, along their classes");
+            "tp_gather: of distributed tensors, only scores can be gathered, along their classes, "
+            "and results of row layers along their tokens");
     x->split = NULL;
     choir_tensor *y = side_by_side(x, group, dim, whole, mark ? mark->cut.leaves : 0);
     if (y != x)
@@ -198,6 +202,27 @@ choir_tensor *choir_tp_split(choir_tensor *x, choir_group *group, int dim)
         return instead;
     return recorded(&split_op, choir__blocks_own(scope, x, group, dim, 0), x,
         (attributes){group, dim, x->shape.dim[dim], 0});
+}
+
+/* --- sums over the slices of all ranks --- */
+
+bool choir__tp_one_node(int64_t slices, int world)
+{
+    int64_t each = slices / world;
+    return slices % world == 0 && (each & (each - 1)) == 0;
+}
+
+choir_status choir__tp_join(const choir__partition *p, choir_tensor *nodes, bool sharing)
+{
+    const choir__tp_part *part = (const choir__tp_part *)p;
+    choir_group *group = sharing ? part->sharing : part->group;
+    int64_t slices = sharing ? p->shared : p->cut.leaves;
+    if (!choir__tp_one_node(slices, choir_group_world(group)))
+        return choir__nodes_reduce(nodes, group, slices);
+    choir_tensor node = *nodes; /* node 0 alone */
+    node.count /= node.shape.dim[0];
+    node.shape.dim[0] = 1;
+    return choir_all_reduce(&node, group, CHOIR_SUM);
 }
 
 choir_tensor *choir_tp_all_gather(choir_tensor *x, choir_group *group, int dim)

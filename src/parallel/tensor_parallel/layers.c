@@ -6,35 +6,12 @@
  *    embedding       y = the row of W, from the rank that has it */
 #include <choir/distributed.h>
 
-#include "base/tree.h"
 #include "parallel/blocks.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/ops/sliced/sliced.h"
-
-/* --- sums over ranks --- */
-
-/* Returns the slices of each rank if they complete one node of the tree, so that the tree over
- * ranks is its upper part; else 0. */
-static bool is_one_node(int64_t slices, int world)
-{
-    int64_t each = slices / world;
-    return slices % world == 0 && (each & (each - 1)) == 0;
-}
-
-choir_status choir__tp_join(const choir__partition *p, choir_tensor *nodes, bool sharing)
-{
-    const choir__tp_part *part = (const choir__tp_part *)p;
-    choir_group *group = sharing ? part->sharing : part->group;
-    int64_t slices = sharing ? p->shared : p->cut.leaves;
-    if (!is_one_node(slices, choir_group_world(group)))
-        return choir__nodes_reduce(nodes, group, slices);
-    choir_tensor node = *nodes; /* node 0 alone */
-    node.count /= node.shape.dim[0];
-    node.shape.dim[0] = 1;
-    return choir_all_reduce(&node, group, CHOIR_SUM);
-}
+#include "tensor/tokens.h"
 
 /* --- linear --- */
 
@@ -91,6 +68,7 @@ static choir_tensor *row(
         x = choir_tp_split(x, part->group, -1);
     of.rows = true;
     of.part = &part->base;
+    of.tokens = choir__tp_tokens(x, part);
     return choir__linear_as(x, weight, bias, of);
 }
 
@@ -103,30 +81,57 @@ choir_tensor *choir__tp_linear(
 
 /* --- embedding --- */
 
-/* Replaces rows that are 0 on all ranks but one by that rank's. They are added as integers, so
- * that every bit arrives, the sign of -0 among them. */
-static void add_words(choir_tensor *y, choir_group *group)
+/* The group, and the mark of this rank's tokens or NULL. */
+typedef struct lookup {
+    choir_group *group;
+    const choir__partition *tokens;
+} lookup;
+
+/* Returns t's memory as integers, (..., words of a row): a view on the stack. */
+static choir_tensor as_words(const choir_tensor *t)
 {
-    int64_t bytes = y->count * (int64_t)choir_dtype_size(y->dtype);
-    choir_tensor words = *y;
-    words.dtype = bytes % 4 ? CHOIR_U8 : CHOIR_I32;
-    words.count = bytes / (int64_t)choir_dtype_size(words.dtype);
-    words.shape = choir_dims(words.count);
-    words.stride[0] = 1;
-    words.offset = 0;
-    choir__blocks_fail(y, choir_all_reduce(&words, group, CHOIR_SUM));
+    choir_tensor words = *t;
+    int64_t size = (int64_t)choir_dtype_size(t->dtype), row = choir__cols(t) * size;
+    words.dtype = row % 4 ? CHOIR_U8 : CHOIR_I32;
+    int64_t word = (int64_t)choir_dtype_size(words.dtype);
+    words.shape.dim[t->shape.ndim - 1] = row / word;
+    words.count = choir__shape_count(words.shape);
+    words.offset = t->offset * size / word;
+    choir__set_row_major(&words);
+    return words;
+}
+
+/* Writes rows that are 0 on all ranks but one, whose rows y receives: of all tokens, or of this
+ * rank's. They are added as integers, so that every bit arrives, the sign of -0 among them. */
+static void add_words(choir_tensor *y, choir_tensor *rows, const lookup *l)
+{
+    choir_tensor to = as_words(y), from = as_words(rows);
+    if (!l->tokens) {
+        choir__launch_copy(y, rows);
+        choir__blocks_fail(y, choir_all_reduce(&to, l->group, CHOIR_SUM));
+        return;
+    }
+    choir_tensor *own = choir__blocks_reduce(
+        y->scope, &from, l->group, CHOIR_SUM, l->tokens->dim, l->tokens->cut.leaves);
+    y->poisoned |= own->poisoned;
+    if (own->poisoned)
+        return;
+    choir__launch_copy(&to, own);
+    choir__tensor_release(own);
 }
 
 static void rows_again(choir__record *r)
 {
-    choir__launch_copy(r->out, r->in[0]);
     uint32_t version = r->out->storage->version;
-    add_words(r->out, *(choir_group *const *)r->attrs);
+    add_words(r->out, choir__dense_rows(r->scope, r->in[0]), r->attrs);
     r->out->storage->version = version;
 }
 
 static void rows_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
+    const lookup *l = r->attrs;
+    if (l->tokens)
+        gy = choir__tp_all_tokens(l->tokens, sink->scope, gy);
     sink->give(sink, r, 0, gy);
 }
 
@@ -148,10 +153,13 @@ choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
     choir_scope *scope = choir__begin(&rows_op, &rows, 1, &poisoned);
     if (!scope)
         return poisoned;
-    choir_tensor *y =
-        choir__tensor_new(scope, choir__device_of(rows), rows->dtype, rows->shape);
-    choir_group *group = part->group;
-    y = choir__computed(&rows_op, y, &rows, 1, (choir__keeps){&group, sizeof group, {NULL}});
+    lookup l = {part->group, choir__tp_tokens(rows, part)};
+    choir_shape shape = rows->shape;
+    if (l.tokens)
+        shape.dim[l.tokens->dim] = choir__tokens_here(l.tokens);
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(rows), rows->dtype, shape);
+    y = choir__computed(&rows_op, y, &rows, 1, (choir__keeps){&l, sizeof l, {NULL}});
+    y->split = l.tokens;
     choir__done_with(rows);
     return y;
 }

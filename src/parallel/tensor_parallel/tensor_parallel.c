@@ -48,10 +48,11 @@ static const choir__strategy_ops slices_ops = {
     .name = "tensor_parallel", .parts = &choir__tp_ops, .ranks_changed = keep_slices};
 
 /* Makes the strategy; it joins the run once the ranks have parts. */
-static tensor_parallel *new_strategy(choir_scope *run, choir_group *group)
+static tensor_parallel *new_strategy(choir_scope *run, choir_group *group, int64_t slices)
 {
     tensor_parallel *t = choir__arena_get(&run->arena, sizeof *t);
     t->strategy.ops = group ? &tensor_parallel_ops : &slices_ops;
+    t->strategy.slices = slices;
     t->group = group;
     return t;
 }
@@ -97,7 +98,7 @@ static choir_status distribute(choir_scope *run, choir__tp_plan *plan, choir_gro
         return status;
     if (plan->ranks == 1)
         group = NULL;
-    plan->strategy = &new_strategy(run, group)->strategy;
+    plan->strategy = &new_strategy(run, group, plan->slices)->strategy;
     status = choir__tp_apply(plan, group);
     if (status == CHOIR_OK)
         choir__strategy_join(plan->strategy, run);
@@ -113,7 +114,9 @@ choir_module *choir_tensor_parallel(
         choir__poison_missing(run, __func__, "group");
         return module;
     }
-    choir__tp_plan plan = {.module = module, .ranks = group ? choir_group_world(group) : 1};
+    choir__tp_plan plan = {.module = module,
+        .ranks = group ? choir_group_world(group) : 1,
+        .sequence = opts.sequence_parallel};
     choir_status status = choir__scope_status(run);
     if (status != CHOIR_OK)
         return module;

@@ -16,6 +16,7 @@ typedef struct choir__tp_part {
     choir_tp_style style;    /* COLUMN, ROW, VOCAB */
     choir__partition result; /* COLUMN: the mark of results, where columns lie side by side */
     choir_group *sharing;    /* ranks with an identical part (k and v heads); NULL: none */
+    bool sequence;           /* ranks share the tokens of row layers' results */
 } choir__tp_part;
 
 static inline const choir__tp_part *choir__tp_part_of(const choir_tensor *t)
@@ -33,7 +34,25 @@ choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids);
 choir_tensor *choir__tp_cross_entropy(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
 choir_tensor *choir__tp_argmax(choir_tensor *x);
+
+/* --- collectives.c --- */
+
 choir_status choir__tp_join(const choir__partition *part, choir_tensor *nodes, bool sharing);
+/* Returns whether the slices of each of `world` ranks complete one node of the tree, so that
+ * the tree over ranks is its upper part. */
+bool choir__tp_one_node(int64_t slices, int world);
+
+/* --- tokens.c: tokens that the ranks share --- */
+
+/* Returns the mark of this rank's tokens for a result of x's (B, L, ...), or NULL: the ranks do
+ * not share them. */
+const choir__partition *choir__tp_tokens(const choir_tensor *x, const choir__tp_part *part);
+choir_tensor *choir__tp_all_tokens(
+    const choir__partition *tokens, choir_scope *scope, choir_tensor *x);
+choir_tensor *choir__tp_own_tokens(
+    const choir__partition *tokens, choir_scope *scope, choir_tensor *x);
+choir_tensor *choir__tp_join_tokens(
+    const choir__partition *part, const choir__partition *tokens, choir_tensor *nodes);
 
 /* --- the plan --- */
 
@@ -55,6 +74,7 @@ typedef struct choir__tp_plan {
     choir_module *module;
     int ranks;      /* 1: this rank has all slices */
     int64_t slices; /* T, a multiple of the ranks */
+    bool sequence;  /* ranks share tokens between layers */
     choir__tp_entry *entries;
     int count;
 } choir__tp_plan;

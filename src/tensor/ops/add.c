@@ -40,6 +40,7 @@ static void again(choir__record *r)
 
 const choir__op choir__add_half_op = {.name = "add",
     .by_token = true,
+    .tokens_in = 3,
     .cast = CHOIR__CAST_WIDEST,
     .half_beside = 2,
     .backward = backward,

@@ -61,8 +61,8 @@ struct unary_ops {
 
 #define OP(title, ...)                                                                         \
     {                                                                                          \
-        .name = title, .by_token = true, .backward = unary_backward, .recompute = unary_again, \
-        __VA_ARGS__                                                                            \
+        .name = title, .by_token = true, .tokens_in = 1, .backward = unary_backward,           \
+        .recompute = unary_again, __VA_ARGS__                                                  \
     }
 #define FROM_X(title, ...)                                                                     \
     {                                                                                          \
@@ -295,7 +295,7 @@ static void binary_again(choir__record *r);
 
 #define BINARY(title, ...)                                                                     \
     {                                                                                          \
-        .name = title, .by_token = true, .cast = CHOIR__CAST_WIDEST,                           \
+        .name = title, .by_token = true, .tokens_in = 3, .cast = CHOIR__CAST_WIDEST,           \
         .half_native = CHOIR__ALL_IN, .recompute = binary_again, __VA_ARGS__                   \
     }
 

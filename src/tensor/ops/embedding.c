@@ -7,6 +7,7 @@
 #include "tensor/run.h"
 #include "tensor/sequence.h"
 #include "tensor/strategy.h"
+#include "tensor/tokens.h"
 
 /* --- embedding --- */
 
@@ -146,8 +147,35 @@ choir_tensor *choir__embedding_part(
 struct dropout {
     uint64_t key;
     float p;
-    const choir__partition *part; /* x is these columns of wider rows; NULL: x is whole */
+    /* x is columns [first, first + cols) of rows of `whole` elements; cols 0: x is whole */
+    int64_t first, cols, whole;
+    bool samples; /* these rows are whole samples; x has some of their tokens */
 };
+
+/* Returns where x's elements are in the whole, if x has columns of it, or tokens. */
+static struct dropout place_of(const choir_tensor *x, const choir__partition *columns)
+{
+    const choir__partition *part = columns ? columns : choir__tokens_of(x);
+    const choir__sequence *s = x->scope->sequence;
+    if (columns)
+        return (struct dropout){.first = part->at, .cols = choir__cols(x), .whole = part->size};
+    if (!part)
+        return (struct dropout){0};
+    int64_t c = choir__cols(x), before = s ? s->first * (s->length / s->chunks) : 0;
+    return (struct dropout){.first = (before + part->at) * c,
+        .cols = x->shape.dim[1] * c,
+        .whole = (s ? s->length : part->size) * c,
+        .samples = true};
+}
+
+/* Returns the number of sample b's first element here, of n: one rank may have some leaves of
+ * the sequence. */
+static int64_t first_of(const struct dropout *d, const choir__sequence *s, int64_t b, int64_t n)
+{
+    int64_t each = s->length / s->chunks, before = (b * s->chunks + s->first) * each;
+    int64_t token = n / choir__sequence_tokens(s);
+    return d->first + before * (d->cols ? token / d->cols * d->whole : token);
+}
 
 /* An element's number is its place in the whole sequence, so ranks that have leaves of it draw
  * the mask of one device. */
@@ -156,19 +184,17 @@ static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct 
     choir_device *device = choir__device_of(y);
     const uint64_t *step = choir__step_word(y->scope, device);
     const choir__sequence *s = y->scope->sequence;
-    int64_t samples = s && s->by ? y->shape.dim[0] : 1, n = y->count / choir__max(1, samples);
-    int64_t leaf = s && s->by ? n / s->leaves : 0;
+    bool apart = s && s->by && !d->samples;
+    int64_t samples = apart ? y->shape.dim[0] : 1, n = y->count / choir__max(1, samples);
     size_t bytes = (size_t)n * choir_dtype_size(y->dtype);
     for (int64_t b = 0; b < samples && step; b++) {
         choir__k_dropout args = {.x = (char *)choir__data(x) + (size_t)b * bytes,
             .y = (char *)choir__data(y) + (size_t)b * bytes,
             .step = step,
             .n = n,
-            .first = d->part ? d->part->at
-                     : leaf  ? (b * s->chunks + s->first) * leaf
-                             : 0,
-            .cols = d->part ? choir__cols(y) : 0,
-            .whole = d->part ? d->part->size : 0,
+            .first = apart ? first_of(d, s, b, n) : d->first,
+            .cols = d->cols,
+            .whole = d->whole,
             .key = d->key,
             .p = d->p,
             .dtype = y->dtype};
@@ -180,7 +206,7 @@ static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct 
 static const char *unnumbered(const choir_tensor *x)
 {
     const choir__sequence *s = x->scope->sequence;
-    if (!s)
+    if (!s || choir__tokens_of(x))
         return NULL;
     int64_t tokens = choir__sequence_tokens(s);
     bool known = x->shape.ndim > 1 && x->shape.dim[1] == tokens;
@@ -207,6 +233,7 @@ static void dropout_again(choir__record *r)
 
 static const choir__op dropout_op = {.name = "dropout",
     .by_token = true,
+    .tokens_in = 1,
     .half_native = CHOIR__ALL_IN,
     .backward = dropout_backward,
     .recompute = dropout_again};
@@ -240,6 +267,8 @@ choir_tensor *choir__dropout_of(
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (y->poisoned) /* a poisoned dropout draws no key */
         return y;
-    struct dropout d = {.key = choir__scope_key(scope, name), .p = p, .part = part};
+    struct dropout d = place_of(x, part);
+    d.key = choir__scope_key(scope, name);
+    d.p = p;
     return choir__computed(&dropout_op, y, &x, 1, (choir__keeps){&d, sizeof d, {NULL}});
 }

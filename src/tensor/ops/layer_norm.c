@@ -12,7 +12,9 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/ops/sliced/sliced.h"
 #include "tensor/sequence.h"
+#include "tensor/tokens.h"
 
 /* Returns memory for the 16-bit copy of x's gradient, if x is a sum whose 16-bit operand has
  * that gradient, and no hook can change it in between; else NULL. */
@@ -75,11 +77,8 @@ static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sin
     gy = choir__dense_rows(sink->scope, gy);
     if (gy->poisoned)
         return;
-    choir__k_layer_norm_weights args = arguments(r, gy);
-    args.ggamma = choir__data_or_null(ggamma);
-    args.gbeta = choir__data_or_null(gbeta);
-    args.cut = choir__sequence_cut(r->scope, args.rows);
-    choir__launch(choir__device_of(x), x->dtype, layer_norm_weights, &args);
+    if (!choir__token_sums(r->scope, arguments(r, gy), x, gy, r->saved + 1, ggamma, gbeta))
+        return;
     if (gbeta)
         sink->give(sink, r, 2, gbeta);
     if (ggamma)
@@ -108,7 +107,7 @@ static void norm_again(choir__record *r)
 /* On devices that compute in 16 bits, a 16-bit norm is kept, as autocast's copies are. */
 #define NORM(title, again_is_cheap)                                                            \
     {                                                                                          \
-        .name = title, .by_token = true, .cast = CHOIR__CAST_F32,                              \
+        .name = title, .by_token = true, .tokens_in = 9, .cast = CHOIR__CAST_F32,              \
         .optional = 14, /* gamma, beta, add */                                                 \
             .half_beside = 8, .backward_input = backward_input,                                \
         .backward_weight = backward_weight, .recompute = norm_again, .cheap = again_is_cheap,  \
@@ -214,7 +213,7 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
         return choir__shape_error(op->name, scope, in, 4,
             opts.rms ? "expected x (..., C), gamma (C)"
                      : "expected x (..., C), gamma (C), beta (C)");
-    if (!choir__sequence_fits(scope, choir__rows(x)))
+    if (!choir__tokens_of(x) && !choir__sequence_fits(scope, choir__rows(x)))
         return choir__shape_error(op->name, scope, in, 4, CHOIR__SEQUENCE_ROWS);
     return launch(scope, in, opts, sum);
 }

@@ -21,8 +21,11 @@
 #include "tensor/ops/sliced/sliced.h"
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
+#include "tensor/tokens.h"
 
 static const choir__op linear_op, linear_of_gelu_op;
+
+enum { FIRST, WHOLE_GY }; /* saved: the product's first operand; see whole_gradient */
 
 static choir__linear_of how(const choir__record *r)
 {
@@ -33,6 +36,19 @@ static choir__linear_of how(const choir__record *r)
 static choir__matrix weight_of(const choir_tensor *w, bool in_out)
 {
     return in_out ? choir__transposed(choir__rows_of(w)) : choir__rows_of(w);
+}
+
+/* Returns gy with the tokens of all ranks; the result has this rank's. It is gathered once for
+ * both products of backward, unless the second is put off. */
+static choir_tensor *whole_gradient(choir__record *r, choir_tensor *gy, choir_scope *scope)
+{
+    const choir__partition *tokens = how(r).tokens;
+    if (!tokens)
+        return gy;
+    choir_tensor *before = r->saved[WHOLE_GY];
+    if (before && before->storage)
+        return before;
+    return r->saved[WHOLE_GY] = tokens->by->ops->parts->all_tokens(tokens, scope, gy);
 }
 
 /* gx = gy w, where the columns of gy are in slices */
@@ -60,7 +76,7 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     choir_tensor *w = r->in[1], *gx = gelu ? NULL : sink->dest_wide(sink, r, 0, &of, &adds);
     if (!gx && !(gx = sink->dest(sink, r, 0)))
         return;
-    gy = choir__product_rows(sink->scope, gy);
+    gy = choir__product_rows(sink->scope, whole_gradient(r, gy, sink->scope));
     choir_tensor *x = gelu ? choir__dense_rows(sink->scope, r->in[0]) : NULL;
     if (gy->poisoned || (x && x->poisoned))
         return;
@@ -169,9 +185,9 @@ static bool sums_along(const choir__record *r, const choir_tensor *gy, bool in_o
 
 static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor *x = r->saved[0];
+    choir_tensor *x = r->saved[FIRST];
     bool in_out = how(r).in_out;
-    gy = choir__product_rows(sink->scope, gy);
+    gy = choir__product_rows(sink->scope, whole_gradient(r, gy, sink->scope));
     if (gy->poisoned)
         return;
     bool along = sums_along(r, gy, in_out);
@@ -191,12 +207,12 @@ static void launch_linear(choir_tensor *y, choir_tensor *rows, choir_tensor *w,
     const choir_tensor *bias, choir__linear_of of)
 {
     choir__k_matmul args = choir__matmul_args(y, rows->dtype, choir__rows_of(y),
-        choir__rows_of(rows), choir__transposed(weight_of(w, of.in_out)), 1, choir__rows(y),
+        choir__rows_of(rows), choir__transposed(weight_of(w, of.in_out)), 1, choir__rows(rows),
         choir__cols(y), choir__cols(rows));
     args.bias = choir__data_or_null(bias);
     args.half_bias = bias && choir__is_half(bias->dtype);
     if (of.rows)
-        choir__sliced_product(y, args, bias, of.part);
+        choir__sliced_product(y, args, bias, &of);
     else
         choir__launch(choir__device_of(y), rows->dtype, matmul, &args);
 }
@@ -274,11 +290,13 @@ choir_tensor *choir__linear_as(
                              : choir__dense_rows(scope, x);
     choir_shape shape = x->shape;
     shape.dim[shape.ndim - 1] = weight->shape.dim[of.in_out];
+    if (of.tokens)
+        shape.dim[of.tokens->dim] = choir__tokens_here(of.tokens);
     choir_device *device = choir__device_of(x);
     int64_t row = choir__product_row(device, x->dtype, weight->shape.dim[of.in_out]);
     choir_tensor *y = choir__tensor_spaced(scope, device, x->dtype, shape, row);
     y = choir__computed(op, y, in, 3, (choir__keeps){&of, sizeof of, {rows}});
-    y->split = NULL; /* the columns are others than x's */
+    y->split = of.tokens; /* and no mark of columns: they are others than x's */
     return y;
 }
 

@@ -234,11 +234,17 @@ choir_tensor *choir__cross_entropy_here(
     return cross_entropy(logits, target, o);
 }
 
+/* True for scores whose classes are in slices, here or on several ranks. */
+static bool in_slices(const choir_tensor *logits)
+{
+    return logits->split && !logits->split->passes && !logits->split->tokens;
+}
+
 /* Returns the loss of the rows that are here, whose scores may be in slices. */
 static choir_tensor *of_rows(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
-    return logits->split && !logits->split->passes && !logits->poisoned && !target->poisoned
+    return in_slices(logits) && !logits->poisoned && !target->poisoned
                ? logits->split->by->ops->parts->cross_entropy(logits, target, o)
                : cross_entropy(logits, target, o);
 }
@@ -270,7 +276,7 @@ choir_tensor *choir_cross_entropy_with(
     CHOIR__DEFAULT_FLOATS;
     logits = choir__sound(logits, cross_entropy_op.name);
     target = choir__sound(target, cross_entropy_op.name);
-    if (choir__is_float(target->dtype) && !(logits->split && !logits->split->passes))
+    if (choir__is_float(target->dtype) && !in_slices(logits))
         return soft_cross_entropy(logits, target, o);
     return logits->scope->sequence ? cross_entropy_of_chunks(logits, target, o)
                                    : of_rows(logits, target, o);

@@ -42,6 +42,7 @@ typedef struct outcome {
 typedef struct job {
     const task *task;
     layout layout;
+    bool sequence; /* ranks share the tokens between layers */
     choir_model_info info;
     choir_group *group;
     choir_mesh *mesh;
@@ -105,6 +106,7 @@ static void wrap(job *j)
     static const choir_tp_rule rules[] = {
         {.path = "0", .style = CHOIR_TP_COLUMN}, {.path = "3", .style = CHOIR_TP_ROW}};
     opts.slices = j->task->slices;
+    opts.sequence_parallel = j->sequence;
     opts.rules = j->task->own ? rules : NULL;
     opts.rule_count = j->task->own ? 2 : 0;
     j->net = choir_tensor_parallel(j->run, j->bare, along(j, "tensor", j->layout.tensor), opts);
@@ -245,12 +247,13 @@ typedef struct plan {
     outcome *out;
     const char *saved; /* a checkpoint's folder; NULL: none */
     int from, until;
+    bool sequence;
 } plan;
 
 static int train(int rank, int world, void *arg)
 {
     const plan *p = arg;
-    job j = {.task = p->task, .layout = p->layout, .out = p->out};
+    job j = {.task = p->task, .layout = p->layout, .out = p->out, .sequence = p->sequence};
     (void)rank;
     (void)world;
     open_job(&j);
@@ -275,15 +278,21 @@ static int train(int rank, int world, void *arg)
     return 0;
 }
 
-static outcome *run_from(const task *t, layout l, const char *saved, int from, int until)
+static outcome *start(plan p)
 {
-    outcome *o = shared_memory(sizeof *o);
-    plan p = {t, l, o, saved, from, until};
+    layout l = p.layout;
+    p.out = shared_memory(sizeof *p.out);
     choir_status status = choir_spawn(l.data * l.tensor, train, &p);
     if (status != CHOIR_OK)
-        print_error("%s, %d x %d: %s\n", t->model, l.data, l.tensor, choir_error_message());
-    o->failed = status != CHOIR_OK;
-    return o;
+        print_error(
+            "%s, %d x %d: %s\n", p.task->model, l.data, l.tensor, choir_error_message());
+    p.out->failed = status != CHOIR_OK;
+    return p.out;
+}
+
+static outcome *run_from(const task *t, layout l, const char *saved, int from, int until)
+{
+    return start((plan){.task = t, .layout = l, .saved = saved, .from = from, .until = until});
 }
 
 static outcome *run(const task *t, layout l)
@@ -307,31 +316,35 @@ static void assert_same(const task *t, layout l, const outcome *a, const outcome
     assert_memory_equal(a->values, b->values, (size_t)a->used);
 }
 
-static void compare(task t, const layout *layouts, size_t count)
+static void compare(task t, bool sequence, const layout *layouts, size_t count)
 {
     outcome *single = run(&t, (layout){1, 1, 0, false, false});
     assert_true(single->loss[0][0] != single->loss[STEPS - 1][0]);
     for (size_t i = 0; i < count; i++) {
-        outcome *other = run(&t, layouts[i]);
+        outcome *other = start(
+            (plan){.task = &t, .layout = layouts[i], .until = STEPS, .sequence = sequence});
         assert_same(&t, layouts[i], single, other, 0);
         munmap(other, sizeof *other);
     }
     munmap(single, sizeof *single);
 }
 
-#define COMPARE(t, ...)                                                                        \
-    compare((task)t, (const layout[]){__VA_ARGS__},                                            \
-        sizeof((layout[]){__VA_ARGS__}) / sizeof(layout))
+#define LAYOUTS(...)                                                                           \
+    (const layout[]){__VA_ARGS__}, sizeof((layout[]){__VA_ARGS__}) / sizeof(layout)
+#define COMPARE(t, ...)          compare((task)t, false, LAYOUTS(__VA_ARGS__))
+#define COMPARE_SEQUENCE(t, ...) compare((task)t, true, LAYOUTS(__VA_ARGS__))
 #define TASK(...)                                                                              \
     {                                                                                          \
         __VA_ARGS__                                                                            \
     }
 
-#define GPT2  "gpt2:layers=2,heads=4,width=16,context=8,vocab=22,dropout=0.2"
-#define LLAMA "llama:layers=2,heads=4,kv_heads=2,width=16,hidden=24,context=8,vocab=23"
-#define TIED  "llama:layers=1,heads=8,kv_heads=2,width=32,hidden=24,context=8,vocab=24,tied=1"
-#define BERT  "bert:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.1"
-#define MLP   "mlp:in=12,hidden=24,layers=3,classes=5"
+#define GPT2   "gpt2:layers=2,heads=4,width=16,context=8,vocab=22,dropout=0.2"
+#define LLAMA  "llama:layers=2,heads=4,kv_heads=2,width=16,hidden=24,context=8,vocab=23"
+#define TIED   "llama:layers=1,heads=8,kv_heads=2,width=32,hidden=24,context=8,vocab=24,tied=1"
+#define BERT   "bert:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.1"
+#define UNEVEN "llama:layers=2,heads=4,kv_heads=1,width=16,hidden=20,context=7,vocab=21,tied=1"
+#define SIX    "gpt2:layers=1,heads=6,width=24,context=8,vocab=25,dropout=0.1"
+#define MLP    "mlp:in=12,hidden=24,layers=3,classes=5"
 
 static void gpt2(void **state)
 {
@@ -371,6 +384,23 @@ static void nodes(void **state)
     COMPARE(TASK("llama:layers=1,heads=6,kv_heads=2,width=24,hidden=12,context=8,vocab=25", 6,
                 ADAMW, true, false),
         {1, 2, 0, true, false}, {1, 6, 0, false, false});
+}
+
+/* Sequence parallelism: the ranks share the tokens between layers, also of sequences that T
+ * does not divide. In the first model norms come after residuals, and its first block has whole
+ * tokens; in the last a rank has several nodes of the tree. */
+static void sequences(void **state)
+{
+    (void)state;
+    COMPARE_SEQUENCE(TASK(GPT2, 4, ADAMW, false, false), {1, 2, 0, true, false},
+        {1, 4, 0, false, true}, {2, 2, 3, false, true});
+    COMPARE_SEQUENCE(TASK(LLAMA, 4, ADAMW, true, false), {1, 2, 0, true, true},
+        {1, 4, 0, false, false}, {2, 2, 0, false, false});
+    COMPARE_SEQUENCE(
+        TASK(UNEVEN, 4, ADAMW, false, false), {1, 2, 0, false, false}, {1, 4, 0, true, true});
+    COMPARE_SEQUENCE(TASK(BERT, 2, ADAMW, true, false), {1, 2, 0, false, true});
+    COMPARE_SEQUENCE(TASK(SIX, 6, ADAMW, false, false), {1, 2, 0, false, false},
+        {1, 3, 0, true, false}, {1, 6, 0, false, true});
 }
 
 /* An element between a column layer and its row layer is dropped by its place in the whole. */
@@ -431,8 +461,9 @@ static void checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
-        cmocka_unit_test(bert), cmocka_unit_test(nodes), cmocka_unit_test(dropout),
-        cmocka_unit_test(optimizers), cmocka_unit_test(other_cuts_differ),
+        cmocka_unit_test(bert), cmocka_unit_test(nodes), cmocka_unit_test(sequences),
+        cmocka_unit_test(dropout), cmocka_unit_test(optimizers),
+        cmocka_unit_test(other_cuts_differ),
         cmocka_unit_test_setup_teardown(checkpoints, make_folder, remove_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #include "tensor/ops/product.h"
 #include "tensor/ops/sliced/slabs.h"
 #include "tensor/segment.h"
+#include "tensor/tokens.h"
 
 /* --- products of some slices --- */
 
@@ -39,9 +40,23 @@ static void multiply(choir_tensor *slab, choir__k_matmul product, const choir__p
     }
 }
 
-void choir__sliced_product(choir_tensor *y, choir__k_matmul product, const choir_tensor *bias,
-    const choir__partition *part)
+/* Returns the sum of all ranks' nodes in the slab, each of this shape: in node 0, or this
+ * rank's tokens of it in memory of their own. Returns NULL if the scope has an error. */
+static choir_tensor *joined(choir_tensor *slab, choir_shape shape, const choir__partition *part,
+    const choir__partition *tokens)
 {
+    if (!tokens)
+        return part->whole || choir__slices_join(part, slab, false)
+                   ? choir__slab_array(slab, 0, shape)
+                   : NULL;
+    choir_tensor *sum = part->by->ops->parts->join_tokens(part, tokens, slab);
+    return sum->poisoned ? NULL : sum;
+}
+
+void choir__sliced_product(choir_tensor *y, choir__k_matmul product, const choir_tensor *bias,
+    const choir__linear_of *of)
+{
+    const choir__partition *part = of->part;
     choir__node nodes[CHOIR__MAX_NODES];
     choir_device *device = choir__device_of(y);
     product.cut = part->cut;
@@ -51,15 +66,17 @@ void choir__sliced_product(choir_tensor *y, choir__k_matmul product, const choir
     }
     int count = choir__slices_nodes(part, nodes);
     choir_shape shape = y->shape;
+    if (of->tokens)
+        shape.dim[of->tokens->dim] = of->tokens->size;
     if (shape.ndim == CHOIR_MAX_DIMS)
         shape = choir_dims(product.m, product.n);
     choir_tensor *slab = choir__new_slab(y->scope, device, product.dtype, count, shape);
     if (slab->poisoned)
         return;
     multiply(slab, product, part, nodes, count, false);
-    if (!choir__slices_join(part, slab, false))
+    choir_tensor *sum = joined(slab, y->shape, part, of->tokens);
+    if (!sum)
         return;
-    choir_tensor *sum = choir__slab_array(slab, 0, y->shape);
     if (bias && choir__is_half(bias->dtype))
         bias = choir__wide(y->scope, (choir_tensor *)(uintptr_t)bias);
     if (bias && !bias->poisoned)
@@ -105,10 +122,11 @@ static void input_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
         choir__arrays s = choir__arrays_of(gy);
         choir__arrays_fold_nodes(&s, part->first, nodes, count);
     }
-    if (!part->whole && !choir__slices_join(part, gy, false))
+    const choir__partition *tokens = choir__tokens_of(r->in[0]);
+    choir_tensor *sum = joined(gy, r->out->shape, part, tokens);
+    if (!sum)
         return;
-    choir_tensor *sum = choir__slab_array(gy, 0, r->out->shape);
-    if (gy->shape.dim[0] > 1 || r->in[0]->dtype != gy->dtype) {
+    if ((!tokens && gy->shape.dim[0] > 1) || r->in[0]->dtype != gy->dtype) {
         give_sum(r, sum, sink);
         return;
     }
@@ -120,7 +138,30 @@ static const choir__op input_op = {.name = "sliced_input",
     .by_token = true,
     .any_dtype = true,
     .backward = input_backward,
+    .cheap = true,
+    .along = true,
     .view = true};
+
+static void gather_again(choir__record *r)
+{
+    const choir__partition *tokens = choir__tokens_of(r->in[0]);
+    choir__launch_copy(r->out, tokens->by->ops->parts->all_tokens(tokens, r->scope, r->in[0]));
+}
+
+/* Handles of inputs whose tokens ranks share. */
+static const choir__op gathered_op = {.name = "sliced_input",
+    .by_token = true,
+    .tokens_in = 1,
+    .any_dtype = true,
+    .backward = input_backward,
+    .recompute = gather_again,
+    .cheap = true,
+    .along = true};
+
+static bool is_handle(const choir__op *op)
+{
+    return op == &input_op || op == &gathered_op;
+}
 
 /* Returns the tensor that t is a copy of, which a pipeline has made on another device. */
 static const choir_tensor *unmoved(const choir_tensor *t)
@@ -135,22 +176,39 @@ static choir__record *handle_before(const choir_scope *scope, const choir_tensor
 {
     const choir_tensor *first = unmoved(x);
     for (choir__record *r = scope->tape_tail; r && r != first->producer; r = r->previous)
-        if (r->op == &input_op && r->in[0] && unmoved(r->in[0]) == first &&
+        if (is_handle(r->op) && r->in[0] && unmoved(r->in[0]) == first &&
             r->segment == scope->segment && r->out->storage)
             return r;
     return NULL;
 }
 
-/* Makes the first handle of x. */
+/* Releases the input that was gathered last: the layers that follow read another one. */
+static void release_gathered(const choir_scope *scope)
+{
+    choir__record *r = scope->tape_tail;
+    while (r && r->op != &gathered_op)
+        r = r->previous;
+    if (r && r->out->storage)
+        choir__done_with(r->out);
+}
+
+/* Makes the first handle of x; *x is what the layers read. Returns NULL without a gradient. */
 static choir__record *new_handle(choir_tensor **x, const choir__partition *part)
 {
     choir_tensor *instead, *in = *x;
-    choir_scope *scope = choir__begin(&input_op, &in, 1, &instead);
+    const choir__partition *tokens = choir__tokens_of(in);
+    const choir__op *op = tokens ? &gathered_op : &input_op;
+    choir_scope *scope = choir__begin(op, &in, 1, &instead);
     *x = scope ? in : instead;
-    if (!scope || !in->requires_grad || !scope->grad)
+    if (!scope || (!tokens && (!in->requires_grad || !scope->grad)))
         return NULL;
-    choir_tensor *y = choir__tensor_alias(scope, in);
-    choir__record *r = choir__record_op(&input_op, y, &in, 1);
+    if (tokens)
+        release_gathered(scope);
+    choir_tensor *y = tokens ? tokens->by->ops->parts->all_tokens(tokens, scope, in)
+                             : choir__tensor_alias(scope, in);
+    *x = y;
+    choir__record *r = y->poisoned ? NULL : choir__record_op(op, y, &in, 1);
+    y->split = tokens ? NULL : y->split;
     if (r)
         choir__record_attrs(r, &(handle){part, 0}, sizeof(handle));
     return r;
@@ -167,11 +225,18 @@ choir_tensor *choir__sliced_input(choir_tensor *x, const choir__partition *part)
     return r->out;
 }
 
+/* Returns the record of the handle that made r's input 0: see choir__made_by. */
+static choir__record *made_handle(choir__record *r, choir__record **of, int *input)
+{
+    choir__record *made = choir__made_by(&input_op, r, 0, of, input);
+    return made ? made : choir__made_by(&gathered_op, r, 0, of, input);
+}
+
 choir__record *choir__sliced_record(const choir__record *r)
 {
     choir__record *of;
     int input;
-    return choir__made_by(&input_op, (choir__record *)(uintptr_t)r, 0, &of, &input);
+    return made_handle((choir__record *)(uintptr_t)r, &of, &input);
 }
 
 /* One device has all slices, and one layer reads the handle: the product is the sum, which goes
@@ -202,7 +267,7 @@ void choir__sliced_gradient(
     choir__node nodes[CHOIR__MAX_NODES];
     choir__record *of;
     int input, count;
-    choir__record *made = choir__made_by(&input_op, r, 0, &of, &input);
+    choir__record *made = made_handle(r, &of, &input);
     const handle *h = made->attrs;
     product.cut = part->cut;
     if (h->readers == 1 && part->whole) {

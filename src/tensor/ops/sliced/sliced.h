@@ -10,13 +10,14 @@
 #include "tensor/strategy.h"
 
 /* Computes y = a b + bias, where the K elements of `product` are this rank's slices. Collective
- * if other ranks have the rest. */
+ * if other ranks have the rest. y has this rank's tokens alone if `of` has a mark of them. */
 void choir__sliced_product(choir_tensor *y, choir__k_matmul product, const choir_tensor *bias,
-    const choir__partition *part);
+    const choir__linear_of *of);
 
 /* Returns a handle of x for layers whose outputs are in slices. Their gradients of x are added
  * slice by slice, then over the slices, in the fixed tree, and rounded once. Layers that read
- * the same x get the same handle. */
+ * the same x get the same handle. It has the tokens of all ranks if x has this rank's alone;
+ * then it is released when another x is read, and gathered again in backward. */
 choir_tensor *choir__sliced_input(choir_tensor *x, const choir__partition *part);
 
 /* Returns the record of the handle that r's input 0 is or was cast from, or NULL. */
@@ -36,5 +37,13 @@ choir_tensor *choir__repeated_units(
 choir_tensor *choir__operand_dest(
     choir__sink *sink, choir__record *r, int i, choir__record **of, int *input);
 bool choir__has_wide_gradient(const choir_tensor *t);
+
+/* Computes the sums over tokens of a norm's weights (token_sums.c): `args` of x and gy without
+ * results or cut; statistics are the mean (or NULL) and rstd. Not both of ggamma and gbeta are
+ * NULL. Collective if x has this rank's tokens alone.
+ * Returns false if the scope has an error. */
+bool choir__token_sums(choir_scope *scope, choir__k_layer_norm_weights args, choir_tensor *x,
+    choir_tensor *gy, choir_tensor *const statistics[2], choir_tensor *ggamma,
+    choir_tensor *gbeta);
 
 #endif
