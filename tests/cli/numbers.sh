@@ -185,6 +185,7 @@ keys_of_ranks() {
     ddp rank power 2 hook=powersgd,start_step=0
     ddp start_step power 5 hook=powersgd
     flip cp:exchange chunked --strategy cp:exchange=keys --nproc 2
+    flip tp:sequence_parallel tensor --strategy tp:sequence_parallel=1 --nproc 2
     local pair
     for pair in stage=1 shard_ranks=1 unit_params=20 unit_class=linear 'ignored=*.bias' gather=1 \
         reshard=0; do
