@@ -1,8 +1,8 @@
 /* Tokens that ranks share between the parts of a block: sequence parallelism (Korthikanti et
  * al., 2022).
  *
- * Ranks that have slices of the weights may share the tokens of what lies between these layers:
- * a tensor (B, L, C) whose mark (choir__partition.tokens) says that it has the tokens of this
+ * Ranks that have slices of the weights may share the tokens of tensors between these layers:
+ * one (B, L, C) whose mark (choir__partition.tokens) says that it has the tokens of this
  * rank's slices alone, of T runs along L; or, of a sequence in chunks (sequence.h), some of the
  * chunks that are here.
  *
