@@ -16,6 +16,9 @@
  * before, so that the lines are a chain, which no line can leave unnoticed. `choir audit diff`
  * compares two such folders.
  *
+ * Ranks compare the hashes of what several of them hold, and of what each of them has left and
+ * read: if one rank's memory or arithmetic is at fault, all get an error.
+ *
  * A hash is a sum over all elements of a tensor, of its bits and its place in the whole. It
  * does not depend on the strategy, the number of ranks or the devices. It finds faults, and it
  * is no signature.
@@ -58,7 +61,8 @@ CHOIR_CHECKED choir_status choir_audit_open(const char *folder, choir_module *mo
 
 /** Writes the step's line, if it is due. Call it after each step, before the next one begins.
  * step: the number of steps done. Waits for the devices if a line is due. Errors: I/O, memory,
- * errors of collectives. After an I/O error the audit writes no further lines, or dumps. */
+ * mismatch (the line has been written), errors of collectives. After an I/O error the audit
+ * writes no further lines, or dumps. */
 CHOIR_CHECKED choir_status choir_audit_step(choir_audit *audit, int64_t step);
 
 /** Ends the audit; the run is still open. NULL is fine. Error: I/O. */

@@ -13,11 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "audit/audit.h"
-#include "audit/chain.h"
 #include "audit/dump.h"
-#include "audit/ops.h"
-#include "audit/parts.h"
+#include "audit/inside.h"
 #include "base/base.h"
 #include "base/nan.h"
 #include "base/rng.h"
@@ -26,36 +23,15 @@
 #include "nn/module.h"
 #include "optim/optim.h"
 
-struct choir_audit {
-    choir__strategy strategy;
-    choir_scope *run;
-    choir_module *module;
-    choir_optim *optim;
-    choir_audit_opts opts;
-    char *folder;
-    choir__chain_writer *chain; /* rank 0; NULL: another rank writes */
-    choir__audit_names names;
-    int64_t done,
-        read; /* steps done; the step whose weights and state are hashed; 0: no step */
-    choir__audit_parts parts;   /* hashes for that step's line */
-    choir_status status;        /* first failure of its hashes */
-    choir__ops *ops;            /* keeps the step's ops for a dump; NULL: it is not due */
-    choir__audit_hash *left[2]; /* rank 0: weights and state after the last line's step */
-    int64_t left_at;            /* number of the last line's step; 0: no line */
-    char *changed;              /* see choir__audit_changed */
-};
-
-static bool is_due(const choir_audit *a, int64_t step)
+static bool has_line(const choir_audit *a, int64_t step)
 {
     return step % a->opts.every == 0;
 }
 
-/* Lists the tensors; the optimizer has no state before its first step. Collective where
- * choir__items_collect is. */
-static choir_status collect(const choir_audit *a, choir__items *items)
+/* Returns whether the step's hashes are taken: for its line, or to be compared. */
+static bool is_due(const choir_audit *a, int64_t step)
 {
-    return choir__items_collect(
-        items, a->module, choir_optim_steps(a->optim) > 0 ? a->optim : NULL);
+    return has_line(a, step) || (a->recheck && step % a->recheck == 0);
 }
 
 /* --- the ops of a step, for its dump --- */
@@ -64,7 +40,7 @@ static choir_status collect(const choir_audit *a, choir__items *items)
  */
 static void prepare_ops(choir_audit *a)
 {
-    if (a->opts.dump && is_due(a, a->done + 1) && !choir__strategies_may_part(a->run))
+    if (a->opts.dump && has_line(a, a->done + 1) && !choir__strategies_may_part(a->run))
         choir__step_anew(a->run);
 }
 
@@ -88,19 +64,21 @@ static void step_begins(choir__strategy *s)
     choir_audit *a = CHOIR__STRATEGY_OF(s, choir_audit, strategy);
     choir__items items;
     int64_t step = a->done + 1;
-    choir__loader_watch(a->opts.loader, is_due(a, step), a->opts.dump);
-    a->parts.count = 0;
+    choir__loader_watch(a->opts.loader, is_due(a, step), a->opts.dump && has_line(a, step));
+    a->parts.count = a->read_count = 0;
     a->read = 0;
     (void)!end_ops(a, false); /* The step is made again. */
     if (!is_due(a, step) || choir__strategies_may_part(a->run))
         return;
-    a->status = collect(a, &items);
+    a->status = choir__audit_collect(a, &items);
     if (a->status == CHOIR_OK)
         a->status = choir__audit_take(&a->parts, &a->names, a->module, &items,
             CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, false);
     choir__items_free(&items);
     a->read = step;
-    if (a->opts.dump)
+    choir__audit_add_left(a);
+    a->read_count = a->parts.count;
+    if (a->opts.dump && has_line(a, step))
         a->ops = choir__ops_begin(a->run, a->folder);
 }
 
@@ -109,11 +87,17 @@ static choir_status ranks_changed(choir__strategy *s, choir_group *group, uint64
     choir_audit *a = CHOIR__STRATEGY_OF(s, choir_audit, strategy);
     (void)undone;
     a->opts.group = group;
+    if (a->ops) { /* The step is made again. */
+        (void)!end_ops(a, false);
+        a->ops = choir__ops_begin(a->run, a->folder);
+    }
     return CHOIR_OK;
 }
 
-static const choir__strategy_ops ops = {
-    .name = "audit", .step_begins = step_begins, .ranks_changed = ranks_changed};
+static const choir__strategy_ops ops = {.name = "audit",
+    .step_begins = step_begins,
+    .leaf_done = choir__audit_leaf_done,
+    .ranks_changed = ranks_changed};
 
 /* --- after it --- */
 
@@ -177,6 +161,7 @@ static choir_status hash_after(
     choir_audit *a, const choir__items *items, const choir__audit_step *s)
 {
     bool together = !choir__strategies_may_part(a->run); /* else gradients are each worker's */
+    a->parts.count = a->read_count;       /* after the loss of a rank, the line is made again */
     if (a->read != a->done || !s->made) { /* this process has not made the step */
         a->parts.count = 0;
         a->status = CHOIR_OK;
@@ -192,46 +177,6 @@ static choir_status hash_after(
     return status;
 }
 
-/* --- numbers that change between two steps --- */
-
-static const choir__audit_kind left_kinds[] = {CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE},
-                               read_kinds[] = {
-                                   CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE};
-
-/* Compares what a step has read with what the step before it left, if that has a line, too. */
-static void look_for_changes(choir_audit *a, const choir__chain_line *line)
-{
-    free(a->changed);
-    a->changed = NULL;
-    for (size_t k = 0; k < CHOIR_COUNT(left_kinds); k++)
-        for (int i = 0; i < a->names.count && a->left_at == line->step - 1 && !a->changed;
-             i++) {
-            const choir__audit_hash *left = a->left[k] + i,
-                                    *read = line->hash[read_kinds[k]] + i;
-            if (a->left_at && left->known && read->known && left->value != read->value)
-                a->changed = choir__format(
-                    "the %s of module '%s' changed between step %lld and step %lld, in which "
-                    "nothing may change them: this machine's memory may be faulty",
-                    k ? "optimizer's state" : "weights", a->names.list[i],
-                    (long long)a->left_at, (long long)line->step);
-        }
-}
-
-static void note_left(choir_audit *a, const choir__chain_line *line)
-{
-    size_t bytes = (size_t)a->names.count * sizeof **a->left;
-    for (size_t k = 0; k < CHOIR_COUNT(left_kinds); k++) {
-        a->left[k] = choir__realloc(a->left[k], bytes + 1);
-        memcpy(a->left[k], line->hash[left_kinds[k]], bytes);
-    }
-    a->left_at = line->step;
-}
-
-const char *choir__audit_changed(const choir_audit *a)
-{
-    return a->changed;
-}
-
 /* --- the line --- */
 
 /* Rank 0: adds the line. After an error no line follows, as the other ranks, which do not know
@@ -245,8 +190,6 @@ static choir_status write_line(
     snprintf(loss, sizeof loss, "0x%08x", bits_of(s->loss));
     line.loss = s->has_loss ? loss : NULL;
     join_all(a, all, &line);
-    look_for_changes(a, &line);
-    note_left(a, &line);
     choir_status status = choir__chain_add(a->chain, &line);
     choir__chain_line_free(&line);
     if (status == CHOIR_OK)
@@ -276,19 +219,24 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
     choir__audit_parts all = {0};
     choir_status written = CHOIR_OK;
     a->done = s->step;
+    a->verdict = (choir__verdict){.how = CHOIR__VOTE_AGREED};
     if (!is_due(a, s->step) || choir__strategies_apart(a->run)) {
         prepare_ops(a);
         return CHOIR_OK;
     }
-    choir_status status = collect(a, &items);
+    choir_status status = choir__audit_collect(a, &items);
     if (status == CHOIR_OK)
         status = hash_after(a, &items, s);
     status = choir__agree(a->opts.group, status);
     if (status == CHOIR_OK)
+        choir__audit_note_own(a);
+    if (status == CHOIR_OK)
         status = choir__audit_gather(&a->parts, a->opts.group, &all);
-    if (status == CHOIR_OK && a->chain)
+    if (status == CHOIR_OK)
+        choir__audit_compare(a, &all);
+    if (status == CHOIR_OK && a->chain && has_line(a, s->step))
         written = write_line(a, s, &all);
-    if (status == CHOIR_OK && a->opts.dump)
+    if (status == CHOIR_OK && a->opts.dump && has_line(a, s->step))
         status = dump(a, s, &items);
     choir__items_free(&items);
     free(all.list);
@@ -304,7 +252,15 @@ choir_status choir_audit_step(choir_audit *a, int64_t step)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_audit_step: expected step %lld, as it follows the one before, got %lld",
             (long long)a->done + 1, (long long)step);
-    return choir__audit_line(a, &(choir__audit_step){.step = step, .made = true});
+    choir_status status =
+        choir__audit_line(a, &(choir__audit_step){.step = step, .made = true});
+    /* A program may change weights itself, but on all ranks alike. */
+    bool differ = a->verdict.how == CHOIR__VOTE_TIED || a->verdict.how == CHOIR__VOTE_DECIDED;
+    if (status == CHOIR_OK && differ && choir__world_of(a->opts.group) > 1)
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "step %lld: %s: rank %d has others than most ranks, or than it had before",
+            (long long)step, choir__audit_accused(a), a->verdict.ranks[0]);
+    return status;
 }
 
 /* --- life --- */
@@ -387,9 +343,8 @@ choir_status choir_audit_close(choir_audit *a)
     (void)!end_ops(a, false);
     choir_status status = choir__chain_close(a->chain);
     choir__audit_names_free(&a->names);
-    free(a->left[0]);
-    free(a->left[1]);
-    free(a->changed);
+    free(a->accused);
+    free(a->own.list);
     free(a->parts.list);
     free(a->folder);
     free(a);

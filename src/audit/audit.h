@@ -4,6 +4,12 @@
 
 #include <choir/audit.h>
 
+#include "audit/vote.h"
+
+struct choir__item;
+struct choir__box_region;
+struct choir__proof;
+
 /* A step that is done. */
 typedef struct choir__audit_step {
     int64_t step;
@@ -23,9 +29,43 @@ choir_status choir__audit_open(const char *folder, choir_module *module, choir_o
 /* Like choir_audit_step, for a step that may be repeated: a line that is there stays. */
 choir_status choir__audit_line(choir_audit *audit, const choir__audit_step *step);
 
-/* Returns, on rank 0, a sentence if the last line's step did not read the weights and the state
- * that the step before it had left, as its own line says; NULL: it did, or that step has no
- * line. It is valid until the next line. */
-const char *choir__audit_changed(const choir_audit *audit);
+/* Says what a tensor must be after the last step, if its hashes were taken: a
+ * choir__proof_fn's `know` (checkpoint/checkpoint.h). */
+void choir__audit_prove(const choir_audit *audit, const struct choir__item *item,
+    const struct choir__box_region *region, struct choir__proof *proof);
+
+/* --- what ranks compare --- */
+
+/* Lets ranks compare the hashes of each step that is a multiple of `every`, beside steps with
+ * lines; 0: of no other. */
+void choir__audit_set_recheck(choir_audit *audit, int64_t every);
+
+/* Returns the vote on the ranks' hashes of the last step. It is equal on all ranks. */
+const choir__verdict *choir__audit_verdict(const choir_audit *audit);
+/* Returns whether the last step's hashes were compared. */
+bool choir__audit_compared(const choir_audit *audit);
+/* Returns what differs on the ranks that a verdict names, as "the new weights of module
+ * 'fc1'"; valid until the next line. */
+const char *choir__audit_accused(const choir_audit *audit);
+
+/* Returns whether it is a result of the step: what the step read was right. */
+bool choir__audit_is_new(const choir_audit *audit);
+
+/* Begins to hash the gradients of `count` micro-batches, and ends it: choir__audit_leaves_end
+ * stores this rank's testimonies: its weights and state, the sums of gradients, and the
+ * gradient and loss of each micro-batch, from number `first` on, in the order of their
+ * questions. to: (CHOIR__AUDIT_TOLD + count), without ranks. Waits for the devices. Errors: the
+ * run's. */
+enum { CHOIR__AUDIT_TOLD_STATE, CHOIR__AUDIT_TOLD_SUMS, CHOIR__AUDIT_TOLD };
+choir_status choir__audit_leaves_begin(choir_audit *audit, int64_t count);
+choir_status choir__audit_leaves_end(
+    choir_audit *audit, int64_t first, const float *losses, choir__testimony *to);
+/* Ends it after an error. */
+void choir__audit_leaves_drop(choir_audit *audit);
+
+/* Stores this rank's testimonies about the weights and the state that the step reads: as it
+ * read them, and as the step before left them, if that is known. Returns their number, 1 or 2;
+ * 0: the step's hashes were not taken. */
+int choir__audit_read_told(const choir_audit *audit, choir__testimony to[2]);
 
 #endif

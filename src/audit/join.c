@@ -26,8 +26,10 @@ choir_status choir__audit_gather(
     else
         memcpy(all->list, sent, (size_t)most * sizeof *sent);
     for (int64_t i = 0; i < most * world; i++)
-        if (all->list[i].whole)
-            all->list[all->count++] = all->list[i];
+        if (all->list[i].whole) {
+            all->list[all->count] = all->list[i];
+            all->list[all->count++].rank = (int32_t)(i / most);
+        }
     free(sent);
     return status;
 }

@@ -104,6 +104,26 @@ static order order_of(const choir_tensor *t, choir_shape whole)
     return o;
 }
 
+uint64_t choir__audit_name(const choir__item *item)
+{
+    return choir__rng_key(0, item->name);
+}
+
+uint64_t choir__audit_region(const choir__box_region *region, int ndim)
+{
+    uint64_t mixed = 0;
+    for (int d = 0; d < ndim; d++)
+        mixed =
+            choir__mix(choir__mix(mixed, (uint64_t)region->from[d]), (uint64_t)region->size[d]);
+    return mixed;
+}
+
+void choir__audit_places(const choir__item *item, int64_t place[CHOIR_MAX_DIMS])
+{
+    order o = order_of(item->tensor, item->whole);
+    memcpy(place, o.place, sizeof o.place);
+}
+
 /* Adds the calls for the rest of a box, from dimension number `at` of the order on. */
 static void add_calls(work *w, choir_device *device, choir__k_hash k, const choir_tensor *t,
     const choir__box *box, const order *o, int at, int inner, char *data)
@@ -135,9 +155,9 @@ static void add_box(work *w, choir__audit_part part, const choir_tensor *t, char
         data += box->at[d] * t->stride[d] * (int64_t)choir_dtype_size(dtype);
         k.at += box->from[d] * o.place[d];
         part.count *= box->size[d];
-        part.region =
-            choir__mix(choir__mix(part.region, (uint64_t)box->from[d]), (uint64_t)box->size[d]);
     }
+    choir__box_region region = choir__box_region_of(box);
+    part.region = choir__audit_region(&region, o.ndim);
     /* dimensions that are consecutive here and in the whole are one run */
     while (inner > 0 && t->stride[o.dim[inner - 1]] == k.cols &&
            o.place[o.dim[inner - 1]] == k.cols)
@@ -161,7 +181,8 @@ static void add_item(work *w, const choir__audit_names *names, const choir__item
     module_of(item, &name, &length);
     choir__audit_part part = {.kind = kind,
         .module = find(names, w->module, name, length),
-        .name = choir__rng_key(0, item->name),
+        .name = choir__audit_name(item),
+        .buffer = item->buffer,
         .whole = choir__shape_count(item->whole)};
     w->module = part.module >= 0 ? part.module : w->module;
     for (int b = 0; b < item->box_count && part.module >= 0; b++)

@@ -18,7 +18,10 @@ typedef enum choir__audit_kind {
     CHOIR__AUDIT_GRADIENTS,
     CHOIR__AUDIT_WEIGHTS, /* after the step */
     CHOIR__AUDIT_STATE,
-    CHOIR__AUDIT_KINDS
+    CHOIR__AUDIT_KINDS,
+    /* In no line: what a rank has read, where the step before had left something else. */
+    CHOIR__AUDIT_LEFT_WEIGHTS = CHOIR__AUDIT_KINDS,
+    CHOIR__AUDIT_LEFT_STATE
 } choir__audit_kind;
 
 /* The hash of a box of a tensor, in the form in which ranks exchange it. */
@@ -27,6 +30,8 @@ typedef struct choir__audit_part {
     uint64_t hash;
     int64_t count, whole; /* elements of the box and of the tensor */
     int32_t kind, module; /* module: position in choir__audit_names, or the micro-batch */
+    int32_t rank;         /* set where the parts of all ranks come together */
+    int32_t buffer;       /* 1: ranks may differ */
 } choir__audit_part;
 
 typedef struct choir__audit_parts {
@@ -51,7 +56,15 @@ choir_status choir__audit_take(choir__audit_parts *parts, const choir__audit_nam
     choir_module *module, const choir__items *items, choir__audit_kind weights,
     choir__audit_kind state, bool gradients);
 
-/* Gathers the parts of all ranks; group NULL: there is no other. Collective. */
+/* choir__audit_name and choir__audit_region return what a part has for a tensor and for a box
+ * of it, and choir__audit_places the places in the whole from one index to the next, by
+ * dimension. */
+uint64_t choir__audit_name(const choir__item *item);
+uint64_t choir__audit_region(const choir__box_region *region, int ndim);
+void choir__audit_places(const choir__item *item, int64_t place[CHOIR_MAX_DIMS]);
+
+/* Gathers the parts of all ranks, with their ranks; group NULL: there is no other.
+ * Collective. */
 choir_status choir__audit_gather(
     const choir__audit_parts *mine, choir_group *group, choir__audit_parts *all);
 

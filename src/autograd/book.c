@@ -255,13 +255,15 @@ static int merge(choir__book *book, int bucket, choir__node stack[], int top, bo
     return top;
 }
 
-/* Sums the micro-batch's gradients over the ranks that have parts of it. */
+/* Sums the micro-batch's gradients over the ranks that have parts of it, and shows them to
+ * those that listen. */
 static void complete_leaf(choir__book *book, int bucket)
 {
     choir_status status = choir__strategies_leaf(book->run, book->device,
         (float *)bucket_data(book, bucket, book->top), book->buckets[bucket].count);
     if (status != CHOIR_OK)
         choir__scope_fail(book->run, status);
+    choir__strategies_leaf_done(book->run, book, bucket);
 }
 
 static void bucket_done(choir__book *book, int bucket)

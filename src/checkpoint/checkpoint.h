@@ -50,8 +50,24 @@ typedef struct choir__save_args {
     int64_t least;
 } choir__save_args;
 
+/* A caller's knowledge of the numbers of a part of a tensor that is about to be saved: their
+ * hash (device/kernels_hash.h), where an element's place is the sum over the dimensions of its
+ * index times place[d]. */
+typedef struct choir__proof {
+    bool known;
+    uint64_t hash;
+    int64_t place[CHOIR_MAX_DIMS];
+} choir__proof;
+struct choir__item;
+struct choir__box_region;
+typedef void choir__proof_fn(void *arg, const struct choir__item *item,
+    const struct choir__box_region *region, choir__proof *proof);
+
 /* group: all ranks that save together; NULL: this process alone. Collective. */
 choir_status choir__saver_new(choir_group *group, choir__saver **saver);
+/* From now on, saves fail if their numbers do not have the proofs that know(arg, ...)
+ * gives at their beginning. */
+void choir__saver_proves(choir__saver *saver, choir__proof_fn *know, void *arg);
 /* Prepares memory for the copies of asynchronous saves of these objects on a thread, so that
  * the first one need not wait for it. Only module, optim, async and least are used. Collective.
  * Errors: the previous save's, the group's and the run's. */

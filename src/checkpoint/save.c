@@ -272,6 +272,8 @@ static choir_status prepare(choir__saver *s, const choir__save_args *args)
     s->keep = args->keep;
     choir_status status = make_plan(s, args);
     s->digests = choir__calloc((size_t)s->plan.file_count + 1, sizeof *s->digests);
+    if (status == CHOIR_OK)
+        choir__save_note_proofs(s);
     if (status == CHOIR_OK && args->async)
         status = choir__save_copy(s);
     return args->async ? choir__agree(s->group, status) : status;
@@ -302,6 +304,7 @@ void choir__saver_free(choir__saver *s)
     choir__saver_wait(s);
     choir_group_free(s->group);
     choir__save_free_copy(s);
+    free(s->proofs);
     free(s);
 }
 

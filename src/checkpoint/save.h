@@ -78,8 +78,11 @@ struct choir__saver {
     bool copied;
     char *copy;
     size_t copy_bytes;
-    size_t *copy_at;   /* (plan.part_count) offsets in copy */
-    pthread_t toucher; /* touches the memory before it is needed */
+    size_t *copy_at;       /* (plan.part_count) offsets in copy */
+    choir__proof_fn *know; /* NULL: nothing is known about the numbers */
+    void *know_arg;
+    choir__proof *proofs; /* (plan.part_count) */
+    pthread_t toucher;    /* touches the memory before it is needed */
     bool touching;
     atomic_bool enough;
 
@@ -100,6 +103,11 @@ choir_status choir__save_copy(choir__saver *s);
 /* Makes room for a copy by the plan, and starts to touch its pages on a thread. */
 void choir__save_touch_copy(choir__saver *s);
 void choir__save_free_copy(choir__saver *s);
+
+/* choir__save_note_proofs collects the proofs of this rank's parts. choir__save_prove
+ * compares the numbers of part p with its proof. Error: state. */
+void choir__save_note_proofs(choir__saver *s);
+choir_status choir__save_prove(const choir__saver *s, int p, const void *data);
 
 /* Writes the files of the plan that this rank owns, and records their digests. */
 choir_status choir__save_files(choir__saver *s);

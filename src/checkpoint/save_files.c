@@ -208,6 +208,8 @@ static choir_status write_part(choir__saver *s, writing *w, int p, void *room)
     const choir__item *item = item_of(s, part);
     const void *data = room ? room : s->copy + s->copy_at[p];
     choir_status status = room ? choir__item_read(item, part->box, room) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = choir__save_prove(s, p, data);
     if (status == CHOIR_OK && !item->moment)
         status = check_finite(w, item, part, data);
     return status == CHOIR_OK ? choir__st_out_put(w->out, data) : status;

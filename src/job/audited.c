@@ -1,4 +1,4 @@
-/* The keys of --audit: every=K,dump. */
+/* The keys of --audit: every=K,recheck=N,dump. */
 #include "job/job.h"
 
 #include <stdlib.h>
@@ -28,6 +28,7 @@ choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
     audit->every = 50;
     const choir__option known[] = {
         {"every", CHOIR__INT, &audit->every, 1, CHOIR__CLI_NO_LIMIT},
+        {"recheck", CHOIR__INT, &audit->recheck, 1, CHOIR__CLI_NO_LIMIT},
         {"dump", CHOIR__FLAG, &audit->dump, 0, 1},
         {NULL},
     };
@@ -35,6 +36,26 @@ choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
     choir_status status = choir__options_parse(text, "--audit", known);
     free(text);
     return status;
+}
+
+/* Another rank can compute a micro-batch where each has the whole model, and ranks may change
+ * places. */
+static choir_status check_recheck(const choir__job *j)
+{
+    const choir__cli_strategy *s = j->placement.strategy;
+    const choir__dimension *only = &j->placement.composition.dims[0];
+    if (j->placement.composition.count > 1 || s->meet ||
+        choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--audit: recheck needs --strategy ddp, whose ranks each have the whole model, got %s",
+            j->placement.strategy_text);
+    if (s->own_numbers &&
+        s->own_numbers(only->keys, j->placement.nproc, j->training.microbatches))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--audit: recheck needs ranks that compute a micro-batch alone, and sums that do not "
+            "depend on the ranks, got --strategy %s",
+            j->placement.strategy_text);
+    return CHOIR_OK;
 }
 
 choir_status choir__job_check_audit(choir__job *j)
@@ -46,5 +67,12 @@ choir_status choir__job_check_audit(choir__job *j)
             "--audit with --strategy %s: its ranks step by themselves, and have no common state "
             "that could be hashed",
             j->placement.strategy->name);
-    return status;
+    return status == CHOIR_OK && audit.recheck ? check_recheck(j) : status;
+}
+
+bool choir__job_deals_again(const choir__job *j)
+{
+    choir__job_audit audit;
+    return j->placement.max_restarts ||
+           (choir__job_audited(j, &audit) == CHOIR_OK && audit.recheck);
 }

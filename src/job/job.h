@@ -33,6 +33,7 @@ typedef struct choir__job_shared {
     _Atomic int64_t news[CHOIR__LINE_KINDS]; /* per kind: step of the last line shown */
     _Atomic uint64_t generation;             /* newest generation of ranks so far */
     _Atomic int32_t started;                 /* the first line is printed */
+    _Atomic int32_t undecided;               /* ranks differ, and no new ones go on */
     /* checkpoint (choir__job_checkpoint) that --save held before the job began; 0: none */
     uint64_t old_checkpoint;
 } choir__job_shared;
@@ -334,7 +335,8 @@ bool choir__job_goes_on_in_place(const choir__job_saves *saves);
 
 /* The keys of --audit. */
 typedef struct choir__job_audit {
-    int64_t every; /* steps between lines; 0: there is no audit */
+    int64_t every;   /* steps between lines; 0: there is no audit */
+    int64_t recheck; /* from one step that is computed again to the next; 0: none */
     bool dump;
 } choir__job_audit;
 
@@ -342,6 +344,9 @@ typedef struct choir__job_audit {
 choir_status choir__job_audited(const choir__job *job, choir__job_audit *audit);
 /* Refuses wrong keys, and an audit of ranks that have no state in common. Error: argument. */
 choir_status choir__job_check_audit(choir__job *job);
+/* Returns whether a rank may have other micro-batches for a while, so that it needs room for
+ * all of them. */
+bool choir__job_deals_again(const choir__job *job);
 
 /* Returns whether one of the job's logs takes histograms. */
 bool choir__job_has_histograms(const choir__job_records *records);

@@ -169,7 +169,7 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     choir_loader_opts loader = choir_loader_defaults();
     loader.batch_size = j->training.batch_size;
     loader.workers = (int)j->data.workers;
-    int64_t read = j->placement.max_restarts ? j->training.microbatches : p->micro_count;
+    int64_t read = choir__job_deals_again(j) ? j->training.microbatches : p->micro_count;
     if (j->model.info.task == CHOIR_IMAGE_TO_TEXT && read > 1)
         loader.prefetch = (int)read + 1; /* a step reads all of its batches first */
     loader.shuffle = !j->data.stream;
@@ -177,7 +177,7 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     loader.skip_batches = j->data.skip;
     p->loader = choir_env_loader_with(p->run, &p->dealt, j->data.train, loader);
     size_t most =
-        (size_t)(j->placement.max_restarts ? j->training.microbatches : p->micro_count);
+        (size_t)(choir__job_deals_again(j) ? j->training.microbatches : p->micro_count);
     p->losses = choir__calloc(most, sizeof(choir_tensor *));
     if (choir_model_ignores(&j->model.info) || choir_sync_batch_norm_together(p->run) > 1)
         p->batches = choir__calloc(most, sizeof *p->batches);

@@ -364,12 +364,13 @@ const choir__cli_option choir__job_options[] = {
         .help = "with --log tensorboard: histograms of weights and gradients every N steps "
                 "(default: none)",
         .idle = choir__option_no_histograms},
-    {"audit", CHOIR__STRING, AT(records.audit), .argument = "every=K[,dump]",
+    {"audit", CHOIR__STRING, AT(records.audit), .argument = "every=K[,recheck=N][,dump]",
         .alone = "every=50",
         .help =
             "add hashes of what each K-th step reads and writes to audit.jsonl in the run's "
-            "folder, for choir audit (default of K: 50); dump: keep these steps' tensors, "
-            "and what each op computed",
+            "folder, for choir audit (default of K: 50); recheck: compute each N-th step again on "
+            "other ranks, and name a rank that is wrong; dump: keep these steps' tensors, and "
+            "what each op computed",
         .recorded = CHOIR__RECORDED_FREE,
         .needs = {{"save", "run"}, ": the hashes are kept in the run's folder"}},
     {"page", CHOIR__FLAG, AT(records.page),

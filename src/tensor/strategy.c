@@ -91,6 +91,13 @@ choir_status choir__strategies_leaf(
     return status;
 }
 
+void choir__strategies_leaf_done(const choir_scope *scope, struct choir__book *book, int bucket)
+{
+    for (choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->leaf_done)
+            s->ops->leaf_done(s, book, bucket);
+}
+
 choir_device *choir__strategies_helper(
     const choir_scope *scope, const choir_device *home, int index)
 {

@@ -27,6 +27,7 @@ typedef struct choir__placement choir__placement;
 struct choir_group;
 struct choir_optim;
 struct choir__reducer_ops;
+struct choir__book;
 struct choir__replication; /* parallel/replication.h */
 struct choir__linear_of;   /* op.h */
 
@@ -113,6 +114,9 @@ typedef struct choir__strategy_ops {
     /* --- steps --- */
 
     void (*step_begins)(choir__strategy *s);
+    /* Backward has completed a bucket of a micro-batch's gradients, which is in the book's
+     * highest level until this returns. May be recorded. */
+    void (*leaf_done)(choir__strategy *s, struct choir__book *book, int bucket);
     /* The optimizer's update has been queued, or a checkpoint has set parameters like an
      * update. May be recorded. */
     void (*step_updated)(choir__strategy *s);
@@ -234,6 +238,8 @@ choir_status choir__strategies_sum(
  */
 choir_status choir__strategies_leaf(
     const choir_scope *run, choir_device *device, float *numbers, int64_t count);
+/* Calls leaf_done of all strategies of the run. */
+void choir__strategies_leaf_done(const choir_scope *run, struct choir__book *book, int bucket);
 /* Calls take_first of all strategies of the run, one after another. */
 choir_status choir__strategies_take_first(const choir_scope *run, void *bytes, size_t count);
 /* Calls gather of all strategies of the run, one after another. */

@@ -24,6 +24,10 @@ choir_status choir__trainer_audit_open(choir__trainer *t)
     opts.job = t->job_text;
     const char *folder = choir__cli_record_folder(t->job);
     status = choir__audit_open(folder, t->part.net, t->part.optim, opts, &t->audit);
+    if (status == CHOIR_OK) {
+        t->recheck = keys.recheck;
+        choir__audit_set_recheck(t->audit, keys.recheck);
+    }
     /* the others of a rank that is new are training */
     return t->joined ? status : choir__agree(opts.group, status);
 }
@@ -40,11 +44,14 @@ choir_status choir__trainer_audit(choir__trainer *t)
         .first = t->all ? 0 : t->part.micro_first,
         .count = t->all ? t->job->training.microbatches : t->part.micro_count};
     choir_status status = choir__audit_line(t->audit, &step);
-    const char *changed = choir__audit_changed(t->audit);
-    if (status == CHOIR_OK && changed)
-        choir__job_tell(t->job, "warning: %s", changed);
+    const choir__verdict *v = choir__audit_verdict(t->audit);
+    if (status == CHOIR_OK && v->how == CHOIR__VOTE_AGREED && choir__audit_compared(t->audit))
+        t->compared = t->now.step;
     if (status != CHOIR_ERR_IO)
-        return status;
+        return status == CHOIR_OK && v->how != CHOIR__VOTE_AGREED
+                   ? choir__trainer_blame(t, t->now.step, v, choir__audit_accused(t->audit),
+                         choir__audit_is_new(t->audit))
+                   : status;
     if (t->part.env.rank == 0)
         choir__job_tell(t->job, "warning: %s; training continues without this audit",
             choir_error_message());

@@ -12,12 +12,12 @@
  *     signals.c    signals, and the loss where one ends the job at once
  *     stop.c       requests of signals, time limits and budgets, on which ranks agree
  *     audit.c      hashes of steps
+ *     recheck.c    steps that are computed again on other ranks
  *     finish.c     the end */
 #ifndef CHOIR_JOB_TRAINER_INSIDE_H
 #define CHOIR_JOB_TRAINER_INSIDE_H
 
-#include <choir/audit.h>
-
+#include "audit/audit.h"
 #include "job/trainer/debug_nan.h"
 #include "job/trainer/eval_policy.h"
 #include "job/job_rank.h"
@@ -96,6 +96,11 @@ typedef struct choir__trainer {
     bool stopping;     /* a rank was asked to stop, and all ranks know it */
     int by; /* signal that stops the training, also where ranks do not meet; 0: none */
     choir_audit *audit;     /* NULL without --audit */
+    int64_t compared;       /* the last step after which ranks have had equal hashes; 0: none */
+    int64_t recheck;        /* steps from one that is computed again to the next; 0: none */
+    choir_group *turned[2]; /* the ranks, turned by one and two; NULL: not made */
+    choir_group *turned_of; /* the group that they are made of, */
+    uint64_t turned_at;     /* and its generation */
     bool made;              /* this process has made the last step itself */
     choir__nan_watch watch; /* for --debug-nan */
     choir_trace *trace;     /* NULL without --trace */
@@ -279,8 +284,24 @@ void choir__trainer_note_forgotten(choir__trainer *t);
 
 /* Begins the audit, if the job has one. */
 choir_status choir__trainer_audit_open(choir__trainer *t);
-/* Writes the line of the last step, if it is due. */
+/* Writes the line of the last step, if it is due, and compares what ranks have hashed. */
 choir_status choir__trainer_audit(choir__trainer *t);
+
+/* --- recheck.c --- */
+
+/* Returns whether the next step is computed again on other ranks. */
+bool choir__trainer_rechecks(const choir__trainer *t);
+/* Runs the forward and backward of such a step, and leaves the gradients to the optimizer.
+ * Errors: as choir__trainer_blame. Collective. */
+choir_status choir__trainer_recheck(choir__trainer *t, choir_scope *step);
+void choir__trainer_recheck_close(choir__trainer *t);
+/* Acts on a verdict that is not CHOIR__VOTE_AGREED. If the job can go on without the wrong
+ * ranks, their error ends them, and the others get a lost peer's; else all get one that
+ * stops the job. what: the thing that differs. others_good: the other ranks have the
+ * state of an undisturbed job. Collective. */
+choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__verdict *v,
+    const char *what, bool others_good);
+
 /* --- spiked.c --- */
 
 /* Goes back before the spike that the last step is, and leaves batches out from there on. If a

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/items.h"
 #include "job/model/amp.h"
 #include "job/trainer/eval_policy.h"
 #include "job/report/record.h"
@@ -79,13 +80,27 @@ choir_training choir__trainer_parts(const choir__trainer *t)
         .job = t->job_text};
 }
 
+/* A save must have the numbers that the audit has hashed. */
+static void know(
+    void *arg, const choir__item *item, const choir__box_region *region, choir__proof *proof)
+{
+    const choir__trainer *t = arg;
+    if (t->audit)
+        choir__audit_prove(t->audit, item, region, proof);
+}
+
 static choir_status open_checkpoint(choir__trainer *t)
 {
     choir_checkpoint_opts opts = choir_checkpoint_defaults();
     opts.group = choir__trainer_savers(t);
     opts.async = true;
     opts.keep = choir__max(t->job->saves.keep, choir__spike_keep(t->job));
-    return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->saves.dir, opts, &t->saved);
+    if (t->saved)
+        return CHOIR_OK;
+    choir_status status = choir_checkpoint_open(t->job->saves.dir, opts, &t->saved);
+    if (status == CHOIR_OK)
+        choir__saver_proves(t->saved->saver, know, t);
+    return status;
 }
 
 choir_status choir__trainer_prepare_saves(choir__trainer *t)

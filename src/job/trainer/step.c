@@ -17,7 +17,8 @@ static choir_status run_turn(choir__trainer *t, choir_scope *step, int64_t turn)
 {
     choir_status status = choir__job_rank_turn(&t->part, turn);
     if (status == CHOIR_OK)
-        status = t->job->placement.strategy->step(step, &t->part);
+        status = choir__trainer_rechecks(t) ? choir__trainer_recheck(t, step)
+                                            : t->job->placement.strategy->step(step, &t->part);
     if (status == CHOIR_OK && t->all)
         status = choir_env_share_losses(&t->part.dealt, t->part.losses, t->all);
     return status == CHOIR_OK ? choir__amp_step(&t->part) : status;
@@ -109,6 +110,8 @@ static choir_status note_scale(choir__trainer *t)
 choir_status choir__trainer_run_step(choir__trainer *t, choir__cli_step *s, bool *ran)
 {
     *ran = true;
+    if (choir__trainer_rechecks(t))
+        choir_run_forget(t->part.run); /* the host compares, so the step is not recorded */
     if (!t->elastic) {
         choir_status status = choir_step(t->part.run, step_body, t);
         return status == CHOIR_OK ? gather_loss(t, &s->loss, &s->none) : status;

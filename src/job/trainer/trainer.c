@@ -114,6 +114,7 @@ static void take_down(choir__trainer *t)
     bool saves = t->saved != NULL, saved = choir_checkpoint_close(t->saved) == CHOIR_OK;
     choir_elastic_free(t->elastic);
     choir_trace_free(t->trace);
+    choir__trainer_recheck_close(t);
     (void)!choir_audit_close(t->audit);
     choir__job_rank_close(&t->part);
     free(t->read);

@@ -1,0 +1,41 @@
+/* Which of several ranks is wrong, when they say otherwise about one number. */
+#ifndef CHOIR_AUDIT_VOTE_H
+#define CHOIR_AUDIT_VOTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a rank has found a number to be. Two ranks that answer one question, and a rank that
+ * answers it twice, must give the same value. */
+typedef struct choir__testimony {
+    uint64_t question, value;
+    int32_t rank, nothing; /* nothing: 1: no testimony, but the place of one */
+} choir__testimony;
+
+typedef enum choir__agreement {
+    CHOIR__VOTE_AGREED,
+    CHOIR__VOTE_SHARED, /* all ranks have changed their answers alike: what they share was wrong
+                         */
+    CHOIR__VOTE_TIED,   /* the named ranks differ, and no other one decides between them */
+    CHOIR__VOTE_DECIDED /* the named ranks are wrong */
+} choir__agreement;
+
+enum { CHOIR__VERDICT_NAMES = 64 };
+
+typedef struct choir__verdict {
+    choir__agreement how;
+    uint64_t question;                      /* the lowest one behind it */
+    int ranks[CHOIR__VERDICT_NAMES], count; /* the ranks that it names, ascending */
+} choir__verdict;
+
+/* Judges the testimonies (count), in any order.
+ *
+ *     a rank that answers one question in two ways is wrong, unless all ranks do
+ *     else the value that the most ranks have given is right, and the other ranks are wrong
+ *     else the question is tied
+ *
+ * One question that is decided outweighs others that are tied, since a rank that is wrong may
+ * be in all of them. */
+void choir__vote(const choir__testimony *list, int64_t count, choir__verdict *verdict);
+
+#endif

@@ -1,0 +1,337 @@
+/* --audit=recheck=N: in every N-th step, each micro-batch is computed again on another rank,
+ * before the update.
+ *
+ *     ranks turned by one or two   forward, backward, reduction: hashes
+ *     ranks as they are            forward, backward, reduction: hashes     -> equal: the
+ * update else both once more          a third computation of each micro-batch  -> who is wrong
+ *
+ * A rank that is *turned* has the place of another one in a group of the same ranks, and so its
+ * micro-batches, and its part of the reduction. Bits depend on neither. Strategies move between
+ * groups as they do when ranks are lost, undoing what the step has changed so far, so nothing
+ * of an earlier computation is in a later one.
+ *
+ * A wrong rank of a job with --max-restarts ends: to the others it is lost, and they begin the
+ * step again with whoever replaces it. Other jobs stop. */
+#include "job/trainer/inside.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "audit/audit.h"
+#include "checkpoint/checkpoint.h"
+#include "comm/group.h"
+#include "data/dataset.h"
+#include "optim/optim.h"
+#include "tensor/strategy.h"
+
+enum { PASSES = 4, HOST_TEXT = 64 };
+
+/* --- who is wrong --- */
+
+/* Returns "rank 1 on a" or "rank 0 on a and rank 2 on b"; the caller frees it. Collective. */
+static choir_status names_of(choir_group *group, const choir__verdict *v, char **names)
+{
+    int world = group ? choir_group_world(group) : 1;
+    char mine[HOST_TEXT] = "", *all = choir__calloc((size_t)world, HOST_TEXT);
+    gethostname(mine, sizeof mine - 1);
+    memcpy(all, mine, sizeof mine);
+    choir_status status =
+        group ? choir_group_all_gather(group, mine, all, sizeof mine, CHOIR_U8, NULL)
+              : CHOIR_OK;
+    *names = choir__strdup("");
+    for (int i = 0; i < v->count && status == CHOIR_OK; i++) {
+        const char *before = i == 0 ? "" : i + 1 == v->count ? " and " : ", ";
+        char *longer = choir__format("%s%srank %d on %.*s", *names, before, v->ranks[i],
+            HOST_TEXT - 1, all + (size_t)v->ranks[i] * HOST_TEXT);
+        free(*names);
+        *names = longer;
+    }
+    free(all);
+    return status;
+}
+
+/* Finds the newest checkpoint that is known to be good: the newest one, or the newest one of a
+ * step after which the ranks have agreed. path: PATH_MAX bytes. */
+static bool find_good(const choir__trainer *t, bool newest_good, char *path)
+{
+    const char *dir = t->job->saves.dir;
+    char *why = choir__strdup(choir_error_message());
+    bool found =
+        dir && (newest_good ? choir_training_find(dir, path)
+                            : choir__checkpoint_before(dir, t->compared, path)) == CHOIR_OK;
+    (void)choir_error_message(); /* marks the error as read: there may be no checkpoint yet */
+    choir__set_message(why);
+    free(why);
+    return found;
+}
+
+static bool is_named(const choir__verdict *v, int rank)
+{
+    for (int i = 0; i < v->count; i++)
+        if (v->ranks[i] == rank)
+            return true;
+    return false;
+}
+
+/* The named ranks end; the others wait until they are gone. */
+static choir_status part(const choir__trainer *t, const choir__verdict *v, const char *sentence)
+{
+    if (is_named(v, t->part.env.rank))
+        return choir__error(CHOIR_ERR_STATE, "%s", sentence);
+    if (choir_group_barrier(t->part.env.group, NULL) != CHOIR_OK)
+        return CHOIR_ERR_PEER_LOST;
+    return choir__error(CHOIR_ERR_INTERNAL, "%s; it takes part all the same", sentence);
+}
+
+/* All ranks end. With --max-restarts new ones start at a good checkpoint, if a wrong rank is
+ * known and such a checkpoint is kept: it becomes the newest. */
+static choir_status stop(
+    choir__trainer *t, const choir__verdict *v, const char *sentence, bool newest_good)
+{
+    char path[PATH_MAX];
+    choir_train_state s;
+    choir__job_shared *shared = t->job->placement.shared;
+    if (t->saved)
+        (void)!choir_checkpoint_wait(t->saved);
+    bool found = find_good(t, newest_good, path),
+         goes_on = found && v->how == CHOIR__VOTE_DECIDED;
+    if (shared && !goes_on)
+        atomic_store(&shared->undecided, 1);
+    if (shared && goes_on && !newest_good && t->part.env.rank == 0 &&
+        choir_training_read(path, &s) == CHOIR_OK)
+        (void)!choir__checkpoint_go_back(t->job->saves.dir, s.step);
+    return choir__error(CHOIR_ERR_STATE, "%s; the training stops, and %s%s", sentence,
+        found ? "its last good state is " : "no checkpoint is known to be good",
+        found ? path : "");
+}
+
+choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__verdict *v,
+    const char *what, bool others_good)
+{
+    char *names;
+    choir_status status = names_of(t->part.env.group, v, &names);
+    bool decided = v->how == CHOIR__VOTE_DECIDED;
+    char *sentence =
+        decided ? choir__format("%s computed wrong in step %lld: %s differs there", names,
+                      (long long)step, what)
+                : choir__format("%s differs in step %lld, and no third computation decides who "
+                                "is wrong: %s",
+                      what, (long long)step, *names ? names : "all ranks");
+    if (status == CHOIR_OK)
+        status = t->stays && decided && others_good && v->count < t->part.env.world
+                     ? part(t, v, sentence)
+                     : stop(t, v, sentence, others_good);
+    free(sentence);
+    free(names);
+    return status;
+}
+
+/* --- groups whose ranks are turned --- */
+
+void choir__trainer_recheck_close(choir__trainer *t)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(t->turned); i++) {
+        choir_group_free(t->turned[i]);
+        t->turned[i] = NULL;
+    }
+}
+
+/* Nobody waits in a turned group for a rank that has left the job's. */
+static void abort_turned(choir__trainer *t)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(t->turned); i++)
+        if (t->turned[i])
+            choir__group_abort(t->turned[i], CHOIR_ERR_PEER_LOST, "the ranks form a new group");
+}
+
+/* Makes the groups of these ranks, once. Collective. */
+static choir_status make_turned(choir__trainer *t)
+{
+    choir_env *env = &t->part.env;
+    choir_status status = CHOIR_OK;
+    if (t->turned_of != env->group || t->turned_at != env->generation)
+        choir__trainer_recheck_close(t);
+    t->turned_of = env->group;
+    t->turned_at = env->generation;
+    for (int by = 1; by <= (int)CHOIR_COUNT(t->turned) && by < env->world; by++) {
+        if (t->turned[by - 1] || status != CHOIR_OK)
+            continue;
+        status =
+            choir_group_split(env->group, 0, (env->rank + by) % env->world, &t->turned[by - 1]);
+        if (status == CHOIR_OK)
+            t->turned[by - 1]->algorithm = env->group->algorithm;
+    }
+    return status;
+}
+
+/* --- one computation --- */
+
+/* Gives this rank the place of another one. undone: the step, if it has begun. */
+static choir_status move(choir__trainer *t, choir_group *group, uint64_t step, bool begun)
+{
+    choir__job_rank *p = &t->part;
+    choir_status status =
+        choir__strategies_ranks_changed(p->run, group, begun ? step : CHOIR__NO_STEP);
+    if (status != CHOIR_OK)
+        return status;
+    p->dealt = p->env;
+    p->dealt.group = p->along = group;
+    p->dealt.rank = choir_group_rank(group);
+    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
+    choir__run_of(p->run)->micro_first = p->micro_first;
+    choir__optim_forget(p->optim);
+    if (p->scaler && begun)
+        choir__scaler_undo(p->scaler);
+    status = choir__loader_deal(p->loader, p->micro_first, p->micro_count, (int64_t)step);
+    return status == CHOIR_OK ? choir__job_rank_turn(p, 0) : status;
+}
+
+static choir_status read_losses(const choir__job_rank *p, float *to)
+{
+    choir_status status = CHOIR_OK;
+    for (int64_t i = 0; i < p->loss_count && status == CHOIR_OK; i++) {
+        int64_t count = choir_tensor_count(p->losses[i]);
+        status = choir_read(p->losses[i], to, (size_t)count * sizeof *to);
+        to += count;
+    }
+    return status;
+}
+
+static choir_status compute(choir__trainer *t, choir_scope *step, choir_group *group,
+    bool begun, choir__testimony *told)
+{
+    choir__job_rank *p = &t->part;
+    float *losses = choir__calloc((size_t)t->job->training.microbatches, sizeof *losses);
+    choir_status status = move(t, group, step->step, begun);
+    if (status == CHOIR_OK)
+        status = choir__audit_leaves_begin(t->audit, p->micro_count);
+    if (status == CHOIR_OK)
+        status = t->job->placement.strategy->step(step, p);
+    if (status == CHOIR_OK)
+        status = read_losses(p, losses);
+    if (status == CHOIR_OK)
+        status = choir__audit_leaves_end(t->audit, p->micro_first, losses, told);
+    choir__audit_leaves_drop(t->audit);
+    free(losses);
+    return status;
+}
+
+/* --- the step --- */
+
+/* What all ranks have stated in the step's computations. */
+typedef struct stated {
+    int64_t each, per_rank;       /* testimonies of one computation; places of a rank */
+    choir__testimony *mine, *all; /* (per_rank), (per_rank * world) */
+    choir__verdict verdict;
+} stated;
+
+static void open_stated(stated *s, const choir__trainer *t)
+{
+    int64_t world = t->part.env.world;
+    s->each = CHOIR__AUDIT_TOLD + t->job->training.microbatches;
+    s->per_rank = 2 + PASSES * s->each; /* the first two: what the step has read */
+    s->mine = choir__calloc((size_t)(s->per_rank * (world + 1)), sizeof *s->mine);
+    s->all = s->mine + s->per_rank;
+    for (int64_t i = 0; i < s->per_rank; i++)
+        s->mine[i].nothing = 1;
+    (void)choir__audit_read_told(t->audit, s->mine);
+}
+
+/* Brings all testimonies together. Collective. */
+static choir_status vote(stated *s, const choir__trainer *t)
+{
+    for (int64_t i = 0; i < s->per_rank; i++)
+        s->mine[i].rank = (int32_t)t->part.env.rank;
+    choir_status status = choir_group_all_gather(t->part.env.group, s->mine, s->all,
+        s->per_rank * (int64_t)sizeof *s->mine, CHOIR_U8, NULL);
+    if (status == CHOIR_OK)
+        choir__vote(s->all, s->per_rank * t->part.env.world, &s->verdict);
+    return status;
+}
+
+/* Computes the gradients twice, from pass number `pass` on, the second time by the ranks as
+ * they are. */
+static choir_status compute_twice(choir__trainer *t, choir_scope *step, stated *s, int pass)
+{
+    choir_env *env = &t->part.env;
+    int by = (int)((step->step + (uint64_t)pass / 2) % 2);
+    choir_group *turned = env->world > 2 && t->turned[by] ? t->turned[by]
+                          : t->turned[0]                  ? t->turned[0]
+                                                          : env->group;
+    choir__testimony *told = s->mine + 2 + pass * s->each;
+    choir_status status = compute(t, step, turned, pass > 0, told);
+    if (status == CHOIR_OK)
+        status = compute(t, step, env->group, true, told + s->each);
+    if (status == CHOIR_OK)
+        status = vote(s, t);
+    return status;
+}
+
+/* Returns whether the last sums of all ranks are those of two earlier computations: only one
+ * has gone wrong, and not in what a rank computed. */
+static bool is_settled(const stated *s, int world)
+{
+    bool settled =
+        s->verdict.how == CHOIR__VOTE_SHARED && s->verdict.question == CHOIR__AUDIT_TOLD_SUMS;
+    for (int r = 0; r < world; r++) {
+        const choir__testimony *sums = s->all + r * s->per_rank + 2 + CHOIR__AUDIT_TOLD_SUMS;
+        int same = 0;
+        for (int pass = 0; pass < PASSES; pass++)
+            same += sums[pass * s->each].value == sums[(PASSES - 1) * s->each].value;
+        settled &= same == PASSES - 1;
+    }
+    return settled;
+}
+
+static choir_status conclude(choir__trainer *t, choir_scope *step, const stated *s)
+{
+    const choir__verdict *v = &s->verdict;
+    int64_t number = (int64_t)step->step + 1;
+    if (is_settled(s, t->part.env.world)) {
+        if (t->part.env.rank == 0)
+            choir__job_tell(t->job,
+                "warning: a sum of gradients was damaged on its way between ranks in step %lld, "
+                "and is computed again",
+                (long long)number);
+        return CHOIR_OK;
+    }
+    char *what = v->question >= CHOIR__AUDIT_TOLD
+                     ? choir__format("the gradient of micro-batch %lld",
+                           (long long)(v->question - CHOIR__AUDIT_TOLD))
+                 : v->question == CHOIR__AUDIT_TOLD_SUMS
+                     ? choir__strdup("the sum of gradients")
+                     : choir__strdup("what memory holds of weights and the optimizer's state");
+    /* Other ranks have used the gradients of one whose weights were wrong, unless these were
+     * compared after the step before. */
+    bool good = v->question != CHOIR__AUDIT_TOLD_STATE || t->compared == t->now.step;
+    choir_status status = choir__trainer_blame(t, number, v, what, good);
+    free(what);
+    return status;
+}
+
+bool choir__trainer_rechecks(const choir__trainer *t)
+{
+    return t->audit && t->recheck && (t->now.step + 1) % t->recheck == 0;
+}
+
+choir_status choir__trainer_recheck(choir__trainer *t, choir_scope *step)
+{
+    stated s = {0};
+    open_stated(&s, t);
+    choir_status status = make_turned(t);
+    if (status == CHOIR_OK)
+        status = compute_twice(t, step, &s, 0);
+    bool known =
+        s.verdict.how == CHOIR__VOTE_DECIDED && s.verdict.question == CHOIR__AUDIT_TOLD_STATE;
+    if (status == CHOIR_OK && s.verdict.how != CHOIR__VOTE_AGREED && !known)
+        status = compute_twice(t, step, &s, 2);
+    if (status == CHOIR_OK && s.verdict.how != CHOIR__VOTE_AGREED)
+        status = conclude(t, step, &s);
+    if (status != CHOIR_OK)
+        abort_turned(t);
+    free(s.mine);
+    return status;
+}

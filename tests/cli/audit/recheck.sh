@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# --audit=recheck=N: ranks that compute micro-batches again for each other change no number, name a
+# rank that computes wrong, and go on without it. choir_struck is choir with faults (tests/chaos).
+. "$(dirname "$0")/../lib.sh"
+
+export CHOIR_CPU_DEVICES=4
+struck=${CHOIR_STRUCK:-${CHOIR%/*}/tests/choir_struck}
+make_text text 200
+job=(train --batch-size 12 --no-eval --json)
+small=("${job[@]}" text --model "$gpt" --microbatches 3 --steps 8)
+
+weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$@"; }
+
+# same ARG...: the job has one hash with and without --audit.
+same() {
+    local without
+    good "${job[@]}" "$@" || return
+    without=$(weights out)
+    rm -rf again
+    good "${job[@]}" "$@" --run again --audit="$audit" || return
+    [ "$(weights out)" = "$without" ] || fail "other weights: $*"
+}
+
+no_other_numbers() {
+    local audit=every=1,recheck=1 dropout="$gpt,dropout=0.1"
+    same text --model "$dropout" --microbatches 4 --steps 4 --strategy ddp --nproc 3 --clip 0.1
+    same text --model "$dropout" --microbatches 4 --steps 4 --strategy ddp --nproc 2 --max-restarts 1
+    same random --model "cnn:width=2,channels=1,image=8,classes=3" --microbatches 3 --steps 4 \
+        --strategy ddp --nproc 3 # batch norm's statistics
+    audit=recheck=5 # between recorded steps
+    same text --model "$dropout" --microbatches 4 --steps 23 --strategy ddp --nproc 3
+}
+
+# The chain has the lines of another layout.
+one_chain() {
+    rm -rf again single
+    good "${small[@]}" --strategy single --run single --audit=every=2
+    good "${small[@]}" --strategy ddp --nproc 3 --run again --audit=every=2,recheck=3
+    diff <(grep '^{"step"' single/audit.jsonl | sed 's/,"chain".*//') \
+        <(grep '^{"step"' again/audit.jsonl | sed 's/,"chain".*//') >/dev/null ||
+        fail 'other lines than a job of one rank'
+    good "${small[@]}" --strategy single --run dumped --steps 3 --audit=every=1,dump
+    good "${small[@]}" --strategy ddp --nproc 3 --run twice --steps 3 --audit=every=1,recheck=2,dump
+    for file in dumped/audit/step-????????.safetensors; do
+        cmp "$file" "twice/audit/${file##*/}" || fail 'other tensors'
+    done
+    good audit diff dumped twice
+}
+
+refused() {
+    bad 2 'recheck needs --strategy ddp' "${small[@]}" --strategy fsdp --nproc 2 --run no \
+        --audit=recheck=1
+    bad 2 'sums that do not depend on the ranks' "${small[@]}" --strategy ddp:hook=bf16 --nproc 3 --run no --audit=recheck=1
+    bad 2 'recheck' "${small[@]}" --strategy ddp --nproc 2 --run no --audit=recheck=0
+}
+
+# strike PLAN ARG...: the job under a fault; sets `status`.
+strike() {
+    rm -rf run log
+    CHOIR_STRIKE=$1 CHOIR_STRIKE_LOG=log CHOIR=$struck choir "${small[@]}" --strategy ddp \
+        --save run --save-every 1 "${@:2}" >out 2>err
+    status=$?
+    grep -qE 'struck|counted' log || fail "no fault struck: $*: $(cat log err)"
+}
+
+wrong_rank() {
+    local calm host first
+    host=$(hostname)
+    good "${small[@]}" --strategy single
+    calm=$(weights out)
+    strike 5:1:150:core:products --nproc 3 --max-restarts 2 --audit=every=1,recheck=1
+    [ $status -eq 0 ] || fail "status $status: $(cat err)"
+    [ "$(weights out)" = "$calm" ] || fail 'the weights are not those of the undisturbed job'
+    has out '"event":"membership".*"left":\[{"rank":1,.*"why":"[^"]*rank 1 on '"$host"' computed wrong in step [0-9]+: the gradient of micro-batch [0-2]'
+    strike 5:1:150:core:products --nproc 3 --audit=every=1,recheck=1
+    [ $status -eq 1 ] || fail "status $status"
+    has err "rank 1 on $host computed wrong in step ([0-9]+): .*its last good state is .*run/step-"
+    good checkpoint verify run
+    # two ranks, of which one computes otherwise from the beginning of a step
+    strike 5:1:0:core:products --nproc 2 --audit=every=1,recheck=1
+    first=$(sed -n 's/^rank 1 step 5 calls \([0-9]*\) .*/\1/p' log)
+    strike "5:1:$((first + 1)):core:products" --nproc 2 --max-restarts 2 --audit=every=1,recheck=1
+    [ $status -eq 1 ] || fail "status $status of a tie"
+    has err "no third computation decides who is wrong: rank 0 on $host and rank 1 on $host"
+    # one wrong product: the rank itself computes it otherwise the next time
+    strike 5:1:60:product:products --nproc 2 --max-restarts 2 --audit=every=1,recheck=1
+    [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "status $status: $(cat err)"
+    has out '"event":"membership".*rank 1 on '"$host"' computed wrong'
+}
+
+# Between the steps that are compared, others use what a rank computes wrong: all begin again.
+goes_back() {
+    local calm long=(--steps 24 --nproc 3 --save-keep 9 --audit=recheck=4)
+    good "${small[@]}" --steps 24 --strategy single
+    calm=$(weights out)
+    strike 14:1:101:bit:pool "${long[@]}" --max-restarts 4
+    [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "status $status: $(cat err)"
+    has err 'computed wrong in step 8: .*the job goes on from step 4 of'
+    strike 14:1:101:bit:pool "${long[@]}"
+    [ $status -eq 1 ] || fail "status $status"
+    has err 'its last good state is .*run/step-00000004'
+}
+
+check no_other_numbers
+check one_chain
+check refused
+[ ! -x "$struck" ] || { check wrong_rank; check goes_back; }
+finish
