@@ -132,8 +132,39 @@ const runs = () => [...model.runs.values()].filter((run) => run.path);
 const shown = () => runs().filter((run) => !choices.hidden.has(run.path));
 const colour = (run) => `c${run.id % 10}${run.id >= 10 ? ' dashed' : ''}`;
 
-// The last part of the path, or all of it where two runs share that.
+// --- the trials of a search as runs ---
+
+// The search and the trial whose run this is: FOLDER/NUMBER/..., where FOLDER has the study.
+function trialOf(run) {
+  for (const storage of model.studies.values())
+    for (const study of storage.studies) {
+      const folder = study.path.replace(/\/?study\.db$/, '').replace(/\/+$/, '');
+      const inside = run.path.startsWith(`${folder}/`) && /^(\d+)(\/|$)/.exec(run.path.slice(folder.length + 1));
+      const trial = inside && study.trials.find((t) => t.number === Number(inside[1]));
+      if (trial) return { study, trial, best: Boolean(study.best) && study.best.number === trial.number };
+    }
+  return null;
+}
+
+// Runs in the order in which they were found, the trials of a search by number behind them.
+function inOrder(list) {
+  const key = (run) => { const of = trialOf(run); return of ? of.trial.number : -1; };
+  const keys = new Map(list.map((run) => [run, key(run)]));
+  return [...list].sort((a, b) => keys.get(a) - keys.get(b));
+}
+
+// The best trial's curve is shown unasked, too.
+function showBest() {
+  for (const run of runs()) {
+    const of = choices.hidden.has(run.path) && !choices.shownOnce?.has(run.path) ? trialOf(run) : null;
+    if (of && of.best) choices.hidden.delete(run.path);
+  }
+}
+
+// A trial's number, else the last part of the path, or all of it where two runs share that.
 function nameOf(run) {
+  const of = trialOf(run);
+  if (of) return `trial ${of.trial.number}${of.best ? ', the best' : ''}`;
   const last = (path) => path.replace(/\/+$/, '').split('/').pop() || path;
   const mine = last(run.path);
   return runs().some((r) => r !== run && last(r.path) === mine) ? run.path : mine;
@@ -187,6 +218,8 @@ function stateOf(run) {
   const silent = run.last === null ? 0 : now() - run.last;
   if (run.state === 'waiting') return 'waiting';
   if (run.state === 'running' && silent > 30) return `silent for ${duration(silent)}`;
+  const of = run.state === 'interrupted' ? trialOf(run) : null;
+  if (of && of.trial.state === 'PRUNED') return 'stopped early';
   return run.state;
 }
 
@@ -230,7 +263,7 @@ function figuresOf(run) {
   const speed = recentRate(steps);
   if (Number.isFinite(speed)) parts.push(`${short(speed)}/s`);
   const took = lastOf(steps.seconds);
-  if (Number.isFinite(took)) parts.push(`${duration(took)} of steps`);
+  if (Number.isFinite(took)) parts.push(`took ${duration(took)}`);
   if (total > step && run.state === 'running' && step > 0)
     parts.push(`${duration((total - step) * took / step)} left`);
   if (steps.leftOut) parts.push('some of its numbers are not shown');
@@ -250,12 +283,16 @@ function drawJob(list, run) {
 
 function drawRuns() {
   const list = byId('runs'), keys = new Set();
-  for (const run of runs()) {
+  showBest();
+  for (const run of inOrder(runs())) {
     keys.add(run.path);
     const item = keep(list, run.path, () => buildRun(run)), state = item.querySelector('.state');
+    item.querySelector('input').checked = !choices.hidden.has(run.path);
+    if (list.children[keys.size - 1] !== item) list.insertBefore(item, list.children[keys.size - 1]);
     setText(item.querySelector('.name'), nameOf(run));
     setText(state, stateOf(run));
-    const kind = { interrupted: 'failed', running: state.textContent === 'running' ? 'running' : '' };
+    const words = state.textContent;
+    const kind = { interrupted: words === 'interrupted' ? 'failed' : '', running: words === 'running' ? words : '' };
     state.className = `state ${kind[run.state] ?? run.state}`;
     setText(item.querySelector('.figures'), figuresOf(run));
     item.querySelector('details').hidden = !run.job;
@@ -285,7 +322,7 @@ function waitingWords(board) {
 
 const charts = [
   { title: 'Loss', column: 'loss', evals: 'loss', log: true },
-  { title: 'Accuracy of validation', column: '', evals: 'accuracy' },
+  { title: 'Validation accuracy', column: '', evals: 'accuracy' },
   { title: 'Learning rate', column: 'lr', exact: true },
   { title: 'Gradient norm', column: 'grad_norm', log: true },
   { title: 'Tokens or samples per second', column: 'items_per_s', zero: true, rate: true },
@@ -553,11 +590,20 @@ function drawTrials(study) {
   return [svg];
 }
 
+const stateWords = { PRUNED: 'stopped early', FAIL: 'failed' };
+
+// A parameter's value with few digits; its whole text appears beside the pointer.
+function paramCell(text) {
+  const number = /^-?\d*\.\d{5,}(e[-+]?\d+)?$/i.test(text) || /^-?\d+\.?\d*e[-+]?\d+$/i.test(text);
+  return number ? make('td', { title: text }, short(Number(text))) : make('td', {}, text);
+}
+
 function trialRow(trial, names, best) {
   const value = trial.values.map(short).join(', '), step = trial.step < 0 ? '–' : String(trial.step);
-  return make('tr', best ? { class: 'best' } : {}, ...[String(trial.number), trial.state.toLowerCase(),
-    value, step, ...names.map((name) => (Object.hasOwn(trial.params, name) ? trial.params[name] : '–'))]
-    .map((text) => make('td', {}, text)));
+  const state = stateWords[trial.state] ?? trial.state.toLowerCase();
+  return make('tr', best ? { class: 'best' } : {},
+    ...[String(trial.number), state, value, step].map((text) => make('td', {}, text)),
+    ...names.map((name) => paramCell(Object.hasOwn(trial.params, name) ? String(trial.params[name]) : '–')));
 }
 
 function drawStudy(study) {
@@ -567,10 +613,10 @@ function drawStudy(study) {
   const rows = study.trials.slice(-100).reverse().filter((trial) => trial.number !== number)
     .map((trial) => trialRow(trial, names, false));
   if (study.best) rows.unshift(trialRow(study.best, names, true));
-  const heads = ['trial', 'state', 'value', 'step', ...names].map((text) => make('th', {}, text));
+  const heads = ['trial', 'state', 'value', study.unit, ...names].map((text) => make('th', {}, text));
   return make('div', { class: 'study' }, make('h3', {}, study.path),
     make('p', { class: 'quiet' }, `${study.count} trials, ${running} of them running; ` +
-      `${study.maximizes[0] ? 'more' : 'less'} is better` +
+      `${study.maximizes[0] ? 'maximised' : 'minimised'}` +
       (study.best ? `; the best so far is trial ${number} with ${study.best.values.map(short).join(', ')}` : '')),
     ...drawTrials(study),
     make('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'the newest trials' },
@@ -817,7 +863,7 @@ function drawEvents() {
   all.sort((a, b) => timeOf(b.event) - timeOf(a.event) || b.event.number - a.event.number);
   const some = choices.allEvents ? all : all.slice(0, EVENTS_AT_FIRST);
   byId('events').replaceChildren(...some.map(({ run, event }) => make('li', {},
-    make('span', { class: 'quiet' }, new Date(timeOf(event) * 1000).toLocaleTimeString()),
+    make('span', { class: 'quiet' }, new Date(timeOf(event) * 1000).toLocaleTimeString([], { hour12: false })),
     make('span', { class: colour(run) }, `${nameOf(run)}, step ${event.step}`),
     make('span', { class: event.event === 'failure' ? 'text failed' : 'text' }, wordsOf(event)))));
   byId('all-events').hidden = some.length === all.length;

@@ -60,13 +60,17 @@ static json_t *study_of(const char *path, const choir_study *study)
 {
     int64_t count = choir_study_count(study), from = choir__max(0, count - MOST_TRIALS);
     const choir_trial *best = choir_study_best(study);
+    choir__trial_job job;
+    choir__outcome_job(study, &job);
+    json_t *unit = choir__json_string(job.unit);
+    choir__outcome_free_job(&job);
     json_t *maximizes = json_array(), *trials = json_array();
     for (int i = 0; i < choir_study_objectives(study); i++)
         json_array_append_new(maximizes, json_boolean(choir_study_maximizes(study, i)));
     for (int64_t i = from; i < count; i++)
         json_array_append_new(trials, trial_of(study, choir_study_trial(study, i)));
-    return json_pack("{s:o, s:I, s:o, s:o, s:o}", "path", choir__json_string(path), "count",
-        (json_int_t)count, "maximizes", maximizes, "best",
+    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "path", choir__json_string(path),
+        "count", (json_int_t)count, "unit", unit, "maximizes", maximizes, "best",
         best ? trial_of(study, best) : json_null(), "trials", trials);
 }
 

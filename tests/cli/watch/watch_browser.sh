@@ -43,7 +43,7 @@ follows_what_goes_on() {
     watch runs
     set -m
     "$CHOIR" train --run runs/now --quiet "${lm[@]}" --steps 1000000 --strategy ddp --nproc 2 \
-        --eval-every 10 text >train.out 2>train.err </dev/null &
+        --eval-every 50 text >train.out 2>train.err </dev/null &
     local job=$!
     set +m
     (
