@@ -23,6 +23,7 @@ pipeline 4
 pipeline 8
 tp 2
 tp 4
+tp:sequence_parallel=1 4
 cp 2
 cp 4
 ddp+pipeline 2x4
@@ -41,7 +42,7 @@ most() { grep -o "\"$1\":[0-9]*" <<<"$summary" | cut -d: -f2 | sort -n | tail -1
 
 machine
 echo "${job[*]} ${cut[*]}"
-printf '%-17s %-6s %-16s %12s %12s %12s %9s %9s %10s\n' layout mesh 'weights (hash)' "loss at 1" \
+printf '%-22s %-6s %-16s %12s %12s %12s %9s %9s %10s\n' layout mesh 'weights (hash)' "loss at 1" \
     "at $(((steps + 1) / 2))" "at $steps" 'step, ms' 'peak, MiB' 'moved, MiB'
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
@@ -53,14 +54,14 @@ while read -r strategy mesh; do
     [ "$strategy" = single ] && ranks=()
     if ! choir train --json "${job[@]}" "${cut[@]}" --strategy "$strategy" "${ranks[@]}" \
         >"$out" 2>"$out.err"; then
-        printf '%-17s %-6s failed: %s\n' "$strategy" "$mesh" "$(tail -n 1 "$out.err")"
+        printf '%-22s %-6s failed: %s\n' "$strategy" "$mesh" "$(tail -n 1 "$out.err")"
         failed=1
         continue
     fi
     summary=$(tail -1 "$out")
     hash=$(sed -n 's/.*"weights_sha256":"\([0-9a-f]*\)".*/\1/p' <<<"$summary")
     hashes[$hash]=1
-    printf '%-17s %-6s %-16s %12s %12s %12s %9.1f %9.2f %10.2f\n' "$strategy" "$mesh" \
+    printf '%-22s %-6s %-16s %12s %12s %12s %9.1f %9.2f %10.2f\n' "$strategy" "$mesh" \
         "${hash:0:16}" "$(loss_at 1)" "$(loss_at $(((steps + 1) / 2)))" "$(loss_at "$steps")" \
         "$(field step_ms_median <<<"$summary")" \
         "$(calc "$(most peak_bytes) / 1048576")" "$(calc "$(most comm_bytes) / 1048576 / $steps")"

@@ -28,6 +28,9 @@
  * gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the first
  * steps within 1e-5 of their value.
  *
+ * A parameter that stays whole cannot be used among the columns of a rank (a norm's weight that
+ * all heads share): gradients of the ranks would differ, so ops refuse it in training.
+ *
  * Dropout between a column layer and its row layer drops the elements that one device drops, if
  * only functions of single elements come before it.
  *

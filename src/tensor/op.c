@@ -58,6 +58,32 @@ static choir_tensor *refuse_part(const char *op, choir_tensor *t, choir_scope *s
         op, choir__shape_text(t->shape), t->param ? "a parameter" : "the scores");
 }
 
+/* Refuses a whole parameter beside an operand that has this rank's columns alone: the ranks'
+ * gradients of it would be parts of a sum, and its replicas would drift apart. A layer whose
+ * weight is in slices knows which of its operands are whole. */
+static choir_tensor *refuse_beside_columns(
+    const choir__op *op, choir_tensor *const *in, int count, choir_scope *scope)
+{
+    const choir_tensor *columns = NULL, *param = NULL;
+    for (int i = 0; i < count && scope->grad; i++) {
+        if (!in[i])
+            continue;
+        if (in[i]->split && in[i]->split->passes)
+            columns = in[i];
+        else if (choir__is_part(in[i]))
+            return NULL;
+        else if (in[i]->param && in[i]->requires_grad)
+            param = in[i];
+    }
+    if (!columns || !param)
+        return NULL;
+    return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+        "%s: every rank has all of the parameter %s, but its own columns of the other operand, "
+        "%s: the gradients of ranks would be parts of one sum; use the parameter before or after "
+        "the layers in slices",
+        op->name, choir__shape_text(param->shape), choir__shape_text(columns->shape));
+}
+
 choir_scope *choir__begin(
     const choir__op *op, choir_tensor **in, int count, choir_tensor **poisoned)
 {
@@ -106,6 +132,8 @@ choir_scope *choir__begin(
             return NULL;
         }
     }
+    if ((*poisoned = refuse_beside_columns(op, in, count, scope)))
+        return NULL;
     if (!choir__set_dtypes(scope, op, in, count)) {
         *poisoned = choir__failed_in(scope);
         return NULL;
@@ -116,13 +144,17 @@ choir_scope *choir__begin(
     return scope;
 }
 
-/* Passes the mark of columns on to a result whose rows are as long, and in order. */
+/* Passes the mark of columns on to a result whose rows are as long, and in order; of columns
+ * among other dimensions, to any result as large. */
 static void pass_mark(choir_tensor *out, const choir_tensor *x)
 {
-    if (x && x->split && x->split->passes && !out->split && out->shape.ndim && x->shape.ndim &&
-        out->count == x->count && choir__cols(out) == choir__cols(x) &&
-        choir__is_contiguous(out))
-        out->split = x->split;
+    const choir__partition *mark = x ? x->split : NULL;
+    if (!mark || !mark->passes || out->split || out->count != x->count)
+        return;
+    bool rows = out->shape.ndim && x->shape.ndim && choir__cols(out) == choir__cols(x) &&
+                choir__is_contiguous(out);
+    if (mark->among || rows)
+        out->split = mark;
 }
 
 static choir__record *record(

@@ -94,6 +94,7 @@ struct choir__partition {
     /* columns of a layer's result, which functions of single elements pass on, and which every
      * op takes */
     bool passes;
+    bool among; /* with passes: a view has the columns among other dimensions (heads) */
     /* the tokens of samples, dimension 1 of (B, L, C), are shared by the ranks: tokens.h */
     bool tokens;
     /* 0; else slices that have the same unit, a head of keys and values */
@@ -104,6 +105,12 @@ struct choir__partition {
 static inline bool choir__is_part(const choir_tensor *t)
 {
     return t->split && !t->split->whole && !t->split->passes && !t->split->tokens;
+}
+
+/* Returns the mark of t's columns if they are this rank's, side by side; or NULL. */
+static inline const choir__partition *choir__columns_of(const choir_tensor *t)
+{
+    return t->split && t->split->passes && !t->split->among ? t->split : NULL;
 }
 
 /* Every entry except the name may be NULL. */

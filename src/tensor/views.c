@@ -16,6 +16,12 @@ static choir_tensor *begin_view(const choir__op *op, choir_tensor **x, choir_ten
     /* A view of a parameter computes nothing: it may reside where the parameter does. */
     choir_tensor *view = choir__tensor_alias(scope, *x);
     view->split = NULL; /* the mark is about other dimensions */
+    if ((*x)->split && (*x)->split->passes) {
+        choir__partition *among = choir__arena_get(&scope->arena, sizeof *among);
+        *among = *(*x)->split;
+        among->among = true;
+        view->split = among;
+    }
     return view;
 }
 

@@ -181,7 +181,7 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
     x = choir__sound(x, __func__);
     if (choir__tokens_of(x) && !x->poisoned && (dim == 1 || dim == -2))
         return choir__tokens_all(x);
-    const choir__partition *mark = x->split;
+    const choir__partition *had = x->split, *mark = had && !had->among ? had : NULL;
     int64_t whole = mark ? choir__tp_part_of(x)->base.size : 0;
     if (mark && (x->param || (dim != -1 && dim != x->shape.ndim - 1)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
@@ -190,7 +190,7 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
     x->split = NULL;
     choir_tensor *y = side_by_side(x, group, dim, whole, mark ? mark->cut.leaves : 0);
     if (y != x)
-        x->split = mark;
+        x->split = had;
     return y;
 }
 

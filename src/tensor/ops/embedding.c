@@ -241,7 +241,7 @@ static const choir__op dropout_op = {.name = "dropout",
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
 {
     x = choir__sound(x, __func__);
-    return choir__dropout_of(x, p, name, x->split && x->split->passes ? x->split : NULL);
+    return choir__dropout_of(x, p, name, choir__columns_of(x));
 }
 
 choir_tensor *choir__dropout_of(

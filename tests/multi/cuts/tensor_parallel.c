@@ -684,6 +684,68 @@ static void rules_of_ones_own(void **state)
     ok(choir_spawn(2, own_rules, NULL));
 }
 
+/* --- a parameter among the columns of a rank --- */
+
+typedef struct normed {
+    choir_module base;
+    choir_module *up, *norm, *down;
+} normed;
+
+/* A norm of each head, whose weight all heads share. */
+static choir_tensor *normed_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    normed *n = (normed *)self;
+    (void)count;
+    choir_tensor *h = choir_reshape(choir_forward(n->up, in[0]), choir_dims(3, -1, 2));
+    return choir_forward(n->down, choir_reshape(choir_forward(n->norm, h), choir_dims(3, -1)));
+}
+
+static const choir_module_class normed_class = {"normed", sizeof(normed), normed_forward, 1};
+
+/* Every rank would have the gradient of its own heads, and weights of its own from then on. */
+static int norm_among_columns(int rank, int world, void *arg)
+{
+    choir_group *group;
+    float g[5];
+    (void)rank;
+    (void)world;
+    bool alone = *(bool *)arg;
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
+    choir_scope *run = choir_scope_open(NULL, 3);
+    normed *n = choir_module_new(run, &normed_class);
+    choir_module_child(&n->base, "1", &n->up, choir_nn_linear(run, 4, 8));
+    choir_module_child(&n->base, "norm", &n->norm, choir_nn_rms_norm(run, 2, 1e-5f));
+    choir_module_child(&n->base, "2", &n->down, choir_nn_linear(run, 8, 5));
+    choir_tp_rule rules[] = {
+        {.path = "1", .style = CHOIR_TP_COLUMN}, {.path = "2", .style = CHOIR_TP_ROW}};
+    choir_tensor_parallel(run, &n->base, alone ? NULL : group,
+        (choir_tensor_parallel_opts){.rules = rules, .rule_count = 2, .slices = 2});
+    choir_scope *no_grad = choir_no_grad(run); /* without gradients it is right */
+    choir_forward(&n->base, choir_zeros(no_grad, CHOIR_F32, choir_dims(3, 4)));
+    CHECK_OK(choir_scope_close(no_grad));
+    if (alone) {
+        forward_of(run, &n->base, g);
+        CHECK_OK(choir_scope_status(run));
+    } else {
+        choir_scope *s = choir_step_open(run, 0);
+        choir_forward(&n->base, choir_zeros(s, CHOIR_F32, choir_dims(3, 4)));
+        CHECK(choir_scope_status(s) == CHOIR_ERR_ARGUMENT);
+        CHECK(strstr(
+            choir_error_message(), "rms_norm: every rank has all of the parameter (2), but"));
+        (void)!choir_scope_close(s);
+    }
+    (void)!choir_scope_close(run);
+    choir_group_free(group);
+    return 0;
+}
+
+static void parameters_among_columns(void **state)
+{
+    (void)state;
+    for (int alone = 0; alone < 2; alone++)
+        ok(choir_spawn(2, norm_among_columns, &(bool){alone}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -699,6 +761,7 @@ int main(void)
         cmocka_unit_test(on_a_mesh),
         cmocka_unit_test(scores_in_parts),
         cmocka_unit_test(rules_of_ones_own),
+        cmocka_unit_test(parameters_among_columns),
         cmocka_unit_test(wrong_input_is_named),
         cmocka_unit_test(ranks_that_do_otherwise_are_named),
     };
