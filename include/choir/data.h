@@ -62,6 +62,9 @@ typedef struct choir_dataset_ops {
      * is "unknown" before. May be NULL: a sample is one part, with its name as the file. */
     bool (*place)(
         const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *place);
+    /** Returns a sentence about choices in reading the data, such as the template of chats,
+     * which the dataset owns; NULL: nothing to say. May be NULL. */
+    const char *(*says)(const choir_dataset *self);
 } choir_dataset_ops;
 
 struct choir_dataset {
@@ -89,6 +92,9 @@ void choir_dataset_free(choir_dataset *dataset); /* NULL is fine */
 
 /** Returns whether y may contain CHOIR_IGNORED. */
 bool choir_dataset_ignores(const choir_dataset *dataset);
+
+/** Returns a sentence about choices in reading the data, or NULL; see ops->says. */
+const char *choir_dataset_says(const choir_dataset *dataset);
 
 /** A dataset of `count` samples of another one: first, first + step, first + 2 step, ... Takes
  * ownership of `inner`; after a failure the caller still owns it. Error: argument. */
@@ -224,6 +230,9 @@ typedef struct choir_corpus_opts {
     /* share of a single file that is held out for validation, such as 0.2: one of every five
      * records; 0 (the default): a tenth; 1: all records */
     double held_out;
+    /* columns whose names in the file differ, "prompt=question,completion=answer"; NULL (the
+     * default): none do */
+    const char *columns;
 } choir_corpus_opts;
 
 choir_corpus_opts choir_corpus_defaults(void);
@@ -237,12 +246,21 @@ choir_corpus_opts choir_corpus_defaults(void);
  *
  *     {"text": T}                              T
  *     {"prompt": P, "completion": C}           P C; only C is learned
- *     {"messages": [{"role": R, "content": C}, ...]}   ChatML: <|im_start|>R,
- *                                          newline, C<|im_end|>, newline. The markers are
- *                                          tokens. Learned: contents of the role
- *                                          "assistant" and the <|im_end|> after them
+ *     {"messages": [{"role": R, "content": C}, ...]}   a conversation; with "tools": [...]
+ *                                          its template sees them
+ *     {"conversations": [{"from": "human", "value": C}, ...]}   a conversation
+ *     {"instruction": I, "input": N, "output": O}               a conversation of two messages
  *
- * The documents are joined; each is followed by the tokenizer's token that ends a text. A
+ * A conversation is written by the chat template of the tokenizer's folder (choir/chat.h),
+ * with the tokens of transformers' apply_chat_template. What the role "assistant" says is
+ * learned: the parts that the template marks by {% generation %}, or else the text that each
+ * answer adds to the text of the messages before it; a template whose text of earlier messages
+ * changes with later ones is refused. Without a template conversations are ChatML:
+ * <|im_start|>R, newline, C<|im_end|>, newline; the markers are tokens, and learned are the
+ * contents of the role "assistant" and the <|im_end|> after them.
+ *
+ * The documents are joined; each, but for those that a template writes, is followed by the
+ * tokenizer's token that ends a text. A
  * sample is a window: x (context) i64 tokens, y (context) the same shifted by one,
  * CHOIR_IGNORED where the next token is not learned. Windows follow one another in both splits,
  * so an epoch reads each token once. With opts.apart, samples are filled with whole documents
@@ -256,10 +274,10 @@ choir_corpus_opts choir_corpus_defaults(void);
  *
  * If *tokenizer is NULL, the characters of all documents are the tokens; else *tokenizer is
  * read. If the tokenizer has no token that ends a text, <|endoftext|> is added; if the data
- * contain a chat, missing markers are added. *tokenizer receives the result, for the caller to
- * free. Errors: io; format, naming the file, the line and the column (also a chat whose markers
- * are not tokens, with fixed_tokens); argument (shorter than the context; no token that ends a
- * text).
+ * contain a chat and there is no template, missing markers are added. *tokenizer receives the
+ * result, for the caller to free. Errors: io; format, naming the file, the line and the column
+ * (also a chat whose markers are not tokens, with fixed_tokens); argument (shorter than the
+ * context; no token that ends a text).
  */
 CHOIR_CHECKED choir_status choir_dataset_corpus(const char *path, choir_split split,
     choir_corpus_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);

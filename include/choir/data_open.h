@@ -64,6 +64,8 @@ typedef struct choir_data_opts {
      * of a text, or one of every n records or files); 0 (the default): a tenth; 1: all. Data
      * that have a validation split keep it, and its held_out is false. */
     double held_out;
+    /* names of the columns of documents (choir_corpus_opts.columns); NULL (the default) */
+    const char *columns;
 } choir_data_opts;
 
 choir_data_opts choir_data_defaults(void);

@@ -72,6 +72,7 @@ static choir_status open_data(choir__saved *s, const request *r, measure *m)
     opts.needs_tokenizer = !choir__text_is_chars(r->tokenizer);
     opts.classes = &s->classes;
     opts.held_out = r->whole ? 1 : s->held_out;
+    opts.columns = s->columns;
     opts.pack = s->pack && choir_data_has_documents(path);
     choir_status status = choir__saved_tokenizer(s, r->tokenizer);
     if (status == CHOIR_OK)

@@ -96,6 +96,13 @@ const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
     return dataset->ops->class_name ? dataset->ops->class_name(dataset, id) : NULL;
 }
 
+const char *choir_dataset_says(const choir_dataset *d)
+{
+    if (use_dataset(d, __func__) != CHOIR_OK)
+        return NULL;
+    return d->ops->says ? d->ops->says(d) : NULL;
+}
+
 bool choir_dataset_ignores(const choir_dataset *d)
 {
     if (use_dataset(d, __func__) != CHOIR_OK)

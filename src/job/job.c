@@ -79,6 +79,7 @@ static choir_status open_stream(choir__job *j, choir_tokenizer *tokenizer)
     opts.context = j->model.info.input.dim[0];
     opts.batch_size = j->training.batch_size;
     opts.validation = RANDOM_BATCHES * j->training.batch_size;
+    opts.columns = j->data.columns;
     const bool fixed = j->model.weights != NULL; /* which belong to the tokens */
     choir_status status = choir__gpu_stream_open(
         STDIN_FILENO, "standard input", &j->model.tokenizer, fixed, &opts, &j->data.stream);
@@ -116,6 +117,7 @@ static choir_status open_data(choir__job *j)
     opts.augment = j->data.augment;
     opts.pack = j->data.pack;
     opts.held_out = j->data.val_split;
+    opts.columns = j->data.columns;
     status = known_classes(j);
     if (status != CHOIR_OK)
         choir_tokenizer_free(opts.tokenizer);

@@ -79,6 +79,7 @@ typedef struct choir__job_data {
     bool pack;            /* documents of a sample do not see one another */
     bool balance;         /* all classes are drawn equally often */
     double val_split;     /* see choir_data_opts.held_out; 0: a tenth */
+    const char *columns;  /* see choir_corpus_opts.columns; NULL: the usual names */
     int64_t workers;      /* threads per rank that read ahead */
     choir_stream *stream; /* stream of standard input; else NULL */
     choir_dataset *train, *validation; /* owned by the stream, else by the job */

@@ -47,6 +47,8 @@ void choir__job_notes(const choir__job *j)
     if (is_table(j))
         say(j,
             choir__format("%s is trained on as plain text, with its separators", j->data.path));
+    if (choir_dataset_says(j->data.train))
+        say(j, choir__strdup(choir_dataset_says(j->data.train)));
     char *numbers = choir__classes_note(j->data.train, &j->model.classes);
     if (numbers)
         say(j, numbers);

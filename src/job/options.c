@@ -109,6 +109,13 @@ const choir__cli_option choir__job_options[] = {
             "fill samples with whole documents that do not see one another (default: documents "
             "are joined, and cut where a sample ends)",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .rereads = true},
+    {"columns", CHOIR__STRING, AT(data.columns), .argument = "NAME=COLUMN[,...]",
+        .elsewhere = "dataset_text_field",
+        .help =
+            "columns of documents whose names differ, such as prompt=question (names: text, "
+            "prompt, completion, messages, conversations, tools, system, instruction, input, "
+            "output)",
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
     {"val-split", CHOIR__FLOAT, AT(data.val_split), 1e-6, 1 - 1e-6, .argument = "PART",
         .help =
             "the part of the data for validation, such as 0.2, if they have no validation split "

@@ -61,6 +61,7 @@ options_of_a_model() {
     flip --slices plain --slices 2
     flip --augment images --augment randaugment
     flip --pack plain --pack
+    flip --columns plain --columns text=body
     flip --val-split plain --val-split 0.2
     flip --balance images --balance
     flip --skip-batches plain --skip-batches 5

@@ -95,6 +95,7 @@ def other_tokens(data):
     with open("chats.jsonl", "w") as file:
         for i in range(40):
             print(json.dumps({"messages": [{"role": "user", "content": "%d?" % i}]}), file=file)
+    os.remove("model/chat_template.jinja")  # without a template, chats are ChatML
     train("llama:layers=1,heads=2,width=8,context=8", "more", "chats.jsonl", "--tokenizer", "./model")
     assert os.path.exists("more/latest/choir_tokenizer.json") and os.path.exists("more/latest/tokenizer_config.json")
     assert not os.path.exists("more/latest/tokenizer.model")  # which lacks the markers of chats
@@ -109,6 +110,7 @@ def other_models(data):
 
 def refused(data):
     folder("model")
+    os.remove("model/chat_template.jinja")
     said = choir("train", "--model", "./model", "--steps", "1", "chats.jsonl", fails=True)
     assert "chats.jsonl, line 1: column 'messages'" in said and "<|im_start|> is no token" in said, said
 

@@ -164,13 +164,37 @@ bool choir_chat_marks(const choir_chat *chat)
            choir__jinja_template_generates(chat->plain);
 }
 
+bool choir__chat_exists(const choir_tokenizer *tokenizer)
+{
+    static const char *const files[] = {CHOIR__BESIDE_WORDS, LEGACY_FILE};
+    size_t bytes;
+    bool is = choir__beside_text(tokenizer->beside, TEMPLATE_FILE, &bytes);
+    for (size_t i = 0; i < CHOIR_COUNT(files) && !is; i++) {
+        json_t *root = choir__beside_json(tokenizer->beside, files[i]);
+        const json_t *template = json_object_get(root, "chat_template");
+        is = json_is_string(template) || json_is_array(template);
+        json_decref(root);
+    }
+    return is;
+}
+
 /* --- rendering --- */
+
+static const choir__jinja_template *template_for(
+    const choir_chat *chat, const choir__chat_input *input)
+{
+    return input->tools && chat->with_tools ? chat->with_tools : chat->plain;
+}
+
+bool choir__chat_marks(const choir_chat *chat, const choir__chat_input *input)
+{
+    return choir__jinja_template_generates(template_for(chat, input));
+}
 
 choir_status choir__chat_render(const choir_chat *chat, const choir__chat_input *input,
     int64_t now, choir__jinja_result *result)
 {
-    const choir__jinja_template *t =
-        input->tools && chat->with_tools ? chat->with_tools : chat->plain;
+    const choir__jinja_template *t = template_for(chat, input);
     const choir__jinja_input in = {.messages = input->messages,
         .count = input->count,
         .tools = input->tools,

@@ -18,5 +18,9 @@ typedef struct choir__chat_input {
 /* Renders a conversation into *result, which is reused. Errors: format. */
 choir_status choir__chat_render(const choir_chat *chat, const choir__chat_input *input,
     int64_t now, choir__jinja_result *result);
+/* Returns whether the template that the conversation gets has a {% generation %}. */
+bool choir__chat_marks(const choir_chat *chat, const choir__chat_input *input);
+/* Returns whether the tokenizer's folder has a chat template, right or wrong. */
+bool choir__chat_exists(const choir_tokenizer *tokenizer);
 
 #endif

@@ -76,6 +76,11 @@ static bool subset_ignores(const choir_dataset *self)
     return choir_dataset_ignores(((const subset *)self)->inner);
 }
 
+static const char *subset_says(const choir_dataset *self)
+{
+    return choir_dataset_says(((const subset *)self)->inner);
+}
+
 static void subset_free(choir_dataset *self)
 {
     choir_dataset_free(((subset *)self)->inner);
@@ -109,6 +114,7 @@ choir_status choir_dataset_subset(
             .place = subset_place,
             .class_of = subset_class_of,
             .ignores = subset_ignores,
+            .says = subset_says,
             .normalized = inner->ops->normalized ? subset_normalized : NULL}};
     d->base.ops = &d->ops;
     *dataset = &d->base;
@@ -232,6 +238,16 @@ static bool mixed_ignores(const choir_dataset *self)
     return ignores;
 }
 
+/* The first source that says something speaks for all. */
+static const char *mixed_says(const choir_dataset *self)
+{
+    const mixed *d = (const mixed *)self;
+    const char *sentence = NULL;
+    for (int s = 0; s < d->count && !sentence; s++)
+        sentence = choir_dataset_says(d->sources[s].data);
+    return sentence;
+}
+
 static void mixed_free(choir_dataset *self)
 {
     mixed *d = (mixed *)self;
@@ -340,7 +356,8 @@ choir_status choir_dataset_mixed(
         .sample_name = mixed_sample_name,
         .normalized = are_normalized_alike(sources, count) ? mixed_normalized : NULL,
         .class_of = mixed_class_of,
-        .ignores = mixed_ignores};
+        .ignores = mixed_ignores,
+        .says = mixed_says};
     d->base.ops = &d->ops;
     *dataset = &d->base;
     return CHOIR_OK;

@@ -27,7 +27,7 @@ choir__jinja_arguments choir__jinja_arguments_of(
 {
     choir__jinja_arguments a = {.self = self};
     for (; node; node = node->next) {
-        choir__jinja_value v = choir__jinja_eval(s, node->a);
+        choir__jinja_value v = s->engine->eval(s, node->a);
         if (node->kind == CHOIR__JINJA_E_KEYWORD)
             choir__jinja_dict_set(s->r, &a.named, node->value, v);
         else if (node->kind == CHOIR__JINJA_E_STARS)
@@ -176,7 +176,7 @@ static choir__jinja_value call_macro(
             choir__jinja_dict_set(s->r, &scope->names, p->value, *by_name);
         else if (p->a) { /* a default sees the parameters before it */
             s->scope = scope;
-            choir__jinja_value v = choir__jinja_eval(s, p->a);
+            choir__jinja_value v = s->engine->eval(s, p->a);
             choir__jinja_dict_set(s->r, &scope->names, p->value, v);
             s->scope = before;
         } else
@@ -185,7 +185,7 @@ static choir__jinja_value call_macro(
                     (int)choir__min(p->value.as.text->bytes, 60), p->value.as.text->data));
     }
     set_rest(s, scope, m, a, taken);
-    return choir__jinja_capture(s, m->body, scope);
+    return s->engine->capture(s, m->body, scope);
 }
 
 choir__jinja_value choir__jinja_call(
@@ -198,7 +198,7 @@ choir__jinja_value choir__jinja_call(
         return call_builtin(s, f.as.bound->of, a);
     }
     if (f.kind == CHOIR__JINJA_LOOP && f.as.loop->recursive && a->count == 1)
-        return choir__jinja_loop_again(s, f.as.loop, a->item[0]);
+        return s->engine->loop_again(s, f.as.loop, a->item[0]);
     if (f.kind == CHOIR__JINJA_JOINER)
         return f.as.list->turn++ ? f.as.list->item[0] : choir__jinja_borrow(s->r, "", 0);
     if (f.kind == CHOIR__JINJA_UNDEFINED)

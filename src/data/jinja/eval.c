@@ -3,16 +3,6 @@
 
 #include "data/jinja/eval.h"
 
-choir__jinja_value *choir__jinja_find_name(choir__jinja_state *s, choir__jinja_value name)
-{
-    for (choir__jinja_scope *scope = s->scope; scope; scope = scope->outer) {
-        choir__jinja_value *found = choir__jinja_dict_get(s->r, &scope->names, name);
-        if (found)
-            return found;
-    }
-    return NULL;
-}
-
 static choir__jinja_value name(choir__jinja_state *s, choir__jinja_value of)
 {
     const choir__jinja_value *found = choir__jinja_find_name(s, of);

@@ -51,9 +51,21 @@ typedef struct choir__jinja_span {
     size_t from, to;
 } choir__jinja_span;
 
+/* Expressions and statements, for calls: a table, since both need calls themselves. */
+typedef struct choir__jinja_engine {
+    choir__jinja_value (*eval)(choir__jinja_state *s, const choir__jinja_node *node);
+    /* Executes statements in a scope of their own; returns their text. */
+    choir__jinja_value (*capture)(
+        choir__jinja_state *s, const choir__jinja_node *first, choir__jinja_scope *scope);
+    /* Calls a recursive loop by the name `loop`. */
+    choir__jinja_value (*loop_again)(
+        choir__jinja_state *s, struct choir__jinja_loop *loop, choir__jinja_value over);
+} choir__jinja_engine;
+
 struct choir__jinja_state {
     choir__jinja_run *r;
     const choir__jinja_known *known;
+    const choir__jinja_engine *engine;
     choir__jinja_scope *scope;
     choir__jinja_out *out, main; /* out: the text at work, such as a macro's */
     choir__jinja_jump jump;
@@ -97,8 +109,6 @@ choir__jinja_value choir__jinja_item(
 /* v[from:to:step]; parts may be ABSENT. */
 choir__jinja_value choir__jinja_slice(choir__jinja_state *s, choir__jinja_value v,
     choir__jinja_value from, choir__jinja_value to, choir__jinja_value step);
-/* Returns the place of a variable, or NULL. */
-choir__jinja_value *choir__jinja_find_name(choir__jinja_state *s, choir__jinja_value name);
 
 /* --- call.c --- */
 
@@ -115,18 +125,19 @@ bool choir__jinja_test(
 choir__jinja_value choir__jinja_filter_block(
     choir__jinja_state *s, const choir__jinja_node *filters, choir__jinja_value text);
 
-/* --- execute.c --- */
+/* --- scope.c --- */
 
-void choir__jinja_execute(choir__jinja_state *s, const choir__jinja_node *first);
-/* Executes statements in a scope of their own; returns their text. */
-choir__jinja_value choir__jinja_capture(
-    choir__jinja_state *s, const choir__jinja_node *first, choir__jinja_scope *scope);
 choir__jinja_scope *choir__jinja_scope_new(choir__jinja_state *s, choir__jinja_scope *outer);
 void choir__jinja_set(
     choir__jinja_state *s, choir__jinja_scope *scope, const char *name, choir__jinja_value v);
-/* Calls a recursive loop by the name `loop`. */
-choir__jinja_value choir__jinja_loop_again(
-    choir__jinja_state *s, choir__jinja_loop *loop, choir__jinja_value over);
+/* Returns the place of a variable, or NULL. */
+choir__jinja_value *choir__jinja_find_name(choir__jinja_state *s, choir__jinja_value name);
+
+/* --- execute.c --- */
+
+extern const choir__jinja_engine choir__jinja_engine_of_trees;
+
+void choir__jinja_execute(choir__jinja_state *s, const choir__jinja_node *first);
 
 /* --- lookup.c: builtins by name, or NULL --- */
 

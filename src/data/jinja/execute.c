@@ -5,20 +5,6 @@
 
 /* --- names --- */
 
-choir__jinja_scope *choir__jinja_scope_new(choir__jinja_state *s, choir__jinja_scope *outer)
-{
-    choir__jinja_scope *scope = choir__jinja_get(s->r, sizeof *scope);
-    scope->outer = outer;
-    return scope;
-}
-
-void choir__jinja_set(
-    choir__jinja_state *s, choir__jinja_scope *scope, const char *name, choir__jinja_value v)
-{
-    choir__jinja_dict_set(
-        s->r, &scope->names, choir__jinja_borrow(s->r, name, strlen(name)), v);
-}
-
 static void assign(
     choir__jinja_state *s, const choir__jinja_node *target, choir__jinja_value v);
 
@@ -54,7 +40,7 @@ static void assign(choir__jinja_state *s, const choir__jinja_node *target, choir
 
 /* --- bodies --- */
 
-choir__jinja_value choir__jinja_capture(
+static choir__jinja_value capture(
     choir__jinja_state *s, const choir__jinja_node *first, choir__jinja_scope *scope)
 {
     choir__jinja_out own = {0}, *out = s->out;
@@ -124,7 +110,7 @@ static void run_loop(
         in_own_scope(s, node->e);
 }
 
-choir__jinja_value choir__jinja_loop_again(
+static choir__jinja_value loop_again(
     choir__jinja_state *s, choir__jinja_loop *loop, choir__jinja_value over)
 {
     choir__jinja_out own = {0}, *out = s->out;
@@ -204,11 +190,11 @@ static void statement(choir__jinja_state *s, const choir__jinja_node *node)
         break;
     case CHOIR__JINJA_S_SET: assign(s, node->a, choir__jinja_eval(s, node->b)); break;
     case CHOIR__JINJA_S_SET_BLOCK:
-        text = choir__jinja_capture(s, node->b, choir__jinja_scope_new(s, s->scope));
+        text = capture(s, node->b, choir__jinja_scope_new(s, s->scope));
         assign(s, node->a, choir__jinja_filter_block(s, node->c, text));
         break;
     case CHOIR__JINJA_S_FILTER:
-        text = choir__jinja_capture(s, node->b, choir__jinja_scope_new(s, s->scope));
+        text = capture(s, node->b, choir__jinja_scope_new(s, s->scope));
         choir__jinja_print(s->r, s->out, choir__jinja_filter_block(s, node->c, text));
         break;
     case CHOIR__JINJA_S_FOR: run_loop(s, node, choir__jinja_eval(s, node->b), 0); break;
@@ -237,3 +223,6 @@ void choir__jinja_execute(choir__jinja_state *s, const choir__jinja_node *first)
     }
     s->r->depth--;
 }
+
+const choir__jinja_engine choir__jinja_engine_of_trees = {
+    .eval = choir__jinja_eval, .capture = capture, .loop_again = loop_again};

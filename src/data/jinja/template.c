@@ -186,6 +186,7 @@ choir_status choir__jinja_render(const choir__jinja_template *t,
     choir__jinja_run run = {.name = t->name, .line = 1, .secret = t->run.secret};
     choir__jinja_state s = {.r = &run,
         .known = &choir__jinja_builtins,
+        .engine = &choir__jinja_engine_of_trees,
         .now = input->now,
         .any_arguments = t->any_arguments};
     size_t bytes = t->bytes + size_of(input->messages);

@@ -76,6 +76,7 @@ static choir_status open_corpus(
     opts.fixed_tokens = r->opts->needs_tokenizer;
     opts.apart = r->opts->pack;
     opts.held_out = r->opts->held_out;
+    opts.columns = r->opts->columns;
     choir_status status = choir__data_check_tokenizer(r, *tokenizer);
     if (status == CHOIR_OK)
         status = choir_dataset_corpus(r->path, r->split, opts, tokenizer, dataset);

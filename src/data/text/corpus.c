@@ -101,6 +101,9 @@ typedef struct corpus {
     choir__packs packs;          /* packs of documents that are kept apart */
     choir__record_places places; /* documents, each with its first token */
     bool shared;                 /* the file has both splits (data/dataset.h) */
+    int64_t chats, marked,
+        long_chats; /* chats by a template; marked by it; cut at the context */
+    char *says;     /* about them, or NULL */
 } corpus;
 
 /* --- one document --- */
@@ -136,6 +139,11 @@ static choir_status encode(reading *r, const choir__record_at *at, const choir__
         d->ignores = d->tokens.id[i] < 0;
     if (status == CHOIR_OK)
         choir__record_places_add(&d->places, at, (int64_t)first);
+    if (status == CHOIR_OK && r->parts.written) {
+        d->chats++;
+        d->marked += r->parts.marked;
+        d->long_chats += (int64_t)(d->tokens.count - first) > d->context + 1;
+    }
     if (status == CHOIR_OK && r->apart)
         choir__packs_add(&d->packs, (int64_t)first, (int64_t)(d->tokens.count - 1 - first));
     return status;
@@ -148,7 +156,7 @@ static choir_status read_record(
     bool held = choir__is_held(r->held, r->records++);
     if (r->tokenizer) {
         choir_status status =
-            choir__settle_chat(at, record, r->fixed, &r->tokenizer, &r->chats);
+            choir__settle_chat(at, record, r->fixed, &r->tokenizer, &r->chats, &r->parts);
         bool own = r->d->shared ? held != r->training : r->keep;
         return status == CHOIR_OK && own ? encode(r, at, record) : status;
     }
@@ -243,6 +251,29 @@ static bool ignores(const choir_dataset *self)
     return ((const corpus *)self)->ignores;
 }
 
+/* Says which template was chosen, how answers are found, and what does not fit. */
+static char *sentence(const corpus *d)
+{
+    char *cut =
+        d->long_chats
+            ? choir__format("; %lld are longer than the %lld tokens of a sample, and are cut",
+                  (long long)d->long_chats, (long long)d->context)
+            : choir__strdup("");
+    char *text = choir__format("%lld conversations are written by the chat template of the "
+                               "tokenizer's folder; what the assistant says is learned%s%s",
+        (long long)d->chats,
+        d->marked == d->chats ? ", as the template marks it"
+                              : ", where it adds to the messages before it",
+        cut);
+    free(cut);
+    return text;
+}
+
+static const char *says(const choir_dataset *self)
+{
+    return ((const corpus *)self)->says;
+}
+
 /* Fills in the place of the tokens [at, end) that are of one document. */
 static void place_tokens(
     const corpus *d, int64_t record, int64_t at, int64_t end, choir_sample_place *place)
@@ -285,23 +316,31 @@ static void free_corpus(choir_dataset *self)
     free(d->tokens.id);
     choir__packs_free(&d->packs);
     choir__record_places_free(&d->places);
+    free(d->says);
     free(d);
 }
 
-static const choir_dataset_ops ops = {
-    .length = length, .get = get, .free = free_corpus, .ignores = ignores, .place = place};
+static const choir_dataset_ops ops = {.length = length,
+    .get = get,
+    .free = free_corpus,
+    .ignores = ignores,
+    .place = place,
+    .says = says};
 static const choir_dataset_ops ops_apart = {.length = length,
     .get = get_apart,
     .free = free_corpus,
     .ignores = ignores,
-    .place = place_apart};
+    .place = place_apart,
+    .says = says};
 
 static choir_status read_all(corpus *d, const char *path, choir_corpus_opts opts, bool training,
     choir_tokenizer **tokenizer)
 {
     reading r = {.d = d, .training = training, .held = opts.held_out, .apart = opts.apart};
     choir_tokenizer *used = *tokenizer, *made = NULL;
-    choir_status status = used ? CHOIR_OK : characters(&r, path, &made);
+    choir_status status = choir__columns_parse(opts.columns, &r.parts.columns);
+    if (status == CHOIR_OK && !used)
+        status = characters(&r, path, &made);
     used = used ? used : made;
     r.fixed = opts.fixed_tokens && !made;
     if (status == CHOIR_OK)
@@ -362,6 +401,7 @@ choir_status choir_dataset_corpus(const char *path, choir_split split, choir_cor
         free_corpus(&d->base);
         return status;
     }
+    d->says = d->chats ? sentence(d) : NULL;
     d->base = (choir_dataset){.ops = opts.apart ? &ops_apart : &ops,
         .x_dtype = CHOIR_I64,
         .y_dtype = CHOIR_I64,

@@ -2,6 +2,8 @@
 #ifndef CHOIR_DATA_CORPUS_H
 #define CHOIR_DATA_CORPUS_H
 
+#include "data/chats/conversation.h"
+#include "data/chats/learned.h"
 #include "data/json.h"
 #include "data/records.h"
 #include "data/tokenizer/tokenizer.h"
@@ -17,14 +19,24 @@ typedef struct choir__document_parts {
         bool learned;
     } * part; /* (count) */
     size_t count, room;
+    /* How records become texts; all zeros: by the usual columns, and chats in ChatML. */
+    choir__columns columns;
+    choir_chat *chat; /* the template of chats */
+    bool asked;       /* the tokenizer's folder was asked for a template */
+    /* The current conversation, if a template writes it. */
+    bool written;
+    choir__conversation conversation;
+    choir__jinja_result result, work;
+    bool marked; /* the template marks the parts that are learned */
 } choir__document_parts;
 
-/* Fills in the parts of a record: of a text, of a prompt and its completion, or of a chat.
- * Errors: format. */
+/* Fills in the parts of a record: of a text, of a prompt and its completion, or of a chat in
+ * ChatML; or `result`, if a template writes the chat. Errors: format. */
 choir_status choir__document_parts_of(
     const choir__record_at *at, const choir__json *record, choir__document_parts *parts);
-/* Encodes a record's document, with `end` behind it, and adds the ids; id i of a token that is
- * not learned is -1 - i. parts: room that is reused. Errors: format, naming the record. */
+/* Encodes a record's document, with `end` behind it unless a template writes it, and adds the
+ * ids; id i of a token that is not learned is -1 - i. parts: room that is reused. Errors:
+ * format, naming the record. */
 choir_status choir__document_encode(const choir__record_at *at, const choir__json *record,
     const choir_tokenizer *tokenizer, int32_t end, choir__document_parts *parts,
     choir__ids *ids);
@@ -48,11 +60,11 @@ int64_t choir__end_named(const choir_tokenizer *tokenizer, const choir_beside *b
 choir_status choir__settle_end_of_text(
     const char *path, bool fixed, choir_tokenizer **tokenizer);
 
-/* Adds the markers of chats, if the record is the first chat that *settled knows of, to a
- * tokenizer without them, or, if that is fixed, refuses the record. Errors: format, argument.
- */
+/* Finds the template of chats in the tokenizer's folder, if the record is the first chat. A
+ * folder without one has ChatML: its markers are added, if *settled is false, to a tokenizer
+ * without them, or, if that is fixed, the record is refused. Errors: format, argument. */
 choir_status choir__settle_chat(const choir__record_at *at, const choir__json *record,
-    bool fixed, choir_tokenizer **tokenizer, bool *settled);
+    bool fixed, choir_tokenizer **tokenizer, bool *settled, choir__document_parts *parts);
 
 /* Like choir_stream_open, but a tokenizer without a token that ends a text, or without the
  * markers of a chat that is among the first samples, gets them if the stream has documents and

@@ -2,8 +2,8 @@
  *
  *     {"text": T}                            T                                  all of it
  *     {"prompt": P, "completion": C}         P C                                C
- *     {"messages": [{"role": R, "content": C}, ...]}
- *                                            <|im_start|>R\nC<|im_end|>\n ...   C<|im_end|> of
+ *     a conversation (chats/conversation.h)  by the template of the folder      the assistant's
+ *       without a template                   <|im_start|>R\nC<|im_end|>\n ...   C<|im_end|> of
  *                                                                               the assistant
  *
  * The last form is ChatML's, whose markers are tokens (end_of_text.c). */
@@ -52,11 +52,20 @@ static choir_status add_message(
     return CHOIR_OK;
 }
 
+static choir_status write_chat(choir__document_parts *p, const choir__record_at *at)
+{
+    const choir__conversation *c = &p->conversation;
+    const choir__chat_input input = {
+        .messages = c->messages, .tools = c->tools, .count = c->messages->count};
+    choir_status status = choir__chat_learned(p->chat, &input, &p->work, &p->result);
+    p->written = status == CHOIR_OK;
+    p->marked = p->written && choir__chat_marks(p->chat, &input);
+    return status == CHOIR_OK ? status : choir__record_wrong(at, "%s", choir__message());
+}
+
 static choir_status add_messages(
     choir__document_parts *p, const choir__record_at *at, const choir__json *messages)
 {
-    if (messages->type != CHOIR__JSON_ARRAY || !messages->count)
-        return choir__record_wrong(at, "messages: expected an array of one or more");
     const choir__json *message = choir__json_first(messages);
     choir_status status = CHOIR_OK;
     for (uint32_t i = 0; i < messages->count && status == CHOIR_OK; i++) {
@@ -69,14 +78,18 @@ static choir_status add_messages(
 choir_status choir__document_parts_of(
     const choir__record_at *at, const choir__json *record, choir__document_parts *p)
 {
-    const choir__json *messages = choir__json_get(record, "messages");
-    const choir__json *prompt = choir__json_get(record, "prompt");
-    const choir__json *completion = choir__json_get(record, "completion");
-    const choir__json *text = choir__json_get(record, "text");
+    const choir__columns *columns = &p->columns;
+    const choir__json *prompt = choir__column(columns, record, prompt);
+    const choir__json *completion = choir__column(columns, record, completion);
+    const choir__json *text = choir__column(columns, record, text);
     p->text.bytes = 0;
     p->count = 0;
-    if (messages)
-        return add_messages(p, at, messages);
+    p->written = false;
+    choir_status status = choir__conversation_of(at, record, columns, &p->conversation);
+    if (status != CHOIR_OK)
+        return status;
+    if (p->conversation.messages)
+        return p->chat ? write_chat(p, at) : add_messages(p, at, p->conversation.messages);
     if (prompt && completion) {
         if (prompt->type != CHOIR__JSON_STRING)
             return wrong_column(at, "prompt");
@@ -87,8 +100,9 @@ choir_status choir__document_parts_of(
         return CHOIR_OK;
     }
     if (!text)
-        return choir__record_wrong(
-            at, "missing the column 'text', or 'prompt' and 'completion', or 'messages'");
+        return choir__record_wrong(at,
+            "missing the column 'text', or 'prompt' and 'completion', or 'messages', or "
+            "'conversations', or 'instruction' and 'output' (--columns text=NAME names one)");
     if (text->type != CHOIR__JSON_STRING)
         return wrong_column(at, "text");
     add(p, text->text, text->bytes, true);
@@ -101,6 +115,10 @@ choir_status choir__document_encode(const choir__record_at *at, const choir__jso
     choir_status status = choir__document_parts_of(at, record, p);
     if (status != CHOIR_OK)
         return status;
+    if (p->written) {
+        status = choir__chat_encode(tokenizer, &p->result, ids);
+        return status == CHOIR_OK ? status : choir__record_wrong(at, "%s", choir__message());
+    }
     for (size_t i = 0, from = 0; i < p->count && status == CHOIR_OK; from = p->part[i++].end) {
         size_t first = ids->count;
         status = choir__tokenizer_encode(tokenizer, NULL, p->text.data + from,
@@ -118,5 +136,9 @@ void choir__document_parts_free(choir__document_parts *p)
 {
     free(p->text.data);
     free(p->part);
+    choir_chat_free(p->chat);
+    choir__conversation_free(&p->conversation);
+    choir__jinja_result_free(&p->result);
+    choir__jinja_result_free(&p->work);
     *p = (choir__document_parts){0};
 }

@@ -94,19 +94,34 @@ choir_status choir__settle_end_of_text(
     return choir__tokenizer_extend(*tokenizer, added, 1, tokenizer);
 }
 
+/* Reads the template of the tokenizer's folder, if it has one. */
+static choir_status find_template(
+    const choir__record_at *at, const choir_tokenizer *tokenizer, choir__document_parts *parts)
+{
+    if (parts->asked || !choir__chat_exists(tokenizer))
+        return CHOIR_OK;
+    return choir_chat_of(tokenizer, &parts->chat) == CHOIR_OK
+               ? CHOIR_OK
+               : choir__record_wrong(at, "a chat: %s", choir__message());
+}
+
 choir_status choir__settle_chat(const choir__record_at *at, const choir__json *record,
-    bool fixed, choir_tokenizer **tokenizer, bool *settled)
+    bool fixed, choir_tokenizer **tokenizer, bool *settled, choir__document_parts *parts)
 {
     char opens[] = CHOIR__CHAT_OPENS, closes[] = CHOIR__CHAT_CLOSES;
     char *const markers[] = {opens, closes};
-    if (*settled || !choir__json_get(record, "messages"))
+    if (!choir__is_conversation(record, &parts->columns))
         return CHOIR_OK;
+    choir_status status = find_template(at, *tokenizer, parts);
+    parts->asked = true;
+    if (status != CHOIR_OK || parts->chat || *settled)
+        return status;
     for (size_t i = 0; i < CHOIR_COUNT(markers) && fixed; i++)
         if (choir_tokenizer_id(*tokenizer, markers[i]) < 0)
             return choir__record_wrong(at,
-                "column 'messages': chats are written in ChatML, and %s is no token of this "
-                "tokenizer: give 'prompt' and 'completion', or 'text', with the model's own "
-                "markers",
+                "column 'messages': the tokenizer's folder has no chat template, so chats are "
+                "written in ChatML, and %s is no token: put the model's chat_template.jinja beside "
+                "the tokenizer, or give 'prompt' and 'completion' with its own markers",
                 markers[i]);
     *settled = true;
     return fixed ? CHOIR_OK : choir__tokenizer_extend(*tokenizer, markers, 2, tokenizer);

@@ -78,8 +78,8 @@ static choir_status read_record(choir_stream *s, bool *more)
     else if (record->type == CHOIR__JSON_STRING)
         status = choir__tokenizer_encode(
             s->tokenizer, NULL, record->text, record->bytes, CHOIR__CONTINUED, &s->ids);
-    else if ((status = choir__settle_chat(
-                  &s->records.at, record, s->fixed, &s->tokenizer, &s->chats)) == CHOIR_OK)
+    else if ((status = choir__settle_chat(&s->records.at, record, s->fixed, &s->tokenizer,
+                  &s->chats, &s->parts)) == CHOIR_OK)
         status = choir__document_encode(
             &s->records.at, record, s->tokenizer, s->end, &s->parts, &s->ids);
     pthread_mutex_unlock(&s->encoding);
@@ -295,7 +295,9 @@ choir_status choir__gpu_stream_open(int fd, const char *name, choir_tokenizer **
     s->owner = getpid();
     pthread_mutex_init(&s->encoding, NULL);
     choir__records_take(&s->records, fd, name ? name : "the stream");
-    status = find_kind(s, tokenizer);
+    status = choir__columns_parse(opts->columns, &s->parts.columns);
+    if (status == CHOIR_OK)
+        status = find_kind(s, tokenizer);
     if (status == CHOIR_OK)
         status = make_ring(s);
     if (status == CHOIR_OK)

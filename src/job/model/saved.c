@@ -84,6 +84,7 @@ static choir_status read_job(const char *path, choir__saved *s)
     s->held_out = data.val_split;
     s->pack = data.pack;
     s->lora = text_in(json_object_get(record, "options"), "lora");
+    s->columns = text_in(json_object_get(record, "options"), "columns");
     s->data = text_in(record, "data");
     s->data_sha256 = text_in(record, "data_sha256");
     json_decref(record);
@@ -157,6 +158,7 @@ void choir__saved_close(choir__saved *s)
     choir_class_names_free(&s->classes);
     (void)!choir_scope_close(s->run);
     free(s->lora);
+    free(s->columns);
     free(s->data);
     free(s->data_sha256);
 }

@@ -14,6 +14,7 @@ typedef struct choir__saved {
     uint64_t seed;   /* seed of its training */
     double held_out; /* held_out of its data (choir_data_opts); 0: the default */
     bool pack;       /* documents did not see one another */
+    char *columns;   /* names of its data's columns; NULL: the usual ones */
     char *lora;      /* text of its adapters (job/model/lora.h); NULL: none */
     /* data of its training; data NULL: the text that comes with Choir; data_sha256 NULL or "":
      * unknown */

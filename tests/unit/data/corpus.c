@@ -177,8 +177,8 @@ static void chats_need_their_markers(void **state)
     const char *path = put("m.jsonl", "{\"text\":\"abc\"}\n"
                                       "{\"messages\":[{\"role\":\"r\",\"content\":\"c\"}]}");
     assert_fails(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_ERR_FORMAT,
-        "m.jsonl, line 2: column 'messages': chats are written in ChatML, and <|im_start|> is "
-        "no token");
+        "m.jsonl, line 2: column 'messages': the tokenizer's folder has no chat template, so "
+        "chats are written in ChatML, and <|im_start|> is no token");
     assert_int_equal(choir_tokenizer_size(t), TURN + 1);
     opts.fixed_tokens = false;
     ok(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data));
