@@ -8,7 +8,7 @@
  * Both must begin the text of all messages. Some prompts have more than the message repeats,
  * such as <think>; then the message begins where both part.
  *
- * Tokens are those of the whole text. Their places follow from their own texts; where a
+ * The whole text is encoded at once. The places of tokens follow from their own texts; where a
  * tokenizer changes the text, so that they do not, the parts are encoded by themselves. */
 #include "data/chats/learned.h"
 
