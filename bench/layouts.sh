@@ -1,6 +1,6 @@
 # One model, one seed, one declared cut, on every layout: the hash of the weights must be one.
 #
-#   script/bench layouts [STEPS]      default: 10
+#   script/bench layouts [--steps=N]      default: 10
 #
 # A row for each layout, as public tables of other systems have, in which losses differ from row to
 # row: M = 8 micro-batches, T = 4 slices, S = 8 chunks. Up to 8 ranks share the machine's cores, so
@@ -8,10 +8,11 @@
 . "$(dirname "$0")/lib.inc"
 
 steps=${1:-10}
+steps=${steps#--steps=}
 export CHOIR_CPU_DEVICES=8
 cut=(--microbatches 8 --slices 4 --chunks 8)
 job=(--model llama:layers=8,heads=8,kv_heads=4,width=128,hidden=352,context=128 --batch-size 16
-    --steps "$steps" --seed 7 --clip 1 --lr 1e-3 --log-every 1 --eval-batches 1)
+    --steps "$steps" --seed 7 --clip 1 --lr 1e-3 --log-every 1 --no-eval)
 
 # STRATEGY MESH: a mesh has as many numbers as the strategy has parts
 layouts='single 1

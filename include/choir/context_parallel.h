@@ -16,7 +16,8 @@
  * after another to all (after Liu et al., "Ring Attention", 2023). Both compute the same bits.
  *
  * A model takes part if all of its ops work token by token, except attention: gpt2, llama,
- * mistral. Other ops are refused, with their name. In evaluation sequences are not cut.
+ * mistral, and bert where it predicts or labels words. Other ops are refused, with their name.
+ * In evaluation sequences are not cut.
  *
  * Threads: the scope's thread, which also issues to the group. Collective:
  * choir_context_parallel, and every forward in training, every backward and optimizer step.

@@ -66,6 +66,19 @@ void *choir_module_new(choir_scope *run, const choir_module_class *type);
 void choir_module_child(
     choir_module *self, const char *name, choir_module **field, choir_module *child);
 
+/**
+ * Marks a contraction: the linear layer `down` adds over the outputs of the linear layer `up`,
+ * with only functions of single elements between the two (activations, dropout, products of two
+ * results with the same mark). So that sum may be cut into slices, which ranks share:
+ * choir_tensor_parallel does it without rules. Where two layers feed a third (a gate, and the
+ * numbers that it scales), mark the third with each of them.
+ *
+ * matrices: the number of matrices side by side in up's outputs, each as wide as down's inputs;
+ * 0 or 1: one. Error, of the run: argument (modules that are not linear layers, or do not fit).
+ */
+void choir_module_contraction(
+    choir_module *self, choir_module *up, int matrices, choir_module *down);
+
 typedef enum choir_init_kind {
     CHOIR_INIT_CONSTANT,
     CHOIR_INIT_UNIFORM,

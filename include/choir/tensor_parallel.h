@@ -72,8 +72,9 @@ typedef struct choir_tensor_parallel_opts {
 
 /** Returns options without rules, which select a default plan. For gpt2, llama, mistral and
  * bert, it splits attention by heads, the layers after it by columns and rows, and tables of
- * tokens by rows. For other models, it splits each pair of linear layers with only an
- * activation between them, if the number of slices divides the width there. */
+ * tokens by rows. For other models, it splits what choir_module_contraction has marked, and in
+ * sequences of layers each pair of linear layers with only activations between them, if the
+ * number of slices divides the width there. */
 choir_tensor_parallel_opts choir_tensor_parallel_defaults(void);
 
 /**

@@ -183,3 +183,22 @@ char *choir__text_mended(const char *text)
     }
     return clean.bytes;
 }
+
+char *choir__divisors(int64_t n, int64_t of)
+{
+    enum { MOST = 16 };
+    char *text = choir__strdup("");
+    for (int64_t d = of, listed = 0; d <= n; d += of) {
+        if (n % d)
+            continue;
+        bool ends = d == n || ++listed > MOST;
+        const char *before = !*text ? "" : ends && d == n ? " or " : ", ";
+        char *more = ends && d < n ? choir__format("%s, ...", text)
+                                   : choir__format("%s%s%lld", text, before, (long long)d);
+        free(text);
+        text = more;
+        if (ends)
+            break;
+    }
+    return text;
+}

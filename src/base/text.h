@@ -53,4 +53,8 @@ int choir__by_text(const void *a, const void *b);
  */
 char *choir__text_mended(const char *text);
 
+/* Returns the divisors of n that are multiples of `of`, in words: "2, 4 or 8". A long list ends
+ * with "..."; free frees it. */
+char *choir__divisors(int64_t n, int64_t of);
+
 #endif

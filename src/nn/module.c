@@ -222,10 +222,3 @@ void choir_module_constant(
     *field = lasting(self, name, t, __func__);
     add_entry(self, CHOIR__CONSTANT, name, field)->tensor = *field;
 }
-
-void choir__module_heads(choir_module *m, choir__heads_of heads)
-{
-    choir__heads_of *kept = choir__arena_get(&m->run->arena, sizeof *kept);
-    *kept = heads;
-    m->inside->heads = kept;
-}

@@ -30,6 +30,7 @@ struct choir__module_inside {
     choir__module_entry *entries; /* children, parameters, buffers, in order */
     struct choir__module_hook *hooks;
     const struct choir__heads_of *heads; /* NULL: the module does not attend */
+    struct choir__contraction *contractions;
     choir__strategy *pinned_by; /* the strategy that shares its weights with other processes */
     choir__strategy *strategy;  /* strategy that created this wrapper; NULL: none */
     bool ready, drawn;          /* ready: the tree has names; drawn: parameters have values */
@@ -93,6 +94,13 @@ typedef struct choir__heads_of {
 } choir__heads_of;
 
 void choir__module_heads(choir_module *module, choir__heads_of heads);
+
+/* A mark of choir_module_contraction. */
+typedef struct choir__contraction {
+    choir_module *up, *down;
+    int matrices; /* side by side in up's outputs */
+    struct choir__contraction *next;
+} choir__contraction;
 
 /* Returns whether the module is a linear layer x W + b, and its weight and bias (or NULL). The
  * weight is (in, out) if *in_out, else (out, in). */

@@ -52,6 +52,13 @@ choir_tensor *choir__sequence_sum(choir_tensor *x)
     return s && s->by && !x->poisoned ? s->by->ops->chunks->sum(s->by, x) : x;
 }
 
+void choir__sequence_given_once(choir_tensor *g)
+{
+    const choir__sequence *s = g->scope->sequence;
+    if (s && s->by && s->first && !g->poisoned)
+        choir__launch_fill(g, -0.0);
+}
+
 choir_tensor *choir__sequence_refuse(choir_scope *scope, const char *op)
 {
     return choir__poison(scope, CHOIR_ERR_ARGUMENT,

@@ -53,6 +53,10 @@ choir_tensor *choir__sequence_whole(choir_scope *scope, choir_tensor *x, int dim
 /* Returns the sum of the ranks' x, which is also its gradient's way back. */
 choir_tensor *choir__sequence_sum(choir_tensor *x);
 
+/* Called for a gradient of a parameter that is the sum over all tokens already: ranks other
+ * than the first give -0 in its place, which changes nothing in the sum over the ranks. */
+void choir__sequence_given_once(choir_tensor *g);
+
 /* Records that an op cannot run on a sequence that is cut, and returns a poisoned tensor. */
 choir_tensor *choir__sequence_refuse(choir_scope *scope, const char *op);
 

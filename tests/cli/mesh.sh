@@ -82,10 +82,11 @@ sliced() {
     done
 }
 
-# The same of sequences in chunks, which ranks share; also beside slices.
+# The same of sequences in chunks, which ranks share; also beside slices, two of which share a head
+# of keys.
 chunked() {
     args=(--json --microbatches 4 --batch-size 16 --steps 5 --clip 1 --eval-every 3 --chunks 4)
-    args+=(--slices 2 --model "$llama,kv_heads=2,layers=2,tied=1" text)
+    args+=(--slices 4 --model "$llama,kv_heads=2,layers=2,tied=1" text)
     good train "${args[@]}" && mv out single
     on 2x2 tp+cp
     on 2x2 cp+pipeline

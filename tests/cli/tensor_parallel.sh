@@ -84,8 +84,10 @@ composes() {
 }
 
 told() {
-    bad 1 "2 heads cannot be divided among 4 slices" train --steps 1 --model "$gpt" \
-        --batch-size 4 --strategy tp --nproc 4 text
+    bad 1 "2 heads cannot be divided among 4 slices: choose a number of ranks that divides them" \
+        train --steps 1 --model "$gpt" --batch-size 4 --strategy tp --nproc 4 text
+    bad 1 "2 heads cannot be divided among 4 slices: choose 1 or 2 slices" train --steps 1 \
+        --model "$gpt" --batch-size 4 --slices 4 text
     bad 1 "no plan for a model of class" train --steps 1 --model resnet18:image=16 \
         --batch-size 4 --strategy tp --nproc 2 random
     bad 1 "--slices 3: the 2 ranks that share each weight must divide" train --steps 1 \

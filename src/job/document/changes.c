@@ -68,8 +68,11 @@ static char *given_text(const choir__job *j, const choir__cli_option *o)
 static void note_option(choir__job *j, const choir__job *before, const choir__cli_option *o)
 {
     char *was = choir__cli_text(o, (const char *)before + o->at), *given = given_text(j, o);
-    choir__job_add_note(j, was ? choir__format("%s replaces the checkpoint's %s", given, was)
-                               : choir__format("%s is new: the checkpoint has none", given));
+    const char *cut =
+        o->recorded == CHOIR__RECORDED_CUT ? ": the numbers from here on are others" : "";
+    choir__job_add_note(
+        j, was ? choir__format("%s replaces the checkpoint's %s%s", given, was, cut)
+               : choir__format("%s is new: the checkpoint has none%s", given, cut));
     free(given);
     free(was);
 }

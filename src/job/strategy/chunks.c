@@ -1,8 +1,11 @@
 /* The declared number of chunks of each sequence (choir/context_parallel.h), on which the
  * numbers depend: --chunks, or what the resumed job had, or the number of ranks that share
  * sequences. */
+#include <stdlib.h>
+
 #include <choir/context_parallel.h>
 
+#include "base/text.h"
 #include "job/job.h"
 
 /* Returns the number of ranks that share each sequence. */
@@ -26,6 +29,14 @@ static const char *without_chunks(const choir__job *j)
     return NULL;
 }
 
+static long long power_below(long long n)
+{
+    long long power = 1;
+    while (power * 2 <= n)
+        power *= 2;
+    return power;
+}
+
 static choir_status check_ranks(const choir__job *j, int64_t ranks)
 {
     long long chunks = j->training.chunks, own = chunks / ranks;
@@ -35,8 +46,9 @@ static choir_status check_ranks(const choir__job *j, int64_t ranks)
             chunks, chunks > 1 ? "s" : "", (long long)((chunks / ranks + 1) * ranks));
     if (ranks > 1 && (own & (own - 1)))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--chunks %lld on %lld ranks: expected a power of two per rank, got %lld", chunks,
-            (long long)ranks, own);
+            "--chunks %lld on %lld ranks: expected a power of two per rank, got %lld: choose "
+            "--chunks %lld",
+            chunks, (long long)ranks, own, (long long)(ranks * power_below(own) * 2));
     return CHOIR_OK;
 }
 
@@ -58,18 +70,29 @@ static choir_status check_tokens(const choir__job *j, int64_t ranks)
     return CHOIR_OK;
 }
 
-static choir_status check_model(const choir__job *j)
+/* Returns the error that says which chunks the context has for these ranks. */
+static choir_status unfit(const choir__job *j, const char *why)
 {
     long long chunks = j->training.chunks, tokens = j->model.info.input.dim[0];
-    if (j->model.info.task != CHOIR_LANGUAGE || !j->model.info.packs)
+    char *possible = choir__divisors(tokens, sharing(j));
+    choir_status status =
+        choir__error(CHOIR_ERR_ARGUMENT, "--chunks %lld %s of %lld tokens: choose %s", chunks,
+            why, tokens, *possible ? possible : "a number of ranks that divides it");
+    free(possible);
+    return status;
+}
+
+static choir_status check_model(const choir__job *j)
+{
+    const choir_model_info *info = &j->model.info;
+    long long chunks = j->training.chunks, tokens = info->input.dim[0];
+    bool by_token = info->packs || info->masked || (info->vocab && info->output.ndim);
+    if (!by_token)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--chunks %lld: expected a model that reads sequences token by token (gpt2, llama, "
-            "mistral), got %s",
-            chunks, j->model.info.config);
-    if (tokens % chunks)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--chunks %lld does not divide the context of %lld tokens", chunks, tokens);
-    return CHOIR_OK;
+            "--chunks %lld: expected a model that works token by token (gpt2, llama, mistral, bert "
+            "without classes or with words=1), got %s",
+            chunks, info->config);
+    return tokens % chunks ? unfit(j, "does not divide the context") : CHOIR_OK;
 }
 
 choir_status choir__cli_strategy_check_chunks(choir__job *j)

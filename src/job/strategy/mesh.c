@@ -227,26 +227,47 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
 
 /* --- meeting --- */
 
-/* Makes the group of the ranks that differ only in the dimensions along which micro-batches are
- * distributed. */
-static choir_status find_dealt(choir__job_rank *p)
+/* Along these dimensions ranks have micro-batches of their own, or evaluate batches of their
+ * own: ranks that share sequences have whole models. */
+static bool deals(const choir__cli_strategy *s, bool evaluation)
+{
+    return s->spread == CHOIR__DEVICE_A_RANK ||
+           (evaluation && s->chunks == CHOIR__CHUNKS_OF_RANKS);
+}
+
+/* Makes the group of the ranks that differ only in such dimensions. */
+static choir_status split_dealt(choir__job_rank *p, bool evaluation, choir_group **group)
 {
     const choir__composition *c = &p->job->placement.composition;
     int rest = p->env.rank, stride = 1, color = 0;
     for (int d = c->count - 1 - choir__composition_inside(c); d >= 0; d--) {
         int at = rest % c->dims[d].size;
         rest /= c->dims[d].size;
-        if (c->dims[d].strategy->spread != CHOIR__DEVICE_A_RANK)
+        if (!deals(c->dims[d].strategy, evaluation))
             color += at * stride;
         stride *= c->dims[d].size;
     }
-    choir_status status = choir_group_split(p->env.group, color, p->env.rank, &p->also);
+    return choir_group_split(p->env.group, color, p->env.rank, group);
+}
+
+static choir_status find_dealt(choir__job_rank *p)
+{
+    choir_status status = split_dealt(p, false, &p->also);
+    if (status == CHOIR_OK)
+        status = split_dealt(p, true, &p->evaluates);
     if (status != CHOIR_OK)
         return status;
     p->dealt.group = p->also;
     p->dealt.rank = choir_group_rank(p->also);
     p->dealt.world = choir_group_world(p->also);
     return CHOIR_OK;
+}
+
+choir_group *choir__job_rank_evaluates(const choir__job_rank *p)
+{
+    const choir__composition *c = &p->job->placement.composition;
+    bool alone = c->count == 1 && deals(c->dims[0].strategy, true);
+    return p->evaluates ? p->evaluates : alone ? p->env.group : p->dealt.group;
 }
 
 choir_status choir__job_rank_mesh(choir__job_rank *p)

@@ -36,7 +36,8 @@ typedef struct choir__job_rank {
     /* Like env, for the ranks that micro-batches are distributed to; group may be NULL if this
      * rank is the only one. */
     choir_env dealt;
-    choir_group *also; /* dealt.group, if it is a separate group */
+    choir_group *also;      /* dealt.group, if it is a separate group */
+    choir_group *evaluates; /* choir__job_rank_evaluates of a mesh; else NULL */
     /* The dimension for which a strategy's function is called. */
     const struct choir__dimension *at;
     choir_group *along;                        /* the ranks along the dimension, in order */
@@ -246,6 +247,10 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
 /* Makes one group per dimension, and finds the ranks that micro-batches are distributed to.
  * Collective. */
 choir_status choir__job_rank_mesh(choir__job_rank *part);
+
+/* Returns the ranks that share the batches of an evaluation: those that micro-batches are
+ * distributed to, and those that share sequences, which evaluation does not cut. */
+choir_group *choir__job_rank_evaluates(const choir__job_rank *part);
 
 /* --- cut.c --- */
 

@@ -18,7 +18,7 @@ choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_s
         .batch_size = t->job->training.batch_size / t->job->training.microbatches,
         .max_batches = batches,
         .workers = (int)t->job->data.workers,
-        .group = t->part.dealt.group,
+        .group = choir__job_rank_evaluates(&t->part),
         .between = choir__trainer_between_batches,
         .arg = t};
     double began = choir__now();

@@ -13,6 +13,7 @@
 #include "nn/models/bert.h"
 #include "nn/models/config.h"
 #include "nn/models/published.h"
+#include "tensor/sequence.h"
 
 enum { MAX_LAYERS = 256, MAX_IN = 3 };
 
@@ -29,6 +30,14 @@ typedef struct bert {
 
 /* --- forward --- */
 
+/* Returns the ids of type 0: one for all tokens, whose gradient is summed over them; or one
+ * each, where they are cut into chunks, so that the sum goes through the tree of rows. */
+static choir_tensor *type_zero(choir_scope *scope, int64_t tokens)
+{
+    return scope->sequence ? choir_zeros(scope, CHOIR_I64, choir_dims(tokens))
+                           : choir__model_positions(scope, 1);
+}
+
 /* Returns the embeddings of all positions; types NULL: 0. */
 static choir_tensor *embed(bert *b, choir_tensor *ids, choir_tensor *types)
 {
@@ -37,15 +46,17 @@ static choir_tensor *embed(bert *b, choir_tensor *ids, choir_tensor *types)
     choir_tensor *where =
         choir_forward(b->places, choir__model_positions(scope, t)); /* (T, C) */
     choir_tensor *type = choir_forward(
-        b->types, types ? types : choir__model_positions(scope, 1)); /* (1, C): of type 0 */
+        b->types, types ? types : type_zero(scope, t)); /* (B, T, C), (T, C) or (1, C) */
     choir_tensor *x = types ? choir_add(choir_add(choir_forward(b->words, ids), type), where)
                             : choir_add(choir_forward(b->words, ids), choir_add(type, where));
     return choir_forward(b->dropout, choir_forward(b->norm, x)); /* (B, T, C) */
 }
 
-/* Returns 0 where the mask is 1, and nearly minus infinity where it is 0. */
+/* Returns 0 where the mask is 1, and nearly minus infinity where it is 0, for the keys of all
+ * ranks. */
 static choir_tensor *bias_of(choir_tensor *mask) /* (B, T) -> (B, 1, 1, T) */
 {
+    mask = choir__sequence_whole(choir_tensor_scope(mask), mask, 1);
     int64_t rows = choir_tensor_size(mask, 0), t = choir_tensor_size(mask, 1);
     choir_tensor *x = choir_affine(choir_cast(mask, CHOIR_F32), 1e30, -1e30);
     return choir_reshape(x, choir_dims(rows, 1, 1, t));

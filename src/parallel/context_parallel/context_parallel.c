@@ -23,14 +23,14 @@ static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int c
 {
     choir_tensor *ids = in[0];
     for (int i = 0; i < count; i++)
-        if (in[i]->poisoned)
+        if (in[i] && in[i]->poisoned)
             return in[i];
     choir_scope *scope = ids->scope;
     if (scope->kind == CHOIR__RUN)
         return choir__poison(scope, CHOIR_ERR_SCOPE,
             "context_parallel: a forward in training needs inputs of a step");
     for (int i = 0; i < count; i++)
-        if (in[i]->shape.ndim < 2 || in[i]->shape.dim[1] != ids->shape.dim[1])
+        if (in[i] && (in[i]->shape.ndim < 2 || in[i]->shape.dim[1] != ids->shape.dim[1]))
             return choir__poison(scope, CHOIR_ERR_SHAPE,
                 "context_parallel: expected inputs (B, L, ...) with the tokens of a sequence, "
                 "got %s",
@@ -69,7 +69,7 @@ static choir_tensor *cp_forward(choir_module *self, choir_tensor *const *in, int
         .by = cp->world > 1 ? &cp->strategy : NULL};
     scope->sequence = s;
     for (int i = 0; i < count; i++)
-        own[i] = choir__sequence_own(scope, in[i], 1);
+        own[i] = in[i] ? choir__sequence_own(scope, in[i], 1) : NULL;
     return choir_forward_n(cp->module, own, count);
 }
 

@@ -269,6 +269,20 @@ static choir_status sharing_group(
     return status;
 }
 
+/* Returns the mark of a column layer's result. Slices that share a unit have a copy of it each
+ * (repeated_units.c), so its columns are numbered among the columns of all copies. */
+static choir__partition result_of(const choir__partition *base, const choir__tp_entry *e)
+{
+    choir__partition result = *base;
+    int64_t unit = base->size / e->packed / e->units;
+    result.passes = true;
+    if (e->shared) {
+        result.at = base->first * unit;
+        result.size = base->cut.leaves * unit;
+    }
+    return result;
+}
+
 /* Marks the parameter; on several ranks it becomes this rank's part. */
 static choir_status part_entry(const choir__tp_plan *plan, const choir__tp_entry *e,
     choir_group *group, choir_group *sharing)
@@ -291,8 +305,7 @@ static choir_status part_entry(const choir__tp_plan *plan, const choir__tp_entry
         .style = e->style,
         .sharing = sharing,
         .sequence = plan->sequence && group};
-    kept->result = kept->base;
-    kept->result.passes = true;
+    kept->result = result_of(&kept->base, e);
     p->tensor->split = &kept->base;
     if (!group)
         return CHOIR_OK;

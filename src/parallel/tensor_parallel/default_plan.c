@@ -1,5 +1,5 @@
 /* The plan for a model without rules: for transformers by the names of their layers, otherwise
- * for each pair of consecutive linear layers. */
+ * for each contraction that a module has marked, and each pair of consecutive linear layers. */
 #include "parallel/tensor_parallel/tensor_parallel.h"
 
 #include <string.h>
@@ -76,13 +76,28 @@ static bool is_linear(choir_module *m, int64_t *in, int64_t *out)
     return true;
 }
 
+/* The slices must divide what a user has marked. */
+static choir_status plan_contractions(choir__tp_plan *plan, const choir_module *m)
+{
+    choir_status status = CHOIR_OK;
+    for (const choir__contraction *c = m->inside->contractions; c && status == CHOIR_OK;
+         c = c->next) {
+        choir_tp_rule up = {.path = "", .style = CHOIR_TP_COLUMN, .packed = c->matrices};
+        status = choir__tp_plan_layer(plan, c->up, &up);
+        if (status == CHOIR_OK)
+            status = choir__tp_plan_layer(
+                plan, c->down, &(choir_tp_rule){.path = "", .style = CHOIR_TP_ROW});
+    }
+    return status;
+}
+
 /* In a sequential, a linear layer, elementwise functions and another linear layer of the same
  * width form a pair, if the number of slices divides the width. */
 static choir_status plan_pairs(choir__tp_plan *plan, choir_module *m)
 {
     choir_module *first = NULL;
     int64_t in, out, width = 0;
-    choir_status status = CHOIR_OK;
+    choir_status status = plan_contractions(plan, m);
     bool sequential = !strcmp(m->type->name, "sequential");
     for (choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK; e = e->next) {
         if (e->kind != CHOIR__CHILD)
@@ -116,7 +131,8 @@ choir_status choir__tp_plan_default(choir__tp_plan *plan)
     if (status == CHOIR_OK && !plan->count)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "tensor_parallel: no plan for a model of class '%s', which has no two linear layers "
-            "in a row with a width between them that %lld slices divide: give it rules",
+            "in a row with a width between them that %lld slices divide, and marks no "
+            "contraction: train it without slices, or give it rules or marks",
             m->type->name, (long long)plan->slices);
     return status;
 }

@@ -26,12 +26,11 @@ static choir_tensor *for_slices(choir_tensor *t, choir_tensor *x)
  * rank are marked by their places. */
 static choir_tensor *as_part(choir_tensor *y, const choir__tp_part *part)
 {
-    bool beside = part->base.cut.outer == 1 && !part->base.shared;
     if (y->poisoned)
         return y;
     if (part->style == CHOIR_TP_VOCAB)
         y->split = &part->base;
-    else if (!part->base.whole && beside)
+    else if (!part->base.whole)
         y->split = &part->result;
     return y;
 }

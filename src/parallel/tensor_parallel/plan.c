@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "nn/linear.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 
@@ -46,6 +47,25 @@ static bool is_planned(const choir__tp_plan *plan, const choir__param *p)
     return false;
 }
 
+/* Returns the error that says which numbers of slices divide the units. p: the parameter that
+ * consists of them, or NULL. */
+static choir_status indivisible(const choir__tp_plan *plan, const char *path, int64_t units,
+    const char *what, const choir__param *p)
+{
+    char *possible = choir__divisors(units, plan->ranks);
+    char *advice = *possible ? choir__format("choose %s slices", possible)
+                             : choir__format("choose a number of ranks that divides them");
+    char *of = p ? choir__format(" (parameter '%s' %s)", p->name, choir__shape_text(p->whole))
+                 : choir__strdup("");
+    choir_status status = choir__error(CHOIR_ERR_ARGUMENT,
+        "tensor_parallel: '%s': %lld %s cannot be divided among %lld slices%s: %s", path,
+        (long long)units, what, (long long)plan->slices, of, advice);
+    free(of);
+    free(advice);
+    free(possible);
+    return status;
+}
+
 /* The number of slices must divide the units. A vocabulary only needs at least one unit per
  * slice, and slices may share key and value heads. */
 static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entry *e)
@@ -63,12 +83,8 @@ static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entr
     if (e->style == CHOIR_TP_VOCAB && !e->dim ? e->units >= plan->slices
                                               : e->units % plan->slices == 0)
         return CHOIR_OK;
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "tensor_parallel: '%s': %lld %s cannot be divided among %lld slices (parameter '%s' %s): "
-        "choose a number of slices that divides them",
-        e->path, (long long)e->units,
-        e->units != size / e->packed ? "heads" : style_name(e->style), (long long)plan->slices,
-        e->param->name, choir__shape_text(e->param->whole));
+    return indivisible(plan, e->path, e->units,
+        e->units != size / e->packed ? "heads" : style_name(e->style), e->param);
 }
 
 static choir_status add_entry(choir__tp_plan *plan, choir__tp_entry e)
@@ -187,10 +203,7 @@ static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
     const choir__heads_of *h = m->inside->heads;
     choir_status status = CHOIR_OK;
     if (h->heads % plan->slices)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: '%s': %lld heads cannot be divided among %lld slices: choose a "
-            "number of slices that divides them",
-            m->path, (long long)h->heads, (long long)plan->slices);
+        return indivisible(plan, m->path, h->heads, "heads", NULL);
     if (!one_divides(h->kv_heads, plan->slices) || !one_divides(h->kv_heads, plan->ranks))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "tensor_parallel: '%s': %lld key and value heads cannot be divided among %lld slices "

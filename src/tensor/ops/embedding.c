@@ -157,8 +157,11 @@ static struct dropout place_of(const choir_tensor *x, const choir__partition *co
 {
     const choir__partition *part = columns ? columns : choir__tokens_of(x);
     const choir__sequence *s = x->scope->sequence;
-    if (columns)
-        return (struct dropout){.first = part->at, .cols = choir__cols(x), .whole = part->size};
+    if (columns) { /* of each of the matrices side by side, which count as rows of their own */
+        int64_t side = part->cut.outer;
+        return (struct dropout){
+            .first = part->at, .cols = choir__cols(x) / side, .whole = part->size / side};
+    }
     if (!part)
         return (struct dropout){0};
     int64_t c = choir__cols(x), before = s ? s->first * (s->length / s->chunks) : 0;

@@ -35,12 +35,14 @@ near_words() {
     bad 2 "unknown option 'layer' \(did you mean 'layers'\?\)" train --model gpt2:layer=2
     bad 2 "unknown command 'trian' \(did you mean 'train'\?\)" trian
     local gpt=gpt2:layers=1,heads=2,width=16,context=12,vocab=20
-    bad 1 '5 does not divide the context of 12 tokens' train --chunks 5 --model $gpt random
+    bad 1 '5 does not divide the context of 12 tokens: choose 1, 2, 3, 4, 6 or 12' \
+        train --chunks 5 --model $gpt random
     bad 1 '2 ranks do not divide 3 chunks: choose --chunks 4' \
         train --strategy cp --nproc 2 --chunks 3 --model $gpt random
-    bad 1 'a power of two per rank, got 3' \
+    bad 1 'a power of two per rank, got 3: choose --chunks 8' \
         train --strategy cp --nproc 2 --chunks 6 --model $gpt random
-    bad 1 '--chunks 2: expected a model that reads sequences' train --chunks 2 --model toy random
+    bad 1 '--chunks 2: expected a model that works token by token' \
+        train --chunks 2 --model toy random
     bad 1 'strategy dp does not cut sequences' train --strategy dp --chunks 2 --model $gpt random
     mkdir -p loose && : >loose/a.jpg
     bad 1 'folders of their classes' train --model cnn --steps 1 loose

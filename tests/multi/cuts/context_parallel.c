@@ -19,7 +19,8 @@ typedef struct plan {
     int data, ranks; /* ranks that share micro-batches; ranks that share sequences */
     outside outside;
     choir_cp_exchange exchange;
-    bool recompute, bf16, packed, ignored, recorded;
+    /* packed: documents and places as inputs; padded: token types, and a mask by length */
+    bool recompute, bf16, packed, padded, ignored, recorded;
 } plan;
 
 typedef struct outcome {
@@ -71,8 +72,8 @@ static choir_tensor *targets_of(choir_scope *scope, const job *j, int64_t micro)
     return t;
 }
 
-/* Returns the number of inputs: ids, and for packed texts their documents and places in them.
- */
+/* Returns the number of inputs: ids; for packed texts their documents and places in them; for
+ * padded ones token types, and which tokens are there. */
 static int inputs_of(choir_scope *scope, const job *j, int64_t micro, choir_tensor **in)
 {
     int64_t l = j->info.input.dim[0], n = SAMPLES * l;
@@ -83,12 +84,16 @@ static int inputs_of(choir_scope *scope, const job *j, int64_t micro, choir_tens
         bool begins = i % l == 0 || number(j, micro, 9000 + i, 9) == 0;
         documents[i] = i % l ? documents[i - 1] + begins : 0;
         places[i] = begins ? 0 : places[i - 1] + 1;
+        if (j->plan->padded) {
+            documents[i] = number(j, micro, 7000 + i / 5, 2);
+            places[i] = i % l < l / 4 + number(j, micro, 8000 + i / l, l / 2);
+        }
     }
     in[0] = whole_numbers(scope, j, ids);
     in[1] = whole_numbers(scope, j, documents);
     in[2] = whole_numbers(scope, j, places);
     free(ids);
-    return j->plan->packed ? 3 : 1;
+    return j->plan->packed || j->plan->padded ? 3 : 1;
 }
 
 /* --- training --- */
@@ -241,6 +246,8 @@ static void compare(plan p, int most)
 #define GPT2  "gpt2:layers=2,heads=4,width=32,context=48,vocab=61"
 #define LLAMA "llama:layers=2,heads=4,kv_heads=2,width=32,hidden=48,context=48,vocab=61"
 
+#define BERT "bert:layers=2,heads=4,width=32,hidden=48,context=48,vocab=61"
+
 static void gpt2(void **state)
 {
     (void)state;
@@ -258,6 +265,22 @@ static void llama(void **state)
     compare((plan){.model = LLAMA ",window=14", .chunks = 8, .ignored = true}, 2);
     compare(
         (plan){.model = LLAMA, .chunks = 4, .bf16 = true, .packed = true, .recompute = true},
+        2);
+}
+
+/* Every token sees all others, or all of its text, which may be shorter than the sequence. */
+static void bert(void **state)
+{
+    (void)state;
+    compare((plan){.model = BERT ",dropout=0.1", .chunks = 4, .ignored = true}, 4);
+    compare(
+        (plan){.model = BERT ",classes=5,words=1", .chunks = 8, .padded = true, .bf16 = true},
+        2);
+    compare((plan){.model = BERT ",classes=5,words=1,dropout=0.1",
+                .chunks = 2,
+                .padded = true,
+                .ignored = true,
+                .recompute = true},
         2);
 }
 
@@ -407,6 +430,7 @@ int main(void)
         cmocka_unit_test(one_chunk),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
+        cmocka_unit_test(bert),
         cmocka_unit_test(meshes),
     };
     return cmocka_run_group_tests_name("context_parallel", tests, NULL, NULL);

@@ -15,6 +15,9 @@
 
 enum { STEPS = 3, BATCH = 8, MICRO = 2, ROOM = 1 << 22 };
 
+/* A task trains its model by name; or layers that rules name, with dropout between them; or a
+ * module: its rules name heads, and matrices side by side, or it marks its contraction. */
+typedef enum kind { BY_NAME, RULES, HEADS, MARKS } kind;
 typedef enum rule { ADAMW, ADAMW_8_BITS, LAMB, MUON, ADAFACTOR } rule;
 
 /* A training: all layouts of a task have the same bits. */
@@ -22,7 +25,8 @@ typedef struct task {
     const char *model;
     int64_t slices;
     rule rule;
-    bool bf16, own; /* own: dropout between layers that rules name, instead of the model */
+    bool bf16;
+    kind own; /* BY_NAME: the model */
 } task;
 
 /* The ranks that do it: `data` rows of `tensor` ranks. */
@@ -100,15 +104,110 @@ static choir_group *along(const job *j, const char *dimension, int size)
     return size == 1 ? NULL : j->mesh ? choir_mesh_group(j->mesh, dimension) : j->group;
 }
 
+/* --- a user's module --- */
+
+typedef struct attend {
+    choir_module base;
+    choir_module *q, *k, *v, *out, *drop;
+} attend;
+
+static choir_tensor *by_heads(choir_tensor *x) /* (B, L, H D) -> (B, H, L, D) */
+{
+    int64_t b = choir_tensor_size(x, 0), l = choir_tensor_size(x, 1);
+    return choir_transpose(
+        choir_reshape(x, choir_dims(b, l, choir_tensor_size(x, 2) / 4, 4)), 1, 2);
+}
+
+static choir_tensor *attend_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    attend *a = (attend *)self;
+    (void)count; /* (B, L, 16) -> (B, L, 16) */
+    choir_tensor *k = choir_forward(a->drop, choir_forward(a->k, in[0])),
+                 *v = choir_forward(a->drop, choir_tanh(choir_forward(a->v, in[0])));
+    choir_tensor *y = choir_transpose(
+        choir_attention(by_heads(choir_forward(a->q, in[0])), by_heads(k), by_heads(v), true),
+        1, 2);
+    int64_t b = choir_tensor_size(y, 0), l = choir_tensor_size(y, 1);
+    return choir_forward(
+        a->out, choir_reshape(y, choir_dims(b, l, choir_tensor_size(y, 2) * 4)));
+}
+
+static const choir_module_class attend_class = {"attend", sizeof(attend), attend_forward, 1};
+
+typedef struct gated {
+    choir_module base;
+    choir_module *first, *attend, *up, *drop, *down, *last;
+} gated;
+
+static choir_tensor *gated_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    gated *g = (gated *)self;
+    int64_t b = choir_tensor_size(in[0], 0);
+    (void)count; /* (B, 12) -> (B, 5) */
+    choir_tensor *x = choir_forward(
+        g->attend, choir_reshape(choir_forward(g->first, in[0]), choir_dims(b, 3, 16)));
+    choir_tensor *up = choir_forward(g->drop, choir_forward(g->up, x));
+    int64_t width = choir_tensor_size(up, 2) / 2;
+    choir_tensor *h =
+        choir_mul(choir_narrow(up, 2, 0, width), choir_gelu(choir_narrow(up, 2, width, width)));
+    return choir_forward(g->last, choir_reshape(choir_forward(g->down, h), choir_dims(b, 48)));
+}
+
+static const choir_module_class gated_class = {"gated", sizeof(gated), gated_forward, 1};
+
+static choir_module *new_gated(choir_scope *run, bool marks)
+{
+    attend *a = choir_module_new(run, &attend_class);
+    gated *g = choir_module_new(run, &gated_class);
+    choir_module_child(&a->base, "q", &a->q, choir_nn_linear(run, 16, 16));
+    choir_module_child(&a->base, "k", &a->k, choir_nn_linear(run, 16, 8));
+    choir_module_child(&a->base, "v", &a->v, choir_nn_linear(run, 16, 8));
+    choir_module_child(&a->base, "out", &a->out, choir_nn_linear(run, 16, 16));
+    choir_module_child(&a->base, "drop", &a->drop, choir_nn_dropout(run, 0.4f));
+    choir__module_heads(
+        &a->base, (choir__heads_of){
+                      .q = "q", .k = "k", .v = "v", .out = "out", .heads = 4, .kv_heads = 2});
+    choir_module_child(&g->base, "first", &g->first, choir_nn_linear(run, 12, 48));
+    choir_module_child(&g->base, "attend", &g->attend, &a->base);
+    choir_module_child(&g->base, "up", &g->up, choir_nn_linear(run, 16, 48));
+    choir_module_child(&g->base, "drop", &g->drop, choir_nn_dropout(run, 0.4f));
+    choir_module_child(&g->base, "down", &g->down, choir_nn_linear(run, 24, 16));
+    choir_module_child(&g->base, "last", &g->last, choir_nn_linear(run, 48, 5));
+    if (marks)
+        choir_module_contraction(&g->base, g->up, 2, g->down);
+    return &g->base;
+}
+
+static choir_module *build_own(job *j)
+{
+    if (j->task->own != RULES)
+        return new_gated(j->run, j->task->own == MARKS);
+    return choir_nn_sequential(j->run, choir_nn_linear(j->run, 12, 28), choir_nn_gelu(j->run),
+        choir_nn_dropout(j->run, 0.4f), choir_nn_linear(j->run, 28, 5));
+}
+
+/* --- strategies --- */
+
+static choir_tensor_parallel_opts slices_of(const task *t)
+{
+    static const choir_tp_rule layers[] = {{.path = "0", .style = CHOIR_TP_COLUMN},
+        {.path = "3", .style = CHOIR_TP_ROW}},
+                               heads[] = {{.path = "attend", .style = CHOIR_TP_HEADS},
+                                   {.path = "up", .style = CHOIR_TP_COLUMN, .packed = 2},
+                                   {.path = "down", .style = CHOIR_TP_ROW}};
+    choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
+    opts.slices = t->slices;
+    if (t->own == RULES)
+        opts.rules = layers, opts.rule_count = 2;
+    if (t->own == HEADS)
+        opts.rules = heads, opts.rule_count = 3;
+    return opts;
+}
+
 static void wrap(job *j)
 {
-    choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
-    static const choir_tp_rule rules[] = {
-        {.path = "0", .style = CHOIR_TP_COLUMN}, {.path = "3", .style = CHOIR_TP_ROW}};
-    opts.slices = j->task->slices;
+    choir_tensor_parallel_opts opts = slices_of(j->task);
     opts.sequence_parallel = j->sequence;
-    opts.rules = j->task->own ? rules : NULL;
-    opts.rule_count = j->task->own ? 2 : 0;
     j->net = choir_tensor_parallel(j->run, j->bare, along(j, "tensor", j->layout.tensor), opts);
     choir_group *data = along(j, "data", j->layout.data);
     if (!data)
@@ -132,9 +231,7 @@ static void open_job(job *j)
     j->run = choir_scope_open(NULL, 11);
     j->bare = build_model(j->run, j->task->model, &j->info);
     if (j->task->own)
-        j->bare =
-            choir_nn_sequential(j->run, choir_nn_linear(j->run, 12, 28), choir_nn_gelu(j->run),
-                choir_nn_dropout(j->run, 0.4f), choir_nn_linear(j->run, 28, 5));
+        j->bare = build_own(j);
     wrap(j);
     if (l->recompute)
         choir_module_recompute_blocks(j->bare, true);
@@ -364,40 +461,44 @@ static void compare(task t, bool sequence, const layout *layouts, size_t count)
 static void gpt2(void **state)
 {
     (void)state;
-    COMPARE(TASK(GPT2, 4, ADAMW, false, false), {1, 2, 0, true, false}, {1, 4, 0, false, true},
-        {2, 2, 0, false, false}, {2, 1, 3, true, false}, {2, 2, 3, false, true});
-    COMPARE(TASK(GPT2, 4, ADAMW, true, false), {1, 2, 0, false, true}, {1, 4, 0, true, false});
+    COMPARE(TASK(GPT2, 4, ADAMW, false, BY_NAME), {1, 2, 0, true, false},
+        {1, 4, 0, false, true}, {2, 2, 0, false, false}, {2, 1, 3, true, false},
+        {2, 2, 3, false, true});
+    COMPARE(
+        TASK(GPT2, 4, ADAMW, true, BY_NAME), {1, 2, 0, false, true}, {1, 4, 0, true, false});
 }
 
 static void llama(void **state)
 {
     (void)state;
-    COMPARE(TASK(LLAMA, 4, ADAMW, false, false), {1, 2, 0, false, false},
+    COMPARE(TASK(LLAMA, 4, ADAMW, false, BY_NAME), {1, 2, 0, false, false},
         {1, 4, 0, true, false}, {2, 2, 1, false, true}, {2, 1, 0, false, false});
-    COMPARE(TASK(LLAMA, 4, ADAMW, true, false), {1, 2, 0, true, true}, {1, 4, 0, false, false});
-    COMPARE(TASK(LLAMA, 2, ADAMW, true, false), {1, 2, 0, true, true});
-    COMPARE(TASK(TIED, 8, ADAMW, false, false), {1, 2, 0, false, false}, {1, 4, 0, false, true},
-        {1, 8, 0, false, false});
-    COMPARE(TASK(TIED, 8, ADAMW, true, false), {1, 4, 0, false, false});
+    COMPARE(
+        TASK(LLAMA, 4, ADAMW, true, BY_NAME), {1, 2, 0, true, true}, {1, 4, 0, false, false});
+    COMPARE(TASK(LLAMA, 2, ADAMW, true, BY_NAME), {1, 2, 0, true, true});
+    COMPARE(TASK(TIED, 8, ADAMW, false, BY_NAME), {1, 2, 0, false, false},
+        {1, 4, 0, false, true}, {1, 8, 0, false, false});
+    COMPARE(TASK(TIED, 8, ADAMW, true, BY_NAME), {1, 4, 0, false, false});
 }
 
 static void bert(void **state)
 {
     (void)state;
-    COMPARE(TASK(BERT, 4, ADAMW, false, false), {1, 2, 0, true, false}, {1, 4, 0, false, true});
-    COMPARE(TASK(BERT, 2, ADAMW, true, false), {1, 2, 0, false, false});
+    COMPARE(
+        TASK(BERT, 4, ADAMW, false, BY_NAME), {1, 2, 0, true, false}, {1, 4, 0, false, true});
+    COMPARE(TASK(BERT, 2, ADAMW, true, BY_NAME), {1, 2, 0, false, false});
 }
 
 /* Six slices on two ranks: a rank's slices complete two nodes of the tree. */
 static void nodes(void **state)
 {
     (void)state;
-    COMPARE(TASK(MLP, 6, ADAMW, false, false), {1, 2, 0, false, false}, {1, 3, 0, true, false},
-        {1, 6, 0, false, false});
-    COMPARE(TASK("gpt2:layers=1,heads=6,width=24,context=8,vocab=25", 6, ADAMW, false, false),
+    COMPARE(TASK(MLP, 6, ADAMW, false, BY_NAME), {1, 2, 0, false, false},
+        {1, 3, 0, true, false}, {1, 6, 0, false, false});
+    COMPARE(TASK("gpt2:layers=1,heads=6,width=24,context=8,vocab=25", 6, ADAMW, false, BY_NAME),
         {1, 2, 0, false, false}, {1, 3, 0, false, true});
     COMPARE(TASK("llama:layers=1,heads=6,kv_heads=2,width=24,hidden=12,context=8,vocab=25", 6,
-                ADAMW, true, false),
+                ADAMW, true, BY_NAME),
         {1, 2, 0, true, false}, {1, 6, 0, false, false});
 }
 
@@ -422,8 +523,19 @@ static void sequences(void **state)
 static void dropout(void **state)
 {
     (void)state;
-    COMPARE(TASK(MLP, 4, ADAMW, false, true), {1, 2, 0, true, false}, {1, 4, 0, false, false});
-    COMPARE(TASK(MLP, 4, ADAMW, true, true), {1, 2, 0, false, false});
+    COMPARE(TASK(MLP, 4, ADAMW, false, RULES), {1, 2, 0, true, false}, {1, 4, 0, false, false});
+    COMPARE(TASK(MLP, 4, ADAMW, true, RULES), {1, 2, 0, false, false});
+    COMPARE(TASK(MLP, 4, ADAMW, false, HEADS), {1, 2, 0, true, false}, {1, 4, 0, false, true});
+    COMPARE(TASK(MLP, 4, ADAMW, true, HEADS), {1, 4, 0, false, false});
+}
+
+/* A user's module takes part by marking its contraction. */
+static void own_module(void **state)
+{
+    (void)state;
+    COMPARE(TASK(MLP, 4, ADAMW, false, MARKS), {1, 2, 0, true, false}, {1, 4, 0, false, true},
+        {2, 2, 0, false, false}, {2, 2, 3, false, false});
+    COMPARE(TASK(MLP, 3, MUON, true, MARKS), {1, 3, 0, false, false});
 }
 
 static void optimizers(void **state)
@@ -431,8 +543,8 @@ static void optimizers(void **state)
     (void)state;
     for (rule r = ADAMW_8_BITS; r <= ADAFACTOR; r++)
         COMPARE(
-            TASK(GPT2, 4, r, false, false), {1, 2, 0, r % 2, false}, {2, 2, 0, false, false});
-    COMPARE(TASK("mlp:in=300,hidden=520,layers=2,classes=3", 2, ADAMW_8_BITS, false, false),
+            TASK(GPT2, 4, r, false, BY_NAME), {1, 2, 0, r % 2, false}, {2, 2, 0, false, false});
+    COMPARE(TASK("mlp:in=300,hidden=520,layers=2,classes=3", 2, ADAMW_8_BITS, false, BY_NAME),
         {1, 2, 0, false, false});
 }
 
@@ -442,7 +554,7 @@ static void other_cuts_differ(void **state)
     (void)state;
     static const char *const models[] = {GPT2, LLAMA, BERT, MLP};
     for (size_t m = 0; m < CHOIR_COUNT(models); m++) {
-        task one = {models[m], 1, ADAMW, false, false}, two = one;
+        task one = {models[m], 1, ADAMW, false, BY_NAME}, two = one;
         two.slices = 2;
         layout alone = {1, 1, 0, false, false};
         outcome *a = run(&one, alone), *b = run(&two, alone);
@@ -458,7 +570,7 @@ static void checkpoints(void **state)
     (void)state;
     static const layout all[] = {{1, 1, 0, false, false}, {1, 2, 0, false, false},
         {1, 4, 0, false, false}, {2, 2, 3, false, false}};
-    task t = {LLAMA, 4, ADAMW, false, false};
+    task t = {LLAMA, 4, ADAMW, false, BY_NAME};
     outcome *single = run(&t, all[0]);
     for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
         layout next = all[(i + 1) % CHOIR_COUNT(all)];
@@ -477,7 +589,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
         cmocka_unit_test(bert), cmocka_unit_test(nodes), cmocka_unit_test(sequences),
-        cmocka_unit_test(dropout), cmocka_unit_test(optimizers),
+        cmocka_unit_test(dropout),
+        cmocka_unit_test(own_module), cmocka_unit_test(optimizers),
         cmocka_unit_test(other_cuts_differ),
         cmocka_unit_test_setup_teardown(checkpoints, make_folder, remove_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);

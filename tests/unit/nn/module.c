@@ -348,10 +348,30 @@ static void test_half(void **state)
     }
 }
 
+/* A contraction is between two linear layers that fit. */
+static void test_contraction(void **state)
+{
+    (void)state;
+    net *n = new_net(run);
+    choir_module *wide = choir_nn_linear(run, 3, 8), *next = choir_nn_linear(run, 4, 2);
+    choir_module_contraction(&n->base, n->fc1, 0, next);
+    choir_module_contraction(&n->base, wide, 2, next);
+    ok(choir_scope_status(run));
+    choir_module_contraction(&n->base, wide, 1, next);
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT,
+        "8 outputs in 1 matrices, and the layer after it 4 inputs");
+    choir_scope_clear(run);
+    choir_module_contraction(&n->base, wide, 1, choir_nn_relu(run));
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT,
+        "expected two linear layers, got 'linear' and 'function'");
+    choir_scope_clear(run);
+}
+
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
+        TEST(test_contraction),
         TEST(test_names_and_order),
         TEST(test_forward),
         TEST(test_initial_values),

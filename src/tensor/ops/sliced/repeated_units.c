@@ -6,11 +6,13 @@
  *
  * So each slice computes with weights of its own, and the gradient of a head's weight is the
  * sum over its slices, in the fixed tree. Ranks that share a head join what their slices have.
- */
+ * Sums over the tokens of a sequence are complete before that: the tree over slices is above
+ * the one over leaves of tokens. */
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/ops/sliced/slabs.h"
+#include "tensor/sequence.h"
 
 typedef struct repeats {
     const choir__partition *part;
@@ -67,9 +69,13 @@ static void repeat_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
         choir__new_slab(sink->scope, choir__device_of(gy), gy->dtype, p->own, one);
     if (slab->poisoned)
         return;
-    choir__arrays s = choir__arrays_of(slab);
+    choir__arrays s;
     for (int64_t l = 0; l < p->own; l++)
         choir__launch_copy(choir__slab_array(slab, l, one), units(gy, a->dim, l, 1, p->own));
+    slab = choir__sequence_sum(slab);
+    if (slab->poisoned)
+        return;
+    s = choir__arrays_of(slab);
     if (p->own < p->shared) { /* ranks share the unit */
         choir__node nodes[CHOIR__MAX_NODES];
         int64_t from = p->first % p->shared;
@@ -85,10 +91,12 @@ static void repeat_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
                 choir__slab_array(slab, u * p->shared, one));
         }
     }
+    choir__sequence_given_once(g);
     sink->give(sink, r, 0, g);
 }
 
 static const choir__op repeat_op = {.name = "repeated_units",
+    .by_token = true,
     .any_dtype = true,
     .slices_in = 1,
     .backward = repeat_backward,
