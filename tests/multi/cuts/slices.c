@@ -589,8 +589,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
         cmocka_unit_test(bert), cmocka_unit_test(nodes), cmocka_unit_test(sequences),
-        cmocka_unit_test(dropout),
-        cmocka_unit_test(own_module), cmocka_unit_test(optimizers),
+        cmocka_unit_test(dropout), cmocka_unit_test(own_module), cmocka_unit_test(optimizers),
         cmocka_unit_test(other_cuts_differ),
         cmocka_unit_test_setup_teardown(checkpoints, make_folder, remove_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
