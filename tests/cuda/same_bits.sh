@@ -53,6 +53,9 @@ compositions() {
     train tp --strategy tp --nproc 2 --devices cuda:0-1 --model "$gpt" text || return
     train other --strategy fsdp+tp "${two[@]}" && same_run tp other
     train other --strategy ddp+tp "${two[@]}" && same_run tp other
+    train other --slices 2 --devices cuda:0 --model "$gpt" text && same_run tp other
+    train other --strategy tp:sequence_parallel=1 --nproc 2 --devices cuda:0-1 --model "$gpt" \
+        text && same_run tp other
     train one --microbatches 1 --devices cuda:0 --model "$gpt" text &&
         train other --microbatches 1 --strategy hogwild --nproc 1 --devices cuda:0 \
             --model "$gpt" text && same_run one other
@@ -71,6 +74,8 @@ in_16_bits() {
     done
     train tp --strategy tp --nproc 2 --devices cuda:0-1 --amp bf16 --model "$gpt" text || return
     train other --strategy fsdp+tp "${two[@]}" && same_run tp other
+    train other --strategy tp:sequence_parallel=1 --nproc 2 --devices cuda:0-1 --amp bf16 \
+        --recompute --model "$gpt" text && same_run tp other
 }
 
 # Several products read a norm of llama's, and are cut apart by three stages: their gradients are

@@ -60,7 +60,7 @@ static void leaf(const call *c, choir_tensor *slab, int64_t l)
     choir_shape all = c->x->shape, rows = choir_dims(all.dim[0], all.dim[1]);
     int64_t from, end;
     sums args = c->args;
-    choir__cut_leaf(args.cut, args.rows, l, &from, &end);
+    choir__tree_run(all.dim[1], l, choir__max(1, args.cut.leaves), &from, &end);
     choir_tensor *sum =
         choir__slab_array(slab, l, choir_dims(slab->count / slab->shape.dim[0]));
     if (from == end || !all.dim[0]) {
