@@ -48,6 +48,7 @@
 #include <choir/elastic.h>
 #include <choir/audit.h>
 #include <choir/evaluate.h>
+#include <choir/generate.h>
 #include <choir/loop.h>
 #include <choir/job.h>
 #include <choir/ddp.h>

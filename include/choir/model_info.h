@@ -33,6 +33,7 @@ typedef struct choir_model_info {
     int64_t vocab;      /* samples are ids below this; 0: as classes, or no ids */
     bool masked;        /* LANGUAGE: targets are the masked tokens, not the next ones */
     bool packs;         /* LANGUAGE: the model also takes documents and positions */
+    bool endless;       /* LANGUAGE: texts may be longer than the context: recurrent models */
     bool padded;        /* some targets are CHOIR_IGNORED: padding, or prompts */
     int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: unknown */
     /* images of IDX files: x = (pixel/255 - mean) / deviation of the training images */

@@ -3,7 +3,7 @@
  * A parameter's cast is not an op: it is another handle of the parameter. So its gradient is
  * the parameter's, f32, in the book, and uses are counted and added as if there were no casts.
  * It is made once per scope, i.e. per micro-batch, and released with the last record that has
- * it.
+ * it. While a cache writes text, weights do not change, and it is made once for all forwards.
  *
  * A scope is expected to need the casts that the scope before it on that device needed. On a
  * device whose kernels all take 16 bits, the first of them makes them all, with one kernel for
@@ -11,6 +11,7 @@
  */
 #include "autograd/book.h"
 #include "tensor/autocast.h"
+#include "tensor/cache.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 
@@ -96,6 +97,7 @@ static choir_tensor *find(choir_scope *scope, const choir_tensor *x, choir_dtype
 
 choir_tensor *choir__cast_param(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
 {
+    scope = choir__cache_casts(scope);
     choir__run_device *place = place_of(scope, choir__device_of(x));
     if (place && !scope->casts)
         make_expected(scope, place);

@@ -89,6 +89,7 @@ choir_scope *choir__scope_child(choir_scope *parent, choir__scope_kind kind)
     s->micro = parent->micro;
     s->placement = parent->placement;
     s->sequence = parent->sequence;
+    s->cache = parent->cache;
     s->older = parent->children;
     if (s->older)
         s->older->younger = s;

@@ -64,6 +64,7 @@ struct choir_scope {
     struct choir__placement *placement; /* NULL: ops run where their operands are */
     const struct choir__sequence
         *sequence;                  /* how sequences are cut: sequence.h; NULL: they are not */
+    struct choir__cache *cache;     /* what a language model has read: cache.h; NULL: none */
     struct choir__segment *segment; /* the innermost open segment: segment.h; NULL: none */
     choir__autocast autocast;
     choir_tensor *casts;       /* casts of parameters for this scope's ops, newest first */

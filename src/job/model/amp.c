@@ -55,17 +55,24 @@ static void say_what_it_costs(const choir__job_rank *p, const choir__amp_level *
     free(note);
 }
 
+choir_status choir__amp_apply(
+    choir_scope *run, choir_module *net, const choir__amp_level *level)
+{
+    if (level->dtype == CHOIR_F32)
+        return CHOIR_OK;
+    if (level->apex < 0)
+        choir_autocast(run, level->dtype);
+    else
+        choir_amp_level(run, level->apex);
+    return level->halved ? choir_module_cast(net, level->dtype) : CHOIR_OK;
+}
+
 choir_status choir__amp_begin(choir__job_rank *p)
 {
     const choir__amp_level *level = choir__amp_find(p->job->optim.amp);
-    if (level->dtype == CHOIR_F32)
-        return CHOIR_OK;
-    say_what_it_costs(p, level);
-    if (level->apex < 0)
-        choir_autocast(p->run, level->dtype);
-    else
-        choir_amp_level(p->run, level->apex);
-    return level->halved ? choir_module_cast(p->net, level->dtype) : CHOIR_OK;
+    if (level->dtype != CHOIR_F32)
+        say_what_it_costs(p, level);
+    return choir__amp_apply(p->run, p->net, level);
 }
 
 choir_tensor *choir__job_rank_scaled(const choir__job_rank *p, choir_tensor *loss)

@@ -39,8 +39,8 @@ static choir_status write_sample(choir__trainer *t, bool shown)
     FILE *out =
         s.kept ? fopencookie(&s, "w", (cookie_io_functions_t){.write = keep_and_show}) : NULL;
     choir_status status =
-        out ? choir__generate(t->part.run, t->part.evaluated, &t->job->model.info,
-                  t->job->model.tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40, out)
+        out ? choir__sample(t->part.run, t->part.evaluated, &t->job->model.info,
+                  t->job->model.tokenizer, SAMPLE_TOKENS, out)
             : CHOIR_OK;
     if (out)
         fclose(out);

@@ -35,9 +35,8 @@ bool choir__trainer_has_saved(const choir__job *job);
 choir_status choir__explain_memory(
     const choir__job *job, choir_device *device, int64_t micro_count);
 
-/* Writes `count` tokens after prompt (count of ids; may be 0) to out. */
-choir_status choir__generate(choir_scope *run, choir_module *net, const choir_model_info *info,
-    const choir_tokenizer *tokenizer, const int64_t *prompt, int64_t prompt_count,
-    int64_t count, double temperature, int64_t top_k, FILE *out);
+/* Writes a text of `count` tokens to out. */
+choir_status choir__sample(choir_scope *run, choir_module *net, const choir_model_info *info,
+    const choir_tokenizer *tokenizer, int64_t count, FILE *out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "nn/models/spec.h"
 
+#include "tensor/cache.h"
 #include "tensor/launch.h"
 #include "tensor/sequence.h"
 
@@ -59,6 +60,8 @@ static int64_t token_at(const choir__sequence *s, int64_t i)
 choir_tensor *choir__model_positions(choir_scope *scope, int64_t t)
 {
     const choir__sequence *s = scope->sequence;
+    if (scope->cache)
+        return choir__cache_positions(scope);
     int64_t *ids = choir__arena_get(&scope->arena, (size_t)t * sizeof *ids);
     for (int64_t i = 0; i < t; i++)
         ids[i] = token_at(s && choir__sequence_tokens(s) == t ? s : NULL, i);

@@ -11,6 +11,7 @@
 #include "base/number.h"
 #include "nn/models/published.h"
 #include "nn/module.h"
+#include "tensor/cache.h"
 
 enum { MAX_LAYERS = 256 };
 
@@ -49,7 +50,7 @@ static choir_tensor *gpt2_forward(choir_module *self, choir_tensor *const *in, i
     choir_tensor *apart = choir__model_apart(documents, ids, choir_tensor_dtype(x));
     for (int i = 0; i < g->layers; i++)
         x = apart ? choir_forward(g->h[i], x, apart) : choir_forward(g->h[i], x);
-    x = choir__norm_for(g->ln_f, x, CHOIR__FOR_A_PRODUCT);
+    x = choir__norm_for(g->ln_f, choir__cache_last(x), CHOIR__FOR_A_PRODUCT);
     choir_tensor *scores = choir_linear(x, g->head, NULL); /* (B, T, V) */
     choir__done_with(x);
     return scores;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "nn/module.h"
+#include "tensor/cache.h"
 #include "tensor/sequence.h"
 
 static choir_module *new_linear(choir_scope *run, int64_t in, int64_t out, bool bias)
@@ -180,15 +181,20 @@ static choir_tensor *grown_table(llama *g, int64_t t)
 }
 
 /* Returns the table on the device of the ids, which for a replica of the model is not the
- * table's own, with the rows of their tokens where sequences are cut. A copy belongs to the
- * step.
+ * table's own, with the rows of their tokens where sequences are cut or go on after a cache, or
+ * positions are given. A copy belongs to the step.
  */
-static choir_tensor *table_for(llama *g, const choir_tensor *ids)
+static choir_tensor *table_for(llama *g, const choir_tensor *ids, choir_tensor *positions)
 {
     choir_scope *scope = choir_tensor_scope(ids);
     const choir__sequence *s = scope->sequence;
-    choir_tensor *table = grown_table(g, s ? s->length : choir_tensor_size(ids, 1));
+    const int64_t t = choir_tensor_size(ids, 1);
+    choir_tensor *table = grown_table(g, s ? s->length : choir__cache_reach(scope, t));
     table = choir_to(choir_in(scope, table), choir__device_of(ids));
+    if (scope->cache)
+        positions = choir__cache_positions(scope);
+    if (positions)
+        return choir_embedding(table, positions); /* (B, T, D) */
     if (!s || table->poisoned)
         return table;
     table = choir_narrow(table, 0, 0, s->length); /* which may be longer */
@@ -196,7 +202,8 @@ static choir_tensor *table_for(llama *g, const choir_tensor *ids)
 }
 
 /* in: ids, and perhaps documents and positions. Rotary attention depends on the distance of
- * positions alone, so it needs none that begin again with each document. */
+ * positions alone, but its bits on the positions: with those that begin again with each document,
+ * a document has the same in any row. */
 static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     llama *g = (llama *)self;
@@ -205,14 +212,14 @@ static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, 
         return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
             "llama: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)g->sizes.context, choir__shape_text(choir_tensor_shape(ids)));
-    choir_tensor *table = table_for(g, ids);
+    choir_tensor *table = table_for(g, ids, count > 2 ? in[2] : NULL);
     choir_tensor *x = choir_forward(g->embed_tokens, ids); /* (B, T, C) */
     choir_tensor *apart =
         choir__model_apart(count > 1 ? in[1] : NULL, ids, choir_tensor_dtype(x));
     for (int64_t i = 0; i < g->sizes.layers; i++)
         x = apart ? choir_forward(g->layers[i], x, table, apart)
                   : choir_forward(g->layers[i], x, table);
-    x = choir__norm_for(g->norm, x, CHOIR__FOR_A_PRODUCT);
+    x = choir__norm_for(g->norm, choir__cache_last(x), CHOIR__FOR_A_PRODUCT);
     choir_tensor *scores =
         g->head ? choir_linear(x, g->head, NULL) : choir_forward(g->lm_head, x);
     choir__done_with(x);

@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "nn/models/spec.h"
 #include "nn/module.h"
+#include "tensor/cache.h"
 
 struct sizes {
     int64_t layers, hidden, in, out, context, vocab;
@@ -40,7 +41,8 @@ static choir_tensor *lstm_forward(choir_module *self, choir_tensor *const *in, i
     if (m->encoder)
         x = choir_forward(m->encoder, choir_contiguous(x)); /* (T, B, in) */
     x = choir_transpose(choir_forward(m->rnn, x), 0, 1);    /* (B, T, hidden) */
-    return choir_forward(m->decoder, x);                    /* (B, T, out or vocab) */
+    x = choir__cache_last(x);
+    return choir_forward(m->decoder, x); /* (B, T, out or vocab) */
 }
 
 static const choir_module_class lstm_class = {"lstm model", sizeof(lstm), lstm_forward, 1};
@@ -110,6 +112,7 @@ static choir_status describe(const char *text, choir_model_info *info)
     info->input = s.vocab ? choir_dims(s.context) : choir_dims(s.context, s.in);
     info->output = s.vocab ? CHOIR_SCALAR : choir_dims(s.context, s.out);
     info->classes = s.vocab;
+    info->endless = s.vocab > 0;
     info->items = s.context;
     if (s.vocab)
         snprintf(last, sizeof last, "vocab=%lld", (long long)s.vocab);

@@ -7,6 +7,7 @@
 
 #include "base/floats.h"
 #include "tensor/autocast.h"
+#include "tensor/cache.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
@@ -85,10 +86,14 @@ static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
 }
 
 /* Runs the kernel, for one chunk or for all of a sequence's, or has the strategy run it whose
- * ranks have the others. */
+ * ranks have the others; or for what follows a cache's texts. */
 static void run(choir_scope *scope, choir_device *device, choir__k_attention *args)
 {
     const choir__sequence *s = scope->sequence;
+    if (scope->cache && args->n.causal) {
+        choir__cache_attend(scope, device, args);
+        return;
+    }
     if (s && s->by) {
         s->by->ops->chunks->attention(s->by, scope, device, args);
         return;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "tensor/autocast.h"
+#include "tensor/cache.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/ops/recurrent.h"
@@ -142,7 +143,20 @@ static bool forward(choir_scope *scope, const struct sizes *n, int64_t at,
         .cell = n->cell,
         .reverse = at == 1,
         .dtype = x->dtype};
+    choir__cache_states before = {NULL, NULL};
+    const bool has_c = n->cell == CHOIR__LSTM;
+    if (scope->cache &&
+        !choir__cache_states_begin(scope, device, x->dtype, n->h, has_c, &before))
+        return false;
+    if (before.h)
+        args.h0 = choir__data(before.h);
+    if (before.c)
+        args.c0 = choir__data(before.c);
     choir__launch(device, x->dtype, recurrent, &args);
+    if (scope->cache)
+        choir__cache_states_end(scope, device, x->dtype, n->h,
+            element(y, (n->t - 1) * n->b * n->h), n->h,
+            has_c ? element(state, (n->t - 1) * n->b * n->h) : NULL);
     if (n->last)
         keep_last(y, state, n, &args);
     return true;
@@ -226,6 +240,8 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
     choir_scope *scope = choir__begin(&recurrent_op, in, count, &poisoned);
     struct sizes n;
     const char *why = scope ? complaint(cell, in, directions, &n) : NULL;
+    if (scope && !why && scope->cache && (directions > 1 || in[H0] || in[C0]))
+        why = "with a cache: expected one direction, and states that the cache has";
     if (!scope || why) {
         if (scope)
             poisoned = choir__shape_error(recurrent_op.name, scope, in, count, why);

@@ -94,6 +94,7 @@ static void turn(choir_tensor *y, const choir_tensor *x, const choir_tensor *tab
         .t = dim[1],
         .h = dim[2],
         .d = dim[3],
+        .table_b = table->shape.ndim == 3 ? dim[1] * dim[3] : 0,
         .back = back,
         .dtype = y->dtype};
     memcpy(args.y.stride, y->stride, sizeof args.y.stride);
@@ -140,12 +141,15 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
         return poisoned;
     x = in[0], table = in[1];
     const int64_t *dim = x->shape.dim;
-    if (x->shape.ndim != 4 || table->shape.ndim != 2 || !choir__is_contiguous(table) ||
-        table->shape.dim[1] != dim[3] || dim[3] % 2 ||
+    const bool each = table->shape.ndim == 3; /* a row of its own for each token */
+    if (x->shape.ndim != 4 || (table->shape.ndim != 2 && !each) ||
+        !choir__is_contiguous(table) || choir__cols(table) != dim[3] || dim[3] % 2 ||
+        (each && (table->shape.dim[0] != dim[0] || table->shape.dim[1] != dim[1] || offset)) ||
         choir__beside(x->dtype) != table->dtype || !choir__is_float(x->dtype))
         return choir__shape_error(rotary_op.name, scope, in, 2,
-            "expected x (B, T, H, D), D even, and a table (positions, D) of its dtype");
-    if (offset < 0 || offset > table->shape.dim[0] - dim[1])
+            "expected x (B, T, H, D), D even, and a table (positions, D), or (B, T, D) without "
+            "an offset, of its dtype");
+    if (!each && (offset < 0 || offset > table->shape.dim[0] - dim[1]))
         return choir__poison(scope, CHOIR_ERR_SHAPE,
             "rotary: %lld positions from %lld on do not lie in a table of %lld",
             (long long)dim[1], (long long)offset, (long long)table->shape.dim[0]);

@@ -463,6 +463,17 @@ static void try_choir_eval_opts(void)
     choir_dataset_free(data);
 }
 
+static void try_choir_generate_opts(void)
+{
+    choir_model_info info = {.classes = 9};
+    choir_generated text;
+    ok(choir_model_describe("gpt2:layers=1,heads=1,width=4,context=4", &info));
+    choir_module *net = choir_model_build(run, &info);
+    refused(choir_generate(run, net, &info, NULL, &(choir_prompt){NULL, 0}, 1,
+                (choir_generate_opts){0}, &text),
+        "choir_generate_defaults()");
+}
+
 /* Zeros are its defaults. */
 static void try_choir_elastic_opts(void)
 {

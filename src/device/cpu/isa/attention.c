@@ -64,6 +64,18 @@ INLINE float exp_of_row(float *s, int64_t n, float scale, float top)
     return lanes_sum(sum);
 }
 
+/* Moves `seen` to the first key that the bias does not mask: a document's sums then begin with
+ * its own first key, wherever it lies in a row of several, and have the bits of a row of its
+ * own. Where all keys are masked, they are left. */
+INLINE span unmasked(span seen, const float *bias)
+{
+    const float masked = -1e29f;
+    int64_t from = seen.from;
+    while (from < seen.to && bias[from] <= masked)
+        from++;
+    return from < seen.to ? (span){from, seen.to} : seen;
+}
+
 /* Turns the block's scores into exp(score - the row's largest). The largest go to top, the sums
  * to total. The two loops are apart so that a row need not wait for the one before. */
 static void exponentials(const choir__k_attention *a, const block *k, float *s, float *top,
@@ -71,16 +83,21 @@ static void exponentials(const choir__k_attention *a, const block *k, float *s, 
 {
     const int64_t t = k->queries.from, rows = k->queries.to - t, first = k->keys.from;
     for (int64_t r = 0; r < rows; r++) {
-        span seen = seen_by(&a->n, t + r);
         const float *bias = bias_row(&a->bias, b, h, t + r);
+        span seen = seen_by(&a->n, t + r);
+        if (bias)
+            seen = unmasked(seen, bias);
         float *row = s + r * k->width + seen.from - first;
         int64_t n = seen.to - seen.from;
         top[r] = bias ? largest_of_row(row, bias + seen.from, n, a->n.scale)
                       : largest_of_row(row, NULL, n, a->n.scale);
     }
     for (int64_t r = 0; r < rows; r++) {
-        span seen = seen_by(&a->n, t + r), at = {seen.from - first, seen.to - first};
+        const float *bias = bias_row(&a->bias, b, h, t + r);
+        const span all = seen_by(&a->n, t + r), seen = bias ? unmasked(all, bias) : all,
+                   at = {seen.from - first, seen.to - first};
         float *row = s + r * k->width;
+        clear(row, all.from - first, at.from);
         total[r] =
             exp_of_row(row + at.from, at.to - at.from, a->bias.p ? 1 : a->n.scale, top[r]);
         clear_beside(row, at, k->width);

@@ -170,7 +170,7 @@ INLINE block block_at(const shape *n, int64_t t, int64_t rows)
     rows = choir__min(rows, n->t - t);
     block k = {n, {t, t + rows}, seen_by_rows(n, t, rows), 0};
     k.keys.from = k.keys.from / BROAD * BROAD;
-    k.width = (whole_panels(k.keys.to - k.keys.from) + 15) / 16 * 16 + (n->window ? 16 : 0);
+    k.width = (whole_panels(k.keys.to - k.keys.from) + 15) / 16 * 16 + 16;
     k.width += k.width % 64 == 0 ? 16 : 0;
     return k;
 }

@@ -22,7 +22,7 @@ void KERNEL(rotary)(const choir__k_rotary *k)
     const int64_t *xs = k->x.stride, *ys = k->y.stride;
     for (int64_t b = 0; b < k->b; b++)
         for (int64_t t = 0; t < k->t; t++) {
-            const float *table = (const float *)k->table + t * k->d;
+            const float *table = (const float *)k->table + b * k->table_b + t * k->d;
             const float *x = (const float *)k->x.p + b * xs[0] + t * xs[1];
             float *y = (float *)k->y.p + b * ys[0] + t * ys[1];
             for (int64_t h = 0; h < k->h; h++)

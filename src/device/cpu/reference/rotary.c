@@ -9,7 +9,7 @@ void choir__reference_rotary(const choir__k_rotary *k)
         return;
     do {
         int64_t x = offset_of(&k->x, index, 4), y = offset_of(&k->y, index, 4);
-        int64_t angle = index[1] * k->d + index[3];
+        int64_t angle = index[0] * k->table_b + index[1] * k->d + index[3];
         double c = get(k->table, angle, wide), s = get(k->table, angle + half, wide);
         double a = get(k->x.p, x, dtype), b = get(k->x.p, x + half * k->x.stride[3], dtype);
         s = k->back ? -s : s;

@@ -17,7 +17,7 @@ template <class T> __global__ void turn(in_packs<choir__k_rotary> args)
     const T *x =
         (const T *)k.x.p + b * k.x.stride[0] + t * k.x.stride[1] + h * k.x.stride[2] + c;
     T *y = (T *)k.y.p + b * k.y.stride[0] + t * k.y.stride[1] + h * k.y.stride[2] + c;
-    const int64_t angle = t * k.d + c;
+    const int64_t angle = b * k.table_b + t * k.d + c;
     W one[N], two[N], cosine[N], sine[N];
     load_wide(one, x, left, args.whole, W(0));
     load_wide(two, x + half, left, args.whole, W(0));

@@ -1,0 +1,175 @@
+/* Sampler and trainer are one program: the tokens that are written with a cache, in a batch, are
+ * those of a forward over each whole text, and their log-probabilities are minus the losses that
+ * training computes, bit for bit, in each class of bits. Nothing here has a tolerance. */
+#include <stdio.h>
+
+#include <choir/generate.h>
+
+#include "device/cpu/multiplier.h"
+#include "run_fixture.h"
+
+enum { VOCAB = 61, PROMPTS = 4, MOST = 24, CONTEXT = 64 };
+
+static const char *const models[] = {
+    "gpt2:layers=2,heads=3,width=48,context=64,vocab=61",
+    "llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80,context=64,vocab=61",
+    "mistral:layers=2,heads=4,kv_heads=1,head_dim=10,width=40,hidden=56,context=64,vocab=61,"
+    "window=7",
+    "lstm:layers=2,hidden=40,in=24,context=64,vocab=61",
+    "lstm:cell=gru,layers=1,hidden=40,in=24,context=64,vocab=61",
+    "lstm:cell=rnn,layers=2,hidden=24,in=24,context=64,vocab=61",
+};
+
+static const int64_t lengths[PROMPTS] = {1, 17, 21, 22};
+
+static void make_prompts(int64_t ids[PROMPTS][CONTEXT], choir_prompt prompts[PROMPTS])
+{
+    for (int64_t p = 0; p < PROMPTS; p++) {
+        for (int64_t i = 0; i < CONTEXT; i++)
+            ids[p][i] = (7 * i * i + 13 * p + i + 1) % VOCAB;
+        prompts[p] = (choir_prompt){ids[p], lengths[p]};
+    }
+}
+
+static choir_generate_opts sampled(void)
+{
+    choir_generate_opts opts = choir_generate_defaults();
+    opts.tokens = MOST;
+    opts.temperature = 3;
+    opts.repetition_penalty = 1.2;
+    opts.seed = 9;
+    return opts;
+}
+
+static void same(const choir_generated *a, const choir_generated *b)
+{
+    assert_int_equal(a->stopped, b->stopped);
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(a->tokens, b->tokens, (size_t)a->count * sizeof *a->tokens);
+    assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->count * sizeof *a->logprobs);
+}
+
+/* Compares the log-probabilities with the losses of one batch, in training, of all texts. */
+static void trained_alike(choir_module *net, const choir_model_info *info,
+    const choir_prompt *prompts, const choir_generated *written)
+{
+    int64_t x[PROMPTS][CONTEXT], y[PROMPTS][CONTEXT];
+    float loss[PROMPTS][CONTEXT];
+    choir_scope *step = choir_step_open(run, 0);
+    choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
+    opts.reduction = CHOIR_LOSS_NONE;
+    for (int64_t p = 0; p < PROMPTS; p++)
+        for (int64_t i = 0; i < CONTEXT; i++) {
+            int64_t at = i - prompts[p].count, end = prompts[p].count + written[p].count;
+            x[p][i] = at < 0 ? prompts[p].ids[i] : i < end ? written[p].tokens[at] : 3;
+            if (i)
+                y[p][i - 1] = x[p][i];
+            y[p][i] = 0;
+        }
+    choir_shape shape = choir_dims(PROMPTS, CONTEXT);
+    choir_tensor *out =
+        choir_model_forward(info, net, choir_from(step, CHOIR_I64, shape, x), NULL);
+    ok(choir_read(choir_cross_entropy_with(out, choir_from(step, CHOIR_I64, shape, y), opts),
+        loss, sizeof loss));
+    for (int64_t p = 0; p < PROMPTS; p++)
+        for (int64_t i = 0; i < written[p].count; i++) {
+            float bits = -loss[p][prompts[p].count + i - 1];
+            assert_memory_equal(&bits, &written[p].logprobs[i], sizeof bits);
+        }
+    ok(choir_scope_close(step));
+}
+
+/* The same of texts that share rows, where no document sees another. */
+static void packed_alike(
+    choir_module *net, const choir_prompt *prompts, const choir_generated *written)
+{
+    enum { ROWS = 2, FEW = 10 };
+    int64_t x[ROWS][CONTEXT] = {{0}}, of[ROWS][CONTEXT] = {{0}}, at[ROWS][CONTEXT] = {{0}};
+    int64_t y[ROWS][CONTEXT] = {{0}}, begins[PROMPTS], used[ROWS] = {3, 1};
+    float loss[ROWS][CONTEXT];
+    choir_scope *step = choir_step_open(run, 0);
+    choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
+    opts.reduction = CHOIR_LOSS_NONE;
+    for (int64_t p = 0; p < PROMPTS; p++) {
+        const int64_t r = p % ROWS, length = prompts[p].count + FEW;
+        begins[p] = used[r];
+        for (int64_t i = 0; i < length && used[r] < CONTEXT; i++, used[r]++) {
+            const int64_t k = i - prompts[p].count;
+            x[r][used[r]] = k < 0 ? prompts[p].ids[i] : written[p].tokens[k];
+            of[r][used[r]] = p + 1;
+            at[r][used[r]] = i;
+            if (i)
+                y[r][used[r] - 1] = x[r][used[r]];
+        }
+    }
+    choir_shape shape = choir_dims(ROWS, CONTEXT);
+    choir_tensor *in[] = {choir_from(step, CHOIR_I64, shape, x),
+        choir_from(step, CHOIR_I64, shape, of), choir_from(step, CHOIR_I64, shape, at)};
+    choir_tensor *out = choir_forward_n(net, in, 3);
+    ok(choir_read(choir_cross_entropy_with(out, choir_from(step, CHOIR_I64, shape, y), opts),
+        loss, sizeof loss));
+    for (int64_t p = 0; p < PROMPTS; p++)
+        for (int64_t i = 0; i < FEW; i++) {
+            float bits = -loss[p % ROWS][begins[p] + prompts[p].count + i - 1];
+            assert_memory_equal(&bits, &written[p].logprobs[i], sizeof bits);
+        }
+    ok(choir_scope_close(step));
+}
+
+static void check(const char *text, choir_dtype dtype)
+{
+    int64_t ids[PROMPTS][CONTEXT];
+    choir_prompt prompts[PROMPTS];
+    choir_generated all[PROMPTS], one;
+    choir_model_info info = {0};
+    void *state = NULL;
+    make_prompts(ids, prompts);
+    open_run(&state);
+    if (dtype != CHOIR_F32)
+        choir_autocast(run, dtype);
+    ok(choir_model_describe(text, &info));
+    choir_module *net = choir_model_build(run, &info);
+    ok(choir_scope_status(run));
+    ok(choir_generate(run, net, &info, NULL, prompts, PROMPTS, sampled(), all));
+    for (int p = 0; p < PROMPTS; p++) { /* alone, and each token from the whole text */
+        choir_generate_opts opts = sampled();
+        assert_int_equal(all[p].count, MOST);
+        assert_int_equal(all[p].stopped, CHOIR_STOPPED_LENGTH);
+        ok(choir_generate(run, net, &info, NULL, &prompts[p], 1, opts, &one));
+        same(&all[p], &one);
+        choir_generated_free(&one, 1);
+        opts.uncached = true;
+        ok(choir_generate(run, net, &info, NULL, &prompts[p], 1, opts, &one));
+        same(&all[p], &one);
+        choir_generated_free(&one, 1);
+    }
+    trained_alike(net, &info, prompts, all);
+    if (info.packs)
+        packed_alike(net, prompts, all);
+    choir_generated_free(all, PROMPTS);
+    close_run(&state);
+}
+
+static void one_program(void **state)
+{
+    static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16};
+    static const choir__multiplier classes[] = {CHOIR__BY_CHAIN, CHOIR__BY_AMX};
+    (void)state;
+    for (size_t c = 0; c < CHOIR_COUNT(classes); c++) {
+        if (!choir__multiplier_is_here(classes[c]))
+            continue;
+        ok(choir__multiplier_take(classes[c]));
+        for (size_t d = 0; d < CHOIR_COUNT(dtypes); d++)
+            for (size_t m = 0; m < CHOIR_COUNT(models); m++)
+                check(models[m], dtypes[d]);
+        choir__multiplier_drop();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_program),
+    };
+    return cmocka_run_group_tests_name("generate", tests, NULL, NULL);
+}
