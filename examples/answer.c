@@ -19,20 +19,20 @@ int main(int argc, char **argv)
     choir_tokenizer *tokenizer;
     choir_generated answer;
     int64_t ids[4096], count;
-    choir_scope *run = choir_scope_open(NULL, 42);        /* NULL: the default device */
+    choir_scope *run = choir_scope_open(NULL, 42); /* NULL: the default device */
 
     choir_check(choir_model_read_config(folder, &config, &notes));
     choir_check(choir_model_describe(config, &info));
     choir_module *net = choir_model_build(run, &info);
-    choir_check(choir_model_load_weights(net, &info, folder, CHOIR_HEAD_KEPT, NULL));
+    choir_check(choir_model_load_weights(net, &info, folder, CHOIR_HEAD_KEPT, &notes));
     choir_check(choir_tokenizer_load(folder, &tokenizer));
     choir_check(choir_tokenizer_encode(tokenizer, prompt, strlen(prompt), ids, 4096, &count));
 
     choir_generate_opts opts = choir_generate_defaults();
-    opts.temperature = 0;                                 /* the likeliest token each time */
+    opts.temperature = 0; /* the likeliest token each time */
     opts.text = show;
-    choir_check(choir_generate(run, net, &info, tokenizer, &(choir_prompt){ids, count}, 1,
-        opts, &answer));
+    choir_check(choir_generate(
+        run, net, &info, tokenizer, &(choir_prompt){ids, count}, 1, opts, &answer));
     printf("\n%lld tokens: %s\n", (long long)answer.count, choir_stopped_name(answer.stopped));
     choir_generated_free(&answer, 1);
     choir_tokenizer_free(tokenizer);

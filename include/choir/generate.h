@@ -6,10 +6,10 @@
  *     choir_generated answer;
  *     choir_check(choir_generate(run, net, &info, tokenizer, &prompt, 1, opts, &answer));
  *
- * Keys and values of earlier tokens are kept, and the scores equal those of a forward over the
- * whole text bit for bit. So in the same class of bits (choir/job.h: bits) and under the same
+ * Keys and values of earlier tokens are kept, and the scores have the bits of a forward over
+ * the whole text. So in the same class of bits (choir/job.h: bits) and under the same
  * autocast the log-probability of each generated token is minus the loss that training computes
- * for it, whatever is in the batch. In the class `onednn`, whose products depend on their
+ * for it, in any batch. In the class `onednn`, whose products depend on their
  * shapes, the two are equal up to rounding.
  *
  * Threads: the run's thread. Collective: no. */
@@ -51,8 +51,8 @@ typedef struct choir_generate_opts {
     /* divides the positive scores, and multiplies the negative ones, of tokens that are in the
      * prompt or were written; default 1 */
     double repetition_penalty;
-    uint64_t seed; /* of the draws; with the prompt it determines the text, in any batch */
-    /* tokens that end a text; default NULL: those of choir_generate_ends */
+    uint64_t seed; /* the seed and the prompt alone determine the text, in any batch */
+    /* tokens that end a text; default NULL: choir_generate_ends */
     const int64_t *end;
     int64_t ends;
     bool no_end; /* no token ends a text */
@@ -61,7 +61,7 @@ typedef struct choir_generate_opts {
     int64_t stops;
     bool uncached; /* computes each token from the whole text; for comparisons */
     /* Called with each piece of a prompt's text as soon as it is certain: whole characters of
-     * UTF-8, before any stop string; U+FFFD for bytes that are none. NULL: not needed. */
+     * UTF-8, before any stop string; U+FFFD for other bytes. NULL: not needed. */
     void (*text)(void *arg, int64_t prompt, const char *text, size_t bytes);
     /* Called before each token; returns false to end all texts. NULL: always true. */
     bool (*wants)(void *arg);
@@ -116,8 +116,8 @@ int64_t choir_generate_ends(const choir_tokenizer *tokenizer, int64_t *ids, int6
  * Processes the scores (n) of the next token as opts says, in place: tokens that are not drawn
  * get minus infinity. ids (count) are the text so far. Errors: argument.
  */
-CHOIR_CHECKED choir_status choir_generate_scores(choir_generate_opts opts, const int64_t *ids,
-    int64_t count, float *scores, int64_t n);
+CHOIR_CHECKED choir_status choir_generate_scores(
+    choir_generate_opts opts, const int64_t *ids, int64_t count, float *scores, int64_t n);
 
 #ifdef __cplusplus
 }

@@ -280,8 +280,8 @@ typedef struct choir__k_swiglu {
 /* Rotary positions (Su et al., 2021): each vector x (D) of a position t turns in the planes (i,
  * i + D/2): y[i] = x[i] cos - x[i + D/2] sin, y[i + D/2] = x[i + D/2] cos + x[i] sin. x, y are
  * (B, T, H, D) by strides, the last stride 1; table (T, D) holds a position's D/2 cosines, then
- * its D/2 sines. table_b: 0, or the elements from a sample's table to the next one's. back: turns
- * by the negative angle, which is the backward. */
+ * its D/2 sines. table_b: 0, or the elements from a sample's table to the next one's. back:
+ * turns by the negative angle, which is the backward. */
 typedef struct choir__k_rotary {
     choir__strided y, x;
     const void *table;

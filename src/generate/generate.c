@@ -1,7 +1,7 @@
-/* Texts, token after token. A prompt is read in one forward, then all texts that go on get one
- * token in each. Scores are the model's, processed and drawn from by sampler.c; the
- * log-probability is the loss that training computes, by its kernel, from the scores as they
- * are. */
+/* Texts, token after token. A prompt is read in one forward, then each forward gives one token
+ * to all texts that have not ended. Scores are the model's, processed and drawn from by
+ * sampler.c; the log-probability is the loss that training computes, by its kernel, from the
+ * scores as they are. */
 #include <choir/generate.h>
 
 #include <stdlib.h>
@@ -19,14 +19,15 @@ enum { MOST_ENDS = 64 };
 
 /* One text. */
 typedef struct text {
-    int64_t *ids, count, prompt; /* with the prompt, or with the token that an empty one means */
-    bool *seen;                  /* (V) the tokens among them, for the repetition penalty */
+    int64_t *ids, count,
+        prompt; /* with the prompt, or with the token that an empty one means */
+    bool *seen; /* (V) the tokens among them, for the repetition penalty */
     choir__words words;
     choir_generated *result;
 } text;
 
 typedef struct writing {
-    choir_scope *scope; /* of the cache; steps are inside it */
+    choir_scope *scope; /* the cache's; steps are inside it */
     choir_module *net;
     const choir_model_info *info;
     const choir_tokenizer *tokenizer;
@@ -94,8 +95,7 @@ static void stop(const writing *w, text *t, choir_stopped why)
 static bool spell(const writing *w, text *t, int64_t id)
 {
     size_t bytes = 0;
-    const char *spelled =
-        w->tokenizer ? choir_tokenizer_token(w->tokenizer, id, &bytes) : NULL;
+    const char *spelled = w->tokenizer ? choir_tokenizer_token(w->tokenizer, id, &bytes) : NULL;
     if (w->tokenizer && !spelled) /* the model has more tokens than the tokenizer */
         return choir__words_add(&t->words, "\xef\xbf\xbd", 3);
     return spelled && choir__words_add(&t->words, spelled, bytes);
@@ -131,8 +131,8 @@ static choir_status choose(
     const writing *w, choir_scope *step, choir_tensor *out, const int64_t *row, int64_t n)
 {
     const int64_t v = w->info->classes;
-    choir_status status = choir_read(
-        choir_cast(out, CHOIR_F32), w->scores, (size_t)(n * v) * sizeof *w->scores);
+    choir_status status =
+        choir_read(choir_cast(out, CHOIR_F32), w->scores, (size_t)(n * v) * sizeof *w->scores);
     int64_t *id = choir__calloc((size_t)n, sizeof *id);
     float *loss = choir__calloc((size_t)n, sizeof *loss);
     for (int64_t i = 0; i < n && status == CHOIR_OK; i++) {
@@ -172,8 +172,7 @@ static choir_status advance(
             (long long)w->info->classes, choir__shape_text(shape));
     if (status == CHOIR_OK) {
         out = choir_contiguous(choir_narrow(out, 1, shape.dim[1] - 1, 1));
-        status = choose(
-            w, step, choir_reshape(out, choir_dims(n, w->info->classes)), row, n);
+        status = choose(w, step, choir_reshape(out, choir_dims(n, w->info->classes)), row, n);
     }
     if (w->cache && status == CHOIR_OK)
         choir__cache_end(w->cache);
@@ -181,7 +180,7 @@ static choir_status advance(
     return status == CHOIR_OK ? closed : status;
 }
 
-/* Every text that goes on gets a token. Stores whether any does then. */
+/* Gives a token to every text that has not ended, and stores whether such texts exist. */
 static choir_status advance_all(const writing *w, int64_t *row, int64_t *ids, bool *more)
 {
     choir_status status = CHOIR_OK;
@@ -235,12 +234,13 @@ static choir_status check(const writing *w, const choir_prompt *prompts)
     if (!wrong && (o->tokens < 1 || o->stops < 0 || o->ends < 0))
         wrong = "expected 1 token or more";
     for (int64_t i = 0; i < o->stops && !wrong; i++)
-        wrong = !o->stop || !o->stop[i] || !*o->stop[i] ? "expected stop strings of a byte or more"
+        wrong = !o->stop || !o->stop[i] || !*o->stop[i]
+                    ? "expected stop strings of a byte or more"
                 : !w->tokenizer ? "expected a tokenizer, to find stop strings"
                                 : NULL;
     if (wrong)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "generate: %s; begin with choir_generate_defaults()", wrong);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "generate: %s; begin with choir_generate_defaults()", wrong);
     if (w->info->task != CHOIR_LANGUAGE || w->info->masked)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "generate: expected a model that writes text, got %s", w->info->config);
@@ -293,8 +293,8 @@ static void open_scope(writing *w, choir_scope *run)
         longest = choir__max(longest, w->texts[i].prompt);
     w->scope = choir_no_grad(run);
     if (!w->opts.uncached)
-        w->cache = choir__cache_new(w->scope, w->count,
-            choir__min(context_of(w->info), longest + w->opts.tokens));
+        w->cache = choir__cache_new(
+            w->scope, w->count, choir__min(context_of(w->info), longest + w->opts.tokens));
 }
 
 static void settle_ends(writing *w)
@@ -318,14 +318,12 @@ choir_status choir_generate(choir_scope *run, choir_module *net, const choir_mod
     if (status != CHOIR_OK)
         return status;
     if (!info || !prompts || !results || count < 1)
-        return choir__missing(
-            __func__, !info ? "model info" : prompts && count > 0 ? "results" : "prompts");
+        return choir__missing(__func__, !info                  ? "model info"
+                                        : prompts && count > 0 ? "results"
+                                                               : "prompts");
     memset(results, 0, (size_t)count * sizeof *results);
-    writing w = {.net = net,
-        .info = info,
-        .tokenizer = tokenizer,
-        .opts = opts,
-        .count = count};
+    writing w = {
+        .net = net, .info = info, .tokenizer = tokenizer, .opts = opts, .count = count};
     status = check(&w, prompts);
     if (status != CHOIR_OK)
         return status;

@@ -15,9 +15,9 @@ const char *choir__sampler_wrong(const choir_generate_opts *o)
 {
     return !(o->temperature >= 0 && isfinite(o->temperature))
                ? "expected a temperature of 0 or more"
-           : o->top_k < 0                        ? "expected a top_k of 0 or more"
-           : !(o->top_p > 0 && o->top_p <= 1)    ? "expected a top_p above 0, up to 1"
-           : !(o->min_p >= 0 && o->min_p <= 1)   ? "expected a min_p from 0 to 1"
+           : o->top_k < 0                      ? "expected a top_k of 0 or more"
+           : !(o->top_p > 0 && o->top_p <= 1)  ? "expected a top_p above 0, up to 1"
+           : !(o->min_p >= 0 && o->min_p <= 1) ? "expected a min_p from 0 to 1"
            : !(o->repetition_penalty > 0 && isfinite(o->repetition_penalty))
                ? "expected a repetition_penalty above 0"
                : NULL;
@@ -117,8 +117,8 @@ int64_t choir__sampler_draw(
     return best;
 }
 
-choir_status choir_generate_scores(choir_generate_opts opts, const int64_t *ids, int64_t count,
-    float *scores, int64_t n)
+choir_status choir_generate_scores(
+    choir_generate_opts opts, const int64_t *ids, int64_t count, float *scores, int64_t n)
 {
     CHOIR__DEFAULT_FLOATS;
     if (!scores || (count > 0 && !ids))

@@ -4,7 +4,7 @@
 
 #include <choir/generate.h>
 
-/* Returns what is wrong with the options of drawing, or NULL. */
+/* Returns the reason why the options of drawing are wrong, or NULL. */
 const char *choir__sampler_wrong(const choir_generate_opts *opts);
 
 /* As choir_generate_scores, of options that are right. seen (n): the tokens of the text. */

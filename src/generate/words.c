@@ -1,6 +1,6 @@
-/* Tokens spell bytes: a character may be several tokens, and a stop string may begin inside one.
- * So bytes become text when they are whole characters, and not yet if they may begin a stop
- * string. */
+/* Tokens spell bytes: a character may be several tokens, and a stop string may begin inside
+ * one. So bytes become text when they are whole characters, and not yet if they may begin a
+ * stop string. */
 #include "generate/words.h"
 
 #include <stdlib.h>

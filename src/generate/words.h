@@ -7,11 +7,11 @@
 typedef struct choir__words {
     const char *const *stop; /* (stops) */
     int64_t stops;
-    char *raw;           /* what tokens spelled, perhaps a part of a character at its end */
-    size_t bytes, given; /* of raw: its length; what has become text */
+    char *raw;           /* the tokens' bytes, perhaps with a part of a character at the end */
+    size_t bytes, given; /* raw's length; bytes of it that have become text */
     char *text;          /* UTF-8, '\0'-terminated */
     size_t text_bytes;
-    size_t shown; /* of text: what choir__words_next has returned */
+    size_t shown; /* bytes that choir__words_next has returned */
 } choir__words;
 
 /* Appends what a token spells. Returns true if a stop string is there: the text ends before it.

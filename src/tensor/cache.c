@@ -9,21 +9,6 @@
 #include "tensor/launch.h"
 #include "tensor/storage.h"
 
-/* Of attention: keys and values (rows, G, room, D). Of a recurrent layer: h and c (rows, H). */
-typedef struct slot {
-    choir__storage *part[2];
-} slot;
-
-struct choir__cache {
-    choir_scope *scope;
-    int64_t rows, room;
-    int64_t *length;    /* (rows) tokens that were read */
-    int64_t *row;       /* (samples) of the present forward */
-    int64_t samples, tokens;
-    slot *slots;
-    int count, at, space; /* at: the next call's slot */
-};
-
 /* --- the cache --- */
 
 static void end(void *arg)
@@ -67,11 +52,6 @@ void choir__cache_end(choir__cache *c)
         c->length[c->row[i]] += c->tokens;
 }
 
-int64_t choir__cache_length(const choir__cache *c, int64_t row)
-{
-    return c->length[row];
-}
-
 int64_t choir__cache_reach(const choir_scope *scope, int64_t t)
 {
     const choir__cache *c = scope->cache;
@@ -98,25 +78,21 @@ choir_tensor *choir__cache_last(choir_tensor *x)
     return choir_contiguous(choir_narrow(x, 1, x->shape.dim[1] - 1, 1));
 }
 
-choir_scope *choir__cache_casts(choir_scope *scope)
-{
-    return scope->cache ? scope->cache->scope : scope;
-}
-
 /* --- slots --- */
 
 /* Returns the next call's slot with `bytes` for each row in each of its parts; NULL: out of
  * memory, and the scope has the error. */
-static slot *next_slot(choir_scope *scope, choir_device *device, int parts, size_t bytes)
+static choir__cache_slot *next_slot(
+    choir_scope *scope, choir_device *device, int parts, size_t bytes)
 {
     choir__cache *c = scope->cache;
     if (c->at == c->space) {
         c->space = choir__max(16, 2 * c->space);
         c->slots = choir__realloc(c->slots, (size_t)c->space * sizeof *c->slots);
     }
-    slot *s = &c->slots[c->at];
+    choir__cache_slot *s = &c->slots[c->at];
     if (c->at == c->count) {
-        *s = (slot){{NULL, NULL}};
+        *s = (choir__cache_slot){{NULL, NULL}};
         c->count++;
     }
     c->at++;
@@ -142,8 +118,7 @@ static void append(choir_device *device, const choir__k_attention *a, choir__hea
     choir__heads x, int64_t i, int64_t length)
 {
     const size_t size = choir_dtype_size(a->dtype);
-    choir__k_copy args = {
-        .y = {(char *)to.p + (size_t)(length * to.t) * size, {to.h, to.t, 1}},
+    choir__k_copy args = {.y = {(char *)to.p + (size_t)(length * to.t) * size, {to.h, to.t, 1}},
         .x = {(char *)x.p + (size_t)(i * x.b) * size, {x.h, x.t, 1}},
         .shape = {a->n.g, a->n.t, a->n.d},
         .ndim = 3,
@@ -153,8 +128,8 @@ static void append(choir_device *device, const choir__k_attention *a, choir__hea
 }
 
 /* Attention of sample i, whose text is in row `row`. */
-static void attend(choir_device *device, const choir__k_attention *all, const slot *s,
-    const choir__cache *c, int64_t i)
+static void attend(choir_device *device, const choir__k_attention *all,
+    const choir__cache_slot *s, const choir__cache *c, int64_t i)
 {
     const size_t size = choir_dtype_size(all->dtype);
     const int64_t d = all->n.d, each = all->n.g * c->room * d, length = c->length[c->row[i]];
@@ -167,8 +142,8 @@ static void attend(choir_device *device, const choir__k_attention *all, const sl
     one.y.p = (char *)all->y.p + (size_t)(i * all->y.b) * size;
     one.k = (choir__heads){(char *)s->part[0]->data + at, each, c->room * d, d};
     one.v = (choir__heads){(char *)s->part[1]->data + at, each, c->room * d, d};
-    one.lse = (char *)all->lse + (size_t)(i * all->n.h * all->n.t) *
-                                     choir_dtype_size(choir__beside(all->dtype));
+    one.lse = (char *)all->lse +
+              (size_t)(i * all->n.h * all->n.t) * choir_dtype_size(choir__beside(all->dtype));
     append(device, all, one.k, all->k, i, length);
     append(device, all, one.v, all->v, i, length);
     choir__launch(device, one.dtype, attention, &one);
@@ -177,7 +152,7 @@ static void attend(choir_device *device, const choir__k_attention *all, const sl
 void choir__cache_attend(choir_scope *scope, choir_device *device, choir__k_attention *args)
 {
     const choir__cache *c = scope->cache;
-    const char *wrong = !device->chunks  ? "a device whose attention knows positions"
+    const char *wrong = !device->chunks   ? "a device whose attention knows positions"
                         : scope->sequence ? "a sequence that is not cut into chunks"
                         : args->bias.p    ? "attention without a bias"
                         : args->n.b != c->samples || args->n.t != c->tokens
@@ -189,7 +164,7 @@ void choir__cache_attend(choir_scope *scope, choir_device *device, choir__k_atte
     }
     const size_t bytes =
         (size_t)(args->n.g * c->room * args->n.d) * choir_dtype_size(args->dtype);
-    const slot *s = next_slot(scope, device, 2, bytes);
+    const choir__cache_slot *s = next_slot(scope, device, 2, bytes);
     for (int64_t i = 0; s && i < c->samples; i++)
         attend(device, args, s, c, i);
 }
@@ -204,8 +179,8 @@ static void copy_states(const choir__cache *c, choir_device *device, choir_dtype
     for (int64_t i = 0; i < c->samples; i++) {
         char *of_kept = kept + (size_t)(c->row[i] * width) * size;
         char *of_now = now + (size_t)(i * row) * size;
-        choir__launch_bytes(device, in ? of_kept : of_now, in ? of_now : of_kept,
-            (size_t)width * size);
+        choir__launch_bytes(
+            device, in ? of_kept : of_now, in ? of_now : of_kept, (size_t)width * size);
     }
 }
 
@@ -213,14 +188,15 @@ bool choir__cache_states_begin(choir_scope *scope, choir_device *device, choir_d
     int64_t width, bool has_c, choir__cache_states *states)
 {
     const choir__cache *c = scope->cache;
-    const slot *s = next_slot(
-        scope, device, has_c ? 2 : 1, (size_t)width * choir_dtype_size(dtype));
+    const choir__cache_slot *s =
+        next_slot(scope, device, has_c ? 2 : 1, (size_t)width * choir_dtype_size(dtype));
     choir_tensor **to[2] = {&states->h, &states->c};
     for (int p = 0; s && p < (has_c ? 2 : 1) && c->length[c->row[0]]; p++) {
         *to[p] = choir__tensor_new(scope, device, dtype, choir_dims(c->samples, width));
         if ((*to[p])->poisoned)
             return false;
-        copy_states(c, device, dtype, s->part[p]->data, choir__data(*to[p]), width, width, false);
+        copy_states(
+            c, device, dtype, s->part[p]->data, choir__data(*to[p]), width, width, false);
     }
     return s != NULL;
 }
@@ -229,7 +205,7 @@ void choir__cache_states_end(choir_scope *scope, choir_device *device, choir_dty
     int64_t width, void *h, int64_t h_row, void *c)
 {
     const choir__cache *cache = scope->cache;
-    const slot *s = &cache->slots[cache->at - 1];
+    const choir__cache_slot *s = &cache->slots[cache->at - 1];
     copy_states(cache, device, dtype, s->part[0]->data, h, h_row, width, true);
     if (c)
         copy_states(cache, device, dtype, s->part[1]->data, c, width, width, true);

@@ -1,13 +1,13 @@
-/* A cache of what a language model has read, so that the next token costs one row.
+/* A cache of the tokens that a language model has read, so that the next one costs one row.
  *
  * In the scopes of a cache a forward gets only the tokens that follow those already read. The
  * ops that look back find the rest here: causal attention has a slot of keys and values for
  * each of its calls, in the order of the forward, and a recurrent module has one of its states.
- * Modules need not know: they ask for positions, which go on where the last forward ended
+ * Modules need not know: they ask for positions, which begin where the last forward ended
  * (choir__cache_positions), and may leave out all rows but the last before the head
  * (choir__cache_last).
  *
- * A query's result does not depend on the rows computed beside it: products are chains over k,
+ * No query's result depends on the rows computed beside it: products are chains over k,
  * and attention's sums begin with the first key that the query sees. So a forward with the
  * cache has the bits of one over all tokens (generate/README.md).
  *
@@ -19,7 +19,20 @@
 #include "device/kernels.h"
 #include "tensor/scope.h"
 
-typedef struct choir__cache choir__cache;
+/* Attention has keys and values (rows, G, room, D), a recurrent layer h and c (rows, H). */
+typedef struct choir__cache_slot {
+    struct choir__storage *part[2];
+} choir__cache_slot;
+
+typedef struct choir__cache {
+    choir_scope *scope;
+    int64_t rows, room;
+    int64_t *length; /* (rows) tokens that were read */
+    int64_t *row;    /* (samples) of the present forward */
+    int64_t samples, tokens;
+    choir__cache_slot *slots;
+    int count, at, space; /* at: the next call's slot */
+} choir__cache;
 
 /* Makes a cache of `rows` texts of up to `room` tokens in an open scope, whose children are
  * then the scopes of forwards. Casts of parameters live as long as that scope, since weights do
@@ -30,9 +43,6 @@ choir__cache *choir__cache_new(choir_scope *scope, int64_t rows, int64_t room);
 void choir__cache_begin(
     choir__cache *cache, const int64_t *row, int64_t samples, int64_t tokens);
 void choir__cache_end(choir__cache *cache);
-
-/* Returns the number of tokens read of a text. */
-int64_t choir__cache_length(const choir__cache *cache, int64_t row);
 
 /* Returns the most tokens that a text has with the present forward, or t without a cache. */
 int64_t choir__cache_reach(const choir_scope *scope, int64_t t);
@@ -46,9 +56,9 @@ choir_tensor *choir__cache_last(choir_tensor *x);
 /* Runs causal attention of the new tokens over all of their texts. */
 void choir__cache_attend(choir_scope *scope, choir_device *device, choir__k_attention *args);
 
-/* A recurrent layer's states (B, H). begin: stores those at which it goes on, or NULL where the
- * texts begin; has_c: there is a second one. end: takes the last ones, whose rows are h_row and H
- * elements apart; c may be NULL. begin returns false if the scope has an error. */
+/* A recurrent layer's states (B, H). begin: stores the states before the new tokens, or NULL
+ * where the texts begin; has_c: there is a second one. end: takes the last ones, whose rows are
+ * h_row and H elements apart; c may be NULL. begin returns false if the scope has an error. */
 typedef struct choir__cache_states {
     choir_tensor *h, *c;
 } choir__cache_states;
@@ -58,6 +68,9 @@ void choir__cache_states_end(choir_scope *scope, choir_device *device, choir_dty
     int64_t width, void *h, int64_t h_row, void *c);
 
 /* Returns the scope in which casts of parameters are made for the ops of `scope`. */
-choir_scope *choir__cache_casts(choir_scope *scope);
+static inline choir_scope *choir__cache_casts(choir_scope *scope)
+{
+    return scope->cache ? scope->cache->scope : scope;
+}
 
 #endif

@@ -19,6 +19,7 @@ typedef struct request {
 typedef struct chat {
     const request *r;
     choir__saved s;
+    choir_chat *form; /* the template */
     json_t *messages;
     choir_generate_opts opts;
     int64_t ends[CHOIR__CONVERSATION_ENDS];
@@ -64,8 +65,8 @@ static choir_status write_answer(chat *c, const choir_prompt *prompt)
     choir_generated g;
     interrupted = 0;
     sigaction(SIGINT, &on, &before);
-    choir_status status = choir_generate(
-        c->s.run, c->s.net, &c->s.info, c->s.tokenizer, prompt, 1, c->opts, &g);
+    choir_status status =
+        choir_generate(c->s.run, c->s.net, &c->s.info, c->s.tokenizer, prompt, 1, c->opts, &g);
     sigaction(SIGINT, &before, NULL);
     if (status == CHOIR_OK) {
         say(c, "assistant", g.text, g.bytes);
@@ -83,15 +84,16 @@ static choir_status write_answer(chat *c, const choir_prompt *prompt)
 static choir_status answer(chat *c, const char *line, size_t bytes)
 {
     char *text = NULL;
+    size_t length = 0;
     int64_t *ids = NULL, count = 0;
     c->turn++;
     choir_status status = choir__write_is_text(line, bytes, c->turn);
     if (status == CHOIR_OK) {
         say(c, "user", line, bytes);
-        status = choir__conversation_text(&c->s, c->r->write.checkpoint, c->messages, &text);
+        status = choir__conversation_text(c->form, c->messages, &text, &length);
     }
     if (status == CHOIR_OK)
-        status = choir__write_encode(&c->s, text, strlen(text), c->turn, &ids, &count);
+        status = choir__write_encode(&c->s, text, length, c->turn, &ids, &count);
     if (status == CHOIR_OK)
         status = write_answer(c, &(choir_prompt){ids, count});
     free(ids);
@@ -135,8 +137,8 @@ static choir_status converse(chat *c)
     c->opts.wants = goes_on;
     c->opts.arg = c;
     c->opts.end = c->ends;
-    choir_status status =
-        choir__conversation_ends(&c->s, r->write.checkpoint, c->ends, &c->opts.ends);
+    c->opts.ends = choir__conversation_ends(&c->s, c->ends);
+    choir_status status = choir__conversation_open(&c->s, r->write.checkpoint, &c->form);
     if (status == CHOIR_OK && !c->opts.ends && !r->write.stops)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s: no file names a token that ends a text, so no answer would end: name one as "
@@ -150,6 +152,7 @@ static choir_status converse(chat *c)
     if (status == CHOIR_OK)
         status = talk(c);
     json_decref(c->messages);
+    choir_chat_free(c->form);
     if (shown)
         fclose(shown);
     return status;
@@ -178,7 +181,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 
 static const choir__cli_option options[] = {
     {"system", CHOIR__STRING, AT(system), .argument = "TEXT",
-        .help = "what the model is told before the conversation"},
+        .help = "an instruction before the conversation"},
     CHOIR__WRITE_ROWS,
     {NULL},
 };

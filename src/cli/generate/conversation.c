@@ -1,42 +1,50 @@
-/* Conversations in ChatML, in which Choir trains on chats. */
+/* Conversations by the chat template of the model's folder; without one in ChatML, in which
+ * Choir trains on chats, if the tokenizer has its markers. */
 #include "cli/generate/conversation.h"
 
-#include <choir/generate.h>
-#include "base/text.h"
-#include "data/text/corpus.h"
+#include <time.h>
 
-static choir_status check_markers(const choir__saved *s, const char *name)
+#include <stdlib.h>
+
+#include <choir/chat.h>
+#include <choir/generate.h>
+#include "base/base.h"
+
+/* As training writes chats of folders without a template (choir/data.h). */
+static const char chatml[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n";
+
+choir_status choir__conversation_open(
+    const choir__saved *s, const char *name, choir_chat **chat)
 {
-    if (choir_tokenizer_id(s->tokenizer, CHOIR__CHAT_OPENS) < 0 ||
-        choir_tokenizer_id(s->tokenizer, CHOIR__CHAT_CLOSES) < 0)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: its tokenizer lacks the markers of chats, %s and %s; choir generate continues "
-            "texts",
-            name, CHOIR__CHAT_OPENS, CHOIR__CHAT_CLOSES);
-    return CHOIR_OK;
+    choir_status status = choir_chat_of(s->tokenizer, chat);
+    if (status != CHOIR_ERR_ARGUMENT) /* the folder has a template */
+        return status;
+    if (choir_tokenizer_id(s->tokenizer, "<|im_start|>") >= 0 &&
+        choir_tokenizer_id(s->tokenizer, "<|im_end|>") >= 0)
+        return choir_chat_parse("ChatML", chatml, sizeof chatml - 1, s->tokenizer, chat);
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "%s: no chats: %s, and its tokenizer lacks ChatML's markers <|im_start|> and <|im_end|>; "
+        "choir generate continues texts",
+        name, choir_error_message());
 }
 
 choir_status choir__conversation_text(
-    const choir__saved *s, const char *name, const json_t *messages, char **text)
+    const choir_chat *chat, json_t *messages, char **text, size_t *bytes)
 {
-    choir__text_buffer t = {0};
-    choir_status status = check_markers(s, name);
-    size_t i;
-    json_t *message;
-    json_array_foreach(messages, i, message)
-        choir__text_format(&t, "%s%s\n%s%s\n", CHOIR__CHAT_OPENS,
-            json_string_value(json_object_get(message, "role")),
-            json_string_value(json_object_get(message, "content")), CHOIR__CHAT_CLOSES);
-    choir__text_format(&t, "%sassistant\n", CHOIR__CHAT_OPENS);
-    *text = t.bytes;
+    json_t *variables =
+        json_pack("{s:O, s:b}", "messages", messages, "add_generation_prompt", 1);
+    char *json = json_dumps(variables, JSON_COMPACT);
+    choir_status status = choir_chat_render(chat, json, (int64_t)time(NULL), text, bytes);
+    free(json);
+    json_decref(variables);
     return status;
 }
 
-choir_status choir__conversation_ends(const choir__saved *s, const char *name,
-    int64_t ends[CHOIR__CONVERSATION_ENDS], int64_t *count)
+int64_t choir__conversation_ends(const choir__saved *s, int64_t ends[CHOIR__CONVERSATION_ENDS])
 {
-    *count = choir_generate_ends(s->tokenizer, ends, CHOIR__CONVERSATION_ENDS - 1);
-    ends[*count] = choir_tokenizer_id(s->tokenizer, CHOIR__CHAT_CLOSES);
-    *count += ends[*count] >= 0;
-    return check_markers(s, name);
+    int64_t count = choir_generate_ends(s->tokenizer, ends, CHOIR__CONVERSATION_ENDS - 1);
+    ends[count] = choir_tokenizer_id(s->tokenizer, "<|im_end|>");
+    return count + (ends[count] >= 0);
 }

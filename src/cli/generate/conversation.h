@@ -4,17 +4,22 @@
 
 #include <jansson.h>
 
+#include <choir/chat.h>
 #include "job/model/saved.h"
 
 enum { CHOIR__CONVERSATION_ENDS = 65 };
 
-/* Stores the text of the messages, [{"role":...,"content":...}], behind which the assistant
- * speaks; the caller frees it. Errors: argument (no template; the template refuses them). */
-choir_status choir__conversation_text(
-    const choir__saved *s, const char *name, const json_t *messages, char **text);
+/* Stores the template of the model's chats, for choir_chat_free. name: the model's, for
+ * messages. Errors: argument (no template, nor the markers of ChatML). */
+choir_status choir__conversation_open(
+    const choir__saved *s, const char *name, choir_chat **chat);
 
-/* Stores the tokens that end an answer. */
-choir_status choir__conversation_ends(const choir__saved *s, const char *name,
-    int64_t ends[CHOIR__CONVERSATION_ENDS], int64_t *count);
+/* Stores the text of the messages, [{"role":...,"content":...}], behind which the assistant
+ * speaks; the caller frees it. Errors: the template refuses them. */
+choir_status choir__conversation_text(
+    const choir_chat *chat, json_t *messages, char **text, size_t *bytes);
+
+/* Stores the tokens that end an answer, ChatML's among them, and returns their number. */
+int64_t choir__conversation_ends(const choir__saved *s, int64_t ends[CHOIR__CONVERSATION_ENDS]);
 
 #endif

@@ -1,12 +1,13 @@
-/* choir generate: text from a saved language model, behind one prompt or many; or, of a document
- * model, the description of an image. One text appears as its tokens come; many are written in
- * one batch and printed in the order of their prompts. */
+/* choir generate: text from a saved language model, behind one prompt or many; or, of a
+ * document model, the description of an image. One text appears as its tokens come; many are
+ * written in one batch and printed in the order of their prompts. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/files/file.h"
 #include "cli/generate/writer.h"
 #include "line/printed.h"
 
@@ -16,7 +17,7 @@ typedef struct request {
     int64_t batch_size;
 } request;
 
-/* The prompts of a call: texts, which lie in one block of memory, and their ids. */
+/* The prompts of a call: their texts and their ids. */
 typedef struct batch {
     char *file;
     const char **text;
@@ -38,9 +39,10 @@ static void add_prompt(batch *b, const char *text, size_t bytes)
 static choir_status read_prompts(const char *path, batch *b)
 {
     const bool standard = !strcmp(path, "-");
-    FILE *in = standard ? stdin : fopen(path, "re");
-    if (!in)
-        return choir__error(CHOIR_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    FILE *in = stdin;
+    choir_status status = standard ? CHOIR_OK : choir__file_stream(path, CHOIR__FILE_TEXT, &in);
+    if (status != CHOIR_OK)
+        return status;
     choir__text_buffer t = {0};
     char piece[4096];
     for (size_t got; (got = fread(piece, 1, sizeof piece, in)) > 0;)
@@ -149,8 +151,8 @@ static choir_status write_texts(const request *r, const choir__saved *s, batch *
     FILE *shown = isatty(STDOUT_FILENO) ? choir__printed_stream(stdout) : NULL;
     choir_status status = encode(s, b);
     for (int64_t at = 0; at < b->count && status == CHOIR_OK; at += r->batch_size)
-        status = write_some(r, s, b, at, choir__min(r->batch_size, b->count - at),
-            shown ? shown : stdout);
+        status = write_some(
+            r, s, b, at, choir__min(r->batch_size, b->count - at), shown ? shown : stdout);
     if (shown)
         fclose(shown);
     return status;
@@ -190,6 +192,9 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (status != CHOIR__EXIT_OK)
         return status;
     r.write.checkpoint = operands.words[0];
+    if (r.prompts && (r.prompt || r.image))
+        return choir__cli_usage(command->name, "--prompts and --%s: choose one of them",
+            r.prompt ? "prompt" : "image");
     return generate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
 
@@ -199,8 +204,7 @@ static const choir__cli_option options[] = {
     {"prompt", CHOIR__STRING, AT(prompt), .argument = "TEXT",
         .help = "text that the result begins with"},
     {"prompts", CHOIR__STRING, AT(prompts), .argument = "FILE",
-        .help = "a prompt per line; -: from standard input",
-        .excludes = {{"prompt", "image"}, ": choose one of them"}},
+        .help = "a prompt per line; -: from standard input"},
     {"batch-size", CHOIR__INT, AT(batch_size), 1, 1 << 16, .preset = "32", .argument = "N",
         .help = "prompts at a time; their texts do not depend on it"},
     {"image", CHOIR__STRING, AT(image), .argument = "FILE",

@@ -98,9 +98,10 @@ void choir__write_note(const char *command, const choir__saved *s, const choir_g
 {
     if (g->stopped != CHOIR_STOPPED_CONTEXT)
         return;
-    char *note = choir__format("the text ends here because the model's context of %lld tokens is "
-                               "full",
-        (long long)s->info.input.dim[0]);
+    char *note =
+        choir__format("the text ends here because the model's context of %lld tokens is "
+                      "full",
+            (long long)s->info.input.dim[0]);
     choir__cli_notes(command, note);
     free(note);
 }

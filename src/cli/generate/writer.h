@@ -1,4 +1,5 @@
-/* Shared by choir generate and choir chat: the options of drawing, and a model ready to write. */
+/* Shared by choir generate and choir chat: the options of drawing, and a model ready to write.
+ */
 #ifndef CHOIR_CLI_WRITER_H
 #define CHOIR_CLI_WRITER_H
 
@@ -32,13 +33,13 @@ typedef struct choir__write_request {
             .help = "0 takes the likeliest token; the higher, the more surprising"},           \
         {"top-k", CHOIR__INT, CHOIR__WRITE_AT(top_k), 0, 1 << 30, .preset = "40",              \
             .argument = "K", .help = "draw from the K likeliest tokens; 0: from all"},         \
-        {"top-p", CHOIR__FLOAT, CHOIR__WRITE_AT(top_p), 1e-6, 1, .preset = "1",             \
+        {"top-p", CHOIR__FLOAT, CHOIR__WRITE_AT(top_p), 1e-6, 1, .preset = "1",                \
             .argument = "P",                                                                   \
             .help = "draw from the fewest likeliest tokens whose probabilities add up to P"},  \
         {"min-p", CHOIR__FLOAT, CHOIR__WRITE_AT(min_p), 0, 1, .preset = "0", .argument = "P",  \
             .help = "leave out tokens less likely than P times the likeliest"},                \
-        {"repetition-penalty", CHOIR__FLOAT, CHOIR__WRITE_AT(repetition_penalty), 0.001,       \
-            1000, .preset = "1", .argument = "X",                                              \
+        {"repetition-penalty", CHOIR__FLOAT, CHOIR__WRITE_AT(repetition_penalty), 0.001, 1000, \
+            .preset = "1", .argument = "X",                                                    \
             .help = "above 1: tokens of the prompt and the text become less likely"},          \
         {"stop", CHOIR__STRING, CHOIR__WRITE_AT(last_stop), .argument = "TEXT",                \
             .help = "end before this text; may be repeated", .repeated = true},                \
@@ -48,15 +49,14 @@ typedef struct choir__write_request {
             .help = "compute in 16 bits as choir train --amp does",                            \
             .choices = choir__cli_amp_level_names, .strict = true},                            \
     {                                                                                          \
-        "json", CHOIR__FLAG, CHOIR__WRITE_AT(json),                                            \
-            .help = "print one JSON object per text"                                           \
+        "json", CHOIR__FLAG, CHOIR__WRITE_AT(json), .help = "print one JSON object per text"   \
     }
 
 /* Collects --stop: choir__cli_command.took. */
 int choir__write_took(void *values, const choir__cli_option *option, const char *text);
 
-/* Opens the model, and refuses one that writes no text. The caller calls choir__saved_close also
- * after a failure. */
+/* Opens the model, and refuses one that writes no text. The caller calls choir__saved_close
+ * also after a failure. */
 choir_status choir__write_open(const choir__write_request *r, choir__saved *s);
 
 choir_generate_opts choir__write_opts(const choir__write_request *r);

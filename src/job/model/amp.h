@@ -19,8 +19,8 @@ const choir__amp_level *choir__amp_find(const char *name);
 /* Applies a level to a run after its model has been built. */
 choir_status choir__amp_apply(
     choir_scope *run, choir_module *net, const choir__amp_level *level);
-/* Applies the job's level to the run after the model has been built. Rank 0 prints a note if the
- * processor does not multiply this dtype faster than f32. */
+/* Applies the job's level to the run after the model has been built. Rank 0 prints a note if
+ * the processor does not multiply this dtype faster than f32. */
 choir_status choir__amp_begin(choir__job_rank *part);
 /* Runs the optimizer's step, through the scaler if the job has one. */
 choir_status choir__amp_step(choir__job_rank *part);

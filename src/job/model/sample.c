@@ -13,8 +13,8 @@ static void put(void *arg, int64_t prompt, const char *text, size_t bytes)
     fflush(arg);
 }
 
-/* A text that fills the context goes on behind its later half. Ends of texts are a part of the
- * sample. */
+/* A text that fills the context is continued behind its later half. Ends of texts are a part of
+ * the sample. */
 choir_status choir__sample(choir_scope *run, choir_module *net, const choir_model_info *info,
     const choir_tokenizer *tokenizer, int64_t count, FILE *out)
 {
@@ -31,8 +31,8 @@ choir_status choir__sample(choir_scope *run, choir_module *net, const choir_mode
     while (count > 0 && status == CHOIR_OK) {
         choir_generated g;
         opts.tokens = count;
-        status = choir_generate(
-            run, net, info, tokenizer, &(choir_prompt){ids, known}, 1, opts, &g);
+        status =
+            choir_generate(run, net, info, tokenizer, &(choir_prompt){ids, known}, 1, opts, &g);
         if (status == CHOIR_OK) {
             known = choir__min(g.count, info->input.dim[0] / 2);
             ids = choir__realloc(ids, (size_t)(known + 1) * sizeof *ids);

@@ -181,8 +181,8 @@ static choir_tensor *grown_table(llama *g, int64_t t)
 }
 
 /* Returns the table on the device of the ids, which for a replica of the model is not the
- * table's own, with the rows of their tokens where sequences are cut or go on after a cache, or
- * positions are given. A copy belongs to the step.
+ * table's own, with the rows of their tokens where sequences are cut, follow a cache, or have
+ * positions. A copy belongs to the step.
  */
 static choir_tensor *table_for(llama *g, const choir_tensor *ids, choir_tensor *positions)
 {
@@ -202,8 +202,8 @@ static choir_tensor *table_for(llama *g, const choir_tensor *ids, choir_tensor *
 }
 
 /* in: ids, and perhaps documents and positions. Rotary attention depends on the distance of
- * positions alone, but its bits on the positions: with those that begin again with each document,
- * a document has the same in any row. */
+ * positions alone, but its bits on the positions: with those that begin again with each
+ * document, a document has the same in any row. */
 static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     llama *g = (llama *)self;

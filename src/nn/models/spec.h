@@ -30,7 +30,7 @@ choir_status choir__model_images(
  * numbers; NULL: returns NULL. Errors: shape, unless it is a shape of ids. */
 choir_tensor *choir__model_apart(choir_tensor *documents, choir_tensor *ids, choir_dtype dtype);
 
-/* Returns 0 ... t - 1, i64; in a scope with a cache the positions (B, T) at which it goes on. */
+/* Returns 0 ... t - 1, i64; in a scope with a cache the positions (B, T) of the next tokens. */
 choir_tensor *choir__model_positions(choir_scope *scope, int64_t t);
 
 #endif

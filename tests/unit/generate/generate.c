@@ -1,6 +1,7 @@
-/* Sampler and trainer are one program: the tokens that are written with a cache, in a batch, are
- * those of a forward over each whole text, and their log-probabilities are minus the losses that
- * training computes, bit for bit, in each class of bits. Nothing here has a tolerance. */
+/* Sampler and trainer are one program: tokens that are written with a cache, in a batch, equal
+ * the tokens of a forward over each whole text, and their log-probabilities are minus the
+ * losses that training computes, bit for bit, in each class of bits. Nothing here has a
+ * tolerance. */
 #include <stdio.h>
 
 #include <choir/generate.h>
@@ -79,7 +80,7 @@ static void trained_alike(choir_module *net, const choir_model_info *info,
     ok(choir_scope_close(step));
 }
 
-/* The same of texts that share rows, where no document sees another. */
+/* Compares with texts that share rows, where no document sees another. */
 static void packed_alike(
     choir_module *net, const choir_prompt *prompts, const choir_generated *written)
 {

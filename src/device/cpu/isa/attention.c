@@ -64,9 +64,9 @@ INLINE float exp_of_row(float *s, int64_t n, float scale, float top)
     return lanes_sum(sum);
 }
 
-/* Moves `seen` to the first key that the bias does not mask: a document's sums then begin with
- * its own first key, wherever it lies in a row of several, and have the bits of a row of its
- * own. Where all keys are masked, they are left. */
+/* Moves the beginning of `seen` to the first key that the bias does not mask: a document's sums
+ * then begin with its own first key and have the bits of a row of its own, in any place of
+ * a longer row. Leaves a span in which all keys are masked. */
 INLINE span unmasked(span seen, const float *bias)
 {
     const float masked = -1e29f;

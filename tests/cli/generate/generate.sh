@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Texts of saved models: prompts of a file in any batch, JSON, stop strings, end tokens, chats, and
+# what is refused.
+. "$(dirname "$0")/../lib.sh"
+
+choir train --model "$gpt" --steps 4 --batch-size 4 --no-eval --quiet --save run >out 2>err ||
+    { cat err; exit 1; }
+
+events() { grep -o '"tokens":\[[0-9,]*\],"logprobs":\[[-0-9.e,]*\]' out; }
+
+any_batch() {
+    printf 'To be\nthe sea\n\nT' >prompts
+    good generate run --prompts prompts --json --tokens 9 && events >all
+    [ "$(wc -l <all)" = 4 ] || fail "4 prompts gave $(wc -l <all) texts"
+    for size in 1 3; do
+        good generate run --prompts - --batch-size $size --json --tokens 9 <prompts && events >some
+        cmp -s all some || fail "--batch-size $size writes other texts"
+    done
+    good generate run --prompt 'the sea' --json --tokens 9 && events >one
+    [ "$(sed -n 2p all)" = "$(cat one)" ] || fail "a text depends on the others"
+}
+
+# What is printed is what JSON says, and a stop string ends it inside a token's text or across two.
+ends() {
+    good generate run --prompt 'the' --tokens 12 --json --temperature 0
+    text=$(sed -n 's/.*"text":"\(.*\)","tokens".*/\1/p' out)
+    has out '"stopped":"length"'
+    good generate run --prompt 'the' --tokens 12 --temperature 0
+    [ "$(cat out)" = "the$text" ] ||
+        fail "printed '$(cat out)', expected 'the$text'"
+    stop=$(printf %s "$text" | sed 's/\\.//g' | cut -c 3-4)
+    good generate run --prompt 'the' --tokens 12 --temperature 0 --json --stop "$stop"
+    has out '"stopped":"stop"'
+    grep -qF "$stop" out && fail "the text has its stop string: $(cat out)"
+    good generate run --prompt 'the' --tokens 99 --json
+    has out '"stopped":"context"'
+    noted 'context of 16 tokens is full' generate run --prompt 'the' --tokens 99
+}
+
+# Tokens that choir chat ends an answer with, and the chat itself.
+chats() {
+    for i in {1..9} {1..9} {1..9} {1..9}; do
+        echo "{\"messages\":[{\"role\":\"user\",\"content\":\"hi $i\"}," \
+            "{\"role\":\"assistant\",\"content\":\"yes\"}]}"
+    done >chats.jsonl
+    choir train chats.jsonl --model gpt2:layers=1,heads=2,width=32,context=96 --steps 150 \
+        --lr 0.01 --batch-size 8 --no-eval --quiet --save talks >out 2>err ||
+        { fail "$(cat err)"; return; }
+    printf 'hi 3\n\nhi 4\n/exit\nhi 5\n' >lines
+    good chat talks --json --temperature 0 <lines
+    [ "$(wc -l <out)" = 2 ] || fail "2 messages gave $(wc -l <out) answers"
+    has out '"text":"yes"'
+    has out '"stopped":"eos"'
+    good chat talks --temperature 0 <lines
+    [ "$(head -1 out)" = yes ] || fail "answered '$(cat out)'"
+    bad 1 'lacks ChatML.s markers' chat run <lines
+}
+
+wrong() {
+    bad 1 'prompt 1 has 20 tokens, and the model.s context is 16' generate run \
+        --prompt 'tttttttttttttttttttt'
+    bad 1 'prompt 1: expected UTF-8, got byte 0xff' generate run --prompt $'a\xff'
+    bad 2 'temperature' generate run --temperature -1
+    bad 2 'top-p' generate run --top-p 1.5
+    bad 2 'min-p' generate run --min-p 2
+    bad 2 'repetition-penalty' generate run --repetition-penalty 0
+    bad 2 'stop' generate run --stop ''
+    bad 2 'choose one of them' generate run --prompt a --prompts b
+    bad 1 'nowhere' generate run --prompts nowhere
+    : >empty
+    bad 1 'a prompt per line' generate run --prompts empty
+}
+
+check any_batch
+check ends
+check chats
+check wrong
+finish
