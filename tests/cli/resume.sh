@@ -41,8 +41,8 @@ llama_goes_on() {
     good eval --json --batch-size 6 saved text
     [ "$(field loss out)" = "$(field eval_loss rest)" ] ||
         fail "eval says $(field loss out), train said $(field eval_loss rest)"
-    good generate saved --tokens 40 --prompt 'the sea'
-    [ "$(wc -c <out)" -eq 48 ] || fail "$(wc -c <out) bytes, not the prompt, 40 and a newline"
+    good generate saved --tokens 8 --prompt 'the sea'
+    [ "$(wc -c <out)" -eq 16 ] || fail "$(wc -c <out) bytes, not the prompt, 8 and a newline"
 }
 
 # Batch norm's running statistics and momentum are part of what goes on. images_go_on MODEL
@@ -141,13 +141,13 @@ eval_agrees() {
 generate_writes() {
     rm -rf saved
     job run --steps 5 --save saved
-    good generate saved --tokens 80 --prompt 'the sea' --seed 1 && mv out first
-    good generate saved --tokens 80 --prompt 'the sea' --seed 1 && mv out again
-    good generate saved --tokens 80 --prompt 'the sea' --seed 2 && mv out other
+    good generate saved --tokens 8 --prompt 'the sea' --seed 1 && mv out first
+    good generate saved --tokens 8 --prompt 'the sea' --seed 1 && mv out again
+    good generate saved --tokens 8 --prompt 'the sea' --seed 2 && mv out other
     cmp -s first again || fail "the same seed, another text"
     ! cmp -s first other || fail "another seed, the same text"
     [ "$(head -c 7 first)" = 'the sea' ] || fail "it does not begin with the prompt"
-    [ "$(wc -c <first)" -eq 88 ] || fail "$(wc -c <first) bytes, not the prompt, 80 and a newline"
+    [ "$(wc -c <first)" -eq 16 ] || fail "$(wc -c <first) bytes, not the prompt, 8 and a newline"
     good generate saved --tokens 5 --temperature 0
     bad 1 'é|character|token' generate saved --prompt 'é'
     bad 2 'tokens' generate saved --tokens 0
