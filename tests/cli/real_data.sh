@@ -25,8 +25,8 @@ shakespeare() {
     good train --json --model gpt2:layers=2,heads=2,width=64,context=32 --strategy ddp --nproc 2 \
         --steps 60 --lr 3e-3 --save plays "$data/text/tinyshakespeare.txt"
     below "$(field eval_loss out)" 3.0 || fail "eval_loss $(field eval_loss out)"
-    good generate plays --tokens 40 --prompt 'To be'
-    [ "$(wc -c <out)" -ge 46 ] || fail "it writes '$(cat out)'"
+    good generate plays --tokens 20 --prompt 'To be'
+    [ "$(wc -c <out)" -ge 26 ] || fail "it writes '$(cat out)'"
 }
 
 cifar10() {
