@@ -169,7 +169,7 @@ static int64_t compare_chains(const side *a, const side *b, choir__parting *p)
         count++;
         choir__lines_compare(line, other, json_object_get(a->chain.begin, "modules"), p);
     }
-    if (p->found && !p->read && !compare_step(a, b, p))
+    if (p->found && !p->read && !p->note && !compare_step(a, b, p))
         p->note = choir__strdup("no values are known: not both runs kept the tensors of this "
                                 "step (choir train --audit=dump)");
     return count;

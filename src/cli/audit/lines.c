@@ -71,6 +71,8 @@ static bool compare_kind(
     const kind *k, const json_t *a, const json_t *b, const json_t *modules, choir__parting *p)
 {
     const json_t *x = json_object_get(a, k->key), *y = json_object_get(b, k->key);
+    if (k->micro && json_array_size(x) != json_array_size(y))
+        return false; /* of other micro-batches */
     int at = json_is_array(x) ? first_other(x, y, &p->more) : -1;
     if (at < 0 && !differ(x, y))
         return false;
@@ -88,8 +90,15 @@ static bool compare_kind(
 void choir__lines_compare(
     const json_t *a, const json_t *b, const json_t *modules, choir__parting *p)
 {
+    size_t cut_a = json_array_size(json_object_get(a, "samples")),
+           cut_b = json_array_size(json_object_get(b, "samples"));
     for (size_t i = 0; i < CHOIR_COUNT(kinds) && !p->found; i++)
         compare_kind(&kinds[i], a, b, modules, p);
+    if (p->found && cut_a && cut_b && cut_a != cut_b && !p->note)
+        p->note = choir__format(
+            "the batch is cut into %zu and %zu micro-batches, whose samples are not compared: "
+            "another cut rounds sums otherwise",
+            cut_a, cut_b);
 }
 
 /* --- modules --- */

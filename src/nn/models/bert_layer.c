@@ -13,9 +13,11 @@ static choir_tensor *attend(layer *l, choir_tensor *x, choir_tensor *bias)
 {
     choir_attention_opts opts = choir_attention_defaults();
     opts.bias = bias;
+    /* in statements: their order is that of sums in backward */
     choir_tensor *q = choir_forward(l->query, x);
-    choir_tensor *y = choir__attention_of_heads(q, choir_forward(l->key, x),
-        choir_forward(l->value, x), choir__cols(q) / l->head_dim, opts);
+    choir_tensor *v = choir_forward(l->value, x);
+    choir_tensor *k = choir_forward(l->key, x);
+    choir_tensor *y = choir__attention_of_heads(q, k, v, choir__cols(q) / l->head_dim, opts);
     return choir_forward(l->mix_dropout, choir_forward(l->mix, y));
 }
 

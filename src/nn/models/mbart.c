@@ -30,8 +30,11 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
     choir_tensor *x = in[0], *y = count > 1 ? in[1] : in[0]; /* (B, T, C), (B, S, C) */
     choir_attention_opts opts = choir_attention_defaults();
     opts.causal = a->causal;
-    choir_tensor *out = choir__attention_of_heads(choir_forward(a->q_proj, x),
-        choir_forward(a->k_proj, y), choir_forward(a->v_proj, y), a->heads, opts);
+    /* in statements: their order is that of sums in backward */
+    choir_tensor *v = choir_forward(a->v_proj, y);
+    choir_tensor *k = choir_forward(a->k_proj, y);
+    choir_tensor *q = choir_forward(a->q_proj, x);
+    choir_tensor *out = choir__attention_of_heads(q, k, v, a->heads, opts);
     return choir_forward(a->out_proj, out);
 }
 

@@ -78,8 +78,12 @@ static choir_tensor *self_attention_forward(
         choir_reshape(bias, choir_dims(1, n, n, a->heads)), choir_dims(0, 3, 1, 2));
     choir_attention_opts opts = choir_attention_defaults();
     opts.bias = a->mask ? choir_add(bias, a->mask) : bias; /* (1 or windows, heads, w^2, w^2) */
-    return choir__attention_of_heads(choir_forward(a->query, x), choir_forward(a->key, x),
-        choir_forward(a->value, x), a->heads, opts);
+    /* one after the other: compilers order a call's arguments as they like, and backward adds
+     * the gradients of x in the reverse order */
+    choir_tensor *v = choir_forward(a->value, x);
+    choir_tensor *k = choir_forward(a->key, x);
+    choir_tensor *q = choir_forward(a->query, x);
+    return choir__attention_of_heads(q, k, v, a->heads, opts);
 }
 
 static const choir_module_class self_attention_class = {

@@ -137,6 +137,9 @@ found_in_a_chain() {
     good "${job[@]}" --steps 4 --run noise --audit=every=1 --seed 9
     different 'seed' audit diff slow1 noise
     good audit diff slow1 slow1
+    good "${job[@]}" --steps 4 --run other-cut --audit=every=2 --microbatches 2
+    different 'the batch is cut into 4 and 2 micro-batches' audit diff slow1 other-cut
+    grep -qE 'step 2 is the first .* differs: (weight|loss|gradient)' out || fail "$(cat out)"
 }
 
 without_audit_data() {

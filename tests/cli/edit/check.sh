@@ -36,6 +36,7 @@ case $host in
 good*) exec "$@" ;;
 bad) "$@" | sed 's/"faults":0/"faults":1/
     s/"op":null,"class":null/"op":"gelu, f32","class":"chain"/' ;;
+silent) sleep 600.125 ;;
 *) echo "cannot reach $host" >&2; exit 255 ;;
 esac
 END
@@ -52,14 +53,31 @@ END
     grep -q '"host":"good1"' out || fail "$(cat out)"
 }
 
+# A machine that is lost behind its connection is given up, and the others are heard. It is waited
+# for while the other checks run.
+begin_silent_machine() {
+    choir check --burn-in 0.1s --hosts silent,good1 --through "$PWD/reach {}" >late 2>late-err &
+    silent_pid=$!
+}
+
+silent_machine() {
+    wait $silent_pid
+    [ $? -eq 1 ] || fail "a silent machine is no failure: $(cat late late-err)"
+    grep -q '^good1: .* should be$' late || fail "the other machine is not heard: $(cat late)"
+    grep -q 'silent: it does not answer' late-err || fail "$(cat late-err)"
+    ! pgrep -f 'sleep 600[.]125' >silent || fail "its command runs on: $(cat silent)"
+}
+
 wrong_requests() {
     bad 2 'expected names of at most' check --hosts 'a;b'
     bad 2 'expected a time such as' check --burn-in soon
     bad 2 'choose one of them' check --quick --burn-in 1s
 }
 
+check other_machines
+begin_silent_machine
 check answers_of_each_set
 check all_cores
-check other_machines
 check wrong_requests
+check silent_machine
 finish

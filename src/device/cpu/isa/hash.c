@@ -3,10 +3,15 @@
  * A vector has W words, which are W / 2 pairs of neighbouring places. The numbers of the pairs
  * are computed beside them: multiples of the pairs' places, which grow by one addition per
  * vector, and the product of their halves. A word times a number is two products of 32 bits,
- * for which the words stay where they are; the sums of both are joined at the end of a row. */
+ * for which the words stay where they are; the sums of both are joined at the end of a row.
+ *
+ * With the halves of two words, a and b, and of their numbers, l and h, the sum's lower half is
+ * al + bh, and its upper half ah + bl = (a + b) (l + h) - (al + bh), of which 32 bits count:
+ * three products serve two words. The words are asked for some lines ahead, because the loop
+ * computes as long as memory takes to deliver, and both must overlap. */
 #include "device/cpu/isa/isa.h"
 
-enum { H = W / 2, UNROLLED = 2, BUFFERED = 512 /* words */ };
+enum { H = W / 2, UNROLLED = 2, BUFFERED = 512, AHEAD = 1024 /* words */ };
 
 typedef uint64_t pairs __attribute__((vector_size(4 * W)));
 typedef uint32_t words __attribute__((vector_size(4 * W)));
@@ -56,7 +61,7 @@ INLINE uint64_t sum_few(const uint32_t *x, int64_t n, uint64_t place, bool float
 /* Returns the hash of n words from number `place` on. floats: they are f32. */
 INLINE uint64_t sum_words(const uint32_t *x, int64_t n, uint64_t place, bool floats)
 {
-    pairs z = {0}, low[UNROLLED] = {0}, high[UNROLLED] = {0};
+    pairs z = {0}, low[UNROLLED] = {0}, both[UNROLLED] = {0};
     int64_t i = choir__min(n, (int64_t)(place & 1)); /* pairs begin at even places */
     uint64_t sum = sum_few(x, i, place, floats);
     for (int j = 0; j < H; j++)
@@ -64,15 +69,17 @@ INLINE uint64_t sum_words(const uint32_t *x, int64_t n, uint64_t place, bool flo
     for (; i + UNROLLED * W <= n; i += UNROLLED * W) {
 #pragma GCC unroll 2
         for (int u = 0; u < UNROLLED; u++) {
+            __builtin_prefetch(x + i + u * W + AHEAD);
             pairs number = numbers_of(z), word = load_pairs(x + i + u * W, floats);
-            low[u] += product(word, number) + product(word >> 32, number >> 32);
-            high[u] += product(word, number >> 32) + product(word >> 32, number);
+            pairs above = number >> 32, upper = word >> 32;
+            low[u] += product(word, number) + product(upper, above);
+            both[u] += product(word + upper, number + above);
             z += H * CHOIR__HASH_STEP;
         }
     }
     for (int u = 0; u < UNROLLED; u++)
         for (int j = 0; j < H; j++)
-            sum += low[u][j] + (high[u][j] << 32);
+            sum += low[u][j] + ((both[u][j] - low[u][j]) << 32);
     return sum + sum_few(x + i, n - i, place + (uint64_t)i, floats);
 }
 
