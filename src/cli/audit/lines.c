@@ -72,7 +72,7 @@ static bool compare_kind(
 {
     const json_t *x = json_object_get(a, k->key), *y = json_object_get(b, k->key);
     if (k->micro && json_array_size(x) != json_array_size(y))
-        return false; /* of other micro-batches */
+        return false; /* the micro-batches are other ones */
     int at = json_is_array(x) ? first_other(x, y, &p->more) : -1;
     if (at < 0 && !differ(x, y))
         return false;
