@@ -209,6 +209,14 @@ static choir_status read_line(const char *path, int64_t number, const char *line
     return CHOIR_OK;
 }
 
+bool choir__chain_follows(const char *line, size_t bytes, char link[CHOIR__SHA256_HEX])
+{
+    const char *own = find_link(line, bytes);
+    if (own)
+        link_of(link, line, (size_t)(own - line), link);
+    return own && !memcmp(link, own + sizeof link_key - 1, CHOIR__SHA256_HEX - 1);
+}
+
 choir_status choir__chain_read(const char *folder, choir__chain *chain)
 {
     char *path = choir__format("%s/" CHOIR__AUDIT_FILE, folder), *line = NULL;

@@ -65,6 +65,11 @@ typedef struct choir__chain {
 choir_status choir__chain_read(const char *folder, choir__chain *chain);
 void choir__chain_free(choir__chain *chain);
 
+/* Returns whether a line (bytes, without its end) follows the line before it, whose link is
+ * given
+ * ("": it is the first one), and stores its own link. */
+bool choir__chain_follows(const char *line, size_t bytes, char link[CHOIR__SHA256_HEX]);
+
 /* Returns the line of a step, or NULL. */
 const json_t *choir__chain_at(const choir__chain *chain, int64_t step);
 /* Returns the step of the chain's last line; 0: no line. */

@@ -32,14 +32,14 @@ struct choir_audit {
     int64_t done,
         read; /* steps done; the step whose weights and state are hashed; 0: no step */
     choir__audit_parts parts;   /* hashes for that step's line, */
-    int read_count;             /* of which these are of what it has read */
+    int read_count;             /* the first ones, of its inputs */
     choir_status status;        /* first failure of its hashes */
     choir__ops *ops;            /* keeps the step's ops for a dump; NULL: it is not due */
     int64_t recheck;            /* steps between those that are compared, too; 0: none */
     choir__audit_parts own;     /* this rank's weights and state after step own_at */
     int64_t own_at;             /* 0: no step */
-    choir__audit_leaves leaves; /* of the micro-batches under way */
-    choir__verdict verdict;     /* of the last step whose hashes ranks have compared */
+    choir__audit_leaves leaves; /* gradients of micro-batches under way */
+    choir__verdict verdict;     /* on the last step whose hashes ranks have compared */
     char *accused;              /* see choir__audit_accused */
 };
 

@@ -4,6 +4,7 @@
  *   run     a run's path, state and job
  *   steps, evals   columns of numbers from a bucket on (table.h)
  *   events  what happened in a run
+ *   chain   hashes of a run's audited steps (chain.h)
  *   study   the trials of a search
  *   ranks   what ranks do now, on this machine and others
  *   end     the server ends
@@ -19,6 +20,7 @@ const MOST_AT_FIRST = 10;    // runs whose curves are shown unasked
 const EVENTS_AT_FIRST = 30;
 const DEVICES_AT_FIRST = 32;
 const MOST_DEVICES = 256;    // drawn per run
+const CHAIN_ENDS = 256;      // steps of a chain that are kept from its beginning, and up to its end
 const RECENT = 60;           // seconds of steps whose mean rate is shown
 
 const byId = (id) => document.getElementById(id);
@@ -75,7 +77,8 @@ function runOf(message) {
   let run = model.runs.get(message.id);
   if (!run || run.generation !== message.generation) {
     run = { id: message.id, generation: message.generation, path: run ? run.path : '', state: '',
-      job: run ? run.job : null, steps: emptyTable(), evals: emptyTable(), events: [] };
+      job: run ? run.job : null, steps: emptyTable(), evals: emptyTable(), events: [],
+      chain: null };
     model.runs.set(message.id, run);
   }
   return run;
@@ -122,6 +125,14 @@ const takes = {
     run.events.length = Math.max(0, Math.min(run.events.length, message.from - first));
     message.events.forEach((event, i) => run.events.push({ ...event, number: message.from + i }));
     run.events.splice(0, Math.max(0, run.events.length - 1000));
+  },
+  chain(message) {
+    const run = runOf(message);
+    if (!run.chain || !message.from) run.chain = { lines: [], modules: [] };
+    const { from, lines, ...rest } = message;
+    Object.assign(run.chain, rest);
+    run.chain.lines.push(...lines);
+    run.chain.lines.splice(CHAIN_ENDS, Math.max(0, run.chain.lines.length - 2 * CHAIN_ENDS));
   },
   study(message) { model.studies.set(message.id, message); }, // those of a storage
   ranks(message) { Object.assign(model, { jobs: message.jobs, troubles: message.troubles }); },
@@ -825,6 +836,108 @@ function drawRanks() {
   byId('ranks').parentElement.hidden = !model.jobs.length && !model.troubles.length;
 }
 
+// --- audits --------------------------------------------------------------------------------------
+
+// Kinds of hashes, in the order in which a step's numbers depend on each other.
+const HASHES = [['read_weights', 'a weight that the step read'], ['read_state', 'the state that the step read'],
+  ['key', 'the random key'], ['samples', 'which samples are in the batch'], ['batch', 'the batch'],
+  ['losses', 'the loss'], ['loss', 'the loss'], ['gradients', 'a gradient'], ['weights', 'a weight after the step'],
+  ['state', 'the state after the step']];
+const OF_BATCHES = new Set(['samples', 'batch', 'losses']);
+
+// Returns the places at which two lists of hashes differ; null: they are equal, or not known.
+function otherPlaces([all, codes], [theirAll, theirCodes]) {
+  const places = [];
+  let unknown = codes.length !== theirCodes.length;
+  if (all === theirAll) return null;
+  for (let i = 0; i + 4 <= Math.min(codes.length, theirCodes.length); i += 4) {
+    const mine = codes.slice(i, i + 4), theirs = theirCodes.slice(i, i + 4);
+    if (mine === '----' || theirs === '----') unknown = true;
+    else if (mine !== theirs) places.push(i / 4);
+  }
+  return places.length || !unknown ? places : null;
+}
+
+// The first kind in which two lines of one step differ, and the places; null: they are equal.
+function otherHashes(a, b) {
+  for (const [kind, name] of HASHES) {
+    if (!Array.isArray(a[kind])) {
+      if (a[kind] && b[kind] && a[kind] !== b[kind]) return { kind, name, places: [] };
+      continue;
+    }
+    const places = otherPlaces(a[kind], b[kind]);
+    if (places) return { kind, name, places };
+  }
+  return null;
+}
+
+// Compares two chains at the steps that both have.
+function compareChains(a, b) {
+  const theirs = new Map(b.lines.map((line) => [line.step, line])), found = { common: 0, last: 0, other: new Set() };
+  for (const line of a.lines) {
+    const their = theirs.get(line.step);
+    if (!their) continue;
+    const other = otherHashes(line, their);
+    found.common++;
+    found.last = line.step;
+    if (!other) continue;
+    found.other.add(line.step);
+    found.first ??= { step: line.step, ...other };
+  }
+  return found;
+}
+
+function wordsOfDifference(run, reference, found) {
+  const both = `${nameOf(reference)} and ${nameOf(run)}`;
+  if (!found.common) return `${both} have no audited step in common.`;
+  if (!found.first) return `${both} are equal in ${found.common} common steps, up to step ${found.last}.`;
+  const { step, kind, name, places } = found.first, modules = reference.chain.modules || [];
+  const place = !places.length || kind === 'key' ? ''
+    : OF_BATCHES.has(kind) ? `, in micro-batch ${places[0]}` : `, in module ${modules[places[0]] ?? places[0]}`;
+  const more = places.length > 1 ? ` and ${places.length - 1} more` : '';
+  return `${both} part at step ${step}: ${name} differs${place}${more}.`;
+}
+
+function drawLinks(run, found) {
+  const lines = run.chain.lines, each = 300 / Math.max(1, lines.length);
+  const svg = draw('svg', { viewBox: '0 0 300 12', preserveAspectRatio: 'none', role: 'img',
+    'aria-label': `${lines.length} audited steps of ${nameOf(run)}` +
+      (found ? `, ${found.other.size} of ${found.common} common ones differ` : '') });
+  lines.forEach((line, i) => svg.append(draw('rect', { x: (i * each).toFixed(2), y: 0, height: 12,
+    width: Math.max(0.5, each * (each > 2 ? 0.85 : 1)).toFixed(2),
+    class: `link ${!found ? 'alone' : found.other.has(line.step) ? 'other' : 'same'}` },
+  draw('title', {}, `step ${line.step}: ${line.link}`))));
+  return svg;
+}
+
+function drawChain(run, reference) {
+  const { lines, count, broken, build, bits } = run.chain, last = lines.at(-1);
+  const found = run !== reference ? compareChains(reference.chain, run.chain) : null;
+  const card = make('div', { class: 'chain' }, make('h3', { class: colour(run) }, nameOf(run)));
+  card.append(make('p', { class: 'quiet' }, last
+    ? `${count} audited steps, ${lines[0].step} to ${last.step}; ${build}, bits ${bits}` : 'no audited step yet'));
+  if (broken) card.append(make('p', { class: 'failed' },
+    `The chain breaks at line ${broken} of audit.jsonl: it, or a line before it, was changed or removed.`));
+  if (last) card.append(drawLinks(run, found), make('p', { class: 'quiet' }, `step ${last.step} is linked as `,
+    make('code', {}, last.link.slice(0, 16)), '…'));
+  if (found) card.append(make('p', found.first ? { class: 'failed' } : {}, wordsOfDifference(run, reference, found)));
+  if (found && found.first) card.append(make('p', { class: 'quiet' }, 'What is behind it: ',
+    make('code', {}, `choir audit diff ${reference.path} ${run.path}`)));
+  return card;
+}
+
+let chainsDrawn = '';
+
+// Each run is compared with the first one that is shown.
+function drawChains() {
+  const list = shown().filter((run) => run.chain), drawn = JSON.stringify(list.map((run) =>
+    [run.path, run.generation, run.chain.count, run.chain.broken]));
+  byId('chains').parentElement.hidden = !list.length;
+  if (drawn === chainsDrawn) return;
+  chainsDrawn = drawn;
+  byId('chains').replaceChildren(...list.map((run) => drawChain(run, list[0])));
+}
+
 // --- events --------------------------------------------------------------------------------------
 
 const words = {
@@ -877,7 +990,8 @@ let due = false;
 // Words from elsewhere that one part cannot draw leave the others as they should be.
 function drawAll() {
   due = false;
-  for (const drawPart of [drawRuns, drawCharts, drawStudies, drawDevices, drawRanks, drawEvents])
+  for (const drawPart of [drawRuns, drawCharts, drawStudies, drawDevices, drawRanks, drawChains,
+    drawEvents])
     try {
       drawPart();
     } catch (error) {

@@ -32,6 +32,7 @@ choir__watch_run *choir__watch_run_new(const char *path)
     r->path = choir__strdup(path);
     r->metrics.path = choir__format("%s/metrics.jsonl", path);
     r->events.path = choir__format("%s/events.jsonl", path);
+    choir__watch_chain_open(&r->chain, path);
     r->first_time = r->last_time = (double)NAN;
     strcpy(r->state, "waiting");
     return r;
@@ -53,6 +54,7 @@ void choir__watch_run_free(choir__watch_run *r)
     choir__watch_table_free(&r->steps);
     choir__watch_table_free(&r->evals);
     forget_events(r);
+    choir__watch_chain_close(&r->chain);
     free(r->metrics.path);
     free(r->events.path);
     free(r->path);
@@ -67,6 +69,7 @@ static void begin_anew(choir__watch_run *r)
     forget_events(r);
     choir__tail_rewind(&r->metrics);
     choir__tail_rewind(&r->events);
+    choir__watch_chain_rewind(&r->chain);
     r->x = (choir__watch_x){0};
     r->first_time = r->last_time = (double)NAN;
     strcpy(r->state, "waiting");
@@ -235,14 +238,15 @@ bool choir__watch_run_look(choir__watch_run *r)
 {
     look_at_job(r);
     choir__tail_state events = choir__tail_read(&r->events, take_event, r),
-                      steps = choir__tail_read(&r->metrics, take_step, r);
-    if (events == CHOIR__TAIL_ANEW || steps == CHOIR__TAIL_ANEW) {
+                      steps = choir__tail_read(&r->metrics, take_step, r),
+                      chain = choir__watch_chain_look(&r->chain);
+    if (events == CHOIR__TAIL_ANEW || steps == CHOIR__TAIL_ANEW || chain == CHOIR__TAIL_ANEW) {
         begin_anew(r);
         return true;
     }
     if (r->steps.rows && !strcmp(r->state, "waiting"))
         strcpy(r->state, "running"); /* a loop that logs steps alone */
-    return events == CHOIR__TAIL_MORE || steps == CHOIR__TAIL_MORE;
+    return events == CHOIR__TAIL_MORE || steps == CHOIR__TAIL_MORE || chain == CHOIR__TAIL_MORE;
 }
 
 /* --- telling --- */
@@ -319,6 +323,19 @@ static void put_events(
     known->events = r->event_count;
 }
 
+static void put_chain(
+    const choir__watch_run *r, int id, choir__watch_known *known, choir__text_buffer *out)
+{
+    size_t before = out->used;
+    put_head(out, "chain", id, r->generation);
+    if (choir__watch_chain_news(&r->chain, &known->chain, out)) {
+        choir__text_buffer_put(out, "}\n\n");
+    } else {
+        out->used = before;
+        out->bytes[before] = '\0';
+    }
+}
+
 void choir__watch_run_news(
     const choir__watch_run *r, int id, choir__watch_known *known, choir__text_buffer *out)
 {
@@ -329,4 +346,5 @@ void choir__watch_run_news(
     put_table(r, "steps", id, &r->steps, &known->steps, out); /* no key */
     put_table(r, "evals", id, &r->evals, &known->evals, out);
     put_events(r, id, known, out);
+    put_chain(r, id, known, out);
 }

@@ -6,6 +6,7 @@
 #include "cli/watch/table.h"
 
 #include <jansson.h>
+#include "cli/watch/chain.h"
 #include "cli/watch/tail.h"
 
 enum { CHOIR__WATCH_EVENTS = 200 }; /* the newest ones that are kept */
@@ -16,6 +17,7 @@ typedef struct choir__watch_run {
     ino_t inode;
     int64_t generation; /* counts the times that its files were replaced */
     choir__tail metrics, events;
+    choir__watch_chain chain;
     choir__watch_table steps, evals;
     choir__watch_x x;             /* place of the last step */
     double first_time, last_time; /* seconds since 1970, of records; NaN: none yet */
@@ -43,10 +45,11 @@ typedef struct choir__watch_known {
     double last_time;
     bool any;
     choir__watch_seen steps, evals;
+    choir__watch_chain_known chain;
 } choir__watch_known;
 
-/* Adds the news since `known`, as server-sent events: run, steps, evals, events. They name the
- * run by `id`. */
+/* Adds the news since `known`, as server-sent events: run, steps, evals, events, chain. They
+ * name the run by `id`. */
 void choir__watch_run_news(
     const choir__watch_run *run, int id, choir__watch_known *known, choir__text_buffer *out);
 

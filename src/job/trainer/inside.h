@@ -295,7 +295,7 @@ bool choir__trainer_rechecks(const choir__trainer *t);
  * Errors: as choir__trainer_blame. Collective. */
 choir_status choir__trainer_recheck(choir__trainer *t, choir_scope *step);
 void choir__trainer_recheck_close(choir__trainer *t);
-/* Acts on a verdict that is not CHOIR__VOTE_AGREED. If the job can go on without the wrong
+/* Acts on a verdict that is not CHOIR__VOTE_AGREED. If the job can do without the wrong
  * ranks, their error ends them, and the others get a lost peer's; else all get one that
  * stops the job. what: the thing that differs. others_good: the other ranks have the
  * state of an undisturbed job. Collective. */

@@ -256,7 +256,30 @@ END
 }
 
 export CHOIR
+# Chains of hashes: a run that is equal, one that is not, one whose file was edited.
+compares_audits() {
+    rm -rf runs
+    local name
+    for name in a b edited; do
+        good train --run runs/$name --audit=every=1 --quiet "${lm[@]}" --steps 6 --no-eval text
+    done
+    good train --run runs/c --audit=every=2 --lr 0.002 --quiet "${lm[@]}" --steps 6 --no-eval text
+    sed -i '4s/"weights":\["./"weights":["-/' runs/edited/audit.jsonl
+    watch runs/a runs/b runs/c runs/edited
+    browse <<'END'
+b.until("document.querySelectorAll('.chain').length == 4")
+a, same, other, edited = texts(".chain")
+assert "6 audited steps, 1 to 6" in a, a
+assert "a and b are equal in 6 common steps, up to step 6." in same, same
+assert "a and c part at step 2: a weight that the step read differs, in module transformer.h.0." in other, other
+assert "choir audit diff" in other and "runs/c" in other, other
+assert "breaks at line 4 of audit.jsonl" in edited and "2 audited steps, 1 to 2" in edited, edited
+assert [count(f".chain:nth-child({n}) .link.other") for n in (1, 2, 3)] == [0, 0, 3]
+END
+}
+
 check follows_what_goes_on
+check compares_audits
 check is_readable
 check needs_no_mouse
 check words_are_harmless
