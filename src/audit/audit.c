@@ -219,7 +219,7 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
     choir__audit_parts all = {0};
     choir_status written = CHOIR_OK;
     a->done = s->step;
-    a->verdict = (choir__verdict){.how = CHOIR__VOTE_AGREED};
+    a->verdict = (choir__judgement){.how = CHOIR__VOTE_AGREED};
     if (!is_due(a, s->step) || choir__strategies_apart(a->run)) {
         prepare_ops(a);
         return CHOIR_OK;

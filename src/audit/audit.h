@@ -41,7 +41,7 @@ void choir__audit_prove(const choir_audit *audit, const struct choir__item *item
 void choir__audit_set_recheck(choir_audit *audit, int64_t every);
 
 /* Returns the vote on the ranks' hashes of the last step. It is equal on all ranks. */
-const choir__verdict *choir__audit_verdict(const choir_audit *audit);
+const choir__judgement *choir__audit_verdict(const choir_audit *audit);
 /* Returns whether the last step's hashes were compared. */
 bool choir__audit_compared(const choir_audit *audit);
 /* Returns what differs on the ranks that a verdict names, as "the new weights of module

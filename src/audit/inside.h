@@ -39,7 +39,7 @@ struct choir_audit {
     choir__audit_parts own;     /* this rank's weights and state after step own_at */
     int64_t own_at;             /* 0: no step */
     choir__audit_leaves leaves; /* gradients of micro-batches under way */
-    choir__verdict verdict;     /* on the last step whose hashes ranks have compared */
+    choir__judgement verdict;   /* on the last step whose hashes ranks have compared */
     char *accused;              /* see choir__audit_accused */
 };
 

@@ -1,4 +1,4 @@
-/* What ranks compare while they train.
+/* Comparisons of ranks while they train.
  *
  *     a line's parts    a box that several ranks hold must be equal on all of them, and what a
  *                       step reads must be what the step before has left
@@ -29,7 +29,7 @@ void choir__audit_set_recheck(choir_audit *a, int64_t every)
     a->recheck = every;
 }
 
-const choir__verdict *choir__audit_verdict(const choir_audit *a)
+const choir__judgement *choir__audit_verdict(const choir_audit *a)
 {
     return &a->verdict;
 }
@@ -113,7 +113,7 @@ void choir__audit_prove(const choir_audit *a, const choir__item *item,
 
 /* --- the parts of all ranks --- */
 
-/* Parts that must be equal answer one question. What was left answers what was read. */
+/* Parts that must be equal answer one question, also what a rank has left and then read. */
 static uint64_t question_of(const choir__audit_part *p)
 {
     int32_t kind = p->kind;

@@ -1,5 +1,5 @@
 /* The vote of ranks: testimonies are sorted by question, rank and value, so that the answers to
- * one question lie together, and within it those of one rank. */
+ * one question lie together, and within it the answers of one rank. */
 #include "audit/vote.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Adds a rank, unless it is named already. */
-static void name(choir__verdict *v, int rank)
+static void name(choir__judgement *v, int rank)
 {
     int at = v->count;
     for (int i = 0; i < v->count; i++)
@@ -41,15 +41,15 @@ static void name(choir__verdict *v, int rank)
 
 /* Notes what a question says. The graver verdict stays; equal ones name their ranks together.
  */
-static void note(choir__verdict *v, choir__agreement how, uint64_t question)
+static void note(choir__judgement *v, choir__agreement how, uint64_t question)
 {
     if (how <= v->how)
         return;
-    *v = (choir__verdict){.how = how, .question = question};
+    *v = (choir__judgement){.how = how, .question = question};
 }
 
 /* Judges ranks (count) that are each consistent, one testimony per rank. */
-static void count_votes(choir__verdict *v, choir__testimony *list, int64_t count)
+static void count_votes(choir__judgement *v, choir__testimony *list, int64_t count)
 {
     int64_t most = 0, second = 0, right = 0;
     qsort(list, (size_t)count, sizeof *list, by_value);
@@ -74,7 +74,7 @@ static void count_votes(choir__verdict *v, choir__testimony *list, int64_t count
 }
 
 /* Judges the answers (count) to one question. */
-static void judge(choir__verdict *v, const choir__testimony *list, int64_t count)
+static void judge(choir__judgement *v, const choir__testimony *list, int64_t count)
 {
     choir__testimony *once = choir__calloc((size_t)count, sizeof *once);
     int64_t steady = 0, ranks = 0;
@@ -97,7 +97,7 @@ static void judge(choir__verdict *v, const choir__testimony *list, int64_t count
     free(once);
 }
 
-void choir__vote(const choir__testimony *list, int64_t count, choir__verdict *verdict)
+void choir__vote(const choir__testimony *list, int64_t count, choir__judgement *verdict)
 {
     int64_t n = 0;
     choir__testimony *sorted = choir__calloc((size_t)count + 1, sizeof *sorted);
@@ -105,7 +105,7 @@ void choir__vote(const choir__testimony *list, int64_t count, choir__verdict *ve
         if (!list[i].nothing)
             sorted[n++] = list[i];
     qsort(sorted, (size_t)n, sizeof *sorted, by_question);
-    *verdict = (choir__verdict){.how = CHOIR__VOTE_AGREED};
+    *verdict = (choir__judgement){.how = CHOIR__VOTE_AGREED};
     for (int64_t first = 0, next; first < n; first = next) {
         for (next = first + 1; next < n && sorted[next].question == sorted[first].question;)
             next++;

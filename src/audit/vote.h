@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a rank has found a number to be. Two ranks that answer one question, and a rank that
+/* A rank's finding of a number. Two ranks that answer one question, and a rank that
  * answers it twice, must give the same value. */
 typedef struct choir__testimony {
     uint64_t question, value;
@@ -14,7 +14,8 @@ typedef struct choir__testimony {
 
 typedef enum choir__agreement {
     CHOIR__VOTE_AGREED,
-    CHOIR__VOTE_SHARED, /* all ranks have changed their answers alike: what they share was wrong
+    CHOIR__VOTE_SHARED, /* all ranks have changed their answers alike: a thing that they share
+                         * was wrong
                          */
     CHOIR__VOTE_TIED,   /* the named ranks differ, and no other one decides between them */
     CHOIR__VOTE_DECIDED /* the named ranks are wrong */
@@ -22,11 +23,11 @@ typedef enum choir__agreement {
 
 enum { CHOIR__VERDICT_NAMES = 64 };
 
-typedef struct choir__verdict {
+typedef struct choir__judgement {
     choir__agreement how;
     uint64_t question;                      /* the lowest one behind it */
     int ranks[CHOIR__VERDICT_NAMES], count; /* the ranks that it names, ascending */
-} choir__verdict;
+} choir__judgement;
 
 /* Judges the testimonies (count), in any order.
  *
@@ -36,6 +37,6 @@ typedef struct choir__verdict {
  *
  * One question that is decided outweighs others that are tied, since a rank that is wrong may
  * be in all of them. */
-void choir__vote(const choir__testimony *list, int64_t count, choir__verdict *verdict);
+void choir__vote(const choir__testimony *list, int64_t count, choir__judgement *verdict);
 
 #endif

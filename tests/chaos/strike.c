@@ -5,14 +5,15 @@
  *     CHOIR_STRIKE=SEED:RANK:CALL:KIND:PLACE CHOIR_STRIKE_LOG=FILE choir_struck train ...
  *
  * The fault comes with, or a moment after, product number CALL of rank RANK, once per job: the
- * processes that replace ranks are other machines. CALL 0: no fault, but each step of a
- * rank adds a line with the number of products before it. The line of a fault says what it did,
- * and in which step.
+ * processes that replace ranks are other machines. A line of the file names it and its step.
+ * CALL 0: no fault, but each step of a rank adds a line with the number of products before it.
  *
- *     bit       one bit of memory                    periodic  one bit, every 64 to 4096 bytes
- *     bits      two to eight bits of 64              stuck     a bit that cannot be changed
- * back product   one number of one product            core      one number of each product from
- * then
+ *     bit        one bit of memory
+ *     bits       two to eight bits of 64
+ *     periodic   one bit, every 64 to 4096 bytes
+ *     stuck      a bit that cannot be changed back
+ *     product    one number of one product
+ *     core       one number of each product, from then on
  *
  * Places in memory: `pool`: tensors that are alive (weights, gradients, the optimizer's state,
  * activations, batches); `shared`: memory through which ranks exchange numbers; `heap`:

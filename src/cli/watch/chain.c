@@ -1,6 +1,6 @@
 /* Reading a chain as it grows: see chain.h. A line is compared with the one before it, and a
- * page gets what it needs to say where two runs part: 64 bits of each kind of hashes, which
- * tell whether it is equal, and 16 bits of each module's, which tell the module. */
+ * page gets enough to say where two runs part: 64 bits of each kind of hashes, which tell
+ * whether it is equal, and 16 bits of each module's, which tell the module. */
 #include "cli/watch/chain.h"
 
 #include <ctype.h>

@@ -29,15 +29,14 @@ void choir__watch_chain_close(choir__watch_chain *c);
 void choir__watch_chain_rewind(choir__watch_chain *c);
 choir__tail_state choir__watch_chain_look(choir__watch_chain *c);
 
-/* What one reader of the page knows. */
+/* The knowledge of one reader of the page. */
 typedef struct choir__watch_chain_known {
     int version;
     int64_t steps;
 } choir__watch_chain_known;
 
 /* Adds the news since `known`: members of an object, from "from" on. A hash is short there: a
- * list of hashes is one of all of them, and four digits of each. Returns false if there are
- * none. */
+ * list of hashes is one of all of them, and four digits of each. Returns false without news. */
 bool choir__watch_chain_news(
     const choir__watch_chain *c, choir__watch_chain_known *known, choir__text_buffer *out);
 

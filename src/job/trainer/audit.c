@@ -44,7 +44,7 @@ choir_status choir__trainer_audit(choir__trainer *t)
         .first = t->all ? 0 : t->part.micro_first,
         .count = t->all ? t->job->training.microbatches : t->part.micro_count};
     choir_status status = choir__audit_line(t->audit, &step);
-    const choir__verdict *v = choir__audit_verdict(t->audit);
+    const choir__judgement *v = choir__audit_verdict(t->audit);
     if (status == CHOIR_OK && v->how == CHOIR__VOTE_AGREED && choir__audit_compared(t->audit))
         t->compared = t->now.step;
     if (status != CHOIR_ERR_IO)

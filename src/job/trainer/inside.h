@@ -299,7 +299,7 @@ void choir__trainer_recheck_close(choir__trainer *t);
  * ranks, their error ends them, and the others get a lost peer's; else all get one that
  * stops the job. what: the thing that differs. others_good: the other ranks have the
  * state of an undisturbed job. Collective. */
-choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__verdict *v,
+choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__judgement *v,
     const char *what, bool others_good);
 
 /* --- spiked.c --- */

@@ -1,17 +1,18 @@
 /* --audit=recheck=N: in every N-th step, each micro-batch is computed again on another rank,
  * before the update.
  *
- *     ranks turned by one or two   forward, backward, reduction: hashes
- *     ranks as they are            forward, backward, reduction: hashes     -> equal: the
- * update else both once more          a third computation of each micro-batch  -> who is wrong
+ *     ranks turned by one or two:  forward, backward, reduction
+ *     ranks as they are:           forward, backward, reduction
+ *     hashes are equal:            the update
+ *     else:                        both once more, and a vote
  *
  * A rank that is *turned* has the place of another one in a group of the same ranks, and so its
  * micro-batches, and its part of the reduction. Bits depend on neither. Strategies move between
- * groups as they do when ranks are lost, undoing what the step has changed so far, so nothing
- * of an earlier computation is in a later one.
+ * groups as they do when ranks are lost, undoing the step's changes so far, so nothing of an
+ * earlier computation is in a later one.
  *
  * A wrong rank of a job with --max-restarts ends: to the others it is lost, and they begin the
- * step again with whoever replaces it. Other jobs stop. */
+ * step again with a new one. Other jobs stop. */
 #include "job/trainer/inside.h"
 
 #include <limits.h>
@@ -32,7 +33,7 @@ enum { PASSES = 4, HOST_TEXT = 64 };
 /* --- who is wrong --- */
 
 /* Returns "rank 1 on a" or "rank 0 on a and rank 2 on b"; the caller frees it. Collective. */
-static choir_status names_of(choir_group *group, const choir__verdict *v, char **names)
+static choir_status names_of(choir_group *group, const choir__judgement *v, char **names)
 {
     int world = group ? choir_group_world(group) : 1;
     char mine[HOST_TEXT] = "", *all = choir__calloc((size_t)world, HOST_TEXT);
@@ -68,7 +69,7 @@ static bool find_good(const choir__trainer *t, bool newest_good, char *path)
     return found;
 }
 
-static bool is_named(const choir__verdict *v, int rank)
+static bool is_named(const choir__judgement *v, int rank)
 {
     for (int i = 0; i < v->count; i++)
         if (v->ranks[i] == rank)
@@ -77,7 +78,8 @@ static bool is_named(const choir__verdict *v, int rank)
 }
 
 /* The named ranks end; the others wait until they are gone. */
-static choir_status part(const choir__trainer *t, const choir__verdict *v, const char *sentence)
+static choir_status part(
+    const choir__trainer *t, const choir__judgement *v, const char *sentence)
 {
     if (is_named(v, t->part.env.rank))
         return choir__error(CHOIR_ERR_STATE, "%s", sentence);
@@ -89,7 +91,7 @@ static choir_status part(const choir__trainer *t, const choir__verdict *v, const
 /* All ranks end. With --max-restarts new ones start at a good checkpoint, if a wrong rank is
  * known and such a checkpoint is kept: it becomes the newest. */
 static choir_status stop(
-    choir__trainer *t, const choir__verdict *v, const char *sentence, bool newest_good)
+    choir__trainer *t, const choir__judgement *v, const char *sentence, bool newest_good)
 {
     char path[PATH_MAX];
     choir_train_state s;
@@ -108,7 +110,7 @@ static choir_status stop(
         found ? path : "");
 }
 
-choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__verdict *v,
+choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__judgement *v,
     const char *what, bool others_good)
 {
     char *names;
@@ -139,7 +141,7 @@ void choir__trainer_recheck_close(choir__trainer *t)
     }
 }
 
-/* Nobody waits in a turned group for a rank that has left the job's. */
+/* No rank waits in a turned group for one that has left the job's. */
 static void abort_turned(choir__trainer *t)
 {
     for (size_t i = 0; i < CHOIR_COUNT(t->turned); i++)
@@ -221,11 +223,11 @@ static choir_status compute(choir__trainer *t, choir_scope *step, choir_group *g
 
 /* --- the step --- */
 
-/* What all ranks have stated in the step's computations. */
+/* The testimonies of all ranks in the step's computations. */
 typedef struct stated {
     int64_t each, per_rank;       /* testimonies of one computation; places of a rank */
     choir__testimony *mine, *all; /* (per_rank), (per_rank * world) */
-    choir__verdict verdict;
+    choir__judgement verdict;
 } stated;
 
 static void open_stated(stated *s, const choir__trainer *t)
@@ -270,8 +272,8 @@ static choir_status compute_twice(choir__trainer *t, choir_scope *step, stated *
     return status;
 }
 
-/* Returns whether the last sums of all ranks are those of two earlier computations: only one
- * has gone wrong, and not in what a rank computed. */
+/* Returns whether the last sums of all ranks equal two earlier ones: only one computation has
+ * gone wrong, and not on a rank. */
 static bool is_settled(const stated *s, int world)
 {
     bool settled =
@@ -288,7 +290,7 @@ static bool is_settled(const stated *s, int world)
 
 static choir_status conclude(choir__trainer *t, choir_scope *step, const stated *s)
 {
-    const choir__verdict *v = &s->verdict;
+    const choir__judgement *v = &s->verdict;
     int64_t number = (int64_t)step->step + 1;
     if (is_settled(s, t->part.env.world)) {
         if (t->part.env.rank == 0)

@@ -8,10 +8,10 @@
 enum { MOST = 16 };
 
 /* Judges texts of three figures per testimony, "QRV": question, rank, value; "...": none. */
-static choir__verdict vote(const char *text)
+static choir__judgement vote(const char *text)
 {
     choir__testimony list[MOST] = {{0}};
-    choir__verdict forward, backward;
+    choir__judgement forward, backward;
     int64_t count = 0;
     for (; text[3 * count]; count++)
         list[count] = (choir__testimony){.question = (uint64_t)(text[3 * count] - '0'),
@@ -32,7 +32,7 @@ static choir__verdict vote(const char *text)
 static void assert_verdict(
     const char *text, choir__agreement how, uint64_t question, const char *ranks)
 {
-    choir__verdict v = vote(text);
+    choir__judgement v = vote(text);
     assert_int_equal(v.how, how);
     assert_int_equal(v.question, question);
     assert_int_equal(v.count, strlen(ranks));
