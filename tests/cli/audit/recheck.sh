@@ -24,7 +24,8 @@ same() {
 no_other_numbers() {
     local audit=every=1,recheck=1 dropout="$gpt,dropout=0.1"
     same text --model "$dropout" --microbatches 4 --steps 4 --strategy ddp --nproc 3 --clip 0.1
-    same text --model "$dropout" --microbatches 4 --steps 4 --strategy ddp --nproc 2 --max-restarts 1
+    same text --model "$dropout" --microbatches 4 --steps 4 --strategy ddp --nproc 2 \
+        --max-restarts 1
     same random --model "cnn:width=2,channels=1,image=8,classes=3" --microbatches 3 --steps 4 \
         --strategy ddp --nproc 3 # batch norm's statistics
     audit=recheck=5 # between recorded steps
@@ -50,7 +51,8 @@ one_chain() {
 refused() {
     bad 2 'recheck needs --strategy ddp' "${small[@]}" --strategy fsdp --nproc 2 --run no \
         --audit=recheck=1
-    bad 2 'sums that do not depend on the ranks' "${small[@]}" --strategy ddp:hook=bf16 --nproc 3 --run no --audit=recheck=1
+    bad 2 'sums that do not depend on the ranks' "${small[@]}" --strategy ddp:hook=bf16 \
+        --nproc 3 --run no --audit=recheck=1
     bad 2 'recheck' "${small[@]}" --strategy ddp --nproc 2 --run no --audit=recheck=0
 }
 
@@ -71,7 +73,9 @@ wrong_rank() {
     strike 5:1:150:core:products --nproc 3 --max-restarts 2 --audit=every=1,recheck=1
     [ $status -eq 0 ] || fail "status $status: $(cat err)"
     [ "$(weights out)" = "$calm" ] || fail 'the weights are not those of the undisturbed job'
-    has out '"event":"membership".*"left":\[{"rank":1,.*"why":"[^"]*rank 1 on '"$host"' computed wrong in step [0-9]+: the gradient of micro-batch [0-2]'
+    has out '"event":"membership".*"left":\[{"rank":1,' \
+        '"why":"[^"]*rank 1 on '"$host"' computed wrong' \
+        '"why":"[^"]*in step [0-9]+: the gradient of micro-batch [0-2]'
     strike 5:1:150:core:products --nproc 3 --audit=every=1,recheck=1
     [ $status -eq 1 ] || fail "status $status"
     has err "rank 1 on $host computed wrong in step ([0-9]+): .*its last good state is .*run/step-"
