@@ -250,6 +250,8 @@ choir_corpus_opts choir_corpus_defaults(void);
  *                                          its template sees them
  *     {"conversations": [{"from": "human", "value": C}, ...]}   a conversation
  *     {"instruction": I, "input": N, "output": O}               a conversation of two messages
+ *     {"prompt": [...], "completion": [...]}   messages of one, of which the completion's are
+ *                                          learned
  *
  * A conversation is written by the chat template of the tokenizer's folder (choir/chat.h),
  * with the tokens of transformers' apply_chat_template. What the role "assistant" says is

@@ -12,6 +12,7 @@ typedef struct choir__chat_input {
     const choir__json *tools;    /* an array, or NULL */
     const choir__json *others;   /* an object with further variables, or NULL */
     size_t count;                /* messages that are rendered, from the first one on */
+    size_t asked;                /* messages at the beginning that are not learned */
     bool prompts;                /* add_generation_prompt */
 } choir__chat_input;
 

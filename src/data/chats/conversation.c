@@ -10,7 +10,9 @@ bool choir__is_conversation(const choir__json *record, const choir__columns *col
     return choir__column(columns, record, messages) ||
            choir__column(columns, record, conversations) ||
            (choir__column(columns, record, instruction) &&
-               choir__column(columns, record, output));
+               choir__column(columns, record, output)) ||
+           (choir__json_is(choir__column(columns, record, prompt), CHOIR__JSON_ARRAY) &&
+               choir__json_is(choir__column(columns, record, completion), CHOIR__JSON_ARRAY));
 }
 
 void choir__conversation_free(choir__conversation *c)
@@ -165,6 +167,24 @@ static choir_status from_instruction(const choir__record_at *at, const choir__js
     return CHOIR_OK;
 }
 
+/* --- a prompt's messages and a completion's --- */
+
+static void add_all(choir__json_nodes *n, const choir__json *array)
+{
+    for (uint32_t i = 1; i < array->nodes; i++)
+        choir__json_add(n, array[i]);
+}
+
+static void from_prompt(
+    const choir__json *prompt, const choir__json *completion, choir__conversation *c)
+{
+    begin(c, NULL);
+    add_all(&c->made, prompt);
+    add_all(&c->made, completion);
+    end(c, prompt->count + completion->count);
+    c->asked = prompt->count;
+}
+
 choir_status choir__conversation_of(const choir__record_at *at, const choir__json *record,
     const choir__columns *columns, choir__conversation *c)
 {
@@ -173,6 +193,7 @@ choir_status choir__conversation_of(const choir__record_at *at, const choir__jso
     const choir__json *tools = choir__column(columns, record, tools);
     choir_status status = CHOIR_OK;
     c->messages = c->tools = NULL;
+    c->asked = 0;
     if (tools && !(choir__json_is(tools, CHOIR__JSON_STRING) && !tools->bytes))
         status = find_array(at, "tools", tools, 1, c, &c->tools);
     if (status == CHOIR_OK && c->tools && !c->tools->count)
@@ -186,6 +207,16 @@ choir_status choir__conversation_of(const choir__record_at *at, const choir__jso
         return status == CHOIR_OK
                    ? from_turns(at, found, choir__column(columns, record, system), c)
                    : status;
+    }
+    const choir__json *prompt = choir__column(columns, record, prompt);
+    const choir__json *completion = choir__column(columns, record, completion);
+    if (choir__json_is(prompt, CHOIR__JSON_ARRAY) &&
+        choir__json_is(completion, CHOIR__JSON_ARRAY)) {
+        if (!prompt->count || !completion->count)
+            return choir__record_wrong(
+                at, "prompt and completion: expected arrays of one message or more");
+        from_prompt(prompt, completion, c);
+        return CHOIR_OK;
     }
     return choir__is_conversation(record, columns) ? from_instruction(at, record, columns, c)
                                                    : CHOIR_OK;

@@ -92,12 +92,12 @@ static choir_status by_prefixes(const choir_chat *chat, const choir__chat_input 
     result->spans = 0;
     for (size_t i = 0; i < input->count && status == CHOIR_OK; i++) {
         size_t from = 0, to = result->bytes;
-        if (says(message) && ++answers > MOST_ANSWERS)
+        if (i >= input->asked && says(message) && ++answers > MOST_ANSWERS)
             status = choir__error(CHOIR_ERR_FORMAT,
                 "a conversation has more than %d answers; mark them by {%% generation %%} in the "
                 "chat template",
                 MOST_ANSWERS);
-        else if (says(message)) {
+        else if (i >= input->asked && says(message)) {
             status = find_beginning(chat, input, i, work, result, &from);
             if (status == CHOIR_OK && i + 1 < input->count) {
                 status = render_first(chat, input, i + 1, work, result);
@@ -111,11 +111,28 @@ static choir_status by_prefixes(const choir_chat *chat, const choir__chat_input 
     return status;
 }
 
+/* Drops the spans of the prompt's messages. */
+static choir_status drop_asked(const choir_chat *chat, const choir__chat_input *input,
+    choir__jinja_result *work, choir__jinja_result *result)
+{
+    choir_status status = render_first(chat, input, input->asked, work, result);
+    size_t kept = 0;
+    for (size_t i = 0; i < result->spans && status == CHOIR_OK; i++)
+        if (result->span[i].from >= work->bytes)
+            result->span[kept++] = result->span[i];
+    result->spans = kept;
+    return status;
+}
+
 choir_status choir__chat_learned(const choir_chat *chat, const choir__chat_input *input,
     choir__jinja_result *work, choir__jinja_result *result)
 {
     choir_status status = choir__chat_render(chat, input, CHOIR__CHAT_NOW, result);
-    bool marked = choir__chat_marks(chat, input) && !result->lost_span;
+    bool marked = choir__chat_marks(chat, input) && !result->lost_span && result->spans;
+    result->lost_span =
+        !marked; /* also by a template whose marks are for other conversations */
+    if (status == CHOIR_OK && marked && input->asked)
+        return drop_asked(chat, input, work, result);
     return status == CHOIR_OK && !marked ? by_prefixes(chat, input, work, result) : status;
 }
 

@@ -9,9 +9,10 @@
 #define CHOIR__CHAT_NOW INT64_C(1721952000)
 
 /* Renders a conversation, and fills in the spans that an assistant says: those that the
- * template marks, or else by prefixes: each message of the assistant is the text that it adds
- * behind the messages before it and the prompt. work: room that is reused. Errors: format: the
- * template refuses the conversation, or what comes later changes the text of earlier messages.
+ * template marks, or else, with result->lost_span, by prefixes: each message of the assistant
+ * is the text that it adds behind the messages before it and the prompt. work: room that is
+ * reused. Errors: format: the template refuses the conversation, or what comes later changes
+ * the text of earlier messages.
  */
 choir_status choir__chat_learned(const choir_chat *chat, const choir__chat_input *input,
     choir__jinja_result *work, choir__jinja_result *result);

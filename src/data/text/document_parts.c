@@ -33,8 +33,8 @@ static choir_status wrong_column(const choir__record_at *at, const char *name)
     return choir__record_wrong(at, "column '%s': expected a text", name);
 }
 
-static choir_status add_message(
-    choir__document_parts *p, const choir__record_at *at, const choir__json *message)
+static choir_status add_message(choir__document_parts *p, const choir__record_at *at,
+    const choir__json *message, bool asked)
 {
     const choir__json *role = choir__json_get(message, "role");
     const choir__json *content = choir__json_get(message, "content");
@@ -42,7 +42,7 @@ static choir_status add_message(
         !choir__json_is(content, CHOIR__JSON_STRING))
         return choir__record_wrong(
             at, "messages: expected objects with the texts 'role' and 'content'");
-    bool learned = !strcmp(role->text, "assistant");
+    bool learned = !asked && !strcmp(role->text, "assistant");
     add(p, opens, strlen(opens), false);
     add(p, role->text, role->bytes, false);
     add(p, "\n", 1, false);
@@ -55,11 +55,13 @@ static choir_status add_message(
 static choir_status write_chat(choir__document_parts *p, const choir__record_at *at)
 {
     const choir__conversation *c = &p->conversation;
-    const choir__chat_input input = {
-        .messages = c->messages, .tools = c->tools, .count = c->messages->count};
+    const choir__chat_input input = {.messages = c->messages,
+        .tools = c->tools,
+        .count = c->messages->count,
+        .asked = c->asked};
     choir_status status = choir__chat_learned(p->chat, &input, &p->work, &p->result);
     p->written = status == CHOIR_OK;
-    p->marked = p->written && choir__chat_marks(p->chat, &input);
+    p->marked = p->written && !p->result.lost_span;
     return status == CHOIR_OK ? status : choir__record_wrong(at, "%s", choir__message());
 }
 
@@ -69,7 +71,7 @@ static choir_status add_messages(
     const choir__json *message = choir__json_first(messages);
     choir_status status = CHOIR_OK;
     for (uint32_t i = 0; i < messages->count && status == CHOIR_OK; i++) {
-        status = add_message(p, at, message);
+        status = add_message(p, at, message, i < p->conversation.asked);
         message = choir__json_next(message);
     }
     return status;

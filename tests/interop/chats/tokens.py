@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 """Conversations beside transformers' apply_chat_template: token ids and masks of records in every form, by
 tokenizers of several kinds and templates of several styles; the constructs of tests/golden/chats.
-
-CHOIR_TEMPLATES=FOLDER also renders the published templates of tests/golden/chats/published.tsv, which
-tests/golden/chats/published.py brings there.
 """
 import ctypes
 import importlib.util
@@ -24,6 +21,8 @@ import numpy as np
 import tokenizers
 import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import choir
 from choir import C, E
@@ -121,6 +120,7 @@ def records():
     yield ({"instruction": "Add.", "input": "2 + 2", "output": "4", "text": "Below is an instruction"},
            [say("user", "Add.\n\n2 + 2"), say("assistant", "4")], None)
     yield {"instruction": "Say hi.", "input": "", "output": "hi"}, [say("user", "Say hi."), say("assistant", "hi")], None
+    yield {"prompt": TURNS[:3], "completion": TURNS[3:]}, TURNS, None
     yield {"messages": [say("user", "e\u0301 cafe\u0301"), say("assistant", "e\u0301!")]}, \
         [say("user", "e\u0301 cafe\u0301"), say("assistant", "e\u0301!")], None
 
@@ -168,6 +168,9 @@ def compare(folder):
                                                   return_assistant_tokens_mask=True)
                 ids = np.array(made["input_ids"])
                 mask = expected_mask(theirs, messages, tools, made)
+                if "prompt" in record:  # whose own answers are not learned
+                    asked = theirs.apply_chat_template(record["prompt"], tools=tools)["input_ids"]
+                    mask = [int(m and i >= len(asked)) for i, m in enumerate(mask)]
                 x, y = ours(folder, record, handle, len(ids))
                 what = "%s, %s, %s" % (kind, style, record)
                 assert (x == ids).all(), "%s\nours   %s\ntheirs %s" % (what, list(x), list(ids))
