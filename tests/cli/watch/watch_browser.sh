@@ -276,6 +276,7 @@ assert "choir audit diff" in other and "runs/c" in other, other
 assert "breaks at line 4 of audit.jsonl" in edited and "2 audited steps, 1 to 2" in edited, edited
 assert [count(f".chain:nth-child({n}) .link.other") for n in (1, 2, 3)] == [0, 0, 3]
 END
+    stop_watching
 }
 
 check follows_what_goes_on
