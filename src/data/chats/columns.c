@@ -13,7 +13,7 @@ choir_status choir__columns_parse(const char *text, choir__columns *columns)
 #define CHOIR__COLUMN(name) {#name, CHOIR__TEXT, columns->name, 0, 0},
         CHOIR__COLUMNS(CHOIR__COLUMN)
 #undef CHOIR__COLUMN
-            {NULL}};
+            {0}};
     if (!text)
         return CHOIR_OK;
     char *named = choir__format("columns:%s", text);
