@@ -124,7 +124,7 @@ typedef struct choir__job_training {
     bool debug_nan;       /* names the first module with non-finite numbers */
 } choir__job_training;
 
-enum { CHOIR__MOST_SLICES = 1024 };
+enum { CHOIR__MOST_SLICES = 1024, CHOIR__MOST_CHUNKS = 1 << 20 };
 
 /* Checkpoints: the job's own, and the one that it resumes. */
 typedef struct choir__job_saves {

@@ -87,7 +87,7 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "number of micro-batches that the global batch is cut into (default: one per rank)",
         .recorded = CHOIR__RECORDED_KEEPS},
-    {"chunks", CHOIR__INT, AT(training.chunks), 1, 1 << 20, .argument = "S",
+    {"chunks", CHOIR__INT, AT(training.chunks), 1, CHOIR__MOST_CHUNKS, .argument = "S",
         .elsewhere = "context_parallel_size",
         .help =
             "number of chunks that each sequence of tokens is cut into (default: one per rank "

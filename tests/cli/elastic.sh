@@ -113,6 +113,7 @@ rebuilt_as_many() {
 3 local-sgd:every=10,warmup=30
 4 ddp+pipeline --mesh 2x2
 4 fsdp+tp --mesh 2x2
+4 fsdp+cp --mesh 2x2
 END
 }
 

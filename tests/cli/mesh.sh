@@ -155,6 +155,10 @@ compared() {
         --steps 4 --model mlp:layers=4 --batch-size 16 random
     [ "$(grep -c '"same_bits":true' out)" -eq 3 ] || fail "compare: $(cat out)"
     grep -q '"strategy":"ddp+pipeline:schedule=1f1b"' out || fail "compare: $(cat out)"
+    good compare --strategies cp,tp+cp --mesh 2x2 --devices cpu:0-3 --repeats 1 --json --steps 4 \
+        --model "$llama" --batch-size 8 --microbatches 4 text
+    [ "$(grep -c '"same_bits":true' out)" -eq 3 ] || fail "compare of cuts: $(cat out)"
+    grep -q '"slices":2,"chunks":4' out || fail "cuts of compare: $(cat out)"
     bad 2 'on 3 devices: missing --mesh' compare --strategies ddp+pipeline \
         --devices cpu:0-2 --model toy --batch-size 24 random
 }

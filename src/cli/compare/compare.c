@@ -82,38 +82,51 @@ static choir_status run_split(choir__compare *c, choir__compare_entry *e, int sp
     return status;
 }
 
-/* Returns the smallest number that the ranks of each entry divide which share weights. */
-static int64_t slices_needed(const choir__compare *c)
+typedef int ranks_fn(const choir__composition *composition, int ranks);
+
+/* Returns the smallest number that the ranks of each entry divide which share weights, or
+ * sequences. */
+static int64_t smallest_cut(const choir__compare *c, ranks_fn *sharing)
 {
-    int64_t slices = 1;
+    int64_t parts = 1;
     for (int i = 0; i < c->count; i++) {
-        int ranks = choir__composition_slicers(
-            &c->entries[i].composition, c->job.placement.device_count);
-        int64_t step = slices;
-        while (slices % ranks)
-            slices += step;
+        int ranks = sharing(&c->entries[i].composition, c->job.placement.device_count);
+        int64_t step = parts;
+        while (parts % ranks)
+            parts += step;
     }
-    return slices;
+    return parts;
 }
 
-/* Sets the number of slices of all runs. A model that cannot be cut so shows in a short run of
- * the single device; it is then not cut, and strategies that would share its weights fail. */
-static choir_status choose_slices(choir__compare *c)
+/* Sets a cut of all runs, of at most `most` parts, unless the user did. A model that cannot be
+ * cut so shows in a short run of the single device; it is then not cut, and strategies that
+ * would share its parts fail. */
+static choir_status choose_cut(
+    choir__compare *c, int64_t *parts, ranks_fn *sharing, int64_t most)
 {
     choir__outcome o;
-    if (c->job.training.slices)
+    if (*parts)
         return CHOIR_OK;
-    int64_t slices = c->job.training.slices = slices_needed(c);
-    if (slices == 1 || slices > CHOIR__MOST_SLICES) {
-        c->job.training.slices = 0;
+    *parts = smallest_cut(c, sharing);
+    if (*parts == 1 || *parts > most) {
+        *parts = 0;
         return CHOIR_OK;
     }
     choir_status status =
         choir__compare_run(c, &c->entries[0], c->job.training.microbatches, 1, NULL, &o);
     if (status == CHOIR_OK && o.status)
-        c->job.training.slices = 0;
+        *parts = 0;
     choir__outcome_free(&o);
     return status;
+}
+
+static choir_status choose_cuts(choir__compare *c)
+{
+    choir_status status =
+        choose_cut(c, &c->job.training.slices, choir__composition_slicers, CHOIR__MOST_SLICES);
+    return status == CHOIR_OK ? choose_cut(c, &c->job.training.chunks,
+                                    choir__composition_sharers, CHOIR__MOST_CHUNKS)
+                              : status;
 }
 
 static choir_status measure(choir__compare *c, progress *p)
@@ -188,7 +201,7 @@ static choir_status run_all(choir__compare *c)
     choir_status status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
     if (status != CHOIR_OK)
         return status;
-    status = choose_slices(c);
+    status = choose_cuts(c);
     if (status == CHOIR_OK)
         status = measure(c, &p);
     if (status == CHOIR_OK)

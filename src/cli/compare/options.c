@@ -34,6 +34,9 @@ const choir__cli_option choir__compare_options[] = {
     {"slices", CHOIR__INT, AT(job.training.slices), 1, CHOIR__MOST_SLICES, .argument = "T",
         .help = "number of slices of large weights, the same for all strategies (default: as "
                 "many as the compared forms of tp need, if the model has such weights)"},
+    {"chunks", CHOIR__INT, AT(job.training.chunks), 1, CHOIR__MOST_CHUNKS, .argument = "S",
+        .help = "number of chunks of each sequence, the same for all strategies (default: as "
+                "many as the compared forms of cp need, if the model can be cut so)"},
     {"steps", CHOIR__INT, AT(job.training.steps), 1, MANY, .preset = "20", .argument = "N",
         .help = "steps of each run"},
     {"repeats", CHOIR__INT, AT(repeats), 1, 1000, .preset = "3", .argument = "N",

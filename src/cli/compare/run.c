@@ -276,7 +276,7 @@ static void shut(int *fd)
     *fd = -1;
 }
 
-enum { TEXTS = 6 }; /* options that the comparison sets, with values of its own */
+enum { TEXTS = 7 }; /* options that the comparison sets, with values of its own */
 
 /* Lists the user's options, then those that the comparison sets. */
 static char **train_args(const choir__compare *c, const choir__compare_entry *e,
@@ -293,9 +293,11 @@ static char **train_args(const choir__compare *c, const choir__compare_entry *e,
     snprintf(texts[2], sizeof texts[2], "--microbatches=%lld", (long long)microbatches);
     snprintf(texts[3], sizeof texts[3], "--steps=%lld", (long long)steps);
     snprintf(texts[4], sizeof texts[4], "--slices=%lld", (long long)c->job.training.slices);
-    snprintf(texts[5], sizeof texts[5], "--mesh=%s", e->mesh);
+    snprintf(texts[5], sizeof texts[5], "--chunks=%lld", (long long)c->job.training.chunks);
+    snprintf(texts[6], sizeof texts[6], "--mesh=%s", e->mesh);
     for (int i = 0; i < TEXTS; i++)
-        if ((i != 4 || c->job.training.slices) && (i != 5 || *e->mesh))
+        if ((i != 4 || c->job.training.slices) && (i != 5 || c->job.training.chunks) &&
+            (i != 6 || *e->mesh))
             argv[n++] = texts[i];
     argv[n++] = "--json";
     argv[n++] = "--no-eval";

@@ -8,15 +8,18 @@
 #include "base/text.h"
 #include "job/job.h"
 
-/* Returns the number of ranks that share each sequence. */
-static int64_t sharing(const choir__job *j)
+int choir__composition_sharers(const choir__composition *c, int ranks)
 {
-    const choir__composition *c = &j->placement.composition;
-    int64_t ranks = 1;
+    int product = 1;
     for (int d = 0; d < c->count; d++)
         if (c->dims[d].strategy->chunks == CHOIR__CHUNKS_OF_RANKS)
-            ranks *= choir__composition_ranks(c, d, j->placement.nproc);
-    return ranks;
+            product *= choir__composition_ranks(c, d, ranks);
+    return product;
+}
+
+static int64_t sharing(const choir__job *j)
+{
+    return choir__composition_sharers(&j->placement.composition, j->placement.nproc);
 }
 
 /* Returns the first strategy that cannot train on chunks, or NULL. */

@@ -229,6 +229,9 @@ static inline int choir__composition_ranks(const choir__composition *c, int d, i
 {
     return c->count > 1 ? c->dims[d].size : ranks;
 }
+/* Returns the number of ranks that share each sequence, of `ranks` in all (chunks.c). */
+int choir__composition_sharers(const choir__composition *c, int ranks);
+
 /* Returns the number of ranks that share the slices of large weights, of a job with `ranks`. */
 static inline int choir__composition_slicers(const choir__composition *c, int ranks)
 {
