@@ -13,10 +13,12 @@
  * has them. Every strategy treats them like other weights. A weight that holds several
  * matrices, as GPT-2's c_attn, has one adapter.
  *
- * Threads: the run's thread. Collective: no. */
+ * Threads: the run's thread. Collective: no; a sharded module has no adapters loaded or saved.
+ */
 #ifndef CHOIR_LORA_H
 #define CHOIR_LORA_H
 
+#include <choir/model_info.h>
 #include <choir/nn.h>
 
 #ifdef __cplusplus
@@ -51,6 +53,24 @@ choir_lora_opts choir_lora_defaults(void);
  * strategy has the weights). Nothing has changed then.
  */
 CHOIR_CHECKED choir_status choir_lora(choir_module *module, choir_lora_opts opts);
+
+/**
+ * Adds the adapters of a folder that peft or choir export wrote to a model, as choir_lora does,
+ * and loads their weights. The model has its base's weights already. info: the model's
+ * description, or NULL.
+ *
+ * Errors: as choir_lora; io, format (an adapter of a kind that Choir lacks, or for other
+ * layers); mismatch (an adapter of another base, if the folder has its base's hash).
+ */
+CHOIR_CHECKED choir_status choir_adapter_load(
+    choir_module *module, const choir_model_info *info, const char *folder);
+
+/** Writes the module's adapters into a folder that exists, as peft reads them. base: name or
+ * folder of the model that they are for, or NULL. Errors: argument (there are no adapters), io,
+ * nonfinite.
+ */
+CHOIR_CHECKED choir_status choir_adapter_save(
+    choir_module *module, const char *base, const char *folder);
 
 #ifdef __cplusplus
 }

@@ -121,7 +121,7 @@ static void unlink_ours(const char *dir, const char *name, void *arg)
 
 /* Removes a checkpoint's folder, but keeps files that do not belong to a checkpoint. The state
  * is removed first, so that half of a checkpoint never looks like a complete one. */
-void choir__folder_remove(const char *path)
+static void remove_folder(const char *path)
 {
     struct stat info;
     if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
@@ -140,13 +140,13 @@ static void clean_entry(const char *dir, const char *name, void *arg)
     (void)arg;
     char *path = choir__format("%s/%s", dir, name);
     if (starts_with(name, ".new-"))
-        choir__folder_remove(path);
+        remove_folder(path);
     if (starts_with(name, ".link-"))
         unlink(path);
     if (starts_with(name, ".old-step-")) { /* killed between the two renames */
         char *step = choir__format("%s/%s", dir, name + strlen(".old-"));
         if (choir__is_folder(step) || rename(path, step) != 0)
-            choir__folder_remove(path);
+            remove_folder(path);
         free(step);
     }
     free(path);
@@ -201,7 +201,7 @@ static void prune_entry(const char *dir, const char *name, void *arg)
         (step >= k->least && step <= choir__folder_step(k->latest)))
         return;
     char *path = choir__format("%s/%s", dir, name);
-    choir__folder_remove(path);
+    remove_folder(path);
     free(path);
 }
 

@@ -31,12 +31,17 @@ int64_t choir__folder_step(const char *name);
 void choir__folder_walk(
     const char *dir, void (*each)(const char *dir, const char *name, void *arg), void *arg);
 
-/* Removes a checkpoint's folder. Files that do not belong to a checkpoint are kept, and so is
- * the folder if it holds any. */
-void choir__folder_remove(const char *path);
-
 bool choir__folder_has(const char *folder, const char *name);
 bool choir__is_folder(const char *path);
+
+/* Returns an error if a file or folder has this path. */
+choir_status choir__folder_is_free(const char *path);
+/* Makes a folder that `fill` writes; it appears whole or not at all. Errors: argument (it is
+ * there), io, fill's. */
+choir_status choir__folder_make(
+    const char *to, choir_status (*fill)(const char *folder, void *arg), void *arg);
+/* Copies a small file, unless the folder lacks it. Errors: io. */
+choir_status choir__folder_copy(const char *from, const char *to, const char *name);
 /* Finds the newest complete step of a folder that has no `latest`: the process that saved the
  * first one died before it made the link. found: PATH_MAX bytes. Returns false if no step is
  * complete, or if `latest` exists. */

@@ -10,6 +10,7 @@
 #include "checkpoint/stored.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/save.h"
+#include "checkpoint/weights/adapter.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 
@@ -153,16 +154,21 @@ static void hash(choir__sha256_state *state, const choir__item *item, const void
     }
 }
 
-choir_status choir_weights_sha256(choir_module *module, choir_group *group, char hex[65])
+static bool is_base(const choir__item *item)
 {
-    choir_status use_module = choir__use_module(module, __func__);
-    if (use_module != CHOIR_OK)
-        return use_module;
-    if (!hex)
-        return choir__missing(__func__, "hex");
+    return item->param && !item->param->adapts && !item->param->beside_adapters;
+}
+
+/* base: hashes only weights that adapters leave as they are. */
+static choir_status hash_all(choir_module *module, choir_group *group, bool base, char hex[65])
+{
     wholes w;
+    choir__items items;
     choir__sha256_state state;
-    choir_status status = open_model(&w, module, group);
+    choir_status status = choir__items_collect(&items, module, NULL);
+    if (base)
+        choir__items_keep(&items, is_base);
+    status = open_wholes(&w, items, status, group);
     if (status != CHOIR_OK)
         return status;
     choir__sha256_init(&state);
@@ -175,6 +181,19 @@ choir_status choir_weights_sha256(choir_module *module, choir_group *group, char
     choir__sha256_final(&state, hex);
     close_wholes(&w);
     return choir__agree(group, status);
+}
+
+choir_status choir_weights_sha256(choir_module *module, choir_group *group, char hex[65])
+{
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    return hex ? hash_all(module, group, false, hex) : choir__missing(__func__, "hex");
+}
+
+choir_status choir__base_sha256(choir_module *module, choir_group *group, char hex[65])
+{
+    return hash_all(module, group, true, hex);
 }
 
 /* --- a file --- */

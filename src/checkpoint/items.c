@@ -73,12 +73,27 @@ choir_status choir__items_collect(choir__items *items, choir_module *module, cho
     return choir__scope_status(module->run);
 }
 
+static void free_item(choir__item *item)
+{
+    free(item->name);
+    free(item->boxes);
+}
+
+void choir__items_keep(choir__items *items, bool (*keep)(const choir__item *item))
+{
+    int kept = 0;
+    for (int i = 0; i < items->count; i++)
+        if (keep(&items->list[i]))
+            items->list[kept++] = items->list[i];
+        else
+            free_item(&items->list[i]);
+    items->count = kept;
+}
+
 void choir__items_free(choir__items *items)
 {
-    for (int i = 0; i < items->count; i++) {
-        free(items->list[i].name);
-        free(items->list[i].boxes);
-    }
+    for (int i = 0; i < items->count; i++)
+        free_item(&items->list[i]);
     free(items->list);
     *items = (choir__items){0};
 }

@@ -77,6 +77,8 @@ typedef struct choir__items {
 choir_status choir__items_collect(
     choir__items *items, choir_module *module, choir_optim *optim);
 void choir__items_free(choir__items *items);
+/* Drops the items that keep does not return true for. */
+void choir__items_keep(choir__items *items, bool (*keep)(const choir__item *item));
 
 /* Call after the model's items have received new values: ranks that keep copies of other ranks'
  * parts receive them. Collective if parted. Errors: the run's. */

@@ -44,6 +44,13 @@ char *choir__option_weights_text(const void *job, choir__cli_form form)
     return path ? choir__job_path(path) : NULL;
 }
 
+char *choir__option_adapter_text(const void *job, choir__cli_form form)
+{
+    const char *path = ((const choir__job *)job)->model.adapter;
+    (void)form;
+    return path ? choir__job_path(path) : NULL;
+}
+
 char *choir__option_tokenizer_text(const void *job, choir__cli_form form)
 {
     const char *path = ((const choir__job *)job)->model.tokenizer_file;

@@ -12,6 +12,7 @@ bool choir__option_judged(const void *job);
 /* .written */
 char *choir__option_model_text(const void *job, choir__cli_form form);
 char *choir__option_weights_text(const void *job, choir__cli_form form);
+char *choir__option_adapter_text(const void *job, choir__cli_form form);
 char *choir__option_tokenizer_text(const void *job, choir__cli_form form);
 char *choir__option_strategy_text(const void *job, choir__cli_form form);
 char *choir__option_amp_text(const void *job, choir__cli_form form);

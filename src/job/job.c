@@ -275,6 +275,7 @@ void choir__job_free(choir__job *j)
     choir_tokenizer_free(j->model.tokenizer);
     choir_class_names_free(&j->model.classes);
     choir_beside_free(j->model.beside);
+    free(j->model.adapter_lora);
     choir__composition_free(&j->placement.composition);
     free(j->data.weights_of_samples);
     free(j->data.skips);

@@ -59,6 +59,8 @@ typedef struct choir__job_model {
     const char *name;          /* --model: a name of the registry, a config.json, or a folder */
     const char *given;         /* text of --model, if it is a path */
     const char *weights;       /* initial weights: a file or a folder */
+    const char *adapter;       /* folder of an adapter to begin with; NULL: new adapters */
+    char *adapter_lora;        /* what --lora says of it, once it is read */
     const char *published;     /* folder that the model was read from */
     char published_model[512]; /* text from its config.json */
     char published_path[PATH_MAX]; /* path of --model, without options */

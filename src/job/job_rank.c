@@ -2,6 +2,7 @@
  * figures of its devices. */
 #include "job/job_rank.h"
 #include "job/bits.h"
+#include "checkpoint/weights/adapter.h"
 #include "job/model/amp.h"
 #include "job/gpus_tried.h"
 
@@ -152,6 +153,9 @@ choir_status choir__job_rank_build(choir__job_rank *p)
         status = choir_module_init_torch(p->net, j->training.seed);
     if (status == CHOIR_OK && j->model.weights && !j->saves.resume)
         status = choir__job_load_weights(j, p->net, p->env.rank);
+    if (status == CHOIR_OK && j->model.adapter && !j->saves.resume)
+        status =
+            choir__adapter_load(p->net, j->model.info.config, j->model.adapter, p->env.group);
     if (status == CHOIR_OK && j->optim.recompute)
         choir_module_recompute_blocks(p->net, true);
     if (status == CHOIR_OK)

@@ -68,6 +68,11 @@ const choir__cli_option choir__job_options[] = {
                 "folder",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true,
         .written = choir__option_weights_text},
+    {"adapter", CHOIR__STRING, AT(model.adapter), .argument = "FOLDER",
+        .help =
+            "start from an adapter that peft or choir export wrote, and train it (see --lora)",
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true,
+        .written = choir__option_adapter_text},
     {"tokenizer", CHOIR__STRING, AT(model.tokenizer_file), .argument = "FILE",
         .help =
             "a tokenizer.json, a SentencePiece .model, a folder with one of these or with "

@@ -10,6 +10,8 @@
 typedef struct choir__adapter {
     choir_tensor *a, *b; /* (r, in), (out, r); NULL: the layer has no adapter */
     float scale, dropout;
+    double alpha; /* divided by r, or the root of r, it is the scale */
+    bool rslora;
     const char *dropout_name; /* key of dropout's random numbers */
 } choir__adapter;
 

@@ -49,11 +49,12 @@ choir_lora_opts choir_lora_defaults(void)
     return (choir_lora_opts){.rank = 16};
 }
 
-static float scale_of(const choir_lora_opts *o)
+static void set_scale(choir__adapter *d, const choir_lora_opts *o)
 {
-    CHOIR__DEFAULT_FLOATS;
-    double rank = (double)o->rank, alpha = o->alpha > 0 ? o->alpha : 2 * rank;
-    return (float)(alpha / (o->rslora ? sqrt(rank) : rank));
+    double rank = (double)o->rank;
+    d->alpha = o->alpha > 0 ? o->alpha : 2 * rank;
+    d->rslora = o->rslora;
+    d->scale = (float)(d->alpha / (o->rslora ? sqrt(rank) : rank));
 }
 
 static void add(choir__linear *l, const choir_lora_opts *o)
@@ -69,7 +70,7 @@ static void add(choir__linear *l, const choir_lora_opts *o)
     char *name = choir__format("%s.lora_dropout", m->path);
     l->adapter.dropout_name = choir__arena_strdup(&m->run->arena, name);
     free(name);
-    l->adapter.scale = scale_of(o);
+    set_scale(&l->adapter, o);
     l->adapter.dropout = o->dropout;
     choir_tensor *both[] = {l->adapter.a, l->adapter.b};
     choir_device *device = l->weight->storage ? choir__device_of(l->weight) : l->weight->device;
@@ -133,7 +134,8 @@ static choir_status check_free(choir_module *module)
         return choir__error(CHOIR_ERR_STATE, "LoRA: the model has adapters already");
     choir__param **all = choir__module_named_params(module, &count);
     for (int i = 0; i < count && status == CHOIR_OK; i++)
-        if (all[i]->book || all[i]->boxes || all[i]->replicas || all[i]->tensor->split)
+        if (all[i]->companions || all[i]->has_grad || all[i]->boxes || all[i]->replicas ||
+            all[i]->tensor->split || (all[i]->book && all[i]->book->reducer))
             status = choir__error(CHOIR_ERR_STATE,
                 "LoRA: an optimizer or a strategy has parameter '%s' already: adapters come "
                 "before them",

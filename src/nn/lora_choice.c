@@ -104,9 +104,38 @@ static choir_status take_target(choosing *c, const char *name)
     return unknown(&c->all, true, "LoRA target", name);
 }
 
-static choir_status take_whole(choosing *c, const char *name)
+/* Marks the module whose parameter t is. */
+static void take_owner(choosing *c, const choir_tensor *t)
+{
+    for (int i = 0; i < c->all.count; i++)
+        for (const choir__module_entry *e = c->all.list[i]->inside->entries; e; e = e->next)
+            c->whole[i] |= e->kind == CHOIR__PARAM && e->tensor == t;
+}
+
+/* A module that is only another name of a weight, as a tied "lm_head", stands for the weight.
+ */
+static bool take_tied(choosing *c, const char *name)
 {
     bool found = false;
+    for (int i = 0; i < c->all.count; i++)
+        for (const choir__module_entry *e = c->all.list[i]->inside->entries; e; e = e->next) {
+            const char *dot = e->kind == CHOIR__TIED ? strrchr(e->name, '.') : NULL;
+            if (!dot)
+                continue;
+            char *path = choir__format("%s%s%.*s", c->all.list[i]->path,
+                *c->all.list[i]->path ? "." : "", (int)(dot - e->name), e->name);
+            if (path_ends(path, name)) {
+                take_owner(c, e->tensor);
+                found = true;
+            }
+            free(path);
+        }
+    return found;
+}
+
+static choir_status take_whole(choosing *c, const char *name)
+{
+    bool found = take_tied(c, name);
     for (int i = 0; i < c->all.count; i++)
         if (path_ends(c->all.list[i]->path, name))
             found = c->whole[i] = true;

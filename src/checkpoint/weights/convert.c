@@ -249,23 +249,6 @@ static choir_status write_kind(const choir__stored *stored, const char *folder,
 
 /* --- a folder --- */
 
-static choir_status copy_small(const char *from, const char *to, const char *name)
-{
-    if (!choir__folder_has(from, name))
-        return CHOIR_OK;
-    char *text = NULL;
-    size_t bytes;
-    char *source = choir__format("%s/%s", from, name),
-         *target = choir__format("%s/%s", to, name);
-    choir_status status = choir__read_file(source, SMALL_FILE_LIMIT, &text, &bytes);
-    if (status == CHOIR_OK)
-        status = choir__write_file(target, text, bytes);
-    free(text);
-    free(source);
-    free(target);
-    return status;
-}
-
 /* Sets the dtype that a config.json states; *text is replaced. A file that is no JSON object
  * stays as it is. */
 static void set_dtype(char **text, size_t *bytes, const char *dtype)
@@ -281,8 +264,7 @@ static void set_dtype(char **text, size_t *bytes, const char *dtype)
     json_decref(root);
 }
 
-/* Makes the model's config.json, if any, state the type of the weights. */
-static choir_status state_dtype(const char *folder, choir_dtype dtype)
+choir_status choir__config_state_dtype(const char *folder, choir_dtype dtype)
 {
     static const char *const names[] = {[CHOIR_F32] = "float32",
         [CHOIR_F64] = "float64",
@@ -302,9 +284,16 @@ static choir_status state_dtype(const char *folder, choir_dtype dtype)
     return status;
 }
 
-static choir_status fill(
-    const choir__opened *o, const char *folder, const choir__convert_opts *opts)
+struct conversion {
+    const choir__opened *from;
+    const choir__convert_opts *opts;
+};
+
+static choir_status fill(const char *folder, void *arg)
 {
+    const struct conversion *c = arg;
+    const choir__opened *o = c->from;
+    const choir__convert_opts *opts = c->opts;
     choir__convert_opts as_is = {.shards = opts->shards}; /* rounded moments change steps */
     json_t *files = json_object();
     choir_status status = write_kind(&o->model, folder, "model", opts, files);
@@ -312,9 +301,9 @@ static choir_status fill(
         status = write_kind(&o->optimizer, folder, "optimizer", &as_is, files);
     const char *name;
     for (int i = 0; o->folder && (name = choir__small_file(i)) && status == CHOIR_OK; i++)
-        status = copy_small(o->folder, folder, name);
+        status = choir__folder_copy(o->folder, folder, name);
     if (status == CHOIR_OK && opts->typed)
-        status = state_dtype(folder, opts->dtype);
+        status = choir__config_state_dtype(folder, opts->dtype);
     if (status == CHOIR_OK && o->has_state)
         status = choir__state_write(folder, &o->state, files);
     if (status == CHOIR_OK)
@@ -323,44 +312,17 @@ static choir_status fill(
     return status;
 }
 
-static choir_status convert_folder(
-    const choir__opened *o, const char *to, const choir__convert_opts *opts)
-{
-    size_t length = strlen(to);
-    while (length > 1 && to[length - 1] == '/')
-        length--;
-    char *target = choir__format("%.*s", (int)length, to);
-    char *fresh =
-        choir__format("%s.new-%llx", target, (unsigned long long)choir__temp_file_mark());
-    choir_status status = CHOIR_OK;
-    if (mkdir(fresh, 0777) != 0)
-        status =
-            choir__error(CHOIR_ERR_IO, "cannot make the folder %s: %s", fresh, strerror(errno));
-    if (status == CHOIR_OK) {
-        status = fill(o, fresh, opts);
-        if (status == CHOIR_OK && rename(fresh, target) != 0)
-            status = choir__error(
-                CHOIR_ERR_IO, "cannot rename %s to %s: %s", fresh, target, strerror(errno));
-        if (status != CHOIR_OK)
-            choir__folder_remove(fresh);
-    }
-    free(fresh);
-    free(target);
-    return status;
-}
-
 choir_status choir__checkpoint_convert(
     const choir__opened *o, const char *to, choir__convert_opts opts)
 {
-    struct stat info;
     choir__digest digest;
     if (!o->model.count)
         return choir__error(CHOIR_ERR_FORMAT, "%s has no tensors", o->model.where);
-    if (lstat(to, &info) == 0)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "%s is there already: name a new file or folder", to);
+    choir_status status = choir__folder_is_free(to);
+    if (status != CHOIR_OK)
+        return status;
     if (!ends_with(to, ".safetensors"))
-        return convert_folder(o, to, &opts);
+        return choir__folder_make(to, fill, &(struct conversion){o, &opts});
     if (opts.shards > 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s is one file, and %d shards are asked for: name a folder", to, opts.shards);

@@ -32,4 +32,7 @@ typedef struct choir__convert_opts {
 choir_status choir__checkpoint_convert(
     const choir__opened *from, const char *to, choir__convert_opts opts);
 
+/* Makes a folder's config.json, if it has one, state the type of the weights. Errors: io. */
+choir_status choir__config_state_dtype(const char *folder, choir_dtype dtype);
+
 #endif

@@ -29,6 +29,7 @@ typedef struct named {
 typedef struct named_list {
     named *items;
     int count;
+    bool adapters; /* adapters and modules beside them, instead of the model's own weights */
     void *host;
 } named_list;
 
@@ -36,12 +37,12 @@ typedef struct named_list {
  *
  * Copying weights to and from files: check everything, then copy everything. */
 
-/* Adds a tensor to a list; has the form of a choir_visit_fn. Adapters are no weights of the
- * model. */
+/* Adds a tensor to a list; has the form of a choir_visit_fn. */
 static void add_named(const char *name, choir_tensor *t, void *arg)
 {
     named_list *list = arg;
-    if (t->param && t->param->adapts)
+    const choir__param *p = t->param;
+    if (list->adapters ? !p || !(p->adapts || p->beside_adapters) : p && p->adapts)
         return;
     CHOIR__GROW(list->items, list->count);
     list->items[list->count++] = (named){choir__strdup(name), t, NULL};
@@ -245,13 +246,22 @@ static const choir__shard_entry *nearest(const load *l, const char *name)
 
 /* --- one tensor of the model --- */
 
+/* Finds a name behind the lead that all names of the file have. */
+static choir__shard_entry *find_led(load *l, const char *name)
+{
+    char *led = choir__format("%s%s", l->opts.lead ? l->opts.lead : "", name);
+    choir__shard_entry *e = choir__file_shards_find(&l->files, led);
+    free(led);
+    return e;
+}
+
 /* Finds a name, or that name without the prefix. */
 static choir__shard_entry *find_spelling(load *l, const char *name)
 {
     const char *prefix = l->opts.names ? l->opts.names->prefix : NULL;
-    choir__shard_entry *e = choir__file_shards_find(&l->files, name);
+    choir__shard_entry *e = find_led(l, name);
     if (!e && prefix && !strncmp(name, prefix, strlen(prefix)))
-        e = choir__file_shards_find(&l->files, name + strlen(prefix));
+        e = find_led(l, name + strlen(prefix));
     return e;
 }
 
@@ -391,6 +401,7 @@ choir_status choir__published_load(
     choir_module *module, const char *path, choir__published_opts opts, char **notes)
 {
     load l = {.opts = opts, .notes = choir__strdup("")};
+    l.list.adapters = opts.lead != NULL;
     l.adapts = choir__has_adapters(module);
     choir_status status = list_module(&l.list, module);
     choir__module_visit_ties(module, add_tie, &l);

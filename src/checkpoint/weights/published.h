@@ -15,6 +15,9 @@ typedef struct choir__published_opts {
     const char *model;             /* model with all options, for messages */
     /* entries that match `names->fresh`, a head's, may be missing, or have another shape */
     choir_head head;
+    /* NULL: the weights are the model's; else adapters (adapter.h), whose names begin with it
+     */
+    const char *lead;
 } choir__published_opts;
 
 /* path: a .safetensors file, a *.index.json, or a folder with model.safetensors or

@@ -1,6 +1,7 @@
 /* --lora as text, and its adapters: see lora.h. */
 #include "job/model/lora.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,4 +85,24 @@ choir_status choir__lora_add(const char *text, const choir_model_info *info, cho
     opts.targets = *w.targets ? w.targets : NULL;
     opts.modules_to_save = *w.modules_to_save ? w.modules_to_save : NULL;
     return choir_lora(net, opts);
+}
+
+static bool put(char to[256], const char *text)
+{
+    return snprintf(to, 256, "%s", text ? text : "") < 256;
+}
+
+choir_status choir__lora_of_adapter(
+    const char *folder, const choir__adapter_file *file, char **text)
+{
+    const choir_lora_opts *o = &file->opts;
+    choir__lora_words w = {
+        .r = o->rank, .alpha = o->alpha, .dropout = o->dropout, .rslora = o->rslora};
+    if (!put(w.targets, o->targets) || !put(w.modules_to_save, o->modules_to_save))
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: its layers have no short list of names: expected adapters of all layers of some "
+            "names",
+            folder);
+    *text = choir__lora_text(&w);
+    return CHOIR_OK;
 }

@@ -2,8 +2,7 @@
 #ifndef CHOIR_JOB_LORA_H
 #define CHOIR_JOB_LORA_H
 
-#include <choir/lora.h>
-#include <choir/model_info.h>
+#include "checkpoint/weights/adapter.h"
 
 /* Values of the text; "" and 0: not given. */
 typedef struct choir__lora_words {
@@ -21,7 +20,12 @@ choir_status choir__lora_read(const char *text, choir__lora_words *words);
 char *choir__lora_text(const choir__lora_words *words);
 
 /* Adds the adapters to a model's module. The new head of a classifier is trained whole, unless
- * the text names the modules that are. Errors: as choir_lora. */
+ * the text names such modules. Errors: as choir_lora. */
 choir_status choir__lora_add(const char *text, const choir_model_info *info, choir_module *net);
+
+/* Returns in *text, which the caller frees, what --lora says of a folder's adapter. Error:
+ * format (a list of layers that the text has no room for). */
+choir_status choir__lora_of_adapter(
+    const char *folder, const choir__adapter_file *file, char **text);
 
 #endif

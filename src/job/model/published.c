@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "job/job.h"
 #include "data/beside.h"
+#include "job/model/lora.h"
 
 static bool is_folder(const char *path)
 {
@@ -84,9 +85,39 @@ static void take_weights(choir__job *j, const char *folder)
     free(note);
 }
 
+/* The folder says which layers have adapters; --lora may say the same. */
+static choir_status read_adapter(choir__job *j)
+{
+    choir__adapter_file file;
+    choir__lora_words words;
+    char *given = NULL;
+    choir_status status = choir__adapter_read(j->model.adapter, &file);
+    if (status == CHOIR_OK && j->optim.lora)
+        status = choir__lora_read(j->optim.lora, &words);
+    if (status == CHOIR_OK && j->optim.lora)
+        given = choir__lora_text(&words);
+    free(j->model.adapter_lora);
+    j->model.adapter_lora = NULL;
+    if (status == CHOIR_OK)
+        status = choir__lora_of_adapter(j->model.adapter, &file, &j->model.adapter_lora);
+    if (status == CHOIR_OK && given && strcmp(given, j->model.adapter_lora) != 0)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "--adapter %s has %s, where --lora says %s: leave out --lora", j->model.adapter,
+            j->model.adapter_lora, given);
+    if (status == CHOIR_OK && !j->model.name && !j->model.weights)
+        status = choir__error(CHOIR_ERR_ARGUMENT, "--adapter %s: missing --model, its base%s%s",
+            j->model.adapter, file.base ? ", which it calls " : "", file.base ? file.base : "");
+    j->optim.lora = j->model.adapter_lora;
+    free(given);
+    choir__adapter_free(&file);
+    return status;
+}
+
 choir_status choir__job_published(choir__job *j)
 {
-    choir_status status = CHOIR_OK;
+    choir_status status = j->model.adapter && !j->saves.resume ? read_adapter(j) : CHOIR_OK;
+    if (status != CHOIR_OK)
+        return status;
     if (j->model.name)
         j->model.head = choir_model_head(j->model.name);
     if (j->model.name && choir_model_is_path(j->model.name)) {

@@ -68,6 +68,39 @@ static choir_status open_published(
     return status;
 }
 
+choir_status choir__saved_adapt(choir__saved *s, const char *folder)
+{
+    choir__adapter_file file;
+    choir_status status = choir__adapter_read(folder, &file);
+    if (status == CHOIR_OK)
+        status = choir__lora_of_adapter(folder, &file, &s->lora);
+    if (status == CHOIR_OK)
+        status = choir__lora_add(s->lora, &s->info, s->net);
+    if (status == CHOIR_OK)
+        status = choir__adapter_load(s->net, s->info.config, folder, NULL);
+    choir__adapter_free(&file);
+    return status;
+}
+
+/* Opens an adapter together with its base, if that is a folder here. */
+static choir_status open_adapter(
+    const char *folder, choir_device *device, uint64_t seed, choir__saved *s)
+{
+    choir__adapter_file file;
+    choir_status status = choir__adapter_read(folder, &file);
+    if (status == CHOIR_OK && (!file.base || !is_published(file.base)))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s is an adapter of '%s', which is no folder here: choir export BASE NEW --adapter %s "
+            "--format hf makes one model of both",
+            folder, file.base ? file.base : "an unknown model", folder);
+    if (status == CHOIR_OK)
+        status = open_published(file.base, device, seed, s);
+    if (status == CHOIR_OK)
+        status = choir__saved_adapt(s, folder);
+    choir__adapter_free(&file);
+    return status;
+}
+
 static char *text_in(const json_t *record, const char *key)
 {
     const char *text = json_string_value(json_object_get(record, key));
@@ -124,8 +157,9 @@ choir_status choir__saved_open(
     const char *path, choir_device *device, uint64_t seed, choir__saved *s)
 {
     *s = (choir__saved){0};
-    choir_status status = is_published(path) ? open_published(path, device, seed, s)
-                                             : open_checkpoint(path, device, seed, s);
+    choir_status status = is_published(path)        ? open_published(path, device, seed, s)
+                          : choir__is_adapter(path) ? open_adapter(path, device, seed, s)
+                                                    : open_checkpoint(path, device, seed, s);
     return status == CHOIR_OK && s->info.task == CHOIR_CLASSIFICATION
                ? choir__classes_of_saved(path, &s->classes)
                : status;

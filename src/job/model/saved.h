@@ -15,7 +15,7 @@ typedef struct choir__saved {
     double held_out; /* held_out of its data (choir_data_opts); 0: the default */
     bool pack;       /* documents did not see one another */
     char *columns;   /* names of its data's columns; NULL: the usual ones */
-    char *lora;      /* text of its adapters (job/model/lora.h); NULL: none */
+    char *lora;      /* text of its adapters; NULL: it has no adapters */
     /* data of its training; data NULL: the text that comes with Choir; data_sha256 NULL or "":
      * unknown */
     char *data, *data_sha256;
@@ -25,6 +25,9 @@ typedef struct choir__saved {
  * choir__saved_close also after a failure. */
 choir_status choir__saved_open(
     const char *path, choir_device *device, uint64_t seed, choir__saved *saved);
+/* Adds a folder's adapter to a model without adapters. Errors: as choir__adapter_read and
+ * choir__adapter_load. */
+choir_status choir__saved_adapt(choir__saved *saved, const char *folder);
 /* Replaces the model's tokenizer by the one that --tokenizer names; NULL: keeps it. */
 choir_status choir__saved_tokenizer(choir__saved *saved, const char *name);
 void choir__saved_close(choir__saved *saved);

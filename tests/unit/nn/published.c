@@ -86,8 +86,10 @@ static choir_status load_published(job *j, const char *path, bool fresh, char **
     const choir__model_spec *spec;
     ok(choir__model_find(j->info.config, &spec));
     choir_head head = fresh ? CHOIR_HEAD_NEW_IF_MISSING : CHOIR_HEAD_KEPT;
-    return choir__published_load(
-        j->net, path, (choir__published_opts){spec->published, j->info.config, head}, notes);
+    return choir__published_load(j->net, path,
+        (choir__published_opts){
+            .names = spec->published, .model = j->info.config, .head = head},
+        notes);
 }
 
 static job other(const char *model) /* of other weights */

@@ -1,0 +1,82 @@
+/* Folders that appear whole or not at all, for commands that write new ones. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/files/temp_file.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/format/file.h"
+#include "data/dataset.h"
+
+enum { SMALL_FILE_LIMIT = 256 << 20 };
+
+choir_status choir__folder_is_free(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) != 0
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "%s is there already: name a new file or folder", path);
+}
+
+choir_status choir__folder_copy(const char *from, const char *to, const char *name)
+{
+    if (!choir__folder_has(from, name))
+        return CHOIR_OK;
+    char *text = NULL;
+    size_t bytes;
+    char *source = choir__format("%s/%s", from, name),
+         *target = choir__format("%s/%s", to, name);
+    choir_status status = choir__read_file(source, SMALL_FILE_LIMIT, &text, &bytes);
+    if (status == CHOIR_OK)
+        status = choir__write_file(target, text, bytes);
+    free(text);
+    free(source);
+    free(target);
+    return status;
+}
+
+static void remove_one(const char *folder, const char *name, void *arg)
+{
+    char *path = choir__format("%s/%s", folder, name);
+    (void)arg;
+    if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+        unlink(path);
+    free(path);
+}
+
+/* Removes a folder that this process has made. */
+static void remove_all(const char *folder)
+{
+    choir__folder_walk(folder, remove_one, NULL);
+    rmdir(folder);
+}
+
+choir_status choir__folder_make(
+    const char *to, choir_status (*fill)(const char *folder, void *arg), void *arg)
+{
+    size_t length = strlen(to);
+    while (length > 1 && to[length - 1] == '/')
+        length--;
+    char *target = choir__format("%.*s", (int)length, to);
+    char *fresh =
+        choir__format("%s.new-%llx", target, (unsigned long long)choir__temp_file_mark());
+    choir_status status = choir__folder_is_free(target);
+    if (status == CHOIR_OK && mkdir(fresh, 0777) != 0)
+        status =
+            choir__error(CHOIR_ERR_IO, "cannot make the folder %s: %s", fresh, strerror(errno));
+    if (status == CHOIR_OK) {
+        status = fill(fresh, arg);
+        if (status == CHOIR_OK && rename(fresh, target) != 0)
+            status = choir__error(
+                CHOIR_ERR_IO, "cannot rename %s to %s: %s", fresh, target, strerror(errno));
+        if (status != CHOIR_OK)
+            remove_all(fresh);
+    }
+    free(fresh);
+    free(target);
+    return status;
+}

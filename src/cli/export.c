@@ -1,0 +1,54 @@
+/* choir export: a trained model as other programs read it. */
+#include "job/export/export.h"
+#include "line/command.h"
+
+static void describe_formats(FILE *out)
+{
+    for (const choir__export_format *const *f = choir__export_formats; *f; f++)
+        choir__cli_help_choice(out, 9, (*f)->name, (*f)->help, "");
+}
+
+static int run(const choir__cli_command *command, int argc, char **argv)
+{
+    choir__export_request r = {0};
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    if (!r.format)
+        return choir__cli_usage("export", "missing --format: choose one of peft, hf");
+    r.path = operands.words[0];
+    r.to = operands.words[1];
+    return choir__export_model(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+}
+
+#define AT(member) CHOIR__CLI_AT(choir__export_request, member)
+
+static const choir__cli_option options[] = {
+    {"format", CHOIR__STRING, AT(format), .argument = "NAME",
+        .help = "the form of the new folder, one of these",
+        .choices = choir__export_format_names, .details = describe_formats, .strict = true},
+    {"dtype", CHOIR__STRING, AT(dtype), .preset = "f32", .argument = "TYPE",
+        .help = "type of the weights", .choices = choir__export_dtype_names, .strict = true},
+    {"adapter", CHOIR__STRING, AT(adapter), .argument = "FOLDER",
+        .help = "an adapter of peft's form, for a model without adapters"},
+    {NULL},
+};
+
+const choir__cli_command choir__cli_export = {
+    .name = "export",
+    .summary = "write a trained model as other programs read it",
+    .usage = "--format NAME [OPTION]... MODEL NEW",
+    .about =
+        "MODEL is a folder that choir train --save wrote, a published model's folder, or an "
+        "adapter's whose base is a folder here. NEW becomes a folder with the weights, the files "
+        "beside them and README.md, which tells the base, the data and the options. What Choir "
+        "does not use of the model's files goes through unchanged.",
+    .example = "  choir export runs/tuned tuned-adapter --format peft\n"
+               "  choir export runs/tuned tuned --format hf --dtype bf16",
+    .options = options,
+    .operand = "MODEL",
+    .least = 2,
+    .most = 2,
+    .run = run,
+};

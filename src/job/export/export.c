@@ -1,0 +1,150 @@
+/* A model leaves: it is opened as for an evaluation, and a format writes it into a folder that
+ * appears whole or not at all. */
+#include "job/export/export.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files/file.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/weights/adapter.h"
+#include "checkpoint/format/file.h"
+
+const char *choir__export_format_names(size_t i)
+{
+    size_t count = 0;
+    while (choir__export_formats[count])
+        count++;
+    return i < count ? choir__export_formats[i]->name : NULL;
+}
+
+static const struct {
+    const char *name;
+    choir_dtype dtype;
+} dtypes[] = {{"f32", CHOIR_F32}, {"f16", CHOIR_F16}, {"bf16", CHOIR_BF16}};
+
+const char *choir__export_dtype_names(size_t i)
+{
+    return i < CHOIR_COUNT(dtypes) ? dtypes[i].name : NULL;
+}
+
+static const choir__export_format *format_of(const char *name)
+{
+    const choir__export_format *const *f = choir__export_formats;
+    while (*f && strcmp((*f)->name, name) != 0)
+        f++;
+    return *f;
+}
+
+static choir_dtype dtype_of(const char *name)
+{
+    size_t i = 0;
+    while (i + 1 < CHOIR_COUNT(dtypes) && strcmp(dtypes[i].name, name) != 0)
+        i++;
+    return dtypes[i].dtype;
+}
+
+/* --- the model --- */
+
+/* Reads the record of a checkpoint, and the job of the run around it, which names its base as a
+ * path. */
+static void read_run(choir__export *e)
+{
+    char *own = choir__format("%s/job.json", e->from),
+         *path = choir__format("%s/../job.json", e->from);
+    json_t *run = choir__file_json(path, 0, NULL), *options = json_object_get(run, "options");
+    const char *model = json_string_value(json_object_get(options, "model")),
+               *weights = json_string_value(json_object_get(options, "weights"));
+    e->record = choir__file_json(own, 0, NULL);
+    if (model && choir_model_is_path(model))
+        e->base = choir_model_path(model);
+    else if (weights)
+        e->base = choir__strdup(weights);
+    json_decref(run);
+    free(own);
+    free(path);
+}
+
+static choir_status find_files(choir__export *e, const choir__export_request *r)
+{
+    char found[PATH_MAX];
+    choir__adapter_file adapter = {0};
+    choir_status status = CHOIR_OK;
+    if (choir__is_adapter(r->path)) {
+        status = choir__adapter_read(r->path, &adapter);
+        e->from = adapter.base ? choir__strdup(adapter.base) : NULL;
+        e->base = adapter.base ? choir__strdup(adapter.base) : NULL;
+        choir__adapter_free(&adapter);
+    } else if (choir_training_find(r->path, found) == CHOIR_OK && choir__is_folder(found) &&
+               choir__folder_has(found, "state.json")) {
+        e->from = choir__strdup(found);
+        e->trained = true;
+        read_run(e);
+    } else {
+        e->from = choir__strdup(r->path);
+        e->base = choir__strdup(r->path);
+    }
+    return status;
+}
+
+static choir_status check(
+    const choir__export *e, const choir__export_format *f, const char *path)
+{
+    if (f->adapters && !e->model.lora)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has no adapters, which are all that the format %s has: choir train --lora makes "
+            "them, and --format hf writes whole models",
+            path, f->name);
+    return CHOIR_OK;
+}
+
+static choir_status open_model(choir__export *e, const choir__export_request *r)
+{
+    choir_status status = choir__saved_open(r->path, NULL, 42, &e->model);
+    if (status == CHOIR_OK && r->adapter && e->model.lora)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has adapters already: --adapter is for a model without them", r->path);
+    if (status == CHOIR_OK && r->adapter)
+        status = choir__saved_adapt(&e->model, r->adapter);
+    if (status == CHOIR_OK)
+        status = find_files(e, r);
+    if (status == CHOIR_OK && e->model.lora)
+        status = choir__base_sha256(e->model.net, NULL, e->base_sha256);
+    return status;
+}
+
+/* --- its folder --- */
+
+struct filling {
+    const choir__export *e;
+    const choir__export_format *format;
+};
+
+static choir_status fill(const char *folder, void *arg)
+{
+    const struct filling *f = arg;
+    choir_status status = f->format->write(f->e, folder);
+    if (status == CHOIR_OK)
+        status = choir__export_card(f->e, f->format, folder);
+    return status == CHOIR_OK ? choir__sync_path(folder) : status;
+}
+
+choir_status choir__export_model(const choir__export_request *r)
+{
+    choir__export e = {.dtype = dtype_of(r->dtype)};
+    const choir__export_format *format = format_of(r->format);
+    choir_status status = choir__folder_is_free(r->to);
+    if (status != CHOIR_OK)
+        return status;
+    status = open_model(&e, r);
+    if (status == CHOIR_OK)
+        status = check(&e, format, r->path);
+    if (status == CHOIR_OK)
+        status = choir__folder_make(r->to, fill, &(struct filling){&e, format});
+    choir__saved_close(&e.model);
+    json_decref(e.record);
+    free(e.from);
+    free(e.base);
+    return status;
+}

@@ -1,0 +1,77 @@
+/* A whole model's folder as transformers reads and writes it: adapters are added to the
+ * weights. Files beside them, which Choir may know nothing of, go through unchanged. */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "checkpoint/state.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/weights/adapter.h"
+#include "checkpoint/weights/convert.h"
+#include "job/export/export.h"
+
+/* Files of a published folder that are weights, or about the folder as it was. */
+static const char *const left_out[] = {"*.safetensors", "*.index.json", "*.index.*.json",
+    "*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "README.md",
+    ".*", CHOIR__ADAPTER_CONFIG};
+
+static bool goes_through(const char *name)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(left_out); i++)
+        if (fnmatch(left_out[i], name, 0) == 0)
+            return false;
+    return true;
+}
+
+struct copying {
+    const char *to;
+    choir_status status;
+};
+
+static void copy_one(const char *from, const char *name, void *arg)
+{
+    struct copying *c = arg;
+    struct stat info;
+    char *path = choir__format("%s/%s", from, name);
+    if (c->status == CHOIR_OK && goes_through(name) && stat(path, &info) == 0 &&
+        S_ISREG(info.st_mode))
+        c->status = choir__folder_copy(from, c->to, name);
+    free(path);
+}
+
+/* A checkpoint's folder also has the state of its training, which names files of this machine.
+ */
+static choir_status copy_small(const choir__export *e, const char *folder)
+{
+    struct copying c = {folder, CHOIR_OK};
+    const char *name;
+    if (!e->trained)
+        choir__folder_walk(e->from, copy_one, &c);
+    for (int i = 0; e->trained && (name = choir__small_file(i)) && c.status == CHOIR_OK; i++)
+        if (strcmp(name, CHOIR__JOB_FILE) != 0)
+            c.status = choir__folder_copy(e->from, folder, name);
+    return c.status;
+}
+
+static choir_status write_whole(const choir__export *e, const char *folder)
+{
+    if (!choir__folder_has(e->from, "config.json"))
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "%s has no config.json: the model %s has no form that transformers reads", e->from,
+            e->model.info.config);
+    char *path = choir__format("%s/model.safetensors", folder);
+    choir_status status = copy_small(e, folder);
+    if (status == CHOIR_OK)
+        status = choir__config_state_dtype(folder, e->dtype);
+    if (status == CHOIR_OK)
+        status = choir__merged_write(e->model.net, e->dtype, path);
+    free(path);
+    return status;
+}
+
+const choir__export_format choir__export_hf = {.name = "hf",
+    .help = "the whole model as transformers loads it, adapters added to its weights",
+    .library = "transformers",
+    .write = write_whole};

@@ -1,0 +1,27 @@
+/* An adapter's folder as peft reads and writes it. */
+#include "checkpoint/weights/adapter.h"
+#include "job/export/export.h"
+
+/* peft's task for a model, or NULL. */
+static const char *task_of(const choir_model_info *info)
+{
+    if (info->task == CHOIR_CLASSIFICATION)
+        return info->output.ndim ? "TOKEN_CLS" : "SEQ_CLS";
+    return info->task == CHOIR_LANGUAGE && !info->masked ? "CAUSAL_LM" : NULL;
+}
+
+static choir_status write_adapter(const choir__export *e, const char *folder)
+{
+    return choir__adapter_write(e->model.net,
+        &(choir__adapter_made){.base = e->base,
+            .task = task_of(&e->model.info),
+            .base_sha256 = e->base_sha256,
+            .dtype = e->dtype},
+        folder);
+}
+
+const choir__export_format choir__export_peft = {.name = "peft",
+    .help = "the adapter alone, as peft loads it",
+    .library = "peft",
+    .adapters = true,
+    .write = write_adapter};

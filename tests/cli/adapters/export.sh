@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# choir export, and --adapter: adapters in peft's form leave and come back with the same bits; whole
+# models keep the files that Choir does not use; another base is refused, and leaves nothing.
+. "$(dirname "$0")/../lib.sh"
+
+make_text text 200
+small=gpt2:layers=2,heads=2,width=16,context=16
+
+# A published folder: a checkpoint without its state, with a key and a file of others.
+make_base() {
+    good train --quiet --model "$small" --steps 2 --no-eval --batch-size 4 --seed "$2" --save made \
+        text || return
+    good export made "$1" --format hf
+    rm -rf made
+    sed -i 's/^{/{"transformers_version": "9.8.7",/' "$1/config.json"
+    echo '{{ messages }}' >"$1/chat_template.jinja"
+    echo terms >"$1/LICENSE"
+}
+
+tune() {
+    good train --json --model base --lora r=2,targets=c_attn/c_fc --steps 3 --no-eval \
+        --batch-size 4 --lr 0.02 "$@" text
+}
+
+loss_of() {
+    good eval --json "$1" text && field loss out
+}
+
+adapters_come_back() {
+    make_base base 1 && tune --save tuned || return
+    cp out first
+    good export tuned adapter --format peft
+    [ "$(cd adapter && echo *)" = 'README.md adapter_config.json adapter_model.safetensors' ] ||
+        fail "adapter has $(ls adapter)"
+    has adapter/README.md 'base_model: .*/base"' 'SHA-256 of the data' '\| lora \|' '\| steps \| .3'
+    ! grep -q "$work/tuned" adapter/README.md || fail 'the card names a folder of the run'
+    good train --json --model base --adapter adapter --steps 1 --lr 0 --weight-decay 0 --no-eval \
+        --batch-size 4 text
+    [ "$(field weights_sha256 out)" = "$(field weights_sha256 first)" ] || fail 'other weights'
+    [ "$(loss_of adapter)" = "$(loss_of tuned)" ] || fail 'an adapter beside its base: another loss'
+    good train --json --model base --adapter adapter --steps 2 --no-eval --batch-size 4 \
+        --microbatches 2 --save more text && mv out one
+    good train --json --model base --adapter adapter --steps 2 --no-eval --batch-size 4 \
+        --microbatches 2 --strategy fsdp --nproc 2 text && mv out two
+    same_run one two
+    good train --json --resume more --steps 3 --no-eval
+}
+
+whole_models_keep_files() {
+    good export tuned merged --format hf
+    good export base merged2 --format hf --adapter adapter
+    cmp merged/model.safetensors merged2/model.safetensors || fail 'two ways, two files'
+    for file in chat_template.jinja LICENSE; do
+        cmp base/$file merged2/$file || fail "$file"
+    done
+    cmp base/chat_template.jinja merged/chat_template.jinja || fail 'the template of a run'
+    grep -q 9.8.7 merged/config.json || fail 'a key of others'
+    good export tuned half --format hf --dtype bf16
+    grep -q bfloat16 half/config.json || fail "$(cat half/config.json)"
+    local half all
+    half=$(stat -c %s half/model.safetensors)
+    all=$(stat -c %s merged/model.safetensors)
+    [ "$half" -lt $((all * 6 / 10)) ] || fail "$half of $all bytes"
+    good generate merged --tokens 4 --prompt the
+    [ ! -e merged/job.json ] && [ ! -e merged/state.json ] || fail 'the state of a training'
+}
+
+is_refused() {
+    make_base other 2
+    bad 1 'an adapter of another base: its base.s weights have the SHA-256 [0-9a-f]{12}' \
+        export other nothing --format hf --adapter adapter
+    bad 1 'is an adapter of another base' train --quiet --model other --adapter adapter text
+    bad 1 'base has no adapters, which are all that the format peft has' export base nothing \
+        --format peft
+    bad 1 'tuned has adapters already' export tuned nothing --format peft --adapter adapter
+    bad 1 'merged is there already' export tuned merged --format hf
+    bad 2 'missing --format' export tuned nothing
+    bad 2 "choose one of peft, hf" export tuned nothing --format onnx
+    bad 1 '(missing|no file|No such file)' export nowhere nothing --format hf
+    bad 1 'adapter has r=2,.* where --lora says r=3' train --quiet --model base --adapter adapter \
+        --lora r=3 text
+    bad 1 'missing --model, its base, which it calls .*/base' train --quiet --adapter adapter text
+    cp -r adapter dora
+    sed -i 's/"use_dora": false/"use_dora": true/' dora/adapter_config.json
+    bad 1 "key 'use_dora' is true: Choir has no such adapters" export base nothing --format hf \
+        --adapter dora
+    cp -r adapter pissa
+    sed -i 's/"init_lora_weights": true/"init_lora_weights": "pissa"/' pissa/adapter_config.json
+    bad 1 "key 'init_lora_weights' is .*pissa" export base nothing --format hf --adapter pissa
+    cp -r adapter cut && truncate -s 200 cut/adapter_model.safetensors
+    bad 1 'cut/adapter_model.safetensors' export base nothing --format hf --adapter cut
+    cp -r adapter away && sed -i 's|"base_model_name.*|"base_model_name_or_path": "hub/name",|' \
+        away/adapter_config.json
+    bad 1 "adapter of 'hub/name', which is no folder here: choir export BASE NEW" eval away text
+    [ ! -e nothing ] && ! compgen -G 'nothing*' || fail "left: $(echo nothing*)"
+    [ -z "$(echo -n *.new-*)" ] || [ "$(echo *.new-*)" = '*.new-*' ] || fail "left: $(echo *.new-*)"
+}
+
+check adapters_come_back
+check whole_models_keep_files
+check is_refused
+finish
