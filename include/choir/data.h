@@ -250,7 +250,7 @@ choir_corpus_opts choir_corpus_defaults(void);
  *                                          its template sees them
  *     {"conversations": [{"from": "human", "value": C}, ...]}   a conversation
  *     {"instruction": I, "input": N, "output": O}               a conversation of two messages
- *     {"prompt": [...], "completion": [...]}   messages of one, of which the completion's are
+ *     {"prompt": [...], "completion": [...]}   messages of one; the completion's are
  *                                          learned
  *
  * A conversation is written by the chat template of the tokenizer's folder (choir/chat.h),

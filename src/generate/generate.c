@@ -285,6 +285,17 @@ static void end_text(text *t)
     free(t->seen);
 }
 
+/* Returns whether attention on the model's device takes queries that begin behind the first
+ * key; elsewhere, as on GPUs, each token is computed from the whole text. */
+static bool device_caches(choir_module *net)
+{
+    int count;
+    choir__param **all = choir__module_named_params(net, &count);
+    const bool caches = !count || choir__device_of(all[0]->tensor)->chunks;
+    free(all);
+    return caches;
+}
+
 /* Opens the scope of the texts, with a cache of what each may need. */
 static void open_scope(writing *w, choir_scope *run)
 {
@@ -292,7 +303,7 @@ static void open_scope(writing *w, choir_scope *run)
     for (int64_t i = 0; i < w->count; i++)
         longest = choir__max(longest, w->texts[i].prompt);
     w->scope = choir_no_grad(run);
-    if (!w->opts.uncached)
+    if (!w->opts.uncached && device_caches(w->net))
         w->cache = choir__cache_new(
             w->scope, w->count, choir__min(context_of(w->info), longest + w->opts.tokens));
 }

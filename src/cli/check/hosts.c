@@ -127,7 +127,7 @@ static choir_status ask(host *hosts, int count, double seconds, int *signal_numb
     return status;
 }
 
-/* --- what they say --- */
+/* --- their answers --- */
 
 static void read_line(host *h, const char *line, size_t n)
 {

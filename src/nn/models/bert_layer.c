@@ -13,7 +13,7 @@ static choir_tensor *attend(layer *l, choir_tensor *x, choir_tensor *bias)
 {
     choir_attention_opts opts = choir_attention_defaults();
     opts.bias = bias;
-    /* in statements: their order is that of sums in backward */
+    /* statements have an order, which sums in backward follow */
     choir_tensor *q = choir_forward(l->query, x);
     choir_tensor *v = choir_forward(l->value, x);
     choir_tensor *k = choir_forward(l->key, x);

@@ -30,7 +30,7 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
     choir_tensor *x = in[0], *y = count > 1 ? in[1] : in[0]; /* (B, T, C), (B, S, C) */
     choir_attention_opts opts = choir_attention_defaults();
     opts.causal = a->causal;
-    /* in statements: their order is that of sums in backward */
+    /* statements have an order, which sums in backward follow */
     choir_tensor *v = choir_forward(a->v_proj, y);
     choir_tensor *k = choir_forward(a->k_proj, y);
     choir_tensor *q = choir_forward(a->q_proj, x);

@@ -157,7 +157,7 @@ static struct dropout place_of(const choir_tensor *x, const choir__partition *co
 {
     const choir__partition *part = columns ? columns : choir__tokens_of(x);
     const choir__sequence *s = x->scope->sequence;
-    if (columns) { /* of each of the matrices side by side, which count as rows of their own */
+    if (columns) { /* matrices side by side: each has rows of its own */
         int64_t side = part->cut.outer;
         return (struct dropout){
             .first = part->at, .cols = choir__cols(x) / side, .whole = part->size / side};

@@ -266,7 +266,7 @@ static void steps(job *j, int from, int until)
     }
 }
 
-/* Returns the loss of texts of fewer tokens than there are slices, without gradients. */
+/* Returns the loss of texts of fewer tokens than slices, without gradients. */
 static uint32_t loss_of_few(job *j)
 {
     static const int64_t ids[] = {1, 2, 3, 4};

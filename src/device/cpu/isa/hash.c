@@ -1,6 +1,6 @@
 /* The hash of tensors and of their parts (device/kernels_hash.h), at the speed of memory.
  *
- * A vector has W words, which are W / 2 pairs of neighbouring places. The numbers of the pairs
+ * A vector has W words, W / 2 pairs of neighbouring places. The numbers of the pairs
  * are computed beside them: multiples of the pairs' places, which grow by one addition per
  * vector, and the product of their halves. A word times a number is two products of 32 bits,
  * for which the words stay where they are; the sums of both are joined at the end of a row.
