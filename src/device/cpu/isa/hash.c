@@ -1,12 +1,12 @@
 /* The hash of tensors and of their parts (device/kernels_hash.h), at the speed of memory.
  *
- * A vector has W words, W / 2 pairs of neighbouring places. The numbers of the pairs
+ * A vector has W words, or W / 2 pairs of neighbours. The pairs' numbers
  * are computed beside them: multiples of the pairs' places, which grow by one addition per
  * vector, and the product of their halves. A word times a number is two products of 32 bits,
  * for which the words stay where they are; the sums of both are joined at the end of a row.
  *
  * With the halves of two words, a and b, and of their numbers, l and h, the sum's lower half is
- * al + bh, and its upper half ah + bl = (a + b) (l + h) - (al + bh), of which 32 bits count:
+ * al + bh, and its upper half ah + bl = (a + b) (l + h) - (al + bh), and 32 bits of it count:
  * three products serve two words. The words are asked for some lines ahead, because the loop
  * computes as long as memory takes to deliver, and both must overlap. */
 #include "device/cpu/isa/isa.h"
