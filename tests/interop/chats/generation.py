@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import need  # first: it skips without PyTorch
 
 try:
