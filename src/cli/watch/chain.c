@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "audit/chain.h"
+#include "base/rng.h"
 #include "cli/watch/run.h"
 
 enum { MOST_MODULES = 512, MOST_NAME = 200, HASH = 16, CODE = 4 };
