@@ -18,7 +18,7 @@ svg() {
     good "${plot[@]}" --plot all.svg random
     has all.svg '^<svg' '</svg>$' '>mlp:in=20,hidden=200,classes=7 on 2 devices<' \
         '>single<' '>ddp<' '>1\.00×<' '[> ]samples per second<' '>memory, MiB<' '>busy<' '>cpu:0<' \
-        '>cpu:1<' '>milliseconds of three steps<'
+        '>cpu:1<' '>milliseconds in three steps<'
     ! grep -q 'scale(0\.00)' all.svg || fail "a mark of no size, which strict readers refuse"
     if grep -q '^pipeline' out; then
         has all.svg '>Model<' '>Single<' '>Pipelining<' '>samples per split<' '>pipeline 1f1b<'

@@ -175,9 +175,11 @@ static void keep_file(const request *r, const char *own)
 {
     request kept = *r;
     kept.storage = own ? NULL : r->storage;
-    if (r->dir && choir__tune_file_keep(choir__cli_tune.options, &kept) != CHOIR_OK)
-        choir__cli_tell(
-            "tune", "note: the search has no study file: %s", choir_error_message());
+    choir_status status =
+        r->dir ? choir__tune_file_keep(choir__cli_tune.options, &kept) : CHOIR_OK;
+    const char *why = status == CHOIR_OK ? NULL : choir_error_message();
+    if (status == CHOIR_ERR_IO)
+        choir__cli_tell("tune", "note: the search has no study file: %s", why);
 }
 
 /* Runs the search that is asked for. */

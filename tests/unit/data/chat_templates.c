@@ -126,8 +126,8 @@ static void hostile_templates_end(void **state)
     (void)state;
     static const char *const hostile[] = {
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-        "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}"
-        "{% endfor %}",
+        ("{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}"
+         "{% endfor %}"),
         "{{ 'a' * 999999999999 }}", "{{ [0] * 999999999999 }}",
         "{{ 'a' | center(99999999999) }}", "{{ '%999999999s' % 'x' }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",

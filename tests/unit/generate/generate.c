@@ -14,8 +14,8 @@ enum { VOCAB = 61, PROMPTS = 4, MOST = 24, CONTEXT = 64 };
 static const char *const models[] = {
     "gpt2:layers=2,heads=3,width=48,context=64,vocab=61",
     "llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80,context=64,vocab=61",
-    "mistral:layers=2,heads=4,kv_heads=1,head_dim=10,width=40,hidden=56,context=64,vocab=61,"
-    "window=7",
+    ("mistral:layers=2,heads=4,kv_heads=1,head_dim=10,width=40,hidden=56,context=64,vocab=61,"
+     "window=7"),
     "lstm:layers=2,hidden=40,in=24,context=64,vocab=61",
     "lstm:cell=gru,layers=1,hidden=40,in=24,context=64,vocab=61",
     "lstm:cell=rnn,layers=2,hidden=24,in=24,context=64,vocab=61",
