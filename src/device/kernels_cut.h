@@ -58,8 +58,9 @@ static inline int64_t choir__cut_leaf_of(choir__cut cut, int64_t k, int64_t i)
     return at < longer ? at / (each + 1) : extra + (at - longer) / each;
 }
 
-/* Sums over rows add leaf after leaf on a stack of nodes, which holds at most as many. */
-enum { CHOIR__LEAF_LEVELS = 64 };
+/* Sums over rows add leaf after leaf on a stack of nodes, which holds at most as many, of fewer
+ * than 2^31 leaves. Threads may have small stacks. */
+enum { CHOIR__LEAF_LEVELS = 32 };
 
 /* Returns how many times the two nodes on top of the stack become one after leaf l. The last
  * leaf joins all. */
