@@ -2,34 +2,41 @@
 # which pkg-config and CMake find it, the command with its text, man pages and completion.
 include(CMakePackageConfigHelpers)
 
-install(DIRECTORY include/choir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
-install(TARGETS choir EXPORT choir)
-install(TARGETS choir_internal) # libchoir.a, for pkg-config --static
-install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE)
+install(DIRECTORY include/choir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+  FILES_MATCHING PATTERN *.h)
+install(TARGETS choir EXPORT choir
+  LIBRARY COMPONENT library NAMELINK_COMPONENT development)
+install(TARGETS choir_internal # libchoir.a, for pkg-config --static
+  ARCHIVE COMPONENT development)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT license)
+install(FILES README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT command)
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT command
+  PATTERN man EXCLUDE)
 # docs/architecture.md is the map of the rooms' pages.
 file(GLOB_RECURSE rooms CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} src/README.md
   tests/README.md)
 foreach(page IN LISTS rooms)
   get_filename_component(room ${page} DIRECTORY)
-  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room})
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room} COMPONENT command)
 endforeach()
 
 if(TARGET choir_command)
-  install(TARGETS choir_command)
-  install(FILES completions/choir.bash RENAME choir
+  install(TARGETS choir_command RUNTIME COMPONENT command)
+  install(FILES completions/choir.bash RENAME choir COMPONENT command
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
   file(GLOB man_pages CONFIGURE_DEPENDS docs/man/*.1)
-  install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT command)
 endif()
-install(FILES ${CHOIR_TEXT} DESTINATION ${CMAKE_INSTALL_DATADIR}/choir)
+install(FILES ${CHOIR_TEXT} DESTINATION ${CMAKE_INSTALL_DATADIR}/choir COMPONENT command)
 
 # find_package(choir) defines the target choir::choir.
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/choir)
-install(EXPORT choir NAMESPACE choir:: FILE choirConfig.cmake DESTINATION ${package_folder})
+install(EXPORT choir NAMESPACE choir:: FILE choirConfig.cmake DESTINATION ${package_folder}
+  COMPONENT development)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/choirConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/choirConfigVersion.cmake DESTINATION ${package_folder})
+install(FILES ${PROJECT_BINARY_DIR}/choirConfigVersion.cmake DESTINATION ${package_folder}
+  COMPONENT development)
 
 # What a program that is linked with libchoir.a needs beside it.
 set(CHOIR_STATIC_LIBS -ljansson -lsodium -lz -lm -lpthread -ldl)
@@ -46,4 +53,13 @@ set(pc_folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_to_prefix ${pc_folder} ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" pc_to_prefix ${pc_to_prefix})
 configure_file(cmake/choir.pc.in choir.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/choir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/choir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+  COMPONENT development)
+
+# What an installation without tests and benchmarks is made of (script/package).
+add_custom_target(packaged DEPENDS choir choir_internal)
+foreach(target IN ITEMS command ucx mpi mpi_openmpi mpi_mpich etcd raft parquet cuda nccl)
+  if(TARGET choir_${target})
+    add_dependencies(packaged choir_${target})
+  endif()
+endforeach()

@@ -44,7 +44,8 @@ if(CHOIR_PARQUET)
     target_compile_definitions(choir_parquet PRIVATE CHOIR_VERSION="${PROJECT_VERSION}")
     target_compile_options(choir_parquet PRIVATE -Wall -Wextra $<$<BOOL:${CHOIR_WERROR}>:-Werror>)
     target_link_libraries(choir_parquet PRIVATE PkgConfig::PARQUET)
-    install(TARGETS choir_parquet LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir)
+    install(TARGETS choir_parquet LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir
+      COMPONENT plugins)
   elseif(NOT CHOIR_PARQUET STREQUAL AUTO)
     message(FATAL_ERROR "CHOIR_PARQUET is ${CHOIR_PARQUET}, and a C++ compiler or Apache Arrow is "
       "missing: install libparquet-dev, or pyarrow for the Python that CHOIR_PYTHON names")

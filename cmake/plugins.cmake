@@ -19,7 +19,8 @@ function(choir_plugin_from name sources)
   if(NOT CHOIR_SANITIZE)
     target_link_options(choir_${name} PRIVATE -Wl,--no-undefined)
   endif()
-  install(TARGETS choir_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir)
+  install(TARGETS choir_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir
+    COMPONENT plugins)
 endfunction()
 
 # One plug-in for every installed MPI, since a program runs under one mpirun and must use its
@@ -195,7 +196,8 @@ if(CHOIR_CUDA_FOUND)
     target_compile_definitions(choir_cuda PRIVATE CHOIR_HAVE_CUDNN)
     target_include_directories(choir_cuda SYSTEM PRIVATE ${CHOIR_CUDNN_HEADERS})
   endif()
-  install(TARGETS choir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir)
+  install(TARGETS choir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir
+    COMPONENT plugins)
 endif()
 
 # --- groups over NCCL -----------------------------------------------------------------------------

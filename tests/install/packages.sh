@@ -1,0 +1,75 @@
+#!/bin/bash
+# Packages: lintian has nothing to say of the Debian ones (which only script/test --full asks it, as
+# it takes 15 seconds); they are installed, tried and removed in a copy of this machine's root that
+# this test alone sees. The tarball's command asks for no symbol younger than glibc 2.28's, and
+# trains to the bits of this build's.
+#   packages.sh CHECKOUT FOLDER
+set -euo pipefail
+checkout=$1 folder=$2
+fail() { echo "packages.sh: $*"; exit 1; }
+
+skip() { echo "skipped: $*"; exit 77; }
+command -v dh >/dev/null || skip "no debhelper (install debhelper)"
+rm -rf "$folder"
+mkdir -p "$folder"
+export CHOIR_DEB_COMPRESSION='-Zgzip -z1' CHOIR_TAR_LEVEL=-1
+"$checkout/script/package" deb tar >"$folder/log" 2>&1 || { tail -20 "$folder/log"; exit 1; }
+packages=$checkout/build/packages
+
+if [ ! "${CHOIR_TEST_SAMPLE-}" ] && command -v lintian >/dev/null; then
+    lintian --allow-root --fail-on warning "$packages"/*.deb || fail "expected no word of lintian"
+fi
+
+# --- the tarball -------------------------------------------------------------------------------
+tar -C "$folder" -xf "$packages"/choir-*-linux-*.tar.gz
+choir=$(echo "$folder"/choir-*/bin/choir)
+youngest=$(objdump -T "$choir" "$folder"/choir-*/lib*/choir/*.so | grep -o 'GLIBC_[0-9.]*' |
+    sort -uV | tail -1)
+[ "$(printf '%s\n' GLIBC_2.28 "$youngest" | sort -V | tail -1)" = GLIBC_2.28 ] ||
+    fail "expected symbols of glibc 2.28 at most, got $youngest"
+! LC_ALL=C readelf -d "$choir" | grep NEEDED |
+    grep -v 'lib[cm]\.so\|ld-linux\|lib\(pthread\|dl\|rt\)\.' ||
+    fail "expected no library but glibc's"
+for command in "$choir" "$checkout/build/choir"; do
+    "$command" train --quiet --model toy --steps 3 --seed 5 --save "$folder/${command//\//_}" random
+done
+cmp "$folder"/*/latest/model.safetensors
+"$choir" tune --storage "sqlite:///$folder/study.db" --study s --space 'lr=log(1e-4,1e-2)' \
+    --trials 2 -- "$choir" train --quiet --model toy --steps 1 --lr '{lr}' --json random >/dev/null
+test -s "$folder/study.db"
+
+# --- the Debian packages -------------------------------------------------------------------------
+root=$folder/root
+mkdir "$root"
+unshare --mount sh -ec 'mount -t tmpfs tmpfs "$0" && cd "$0" && mkdir upper work all &&
+    mount -t overlay -o "lowerdir=/,upperdir=upper,workdir=work" overlay all' "$root" 2>/dev/null ||
+    skip "no overlay of this machine's root can be mounted"
+cat >"$folder/inside" <<'INSIDE'
+set -e
+rm -f /var/lib/man-db/auto-update # its index would take seconds
+find / -xdev -name '*choir*' -not -path '/tmp/*' | sort >/tmp/before
+dpkg -i --force-depends "$@" >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }
+cd /tmp
+choir --version
+choir info | grep 'backends .*ucx'
+man -w choir-train choir >/dev/null
+choir train --quiet --model toy --steps 2 --save /tmp/run random
+cc -o hello /usr/share/doc/choir/examples/hello_tensor.c $(pkg-config --cflags --libs choir)
+./hello
+dpkg -r choir-plugins libchoir-dev libchoir0 choir >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }
+find / -xdev -name '*choir*' -not -path '/tmp/*' -not -path '/var/lib/dpkg/*' | sort >/tmp/after
+grep -v /var/lib/dpkg/ /tmp/before | diff - /tmp/after
+INSIDE
+INSIDE=$folder/inside unshare --mount bash -euc '
+    root=$1
+    shift
+    mount -t tmpfs tmpfs "$root"
+    mkdir "$root/upper" "$root/work" "$root/all"
+    mount -t overlay -o "lowerdir=/,upperdir=$root/upper,workdir=$root/work" overlay "$root/all"
+    for kind in proc dev sys; do mount --rbind /$kind "$root/all/$kind"; done
+    mount -t tmpfs tmpfs "$root/all/tmp"
+    cp "$INSIDE" "$@" "$root/all/tmp"
+    cd "$root/all/tmp"
+    exec chroot "$root/all" bash -c "cd /tmp && bash /tmp/inside /tmp/*.deb"
+' bash "$root" "$packages"/*.deb
+echo "packages: fine"
