@@ -19,6 +19,11 @@
  * mistral, and bert where it predicts or labels words. Other ops are refused, with their name.
  * In evaluation sequences are not cut.
  *
+ * A module of one's own may compute its weights from parameters (and tensors of the run), in
+ * f64 too, and spread a parameter over the tokens by broadcasting: sums over tokens have the
+ * leaves above, and a computed weight's gradient is summed over the ranks before the backward
+ * of the ops that computed it.
+ *
  * Threads: the scope's thread, which also issues to the group. Collective:
  * choir_context_parallel, and every forward in training, every backward and optimizer step.
  */

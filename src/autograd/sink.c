@@ -66,6 +66,13 @@ choir__late *choir__put_off(choir__walk *w, choir__record *r, int input)
     return late;
 }
 
+/* Returns whether the gradients that ranks give to x, a weight that they have computed, are
+ * summed over them: each has some of the tokens of r's result. */
+static bool is_summed(const choir__record *r, const choir_tensor *x)
+{
+    return choir__sequence_is_whole(x) && !choir__sequence_is_whole(r->out);
+}
+
 static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
 {
     if (!choir__wanted(r, i))
@@ -76,8 +83,10 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
         choir_tensor *slot = choir__book_dest(x->param, r->use[i], sink->scope);
         return slot->poisoned ? NULL : slot;
     }
-    /* a cast has its parameter's gradient */
-    choir_dtype dtype = x->param ? CHOIR_F32 : x->dtype;
+    /* a cast has its parameter's gradient; sums over ranks are rounded when they are complete
+     */
+    bool wide = x->param || (choir__is_half(x->dtype) && is_summed(r, x));
+    choir_dtype dtype = wide ? CHOIR_F32 : x->dtype;
     choir_tensor *g = choir__tensor_new(sink->scope, choir__device_of(x), dtype, x->shape);
     if (x->param)
         for (int d = 0; d < x->shape.ndim; d++)
@@ -103,6 +112,8 @@ static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir
 {
     *given = NULL;
     choir_tensor *x = r->in[i], *have = choir__wanted(r, i) && !x->param ? x->grad : NULL;
+    if (choir__sequence_is_whole(x))
+        have = NULL; /* a sum over ranks, unlike what the op adds */
     if (!have || !choir__is_contiguous(have) || !choir__is_contiguous(x))
         return dest(sink, r, i); /* give adds the two */
     choir_tensor *y = have->grad_owned ? have : dest(sink, r, i);
@@ -123,7 +134,7 @@ static choir_tensor *dest_wide(
     choir__record *made = x->producer;
     if (!choir__wanted(r, i) || !made || made->scope != r->scope || made->owner != r->owner ||
         (made->op != &choir__cast_op && made->op != &choir__recast_op) || x->grad || x->hooks ||
-        x->watched || x->kept || !choir__device_of(x)->half)
+        x->watched || x->kept || !choir__device_of(x)->half || choir__sequence_is_whole(x))
         return NULL;
     choir_tensor *wide = made->in[0];
     if (wide->dtype != CHOIR_F32 || !wide->for_products || !choir__is_contiguous(wide) ||
@@ -193,6 +204,29 @@ static void give_in_parts(choir__sink *sink, choir__param *p, int use, choir_ten
     }
 }
 
+/* Returns the gradient that in[i] gets for g, where ranks have parts of a sequence: the ranks'
+ * sum, if in[i] is a weight that an op has computed. What that op gives to a parameter is whole
+ * then, and ranks other than the first give -0, since the ranks will sum it. */
+static choir_tensor *over_ranks(
+    choir__sink *sink, const choir__record *r, int i, choir_tensor *g)
+{
+    const choir_tensor *x = r->in[i];
+    choir_tensor *y = g;
+    if (is_summed(r, x)) {
+        y = choir__sequence_sum(g);
+        if (!y->poisoned && y->dtype != x->dtype)
+            y = choir__cast_in_place(sink->scope, y, x->dtype);
+    } else if (choir__sequence_is_whole(r->out) && !choir__sequence_is_whole(x)) {
+        y = choir__tensor_like(sink->scope, g);
+        if (!y->poisoned) {
+            choir__launch_copy(y, g);
+            choir__sequence_given_once(y);
+        }
+    }
+    y->grad_owned |= y != g;
+    return y;
+}
+
 static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
 {
     choir_tensor *x = r->in[i];
@@ -238,6 +272,9 @@ static void give(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
 {
     choir_tensor *x = r->in[i];
     if (!choir__wanted(r, i) || g->poisoned)
+        return;
+    g = over_ranks(sink, r, i, g);
+    if (g->poisoned)
         return;
     choir__op_watch_given(r, i, -1, g);
     if (x->param) {

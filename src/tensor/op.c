@@ -72,7 +72,7 @@ static choir_tensor *refuse_beside_columns(
             columns = in[i];
         else if (choir__is_part(in[i]))
             return NULL;
-        else if (in[i]->param && in[i]->requires_grad)
+        else if (choir__is_weight(in[i]) && in[i]->requires_grad)
             param = in[i];
     }
     if (!columns || !param)
@@ -157,10 +157,23 @@ static void pass_mark(choir_tensor *out, const choir_tensor *x)
         out->split = mark;
 }
 
+/* Returns whether a result depends on parameters, and otherwise on tensors of the run alone. */
+static bool is_of_params(const choir__op *op, choir_tensor *const *in, int count)
+{
+    bool some = false;
+    for (int i = 0; i < count; i++) {
+        if (in[i] && !choir__is_weight(in[i]) && in[i]->scope->kind != CHOIR__RUN)
+            return false;
+        some |= in[i] && choir__is_weight(in[i]);
+    }
+    return some && !op->spreads;
+}
+
 static choir__record *record(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count)
 {
     choir_scope *scope = out->scope;
+    out->of_params = is_of_params(op, in, count);
     for (int i = 0; i < count; i++)
         pass_mark(out, in[i]);
     choir__tokens_pass(op, out, in, count);

@@ -38,6 +38,7 @@ typedef struct choir__op {
     /* computes each token by itself, or knows how sums over tokens are cut: it may run on a
      * sequence that is cut into chunks (sequence.h) */
     bool by_token;
+    bool spreads;  /* copies the operand along dimensions, such as one of tokens */
     bool lookup;   /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
     unsigned half; /* bit i: the op takes operand i in 16 bits on every device */
     /* like half, on devices whose kernels all take 16 bits (choir_device.half) */
@@ -192,6 +193,11 @@ choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tens
 /* The op of choir_add, for ops that also add, and the op that adds an f32 and a 16-bit tensor
  * in one pass (ops/add.c). */
 extern const choir__op choir__add_op, choir__add_half_op;
+/* Begins an op whose result is a view of *x, which choir__begin may replace. */
+choir_tensor *choir__begin_view(const choir__op *op, choir_tensor **x, choir_tensor **poisoned);
+/* Gives g, of the result's shape, as the gradient of in[i], which was broadcast to it: sums g
+ * over the dimensions that in[i] lacks. A sum over tokens has the leaves of their cut. */
+void choir__give_summed(choir__record *r, int i, choir_tensor *g, choir__sink *sink);
 /* Sums, differences and so on, of shapes that broadcast. */
 choir_tensor *choir__binary(choir__binary_op op, choir_tensor *a, choir_tensor *b);
 /* The op of choir_to: the gradient goes back to the operand's device. */

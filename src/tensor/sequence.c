@@ -5,12 +5,19 @@
 #include "tensor/handle.h"
 #include "tensor/op.h"
 
-choir__cut choir__sequence_cut(const choir_scope *scope, int64_t rows)
+choir__cut choir__sequence_cut(const choir_scope *scope, const choir_tensor *x)
 {
-    const choir__sequence *s = scope->sequence;
+    const choir__sequence *s = choir__sequence_of(scope, x);
     if (!s)
         return (choir__cut){0};
-    return (choir__cut){rows / choir__sequence_tokens(s), s->leaves};
+    return (choir__cut){choir__rows(x) / choir__sequence_tokens(s), s->leaves};
+}
+
+bool choir__sequence_is_whole(const choir_tensor *t)
+{
+    const choir__sequence *s =
+        t->of_params && t->producer ? t->producer->scope->sequence : NULL;
+    return s && s->by;
 }
 
 /* Returns `count` tokens of t from `first` on: a view. */

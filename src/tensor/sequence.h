@@ -29,17 +29,31 @@ static inline int64_t choir__sequence_tokens(const choir__sequence *s)
     return s->length / s->chunks * s->leaves;
 }
 
-#define CHOIR__SEQUENCE_ROWS "expected a row per token, as sequences are cut into chunks"
-
-/* Returns whether `rows` rows can be the tokens of whole samples. */
-static inline bool choir__sequence_fits(const choir_scope *scope, int64_t rows)
+/* Returns the sequence some of whose tokens x has, or NULL: x is a weight, or in a scope
+ * without chunks. scope: the op's. */
+static inline const choir__sequence *choir__sequence_of(
+    const choir_scope *scope, const choir_tensor *x)
 {
-    return !scope->sequence || rows % choir__sequence_tokens(scope->sequence) == 0;
+    return choir__is_weight(x) ? NULL : scope->sequence;
 }
 
-/* Returns the cut of a sum over `rows` rows, one per token of each sample; no cut in a scope
- * without chunks. The rows fit. */
-choir__cut choir__sequence_cut(const choir_scope *scope, int64_t rows);
+#define CHOIR__SEQUENCE_ROWS "expected a row per token, as sequences are cut into chunks"
+
+/* Returns whether the rows of x can be the tokens of whole samples, or x has no tokens. */
+static inline bool choir__sequence_fits(const choir_scope *scope, const choir_tensor *x)
+{
+    const choir__sequence *s = choir__sequence_of(scope, x);
+    return !s || choir__rows(x) % choir__sequence_tokens(s) == 0;
+}
+
+/* Returns the cut of a sum over the rows of x, one per token of each sample; no cut if x has no
+ * tokens, or in a scope without chunks. The rows fit. */
+choir__cut choir__sequence_cut(const choir_scope *scope, const choir_tensor *x);
+
+/* Returns whether t is a weight that an op has computed where ranks have parts of a sequence:
+ * its gradient is summed over the ranks before the op's backward, which then is one device's.
+ */
+bool choir__sequence_is_whole(const choir_tensor *t);
 
 /* Returns the tokens that are here of x, whose dimension `dim` has the tokens of a sample in
  * order: a new tensor without a record. Returns x in a scope without chunks, or if x has no
@@ -54,7 +68,8 @@ choir_tensor *choir__sequence_whole(choir_scope *scope, choir_tensor *x, int dim
 choir_tensor *choir__sequence_sum(choir_tensor *x);
 
 /* Called for a gradient of a parameter that is the sum over all tokens already: ranks other
- * than the first give -0 in its place, which changes nothing in the sum over the ranks. */
+ * than the first give -0 in its place, which changes nothing in the sum over the ranks. g is
+ * the caller's own. */
 void choir__sequence_given_once(choir_tensor *g);
 
 /* Records that an op cannot run on a sequence that is cut, and returns a poisoned tensor. */

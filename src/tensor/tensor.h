@@ -24,10 +24,12 @@ struct choir_tensor {
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
     bool requires_grad, poisoned, freed, kept;
-    bool watched;       /* a hook has seen the tensor and may come back to it */
-    bool grad_owned;    /* a backward may add to grad's memory */
-    bool for_products;  /* a model says so: several products read it, so its gradient is f32 */
-    choir_tensor *grad; /* during backward; of a leaf, also afterwards */
+    bool watched;      /* a hook has seen the tensor and may come back to it */
+    bool grad_owned;   /* a backward may add to grad's memory */
+    bool for_products; /* a model says so: several products read it, so its gradient is f32 */
+    bool of_params;    /* an op's result; its operands are parameters, such results, and tensors
+                          of the run */
+    choir_tensor *grad;      /* during backward; of a leaf, also afterwards */
     choir__record *producer; /* NULL: a leaf */
     choir__param *param;     /* parameter, whose gradient is in a book; else NULL */
     choir__hook *hooks;
@@ -71,6 +73,12 @@ void choir__drop_twin(choir_tensor *t);
 /* --- where and how the values are stored --- */
 
 void *choir__data(const choir_tensor *t);
+/* Returns whether t is a parameter or computed from parameters, so it has no tokens and is
+ * equal on all ranks that have the parameters. */
+static inline bool choir__is_weight(const choir_tensor *t)
+{
+    return t->param || t->of_params;
+}
 choir_device *choir__device_of(const choir_tensor *t);
 bool choir__is_contiguous(const choir_tensor *t);
 /* True if t's order is some permutation of row-major, without holes. */

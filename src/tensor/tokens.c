@@ -153,7 +153,7 @@ choir__cut choir__tokens_cut(const choir_scope *scope, const choir_tensor *x)
     if (mark)
         return (choir__cut){x->shape.dim[0], mark->own};
     if (scope->sequence)
-        return choir__sequence_cut(scope, choir__rows(x));
+        return choir__sequence_cut(scope, x);
     for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
         if (s->slices > 1 && x->shape.ndim == 3)
             return (choir__cut){x->shape.dim[0], s->slices};

@@ -7,8 +7,7 @@
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
 
-/* Returns a view of *x, which choir__begin may replace. */
-static choir_tensor *begin_view(const choir__op *op, choir_tensor **x, choir_tensor **poisoned)
+choir_tensor *choir__begin_view(const choir__op *op, choir_tensor **x, choir_tensor **poisoned)
 {
     choir_scope *scope = choir__begin(op, x, 1, poisoned);
     if (!scope)
@@ -107,7 +106,7 @@ choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
     x = choir__sound(x, reshape_op.name);
     if (x->poisoned || !keeps_rows(x, shape))
         x = choir_contiguous(x);
-    choir_tensor *y = begin_view(&reshape_op, &x, &poisoned);
+    choir_tensor *y = choir__begin_view(&reshape_op, &x, &poisoned);
     if (!y)
         return poisoned;
     choir_shape asked = shape;
@@ -159,7 +158,7 @@ static const choir__op permute_op = {.name = "permute",
 
 choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
 {
-    choir_tensor *poisoned, *y = begin_view(&permute_op, &x, &poisoned);
+    choir_tensor *poisoned, *y = choir__begin_view(&permute_op, &x, &poisoned);
     if (!y)
         return poisoned;
     unsigned seen = 0;
@@ -193,40 +192,6 @@ choir_tensor *choir_transpose(choir_tensor *x, int dim0, int dim1)
     for (int i = 0; i < order.ndim; i++)
         order.dim[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
     return choir_permute(x, order);
-}
-
-/* --- expand --- */
-
-static void expand_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
-{
-    sink->give(sink, r, 0, choir__sum_to(sink->scope, gy, r->in[0]->shape));
-}
-
-static const choir__op expand_op = {.name = "expand",
-    .by_token = true,
-    .any_dtype = true,
-    .backward = expand_backward,
-    .view = true};
-
-choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
-{
-    choir_tensor *poisoned, *y = begin_view(&expand_op, &x, &poisoned);
-    if (!y)
-        return poisoned;
-    int missing = shape.ndim - x->shape.ndim;
-    bool fits = missing >= 0 && shape.ndim <= CHOIR_MAX_DIMS;
-    for (int i = 0; i < shape.ndim && fits; i++) {
-        int64_t have = i < missing ? 1 : x->shape.dim[i - missing];
-        fits = have == shape.dim[i] || have == 1;
-        y->stride[i] = have == 1 ? 0 : x->stride[i - missing];
-    }
-    if (!fits || !choir__shape_fits(shape))
-        return choir__poison(x->scope, CHOIR_ERR_SHAPE, "expand: %s does not stretch to %s",
-            choir__shape_text(x->shape), choir__shape_text(shape));
-    y->shape = shape;
-    y->count = choir__shape_count(shape);
-    choir__record_op(&expand_op, y, &x, 1);
-    return y;
 }
 
 /* --- copies into another order, dtype or device --- */

@@ -101,7 +101,7 @@ static void launch_losses(
         .rows = choir__rows(x),
         .losses = (int)choir__row_losses_of(a->opts.reduction),
         .dtype = x->dtype,
-        .cut = choir__sequence_cut(x->scope, choir__rows(x))};
+        .cut = choir__sequence_cut(x->scope, x)};
     choir__launch(choir__device_of(x), x->dtype, part_losses, &args);
 }
 

@@ -197,7 +197,7 @@ static void where_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
         if (g->poisoned)
             return;
         launch_where(g, r->in[1], i ? gy : zero, i ? zero : gy);
-        sink->give(sink, r, i, choir__sum_to(sink->scope, g, r->in[i]->shape));
+        choir__give_summed(r, i, g, sink);
     }
 }
 

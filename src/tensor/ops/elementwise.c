@@ -234,17 +234,11 @@ static choir_tensor *product(choir_scope *scope, choir__binary_op op, choir_tens
     return y;
 }
 
-/* Sums g over the dimensions along which in[i] was broadcast, and gives it. */
-static void give_summed(choir__record *r, int i, choir_tensor *g, choir__sink *sink)
-{
-    sink->give(sink, r, i, choir__sum_to(sink->scope, g, r->in[i]->shape));
-}
-
 static void add_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
-            give_summed(r, i, gy, sink);
+            choir__give_summed(r, i, gy, sink);
 }
 
 static choir_tensor *negated(choir_scope *scope, choir_tensor *x)
@@ -266,16 +260,16 @@ static choir_tensor *negated(choir_scope *scope, choir_tensor *x)
 static void sub_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     if (choir__wanted(r, 0))
-        give_summed(r, 0, gy, sink);
+        choir__give_summed(r, 0, gy, sink);
     if (choir__wanted(r, 1))
-        give_summed(r, 1, negated(sink->scope, gy), sink);
+        choir__give_summed(r, 1, negated(sink->scope, gy), sink);
 }
 
 static void mul_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
-            give_summed(
+            choir__give_summed(
                 r, i, product(sink->scope, CHOIR__MUL, gy, r->in[1 - i], gy->shape), sink);
 }
 
@@ -284,10 +278,10 @@ static void div_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *over_b = product(sink->scope, CHOIR__DIV, gy, r->in[1], gy->shape);
     if (choir__wanted(r, 0))
-        give_summed(r, 0, over_b, sink);
+        choir__give_summed(r, 0, over_b, sink);
     if (choir__wanted(r, 1)) {
         choir_tensor *g = product(sink->scope, CHOIR__MUL, over_b, r->saved[0], gy->shape);
-        give_summed(r, 1, negated(sink->scope, g), sink);
+        choir__give_summed(r, 1, negated(sink->scope, g), sink);
     }
 }
 

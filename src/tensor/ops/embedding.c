@@ -55,6 +55,14 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     gy = choir__dense_rows(sink->scope, gy);
     if (gy->poisoned || sink->give_rows(sink, r, 0, ids, gy))
         return;
+    bool whole = choir__sequence_is_whole(r->in[0]); /* rows are added in the order of tokens */
+    if (whole) {
+        int dim = ids->shape.ndim - 1;
+        ids = choir__sequence_whole(sink->scope, ids, dim);
+        gy = choir__sequence_whole(sink->scope, gy, dim);
+        if (ids->poisoned || gy->poisoned)
+            return;
+    }
     choir_tensor *g = sink->dest(sink, r, 0);
     gy = choir__wide(sink->scope, gy); /* rows are added in f32 */
     choir_tensor *sum =
@@ -69,6 +77,8 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
         choir__scope_fail(sink->scope, status);
     if (sum != g)
         choir__launch_copy(g, sum);
+    if (whole)
+        choir__sequence_given_once(g);
     sink->give(sink, r, 0, g);
 }
 
@@ -150,6 +160,7 @@ struct dropout {
     /* x is columns [first, first + cols) of rows of `whole` elements; cols 0: x is whole */
     int64_t first, cols, whole;
     bool samples; /* these rows are whole samples; x has some of their tokens */
+    bool weight;  /* x has no tokens */
 };
 
 /* Returns where x's elements are in the whole, if x has columns of it, or tokens. */
@@ -163,7 +174,7 @@ static struct dropout place_of(const choir_tensor *x, const choir__partition *co
             .first = part->at, .cols = choir__cols(x) / side, .whole = part->size / side};
     }
     if (!part)
-        return (struct dropout){0};
+        return (struct dropout){.weight = choir__is_weight(x)};
     int64_t c = choir__cols(x), before = s ? s->first * (s->length / s->chunks) : 0;
     return (struct dropout){.first = (before + part->at) * c,
         .cols = x->shape.dim[1] * c,
@@ -187,7 +198,7 @@ static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct 
     choir_device *device = choir__device_of(y);
     const uint64_t *step = choir__step_word(y->scope, device);
     const choir__sequence *s = y->scope->sequence;
-    bool apart = s && s->by && !d->samples;
+    bool apart = s && s->by && !d->samples && !d->weight;
     int64_t samples = apart ? y->shape.dim[0] : 1, n = y->count / choir__max(1, samples);
     size_t bytes = (size_t)n * choir_dtype_size(y->dtype);
     for (int64_t b = 0; b < samples && step; b++) {
@@ -209,7 +220,7 @@ static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct 
 static const char *unnumbered(const choir_tensor *x)
 {
     const choir__sequence *s = x->scope->sequence;
-    if (!s || choir__tokens_of(x))
+    if (!s || choir__tokens_of(x) || choir__is_weight(x))
         return NULL;
     int64_t tokens = choir__sequence_tokens(s);
     bool known = x->shape.ndim > 1 && x->shape.dim[1] == tokens;

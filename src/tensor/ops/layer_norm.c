@@ -213,7 +213,7 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
         return choir__shape_error(op->name, scope, in, 4,
             opts.rms ? "expected x (..., C), gamma (C)"
                      : "expected x (..., C), gamma (C), beta (C)");
-    if (!choir__tokens_of(x) && !choir__sequence_fits(scope, choir__rows(x)))
+    if (!choir__tokens_of(x) && !choir__sequence_fits(scope, x))
         return choir__shape_error(op->name, scope, in, 4, CHOIR__SEQUENCE_ROWS);
     return launch(scope, in, opts, sum);
 }

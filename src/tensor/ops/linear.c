@@ -192,7 +192,7 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
         return;
     bool along = sums_along(r, gy, in_out);
     choir_tensor *gb = along ? sink->dest(sink, r, 2) : NULL;
-    choir__cut cut = choir__sequence_cut(r->scope, choir__rows(gy));
+    choir__cut cut = choir__sequence_cut(r->scope, r->in[0]);
     struct weight_product p = {in_out ? x : gy, in_out ? gy : x, gy, gb, cut};
     if (choir__wanted(r, 1))
         weight_gradient(&p, r, sink);
@@ -271,7 +271,7 @@ static choir_tensor *bad_operands(
         (bias && bias->dtype != choir__beside(x->dtype) &&
             !(bias->dtype == x->dtype && choir__device_of(x)->half)))
         return choir__shape_error(op->name, scope, in, 3, "expected one dtype");
-    if (!choir__sequence_fits(scope, choir__rows(x)))
+    if (!choir__sequence_fits(scope, x))
         return choir__shape_error(op->name, scope, in, 3, CHOIR__SEQUENCE_ROWS);
     return NULL;
 }

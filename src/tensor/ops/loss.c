@@ -74,7 +74,7 @@ static void cross_entropy_again(choir__record *r)
 {
     choir__k_cross_entropy args = arguments(r);
     args.loss = choir__data(r->out);
-    args.cut = choir__sequence_cut(r->scope, args.rows);
+    args.cut = choir__sequence_cut(r->scope, r->in[0]);
     choir__launch(choir__device_of(r->in[0]), args.dtype, cross_entropy, &args);
 }
 

@@ -21,7 +21,7 @@ static void give_slope(choir__record *r, int i, choir_tensor *gy, choir_tensor *
 {
     choir_tensor *g = choir_mul(gy, choir_masked_fill(slope, flat, 0));
     if (!g->poisoned)
-        sink->give(sink, r, i, choir__sum_to(sink->scope, g, r->in[i]->shape));
+        choir__give_summed(r, i, g, sink);
 }
 
 static void power_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)

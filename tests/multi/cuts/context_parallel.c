@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "job_fixture.h"
+#include "multi/cuts/own_weights.h"
 #include "multi/ranks.h"
 
 enum { STEPS = 4, SAMPLES = 2, MICROS = 4 };
@@ -21,6 +22,7 @@ typedef struct plan {
     choir_cp_exchange exchange;
     /* packed: documents and places as inputs; padded: token types, and a mask by length */
     bool recompute, bf16, packed, padded, ignored, recorded;
+    bool own; /* own_weights.h in place of the model, whose data it takes */
 } plan;
 
 typedef struct outcome {
@@ -176,6 +178,8 @@ static int train(int rank, int world, void *arg)
     choir_check(choir_env_init(&j.env));
     open_run(&j);
     choir_module *bare = j.net = build_model(j.run, j.plan->model, &j.info);
+    if (j.plan->own)
+        bare = j.net = own_weights_new(j.run, j.info.classes);
     if (j.plan->recompute)
         choir_module_recompute_blocks(bare, true);
     if (j.plan->bf16)
@@ -282,6 +286,21 @@ static void bert(void **state)
                 .ignored = true,
                 .recompute = true},
         2);
+}
+
+/* Weights that a user's module computes, or spreads over tokens. */
+static void own_weights_of_users(void **state)
+{
+    (void)state;
+    compare((plan){.model = GPT2, .chunks = 4, .own = true}, 4);
+    compare((plan){.model = GPT2, .chunks = 8, .own = true, .bf16 = true, .ignored = true}, 2);
+    plan p = {.model = GPT2, .chunks = 4, .own = true, .data = 1, .ranks = 1};
+    outcome one = run(p);
+    p.data = p.ranks = 2;
+    for (p.outside = DDP; p.outside <= FSDP; p.outside++) {
+        outcome o = run(p);
+        assert_same(&p, &one, &o);
+    }
 }
 
 static void meshes(void **state)
@@ -431,6 +450,7 @@ int main(void)
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
         cmocka_unit_test(bert),
+        cmocka_unit_test(own_weights_of_users),
         cmocka_unit_test(meshes),
     };
     return cmocka_run_group_tests_name("context_parallel", tests, NULL, NULL);
