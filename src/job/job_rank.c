@@ -136,20 +136,26 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     deal(p);
     p->net = choir_model_build(p->run, &j->model.info);
     choir_status status = choir_scope_status(p->run);
+    /* PyTorch's numbers follow from each other, so they are drawn before ranks have slices. */
+    bool torch = j->model.init && !j->saves.resume && !strcmp(j->model.init, "torch"),
+         early = torch && choir__cli_strategy_slicers(j) > 1;
     p->model = p->evaluated = p->net;
+    if (status == CHOIR_OK && early)
+        status = choir_module_init_torch(p->net, j->training.seed);
     if (status == CHOIR_OK)
         status = choir__job_freeze(j, p->net);
     if (status == CHOIR_OK)
         status = cut_weights(p);
-    /* Stages can be cast where they are; what a second strategy has wrapped cannot. */
+    /* Stages can be cast where they are; slices, and what a second strategy has wrapped,
+     * cannot. */
     bool castable =
-        !choir__amp_find(j->optim.amp)->halved || j->placement.composition.count == 1;
+        !choir__amp_find(j->optim.amp)->halved ||
+        (j->placement.composition.count == 1 && choir__cli_strategy_slicers(j) == 1);
     bool first = j->placement.strategy->parts && castable;
     choir__cli_strategy_cut_sequences(p);
     if (status == CHOIR_OK && first)
         status = j->placement.strategy->build(p);
-    if (status == CHOIR_OK && j->model.init && !j->saves.resume &&
-        !strcmp(j->model.init, "torch"))
+    if (status == CHOIR_OK && torch && !early)
         status = choir_module_init_torch(p->net, j->training.seed);
     if (status == CHOIR_OK && j->model.weights && !j->saves.resume)
         status = choir__job_load_weights(j, p->net, p->env.rank);

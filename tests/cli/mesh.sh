@@ -103,6 +103,32 @@ chunked() {
         train "${args[@]}" --slices 4 --strategy "$tokens+cp" --mesh 4x2
 }
 
+# Each rank reads its slices of published weights, and no device ever holds all of them. PyTorch's
+# numbers and half weights come before the slices.
+from_weights() {
+    local how start model="gpt2:layers=1,heads=4,width=128,context=16,vocab=4000"
+    local file=published/step-00000001/model.safetensors
+    args=(--json --microbatches 2 --batch-size 4 --steps 1 --slices 4 --optimizer sgd)
+    args+=(--model "$model" random)
+    good train "${args[@]}" --seed 5 --save published
+    for start in "--weights $file" "--init torch" "--weights $file --amp O3"; do
+        # shellcheck disable=SC2086
+        good train "${args[@]}" $start && mv out single
+        for how in "tp --nproc 4" "fsdp+tp --mesh 2x2" "tp+pipeline --mesh 2x2"; do
+            [ "$start $how" = "--weights $file --amp O3 fsdp+tp --mesh 2x2" ] && continue
+            # shellcheck disable=SC2086
+            good train "${args[@]}" $start --strategy $how && mv out many &&
+                same_run single many || fail "$how $start"
+            [ "$start $how" != "--weights $file tp --nproc 4" ] ||
+                [ "$(peak many)" -lt $(($(peak single) * 35 / 100)) ] ||
+                fail "peaks: $(peak single) on one device, $(peak many) on each of four"
+        done
+    done
+}
+
+# Prints the peak memory of a run's first device.
+peak() { grep -o '"peak_bytes":[0-9]*' "$1" | head -n 1 | grep -o '[0-9]*$'; }
+
 images() {
     args=(--json --microbatches 4 --batch-size 24 --steps 6 --optimizer sgd:momentum=0.9)
     args+=(--model resnet18:width=4,image=16,classes=5,small=1 random)
@@ -196,6 +222,7 @@ check language
 check masked
 check sliced
 check chunked
+check from_weights
 check images
 check averaged
 check goes_on

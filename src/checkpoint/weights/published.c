@@ -14,148 +14,10 @@
 
 #include "checkpoint/stored.h"
 #include "checkpoint/shards.h"
+#include "checkpoint/weights/named.h"
 #include "nn/lora.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
-
-/* A tensor of a module, for reading from a safetensors file. */
-typedef struct named {
-    char *name;
-    choir_tensor *tensor;
-    const choir__st_tensor *stored; /* entry of the tensor in a file, once matched */
-} named;
-
-/* Sorted by name. One block of host memory holds the data being copied. */
-typedef struct named_list {
-    named *items;
-    int count;
-    bool adapters; /* adapters and modules beside them, instead of the model's own weights */
-    void *host;
-} named_list;
-
-/* --- weights ---
- *
- * Copying weights to and from files: check everything, then copy everything. */
-
-/* Adds a tensor to a list; has the form of a choir_visit_fn. */
-static void add_named(const char *name, choir_tensor *t, void *arg)
-{
-    named_list *list = arg;
-    const choir__param *p = t->param;
-    if (list->adapters ? !p || !(p->adapts || p->beside_adapters) : p && p->adapts)
-        return;
-    CHOIR__GROW(list->items, list->count);
-    list->items[list->count++] = (named){choir__strdup(name), t, NULL};
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const named *)a)->name, ((const named *)b)->name);
-}
-
-static void sort_named(named_list *list)
-{
-    if (list->count)
-        qsort(list->items, (size_t)list->count, sizeof *list->items, by_name);
-}
-
-/* Lists the parameters and buffers of a module. Error: the run's. */
-static choir_status list_module(named_list *list, choir_module *module)
-{
-    choir_module_visit(module, true, add_named, list);
-    sort_named(list);
-    return choir__scope_status(module->run);
-}
-
-static void free_list(named_list *list)
-{
-    for (int i = 0; i < list->count; i++)
-        free(list->items[i].name);
-    free(list->items);
-    free(list->host);
-    *list = (named_list){0};
-}
-
-static size_t bytes_of(const choir_tensor *t)
-{
-    return (size_t)t->count * choir_dtype_size(t->dtype);
-}
-
-/* The user's model determines the size, so the allocation may fail without ending the
- * process. */
-static choir_status get_host(named_list *list, size_t bytes, const char *path)
-{
-    free(list->host);
-    list->host = malloc(bytes + 1);
-    if (!list->host)
-        return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for %zu bytes", path, bytes);
-    return CHOIR_OK;
-}
-
-/* --- reading --- */
-
-static choir_status check_finite(const char *path, const choir__st_tensor *t)
-{
-    choir__checked what = {path, t->name, t->shape, t->dtype, false};
-    return choir__check_finite(
-        CHOIR_ERR_FORMAT, &what, t->data, t->bytes / choir_dtype_size(t->dtype));
-}
-
-static bool is_transposed(choir_shape a, choir_shape b)
-{
-    return a.ndim == 2 && b.ndim == 2 && a.dim[0] == b.dim[1] && a.dim[1] == b.dim[0];
-}
-
-/* For callers that match tensors by themselves. accept checks that a tensor can be
- * restored from `stored` and records it. make_ready, called last, allocates memory for
- * copying. */
-static choir_status accept(
-    named *item, const choir__st_tensor *s, const char *path, const char *what, bool finite)
-{
-    const choir_tensor *t = item->tensor;
-    bool counter = t->dtype == CHOIR_I64;
-    if (!choir__same_shape(s->shape, t->shape))
-        return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' is %s, but the %s's is %s%s",
-            path, s->name, choir__shape_text(s->shape), what, choir__shape_text(t->shape),
-            is_transposed(s->shape, t->shape) ? "; its transpose would fit" : "");
-    if (!choir__convertible(t->dtype, s->dtype))
-        return choir__error(CHOIR_ERR_FORMAT,
-            "%s: tensor '%.200s' is %s, which cannot become %s", path, s->name,
-            choir_dtype_name(s->dtype), choir_dtype_name(t->dtype));
-    item->stored = s;
-    return finite && !counter ? check_finite(path, s) : CHOIR_OK;
-}
-
-static choir_status make_ready(named_list *list, const char *path)
-{
-    size_t largest = 0;
-    for (int i = 0; i < list->count; i++) {
-        size_t bytes = bytes_of(list->items[i].tensor);
-        largest = bytes > largest ? bytes : largest;
-    }
-    return get_host(list, largest, path); /* now: copying must not fail */
-}
-
-/* Copies every tensor that was matched; others stay unchanged. */
-static choir_status restore_all(named_list *list)
-{
-    choir_status status = CHOIR_OK;
-    for (int i = 0; i < list->count && status == CHOIR_OK; i++) {
-        choir_tensor *t = list->items[i].tensor;
-        const choir__st_tensor *stored = list->items[i].stored;
-        if (!stored && t->dtype != CHOIR_I64)
-            continue;
-        if (t->dtype != CHOIR_I64)
-            choir__numbers_convert(
-                list->host, t->dtype, stored->data, stored->dtype, (size_t)t->count);
-        else if (stored)
-            memcpy(list->host, stored->data, bytes_of(t));
-        else
-            memset(list->host, 0, bytes_of(t));
-        status = choir_write(t, list->host, bytes_of(t));
-    }
-    return status;
-}
 
 /* Entries that are not parameters in any model: counters that only averages without momentum
  * need. */
@@ -168,7 +30,7 @@ typedef struct tie {
 
 typedef struct load {
     choir__file_shards files;
-    named_list list; /* the model's, by name */
+    choir__named_list list; /* the model's, by name */
     tie *ties;
     int tie_count;
     choir__published_opts opts;
@@ -198,10 +60,10 @@ static bool may_start_anew(const load *l, const char *name)
 }
 
 /* Returns whether the file's entry belongs to the head that the model's own replaces. */
-static bool is_replaced(const load *l, const named *item, const choir__shard_entry *e)
+static bool is_replaced(const load *l, const choir__named *item, const choir__shard_entry *e)
 {
     return l->opts.head == CHOIR_HEAD_REPLACED && may_start_anew(l, item->name) &&
-           !choir__same_shape(e->tensor->shape, item->tensor->shape);
+           !choir__same_shape(e->tensor->shape, choir__named_whole(item->tensor));
 }
 
 /* Returns the number of one-character changes between a and b. */
@@ -281,14 +143,15 @@ static choir__shard_entry *find_name(load *l, const char *name)
     return e;
 }
 
-static choir_status take(load *l, named *item, choir__shard_entry *e)
+static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
 {
     const choir__st_tensor *had = item->stored, *t = e->tensor;
     const char *path = choir__file_shards_path(&l->files, e);
     e->used = true;
     if (!had) {
-        choir_status status = accept(item, t, path, "model", true);
-        if (status != CHOIR_OK && !choir__same_shape(t->shape, item->tensor->shape)) {
+        choir_status status = choir__named_accept(item, t, path, "model", true);
+        if (status != CHOIR_OK &&
+            !choir__same_shape(t->shape, choir__named_whole(item->tensor))) {
             char *message = choir__format("%s; the file must be of the model %s%s",
                 choir__message(), l->opts.model,
                 may_start_anew(l, item->name) ? "; --model NAME:classes=N replaces its head"
@@ -317,7 +180,7 @@ static choir__shard_entry *spoken_for(load *l, const char *name)
     return e;
 }
 
-static choir_status missing(load *l, const named *item)
+static choir_status missing(load *l, const choir__named *item)
 {
     int more = 0;
     for (int i = 0; i < l->list.count; i++)
@@ -331,8 +194,8 @@ static choir_status missing(load *l, const named *item)
     char *rest = more ? choir__format(" (and up to %d after it)", more) : choir__strdup("");
     choir_status status = choir__error(CHOIR_ERR_FORMAT,
         "%s: missing tensor '%.200s' %s of the model%s%s; the file must be of the model %s",
-        l->files.path, item->name, choir__shape_text(item->tensor->shape), rest, hint,
-        l->opts.model);
+        l->files.path, item->name, choir__shape_text(choir__named_whole(item->tensor)), rest,
+        hint, l->opts.model);
     free(rest);
     free(hint);
     return status;
@@ -346,7 +209,7 @@ static void note(load *l, const char *name, const char *what)
     l->notes = longer;
 }
 
-static choir_status match_item(load *l, named *item)
+static choir_status match_item(load *l, choir__named *item)
 {
     choir__shard_entry *e = find_name(l, item->name);
     if (e && is_replaced(l, item, e)) {
@@ -403,7 +266,7 @@ choir_status choir__published_load(
     load l = {.opts = opts, .notes = choir__strdup("")};
     l.list.adapters = opts.lead != NULL;
     l.adapts = choir__has_adapters(module);
-    choir_status status = list_module(&l.list, module);
+    choir_status status = choir__named_of(&l.list, module);
     choir__module_visit_ties(module, add_tie, &l);
     if (status == CHOIR_OK)
         status = choir__file_shards_open(&l.files, path);
@@ -412,11 +275,11 @@ choir_status choir__published_load(
     if (status == CHOIR_OK)
         status = check_rest(&l);
     if (status == CHOIR_OK)
-        status = make_ready(&l.list, path);
+        status = choir__named_make_ready(&l.list, path);
     if (status == CHOIR_OK)
-        status = restore_all(&l.list);
+        status = choir__named_restore(&l.list);
     choir__file_shards_close(&l.files);
-    free_list(&l.list);
+    choir__named_free(&l.list);
     for (int i = 0; i < l.tie_count; i++)
         free(l.ties[i].name);
     free(l.ties);

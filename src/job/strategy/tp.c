@@ -36,6 +36,7 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .help = "one process per device, large weights split by columns, rows and heads",
     .dimension = "tensor",
     .spread = CHOIR__RANKS_TOGETHER,
+    .parts = true,
     .slices = true,
     .chunks = CHOIR__CHUNKS_BELOW,
     .keys = keys,
