@@ -15,10 +15,11 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
     t->requires_grad = of->requires_grad;
     t->param = replica;
     t->split = of->split;
-    if (choir__device_of(of) == device)
-        t->storage = choir__storage_ref(of->storage);
-    else
+    t->device = device;
+    if (choir__device_of(of) != device)
         choir__tensor_allocate(t, device);
+    else if (of->storage) /* NULL: it is given its memory later, as shards are, or never */
+        t->storage = choir__storage_ref(of->storage);
     choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
     replica->tensor = replica->local = t;
     replica->whole = p->whole;
@@ -31,9 +32,21 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
     return replica;
 }
 
+/* Makes the replica share p's memory as it is now. */
+static void share(choir_tensor *to, const choir_tensor *from)
+{
+    if (to->storage)
+        choir__storage_unref(to->storage);
+    to->storage = choir__storage_ref(from->storage);
+    to->offset = from->offset;
+}
+
 void choir__param_refresh(choir__param *replica, const choir__param *p)
 {
     choir_tensor *from = p->tensor, *to = replica->tensor;
+    if (from->storage && from->storage != to->storage &&
+        choir__device_of(from) == choir__device_of(to))
+        share(to, from);
     if (from->storage == to->storage || replica->fresh == choir__values_of(from))
         return;
     choir__copy_across(to, from);

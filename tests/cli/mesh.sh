@@ -52,6 +52,10 @@ masked() {
     on 2x2 pipeline+ddp
     on 2x2 fsdp+pipeline --nproc 2
     on 2x3 fsdp:stage=2+pipeline:schedule=1f1b
+    local table=bert.embeddings.word_embeddings at=bert.encoder.layer # two stages of a rank have it
+    good train "${args[@]}" --mesh 2x2 --strategy \
+        "fsdp+pipeline:schedule=interleaved,cuts=$table/$at.0/$at.1" && mv out many &&
+        same_run single many || fail "a table in stages 1 and 3"
 }
 
 tokens=tp:sequence_parallel=1 # the ranks share the tokens, too
