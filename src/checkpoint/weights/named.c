@@ -76,8 +76,8 @@ static choir_status get_host(choir__named_list *list, size_t bytes, const char *
 
 /* --- reading --- */
 
-/* Calls each(arg, to, from, n) for the runs of entries of a rank's part that lie in order in
- * the file: entries [from, from + n) of the whole. */
+/* Visits the entries of a rank's part in runs that are contiguous in the file's tensor, too.
+ * The function `each` gets a run's length, and where it begins in the part and in the file. */
 static void visit_part(const choir_tensor *t, choir__run_fn *each, void *arg)
 {
     const choir__param *p = t->param;

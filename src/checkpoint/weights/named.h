@@ -26,7 +26,7 @@ typedef struct choir__named_list {
 choir_status choir__named_of(choir__named_list *list, choir_module *module);
 void choir__named_free(choir__named_list *list);
 
-/* Returns the shape of the whole tensor, of which t may be a rank's part. */
+/* Returns the shape of the whole tensor; t may be a rank's part of it. */
 choir_shape choir__named_whole(const choir_tensor *t);
 
 /* For callers that match tensors by themselves. accept checks that a tensor can be restored

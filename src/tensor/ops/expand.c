@@ -41,7 +41,7 @@ static choir_tensor *by_sample(choir_scope *scope, choir_tensor *x, int64_t toke
 static int dim_of_tokens(const choir_tensor *x, choir_shape shape, int64_t tokens)
 {
     int found = -1, last = x->shape.ndim > 2 ? x->shape.ndim - 1 : x->shape.ndim;
-    bool other = false; /* another may have the tokens, over which there is no sum */
+    bool other = false; /* another dimension, over which no sum runs, may have the tokens */
     for (int d = 1; d < last; d++) {
         if (x->shape.dim[d] != tokens)
             continue;
