@@ -83,10 +83,9 @@ int main(int argc, char **argv)
     const bool csv = argc > 1 && strcmp(argv[1], "--csv") == 0;
     double errors[CHOIR_COUNT(setups)], worst = 0, sum = 0;
     int within = 0;
-    printf(
-        csv ? "source,model,gpus,published,predicted,error\n"
-            : "| source | model | GPUs | T x P x C | published, tokens/s/GPU | predicted | error |\n"
-              "|---|---|---|---|---|---|---|\n");
+    printf(csv ? "source,model,gpus,published,predicted,error\n"
+               : "| source | model | GPUs | T x P x C | tokens/s/GPU | predicted | error |\n"
+                 "|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < CHOIR_COUNT(setups); i++) {
         const setup *s = &setups[i];
         double predicted, published = s->tokens_s;
@@ -108,6 +107,10 @@ int main(int argc, char **argv)
                 s->context, published, predicted, 100 * errors[i],
                 size > 0.25 ? ", a miss" : "");
     }
+    choir__device_model h100;
+    if (choir__device_preset("H100", &h100))
+        return EXIT_FAILURE;
+    fprintf(stderr, "figures of the H100: %s\n", choir__figure_source_name(h100.source));
     fprintf(stderr, "%d of %zu within 25 %%, mean %.0f %%, worst %.0f %%\n", within,
         CHOIR_COUNT(setups), 100 * sum / CHOIR_COUNT(setups), 100 * worst);
     return EXIT_SUCCESS;

@@ -17,8 +17,9 @@ enum {
 #undef X
 };
 
-/* An 8-bit product as a part of a 16-bit one: the data sheet has twice the rate, of which
- * library products reach about as much (DeepGEMM: up to 1,550 TFLOPS of 1,979 on an H800). */
+/* An 8-bit product as a part of a 16-bit one: the data sheet has twice the rate, and
+ * library products reach about as large a part of it (DeepGEMM: up to 1,550 TFLOPS of 1,979 on
+ * an H800). */
 static const double eight_bits_part = 0.5;
 
 enum { COMPUTE, TENSOR, DATA, FORWARD, BACKWARD, QUEUES };
@@ -28,10 +29,10 @@ typedef struct writer {
     choir__step *step;
     choir__step_program *p;
     int stage;
-    double tokens; /* of a micro-batch on this rank */
+    double tokens; /* per micro-batch and rank */
     int tensor_group, data_group, forward_group, backward_group, context_group;
     int stage_ranks;
-    double layers; /* of a chunk */
+    double layers; /* per chunk */
 } writer;
 
 /* --- entries --- */

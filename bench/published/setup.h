@@ -20,11 +20,11 @@ typedef struct setup {
     int gpus, tensor, pipeline, context, virtual; /* virtual: chunks per stage */
     int sequence, global_batch, micro_batch;      /* tokens; sequences */
     bool fsdp;          /* weights sharded; else a distributed optimizer */
-    int gradient_bytes; /* of an element on the network */
+    int gradient_bytes; /* per element on the network */
     recompute recompute;
     bool eight_bits;      /* products of FP8 */
     bool tensor_overlaps; /* collectives of tensor parallelism beside products */
-    double memory_tb_s;   /* of the cards, where it is not the data sheet's; 0: it is */
+    double memory_tb_s;   /* the cards' memory; 0: as in the data sheet */
     double tokens_s;      /* published: per second and GPU */
 } setup;
 

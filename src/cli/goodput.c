@@ -13,6 +13,7 @@
 #include "base/base.h"
 #include "base/files/file.h"
 #include "base/text.h"
+#include "cli/fleet.h"
 #include "line/command.h"
 #include "line/say.h"
 #include "record/events.h"
@@ -231,18 +232,22 @@ static void print_json(const spent *t)
     choir__text_finish(&out, stdout);
 }
 
-typedef struct request {
-    bool json;
-} request;
-
 static int run(const choir__cli_command *command, int argc, char **argv)
 {
-    request r = {0};
+    choir__fleet_request r = {0};
     spent t = {0};
     choir__cli_operands operands;
     int parsed = choir__cli_parse(command, &r, argc, argv, &operands);
     if (parsed != CHOIR__EXIT_OK)
         return parsed;
+    if (!r.cluster == !operands.count)
+        return choir__cli_usage(command->name,
+            "expected RUN, whose time is over, or --cluster FILE, whose time is to come");
+    if (!r.cluster && (r.ranks || r.step_s > 0 || r.save_s > 0 || r.save_every_s > 0))
+        return choir__cli_usage(command->name,
+            "expected --cluster FILE with --ranks, --step-s, --save-s and --save-every-s");
+    if (r.cluster)
+        return choir__cli_fleet(&r);
     if (read_records(operands.words[0], &t) != CHOIR_OK)
         return choir__cli_fail();
     settle(&t);
@@ -253,23 +258,48 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     return CHOIR__EXIT_OK;
 }
 
+#define of_clusters                                                                            \
+    {                                                                                          \
+        {"cluster"}, "it describes a job on a cluster"                                         \
+    }
+
 static const choir__cli_option options[] = {
-    {"json", CHOIR__FLAG, CHOIR__CLI_AT(request, json), .help = "print one JSON object"},
+    {"json", CHOIR__FLAG, CHOIR__CLI_AT(choir__fleet_request, json),
+        .help = "print one JSON object"},
+    {"cluster", CHOIR__STRING, CHOIR__CLI_AT(choir__fleet_request, cluster), .argument = "FILE",
+        .group = "Forecasts",
+        .help = "instead of a run: what the failures of this cluster, described in JSON, will "
+                "leave of a training's time"},
+    {"ranks", CHOIR__INT, CHOIR__CLI_AT(choir__fleet_request, ranks), 1, 1e8, .argument = "N",
+        .help = "ranks of the job; else one per device"},
+    {"step-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, step_s), 0, 1e6,
+        .argument = "SECONDS", .help = "time of a step, which in-process recovery repeats"},
+    {"save-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, save_s), 0, 1e6,
+        .argument = "SECONDS",
+        .help = "time for which a save keeps the job from training; else failures.save_s of "
+                "the file"},
+    {"save-every-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, save_every_s), 0, 1e9,
+        .argument = "SECONDS", .help = "time between saves; else the best one"},
     {NULL},
 };
 
 const choir__cli_command choir__cli_goodput = {
     .name = "goodput",
     .summary = "show where the time of a run went",
-    .usage = "RUN [--json]",
+    .usage = "RUN [--json]\n--cluster FILE [OPTION...]",
     .about =
         "Prints the time of a run by cause: training, waiting for data, checkpoints, validation, "
         "recovery after losses of ranks, steps that were done twice, the start of processes, and "
-        "the time between them. RUN is a folder of --save or --run.",
-    .example = "  choir goodput runs/1",
+        "the time between them. RUN is a folder of --save or --run.\n"
+        "\n"
+        "With --cluster, forecasts the time of a job on a cluster that fails at the rates of its "
+        "file: the mean time to failure, the best time between saves, the share of training with "
+        "restarts and with in-process recovery, spare nodes, and the price.",
+    .example = "  choir goodput runs/1\n"
+               "  choir goodput --cluster hall.json --save-s 30",
     .options = options,
     .operand = "RUN",
-    .least = 1,
+    .least = 0,
     .most = 1,
     .run = run,
 };

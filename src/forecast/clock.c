@@ -13,7 +13,7 @@
 typedef struct line {
     int64_t next;
     double now;
-    bool waiting; /* its next entry is in the heap, at a meeting, or waits for a message */
+    bool waiting; /* the next entry is in the heap, at a meeting, or waits for a message */
 } line;
 
 /* One class of ranks. */
@@ -25,7 +25,7 @@ typedef struct actor {
     double *runners; /* (queues) by runner: free from then on */
     int hosts_done;
     int *calls;                /* (groups) collectives so far */
-    double variance, slowness; /* of the work since the last meeting */
+    double variance, slowness; /* since the last meeting */
 } actor;
 
 typedef struct candidate {
@@ -231,7 +231,7 @@ static void meet(clock_state *c, candidate who, int64_t i)
     m->begin = later(m->begin, who.at + behind(c, a, ranks > 1 ? ranks : 1));
     if (m->arrived < wanted)
         return;
-    /* All are there. The meeting leaves the list first, since queues that go on may open
+    /* All are there. The meeting leaves the list first, since queues that continue may open
      * others. */
     meeting all = *m;
     *m = c->meetings[--c->meeting_count];
@@ -365,7 +365,7 @@ static choir_status check_ended(const clock_state *c)
                     "step: entry %lld of program %d (queue %d) waits forever: %s", (long long)i,
                     p, q,
                     e->kind == CHOIR__ENTRY_COLLECTIVE ? "its peers have no such call"
-                                                       : "what it waits for never ends");
+                                                       : "the other side never ends");
         }
     return CHOIR_OK;
 }

@@ -39,8 +39,7 @@ typedef enum choir__figure_source {
 } choir__figure_source;
 const char *choir__figure_source_name(choir__figure_source source);
 
-/* A kind of device. FLOPs and bytes are per second; `share` is the part of these that large
- * kernels reach. */
+/* A kind of device. FLOPs and bytes are per second; large kernels reach a share of them. */
 typedef struct choir__device_model {
     char kind[CHOIR__CLUSTER_NAME];
     double f32_flops, tf32_flops,
@@ -66,29 +65,29 @@ typedef struct choir__link {
     char kind[CHOIR__CLUSTER_NAME];
     double alpha_s, beta_bytes_s; /* time of an empty message; rate of a port, one direction */
     double share;                 /* part of beta that large messages reach */
-    int64_t ports;                /* of a component of the level; 0: the level has no link */
+    int64_t ports;                /* per component of the level; 0: the level has no link */
     choir__figure_source source;
 } choir__link;
 
 /* Failures and what follows them. Rates are per day; a rate of 0 means never. */
-typedef struct choir__failures {
+typedef struct choir__failure_rates {
     double per_device_day, per_node_day;
     double restart_s;  /* all processes again: scheduling, start, reading the checkpoint */
     double recovery_s; /* in-process recovery; 0: the job has none */
     double save_s;     /* a checkpoint keeps the job from training so long; 0: unknown */
     double repair_s;   /* until a failed node is back */
     int64_t spares;    /* nodes that stand by */
-} choir__failures;
+} choir__failure_rates;
 
 typedef struct choir__cluster {
     char name[CHOIR__CLUSTER_NAME];
     choir__device_model device;
     int64_t nodes, devices_per_node, sockets_per_node, nodes_per_rack, racks_per_spine;
     choir__link links[CHOIR__LEVELS];
-    choir__failures failures;
+    choir__failure_rates failures;
     double price_per_device_hour; /* 0: not given */
     double kernel_jitter;         /* relative standard deviation of a kernel's time */
-    double device_spread;         /* that of a device's speed: stragglers */
+    double device_spread;         /* and of a device's speed: stragglers */
 } choir__cluster;
 
 /* Reads and checks the cluster of a JSON file. Error: one sentence that names the file. */
@@ -109,14 +108,15 @@ int64_t choir__cluster_component(const choir__cluster *cluster, choir__level lev
 /* Returns the level of messages between two different devices. */
 choir__level choir__cluster_level(const choir__cluster *cluster, int64_t a, int64_t b);
 
-/* presets.c: kinds of devices and of links from data sheets. Errors: argument, with the names
- * that there are. */
+/* presets.c: kinds of devices and of links from data sheets. Errors: argument, with the list of
+ * names. */
 choir_status choir__device_preset(const char *kind, choir__device_model *device);
 choir_status choir__link_preset(const char *kind, choir__link *link);
 /* Fills in the links with which the maker joins devices of a kind: within nodes and between
  * them. The kind must be a preset's. */
 void choir__links_preset(const char *kind, choir__link links[CHOIR__LEVELS]);
-/* Returns the names of all kinds of devices, as "A100, B200, ...", in text. */
+/* Returns the names of all kinds of devices, as "A100, B200, ...", in text. Tests call it, too.
+ */
 const char *choir__device_kinds(char *text, unsigned long bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* Reading clusters from JSON. Tables list the keys of each object with their ranges, from which
  * checks and messages follow. A key that no table has is an error, because a misspelled one
- * would leave a default in a forecast that nobody can see. */
+ * would leave a default in a forecast that no message shows. */
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -127,13 +127,13 @@ static const member link_members[] = {
 };
 
 static const member failure_members[] = {
-    {"per_device_day", NUMBER, AT(failures, per_device_day), 0, 1e4},
-    {"per_node_day", NUMBER, AT(failures, per_node_day), 0, 1e4},
-    {"restart_s", NUMBER, AT(failures, restart_s), 0, 1e7},
-    {"recovery_s", NUMBER, AT(failures, recovery_s), 0, 1e7},
-    {"save_s", NUMBER, AT(failures, save_s), 0, 1e7},
-    {"repair_s", NUMBER, AT(failures, repair_s), 0, 1e9},
-    {"spares", SIZE, AT(failures, spares), 0, MOST},
+    {"per_device_day", NUMBER, AT(failure_rates, per_device_day), 0, 1e4},
+    {"per_node_day", NUMBER, AT(failure_rates, per_node_day), 0, 1e4},
+    {"restart_s", NUMBER, AT(failure_rates, restart_s), 0, 1e7},
+    {"recovery_s", NUMBER, AT(failure_rates, recovery_s), 0, 1e7},
+    {"save_s", NUMBER, AT(failure_rates, save_s), 0, 1e7},
+    {"repair_s", NUMBER, AT(failure_rates, repair_s), 0, 1e9},
+    {"spares", SIZE, AT(failure_rates, spares), 0, MOST},
 };
 
 static const member cluster_members[] = {

@@ -1,4 +1,4 @@
-/* What a kernel costs on a device: from a table that was measured on this machine, or by the
+/* The cost of a kernel on a device: from a table that was measured on this machine, or by the
  * data sheet.
  *
  * By the data sheet a kernel takes the longest of its FLOPs over the rate of its type, its
@@ -8,8 +8,8 @@
  * samples (size, seconds); size is FLOPs for products, convolutions and attention, else bytes.
  * A row of a table is one name, type and form; a form is what changes a rate by itself (a
  * product with few rows, rows that do not fit a cache). Between two samples the logarithm of
- * seconds is linear in that of the size; beyond the last one seconds are proportional to the
- * size. */
+ * seconds is linear in the logarithm of the size; beyond the last one seconds are proportional
+ * to the size. */
 #ifndef CHOIR_FORECAST_COSTS_H
 #define CHOIR_FORECAST_COSTS_H
 
@@ -45,32 +45,19 @@ typedef struct choir__costs {
     int link_count;
 } choir__costs;
 
-/* Returns the form of an entry: how many bits the least of m, n and k has, at most 8, for
- * products; 0 for other kernels. */
+/* Tests call it, too. Returns the form of an entry: how many bits the least of m, n and k has,
+ * at most 8, for products; 0 for other kernels. */
 int choir__cost_form(int kernel, const int64_t dims[CHOIR__STEP_DIMS]);
 
 /* Returns the seconds of a kernel's entry. costs NULL, or without the kernel: by the data
- * sheet; *measured tells. spread: of the measurements; may be NULL, as measured may. */
+ * sheet; *measured says so.
+ * measured and spread may be NULL. */
 double choir__kernel_seconds(const choir__device_model *device, const choir__costs *costs,
     const choir__step_entry *entry, bool *measured, double *spread);
 
-/* Adds a sample, in the order of sizes. */
+/* Tests call them, too. choir__costs_add adds a sample, in the order of sizes. */
 void choir__costs_add(choir__costs *costs, int kernel, choir_dtype dtype, int form, double size,
     double seconds, double spread);
 void choir__costs_free(choir__costs *costs);
-
-/* costs_file.c: a table as JSON. Reading refuses a table with another key than `key`, which
- * NULL does not check. Errors: I/O, argument. */
-choir_status choir__costs_read(const char *path, const char *key, choir__costs *costs);
-choir_status choir__costs_write(const char *path, const choir__costs *costs);
-
-/* calibrate.c: measures the table with the library's own kernels on a device, in about
- * `seconds`. */
-choir_status choir__calibrate(const char *device, double seconds, choir__costs *costs);
-/* Writes this machine's key for a kind of device: its processor or GPU, the build, the
- * instruction set. */
-void choir__costs_key(const char *kind, char key[CHOIR__COST_KEY]);
-/* Returns where the table of this machine is kept; the caller frees it. */
-char *choir__costs_path(void);
 
 #endif

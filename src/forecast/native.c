@@ -1,8 +1,8 @@
-/* The price of NCCL's own algorithms, by the formulas of its tuner (src/graph/tuning.cc, NCCL
- * 2.19 to 2.27): latencies add up over steps, and bytes pass at the rate of the slowest link of
+/* The price of NCCL's own algorithms, by the formulas of its tuner (NCCL 2.19 to
+ * 2.27): latencies add up over steps, and bytes pass at the rate of the slowest link of
  * a ring that crosses each node's ports once.
  *
- *   ring    all-reduce 2 (n-1) steps, of which 2 nodes are between nodes; 2 (n-1)/n bytes
+ *   ring    all-reduce 2 (n-1) steps, 2 nodes of them between nodes; 2 (n-1)/n bytes
  *           all-gather, reduce-scatter and the like: half of both
  *   trees   2 ((m-1) inner + log2(nodes) outer) of latency, two trees of half the data each:
  *           2 bytes at 0.92 of the rate

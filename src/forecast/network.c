@@ -235,7 +235,7 @@ static void walk_all(pricing *p, choir__call_cost *cost)
 
 /* --- many members: the first node's stand for all --- */
 
-/* What one node's members do in a round. */
+/* The messages of one node's members in a round. */
 typedef struct round_load {
     double node[CHOIR__LEVELS]; /* bytes that all of them send, by level */
     double message;             /* the most bytes of one message that leaves the node */
@@ -280,7 +280,7 @@ static double round_seconds(const pricing *p, const round_load *r)
     if (r->highest < 0)
         return r->local_s;
     for (int level = CHOIR__LEVEL_SPINE; level >= CHOIR__LEVEL_NODE; level--) {
-        crossing += r->node[level]; /* of the node; a component of the level has several */
+        crossing += r->node[level]; /* per node; a component of the level has several */
         double nodes = (double)choir__cluster_component(p->cluster, (choir__level)level) /
                        (double)p->cluster->devices_per_node;
         double seconds = crossing > 0 ? over_link(p, level, r->message, crossing * nodes) : 0;
@@ -329,7 +329,7 @@ static void price_message(
     choir__level level = choir__cluster_level(c, call->first, call->first + call->root);
     double slowest = 0;
     for (int l = lowest_of(level); l <= (int)level; l++) {
-        /* All ranks of the component send at the same time, those at its border out of it. */
+        /* All ranks of the component send at the same time, and at its border out of it. */
         const choir__link *link = &c->links[l];
         double senders = (double)choir__min(choir__cluster_component(c, (choir__level)l),
             call->root < 0 ? -call->root : call->root);

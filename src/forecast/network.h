@@ -7,8 +7,8 @@
  * begins when its previous one is over, and a message when both sides have begun the round. So
  * a rank of a tree that has little to do does not wait for the others.
  *
- * Few ranks: all members of a group are walked. Many: the members of one node stand for those
- * of all, since algorithms for many ranks treat nodes alike, and the rounds are in step.
+ * Few ranks: all members of a group are walked. Many: the members of one node stand for all,
+ * since algorithms for many ranks treat nodes alike, and the rounds are in step.
  *
  * Libraries that bring their own algorithms (NATIVE: NCCL) are priced as the better one of a
  * ring and a pair of trees, by the formulas of NCCL's tuner. */
@@ -33,7 +33,7 @@ typedef struct choir__call_shape {
 typedef struct choir__call_cost {
     double seconds;
     double bytes[CHOIR__LEVELS]; /* sent by one group's ranks, by the message's level */
-    choir__algorithm algorithm;  /* that ran */
+    choir__algorithm algorithm;  /* as chosen */
 } choir__call_cost;
 
 /* Errors: argument (a group of one rank or beyond the cluster), unsupported (the algorithm does

@@ -1,6 +1,6 @@
 /* Kinds of devices and links, from public data sheets.
  *
- * FLOPs are those of dense products (data sheets often print the double, "with sparsity"),
+ * FLOPs are of dense products (data sheets often print the double, "with sparsity"),
  * links have the rate of one direction (data sheets often print the sum of both). The shares
  * are what large kernels of public libraries reach on a single card:
  *
@@ -11,9 +11,9 @@
  * (Dao, 2023); the others are estimates memory     0.9 of the data sheet, an estimate
  *
  * Alpha of GPUs' links is the latency of a step by NCCL's own tables ("Simple" in its
- * src/graph/tuning.cc: 3.4 us over NVLink, 5.7 over PCIe, 14 over a network); those of Ethernet
- * are estimates. Of a link's rate large messages reach 0.8 (NVLink: NCCL's rings of 8 H100 have
- * about 360 GB/s of 450; PCIe) or 0.9 (networks). No figure here was fitted to a training. */
+ * tuner: 3.4 us over NVLink, 5.7 over PCIe, 14 over a network); and of Ethernet an estimate. Of
+ * a link's rate large messages reach 0.8 (NVLink: NCCL's rings of 8 H100 have about 360 GB/s of
+ * 450; PCIe) or 0.9 (networks). No figure here was fitted to a training. */
 #include "forecast/cluster.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static const struct device_preset {
     int64_t memory_gib;
     double product, attention; /* shares */
     const char *within, *between;
-    int ports; /* of a node, between nodes */
+    int ports; /* per node, between nodes */
 } devices[] = {
     /* NVIDIA A100 Tensor Core GPU data sheet, 2021 (SXM4) */
     {"A100", 19.5, 156, 312, 2039, 80, 0.85, 0.62, "NVLink3", "HDR200", 8},
@@ -54,8 +54,8 @@ static const struct device_preset {
     {"RTX4090", 82.6, 82.6, 165.2, 1008, 24, 0.90, 0.75, "PCIe4", "Ethernet10", 1},
     /* NVIDIA V100 data sheet, 2020 (SXM2): f16 */
     {"V100", 15.7, 0, 125, 900, 32, 0.75, 0.40, "NVLink2", "EDR100", 4},
-    /* One core of a server: two AVX2 units at 2.5 GHz, of which Choir's products reach 0.8; its
-     * part of six channels of DDR4, all estimates. A calibration replaces these. */
+    /* One core of a server: two AVX2 units at 2.5 GHz, and Choir's products reach 0.8 of that;
+     * its part of six channels of DDR4, all estimates. A calibration replaces these. */
     {"cpu", 0.08, 0, 0.02, 8, 4, 0.80, 0.40, "memory", "Ethernet10", 1},
 };
 

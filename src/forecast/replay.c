@@ -22,7 +22,7 @@ typedef struct replay {
     choir__priced *programs;
     priced_call *calls;
     int call_count;
-    double kernel_s, measured_s; /* of all ranks */
+    double kernel_s, measured_s; /* summed over ranks */
 } replay;
 
 /* --- prices --- */

@@ -26,10 +26,10 @@ typedef struct choir__entry_time {
 typedef struct choir__forecast {
     double seconds;   /* without jitter */
     double low, high; /* the 5th and the 95th of 100 steps; equal to seconds without jitter */
-    double median;    /* of the draws */
+    double median;    /* among the draws */
     double idle;      /* share of the devices' time without a kernel or a copy */
     double bytes[CHOIR__LEVELS]; /* sent per step, by the level of the message */
-    double flops;                /* of all ranks */
+    double flops;                /* summed over ranks */
     double measured; /* share of the kernels' seconds that comes from a measured table */
     choir__entry_time **times; /* (programs, entries) if asked for; else NULL */
     int programs;
@@ -37,12 +37,12 @@ typedef struct choir__forecast {
 
 typedef struct choir__replay_opts {
     int draws;     /* replays with jitter; 0: none, and low = high = seconds */
-    uint64_t seed; /* of the draws */
+    uint64_t seed; /* for the draws */
     bool times;    /* also stores when each entry ran */
 } choir__replay_opts;
 
 /* Replays a step. costs NULL: data sheets. Errors: argument (more ranks than devices, a step
- * whose entries wait for each other), and those of choir__network_price. */
+ * whose entries wait for each other), and as choir__network_price. */
 choir_status choir__replay(const choir__step *step, const choir__cluster *cluster,
     const choir__costs *costs, choir__replay_opts opts, choir__forecast *forecast);
 void choir__forecast_free(choir__forecast *forecast);

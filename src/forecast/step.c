@@ -37,7 +37,7 @@ int choir__step_add_queue(choir__step_program *program, int device, int runner)
 }
 
 choir__step_entry *choir__step_add(
-    choir__step_program *program, choir__entry_kind kind, int queue)
+    choir__step_program *program, choir__step_kind kind, int queue)
 {
     CHOIR__GROW(program->entries, program->entry_count);
     choir__step_entry *e = &program->entries[program->entry_count++];

@@ -21,14 +21,14 @@
 
 enum { CHOIR__STEP_DIMS = 4 };
 
-typedef enum choir__entry_kind {
+typedef enum choir__step_kind {
     CHOIR__ENTRY_KERNEL,
     CHOIR__ENTRY_COPY,
     CHOIR__ENTRY_COLLECTIVE, /* also a send and a receive */
     CHOIR__ENTRY_EVENT,
     CHOIR__ENTRY_WAIT,
     CHOIR__ENTRY_HOST, /* the host waits until the queue has ended */
-} choir__entry_kind;
+} choir__step_kind;
 
 /* The ranks of a collective: first + i * stride, i in [0, size), where `first` is the member
  * with the lowest rank. A mesh's dimension, a world (stride 1) and a sub-group of consecutive
@@ -38,13 +38,13 @@ typedef struct choir__step_group {
 } choir__step_group;
 
 typedef struct choir__step_entry {
-    choir__entry_kind kind;
+    choir__step_kind kind;
     int queue;
     union {
         struct {
             int id;                         /* number in CHOIR__KERNEL_LIST */
             double flops, bytes;            /* bytes: read and written, each operand once */
-            int64_t dims[CHOIR__STEP_DIMS]; /* (batch, m, n, k), (rows, cols) or (n); else 0 */
+            int64_t dims[CHOIR__STEP_DIMS]; /* as in choir__kernel_work */
             choir_dtype dtype;
         } kernel;
         struct {
@@ -58,10 +58,9 @@ typedef struct choir__step_entry {
             int64_t count;  /* elements, as choir__plan counts them */
             int64_t leaves; /* TREE_REDUCE: micro-batches of the job */
             int group;      /* index in choir__step.groups */
-            int root;       /* broadcast and its like: member of the group. SEND, RECEIVE: the
-                               distance       in ranks to the peer, which is another class of the same
-                               group
-                             */
+            /* broadcast and its like: member of the group. SEND, RECEIVE: the distance in ranks
+             * to the peer, which is another class of the same group */
+            int root;
         } collective;
         int event; /* EVENT, WAIT: number in the program */
     } as;
@@ -69,7 +68,7 @@ typedef struct choir__step_entry {
 
 typedef struct choir__step_queue {
     int device; /* device of the rank; -1: none (a group's queue) */
-    int runner; /* in [0, queues): queues with equal runners share a core, one runs at a time */
+    int runner; /* in [0, queues): queues with equal runners share a core */
 } choir__step_queue;
 
 typedef struct choir__step_program {
@@ -103,7 +102,7 @@ choir_status choir__step_check(const choir__step *step);
 choir__step_program *choir__step_add_program(choir__step *step, int64_t first, int64_t ranks);
 int choir__step_add_queue(choir__step_program *program, int device, int runner);
 choir__step_entry *choir__step_add(
-    choir__step_program *program, choir__entry_kind kind, int queue);
+    choir__step_program *program, choir__step_kind kind, int queue);
 /* Returns the index of the group, which is added unless the step has it. */
 int choir__step_group_of(choir__step *step, int64_t size, int64_t stride);
 /* Frees the arrays, and zeroes the step. */

@@ -70,11 +70,31 @@ nothing_to_read() {
     printf '{"step":1,"time":5,"step_s":1e999}\n{"step":2,' >empty/metrics.jsonl
     printf 'x\n[1]\n{"event":3}\n{"event":"begin","time":"y"}\n' >empty/events.jsonl
     good goodput empty
-    bad 2 'RUN' goodput
+    bad 2 'expected RUN, whose time is over, or --cluster FILE' goodput
+}
+
+# What failures will leave of the time of a described cluster.
+a_cluster() {
+    printf '%s' '{"name": "hall", "device": "H100", "nodes": 2048, "devices_per_node": 8,
+        "failures": {"per_node_day": 0.0065, "restart_s": 600, "recovery_s": 20, "repair_s": 86400,
+        "spares": 26}, "price_per_device_hour": 2}' >hall.json
+    good goodput --cluster hall.json --save-s 30 --json
+    [ "$(field ranks out)" = 16384 ] && [ "$(field price_per_hour out)" = 32768 ] ||
+        fail "$(cat out)"
+    awk -v m="$(field mttf_s out)" -v r="$(field goodput_restart out)" \
+        -v c="$(field goodput_recovery out)" \
+        'BEGIN { exit !(m > 6400 && m < 6600 && r > 0.7 && r < c && c < 1) }' || fail "$(cat out)"
+    good goodput --cluster hall.json --ranks 1024 --save-s 30 --save-every-s 600
+    grep -q 'mean time to failure *28.8 h (0.83 failures a day)' out || fail "$(cat out)"
+    bad 1 'expected at least one for each of the 20000 ranks' \
+        goodput --cluster hall.json --ranks 20000
+    bad 1 'nowhere.json: ' goodput --cluster nowhere.json
+    bad 2 'expected --cluster FILE with --ranks' goodput --ranks 3 run
 }
 
 check a_whole_run
 check a_run_that_went_back
 check lost_ranks
 check nothing_to_read
+check a_cluster
 finish

@@ -1,4 +1,4 @@
-/* Files of clusters: what they mean, and the sentence for each wrong one. */
+/* Files of clusters: their meaning, and the sentence for each wrong one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
