@@ -1,5 +1,5 @@
-/* Prints what failures will leave of a training's time on a described cluster, with restarts
- * and with in-process recovery, and what it costs. */
+/* Prints the share of a training's time that failures of a described cluster will leave, with
+ * restarts and with in-process recovery, and the price. */
 #include "cli/fleet.h"
 
 #include <math.h>

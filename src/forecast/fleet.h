@@ -1,8 +1,9 @@
-/* What failures leave of a training's time on a cluster, and how often to save.
+/* Goodput: the share of a training's time that failures of a cluster leave, and how often to
+ * save.
  *
  * Failures come at random, at a rate in proportion to the devices and nodes of the job. Each
  * one ends a segment of work. Either all processes start again and repeat what came after the
- * last checkpoint, or, with in-process recovery, the other ranks go on from copies in memory
+ * last checkpoint, or, with in-process recovery, the other ranks continue from copies in memory
  * and repeat the current step. A node that failed is away until it is repaired; the job waits
  * while more nodes are away than stand by.
  *
@@ -18,7 +19,7 @@
 #include "forecast/cluster.h"
 
 typedef struct choir__fleet {
-    double failures_per_day; /* of the job's nodes and devices; 0: it never fails */
+    double failures_per_day; /* all nodes and devices of the job; 0: it never fails */
     double mttf_s;           /* mean time to failure; infinity */
     double interval_s;       /* the best time between two checkpoints; infinity: never */
     double young_s, daly_s;  /* their approximations, for comparison */
@@ -31,7 +32,7 @@ typedef struct choir__fleet {
 /* The work whose time is asked for. */
 typedef struct choir__fleet_job {
     int64_t ranks;     /* one per device */
-    double step_s;     /* of one step, which in-process recovery repeats */
+    double step_s;     /* per step; in-process recovery repeats one */
     double save_s;     /* a checkpoint keeps the job from training so long */
     double interval_s; /* between checkpoints; 0: the best one */
 } choir__fleet_job;
