@@ -254,6 +254,19 @@ static void random_shapes(void **unused)
     }
 }
 
+/* Rows up to which B is read where it is (thin.h), and one more. */
+static void few_rows(void **unused)
+{
+    static const int64_t depths[] = {0, 1, 3, 4, 17, 100, CHOIR__CHAIN + 7, 3 * CHOIR__CHAIN};
+    (void)unused;
+    for (int i = 0; i < 72; i++) {
+        const int64_t depth = depths[i / 9];
+        try_product(1, 1 + i % 9, 1 + below(depth > 100 ? 80 : 300), depth,
+            dtypes[below(CHOIR_COUNT(dtypes))], i % 4 ? 0 : 9);
+    }
+    try_product(1, 1, 4096 + 33, 40, CHOIR_F32, 0);
+}
+
 /* K in 1 to 3 blocks and 2 to 8 leaves, whole or a node of it: no terms, fewer than leaves,
  * several chains in a leaf. */
 static void cuts(void **unused)
@@ -395,6 +408,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
+        cmocka_unit_test(few_rows),
         cmocka_unit_test(cuts),
         cmocka_unit_test(amx),
         cmocka_unit_test(several_blocks),

@@ -2,7 +2,11 @@
 #ifndef CHOIR_PRODUCT_ENGINE_H
 #define CHOIR_PRODUCT_ENGINE_H
 
+#ifdef THIN
+#include "device/cpu/product/thin.h"
+#else
 #include "device/cpu/product/blocks.h"
+#endif
 
 /* Work of a core from which on a division gains, in multiply-adds. */
 enum { LEAST = 256 * 1024 };
@@ -51,6 +55,18 @@ static void narrow(int64_t *from, int64_t *size, int64_t i, int64_t stripes, int
     *size = choir__min(all, panels * (i + 1) / stripes * each) - *from;
 }
 
+/* Products of few rows go their own way. */
+static void run(job *w)
+{
+#ifdef THIN
+    if (is_thin(w)) {
+        run_thin(w);
+        return;
+    }
+#endif
+    run_job(w);
+}
+
 static void run_parts(const void *arg, int64_t first, int64_t count)
 {
     const division *d = arg;
@@ -60,7 +76,7 @@ static void run_parts(const void *arg, int64_t first, int64_t count)
         job w = job_of(d->k, d->other, part / stripes);
         narrow(&w.row, &w.m, part % stripes / d->column_stripes, d->row_stripes, TALL);
         narrow(&w.column, &w.n, part % d->column_stripes, d->column_stripes, BROAD);
-        run_job(&w);
+        run(&w);
     }
     end_tiles();
 }

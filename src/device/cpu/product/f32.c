@@ -1,5 +1,10 @@
 /* Products of f32, bf16 and f16, in f32. */
 #define REAL float
+#if defined(__AVX2__) || defined(__aarch64__)
+#define THIN                                                                                   \
+    8 /* rows up to which thin.h multiplies; without an instruction it would not pay           \
+       */
+#endif
 #include "device/cpu/product/engine.h"
 
 void KERNEL(product_f32)(const choir__k_matmul *k, const choir__operands *other)

@@ -46,23 +46,30 @@ INLINE vec quarters(const char *from, int64_t apart)
 #endif
 }
 
-/* to (4 k, W of `each` entries) = the transpose of from (W entries, 4 k); `apart`: bytes from
- * one entry to the next, `each`: 32-bit elements from one k to the next. Bits move as they are.
- */
-INLINE void turn(void *to, int64_t each, const void *from, int64_t apart)
+/* y = 4 k of W entries: the transpose of from (W entries, 4 k); `apart`: bytes from one entry
+ * to the next. Bits move as they are. */
+INLINE void turned_of(vec y[4], const void *from, int64_t apart)
 {
     vec r[4], low[2], high[2];
-    float *y = to;
     for (int i = 0; i < 4; i++) /* entries i, 4 + i, ... */
         r[i] = quarters((const char *)from + i * apart, 4 * apart);
     for (int i = 0; i < 2; i++) { /* k 0, 1 and 2, 3 of entries 2 i and 2 i + 1 */
         low[i] = MIX_LOW(r[2 * i], r[2 * i + 1]);
         high[i] = MIX_HIGH(r[2 * i], r[2 * i + 1]);
     }
-    v_store(y, PAIR_LOW(low[0], low[1]));
-    v_store(y + each, PAIR_HIGH(low[0], low[1]));
-    v_store(y + 2 * each, PAIR_LOW(high[0], high[1]));
-    v_store(y + 3 * each, PAIR_HIGH(high[0], high[1]));
+    y[0] = PAIR_LOW(low[0], low[1]);
+    y[1] = PAIR_HIGH(low[0], low[1]);
+    y[2] = PAIR_LOW(high[0], high[1]);
+    y[3] = PAIR_HIGH(high[0], high[1]);
+}
+
+/* to (4 k, W of `each` entries) = the same; `each`: 32-bit elements from one k to the next. */
+INLINE void turn(void *to, int64_t each, const void *from, int64_t apart)
+{
+    vec y[4];
+    turned_of(y, from, apart);
+    for (int k = 0; k < 4; k++)
+        v_store((float *)to + k * each, y[k]);
 }
 
 /* As turn, for four entries. */
