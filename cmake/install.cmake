@@ -29,6 +29,13 @@ if(TARGET choir_command)
 endif()
 install(FILES ${CHOIR_TEXT} DESTINATION ${CMAKE_INSTALL_DATADIR}/choir COMPONENT command)
 
+# The reference of the C interface, if script/reference has made it.
+set(reference ${PROJECT_BINARY_DIR}/reference)
+install(DIRECTORY ${reference}/man/man3 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT development
+  OPTIONAL)
+install(DIRECTORY ${reference}/html/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/reference
+  COMPONENT development OPTIONAL)
+
 # find_package(choir) defines the target choir::choir.
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/choir)
 install(EXPORT choir NAMESPACE choir:: FILE choirConfig.cmake DESTINATION ${package_folder}

@@ -34,6 +34,8 @@ typedef void choir_grad_hook(choir_tensor *t, choir_tensor *grad, void *arg);
 /** Adds a hook to a tensor or a parameter; the hook lives as long as t. */
 void choir_on_grad(choir_tensor *t, choir_grad_hook *hook, void *arg);
 
+typedef choir_tensor *choir_check_fn(choir_tensor *const *inputs, int count, void *arg);
+
 /**
  * Compares the gradients of f with central differences, in f64.
  *
@@ -41,7 +43,6 @@ void choir_on_grad(choir_tensor *t, choir_grad_hook *hook, void *arg);
  * @return CHOIR_OK, or CHOIR_ERR_ARGUMENT naming the first entry that differs by more than
  *         tolerance * max(1, |numeric|).
  */
-typedef choir_tensor *choir_check_fn(choir_tensor *const *inputs, int count, void *arg);
 CHOIR_CHECKED choir_status choir_gradcheck(
     choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg, double tolerance);
 

@@ -137,6 +137,8 @@ CHOIR_CHECKED choir_status choir_device_wait_work(choir_device *device, choir_wo
 /** A function that a program runs between a group's collectives; args is a copy. */
 typedef choir_status choir_group_fn(const void *args);
 
+enum { CHOIR_GROUP_ARGS = 512 };
+
 /**
  * Runs fn(args) in the group's queue, after the calls before it and before the calls after it.
  *
@@ -147,7 +149,6 @@ typedef choir_status choir_group_fn(const void *args);
  * @param args  `bytes` bytes, which are copied; at most CHOIR_GROUP_ARGS
  * Errors: argument (too many bytes), state (a batch is open).
  */
-enum { CHOIR_GROUP_ARGS = 512 };
 CHOIR_CHECKED choir_status choir_group_call(
     choir_group *group, choir_group_fn *fn, const void *args, size_t bytes, choir_work *work);
 

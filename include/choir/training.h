@@ -45,8 +45,8 @@ typedef struct choir_train_state {
     int64_t optimizer_steps;
     char optimizer[256];               /* optimizer as text: "adamw:beta2=0.99" */
     double loss, eval_loss, best_loss; /* NaN: unknown */
-    int64_t eval_due;          /* evaluations of this step still to be done: CHOIR_EVAL_.. */
-    choir_shape input, output; /* shapes of one sample */
+    int64_t eval_due;                  /* evaluations of this step still to be done */
+    choir_shape input, output;         /* shapes of one sample */
     int64_t classes;
     choir_task task;
     char strategy[256]; /* strategy of the training; "": unknown */

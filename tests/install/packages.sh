@@ -9,7 +9,8 @@ checkout=$1 folder=$2
 fail() { echo "packages.sh: $*"; exit 1; }
 
 skip() { echo "skipped: $*"; exit 77; }
-command -v dh >/dev/null || skip "no debhelper (install debhelper)"
+command -v dh >/dev/null && command -v doxygen >/dev/null ||
+    skip "no debhelper or doxygen (install debhelper doxygen)"
 rm -rf "$folder"
 mkdir -p "$folder"
 export CHOIR_DEB_COMPRESSION='-Zgzip -z1' CHOIR_TAR_LEVEL=-1
@@ -52,7 +53,7 @@ dpkg -i --force-depends "$@" >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }
 cd /tmp
 choir --version
 choir info | grep 'backends .*ucx'
-man -w choir-train choir >/dev/null
+man -w choir-train choir choir_relu choir_optim.h >/dev/null
 choir train --quiet --model toy --steps 2 --save /tmp/run random
 cc -o hello /usr/share/doc/choir/examples/hello_tensor.c $(pkg-config --cflags --libs choir)
 ./hello
