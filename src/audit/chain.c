@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plugin/build_id.h"
 #include "base/files/file.h"
 #include "base/files/folders.h"
 #include "base/text.h"
@@ -105,7 +106,11 @@ static choir_status add_begin(choir__chain_writer *w, const choir__chain_begin *
     choir__text_value(t, "begin", "%lld", (long long)b->step);
     choir__text_value(t, "audit", "%d", VERSION);
     choir__text_value(t, "every", "%lld", (long long)b->every);
-    choir__text_string(t, "build", "Choir " CHOIR_VERSION);
+    const char *id = choir__build_id();
+    char *build =
+        choir__format("Choir %s%s%s%s", CHOIR_VERSION, *id ? " (" : "", id, *id ? ")" : "");
+    choir__text_string(t, "build", build);
+    free(build);
     choir__text_string(t, "bits", b->bits);
     choir__text_value(t, "job", "%s", compact ? compact : "null");
     choir__text_open(t, "modules", '[');

@@ -1,8 +1,8 @@
 /* The chain of hashes in RUN/audit.jsonl: a line for each beginning, also of a resumed run, and
  * one per audited step.
  *
- *     {"begin":0,"audit":1,"every":50,"build":"Choir 0.1.0","bits":"chain","job":{...},
- *      "modules":["fc1","fc2"],"chain":"5e0f..."}
+ *     {"begin":0,"audit":1,"every":50,"build":"Choir 0.1.0
+ * (8c1f...)","bits":"chain","job":{...}, "modules":["fc1","fc2"],"chain":"5e0f..."}
  *     {"step":50,"loss":"0x40857a78","key":"91b0...","read_weights":["12ab...",null],
  *      "read_state":[...],"batch":[...],"samples":[...],"losses":[...],"gradients":[...],
  *      "weights":[...],"state":[...],"chain":"77d1..."}

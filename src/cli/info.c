@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plugin/build_id.h"
 #include "base/plugin/plugin.h"
 #include "base/text.h"
 #include "line/command.h"
@@ -122,6 +123,7 @@ static void print_json(int devices)
     int gpus = choir_device_count("cuda");
     choir__text_open(&t, NULL, '{');
     choir__text_string(&t, "version", CHOIR_VERSION);
+    choir__text_string(&t, "build", choir__build_id());
     choir__text_string(&t, "onednn", onednn ? number : NULL);
     choir__text_string(&t, "isa", choir_cpu_isa());
     choir__text_open(&t, "backends", '[');
@@ -194,9 +196,10 @@ static void print_all(int devices)
 {
     choir__text_buffer engines = {0};
     add_engines(&engines, false);
-    printf("choir     %s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n",
-        CHOIR_VERSION, choir_cpu_isa(), choir__cpu_multiplier(), has_cuda() ? ", cuda" : "",
-        engines.bytes);
+    const char *id = choir__build_id();
+    printf("choir     %s%s%s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n",
+        CHOIR_VERSION, *id ? ", build " : "", id, choir_cpu_isa(), choir__cpu_multiplier(),
+        has_cuda() ? ", cuda" : "", engines.bytes);
     choir__text_buffer_free(&engines);
     print_list("images", add_images);
     print_list("studies", add_studies);

@@ -137,6 +137,21 @@ static void remove_folder(char *folder)
 
 /* --- choir audit RUN --- */
 
+/* Notes the builds of the two sides if they differ. */
+static void note_builds(request *r, const choir__chain *recorded, const char *folder)
+{
+    choir__chain again;
+    char *run = choir__format("%s/run", folder);
+    if (choir__chain_read(run, &again) == CHOIR_OK) {
+        const char *a = json_string_value(json_object_get(recorded->begin, "build")),
+                   *b = json_string_value(json_object_get(again.begin, "build"));
+        if (a && b && strcmp(a, b) != 0 && !r->builds)
+            r->builds = choir__format("recorded by %s, run again by %s", a, b);
+        choir__chain_free(&again);
+    }
+    free(run);
+}
+
 /* Runs a piece again, and compares it. */
 static choir_status audit_piece(
     request *r, const choir__chain *chain, const choir__audit_piece *piece, choir__parting *p)
@@ -153,8 +168,10 @@ static choir_status audit_piece(
             "%s was run again, but only %lld of the %lld audited steps from %lld to %lld came",
             r->run, (long long)c.compared, (long long)piece->count, (long long)piece->first,
             (long long)piece->last);
-    if (status == CHOIR_OK && p->found)
+    if (status == CHOIR_OK && p->found) {
+        note_builds(r, chain, folder);
         choir__audit_values(r, chain, p);
+    }
     choir__audit_end_piece(r);
     r->compared += c.compared;
     remove_folder(folder);
@@ -194,9 +211,13 @@ static choir_status audit_chain(request *r, const choir__chain *chain, bool *equ
         char *what = choir__format("%s, %lld audited step%s from %lld to %lld", r->run,
             (long long)r->compared, r->compared == 1 ? "" : "s", (long long)pieces[0].first,
             (long long)(p.found ? p.step : pieces[count - 1].last));
-        char *note = note_end(r, chain);
+        char *end = note_end(r, chain), *note = end;
+        if (r->builds)
+            note = choir__format("%s%s%s", r->builds, end ? "; " : "", end ? end : "");
         choir__audit_report(r->json, what, note, "again", &p);
-        free(note);
+        if (note != end)
+            free(note);
+        free(end);
         free(what);
     }
     *equal = !p.found;
@@ -229,6 +250,7 @@ static choir_status audit_run(request *r, bool *equal)
         status = choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");
     remove_folder(r->folder);
     free(r->folder);
+    free(r->builds);
     choir__audit_end_piece(r);
     for (int i = 0; i < r->option_count; i++)
         free(r->options[i]);

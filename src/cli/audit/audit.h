@@ -139,6 +139,7 @@ typedef struct choir__audit_request {
     int64_t compared; /* steps so far */
     int signal;       /* the signal that stops the audit; 0: none */
     char *folder;     /* temporary */
+    char *builds;     /* the two builds, if they differ and a difference was found; or NULL */
     char *options[8]; /* (option_count) of choir train: the second run is another one by them */
     int option_count;
 } choir__audit_request;

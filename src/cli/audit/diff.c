@@ -115,7 +115,7 @@ static int compare_value(bool json, const char *what, const json_t *a, const jso
 /* Prints what differs in how the runs were made. */
 static int compare_jobs(bool json, const side *a, const side *b)
 {
-    static const char *const builds[] = {"choir", "products", "isa"};
+    static const char *const builds[] = {"choir", "id", "products", "isa"};
     json_t *run_a = json_object_get(json_object_get(a->job, "run"), "build"),
            *run_b = json_object_get(json_object_get(b->job, "run"), "build");
     int found = compare_members(

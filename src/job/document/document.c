@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/plugin/build_id.h"
 #include "base/named.h"
 #include "base/secret.h"
 #include "device/cpu/context.h"
@@ -121,10 +122,10 @@ static json_t *run_of(const char *id)
     time_t now = time(NULL);
     uname(&u);
     strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    return json_pack("{s:s, s:s, s:{s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i}}", "id", id,
-        "started", started, "build", "choir", CHOIR_VERSION, "products",
-        choir__cpu_multiplier(), "isa", choir_cpu_isa(), "machine", "host", u.nodename,
-        "system", u.sysname, "processor", u.machine, "cores",
+    return json_pack("{s:s, s:s, s:{s:s, s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i}}", "id", id,
+        "started", started, "build", "choir", CHOIR_VERSION, "id", choir__build_id(),
+        "products", choir__cpu_multiplier(), "isa", choir_cpu_isa(), "machine", "host",
+        u.nodename, "system", u.sysname, "processor", u.machine, "cores",
         (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 

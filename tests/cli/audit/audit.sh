@@ -136,6 +136,10 @@ found_in_a_chain() {
     different '"kind":"weight","read":false' audit diff slow1 slow2 --json
     good "${job[@]}" --steps 4 --run noise --audit=every=1 --seed 9
     different 'seed' audit diff slow1 noise
+    head -n 1 slow1/audit.jsonl | grep -q '"build":"Choir [0-9.]* ([0-9a-f]\{12\})"' ||
+        fail "the build: $(head -n 1 slow1/audit.jsonl)"
+    cp -r slow2 rebuilt && sed -i '/"choir":/{n;s/[0-9a-f]\{12\}/000000000000/}' rebuilt/job.json
+    different '"  |  "000000000000"' audit diff slow1 rebuilt
     good audit diff slow1 slow1
     good "${job[@]}" --steps 4 --run other-cut --audit=every=2 --microbatches 2
     different 'the batch is cut into 4 and 2 micro-batches' audit diff slow1 other-cut
