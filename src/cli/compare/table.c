@@ -31,7 +31,7 @@ static void list_of(const choir__outcome *o, const char *key, double scale, char
                 value < 9.95 ? 1 : 0, value);
     }
     if (count > SEPARATE_DEVICES)
-        snprintf(text, 96, "%.0f-%.0f", low, high);
+        snprintf(text, 96, "%.*f-%.*f", high < 9.95 ? 1 : 0, low, high < 9.95 ? 1 : 0, high);
 }
 
 static void fill_row(const choir__compare_entry *e, char cells[COLUMNS][96])
