@@ -8,6 +8,7 @@
 #include <choir/status.h>
 #include <choir/dtype.h>
 #include <choir/device.h>
+#include <choir/dry.h>
 #include <choir/scope.h>
 #include <choir/select.h>
 #include <choir/tensor.h>

@@ -23,7 +23,7 @@
  * modules: from its cut on, or its share of the bytes, within the memory that
  * choir_device_set_limit leaves each device. Values are drawn there. In the first two steps,
  * micro-batches run one after another, each op runs on the device of its parameters, and its
- * time is measured. Then the ops are distributed over the stages so that the slowest stage is
+ * work is counted. Then the ops are distributed over the stages so that the slowest stage is
  * as fast as possible, within the limits, and parameters and buffers move to the stages that
  * use them. A parameter used in several stages (tied embeddings) has a copy in each. It belongs
  * to the stage in which its gradient is dense; the rows of a table's gradient are sent there
@@ -42,7 +42,7 @@
  * the ranks that have the same stages (a mesh, choir/mesh.h). Each replica steps through a
  * contiguous range of the job's micro-batches, the range of choir_env_micro, and reports their
  * losses; stages may be other ranks or this process's devices. The functions here accept the
- * wrapper, too. All replicas use the cuts that the first one measured. Under choir_fsdp stages
+ * wrapper, too. All replicas use the cuts that the first one found. Under choir_fsdp stages
  * are sharded by rows, and cannot be gathered (choir_pipeline_gather: unsupported); with a
  * single stage they stay whole.
  *
@@ -69,9 +69,12 @@ typedef struct choir_pipeline_opts {
     const char *schedule; /* as in choir/pipeline_plan.h; NULL: "zero-bubble" */
     int chunks;           /* stages per device; default 0: 2 for "interleaved", else 1 */
     /* beginnings of stages 1, 2, ...: a module's path plus a number of ops, or an op's number:
-     * "layer2.0,layer4.1+3,170" ("2+0" is a module "2"). NULL: as measured, within the devices'
-     * limits */
+     * "layer2.0,layer4.1+3,170" ("2+0" is a module "2"). NULL: those that make the slowest
+     * stage as fast as possible, within the devices' limits */
     const char *cuts;
+    /* NULL cuts follow from the clock, so that they, and each device's memory, may differ from
+     * run to run; default: from counts of each op's work, which are the same in all runs */
+    bool clocked;
 } choir_pipeline_opts;
 
 choir_pipeline_opts choir_pipeline_defaults(void);
@@ -110,8 +113,9 @@ CHOIR_CHECKED choir_status choir_pipeline_step(choir_module *pipeline, choir_sco
  */
 CHOIR_CHECKED choir_status choir_pipeline_gather(choir_module *pipeline, int rank);
 
-/** Returns the costs of the measured stages, (choir_pipeline_stages) in seconds; NULL before
- * they are measured. The pipeline owns them. */
+/** Returns the costs of the stages, (choir_pipeline_stages) in seconds: measured ones if
+ * opts.clocked, else counted ones, which compare stages; NULL before they are known. The
+ * pipeline owns them. */
 const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline);
 int choir_pipeline_stages(const choir_module *pipeline);
 

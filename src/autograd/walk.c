@@ -8,6 +8,7 @@
 
 #include "autograd/scan.h"
 #include "autograd/sink.h"
+#include "device/tally.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
@@ -120,20 +121,30 @@ static bool can_wait(const choir__record *r)
     return wanted;
 }
 
-/* Waits for the record's device and notes the time since the last note. */
+/* Returns the time since the last call: by the clock, when the record's devices have done their
+ * work; or what the thread has counted. */
+static double take_time(choir__walk *w, const choir__record *r, bool copied)
+{
+    if (!w->clocked)
+        return choir__tally_take();
+    (void)!choir_device_sync(choir__device_of(r->out));
+    if (copied)
+        (void)!choir_device_sync(choir__device_of(r->in[0]));
+    double before = w->noted;
+    w->noted = choir__now();
+    return w->noted - before;
+}
+
+/* Notes the time since the last note. */
 static void note_time(choir__walk *w, const choir__record *r, bool weight)
 {
     if (!w->costs)
         return;
-    (void)!choir_device_sync(choir__device_of(r->out));
     bool copied =
         r->op == &choir__to_op && choir__device_of(r->in[0]) != choir__device_of(r->out);
-    if (copied)
-        (void)!choir_device_sync(choir__device_of(r->in[0]));
-    double now = choir__now(),
+    double taken = take_time(w, r, copied),
            *cost = weight ? &w->costs[r->number].weight : &w->costs[r->number].input;
-    *cost += copied ? 0 : now - w->noted; /* a copy between devices is no work of the op */
-    w->noted = now;
+    *cost += copied ? 0 : taken; /* a copy between devices is no work of the op */
 }
 
 static choir_status run_record(choir__walk *w, choir__record *r)
@@ -198,7 +209,9 @@ static void mark_ready(choir__walk *w, choir__record *r)
 
 static choir_status walk(choir__walk *w)
 {
-    w->noted = w->costs ? choir__now() : 0;
+    if (w->costs)
+        (void)choir__tally_take();
+    w->noted = w->costs && w->clocked ? choir__now() : 0;
     for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
         for (choir__record *r = s->tape_tail, *previous; r; r = previous) {
             previous = r->previous;

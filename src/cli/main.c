@@ -14,10 +14,11 @@ extern const choir__cli_command choir__cli_train, choir__cli_compare, choir__cli
     choir__cli_predict, choir__cli_generate, choir__cli_chat, choir__cli_checkpoint,
     choir__cli_run, choir__cli_export, choir__cli_tune, choir__cli_watch, choir__cli_plot,
     choir__cli_bench, choir__cli_top, choir__cli_audit, choir__cli_info, choir__cli_data,
-    choir__cli_goodput, choir__cli_check;
+    choir__cli_goodput, choir__cli_check, choir__cli_plan;
 
 static const choir__cli_command *const commands[] = {
     &choir__cli_train,
+    &choir__cli_plan,
     &choir__cli_compare,
     &choir__cli_eval,
     &choir__cli_predict,

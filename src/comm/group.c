@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/dry/dry.h"
 #include "comm/issue.h"
 #include "comm/shared.h"
 #include "device/device.h"
+#include "device/queue_run.h"
 #include "launch/launchers.h"
 
 /* The queue's worker leaves tasks to a waiting thread for this long. A rank often has one core,
@@ -52,7 +54,9 @@ choir_group *choir__group_new(choir__engine *engine, choir__group_job *job, cons
     pthread_mutex_init(&group->kept_lock, NULL);
     snprintf(group->name, sizeof group->name, "%s", name);
     engine->name = group->name;
-    group->log = choir__flight_log_open(name, engine->ops->name, engine->rank, engine->world);
+    if (!choir__is_dry_engine(engine))
+        group->log =
+            choir__flight_log_open(name, engine->ops->name, engine->rank, engine->world);
     group->queue = choir__queue_new((choir__queue_opts){.name = "group",
         .patience_us = PATIENCE_US,
         .gauges = choir__flight_log_gauges(group->log),
@@ -60,6 +64,8 @@ choir_group *choir__group_new(choir__engine *engine, choir__group_job *job, cons
         .stream = engine->stream,
         .capturable = engine->stream ? choir__group_capturable : NULL});
     engine->queue = group->queue;
+    if (choir__is_dry_engine(engine))
+        choir__queue_run_as_issued(group->queue);
     return group;
 }
 
@@ -81,11 +87,13 @@ choir_status choir__group_open(
     choir__group_job *job = choir__calloc(1, sizeof *job);
     const char *backend = opts.backend ? opts.backend : getenv("CHOIR_BACKEND");
     backend = backend && *backend ? backend : NULL;
-    choir_status status = choir__meet(method ? method : getenv("CHOIR_INIT"), &opts,
-        choir__engine_need(backend), &job->meeting);
+    choir_status status = choir__dry_named(backend)
+                              ? choir__dry_open(&opts, &engine)
+                              : choir__meet(method ? method : getenv("CHOIR_INIT"), &opts,
+                                    choir__engine_need(backend), &job->meeting);
     job->meeting.device = opts.device;
     job->meeting.stale = stale;
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && !engine)
         status = choir__engine_open(backend, &job->meeting, &engine);
     job->meeting.device = NULL; /* the caller owns it */
     if (status != CHOIR_OK) {

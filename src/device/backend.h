@@ -32,6 +32,7 @@ typedef struct choir__backend {
 
     /* --- devices that are not cores; NULL for others --- */
     const choir__far *far; /* access to their memory */
+    bool dry; /* nothing is behind that memory, and programs see devices of the host's memory */
     choir__gpu_stream *(*stream)(choir_device *device);
     void (*memory_note)(const choir_device *device, char *text, size_t bytes);
     /* Stores what the driver reports about device `index`, into zeros; false: nothing. */
@@ -40,6 +41,6 @@ typedef struct choir__backend {
     void (*libraries)(const choir_device *device, choir__library_use use[CHOIR__LIBRARIES]);
 } choir__backend;
 
-extern const choir__backend choir__cpu_backend;
+extern const choir__backend choir__cpu_backend, choir__dry_backend;
 
 #endif

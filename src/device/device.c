@@ -24,7 +24,8 @@ static struct kind {
     bool tried, looked;
     int there;     /* number of devices that the child process found */
     char why[512]; /* why it is not available or has no devices */
-} kinds[] = {{.name = "cpu", .backend = &choir__cpu_backend}, {.name = "cuda"}};
+} kinds[] = {{.name = "cpu", .backend = &choir__cpu_backend}, {.name = "cuda"},
+    {.name = "dry", .backend = &choir__dry_backend}};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
@@ -87,9 +88,10 @@ static choir_device *open_device(const choir__backend *backend, int index)
     d->kind = backend->kind;
     d->index = index;
     d->born = choir__now();
-    d->far = backend->far;
+    d->far = backend->dry ? NULL : backend->far;
     snprintf(d->name, sizeof d->name, "%s:%d", backend->kind, index);
-    d->gauges = choir__board_take(CHOIR__BOARD_DEVICE, sizeof *d->gauges);
+    if (!backend->dry) /* what other processes show is there */
+        d->gauges = choir__board_take(CHOIR__BOARD_DEVICE, sizeof *d->gauges);
     if (backend->open(d) != CHOIR_OK) {
         choir__board_give_back(d->gauges);
         free(d);
@@ -351,7 +353,7 @@ bool choir__device_forbids_fork(void)
     bool forbids = false;
     for (size_t i = 0; i < CHOIR_COUNT(kinds); i++) {
         const choir__backend *b = kinds[i].backend;
-        forbids |= b && b->far;
+        forbids |= b && b->far && !b->dry;
     }
     return forbids;
 }

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
+#include "device/dry/dry.h"
 
 /* Octaves 0 to 13 are below 1 MiB and have 4 classes each, the others 16. */
 enum { SMALLEST = 64, LARGE = 4 * 14, CLASSES = LARGE + 16 * 34, NEAR = 16 / 4 };
@@ -45,6 +45,7 @@ struct choir__pool {
     choir__pool *counts;
     size_t live, peak, reserved, limit;  /* under counts->lock, with the next */
     size_t of_kind[CHOIR__MEMORY_KINDS]; /* parts of live */
+    size_t peak_of[CHOIR__MEMORY_KINDS]; /* parts of peak */
     choir__pool_gauges *gauges;          /* these figures for other processes; NULL: none */
 };
 
@@ -99,6 +100,16 @@ static void show(const choir__pool *counts)
         atomic_store_explicit(&g->of_kind[k], counts->of_kind[k], memory_order_relaxed);
 }
 
+/* Notes the parts of a peak also when it is reached again: a block's kind is set after the
+ * block is made. Under lock. */
+static void note_peak(choir__pool *counts)
+{
+    if (counts->live < counts->peak)
+        return;
+    counts->peak = counts->live;
+    memcpy(counts->peak_of, counts->of_kind, sizeof counts->peak_of);
+}
+
 /* Adds to the counters, and `live` also to a kind's counters; returns false and changes nothing
  * if the limit forbids it. */
 static bool count(
@@ -112,8 +123,7 @@ static bool count(
         c->live += (size_t)live;
         c->of_kind[kind] += (size_t)live;
         c->reserved += (size_t)reserved;
-        if (c->live > c->peak)
-            c->peak = c->live;
+        note_peak(c);
         show(c);
     }
     if (c != pool)
@@ -402,7 +412,8 @@ void choir_device_reset_peak(choir_device *device)
         return;
     choir__pool *pool = device->pool->counts;
     pthread_mutex_lock(&pool->lock);
-    pool->peak = pool->live;
+    pool->peak = 0;
+    note_peak(pool);
     show(pool);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -430,5 +441,13 @@ void choir_device_get_stats(choir_device *device, choir_device_stats *stats)
         .tasks = queue.finished,
         .bytes_moved = queue.moved,
     };
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void choir__pool_peak(choir_device *device, size_t of[CHOIR__MEMORY_KINDS])
+{
+    choir__pool *pool = device->pool->counts;
+    pthread_mutex_lock(&pool->lock);
+    memcpy(of, pool->peak_of, sizeof pool->peak_of);
     pthread_mutex_unlock(&pool->lock);
 }

@@ -11,6 +11,7 @@
 #include "base/floats.h"
 #include "device/queue_run.h"
 #include "device/recording.h"
+#include "device/tally.h"
 
 enum {
     /* room for a step of many micro-batches on several devices; pages are allocated on first
@@ -57,8 +58,21 @@ static uint32_t coarse_ms(void)
     return (uint32_t)((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
 }
 
+static void run_at_once(choir__queue *q, choir__task *fn, const void *args)
+{
+    if (atomic_load_explicit(&q->status, memory_order_relaxed) == CHOIR_OK ||
+        fn == choir__queue_wait_task)
+        choir__queue_call(q, fn, args);
+    atomic_fetch_add(&q->issued, 1);
+    atomic_fetch_add(&q->finished, 1);
+}
+
 void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
 {
+    if (q->at_once) {
+        run_at_once(q, fn, args);
+        return;
+    }
     size_t need = (sizeof(task) + bytes + 15) & ~(size_t)15;
     pthread_mutex_lock(&q->issue_lock);
     task *t;
@@ -91,6 +105,7 @@ void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, 
     if (queue->opts.null)
         return;
     choir__recording_note_task(queue, fn, args, bytes);
+    choir__tally_note(fn, args);
     choir__queue_issue_raw(queue, fn, args, bytes);
 }
 
@@ -306,6 +321,13 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     registry = q;
     pthread_mutex_unlock(&registry_lock);
     return q;
+}
+
+void choir__queue_run_as_issued(choir__queue *q)
+{
+    q->at_once = true;
+    free(q->ring);
+    q->ring = NULL;
 }
 
 /* Another queue may still have to run its wait for a finished task of this one. It then reads

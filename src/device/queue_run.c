@@ -154,6 +154,8 @@ void choir__queue_wait_task(const void *args)
     const choir__event *event = args;
     choir__queue *other = event->queue;
     bool follow = choir__queue_follows(current, other);
+    if (current->at_once) /* no keeper has seen to it that the event has come */
+        choir__queue_wait_for_tasks(other, event->seq);
     if (!follow && !choir__event_done(*event)) {
         end_busy(current);
         wait_for_stream(other, event->seq);
@@ -250,6 +252,16 @@ static void make_current(choir__queue *q)
     current = q;
     if (q && q->opts.enter)
         q->opts.enter(q->opts.arg);
+}
+
+void choir__queue_call(choir__queue *q, choir__task *fn, const void *args)
+{
+    CHOIR__DEFAULT_FLOATS;
+    choir__queue *outer = current;
+    make_current(q);
+    q->looked = 0;
+    fn(args);
+    make_current(outer);
 }
 
 void choir__queue_run(choir__queue *q, uint64_t until, bool may_wait)

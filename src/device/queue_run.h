@@ -76,6 +76,7 @@ struct choir__queue {
     /* worker */
     pthread_t worker;
     bool started; /* under issue_lock */
+    bool at_once; /* choir__queue_run_as_issued */
     atomic_bool stop;
     choir__alarm alarm;
     pid_t alarm_pid; /* process of the alarm; a forked process makes a new one */
@@ -123,6 +124,13 @@ void choir__queue_run_at_once(choir__queue *q, uint64_t issued);
 
 /* The task that waits for an event. The event's queue is held until then. */
 choir__task choir__queue_wait_task;
+
+/* Makes a new queue run each task on the thread that issues it, at once. It has no worker, and
+ * is never behind: its events have always come. */
+void choir__queue_run_as_issued(choir__queue *q);
+
+/* Runs a task on this thread, as the runner of the queue does. */
+void choir__queue_call(choir__queue *q, choir__task *fn, const void *args);
 
 /* Makes a stream's error the queue's failure if the queue has none yet. */
 void choir__queue_note_trouble(choir__queue *q, choir_status status);

@@ -1,145 +1,112 @@
 /* The work of tasks. A task is recognised by its function, found in the device's two kernel
- * tables. FLOPs are counted from the arguments by the textbook: 2 per multiplication and
- * addition that the result needs. Additional work of a kernel (attention's backward computes
- * the scores again) does not count. */
+ * tables; work_size.c counts what its arguments ask for. */
 #include "device/work.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef void describe_fn(const void *args, choir__kernel_work *work);
+/* --- shapes as texts --- */
 
-/* Returns the terms of each element's sum: K, or the terms of the node that is computed. */
-static int64_t terms_of(const choir__k_matmul *k)
+typedef void write_fn(const void *args, const choir__kernel_work *work, char *text);
+
+enum { SHAPE = sizeof(((choir__kernel_work *)0)->shape) };
+
+static void write_matmul(const void *args, const choir__kernel_work *work, char *text)
 {
-    const choir__node node = choir__cut_node(k->cut, k->node);
-    int64_t from, end, unused;
-    choir__cut_leaf(k->cut, k->k, node.start, &from, &unused);
-    choir__cut_leaf(k->cut, k->k, node.start + node.leaves - 1, &unused, &end);
-    return (end - from) * choir__cut_outer(k->cut);
+    const long long batch = work->dims[0], m = work->dims[1], n = work->dims[2];
+    int used = batch > 1 ? snprintf(text, SHAPE, "%lldx", batch) : 0;
+    (void)args;
+    snprintf(
+        text + used, SHAPE - (size_t)used, "%lldx%lldx%lld", m, n, (long long)work->dims[3]);
 }
 
-static void describe_matmul(const void *args, choir__kernel_work *work)
-{
-    const choir__k_matmul *k = args;
-    int64_t batch = k->batch0 * k->batch1, terms = terms_of(k);
-    work->flops = 2.0 * (double)batch * (double)k->m * (double)k->n * (double)terms;
-    int used =
-        batch > 1 ? snprintf(work->shape, sizeof work->shape, "%lldx", (long long)batch) : 0;
-    snprintf(work->shape + used, sizeof work->shape - (size_t)used, "%lldx%lldx%lld",
-        (long long)k->m, (long long)k->n, (long long)terms);
-}
-
-static void describe_conv(const void *args, choir__kernel_work *work)
+static void write_conv(const void *args, const choir__kernel_work *work, char *text)
 {
     const choir__conv_shape *s = &((const choir__k_conv *)args)->s;
-    work->flops = 2.0 * (double)(s->n * s->oh * s->ow) * (double)s->o *
-                  (double)(s->kh * s->kw * (s->c / s->groups));
-    snprintf(work->shape, sizeof work->shape, "%lldx%lldx%lldx%lld to %lld, %lldx%lld/%lld",
-        (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c, (long long)s->o,
-        (long long)s->kh, (long long)s->kw, (long long)s->stride_h);
+    (void)work;
+    snprintf(text, SHAPE, "%lldx%lldx%lldx%lld to %lld, %lldx%lld/%lld", (long long)s->n,
+        (long long)s->h, (long long)s->w, (long long)s->c, (long long)s->o, (long long)s->kh,
+        (long long)s->kw, (long long)s->stride_h);
 }
 
-/* Returns the number of pairs of a query and a key that it sees. */
-static double pairs(const choir__attention_shape *n)
-{
-    double sum = 0;
-    for (int64_t t = n->ahead; t < n->ahead + n->t; t++) {
-        int64_t from = n->window ? choir__max(0, t - n->window + 1) : 0;
-        sum += (double)choir__max(0, (n->causal ? choir__min(n->s, t + 1) : n->s) - from);
-    }
-    return sum * (double)(n->b * n->h);
-}
-
-static void describe_attention(const void *args, choir__kernel_work *work)
+static void write_attention(const void *args, const choir__kernel_work *work, char *text)
 {
     const choir__attention_shape *n = &((const choir__k_attention *)args)->n;
-    work->flops = 4 * pairs(n) * (double)n->d;
-    snprintf(work->shape, sizeof work->shape, "%lldx%lldx%lldx%lld%s", (long long)n->b,
-        (long long)n->h, (long long)n->t, (long long)n->d, n->causal ? " causal" : "");
+    (void)work;
+    snprintf(text, SHAPE, "%lldx%lldx%lldx%lld%s", (long long)n->b, (long long)n->h,
+        (long long)n->t, (long long)n->d, n->causal ? " causal" : "");
 }
 
-static void describe_attention_backward(const void *args, choir__kernel_work *work)
+static void write_recurrent(const void *args, const choir__kernel_work *work, char *text)
 {
-    describe_attention(args, work);
-    work->flops *= 2;
+    (void)args;
+    snprintf(text, SHAPE, "%lld steps of %lldx%lld", (long long)work->dims[0],
+        (long long)work->dims[1], (long long)work->dims[2]);
 }
 
-/* Counts `steps` products of (B, H) by (H, G H): the forward, or the backward's gradient of the
- * state. */
-static void describe_recurrent(const void *args, choir__kernel_work *work)
-{
-    const choir__k_recurrent *k = args;
-    double gates = (double)choir__recurrent_cell_gates(k->cell), width = (double)k->width;
-    work->flops = 2.0 * (double)k->steps * (double)k->batch * width * gates * width;
-    snprintf(work->shape, sizeof work->shape, "%lld steps of %lldx%lld", (long long)k->steps,
-        (long long)k->batch, (long long)k->width);
-}
+/* --- kernels by number --- */
 
-/* The kernels by number, in the order of their table. */
-enum kernel {
-#define X(name) KERNEL_##name,
-    CHOIR__KERNEL_LIST(X)
-#undef X
-        KERNELS
-};
-
-static const char *const names[KERNELS] = {
+static const char *const names[CHOIR__KERNEL_COUNT] = {
 #define X(name) #name,
     CHOIR__KERNEL_LIST(X)
 #undef X
 };
 
-static describe_fn *const describers[KERNELS] = {
-    [KERNEL_matmul] = describe_matmul,
-    [KERNEL_conv] = describe_conv,
-    [KERNEL_conv_backward_input] = describe_conv,
-    [KERNEL_conv_backward_weight] = describe_conv,
-    [KERNEL_attention] = describe_attention,
-    [KERNEL_attention_backward] = describe_attention_backward,
-    [KERNEL_recurrent] = describe_recurrent,
-    [KERNEL_recurrent_backward] = describe_recurrent,
+static write_fn *const writers[CHOIR__KERNEL_COUNT] = {
+    [CHOIR__KERNEL_matmul] = write_matmul,
+    [CHOIR__KERNEL_conv] = write_conv,
+    [CHOIR__KERNEL_conv_backward_input] = write_conv,
+    [CHOIR__KERNEL_conv_backward_weight] = write_conv,
+    [CHOIR__KERNEL_attention] = write_attention,
+    [CHOIR__KERNEL_attention_backward] = write_attention,
+    [CHOIR__KERNEL_recurrent] = write_recurrent,
+    [CHOIR__KERNEL_recurrent_backward] = write_recurrent,
 };
 
-/* Returns the number of the kernel that fn is; KERNELS: fn is not in the table. */
-static enum kernel kernel_in(const choir__kernels *table, choir__task *fn)
+static choir__kernel_id kernel_in(const choir__kernels *table, choir__task *fn)
 {
 #define X(name)                                                                                \
     if ((choir__task *)table->name == fn)                                                      \
-        return KERNEL_##name;
+        return CHOIR__KERNEL_##name;
     CHOIR__KERNEL_LIST(X)
 #undef X
-    return KERNELS;
+    return CHOIR__KERNEL_COUNT;
 }
 
-static enum kernel kernel_of(const choir_device *device, choir__task *fn)
+choir__kernel_id choir__kernel_of(const choir_device *device, choir__task *fn)
 {
-    enum kernel kernel = kernel_in(device->kernels, fn);
-    return kernel < KERNELS ? kernel : kernel_in(device->reference, fn);
+    choir__kernel_id kernel = kernel_in(device->kernels, fn);
+    return kernel < CHOIR__KERNEL_COUNT ? kernel : kernel_in(device->reference, fn);
+}
+
+choir__kernel_work choir__kernel_work_by(choir__kernel_id id, const void *args)
+{
+    choir__kernel_work work = {.id = id, .name = id < CHOIR__KERNEL_COUNT ? names[id] : NULL};
+    if (id < CHOIR__KERNEL_COUNT)
+        choir__kernel_size(id, args, &work);
+    return work;
 }
 
 choir__kernel_work choir__kernel_work_of(
     const choir_device *device, choir__task *fn, const void *args)
 {
-    choir__kernel_work work = {0};
-    enum kernel kernel = kernel_of(device, fn);
-    if (kernel == KERNELS)
-        return work;
-    work.name = names[kernel];
-    if (describers[kernel])
-        describers[kernel](args, &work);
+    choir__kernel_work work = choir__kernel_work_by(choir__kernel_of(device, fn), args);
+    if (work.name && writers[work.id])
+        writers[work.id](args, &work, work.shape);
     return work;
 }
+
+/* --- messages --- */
 
 /* Offsets of sizes in the arguments of kernels without a describe function: rows and columns,
  * or a count of elements. */
 static const struct {
     bool known;
     int rows, cols; /* offsets; cols 0: rows is a count */
-} sized[KERNELS] = {
+} sized[CHOIR__KERNEL_COUNT] = {
 #define ROWS(k)                                                                                \
-    [KERNEL_##k] = {true, offsetof(choir__k_##k, rows), offsetof(choir__k_##k, cols)}
-#define COUNT(k) [KERNEL_##k] = {true, offsetof(choir__k_##k, n), 0}
+    [CHOIR__KERNEL_##k] = {true, offsetof(choir__k_##k, rows), offsetof(choir__k_##k, cols)}
+#define COUNT(k) [CHOIR__KERNEL_##k] = {true, offsetof(choir__k_##k, n), 0}
     ROWS(sum),
     ROWS(max_rows),
     ROWS(softmax),
@@ -181,8 +148,8 @@ const char *choir__kernel_work_text(
     const choir_device *device, choir__task *fn, const void *args, char *text, size_t bytes)
 {
     choir__kernel_work work = choir__kernel_work_of(device, fn, args);
-    enum kernel kernel = kernel_of(device, fn);
-    if (kernel < KERNELS && !*work.shape && sized[kernel].known) {
+    choir__kernel_id kernel = work.id;
+    if (kernel < CHOIR__KERNEL_COUNT && !*work.shape && sized[kernel].known) {
         long long rows = number_at(args, sized[kernel].rows);
         if (sized[kernel].cols)
             snprintf(work.shape, sizeof work.shape, "%lldx%lld", rows,

@@ -5,6 +5,7 @@
 #include "checkpoint/weights/adapter.h"
 #include "job/model/amp.h"
 #include "job/gpus_tried.h"
+#include "job/rehearsal/rehearsal.h"
 
 #include <choir/sync_batch_norm.h>
 #include <choir/tensor_parallel.h>
@@ -69,7 +70,9 @@ static choir_status take_devices(choir__job_rank *p)
     int first = p->env.local_rank % (j->placement.device_count / count) * count;
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
-        choir_device *device = choir_device_find(j->placement.device_names[first + i]);
+        choir_device *device = j->placement.rehearsal
+                                   ? choir__rehearsal_device(j, p->env.rank, i)
+                                   : choir_device_find(j->placement.device_names[first + i]);
         status = device ? take_device(p, device) : CHOIR_ERR_DEVICE;
     }
     p->env.device = p->devices[0];
@@ -87,6 +90,8 @@ choir_status choir__job_rank_open(
     const char *note;
     opts.device = devices;
     opts.backend = choir__gpus_backend(&j->placement, devices, &note);
+    if (j->placement.rehearsal)
+        opts.backend = "dry";
     choir_status status = choir_env_join(&p->env, j->placement.rendezvous, opts);
     free(devices);
     if (status != CHOIR_OK)

@@ -29,7 +29,7 @@ int choir__cli_options(
     for (const choir__cli_option *o = c->options; o->name || o->letter; o++)
         taken[count++] = (choir__cli_taken){o, o->at};
     for (const choir__cli_option *o = c->inherited; o && o->name; o++)
-        if (o->passed_on && !has_option(c->options, o->name))
+        if ((o->passed_on || c->inherits_all) && !has_option(c->options, o->name))
             taken[count++] = (choir__cli_taken){o, c->inherited_at + o->at};
     taken[count++] = (choir__cli_taken){&help_option, 0};
     return count;

@@ -122,6 +122,7 @@ struct choir__cli_command {
     const choir__cli_option *options;   /* ended by a row without name and letter */
     const choir__cli_option *inherited; /* table whose passed_on rows it also takes, or NULL */
     size_t inherited_at;                /* offset of the inherited rows' values */
+    bool inherits_all;                  /* it takes all rows of that table */
     const char *operand;                /* the first operand's name, "CHECKPOINT" */
     int least, most;                    /* range of the number of operands */
     choir__cli_choices *operands;       /* values of the first operand, or NULL */

@@ -68,13 +68,14 @@ static void print_option(FILE *out, const choir__cli_option *o, bool letters, in
         o->details(out);
 }
 
-static void print_inherited(const choir__cli_taken *taken, int count, FILE *out)
+static void print_inherited(
+    const char *title, const choir__cli_taken *taken, int count, FILE *out)
 {
-    char text[1024] = "";
+    char text[64 * CHOIR__CLI_MOST_OPTIONS] = "";
     for (int i = 0, used = 0; i < count; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s--%s", used ? ", " : "",
             taken[i].option->name);
-    fputs("\nOptions of choir train that each run gets\n", out);
+    fprintf(out, "\n%s\n", title);
     print_wrapped(out, fprintf(out, "  "), 2, text);
 }
 
@@ -119,7 +120,9 @@ void choir__cli_help(const choir__cli_command *c, FILE *out)
     }
     print_option(out, taken[count - 1].option, letters, indent); /* --help */
     if (c->inherited)
-        print_inherited(taken + own, count - 1 - own, out);
+        print_inherited(c->inherits_all ? "Options of choir train, which describe the job"
+                                        : "Options of choir train that each run gets",
+            taken + own, count - 1 - own, out);
     fprintf(out, "\nExample%s%s:\n%s\n", c->example_title ? ": " : "",
         c->example_title ? c->example_title : "", c->example);
 }

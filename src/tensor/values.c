@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/dry/dry.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/run.h"
@@ -167,6 +168,8 @@ choir_status choir_read(const choir_tensor *t, void *data, size_t bytes)
             choir_dtype_name(t->dtype), choir__shape_text(t->shape),
             (size_t)t->count * choir_dtype_size(t->dtype));
     choir_device *device = choir__device_of(t);
+    if (choir_device_is_dry(device))
+        return choir__dry_read(device, t->dtype, data, t->count, "choir_read");
     choir_tensor host = {
         .scope = t->scope, .dtype = t->dtype, .shape = t->shape, .count = t->count};
     choir__storage memory = {.refs = 1, .device = device, .data = data, .bytes = bytes};
@@ -185,6 +188,8 @@ static choir_status item(const choir_tensor *t, double *value)
     if (t->count != 1)
         return choir__error(CHOIR_ERR_SHAPE,
             "choir_item: expected a tensor of one value, got %s", choir__shape_text(t->shape));
+    if (choir_device_is_dry(choir__device_of(t)))
+        return choir__dry_read(choir__device_of(t), CHOIR_F64, value, 1, "choir_item");
     choir_tensor host = {.scope = t->scope, .dtype = CHOIR_F64, .shape = t->shape, .count = 1};
     choir__storage memory = {
         .refs = 1, .device = choir__device_of(t), .data = value, .bytes = sizeof *value};

@@ -10,17 +10,19 @@
 #include "base/named.h"
 #include "job/job.h"
 
-/* mp has only the key cuts. */
+/* mp has only the keys cuts and clocked. */
 typedef struct pipeline_keys {
     char schedule[64]; /* "": mp's */
     char cuts[256];    /* "": the cheapest ones */
     int64_t chunks;    /* 0: as many as the schedule needs */
+    bool clocked;      /* the cuts follow from the clock */
 } pipeline_keys;
 
 #define AT(member) CHOIR__CLI_AT(pipeline_keys, member)
 
 static const choir__cli_option mp_keys[] = {
     {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH", .recorded = CHOIR__RECORDED_FREE},
+    {"clocked", CHOIR__FLAG, AT(clocked), .argument = "1", .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
 
@@ -30,6 +32,7 @@ static const choir__cli_option keys[] = {
     {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH", .recorded = CHOIR__RECORDED_FREE},
     {"chunks", CHOIR__INT, AT(chunks), 1, 64, .argument = "2",
         .recorded = CHOIR__RECORDED_FREE},
+    {"clocked", CHOIR__FLAG, AT(clocked), .argument = "1", .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
 
@@ -61,6 +64,7 @@ static choir_status build(choir__job_rank *p)
     if (k->chunks)
         opts.chunks = (int)k->chunks;
     opts.cuts = *k->cuts ? k->cuts : NULL;
+    opts.clocked = k->clocked;
     p->model = p->evaluated = choir_pipeline(p->run, p->model, opts);
     return CHOIR_OK; /* errors stick to the run */
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "job/trainer/eval_policy.h"
+#include "job/rehearsal/rehearsal.h"
 #include "job/report/record.h"
 #include "line/say.h"
 #include "base/base.h"
@@ -135,6 +136,8 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
     char sha[65] = "";
     int device_count;
     choir__device_figures *figures;
+    if (t->job->placement.rehearsal)
+        return choir__rehearsal_note(t->job->placement.rehearsal, &t->part);
     choir_status status = choir__job_rank_figures(&t->part, &figures, &device_count);
     if (status == CHOIR_OK)
         status = choir__trainer_end_trace(t, t->report.steps - t->traced_before);

@@ -327,7 +327,8 @@ static choir_status run(choir__trainer *t)
     choir_status status = set_up(t);
     if (status != CHOIR_OK)
         return status;
-    choir__trainer_catch_signals(t->job);
+    if (!t->job->placement.rehearsal)
+        choir__trainer_catch_signals(t->job);
     choir__trainer_note_newest(t);
     start_report(t);
     return t->elastic ? train_elastic(t) : train(t);
@@ -376,8 +377,8 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     free(own->data.skips);
     free(own);
     free(t);
-    if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job) &&
-        job->training.chunks < 2)
+    if (status == CHOIR_ERR_MEMORY && device && !job->placement.rehearsal &&
+        choir__cli_strategy_is_whole(job) && job->training.chunks < 2)
         status = choir__explain_memory(job, device, micro_count);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "comm/far/far.h"
+#include "device/dry/dry.h"
 #include "device/recording.h"
 
 typedef struct exchange_args {
@@ -31,6 +32,8 @@ static void exchange(const void *args)
 {
     const exchange_args *a = args;
     choir__hogwild *h = a->hogwild;
+    if (choir__is_dry(h->master))
+        return;
     choir__hogwild_head *head = choir__hogwild_head_of(h);
     uint64_t updates = atomic_load_explicit(&head->updates, memory_order_acquire);
     bool changed = false;
@@ -75,6 +78,8 @@ void choir__hogwild_queue_exchange(choir__hogwild *h, bool always)
 static void take(const void *args)
 {
     choir__hogwild *h = ((const exchange_args *)args)->hogwild;
+    if (choir__is_dry(h->master))
+        return;
     h->seen = atomic_load_explicit(&choir__hogwild_head_of(h)->updates, memory_order_acquire);
     for (int i = 0; i < h->count; i++) {
         const choir__hogwild_piece *p = &h->pieces[i];

@@ -9,7 +9,7 @@
  * stage, as DDP does; books of stages elsewhere have nothing to reduce. Replicas may have
  * different numbers of micro-batches, and so different plans. Each stage of a rank therefore
  * has its own group, so that the order of two stages does not matter. All replicas use the same
- * cuts, found from replica 0's times. */
+ * cuts, found from replica 0's costs. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

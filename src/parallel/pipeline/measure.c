@@ -1,11 +1,14 @@
 /* The first steps of a pipeline run without cuts, one micro-batch after the other, each op on
  * the device that has its parameters (spread.c). They are real steps, so nothing is computed
- * twice. Between two ops the host waits for the device and reads the clock, in forward and
- * backward. The minimum over all micro-batches counts, because the first calls of a kernel make
- * what later calls reuse. */
+ * twice. An op costs what its kernels come to at fixed rates (device/tally.h), in forward and
+ * backward, so that the cuts, and with them each device's memory, follow from the program. On
+ * request the clock is read instead: between two ops the host waits for the device. The minimum
+ * over all micro-batches counts, because the first calls of a kernel make what later calls
+ * reuse. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/tally.h"
 #include "parallel/pipeline/pipeline.h"
 #include "tensor/launch.h"
 
@@ -43,7 +46,6 @@ static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
     p->uses[p->use_count++] = (choir__op_use){t, op, rows};
 }
 
-/* Begins to time an op, when its device has all operands. */
 /* Returns the bytes on the device that is measured, without gathered weights, which come and go
  * with the units. */
 static double bytes_on(const choir__micro *m)
@@ -53,13 +55,25 @@ static double bytes_on(const choir__micro *m)
     return (double)stats.bytes_now - (double)choir__data_gathered(m->pipeline->data, m->on);
 }
 
+/* Returns the time since the last call: by the clock, when the device has done its work; or the
+ * counted time. */
+static double take_time(choir__micro *m)
+{
+    if (!m->pipeline->clocked)
+        return choir__tally_take();
+    (void)!choir_device_sync(m->on);
+    double before = m->noted;
+    m->noted = choir__now();
+    return m->noted - before;
+}
+
+/* Begins to time an op, when its device has all operands. */
 static void begin_op(choir__micro *m)
 {
     const choir__pipeline *p = m->pipeline;
     m->on = p->stages > 1 ? choir__stage_device(p, m->placement.stage) : m->scope->device;
-    (void)!choir_device_sync(m->on);
+    (void)take_time(m);
     m->bytes_noted = bytes_on(m);
-    m->noted = choir__now();
 }
 
 /* Notes the time of the op under way, and the bytes that it leaves on its device. */
@@ -68,8 +82,7 @@ static void end_op(choir__micro *m)
     choir__pipeline *p = m->pipeline;
     if (!m->on)
         return;
-    (void)!choir_device_sync(m->on);
-    p->now[m->ops - 1].forward += choir__now() - m->noted;
+    p->now[m->ops - 1].forward += take_time(m);
     p->held[m->ops - 1] = bytes_on(m) - m->bytes_noted;
     m->on = NULL;
 }
@@ -154,6 +167,7 @@ static choir_status backward(choir__micro *m)
     if (status != CHOIR_OK)
         return status;
     w.costs = measuring(m->pipeline) ? m->pipeline->now : NULL;
+    w.clocked = m->pipeline->clocked;
     status = choir__walk_stage(&w, -1, false);
     if (status == CHOIR_OK)
         choir__walk_close(&w);
@@ -189,6 +203,7 @@ choir_status choir__pipeline_measure(
     choir_status status = CHOIR_OK;
     if (p->measured == 0)
         begin_noting(p);
+    choir__tally_count(measuring(p) && !p->clocked ? step->device : NULL);
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
         choir_scope *scope = choir_micro_open(step, step->micro + i);
         choir__micro m = {.pipeline = p, .scope = scope, .index = i};
@@ -198,6 +213,7 @@ choir_status choir__pipeline_measure(
         choir_status closed = choir__scope_end(scope);
         status = status == CHOIR_OK ? closed : status;
     }
+    choir__tally_count(NULL);
     if (!measuring(p))
         return status;
     p->measured += status == CHOIR_OK;

@@ -202,6 +202,7 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
         choir__arena_strdup(&run->arena, opts.schedule ? opts.schedule : "zero-bubble");
     p->chunks = opts.chunks ? opts.chunks : strcmp(p->schedule, "interleaved") ? 1 : 2;
     p->cuts = opts.cuts;
+    p->clocked = opts.clocked;
     choir_status status = take_devices(p, opts);
     if (status != CHOIR_OK)
         return status;

@@ -71,6 +71,7 @@ struct choir__pipeline {
     double *limits;             /* (device_count) limit of bytes per device; 0: no limit */
     /* --- measured --- */
     int measured; /* steps measured so far */
+    bool clocked; /* the clock is read; else work is counted */
     bool spread;  /* the parameters are where choir__pipeline_spread put them */
     bool placed;  /* the parameters are where the cuts put them */
     /* if neither spread nor placed: stage that has all parameters; -1: the run's device has

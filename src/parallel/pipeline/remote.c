@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "device/dry/dry.h"
 #include "parallel/pipeline/pipeline.h"
 #include "tensor/launch.h"
 
@@ -74,7 +75,8 @@ static void make_device(choir__remote *r, int rank)
     d->away = true;
     d->gauges = NULL;
     d->queue = choir__queue_new((choir__queue_opts){.name = d->name, .null = true});
-    d->pool = choir__pool_new(&addresses, NULL, NULL);
+    d->pool = choir__pool_new(
+        choir_device_is_dry(r->run->device) ? &choir__dry_memory : &addresses, NULL, NULL);
 }
 
 static void free_devices(void *arg)

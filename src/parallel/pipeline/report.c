@@ -50,7 +50,7 @@ void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file)
         fprintf(file, "pipeline: %s\n",
             !p               ? "none; the module is another one"
             : p->stages == 1 ? "one device, one stage"
-                             : "no stages yet: the first two steps measure them");
+                             : "no stages yet: the first two steps tell what ops cost");
         return;
     }
     fprintf(file, "%5s  %-8s %11s  %-24s %12s %9s %9s %9s %9s\n", "stage", "device", "ops",

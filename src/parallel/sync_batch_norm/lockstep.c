@@ -23,6 +23,7 @@
 #include "autograd/walk.h"
 #include "base/fiber.h"
 #include "base/tree.h"
+#include "device/dry/dry.h"
 #include "parallel/ranks.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -69,7 +70,7 @@ static void add_task(const void *args)
         a->y[i] += a->x[i];
 }
 
-/* y += x. On host memory this needs no kernel, which processors have in f32 alone. */
+/* y += x. On memory of the host this needs no kernel, which processors have in f32 alone. */
 static void add(choir_device *device, double *y, const double *x, int64_t n)
 {
     choir__k_binary args = {.y = {.p = y, .stride = {1}},
@@ -79,7 +80,7 @@ static void add(choir_device *device, double *y, const double *x, int64_t n)
         .ndim = 1,
         .op = CHOIR__ADD,
         .dtype = CHOIR_F64};
-    if (device->far)
+    if (device->far || choir_device_is_dry(device))
         choir__launch(device, CHOIR_F64, binary, &args);
     else
         choir__queue_issue(device->queue, add_task, &(addition){y, x, n}, sizeof(addition));

@@ -1,0 +1,147 @@
+/* The strategies that a plan looks at: those that the user names, or all that the devices
+ * allow, with the meshes on which compositions have all of the devices. */
+#include "cli/plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Compositions that are planned unasked, on every mesh of all devices. */
+static const char *const compositions[] = {"ddp+pipeline", "fsdp+pipeline", "fsdp+tp"};
+
+static choir_status add(choir__plan *p, const char *text, size_t length, const char *mesh)
+{
+    choir__plan_entry e = {0};
+    if (length >= sizeof e.text)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--strategies: expected at most %zu characters per strategy, got '%s'",
+            sizeof e.text - 1, text);
+    memcpy(e.text, text, length);
+    snprintf(e.mesh, sizeof e.mesh, "%s", mesh ? mesh : "");
+    for (int i = 0; i < p->count; i++)
+        if (!strcmp(p->entries[i].text, e.text) && !strcmp(p->entries[i].mesh, e.mesh))
+            return CHOIR_OK;
+    CHOIR__GROW(p->entries, p->count);
+    p->entries[p->count++] = e;
+    return CHOIR_OK;
+}
+
+/* Adds a composition of two strategies on each mesh of all devices, or of more on --mesh. */
+static choir_status add_composition(choir__plan *p, const char *text, size_t length)
+{
+    const int all = p->job.placement.device_count;
+    choir_status status = CHOIR_OK;
+    if (p->job.placement.mesh)
+        return add(p, text, length, p->job.placement.mesh);
+    for (int outer = 2; outer <= all / 2 && status == CHOIR_OK; outer++) {
+        char mesh[32];
+        if (all % outer)
+            continue;
+        snprintf(mesh, sizeof mesh, "%dx%d", outer, all / outer);
+        status = add(p, text, length, mesh);
+    }
+    return status;
+}
+
+static choir_status add_text(choir__plan *p, const char *text, size_t length)
+{
+    choir__composition c = {0};
+    char *own = choir__format("%.*s", (int)length, text);
+    choir_status status = choir__composition_parse(own, &c);
+    int parts = c.count;
+    choir__composition_free(&c);
+    free(own);
+    if (status != CHOIR_OK)
+        return choir__error(status, "--strategies %s: %s", text, choir_error_message());
+    return parts > 1 ? add_composition(p, text, length) : add(p, text, length, NULL);
+}
+
+/* Returns the end of the first strategy in text. Commas separate strategies, but also the keys
+ * of one. */
+static const char *end_of_strategy(const char *text)
+{
+    const char *end = text + strcspn(text, ",");
+    while (*end) {
+        const char *next = end + 1;
+        size_t name = strcspn(next, ":,=");
+        if (next[name] != '=')
+            break;
+        end = next + strcspn(next, ",");
+    }
+    return end;
+}
+
+static choir_status add_named(choir__plan *p, const char *text)
+{
+    choir_status status = CHOIR_OK;
+    while (*text && status == CHOIR_OK) {
+        const char *end = end_of_strategy(text);
+        status = add_text(p, text, (size_t)(end - text));
+        text = end + (*end == ',');
+    }
+    return status;
+}
+
+static choir_status add_all(choir__plan *p)
+{
+    static const char *const none[] = {NULL};
+    choir_status status = CHOIR_OK;
+    for (int i = 0; choir__cli_strategies[i] && status == CHOIR_OK; i++) {
+        const choir__cli_strategy *s = choir__cli_strategies[i];
+        bool of_one = s->spread == CHOIR__ONE_DEVICE;
+        if (p->job.placement.device_count < 2 && !of_one) /* of use from two devices on */
+            continue;
+        if (!s->variants)
+            status = add_text(p, s->name, strlen(s->name));
+        for (const char *const *v = s->variants ? s->variants : none; *v; v++)
+            if (status == CHOIR_OK)
+                status = add_text(p, *v, strlen(*v));
+    }
+    for (size_t i = 0; i < CHOIR_COUNT(compositions) && status == CHOIR_OK; i++)
+        status = add_composition(p, compositions[i], strlen(compositions[i]));
+    return status;
+}
+
+/* All strategies that are compared have one M, four per device unless it is given, or the next
+ * fewer that divide the batch. */
+static choir_status choose_cut(choir__plan *p)
+{
+    choir__job_training *t = &p->job.training;
+    const int64_t devices = p->job.placement.device_count;
+    for (int64_t m = 4 * devices; !t->microbatches && m >= devices; m--)
+        if (t->batch_size % m == 0)
+            t->microbatches = m;
+    if (t->microbatches)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "a batch of %lld cannot be cut into micro-batches of one size for %lld devices; %lld would "
+        "do",
+        (long long)t->batch_size, (long long)devices,
+        (long long)((t->batch_size / devices + 1) * devices));
+}
+
+static void list_devices(choir__plan *p)
+{
+    size_t used = 0;
+    for (int i = 0; i < p->job.placement.device_count; i++)
+        used += (size_t)snprintf(p->devices + used, sizeof p->devices - used, "%s%s",
+            i ? "," : "", p->job.placement.device_names[i]);
+}
+
+choir_status choir__plan_list(choir__plan *p)
+{
+    const choir__job_placement *place = &p->job.placement;
+    const bool asked =
+        choir__job_was_given(&p->job, CHOIR__JOB_OPTION(placement.strategy_text));
+    choir_status status = choir__cli_devices_read(place->devices, p->job.placement.device_names,
+        CHOIR_COUNT(place->device_names), &p->job.placement.device_count);
+    if (status != CHOIR_OK)
+        return status;
+    list_devices(p);
+    if (!p->strategies && asked && strcmp(place->strategy_text, "auto"))
+        return add(p, place->strategy_text, strlen(place->strategy_text), place->mesh);
+    status = choose_cut(p);
+    if (status != CHOIR_OK)
+        return status;
+    return p->strategies ? add_named(p, p->strategies) : add_all(p);
+}

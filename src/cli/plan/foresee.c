@@ -1,0 +1,116 @@
+/* The needs of one strategy. Its job is made from the command line, as choir train would make
+ * it, and rehearsed. */
+#include "cli/plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job/run.h"
+
+/* Places the command line's job as the entry says, on the plan's devices. The command line
+ * itself places a strategy that is asked for alone. */
+static void place(const choir__plan *p, const choir__plan_entry *e, choir__job *j)
+{
+    choir__job_placement *to = &j->placement;
+    const bool alone = p->count == 1 && !p->strategies;
+    to->strategy_text = e->text;
+    to->mesh = *e->mesh ? e->mesh : NULL;
+    if (!j->training.microbatches)
+        j->training.microbatches = p->job.training.microbatches;
+    if (alone)
+        return;
+    to->devices = p->devices;
+    to->nproc = 0;
+}
+
+/* A plan writes nothing and waits for nothing. */
+static void quieten(choir__job *j)
+{
+    j->saves.dir = j->records.run = j->records.trace = NULL;
+    free(j->records.logs);
+    j->records.logs = NULL;
+    j->records.log = NULL;
+    j->records.json = true; /* no notes on the terminal */
+    j->records.page = false;
+}
+
+static void fail(choir__plan_entry *e)
+{
+    e->planned = false;
+    snprintf(e->error, sizeof e->error, "%s", choir_error_message());
+}
+
+/* Where a device refuses memory, keeps its sentence and rehearses without the limit. */
+static choir_status rehearse(choir__plan_entry *e, choir__job *j)
+{
+    choir_status status = choir__job_rehearse(j, &e->rehearsal);
+    if (status != CHOIR_ERR_MEMORY || !j->placement.mem_cap)
+        return status;
+    snprintf(e->lacks, sizeof e->lacks, "%s", choir_error_message());
+    choir__rehearsal_free(&e->rehearsal);
+    j->placement.mem_cap = 0;
+    return choir__job_rehearse(j, &e->rehearsal);
+}
+
+static double sum_peaks(const choir__rehearsal *r)
+{
+    double sum = 0;
+    for (int i = 0; i < r->world * r->each; i++)
+        sum += (double)r->devices[i].counts.bytes_peak;
+    return sum;
+}
+
+/* Names the kind of memory that fills the fullest device. */
+static const char *holder_of(const choir__rehearsal *r)
+{
+    const choir_dry_counts *most = &r->devices[0].counts;
+    for (int i = 1; i < r->world * r->each; i++)
+        if (r->devices[i].counts.bytes_peak > most->bytes_peak)
+            most = &r->devices[i].counts;
+    size_t largest = choir__max(choir__max(most->peak_weights, most->peak_gradients),
+        choir__max(most->peak_optimizer, most->peak_other));
+    return largest == most->peak_other       ? "activations"
+           : largest == most->peak_weights   ? "parameters"
+           : largest == most->peak_gradients ? "gradients"
+                                             : "the optimizer's state";
+}
+
+static void judge(const choir__plan *p, choir__plan_entry *e)
+{
+    char needs[32], has[32];
+    e->bytes = sum_peaks(&e->rehearsal);
+    e->fits = !*e->lacks && e->bytes <= (double)p->memory;
+    if (!e->fits && !*e->lacks)
+        snprintf(e->lacks, sizeof e->lacks,
+            "its devices need %s and the machine has %s: most of it is %s",
+            choir__plan_size(e->bytes, needs), choir__plan_size((double)p->memory, has),
+            holder_of(&e->rehearsal));
+}
+
+void choir__plan_foresee(choir__plan *p, choir__plan_entry *e)
+{
+    choir__plan *own = choir__alloc(sizeof *own);
+    bool usage;
+    e->step_ms = e->step_ms_low = e->step_ms_high = NAN;
+    choir_status status = choir__plan_parse_again(p, own) ? CHOIR_ERR_ARGUMENT : CHOIR_OK;
+    if (status == CHOIR_OK) {
+        place(p, e, &own->job);
+        quieten(&own->job);
+        status = choir__job_make_ready(&own->job, &usage);
+    }
+    if (status == CHOIR_OK)
+        status = rehearse(e, &own->job);
+    e->planned = status == CHOIR_OK;
+    if (e->planned) {
+        e->microbatches = own->job.training.microbatches;
+        e->ranks = own->job.placement.nproc;
+        judge(p, e);
+    } else {
+        fail(e);
+    }
+    choir__job_leave_folders(&own->job, true);
+    choir__job_free(&own->job);
+    free(own);
+}

@@ -1,0 +1,75 @@
+/* The options of choir plan: its own, and all of choir train. */
+#include "cli/plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "job/choices.h"
+#include "job/document/document.h"
+
+#define AT(member) CHOIR__CLI_AT(choir__plan, member)
+
+const choir__cli_option choir__plan_options[] = {
+    {"strategies", CHOIR__STRING, AT(strategies), .argument = "LIST",
+        .help = "strategies to plan, with their keys and compositions as --strategy takes them "
+                "(default: --strategy, or all that the devices allow)",
+        .choices = choir__cli_strategy_names},
+    {"memory", CHOIR__BYTES, AT(memory), 1, 0x1p63, .argument = "BYTES",
+        .help =
+            "memory of the machine, which its CPU devices share (default: this machine's, as "
+            "far as its control groups allow)"},
+    {"json", CHOIR__FLAG, AT(job.records.json),
+        .help = "print one JSON object per strategy, and last the advice"},
+    {NULL},
+};
+
+/* Notes the words of the command line that train takes, too. */
+int choir__plan_took(void *values, const choir__cli_option *o, const char *text)
+{
+    choir__plan *p = values;
+    for (const choir__cli_option *own = choir__plan_options; own->name; own++)
+        if (own == o)
+            return CHOIR__EXIT_OK;
+    if (choir__job_took(&p->job, o, text) != CHOIR_OK)
+        return choir__cli_refuse("plan", true);
+    if (p->args && strcmp(o->name, "strategy") && strcmp(o->name, "mesh") &&
+        strcmp(o->name, "devices") && strcmp(o->name, "nproc") &&
+        strcmp(o->name, "microbatches"))
+        p->args[p->arg_count++] =
+            text ? choir__format("--%s=%s", o->name, text) : choir__format("--%s", o->name);
+    return CHOIR__EXIT_OK;
+}
+
+/* Takes DATA, or a job file, behind which other data may be named. */
+static int take_operands(choir__plan *p, const choir__cli_operands *given)
+{
+    bool file = given->count && choir__job_is_file(given->words[0]);
+    if (given->count > 1 && !file)
+        return choir__cli_usage("plan", "unexpected argument '%s'", given->words[1]);
+    p->job.data.path = given->count > file ? given->words[file] : NULL;
+    for (int i = 0; i < given->count && p->args; i++)
+        p->args[p->arg_count++] = choir__strdup(given->words[i]);
+    return file && choir__job_read_file(&p->job, given->words[0]) != CHOIR_OK
+               ? choir__cli_refuse("plan", true)
+               : CHOIR__EXIT_OK;
+}
+
+int choir__plan_parse(const choir__cli_command *command, choir__plan *p, int argc, char **argv)
+{
+    choir__cli_operands operands;
+    p->command = command;
+    p->job = choir__job_new(command->name);
+    int status = choir__cli_parse(command, p, argc, argv, &operands);
+    return status == CHOIR__EXIT_OK ? take_operands(p, &operands) : status;
+}
+
+int choir__plan_parse_again(const choir__plan *p, choir__plan *copy)
+{
+    char **argv = choir__alloc(((size_t)p->argc + 1) * sizeof *argv);
+    memcpy(argv, p->argv, ((size_t)p->argc + 1) * sizeof *argv);
+    *copy = (choir__plan){0};
+    int status = choir__plan_parse(p->command, copy, p->argc, argv);
+    free(argv);
+    return status;
+}

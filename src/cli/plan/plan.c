@@ -1,0 +1,81 @@
+/* choir plan: which strategy fits, and which is the fastest, before anything is launched.
+ *
+ * The job of each strategy is rehearsed (job/rehearsal): its own program runs on devices that
+ * compute nothing, so the bytes are those that choir train prints. */
+#include "cli/plan/plan.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/usable.h"
+#include "line/say.h"
+
+/* Returns the exit status. A strategy that cannot run is left out, unless the user asks for it.
+ */
+static int plan(choir__plan *p)
+{
+    int status = CHOIR__EXIT_OK;
+    if (!p->memory)
+        p->memory = (int64_t)choir__usable_memory("");
+    if (choir__plan_list(p) != CHOIR_OK)
+        return choir__cli_refuse("plan", true);
+    for (int i = 0; i < p->count; i++)
+        choir__plan_foresee(p, &p->entries[i]);
+    (p->job.records.json ? choir__plan_json : choir__plan_table)(p);
+    for (int i = 0; i < p->count; i++)
+        if (!p->entries[i].planned && (p->count == 1 || p->strategies)) {
+            choir__cli_tell("plan", "strategy %s: %s", p->entries[i].text, p->entries[i].error);
+            status = CHOIR__EXIT_FAILED;
+        }
+    return choir__cli_flush() == CHOIR_OK ? status : choir__cli_fail();
+}
+
+static void free_plan(choir__plan *p)
+{
+    for (int i = 0; i < p->count; i++)
+        choir__rehearsal_free(&p->entries[i].rehearsal);
+    for (int i = 0; i < p->arg_count; i++)
+        free(p->args[i]);
+    free(p->args);
+    free(p->entries);
+    choir__job_free(&p->job);
+}
+
+static int run(const choir__cli_command *command, int argc, char **argv)
+{
+    choir__plan p = {.argc = argc};
+    mallopt(M_ARENA_MAX, 1); /* ranks are threads that take turns: one heap will do */
+    p.argv = choir__alloc(((size_t)argc + 1) * sizeof *p.argv);
+    memcpy(p.argv, argv, ((size_t)argc + 1) * sizeof *p.argv);
+    p.args = choir__calloc((size_t)argc + 1, sizeof *p.args);
+    int status = choir__plan_parse(command, &p, argc, argv);
+    if (status == CHOIR__EXIT_OK)
+        status = plan(&p);
+    free_plan(&p);
+    free(p.argv);
+    return status;
+}
+
+const choir__cli_command choir__cli_plan = {
+    .name = "plan",
+    .summary = "which strategy fits and is the fastest, before anything is launched",
+    .usage = "[OPTION]... [DATA]\n[OPTION]... JOB.json [DATA]",
+    .about =
+        "Plans a job of choir train: for each strategy the memory of each device, to the byte, "
+        "whether it fits, and the strategy to take, with its command line. The job's own program "
+        "runs for it, on devices that compute nothing and take no memory, so a model that fits on "
+        "no machine can be planned.",
+    .example_title = "what fits on four cores",
+    .example = "  choir plan --model gpt2 --devices cpu:0-3 --batch-size 16 random",
+    .options = choir__plan_options,
+    .inherited = choir__job_options,
+    .inherited_at = offsetof(choir__plan, job),
+    .inherits_all = true,
+    .operand = "DATA",
+    .most = 2,
+    .took = choir__plan_took,
+    .run = run,
+};

@@ -1,0 +1,75 @@
+/* Internals of `choir plan`: the strategies that it looks at, and what each would take.
+ *
+ *     plan.c        the command
+ *     parse.c       its options
+ *     candidates.c  strategies, compositions and their meshes
+ *     foresee.c     one of them: its rehearsal, and whether it fits
+ *     table.c       the table and the JSON
+ *     size.c        bytes as people read them
+ *     advice.c      the choice, in a sentence and as a command line */
+#ifndef CHOIR_CLI_PLAN_H
+#define CHOIR_CLI_PLAN_H
+
+#include "job/job.h"
+#include "job/rehearsal/rehearsal.h"
+
+/* A strategy of the plan. */
+typedef struct choir__plan_entry {
+    char text[320]; /* as --strategy takes it */
+    char mesh[64];  /* as --mesh takes it; "": no composition */
+    bool planned;   /* false: it cannot run, as `error` says */
+    char error[600];
+    int64_t microbatches;
+    int ranks; /* processes that run it; 1 for strategies of one process */
+    choir__rehearsal rehearsal;
+    double bytes; /* peaks of its devices together, where they share one memory */
+    bool fits;
+    char lacks[800];                           /* why it does not */
+    double step_ms, step_ms_low, step_ms_high; /* NaN: unknown */
+    double items;                              /* tokens or samples of a step */
+} choir__plan_entry;
+
+typedef struct choir__plan {
+    choir__job job; /* first: the options of train point into it */
+    const char *strategies;
+    int64_t memory; /* bytes of the machine; 0: of this one */
+    char devices[CHOIR__MAX_DEVICES *
+                 (CHOIR__CLI_DEVICE_NAME + 1)]; /* --devices of all entries */
+    const choir__cli_command *command;
+    int argc;
+    char **argv; /* the command line, from which the job of each entry is made */
+    char **args; /* options and operands that the advised command has as well */
+    int arg_count;
+    choir__plan_entry *entries;
+    int count;
+} choir__plan;
+
+extern const choir__cli_option choir__plan_options[];
+
+/* Takes an option: see choir__cli_command.took. */
+int choir__plan_took(void *plan, const choir__cli_option *option, const char *text);
+/* Reads the command line. Returns an exit status. */
+int choir__plan_parse(const choir__cli_command *command, choir__plan *p, int argc, char **argv);
+/* Reads the command line again into a copy, whose job the caller frees. Returns an exit status.
+ */
+int choir__plan_parse_again(const choir__plan *p, choir__plan *copy);
+
+/* Lists the strategies, with an M of all of them unless one is asked for. Error: argument. */
+choir_status choir__plan_list(choir__plan *p);
+
+/* Fills in an entry. */
+void choir__plan_foresee(choir__plan *p, choir__plan_entry *e);
+
+void choir__plan_table(const choir__plan *p);
+void choir__plan_json(const choir__plan *p);
+
+/* Returns the entry that is advised; NULL: none fits. */
+const choir__plan_entry *choir__plan_best(const choir__plan *p);
+/* Return the sentence, and the command line of an entry; the caller frees them. */
+char *choir__plan_sentence(const choir__plan *p, const choir__plan_entry *best);
+char *choir__plan_command(const choir__plan *p, const choir__plan_entry *e);
+
+/* Writes bytes as people read them, such as "1.5 GiB", and returns text. */
+const char *choir__plan_size(double bytes, char text[32]);
+
+#endif

@@ -1,0 +1,111 @@
+/* A plan for people, as an aligned table, and for programs, as lines of JSON. */
+#include "cli/plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "line/printed.h"
+#include "record/events.h"
+
+static const double mib = 1048576;
+
+/* --- the table --- */
+
+static void print_row(const choir__plan_entry *e)
+{
+    const choir__rehearsal *r = &e->rehearsal;
+    const choir_dry_counts *most = &r->devices[0].counts;
+    size_t least = most->bytes_peak;
+    char time[32] = "-";
+    for (int i = 1; i < r->world * r->each; i++) {
+        const choir_dry_counts *c = &r->devices[i].counts;
+        most = c->bytes_peak > most->bytes_peak ? c : most;
+        least = choir__min(least, c->bytes_peak);
+    }
+    if (isfinite(e->step_ms))
+        snprintf(time, sizeof time, "%.3g", e->step_ms);
+    printf("%-30s %-6s %5d  %-4s %10.1f %10.1f %9.1f %9.1f %9.1f %9.1f  %s\n", e->text,
+        *e->mesh ? e->mesh : "-", r->world * r->each, e->fits ? "yes" : "no",
+        (double)most->bytes_peak / mib, (double)least / mib, (double)most->peak_weights / mib,
+        (double)most->peak_gradients / mib, (double)most->peak_optimizer / mib,
+        (double)most->peak_other / mib, time);
+}
+
+void choir__plan_table(const choir__plan *p)
+{
+    char memory[32];
+    printf("%-30s %-6s %5s  %-4s %10s %10s %9s %9s %9s %9s  %s\n", "strategy", "mesh", "on",
+        "fits", "peak MiB", "least", "weights", "gradients", "optimizer", "other", "step ms");
+    for (int i = 0; i < p->count; i++)
+        if (p->entries[i].planned)
+            print_row(&p->entries[i]);
+    printf(
+        "\nPeak: of the device that holds most, with its parts; least: of the one that holds "
+        "least.\nThe machine has %s.\n",
+        choir__plan_size((double)p->memory, memory));
+    for (int i = 0; i < p->count; i++)
+        if (p->entries[i].planned && !p->entries[i].fits)
+            printf("%s does not fit: %s.\n", p->entries[i].text, p->entries[i].lacks);
+    for (int i = 0; i < p->count && p->count > 1; i++)
+        if (!p->entries[i].planned && !p->strategies)
+            printf("Left out: %s%s%s (%s).\n", p->entries[i].text,
+                *p->entries[i].mesh ? " on " : "", p->entries[i].mesh, p->entries[i].error);
+    const choir__plan_entry *best = choir__plan_best(p);
+    char *sentence = choir__plan_sentence(p, best);
+    printf("\n%s\n", sentence);
+    free(sentence);
+    if (best) {
+        char *command = choir__plan_command(p, best);
+        printf("\n  %s\n", command);
+        free(command);
+    }
+}
+
+/* --- JSON --- */
+
+static void print(const choir__event_kind *kind, const void *told)
+{
+    choir__text_buffer line = {0};
+    choir__event_write(&line, CHOIR__TO_OUT, kind, told);
+    choir__text_print(&line, stdout);
+    choir__text_buffer_free(&line);
+}
+
+static void print_entry(const choir__plan_entry *e)
+{
+    const choir__rehearsal *r = &e->rehearsal;
+    const int count = r->world * r->each;
+    choir__told_planned *devices = choir__calloc((size_t)count, sizeof *devices);
+    for (int i = 0; i < count; i++) {
+        const choir_dry_counts *c = &r->devices[i].counts;
+        devices[i] = (choir__told_planned){.device = r->devices[i].name,
+            .peak_bytes = (int64_t)c->bytes_peak,
+            .weights_bytes = (int64_t)c->peak_weights,
+            .gradients_bytes = (int64_t)c->peak_gradients,
+            .optimizer_bytes = (int64_t)c->peak_optimizer,
+            .other_bytes = (int64_t)c->peak_other,
+            .flops = c->flops};
+    }
+    print(CHOIR__TOLD(plan, .strategy = e->text, .mesh = *e->mesh ? e->mesh : NULL,
+        .world = count, .microbatches = e->microbatches, .fits = e->fits, .step_ms = e->step_ms,
+        .step_ms_low = e->step_ms_low, .step_ms_high = e->step_ms_high,
+        .items_per_s = e->items / (e->step_ms * 1e-3), .memory_bytes = (int64_t)e->bytes,
+        .lacks = e->fits ? NULL : e->lacks, .devices = devices, .devices_count = count));
+    free(devices);
+}
+
+void choir__plan_json(const choir__plan *p)
+{
+    for (int i = 0; i < p->count; i++)
+        if (p->entries[i].planned)
+            print_entry(&p->entries[i]);
+    const choir__plan_entry *best = choir__plan_best(p);
+    char *why = choir__plan_sentence(p, best);
+    char *command = best ? choir__plan_command(p, best) : NULL;
+    print(CHOIR__TOLD(
+        advice, .strategy = best ? best->text : NULL, .command = command, .why = why));
+    free(command);
+    free(why);
+}

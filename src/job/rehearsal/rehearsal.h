@@ -1,0 +1,39 @@
+/* A rehearsal: a job's own program, from the set-up of its ranks to the end of its steps, on
+ * dry devices (choir/dry.h) and dry ranks (comm/dry). It takes neither the job's devices nor
+ * their memory, and tells what each of them would hold. */
+#ifndef CHOIR_JOB_REHEARSAL_H
+#define CHOIR_JOB_REHEARSAL_H
+
+#include <choir/dry.h>
+
+#include "job/job.h"
+
+typedef struct choir__rehearsed_device {
+    char name[CHOIR__CLI_DEVICE_NAME]; /* the job's device, such as "cpu:0" */
+    choir_dry_counts counts;
+} choir__rehearsed_device;
+
+typedef struct choir__rehearsal {
+    int world, each;                  /* ranks, and devices of a rank */
+    choir__rehearsed_device *devices; /* (world, each) */
+    int64_t parameters;
+    int64_t steps; /* steps that the rehearsal has made */
+} choir__rehearsal;
+
+/* Rehearses a job that is prepared, and leaves it as it was. The caller frees *r. Errors: the
+ * job's, memory among them: devices refuse it beyond --mem-cap, as they would. */
+choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r);
+void choir__rehearsal_free(choir__rehearsal *r);
+
+/* --- for the rank that is rehearsed --- */
+
+/* Returns the number of devices of each rank. */
+int choir__rehearsal_devices(const choir__job_placement *placement);
+
+/* Opens device `i` of this rank's, which stands for the job's device. */
+choir_device *choir__rehearsal_device(const choir__job *job, int rank, int i);
+
+/* Takes what the rank's devices have counted, when its steps are done. */
+choir_status choir__rehearsal_note(choir__rehearsal *r, const struct choir__job_rank *part);
+
+#endif

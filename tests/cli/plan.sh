@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# choir plan: the bytes of each device are those that choir train prints, whatever the model, the
+# strategy and the options; they do not depend on how busy the machine is; what does not fit is
+# named, and the advised command runs.
+. "$(dirname "$0")/lib.sh"
+export CHOIR_CPU_DEVICES=8
+
+# peaks FILE: the peak of each device, on one line.
+peaks() { grep -oE '"device":"[^"]*","peak_bytes":[0-9]+' "$1" | tr '\n' ' '; }
+
+# equal ARG...: plan and train agree on each device, or both refuse the job.
+equal() {
+    choir plan --json "$@" >out 2>err
+    local planned=$?
+    grep '"event":"plan"' out >planned
+    choir train --json --no-eval "$@" >out 2>err
+    local status=$? found expected
+    if [ $status != 0 ]; then
+        [ $planned != 0 ] || fail "train refuses it, and plan does not: $* ($(cat err))"
+        return
+    fi
+    grep '"event":"summary"' out >trained
+    found=$(peaks planned)
+    expected=$(peaks trained)
+    rows=$((rows + 1))
+    [ -n "$expected" ] && [ "$found" = "$expected" ] ||
+        fail "$*: planned '$found', held '$expected'"
+}
+
+models=(toy mlp:in=40,hidden=64,layers=8,classes=7 cnn:width=8 lenet
+    resnet18:image=32,classes=5,width=8 resnet50:image=32,classes=5,width=8
+    alexnet:image=64,classes=5,width=8,hidden=64
+    gpt2:layers=8,heads=4,width=64,context=32,vocab=100,dropout=0.1
+    llama:layers=8,heads=4,width=64,context=32,vocab=96
+    mistral:layers=8,heads=4,width=64,context=32,vocab=96,window=8
+    lstm:layers=4,hidden=32,in=16,out=8,context=16
+    bert:layers=8,heads=4,width=64,context=32,vocab=90
+    bert:layers=8,heads=4,width=64,context=32,vocab=90,classes=3
+    donut:height=64,image_width=64,embed=16,depths=2-2,heads=2-4,window=4,layers=2,decoder_heads=4,width=32,hidden=64,context=24,vocab=60)
+places=("single" "dp --devices cpu:0-2" "dp-balanced --devices cpu:0-1" "mp --devices cpu:0-3"
+    "pipeline --devices cpu:0-1" "pipeline:schedule=gpipe --devices cpu:0-3"
+    "pipeline:schedule=1f1b --devices cpu:0-2" "pipeline:schedule=interleaved --devices cpu:0-1"
+    "ddp --nproc 2" "ddp --nproc 3" "ddp:sync_bn=1 --nproc 4" "ddp:bucket_cap_mb=0.01 --nproc 8"
+    "fsdp --nproc 2" "fsdp:stage=1 --nproc 3" "fsdp:stage=2 --nproc 4" "fsdp --nproc 8"
+    "tp --nproc 2" "cp --nproc 2" "mp --nproc 4" "pipeline --nproc 3"
+    "pipeline:schedule=1f1b --nproc 4" "hogwild --nproc 2" "diloco:every=3 --nproc 4"
+    "local-sgd --nproc 2" "ddp+pipeline --mesh 2x2" "ddp+pipeline --mesh 2x4"
+    "fsdp+pipeline --mesh 2x4" "fsdp+tp --mesh 2x2" "ddp+tp+pipeline --mesh 2x2x2"
+    "ddp+cp --mesh 2x2" "fsdp+cp --mesh 2x2" "tp+pipeline --mesh 2x2")
+options=("" "--recompute" "--amp bf16" "--amp fp16" "--offload params" "--offload ." "--lora r=4"
+    "--clip 1" "--ema 0.9" "--eval-every 2" "--recompute --amp bf16" "--optimizer lamb"
+    "--optimizer muon" "--optimizer sgd:momentum=0.9" "--amp O2")
+
+# Each model under each strategy, and each option with most of both; a few rows unless all are
+# asked for.
+bytes_equal_those_of_train() {
+    local i j at=0 rows=0 steps
+    for ((i = 0; i < ${#models[@]}; i++)); do
+        for ((j = 0; j < ${#places[@]}; j++)); do
+            at=$((i * 4 + j + j / 15))
+            steps=$((1 + (i + j) % 9))
+            sampled 24 || continue
+            # shellcheck disable=SC2086
+            equal --model "${models[i]}" --strategy ${places[j]} \
+                ${options[at % ${#options[@]}]} --batch-size 24 --microbatches 24 \
+                --steps "$steps" random
+        done
+    done
+    echo "$rows rows are equal to the byte"
+}
+
+# A job's bytes are one number in ten runs, although another process is at work: cuts follow from
+# the program, and memory is free when the program frees it.
+bytes_do_not_depend_on_time() {
+    local place run
+    (while :; do :; done) &
+    started_pid=
+    local busy=$!
+    for place in "pipeline --devices cpu:0-1" "pipeline --nproc 2" "fsdp --nproc 2"; do
+        sampled 2 || continue
+        : >all
+        for run in 1 2 3 4 5 6 7 8 9 10; do
+            # shellcheck disable=SC2086
+            choir train --json --no-eval --model gpt2:layers=3,heads=2,width=32,context=16,vocab=50 \
+                --strategy $place --batch-size 8 --microbatches 4 --steps 6 random >out 2>err ||
+                fail "$place: $(cat err)"
+            peaks out >>all
+            echo >>all
+        done
+        [ "$(sort -u all | wc -l)" = 1 ] || fail "$place: $(sort all | uniq -c)"
+    done
+    kill $busy
+    wait $busy 2>/dev/null
+}
+
+small=(--model mlp:in=40,hidden=64,classes=7 --batch-size 16 --devices cpu:0-3)
+
+json_has_a_line_per_strategy_and_advice() {
+    good plan --json "${small[@]}" random
+    has out '^\{"event":"plan","strategy":"single","mesh":null,"world":1,"microbatches":16,"fits":true,"step_ms":' \
+        '"strategy":"fsdp\+pipeline","mesh":"2x2","world":4,' \
+        '"devices":\[\{"device":"cpu:0","peak_bytes":[0-9]+,.*\{"device":"cpu:3",'
+    tail -n 1 out >last
+    has last '^\{"event":"advice","strategy":"[^"]+","command":"choir train --strategy='
+    local command
+    command=$(sed 's/.*"command":"\([^"]*\)".*/\1/' last)
+    read -ra words <<<"${command#choir } --steps=2 --quiet"
+    good "${words[@]}"
+}
+
+the_table_names_what_is_left_out() {
+    good plan "${small[@]}" random
+    has out '^strategy +mesh +on +fits +peak MiB' '^single +- +1 +yes ' '^ddp +- +4 +yes ' \
+        '^Left out: pipeline:schedule=interleaved \(' '^Take ' '^  choir train --strategy='
+}
+
+# What holds the memory is named, with a machine's memory and with the limit of each device.
+what_does_not_fit_is_named() {
+    good plan --json --memory 100K "${small[@]}" --strategies single,ddp random
+    has out '"strategy":"single",.*"fits":false,.*"lacks":"its devices need [0-9.]+ KiB and the machine has 100 KiB: most of it is ' \
+        '"event":"advice","strategy":null,"command":null,"why":"No strategy fits'
+    good plan --json --mem-cap 60K "${small[@]}" --strategies single random
+    has out '"fits":false,.*"lacks":"out of memory on dry:0'
+}
+
+# Models that fit on no machine are planned within 300 MB of addresses.
+large_models_take_no_memory() {
+    [ "$(getconf LONG_BIT)" = 64 ] || return 0
+    (
+        ulimit -v 300000
+        "$CHOIR" plan --json --model llama:size=8b --strategies single,fsdp,pipeline \
+            --devices cpu:0-3 --batch-size 4 random >out 2>err
+    ) || fail "$(cat err)"
+    [ "$(grep -c '"event":"plan"' out)" = 3 ] || fail "$(cat out err)"
+}
+
+wrong_input_is_one_sentence() {
+    bad 2 "unexpected argument 'b'" plan a b
+    bad 2 "unknown strategy 'dpp'" plan "${small[@]}" --strategies dpp random
+    bad 2 '--memory' plan "${small[@]}" --memory=-5 random
+    bad 2 'cannot be cut into micro-batches' plan --model toy --devices cpu:0-3 --batch-size 3 random
+    choir plan "${small[@]}" --strategies single,cp random >out 2>err
+    [ $? = 1 ] && is_one_line 'strategy cp: ' || fail "cp: $(cat err)"
+    has out '^single ' '^Take single'
+}
+
+check bytes_equal_those_of_train
+check bytes_do_not_depend_on_time
+check json_has_a_line_per_strategy_and_advice
+check the_table_names_what_is_left_out
+check what_does_not_fit_is_named
+check large_models_take_no_memory
+check wrong_input_is_one_sentence
+finish

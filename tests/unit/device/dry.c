@@ -1,0 +1,303 @@
+/* Dry devices and ranks: a user's own loop holds as many bytes as on a CPU device, step by
+ * step; values cannot be read unless the program stands in for them; no memory is taken; ranks
+ * of one process see each other's host data. */
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <choir/choir.h>
+
+#include "check.h"
+#include "comm/dry/world.h"
+
+static choir_device *device_named(const char *name)
+{
+    choir_device *device = choir_device_find(name);
+    assert_non_null(device);
+    return device;
+}
+
+static choir_device_stats stats_of(choir_device *device)
+{
+    choir_device_stats stats;
+    choir_device_get_stats(device, &stats);
+    return stats;
+}
+
+/* --- a user's loop --- */
+
+enum { STEPS = 5, WIDTH = 48, ROWS = 12 };
+
+typedef struct user {
+    choir_module *net;
+    choir_optim *opt;
+} user;
+
+static choir_status step_body(choir_scope *step, void *arg)
+{
+    user *u = arg;
+    choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(ROWS, WIDTH));
+    choir_tensor *y = choir_forward(u->net, x);
+    choir_status status = choir_backward(choir_mean(choir_mul(y, y)));
+    return status == CHOIR_OK ? choir_optim_step(u->opt) : status;
+}
+
+/* Trains a small net by recorded steps, and notes bytes and peak after each. */
+static void train_on(choir_device *device, size_t now[STEPS + 1], size_t peak[STEPS + 1])
+{
+    choir_device_reset_peak(device);
+    choir_scope *run = choir_scope_open(device, 42);
+    user u = {.net = choir_nn_sequential(run, choir_nn_linear(run, WIDTH, 2 * WIDTH),
+                  choir_nn_relu(run), choir_nn_linear(run, 2 * WIDTH, 7))};
+    u.opt = choir_adamw(run, u.net, choir_adamw_defaults());
+    choir_optim_clip(u.opt, 1);
+    for (int s = 0; s < STEPS; s++) {
+        ok(choir_step(run, step_body, &u));
+        now[s] = stats_of(device).bytes_now;
+        peak[s] = stats_of(device).bytes_peak;
+    }
+    ok(choir_scope_close(run));
+    now[STEPS] = stats_of(device).bytes_now;
+    peak[STEPS] = stats_of(device).bytes_peak;
+}
+
+static void test_a_loop_holds_the_bytes_of_a_cpu(void **state)
+{
+    (void)state;
+    size_t now[2][STEPS + 1], peak[2][STEPS + 1];
+    train_on(device_named("cpu:0"), now[0], peak[0]);
+    train_on(device_named("dry:7"), now[1], peak[1]);
+    for (int s = 0; s <= STEPS; s++) {
+        assert_int_equal(now[0][s], now[1][s]);
+        assert_int_equal(peak[0][s], peak[1][s]);
+    }
+    assert_true(peak[1][0] > 2 * WIDTH * WIDTH * sizeof(float));
+    assert_int_equal(now[1][STEPS], 0);
+}
+
+/* --- counts --- */
+
+static void test_counts_are_those_of_the_textbook(void **state)
+{
+    (void)state;
+    choir_dry_counts counts;
+    choir_device *dry = device_named("dry:1");
+    choir_scope *run = choir_scope_open(dry, 1);
+    choir_tensor *a = choir_zeros(run, CHOIR_F32, choir_dims(10, 20)),
+                 *b = choir_zeros(run, CHOIR_F32, choir_dims(20, 30));
+    ok(choir_dry_restart(dry));
+    choir_tensor *c = choir_matmul(a, b);
+    ok(choir_scope_status(run));
+    ok(choir_dry_count(dry, &counts));
+    assert_int_equal(choir_tensor_count(c), 300);
+    assert_true(counts.flops == 2.0 * 10 * 20 * 30);
+    assert_true(counts.traffic == 4.0 * (200 + 600 + 300));
+    assert_int_equal(counts.launches, 1);
+    assert_int_equal(counts.bytes_peak, stats_of(dry).bytes_peak);
+    assert_int_equal(counts.bytes_peak, counts.peak_weights + counts.peak_gradients +
+                                            counts.peak_optimizer + counts.peak_other);
+    ok(choir_scope_close(run));
+    assert_int_equal(stats_of(dry).bytes_now, 0);
+}
+
+/* --- values --- */
+
+static void test_values_are_stand_ins_or_errors(void **state)
+{
+    (void)state;
+    float values[3];
+    choir_device *dry = device_named("dry:2");
+    choir_scope *run = choir_scope_open(dry, 1);
+    choir_tensor *t = choir_full(run, CHOIR_F32, choir_dims(3), 5),
+                 *one = choir_full(run, CHOIR_BF16, CHOIR_SCALAR, 5);
+    assert_fails(choir_read(t, values, sizeof values), CHOIR_ERR_STATE,
+        "choir_read: dry:2 computes no values");
+    ok(choir_write(t, values, sizeof values));
+    ok(choir_dry_stand_in(dry, 2.5));
+    ok(choir_read(t, values, sizeof values));
+    for (int i = 0; i < 3; i++)
+        assert_true(values[i] == 2.5f);
+    assert_true(choir_item(one) == 2.5);
+    ok(choir_scope_close(run));
+}
+
+static void test_other_devices_are_refused(void **state)
+{
+    (void)state;
+    choir_dry_counts counts;
+    choir_device *cpu = device_named("cpu:0");
+    assert_false(choir_device_is_dry(cpu));
+    assert_true(choir_device_is_dry(device_named("dry:0")));
+    assert_fails(
+        choir_dry_stand_in(cpu, 1), CHOIR_ERR_ARGUMENT, "expected a dry device, got cpu:0");
+    assert_fails(choir_dry_count(cpu, &counts), CHOIR_ERR_ARGUMENT, "got cpu:0");
+    assert_fails(choir_dry_count(device_named("dry:0"), NULL), CHOIR_ERR_ARGUMENT, "counts");
+    assert_fails(choir_dry_restart(NULL), CHOIR_ERR_ARGUMENT, "device");
+    assert_null(choir_device_find("dry:-1"));
+    assert_says("no device 'dry:-1'");
+}
+
+/* A tensor of a tebibyte in a process that may not have a hundredth of it. */
+static void test_memory_is_not_taken(void **state)
+{
+    (void)state;
+    struct rlimit before, small;
+    choir_device *dry = device_named("dry:3");
+    choir_scope *run = choir_scope_open(dry, 1);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    small = before;
+    small.rlim_cur = (rlim_t)4 << 30;
+    assert_int_equal(setrlimit(RLIMIT_AS, &small), 0);
+    choir_tensor *t = choir_zeros(run, CHOIR_F32, choir_dims((int64_t)1 << 20, 1 << 18));
+    choir_status status = choir_scope_status(run);
+    (void)!setrlimit(RLIMIT_AS, &before);
+    ok(status);
+    assert_int_equal(choir_tensor_count(t), (int64_t)1 << 38);
+    assert_true(stats_of(dry).bytes_now >= (size_t)1 << 40);
+    ok(choir_scope_close(run));
+}
+
+/* The limit holds as on other devices. */
+static void test_the_limit_holds(void **state)
+{
+    (void)state;
+    choir_device *dry = device_named("dry:4");
+    choir_device_set_limit(dry, 1 << 20);
+    choir_scope *run = choir_scope_open(dry, 1);
+    choir_zeros(run, CHOIR_F32, choir_dims(1 << 20));
+    assert_fails(choir_scope_status(run), CHOIR_ERR_MEMORY, "dry:4");
+    (void)!choir_scope_close(run);
+    choir_device_set_limit(dry, 0);
+}
+
+/* --- ranks --- */
+
+static choir_group_opts dry_ranks(void)
+{
+    choir_group_opts opts = choir_group_defaults();
+    opts.backend = "dry";
+    return opts;
+}
+
+/* Each rank has a number of its own, which the others see. */
+static choir_status exchange(int rank, void *arg)
+{
+    const int world = *(const int *)arg;
+    choir_group *group;
+    choir_status status = choir_group_init(NULL, dry_ranks(), &group);
+    if (status != CHOIR_OK)
+        return status;
+    int32_t mine = rank * rank, all[8] = {0}, sum = mine, most = mine, root = mine, parts[8];
+    ok(choir_group_all_gather(group, &mine, all, 1, CHOIR_I32, NULL));
+    ok(choir_group_all_reduce(group, &sum, 1, CHOIR_I32, CHOIR_SUM, NULL));
+    ok(choir_group_all_reduce(group, &most, 1, CHOIR_I32, CHOIR_MAX, NULL));
+    ok(choir_group_broadcast(group, &root, 1, CHOIR_I32, world - 1, NULL));
+    int expected = 0;
+    for (int r = 0; r < world; r++) {
+        assert_int_equal(all[r], r * r);
+        expected += r * r;
+        parts[r] = 100 * rank + r;
+    }
+    assert_int_equal(sum, expected);
+    assert_int_equal(most, (world - 1) * (world - 1));
+    assert_int_equal(root, (world - 1) * (world - 1));
+    ok(choir_group_all_to_all(group, parts, all, 1, CHOIR_I32, NULL));
+    for (int r = 0; r < world; r++)
+        assert_int_equal(all[r], 100 * r + rank);
+    choir_group *half;
+    ok(choir_group_split(group, rank % 2, rank, &half));
+    ok(choir_group_all_gather(half, &mine, all, 1, CHOIR_I32, NULL));
+    for (int i = 0; i < choir_group_world(half); i++)
+        assert_int_equal(all[i], (2 * i + rank % 2) * (2 * i + rank % 2));
+    choir_group_free(half);
+    choir_group_free(group);
+    return CHOIR_OK;
+}
+
+static void test_ranks_see_each_other(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 8; world++)
+        ok(choir__dry_world_run(world, NULL, exchange, &world));
+}
+
+/* Of 1000 ranks two live: the even ones do as rank 0, the odd ones as rank 1. */
+static choir_status speak(int rank, void *arg)
+{
+    (void)arg;
+    choir_group *group;
+    ok(choir_group_init(NULL, dry_ranks(), &group));
+    int64_t mine = rank + 1, sum = mine;
+    int32_t *all = calloc(1000, sizeof *all), own = rank;
+    assert_int_equal(choir_group_world(group), 1000);
+    ok(choir_group_all_reduce(group, &sum, 1, CHOIR_I64, CHOIR_SUM, NULL));
+    assert_int_equal(sum, 500 * 1 + 500 * 2);
+    ok(choir_group_all_gather(group, &own, all, 1, CHOIR_I32, NULL));
+    for (int r = 0; r < 1000; r++)
+        assert_int_equal(all[r], r % 2);
+    free(all);
+    choir_group_free(group);
+    return CHOIR_OK;
+}
+
+static void test_ranks_that_do_the_same_are_one(void **state)
+{
+    (void)state;
+    int stands_for[1000];
+    for (int r = 0; r < 1000; r++)
+        stands_for[r] = r % 2;
+    ok(choir__dry_world_run(1000, stands_for, speak, NULL));
+}
+
+static choir_status fail_on_one(int rank, void *arg)
+{
+    (void)arg;
+    choir_group *group;
+    ok(choir_group_init(NULL, dry_ranks(), &group));
+    int32_t mine = 0;
+    choir_status status =
+        rank == 1 ? CHOIR_ERR_ARGUMENT
+                  : choir_group_all_reduce(group, &mine, 1, CHOIR_I32, CHOIR_SUM, NULL);
+    choir_group_free(group);
+    return status;
+}
+
+/* A rank that does not come ends the others' wait. */
+static void test_a_missing_rank_ends_the_world(void **state)
+{
+    (void)state;
+    assert_true(choir__dry_world_run(3, NULL, fail_on_one, NULL) != CHOIR_OK);
+}
+
+/* A C program that is one of several ranks, started by hand. */
+static void test_a_program_may_be_one_rank(void **state)
+{
+    (void)state;
+    choir_group_opts opts = dry_ranks();
+    choir_group *group;
+    opts.rank = 5;
+    opts.world = 64;
+    ok(choir_group_init(NULL, opts, &group));
+    assert_int_equal(choir_group_rank(group), 5);
+    assert_int_equal(choir_group_world(group), 64);
+    assert_string_equal(choir_group_backend(group), "dry");
+    choir_group_free(group);
+    opts.rank = 64;
+    assert_fails(choir_group_init(NULL, opts, &group), CHOIR_ERR_ARGUMENT, "rank 64 of 64");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_loop_holds_the_bytes_of_a_cpu),
+        cmocka_unit_test(test_counts_are_those_of_the_textbook),
+        cmocka_unit_test(test_values_are_stand_ins_or_errors),
+        cmocka_unit_test(test_other_devices_are_refused),
+        cmocka_unit_test(test_memory_is_not_taken),
+        cmocka_unit_test(test_the_limit_holds),
+        cmocka_unit_test(test_ranks_see_each_other),
+        cmocka_unit_test(test_ranks_that_do_the_same_are_one),
+        cmocka_unit_test(test_a_missing_rank_ends_the_world),
+        cmocka_unit_test(test_a_program_may_be_one_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
