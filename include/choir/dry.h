@@ -25,7 +25,7 @@ extern "C" {
 /** The counts of a dry device since it was opened, or since choir_dry_restart. */
 typedef struct choir_dry_counts {
     uint64_t launches; /* kernels */
-    double flops;      /* of matrix products, convolutions and attention */
+    double flops;      /* matrix products, convolutions, attention */
     double traffic;    /* bytes that kernels would read and write, each operand once */
     size_t bytes_peak; /* as in choir_device_stats; the next four are its parts */
     size_t peak_weights, peak_gradients, peak_optimizer;

@@ -89,7 +89,7 @@ static choir_status add_all(choir__plan *p)
     for (int i = 0; choir__cli_strategies[i] && status == CHOIR_OK; i++) {
         const choir__cli_strategy *s = choir__cli_strategies[i];
         bool of_one = s->spread == CHOIR__ONE_DEVICE;
-        if (p->job.placement.device_count < 2 && !of_one) /* of use from two devices on */
+        if (p->job.placement.device_count < 2 && !of_one) /* useful from two devices on */
             continue;
         if (!s->variants)
             status = add_text(p, s->name, strlen(s->name));

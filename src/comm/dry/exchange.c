@@ -7,7 +7,7 @@
 
 #include "comm/reduce.h"
 
-/* Copies of all members' data: a result may lie in the place of an operand. */
+/* Copies of all members' data, since results may overwrite operands. */
 typedef struct table {
     const choir__dry_room *room;
     const choir__call *call; /* one member's; all have equal stamps */

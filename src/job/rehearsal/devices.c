@@ -1,4 +1,4 @@
-/* The dry devices of a rank that is rehearsed, and what they have counted. */
+/* The dry devices of a rank that is rehearsed, and their counts. */
 #include <stdio.h>
 
 #include "job/rehearsal/rehearsal.h"
