@@ -6,7 +6,7 @@
  *
  *     for each block of C (rows, MOST_N columns)
  *         for each section
- *             for MOST_M rows:  pack A
+ *             for MOST_M rows:  pack A, or lay its rows (pack.h), or read them in place
  *                 for each panel of B:  pack it, the first time
  *                     for each panel of A:  a tile, for each chain of the section
  *
@@ -24,7 +24,9 @@
 #endif
 #include "device/cpu/product/windows.h"
 
-enum { ROOM = 64 }; /* cells that the room of panels is a multiple of */
+/* ROOM: cells that the room of panels is a multiple of. APART: cells between rows that lie in
+ * rows, so that they do not share a few sets of a cache. */
+enum { ROOM = 64, APART = 16 };
 
 /* Copies a span of entries of x, from entry `first` on, to y. */
 static void gather_span(
@@ -228,6 +230,7 @@ typedef struct strip {
     int64_t m, n;        /* the block's rows and columns */
     const cell *a, *room_b;
     int64_t a_row, a_panel; /* tile.a_row; from one tile's rows to the next in a */
+    bool laid;              /* a is from lay_rows */
 } strip;
 
 /* Computes the tile t of the last chain, whose sums go to C. */
@@ -266,12 +269,13 @@ static void run_place(const strip *s, int64_t r, int64_t j)
     real sums[TALL * BROAD] __attribute__((aligned(64)));
     for (int i = 0; i < s->section->count; i++) {
         const chain *c = &s->section->chains[i];
+        const span laid = {c->at, 0, c->depth};
         tile t = {.a = a + (s->a_row ? 0 : c->at * TALL),
             .b = b + c->at * BROAD,
             .a_row = s->a_row,
             .depth = c->depth,
-            .spans = &s->section->spans[c->span],
-            .span_count = c->spans,
+            .spans = s->laid ? &laid : &s->section->spans[c->span],
+            .span_count = s->laid ? 1 : c->spans,
             .to_row = BROAD,
             .near = {w->near, TALL * BROAD, c->near},
             .far = {far, w->level, c->takes & ~c->near}};
@@ -304,6 +308,12 @@ static void run_section(
             s.a = element_at(&w->a, row + s.first, 0);
             s.a_row = w->a.apart;
             s.a_panel = TALL * w->a.apart;
+        } else if (stays_rows(&w->a, x)) {
+            s.a = w->room_a;
+            s.a_row = x->deep + APART;
+            s.a_panel = TALL * s.a_row;
+            s.laid = true;
+            lay_rows(w->room_a, s.a_row, &w->a, row + s.first, s.rows, x, w->gathered);
         } else {
             pack_rows(w->room_a, &w->a, row + s.first, s.rows, x, w->gathered);
             s.a = w->room_a;
@@ -332,7 +342,7 @@ static void run_job(job *w)
     const int64_t rows = t->several ? choir__min(few, w->m) : w->m;
     const int64_t fit = MOST_B / (choir__max(deep, 1) * (int64_t)sizeof(cell)) / BROAD * BROAD;
     const int64_t columns = choir__min(choir__min(MOST_N, fit), w->n);
-    const int64_t a = whole(whole(choir__min(MOST_M, rows), TALL) * deep, ROOM),
+    const int64_t a = whole(whole(choir__min(MOST_M, rows), TALL) * (deep + APART), ROOM),
                   b = w->packed ? 0 : whole(whole(columns, BROAD) * deep, ROOM);
     const int64_t gathered =
         t->gathers || w->a.windows || w->b.windows

@@ -11,6 +11,7 @@
 #include "device/cpu/product/tile.h"
 #include "device/cpu/product/sections.h"
 #include "device/cpu/product/turn.h"
+#include "device/cpu/product/windows.h"
 
 /* Panels that are packed together. */
 enum { TOGETHER = 8, MOST_EACH = (int)TALL > (int)BROAD ? (int)TALL : (int)BROAD };
@@ -190,6 +191,40 @@ INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, const secti
     (void)rows;
     return !s->gathers && a->next == 1 && n <= FEW * BROAD &&
            (TALL < WAYS || a->apart % SETS) && !is_half(a->dtype) && !a->windows;
+}
+
+/* True if rows of A, which are gathered or widened anyway, stay rows (lay_rows). */
+INLINE bool stays_rows(const matrix *a, const section *s)
+{
+    return !s->gathers && (a->windows || (is_half(a->dtype) && a->next == 1));
+}
+
+INLINE void lay_halves(real *to, const matrix *x, int64_t entry, const span *s)
+{
+    const uint16_t *from = element_at(x, entry, s->k);
+    if (x->dtype == CHOIR_BF16)
+        widen_row((float *)to + s->at, from, s->some, true);
+    else
+        widen_row((float *)to + s->at, from, s->some, false);
+}
+
+/* Lays the section's terms of rows [first, first + count) in rows, `apart` cells from each
+ * other, which tiles read like those that are in place. room: for halves that are gathered. */
+static void lay_rows(real *to, int64_t apart, const matrix *a, int64_t first, int64_t count,
+    const section *s, void *room)
+{
+    const matrix gathered = {room, s->depth, 1, a->dtype, NULL};
+    const span all = {0, 0, s->depth};
+    const bool half = is_half(a->dtype);
+    if (a->windows)
+        gather_windows(half ? room : to, half ? s->depth : apart, a->windows, first, count,
+            s->spans[0].k, s->depth, s->depth);
+    for (int64_t i = 0; half && i < count; i++)
+        if (a->windows)
+            lay_halves(to + i * apart, &gathered, i, &all);
+        else
+            for (int j = 0; j < s->span_count; j++)
+                lay_halves(to + i * apart, a, first + i, &s->spans[j]);
 }
 
 /* A tile is broader than tall, so C^T would fill fewer lanes where A has few rows. */

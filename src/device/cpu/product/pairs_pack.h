@@ -133,6 +133,19 @@ INLINE bool reads_in_place(const matrix *a, int64_t rows, int64_t n, const secti
     return steps;
 }
 
+/* Rows of pairs are packed. */
+INLINE bool stays_rows(const matrix *a, const section *s)
+{
+    (void)a, (void)s;
+    return false;
+}
+
+INLINE void lay_rows(cell *to, int64_t apart, const matrix *a, int64_t first, int64_t count,
+    const section *s, void *room)
+{
+    (void)to, (void)apart, (void)a, (void)first, (void)count, (void)s, (void)room;
+}
+
 /* True if C^T = B^T A^T is faster: B's columns are rows that tiles read in place, and packing A
  * takes less than B. It costs a turn of each tile of C. */
 INLINE bool turns(const choir__k_matmul *k)
