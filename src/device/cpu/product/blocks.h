@@ -24,8 +24,8 @@
 #endif
 #include "device/cpu/product/windows.h"
 
-/* ROOM: cells that the room of panels is a multiple of. APART: cells between rows that lie in
- * rows, so that they do not share a few sets of a cache. */
+/* Panels take a multiple of ROOM cells. Rows that are laid have APART free cells between them,
+ * or they would share few sets of a cache. */
 enum { ROOM = 64, APART = 16 };
 
 /* Copies a span of entries of x, from entry `first` on, to y. */

@@ -50,7 +50,7 @@ typedef struct piece {
 #define THIN_VECTORS _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)
 #define UNROLL       _Pragma("GCC unroll 8")
 
-/* W elements of one k, of which the last W - n are zeros. */
+/* W elements of one k; the last W - n are zeros. */
 INLINE vec row_part(const char *from, int64_t n, const choir_dtype dtype)
 {
     const size_t size = is_half(dtype) ? 2 : 4;
@@ -229,7 +229,7 @@ static void run_chain(
         memcpy(t->levels + c->level * n, t->sums, (size_t)n * sizeof *t->sums);
 }
 
-/* Computes columns [column, column + columns), of which C has those from `first` on. */
+/* Computes columns [column, column + columns); C receives them from `first` on. */
 static void run_group(const thin *t, int64_t column, int64_t columns, int64_t first)
 {
     const job *w = t->w;
