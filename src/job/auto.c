@@ -1,8 +1,8 @@
-/* --strategy auto: a job's choice between single and ddp.
+/* --strategy auto: a job's choice between single, ddp and, under a limit of memory, fsdp.
  *
  * Some of it is known when the options are checked: a launcher or --nproc decides the number of
- * ranks. The rest needs the model and the batch, so it waits until the data is open. Both
- * strategies have the bits of `single` at the same number of micro-batches; that number is one
+ * ranks. The rest needs the model and the batch, so it waits until the data is open. All
+ * have the bits of `single` at the same number of micro-batches; that number is one
  * per rank unless it is declared, and the line about the choice names it. */
 #include <errno.h>
 #include <fcntl.h>
@@ -108,11 +108,11 @@ static cost look_aside(const choir__job *j)
 
 /* --- the choice --- */
 
-static choir_status take_ddp(choir__job *j, int ranks)
+static choir_status take(choir__job *j, const char *strategy, int ranks)
 {
     choir__composition_free(&j->placement.composition);
     j->placement.composition = (choir__composition){0};
-    j->placement.strategy_text = "ddp";
+    j->placement.strategy_text = strategy;
     j->placement.nproc = ranks;
     choir_status status =
         choir__composition_parse(j->placement.strategy_text, &j->placement.composition);
@@ -129,6 +129,7 @@ choir_status choir__job_auto_end(choir__job *j)
     choir__auto_case c = {.devices = j->placement.device_count,
         .batch = j->training.batch_size,
         .microbatches = j->training.microbatches,
+        .cap = (double)j->placement.mem_cap,
         .memory = cores ? choir__usable_memory("") : 0};
     if (cores && !j->placement.devices)
         c.devices = (int)choir__min(c.devices, choir__usable_cores("") / j->placement.threads);
@@ -142,7 +143,7 @@ choir_status choir__job_auto_end(choir__job *j)
     if (cores && !j->placement.devices &&
         !choir__job_was_given(j, CHOIR__JOB_OPTION(placement.threads)))
         j->placement.threads = choir__auto_threads(&c, ranks);
-    return ranks > 1 ? take_ddp(j, ranks) : CHOIR_OK;
+    return ranks > 1 ? take(j, choir__auto_shards(&c) ? "fsdp" : "ddp", ranks) : CHOIR_OK;
 }
 
 char *choir__job_auto_text(const choir__job *j)

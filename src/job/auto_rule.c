@@ -5,7 +5,8 @@
  * share of the products. So ranks pay while a step has enough work for each:
  * measured on two cores, an mlp of 200,000 parameters gains from 40 MFLOP a step on, and one
  * rank with less than fifty samples, or tokens, for each parameter loses more to its update
- * than it gains. Batch norm needs samples, too: a micro-batch's statistics are its own. */
+ * than it gains. Batch norm needs samples, too: a micro-batch's statistics are its own. Where
+ * devices have a limit of memory that the whole model would exceed, ranks share it. */
 #include "job/auto_rule.h"
 
 #include "base/base.h"
@@ -18,12 +19,19 @@ static const double LEAST_FLOP = 16e6, LEAST_SHARED = 1e9, LEAST_PER_PARAMETER =
                     BYTES = 32;
 enum { SAMPLES = 16 };
 
+bool choir__auto_shards(const choir__auto_case *c)
+{
+    return c->cap > 0 && (double)c->parameters * BYTES > c->cap;
+}
+
 static bool pays(const choir__auto_case *c, int ranks)
 {
     int64_t m = c->microbatches ? c->microbatches : ranks;
     double own = c->flop / ranks, parameters = (double)c->parameters;
     if (m % ranks || c->batch % m)
         return false;
+    if (choir__auto_shards(c)) /* one device would lack room: time does not decide */
+        return true;
     if (c->batch_norm && !c->microbatches && c->batch / m < SAMPLES)
         return false;
     if (c->memory > 0 && parameters * BYTES * ranks > c->memory)

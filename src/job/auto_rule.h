@@ -14,7 +14,12 @@ typedef struct choir__auto_case {
     int64_t parameters;
     double memory; /* bytes of all devices; 0: not shared, as on GPUs */
     bool batch_norm;
+    double cap; /* bytes that a device may take; 0: no limit */
 } choir__auto_case;
+
+/* Returns whether a device may be too small for the whole model with its gradients, an
+ * optimizer's state and results, so that ranks should share these (fsdp). */
+bool choir__auto_shards(const choir__auto_case *c);
 
 /* Returns the number of ranks, 1 for no others. It follows from the case alone, so that a
  * command has the same bits each time that it runs on a machine. */

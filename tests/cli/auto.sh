@@ -51,6 +51,13 @@ two_devices() {
     same_weights auto threads
     good "${worth[@]}" "${two[@]}" --batch-size 1023 --json random
     says out '"strategy":"single"'
+    # A limit that the whole model would exceed: the ranks share it.
+    good train --model mlp:in=64,hidden=400,classes=10 --batch-size 64 --steps 2 "${two[@]}" \
+        --mem-cap 4M --json random && mv out auto
+    says auto '"strategy":"fsdp"' '"world":2' '"microbatches":2'
+    good train --model mlp:in=64,hidden=400,classes=10 --batch-size 64 --steps 2 \
+        --strategy single --microbatches 2 --json random && mv out single
+    same_weights auto single
     unset CHOIR_CPU_DEVICES
 }
 

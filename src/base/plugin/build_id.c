@@ -1,5 +1,5 @@
 /* The build id: a note among the program's headers, which stays when symbols are stripped. It
- * depends on what was linked, so equal sources and compilers give equal ids. */
+ * follows from the linked contents, so equal sources and compilers give equal ids. */
 #include "base/plugin/build_id.h"
 
 #include <link.h>
