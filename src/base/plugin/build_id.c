@@ -30,7 +30,7 @@ static size_t padded(size_t bytes)
     return (bytes + 3) & ~(size_t)3;
 }
 
-/* Looks for the linker's note among those of one header. */
+/* Looks for the linker's note in one header's notes. */
 static void read_notes(const char *notes, size_t size)
 {
     ElfW(Nhdr) n;
