@@ -112,6 +112,18 @@ bool choir__group_capturable(choir__task *fn, const void *args)
     return all;
 }
 
+const choir__call *choir__group_calls_of(
+    choir__task *fn, const void *args, choir_group **group, int *count)
+{
+    const task *t = args;
+    const batch_task *b = args;
+    if (fn != run_call && fn != run_batch)
+        return NULL;
+    *group = fn == run_call ? t->group : b->group;
+    *count = fn == run_call ? 1 : b->count;
+    return fn == run_call ? &t->call : b->calls;
+}
+
 /* --- what a program puts between the collectives --- */
 
 typedef struct call_task {

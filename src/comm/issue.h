@@ -23,6 +23,11 @@ void choir__group_report(choir_group *group, choir_status status);
  * captured. */
 bool choir__group_capturable(choir__task *fn, const void *args);
 
+/* Returns the calls of a group's task, their number and the group; NULL: the task makes none.
+ * The calls of a batch live until it has run, or as long as the group if a step is recorded. */
+const choir__call *choir__group_calls_of(
+    choir__task *fn, const void *args, choir_group **group, int *count);
+
 /* kept.c: choir__group_keep returns a copy of data on the heap, which lives until the call has
  * run and releases it by choir__group_let_go. If a step is being recorded, the copy lives as
  * long as the group, because the step runs the call again. */

@@ -8,8 +8,8 @@
  *
  * Two queues with streams of one kind need no host between them: one stream follows the
  * other. */
-#ifndef CHOIR_STREAM_H
-#define CHOIR_STREAM_H
+#ifndef CHOIR_DEVICE_STREAM_H
+#define CHOIR_DEVICE_STREAM_H
 
 #include "device/queue.h"
 

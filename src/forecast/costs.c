@@ -35,13 +35,28 @@ static bool attends(int kernel)
     return kernel == KERNEL_attention || kernel == KERNEL_attention_backward;
 }
 
-int choir__cost_form(int kernel, const int64_t dims[CHOIR__STEP_DIMS])
+double choir__optimizer_bytes(int kernel, double elements)
+{
+    switch (kernel) {
+    case KERNEL_grad_norm: return 4 * elements;
+    case KERNEL_average: return 3 * 4 * elements;
+    case KERNEL_sgd:
+    case KERNEL_lion: return 5 * 4 * elements;
+    case KERNEL_adam:
+    case KERNEL_rmsprop: return 7 * 4 * elements;
+    case KERNEL_lamb: return 9 * 4 * elements;
+    default: return 0;
+    }
+}
+
+/* Returns the form of a call: for products the bits of the least of m, n and k, at most 8. */
+static int form_of(const choir__cost_call *c)
 {
     enum { MOST = 8 };
     int bits = 0;
-    if (kernel != KERNEL_matmul)
+    if (c->kernel != KERNEL_matmul)
         return 0;
-    int64_t least = choir__min(dims[1], choir__min(dims[2], dims[3]));
+    int64_t least = choir__min(c->dims[1], choir__min(c->dims[2], c->dims[3]));
     while (bits < MOST && least >> (bits + 1))
         bits++;
     return bits;
@@ -64,19 +79,37 @@ static double by_data_sheet(const choir__device_model *d, const choir__step_entr
 
 /* --- tables --- */
 
-/* Returns the row whose form is nearest. */
-static const choir__cost_row *row_of(
-    const choir__costs *costs, int kernel, choir_dtype dtype, int form)
+static double size_of(const choir__cost_call *c)
+{
+    return multiplies(c->kernel) ? c->flops : c->bytes;
+}
+
+/* Returns the row whose form is nearest; NULL: the kernel has none. */
+static const choir__cost_row *row_of(const choir__costs *costs, const choir__cost_call *c)
 {
     const choir__cost_row *best = NULL;
+    const int form = form_of(c);
     for (int i = 0; costs && i < costs->row_count; i++) {
         const choir__cost_row *r = &costs->rows[i];
-        if (r->kernel != kernel || r->dtype != dtype || !r->count)
+        if (r->kernel != c->kernel || r->dtype != c->dtype)
             continue;
         if (!best || abs(r->form - form) < abs(best->form - form))
             best = r;
     }
     return best;
+}
+
+/* Returns the sample of an equal call, or NULL. */
+static const choir__cost_sample *equal_in(const choir__cost_row *r, const choir__cost_call *c)
+{
+    const double size = size_of(c);
+    for (int i = 0; i < r->count && r->samples[i].size <= size; i++) {
+        const choir__cost_call *of = &r->samples[i].call;
+        if (of->flops == c->flops && of->bytes == c->bytes &&
+            memcmp(of->dims, c->dims, sizeof of->dims) == 0)
+            return &r->samples[i];
+    }
+    return NULL;
 }
 
 static double interpolate(const choir__cost_row *r, double size)
@@ -89,6 +122,8 @@ static double interpolate(const choir__cost_row *r, double size)
     int i = 1;
     while (s[i].size < size)
         i++;
+    if (!(s[i].size > s[i - 1].size) || !(s[i - 1].size > 0))
+        return s[i].seconds;
     double whole = choir__log(s[i].size / s[i - 1].size),
            part = choir__log(size / s[i - 1].size) / whole;
     return s[i - 1].seconds * choir__exp(part * choir__log(s[i].seconds / s[i - 1].seconds));
@@ -97,38 +132,42 @@ static double interpolate(const choir__cost_row *r, double size)
 double choir__kernel_seconds(const choir__device_model *device, const choir__costs *costs,
     const choir__step_entry *e, bool *measured, double *spread)
 {
-    const int kernel = e->as.kernel.id;
-    const choir__cost_row *row =
-        row_of(costs, kernel, e->as.kernel.dtype, choir__cost_form(kernel, e->as.kernel.dims));
+    choir__cost_call call = {
+        e->as.kernel.id, e->as.kernel.dtype, e->as.kernel.flops, e->as.kernel.bytes, {0}};
+    memcpy(call.dims, e->as.kernel.dims, sizeof call.dims);
+    const choir__cost_row *row = row_of(costs, &call);
+    const choir__cost_sample *equal = row ? equal_in(row, &call) : NULL;
     if (measured)
         *measured = row;
     if (spread)
-        *spread = row ? row->spread : 0;
+        *spread = equal ? equal->spread : row ? row->samples[row->count / 2].spread : 0;
     if (!row)
         return by_data_sheet(device, e);
-    return interpolate(row, multiplies(kernel) ? e->as.kernel.flops : e->as.kernel.bytes);
+    return (equal ? equal->seconds : interpolate(row, size_of(&call))) + costs->task_s;
 }
 
-void choir__costs_add(choir__costs *costs, int kernel, choir_dtype dtype, int form, double size,
-    double seconds, double spread)
+void choir__costs_add(
+    choir__costs *costs, const choir__cost_call *call, double seconds, double spread)
 {
+    const int form = form_of(call);
     int at = 0;
     while (at < costs->row_count &&
-           (costs->rows[at].kernel != kernel || costs->rows[at].dtype != dtype ||
+           (costs->rows[at].kernel != call->kernel || costs->rows[at].dtype != call->dtype ||
                costs->rows[at].form != form))
         at++;
     if (at == costs->row_count) {
         CHOIR__GROW(costs->rows, costs->row_count);
-        costs->rows[costs->row_count++] = (choir__cost_row){kernel, dtype, form, NULL, 0, 0};
+        costs->rows[costs->row_count++] =
+            (choir__cost_row){.kernel = call->kernel, .form = form, .dtype = call->dtype};
     }
     choir__cost_row *r = &costs->rows[at];
+    const double size = size_of(call);
     int place = r->count;
     CHOIR__GROW(r->samples, r->count);
     for (; place > 0 && r->samples[place - 1].size > size; place--)
         r->samples[place] = r->samples[place - 1];
-    r->samples[place] = (choir__cost_sample){size, seconds};
+    r->samples[place] = (choir__cost_sample){*call, size, seconds, spread};
     r->count++;
-    r->spread = spread > r->spread ? spread : r->spread;
 }
 
 void choir__costs_free(choir__costs *costs)
@@ -136,5 +175,5 @@ void choir__costs_free(choir__costs *costs)
     for (int i = 0; i < costs->row_count; i++)
         free(costs->rows[i].samples);
     free(costs->rows);
-    *costs = (choir__costs){0};
+    *costs = (choir__costs){.row_count = 0};
 }

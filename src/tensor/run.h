@@ -82,6 +82,8 @@ void choir__step_begins(choir_scope *scope, uint64_t step);
 const uint64_t *choir__step_word(choir_scope *scope, choir_device *device);
 /* Releases the memory of choir_step's recording; the next step makes a new recording. */
 void choir__step_forget(choir_scope *scope);
+/* Returns the recording of the run's step; NULL: none was recorded. */
+const choir__recording *choir__step_recording(const choir_scope *scope);
 /* Like choir__step_forget, but may be called within a step and takes effect at its end. */
 void choir__step_anew(choir_scope *scope);
 /* Makes the closed scopes of a recording, linked by `spare`, ready for reuse. */

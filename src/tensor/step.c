@@ -69,6 +69,12 @@ static void close_replay(void *arg)
     free(run->replay);
 }
 
+const choir__recording *choir__step_recording(const choir_scope *scope)
+{
+    const struct choir__replay *r = scope->run->replay;
+    return r ? r->recording : NULL;
+}
+
 uint64_t choir__values_of(const choir_tensor *t)
 {
     return ((uint64_t)t->scope->run->recordings << 32 | t->storage->version) + 1;

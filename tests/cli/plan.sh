@@ -134,6 +134,34 @@ large_models_take_no_memory() {
     [ "$(grep -c '"event":"plan"' out)" = 3 ] || fail "$(cat out err)"
 }
 
+# Times: by presets, by a cluster's file, by this machine's calibration; one of another machine is
+# refused.
+times_have_a_source() {
+    export CHOIR_COSTS=$PWD/costs.json
+    printf '{"device": "H100", "nodes": 1, "devices_per_node": 4}' >cluster.json
+    good plan "${small[@]}" random
+    has out "^Times: by the preset 'cpu' \\(data sheet\\); choir plan --calibrate measures"
+    good plan --cluster cluster.json "${small[@]}" random
+    has out '^Times: by cluster.json, a H100 \(data sheet\)\.'
+    good plan --json "${small[@]}" random
+    cp out before
+    good plan --json "${small[@]}" random
+    cmp -s out before && has out '"strategy":"ddp",.*"step_ms":[0-9.]+,"step_ms_low":[0-9.]+,' ||
+        fail "$(cat out)"
+    printf '{"device": "H100", "nodes": 1, "devices_per_node": 2}' >cluster.json
+    choir plan --cluster cluster.json "${small[@]}" --strategies ddp random >out 2>err
+    has err 'has 2 devices \(1 nodes of 2\), expected at least one for each of the 4 ranks'
+    printf '{"key": "cpu: another", "kernels": []}' >costs.json
+    bad 1 "was measured on another machine or build: it has 'cpu: another', expected" \
+        plan "${small[@]}" random
+    rm costs.json
+    good plan --calibrate
+    has out 'costs.json: [0-9]+ kinds of kernels'
+    good plan "${small[@]}" random
+    has out "^Times: by this machine's calibration \\(measured\\)"
+    unset CHOIR_COSTS
+}
+
 wrong_input_is_one_sentence() {
     bad 2 "unexpected argument 'b'" plan a b
     bad 2 "unknown strategy 'dpp'" plan "${small[@]}" --strategies dpp random
@@ -150,5 +178,6 @@ check json_has_a_line_per_strategy_and_advice
 check the_table_names_what_is_left_out
 check what_does_not_fit_is_named
 check large_models_take_no_memory
+check times_have_a_source
 check wrong_input_is_one_sentence
 finish

@@ -107,6 +107,9 @@ void choir__plan_foresee(choir__plan *p, choir__plan_entry *e)
         e->microbatches = own->job.training.microbatches;
         e->ranks = own->job.placement.nproc;
         judge(p, e);
+        e->items = (double)(own->job.training.batch_size * own->job.model.info.items);
+        if (choir__plan_price(p, e) != CHOIR_OK)
+            fail(e);
     } else {
         fail(e);
     }

@@ -19,6 +19,10 @@ const choir__cli_option choir__plan_options[] = {
         .help =
             "memory of the machine, which its CPU devices share (default: this machine's, as "
             "far as its control groups allow)"},
+    {"cluster", CHOIR__STRING, AT(cluster), .argument = "FILE",
+        .help = "time the steps on this cluster, described in JSON (default: this machine)"},
+    {"calibrate", CHOIR__FLAG, AT(calibrate),
+        .help = "measure this machine's kernels and messages, for the times of later plans"},
     {"json", CHOIR__FLAG, AT(job.records.json),
         .help = "print one JSON object per strategy, and last the advice"},
     {NULL},

@@ -18,10 +18,14 @@
 static int plan(choir__plan *p)
 {
     int status = CHOIR__EXIT_OK;
+    if (p->calibrate)
+        return choir__plan_calibrate(p);
     if (!p->memory)
         p->memory = (int64_t)choir__usable_memory("");
     if (choir__plan_list(p) != CHOIR_OK)
         return choir__cli_refuse("plan", true);
+    if (choir__plan_machine(p) != CHOIR_OK)
+        return choir__cli_fail();
     for (int i = 0; i < p->count; i++)
         choir__plan_foresee(p, &p->entries[i]);
     (p->job.records.json ? choir__plan_json : choir__plan_table)(p);
@@ -41,6 +45,7 @@ static void free_plan(choir__plan *p)
         free(p->args[i]);
     free(p->args);
     free(p->entries);
+    choir__costs_free(&p->costs);
     choir__job_free(&p->job);
 }
 

@@ -4,12 +4,15 @@
  *     parse.c       its options
  *     candidates.c  strategies, compositions and their meshes
  *     foresee.c     one of them: its rehearsal, and whether it fits
+ *     price.c       the time of its step
+ *     calibrate.c   measures this machine
  *     table.c       the table and the JSON
  *     size.c        bytes as people read them
  *     advice.c      the choice, in a sentence and as a command line */
 #ifndef CHOIR_CLI_PLAN_H
 #define CHOIR_CLI_PLAN_H
 
+#include "forecast/replay.h"
 #include "job/job.h"
 #include "job/rehearsal/rehearsal.h"
 
@@ -26,7 +29,9 @@ typedef struct choir__plan_entry {
     bool fits;
     char lacks[800];                           /* why it does not */
     double step_ms, step_ms_low, step_ms_high; /* NaN: unknown */
-    double items;                              /* tokens or samples of a step */
+    double idle, measured; /* shares: of the devices' time; of the time that is measured */
+    double link_bytes[CHOIR__LEVELS]; /* sent per step, by level */
+    double items;                     /* tokens or samples of a step */
 } choir__plan_entry;
 
 typedef struct choir__plan {
@@ -35,6 +40,11 @@ typedef struct choir__plan {
     int64_t memory; /* bytes of the machine; 0: of this one */
     char devices[CHOIR__MAX_DEVICES *
                  (CHOIR__CLI_DEVICE_NAME + 1)]; /* --devices of all entries */
+    const char *cluster;                        /* path of its file; NULL: this machine */
+    bool calibrate;
+    choir__cluster machine; /* the place of the replays */
+    choir__costs costs;     /* this machine's table */
+    bool calibrated;        /* it has one */
     const choir__cli_command *command;
     int argc;
     char **argv; /* the command line, from which the job of each entry is made */
@@ -59,6 +69,17 @@ choir_status choir__plan_list(choir__plan *p);
 
 /* Fills in an entry. */
 void choir__plan_foresee(choir__plan *p, choir__plan_entry *e);
+
+/* Describes the machine on which steps are replayed. Errors: as choir__cluster_read, and a
+ * calibration of another machine. */
+choir_status choir__plan_machine(choir__plan *p);
+/* Fills in the times of an entry whose rehearsal has recorded a step. Errors: as choir__replay.
+ */
+choir_status choir__plan_price(const choir__plan *p, choir__plan_entry *e);
+/* Returns the sentence about the source of the times, in text. */
+const char *choir__plan_figures(const choir__plan *p, char text[256]);
+/* Measures this machine, and stores its table. Returns an exit status. */
+int choir__plan_calibrate(choir__plan *p);
 
 void choir__plan_table(const choir__plan *p);
 void choir__plan_json(const choir__plan *p);

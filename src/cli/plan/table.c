@@ -35,7 +35,7 @@ static void print_row(const choir__plan_entry *e)
 
 void choir__plan_table(const choir__plan *p)
 {
-    char memory[32];
+    char memory[32], figures[256];
     printf("%-30s %-6s %5s  %-4s %10s %10s %9s %9s %9s %9s  %s\n", "strategy", "mesh", "on",
         "fits", "peak MiB", "least", "weights", "gradients", "optimizer", "other", "step ms");
     for (int i = 0; i < p->count; i++)
@@ -45,6 +45,7 @@ void choir__plan_table(const choir__plan *p)
         "\nPeak: of the device that holds most, with its parts; least: of the one that holds "
         "least.\nThe machine has %s.\n",
         choir__plan_size((double)p->memory, memory));
+    printf("%s\n", choir__plan_figures(p, figures));
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned && !p->entries[i].fits)
             printf("%s does not fit: %s.\n", p->entries[i].text, p->entries[i].lacks);

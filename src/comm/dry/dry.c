@@ -129,6 +129,11 @@ bool choir__is_dry_engine(const choir__engine *engine)
     return engine->ops == &dry_ops;
 }
 
+const int *choir__dry_members(const choir__engine *engine)
+{
+    return room_of(engine)->ranks;
+}
+
 /* --- opening --- */
 
 bool choir__dry_named(const char *backend)

@@ -29,6 +29,7 @@ choir_status choir__rehearsal_note(choir__rehearsal *r, const choir__job_rank *p
 {
     choir_status status = CHOIR_OK;
     r->parameters = choir_module_param_count(part->net);
+    choir__rehearsal_record(r, part);
     for (int i = 0; i < r->each && status == CHOIR_OK; i++)
         status =
             choir_dry_count(part->devices[i], &r->devices[part->env.rank * r->each + i].counts);

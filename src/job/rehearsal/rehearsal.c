@@ -65,6 +65,9 @@ choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
         .steps = choir__min(job->training.steps, STEPS)};
     r->devices = choir__calloc((size_t)r->world * (size_t)r->each, sizeof *r->devices);
     name_devices(r, &job->placement);
+    for (int rank = 0; rank < r->world; rank++)
+        choir__step_add_program(&r->step, rank, 1);
+    r->step.world = r->world;
     silence(own);
     shorten(&own->training, r->steps);
     own->placement.rehearsal = r;
@@ -76,5 +79,6 @@ choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
 void choir__rehearsal_free(choir__rehearsal *r)
 {
     free(r->devices);
+    choir__step_free(&r->step);
     *r = (choir__rehearsal){0};
 }

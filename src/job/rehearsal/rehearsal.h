@@ -6,6 +6,7 @@
 
 #include <choir/dry.h>
 
+#include "forecast/step.h"
 #include "job/job.h"
 
 typedef struct choir__rehearsed_device {
@@ -18,6 +19,9 @@ typedef struct choir__rehearsal {
     choir__rehearsed_device *devices; /* (world, each) */
     int64_t parameters;
     int64_t steps; /* steps that the rehearsal has made */
+    /* The recorded step of all ranks (recorded.c), a program for each; without entries, if a
+     * rank recorded none. */
+    choir__step step;
 } choir__rehearsal;
 
 /* Rehearses a job that is prepared, and leaves it as it was. The caller frees *r. Errors: the
@@ -35,5 +39,8 @@ choir_device *choir__rehearsal_device(const choir__job *job, int rank, int i);
 
 /* Takes what the rank's devices have counted, when its steps are done. */
 choir_status choir__rehearsal_note(choir__rehearsal *r, const struct choir__job_rank *part);
+
+/* Adds the rank's program to the step. */
+void choir__rehearsal_record(choir__rehearsal *r, const struct choir__job_rank *part);
 
 #endif

@@ -1,6 +1,9 @@
 /* Prices of kernels: by data sheets, and between the samples of a measured table. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "base/base.h"
@@ -48,6 +51,15 @@ static void test_data_sheet(void **state)
     near(choir__kernel_seconds(&d, NULL, &e, NULL, NULL), 3e-6);
 }
 
+static void add(choir__costs *costs, int kernel, double size, const int64_t *dims,
+    double seconds, double spread)
+{
+    choir__cost_call call = {kernel, CHOIR_F32, size, size, {0}};
+    if (dims)
+        memcpy(call.dims, dims, sizeof call.dims);
+    choir__costs_add(costs, &call, seconds, spread);
+}
+
 static void test_table(void **state)
 {
     choir__costs costs = {.row_count = 0};
@@ -56,9 +68,9 @@ static void test_table(void **state)
     double spread;
     (void)state;
     ok(choir__device_preset("cpu", &d));
-    choir__costs_add(&costs, KERNEL_unary, CHOIR_F32, 0, 1e6, 1e-3, 0.02);
-    choir__costs_add(&costs, KERNEL_unary, CHOIR_F32, 0, 1e4, 1e-5, 0.01);
-    choir__costs_add(&costs, KERNEL_unary, CHOIR_F32, 0, 1e5, 4e-5, 0.01);
+    add(&costs, KERNEL_unary, 1e6, NULL, 1e-3, 0.02);
+    add(&costs, KERNEL_unary, 1e4, NULL, 1e-5, 0.02);
+    add(&costs, KERNEL_unary, 1e5, NULL, 4e-5, 0.02);
     const struct {
         double bytes, seconds;
     } rows[] = {{1, 1e-5}, {1e4, 1e-5}, {31622.7766016838, 2e-5}, {1e5, 4e-5}, {1e6, 1e-3},
@@ -70,10 +82,8 @@ static void test_table(void **state)
     }
     /* Products: by FLOPs, in the row of the nearest form. */
     const int64_t thin[] = {1, 2, 1000, 1000}, square[] = {1, 512, 512, 512};
-    choir__costs_add(
-        &costs, KERNEL_matmul, CHOIR_F32, choir__cost_form(KERNEL_matmul, thin), 1e6, 3e-4, 0);
-    choir__costs_add(&costs, KERNEL_matmul, CHOIR_F32, choir__cost_form(KERNEL_matmul, square),
-        1e6, 1e-5, 0);
+    add(&costs, KERNEL_matmul, 1e6, thin, 3e-4, 0);
+    add(&costs, KERNEL_matmul, 1e6, square, 1e-5, 0);
     choir__step_entry e = entry_of(KERNEL_matmul, CHOIR_F32, 1e6, 1e6);
     memcpy(e.as.kernel.dims, (int64_t[]){1, 3, 400, 400}, sizeof e.as.kernel.dims);
     near(choir__kernel_seconds(&d, &costs, &e, NULL, NULL), 3e-4);
@@ -82,6 +92,45 @@ static void test_table(void **state)
     e = entry_of(KERNEL_adam, CHOIR_F32, 0, 1e6); /* not in the table */
     choir__kernel_seconds(&d, &costs, &e, &measured, NULL);
     assert_false(measured);
+    /* An equal call counts before its neighbours, and each task takes the queue's own time. */
+    const int64_t dims[] = {1, 300, 400, 400};
+    add(&costs, KERNEL_matmul, 1e6, dims, 7e-5, 0.1);
+    e = entry_of(KERNEL_matmul, CHOIR_F32, 1e6, 1e6);
+    memcpy(e.as.kernel.dims, dims, sizeof dims);
+    costs.task_s = 1e-6;
+    near(choir__kernel_seconds(&d, &costs, &e, NULL, &spread), 7.1e-5);
+    assert_true(spread == 0.1);
+    choir__costs_free(&costs);
+}
+
+/* A table that is written reads back the same; that of another machine is refused. */
+static void test_file(void **state)
+{
+    char path[] = "/tmp/costs.XXXXXX";
+    choir__costs costs = {.key = "cpu: this machine", .task_s = 1e-7, .step_s = 2e-3}, again;
+    (void)state;
+    close(mkstemp(path));
+    add(&costs, KERNEL_matmul, 1e6, (int64_t[]){1, 64, 64, 122}, 1.0 / 3, 0.5);
+    add(&costs, KERNEL_unary, 1e6, NULL, 1e-3, 0.02);
+    costs.alpha_s = 1e-6, costs.beta_bytes_s = 3e9;
+    ok(choir__costs_write(path, &costs));
+    ok(choir__costs_read(path, costs.key, &again));
+    assert_int_equal(again.row_count, 2);
+    assert_true(again.task_s == 1e-7 && again.step_s == 2e-3 && again.beta_bytes_s == 3e9);
+    assert_true(again.rows[0].samples[0].seconds == 1.0 / 3);
+    assert_true(again.rows[0].samples[0].call.dims[3] == 122);
+    assert_int_equal(again.rows[1].kernel, KERNEL_unary);
+    choir__costs_free(&again);
+    assert_fails(choir__costs_read(path, "cpu: that machine", &again), CHOIR_ERR_ARGUMENT,
+        "was measured on another machine or build: it has 'cpu: this machine', expected 'cpu: "
+        "that machine'");
+    FILE *f = fopen(path, "w");
+    fputs("{\"key\": \"k\", \"kernels\": [{\"name\": \"matmull\"}]}", f);
+    fclose(f);
+    assert_fails(choir__costs_read(path, "k", &again), CHOIR_ERR_ARGUMENT,
+        "unknown kernel 'matmull' (did you mean 'matmul'?)");
+    unlink(path);
+    assert_fails(choir__costs_read(path, NULL, &again), CHOIR_ERR_IO, path);
     choir__costs_free(&costs);
 }
 
@@ -90,6 +139,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_data_sheet),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
