@@ -1,5 +1,5 @@
 /* A rank's recorded step as a program for forecasts: the tasks of its devices' queues become
- * kernels, those of its groups' queues collectives. */
+ * kernels, and its groups' calls collectives. */
 #include <stdlib.h>
 #include <string.h>
 
