@@ -54,8 +54,8 @@ typedef struct choir__costs {
 double choir__kernel_seconds(const choir__device_model *device, const choir__costs *costs,
     const choir__step_entry *entry, bool *measured, double *spread);
 
-/* Returns the bytes that an optimizer's kernel reads and writes for so many f32 elements, which
- * its arguments do not tell where they are in device memory; 0 for other kernels. */
+/* Returns the bytes that an optimizer's kernel reads and writes for a number of f32 elements,
+ * which its arguments state in device memory alone; 0 for other kernels. */
 double choir__optimizer_bytes(int kernel, double elements);
 
 /* Adds a sample, in the order of sizes. */

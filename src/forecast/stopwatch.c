@@ -11,8 +11,8 @@
 
 enum {
     MOST_RUNS = 64,
-    MOST_TIMES = 64, /* of a size; later ones replace earlier ones in turn */
-    BUCKETS = 4096,  /* of sizes, a power of two */
+    MOST_TIMES = 64, /* per size; later ones replace earlier ones in turn */
+    BUCKETS = 4096,  /* a power of two */
 };
 
 /* Calls of one kernel with operands of one size. */

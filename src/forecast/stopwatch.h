@@ -22,7 +22,7 @@ choir__stopwatch *choir__stopwatch_new(void);
 void choir__stopwatch_watch(choir__stopwatch *watch, choir_device *device, int64_t steps);
 /* Waits for the device and stops watching it. */
 void choir__stopwatch_stop(choir__stopwatch *watch);
-/* Stops and frees it. Adds what it has seen to costs;
+/* Stops and frees it. Adds the samples to costs;
  * NULL: drops it. */
 void choir__stopwatch_end(choir__stopwatch *watch, choir__costs *costs);
 

@@ -113,7 +113,7 @@ static int exchange(int rank, int world, void *arg)
     return 0;
 }
 
-/* Sets alpha and beta so that two ranks' sums take what they took. */
+/* Sets alpha and beta so that the price of two ranks' sums is the measured time. */
 static choir_status measure_messages(choir__costs *costs)
 {
     choir__cluster c;

@@ -29,7 +29,7 @@ typedef struct choir__plan_entry {
     bool fits;
     char lacks[800];                           /* why it does not */
     double step_ms, step_ms_low, step_ms_high; /* NaN: unknown */
-    double idle, measured; /* shares: of the devices' time; of the time that is measured */
+    double idle, measured; /* shares of the devices' time, and of times from a measured table */
     double link_bytes[CHOIR__LEVELS]; /* sent per step, by level */
     double items;                     /* tokens or samples of a step */
 } choir__plan_entry;
