@@ -29,6 +29,8 @@ if(TARGET choir_command)
 endif()
 install(FILES ${CHOIR_TEXT} DESTINATION ${CMAKE_INSTALL_DATADIR}/choir COMPONENT command)
 
+install(FILES cmake/tsan.supp DESTINATION ${CMAKE_INSTALL_DATADIR}/choir COMPONENT development)
+
 # The reference of the C interface, if script/reference has made it.
 set(reference ${PROJECT_BINARY_DIR}/reference)
 install(DIRECTORY ${reference}/man/man3 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT development

@@ -5,6 +5,8 @@
 #ifndef CHOIR_DEVICE_INTERNAL_H
 #define CHOIR_DEVICE_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include <choir/device.h>
 #include "device/kernels.h"
 #include "device/libraries.h"
@@ -65,6 +67,7 @@ struct choir_device {
     /* device of another process: it has addresses here, but no memory, and runs nothing */
     bool away;
     choir__gauges *gauges; /* figures on the board; NULL: none */
+    atomic_int runs;       /* open runs that use it */
     double born;           /* choir__now() */
     choir_device *next;
 };

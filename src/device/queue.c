@@ -364,6 +364,14 @@ void choir__queue_place(choir__queue *q, const int *cores)
     memcpy((int *)q->opts.cores, cores, (size_t)q->opts.core_count * sizeof *cores);
 }
 
+void choir__queue_rest(choir__queue *q)
+{
+    pthread_mutex_lock(&q->issue_lock);
+    if (!q->opts.stream && choir__queue_finished(q) == atomic_load(&q->issued))
+        choir__queue_stop_worker(q);
+    pthread_mutex_unlock(&q->issue_lock);
+}
+
 void choir__queues_quiesce(void)
 {
     pthread_mutex_lock(&registry_lock);

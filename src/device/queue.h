@@ -158,6 +158,10 @@ void choir__queue_run_now(choir__queue *queue, choir__task *fn, const void *args
 /* Returns true if the queue has an observer. */
 bool choir__queue_observed(choir__queue *queue);
 
+/* Joins the worker of a host's queue without tasks, and the threads that serve the worker. The
+ * next task starts another worker. */
+void choir__queue_rest(choir__queue *queue);
+
 /* Drains every queue and joins all workers before a fork. Workers start again on demand. */
 void choir__queues_quiesce(void);
 

@@ -89,7 +89,10 @@ static cost look_aside(const choir__job *j)
     double pixels = in->ndim == 3 ? (double)(in->dim[1] * in->dim[2]) : 0;
     const cost none = {
         .positions = fmax(1, pixels / 256), .items = fmax(1, (double)j->model.info.items)};
-    cost step = none;
+    cost step; /* with padding that a pipe carries, too */
+    memset(&step, 0, sizeof step);
+    step.positions = none.positions;
+    step.items = none.items;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
         return none;

@@ -26,6 +26,7 @@ void choir__scope_uses(choir_scope *scope, choir_device *device)
         link = &(*link)->next;
     *link = choir__arena_get(&run->base.arena, sizeof **link);
     **link = (choir__run_device){.device = device};
+    atomic_fetch_add(&device->runs, 1);
 }
 
 choir_status choir__run_failure(const choir_scope *scope)
