@@ -26,7 +26,7 @@ struct choir_group {
     choir__queue *queue;
     choir__group_job *job;
     choir__flight_log *log;
-    char name[48]; /* "world", "world/2": the third split's child */
+    char name[48]; /* "world", "world/2.0": a child of the third split, "world/2.0 (tensor)" */
     uint32_t splits;
     choir__algorithm algorithm;
     choir__call *batch; /* (batch_count) calls since batch_begin */
@@ -65,6 +65,11 @@ void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg, ch
 /* Fails the group from any thread, unless it has failed already: calls that wait, here and on
  * all other ranks, end with the sentence. */
 void choir__group_abort(choir_group *group, choir_status status, const char *sentence);
+
+/* Like choir_group_split, with both groups given. The child's name contains `purpose` (a mesh's
+ * dimension), unless that is NULL. */
+choir_status choir__group_split_as(
+    choir_group *group, int color, int key, const char *purpose, choir_group **child);
 
 /* Returns true if the ranks can reach each other's regions of choir__shared_new. */
 bool choir__group_shares(const choir_group *group);

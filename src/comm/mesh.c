@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "comm/group.h"
 
 struct choir_mesh {
     int dims;
@@ -94,7 +95,7 @@ choir_status choir_mesh_new(
     for (int d = 0; d < dims && status == CHOIR_OK; d++) {
         struct dimension *dim = &m->dim[d];
         int color = rank - dim->coordinate * dim->stride;
-        status = choir_group_split(group, color, dim->coordinate, &dim->group);
+        status = choir__group_split_as(group, color, dim->coordinate, names[d], &dim->group);
     }
     if (status == CHOIR_OK)
         *mesh = m;

@@ -38,6 +38,12 @@ choir_status choir_group_split(choir_group *group, int color, int key, choir_gro
         return choir__missing(__func__, "group");
     if (!child)
         return choir__missing(__func__, "child");
+    return choir__group_split_as(group, color, key, NULL, child);
+}
+
+choir_status choir__group_split_as(
+    choir_group *group, int color, int key, const char *purpose, choir_group **child)
+{
     *child = NULL;
     if (group->batching) /* the colors would only be exchanged at its end */
         return choir__error(CHOIR_ERR_STATE, "a group is split in an open batch: end it first");
@@ -53,8 +59,9 @@ choir_status choir_group_split(choir_group *group, int color, int key, choir_gro
         int count = choose(group, all, ranks, &rank);
         status = group->engine->ops->split(group->engine, ranks, count, rank, color, &engine);
         if (status == CHOIR_OK) {
-            char name[sizeof group->name + 32];
-            snprintf(name, sizeof name, "%s/%u.%d", group->name, number, color);
+            char name[2 * sizeof group->name + 32];
+            snprintf(name, sizeof name, "%s/%u.%d%s%.24s%s", group->name, number, color,
+                purpose ? " (" : "", purpose ? purpose : "", purpose ? ")" : "");
             *child = choir__group_new(engine, group->job, name);
             (*child)->algorithm = group->algorithm;
         } else if (group->engine->failed != CHOIR_OK) {

@@ -3,6 +3,7 @@
 
 #include "check.h"
 #include "base/base.h"
+#include "comm/group.h"
 #include "multi/ranks.h"
 
 /* The sum over a group of 2^rank names its members. */
@@ -61,6 +62,7 @@ static int grid(int rank, int world, void *arg)
     CHECK(choir_mesh_coordinate(mesh, "tensor") == rank % width);
     CHECK(choir_mesh_coordinate(mesh, "pipe") == 0);
     CHECK(choir_group_world(choir_mesh_group(mesh, "pipe")) == 1);
+    CHECK(strstr(choir_mesh_group(mesh, "tensor")->name, " (tensor)")); /* for choir top */
     CHECK(choir_mesh_group(mesh, "Tensor") == NULL);
     CHECK(strstr(choir_error_message(), "it has data, pipe, tensor"));
 
