@@ -123,8 +123,8 @@ typedef struct place {
     int64_t rows, columns;
 } place;
 
-/* Rounds sums to bf16, as choir__bf16_from_f32 does. */
-INLINE void round_vector(uint16_t *c, vec x)
+/* Rounds sums to 16 bits, as choir__bf16_from_f32 and choir__f16_from_f32 do. */
+INLINE void round_vector(uint16_t *c, vec x, const bool bf16)
 {
     typedef uint32_t uvec __attribute__((vector_size(4 * W)));
     typedef uint16_t halves __attribute__((vector_size(2 * W)));
@@ -132,14 +132,25 @@ INLINE void round_vector(uint16_t *c, vec x)
     const uvec nan = (uvec)((ivec)(bits & 0x7fffffff) > 0x7f800000);
     const halves y =
         __builtin_convertvector(((nan & (bits | 0x400000)) | (~nan & up)) >> 16, halves);
-    memcpy(c, &y, sizeof y);
+    if (bf16) {
+        memcpy(c, &y, sizeof y);
+        return;
+    }
+#if defined(__AVX512F__)
+    _mm256_storeu_si256((__m256i *)(void *)c, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__AVX2__)
+    _mm_storeu_si128((__m128i *)(void *)c, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#else
+    for (int i = 0; i < W; i++)
+        c[i] = choir__f16_from_f32(x[i]);
+#endif
 }
 
 INLINE void round_row(uint16_t *c, const real *y, int64_t columns)
 {
     int64_t j = 0;
     for (; j + W <= columns; j += W)
-        round_vector(c + j, v_load((const float *)y + j));
+        round_vector(c + j, v_load((const float *)y + j), true);
     for (; j < columns; j++)
         c[j] = choir__bf16_from_f32((float)y[j]);
 }
@@ -176,12 +187,15 @@ static void end_row(const job *w, real *y, int64_t row, int64_t column, int64_t 
         memcpy(c, y, (size_t)columns * sizeof *c);
 }
 
-/* True if the rows of a tile are whole rows of bf16, and only rounded; most are. */
+/* True if a tile's sums, with the bias where tiles add it, are only rounded, in whole vectors;
+ * most are. */
 static bool is_rounded(const job *w, const place *p)
 {
     const choir__k_matmul *k = w->k;
-    return k->dtype == CHOIR_BF16 && !k->wide && !k->bias && !k->accumulate &&
-           p->columns == BROAD;
+    if (!is_half(k->dtype) || k->wide || k->accumulate)
+        return false;
+    return ENDS_IN_REGISTERS ? !w->turned && p->columns % W == 0
+                             : !k->bias && p->columns == BROAD;
 }
 
 /* Ends the rows of a tile. */
@@ -193,8 +207,9 @@ static void end_rows(const job *w, const place *p, const real *sums)
         return;
     for (int64_t i = 0; i < p->rows; i++, c += k->c_row)
         if (is_rounded(w, p))
-            for (int j = 0; j < BROAD; j += W)
-                round_vector(c + j, v_load((const float *)sums + i * BROAD + j));
+            for (int j = 0; j < p->columns; j += W)
+                round_vector(
+                    c + j, v_load((const float *)sums + i * BROAD + j), k->dtype == CHOIR_BF16);
         else
             end_row(w, (real *)sums + i * BROAD, p->row + i, p->column, p->columns);
 }
@@ -239,16 +254,17 @@ static void end_chain(const job *w, const place *p, tile *t, real *sums)
     const choir__k_matmul *k = w->k;
     const int64_t at = p->row * k->c_row + p->column;
     t->to = sums;
+    if (ENDS_IN_REGISTERS && k->bias && (takes_vectors(w, p) || is_rounded(w, p)))
+        t->bias = (const real *)k->bias + p->column;
     if (takes_vectors(w, p)) {
         t->to = (real *)w->c + at;
         t->to_row = k->c_row;
-        t->bias = k->bias ? (const real *)k->bias + p->column : NULL;
         t->accumulate = k->accumulate;
         run_tile(t, p->rows, p->columns);
         return;
     }
     if (!w->turned && is_rounded(w, p)) {
-        if (run_rounded(t, p->rows, (uint16_t *)w->c + at, k->c_row))
+        if (run_rounded(t, p->rows, p->columns, (uint16_t *)w->c + at, k->c_row))
             return;
     } else {
         run_tile(t, p->rows, p->columns);

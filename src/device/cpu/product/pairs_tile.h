@@ -302,9 +302,11 @@ static void run_tile(const tile *t, int64_t rows, int64_t columns)
 }
 
 /* Computes a tile of whole rows and rounds it to c, or returns false: t->to has the sums. */
-static bool run_rounded(const tile *t, int64_t rows, uint16_t *c, int64_t c_row)
+static bool run_rounded(
+    const tile *t, int64_t rows, int64_t columns, uint16_t *c, int64_t c_row)
 {
     const real *level[64];
+    (void)columns; /* BROAD */
     const int n = list_levels(level, &t->near, &t->far);
     compute(t, rows, BROAD);
     if (round_tile(c, c_row, t->to, level, n, rows))

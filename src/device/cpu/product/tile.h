@@ -177,7 +177,7 @@ INLINE void end_tiles(void)
 {
 }
 
-/* These may round the sums of whole rows to bf16, if that has a faster way than vectors. */
+/* These may round sums to bf16, if that has a faster way than vectors. */
 INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, const real *const level[],
     int n, int64_t rows)
 {
@@ -185,10 +185,11 @@ INLINE bool round_tile(uint16_t *c, int64_t c_row, const real *sums, const real 
     return false;
 }
 
-INLINE bool run_rounded(const tile *t, int64_t rows, uint16_t *c, int64_t c_row)
+INLINE bool run_rounded(
+    const tile *t, int64_t rows, int64_t columns, uint16_t *c, int64_t c_row)
 {
     (void)c, (void)c_row;
-    run_tile(t, rows, BROAD);
+    run_tile(t, rows, columns);
     return false;
 }
 
