@@ -114,7 +114,9 @@ choir_status choir__cluster_preset(
         .devices_per_node = devices_per_node,
         .sockets_per_node = 1,
         .nodes_per_rack = nodes,
-        .racks_per_spine = 1};
+        .racks_per_spine = 1,
+        .kernel_jitter = CHOIR__PRESET_JITTER,
+        .device_spread = CHOIR__PRESET_SPREAD};
     if (nodes < 1 || devices_per_node < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a cluster: expected at least 1 node of 1 device, got %lld of %lld",

@@ -31,6 +31,11 @@
 
 enum { CHOIR__CLUSTER_NAME = 64 };
 
+/* How much kernels' times and devices' speeds vary where a cluster's file does not say so:
+ * estimates. */
+#define CHOIR__PRESET_JITTER 0.03
+#define CHOIR__PRESET_SPREAD 0.02
+
 /* Where a figure is from, for people who read a forecast. */
 typedef enum choir__figure_source {
     CHOIR__FROM_DATA_SHEET,

@@ -237,7 +237,11 @@ static choir_status read_cluster(const json_t *root, choir__cluster *c)
 choir_status choir__cluster_read(const char *path, choir__cluster *cluster)
 {
     json_error_t why;
-    *cluster = (choir__cluster){.nodes = 1, .devices_per_node = 1, .sockets_per_node = 1};
+    *cluster = (choir__cluster){.nodes = 1,
+        .devices_per_node = 1,
+        .sockets_per_node = 1,
+        .kernel_jitter = CHOIR__PRESET_JITTER,
+        .device_spread = CHOIR__PRESET_SPREAD};
     snprintf(cluster->name, sizeof cluster->name, "%.60s", path);
     choir__clean(cluster->name);
     json_t *root = choir__file_json(path, JSON_REJECT_DUPLICATES, &why);

@@ -38,7 +38,7 @@ const choir__plan_entry *choir__plan_best(const choir__plan *p)
 
 char *choir__plan_sentence(const choir__plan *p, const choir__plan_entry *best)
 {
-    char size[32];
+    char size[32], time[32];
     if (!best) {
         bool any = false;
         for (int i = 0; i < p->count; i++)
@@ -48,9 +48,10 @@ char *choir__plan_sentence(const choir__plan *p, const choir__plan_entry *best)
     }
     choir__plan_size((double)fullest(best), size);
     return isfinite(best->step_ms)
-               ? choir__format("Take %s: it fits with %s on its fullest device, and a step of "
-                               "%.3g ms is the shortest of all that fit.",
-                     best->text, size, best->step_ms)
+               ? choir__format(
+                     "Take %s: it fits with %s on its fullest device, and a step of %s "
+                     "is the shortest of all that fit.",
+                     best->text, size, choir__plan_time(best->step_ms, time))
                : choir__format("Take %s: of the strategies that fit, its fullest device holds "
                                "least, %s.",
                      best->text, size);

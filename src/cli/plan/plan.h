@@ -92,5 +92,7 @@ char *choir__plan_command(const choir__plan *p, const choir__plan_entry *e);
 
 /* Writes bytes as people read them, such as "1.5 GiB", and returns text. */
 const char *choir__plan_size(double bytes, char text[32]);
+/* Writes milliseconds as people read them, such as "228 s", and returns text. */
+const char *choir__plan_time(double ms, char text[32]);
 
 #endif

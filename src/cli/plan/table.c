@@ -18,26 +18,29 @@ static void print_row(const choir__plan_entry *e)
     const choir__rehearsal *r = &e->rehearsal;
     const choir_dry_counts *most = &r->devices[0].counts;
     size_t least = most->bytes_peak;
-    char time[32] = "-";
+    char time[32] = "-", low[32], high[32], span[72] = "";
     for (int i = 1; i < r->world * r->each; i++) {
         const choir_dry_counts *c = &r->devices[i].counts;
         most = c->bytes_peak > most->bytes_peak ? c : most;
         least = choir__min(least, c->bytes_peak);
     }
     if (isfinite(e->step_ms))
-        snprintf(time, sizeof time, "%.3g", e->step_ms);
-    printf("%-30s %-6s %5d  %-4s %10.1f %10.1f %9.1f %9.1f %9.1f %9.1f  %s\n", e->text,
+        snprintf(span, sizeof span, " (%s to %s)", choir__plan_time(e->step_ms_low, low),
+            choir__plan_time(e->step_ms_high, high));
+    if (isfinite(e->step_ms))
+        choir__plan_time(e->step_ms, time);
+    printf("%-30s %-6s %5d  %-4s %10.1f %10.1f %9.1f %9.1f %9.1f %9.1f  %s%s\n", e->text,
         *e->mesh ? e->mesh : "-", r->world * r->each, e->fits ? "yes" : "no",
         (double)most->bytes_peak / mib, (double)least / mib, (double)most->peak_weights / mib,
         (double)most->peak_gradients / mib, (double)most->peak_optimizer / mib,
-        (double)most->peak_other / mib, time);
+        (double)most->peak_other / mib, time, span);
 }
 
 void choir__plan_table(const choir__plan *p)
 {
     char memory[32], figures[256];
     printf("%-30s %-6s %5s  %-4s %10s %10s %9s %9s %9s %9s  %s\n", "strategy", "mesh", "on",
-        "fits", "peak MiB", "least", "weights", "gradients", "optimizer", "other", "step ms");
+        "fits", "peak MiB", "least", "weights", "gradients", "optimizer", "other", "step");
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned)
             print_row(&p->entries[i]);
