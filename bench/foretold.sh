@@ -10,8 +10,10 @@ set -euo pipefail
 source bench/lib.inc
 machine
 runs=${RUNS:-3} steps=${STEPS:-30}
-read -ra strategies <<<"${STRATEGIES:-single dp ddp fsdp tp pipeline:schedule=gpipe pipeline:schedule=1f1b}"
-read -ra models <<<"${MODELS:-gpt2:layers=4,width=128,heads=4,context=128,vocab=512 mlp:hidden=1024 cnn:width=32}"
+pipelines="pipeline:schedule=gpipe pipeline:schedule=1f1b"
+gpt=gpt2:layers=4,width=128,heads=4,context=128,vocab=512
+read -ra strategies <<<"${STRATEGIES:-single dp ddp fsdp tp $pipelines}"
+read -ra models <<<"${MODELS:-$gpt mlp:hidden=1024 cnn:width=32}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export CHOIR_COSTS=$work/costs.json
@@ -24,8 +26,8 @@ for model in "${models[@]}"; do
     choir plan --calibrate --model "$model" --devices cpu:0 "${job[@]}" random >"$work/said"
     for ((run = 0; run < runs; run++)); do
         for strategy in "${strategies[@]}"; do
-            choir train --json --model "$model" --strategy "$strategy" --devices cpu:0-1 "${job[@]}" \
-                --log-every 1 --steps "$steps" random >"$work/out" 2>"$work/err" || continue
+            choir train --json --model "$model" --strategy "$strategy" --devices cpu:0-1 \
+                "${job[@]}" --log-every 1 --steps "$steps" random >"$work/out" 2>"$work/err" || continue
             number items_per_s "$work/out" | tail -n +5 | sort -gr |
                 awk '{ s[NR] = $1 } END { print s[int((NR + 3) / 4)] }' >>"$work/$strategy"
         done
@@ -40,8 +42,8 @@ for model in "${models[@]}"; do
             { m[NR] = told * rate / $1 }
             END {
                 half = m[int((NR + 1) / 2)]
-                printf "%-70s foretold %8.2f ms, measured %8.2f (%.2f to %.2f), %+.0f %%%s\n", name, told,
-                    half, m[1], m[NR], 100 * (told / half - 1), m[NR] > 1.03 * m[1] ? ", noisy" : ""
+                printf "%-70s foretold %8.2f ms, measured %8.2f (%.2f to %.2f), %+.0f %%%s\n",
+                    name, told, half, m[1], m[NR], 100 * (told / half - 1), m[NR] > 1.03 * m[1] ? ", noisy" : ""
             }'
         rm "$work/$strategy"
     done

@@ -103,7 +103,7 @@ static void test_table(void **state)
     choir__costs_free(&costs);
 }
 
-/* A table that is written reads back the same; that of another machine is refused. */
+/* A table that is written reads back the same; another machine's is refused. */
 static void test_file(void **state)
 {
     char path[] = "/tmp/costs.XXXXXX";
