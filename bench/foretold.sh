@@ -27,7 +27,8 @@ for model in "${models[@]}"; do
     for ((run = 0; run < runs; run++)); do
         for strategy in "${strategies[@]}"; do
             choir train --json --model "$model" --strategy "$strategy" --devices cpu:0-1 \
-                "${job[@]}" --log-every 1 --steps "$steps" random >"$work/out" 2>"$work/err" || continue
+                "${job[@]}" --log-every 1 --steps "$steps" random >"$work/out" 2>"$work/err" ||
+                continue
             number items_per_s "$work/out" | tail -n +5 | sort -gr |
                 awk '{ s[NR] = $1 } END { print s[int((NR + 3) / 4)] }' >>"$work/$strategy"
         done
@@ -43,7 +44,8 @@ for model in "${models[@]}"; do
             END {
                 half = m[int((NR + 1) / 2)]
                 printf "%-70s foretold %8.2f ms, measured %8.2f (%.2f to %.2f), %+.0f %%%s\n",
-                    name, told, half, m[1], m[NR], 100 * (told / half - 1), m[NR] > 1.03 * m[1] ? ", noisy" : ""
+                    name, told, half, m[1], m[NR], 100 * (told / half - 1),
+                    m[NR] > 1.03 * m[1] ? ", noisy" : ""
             }'
         rm "$work/$strategy"
     done

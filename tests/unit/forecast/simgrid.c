@@ -24,7 +24,7 @@
 
 enum { DEVICES = 8 }; /* per node */
 
-/* Node links are slower than those of devices, so that only one of the two limits a message. */
+/* Node links are slower than links of devices, so that only one of the two limits a message. */
 static const double device_s = 1e-6, node_s = 1e-5, device_rate = 1e12, node_rate = 1e10;
 
 static choir__cluster cluster_of(int nodes)
