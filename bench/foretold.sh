@@ -45,7 +45,7 @@ for model in "${models[@]}"; do
                 half = m[int((NR + 1) / 2)]
                 printf "%-70s foretold %8.2f ms, measured %8.2f (%.2f to %.2f), %+.0f %%%s\n",
                     name, told, half, m[1], m[NR], 100 * (told / half - 1),
-                    m[NR] > 1.03 * m[1] ? ", noisy" : ""
+                    (m[NR] > 1.03 * m[1] ? ", noisy" : "")
             }'
         rm "$work/$strategy"
     done
