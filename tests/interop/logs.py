@@ -78,11 +78,12 @@ def tensorboard(text):
     read = EventAccumulator('tb', size_guidance={'scalars': 0, 'tensors': 0, 'histograms': 0})
     read.Reload()
     tags = read.Tags()
-    got = read.Scalars('loss')
+    got = read.Scalars('train/loss')
     assert [s.step for s in got] == list(range(1, STEPS + 1)), [s.step for s in got]
     for s in got:
         assert bits(s.value) == loss_bits(rows[s.step]), s
-    assert {'lr', 'grad_norm', 'items_per_s', 'eval/loss'} <= set(tags['scalars']), tags
+    assert {'train/lr', 'train/grad_norm', 'eval/loss', 'use/0/cpu:0/busy'} <= set(
+        tags['scalars']), tags
     assert [s.step for s in read.Scalars('eval/loss')][:3] == [200, 400, 600]
     assert 'sample' in tags['tensors'], tags
     sample = read.Tensors('sample')[0].tensor_proto.string_val[0].decode()

@@ -182,6 +182,16 @@ static choir_status end(choir__recorder *base, bool good)
 
 /* --- steps --- */
 
+/* Returns the tag of a number, on the heap. TensorBoard sorts groups of tags by their names: eval,
+ * train, and behind them how devices are used. */
+static char *tag_of(const char *name)
+{
+    static const char device[] = "device/";
+    if (strncmp(name, device, sizeof device - 1) == 0)
+        return choir__format("use/%s", name + sizeof device - 1);
+    return choir__format("%s%s", strchr(name, '/') ? "" : "train/", name);
+}
+
 static choir_status step(choir__recorder *base, const choir__row *row)
 {
     tensorboard *t = (tensorboard *)base;
@@ -192,12 +202,15 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     }
     for (int i = 0; i < row->count; i++) {
         t->values[i] = (summary_value)CHOIR_TB__SUMMARY__VALUE__INIT;
-        t->values[i].tag = (char *)row->numbers[i].name;
+        t->values[i].tag = tag_of(row->numbers[i].name);
         t->values[i].value_case = CHOIR_TB__SUMMARY__VALUE__VALUE_SIMPLE_VALUE;
         t->values[i].simple_value = (float)row->numbers[i].value;
         t->list[i] = &t->values[i];
     }
-    return add_summary(t, row->step, row->time, t->list, (size_t)row->count);
+    choir_status status = add_summary(t, row->step, row->time, t->list, (size_t)row->count);
+    for (int i = 0; i < row->count; i++)
+        free(t->values[i].tag);
+    return status;
 }
 
 /* Adds a tensor of one text. */

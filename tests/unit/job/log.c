@@ -444,7 +444,7 @@ static void tensorboard_has_records(void **state)
         for (size_t i = 0;
              e->what_case == CHOIR_TB__EVENT__WHAT_SUMMARY && i < e->summary->n_value; i++) {
             const ChoirTb__Summary__Value *v = e->summary->value[i];
-            losses += !strcmp(v->tag, "loss") && v->simple_value == 1.1f / (float)e->step;
+            losses += !strcmp(v->tag, "train/loss") && v->simple_value == 1.1f / (float)e->step;
             if (v->value_case == CHOIR_TB__SUMMARY__VALUE__VALUE_HISTO) {
                 histograms++;
                 assert_true(v->histo->num == 4 && v->histo->min == -1 && v->histo->max == 2.5);
