@@ -198,10 +198,9 @@ static choir_status not_a_classifier(const request *r, const choir__saved *s)
     const choir_model_info *i = &s->info;
     bool writes = (i->task == CHOIR_LANGUAGE && !i->masked) || i->task == CHOIR_IMAGE_TO_TEXT;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        writes ? "%s holds no classifier but %s, which writes text: use choir generate"
-        : i->masked
-            ? "%s holds no classifier but %s: train it with --model FOLDER:classes=N first"
-            : "%s holds no classifier but %s",
+        writes      ? "%s is %s, which writes text: use choir generate"
+        : i->masked ? "%s is %s, no classifier: train it with --model FOLDER:classes=N first"
+                    : "%s is %s, no classifier",
         r->model, i->config);
 }
 

@@ -153,7 +153,7 @@ const choir__cli_option choir__job_options[] = {
         .argument = "NAME[:key=value,...]",
         .help =
             "how the work is distributed: auto, which is ddp on all GPUs or cores if the model and "
-            "the batch gain by that and else single, or one of these",
+            "the batch benefit and single otherwise, or one of these",
         .choices = choir__cli_job_strategy_names, .details = describe_strategies,
         .group = "Devices", .recorded = CHOIR__RECORDED_PLACE,
         .written = choir__option_strategy_text},

@@ -169,7 +169,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     chat c = {.r = &r};
     choir_status opened = choir__write_open(&r.write, &c.s);
     if (opened == CHOIR_OK && c.s.info.task != CHOIR_LANGUAGE)
-        opened = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no model that writes text but %s",
+        opened = choir__error(CHOIR_ERR_ARGUMENT, "%s is %s, which writes no text",
             r.write.checkpoint, c.s.info.config);
     if (opened == CHOIR_OK)
         opened = converse(&c);

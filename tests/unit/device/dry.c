@@ -220,7 +220,7 @@ static void test_ranks_see_each_other(void **state)
         ok(choir__dry_world_run(world, NULL, exchange, &world));
 }
 
-/* Of 1000 ranks two live: the even ones do as rank 0, the odd ones as rank 1. */
+/* Two ranks stand for 1000: the even ones do as rank 0, the odd ones as rank 1. */
 static choir_status speak(int rank, void *arg)
 {
     (void)arg;
