@@ -25,6 +25,30 @@ extern "C" {
  * Collective under DDP. */
 CHOIR_CHECKED choir_status choir_backward(choir_tensor *loss);
 
+/**
+ * Stores in dx[i] the derivative of y's sum by x[i], as tensors that have a history themselves
+ * (torch.autograd.grad with create_graph): a loss may contain them, and choir_backward or
+ * another call gives second derivatives. A gradient penalty, a physical equation:
+ *
+ *     choir_tensor *g;
+ *     choir_check(choir_derivatives(choir_forward(critic, x), &x, 1, &g));
+ *     penalty = choir_mean(choir_square(choir_affine(choir_norm_dim(g, 2, 1, false), 1, -1)));
+ *
+ * @param y   a floating tensor of an open scope; its tape stays, and no gradient is left in
+ *            parameters or leaves
+ * @param x   count tensors that y depends on: leaves, parameters or results
+ * @param dx  (count) receives tensors of x's shapes; zeros where y does not depend on x[i]
+ *
+ * Ops of one element, products (choir_matmul, choir_linear, choir_einsum), convolutions without
+ * groups, sums, views, choices and lookups, softmax, and choir_custom, whose backward is made
+ * of ops, have second derivatives. Attention, norms in one op, pooling, recurrent layers and
+ * losses in one op have none: an error that names the op. Write such a loss with the ops above.
+ * Errors: argument, state (no history); unsupported (an op without a second derivative).
+ * Collective: no.
+ */
+CHOIR_CHECKED choir_status choir_derivatives(
+    choir_tensor *y, choir_tensor *const *x, int count, choir_tensor **dx);
+
 /** A function that backward calls when t's gradient is complete. Its arguments are t, the
  * gradient of this micro-batch, and arg. A parameter used several times causes one call per
  * use, with that use's gradient. grad is NULL for a lookup table, whose gradient stays in rows

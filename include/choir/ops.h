@@ -39,6 +39,21 @@ choir_tensor *choir_square(choir_tensor *x);
 choir_tensor *choir_abs(choir_tensor *x);
 choir_tensor *choir_sin(choir_tensor *x);
 choir_tensor *choir_cos(choir_tensor *x);
+/** -1, 0 or 1; 0 for NaN. Gradient of choir_sign, choir_floor, choir_ceil and choir_round: 0.
+ */
+choir_tensor *choir_sign(choir_tensor *x);
+choir_tensor *choir_floor(choir_tensor *x);
+choir_tensor *choir_ceil(choir_tensor *x);
+/** Rounds to the nearest whole number, and halves to the even one. */
+choir_tensor *choir_round(choir_tensor *x);
+/** log(1 + x) and exp(x) - 1, also near 0. */
+choir_tensor *choir_log1p(choir_tensor *x);
+choir_tensor *choir_expm1(choir_tensor *x);
+choir_tensor *choir_erf(choir_tensor *x);
+/** The greater and the lesser of two entries; NaN where either is NaN. Where they are equal,
+ * each gets half of the gradient. */
+choir_tensor *choir_maximum(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_minimum(choir_tensor *a, choir_tensor *b);
 /** Computes x^exponent as C's pow does. */
 choir_tensor *choir_pow(choir_tensor *x, double exponent);
 /** Computes a^b, element by element, as C's pow does; a and b broadcast. The gradient of a is 0
@@ -56,6 +71,13 @@ choir_tensor *choir_gelu(choir_tensor *x);
 /** Computes GELU's tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 choir_tensor *choir_gelu_tanh(choir_tensor *x);
 
+/** Computes x > 0 ? x : slope x (PyTorch's slope is 0.01). */
+choir_tensor *choir_leaky_relu(choir_tensor *x, double slope);
+/** Computes x > 0 ? x : alpha (exp(x) - 1) (Clevert et al., 2016; PyTorch's alpha is 1). */
+choir_tensor *choir_elu(choir_tensor *x, double alpha);
+/** Computes log(1 + exp(beta x)) / beta, and x where beta x > threshold. PyTorch's numbers are
+ * 1 and 20. */
+choir_tensor *choir_softplus(choir_tensor *x, double beta, double threshold);
 /** Computes x sigmoid(x), "swish" (Ramachandran et al., 2017). */
 choir_tensor *choir_silu(choir_tensor *x);
 /** Computes silu(gate) up (Shazeer, 2020) of two tensors of one shape. If up is NULL, gate and

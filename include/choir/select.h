@@ -67,6 +67,15 @@ choir_tensor *choir_argmax_dim(choir_tensor *x, int dim, bool keepdim);
 choir_tensor *choir_argmin_dim(choir_tensor *x, int dim, bool keepdim);
 /** Computes sum (x - mean)^2 / (n - correction); PyTorch's correction is 1. */
 choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim);
+/** Computes the square root of choir_var_dim; its gradient is 0 where the deviation is 0. */
+choir_tensor *choir_std_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim);
+/** Computes log sum exp x without overflow; -INFINITY where all entries are. */
+choir_tensor *choir_logsumexp_dim(choir_tensor *x, int dim, bool keepdim);
+/** Multiplies the entries, pairs first; the gradient is right beside zeros, too. */
+choir_tensor *choir_prod_dim(choir_tensor *x, int dim, bool keepdim);
+/** bool: whether any (every) entry is not 0, of any dtype. */
+choir_tensor *choir_any_dim(choir_tensor *x, int dim, bool keepdim);
+choir_tensor *choir_all_dim(choir_tensor *x, int dim, bool keepdim);
 /** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least; p =
  * 0 counts the nonzero entries, with gradient 0. Where the norm is 0, the gradient is 0. If
  * several entries have the greatest (least) |x|, they share the gradient equally. 16-bit
@@ -108,6 +117,23 @@ choir_tensor *choir_scatter_add(
 choir_tensor *choir_index_select(choir_tensor *x, int dim, choir_tensor *ids);
 /** Returns i64 (..., classes): 1 at the class that ids (...) names, 0 elsewhere. */
 choir_tensor *choir_one_hot(choir_tensor *ids, int64_t classes);
+
+/* --- places --- */
+
+/** Returns the entries along dim in reverse order. x has any dtype. */
+choir_tensor *choir_flip(choir_tensor *x, int dim);
+/** Moves the entries along dim on by `shift` places; those that leave the end enter at the
+ * front. x has any dtype. */
+choir_tensor *choir_roll(choir_tensor *x, int64_t shift, int dim);
+/** Keeps the lower (upper) triangle of the last two dimensions, and makes the others 0. Entry
+ * (i, j) belongs to the lower one if j <= i + diagonal, and to the upper one if j >= i +
+ * diagonal. x is floating. */
+choir_tensor *choir_tril(choir_tensor *x, int64_t diagonal);
+choir_tensor *choir_triu(choir_tensor *x, int64_t diagonal);
+/** Returns i64 (n, dimensions): the places of the n entries of x that are not 0, in row-major
+ * order. x has any dtype. It waits for the device, and a recorded step refuses it (error:
+ * state). */
+choir_tensor *choir_nonzero(choir_tensor *x);
 
 /** Adds entries of `value` around x, or cuts entries where a width is negative. widths has two
  * numbers for each dimension, before and after, the last dimension first (as

@@ -51,6 +51,39 @@ typedef enum choir_interpolation {
 choir_tensor *choir_interpolate(choir_tensor *x, const int64_t *sizes, int count,
     choir_interpolation how, bool align_corners);
 
+/** Normalises each channel of each sample by itself: choir_group_norm with as many groups as
+ * channels. */
+choir_tensor *choir_instance_norm(
+    choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps);
+
+/** Makes blocks of pixels of channels: (N, C r^2, H, W) -> (N, C, H r, W r) (Shi et al., 2016);
+ * choir_pixel_unshuffle takes them apart again. */
+choir_tensor *choir_pixel_shuffle(choir_tensor *x, int64_t r);
+choir_tensor *choir_pixel_unshuffle(choir_tensor *x, int64_t r);
+
+/** Returns the windows that a convolution of x (N, C, H, W) reads, as columns: (N, C KH KW,
+ * windows). Uses stride, padding and dilation of opts; choir_fold adds such columns up to an
+ * image (height, width). */
+choir_tensor *choir_unfold(
+    choir_tensor *x, int64_t kernel_h, int64_t kernel_w, choir_conv_opts opts);
+choir_tensor *choir_fold(choir_tensor *columns, int64_t height, int64_t width, int64_t kernel_h,
+    int64_t kernel_w, choir_conv_opts opts);
+
+/**
+ * Reads an image at places between its pixels.
+ *
+ * @param x      (N, C, H, W)
+ * @param grid   (N, OH, OW, 2) x and y of each place, of x's dtype: -1 and 1 are the image's
+ *               edges, or, with align_corners, the centres of its outermost pixels
+ * @param how    CHOIR_LINEAR (bilinear), or CHOIR_NEAREST
+ * @param border true: places outside have the value at the edge; false: 0
+ * @return       (N, C, OH, OW)
+ *
+ * Gradient: x; grid, with CHOIR_LINEAR. 16-bit operands are computed in f32.
+ */
+choir_tensor *choir_grid_sample(choir_tensor *x, choir_tensor *grid, choir_interpolation how,
+    bool border, bool align_corners);
+
 #ifdef __cplusplus
 }
 #endif

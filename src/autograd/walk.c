@@ -17,7 +17,7 @@
 
 /* --- one record --- */
 
-static choir_status check_versions(const choir__record *r)
+choir_status choir__record_unchanged(const choir__record *r)
 {
     for (int i = 0; i < CHOIR__MAX_SAVED; i++)
         if (r->saved[i] == r->out && r->out->storage &&
@@ -149,7 +149,7 @@ static void note_time(choir__walk *w, const choir__record *r, bool weight)
 
 static choir_status run_record(choir__walk *w, choir__record *r)
 {
-    choir_status status = check_versions(r);
+    choir_status status = choir__record_unchanged(r);
     if (status == CHOIR_OK)
         status = choir__restore_read(r);
     if (status != CHOIR_OK)

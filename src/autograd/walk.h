@@ -56,6 +56,9 @@ void choir__walk_close(choir__walk *w);
  * work. */
 void choir__walk_abandon(choir__walk *w);
 
+/* Returns an error if a value that r's backward reads was changed in place. */
+choir_status choir__record_unchanged(const choir__record *r);
+
 /* Runs a whole walk and adds leaves of `parts` losses. */
 choir_status choir__backward_from(choir_tensor *root, choir_tensor *grad, int64_t parts);
 /* Like choir__backward_from, but walks root's scope only, for use inside a backward function,

@@ -61,8 +61,10 @@ typedef struct choir__k_round {
 } choir__k_round;
 
 /* Element by element. GELU is 0.5 x (1 + erf(x / sqrt 2)); GELU_TANH its tanh form
- * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). AFFINE is a x + b, POW
- * x^a as C's pow computes it, CLAMP min(max(x, a), b), where NaN stays. */
+ * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). ROUND takes ties to
+ * even, SIGN of NaN is 0. AFFINE is a x + b, POW x^a as C's pow computes it, CLAMP min(max(x,
+ * a), b), where NaN stays. LEAKY is x > 0 ? x : a x, ELU x > 0 ? x : a (exp(x) - 1), SOFTPLUS
+ * log(1 + exp(a x)) / a, and x where a x > b. */
 typedef enum choir__unary_op {
     CHOIR__NEG,
     CHOIR__EXP,
@@ -78,9 +80,19 @@ typedef enum choir__unary_op {
     CHOIR__ABS,
     CHOIR__SIN,
     CHOIR__COS,
+    CHOIR__SIGN,
+    CHOIR__FLOOR,
+    CHOIR__CEIL,
+    CHOIR__ROUND,
+    CHOIR__LOG1P,
+    CHOIR__EXPM1,
+    CHOIR__ERF,
     CHOIR__AFFINE,
     CHOIR__POW,
     CHOIR__CLAMP,
+    CHOIR__LEAKY,
+    CHOIR__ELU,
+    CHOIR__SOFTPLUS,
     CHOIR__UNARY_COUNT
 } choir__unary_op;
 
@@ -88,12 +100,12 @@ typedef enum choir__unary_op {
  *
  * Backward: gx[i] = gy[i] op'(x[i]); y = op(x) is given for the ops that are cheaper from it
  * (EXP SQRT TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0;
- * POW: 0 for a = 0; CLAMP: gy for a <= x <= b, else 0. */
+ * POW: 0 for a = 0; CLAMP: gy for a <= x <= b, else 0; SIGN FLOOR CEIL ROUND: 0. */
 typedef struct choir__k_unary {
     const void *x, *gy; /* gy, gx: backward */
     void *y, *gx;
     int64_t n;
-    double a, b; /* AFFINE, POW, CLAMP */
+    double a, b; /* AFFINE, POW, CLAMP, LEAKY, ELU, SOFTPLUS */
     choir__unary_op op;
     choir_dtype dtype;
 } choir__k_unary;
@@ -103,7 +115,12 @@ typedef enum choir__binary_op {
     CHOIR__SUB,
     CHOIR__MUL,
     CHOIR__DIV,
-    CHOIR__POWER, /* C's pow */
+    CHOIR__POWER,   /* C's pow */
+    CHOIR__MAXIMUM, /* NaN if either is */
+    CHOIR__MINIMUM,
+    /* a's share of the gradient of MAXIMUM, and of MINIMUM if a and b are exchanged: 0 where a
+     * < b, 1/2 where they are equal, else 1 */
+    CHOIR__PORTION,
     CHOIR__BINARY_COUNT
 } choir__binary_op;
 

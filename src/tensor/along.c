@@ -8,6 +8,7 @@
 #include "base/floats.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 #include "tensor/ops/lookup.h"
 
 /* Returns x's shape with size 1 in dimension dim, or without that dimension. */
@@ -73,6 +74,14 @@ static void extreme_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     choir__give_picked(r, g, index, e->dim, sink);
 }
 
+static void extreme_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const struct extreme *e = r->attrs;
+    choir_shape kept = without_dim(r->in[0]->shape, e->dim, true);
+    gx[0] = choir__derive_scattered(
+        r->in[0], choir_reshape(gy, kept), e->dim, choir_reshape(r->saved[0], kept));
+}
+
 static void extreme_again(choir__record *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
@@ -84,10 +93,12 @@ static const choir__op extreme_ops[2] = {
     {.name = "max",
         .half_native = CHOIR__ALL_IN,
         .backward = extreme_backward,
+        .derivative = extreme_derivative,
         .recompute = extreme_again},
     {.name = "min",
         .half_native = CHOIR__ALL_IN,
         .backward = extreme_backward,
+        .derivative = extreme_derivative,
         .recompute = extreme_again},
 };
 
@@ -200,6 +211,7 @@ static const choir__op cumsum_op = {.name = "cumsum",
     .cast = CHOIR__CAST_F32,
     .half_native = CHOIR__ALL_IN,
     .backward = cumsum_backward,
+    .derivative = choir__derive_cumsum,
     .recompute = cumsum_again};
 
 choir_tensor *choir_cumsum(choir_tensor *x, int dim)

@@ -68,6 +68,10 @@ typedef struct choir__op {
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
+    /* For second derivatives: stores in gx[i] the gradient of in[i], made of public ops that
+     * the tape records, from the handles of the operands and of r->out. It may leave gx[i]
+     * NULL, or fail the scope. NULL: the op has no second derivative. */
+    void (*derivative)(const choir__record *r, choir_tensor *gy, choir_tensor **gx);
     /* Computes the result's values from the operands, for the first time (choir__computed) or
      * again, bit for bit: writes them to r->out and to the saved tensors in recompute_saved.
      * The memory of all of them is allocated. NULL: the op cannot do so. */

@@ -4,6 +4,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
 
@@ -75,6 +76,7 @@ static const choir__op reshape_op = {.name = "reshape",
     .by_token = true,
     .any_dtype = true,
     .backward = reshape_backward,
+    .derivative = choir__derive_reshape,
     .view = true};
 
 static bool infer(choir_shape *shape, int64_t count)
@@ -154,6 +156,7 @@ static const choir__op permute_op = {.name = "permute",
     .by_token = true,
     .any_dtype = true,
     .backward = permute_backward,
+    .derivative = choir__derive_permute,
     .view = true};
 
 choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
@@ -242,12 +245,14 @@ static const choir__op contiguous_op = {.name = "contiguous",
     .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
+    .derivative = choir__derive_cast,
     .recompute = copy_again};
 const choir__op choir__cast_op = {.name = "cast",
     .by_token = true,
     .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
+    .derivative = choir__derive_cast,
     .recompute = copy_again};
 /* Casts a result that is cheap to compute again: the result and the cast together are still
  * cheap. */
@@ -256,6 +261,7 @@ const choir__op choir__recast_op = {.name = "cast",
     .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
+    .derivative = choir__derive_cast,
     .recompute = copy_again,
     .cheap = true,
     .along = true};
@@ -266,6 +272,7 @@ const choir__op choir__widen_op = {.name = "cast",
     .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
+    .derivative = choir__derive_cast,
     .recompute = copy_again,
     .cheap = true,
     .reads_in = 1};
@@ -275,6 +282,7 @@ const choir__op choir__to_op = {.name = "to",
     .by_token = true,
     .any_dtype = true,
     .backward = to_backward,
+    .derivative = choir__derive_to,
     .slices_in = 1,
     .tokens_in = 1};
 
@@ -350,6 +358,7 @@ static const choir__op in_op = {.name = "in",
     .by_token = true,
     .any_dtype = true,
     .backward = pass_backward,
+    .derivative = choir__derive_same,
     .view = true,
     .tokens_in = 1};
 

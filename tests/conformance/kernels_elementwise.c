@@ -6,6 +6,7 @@ typedef struct unary_case {
     choir__unary_op op;
     const char *name;
     float low, high; /* of the inputs */
+    double b;        /* the second number; 0: -1.25 */
 } unary_case;
 
 static const unary_case unary_cases[] = {
@@ -23,15 +24,25 @@ static const unary_case unary_cases[] = {
     {CHOIR__ABS, "abs", -3, 3},
     {CHOIR__SIN, "sin", -20, 20},
     {CHOIR__COS, "cos", -20, 20},
+    {CHOIR__SIGN, "sign", -3, 3},
+    {CHOIR__FLOOR, "floor", -30, 30},
+    {CHOIR__CEIL, "ceil", -30, 30},
+    {CHOIR__ROUND, "round", -30, 30},
+    {CHOIR__LOG1P, "log1p", -0.9f, 40},
+    {CHOIR__EXPM1, "expm1", -6, 6},
+    {CHOIR__ERF, "erf", -4, 4},
     {CHOIR__AFFINE, "affine", -3, 3},
     {CHOIR__POW, "pow", 0.1f, 5},
-    {CHOIR__CLAMP, "clamp", -3, 3},
+    {CHOIR__CLAMP, "clamp", -3, 3, 1.25},
+    {CHOIR__LEAKY, "leaky_relu", -3, 3},
+    {CHOIR__ELU, "elu", -6, 6},
+    {CHOIR__SOFTPLUS, "softplus", -20, 20, 2},
 };
 
 static bool is_exact(choir__unary_op op)
 {
     return op == CHOIR__NEG || op == CHOIR__RELU || op == CHOIR__ABS || op == CHOIR__SQUARE ||
-           op == CHOIR__SQRT;
+           op == CHOIR__SQRT || (op >= CHOIR__SIGN && op <= CHOIR__ROUND);
 }
 
 static void unary(void **state)
@@ -41,8 +52,8 @@ static void unary(void **state)
         for (size_t s = 0; s < 2 * CHOIR_COUNT(odd_sizes); s++) {
             const unary_case *u = &unary_cases[c];
             int64_t n = odd_sizes[s / 2];
-            trial t = TRIAL(unary, .n = n, .op = u->op, .a = 0.375,
-                .b = u->op == CHOIR__CLAMP ? 1.25 : -1.25);
+            trial t =
+                TRIAL(unary, .n = n, .op = u->op, .a = 0.375, .b = u->b != 0 ? u->b : -1.25);
             t.name = u->name;
             give(&t, AT(unary, x), n, uniform(n, u->low, u->high));
             if (s % 2)
@@ -61,8 +72,8 @@ static void unary_backward(void **state)
         for (size_t s = 0; s < 2 * CHOIR_COUNT(odd_sizes); s++) {
             const unary_case *u = &unary_cases[c];
             int64_t n = odd_sizes[s / 2];
-            trial t = TRIAL(unary_backward, .n = n, .op = u->op, .a = 0.375,
-                .b = u->op == CHOIR__CLAMP ? 1.25 : -1.25);
+            trial t = TRIAL(
+                unary_backward, .n = n, .op = u->op, .a = 0.375, .b = u->b != 0 ? u->b : -1.25);
             t.name = u->name;
             bool share = u->op == CHOIR__TANH || u->op == CHOIR__SIGMOID; /* y in [0, 1) */
             give(&t, AT(unary_backward, x), n, uniform(n, u->low, u->high));
@@ -73,7 +84,8 @@ static void unary_backward(void **state)
                 in_place(&t, AT(unary_backward, gx));
             else
                 take(&t, AT(unary_backward, gx), n);
-            t.exact = u->op == CHOIR__NEG || u->op == CHOIR__RELU || u->op == CHOIR__ABS;
+            t.exact = u->op == CHOIR__NEG || u->op == CHOIR__RELU || u->op == CHOIR__ABS ||
+                      (u->op >= CHOIR__SIGN && u->op <= CHOIR__ROUND);
             check(t);
         }
 }
@@ -137,8 +149,8 @@ static void sweep(void **state)
 {
     (void)state;
     enum { N = 20001 };
-    static const choir__unary_op ops[] = {
-        CHOIR__EXP, CHOIR__TANH, CHOIR__SIGMOID, CHOIR__GELU, CHOIR__GELU_TANH, CHOIR__SILU};
+    static const choir__unary_op ops[] = {CHOIR__EXP, CHOIR__TANH, CHOIR__SIGMOID, CHOIR__GELU,
+        CHOIR__GELU_TANH, CHOIR__SILU, CHOIR__LOG1P, CHOIR__EXPM1, CHOIR__ERF};
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);

@@ -316,4 +316,73 @@ def dropout_statistics():
         assert (C.grad(x).numpy() == values).all()
 
 
+
+@case
+def more_elements():
+    x = torch.tensor([-1e4, -90.0, -20, -5, -1.5, -0.5, -1e-3, 0, 1e-3, 0.5, 2.5, 20, 80])
+    for name in "sign floor ceil round expm1 erf".split():
+        function(getattr(C, name), getattr(torch, name), (7, 33))
+    function(C.erf, torch.erf, x.clone())
+    function(C.log1p, torch.log1p, torch.rand(9, 5) * 3 - 0.9)
+    function(lambda x: C.leaky_relu(x, 0.01), F.leaky_relu, x.clone())
+    function(lambda x: C.elu(x, 0.7), lambda x: F.elu(x, 0.7), x.clone())
+    function(lambda x: C.softplus(x, 1, 20), F.softplus, x.clone())
+    function(lambda x: C.softplus(x, 2.5, 3), lambda x: F.softplus(x, 2.5, 3), (7, 33))
+
+
+@case
+def greater_and_lesser():
+    for a, b in (((4, 5), (4, 5)), ((3, 1, 5), (4, 1)), ((2, 3), ())):
+        function(C.maximum, torch.maximum, a, b)
+        function(C.minimum, torch.minimum, a, b)
+    a, b = torch.tensor([1.0, 2, math.nan, 0]), torch.tensor([1.0, 3, 1, math.nan])
+    function(C.maximum, torch.maximum, a, b)
+    function(C.minimum, torch.minimum, b.detach().clone(), a.detach().clone())
+
+
+@case
+def more_reductions():
+    for dim in (0, 1, -1):
+        for keep in (False, True):
+            function(lambda x: C.std_dim(x, dim, 1, keep), lambda x: x.std(dim, keepdim=keep), (3, 4, 5))
+            function(lambda x: C.logsumexp_dim(x, dim, keep), lambda x: x.logsumexp(dim, keep), (3, 4, 5))
+            function(lambda x: C.prod_dim(x, dim, keep), lambda x: x.prod(dim, keep), (3, 4, 5))
+    zeros = torch.randn(3, 4)
+    zeros[0, 1] = zeros[2, 1] = zeros[1, 3] = 0
+    function(lambda x: C.prod_dim(x, 0, False), lambda x: x.prod(0), zeros)
+
+
+@case
+def places():
+    function(lambda x: C.flip(x, 1), lambda x: x.flip(1), (3, 4, 5))
+    for shift in (0, 1, -3, 11):
+        function(lambda x: C.roll(x, shift, 1), lambda x: x.roll(shift, 1), (3, 4, 5))
+    for diagonal in (-2, 0, 1):
+        function(lambda x: C.tril(x, diagonal), lambda x: x.tril(diagonal), (2, 4, 5))
+        function(lambda x: C.triu(x, diagonal), lambda x: x.triu(diagonal), (2, 4, 5))
+
+
+@case
+def fourier():
+    for n in (1, 2, 7, 31, 48, 101, 1024):
+        function(C.rfft, lambda x: torch.view_as_real(torch.fft.rfft(x)), (3, n))
+        function(C.fft, lambda x: torch.view_as_real(torch.fft.fft(torch.view_as_complex(x))), (2, n, 2))
+        function(C.ifft, lambda x: torch.view_as_real(torch.fft.ifft(torch.view_as_complex(x))), (2, n, 2))
+        function(lambda x: C.irfft(C.rfft(x), n), lambda x: torch.fft.irfft(torch.fft.rfft(x), n), (3, n))
+
+
+@case
+def second_derivatives():
+    """A gradient penalty: the gradient of the norm of a gradient."""
+    def penalty(x, w):
+        y = C.sum(C.matmul(C.tanh(x), w))
+        g = (ctypes.c_void_p * 1)()
+        C.derivatives(y, ctypes.addressof((ctypes.c_void_p * 1)(x.handle)), 1, ctypes.addressof(g))
+        return C.square(C.affine(C.norm_dim(choir.Tensor(g[0]), 2, 1, False), 1, -1))
+
+    def theirs(x, w):
+        g, = torch.autograd.grad((x.tanh() @ w).sum(), x, create_graph=True)
+        return (g.norm(dim=1) - 1) ** 2
+    function(penalty, theirs, (5, 7), (7, 3))
+
 main()

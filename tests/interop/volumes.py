@@ -61,5 +61,35 @@ def interpolate():
                              (2, 3, *old), bound=bound)
 
 
+@case
+def pixels():
+    for r in (1, 2, 3):
+        function(lambda x: C.pixel_shuffle(x, r), lambda x: F.pixel_shuffle(x, r), (2, 2 * r * r, 3, 5))
+        function(lambda x: C.pixel_unshuffle(x, r), lambda x: F.pixel_unshuffle(x, r), (2, 2, 3 * r, 5 * r))
+    function(lambda x, g, b: C.instance_norm(x, g, b, 1e-5),
+             lambda x, g, b: F.instance_norm(x, weight=g, bias=b), (2, 3, 4, 5), (3,), (3,))
+
+
+@case
+def windows():
+    for stride, padding, dilation, kernel in ((1, 0, 1, (2, 3)), (2, 1, 1, (3, 3)), (1, 2, 2, (3, 2))):
+        opts = choir.options(C.conv_defaults, stride=stride, padding=padding, dilation=dilation)
+        more = dict(stride=stride, padding=padding, dilation=dilation)
+        function(lambda x: C.unfold(x, *kernel, opts), lambda x: F.unfold(x, kernel, **more), (2, 3, 7, 6))
+        columns = F.unfold(torch.randn(2, 3, 7, 6), kernel, **more)
+        function(lambda x: C.fold(x, 7, 6, *kernel, opts), lambda x: F.fold(x, (7, 6), kernel, **more), columns)
+
+
+@case
+def grid_sample():
+    for how, name in ((choir.E.CHOIR_LINEAR, "bilinear"), (choir.E.CHOIR_NEAREST, "nearest")):
+        for border in (False, True):
+            for corners in (False, True):
+                function(lambda x, g: C.grid_sample(x, g, how, border, corners),
+                         lambda x, g: F.grid_sample(x, g, name, "border" if border else "zeros", corners),
+                         (2, 3, 5, 4), torch.rand(2, 4, 3, 2) * 2.6 - 1.3,
+                         fixed=() if name == "bilinear" else (1,))
+
+
 if __name__ == "__main__":
     main()

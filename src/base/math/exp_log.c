@@ -1,4 +1,4 @@
-/* exp and log, and the functions that are made of them: tanh, erfc, pow.
+/* exp and log, and the functions that are made of them: expm1, tanh, erfc, erf, pow.
  *
  *   x = n ln 2 / 128 + r,  |r| <= ln 2 / 256:  exp x = 2^(n / 128) (1 + r + r^2 P(r))
  *
@@ -71,6 +71,24 @@ double choir__exp(double x)
     if (x < -746)
         return 0;
     return round_scaled(exp_parts((dd){x, 0}));
+}
+
+/* exp x - 1; its series near 0, where the difference cancels. */
+double choir__expm1(double x)
+{
+    if (isnan(x) || fabs(x) < 0x1p-54)
+        return x;
+    if (fabs(x) < 0x1p-6) {
+        double p = (x * (1.0 / 40320) + 1.0 / 5040) * x + 1.0 / 720;
+        p = ((p * x + 1.0 / 120) * x + 1.0 / 24) * x + 1.0 / 6;
+        return x + x * x * (p * x + 0.5);
+    }
+    if (fabs(x) > 60)
+        return x > 0 ? choir__exp(x) : -1;
+    scaled s = exp_parts((dd){x, 0});
+    dd e = {dd_scale(s.m.hi, s.k), dd_scale(s.m.lo, s.k)};
+    dd y = dd_add(dd_sum_sorted(e.hi, e.lo), (dd){-1, 0});
+    return y.hi + y.lo;
 }
 
 /* tanh x = (e - 1) / (e + 1) with e = exp 2x. Near 0, where e - 1 cancels, it is the series. */
@@ -226,4 +244,19 @@ double choir__erfc(double x)
         return round_scaled(y);
     dd most = {dd_scale(y.m.hi, y.k), dd_scale(y.m.lo, y.k)}, two = dd_sum(2, -most.hi);
     return two.hi + (two.lo - most.lo);
+}
+
+/* The series near 0, where 1 - erfc x cancels: 2 / sqrt pi times the sum of (-1)^n x^(2n+1) /
+ * (n! (2n+1)). */
+double choir__erf(double x)
+{
+    static const double series[] = {1, -1.0 / 3, 1.0 / 10, -1.0 / 42, 1.0 / 216, -1.0 / 1320,
+        1.0 / 9360, -1.0 / 75600, 1.0 / 685440, -1.0 / 6894720, 1.0 / 76204800,
+        -1.0 / 918086400, 1.0 / 11975040000};
+    if (!(fabs(x) < 0.5))
+        return isnan(x) ? x : copysign(1 - choir__erfc(fabs(x)), x);
+    double z = x * x, p = 0;
+    for (int n = (int)(sizeof series / sizeof *series) - 1; n > 0; n--)
+        p = p * z + series[n];
+    return 0x1.20dd750429b6dp0 * (z == 0 ? x : x + x * (p * z)); /* -0 stays */
 }

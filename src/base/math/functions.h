@@ -7,16 +7,17 @@
  *
  * Each function adds, subtracts, multiplies and divides doubles in one written order, with
  * about 65 bits or more until the last rounding. The result is nearly always the double next to
- * the exact one: errors are below 0.502 ulp, 0.51 for choir__exp and 0.7 for choir__erfc, as
- * unit.math measures. Results for zeros, infinities, NaN and denormals follow C's Annex F;
- * errno and the flags of floating-point exceptions mean nothing. f32 results are f64 ones,
- * rounded. Callers round to nearest. */
+ * the exact one: errors are below 0.502 ulp, 0.51 for choir__exp, 0.7 for choir__erfc and 1.5
+ * for choir__erf, as unit.math measures. Results for zeros, infinities, NaN and denormals
+ * follow C's Annex F; errno and the flags of floating-point exceptions mean nothing. f32
+ * results are f64 ones, rounded. Callers round to nearest. */
 #ifndef CHOIR_MATH_FUNCTIONS_H
 #define CHOIR_MATH_FUNCTIONS_H
 
 double choir__exp(double x);
 double choir__log(double x);
 double choir__log1p(double x);
+double choir__expm1(double x);
 double choir__log10(double x);
 double choir__pow(double x, double y);
 /* The result of choir__pow, rounded, in less time. */
@@ -37,5 +38,6 @@ void choir__normal_pair(double u, double turn, double *a, double *b);
 double choir__atan(double x);
 double choir__tanh(double x);
 double choir__erfc(double x);
+double choir__erf(double x);
 
 #endif

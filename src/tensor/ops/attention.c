@@ -9,6 +9,7 @@
 #include "tensor/autocast.h"
 #include "tensor/cache.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
 
@@ -48,12 +49,14 @@ static void softmax_again(choir__record *r)
     choir__launch(choir__device_of(x), x->dtype, softmax, &args);
 }
 
-#define SOFTMAX(title)                                                                         \
+#define SOFTMAX(title, second)                                                                 \
     {                                                                                          \
         .name = title, .by_token = true, .cast = CHOIR__CAST_F32,                              \
-        .half_native = CHOIR__ALL_IN, .backward = softmax_backward, .recompute = softmax_again \
+        .half_native = CHOIR__ALL_IN, .backward = softmax_backward,                            \
+        .recompute = softmax_again, .derivative = second                                       \
     }
-static const choir__op softmax_op = SOFTMAX("softmax"), log_softmax_op = SOFTMAX("log_softmax");
+static const choir__op softmax_op = SOFTMAX("softmax", choir__derive_softmax),
+                       log_softmax_op = SOFTMAX("log_softmax", choir__derive_log_softmax);
 
 static choir_tensor *softmax(choir_tensor *x, bool logarithm)
 {

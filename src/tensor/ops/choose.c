@@ -7,6 +7,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 
 /* --- comparisons: no gradients --- */
 
@@ -212,7 +213,8 @@ static void where_again(choir__record *r)
 #define CHOICE(title)                                                                          \
     {                                                                                          \
         .name = title, .by_token = true, .half = 5, .half_native = 5,                          \
-        .backward = where_backward, .recompute = where_again, .reads_in = 2                    \
+        .backward = where_backward, .recompute = where_again, .reads_in = 2,                   \
+        .derivative = choir__derive_where                                                      \
     }
 static const choir__op where_op = CHOICE("where"), masked_fill_op = CHOICE("masked_fill");
 

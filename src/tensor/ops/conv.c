@@ -6,6 +6,7 @@
 #include "tensor/autocast.h"
 #include "tensor/ops/conv.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 #include "tensor/segment.h"
 
 choir_conv_opts choir_conv_defaults(void)
@@ -181,6 +182,7 @@ static const choir__op conv_op = {
     .half_native = 3,
     .backward_input = conv_backward_input,
     .backward_weight = conv_backward_weight,
+    .derivative = choir__derive_conv,
     .recompute = conv_again,
     .recompute_saved = 3,
     .reads_in = 3,
@@ -320,6 +322,7 @@ static const choir__op transpose_op = {
     .cast = CHOIR__CAST_LOWER,
     .backward_input = transpose_backward_input,
     .backward_weight = transpose_backward_weight,
+    .derivative = choir__derive_conv_transpose,
     .recompute = transpose_again,
     .recompute_saved = 3,
     .reads_in = 3,

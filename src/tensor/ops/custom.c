@@ -31,9 +31,17 @@ static void custom_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     }
 }
 
+static void custom_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const struct custom *c = r->attrs;
+    if (c->op->backward)
+        c->op->backward(r->in, r->count, r->out, gy, gx, c->arg);
+}
+
 static const choir__op custom_op = {.name = "custom",
     .any_dtype = true,
     .backward = custom_backward,
+    .derivative = custom_derivative,
     .reads_in = (1u << CHOIR__MAX_IN) - 1};
 
 choir_tensor *choir_custom(

@@ -1,11 +1,10 @@
-/* Elementwise ops: one function each, and one kernel for all of them. */
+/* Functions of one element: one function each, and one kernel for all of them. */
 #include <string.h>
 
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
-
-/* --- unary --- */
+#include "tensor/ops/derive/derive.h"
 
 struct unary {
     choir__unary_op op;
@@ -38,6 +37,13 @@ static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
     sink->give(sink, r, 0, out);
 }
 
+static void unary_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const struct unary *u = r->attrs;
+    gx[0] = choir__derive_unary(&(choir__k_unary){.op = u->op, .a = u->a, .b = u->b},
+        choir__derive_in(r, 0, gy), r->out, gy);
+}
+
 static void unary_again(choir__record *r)
 {
     const struct unary *u = r->attrs;
@@ -62,7 +68,7 @@ struct unary_ops {
 #define OP(title, ...)                                                                         \
     {                                                                                          \
         .name = title, .by_token = true, .tokens_in = 1, .backward = unary_backward,           \
-        .recompute = unary_again, __VA_ARGS__                                                  \
+        .recompute = unary_again, .derivative = unary_derivative, __VA_ARGS__                  \
     }
 #define FROM_X(title, ...)                                                                     \
     {                                                                                          \
@@ -90,9 +96,19 @@ static const struct unary_ops unary_ops[CHOIR__UNARY_COUNT] = {
     [CHOIR__ABS] = FROM_X("abs", AS_IT_COMES),
     [CHOIR__SIN] = FROM_X("sin", AS_IT_COMES),
     [CHOIR__COS] = FROM_X("cos", AS_IT_COMES),
+    [CHOIR__SIGN] = FROM_X("sign", AS_IT_COMES),
+    [CHOIR__FLOOR] = FROM_X("floor", AS_IT_COMES),
+    [CHOIR__CEIL] = FROM_X("ceil", AS_IT_COMES),
+    [CHOIR__ROUND] = FROM_X("round", AS_IT_COMES),
+    [CHOIR__LOG1P] = FROM_X("log1p", IN_F32),
+    [CHOIR__EXPM1] = FROM_X("expm1", IN_F32),
+    [CHOIR__ERF] = FROM_X("erf", AS_IT_COMES),
     [CHOIR__AFFINE] = FROM_X("affine", AS_IT_COMES),
     [CHOIR__POW] = FROM_X("pow", IN_F32),
     [CHOIR__CLAMP] = FROM_X("clamp", AS_IT_COMES),
+    [CHOIR__LEAKY] = FROM_X("leaky_relu", AS_IT_COMES),
+    [CHOIR__ELU] = FROM_X("elu", AS_IT_COMES),
+    [CHOIR__SOFTPLUS] = FROM_X("softplus", IN_F32),
 };
 
 static choir_tensor *unary(choir_tensor *x, struct unary u)
@@ -210,142 +226,70 @@ choir_tensor *choir_clamp(choir_tensor *x, double least, double most)
     return unary(x, (struct unary){.op = CHOIR__CLAMP, .a = least, .b = most});
 }
 
-/* --- binary, with broadcasting --- */
-
-bool choir__broadcast(choir_shape a, choir_shape b, choir_shape *out)
+choir_tensor *choir_sign(choir_tensor *x)
 {
-    out->ndim = a.ndim > b.ndim ? a.ndim : b.ndim;
-    for (int i = 0; i < out->ndim; i++) {
-        int ia = i - (out->ndim - a.ndim), ib = i - (out->ndim - b.ndim);
-        int64_t da = ia < 0 ? 1 : a.dim[ia], db = ib < 0 ? 1 : b.dim[ib];
-        if (da != db && da != 1 && db != 1)
-            return false;
-        out->dim[i] = da == 1 ? db : da;
-    }
-    return true;
+    return unary(x, (struct unary){.op = CHOIR__SIGN});
 }
 
-static choir_tensor *product(choir_scope *scope, choir__binary_op op, choir_tensor *a,
-    choir_tensor *b, choir_shape shape)
+choir_tensor *choir_floor(choir_tensor *x)
 {
-    choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);
-    if (!y->poisoned)
-        choir__launch_binary(y, op, a, b);
-    return y;
+    return unary(x, (struct unary){.op = CHOIR__FLOOR});
 }
 
-static void add_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+choir_tensor *choir_ceil(choir_tensor *x)
 {
-    for (int i = 0; i < 2; i++)
-        if (choir__wanted(r, i))
-            choir__give_summed(r, i, gy, sink);
+    return unary(x, (struct unary){.op = CHOIR__CEIL});
 }
 
-static choir_tensor *negated(choir_scope *scope, choir_tensor *x)
+choir_tensor *choir_round(choir_tensor *x)
 {
-    choir_tensor *y = choir__tensor_like(scope, x);
-    if (!choir__same_layout(x, y)) {
-        choir__launch_copy(y, x);
-        x = y;
-    }
-    choir__k_unary args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .n = y->count,
-        .op = CHOIR__NEG,
-        .dtype = y->dtype};
-    choir__launch(choir__device_of(x), y->dtype, unary, &args);
-    return y;
+    return unary(x, (struct unary){.op = CHOIR__ROUND});
 }
 
-static void sub_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+choir_tensor *choir_log1p(choir_tensor *x)
 {
-    if (choir__wanted(r, 0))
-        choir__give_summed(r, 0, gy, sink);
-    if (choir__wanted(r, 1))
-        choir__give_summed(r, 1, negated(sink->scope, gy), sink);
+    return unary(x, (struct unary){.op = CHOIR__LOG1P});
 }
 
-static void mul_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+choir_tensor *choir_expm1(choir_tensor *x)
 {
-    for (int i = 0; i < 2; i++)
-        if (choir__wanted(r, i))
-            choir__give_summed(
-                r, i, product(sink->scope, CHOIR__MUL, gy, r->in[1 - i], gy->shape), sink);
+    return unary(x, (struct unary){.op = CHOIR__EXPM1});
 }
 
-/* d(a/b) = da / b - db (a/b) / b */
-static void div_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+choir_tensor *choir_erf(choir_tensor *x)
 {
-    choir_tensor *over_b = product(sink->scope, CHOIR__DIV, gy, r->in[1], gy->shape);
-    if (choir__wanted(r, 0))
-        choir__give_summed(r, 0, over_b, sink);
-    if (choir__wanted(r, 1)) {
-        choir_tensor *g = product(sink->scope, CHOIR__MUL, over_b, r->saved[0], gy->shape);
-        choir__give_summed(r, 1, negated(sink->scope, g), sink);
-    }
+    return unary(x, (struct unary){.op = CHOIR__ERF});
 }
 
-static void binary_again(choir__record *r);
-
-#define BINARY(title, ...)                                                                     \
-    {                                                                                          \
-        .name = title, .by_token = true, .tokens_in = 3, .cast = CHOIR__CAST_WIDEST,           \
-        .half_native = CHOIR__ALL_IN, .recompute = binary_again, __VA_ARGS__                   \
-    }
-
-const choir__op choir__add_op = BINARY("add", .backward = add_backward);
-static const choir__op sub_op = BINARY("sub", .backward = sub_backward);
-static const choir__op mul_op = BINARY("mul", .backward = mul_backward, .reads_in = 3);
-static const choir__op div_op = BINARY("div", .backward = div_backward, .reads_in = 3);
-static const choir__op *const binary_ops[CHOIR__BINARY_COUNT] = {
-    [CHOIR__ADD] = &choir__add_op,
-    [CHOIR__SUB] = &sub_op,
-    [CHOIR__MUL] = &mul_op,
-    [CHOIR__DIV] = &div_op,
-};
-
-static void binary_again(choir__record *r)
+/* Returns NULL if all of a's and b's numbers may be an op's, else a poisoned tensor. */
+static choir_tensor *bad_number(choir_tensor **x, const char *op, double a, double b)
 {
-    choir__binary_op op = CHOIR__ADD;
-    while (binary_ops[op] != r->op)
-        op++;
-    choir__launch_binary(r->out, op, r->in[0], r->in[1]);
+    *x = choir__sound(*x, op);
+    if (!isnan(a) && !isnan(b))
+        return NULL;
+    return choir__poison((*x)->scope, CHOIR_ERR_ARGUMENT, "%s: expected a number, got nan", op);
 }
 
-choir_tensor *choir__binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
+choir_tensor *choir_leaky_relu(choir_tensor *x, double slope)
 {
-    const char *name = binary_ops[op]->name;
-    choir_tensor *in[2] = {a, b}, *poisoned;
-    choir_scope *scope = choir__begin(binary_ops[op], in, 2, &poisoned);
-    if (!scope)
-        return poisoned;
-    choir_shape shape;
-    if (in[0]->dtype != in[1]->dtype || !choir__is_float(in[0]->dtype))
-        return choir__poison(scope, CHOIR_ERR_DTYPE,
-            "%s: expected two floating tensors of one dtype, got %s and %s", name,
-            choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
-    if (!choir__broadcast(in[0]->shape, in[1]->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
-        return choir__shape_error(name, scope, in, 2, "expected shapes that broadcast");
-    bool like = choir__same_layout(in[0], in[1]) ||
-                (choir__same_shape(in[0]->shape, shape) && choir__is_dense(in[0]));
-    choir_tensor *y =
-        like ? choir__tensor_like(scope, in[0])
-             : choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
-    return choir__computed(
-        binary_ops[op], y, in, 2, (choir__keeps){.saved = {op == CHOIR__DIV ? y : NULL}});
+    choir_tensor *bad = bad_number(&x, "leaky_relu", slope, 0);
+    return bad ? bad : unary(x, (struct unary){.op = CHOIR__LEAKY, .a = slope});
 }
 
-choir_tensor *choir_sub(choir_tensor *a, choir_tensor *b)
+choir_tensor *choir_elu(choir_tensor *x, double alpha)
 {
-    return choir__binary(CHOIR__SUB, a, b);
+    choir_tensor *bad = bad_number(&x, "elu", alpha, 0);
+    return bad ? bad : unary(x, (struct unary){.op = CHOIR__ELU, .a = alpha});
 }
 
-choir_tensor *choir_mul(choir_tensor *a, choir_tensor *b)
+choir_tensor *choir_softplus(choir_tensor *x, double beta, double threshold)
 {
-    return choir__binary(CHOIR__MUL, a, b);
-}
-
-choir_tensor *choir_div(choir_tensor *a, choir_tensor *b)
-{
-    return choir__binary(CHOIR__DIV, a, b);
+    choir_tensor *bad = bad_number(&x, "softplus", beta, threshold);
+    if (bad)
+        return bad;
+    if (beta == 0)
+        return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
+            "softplus: expected a beta that is "
+            "not 0");
+    return unary(x, (struct unary){.op = CHOIR__SOFTPLUS, .a = beta, .b = threshold});
 }

@@ -4,6 +4,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 #include "tensor/run.h"
 #include "tensor/sequence.h"
 #include "tensor/strategy.h"
@@ -103,11 +104,20 @@ static void embedding_again(choir__record *r)
     choir__launch(choir__device_of(y), dtype, embedding, &args);
 }
 
+static void embedding_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    choir_shape rows = choir_dims(r->in[1]->count, r->in[0]->shape.dim[1]);
+    choir_tensor *ids = choir_reshape(choir__derive_in(r, 1, gy), choir_dims(-1, 1));
+    gx[0] =
+        choir__derive_scattered(r->in[0], choir_reshape(gy, rows), 0, choir_expand(ids, rows));
+}
+
 static const choir__op embedding_op = {
     .name = "embedding",
     .by_token = true,
     .lookup = true,
     .backward_weight = embedding_backward_weight,
+    .derivative = embedding_derivative,
     .recompute = embedding_again,
     .reads_in = 2,
     .rows_in = 1,

@@ -12,6 +12,7 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/op.h"
+#include "tensor/ops/derive/derive.h"
 #include "tensor/ops/sliced/slabs.h"
 #include "tensor/sequence.h"
 
@@ -122,6 +123,7 @@ static const choir__op expand_op = {.name = "expand",
     .spreads = true,
     .any_dtype = true,
     .backward = expand_backward,
+    .derivative = choir__derive_expand,
     .view = true};
 
 choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)

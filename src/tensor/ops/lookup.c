@@ -6,6 +6,7 @@
 
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 #include "tensor/ops/lookup.h"
 
 struct lookup {
@@ -84,6 +85,12 @@ static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     give_scattered(r, gy, r->saved[0], *(const struct lookup *)r->attrs, sink);
 }
 
+static void gather_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const struct lookup *l = r->attrs;
+    gx[0] = choir__derive_scattered(r->in[0], gy, l->dim, r->saved[0]);
+}
+
 static void gather_again(choir__record *r)
 {
     launch_gather(r->out, r->in[0], r->saved[0], *(const struct lookup *)r->attrs);
@@ -93,7 +100,7 @@ static void gather_again(choir__record *r)
 #define LOOKUP_OP(title)                                                                       \
     {                                                                                          \
         .name = title, .half = 1, .half_native = 1, .backward = gather_backward,               \
-        .recompute = gather_again, .reads_in = 2                                               \
+        .derivative = gather_derivative, .recompute = gather_again, .reads_in = 2              \
     }
 static const choir__op gather_op = LOOKUP_OP("gather");
 static const choir__op index_select_op = LOOKUP_OP("index_select");
@@ -192,6 +199,15 @@ static void scatter_add_backward(choir__record *r, choir_tensor *gy, choir__sink
     sink->give(sink, r, 2, g);
 }
 
+static void scatter_add_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const struct lookup *l = r->attrs;
+    if (choir__wanted(r, 0))
+        gx[0] = gy;
+    if (choir__wanted(r, 2))
+        gx[2] = choir_gather_dim(gy, l->dim, r->saved[0]);
+}
+
 static void scatter_add_again(choir__record *r)
 {
     const choir_tensor *index = r->saved[0];
@@ -205,6 +221,7 @@ static void scatter_add_again(choir__record *r)
 static const choir__op scatter_add_op = {.name = "scatter_add",
     .cast = CHOIR__CAST_WIDEST,
     .backward = scatter_add_backward,
+    .derivative = scatter_add_derivative,
     .recompute = scatter_add_again,
     .reads_in = 2};
 

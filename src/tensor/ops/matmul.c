@@ -5,6 +5,7 @@
 
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 #include "tensor/ops/product.h"
 
 static void launch(choir_tensor *c, choir_dtype dtype, choir__matrix mc, choir__matrix a,
@@ -106,6 +107,7 @@ static const choir__op matmul_op = {
     .half_native = 3,
     .backward_input = matmul_backward_input,
     .backward_weight = matmul_backward_weight,
+    .derivative = choir__derive_matmul,
     .recompute = matmul_again,
     .reads_in = 3,
     .weights_in = 2,

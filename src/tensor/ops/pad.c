@@ -37,6 +37,18 @@ static void pad_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, g);
 }
 
+static void pad_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const struct pad *p = r->attrs;
+    int64_t widths[2 * CHOIR_MAX_DIMS];
+    int ndim = gy->shape.ndim;
+    for (int d = 0; d < ndim; d++) {
+        widths[2 * (ndim - 1 - d)] = -p->before[d];
+        widths[2 * (ndim - 1 - d) + 1] = -p->after[d];
+    }
+    gx[0] = choir_pad(gy, widths, 2 * ndim, 0);
+}
+
 static void pad_again(choir__record *r)
 {
     const struct pad *p = r->attrs;
@@ -44,8 +56,11 @@ static void pad_again(choir__record *r)
     choir__launch_copy(inner(r->scope, r->out, p, 1), inner(r->scope, r->in[0], p, -1));
 }
 
-static const choir__op pad_op = {
-    .name = "pad", .any_dtype = true, .backward = pad_backward, .recompute = pad_again};
+static const choir__op pad_op = {.name = "pad",
+    .any_dtype = true,
+    .backward = pad_backward,
+    .derivative = pad_derivative,
+    .recompute = pad_again};
 
 static bool is_width(int64_t width)
 {

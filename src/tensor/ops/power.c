@@ -3,6 +3,7 @@
 
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 
 static choir_tensor *values_of(choir_scope *scope, choir_tensor *a, choir_tensor *b)
 {
@@ -50,6 +51,7 @@ static const choir__op power_op = {.name = "pow",
     .cast = CHOIR__CAST_F32,
     .half_native = CHOIR__ALL_IN,
     .backward = power_backward,
+    .derivative = choir__derive_power,
     .recompute = power_again,
     .reads_in = 3};
 

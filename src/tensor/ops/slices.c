@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <choir/select.h>
+
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/op.h"
@@ -43,10 +45,22 @@ static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     sink->give(sink, r, 0, gx);
 }
 
+/* gy among zeros */
+static void narrow_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const struct slice *a = r->attrs;
+    int64_t widths[2 * CHOIR_MAX_DIMS] = {0};
+    int last = r->in[0]->shape.ndim - 1, at = 2 * (last - a->dim);
+    widths[at] = a->start;
+    widths[at + 1] = r->in[0]->shape.dim[a->dim] - a->start - gy->shape.dim[a->dim];
+    gx[0] = choir_pad(gy, widths, at + 2, 0);
+}
+
 static const choir__op narrow_op = {.name = "narrow",
     .by_token = true,
     .any_dtype = true,
     .backward = narrow_backward,
+    .derivative = narrow_derivative,
     .view = true};
 
 choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t length)
@@ -83,6 +97,18 @@ static void cat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     }
 }
 
+static void cat_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    int dim = *(const int *)r->attrs;
+    int64_t start = 0;
+    for (int i = 0; i < r->count; i++) {
+        int64_t length = r->in[i]->shape.dim[dim];
+        if (choir__wanted(r, i))
+            gx[i] = choir_narrow(gy, dim, start, length);
+        start += length;
+    }
+}
+
 static void cat_again(choir__record *r)
 {
     int dim = *(const int *)r->attrs;
@@ -99,6 +125,7 @@ static const choir__op cat_op = {.name = "cat",
     .half = CHOIR__ALL_IN,
     .half_native = CHOIR__ALL_IN,
     .backward = cat_backward,
+    .derivative = cat_derivative,
     .recompute = cat_again};
 
 /* Joins more parts than an op can have operands: first groups of them, then the groups. */

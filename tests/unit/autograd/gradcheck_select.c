@@ -43,9 +43,36 @@ static choir_tensor *masked(choir_tensor *const *in)
         choir_transpose(in[0], 0, 1), choir_reshape(mask, choir_dims(-1, 1)), 2.5);
 }
 
+static choir_tensor *bent(choir_tensor *const *in)
+{
+    choir_tensor *y = choir_leaky_relu(choir_elu(in[0], 0.7), -0.3);
+    return choir_add(y, choir_softplus(in[0], 1.5, 2));
+}
+
+static choir_tensor *near_zero(choir_tensor *const *in)
+{
+    return choir_erf(choir_mul(choir_log1p(in[0]), choir_expm1(in[0])));
+}
+
+static choir_tensor *stepped(choir_tensor *const *in)
+{
+    choir_tensor *steps = choir_add(choir_floor(in[0]), choir_ceil(choir_scale(in[0], 2)));
+    steps = choir_add(steps, choir_add(choir_sign(in[0]), choir_round(choir_scale(in[0], 3))));
+    return choir_mul(steps, in[0]);
+}
+
+static choir_tensor *greater_and_less(choir_tensor *const *in)
+{
+    return choir_mul(choir_maximum(in[0], in[1]), choir_minimum(in[1], choir_sin(in[0])));
+}
+
 static void elementwise(void **state)
 {
     (void)state;
+    check_op(bent, leaf(choir_dims(4, 3), false), NULL, NULL);
+    check_op(near_zero, leaf(choir_dims(4, 3), true), NULL, NULL);
+    check_op(stepped, leaf(choir_dims(4, 3), false), NULL, NULL);
+    check_op(greater_and_less, leaf(choir_dims(4, 3), false), leaf(choir_dims(3), false), NULL);
     check_op(waves, leaf(choir_dims(4, 3), false), NULL, NULL);
     check_op(powers, leaf(choir_dims(4, 3), true), NULL, NULL);
     check_op(clamped, leaf(choir_dims(4, 3), false), NULL, NULL);

@@ -31,6 +31,7 @@ static const struct {
     {"exp", choir__exp, expl, -746, 710, 0.51},
     {"log", choir__log, logl, 0, 4, 0.502},
     {"log1p", choir__log1p, log1pl, -1, 1, 0.502},
+    {"expm1", choir__expm1, expm1l, -40, 710, 0.52},
     {"log10", choir__log10, log10l, 0, 4, 0.502},
     {"sin", choir__sin, sinl, -7, 7, 0.502},
     {"cos", choir__cos, cosl, -7, 7, 0.502},
@@ -38,6 +39,7 @@ static const struct {
     {"atan", choir__atan, atanl, -4, 4, 0.502},
     {"tanh", choir__tanh, tanhl, -4, 4, 0.502},
     {"erfc", choir__erfc, erfcl, -4, 27, 0.7},
+    {"erf", choir__erf, erfl, -6, 6, 1.5},
 };
 
 static void errors(void **state)
@@ -156,6 +158,15 @@ static void special_arguments(void **state)
         {choir__tanh, -INFINITY, -1},
         {choir__tanh, NAN, NAN},
         {choir__tanh, least, least},
+        {choir__expm1, -0.0, -0.0},
+        {choir__expm1, INFINITY, INFINITY},
+        {choir__expm1, -INFINITY, -1},
+        {choir__expm1, NAN, NAN},
+        {choir__expm1, least, least},
+        {choir__erf, -0.0, -0.0},
+        {choir__erf, INFINITY, 1},
+        {choir__erf, -INFINITY, -1},
+        {choir__erf, NAN, NAN},
         {choir__erfc, 0.0, 1},
         {choir__erfc, -0.0, 1},
         {choir__erfc, INFINITY, 0},

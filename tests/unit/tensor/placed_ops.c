@@ -77,6 +77,12 @@ static choir_tensor *unary_strided(choir_tensor **in)
     return choir_relu(in[1] ? choir_narrow(in[0], 1, 1, 2) : in[0]);
 }
 
+static choir_tensor *bent(choir_tensor **in)
+{
+    choir_tensor *y = choir_leaky_relu(choir_elu(choir_softplus(in[0], 1, 20), 1), 0.01);
+    return choir_add(choir_maximum(y, in[1]), choir_minimum(choir_erf(y), in[1]));
+}
+
 static choir_tensor *binary(choir_tensor **in)
 {
     return choir_div(choir_sub(choir_add(in[0], in[1]), in[2]), choir_exp(in[2]));
@@ -351,6 +357,7 @@ static const op_case cases[] = {
     {"unary", unary, {{'f', S2(3, 4)}}},
     {"unary, turned", unary_turned, {{'f', S2(3, 4)}}},
     {"unary, strided", unary_strided, {{'f', S2(3, 4)}, {'c', S1(1)}}},
+    {"bent", bent, {{'f', S2(3, 4)}, {'f', S1(4)}}},
     {"binary", binary, {{'f', S2(3, 4)}, {'f', S1(4)}, {'f', S2(3, 1)}}},
     {"mul", product, {{'f', S2(3, 4)}, {'f', S2(3, 4)}}},
     {"half", half, {{'f', S2(3, 4)}, {'f', S2(4, 5)}}},

@@ -28,6 +28,30 @@ INLINE vec power(vec x, float a)
     return x;
 }
 
+/* f of each lane, for C's functions whose results are exact. */
+#define EACH_LANE(f)                                                                           \
+    for (int j = 0; j < W; j++)                                                                \
+        x[j] = f(x[j]);                                                                        \
+    return x
+
+INLINE vec sign_of(vec x) /* 0 for NaN */
+{
+    vec below = v_sel(v_lt(x, v_set(0.0f)), v_set(-1.0f), v_set(0.0f));
+    return v_sel(v_gt(x, v_set(0.0f)), v_set(1.0f), below);
+}
+
+INLINE vec elu(vec x, float a)
+{
+    return v_sel(v_gt(x, v_set(0.0f)), x, v_expm1(v_min(v_set(0.0f), x)) * a);
+}
+
+INLINE vec softplus(vec x, float beta, float threshold)
+{
+    vec z = x * beta;
+    vec y = (v_max(v_set(0.0f), z) + v_log_1_plus(v_exp_below(-v_abs(z)))) / beta;
+    return v_sel(v_gt(z, v_set(threshold)), x, y);
+}
+
 INLINE vec value_of(choir__unary_op op, vec x, float a, float b)
 {
     switch (op) {
@@ -45,9 +69,19 @@ INLINE vec value_of(choir__unary_op op, vec x, float a, float b)
     case CHOIR__ABS: return v_abs(x);
     case CHOIR__SIN: return v_sin(x);
     case CHOIR__COS: return v_cos(x);
+    case CHOIR__SIGN: return sign_of(x);
+    case CHOIR__FLOOR: EACH_LANE(floorf);
+    case CHOIR__CEIL: EACH_LANE(ceilf);
+    case CHOIR__ROUND: EACH_LANE(rintf);
+    case CHOIR__LOG1P: return v_log_1_plus(x);
+    case CHOIR__EXPM1: return v_expm1(x);
+    case CHOIR__ERF: return v_erf(x);
     case CHOIR__AFFINE: return x * a + b;
     case CHOIR__POW: return power(x, a);
     case CHOIR__CLAMP: return v_min(v_set(b), v_max(v_set(a), x)); /* NaN stays */
+    case CHOIR__LEAKY: return v_sel(v_gt(x, v_set(0.0f)), x, x * a);
+    case CHOIR__ELU: return elu(x, a);
+    case CHOIR__SOFTPLUS: return softplus(x, a, b);
     case CHOIR__UNARY_COUNT: break;
     }
     return x;
@@ -79,9 +113,19 @@ void KERNEL(unary)(const choir__k_unary *k)
     case CHOIR__ABS: map(k, CHOIR__ABS); break;
     case CHOIR__SIN: map(k, CHOIR__SIN); break;
     case CHOIR__COS: map(k, CHOIR__COS); break;
+    case CHOIR__SIGN: map(k, CHOIR__SIGN); break;
+    case CHOIR__FLOOR: map(k, CHOIR__FLOOR); break;
+    case CHOIR__CEIL: map(k, CHOIR__CEIL); break;
+    case CHOIR__ROUND: map(k, CHOIR__ROUND); break;
+    case CHOIR__LOG1P: map(k, CHOIR__LOG1P); break;
+    case CHOIR__EXPM1: map(k, CHOIR__EXPM1); break;
+    case CHOIR__ERF: map(k, CHOIR__ERF); break;
     case CHOIR__AFFINE: map(k, CHOIR__AFFINE); break;
     case CHOIR__POW: map(k, CHOIR__POW); break;
     case CHOIR__CLAMP: map(k, CHOIR__CLAMP); break;
+    case CHOIR__LEAKY: map(k, CHOIR__LEAKY); break;
+    case CHOIR__ELU: map(k, CHOIR__ELU); break;
+    case CHOIR__SOFTPLUS: map(k, CHOIR__SOFTPLUS); break;
     case CHOIR__UNARY_COUNT: break;
     }
 }
@@ -135,9 +179,19 @@ INLINE vec gradient_of(choir__unary_op op, vec t, vec gy, float a, float b)
     case CHOIR__ABS: return abs_gradient(t, gy);
     case CHOIR__SIN: return gy * v_cos(t);
     case CHOIR__COS: return -gy * v_sin(t);
+    case CHOIR__SIGN:
+    case CHOIR__FLOOR:
+    case CHOIR__CEIL:
+    case CHOIR__ROUND: return v_set(0.0f);
+    case CHOIR__LOG1P: return gy / (1.0f + t);
+    case CHOIR__EXPM1: return gy * v_exp(t);
+    case CHOIR__ERF: return gy * v_exp_below(-t * t) * 1.1283791670955126f; /* 2 / sqrt pi */
     case CHOIR__AFFINE: return gy * a;
     case CHOIR__POW: return a == 0 ? v_set(0.0f) : gy * a * power(t, a - 1);
     case CHOIR__CLAMP: return clamp_gradient(t, gy, a, b);
+    case CHOIR__LEAKY: return v_sel(v_gt(t, v_set(0.0f)), gy, gy * a);
+    case CHOIR__ELU: return v_sel(v_gt(t, v_set(0.0f)), gy, gy * a * v_exp(t));
+    case CHOIR__SOFTPLUS: return v_sel(v_gt(t * a, v_set(b)), gy, gy * v_sigmoid(t * a));
     case CHOIR__UNARY_COUNT: break;
     }
     return gy;
@@ -171,9 +225,19 @@ void KERNEL(unary_backward)(const choir__k_unary_backward *k)
     case CHOIR__ABS: map_gradient(k, k->x, CHOIR__ABS); break;
     case CHOIR__SIN: map_gradient(k, k->x, CHOIR__SIN); break;
     case CHOIR__COS: map_gradient(k, k->x, CHOIR__COS); break;
+    case CHOIR__SIGN:
+    case CHOIR__FLOOR:
+    case CHOIR__CEIL:
+    case CHOIR__ROUND: map_gradient(k, NULL, CHOIR__SIGN); break;
+    case CHOIR__LOG1P: map_gradient(k, k->x, CHOIR__LOG1P); break;
+    case CHOIR__EXPM1: map_gradient(k, k->x, CHOIR__EXPM1); break;
+    case CHOIR__ERF: map_gradient(k, k->x, CHOIR__ERF); break;
     case CHOIR__AFFINE: map_gradient(k, NULL, CHOIR__AFFINE); break;
     case CHOIR__POW: map_gradient(k, k->x, CHOIR__POW); break;
     case CHOIR__CLAMP: map_gradient(k, k->x, CHOIR__CLAMP); break;
+    case CHOIR__LEAKY: map_gradient(k, k->x, CHOIR__LEAKY); break;
+    case CHOIR__ELU: map_gradient(k, k->x, CHOIR__ELU); break;
+    case CHOIR__SOFTPLUS: map_gradient(k, k->x, CHOIR__SOFTPLUS); break;
     case CHOIR__UNARY_COUNT: break;
     }
 }

@@ -86,6 +86,20 @@ INLINE vec op_power(vec a, vec b)
     return a;
 }
 
+INLINE vec op_maximum(vec a, vec b) /* b, unless a surpasses it or is NaN */
+{
+    return v_sel(v_eq(a, a), v_max(a, b), a);
+}
+INLINE vec op_minimum(vec a, vec b)
+{
+    return v_sel(v_eq(a, a), v_min(a, b), a);
+}
+INLINE vec op_portion(vec a, vec b)
+{
+    vec share = v_sel(v_eq(a, b), v_set(0.5f), v_set(1.0f));
+    return v_sel(v_lt(a, b), v_set(0.0f), share);
+}
+
 /* Handles one run of y, where each operand is a run or a constant; any other stride is
  * gathered. */
 INLINE void row(float *y, int64_t ys, const float *a, int64_t as, const float *b, int64_t bs,
@@ -176,6 +190,9 @@ void KERNEL(binary)(const choir__k_binary *k)
     case CHOIR__MUL: walk_rows(&w, op_mul, k->dtype); break;
     case CHOIR__DIV: walk_rows(&w, op_div, k->dtype); break;
     case CHOIR__POWER: walk_rows(&w, op_power, k->dtype); break;
+    case CHOIR__MAXIMUM: walk_rows(&w, op_maximum, k->dtype); break;
+    case CHOIR__MINIMUM: walk_rows(&w, op_minimum, k->dtype); break;
+    case CHOIR__PORTION: walk_rows(&w, op_portion, k->dtype); break;
     case CHOIR__BINARY_COUNT: break;
     }
 }

@@ -80,6 +80,25 @@ INLINE vec v_tanh(vec x)
     return v_sel(v_lt(a, v_set(0.625f)), near, v_sign(far, x));
 }
 
+/* log(1 + x) = log(u) x / (u - 1) with u = 1 + x: the quotient makes up for u's rounding. */
+INLINE vec v_log_1_plus(vec x)
+{
+    vec u = 1.0f + x, y = v_log(u) * (x / (u - 1.0f));
+    y = v_sel(v_eq(u, v_set(1.0f)), x, y);
+    return v_sel(v_lt(u, v_set(INFINITY)), y, u); /* inf, NaN */
+}
+
+/* exp(x) - 1. Near 0, where it would cancel, it is exp's polynomial without its 1. */
+INLINE vec v_expm1(vec x)
+{
+    vec s = x * x, a = v_abs(x);
+    vec p = (x * 1.9875691500e-4f + 1.3981999507e-3f) * s +
+            (x * 8.3334519073e-3f + 4.1665795894e-2f);
+    p = p * s + (x * 1.6666665459e-1f + 5.0000001201e-1f);
+    vec near = v_sel(v_lt(a, v_set(1e-9f)), x, p * s + x); /* -0 stays */
+    return v_sel(v_lt(a, v_set(0.34f)), near, v_exp(x) - 1.0f);
+}
+
 INLINE vec v_sigmoid(vec x)
 {
     return 1.0f / (1.0f + v_exp(-x));
@@ -118,6 +137,20 @@ INLINE vec v_phi(vec x)
     vec lost = (whole - (sum - part)) + (rest - part);
     vec tail = 0.5f * t * v_exp_sum(sum, lost);
     return v_sel(v_lt(x, v_set(0.0f)), tail, 1.0f - tail);
+}
+
+/* erf x is 1 - 2 v_phi(-x sqrt 2), and its series near 0. */
+INLINE vec v_erf(vec x)
+{
+    vec z = x * x;
+    vec p = z * 1.2055332981789663e-4f + -8.5483270234508534e-4f;
+    p = p * z + 5.2239776254421883e-3f;
+    p = p * z + -2.6866170645131252e-2f;
+    p = p * z + 1.1283791670955126e-1f;
+    p = p * z + -3.7612638903183752e-1f;
+    p = p * z + 1.1283791670955126f;
+    vec far = 1.0f - 2.0f * v_phi(v_abs(x) * -1.4142135623730950f);
+    return v_sel(v_lt(v_abs(x), v_set(0.5f)), p * x, v_sign(far, x));
 }
 
 /* sin(x + turn pi/2) for |x| < 8192: x = n pi/2 + r with |r| <= pi/4, where pi/2 is a sum of

@@ -8,6 +8,7 @@ static const double sqrt_half = 0.70710678118654752440;      /* 1 / sqrt 2 */
 static const double sqrt_2_over_pi = 0.79788456080286535588; /* factor of GELU's tanh form */
 static const double inv_sqrt_2_pi = 0.39894228040143267794;  /* the normal density at 0 */
 static const double gelu_cubic = 0.044715;
+static const double inv_sqrt_pi = 0.56418958354775628695; /* 1 / sqrt pi */
 
 static double sigmoid(double x)
 {
@@ -41,6 +42,12 @@ static double clamp(double x, double a, double b)
     return least > b ? b : least;
 }
 
+static double softplus(double x, double beta, double threshold)
+{
+    double z = x * beta;
+    return z > threshold ? x : ((z < 0 ? 0 : z) + choir__log1p(choir__exp(-fabs(z)))) / beta;
+}
+
 static double op(choir__unary_op kind, double x, double a, double b)
 {
     switch (kind) {
@@ -58,9 +65,19 @@ static double op(choir__unary_op kind, double x, double a, double b)
     case CHOIR__ABS: return fabs(x);
     case CHOIR__SIN: return choir__sin(x);
     case CHOIR__COS: return choir__cos(x);
+    case CHOIR__SIGN: return (x > 0) - (x < 0);
+    case CHOIR__FLOOR: return floor(x);
+    case CHOIR__CEIL: return ceil(x);
+    case CHOIR__ROUND: return rint(x);
+    case CHOIR__LOG1P: return choir__log1p(x);
+    case CHOIR__EXPM1: return choir__expm1(x);
+    case CHOIR__ERF: return choir__erf(x);
     case CHOIR__AFFINE: return a * x + b;
     case CHOIR__POW: return choir__pow(x, a);
     case CHOIR__CLAMP: return clamp(x, a, b);
+    case CHOIR__LEAKY: return x > 0 ? x : a * x;
+    case CHOIR__ELU: return x > 0 ? x : a * choir__expm1(x);
+    case CHOIR__SOFTPLUS: return softplus(x, a, b);
     case CHOIR__UNARY_COUNT: break;
     }
     return NAN;
@@ -111,9 +128,19 @@ static double op_derivative(const choir__k_unary_backward *k, int64_t i)
     case CHOIR__ABS: return (x > 0) - (x < 0);
     case CHOIR__SIN: return choir__cos(x);
     case CHOIR__COS: return -choir__sin(x);
+    case CHOIR__SIGN:
+    case CHOIR__FLOOR:
+    case CHOIR__CEIL:
+    case CHOIR__ROUND: return 0;
+    case CHOIR__LOG1P: return 1 / (1 + x);
+    case CHOIR__EXPM1: return choir__exp(x);
+    case CHOIR__ERF: return 2 * inv_sqrt_pi * choir__exp(-x * x);
     case CHOIR__AFFINE: return k->a;
     case CHOIR__POW: return k->a == 0 ? 0 : k->a * choir__pow(x, k->a - 1);
     case CHOIR__CLAMP: return x >= k->a && x <= k->b;
+    case CHOIR__LEAKY: return x > 0 ? 1 : k->a;
+    case CHOIR__ELU: return x > 0 ? 1 : k->a * choir__exp(x);
+    case CHOIR__SOFTPLUS: return x * k->a > k->b ? 1 : sigmoid(x * k->a);
     case CHOIR__UNARY_COUNT: break;
     }
     return NAN;
@@ -125,12 +152,18 @@ void choir__reference_unary(const choir__k_unary *k)
         put(k->y, i, k->dtype, op(k->op, get(k->x, i, k->dtype), k->a, k->b));
 }
 
+/* Ops that pass nothing on where their slope is 0, not even NaN. */
+static bool shuts(choir__unary_op kind)
+{
+    return kind == CHOIR__RELU || kind == CHOIR__CLAMP ||
+           (kind >= CHOIR__SIGN && kind <= CHOIR__ROUND);
+}
+
 void choir__reference_unary_backward(const choir__k_unary_backward *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
         double gy = get(k->gy, i, k->dtype), slope = op_derivative(k, i);
-        /* passes nothing on, not even NaN */
-        bool shut = (k->op == CHOIR__RELU || k->op == CHOIR__CLAMP) && slope == 0;
+        bool shut = slope == 0 && shuts(k->op);
         put(k->gx, i, k->dtype, shut ? 0 : gy * slope);
     }
 }
@@ -143,6 +176,9 @@ static double join(choir__binary_op kind, double a, double b)
     case CHOIR__MUL: return a * b;
     case CHOIR__DIV: return a / b;
     case CHOIR__POWER: return choir__pow(a, b);
+    case CHOIR__MAXIMUM: return isnan(a) || a > b ? a : b;
+    case CHOIR__MINIMUM: return isnan(a) || a < b ? a : b;
+    case CHOIR__PORTION: return a < b ? 0 : a == b ? 0.5 : 1;
     case CHOIR__BINARY_COUNT: break;
     }
     return NAN;

@@ -53,8 +53,7 @@ template <class T> __device__ inline wide<T> gelu_tanh_slope(wide<T> x)
     typedef wide<T> V;
     V t = within_tanh_range(x), e = exp_for<T>(-gelu_tanh_2u(t));
     V s = ratio_for<T>(V(1), V(1) + e);
-    return s + t * s * (e * s) *
-                   (t * t * V(3 * 0.07135481627159927) + V(1.59576912160573071));
+    return s + t * s * (e * s) * (t * t * V(3 * 0.07135481627159927) + V(1.59576912160573071));
 }
 
 template <class V> __device__ inline V within_silu_range(V x)
@@ -82,6 +81,14 @@ template <class V> __device__ inline V clamp(V x, V a, V b)
 {
     V least = x < a ? a : x;
     return least > b ? b : least;
+}
+
+template <class T>
+__device__ inline wide<T> softplus(wide<T> x, wide<T> beta, wide<T> threshold)
+{
+    typedef wide<T> V;
+    V z = x * beta, above = z < V(0) ? V(0) : z;
+    return z > threshold ? x : (above + log1p(exp_for<T>(-fabs(z)))) / beta;
 }
 
 /* v[j] = expression, for each j. */
@@ -113,9 +120,19 @@ template <class A> __global__ void unary(flat<choir__k_unary> f)
         case CHOIR__ABS: EACH(fabs(v[j]));
         case CHOIR__SIN: EACH(sin(v[j]));
         case CHOIR__COS: EACH(cos(v[j]));
+        case CHOIR__SIGN: EACH(V((v[j] > V(0)) - (v[j] < V(0))));
+        case CHOIR__FLOOR: EACH(floor(v[j]));
+        case CHOIR__CEIL: EACH(ceil(v[j]));
+        case CHOIR__ROUND: EACH(rint(v[j]));
+        case CHOIR__LOG1P: EACH(log1p(v[j]));
+        case CHOIR__EXPM1: EACH(expm1(v[j]));
+        case CHOIR__ERF: EACH(erf(v[j]));
         case CHOIR__AFFINE: EACH(v[j] * a + b);
         case CHOIR__POW: EACH(pow(v[j], a));
         case CHOIR__CLAMP: EACH(clamp(v[j], a, b));
+        case CHOIR__LEAKY: EACH(v[j] > V(0) ? v[j] : v[j] * a);
+        case CHOIR__ELU: EACH(v[j] > V(0) ? v[j] : a * expm1(v[j]));
+        case CHOIR__SOFTPLUS: EACH(softplus<T>(v[j], a, b));
         case CHOIR__UNARY_COUNT: break;
         }
         store<A>(f.k.y, c, f.k.n, v);
@@ -166,9 +183,19 @@ template <class A> __global__ void unary_backward(flat<slopes> f)
         case CHOIR__ABS: EACH(t[j] > V(0) ? v[j] : t[j] < V(0) ? -v[j] : V(0));
         case CHOIR__SIN: EACH(v[j] * cos(t[j]));
         case CHOIR__COS: EACH(-v[j] * sin(t[j]));
+        case CHOIR__SIGN:
+        case CHOIR__FLOOR:
+        case CHOIR__CEIL:
+        case CHOIR__ROUND: EACH(V(0));
+        case CHOIR__LOG1P: EACH(v[j] / (V(1) + t[j]));
+        case CHOIR__EXPM1: EACH(v[j] * exp_for<T>(t[j]));
+        case CHOIR__ERF: EACH(v[j] * V(1.12837916709551257390) * exp_for<T>(-t[j] * t[j]));
         case CHOIR__AFFINE: EACH(v[j] * a);
         case CHOIR__POW: EACH(a == V(0) ? V(0) : v[j] * a * pow(t[j], a - V(1)));
         case CHOIR__CLAMP: EACH(t[j] >= a && t[j] <= b ? v[j] : V(0));
+        case CHOIR__LEAKY: EACH(t[j] > V(0) ? v[j] : v[j] * a);
+        case CHOIR__ELU: EACH(t[j] > V(0) ? v[j] : v[j] * a * exp_for<T>(t[j]));
+        case CHOIR__SOFTPLUS: EACH(t[j] * a > b ? v[j] : v[j] * sigmoid_for<T>(t[j] * a));
         case CHOIR__UNARY_COUNT: break;
         }
         store<A>(f.k.gx, c, f.k.n, v);
@@ -180,6 +207,10 @@ static const void *made_from(const choir__k_unary_backward *k)
 {
     switch (k->op) {
     case CHOIR__NEG:
+    case CHOIR__SIGN:
+    case CHOIR__FLOOR:
+    case CHOIR__CEIL:
+    case CHOIR__ROUND:
     case CHOIR__AFFINE: return NULL;
     case CHOIR__EXP:
     case CHOIR__SQRT:

@@ -74,7 +74,8 @@ extern "C" void choir__cuda_fill(const choir__k_fill *k)
     if (k->n <= 0)
         return;
     if (f.bits == 0)
-        choir__cuda_ok(cudaMemsetAsync(k->y, 0, (size_t)k->n * size, choir__cuda_here()->stream),
+        choir__cuda_ok(
+            cudaMemsetAsync(k->y, 0, (size_t)k->n * size, choir__cuda_here()->stream),
             "fill's cudaMemsetAsync");
     else if (size == 1)
         launch_fill<uint8_t>(f);
@@ -171,16 +172,24 @@ extern "C" void choir__cuda_round(const choir__k_round *k)
 
 /* --- binary --- */
 
+template <class V> __device__ inline V share(V a, V b)
+{
+    return a < b ? V(0) : a == b ? V(0.5) : V(1);
+}
+
 template <class V, int N>
 __device__ inline void join(V (&a)[N], const V (&b)[N], choir__binary_op op)
 {
 #pragma unroll
     for (int j = 0; j < N; j++)
-        a[j] = op == CHOIR__ADD   ? a[j] + b[j]
-               : op == CHOIR__SUB ? a[j] - b[j]
-               : op == CHOIR__MUL ? a[j] * b[j]
-               : op == CHOIR__DIV ? a[j] / b[j]
-                                  : pow(a[j], b[j]);
+        a[j] = op == CHOIR__ADD       ? a[j] + b[j]
+               : op == CHOIR__SUB     ? a[j] - b[j]
+               : op == CHOIR__MUL     ? a[j] * b[j]
+               : op == CHOIR__DIV     ? a[j] / b[j]
+               : op == CHOIR__MAXIMUM ? (a[j] != a[j] || a[j] > b[j] ? a[j] : b[j])
+               : op == CHOIR__MINIMUM ? (a[j] != a[j] || a[j] < b[j] ? a[j] : b[j])
+               : op == CHOIR__PORTION ? share(a[j], b[j])
+                                      : pow(a[j], b[j]);
 }
 
 struct run_of_pairs {
@@ -258,8 +267,7 @@ static void binary_walk(const choir__k_binary *k, const walk *w)
     int64_t size = (int64_t)choir_dtype_size(k->dtype), n = 16 / size;
     int last = w->ndim - 1;
     bool one_a = w->stride[last][1] == 0, one_b = w->stride[last][2] == 0;
-    int lead =
-        lead_of((size_t)size, k->y.p, one_a ? k->y.p : k->a.p, one_b ? k->y.p : k->b.p);
+    int lead = lead_of((size_t)size, k->y.p, one_a ? k->y.p : k->a.p, one_b ? k->y.p : k->b.p);
     bool slots = suits_slots(w, lead, n);
     walk in_slots = *w;
     if (slots) {
