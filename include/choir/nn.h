@@ -82,11 +82,16 @@ void choir_module_contraction(
 typedef enum choir_init_kind {
     CHOIR_INIT_CONSTANT,
     CHOIR_INIT_UNIFORM,
-    CHOIR_INIT_NORMAL
+    CHOIR_INIT_NORMAL,
+    CHOIR_INIT_XAVIER_UNIFORM, /* the others follow from the parameter's shape */
+    CHOIR_INIT_XAVIER_NORMAL,
+    CHOIR_INIT_KAIMING_UNIFORM,
+    CHOIR_INIT_KAIMING_NORMAL,
+    CHOIR_INIT_ORTHOGONAL
 } choir_init_kind;
 
 /** The initial values of a parameter: uniform in [a, b), normal with mean a and deviation b, or
- * the constant a. */
+ * the constant a; for the kinds that follow from the shape, a is the gain. */
 typedef struct choir_init {
     choir_init_kind kind;
     double a, b;
@@ -95,6 +100,30 @@ typedef struct choir_init {
 choir_init choir_init_constant(double value);
 choir_init choir_init_uniform(double low, double high);
 choir_init choir_init_normal(double mean, double deviation);
+
+/* PyTorch's xavier_uniform_ and so on, for parameters (out, in, ...) of two dimensions or more:
+ * fan_in is the product of all sizes but the first, and fan_out the product of all but the
+ * second. PyTorch's gain is 1 for Xavier and orthogonal values, and sqrt(2) for Kaiming ones
+ * (choir_init_gain). Their numbers are Choir's own: they depend on the seed and the name. */
+
+/** Deviation gain sqrt(2 / (fan_in + fan_out)) (Glorot & Bengio, 2010). */
+choir_init choir_init_xavier_uniform(double gain);
+choir_init choir_init_xavier_normal(double gain);
+/** Deviation gain / sqrt(fan_in), or of fan_out if by_outputs is true (He et al., 2015). */
+choir_init choir_init_kaiming_uniform(double gain, bool by_outputs);
+choir_init choir_init_kaiming_normal(double gain, bool by_outputs);
+/** Orthogonal rows or columns, whichever are fewer, of length gain, of the parameter as a
+ * matrix (out, all others) (Saxe et al., 2014). Computed on the host, in f64. */
+choir_init choir_init_orthogonal(double gain);
+/** torch.nn.init.calculate_gain for "linear", "sigmoid", "tanh", "relu", "leaky_relu" (with its
+ * slope) and "selu"; NaN, with an error, for another name. */
+double choir_init_gain(const char *nonlinearity, double slope);
+
+/** Gives other initial values to the parameters whose full name matches the pattern, as fnmatch
+ * does, and returns their number. Call it before the module's first use. Errors, of the run:
+ * argument (a parameter of fewer than two dimensions, where the values follow from its shape),
+ * state (the module is in use). */
+int choir_module_init(choir_module *module, const char *pattern, choir_init init);
 
 /** Adds an f32 parameter and stores it in *field. */
 void choir_module_param(choir_module *self, const char *name, choir_tensor **field,
@@ -222,6 +251,24 @@ int choir_module_recompute_blocks(choir_module *module, bool on);
  * GPT-2 has "transformer.h.0" but no "transformer". */
 choir_module *choir_module_at(choir_module *module, const char *path);
 
+/**
+ * Puts `with` in the place of the module at a path below `module`, such as "fc2": the parent's
+ * field has it from now on, under the same name. The old module keeps its values, but is no
+ * part of the tree any more; *old, unless old is NULL, receives it, so that it can be a part of
+ * `with`:
+ *
+ *     adapter *a = choir_module_new(run, &adapter_class);
+ *     choir_check(choir_module_replace(net, "fc2", &a->base, &old));
+ *     choir_module_child(&a->base, "inner", &a->inner, old);        ("fc2.inner.weight")
+ *
+ * New parameters get their values at the next use. Call it before an optimizer is made for the
+ * tree and before a strategy wraps it. Errors: argument (no such path, "", or `with` is a part
+ * of another module), state (the parameters have gradients or an optimizer, or are
+ * distributed).
+ */
+CHOIR_CHECKED choir_status choir_module_replace(
+    choir_module *module, const char *path, choir_module *with, choir_module **old);
+
 /** Returns the parameter or buffer with this full name; NULL if the name is unknown. */
 choir_tensor *choir_module_find(choir_module *module, const char *name);
 
@@ -248,9 +295,18 @@ typedef struct choir_module_hooks {
     void (*after_forward)(choir_module *module, choir_tensor *out, void *arg);
     void (*before_backward)(choir_module *module, choir_tensor *grad_out, void *arg);
     void (*after_backward)(choir_module *module, choir_tensor *grad_in, void *arg);
+    /* These change what passes, by ops that are recorded as the module's own are. change_inputs
+     * may store other tensors in in[i]; change_output returns out or another tensor;
+     * change_gradient returns grad_out or another tensor of its shape and dtype, which backward
+     * uses in its place. NULL as a result is an error. */
+    void (*change_inputs)(choir_module *module, choir_tensor **in, int count, void *arg);
+    choir_tensor *(*change_output)(
+        choir_module *module, choir_tensor *const *in, int count, choir_tensor *out, void *arg);
+    choir_tensor *(*change_gradient)(choir_module *module, choir_tensor *grad_out, void *arg);
 } choir_module_hooks;
 
-/** Adds hooks to the module, which calls them with arg. */
+/** Adds hooks to the module, which calls them with arg. Hooks of one module run in the order in
+ * which they were added; a hook sees what those before it have changed. */
 void choir_module_hook(choir_module *module, choir_module_hooks hooks, void *arg);
 
 /* --- layers: PyTorch's of the same name, with its default initialisation --- */

@@ -135,6 +135,8 @@ static bool draw(source *s, const choir_module *m, const choir_tensor *weight,
     const choir_tensor *t, bool again, float *y)
 {
     const char *kind = m->type->name;
+    if (t->param->init_kind == CHOIR_INIT_ORTHOGONAL) /* keeps Choir's values */
+        return false;
     if (again)
         return chosen(kind, t->param, fan_in_of(weight)) && draw_own(s, t->param, y, t->count);
     if (is_linear(kind))

@@ -146,6 +146,8 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
         free(what);
         return;
     }
+    if (!choir__init_resolve(run, name, shape, &init))
+        init = choir_init_constant(0);
     choir__module_entry *e = add_entry(self, CHOIR__PARAM, name, field);
     choir_tensor *t = choir__tensor_bare(run, CHOIR_F32, shape); /* allocated with its values */
     choir__param *p = choir__arena_get(&run->arena, sizeof *p);

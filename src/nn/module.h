@@ -61,6 +61,13 @@ void choir__module_grown(choir_module *m);
  * memory order. */
 void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first);
 
+/* Makes an init that follows from the shape one with numbers, unless it is orthogonal. Returns
+ * false, with the run's error, if the shape has too few dimensions for it. */
+bool choir__init_resolve(
+    choir_scope *run, const char *name, choir_shape shape, choir_init *init);
+/* Fills y with the entries of an orthogonal parameter from number `first` on. */
+void choir__draw_orthogonal(const choir__param *p, choir_tensor *y, int64_t first);
+
 /* PyTorch's default for linear and convolution, kaiming_uniform(a = sqrt 5): uniform in
  * +-1/sqrt(fan_in), for weights and biases. */
 choir_init choir__fan_in_init(int64_t fan_in);

@@ -15,17 +15,51 @@ struct choir__module_hook {
     struct choir__module_hook *next;
 };
 
+/* One of the two functions sees the gradient, or changes it. */
 struct backward_hook {
     choir_module *module;
     void (*call)(choir_module *module, choir_tensor *grad, void *arg);
+    choir_tensor *(*change)(choir_module *module, choir_tensor *grad, void *arg);
     void *arg;
 };
+
+/* Returns a hook's result, or a poisoned tensor for NULL. */
+static choir_tensor *returned(
+    choir_module *m, choir_scope *scope, const char *hook, choir_tensor *t)
+{
+    return t ? choir__sound(t, hook)
+             : choir__poison(scope, CHOIR_ERR_ARGUMENT,
+                   "forward: expected a tensor from a module's %s ('%s'), got NULL", hook,
+                   m->path);
+}
+
+static choir_tensor *changed_gradient(
+    const struct backward_hook *h, choir_scope *scope, choir_tensor *gy)
+{
+    choir_tensor *g =
+        returned(h->module, scope, "change_gradient", h->change(h->module, gy, h->arg));
+    if (g->poisoned || (g->dtype == gy->dtype && choir__same_shape(g->shape, gy->shape)))
+        return g;
+    return choir__poison(scope, CHOIR_ERR_SHAPE,
+        "backward: expected a gradient %s %s from the change_gradient of module '%s', got %s %s",
+        choir_dtype_name(gy->dtype), choir__shape_text(gy->shape), h->module->path,
+        choir_dtype_name(g->dtype), choir__shape_text(g->shape));
+}
 
 static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct backward_hook *h = r->attrs;
-    h->call(h->module, gy, h->arg);
+    if (h->change && (gy = changed_gradient(h, sink->scope, gy))->poisoned)
+        return;
+    if (h->call)
+        h->call(h->module, gy, h->arg);
     sink->give(sink, r, 0, gy);
+}
+
+static void hook_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const struct backward_hook *h = r->attrs;
+    gx[0] = h->change ? changed_gradient(h, gy->scope, gy) : gy;
 }
 
 static const choir__op hook_op = {.name = "module hook",
@@ -33,19 +67,19 @@ static const choir__op hook_op = {.name = "module hook",
     .any_dtype = true,
     .tokens_in = 1,
     .backward = hook_backward,
+    .derivative = hook_derivative,
     .view = true};
 
 /* Returns t with an entry on the tape that calls the hook. */
-static choir_tensor *hooked(choir_module *module, choir_tensor *t,
-    void (*call)(choir_module *, choir_tensor *, void *), void *arg)
+static choir_tensor *hooked(choir_tensor *t, struct backward_hook hook)
 {
-    if (!call || t->poisoned || t->freed || !t->requires_grad || t->scope->kind == CHOIR__RUN)
+    bool none = !hook.call && !hook.change;
+    if (none || t->poisoned || t->freed || !t->requires_grad || t->scope->kind == CHOIR__RUN)
         return t;
     choir_tensor *y = choir__tensor_alias(t->scope, t);
     choir__record *r = choir__record_op(&hook_op, y, &t, 1);
     if (r)
-        choir__record_attrs(
-            r, &(struct backward_hook){module, call, arg}, sizeof(struct backward_hook));
+        choir__record_attrs(r, &hook, sizeof hook);
     return r ? y : t;
 }
 
@@ -60,25 +94,46 @@ static choir_tensor *forward_plainly(choir_module *m, choir_tensor *const *in, i
                    "forward: expected a result of a module '%s', got NULL", m->type->name);
 }
 
+/* The hooks of one entry, before the module's own function. An input that was given stays one.
+ */
+static void hook_inputs(
+    choir_module *m, const struct choir__module_hook *h, choir_tensor **x, int count)
+{
+    if (h->hooks.before_forward)
+        h->hooks.before_forward(m, x, count, h->arg);
+    for (int i = 0; i < count; i++)
+        if (x[i] && (h->hooks.before_forward || h->hooks.change_inputs))
+            x[i]->watched = true;
+    if (h->hooks.change_inputs) {
+        choir_tensor *given[CHOIR__MAX_IN];
+        memcpy(given, x, (size_t)count * sizeof *given);
+        h->hooks.change_inputs(m, x, count, h->arg);
+        for (int i = 0; i < count; i++)
+            if (given[i])
+                x[i] = returned(m, given[i]->scope, "change_inputs", x[i]);
+    }
+    for (int i = 0; i < count; i++)
+        if (x[i] && x[i]->requires_grad) {
+            x[i] =
+                hooked(x[i], (struct backward_hook){m, h->hooks.after_backward, NULL, h->arg});
+            break;
+        }
+}
+
 static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, int count)
 {
     choir_tensor *x[CHOIR__MAX_IN];
     memcpy(x, in, (size_t)count * sizeof *x);
-    for (struct choir__module_hook *h = m->inside->hooks; h; h = h->next) {
-        if (h->hooks.before_forward)
-            h->hooks.before_forward(m, x, count, h->arg);
-        for (int i = 0; i < count && h->hooks.before_forward; i++)
-            if (x[i])
-                x[i]->watched = true;
-        for (int i = 0; i < count; i++)
-            if (x[i] && x[i]->requires_grad) {
-                x[i] = hooked(m, x[i], h->hooks.after_backward, h->arg);
-                break;
-            }
-    }
+    for (struct choir__module_hook *h = m->inside->hooks; h; h = h->next)
+        hook_inputs(m, h, x, count);
     choir_tensor *y = forward_plainly(m, x, count);
     for (struct choir__module_hook *h = m->inside->hooks; h; h = h->next) {
-        y = hooked(m, y, h->hooks.before_backward, h->arg);
+        y->watched = true;
+        if (h->hooks.change_output)
+            y = returned(
+                m, y->scope, "change_output", h->hooks.change_output(m, x, count, y, h->arg));
+        y = hooked(y, (struct backward_hook){m, NULL, h->hooks.change_gradient, h->arg});
+        y = hooked(y, (struct backward_hook){m, h->hooks.before_backward, NULL, h->arg});
         if (h->hooks.after_forward)
             h->hooks.after_forward(m, y, h->arg);
         y->watched = true;

@@ -47,6 +47,10 @@ static void draw_values(const choir__param *p, choir_tensor *y, int64_t first)
     int64_t before = first % DRAWN_TOGETHER;
     if (y->count == 0)
         return;
+    if (p->init_kind == CHOIR_INIT_ORTHOGONAL) {
+        choir__draw_orthogonal(p, y, first);
+        return;
+    }
     if (p->init_kind == CHOIR_INIT_CONSTANT) {
         choir__launch_fill(y, p->init_a);
         return;
@@ -92,7 +96,7 @@ static void name_tree(choir_module *m, const char *path, const char *of)
         if (e->kind == CHOIR__CHILD)
             name_tree(e->child, join(m->run, path, e->name), of);
         choir__param *p = e->kind == CHOIR__PARAM ? e->tensor->param : NULL;
-        if (!p || p->initialised) /* a wrapper around a tree in use does not rename it */
+        if (!p || (p->initialised && *p->name)) /* a wrapper around a tree in use keeps names */
             continue;
         p->name = join(m->run, path, e->name);
         p->of = of;

@@ -109,5 +109,83 @@ def transformer_block():
     layer(lambda run: run.module(C.nn_transformer_block, 32, 4, True, 0, 0.02), Block(32, 4), (2, 9, 32))
 
 
+def missing_mask(shape):
+    """Hides the last keys of each sample."""
+    mask = torch.zeros(shape)
+    mask[0, ..., -2:] = mask[1, ..., -1:] = -torch.inf
+    return mask
+
+
+@case
+def multihead_attention():
+    theirs = nn.MultiheadAttention(12, 3, batch_first=True)
+    nn.init.normal_(theirs.in_proj_bias)
+    make = lambda run: run.module(C.nn_multihead_attention, 12, 3, C.multihead_defaults())
+
+    class Alone(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = theirs
+
+        def forward(self, q, k=None, v=None, mask=None):
+            k = q if k is None else k
+            padding = None if mask is None else mask[:, 0, 0].isinf()
+            return self.attention(q, k, k if v is None else v, key_padding_mask=padding, need_weights=False)[0]
+
+    short = lambda name: name.removeprefix("attention.")
+    layer(make, Alone(), (2, 5, 12), rename=short)
+    layer(make, Alone(), (2, 5, 12), (2, 7, 12), rename=short)
+    layer(make, Alone(), (2, 5, 12), (2, 7, 12), (2, 7, 12), missing_mask((2, 1, 1, 7)), fixed=(3,), rename=short)
+
+
+@case
+def transformer_layers():
+    for gelu, first in ((False, False), (True, True)):
+        opts = choir.options(C.transformer_defaults, hidden=20, dropout=0, gelu=gelu, norm_first=first)
+        torch_opts = dict(dim_feedforward=20, dropout=0, activation="gelu" if gelu else "relu",
+                          norm_first=first, batch_first=True)
+        layer(lambda run: run.module(C.nn_transformer_encoder_layer, 12, 3, opts),
+              nn.TransformerEncoderLayer(12, 3, **torch_opts), (2, 5, 12))
+        layer(lambda run: run.module(C.nn_transformer_decoder_layer, 12, 3, opts),
+              nn.TransformerDecoderLayer(12, 3, **torch_opts), (2, 5, 12), (2, 7, 12))
+
+
+@case
+def causal_decoder():
+    opts = choir.options(C.transformer_defaults, hidden=20, dropout=0, causal=True)
+    theirs = nn.TransformerDecoderLayer(12, 3, 20, 0, batch_first=True)
+
+    class Causal(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = theirs
+
+        def forward(self, x, memory):
+            return self.layer(x, memory, tgt_mask=nn.Transformer.generate_square_subsequent_mask(5), tgt_is_causal=True)
+    layer(lambda run: run.module(C.nn_transformer_decoder_layer, 12, 3, opts), Causal(), (2, 5, 12), (2, 7, 12),
+          rename=lambda name: name.removeprefix("layer."))
+
+
+@case
+def initial_values():
+    """Distributions: bounds, deviations, orthogonality."""
+    gain = C.init_gain(b"relu", 0)
+    assert abs(gain - nn.init.calculate_gain("relu")) < 1e-12
+    for init, theirs in ((C.init_xavier_uniform(1), nn.init.xavier_uniform_), (C.init_xavier_normal(1), nn.init.xavier_normal_),
+                         (C.init_kaiming_uniform(gain, False), lambda w: nn.init.kaiming_uniform_(w, nonlinearity="relu")),
+                         (C.init_kaiming_normal(gain, True), lambda w: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="relu"))):
+        with choir.Run() as run:
+            ours = run.module(C.nn_linear_with, 300, 200, False, init).tensors()["weight"].numpy()
+        expected = theirs(torch.empty(200, 300)).numpy()
+        agree("deviation", ours.std(), expected.std(), 0.02)
+        agree("greatest", abs(ours).max(), abs(expected).max(), 0.15)
+        assert abs(ours.mean()) < 0.01 * ours.std() * 3
+    for out, inputs in ((20, 50), (50, 20), (30, 30)):
+        with choir.Run() as run:
+            w = run.module(C.nn_linear_with, inputs, out, False, C.init_orthogonal(1.5)).tensors()["weight"].numpy()
+        square = w @ w.T if out <= inputs else w.T @ w
+        agree("orthogonal", square, 2.25 * torch.eye(min(out, inputs)), 1e-5)
+
+
 if __name__ == "__main__":
     main()

@@ -300,7 +300,10 @@ static void test_hooks(void **state)
 {
     choir_module *a = choir_nn_linear(run, 4, 4), *b = choir_nn_linear(run, 4, 4);
     choir_module *m = choir_nn_sequential(run, a, b);
-    choir_module_hooks all = {before, after, grad_out, grad_in},
+    choir_module_hooks all = {.before_forward = before,
+                           .after_forward = after,
+                           .before_backward = grad_out,
+                           .after_backward = grad_in},
                        some = {.after_forward = after};
     (void)state;
     trace[0] = '\0';
@@ -310,6 +313,118 @@ static void test_hooks(void **state)
     choir_tensor *x = choir_require_grad(choir_randn(step, choir_dims(2, 4), "x"));
     ok(choir_backward(choir_sum(choir_forward(m, x))));
     assert_string_equal(trace, "a< a> b< b> c> b<< b>> a<< a>> ");
+}
+
+/* --- hooks that change what passes --- */
+
+static void double_inputs(choir_module *m, choir_tensor **in, int count, void *arg)
+{
+    (void)m, (void)arg;
+    in[count - 1] = choir_scale(in[count - 1], 2);
+}
+
+static choir_tensor *add_input(
+    choir_module *m, choir_tensor *const *in, int count, choir_tensor *out, void *arg)
+{
+    (void)m, (void)arg;
+    return choir_add(out, in[count - 1]);
+}
+
+static choir_tensor *triple_gradient(choir_module *m, choir_tensor *grad, void *arg)
+{
+    (void)m;
+    return arg ? NULL : choir_scale(grad, 3);
+}
+
+static void test_changing_hooks(void **state)
+{
+    (void)state;
+    choir_module *m = choir_nn_relu(run);
+    choir_module_hooks h = {.change_inputs = double_inputs,
+        .change_output = add_input,
+        .change_gradient = triple_gradient};
+    choir_module_hook(m, h, NULL);
+    choir_tensor *x = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(2), 1.5));
+    choir_tensor *y = choir_forward(m, x); /* relu(2x) + 2x = 6, whose gradient is 4 */
+    assert_true(choir_item(choir_narrow(y, 0, 0, 1)) == 6);
+    ok(choir_backward(choir_sum(y)));
+    assert_true(choir_item(choir_narrow(choir_grad(x), 0, 1, 1)) == 12);
+    choir_module *bad = choir_nn_relu(run);
+    choir_module_hook(bad, (choir_module_hooks){.change_gradient = triple_gradient}, "nothing");
+    choir_tensor *z = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(2), 1));
+    assert_fails(choir_backward(choir_sum(choir_forward(bad, z))), CHOIR_ERR_ARGUMENT,
+        "expected a tensor from a module's change_gradient");
+    choir_scope_clear(step);
+}
+
+/* --- a module in the place of another --- */
+
+typedef struct adapter {
+    choir_module base;
+    choir_module *inner;
+    choir_tensor *gain;
+} adapter;
+
+static choir_tensor *adapter_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    adapter *a = (adapter *)self;
+    return choir_mul(choir_forward(a->inner, in[count - 1]), a->gain);
+}
+
+static const choir_module_class adapter_class = {
+    "adapter", sizeof(adapter), adapter_forward, 1};
+
+static void test_replace(void **state)
+{
+    (void)state;
+    net *n = new_net(run);
+    struct names names = {{0}, 0};
+    choir_tensor *x = choir_randn(step, choir_dims(6, 3), "x");
+    double before = choir_item(choir_sum(choir_forward(n->fc1, x)));
+    adapter *a = choir_module_new(run, &adapter_class);
+    choir_module *old;
+    ok(choir_module_replace(&n->base, "fc1", &a->base, &old));
+    assert_ptr_equal(n->fc1, &a->base);
+    choir_module_child(&a->base, "inner", &a->inner, old);
+    choir_module_param(&a->base, "gain", &a->gain, choir_dims(1), choir_init_constant(2));
+    ok(choir_module_replace(&n->base, "fc2.1", choir_nn_tanh(run), NULL));
+    choir_module_visit(&n->base, false, list, &names);
+    assert_string_equal(names.text,
+        "scale fc1.inner.weight fc1.inner.bias fc1.gain fc2.0.weight "
+        "fc2.0.bias fc2.2.weight fc2.2.bias ");
+    double after = choir_item(choir_sum(choir_forward(n->fc1, x)));
+    assert_true(
+        fabs(after - 2 * before) <= 1e-5 * fabs(before) + 1e-6); /* it kept its values */
+    ok(choir_backward(choir_sum(choir_forward(&n->base, x))));
+    assert_non_null(choir_grad(a->gain));
+
+    assert_fails(choir_module_replace(&n->base, "fc9", choir_nn_relu(run), NULL),
+        CHOIR_ERR_ARGUMENT, "'net' has no module at 'fc9'");
+    assert_fails(choir_module_replace(&n->base, "fc2", n->fc1, NULL), CHOIR_ERR_ARGUMENT,
+        "is already a part of another, as 'fc1'");
+    assert_fails(choir_module_replace(&n->base, "fc2", choir_nn_relu(run), NULL),
+        CHOIR_ERR_STATE, "replace modules before an optimizer");
+}
+
+/* Values that follow from the shape; torch's distributions are compared in interop/layers.py.
+ */
+static void test_inits(void **state)
+{
+    (void)state;
+    net *n = new_net(run);
+    assert_int_equal(choir_module_init(&n->base, "*.weight", choir_init_orthogonal(1)), 3);
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT,
+        "parameter 'fc2.2.weight': expected two dimensions or more"); /* a norm's */
+    choir_scope_clear(run);
+    assert_int_equal(choir_module_init(&n->base, "fc?.0.weight", choir_init_orthogonal(1)), 1);
+    choir_tensor *w = choir_in(step, choir_module_find(&n->base, "fc2.0.weight")); /* (4, 4) */
+    choir_tensor *one = choir_matmul(w, choir_transpose(w, 0, 1));
+    assert_true(fabs(choir_item(choir_sum(choir_square(one))) - 4) < 1e-5);
+    assert_int_equal(choir_module_init(&n->base, "fc1.weight", choir_init_xavier_normal(1)), 1);
+    assert_fails(choir_scope_status(run), CHOIR_ERR_STATE, "'fc1.weight' has its values");
+    choir_scope_clear(run);
+    assert_true(isnan(choir_init_gain("swish", 0)));
+    assert_says("unknown nonlinearity 'swish': choose one of linear");
 }
 
 /* --- half precision --- */
@@ -384,6 +499,9 @@ int main(void)
         TEST(test_names_once),
         TEST(test_a_module_used_twice),
         TEST(test_hooks),
+        TEST(test_changing_hooks),
+        TEST(test_replace),
+        TEST(test_inits),
         TEST(test_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
