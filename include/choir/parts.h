@@ -52,7 +52,7 @@ typedef struct choir_parts_ops {
 
 /** A user's own dataset is a struct whose first member is choir_parts_dataset. */
 struct choir_parts_dataset {
-    const choir_parts_ops *ops; /* its functions */
+    const choir_parts_ops *ops; /* table of its functions */
     const choir_part *part;     /* (count) */
     int count;                  /* number of parts */
 };

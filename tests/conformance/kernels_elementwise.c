@@ -5,7 +5,7 @@
 typedef struct unary_case {
     choir__unary_op op;
     const char *name;
-    float low, high; /* of the inputs */
+    float low, high; /* range of the inputs */
     double b;        /* the second number; 0: -1.25 */
 } unary_case;
 

@@ -118,14 +118,13 @@ def missing_mask(shape):
 
 @case
 def multihead_attention():
-    theirs = nn.MultiheadAttention(12, 3, batch_first=True)
-    nn.init.normal_(theirs.in_proj_bias)
     make = lambda run: run.module(C.nn_multihead_attention, 12, 3, C.multihead_defaults())
 
     class Alone(nn.Module):
         def __init__(self):
             super().__init__()
-            self.attention = theirs
+            self.attention = nn.MultiheadAttention(12, 3, batch_first=True)
+            nn.init.normal_(self.attention.in_proj_bias)
 
         def forward(self, q, k=None, v=None, mask=None):
             k = q if k is None else k
@@ -171,9 +170,11 @@ def initial_values():
     """Distributions: bounds, deviations, orthogonality."""
     gain = C.init_gain(b"relu", 0)
     assert abs(gain - nn.init.calculate_gain("relu")) < 1e-12
-    for init, theirs in ((C.init_xavier_uniform(1), nn.init.xavier_uniform_), (C.init_xavier_normal(1), nn.init.xavier_normal_),
-                         (C.init_kaiming_uniform(gain, False), lambda w: nn.init.kaiming_uniform_(w, nonlinearity="relu")),
-                         (C.init_kaiming_normal(gain, True), lambda w: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="relu"))):
+    relu = {"nonlinearity": "relu"}
+    for init, theirs in (
+            (C.init_xavier_uniform(1), nn.init.xavier_uniform_), (C.init_xavier_normal(1), nn.init.xavier_normal_),
+            (C.init_kaiming_uniform(gain, False), lambda w: nn.init.kaiming_uniform_(w, **relu)),
+            (C.init_kaiming_normal(gain, True), lambda w: nn.init.kaiming_normal_(w, mode="fan_out", **relu))):
         with choir.Run() as run:
             ours = run.module(C.nn_linear_with, 300, 200, False, init).tensors()["weight"].numpy()
         expected = theirs(torch.empty(200, 300)).numpy()

@@ -237,7 +237,7 @@ static int64_t find_reading(const choir__prefetch *p, int64_t position)
         for (int64_t j = 0; here && j < s->next; j++)
             for (int w = 0; w < p->running; w++)
                 if (p->reading[w] == s->index[j])
-                    return s->index[j];
+                    return p->source.length ? s->index[j] % p->source.length : s->index[j];
     }
     return -1;
 }

@@ -62,6 +62,7 @@ typedef struct choir__prefetch_source {
     size_t x_bytes, y_bytes; /* per sample */
     int workers;             /* 0: take reads the samples itself */
     int depth;               /* number of stages; 0: chosen by their size */
+    int64_t length;          /* sample i has number i % length in messages; 0: i */
     double timeout_s;        /* the longest time that take waits; 0: no limit */
     /* far memory of the device that gets most batches; NULL: it uses host memory */
     const choir__far *far;

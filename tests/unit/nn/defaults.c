@@ -584,6 +584,44 @@ static void try_choir_log_opts(void)
     alike(log_to_csv);
 }
 
+static choir_status multihead(bool zeros)
+{
+    choir_nn_multihead_attention(run, 4, 2, OF(choir_multihead_opts, choir_multihead_defaults));
+    return choir_scope_status(run);
+}
+
+static void try_choir_multihead_opts(void)
+{
+    alike(multihead);
+}
+
+static void try_choir_transformer_opts(void)
+{
+    choir_nn_transformer_encoder_layer(run, 4, 2, (choir_transformer_opts){0});
+    run_refused("choir_transformer_defaults()");
+}
+
+static int64_t no_parts(const choir_parts_dataset *self)
+{
+    return self->count;
+}
+
+static choir_status no_values(
+    choir_parts_dataset *self, int64_t epoch, int64_t index, void *const *part)
+{
+    (void)self, (void)epoch, (void)index, (void)part;
+    return CHOIR_OK;
+}
+
+static void try_choir_parts_opts(void)
+{
+    static const choir_parts_ops ops = {.length = no_parts, .get = no_values};
+    static const choir_part one = {.name = "x", .dtype = CHOIR_F32};
+    choir_parts_dataset data = {&ops, &one, 1};
+    choir_parts_loader_new(run, &data, (choir_parts_opts){0});
+    run_refused("choir_parts_defaults()");
+}
+
 /* --- all of them --- */
 
 static const struct {

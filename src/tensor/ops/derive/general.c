@@ -72,7 +72,7 @@ void choir__derive_sum(const choir__record *r, choir_tensor *gy, choir_tensor **
     gx[0] = choir_expand(choir_reshape(gy, *with_ones), r->in[0]->shape);
 }
 
-/* The running sum from the end: all, less those before. */
+/* The running sum from the end. */
 void choir__derive_cumsum(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
 {
     gx[0] =
