@@ -20,6 +20,7 @@
 #include <choir/nn.h>
 #include <choir/attention.h>
 #include <choir/lora.h>
+#include <choir/hold.h>
 #include <choir/optim.h>
 #include <choir/amp.h>
 #include <choir/pipeline.h>

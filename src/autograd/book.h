@@ -66,6 +66,7 @@ struct choir__param {
      * sharded over ranks; then boxes map the entries of local to a tensor of shape `whole`. */
     choir_tensor *local;
     choir_shape whole;
+    int64_t cols; /* values of a whole row, if they are held (tensor/held.h); else 0 */
     const choir__box *boxes; /* (box_count); NULL: local is the whole */
     int box_count;
     /* The boxes of `tensor`, if it is itself a part of the whole; NULL: it is the whole. */
@@ -113,6 +114,15 @@ struct choir__param {
     double init_a, init_b;
     bool initialised;
 };
+
+/* Returns the whole parameter's shape in values, whatever holds them. */
+static inline choir_shape choir__param_values(const choir__param *param)
+{
+    choir_shape shape = param->whole;
+    if (param->cols)
+        shape.dim[1] = param->cols;
+    return shape;
+}
 
 /* Returns whether the parameter with which a tensor is visited says that another rank has the
  * tensor: it is no real parameter, and has no box here. */

@@ -15,6 +15,7 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
     t->requires_grad = of->requires_grad;
     t->param = replica;
     t->split = of->split;
+    t->held = of->held;
     t->device = device;
     if (choir__device_of(of) != device)
         choir__tensor_allocate(t, device);
@@ -23,6 +24,7 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
     choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
     replica->tensor = replica->local = t;
     replica->whole = p->whole;
+    replica->cols = p->cols;
     replica->boxes = p->boxes;
     replica->box_count = p->box_count;
     replica->name = p->name;

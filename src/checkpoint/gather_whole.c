@@ -12,6 +12,7 @@
 #include "checkpoint/save.h"
 #include "checkpoint/weights/adapter.h"
 #include "nn/module.h"
+#include "tensor/held.h"
 #include "tensor/tensor.h"
 
 /* --- one tensor at a time --- */
@@ -130,6 +131,19 @@ static choir_status get_whole(wholes *w, int index, const void **data)
 
 /* --- a hash --- */
 
+/* Hashes the values of a weight in blocks. */
+static void hash_blocks(choir__sha256_state *state, const choir__item *item, const void *data)
+{
+    const struct choir__held *held = item->param->tensor->held;
+    float *row = choir__alloc((size_t)item->param->cols * sizeof *row + 1);
+    for (int64_t r = 0; r < item->whole.dim[0]; r++) {
+        choir__quant_decode(
+            held->type, row, (const char *)data + r * item->whole.dim[1], 0, item->param->cols);
+        choir__sha256_update(state, row, (size_t)item->param->cols * sizeof *row);
+    }
+    free(row);
+}
+
 /* Hashes an item as f32, counters included. */
 static void hash(choir__sha256_state *state, const choir__item *item, const void *data)
 {
@@ -138,6 +152,10 @@ static void hash(choir__sha256_state *state, const choir__item *item, const void
     choir__board_beat();
     if (item->dtype == CHOIR_F32) {
         choir__sha256_update(state, data, (size_t)count * each);
+        return;
+    }
+    if (item->param && item->dtype == CHOIR_U8) {
+        hash_blocks(state, item, data);
         return;
     }
     for (int64_t i = 0; i < count; i++) {

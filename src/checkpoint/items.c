@@ -8,6 +8,7 @@
 
 #include "base/nan.h"
 #include "optim/optim.h"
+#include "tensor/held.h"
 #include "tensor/strategy.h"
 
 static bool is_here(const choir_tensor *t)
@@ -15,10 +16,35 @@ static bool is_here(const choir_tensor *t)
     return t->count && (!t->storage || !choir__device_of(t)->away);
 }
 
+/* Weights that are held in few bits are words, which files have as 16-bit numbers or as bytes.
+ */
+static choir_tensor *as_stored(choir_tensor *t)
+{
+    choir_tensor *seen = choir__alloc(sizeof *seen);
+    choir__held_as_stored(seen, t);
+    return seen;
+}
+
+/* Counts the elements of rows in the item's dtype instead of words. */
+static void scale_rows(choir__item *item)
+{
+    const int64_t ratio = 4 / (int64_t)choir_dtype_size(item->dtype);
+    item->whole.dim[1] *= ratio;
+    for (int i = 0; i < item->box_count; i++) {
+        item->boxes[i].from[1] *= ratio;
+        item->boxes[i].at[1] *= ratio;
+        item->boxes[i].size[1] *= ratio;
+    }
+}
+
 /* Adds an item. tensor has the layout of param->local, if there is a param. */
 static void add(choir__items *items, const char *name, choir_tensor *tensor,
     const choir__param *param, bool moment)
 {
+    const bool held = tensor->held;
+    const choir_shape words = tensor->shape;
+    choir_tensor *seen = held ? as_stored(tensor) : NULL;
+    tensor = held ? seen : tensor;
     CHOIR__GROW(items->list, items->count);
     choir__item *item = &items->list[items->count++];
     bool parted = param && param->boxes;
@@ -26,8 +52,9 @@ static void add(choir__items *items, const char *name, choir_tensor *tensor,
     int boxes = !is_here(tensor) ? 0 : parted ? param->box_count : 1;
     *item = (choir__item){.name = choir__strdup(name),
         .tensor = tensor,
+        .seen = seen,
         .dtype = tensor->dtype,
-        .whole = parted ? param->whole : tensor->shape,
+        .whole = parted ? param->whole : words,
         .boxes = choir__calloc((size_t)boxes + 1, sizeof *item->boxes),
         .moment = moment,
         .buffer = !param};
@@ -35,8 +62,9 @@ static void add(choir__items *items, const char *name, choir_tensor *tensor,
         if (parted)
             item->boxes[item->box_count++] = param->boxes[i];
         else
-            memcpy(item->boxes[item->box_count++].size, tensor->shape.dim,
-                sizeof item->boxes->size);
+            memcpy(item->boxes[item->box_count++].size, words.dim, sizeof item->boxes->size);
+    if (held)
+        scale_rows(item);
     for (int i = item->box_count; i-- > 0;) { /* removes empty boxes */
         choir__box_region r = choir__box_region_of(&item->boxes[i]);
         if (!choir__box_region_count(&r, item->whole.ndim))
@@ -77,6 +105,7 @@ static void free_item(choir__item *item)
 {
     free(item->name);
     free(item->boxes);
+    free(item->seen);
 }
 
 void choir__items_keep(choir__items *items, bool (*keep)(const choir__item *item))

@@ -58,6 +58,7 @@ choir__block_of choir__block_of_local(const choir__box *box, choir_shape local);
 typedef struct choir__item {
     char *name;           /* "fc1.weight", "exp_avg.fc1.weight" */
     choir_tensor *tensor; /* holds the boxes */
+    choir_tensor *seen;   /* the tensor, if it was made for this list alone; else NULL */
     choir__param *param;  /* the parameter whose weights these are; NULL: others */
     choir_dtype dtype;
     choir_shape whole;

@@ -19,6 +19,8 @@ typedef struct choir__backend {
     choir_status (*set_threads)(choir_device *device, int threads);
     /* Returns true if products of dtype are faster than f32 products. */
     bool (*multiplies)(choir_dtype dtype);
+    /* Returns true if products of dtype take choir__k_matmul.b_held. NULL: they never do. */
+    bool (*reads_blocks)(choir_dtype dtype);
     /* Writes what determines the bits of results apart from the program: instruction set,
      * libraries, threads. */
     void (*signature)(const choir_device *device, char *text, size_t bytes);

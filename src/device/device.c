@@ -299,6 +299,12 @@ bool choir_device_multiplies(const choir_device *device, choir_dtype dtype)
     return dtype == CHOIR_F32 || (backend && backend->multiplies(dtype));
 }
 
+bool choir__device_reads_blocks(const choir_device *device, choir_dtype dtype)
+{
+    const choir__backend *backend = backend_of(device);
+    return backend && backend->reads_blocks && backend->reads_blocks(dtype);
+}
+
 void choir__device_place(choir_device *device, int index)
 {
     if (backend_of(device)->place)

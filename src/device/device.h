@@ -88,6 +88,10 @@ static inline const choir__kernels *choir__device_kernels(
     return dtype == CHOIR_F64 ? device->reference : device->kernels;
 }
 
+/* Returns whether products of dtype read an operand that is held in fewer bits, as
+ * choir__k_matmul.b_held says. */
+bool choir__device_reads_blocks(const choir_device *device, choir_dtype dtype);
+
 /* Enqueues a kernel with its arguments: choir__launch(device, dtype, relu, &args). */
 #define choir__launch(device, dtype, kernel, args)                                             \
     choir__queue_issue((device)->queue,                                                        \

@@ -19,6 +19,7 @@
 #include <choir/dtype.h>
 #include "base/base.h"
 #include "base/math/functions.h"
+#include "base/quant/quant.h"
 #include "device/kernels_attention.h"
 #include "device/kernels_ctc.h"
 #include "device/kernels_cut.h"
@@ -189,6 +190,10 @@ typedef struct choir__k_max_rows {
  * (kernels_cut.h); leaves and nodes are f32 beside 16-bit operands, and rounded once, with the
  * bias and the old C.
  *
+ * On devices that choir__device_reads_blocks, B, one matrix without a cut, may be held in fewer
+ * bits (b_held): then rows of its memory, along which b_row or b_col is 1, are b_bytes apart,
+ * and a value is rounded to dtype.
+ *
  * On devices with choir_device.epilogues, a product without bias and without a cut, whose batch
  * is 1, may have one of these:
  *   a_sums (M) or b_sums (N), of C's type, receives the sums over K of A's rows or of B's
@@ -204,6 +209,8 @@ typedef struct choir__k_matmul {
     int64_t a_batch0, a_batch1, b_batch0, b_batch1, c_batch0, c_batch1;
     bool accumulate, wide, half_bias;
     choir_dtype dtype;
+    choir__quant b_held; /* F32, which is 0: B is of dtype */
+    int64_t b_bytes;
     choir__cut cut;
     choir__node node;
 } choir__k_matmul;
@@ -318,6 +325,19 @@ typedef struct choir__k_embedding {
     int64_t first, whole; /* whole 0: the table is not a part */
     choir_dtype dtype;
 } choir__k_embedding;
+
+/* y[i] = row i of a matrix whose rows are blocks of `type` (base/quant/quant.h), row_bytes
+ * apart, n rows of cols values, each value rounded once to dtype (f32, bf16, f16). ids: row
+ * ids[i] instead, with rows, first and whole as choir__k_embedding has them. */
+typedef struct choir__k_expand {
+    const void *x;
+    const int64_t *ids; /* NULL: all rows in order */
+    void *y;
+    int64_t n, rows, cols, row_bytes;
+    int64_t first, whole;
+    choir__quant type;
+    choir_dtype dtype;
+} choir__k_expand;
 
 /* The gradient of an embedding from `leaves` micro-batches: leaf l holds ids[l] (counts[l]) and
  * grads[l] (counts[l], cols). For each id, a leaf's rows are added in order, the leaves in the
@@ -657,7 +677,7 @@ typedef struct choir__k_store {
     X(attention) X(attention_backward)                                                         \
     X(layer_norm) X(layer_norm_backward) X(layer_norm_weights) X(swiglu) X(swiglu_backward)    \
     X(rotary) X(batch_norm) X(batch_norm_backward) X(group_norm) X(group_norm_backward)        \
-    X(adaptive_pool) X(adaptive_pool_backward) X(embedding) X(embedding_backward)              \
+    X(adaptive_pool) X(adaptive_pool_backward) X(embedding) X(embedding_backward) X(expand)    \
     X(cross_entropy) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) X(nll)       \
     X(nll_backward) X(count_targets) X(loss_divisor) X(part_targets) X(part_losses)            \
     X(ctc) X(ctc_backward)                                                                      \

@@ -131,6 +131,7 @@ static const struct {
     COUNT(dropout),
     COUNT(random),
     COUNT(embedding),
+    COUNT(expand),
     COUNT(pair_loss),
     COUNT(pair_loss_backward),
 #undef ROWS

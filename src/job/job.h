@@ -99,6 +99,7 @@ typedef struct choir__job_optim {
     const char *lr_for;     /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
     const char *freeze;     /* patterns of names, "a,b"; NULL: all are trained */
     const char *lora;       /* adapters (job/model/lora.h); NULL: none */
+    const char *base;       /* type of frozen weights (job/model/base.h); NULL: --amp's */
     double ema;             /* decay of the weights' average; 0: none */
     int64_t swa, swa_every; /* first step of the weights' mean, 0: none; interval */
     const char *amp;        /* name of a level (job/model/amp.h); NULL: off */
@@ -409,6 +410,8 @@ choir_status choir__job_check_groups(const choir__job *job);
  * model, before a strategy wraps it; checks that the patterns of --freeze and --lr-for match
  * parameters. */
 choir_status choir__job_freeze(const choir__job *job, choir_module *net);
+/* Freezes the parameters that a list of --freeze names, which may be NULL. Error: argument. */
+choir_status choir__freeze_all(const char *patterns, choir_module *net);
 /* Makes the groups of --lr-for. weight_decay: decay of the other parameters; matrices: biases
  * and norms get no decay. */
 choir_status choir__job_groups(

@@ -8,6 +8,7 @@
 
 #include "job/bits.h"
 #include "job/model/amp.h"
+#include "job/model/base.h"
 #include "job/choices.h"
 #include "job/columns.h"
 #include "line/values.h"
@@ -258,6 +259,13 @@ const choir__cli_option choir__job_options[] = {
             "modules_to_save=NAME/NAME (trained whole; default: the head of a classifier)",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS,
         .written = choir__option_lora_text},
+    {"base", CHOIR__STRING, AT(optim.base), .argument = "TYPE",
+        .elsewhere = "load_in_4bit load_in_8bit quantization_config",
+        .help =
+            "hold frozen weights in few bits (default: those that products read in --amp's 16 "
+            "bits, others as f32)",
+        .choices = choir__base_names, .strict = true, .passed_on = true,
+        .recorded = CHOIR__RECORDED_KEEPS},
     {"schedule", CHOIR__STRING, AT(optim.schedule), .preset = "constant",
         .argument = "NAME[:key=value,...]",
         .elsewhere =

@@ -11,7 +11,7 @@
 static choir_status cast_param(choir__param *p, choir_dtype dtype)
 {
     choir_tensor *t = p->tensor, old = *t;
-    if (t->dtype == dtype)
+    if (t->dtype == dtype || t->held)
         return CHOIR_OK;
     if (!choir__is_dense(t) || t->offset || p->boxes || p->local != t)
         return choir__error(CHOIR_ERR_STATE,

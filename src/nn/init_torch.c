@@ -13,6 +13,7 @@
 #include "base/math/functions.h"
 #include "base/rng.h"
 #include "nn/module.h"
+#include "tensor/held.h"
 
 typedef struct source {
     choir__mt19937 mt;
@@ -155,6 +156,8 @@ static choir_status init(choir_module *m, source *s, bool again)
 {
     choir_status status = CHOIR_OK;
     const choir_tensor *weight = NULL;
+    choir_tensor all[2]; /* the first parameter, which may be the weight, and the present one */
+    int all_count = 0;
     for (choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             status = init(e->child, s, again);
@@ -166,14 +169,19 @@ static choir_status init(choir_module *m, source *s, bool again)
                 "choir_module_init_torch: this rank has a part of parameter '%s' alone: it comes "
                 "before choir_tensor_parallel",
                 t->param->name);
-        weight = weight ? weight : t;
-        float *y = choir__calloc((size_t)t->count + 1, sizeof *y);
-        bool drawn = draw(s, m, weight, t, again, y);
+        choir_tensor *values = &all[all_count < 2 ? all_count++ : 1];
+        *values = *t; /* in the shape of its values */
+        values->shape = choir__values_shape(t);
+        values->count = choir__shape_count(values->shape);
+        weight = weight ? weight : values;
+        float *y = choir__calloc((size_t)values->count + 1, sizeof *y);
+        bool drawn = draw(s, m, weight, values, again, y);
         if (t->param->padding >= 0)
-            memset(y + t->param->padding * t->shape.dim[1], 0,
-                (size_t)t->shape.dim[1] * sizeof *y);
+            memset(y + t->param->padding * values->shape.dim[1], 0,
+                (size_t)values->shape.dim[1] * sizeof *y);
         if (drawn)
-            status = choir_write(t, y, (size_t)t->count * sizeof *y);
+            status = t->held ? choir__held_write(t, y)
+                             : choir_write(t, y, (size_t)t->count * sizeof *y);
         free(y);
     }
     return status;

@@ -27,12 +27,12 @@ choir__linear *choir__linear_of_module(choir_module *module, bool *in_out);
 
 static inline int64_t choir__linear_in(const choir__linear *l, bool in_out)
 {
-    return l->weight->param->whole.dim[!in_out];
+    return choir__param_values(l->weight->param).dim[!in_out];
 }
 
 static inline int64_t choir__linear_out(const choir__linear *l, bool in_out)
 {
-    return l->weight->param->whole.dim[in_out];
+    return choir__param_values(l->weight->param).dim[in_out];
 }
 
 /* Returns y + scale B A dropout(x), for y, the layer's own result of x (lora.c). */

@@ -156,6 +156,15 @@ void choir_module_train(choir_module *m, bool training)
             choir_module_train(e->child, training);
 }
 
+bool choir__can_thaw(const choir_tensor *t)
+{
+    if (t->held)
+        choir__poison(t->scope, CHOIR_ERR_STATE,
+            "parameter '%s' is held in fewer bits (choir_module_hold), and stays frozen",
+            t->param->name);
+    return !t->held;
+}
+
 void choir_module_freeze(choir_module *m, bool frozen)
 {
     if (choir__use_module(m, __func__) != CHOIR_OK)
@@ -163,7 +172,7 @@ void choir_module_freeze(choir_module *m, bool frozen)
     for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             choir_module_freeze(e->child, frozen);
-        if (e->kind == CHOIR__PARAM)
+        if (e->kind == CHOIR__PARAM && (frozen || choir__can_thaw(e->tensor)))
             e->tensor->requires_grad = !frozen;
     }
 }

@@ -37,7 +37,7 @@ static void match(const char *name, choir_tensor *t, void *arg)
     if (fnmatch(p->text, name, 0) != 0)
         return;
     p->count++;
-    if (p->frozen)
+    if (p->frozen && (*p->frozen || choir__can_thaw(t)))
         t->requires_grad = !*p->frozen;
 }
 

@@ -118,7 +118,7 @@ static unsigned taken(const choir__op *op, choir_tensor *const *in, int count)
 {
     unsigned mask = choir__device_of(in[0])->half ? op->half_native : op->half;
     for (int i = 0; i < count; i++) {
-        if (!in[i] || !(mask >> i & 1))
+        if (!in[i] || in[i]->held || !(mask >> i & 1))
             continue;
         bool param = in[i]->param && op->cast != CHOIR__CAST_LOWER && !(op->half >> i & 1);
         if (!choir__is_half(in[i]->dtype) || in[i]->dtype != in[0]->dtype || param)

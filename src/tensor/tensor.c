@@ -262,6 +262,7 @@ choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x)
     t->freed = x->freed;
     t->device = x->device;
     t->split = x->split;
+    t->held = x->held;
     if (x->storage)
         t->storage = choir__storage_ref(x->storage);
     return t;

@@ -35,6 +35,7 @@ struct choir_tensor {
     choir__hook *hooks;
     /* Rare properties; NULL: this tensor does not have them. */
     const choir__partition *split;    /* not NULL: one rank's part of a tensor (strategy.h) */
+    const struct choir__held *held;   /* a weight in fewer bits, as words: held.h */
     struct choir__route *route;       /* made in a pipeline: strategy.h */
     struct choir__released *released; /* set while its memory is released (segment.h) */
     struct choir__param_cast *cast;   /* a parameter's values in another dtype: autocast.h */

@@ -107,6 +107,7 @@ options_of_training() {
     flip --lr-for plain --lr-for '*=0.02'
     flip --freeze plain --freeze '*bias'
     flip --lora plain --lora r=2,targets=all-linear
+    flip --base plain --base bf16
     flip --adapter plain --adapter nowhere
     flip --schedule plain --schedule exponential:gamma=0.5
     flip --schedule plain --schedule constant:warmup=0

@@ -228,6 +228,35 @@ static void embedding(void **state)
     }
 }
 
+/* Rows of blocks: all of them in order, by ids, and of a part of a table. */
+static void expand(void **state)
+{
+    enum { ROWS = 5, COLS = 768, N = 7, WHOLE = 12, FIRST = 4 };
+    static const int64_t ids[N] = {4, 0, 0, 3, 1, 2, 4}, of_whole[N] = {4, 0, 8, 11, 5, 6, 3};
+    (void)state;
+    for (int i = 1; i < CHOIR__QUANT_COUNT * 3; i++) {
+        const choir__quant type = (choir__quant)(i % CHOIR__QUANT_COUNT);
+        const int how = i / CHOIR__QUANT_COUNT; /* in order, ids, a part */
+        const int64_t cols = type == CHOIR__BF16 ? 66 : COLS,
+                      bytes = choir__quant_bytes(type, cols), n = how ? N : ROWS;
+        float *values = uniform(ROWS * cols, -1, 1);
+        uint8_t *x = malloc((size_t)(ROWS * (bytes + 2)));
+        for (int64_t r = 0; r < ROWS; r++) /* rows are a few bytes apart */
+            choir__quant_encode(type, x + r * (bytes + 2), values + r * cols, cols);
+        free(values);
+        trial t = TRIAL(expand, .x = x,
+            .ids = how == 0   ? NULL
+                   : how == 1 ? ids
+                              : of_whole,
+            .n = n, .rows = ROWS, .cols = cols, .row_bytes = bytes + 2, .type = type,
+            .first = how == 2 ? FIRST : 0, .whole = how == 2 ? WHOLE : 0);
+        t.exact = true;
+        take(&t, AT(expand, y), n * cols);
+        check(t);
+        free(x);
+    }
+}
+
 enum { LEAVES = 7 };
 
 /* Few ids, named often, in leaves of different lengths, one of them empty. Either the gradients
@@ -477,6 +506,7 @@ int main(void)
         cmocka_unit_test(count_targets),
         cmocka_unit_test(loss_divisor),
         cmocka_unit_test(embedding),
+        cmocka_unit_test(expand),
         cmocka_unit_test(embedding_backward),
         cmocka_unit_test(embedding_tree),
         cmocka_unit_test(bad_ids_fail_the_queue),

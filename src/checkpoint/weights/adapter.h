@@ -41,15 +41,27 @@ choir_status choir__adapter_load(
 choir_status choir__base_sha256(choir_module *module, choir_group *group, char hex[65]);
 
 typedef struct choir__adapter_made {
-    const char *base; /* NULL: unknown */
-    const char *task; /* peft's task_type; NULL: not one of its tasks */
-    const char *base_sha256;
+    const char *base;        /* NULL: unknown */
+    const char *task;        /* peft's task_type; NULL: not one of its tasks */
+    const char *base_sha256; /* "": unknown */
     choir_dtype dtype;
 } choir__adapter_made;
 
 /* Writes the two files into a folder. Errors: io, nonfinite (a number beyond the dtype). */
 choir_status choir__adapter_write(
     choir_module *module, const choir__adapter_made *made, const char *folder);
+
+/* The model's weights one by one, with adapters added to the weights that they adapt. */
+typedef struct choir__merged choir__merged;
+
+choir__merged *choir__merged_open(choir_module *module);
+void choir__merged_close(choir__merged *merged);
+int choir__merged_count(const choir__merged *merged);
+/* Returns the name of weight number i, and stores its shape. */
+const char *choir__merged_name(const choir__merged *merged, int i, choir_shape *shape);
+/* Stores its values as f32, row-major, which stay valid until the next call. Errors: memory, as
+ * choir_read; dtype (a counter). */
+choir_status choir__merged_read(choir__merged *merged, int i, const float **values);
 
 /* Writes all weights to a file, with adapters added to the weights that they adapt. Errors: as
  * above. */

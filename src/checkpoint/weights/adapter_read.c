@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <choir/hold.h>
+
 #include "base/files/file.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
@@ -228,7 +230,8 @@ choir_status choir__adapter_load(
     choir__published_opts opts = {.model = model, .lead = CHOIR__ADAPTER_LEAD};
     if (choir__model_find(model, &spec) == CHOIR_OK)
         opts.names = spec->published;
-    choir_status status = check_base(module, folder, path, group);
+    bool held = choir_module_held_bytes(module) > 0; /* then the weights are rounded ones */
+    choir_status status = held ? CHOIR_OK : check_base(module, folder, path, group);
     if (status == CHOIR_OK)
         status = choir__published_load(module, path, opts, &notes);
     free(notes);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <choir/hold.h>
 #include <jansson.h>
 
 #include "base/floats.h"
@@ -13,6 +14,7 @@
 #include "checkpoint/stored.h"
 #include "checkpoint/weights/adapter.h"
 #include "nn/lora.h"
+#include "tensor/held.h"
 #include "tensor/tensor.h"
 
 typedef struct part {
@@ -35,14 +37,14 @@ typedef struct parts {
 
 static void add(parts *p, const char *lead, const char *name, choir_tensor *t)
 {
-    int64_t n = choir_tensor_count(t);
-    choir_dtype dtype = choir__is_float(t->dtype) ? p->dtype : t->dtype;
+    int64_t n = choir__shape_count(choir__values_shape(t));
+    choir_dtype dtype = choir__is_float(t->dtype) || t->held ? p->dtype : t->dtype;
     int count = p->count;
     CHOIR__GROW(p->tensors, count);
     CHOIR__GROW(p->list, count);
     p->tensors[count] = (choir__st_tensor){.name = choir__format("%s%s", lead, name),
         .dtype = dtype,
-        .shape = choir_tensor_shape(t),
+        .shape = choir__values_shape(t),
         .bytes = (size_t)n * choir_dtype_size(dtype)};
     p->list[count] = (part){.tensor = t};
     p->count++;
@@ -117,20 +119,30 @@ static choir_status merge(parts *p, const part *one)
     return status;
 }
 
+/* Stores the values of part i in the room, in their own dtype. */
+static choir_status read_merged(parts *p, int i)
+{
+    const part *one = &p->list[i];
+    choir_tensor *from = one->tensor;
+    size_t n = (size_t)choir__shape_count(p->tensors[i].shape);
+    choir_status status = from->held
+                              ? choir__held_read(from, p->room)
+                              : choir_read(from, p->room, n * choir_dtype_size(from->dtype));
+    return status == CHOIR_OK && one->layer ? merge(p, one) : status;
+}
+
 static choir_status next(void *arg, int i, const void **data)
 {
     parts *p = arg;
-    const part *one = &p->list[i];
     const choir__st_tensor *t = &p->tensors[i];
-    choir_tensor *from = one->tensor;
-    size_t n = (size_t)choir_tensor_count(from);
-    choir_status status = choir_read(from, p->room, n * choir_dtype_size(from->dtype));
-    if (status == CHOIR_OK && one->layer)
-        status = merge(p, one);
+    const choir_tensor *from = p->list[i].tensor;
+    size_t n = (size_t)choir__shape_count(t->shape);
+    choir_dtype dtype = from->held ? CHOIR_F32 : from->dtype;
+    choir_status status = read_merged(p, i);
     *data = p->room;
-    if (status != CHOIR_OK || !choir__is_float(from->dtype))
+    if (status != CHOIR_OK || !choir__is_float(dtype))
         return status;
-    choir__numbers_convert(p->cast, t->dtype, p->room, from->dtype, n);
+    choir__numbers_convert(p->cast, t->dtype, p->room, dtype, n);
     *data = p->cast;
     choir__checked what = {p->path, t->name, t->shape, t->dtype, false};
     return choir__check_finite(CHOIR_ERR_NONFINITE, &what, p->cast, n);
@@ -138,13 +150,29 @@ static choir_status next(void *arg, int i, const void **data)
 
 /* --- files --- */
 
+static size_t largest(const parts *p)
+{
+    size_t most = 0;
+    for (int i = 0; i < p->count; i++)
+        if ((size_t)choir__shape_count(p->tensors[i].shape) > most)
+            most = (size_t)choir__shape_count(p->tensors[i].shape);
+    return most;
+}
+
+static void free_parts(parts *p)
+{
+    for (int i = 0; i < p->count; i++)
+        free(p->tensors[i].name);
+    free(p->tensors);
+    free(p->list);
+    free(p->room);
+    free(p->cast);
+}
+
 static choir_status write_parts(parts *p, const char *const *metadata)
 {
     choir__digest digest;
-    size_t most = 0;
-    for (int i = 0; i < p->count; i++)
-        if ((size_t)choir_tensor_count(p->list[i].tensor) > most)
-            most = (size_t)choir_tensor_count(p->list[i].tensor);
+    size_t most = largest(p);
     p->room = malloc(most * sizeof(int64_t) + 1);
     p->cast = malloc(most * sizeof(int64_t) + 1);
     choir_status status =
@@ -152,13 +180,57 @@ static choir_status write_parts(parts *p, const char *const *metadata)
             ? choir__st_stream(p->path, p->tensors, p->count, metadata, next, p, &digest)
             : choir__error(
                   CHOIR_ERR_MEMORY, "%s: no host memory for %zu numbers", p->path, most);
-    for (int i = 0; i < p->count; i++)
-        free(p->tensors[i].name);
-    free(p->tensors);
-    free(p->list);
-    free(p->room);
-    free(p->cast);
+    free_parts(p);
     return status;
+}
+
+/* --- one by one --- */
+
+struct choir__merged {
+    parts parts;
+};
+
+choir__merged *choir__merged_open(choir_module *module)
+{
+    choir__merged *m = choir__calloc(1, sizeof *m);
+    m->parts.dtype = CHOIR_F32;
+    choir_module_visit(module, true, add_own, &m->parts);
+    choir_module_each(module, find_layer, &m->parts);
+    return m;
+}
+
+void choir__merged_close(choir__merged *m)
+{
+    if (m)
+        free_parts(&m->parts);
+    free(m);
+}
+
+int choir__merged_count(const choir__merged *m)
+{
+    return m->parts.count;
+}
+
+const char *choir__merged_name(const choir__merged *m, int i, choir_shape *shape)
+{
+    *shape = m->parts.tensors[i].shape;
+    return m->parts.tensors[i].name;
+}
+
+choir_status choir__merged_read(choir__merged *m, int i, const float **values)
+{
+    CHOIR__DEFAULT_FLOATS;
+    parts *p = &m->parts;
+    const choir_tensor *t = p->list[i].tensor;
+    if (!p->room)
+        p->room = malloc(largest(p) * sizeof(int64_t) + 1);
+    if (!p->room)
+        return choir__error(CHOIR_ERR_MEMORY, "no host memory for a weight");
+    if (t->dtype != CHOIR_F32 && !t->held)
+        return choir__error(CHOIR_ERR_DTYPE, "weight '%s' is of %s, expected f32",
+            p->tensors[i].name, choir_dtype_name(t->dtype));
+    *values = p->room;
+    return read_merged(p, i);
 }
 
 choir_status choir__merged_write(choir_module *module, choir_dtype dtype, const char *path)
@@ -268,8 +340,9 @@ choir_status choir__adapter_write(
     parts p = {.path = path, .adapters = true, .dtype = made->dtype};
     choir_module_visit(module, false, add_own, &p);
     choir__module_visit_ties(module, add_tied, &p);
-    choir_status status = write_parts(&p,
-        (const char *const[]){"format", "pt", CHOIR__ADAPTER_HASHED, made->base_sha256, NULL});
+    choir_status status = write_parts(
+        &p, (const char *const[]){"format", "pt",
+                *made->base_sha256 ? CHOIR__ADAPTER_HASHED : NULL, made->base_sha256, NULL});
     json_t *root = config_of(module, made);
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
     char *config = choir__format("%s/" CHOIR__ADAPTER_CONFIG, folder);
@@ -284,14 +357,14 @@ choir_status choir__adapter_write(
 
 choir_status choir_adapter_save(choir_module *module, const char *base, const char *folder)
 {
-    char hex[65];
+    char hex[65] = "";
     choir_status status = choir__use_module(module, __func__);
     if (status == CHOIR_OK && !folder)
         status = choir__missing(__func__, "folder");
     if (status == CHOIR_OK && !choir__has_adapters(module))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "choir_adapter_save: the model has no adapters; choir_lora adds them");
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && !choir_module_held_bytes(module)) /* else they are rounded */
         status = choir__base_sha256(module, NULL, hex);
     return status == CHOIR_OK ? choir__adapter_write(module,
                                     &(choir__adapter_made){

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "checkpoint/items.h"
+#include "tensor/held.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
@@ -53,14 +54,21 @@ void choir__named_free(choir__named_list *list)
     *list = (choir__named_list){0};
 }
 
+/* The type and bytes of a tensor's values, whatever holds them. */
+static choir_dtype dtype_of(const choir_tensor *t)
+{
+    return t->held ? CHOIR_F32 : t->dtype;
+}
+
 static size_t bytes_of(const choir_tensor *t)
 {
-    return (size_t)t->count * choir_dtype_size(t->dtype);
+    return (size_t)choir__shape_count(choir__values_shape(t)) * choir_dtype_size(dtype_of(t));
 }
 
 choir_shape choir__named_whole(const choir_tensor *t)
 {
-    return t->param && t->param->part_boxes ? t->param->whole : t->shape;
+    return t->param && t->param->part_boxes ? choir__param_values(t->param)
+                                            : choir__values_shape(t);
 }
 
 /* The user's model determines the size, so the allocation may fail without ending the
@@ -81,11 +89,14 @@ static choir_status get_host(choir__named_list *list, size_t bytes, const char *
 static void visit_part(const choir_tensor *t, choir__run_fn *each, void *arg)
 {
     const choir__param *p = t->param;
-    choir__box_region all = choir__box_region_whole(p->whole);
+    choir__box_region all = choir__box_region_whole(choir__param_values(p));
     const choir__block_of whole = choir__block_of_region(&all);
     for (int b = 0; b < p->part_box_count; b++) {
-        choir__box_region own = choir__box_region_of(&p->part_boxes[b]);
-        choir__block_of to = choir__block_of_local(&p->part_boxes[b], t->shape);
+        choir__box box = p->part_boxes[b];
+        if (t->held)
+            choir__held_box(t, box.from, box.at, box.size);
+        choir__box_region own = choir__box_region_of(&box);
+        choir__block_of to = choir__block_of_local(&box, choir__values_shape(t));
         choir__box_region_runs(&own, p->whole.ndim, &to, &whole, each, arg);
     }
 }
@@ -147,7 +158,7 @@ choir_status choir__named_accept(choir__named *item, const choir__st_tensor *s,
         return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' is %s, but the %s's is %s%s",
             path, s->name, choir__shape_text(s->shape), what, choir__shape_text(whole),
             is_transposed(s->shape, whole) ? "; its transpose would fit" : "");
-    if (!choir__convertible(t->dtype, s->dtype))
+    if (!choir__convertible(dtype_of(t), s->dtype))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: tensor '%.200s' is %s, which cannot become %s", path, s->name,
             choir_dtype_name(s->dtype), choir_dtype_name(t->dtype));
@@ -175,15 +186,16 @@ choir_status choir__named_restore(choir__named_list *list)
             continue;
         if (t->param && t->param->part_boxes)
             visit_part(t, convert_run,
-                &(runs){.stored = stored, .host = list->host, .dtype = t->dtype});
+                &(runs){.stored = stored, .host = list->host, .dtype = dtype_of(t)});
         else if (t->dtype != CHOIR_I64)
-            choir__numbers_convert(
-                list->host, t->dtype, stored->data, stored->dtype, (size_t)t->count);
+            choir__numbers_convert(list->host, dtype_of(t), stored->data, stored->dtype,
+                bytes_of(t) / choir_dtype_size(dtype_of(t)));
         else if (stored)
             memcpy(list->host, stored->data, bytes_of(t));
         else
             memset(list->host, 0, bytes_of(t));
-        status = choir_write(t, list->host, bytes_of(t));
+        status = t->held ? choir__held_write(t, list->host)
+                         : choir_write(t, list->host, bytes_of(t));
     }
     return status;
 }

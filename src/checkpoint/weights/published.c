@@ -16,6 +16,7 @@
 #include "checkpoint/shards.h"
 #include "checkpoint/weights/named.h"
 #include "nn/lora.h"
+#include "tensor/held.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 

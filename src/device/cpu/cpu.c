@@ -190,6 +190,12 @@ static bool multiplies(choir_dtype dtype)
            choir__cpu_has_amx();
 }
 
+static bool reads_blocks(choir_dtype dtype)
+{
+    return choir__cpu_own_products() && dtype != CHOIR_F64 &&
+           !(dtype == CHOIR_BF16 && choir__cpu_multiplies() == CHOIR__BY_AMX);
+}
+
 static void signature(const choir_device *device, char *text, size_t bytes)
 {
     if (choir__cpu_own_products())
@@ -208,5 +214,6 @@ const choir__backend choir__cpu_backend = {
     .place = place,
     .bind_thread = bind_thread,
     .multiplies = multiplies,
+    .reads_blocks = reads_blocks,
     .signature = signature,
 };

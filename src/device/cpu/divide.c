@@ -151,6 +151,24 @@ static void sum(const choir__k_sum *k)
         choir__cpu_parallel(k->rows, LEAST / choir__max(1, k->cols) + 1, sum_part, k);
 }
 
+static void expand_part(const void *arg, int64_t first, int64_t count)
+{
+    choir__k_expand part = *(const choir__k_expand *)arg;
+    part.x = at(part.x, first * part.row_bytes, 1);
+    part.y = at(part.y, first * part.cols, choir_dtype_size(part.dtype));
+    part.n = count;
+    one.expand(&part);
+}
+
+/* Ids may be wrong, which belongs to the queue's own thread. */
+static void expand(const choir__k_expand *k)
+{
+    if (k->ids)
+        one.expand(k);
+    else
+        choir__cpu_parallel(k->n, LEAST / choir__max(1, k->cols) + 1, expand_part, k);
+}
+
 /* --- attention: by samples and heads of keys --- */
 
 /* Narrows the operand to one sample and the heads from h on. */
@@ -414,5 +432,6 @@ const choir__kernels *choir__cpu_divided(const choir__kernels *kernels)
     several.average = average;
     several.grad_norm = grad_norm;
     several.hash = hash;
+    several.expand = expand;
     return &several;
 }

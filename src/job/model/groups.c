@@ -7,6 +7,7 @@
 
 #include "base/options.h"
 #include "job/job.h"
+#include "job/model/base.h"
 #include "job/model/lora.h"
 
 /* A list of patterns, and the rest of it that is not read yet. */
@@ -21,9 +22,9 @@ typedef struct entry {
     bool matrices, vectors; /* which of its parameters a group takes */
 } entry;
 
-static list frozen_of(const choir__job_optim *o)
+static list frozen_of(const char *patterns)
 {
-    return (list){"freeze", o->freeze, "a pattern of parameters' names", false};
+    return (list){"freeze", patterns, "a pattern of parameters' names", false};
 }
 
 static list rates_of(const choir__job_optim *o)
@@ -95,15 +96,22 @@ static int freeze(choir_module *net, const char *pattern)
     return choir_module_freeze_matching(net, pattern, true);
 }
 
+choir_status choir__freeze_all(const char *patterns, choir_module *net)
+{
+    return match_all(frozen_of(patterns), net, freeze);
+}
+
 choir_status choir__job_freeze(const choir__job *j, choir_module *net)
 {
     const choir__job_optim *o = &j->optim;
     choir_status status = o->lora ? choir__lora_add(o->lora, &j->model.info, net) : CHOIR_OK;
     if (status == CHOIR_OK)
-        status = match_all(frozen_of(o), net, freeze);
+        status = choir__freeze_all(o->freeze, net);
     if (status == CHOIR_OK && o->freeze && choir_module_param_count(net) == 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--freeze %s: all parameters are frozen, so nothing is left to train", o->freeze);
+    if (status == CHOIR_OK)
+        status = choir__base_hold(o->base, o->amp, net);
     return status == CHOIR_OK ? match_all(rates_of(o), net, choir_module_count_matching)
                               : status;
 }

@@ -11,6 +11,8 @@
 #include "line/printed.h"
 #include "line/say.h"
 #include "job/document/document.h"
+#include "job/model/amp.h"
+#include "job/model/base.h"
 #include "job/model/lora.h"
 #include "job/model/text.h"
 
@@ -116,8 +118,14 @@ static choir_status read_job(const char *path, choir__saved *s)
     const choir__job_data data = choir__job_of_record("eval", record).data;
     s->held_out = data.val_split;
     s->pack = data.pack;
-    s->lora = text_in(json_object_get(record, "options"), "lora");
-    s->columns = text_in(json_object_get(record, "options"), "columns");
+    const json_t *options = json_object_get(record, "options");
+    const char *amp = json_string_value(json_object_get(options, "amp"));
+    s->lora = text_in(options, "lora");
+    s->base = text_in(options, "base");
+    s->frozen = text_in(options, "freeze");
+    const choir__amp_level *level = choir__amp_find(amp);
+    s->rounded = s->base || (level && level->dtype != CHOIR_F32);
+    s->columns = text_in(options, "columns");
     s->data = text_in(record, "data");
     s->data_sha256 = text_in(record, "data_sha256");
     json_decref(record);
@@ -148,6 +156,10 @@ static choir_status open_checkpoint(
         status = read_job(path, s);
     if (status == CHOIR_OK && s->lora)
         status = choir__lora_add(s->lora, &s->info, s->net);
+    if (status == CHOIR_OK && s->base)
+        status = choir__freeze_all(s->frozen, s->net);
+    if (status == CHOIR_OK)
+        status = choir__base_of_saved(s->base, s->net);
     if (status == CHOIR_OK)
         status = choir_training_resume(path, &(choir_training){.module = s->net}, NULL, NULL);
     return status == CHOIR_OK ? choir_training_tokenizer(path, &s->tokenizer) : status;
@@ -192,6 +204,8 @@ void choir__saved_close(choir__saved *s)
     choir_class_names_free(&s->classes);
     (void)!choir_scope_close(s->run);
     free(s->lora);
+    free(s->base);
+    free(s->frozen);
     free(s->columns);
     free(s->data);
     free(s->data_sha256);

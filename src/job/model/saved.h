@@ -11,11 +11,13 @@ typedef struct choir__saved {
     choir_tokenizer *tokenizer; /* tokenizer of a model of texts; NULL: none was saved */
     choir_class_names classes;  /* names of a classifier's classes; may be empty */
     int64_t step;
-    uint64_t seed;   /* seed of its training */
-    double held_out; /* held_out of its data (choir_data_opts); 0: the default */
-    bool pack;       /* documents did not see one another */
-    char *columns;   /* names of its data's columns; NULL: the usual ones */
-    char *lora;      /* text of its adapters; NULL: it has no adapters */
+    uint64_t seed;       /* seed of its training */
+    double held_out;     /* held_out of its data (choir_data_opts); 0: the default */
+    bool pack;           /* documents did not see one another */
+    char *columns;       /* names of its data's columns; NULL: the usual ones */
+    char *lora;          /* text of its adapters; NULL: it has no adapters */
+    char *base, *frozen; /* type of its frozen weights, and their names; NULL: as it is */
+    bool rounded;        /* the frozen weights may be rounded in the file */
     /* data of its training; data NULL: the text that comes with Choir; data_sha256 NULL or "":
      * unknown */
     char *data, *data_sha256;

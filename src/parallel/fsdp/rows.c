@@ -42,6 +42,7 @@ void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__rows_cu
     memcpy(p->local->stride, p->tensor->stride, sizeof p->local->stride);
     if (!p->tensor->shape.ndim)
         p->local->stride[0] = 1;
+    p->local->held = p->tensor->held;
     p->local->offset = at;
     p->local->storage = choir__storage_ref(storage);
 }

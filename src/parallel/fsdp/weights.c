@@ -66,7 +66,7 @@ static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
     choir_status status = choir__fsdp_is_free(f, p);
     if (status != CHOIR_OK)
         return status;
-    if (t->dtype != CHOIR_F32)
+    if (t->dtype != CHOIR_F32 && !t->held)
         return choir__error(CHOIR_ERR_DTYPE,
             "fsdp: parameter '%s' is of %s; shards are of f32 weights, which autocast computes "
             "with in 16 bits",

@@ -13,6 +13,7 @@
 #include "comm/group.h"
 #include "base/tree.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/held.h"
 #include "tensor/launch.h"
 
 const choir__part_ops choir__tp_ops = {.linear = choir__tp_linear,
@@ -115,8 +116,8 @@ struct part {
 /* The units of this rank's slices. */
 static struct part part_of(const choir__tp_entry *e, int64_t first, int64_t own, int64_t slices)
 {
-    struct part p = {.entry = e, .shape = e->param->whole};
-    int64_t each = e->param->whole.dim[e->dim] / e->packed, unit = each / e->units, unused;
+    struct part p = {.entry = e, .shape = choir__param_values(e->param)};
+    int64_t each = p.shape.dim[e->dim] / e->packed, unit = each / e->units, unused;
     if (e->shared) {
         p.lo = first / e->shared;
         p.hi = (first + own - 1) / e->shared + 1;
@@ -130,15 +131,24 @@ static struct part part_of(const choir__tp_entry *e, int64_t first, int64_t own,
     return p;
 }
 
+/* Returns n values along the entry's dimension in elements of its tensor, which may be words.
+ */
+static int64_t elements(const choir__tp_entry *e, int64_t n)
+{
+    const struct choir__held *held = e->param->tensor->held;
+    return held && e->dim ? choir__held_words(held->type, n) : n;
+}
+
 static choir__box *boxes_of(choir_scope *run, const struct part *part)
 {
     const choir__tp_entry *e = part->entry;
-    int64_t each = e->param->whole.dim[e->dim] / e->packed, own = part->hi - part->lo;
+    int64_t each = e->param->whole.dim[e->dim] / e->packed,
+            own = elements(e, part->hi - part->lo);
     choir__box *boxes = choir__arena_get(&run->arena, (size_t)e->packed * sizeof *boxes);
     for (int b = 0; b < e->packed; b++) {
-        memcpy(boxes[b].size, part->shape.dim, sizeof boxes[b].size);
+        memcpy(boxes[b].size, e->param->whole.dim, sizeof boxes[b].size);
         boxes[b].size[e->dim] = own;
-        boxes[b].from[e->dim] = b * each + part->lo;
+        boxes[b].from[e->dim] = b * each + elements(e, part->lo);
         boxes[b].at[e->dim] = b * own;
     }
     return boxes;
@@ -210,6 +220,8 @@ static choir_status take_part(choir__param *p, const struct part *part)
     p->boxes = p->part_boxes = boxes_of(t->scope, part);
     p->box_count = p->part_box_count = part->entry->packed;
     t->shape = part->shape;
+    if (t->held)
+        choir__hold_as(t, t->held->type, t->shape.dim[1]);
     t->count = choir__shape_count(t->shape);
     t->offset = 0;
     choir__set_row_major(t);
@@ -299,7 +311,7 @@ static choir_status part_entry(const choir__tp_plan *plan, const choir__tp_entry
                                  .first = first,
                                  .own = own,
                                  .at = part.lo,
-                                 .size = p->whole.dim[e->dim],
+                                 .size = choir__param_values(p).dim[e->dim],
                                  .shared = e->shared},
         .group = group,
         .style = e->style,

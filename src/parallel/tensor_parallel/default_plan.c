@@ -1,6 +1,7 @@
 /* The plan for a model without rules: for transformers by the names of their layers, otherwise
  * for each contraction that a module has marked, and each pair of consecutive linear layers. */
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/held.h"
 
 #include <string.h>
 
@@ -71,8 +72,8 @@ static bool is_linear(choir_module *m, int64_t *in, int64_t *out)
     bool in_out;
     if (!choir__linear_layer(m, &weight, &bias, &in_out))
         return false;
-    *in = weight->shape.dim[!in_out];
-    *out = weight->shape.dim[in_out];
+    *in = choir__values_shape(weight).dim[!in_out];
+    *out = choir__values_shape(weight).dim[in_out];
     return true;
 }
 

@@ -9,6 +9,7 @@
 #include "parallel/blocks.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/handle.h"
+#include "tensor/held.h"
 #include "tensor/launch.h"
 #include "tensor/ops/sliced/sliced.h"
 #include "tensor/tokens.h"
@@ -57,7 +58,7 @@ static choir_tensor *row(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of)
 {
     const choir__tp_part *part = choir__tp_part_of(weight);
-    int64_t own = weight->shape.dim[!of.in_out];
+    int64_t own = choir__values_shape(weight).dim[!of.in_out];
     if (bias && bias->split)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "tensor_parallel: a weight is distributed by rows, and so is its bias %s, which must "

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "nn/linear.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/held.h"
 
 static const char *style_name(choir_tp_style style)
 {
@@ -66,17 +67,35 @@ static choir_status indivisible(const choir__tp_plan *plan, const char *path, in
     return status;
 }
 
+/* Rows that are held in blocks are cut between blocks, and between words. */
+static choir_status check_blocks(const choir__tp_plan *plan, const choir__tp_entry *e)
+{
+    const struct choir__held *held = e->param->tensor->held;
+    if (!held || e->dim == 0)
+        return CHOIR_OK;
+    const choir__quant_type *type = &choir__quant_types[held->type];
+    int64_t pieces = e->packed * (e->shared ? e->units : plan->slices);
+    int64_t size = held->cols / pieces, bytes = size / type->values * type->bytes;
+    if (held->cols % pieces == 0 && size % type->values == 0 && bytes % 4 == 0)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "tensor_parallel: '%s': %lld slices of a row of '%s', %lld values, are not whole blocks "
+        "of %s, %lld values each: take fewer slices, or hold the weights in another type",
+        e->path, (long long)plan->slices, e->param->name, (long long)held->cols, type->name,
+        (long long)type->values);
+}
+
 /* The number of slices must divide the units. A vocabulary only needs at least one unit per
  * slice, and slices may share key and value heads. */
 static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entry *e)
 {
-    int64_t size = e->param->whole.dim[e->dim];
+    int64_t size = choir__param_values(e->param).dim[e->dim];
     const char *sides = e->dim ? "second" : "first";
     if (size % (e->packed * e->units))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "tensor_parallel: '%s': the %s dimension of '%s' %s is not %d times %lld units",
-            e->path, sides, e->param->name, choir__shape_text(e->param->whole), e->packed,
-            (long long)e->units);
+            e->path, sides, e->param->name, choir__shape_text(choir__param_values(e->param)),
+            e->packed, (long long)e->units);
     if (e->shared && plan->slices % e->units == 0)
         return CHOIR_OK;
     /* norms take rows of a second dimension slice by slice, so these must be equal */
@@ -92,6 +111,8 @@ static choir_status add_entry(choir__tp_plan *plan, choir__tp_entry e)
     if (is_planned(plan, e.param))
         return CHOIR_OK;
     choir_status status = check_units(plan, &e);
+    if (status == CHOIR_OK)
+        status = check_blocks(plan, &e);
     if (status != CHOIR_OK)
         return status;
     CHOIR__GROW(plan->entries, plan->count);
@@ -117,7 +138,7 @@ static choir_status plan_linear(choir__tp_plan *plan, const struct layer *l,
         .style = style,
         .dim = by_rows != l->in_out,
         .packed = packed > 0 && !by_rows ? packed : 1};
-    int64_t size = l->weight->shape.dim[e.dim] / e.packed;
+    int64_t size = choir__values_shape(l->weight).dim[e.dim] / e.packed;
     e.units = heads ? heads : size ? size : 1;
     if (heads && heads < plan->slices && style == CHOIR_TP_COLUMN)
         e.shared = plan->slices / heads;

@@ -2,6 +2,7 @@
  * summed by id into a dense gradient. Rows are copied as words, whatever their dtype, and added
  * in f32. Dropout keeps the key of its mask, not the mask. */
 #include "tensor/autocast.h"
+#include "tensor/held.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/ops/derive/derive.h"
@@ -86,7 +87,12 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
 static void embedding_again(choir__record *r)
 {
     const choir__table_rows *of = r->attrs;
-    choir_tensor *y = r->out, *table = choir__dense_rows(r->scope, r->in[0]);
+    choir_tensor *y = r->out, *table = r->in[0];
+    if (table->held) {
+        choir__held_rows(y, table, r->saved[0], of->first, of->whole);
+        return;
+    }
+    table = choir__dense_rows(r->scope, table);
     if (table->poisoned)
         return;
     /* rows are copied as words, whatever their dtype */
@@ -132,13 +138,14 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, choir__ta
     if (!scope)
         return poisoned;
     table = in[0], ids = in[1];
-    if (table->shape.ndim != 2 || !choir__is_float(table->dtype) || ids->dtype != CHOIR_I64 ||
+    choir_dtype dtype = table->held ? CHOIR_F32 : table->dtype;
+    if (table->shape.ndim != 2 || !choir__is_float(dtype) || ids->dtype != CHOIR_I64 ||
         ids->shape.ndim >= CHOIR_MAX_DIMS)
         return choir__shape_error(
             embedding_op.name, scope, in, 2, "expected a table (V, C) and i64 ids");
     choir_shape shape = ids->shape;
-    shape.dim[shape.ndim++] = table->shape.dim[1];
-    choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), table->dtype, shape);
+    shape.dim[shape.ndim++] = choir__values_shape(table).dim[1];
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), dtype, shape);
     return choir__computed(&embedding_op, y, in, 2,
         (choir__keeps){&of, sizeof of, {choir__dense_rows(scope, ids)}});
 }

@@ -16,6 +16,7 @@
  *
  * If the weight is cut into slices (tensor parallelism), sums over slices are sliced.c's. */
 #include "tensor/autocast.h"
+#include "tensor/held.h"
 #include "tensor/launch.h"
 #include "tensor/ops/derive/derive.h"
 #include "tensor/ops/product.h"
@@ -31,12 +32,6 @@ enum { FIRST, WHOLE_GY }; /* saved: the product's first operand; see whole_gradi
 static choir__linear_of how(const choir__record *r)
 {
     return *(const choir__linear_of *)r->attrs;
-}
-
-/* Returns the weight as (out, in), in whichever order it is stored. */
-static choir__matrix weight_of(const choir_tensor *w, bool in_out)
-{
-    return in_out ? choir__transposed(choir__rows_of(w)) : choir__rows_of(w);
 }
 
 /* Returns gy with the tokens of all ranks; the result has this rank's. It is gathered once for
@@ -59,10 +54,15 @@ static void sliced_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     gy = choir__product_rows(sink->scope, gy);
     if (gy->poisoned)
         return;
-    choir__k_matmul args = choir__product_of(gy->dtype, choir__rows_at(NULL, 0),
-        choir__rows_of(gy), weight_of(r->in[1], how(r).in_out), choir__rows(x), choir__cols(x),
-        choir__cols(gy));
+    choir__k_matmul args =
+        choir__product_of(gy->dtype, choir__rows_at(NULL, 0), choir__rows_of(gy),
+            choir__rows_at(NULL, 0), choir__rows(x), choir__cols(x), choir__cols(gy));
+    args.cut = how(r).part->cut;
+    choir_tensor *w = choir__held_operand(sink->scope, &args, r->in[1], how(r).in_out);
+    if (!w)
+        return;
     choir__sliced_gradient(r, args, how(r).part, sink);
+    choir__held_done(w, r->in[1]);
 }
 
 /* gx = gy w, times GELU's slope */
@@ -74,7 +74,7 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
         sliced_backward_input(r, gy, sink);
         return;
     }
-    choir_tensor *w = r->in[1], *gx = gelu ? NULL : sink->dest_wide(sink, r, 0, &of, &adds);
+    choir_tensor *gx = gelu ? NULL : sink->dest_wide(sink, r, 0, &of, &adds);
     if (!gx && !(gx = sink->dest(sink, r, 0)))
         return;
     gy = choir__product_rows(sink->scope, whole_gradient(r, gy, sink->scope));
@@ -83,10 +83,14 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
         return;
     choir__k_matmul args =
         choir__matmul_args(gx, gy->dtype, choir__rows_of(gx), choir__rows_of(gy),
-            weight_of(w, how(r).in_out), 1, choir__rows(gx), choir__cols(gx), choir__cols(gy));
+            choir__rows_at(NULL, 0), 1, choir__rows(gx), choir__cols(gx), choir__cols(gy));
+    choir_tensor *w = choir__held_operand(sink->scope, &args, r->in[1], how(r).in_out);
+    if (!w)
+        return;
     args.gelu_in = gelu ? choir__data(x) : NULL;
     args.accumulate = adds;
     choir__launch(choir__device_of(gx), gy->dtype, matmul, &args);
+    choir__held_done(w, r->in[1]);
     sink->give(sink, of, 0, gx);
 }
 
@@ -203,19 +207,28 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
         sink->give(sink, r, 2, gb);
 }
 
-/* rows, w: row-major */
-static void launch_linear(choir_tensor *y, choir_tensor *rows, choir_tensor *w,
+/* rows: row-major */
+static void launch_linear(choir_tensor *y, choir_tensor *rows, choir_tensor *weight,
     const choir_tensor *bias, choir__linear_of of)
 {
-    choir__k_matmul args = choir__matmul_args(y, rows->dtype, choir__rows_of(y),
-        choir__rows_of(rows), choir__transposed(weight_of(w, of.in_out)), 1, choir__rows(rows),
-        choir__cols(y), choir__cols(rows));
+    choir_scope *scope = y->scope;
+    choir__k_matmul args =
+        choir__matmul_args(y, rows->dtype, choir__rows_of(y), choir__rows_of(rows),
+            choir__rows_at(NULL, 0), 1, choir__rows(rows), choir__cols(y), choir__cols(rows));
+    if (of.rows)
+        args.cut = of.part->cut;
+    weight = weight->held ? weight : choir__dense_rows(scope, weight);
+    choir_tensor *w =
+        weight->poisoned ? NULL : choir__held_operand(scope, &args, weight, !of.in_out);
+    if (!w)
+        return;
     args.bias = choir__data_or_null(bias);
     args.half_bias = bias && choir__is_half(bias->dtype);
     if (of.rows)
         choir__sliced_product(y, args, bias, &of);
     else
         choir__launch(choir__device_of(y), rows->dtype, matmul, &args);
+    choir__held_done(w, weight);
 }
 
 static void launch_gelu(choir_tensor *y, const choir_tensor *x)
@@ -230,20 +243,17 @@ static void launch_gelu(choir_tensor *y, const choir_tensor *x)
 
 static void linear_again(choir__record *r)
 {
-    choir_tensor *w = choir__dense_rows(r->scope, r->in[1]);
     choir__copy_again(r, 0);
-    if (!w->poisoned)
-        launch_linear(r->out, r->saved[0], w, r->in[2], how(r));
+    launch_linear(r->out, r->saved[0], r->in[1], r->in[2], how(r));
 }
 
 static void linear_of_gelu_again(choir__record *r)
 {
-    choir_tensor *w = choir__dense_rows(r->scope, r->in[1]),
-                 *x = choir__dense_rows(r->scope, r->in[0]);
-    if (w->poisoned || x->poisoned)
+    choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
+    if (x->poisoned)
         return;
     launch_gelu(r->saved[0], x);
-    launch_linear(r->out, r->saved[0], w, r->in[2], how(r));
+    launch_linear(r->out, r->saved[0], r->in[1], r->in[2], how(r));
 }
 
 static void linear_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
@@ -270,13 +280,13 @@ static choir_tensor *bad_operands(
     const choir__op *op, choir_scope *scope, choir_tensor *const *in, bool in_out)
 {
     choir_tensor *x = in[0], *weight = in[1], *bias = in[2];
-    if (weight->shape.ndim != 2 || x->shape.ndim < 1 ||
-        choir__cols(x) != weight->shape.dim[!in_out] ||
-        (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != weight->shape.dim[in_out])))
+    choir_shape w = choir__values_shape(weight);
+    if (w.ndim != 2 || x->shape.ndim < 1 || choir__cols(x) != w.dim[!in_out] ||
+        (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != w.dim[in_out])))
         return choir__shape_error(op->name, scope, in, 3,
             in_out ? "expected x (..., in), weight (in, out), bias (out)"
                    : "expected x (..., in), weight (out, in), bias (out)");
-    if (!choir__is_float(x->dtype) || x->dtype != weight->dtype ||
+    if (!choir__is_float(x->dtype) || (x->dtype != weight->dtype && !weight->held) ||
         (bias && bias->dtype != choir__beside(x->dtype) &&
             !(bias->dtype == x->dtype && choir__device_of(x)->half)))
         return choir__shape_error(op->name, scope, in, 3, "expected one dtype");
@@ -294,15 +304,16 @@ choir_tensor *choir__linear_as(
     if (!scope || (bad = bad_operands(op, scope, in, of.in_out)))
         return bad;
     x = in[0], weight = in[1];
+    int64_t outputs = choir__values_shape(weight).dim[of.in_out];
     choir_tensor *rows = of.gelu
                              ? choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape)
                              : choir__dense_rows(scope, x);
     choir_shape shape = x->shape;
-    shape.dim[shape.ndim - 1] = weight->shape.dim[of.in_out];
+    shape.dim[shape.ndim - 1] = outputs;
     if (of.tokens)
         shape.dim[of.tokens->dim] = choir__tokens_here(of.tokens);
     choir_device *device = choir__device_of(x);
-    int64_t row = choir__product_row(device, x->dtype, weight->shape.dim[of.in_out]);
+    int64_t row = choir__product_row(device, x->dtype, outputs);
     choir_tensor *y = choir__tensor_spaced(scope, device, x->dtype, shape, row);
     y = choir__computed(op, y, in, 3, (choir__keeps){&of, sizeof of, {rows}});
     y->split = of.tokens; /* and no mark of columns: they are others than x's */

@@ -365,6 +365,66 @@ static void padding_adds_nothing(void **unused)
     assert_true(c[0] == 0 && signbit(c[0]));
 }
 
+/* An operand in blocks has the bits of the operand with its values. turned: rows of memory lie
+ * along k; else a row has an element of each column. */
+static void try_held(
+    choir__quant type, choir_dtype dtype, bool turned, int64_t m, int64_t n, int64_t depth)
+{
+    const int64_t rows = turned ? n : depth, cols = turned ? depth : n,
+                  bytes = choir__quant_bytes(type, cols) + 2;
+    const size_t size = choir_dtype_size(dtype);
+    void *a = numbers(m * depth, dtype, 0), *b = malloc((size_t)(rows * cols) * size);
+    float *values = numbers(cols, CHOIR_F32, 0), *bias = numbers(n, CHOIR_F32, 0);
+    uint8_t *held = malloc((size_t)(rows * bytes));
+    void *c = calloc((size_t)(m * n), size), *d = calloc((size_t)(m * n), size);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < cols; i++)
+            values[i] = (float)below(1 << 20) / (1 << 19) - 1;
+        choir__quant_encode(type, held + r * bytes, values, cols);
+        choir__quant_decode(type, values, held + r * bytes, 0, cols);
+        for (int64_t i = 0; i < cols; i++)
+            put(b, r * cols + i, dtype, (double)values[i]);
+    }
+    choir__k_matmul k = choir__product_of(dtype, choir__rows_at(c, n), choir__rows_at(a, depth),
+        turned ? choir__transposed(choir__rows_at(b, cols)) : choir__rows_at(b, cols), m, n,
+        depth);
+    k.bias = bias;
+    sets[0].multiply(&k);
+    k.b = held;
+    k.c = d;
+    k.b_held = type;
+    k.b_bytes = bytes;
+    for (size_t i = 0; i < CHOIR_COUNT(sets); i++) {
+        if (!choir__cpu_kernels(sets[i].isa))
+            continue;
+        memset(d, 0xa5, (size_t)(m * n) * size);
+        sets[i].multiply(&k);
+        if (memcmp(c, d, (size_t)(m * n) * size) != 0)
+            fail_msg("%s: %lld x %lld x %lld of %s, held as %s", sets[i].isa, (long long)m,
+                (long long)n, (long long)depth, choir_dtype_name(dtype),
+                choir__quant_types[type].name);
+    }
+    free(a), free(b), free(values), free(bias), free(held), free(c), free(d);
+}
+
+static void blocks(void **unused)
+{
+    static const int64_t sizes[][3] = {/* m; n and k without turned: whole blocks */
+        {1, 256, 512}, {3, 768, 256}, {70, 512, 1280}, {200, 256, 768}};
+    (void)unused;
+    for (size_t i = 0; i < CHOIR_COUNT(sizes) * 2 * CHOIR__QUANT_COUNT; i++) {
+        const int64_t *s = sizes[i % CHOIR_COUNT(sizes)];
+        const bool turned = i / CHOIR_COUNT(sizes) % 2;
+        const choir__quant type = (choir__quant)(i / CHOIR_COUNT(sizes) / 2);
+        if (type == CHOIR__F32)
+            continue;
+        try_held(
+            type, CHOIR_F32, turned, s[0], turned ? s[1] - 3 : s[1], turned ? s[2] : s[2] - 5);
+        if (type != CHOIR__BF16)
+            try_held(type, CHOIR_BF16, turned, s[0], s[1], s[2]);
+    }
+}
+
 /* The error beside f64, in units of the rounding of f32 and of the size of the sum's terms. */
 static void long_sums_are_accurate(void **unused)
 {
@@ -412,6 +472,7 @@ int main(void)
         cmocka_unit_test(cuts),
         cmocka_unit_test(amx),
         cmocka_unit_test(several_blocks),
+        cmocka_unit_test(blocks),
         cmocka_unit_test(padding_adds_nothing),
         cmocka_unit_test(long_sums_are_accurate),
     };

@@ -1,10 +1,26 @@
-/* Lookup of a table's rows, and the gradient.
+/* Lookup of a table's rows, which may be blocks of few bits, and the gradient.
  *
  * The gradient gathers, for each id, the rows that named it. One pass links all rows of all
  * leaves into one list per id, in order; then each id's list is added along the fixed tree over
  * the leaves, whose absent nodes are 0. */
+#include "base/half.h"
+#include "base/quant/decode.h"
 #include "device/cpu/isa/isa.h"
 #include "device/queue.h"
+
+/* Returns the row of an id: -1: another part of the table has it; -2: no part, and the queue
+ * has failed. */
+static int64_t row_of(int64_t id, int64_t at, int64_t first, int64_t rows, int64_t whole)
+{
+    int64_t own = id - (whole ? first : 0), all = whole ? whole : rows;
+    if (id >= 0 && id < all)
+        return own >= 0 && own < rows ? own : -1;
+    choir__queue_fail(CHOIR_ERR_RANGE,
+        "embedding: id %lld at position %lld is outside [0, %lld); the table is too small or the "
+        "data was tokenized otherwise",
+        (long long)id, (long long)at, (long long)all);
+    return -2;
+}
 
 INLINE void copy_row(float *y, const float *x, int64_t n)
 {
@@ -22,23 +38,88 @@ INLINE void add_row(float *y, const float *x, int64_t n)
 void KERNEL(embedding)(const choir__k_embedding *k)
 {
     F32_ONLY(embedding, k);
-    int64_t whole = k->whole ? k->whole : k->rows;
     for (int64_t i = 0; i < k->n; i++) {
-        int64_t id = k->ids[i], own = id - (k->whole ? k->first : 0);
-        if (id < 0 || id >= whole) {
-            choir__queue_fail(CHOIR_ERR_RANGE,
-                "embedding: id %lld at position %lld is outside [0, %lld); the table is too "
-                "small or the data was tokenized otherwise",
-                (long long)id, (long long)i, (long long)whole);
-            return;
-        }
+        int64_t row = row_of(k->ids[i], i, k->first, k->rows, k->whole);
         float *y = (float *)k->y + i * k->cols;
-        if (own >= 0 && own < k->rows)
-            copy_row(y, (const float *)k->table + own * k->cols, k->cols);
-        else
+        if (row >= 0)
+            copy_row(y, (const float *)k->table + row * k->cols, k->cols);
+        else if (row == -1)
             memset(y, 0, (size_t)k->cols * sizeof *y);
+        else
+            return;
     }
 }
+
+/* --- tables in blocks --- */
+
+#define EXPAND(type)                                                                           \
+    static void expand_##type(float *y, const uint8_t *b, int64_t n)                           \
+    {                                                                                          \
+        const int64_t each = choir__quant_types[CHOIR__##type].values,                         \
+                      bytes = choir__quant_types[CHOIR__##type].bytes;                         \
+        for (; n > 0; n -= each, y += each, b += bytes)                                        \
+            choir__quant_block(CHOIR__##type, y, b);                                           \
+    }
+
+EXPAND(Q8_0)
+EXPAND(Q4_0)
+EXPAND(Q5_0)
+EXPAND(Q4_K)
+EXPAND(Q6_K)
+
+/* A row, in the vectors of this instruction set. */
+static void expand_row(choir__quant type, float *y, const uint8_t *b, int64_t n)
+{
+    switch (type) {
+    case CHOIR__Q8_0: expand_Q8_0(y, b, n); break;
+    case CHOIR__Q4_0: expand_Q4_0(y, b, n); break;
+    case CHOIR__Q5_0: expand_Q5_0(y, b, n); break;
+    case CHOIR__Q4_K: expand_Q4_K(y, b, n); break;
+    case CHOIR__Q6_K: expand_Q6_K(y, b, n); break;
+    default: choir__quant_decode(type, y, b, 0, n); break;
+    }
+}
+
+/* A row in 16 bits, by way of a part in f32. A 16-bit row of the same type is copied. */
+static void expand_half(const choir__k_expand *k, uint16_t *y, const uint8_t *b)
+{
+    enum { SOME = 512 }; /* a multiple of every block */
+    const choir__quant same = k->dtype == CHOIR_BF16 ? CHOIR__BF16 : CHOIR__F16;
+    float part[SOME];
+    if (k->type == same) {
+        memcpy(y, b, (size_t)k->cols * sizeof *y);
+        return;
+    }
+    for (int64_t i = 0; i < k->cols; i += SOME) {
+        const int64_t n = choir__min(SOME, k->cols - i);
+        expand_row(k->type, part, b + choir__quant_bytes(k->type, i), n);
+        (k->dtype == CHOIR_BF16 ? choir__narrow_bf16 : choir__narrow_f16)(y + i, part, n);
+    }
+}
+
+void KERNEL(expand)(const choir__k_expand *k)
+{
+    const size_t size = choir_dtype_size(k->dtype);
+    if (k->dtype == CHOIR_F64) {
+        CHOIR__BY_REFERENCE(expand, k);
+        return;
+    }
+    for (int64_t i = 0; i < k->n; i++) {
+        int64_t row = k->ids ? row_of(k->ids[i], i, k->first, k->rows, k->whole) : i;
+        void *y = (char *)k->y + (size_t)(i * k->cols) * size;
+        const uint8_t *b = (const uint8_t *)k->x + row * k->row_bytes;
+        if (row < -1)
+            return;
+        if (row < 0)
+            memset(y, 0, (size_t)k->cols * size);
+        else if (k->dtype == CHOIR_F32)
+            expand_row(k->type, y, b, k->cols);
+        else
+            expand_half(k, y, b);
+    }
+}
+
+/* --- gradients --- */
 
 typedef struct entry {
     const float *row;

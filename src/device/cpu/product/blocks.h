@@ -57,7 +57,10 @@ static matrix gather_terms(
 {
     const bool beside = x->apart == 1 && x->next != 1;
     const int64_t size = (int64_t)choir_dtype_size(x->dtype);
-    matrix y = {room, beside ? 1 : s->deep, beside ? count : 1, x->dtype, NULL};
+    matrix y = {.p = room,
+        .apart = beside ? 1 : s->deep,
+        .next = beside ? count : 1,
+        .dtype = x->dtype};
     memset(room, 0, (size_t)(count * s->deep * size));
     for (const chain *c = s->chains; c < s->chains + s->count; c++)
         for (int64_t done = 0; done < c->depth;) {
@@ -78,7 +81,8 @@ INLINE void pack_entries(cell *to, const matrix *x, int64_t first, int64_t count
         return;
     }
     const span all = {0, 0, x->windows ? s->depth : s->deep};
-    matrix y = {room, rows ? s->deep : 1, rows ? 1 : count, x->dtype, NULL};
+    matrix y = {
+        .p = room, .apart = rows ? s->deep : 1, .next = rows ? 1 : count, .dtype = x->dtype};
     if (!x->windows)
         y = gather_terms(room, x, first, count, s);
     else if (rows)

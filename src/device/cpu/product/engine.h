@@ -26,15 +26,38 @@ static bool is_turned(const choir__k_matmul *k, const choir__operands *other)
     return !other->windows_a && !other->windows_b && !other->packed && turns(k);
 }
 
+/* B where k states it is. Held in 16 bits beside f32 it is a matrix of that type. */
+static matrix operand_b(const choir__k_matmul *k)
+{
+    matrix b = {.p = k->b,
+        .apart = k->b_col,
+        .next = k->b_row,
+        .dtype = k->dtype,
+        .held = k->b_held,
+        .row_bytes = k->b_bytes};
+    if (k->dtype == CHOIR_F32 && (k->b_held == CHOIR__BF16 || k->b_held == CHOIR__F16)) {
+        b.dtype = k->b_held == CHOIR__BF16 ? CHOIR_BF16 : CHOIR_F16;
+        b.held = CHOIR__F32;
+        *(k->b_col == 1 ? &b.next : &b.apart) = k->b_bytes / 2;
+    }
+    return b;
+}
+
 static job job_of(const choir__k_matmul *k, const choir__operands *other, int64_t matrix_number)
 {
     int64_t i = matrix_number / k->batch1, j = matrix_number % k->batch1;
-    matrix a = {k->a, k->a_row, k->a_col, k->dtype, other->windows_a};
-    matrix b = {k->b, k->b_col, k->b_row, k->dtype, other->windows_b};
+    matrix a = {.p = k->a,
+        .apart = k->a_row,
+        .next = k->a_col,
+        .dtype = k->dtype,
+        .windows = other->windows_a};
+    matrix b = operand_b(k);
+    b.windows = other->windows_b;
     size_t size = is_half(k->dtype) && k->wide ? sizeof(real) : choir_dtype_size(k->dtype);
     size_t each = choir_dtype_size(k->dtype);
     a.p = (const char *)a.p + (i * k->a_batch0 + j * k->a_batch1) * (int64_t)each;
-    b.p = (const char *)b.p + (i * k->b_batch0 + j * k->b_batch1) * (int64_t)each;
+    if (!k->b_held) /* a held operand is one matrix */
+        b.p = (const char *)b.p + (i * k->b_batch0 + j * k->b_batch1) * (int64_t)each;
     const bool turned = is_turned(k, other);
     return (job){.k = k,
         .a = turned ? b : a,
@@ -89,7 +112,7 @@ static int64_t packed_cells(const choir__k_matmul *k)
 
 static void pack_all(cell *to, const choir__k_matmul *k)
 {
-    const matrix b = {k->b, k->b_col, k->b_row, k->dtype, NULL};
+    const matrix b = operand_b(k);
     const terms t = terms_of(k);
     section s;
     for (position at = {0, 0}; next_section(&t, &at, &s);)

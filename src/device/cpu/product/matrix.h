@@ -2,15 +2,19 @@
 #ifndef CHOIR_PRODUCT_MATRIX_H
 #define CHOIR_PRODUCT_MATRIX_H
 
+#include "base/quant/quant.h"
 #include "device/cpu/isa/isa.h"
 
 /* Entry i is `apart` elements from entry i - 1, and its elements are `next` apart. windows: the
- * operand is gathered from images instead, or NULL. */
+ * operand is gathered from images instead, or NULL. held: unless it is F32, the operand is rows
+ * of blocks of that type, row_bytes apart, and dtype what its values are rounded to. */
 typedef struct matrix {
     const void *p;
     int64_t apart, next;
     choir_dtype dtype;
     const struct choir__windows *windows;
+    choir__quant held;
+    int64_t row_bytes;
 } matrix;
 
 /* Elements of entries that follow each other along k. */

@@ -7,6 +7,7 @@
 #define CHOIR_PRODUCT_PACK_H
 
 #include "base/half.h"
+#include "device/cpu/product/held.h"
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/tile.h"
 #include "device/cpu/product/sections.h"
@@ -149,11 +150,35 @@ INLINE void pack_halves(real *to, const uint16_t *from, const matrix *x, int64_t
         }
 }
 
+/* Packs `there` entries of an operand in blocks, from entry `first` and element k on. */
+INLINE void pack_held(real *to, const matrix *x, int64_t first, int64_t there, int64_t k,
+    int64_t depth, const int64_t each)
+{
+    enum { SOME = 64 }; /* elements of an entry, expanded before they are turned */
+    float row[MOST_EACH * SOME];
+    for (int64_t l = 0; x->next == 1 && l < depth; l += SOME) {
+        int64_t some = choir__min(SOME, depth - l);
+        for (int64_t i = 0; i < there; i++)
+            expand_piece(x, row + i * SOME, first + i, k + l, some);
+        pack_turned(
+            to + l * each, (const real *)row, (const real *)row, SOME, there, some, each);
+    }
+    for (int64_t l = 0; x->next != 1 && l < depth; l++, to += each) {
+        expand_piece(x, row, k + l, first, there);
+        for (int64_t i = 0; i < each; i++)
+            to[i] = i < there ? row[i] : 0;
+    }
+}
+
 /* Packs the spans of entries [first, first + count): (count / each, deep, each). */
 INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, const span *spans,
     int span_count, int64_t deep, const int64_t each)
 {
     int64_t i = 0;
+    for (; x->held && i < count; i += each)
+        for (const span *s = spans; s < spans + span_count; s++)
+            pack_held(to + i * deep + s->at * each, x, first + i, choir__min(each, count - i),
+                s->k, s->some, each);
     if (x->apart == 1 && x->next != 1)
         for (int64_t panels; i + each <= count; i += panels * each) {
             panels = choir__min(TOGETHER, (count - i) / each);
@@ -213,7 +238,7 @@ INLINE void lay_halves(real *to, const matrix *x, int64_t entry, const span *s)
 static void lay_rows(real *to, int64_t apart, const matrix *a, int64_t first, int64_t count,
     const section *s, void *room)
 {
-    const matrix gathered = {room, s->depth, 1, a->dtype, NULL};
+    const matrix gathered = {.p = room, .apart = s->depth, .next = 1, .dtype = a->dtype};
     const span all = {0, 0, s->depth};
     const bool half = is_half(a->dtype);
     if (a->windows)

@@ -256,8 +256,8 @@ static void pack_few(real *to, const job *w)
 INLINE bool is_thin(const job *w)
 {
     const matrix *b = &w->b;
-    return w->m <= THIN && !w->packed && !w->a.windows && !b->windows && !w->terms.gathers &&
-           (b->apart == 1 || (b->next == 1 && w->k->n >= W));
+    return w->m <= THIN && !w->packed && !w->a.windows && !b->windows && !b->held &&
+           !w->terms.gathers && (b->apart == 1 || (b->next == 1 && w->k->n >= W));
 }
 
 static void run_thin(const job *w)

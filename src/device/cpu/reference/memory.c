@@ -1,6 +1,7 @@
 /* Reference kernels that move values and compute (almost) nothing: fill, copy with a change of
  * type and layout, a few bytes from the host, and table lookups with their gradient. */
 #include <string.h>
+#include "base/quant/decode.h"
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 
@@ -58,6 +59,28 @@ void choir__reference_embedding(const choir__k_embedding *k)
         for (int64_t c = 0; c < k->cols; c++)
             put(k->y, i * k->cols + c, k->dtype,
                 here ? get(k->table, own * k->cols + c, k->dtype) : 0);
+    }
+}
+
+void choir__reference_expand(const choir__k_expand *k)
+{
+    const choir__quant_type *type = &choir__quant_types[k->type];
+    int64_t whole = k->whole ? k->whole : k->rows;
+    for (int64_t i = 0; i < k->n; i++) {
+        int64_t id = k->ids ? k->ids[i] : i, own = id - (k->ids && k->whole ? k->first : 0);
+        bool here = !k->ids || (own >= 0 && own < k->rows);
+        if (k->ids && (id < 0 || id >= whole)) {
+            choir__queue_fail(CHOIR_ERR_RANGE,
+                "embedding: id %lld at position %lld is outside the table of %lld rows",
+                (long long)id, (long long)i, (long long)whole);
+            return;
+        }
+        const uint8_t *row = (const uint8_t *)k->x + (here ? own * k->row_bytes : 0);
+        for (int64_t c = 0; c < k->cols; c++)
+            put(k->y, i * k->cols + c, k->dtype,
+                here ? (double)choir__quant_value(k->type, row + c / type->values * type->bytes,
+                           (int)(c % type->values))
+                     : 0);
     }
 }
 

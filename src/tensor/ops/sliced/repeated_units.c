@@ -113,6 +113,7 @@ choir_tensor *choir__repeated_units(
     shape.dim[dim] = shape.dim[dim] / own_units(part) * part->own;
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
     repeats a = {part, dim};
+    y->held = weight->held;
     return choir__computed(&repeat_op, y, in, 2, (choir__keeps){&a, sizeof a, {NULL}});
 }
 

@@ -1,0 +1,54 @@
+/* --base as a name, and what is held: see base.h. */
+#include "job/model/base.h"
+
+#include <choir/hold.h>
+
+#include <string.h>
+
+#include "job/model/amp.h"
+
+#define WHOLE "f32"
+
+static const char *const names[CHOIR_HOLD_COUNT] = {
+#define X(name, text) [CHOIR_HOLD_##name] = text,
+    CHOIR_HOLD_LIST(X)
+#undef X
+};
+
+const char *choir__base_names(size_t i)
+{
+    return i == 0 ? WHOLE : i <= CHOIR_HOLD_COUNT ? names[i - 1] : NULL;
+}
+
+static choir_hold named(const char *base)
+{
+    int i = 0;
+    while (i < CHOIR_HOLD_COUNT && strcmp(names[i], base) != 0)
+        i++;
+    return (choir_hold)i;
+}
+
+choir_status choir__base_hold(const char *base, const char *amp, choir_module *net)
+{
+    const choir__amp_level *level = choir__amp_find(amp);
+    if (base && !strcmp(base, WHOLE))
+        return CHOIR_OK;
+    if (!base)
+        return level->dtype == CHOIR_F32 || level->halved
+                   ? CHOIR_OK
+                   : choir_module_hold(net,
+                         level->dtype == CHOIR_BF16 ? CHOIR_HOLD_BF16 : CHOIR_HOLD_F16, false);
+    choir_status status = choir_module_hold(net, named(base), true);
+    if (status == CHOIR_OK && !choir_module_held_bytes(net))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "--base %s is for frozen weights of linear layers, and the model has none: --lora "
+            "trains adapters beside them, --freeze names parameters",
+            base);
+    return status;
+}
+
+choir_status choir__base_of_saved(const char *base, choir_module *net)
+{
+    bool blocks = base && strcmp(base, WHOLE) != 0 && named(base) > CHOIR_HOLD_BF16;
+    return blocks ? choir_module_hold(net, named(base), true) : CHOIR_OK;
+}

@@ -1,0 +1,19 @@
+/* --base: the type in which a job's frozen weights are held. */
+#ifndef CHOIR_JOB_BASE_H
+#define CHOIR_JOB_BASE_H
+
+#include "job/job.h"
+
+/* Names of the types, for the table of options; NULL behind the last. */
+const char *choir__base_names(size_t index);
+
+/* Holds the frozen weights of net as the option says: NULL: in the type of mixed precision, if
+ * there is any, those that products alone read; "f32": as they are. Errors: as
+ * choir_module_hold; argument (a type, and no frozen weights). */
+choir_status choir__base_hold(const char *base, const char *amp, choir_module *net);
+
+/* Holds the weights of a trained model in its job's type, once they are frozen. Types of 16
+ * bits are read as f32: files have them so that others read them, too. */
+choir_status choir__base_of_saved(const char *base, choir_module *net);
+
+#endif

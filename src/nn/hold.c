@@ -1,0 +1,146 @@
+/* Frozen weights become held in few bits: see choir/hold.h and tensor/held.h.
+ *
+ * A weight may be held if products alone read it, or lookups. Other ops could not read its
+ * words: so only weights of linear layers and of embeddings are chosen. */
+#include <choir/hold.h>
+
+#include <stdlib.h>
+
+#include "nn/linear.h"
+#include "tensor/handle.h"
+#include "tensor/held.h"
+#include "tensor/strategy.h"
+
+/* A call of choir_module_hold, and its first error. */
+typedef struct holding {
+    choir__quant type;
+    bool tables;
+    choir_status status;
+} holding;
+
+static const choir__quant types[CHOIR_HOLD_COUNT] = {
+#define X(name, text) [CHOIR_HOLD_##name] = CHOIR__##name,
+    CHOIR_HOLD_LIST(X)
+#undef X
+};
+
+/* Returns the type for rows of cols values; F32: none. 16-bit rows are whole words. */
+static choir__quant type_for(choir__quant type, int64_t cols)
+{
+    if (type == CHOIR__Q4_K && cols % 256)
+        type = CHOIR__Q5_0;
+    if (type > CHOIR__BF16 && cols % 32)
+        type = CHOIR__BF16;
+    return type <= CHOIR__BF16 && cols % 2 ? CHOIR__F32 : type;
+}
+
+static choir__quant type_for_table(choir__quant type, int64_t cols)
+{
+    return type_for(type > CHOIR__Q8_0 ? CHOIR__Q8_0 : type, cols);
+}
+
+static choir_status can_hold(const choir__param *p, choir__quant type)
+{
+    if (p->tensor->held)
+        return p->tensor->held->type == type
+                   ? CHOIR_OK
+                   : choir__error(CHOIR_ERR_STATE, "parameter '%s' is held as %s, not as %s",
+                         p->name, choir__quant_types[p->tensor->held->type].name,
+                         choir__quant_types[type].name);
+    if (p->companions || p->has_grad || p->boxes || p->replicas || p->local != p->tensor ||
+        (p->book && p->book->reducer))
+        return choir__error(CHOIR_ERR_STATE,
+            "parameter '%s' has an optimizer or a strategy already: weights are held before that",
+            p->name);
+    return CHOIR_OK;
+}
+
+/* Draws the initial values, or takes those that are there, and writes them anew. */
+static choir_status hold(choir__param *p, choir__quant type)
+{
+    choir_tensor *t = p->tensor, values = *t;
+    choir_scope *run = t->scope;
+    choir_device *device = t->storage ? choir__device_of(t) : t->device;
+    size_t bytes = (size_t)t->count * sizeof(float);
+    float *host = malloc(bytes + 1);
+    choir_status status =
+        host ? CHOIR_OK : choir__error(CHOIR_ERR_MEMORY, "no host memory for %zu bytes", bytes);
+    if (status == CHOIR_OK && !values.storage && choir__tensor_allocate(&values, device))
+        choir__param_draw(p, &values, 0);
+    if (status == CHOIR_OK)
+        status = choir__scope_status(run);
+    if (status == CHOIR_OK)
+        status = choir_read(&values, host, bytes);
+    choir__storage_unref(values.storage);
+    t->storage = NULL;
+    if (status != CHOIR_OK) {
+        free(host);
+        return status;
+    }
+    choir__step_forget(run); /* the recording's list names the old memory */
+    if (p->book)
+        choir__book_free(p->book);
+    p->cols = t->shape.dim[1];
+    choir__hold_as(t, type, p->cols);
+    p->whole = t->shape;
+    p->initialised = true;
+    if (choir__tensor_allocate(t, device)) {
+        choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
+        status = choir__held_write(t, host);
+    } else {
+        status = choir__scope_status(run);
+    }
+    free(host);
+    return status;
+}
+
+static void hold_one(holding *h, choir_tensor *t, choir__quant type)
+{
+    choir__param *p = t->param;
+    if (h->status != CHOIR_OK || type == CHOIR__F32 || t->requires_grad || t->poisoned ||
+        (t->dtype != CHOIR_F32 && !t->held))
+        return;
+    h->status = can_hold(p, type);
+    if (h->status == CHOIR_OK && !t->held)
+        h->status = hold(p, type);
+}
+
+static void hold_layer(choir_module *m, void *arg)
+{
+    holding *h = arg;
+    bool in_out;
+    const choir__linear *l = choir__linear_of_module(m, &in_out);
+    if (l && l->weight->param)
+        hold_one(h, l->weight, type_for(h->type, choir__values_shape(l->weight).dim[1]));
+    choir_tensor *table = choir__is_embedding(m) ? choir__embedding_table(m) : NULL;
+    if (h->tables && table && table->param)
+        hold_one(h, table, type_for_table(h->type, choir__values_shape(table).dim[1]));
+}
+
+choir_status choir_module_hold(choir_module *module, choir_hold type, bool tables)
+{
+    choir_status status = choir__use_module(module, __func__);
+    if (status == CHOIR_OK && ((int)type < 0 || type >= CHOIR_HOLD_COUNT))
+        status = choir__error(CHOIR_ERR_ARGUMENT, "choir_module_hold: unknown type %d", type);
+    if (status != CHOIR_OK)
+        return status;
+    holding h = {.type = types[type], .tables = tables};
+    choir__module_name(module);
+    choir_module_each(module, hold_layer, &h);
+    return h.status;
+}
+
+static void add_bytes(const char *name, choir_tensor *t, void *arg)
+{
+    (void)name;
+    if (t->held && t->param)
+        *(int64_t *)arg += t->param->local->count * (int64_t)choir_dtype_size(t->dtype);
+}
+
+int64_t choir_module_held_bytes(choir_module *module)
+{
+    int64_t bytes = 0;
+    if (choir__use_module(module, __func__) == CHOIR_OK)
+        choir__module_visit_named(module, false, add_bytes, &bytes);
+    return bytes;
+}

@@ -1,0 +1,114 @@
+/* Weights in few bits: q8_0, q4_0 and q5_0 are written with the bytes of the package gguf, q4_K
+ * and q6_K with llama.cpp's, whose hashes are recorded here; tests/interop/gguf/ compares with
+ * the programs themselves. Any part of a row is read as it is in the whole. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/quant/quant.h"
+#include "base/rng.h"
+#include "check.h"
+
+enum { N = 256 * 24 };
+
+/* Numbers of many sizes; some runs are all zeros, or all equal. */
+static void fill(float *x)
+{
+    for (int i = 0; i < N; i += 4) {
+        uint32_t word[4];
+        choir__philox(38, 0, (uint64_t)i, word);
+        for (int j = 0; j < 4; j++)
+            x[i + j] = ldexpf(choir__unit(word[j]) - 0.5f, i / 256 % 20 - 14);
+    }
+    memset(x + 512, 0, 300 * sizeof *x);
+    for (int i = 1024; i < 1100; i++)
+        x[i] = 0.25f;
+}
+
+static uint64_t hash(const void *data, int64_t bytes)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (int64_t i = 0; i < bytes; i++)
+        h = (h ^ ((const uint8_t *)data)[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static const struct {
+    choir__quant type;
+    uint64_t bytes, values; /* hashes */
+} recorded[] = {
+    {CHOIR__F16, UINT64_C(0x47854288fa4026a2), UINT64_C(0xe275be1dacead2eb)},
+    {CHOIR__BF16, UINT64_C(0xcba106d2bea6ac6f), UINT64_C(0xd8020d60e68e54ff)},
+    {CHOIR__Q8_0, UINT64_C(0xc719dcd8005c486f), UINT64_C(0x41852309b7f03bbf)},
+    {CHOIR__Q4_0, UINT64_C(0xc02031a85154f3e6), UINT64_C(0x779aaeef1fb5ca65)},
+    {CHOIR__Q5_0, UINT64_C(0x4bfe828351f2787f), UINT64_C(0xb5885382f6b27b5d)},
+    {CHOIR__Q4_K, UINT64_C(0x96082b6c9931ced0), UINT64_C(0x072f9b2e188f01b0)},
+    {CHOIR__Q6_K, UINT64_C(0xeb5a57134da97a34), UINT64_C(0x925ecde7994f84fb)},
+};
+
+static void bytes_are_others(void **state)
+{
+    (void)state;
+    float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
+    uint8_t *b = malloc(N * sizeof *x);
+    fill(x);
+    for (size_t i = 0; i < CHOIR_COUNT(recorded); i++) {
+        const choir__quant type = recorded[i].type;
+        choir__quant_encode(type, b, x, N);
+        choir__quant_decode(type, y, b, 0, N);
+        const uint64_t bytes = hash(b, choir__quant_bytes(type, N)), values = hash(y, N * 4);
+        if (bytes != recorded[i].bytes || values != recorded[i].values)
+            fail_msg("%s: bytes 0x%llx, values 0x%llx", choir__quant_types[type].name,
+                (unsigned long long)bytes, (unsigned long long)values);
+    }
+    free(x);
+    free(y);
+    free(b);
+}
+
+static void parts_are_as_in_the_whole(void **state)
+{
+    (void)state;
+    static const int64_t parts[][2] = {
+        {0, 1}, {7, 300}, {31, 2}, {64, 192}, {255, 514}, {N - 1, 1}};
+    float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y),
+          *part = malloc(N * sizeof *part);
+    uint8_t *b = malloc(N * sizeof *x);
+    fill(x);
+    for (int type = 0; type < CHOIR__QUANT_COUNT; type++) {
+        choir__quant_encode((choir__quant)type, b, x, N);
+        choir__quant_decode((choir__quant)type, y, b, 0, N);
+        for (size_t i = 0; i < CHOIR_COUNT(parts); i++) {
+            choir__quant_decode((choir__quant)type, part, b, parts[i][0], parts[i][1]);
+            assert_memory_equal(part, y + parts[i][0], (size_t)parts[i][1] * sizeof *y);
+        }
+    }
+    free(x);
+    free(y);
+    free(part);
+    free(b);
+}
+
+static void numbers_and_limits(void **state)
+{
+    (void)state;
+    const float most[] = {65504, 65536, NAN, INFINITY};
+    for (int type = 0; type < CHOIR__QUANT_COUNT; type++) {
+        assert_int_equal(choir__quant_of_gguf(choir__quant_types[type].gguf), type);
+        assert_false(choir__quant_fits((choir__quant)type, most + 2, 1));
+    }
+    assert_int_equal(choir__quant_of_gguf(11), CHOIR__QUANT_COUNT); /* q3_K */
+    assert_true(choir__quant_fits(CHOIR__F16, most, 1));
+    assert_false(choir__quant_fits(CHOIR__F16, most + 1, 1));
+    assert_true(choir__quant_fits(CHOIR__Q4_0, most + 1, 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_are_others),
+        cmocka_unit_test(parts_are_as_in_the_whole),
+        cmocka_unit_test(numbers_and_limits),
+    };
+    return cmocka_run_group_tests_name("quant", tests, NULL, NULL);
+}
