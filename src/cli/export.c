@@ -16,7 +16,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (status != CHOIR__EXIT_OK)
         return status;
     if (!r.format)
-        return choir__cli_usage("export", "missing --format: choose one of peft, hf");
+        return choir__cli_usage("export", "missing --format: choose one of peft, hf, gguf");
     r.path = operands.words[0];
     r.to = operands.words[1];
     return choir__export_model(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
@@ -45,7 +45,8 @@ const choir__cli_command choir__cli_export = {
         "beside them and README.md, which tells the base, the data and the options. What Choir "
         "does not use of the model's files goes through unchanged.",
     .example = "  choir export runs/tuned tuned-adapter --format peft\n"
-               "  choir export runs/tuned tuned --format hf --dtype bf16",
+               "  choir export runs/tuned tuned --format hf --dtype bf16\n"
+               "  choir export runs/tuned tuned-gguf --format gguf --dtype q4_K_M",
     .options = options,
     .operand = "MODEL",
     .least = 2,

@@ -10,6 +10,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/state.h"
+#include "checkpoint/gguf/import.h"
 #include "checkpoint/weights/convert.h"
 #include "job/choices.h"
 #include "line/printed.h"
@@ -241,6 +242,11 @@ static choir_status convert(const char *from, const char *to, const request *r)
             opts.typed = true;
             opts.dtype = (choir_dtype)d;
         }
+    if (choir__is_gguf(from))
+        return opts.shards > 1
+                   ? choir__error(
+                         CHOIR_ERR_ARGUMENT, "%s becomes one file: leave out --shards", from)
+                   : choir__gguf_import(from, to, opts.typed ? opts.dtype : CHOIR_F32);
     choir_status status = choir__opened_open(&opened, from, true);
     if (status == CHOIR_OK)
         status = choir__checkpoint_convert(&opened, to, opts);
@@ -317,8 +323,10 @@ const choir__cli_command choir__cli_checkpoint = {
         "checks that the files together have every tensor whole. "
         "convert writes the checkpoint again, to a folder that can be resumed from if "
         "CHECKPOINT can; or the weights alone, if NEW ends in .safetensors. Tensors in parts "
-        "become whole.",
-    .example = "  choir checkpoint convert runs/first weights.safetensors",
+        "become whole. If CHECKPOINT is a GGUF file, NEW becomes a folder as transformers reads "
+        "it, with the file's sizes, tokenizer, chat template and weights (as f32 by default).",
+    .example = "  choir checkpoint convert runs/first weights.safetensors\n"
+               "  choir checkpoint convert model.gguf model --dtype bf16",
     .options = options,
     .operand = "action",
     .operands = actions,

@@ -77,7 +77,7 @@ static void body(FILE *out, const choir__export *e)
         row(out, "data", m->data);
     if (m->data_sha256 && *m->data_sha256)
         row(out, "SHA-256 of the data", m->data_sha256);
-    row(out, "weights", choir_dtype_name(e->dtype));
+    row(out, "weights", e->type);
     if (e->record) {
         fputs("\n## Options of the training\n\n| | |\n|---|---|\n", out);
         options(out, e->record);

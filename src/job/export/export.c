@@ -10,6 +10,8 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/weights/adapter.h"
 #include "checkpoint/format/file.h"
+#include "job/export/gguf_types.h"
+#include "job/model/lora.h"
 
 const char *choir__export_format_names(size_t i)
 {
@@ -26,7 +28,8 @@ static const struct {
 
 const char *choir__export_dtype_names(size_t i)
 {
-    return i < CHOIR_COUNT(dtypes) ? dtypes[i].name : NULL;
+    return i < CHOIR_COUNT(dtypes) ? dtypes[i].name
+                                   : choir__gguf_block_types(i - CHOIR_COUNT(dtypes));
 }
 
 static const choir__export_format *format_of(const char *name)
@@ -43,6 +46,15 @@ static choir_dtype dtype_of(const char *name)
     while (i + 1 < CHOIR_COUNT(dtypes) && strcmp(dtypes[i].name, name) != 0)
         i++;
     return dtypes[i].dtype;
+}
+
+static bool is_blocks(const char *name)
+{
+    const char *block;
+    for (size_t i = 0; (block = choir__gguf_block_types(i)); i++)
+        if (!strcmp(block, name))
+            return true;
+    return false;
 }
 
 /* --- the model --- */
@@ -96,7 +108,29 @@ static choir_status check(
             "%s has no adapters, which are all that the format %s has: choir train --lora makes "
             "them, and --format hf writes whole models",
             path, f->name);
+    if (!f->blocks && is_blocks(e->type))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--dtype %s is of the format gguf: the format %s has f32, f16 and bf16", e->type,
+            f->name);
     return CHOIR_OK;
+}
+
+/* Hashes the base's weights as they are here, or, if the training has rounded them, as its
+ * folder has them; "" if that is no folder here. */
+static choir_status hash_base(choir__export *e)
+{
+    if (!e->model.rounded)
+        return choir__base_sha256(e->model.net, NULL, e->base_sha256);
+    choir__saved base;
+    if (!e->base || !choir__is_folder(e->base))
+        return CHOIR_OK;
+    choir_status status = choir__saved_open(e->base, NULL, 42, &base);
+    if (status == CHOIR_OK && !base.lora)
+        status = choir__lora_add(e->model.lora, &base.info, base.net);
+    if (status == CHOIR_OK)
+        status = choir__base_sha256(base.net, NULL, e->base_sha256);
+    choir__saved_close(&base);
+    return status;
 }
 
 static choir_status open_model(choir__export *e, const choir__export_request *r)
@@ -110,7 +144,7 @@ static choir_status open_model(choir__export *e, const choir__export_request *r)
     if (status == CHOIR_OK)
         status = find_files(e, r);
     if (status == CHOIR_OK && e->model.lora)
-        status = choir__base_sha256(e->model.net, NULL, e->base_sha256);
+        status = hash_base(e);
     return status;
 }
 
@@ -132,7 +166,7 @@ static choir_status fill(const char *folder, void *arg)
 
 choir_status choir__export_model(const choir__export_request *r)
 {
-    choir__export e = {.dtype = dtype_of(r->dtype)};
+    choir__export e = {.dtype = dtype_of(r->dtype), .type = r->dtype};
     const choir__export_format *format = format_of(r->format);
     choir_status status = choir__folder_is_free(r->to);
     if (status != CHOIR_OK)

@@ -21,20 +21,22 @@ typedef struct choir__export {
     json_t *record; /* the record of a checkpoint's job; NULL: unknown */
     char *base; /* folder or name of the model that the training began with; NULL: unknown */
     char base_sha256[65]; /* hashes the weights that adapters leave alone; "": no adapters */
-    choir_dtype dtype;
+    choir_dtype dtype;    /* type of the weights, unless they are blocks */
+    const char *type;     /* name of the type, which may be blocks */
 } choir__export;
 
 typedef struct choir__export_format {
     const char *name, *help;
     const char *library; /* named on the model card */
     bool adapters;       /* the model must have adapters */
+    bool blocks;         /* weights may be in blocks of few bits */
     /* Writes the files of the format into a new folder. */
     choir_status (*write)(const choir__export *e, const char *folder);
 } choir__export_format;
 
 /* The formats, and a NULL behind them. */
 extern const choir__export_format *const choir__export_formats[];
-extern const choir__export_format choir__export_peft, choir__export_hf;
+extern const choir__export_format choir__export_peft, choir__export_hf, choir__export_gguf;
 
 /* Names of formats, and of the types of weights, for tables of options; NULL behind the last.
  */

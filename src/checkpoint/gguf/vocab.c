@@ -1,0 +1,359 @@
+/* A tokenizer goes into a GGUF file: two kinds of BPE.
+ *
+ * The byte-level kind ("gpt2") has merges in order, and the name of its way to cut words. The
+ * kind of SentencePiece ("llama") merges by scores of the results: a piece gets the number of
+ * the first merge that makes it, with a minus sign, which is the same order, because such
+ * merges are listed by their results. */
+#include "checkpoint/gguf/vocab.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/files/file.h"
+#include "base/files/map.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/format/file.h"
+#include "data/dataset.h"
+
+enum { MOST = 8 << 20, TEMPLATE_LIMIT = 16 << 20 }; /* tokens; bytes */
+
+typedef struct vocab {
+    const char *folder;
+    json_t *root, *config; /* tokenizer.json; tokenizer_config.json or NULL */
+    const json_t *model;
+    const char **tokens; /* (count) */
+    int32_t *kinds;
+    float *scores;
+    int64_t count;
+    choir__map ids;
+    bool bytes; /* byte-level */
+} vocab;
+
+static choir_status bad(const vocab *v, const char *what)
+{
+    return choir__error(CHOIR_ERR_FORMAT, "%s/tokenizer.json: %s", v->folder, what);
+}
+
+static choir_status lacks(const vocab *v, const char *what)
+{
+    return choir__error(CHOIR_ERR_UNSUPPORTED,
+        "%s/tokenizer.json has %s, for which GGUF files have no form", v->folder, what);
+}
+
+static bool is_type(const json_t *step, const char *type)
+{
+    const char *own = json_string_value(json_object_get(step, "type"));
+    return own && !strcmp(own, type);
+}
+
+/* --- tokens --- */
+
+static choir_status place(vocab *v, json_int_t id, const char *token, int32_t kind)
+{
+    if (id < 0 || id >= v->count)
+        return bad(v, "a token has a number that the model has no row for");
+    v->tokens[id] = token;
+    v->kinds[id] = kind;
+    choir__map_put(&v->ids, token, id);
+    return CHOIR_OK;
+}
+
+/* A byte of its own, as "<0x0A>". */
+static bool is_byte(const char *token)
+{
+    return strlen(token) == 6 && !strncmp(token, "<0x", 3) && token[5] == '>';
+}
+
+static choir_status read_tokens(vocab *v)
+{
+    const char *token;
+    json_t *id, *added;
+    size_t i;
+    choir_status status = CHOIR_OK;
+    json_object_foreach(json_object_get((json_t *)(uintptr_t)v->model, "vocab"), token, id)
+    {
+        status = place(v, json_integer_value(id), token,
+            !v->bytes && is_byte(token) ? CHOIR__GGUF_BYTE : CHOIR__GGUF_NORMAL);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    json_array_foreach(json_object_get(v->root, "added_tokens"), i, added)
+    {
+        token = json_string_value(json_object_get(added, "content"));
+        if (!token)
+            return bad(v, "an added token has no text");
+        status = place(v, json_integer_value(json_object_get(added, "id")), token,
+            json_is_true(json_object_get(added, "special")) ? CHOIR__GGUF_CONTROL
+                                                            : CHOIR__GGUF_USER_DEFINED);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    const char *unknown = json_string_value(json_object_get(v->model, "unk_token"));
+    int64_t at = unknown ? choir__map_find(&v->ids, unknown) : -1;
+    if (at >= 0 && !v->bytes)
+        v->kinds[at] = CHOIR__GGUF_UNKNOWN;
+    return CHOIR_OK;
+}
+
+/* Rows of embeddings without a token get a name that no text has. */
+static void fill_up(vocab *v, char ***names)
+{
+    *names = choir__calloc((size_t)v->count + 1, sizeof **names);
+    for (int64_t i = 0; i < v->count; i++)
+        if (!v->tokens[i]) {
+            v->tokens[i] = (*names)[i] = choir__format("[PAD%lld]", (long long)i);
+            v->kinds[i] = CHOIR__GGUF_UNUSED;
+        }
+}
+
+/* --- merges --- */
+
+/* Returns "left right" of a merge, which the caller frees; NULL: it is no pair. */
+static char *merge_text(const json_t *merge)
+{
+    const char *left = json_string_value(json_array_get(merge, 0)),
+               *right = json_string_value(json_array_get(merge, 1));
+    if (json_is_string(merge))
+        return choir__strdup(json_string_value(merge));
+    return left && right ? choir__format("%s %s", left, right) : NULL;
+}
+
+static choir_status add_merges(choir__gguf_out *out, const vocab *v)
+{
+    const json_t *merges = json_object_get(v->model, "merges");
+    const size_t count = json_array_size(merges);
+    char **texts = choir__calloc(count + 1, sizeof *texts);
+    choir_status status = CHOIR_OK;
+    for (size_t i = 0; i < count && status == CHOIR_OK; i++)
+        if (!(texts[i] = merge_text(json_array_get(merges, i))))
+            status = bad(v, "a merge is no pair of texts");
+    if (status == CHOIR_OK)
+        choir__gguf_texts(
+            out, "tokenizer.ggml.merges", (const char *const *)texts, (int64_t)count);
+    for (size_t i = 0; i < count; i++)
+        free(texts[i]);
+    free(texts);
+    return status;
+}
+
+/* Scores: the first merge that makes a piece; pieces that no merge makes come last. */
+static choir_status score(vocab *v)
+{
+    const json_t *merges = json_object_get(v->model, "merges");
+    const size_t count = json_array_size(merges);
+    for (int64_t i = 0; i < v->count; i++)
+        v->scores[i] = v->kinds[i] == CHOIR__GGUF_NORMAL ? -(float)count - 1 : 0;
+    for (size_t i = count; i-- > 0;) {
+        char *merge = merge_text(json_array_get(merges, i));
+        char *space = merge ? strchr(merge, ' ') : NULL;
+        if (!space) {
+            free(merge);
+            return bad(v, "a merge is no pair of texts");
+        }
+        memmove(space, space + 1, strlen(space)); /* the two as one piece */
+        int64_t id = choir__map_find(&v->ids, merge);
+        free(merge);
+        if (id >= 0)
+            v->scores[id] = -(float)i;
+    }
+    return CHOIR_OK;
+}
+
+/* --- special tokens, and what surrounds a text --- */
+
+/* Returns a special token of tokenizer_config.json, or NULL. */
+static const char *special(const vocab *v, const char *key)
+{
+    const json_t *value = json_object_get(v->config, key);
+    const json_t *text = json_is_object(value) ? json_object_get(value, "content") : value;
+    return json_string_value(text);
+}
+
+static void add_id(choir__gguf_out *out, const char *key, int64_t id)
+{
+    if (id >= 0)
+        choir__gguf_u32(out, key, (uint32_t)id);
+}
+
+/* Returns an id of a JSON file of the folder: a number, or the first (or second) of a list. */
+static int64_t id_in(const char *folder, const char *file, const char *key, size_t which)
+{
+    char *path = choir__format("%s/%s", folder, file);
+    json_t *root = choir__file_json(path, 0, NULL);
+    const json_t *id = json_object_get(root, key);
+    id = json_is_array(id) ? json_array_get(id, which) : which ? NULL : id;
+    int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
+    json_decref(root);
+    free(path);
+    return value;
+}
+
+static int64_t end_token(const vocab *v, size_t which)
+{
+    int64_t id = id_in(v->folder, "generation_config.json", "eos_token_id", which);
+    if (id < 0)
+        id = id_in(v->folder, "config.json", "eos_token_id", which);
+    const char *named = which ? NULL : special(v, "eos_token");
+    return named && choir__map_find(&v->ids, named) >= 0 ? choir__map_find(&v->ids, named) : id;
+}
+
+/* Returns whether the post-processor puts the token first (or last). */
+static bool surrounds(const json_t *step, const char *token, bool first)
+{
+    size_t i;
+    json_t *inner;
+    if (is_type(step, "Sequence"))
+        json_array_foreach(json_object_get(step, "processors"), i,
+            inner) if (surrounds(inner, token, first)) return true;
+    const json_t *single = json_object_get(step, "single");
+    const size_t n = json_array_size(single);
+    const json_t *at = n ? json_array_get(single, first ? 0 : n - 1) : NULL;
+    const char *id =
+        json_string_value(json_object_get(json_object_get(at, "SpecialToken"), "id"));
+    return token && id && !strcmp(id, token);
+}
+
+static void add_specials(choir__gguf_out *out, const vocab *v)
+{
+    const char *first = special(v, "bos_token"), *unknown = special(v, "unk_token"),
+               *pad = special(v, "pad_token");
+    const json_t *post = json_object_get(v->root, "post_processor");
+    int64_t begin = first ? choir__map_find(&v->ids, first) : -1, end = end_token(v, 0);
+    if (begin < 0)
+        begin = id_in(v->folder, "config.json", "bos_token_id", 0);
+    begin = begin < v->count ? begin : -1;
+    end = end < v->count ? end : -1;
+    add_id(out, "tokenizer.ggml.bos_token_id", begin);
+    add_id(out, "tokenizer.ggml.eos_token_id", end);
+    int64_t other = end_token(v, 1);
+    add_id(out, "tokenizer.ggml.eot_token_id", other < v->count ? other : -1);
+    add_id(out, "tokenizer.ggml.unknown_token_id",
+        unknown ? choir__map_find(&v->ids, unknown) : -1);
+    add_id(out, "tokenizer.ggml.padding_token_id", pad ? choir__map_find(&v->ids, pad) : -1);
+    choir__gguf_bool(out, "tokenizer.ggml.add_bos_token",
+        begin >= 0 && surrounds(post, v->tokens[begin], true));
+    choir__gguf_bool(out, "tokenizer.ggml.add_eos_token",
+        end >= 0 && surrounds(post, v->tokens[end], false));
+}
+
+static choir_status add_template(choir__gguf_out *out, const vocab *v)
+{
+    const json_t *value = json_object_get(v->config, "chat_template");
+    char *path = choir__format("%s/chat_template.jinja", v->folder), *text = NULL;
+    size_t bytes = 0;
+    choir_status status = CHOIR_OK;
+    if (choir__folder_has(v->folder, "chat_template.jinja"))
+        status = choir__read_file(path, TEMPLATE_LIMIT, &text, &bytes);
+    else if (json_is_array(value))
+        value = json_object_get(json_array_get(value, 0), "template");
+    if (status == CHOIR_OK && (text || json_is_string(value)))
+        choir__gguf_text(
+            out, "tokenizer.chat_template", text ? text : json_string_value(value));
+    free(text);
+    free(path);
+    return status;
+}
+
+/* --- the two kinds --- */
+
+/* Returns whether a step, or one of a sequence, is of the type. */
+static bool has_step(const json_t *step, const char *list, const char *type)
+{
+    size_t i;
+    json_t *inner;
+    if (is_type(step, "Sequence"))
+        json_array_foreach(
+            json_object_get(step, list), i, inner) if (has_step(inner, list, type)) return true;
+    return is_type(step, type);
+}
+
+static choir_status add_bytes_kind(choir__gguf_out *out, const vocab *v)
+{
+    const json_t *steps = json_object_get(v->root, "pre_tokenizer"),
+                 *normalizer = json_object_get(v->root, "normalizer");
+    const char *splitter = choir__gguf_splitter_of(steps);
+    if (!splitter)
+        return lacks(v, "a way to cut words");
+    if (normalizer && !json_is_null(normalizer) && !is_type(normalizer, "NFC"))
+        return lacks(v, "a normalizer");
+    choir__gguf_text(out, "tokenizer.ggml.model", "gpt2");
+    choir__gguf_text(out, "tokenizer.ggml.pre", splitter);
+    return add_merges(out, v);
+}
+
+static choir_status add_pieces_kind(choir__gguf_out *out, vocab *v)
+{
+    const json_t *normalizer = json_object_get(v->root, "normalizer"),
+                 *pre = json_object_get(v->root, "pre_tokenizer");
+    const char *scheme = json_string_value(json_object_get(pre, "prepend_scheme"));
+    bool prefix = has_step(normalizer, "normalizers", "Prepend") ||
+                  (is_type(pre, "Metaspace") && (!scheme || strcmp(scheme, "never") != 0));
+    if (!json_is_true(json_object_get(v->model, "byte_fallback")))
+        return lacks(v, "BPE without bytes");
+    choir__gguf_text(out, "tokenizer.ggml.model", "llama");
+    choir__gguf_text(out, "tokenizer.ggml.pre", "default");
+    choir_status status = score(v);
+    if (status == CHOIR_OK)
+        choir__gguf_f32s(out, "tokenizer.ggml.scores", v->scores, v->count);
+    choir__gguf_bool(out, "tokenizer.ggml.add_space_prefix", prefix);
+    return status;
+}
+
+static choir_status add_all(choir__gguf_out *out, vocab *v)
+{
+    char **names = NULL;
+    choir_status status = read_tokens(v);
+    if (status != CHOIR_OK)
+        return status;
+    fill_up(v, &names);
+    status = v->bytes ? add_bytes_kind(out, v) : add_pieces_kind(out, v);
+    if (status == CHOIR_OK) {
+        choir__gguf_texts(out, "tokenizer.ggml.tokens", v->tokens, v->count);
+        choir__gguf_i32s(out, "tokenizer.ggml.token_type", v->kinds, v->count);
+        add_specials(out, v);
+        status = add_template(out, v);
+    }
+    for (int64_t i = 0; i < v->count; i++)
+        free(names[i]);
+    free(names);
+    return status;
+}
+
+choir_status choir__gguf_add_vocab(choir__gguf_out *out, const char *folder, int64_t rows)
+{
+    vocab v = {.folder = folder, .count = rows};
+    char *path = choir__format("%s/tokenizer.json", folder),
+         *other = choir__format("%s/tokenizer_config.json", folder);
+    json_error_t why;
+    choir_status status = CHOIR_OK;
+    v.root = choir__file_json(path, 0, &why);
+    v.config = choir__file_json(other, 0, NULL);
+    v.model = json_object_get(v.root, "model");
+    v.bytes = has_step(json_object_get(v.root, "pre_tokenizer"), "pretokenizers", "ByteLevel");
+    if (!v.root)
+        status = choir__error(CHOIR_ERR_UNSUPPORTED,
+            "%s: %s; a GGUF file has its model's tokenizer in it, which comes from there", path,
+            why.text);
+    else if (!json_is_object(json_object_get(v.model, "vocab")) ||
+             !json_is_array(json_object_get(v.model, "merges")))
+        status = lacks(&v, "a model other than BPE");
+    else if (rows < 1 || rows > MOST)
+        status = bad(&v, "the model has no rows of embeddings for it");
+    if (status == CHOIR_OK) {
+        v.tokens = choir__calloc((size_t)rows, sizeof *v.tokens);
+        v.kinds = choir__calloc((size_t)rows, sizeof *v.kinds);
+        v.scores = choir__calloc((size_t)rows, sizeof *v.scores);
+        status = add_all(out, &v);
+    }
+    choir__map_free(&v.ids);
+    free(v.tokens);
+    free(v.kinds);
+    free(v.scores);
+    json_decref(v.root);
+    json_decref(v.config);
+    free(other);
+    free(path);
+    return status;
+}
