@@ -119,6 +119,9 @@ what_does_not_fit_is_named() {
     good plan --json --memory 100K "${small[@]}" --strategies single,ddp random
     has out '"strategy":"single",.*"fits":false,.*"lacks":"its devices need [0-9.]+ KiB and the machine has 100 KiB: most of it is ' \
         '"event":"advice","strategy":null,"command":null,"why":"No strategy fits'
+    good plan --memory 400M --model gpt2:layers=4,width=256,heads=4,vocab=500,context=512 \
+        --strategies single --batch-size 16 --microbatches 1 random
+    has out '^No strategy fits\. single would fit with --recompute.* or with .*--microbatches='
     good plan --json --mem-cap 60K "${small[@]}" --strategies single random
     has out '"fits":false,.*"lacks":"out of memory on dry:0'
 }

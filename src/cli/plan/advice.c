@@ -43,8 +43,12 @@ char *choir__plan_sentence(const choir__plan *p, const choir__plan_entry *best)
         bool any = false;
         for (int i = 0; i < p->count; i++)
             any |= p->entries[i].planned;
-        return choir__strdup(
-            any ? "No strategy fits." : "No strategy can run this job on these devices.");
+        if (any && *p->remedy)
+            return choir__format("No strategy fits. %s would fit with %s.", p->nearest->text,
+                p->remedy);
+        return choir__strdup(any ? "No strategy fits, nor would recomputation, smaller micro-batches, "
+                                   "adapters or 64 ranks on more machines be enough."
+                                 : "No strategy can run this job on these devices.");
     }
     choir__plan_size((double)fullest(best), size);
     return isfinite(best->step_ms)

@@ -97,6 +97,8 @@ void choir__plan_foresee(choir__plan *p, choir__plan_entry *e)
     choir_status status = choir__plan_parse_again(p, own) ? CHOIR_ERR_ARGUMENT : CHOIR_OK;
     if (status == CHOIR_OK) {
         place(p, e, &own->job);
+        if (e->change)
+            e->change(e, &own->job);
         quieten(&own->job);
         status = choir__job_make_ready(&own->job, &usage);
     }

@@ -28,6 +28,7 @@ static int plan(choir__plan *p)
         return choir__cli_fail();
     for (int i = 0; i < p->count; i++)
         choir__plan_foresee(p, &p->entries[i]);
+    choir__plan_mend(p);
     (p->job.records.json ? choir__plan_json : choir__plan_table)(p);
     for (int i = 0; i < p->count; i++)
         if (!p->entries[i].planned && (p->count == 1 || p->strategies)) {

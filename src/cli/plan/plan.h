@@ -6,6 +6,7 @@
  *     foresee.c     one of them: its rehearsal, and whether it fits
  *     price.c       the time of its step
  *     calibrate.c   measures this machine
+ *     remedies.c    what would make it fit
  *     table.c       the table and the JSON
  *     size.c        bytes as people read them
  *     advice.c      the choice, in a sentence and as a command line */
@@ -32,6 +33,9 @@ typedef struct choir__plan_entry {
     double idle, measured; /* shares of the devices' time, and of times from a measured table */
     double link_bytes[CHOIR__LEVELS]; /* sent per step, by level */
     double items;                     /* tokens or samples of a step */
+    /* changes the job before it is rehearsed, by `times`; NULL: it stays */
+    void (*change)(const struct choir__plan_entry *entry, choir__job *job);
+    int64_t times;
 } choir__plan_entry;
 
 typedef struct choir__plan {
@@ -52,6 +56,8 @@ typedef struct choir__plan {
     int arg_count;
     choir__plan_entry *entries;
     int count;
+    const choir__plan_entry *nearest; /* if nothing fits: the one that lacks least, */
+    char remedy[600];                 /* and what would make it fit; "": nothing that is tried */
 } choir__plan;
 
 extern const choir__cli_option choir__plan_options[];
@@ -80,6 +86,8 @@ choir_status choir__plan_price(const choir__plan *p, choir__plan_entry *e);
 const char *choir__plan_figures(const choir__plan *p, char text[256]);
 /* Measures this machine, and stores its table. Returns an exit status. */
 int choir__plan_calibrate(choir__plan *p);
+/* If nothing fits, finds what would. */
+void choir__plan_mend(choir__plan *p);
 
 void choir__plan_table(const choir__plan *p);
 void choir__plan_json(const choir__plan *p);
