@@ -8,7 +8,7 @@
 
 #include "autograd/scan.h"
 #include "autograd/sink.h"
-#include "device/tally.h"
+#include "device/counts/tally.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"

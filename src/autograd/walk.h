@@ -37,7 +37,7 @@ typedef struct choir__walk {
     /* per stage of a pipeline: the end of its part of the walk; else NULL */
     choir__event *done;
     choir__op_cost *costs; /* per op of the micro-batch, found during the walk; or NULL */
-    bool clocked;          /* costs are measured, rather than counted (device/tally.h) */
+    bool clocked;          /* costs are measured, rather than counted (device/counts/tally.h) */
     double noted;          /* time of the note */
 } choir__walk;
 

@@ -11,7 +11,7 @@
 #include "base/floats.h"
 #include "device/queue_run.h"
 #include "device/recording.h"
-#include "device/tally.h"
+#include "device/counts/tally.h"
 
 enum {
     /* room for a step of many micro-batches on several devices; pages are allocated on first

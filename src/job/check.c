@@ -255,7 +255,7 @@ static choir_status check_times(choir__job *j)
 static choir_status read_devices(choir__job *j)
 {
     choir__job_placement *p = &j->placement;
-    return choir__cli_devices_read(
+    return (p->imagined ? choir__cli_devices_list : choir__cli_devices_read)(
         p->devices, p->device_names, CHOIR_COUNT(p->device_names), &p->device_count);
 }
 

@@ -37,7 +37,7 @@ static choir_status read_range(const char *text, const char *at, size_t length,
     return CHOIR_OK;
 }
 
-choir_status choir__cli_devices_read(
+choir_status choir__cli_devices_list(
     const char *text, char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
 {
     *count = 0;
@@ -55,8 +55,15 @@ choir_status choir__cli_devices_read(
             return status;
         at += length + (at[length] == ',');
     }
-    if (!*count)
-        return no_list(text);
+    return *count ? CHOIR_OK : no_list(text);
+}
+
+choir_status choir__cli_devices_read(
+    const char *text, char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
+{
+    choir_status status = choir__cli_devices_list(text, names, room, count);
+    if (status != CHOIR_OK || !text || !strcmp(text, "auto"))
+        return status;
     for (int i = 0; i < *count; i++)
         if (!choir__device_is_there(names[i]))
             return CHOIR_ERR_DEVICE;

@@ -171,6 +171,7 @@ typedef struct choir__job_placement {
     char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
     int device_count;
     struct choir__job_shared *shared; /* NULL: lost ranks are not replaced */
+    bool imagined; /* the devices need not be here: nothing will run on them */
     struct choir__rehearsal
         *rehearsal;        /* the ranks are dry (job/rehearsal); NULL: they are not */
     _Atomic int64_t *gate; /* meeting point of ranks that step apart; NULL: no shared memory */

@@ -1,5 +1,5 @@
-/* The advice of a plan: the fastest strategy that fits; where times are unknown, the one whose
- * fullest device holds least. */
+/* The advice of a plan: the fastest strategy that fits, among those with the bits of one
+ * device; where times are unknown, the one whose fullest device holds least. */
 #include "cli/plan/plan.h"
 
 #include <ctype.h>
@@ -20,12 +20,14 @@ static size_t fullest(const choir__plan_entry *e)
 
 static bool is_better(const choir__plan_entry *a, const choir__plan_entry *b)
 {
+    if (a->apart != b->apart) /* advice changes no numbers */
+        return b->apart;
     if (isfinite(a->step_ms) && isfinite(b->step_ms))
         return a->step_ms < b->step_ms;
     return fullest(a) < fullest(b);
 }
 
-const choir__plan_entry *choir__plan_best(const choir__plan *p)
+const choir__plan_entry *choir__plan_best(const choir__planning *p)
 {
     const choir__plan_entry *best = NULL;
     for (int i = 0; i < p->count; i++) {
@@ -36,7 +38,7 @@ const choir__plan_entry *choir__plan_best(const choir__plan *p)
     return best;
 }
 
-char *choir__plan_sentence(const choir__plan *p, const choir__plan_entry *best)
+char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *best)
 {
     char size[32], time[32];
     if (!best) {
@@ -44,11 +46,12 @@ char *choir__plan_sentence(const choir__plan *p, const choir__plan_entry *best)
         for (int i = 0; i < p->count; i++)
             any |= p->entries[i].planned;
         if (any && *p->remedy)
-            return choir__format("No strategy fits. %s would fit with %s.", p->nearest->text,
-                p->remedy);
-        return choir__strdup(any ? "No strategy fits, nor would recomputation, smaller micro-batches, "
-                                   "adapters or 64 ranks on more machines be enough."
-                                 : "No strategy can run this job on these devices.");
+            return choir__format(
+                "No strategy fits. %s would fit with %s.", p->nearest->text, p->remedy);
+        return choir__strdup(
+            any ? "No strategy fits, nor would recomputation, smaller micro-batches, "
+                  "adapters or 64 ranks on more machines be enough."
+                : "No strategy can run this job on these devices.");
     }
     choir__plan_size((double)fullest(best), size);
     return isfinite(best->step_ms)
@@ -82,7 +85,7 @@ static char *with_option(char *line, const char *name, const char *value)
     return line;
 }
 
-char *choir__plan_command(const choir__plan *p, const choir__plan_entry *e)
+char *choir__plan_command(const choir__planning *p, const choir__plan_entry *e)
 {
     char number[24];
     char *line = with_option(choir__strdup("choir train"), "strategy", e->text);

@@ -36,7 +36,7 @@ static const char *const trainings[][MOST_ARGS] = {
 /* --- kernels --- */
 
 /* Trains a job on one device, with the stopwatch. */
-static choir_status train(choir__plan *p, choir__stopwatch *watch)
+static choir_status train(choir__planning *p, choir__stopwatch *watch)
 {
     choir__job *j = &p->job;
     choir__job_end end;
@@ -60,11 +60,11 @@ static choir_status train(choir__plan *p, choir__stopwatch *watch)
 }
 
 static choir_status train_words(
-    const choir__plan *p, const char *const words[], choir__stopwatch *watch)
+    const choir__planning *p, const char *const words[], choir__stopwatch *watch)
 {
     char *argv[MOST_ARGS + 4] = {"plan", "--devices=cpu:0", "random"};
     int argc = 3;
-    choir__plan own = {0};
+    choir__planning own = {0};
     for (; words[argc - 3]; argc++)
         argv[argc] = (char *)words[argc - 3];
     choir_status status = choir__plan_parse(p->command, &own, argc, argv) ? CHOIR_ERR_ARGUMENT
@@ -166,7 +166,7 @@ static choir_status keep(choir__costs *costs, const char *kind, double began)
     return status;
 }
 
-int choir__plan_calibrate(choir__plan *p)
+int choir__plan_calibrate(choir__planning *p)
 {
     const double began = choir__now();
     choir__costs costs = {.row_count = 0};

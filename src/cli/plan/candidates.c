@@ -9,7 +9,7 @@
 /* Compositions that are planned unasked, on every mesh of all devices. */
 static const char *const compositions[] = {"ddp+pipeline", "fsdp+pipeline", "fsdp+tp"};
 
-static choir_status add(choir__plan *p, const char *text, size_t length, const char *mesh)
+static choir_status add(choir__planning *p, const char *text, size_t length, const char *mesh)
 {
     choir__plan_entry e = {0};
     if (length >= sizeof e.text)
@@ -27,7 +27,7 @@ static choir_status add(choir__plan *p, const char *text, size_t length, const c
 }
 
 /* Adds a composition of two strategies on each mesh of all devices, or of more on --mesh. */
-static choir_status add_composition(choir__plan *p, const char *text, size_t length)
+static choir_status add_composition(choir__planning *p, const char *text, size_t length)
 {
     const int all = p->job.placement.device_count;
     choir_status status = CHOIR_OK;
@@ -43,7 +43,7 @@ static choir_status add_composition(choir__plan *p, const char *text, size_t len
     return status;
 }
 
-static choir_status add_text(choir__plan *p, const char *text, size_t length)
+static choir_status add_text(choir__planning *p, const char *text, size_t length)
 {
     choir__composition c = {0};
     char *own = choir__format("%.*s", (int)length, text);
@@ -71,7 +71,7 @@ static const char *end_of_strategy(const char *text)
     return end;
 }
 
-static choir_status add_named(choir__plan *p, const char *text)
+static choir_status add_named(choir__planning *p, const char *text)
 {
     choir_status status = CHOIR_OK;
     while (*text && status == CHOIR_OK) {
@@ -82,7 +82,7 @@ static choir_status add_named(choir__plan *p, const char *text)
     return status;
 }
 
-static choir_status add_all(choir__plan *p)
+static choir_status add_all(choir__planning *p)
 {
     static const char *const none[] = {NULL};
     choir_status status = CHOIR_OK;
@@ -104,7 +104,7 @@ static choir_status add_all(choir__plan *p)
 
 /* All strategies that are compared have one M, four per device unless it is given, or the next
  * fewer that divide the batch. */
-static choir_status choose_cut(choir__plan *p)
+static choir_status choose_cut(choir__planning *p)
 {
     choir__job_training *t = &p->job.training;
     const int64_t devices = p->job.placement.device_count;
@@ -120,7 +120,7 @@ static choir_status choose_cut(choir__plan *p)
         (long long)((t->batch_size / devices + 1) * devices));
 }
 
-static void list_devices(choir__plan *p)
+static void list_devices(choir__planning *p)
 {
     size_t used = 0;
     for (int i = 0; i < p->job.placement.device_count; i++)
@@ -128,15 +128,33 @@ static void list_devices(choir__plan *p)
             i ? "," : "", p->job.placement.device_names[i]);
 }
 
-choir_status choir__plan_list(choir__plan *p)
+/* Takes the devices of a described cluster, as many as a job may have. */
+static void take_cluster(choir__planning *p)
+{
+    const bool cpus = !strcmp(p->machine.device.kind, "cpu");
+    const int64_t all = choir__cluster_devices(&p->machine);
+    p->job.placement.device_count = (int)choir__min(all, CHOIR__MAX_DEVICES);
+    for (int i = 0; i < p->job.placement.device_count; i++)
+        snprintf(p->job.placement.device_names[i], CHOIR__CLI_DEVICE_NAME, "%s:%d",
+            cpus ? "cpu" : "cuda", i);
+}
+
+choir_status choir__plan_list(choir__planning *p)
 {
     const choir__job_placement *place = &p->job.placement;
     const bool asked =
         choir__job_was_given(&p->job, CHOIR__JOB_OPTION(placement.strategy_text));
-    choir_status status = choir__cli_devices_read(place->devices, p->job.placement.device_names,
-        CHOIR_COUNT(place->device_names), &p->job.placement.device_count);
+    choir_status status = CHOIR_OK;
+    if (p->cluster && !place->devices)
+        take_cluster(p);
+    else
+        status = choir__cli_devices_list(place->devices, p->job.placement.device_names,
+            CHOIR_COUNT(place->device_names), &p->job.placement.device_count);
     if (status != CHOIR_OK)
         return status;
+    for (int i = place->device_count; i < place->nproc && !place->devices; i++)
+        snprintf(p->job.placement.device_names[p->job.placement.device_count++],
+            CHOIR__CLI_DEVICE_NAME, "cpu:%d", i);
     list_devices(p);
     if (!p->strategies && asked && strcmp(place->strategy_text, "auto"))
         return add(p, place->strategy_text, strlen(place->strategy_text), place->mesh);

@@ -11,7 +11,7 @@
 
 /* Places the command line's job as the entry says, on the plan's devices. The command line
  * itself places a strategy that is asked for alone. */
-static void place(const choir__plan *p, const choir__plan_entry *e, choir__job *j)
+static void place(const choir__planning *p, const choir__plan_entry *e, choir__job *j)
 {
     choir__job_placement *to = &j->placement;
     const bool alone = p->count == 1 && !p->strategies;
@@ -77,21 +77,50 @@ static const char *holder_of(const choir__rehearsal *r)
                                              : "the optimizer's state";
 }
 
-static void judge(const choir__plan *p, choir__plan_entry *e)
+/* Returns the memory of each device, where devices have their own; 0: they share the machine's.
+ */
+static double memory_of_device(const choir__planning *p)
 {
-    char needs[32], has[32];
-    e->bytes = sum_peaks(&e->rehearsal);
-    e->fits = !*e->lacks && e->bytes <= (double)p->memory;
-    if (!e->fits && !*e->lacks)
-        snprintf(e->lacks, sizeof e->lacks,
-            "its devices need %s and the machine has %s: most of it is %s",
-            choir__plan_size(e->bytes, needs), choir__plan_size((double)p->memory, has),
-            holder_of(&e->rehearsal));
+    return strncmp(p->job.placement.device_names[0], "cpu", 3)
+               ? (double)p->machine.device.memory_bytes
+               : 0;
 }
 
-void choir__plan_foresee(choir__plan *p, choir__plan_entry *e)
+/* Returns the bytes that need room in one memory: of all devices, or of the fullest one. */
+static double bytes_in_one_memory(const choir__planning *p, const choir__rehearsal *r)
 {
-    choir__plan *own = choir__alloc(sizeof *own);
+    double most = 0;
+    if (memory_of_device(p) <= 0)
+        return sum_peaks(r);
+    for (int i = 0; i < r->world * r->each; i++)
+        most = choir__max(most, (double)r->devices[i].counts.bytes_peak);
+    return most;
+}
+
+static void judge(const choir__planning *p, choir__plan_entry *e)
+{
+    char needs[32], has[32];
+    const double each = memory_of_device(p), room = each > 0 ? each : (double)p->memory;
+    e->bytes = bytes_in_one_memory(p, &e->rehearsal);
+    e->fits = !*e->lacks && e->bytes <= room;
+    if (!e->fits && !*e->lacks)
+        snprintf(e->lacks, sizeof e->lacks, "%s %s and %s has %s: most of it is %s",
+            each > 0 ? "its fullest device needs" : "its devices need",
+            choir__plan_size(e->bytes, needs), each > 0 ? "such a device" : "the machine",
+            choir__plan_size(room, has), holder_of(&e->rehearsal));
+}
+
+static void note_numbers(choir__plan_entry *e, const choir__job *j)
+{
+    char *own = choir__composition_numbers(
+        &j->placement.composition, j->placement.nproc, j->training.microbatches);
+    e->apart = *own != '\0';
+    free(own);
+}
+
+void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
+{
+    choir__planning *own = choir__alloc(sizeof *own);
     bool usage;
     e->step_ms = e->step_ms_low = e->step_ms_high = NAN;
     choir_status status = choir__plan_parse_again(p, own) ? CHOIR_ERR_ARGUMENT : CHOIR_OK;
@@ -109,6 +138,7 @@ void choir__plan_foresee(choir__plan *p, choir__plan_entry *e)
         e->microbatches = own->job.training.microbatches;
         e->ranks = own->job.placement.nproc;
         judge(p, e);
+        note_numbers(e, &own->job);
         e->items = (double)(own->job.training.batch_size * own->job.model.info.items);
         if (choir__plan_price(p, e) != CHOIR_OK)
             fail(e);

@@ -8,7 +8,7 @@
 #include "job/choices.h"
 #include "job/document/document.h"
 
-#define AT(member) CHOIR__CLI_AT(choir__plan, member)
+#define AT(member) CHOIR__CLI_AT(choir__planning, member)
 
 const choir__cli_option choir__plan_options[] = {
     {"strategies", CHOIR__STRING, AT(strategies), .argument = "LIST",
@@ -31,7 +31,7 @@ const choir__cli_option choir__plan_options[] = {
 /* Notes the words of the command line that train takes, too. */
 int choir__plan_took(void *values, const choir__cli_option *o, const char *text)
 {
-    choir__plan *p = values;
+    choir__planning *p = values;
     for (const choir__cli_option *own = choir__plan_options; own->name; own++)
         if (own == o)
             return CHOIR__EXIT_OK;
@@ -46,7 +46,7 @@ int choir__plan_took(void *values, const choir__cli_option *o, const char *text)
 }
 
 /* Takes DATA, or a job file, behind which other data may be named. */
-static int take_operands(choir__plan *p, const choir__cli_operands *given)
+static int take_operands(choir__planning *p, const choir__cli_operands *given)
 {
     bool file = given->count && choir__job_is_file(given->words[0]);
     if (given->count > 1 && !file)
@@ -59,20 +59,22 @@ static int take_operands(choir__plan *p, const choir__cli_operands *given)
                : CHOIR__EXIT_OK;
 }
 
-int choir__plan_parse(const choir__cli_command *command, choir__plan *p, int argc, char **argv)
+int choir__plan_parse(
+    const choir__cli_command *command, choir__planning *p, int argc, char **argv)
 {
     choir__cli_operands operands;
     p->command = command;
     p->job = choir__job_new(command->name);
+    p->job.placement.imagined = true;
     int status = choir__cli_parse(command, p, argc, argv, &operands);
     return status == CHOIR__EXIT_OK ? take_operands(p, &operands) : status;
 }
 
-int choir__plan_parse_again(const choir__plan *p, choir__plan *copy)
+int choir__plan_parse_again(const choir__planning *p, choir__planning *copy)
 {
     char **argv = choir__alloc(((size_t)p->argc + 1) * sizeof *argv);
     memcpy(argv, p->argv, ((size_t)p->argc + 1) * sizeof *argv);
-    *copy = (choir__plan){0};
+    *copy = (choir__planning){0};
     int status = choir__plan_parse(p->command, copy, p->argc, argv);
     free(argv);
     return status;

@@ -13,21 +13,35 @@
 #include "base/usable.h"
 #include "line/say.h"
 
+/* Returns whether all strategies fail with one sentence: it is about the job. */
+static bool is_the_job_wrong(const choir__planning *p)
+{
+    bool wrong = p->count > 0;
+    for (int i = 0; i < p->count; i++)
+        wrong = wrong && !p->entries[i].planned &&
+                !strcmp(p->entries[i].error, p->entries[0].error);
+    return wrong;
+}
+
 /* Returns the exit status. A strategy that cannot run is left out, unless the user asks for it.
  */
-static int plan(choir__plan *p)
+static int plan(choir__planning *p)
 {
     int status = CHOIR__EXIT_OK;
     if (p->calibrate)
         return choir__plan_calibrate(p);
     if (!p->memory)
         p->memory = (int64_t)choir__usable_memory("");
+    if (p->cluster && choir__plan_machine(p) != CHOIR_OK)
+        return choir__cli_fail();
     if (choir__plan_list(p) != CHOIR_OK)
         return choir__cli_refuse("plan", true);
-    if (choir__plan_machine(p) != CHOIR_OK)
+    if (!p->cluster && choir__plan_machine(p) != CHOIR_OK)
         return choir__cli_fail();
     for (int i = 0; i < p->count; i++)
         choir__plan_foresee(p, &p->entries[i]);
+    if (is_the_job_wrong(p))
+        return choir__cli_usage("plan", "%s", p->entries[0].error);
     choir__plan_mend(p);
     (p->job.records.json ? choir__plan_json : choir__plan_table)(p);
     for (int i = 0; i < p->count; i++)
@@ -38,7 +52,7 @@ static int plan(choir__plan *p)
     return choir__cli_flush() == CHOIR_OK ? status : choir__cli_fail();
 }
 
-static void free_plan(choir__plan *p)
+static void free_plan(choir__planning *p)
 {
     for (int i = 0; i < p->count; i++)
         choir__rehearsal_free(&p->entries[i].rehearsal);
@@ -52,7 +66,7 @@ static void free_plan(choir__plan *p)
 
 static int run(const choir__cli_command *command, int argc, char **argv)
 {
-    choir__plan p = {.argc = argc};
+    choir__planning p = {.argc = argc};
     mallopt(M_ARENA_MAX, 1); /* ranks are threads that take turns: one heap will do */
     p.argv = choir__alloc(((size_t)argc + 1) * sizeof *p.argv);
     memcpy(p.argv, argv, ((size_t)argc + 1) * sizeof *p.argv);
@@ -78,7 +92,7 @@ const choir__cli_command choir__cli_plan = {
     .example = "  choir plan --model gpt2 --devices cpu:0-3 --batch-size 16 random",
     .options = choir__plan_options,
     .inherited = choir__job_options,
-    .inherited_at = offsetof(choir__plan, job),
+    .inherited_at = offsetof(choir__planning, job),
     .inherits_all = true,
     .operand = "DATA",
     .most = 2,

@@ -27,6 +27,7 @@ typedef struct choir__plan_entry {
     int ranks; /* processes that run it; 1 for strategies of one process */
     choir__rehearsal rehearsal;
     double bytes; /* peaks of its devices together, where they share one memory */
+    bool apart;   /* its numbers differ from a single device's, so it is not advised unasked */
     bool fits;
     char lacks[800];                           /* why it does not */
     double step_ms, step_ms_low, step_ms_high; /* NaN: unknown */
@@ -38,7 +39,7 @@ typedef struct choir__plan_entry {
     int64_t times;
 } choir__plan_entry;
 
-typedef struct choir__plan {
+typedef struct choir__planning {
     choir__job job; /* first: the options of train point into it */
     const char *strategies;
     int64_t memory; /* bytes of the machine; 0: of this one */
@@ -57,46 +58,47 @@ typedef struct choir__plan {
     choir__plan_entry *entries;
     int count;
     const choir__plan_entry *nearest; /* if nothing fits: the one that lacks least, */
-    char remedy[600];                 /* and what would make it fit; "": nothing that is tried */
-} choir__plan;
+    char remedy[600]; /* and what would make it fit; "": nothing that is tried */
+} choir__planning;
 
 extern const choir__cli_option choir__plan_options[];
 
 /* Takes an option: see choir__cli_command.took. */
 int choir__plan_took(void *plan, const choir__cli_option *option, const char *text);
 /* Reads the command line. Returns an exit status. */
-int choir__plan_parse(const choir__cli_command *command, choir__plan *p, int argc, char **argv);
+int choir__plan_parse(
+    const choir__cli_command *command, choir__planning *p, int argc, char **argv);
 /* Reads the command line again into a copy, whose job the caller frees. Returns an exit status.
  */
-int choir__plan_parse_again(const choir__plan *p, choir__plan *copy);
+int choir__plan_parse_again(const choir__planning *p, choir__planning *copy);
 
 /* Lists the strategies, with an M of all of them unless one is asked for. Error: argument. */
-choir_status choir__plan_list(choir__plan *p);
+choir_status choir__plan_list(choir__planning *p);
 
 /* Fills in an entry. */
-void choir__plan_foresee(choir__plan *p, choir__plan_entry *e);
+void choir__plan_foresee(choir__planning *p, choir__plan_entry *e);
 
 /* Describes the machine on which steps are replayed. Errors: as choir__cluster_read, and a
  * calibration of another machine. */
-choir_status choir__plan_machine(choir__plan *p);
+choir_status choir__plan_machine(choir__planning *p);
 /* Fills in the times of an entry whose rehearsal has recorded a step. Errors: as choir__replay.
  */
-choir_status choir__plan_price(const choir__plan *p, choir__plan_entry *e);
+choir_status choir__plan_price(const choir__planning *p, choir__plan_entry *e);
 /* Returns the sentence about the source of the times, in text. */
-const char *choir__plan_figures(const choir__plan *p, char text[256]);
+const char *choir__plan_figures(const choir__planning *p, char text[256]);
 /* Measures this machine, and stores its table. Returns an exit status. */
-int choir__plan_calibrate(choir__plan *p);
+int choir__plan_calibrate(choir__planning *p);
 /* If nothing fits, finds what would. */
-void choir__plan_mend(choir__plan *p);
+void choir__plan_mend(choir__planning *p);
 
-void choir__plan_table(const choir__plan *p);
-void choir__plan_json(const choir__plan *p);
+void choir__plan_table(const choir__planning *p);
+void choir__plan_json(const choir__planning *p);
 
 /* Returns the entry that is advised; NULL: none fits. */
-const choir__plan_entry *choir__plan_best(const choir__plan *p);
+const choir__plan_entry *choir__plan_best(const choir__planning *p);
 /* Return the sentence, and the command line of an entry; the caller frees them. */
-char *choir__plan_sentence(const choir__plan *p, const choir__plan_entry *best);
-char *choir__plan_command(const choir__plan *p, const choir__plan_entry *e);
+char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *best);
+char *choir__plan_command(const choir__planning *p, const choir__plan_entry *e);
 
 /* Writes bytes as people read them, such as "1.5 GiB", and returns text. */
 const char *choir__plan_size(double bytes, char text[32]);

@@ -15,7 +15,7 @@
 enum { DRAWS = 20 };
 
 /* Writes the kind of the job's devices, such as "cpu", and of the preset that stands for it. */
-static void kinds(const choir__plan *p, char kind[16], char preset[32])
+static void kinds(const choir__planning *p, char kind[16], char preset[32])
 {
     const char *name = p->job.placement.device_names[0];
     snprintf(kind, 16, "%.*s", (int)strcspn(name, ":"), *name ? name : "cpu");
@@ -23,7 +23,7 @@ static void kinds(const choir__plan *p, char kind[16], char preset[32])
 }
 
 /* Reads this machine's calibration, if it has one. */
-static choir_status read_costs(choir__plan *p, const char *kind)
+static choir_status read_costs(choir__planning *p, const char *kind)
 {
     char key[CHOIR__COST_KEY];
     char *path = choir__costs_path(kind);
@@ -38,7 +38,7 @@ static choir_status read_costs(choir__plan *p, const char *kind)
     return status;
 }
 
-choir_status choir__plan_machine(choir__plan *p)
+choir_status choir__plan_machine(choir__planning *p)
 {
     char kind[16], preset[32];
     if (p->cluster)
@@ -65,7 +65,7 @@ static bool has_entries(const choir__step *s)
     return all;
 }
 
-choir_status choir__plan_price(const choir__plan *p, choir__plan_entry *e)
+choir_status choir__plan_price(const choir__planning *p, choir__plan_entry *e)
 {
     choir__forecast f;
     if (!has_entries(&e->rehearsal.step))
@@ -85,7 +85,7 @@ choir_status choir__plan_price(const choir__plan *p, choir__plan_entry *e)
     return CHOIR_OK;
 }
 
-const char *choir__plan_figures(const choir__plan *p, char text[256])
+const char *choir__plan_figures(const choir__planning *p, char text[256])
 {
     if (p->calibrated)
         snprintf(text, 256, "Times: by this machine's calibration (measured).");

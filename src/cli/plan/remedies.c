@@ -1,5 +1,5 @@
-/* What would make a job fit that fits under none of the planned strategies: changes of its options
- * are rehearsed, the mildest first, and at last more machines like this one. */
+/* Remedies for a job that fits under none of the planned strategies: changes of its
+ * options are rehearsed, the mildest first, and at last more machines like this one. */
 #include "cli/plan/plan.h"
 
 #include <stdio.h>
@@ -44,7 +44,8 @@ static void spread(const choir__plan_entry *e, choir__job *j)
 {
     j->optim.recompute = true;
     j->placement.nproc = (int)e->times;
-    while (j->training.microbatches % e->times || j->training.batch_size % j->training.microbatches)
+    while (j->training.microbatches % e->times ||
+           j->training.batch_size % j->training.microbatches)
         if (j->training.microbatches++ >= j->training.batch_size)
             break; /* which the job's checks refuse */
 }
@@ -62,7 +63,7 @@ static const struct {
 };
 
 /* Rehearses the entry with a change. Returns whether it fits. */
-static bool try(choir__plan *p, const choir__plan_entry *of, choir__plan_entry *tried)
+static bool try(choir__planning *p, const choir__plan_entry *of, choir__plan_entry *tried)
 {
     snprintf(tried->text, sizeof tried->text, "%s", of->text);
     snprintf(tried->mesh, sizeof tried->mesh, "%s", of->mesh);
@@ -71,7 +72,7 @@ static bool try(choir__plan *p, const choir__plan_entry *of, choir__plan_entry *
     return tried->planned && tried->fits;
 }
 
-static void add(choir__plan *p, const char *words, double bytes)
+static void add(choir__planning *p, const char *words, double bytes)
 {
     char size[32];
     size_t used = strlen(p->remedy);
@@ -80,7 +81,7 @@ static void add(choir__plan *p, const char *words, double bytes)
 }
 
 /* Tries a change once, or with twice as many micro-batches until it fits. */
-static bool mend(choir__plan *p, const choir__plan_entry *e, size_t c)
+static bool mend(choir__planning *p, const choir__plan_entry *e, size_t c)
 {
     const int64_t batch = p->job.training.batch_size;
     for (int64_t times = 2; times <= MOST_TIMES; times *= 2) {
@@ -102,7 +103,7 @@ static bool mend(choir__plan *p, const choir__plan_entry *e, size_t c)
 /* --- more machines --- */
 
 /* Rehearses fsdp with recomputation on several machines; *bytes: what each of them holds. */
-static bool fits_on(choir__plan *p, int machines, double *bytes)
+static bool fits_on(choir__planning *p, int machines, double *bytes)
 {
     const int64_t one = p->memory;
     choir__plan_entry fsdp = {.text = "fsdp"},
@@ -115,9 +116,9 @@ static bool fits_on(choir__plan *p, int machines, double *bytes)
     return fits;
 }
 
-/* Looks for the fewest machines like this one that hold the shards: twice as many until they do,
- * then between the last two numbers. */
-static void add_machines(choir__plan *p)
+/* Looks for the fewest machines like this one that hold the shards: twice as many until they
+ * do, then between the last two numbers. */
+static void add_machines(choir__planning *p)
 {
     const int most = CHOIR__MAX_DEVICES / p->job.placement.device_count;
     int low = 1, high = 1;
@@ -143,7 +144,7 @@ static void add_machines(choir__plan *p)
 }
 
 /* Returns the entry that lacks least. */
-static const choir__plan_entry *nearest(const choir__plan *p)
+static const choir__plan_entry *nearest(const choir__planning *p)
 {
     const choir__plan_entry *near = NULL;
     for (int i = 0; i < p->count; i++)
@@ -152,7 +153,7 @@ static const choir__plan_entry *nearest(const choir__plan *p)
     return near;
 }
 
-void choir__plan_mend(choir__plan *p)
+void choir__plan_mend(choir__planning *p)
 {
     const choir__plan_entry *e = nearest(p);
     for (int i = 0; i < p->count; i++)

@@ -36,9 +36,10 @@ static void print_row(const choir__plan_entry *e)
         (double)most->peak_other / mib, time, span);
 }
 
-void choir__plan_table(const choir__plan *p)
+void choir__plan_table(const choir__planning *p)
 {
     char memory[32], figures[256];
+    const bool cpus = !strncmp(p->devices, "cpu", 3);
     printf("%-30s %-6s %5s  %-4s %10s %10s %9s %9s %9s %9s  %s\n", "strategy", "mesh", "on",
         "fits", "peak MiB", "least", "weights", "gradients", "optimizer", "other", "step");
     for (int i = 0; i < p->count; i++)
@@ -46,8 +47,10 @@ void choir__plan_table(const choir__plan *p)
             print_row(&p->entries[i]);
     printf(
         "\nPeak: of the device that holds most, with its parts; least: of the one that holds "
-        "least.\nThe machine has %s.\n",
-        choir__plan_size((double)p->memory, memory));
+        "least.\n%s has %s.\n",
+        cpus ? "The machine" : "Each device",
+        choir__plan_size(
+            cpus ? (double)p->memory : (double)p->machine.device.memory_bytes, memory));
     printf("%s\n", choir__plan_figures(p, figures));
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned && !p->entries[i].fits)
@@ -100,7 +103,7 @@ static void print_entry(const choir__plan_entry *e)
     free(devices);
 }
 
-void choir__plan_json(const choir__plan *p)
+void choir__plan_json(const choir__planning *p)
 {
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned)

@@ -1,14 +1,14 @@
 /* The first steps of a pipeline run without cuts, one micro-batch after the other, each op on
  * the device that has its parameters (spread.c). They are real steps, so nothing is computed
- * twice. An op costs what its kernels come to at fixed rates (device/tally.h), in forward and
- * backward, so that the cuts, and with them each device's memory, follow from the program. On
- * request the clock is read instead: between two ops the host waits for the device. The minimum
- * over all micro-batches counts, because the first calls of a kernel make what later calls
- * reuse. */
+ * twice. An op costs what its kernels come to at fixed rates (device/counts/tally.h), in
+ * forward and backward, so that the cuts, and with them each device's memory, follow from the
+ * program. On request the clock is read instead: between two ops the host waits for the device.
+ * The minimum over all micro-batches counts, because the first calls of a kernel make what
+ * later calls reuse. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/tally.h"
+#include "device/counts/tally.h"
 #include "parallel/pipeline/pipeline.h"
 #include "tensor/launch.h"
 

@@ -2,8 +2,8 @@
 # choir plan: the bytes of each device are those that choir train prints, whatever the model, the
 # strategy and the options; they do not depend on how busy the machine is; what does not fit is
 # named, and the advised command runs.
-. "$(dirname "$0")/lib.sh"
-export CHOIR_CPU_DEVICES=8
+. "$(dirname "$0")/../lib.sh"
+export CHOIR_CPU_DEVICES=8 HOME=$work # without a calibration of this machine
 
 # peaks FILE: the peak of each device, on one line.
 peaks() { grep -oE '"device":"[^"]*","peak_bytes":[0-9]+' "$1" | tr '\n' ' '; }
@@ -165,6 +165,24 @@ times_have_a_source() {
     unset CHOIR_COSTS
 }
 
+# A plan is for machines that are not here.
+devices_need_not_be_here() {
+    export CHOIR_CPU_DEVICES=2
+    good plan --json --model toy --batch-size 64 --strategies ddp --devices cpu:0-15 random
+    has out '"strategy":"ddp","mesh":null,"world":16,' '"device":"cpu:15"'
+    good plan --json --model toy --batch-size 64 --strategies ddp --nproc 32 random
+    has out '"strategy":"ddp","mesh":null,"world":32,'
+    good plan --json --model toy --batch-size 64 --strategies fsdp --devices cuda:0-7 random
+    has out '"strategy":"fsdp","mesh":null,"world":8,' '"device":"cuda:7"'
+    export CHOIR_CPU_DEVICES=8
+}
+
+# What no strategy can mend is one sentence.
+faults_of_the_job_are_told_once() {
+    bad 2 "there is no model 'gtp2'|unknown model 'gtp2'" plan --model gtp2 random
+    bad 2 "" plan --json --model mlp --devices cpu:0-1 nothing-here
+}
+
 wrong_input_is_one_sentence() {
     bad 2 "unexpected argument 'b'" plan a b
     bad 2 "unknown strategy 'dpp'" plan "${small[@]}" --strategies dpp random
@@ -182,5 +200,7 @@ check the_table_names_what_is_left_out
 check what_does_not_fit_is_named
 check large_models_take_no_memory
 check times_have_a_source
+check devices_need_not_be_here
+check faults_of_the_job_are_told_once
 check wrong_input_is_one_sentence
 finish
