@@ -27,7 +27,7 @@ typedef struct choir__plan_entry {
     int ranks; /* processes that run it; 1 for strategies of one process */
     choir__rehearsal rehearsal;
     double bytes; /* peaks of its devices together, where they share one memory */
-    bool apart;   /* its numbers differ from a single device's, so it is not advised unasked */
+    bool apart;   /* a result with other bits than a single device's */
     bool fits;
     char lacks[800];                           /* why it does not */
     double step_ms, step_ms_low, step_ms_high; /* NaN: unknown */

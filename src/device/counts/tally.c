@@ -3,9 +3,9 @@
 
 #include "device/work.h"
 
-/* FLOPs and bytes per second, and seconds of a launch, of a core and of a GPU of our days. What
- * matters is how many FLOPs take as long as a byte: for a core so many that the cuts of gpt2,
- * llama, lstm, cnn and resnet18 are those of the clock, and resnet50's near them. */
+/* FLOPs and bytes per second, and seconds of a launch: a core's and a GPU's. Their ratio
+ * decides cuts: with the core's, gpt2, llama, lstm, cnn and resnet18 have the clock's cuts, and
+ * resnet50 nearly. */
 static const struct {
     double flops, bytes, launch;
 } core = {6e10, 2e9, 1e-6}, card = {3e14, 2.5e12, 4e-6};

@@ -27,6 +27,8 @@ equal() {
         fail "$*: planned '$found', held '$expected'"
 }
 
+donut=donut:height=64,image_width=64,embed=16,depths=2-2,heads=2-4,window=4,layers=2
+donut+=,decoder_heads=4,width=32,hidden=64,context=24,vocab=60
 models=(toy mlp:in=40,hidden=64,layers=8,classes=7 cnn:width=8 lenet
     resnet18:image=32,classes=5,width=8 resnet50:image=32,classes=5,width=8
     alexnet:image=64,classes=5,width=8,hidden=64
@@ -36,7 +38,7 @@ models=(toy mlp:in=40,hidden=64,layers=8,classes=7 cnn:width=8 lenet
     lstm:layers=4,hidden=32,in=16,out=8,context=16
     bert:layers=8,heads=4,width=64,context=32,vocab=90
     bert:layers=8,heads=4,width=64,context=32,vocab=90,classes=3
-    donut:height=64,image_width=64,embed=16,depths=2-2,heads=2-4,window=4,layers=2,decoder_heads=4,width=32,hidden=64,context=24,vocab=60)
+    $donut)
 places=("single" "dp --devices cpu:0-2" "dp-balanced --devices cpu:0-1" "mp --devices cpu:0-3"
     "pipeline --devices cpu:0-1" "pipeline:schedule=gpipe --devices cpu:0-3"
     "pipeline:schedule=1f1b --devices cpu:0-2" "pipeline:schedule=interleaved --devices cpu:0-1"
@@ -72,7 +74,7 @@ bytes_equal_those_of_train() {
 # A job's bytes are one number in ten runs, although another process is at work: cuts follow from
 # the program, and memory is free when the program frees it.
 bytes_do_not_depend_on_time() {
-    local place run
+    local place run model=gpt2:layers=3,heads=2,width=32,context=16,vocab=50
     (while :; do :; done) &
     started_pid=
     local busy=$!
@@ -81,8 +83,7 @@ bytes_do_not_depend_on_time() {
         : >all
         for run in 1 2 3 4 5 6 7 8 9 10; do
             # shellcheck disable=SC2086
-            choir train --json --no-eval --model gpt2:layers=3,heads=2,width=32,context=16,vocab=50 \
-                --strategy $place --batch-size 8 --microbatches 4 --steps 6 random >out 2>err ||
+            choir train --json --no-eval --model $model --strategy $place --batch-size 8 --microbatches 4 --steps 6 random >out 2>err ||
                 fail "$place: $(cat err)"
             peaks out >>all
             echo >>all
@@ -97,7 +98,8 @@ small=(--model mlp:in=40,hidden=64,classes=7 --batch-size 16 --devices cpu:0-3)
 
 json_has_a_line_per_strategy_and_advice() {
     good plan --json "${small[@]}" random
-    has out '^\{"event":"plan","strategy":"single","mesh":null,"world":1,"microbatches":16,"fits":true,"step_ms":' \
+    has out '^\{"event":"plan","strategy":"single","mesh":null,"world":1,"microbatches":16,' \
+        '^\{"event":"plan","strategy":"ddp",.*"fits":true,"step_ms":' \
         '"strategy":"fsdp\+pipeline","mesh":"2x2","world":4,' \
         '"devices":\[\{"device":"cpu:0","peak_bytes":[0-9]+,.*\{"device":"cpu:3",'
     tail -n 1 out >last
@@ -117,7 +119,8 @@ the_table_names_what_is_left_out() {
 # What holds the memory is named, with a machine's memory and with the limit of each device.
 what_does_not_fit_is_named() {
     good plan --json --memory 100K "${small[@]}" --strategies single,ddp random
-    has out '"strategy":"single",.*"fits":false,.*"lacks":"its devices need [0-9.]+ KiB and the machine has 100 KiB: most of it is ' \
+    has out '"strategy":"single",.*"fits":false,.*"lacks":"its devices need [0-9.]+ KiB and ' \
+        'the machine has 100 KiB: most of it is ' \
         '"event":"advice","strategy":null,"command":null,"why":"No strategy fits'
     good plan --memory 400M --model gpt2:layers=4,width=256,heads=4,vocab=500,context=512 \
         --strategies single --batch-size 16 --microbatches 1 random
@@ -187,7 +190,8 @@ wrong_input_is_one_sentence() {
     bad 2 "unexpected argument 'b'" plan a b
     bad 2 "unknown strategy 'dpp'" plan "${small[@]}" --strategies dpp random
     bad 2 '--memory' plan "${small[@]}" --memory=-5 random
-    bad 2 'cannot be cut into micro-batches' plan --model toy --devices cpu:0-3 --batch-size 3 random
+    bad 2 'cannot be cut into micro-batches' plan --model toy --devices cpu:0-3 --batch-size 3 \
+        random
     choir plan "${small[@]}" --strategies single,cp random >out 2>err
     [ $? = 1 ] && is_one_line 'strategy cp: ' || fail "cp: $(cat err)"
     has out '^single ' '^Take single'
