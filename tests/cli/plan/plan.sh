@@ -83,7 +83,8 @@ bytes_do_not_depend_on_time() {
         : >all
         for run in 1 2 3 4 5 6 7 8 9 10; do
             # shellcheck disable=SC2086
-            choir train --json --no-eval --model $model --strategy $place --batch-size 8 --microbatches 4 --steps 6 random >out 2>err ||
+            choir train --json --no-eval --model $model --strategy $place --batch-size 8 \
+                --microbatches 4 --steps 6 random >out 2>err ||
                 fail "$place: $(cat err)"
             peaks out >>all
             echo >>all
