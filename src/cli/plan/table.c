@@ -40,8 +40,8 @@ void choir__plan_table(const choir__planning *p)
 {
     char memory[32], figures[256];
     const bool cpus = !strncmp(p->devices, "cpu", 3);
-    printf("%-30s %-6s %5s  %-4s %10s %10s %9s %9s %9s %9s  %s\n", "strategy", "mesh", "on",
-        "fits", "peak MiB", "least", "weights", "gradients", "optimizer", "other", "step");
+    printf("strategy                       mesh      on  fits   peak MiB      least "
+           "  weights gradients optimizer     other  step\n");
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned)
             print_row(&p->entries[i]);
