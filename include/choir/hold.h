@@ -1,7 +1,7 @@
 /* Frozen weights in few bits: fine-tuning of models that would not fit otherwise.
  *
- * Adapters (choir/lora.h) are trained beside weights that stay as they are. Those may be held
- * in 16, 8 or 4 bits; products and lookups read them so, and compute with the values that the
+ * Adapters (choir/lora.h) are trained beside weights that stay as they are, and may be
+ * held in 16, 8 or 4 bits; products and lookups read them so, and compute with the values that the
  * bits stand for, in f32 or in autocast's type. Bits of results are the same under every
  * strategy, as they would be with these values in f32.
  *
@@ -40,8 +40,8 @@ typedef enum choir_hold {
 
 /**
  * Holds the frozen weights of linear layers, of module and of all modules in it, in that type
- * from now on; `tables`: those of embeddings as well, in q8_0 unless the type has more bits. A
- * row whose length the type's blocks do not divide is held in q5_0, q8_0 or bf16. Weights that
+ * from now on; `tables`: the tables of embeddings as well, in q8_0 unless the type has more bits.
+ * A row whose length the type's blocks do not divide is held in q5_0, q8_0 or bf16. Weights that
  * have values are rounded now; values that are drawn or loaded later are rounded one weight at
  * a time, so that the model is never there as a whole in f32. Held weights stay frozen.
  *
