@@ -15,9 +15,9 @@
  * heads; Jacobs et al., "DeepSpeed Ulysses", 2023), or stream the keys and values of one chunk
  * after another to all (after Liu et al., "Ring Attention", 2023). Both compute the same bits.
  *
- * A model takes part if all of its ops work token by token, except attention: gpt2, llama,
- * mistral, and bert where it predicts or labels words. Other ops are refused, with their name.
- * In evaluation sequences are not cut.
+ * A model takes part if all of its ops work token by token, except attention: gpt2, llama
+ * and its relatives, and bert where it predicts or labels words. Other ops are refused, with
+ * their name. In evaluation sequences are not cut.
  *
  * A module of one's own may compute its weights from parameters (and tensors of the run), in
  * f64 too, and spread a parameter over the tokens by broadcasting: sums over tokens have the

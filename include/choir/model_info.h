@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+enum { CHOIR_MODEL_TEXT = 2048 }; /* bytes of a model's text with all of its options */
+
 /** The kind of learning, which determines the targets and the loss. */
 typedef enum choir_task {
     CHOIR_REGRESSION,     /* y: numbers in the output's shape; mean squared error */
@@ -38,7 +40,8 @@ typedef struct choir_model_info {
     int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: unknown */
     /* images of IDX files: x = (pixel/255 - mean) / deviation of the training images */
     double pixel_mean, pixel_deviation;
-    char config[512]; /* model with all options, "gpt2:layers=4,..."; in checkpoints */
+    char config[CHOIR_MODEL_TEXT]; /* model with all options, "gpt2:layers=4,..."; in
+                                      checkpoints */
 } choir_model_info;
 
 /** Names of classes, by class. */

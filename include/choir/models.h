@@ -26,7 +26,8 @@ extern "C" {
  *     cnn, resnet, alexnet      images (B, 3 or 1, H, W) f32         -> (B, classes)
  *     lstm                      ids (B, T)                           -> (B, T, V),
  *                               or sequences (B, T, in) f32          -> (B, T, out)
- *     gpt2, llama, mistral      ids (B, T); causal: position t sees positions 0 ... t.
+ *     gpt2, llama, and its relatives (mistral, qwen2, qwen3, gemma, gemma2, gemma3, phi3,
+ *     smollm3)                  ids (B, T); causal: position t sees positions 0 ... t.
  *                               Optionally the number of each position's document (B, T)
  *                               i64, then its position there (B, T) i64: each position sees
  *                               only its own document                -> (B, T, V)

@@ -137,6 +137,8 @@ typedef struct choir_attention_opts {
     bool causal;    /* query t sees keys 0 ... t */
     int64_t window; /* with causal: query t sees only the last `window` keys; 0: all */
     float scale;    /* factor of the scores; 0 (the default): 1/sqrt(D) */
+    /* c > 0: a scaled score z becomes c tanh(z / c) (Gemma 2), before the bias; 0: it stays */
+    float softcap;
     /* NULL, or (P, H or 1, Tq or 1, Tk) of q's dtype, added to the scores; sample b uses entry
      * b % P; -INFINITY hides a key */
     choir_tensor *bias;
@@ -145,7 +147,7 @@ typedef struct choir_attention_opts {
 choir_attention_opts choir_attention_defaults(void);
 
 /**
- * Computes softmax(scale q k^T + bias) v.
+ * Computes softmax(scale q k^T + bias) v, or softmax(c tanh(scale q k^T / c) + bias) v.
  *
  * q (B, H, Tq, D), k and v (B, G, Tk, D), any strides with a contiguous last dimension -> (B,
  * H, Tq, D), stored as (B, Tq, H, D), so that transposing the result back is a view. G divides
@@ -180,7 +182,10 @@ choir_tensor *choir_add_rms_norm(
 typedef enum choir_rotary_scaling {
     CHOIR_ROTARY_PLAIN,
     CHOIR_ROTARY_LINEAR,
-    CHOIR_ROTARY_LLAMA3
+    CHOIR_ROTARY_LLAMA3,
+    CHOIR_ROTARY_DYNAMIC, /* theta grows with a text that is longer than the original context */
+    CHOIR_ROTARY_YARN,    /* Peng et al., 2023 */
+    CHOIR_ROTARY_LONGROPE /* Ding et al., 2024: a divisor of its own for each rate */
 } choir_rotary_scaling;
 
 /** The rotation rate of each dimension. Dimension i of a vector of D turns by theta^(-2i/D)
@@ -188,12 +193,23 @@ typedef enum choir_rotary_scaling {
 typedef struct choir_rotary_opts {
     double theta; /* default 10000 */
     choir_rotary_scaling scaling;
-    double factor; /* divisor of all rates (LINEAR) or of the slow rates (LLAMA3) */
-    /* LLAMA3: a dimension is slow if it turns less than low_freq times in original_context,
-     * and keeps its rate if it turns more than high_freq times; in between the rate is
-     * interpolated. */
+    double factor; /* divisor of all rates (LINEAR) or of the slow rates (LLAMA3, YARN), or the
+                    * stretch that DYNAMIC expects */
+    /* LLAMA3 and YARN: a dimension is slow if it turns less than low_freq times in
+     * original_context, and keeps its rate if it turns more than high_freq times; in between
+     * the rate is interpolated, by turns (LLAMA3) or by dimensions (YARN). */
     double low_freq, high_freq;
-    int64_t original_context;
+    int64_t original_context; /* all but LINEAR: the context before the stretch */
+    /* YARN: the bounds between slow and fast dimensions are not rounded to whole ones */
+    bool unrounded;
+    /* factor of all cosines and sines; 0: 1, but for YARN 0.1 log(factor) + 1 and for LONGROPE
+     * sqrt(1 + log(factor) / log(original_context)), if factor is above 1 */
+    double attention_factor;
+    /* LONGROPE: divisors of the D / 2 rates, of a text that fits into original_context, and of
+     * a longer one */
+    const double *short_factors, *long_factors;
+    /* DYNAMIC and LONGROPE: tokens of the text; 0: as many as the table has positions */
+    int64_t length;
 } choir_rotary_opts;
 
 choir_rotary_opts choir_rotary_defaults(void);

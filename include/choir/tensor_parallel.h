@@ -28,8 +28,9 @@
  * gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the first
  * steps within 1e-5 of their value.
  *
- * A parameter that stays whole cannot be used among the columns of a rank (a norm's weight that
- * all heads share): gradients of the ranks would differ, so ops refuse it in training.
+ * A parameter that stays whole cannot be used among the columns of a rank: gradients of the
+ * ranks would differ, so ops refuse it in training. Norms of single heads in Choir's own
+ * attention have a copy of their weight in each slice.
  *
  * Dropout between a column layer and its row layer drops the elements that one device drops, if
  * only functions of single elements come before it.
@@ -70,11 +71,11 @@ typedef struct choir_tensor_parallel_opts {
     bool sequence_parallel;     /* the ranks share the tokens between these layers */
 } choir_tensor_parallel_opts;
 
-/** Returns options without rules, which select a default plan. For gpt2, llama, mistral and
- * bert, it splits attention by heads, the layers after it by columns and rows, and tables of
- * tokens by rows. For other models, it splits what choir_module_contraction has marked, and in
- * sequences of layers each pair of linear layers with only activations between them, if the
- * number of slices divides the width there. */
+/** Returns options without rules, which select a default plan. For gpt2, bert, llama and
+ * its relatives, it splits attention by heads, the layers after it by columns and rows, and
+ * tables of tokens by rows. For other models, it splits what choir_module_contraction has
+ * marked, and in sequences of layers each pair of linear layers with only activations between
+ * them, if the number of slices divides the width there. */
 choir_tensor_parallel_opts choir_tensor_parallel_defaults(void);
 
 /**

@@ -36,9 +36,9 @@ enum {
 
 /** The state of a training: everything in a checkpoint except the tensors. */
 typedef struct choir_train_state {
-    char model[512];  /* model with all options: "gpt2:layers=4,..." */
-    int64_t step;     /* steps done */
-    int64_t position; /* micro-batches of the job consumed so far */
+    char model[CHOIR_MODEL_TEXT]; /* model with all options: "gpt2:layers=4,..." */
+    int64_t step;                 /* steps done */
+    int64_t position;             /* micro-batches of the job consumed so far */
     uint64_t seed;
     int64_t batch_size, microbatches;
     int64_t slices; /* T, see choir/tensor_parallel.h; 0: unknown */

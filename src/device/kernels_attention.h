@@ -18,6 +18,7 @@ typedef struct choir__heads {
 typedef struct choir__attention_shape {
     int64_t b, h, g, t, s, d, window;
     float scale;
+    float softcap; /* 0: none; c: a scaled score z becomes c tanh(z / c), before the bias */
     bool causal;
     int64_t chunks, ahead;
 } choir__attention_shape;

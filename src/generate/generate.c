@@ -154,6 +154,34 @@ static choir_status choose(
     return status;
 }
 
+/* Returns whether the model says that the cache no longer serves one of n texts. */
+static bool any_outgrown(const choir__cache *cache, int64_t n)
+{
+    for (int64_t i = 0; cache && i < n; i++)
+        if (cache->outgrown[i])
+            return true;
+    return false;
+}
+
+static choir_status advance(
+    const writing *w, const int64_t *row, int64_t n, const int64_t *ids, int64_t t);
+
+/* Advances n texts one by one, and reads a text again as a whole if the cache no longer
+ * serves it. */
+static choir_status advance_each(const writing *w, const int64_t *row, int64_t n)
+{
+    choir_status status = CHOIR_OK;
+    for (int64_t i = 0; i < n; i++)
+        if (w->cache->outgrown[i])
+            choir__cache_forget(w->cache, row[i]);
+    for (int64_t i = 0; i < n && status == CHOIR_OK; i++) {
+        const text *t = &w->texts[row[i]];
+        const int64_t read = w->cache->length[row[i]];
+        status = advance(w, &row[i], 1, t->ids + read, t->count - read);
+    }
+    return status;
+}
+
 /* Runs the model on the next t tokens of n texts, ids (n, t), and takes the token that follows
  * each. */
 static choir_status advance(
@@ -170,14 +198,16 @@ static choir_status advance(
         status = choir__error(CHOIR_ERR_SHAPE,
             "generate: expected scores (B, T, %lld) of a language model, got %s",
             (long long)w->info->classes, choir__shape_text(shape));
-    if (status == CHOIR_OK) {
+    const bool outgrown = any_outgrown(w->cache, n);
+    if (status == CHOIR_OK && !outgrown) {
         out = choir_contiguous(choir_narrow(out, 1, shape.dim[1] - 1, 1));
         status = choose(w, step, choir_reshape(out, choir_dims(n, w->info->classes)), row, n);
     }
-    if (w->cache && status == CHOIR_OK)
+    if (w->cache && status == CHOIR_OK && !outgrown)
         choir__cache_end(w->cache);
     choir_status closed = choir_scope_close(step);
-    return status == CHOIR_OK ? closed : status;
+    status = status == CHOIR_OK ? closed : status;
+    return status == CHOIR_OK && outgrown ? advance_each(w, row, n) : status;
 }
 
 /* Gives a token to every text that has not ended, and stores whether such texts exist. */

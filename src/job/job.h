@@ -56,19 +56,19 @@ enum { CHOIR__STOP_NOT, CHOIR__STOP_ASKED, CHOIR__STOP_LOST };
 
 /* The model and the source of its initial weights. */
 typedef struct choir__job_model {
-    const char *name;          /* --model: a name of the registry, a config.json, or a folder */
-    const char *given;         /* text of --model, if it is a path */
-    const char *weights;       /* initial weights: a file or a folder */
-    const char *adapter;       /* folder of an adapter to begin with; NULL: new adapters */
-    char *adapter_lora;        /* what --lora says of it, once it is read */
-    const char *published;     /* folder that the model was read from */
-    char published_model[512]; /* text from its config.json */
-    char published_path[PATH_MAX]; /* path of --model, without options */
-    const char *tokenizer_file;    /* NULL: characters or bytes are the tokens */
-    bool bytes;                    /* each byte is a token */
-    const char *init;              /* NULL or choir: Choir's initial values; torch: PyTorch's */
-    choir_beside *beside;          /* other files of the published or resumed model; or NULL */
-    choir_head head;               /* says whether a new head replaces the weights' head */
+    const char *name;      /* --model: a name of the registry, a config.json, or a folder */
+    const char *given;     /* text of --model, if it is a path */
+    const char *weights;   /* initial weights: a file or a folder */
+    const char *adapter;   /* folder of an adapter to begin with; NULL: new adapters */
+    char *adapter_lora;    /* what --lora says of it, once it is read */
+    const char *published; /* folder that the model was read from */
+    char published_model[CHOIR_MODEL_TEXT]; /* text from its config.json */
+    char published_path[PATH_MAX];          /* path of --model, without options */
+    const char *tokenizer_file;             /* NULL: characters or bytes are the tokens */
+    bool bytes;                             /* each byte is a token */
+    const char *init;     /* NULL or choir: Choir's initial values; torch: PyTorch's */
+    choir_beside *beside; /* other files of the published or resumed model; or NULL */
+    choir_head head;      /* says whether a new head replaces the weights' head */
     choir_model_info info;
     choir_tokenizer *tokenizer;
     choir_class_names classes; /* names from the model or the data */

@@ -7,6 +7,8 @@
 #include "base/floats.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
+#include "tensor/ops/sliced/sliced.h"
+#include "tensor/sequence.h"
 
 choir_init choir__fan_in_init(int64_t fan_in)
 {
@@ -117,28 +119,63 @@ typedef struct rms_norm {
     choir_module base;
     choir_tensor *weight; /* (width) */
     float eps;
+    bool one_more; /* the norm's factor is 1 + weight */
 } rms_norm;
+
+/* Returns the factor of a weight, which may be a part of the module's. */
+static choir_tensor *factor_of(const rms_norm *n, choir_tensor *weight, choir_tensor *x)
+{
+    return n->one_more ? choir_affine(choir_in(choir_tensor_scope(x), weight), 1, 1) : weight;
+}
 
 static choir_tensor *rms_norm_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     rms_norm *n = (rms_norm *)self;
     (void)count;
-    return choir_rms_norm(in[0], n->weight, n->eps);
+    return choir_rms_norm(in[0], factor_of(n, n->weight, in[0]), n->eps);
 }
 
 static const choir_module_class rms_norm_class = {
     "rms_norm", sizeof(rms_norm), rms_norm_forward, 1};
 
-choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
+static choir_module *new_rms_norm(choir_scope *run, int64_t width, float eps, bool one_more)
 {
-    run = choir__open_scope(run, __func__);
     rms_norm *n = choir_module_new(run, &rms_norm_class);
     if (!choir__sizes_positive(run, "rms_norm", width, 1))
         width = 1;
     n->eps = eps;
-    choir_module_param(
-        &n->base, "weight", &n->weight, choir_dims(width), choir_init_constant(1));
+    n->one_more = one_more;
+    choir_module_param(&n->base, "weight", &n->weight, choir_dims(width),
+        choir_init_constant(one_more ? 0 : 1));
     return &n->base;
+}
+
+choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
+{
+    return new_rms_norm(choir__open_scope(run, __func__), width, eps, false);
+}
+
+choir_module *choir__rms_norm_of_one_more(choir_scope *run, int64_t width, float eps)
+{
+    return new_rms_norm(run, width, eps, true);
+}
+
+/* Heads of a slice are normed by the slice's copy of the weight, so that the gradient of the
+ * weight is a sum over slices, in the fixed tree. */
+choir_tensor *choir__norm_of_heads(choir_module *norm, choir_tensor *x)
+{
+    const rms_norm *n = (const rms_norm *)norm;
+    const choir__partition *part = n->weight->split;
+    if (!part || choir_tensor_ndim(x) != 4)
+        return choir_forward(norm, x);
+    const int64_t width = choir__cols(x), heads = choir_tensor_size(x, 2) / part->own;
+    choir_tensor *weights = choir__repeated_units(n->weight, x, part, 0); /* (own D) */
+    choir_tensor **y = choir__arena_get(
+        &choir_tensor_scope(x)->arena, (size_t)part->own * sizeof(choir_tensor *));
+    for (int64_t l = 0; l < part->own; l++)
+        y[l] = choir_rms_norm(choir_narrow(x, 2, l * heads, heads),
+            factor_of(n, choir_narrow(weights, 0, l * width, width), x), n->eps);
+    return choir__cat_features(y, (int)part->own, 2);
 }
 
 /* Returns what the readers of a norm in this run may be given. Where ranks have parts of
@@ -155,8 +192,8 @@ static choir__norm_readers readers_in(choir_module *m, choir__norm_readers reade
 /* True if the module is a layer or RMS norm whose op may be called in its place; stores what
  * that needs. Hooks on a norm see its input and its result, so with hooks its own forward runs.
  */
-static bool is_plain_norm(
-    choir_module *m, choir_tensor **gamma, choir_tensor **beta, choir__norm_opts *opts)
+static bool is_plain_norm(choir_module *m, choir_tensor *x, choir_tensor **gamma,
+    choir_tensor **beta, choir__norm_opts *opts)
 {
     *beta = NULL;
     if (m->inside->hooks || m->inside->recompute || !m->inside->ready)
@@ -170,7 +207,7 @@ static bool is_plain_norm(
     }
     if (m->type == &rms_norm_class) {
         const rms_norm *n = (const rms_norm *)m;
-        *gamma = n->weight;
+        *gamma = factor_of(n, n->weight, x);
         opts->eps = n->eps;
         opts->rms = true;
         return true;
@@ -190,8 +227,9 @@ choir_tensor *choir__norm_for(choir_module *norm, choir_tensor *x, choir__norm_r
 {
     choir_tensor *gamma, *beta;
     choir__norm_opts opts = {.readers = readers_in(norm, readers)};
-    return read_by(is_plain_norm(norm, &gamma, &beta, &opts) ? choir__norm(x, gamma, beta, opts)
-                                                             : choir_forward(norm, x),
+    return read_by(is_plain_norm(norm, x, &gamma, &beta, &opts)
+                       ? choir__norm(x, gamma, beta, opts)
+                       : choir_forward(norm, x),
         readers);
 }
 
@@ -200,7 +238,7 @@ choir_tensor *choir__norm_of_sum(choir_module *norm, choir_tensor *x, choir_tens
 {
     choir_tensor *gamma, *beta;
     choir__norm_opts opts = {.readers = readers_in(norm, readers)};
-    if (is_plain_norm(norm, &gamma, &beta, &opts))
+    if (is_plain_norm(norm, x, &gamma, &beta, &opts))
         return read_by(choir__add_norm(x, r, gamma, beta, opts, sum), readers);
     *sum = choir_add(x, r);
     return read_by(choir_forward(norm, *sum), readers);

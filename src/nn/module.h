@@ -100,6 +100,7 @@ void choir__module_visit_ties(choir_module *module, choir_visit_fn *visit, void 
  * them. */
 typedef struct choir__heads_of {
     const char *qkv, *q, *k, *v, *out;
+    const char *q_norm, *k_norm; /* norms of single heads, which share their weights; NULL */
     int64_t heads, kv_heads;
 } choir__heads_of;
 
@@ -134,6 +135,14 @@ void choir__batch_norms_share(choir_module *m, choir__strategy *shared);
  * Returns (B, T, C). */
 choir_tensor *choir__attention_of_heads(choir_tensor *q, choir_tensor *k, choir_tensor *v,
     int64_t heads, choir_attention_opts opts);
+
+/* An RMS norm whose weights are published as w - 1, so that 0 leaves a number as it is (Gemma).
+ */
+choir_module *choir__rms_norm_of_one_more(choir_scope *run, int64_t width, float eps);
+
+/* Norms each head of x (B, T, N, D) by an RMS norm of width D. In
+ * slices of the heads each slice has a copy of its weight. */
+choir_tensor *choir__norm_of_heads(choir_module *norm, choir_tensor *x);
 
 /* Like choir_forward(norm, x), for a result that is read by `readers`. */
 choir_tensor *choir__norm_for(choir_module *norm, choir_tensor *x, choir__norm_readers readers);

@@ -22,6 +22,7 @@ static void end(void *arg)
     free(c->slots);
     free(c->length);
     free(c->row);
+    free(c->outgrown);
     free(c);
 }
 
@@ -32,7 +33,8 @@ choir__cache *choir__cache_new(choir_scope *scope, int64_t rows, int64_t room)
         .rows = rows,
         .room = room,
         .length = choir__calloc((size_t)rows, sizeof *c->length),
-        .row = choir__calloc((size_t)rows, sizeof *c->row)};
+        .row = choir__calloc((size_t)rows, sizeof *c->row),
+        .outgrown = choir__calloc((size_t)rows, sizeof *c->outgrown)};
     scope->cache = c;
     choir__on_close(scope, end, c);
     return c;
@@ -41,6 +43,7 @@ choir__cache *choir__cache_new(choir_scope *scope, int64_t rows, int64_t room)
 void choir__cache_begin(choir__cache *c, const int64_t *row, int64_t samples, int64_t tokens)
 {
     memcpy(c->row, row, (size_t)samples * sizeof *row);
+    memset(c->outgrown, 0, (size_t)samples * sizeof *c->outgrown);
     c->samples = samples;
     c->tokens = tokens;
     c->at = 0;
@@ -52,13 +55,14 @@ void choir__cache_end(choir__cache *c)
         c->length[c->row[i]] += c->tokens;
 }
 
-int64_t choir__cache_reach(const choir_scope *scope, int64_t t)
+void choir__cache_outgrow(choir_scope *scope, int64_t sample)
 {
-    const choir__cache *c = scope->cache;
-    int64_t most = 0;
-    for (int64_t i = 0; c && i < c->samples; i++)
-        most = choir__max(most, c->length[c->row[i]]);
-    return most + t;
+    scope->cache->outgrown[sample] = true;
+}
+
+void choir__cache_forget(choir__cache *c, int64_t row)
+{
+    c->length[row] = 0;
 }
 
 choir_tensor *choir__cache_positions(choir_scope *scope)

@@ -30,6 +30,7 @@ typedef struct choir__cache {
     int64_t *length; /* (rows) tokens that were read */
     int64_t *row;    /* (samples) of the present forward */
     int64_t samples, tokens;
+    bool *outgrown; /* (samples) of the present forward: see choir__cache_outgrow */
     choir__cache_slot *slots;
     int count, at, space; /* at: the next call's slot */
 } choir__cache;
@@ -44,8 +45,17 @@ void choir__cache_begin(
     choir__cache *cache, const int64_t *row, int64_t samples, int64_t tokens);
 void choir__cache_end(choir__cache *cache);
 
-/* Returns the most tokens that a text has with the present forward, or t without a cache. */
-int64_t choir__cache_reach(const choir_scope *scope, int64_t t);
+/* Returns the tokens that the cache has of a sample of the present forward. */
+static inline int64_t choir__cache_before(const choir_scope *scope, int64_t sample)
+{
+    return scope->cache->length[scope->cache->row[sample]];
+}
+
+/* Notes that what the cache has of a sample's text is not what a forward over its tokens would
+ * have, as a model's positions depend on its length. The caller of the forward forgets the text
+ * (choir__cache_forget), and reads it again as a whole. */
+void choir__cache_outgrow(choir_scope *scope, int64_t sample);
+void choir__cache_forget(choir__cache *cache, int64_t row);
 
 /* Returns the positions of the present forward's tokens, (B, T) i64. */
 choir_tensor *choir__cache_positions(choir_scope *scope);

@@ -10,7 +10,9 @@ choir__cut choir__sequence_cut(const choir_scope *scope, const choir_tensor *x)
     const choir__sequence *s = choir__sequence_of(scope, x);
     if (!s)
         return (choir__cut){0};
-    return (choir__cut){choir__rows(x) / choir__sequence_tokens(s), s->leaves};
+    bool heads = x->shape.ndim == 4; /* (B, L, heads, D): the rows of a token are together */
+    return (choir__cut){
+        heads ? x->shape.dim[0] : choir__rows(x) / choir__sequence_tokens(s), s->leaves};
 }
 
 bool choir__sequence_is_whole(const choir_tensor *t)

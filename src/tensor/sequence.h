@@ -39,6 +39,10 @@ static inline const choir__sequence *choir__sequence_of(
 
 #define CHOIR__SEQUENCE_ROWS "expected a row per token, as sequences are cut into chunks"
 
+/* Like choir_cat, along a dimension behind the tokens' (of heads, or within them), where it
+ * works token by token. */
+choir_tensor *choir__cat_features(choir_tensor *const *parts, int count, int dim);
+
 /* Returns whether the rows of x can be the tokens of whole samples, or x has no tokens. */
 static inline bool choir__sequence_fits(const choir_scope *scope, const choir_tensor *x)
 {

@@ -9,6 +9,7 @@ typedef struct attention_case {
     int64_t b, h, g, t, s, d, window;
     bool causal, packed;
     int bias; /* 0: none, 1: (B, 1, 1, S), 2: (1, H, T, S) */
+    float softcap;
 } attention_case;
 
 static const attention_case cases[] = {
@@ -29,6 +30,9 @@ static const attention_case cases[] = {
     {1, 2, 1, 40, 135, 96, 0, false, true, 1},
     {1, 2, 1, 70, 70, 128, 50, true, false, 2},
     {1, 1, 1, 17, 65, 200, 0, false, false, 0},
+    /* scores that a soft cap bends */
+    {1, 4, 2, 70, 70, 16, 9, true, false, 0, 1.5f},
+    {2, 2, 1, 33, 41, 130, 0, false, true, 2, 3},
 };
 
 static int64_t least_width;
@@ -43,6 +47,7 @@ static choir__attention_shape shape_of(const attention_case *c)
         .d = c->d,
         .window = c->window,
         .scale = c->d < 64 ? 0.3f : 0.1f,
+        .softcap = c->softcap,
         .causal = c->causal};
 }
 

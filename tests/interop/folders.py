@@ -13,7 +13,8 @@ SIZES = {
     "llama": dict(hidden_size=WIDTH, intermediate_size=HIDDEN, num_hidden_layers=LAYERS,
                   num_attention_heads=2, vocab_size=VOCAB, max_position_embeddings=CONTEXT),
 }
-SIZES["mistral"] = SIZES["llama"]
+for _name in "mistral", "qwen2", "phi3", "gemma":
+    SIZES[_name] = SIZES["llama"]
 
 
 def linear(name, into, out):
@@ -67,7 +68,32 @@ def llama(config):
             yield (at + name + ".weight", (out, into))
 
 
-NAMES = {"bert": bert, "gpt2": gpt2, "llama": llama, "mistral": llama}
+def qwen2(config):
+    for name, shape in llama(config):
+        yield name, shape
+        if any(part in name for part in (".q_proj", ".k_proj", ".v_proj")):
+            yield name.replace("weight", "bias"), shape[:1]
+
+
+def gemma(config):
+    yield from (pair for pair in llama(config) if pair[0] != "lm_head.weight")
+
+
+def phi3(config):
+    """Matrices that lie side by side: of the first's name, their rows in one."""
+    joined, found = {"q_proj": "qkv_proj", "gate_proj": "gate_up_proj"}, {}
+    for name, shape in llama(config):
+        part = name.split(".")[-2]
+        if part in ("k_proj", "v_proj", "up_proj"):
+            found[last] = (found[last][0] + shape[0], *shape[1:])
+        else:
+            last = name.replace(part, joined.get(part, part))
+            found[last] = shape
+    yield from found.items()
+
+
+NAMES = {"bert": bert, "gpt2": gpt2, "llama": llama, "mistral": llama, "qwen2": qwen2, "phi3": phi3,
+         "gemma": gemma}
 
 
 def numbers(name, shape):

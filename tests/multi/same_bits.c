@@ -275,6 +275,20 @@ static void mistral(void **state)
     compare("mistral:layers=1,heads=2,width=24,context=10,window=4,vocab=31,tied=1");
 }
 
+static void qwen3(void **state)
+{
+    (void)state;
+    compare("qwen3:layers=1,heads=2,head_dim=6,width=24,context=10,vocab=31");
+}
+
+static void gemma3(void **state)
+{
+    (void)state;
+    compare(
+        "gemma3:layers=2,heads=2,head_dim=6,width=24,context=10,window=4,pattern=sf,vocab=31,"
+        "softcap=2,final_softcap=3");
+}
+
 static void lstm(void **state)
 {
     (void)state;
@@ -323,7 +337,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
         cmocka_unit_test(cnn), cmocka_unit_test(lenet), cmocka_unit_test(resnet),
         cmocka_unit_test(alexnet), cmocka_unit_test(gpt2), cmocka_unit_test(llama),
-        cmocka_unit_test(mistral), cmocka_unit_test(lstm), cmocka_unit_test(gru),
-        cmocka_unit_test(bert), cmocka_unit_test(optimizers)};
+        cmocka_unit_test(mistral), cmocka_unit_test(qwen3), cmocka_unit_test(gemma3),
+        cmocka_unit_test(lstm), cmocka_unit_test(gru), cmocka_unit_test(bert),
+        cmocka_unit_test(optimizers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static choir_status open_one(
     if (reader && r->opts->pack && (reader != &choir__data_corpus || !r->info->packs))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: packing (choir train --pack) is for documents (.jsonl, .csv, .tsv or .parquet) "
-            "and models that keep them apart: gpt2, llama and mistral",
+            "and models that keep them apart: gpt2, llama and its relatives",
             r->path);
     return reader ? reader->open(r, tokenizer, dataset) : refuse(r);
 }

@@ -14,6 +14,7 @@ static const choir_tp_rule gpt2[] = {{.path = "*.attn", .style = CHOIR_TP_HEADS}
 static const choir_tp_rule llama[] = {{.path = "*.self_attn", .style = CHOIR_TP_HEADS},
     {.path = "*.mlp.gate_proj", .style = CHOIR_TP_COLUMN},
     {.path = "*.mlp.up_proj", .style = CHOIR_TP_COLUMN},
+    {.path = "*.mlp.gate_up_proj", .style = CHOIR_TP_COLUMN, .packed = 2},
     {.path = "*.mlp.down_proj", .style = CHOIR_TP_ROW},
     {.path = "model.embed_tokens", .style = CHOIR_TP_VOCAB},
     {.path = "lm_head", .style = CHOIR_TP_VOCAB}};

@@ -214,6 +214,21 @@ static choir_status plan_projection(choir__tp_plan *plan, choir_module *m, const
     return plan_module(plan, m->path, layer, style, packed, heads);
 }
 
+/* The weight of a norm that all heads share: each slice has a copy. */
+static choir_status plan_norm_of_heads(choir__tp_plan *plan, choir_module *m, const char *name)
+{
+    choir_module *norm = name ? inside(m, name) : NULL;
+    for (choir__module_entry *e = norm ? norm->inside->entries : NULL; e; e = e->next)
+        if (e->kind == CHOIR__PARAM)
+            return add_entry(plan, (choir__tp_entry){.param = e->tensor->param,
+                                       .path = m->path,
+                                       .style = CHOIR_TP_COLUMN,
+                                       .packed = 1,
+                                       .units = 1,
+                                       .shared = plan->slices});
+    return CHOIR_OK;
+}
+
 static bool one_divides(int64_t a, int64_t b)
 {
     return a % b == 0 || b % a == 0;
@@ -225,6 +240,12 @@ static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
     choir_status status = CHOIR_OK;
     if (h->heads % plan->slices)
         return indivisible(plan, m->path, h->heads, "heads", NULL);
+    if (h->qkv && h->heads != h->kv_heads)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "tensor_parallel: '%s': its matrix of queries, keys and values has %lld heads of "
+            "queries and %lld of keys, and only equal numbers are divided: expected a model with "
+            "a matrix for each, or as many heads of keys as of queries",
+            m->path, (long long)h->heads, (long long)h->kv_heads);
     if (!one_divides(h->kv_heads, plan->slices) || !one_divides(h->kv_heads, plan->ranks))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "tensor_parallel: '%s': %lld key and value heads cannot be divided among %lld slices "
@@ -241,7 +262,9 @@ static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
     for (size_t i = 0; i < CHOIR_COUNT(parts) && status == CHOIR_OK; i++)
         status = plan_projection(
             plan, m, parts[i].name, parts[i].style, parts[i].packed, parts[i].heads);
-    return status;
+    if (status == CHOIR_OK)
+        status = plan_norm_of_heads(plan, m, h->q_norm);
+    return status == CHOIR_OK ? plan_norm_of_heads(plan, m, h->k_norm) : status;
 }
 
 /* --- rules --- */

@@ -325,6 +325,8 @@ static const char *wrong_operands(choir_tensor *const *in, choir_attention_opts 
         return "causal attention: expected as many keys as queries";
     if (opts.window < 0 || (opts.window && !opts.causal))
         return "expected a window of 0 or more, and above 0 for causal attention alone";
+    if (!(opts.softcap >= 0) || isinf(opts.softcap))
+        return "expected a softcap of 0 (none) or more";
     if (!k.dim[2])
         return "expected 1 key or more";
     return NULL;
@@ -374,6 +376,7 @@ choir_tensor *choir_attention_with(
         .d = dq[3],
         .window = opts.window,
         .scale = opts.scale != 0 ? opts.scale : (float)(1.0 / sqrt((double)dq[3])),
+        .softcap = opts.softcap,
         .causal = opts.causal};
     choir_tensor *y = by_position(scope, choir__device_of(in[Q]), in[Q]->dtype, &n);
     choir__keeps keeps = {

@@ -5,6 +5,7 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/ops/derive/derive.h"
+#include "tensor/strategy.h"
 
 struct unary {
     choir__unary_op op;
@@ -86,7 +87,7 @@ static const struct unary_ops unary_ops[CHOIR__UNARY_COUNT] = {
     [CHOIR__EXP] = FROM_Y("exp", IN_F32),
     [CHOIR__LOG] = FROM_X("log", IN_F32),
     [CHOIR__SQRT] = FROM_Y("sqrt", AS_IT_COMES),
-    [CHOIR__TANH] = FROM_Y("tanh", AS_IT_COMES),
+    [CHOIR__TANH] = FROM_Y("tanh", AS_IT_COMES, .slices_in = 1),
     [CHOIR__SIGMOID] = FROM_Y("sigmoid", AS_IT_COMES),
     [CHOIR__RELU] = FROM_Y("relu", AS_IT_COMES),
     [CHOIR__GELU] = FROM_X("gelu", AS_IT_COMES),
@@ -103,7 +104,7 @@ static const struct unary_ops unary_ops[CHOIR__UNARY_COUNT] = {
     [CHOIR__LOG1P] = FROM_X("log1p", IN_F32),
     [CHOIR__EXPM1] = FROM_X("expm1", IN_F32),
     [CHOIR__ERF] = FROM_X("erf", AS_IT_COMES),
-    [CHOIR__AFFINE] = FROM_X("affine", AS_IT_COMES),
+    [CHOIR__AFFINE] = FROM_X("affine", AS_IT_COMES, .slices_in = 1),
     [CHOIR__POW] = FROM_X("pow", IN_F32),
     [CHOIR__CLAMP] = FROM_X("clamp", AS_IT_COMES),
     [CHOIR__LEAKY] = FROM_X("leaky_relu", AS_IT_COMES),
@@ -116,6 +117,7 @@ static choir_tensor *unary(choir_tensor *x, struct unary u)
     const struct unary_ops *ops = &unary_ops[u.op];
     choir_tensor *poisoned;
     x = choir__sound(x, ops->op.name);
+    const choir__partition *part = x->split; /* a cast of x lacks it */
     if (!choir__is_dense(x))
         x = choir_contiguous(x);
     choir_scope *scope = choir__begin(&ops->op, &x, 1, &poisoned);
@@ -126,8 +128,11 @@ static choir_tensor *unary(choir_tensor *x, struct unary u)
             ops->op.name, choir_dtype_name(x->dtype));
     choir_tensor *y = choir__tensor_like(scope, x);
     bool reads_y = ops->rounded.name, rounded = reads_y && choir__to_be_rounded(y);
-    return choir__computed(rounded ? &ops->rounded : &ops->op, y, &x, 1,
+    y = choir__computed(rounded ? &ops->rounded : &ops->op, y, &x, 1,
         (choir__keeps){&u, sizeof u, {reads_y ? y : x}});
+    if (ops->op.slices_in && part && !part->passes && !part->tokens)
+        y->split = part; /* scores of a vocabulary in slices stay in slices */
+    return y;
 }
 
 choir_tensor *choir_neg(choir_tensor *x)

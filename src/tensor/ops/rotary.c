@@ -16,26 +16,107 @@ choir_rotary_opts choir_rotary_defaults(void)
     return (choir_rotary_opts){.theta = 10000};
 }
 
+/* --- the rates of a table's dimensions --- */
+
 /* Llama 3.1: waves longer than the original context / low_freq are slowed down by factor, those
  * shorter than the original context / high_freq stay, and those between are interpolated. */
-static double stretched(double frequency, const choir_rotary_opts *o)
+static double by_turns(double rate, const choir_rotary_opts *o)
 {
-    double turns = (double)o->original_context * frequency / (2 * M_PI);
-    if (o->scaling == CHOIR_ROTARY_LINEAR || turns < o->low_freq)
-        return frequency / o->factor;
+    double turns = (double)o->original_context * rate / (2 * M_PI);
+    if (turns < o->low_freq)
+        return rate / o->factor;
     if (turns > o->high_freq)
-        return frequency;
+        return rate;
     double smooth = (turns - o->low_freq) / (o->high_freq - o->low_freq);
-    return (1 - smooth) * frequency / o->factor + smooth * frequency;
+    return (1 - smooth) * rate / o->factor + smooth * rate;
 }
 
-static bool sound(const choir_rotary_opts *o)
+/* Returns the dimension, perhaps between two, that turns so often in the original context. */
+static double dimension_of(double turns, int64_t dim, const choir_rotary_opts *o)
 {
-    bool scaled = o->scaling == CHOIR_ROTARY_LINEAR || o->scaling == CHOIR_ROTARY_LLAMA3;
-    bool banded = o->scaling != CHOIR_ROTARY_LLAMA3 ||
-                  (o->original_context > 0 && o->low_freq > 0 && o->high_freq > o->low_freq);
-    return isfinite(o->theta) && o->theta > 0 && (scaled || o->scaling == CHOIR_ROTARY_PLAIN) &&
-           (!scaled || (isfinite(o->factor) && o->factor > 0)) && banded;
+    return (double)dim * choir__log((double)o->original_context / (turns * 2 * M_PI)) /
+           (2 * choir__log(o->theta));
+}
+
+/* YaRN: dimensions before the first bound keep their rate, those behind the second are slowed
+ * down, and those between are interpolated. */
+static double by_dimensions(double rate, int64_t i, int64_t dim, const choir_rotary_opts *o)
+{
+    double fast = dimension_of(o->high_freq, dim, o), slow = dimension_of(o->low_freq, dim, o);
+    fast = fmax(o->unrounded ? fast : floor(fast), 0);
+    slow = fmin(o->unrounded ? slow : ceil(slow), (double)dim - 1);
+    if (slow == fast)
+        slow += 0.001;
+    double ramp = fmin(fmax(((double)i - fast) / (slow - fast), 0), 1);
+    return rate / o->factor * ramp + rate * (1 - ramp);
+}
+
+static int64_t length_of(const choir_rotary_opts *o, int64_t positions)
+{
+    return o->length ? o->length : positions;
+}
+
+/* Dynamic NTK: a longer text has a larger theta. */
+static double theta_for(int64_t length, int64_t dim, const choir_rotary_opts *o)
+{
+    double original = (double)o->original_context;
+    if (o->scaling != CHOIR_ROTARY_DYNAMIC || length <= o->original_context)
+        return o->theta;
+    return o->theta * choir__pow(o->factor * (double)length / original - (o->factor - 1),
+                          (double)dim / ((double)dim - 2));
+}
+
+/* Returns the rate of dimension i of dim / 2. */
+static double rate_of(int64_t i, int64_t dim, int64_t length, const choir_rotary_opts *o)
+{
+    double rate = choir__pow(theta_for(length, dim, o), -2.0 * (double)i / (double)dim);
+    const double *divisors = length > o->original_context ? o->long_factors : o->short_factors;
+    switch (o->scaling) {
+    case CHOIR_ROTARY_LINEAR: return rate / o->factor;
+    case CHOIR_ROTARY_LLAMA3: return by_turns(rate, o);
+    case CHOIR_ROTARY_YARN: return by_dimensions(rate, i, dim, o);
+    case CHOIR_ROTARY_LONGROPE: return rate / divisors[i];
+    case CHOIR_ROTARY_PLAIN:
+    case CHOIR_ROTARY_DYNAMIC: break;
+    }
+    return rate;
+}
+
+static double amplitude(const choir_rotary_opts *o)
+{
+    if (o->attention_factor > 0)
+        return o->attention_factor;
+    if (o->scaling == CHOIR_ROTARY_YARN && o->factor > 1)
+        return 0.1 * choir__log(o->factor) + 1;
+    if (o->scaling == CHOIR_ROTARY_LONGROPE && o->factor > 1)
+        return sqrt(1 + choir__log(o->factor) / choir__log((double)o->original_context));
+    return 1;
+}
+
+/* Returns whether the options of a scaling belong together. */
+static bool sound_scaling(const choir_rotary_opts *o, int64_t dim)
+{
+    bool factor = isfinite(o->factor) && o->factor > 0, original = o->original_context > 0;
+    bool bands = o->low_freq > 0 && o->high_freq > o->low_freq;
+    switch (o->scaling) {
+    case CHOIR_ROTARY_PLAIN: return true;
+    case CHOIR_ROTARY_LINEAR: return factor;
+    case CHOIR_ROTARY_LLAMA3:
+    case CHOIR_ROTARY_YARN: return factor && original && bands;
+    case CHOIR_ROTARY_DYNAMIC: return factor && original && dim > 2;
+    case CHOIR_ROTARY_LONGROPE: break;
+    default: return false;
+    }
+    for (int64_t i = 0; o->short_factors && o->long_factors && i < dim / 2; i++)
+        if (!(o->short_factors[i] > 0) || !(o->long_factors[i] > 0))
+            return false;
+    return o->short_factors && o->long_factors && o->original_context > 1;
+}
+
+static bool sound(const choir_rotary_opts *o, int64_t dim)
+{
+    return isfinite(o->theta) && o->theta > 0 && sound_scaling(o, dim) && o->length >= 0 &&
+           (!o->attention_factor || (isfinite(o->attention_factor) && o->attention_factor > 0));
 }
 
 choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t positions,
@@ -48,23 +129,25 @@ choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t 
             "rotary_table: expected positions, and an even number of dimensions, got %lld "
             "of %lld",
             (long long)positions, (long long)dim);
-    if (!sound(&opts))
+    if (!sound(&opts, dim))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "rotary_table: theta %g, factor %g, low_freq %g, high_freq %g and original_context "
-            "%lld do not make sense together; begin with choir_rotary_defaults()",
+            "rotary_table: theta %g, factor %g, low_freq %g, high_freq %g, original_context %lld, "
+            "attention_factor %g and the factors of rates do not make sense together; begin "
+            "with choir_rotary_defaults()",
             opts.theta, opts.factor, opts.low_freq, opts.high_freq,
-            (long long)opts.original_context);
+            (long long)opts.original_context, opts.attention_factor);
+    const double amplify = amplitude(&opts);
     double *values = malloc((size_t)(positions * dim) * sizeof *values);
     if (!values)
         return choir__poison(scope, CHOIR_ERR_MEMORY,
             "rotary_table: no memory for %lld positions", (long long)positions);
     for (int64_t i = 0; i < dim / 2; i++) {
-        double frequency = choir__pow(opts.theta, -2.0 * (double)i / (double)dim);
-        if (opts.scaling != CHOIR_ROTARY_PLAIN)
-            frequency = stretched(frequency, &opts);
+        const double rate = rate_of(i, dim, length_of(&opts, positions), &opts);
         for (int64_t t = 0; t < positions; t++) {
             double *cosine = &values[t * dim + i], *sine = cosine + dim / 2;
-            choir__sin_cos((double)t * frequency, sine, cosine);
+            choir__sin_cos((double)t * rate, sine, cosine);
+            *sine *= amplify;
+            *cosine *= amplify;
         }
     }
     /* in place: each element is read before it is overwritten */

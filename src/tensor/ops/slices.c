@@ -120,37 +120,38 @@ static void cat_again(choir__record *r)
     }
 }
 
-static const choir__op cat_op = {.name = "cat",
-    .cast = CHOIR__CAST_WIDEST,
-    .half = CHOIR__ALL_IN,
-    .half_native = CHOIR__ALL_IN,
-    .backward = cat_backward,
-    .derivative = cat_derivative,
-    .recompute = cat_again};
+#define CAT                                                                                    \
+    .name = "cat", .cast = CHOIR__CAST_WIDEST, .half = CHOIR__ALL_IN,                          \
+    .half_native = CHOIR__ALL_IN, .backward = cat_backward, .derivative = cat_derivative,         \
+    .recompute = cat_again
+static const choir__op cat_op = {CAT}, cat_features_op = {CAT, .by_token = true};
 
 /* Joins more parts than an op can have operands: first groups of them, then the groups. */
-static choir_tensor *cat_groups(choir_tensor *const *parts, int count, int dim)
+static choir_tensor *cat(const choir__op *op, choir_tensor *const *parts, int count, int dim);
+
+static choir_tensor *cat_groups(
+    const choir__op *op, choir_tensor *const *parts, int count, int dim)
 {
     choir_tensor *joined[CHOIR__MAX_IN];
     int each = (count + CHOIR__MAX_IN - 1) / CHOIR__MAX_IN, groups = 0;
     for (int at = 0; at < count; at += each)
-        joined[groups++] = choir_cat(parts + at, each < count - at ? each : count - at, dim);
-    choir_tensor *y = choir_cat(joined, groups, dim);
+        joined[groups++] = cat(op, parts + at, each < count - at ? each : count - at, dim);
+    choir_tensor *y = cat(op, joined, groups, dim);
     for (int i = 0; i < groups && each > 1; i++)
         choir__done_with(joined[i]);
     return y;
 }
 
-choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
+static choir_tensor *cat(const choir__op *op, choir_tensor *const *parts, int count, int dim)
 {
     choir_tensor *poisoned, *in[CHOIR__MAX_IN];
     if (count > CHOIR__MAX_IN)
-        return cat_groups(parts, count, dim);
+        return cat_groups(op, parts, count, dim);
     if (count > 0 && !parts) /* begun with no operands, which is an error */
         count = 0;
     if (count > 0)
         memcpy(in, parts, (size_t)count * sizeof *in);
-    choir_scope *scope = choir__begin(&cat_op, in, count, &poisoned);
+    choir_scope *scope = choir__begin(op, in, count, &poisoned);
     if (!scope)
         return poisoned;
     if (!choir__fix_dim(in[0], &dim))
@@ -165,7 +166,17 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
                 "expected parts that differ only in the joined dimension");
     }
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
-    return choir__computed(&cat_op, y, in, count, (choir__keeps){&dim, sizeof dim, {NULL}});
+    return choir__computed(op, y, in, count, (choir__keeps){&dim, sizeof dim, {NULL}});
+}
+
+choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
+{
+    return cat(&cat_op, parts, count, dim);
+}
+
+choir_tensor *choir__cat_features(choir_tensor *const *parts, int count, int dim)
+{
+    return cat(&cat_features_op, parts, count, dim);
 }
 
 choir_tensor *choir_stack(choir_tensor *const *parts, int count, int dim)

@@ -272,6 +272,15 @@ static void llama(void **state)
         2);
 }
 
+static void gemma(void **state)
+{
+    (void)state;
+    compare((plan){.model = "gemma3:layers=2,heads=4,kv_heads=2,head_dim=8,width=32,hidden=48,"
+                            "context=48,vocab=61,window=14,pattern=sf,softcap=2",
+                .chunks = 4},
+        2);
+}
+
 /* Every token sees all others, or all of its text, which may be shorter than the sequence. */
 static void bert(void **state)
 {
@@ -449,6 +458,7 @@ int main(void)
         cmocka_unit_test(one_chunk),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
+        cmocka_unit_test(gemma),
         cmocka_unit_test(bert),
         cmocka_unit_test(own_weights_of_users),
         cmocka_unit_test(meshes),

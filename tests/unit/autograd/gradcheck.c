@@ -188,7 +188,7 @@ static choir_tensor *apply_attention_with(choir_tensor *const *in, int count, vo
 static void attention_options(void **state)
 {
     static const choir_attention_opts opts[] = {
-        {0}, {.causal = true, .scale = 0.7f}, {.causal = true, .window = 2}};
+        {0}, {.causal = true, .scale = 0.7f}, {.causal = true, .window = 2, .softcap = 0.8f}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(opts) * 4; i++) {
         choir_attention_opts o = opts[i / 4];

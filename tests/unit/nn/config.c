@@ -48,7 +48,7 @@ static const char llama[] =
 /* Returns the full text, as the model describes it; "" if the JSON is refused. */
 static const char *full(const char *json, char **notes)
 {
-    static char config[512];
+    static char config[CHOIR_MODEL_TEXT];
     const choir__model_spec *spec;
     choir_model_info info = {0};
     char *text, *said;
@@ -127,7 +127,7 @@ static void published_donut(void **state)
     free(notes);
 }
 
-/* Keys inside the parts of a donut's file are read, noted or refused as those of other files.
+/* Keys inside the parts of a donut's file are read, noted or refused as in other files.
  */
 static void parts_of_donut(void **state)
 {
@@ -348,7 +348,22 @@ static void bad_llama(void **state)
     bad(LLAMA("\"num_key_value_heads\": 5"), "'num_key_value_heads' is 5", "32");
     bad(LLAMA("\"hidden_act\": \"gelu\""), "hidden_act", "silu");
     bad(LLAMA("\"head_dim\": 7"), "got 7", "even");
-    bad(LLAMA("\"rope_scaling\": {\"type\": \"yarn\"}"), "rope_scaling", "llama3");
+    bad(LLAMA("\"rope_scaling\": {\"type\": \"ntk\"}"), "rope_scaling",
+        "unknown rope_type: choose one of default, linear, dynamic, yarn, longrope, llama3");
+    bad(LLAMA("\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 0]}"),
+        "rope_scaling", "expected a list of numbers above 0 as its 'short_factor'");
+    bad(LLAMA("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"partial_rotary_factor\":"
+              " 0.5}"),
+        "unknown option 'partial'", "model llama");
+    bad("{\"model_type\": \"gemma2\", \"layer_types\": [\"full_attention\"]}", "layer_types",
+        "num_hidden_layers, 26, names");
+    bad("{\"model_type\": \"qwen2\", \"num_hidden_layers\": 1, \"layer_types\": [\"chunked\"]}",
+        "layer_types", "no other kind is built");
+    bad("{\"model_type\": \"gemma3_text\", \"rope_parameters\": {\"sliding_attention\": "
+        "{\"rope_type\": \"yarn\"}}}",
+        "rope_parameters", "expected rope_type default for sliding_attention");
+    bad("{\"model_type\": \"smollm3\", \"no_rope_layers\": [1]}", "no_rope_layers",
+        "36, numbers");
     bad(LLAMA("\"rope_scaling\": 3"), "'rope_scaling' is 3", "an object");
     bad(LLAMA("\"rope_parameters\": {\"rope_type\": 3}"), "rope_parameters",
         "unknown rope_type");
@@ -403,6 +418,29 @@ static void there_and_back(void **state)
         "window=5,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0",
         "mistral:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
         "window=0,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0",
+        "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0,rope=yarn,factor=2.5,"
+        "low_freq=1,high_freq=32,original=7,attention_factor=0.75,unrounded=1",
+        "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0,rope=dynamic,factor=2.5,"
+        "original=9",
+        "qwen2:layers=3,heads=4,kv_heads=2,head_dim=6,width=24,hidden=64,context=9,vocab=50,"
+        "window=5,theta=5000,eps=0.001,tied=0,pattern=ffs",
+        "qwen3:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=0,attention_bias=1",
+        "gemma:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "theta=5000,eps=0.001,tied=1,attention_bias=0",
+        "gemma2:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=5,theta=5000,eps=0.001,tied=1,attention_bias=0,pattern=sf,query_scale=9,"
+        "softcap=50,final_softcap=0",
+        "gemma3:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=5,theta=5000,eps=0.001,tied=1,attention_bias=0,pattern=s,local_theta=100,"
+        "query_scale=9,softcap=0,final_softcap=0,rope=linear,factor=8",
+        "phi3:layers=2,heads=4,kv_heads=2,head_dim=8,width=32,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=0,partial=0.5,rope=longrope,factor=3,original=3,"
+        "short=1/1.03,long=2/3.5,pad=3",
+        "smollm3:layers=4,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=5,theta=5000,eps=0.001,tied=1,attention_bias=0,mlp_bias=0,pattern=fwsn,pad=3",
         "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=5,dropout=0,"
         "eps=1e-12",
         "donut:height=64,image_width=32,patch=4,window=4,embed=16,depths=2-2,heads=2-4,layers=2,"

@@ -1,4 +1,4 @@
-/* Llama and Mistral as models by name: parameter names, options that do and do not fit
+/* Llama and its relatives as models by name: parameter names, options that do and do not fit
  * together, and which positions each position attends to. */
 #include <math.h>
 #include <stdio.h>
@@ -68,7 +68,14 @@ static void options(void **state)
     static const char *const texts[] = {"llama", "mistral", "llama:size=7b", "llama:size=8b",
         "llama:size=1b", "mistral:size=7b", "llama:size=1b,layers=3,rope=llama3,factor=8",
         "llama:" SMALL ",rope=linear,factor=2.5", "llama:heads=3,head_dim=2,width=7",
-        "mistral:window=0,theta=1e6,eps=1e-6,tied=1"};
+        "mistral:window=0,theta=1e6,eps=1e-6,tied=1", "qwen2",
+        "qwen2:" SMALL ",window=4,pattern=fs", "qwen3:" SMALL, "gemma:" SMALL, "gemma2:" SMALL,
+        "gemma2:" SMALL ",pattern=s,softcap=0",
+        "gemma3:" SMALL ",window=0,pattern=f,local_theta=0", "phi3:" SMALL ",partial=0.5",
+        "phi3:" SMALL ",rope=longrope,original=64,factor=4,short=1/1.5,long=1.1/3.25",
+        "smollm3:" SMALL, "llama:" SMALL ",rope=dynamic,factor=2,original=64",
+        "llama:" SMALL ",rope=yarn,factor=4,low_freq=1,high_freq=32,original=64,unrounded=1,"
+        "attention_factor=0.75"};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) { /* the config in full is one of its own */
         choir_model_info info, again;
@@ -104,7 +111,18 @@ static void bad_options(void **state)
     bad("mistral:heads=4,width=12", 0, "model mistral: expected heads of an even number");
     bad("llama:heads=4,head_dim=5,width=16", 0, "turn pairs, got 5");
     bad("llama:vocab=10", 11, "vocab=10 is too small for the data's 11 tokens");
-    bad("llama:rope=yarn", 0, "unknown rope 'yarn': choose one of plain, linear, llama3");
+    bad("llama:rope=ntk", 0,
+        "unknown rope 'ntk': choose one of plain, linear, llama3, dynamic, yarn, longrope");
+    bad("llama:rope=yarn", 0, "expected rope=yarn with factor, original, low_freq");
+    bad("llama:rope=dynamic,factor=2", 0, "expected rope=dynamic with factor and original");
+    bad("phi3:" SMALL ",rope=longrope,original=9,short=1/2,long=1", 0, "long= and as many");
+    bad("phi3:" SMALL ",rope=longrope,original=9,short=1/0,long=1/2", 0, "short= and as many");
+    bad("phi3:" SMALL ",partial=0.3", 0, "got partial=0.3 of head_dim=4");
+    bad("llama:softcap=3", 0, "unknown option 'softcap'");
+    bad("qwen2:attention_bias=1", 0, "unknown option 'attention_bias'");
+    bad("gemma2:pattern=fx", 0, "pattern=fx: expected a letter for each kind of layer");
+    bad("gemma2:pattern=sf,window=0", 0, "expected a window for its layers s and w");
+    bad("qwen3:size=8b", 0, "unknown size '8b'");
     bad("llama:factor=2", 0, "rope is plain");
     bad("llama:original=2048", 0, "rope is plain");
     bad("llama:rope=linear", 0, "expected rope=linear with factor");

@@ -3,6 +3,8 @@
  *
  *     S = q k^T    E = exp(scale S + bias - max)    y = E v / sum(E)
  *
+ * (with a soft cap c, c tanh(scale S / c) in place of scale S).
+ *
  * A block has as many queries as keep its scores in the cache; the T x T matrix is never
  * stored. Products run in tiles of our own (tile.h): a tile whose queries see none of its keys
  * is left out, which for 64 tokens is half of the work, and a head's matrices are too small for
@@ -82,6 +84,7 @@ static void exponentials(const choir__k_attention *a, const block *k, float *s, 
     float *total, int64_t b, int64_t h)
 {
     const int64_t t = k->queries.from, rows = k->queries.to - t, first = k->keys.from;
+    const float factor = score_factor(&a->n);
     for (int64_t r = 0; r < rows; r++) {
         const float *bias = bias_row(&a->bias, b, h, t + r);
         span seen = seen_by(&a->n, t + r);
@@ -89,17 +92,20 @@ static void exponentials(const choir__k_attention *a, const block *k, float *s, 
             seen = unmasked(seen, bias);
         float *row = s + r * k->width + seen.from - first;
         int64_t n = seen.to - seen.from;
-        top[r] = bias ? largest_of_row(row, bias + seen.from, n, a->n.scale)
-                      : largest_of_row(row, NULL, n, a->n.scale);
+        if (a->n.softcap > 0)
+            cap_row(row, NULL, n, &a->n);
+        top[r] = bias ? largest_of_row(row, bias + seen.from, n, factor)
+                      : largest_of_row(row, NULL, n, factor);
     }
     for (int64_t r = 0; r < rows; r++) {
         const float *bias = bias_row(&a->bias, b, h, t + r);
         const span all = seen_by(&a->n, t + r), seen = bias ? unmasked(all, bias) : all,
                    at = {seen.from - first, seen.to - first};
         float *row = s + r * k->width;
-        clear(row, all.from - first, at.from);
-        total[r] =
-            exp_of_row(row + at.from, at.to - at.from, a->bias.p ? 1 : a->n.scale, top[r]);
+        /* tiles read from the first key that any of their queries sees, with or without a bias
+         */
+        clear(row, choir__max(0, all.from - first - TALL), at.from);
+        total[r] = exp_of_row(row + at.from, at.to - at.from, a->bias.p ? 1 : factor, top[r]);
         clear_beside(row, at, k->width);
     }
 }

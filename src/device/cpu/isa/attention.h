@@ -212,6 +212,26 @@ INLINE void of_keys(
     }
 }
 
+/* Replaces a row's products s[0, n) by scores c tanh(scale s / c), c the soft cap. slope, if
+ * not NULL: receives the derivatives of the scores by the products. */
+INLINE void cap_row(float *s, float *slope, int64_t n, const shape *of)
+{
+    const vec one = v_set(1.0f);
+    const float in = of->scale / of->softcap;
+    for (int64_t c = 0; c < n; c += W) {
+        vec bent = v_tanh(v_load(s + c) * in);
+        v_store(s + c, bent * of->softcap);
+        if (slope)
+            v_store(slope + c, (one - bent * bent) * of->scale);
+    }
+}
+
+/* Returns the factor that turns what scores() wrote, perhaps capped, into scores. */
+INLINE float score_factor(const shape *n)
+{
+    return n->softcap > 0 ? 1.0f : n->scale;
+}
+
 /* --- chunks: kernels_attention.h --- */
 
 INLINE int64_t chunks_of(const shape *n)

@@ -14,6 +14,7 @@ typedef struct work {
     float *kt, *vt; /* transposed */
     float *k;       /* in panels of columns */
     float *s, *g;   /* (rows, keys) */
+    float *slope;   /* (keys): of a row's scores, under a soft cap */
     float *nodes;   /* (levels, 2, keys, D): sums of leaves; see keys_of_leaves */
 } work;
 
@@ -32,7 +33,8 @@ static work work_new(const shape *n, int64_t chunks)
     const int64_t rows = block_rows(n), d = whole_panels(n->d), s = block_scores(n);
     int64_t q = rows * d, kt = whole_panels(n->s) * n->d, k = n->s * d;
     int64_t nodes = chunks > 1 ? levels_of(chunks) * 2 * n->s * n->d : 0;
-    size_t floats = (size_t)(2 * q + 2 * kt + k + 2 * s + nodes);
+    int64_t slope = n->softcap > 0 ? s / block_rows(n) : 0;
+    size_t floats = (size_t)(2 * q + 2 * kt + k + 2 * s + nodes + slope);
     float *at = choir__cpu_scratch(choir__cpu_context_current(), floats * sizeof *at);
     work w = {.q = at, .gy = at + q};
     w.kt = w.gy + q;
@@ -41,14 +43,16 @@ static work work_new(const shape *n, int64_t chunks)
     w.s = w.k + k;
     w.g = w.s + s;
     w.nodes = w.g + s;
+    w.slope = w.nodes + nodes;
     return w;
 }
 
-/* Replaces s, the scores, by probabilities, and g, their gradient, by scale times the gradient
- * of the scores; the rest of the last 16 lanes by zeros. delta NULL: the row's own sum of P G.
+/* Replaces s, the scores, by probabilities, and g, their gradient, by the gradient of the
+ * scores times scale, or times `slope` element by element; the rest of the last 16 lanes by
+ * zeros. delta NULL: the row's own sum of P G.
  */
-INLINE void backward_row(float *s, float *g, const float *bias, float *gbias, int64_t n,
-    float scale, float lse, const float *delta)
+INLINE void backward_row(float *s, float *g, const float *bias, float *gbias,
+    const float *slope, int64_t n, float scale, float lse, const float *delta)
 {
     vec sum[L] = {{0}}, zero = {0};
     for (int64_t c = 0; c < n; c += 16)
@@ -70,7 +74,7 @@ INLINE void backward_row(float *s, float *g, const float *bias, float *gbias, in
             vec gs = v_keep(v_load(s + at) * (v_load(g + at) - dot), left, zero);
             if (gbias)
                 v_put(gbias + at, v_get(gbias + at, left) + gs, left);
-            v_store(g + at, gs * scale);
+            v_store(g + at, slope ? v_keep(gs * v_load(slope + at), left, zero) : gs * scale);
         }
 }
 
@@ -85,12 +89,18 @@ static void score_gradients(
         const float *bias = bias_row(&a->bias, b, h, t);
         const float *delta = a->delta ? (const float *)a->delta + head + t : NULL;
         float *gbias = bias_row(&a->gbias, b, h, t);
-        if (bias)
+        int64_t n = at.to - at.from;
+        if (a->n.softcap > 0) {
+            cap_row(s + at.from, w->slope, n, &a->n);
+            backward_row(s + at.from, g + at.from, bias ? bias + seen.from : NULL,
+                gbias ? gbias + seen.from : NULL, w->slope, n, score_factor(&a->n), lse[t],
+                delta);
+        } else if (bias)
             backward_row(s + at.from, g + at.from, bias + seen.from,
-                gbias ? gbias + seen.from : NULL, at.to - at.from, a->n.scale, lse[t], delta);
+                gbias ? gbias + seen.from : NULL, NULL, n, a->n.scale, lse[t], delta);
         else
-            backward_row(s + at.from, g + at.from, NULL, NULL, at.to - at.from, a->n.scale,
-                lse[t], delta);
+            backward_row(
+                s + at.from, g + at.from, NULL, NULL, NULL, n, a->n.scale, lse[t], delta);
         clear_beside(s, at, k->width);
         clear_beside(g, at, k->width);
     }

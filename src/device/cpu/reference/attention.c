@@ -64,11 +64,16 @@ static void clear(const choir__heads *y, int64_t heads, int64_t rows,
                     put(y->p, row_of(y, b, h, t) + c, dtype, 0);
 }
 
+/* slope, if not NULL: receives the score's derivative by the scaled product. */
 static double score(const choir__heads *q, int64_t i, const choir__heads *k, int64_t j,
     const choir__attention_bias *bias, int64_t at, const choir__attention_shape *n,
-    choir_dtype dtype)
+    choir_dtype dtype, double *slope)
 {
-    return (double)n->scale * dot(q, i, k, j, n->d, dtype) + get_or(bias->p, at, dtype, 0);
+    double z = (double)n->scale * dot(q, i, k, j, n->d, dtype), cap = (double)n->softcap;
+    double bent = cap > 0 ? choir__tanh(z / cap) : 0;
+    if (slope)
+        *slope = 1 - bent * bent;
+    return (cap > 0 ? cap * bent : z) + get_or(bias->p, at, dtype, 0);
 }
 
 /* Combines a query's maximum, sum and values o with the results of an earlier call. */
@@ -99,8 +104,8 @@ static void forward_query(
     memset(o, 0, (size_t)n->d * sizeof *o);
     for (int64_t s = 0; s < n->s; s++)
         if (sees(n, t, s)) {
-            score_of[s] =
-                score(&k->q, q, &k->k, row_of(&k->k, b, g, s), &k->bias, bias + s, n, k->dtype);
+            score_of[s] = score(
+                &k->q, q, &k->k, row_of(&k->k, b, g, s), &k->bias, bias + s, n, k->dtype, NULL);
             top = fmax(top, score_of[s]);
         }
     for (int64_t s = 0; s < n->s; s++) {
@@ -142,7 +147,8 @@ static void backward_query(
         if (!sees(n, t, s))
             continue;
         int64_t key = row_of(&k->k, b, g, s), value = row_of(&k->v, b, g, s);
-        p[s] = choir__exp(score(&k->q, q, &k->k, key, &k->bias, bias + s, n, k->dtype) - lse);
+        p[s] = choir__exp(
+            score(&k->q, q, &k->k, key, &k->bias, bias + s, n, k->dtype, NULL) - lse);
         sum += p[s] * dot(&k->gy, gy, &k->v, value, n->d, k->dtype);
         add_row(&k->gv, row_of(&k->gv, b, g, s), p[s], &k->gy, gy, n->d, k->dtype);
     }
@@ -152,7 +158,9 @@ static void backward_query(
             continue;
         int64_t key = row_of(&k->k, b, g, s), value = row_of(&k->v, b, g, s);
         double gs = p[s] * (dot(&k->gy, gy, &k->v, value, n->d, k->dtype) - sum);
-        double scaled = gs * (double)n->scale;
+        double slope;
+        score(&k->q, q, &k->k, key, &k->bias, bias + s, n, k->dtype, &slope);
+        double scaled = gs * slope * (double)n->scale;
         add_row(&k->gq, row_of(&k->gq, b, h, t), scaled, &k->k, key, n->d, k->dtype);
         add_row(&k->gk, row_of(&k->gk, b, g, s), scaled, &k->q, q, n->d, k->dtype);
         if (k->gbias.p) {

@@ -145,12 +145,28 @@ template <class V> static __device__ inline V row_sum(V v)
     return v;
 }
 
-/* Turns a product into a score: scaled, with its bias. */
+/* The scaled product, or its bent form under a soft cap. */
+template <class V> static __device__ inline V capped(const attend &k, V product)
+{
+    V z = product * V(k.n.scale), cap = V(k.n.softcap);
+    return cap > 0 ? cap * tanh(z / cap) : z;
+}
+
+/* The derivative of capped() by the scaled product. */
+template <class V> static __device__ inline V slope_of(const attend &k, V product)
+{
+    if (!(k.n.softcap > 0))
+        return V(1);
+    V bent = tanh(product * V(k.n.scale) / V(k.n.softcap));
+    return 1 - bent * bent;
+}
+
+/* Turns a product into a score: scaled, perhaps capped, with its bias. */
 template <class T, class V>
 static __device__ inline V dressed(
     const attend &k, const T *bias, V product, int64_t t, int64_t s)
 {
-    V z = product * V(k.n.scale);
+    V z = capped(k, product);
     return bias ? z + get(bias + t * k.bias.stride[2] + s) : z;
 }
 
@@ -210,10 +226,11 @@ static __global__ void __launch_bounds__(THREADS) plain_forward(attend k)
 
 /* --- backward --- */
 
-/* Computes P and gS of a tile; 0 where a query does not see a key. */
+/* Computes P of a tile and the gradient of its scores, or (of_products) of the scaled products
+ * below them; 0 where a query does not see a key. */
 template <class T, class V, int J>
 static __device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &x,
-    const attend &k, int64_t b, int64_t h, int t0, int s0)
+    const attend &k, int64_t b, int64_t h, int t0, int s0, bool of_products)
 {
     int64_t group = h / (k.n.h / k.n.g), head = b * k.n.h + h;
     const T *bias = bias_of<T>(k.bias, b, h);
@@ -229,8 +246,9 @@ static __device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &
         for (int j = 0; j < 4; j++) {
             int key = s0 + tx + 16 * j;
             bool seen = sees(k.n, t, key) && lse != -INFINITY;
+            V slope = of_products ? slope_of(k, p[i][j]) : V(1);
             p[i][j] = seen ? exp(dressed(k, bias, p[i][j], t, key) - lse) : V(0);
-            gs[i][j] = seen ? p[i][j] * (gs[i][j] - delta) : V(0);
+            gs[i][j] = seen ? p[i][j] * (gs[i][j] - delta) * slope : V(0);
         }
     }
 }
@@ -249,7 +267,7 @@ template <class T, int J> static __global__ void __launch_bounds__(THREADS) plai
     for (int64_t h = group * heads; h < (group + 1) * heads; h++)
         for (int t0 = first_query(k.n, s0) / SIDE * SIDE; t0 < end_of_queries(k.n, last);
              t0 += SIDE) {
-            weights<T>(p, gs, x, k, b, h, t0, s0);
+            weights<T>(p, gs, x, k, b, h, t0, s0, true);
             weigh(gv, x, p, true, rows<T>(k.gy, b, h, t0, k.n.t), from, d);
             weigh(gk, x, gs, true, rows<T>(k.q, b, h, t0, k.n.t), from, d);
         }
@@ -273,7 +291,7 @@ static __global__ void __launch_bounds__(THREADS) plain_queries(attend k)
     V p[4][4], gs[4][4], gq[4][J] = {{0}};
     int end = end_of_keys(k.n, last);
     for (int s0 = first_key(k.n, t0) / SIDE * SIDE; s0 < end; s0 += SIDE) {
-        weights<T>(p, gs, x, k, b, h, t0, s0);
+        weights<T>(p, gs, x, k, b, h, t0, s0, true);
         weigh(gq, x, gs, false, rows<T>(k.k, b, group, s0, k.n.s), from, d);
     }
     put_rows(gq, V(k.n.scale), head_of<T>(k.gq, b, h), k.gq.t, t0, (int)k.n.t, from, d);
@@ -324,7 +342,7 @@ template <class T> static __global__ void __launch_bounds__(THREADS) plain_bias(
         for (int64_t h = each_head ? head : 0; h < (each_head ? head + 1 : k.n.h); h++)
             for (int t0 = run * SIDE; t0 < (each_query ? (run + 1) * SIDE : k.n.t);
                  t0 += SIDE) {
-                weights<T>(p, gs, x, k, b, h, t0, s0);
+                weights<T>(p, gs, x, k, b, h, t0, s0, false);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
 #pragma unroll

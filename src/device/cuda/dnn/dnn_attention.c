@@ -3,8 +3,8 @@
  *     S = Q K^T;  S *= scale;  S = row >= column ? S : lowest  (causal)
  *     top = max S;  E = exp(S - top);  sum = sum E;  lse = top + log sum;  y = (E / sum) V
  *
- * where only q, k, v, y and lse are in memory. It supports 16-bit operands without window and
- * bias. */
+ * where only q, k, v, y and lse are in memory. It supports 16-bit operands without window,
+ * soft cap and bias. */
 #ifdef CHOIR_HAVE_CUDNN
 #include "device/cuda/dnn/dnn.h"
 #include "device/cuda/dnn/dnn_attention.h"
@@ -20,8 +20,8 @@ enum { Q = 1, K, V, Y, LSE, SCALE, LOWEST }; /* ids; LOWEST only for causal atte
 bool choir__dnn_attention_fits(
     const choir__attention_shape *n, choir_dtype dtype, const choir__attention_bias *bias)
 {
-    return choir_dtype_size(dtype) == 2 && !bias->p && !n->window && n->d % 8 == 0 &&
-           n->d <= 128 && (!n->causal || n->t == n->s);
+    return choir_dtype_size(dtype) == 2 && !bias->p && !n->window && !(n->softcap > 0) &&
+           n->d % 8 == 0 && n->d <= 128 && (!n->causal || n->t == n->s);
 }
 
 choir__dnn_heads choir__dnn_heads_of(const choir__attention_shape *n)
