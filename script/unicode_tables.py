@@ -87,6 +87,32 @@ def block(name, codes, changed):
     table(name, "uint32_t", ["0x%X" % changed.get(c, [c])[0] for c in codes])
 
 
+def classes():
+    """The combining class of each mark. This Python may know less of Unicode than the library, whose
+    order of two marks tells the classes of newer ones."""
+    known = {c: unicodedata.combining(chr(c)) for c in ALL if unicodedata.combining(chr(c))}
+    order = normalizers.NFD().normalize_str
+    one = {level: chr(c) for c, level in known.items() if order("a" + chr(c)) == "a" + chr(c)}
+    for c in ALL:
+        x = chr(c)
+        if unicodedata.category(x) == "Cn" and order("a" + x + one[1]) == "a" + one[1] + x:
+            known[c] = next(level for level in sorted(one) if level > 1 and
+                            order("a" + x + one[level]) == "a" + x + one[level])
+    return dict(sorted(known.items()))
+
+
+def joins(name, decomposed):
+    """(first, second, to), by first and second: what canonical composition joins."""
+    whole = normalizers.NFC().normalize_str
+    found = []
+    for c, to in decomposed.items():
+        if len(to) > 1 and whole(chr(c)) == chr(c):
+            first = whole("".join(map(chr, to[:-1])))
+            assert len(first) == 1, hex(c)
+            found.append((ord(first), to[-1], c))
+    table(name, "code_join", ["{0x%X, 0x%X, 0x%X}" % row for row in sorted(found)])
+
+
 # --- questions to the library ---
 
 def bert(**steps):
@@ -178,3 +204,9 @@ ranges("pictographs", lambda s: trade(s + "\u200d\u2122" + MARK).endswith(MARK))
 ranges("consonants", lambda s: letter(s + "\u094d\u0915" + MARK).endswith(MARK))
 ranges("linkers", lambda s: not is_prepended(s) and
        letter("\u0915" + s + "\u0915" + MARK).endswith(MARK))
+sys.stdout.flush()
+decomposed = results(normalizers.NFD().normalize_str)
+pairs("canonical", {c: to[0] for c, to in decomposed.items() if len(to) == 1})
+several("canonical_parts", decomposed)
+pairs("classes", classes())
+joins("joined", decomposed)

@@ -189,7 +189,10 @@ static choir_status check_kind(const choir__hf_reader *r, const char *type)
 {
     bool bert = choir__hf_normalizes(&r->pipe, CHOIR__NORMAL_BERT) ||
                 choir__hf_cuts(&r->pipe, CHOIR__WORDS_BERT);
-    bool pattern = choir__hf_cuts(&r->pipe, CHOIR__WORDS_PATTERN);
+    bool pattern = false; /* patterns are for models of bytes */
+    for (int i = 0; i < r->pipe.count; i++)
+        pattern |= r->pipe.step[i].kind == CHOIR__WORDS_PATTERN &&
+                   r->pipe.step[i].split < CHOIR__SPLIT_DIGIT;
     if ((bert && strcmp(type, "WordPiece")) || (r->byte_level && strcmp(type, "BPE")) ||
         (pattern && !r->byte_level))
         return choir__error(CHOIR_ERR_FORMAT,

@@ -142,12 +142,22 @@ static const char *cut_words(
 
 /* --- a piece of text between added tokens --- */
 
+/* Returns whether a step ends a word before each white space behind a letter or digit. */
+static bool ends_words(const choir__word_step *s)
+{
+    switch (s->kind) {
+    case CHOIR__WORDS_METASPACE: return s->divide;
+    case CHOIR__WORDS_PATTERN:
+    case CHOIR__WORDS_BYTES: return s->split && s->split < CHOIR__SPLIT_DIGIT;
+    default: return true;
+    }
+}
+
 static bool cuts_words(const choir__hf_pipeline *p)
 {
     for (int i = 0; i < p->count; i++)
-        if (p->step[i].kind != CHOIR__WORDS_METASPACE || p->step[i].divide)
-            if (p->step[i].kind != CHOIR__WORDS_BYTES || p->step[i].split)
-                return true;
+        if (ends_words(&p->step[i]))
+            return true;
     return false;
 }
 
@@ -285,9 +295,8 @@ static bool divides_before(const choir__hf_pipeline *p, const char *form)
     bool space = space_at_start(form),
          mark = *form == ' ' || is_mark(form, form + strlen(form));
     for (int i = 0; i < p->count; i++)
-        if (p->step[i].kind == CHOIR__WORDS_METASPACE
-                ? p->step[i].divide && mark
-                : space && (p->step[i].kind != CHOIR__WORDS_BYTES || p->step[i].split))
+        if (ends_words(&p->step[i]) &&
+            (p->step[i].kind == CHOIR__WORDS_METASPACE ? mark : space))
             return true;
     return false;
 }

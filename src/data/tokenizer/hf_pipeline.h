@@ -19,7 +19,8 @@ typedef enum choir__normal_kind {
     CHOIR__NORMAL_REPLACE,  /* pattern by content */
     CHOIR__NORMAL_COLLAPSE, /* two spaces or more by content */
     CHOIR__NORMAL_PREPEND,  /* content, to a text that is not empty */
-    CHOIR__NORMAL_BERT
+    CHOIR__NORMAL_BERT,
+    CHOIR__NORMAL_NFC
 } choir__normal_kind;
 
 typedef struct choir__normal_step {
@@ -39,6 +40,9 @@ typedef struct choir__normalizer {
 
 void choir__normalizer_free(choir__normalizer *n);
 
+/* Appends the canonical composition of a text (nfc.c). */
+void choir__nfc(const char *text, const char *end, choir__tokenizer_buffer *out);
+
 /* Stores the text in out. continued: it follows another text without a gap. *whole, which may
  * be NULL, becomes false if what the text began with is gone. */
 void choir__normalize(choir__normalizer *n, const char *text, const char *end, bool continued,
@@ -55,7 +59,10 @@ typedef enum choir__tokenizer_split {
     CHOIR__SPLIT_NONE,
     CHOIR__SPLIT_GPT2,
     CHOIR__SPLIT_LLAMA3, /* numbers in groups of three digits */
-    CHOIR__SPLIT_QWEN2   /* like Llama 3, but digits one by one */
+    CHOIR__SPLIT_QWEN2,  /* like Llama 3, but digits one by one */
+    CHOIR__SPLIT_DIGIT,  /* each number alone, and what stands between them */
+    CHOIR__SPLIT_DIGITS, /* likewise, runs of numbers */
+    CHOIR__SPLIT_SPACES  /* behind each space */
 } choir__tokenizer_split;
 
 /* Returns the pattern that a file's regular expression means, or -1. */

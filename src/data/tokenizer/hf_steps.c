@@ -109,6 +109,13 @@ static choir_status prepend(const char *name, json_t *step, choir__normal_step *
     return CHOIR_OK;
 }
 
+static choir_status nfc(const char *name, json_t *step, choir__normal_step *s)
+{
+    (void)name, (void)step;
+    s->kind = CHOIR__NORMAL_NFC;
+    return CHOIR_OK;
+}
+
 /* Returns a bound on the bytes that a step makes of each byte. */
 static double growth_of(const choir__normal_step *s)
 {
@@ -119,6 +126,7 @@ static double growth_of(const choir__normal_step *s)
     case CHOIR__NORMAL_COLLAPSE: return fmax(1, (double)strlen(s->content) / 2);
     case CHOIR__NORMAL_PREPEND: return 1 + (double)strlen(s->content);
     case CHOIR__NORMAL_BERT: return 6; /* accents are split off, spaces stand around a sign */
+    case CHOIR__NORMAL_NFC: return 3;  /* U+1D160 and the like become several characters */
     case CHOIR__NORMAL_STRIP: break;
     }
     return 1;
@@ -143,8 +151,9 @@ static choir_status normalizer_step(const char *name, json_t *step, void *arg)
     static const struct {
         const char *type;
         choir_status (*read)(const char *name, json_t *step, choir__normal_step *s);
-    } known[] = {{"BertNormalizer", bert_normalizer}, {"Precompiled", precompiled},
-        {"Prepend", prepend}, {"Replace", replace}, {"Strip", strip}};
+    } known[] = {{"BertNormalizer", bert_normalizer}, {"NFC", nfc},
+        {"Precompiled", precompiled}, {"Prepend", prepend}, {"Replace", replace},
+        {"Strip", strip}};
     const char *type = choir__json_text(step, "type");
     for (size_t i = 0; i < CHOIR_COUNT(known); i++)
         if (type && !strcmp(type, known[i].type)) {
@@ -154,7 +163,7 @@ static choir_status normalizer_step(const char *name, json_t *step, void *arg)
             return status == CHOIR_OK ? add_growth(name, n) : status;
         }
     return unsupported(name, "normalizer", "type", type,
-        "BertNormalizer, Precompiled, Prepend, Replace, Strip and a Sequence of them are"
+        "BertNormalizer, NFC, Precompiled, Prepend, Replace, Strip and a Sequence of them are"
         " known");
 }
 
@@ -173,14 +182,40 @@ static choir_status byte_level(const char *name, json_t *step, choir__word_step 
     return status;
 }
 
+/* A Split behind each string " " (Gemma). */
+static choir_status split_at_string(const char *name, const char *string, const char *behavior,
+    bool invert, choir__word_step *s)
+{
+    if (strcmp(string, " ") != 0 || !behavior || strcmp(behavior, "MergedWithPrevious") != 0 ||
+        invert)
+        return unsupported(name, "pre_tokenizer", "pattern.String", string,
+            "a Split of the String \" \" with the behavior MergedWithPrevious is known");
+    s->kind = CHOIR__WORDS_PATTERN;
+    s->split = CHOIR__SPLIT_SPACES;
+    return CHOIR_OK;
+}
+
+static choir_status digits(const char *name, json_t *step, choir__word_step *s)
+{
+    bool each = false;
+    s->kind = CHOIR__WORDS_PATTERN;
+    choir_status status =
+        choir__json_flag(name, "pre_tokenizer", step, "individual_digits", &each);
+    s->split = each ? CHOIR__SPLIT_DIGIT : CHOIR__SPLIT_DIGITS;
+    return status;
+}
+
 static choir_status split_step(const char *name, json_t *step, choir__word_step *s)
 {
+    const char *string = choir__json_text(json_object_get(step, "pattern"), "String");
     const char *regex = choir__json_text(json_object_get(step, "pattern"), "Regex");
     const char *behavior = choir__json_text(step, "behavior");
     bool invert = false;
     choir_status status = choir__json_flag(name, "pre_tokenizer", step, "invert", &invert);
     if (status != CHOIR_OK)
         return status;
+    if (string)
+        return split_at_string(name, string, behavior, invert, s);
     int split = regex ? choir__tokenizer_split_of(regex) : -1;
     if (split < 0)
         return unsupported(name, "pre_tokenizer", "pattern.Regex", regex,
@@ -243,7 +278,8 @@ static choir_status pre_tokenizer_step(const char *name, json_t *step, void *arg
         const char *type;
         choir_status (*read)(const char *name, json_t *step, choir__word_step *s);
     } known[] = {{"BertPreTokenizer", bert_words}, {"ByteLevel", byte_level},
-        {"Metaspace", metaspace}, {"Split", split_step}, {"WhitespaceSplit", at_spaces}};
+        {"Digits", digits}, {"Metaspace", metaspace}, {"Split", split_step},
+        {"WhitespaceSplit", at_spaces}};
     const char *type = choir__json_text(step, "type");
     if (choir__hf_cuts(p, CHOIR__WORDS_BYTES))
         return choir__error(CHOIR_ERR_FORMAT,
@@ -264,7 +300,7 @@ static choir_status pre_tokenizer_step(const char *name, json_t *step, void *arg
         return status;
     }
     return unsupported(name, "pre_tokenizer", "type", type,
-        "BertPreTokenizer, ByteLevel, Metaspace, Split, WhitespaceSplit and a Sequence of them"
+        "BertPreTokenizer, ByteLevel, Digits, Metaspace, Split, WhitespaceSplit and a Sequence of them"
         " are known");
 }
 

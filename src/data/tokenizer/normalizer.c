@@ -219,6 +219,7 @@ static void run(const choir__normal_step *s, const char *text, const char *end, 
     case CHOIR__NORMAL_REPLACE: replace(s, text, end, out, whole); return;
     case CHOIR__NORMAL_COLLAPSE: collapse(s, text, end, out, whole); return;
     case CHOIR__NORMAL_BERT: bert(s, text, end, out); return;
+    case CHOIR__NORMAL_NFC: choir__nfc(text, end, out); return;
     case CHOIR__NORMAL_PREPEND:
         if (text < end && !continued)
             add(out, s->content);

@@ -160,6 +160,25 @@ static const char *next_llama3(const char *at, const char *end, int digits)
     return line ? line : space(at, end);
 }
 
+/* A number is a character of \p{N}, as in the patterns. */
+static const char *next_digits(const char *at, const char *end, int most)
+{
+    if (class_at(at, end) == CHOIR__NUMBER)
+        return run_of(CHOIR__NUMBER, at, end, most);
+    while (at < end && class_at(at, end) != CHOIR__NUMBER) {
+        uint32_t code;
+        choir__class class;
+        at = look(at, end, &code, &class);
+    }
+    return at;
+}
+
+static const char *next_space(const char *at, const char *end)
+{
+    const char *space = memchr(at, ' ', (size_t)(end - at));
+    return space ? space + 1 : end;
+}
+
 const char *choir__tokenizer_split_next(
     choir__tokenizer_split split, const char *at, const char *end)
 {
@@ -167,6 +186,9 @@ const char *choir__tokenizer_split_next(
     case CHOIR__SPLIT_GPT2: return next_gpt2(at, end);
     case CHOIR__SPLIT_LLAMA3: return next_llama3(at, end, 3);
     case CHOIR__SPLIT_QWEN2: return next_llama3(at, end, 1);
+    case CHOIR__SPLIT_DIGIT: return next_digits(at, end, 1);
+    case CHOIR__SPLIT_DIGITS: return next_digits(at, end, -1);
+    case CHOIR__SPLIT_SPACES: return next_space(at, end);
     default: return end;
     }
 }

@@ -28,6 +28,11 @@ typedef struct code_parts {
     uint32_t to[4];
 } code_parts;
 
+/* Two characters that are one together. */
+typedef struct code_join {
+    uint32_t first, second, to;
+} code_join;
+
 #include "data/tokenizer/unicode_table.h"
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
@@ -112,16 +117,79 @@ int choir__unicode_combining(uint32_t code)
     return pair && pair->code == code ? (int)pair->to : 0;
 }
 
+enum {
+    HANGUL = 0xAC00,
+    LAST = 0xD7A3,
+    L = 0x1100,
+    V = 0x1161,
+    T = 0x11A7,
+    LS = 19,
+    VS = 21,
+    TS = 28
+};
+
+/* Writes the parts of a Korean syllable, which are computed: L, V, optionally T. Returns their
+ * number, or 0 for another character. */
+static int syllable_parts(uint32_t code, uint32_t out[4])
+{
+    if (code < HANGUL || code > LAST)
+        return 0;
+    uint32_t s = code - HANGUL;
+    out[0] = L + s / (VS * TS);
+    out[1] = V + s % (VS * TS) / TS;
+    out[2] = T + s % TS;
+    return s % TS ? 3 : 2;
+}
+
+int choir__unicode_decomposed(uint32_t code, uint32_t out[4])
+{
+    int n = code < 0xC0 ? 0 : syllable_parts(code, out);
+    const code_pair *pair = code < 0xC0 || n ? NULL : ROW_OF(canonical, code);
+    if (n)
+        return n;
+    out[0] = code;
+    if (code < 0xC0)
+        return 1;
+    if (!pair || pair->code != code)
+        return write_parts(ROW_OF(canonical_parts, code), code, out);
+    out[0] = pair->to;
+    return 1;
+}
+
+int choir__unicode_mark_class(uint32_t code)
+{
+    const code_pair *pair = code < 0x300 ? NULL : ROW_OF(classes, code);
+    return pair && pair->code == code ? (int)pair->to : 0;
+}
+
+uint32_t choir__unicode_joined(uint32_t first, uint32_t second)
+{
+    size_t low = 0, high = COUNT(joined);
+    if (second < 0x300)
+        return 0;
+    if (first - L < LS && second - V < VS)
+        return HANGUL + ((first - L) * VS + second - V) * TS;
+    if (first - HANGUL <= LAST - HANGUL && (first - HANGUL) % TS == 0 &&
+        second - T - 1 < TS - 1)
+        return first + second - T;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const code_join *row = &joined[middle];
+        if (row->first == first && row->second == second)
+            return row->to;
+        if (row->first < first || (row->first == first && row->second < second))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return 0;
+}
+
 int choir__unicode_bare(uint32_t code, uint32_t out[4])
 {
-    enum { HANGUL = 0xAC00, LAST = 0xD7A3, L = 0x1100, V = 0x1161, T = 0x11A7 };
-    if (code >= HANGUL && code <= LAST) { /* syllables are computed: L, V, optionally T */
-        uint32_t s = code - HANGUL;
-        out[0] = L + s / (21 * 28);
-        out[1] = V + s % (21 * 28) / 28;
-        out[2] = T + s % 28;
-        return s % 28 ? 3 : 2;
-    }
+    int n = syllable_parts(code, out);
+    if (n)
+        return n;
     if (code >= 128 && within(removed, COUNT(removed), code))
         return 0;
     const code_pair *pair = ROW_OF(bare, code);

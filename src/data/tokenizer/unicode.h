@@ -24,6 +24,13 @@ int choir__unicode_combining(uint32_t code);
 int choir__unicode_lower(uint32_t code, uint32_t out[4]);
 int choir__unicode_bare(uint32_t code, uint32_t out[4]); /* decomposed (NFD), without marks */
 
+/* Returns the number of characters (1 to 4) of the full canonical decomposition (NFD). */
+int choir__unicode_decomposed(uint32_t code, uint32_t out[4]);
+/* The canonical combining class; 0: a starter. */
+int choir__unicode_mark_class(uint32_t code);
+/* The character that canonical composition makes of both, or 0. */
+uint32_t choir__unicode_joined(uint32_t first, uint32_t second);
+
 /* Returns the length of the first grapheme cluster of [text, end), which is not empty: a
  * character with its marks (UAX #29, extended clusters). */
 size_t choir__unicode_cluster(const char *text, const char *end);
