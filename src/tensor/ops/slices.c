@@ -6,6 +6,7 @@
 
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/sequence.h"
 #include "tensor/op.h"
 
 /* --- narrow --- */
