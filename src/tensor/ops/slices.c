@@ -123,7 +123,7 @@ static void cat_again(choir__record *r)
 
 #define CAT                                                                                    \
     .name = "cat", .cast = CHOIR__CAST_WIDEST, .half = CHOIR__ALL_IN,                          \
-    .half_native = CHOIR__ALL_IN, .backward = cat_backward, .derivative = cat_derivative,         \
+    .half_native = CHOIR__ALL_IN, .backward = cat_backward, .derivative = cat_derivative,      \
     .recompute = cat_again
 static const choir__op cat_op = {CAT}, cat_features_op = {CAT, .by_token = true};
 

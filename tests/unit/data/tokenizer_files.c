@@ -172,10 +172,10 @@ static void bad_json(void **state)
     bad(BPE(VOCAB "\"merges\":[],\"dropout\":0.1"), "model.dropout is 0.1");
     bad(BPE(VOCAB "\"merges\":[],\"unk_token\":\"?\""), "model.unk_token is ?");
     bad(BPE(VOCAB "\"merges\":[],\"byte_fallback\":true"), "byte_fallback is true, but");
-    bad("{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":\"BPE\"}}",
-        "normalizer.type is \"NFC\"");
-    bad("{\"pre_tokenizer\":{\"type\":\"Digits\"},\"model\":{\"type\":\"BPE\"}}",
-        "pre_tokenizer.type is \"Digits\"");
+    bad("{\"normalizer\":{\"type\":\"NFKD\"},\"model\":{\"type\":\"BPE\"}}",
+        "normalizer.type is \"NFKD\"");
+    bad("{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"},\"model\":{\"type\":\"BPE\"}}",
+        "pre_tokenizer.type is \"UnicodeScripts\"");
     bad("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"}},\"model\":{}}",
         "pre_tokenizer.pattern.Regex is \"x+\"");
     bad("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA////\"},"
