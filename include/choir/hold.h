@@ -1,8 +1,8 @@
 /* Frozen weights in few bits: fine-tuning of models that would not fit otherwise.
  *
  * Adapters (choir/lora.h) are trained beside weights that stay as they are, and may be
- * held in 16, 8 or 4 bits; products and lookups read them so, and compute with the values that the
- * bits stand for, in f32 or in autocast's type. Bits of results are the same under every
+ * held in 16, 8 or 4 bits; products and lookups read them so, and compute with the values that
+ * the bits stand for, in f32 or in autocast's type. Bits of results are the same under every
  * strategy, as they would be with these values in f32.
  *
  *     choir_check(choir_lora(net, choir_lora_defaults()));
@@ -10,7 +10,7 @@
  *     choir_check(choir_model_load_weights(net, &info, "path/to/folder", 0, &notes));
  *
  * A held weight is a tensor of 32-bit words (rows, words), and a checkpoint stores it: 16-bit
- * types as such, others as bytes, whose layout is that of GGUF files.
+ * types as such, others as bytes, as GGUF files have them.
  *
  * Threads: the run's thread. Collective: no. */
 #ifndef CHOIR_HOLD_H
@@ -40,10 +40,11 @@ typedef enum choir_hold {
 
 /**
  * Holds the frozen weights of linear layers, of module and of all modules in it, in that type
- * from now on; `tables`: the tables of embeddings as well, in q8_0 unless the type has more bits.
- * A row whose length the type's blocks do not divide is held in q5_0, q8_0 or bf16. Weights that
- * have values are rounded now; values that are drawn or loaded later are rounded one weight at
- * a time, so that the model is never there as a whole in f32. Held weights stay frozen.
+ * from now on; `tables`: the tables of embeddings as well, in q8_0 unless the type has more
+ * bits. A row whose length the type's blocks do not divide is held in q5_0, q8_0 or bf16.
+ * Weights that have values are rounded now; values that are drawn or loaded later are rounded
+ * one weight at a time, so that the model is never there as a whole in f32. Held weights stay
+ * frozen.
  *
  * Call it after choir_lora or choir_module_freeze, and before an optimizer or a strategy has
  * the weights.
