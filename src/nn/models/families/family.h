@@ -1,8 +1,8 @@
 /* The published form of a family of decoders: what the files of families share. A family's file
  * has a choir__family, its table of keys, and two functions that read and write the keys whose
  * meaning depends on others, with the functions below. */
-#ifndef CHOIR_FAMILY_H
-#define CHOIR_FAMILY_H
+#ifndef CHOIR_MODELS_FAMILY_H
+#define CHOIR_MODELS_FAMILY_H
 
 #include "nn/models/llama.h"
 #include "nn/models/published.h"
