@@ -12,6 +12,7 @@
 #include "base/floats.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/ops/derive/derive.h"
 
 typedef struct entry {
     const choir_tensor *tensor; /* NULL: free */
@@ -74,12 +75,13 @@ static choir_status step_back(paths *p, const choir__record *r, choir_tensor *gy
     choir_status status = choir__record_unchanged(r);
     if (status != CHOIR_OK)
         return status;
-    if (!r->op->derivative)
+    choir__derive_fn *derivative = choir__derivative_of(r);
+    if (!derivative)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
             "choir_derivatives: '%s' has no second derivative; include/choir/autograd.h says which "
             "ops have one",
             r->op->name);
-    r->op->derivative(r, gy, gx);
+    derivative(r, gy, gx);
     for (int i = 0; i < r->count; i++) {
         entry *e = gx[i] ? entry_of(p, r->in[i]) : NULL;
         if (e)

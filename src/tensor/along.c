@@ -211,7 +211,6 @@ static const choir__op cumsum_op = {.name = "cumsum",
     .cast = CHOIR__CAST_F32,
     .half_native = CHOIR__ALL_IN,
     .backward = cumsum_backward,
-    .derivative = choir__derive_cumsum,
     .recompute = cumsum_again};
 
 choir_tensor *choir_cumsum(choir_tensor *x, int dim)

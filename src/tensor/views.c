@@ -76,7 +76,6 @@ static const choir__op reshape_op = {.name = "reshape",
     .by_token = true,
     .any_dtype = true,
     .backward = reshape_backward,
-    .derivative = choir__derive_reshape,
     .view = true};
 
 static bool infer(choir_shape *shape, int64_t count)
@@ -156,7 +155,6 @@ static const choir__op permute_op = {.name = "permute",
     .by_token = true,
     .any_dtype = true,
     .backward = permute_backward,
-    .derivative = choir__derive_permute,
     .view = true};
 
 choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
@@ -245,14 +243,12 @@ static const choir__op contiguous_op = {.name = "contiguous",
     .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
-    .derivative = choir__derive_cast,
     .recompute = copy_again};
 const choir__op choir__cast_op = {.name = "cast",
     .by_token = true,
     .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
-    .derivative = choir__derive_cast,
     .recompute = copy_again};
 /* Casts a result that is cheap to compute again: the result and the cast together are still
  * cheap. */
@@ -261,7 +257,6 @@ const choir__op choir__recast_op = {.name = "cast",
     .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
-    .derivative = choir__derive_cast,
     .recompute = copy_again,
     .cheap = true,
     .along = true};
@@ -272,7 +267,6 @@ const choir__op choir__widen_op = {.name = "cast",
     .tokens_in = 1,
     .any_dtype = true,
     .backward = copy_backward,
-    .derivative = choir__derive_cast,
     .recompute = copy_again,
     .cheap = true,
     .reads_in = 1};
@@ -282,7 +276,6 @@ const choir__op choir__to_op = {.name = "to",
     .by_token = true,
     .any_dtype = true,
     .backward = to_backward,
-    .derivative = choir__derive_to,
     .slices_in = 1,
     .tokens_in = 1};
 
@@ -358,7 +351,6 @@ static const choir__op in_op = {.name = "in",
     .by_token = true,
     .any_dtype = true,
     .backward = pass_backward,
-    .derivative = choir__derive_same,
     .view = true,
     .tokens_in = 1};
 
@@ -382,4 +374,10 @@ choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
             "choir_in: backward has freed this tensor; choir_keep it before");
     choir__record_op(&in_op, lifted, &t, 1);
     return lifted;
+}
+
+choir_tensor *choir__derive_in(const choir__record *r, int i, const choir_tensor *gy)
+{
+    choir_tensor *t = r->in[i];
+    return t->scope->kind == CHOIR__RUN ? choir_in(gy->scope, t) : t;
 }

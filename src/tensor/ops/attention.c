@@ -49,14 +49,12 @@ static void softmax_again(choir__record *r)
     choir__launch(choir__device_of(x), x->dtype, softmax, &args);
 }
 
-#define SOFTMAX(title, second)                                                                 \
+#define SOFTMAX(title)                                                                         \
     {                                                                                          \
         .name = title, .by_token = true, .cast = CHOIR__CAST_F32,                              \
-        .half_native = CHOIR__ALL_IN, .backward = softmax_backward,                            \
-        .recompute = softmax_again, .derivative = second                                       \
+        .half_native = CHOIR__ALL_IN, .backward = softmax_backward, .recompute = softmax_again \
     }
-static const choir__op softmax_op = SOFTMAX("softmax", choir__derive_softmax),
-                       log_softmax_op = SOFTMAX("log_softmax", choir__derive_log_softmax);
+static const choir__op softmax_op = SOFTMAX("softmax"), log_softmax_op = SOFTMAX("log_softmax");
 
 static choir_tensor *softmax(choir_tensor *x, bool logarithm)
 {

@@ -110,18 +110,14 @@ static void binary_again(choir__record *r);
         .half_native = CHOIR__ALL_IN, .recompute = binary_again, __VA_ARGS__                   \
     }
 
-const choir__op choir__add_op =
-    BINARY("add", .backward = add_backward, .derivative = choir__derive_add);
-static const choir__op sub_op =
-    BINARY("sub", .backward = sub_backward, .derivative = choir__derive_sub);
-static const choir__op mul_op =
-    BINARY("mul", .backward = mul_backward, .derivative = choir__derive_mul, .reads_in = 3);
-static const choir__op div_op =
-    BINARY("div", .backward = div_backward, .derivative = choir__derive_div, .reads_in = 3);
-static const choir__op maximum_op = BINARY("maximum", .backward = maximum_backward,
-    .derivative = choir__derive_maximum, .reads_in = 3);
-static const choir__op minimum_op = BINARY("minimum", .backward = minimum_backward,
-    .derivative = choir__derive_minimum, .reads_in = 3);
+const choir__op choir__add_op = BINARY("add", .backward = add_backward);
+static const choir__op sub_op = BINARY("sub", .backward = sub_backward);
+static const choir__op mul_op = BINARY("mul", .backward = mul_backward, .reads_in = 3);
+static const choir__op div_op = BINARY("div", .backward = div_backward, .reads_in = 3);
+static const choir__op maximum_op =
+    BINARY("maximum", .backward = maximum_backward, .reads_in = 3);
+static const choir__op minimum_op =
+    BINARY("minimum", .backward = minimum_backward, .reads_in = 3);
 static const choir__op *const binary_ops[CHOIR__BINARY_COUNT] = {
     [CHOIR__ADD] = &choir__add_op,
     [CHOIR__SUB] = &sub_op,

@@ -214,7 +214,6 @@ static void where_again(choir__record *r)
     {                                                                                          \
         .name = title, .by_token = true, .half = 5, .half_native = 5,                          \
         .backward = where_backward, .recompute = where_again, .reads_in = 2,                   \
-        .derivative = choir__derive_where                                                      \
     }
 static const choir__op where_op = CHOICE("where"), masked_fill_op = CHOICE("masked_fill");
 

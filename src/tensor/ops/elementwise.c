@@ -7,15 +7,10 @@
 #include "tensor/ops/derive/derive.h"
 #include "tensor/strategy.h"
 
-struct unary {
-    choir__unary_op op;
-    double a, b;
-};
-
 /* saved: y for the ops whose backward is cheaper from y, else x; both have one memory order */
 static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    const struct unary *u = r->attrs;
+    const choir__unary *u = r->attrs;
     choir_tensor *t = r->saved[0], *gx = sink->dest(sink, r, 0);
     if (!gx)
         return;
@@ -38,16 +33,9 @@ static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
     sink->give(sink, r, 0, out);
 }
 
-static void unary_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
-{
-    const struct unary *u = r->attrs;
-    gx[0] = choir__derive_unary(&(choir__k_unary){.op = u->op, .a = u->a, .b = u->b},
-        choir__derive_in(r, 0, gy), r->out, gy);
-}
-
 static void unary_again(choir__record *r)
 {
-    const struct unary *u = r->attrs;
+    const choir__unary *u = r->attrs;
     choir_tensor *y = r->out;
     choir__k_unary args = {.x = choir__data(r->in[0]),
         .y = choir__data(y),
@@ -69,7 +57,7 @@ struct unary_ops {
 #define OP(title, ...)                                                                         \
     {                                                                                          \
         .name = title, .by_token = true, .tokens_in = 1, .backward = unary_backward,           \
-        .recompute = unary_again, .derivative = unary_derivative, __VA_ARGS__                  \
+        .recompute = unary_again, __VA_ARGS__                                                  \
     }
 #define FROM_X(title, ...)                                                                     \
     {                                                                                          \
@@ -112,7 +100,7 @@ static const struct unary_ops unary_ops[CHOIR__UNARY_COUNT] = {
     [CHOIR__SOFTPLUS] = FROM_X("softplus", IN_F32),
 };
 
-static choir_tensor *unary(choir_tensor *x, struct unary u)
+static choir_tensor *unary(choir_tensor *x, choir__unary u)
 {
     const struct unary_ops *ops = &unary_ops[u.op];
     choir_tensor *poisoned;
@@ -137,67 +125,67 @@ static choir_tensor *unary(choir_tensor *x, struct unary u)
 
 choir_tensor *choir_neg(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__NEG});
+    return unary(x, (choir__unary){.op = CHOIR__NEG});
 }
 
 choir_tensor *choir_exp(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__EXP});
+    return unary(x, (choir__unary){.op = CHOIR__EXP});
 }
 
 choir_tensor *choir_log(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__LOG});
+    return unary(x, (choir__unary){.op = CHOIR__LOG});
 }
 
 choir_tensor *choir_sqrt(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__SQRT});
+    return unary(x, (choir__unary){.op = CHOIR__SQRT});
 }
 
 choir_tensor *choir_square(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__SQUARE});
+    return unary(x, (choir__unary){.op = CHOIR__SQUARE});
 }
 
 choir_tensor *choir_abs(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__ABS});
+    return unary(x, (choir__unary){.op = CHOIR__ABS});
 }
 
 choir_tensor *choir_tanh(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__TANH});
+    return unary(x, (choir__unary){.op = CHOIR__TANH});
 }
 
 choir_tensor *choir_sigmoid(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__SIGMOID});
+    return unary(x, (choir__unary){.op = CHOIR__SIGMOID});
 }
 
 choir_tensor *choir_relu(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__RELU});
+    return unary(x, (choir__unary){.op = CHOIR__RELU});
 }
 
 choir_tensor *choir_gelu(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__GELU});
+    return unary(x, (choir__unary){.op = CHOIR__GELU});
 }
 
 choir_tensor *choir_gelu_tanh(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__GELU_TANH});
+    return unary(x, (choir__unary){.op = CHOIR__GELU_TANH});
 }
 
 choir_tensor *choir_silu(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__SILU});
+    return unary(x, (choir__unary){.op = CHOIR__SILU});
 }
 
 choir_tensor *choir_affine(choir_tensor *x, double a, double b)
 {
-    return unary(x, (struct unary){.op = CHOIR__AFFINE, .a = a, .b = b});
+    return unary(x, (choir__unary){.op = CHOIR__AFFINE, .a = a, .b = b});
 }
 
 choir_tensor *choir_scale(choir_tensor *x, double a)
@@ -207,19 +195,19 @@ choir_tensor *choir_scale(choir_tensor *x, double a)
 
 choir_tensor *choir_sin(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__SIN});
+    return unary(x, (choir__unary){.op = CHOIR__SIN});
 }
 
 choir_tensor *choir_cos(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__COS});
+    return unary(x, (choir__unary){.op = CHOIR__COS});
 }
 
 choir_tensor *choir_pow(choir_tensor *x, double exponent)
 {
     if (exponent == 2)
         return choir_square(x); /* the same values, and faster */
-    return unary(x, (struct unary){.op = CHOIR__POW, .a = exponent});
+    return unary(x, (choir__unary){.op = CHOIR__POW, .a = exponent});
 }
 
 choir_tensor *choir_clamp(choir_tensor *x, double least, double most)
@@ -228,42 +216,42 @@ choir_tensor *choir_clamp(choir_tensor *x, double least, double most)
     if (isnan(least) || isnan(most))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "clamp: expected bounds that are numbers, got %g and %g", least, most);
-    return unary(x, (struct unary){.op = CHOIR__CLAMP, .a = least, .b = most});
+    return unary(x, (choir__unary){.op = CHOIR__CLAMP, .a = least, .b = most});
 }
 
 choir_tensor *choir_sign(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__SIGN});
+    return unary(x, (choir__unary){.op = CHOIR__SIGN});
 }
 
 choir_tensor *choir_floor(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__FLOOR});
+    return unary(x, (choir__unary){.op = CHOIR__FLOOR});
 }
 
 choir_tensor *choir_ceil(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__CEIL});
+    return unary(x, (choir__unary){.op = CHOIR__CEIL});
 }
 
 choir_tensor *choir_round(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__ROUND});
+    return unary(x, (choir__unary){.op = CHOIR__ROUND});
 }
 
 choir_tensor *choir_log1p(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__LOG1P});
+    return unary(x, (choir__unary){.op = CHOIR__LOG1P});
 }
 
 choir_tensor *choir_expm1(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__EXPM1});
+    return unary(x, (choir__unary){.op = CHOIR__EXPM1});
 }
 
 choir_tensor *choir_erf(choir_tensor *x)
 {
-    return unary(x, (struct unary){.op = CHOIR__ERF});
+    return unary(x, (choir__unary){.op = CHOIR__ERF});
 }
 
 /* Returns NULL if all of a's and b's numbers may be an op's, else a poisoned tensor. */
@@ -278,13 +266,13 @@ static choir_tensor *bad_number(choir_tensor **x, const char *op, double a, doub
 choir_tensor *choir_leaky_relu(choir_tensor *x, double slope)
 {
     choir_tensor *bad = bad_number(&x, "leaky_relu", slope, 0);
-    return bad ? bad : unary(x, (struct unary){.op = CHOIR__LEAKY, .a = slope});
+    return bad ? bad : unary(x, (choir__unary){.op = CHOIR__LEAKY, .a = slope});
 }
 
 choir_tensor *choir_elu(choir_tensor *x, double alpha)
 {
     choir_tensor *bad = bad_number(&x, "elu", alpha, 0);
-    return bad ? bad : unary(x, (struct unary){.op = CHOIR__ELU, .a = alpha});
+    return bad ? bad : unary(x, (choir__unary){.op = CHOIR__ELU, .a = alpha});
 }
 
 choir_tensor *choir_softplus(choir_tensor *x, double beta, double threshold)
@@ -296,5 +284,5 @@ choir_tensor *choir_softplus(choir_tensor *x, double beta, double threshold)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "softplus: expected a beta that is "
             "not 0");
-    return unary(x, (struct unary){.op = CHOIR__SOFTPLUS, .a = beta, .b = threshold});
+    return unary(x, (choir__unary){.op = CHOIR__SOFTPLUS, .a = beta, .b = threshold});
 }

@@ -123,7 +123,6 @@ static const choir__op expand_op = {.name = "expand",
     .spreads = true,
     .any_dtype = true,
     .backward = expand_backward,
-    .derivative = choir__derive_expand,
     .view = true};
 
 choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)

@@ -256,25 +256,17 @@ static void linear_of_gelu_again(choir__record *r)
     launch_linear(r->out, r->saved[0], r->in[1], r->in[2], how(r));
 }
 
-static void linear_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
-{
-    choir__derive_linear(r, how(r).in_out, gy, gx);
-}
-
 /* saved: the product's first operand, x or GELU's result, row-major */
-#define LINEAR(title, function, ...)                                                           \
+#define LINEAR(title, function)                                                                \
     {                                                                                          \
         .name = title, .by_token = true, .optional = 4, .cast = CHOIR__CAST_LOWER, .half = 3,  \
         .half_native = 3, .bias = 4, .backward_input = linear_backward_input,                  \
         .backward_weight = linear_backward_weight, .recompute = function,                      \
-        .recompute_saved = 1, .reads_in = 3, .parts_in = 2, .weights_in = 6, .slices_in = 6,   \
-        __VA_ARGS__                                                                            \
+        .recompute_saved = 1, .reads_in = 3, .parts_in = 2, .weights_in = 6, .slices_in = 6    \
     }
 
-static const choir__op linear_op =
-                           LINEAR("linear", linear_again, .derivative = linear_derivative),
-                       linear_of_gelu_op =
-                           LINEAR("linear_of_gelu", linear_of_gelu_again, .derivative = NULL);
+static const choir__op linear_op = LINEAR("linear", linear_again),
+                       linear_of_gelu_op = LINEAR("linear_of_gelu", linear_of_gelu_again);
 
 static choir_tensor *bad_operands(
     const choir__op *op, choir_scope *scope, choir_tensor *const *in, bool in_out)

@@ -78,6 +78,16 @@ void choir__give_picked(
         r, gy, index, (struct lookup){.dim = dim, .what = CHOIR__FOR_SCATTER_ADD}, sink);
 }
 
+choir_tensor *choir__derive_scattered(
+    choir_tensor *x, choir_tensor *g, int dim, choir_tensor *index)
+{
+    choir_tensor *zeros = choir__tensor_new(g->scope, choir__device_of(g), g->dtype, x->shape);
+    if (zeros->poisoned)
+        return zeros;
+    choir__launch_fill(zeros, 0);
+    return choir_scatter_add(zeros, dim, index, g);
+}
+
 /* --- gather --- */
 
 static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)

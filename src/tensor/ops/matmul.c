@@ -107,7 +107,6 @@ static const choir__op matmul_op = {
     .half_native = 3,
     .backward_input = matmul_backward_input,
     .backward_weight = matmul_backward_weight,
-    .derivative = choir__derive_matmul,
     .recompute = matmul_again,
     .reads_in = 3,
     .weights_in = 2,

@@ -51,7 +51,6 @@ static const choir__op power_op = {.name = "pow",
     .cast = CHOIR__CAST_F32,
     .half_native = CHOIR__ALL_IN,
     .backward = power_backward,
-    .derivative = choir__derive_power,
     .recompute = power_again,
     .reads_in = 3};
 

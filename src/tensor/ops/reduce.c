@@ -34,14 +34,10 @@ static void sum_again(choir__record *r)
         (size_t)y->count * choir_dtype_size(y->dtype));
 }
 
-static const choir__op sum_op = {.name = "sum",
-    .cast = CHOIR__CAST_F32,
-    .backward = sum_backward,
-    .derivative = choir__derive_sum,
-    .recompute = sum_again};
+static const choir__op sum_op = {
+    .name = "sum", .cast = CHOIR__CAST_F32, .backward = sum_backward, .recompute = sum_again};
 /* The op of a sum over dimensions of size 1: the result is x's memory. */
-static const choir__op sum_view_op = {
-    .name = "sum", .backward = sum_backward, .derivative = choir__derive_sum, .view = true};
+static const choir__op sum_view_op = {.name = "sum", .backward = sum_backward, .view = true};
 
 /* Sums x to `with_ones` (1 in the summed dimensions), as a tensor of shape `out`. */
 static choir_tensor *sum(choir_tensor *x, choir_shape with_ones, choir_shape out)

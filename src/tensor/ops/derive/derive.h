@@ -6,10 +6,13 @@
 
 #include "tensor/op.h"
 
-typedef void choir__derive_fn(const choir__record *r, choir_tensor *gy, choir_tensor **gx);
+/* Attributes of the functions of one element. */
+typedef struct choir__unary {
+    choir__unary_op op;
+    double a, b;
+} choir__unary;
 
-/* Sums g over the dimensions in which a tensor of `shape` was broadcast. */
-choir_tensor *choir__derive_sum_to(choir_tensor *g, choir_shape shape);
+typedef void choir__derive_fn(const choir__record *r, choir_tensor *gy, choir_tensor **gx);
 
 /* Returns operand i for an op of its own: a parameter, or another tensor of the run, is lifted
  * to gy's scope. */
@@ -29,14 +32,13 @@ choir__derive_fn choir__derive_softmax, choir__derive_log_softmax;
 /* attrs: choir__conv_shape */
 choir__derive_fn choir__derive_conv, choir__derive_conv_transpose;
 
-/* gy op'(x); NULL: the slope is 0 everywhere. */
-choir_tensor *choir__derive_unary(
-    const choir__k_unary *k, choir_tensor *x, choir_tensor *y, choir_tensor *gy);
-/* x (..., in); weight (out, in) or (in, out); bias NULL or (out). */
-void choir__derive_linear(
-    const choir__record *r, bool in_out, choir_tensor *gy, choir_tensor **gx);
+choir__derive_fn choir__derive_unary, choir__derive_linear;
 /* Returns zeros like x with g added at the places along dim that index (of g's shape) names. */
 choir_tensor *choir__derive_scattered(
     choir_tensor *x, choir_tensor *g, int dim, choir_tensor *index);
+
+/* Returns the derivative of a record's op: its own (choir__op.derivative) or the one that is
+ * registered under its name; NULL: it has none. */
+choir__derive_fn *choir__derivative_of(const choir__record *r);
 
 #endif

@@ -7,8 +7,9 @@
 #include <choir/select.h>
 
 #include "tensor/launch.h"
+#include "tensor/ops/sliced/sliced.h"
 
-choir_tensor *choir__derive_sum_to(choir_tensor *g, choir_shape shape)
+static choir_tensor *sum_to(choir_tensor *g, choir_shape shape)
 {
     while (choir_tensor_ndim(g) > shape.ndim)
         g = choir_sum_dim(g, 0);
@@ -19,12 +20,6 @@ choir_tensor *choir__derive_sum_to(choir_tensor *g, choir_shape shape)
             g = choir_reshape(choir_sum_dim(g, d), kept);
         }
     return g;
-}
-
-choir_tensor *choir__derive_in(const choir__record *r, int i, const choir_tensor *gy)
-{
-    choir_tensor *t = r->in[i];
-    return t->scope->kind == CHOIR__RUN ? choir_in(gy->scope, t) : t;
 }
 
 /* --- copies and views --- */
@@ -61,7 +56,7 @@ void choir__derive_permute(const choir__record *r, choir_tensor *gy, choir_tenso
 
 void choir__derive_expand(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
 {
-    gx[0] = choir__derive_sum_to(gy, r->in[0]->shape);
+    gx[0] = sum_to(gy, r->in[0]->shape);
 }
 
 /* --- sums --- */
@@ -84,7 +79,7 @@ void choir__derive_cumsum(const choir__record *r, choir_tensor *gy, choir_tensor
 
 static void give(const choir__record *r, int i, choir_tensor *g, choir_tensor **gx)
 {
-    gx[i] = choir__derive_sum_to(g, r->in[i]->shape);
+    gx[i] = sum_to(g, r->in[i]->shape);
 }
 
 void choir__derive_add(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
@@ -188,9 +183,9 @@ void choir__derive_matmul(const choir__record *r, choir_tensor *gy, choir_tensor
                                    : choir_matmul(turned(a), gy);
 }
 
-void choir__derive_linear(
-    const choir__record *r, bool in_out, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_linear(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
 {
+    bool in_out = ((const choir__linear_of *)r->attrs)->in_out;
     choir_tensor *x = choir__derive_in(r, 0, gy), *w = choir__derive_in(r, 1, gy);
     choir_tensor *rows = as_rows(gy);
     if (choir__wanted(r, 0))
@@ -220,16 +215,4 @@ void choir__derive_softmax(const choir__record *r, choir_tensor *gy, choir_tenso
 void choir__derive_log_softmax(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
 {
     gx[0] = choir_sub(gy, choir_mul(choir_exp(r->out), sum_kept(gy)));
-}
-
-/* --- lookups --- */
-
-choir_tensor *choir__derive_scattered(
-    choir_tensor *x, choir_tensor *g, int dim, choir_tensor *index)
-{
-    choir_tensor *zeros = choir__tensor_new(g->scope, choir__device_of(g), g->dtype, x->shape);
-    if (zeros->poisoned)
-        return zeros;
-    choir__launch_fill(zeros, 0);
-    return choir_scatter_add(zeros, dim, index, g);
 }

@@ -65,7 +65,7 @@ static choir_tensor *softplus(const choir__k_unary *k, choir_tensor *x, choir_te
     return choir_where(choir_compare(z, CHOIR_GT, k->b), gy, choir_mul(gy, choir_sigmoid(z)));
 }
 
-choir_tensor *choir__derive_unary(
+static choir_tensor *derived(
     const choir__k_unary *k, choir_tensor *x, choir_tensor *y, choir_tensor *gy)
 {
     switch (k->op) {
@@ -103,4 +103,11 @@ choir_tensor *choir__derive_unary(
     case CHOIR__UNARY_COUNT: break;
     }
     return NULL;
+}
+
+void choir__derive_unary(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+{
+    const choir__unary *u = r->attrs;
+    choir__k_unary k = {.op = u->op, .a = u->a, .b = u->b};
+    gx[0] = derived(&k, choir__derive_in(r, 0, gy), r->out, gy);
 }
