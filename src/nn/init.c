@@ -1,7 +1,6 @@
 /* Initial values that follow from a parameter's shape: Xavier's and Kaiming's become uniform or
  * normal ones when the parameter is registered; orthogonal ones are computed when it is drawn.
  */
-#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +88,8 @@ bool choir__init_resolve(
     double deviation = init->a / fan_root(*init, shape), bound = sqrt(3.0) * deviation;
     bool uniform =
         init->kind == CHOIR_INIT_XAVIER_UNIFORM || init->kind == CHOIR_INIT_KAIMING_UNIFORM;
-    *init = uniform ? choir_init_uniform(-bound, bound) : choir_init_normal(0, deviation);
+    *init = uniform ? (choir_init){CHOIR_INIT_UNIFORM, -bound, bound}
+                    : (choir_init){CHOIR_INIT_NORMAL, 0, deviation};
     return true;
 }
 
@@ -151,43 +151,4 @@ void choir__draw_orthogonal(const choir__param *p, choir_tensor *y, int64_t firs
         choir__scope_fail(p->tensor->scope, status);
     free(values);
     free(q);
-}
-
-/* --- other values for a model's parameters --- */
-
-struct change {
-    const char *pattern;
-    choir_init init;
-    int count;
-};
-
-static void change(const char *name, choir_tensor *t, void *arg)
-{
-    struct change *c = arg;
-    choir_init init = c->init;
-    if (fnmatch(c->pattern, name, 0) != 0)
-        return;
-    c->count++;
-    if (t->param->initialised) {
-        choir__poison(t->scope, CHOIR_ERR_STATE,
-            "choir_module_init: parameter '%s' has its values: call it before the module's first "
-            "use",
-            name);
-        return;
-    }
-    if (!choir__init_resolve(t->scope, name, t->param->whole, &init))
-        return;
-    t->param->init_kind = (int)init.kind;
-    t->param->init_a = init.a;
-    t->param->init_b = init.b;
-}
-
-int choir_module_init(choir_module *module, const char *pattern, choir_init init)
-{
-    if (choir__use_module(module, __func__) != CHOIR_OK ||
-        choir__lacks(pattern, __func__, "pattern"))
-        return 0;
-    struct change c = {pattern, init, 0};
-    choir__module_visit_named(module, false, change, &c);
-    return c.count;
 }

@@ -63,3 +63,42 @@ int choir_module_count_matching(choir_module *module, const char *pattern)
 {
     return usable(module, pattern, __func__) ? match_all(module, pattern, NULL) : 0;
 }
+
+/* --- other values for a model's parameters --- */
+
+struct change {
+    const char *pattern;
+    choir_init init;
+    int count;
+};
+
+static void change(const char *name, choir_tensor *t, void *arg)
+{
+    struct change *c = arg;
+    choir_init init = c->init;
+    if (fnmatch(c->pattern, name, 0) != 0)
+        return;
+    c->count++;
+    if (t->param->initialised) {
+        choir__poison(t->scope, CHOIR_ERR_STATE,
+            "choir_module_init: parameter '%s' has its values: call it before the module's first "
+            "use",
+            name);
+        return;
+    }
+    if (!choir__init_resolve(t->scope, name, t->param->whole, &init))
+        return;
+    t->param->init_kind = (int)init.kind;
+    t->param->init_a = init.a;
+    t->param->init_b = init.b;
+}
+
+int choir_module_init(choir_module *module, const char *pattern, choir_init init)
+{
+    if (choir__use_module(module, __func__) != CHOIR_OK ||
+        choir__lacks(pattern, __func__, "pattern"))
+        return 0;
+    struct change c = {pattern, init, 0};
+    choir__module_visit_named(module, false, change, &c);
+    return c.count;
+}
