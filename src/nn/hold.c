@@ -55,7 +55,7 @@ static choir_status can_hold(const choir__param *p, choir__quant type)
     return CHOIR_OK;
 }
 
-/* Draws the initial values, or takes those that are there, and writes them anew. */
+/* Draws the initial values, or takes the present ones, and writes them again. */
 static choir_status hold(choir__param *p, choir__quant type)
 {
     choir_tensor *t = p->tensor, values = *t;

@@ -1,7 +1,7 @@
 /* Types in which files and models keep weights, blocks of few bits among them.
  *
  * A row of a matrix is cut into blocks of equally many values. A block has integers of a few
- * bits and what they are multiplied by; GGUF files have the same bytes. Reading a value is
+ * bits and their factors; GGUF files have the same bytes. Reading a value is
  * one formula for processors and GPUs (decode.h), bit for bit what the package `gguf` computes.
  *
  *     q8_0   32 values: scale (f16), 32 bytes

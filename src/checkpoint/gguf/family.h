@@ -59,7 +59,8 @@ typedef struct choir__gguf_heads {
     int64_t heads, kv_heads;
 } choir__gguf_heads;
 
-/* Changes a tensor's values to the other side's: to may not be from. shape: of from. */
+/* Changes the values of a tensor of that shape to the other side's; from and to do not overlap.
+ */
 void choir__gguf_change_values(choir__gguf_change change, bool to_gguf, choir_shape shape,
     choir__gguf_heads heads, const float *from, float *to);
 

@@ -61,7 +61,7 @@ typedef struct choir__gguf_tensor_info {
 typedef struct choir__gguf_in choir__gguf_in;
 
 /* Opens a file and checks everything but the tensors' values. Error: io, format (a file that is
- * cut short, or states what it does not have; tensors of a type that is not read). */
+ * cut short or states more than it has; tensors of an unknown type). */
 choir_status choir__gguf_open(choir__gguf_in **in, const char *path);
 void choir__gguf_close(choir__gguf_in *in);
 

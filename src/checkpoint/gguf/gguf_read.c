@@ -219,7 +219,7 @@ static void take_tensors(cursor *c, choir__gguf_in *in, uint64_t count)
             t->bytes = choir__quant_bytes(t->type, choir__shape_count(t->shape));
             if (begin > in->size || places[i] > in->size - begin ||
                 (uint64_t)t->bytes > in->size - begin - places[i])
-                fail(c, "a tensor's data lies behind the end of the file: it is cut short");
+                fail(c, "the file ends before a tensor's data does: it is cut short");
             else
                 t->data = in->map + begin + places[i];
         }

@@ -25,8 +25,8 @@ choir_status choir__write_open(const choir__write_request *r, choir__saved *s)
     choir_status status = choir__saved_open(r->checkpoint, NULL, (uint64_t)r->seed, s);
     const bool writes = s->info.task == CHOIR_LANGUAGE && !s->info.masked;
     if (status == CHOIR_OK && s->info.task != CHOIR_IMAGE_TO_TEXT && !writes)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s is %s, which writes no text",
-            r->checkpoint, s->info.config);
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is %s, which writes no text", r->checkpoint,
+            s->info.config);
     if (status == CHOIR_OK && !s->tokenizer)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has no tokenizer: it was trained on ids alone; choir train --tokenizer FILE"

@@ -300,8 +300,8 @@ static choir_status pre_tokenizer_step(const char *name, json_t *step, void *arg
         return status;
     }
     return unsupported(name, "pre_tokenizer", "type", type,
-        "BertPreTokenizer, ByteLevel, Digits, Metaspace, Split, WhitespaceSplit and a Sequence of them"
-        " are known");
+        "BertPreTokenizer, ByteLevel, Digits, Metaspace, Split, WhitespaceSplit and a Sequence of "
+        "them are known");
 }
 
 /* --- both --- */

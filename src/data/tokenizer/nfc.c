@@ -19,11 +19,11 @@ typedef struct composer {
     choir__tokenizer_buffer *out;
     uint32_t starter;
     bool has_starter, ordered;
-    mark *marks, *sorted; /* those behind the starter, and room for as many */
+    mark *marks, *sorted; /* marks behind the starter, and room for as many */
     int64_t count, space;
 } composer;
 
-/* Puts the marks in the order of their classes; those of one class keep theirs. */
+/* Puts the marks in the order of their classes; marks of one class keep their order. */
 static void order(composer *c)
 {
     int64_t first[CLASSES + 1] = {0};

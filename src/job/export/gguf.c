@@ -217,7 +217,7 @@ static choir_status write_file(const choir__export *e, const char *folder)
     choir_status status =
         m.family ? CHOIR_OK
         : type   ? refuse(&m, "models of type '%s' have no form in GGUF files here", type)
-                 : refuse(&m, "the model %s has no config.json, which states what it is",
+                 : refuse(&m, "the model %s has no config.json, which states its kind",
                        e->model.info.config);
     if (status == CHOIR_OK) {
         m.out = choir__gguf_new();

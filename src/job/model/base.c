@@ -1,4 +1,4 @@
-/* --base as a name, and what is held: see base.h. */
+/* --base as a name, and the held weights: see base.h. */
 #include "job/model/base.h"
 
 #include <choir/hold.h>

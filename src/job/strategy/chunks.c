@@ -92,8 +92,8 @@ static choir_status check_model(const choir__job *j)
     bool by_token = info->packs || info->masked || (info->vocab && info->output.ndim);
     if (!by_token)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--chunks %lld: expected a model that works token by token (gpt2, llama and its relatives, bert "
-            "without classes or with words=1), got %s",
+            "--chunks %lld: expected a model that works token by token (gpt2, llama and "
+            "its relatives, bert without classes or with words=1), got %s",
             chunks, info->config);
     return tokens % chunks ? unfit(j, "does not divide the context") : CHOIR_OK;
 }

@@ -40,7 +40,7 @@ typedef struct choir__llama_sizes {
 } choir__llama_sizes;
 
 /* A family: its name in texts ("qwen2"), in messages and as words in front of its options. */
-typedef struct choir__family {
+typedef struct choir__model_family {
     const char *name;
     /* the family's own options (llama_options.c has the common ones), ended by NULL */
     const char *const *options;
@@ -55,7 +55,7 @@ typedef struct choir__family {
     struct {
         int64_t heads, kv_heads, width, vocab, pad, context;
     } absent;
-} choir__family;
+} choir__model_family;
 
 typedef struct choir__family_size {
     const char *name;
@@ -73,8 +73,8 @@ choir_module *choir__llama_new(choir_scope *run, const choir__llama_sizes *sizes
 
 /* Describe and build a family's model (llama_options.c): see spec.h. */
 choir_status choir__family_describe(
-    const choir__family *family, const char *text, choir_model_info *info);
-choir_status choir__family_build(const choir__family *family, const char *text,
+    const choir__model_family *family, const char *text, choir_model_info *info);
+choir_status choir__family_build(const choir__model_family *family, const char *text,
     choir_scope *run, const choir_model_info *info, choir_module **module);
 
 #endif

@@ -28,7 +28,8 @@ struct options {
 enum { MOST_OPTIONS = 40 };
 
 /* Writes the family's rows, in the order in which a text has them, and an empty one. */
-static void rows_of(const choir__family *f, struct options *o, choir__option rows[MOST_OPTIONS])
+static void rows_of(
+    const choir__model_family *f, struct options *o, choir__option rows[MOST_OPTIONS])
 {
     choir__llama_sizes *s = &o->sizes;
     choir_rotary_opts *r = &s->rotary;
@@ -74,7 +75,8 @@ static void rows_of(const choir__family *f, struct options *o, choir__option row
     rows[count] = (choir__option){NULL};
 }
 
-static choir_status parse_rows(const choir__family *f, const char *text, struct options *o)
+static choir_status parse_rows(
+    const choir__model_family *f, const char *text, struct options *o)
 {
     char what[80];
     choir__option rows[MOST_OPTIONS];
@@ -83,10 +85,10 @@ static choir_status parse_rows(const choir__family *f, const char *text, struct 
     return choir__options_parse(text, what, rows);
 }
 
-static choir_status wrong(const choir__family *f, const char *format, ...)
+static choir_status wrong(const choir__model_family *f, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static choir_status wrong(const choir__family *f, const char *format, ...)
+static choir_status wrong(const choir__model_family *f, const char *format, ...)
 {
     char why[400];
     va_list args;
@@ -96,7 +98,7 @@ static choir_status wrong(const choir__family *f, const char *format, ...)
     return choir__error(CHOIR_ERR_ARGUMENT, "model %s: %s", f->name, why);
 }
 
-static choir_status take_size(const choir__family *f, struct options *o)
+static choir_status take_size(const choir__model_family *f, struct options *o)
 {
     char list[128] = "";
     for (const choir__family_size *s = f->sizes; s && s->name; s++) {
@@ -115,8 +117,8 @@ static choir_status take_size(const choir__family *f, struct options *o)
 /* --- rotary positions --- */
 
 /* Reads "1.5/2/2.5", a divisor for each rate. */
-static choir_status read_factors(const choir__family *f, const char *text, const char *key,
-    double to[CHOIR__ROTARY_RATES], int64_t rates)
+static choir_status read_factors(const choir__model_family *f, const char *text,
+    const char *key, double to[CHOIR__ROTARY_RATES], int64_t rates)
 {
     char *list = choir__config_option(text, key), *rest = list, *one;
     int64_t count = 0;
@@ -134,7 +136,8 @@ static choir_status read_factors(const choir__family *f, const char *text, const
         key, (long long)rates, CHOIR__ROTARY_RATES);
 }
 
-static choir_status read_longrope(const choir__family *f, const char *text, struct options *o)
+static choir_status read_longrope(
+    const choir__model_family *f, const char *text, struct options *o)
 {
     choir__llama_sizes *s = &o->sizes;
     const int64_t rates = choir__llama_turning(s) / 2;
@@ -147,7 +150,8 @@ static choir_status read_longrope(const choir__family *f, const char *text, stru
 }
 
 /* Checks rope= and the options that depend on it. */
-static choir_status check_rotary(const choir__family *f, const char *text, struct options *o)
+static choir_status check_rotary(
+    const choir__model_family *f, const char *text, struct options *o)
 {
     choir_rotary_opts *r = &o->sizes.rotary;
     for (size_t i = 0; *o->rope && i <= CHOIR_COUNT(scalings); i++) {
@@ -192,7 +196,8 @@ static choir_status check_rotary(const choir__family *f, const char *text, struc
 
 /* --- sizes that belong together --- */
 
-static choir_status check_heads(const choir__family *f, const choir__llama_sizes *s, bool given)
+static choir_status check_heads(
+    const choir__model_family *f, const choir__llama_sizes *s, bool given)
 {
     if (!given && s->width % s->heads)
         return wrong(f, "heads=%lld does not divide width=%lld; give a head_dim",
@@ -213,7 +218,7 @@ static choir_status check_heads(const choir__family *f, const choir__llama_sizes
     return CHOIR_OK;
 }
 
-static choir_status check_pattern(const choir__family *f, const choir__llama_sizes *s)
+static choir_status check_pattern(const choir__model_family *f, const choir__llama_sizes *s)
 {
     if (strspn(s->pattern, "fsnw") != strlen(s->pattern))
         return wrong(f,
@@ -225,7 +230,7 @@ static choir_status check_pattern(const choir__family *f, const choir__llama_siz
     return f->check ? f->check(s) : CHOIR_OK;
 }
 
-static choir_status parse(const choir__family *f, const char *text, choir__llama_sizes *s)
+static choir_status parse(const choir__model_family *f, const char *text, choir__llama_sizes *s)
 {
     struct options o = {.sizes = f->defaults};
     choir_status status = parse_rows(f, text, &o); /* options beside size= override it */
@@ -292,7 +297,7 @@ static void write_row(const choir__option *row, char *to, size_t bytes)
 
 /* Error: argument, a text that is too long. */
 static choir_status write_text(
-    const choir__family *f, const choir__llama_sizes *s, char *to, size_t bytes)
+    const choir__model_family *f, const choir__llama_sizes *s, char *to, size_t bytes)
 {
     struct options o = {.sizes = *s};
     choir__option rows[MOST_OPTIONS];
@@ -319,7 +324,7 @@ static choir_status write_text(
 /* --- a model by name --- */
 
 choir_status choir__family_describe(
-    const choir__family *f, const char *text, choir_model_info *info)
+    const choir__model_family *f, const char *text, choir_model_info *info)
 {
     choir__llama_sizes s;
     choir_status status = parse(f, text, &s);
@@ -343,8 +348,8 @@ choir_status choir__family_describe(
     return write_text(f, &s, info->config, sizeof info->config);
 }
 
-choir_status choir__family_build(const choir__family *f, const char *text, choir_scope *run,
-    const choir_model_info *info, choir_module **module)
+choir_status choir__family_build(const choir__model_family *f, const char *text,
+    choir_scope *run, const choir_model_info *info, choir_module **module)
 {
     choir__llama_sizes s;
     choir_status status = parse(f, text, &s);

@@ -182,8 +182,8 @@ static choir_status end(choir__recorder *base, bool good)
 
 /* --- steps --- */
 
-/* Returns the tag of a number, on the heap. TensorBoard sorts groups of tags by their names: eval,
- * train, and behind them how devices are used. */
+/* Returns the tag of a number, on the heap. TensorBoard sorts groups of tags by their names:
+ * eval, train, and behind them how devices are used. */
 static char *tag_of(const char *name)
 {
     static const char device[] = "device/";

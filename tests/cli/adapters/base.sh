@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # --base: frozen weights in 16, 8 and 4 bits have the bits of their values in f32, under every
-# strategy, through checkpoints and exports; they take as little memory as they say; what cannot be is
-# one sentence.
+# strategy, through checkpoints and exports; they take as little memory as they say; what cannot be
+# is one sentence.
 . "$(dirname "$0")/../lib.sh"
 
 export CHOIR_CPU_DEVICES=4
@@ -14,7 +14,8 @@ lora=r=3,dropout=0.1,targets=all-linear
 train() {
     local file=$1
     shift
-    good train --json --microbatches 2 --batch-size 4 --steps 3 --no-eval text --lora "$lora" "$@" &&
+    good train --json --microbatches 2 --batch-size 4 --steps 3 --no-eval text \
+        --lora "$lora" "$@" &&
         sed -i '/"event":"note"/d' out && mv out "$file"
 }
 
@@ -27,7 +28,8 @@ same() {
 
 # A published folder, and for each type one with the values that its bits stand for.
 make_folders() {
-    good train --quiet --model "$small" --steps 2 --no-eval --batch-size 4 --lr 0.02 --save made text
+    good train --quiet --model "$small" --steps 2 --no-eval --batch-size 4 --lr 0.02 \
+        --save made text
     good export made base --format hf
     rm -rf made
     for type in q8_0 q4_0 q4_K bf16; do
@@ -43,7 +45,8 @@ make_folders() {
 as() {
     local file=$1
     shift
-    train other "$@" && [ "$(steps_of "$file" 1)" = "$(steps_of other 1)" ] || fail "$*: other losses"
+    train other "$@" && [ "$(steps_of "$file" 1)" = "$(steps_of other 1)" ] ||
+        fail "$*: other losses"
 }
 
 types_have_their_values() {
@@ -86,7 +89,8 @@ goes_on() {
     good eval --json saved text && cp out loss
     good export saved merged --format hf
     good eval --json merged text
-    [ "$(field loss out | cut -c1-7)" = "$(field loss loss | cut -c1-7)" ] || fail 'merged otherwise'
+    [ "$(field loss out | cut -c1-7)" = "$(field loss loss | cut -c1-7)" ] ||
+        fail 'merged otherwise'
     good export saved adapter --format peft
     good train --quiet --model base --adapter adapter --steps 1 --no-eval text
     good generate saved --prompt 'the sea' --tokens 4
@@ -100,8 +104,8 @@ bytes() {
         sed -n 's/.*"peak_bytes":\([0-9]*\).*/\1/p' out | tail -1
 }
 
-# 6 layers of 2,621,440 weights: 32, 16, 8.5 and 4.5 bits each. Sizes of blocks of memory below 1 MiB
-# have four steps per octave.
+# 6 layers of 2,621,440 weights: 32, 16, 8.5 and 4.5 bits each. Sizes of blocks of memory below
+# 1 MiB have four steps per octave.
 saves_memory() {
     local all
     all=$(bytes)

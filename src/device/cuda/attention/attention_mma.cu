@@ -166,7 +166,8 @@ bool choir__attention_mma_fits(const attend *k, bool back)
     const choir__cuda *cuda = choir__cuda_here();
     size_t shared = back ? choir__attention_mma_backward_shared(k->n.d) : shared_of(k->n.d);
     return (k->dtype == CHOIR_BF16 || k->dtype == CHOIR_F16) && k->n.d <= 128 &&
-           k->n.scale > 0 && !(k->n.softcap > 0) && cuda->capability >= 80 && shared <= (size_t)cuda->most_shared;
+           k->n.scale > 0 && !(k->n.softcap > 0) && cuda->capability >= 80 &&
+           shared <= (size_t)cuda->most_shared;
 }
 
 void choir__attention_mma(const attend *k)

@@ -10,7 +10,7 @@
 
 /* --- reading --- */
 
-static choir_status read_heads(choir__config *c, const choir__family *f)
+static choir_status read_heads(choir__config *c, const choir__model_family *f)
 {
     int64_t heads = choir__config_int(c, "num_attention_heads", f->absent.heads);
     int64_t kv = choir__config_int(c, "num_key_value_heads", 0);
@@ -165,7 +165,7 @@ static const struct {
     {"yarn", read_yarn}, {"longrope", read_longrope}, {"llama3", read_llama3}};
 
 choir_status choir__family_read_rope(
-    choir__config *c, const choir__family *f, const char *where, const json_t *rope)
+    choir__config *c, const choir__model_family *f, const char *where, const json_t *rope)
 {
     const int64_t context = choir__config_int(c, "max_position_embeddings", f->absent.context);
     rope_reader r = {c, where, rope, context, CHOIR_OK};
@@ -196,7 +196,7 @@ choir_status choir__family_read_rope(
 /* Reads "rope_scaling", or "rope_parameters" as it is called since it includes theta. With
  * both, transformers takes the first as a whole (`rope_scaling or rope_parameters`), and theta
  * beside it. */
-static choir_status read_rope(choir__config *c, const choir__family *f)
+static choir_status read_rope(choir__config *c, const choir__model_family *f)
 {
     const json_t *scaling = json_object_get(c->root, "rope_scaling");
     const json_t *parameters = json_object_get(c->root, "rope_parameters");
@@ -218,7 +218,7 @@ static choir_status read_rope(choir__config *c, const choir__family *f)
     return choir__family_read_rope(c, f, where, rope);
 }
 
-choir_status choir__family_read(choir__config *c, const choir__family *f)
+choir_status choir__family_read(choir__config *c, const choir__model_family *f)
 {
     choir_status status = read_heads(c, f);
     if (status == CHOIR_OK)

@@ -1,6 +1,6 @@
 /* The published form of a family of decoders: what the files of families share. A family's file
- * has a choir__family, its table of keys, and two functions that read and write the keys whose
- * meaning depends on others, with the functions below. */
+ * has a choir__model_family, its table of keys, and two functions that read and write the keys
+ * whose meaning depends on others, with the functions below. */
 #ifndef CHOIR_MODELS_FAMILY_H
 #define CHOIR_MODELS_FAMILY_H
 
@@ -50,10 +50,10 @@
     }
 
 /* Reads heads, padding and rotary positions. */
-choir_status choir__family_read(choir__config *c, const choir__family *family);
+choir_status choir__family_read(choir__config *c, const choir__model_family *family);
 /* Reads rotary positions from an object of the file; where: its key, for messages. */
 choir_status choir__family_read_rope(
-    choir__config *c, const choir__family *family, const char *where, const json_t *rope);
+    choir__config *c, const choir__model_family *family, const char *where, const json_t *rope);
 /* Writes padding and rotary positions, the latter in the form that transformers of each version
  * reads. */
 void choir__family_write(const char *text, json_t *root);

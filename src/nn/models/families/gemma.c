@@ -13,7 +13,7 @@ enum { GEMMA = CHOIR__TRAIT_ONE_MORE | CHOIR__TRAIT_GELU | CHOIR__TRAIT_SCALED }
     .layers = 8, .heads = 8, .width = 512, .context = 512, .eps = 1e-6, .pad = -1,             \
     .head_dim = 256, .tied = true, .rotary = {.theta = theta_}
 
-static const choir__family gemma = {.name = "gemma",
+static const choir__model_family gemma = {.name = "gemma",
     .options = (const char *[]){"attention_bias", NULL},
     .defaults = {DEFAULTS(10000), .traits = GEMMA},
     .absent = {.heads = 16,
@@ -25,14 +25,14 @@ static const choir__family gemma = {.name = "gemma",
 
 #define LATER "attention_bias", "window", "pattern", "query_scale", "softcap", "final_softcap"
 
-static const choir__family gemma2 = {.name = "gemma2",
+static const choir__model_family gemma2 = {.name = "gemma2",
     .options = (const char *[]){LATER, NULL},
     .defaults = {DEFAULTS(10000), .window = 256, .pattern = "sf", .query_scale = 256,
         .softcap = 50, .final_softcap = 30, .traits = GEMMA | CHOIR__TRAIT_POST_NORMS},
     .absent = {
         .heads = 8, .kv_heads = 4, .width = 2304, .vocab = 256000, .pad = 0, .context = 8192}};
 
-static const choir__family gemma3 = {.name = "gemma3",
+static const choir__model_family gemma3 = {.name = "gemma3",
     .options = (const char *[]){LATER, "local_theta", NULL},
     .defaults = {DEFAULTS(1000000), .window = 256, .pattern = "sssssf", .query_scale = 256,
         .local_theta = 10000, .traits = GEMMA | CHOIR__TRAIT_POST_NORMS | CHOIR__TRAIT_QK_NORM},

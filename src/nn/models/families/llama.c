@@ -30,7 +30,7 @@ static choir_status check_mistral(const choir__llama_sizes *s)
 
 static const char *const options[] = {"window", "attention_bias", "mlp_bias", NULL};
 
-static const choir__family llama = {.name = "llama",
+static const choir__model_family llama = {.name = "llama",
     .options = options,
     .defaults = {DEFAULTS},
     .check = check_llama,
@@ -62,7 +62,7 @@ static const choir__family llama = {.name = "llama",
         {NULL}},
     .absent = {.heads = 32, .width = 4096, .vocab = 32000, .pad = -1, .context = 2048}};
 
-static const choir__family mistral = {.name = "mistral",
+static const choir__model_family mistral = {.name = "mistral",
     .options = options,
     .defaults = {DEFAULTS, .window = 256},
     .check = check_mistral,

@@ -3,7 +3,7 @@
  * and long texts may have rates of their own. */
 #include "nn/models/families/family.h"
 
-static const choir__family phi3 = {.name = "phi3",
+static const choir__model_family phi3 = {.name = "phi3",
     .options = (const char *[]){"window", "partial", NULL},
     .defaults = {.layers = 8,
         .heads = 8,

@@ -10,7 +10,7 @@
     .layers = 8, .heads = 8, .width = 512, .context = 512, .eps = 1e-6, .pad = -1,             \
     .rotary = {.theta = 1000000}
 
-static const choir__family qwen2 = {.name = "qwen2",
+static const choir__model_family qwen2 = {.name = "qwen2",
     .options = (const char *[]){"window", "pattern", NULL},
     .defaults = {DEFAULTS, .traits = CHOIR__TRAIT_QKV_BIAS},
     .absent = {.heads = 32,
@@ -20,7 +20,7 @@ static const choir__family qwen2 = {.name = "qwen2",
         .pad = -1,
         .context = 32768}};
 
-static const choir__family qwen3 = {.name = "qwen3",
+static const choir__model_family qwen3 = {.name = "qwen3",
     .options = (const char *[]){"window", "pattern", "attention_bias", NULL},
     .defaults = {DEFAULTS, .head_dim = 128, .traits = CHOIR__TRAIT_QK_NORM},
     .absent = {.heads = 32,
@@ -62,7 +62,7 @@ static choir_status read_window(choir__config *c)
     return choir__family_read_kinds(c, kinds, layers);
 }
 
-static choir_status read_qwen(choir__config *c, const choir__family *family)
+static choir_status read_qwen(choir__config *c, const choir__model_family *family)
 {
     if (!json_object_get(c->root, "rope_theta")) /* perhaps it is in an object */
         choir__config_set(c, "theta", "10000");

@@ -5,7 +5,7 @@
 
 #include "nn/models/families/family.h"
 
-static const choir__family smollm3 = {.name = "smollm3",
+static const choir__model_family smollm3 = {.name = "smollm3",
     .options = (const char *[]){"window", "pattern", "attention_bias", "mlp_bias", NULL},
     .defaults = {.layers = 8,
         .heads = 8,
