@@ -13,6 +13,7 @@
 #include "base/board/board.h"
 #include "tensor/handle.h"
 #include "tensor/run.h"
+#include "tensor/strategy.h"
 
 enum { WARM_UP = 2 };
 
@@ -170,4 +171,20 @@ void choir_run_forget(choir_scope *run)
     if (choir__use_scope(run, __func__) != CHOIR_OK)
         return;
     choir__step_forget(&run->run->base);
+}
+
+/* A recorded step has the groups and the memory of the ranks that were. */
+choir_status choir__strategies_ranks_changed(
+    choir_scope *scope, struct choir_group *group, uint64_t undone)
+{
+    choir_status status = CHOIR_OK;
+    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (!s->ops->ranks_changed)
+            return choir__error(CHOIR_ERR_UNSUPPORTED,
+                "%s: it cannot go on when ranks leave or join; resume from a checkpoint",
+                s->ops->name);
+    choir__step_forget(scope);
+    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
+        status = s->ops->ranks_changed(s, group, undone);
+    return status;
 }

@@ -1,5 +1,4 @@
-/* The strategies of a run: joining, leaving, calls of all of them, and word between two steps
- * that the set of ranks has changed. */
+/* The strategies of a run: joining, leaving, and calls of all of them. */
 #include "tensor/strategy.h"
 
 void choir__strategy_join(choir__strategy *s, choir_scope *scope)
@@ -162,19 +161,4 @@ choir__route *choir__route_of(choir_tensor *t)
     if (!t->route)
         t->route = choir__arena_get(&t->scope->arena, sizeof *t->route);
     return t->route;
-}
-
-choir_status choir__strategies_ranks_changed(
-    choir_scope *scope, struct choir_group *group, uint64_t undone)
-{
-    choir_status status = CHOIR_OK;
-    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
-        if (!s->ops->ranks_changed)
-            return choir__error(CHOIR_ERR_UNSUPPORTED,
-                "%s: it cannot go on when ranks leave or join; resume from a checkpoint",
-                s->ops->name);
-    choir__step_forget(scope);
-    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
-        status = s->ops->ranks_changed(s, group, undone);
-    return status;
 }
