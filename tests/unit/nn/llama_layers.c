@@ -225,7 +225,12 @@ static void tables(void **state)
             opts = (choir_rotary_opts){
                 .theta = 10000, .scaling = CHOIR_ROTARY_LINEAR, .factor = 4};
         if (way == 2)
-            opts = (choir_rotary_opts){500000, CHOIR_ROTARY_LLAMA3, 8, 1, 4, 64};
+            opts = (choir_rotary_opts){.theta = 500000,
+                .scaling = CHOIR_ROTARY_LLAMA3,
+                .factor = 8,
+                .low_freq = 1,
+                .high_freq = 4,
+                .original_context = 64};
         choir_check(choir_read(
             choir_rotary_table(step, CHOIR_F32, POSITIONS, DIM, opts), table, sizeof table));
         double f[4]; /* of the four planes; written out for Llama 3's: slow, in between, left */
@@ -244,7 +249,12 @@ static void tables(void **state)
     /* In between: 64 positions are 2.5 turns of theta 1's only plane's 0.2454..., so smooth is
      * (2.5 - 1) / 3 = 1/2. */
     double w = 2.5 * 2 * M_PI / 64; /* theta^(-2/4) */
-    opts = (choir_rotary_opts){1 / (w * w), CHOIR_ROTARY_LLAMA3, 8, 1, 4, 64};
+    opts = (choir_rotary_opts){.theta = 1 / (w * w),
+        .scaling = CHOIR_ROTARY_LLAMA3,
+        .factor = 8,
+        .low_freq = 1,
+        .high_freq = 4,
+        .original_context = 64};
     choir_check(
         choir_read(choir_rotary_table(step, CHOIR_F32, 2, 4, opts), table, 8 * sizeof *table));
     assert_true(fabs((double)table[7] - sin(w / 2 + w / 16)) < 1e-7);
@@ -328,7 +338,12 @@ static void bad_input(void **state)
     refused(choir_rotary_table(step, CHOIR_F32, INT64_MAX, 6, opts), "positions");
     opts.theta = NAN;
     refused(choir_rotary_table(step, CHOIR_F32, 4, 6, opts), "theta nan");
-    opts = (choir_rotary_opts){10000, CHOIR_ROTARY_LLAMA3, 8, 4, 1, 64};
+    opts = (choir_rotary_opts){.theta = 10000,
+        .scaling = CHOIR_ROTARY_LLAMA3,
+        .factor = 8,
+        .low_freq = 4,
+        .high_freq = 1,
+        .original_context = 64};
     refused(choir_rotary_table(step, CHOIR_F32, 4, 6, opts), "low_freq 4");
     choir_tensor *table = choir_rotary_table(step, CHOIR_F32, 4, 6, choir_rotary_defaults());
     refused(choir_rotary(some(choir_dims(1, 4, 2, 8)), table, 0), "(1, 4, 2, 8)");
