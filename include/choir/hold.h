@@ -31,6 +31,7 @@ extern "C" {
     X(Q4_0, "q4_0")                                                                            \
     X(Q4_K, "q4_K")
 
+/** The type in which weights are held. */
 typedef enum choir_hold {
 #define X(name, text) CHOIR_HOLD_##name,
     CHOIR_HOLD_LIST(X)

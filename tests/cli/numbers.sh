@@ -157,7 +157,9 @@ keys_of_one_process() {
         flip $s:dim three --strategy $s:dim=0 --devices $two
     done
     flip mp:cuts plain --strategy mp:cuts=2 --devices $two
+    flip mp:clocked plain --strategy mp:clocked=1 --devices $two
     flip pipeline:cuts plain --strategy pipeline:cuts=2 --devices $two
+    flip pipeline:clocked plain --strategy pipeline:clocked=1 --devices $two
     flip pipeline:schedule plain --strategy pipeline:schedule=gpipe --devices $two
     flip pipeline:chunks plain --strategy pipeline:chunks=1 --devices $two
 }

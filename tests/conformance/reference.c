@@ -63,7 +63,8 @@ static void unary(void **state)
     (void)state;
     enum { N = 41 };
     for (int op = 0; op < CHOIR__UNARY_COUNT; op++) {
-        bool positive = op == CHOIR__LOG || op == CHOIR__SQRT || op == CHOIR__POW;
+        bool positive =
+            op == CHOIR__LOG || op == CHOIR__LOG1P || op == CHOIR__SQRT || op == CHOIR__POW;
         double *x = random_doubles(N, positive ? 0.5f : -3, 3), *gy = random_doubles(N, -1, 1);
         double y[N], gx[N];
         choir__k_unary f = {
