@@ -160,7 +160,7 @@ def causal_decoder():
             self.layer = theirs
 
         def forward(self, x, memory):
-            return self.layer(x, memory, tgt_mask=nn.Transformer.generate_square_subsequent_mask(5), tgt_is_causal=True)
+            return self.layer(x, memory, tgt_mask=nn.Transformer.generate_square_subsequent_mask(5))
     layer(lambda run: run.module(C.nn_transformer_decoder_layer, 12, 3, opts), Causal(), (2, 5, 12), (2, 7, 12),
           rename=lambda name: name.removeprefix("layer."))
 
