@@ -52,15 +52,18 @@ interruptions_change_nothing() {
     [ "$(field weights_sha256 one)" = "$(field weights_sha256 rest)" ] || fail "other bits"
 }
 
-# Ranks are lost behind an edit.
+# Ranks are lost behind an edit. On a busy machine the run may end before the test sees step 9.
 elastic_ranks() {
     local strategy
     for strategy in ddp fsdp; do
-        rm -rf lost
-        start train "${job[@]}" "${spike[@]}" --save lost --steps 40 --strategy $strategy \
-            --nproc 2 --max-restarts 2 text
-        await 20 grep -q '"step":9,' out && kill -KILL "$(children | tail -n 1)"
-        ended 60
+        for _ in {1..5}; do
+            rm -rf lost
+            start train "${job[@]}" "${spike[@]}" --save lost --steps 40 --strategy $strategy \
+                --nproc 2 --max-restarts 2 text
+            await 20 grep -q '"step":9,' out && kill -KILL "$(children | tail -n 1)" 2>/dev/null
+            ended 60
+            ! grep -q '"event":"membership"' out || break
+        done
         [ "$status" -eq 0 ] || fail "$strategy: $(cat err)"
         grep -q '"event":"membership"' out || fail "$strategy: no rank was lost"
         [ "$(field weights_sha256 one)" = "$(field weights_sha256 out)" ] || fail "$strategy"
