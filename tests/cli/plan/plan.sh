@@ -149,7 +149,7 @@ times_have_a_source() {
     good plan "${small[@]}" random
     has out "^Times: by the preset 'cpu' \\(data sheet\\); choir plan --calibrate measures"
     good plan --cluster cluster.json "${small[@]}" random
-    has out '^Times: by cluster.json, a H100 \(data sheet\)\.'
+    has out '^Times: by cluster.json, devices of kind H100 \(data sheet\)\.'
     good plan --json "${small[@]}" random
     cp out before
     good plan --json "${small[@]}" random
