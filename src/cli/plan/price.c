@@ -90,8 +90,8 @@ const char *choir__plan_figures(const choir__planning *p, char text[256])
     if (p->calibrated)
         snprintf(text, 256, "Times: by this machine's calibration (measured).");
     else if (p->cluster)
-        snprintf(text, 256, "Times: by %s, devices of kind %s (%s).", p->machine.name, p->machine.device.kind,
-            choir__figure_source_name(p->machine.device.source));
+        snprintf(text, 256, "Times: by %s, devices of kind %s (%s).", p->machine.name,
+            p->machine.device.kind, choir__figure_source_name(p->machine.device.source));
     else
         snprintf(text, 256,
             "Times: by the preset '%s' (%s); choir plan --calibrate measures this machine.",
