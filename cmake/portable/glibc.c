@@ -18,8 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// --- the start
-// ---------------------------------------------------------------------------------
+// --- the start ---
 
 typedef int program_main(int, char **, char **);
 typedef void constructor(int, char **, char **);
@@ -51,8 +50,7 @@ int __wrap___libc_start_main(program_main *main, int argc, char **argv,
         main, argc, argv, construct, destructors, linker_end, stack);
 }
 
-// --- libraries that are inside
-// -------------------------------------------------------------------
+// --- libraries that are inside ---
 
 void *__real_dlopen(const char *file, int mode);
 void *__wrap_dlopen(const char *file, int mode);
@@ -68,8 +66,7 @@ void *__wrap_dlopen(const char *file, int mode)
     return __real_dlopen(file, mode);
 }
 
-// --- younger functions
-// ---------------------------------------------------------------------------
+// --- younger functions ---
 
 int fstatat(int folder, const char *restrict path, struct stat *restrict out, int flags)
 {

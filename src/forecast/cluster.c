@@ -10,6 +10,7 @@ const char *choir__figure_source_name(choir__figure_source source)
 {
     static const char *const names[] = {
         [CHOIR__FROM_DATA_SHEET] = "data sheet",
+        [CHOIR__FROM_ESTIMATES] = "estimates",
         [CHOIR__FROM_FILE] = "given",
         [CHOIR__MEASURED] = "measured",
     };

@@ -39,8 +39,9 @@ enum { CHOIR__CLUSTER_NAME = 64 };
 /* Where a figure is from, for people who read a forecast. */
 typedef enum choir__figure_source {
     CHOIR__FROM_DATA_SHEET,
-    CHOIR__FROM_FILE, /* the cluster's file says so */
-    CHOIR__MEASURED   /* on this machine, by choir plan --calibrate */
+    CHOIR__FROM_ESTIMATES, /* no source states it */
+    CHOIR__FROM_FILE,      /* the cluster's file says so */
+    CHOIR__MEASURED        /* on this machine, by choir plan --calibrate */
 } choir__figure_source;
 const char *choir__figure_source_name(choir__figure_source source);
 

@@ -4,11 +4,12 @@
  * links have the rate of one direction (data sheets often print the sum of both). The shares
  * are what large kernels of public libraries reach on a single card:
  *
- *   products   0.69 on an H100 or H200: one bf16 product of 8192 x 8192 x 8192 by cuBLASLt on
- * an H200 had 678 to 691 TFLOPS (docs/benchmarks.md); the others are estimates attention  on an
- * H100 cuDNN and FlashAttention-3 have about 600 TFLOPS forward, heads of 128 (Shah et al.,
- * 2024, figure 5), less backward: 0.5 for both; FlashAttention-2 has 50 to 73 % of an A100
- * (Dao, 2023); the others are estimates memory     0.9 of the data sheet, an estimate
+ * - products: 0.69 on an H100 or H200, as one bf16 product of 8192 x 8192 x 8192 by cuBLASLt on
+ *   an H200 had 678 to 691 TFLOPS (docs/benchmarks.md). The others are estimates.
+ * - attention: on an H100 cuDNN and FlashAttention-3 have about 600 TFLOPS forward, heads of
+ * 128 (Shah et al., 2024, figure 5), less backward: 0.5 for both. FlashAttention-2 has 50 to 73
+ * % of an A100 (Dao, 2023). The others are estimates.
+ * - memory: 0.9 of the data sheet, an estimate.
  *
  * Alpha of GPUs' links is the latency of a step by NCCL's own tables ("Simple" in its
  * tuner: 3.4 us over NVLink, 5.7 over PCIe, 14 over a network); and of Ethernet an estimate. Of
@@ -97,7 +98,7 @@ choir_status choir__device_preset(const char *kind, choir__device_model *device)
         .attention_share = d->attention,
         .memory_share = 0.9,
         .launch_s = strcmp(kind, "cpu") == 0 ? 1e-6 : 3e-6,
-        .source = CHOIR__FROM_DATA_SHEET};
+        .source = strcmp(kind, "cpu") == 0 ? CHOIR__FROM_ESTIMATES : CHOIR__FROM_DATA_SHEET};
     strcpy(device->kind, d->kind);
     return CHOIR_OK;
 }

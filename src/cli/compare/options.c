@@ -108,21 +108,6 @@ static int add_entry(choir__compare *c, const char *text, size_t length)
     return CHOIR__EXIT_OK;
 }
 
-/* Returns the end of the first strategy in text. Commas separate strategies, but also the keys
- * of one. */
-static const char *end_of_strategy(const char *text)
-{
-    const char *end = text + strcspn(text, ",");
-    while (*end) {
-        const char *next = end + 1;
-        size_t name = strcspn(next, ":,=");
-        if (next[name] != '=')
-            break;
-        end = next + strcspn(next, ",");
-    }
-    return end;
-}
-
 static int list_strategies(choir__compare *c)
 {
     int status = add_entry(c, "single", strlen("single")); /* the baseline of all figures */
@@ -143,7 +128,7 @@ static int list_strategies(choir__compare *c)
         if (c->job.placement.device_count >= 4 && c->job.placement.device_count % 2 == 0)
             status = add_entry(c, compositions[i], strlen(compositions[i]));
     while (text && *text && status == CHOIR__EXIT_OK) {
-        const char *end = end_of_strategy(text);
+        const char *end = choir__strategy_end(text);
         status = add_entry(c, text, (size_t)(end - text));
         text = end + (*end == ',');
     }

@@ -56,26 +56,11 @@ static choir_status add_text(choir__planning *p, const char *text, size_t length
     return parts > 1 ? add_composition(p, text, length) : add(p, text, length, NULL);
 }
 
-/* Returns the end of the first strategy in text. Commas separate strategies, but also the keys
- * of one. */
-static const char *end_of_strategy(const char *text)
-{
-    const char *end = text + strcspn(text, ",");
-    while (*end) {
-        const char *next = end + 1;
-        size_t name = strcspn(next, ":,=");
-        if (next[name] != '=')
-            break;
-        end = next + strcspn(next, ",");
-    }
-    return end;
-}
-
 static choir_status add_named(choir__planning *p, const char *text)
 {
     choir_status status = CHOIR_OK;
     while (*text && status == CHOIR_OK) {
-        const char *end = end_of_strategy(text);
+        const char *end = choir__strategy_end(text);
         status = add_text(p, text, (size_t)(end - text));
         text = end + (*end == ',');
     }

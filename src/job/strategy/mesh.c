@@ -292,3 +292,16 @@ choir_status choir__job_rank_mesh(choir__job_rank *p)
     choir_status status = choir_mesh_new(p->env.group, count, names, sizes, &p->mesh);
     return status == CHOIR_OK ? find_dealt(p) : status;
 }
+
+const char *choir__strategy_end(const char *list)
+{
+    const char *end = list + strcspn(list, ",");
+    while (*end) {
+        const char *next = end + 1;
+        size_t name = strcspn(next, ":,=");
+        if (next[name] != '=')
+            break;
+        end = next + strcspn(next, ",");
+    }
+    return end;
+}

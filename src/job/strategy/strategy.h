@@ -215,6 +215,9 @@ typedef struct choir__composition {
 /* Reads "ddp:...+pipeline:...". The caller frees the composition, also after an error. Error:
  * argument, also if the strategies do not compose. */
 choir_status choir__composition_parse(const char *text, choir__composition *c);
+/* Returns the end of the first strategy in a list. Commas separate strategies, but also the
+ * keys of one. */
+const char *choir__strategy_end(const char *list);
 void choir__composition_free(choir__composition *c);
 /* Returns the only strategy, or the combined strategy. */
 const choir__cli_strategy *choir__composition_strategy(choir__composition *c);

@@ -147,7 +147,7 @@ times_have_a_source() {
     export CHOIR_COSTS=$PWD/costs.json
     printf '{"device": "H100", "nodes": 1, "devices_per_node": 4}' >cluster.json
     good plan "${small[@]}" random
-    has out "^Times: by the preset 'cpu' \\(data sheet\\); choir plan --calibrate measures"
+    has out "^Times: by the preset 'cpu' \\(estimates\\); choir plan --calibrate measures"
     good plan --cluster cluster.json "${small[@]}" random
     has out '^Times: by cluster.json, devices of kind H100 \(data sheet\)\.'
     good plan --json "${small[@]}" random
