@@ -22,8 +22,8 @@ static bool is_better(const choir__plan_entry *a, const choir__plan_entry *b)
 {
     if (a->apart != b->apart) /* advice changes no numbers */
         return b->apart;
-    if (isfinite(a->step_ms) && isfinite(b->step_ms))
-        return a->step_ms < b->step_ms;
+    if (isfinite(a->price.ms) && isfinite(b->price.ms))
+        return a->price.ms < b->price.ms;
     return fullest(a) < fullest(b);
 }
 
@@ -54,11 +54,11 @@ char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *be
                 : "No strategy can run this job on these devices.");
     }
     choir__plan_size((double)fullest(best), size);
-    return isfinite(best->step_ms)
+    return isfinite(best->price.ms)
                ? choir__format(
                      "Take %s: it fits with %s on its fullest device, and a step of %s "
                      "is the shortest of all that fit.",
-                     best->text, size, choir__plan_time(best->step_ms, time))
+                     best->text, size, choir__plan_time(best->price.ms, time))
                : choir__format("Take %s: of the strategies that fit, its fullest device holds "
                                "least, %s.",
                      best->text, size);

@@ -116,8 +116,8 @@ static void list_devices(choir__planning *p)
 /* Takes the devices of a described cluster, as many as a job may have. */
 static void take_cluster(choir__planning *p)
 {
-    const bool cpus = !strcmp(p->machine.device.kind, "cpu");
-    const int64_t all = choir__cluster_devices(&p->machine);
+    const bool cpus = !strcmp(p->machine.place.device.kind, "cpu");
+    const int64_t all = choir__cluster_devices(&p->machine.place);
     p->job.placement.device_count = (int)choir__min(all, CHOIR__MAX_DEVICES);
     for (int i = 0; i < p->job.placement.device_count; i++)
         snprintf(p->job.placement.device_names[i], CHOIR__CLI_DEVICE_NAME, "%s:%d",

@@ -82,7 +82,7 @@ static const char *holder_of(const choir__rehearsal *r)
 static double memory_of_device(const choir__planning *p)
 {
     return strncmp(p->job.placement.device_names[0], "cpu", 3)
-               ? (double)p->machine.device.memory_bytes
+               ? (double)p->machine.place.device.memory_bytes
                : 0;
 }
 
@@ -122,7 +122,7 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
 {
     choir__planning *own = choir__alloc(sizeof *own);
     bool usage;
-    e->step_ms = e->step_ms_low = e->step_ms_high = NAN;
+    e->price.ms = NAN;
     choir_status status = choir__plan_parse_again(p, own) ? CHOIR_ERR_ARGUMENT : CHOIR_OK;
     if (status == CHOIR_OK) {
         place(p, e, &own->job);
@@ -140,7 +140,7 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
         judge(p, e);
         note_numbers(e, &own->job);
         e->items = (double)(own->job.training.batch_size * own->job.model.info.items);
-        if (choir__plan_price(p, e) != CHOIR_OK)
+        if (choir__rehearsal_price(&e->rehearsal, &p->machine, &e->price, NULL) != CHOIR_OK)
             fail(e);
     } else {
         fail(e);

@@ -32,11 +32,12 @@ static int plan(choir__planning *p)
         return choir__plan_calibrate(p);
     if (!p->memory)
         p->memory = (int64_t)choir__usable_memory("");
-    if (p->cluster && choir__plan_machine(p) != CHOIR_OK)
+    if (p->cluster && choir__machine_find(p->cluster, "", &p->machine) != CHOIR_OK)
         return choir__cli_fail();
     if (choir__plan_list(p) != CHOIR_OK)
         return choir__cli_refuse("plan", true);
-    if (!p->cluster && choir__plan_machine(p) != CHOIR_OK)
+    if (!p->cluster &&
+        choir__machine_find(NULL, p->job.placement.device_names[0], &p->machine) != CHOIR_OK)
         return choir__cli_fail();
     for (int i = 0; i < p->count; i++)
         choir__plan_foresee(p, &p->entries[i]);
@@ -60,7 +61,7 @@ static void free_plan(choir__planning *p)
         free(p->args[i]);
     free(p->args);
     free(p->entries);
-    choir__costs_free(&p->costs);
+    choir__machine_free(&p->machine);
     choir__job_free(&p->job);
 }
 

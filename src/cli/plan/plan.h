@@ -4,7 +4,6 @@
  *     parse.c       its options
  *     candidates.c  strategies, compositions and their meshes
  *     foresee.c     one of them: its rehearsal, and whether it fits
- *     price.c       the time of its step
  *     calibrate.c   measures this machine
  *     remedies.c    what would make it fit
  *     table.c       the table and the JSON
@@ -13,9 +12,8 @@
 #ifndef CHOIR_CLI_PLAN_H
 #define CHOIR_CLI_PLAN_H
 
-#include "forecast/replay.h"
 #include "job/job.h"
-#include "job/rehearsal/rehearsal.h"
+#include "job/rehearsal/price.h"
 
 /* A strategy of the plan. */
 typedef struct choir__plan_entry {
@@ -29,11 +27,9 @@ typedef struct choir__plan_entry {
     double bytes; /* peaks of its devices together, where they share one memory */
     bool apart;   /* a result with other bits than a single device's */
     bool fits;
-    char lacks[800];                           /* why it does not */
-    double step_ms, step_ms_low, step_ms_high; /* NaN: unknown */
-    double idle, measured; /* shares of the devices' time, and of times from a measured table */
-    double link_bytes[CHOIR__LEVELS]; /* sent per step, by level */
-    double items;                     /* tokens or samples of a step */
+    char lacks[800];         /* why it does not */
+    choir__step_price price; /* the time of its step */
+    double items;            /* tokens or samples of a step */
     /* changes the job before it is rehearsed, by `times`; NULL: it stays */
     void (*change)(const struct choir__plan_entry *entry, choir__job *job);
     int64_t times;
@@ -47,9 +43,7 @@ typedef struct choir__planning {
                  (CHOIR__CLI_DEVICE_NAME + 1)]; /* --devices of all entries */
     const char *cluster;                        /* path of its file; NULL: this machine */
     bool calibrate;
-    choir__cluster machine; /* the place of the replays */
-    choir__costs costs;     /* this machine's table */
-    bool calibrated;        /* it has one */
+    choir__machine machine; /* the place of the replays */
     const choir__cli_command *command;
     int argc;
     char **argv; /* the command line, from which the job of each entry is made */
@@ -78,14 +72,6 @@ choir_status choir__plan_list(choir__planning *p);
 /* Fills in an entry. */
 void choir__plan_foresee(choir__planning *p, choir__plan_entry *e);
 
-/* Describes the machine on which steps are replayed. Errors: as choir__cluster_read, and a
- * calibration of another machine. */
-choir_status choir__plan_machine(choir__planning *p);
-/* Fills in the times of an entry whose rehearsal has recorded a step. Errors: as choir__replay.
- */
-choir_status choir__plan_price(const choir__planning *p, choir__plan_entry *e);
-/* Returns the sentence about the source of the times, in text. */
-const char *choir__plan_figures(const choir__planning *p, char text[256]);
 /* Measures this machine, and stores its table. Returns an exit status. */
 int choir__plan_calibrate(choir__planning *p);
 /* If nothing fits, finds what would. */

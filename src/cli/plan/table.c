@@ -24,11 +24,11 @@ static void print_row(const choir__plan_entry *e)
         most = c->bytes_peak > most->bytes_peak ? c : most;
         least = choir__min(least, c->bytes_peak);
     }
-    if (isfinite(e->step_ms))
-        snprintf(span, sizeof span, " (%s to %s)", choir__plan_time(e->step_ms_low, low),
-            choir__plan_time(e->step_ms_high, high));
-    if (isfinite(e->step_ms))
-        choir__plan_time(e->step_ms, time);
+    if (isfinite(e->price.ms))
+        snprintf(span, sizeof span, " (%s to %s)", choir__plan_time(e->price.low_ms, low),
+            choir__plan_time(e->price.high_ms, high));
+    if (isfinite(e->price.ms))
+        choir__plan_time(e->price.ms, time);
     printf("%-30s %-6s %5d  %-4s %10.1f %10.1f %9.1f %9.1f %9.1f %9.1f  %s%s\n", e->text,
         *e->mesh ? e->mesh : "-", r->world * r->each, e->fits ? "yes" : "no",
         (double)most->bytes_peak / mib, (double)least / mib, (double)most->peak_weights / mib,
@@ -50,8 +50,11 @@ void choir__plan_table(const choir__planning *p)
         "least.\n%s has %s.\n",
         cpus ? "The machine" : "Each device",
         choir__plan_size(
-            cpus ? (double)p->memory : (double)p->machine.device.memory_bytes, memory));
-    printf("%s\n", choir__plan_figures(p, figures));
+            cpus ? (double)p->memory : (double)p->machine.place.device.memory_bytes, memory));
+    printf("Times: by %s%s.\n", choir__machine_figures(&p->machine, figures),
+        p->machine.calibrated || p->machine.described
+            ? ""
+            : "; choir plan --calibrate measures this machine");
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned && !p->entries[i].fits)
             printf("%s does not fit: %s.\n", p->entries[i].text, p->entries[i].lacks);
@@ -96,10 +99,11 @@ static void print_entry(const choir__plan_entry *e)
             .flops = c->flops};
     }
     print(CHOIR__TOLD(plan, .strategy = e->text, .mesh = *e->mesh ? e->mesh : NULL,
-        .world = count, .microbatches = e->microbatches, .fits = e->fits, .step_ms = e->step_ms,
-        .step_ms_low = e->step_ms_low, .step_ms_high = e->step_ms_high,
-        .items_per_s = e->items / (e->step_ms * 1e-3), .memory_bytes = (int64_t)e->bytes,
-        .lacks = e->fits ? NULL : e->lacks, .devices = devices, .devices_count = count));
+        .world = count, .microbatches = e->microbatches, .fits = e->fits,
+        .step_ms = e->price.ms, .step_ms_low = e->price.low_ms,
+        .step_ms_high = e->price.high_ms, .items_per_s = e->items / (e->price.ms * 1e-3),
+        .memory_bytes = (int64_t)e->bytes, .lacks = e->fits ? NULL : e->lacks,
+        .devices = devices, .devices_count = count));
     free(devices);
 }
 
