@@ -8,6 +8,10 @@
  * give the same bits. S itself changes rounding and nothing else; S = 1 is training without
  * chunks.
  *
+ * Where S / n is no power of two, a rank's sums are several nodes of the tree, which each op
+ * joins at once, instead of with all gradients of a bucket: the bits are the same, but ranks
+ * meet more often. Ranks of tensor_parallel beside them then do not share tokens.
+ *
  * Chunks are stored in another order: 0, S-1, 1, S-2, ... Equal runs of that order are equal
  * work under a causal mask, wherever twice the number of ranks divides S.
  *
@@ -59,10 +63,10 @@ choir_context_parallel_opts choir_context_parallel_defaults(void);
  *
  * group NULL: one device, which computes all chunks.
  *
- * Errors, which stick to the run: argument (chunks below 1, ranks that do not divide them, a
- * number of chunks per rank that is no power of two), mismatch (ranks with different models,
- * seeds or kernels), state (the module has an optimizer), the group's. A forward's: shape
- * (chunks that do not divide the tokens), argument (an op that works across tokens).
+ * Errors, which stick to the run: argument (chunks below 1, ranks that do not divide them),
+ * mismatch (ranks with different models, seeds or kernels), state (the module has an
+ * optimizer), the group's. A forward's: shape (chunks that do not divide the tokens), argument
+ * (an op that works across tokens).
  */
 choir_module *choir_context_parallel(choir_scope *run, choir_module *module, choir_group *group,
     choir_context_parallel_opts opts);

@@ -28,9 +28,11 @@ choir_tensor *choir__blocks_writable(choir_scope *scope, choir_tensor *gy);
 choir_scope *choir__blocks_begin(const choir__op *op, choir_tensor **x,
     const choir_group *group, int *dim, bool deals, choir_tensor **instead);
 
-/* Replaces node 0 of nodes (count, ...) f32 by the sum of all ranks' nodes. They are those that
- * a rank's run of `slices` leaves completes in the fixed tree. Collective. */
+/* Replaces node 0 of nodes (count, ...) by the sum of all ranks' nodes. They are those that a
+ * rank's run of `slices` leaves completes in the fixed tree. Collective. */
 choir_status choir__nodes_reduce(choir_tensor *nodes, choir_group *group, int64_t slices);
+/* Does so for nodes in f32, by the group. */
+choir_status choir__nodes_add(choir_tensor *nodes, choir_group *group, int64_t slices);
 
 /* Marks t as failed unless status is CHOIR_OK. */
 void choir__blocks_fail(choir_tensor *t, choir_status status);

@@ -71,24 +71,18 @@ choir_status choir_all_reduce(choir_tensor *t, choir_group *group, choir_reduce_
     return end(t, group, status);
 }
 
-choir_status choir__nodes_reduce(choir_tensor *nodes, choir_group *group, int64_t slices)
+choir_status choir__nodes_add(choir_tensor *nodes, choir_group *group, int64_t slices)
 {
     int64_t each = nodes->count / nodes->shape.dim[0];
     bool here;
     choir_status status = begin(nodes, group, __func__, &here);
     if (!here)
         return status;
-    if (nodes->dtype != CHOIR_F32)
-        status = choir__error(CHOIR_ERR_DTYPE,
-            "%lld slices on %d ranks: expected sums in f32, got %s", (long long)slices,
-            choir_group_world(group), choir_dtype_name(nodes->dtype));
-    if (status == CHOIR_OK)
-        status =
-            choir__group_tree_reduce(group, &(choir__tree_reduce){.nodes = choir__data(nodes),
-                                                .node_stride = (size_t)each * sizeof(float),
-                                                .count = each,
-                                                .leaves = slices,
-                                                .scale = 1});
+    status = choir__group_tree_reduce(group, &(choir__tree_reduce){.nodes = choir__data(nodes),
+                                                 .node_stride = (size_t)each * sizeof(float),
+                                                 .count = each,
+                                                 .leaves = slices,
+                                                 .scale = 1});
     return end(nodes, group, status);
 }
 

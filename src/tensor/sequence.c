@@ -19,7 +19,7 @@ bool choir__sequence_is_whole(const choir_tensor *t)
 {
     const choir__sequence *s =
         t->of_params && t->producer ? t->producer->scope->sequence : NULL;
-    return s && s->by;
+    return choir__sequence_parts(s);
 }
 
 /* Returns `count` tokens of t from `first` on: a view. */
@@ -64,7 +64,7 @@ choir_tensor *choir__sequence_sum(choir_tensor *x)
 void choir__sequence_given_once(choir_tensor *g)
 {
     const choir__sequence *s = g->scope->sequence;
-    if (s && s->by && s->first && !g->poisoned)
+    if (choir__sequence_parts(s) && s->first && !g->poisoned)
         choir__launch_fill(g, -0.0);
 }
 

@@ -7,7 +7,14 @@
  * their common work, and sums over leaves are completed over the ranks.
  *
  * Ops find the cut in their scope. Those that add over tokens ask choir__sequence_cut for the
- * cut of their rows; ops that are not choir__op.by_token are refused. */
+ * cut of their rows; ops that are not choir__op.by_token are refused.
+ *
+ * A rank's leaves complete one node of the tree, or several:
+ *
+ *     leaves 0 1 2 3 | 4 5 6 7     (0 .. 3)     | (4 .. 7)         one: a sum is completed
+ * later, with others of its bucket leaves 0 1 2 | 3 4 5         (0 + 1)  2   | 3  (4 + 5)
+ * several: the op that adds joins its nodes (ops/sliced/nodes.h)
+ */
 #ifndef CHOIR_SEQUENCE_H
 #define CHOIR_SEQUENCE_H
 
@@ -20,8 +27,15 @@ typedef struct choir__sequence {
     int64_t length;        /* L, the tokens of a sample on all ranks */
     int64_t first, leaves; /* leaves [first, first + leaves) are here */
     choir__strategy
-        *by; /* the strategy whose ranks have the other leaves; NULL: all are here */
+        *by;    /* the strategy whose ranks have the other leaves; NULL: all are here */
+    bool joins; /* the leaves here are several nodes of the tree */
 } choir__sequence;
+
+/* Returns whether what ops add over tokens are parts of sums, which ranks complete later. */
+static inline bool choir__sequence_parts(const choir__sequence *s)
+{
+    return s && s->by && !s->joins;
+}
 
 /* Returns the tokens of a sample that are here. */
 static inline int64_t choir__sequence_tokens(const choir__sequence *s)
@@ -35,6 +49,14 @@ static inline const choir__sequence *choir__sequence_of(
     const choir_scope *scope, const choir_tensor *x)
 {
     return choir__is_weight(x) ? NULL : scope->sequence;
+}
+
+/* Returns the sequence of x's tokens if an op joins its sums over them; else NULL. */
+static inline const choir__sequence *choir__joining(
+    const choir_scope *scope, const choir_tensor *x)
+{
+    const choir__sequence *s = choir__sequence_of(scope, x);
+    return s && s->joins ? s : NULL;
 }
 
 #define CHOIR__SEQUENCE_ROWS "expected a row per token, as sequences are cut into chunks"
@@ -54,9 +76,8 @@ static inline bool choir__sequence_fits(const choir_scope *scope, const choir_te
  * tokens, or in a scope without chunks. The rows fit. */
 choir__cut choir__sequence_cut(const choir_scope *scope, const choir_tensor *x);
 
-/* Returns whether t is a weight that an op has computed where ranks have parts of a sequence:
- * its gradient is summed over the ranks before the op's backward, which then is one device's.
- */
+/* Returns whether t is a weight that an op has computed where ranks have parts of sums: its
+ * gradient is summed over the ranks before the op's backward, which then is one device's. */
 bool choir__sequence_is_whole(const choir_tensor *t);
 
 /* Returns the tokens that are here of x, whose dimension `dim` has the tokens of a sample in
@@ -71,9 +92,9 @@ choir_tensor *choir__sequence_whole(choir_scope *scope, choir_tensor *x, int dim
 /* Returns the sum of the ranks' x, which is also its gradient's way back. */
 choir_tensor *choir__sequence_sum(choir_tensor *x);
 
-/* Called for a gradient of a parameter that is the sum over all tokens already: ranks other
- * than the first give -0 in its place, which changes nothing in the sum over the ranks. g is
- * the caller's own. */
+/* Called for a gradient of a parameter that is the sum over all tokens already: where ranks sum
+ * gradients, others than the first give -0 in its place, which changes nothing. g is the
+ * caller's own. */
 void choir__sequence_given_once(choir_tensor *g);
 
 /* Records that an op cannot run on a sequence that is cut, and returns a poisoned tensor. */

@@ -76,7 +76,11 @@ typedef struct choir__chunk_ops {
         const struct choir__k_attention *k);
     void (*attention_backward)(choir__strategy *s, choir_scope *scope, choir_device *device,
         const struct choir__k_attention *k);
-    /* Sums gradients of a micro-batch over the ranks, in the order of the device's queue. */
+    /* Replaces node 0 of nodes (count, ...) by the sum of all ranks' nodes in the tree over
+     * leaves; nodes are those that this rank's leaves complete. */
+    choir_status (*join)(choir__strategy *s, choir_tensor *nodes);
+    /* Sums gradients of a micro-batch over the ranks, in the order of the device's queue,
+     * unless ops have joined them. */
     choir_status (*leaf)(
         choir__strategy *s, choir_device *device, float *numbers, int64_t count);
 } choir__chunk_ops;

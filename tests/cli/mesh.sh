@@ -105,6 +105,14 @@ chunked() {
     on 2x2x2 "fsdp+cp+$tokens"
     bad 1 '--chunks 4: strategy tp with sequence_parallel=1 distributes the chunks over 8 ranks,' \
         train "${args[@]}" --slices 4 --strategy "$tokens+cp" --mesh 4x2
+    # Chunks of a rank that are several nodes of the tree.
+    args=("${args[@]/context=16/context=24}" --chunks 12)
+    good train "${args[@]}" && mv out single
+    on 2x2 tp+cp
+    on 2x2 cp:exchange=keys+pipeline:schedule=zero-bubble
+    on 2x2x2 fsdp+cp+tp
+    bad 1 'expects a power of two of chunks on each of 2 ranks of cp, got 6: choose --chunks 16' \
+        train "${args[@]}" --strategy "$tokens+cp" --mesh 2x2
 }
 
 # Each rank reads its slices of published weights, and no device ever holds all of them. PyTorch's

@@ -32,38 +32,43 @@ static const char *without_chunks(const choir__job *j)
     return NULL;
 }
 
-static long long power_below(long long n)
-{
-    long long power = 1;
-    while (power * 2 <= n)
-        power *= 2;
-    return power;
-}
-
 static choir_status check_ranks(const choir__job *j, int64_t ranks)
 {
-    long long chunks = j->training.chunks, own = chunks / ranks;
+    long long chunks = j->training.chunks;
     if (chunks % ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%lld ranks do not divide %lld chunk%s: choose --chunks %lld", (long long)ranks,
             chunks, chunks > 1 ? "s" : "", (long long)((chunks / ranks + 1) * ranks));
-    if (ranks > 1 && (own & (own - 1)))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--chunks %lld on %lld ranks: expected a power of two per rank, got %lld: choose "
-            "--chunks %lld",
-            chunks, (long long)ranks, own, (long long)(ranks * power_below(own) * 2));
     return CHOIR_OK;
 }
 
-/* Ranks that share the tokens between layers have whole chunks of them. */
+static int64_t power_above(int64_t n)
+{
+    int64_t power = 1;
+    while (power < n)
+        power *= 2;
+    return power;
+}
+
+/* Ranks that share the tokens between layers have whole chunks of them, and the ranks of cp
+ * above them one node of the tree each. */
 static choir_status check_tokens(const choir__job *j, int64_t ranks)
 {
     const choir__composition *c = &j->placement.composition;
+    const int64_t own = j->training.chunks / ranks;
     for (int d = 0; d < c->count; d++) {
         const choir__dimension *at = &c->dims[d];
         int64_t all = ranks * choir__composition_ranks(c, d, j->placement.nproc);
-        if (at->strategy->shares_tokens && at->strategy->shares_tokens(at->keys) &&
-            j->training.chunks % all)
+        if (!at->strategy->shares_tokens || !at->strategy->shares_tokens(at->keys))
+            continue;
+        if (ranks > 1 && (own & (own - 1)))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--chunks %lld: strategy %s with sequence_parallel=1 expects a power of two of "
+                "chunks on each of %lld ranks of cp, got %lld: choose --chunks %lld, or "
+                "sequence_parallel=0",
+                (long long)j->training.chunks, at->strategy->name, (long long)ranks,
+                (long long)own, (long long)(ranks * power_above(own)));
+        if (j->training.chunks % all)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "--chunks %lld: strategy %s with sequence_parallel=1 distributes the chunks "
                 "over %lld ranks, which must divide them: choose --chunks %lld",
@@ -126,7 +131,8 @@ char *choir__cli_strategy_chunks_note(const choir__job *j)
     return choir__format(
         "%lld chunks on %lld ranks: causal attention is balanced where twice the "
         "ranks divide the chunks, as with --chunks %lld",
-        (long long)chunks, (long long)ranks, (long long)(2 * ranks));
+        (long long)chunks, (long long)ranks,
+        (long long)((chunks / (2 * ranks) + 1) * 2 * ranks));
 }
 
 void choir__cli_strategy_cut_sequences(choir__job_rank *p)

@@ -66,7 +66,8 @@ static choir_tensor *cp_forward(choir_module *self, choir_tensor *const *in, int
         .length = in[0]->shape.dim[1],
         .first = cp->rank * choir__cp_own(cp),
         .leaves = choir__cp_own(cp),
-        .by = cp->world > 1 ? &cp->strategy : NULL};
+        .by = cp->world > 1 ? &cp->strategy : NULL,
+        .joins = cp->world > 1 && choir__cp_joins(cp)};
     scope->sequence = s;
     for (int i = 0; i < count; i++)
         own[i] = in[i] ? choir__sequence_own(scope, in[i], 1) : NULL;
@@ -94,12 +95,17 @@ static choir_tensor *whole(choir__strategy *s, choir_scope *scope, choir_tensor 
     return choir__blocks_gather(scope, x, cp->group, dim, x->shape.dim[dim] * cp->world, 0);
 }
 
+static choir_status join(choir__strategy *s, choir_tensor *nodes)
+{
+    return choir__nodes_reduce(nodes, cp_of(s)->group, cp_of(s)->chunks);
+}
+
 static choir_status leaf(
     choir__strategy *s, choir_device *device, float *numbers, int64_t count)
 {
     choir_group *group = cp_of(s)->group;
     choir_work work;
-    if (device->away) /* a stage of other ranks */
+    if (device->away || choir__cp_joins(cp_of(s))) /* away: a stage of other ranks */
         return CHOIR_OK;
     choir__group_waits(group, device);
     choir_status status =
@@ -162,6 +168,7 @@ static const choir__chunk_ops chunk_ops = {.sum = sum,
     .whole = whole,
     .attention = attention,
     .attention_backward = attention_backward,
+    .join = join,
     .leaf = leaf};
 
 static choir_status take_first(choir__strategy *s, void *bytes, size_t count)
@@ -186,16 +193,10 @@ static choir_status check(const choir__cp *cp)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "context_parallel: %d ranks do not divide %lld chunks", cp->world,
             (long long)cp->chunks);
-    int64_t own = choir__cp_own(cp);
-    if (cp->world > 1 && (own & (own - 1)))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "context_parallel: %lld chunks on each of %d ranks: expected a power of two, so that a "
-            "rank has whole nodes of the tree",
-            (long long)own, cp->world);
     return CHOIR_OK;
 }
 
-static choir_status join(choir__cp *cp, choir_scope *run)
+static choir_status join_run(choir__cp *cp, choir_scope *run)
 {
     int count;
     choir_status status = CHOIR_OK;
@@ -236,7 +237,7 @@ choir_module *choir_context_parallel(choir_scope *run, choir_module *module, cho
     if (status == CHOIR_OK)
         status = check(cp);
     if (status == CHOIR_OK && cp->world > 1)
-        status = join(cp, run);
+        status = join_run(cp, run);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return &cp->base;

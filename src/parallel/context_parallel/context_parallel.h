@@ -32,6 +32,14 @@ static inline int64_t choir__cp_own(const choir__cp *cp)
     return cp->chunks / cp->world;
 }
 
+/* Returns whether a rank's leaves complete several nodes of the tree: they are no power of two.
+ */
+static inline bool choir__cp_joins(const choir__cp *cp)
+{
+    int64_t own = choir__cp_own(cp);
+    return (own & (own - 1)) != 0;
+}
+
 void choir__cp_heads_forward(const choir__cp_call *call);
 void choir__cp_heads_backward(const choir__cp_call *call);
 void choir__cp_keys_forward(const choir__cp_call *call);

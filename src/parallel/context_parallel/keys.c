@@ -4,8 +4,8 @@
  * ranks' keys at a time.
  *
  * In backward the chunks come once more. The terms of a rank's queries in a chunk's gradients
- * are a node of the tree over leaves of queries, since a rank has an aligned run of leaves; the
- * ranks' nodes are added in the tree and go to the owner of the chunk. */
+ * are a node of the tree over leaves of queries, or several; the ranks' nodes are added in the
+ * tree, for the owner of the chunk. */
 #include "parallel/context_parallel/context_parallel.h"
 
 #include <choir/distributed.h>
@@ -13,6 +13,7 @@
 #include "parallel/blocks.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/ops/sliced/slabs.h"
 
 /* --- chunks --- */
 
@@ -199,6 +200,34 @@ static choir_tensor *node_of(
     return left;
 }
 
+/* Returns the sum over all queries of the terms in the chunk's gradients, for its owner. */
+static choir_tensor *sum_of(
+    const choir__cp_call *call, const choir_tensor *chunk, int64_t index)
+{
+    const int64_t own = choir__cp_own(call->cp), first = call->cp->rank * own;
+    choir__node nodes[CHOIR__MAX_NODES];
+    int count = choir__tree_nodes(first, first + own, nodes);
+    if (!choir__cp_joins(call->cp)) {
+        choir_tensor *g = node_of(call, chunk, index, 0, own);
+        if (!g->poisoned)
+            choir__blocks_fail(
+                g, choir_reduce(g, call->cp->group, CHOIR_SUM, owner_of(call, index)));
+        return g;
+    }
+    choir_tensor *slab =
+        choir__new_slab(call->scope, call->device, call->k->dtype, count, chunk->shape);
+    for (int i = 0; i < count && !slab->poisoned; i++) {
+        choir_tensor *g = node_of(call, chunk, index, nodes[i].start - first, nodes[i].leaves);
+        if (g->poisoned)
+            return g;
+        choir__launch_copy(choir__slab_array(slab, i, chunk->shape), g);
+        choir__tensor_release(g);
+    }
+    if (!slab->poisoned)
+        choir__blocks_fail(slab, choir__nodes_reduce(slab, call->cp->group, call->cp->chunks));
+    return slab; /* node 0 comes first */
+}
+
 void choir__cp_keys_backward(const choir__cp_call *call)
 {
     const choir__heads *const out[] = {&call->k->gk, &call->k->gv};
@@ -206,15 +235,11 @@ void choir__cp_keys_backward(const choir__cp_call *call)
         choir_tensor *chunk = share(call, c);
         if (chunk->poisoned)
             return;
-        choir_tensor *g = node_of(call, chunk, c, 0, choir__cp_own(call->cp));
+        choir_tensor *g = sum_of(call, chunk, c);
         choir__tensor_release(chunk);
         if (g->poisoned)
             return;
-        int owner = owner_of(call, c);
-        choir__blocks_fail(g, choir_reduce(g, call->cp->group, CHOIR_SUM, owner));
-        if (g->poisoned)
-            return;
-        if (owner == call->cp->rank)
+        if (owner_of(call, c) == call->cp->rank)
             copy(call, g, c, out, true);
         choir__tensor_release(g);
     }

@@ -57,8 +57,9 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     gy = choir__dense_rows(sink->scope, gy);
     if (gy->poisoned || sink->give_rows(sink, r, 0, ids, gy))
         return;
+    const choir__sequence *s = r->scope->sequence;
     bool whole = choir__sequence_is_whole(r->in[0]); /* rows are added in the order of tokens */
-    if (whole) {
+    if (whole || (s && s->joins)) {
         int dim = ids->shape.ndim - 1;
         ids = choir__sequence_whole(sink->scope, ids, dim);
         gy = choir__sequence_whole(sink->scope, gy, dim);

@@ -13,6 +13,7 @@
 #include "tensor/launch.h"
 #include "tensor/op.h"
 #include "tensor/ops/derive/derive.h"
+#include "tensor/ops/sliced/nodes.h"
 #include "tensor/ops/sliced/slabs.h"
 #include "tensor/sequence.h"
 
@@ -58,9 +59,9 @@ static int dim_of_tokens(const choir_tensor *x, choir_shape shape, int64_t token
 
 /* Returns the sum over the leaves of x's tokens, which are dimension d. */
 static choir_tensor *sum_of_leaves(
-    choir_scope *scope, choir_tensor *x, int d, choir_shape shape, int64_t leaves)
+    choir_scope *scope, choir_tensor *x, int d, choir_shape shape, const choir__sequence *s)
 {
-    const int64_t each = x->shape.dim[d] / leaves;
+    const int64_t leaves = s->leaves, each = x->shape.dim[d] / leaves;
     x = choir__wide(scope, x);
     choir_tensor *slab = choir__new_slab(scope, choir__device_of(x), x->dtype, leaves, shape);
     if (x->poisoned || slab->poisoned)
@@ -77,8 +78,7 @@ static choir_tensor *sum_of_leaves(
         choir__launch_copy(choir__slab_array(slab, l, shape), sum);
         choir__tensor_release(leaf);
     }
-    choir__arrays s = choir__arrays_of(slab);
-    choir__arrays_fold(&s, 0, leaves);
+    choir__fold_leaves(s, slab);
     return choir__slab_array(slab, 0, shape);
 }
 
@@ -104,7 +104,7 @@ void choir__give_summed(choir__record *r, int i, choir_tensor *g, choir__sink *s
     if (g->poisoned)
         return;
     choir_tensor *y = d < 0 ? choir__sum_to(sink->scope, g, shape)
-                            : sum_of_leaves(sink->scope, g, d, shape, s->leaves);
+                            : sum_of_leaves(sink->scope, g, d, shape, s);
     const choir_tensor *x = r->in[i];
     if (!y->poisoned && y->dtype != x->dtype && !x->param && !choir__sequence_is_whole(x))
         y = choir__cast_in_place(sink->scope, y, x->dtype);

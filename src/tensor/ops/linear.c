@@ -20,6 +20,7 @@
 #include "tensor/launch.h"
 #include "tensor/ops/derive/derive.h"
 #include "tensor/ops/product.h"
+#include "tensor/ops/sliced/nodes.h"
 #include "tensor/ops/sliced/sliced.h"
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
@@ -109,6 +110,7 @@ int64_t choir__part_rows(choir_shape shape)
 struct weight_product {
     choir_tensor *a, *b, *gy, *gb;
     choir__cut cut;
+    const choir__sequence *joins; /* ranks have parts of the sums; NULL: the sums are here */
 };
 
 /* Computes rows [from, from + n) of the product in the memory of g. */
@@ -121,6 +123,10 @@ static void launch_part(const struct weight_product *p, choir_tensor *g, choir__
     choir__k_matmul args = choir__matmul_args(
         g, a->dtype, memory, left, choir__rows_of(b), 1, n, choir__cols(b), choir__rows(a));
     args.cut = p->cut;
+    if (p->joins) {
+        choir__joined_product(p->joins, args, g);
+        return;
+    }
     if (p->gb && from == 0)
         *(p->gy == a ? &args.a_sums : &args.b_sums) = choir__data(p->gb);
     choir__launch(choir__device_of(g), a->dtype, matmul, &args);
@@ -153,8 +159,8 @@ static void weight_gradient(const struct weight_product *p, choir__record *r, ch
 }
 
 /* gb: the sums of gy's columns */
-static void bias_gradient(
-    choir_tensor *gb, choir_tensor *gy, choir__cut cut, choir_scope *scope)
+static void bias_gradient(choir_tensor *gb, choir_tensor *gy, choir__cut cut,
+    const choir__sequence *joins, choir_scope *scope)
 {
     if (!choir__device_of(gy)->half)
         gy = choir__wide(scope, gy);
@@ -170,7 +176,10 @@ static void bias_gradient(
         .wide = gb->dtype != gy->dtype,
         .dtype = gy->dtype,
         .cut = cut};
-    choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
+    if (joins)
+        choir__joined_columns(joins, args, gy, gb);
+    else
+        choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
 }
 
 static choir_dtype gradient_dtype(const choir_tensor *t)
@@ -198,11 +207,12 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     bool along = sums_along(r, gy, in_out);
     choir_tensor *gb = along ? sink->dest(sink, r, 2) : NULL;
     choir__cut cut = choir__sequence_cut(r->scope, r->in[0]);
-    struct weight_product p = {in_out ? x : gy, in_out ? gy : x, gy, gb, cut};
+    const choir__sequence *joins = choir__joining(r->scope, r->in[0]);
+    struct weight_product p = {in_out ? x : gy, in_out ? gy : x, gy, gb, cut, joins};
     if (choir__wanted(r, 1))
         weight_gradient(&p, r, sink);
     if (!along && (gb = sink->dest(sink, r, 2)))
-        bias_gradient(gb, gy, cut, sink->scope);
+        bias_gradient(gb, gy, cut, joins, sink->scope);
     if (gb)
         sink->give(sink, r, 2, gb);
 }

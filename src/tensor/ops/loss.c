@@ -3,6 +3,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/ops/sliced/nodes.h"
 #include "tensor/sequence.h"
 
 choir_cross_entropy_opts choir_cross_entropy_defaults(void)
@@ -249,6 +250,17 @@ static choir_tensor *of_rows(
                : cross_entropy(logits, target, o);
 }
 
+/* Returns the sum of all ranks' losses of rows. */
+static choir_tensor *of_tokens(
+    choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
+{
+    o.reduction = CHOIR_LOSS_NONE;
+    if (logits->scope->sequence->joins)
+        return choir__sum_of_tokens(of_rows(logits, target, o));
+    o.reduction = CHOIR_LOSS_SUM;
+    return choir__sequence_sum(of_rows(logits, target, o));
+}
+
 /* Cross entropy of a sequence that is cut into chunks: each rank adds up the losses of its own
  * tokens, whose targets it takes, and a mean is the sum of all, divided. */
 static choir_tensor *cross_entropy_of_chunks(
@@ -263,11 +275,10 @@ static choir_tensor *cross_entropy_of_chunks(
     target = choir__sequence_own(logits->scope, target, 1);
     if (o.reduction == CHOIR_LOSS_NONE)
         return of_rows(logits, target, o);
-    if (o.reduction != CHOIR_LOSS_MEAN)
-        return choir__sequence_sum(of_rows(logits, target, o));
-    o.reduction = CHOIR_LOSS_SUM;
-    choir_tensor *sum = choir__sequence_sum(of_rows(logits, target, o));
-    return sum->poisoned ? sum : choir_div(sum, counted_targets(logits->scope, target, &o));
+    choir_tensor *sum = of_tokens(logits, target, o);
+    if (o.reduction != CHOIR_LOSS_MEAN || sum->poisoned)
+        return sum;
+    return choir_div(sum, counted_targets(logits->scope, target, &o));
 }
 
 choir_tensor *choir_cross_entropy_with(

@@ -39,8 +39,6 @@ near_words() {
         train --chunks 5 --model $gpt random
     bad 1 '2 ranks do not divide 3 chunks: choose --chunks 4' \
         train --strategy cp --nproc 2 --chunks 3 --model $gpt random
-    bad 1 'a power of two per rank, got 3: choose --chunks 8' \
-        train --strategy cp --nproc 2 --chunks 6 --model $gpt random
     bad 1 '--chunks 2: expected a model that works token by token' \
         train --chunks 2 --model toy random
     bad 1 'strategy dp does not cut sequences' train --strategy dp --chunks 2 --model $gpt random

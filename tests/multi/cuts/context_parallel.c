@@ -2,7 +2,7 @@
  * of ranks give the same bits, in every loss and every weight, without tolerance: by heads and
  * by chunks of keys, with grouped heads, windows, packed documents, ignored targets, dropout,
  * recomputation, bf16 and clipping, also below ddp and fsdp. And one chunk is training without
- * chunks. A rank has its share of activations and FLOPs. */
+ * chunks. Ranks' chunks may be any number. A rank has its share of activations and FLOPs. */
 #include <choir/context_parallel.h>
 
 #include "base/rng.h"
@@ -235,12 +235,12 @@ static void assert_same(const plan *p, const outcome *a, const outcome *b)
     assert_true(a->weights == b->weights);
 }
 
-/* Compares one device with ranks that exchange heads, and keys. */
+/* Compares one device with up to `most` ranks that exchange heads, and keys. */
 static void compare(plan p, int most)
 {
     p.data = p.ranks = 1;
     outcome one = run(p);
-    for (p.ranks = 2; p.ranks <= most; p.ranks *= 2)
+    for (p.ranks = 2; p.ranks <= most; p.ranks += 1 + (p.chunks % (p.ranks + 1) != 0))
         for (p.exchange = CHOIR_CP_HEADS; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
             outcome o = run(p);
             assert_same(&p, &one, &o);
@@ -249,6 +249,9 @@ static void compare(plan p, int most)
 
 #define GPT2  "gpt2:layers=2,heads=4,width=32,context=48,vocab=61"
 #define LLAMA "llama:layers=2,heads=4,kv_heads=2,width=32,hidden=48,context=48,vocab=61"
+
+#define SIX    "gpt2:layers=1,heads=6,width=24,context=48,vocab=61"
+#define TWELVE "llama:layers=1,heads=12,kv_heads=12,width=48,hidden=48,context=48,vocab=61"
 
 #define BERT "bert:layers=2,heads=4,width=32,hidden=48,context=48,vocab=61"
 
@@ -312,15 +315,33 @@ static void own_weights_of_users(void **state)
     }
 }
 
+/* Leaves of a rank that are several nodes of the tree: 6 on 2 and 3 ranks, 12 on 2 and 4. */
+static void several_nodes(void **state)
+{
+    (void)state;
+    compare((plan){.model = SIX ",dropout=0.1", .chunks = 6}, 3);
+    compare((plan){.model = TWELVE,
+                .chunks = 12,
+                .bf16 = true,
+                .ignored = true,
+                .packed = true,
+                .recompute = true},
+        4);
+    compare((plan){.model = GPT2, .chunks = 12, .own = true}, 4);
+    compare((plan){.model = GPT2, .chunks = 6, .own = true, .bf16 = true, .ignored = true}, 2);
+}
+
 static void meshes(void **state)
 {
     (void)state;
-    plan p = {.model = LLAMA ",tied=1", .chunks = 4, .data = 1, .ranks = 1};
-    outcome one = run(p);
-    p.data = p.ranks = 2;
-    for (p.outside = DDP; p.outside <= FSDP; p.outside++) {
-        outcome o = run(p);
-        assert_same(&p, &one, &o);
+    for (int64_t chunks = 4; chunks <= 6; chunks += 2) {
+        plan p = {.model = LLAMA ",tied=1", .chunks = chunks, .data = 1, .ranks = 1};
+        outcome one = run(p);
+        p.data = p.ranks = 2;
+        for (p.outside = DDP; p.outside <= FSDP; p.outside++) {
+            outcome o = run(p);
+            assert_same(&p, &one, &o);
+        }
     }
 }
 
@@ -461,6 +482,7 @@ int main(void)
         cmocka_unit_test(gemma),
         cmocka_unit_test(bert),
         cmocka_unit_test(own_weights_of_users),
+        cmocka_unit_test(several_nodes),
         cmocka_unit_test(meshes),
     };
     return cmocka_run_group_tests_name("context_parallel", tests, NULL, NULL);

@@ -45,7 +45,10 @@ static inline choir_tensor *own_forward(choir_module *self, choir_tensor *const 
     x = choir_mul(choir_linear(x, choir_narrow(packed, 0, 0, OWN_WIDTH), NULL),
         choir_linear(x, choir_narrow(packed, 0, OWN_WIDTH, OWN_WIDTH), NULL));
     choir_tensor *wide = choir_cast(choir_in(s, m->wide), CHOIR_F64);
-    x = choir_cast(choir_linear(choir_cast(x, CHOIR_F64), wide, NULL), CHOIR_F32);
+    choir_tensor *shift = choir_cast(choir_in(s, m->shift), CHOIR_F64);
+    x = choir_linear(choir_cast(x, CHOIR_F64), wide, shift);
+    x = choir_rms_norm(x, choir_cast(choir_in(s, m->gain), CHOIR_F64), 1e-5f);
+    x = choir_cast(x, CHOIR_F32);
     return choir_forward(m->head, choir_add(x, first));
 }
 

@@ -80,6 +80,18 @@ INLINE void sum_of(const choir__k_sum *k, const choir_dtype dtype)
         sum_rows(k, dtype);
 }
 
+/* Columns of f32 in f64: a few numbers, such as losses. */
+static void sum_columns_f64(const choir__k_sum *k)
+{
+    const int64_t row = choir__row_step(k->row, k->cols);
+    for (int64_t c = 0; c < k->cols; c++) {
+        double sum = 0;
+        for (int64_t r = 0; r < k->rows; r++)
+            sum += (double)((const float *)k->x)[r * row + c];
+        ((double *)k->y)[c] = k->scale * sum;
+    }
+}
+
 void KERNEL(sum)(const choir__k_sum *k)
 {
     if (is_half(k->dtype) && k->wide) {
@@ -90,7 +102,10 @@ void KERNEL(sum)(const choir__k_sum *k)
         return;
     }
     F32_ONLY(sum, k);
-    sum_of(k, CHOIR_F32);
+    if (k->wide)
+        sum_columns_f64(k);
+    else
+        sum_of(k, CHOIR_F32);
 }
 
 static int64_t first_equal(const float *x, int64_t n, float value)

@@ -2,6 +2,8 @@
  *
  * A row counts unless its target is ignore_index. A mean is over the rows that count, and 0 if
  * none does. check_targets() stops a kernel before it has written anything. */
+#include <stdlib.h>
+
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 
@@ -57,11 +59,13 @@ static double row_loss(const choir__k_cross_entropy *k, int64_t r, double lse)
 
 void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
 {
-    double sum = 0, count = 0;
+    const int64_t leaves = choir__max(1, k->cut.leaves);
+    double count = 0, *sums;
     int64_t row = choir__row_step(k->row, k->cols);
     if (!check_targets("cross_entropy", k->targets, k->rows, k->cols, k->ignore_index,
             k->losses == CHOIR__ROWS_SCORE))
         return;
+    sums = choir__calloc((size_t)leaves, sizeof *sums);
     for (int64_t r = 0; r < k->rows; r++) {
         double lse = log_sum_exp(k->logits, r * row, k->cols, k->dtype);
         put(k->lse, r, wide_dtype(k->dtype), lse);
@@ -73,14 +77,16 @@ void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
                 ignored ? 0 : get(k->logits, r * row + t, k->dtype));
         if (k->losses == CHOIR__ROWS_EACH)
             put(k->loss, r, wide_dtype(k->dtype), loss);
-        sum += loss;
+        sums[choir__cut_leaf_of(k->cut, k->rows, r)] += loss;
         count += ignored ? 0 : weight_of(k->weight, t, wide_dtype(k->dtype));
     }
     if (k->losses != CHOIR__ROWS_MEAN)
         count = 1;
+    double sum = sum_of_leaves(sums, leaves, leaves > 1 ? wide_dtype(k->dtype) : CHOIR_F64);
     if (k->losses == CHOIR__ROWS_MEAN || k->losses == CHOIR__ROWS_SUM)
         put(k->loss, 0, wide_dtype(k->dtype), count != 0 ? sum / count : 0);
     put(k->count, 0, wide_dtype(k->dtype), count);
+    free(sums);
 }
 
 /* Computes one row's gradient; gloss is already divided by the count. */

@@ -3,6 +3,8 @@
  *
  * Both compute xhat = (x - mean) rstd and have the same gradient: with g = gy gamma, and
  * averages over the elements of one mean,  gx = rstd (g - avg(g) - xhat avg(g xhat)). */
+#include <stdlib.h>
+
 #include "device/cpu/reference/reference.h"
 
 void choir__reference_layer_norm(const choir__k_layer_norm *k)
@@ -61,25 +63,42 @@ void choir__reference_layer_norm_backward(const choir__k_layer_norm_backward *k)
     }
 }
 
-void choir__reference_layer_norm_weights(const choir__k_layer_norm_weights *k)
+/* Column c's sums of leaf l, for gamma and for beta. */
+static void leaf_weights(
+    const choir__k_layer_norm_weights *k, int64_t c, int64_t l, double *ggamma, double *gbeta)
 {
     choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     choir_dtype gy_dtype = k->half_gy ? k->half : dtype;
-    for (int64_t c = 0; c < k->cols; c++) {
-        double ggamma = 0, gbeta = 0;
-        for (int64_t r = 0; r < k->rows; r++) {
+    const int64_t outer = choir__cut_outer(k->cut), each = k->rows / outer;
+    int64_t from, to;
+    *ggamma = *gbeta = 0;
+    choir__cut_leaf(k->cut, k->rows, l, &from, &to);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t r = o * each + from; r < o * each + to; r++) {
             double gy = get(k->gy, r * k->cols + c, gy_dtype);
-            gbeta += gy;
+            *gbeta += gy;
             if (k->ggamma)
-                ggamma += gy *
-                          (get(k->x, r * k->cols + c, dtype) - get_or(k->mean, r, wide, 0)) *
-                          get(k->rstd, r, wide);
+                *ggamma += gy *
+                           (get(k->x, r * k->cols + c, dtype) - get_or(k->mean, r, wide, 0)) *
+                           get(k->rstd, r, wide);
         }
+}
+
+void choir__reference_layer_norm_weights(const choir__k_layer_norm_weights *k)
+{
+    const choir_dtype wide = wide_dtype(k->dtype);
+    const int64_t leaves = choir__max(1, k->cut.leaves);
+    double *ggamma = choir__calloc((size_t)(2 * leaves), sizeof *ggamma),
+           *gbeta = ggamma + leaves;
+    for (int64_t c = 0; c < k->cols; c++) {
+        for (int64_t l = 0; l < leaves; l++)
+            leaf_weights(k, c, l, ggamma + l, gbeta + l);
         if (k->ggamma)
-            put(k->ggamma, c, wide, ggamma);
+            put(k->ggamma, c, wide, sum_of_leaves(ggamma, leaves, CHOIR_F64));
         if (k->gbeta)
-            put(k->gbeta, c, wide, gbeta);
+            put(k->gbeta, c, wide, sum_of_leaves(gbeta, leaves, CHOIR_F64));
     }
+    free(ggamma);
 }
 
 static void batch_moments(const choir__k_batch_norm *k, int64_t c, double *mean, double *var)

@@ -1,4 +1,6 @@
 /* Reference kernels for scores whose classes are distributed over ranks. */
+#include <stdlib.h>
+
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 
@@ -25,7 +27,8 @@ static double stat(const choir__k_part_losses *k, int64_t part, int which, int64
 
 void choir__reference_part_losses(const choir__k_part_losses *k)
 {
-    double sum = 0, count = 0;
+    const int64_t leaves = choir__max(1, k->cut.leaves);
+    double count = 0, *sums = choir__calloc((size_t)leaves, sizeof *sums);
     for (int64_t r = 0; r < k->rows; r++) {
         double top = -INFINITY, all = 0, score = 0;
         for (int64_t p = 0; p < k->parts; p++) { /* with fmax GCC 12 fails for aarch64 */
@@ -40,14 +43,16 @@ void choir__reference_part_losses(const choir__k_part_losses *k)
         put(k->lse, r, wide_dtype(k->dtype), lse);
         if (k->losses == CHOIR__ROWS_EACH)
             put(k->loss, r, wide_dtype(k->dtype), loss);
-        sum += loss;
+        sums[choir__cut_leaf_of(k->cut, k->rows, r)] += loss;
         count += k->targets[r] != -1;
     }
     if (k->losses != CHOIR__ROWS_MEAN)
         count = 1;
+    double sum = sum_of_leaves(sums, leaves, leaves > 1 ? wide_dtype(k->dtype) : CHOIR_F64);
     if (k->losses != CHOIR__ROWS_EACH)
         put(k->loss, 0, wide_dtype(k->dtype), count != 0 ? sum / count : 0);
     put(k->count, 0, wide_dtype(k->dtype), count);
+    free(sums);
 }
 
 void choir__reference_part_max(const choir__k_part_max *k)

@@ -1,16 +1,39 @@
 /* Reference kernels that reduce rows or columns: sums, maxima, and softmax. */
 #include "device/cpu/reference/reference.h"
 
+/* Returns the type of wide sums of operands of dtype. */
+static choir_dtype wider(choir_dtype dtype)
+{
+    return dtype == CHOIR_F32 ? CHOIR_F64 : wide_dtype(dtype);
+}
+
+/* The sum of column c over leaves [first, first + leaves). */
+static double tree_of(const choir__k_sum *k, int64_t c, int64_t first, int64_t leaves)
+{
+    if (leaves > 1) {
+        const int64_t left = left_leaves(leaves);
+        return tree_of(k, c, first, left) + tree_of(k, c, first + left, leaves - left);
+    }
+    const int64_t row = choir__row_step(k->row, k->cols), outer = choir__cut_outer(k->cut);
+    const int64_t each = k->rows / outer;
+    int64_t from, to;
+    double sum = 0;
+    choir__cut_leaf(k->cut, k->rows, first, &from, &to);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t r = o * each + from; r < o * each + to; r++)
+            sum += get(k->x, r * row + c, k->dtype);
+    return sum;
+}
+
 void choir__reference_sum(const choir__k_sum *k)
 {
     int64_t outputs = k->over_rows ? k->cols : k->rows;
-    int64_t terms = k->over_rows ? k->rows : k->cols;
     int64_t row = choir__row_step(k->row, k->cols);
     for (int64_t i = 0; i < outputs; i++) {
-        double sum = 0;
-        for (int64_t j = 0; j < terms; j++)
-            sum += get(k->x, k->over_rows ? j * row + i : i * row + j, k->dtype);
-        put(k->y, i, k->wide ? wide_dtype(k->dtype) : k->dtype, k->scale * sum);
+        double sum = k->over_rows ? tree_of(k, i, 0, choir__max(1, k->cut.leaves)) : 0;
+        for (int64_t j = 0; j < k->cols && !k->over_rows; j++)
+            sum += get(k->x, i * row + j, k->dtype);
+        put(k->y, i, k->wide ? wider(k->dtype) : k->dtype, k->scale * sum);
     }
 }
 

@@ -104,6 +104,16 @@ static inline int64_t left_leaves(int64_t n)
     return left;
 }
 
+/* Returns the sum of n leaves in the fixed tree, each rounded to dtype. */
+static inline double sum_of_leaves(const double *leaf, int64_t n, choir_dtype dtype)
+{
+    if (n > 1) {
+        int64_t left = left_leaves(n);
+        return sum_of_leaves(leaf, left, dtype) + sum_of_leaves(leaf + left, n - left, dtype);
+    }
+    return dtype == CHOIR_F64 ? leaf[0] : (double)(float)leaf[0];
+}
+
 /* Advances an index over shape in row-major order; returns false after the last one. */
 static inline bool next_index(int64_t *index, const int64_t *shape, int ndim)
 {

@@ -72,7 +72,8 @@ static void repeat_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     choir__arrays s;
     for (int64_t l = 0; l < p->own; l++)
         choir__launch_copy(choir__slab_array(slab, l, one), units(gy, a->dim, l, 1, p->own));
-    slab = choir__sequence_sum(slab);
+    if (choir__sequence_parts(r->scope->sequence))
+        slab = choir__sequence_sum(slab);
     if (slab->poisoned)
         return;
     s = choir__arrays_of(slab);

@@ -1,14 +1,16 @@
-/* Sums over tokens where weights have T slices: the gradients of norms' weights.
+/* Sums over tokens where weights have T slices, or sequences have S chunks: the gradients of
+ * norms' weights.
  *
  *     slices      0   1   2   3           runs of the tokens of each sample
  *     ranks       0   0   1   1           if they share the tokens; else each has all
  *     sum        (0 + 1) + (2 + 3)        gamma's and beta's together
  *
  * A rank that has all tokens computes the tree in one kernel, if the device's kernels know
- * leaves (choir_device.chunks). Otherwise, or if a rank's slices complete several nodes, it
+ * leaves (choir_device.chunks). Otherwise, or if a rank's leaves complete several nodes, it
  * computes leaf after leaf from copies of their rows. */
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/ops/sliced/nodes.h"
 #include "tensor/ops/sliced/slabs.h"
 #include "tensor/tokens.h"
 
@@ -34,45 +36,25 @@ static void launch(const call *c, sums args, const choir_tensor *slab, int64_t i
     choir__launch(choir__device_of(c->x), c->x->dtype, layer_norm_weights, &args);
 }
 
-/* Returns tokens [from, end) of each sample of t, of (B, tokens) or (B, tokens, C), in memory
- * of their own. t NULL: NULL. */
-static choir_tensor *run_of(
-    choir_scope *scope, choir_tensor *t, choir_shape shape, int64_t from, int64_t end)
-{
-    if (!t)
-        return NULL;
-    choir_tensor *view = choir__tensor_alias(scope, t);
-    view->split = NULL;
-    view->shape = shape;
-    choir__set_row_major(view);
-    view->offset += from * view->stride[1];
-    view->shape.dim[1] = end - from;
-    view->count = choir__shape_count(view->shape);
-    choir_tensor *copy = choir__tensor_new(scope, choir__device_of(t), t->dtype, view->shape);
-    if (!copy->poisoned)
-        choir__launch_copy(copy, view);
-    choir__tensor_release(view);
-    return copy;
-}
-
 static void leaf(const call *c, choir_tensor *slab, int64_t l)
 {
-    choir_shape all = c->x->shape, rows = choir_dims(all.dim[0], all.dim[1]);
-    int64_t from, end;
     sums args = c->args;
-    choir__tree_run(all.dim[1], l, choir__max(1, args.cut.leaves), &from, &end);
+    const int64_t outer = choir__cut_outer(args.cut), rows = args.rows;
+    int64_t from, end;
+    choir__cut_leaf(args.cut, rows, l, &from, &end);
     choir_tensor *sum =
         choir__slab_array(slab, l, choir_dims(slab->count / slab->shape.dim[0]));
-    if (from == end || !all.dim[0]) {
+    if (from == end || !rows) {
         choir__launch_fill(sum, 0);
         return;
     }
-    choir_tensor *own[] = {run_of(c->scope, c->x, all, from, end),
-        run_of(c->scope, c->gy, all, from, end),
-        run_of(c->scope, c->statistics[0], rows, from, end),
-        run_of(c->scope, c->statistics[1], rows, from, end)};
+    const choir__block block = {rows / outer, from, end};
+    choir_tensor *own[] = {choir__rows_of_block(c->scope, c->x, rows, block),
+        choir__rows_of_block(c->scope, c->gy, rows, block),
+        choir__rows_of_block(c->scope, c->statistics[0], rows, block),
+        choir__rows_of_block(c->scope, c->statistics[1], rows, block)};
     args.cut = (choir__cut){0};
-    args.rows = all.dim[0] * (end - from);
+    args.rows = outer * (end - from);
     for (size_t i = 0; i < CHOIR_COUNT(own); i++)
         if (own[i] && own[i]->poisoned)
             return;
@@ -88,9 +70,12 @@ static void leaf(const call *c, choir_tensor *slab, int64_t l)
 static choir_tensor *joined(const call *c, choir_dtype dtype)
 {
     const choir__partition *mark = choir__tokens_of(c->x);
+    const choir__sequence *joins = choir__joining(c->scope, c->x);
     choir_device *device = choir__device_of(c->x);
     choir__node nodes[CHOIR__MAX_NODES] = {{0, c->args.cut.leaves}};
-    int count = mark ? choir__slices_nodes(mark, nodes) : 1;
+    int count = mark    ? choir__slices_nodes(mark, nodes)
+                : joins ? choir__sequence_nodes(joins, nodes)
+                        : 1;
     bool at_once = count == 1 && device->chunks;
     int64_t leaves = c->args.cut.leaves;
     choir_tensor *slab = choir__new_slab(c->scope, device, dtype, at_once ? 1 : leaves,
@@ -104,7 +89,10 @@ static choir_tensor *joined(const call *c, choir_dtype dtype)
     choir__arrays s = choir__arrays_of(slab);
     if (!at_once)
         choir__arrays_fold_nodes(&s, nodes[0].start, nodes, count);
-    return !mark || choir__slices_join(mark, slab, false) ? slab : NULL;
+    bool whole = mark    ? choir__slices_join(mark, slab, false)
+                 : joins ? choir__sequence_join(joins, slab)
+                         : true;
+    return whole ? slab : NULL;
 }
 
 bool choir__token_sums(choir_scope *scope, choir__k_layer_norm_weights args, choir_tensor *x,
@@ -112,7 +100,8 @@ bool choir__token_sums(choir_scope *scope, choir__k_layer_norm_weights args, cho
     choir_tensor *gbeta)
 {
     args.cut = choir__tokens_cut(scope, x);
-    if (!choir__tokens_of(x) && (!choir__is_cut(args.cut) || choir__device_of(x)->chunks)) {
+    if (!choir__tokens_of(x) && !choir__joining(scope, x) &&
+        (!choir__is_cut(args.cut) || choir__device_of(x)->chunks)) {
         args.ggamma = choir__data_or_null(ggamma);
         args.gbeta = choir__data_or_null(gbeta);
         choir__launch(choir__device_of(x), x->dtype, layer_norm_weights, &args);
