@@ -277,33 +277,35 @@ static choir_status check_bits(choir__job *j)
                      "auto");
 }
 
-/* In this order. usage: a wrong argument that is found here is one of the options themselves,
- * and not one of a file that they name. */
+/* In this order. USAGE: a wrong argument that is found here is one of the options themselves,
+ * and not one of a file that they name. PLACES: it follows from the strategy, its mesh and its
+ * ranks. */
+enum { USAGE = 1, PLACES = 2 };
 static const struct {
     choir_status (*check)(choir__job *j);
-    bool usage;
+    int is;
 } checks[] = {
-    {find_launcher, true},
-    {check_without, true},
-    {recall, false},
-    {choir__job_check_skips, true},
-    {choir__job_join_skips, false},
-    {check_stream, true},
-    {choir__job_check_pairs, true},
-    {check_times, true},
-    {parse_strategy, true},
-    {choir__job_check_strategy, true},
-    {read_devices, true},
-    {check_devices, true},
-    {check_bits, true},
-    {choir__job_published, false},
-    {check_words, true},
-    {choir__eval_policy_check, true},
-    {choir__spike_check, true},
-    {choir__rate_test_check, true},
-    {choir__job_check_audit, true},
-    {count_ranks, true},
-    {settle_cut, true},
+    {find_launcher, USAGE},
+    {check_without, USAGE},
+    {recall, 0},
+    {choir__job_check_skips, USAGE},
+    {choir__job_join_skips, 0},
+    {check_stream, USAGE},
+    {choir__job_check_pairs, USAGE},
+    {check_times, USAGE},
+    {parse_strategy, USAGE | PLACES},
+    {choir__job_check_strategy, USAGE | PLACES},
+    {read_devices, USAGE},
+    {check_devices, USAGE | PLACES},
+    {check_bits, USAGE},
+    {choir__job_published, 0},
+    {check_words, USAGE},
+    {choir__eval_policy_check, USAGE},
+    {choir__spike_check, USAGE},
+    {choir__rate_test_check, USAGE},
+    {choir__job_check_audit, USAGE},
+    {count_ranks, USAGE | PLACES},
+    {settle_cut, USAGE | PLACES},
 };
 
 choir_status choir__job_check(choir__job *j, bool *usage)
@@ -311,7 +313,18 @@ choir_status choir__job_check(choir__job *j, bool *usage)
     choir_status status = CHOIR_OK;
     for (size_t i = 0; i < CHOIR_COUNT(checks) && status == CHOIR_OK; i++) {
         status = checks[i].check(j);
-        *usage = checks[i].usage && status == CHOIR_ERR_ARGUMENT;
+        *usage = (checks[i].is & USAGE) && status == CHOIR_ERR_ARGUMENT;
     }
     return status;
+}
+
+choir_status choir__job_settle_place(choir__job *j)
+{
+    choir_status status = CHOIR_OK;
+    choir__composition_free(&j->placement.composition);
+    j->placement.composition = (choir__composition){0};
+    for (size_t i = 0; i < CHOIR_COUNT(checks) && status == CHOIR_OK; i++)
+        if (checks[i].is & PLACES)
+            status = checks[i].check(j);
+    return status == CHOIR_OK ? choir__job_check_sizes(j) : status;
 }

@@ -154,7 +154,7 @@ static choir_status balance(choir__job *j)
 
 /* --- sizes --- */
 
-static choir_status check_sizes(choir__job *j)
+choir_status choir__job_check_sizes(choir__job *j)
 {
     const bool chosen = j->training.microbatches > 0;
     if (!chosen)
@@ -249,7 +249,7 @@ choir_status choir__job_prepare(choir__job *j)
     if (status == CHOIR_OK)
         status = choir__job_auto_end(j);
     if (status == CHOIR_OK)
-        status = check_sizes(j);
+        status = choir__job_check_sizes(j);
     if (status == CHOIR_OK)
         status = choir__job_check_skips_end(j);
     if (status == CHOIR_OK)
@@ -277,6 +277,7 @@ void choir__job_free(choir__job *j)
     choir_beside_free(j->model.beside);
     free(j->model.adapter_lora);
     choir__composition_free(&j->placement.composition);
+    free(j->placement.choice);
     free(j->data.weights_of_samples);
     free(j->data.skips);
     json_decref(j->saves.resumed);

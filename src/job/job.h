@@ -165,6 +165,8 @@ typedef struct choir__job_placement {
     const choir__cli_strategy *strategy; /* strategy of the composition */
     bool automatic;  /* --strategy auto; strategy_text is its choice (auto.c) */
     bool undecided;  /* the choice waits for the data */
+    int asked_ranks; /* of auto: --nproc; 0: it chooses them */
+    struct choir__auto_choice *choice; /* job/auto/auto.h; the job owns it; NULL: none yet */
     bool launched;   /* started by choir run, mpirun, srun...: joins a group */
     bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
     int rank, world; /* the launcher's; 0 and 1 without one */
@@ -225,6 +227,9 @@ choir__job choir__job_new(const char *command);
 /* Checks whether the options fit one another, and fills in the derived values. *usage: whether
  * the error is wrong usage, of options, and not a fault of a file that they name. */
 choir_status choir__job_check(choir__job *job, bool *usage);
+/* Settles a job whose data is open once more, after its strategy_text, mesh and nproc have
+ * changed; frees the composition that it had. Errors: as choir__job_check. */
+choir_status choir__job_settle_place(choir__job *job);
 
 /* Checks whether ranks can be replaced, if --max-restarts says so. Error: argument. */
 choir_status choir__job_check_restarts(const choir__job *job);
@@ -295,7 +300,7 @@ bool choir__job_same_kind(const char *a, const char *b);
  */
 char *choir__job_data_path(const char *data);
 
-/* --- --strategy auto: job/auto.c --- */
+/* --- --strategy auto: job/auto/auto.c --- */
 
 /* Replaces auto by what the options alone decide, or by single until choir__job_auto_end, which
  * needs the data and the model. Error: argument. */
@@ -396,6 +401,9 @@ bool choir__job_is_stream(const choir__job_data *data);
 
 /* Opens the data, describes the model, and checks that all sizes fit one another. */
 choir_status choir__job_prepare(choir__job *job);
+/* Checks the sizes of the batch, the ranks and the cut of a job whose data is open, and sets
+ * the number of micro-batches, steps and epochs that are not given. Error: argument. */
+choir_status choir__job_check_sizes(choir__job *job);
 void choir__job_free(choir__job *job);
 
 /* Reads the published files that --model and --weights name, and turns the model into text.

@@ -91,7 +91,8 @@ const choir__cli_option choir__job_options[] = {
     {"microbatches", CHOIR__INT, AT(training.microbatches), 1, MANY, .argument = "M",
         .elsewhere = "gradient_accumulation_steps accumulate_grad_batches",
         .help =
-            "number of micro-batches that the global batch is cut into (default: one per rank)",
+            "number of micro-batches that the global batch is cut into (default: one per rank; "
+            "with --strategy auto, what the job alone decides)",
         .recorded = CHOIR__RECORDED_KEEPS},
     {"chunks", CHOIR__INT, AT(training.chunks), 1, CHOIR__MOST_CHUNKS, .argument = "S",
         .elsewhere = "context_parallel_size",
@@ -153,8 +154,8 @@ const choir__cli_option choir__job_options[] = {
     {"strategy", CHOIR__STRING, AT(placement.strategy_text), .preset = "auto",
         .argument = "NAME[:key=value,...]",
         .help =
-            "how the work is distributed: auto, which is ddp on all GPUs or cores if the model and "
-            "the batch benefit and single otherwise, or one of these",
+            "how the work is distributed: auto, which takes the fastest placement of the cut that "
+            "fits, as choir plan foresees it, or one of these",
         .choices = choir__cli_job_strategy_names, .details = describe_strategies,
         .group = "Devices", .recorded = CHOIR__RECORDED_PLACE,
         .written = choir__option_strategy_text},

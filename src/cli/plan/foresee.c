@@ -9,6 +9,8 @@
 
 #include "job/run.h"
 
+enum { DRAWS = 20 }; /* replays with jitter */
+
 /* Places the command line's job as the entry says, on the plan's devices. The command line
  * itself places a strategy that is asked for alone. */
 static void place(const choir__planning *p, const choir__plan_entry *e, choir__job *j)
@@ -140,7 +142,8 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
         judge(p, e);
         note_numbers(e, &own->job);
         e->items = (double)(own->job.training.batch_size * own->job.model.info.items);
-        if (choir__rehearsal_price(&e->rehearsal, &p->machine, &e->price, NULL) != CHOIR_OK)
+        if (choir__rehearsal_price(&e->rehearsal, &p->machine, DRAWS, &e->price, NULL) !=
+            CHOIR_OK)
             fail(e);
     } else {
         fail(e);

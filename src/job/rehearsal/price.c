@@ -9,8 +9,6 @@
 #include "base/base.h"
 #include "base/files/file.h"
 
-enum { DRAWS = 20 };
-
 /* --- the machine --- */
 
 /* Reads this machine's calibration, if it has one. */
@@ -80,10 +78,10 @@ static bool has_entries(const choir__step *s)
 }
 
 choir_status choir__rehearsal_price(const choir__rehearsal *r, const choir__machine *m,
-    choir__step_price *price, choir__forecast *times)
+    int draws, choir__step_price *price, choir__forecast *times)
 {
     choir__forecast f;
-    const choir__replay_opts opts = {.draws = DRAWS, .seed = 1, .times = times != NULL};
+    const choir__replay_opts opts = {.draws = draws, .seed = 1, .times = times != NULL};
     *price = (choir__step_price){.ms = NAN, .low_ms = NAN, .high_ms = NAN};
     if (times)
         *times = (choir__forecast){0};

@@ -10,7 +10,7 @@ typedef struct choir__machine {
     choir__cluster place;
     choir__costs costs; /* this machine's table */
     bool calibrated;    /* it has one */
-    bool described;     /* by a cluster's file */
+    bool described;     /* a file has described the cluster */
 } choir__machine;
 
 typedef struct choir__step_price {
@@ -29,9 +29,10 @@ void choir__machine_free(choir__machine *machine);
 /* Writes where the times are from, such as "this machine's calibration (measured)". */
 const char *choir__machine_figures(const choir__machine *machine, char text[256]);
 
-/* Replays a rehearsal's step; a step that was not recorded has no time. times NULL, or the
+/* Replays a rehearsal's step, with jitter as often as `draws` says; 0: low_ms = high_ms = ms. A
+ * step that was not recorded has no time. times NULL, or the
  * forecast with the time of each entry, which the caller frees. Errors: as choir__replay. */
 choir_status choir__rehearsal_price(const choir__rehearsal *rehearsal,
-    const choir__machine *machine, choir__step_price *price, choir__forecast *times);
+    const choir__machine *machine, int draws, choir__step_price *price, choir__forecast *times);
 
 #endif

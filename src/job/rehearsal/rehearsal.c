@@ -41,6 +41,14 @@ static void silence(choir__job *j)
     j->placement.shared = NULL;
 }
 
+/* Where values decide no size, no sample is read. Returns the blank data, or NULL. */
+static choir_dataset *blank(choir_dataset **data)
+{
+    if (!*data || (*data)->x_dtype != CHOIR_F32 || choir_dataset_ignores(*data))
+        return NULL;
+    return *data = choir__rehearsal_blank(*data);
+}
+
 static choir_status run_rank(int rank, void *arg)
 {
     int by;
@@ -71,7 +79,10 @@ choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
     silence(own);
     shorten(&own->training, r->steps);
     own->placement.rehearsal = r;
+    choir_dataset *blanks[] = {blank(&own->data.train), blank(&own->data.validation)};
     choir_status status = choir__dry_world_run(r->world, NULL, run_rank, own);
+    choir_dataset_free(blanks[0]);
+    choir_dataset_free(blanks[1]);
     free(own);
     return status;
 }

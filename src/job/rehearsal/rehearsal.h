@@ -40,6 +40,9 @@ choir_device *choir__rehearsal_device(const choir__job *job, int rank, int i);
 /* Takes what the rank's devices have counted, when its steps are done. */
 choir_status choir__rehearsal_note(choir__rehearsal *r, const struct choir__job_rank *part);
 
+/* Returns samples of the sizes of `of`, all zeros; the caller frees them. */
+choir_dataset *choir__rehearsal_blank(const choir_dataset *of);
+
 /* Adds the rank's program to the step. */
 void choir__rehearsal_record(choir__rehearsal *r, const struct choir__job_rank *part);
 

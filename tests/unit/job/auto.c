@@ -1,4 +1,5 @@
-/* --strategy auto's rule as a table, and the cores that control groups leave to a process. */
+/* --strategy auto's cut and its placements as tables, and the cores that control groups leave
+ * to a process. */
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -9,47 +10,77 @@
 #include "check.h"
 #include "base/base.h"
 #include "base/usable.h"
-#include "job/auto_rule.h"
+#include "job/auto/auto.h"
 
 #define GIB 1073741824.0
 
-static void ranks_by_case(void **state)
+/* The cut of a job that declares none, whatever the machine. */
+static void cut_by_case(void **state)
 {
     static const struct {
         const char *what;
         choir__auto_case c;
-        int ranks, threads;
+        int64_t m;
     } rows[] = {
-        {"toy", {16, 32, 0, 3e4, 165, 64 * GIB, false, 0}, 1, 1},
-        {"a small gpt2", {16, 24, 0, 7.5e9, 809856, 64 * GIB, false, 0}, 12, 1},
-        {"on two cores", {2, 24, 0, 7.5e9, 809856, 64 * GIB, false, 0}, 2, 1},
-        {"on one core", {1, 24, 0, 7.5e9, 809856, 64 * GIB, false, 0}, 1, 1},
-        {"a prime batch", {16, 23, 0, 7.5e9, 809856, 64 * GIB, false, 0}, 1, 16},
-        {"a prime batch of as many cores", {23, 23, 0, 7.5e9, 809856, 64 * GIB, false, 0}, 23,
-            1},
-        {"M = 1 is declared", {16, 24, 1, 7.5e9, 809856, 64 * GIB, false, 0}, 1, 16},
-        {"M = 6 is declared", {16, 24, 6, 7.5e9, 809856, 64 * GIB, false, 0}, 6, 2},
-        {"M = 6 on four cores", {4, 24, 6, 7.5e9, 809856, 64 * GIB, false, 0}, 3, 1},
-        {"little work per parameter", {2, 32, 0, 3.6e8, 1863690, 64 * GIB, false, 0}, 1, 1},
-        {"more samples", {2, 128, 0, 1.4e9, 1863690, 64 * GIB, false, 0}, 2, 1},
-        {"enough work for three", {8, 24, 0, 5e7, 5000, 64 * GIB, false, 0}, 3, 1},
-        {"batch norm of small parts", {8, 32, 0, 1e12, 25557032, 64 * GIB, true, 0}, 2, 4},
-        {"batch norm, M is declared", {8, 32, 8, 1e12, 25557032, 64 * GIB, true, 0}, 8, 1},
-        {"little memory", {16, 32, 0, 1e15, 1240000000, 96 * GIB, false, 0}, 2, 8},
-        {"GPUs have their own", {16, 32, 0, 1e15, 1240000000, 0, false, 0}, 16, 1},
-        {"a limit that the model fits", {4, 32, 0, 3e4, 165, 64 * GIB, false, 1e6}, 1, 1},
-        {"a smaller one", {4, 32, 0, 3e4, 165, 64 * GIB, false, 5e3}, 4, 1},
-        {"a smaller one, M = 6", {4, 24, 6, 3e4, 165, 64 * GIB, false, 5e3}, 3, 1},
-        {"a batch smaller than the cores", {64, 4, 0, 1e15, 1000, 0, false, 0}, 4, 16},
+        {"toy", {32, 3e4, 165, false, 0}, 1},
+        {"a small gpt2", {24, 7.5e9, 809856, false, 0}, 8},
+        {"a batch that 6 divides", {30, 7.5e9, 809856, false, 0}, 6},
+        {"an odd batch", {21, 7.5e9, 809856, false, 0}, 7},
+        {"a prime batch", {23, 7.5e9, 809856, false, 0}, 1},
+        {"little work per parameter", {32, 3.6e8, 1863690, false, 0}, 1},
+        {"more samples", {128, 1.4e9, 1863690, false, 0}, 2},
+        {"enough work for three", {24, 5e7, 5000, false, 0}, 2},
+        {"enough work for three parts, no two", {21, 5e7, 5000, false, 0}, 3},
+        {"batch norm of small parts", {32, 1e12, 25557032, true, 0}, 2},
+        {"batch norm", {256, 1e12, 25557032, true, 0}, 8},
+        {"a limit that the model fits", {32, 3e4, 165, false, 1e6}, 1},
+        {"a smaller one", {32, 3e4, 165, false, 5e3}, 8},
+        {"a batch smaller than most cuts", {4, 1e15, 1000, false, 0}, 4},
     };
     (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(rows); i++)
+        if (choir__auto_cut(&rows[i].c) != rows[i].m)
+            fail_msg("%s: %lld micro-batches, expected %lld", rows[i].what,
+                (long long)choir__auto_cut(&rows[i].c), (long long)rows[i].m);
+    assert_int_equal(choir__auto_threads(1e15, 16, 1), 16);
+    assert_int_equal(choir__auto_threads(7.5e9, 16, 6), 2);
+    assert_int_equal(choir__auto_threads(7.5e9, 16, 8), 1); /* too short a step */
+}
+
+/* The placements of all of some ranks: each strategy has its dimension of the cut. */
+static void forms_by_cut(void **state)
+{
+    static const struct {
+        int ranks;
+        int64_t microbatches, chunks, slices;
+        const char *forms; /* "strategy mesh", each with a line */
+    } rows[] = {
+        {2, 8, 0, 0, "ddp \nfsdp \npipeline \n"},
+        {2, 1, 0, 0, "pipeline \n"},
+        {4, 2, 0, 0, "ddp+pipeline 2x2\nfsdp+pipeline 2x2\npipeline \n"},
+        {2, 1, 2, 4, "pipeline \ntp \ncp \n"},
+        {4, 2, 0, 2,
+            "ddp+pipeline 2x2\nfsdp+pipeline 2x2\nddp+tp 2x2\nfsdp+tp 2x2\npipeline \n"
+            "tp+pipeline 2x2\n"},
+    };
+    choir__job *j = choir__calloc(1, sizeof *j);
+    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(rows); i++) {
-        int ranks = choir__auto_ranks(&rows[i].c);
-        int threads = choir__auto_threads(&rows[i].c, ranks);
-        if (ranks != rows[i].ranks || threads != rows[i].threads)
-            fail_msg("%s: %d ranks of %d cores, expected %d of %d", rows[i].what, ranks,
-                threads, rows[i].ranks, rows[i].threads);
+        choir__auto_form forms[64];
+        char text[4096] = "";
+        j->training.microbatches = rows[i].microbatches;
+        j->training.chunks = rows[i].chunks;
+        j->training.slices = rows[i].slices;
+        const int count = choir__auto_forms(j, rows[i].ranks, forms, 64);
+        for (int f = 0; f < count; f++) {
+            const size_t used = strlen(text);
+            assert_int_equal(forms[f].ranks, rows[i].ranks);
+            snprintf(text + used, sizeof text - used, "%.40s %.20s\n", forms[f].strategy,
+                forms[f].mesh);
+        }
+        assert_string_equal(text, rows[i].forms);
     }
+    free(j);
 }
 
 /* --- control groups --- */
@@ -166,7 +197,8 @@ static int clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_by_case),
+        cmocka_unit_test(cut_by_case),
+        cmocka_unit_test(forms_by_cut),
         cmocka_unit_test(quotas_limit_cores),
         cmocka_unit_test(limits_of_memory),
         cmocka_unit_test(room_of_memory),
