@@ -165,7 +165,7 @@ typedef struct choir__job_placement {
     const choir__cli_strategy *strategy; /* strategy of the composition */
     bool automatic;  /* --strategy auto; strategy_text is its choice (auto.c) */
     bool undecided;  /* the choice waits for the data */
-    int asked_ranks; /* of auto: --nproc; 0: it chooses them */
+    int asked_ranks; /* --nproc of auto; 0: it chooses their number */
     struct choir__auto_choice *choice; /* job/auto/auto.h; the job owns it; NULL: none yet */
     bool launched;   /* started by choir run, mpirun, srun...: joins a group */
     bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */

@@ -47,6 +47,7 @@ for line in single, ddp:
     assert close(line["items_per_s"], statistics.median(line["items_per_s_runs"]))
     assert close(line["speed_up"], line["items_per_s"] / single["items_per_s"])
     assert close(line["efficiency"], line["speed_up"] / line["world"])
+    assert line["foreseen_step_ms"] > 0 and line["foreseen_items_per_s"] > 0
     assert line["same_bits"] is True and line["microbatches"] == 8 and line["steps"] == 6
     assert line["weights_sha256"] == train["weights_sha256"]
 assert single["world"] == 1 and ddp["world"] == 2 and len(ddp["devices"]) == 2

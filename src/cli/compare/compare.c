@@ -206,6 +206,8 @@ static choir_status run_all(choir__compare *c)
         status = measure(c, &p);
     if (status == CHOIR_OK)
         choir__compare_figures(c);
+    for (int i = 0; i < c->count && status == CHOIR_OK; i++)
+        status = choir__compare_foresee(c, &c->entries[i]);
     if (status == CHOIR_OK && c->plot)
         status = watch_some(c, &p);
     choir__signals_give_back();

@@ -38,6 +38,7 @@ double choir__watch_busy(const choir__compare_watch *watch, int i, double from, 
 
 typedef struct choir__outcome {
     json_t *summary; /* last line of `choir train`; NULL: the run did not reach it */
+    json_t *plan;    /* line of `choir plan`; NULL: it has none */
     uint32_t *bits;  /* (steps) bits of the losses */
     int64_t steps;
     bool crashed;    /* killed by a signal */
@@ -64,6 +65,7 @@ typedef struct choir__compare_entry {
     double peak_bytes,
         moved_bytes; /* peak_bytes: largest device; moved_bytes: all devices, per step */
     int world;
+    double foreseen_items_per_s, foreseen_step_ms; /* by choir plan; NaN: unknown */
     bool same_bits;
     double *split[CHOIR__MAX_SPLITS]; /* (repeats) items/s at splits[i], or NULL */
     int split_runs[CHOIR__MAX_SPLITS];
@@ -105,6 +107,10 @@ void choir__compare_free(choir__compare *c);
  * A run that fails is an outcome, not an error. Errors: I/O; interrupted. */
 choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
     int64_t microbatches, int64_t steps, choir__compare_watch *watch, choir__outcome *outcome);
+
+/* Asks `choir plan` for the entry's step, in a separate process, and fills in what it foresees.
+ * Errors: I/O; interrupted. */
+choir_status choir__compare_foresee(choir__compare *c, choir__compare_entry *entry);
 
 /* --- figures.c --- */
 

@@ -18,6 +18,7 @@ double choir__outcome_number(const choir__outcome *o, const char *key)
 void choir__outcome_free(choir__outcome *o)
 {
     json_decref(o->summary);
+    json_decref(o->plan);
     free(o->bits);
     *o = (choir__outcome){0};
 }

@@ -153,6 +153,9 @@ static void take_line(choir__outcome *o, const char *line)
     } else if (event && !strcmp(event, choir__kind_summary.name)) {
         json_decref(o->summary);
         o->summary = json_incref(json);
+    } else if (event && !strcmp(event, choir__kind_plan.name)) {
+        json_decref(o->plan);
+        o->plan = json_incref(json);
     }
     json_decref(json);
 }
@@ -279,13 +282,14 @@ static void shut(int *fd)
 enum { TEXTS = 7 }; /* options that the comparison sets, with values of its own */
 
 /* Lists the user's options, then those that the comparison sets. */
-static char **train_args(const choir__compare *c, const choir__compare_entry *e,
-    int64_t microbatches, int64_t steps, char texts[TEXTS][CHOIR__MAX_DEVICES * 16 + 32])
+static char **args_of(const char *command, const choir__compare *c,
+    const choir__compare_entry *e, int64_t microbatches, int64_t steps,
+    char texts[TEXTS][CHOIR__MAX_DEVICES * 16 + 32])
 {
     char **argv = choir__calloc((size_t)c->arg_count + TEXTS + 8, sizeof *argv);
     int n = 0;
     argv[n++] = "choir";
-    argv[n++] = "train";
+    argv[n++] = (char *)command;
     for (int i = 0; i < c->arg_count; i++)
         argv[n++] = c->args[i];
     snprintf(texts[0], sizeof texts[0], "--strategy=%s", e->text);
@@ -307,14 +311,15 @@ static char **train_args(const choir__compare *c, const choir__compare_entry *e,
     return argv;
 }
 
-choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
-    int64_t microbatches, int64_t steps, choir__compare_watch *watch, choir__outcome *outcome)
+static choir_status run_command(const char *command, choir__compare *c,
+    const choir__compare_entry *entry, int64_t microbatches, int64_t steps,
+    choir__compare_watch *watch, choir__outcome *outcome)
 {
     char texts[TEXTS][CHOIR__MAX_DEVICES * 16 + 32];
     run r = {.out = {-1, -1}, .err = {-1, -1}, .outcome = outcome};
     choir__family family;
     *outcome = (choir__outcome){0};
-    r.argv = train_args(c, entry, microbatches, steps, texts);
+    r.argv = args_of(command, c, entry, microbatches, steps, texts);
     choir__family_init(&family, 1);
     family.grace_s = 0;
     choir_status status = open_pipes(&r);
@@ -334,5 +339,27 @@ choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *e
     free(r.argv);
     if (status == CHOIR_OK && c->interrupted)
         return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");
+    return status;
+}
+
+choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
+    int64_t microbatches, int64_t steps, choir__compare_watch *watch, choir__outcome *outcome)
+{
+    return run_command("train", c, entry, microbatches, steps, watch, outcome);
+}
+
+choir_status choir__compare_foresee(choir__compare *c, choir__compare_entry *e)
+{
+    choir__outcome o;
+    e->foreseen_items_per_s = e->foreseen_step_ms = NAN;
+    choir_status status =
+        run_command("plan", c, e, c->job.training.microbatches, c->timed_steps, NULL, &o);
+    const json_t *ms = json_object_get(o.plan, CHOIR__KEY(plan, step_ms)),
+                 *rate = json_object_get(o.plan, CHOIR__KEY(plan, items_per_s));
+    if (json_is_number(ms) && json_is_number(rate)) {
+        e->foreseen_step_ms = json_number_value(ms);
+        e->foreseen_items_per_s = json_number_value(rate);
+    }
+    choir__outcome_free(&o);
     return status;
 }

@@ -8,7 +8,7 @@
 #include "record/events.h"
 #include "job/report/report.h"
 
-enum { COLUMNS = 9, SEPARATE_DEVICES = 4, LINE = 79 };
+enum { COLUMNS = 10, SEPARATE_DEVICES = 4, LINE = 79 };
 
 static const double mib = 1048576;
 
@@ -46,6 +46,8 @@ static void fill_row(const choir__compare_entry *e, char cells[COLUMNS][96])
     snprintf(cells[6], 96, "%.*f", e->moved_bytes < 10 * mib ? 1 : 0, e->moved_bytes / mib);
     snprintf(cells[7], 96, isnan(e->final_loss) ? "-" : "%.4f", e->final_loss);
     snprintf(cells[8], 96, "%s", e->same_bits ? "yes" : "no");
+    snprintf(cells[9], 96, isnan(e->foreseen_items_per_s) ? "-" : "%.*f",
+        e->foreseen_items_per_s < 99.5 ? 1 : 0, e->foreseen_items_per_s);
 }
 
 /* Returns the number of characters: continuation bytes of UTF-8 do not count. */
@@ -121,7 +123,7 @@ static void print_splits(const choir__compare *c)
 void choir__compare_table(const choir__compare *c)
 {
     char heading[COLUMNS][96] = {"strategy", "", "speed-up", "efficiency", "peak MiB", "busy %",
-        "moved MiB", "loss", "same bits"};
+        "moved MiB", "loss", "same bits", "foreseen/s"};
     char(*rows)[COLUMNS][96] = choir__calloc((size_t)c->count + 1, sizeof *rows), advice[1024];
     int width[COLUMNS] = {0}, pipelines = 0;
     snprintf(heading[1], 96, "%s/s", choir__compare_items(c));
@@ -150,6 +152,7 @@ void choir__compare_table(const choir__compare *c)
     if (c->untimed)
         printf("; they are of runs of %lld steps", (long long)c->timed_steps);
     printf(".\n");
+    printf("Foreseen: by 'choir plan', which says from which figures.\n");
     for (int i = 0; i < c->count; i++)
         if (c->entries[i].failed)
             printf("Left out: %s (%s).\n", c->entries[i].text, c->entries[i].error);
@@ -185,6 +188,8 @@ static void print_entry(const choir__compare_entry *e, int untimed)
     json_object_set_new(o, "items_per_s_runs", runs);
     put(o, "speed_up", e->speed_up);
     put(o, "efficiency", e->efficiency);
+    put(o, "foreseen_step_ms", e->foreseen_step_ms);
+    put(o, "foreseen_items_per_s", e->foreseen_items_per_s);
     json_object_set_new(o, "same_bits", json_boolean(e->same_bits));
     print(o);
 }

@@ -120,6 +120,18 @@ static void note_numbers(choir__plan_entry *e, const choir__job *j)
     free(own);
 }
 
+static void note_training(choir__plan_entry *e, const choir__job *j)
+{
+    const choir__job_training *t = &j->training;
+    const int64_t all = choir_dataset_length(j->data.validation) / t->batch_size;
+    e->tokens = j->model.info.items > 1;
+    e->steps = t->steps;
+    e->save_every = j->saves.every;
+    e->eval_every = t->eval_every;
+    e->eval_batches = t->eval_batches ? choir__min(t->eval_batches, all) : all;
+    e->eval_at_end = !t->no_eval;
+}
+
 void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
 {
     choir__planning *own = choir__alloc(sizeof *own);
@@ -142,6 +154,7 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
         judge(p, e);
         note_numbers(e, &own->job);
         e->items = (double)(own->job.training.batch_size * own->job.model.info.items);
+        note_training(e, &own->job);
         if (choir__rehearsal_price(&e->rehearsal, &p->machine, DRAWS, &e->price, NULL) !=
             CHOIR_OK)
             fail(e);

@@ -21,6 +21,12 @@ const choir__cli_option choir__plan_options[] = {
             "far as its control groups allow)"},
     {"cluster", CHOIR__STRING, AT(cluster), .argument = "FILE",
         .help = "time the steps on this cluster, described in JSON (default: this machine)"},
+    {"items", CHOIR__FLOAT, AT(items), 1, 1e18, .argument = "N",
+        .help =
+            "tell the time and cost of a training on so many tokens, or samples, such as 1e9 "
+            "(default: the job's)"},
+    {"price", CHOIR__FLOAT, AT(price), 0, 1e9, .argument = "P",
+        .help = "price of a device per hour (default: the cluster's)"},
     {"calibrate", CHOIR__FLAG, AT(calibrate),
         .help = "measure this machine's kernels and messages, for the times of later plans"},
     {"json", CHOIR__FLAG, AT(job.records.json),

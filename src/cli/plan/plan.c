@@ -44,6 +44,7 @@ static int plan(choir__planning *p)
     if (is_the_job_wrong(p))
         return choir__cli_usage("plan", "%s", p->entries[0].error);
     choir__plan_mend(p);
+    choir__plan_other_cut(p);
     (p->job.records.json ? choir__plan_json : choir__plan_table)(p);
     for (int i = 0; i < p->count; i++)
         if (!p->entries[i].planned && (p->count == 1 || p->strategies)) {
@@ -61,6 +62,8 @@ static void free_plan(choir__planning *p)
         free(p->args[i]);
     free(p->args);
     free(p->entries);
+    free(p->other);
+    free(p->other_command);
     choir__machine_free(&p->machine);
     choir__job_free(&p->job);
 }

@@ -6,7 +6,7 @@
  *     foresee.c     one of them: its rehearsal, and whether it fits
  *     calibrate.c   measures this machine
  *     remedies.c    what would make it fit
- *     table.c       the table and the JSON
+ *     table.c       the table and the JSON; times.c: the table of times
  *     size.c        bytes as people read them
  *     advice.c      the choice, in a sentence and as a command line */
 #ifndef CHOIR_CLI_PLAN_H
@@ -27,9 +27,12 @@ typedef struct choir__plan_entry {
     double bytes; /* peaks of its devices together, where they share one memory */
     bool apart;   /* a result with other bits than a single device's */
     bool fits;
-    char lacks[800];         /* why it does not */
-    choir__step_price price; /* the time of its step */
-    double items;            /* tokens or samples of a step */
+    char lacks[800];                               /* why it does not */
+    choir__step_price price;                       /* the time of its step */
+    double items;                                  /* tokens or samples of a step */
+    bool tokens;                                   /* items are tokens */
+    int64_t steps, save_every;                     /* of the training */
+    int64_t eval_every, eval_batches, eval_at_end; /* its validations; eval_at_end: 0 or 1 */
     /* changes the job before it is rehearsed, by `times`; NULL: it stays */
     void (*change)(const struct choir__plan_entry *entry, choir__job *job);
     int64_t times;
@@ -43,6 +46,12 @@ typedef struct choir__planning {
                  (CHOIR__CLI_DEVICE_NAME + 1)]; /* --devices of all entries */
     const char *cluster;                        /* path of its file; NULL: this machine */
     bool calibrate;
+    double items; /* of the training whose time is told; 0: the job's */
+    double price; /* per device and hour; 0: the cluster's */
+    char *other;  /* the sentence about another cut; NULL: none is faster */
+    char *other_command;
+    int64_t other_cut; /* its micro-batches; 0: none is faster */
+    double other_ms;
     choir__machine machine; /* the place of the replays */
     const choir__cli_command *command;
     int argc;
@@ -76,6 +85,16 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e);
 int choir__plan_calibrate(choir__planning *p);
 /* If nothing fits, finds what would. */
 void choir__plan_mend(choir__planning *p);
+
+/* times.c: the table of times; the seconds and the cost of a training. */
+void choir__plan_times(const choir__planning *p);
+double choir__plan_seconds(const choir__planning *p, const choir__plan_entry *e);
+double choir__plan_cost(const choir__planning *p, const choir__plan_entry *e);
+bool choir__plan_has_price(const choir__planning *p);
+
+/* cut.c: rehearses the best entry with other numbers of micro-batches, which have other bits,
+ * and notes a clearly faster one. */
+void choir__plan_other_cut(choir__planning *p);
 
 void choir__plan_table(const choir__planning *p);
 void choir__plan_json(const choir__planning *p);

@@ -18,30 +18,24 @@ static void print_row(const choir__plan_entry *e)
     const choir__rehearsal *r = &e->rehearsal;
     const choir_dry_counts *most = &r->devices[0].counts;
     size_t least = most->bytes_peak;
-    char time[32] = "-", low[32], high[32], span[72] = "";
     for (int i = 1; i < r->world * r->each; i++) {
         const choir_dry_counts *c = &r->devices[i].counts;
         most = c->bytes_peak > most->bytes_peak ? c : most;
         least = choir__min(least, c->bytes_peak);
     }
-    if (isfinite(e->price.ms))
-        snprintf(span, sizeof span, " (%s to %s)", choir__plan_time(e->price.low_ms, low),
-            choir__plan_time(e->price.high_ms, high));
-    if (isfinite(e->price.ms))
-        choir__plan_time(e->price.ms, time);
-    printf("%-30s %-6s %5d  %-4s %10.1f %10.1f %9.1f %9.1f %9.1f %9.1f  %s%s\n", e->text,
+    printf("%-30s %-6s %5d  %-4s %10.1f %10.1f %9.1f %9.1f %9.1f %9.1f\n", e->text,
         *e->mesh ? e->mesh : "-", r->world * r->each, e->fits ? "yes" : "no",
         (double)most->bytes_peak / mib, (double)least / mib, (double)most->peak_weights / mib,
         (double)most->peak_gradients / mib, (double)most->peak_optimizer / mib,
-        (double)most->peak_other / mib, time, span);
+        (double)most->peak_other / mib);
 }
 
 void choir__plan_table(const choir__planning *p)
 {
-    char memory[32], figures[256];
+    char memory[32];
     const bool cpus = !strncmp(p->devices, "cpu", 3);
     printf("strategy                       mesh      on  fits   peak MiB      least "
-           "  weights gradients optimizer     other  step\n");
+           "  weights gradients optimizer     other\n");
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned)
             print_row(&p->entries[i]);
@@ -51,10 +45,6 @@ void choir__plan_table(const choir__planning *p)
         cpus ? "The machine" : "Each device",
         choir__plan_size(
             cpus ? (double)p->memory : (double)p->machine.place.device.memory_bytes, memory));
-    printf("Times: by %s%s.\n", choir__machine_figures(&p->machine, figures),
-        p->machine.calibrated || p->machine.described
-            ? ""
-            : "; choir plan --calibrate measures this machine");
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned && !p->entries[i].fits)
             printf("%s does not fit: %s.\n", p->entries[i].text, p->entries[i].lacks);
@@ -62,6 +52,7 @@ void choir__plan_table(const choir__planning *p)
         if (!p->entries[i].planned && !p->strategies)
             printf("Left out: %s%s%s (%s).\n", p->entries[i].text,
                 *p->entries[i].mesh ? " on " : "", p->entries[i].mesh, p->entries[i].error);
+    choir__plan_times(p);
     const choir__plan_entry *best = choir__plan_best(p);
     char *sentence = choir__plan_sentence(p, best);
     printf("\n%s\n", sentence);
@@ -71,6 +62,8 @@ void choir__plan_table(const choir__planning *p)
         printf("\n  %s\n", command);
         free(command);
     }
+    if (p->other)
+        printf("\n%s\n\n  %s\n", p->other, p->other_command);
 }
 
 /* --- JSON --- */
@@ -83,7 +76,7 @@ static void print(const choir__event_kind *kind, const void *told)
     choir__text_buffer_free(&line);
 }
 
-static void print_entry(const choir__plan_entry *e)
+static void print_entry(const choir__planning *p, const choir__plan_entry *e)
 {
     const choir__rehearsal *r = &e->rehearsal;
     const int count = r->world * r->each;
@@ -98,12 +91,21 @@ static void print_entry(const choir__plan_entry *e)
             .other_bytes = (int64_t)c->peak_other,
             .flops = c->flops};
     }
+    choir__told_moved links[CHOIR__LEVELS];
+    int64_t levels = 0;
+    for (int l = 0; l < CHOIR__LEVELS; l++)
+        if (e->price.link_bytes[l] > 0)
+            links[levels++] = (choir__told_moved){
+                .level = choir__level_name((choir__level)l), .bytes = e->price.link_bytes[l]};
     print(CHOIR__TOLD(plan, .strategy = e->text, .mesh = *e->mesh ? e->mesh : NULL,
         .world = count, .microbatches = e->microbatches, .fits = e->fits,
         .step_ms = e->price.ms, .step_ms_low = e->price.low_ms,
         .step_ms_high = e->price.high_ms, .items_per_s = e->items / (e->price.ms * 1e-3),
-        .memory_bytes = (int64_t)e->bytes, .lacks = e->fits ? NULL : e->lacks,
-        .devices = devices, .devices_count = count));
+        .idle = e->price.idle, .measured = e->price.measured,
+        .training_s = choir__plan_seconds(p, e),
+        .cost = choir__plan_has_price(p) ? choir__plan_cost(p, e) : NAN, .links = links,
+        .links_count = levels, .memory_bytes = (int64_t)e->bytes,
+        .lacks = e->fits ? NULL : e->lacks, .devices = devices, .devices_count = count));
     free(devices);
 }
 
@@ -111,12 +113,13 @@ void choir__plan_json(const choir__planning *p)
 {
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned)
-            print_entry(&p->entries[i]);
+            print_entry(p, &p->entries[i]);
     const choir__plan_entry *best = choir__plan_best(p);
     char *why = choir__plan_sentence(p, best);
     char *command = best ? choir__plan_command(p, best) : NULL;
-    print(CHOIR__TOLD(
-        advice, .strategy = best ? best->text : NULL, .command = command, .why = why));
+    print(CHOIR__TOLD(advice, .strategy = best ? best->text : NULL, .command = command,
+        .why = why, .other_microbatches = p->other_cut,
+        .other_step_ms = p->other_cut ? p->other_ms : NAN, .other_command = p->other_command));
     free(command);
     free(why);
 }

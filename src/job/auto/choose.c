@@ -33,7 +33,7 @@ typedef struct search {
     choir__machine machine;
     int devices;
     double flop, room;           /* bytes of the machine, which CPU devices share; else 0 */
-    outcome single, best, least; /* least: of those that do not fit, the one that lacks least */
+    outcome single, best, least; /* least: does not fit, and lacks least */
     char refused[512];           /* the first sentence of a placement that cannot run */
     char lacks[512];             /* a device's sentence under --mem-cap */
 } search;
