@@ -11,7 +11,7 @@ two=(compare "${mlp[@]}" --strategies single,ddp --repeats 2)
 table() {
     good "${two[@]}" random
     has out '^mlp:in=20.*batch 24 in 8 micro-batches of 3, cpu:0,cpu:1; 2 runs of 6 steps' \
-        '^strategy +samples/s +speed-up +efficiency +peak MiB +busy % +moved MiB +loss' \
+        '^strategy +samples/s +foreseen +speed-up +efficiency +peak MiB +busy % +moved MiB +loss' \
         '^single .* 1\.00 +100 % .* yes$' \
         '^ddp .* [0-9]+ % +[0-9.]+ [0-9.]+ +[0-9.]+ [0-9.]+ .* yes$' \
         "leave out a run's first 4 steps.*; they are of runs of 10 steps\\.$"

@@ -65,7 +65,7 @@ typedef struct choir__compare_entry {
     double peak_bytes,
         moved_bytes; /* peak_bytes: largest device; moved_bytes: all devices, per step */
     int world;
-    double foreseen_items_per_s, foreseen_step_ms; /* by choir plan; NaN: unknown */
+    double foreseen_items_per_s, foreseen_step_ms; /* choir plan's; NaN: unknown */
     bool same_bits;
     double *split[CHOIR__MAX_SPLITS]; /* (repeats) items/s at splits[i], or NULL */
     int split_runs[CHOIR__MAX_SPLITS];
@@ -108,7 +108,7 @@ void choir__compare_free(choir__compare *c);
 choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
     int64_t microbatches, int64_t steps, choir__compare_watch *watch, choir__outcome *outcome);
 
-/* Asks `choir plan` for the entry's step, in a separate process, and fills in what it foresees.
+/* Asks `choir plan`, in a separate process, for the entry's foreseen_ figures.
  * Errors: I/O; interrupted. */
 choir_status choir__compare_foresee(choir__compare *c, choir__compare_entry *entry);
 

@@ -39,15 +39,15 @@ static void fill_row(const choir__compare_entry *e, char cells[COLUMNS][96])
     int places = e->items_per_s < 99.5 ? 1 : 0;
     snprintf(cells[0], 96, "%.*s", 95, e->text);
     snprintf(cells[1], 96, "%.*f ± %.*f", places, e->items_per_s, places, e->spread);
-    snprintf(cells[2], 96, "%.2f", e->speed_up);
-    snprintf(cells[3], 96, "%.0f %%", 100 * e->efficiency);
-    list_of(&e->runs[0], CHOIR__KEY(device, peak_bytes), 1 / mib, cells[4]);
-    list_of(&e->runs[0], CHOIR__KEY(device, busy), 100, cells[5]);
-    snprintf(cells[6], 96, "%.*f", e->moved_bytes < 10 * mib ? 1 : 0, e->moved_bytes / mib);
-    snprintf(cells[7], 96, isnan(e->final_loss) ? "-" : "%.4f", e->final_loss);
-    snprintf(cells[8], 96, "%s", e->same_bits ? "yes" : "no");
-    snprintf(cells[9], 96, isnan(e->foreseen_items_per_s) ? "-" : "%.*f",
+    snprintf(cells[2], 96, isnan(e->foreseen_items_per_s) ? "-" : "%.*f",
         e->foreseen_items_per_s < 99.5 ? 1 : 0, e->foreseen_items_per_s);
+    snprintf(cells[3], 96, "%.2f", e->speed_up);
+    snprintf(cells[4], 96, "%.0f %%", 100 * e->efficiency);
+    list_of(&e->runs[0], CHOIR__KEY(device, peak_bytes), 1 / mib, cells[5]);
+    list_of(&e->runs[0], CHOIR__KEY(device, busy), 100, cells[6]);
+    snprintf(cells[7], 96, "%.*f", e->moved_bytes < 10 * mib ? 1 : 0, e->moved_bytes / mib);
+    snprintf(cells[8], 96, isnan(e->final_loss) ? "-" : "%.4f", e->final_loss);
+    snprintf(cells[9], 96, "%s", e->same_bits ? "yes" : "no");
 }
 
 /* Returns the number of characters: continuation bytes of UTF-8 do not count. */
@@ -122,8 +122,8 @@ static void print_splits(const choir__compare *c)
 
 void choir__compare_table(const choir__compare *c)
 {
-    char heading[COLUMNS][96] = {"strategy", "", "speed-up", "efficiency", "peak MiB", "busy %",
-        "moved MiB", "loss", "same bits", "foreseen/s"};
+    char heading[COLUMNS][96] = {"strategy", "", "foreseen", "speed-up", "efficiency",
+        "peak MiB", "busy %", "moved MiB", "loss", "same bits"};
     char(*rows)[COLUMNS][96] = choir__calloc((size_t)c->count + 1, sizeof *rows), advice[1024];
     int width[COLUMNS] = {0}, pipelines = 0;
     snprintf(heading[1], 96, "%s/s", choir__compare_items(c));
@@ -152,7 +152,7 @@ void choir__compare_table(const choir__compare *c)
     if (c->untimed)
         printf("; they are of runs of %lld steps", (long long)c->timed_steps);
     printf(".\n");
-    printf("Foreseen: by 'choir plan', which says from which figures.\n");
+    printf("Foreseen: the rate by 'choir plan', which names its figures.\n");
     for (int i = 0; i < c->count; i++)
         if (c->entries[i].failed)
             printf("Left out: %s (%s).\n", c->entries[i].text, c->entries[i].error);

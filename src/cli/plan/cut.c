@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* GAIN: of a step's time, from which on another cut is told. */
+/* A plan tells of a cut whose step takes at most this share of the time. */
 static const double GAIN = 0.95;
 
 static void set(const choir__plan_entry *e, choir__job *j)

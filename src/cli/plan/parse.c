@@ -23,7 +23,7 @@ const choir__cli_option choir__plan_options[] = {
         .help = "time the steps on this cluster, described in JSON (default: this machine)"},
     {"items", CHOIR__FLOAT, AT(items), 1, 1e18, .argument = "N",
         .help =
-            "tell the time and cost of a training on so many tokens, or samples, such as 1e9 "
+            "tell time and cost of a training on this number of tokens, or samples, as in 1e9 "
             "(default: the job's)"},
     {"price", CHOIR__FLOAT, AT(price), 0, 1e9, .argument = "P",
         .help = "price of a device per hour (default: the cluster's)"},

@@ -27,12 +27,12 @@ typedef struct choir__plan_entry {
     double bytes; /* peaks of its devices together, where they share one memory */
     bool apart;   /* a result with other bits than a single device's */
     bool fits;
-    char lacks[800];                               /* why it does not */
-    choir__step_price price;                       /* the time of its step */
-    double items;                                  /* tokens or samples of a step */
-    bool tokens;                                   /* items are tokens */
-    int64_t steps, save_every;                     /* of the training */
-    int64_t eval_every, eval_batches, eval_at_end; /* its validations; eval_at_end: 0 or 1 */
+    char lacks[800];           /* why it does not */
+    choir__step_price price;   /* the time of its step */
+    double items;              /* tokens or samples of a step */
+    bool tokens;               /* items are tokens */
+    int64_t steps, save_every; /* steps of the training, and between saves */
+    int64_t eval_every, eval_batches, eval_at_end; /* validations; eval_at_end: 0 or 1 */
     /* changes the job before it is rehearsed, by `times`; NULL: it stays */
     void (*change)(const struct choir__plan_entry *entry, choir__job *job);
     int64_t times;
@@ -46,11 +46,11 @@ typedef struct choir__planning {
                  (CHOIR__CLI_DEVICE_NAME + 1)]; /* --devices of all entries */
     const char *cluster;                        /* path of its file; NULL: this machine */
     bool calibrate;
-    double items; /* of the training whose time is told; 0: the job's */
+    double items; /* items of the training that is priced; 0: the job's */
     double price; /* per device and hour; 0: the cluster's */
     char *other;  /* the sentence about another cut; NULL: none is faster */
     char *other_command;
-    int64_t other_cut; /* its micro-batches; 0: none is faster */
+    int64_t other_cut; /* micro-batches of the other cut; 0: none is faster */
     double other_ms;
     choir__machine machine; /* the place of the replays */
     const choir__cli_command *command;

@@ -102,7 +102,7 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
         .step_ms = e->price.ms, .step_ms_low = e->price.low_ms,
         .step_ms_high = e->price.high_ms, .items_per_s = e->items / (e->price.ms * 1e-3),
         .idle = e->price.idle, .measured = e->price.measured,
-        .training_s = choir__plan_seconds(p, e),
+        .whole_s = choir__plan_seconds(p, e),
         .cost = choir__plan_has_price(p) ? choir__plan_cost(p, e) : NAN, .links = links,
         .links_count = levels, .memory_bytes = (int64_t)e->bytes,
         .lacks = e->fits ? NULL : e->lacks, .devices = devices, .devices_count = count));

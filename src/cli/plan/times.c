@@ -1,5 +1,5 @@
-/* What takes time, and what it costs: the second table of a plan. A training is its steps, its
- * validations and its checkpoints. */
+/* The second table of a plan: times and costs. A training is its steps, its validations and its
+ * checkpoints. */
 #include "cli/plan/plan.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 static const double mib = 1048576;
 
-/* Of a step's FLOPs a forward has a third: an estimate of a validation batch. */
+/* A validation batch takes a third of a step: an estimate, by FLOPs. */
 static const double FORWARD = 1.0 / 3;
 
 /* --- a training --- */

@@ -45,9 +45,9 @@ struct choir__auto_choice {
  * it, whatever comes next. */
 int choir__auto_forms(const choir__job *job, int ranks, choir__auto_form *forms, int room);
 
-/* choose.c: rehearses placements of a prepared job, whose cut is set, on at most `devices`
- * devices or, unless `ranks` is 0, with exactly as many ranks; fills in *choice. flop: of a
- * step. */
+/* choose.c rehearses placements of a prepared job, whose cut is set, on at most `devices`
+ * devices or, unless `ranks` is 0, with exactly as many ranks; fills in *choice. flop: FLOPs
+ * per step. */
 void choir__auto_choose(const choir__job *job, int devices, int ranks, double flop,
     struct choir__auto_choice *choice);
 

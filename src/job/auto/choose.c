@@ -1,10 +1,9 @@
-/* The choice of --strategy auto: placements are rehearsed (job/rehearsal), which says to the
- * byte what they hold and about how long their step takes, and the fastest one that fits is
- * taken.
+/* The choice of --strategy auto: placements are rehearsed (job/rehearsal), which gives their
+ * bytes exactly and the time of a step roughly. The fastest one that fits is taken.
  *
- * A placement is only taken for a clear gain over one that came before it, and those come first
- * that need fewer devices and move fewer bytes. So a small step is not shared, and a job whose
- * step is nearly as short as its devices allow is not rehearsed further. */
+ * A placement replaces an earlier one for a clear gain alone, and the first ones need the
+ * fewest devices and move the fewest bytes. So a small step is not shared, and a job with a
+ * step that is nearly as short as its devices allow is not rehearsed further. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@
  * that is so near to the ideal one is good enough. SHORT_MS: a step is not worth to be shared.
  * OWN: bytes of a process beside its tensors, about. */
 static const double GAIN = 0.9, NEAR = 1.1, SHORT_MS = 0.4, OWN = 16 << 20;
-enum { MOST_FORMS = 64, RECORDED = 8 }; /* so many steps have a recorded one among them */
+enum { MOST_FORMS = 64, RECORDED = 8 }; /* RECORDED: steps until one is recorded */
 
 typedef struct outcome {
     choir__auto_form form;

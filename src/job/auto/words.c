@@ -1,4 +1,5 @@
-/* What --strategy auto says: to the options, before its choice, and to people, after it. */
+/* The words of --strategy auto: the strategy of the options before its choice, and the line
+ * after it. */
 #include <stdio.h>
 #include <string.h>
 

@@ -10,7 +10,7 @@ typedef struct blank {
     choir_dataset base;
     choir_dataset_ops ops;
     const choir_dataset *of;
-    size_t x_bytes, y_bytes; /* of a sample */
+    size_t x_bytes, y_bytes; /* bytes per sample */
 } blank;
 
 static int64_t length(const choir_dataset *self)
