@@ -40,9 +40,9 @@ cat >bowl <<'BOWL'
 #!/bin/bash
 echo "$CHOIR_TRIAL_NUMBER" >>starts
 if [ -e holding ] && [ "$(cat holding)" = "$CHOIR_TRIAL_NUMBER" ]; then
+    [ -z "${CHOIR_TRIAL_DIR-}" ] || echo half >"$CHOIR_TRIAL_DIR/checkpoint"
     echo "$PPID" >holder.new
     mv holder.new holder
-    [ -z "${CHOIR_TRIAL_DIR-}" ] || echo half >"$CHOIR_TRIAL_DIR/checkpoint"
     while [ -e holding ]; do sleep 0.02; done
 elif [ -e "${CHOIR_TRIAL_DIR-none}/checkpoint" ]; then
     echo "$CHOIR_TRIAL_NUMBER from $(cat "$CHOIR_TRIAL_DIR/checkpoint")" >>went_on
