@@ -4,6 +4,7 @@
 #define CHOIR_COMM_PLUGIN_H
 
 #include "base/plugin/plugin.h"
+#include "base/process/watch.h"
 #include "comm/engine.h"
 #include "comm/far/far.h"
 #include "comm/flight/flight.h"
@@ -60,6 +61,7 @@
         (args, rank, world, nodes))                                                            \
     X(int, choir__scatter_results,                                                             \
         (const choir__tree_scatter *args, choir__node nodes[CHOIR__MAX_NODES]), (args, nodes)) \
+    X(int, choir__process_watch, (pid_t pid), (pid))                                           \
     X(bool, choir__call_is_far, (const choir__call *call), (call))                             \
     X(int, choir_device_count, (const char *kind), (kind))                                     \
     X(choir_device *, choir_device_find, (const char *name), (name))                           \

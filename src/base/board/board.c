@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/board/board_layout.h"
-#include "base/forks.h"
+#include "base/process/forks.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */

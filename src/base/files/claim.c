@@ -26,7 +26,7 @@
 
 #include "base/base.h"
 #include "base/files/claim_holder.h"
-#include "base/forks.h"
+#include "base/process/forks.h"
 #include "base/hold_signals.h"
 
 enum { POLL_MS = 20, TELL_S = 1, WRITING_S = 1 };

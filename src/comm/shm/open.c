@@ -1,8 +1,9 @@
 /* Opening and closing a group of one machine.
  *
  * Once the ranks are connected, there are two exchanges: first each rank's pidfd (so that every
- * rank detects the end of every other without trusting process numbers), then the memory that
- * they share: rank 0's control segment, and the memory for messages. */
+ * rank detects the end of every other without trusting process numbers, where the kernel has
+ * pidfds), then the memory that they share: rank 0's control segment, and the memory for
+ * messages. */
 #include "comm/reduce.h"
 #include "comm/shm/numa.h"
 #include "comm/shm/shm.h"
@@ -13,24 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/files/mapping.h"
+#include "base/process/watch.h"
 #include "launch/process/job.h"
-
-static int pidfd_of_self(void)
-{
-    return (int)syscall(SYS_pidfd_open, getpid(), 0);
-}
 
 static choir_status trade_pidfds(choir__shm *shm)
 {
     choir__offer mine = {.pid = getpid()}, offers[CHOIR__MAX_WORLD];
     mine.node = choir__numa_node(shm->base.rank, shm->base.world);
-    int pidfds[CHOIR__MAX_WORLD], self = pidfd_of_self();
-    if (self < 0)
-        mine.status = CHOIR_ERR_UNSUPPORTED;
+    int pidfds[CHOIR__MAX_WORLD], self = choir__process_pidfd();
     choir_status status = choir__shm_exchange(shm, &mine, self, offers, pidfds);
     if (self >= 0)
         close(self);
@@ -41,9 +35,12 @@ static choir_status trade_pidfds(choir__shm *shm)
     for (int r = 0; r < shm->base.world && status == CHOIR_OK; r++) {
         shm->pids[r] = offers[r].pid;
         shm->numa[r] = offers[r].node;
-        if (offers[r].status)
+        if (r != shm->base.rank && shm->pidfds[r] < 0 &&
+            (shm->pidfds[r] = choir__process_watch(offers[r].pid)) < 0)
             status = choir__shm_fail(shm, CHOIR_ERR_UNSUPPORTED,
-                "rank %d cannot open a pidfd of itself: groups need Linux 5.3 or newer", r);
+                "rank %d (pid %d) cannot be watched by rank %d: %s; before Linux 5.3, ranks "
+                "must see each other's processes in /proc",
+                r, (int)offers[r].pid, shm->base.rank, choir__why(errno));
     }
     choir__numa_levels(shm, shm->numa);
     return status;

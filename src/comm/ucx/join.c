@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 static const double look_s = 0.1; /* how often a waiting rank checks the others */
@@ -85,7 +84,7 @@ static void watch_processes(const joining *j)
         choir__ucx_far *far = &j->net->far[r];
         if (r == j->net->rank || strcmp(all[r].machine, all[j->net->rank].machine) != 0)
             continue;
-        far->pid_fd = (int)syscall(SYS_pidfd_open, all[r].pid, 0);
+        far->pid_fd = choir__process_watch(all[r].pid);
         far->gone = far->pid_fd < 0 && errno == ESRCH;
     }
 }

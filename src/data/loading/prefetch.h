@@ -21,7 +21,7 @@
 #include <choir/data.h>
 #include <pthread.h>
 #include <time.h>
-#include "base/forks.h"
+#include "base/process/forks.h"
 #include "device/far.h"
 #include "device/queue.h"
 

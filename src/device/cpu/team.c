@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/forks.h"
+#include "base/process/forks.h"
 #include "base/futex.h"
 #include "base/hold_signals.h"
 

@@ -18,10 +18,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process/watch.h"
 #include "launch/process/process.h"
 
 const int choir__guard_signals[] = {
@@ -37,7 +37,7 @@ typedef struct guard {
 static _Noreturn void be_agent(int input, pid_t parent, choir__guarded_fn *fn, void *arg)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* until the agent has something to clean up */
-    choir__guarded self = {(int)syscall(SYS_pidfd_open, parent, 0), input};
+    choir__guarded self = {choir__process_watch(parent), input};
     if (self.guard < 0 || getppid() != parent)
         _exit(1);
     setpgid(0, 0);
@@ -128,7 +128,7 @@ int choir__guard(choir__guarded_fn *fn, void *arg)
     setpgid(pid, pid);
     if (ends[0] >= 0)
         close(ends[0]);
-    g.agent = (choir__child){.pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
+    g.agent = (choir__child){.pid = pid, .pidfd = choir__process_watch(pid)};
     watch(&g);
     if (sweeps)
         choir__kill_descendants();

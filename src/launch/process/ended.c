@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/process/watch.h"
 #include "launch/process/process.h"
 
 /* The kernel's struct pidfd_info, in its first version. */
@@ -23,21 +24,6 @@ typedef struct pidfd_info {
 
 enum { TELLS_EXIT = 1 << 3 };
 #define GET_INFO _IOWR(0xFF, 11, pidfd_info)
-
-/* Returns the process's number; 0: it has been reaped. */
-static int pid_of(int pidfd)
-{
-    char path[64], line[128];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
-    FILE *f = fopen(path, "re");
-    while (f && !pid && fgets(line, sizeof line, f))
-        if (sscanf(line, "Pid: %d", &pid) == 1 && pid < 0)
-            pid = 0;
-    if (f)
-        fclose(f);
-    return pid;
-}
 
 /* Another user's process shows 0 in place of its wait status. */
 static int status_of_zombie(int pid)
@@ -63,8 +49,8 @@ int choir__wait_status(int pidfd)
     pidfd_info info = {.mask = TELLS_EXIT};
     if (pidfd < 0)
         return -1;
-    int pid = pid_of(pidfd), status = pid ? status_of_zombie(pid) : -1;
-    if (status >= 0 && pid_of(pidfd) == pid)
+    int pid = choir__process_watched(pidfd), status = pid ? status_of_zombie(pid) : -1;
+    if (status >= 0 && choir__process_watched(pidfd) == pid)
         return status;
     if (ioctl(pidfd, GET_INFO, &info) == 0 && (info.mask & TELLS_EXIT))
         return info.exit_code;

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/board/board.h"
 #include "base/hold_signals.h"
+#include "base/process/watch.h"
 
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 extern void __gcov_dump(void) __attribute__((weak));
@@ -84,7 +84,7 @@ choir_status choir__family_start(choir__family *f, int index, choir__child_fn *f
             setpgid(
                 /* parent and child both do this; fails harmlessly after the child's exec */
                 pid, pid);
-        pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        pidfd = choir__process_watch(pid);
         why = errno;
     }
     if (pidfd < 0) {

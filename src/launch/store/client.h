@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "base/forks.h"
+#include "base/process/forks.h"
 #include "launch/store/channel.h"
 #include "launch/store/store.h"
 

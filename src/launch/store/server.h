@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
-#include "base/forks.h"
+#include "base/process/forks.h"
 #include "launch/store/net.h"
 #include "launch/store/session.h"
 #include "launch/store/store.h"

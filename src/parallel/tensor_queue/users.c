@@ -8,9 +8,9 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/process/watch.h"
 #include "launch/process/process.h"
 
 enum { LOOK_MS = 2 }; /* a leaving process checks for released loans at this interval */
@@ -94,7 +94,7 @@ static int pidfd_of(choir_tensor_queue *q, int i)
         close_pidfd(q, i);
     q->pids[i] = pid;
     if (q->pidfds[i] < 0)
-        q->pidfds[i] = (int)syscall(SYS_pidfd_open, pid, 0);
+        q->pidfds[i] = choir__process_watch(pid);
     return q->pidfds[i] >= 0 ? q->pidfds[i] : errno == ESRCH ? -2 : -1;
 }
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/forks.h"
+#include "base/process/forks.h"
 #include "tune/storage/backend.h"
 #include "tune/storage/worker.h"
 

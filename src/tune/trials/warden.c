@@ -27,6 +27,13 @@ static size_t bytes_of(const choir__warden *w)
     return (size_t)w->most * sizeof *w->group;
 }
 
+static void close_one_by_one(void)
+{
+    long most = sysconf(_SC_OPEN_MAX);
+    for (int fd = 1; fd < (most > 0 && most < 1 << 20 ? most : 1 << 20); fd++)
+        close(fd);
+}
+
 /* Keeps nothing of the search open but the pipe. Signals of the terminal are for the search. */
 static _Noreturn void be_warden(const choir__warden *w, int end)
 {
@@ -37,7 +44,8 @@ static _Noreturn void be_warden(const choir__warden *w, int end)
     snprintf(mark, sizeof mark, CHOIR__TRIAL_MARK "%d/", (int)getppid());
     setsid();
     dup2(end, STDIN_FILENO);
-    syscall(SYS_close_range, 1u, ~0u, 0u);
+    if (syscall(SYS_close_range, 1u, ~0u, 0u)) /* Linux 5.9 */
+        close_one_by_one();
     while (read(STDIN_FILENO, &none, 1) < 0 && errno == EINTR)
         ;
     for (int i = 0; i < w->most; i++)

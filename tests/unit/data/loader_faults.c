@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include <sys/wait.h>
-#include "base/forks.h"
+#include "base/process/forks.h"
 #include "device/queue.h"
 
 /* A bad sample fails the step that needs it and no earlier one; after that all can continue. */

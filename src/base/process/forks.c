@@ -1,7 +1,7 @@
 /* The list of parts that take part in forks; see forks.h. Its lock is held over the fork: other
  * threads add and remove nothing meanwhile. The child's lock and list are new, as another
  * thread may hold the parent's lock when an excluded one forks. */
-#include "base/forks.h"
+#include "base/process/forks.h"
 
 #include <pthread.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  * that it holds at that moment, an allocator's among them, stay locked in the child for ever.
  * Descriptors of the parent are closed in the child, so that a port becomes free and a death is
  * noticed when the parent ends, not when its last child does. */
-#ifndef CHOIR_BASE_FORKS_H
-#define CHOIR_BASE_FORKS_H
+#ifndef CHOIR_BASE_PROCESS_FORKS_H
+#define CHOIR_BASE_PROCESS_FORKS_H
 
 #include <stdbool.h>
 
