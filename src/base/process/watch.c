@@ -1,5 +1,5 @@
 /* A descriptor that tells when a process ends: a pidfd, by Linux 5.3 and later. Older kernels,
- * as that of RHEL 8, have none. There a thread looks at /proc every few milliseconds, and
+ * as in RHEL 8, have no pidfds. There a thread looks at /proc every few milliseconds, and
  * writes into a pipe, whose other end is the descriptor:
  *
  *     caller: poll(reader)  <--- pipe ---  the thread: /proc/PID/stat is gone, a zombie's, or
@@ -39,8 +39,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static watched *all; /* the newest first */
 static bool looking; /* a thread does */
 
-/* Returns when the process started, in ticks; 0: there is none, or it has ended. Allocates
- * nothing, as a fork may find the thread here. */
+/* Returns when the process started, in ticks; 0: it has ended. Allocates
+ * no memory, as a fork may find the thread here. */
 static unsigned long long start_of(pid_t pid)
 {
     char path[64], text[1024];

@@ -11,7 +11,8 @@
  * cannot be stopped, only reported (timeout_s) and left behind.
  *
  * A dataset may fork within get, for example to run a decoder. Workers are excluded from
- * base/forks.h, because a worker cannot join itself, nor wait for a fork that joins it. */
+ * base/process/forks.h, because a worker cannot join itself, nor wait for a fork that joins it.
+ */
 #include "data/loading/prefetch.h"
 
 #include <errno.h>
