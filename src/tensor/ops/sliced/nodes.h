@@ -1,6 +1,6 @@
 /* Sums over tokens where this rank's chunks complete several nodes of the tree
  * (choir__sequence.joins): an op computes its nodes and joins them with the other ranks', so
- * what it gives is the whole sum. */
+ * its result is the whole sum. */
 #ifndef CHOIR_NODES_H
 #define CHOIR_NODES_H
 
