@@ -60,6 +60,7 @@ int choir__step_group_of(choir__step *step, int64_t size, int64_t stride)
 void choir__step_free(choir__step *step)
 {
     for (int p = 0; p < step->program_count; p++) {
+        free(step->programs[p].held);
         free(step->programs[p].entries);
         free(step->programs[p].queues);
     }

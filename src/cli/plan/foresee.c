@@ -145,6 +145,7 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
         quieten(&own->job);
         status = choir__job_make_ready(&own->job, &usage);
     }
+    e->rehearsal.holds = e->when != NULL;
     if (status == CHOIR_OK)
         status = rehearse(e, &own->job);
     e->planned = status == CHOIR_OK;
@@ -155,7 +156,7 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
         note_numbers(e, &own->job);
         e->items = (double)(own->job.training.batch_size * own->job.model.info.items);
         note_training(e, &own->job);
-        if (choir__rehearsal_price(&e->rehearsal, &p->machine, DRAWS, &e->price, NULL) !=
+        if (choir__rehearsal_price(&e->rehearsal, &p->machine, DRAWS, &e->price, e->when) !=
             CHOIR_OK)
             fail(e);
     } else {

@@ -27,6 +27,9 @@ const choir__cli_option choir__plan_options[] = {
             "(default: the job's)"},
     {"price", CHOIR__FLOAT, AT(price), 0, 1e9, .argument = "P",
         .help = "price of a device per hour (default: the cluster's)"},
+    {"plot", CHOIR__STRING, AT(plot), .argument = "FILE",
+        .help =
+            "draw the memory and the timeline of a step of the advised strategy (.svg, .png)"},
     {"calibrate", CHOIR__FLAG, AT(calibrate),
         .help = "measure this machine's kernels and messages, for the times of later plans"},
     {"json", CHOIR__FLAG, AT(job.records.json),

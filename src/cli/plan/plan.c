@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "base/usable.h"
+#include "line/gnuplot.h"
 #include "line/say.h"
 
 /* Returns whether all strategies fail with one sentence: it is about the job. */
@@ -30,6 +31,8 @@ static int plan(choir__planning *p)
     int status = CHOIR__EXIT_OK;
     if (p->calibrate)
         return choir__plan_calibrate(p);
+    if (p->plot && choir__gnuplot_check("--plot", p->plot) != CHOIR_OK)
+        return choir__cli_refuse("plan", true);
     if (!p->memory)
         p->memory = (int64_t)choir__usable_memory("");
     if (p->cluster && choir__machine_find(p->cluster, "", &p->machine) != CHOIR_OK)
@@ -46,6 +49,9 @@ static int plan(choir__planning *p)
     choir__plan_mend(p);
     choir__plan_other_cut(p);
     (p->job.records.json ? choir__plan_json : choir__plan_table)(p);
+    const choir__plan_entry *best = choir__plan_best(p);
+    if (p->plot && best && choir__plan_plot(p, best) != CHOIR_OK)
+        return choir__cli_fail();
     for (int i = 0; i < p->count; i++)
         if (!p->entries[i].planned && (p->count == 1 || p->strategies)) {
             choir__cli_tell("plan", "strategy %s: %s", p->entries[i].text, p->entries[i].error);

@@ -7,6 +7,8 @@
  *     calibrate.c   measures this machine
  *     remedies.c    what would make it fit
  *     table.c       the table and the JSON; times.c: the table of times
+ *     plot.c        the picture of a step
+ *     cut.c         another cut that would be faster
  *     size.c        bytes as people read them
  *     advice.c      the choice, in a sentence and as a command line */
 #ifndef CHOIR_CLI_PLAN_H
@@ -36,6 +38,7 @@ typedef struct choir__plan_entry {
     /* changes the job before it is rehearsed, by `times`; NULL: it stays */
     void (*change)(const struct choir__plan_entry *entry, choir__job *job);
     int64_t times;
+    choir__forecast *when; /* filled in with the time of each entry; NULL: not asked for */
 } choir__plan_entry;
 
 typedef struct choir__planning {
@@ -46,9 +49,10 @@ typedef struct choir__planning {
                  (CHOIR__CLI_DEVICE_NAME + 1)]; /* --devices of all entries */
     const char *cluster;                        /* path of its file; NULL: this machine */
     bool calibrate;
-    double items; /* items of the training that is priced; 0: the job's */
-    double price; /* per device and hour; 0: the cluster's */
-    char *other;  /* the sentence about another cut; NULL: none is faster */
+    const char *plot; /* picture; NULL: none */
+    double items;     /* items of the training that is priced; 0: the job's */
+    double price;     /* per device and hour; 0: the cluster's */
+    char *other;      /* the sentence about another cut; NULL: none is faster */
     char *other_command;
     int64_t other_cut; /* micro-batches of the other cut; 0: none is faster */
     double other_ms;
@@ -91,6 +95,9 @@ void choir__plan_times(const choir__planning *p);
 double choir__plan_seconds(const choir__planning *p, const choir__plan_entry *e);
 double choir__plan_cost(const choir__planning *p, const choir__plan_entry *e);
 bool choir__plan_has_price(const choir__planning *p);
+
+/* plot.c: draws a step of the entry. Errors: as choir__plan_foresee, I/O. */
+choir_status choir__plan_plot(choir__planning *p, const choir__plan_entry *entry);
 
 /* cut.c: rehearses the best entry with other numbers of micro-batches, which have other bits,
  * and notes a clearly faster one. */

@@ -20,6 +20,9 @@ typedef struct dry {
     choir_dry_counts counts; /* without the bytes, which the pool has */
     bool stands_in;
     double value;
+    choir_device *notes; /* the device itself, if it notes its memory; else NULL */
+    choir__dry_moment *moments;
+    int64_t moment_count;
 } dry;
 
 /* --- addresses --- */
@@ -55,8 +58,23 @@ static void enter(void *arg)
     running = arg;
 }
 
+static void note(dry *d)
+{
+    choir_device_stats now;
+    choir_device_get_stats(d->notes, &now);
+    CHOIR__GROW(d->moments, d->moment_count);
+    size_t *of = d->moments[d->moment_count++].of;
+    of[CHOIR__MEMORY_WEIGHTS] = now.bytes_weights;
+    of[CHOIR__MEMORY_GRADIENTS] = now.bytes_gradients;
+    of[CHOIR__MEMORY_OPTIMIZER] = now.bytes_optimizer;
+    of[CHOIR__MEMORY_OTHER] =
+        now.bytes_now - now.bytes_weights - now.bytes_gradients - now.bytes_optimizer;
+}
+
 static void count(choir__kernel_id id, const void *args)
 {
+    if (running->notes && choir__recording_active())
+        note(running);
     choir__kernel_work work = choir__kernel_work_by(id, args);
     running->counts.launches++;
     running->counts.flops += work.flops;
@@ -197,8 +215,24 @@ choir_status choir_dry_restart(choir_device *device)
     if (!own)
         return CHOIR_ERR_ARGUMENT;
     own->counts = (choir_dry_counts){0};
+    free(own->moments);
+    own->moments = NULL;
+    own->moment_count = 0;
+    own->notes = NULL;
     choir_device_reset_peak(device);
     return CHOIR_OK;
+}
+
+void choir__dry_note(choir_device *device)
+{
+    ((dry *)device->backend)->notes = device;
+}
+
+const choir__dry_moment *choir__dry_moments(const choir_device *device, int64_t *count)
+{
+    const dry *own = device->backend;
+    *count = own->moment_count;
+    return own->moments;
 }
 
 choir_status choir_dry_stand_in(choir_device *device, double value)

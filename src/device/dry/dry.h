@@ -15,6 +15,17 @@ static inline bool choir__is_dry(const void *p)
 /* pool.c: stores the bytes of each kind at a device's peak, which is their sum. */
 void choir__pool_peak(choir_device *device, size_t of[CHOIR__MEMORY_KINDS]);
 
+/* Memory at the launch of a kernel. */
+typedef struct choir__dry_moment {
+    size_t of[CHOIR__MEMORY_KINDS]; /* bytes of each kind */
+} choir__dry_moment;
+
+/* From now on the device notes its memory at each kernel that is recorded. */
+void choir__dry_note(choir_device *device);
+/* Returns the moments, in the order of the recorded kernels, and their number; the device owns
+ * them until choir_dry_restart. */
+const choir__dry_moment *choir__dry_moments(const choir_device *device, int64_t *count);
+
 /* Returns addresses for `bytes` bytes that no other call has returned. */
 void *choir__dry_addresses(size_t bytes);
 

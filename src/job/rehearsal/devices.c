@@ -1,6 +1,7 @@
 /* The dry devices of a rank that is rehearsed, and their counts. */
 #include <stdio.h>
 
+#include "device/dry/dry.h"
 #include "job/rehearsal/rehearsal.h"
 
 /* Losses and norms read as a number that stops nothing. */
@@ -22,6 +23,8 @@ choir_device *choir__rehearsal_device(const choir__job *job, int rank, int i)
     if (!device || choir_dry_restart(device) != CHOIR_OK ||
         choir_dry_stand_in(device, stand_in) != CHOIR_OK)
         return NULL;
+    if (job->placement.rehearsal->holds)
+        choir__dry_note(device);
     return device;
 }
 

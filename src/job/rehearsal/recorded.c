@@ -7,6 +7,7 @@
 #include "comm/group.h"
 #include "comm/issue.h"
 #include "comm/rows.h"
+#include "device/dry/dry.h"
 #include "device/recording_list.h"
 #include "device/work.h"
 #include "forecast/costs.h"
@@ -128,6 +129,28 @@ static void note(recorder *r, const choir__recording *list, const entry *e)
     }
 }
 
+/* Gives each kernel of the first device the memory that the device noted at its launch. */
+static void take_memory(recorder *r)
+{
+    choir__step_program *p = r->program;
+    int64_t count, at = 0;
+    const choir__dry_moment *m = choir__dry_moments(r->part->devices[0], &count);
+    if (!count || !p->entry_count)
+        return;
+    p->held = choir__calloc((size_t)p->entry_count * CHOIR__STEP_HELD, sizeof *p->held);
+    for (int64_t i = 0; i < p->entry_count && at < count; i++) {
+        const choir__step_entry *e = &p->entries[i];
+        if (e->kind != CHOIR__ENTRY_KERNEL || p->queues[e->queue].device != 0)
+            continue;
+        int64_t *held = p->held + i * CHOIR__STEP_HELD;
+        held[0] = (int64_t)m[at].of[CHOIR__MEMORY_WEIGHTS];
+        held[1] = (int64_t)m[at].of[CHOIR__MEMORY_GRADIENTS];
+        held[2] = (int64_t)m[at].of[CHOIR__MEMORY_OPTIMIZER];
+        held[3] = (int64_t)m[at].of[CHOIR__MEMORY_OTHER];
+        at++;
+    }
+}
+
 void choir__rehearsal_record(choir__rehearsal *r, const choir__job_rank *part)
 {
     const choir__recording *list = choir__step_recording(part->run);
@@ -150,5 +173,7 @@ void choir__rehearsal_record(choir__rehearsal *r, const choir__job_rank *part)
     }
     for (int i = 0; i < list->count; i++)
         note(&to, list, &list->entries[i]);
+    if (r->holds)
+        take_memory(&to);
     free(to.elements);
 }

@@ -70,6 +70,7 @@ choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
     *own = *job;
     *r = (choir__rehearsal){.world = job->placement.nproc,
         .each = choir__rehearsal_devices(&job->placement),
+        .holds = r->holds,
         .steps = choir__min(job->training.steps, STEPS)};
     r->devices = choir__calloc((size_t)r->world * (size_t)r->each, sizeof *r->devices);
     name_devices(r, &job->placement);

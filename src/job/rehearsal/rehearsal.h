@@ -18,6 +18,8 @@ typedef struct choir__rehearsal {
     int world, each;                  /* ranks, and devices of a rank */
     choir__rehearsed_device *devices; /* (world, each) */
     int64_t parameters;
+    bool holds;    /* asked for before it runs: the memory at each kernel
+                      (choir__step_program.held) */
     int64_t steps; /* steps that the rehearsal has made */
     /* The recorded step of all ranks (recorded.c), a program for each; without entries, if a
      * rank recorded none. */
