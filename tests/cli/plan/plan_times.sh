@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# choir plan's times: rates, idle time, bytes by link, the time and cost of a training, another cut, and
-# the picture of a step.
+# choir plan's times: rates, idle time, bytes by link, the time and cost of a training, another
+# cut, and the picture of a step.
 . "$(dirname "$0")/../lib.sh"
 export CHOIR_CPU_DEVICES=4 HOME=$work # without a calibration of this machine
 job=(--model gpt2:layers=4,heads=2,width=32,context=32,vocab=60 --batch-size 16 --devices cpu:0-1)
@@ -23,7 +23,8 @@ assert ddp["links"][0]["bytes"] > 2 * 4 * 50000
 assert advice["other_microbatches"] in (0, 2, 4, 16)
 PYTHON
     good plan "${job[@]}" --strategies single,ddp --price 2 random
-    has out '^strategy .* step .*tokens/s +idle +training +sent MiB +cost$' '^single .* 0 % .* -  0\.'
+    has out '^strategy .* step .*tokens/s +idle +training +sent MiB +cost$' \
+        '^single .* 0 % .* -  0\.'
 }
 
 # A cut that would be faster is told with its command, which declares it.
@@ -37,7 +38,7 @@ another_cut_is_told() {
 a_step_is_drawn() {
     command -v gnuplot >/dev/null || return 0
     good plan "${job[@]}" --strategies fsdp --plot step.svg random
-    grep -q 'collectives' step.svg && grep -q 'memory of rank' step.svg || fail "the picture lacks words"
+    grep -q 'collectives' step.svg && grep -q 'memory of rank' step.svg || fail "no words in it"
     bad 2 "nowhere/step.svg" plan "${job[@]}" --plot nowhere/step.svg random
 }
 
