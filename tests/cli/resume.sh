@@ -215,7 +215,7 @@ changes_are_named() {
     again 'optimizer adamw:beta2=0.9 replaces the checkpoint.s adamw:beta2=0.99' \
         --optimizer adamw:beta2=0.9
     again 'amp bf16' --amp bf16
-    again 'strategy local-sgd:workers=2 replaces .* single: .*others' \
+    again 'strategy local-sgd:workers=2 replaces the checkpoint.s [a-z]*: .*others' \
         --strategy local-sgd --nproc 2
     again 'strategy ddp:hook=bf16 of 2 ranks replaces' --strategy ddp:hook=bf16 --nproc 2
     again 'hook=powersgd|strategy ddp: .*feeds back' --strategy ddp:hook=powersgd --nproc 2
