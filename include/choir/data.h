@@ -409,6 +409,10 @@ CHOIR_CHECKED choir_status choir_dataset_documents(const char *folder, choir_spl
 typedef struct choir_labelled_opts {
     int64_t context; /* tokens per sample; 128 */
     bool words;      /* true: a class per word; false (the default): a class per text or pair */
+    /* CLASSIFICATION (the default); REGRESSION: `outputs` numbers per text or pair;
+     * MULTI_LABEL: any of the model's `outputs` classes */
+    choir_task task;
+    int64_t outputs;
     /* names of the columns. NULL (the default): the first column in this list that the record
      * has. text: text, sentence, sentence1, premise (words: tokens, words). pair: text_pair,
      * sentence2, hypothesis. label: label, labels (words: tags, ner_tags, labels) */
@@ -427,7 +431,10 @@ choir_labelled_opts choir_labelled_defaults(void);
  * Texts or pairs of texts with a class each, or words with a class each, for models such as
  * BERT: x (3, context) i64: ids, token types (1 in the second text of a pair), and a mask (1
  * for a token, 0 for padding); y () i64, or with opts.words (context) i64 with the class of
- * each word at its first token and CHOIR_IGNORED elsewhere.
+ * each word at its first token and CHOIR_IGNORED elsewhere. For REGRESSION y (outputs) f32 has
+ * the numbers of the column, a number or an array; for MULTI_LABEL 1 for each class that the
+ * text has, and 0 for others: the column is an array of labels, or of a truth value (or 0.0 and
+ * 1.0) per class.
  *
  * path is a file of records, .jsonl (an object per line), .csv or .tsv (the first row has the
  * names of the columns) or .parquet, where every tenth record is for validation; or a folder
@@ -436,10 +443,10 @@ choir_labelled_opts choir_labelled_defaults(void);
  * are whole numbers, they are the class ids; other labels are sorted, and
  * choir_dataset_class_name returns them.
  *
- * The tokenizer, which needs [CLS], [SEP] and [PAD], encodes each text; texts that are too long
- * lose their last tokens (in a pair, the longer text loses tokens first). Errors: argument (the
- * tokenizer); io; format, naming the file and the line (a missing column; a label that the
- * training split or opts.classes lacks).
+ * The tokenizer, which needs [CLS], [SEP] and [PAD] or, as RoBERTa's, <s>, </s> and <pad>,
+ * encodes each text; texts that are too long lose their last tokens (in a pair, the longer text
+ * loses tokens first). Errors: argument (the tokenizer); io; format, naming the file and the
+ * line (a missing column; a label that the training split or opts.classes lacks).
  */
 CHOIR_CHECKED choir_status choir_dataset_labelled(const char *path, choir_split split,
     choir_labelled_opts opts, const choir_tokenizer *tokenizer, choir_dataset **dataset);
@@ -511,6 +518,10 @@ CHOIR_CHECKED choir_status choir_dataset_random_tokens(int64_t length, int64_t c
 /** Random tokens with a class id per sample: y () i64, uniform in [0, classes). */
 CHOIR_CHECKED choir_status choir_dataset_random_labelled(int64_t length, int64_t context,
     int64_t vocabulary, int64_t classes, uint64_t seed, choir_dataset **dataset);
+
+/** Random tokens with numbers per sample: y (outputs) f32, normal, or with `several` 0 or 1. */
+CHOIR_CHECKED choir_status choir_dataset_random_numbers(int64_t length, int64_t context,
+    int64_t vocabulary, int64_t outputs, bool several, uint64_t seed, choir_dataset **dataset);
 
 /** Random tokens with a class id per token: y (context) i64, uniform in [0, classes). */
 CHOIR_CHECKED choir_status choir_dataset_random_words(int64_t length, int64_t context,

@@ -14,10 +14,13 @@ extern "C" {
 #endif
 
 /* Shares are from 0 to 1. For REGRESSION only the loss is set, and all other numbers are NaN;
- * for LANGUAGE and IMAGE_TO_TEXT top5 and f1 are NaN. */
+ * for LANGUAGE and IMAGE_TO_TEXT top5 and f1 are NaN; for MULTI_LABEL top5 and the perplexity
+ * are, and a class is predicted where its score is above 0. */
 typedef struct choir_score {
-    double loss;       /* average over all targets that count */
-    double accuracy;   /* share of targets whose score is the largest */
+    double loss; /* average over all targets that count */
+    /* share of targets whose score is the largest; MULTI_LABEL: share of samples all of whose
+     * classes are predicted right */
+    double accuracy;
     double perplexity; /* exp(loss) */
     /* share of targets whose score is among the five largest; NaN under tensor parallelism, too
      */
@@ -30,7 +33,7 @@ typedef struct choir_score {
 /* The score of one class; a share is 0 if its whole is 0. */
 typedef struct choir_class_score {
     int64_t samples;     /* targets of this class */
-    int64_t predictions; /* rows in which this class has the largest score */
+    int64_t predictions; /* rows in which this class is predicted */
     double precision;    /* share of predictions that are right */
     double recall;       /* share of targets that are predicted */
     double f1;           /* harmonic mean of precision and recall */
@@ -42,8 +45,8 @@ typedef struct choir_eval_opts {
     int workers;         /* threads that read samples; default 1 */
     /* ranks that share the batches; NULL (the default): this rank alone */
     choir_group *group;
-    /* CLASSIFICATION: array of info->classes entries that receives each class's score; NULL
-     * (the default): not needed */
+    /* CLASSIFICATION and MULTI_LABEL: array of info->classes entries that receives each class's
+     * score; NULL (the default): not needed */
     choir_class_score *per_class;
     /* Called with `arg` when a batch has been read, before it runs, and once after the last
      * batch; equally often on every rank of the group. `mine` is the status of this rank's
@@ -71,16 +74,18 @@ CHOIR_CHECKED choir_status choir_evaluate(choir_scope *run, choir_module *module
 
 /** Receives the prediction for one sample. rows is 1 for a sequence or an image, else one per
  * word. targets (rows) are the dataset's targets, and probabilities (rows, classes) are valid
- * during the call only. An error ends the prediction. */
+ * during the call only; for REGRESSION these are the model's numbers. An error ends the
+ * prediction. */
 typedef choir_status choir_predict_fn(void *arg, int64_t sample, int64_t rows,
     const int64_t *targets, const float *probabilities);
 
 /**
- * Runs a classifier on every sample of the dataset, in order, in evaluation mode, calls fn with
- * each sample's probabilities (softmax of the scores), and then sets the module back to
- * training mode. Rows whose target is CHOIR_IGNORED are left out. choir_dataset_texts and
- * choir_dataset_image_files make datasets without classes. opts.group, opts.per_class and
- * opts.between are not used: this rank runs all samples.
+ * Runs a classifier, or a model of texts with REGRESSION, on every sample of the dataset, in
+ * order, in evaluation mode, calls fn with each sample's probabilities (softmax of the scores;
+ * for MULTI_LABEL the sigmoid of each; for REGRESSION the numbers themselves), and then sets
+ * the module back to training mode. Rows whose target is CHOIR_IGNORED are left out.
+ * choir_dataset_texts and choir_dataset_image_files make datasets without classes. opts.group,
+ * opts.per_class and opts.between are not used: this rank runs all samples.
  *
  * Errors: argument (the model is not a classifier); errors of the dataset, of forward and of
  * fn; memory.

@@ -19,15 +19,23 @@ typedef enum choir_task {
     CHOIR_REGRESSION,     /* y: numbers in the output's shape; mean squared error */
     CHOIR_CLASSIFICATION, /* y: a class id per sample, or per word; cross entropy */
     CHOIR_LANGUAGE,       /* x, y: tokens, a target per token; cross entropy */
-    CHOIR_IMAGE_TO_TEXT   /* x: an image, y: tokens; cross entropy */
+    CHOIR_IMAGE_TO_TEXT,  /* x: an image, y: tokens; cross entropy */
+    CHOIR_MULTI_LABEL /* y: 1 for each class that a sample has and 0 for others, in the output's
+                       * shape; binary cross entropy of each class */
 } choir_task;
+
+/** Returns whether samples have classes, with names: CLASSIFICATION and MULTI_LABEL. */
+bool choir_task_has_classes(choir_task task);
+/** Returns whether targets are ids of classes or tokens, one each, i64: all tasks but
+ * REGRESSION and MULTI_LABEL, whose targets are f32. */
+bool choir_task_has_ids(choir_task task);
 
 /** The model or the data fills in the entries that are 0. */
 typedef struct choir_model_info {
     choir_task task;
     choir_shape input; /* shape of one sample; LANGUAGE: (context) */
-    /* shape of one sample's target, for REGRESSION; (context) for IMAGE_TO_TEXT and for
-     * CLASSIFICATION of words */
+    /* shape of one sample's target, for REGRESSION and MULTI_LABEL; (context) for IMAGE_TO_TEXT
+     * and for CLASSIFICATION of words */
     choir_shape output;
     int64_t classes;    /* number of classes, or of tokens in the vocabulary */
     int64_t items;      /* tokens per sample, or steps of a sequence; else 1 */

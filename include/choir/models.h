@@ -31,10 +31,10 @@ extern "C" {
  *                               Optionally the number of each position's document (B, T)
  *                               i64, then its position there (B, T) i64: each position sees
  *                               only its own document                -> (B, T, V)
- *     bert                      ids (B, T). Optionally token types (B, T) i64 (NULL: 0),
+ *     bert, roberta, distilbert ids (B, T). Optionally token types (B, T) i64 (NULL: 0),
  *                               then a mask (B, T) of any dtype, 1 for a token and 0 for
  *                               padding, which no position attends to (NULL: all are
- *                               tokens)                              -> (B, T, V),
+ *                               tokens). distilbert ignores types    -> (B, T, V),
  *                               or with classes                      -> (B, classes),
  *                               or with classes and words            -> (B, T, classes)
  *     donut                     images (B, 3, H, W) f32, ids (B, T)  -> (B, T, V)
@@ -105,8 +105,8 @@ int choir_model_inputs(const choir_model_info *info, choir_tensor *x, choir_tens
 choir_tensor *choir_model_forward(
     const choir_model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y);
 
-/** Returns the loss () of one micro-batch: cross entropy over the targets that count, or mean
- * squared error for REGRESSION. */
+/** Returns the loss () of one micro-batch: cross entropy over the targets that count, mean
+ * squared error for REGRESSION, or binary cross entropy for MULTI_LABEL. */
 choir_tensor *choir_model_loss(
     const choir_model_info *info, choir_tensor *out, choir_tensor *y);
 

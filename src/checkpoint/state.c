@@ -231,7 +231,7 @@ static bool read_field(const json_t *json, const field *f, void *value)
     case POSITION:
         if (!json_is_integer(json) || json_integer_value(json) < 0 ||
             json_integer_value(json) > (f->type == POSITION  ? highest_position
-                                           : f->type == TASK ? CHOIR_IMAGE_TO_TEXT
+                                           : f->type == TASK ? CHOIR_MULTI_LABEL
                                                              : highest_count))
             return false;
         if (f->type == TASK)

@@ -29,7 +29,7 @@ typedef struct measure {
 static choir_status find_data(const choir__saved *s, const request *r, measure *m)
 {
     m->path = r->data ? r->data : s->data;
-    if (s->info.task == CHOIR_REGRESSION)
+    if (s->info.task == CHOIR_REGRESSION && !s->info.vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "cannot evaluate: model %s trains on random data alone", s->info.config);
     if (!m->path && s->info.task != CHOIR_LANGUAGE)
@@ -82,7 +82,7 @@ static choir_status open_data(choir__saved *s, const request *r, measure *m)
         status = choir_dataset_fits(m->data, path, &s->info);
     if (status != CHOIR_OK)
         return status;
-    if (s->info.task == CHOIR_CLASSIFICATION && !s->classes.count)
+    if (choir_task_has_classes(s->info.task) && !s->classes.count)
         choir_dataset_class_names(
             m->data, s->info.classes, &s->classes); /* an old checkpoint's */
     char *numbers = choir__classes_note(m->data, &s->classes);
@@ -158,11 +158,12 @@ static void print_classes(const choir__saved *s, const choir_class_score *score)
 /* "63 samples, 1008 tokens of shakespeare.txt": tokens and words count one by one. */
 static void print_what(const choir__saved *s, const measure *m)
 {
-    bool words = s->info.task == CHOIR_CLASSIFICATION;
+    bool texts = !choir_task_has_ids(s->info.task),
+         words = s->info.task == CHOIR_CLASSIFICATION;
     char *path =
         choir__clean(choir__strdup(m->path ? m->path : "the text that comes with Choir"));
     printf("%lld samples", (long long)m->score.samples);
-    if (!words || s->info.output.ndim)
+    if (!texts && (!words || s->info.output.ndim))
         printf(", %lld %s", (long long)m->score.targets, words ? "words" : "tokens");
     printf(" of %s", path);
     free(path);
@@ -176,8 +177,10 @@ static void report(const choir__saved *s, const measure *m)
     if (!score->targets)
         printf(": no target counts, so there is no loss");
     else
-        printf(": loss %.4f, accuracy %.2f %%", score->loss, 100 * score->accuracy);
-    if (score->targets && s->info.task != CHOIR_CLASSIFICATION)
+        printf(": loss %.4f", score->loss);
+    if (score->targets && s->info.task != CHOIR_REGRESSION)
+        printf(", accuracy %.2f %%", 100 * score->accuracy);
+    if (score->targets && isfinite(score->perplexity) && s->info.task != CHOIR_CLASSIFICATION)
         printf(", perplexity %.4g", score->perplexity);
     if (isfinite(score->top5) && s->info.classes > 5)
         printf(", top-5 accuracy %.2f %%", 100 * score->top5);

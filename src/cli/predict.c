@@ -1,6 +1,5 @@
-/* choir predict: the classes that a saved classifier gives to texts, words or images, in the
- * order of their probability, as JSON or as columns, per input or per word. Names and texts
- * that are not ours are cleaned. */
+/* choir predict: the classes that a saved classifier gives to texts, words or images, or the
+ * numbers that a regression gives to texts. predicted.c prints them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,178 +7,10 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "base/text.h"
+#include "cli/predicted.h"
 #include "job/model/saved.h"
 #include "line/command.h"
 #include "job/model/text.h"
-#include "line/printed.h"
-
-/* The output: a line per input, or per word. */
-typedef struct predictions {
-    const choir__saved *saved;
-    const choir_texts *texts;  /* the inputs; NULL: images, */
-    const choir_dataset *data; /* which have names here */
-    const char *folder;        /* unless they are images of this folder's IDX files */
-    int64_t top;               /* labels of each input */
-    bool json;
-    int64_t left_out; /* words without a label, so far */
-} predictions;
-
-/* A class and its probability. */
-typedef struct choice {
-    int64_t class;
-    double probability;
-} choice;
-
-/* Equal probabilities are ordered by class, as in choir_argmax. */
-static int likelier_first(const void *a, const void *b)
-{
-    const choice *x = a, *y = b;
-    if (x->probability != y->probability)
-        return x->probability < y->probability ? 1 : -1;
-    return (x->class > y->class) - (x->class < y->class);
-}
-
-/* Lists all classes, the likeliest first; the caller frees the list. */
-static choice *ranked(const float *probabilities, int64_t classes)
-{
-    choice *list = choir__alloc((size_t)(classes + 1) * sizeof *list);
-    for (int64_t c = 0; c < classes; c++)
-        list[c] = (choice){c, (double)probabilities[c]};
-    qsort(list, (size_t)classes, sizeof *list, likelier_first);
-    return list;
-}
-
-/* --- JSON --- */
-
-static void add_choice(choir__text_buffer *t, const predictions *p, const choice *c)
-{
-    char number[24];
-    choir__text_string(t, "label", choir__saved_class(p->saved, c->class, number));
-    choir__text_value(t, "class", "%lld", (long long)c->class);
-    choir__text_value(t, "probability", "%.9g", c->probability);
-}
-
-/* Adds the members "label", "class", "probability" and, for more than one label, "top". */
-static void add_choices(choir__text_buffer *t, const predictions *p, const float *probabilities)
-{
-    choice *list = ranked(probabilities, p->saved->info.classes);
-    add_choice(t, p, &list[0]);
-    if (p->top > 1)
-        choir__text_open(t, "top", '[');
-    for (int64_t i = 0; i < p->top && p->top > 1; i++) {
-        choir__text_open(t, NULL, '{');
-        add_choice(t, p, &list[i]);
-        choir__text_close(t, '}');
-    }
-    if (p->top > 1)
-        choir__text_close(t, ']');
-    free(list);
-}
-
-/* row: the word's row, or NULL. */
-static void add_word(
-    choir__text_buffer *t, const predictions *p, const char *word, const float *row)
-{
-    choir__text_open(t, NULL, '{');
-    choir__text_string(t, "word", word);
-    if (row)
-        add_choices(t, p, row);
-    else
-        choir__text_string(t, "label", NULL);
-    choir__text_close(t, '}');
-}
-
-/* --- for people --- */
-
-static void print_choices(const predictions *p, const float *probabilities)
-{
-    choice *list = ranked(probabilities, p->saved->info.classes);
-    for (int64_t i = 0; i < p->top; i++) {
-        printf("%s", i ? "  " : "");
-        choir__saved_print_class(p->saved, list[i].class);
-        printf("  %.4f", list[i].probability);
-    }
-    free(list);
-}
-
-static void print_word(const predictions *p, const char *word, const float *row)
-{
-    choir__print_word(stdout, word, 0);
-    printf("\t");
-    if (row)
-        print_choices(p, row);
-    else
-        printf("-");
-    printf("\n");
-}
-
-/* --- a sample --- */
-
-/* line: of JSON, or NULL for people. */
-static void print_words(choir__text_buffer *line, predictions *p, const choir_text *t,
-    int64_t rows, const int64_t *targets, const float *probabilities)
-{
-    for (int64_t w = 0, r = 0; w < t->word_count; w++) {
-        bool has = r < rows && targets[r] == w;
-        const float *row = has ? probabilities + r++ * p->saved->info.classes : NULL;
-        p->left_out += !has;
-        if (line)
-            add_word(line, p, t->words[w], row);
-        else
-            print_word(p, t->words[w], row);
-    }
-}
-
-static void print_json(predictions *p, int64_t sample, const choir_text *t, const char *file,
-    int64_t rows, const int64_t *targets, const float *probabilities)
-{
-    choir__text_buffer line = {0};
-    choir__text_open(&line, NULL, '{');
-    choir__text_string(&line, "event", "predict");
-    choir__text_value(&line, "input", "%lld", (long long)sample);
-    if (t && !t->text) {
-        choir__text_open(&line, "words", '[');
-        print_words(&line, p, t, rows, targets, probabilities);
-        choir__text_close(&line, ']');
-    } else {
-        choir__text_string(&line, t ? "text" : "file", t ? t->text : file);
-        if (t && t->pair)
-            choir__text_string(&line, "pair", t->pair);
-        add_choices(&line, p, probabilities);
-    }
-    choir__text_finish(&line, stdout);
-}
-
-/* Prints the prediction of one sample: a choir_predict_fn, with predictions as arg. */
-static choir_status print_sample(
-    void *arg, int64_t sample, int64_t rows, const int64_t *targets, const float *probabilities)
-{
-    predictions *p = arg;
-    const choir_text *t = p->texts ? &p->texts->text[sample] : NULL;
-    const char *file = t ? NULL : choir_dataset_sample_name(p->data, sample);
-    bool numbered = !t && !file;
-    file = numbered ? p->folder : file;
-    if (p->json) {
-        print_json(p, sample, t, file, rows, targets, probabilities);
-        return CHOIR_OK;
-    }
-    if (t && !t->text) {
-        print_words(NULL, p, t, rows, targets, probabilities);
-    } else {
-        print_choices(p, probabilities);
-        printf("  ");
-        choir__print_word(stdout, t ? t->text : file, 0);
-        if (t && t->pair) {
-            printf("\t");
-            choir__print_word(stdout, t->pair, 0);
-        }
-        if (numbered)
-            printf(" %lld", (long long)sample);
-    }
-    printf("\n");
-    return CHOIR_OK;
-}
 
 enum { MOST_INPUTS = 1 << 20 };
 
@@ -211,7 +42,8 @@ static choir_status open_model(const request *r, choir__saved *s)
     if (r->device && !device)
         return CHOIR_ERR_DEVICE;
     choir_status status = choir__saved_open(r->model, device, 42, s);
-    if (status == CHOIR_OK && s->info.task != CHOIR_CLASSIFICATION)
+    if (status == CHOIR_OK && !choir_task_has_classes(s->info.task) &&
+        !(s->info.task == CHOIR_REGRESSION && s->info.vocab))
         return not_a_classifier(r, s);
     if (status == CHOIR_OK && s->info.vocab)
         status = choir__saved_tokenizer(s, r->tokenizer);
@@ -289,7 +121,7 @@ static choir_status open_texts(
 {
     choir_labelled_opts opts = choir_labelled_defaults();
     opts.context = s->info.input.dim[0];
-    opts.words = s->info.output.ndim == 1;
+    opts.words = s->info.task == CHOIR_CLASSIFICATION && s->info.output.ndim == 1;
     choir_status status = CHOIR_OK;
     if (r->pair && opts.words)
         return choir__error(
@@ -352,7 +184,7 @@ static choir_status predict(const request *r)
     choir_status status = open_model(r, &s);
     if (status == CHOIR_OK)
         status = s.info.vocab ? open_texts(r, &s, &texts, &data) : open_images(r, &s, &data);
-    predictions out = {.saved = &s,
+    choir__predictions out = {.saved = &s,
         .texts = s.info.vocab ? &texts : NULL,
         .data = data,
         .folder = r->count ? r->inputs[0] : NULL,
@@ -360,7 +192,7 @@ static choir_status predict(const request *r)
         .json = r->json};
     choir_eval_opts opts = {.batch_size = r->batch_size, .workers = (int)r->workers};
     if (status == CHOIR_OK)
-        status = choir_predict(s.run, s.net, &s.info, data, opts, print_sample, &out);
+        status = choir_predict(s.run, s.net, &s.info, data, opts, choir__predicted_print, &out);
     if (status == CHOIR_OK && out.left_out) {
         char *note = choir__format("%lld words have no label: they did not fit into the %lld "
                                    "tokens of the model",
@@ -408,10 +240,12 @@ static const choir__cli_option options[] = {
 
 const choir__cli_command choir__cli_predict = {
     .name = "predict",
-    .summary = "print the labels that a saved classifier gives to texts or images",
+    .summary = "print the labels or numbers that a saved model gives to texts or images",
     .usage = "[OPTION]... MODEL [INPUT]...",
     .about =
-        "Prints the likeliest label of each input, and its probability. MODEL is a folder of "
+        "Prints the likeliest label of each input, and its probability; of models with "
+        "problem=multi_label all labels that are likelier than not, and of models with "
+        "problem=regression their numbers. MODEL is a folder of "
         "choir train --save, or of a published model. For models of texts, INPUT is a text, or a "
         ".jsonl, .csv, .tsv or .parquet file with the columns that choir train reads, of which "
         "labels are not needed; a tab is between the texts of a pair. Without INPUT, or for -, "

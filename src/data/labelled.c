@@ -1,5 +1,6 @@
-/* Texts with a class each, or words with a class each, for models such as BERT. Opening the
- * dataset reads the records and encodes all texts (images/encoded.h). */
+/* Texts with a class each, or words with a class each, for models such as BERT; or texts with
+ * numbers or several classes each (targets.h). Opening the dataset reads the records and
+ * encodes all texts (images/encoded.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +9,13 @@
 #include "data/labels.h"
 #include "data/record_places.h"
 #include "data/record_parts.h"
+#include "data/targets.h"
 
 typedef struct labelled {
     choir_dataset base;
     choir__encoded encoded;
     choir__labels labels;
+    choir__targets targets;      /* outputs 0: each sample or word has one class */
     choir__record_places places; /* records in the order of the file */
 } labelled;
 
@@ -120,11 +123,16 @@ static choir_status read_text(reading *r, const choir__record_at *at, const choi
 {
     const choir__json *text = choir__column(record, r->opts->text, choir__column_text);
     const choir__json *label = choir__column(record, r->opts->label, classes);
-    int64_t number;
+    int64_t number = 0;
     if (!text)
         return choir__column_missing(at, r->opts->text, choir__column_text);
     if (!label)
         return choir__column_missing(at, r->opts->label, classes);
+    if (r->d->targets.outputs) {
+        choir_status status =
+            choir__targets_add(&r->d->targets, &r->d->labels, at, label, r->keep);
+        return status == CHOIR_OK && r->keep ? add_text(r, at, record, text, 0) : status;
+    }
     choir_status status = choir__labels_add(&r->d->labels, at, label, &number);
     if (status == CHOIR_OK && r->shared)
         r->keep = choir__holdout_classes_note(
@@ -163,15 +171,17 @@ static choir_status read_parts(reading *r, const char *path)
     choir__record_parts parts;
     choir_status status = choir__record_parts_find(path, &parts);
     bool apart = parts.held.count > 0, given = r->opts->classes && r->opts->classes->count;
+    bool numbers = r->d->targets.outputs && !r->d->targets.several;
     r->shared = !apart;
-    r->labels_only = apart && !r->training && !given;
-    if (status == CHOIR_OK && given)
+    r->labels_only = apart && !r->training && !given && !numbers;
+    given |= numbers; /* there are no classes to learn */
+    if (status == CHOIR_OK && given && !numbers)
         status = choir__labels_give(&r->d->labels, r->opts->classes);
     if (status == CHOIR_OK && (r->shared || r->training || !given))
         status = choir__record_parts_read(&parts.train, read_record, r);
     if (status == CHOIR_OK && given && apart && !r->training)
         status = choir__record_parts_read(&parts.held, read_record, r);
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && !numbers)
         status = choir__labels_settle(&r->d->labels);
     if (status == CHOIR_OK && r->labels_only) {
         r->labels_only = false;
@@ -195,7 +205,9 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
     const choir__encoded *e = &d->encoded;
     int64_t *target = y;
     choir__encoded_get(e, index, x);
-    if (!e->labels)
+    if (d->targets.outputs)
+        choir__targets_get(&d->targets, &d->labels, index, y);
+    else if (!e->labels)
         *target = choir__label_class(&d->labels, e->samples[index].label);
     for (int64_t i = 0; e->labels && i < e->context; i++)
         target[i] = choir__label_class(&d->labels, choir__encoded_label(e, index, i));
@@ -221,6 +233,7 @@ static void free_labelled(choir_dataset *self)
     labelled *d = (labelled *)self;
     choir__record_places_free(&d->places);
     choir__labels_free(&d->labels);
+    choir__targets_free(&d->targets);
     choir__encoded_free(&d->encoded);
     free(d);
 }
@@ -238,7 +251,20 @@ const char *choir__labelled_largest(const choir_dataset *d)
 
 choir_labelled_opts choir_labelled_defaults(void)
 {
-    return (choir_labelled_opts){.context = 128};
+    return (choir_labelled_opts){.context = 128, .task = CHOIR_CLASSIFICATION};
+}
+
+/* Returns an error unless the options name numbers or several classes as they must. */
+static choir_status check_targets(const choir_labelled_opts *opts, const char *path)
+{
+    bool one = opts->task == CHOIR_CLASSIFICATION;
+    if (one || (!opts->words && opts->outputs > 0 &&
+                   (opts->task == CHOIR_REGRESSION || opts->task == CHOIR_MULTI_LABEL)))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "%s: expected a class per text, or without words outputs of 1 or more; begin with "
+        "choir_labelled_defaults()",
+        path);
 }
 
 choir_status choir_dataset_labelled(const char *path, choir_split split,
@@ -248,7 +274,12 @@ choir_status choir_dataset_labelled(const char *path, choir_split split,
         return choir__missing(__func__, !path ? "path" : tokenizer ? "dataset" : "tokenizer");
     labelled *d = choir__calloc(1, sizeof *d);
     reading r = {.d = d, .opts = &opts, .training = split == CHOIR_TRAIN};
-    choir_status status = choir__holdout_check(path, opts.held_out);
+    choir_status status = check_targets(&opts, path);
+    if (status == CHOIR_OK)
+        status = choir__holdout_check(path, opts.held_out);
+    if (opts.task != CHOIR_CLASSIFICATION)
+        d->targets = (choir__targets){
+            .outputs = opts.outputs, .several = opts.task == CHOIR_MULTI_LABEL};
     if (status == CHOIR_OK)
         status = choir__encoded_init(&d->encoded, tokenizer, opts.context, opts.words, path);
     if (status == CHOIR_OK)
@@ -262,9 +293,11 @@ choir_status choir_dataset_labelled(const char *path, choir_split split,
     }
     d->base = (choir_dataset){.ops = &ops,
         .x_dtype = CHOIR_I64,
-        .y_dtype = CHOIR_I64,
+        .y_dtype = d->targets.outputs ? CHOIR_F32 : CHOIR_I64,
         .x_shape = choir_dims(CHOIR__ENCODED_ROWS, opts.context),
-        .y_shape = opts.words ? choir_dims(opts.context) : CHOIR_SCALAR,
+        .y_shape = d->targets.outputs ? choir_dims(opts.outputs)
+                   : opts.words       ? choir_dims(opts.context)
+                                      : CHOIR_SCALAR,
         .classes = d->labels.classes,
         .held_out = r.shared && !r.training,
         .numbered = choir__labels_are_numbers(&d->labels)};

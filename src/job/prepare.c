@@ -90,8 +90,8 @@ static choir_status open_data(choir__job *j)
     choir_data_opts opts = choir_data_defaults();
     choir_data data;
     choir_status status = choir_model_describe(j->model.name, &wanted);
-    bool tokens = wanted.task == CHOIR_LANGUAGE || wanted.task == CHOIR_IMAGE_TO_TEXT ||
-                  (wanted.task == CHOIR_CLASSIFICATION && wanted.vocab);
+    bool tokens =
+        wanted.task == CHOIR_LANGUAGE || wanted.task == CHOIR_IMAGE_TO_TEXT || wanted.vocab;
     if (status == CHOIR_OK && tokens && !wanted.random)
         status = choir__text_tokenizer(j, &opts.tokenizer);
     if (status != CHOIR_OK)
@@ -122,7 +122,7 @@ static choir_status open_data(choir__job *j)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--val-split %g: %s has a validation split of its own", j->data.val_split,
             j->data.path);
-    if (j->model.info.task == CHOIR_CLASSIFICATION && !j->model.classes.count)
+    if (choir_task_has_classes(j->model.info.task) && !j->model.classes.count)
         choir_dataset_class_names(j->data.train, j->model.info.classes, &j->model.classes);
     return CHOIR_OK;
 }

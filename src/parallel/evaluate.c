@@ -29,6 +29,9 @@
  *   recall      of a class: its correct predictions           / its targets
  *   F1          of a class: 2 correct / (predictions + targets)
  *
+ * Where a sample may have several classes, those whose score is above 0 are predicted, and a
+ * sample is right if all of its classes are.
+ *
  * The mean F1 equals scikit-learn's f1_score(average="macro", zero_division=0): over the
  * classes that some target or some prediction names. */
 
@@ -53,7 +56,7 @@ enum { TOP = 5 };
 static void tally_init(tally *t, const choir_model_info *info)
 {
     *t = (tally){0};
-    if (info->task != CHOIR_CLASSIFICATION)
+    if (!choir_task_has_classes(info->task))
         return;
     t->classes = info->classes;
     t->counts = choir__calloc((size_t)t->classes * COUNTS + 1, sizeof *t->counts);
@@ -126,6 +129,29 @@ static choir_status tally_add(
     return status;
 }
 
+/* Like tally_add, for samples that may have several classes: y (n, classes) is 0 or 1. */
+static choir_status tally_several(
+    tally *t, choir_tensor *scores, const float *y, int64_t n, bool again, batch_sums *s)
+{
+    size_t bytes = (size_t)(n * t->classes) * sizeof(float);
+    float *all = choir__alloc(bytes + 1); /* (n, classes) */
+    choir_status status = choir_read(choir_cast(scores, CHOIR_F32), all, bytes);
+    for (int64_t i = 0; i < n && status == CHOIR_OK; i++) {
+        bool right = true;
+        for (int64_t c = 0; c < t->classes; c++) {
+            int64_t *counts = t->counts + c * COUNTS, at = i * t->classes + c;
+            bool has = y[at] > 0, says = all[at] > 0;
+            right &= has == says;
+            counts[TARGETS] += has && !again;
+            counts[PREDICTIONS] += says && !again;
+            counts[CORRECT] += has && says && !again;
+        }
+        s->best += right;
+    }
+    free(all);
+    return status;
+}
+
 /* Adds the counts of all ranks. Collective. */
 static choir_status tally_gather(tally *t, choir_group *group)
 {
@@ -178,10 +204,9 @@ static void tally_score(const tally *t, const choir_model_info *info, const batc
     }
     double rows = (double)total.rows;
     score->targets = total.rows;
-    bool classes = info->task != CHOIR_REGRESSION;
     score->loss = total.loss / rows;
-    score->accuracy = classes ? (double)total.best / rows : none;
-    score->perplexity = classes ? choir__exp(score->loss) : none;
+    score->accuracy = info->task != CHOIR_REGRESSION ? (double)total.best / rows : none;
+    score->perplexity = choir_task_has_ids(info->task) ? choir__exp(score->loss) : none;
     score->top5 = t->ranked ? (double)total.top5 / rows : none;
     score->f1 = t->counts ? mean_f1(t) : none;
     for (int64_t c = 0; per_class && c < t->classes; c++)
@@ -199,7 +224,7 @@ static int64_t rows_of(
     const choir_model_info *info, int64_t n, const choir_tensor *y, const int64_t *targets)
 {
     int64_t rows = 0;
-    if (info->task == CHOIR_REGRESSION)
+    if (!choir_task_has_ids(info->task))
         return n;
     for (int64_t i = 0; i < choir_tensor_count(y); i++)
         rows += targets[i] != ignored_by(info);
@@ -251,10 +276,12 @@ static choir_status run_batch(void *arg, choir_scope *step, const choir__read_ba
     s->rows = rows_of(e->info, b->n, b->y, b->targets);
     s->loss = s->rows ? choir_item(loss) * (double)s->rows : 0;
     choir_status status = choir__scope_status(step);
-    if (status == CHOIR_OK && e->info->task != CHOIR_REGRESSION)
-        status =
-            tally_add(&e->tally, out, b->y, ignored_by(e->info), b->position >= e->mine, s);
-    return status;
+    bool again = b->position >= e->mine;
+    if (status == CHOIR_OK && e->info->task == CHOIR_MULTI_LABEL)
+        return tally_several(&e->tally, out, b->targets, b->n, again, s);
+    return status == CHOIR_OK && choir_task_has_ids(e->info->task)
+               ? tally_add(&e->tally, out, b->y, ignored_by(e->info), again, s)
+               : status;
 }
 
 static void sync_buffer(const char *name, choir_tensor *t, void *arg)
@@ -306,7 +333,7 @@ static choir_status check(
             (long long)opts->batch_size, opts->workers);
     if (choir_dataset_length(data) < 1)
         return choir__error(CHOIR_ERR_ARGUMENT, "evaluate: the dataset has no samples");
-    if (opts->per_class && info->task != CHOIR_CLASSIFICATION)
+    if (opts->per_class && !choir_task_has_classes(info->task))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "evaluate: %s has no classes: per_class is for classifiers", info->config);
     return CHOIR_OK;

@@ -1,5 +1,5 @@
-/* Prediction: the probabilities of a classifier's classes for each sample of a dataset, whose
- * targets say which of a sample's rows are asked for. */
+/* Prediction: the probabilities of a classifier's classes, or the numbers of a regression, for
+ * each sample of a dataset, whose targets say which of a sample's rows are asked for. */
 #include <choir/evaluate.h>
 
 #include <stdlib.h>
@@ -37,13 +37,22 @@ static int64_t select_rows(
     return kept;
 }
 
+/* Returns the probabilities of a model's scores, or a regression's numbers, f32. */
+static choir_tensor *answers(const choir_model_info *info, choir_tensor *scores)
+{
+    choir_tensor *x = choir_cast(scores, CHOIR_F32);
+    return info->task == CHOIR_CLASSIFICATION ? choir_softmax(x)
+           : info->task == CHOIR_MULTI_LABEL  ? choir_sigmoid(x)
+                                              : x;
+}
+
 static choir_status run_batch(void *arg, choir_scope *step, const choir__read_batch *b)
 {
     const prediction *p = arg;
     int64_t classes = p->info->classes, rows = choir_tensor_count(b->y) / b->n;
     int64_t first = b->position * p->batches.batch;
     choir_tensor *out = choir_model_forward(p->info, p->net, b->x, b->y);
-    choir_tensor *shares = choir_softmax(choir_cast(out, CHOIR_F32)); /* (n, rows.., classes) */
+    choir_tensor *shares = answers(p->info, out); /* (n, rows.., classes) */
     if (choir_scope_status(step) == CHOIR_OK &&
         choir_tensor_count(shares) != b->n * rows * classes)
         return choir__error(CHOIR_ERR_SHAPE,
@@ -76,7 +85,7 @@ choir_status choir_predict(choir_scope *run, choir_module *net, const choir_mode
         return use;
     if (!info || !data || !fn)
         return choir__missing(__func__, !info ? "model info" : data ? "function" : "dataset");
-    if (info->task != CHOIR_CLASSIFICATION)
+    if (!choir_task_has_classes(info->task) && !(info->task == CHOIR_REGRESSION && info->vocab))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "predict: expected a classifier, got %s, which has no classes", info->config);
     if (opts.batch_size < 1 || opts.workers < 1 || data->y_dtype != CHOIR_I64)

@@ -102,7 +102,46 @@ wrong_data() {
     mv gone.csv set.csv
 }
 
+# Numbers, and several classes each: learnt, evaluated and predicted by a family without types.
+numbers_and_several() {
+    local i small=(train --model "distilbert:layers=1,heads=2,width=16,context=12,classes=2"
+        --tokenizer tokenizer.json --batch-size 12 --microbatches 3 --lr 0.01 --steps 150 --json)
+    for i in $(seq 0 59); do
+        set -- ${words[$((i % 2))]} ${words[$((5 + i / 2 % 2))]}
+        echo "{\"text\":\"the $1 $2\",\"label\":[$((i % 2)).5,$((-(i / 2 % 2)))]}" >>numbers.jsonl
+        echo "{\"text\":\"the $1 $2\",\"labels\":[\"$2\"$([ "$1" = good ] && echo ,\"good\")]}" \
+            >>several.jsonl
+    done
+    small[2]+=,problem=regression
+    good "${small[@]}" --save numbers numbers.jsonl
+    mv out numbers.out
+    good "${small[@]}" --strategy ddp --nproc 3 numbers.jsonl
+    same_run numbers.out out
+    good eval --json --batch-size 4 numbers
+    has out '"accuracy":null,"perplexity":null,"samples":6,"targets":6'
+    [ "$(field loss out)" = "$(field eval_loss numbers.out)" ] || fail "$(cat out)"
+    good predict numbers 'the good film' 'the fine was'
+    awk 'NR == 1 && $1 < 0.9 && $2 > -0.6 || NR == 2 && $1 > 1 && $2 < -0.5 { good++ }
+        END { exit good != 2 }' out || fail "numbers: $(cat out)"
+    good predict --json numbers 'the good film'
+    has out '"text":"the good film","numbers":\[[-0-9.e]*,[-0-9.e]*\]'
+    has numbers/latest/config.json '"problem_type": "regression"' '"DistilBertForSequenceClass'
+    small[2]=distilbert:layers=1,heads=2,width=32,context=12,classes=3,problem=multi_label
+    good "${small[@]}" --lr 0.003 --steps 600 --save several several.jsonl
+    [ "$(field eval_accuracy out)" = 1 ] || fail "several: $(tail -1 out)"
+    good eval --json --per-class several
+    has out '"accuracy":1,"perplexity":null' '"f1":1,' '"class":"good","samples":4,"predictions":4,'
+    good predict --json several 'the good was'
+    has out '"labels":\[\{"label":"(was|good)".*\{"label":"(was|good)"[^{]*\]'
+    good predict several 'the fine film'
+    has out '^film  [01][.][0-9]{4}  the fine film$'
+    has several/latest/config.json '"problem_type": "multi_label_classification"' '"1": "good"'
+    bad 1 'several.jsonl, line 1.*: expected a label of 3 numbers' "${small[@]}" \
+        --model "${small[2]%,*},problem=regression" several.jsonl
+}
+
 check same_bits
+check numbers_and_several
 check held_out
 check is_evaluated
 check keeps_names

@@ -1,5 +1,5 @@
 """The guide's chapter on fine-tuning a BERT, run as it stands: a folder that transformers made is trained
-on texts, pairs and words, evaluated, and predicts; transformers reads the result back, and has the same
+on texts, pairs and words, on numbers and several labels, evaluated, and predicts; transformers reads the result back, and has the same
 labels, probabilities, accuracy and F1."""
 import contextlib
 import io
@@ -58,7 +58,9 @@ def write_data():
             words += ["and", choice.choice(places)]
         tags = ["PER" if w in people else "LOC" if w in places else "O" for w in words]
         entities.append({"tokens": words, "tags": tags})
-    for name, records in ("reviews", reviews), ("entities", entities):
+    stars = [{"text": r["text"], "label": 1 if r["label"] == "good" else -0.5} for r in reviews]
+    topics = [{"text": r["text"], "labels": [r["label"]] + (["long"] if "long" in r["text"] else [])} for r in reviews]
+    for name, records in ("reviews", reviews), ("entities", entities), ("stars", stars), ("topics", topics):
         with open(name + ".jsonl", "w") as file:
             file.writelines(json.dumps(r) + "\n" for r in records)
     with open("pairs.csv", "w") as file:
@@ -67,7 +69,7 @@ def write_data():
         file.writelines(r["text"] + "\n" for r in reviews)
         file.writelines("%s\n%s\n" % p[:2] for p in pairs)
         file.writelines(" ".join(r["tokens"]) + "\n" for r in entities)
-    return reviews, pairs, entities
+    return reviews, pairs, entities, stars, topics
 
 
 def run_chapter():
@@ -157,16 +159,38 @@ def words(run, data, records):
     check_scores(run, data, predicted, [r["tags"] for r in records])
 
 
+def numbers_and_topics(stars, topics):
+    for run, records, activation in ("stars", stars, lambda x: x), ("topics", topics, torch.sigmoid):
+        model, tokenizer = theirs(AutoModelForSequenceClassification, run)
+        assert model.config.problem_type == {"stars": "regression", "topics": "multi_label_classification"}[run]
+        wrong = 0
+        for record, ours in zip(records, json_lines(run + ".out"), strict=True):
+            with torch.no_grad():
+                row = activation(model(**tokenizer(record["text"], return_tensors="pt")).logits)[0].numpy()
+            if run == "stars":
+                assert abs(ours["number"] - row[0]) < 1e-5, (record, ours, row)
+                wrong += abs(row[0] - record["label"]) > 0.5
+                continue
+            for choice in ours["top"]:
+                assert abs(choice["probability"] - row[choice["class"]]) < 1e-5, (record, ours, row)
+            had = {model.config.id2label[c] for c in range(3) if row[c] > 0.5}
+            assert {choice["label"] for choice in ours["labels"]} == had, (record, ours, row)
+            wrong += had != set(record["labels"])
+        assert wrong < len(records) / 10, "%s: it did not learn: %d wrong" % (run, wrong)
+
+
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     torch.set_num_threads(1)
-    reviews, pairs, entities = write_data()
+    torch.manual_seed(1)  # some weights to begin with learn little in a few epochs
+    reviews, pairs, entities, stars, topics = write_data()
     said = run_chapter()
     for label in "'good'", "'follows'", "'PER'", "'LOC'":
         assert label in said, said
     sequences("reviews", "reviews.jsonl", [(r["text"],) for r in reviews], [r["label"] for r in reviews])
     sequences("pairs", "pairs.csv", [p[:2] for p in pairs], [p[2] for p in pairs])
     words("entities", "entities.jsonl", entities)
+    numbers_and_topics(stars, topics)
     before, after = (transformers.AutoModel.from_pretrained(p).state_dict()
                      for p in ("tiny-bert", "runs/reviews/latest"))
     for name, value in before.items():

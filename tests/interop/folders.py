@@ -13,6 +13,9 @@ SIZES = {
     "llama": dict(hidden_size=WIDTH, intermediate_size=HIDDEN, num_hidden_layers=LAYERS,
                   num_attention_heads=2, vocab_size=VOCAB, max_position_embeddings=CONTEXT),
 }
+SIZES["roberta"] = dict(SIZES["bert"], max_position_embeddings=CONTEXT + 2)
+SIZES["distilbert"] = dict(dim=WIDTH, hidden_dim=HIDDEN, n_layers=LAYERS, n_heads=2, vocab_size=VOCAB,
+                           max_position_embeddings=CONTEXT)
 for _name in "mistral", "qwen2", "phi3", "gemma":
     SIZES[_name] = SIZES["llama"]
 
@@ -39,6 +42,32 @@ def bert(config):
     yield from linear("bert.pooler.dense", WIDTH, WIDTH) + linear("cls.predictions.transform.dense", WIDTH, WIDTH)
     yield from norm("cls.predictions.transform.LayerNorm") + [("cls.predictions.bias", (vocab,))]
     yield from linear("cls.seq_relationship", WIDTH, 2)
+
+
+def roberta(config):
+    """RoBERTa's names of today, which has no pooler and counts positions from its padding, 1, on."""
+    for name, shape in bert(config):
+        if "pooler" in name or "seq_relationship" in name:
+            continue
+        name = name.replace("cls.predictions.bias", "lm_head.bias").replace("cls.predictions.transform.dense", "lm_head.dense")
+        name = name.replace("cls.predictions.transform.LayerNorm", "lm_head.layer_norm").replace("bert.", "roberta.", 1)
+        shape = (CONTEXT + 2, WIDTH) if "position" in name else (1, WIDTH) if "token_type" in name else shape
+        yield name, shape
+
+
+def distilbert(config):
+    for name, shape in bert(config):
+        if any(part in name for part in ("pooler", "seq_relationship", "token_type")):
+            continue
+        for old, new in (("cls.predictions.bias", "vocab_projector.bias"),
+                         ("cls.predictions.transform.dense", "vocab_transform"),
+                         ("cls.predictions.transform.LayerNorm", "vocab_layer_norm"), ("bert.encoder", "bert.transformer"),
+                         ("self.query", "q_lin"), ("self.key", "k_lin"), ("self.value", "v_lin"),
+                         ("attention.output.dense", "attention.out_lin"), ("attention.output.LayerNorm", "sa_layer_norm"),
+                         ("output.LayerNorm", "output_layer_norm"), ("intermediate.dense", "ffn.lin1"),
+                         ("output.dense", "ffn.lin2")):
+            name = name.replace(old, new)
+        yield ("distil" + name if name.startswith("bert.") else name), shape
 
 
 def gpt2(config):
@@ -92,7 +121,7 @@ def phi3(config):
     yield from found.items()
 
 
-NAMES = {"bert": bert, "gpt2": gpt2, "llama": llama, "mistral": llama, "qwen2": qwen2, "phi3": phi3,
+NAMES = {"bert": bert, "roberta": roberta, "distilbert": distilbert, "gpt2": gpt2, "llama": llama, "mistral": llama, "qwen2": qwen2, "phi3": phi3,
          "gemma": gemma}
 
 

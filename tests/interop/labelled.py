@@ -1,4 +1,4 @@
-"""Samples of labelled texts beside those of `tokenizers`, as transformers' BertTokenizerFast makes them:
+"""Samples of labelled texts beside those of `tokenizers`, as transformers' tokenizers of BERT and RoBERTa make them:
 ids, token types and mask of texts and pairs of all lengths, padded and shortened."""
 import ctypes
 import importlib.util
@@ -15,7 +15,7 @@ for name in ("numpy", "tokenizers"):
 
 import numpy as np
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import choir
 from choir import C, E
@@ -40,14 +40,29 @@ def make_tokenizer(path):
     return made
 
 
+def make_roberta(path):
+    made = tokenizers.Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    choice = random.Random(1)
+    made.train_from_iterator((random_text(choice) for _ in range(200)), trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    made.save(path)
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    made.enable_truncation(CONTEXT, strategy="longest_first")
+    made.enable_padding(length=CONTEXT, pad_id=1, pad_token="<pad>")
+    return made
+
+
 def random_text(choice):
     words = ["the", "film", "Was", "fine,", "bad", "cab", "xyz", "[MASK]", "a.", "\u00e9g"]
     return " ".join(choice.choice(words) for _ in range(choice.randrange(9)))
 
 
-def compare(folder, pairs):
+def compare(folder, make, pairs):
     choice = random.Random(3 + pairs)
-    made = make_tokenizer(os.path.join(folder, "tokenizer.json"))
+    made = make(os.path.join(folder, "tokenizer.json"))
     texts = [(random_text(choice), random_text(choice)) for _ in range(SAMPLES)]
     path = os.path.join(folder, "texts.jsonl")
     with open(path, "w") as file:
@@ -73,6 +88,7 @@ def compare(folder, pairs):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    compare(folder, False)
-    compare(folder, True)
-print("%d texts and %d pairs agree" % (SAMPLES, SAMPLES))
+    for make in make_tokenizer, make_roberta:
+        compare(folder, make, False)
+        compare(folder, make, True)
+print("%d texts and %d pairs agree, in both forms" % (SAMPLES, SAMPLES))

@@ -176,20 +176,59 @@ def bert_config(**more):
                       hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **more)
 
 
+ENCODERS = {  # the names of their sizes
+    "Bert": bert_config,
+    "Roberta": lambda **more: transformers.RobertaConfig(
+        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40,
+        max_position_embeddings=CONTEXT + PAD + 1, pad_token_id=PAD, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, bos_token_id=1, eos_token_id=2, **more),
+    "DistilBert": lambda **more: transformers.DistilBertConfig(
+        vocab_size=VOCAB, dim=16, n_layers=2, n_heads=2, hidden_dim=40, max_position_embeddings=CONTEXT,
+        pad_token_id=PAD, dropout=0.0, attention_dropout=0.0, **more)}
+HEADS = (("MaskedLM", {}), ("SequenceClassification", dict(num_labels=3)),
+         ("SequenceClassification", dict(num_labels=1)), ("TokenClassification", dict(num_labels=3)),
+         ("SequenceClassification", dict(num_labels=4, problem_type="multi_label_classification")))
+
+
+def encoder(name, head, more):
+    return randomise(getattr(transformers, "%sFor%s" % (name, head))(ENCODERS[name](**more)))
+
+
+def went_back(folder, kind):
+    """-> the model of a checkpoint of one step that changes nothing"""
+    save = os.path.join(folder, "run")
+    subprocess.run([command.CHOIR, "train", "--json", "--model", folder, "--steps", "1", "--batch-size", "2",
+                    "--lr", "0", "--no-eval", "--save", save, "random"], check=True, stdout=subprocess.PIPE)
+    return loaded(kind, os.path.join(save, "latest"))
+
+
 @case
-def bert_mask():
-    """Token types and a mask of padding, as in transformers, by both heads of classes."""
-    for kind in BertForSequenceClassification, BertForTokenClassification:
-        with tempfile.TemporaryDirectory() as folder:
-            theirs = randomise(kind(bert_config(num_labels=3)))
-            theirs.save_pretrained(folder)
-            x, types = ids(), torch.randint(2, (3, CONTEXT))
-            mask = (torch.arange(CONTEXT) < torch.tensor([[12], [7], [1]])).long()
-            with torch.no_grad():
-                expected = theirs(x, attention_mask=mask, token_type_ids=types).logits
-                without = theirs(x, token_type_ids=types).logits
-            agree("scores", scores(folder, x, types, mask), expected)
-            assert float((expected - without).abs().max()) > 1e-3
+def encoders():
+    """Token types and a mask of padding, by all heads: scores, gradients, and back."""
+    for name in ENCODERS:
+        for head, more in HEADS:
+            what = "%s %s %s: " % (name, head, more)
+            with tempfile.TemporaryDirectory() as folder:
+                theirs = encoder(name, head, more)
+                theirs.save_pretrained(folder)
+                x, types = ids(), torch.randint(1 if name == "DistilBert" else 2, (3, CONTEXT))
+                mask = (torch.arange(CONTEXT) < torch.tensor([[12], [7], [1]])).long()
+                x[mask == 0] = PAD
+                named = {} if name == "DistilBert" else {"token_type_ids": types}
+                expected = theirs(x, attention_mask=mask, **named).logits
+                agree(what + "scores", scores(folder, x, types, mask), expected, 2e-6)
+                assert float((expected - theirs(x, **named).logits).detach().abs().max()) > 1e-5, what
+                x[1, 3] = PAD  # padding inside the text
+                agree(what + "ids alone", scores(folder, x), theirs(x).logits, 2e-6)
+                weights = torch.randn_like(expected)
+                (theirs(x).logits * weights).sum().backward()
+                gradients = gradients_of(folder, x, weights)
+                for key, p in theirs.named_parameters():
+                    if not key.endswith(("key.bias", "k_lin.bias")) and p.grad is not None:
+                        agree(what + key, gradients[key], p.grad, 2e-5)
+                back = went_back(folder, type(theirs))
+                assert back.config.problem_type == more.get("problem_type", back.config.problem_type), back.config
+                agree(what + "and back", back(x).logits.detach().numpy(), theirs(x).logits, 1e-7)
 
 
 @case
@@ -248,6 +287,16 @@ def of_family(name, more):
                                        attn_implementation="eager"))
 
 
+def gradients_of(folder, x, weights):
+    """-> {name: gradient} of a weighted sum of Choir's scores"""
+    with choir.Run() as run:
+        module = run.module(C.model, folder, None).train(False)
+        C.scope_status(run)
+        with run.step() as step:
+            C.backward(C.sum(C.mul(module(step.tensor(x.numpy())), step.tensor(weights.numpy()))))
+            return {name: C.grad(t).numpy() for name, t in module.tensors(buffers=False).items() if C.grad(t)}
+
+
 def loss_and_gradients(folder, x, y):
     """-> scores, loss and {name: gradient} of Choir's model of the folder"""
     with choir.Run() as run:
@@ -279,10 +328,7 @@ def families():
             for key, p in theirs.named_parameters():
                 if not key.endswith("k_proj.bias"):  # rounding noise: softcap aside, softmax takes no notice of it
                     agree(what + key, gradients[key], p.grad, 2e-5)
-            save = os.path.join(folder, "run")
-            subprocess.run([command.CHOIR, "train", "--json", "--model", folder, "--steps", "1", "--batch-size", "2",
-                            "--lr", "0", "--no-eval", "--save", save, "random"], check=True, stdout=subprocess.PIPE)
-            back = loaded(type(theirs), os.path.join(save, "latest"))
+            back = went_back(folder, type(theirs))
             back.set_attn_implementation("eager")
             agree(what + "and back", back(x).logits.detach().numpy(), expected, 1e-7)
 

@@ -307,6 +307,15 @@ static void bert(void **state)
     compare("bert:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1,pad=3");
 }
 
+/* Positions that depend on the padding among the ids, and no types of tokens. */
+static void relatives_of_bert(void **state)
+{
+    (void)state;
+    compare(
+        "roberta:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1,pad=3");
+    compare("distilbert:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1");
+}
+
 /* Rules with other state: rows of blocks, and matrices that no rank has. A matrix has rows of
  * more than a block, and a rank has no row of the last one. */
 static void optimizers(void **state)
@@ -339,6 +348,6 @@ int main(void)
         cmocka_unit_test(alexnet), cmocka_unit_test(gpt2), cmocka_unit_test(llama),
         cmocka_unit_test(mistral), cmocka_unit_test(qwen3), cmocka_unit_test(gemma3),
         cmocka_unit_test(lstm), cmocka_unit_test(gru), cmocka_unit_test(bert),
-        cmocka_unit_test(optimizers)};
+        cmocka_unit_test(relatives_of_bert), cmocka_unit_test(optimizers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,7 +251,7 @@ static void note_brightness(const choir_data *data, choir_model_info *info)
 /* Fills in the model's description from the data. */
 static void learn(const choir_data *data, choir_model_info *info)
 {
-    if (info->task == CHOIR_CLASSIFICATION && info->vocab) { /* the model names its classes */
+    if (info->task != CHOIR_LANGUAGE && info->vocab) { /* the model names its classes */
         *info = (choir_model_info){.vocab = choir_tokenizer_size(data->tokenizer)};
         return;
     }
@@ -291,7 +291,7 @@ choir_status choir_model_data(const char *model, const char *path, choir_data_op
         status = choir_model_describe(model, info);
     if (status == CHOIR_OK)
         note_brightness(data, info);
-    if (status == CHOIR_OK && info->task == CHOIR_CLASSIFICATION && info->vocab)
+    if (status == CHOIR_OK && info->task != CHOIR_LANGUAGE && info->vocab)
         status = choir_dataset_fits(data->train, path, info);
     if (status != CHOIR_OK)
         choir_data_free(data);

@@ -1,6 +1,6 @@
-/* Samples of encoded texts: [CLS], the tokens, [SEP], and a second text with its own [SEP]. All
- * tokens are in one array, and a sample is a range of it; the longer of two texts is shortened
- * until both fit, as the library tokenizers does. */
+/* Samples of encoded texts: [CLS], the tokens, [SEP], and a second text with its own [SEP]; or
+ * RoBERTa's tokens in their place. All tokens are in one array, and a sample is a range of it;
+ * the longer of two texts is shortened until both fit, as the library tokenizers does. */
 #include "data/images/encoded.h"
 
 #include <stdio.h>
@@ -9,19 +9,31 @@
 #include "data/tokenizer/tokenizer.h"
 
 /* A special token may be a word of the vocabulary alone, which is decoded with a blank. */
-static choir_status find_special(
-    const choir_tokenizer *tokenizer, const char *text, int64_t *id)
+static int64_t find_special(const choir_tokenizer *tokenizer, const char *text)
 {
     char word[16];
+    int64_t id = choir_tokenizer_id(tokenizer, text);
     snprintf(word, sizeof word, " %s", text);
-    *id = choir_tokenizer_id(tokenizer, text);
-    if (*id < 0)
-        *id = choir_tokenizer_id(tokenizer, word);
-    return *id >= 0 ? CHOIR_OK
-                    : choir__error(CHOIR_ERR_ARGUMENT,
-                          "expected a tokenizer with the tokens [CLS], [SEP] and [PAD], as "
-                          "BERT's; this one has no %s",
-                          text);
+    return id >= 0 ? id : choir_tokenizer_id(tokenizer, word);
+}
+
+/* BERT's tokens are looked for first: other tokenizers have its [PAD], too. */
+static choir_status find_specials(choir__encoded *e)
+{
+    static const char *const names[2][3] = {
+        {"[CLS]", "[SEP]", "[PAD]"}, {"<s>", "</s>", "<pad>"}};
+    e->roberta = find_special(e->tokenizer, names[0][0]) < 0 &&
+                 find_special(e->tokenizer, names[1][0]) >= 0;
+    int64_t *const ids[] = {&e->cls, &e->sep, &e->pad};
+    for (int i = 0; i < 3; i++) {
+        *ids[i] = find_special(e->tokenizer, names[e->roberta][i]);
+        if (*ids[i] < 0)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "expected a tokenizer with the tokens [CLS], [SEP] and [PAD], as BERT's, or <s>, "
+                "</s> and <pad>, as RoBERTa's; this one has no %s",
+                names[e->roberta][i]);
+    }
+    return CHOIR_OK;
 }
 
 choir_status choir__encoded_init(choir__encoded *e, const choir_tokenizer *tokenizer,
@@ -30,16 +42,12 @@ choir_status choir__encoded_init(choir__encoded *e, const choir_tokenizer *token
     *e = (choir__encoded){.tokenizer = tokenizer, .context = context};
     if (words)
         e->labels = choir__calloc(1, sizeof *e->labels);
-    if (context < 4)
+    choir_status status = find_specials(e);
+    if (status == CHOIR_OK && context < 4 + e->roberta)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected a context of 4 tokens or more, got %lld; begin with "
+            "%s: expected a context of %d tokens or more, got %lld; begin with "
             "choir_labelled_defaults()",
-            of, (long long)context);
-    choir_status status = find_special(tokenizer, "[CLS]", &e->cls);
-    if (status == CHOIR_OK)
-        status = find_special(tokenizer, "[SEP]", &e->sep);
-    if (status == CHOIR_OK)
-        status = find_special(tokenizer, "[PAD]", &e->pad);
+            of, 4 + e->roberta, (long long)context);
     return status;
 }
 
@@ -102,17 +110,32 @@ choir_status choir__encoded_text(
     if (status == CHOIR_OK && pair.text)
         status = encode(e, pair, &b, &b_count);
     if (status == CHOIR_OK) {
-        fit(e->context - (pair.text ? 3 : 2), &a_count, &b_count);
+        fit(e->context - (pair.text ? 3 + e->roberta : 2), &a_count, &b_count);
         add_tokens(e, &e->cls, 1, CHOIR_IGNORED);
         add_tokens(e, a, a_count, CHOIR_IGNORED);
         add_tokens(e, &e->sep, 1, CHOIR_IGNORED);
+        if (pair.text && e->roberta)
+            add_tokens(e, &e->sep, 1, CHOIR_IGNORED);
         add_tokens(e, b, b_count, CHOIR_IGNORED);
         if (pair.text)
             add_tokens(e, &e->sep, 1, CHOIR_IGNORED);
-        add_sample(e, at, (int32_t)a_count + 2, label);
+        add_sample(e, at, e->roberta ? INT32_MAX : (int32_t)a_count + 2, label);
     }
     free(a);
     free(b);
+    return status;
+}
+
+/* Encodes a word of a text. To a tokenizer of bytes a word has the space before it, as in a
+ * text. */
+static choir_status encode_word(
+    const choir__encoded *e, choir__piece word, int64_t **ids, int64_t *count)
+{
+    if (!e->roberta || !e->tokenizer->ops->any_bytes || (word.bytes && *word.text == ' '))
+        return encode(e, word, ids, count);
+    char *text = choir__format(" %.*s", (int)word.bytes, word.text);
+    choir_status status = encode(e, (choir__piece){text, word.bytes + 1}, ids, count);
+    free(text);
     return status;
 }
 
@@ -124,7 +147,7 @@ choir_status choir__encoded_words(
     add_tokens(e, &e->cls, 1, CHOIR_IGNORED);
     for (size_t i = 0; i < count && left > 0 && status == CHOIR_OK; i++) {
         int64_t *ids = NULL, tokens = 0;
-        status = encode(e, words[i], &ids, &tokens);
+        status = encode_word(e, words[i], &ids, &tokens);
         tokens = choir__min(tokens, left);
         if (status == CHOIR_OK)
             add_tokens(e, ids, tokens, labels[i]);

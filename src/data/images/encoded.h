@@ -5,6 +5,9 @@
  *   words      [CLS] w1 w2 w2 ... [SEP] [PAD] ...              a label for each word's first
  * token
  *
+ * A tokenizer without these tokens has <s>, </s> and <pad>, as RoBERTa's: two </s> are between
+ * the texts of a pair, all of whose tokens have type 0.
+ *
  * A text that is too long loses its last tokens; in a pair, the longer text loses tokens first:
  * what transformers calls longest_first. */
 #ifndef CHOIR_DATA_ENCODED_H
@@ -26,6 +29,7 @@ typedef struct choir__encoded {
     const choir_tokenizer *tokenizer; /* used while samples are added */
     int64_t context;
     int64_t cls, sep, pad; /* ids */
+    bool roberta;          /* samples have RoBERTa's form */
     choir__encoded_sample *samples;
     int64_t count;
     int64_t *ids, *labels; /* labels: NULL unless words have them */
@@ -38,8 +42,8 @@ typedef struct choir__piece {
     size_t bytes;
 } choir__piece;
 
-/* Begins without samples. of: a path, for messages. Error: argument (a tokenizer without [CLS],
- * [SEP] or [PAD]; a context below 4). */
+/* Begins without samples. of: a path, for messages. Error: argument (a tokenizer without the
+ * tokens of either form; a context below 4, or 5 of RoBERTa's form). */
 choir_status choir__encoded_init(choir__encoded *e, const choir_tokenizer *tokenizer,
     int64_t context, bool words, const char *of);
 void choir__encoded_free(choir__encoded *e);

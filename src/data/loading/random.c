@@ -139,12 +139,25 @@ static choir_status labelled_get(choir_dataset *self, int64_t index, void *x, vo
     return CHOIR_OK;
 }
 
+static choir_status numbers_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    random_dataset *d = (random_dataset *)self;
+    integer_values(d->x_key, index, d->range, 0, x, d->x_count);
+    normal_values(d, d->y_key, index, y, d->y_count);
+    for (int64_t i = 0; d->labels && i < d->y_count; i++) /* several classes */
+        ((float *)y)[i] = ((float *)y)[i] > 0;
+    return CHOIR_OK;
+}
+
 static const choir_dataset_ops random_ops = {
     .length = random_length, .get = random_get, .free = random_free};
 static const choir_dataset_ops tokens_ops = {
     .length = random_length, .get = tokens_get, .free = random_free};
 static const choir_dataset_ops labelled_ops = {
     .length = random_length, .get = labelled_get, .free = random_free};
+
+static const choir_dataset_ops numbers_ops = {
+    .length = random_length, .get = numbers_get, .free = random_free};
 
 static choir_status make(
     choir_dataset base, int64_t length, uint64_t seed, choir_dataset **dataset)
@@ -237,6 +250,21 @@ choir_status choir_dataset_random_labelled(int64_t length, int64_t context, int6
     int64_t classes, uint64_t seed, choir_dataset **dataset)
 {
     return make_labelled(length, context, vocabulary, classes, seed, CHOIR_SCALAR, 1, dataset);
+}
+
+choir_status choir_dataset_random_numbers(int64_t length, int64_t context, int64_t vocabulary,
+    int64_t outputs, bool several, uint64_t seed, choir_dataset **dataset)
+{
+    choir_status status = make_labelled(
+        length, context, vocabulary, outputs, seed, choir_dims(outputs), outputs, dataset);
+    if (status != CHOIR_OK)
+        return status;
+    random_dataset *d = (random_dataset *)*dataset;
+    d->base.ops = &numbers_ops;
+    d->base.y_dtype = CHOIR_F32;
+    d->base.classes = several ? outputs : 0;
+    d->labels = several;
+    return CHOIR_OK;
 }
 
 choir_status choir_dataset_random_words(int64_t length, int64_t context, int64_t vocabulary,

@@ -23,7 +23,7 @@ static choir_status refuse(const choir__data_request *r)
 {
     const choir_model_info *i = r->info;
     int length = (int)strcspn(i->config, ":");
-    if (i->task == CHOIR_REGRESSION)
+    if (i->task == CHOIR_REGRESSION && !i->vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %.*s trains on random data alone: name 'random' in place of %s", length,
             i->config, r->path);
@@ -212,7 +212,7 @@ choir_status choir_dataset_fits(
     path = path ? path : "the text that comes with Choir";
     if (info->task == CHOIR_CLASSIFICATION && !info->vocab)
         return images_fit(d, path, info);
-    if (info->task == CHOIR_CLASSIFICATION)
+    if (info->task != CHOIR_LANGUAGE && info->vocab)
         return labelled_fit(d, path, info);
     if (info->task == CHOIR_IMAGE_TO_TEXT && d->classes > info->classes)
         return choir__error(CHOIR_ERR_SHAPE,

@@ -28,6 +28,9 @@ static choir_status open_random(
             (long long)count);
     if (i->task == CHOIR_LANGUAGE)
         return choir_dataset_random_tokens(count, i->input.dim[0], i->classes, seed, dataset);
+    if (i->vocab && i->task != CHOIR_CLASSIFICATION)
+        return choir_dataset_random_numbers(count, i->input.dim[0], i->vocab, i->output.dim[0],
+            i->task == CHOIR_MULTI_LABEL, seed, dataset);
     if (i->vocab && i->output.ndim)
         return choir_dataset_random_words(
             count, i->input.dim[0], i->vocab, i->classes, seed, dataset);

@@ -134,8 +134,7 @@ char *choir__data_own_text(void)
 
 static bool takes_labelled(const choir__data_request *r)
 {
-    return r->info->task == CHOIR_CLASSIFICATION && r->info->vocab &&
-           choir__has_records(r->path);
+    return r->info->task != CHOIR_LANGUAGE && r->info->vocab && choir__has_records(r->path);
 }
 
 static choir_status open_labelled(
@@ -143,7 +142,9 @@ static choir_status open_labelled(
 {
     choir_labelled_opts opts = choir_labelled_defaults();
     opts.context = r->info->input.dim[0];
-    opts.words = r->info->output.ndim == 1;
+    opts.task = r->info->task;
+    opts.words = opts.task == CHOIR_CLASSIFICATION && r->info->output.ndim == 1;
+    opts.outputs = r->info->output.dim[0];
     opts.classes = r->opts->classes;
     opts.held_out = r->opts->held_out;
     if (!*tokenizer)

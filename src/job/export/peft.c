@@ -5,8 +5,10 @@
 /* peft's task for a model, or NULL. */
 static const char *task_of(const choir_model_info *info)
 {
-    if (info->task == CHOIR_CLASSIFICATION)
-        return info->output.ndim ? "TOKEN_CLS" : "SEQ_CLS";
+    if (info->task == CHOIR_CLASSIFICATION && info->output.ndim)
+        return "TOKEN_CLS";
+    if (choir_task_has_classes(info->task) || (info->task == CHOIR_REGRESSION && info->vocab))
+        return "SEQ_CLS";
     return info->task == CHOIR_LANGUAGE && !info->masked ? "CAUSAL_LM" : NULL;
 }
 

@@ -48,8 +48,8 @@ char *choir__lora_text(const choir__lora_words *words)
 static void head_of(const choir_model_info *info, choir_module *net, choir__lora_words *w)
 {
     const choir__model_spec *spec;
-    if (info->task != CHOIR_CLASSIFICATION ||
-        choir__model_find(info->config, &spec) != CHOIR_OK || !spec->published)
+    if (info->task == CHOIR_LANGUAGE || choir__model_find(info->config, &spec) != CHOIR_OK ||
+        !spec->published)
         return;
     for (const char *const *p = spec->published->fresh; p && *p; p++) {
         const char *name = *p + strspn(*p, "*");

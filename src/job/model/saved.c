@@ -172,7 +172,7 @@ choir_status choir__saved_open(
     choir_status status = is_published(path)        ? open_published(path, device, seed, s)
                           : choir__is_adapter(path) ? open_adapter(path, device, seed, s)
                                                     : open_checkpoint(path, device, seed, s);
-    return status == CHOIR_OK && s->info.task == CHOIR_CLASSIFICATION
+    return status == CHOIR_OK && choir_task_has_classes(s->info.task)
                ? choir__classes_of_saved(path, &s->classes)
                : status;
 }

@@ -94,7 +94,8 @@ static choir_status check_model(const choir__job *j)
 {
     const choir_model_info *info = &j->model.info;
     long long chunks = j->training.chunks, tokens = info->input.dim[0];
-    bool by_token = info->packs || info->masked || (info->vocab && info->output.ndim);
+    bool words = info->task == CHOIR_CLASSIFICATION && info->vocab && info->output.ndim;
+    bool by_token = info->packs || info->masked || words;
     if (!by_token)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--chunks %lld: expected a model that works token by token (gpt2, llama and "

@@ -70,7 +70,7 @@ static choir_status try_steps(choir_scope *run, trial *t)
     choir_scope *step = choir_no_grad(run);
     choir_tensor *out;
     trial_loss(t, step, &out);
-    if (t->job->model.info.task != CHOIR_REGRESSION)
+    if (choir_task_has_ids(t->job->model.info.task))
         choir_argmax(out);
     status = choir_scope_status(step);
     choir_status closed = choir_scope_close(step);

@@ -1,5 +1,5 @@
-/* BERT's layer: attention to all positions, and a feed-forward net with the exact GELU. Each
- * result is added to its input, and the sum is normalised (post-norm). */
+/* A layer of BERT and its relatives: attention to all positions, and a feed-forward net with
+ * the exact GELU. Each result is added to its input, and the sum is normalised (post-norm). */
 #include "nn/models/bert.h"
 
 typedef struct layer {
@@ -18,7 +18,8 @@ static choir_tensor *attend(layer *l, choir_tensor *x, choir_tensor *bias)
     choir_tensor *v = choir_forward(l->value, x);
     choir_tensor *k = choir_forward(l->key, x);
     choir_tensor *y = choir__attention_of_heads(q, k, v, choir__cols(q) / l->head_dim, opts);
-    return choir_forward(l->mix_dropout, choir_forward(l->mix, y));
+    y = choir_forward(l->mix, y);
+    return l->mix_dropout ? choir_forward(l->mix_dropout, y) : y;
 }
 
 static choir_tensor *layer_forward(choir_module *self, choir_tensor *const *in, int count)
@@ -51,6 +52,7 @@ choir_module *choir__bert_linear(choir_scope *run, int64_t in, int64_t out)
 choir_module *choir__bert_layer(choir_scope *run, const choir__bert_sizes *s)
 {
     layer *l = choir_module_new(run, &layer_class);
+    const choir__bert_layer_names *n = s->family->layer;
     int64_t c = s->width;
     float p = (float)s->dropout, eps = (float)s->eps;
     l->head_dim = c / s->heads;
@@ -58,23 +60,24 @@ choir_module *choir__bert_layer(choir_scope *run, const choir__bert_sizes *s)
         const char *name;
         choir_module **field, *made;
     } parts[] = {
-        {"attention.self.query", &l->query, choir__bert_linear(run, c, c)},
-        {"attention.self.key", &l->key, choir__bert_linear(run, c, c)},
-        {"attention.self.value", &l->value, choir__bert_linear(run, c, c)},
-        {"attention.output.dense", &l->mix, choir__bert_linear(run, c, c)},
-        {"attention.output.dropout", &l->mix_dropout, choir_nn_dropout(run, p)},
-        {"attention.output.LayerNorm", &l->mix_norm, choir_nn_layer_norm_with(run, c, eps)},
-        {"intermediate.dense", &l->up, choir__bert_linear(run, c, s->hidden)},
-        {"output.dense", &l->down, choir__bert_linear(run, s->hidden, c)},
-        {"output.dropout", &l->down_dropout, choir_nn_dropout(run, p)},
-        {"output.LayerNorm", &l->down_norm, choir_nn_layer_norm_with(run, c, eps)},
+        {n->query, &l->query, choir__bert_linear(run, c, c)},
+        {n->key, &l->key, choir__bert_linear(run, c, c)},
+        {n->value, &l->value, choir__bert_linear(run, c, c)},
+        {n->mix, &l->mix, choir__bert_linear(run, c, c)},
+        {n->mix_dropout, &l->mix_dropout, n->mix_dropout ? choir_nn_dropout(run, p) : NULL},
+        {n->mix_norm, &l->mix_norm, choir_nn_layer_norm_with(run, c, eps)},
+        {n->up, &l->up, choir__bert_linear(run, c, s->hidden)},
+        {n->down, &l->down, choir__bert_linear(run, s->hidden, c)},
+        {n->down_dropout, &l->down_dropout, choir_nn_dropout(run, p)},
+        {n->down_norm, &l->down_norm, choir_nn_layer_norm_with(run, c, eps)},
     };
     for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
-        choir_module_child(&l->base, parts[i].name, parts[i].field, parts[i].made);
-    choir__module_heads(&l->base, (choir__heads_of){.q = "attention.self.query",
-                                      .k = "attention.self.key",
-                                      .v = "attention.self.value",
-                                      .out = "attention.output.dense",
+        if (parts[i].name)
+            choir_module_child(&l->base, parts[i].name, parts[i].field, parts[i].made);
+    choir__module_heads(&l->base, (choir__heads_of){.q = n->query,
+                                      .k = n->key,
+                                      .v = n->value,
+                                      .out = n->mix,
                                       .heads = s->heads,
                                       .kv_heads = s->heads});
     return &l->base;

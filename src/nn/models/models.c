@@ -28,6 +28,8 @@ static const choir__model_spec *const models[] = {
     &choir__model_donut,
     &choir__model_lstm,
     &choir__model_bert,
+    &choir__model_roberta,
+    &choir__model_distilbert,
 };
 
 static const choir__name_table names = CHOIR__NAME_TABLE_OF_POINTERS(models);

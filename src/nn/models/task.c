@@ -3,6 +3,16 @@
 #include "nn/module.h"
 #include "tensor/handle.h"
 
+bool choir_task_has_classes(choir_task task)
+{
+    return task == CHOIR_CLASSIFICATION || task == CHOIR_MULTI_LABEL;
+}
+
+bool choir_task_has_ids(choir_task task)
+{
+    return task != CHOIR_REGRESSION && task != CHOIR_MULTI_LABEL;
+}
+
 /* Returns the decoder's input, so that each token is predicted from those before it: start,
  * then the target (B, T) without its last token. */
 static choir_tensor *moved_on(choir_tensor *target, int64_t start)
@@ -68,8 +78,11 @@ choir_tensor *choir_model_loss(const choir_model_info *info, choir_tensor *out, 
     y = choir__sound(y, __func__);
     if (!info)
         return choir__poison_missing(out->scope, __func__, "model info");
-    return info->task == CHOIR_REGRESSION ? choir_mse_loss(out, y)
-                                          : choir_cross_entropy_with(out, y, options_of(info));
+    switch (info->task) {
+    case CHOIR_REGRESSION: return choir_mse_loss(out, y);
+    case CHOIR_MULTI_LABEL: return choir_bce_with_logits_loss(out, y, NULL, CHOIR_LOSS_MEAN);
+    default: return choir_cross_entropy_with(out, y, options_of(info));
+    }
 }
 
 bool choir_model_ignores(const choir_model_info *info)
@@ -77,7 +90,7 @@ bool choir_model_ignores(const choir_model_info *info)
     if (choir__lacks(info, __func__, "model info"))
         return false;
     return info->task == CHOIR_IMAGE_TO_TEXT ||
-           (info->task != CHOIR_REGRESSION && (info->masked || info->padded));
+           (choir_task_has_ids(info->task) && (info->masked || info->padded));
 }
 
 choir_tensor *choir_model_divisor(

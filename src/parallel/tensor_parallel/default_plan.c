@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Rules by the published names of the layers. A rule that finds nothing is skipped: the scores
- * of BERT have a bias, and a classifier has no such scores. */
+ * of BERT and its relatives have a bias, and a classifier has no such scores. */
 static const choir_tp_rule gpt2[] = {{.path = "*.attn", .style = CHOIR_TP_HEADS},
     {.path = "*.mlp.c_fc", .style = CHOIR_TP_COLUMN},
     {.path = "*.mlp.c_proj", .style = CHOIR_TP_ROW},
@@ -19,8 +19,10 @@ static const choir_tp_rule llama[] = {{.path = "*.self_attn", .style = CHOIR_TP_
     {.path = "model.embed_tokens", .style = CHOIR_TP_VOCAB},
     {.path = "lm_head", .style = CHOIR_TP_VOCAB}};
 static const choir_tp_rule bert_tokens[] = {
-    {.path = "bert.embeddings.word_embeddings", .style = CHOIR_TP_VOCAB},
-    {.path = "cls.predictions.bias", .style = CHOIR_TP_VOCAB}};
+    {.path = "*.embeddings.word_embeddings", .style = CHOIR_TP_VOCAB},
+    {.path = "cls.predictions.bias", .style = CHOIR_TP_VOCAB},
+    {.path = "lm_head.bias", .style = CHOIR_TP_VOCAB},
+    {.path = "vocab_projector.bias", .style = CHOIR_TP_VOCAB}};
 
 static choir_status plan_gpt2(choir__tp_plan *plan)
 {
@@ -39,8 +41,8 @@ static choir_status plan_bert_layer(choir__tp_plan *plan, choir_module *layer)
         plan, layer, &(choir_tp_rule){.path = layer->path, .style = CHOIR_TP_HEADS});
     for (choir__module_entry *e = layer->inside->entries; e && status == CHOIR_OK;
          e = e->next) {
-        bool up = !strcmp(e->name, "intermediate.dense"),
-             down = !strcmp(e->name, "output.dense");
+        bool up = !strcmp(e->name, "intermediate.dense") || !strcmp(e->name, "ffn.lin1"),
+             down = !strcmp(e->name, "output.dense") || !strcmp(e->name, "ffn.lin2");
         choir_tp_rule rule = {
             .path = layer->path, .style = up ? CHOIR_TP_COLUMN : CHOIR_TP_ROW};
         if (up || down)

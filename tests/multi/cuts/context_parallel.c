@@ -253,7 +253,8 @@ static void compare(plan p, int most)
 #define SIX    "gpt2:layers=1,heads=6,width=24,context=48,vocab=61"
 #define TWELVE "llama:layers=1,heads=12,kv_heads=12,width=48,hidden=48,context=48,vocab=61"
 
-#define BERT "bert:layers=2,heads=4,width=32,hidden=48,context=48,vocab=61"
+#define ROBERTA "roberta:layers=1,heads=2,width=16,context=48,vocab=61,dropout=0.1"
+#define BERT    "bert:layers=2,heads=4,width=32,hidden=48,context=48,vocab=61"
 
 static void gpt2(void **state)
 {
@@ -289,6 +290,7 @@ static void bert(void **state)
 {
     (void)state;
     compare((plan){.model = BERT ",dropout=0.1", .chunks = 4, .ignored = true}, 4);
+    compare((plan){.model = ROBERTA, .chunks = 4, .ignored = true}, 2);
     compare(
         (plan){.model = BERT ",classes=5,words=1", .chunks = 8, .padded = true, .bf16 = true},
         2);

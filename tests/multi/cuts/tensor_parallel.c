@@ -288,6 +288,9 @@ MODEL(mlp, "mlp:in=12,hidden=16,layers=3,classes=5", false, 2, 4)
 MODEL(gpt2, "gpt2:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.2", false, 2, 4)
 MODEL(gpt2_by_lamb, "gpt2:layers=2,heads=4,width=16,context=8,vocab=23", true, 2)
 MODEL(bert, "bert:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.1", false, 2, 4)
+MODEL(roberta, "roberta:layers=1,heads=2,width=8,context=8,vocab=23,dropout=0.1", false, 2)
+MODEL(
+    distilbert, "distilbert:layers=1,heads=2,width=8,context=8,vocab=23,dropout=0.1", false, 2)
 MODEL(
     llama, "llama:layers=2,heads=4,kv_heads=2,width=16,hidden=24,context=8,vocab=23", false, 2)
 MODEL(llama_shared, "llama:layers=2,heads=8,kv_heads=2,width=32,hidden=24,context=8,vocab=23",
@@ -755,6 +758,8 @@ int main(void)
         cmocka_unit_test(gpt2),
         cmocka_unit_test(gpt2_by_lamb),
         cmocka_unit_test(bert),
+        cmocka_unit_test(roberta),
+        cmocka_unit_test(distilbert),
         cmocka_unit_test(llama),
         cmocka_unit_test(llama_shared),
         cmocka_unit_test(mistral),

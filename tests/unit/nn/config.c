@@ -267,8 +267,8 @@ static void bad_values(void **state)
     bad(BERT("\"is_decoder\": true"), "is_decoder", "all positions");
     bad(BERT("\"pad_token_id\": 30522"), "'pad_token_id' is 30522", "vocabulary of 30522");
     bad(BERT("\"architectures\": [\"BertForSequenceClassification\"], \"problem_type\":"
-             "\"multi_label_classification\""),
-        "'problem_type' is \"multi_label_classification\"", "single_label_classification");
+             "\"ranking\""),
+        "'problem_type' is \"ranking\"", "single_label_classification");
     bad(GPT2("\"quantization_config\": {\"bits\": 4}"), "'quantization_config' is {\"bits\":4}",
         "f32, f16 or bf16");
     bad(BERT("\"architectures\": [\"BertForQuestionAnswering\"]"), "BertForQuestionAnswering",
