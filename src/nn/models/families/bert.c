@@ -93,8 +93,8 @@ const choir__model_spec choir__model_bert = {
     .name = "bert",
     .help =
         "BERT: layers=12,heads=12,width=768,hidden=(4 width),context=128,types=2,"
-        "vocab=(the data's),dropout=0,head_dropout=(dropout),eps=1e-12,pad=(none),classes=0 (of "
-        "a sequence; 0: says what is behind masks),words=0 (1: a class for each word),"
+        "vocab=(the data's),dropout=0,head_dropout=(dropout),eps=1e-12,pad=(none),classes=0 "
+        "(classes of a sequence; 0 predicts masked tokens),words=0 (1 gives each word a class),"
         "problem=one|regression|multi_label,length=(context; tokens of a sample)",
     .describe = describe,
     .build = build,
