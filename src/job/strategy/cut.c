@@ -61,8 +61,10 @@ choir_status choir__cli_strategy_settle_slices(choir__job *j)
     if (j->training.slices % ranks == 0)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "--slices %lld: the %d ranks that share each weight must divide the number of slices",
-        (long long)j->training.slices, ranks);
+        "--slices %lld: %d ranks share each weight and do not divide the slices: choose --slices "
+        "%lld, or ranks that do",
+        (long long)j->training.slices, ranks,
+        (long long)((j->training.slices / ranks + 1) * ranks));
 }
 
 int64_t choir__cli_strategy_workers_shared(const choir__job *j)

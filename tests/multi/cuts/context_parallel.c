@@ -420,25 +420,33 @@ static share shares_of(plan p)
     return most;
 }
 
-/* Each of N ranks has 1/N of the activations and of the FLOPs, plus 5 % at most. */
-static void equal_shares(void **state)
+/* Compares up to `most` ranks with one: each of N has 1/N of the activations and of the FLOPs,
+ * plus 5 % at most. */
+static void assert_shares(plan p, int most)
 {
-    (void)state;
-    plan p = {.model = "gpt2:layers=8,heads=4,width=48,context=256,vocab=61",
-        .chunks = 8,
-        .data = 1,
-        .ranks = 1};
+    p.data = p.ranks = 1;
     share one = shares_of(p);
-    for (p.ranks = 2; p.ranks <= 4; p.ranks *= 2)
+    for (p.ranks = 2; p.ranks <= most; p.ranks *= 2)
         for (p.exchange = CHOIR_CP_HEADS; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
             share own = shares_of(p);
             double bytes = own.bytes / one.bytes * p.ranks,
                    flops = own.flops / one.flops * p.ranks;
             if (bytes > 1.05 || flops > 1.05)
-                fail_msg(
-                    "%d ranks, exchange %d: %.3f of 1/N of the activations, %.3f of the FLOPs",
-                    p.ranks, (int)p.exchange, bytes, flops);
+                fail_msg("%s, %lld chunks on %d ranks, exchange %d: %.3f of 1/N of the "
+                         "activations, %.3f of the FLOPs",
+                    p.model, (long long)p.chunks, p.ranks, (int)p.exchange, bytes, flops);
         }
+}
+
+static void equal_shares(void **state)
+{
+    (void)state;
+    assert_shares(
+        (plan){.model = "gpt2:layers=8,heads=4,width=48,context=256,vocab=61", .chunks = 8}, 4);
+    assert_shares((plan){.model = "llama:layers=8,heads=4,kv_heads=2,width=48,hidden=128,"
+                                  "context=264,vocab=61",
+                      .chunks = 12}, /* several nodes of the tree on each rank */
+        2);
 }
 
 /* --- refusals --- */
