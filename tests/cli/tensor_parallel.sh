@@ -90,8 +90,8 @@ told() {
         --model "$gpt" --batch-size 4 --slices 4 text
     bad 1 "no plan for a model of class" train --steps 1 --model resnet18:image=16 \
         --batch-size 4 --strategy tp --nproc 2 random
-    bad 1 "--slices 3: 2 ranks share each weight and do not divide the slices: choose --slices 4" train --steps 1 \
-        --model "$gpt" --batch-size 4 --slices 3 --strategy tp --nproc 2 text
+    bad 1 "2 ranks share each weight and do not divide the slices: choose --slices 4" \
+        train --steps 1 --model "$gpt" --batch-size 4 --slices 3 --strategy tp --nproc 2 text
     bad 1 "no plan for a model of class" train --steps 1 --model resnet18:image=16 \
         --batch-size 4 --slices 2 random
     bad 2 "tp" train --strategy tp:what=1 --nproc 2 --model toy random
