@@ -4,11 +4,12 @@
  * and then cast. So a tensor that several ops of a stage cast is copied to it once, and its
  * gradients add up on that stage's device as they do on a single one.
  *
- * The kernels of a processor support only f32, except for products (linear, matmul,
- * convolutions). An op's bf16 and f16 operands are *widened* for it, its result is rounded
- * once, and the f32 copies are released when the op is done; backward makes those that it reads
- * again. On devices whose kernels all take 16 bits (choir_device.half) the operands stay as
- * they are. The dtype of an op's result is the same there.
+ * Many kernels of a processor support only f32. An op's bf16 and f16 operands are *widened* for
+ * them, its result is rounded once, and the f32 copies are released when the op is done;
+ * backward makes those that it reads again. Products, batch norm, attention and functions of
+ * one element (`half`, `half_here`) take 16 bits as they are, with the same bits. On devices
+ * whose kernels all take 16 bits (choir_device.half) the operands stay as they are. The dtype
+ * of an op's result is the same there.
  *
  * Autocast acts before that: in its scopes an op's `cast` says whether its f32 operands become
  * 16-bit (products), its 16-bit ones f32 (softmax, norms, sums, losses), or all become the
@@ -111,12 +112,20 @@ static bool has_half(choir_tensor *const *in, int count)
     return false;
 }
 
+/* True if the device's kernels of the op take 16-bit operands. */
+static bool native(const choir_scope *scope, const choir__op *op, const choir_tensor *x)
+{
+    bool whole = !scope->sequence && !scope->cache;
+    return choir__device_of(x)->half || op->half_here || (op->half_whole && whole);
+}
+
 /* Returns the operands that the op takes in 16 bits, all of one dtype; 0: it computes with f32
  * operands. A parameter's gradient is f32; among the ops on parameters, only products write f32
  * gradients for 16-bit operands. */
-static unsigned taken(const choir__op *op, choir_tensor *const *in, int count)
+static unsigned taken(
+    const choir_scope *scope, const choir__op *op, choir_tensor *const *in, int count)
 {
-    unsigned mask = choir__device_of(in[0])->half ? op->half_native : op->half;
+    unsigned mask = native(scope, op, in[0]) ? op->half_native : op->half;
     for (int i = 0; i < count; i++) {
         if (!in[i] || in[i]->held || !(mask >> i & 1))
             continue;
@@ -128,9 +137,10 @@ static unsigned taken(const choir__op *op, choir_tensor *const *in, int count)
 }
 
 /* Returns the operands that a loss reads in 16 bits although it computes in f32. */
-static unsigned wide_of_half(const choir__op *op, choir_tensor *const *in, int count)
+static unsigned wide_of_half(
+    const choir_scope *scope, const choir__op *op, choir_tensor *const *in, int count)
 {
-    return op->loss ? taken(op, in, count) : 0;
+    return op->loss ? taken(scope, op, in, count) : 0;
 }
 
 /* Returns the operands that the op's kernel takes in 16 bits beside f32 ones. */
@@ -184,7 +194,7 @@ static bool autocast(choir_scope *scope, const choir__op *op, choir_tensor **in,
     case CHOIR__CAST_LOWER: return lower(scope, op, in, count);
     case CHOIR__CAST_F32:
         return cast_all(scope, in, count,
-            wide_of_half(op, in, count) | taken_beside(scope, op, in, count), CHOIR_F32);
+            wide_of_half(scope, op, in, count) | taken_beside(scope, op, in, count), CHOIR_F32);
     case CHOIR__CAST_WIDEST:
         return all_half(in, count) ||
                cast_all(scope, in, count, taken_beside(scope, op, in, count), CHOIR_F32);
@@ -234,7 +244,8 @@ bool choir__set_dtypes(choir_scope *scope, const choir__op *op, choir_tensor **i
                         : in[0]->dtype;
     if (!has_half(in, count) || disagree(op, in, count) || copies_words(op, in))
         return true;
-    unsigned half = taken(op, in, count), biases = half_biases(scope, op, in, count, half);
+    unsigned half = taken(scope, op, in, count),
+             biases = half_biases(scope, op, in, count, half);
     return cast_all(scope, in, count, ~biases, in[0]->dtype) &&
            widen(scope, in, count, half | biases | taken_beside(scope, op, in, count));
 }

@@ -43,6 +43,9 @@ typedef struct choir__op {
     unsigned half; /* bit i: the op takes operand i in 16 bits on every device */
     /* like half, on devices whose kernels all take 16 bits (choir_device.half) */
     unsigned half_native;
+    /* half_native holds on every device: processors' kernels of the op widen 16-bit operands
+     * part by part; half_whole: unless the sequence is cut, or continues a cache */
+    bool half_here, half_whole;
     /* bit i: under autocast such a device takes operand i in 16 bits beside an f32 operand 0 */
     unsigned half_beside;
     /* bit i: operand i is a product's bias; on these devices a parameter is rounded to the

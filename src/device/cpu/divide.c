@@ -19,10 +19,20 @@ static void *at(const void *p, int64_t elements, size_t bytes)
 }
 
 #define MOVE(member, elements) p->member = at(p->member, elements, sizeof(float))
+/* Moves an operand of the kernel's dtype. */
+#define MOVE_ANY(member, elements)                                                             \
+    p->member = at(p->member, elements, choir_dtype_size(p->dtype))
+
+static bool is_half(choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+}
 
 /* Defines the kernel `name`. `count` parts are independent, and each has `each` elements; the
- * last argument narrows *p to parts [first, first + count). Only f32 operands are divided. */
-#define DIVIDED(name, parts, each, ...)                                                        \
+ * last argument narrows *p to parts [first, first + count). Only f32 operands are divided, and
+ * 16-bit ones where `halves`. */
+#define DIVIDED(...) DIVIDED_IF(false, __VA_ARGS__)
+#define DIVIDED_IF(halves, name, parts, each, ...)                                             \
     static void name##_part(const void *arg, int64_t first, int64_t count)                     \
     {                                                                                          \
         choir__k_##name part = *(const choir__k_##name *)arg, *p = &part;                      \
@@ -32,7 +42,7 @@ static void *at(const void *p, int64_t elements, size_t bytes)
     static void name(const choir__k_##name *k)                                                 \
     {                                                                                          \
         int64_t size = choir__max(1, each);                                                    \
-        if (k->dtype != CHOIR_F32)                                                             \
+        if (k->dtype != CHOIR_F32 && !((halves) && is_half(k->dtype)))                         \
             one.name(k);                                                                       \
         else                                                                                   \
             choir__cpu_parallel(parts, (LEAST + size - 1) / size, name##_part, k);             \
@@ -41,9 +51,9 @@ static void *at(const void *p, int64_t elements, size_t bytes)
 /* --- element by element --- */
 
 DIVIDED(fill, k->n, 1, MOVE(y, first), p->n = count)
-DIVIDED(unary, k->n, 1, MOVE(x, first), MOVE(y, first), p->n = count)
-DIVIDED(unary_backward, k->n, 1, MOVE(x, first), MOVE(y, first), MOVE(gy, first),
-    MOVE(gx, first), p->n = count)
+DIVIDED_IF(true, unary, k->n, 1, MOVE_ANY(x, first), MOVE_ANY(y, first), p->n = count)
+DIVIDED_IF(true, unary_backward, k->n, 1, MOVE_ANY(x, first), MOVE_ANY(y, first),
+    MOVE_ANY(gy, first), MOVE_ANY(gx, first), p->n = count)
 DIVIDED(add_scaled, k->n, 1, MOVE(a, first),
     p->b = at(p->b, first, p->b_half ? sizeof(uint16_t) : sizeof(float)), MOVE(y, first),
     p->n = count)
@@ -172,9 +182,9 @@ static void expand(const choir__k_expand *k)
 /* --- attention: by samples and heads of keys --- */
 
 /* Narrows the operand to one sample and the heads from h on. */
-static void narrow_heads(choir__heads *x, int64_t b, int64_t h)
+static void narrow_heads(choir__heads *x, int64_t b, int64_t h, choir_dtype dtype)
 {
-    x->p = at(x->p, b * x->b + h * x->h, sizeof(float));
+    x->p = at(x->p, b * x->b + h * x->h, choir_dtype_size(dtype));
 }
 
 static void narrow_bias(choir__attention_bias *a, int64_t b, int64_t h)
@@ -199,8 +209,8 @@ static void attend_apart(
         choir__heads *of_queries[] = {&part.q, &part.y, &part.gy, &part.gq};
         choir__heads *of_keys[] = {&part.k, &part.v, &part.gk, &part.gv};
         for (int j = 0; j < 4; j++) {
-            narrow_heads(of_queries[j], b, h);
-            narrow_heads(of_keys[j], b, g);
+            narrow_heads(of_queries[j], b, h, k->dtype);
+            narrow_heads(of_keys[j], b, g, k->dtype);
         }
         narrow_bias(&part.bias, b, h);
         int64_t row = choir__lse_at(k, b, h);
@@ -216,9 +226,15 @@ static void attention_part(const void *k, int64_t first, int64_t count)
     attend_apart(k, first, count, one.attention);
 }
 
+/* True if heads may be computed apart; of 16-bit operands a bias is left to the reference. */
+static bool has_apart(const choir__k_attention *k)
+{
+    return k->dtype == CHOIR_F32 || (is_half(k->dtype) && !k->bias.p);
+}
+
 static void attention(const choir__k_attention *k)
 {
-    if (k->dtype != CHOIR_F32)
+    if (!has_apart(k))
         one.attention(k);
     else
         choir__cpu_parallel(k->n.b * k->n.g, 1, attention_part, k);
@@ -232,7 +248,7 @@ static void attention_backward_part(const void *k, int64_t first, int64_t count)
 /* Samples may share the bias's gradient, which they add to in order. */
 static void attention_backward(const choir__k_attention_backward *k)
 {
-    if (k->dtype != CHOIR_F32 || k->gbias.p)
+    if (!has_apart(k) || k->gbias.p)
         one.attention_backward(k);
     else
         choir__cpu_parallel(k->n.b * k->n.g, 1, attention_backward_part, k);

@@ -287,14 +287,14 @@ static void attention_again(choir__record *r)
     launch(r->scope, arguments(r->saved, r->attrs), heads_of(r->out), r->saved[LSE]);
 }
 
-static const choir__op attention_op = {.name = "attention",
-    .by_token = true,
-    .cast = CHOIR__CAST_LOWER,
-    .half_native = CHOIR__ALL_IN,
-    .backward = attention_backward,
-    .recompute = attention_again,
-    .recompute_saved = 31,
-    .reads_in = 15};
+#define ATTENTION(whole)                                                                       \
+    {                                                                                          \
+        .name = "attention", .by_token = true, .cast = CHOIR__CAST_LOWER,                      \
+        .half_native = CHOIR__ALL_IN, .half_whole = whole, .backward = attention_backward,     \
+        .recompute = attention_again, .recompute_saved = 31, .reads_in = 15                    \
+    }
+/* A bias's gradient is a sum over samples, which processors compute in f32. */
+static const choir__op attention_op = ATTENTION(true), biased_attention_op = ATTENTION(false);
 
 /* Makes a tensor (B, H, T, D) with the memory order (B, T, H, D): the transpose that follows is
  * then free. */
@@ -354,8 +354,9 @@ choir_tensor *choir_attention_with(
     CHOIR__DEFAULT_FLOATS;
     choir_tensor *poisoned;
     choir_tensor *in[OPERANDS] = {q, k, v, opts.bias};
-    int count = opts.bias ? OPERANDS : BIAS;
-    choir_scope *scope = choir__begin(&attention_op, in, count, &poisoned);
+    const int count = opts.bias ? OPERANDS : BIAS;
+    const choir__op *op = opts.bias ? &biased_attention_op : &attention_op;
+    choir_scope *scope = choir__begin(op, in, count, &poisoned);
     if (!scope)
         return poisoned;
     const char *wrong = wrong_operands(in, opts);
@@ -364,7 +365,7 @@ choir_tensor *choir_attention_with(
     if (!wrong)
         wrong = wrong_chunks(scope, in[Q], in[Q]->shape.dim[2], in[BIAS]);
     if (wrong)
-        return choir__shape_error(attention_op.name, scope, in, count, wrong);
+        return choir__shape_error(op->name, scope, in, count, wrong);
     const int64_t *dq = in[Q]->shape.dim, *dk = in[K]->shape.dim;
     choir__attention_shape n = {.b = dq[0],
         .h = dq[1],
@@ -381,7 +382,7 @@ choir_tensor *choir_attention_with(
         &n, sizeof n, {[LSE] = new_lse(scope, y, &n), [RESULT] = saved_result(y)}};
     for (int i = 0; i < count && !y->poisoned; i++)
         keeps.saved[i] = in[i]->stride[3] == 1 ? in[i] : choir__dense_rows(scope, in[i]);
-    return choir__computed(&attention_op, y, in, count, keeps);
+    return choir__computed(op, y, in, count, keeps);
 }
 
 choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal)
@@ -446,6 +447,7 @@ static const choir__op self_attention_op = {.name = "self_attention",
     .by_token = true,
     .cast = CHOIR__CAST_LOWER,
     .half_native = CHOIR__ALL_IN,
+    .half_whole = true,
     .backward = self_attention_backward,
     .recompute = self_attention_again,
     .recompute_saved = 2,

@@ -130,8 +130,9 @@ static void again(choir__record *r)
 #define BATCH_NORM(...)                                                                        \
     {                                                                                          \
         .name = "batch_norm", .optional = 1 << GAMMA | 1 << BETA | 1 << RESIDUAL,              \
-        .half_native = 1 << X | 1 << RESIDUAL, .o2_keeps = 1 << X | 1 << GAMMA | 1 << BETA,    \
-        .backward = batch_norm_backward, .recompute = again, .recompute_saved = 1 << SAVED_X,  \
+        .half_native = 1 << X | 1 << RESIDUAL, .half_here = true,                              \
+        .o2_keeps = 1 << X | 1 << GAMMA | 1 << BETA, .backward = batch_norm_backward,          \
+        .recompute = again, .recompute_saved = 1 << SAVED_X,                                   \
         .reads_in = 1 << X | 1 << GAMMA | 1 << BETA, __VA_ARGS__                               \
     }
 static const choir__op batch_norm_op = BATCH_NORM(.cheap = true);

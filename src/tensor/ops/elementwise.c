@@ -61,7 +61,7 @@ struct unary_ops {
     }
 #define FROM_X(title, ...)                                                                     \
     {                                                                                          \
-        .op = OP(title, .cheap = true, .reads_in = 1, __VA_ARGS__)                             \
+        .op = OP(title, .cheap = true, .reads_in = 1, .half_here = true, __VA_ARGS__)          \
     }
 #define FROM_Y(title, ...)                                                                     \
     {                                                                                          \
@@ -77,7 +77,7 @@ static const struct unary_ops unary_ops[CHOIR__UNARY_COUNT] = {
     [CHOIR__SQRT] = FROM_Y("sqrt", AS_IT_COMES),
     [CHOIR__TANH] = FROM_Y("tanh", AS_IT_COMES, .slices_in = 1),
     [CHOIR__SIGMOID] = FROM_Y("sigmoid", AS_IT_COMES),
-    [CHOIR__RELU] = FROM_Y("relu", AS_IT_COMES),
+    [CHOIR__RELU] = FROM_Y("relu", AS_IT_COMES, .half_here = true), /* exact in 16 bits */
     [CHOIR__GELU] = FROM_X("gelu", AS_IT_COMES),
     [CHOIR__GELU_TANH] = FROM_X("gelu_tanh", AS_IT_COMES),
     [CHOIR__SILU] = FROM_X("silu", AS_IT_COMES),

@@ -1,8 +1,9 @@
 /* Mixed precision: casts of parameters, gradients that come back in f32, which 16-bit copies
- * are kept and which are released, 16-bit convolutions and norms; the scaler's states and
- * errors, recorded steps, and 16-bit parameters. */
+ * are kept and which are released, 16-bit convolutions and norms, kernels that read 16 bits;
+ * the scaler's states and errors, recorded steps, and 16-bit parameters. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <choir/choir.h>
 
@@ -173,6 +174,76 @@ static void images_in_16_bits(void **state)
     }
     for (int j = 0; j < count; j++)
         free(wide[j]);
+}
+
+/* --- kernels that read 16 bits --- */
+
+enum { READERS = 6, MOVES = 4 }; /* MOVES: the first whose operands are made or moved here */
+
+/* x: (2, 6, 24) */
+static choir_tensor *read_by(int reader, choir_tensor *x)
+{
+    choir_tensor *mean = choir_zeros(run, CHOIR_F32, choir_dims(6));
+    choir_tensor *var = choir_zeros(run, CHOIR_F32, choir_dims(6));
+    choir_tensor *k = NULL;
+    if (reader == 4)
+        k = choir_cast(
+            choir_sign(choir_randn(x->scope, choir_dims(2, 1, 6, 24), "k")), x->dtype);
+    switch (reader) {
+    case 0: return choir_gelu_tanh(x);
+    case 1: return choir_silu(x);
+    case 2: return choir_relu(x);
+    case 3: return choir_self_attention(x, 2, true);
+    case 4: return choir_attention(choir_reshape(x, choir_dims(2, 1, 6, 24)), k, k, false);
+    default: return choir_batch_norm(x, NULL, NULL, mean, var, true, 0.1f, 1e-5f);
+    }
+}
+
+/* Returns the number of copies by which a reader's operands and result change their dtype. */
+static int64_t copies_of(int reader, choir_tensor *x)
+{
+    int count;
+    int64_t copies = 0;
+    choir_check(choir_device_sync(run->device));
+    choir_trace *trace = choir_trace_new(1);
+    choir_trace_device(trace, run->device);
+    read_by(reader, x);
+    choir_check(choir_device_sync(run->device));
+    const choir_trace_line *line = choir_trace_profile(trace, &count);
+    for (int i = 0; i < count; i++)
+        copies += strcmp(line[i].name, "copy") ? 0 : (int64_t)line[i].calls;
+    choir_trace_free(trace);
+    return copies;
+}
+
+/* The results and gradients have the bits of f32 kernels whose results are rounded once, and no
+ * copy is made. */
+static void kernels_read_16_bits(void **state)
+{
+    static const choir_dtype dtypes[] = {CHOIR_BF16, CHOIR_F16};
+    (void)state;
+    for (int i = 0; i < 2 * READERS && !run->device->half; i++) {
+        float *y[2], *g[2];
+        choir_dtype dtype = dtypes[i % 2];
+        for (int wide = 0; wide < 2; wide++) {
+            choir_scope *s = choir_step_open(run, 3);
+            choir_tensor *x = choir_require_grad(choir_randn(s, choir_dims(2, 6, 24), "x"));
+            choir_tensor *h = choir_cast(x, dtype);
+            choir_tensor *to = read_by(i / 2, wide ? choir_cast(h, CHOIR_F32) : h);
+            assert_int_equal(to->dtype, wide ? CHOIR_F32 : dtype);
+            y[wide] = values(choir_cast(choir_cast(to, dtype), CHOIR_F32));
+            if (i / 2 < MOVES && !wide)
+                assert_int_equal(copies_of(i / 2, h), 0);
+            choir_check(choir_backward(choir_sum(choir_square(choir_cast(to, dtype)))));
+            g[wide] = values(choir_grad(x));
+            choir_check(choir_scope_close(s));
+        }
+        int n = i / 2 == 3 ? 2 * 6 * 8 : 2 * 6 * 24;
+        assert_memory_equal(y[0], y[1], (size_t)n * sizeof **y);
+        assert_memory_equal(g[0], g[1], 2 * 6 * 24 * sizeof **g);
+        for (int wide = 0; wide < 2; wide++)
+            free(y[wide]), free(g[wide]);
+    }
 }
 
 /* --- the scaler --- */
@@ -421,9 +492,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(linear_rounds_where_it_should),
         TEST(a_parameter_is_cast_once), TEST(it_can_be_off_inside), TEST(images_in_16_bits),
-        TEST(skipped_steps_change_nothing), TEST(the_loss_is_not_scaled),
-        TEST(infinities_for_long_are_an_error), TEST(out_of_order_is_an_error),
-        TEST(state_goes_on), TEST(half_parameters_train), TEST(casts_keep_the_order),
-        TEST(tables_of_16_bits)};
+        TEST(kernels_read_16_bits), TEST(skipped_steps_change_nothing),
+        TEST(the_loss_is_not_scaled), TEST(infinities_for_long_are_an_error),
+        TEST(out_of_order_is_an_error), TEST(state_goes_on), TEST(half_parameters_train),
+        TEST(casts_keep_the_order), TEST(tables_of_16_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,10 @@
 /* Functions of one element, forward and backward. value_of and gradient_of are inlined into the
- * loops with an op that the compiler knows, so each op has a loop of its own. */
+ * loops with an op that the compiler knows, so each op has a loop of its own. 16-bit operands
+ * are widened a run at a time. */
+#include "device/cpu/isa/halves.h"
 #include "device/cpu/isa/vector_math.h"
+
+enum { RUN = 512 }; /* elements */
 
 /* The tanh form of GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). GELU_1 is 2
  * sqrt(2/pi), and GELU_3 is that times 0.044715. Beyond x = +-10, where exp(-2u) would leave
@@ -95,9 +99,8 @@ INLINE void map(const choir__k_unary *k, choir__unary_op op)
         v_put(y + i, value_of(op, v_get(x + i, k->n - i), a, b), k->n - i);
 }
 
-void KERNEL(unary)(const choir__k_unary *k)
+static void values(const choir__k_unary *k)
 {
-    F32_ONLY(unary, k);
     switch (k->op) {
     case CHOIR__NEG: map(k, CHOIR__NEG); break;
     case CHOIR__EXP: map(k, CHOIR__EXP); break;
@@ -127,6 +130,24 @@ void KERNEL(unary)(const choir__k_unary *k)
     case CHOIR__ELU: map(k, CHOIR__ELU); break;
     case CHOIR__SOFTPLUS: map(k, CHOIR__SOFTPLUS); break;
     case CHOIR__UNARY_COUNT: break;
+    }
+}
+
+void KERNEL(unary)(const choir__k_unary *k)
+{
+    float x[RUN], y[RUN];
+    choir__k_unary part = *k;
+    if (!is_half(k->dtype)) {
+        F32_ONLY(unary, k);
+        values(k);
+        return;
+    }
+    for (int64_t i = 0; i < k->n; i += RUN) {
+        part.n = choir__min(RUN, k->n - i);
+        part.x = wide_part(k->x, i, part.n, k->dtype, x);
+        part.y = y;
+        values(&part);
+        put_part(k->y, i, part.n, k->dtype, y);
     }
 }
 
@@ -207,9 +228,8 @@ INLINE void map_gradient(const choir__k_unary *k, const float *t, choir__unary_o
     }
 }
 
-void KERNEL(unary_backward)(const choir__k_unary_backward *k)
+static void gradients(const choir__k_unary_backward *k)
 {
-    F32_ONLY(unary_backward, k);
     switch (k->op) {
     case CHOIR__NEG: map_gradient(k, NULL, CHOIR__NEG); break;
     case CHOIR__EXP: map_gradient(k, k->y, CHOIR__EXP); break;
@@ -239,5 +259,27 @@ void KERNEL(unary_backward)(const choir__k_unary_backward *k)
     case CHOIR__ELU: map_gradient(k, k->x, CHOIR__ELU); break;
     case CHOIR__SOFTPLUS: map_gradient(k, k->x, CHOIR__SOFTPLUS); break;
     case CHOIR__UNARY_COUNT: break;
+    }
+}
+
+void KERNEL(unary_backward)(const choir__k_unary_backward *k)
+{
+    float x[RUN], y[RUN], gy[RUN], gx[RUN];
+    choir__k_unary_backward part = *k;
+    if (!is_half(k->dtype)) {
+        F32_ONLY(unary_backward, k);
+        gradients(k);
+        return;
+    }
+    for (int64_t i = 0; i < k->n; i += RUN) {
+        part.n = choir__min(RUN, k->n - i);
+        part.y = wide_part(k->x, i, part.n, k->dtype, x);
+        part.x = part.y;
+        if (k->y != k->x)
+            part.y = wide_part(k->y, i, part.n, k->dtype, y);
+        part.gy = wide_part(k->gy, i, part.n, k->dtype, gy);
+        part.gx = gx;
+        gradients(&part);
+        put_part(k->gx, i, part.n, k->dtype, gx);
     }
 }

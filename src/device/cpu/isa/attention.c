@@ -236,9 +236,8 @@ static void forward_leaf(
     }
 }
 
-void KERNEL(attention)(const choir__k_attention *a)
+static void attend(const choir__k_attention *a)
 {
-    F32_ONLY(attention, a);
     const int64_t chunks = chunks_of(&a->n), keys = a->n.s / chunks, d = a->n.d;
     const choir__k_attention pair = pair_of(a, 0, 0);
     const work w = work_new(&pair.n, chunks, chunks > 1 || a->begun);
@@ -252,5 +251,28 @@ void KERNEL(attention)(const choir__k_attention *a)
             }
             for (int64_t l = 0; l < chunks; l++)
                 forward_leaf(a, &w, b, h, l);
+        }
+}
+
+void KERNEL(attention)(const choir__k_attention *a)
+{
+    if (!takes_halves(a)) {
+        F32_ONLY(attention, a);
+        attend(a);
+        return;
+    }
+    float *room = wide_room(a);
+    for (int64_t b = 0; b < a->n.b; b++)
+        for (int64_t g = 0; g < a->n.g; g++) {
+            float *at = room;
+            const wide_heads q = wide_heads_new(&at, a, &a->q, b, g),
+                             k = wide_heads_new(&at, a, &a->k, b, g),
+                             v = wide_heads_new(&at, a, &a->v, b, g),
+                             y = wide_heads_new(&at, a, &a->y, b, g);
+            choir__k_attention one = of_one_head(a, b, g);
+            widen_heads(&q), widen_heads(&k), widen_heads(&v);
+            one.q = q.wide, one.k = k.wide, one.v = v.wide, one.y = y.wide;
+            attend(&one);
+            round_heads(&y);
         }
 }

@@ -3,6 +3,7 @@
 #ifndef CHOIR_ISA_ATTENTION_H
 #define CHOIR_ISA_ATTENTION_H
 
+#include "device/cpu/isa/halves.h"
 #include "device/cpu/isa/tile.h"
 #include "device/cpu/isa/vector_math.h"
 
@@ -269,6 +270,80 @@ INLINE bool sees(const shape *n, int64_t t, int64_t rows)
 {
     span seen = seen_by_rows(n, t, rows);
     return seen.from < seen.to;
+}
+
+/* --- 16-bit operands: the heads of one head of keys are widened, and their results rounded ---
+ */
+
+/* True if a call with 16-bit operands is computed here: chunks, and a bias, are f32. */
+INLINE bool takes_halves(const choir__k_attention *a)
+{
+    return is_half(a->dtype) && !a->bias.p && !a->begun && !a->open && chunks_of(&a->n) == 1;
+}
+
+/* An operand's heads [from, from + heads) of one sample, as f32 in memory of their own. */
+typedef struct wide_heads {
+    const choir__heads *of;
+    choir__heads wide; /* p NULL: of has none */
+    int64_t b, from, heads, rows, d;
+    choir_dtype dtype;
+} wide_heads;
+
+/* Takes room at *at. */
+INLINE wide_heads wide_heads_new(
+    float **at, const choir__k_attention *a, const choir__heads *of, int64_t b, int64_t g)
+{
+    const bool keys = of == &a->k || of == &a->v || of == &a->gk || of == &a->gv;
+    const int64_t each = keys ? 1 : a->n.h / a->n.g, rows = keys ? a->n.s : a->n.t;
+    wide_heads w = {
+        of, {NULL, 0, rows * a->n.d, a->n.d}, b, g * each, each, rows, a->n.d, a->dtype};
+    if (of->p) {
+        w.wide.p = *at;
+        *at += each * rows * a->n.d;
+    }
+    return w;
+}
+
+INLINE uint16_t *half_row(const wide_heads *w, int64_t h, int64_t r)
+{
+    return (uint16_t *)w->of->p + w->b * w->of->b + (w->from + h) * w->of->h + r * w->of->t;
+}
+
+INLINE void widen_heads(const wide_heads *w)
+{
+    for (int64_t h = 0; h < w->heads && w->of->p; h++)
+        for (int64_t r = 0; r < w->rows; r++)
+            widening(w->dtype)(row_of(&w->wide, 0, h, r), half_row(w, h, r), w->d);
+}
+
+INLINE void round_heads(const wide_heads *w)
+{
+    for (int64_t h = 0; h < w->heads && w->of->p; h++)
+        for (int64_t r = 0; r < w->rows; r++)
+            rounding(w->dtype)(half_row(w, h, r), row_of(&w->wide, 0, h, r), w->d);
+}
+
+/* Returns memory for all operands of one head of keys. */
+INLINE float *wide_room(const choir__k_attention *a)
+{
+    const int64_t each = a->n.h / a->n.g;
+    const size_t floats = (size_t)(4 * (each * a->n.t + a->n.s) * a->n.d);
+    return choir__cpu_wide(choir__cpu_context_current(), floats * sizeof(float));
+}
+
+/* Returns the f32 call for sample b and head g of the keys, with the operands that are given
+ * later. */
+INLINE choir__k_attention of_one_head(const choir__k_attention *a, int64_t b, int64_t g)
+{
+    choir__k_attention one = *a;
+    const int64_t each = a->n.h / a->n.g, at = choir__lse_at(a, b, g * each);
+    one.n.b = one.n.g = 1;
+    one.n.h = each;
+    one.lse = (float *)a->lse + at;
+    one.delta = a->delta ? (float *)a->delta + at : NULL;
+    one.lse_row = a->lse_row ? a->lse_row : a->n.t;
+    one.dtype = CHOIR_F32;
+    return one;
 }
 
 #endif

@@ -233,9 +233,8 @@ static void keys_of_leaves(const choir__k_attention_backward *a, const work *w, 
     add_rows(&pair.gv, b, g, &gv, NULL, &pair.n);
 }
 
-void KERNEL(attention_backward)(const choir__k_attention_backward *a)
+static void attend_back(const choir__k_attention_backward *a)
 {
-    F32_ONLY(attention_backward, a);
     const int64_t chunks = chunks_of(&a->n), each = a->n.h / a->n.g;
     const choir__k_attention_backward first = pair_of(a, 0, 0);
     const shape *n = &first.n;
@@ -253,5 +252,32 @@ void KERNEL(attention_backward)(const choir__k_attention_backward *a)
                 gather_panels(w.k, &k, b, g, n->s, n->d);
                 keys_of_leaves(a, &w, b, g, keys, chunks > 1 || a->begun);
             }
+        }
+}
+
+void KERNEL(attention_backward)(const choir__k_attention_backward *a)
+{
+    if (!takes_halves(a)) {
+        F32_ONLY(attention_backward, a);
+        attend_back(a);
+        return;
+    }
+    float *room = wide_room(a);
+    for (int64_t b = 0; b < a->n.b; b++)
+        for (int64_t g = 0; g < a->n.g; g++) {
+            float *at = room;
+            const wide_heads q = wide_heads_new(&at, a, &a->q, b, g),
+                             k = wide_heads_new(&at, a, &a->k, b, g),
+                             v = wide_heads_new(&at, a, &a->v, b, g),
+                             gy = wide_heads_new(&at, a, &a->gy, b, g),
+                             gq = wide_heads_new(&at, a, &a->gq, b, g),
+                             gk = wide_heads_new(&at, a, &a->gk, b, g),
+                             gv = wide_heads_new(&at, a, &a->gv, b, g);
+            choir__k_attention_backward one = of_one_head(a, b, g);
+            widen_heads(&q), widen_heads(&k), widen_heads(&v), widen_heads(&gy);
+            one.q = q.wide, one.k = k.wide, one.v = v.wide, one.gy = gy.wide;
+            one.gq = gq.wide, one.gk = gk.wide, one.gv = gv.wide;
+            attend_back(&one);
+            round_heads(&gq), round_heads(&gk), round_heads(&gv);
         }
 }

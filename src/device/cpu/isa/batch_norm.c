@@ -8,8 +8,10 @@
  * Columns are long (N*H*W), so they are added in runs of RUN rows in f32 and the runs in f64:
  * the order is a fixed function of the sizes, and as exact as needed. The forward sums x - c
  * and (x - c)^2 with c the run's first row; shifted back to 0 in f64, a column's mean and
- * variance are differences of exact enough sums. */
-#include "device/cpu/isa/isa.h"
+ * variance are differences of exact enough sums.
+ *
+ * 16-bit operands are widened a block of rows at a time (halves.h). */
+#include "device/cpu/isa/halves.h"
 
 enum { RUN = 64, GROUP = 4 };           /* rows per run, rows at a time */
 enum { AHEAD_ROWS = 16, AHEAD = 2048 }; /* prefetch distance: for rows in groups, and else */
@@ -19,13 +21,14 @@ typedef struct columns {
     double *sum_a, *sum_b;                 /* over the runs */
     float *a, *b;                          /* over the rows of a run */
     float *center, *scale, *shift, *slope; /* factors of the second pass */
+    float *first;                          /* a run's first row, if that is 16-bit */
 } columns;
 
 static columns columns_new(int64_t cols)
 {
     columns c;
     int64_t n = (cols + 15) & ~(int64_t)15;
-    size_t bytes = (size_t)n * (2 * sizeof(double) + 6 * sizeof(float));
+    size_t bytes = (size_t)n * (2 * sizeof(double) + 7 * sizeof(float));
     c.sum_a = choir__cpu_scratch(choir__cpu_context_current(), bytes);
     c.sum_b = c.sum_a + n;
     c.a = (float *)(c.sum_b + n);
@@ -34,6 +37,7 @@ static columns columns_new(int64_t cols)
     c.scale = c.center + n;
     c.shift = c.scale + n;
     c.slope = c.shift + n;
+    c.first = c.slope + n;
     memset(c.sum_a, 0, 2 * (size_t)n * sizeof(double));
     return c;
 }
@@ -80,6 +84,44 @@ INLINE void put_ahead(float *p, vec x, int64_t left)
     v_put(p, x, left);
 }
 
+/* --- rows that are widened together --- */
+
+/* Returns how many: at least a group, and whole groups; of f32 operands, `all`. */
+INLINE int64_t block_rows(const choir__k_batch_norm *k, int64_t all)
+{
+    enum { ELEMENTS = 2048 };
+    return is_half(k->dtype) ? choir__max(GROUP, ELEMENTS / k->cols / GROUP * GROUP) : all;
+}
+
+/* Returns the f32 call for rows [r, r + n). room: block_rows for each of five operands. */
+INLINE choir__k_batch_norm block_at(
+    const choir__k_batch_norm *k, float *room, int64_t r, int64_t n)
+{
+    const int64_t at = r * k->cols, size = n * k->cols, step = block_rows(k, 0) * k->cols;
+    choir__k_batch_norm b = *k;
+    b.rows = n;
+    b.x = wide_part(k->x, at, size, k->dtype, room);
+    b.gy = wide_part(k->gy, at, size, k->dtype, room + step);
+    b.residual = wide_part(k->residual, at, size, k->dtype, room + 2 * step);
+    if (k->gy) {
+        b.y = wide_part(k->y, at, size, k->dtype, room + 2 * step);
+        b.gx = part_dest(k->gx, at, k->dtype, room + 3 * step);
+        b.gresidual = part_dest(k->gresidual, at, k->dtype, room + 4 * step);
+    } else {
+        b.y = part_dest(k->y, at, k->dtype, room + 3 * step);
+    }
+    return b;
+}
+
+/* Returns the memory for blocks, or NULL if operands are f32. */
+static float *block_room(const choir__k_batch_norm *k)
+{
+    const size_t floats = 5 * (size_t)(block_rows(k, 0) * k->cols);
+    return is_half(k->dtype)
+               ? choir__cpu_wide(choir__cpu_context_current(), floats * sizeof(float))
+               : NULL;
+}
+
 /* --- forward --- */
 
 /* Adds n rows, from x on, to a run. */
@@ -100,17 +142,22 @@ INLINE void add_rows(
 }
 
 /* sum_a = sum x, sum_b = sum x^2. */
-static void add_moments(const columns *s, const float *x, int64_t rows, int64_t cols)
+static void add_moments(const columns *s, const choir__k_batch_norm *k, float *room)
 {
+    const int64_t cols = k->cols, block = block_rows(k, RUN);
     size_t bytes = (size_t)((char *)s->center - (char *)s->a);
-    for (int64_t r = 0; r < rows; r += RUN) {
-        const float *first = x + r * cols;
-        int64_t n = choir__min(RUN, rows - r), i = 0;
+    for (int64_t r = 0; r < k->rows; r += RUN) {
+        const float *first = wide_part(k->x, r * cols, cols, k->dtype, s->first);
+        int64_t n = choir__min(RUN, k->rows - r);
         memset(s->a, 0, bytes);
-        for (; i + GROUP <= n; i += GROUP)
-            add_rows(s, first + i * cols, first, GROUP, cols);
-        for (; i < n; i++)
-            add_rows(s, first + i * cols, first, 1, cols);
+        for (int64_t b = 0; b < n; b += block) {
+            int64_t end = choir__min(block, n - b), i = 0;
+            const float *x = wide_part(k->x, (r + b) * cols, end * cols, k->dtype, room);
+            for (; i + GROUP <= end; i += GROUP)
+                add_rows(s, x + i * cols, first, GROUP, cols);
+            for (; i < end; i++)
+                add_rows(s, x + i * cols, first, 1, cols);
+        }
         for (int64_t c = 0; c < cols; c++) {
             double a = (double)s->a[c], b = (double)s->b[c], at = (double)first[c];
             double all = (double)n * at;
@@ -164,7 +211,8 @@ INLINE vec normal(const columns *s, vec x, int64_t c)
     return (x - v_load(s->center + c)) * v_load(s->scale + c) + v_load(s->shift + c);
 }
 
-INLINE void normalise(const choir__k_batch_norm *k, const columns *s, bool residual, bool relu)
+INLINE void normalise_block(
+    const choir__k_batch_norm *k, const columns *s, bool residual, bool relu)
 {
     for (int64_t r = 0; r < k->rows; r++) {
         const float *x = (const float *)k->x + r * k->cols;
@@ -181,15 +229,29 @@ INLINE void normalise(const choir__k_batch_norm *k, const columns *s, bool resid
     }
 }
 
+INLINE void normalise(
+    const choir__k_batch_norm *k, const columns *s, float *room, bool residual, bool relu)
+{
+    const int64_t block = block_rows(k, k->rows);
+    for (int64_t r = 0; r < k->rows; r += block) {
+        const int64_t n = choir__min(block, k->rows - r);
+        const choir__k_batch_norm b = block_at(k, room, r, n);
+        normalise_block(&b, s, residual, relu);
+        put_part(k->y, r * k->cols, n * k->cols, k->dtype, b.y);
+    }
+}
+
 void KERNEL(batch_norm)(const choir__k_batch_norm *k)
 {
-    F32_ONLY(batch_norm, k);
+    if (!is_half(k->dtype))
+        F32_ONLY(batch_norm, k);
     columns s = columns_new(k->cols);
+    float *room = block_room(k);
     double rows = (double)k->rows;
     if (k->part == CHOIR__NORM_REST)
         rows = get_sums(&s, k->sums, k->cols);
     else if (k->train && !k->again)
-        add_moments(&s, k->x, k->rows, k->cols);
+        add_moments(&s, k, room);
     if (k->part == CHOIR__NORM_SUMS) {
         put_sums(&s, k->sums, k->cols, k->rows);
         return;
@@ -198,9 +260,9 @@ void KERNEL(batch_norm)(const choir__k_batch_norm *k)
         ++*k->batches;
     finish_moments(k, &s, rows);
     if (k->residual)
-        k->relu ? normalise(k, &s, true, true) : normalise(k, &s, true, false);
+        k->relu ? normalise(k, &s, room, true, true) : normalise(k, &s, room, true, false);
     else
-        k->relu ? normalise(k, &s, false, true) : normalise(k, &s, false, false);
+        k->relu ? normalise(k, &s, room, false, true) : normalise(k, &s, room, false, false);
 }
 
 /* --- backward --- */
@@ -247,16 +309,22 @@ INLINE void add_gradients(const choir__k_batch_norm_backward *k, const columns *
 
 /* sum_a = sum g, sum_b = sum g (x - mean). */
 INLINE void gradient_sums(
-    const choir__k_batch_norm_backward *k, const columns *s, int how, bool keep)
+    const choir__k_batch_norm_backward *k, const columns *s, float *room, int how, bool keep)
 {
+    const int64_t block = block_rows(k, RUN);
     size_t bytes = (size_t)((char *)s->center - (char *)s->a);
     for (int64_t r = 0; r < k->rows; r += RUN) {
-        int64_t n = choir__min(RUN, k->rows - r), i = 0;
+        int64_t n = choir__min(RUN, k->rows - r);
         memset(s->a, 0, bytes);
-        for (; i + GROUP <= n; i += GROUP)
-            add_gradients(k, s, r + i, GROUP, how, keep);
-        for (; i < n; i++)
-            add_gradients(k, s, r + i, 1, how, keep);
+        for (int64_t from = 0; from < n; from += block) {
+            int64_t end = choir__min(block, n - from), i = 0;
+            const choir__k_batch_norm_backward b = block_at(k, room, r + from, end);
+            for (; i + GROUP <= end; i += GROUP)
+                add_gradients(&b, s, i, GROUP, how, keep);
+            for (; i < end; i++)
+                add_gradients(&b, s, i, 1, how, keep);
+            put_part(k->gresidual, (r + from) * k->cols, end * k->cols, k->dtype, b.gresidual);
+        }
         for (int64_t c = 0; c < k->cols; c++) {
             s->sum_a[c] += (double)s->a[c];
             s->sum_b[c] += (double)s->b[c];
@@ -288,7 +356,8 @@ static void finish_gradients(
     }
 }
 
-INLINE void spread(const choir__k_batch_norm_backward *k, const columns *s, int how, bool train)
+INLINE void spread_block(
+    const choir__k_batch_norm_backward *k, const columns *s, int how, bool train)
 {
     for (int64_t r = 0; r < k->rows; r++)
         EACH_VECTOR(k->cols, {
@@ -302,17 +371,29 @@ INLINE void spread(const choir__k_batch_norm_backward *k, const columns *s, int 
         });
 }
 
+INLINE void spread(
+    const choir__k_batch_norm_backward *k, const columns *s, float *room, int how, bool train)
+{
+    const int64_t block = block_rows(k, k->rows);
+    for (int64_t r = 0; r < k->rows; r += block) {
+        const int64_t n = choir__min(block, k->rows - r);
+        const choir__k_batch_norm_backward b = block_at(k, room, r, n);
+        spread_block(&b, s, how, train);
+        put_part(k->gx, r * k->cols, n * k->cols, k->dtype, b.gx);
+    }
+}
+
 /* Runs both passes. keep: the gradient after ReLU is stored in gresidual, where the second pass
- * reads it. */
+ * reads it. In 16 bits it is gy's own values, or zeros, so nothing is rounded. */
 INLINE void backward(
-    const choir__k_batch_norm_backward *k, const columns *s, int how, bool keep)
+    const choir__k_batch_norm_backward *k, const columns *s, float *room, int how, bool keep)
 {
     choir__k_batch_norm_backward second = *k;
     double rows = (double)k->rows;
     if (k->part == CHOIR__NORM_REST) {
         rows = get_sums(s, k->sums, k->cols);
     } else {
-        gradient_sums(k, s, how, keep);
+        gradient_sums(k, s, room, how, keep);
         weight_gradients(k, s);
     }
     if (k->part == CHOIR__NORM_SUMS) {
@@ -322,13 +403,16 @@ INLINE void backward(
     finish_gradients(k, s, rows);
     if (keep)
         second.gy = k->gresidual, how = ALL;
-    k->train ? spread(&second, s, how, true) : spread(&second, s, how, false);
+    second.gresidual = NULL;
+    k->train ? spread(&second, s, room, how, true) : spread(&second, s, room, how, false);
 }
 
 void KERNEL(batch_norm_backward)(const choir__k_batch_norm_backward *k)
 {
-    F32_ONLY(batch_norm_backward, k);
+    if (!is_half(k->dtype))
+        F32_ONLY(batch_norm_backward, k);
     columns s = columns_new(k->cols);
+    float *room = block_room(k);
     const float *gamma = k->gamma, *beta = k->beta, *rstd = k->rstd;
     for (int64_t c = 0; c < k->cols; c++) {
         s.center[c] = ((const float *)k->mean)[c];
@@ -338,9 +422,9 @@ void KERNEL(batch_norm_backward)(const choir__k_batch_norm_backward *k)
     int how = !k->relu ? ALL : k->y ? GIVEN : AGAIN;
     bool keep = k->gresidual;
     if (how == ALL)
-        keep ? backward(k, &s, ALL, true) : backward(k, &s, ALL, false);
+        keep ? backward(k, &s, room, ALL, true) : backward(k, &s, room, ALL, false);
     else if (how == GIVEN)
-        keep ? backward(k, &s, GIVEN, true) : backward(k, &s, GIVEN, false);
+        keep ? backward(k, &s, room, GIVEN, true) : backward(k, &s, room, GIVEN, false);
     else
-        keep ? backward(k, &s, AGAIN, true) : backward(k, &s, AGAIN, false);
+        keep ? backward(k, &s, room, AGAIN, true) : backward(k, &s, room, AGAIN, false);
 }
