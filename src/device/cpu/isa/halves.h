@@ -1,6 +1,6 @@
 /* bf16 and f16 operands of kernels that compute f32: a part of an operand is widened, which is
  * exact, while it is in the first cache, and a part of the result is rounded once. So no f32
- * copy of a whole tensor passes through memory, and the bits are those of such copies. */
+ * copy of a whole tensor passes through memory, and the bits are as with copies. */
 #ifndef CHOIR_ISA_HALVES_H
 #define CHOIR_ISA_HALVES_H
 
