@@ -49,6 +49,8 @@ static const sized models[] = {
     {"donut", "donut:height=640,image_width=320,depths=1-1-1-1,layers=1,context=64", 1},
     {"lstm", "lstm", 32},
     {"bert", "bert:layers=1,context=128", 4},
+    {"roberta", AS("bert")},
+    {"distilbert", AS("bert")},
 };
 static const sized small_models[] = {
     {"gpt2", "gpt2:layers=1,heads=4,width=128,context=64,vocab=65", 12},
