@@ -4,9 +4,10 @@
  *     the step       its batches, as the loader hands them out
  *     step done      gradients, weights, state; the ranks' parts join; rank 0 adds the line
  *
- * Nothing happens in steps that are not due, and a recorded step contains no hash. Where ranks
- * step apart and meet at intervals, the steps at which they meet have lines, without hashes of
- * gradients and of earlier weights, since each worker has its own. */
+ * Nothing happens in steps that are not due. A recorded step contains no hash, but its update
+ * can take some while it reads and writes (ride.c). Where ranks step apart and meet at
+ * intervals, the steps at which they meet have lines, without hashes of gradients and of
+ * earlier weights, since each worker has its own. */
 #include <choir/audit.h>
 
 #include <stdio.h>
@@ -28,10 +29,16 @@ static bool has_line(const choir_audit *a, int64_t step)
     return step % a->opts.every == 0;
 }
 
+/* Returns whether ranks compare what the step reads before they update it. */
+static bool is_compared(const choir_audit *a, int64_t step)
+{
+    return a->recheck && step % a->recheck == 0;
+}
+
 /* Returns whether the step's hashes are taken: for its line, or to be compared. */
 static bool is_due(const choir_audit *a, int64_t step)
 {
-    return has_line(a, step) || (a->recheck && step % a->recheck == 0);
+    return has_line(a, step) || is_compared(a, step);
 }
 
 /* --- the ops of a step, for its dump --- */
@@ -65,18 +72,23 @@ static void step_begins(choir__strategy *s)
     choir__items items;
     int64_t step = a->done + 1;
     choir__loader_watch(a->opts.loader, is_due(a, step), a->opts.dump && has_line(a, step));
-    a->parts.count = a->read_count = 0;
+    bool due = is_due(a, step) && !choir__strategies_may_part(a->run);
+    a->parts.count = a->read_count = a->ride.count = 0;
     a->read = 0;
     (void)!end_ops(a, false); /* The step is made again. */
-    if (!is_due(a, step) || choir__strategies_may_part(a->run))
+    a->rides = due && a->may_ride && !is_compared(a, step);
+    if (a->may_ride)
+        choir__optim_hashes_begin(a->optim, a->rides);
+    if (!due)
         return;
+    a->ride.done = false;
     a->status = choir__audit_collect(a, &items);
     if (a->status == CHOIR_OK)
         a->status = choir__audit_take(&a->parts, &a->names, a->module, &items,
-            CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, false);
+            (choir__audit_taking){CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, false,
+                a->rides ? &a->ride : NULL});
     choir__items_free(&items);
     a->read = step;
-    choir__audit_add_left(a);
     a->read_count = a->parts.count;
     if (a->opts.dump && has_line(a, step))
         a->ops = choir__ops_begin(a->run, a->folder);
@@ -163,13 +175,18 @@ static choir_status hash_after(
     bool together = !choir__strategies_may_part(a->run); /* else gradients are each worker's */
     a->parts.count = a->read_count;       /* after the loss of a rank, the line is made again */
     if (a->read != a->done || !s->made) { /* this process has not made the step */
-        a->parts.count = 0;
+        a->parts.count = a->read_count = 0;
         a->status = CHOIR_OK;
+        a->rides = false;
     }
     choir_status status = a->status;
+    a->ride.done = true;
     if (status == CHOIR_OK)
-        status = choir__audit_take(&a->parts, &a->names, a->module, items, CHOIR__AUDIT_WEIGHTS,
-            CHOIR__AUDIT_STATE, s->made && together);
+        status = choir__audit_take(&a->parts, &a->names, a->module, items,
+            (choir__audit_taking){CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE, s->made && together,
+                a->rides ? &a->ride : NULL});
+    if (status == CHOIR_OK)
+        choir__audit_add_left(a);
     if (status == CHOIR_OK && s->made) {
         add_batches(a);
         add_losses(a, s);
@@ -321,6 +338,13 @@ choir_status choir__audit_open(const char *folder, choir_module *module, choir_o
                : status;
 }
 
+void choir__audit_let_ride(choir_audit *a)
+{
+    a->may_ride = true;
+    a->ride.optim = a->optim;
+    choir__optim_hashes_open(a->optim);
+}
+
 choir_status choir_audit_open(const char *folder, choir_module *module, choir_optim *optim,
     choir_audit_opts opts, choir_audit **audit)
 {
@@ -346,6 +370,7 @@ choir_status choir_audit_close(choir_audit *a)
     free(a->accused);
     free(a->own.list);
     free(a->parts.list);
+    free(a->ride.list);
     free(a->folder);
     free(a);
     return status;

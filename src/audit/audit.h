@@ -26,6 +26,11 @@ typedef struct choir__audit_step {
 choir_status choir__audit_open(const char *folder, choir_module *module, choir_optim *optim,
     choir_audit_opts opts, choir_audit **audit);
 
+/* Lets the optimizer's update take hashes as it reads and writes (optim/hashes.c), where ranks
+ * compare none before the update. Nothing else changes weights or state between the beginning
+ * of a step and its line. Call it before the first step. */
+void choir__audit_let_ride(choir_audit *audit);
+
 /* Like choir_audit_step, for a step that may be repeated: a line that is there stays. */
 choir_status choir__audit_line(choir_audit *audit, const choir__audit_step *step);
 
@@ -57,6 +62,16 @@ bool choir__audit_is_new(const choir_audit *audit);
  * questions. to: (CHOIR__AUDIT_TOLD + count), without ranks. Waits for the devices. Errors: the
  * run's. */
 enum { CHOIR__AUDIT_TOLD_STATE, CHOIR__AUDIT_TOLD_SUMS, CHOIR__AUDIT_TOLD };
+/* choir__audit_asked returns the question about one subject of the list, or about micro-batch m
+ * as TOLD + m, of the boxes with a hash; choir__audit_asked_about returns its subject. */
+static inline uint64_t choir__audit_asked(int64_t about, uint64_t boxes)
+{
+    return (uint64_t)about << 32 | boxes >> 32;
+}
+static inline int64_t choir__audit_asked_about(uint64_t question)
+{
+    return (int64_t)(question >> 32);
+}
 choir_status choir__audit_leaves_begin(choir_audit *audit, int64_t count);
 choir_status choir__audit_leaves_end(
     choir_audit *audit, int64_t first, const float *losses, choir__testimony *to);

@@ -31,8 +31,10 @@ struct choir_audit {
     choir__audit_names names;
     int64_t done,
         read; /* steps done; the step whose weights and state are hashed; 0: no step */
-    choir__audit_parts parts;   /* hashes for that step's line, */
-    int read_count;             /* the first ones, of its inputs */
+    choir__audit_parts parts; /* hashes for that step's line, */
+    int read_count;           /* the first ones, of its inputs */
+    bool may_ride, rides; /* the update may take hashes; it takes them in this step */
+    choir__audit_ride ride;
     choir_status status;        /* first failure of its hashes */
     choir__ops *ops;            /* keeps the step's ops for a dump; NULL: it is not due */
     int64_t recheck;            /* steps between those that are compared, too; 0: none */
@@ -55,7 +57,8 @@ static inline choir_status choir__audit_collect(const choir_audit *a, choir__ite
 
 /* Notes what this rank's step has left in memory. */
 void choir__audit_note_own(choir_audit *a);
-/* Adds parts for what the step has read otherwise than the step before has left it. */
+/* Adds parts where the step has read other numbers than the step before has left. Call it when
+ * the hashes of its inputs are complete. */
 void choir__audit_add_left(choir_audit *a);
 /* Compares what several ranks have, and what each has found before: sets a->verdict and
  * a->accused. */

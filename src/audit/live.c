@@ -68,28 +68,12 @@ void choir__audit_note_own(choir_audit *a)
     a->own_at = a->done;
 }
 
-static bool same_box(const choir__audit_part *a, const choir__audit_part *b)
-{
-    return a->kind == b->kind && a->name == b->name && a->region == b->region;
-}
-
-/* Returns what this rank's last step has left of a part that it has read now, or NULL. Both
- * lists have one order, so the search begins at `from`. */
-static const choir__audit_part *find_left(
-    const choir__audit_parts *own, int from, const choir__audit_part *read)
-{
-    for (int k = 0; k < own->count; k++) {
-        const choir__audit_part *left = &own->list[(from + k) % own->count];
-        if (same_box(left, read))
-            return left;
-    }
-    return NULL;
-}
-
 void choir__audit_add_left(choir_audit *a)
 {
-    for (int i = 0, count = a->parts.count; i < count && a->own_at == a->done && a->done; i++) {
-        const choir__audit_part *read = &a->parts.list[i], *left = find_left(&a->own, i, read);
+    /* both lists have one order */
+    for (int i = 0; i < a->read_count && a->own_at == a->read - 1 && a->own_at; i++) {
+        const choir__audit_part *read = &a->parts.list[i],
+                                *left = choir__audit_part_of(&a->own, i, read);
         if (left && !left->buffer && left->hash != read->hash)
             add(&a->parts, *left, left_kinds[left->kind == CHOIR__AUDIT_READ_STATE]);
     }
@@ -103,7 +87,7 @@ void choir__audit_prove(const choir_audit *a, const choir__item *item,
         .name = choir__audit_name(item),
         .region = choir__audit_region(region, item->whole.ndim)};
     const choir__audit_part *left =
-        a->own_at == a->done && a->done ? find_left(&a->own, 0, &wanted) : NULL;
+        a->own_at == a->done && a->done ? choir__audit_part_of(&a->own, 0, &wanted) : NULL;
     *proof = (choir__proof){.known = left && !left->buffer};
     if (!proof->known)
         return;
@@ -215,11 +199,23 @@ static uint64_t sum_of(
     return sum;
 }
 
+/* Returns a hash of the places of this rank's boxes, equal on ranks that answer one question.
+ */
+static uint64_t boxes_of(const choir__audit_parts *parts)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < parts->count; i++)
+        if (!parts->list[i].buffer && parts->list[i].kind == CHOIR__AUDIT_READ_WEIGHTS)
+            sum += choir__mix(parts->list[i].name, parts->list[i].region);
+    return choir__mix(sum, 1);
+}
+
 int choir__audit_read_told(const choir_audit *a, choir__testimony to[2])
 {
     if (a->read != a->done + 1)
         return 0;
-    to[0] = (choir__testimony){.question = CHOIR__AUDIT_TOLD_STATE,
+    to[0] = (choir__testimony){
+        .question = choir__audit_asked(CHOIR__AUDIT_TOLD_STATE, boxes_of(&a->parts)),
         .value = sum_of(&a->parts, CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE)};
     if (a->own_at != a->done || !a->done)
         return 1;
@@ -245,19 +241,23 @@ static choir_status tell(
     choir_status status = choir__audit_collect(a, &items);
     if (status == CHOIR_OK)
         status = choir__audit_take(&parts, &a->names, a->module, &items,
-            CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, true);
+            (choir__audit_taking){
+                CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, true, NULL});
     uint64_t *sums = choir__calloc((size_t)l->count + 1, sizeof *sums);
     if (status == CHOIR_OK)
         status = choir_read(l->sums, sums, (size_t)l->count * sizeof *sums);
-    *to++ = (choir__testimony){.question = CHOIR__AUDIT_TOLD_STATE,
+    *to++ = (choir__testimony){
+        .question = choir__audit_asked(CHOIR__AUDIT_TOLD_STATE, boxes_of(&parts)),
         .value = sum_of(&parts, CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE)};
-    *to++ = (choir__testimony){.question = CHOIR__AUDIT_TOLD_SUMS,
+    *to++ = (choir__testimony){
+        .question = choir__audit_asked(CHOIR__AUDIT_TOLD_SUMS, boxes_of(&parts)),
         .value = sum_of(&parts, CHOIR__AUDIT_GRADIENTS, CHOIR__AUDIT_GRADIENTS)};
     for (int64_t m = 0; m < l->count; m++) {
         uint32_t loss;
         memcpy(&loss, &losses[m], sizeof loss);
-        *to++ = (choir__testimony){.question = CHOIR__AUDIT_TOLD + (uint64_t)(first + m),
-            .value = choir__mix(sums[m], loss)};
+        *to++ =
+            (choir__testimony){.question = choir__audit_asked(CHOIR__AUDIT_TOLD + first + m, 0),
+                .value = choir__mix(sums[m], loss)};
     }
     free(sums);
     free(parts.list);

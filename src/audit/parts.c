@@ -13,18 +13,12 @@
 #include "optim/optim.h"
 #include "tensor/launch.h"
 
-/* A kernel call whose sum is not there yet. */
-typedef struct pending {
-    choir_device *device;
-    choir__k_hash args;
-    int part;
-} pending;
-
 typedef struct work {
     choir__audit_parts *parts;
-    pending *list;
+    choir__audit_call *list; /* (count) calls whose sums are not there yet */
     int count;
     int module; /* where the search for a tensor's module begins: at the one before */
+    choir__audit_ride *ride; /* NULL: the update takes no hashes of this tensor */
 } work;
 
 /* --- names of modules --- */
@@ -77,8 +71,18 @@ void choir__audit_names_free(choir__audit_names *names)
 
 static void add_call(work *w, choir_device *device, const choir__k_hash *args)
 {
+    if (choir__audit_rides(w->ride, w->parts, w->parts->count - 1, device, args))
+        return;
     CHOIR__GROW(w->list, w->count);
-    w->list[w->count++] = (pending){device, *args, w->parts->count - 1};
+    w->list[w->count++] =
+        (choir__audit_call){.device = device, .args = *args, .part = w->parts->count - 1};
+}
+
+static void add_missed(void *arg, const choir__audit_call *call)
+{
+    work *w = arg;
+    CHOIR__GROW(w->list, w->count);
+    w->list[w->count++] = *call;
 }
 
 /* The dimensions of a tensor in memory order, the outermost first. */
@@ -158,9 +162,11 @@ static void add_box(work *w, choir__audit_part part, const choir_tensor *t, char
     }
     choir__box_region region = choir__box_region_of(box);
     part.region = choir__audit_region(&region, o.ndim);
-    /* dimensions that are consecutive here and in the whole are one run */
-    while (inner > 0 && t->stride[o.dim[inner - 1]] == k.cols &&
-           o.place[o.dim[inner - 1]] == k.cols)
+    /* dimensions that are consecutive here and in the whole are one run; one of size 1 has any
+     * stride */
+    while (inner > 0 &&
+           (whole.dim[o.dim[inner - 1]] == 1 ||
+               (t->stride[o.dim[inner - 1]] == k.cols && o.place[o.dim[inner - 1]] == k.cols)))
         k.cols *= box->size[o.dim[--inner]];
     if (inner > 0) {
         int d = o.dim[--inner];
@@ -218,23 +224,34 @@ static choir_status run_calls(work *w, choir_scope *scope, choir_device *device)
     return status;
 }
 
+/* Adds the parts of an item. */
+static void take_item(work *w, const choir__audit_names *names, const choir__item *item,
+    const choir__audit_taking *t)
+{
+    char *grad = item->param ? (char *)choir__param_grad_data(item->param) : NULL;
+    if (!item->box_count)
+        return;
+    w->ride = grad || item->moment ? t->ride : NULL;
+    if (item->tensor->storage)
+        add_item(w, names, item, item->moment ? t->state : t->weights,
+            choir__data(item->tensor), item->dtype);
+    if (grad && t->gradients)
+        add_item(w, names, item, CHOIR__AUDIT_GRADIENTS, grad, CHOIR_F32);
+}
+
 choir_status choir__audit_take(choir__audit_parts *parts, const choir__audit_names *names,
-    choir_module *module, const choir__items *items, choir__audit_kind weights,
-    choir__audit_kind state, bool gradients)
+    choir_module *module, const choir__items *items, choir__audit_taking taking)
 {
     work w = {.parts = parts};
-    for (int i = 0; i < items->count; i++) {
-        const choir__item *item = &items->list[i];
-        char *grad =
-            gradients && item->param ? (char *)choir__param_grad_data(item->param) : NULL;
-        if (item->box_count && item->tensor->storage)
-            add_item(&w, names, item, item->moment ? state : weights, choir__data(item->tensor),
-                item->dtype);
-        if (grad && item->box_count)
-            add_item(&w, names, item, CHOIR__AUDIT_GRADIENTS, grad, CHOIR_F32);
-    }
+    bool fetch = taking.ride && taking.ride->done;
+    choir_status status = fetch ? choir__run_sync(module->run) : CHOIR_OK;
+    if (fetch)
+        choir__audit_ride_fetch(taking.ride, parts, add_missed, &w);
+    for (int i = 0; i < items->count; i++)
+        take_item(&w, names, &items->list[i], &taking);
     choir_scope *scope = choir_no_grad(module->run);
-    choir_status status = choir_scope_status(scope);
+    if (status == CHOIR_OK)
+        status = choir_scope_status(scope);
     for (int i = 0; i < w.count && status == CHOIR_OK; i++)
         if (w.list[i].device)
             status = run_calls(&w, scope, w.list[i].device);

@@ -6,6 +6,8 @@
 #include <choir/group.h>
 
 #include "checkpoint/items.h"
+#include "device/kernels.h"
+#include "optim/optim.h"
 
 /* Kinds of hashes. A line of a chain has one list of hashes per kind, with a hash per module,
  * or per micro-batch for batches and losses. */
@@ -49,12 +51,48 @@ typedef struct choir__audit_names {
 void choir__audit_names_of(choir__audit_names *names, const choir__items *items);
 void choir__audit_names_free(choir__audit_names *names);
 
+/* A kernel call that adds to a part's hash, or the optimizer's sums that stand for it. */
+typedef struct choir__audit_call {
+    choir_device *device;
+    choir__k_hash args;
+    int part;
+    const choir__opt_sums *sums; /* NULL: the call is made */
+    choir__opt_of of;
+} choir__audit_call;
+typedef void choir__audit_call_fn(void *arg, const choir__audit_call *call);
+
+/* Hashes that a step's update takes (ride.c). */
+typedef struct choir__audit_ride {
+    choir_optim *optim;
+    bool done;               /* the step is done: the sums are there */
+    choir__audit_call *list; /* (count) of what the step reads, as yet without hashes */
+    int count, near;
+} choir__audit_ride;
+
+/* Returns whether the optimizer's pass stands for a call, and notes or adds its hash; ride
+ * NULL: nothing rides. */
+bool choir__audit_rides(choir__audit_ride *ride, choir__audit_parts *parts, int part,
+    choir_device *device, const choir__k_hash *call);
+/* Adds the hashes of what the step has read, and passes on calls that are to be made still. The
+ * devices are done. */
+void choir__audit_ride_fetch(choir__audit_ride *ride, choir__audit_parts *parts,
+    choir__audit_call_fn *missed, void *arg);
+
 /* Adds the hashes of this rank's boxes: the weights, and the optimizer's state, if there is
- * some, as `weights` and `state`; gradients as the optimizer reads them, if asked for. Waits
- * for the devices. Errors: memory, the run's. */
+ * some, as `weights` and `state`; gradients as the optimizer reads them, if asked for. ride:
+ * may be NULL. Waits for the devices, unless all of them ride and the step is still to come.
+ * Errors: memory, the run's. */
+typedef struct choir__audit_taking {
+    choir__audit_kind weights, state;
+    bool gradients;
+    choir__audit_ride *ride;
+} choir__audit_taking;
 choir_status choir__audit_take(choir__audit_parts *parts, const choir__audit_names *names,
-    choir_module *module, const choir__items *items, choir__audit_kind weights,
-    choir__audit_kind state, bool gradients);
+    choir_module *module, const choir__items *items, choir__audit_taking taking);
+
+/* Returns the part of the same kind, tensor and box, or NULL. The search begins at `from`. */
+const choir__audit_part *choir__audit_part_of(
+    const choir__audit_parts *parts, int from, const choir__audit_part *like);
 
 /* choir__audit_name and choir__audit_region return what a part has for a tensor and for a box
  * of it, and choir__audit_places the places in the whole from one index to the next, by

@@ -21,6 +21,7 @@ static uint64_t digest(const choir__rows_cut *cuts, int count, bool own_places)
         h = mix(
             mix(mix(h, (uint64_t)cuts[i].at), (uint64_t)cuts[i].rows), (uint64_t)cuts[i].row);
         h = cuts[i].of ? mix(mix(h, (uint64_t)cuts[i].first), (uint64_t)cuts[i].of) : h;
+        h = cuts[i].turn ? mix(h, (uint64_t)cuts[i].turn) : h;
         h = own_places ? mix(h, (uint64_t)cuts[i].out) : h;
     }
     return h;

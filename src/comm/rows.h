@@ -24,6 +24,9 @@ typedef struct choir__rows_cut {
     /* If of != 0, this block is rows [first, first + rows) of a larger block of `of` rows; each
      * rank keeps the rows that it owns in the larger block */
     int64_t first, of;
+    /* Rank r has the rows that are said to be rank r - turn's, modulo world: ranks may add each
+     * other's micro-batches to rows that stay where they are. In [0, world). */
+    int turn;
 } choir__rows_cut;
 
 /* Returns the size of the rank's part of the cut: elements [*lo, *lo + result) of the block. */

@@ -5,6 +5,7 @@
 
 int64_t choir__cut_part(const choir__rows_cut *cut, int rank, int world, int64_t *lo)
 {
+    rank = (rank + world - cut->turn) % world;
     int64_t each = ((cut->of ? cut->of : cut->rows) + world - 1) / world;
     int64_t begin = choir__max(0, choir__min(rank * each - cut->first, cut->rows));
     int64_t end = choir__max(0, choir__min((rank + 1) * each - cut->first, cut->rows));

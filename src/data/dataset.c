@@ -249,7 +249,7 @@ choir_status choir__read_file(const char *path, size_t limit, char **data, size_
     return status;
 }
 
-/* --- names of classes, for models that keep those of their data --- */
+/* --- names of classes, for models that keep their data's --- */
 
 void choir_class_names_free(choir_class_names *names)
 {

@@ -89,7 +89,7 @@ static int32_t read_code(const char *text, const char *end)
     return (a | b | c | d) < 0 ? -1 : a << 12 | b << 8 | c << 4 | d;
 }
 
-/* Reads \uXXXX, or two of them that form one character, from after the u. */
+/* Reads \uXXXX, or two that form one character, from after the u. */
 static bool read_unicode(parser *p, char **to)
 {
     int32_t code = read_code(p->at, p->end), low;

@@ -485,6 +485,26 @@ typedef struct choir__k_random {
     choir_dtype dtype;
 } choir__k_random;
 
+/* The tensors that a step reads; all but the gradient it also writes. */
+typedef enum choir__opt_of {
+    CHOIR__OPT_PARAM,
+    CHOIR__OPT_M,
+    CHOIR__OPT_V,
+    CHOIR__OPT_TOP,
+    CHOIR__OPT_GRAD,
+    CHOIR__OPT_READ,                  /* their number */
+    CHOIR__OPT_LEFT = CHOIR__OPT_GRAD /* number of those that are written */
+} choir__opt_of;
+
+/* Hashes of an entry's numbers (kernels_hash.h), taken in the pass of the step: as it read
+ * them, and as it left them. Each place in the whole tensor has one factor, which all of them
+ * share. In memory that the host reads. */
+typedef struct choir__opt_sums {
+    int64_t at;      /* place of the entry's first element in the whole tensor; -1: no hashes */
+    int64_t counted; /* elements whose hashes are in the sums */
+    uint64_t read[CHOIR__OPT_READ], left[CHOIR__OPT_LEFT];
+} choir__opt_sums;
+
 /* One parameter of a multi-tensor optimizer step. row: elements per row of dimension 0. */
 typedef struct choir__opt_entry {
     float *param;
@@ -507,8 +527,10 @@ typedef struct choir__opt_entry {
      * f32 */
     uint16_t *half;
     choir_dtype half_dtype;
-    int32_t apart;  /* Adam leaves the entry out: Muon updates it */
-    float *average; /* average of the parameter over steps; NULL: none */
+    int32_t apart;         /* Adam leaves the entry out: Muon updates it */
+    float *average;        /* average of the parameter over steps; NULL: none */
+    choir__opt_sums *sums; /* NULL: the step takes no hashes of this entry */
+    int64_t from;          /* number of the first element, where an entry is a part of one */
 } choir__opt_entry;
 
 /* The hyper-parameters of a group in this step, in device memory. */
@@ -522,7 +544,8 @@ typedef struct choir__opt_hyper {
      * scaled by |p| / |u| */
     float inv_bias1, inv_bias2, take1;
     int32_t trust;
-    float take; /* weight of this step in the average of parameters */
+    float take;   /* weight of this step in the average of parameters */
+    int32_t hash; /* the step takes hashes, where entries have room for them */
 } choir__opt_hyper;
 
 /* The corrections that depend on a step's number t = 1, 2, ...: none; step_size and

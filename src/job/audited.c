@@ -38,16 +38,19 @@ choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
     return status;
 }
 
-/* Another rank can compute a micro-batch where each has the whole model, and ranks may change
- * places. */
+/* Another rank can compute a micro-batch where each has the whole model, or gathers it, and
+ * ranks may change places. On a mesh, ranks that share a micro-batch would have to change
+ * together. */
 static choir_status check_recheck(const choir__job *j)
 {
     const choir__cli_strategy *s = j->placement.strategy;
     const choir__dimension *only = &j->placement.composition.dims[0];
+    bool turns = s->turns_ranks && s->turns_ranks(only->keys);
     if (j->placement.composition.count > 1 || s->meet ||
-        choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE)
+        (choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE && !turns))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--audit: recheck needs --strategy ddp, whose ranks each have the whole model, got %s",
+            "--audit: recheck needs ranks that can each compute any micro-batch: expected "
+            "--strategy ddp, or fsdp without shard_ranks and ignored, got %s",
             j->placement.strategy_text);
     if (s->own_numbers &&
         s->own_numbers(only->keys, j->placement.nproc, j->training.microbatches))

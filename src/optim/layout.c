@@ -163,7 +163,8 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
             .whole_rows = rows_of(s->param, s->param->whole),
             .half = choir__is_half(t->dtype) ? choir__data(t) : NULL,
             .half_dtype = t->dtype,
-            .apart = s->matrix};
+            .apart = s->matrix,
+            .sums = choir__optim_hashes_fit(o, s) ? &o->sums[i] : NULL};
         point_to_state(e, s);
         add_spans(o, at, s->param, *rows);
         *rows += rows_of(s->param, s->param->whole);

@@ -75,6 +75,7 @@ static void close_optim(void *arg)
     choir__optim_forget(o);
     choir__offload_free(o);
     free(o->states);
+    free(o->sums);
 }
 
 static int by_name(const void *a, const void *b)

@@ -105,6 +105,7 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
         .inv_bias1 = 1,
         .inv_bias2 = 1,
         .take = choir__optim_take(o, o->steps),
+        .hash = o->hashes,
     };
     if (g == 0)
         h.lr = choir_optim_lr(o); /* not through a ratio */

@@ -131,6 +131,8 @@ struct choir_optim {
     int64_t row_count;    /* rows in it */
     choir__optim_span *spans;
     int span_count;
+    choir__opt_sums *sums; /* (count) hashes; NULL: no step takes any */
+    bool hashes;           /* the step under way takes them */
 };
 
 /* Like choir_optim_step, but first multiplies gradients by *inverse, which is in memory of the
@@ -265,6 +267,20 @@ void choir__optim_share(const choir_optim *o, const choir__optim_part *part,
 
 /* Queues the update of all parts; scaled: as in choir__optim_step_matrices. */
 choir_status choir__optim_update(choir_optim *o, bool scaled);
+
+/* --- hashes.c --- */
+
+/* Makes room for hashes that steps take in their pass; before the first step is recorded. */
+void choir__optim_hashes_open(choir_optim *o);
+/* A step begins, which takes hashes or not. Where it does, the caller sets the places of the
+ * entries, and waits for the devices before it reads the sums. Waits for earlier steps. */
+void choir__optim_hashes_begin(choir_optim *o, bool taken);
+/* Returns whether the step's kernel can take the hashes of a parameter. */
+bool choir__optim_hashes_fit(const choir_optim *o, const choir__optim_state *s);
+/* Returns the sums of the entry to which the n numbers at x belong, and sets *of; NULL: a step
+ * takes no hash of them. *near: where the search begins, and has ended. */
+choir__opt_sums *choir__optim_hashes_of(
+    const choir_optim *o, const void *x, int64_t n, int *near, choir__opt_of *of);
 
 /* --- offload.c --- */
 

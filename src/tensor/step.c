@@ -188,3 +188,18 @@ choir_status choir__strategies_ranks_changed(
         status = s->ops->ranks_changed(s, group, undone);
     return status;
 }
+
+choir_status choir__strategies_ranks_turned(
+    choir_scope *scope, struct choir_group *group, int by, uint64_t undone)
+{
+    choir_status status = CHOIR_OK;
+    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (!s->ops->ranks_turned && !s->ops->ranks_changed)
+            return choir__error(CHOIR_ERR_UNSUPPORTED,
+                "%s: its ranks cannot compute micro-batches for each other", s->ops->name);
+    choir__step_forget(scope);
+    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
+        status = s->ops->ranks_turned ? s->ops->ranks_turned(s, group, by, undone)
+                                      : s->ops->ranks_changed(s, group, undone);
+    return status;
+}

@@ -202,6 +202,12 @@ typedef struct choir__strategy_ops {
      * strategy cannot continue with other ranks. */
     choir_status (*ranks_changed)(
         choir__strategy *s, struct choir_group *group, uint64_t undone);
+    /* The ranks take each other's micro-batches, and nothing else: rank r those of rank
+     * (r + by) % world, which is its number in `group`; by 0: they take their own again. undone
+     * and errors: as above. NULL: ranks_changed does it, since ranks have nothing of their own.
+     */
+    choir_status (*ranks_turned)(
+        choir__strategy *s, struct choir_group *group, int by, uint64_t undone);
     /* Called after ranks_changed, when the group's ranks have received the state of rank
      * `source`. Collective over the group. Errors: memory, errors of collectives. NULL: nothing
      * to do. */
@@ -264,6 +270,9 @@ bool choir__strategies_share(const choir_scope *run);
  * unsupported, naming a strategy that cannot continue. */
 choir_status choir__strategies_ranks_changed(
     choir_scope *run, struct choir_group *group, uint64_t undone);
+/* Calls ranks_turned of all strategies, or ranks_changed. Errors: likewise. */
+choir_status choir__strategies_ranks_turned(
+    choir_scope *run, struct choir_group *group, int by, uint64_t undone);
 /* Calls ranks_settled of all strategies. */
 choir_status choir__strategies_ranks_settled(const choir_scope *run, int source);
 

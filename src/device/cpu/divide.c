@@ -276,6 +276,7 @@ static choir__opt_entry entry_part(const choir__opt_entry *e, int64_t first, int
         MOVE(v_most, row * blocks);
     }
     p->half = at(p->half, first, sizeof *p->half);
+    p->from += first;
     p->n = count;
     return part;
 }

@@ -57,6 +57,12 @@ static choir__recovery recovers(const void *own)
     return k->shard_ranks ? CHOIR__REBUILT_AS_MANY : CHOIR__REBUILT;
 }
 
+static bool turns_ranks(const void *own)
+{
+    const fsdp_keys *k = own;
+    return !k->shard_ranks && !*k->ignored;
+}
+
 static const char *const variants[] = {"fsdp:stage=1", "fsdp:stage=2", "fsdp", NULL};
 
 const choir__cli_strategy choir__cli_strategy_fsdp = {
@@ -73,6 +79,7 @@ const choir__cli_strategy choir__cli_strategy_fsdp = {
     .micro_each = 1,
     .recovery = CHOIR__REBUILT,
     .recovers = recovers,
+    .turns_ranks = turns_ranks,
     .build = build,
     .step = choir__cli_strategy_plain_step,
 };

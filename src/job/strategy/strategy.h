@@ -158,6 +158,9 @@ struct choir__cli_strategy {
     bool (*together)(const choir__job_rank *part);
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__job_rank *part);
+    /* Returns whether ranks can compute micro-batches for each other where the recovery is not
+     * in place. NULL: they cannot. */
+    bool (*turns_ranks)(const void *keys);
     choir__recovery recovery; /* used when ranks are lost or join */
     /* Returns whether the strategy's numbers differ from `single` with these keys and ranks,
      * and so depend on the keys and on the number of ranks. NULL: it has the bits of `single`.

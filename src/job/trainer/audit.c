@@ -27,6 +27,7 @@ choir_status choir__trainer_audit_open(choir__trainer *t)
     if (status == CHOIR_OK) {
         t->recheck = keys.recheck;
         choir__audit_set_recheck(t->audit, keys.recheck);
+        choir__audit_let_ride(t->audit);
     }
     /* the others of a rank that is new are training */
     return t->joined ? status : choir__agree(opts.group, status);

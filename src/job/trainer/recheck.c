@@ -11,8 +11,13 @@
  * groups as they do when ranks are lost, undoing the step's changes so far, so nothing of an
  * earlier computation is in a later one.
  *
+ * Ranks of FSDP have weights, state and sums of their own, which stay where they are. So each
+ * is asked about its own weights alone, and sums count together: a wrong micro-batch makes the
+ * sums of all ranks wrong, and says nothing against the rank that adds them.
+ *
  * A wrong rank of a job with --max-restarts ends: to the others it is lost, and they begin the
- * step again with a new one. Other jobs stop. */
+ * step again with a new one, or, where ranks have parts of the model, start from the newest
+ * checkpoint. Other jobs stop. */
 #include "job/trainer/inside.h"
 
 #include <limits.h>
@@ -22,6 +27,7 @@
 #include <unistd.h>
 
 #include "audit/audit.h"
+#include "base/rng.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/group.h"
 #include "data/dataset.h"
@@ -123,7 +129,8 @@ choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__
                                 "is wrong: %s",
                       what, (long long)step, *names ? names : "all ranks");
     if (status == CHOIR_OK)
-        status = t->stays && decided && others_good && v->count < t->part.env.world
+        status = t->job->placement.max_restarts && decided && others_good &&
+                         v->count < t->part.env.world
                      ? part(t, v, sentence)
                      : stop(t, v, sentence, others_good);
     free(sentence);
@@ -175,8 +182,10 @@ static choir_status make_turned(choir__trainer *t)
 static choir_status move(choir__trainer *t, choir_group *group, uint64_t step, bool begun)
 {
     choir__job_rank *p = &t->part;
+    int world = p->env.world, by = group ? choir_group_rank(group) - p->env.rank + world : 0;
+    by %= choir__max(1, world);
     choir_status status =
-        choir__strategies_ranks_changed(p->run, group, begun ? step : CHOIR__NO_STEP);
+        choir__strategies_ranks_turned(p->run, group, by, begun ? step : CHOIR__NO_STEP);
     if (status != CHOIR_OK)
         return status;
     p->dealt = p->env;
@@ -242,6 +251,25 @@ static void open_stated(stated *s, const choir__trainer *t)
     (void)choir__audit_read_told(t->audit, s->mine);
 }
 
+/* Where ranks have sums of different boxes, all of a computation become one answer. */
+static void join_sums(const stated *s, int world)
+{
+    choir__testimony *first = s->all + 2 + CHOIR__AUDIT_TOLD_SUMS;
+    bool differ = false;
+    for (int r = 1; r < world; r++)
+        differ |= first[r * s->per_rank].question != first->question;
+    for (int pass = 0; pass < PASSES && differ; pass++) {
+        uint64_t all = 0;
+        for (int r = 0; r < world; r++)
+            all = choir__mix(all, first[r * s->per_rank + pass * s->each].value);
+        for (int r = 0; r < world; r++) {
+            first[r * s->per_rank + pass * s->each].value = all;
+            first[r * s->per_rank + pass * s->each].question =
+                choir__audit_asked(CHOIR__AUDIT_TOLD_SUMS, 0);
+        }
+    }
+}
+
 /* Brings all testimonies together. Collective. */
 static choir_status vote(stated *s, const choir__trainer *t)
 {
@@ -249,6 +277,8 @@ static choir_status vote(stated *s, const choir__trainer *t)
         s->mine[i].rank = (int32_t)t->part.env.rank;
     choir_status status = choir_group_all_gather(t->part.env.group, s->mine, s->all,
         s->per_rank * (int64_t)sizeof *s->mine, CHOIR_U8, NULL);
+    if (status == CHOIR_OK)
+        join_sums(s, t->part.env.world);
     if (status == CHOIR_OK)
         choir__vote(s->all, s->per_rank * t->part.env.world, &s->verdict);
     return status;
@@ -276,8 +306,8 @@ static choir_status compute_twice(choir__trainer *t, choir_scope *step, stated *
  * gone wrong, and not on a rank. */
 static bool is_settled(const stated *s, int world)
 {
-    bool settled =
-        s->verdict.how == CHOIR__VOTE_SHARED && s->verdict.question == CHOIR__AUDIT_TOLD_SUMS;
+    bool settled = s->verdict.how == CHOIR__VOTE_SHARED &&
+                   choir__audit_asked_about(s->verdict.question) == CHOIR__AUDIT_TOLD_SUMS;
     for (int r = 0; r < world; r++) {
         const choir__testimony *sums = s->all + r * s->per_rank + 2 + CHOIR__AUDIT_TOLD_SUMS;
         int same = 0;
@@ -291,7 +321,7 @@ static bool is_settled(const stated *s, int world)
 static choir_status conclude(choir__trainer *t, choir_scope *step, const stated *s)
 {
     const choir__judgement *v = &s->verdict;
-    int64_t number = (int64_t)step->step + 1;
+    int64_t number = (int64_t)step->step + 1, about = choir__audit_asked_about(v->question);
     if (is_settled(s, t->part.env.world)) {
         if (t->part.env.rank == 0)
             choir__job_tell(t->job,
@@ -300,15 +330,14 @@ static choir_status conclude(choir__trainer *t, choir_scope *step, const stated 
                 (long long)number);
         return CHOIR_OK;
     }
-    char *what = v->question >= CHOIR__AUDIT_TOLD
-                     ? choir__format("the gradient of micro-batch %lld",
-                           (long long)(v->question - CHOIR__AUDIT_TOLD))
-                 : v->question == CHOIR__AUDIT_TOLD_SUMS
+    char *what = about >= CHOIR__AUDIT_TOLD ? choir__format("the gradient of micro-batch %lld",
+                                                  (long long)(about - CHOIR__AUDIT_TOLD))
+                 : about == CHOIR__AUDIT_TOLD_SUMS
                      ? choir__strdup("the sum of gradients")
                      : choir__strdup("what memory holds of weights and the optimizer's state");
     /* Other ranks have used the gradients of one whose weights were wrong, unless these were
      * compared after the step before. */
-    bool good = v->question != CHOIR__AUDIT_TOLD_STATE || t->compared == t->now.step;
+    bool good = about != CHOIR__AUDIT_TOLD_STATE || t->compared == t->now.step;
     choir_status status = choir__trainer_blame(t, number, v, what, good);
     free(what);
     return status;
@@ -326,8 +355,8 @@ choir_status choir__trainer_recheck(choir__trainer *t, choir_scope *step)
     choir_status status = make_turned(t);
     if (status == CHOIR_OK)
         status = compute_twice(t, step, &s, 0);
-    bool known =
-        s.verdict.how == CHOIR__VOTE_DECIDED && s.verdict.question == CHOIR__AUDIT_TOLD_STATE;
+    bool known = s.verdict.how == CHOIR__VOTE_DECIDED &&
+                 choir__audit_asked_about(s.verdict.question) == CHOIR__AUDIT_TOLD_STATE;
     if (status == CHOIR_OK && s.verdict.how != CHOIR__VOTE_AGREED && !known)
         status = compute_twice(t, step, &s, 2);
     if (status == CHOIR_OK && s.verdict.how != CHOIR__VOTE_AGREED)

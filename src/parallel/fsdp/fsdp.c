@@ -24,11 +24,19 @@ static void reset_gathers(const choir__fsdp *f)
             choir__fsdp_gather_reset(stage->gather);
 }
 
+static void sync_buffers(choir__fsdp *f, const choir_scope *scope)
+{
+    bool first = f->synced != scope->step + 1;
+    choir__ranks_sync_buffers(f->group, f->module, scope, &f->synced);
+    if (first && f->kept)
+        choir__ranks_keep_buffers(f->kept);
+}
+
 static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     choir__fsdp *f = (choir__fsdp *)self;
     if (self->training && choir_group_world(f->group) > 1 && !f->lent)
-        choir__ranks_sync_buffers(f->group, f->module, choir_tensor_scope(in[0]), &f->synced);
+        sync_buffers(f, choir_tensor_scope(in[0]));
     if (f->gather)
         choir__fsdp_gather_forward(f->gather, self->training);
     if (!self->training) /* stages train in the order of the pipeline's plan */
@@ -78,7 +86,7 @@ static choir_tensor *gather(choir__strategy *s, choir_tensor *numbers)
     if (!book || f->lent) /* a pipeline gathers them */
         return numbers;
     return choir__ranks_gather_numbers(
-        f->group, numbers, book->first, book->planned, book->total);
+        f->turned ? f->turned : f->group, numbers, book->first, book->planned, book->total);
 }
 
 static const choir__strategy_ops fsdp_ops = {.name = "fsdp",
@@ -87,13 +95,15 @@ static const choir__strategy_ops fsdp_ops = {.name = "fsdp",
     .bring = choir__fsdp_gather_bring,
     .reducer = &choir__fsdp_reducer,
     .sum = sum_rows,
-    .gather = gather};
+    .gather = gather,
+    .ranks_turned = choir__fsdp_turned};
 
 static void close_fsdp(void *arg)
 {
     choir__fsdp *f = arg;
     free(f->params);
     free(f->ignored);
+    choir__ranks_free_kept(f->kept);
     choir__fsdp_free_weights(f);
     for (choir__fsdp *stage = f->stages; stage; stage = stage->next)
         choir__fsdp_free_weights(stage);
@@ -173,10 +183,11 @@ static choir_status split_ranks(choir__fsdp *f, int64_t total)
     return status;
 }
 
-static void plan_leaves(const choir__fsdp *f, choir__book *book, int64_t total)
+void choir__fsdp_plan(const choir__fsdp *f, choir__book *book, int64_t total)
 {
     int64_t lo, hi;
-    choir__tree_run(total, choir_group_rank(f->group), choir_group_world(f->group), &lo, &hi);
+    const choir_group *group = f->turned ? f->turned : f->group;
+    choir__tree_run(total, choir_group_rank(group), choir_group_world(group), &lo, &hi);
     book->first = choir__run_of(f->base.run)->micro_first = lo;
     book->planned = hi - lo;
     book->total = total;
@@ -194,9 +205,9 @@ static void make_books(choir__fsdp *f, int64_t total)
     choir__book *book = choir__book_new(run, run->device, f->params, f->count);
     book->reducer = f;
     book->reducer_ops = fsdp_ops.reducer;
-    plan_leaves(f, book, total);
+    choir__fsdp_plan(f, book, total);
     if (f->ignored_count)
-        plan_leaves(f, choir__fsdp_ignored_book(f), total);
+        choir__fsdp_plan(f, choir__fsdp_ignored_book(f), total);
 }
 
 static choir_status take_over(choir__fsdp *f)

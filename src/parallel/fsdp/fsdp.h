@@ -32,7 +32,10 @@ struct choir__fsdp {
     bool staged;        /* params belong to one stage; other stages that use them have copies */
     choir_group *group; /* all ranks */
     choir_group *shard; /* ranks that share one model; equals group unless hybrid */
-    choir_group *replicate; /* ranks with the same share of the other copies; NULL: none */
+    choir_group *turned; /* turn.c: the ranks by their present micro-batches; NULL: their own */
+    int turn;            /* rank r has the micro-batches of rank r + turn */
+    choir__kept_buffers *kept; /* buffers before the step; NULL: ranks were never turned */
+    choir_group *replicate;    /* ranks with the same share of the other copies; NULL: none */
     choir_fsdp_opts opts;
     bool lent;             /* a pipeline shards its stages: one choir__fsdp per stage */
     bool joined;           /* if lent: the strategy is one of the run's */
@@ -120,6 +123,19 @@ void choir__fsdp_gather_reset(choir__fsdp_gather *g);
 choir_status choir__fsdp_gather_status(const choir__fsdp_gather *g);
 /* Returns the bytes of gathered weights in the device's pool. */
 size_t choir__fsdp_gather_bytes(const choir__fsdp_gather *g);
+
+/* Returns the group in which sums are formed: ranks in the order of their micro-batches. */
+static inline choir_group *choir__fsdp_adders(const choir__fsdp *f)
+{
+    return f->turned ? f->turned : f->shard;
+}
+
+/* fsdp.c: lets the book plan this rank's micro-batches. */
+void choir__fsdp_plan(const choir__fsdp *f, choir__book *book, int64_t total);
+
+/* turn.c: the strategy's ranks_turned. */
+choir_status choir__fsdp_turned(
+    choir__strategy *s, choir_group *group, int by, uint64_t undone);
 
 /* --- reducer.c --- */
 extern const choir__reducer_ops choir__fsdp_reducer;

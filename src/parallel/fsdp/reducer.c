@@ -20,7 +20,7 @@ enum { ALIGN = 16, TURNS = 2 };
 
 static void drain(choir__fsdp *f)
 {
-    choir__queue_wait(choir__group_queue(f->shard));
+    choir__queue_wait(choir__group_queue(choir__fsdp_adders(f)));
     if (f->replicate)
         choir__queue_wait(choir__group_queue(f->replicate));
 }
@@ -63,19 +63,21 @@ static void add_cut(choir__fsdp *f, int bucket, choir__rows_cut cut)
 }
 
 /* Returns the cut of a use's gradient; its parts are blocks of that. */
-static choir__rows_cut cut_of(const choir__param *p, const choir__slot *slot)
+static choir__rows_cut cut_of(
+    const choir__fsdp *f, const choir__param *p, const choir__slot *slot)
 {
     int64_t rows = p->tensor->shape.ndim ? p->tensor->shape.dim[0] : 1;
     return (choir__rows_cut){.at = slot->at,
         .rows = rows,
         .row = rows ? p->tensor->count / rows : 0,
-        .out = slot->local_at};
+        .out = slot->local_at,
+        .turn = f->turn};
 }
 
 /* The sums of this rank's rows of all parts are one run, as of a gradient without parts. */
 static void add_parts(choir__fsdp *f, const choir__param *p, const choir__slot *slot)
 {
-    choir__rows_cut whole = cut_of(p, slot), part = whole;
+    choir__rows_cut whole = cut_of(f, p, slot), part = whole;
     int64_t each = choir__part_rows(p->tensor->shape), lo, at = whole.out;
     part.of = whole.rows;
     for (int64_t k = 0; k < slot->parts; k++) {
@@ -86,7 +88,7 @@ static void add_parts(choir__fsdp *f, const choir__param *p, const choir__slot *
         add_cut(f, b, part);
         f->sums_at[b] = at;
         f->sums_count[b] = choir__cut_part(
-            &part, choir_group_rank(f->shard), choir_group_world(f->shard), &lo);
+            &part, choir_group_rank(choir__fsdp_adders(f)), choir_group_world(f->shard), &lo);
         at += f->sums_count[b];
     }
 }
@@ -138,7 +140,7 @@ static int64_t lay_out_bucket(choir__fsdp *f, const choir__book *book, int bucke
             if (slot->parts > 1)
                 add_parts(f, book->params[i], slot);
             else
-                add_cut(f, bucket, cut_of(book->params[i], slot));
+                add_cut(f, bucket, cut_of(f, book->params[i], slot));
         }
     return at;
 }
@@ -197,10 +199,10 @@ static choir_status new_slot(choir__fsdp *f, choir_device *device, int bucket, s
 {
     choir__group_memory memory;
     const char *what = "the gradients of a unit";
-    choir_status status =
-        outside ? choir__group_memory_outside(&memory, f->shard, device, outside, bytes, what)
-                : choir__group_memory_new(
-                      &memory, f->shard, device, bytes, what, "; smaller units need less");
+    choir_status status = outside ? choir__group_memory_outside(&memory, choir__fsdp_adders(f),
+                                        device, outside, bytes, what)
+                                  : choir__group_memory_new(&memory, choir__fsdp_adders(f),
+                                        device, bytes, what, "; smaller units need less");
     if (status != CHOIR_OK)
         return status;
     *made = choir__calloc(1, sizeof **made);
@@ -283,8 +285,8 @@ static choir_status scatter(choir__fsdp *f, const choir__book *book, int bucket,
         .scale = f->replicate ? 1 : scale};
     run_of(f, book, &args.first, &args.leaves);
     args.leaves -= args.first;
-    choir__group_waits(f->shard, book->device);
-    return choir__group_tree_scatter(f->shard, &args);
+    choir__group_waits(choir__fsdp_adders(f), book->device);
+    return choir__group_tree_scatter(choir__fsdp_adders(f), &args);
 }
 
 /* Adds up the rows over the copies of the model. */
@@ -307,8 +309,8 @@ static void let_go(
 {
     const void *at[CHOIR__OUTSIDE_PARTS] = {s->memory.at};
     size_t bytes = (size_t)book->buckets[bucket].count * sizeof(float);
-    choir__offload_store_let_go(
-        f->outside, choir__group_queue(f->shard), at, bytes * (size_t)choir__book_levels(book));
+    choir__offload_store_let_go(f->outside, choir__group_queue(choir__fsdp_adders(f)), at,
+        bytes * (size_t)choir__book_levels(book));
 }
 
 static void bucket_ready(void *reducer, choir__book *book, int bucket)
@@ -317,7 +319,7 @@ static void bucket_ready(void *reducer, choir__book *book, int bucket)
     float scale = book->buckets[bucket].shared ? 1 : 1.0f / (float)book->total;
     choir_status status = scatter(f, book, bucket, scale);
     choir__fsdp_slot *s = slot_of(f, bucket);
-    s->read = choir__queue_record(choir__group_queue(f->shard));
+    s->read = choir__queue_record(choir__group_queue(choir__fsdp_adders(f)));
     s->turn = ++f->turns;
     if (!keeps_slots(f, book))
         s->bucket = -1;
@@ -352,14 +354,18 @@ static choir_status finish(void *reducer, choir__book *book)
         choir__device_waits(book->device, f->replicate);
     if (status == CHOIR_OK && f->replicate)
         status = choir__queue_status(choir__group_queue(f->replicate));
-    return status == CHOIR_OK ? choir__queue_status(choir__group_queue(f->shard)) : status;
+    if (f->turned)
+        choir__device_waits(book->device, f->turned);
+    return status == CHOIR_OK ? choir__queue_status(choir__group_queue(choir__fsdp_adders(f)))
+                              : status;
 }
 
 static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *slot,
     int64_t row_bytes, choir__leaf_rows *all)
 {
+    const choir__fsdp *f = reducer;
     return choir__ranks_gather_rows(
-        ((choir__fsdp *)reducer)->group, book, slot, row_bytes, all);
+        f->turned ? f->turned : f->group, book, slot, row_bytes, all);
 }
 
 static choir_status name_unused(void *reducer, choir__book *book)

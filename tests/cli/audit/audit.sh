@@ -32,6 +32,30 @@ one_chain_on_every_layout() {
     done
 }
 
+# Weights that the optimizer does not change, or in another form than f32, are in the lines, too,
+# and a run of them is proved on another layout.
+every_form_of_weights() {
+    local form layout held=gpt2:layers=1,heads=2,width=32,context=16
+    while IFS='|' read -r form layout; do
+        rm -rf form
+        # shellcheck disable=SC2086 # words
+        choir train --model $held --batch-size 8 --microbatches 4 --no-eval --quiet --steps 4 text \
+            $form --run form --audit=every=2 >out 2>err || fail "$form: $(cat err)" || return
+        # shellcheck disable=SC2086 # words
+        good audit form $layout
+        grep -q '^equal: form, 2 audited steps' out || fail "$form on $layout: $(cat out)"
+    done <<'END'
+--lora r=2 --base q8_0|--strategy fsdp --nproc 2
+--lora r=2 --base bf16|--strategy pipeline --nproc 2
+--amp fp16|--strategy ddp --nproc 2
+--slices 2|--strategy tp --nproc 2
+--chunks 2 --strategy fsdp+tp --mesh 2x1|--strategy cp --nproc 2
+--optimizer sgd:momentum=0.9|--strategy fsdp --nproc 3
+--optimizer lion|--strategy single
+--optimizer adamw:amsgrad=1|--threads 2
+END
+}
+
 # A strategy whose workers meet at intervals has lines there.
 one_chain_of_workers() {
     local ranks
@@ -202,6 +226,7 @@ beside_another_program() {
 }
 
 check one_chain_on_every_layout
+check every_form_of_weights
 check one_chain_of_workers
 check resumed_and_replaced
 check proved

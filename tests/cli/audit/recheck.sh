@@ -22,24 +22,34 @@ same() {
 }
 
 no_other_numbers() {
-    local audit=every=1,recheck=1 dropout="$gpt,dropout=0.1"
+    local strategy audit=every=1,recheck=1 dropout="$gpt,dropout=0.1"
     same text --model "$dropout" --microbatches 4 --steps 4 --strategy ddp --nproc 3 --clip 0.1
     same text --model "$dropout" --microbatches 4 --steps 4 --strategy ddp --nproc 2 \
         --max-restarts 1
     same random --model "cnn:width=2,channels=1,image=8,classes=3" --microbatches 3 --steps 4 \
         --strategy ddp --nproc 3 # batch norm's statistics
+    for strategy in fsdp fsdp:stage=1 fsdp:gather=1; do # ranks keep their rows
+        same text --model "$dropout" --microbatches 4 --steps 4 --strategy $strategy --nproc 3 \
+            --clip 0.1
+    done
+    same random --model "cnn:width=2,channels=1,image=8,classes=3" --microbatches 3 --steps 4 \
+        --strategy fsdp --nproc 2
     audit=recheck=5 # between recorded steps
     same text --model "$dropout" --microbatches 4 --steps 23 --strategy ddp --nproc 3
 }
 
 # The chain has the lines of another layout.
 one_chain() {
+    local strategy
     rm -rf again single
     good "${small[@]}" --strategy single --run single --audit=every=2
-    good "${small[@]}" --strategy ddp --nproc 3 --run again --audit=every=2,recheck=3
-    diff <(grep '^{"step"' single/audit.jsonl | sed 's/,"chain".*//') \
-        <(grep '^{"step"' again/audit.jsonl | sed 's/,"chain".*//') >/dev/null ||
-        fail 'other lines than a job of one rank'
+    for strategy in ddp fsdp; do
+        rm -rf again
+        good "${small[@]}" --strategy $strategy --nproc 3 --run again --audit=every=2,recheck=3
+        diff <(grep '^{"step"' single/audit.jsonl | sed 's/,"chain".*//') \
+            <(grep '^{"step"' again/audit.jsonl | sed 's/,"chain".*//') >/dev/null ||
+            fail "$strategy has other lines than a job of one rank"
+    done
     good "${small[@]}" --strategy single --run dumped --steps 3 --audit=every=1,dump
     good "${small[@]}" --strategy ddp --nproc 3 --run twice --steps 3 --audit=every=1,recheck=2,dump
     for file in dumped/audit/step-????????.safetensors; do
@@ -49,17 +59,21 @@ one_chain() {
 }
 
 refused() {
-    bad 2 'recheck needs --strategy ddp' "${small[@]}" --strategy fsdp --nproc 2 --run no \
+    bad 2 'expected --strategy ddp, or fsdp without shard_ranks' "${small[@]}" \
+        --strategy fsdp:shard_ranks=1 --nproc 2 --run no --audit=recheck=1
+    bad 2 'got fsdp.pipeline' "${small[@]}" --strategy fsdp+pipeline --mesh 1x2 --run no \
         --audit=recheck=1
     bad 2 'sums that do not depend on the ranks' "${small[@]}" --strategy ddp:hook=bf16 \
         --nproc 3 --run no --audit=recheck=1
     bad 2 'recheck' "${small[@]}" --strategy ddp --nproc 2 --run no --audit=recheck=0
 }
 
-# strike PLAN ARG...: the job under a fault; sets `status`.
+# strike PLAN ARG...: the job under a fault; sets `status`. Of --strategy `struck_strategy`.
+struck_strategy=ddp
 strike() {
     rm -rf run log
-    CHOIR_STRIKE=$1 CHOIR_STRIKE_LOG=log CHOIR=$struck choir "${small[@]}" --strategy ddp \
+    CHOIR_STRIKE=$1 CHOIR_STRIKE_LOG=log CHOIR=$struck choir "${small[@]}" \
+        --strategy $struck_strategy \
         --save run --save-every 1 "${@:2}" >out 2>err
     status=$?
     grep -qE 'struck|counted' log || fail "no fault struck: $*: $(cat log err)"
@@ -92,6 +106,22 @@ wrong_rank() {
     has out '"event":"membership".*rank 1 on '"$host"' computed wrong'
 }
 
+# Under FSDP a rank that computes otherwise is named by the micro-batches of others, and the job
+# begins again from its last good state.
+wrong_rank_of_fsdp() {
+    local calm struck_strategy=fsdp
+    good "${small[@]}" --strategy single
+    calm=$(weights out)
+    strike 5:1:150:core:products --nproc 3 --audit=every=1,recheck=1
+    [ $status -eq 1 ] || fail "status $status"
+    has err "rank 1 on $(hostname) computed wrong in step ([0-9]+): the gradient of micro-batch" \
+        'its last good state is .*run/step-'
+    good checkpoint verify run
+    strike 5:1:150:core:products --nproc 3 --audit=every=1,recheck=1 --max-restarts 1
+    [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "status $status: $(cat err)"
+    has err "rank 1 on $(hostname) computed wrong"
+}
+
 # Between the steps that are compared, others use what a rank computes wrong: all begin again.
 goes_back() {
     local calm long=(--steps 24 --nproc 3 --save-keep 9 --audit=recheck=4)
@@ -108,5 +138,5 @@ goes_back() {
 check no_other_numbers
 check one_chain
 check refused
-[ ! -x "$struck" ] || { check wrong_rank; check goes_back; }
+[ ! -x "$struck" ] || { check wrong_rank; check wrong_rank_of_fsdp; check goes_back; }
 finish

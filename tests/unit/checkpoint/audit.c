@@ -7,6 +7,7 @@
 #include "audit/audit.h"
 #include "audit/chain.h"
 #include "checkpoint/items.h"
+#include "optim/optim.h"
 #include "tensor/tensor.h"
 
 /* Trains steps [from, from + count), each with a call of the audit. */
@@ -66,13 +67,50 @@ static void steps_follow(void **state)
     job_close(&j);
 }
 
-/* One bit of one weight flips behind step 2. */
-static void flipped_bit(void **state)
+/* Sets the lines of four steps, whose hashes the update takes or kernels of their own. */
+static void lines_of(const char *model, enum optimizer optimizer, bool rides, choir__chain *to)
+{
+    job j = job_open(model, optimizer);
+    choir_audit *audit = begin(&j, at("rides"), 1, 0);
+    if (rides)
+        choir__audit_let_ride(audit);
+    audited(&j, audit, 0, 4);
+    for (int i = 0; i < j.opt->count && rides; i++)
+        assert_int_equal(j.opt->sums[i].counted, j.opt->states[i].param->local->count);
+    ok(choir_audit_close(audit));
+    ok(choir__chain_read(at("rides"), to));
+    job_close(&j);
+}
+
+/* The update's pass gives the hashes that kernels of their own give. */
+static void hashes_ride(void **state)
 {
     (void)state;
+    static const char *const models[] = {GPT2, CNN};
+    for (size_t m = 0; m < CHOIR_COUNT(models); m++)
+        for (int o = ADAMW; o <= SGD_PLAIN; o++) {
+            choir__chain alone, rides;
+            lines_of(models[m], (enum optimizer)o, false, &alone);
+            lines_of(models[m], (enum optimizer)o, true, &rides);
+            for (size_t i = 0; i < 5; i++) {
+                json_t *a = json_array_get(alone.lines, i), *b = json_array_get(rides.lines, i);
+                json_object_del(a, "chain");
+                json_object_del(b, "chain");
+                assert_true(json_equal(a, b));
+            }
+            choir__chain_free(&alone);
+            choir__chain_free(&rides);
+        }
+}
+
+/* One bit of one weight flips behind step 2. */
+static void flip_a_bit(bool rides)
+{
     job j = job_open(GPT2, SGD_PLAIN);
     choir__chain chain;
     choir_audit *audit = begin(&j, at("flipped"), 1, 0);
+    if (rides)
+        choir__audit_let_ride(audit);
     audited(&j, audit, 0, 2);
     assert_int_equal(choir__audit_verdict(audit)->how, CHOIR__VOTE_AGREED);
     uint32_t *w = choir__data(choir_module_find(j.net, "transformer.ln_f.weight"));
@@ -94,6 +132,13 @@ static void flipped_bit(void **state)
     }
     choir__chain_free(&chain);
     job_close(&j);
+}
+
+static void flipped_bit(void **state)
+{
+    (void)state;
+    flip_a_bit(false);
+    flip_a_bit(true);
 }
 
 typedef struct shown {
@@ -182,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_follow),
+        cmocka_unit_test(hashes_ride),
         cmocka_unit_test(flipped_bit),
         cmocka_unit_test(saves_are_proved),
         cmocka_unit_test(goes_on),

@@ -1,85 +1,28 @@
-/* The hash of tensors and of their parts (device/kernels_hash.h), at the speed of memory.
- *
- * A vector has W words, or W / 2 pairs of neighbours. The pairs' numbers
- * are computed beside them: multiples of the pairs' places, which grow by one addition per
- * vector, and the product of their halves. A word times a number is two products of 32 bits,
- * for which the words stay where they are; the sums of both are joined at the end of a row.
- *
- * With the halves of two words, a and b, and of their numbers, l and h, the sum's lower half is
- * al + bh, and its upper half ah + bl = (a + b) (l + h) - (al + bh), and 32 bits of it count:
- * three products serve two words. The words are asked for some lines ahead, because the loop
- * computes as long as memory takes to deliver, and both must overlap. */
-#include "device/cpu/isa/isa.h"
+/* The hash of tensors and of their parts (device/kernels_hash.h), at the speed of memory. */
+#include "device/cpu/isa/hash_sum.h"
 
-enum { H = W / 2, UNROLLED = 2, BUFFERED = 512, AHEAD = 1024 /* words */ };
+enum { UNROLLED = 2, BUFFERED = 512, AHEAD = 1024 /* words */ };
 
-typedef uint64_t pairs __attribute__((vector_size(4 * W)));
-typedef uint32_t words __attribute__((vector_size(4 * W)));
-
-/* Returns the products of the lower 32 bits. */
-INLINE pairs product(pairs a, pairs b)
-{
-#if defined(__AVX512F__)
-    return (pairs)_mm512_mul_epu32((__m512i)a, (__m512i)b);
-#elif defined(__AVX2__)
-    return (pairs)_mm256_mul_epu32((__m256i)a, (__m256i)b);
-#elif defined(__SSE2__)
-    return (pairs)_mm_mul_epu32((__m128i)a, (__m128i)b);
-#else
-    return (a & UINT64_C(0xffffffff)) * (b & UINT64_C(0xffffffff));
-#endif
-}
-
-/* choir__hash_pair, given the places' multiples of CHOIR__HASH_STEP. */
-INLINE pairs numbers_of(pairs z)
-{
-    z ^= z >> 32;
-    z += product(z, z >> 32);
-    return (z ^ z >> 32) | UINT64_C(0x100000001);
-}
-
-INLINE pairs load_pairs(const uint32_t *x, bool floats)
-{
-    words word;
-    memcpy(&word, x, sizeof word);
-    if (floats) {
-        words nan = (words)((ivec)(word & 0x7fffffffu) > 0x7f800000);
-        word = (word & ~nan) | (nan & 0x7fc00000u);
-    }
-    return (pairs)word;
-}
-
-/* Returns the hash of n words one by one. */
-INLINE uint64_t sum_few(const uint32_t *x, int64_t n, uint64_t place, bool floats)
-{
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += choir__hash_element(x + i, floats ? CHOIR_F32 : CHOIR_I32, place + (uint64_t)i);
-    return sum;
-}
-
-/* Returns the hash of n words from number `place` on. floats: they are f32. */
+/* Returns the hash of n words from number `place` on. floats: they are f32. The words are asked
+ * for some lines ahead, because the loop computes as long as memory takes to deliver, and both
+ * must overlap. */
 INLINE uint64_t sum_words(const uint32_t *x, int64_t n, uint64_t place, bool floats)
 {
-    pairs z = {0}, low[UNROLLED] = {0}, both[UNROLLED] = {0};
+    hash_sums sums[UNROLLED] = {0};
     int64_t i = choir__min(n, (int64_t)(place & 1)); /* pairs begin at even places */
     uint64_t sum = sum_few(x, i, place, floats);
-    for (int j = 0; j < H; j++)
-        z[j] = ((place + (uint64_t)i) / 2 + (uint64_t)j + 1) * CHOIR__HASH_STEP;
+    pairs z = steps_from(place + (uint64_t)i);
     for (; i + UNROLLED * W <= n; i += UNROLLED * W) {
 #pragma GCC unroll 2
         for (int u = 0; u < UNROLLED; u++) {
             __builtin_prefetch(x + i + u * W + AHEAD);
-            pairs number = numbers_of(z), word = load_pairs(x + i + u * W, floats);
-            pairs above = number >> 32, upper = word >> 32;
-            low[u] += product(word, number) + product(upper, above);
-            both[u] += product(word + upper, number + above);
+            pairs number = numbers_of(z);
+            add_words(&sums[u], load_pairs(x + i + u * W, floats), number, number >> 32);
             z += H * CHOIR__HASH_STEP;
         }
     }
     for (int u = 0; u < UNROLLED; u++)
-        for (int j = 0; j < H; j++)
-            sum += low[u][j] + ((both[u][j] - low[u][j]) << 32);
+        sum += joined(&sums[u]);
     return sum + sum_few(x + i, n - i, place + (uint64_t)i, floats);
 }
 

@@ -1,7 +1,7 @@
 /* One optimizer step over all parameters in one call, and the norm of all gradients. */
 #include "base/half.h"
 #include "device/code_map.h"
-#include "device/cpu/isa/isa.h"
+#include "device/cpu/isa/hash_sum.h"
 
 /* Returns the factor for a group's gradients. */
 static float clip_of(const choir__k_optim *k, const choir__opt_hyper *h)
@@ -69,6 +69,64 @@ static void step_half(
 static void step_coded(
     const choir__opt_entry *e, const choir__opt_hyper *h, float clip, step_fn *step);
 
+/* --- a step with hashes --- */
+
+enum {
+    HASHED = 1024,
+    HASH_AHEAD = 256
+}; /* elements: few enough for the first cache */
+
+/* Adds the hashes of an entry's tensors to sums, in the order of choir__opt_of; reads: the
+ * gradient, too. */
+INLINE void hash_entry(
+    const choir__opt_entry *e, uint64_t place, bool reads, uint64_t sums[CHOIR__OPT_READ])
+{
+    const float *const all[] = {e->param, e->m, e->v, e->top, e->grad};
+    const float *x[CHOIR__OPT_READ] = {0};
+    uint64_t *to[CHOIR__OPT_READ] = {0};
+    int count = 0, ahead = reads ? HASH_AHEAD : 0;
+    for (int i = 0; i < (reads ? CHOIR__OPT_READ : CHOIR__OPT_LEFT); i++)
+        if (all[i]) {
+            x[count] = all[i];
+            to[count++] = &sums[i];
+        }
+    switch (count) {
+    case 1: add_beside(to, x, 1, e->n, place, ahead); break;
+    case 2: add_beside(to, x, 2, e->n, place, ahead); break;
+    case 3: add_beside(to, x, 3, e->n, place, ahead); break;
+    default:
+        add_beside(to, x, 4, e->n, place, ahead);
+        if (count > 4)
+            add_beside(to + 4, x + 4, 1, e->n, place, ahead);
+    }
+}
+
+/* The step runs over a few elements at a time, between the hashes of its operands and of its
+ * results, so memory delivers each number once. */
+static void step_hashed(
+    const choir__opt_entry *e, const choir__opt_hyper *h, float clip, step_fn *step)
+{
+    uint64_t read[CHOIR__OPT_READ] = {0}, left[CHOIR__OPT_READ] = {0};
+    uint64_t place = (uint64_t)(e->sums->at + e->from);
+    for (int64_t at = 0, n; at < e->n; at += n, place += (uint64_t)n) {
+        n = choir__min(e->n - at, HASHED - (int64_t)(place & 1));
+        const choir__opt_entry part = {.param = e->param + at,
+            .grad = e->grad + at,
+            .m = e->m ? e->m + at : NULL,
+            .v = e->v ? e->v + at : NULL,
+            .top = e->top ? e->top + at : NULL,
+            .n = n};
+        hash_entry(&part, place, true, read);
+        step(&part, h, clip);
+        hash_entry(&part, place, false, left);
+    }
+    for (int i = 0; i < CHOIR__OPT_READ; i++)
+        __atomic_fetch_add(&e->sums->read[i], read[i], __ATOMIC_RELAXED);
+    for (int i = 0; i < CHOIR__OPT_LEFT; i++)
+        __atomic_fetch_add(&e->sums->left[i], left[i], __ATOMIC_RELAXED);
+    __atomic_fetch_add(&e->sums->counted, e->n, __ATOMIC_RELAXED);
+}
+
 static void step_all(const choir__k_optim *k, step_fn *step)
 {
     if (k->found && *k->found != 0)
@@ -82,6 +140,8 @@ static void step_all(const choir__k_optim *k, step_fn *step)
             step_coded(e, h, clip_of(k, h), step);
         else if (e->half)
             step_half(e, h, clip_of(k, h), step);
+        else if (h->hash && e->sums && e->sums->at >= 0)
+            step_hashed(e, h, clip_of(k, h), step);
         else
             step(e, h, clip_of(k, h));
     }

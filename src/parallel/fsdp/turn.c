@@ -1,0 +1,56 @@
+/* FSDP when ranks compute micro-batches for each other, so that their results can be compared.
+ *
+ *     rank             0      1      2            turned by 1:   0      1      2
+ *     weights, state   w0     w1     w2                          w0     w1     w2
+ *     micro-batches    0      1      2                           1      2      0
+ *     sums of rows     w0     w1     w2                          w0     w1     w2
+ *
+ * Every rank gathers all weights, so only the order changes in which ranks' gradients are
+ * added: the reducer's group is one of the same ranks, turned, and its cuts say who has which
+ * rows. */
+#include "autograd/layout.h"
+#include "parallel/fsdp/fsdp.h"
+
+static choir_status refuse(const char *why)
+{
+    return choir__error(CHOIR_ERR_UNSUPPORTED,
+        "fsdp: %s, so its ranks cannot compute micro-batches for each other", why);
+}
+
+/* Forgets the sums, whose memory is the group's, and the order of leaves. */
+static void forget(choir__fsdp *f, choir__book *book)
+{
+    choir__fsdp_reducer.free(f);
+    choir__book_forget(book);
+    choir__layout_free(book);
+    for (int i = 0; i < book->count; i++)
+        book->params[i]->grad = NULL; /* a view of memory that is gone */
+}
+
+choir_status choir__fsdp_turned(choir__strategy *s, choir_group *group, int by, uint64_t undone)
+{
+    choir__fsdp *f = CHOIR__STRATEGY_OF(s, choir__fsdp, strategy);
+    choir_status status = CHOIR_OK;
+    if (f->lent)
+        return refuse("it shards a pipeline's stages");
+    if (f->replicate || f->ignored_count)
+        return refuse(f->replicate ? "its ranks have copies of the model in groups"
+                                   : "some parameters are whole on every rank");
+    if (!f->kept)
+        status = choir__ranks_make_kept(f->module, &f->kept);
+    if (status != CHOIR_OK)
+        return status;
+    if (undone != CHOIR__NO_STEP)
+        choir__ranks_undo_buffers(f->kept, undone);
+    if (f->gather)
+        choir__fsdp_gather_reset(f->gather);
+    choir__book *book = f->count ? f->params[0]->book : NULL;
+    if (book)
+        forget(f, book); /* in the group that it was laid out for */
+    f->turned = by ? group : NULL;
+    f->turn = by;
+    f->synced = 0;
+    if (book)
+        choir__fsdp_plan(f, book, book->total);
+    return CHOIR_OK;
+}
