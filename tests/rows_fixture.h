@@ -19,8 +19,8 @@
 
 enum { ROWS_LEAVES = 24 };
 
-/* Blocks of every kind: fewer rows than ranks, one row, no rows, many, a part of a larger one;
- * gaps between them. */
+/* Blocks of every kind: fewer rows than ranks, one row, no rows, many, a part of a larger one
+ * whose rows belong to turned ranks; gaps between them. */
 typedef struct rows_layout {
     choir__rows_cut cuts[7];
     int count;
@@ -38,7 +38,13 @@ static inline rows_layout rows_lay_out(int world, int64_t times)
         l.whole += rows * row + (int64_t)(i % 3);
         l.own += (rows + world - 1) / world * row + 1;
     }
-    choir__rows_cut part = {l.whole, 11 * times, 3, l.own, 9 * times, 37 * times};
+    choir__rows_cut part = {.at = l.whole,
+        .rows = 11 * times,
+        .row = 3,
+        .out = l.own,
+        .first = 9 * times,
+        .of = 37 * times,
+        .turn = world - 1};
     l.cuts[l.count++] = part;
     l.whole += part.rows * part.row;
     l.own += choir__min(part.rows, (part.of + world - 1) / world) * part.row + 1;
