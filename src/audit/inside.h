@@ -33,7 +33,7 @@ struct choir_audit {
         read; /* steps done; the step whose weights and state are hashed; 0: no step */
     choir__audit_parts parts; /* hashes for that step's line, */
     int read_count;           /* the first ones, of its inputs */
-    bool may_ride, rides; /* the update may take hashes; it takes them in this step */
+    bool may_ride, rides;     /* the update may take hashes; it takes them in this step */
     choir__audit_ride ride;
     choir_status status;        /* first failure of its hashes */
     choir__ops *ops;            /* keeps the step's ops for a dump; NULL: it is not due */

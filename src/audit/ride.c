@@ -2,12 +2,12 @@
  * reads the gradient, so their hashes cost no memory traffic, and the factor of a place is
  * computed once for all of them (optim/hashes.c).
  *
- *     step begins   places are set; parts of what the step reads wait for their hashes
- *     the update    takes hashes of what it reads, and of what it leaves
+ *     step begins   places are set; parts of its inputs wait for their hashes
+ *     the update    takes hashes of its operands and results
  *     step done     both are fetched
  *
- * What the update has not read, because a scaler has skipped it, it has left as it was: its
- * hashes are taken when the step is done. */
+ * An update that a scaler has skipped leaves all numbers as they were: their hashes are taken
+ * when the step is done. */
 #include "audit/parts.h"
 
 #include <stdlib.h>

@@ -41,7 +41,7 @@ INLINE pairs numbers_of(pairs z)
     return (z ^ z >> 32) | UINT64_C(0x100000001);
 }
 
-/* Replaces what is NaN as f32. */
+/* Replaces each NaN of f32. */
 INLINE words one_nan(words x)
 {
 #if defined(__AVX512F__)

@@ -71,10 +71,7 @@ static void step_coded(
 
 /* --- a step with hashes --- */
 
-enum {
-    HASHED = 1024,
-    HASH_AHEAD = 256
-}; /* elements: few enough for the first cache */
+enum { HASHED = 1024, HASH_AHEAD = 256 }; /* elements: few enough for the first cache */
 
 /* Adds the hashes of an entry's tensors to sums, in the order of choir__opt_of; reads: the
  * gradient, too. */
