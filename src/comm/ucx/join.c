@@ -13,6 +13,7 @@
  *     PREFIX/dead                    last will of every rank
  *     PREFIX/fault                   "-41 rank 3 ...": why there will be no net */
 #include "comm/ucx/ucx.h"
+#include "base/process/watch.h"
 
 #include <errno.h>
 #include <poll.h>
