@@ -55,6 +55,12 @@ typedef struct choir_eval_opts {
      * fails informs the others at the end. */
     choir_status (*between)(void *arg, choir_status mine);
     void *arg;
+    /* Called with `scored_arg` behind each batch that this rank counts: samples [first, first +
+     * n), the model's outputs for them, and their targets. An error ends the evaluation. NULL
+     * (the default): not needed. */
+    choir_status (*scored)(
+        void *arg, int64_t first, int64_t n, choir_tensor *outputs, choir_tensor *targets);
+    void *scored_arg;
 } choir_eval_opts;
 
 choir_eval_opts choir_eval_defaults(void);

@@ -26,7 +26,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 
 static const choir__cli_option options[] = {
     {"format", CHOIR__STRING, AT(format), .argument = "NAME",
-        .help = "the form of the new folder, one of these",
+        .help = "the format of the new folder, one of these",
         .choices = choir__export_format_names, .details = describe_formats, .strict = true},
     {"dtype", CHOIR__STRING, AT(dtype), .preset = "f32", .argument = "TYPE",
         .help = "type of the weights", .choices = choir__export_dtype_names, .strict = true},
@@ -42,8 +42,7 @@ const choir__cli_command choir__cli_export = {
     .about =
         "MODEL is a folder that choir train --save wrote, a published model's folder, or an "
         "adapter's whose base is a folder here. NEW becomes a folder with the weights, the files "
-        "beside them and README.md, which tells the base, the data and the options. What Choir "
-        "does not use of the model's files goes through unchanged.",
+        "beside them and README.md, which names the base, the data and the options. Files and keys of the model that Choir does not use are copied unchanged.",
     .example = "  choir export runs/tuned tuned-adapter --format peft\n"
                "  choir export runs/tuned tuned --format hf --dtype bf16\n"
                "  choir export runs/tuned tuned-gguf --format gguf --dtype q4_K_M",

@@ -268,18 +268,17 @@ static const choir__cli_option options[] = {
         .help = "print one JSON object"},
     {"cluster", CHOIR__STRING, CHOIR__CLI_AT(choir__fleet_request, cluster), .argument = "FILE",
         .group = "Forecasts",
-        .help = "instead of a run: what the failures of this cluster, described in JSON, will "
-                "leave of a training's time"},
+        .help =
+            "instead of a run: the share of a training's time that the failures of this cluster, described in JSON, leave"},
     {"ranks", CHOIR__INT, CHOIR__CLI_AT(choir__fleet_request, ranks), 1, 1e8, .argument = "N",
-        .help = "ranks of the job; else one per device"},
+        .help = "ranks of the job (default: one per device)"},
     {"step-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, step_s), 0, 1e6,
         .argument = "SECONDS", .help = "time of a step, which in-process recovery repeats"},
     {"save-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, save_s), 0, 1e6,
         .argument = "SECONDS",
-        .help = "time for which a save keeps the job from training; else failures.save_s of "
-                "the file"},
+        .help = "time that training waits for a save (default: failures.save_s of the file)"},
     {"save-every-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, save_every_s), 0, 1e9,
-        .argument = "SECONDS", .help = "time between saves; else the best one"},
+        .argument = "SECONDS", .help = "time between saves (default: the best one)"},
     {NULL},
 };
 

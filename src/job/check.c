@@ -13,6 +13,7 @@
 #include "job/pairs.h"
 #include "job/trainer/find_lr.h"
 #include "job/trainer/eval_policy.h"
+#include "job/trainer/metric.h"
 #include "launch/launchers.h"
 
 /* Strategies that can run in one process or over ranks run over ranks. The exception is the
@@ -300,6 +301,7 @@ static const struct {
     {check_bits, USAGE},
     {choir__job_published, 0},
     {check_words, USAGE},
+    {choir__metric_check, USAGE},
     {choir__eval_policy_check, USAGE},
     {choir__spike_check, USAGE},
     {choir__rate_test_check, USAGE},

@@ -123,7 +123,7 @@ char *choir__option_schedule_text(const void *job, choir__cli_form form)
 char *choir__option_best_text(const void *job, choir__cli_form form)
 {
     const char *best = ((const choir__job *)job)->training.best;
-    return form == CHOIR__COMPARED ? choir__strdup(choir__eval_policy_measure(best)) : NULL;
+    return form == CHOIR__COMPARED ? choir__eval_policy_measure(best) : NULL;
 }
 
 /* --- .idle: what a run's record has to no purpose --- */

@@ -52,7 +52,8 @@ choir_status choir__job_check_sizes(choir__job *j)
     int64_t samples = choir_dataset_length(j->data.train);
     if (samples < j->training.batch_size)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "the data has %lld samples to train on, fewer than a batch of %lld",
+            "the data has %lld samples to train on, fewer than a batch of %lld: choose a smaller "
+            "--batch-size",
             (long long)samples, (long long)j->training.batch_size);
     if (!j->training.steps && !j->training.epochs)
         j->training.steps = 1000;

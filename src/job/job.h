@@ -111,13 +111,15 @@ typedef struct choir__job_optim {
 /* The length of the training, its batches and its validations. */
 typedef struct choir__job_training {
     uint64_t seed;
-    int64_t batch_size, microbatches; /* samples of the global batch; number of its parts */
-    int64_t chunks; /* chunks that each sequence is cut into (strategy/chunks.c); 0: one */
-    int64_t slices; /* T, see choir/tensor_parallel.h; 0: not known yet */
+    int64_t batch_size,
+        microbatches; /* number of samples in the global batch; number of its parts */
+    int64_t chunks;   /* chunks that each sequence is cut into (strategy/chunks.c); 0: one */
+    int64_t slices;   /* T, see choir/tensor_parallel.h; 0: not known yet */
     int64_t steps, epochs;
     int64_t epoch_steps; /* steps per epoch; 0: not known yet */
     int64_t eval_every, eval_epochs, eval_batches;
     bool no_eval;         /* skips the validation at the end */
+    const char *metric;   /* "NAME=COMMAND" (job/trainer/metric.h); NULL: none of the user's */
     const char *best;     /* "METRIC[:min|max]"; NULL: the validation loss */
     int64_t patience;     /* evaluations without progress that end the training; 0: no limit */
     const char *max_time; /* see choir__job_seconds; NULL: no limit */

@@ -86,7 +86,7 @@ const choir__cli_option choir__job_options[] = {
     {"batch-size", CHOIR__INT, AT(training.batch_size), 1, MANY, .preset = "32",
         .argument = "N",
         .elsewhere = "per_device_train_batch_size train_batch_size global_batch_size",
-        .help = "samples of the global batch", .passed_on = true,
+        .help = "number of samples in the global batch", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
     {"microbatches", CHOIR__INT, AT(training.microbatches), 1, MANY, .argument = "M",
         .elsewhere = "gradient_accumulation_steps accumulate_grad_batches",
@@ -148,7 +148,7 @@ const choir__cli_option choir__job_options[] = {
         .choices = choir__cli_init_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
     {"seed", CHOIR__INT, AT(training.seed), 0, MANY, .preset = "42", .argument = "N",
-        .help = "seed of everything random", .passed_on = true,
+        .help = "seed of all random numbers", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
 
     {"strategy", CHOIR__STRING, AT(placement.strategy_text), .preset = "auto",
@@ -175,13 +175,12 @@ const choir__cli_option choir__job_options[] = {
     {"max-restarts", CHOIR__INT, AT(placement.max_restarts), 0, 900, .preset = "0",
         .argument = "N",
         .help =
-            "replace up to N ranks that die or hang; the others continue without them, or wait if "
-            "the strategy needs as many (default 0: the job fails with the first); --nproc above "
+            "replace up to N ranks that die or hang; the others continue without them, or wait if the strategy needs as many (default 0: the job fails with the first loss); --nproc above "
             "--microbatches starts spares",
         .rereads = true, .excludes = {{"trace"}, ": a trace is of one group of ranks"}},
     {"no-copy", CHOIR__FLAG, AT(placement.no_copy),
         .help =
-            "with --max-restarts, of strategies other than ddp and hogwild: keep no copies of the "
+            "with --max-restarts, for strategies other than ddp and hogwild: keep no copies of the "
             "ranks' state in memory; after a loss the job continues from its last checkpoint",
         .idle = choir__option_saves_nothing},
     {"devices", CHOIR__STRING, AT(placement.devices), .argument = "LIST",
@@ -218,8 +217,7 @@ const choir__cli_option choir__job_options[] = {
     {"slow-after", CHOIR__FLOAT, AT(placement.slow_after), 0, MOST, .preset = "30",
         .argument = "S",
         .help =
-            "seconds after which a rank for which the others wait is named (default 30); 0: it "
-            "never is"},
+            "seconds after which a rank for which the others wait is named (default 30); 0: never"},
     {"backend", CHOIR__STRING, AT(placement.backend), .argument = "NAME",
         .help = "how ranks communicate (default: the best that reaches all of them)",
         .choices = choir__cli_backend_names, .strict = true, .passed_on = true,
@@ -316,14 +314,19 @@ const choir__cli_option choir__job_options[] = {
         .displaced_by = {"eval-every"}},
     {"eval-batches", CHOIR__INT, AT(training.eval_batches), 0, MANY, .preset = "0",
         .argument = "N", .elsewhere = "eval_iters limit_val_batches",
-        .help = "validate on at most N batches; 0: on the whole split",
+        .help = "validate on at most N batches; 0: the whole split",
         .recorded = CHOIR__RECORDED_TAKES, .matters = choir__option_judged},
     {"no-eval", CHOIR__FLAG, AT(training.no_eval), .help = "do not validate at the end",
         .recorded = CHOIR__RECORDED_FREE},
+    {"metric", CHOIR__STRING, AT(training.metric), .argument = "NAME=COMMAND",
+        .elsewhere = "compute_metrics",
+        .help =
+            "measure each validation by a command, too: it reads the predictions as lines of "
+            "JSON, and prints a number",
+        .where = CHOIR__OF_LINE},
     {"best", CHOIR__STRING, AT(training.best), .argument = "METRIC[:min|max]",
         .help =
-            "the measure of the best checkpoint, DIR/best: loss or accuracy, of validations "
-            "(default loss)",
+            "the validation metric by which a checkpoint is the best, DIR/best: loss, accuracy or the NAME of --metric (default loss)",
         .recorded = CHOIR__RECORDED_JUDGES, .written = choir__option_best_text},
     {"patience", CHOIR__INT, AT(training.patience), 1, MANY, .argument = "N",
         .elsewhere = "early_stopping_patience",
@@ -400,8 +403,7 @@ const choir__cli_option choir__job_options[] = {
         .where = CHOIR__OF_LINE},
     {"without", CHOIR__STRING, AT(document.without), .argument = "NAME,...",
         .help =
-            "options of the job file, or of the job that --resume goes on with, that are not "
-            "taken and have their defaults",
+            "options of the job file, or of the resumed job, that get their defaults instead",
         .where = CHOIR__OF_LINE},
     {"print-job", CHOIR__FLAG, AT(records.print_job),
         .help = "print this command line as a job file, with all defaults, and train nothing",
@@ -420,8 +422,7 @@ const choir__cli_option choir__job_options[] = {
             ": it trains no model to keep"}},
     {"debug-nan", CHOIR__FLAG, AT(training.debug_nan),
         .help =
-            "name the module whose numbers were the first that are infinite or NaN, forward or "
-            "backward; slow"},
+            "name the first module whose numbers are infinite or NaN, in forward or backward; slow"},
 
     {"json", CHOIR__FLAG, AT(records.json), .help = "print one JSON object per line",
         .of_a_rank = true},
@@ -429,7 +430,8 @@ const choir__cli_option choir__job_options[] = {
         .of_a_rank = true},
     {"log-every", CHOIR__INT, AT(records.log_every), 1, MANY, .argument = "N",
         .elsewhere = "logging_steps log_interval log_every_n_steps",
-        .help = "report every N steps (default: now and then; with --json every step)",
+        .help =
+            "report every N steps (default: every 2 seconds, on a terminal more often; with --json every step)",
         .of_a_rank = true},
     {"trace", CHOIR__STRING, AT(records.trace), .argument = "FILE",
         .help = "write when each kernel ran, for ui.perfetto.dev, and print a profile at the "

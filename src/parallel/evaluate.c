@@ -278,10 +278,14 @@ static choir_status run_batch(void *arg, choir_scope *step, const choir__read_ba
     choir_status status = choir__scope_status(step);
     bool again = b->position >= e->mine;
     if (status == CHOIR_OK && e->info->task == CHOIR_MULTI_LABEL)
-        return tally_several(&e->tally, out, b->targets, b->n, again, s);
-    return status == CHOIR_OK && choir_task_has_ids(e->info->task)
-               ? tally_add(&e->tally, out, b->y, ignored_by(e->info), again, s)
-               : status;
+        status = tally_several(&e->tally, out, b->targets, b->n, again, s);
+    else if (status == CHOIR_OK && choir_task_has_ids(e->info->task))
+        status = tally_add(&e->tally, out, b->y, ignored_by(e->info), again, s);
+    int64_t number = (e->batches.first + b->position) % e->batches.count;
+    if (status == CHOIR_OK && e->opts->scored && !again)
+        status =
+            e->opts->scored(e->opts->scored_arg, number * e->batches.batch, b->n, out, b->y);
+    return status;
 }
 
 static void sync_buffer(const char *name, choir_tensor *t, void *arg)

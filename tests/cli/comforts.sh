@@ -53,6 +53,70 @@ END
     bad 1 "no accuracy" train --best accuracy --model toy:in=2,hidden=3,out=1 random
 }
 
+# A metric of one's own: a command reads each sample's prediction once, on one rank and on three,
+# and its number is in the events and decides about the best. A resumed job is told it again.
+metrics_by_a_command() {
+    cat >right.py <<'END'
+import json, sys
+lines = [json.loads(line) for line in sys.stdin]
+assert [l["sample"] for l in lines] == list(range(len(lines))), lines[:3]
+for l in lines:
+    assert max(l["scores"]) == l["scores"][l["class"]] and len(l["scores"]) == 5
+print(sum(l["class"] == l["target"] for l in lines) / len(lines))
+END
+    local of=(train --json --model "$model" --batch-size 18 --microbatches 3 --steps 12
+        --eval-every 4 --lr 3e-2 --metric 'right=python3 right.py' --best right) way
+    for way in single 'ddp --nproc 3'; do
+        # shellcheck disable=SC2086
+        good "${of[@]}" --strategy $way --save "own-${way%% *}" random || return
+        python3 - out "own-${way%% *}/best" <<'END' || fail "$way: $(grep '"eval"' out)"
+import json, os, sys
+events = [json.loads(line) for line in open(sys.argv[1])]
+evals = [e for e in events if e["event"] == "eval"]
+assert len(evals) == 2 and all(e["metric_name"] == "right" for e in evals), evals
+assert all(abs(e["metric"] - e["accuracy"]) < 1e-9 for e in evals), evals
+last = events[-1]
+assert abs(last["eval_metric"] - last["eval_accuracy"]) < 1e-9, last
+best = max([(e["metric"], -e["step"]) for e in evals + [dict(metric=last["eval_metric"], step=12)]])
+assert os.readlink(sys.argv[2]) == "step-%08d" % -best[1], best
+END
+        grep -q '"metric":' "own-${way%% *}/events.jsonl" || fail "$way: not recorded"
+    done
+    bad 2 "give --metric right=COMMAND again" train --resume own-single --steps 14
+    good train --resume own-single --steps 14 --metric 'right=echo 0.5' || return
+    has out 'right 0.5'
+    good train --model toy:in=2,hidden=3,out=1 --steps 2 --metric 'seen=head -n 1 >first; echo 1' \
+        random
+    grep -qE '^\{"sample":0,"target":\[[-0-9.e]+\],"output":\[[-0-9.e]+\]\}$' first ||
+        fail "numbers: $(cat first)"
+    good train --model "$gpt" --steps 2 --metric 'last=tail -n 1 >last; echo 1' text
+    grep -qE '^\{"sample":[0-9]+,"targets":\[[0-9,]+\],"classes":\[[0-9,]+\]\}$' last ||
+        fail "tokens: $(cat last)"
+}
+
+# Each way in which such a command fails is told in a sentence, and the step is saved.
+metrics_that_fail() {
+    local of=(train --quiet --model "$model" --batch-size 16 --steps 2 --eval-every 1)
+    failing() { # PATTERN COMMAND
+        rm -rf broken
+        choir "${of[@]}" --save broken --metric "own=$2" random >out 2>err </dev/null && fail "$2"
+        grep -qF "validation after step 1: --metric own=$2: $1; the step is saved to broken" err ||
+            fail "$2: $(cat err)"
+        [ -e broken/step-00000001 ] || fail "$2: not saved"
+    }
+    failing "the command's exit status is 3" 'exit 3'
+    # shellcheck disable=SC2016
+    failing 'the command was ended by signal 9' 'kill -9 $$'
+    failing 'expected a number, got no output' true
+    failing "expected a number, got 'good'" 'echo good'
+    of+=(--timeout 2)
+    failing 'the command has not ended after 1 s, half of --timeout' 'sleep 1000'
+    bad 2 'expected NAME=COMMAND' train --metric f1 random
+    bad 2 'expected NAME=COMMAND' train --metric 'a b=true' random
+    bad 2 'each validation has its loss already' train --metric loss=true random
+    bad 2 "unknown metric of --best 'f2'" train --metric f1=true --best f2 random
+}
+
 # kinds_of COMMAND...: the kinds of the events that it prints.
 kinds_of() { "$@" | sed -nE 's/^\{"event":"([a-z]+)".*/\1/p' | paste -sd' '; }
 
@@ -331,6 +395,8 @@ check averages
 check checkpoints_stay
 check names_of_others
 check the_best_by_a_measure
+check metrics_by_a_command
+check metrics_that_fail
 check patience_runs_out
 check plateau_resumes
 check time_ends_training

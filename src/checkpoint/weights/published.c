@@ -29,6 +29,14 @@ typedef struct tie {
     choir_tensor *tensor;
 } tie;
 
+/* What is noted of tensors, each kind in one line. */
+typedef enum notice { REPLACED, MISSING, UNKNOWN, NOTICES } notice;
+
+typedef struct noted {
+    char *names; /* "'a', 'b'"; NULL: none */
+    int count;
+} noted;
+
 typedef struct load {
     choir__file_shards files;
     choir__named_list list; /* the model's, by name */
@@ -36,7 +44,7 @@ typedef struct load {
     int tie_count;
     choir__published_opts opts;
     bool adapts; /* the module has adapters */
-    char *notes;
+    noted noted[NOTICES];
 } load;
 
 /* --- names --- */
@@ -202,12 +210,44 @@ static choir_status missing(load *l, const choir__named *item)
     return status;
 }
 
-static void note(load *l, const char *name, const char *what)
+enum { MOST_NAMED = 6 };
+
+static void note(load *l, const char *name, notice what)
 {
-    char *longer = choir__format("%s%s%s: tensor '%.200s' %s", l->notes, *l->notes ? "\n" : "",
-        l->files.path, name, what);
-    free(l->notes);
-    l->notes = longer;
+    noted *n = &l->noted[what];
+    if (n->count++ >= MOST_NAMED)
+        return;
+    char *longer =
+        choir__format("%s%s'%.200s'", n->names ? n->names : "", n->names ? ", " : "", name);
+    free(n->names);
+    n->names = longer;
+}
+
+/* Returns the notes, one line per kind, and frees the lists. */
+static char *written_notes(load *l)
+{
+    static const char *const texts[NOTICES][2] = {
+        [REPLACED] = {"is of another head, and gets new values",
+            "are of another head, and get new values"},
+        [MISSING] = {"is missing, and starts with new values",
+            "are missing, and start with new values"},
+        [UNKNOWN] = {"is unknown to this model, and left out",
+            "are unknown to this model, and left out"}};
+    char *all = choir__strdup("");
+    for (int k = 0; k < NOTICES; k++) {
+        noted *n = &l->noted[k];
+        int more = n->count - MOST_NAMED;
+        char *rest = more > 0 ? choir__format(" and %d more", more) : choir__strdup("");
+        char *longer = !n->count ? choir__strdup(all)
+                                 : choir__format("%s%s%s: tensor%s %s%s %s", all,
+                                       *all ? "\n" : "", l->files.path, n->count > 1 ? "s" : "",
+                                       n->names, rest, texts[k][n->count > 1]);
+        free(rest);
+        free(n->names);
+        free(all);
+        all = longer;
+    }
+    return all;
 }
 
 static choir_status match_item(load *l, choir__named *item)
@@ -215,7 +255,7 @@ static choir_status match_item(load *l, choir__named *item)
     choir__shard_entry *e = find_name(l, item->name);
     if (e && is_replaced(l, item, e)) {
         e->used = true;
-        note(l, item->name, "is of another head, and gets new values");
+        note(l, item->name, REPLACED);
         return CHOIR_OK;
     }
     choir_status status = e ? take(l, item, e) : CHOIR_OK;
@@ -231,7 +271,7 @@ static choir_status match_item(load *l, choir__named *item)
             "%s: missing tensor '%.200s', whose new values would be frozen beside adapters: name "
             "its module in modules_to_save of LoRA",
             l->files.path, item->name);
-    note(l, item->name, "is missing, and starts with new values");
+    note(l, item->name, MISSING);
     return CHOIR_OK;
 }
 
@@ -249,7 +289,7 @@ static choir_status check_rest(load *l)
                 "%s: unknown tensor '%.200s' %s; the file must be of the model %s",
                 choir__file_shards_path(&l->files, e), name,
                 choir__shape_text(e->tensor->shape), l->opts.model);
-        note(l, name, "is unknown to this model, and left out");
+        note(l, name, UNKNOWN);
     }
     return CHOIR_OK;
 }
@@ -262,9 +302,9 @@ static void add_tie(const char *name, choir_tensor *t, void *arg)
 }
 
 choir_status choir__published_load(
-    choir_module *module, const char *path, choir__published_opts opts, char **notes)
+    choir_module *module, const char *path, choir__published_opts opts, char **told)
 {
-    load l = {.opts = opts, .notes = choir__strdup("")};
+    load l = {.opts = opts};
     l.list.adapters = opts.lead != NULL;
     l.adapts = choir__has_adapters(module);
     choir_status status = choir__named_of(&l.list, module);
@@ -279,14 +319,15 @@ choir_status choir__published_load(
         status = choir__named_make_ready(&l.list, path);
     if (status == CHOIR_OK)
         status = choir__named_restore(&l.list);
+    char *notes = written_notes(&l);
     choir__file_shards_close(&l.files);
     choir__named_free(&l.list);
     for (int i = 0; i < l.tie_count; i++)
         free(l.ties[i].name);
     free(l.ties);
     if (status == CHOIR_OK)
-        *notes = l.notes;
+        *told = notes;
     else
-        free(l.notes);
+        free(notes);
     return status;
 }

@@ -27,7 +27,7 @@ const choir__cli_option choir__compare_options[] = {
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)"},
     {"batch-size", CHOIR__INT, AT(job.training.batch_size), 1, MANY, .preset = "32",
-        .argument = "N", .help = "samples of the global batch", .passed_on = true},
+        .argument = "N", .help = "number of samples in the global batch", .passed_on = true},
     {"microbatches", CHOIR__INT, AT(job.training.microbatches), 1, MANY, .argument = "M",
         .help = "number of micro-batches, the same for all strategies (default: four per "
                 "device, or the next fewer that divide the batch)"},
@@ -42,8 +42,8 @@ const choir__cli_option choir__compare_options[] = {
     {"repeats", CHOIR__INT, AT(repeats), 1, 1000, .preset = "3", .argument = "N",
         .help = "runs of each strategy, in turns"},
     {"plot", CHOIR__STRING, AT(plot), .argument = "FILE",
-        .help = "draw a picture, .png or .svg, by gnuplot: throughput with its spread, over "
-                "split sizes, and memory and use of devices over time"},
+        .help =
+            "draw a picture, .png or .svg, by gnuplot: throughput with its spread, over split sizes, and memory and utilisation of devices over time"},
     {"splits", CHOIR__STRING, AT(splits_text), .argument = "LIST",
         .help = "samples per micro-batch at which pipelines run as well (default: none; with "
                 "--plot up to six that divide the batch)"},

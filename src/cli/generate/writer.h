@@ -27,10 +27,10 @@ typedef struct choir__write_request {
 /* Rows of both tables. */
 #define CHOIR__WRITE_ROWS                                                                      \
     {"tokens", CHOIR__INT, CHOIR__WRITE_AT(tokens), 1, 1 << 30, .preset = "200",               \
-        .argument = "N", .help = "the most tokens to write"},                                  \
+        .argument = "N", .help = "largest number of tokens to write"},                         \
         {"temperature", CHOIR__FLOAT, CHOIR__WRITE_AT(temperature), 0, 1000, .preset = "0.8",  \
             .argument = "X",                                                                   \
-            .help = "0 takes the likeliest token; the higher, the more surprising"},           \
+            .help = "0: the likeliest token each time; larger values: more variety"},          \
         {"top-k", CHOIR__INT, CHOIR__WRITE_AT(top_k), 0, 1 << 30, .preset = "40",              \
             .argument = "K", .help = "draw from the K likeliest tokens; 0: from all"},         \
         {"top-p", CHOIR__FLOAT, CHOIR__WRITE_AT(top_p), 1e-6, 1, .preset = "1",                \

@@ -349,7 +349,7 @@ static const choir__cli_option options[] = {
         .help = "decide from all results so far, so that no trial waits for the slowest; "
                 "then the trials differ from run to run"},
     {"seed", CHOIR__INT, AT(seed), 0, CHOIR__CLI_NO_LIMIT, .preset = "0", .argument = "N",
-        .help = "seed of everything random"},
+        .help = "seed of all random numbers"},
     {"retries", CHOIR__INT, AT(retries), 0, 1000, .preset = "0", .argument = "N",
         .help = "run a failed trial again, up to N times"},
     {"max-failures", CHOIR__INT, AT(failures_max), 1, 1e7, .preset = "10", .argument = "N",
@@ -370,7 +370,7 @@ static const choir__cli_option options[] = {
             "trial, such as 'choir eval {dir}/checkpoint/latest DATA'"},
     {"plot", CHOIR__STRING, AT(plot), .argument = "FILE",
         .help =
-            "draw the search when it ends, as choir tune plot does, in FILE.png or FILE.svg",
+            "draw the search when it ends, as choir tune plot does, to FILE.png or FILE.svg",
         .where = CHOIR__OF_LINE},
     {"print-study", CHOIR__FLAG, AT(print_study),
         .help = "print these options and the command as a study file, and do nothing else",
@@ -398,8 +398,7 @@ const choir__cli_command choir__cli_tune = {
         "placeholder. The same seed and window give the same trials and the same best one at "
         "any number of trials at once. A search with --storage that was interrupted continues when "
         "it is started again, and several machines that start it share its trials. STUDY.json "
-        "holds the options and the command; options beside it replace its own. --dir alone goes "
-        "on with the search of that folder, which keeps such a file there. show prints "
+        "holds the options and the command; options beside it replace its own. --dir alone continues the search of that folder, which has such a file. show prints "
         "a stored study's trials, best the best one with its command, importance how much "
         "each parameter decides, export all trials as CSV, and plot draws them.",
     .example_title = "the learning rate and width of a small language model",

@@ -140,7 +140,7 @@ const takes = {
 
 const now = () => (model.clock || 0) + performance.now() / 1000;
 const runs = () => [...model.runs.values()].filter((run) => run.path);
-const shown = () => runs().filter((run) => !choices.hidden.has(run.path));
+const shown = () => inOrder(runs().filter((run) => !choices.hidden.has(run.path)));
 const colour = (run) => `c${run.id % 10}${run.id >= 10 ? ' dashed' : ''}`;
 
 // --- the trials of a search as runs ---
@@ -228,10 +228,10 @@ function buildRun(run) {
 function stateOf(run) {
   const silent = run.last === null ? 0 : now() - run.last;
   if (run.state === 'waiting') return 'waiting';
-  if (run.state === 'running' && silent > 30) return `silent for ${duration(silent)}`;
-  const of = run.state === 'interrupted' ? trialOf(run) : null;
-  if (of && of.trial.state === 'PRUNED') return 'stopped early';
-  return run.state;
+  const quiet = run.state === 'running' && silent > 30;
+  const of = quiet || run.state === 'interrupted' ? trialOf(run) : null;
+  if (of && stateWords[of.trial.state]) return stateWords[of.trial.state];
+  return quiet ? `silent for ${duration(silent)}` : run.state;
 }
 
 // A job may hold anything.
@@ -944,10 +944,13 @@ const words = {
   begin: (e) => `${e.resumed ? 'goes on' : 'begins'}: ${e.strategy}, ${e.world} at work`,
   end: (e) => `ends with loss ${short(e.loss)}`,
   eval: (e) => `validation: loss ${short(e.loss)}${e.accuracy === null || e.accuracy === undefined ? ''
-    : `, accuracy ${short(e.accuracy)}`}${e.best ? ', the best so far' : ''}`,
+    : `, accuracy ${short(e.accuracy)}`}${e.metric_name ? `, ${e.metric_name} ${short(e.metric)}` : ''}${e.best ? ', the best so far' : ''}`,
   epoch: (e) => `epoch ${e.epoch}: mean loss ${short(e.loss)}`,
   straggler: (e) => `rank ${e.rank} is slow: the others wait ${short(e.cost_s)} s per step for it`,
   checkpoint: (e) => `saved ${e.path}`,
+  stop: (e) => (e.by ? `ends here, by --${e.by}` : e.signal ? `ends here, by ${e.signal}` : 'stops here, for the search'),
+  edit: (e) => `${e.rewound_from ? `goes back from step ${e.rewound_from}` : 'is edited'}${e.skip_batches
+    ? `, leaves out batches ${e.skip_batches}` : ''}, by --${e.by}`,
   failure: (e) => `failed: ${e.message || 'no reason is known'}`,
   interrupted: (e) => `interrupted${e.message ? `: ${e.message}` : ''}`,
   text: (e) => `${e.name}: ${e.text}`,

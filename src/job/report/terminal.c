@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "job/report/report.h"
+#include "job/trainer/metric.h"
 #include "line/terminal.h"
 
 /* Ends the progress line if one is open, so that the next text begins a new line. */
@@ -186,6 +187,8 @@ static void say_eval(const choir__cli_report *r, const void *told, FILE *out)
         loss_text(e->loss, text));
     if (isfinite(e->accuracy))
         fprintf(out, ", accuracy %.2f %%", 100 * e->accuracy);
+    if (isfinite(e->metric) && e->metric_name)
+        fprintf(out, ", %s %.6g", e->metric_name, e->metric);
     fprintf(out, e->best ? ", the best so far\n" : "\n");
 }
 
@@ -216,17 +219,24 @@ static void say_summary(const choir__cli_report *r, const void *told, FILE *out)
 {
     const choir__told_summary *s = told;
     char text[32];
-    fprintf(out, "%lld steps: loss %s", (long long)s->steps, loss_text(s->final_loss, text));
+    fprintf(out, "%lld step%s: loss %s", (long long)s->steps, s->steps == 1 ? "" : "s",
+        loss_text(s->final_loss, text));
     if (!r->job->training.no_eval)
         fprintf(out, ", validation %s", loss_text(s->eval_loss, text));
     if (isfinite(s->eval_accuracy))
         fprintf(out, " (accuracy %.2f %%)", 100 * s->eval_accuracy);
+    char name[CHOIR__METRIC_NAME];
+    choir__metric_name(r->job, name);
+    if (isfinite(s->eval_metric) && *name)
+        fprintf(out, ", %s %.6g", name, s->eval_metric);
     if (s->skipped_steps > 0)
         fprintf(out, "; %lld steps skipped, loss scale %g", (long long)s->skipped_steps,
             s->loss_scale);
+    bool slow = s->step_ms_median >= 1e4;
     if (s->step_ms_median > 0)
-        fprintf(out, "; %.4g ms a step, %.0f %s/s", s->step_ms_median, s->items_per_s,
-            items_name(r));
+        fprintf(out, "; %.4g %s per step, %.*f %s/s",
+            slow ? s->step_ms_median / 1e3 : s->step_ms_median, slow ? "s" : "ms",
+            s->items_per_s < 10, s->items_per_s, items_name(r));
     fprintf(out, "\n");
     for (int i = 0; i < s->devices_count && !r->job->records.quiet; i++)
         fprintf(out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",

@@ -5,56 +5,62 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/named.h"
 #include "base/options.h"
+#include "job/trainer/metric.h"
 #include "record/events.h"
 
 static const char *const metrics[] = {CHOIR__KEY(eval, loss), CHOIR__KEY(eval, accuracy)};
 
+typedef enum metric_kind { LOSS, ACCURACY, OWN } metric_kind;
+
 typedef struct metric {
-    bool accuracy, max;
+    metric_kind of;
+    bool max;
+    char name[CHOIR__METRIC_NAME];
 } metric;
 
-static choir_status unknown_metric(const char *text, size_t length)
-{
-    static const choir__name_table table = CHOIR__NAME_TABLE(metrics);
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)length, text);
-    return choir__unknown_name(&table, "metric of --best", name);
-}
-
-static bool names(const char *name, const char *text, size_t length)
-{
-    return length == strlen(name) && !strncmp(text, name, length);
-}
-
-/* Reads --best "METRIC[:min|max]". */
+/* Reads --best "METRIC[:min|max]". More is better, but of losses. */
 static choir_status read_metric(const char *text, metric *m)
 {
-    *m = (metric){0};
-    if (!text)
-        return CHOIR_OK;
+    text = text ? text : metrics[LOSS];
     size_t length = strcspn(text, ":");
     const char *way = text[length] ? text + length + 1 : NULL;
-    m->accuracy = names(metrics[1], text, length);
-    m->max = way ? !strcmp(way, "max") : m->accuracy;
-    if (!m->accuracy && !names(metrics[0], text, length))
-        return unknown_metric(text, length);
+    *m = (metric){.of = OWN};
+    snprintf(m->name, sizeof m->name, "%.*s", (int)length, text);
+    for (int i = 0; i < (int)CHOIR_COUNT(metrics); i++)
+        if (!strcmp(m->name, metrics[i]))
+            m->of = (metric_kind)i;
+    m->max = way ? !strcmp(way, "max") : m->of != LOSS;
     if (way && strcmp(way, "min") && strcmp(way, "max"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--best %s: expected 'min' or 'max' behind the colon, got '%s'", text, way);
     return CHOIR_OK;
 }
 
-const char *choir__eval_policy_measure(const char *best)
+/* Checks that validations have the metric. */
+static choir_status check_metric(const choir__job *j, const metric *m)
+{
+    static const choir__name_table table = CHOIR__NAME_TABLE(metrics);
+    char own[CHOIR__METRIC_NAME];
+    choir__metric_name(j, own);
+    if (m->of != OWN || !strcmp(m->name, own))
+        return CHOIR_OK;
+    if (*own || !j->saves.resume)
+        return choir__unknown_name(&table, "metric of --best", m->name);
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--best %s: give --metric %s=COMMAND again: a record starts no commands", m->name,
+        m->name);
+}
+
+char *choir__eval_policy_measure(const char *best)
 {
     metric m;
     (void)!read_metric(best, &m); /* a record's, or checked */
-    return m.accuracy ? m.max ? "accuracy:max" : "accuracy:min"
-           : m.max    ? "loss:max"
-                      : "loss:min";
+    return choir__format("%s:%s", m.name, m.max ? "max" : "min");
 }
 
 static bool has_plateau(const choir__job *j)
@@ -66,7 +72,7 @@ static bool has_plateau(const choir__job *j)
 choir_status choir__eval_policy_check(choir__job *j)
 {
     metric m;
-    if (read_metric(j->training.best, &m) != CHOIR_OK)
+    if (read_metric(j->training.best, &m) != CHOIR_OK || check_metric(j, &m) != CHOIR_OK)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s", choir_error_message());
     if (has_plateau(j) && !j->training.eval_every && !j->training.eval_epochs)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -79,7 +85,7 @@ choir_status choir__eval_policy_check_task(const choir__job *j)
 {
     metric m;
     choir_status status = read_metric(j->training.best, &m);
-    return status == CHOIR_OK && m.accuracy && j->model.info.task == CHOIR_REGRESSION
+    return status == CHOIR_OK && m.of == ACCURACY && j->model.info.task == CHOIR_REGRESSION
                ? choir__error(CHOIR_ERR_ARGUMENT,
                      "--best %s: this model's outputs have no accuracy: choose loss",
                      j->training.best)
@@ -97,7 +103,9 @@ choir__eval_policy choir__eval_policy_new(const choir__job *j)
 
 static bool is_loss(const choir__job *j)
 {
-    return !strcmp(choir__eval_policy_measure(j->training.best), "loss:min");
+    metric m;
+    (void)!read_metric(j->training.best, &m); /* checked */
+    return m.of == LOSS && !m.max;
 }
 
 void choir__eval_policy_to_state(
@@ -125,8 +133,12 @@ static bool has_other_rate(const choir__job *j)
 static bool has_other_measure(const choir__job *j)
 {
     const char *was = choir__job_recorded(j, "best");
-    return strcmp(choir__eval_policy_measure(was),
-               choir__eval_policy_measure(j->training.best)) != 0;
+    char *before = choir__eval_policy_measure(was),
+         *now = choir__eval_policy_measure(j->training.best);
+    bool other = strcmp(before, now) != 0;
+    free(before);
+    free(now);
+    return other;
 }
 
 void choir__eval_policy_from_state(
@@ -153,11 +165,11 @@ bool choir__eval_policy_decides(const choir__job *j)
     return j->training.patience || has_plateau(j);
 }
 
-static double measure_of(const choir__job *j, const choir_score *score)
+static double measure_of(const choir__job *j, const choir_score *score, double own)
 {
     metric m;
     (void)!read_metric(j->training.best, &m); /* checked */
-    double value = m.accuracy ? score->accuracy : score->loss;
+    double value = m.of == OWN ? own : m.of == ACCURACY ? score->accuracy : score->loss;
     return m.max ? -value : value;
 }
 
@@ -167,12 +179,12 @@ static bool is_better(double measure, double best)
     return !isnan(measure) && !(measure >= best);
 }
 
-bool choir__eval_policy_score(
-    choir__eval_policy *judge, const choir__job *j, const choir_score *score, bool regular)
+bool choir__eval_policy_score(choir__eval_policy *judge, const choir__job *j,
+    const choir_score *score, double own, bool regular)
 {
     if (!score->targets) /* none that counts: nothing was measured */
         return false;
-    double measure = measure_of(j, score);
+    double measure = measure_of(j, score, own);
     bool best = is_better(measure, judge->best);
     if (best)
         judge->best = measure;

@@ -27,14 +27,16 @@ void choir__eval_policy_to_state(
  * measure and another rate. */
 void choir__eval_policy_from_state(choir__eval_policy *judge, const choir__job *job,
     const choir_train_state *state, bool resumed);
-/* Returns the measure that a text of --best names, in full: "loss:min" for NULL. */
-const char *choir__eval_policy_measure(const char *best);
+/* Returns the measure that a text of --best names, in full: "loss:min" for NULL. The caller
+ * frees it. */
+char *choir__eval_policy_measure(const char *best);
 
 /* Returns whether later steps depend on evaluations, so that none may be left out. */
 bool choir__eval_policy_decides(const choir__job *job);
-/* Notes an evaluation's score; regular: one of --eval-every. Returns whether it is the best. */
-bool choir__eval_policy_score(
-    choir__eval_policy *judge, const choir__job *job, const choir_score *score, bool regular);
+/* Notes an evaluation's score; own: its number of --metric; regular: one of --eval-every.
+ * Returns whether it is the best. */
+bool choir__eval_policy_score(choir__eval_policy *judge, const choir__job *job,
+    const choir_score *score, double own, bool regular);
 /* Returns whether --patience has run out. */
 bool choir__eval_policy_patience_is_over(
     const choir__eval_policy *judge, const choir__job *job);

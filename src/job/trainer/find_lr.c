@@ -60,13 +60,42 @@ bool choir__rate_test_note(choir__rate_test *t, bool none, double loss)
     return t->count < t->steps && !(t->count > SKIPPED && now > too_much * fabs(t->best));
 }
 
-/* Returns where the smoothed loss falls fastest over the logarithm of the rate; -1: nowhere. */
+/* The losses of the lowest rates, which change nothing yet: [from, to), their mean and their
+ * deviation. */
+typedef struct still {
+    int64_t from, to;
+    double mean, deviation, most;
+} still;
+
+static still still_part(const choir__rate_test *t)
+{
+    still s = {.to = choir__max(t->count / 4, 2)};
+    s.from = choir__min(SKIPPED, s.to / 2);
+    s.most = t->losses[s.from];
+    double n = (double)(s.to - s.from), squares = 0;
+    for (int64_t i = s.from; i < s.to; i++) {
+        s.mean += t->losses[i] / n;
+        s.most = fmax(s.most, t->losses[i]);
+    }
+    for (int64_t i = s.from; i < s.to; i++)
+        squares += (t->losses[i] - s.mean) * (t->losses[i] - s.mean) / n;
+    s.deviation = sqrt(squares);
+    return s;
+}
+
+/* Returns where the smoothed loss falls fastest over the logarithm of the rate, on its way to
+ * its least value; -1: nowhere does it fall by more than the noise of the lowest rates. */
 static int64_t steepest(const choir__rate_test *t)
 {
-    int64_t at = -1;
+    still s = still_part(t);
+    int64_t least = s.to, at = -1, reach = choir__max(t->count / 40, 1);
+    for (int64_t i = s.to; i < t->count; i++)
+        least = t->losses[i] < t->losses[least] ? i : least;
+    if (least >= t->count || t->losses[least] > s.mean - 3 * s.deviation)
+        return -1;
     double most = 0;
-    for (int64_t i = choir__max(choir__min(SKIPPED, t->count / 4), 1); i + 1 < t->count; i++) {
-        double slope = (t->losses[i + 1] - t->losses[i - 1]) / 2;
+    for (int64_t i = choir__max(s.from, reach); i <= least && i + reach < t->count; i++) {
+        double slope = t->losses[i + reach] - t->losses[i - reach];
         if (slope < most) {
             most = slope;
             at = i;
@@ -85,10 +114,10 @@ static void write_script(const void *arg, FILE *g)
 {
     const picture *p = arg;
     const choir__rate_test *t = p->test;
-    double low = t->best, high = t->losses[0];
+    double low = t->best, high = t->losses[0], start = still_part(t).most;
     for (int64_t i = 0; i < t->count; i++)
         high = t->losses[i] > high ? t->losses[i] : high;
-    high = fmin(high, t->losses[0] + (t->losses[0] - low)); /* the end goes through the roof */
+    high = fmin(high, start + (start - low)); /* the end goes through the roof */
     double room = fmax(0.08 * (high - low), 0.02 * fabs(low) + 1e-9);
     fprintf(g, "set terminal %s size 960,600 font 'sans,%d'\nset output ",
         strstr(p->job->training.find_lr, ".svg") ? "svg" : "pngcairo", CHOIR__GNUPLOT_FONT);

@@ -98,7 +98,8 @@ static choir_status validate(choir__trainer *t, choir_score *score)
     if (status != CHOIR_OK)
         return status;
     if (!shown && (alike || !t->job->training.eval_every))
-        t->now.best_due |= choir__eval_policy_score(&t->now.judge, t->job, score, false);
+        t->now.best_due |=
+            choir__eval_policy_score(&t->now.judge, t->job, score, t->now.metric, false);
     t->now.last_eval = score->loss;
     if (!shown)
         choir__trainer_show_eval(t, score, false);

@@ -20,6 +20,7 @@
 #include "audit/audit.h"
 #include "job/trainer/debug_nan.h"
 #include "job/trainer/eval_policy.h"
+#include "job/trainer/metric.h"
 #include "job/job_rank.h"
 #include "job/report/record.h"
 #include "job/report/report.h"
@@ -33,12 +34,14 @@ typedef struct choir__progress {
     choir__cli_step last; /* report of that step */
     double last_eval;
     choir__eval_policy judge;
-    double epoch_loss;       /* sum of the losses of the epoch's steps */
-    double epoch_mean;       /* mean loss of the last complete epoch; NaN: no step had a loss */
-    int64_t epoch_without;   /* number of the epoch's steps without a loss */
-    int64_t with, without;   /* steps with and without a loss since the start */
-    choir_score score;       /* score of the last validation */
-    int64_t scored;          /* step of that validation; 0: none yet */
+    double epoch_loss;     /* sum of the losses of the epoch's steps */
+    double epoch_mean;     /* mean loss of the last complete epoch; NaN: no step had a loss */
+    int64_t epoch_without; /* number of the epoch's steps without a loss */
+    int64_t with, without; /* steps with and without a loss since the start */
+    choir_score score;     /* score of the last validation */
+    double metric;         /* its number of --metric; NaN: none */
+    int64_t scored;        /* step of that validation; 0: none yet */
+    char metric_name[CHOIR__METRIC_NAME]; /* of --metric, to which `eval` points */
     choir__told_eval eval;   /* last validation that has a line; step 0: none yet */
     int64_t ended_at;        /* step of the line that says that training ended; 0: none yet */
     int64_t saved;           /* step of the last save, done or under way; 0: none */

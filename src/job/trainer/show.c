@@ -122,8 +122,11 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
         .epoch = j->training.eval_epochs ? step / j->training.epoch_steps : -1,
         .loss = score->loss,
         .accuracy = score->accuracy,
+        .metric = t->now.metric,
         .best = t->now.best_due,
         .eval_s = t->eval_s};
+    choir__metric_name(j, t->now.metric_name);
+    told.metric_name = *t->now.metric_name ? t->now.metric_name : NULL;
     if (shown)
         t->now.eval = told;
     tell_news(t, CHOIR__LINE_EVAL, step, shown ? CHOIR__TO_BOTH : CHOIR__TO_LOGS,
@@ -134,9 +137,11 @@ void choir__trainer_show_again(choir__trainer *t)
 {
     const choir__progress *now = &t->now;
     choir__trainer_show_step(t);
-    if (now->eval.step && now->eval.step == now->step)
-        tell_news(
-            t, CHOIR__LINE_EVAL, now->step, CHOIR__TO_BOTH, &choir__kind_eval, &now->eval);
+    if (now->eval.step && now->eval.step == now->step) {
+        choir__told_eval told = now->eval; /* another rank's: its pointer is not ours */
+        told.metric_name = *now->metric_name ? now->metric_name : NULL;
+        tell_news(t, CHOIR__LINE_EVAL, now->step, CHOIR__TO_BOTH, &choir__kind_eval, &told);
+    }
     if (now->ended_at && now->ended_at == now->step)
         choir__trainer_show_stop(t, now->ended_by, NULL, (double)INFINITY);
 }
@@ -259,7 +264,9 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
             .skipped_steps = scaled ? r->skipped : -1,
             .steps_without_target = choir_model_ignores(&j->model.info) ? r->without : -1,
             .final_loss = (double)loss, .eval_loss = score->loss,
-            .eval_accuracy = score->accuracy, .step_ms_median = median * 1e3,
+            .eval_accuracy = score->accuracy,
+            .eval_metric = t->job->training.no_eval ? (double)NAN : t->now.metric,
+            .step_ms_median = median * 1e3,
             .items_per_s = median > 0 ? choir__report_items(r) / median : 0,
             .first_step_s = r->first_step_s, .weights_sha256 = sha256, .devices = devices,
             .devices_count = count));

@@ -5,6 +5,7 @@
  * step says so (choir_train_state.eval_due), and a job that is resumed there begins with it. */
 #include "job/trainer/inside.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "job/trainer/eval_policy.h"
@@ -20,12 +21,20 @@ choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_s
         .workers = (int)t->job->data.workers,
         .group = choir__job_rank_evaluates(&t->part),
         .between = choir__trainer_between_batches,
-        .arg = t};
+        .arg = t,
+        .scored = t->job->training.metric ? choir__metric_scored : NULL};
+    choir__metric_lines lines = {.job = t->job};
+    opts.scored_arg = &lines;
     double began = choir__now();
     t->agreed = false;
     if (status == CHOIR_OK)
         status = choir_evaluate(t->part.run, t->part.evaluated, &t->job->model.info,
             t->job->data.validation, opts, score);
+    t->now.metric = (double)NAN;
+    if (status == CHOIR_OK && opts.scored)
+        status = choir__metric_take(&lines, opts.group,
+            t->part.env.world > 1 ? t->part.env.group : NULL, &t->now.metric);
+    choir__text_buffer_free(&lines.text);
     choir_status back = choir_optim_swap(t->part.optim);
     t->eval_s = choir__now() - began;
     return status == CHOIR_OK ? back : status;
@@ -39,7 +48,8 @@ choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
     t->now.score = *score;
     t->now.scored = t->now.step;
     t->now.last_eval = score->loss;
-    t->now.best_due |= choir__eval_policy_score(&t->now.judge, t->job, score, true);
+    t->now.best_due |=
+        choir__eval_policy_score(&t->now.judge, t->job, score, t->now.metric, true);
     t->now.eval_due = false;
     return status;
 }
