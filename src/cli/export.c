@@ -42,7 +42,8 @@ const choir__cli_command choir__cli_export = {
     .about =
         "MODEL is a folder that choir train --save wrote, a published model's folder, or an "
         "adapter's whose base is a folder here. NEW becomes a folder with the weights, the files "
-        "beside them and README.md, which names the base, the data and the options. Files and keys of the model that Choir does not use are copied unchanged.",
+        "beside them and README.md, which names the base, the data and the options. Files and "
+        "keys of the model that Choir does not use are copied unchanged.",
     .example = "  choir export runs/tuned tuned-adapter --format peft\n"
                "  choir export runs/tuned tuned --format hf --dtype bf16\n"
                "  choir export runs/tuned tuned-gguf --format gguf --dtype q4_K_M",

@@ -430,7 +430,8 @@ const choir__cli_command choir__cli_run = {
         "Starts COMMAND as several ranks, on this machine or on several, and supervises their "
         "output, signals and failures. Options and environment are torchrun's: RANK, WORLD_SIZE, "
         "LOCAL_RANK, MASTER_ADDR, MASTER_PORT and so on; options may also come from torchrun's "
-        "variables, such as PET_NNODES. When a rank fails all are stopped; a report names the failed rank, the cause and its last output. SIGUSR1 prints the last "
+        "variables, such as PET_NNODES. When a rank fails all are stopped; a report names the "
+        "failed rank, the cause and its last output. SIGUSR1 prints the last "
         "collectives of every rank, as choir top --dump does.",
     .example_title = "two ranks, as DDP",
     .example = "  choir run -n 2 choir train --strategy ddp --steps 500",

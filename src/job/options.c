@@ -175,7 +175,9 @@ const choir__cli_option choir__job_options[] = {
     {"max-restarts", CHOIR__INT, AT(placement.max_restarts), 0, 900, .preset = "0",
         .argument = "N",
         .help =
-            "replace up to N ranks that die or hang; the others continue without them, or wait if the strategy needs as many (default 0: the job fails with the first loss); --nproc above "
+            "replace up to N ranks that die or hang; the others continue without them, or wait "
+            "if the strategy needs as many (default 0: the job fails with the first loss); "
+            "--nproc above "
             "--microbatches starts spares",
         .rereads = true, .excludes = {{"trace"}, ": a trace is of one group of ranks"}},
     {"no-copy", CHOIR__FLAG, AT(placement.no_copy),
@@ -326,7 +328,8 @@ const choir__cli_option choir__job_options[] = {
         .where = CHOIR__OF_LINE},
     {"best", CHOIR__STRING, AT(training.best), .argument = "METRIC[:min|max]",
         .help =
-            "the validation metric by which a checkpoint is the best, DIR/best: loss, accuracy or the NAME of --metric (default loss)",
+            "the measure of validations that chooses the best checkpoint, DIR/best: loss, accuracy "
+            "or the NAME of --metric (default loss)",
         .recorded = CHOIR__RECORDED_JUDGES, .written = choir__option_best_text},
     {"patience", CHOIR__INT, AT(training.patience), 1, MANY, .argument = "N",
         .elsewhere = "early_stopping_patience",
@@ -431,7 +434,8 @@ const choir__cli_option choir__job_options[] = {
     {"log-every", CHOIR__INT, AT(records.log_every), 1, MANY, .argument = "N",
         .elsewhere = "logging_steps log_interval log_every_n_steps",
         .help =
-            "report every N steps (default: every 2 seconds, on a terminal more often; with --json every step)",
+            "report every N steps (default: every 2 seconds, on a terminal more often; with "
+            "--json every step)",
         .of_a_rank = true},
     {"trace", CHOIR__STRING, AT(records.trace), .argument = "FILE",
         .help = "write when each kernel ran, for ui.perfetto.dev, and print a profile at the "

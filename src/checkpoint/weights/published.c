@@ -29,7 +29,7 @@ typedef struct tie {
     choir_tensor *tensor;
 } tie;
 
-/* What is noted of tensors, each kind in one line. */
+/* Kinds of notes about tensors; each kind is one line. */
 typedef enum notice { REPLACED, MISSING, UNKNOWN, NOTICES } notice;
 
 typedef struct noted {

@@ -278,7 +278,8 @@ const choir__cli_command choir__cli_compare = {
     .about =
         "Trains the same model on the same data under one strategy after the other, each run in "
         "a process of its own, and shows side by side: items per second with their spread, "
-        "speed-up and efficiency against one device, memory and utilisation of each device, bytes moved, "
+        "speed-up and efficiency against one device, memory and utilisation of each device, "
+        "bytes moved, "
         "the loss, and whether every bit equals the result of one device.",
     .example_title = "model parallel, one device and pipelines of ResNet-50 on two cores",
     .example =

@@ -43,7 +43,8 @@ const choir__cli_option choir__compare_options[] = {
         .help = "runs of each strategy, in turns"},
     {"plot", CHOIR__STRING, AT(plot), .argument = "FILE",
         .help =
-            "draw a picture, .png or .svg, by gnuplot: throughput with its spread, over split sizes, and memory and utilisation of devices over time"},
+            "draw a picture, .png or .svg, by gnuplot: throughput with its spread, over split "
+            "sizes, and memory and utilisation of devices over time"},
     {"splits", CHOIR__STRING, AT(splits_text), .argument = "LIST",
         .help = "samples per micro-batch at which pipelines run as well (default: none; with "
                 "--plot up to six that divide the batch)"},

@@ -398,7 +398,8 @@ const choir__cli_command choir__cli_tune = {
         "placeholder. The same seed and window give the same trials and the same best one at "
         "any number of trials at once. A search with --storage that was interrupted continues when "
         "it is started again, and several machines that start it share its trials. STUDY.json "
-        "holds the options and the command; options beside it replace its own. --dir alone continues the search of that folder, which has such a file. show prints "
+        "holds the options and the command; options beside it replace its own. --dir alone "
+        "continues the search of that folder, which has such a file. show prints "
         "a stored study's trials, best the best one with its command, importance how much "
         "each parameter decides, export all trials as CSV, and plot draws them.",
     .example_title = "the learning rate and width of a small language model",

@@ -39,9 +39,9 @@ typedef struct choir__progress {
     int64_t epoch_without; /* number of the epoch's steps without a loss */
     int64_t with, without; /* steps with and without a loss since the start */
     choir_score score;     /* score of the last validation */
-    double metric;         /* its number of --metric; NaN: none */
+    double metric;         /* number of --metric; NaN: none */
     int64_t scored;        /* step of that validation; 0: none yet */
-    char metric_name[CHOIR__METRIC_NAME]; /* of --metric, to which `eval` points */
+    char metric_name[CHOIR__METRIC_NAME]; /* name of --metric; `eval` points here */
     choir__told_eval eval;   /* last validation that has a line; step 0: none yet */
     int64_t ended_at;        /* step of the line that says that training ended; 0: none yet */
     int64_t saved;           /* step of the last save, done or under way; 0: none */
