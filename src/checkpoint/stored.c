@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/floats.h"
 #include "base/half.h"
@@ -221,6 +223,18 @@ void choir__stored_close(choir__stored *s)
     free(s->shapes);
     free(s->tensors);
     *s = (choir__stored){0};
+}
+
+void choir__stored_forget(const choir__stored *s, const void *data, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)data;
+    for (int f = 0; f < s->file_count; f++) {
+        const uintptr_t map = (uintptr_t)s->files[f]->map;
+        if (from < map || from >= map + s->files[f]->size)
+            continue;
+        const uintptr_t first = from / page * page; /* others read the rest of it again */
+        (void)!madvise((void *)first, from + bytes - first, MADV_DONTNEED);
+    }
 }
 
 static int by_name(const void *a, const void *b)

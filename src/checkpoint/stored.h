@@ -50,6 +50,10 @@ choir_status choir__stored_open(
 void choir__stored_close(choir__stored *stored);
 const choir__stored_tensor *choir__stored_find(const choir__stored *stored, const char *name);
 
+/* Says that bytes of the mapped files are not needed for now: their memory is the system's
+ * again. Other memory is left alone. */
+void choir__stored_forget(const choir__stored *stored, const void *data, size_t bytes);
+
 /* Returns the path of the tensor's first file, for messages. */
 const char *choir__stored_path(const choir__stored *stored, const choir__stored_tensor *t);
 

@@ -31,6 +31,8 @@ typedef struct choir__backend {
     void (*place)(choir_device *device, int index);
     /* Binds the calling thread to the device's cores. */
     void (*bind_thread)(choir_device *device);
+    /* See choir__device_divide. */
+    void (*divide)(choir_device *device, const choir__device_work *work);
 
     /* --- devices that are not cores; NULL for others --- */
     const choir__far *far; /* access to their memory */

@@ -305,6 +305,15 @@ bool choir__device_reads_blocks(const choir_device *device, choir_dtype dtype)
     return backend && backend->reads_blocks && backend->reads_blocks(dtype);
 }
 
+void choir__device_divide(choir_device *device, const choir__device_work *work)
+{
+    const choir__backend *backend = backend_of(device);
+    if (backend && backend->divide)
+        backend->divide(device, work);
+    else
+        work->part(work->arg, 0, work->count);
+}
+
 void choir__device_place(choir_device *device, int index)
 {
     if (backend_of(device)->place)

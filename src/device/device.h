@@ -97,6 +97,17 @@ bool choir__device_reads_blocks(const choir_device *device, choir_dtype dtype);
     choir__queue_issue((device)->queue,                                                        \
         (choir__task *)choir__device_kernels(device, dtype)->kernel, args, sizeof *(args))
 
+/* Work of the host's, in `count` parts that do not depend on each other. */
+typedef struct choir__device_work {
+    int64_t count, least; /* least: parts from which on another core gains */
+    void (*part)(const void *arg, int64_t first, int64_t count);
+    const void *arg;
+} choir__device_work;
+
+/* Does the work on the device's cores, or on the caller's if the device has none; returns when
+ * all of it is done. Not while a step is recorded. */
+void choir__device_divide(choir_device *device, const choir__device_work *work);
+
 /* Returns the device of a rank on this machine. CHOIR_DEVICE names a kind (cpu, cuda, or auto:
  * GPUs if there are any) or one device; the default is cpu. If there are more ranks than
  * devices of the kind, ranks share them in turn. Returns NULL, with a message, if no device

@@ -135,7 +135,8 @@ static void normal_draws(const choir__param *p, double *q, int64_t n)
 
 void choir__draw_orthogonal(const choir__param *p, choir_tensor *y, int64_t first)
 {
-    int64_t all = choir__shape_count(p->whole), out = p->whole.dim[0], rest = all / out;
+    const choir_shape whole = choir__param_values(p);
+    int64_t all = choir__shape_count(whole), out = whole.dim[0], rest = all / out;
     int64_t count = choir__min(out, rest), n = choir__max(out, rest);
     double *q = choir__calloc((size_t)all, sizeof *q);
     float *values = choir__calloc((size_t)y->count, sizeof *values);

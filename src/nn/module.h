@@ -58,8 +58,14 @@ void choir__module_name(choir_module *root);
  */
 void choir__module_grown(choir_module *m);
 /* Fills y with initial values of p, from entry number `first` of the whole parameter on, in
- * memory order. */
+ * memory order. If p is held in few bits, y is f32 and gets values, or it is whole rows of
+ * words, which are counted then. */
 void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first);
+/* choir__param_draw for words (hold.c), some rows at a time. */
+void choir__held_draw(const choir__param *p, choir_tensor *y, int64_t first);
+/* Gives a parameter without initial values its memory, which the caller fills. Returns false,
+ * with the run's error, if there is none. */
+bool choir__param_claim(choir__param *p);
 
 /* Makes an init that follows from the shape one with numbers, unless it is orthogonal. Returns
  * false, with the run's error, if the shape has too few dimensions for it. */

@@ -28,7 +28,7 @@ enum { DRAWN_TOGETHER = 4 }; /* drawing starts at multiples of this number */
 /* Fills the row of padding with zeros, as far as it is among y's entries. */
 static void clear_padding(const choir__param *p, choir_tensor *y, int64_t first)
 {
-    int64_t width = p->whole.dim[1], last = first + y->count;
+    int64_t width = choir__param_values(p).dim[1], last = first + y->count;
     int64_t from = choir__max(first, p->padding * width);
     int64_t to = choir__min(last, (p->padding + 1) * width);
     if (from >= to)
@@ -81,6 +81,10 @@ static void draw_values(const choir__param *p, choir_tensor *y, int64_t first)
 
 void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
 {
+    if (p->tensor->held && y->dtype == p->tensor->dtype) {
+        choir__held_draw(p, y, first);
+        return;
+    }
     draw_values(p, y, first);
     if (p->padding >= 0)
         clear_padding(p, y, first);
@@ -111,6 +115,15 @@ void choir__module_name(choir_module *m)
         name_tree(m, "", "");
 }
 
+bool choir__param_claim(choir__param *p)
+{
+    p->initialised = true;
+    if (!choir__tensor_allocate(p->tensor, p->tensor->device))
+        return false;
+    choir__storage_holds(p->tensor->storage, CHOIR__MEMORY_WEIGHTS);
+    return true;
+}
+
 static void draw_tree(choir_module *m)
 {
     m->inside->drawn = true;
@@ -118,13 +131,8 @@ static void draw_tree(choir_module *m)
         if (e->kind == CHOIR__CHILD)
             draw_tree(e->child);
         choir__param *p = e->kind == CHOIR__PARAM ? e->tensor->param : NULL;
-        if (!p || p->initialised)
-            continue;
-        p->initialised = true;
-        if (choir__tensor_allocate(p->tensor, p->tensor->device)) {
-            choir__storage_holds(p->tensor->storage, CHOIR__MEMORY_WEIGHTS);
+        if (p && !p->initialised && choir__param_claim(p))
             choir__param_draw(p, p->tensor, 0);
-        }
     }
 }
 
@@ -228,7 +236,7 @@ void choir_module_each(choir_module *m, choir_module_fn *fn, void *arg)
 
 void choir__module_visit_ties(choir_module *m, choir_visit_fn *fn, void *arg)
 {
-    choir__module_ready(m);
+    choir__module_name(m);
     for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             choir__module_visit_ties(e->child, fn, arg);

@@ -5,7 +5,8 @@
 
 #include "tensor/launch.h"
 
-enum { WORD = 4 };
+/* LEAST: values from which on another core gains. MOST: values that are encoded at a time. */
+enum { WORD = 4, LEAST = 16 * 1024, MOST = 1 << 20 };
 
 int64_t choir__held_words(choir__quant type, int64_t cols)
 {
@@ -61,25 +62,53 @@ static void see_as(choir_tensor *t, choir_dtype dtype, int64_t cols)
 
 /* --- on the host --- */
 
-static choir_status words_of(const choir_tensor *t, size_t *bytes, uint8_t **words)
+static choir_status words_of(int64_t count, size_t *bytes, uint8_t **words)
 {
-    *bytes = (size_t)t->count * WORD;
+    *bytes = (size_t)count * WORD;
     *words = calloc(*bytes + 1, 1);
     return *words ? CHOIR_OK
                   : choir__error(CHOIR_ERR_MEMORY, "no host memory for %zu bytes", *bytes);
 }
 
-choir_status choir__held_write(choir_tensor *t, const float *values)
+/* Rows on their way to words. */
+typedef struct encoding {
+    choir__quant type;
+    int64_t cols, row_bytes;
+    const float *values;
+    uint8_t *words;
+} encoding;
+
+static void encode_rows(const void *arg, int64_t first, int64_t rows)
+{
+    const encoding *e = arg;
+    for (int64_t r = first; r < first + rows; r++)
+        choir__quant_encode(
+            e->type, e->words + r * e->row_bytes, e->values + r * e->cols, e->cols);
+}
+
+choir_status choir__held_write_rows(
+    choir_tensor *t, int64_t first, int64_t rows, const float *values)
 {
     size_t bytes;
-    uint8_t *words;
-    choir_status status = words_of(t, &bytes, &words);
-    const int64_t row = t->shape.dim[1] * WORD, cols = t->held->cols;
-    for (int64_t r = 0; r < t->shape.dim[0] && status == CHOIR_OK; r++)
-        choir__quant_encode(t->held->type, words + r * row, values + r * cols, cols);
-    if (status == CHOIR_OK)
-        status = choir_write(t, words, bytes);
-    free(words);
+    encoding e = {t->held->type, t->held->cols, t->shape.dim[1] * WORD, values, NULL};
+    choir_status status = words_of(rows * t->shape.dim[1], &bytes, &e.words);
+    if (status == CHOIR_OK) {
+        choir_tensor part = choir__rows_view(t, first, rows);
+        choir__device_divide(choir__device_of(t),
+            &(choir__device_work){rows, LEAST / choir__max(1, e.cols) + 1, encode_rows, &e});
+        status = choir_write(&part, e.words, bytes);
+    }
+    free(e.words);
+    return status;
+}
+
+choir_status choir__held_write(choir_tensor *t, const float *values)
+{
+    const int64_t cols = t->held->cols, most = MOST / choir__max(1, cols) + 1;
+    choir_status status = CHOIR_OK;
+    for (int64_t r = 0; r < t->shape.dim[0] && status == CHOIR_OK; r += most)
+        status = choir__held_write_rows(
+            t, r, choir__min(most, t->shape.dim[0] - r), values + r * cols);
     return status;
 }
 
@@ -87,7 +116,7 @@ choir_status choir__held_read(choir_tensor *t, float *values)
 {
     size_t bytes;
     uint8_t *words;
-    choir_status status = words_of(t, &bytes, &words);
+    choir_status status = words_of(t->count, &bytes, &words);
     const int64_t row = t->shape.dim[1] * WORD, cols = t->held->cols;
     if (status == CHOIR_OK)
         status = choir_read(t, words, bytes);

@@ -29,9 +29,11 @@ void choir__held_box(const choir_tensor *t, int64_t *from, int64_t *at, int64_t 
 /* Makes t, of a run, hold words of that type from now on; t has no memory. */
 void choir__hold_as(choir_tensor *t, choir__quant type, int64_t cols);
 
-/* Write and read a whole held tensor's values, row-major on the host. Errors: memory; as
- * choir_write and choir_read. */
+/* Write and read a held tensor's values, row-major on the host: all of them, or `rows` rows
+ * from `first` on. The device's cores encode. Errors: memory; as choir_write and choir_read. */
 choir_status choir__held_write(choir_tensor *t, const float *values);
+choir_status choir__held_write_rows(
+    choir_tensor *t, int64_t first, int64_t rows, const float *values);
 choir_status choir__held_read(choir_tensor *t, float *values);
 
 /* Makes *seen a handle of t's memory as files have it: 16-bit types as their dtype, others as

@@ -104,6 +104,16 @@ void choir__set_rows(choir_tensor *t, int64_t row)
         t->stride[i] = row;
 }
 
+choir_tensor choir__rows_view(const choir_tensor *t, int64_t first, int64_t rows)
+{
+    choir_tensor view = *t;
+    const int64_t all = t->shape.dim[0];
+    view.offset += first * t->stride[0];
+    view.shape.dim[0] = rows;
+    view.count = all ? t->count / all * rows : 0;
+    return view;
+}
+
 bool choir__is_contiguous(const choir_tensor *t)
 {
     int64_t stride = 1;

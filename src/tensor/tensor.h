@@ -91,6 +91,9 @@ int64_t choir__row_of(const choir_tensor *t);
 void choir__set_row_major(choir_tensor *t);
 /* Row-major, but for rows that begin `row` elements apart. */
 void choir__set_rows(choir_tensor *t, int64_t row);
+/* Returns rows [first, first + rows) of t as a handle of the caller's, which is not released.
+ */
+choir_tensor choir__rows_view(const choir_tensor *t, int64_t first, int64_t rows);
 void choir__set_channels_last(choir_tensor *t); /* logically (N, C, ...) */
 /* Returns x with channels last in memory: x itself, or a copy in scope. */
 choir_tensor *choir__channels_last(choir_scope *scope, choir_tensor *x);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "checkpoint/items.h"
+#include "nn/module.h"
 #include "tensor/held.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
@@ -40,7 +41,7 @@ static void sort_named(choir__named_list *list)
 
 choir_status choir__named_of(choir__named_list *list, choir_module *module)
 {
-    choir_module_visit(module, true, add_named, list);
+    choir__module_visit_named(module, true, add_named, list);
     sort_named(list);
     return choir__scope_status(module->run);
 }
@@ -76,6 +77,7 @@ choir_shape choir__named_whole(const choir_tensor *t)
 static choir_status get_host(choir__named_list *list, size_t bytes, const char *path)
 {
     free(list->host);
+    list->host_bytes = bytes;
     list->host = malloc(bytes + 1);
     if (!list->host)
         return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for %zu bytes", path, bytes);
@@ -166,14 +168,67 @@ choir_status choir__named_accept(choir__named *item, const choir__st_tensor *s,
     return finite && !counter ? check_finite(t, path, s) : CHOIR_OK;
 }
 
+enum { PIECE = 4 << 20 }; /* bytes that are converted at a time, or a row */
+
+/* Whole tensors of rows are copied in pieces. */
+static bool has_rows(const choir_tensor *t)
+{
+    return t->shape.ndim > 0 && t->count && t->dtype != CHOIR_I64 &&
+           !(t->param && t->param->part_boxes);
+}
+
+static size_t room_for(const choir_tensor *t)
+{
+    const size_t bytes = bytes_of(t), row = bytes / (size_t)choir__max(1, t->shape.dim[0]);
+    return !has_rows(t) || bytes <= PIECE ? bytes : row > PIECE ? row : PIECE;
+}
+
 choir_status choir__named_make_ready(choir__named_list *list, const char *path)
 {
     size_t largest = 0;
     for (int i = 0; i < list->count; i++) {
-        size_t bytes = bytes_of(list->items[i].tensor);
+        size_t bytes = room_for(list->items[i].tensor);
         largest = bytes > largest ? bytes : largest;
     }
     return get_host(list, largest, path); /* now: copying must not fail */
+}
+
+static choir_status restore_rows(
+    const choir__named_list *list, choir_tensor *t, const choir__st_tensor *stored)
+{
+    const size_t count = bytes_of(t) / choir_dtype_size(dtype_of(t)),
+                 row = count / (size_t)t->shape.dim[0], size = choir_dtype_size(stored->dtype),
+                 most = list->host_bytes / (row * choir_dtype_size(dtype_of(t)));
+    const char *from = stored->data;
+    choir_status status = CHOIR_OK;
+    for (int64_t r = 0, n; r < t->shape.dim[0] && status == CHOIR_OK; r += n) {
+        n = choir__min((int64_t)most, t->shape.dim[0] - r);
+        const size_t some = (size_t)n * row;
+        choir__numbers_convert(list->host, dtype_of(t), from, stored->dtype, some);
+        choir_tensor rows = choir__rows_view(t, r, n);
+        status = t->held ? choir__held_write_rows(t, r, n, list->host)
+                         : choir_write(&rows, list->host, some * choir_dtype_size(t->dtype));
+        if (list->files)
+            choir__stored_forget(list->files, from, some * size);
+        from += some * size;
+    }
+    return status;
+}
+
+static choir_status restore_whole(
+    const choir__named_list *list, choir_tensor *t, const choir__st_tensor *stored)
+{
+    if (t->param && t->param->part_boxes)
+        visit_part(t, convert_run,
+            &(runs){.stored = stored, .host = list->host, .dtype = dtype_of(t)});
+    else if (t->dtype != CHOIR_I64)
+        choir__numbers_convert(list->host, dtype_of(t), stored->data, stored->dtype,
+            bytes_of(t) / choir_dtype_size(dtype_of(t)));
+    else if (stored)
+        memcpy(list->host, stored->data, bytes_of(t));
+    else
+        memset(list->host, 0, bytes_of(t));
+    return t->held ? choir__held_write(t, list->host) : choir_write(t, list->host, bytes_of(t));
 }
 
 choir_status choir__named_restore(choir__named_list *list)
@@ -184,18 +239,9 @@ choir_status choir__named_restore(choir__named_list *list)
         const choir__st_tensor *stored = list->items[i].stored;
         if (!stored && t->dtype != CHOIR_I64)
             continue;
-        if (t->param && t->param->part_boxes)
-            visit_part(t, convert_run,
-                &(runs){.stored = stored, .host = list->host, .dtype = dtype_of(t)});
-        else if (t->dtype != CHOIR_I64)
-            choir__numbers_convert(list->host, dtype_of(t), stored->data, stored->dtype,
-                bytes_of(t) / choir_dtype_size(dtype_of(t)));
-        else if (stored)
-            memcpy(list->host, stored->data, bytes_of(t));
-        else
-            memset(list->host, 0, bytes_of(t));
-        status = t->held ? choir__held_write(t, list->host)
-                         : choir_write(t, list->host, bytes_of(t));
+        if (t->param && !t->param->initialised && !choir__param_claim(t->param))
+            return choir__scope_status(t->scope);
+        status = (has_rows(t) ? restore_rows : restore_whole)(list, t, stored);
     }
     return status;
 }

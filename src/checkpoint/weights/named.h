@@ -18,11 +18,14 @@ typedef struct choir__named_list {
     choir__named *items;
     int count;
     bool adapters; /* adapters and modules beside them, instead of the model's own weights */
+    size_t host_bytes;
     void *host;
+    const choir__stored
+        *files; /* mapped; bytes that were read are given back. NULL: they stay */
 } choir__named_list;
 
-/* Lists the parameters and buffers of a module; free with choir__named_free. Error: the run's.
- */
+/* Lists the parameters and buffers of a module; free with choir__named_free. Parameters may
+ * have no values yet: those that are restored are never drawn. Error: the run's. */
 choir_status choir__named_of(choir__named_list *list, choir_module *module);
 void choir__named_free(choir__named_list *list);
 

@@ -159,6 +159,7 @@ static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
     e->used = true;
     if (!had) {
         choir_status status = choir__named_accept(item, t, path, "model", true);
+        choir__stored_forget(&l->files.stored, t->data, t->bytes);
         if (status != CHOIR_OK &&
             !choir__same_shape(t->shape, choir__named_whole(item->tensor))) {
             char *message = choir__format("%s; the file must be of the model %s%s",
@@ -311,6 +312,7 @@ choir_status choir__published_load(
     choir__module_visit_ties(module, add_tie, &l);
     if (status == CHOIR_OK)
         status = choir__file_shards_open(&l.files, path);
+    l.list.files = &l.files.stored;
     for (int i = 0; i < l.list.count && status == CHOIR_OK; i++)
         status = match_item(&l, &l.list.items[i]);
     if (status == CHOIR_OK)
@@ -319,6 +321,9 @@ choir_status choir__published_load(
         status = choir__named_make_ready(&l.list, path);
     if (status == CHOIR_OK)
         status = choir__named_restore(&l.list);
+    choir__module_ready(module); /* draws what the files lack */
+    if (status == CHOIR_OK)
+        status = choir__scope_status(module->run);
     char *notes = written_notes(&l);
     choir__file_shards_close(&l.files);
     choir__named_free(&l.list);

@@ -22,7 +22,8 @@ int choir__write_took(void *values, const choir__cli_option *option, const char 
 
 choir_status choir__write_open(const choir__write_request *r, choir__saved *s)
 {
-    choir_status status = choir__saved_open(r->checkpoint, NULL, (uint64_t)r->seed, s);
+    choir_status status =
+        choir__saved_open_held(r->checkpoint, NULL, (uint64_t)r->seed, r->base, s);
     const bool writes = s->info.task == CHOIR_LANGUAGE && !s->info.masked;
     if (status == CHOIR_OK && s->info.task != CHOIR_IMAGE_TO_TEXT && !writes)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s is %s, which writes no text", r->checkpoint,

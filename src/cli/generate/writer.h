@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "job/choices.h"
 #include "job/model/amp.h"
+#include "job/model/base.h"
 #include "job/model/saved.h"
 #include "line/command.h"
 
@@ -14,7 +15,7 @@ enum { CHOIR__MOST_STOPS = 64 };
 
 /* The first member of both commands' values. */
 typedef struct choir__write_request {
-    const char *checkpoint, *amp, *last_stop;
+    const char *checkpoint, *amp, *base, *last_stop;
     int64_t tokens, top_k, seed;
     double temperature, top_p, min_p, repetition_penalty;
     bool json;
@@ -48,6 +49,10 @@ typedef struct choir__write_request {
         {"amp", CHOIR__STRING, CHOIR__WRITE_AT(amp), .preset = "off", .argument = "LEVEL",     \
             .help = "compute in 16 bits as choir train --amp does",                            \
             .choices = choir__cli_amp_level_names, .strict = true},                            \
+        {"base", CHOIR__STRING, CHOIR__WRITE_AT(base), .argument = "TYPE",                     \
+            .help = "hold the weights in few bits, as choir train --base does (default: as "   \
+                    "the model was trained)",                                                  \
+            .choices = choir__base_names, .strict = true},                                     \
     {                                                                                          \
         "json", CHOIR__FLAG, CHOIR__WRITE_AT(json), .help = "print one JSON object per text"   \
     }

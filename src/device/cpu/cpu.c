@@ -196,6 +196,23 @@ static bool reads_blocks(choir_dtype dtype)
            !(dtype == CHOIR_BF16 && choir__cpu_multiplies() == CHOIR__BY_AMX);
 }
 
+static void run_work(const void *args)
+{
+    const choir__device_work *w = args;
+    choir__cpu_parallel(w->count, w->least, w->part, w->arg);
+}
+
+/* One core works where the caller is: its queue would do no better. */
+static void divide(choir_device *device, const choir__device_work *work)
+{
+    if (choir__cpu_context_threads(device->backend) == 1) {
+        work->part(work->arg, 0, work->count);
+        return;
+    }
+    choir__queue_issue(device->queue, run_work, work, sizeof *work);
+    (void)!choir_device_sync(device);
+}
+
 static void signature(const choir_device *device, char *text, size_t bytes)
 {
     if (choir__cpu_own_products())
@@ -213,6 +230,7 @@ const choir__backend choir__cpu_backend = {
     .set_threads = set_threads,
     .place = place,
     .bind_thread = bind_thread,
+    .divide = divide,
     .multiplies = multiplies,
     .reads_blocks = reads_blocks,
     .signature = signature,

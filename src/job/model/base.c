@@ -47,6 +47,14 @@ choir_status choir__base_hold(const char *base, const char *amp, choir_module *n
     return status;
 }
 
+choir_status choir__base_of_running(const char *base, choir_module *net)
+{
+    if (!base || !strcmp(base, WHOLE))
+        return CHOIR_OK;
+    choir_module_freeze(net, true);
+    return choir_module_hold(net, named(base), true);
+}
+
 choir_status choir__base_of_saved(const char *base, choir_module *net)
 {
     bool blocks = base && strcmp(base, WHOLE) != 0 && named(base) > CHOIR_HOLD_BF16;

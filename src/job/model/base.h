@@ -12,6 +12,10 @@ const char *choir__base_names(size_t index);
  * choir_module_hold; argument (a type, and no frozen weights). */
 choir_status choir__base_hold(const char *base, const char *amp, choir_module *net);
 
+/* Holds all weights of a model that will only run in that type; NULL: leaves them. Errors: as
+ * choir_module_hold. */
+choir_status choir__base_of_running(const char *base, choir_module *net);
+
 /* Holds the weights of a trained model in its job's type, once they are frozen. Types of 16
  * bits are read as f32: files have them so that others read them, too. */
 choir_status choir__base_of_saved(const char *base, choir_module *net);

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -53,7 +54,7 @@ static choir_status load_published(const char *folder, choir__saved *s)
 }
 
 static choir_status open_published(
-    const char *folder, choir_device *device, uint64_t seed, choir__saved *s)
+    const char *folder, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
 {
     char *text = NULL, *notes = NULL;
     choir_status status = choir_model_read_config(folder, &text, &notes);
@@ -63,6 +64,8 @@ static choir_status open_published(
     s->seed = seed;
     s->run = choir_scope_open(device, seed);
     status = build(text, s);
+    if (status == CHOIR_OK) /* before there are values, so that they are never all in f32 */
+        status = choir__base_of_running(base, s->net);
     if (status == CHOIR_OK)
         status = load_published(folder, s);
     free(notes);
@@ -86,7 +89,7 @@ choir_status choir__saved_adapt(choir__saved *s, const char *folder)
 
 /* Opens an adapter together with its base, if that is a folder here. */
 static choir_status open_adapter(
-    const char *folder, choir_device *device, uint64_t seed, choir__saved *s)
+    const char *folder, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
 {
     choir__adapter_file file;
     choir_status status = choir__adapter_read(folder, &file);
@@ -96,7 +99,7 @@ static choir_status open_adapter(
             "--format hf makes one model of both",
             folder, file.base ? file.base : "an unknown model", folder);
     if (status == CHOIR_OK)
-        status = open_published(file.base, device, seed, s);
+        status = open_published(file.base, device, seed, base, s);
     if (status == CHOIR_OK)
         status = choir__saved_adapt(s, folder);
     choir__adapter_free(&file);
@@ -133,8 +136,18 @@ static choir_status read_job(const char *path, choir__saved *s)
     return status;
 }
 
+/* Holds a checkpoint's weights in another type than f32. */
+static choir_status hold_checkpoint(const char *path, const char *base, choir__saved *s)
+{
+    if (base && s->base && strcmp(base, s->base) != 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained with --base %s: its weights cannot be held as %s", path, s->base,
+            base);
+    return s->base ? CHOIR_OK : choir__base_of_running(base, s->net);
+}
+
 static choir_status open_checkpoint(
-    const char *path, choir_device *device, uint64_t seed, choir__saved *s)
+    const char *path, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
 {
     choir_train_state state;
     choir_status status = choir_training_read(path, &state);
@@ -162,16 +175,25 @@ static choir_status open_checkpoint(
         status = choir__base_of_saved(s->base, s->net);
     if (status == CHOIR_OK)
         status = choir_training_resume(path, &(choir_training){.module = s->net}, NULL, NULL);
+    if (status == CHOIR_OK)
+        status = hold_checkpoint(path, base, s);
     return status == CHOIR_OK ? choir_training_tokenizer(path, &s->tokenizer) : status;
 }
 
 choir_status choir__saved_open(
     const char *path, choir_device *device, uint64_t seed, choir__saved *s)
 {
+    return choir__saved_open_held(path, device, seed, NULL, s);
+}
+
+choir_status choir__saved_open_held(
+    const char *path, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
+{
     *s = (choir__saved){0};
-    choir_status status = is_published(path)        ? open_published(path, device, seed, s)
-                          : choir__is_adapter(path) ? open_adapter(path, device, seed, s)
-                                                    : open_checkpoint(path, device, seed, s);
+    choir_status status = is_published(path) ? open_published(path, device, seed, base, s)
+                          : choir__is_adapter(path)
+                              ? open_adapter(path, device, seed, base, s)
+                              : open_checkpoint(path, device, seed, base, s);
     return status == CHOIR_OK && choir_task_has_classes(s->info.task)
                ? choir__classes_of_saved(path, &s->classes)
                : status;

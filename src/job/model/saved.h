@@ -27,6 +27,10 @@ typedef struct choir__saved {
  * choir__saved_close also after a failure. */
 choir_status choir__saved_open(
     const char *path, choir_device *device, uint64_t seed, choir__saved *saved);
+/* Like choir__saved_open, with the weights held in the type that --base names; NULL: as the
+ * model was trained. A held model can only run. Error: argument (another type in training). */
+choir_status choir__saved_open_held(const char *path, choir_device *device, uint64_t seed,
+    const char *base, choir__saved *saved);
 /* Adds a folder's adapter to a model without adapters. Errors: as choir__adapter_read and
  * choir__adapter_load. */
 choir_status choir__saved_adapt(choir__saved *saved, const char *folder);

@@ -200,7 +200,7 @@ static choir_status draw(choir__param *p)
     for (int64_t first = 0; first < rows; first += most) {
         shape.dim[0] = choir__min(most, rows - first);
         choir_tensor *slab =
-            choir__tensor_new(run, choir__device_of(p->tensor), CHOIR_F32, shape);
+            choir__tensor_new(run, choir__device_of(p->tensor), p->tensor->dtype, shape);
         if (slab->poisoned)
             return choir__scope_status(run);
         choir__param_draw(p, slab, first * row);

@@ -58,6 +58,22 @@ types_have_their_values() {
         --bits chain
 }
 
+# Texts of weights that are held only to write them, and of their values.
+writes() {
+    for type in q8_0 q4_0 q4_K bf16; do
+        good generate base --prompt 'the sea' --json --tokens 6 --base $type && mv out held
+        good generate "as-$type" --prompt 'the sea' --json --tokens 6
+        cmp -s held out || fail "--base $type writes '$(cat held)', not '$(cat out)'"
+    done
+    good generate saved --prompt 'the sea' --json --tokens 6 --base q4_0 && mv out held
+    good generate saved --prompt 'the sea' --json --tokens 6
+    cmp -s held out || fail 'another text'
+    bad 1 'was trained with --base q4_0: its weights cannot be held as q8_0' generate saved \
+        --base q8_0
+    printf 'hello\n' | choir chat base --base q9 >out 2>err && fail 'q9'
+    has err 'choose one of f32, f16, bf16, q8_0, q4_0, q4_K'
+}
+
 strategies_agree() {
     train one --model base --base q4_0 || return
     same one --model base --base q4_0 --recompute
@@ -135,6 +151,7 @@ check types_have_their_values
 check strategies_agree
 check halves_are_held
 check goes_on
+check writes
 check saves_memory
 check is_refused
 finish

@@ -15,6 +15,7 @@
 #define CHOIR_PRODUCT_THIN_H
 
 #include "device/cpu/product/blocks.h"
+#include "device/cpu/product/thin_held.h"
 
 /* SUMS: of a group of columns that lie side by side, 16 KiB. DEEP: rows of B at a time.
  * MOST_SUMS: vectors of sums in registers, of at most MOST_VECTORS of a row. GROUPS: vectors of
@@ -208,6 +209,11 @@ static void run_chain(
     memset(t->sums, 0, (size_t)n * sizeof *t->sums);
     for (int i = c->span; i < c->span + c->spans; i++) {
         const span *x = &s->spans[i];
+        if (b->held) {
+            add_held_span(b, t->rows, t->a + (s->at + x->at) * THIN, column, columns, x,
+                t->sums, t->room);
+            continue;
+        }
         const piece p = {.a = t->a + (s->at + x->at) * THIN,
             .b = element_at(b, column, x->k),
             .next = b->next * size,
@@ -256,8 +262,9 @@ static void pack_few(real *to, const job *w)
 INLINE bool is_thin(const job *w)
 {
     const matrix *b = &w->b;
-    return w->m <= THIN && !w->packed && !w->a.windows && !b->windows && !b->held &&
-           !w->terms.gathers && (b->apart == 1 || (b->next == 1 && w->k->n >= W));
+    return w->m <= THIN && !w->packed && !w->a.windows && !b->windows &&
+           (!b->held || is_read_held(b)) && !w->terms.gathers &&
+           (b->apart == 1 || (b->next == 1 && w->k->n >= W));
 }
 
 static void run_thin(const job *w)
