@@ -64,7 +64,7 @@ void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first);
 /* choir__param_draw for words (hold.c), some rows at a time. */
 void choir__held_draw(const choir__param *p, choir_tensor *y, int64_t first);
 /* Gives a parameter without initial values its memory, which the caller fills. Returns false,
- * with the run's error, if there is none. */
+ * with the run's error, if memory runs out. */
 bool choir__param_claim(choir__param *p);
 
 /* Makes an init that follows from the shape one with numbers, unless it is orthogonal. Returns
