@@ -115,7 +115,8 @@ goes_on() {
 
 # bytes ARG...: the most that the device held.
 bytes() {
-    good train --json --strategy single --batch-size 1 --steps 2 --no-eval --lora r=2 --recompute "$@" \
+    good train --json --strategy single --batch-size 1 --steps 2 --no-eval --lora r=2 \
+        --recompute "$@" \
         --model llama:layers=6,heads=4,kv_heads=4,width=512,hidden=1024,context=8,vocab=64 random &&
         sed -n 's/.*"peak_bytes":\([0-9]*\).*/\1/p' out | tail -1
 }
