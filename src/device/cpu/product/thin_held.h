@@ -1,5 +1,5 @@
-/* Products of few rows by an operand in blocks of few bits (base/quant), as texts need that are
- * written with a quantised model: the blocks are read where they are, at the rate of memory.
+/* Products of few rows by an operand in blocks of few bits (base/quant): a quantised model
+ * writes texts by them. The blocks are read where they are, without a copy.
  *
  *     16 bytes of W columns -> transposed in registers: 4 vectors, whose lanes are columns, and
  *                              have 4 bytes of codes
