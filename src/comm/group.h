@@ -71,6 +71,18 @@ void choir__group_abort(choir_group *group, choir_status status, const char *sen
 choir_status choir__group_split_as(
     choir_group *group, int color, int key, const char *purpose, choir_group **child);
 
+/* The color of a rank. All ranks have the same rule. */
+typedef int choir__color_of(int rank, const void *arg);
+/* Like choir__group_split_as, with colors that follow from the ranks, whose order the child
+ * keeps. Ranks that one rank represents (comm/dry) cannot be split otherwise. */
+choir_status choir__group_split_by(choir_group *group, choir__color_of *color, const void *arg,
+    const char *purpose, choir_group **child);
+/* A rule for ranks that differ in one coordinate, rank / stride % size. */
+typedef struct choir__coordinate {
+    int stride, size;
+} choir__coordinate;
+int choir__color_without(int rank, const void *coordinate);
+
 /* Returns true if the ranks can reach each other's regions of choir__shared_new. */
 bool choir__group_shares(const choir_group *group);
 

@@ -1,5 +1,5 @@
 /* A mesh is a group that is split once per dimension: the color of a rank is its position
- * without that dimension's coordinate, and its key is the coordinate. */
+ * without that dimension's coordinate. */
 #include <choir/mesh.h>
 
 #include <stdio.h>
@@ -94,8 +94,8 @@ choir_status choir_mesh_new(
     }
     for (int d = 0; d < dims && status == CHOIR_OK; d++) {
         struct dimension *dim = &m->dim[d];
-        int color = rank - dim->coordinate * dim->stride;
-        status = choir__group_split_as(group, color, dim->coordinate, names[d], &dim->group);
+        const choir__coordinate of = {dim->stride, dim->size};
+        status = choir__group_split_by(group, choir__color_without, &of, names[d], &dim->group);
     }
     if (status == CHOIR_OK)
         *mesh = m;

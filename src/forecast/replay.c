@@ -8,6 +8,8 @@
 #include "forecast/clock.h"
 #include "forecast/network.h"
 
+enum { LARGE = 1024 }; /* ranks */
+
 /* A call whose price is known. */
 typedef struct priced_call {
     choir__call_shape shape;
@@ -45,6 +47,29 @@ static choir_status price_call(
     return CHOIR_OK;
 }
 
+/* The price of a call of a large group, between those of the next powers of two: the schedules
+ * of such a group are long, and a step has calls of many sizes. */
+static choir_status price_large(replay *r, const choir__call_shape *shape, choir__call_cost *cost)
+{
+    choir__call_shape near = *shape;
+    choir__call_cost above;
+    int64_t low = 1;
+    while (low <= shape->count / 2)
+        low *= 2;
+    near.count = low;
+    choir_status status = price_call(r, &near, cost);
+    near.count = 2 * low;
+    if (!status)
+        status = price_call(r, &near, &above);
+    if (status)
+        return status;
+    const double share = (double)(shape->count - low) / (double)low;
+    cost->seconds += share * (above.seconds - cost->seconds);
+    for (int level = 0; level < CHOIR__LEVELS; level++)
+        cost->bytes[level] += share * (above.bytes[level] - cost->bytes[level]);
+    return CHOIR_OK;
+}
+
 static choir_status price_collective(
     replay *r, const choir__step_program *p, const choir__step_entry *e, double *seconds)
 {
@@ -62,7 +87,9 @@ static choir_status price_collective(
     const bool message = shape.kind == CHOIR__SEND || shape.kind == CHOIR__RECEIVE;
     const int64_t reach = shape.group.stride * shape.group.size;
     shape.first = message ? p->first : p->first / reach * reach + p->first % shape.group.stride;
-    choir_status status = price_call(r, &shape, &cost);
+    choir_status status = shape.group.size > LARGE && shape.count > 1
+                              ? price_large(r, &shape, &cost)
+                              : price_call(r, &shape, &cost);
     if (status)
         return status;
     *seconds = shape.kind == CHOIR__RECEIVE ? 0 : cost.seconds;

@@ -109,11 +109,31 @@ choir_status choir__job_devices_once(const choir__job *j)
     return CHOIR_OK;
 }
 
+const char *choir__job_device_name(
+    const choir__job_placement *p, int device, char name[CHOIR__CLI_DEVICE_NAME])
+{
+    const char *first = p->device_names[0], *colon = strchr(first, ':');
+    if (device < CHOIR__MAX_DEVICES || !colon)
+        snprintf(name, CHOIR__CLI_DEVICE_NAME, "%s",
+            p->device_names[device < CHOIR__MAX_DEVICES ? device : 0]);
+    else
+        snprintf(name, CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - first), first,
+            atoi(colon + 1) + device);
+    return name;
+}
+
 /* Two ranks may share a device, but the devices of one process must differ. */
 static choir_status check_devices(choir__job *j)
 {
     const choir__composition *c = &j->placement.composition;
     bool inside = choir__composition_inside(c);
+    const int each = inside                                                     ? c->dims[c->count - 1].size
+                     : j->placement.strategy->spread == CHOIR__ALL_DEVICES ? j->placement.device_count
+                                                                                : 1;
+    if (each > CHOIR__MAX_DEVICES)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--strategy %s: expected at most %d devices in one process, got %d",
+            j->placement.strategy_text, CHOIR__MAX_DEVICES, each);
     if (inside && c->dims[c->count - 1].size > j->placement.device_count)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--mesh %s with --nproc %d: expected %d devices per rank, got %d",
@@ -147,6 +167,11 @@ static choir_status count_ranks(choir__job *j)
         j->placement.nproc = j->placement.world;
     if (!j->placement.nproc)
         j->placement.nproc = ranks && j->placement.devices ? j->placement.device_count : 1;
+    if (j->placement.nproc > CHOIR__MAX_DEVICES && !j->placement.launched &&
+        !j->placement.imagined)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected at most %d ranks of one machine, got %d; choir run starts more on several",
+            j->placement.mesh ? "--mesh" : "--nproc", CHOIR__MAX_DEVICES, j->placement.nproc);
     return CHOIR_OK;
 }
 

@@ -16,7 +16,14 @@ static choir_status no_list(const char *text)
         "--devices: expected a list such as cpu:0,cpu:1 or cuda:0-3, got '%s'", text);
 }
 
-/* Reads one "cuda:0-3" of `length` characters. */
+static choir_status too_many(const char *text, size_t room)
+{
+    return choir__error(CHOIR_ERR_ARGUMENT, "--devices: expected at most %d devices, got '%s'",
+        (int)room, text);
+}
+
+/* Reads one "cuda:0-3" of `length` characters. If it is the whole text, it may have more devices
+ * than names. */
 static choir_status read_range(const char *text, const char *at, size_t length,
     char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
 {
@@ -28,13 +35,13 @@ static choir_status read_range(const char *text, const char *at, size_t length,
     if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) || end != at + length ||
         high < low || high > 1 << 20)
         return no_list(text);
-    if (high - low >= (long)room - *count)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--devices: expected at most %d devices, got '%s'", (int)room, text);
-    for (long i = low; i <= high; i++)
-        snprintf(names[(*count)++], CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - at), at,
-            (int)i);
-    return CHOIR_OK;
+    if (high - low >= (long)room - *count && at[length])
+        return too_many(text, room);
+    for (long i = low; i <= high; i++, ++*count)
+        if (*count < (int)room)
+            snprintf(names[*count], CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - at), at,
+                (int)i);
+    return at == text || *count <= (int)room ? CHOIR_OK : too_many(text, room);
 }
 
 choir_status choir__cli_devices_list(
@@ -64,6 +71,8 @@ choir_status choir__cli_devices_read(
     choir_status status = choir__cli_devices_list(text, names, room, count);
     if (status != CHOIR_OK || !text || !strcmp(text, "auto"))
         return status;
+    if (*count > (int)room)
+        return too_many(text, room);
     for (int i = 0; i < *count; i++)
         if (!choir__device_is_there(names[i]))
             return CHOIR_ERR_DEVICE;

@@ -173,6 +173,7 @@ typedef struct choir__job_placement {
     bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
     int rank, world; /* the launcher's; 0 and 1 without one */
     char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
+    /* a plan may have more than names (choir__job_device_name); a training has not */
     int device_count;
     struct choir__job_shared *shared; /* NULL: lost ranks are not replaced */
     bool imagined; /* the devices need not be here: nothing will run on them */
@@ -264,6 +265,9 @@ uint64_t choir__job_checkpoint(const choir__job_saves *saves);
 
 /* Refuses a job that names a device twice. Error: argument. */
 choir_status choir__job_devices_once(const choir__job *job);
+/* Writes the name of a device, of those beyond device_names, too, and returns it. */
+const char *choir__job_device_name(
+    const choir__job_placement *placement, int device, char name[CHOIR__CLI_DEVICE_NAME]);
 
 /* Notes that the command line gives an option, and adds one that is repeated to those before.
  * Error: argument. */

@@ -86,7 +86,7 @@ choir_status choir__job_rank_open(
     choir_group_opts opts = choir_group_defaults();
     opts.timeout_s = j->placement.timeout;
     opts.key_file = j->placement.key_file;
-    char *devices = first_devices(j);
+    char *devices = j->placement.rehearsal ? NULL : first_devices(j);
     const char *note;
     opts.device = devices;
     opts.backend = choir__gpus_backend(&j->placement, devices, &note);

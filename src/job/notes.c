@@ -29,7 +29,7 @@ static void say(const choir__job *j, char *text)
 /* Returns a device that several ranks share by name, or NULL. */
 static const char *shared_device(const choir__job_placement *p)
 {
-    for (int i = 1; p->devices && i < p->device_count; i++)
+    for (int i = 1; p->devices && i < choir__min(p->device_count, CHOIR__MAX_DEVICES); i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(p->device_names[i], p->device_names[k]))
                 return p->device_names[i];

@@ -165,7 +165,7 @@ const choir__cli_option choir__job_options[] = {
             "ddp+pipeline, 2x4 means two replicas of a pipeline of four stages, a rank per "
             "stage; with --nproc 2 as well, the stages of a replica are devices of one rank",
         .recorded = CHOIR__RECORDED_PLACE, .displaced_by = {"strategy"}},
-    {"nproc", CHOIR__INT, AT(placement.nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
+    {"nproc", CHOIR__INT, AT(placement.nproc), 1, CHOIR__MOST_RANKS, .argument = "N",
         .elsewhere = "nproc_per_node num_processes",
         .help =
             "number of ranks to start (default: one per device of --devices, else 1; mp and "

@@ -102,6 +102,7 @@ static choir_status open_data(choir__job *j)
     }
     opts.needs_tokenizer = j->model.weights && !choir__text_is_chars(j->model.tokenizer_file);
     opts.seed = j->training.seed;
+    opts.random_train = choir__max(opts.random_train, j->training.batch_size);
     opts.random_valid = RANDOM_BATCHES * j->training.batch_size;
     opts.classes = &j->model.classes;
     opts.augment = j->data.augment;

@@ -13,7 +13,7 @@
 static size_t fullest(const choir__plan_entry *e)
 {
     size_t most = 0;
-    for (int i = 0; i < e->rehearsal.world * e->rehearsal.each; i++)
+    for (int i = 0; i < e->rehearsal.device_count; i++)
         most = choir__max(most, e->rehearsal.devices[i].counts.bytes_peak);
     return most;
 }
@@ -50,7 +50,7 @@ char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *be
                 "No strategy fits. %s would fit with %s.", p->nearest->text, p->remedy);
         return choir__strdup(
             any ? "No strategy fits, nor would recomputation, smaller micro-batches, "
-                  "adapters or 64 ranks on more machines be enough."
+                  "adapters or more machines, up to a rank per sample, be enough."
                 : "No strategy can run this job on these devices.");
     }
     choir__plan_size((double)fullest(best), size);

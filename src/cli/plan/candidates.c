@@ -105,23 +105,34 @@ static choir_status choose_cut(choir__planning *p)
         (long long)((t->batch_size / devices + 1) * devices));
 }
 
+/* Writes --devices as the entries' jobs take it: names, or a range of many. */
 static void list_devices(choir__planning *p)
 {
+    const choir__job_placement *place = &p->job.placement;
     size_t used = 0;
-    for (int i = 0; i < p->job.placement.device_count; i++)
+    const char *first = place->device_names[0], *number = strchr(first, ':');
+    if (place->device_count > CHOIR__MAX_DEVICES && number) {
+        snprintf(p->devices, sizeof p->devices, "%s-%d", first,
+            atoi(number + 1) + place->device_count - 1);
+        return;
+    }
+    for (int i = 0; i < place->device_count; i++)
         used += (size_t)snprintf(p->devices + used, sizeof p->devices - used, "%s%s",
-            i ? "," : "", p->job.placement.device_names[i]);
+            i ? "," : "", place->device_names[i]);
 }
 
-/* Takes the devices of a described cluster, as many as a job may have. */
-static void take_cluster(choir__planning *p)
+static const char *kind_of(const choir__job_placement *p, char kind[16])
 {
-    const bool cpus = !strcmp(p->machine.place.device.kind, "cpu");
-    const int64_t all = choir__cluster_devices(&p->machine.place);
-    p->job.placement.device_count = (int)choir__min(all, CHOIR__MAX_DEVICES);
-    for (int i = 0; i < p->job.placement.device_count; i++)
-        snprintf(p->job.placement.device_names[i], CHOIR__CLI_DEVICE_NAME, "%s:%d",
-            cpus ? "cpu" : "cuda", i);
+    snprintf(kind, 16, "%.*s", (int)strcspn(p->device_names[0], ":"), p->device_names[0]);
+    return kind;
+}
+
+/* Takes `count` devices, which need not be here. */
+static void imagine(choir__planning *p, const char *kind, int64_t count)
+{
+    p->job.placement.device_count = (int)choir__min(count, CHOIR__MOST_RANKS);
+    for (int i = 0; i < choir__min(p->job.placement.device_count, CHOIR__MAX_DEVICES); i++)
+        snprintf(p->job.placement.device_names[i], CHOIR__CLI_DEVICE_NAME, "%s:%d", kind, i);
 }
 
 choir_status choir__plan_list(choir__planning *p)
@@ -129,17 +140,18 @@ choir_status choir__plan_list(choir__planning *p)
     const choir__job_placement *place = &p->job.placement;
     const bool asked =
         choir__job_was_given(&p->job, CHOIR__JOB_OPTION(placement.strategy_text));
+    char kind[16];
     choir_status status = CHOIR_OK;
     if (p->cluster && !place->devices)
-        take_cluster(p);
+        imagine(p, strcmp(p->machine.place.device.kind, "cpu") ? "cuda" : "cpu",
+            choir__cluster_devices(&p->machine.place));
     else
         status = choir__cli_devices_list(place->devices, p->job.placement.device_names,
             CHOIR_COUNT(place->device_names), &p->job.placement.device_count);
     if (status != CHOIR_OK)
         return status;
-    for (int i = place->device_count; i < place->nproc && !place->devices; i++)
-        snprintf(p->job.placement.device_names[p->job.placement.device_count++],
-            CHOIR__CLI_DEVICE_NAME, "cpu:%d", i);
+    if (!place->devices && place->nproc > place->device_count)
+        imagine(p, place->device_count ? kind_of(place, kind) : "cpu", place->nproc);
     list_devices(p);
     if (!p->strategies && asked && strcmp(place->strategy_text, "auto"))
         return add(p, place->strategy_text, strlen(place->strategy_text), place->mesh);

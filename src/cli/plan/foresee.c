@@ -59,8 +59,8 @@ static choir_status rehearse(choir__plan_entry *e, choir__job *j)
 static double sum_peaks(const choir__rehearsal *r)
 {
     double sum = 0;
-    for (int i = 0; i < r->world * r->each; i++)
-        sum += (double)r->devices[i].counts.bytes_peak;
+    for (int i = 0; i < r->device_count; i++)
+        sum += (double)r->devices[i].counts.bytes_peak * r->devices[i].alike;
     return sum;
 }
 
@@ -68,7 +68,7 @@ static double sum_peaks(const choir__rehearsal *r)
 static const char *holder_of(const choir__rehearsal *r)
 {
     const choir_dry_counts *most = &r->devices[0].counts;
-    for (int i = 1; i < r->world * r->each; i++)
+    for (int i = 1; i < r->device_count; i++)
         if (r->devices[i].counts.bytes_peak > most->bytes_peak)
             most = &r->devices[i].counts;
     size_t largest = choir__max(choir__max(most->peak_weights, most->peak_gradients),
@@ -94,7 +94,7 @@ static double bytes_in_one_memory(const choir__planning *p, const choir__rehears
     double most = 0;
     if (memory_of_device(p) <= 0)
         return sum_peaks(r);
-    for (int i = 0; i < r->world * r->each; i++)
+    for (int i = 0; i < r->device_count; i++)
         most = choir__max(most, (double)r->devices[i].counts.bytes_peak);
     return most;
 }
@@ -159,6 +159,8 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
         if (choir__rehearsal_price(&e->rehearsal, &p->machine, DRAWS, &e->price, e->when) !=
             CHOIR_OK)
             fail(e);
+        if (p->job.placement.device_count > CHOIR__MAX_DEVICES)
+            choir__step_free(&e->rehearsal.step); /* each may have millions of entries */
     } else {
         fail(e);
     }

@@ -42,6 +42,7 @@ static int plan(choir__planning *p)
     if (!p->cluster &&
         choir__machine_find(NULL, p->job.placement.device_names[0], &p->machine) != CHOIR_OK)
         return choir__cli_fail();
+    choir__machine_extend(&p->machine, p->job.placement.device_count);
     for (int i = 0; i < p->count; i++)
         choir__plan_foresee(p, &p->entries[i]);
     if (is_the_job_wrong(p))

@@ -105,13 +105,15 @@ static bool mend(choir__planning *p, const choir__plan_entry *e, size_t c)
 /* Rehearses fsdp with recomputation on several machines; *bytes: what each of them holds. */
 static bool fits_on(choir__planning *p, int machines, double *bytes)
 {
-    const int64_t one = p->memory;
+    const int64_t one = p->memory, nodes = p->machine.place.nodes;
     choir__plan_entry fsdp = {.text = "fsdp"},
                       tried = {.change = spread,
                           .times = (int64_t)machines * p->job.placement.device_count};
     p->memory = one * machines;
+    p->machine.place.nodes = nodes * machines;
     bool fits = try(p, &fsdp, &tried);
     p->memory = one;
+    p->machine.place.nodes = nodes;
     *bytes = tried.bytes / machines;
     return fits;
 }
@@ -120,7 +122,9 @@ static bool fits_on(choir__planning *p, int machines, double *bytes)
  * do, then between the last two numbers. */
 static void add_machines(choir__planning *p)
 {
-    const int most = CHOIR__MAX_DEVICES / p->job.placement.device_count;
+    const int most =
+        (int)(choir__min(p->job.training.batch_size, CHOIR__MOST_RANKS) /
+              p->job.placement.device_count); /* a sample for each rank */
     int low = 1, high = 1;
     double bytes = 0, tried;
     char words[96];

@@ -18,7 +18,7 @@ static void print_row(const choir__plan_entry *e)
     const choir__rehearsal *r = &e->rehearsal;
     const choir_dry_counts *most = &r->devices[0].counts;
     size_t least = most->bytes_peak;
-    for (int i = 1; i < r->world * r->each; i++) {
+    for (int i = 1; i < r->device_count; i++) {
         const choir_dry_counts *c = &r->devices[i].counts;
         most = c->bytes_peak > most->bytes_peak ? c : most;
         least = choir__min(least, c->bytes_peak);
@@ -79,11 +79,14 @@ static void print(const choir__event_kind *kind, const void *told)
 static void print_entry(const choir__planning *p, const choir__plan_entry *e)
 {
     const choir__rehearsal *r = &e->rehearsal;
-    const int count = r->world * r->each;
+    const int world = r->world * r->each, count = r->names ? world : r->device_count;
     choir__told_planned *devices = choir__calloc((size_t)count, sizeof *devices);
     for (int i = 0; i < count; i++) {
-        const choir_dry_counts *c = &r->devices[i].counts;
-        devices[i] = (choir__told_planned){.device = r->devices[i].name,
+        const int of = r->names ? r->class_of[i / r->each] * r->each + i % r->each : i;
+        const choir_dry_counts *c = &r->devices[of].counts;
+        devices[i] = (choir__told_planned){
+            .device = r->names ? r->names[i] : r->devices[i].name,
+            .alike = r->names ? 1 : r->devices[i].alike,
             .peak_bytes = (int64_t)c->bytes_peak,
             .weights_bytes = (int64_t)c->peak_weights,
             .gradients_bytes = (int64_t)c->peak_gradients,
@@ -98,7 +101,7 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
             links[levels++] = (choir__told_moved){
                 .level = choir__level_name((choir__level)l), .bytes = e->price.link_bytes[l]};
     print(CHOIR__TOLD(plan, .strategy = e->text, .mesh = *e->mesh ? e->mesh : NULL,
-        .world = count, .microbatches = e->microbatches, .fits = e->fits,
+        .world = world, .microbatches = e->microbatches, .fits = e->fits,
         .step_ms = e->price.ms, .step_ms_low = e->price.low_ms,
         .step_ms_high = e->price.high_ms, .items_per_s = e->items / (e->price.ms * 1e-3),
         .idle = e->price.idle, .measured = e->price.measured,

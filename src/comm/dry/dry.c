@@ -28,11 +28,12 @@ static void close_dry(choir__engine *engine)
     choir__engine_free(engine);
 }
 
-static choir_status meet(choir__engine *engine, const choir__call *call)
+static choir_status meet(choir__engine *engine, const choir__call *call,
+    void (*perform)(const choir__dry_room *room))
 {
     char sentence[512];
     choir_status status =
-        choir__dry_meet(room_of(engine), engine->rank, call, choir__dry_exchange, sentence);
+        choir__dry_meet(room_of(engine), engine->rank, call, perform, sentence);
     return status == CHOIR_OK ? status : choir__engine_fail(engine, status, "%s", sentence);
 }
 
@@ -45,7 +46,7 @@ static bool is_of_host(const choir__call *call)
 
 static choir_status run(choir__engine *engine, const choir__call *call)
 {
-    return is_of_host(call) ? meet(engine, call) : CHOIR_OK;
+    return is_of_host(call) ? meet(engine, call, choir__dry_exchange) : CHOIR_OK;
 }
 
 /* Messages of host memory arrive as zeros: no step sends any. */
@@ -72,20 +73,22 @@ static void unmap(choir__shared *shared)
     (void)shared;
 }
 
+/* Makes the regions of the members that live; those of the others are never touched. */
 static choir_status share(choir__engine *engine, size_t bytes, choir__shared **made)
 {
-    uint64_t mine = bytes, *all = choir__calloc((size_t)engine->world, sizeof *all);
+    const choir__dry_room *room = room_of(engine);
+    uint64_t mine = bytes, *all = choir__calloc((size_t)room->living, sizeof *all);
     const choir__call gather = {
         .stamp = {.count = 1, .kind = CHOIR__ALL_GATHER, .dtype = CHOIR_I64},
         .in = &mine,
         .out = all};
-    choir_status status = meet(engine, &gather);
+    choir_status status = meet(engine, &gather, choir__dry_exchange_living);
     if (status == CHOIR_OK) {
         choir__shared *s = *made = choir__shared_make(engine);
         s->unmap = unmap;
-        for (int r = 0; r < engine->world; r++)
-            s->regions[r] = (struct choir__shared_region){
-                all[r] ? choir__dry_addresses(all[r]) : NULL, all[r]};
+        for (int i = 0; i < room->living; i++)
+            s->regions[room->members[i]] = (struct choir__shared_region){
+                all[i] ? choir__dry_addresses(all[i]) : NULL, all[i]};
     }
     free(all);
     return status;

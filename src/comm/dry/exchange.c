@@ -85,7 +85,12 @@ static void give(const table *t, int m, char *out)
     switch ((choir__kind)t->call->stamp.kind) {
     case CHOIR__BROADCAST: copy_part(t, root, 0, out); break;
     case CHOIR__SCATTER: copy_part(t, root, (size_t)m, out); break;
-    case CHOIR__ALL_REDUCE: reduce(t, 0, out); break;
+    case CHOIR__ALL_REDUCE:
+        if (m == t->room->members[0])
+            reduce(t, 0, out);
+        else if (t->room->calls[t->room->members[0]]->out) /* has the result */
+            memcpy(out, t->room->calls[t->room->members[0]]->out, t->part);
+        break;
     case CHOIR__REDUCE_SCATTER: reduce(t, (size_t)m, out); break;
     case CHOIR__REDUCE:
         if (m == root)
@@ -93,11 +98,12 @@ static void give(const table *t, int m, char *out)
         break;
     case CHOIR__GATHER:
     case CHOIR__ALL_GATHER:
+        if (t->call->stamp.kind == CHOIR__ALL_GATHER || m == root)
+            memcpy(out, t->data, (size_t)t->room->count * t->part);
+        break;
     case CHOIR__ALL_TO_ALL:
         for (int i = 0; i < t->room->count; i++)
-            if (t->call->stamp.kind != CHOIR__GATHER || m == root)
-                copy_part(t, i, t->call->stamp.kind == CHOIR__ALL_TO_ALL ? (size_t)m : 0,
-                    out + (size_t)i * t->part);
+            copy_part(t, i, (size_t)m, out + (size_t)i * t->part);
         break;
     default: break;
     }
@@ -106,8 +112,16 @@ static void give(const table *t, int m, char *out)
 void choir__dry_exchange(const choir__dry_room *room)
 {
     table t = collect(room);
-    for (int m = 0; m < room->count; m++)
-        if (room->speaker[m] == m)
-            give(&t, m, room->calls[m]->out);
+    for (int i = 0; i < room->living; i++)
+        give(&t, room->members[i], room->calls[room->members[i]]->out);
     free(t.data);
+}
+
+void choir__dry_exchange_living(const choir__dry_room *room)
+{
+    for (int i = 0; i < room->living; i++)
+        for (int k = 0; k < room->living; k++) {
+            uint64_t *all = room->calls[room->members[i]]->out;
+            all[k] = *(const uint64_t *)room->calls[room->members[k]]->in;
+        }
 }

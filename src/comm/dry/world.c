@@ -88,21 +88,22 @@ static choir__dry_room *find(
 }
 
 /* Lets each member speak for itself, or be represented by the rank that stands for it, or where
- * that is no member, by any that lives. */
+ * that is no member, by any that lives. Few of many members live. */
 static void find_speakers(choir__dry_room *room)
 {
-    int first = -1;
-    for (int i = 0; i < room->count; i++) {
-        room->speaker[i] = speaker_of(room->world, room->ranks[i]) == room->ranks[i] ? i : -1;
-        room->living += room->speaker[i] == i;
-        first = first < 0 ? room->speaker[i] : first;
+    for (int i = 0; i < room->count; i++)
+        if (speaker_of(room->world, room->ranks[i]) == room->ranks[i]) {
+            CHOIR__GROW(room->members, room->living);
+            room->members[room->living++] = i;
+        }
+    for (int i = 0, last = 0; i < room->count; i++) {
+        const int speaker = speaker_of(room->world, room->ranks[i]);
+        /* neighbors are often of one class */
+        for (int k = 0; k < room->living && room->ranks[room->members[last]] != speaker; k++)
+            last = (last + 1) % room->living;
+        const bool found = room->ranks[room->members[last]] == speaker;
+        room->speaker[i] = room->members[found ? last : 0];
     }
-    for (int i = 0; i < room->count; i++)
-        for (int k = 0; k < room->count && room->speaker[i] < 0; k++)
-            if (room->ranks[k] == speaker_of(room->world, room->ranks[i]))
-                room->speaker[i] = k;
-    for (int i = 0; i < room->count; i++)
-        room->speaker[i] = room->speaker[i] < 0 ? first : room->speaker[i];
 }
 
 choir__dry_room *choir__dry_enter(choir__dry_world *world, choir__dry_room *parent,
@@ -141,6 +142,7 @@ void choir__dry_leave(choir__dry_room *room)
     *at = room->next;
     free(room->ranks);
     free(room->speaker);
+    free(room->members);
     free(room->calls);
     free(room);
     if (w->only >= 0 && !w->rooms)

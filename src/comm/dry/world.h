@@ -28,6 +28,7 @@ typedef struct choir__dry_room {
     int count, living;
     int *ranks;                /* (count) ranks of the world */
     int *speaker;              /* (count) the member that represents each member */
+    int *members;              /* (living) the members that live */
     const choir__call **calls; /* (count) the call of each member that has come */
     int arrived;
     uint64_t round; /* exchanges that are over */

@@ -9,6 +9,9 @@
 #include "base/base.h"
 #include "base/files/file.h"
 
+/* Fewer draws of steps with many entries still tell the spread of a step. */
+enum { LEAST_DRAWS = 4, MOST_ENTRIES = 4000000 };
+
 /* --- the machine --- */
 
 /* Reads this machine's calibration, if it has one. */
@@ -48,6 +51,16 @@ choir_status choir__machine_find(const char *file, const char *device, choir__ma
     return status;
 }
 
+void choir__machine_extend(choir__machine *m, int64_t devices)
+{
+    choir__cluster *c = &m->place;
+    if (m->described || devices <= choir__cluster_devices(c))
+        return;
+    if (strcmp(c->device.kind, "cpu")) /* a maker's nodes */
+        c->devices_per_node = 8;
+    c->nodes = (devices + c->devices_per_node - 1) / c->devices_per_node;
+}
+
 void choir__machine_free(choir__machine *m)
 {
     choir__costs_free(&m->costs);
@@ -77,11 +90,20 @@ static bool has_entries(const choir__step *s)
     return all;
 }
 
+static int draws_of(const choir__step *s, int asked)
+{
+    int64_t entries = 1;
+    for (int i = 0; i < s->program_count; i++)
+        entries += s->programs[i].entry_count;
+    return (int)choir__min(asked, choir__max(LEAST_DRAWS, MOST_ENTRIES / entries));
+}
+
 choir_status choir__rehearsal_price(const choir__rehearsal *r, const choir__machine *m,
     int draws, choir__step_price *price, choir__forecast *times)
 {
     choir__forecast f;
-    const choir__replay_opts opts = {.draws = draws, .seed = 1, .times = times != NULL};
+    const choir__replay_opts opts = {
+        .draws = draws_of(&r->step, draws), .seed = 1, .times = times != NULL};
     *price = (choir__step_price){.ms = NAN, .low_ms = NAN, .high_ms = NAN};
     if (times)
         *times = (choir__forecast){0};

@@ -25,6 +25,9 @@ typedef struct choir__step_price {
  * *machine, also after an error. Errors: as choir__cluster_read, and a calibration of another
  * machine. */
 choir_status choir__machine_find(const char *file, const char *device, choir__machine *machine);
+/* Lets a machine of presets have that many devices, on several nodes; a described cluster has
+ * its own. */
+void choir__machine_extend(choir__machine *machine, int64_t devices);
 void choir__machine_free(choir__machine *machine);
 /* Writes where the times are from, such as "this machine's calibration (measured)". */
 const char *choir__machine_figures(const choir__machine *machine, char text[256]);

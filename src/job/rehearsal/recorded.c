@@ -155,7 +155,7 @@ void choir__rehearsal_record(choir__rehearsal *r, const choir__job_rank *part)
 {
     const choir__recording *list = choir__step_recording(part->run);
     recorder to = {.step = &r->step,
-        .program = &r->step.programs[part->env.rank],
+        .program = &r->step.programs[r->class_of[part->env.rank]],
         .part = part,
         .devices = r->each,
         .rank = part->env.rank,

@@ -5,22 +5,20 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/dry/world.h"
 #include "job/trainer/trainer.h"
 
-enum {
-    STEPS = 8,
-    BATCHES = 2, /* in a validation; later ones are as large */
-};
+enum { STEPS = 8 };
 
-/* A validation comes between two steps, or never. */
-static void shorten(choir__job_training *t, int64_t steps)
+/* A validation comes between two steps, or never. batches: of a validation; later ones are as
+ * large. */
+static void shorten(choir__job_training *t, int64_t steps, int64_t batches)
 {
     if (t->eval_every && t->eval_every < t->steps && t->eval_every >= steps)
         t->eval_every = steps - 1;
-    if (!t->eval_batches || t->eval_batches > BATCHES)
-        t->eval_batches = BATCHES;
+    t->eval_batches = choir__max(batches, 1);
     t->steps = steps;
     t->patience = 0;
     t->max_time = t->on_spike = t->find_lr = NULL;
@@ -56,12 +54,95 @@ static choir_status run_rank(int rank, void *arg)
     return choir__train_rank(arg, &by);
 }
 
+/* --- classes --- */
+
+/* Writes the name of device i of a rank. Ranks may share devices. */
+static void name_device(const choir__rehearsal *r, const choir__job_placement *p, int rank,
+    int i, char name[CHOIR__CLI_DEVICE_NAME])
+{
+    const int all = choir__max(1, p->device_count / r->each);
+    choir__job_device_name(p, rank % all * r->each + i, name);
+}
+
 static void name_devices(choir__rehearsal *r, const choir__job_placement *p)
 {
-    const int all = p->device_count / r->each;
-    for (int d = 0; d < r->world * r->each; d++)
-        snprintf(r->devices[d].name, sizeof r->devices[d].name, "%s",
-            p->device_names[d / r->each % choir__max(1, all) * r->each + d % r->each]);
+    const int count = r->world * r->each;
+    r->names = choir__calloc((size_t)count, sizeof *r->names);
+    for (int d = 0; d < count; d++)
+        name_device(r, p, d / r->each, d % r->each, r->names[d]);
+}
+
+/* Makes room for the counts and the programs of each class. */
+static void make_room(choir__rehearsal *r, const choir__job_placement *p)
+{
+    r->device_count = r->classes * r->each;
+    r->devices = choir__calloc((size_t)r->device_count, sizeof *r->devices);
+    for (int k = 0; k < r->classes; k++)
+        choir__step_add_program(&r->step, -1, 0);
+    for (int rank = 0; rank < r->world; rank++) {
+        choir__step_program *program = &r->step.programs[r->class_of[rank]];
+        program->first = program->first < 0 ? rank : program->first;
+        program->ranks++;
+    }
+    for (int d = 0; d < r->device_count; d++) {
+        const choir__step_program *program = &r->step.programs[d / r->each];
+        r->devices[d].alike = (int)program->ranks;
+        name_device(r, p, (int)program->first, d % r->each, r->devices[d].name);
+    }
+    r->step.world = r->world;
+    r->step.program_of = choir__alloc((size_t)r->world * sizeof *r->step.program_of);
+    memcpy(r->step.program_of, r->class_of, (size_t)r->world * sizeof *r->class_of);
+}
+
+static void drop_room(choir__rehearsal *r)
+{
+    free(r->devices);
+    choir__step_free(&r->step);
+    r->devices = NULL;
+    r->device_count = 0;
+}
+
+/* Runs one rank of each class, for all of them. */
+static choir_status run_classes(choir__rehearsal *r, choir__job *own)
+{
+    int *stands_for = choir__alloc((size_t)r->world * sizeof *stands_for);
+    make_room(r, &own->placement);
+    for (int rank = 0; rank < r->world; rank++)
+        stands_for[rank] = (int)r->step.programs[r->class_of[rank]].first;
+    choir_status status = choir__dry_world_run(r->world, stands_for, run_rank, own);
+    free(stands_for);
+    return status;
+}
+
+/* Finds the numbers of rows that ranks share, by building the model on one rank of each class
+ * so far. */
+static choir_status scout(choir__rehearsal *r, choir__job *own)
+{
+    const int64_t steps = own->training.steps;
+    r->scouting = true;
+    own->training.steps = 0;
+    choir_status status = run_classes(r, own);
+    own->training.steps = steps;
+    r->scouting = false;
+    drop_room(r);
+    return status;
+}
+
+static bool has_shares(const choir__composition *c)
+{
+    for (int d = 0; d < c->count; d++)
+        if (c->dims[d].strategy->sharers)
+            return true;
+    return false;
+}
+
+static choir_status classify(choir__rehearsal *r, choir__job *own)
+{
+    choir_status status = choir__rehearsal_classify(r, own);
+    if (status != CHOIR_OK || r->classes == r->world || !has_shares(&own->placement.composition))
+        return status;
+    status = scout(r, own);
+    return status == CHOIR_OK ? choir__rehearsal_classify(r, own) : status;
 }
 
 choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
@@ -72,16 +153,15 @@ choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
         .each = choir__rehearsal_devices(&job->placement),
         .holds = r->holds,
         .steps = choir__min(job->training.steps, STEPS)};
-    r->devices = choir__calloc((size_t)r->world * (size_t)r->each, sizeof *r->devices);
-    name_devices(r, &job->placement);
-    for (int rank = 0; rank < r->world; rank++)
-        choir__step_add_program(&r->step, rank, 1);
-    r->step.world = r->world;
     silence(own);
-    shorten(&own->training, r->steps);
+    shorten(&own->training, r->steps, choir__rehearsal_batches(job));
     own->placement.rehearsal = r;
     choir_dataset *blanks[] = {blank(&own->data.train), blank(&own->data.validation)};
-    choir_status status = choir__dry_world_run(r->world, NULL, run_rank, own);
+    if (r->world * r->each <= CHOIR__MAX_DEVICES)
+        name_devices(r, &own->placement);
+    choir_status status = classify(r, own);
+    if (status == CHOIR_OK)
+        status = run_classes(r, own);
     choir_dataset_free(blanks[0]);
     choir_dataset_free(blanks[1]);
     free(own);
@@ -90,7 +170,9 @@ choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
 
 void choir__rehearsal_free(choir__rehearsal *r)
 {
-    free(r->devices);
-    choir__step_free(&r->step);
+    drop_room(r);
+    free(r->names);
+    free(r->class_of);
+    free(r->rows);
     *r = (choir__rehearsal){0};
 }

@@ -9,27 +9,45 @@
 #include "forecast/step.h"
 #include "job/job.h"
 
+/* A device of a rank, and of all ranks that do the same. */
 typedef struct choir__rehearsed_device {
-    char name[CHOIR__CLI_DEVICE_NAME]; /* the job's device, such as "cpu:0" */
+    char name[CHOIR__CLI_DEVICE_NAME]; /* the first rank's of the job's devices, as "cpu:0" */
+    int alike;                         /* number of devices with these counts */
     choir_dry_counts counts;
 } choir__rehearsed_device;
 
 typedef struct choir__rehearsal {
     int world, each;                  /* ranks, and devices of a rank */
-    choir__rehearsed_device *devices; /* (world, each) */
+    choir__rehearsed_device *devices; /* (device_count): of each class, (each) */
+    int device_count;
+    char (*names)[CHOIR__CLI_DEVICE_NAME]; /* (world, each), if these are few; else NULL */
+    int *class_of; /* (world) number of each rank's class of equal ranks (classes.c) */
+    int classes;
     int64_t parameters;
     bool holds;    /* asked for before it runs: the memory at each kernel
                       (choir__step_program.held) */
     int64_t steps; /* steps that the rehearsal has made */
-    /* The recorded step of all ranks (recorded.c), a program for each; without entries, if a
-     * rank recorded none. */
+    /* The recorded step (recorded.c), a program for each class; without entries, if a rank
+     * recorded none. */
     choir__step step;
+    bool scouting; /* it ends when the model is built, and only looks at sharded weights, */
+    int64_t *rows; /* (row_count): different numbers of rows, each cut over ranks */
+    int row_count;
 } choir__rehearsal;
+
+enum { CHOIR__MOST_CLASSES = 1024 };
 
 /* Rehearses a job that is prepared, and leaves it as it was. The caller frees *r. Errors: the
  * job's, memory among them: devices refuse it beyond --mem-cap, as they would. */
 choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r);
 void choir__rehearsal_free(choir__rehearsal *r);
+
+/* classes.c: fills in class_of and classes. Without rows, ranks with other shares of weights
+ * are in one class. Error: argument, more classes than are followed. */
+choir_status choir__rehearsal_classify(choir__rehearsal *r, const choir__job *job);
+/* Returns the number of batches of a rehearsed validation: two per rank that shares them, or
+ * fewer if the job has fewer. */
+int64_t choir__rehearsal_batches(const choir__job *job);
 
 /* --- for the rank that is rehearsed --- */
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "comm/group.h"
 #include "job/job.h"
 
 enum { MOST_STEPS = 1000000000, MOST_WORKERS = 100000 };
@@ -111,6 +112,11 @@ static choir__recovery recovers(const void *keys)
     return k->node_every || k->warmup ? CHOIR__REBUILT_AS_MANY : CHOIR__REBUILT;
 }
 
+static int node_of(int rank, const void *group)
+{
+    return choir_group_node(group, rank);
+}
+
 static choir_status build_local_sgd(choir__job_rank *p)
 {
     const local_sgd_keys *k = p->at->keys;
@@ -122,8 +128,8 @@ static choir_status build_local_sgd(choir__job_rank *p)
     opts.recut = p->job->saves.recut;
     choir_status status = CHOIR_OK;
     if (opts.near_every) {
-        status = choir_group_split(
-            p->env.group, choir_group_node(p->env.group, -1), p->env.rank, &p->subgroup);
+        status = choir__group_split_by(
+            p->env.group, node_of, p->env.group, "node", &p->subgroup);
         opts.near = p->subgroup;
     }
     if (status == CHOIR_OK)

@@ -50,6 +50,13 @@ static choir_status build(choir__job_rank *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
+/* The ranks of one machine share a model with -1: a plan's are on one. */
+static int sharers(const void *own, int ranks)
+{
+    const fsdp_keys *k = own;
+    return k->shard_ranks > 0 && ranks % k->shard_ranks == 0 ? (int)k->shard_ranks : ranks;
+}
+
 /* Copies of the model have as many ranks each. */
 static choir__recovery recovers(const void *own)
 {
@@ -73,6 +80,7 @@ const choir__cli_strategy choir__cli_strategy_fsdp = {
     .spread = CHOIR__DEVICE_A_RANK,
     .parts = true,
     .shards = true,
+    .sharers = sharers,
     .variants = variants,
     .keys = keys,
     .keys_bytes = sizeof(fsdp_keys),

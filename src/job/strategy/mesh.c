@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "comm/group.h"
 #include "job/job.h"
 
 /* --- what all of them do, as one strategy --- */
@@ -181,10 +182,10 @@ choir_status choir__composition_mesh(choir__composition *c, const char *text)
         char *end;
         long n = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : 0;
         if (n < 1 || (*end && *end != 'x') || count == CHOIR_MESH_MAX_DIMS ||
-            (product *= n) > CHOIR__MAX_DEVICES)
+            (product *= n) > CHOIR__MOST_RANKS)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "expected sizes such as 2x4, the outermost first, of at most %d ranks",
-                CHOIR__MAX_DEVICES);
+                CHOIR__MOST_RANKS);
         sizes[count++] = (int)n;
         at = *end ? end + 1 : NULL;
     }
@@ -235,19 +236,31 @@ static bool deals(const choir__cli_strategy *s, bool evaluation)
            (evaluation && s->chunks == CHOIR__CHUNKS_OF_RANKS);
 }
 
-/* Makes the group of the ranks that differ only in such dimensions. */
-static choir_status split_dealt(choir__job_rank *p, bool evaluation, choir_group **group)
+typedef struct split {
+    const choir__composition *composition;
+    bool evaluation;
+} split;
+
+static int place_in_others(int rank, const void *arg)
 {
-    const choir__composition *c = &p->job->placement.composition;
-    int rest = p->env.rank, stride = 1, color = 0;
+    const split *s = arg;
+    const choir__composition *c = s->composition;
+    int stride = 1, color = 0;
     for (int d = c->count - 1 - choir__composition_inside(c); d >= 0; d--) {
-        int at = rest % c->dims[d].size;
-        rest /= c->dims[d].size;
-        if (!deals(c->dims[d].strategy, evaluation))
+        int at = rank % c->dims[d].size;
+        rank /= c->dims[d].size;
+        if (!deals(c->dims[d].strategy, s->evaluation))
             color += at * stride;
         stride *= c->dims[d].size;
     }
-    return choir_group_split(p->env.group, color, p->env.rank, group);
+    return color;
+}
+
+/* Makes the group of the ranks that differ only in such dimensions. */
+static choir_status split_dealt(choir__job_rank *p, bool evaluation, choir_group **group)
+{
+    const split s = {&p->job->placement.composition, evaluation};
+    return choir__group_split_by(p->env.group, place_in_others, &s, NULL, group);
 }
 
 static choir_status find_dealt(choir__job_rank *p)

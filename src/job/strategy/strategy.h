@@ -21,7 +21,10 @@
 
 #include "line/command.h"
 
-enum { CHOIR__MAX_DEVICES = 64 };
+enum {
+    CHOIR__MAX_DEVICES = 64,    /* of one machine's job */
+    CHOIR__MOST_RANKS = 1 << 20 /* of a plan, and of a launcher */
+};
 
 struct choir__job;
 
@@ -121,6 +124,9 @@ struct choir__cli_strategy {
      * read from a file, so that no device ever holds all weights. */
     bool parts;
     bool shards; /* the parts are rows of f32 weights */
+    /* Returns the number of ranks, of `ranks` in all, that share the rows of one model. NULL:
+     * each has a whole one. */
+    int (*sharers)(const void *keys, int ranks);
     choir__chunked chunks;
     bool slices; /* the ranks share the slices of large weights (choir/tensor_parallel.h) */
     /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */

@@ -159,7 +159,7 @@ static choir_status check_options(const choir__fsdp *f, int64_t total)
  * replicas. */
 static choir_status split_ranks(choir__fsdp *f, int64_t total)
 {
-    int rank = choir_group_rank(f->group), world = choir_group_world(f->group);
+    int world = choir_group_world(f->group);
     int each =
         f->opts.shard_ranks < 0 ? choir_group_local_world(f->group) : f->opts.shard_ranks;
     int64_t sizes[2] = {each, -each}; /* nodes may have different sizes */
@@ -177,9 +177,11 @@ static choir_status split_ranks(choir__fsdp *f, int64_t total)
             "each",
             (long long)total, world, each);
     f->shard = NULL;
-    status = choir_group_split(f->group, rank / each, rank, &f->shard);
+    const choir__coordinate place = {1, each}, copy = {each, world / each};
+    status = choir__group_split_by(f->group, choir__color_without, &place, NULL, &f->shard);
     if (status == CHOIR_OK)
-        status = choir_group_split(f->group, rank % each, rank, &f->replicate);
+        status =
+            choir__group_split_by(f->group, choir__color_without, &copy, NULL, &f->replicate);
     return status;
 }
 

@@ -93,7 +93,7 @@ static choir_status check(int64_t total, int64_t groups, int world)
 static choir_status join(
     choir_scope *run, choir_module *module, choir_group *group, int64_t groups, int64_t each)
 {
-    int world = choir_group_world(group), rank = choir_group_rank(group);
+    int world = choir_group_world(group);
     choir__synced *s = choir__calloc(1, sizeof *s);
     *s = (choir__synced){.strategy = {.ops = &synced_ops},
         .listed = {.ops = &listed_ops},
@@ -101,7 +101,9 @@ static choir_status join(
         .groups = groups,
         .together = each > world ? (int)(each / world) : 1};
     int others = each < world ? world / (int)each : 1; /* ranks with other groups, in turn */
-    choir_status status = choir_group_split(group, rank % others, rank, &s->group);
+    const choir__coordinate same = {others, world / others};
+    choir_status status =
+        choir__group_split_by(group, choir__color_without, &same, NULL, &s->group);
     if (status != CHOIR_OK) {
         free(s);
         return status;

@@ -274,8 +274,9 @@ static void free_group(void *group)
 static choir_status sharing_group(
     choir_scope *run, choir_group *group, int64_t ranks, choir_group **sharing)
 {
-    int rank = choir_group_rank(group);
-    choir_status status = choir_group_split(group, rank / (int)ranks, rank, sharing);
+    const choir__coordinate place = {1, (int)ranks};
+    choir_status status =
+        choir__group_split_by(group, choir__color_without, &place, NULL, sharing);
     if (status == CHOIR_OK)
         choir__on_end(run, free_group, *sharing);
     return status;
