@@ -66,15 +66,11 @@ void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg, ch
  * all other ranks, end with the sentence. */
 void choir__group_abort(choir_group *group, choir_status status, const char *sentence);
 
-/* Like choir_group_split, with both groups given. The child's name contains `purpose` (a mesh's
- * dimension), unless that is NULL. */
-choir_status choir__group_split_as(
-    choir_group *group, int color, int key, const char *purpose, choir_group **child);
-
 /* The color of a rank. All ranks have the same rule. */
 typedef int choir__color_of(int rank, const void *arg);
-/* Like choir__group_split_as, with colors that follow from the ranks, whose order the child
- * keeps. Ranks that one rank represents (comm/dry) cannot be split otherwise. */
+/* Like choir_group_split, with both groups given, and with colors that follow from the ranks,
+ * whose order the child keeps. Ranks that one rank represents (comm/dry) cannot be split
+ * otherwise. The child's name contains `purpose` (a mesh's dimension), unless that is NULL. */
 choir_status choir__group_split_by(choir_group *group, choir__color_of *color, const void *arg,
     const char *purpose, choir_group **child);
 /* A rule for ranks that differ in one coordinate, rank / stride % size. */

@@ -34,15 +34,6 @@ static int choose(const choir_group *group, choice *all, int *ranks, int *mine)
     return count;
 }
 
-choir_status choir_group_split(choir_group *group, int color, int key, choir_group **child)
-{
-    if (!group)
-        return choir__missing(__func__, "group");
-    if (!child)
-        return choir__missing(__func__, "child");
-    return choir__group_split_as(group, color, key, NULL, child);
-}
-
 /* Opens the child with these ranks of the parent; `mine` is this rank's place among them. */
 static choir_status open_child(choir_group *group, const int *ranks, int count, int mine,
     int color, const char *purpose, choir_group **child)
@@ -71,7 +62,7 @@ static choir_status check_batch(const choir_group *group)
                : CHOIR_OK;
 }
 
-choir_status choir__group_split_as(
+static choir_status split_as(
     choir_group *group, int color, int key, const char *purpose, choir_group **child)
 {
     *child = NULL;
@@ -98,6 +89,15 @@ choir_status choir__group_split_as(
     return status;
 }
 
+choir_status choir_group_split(choir_group *group, int color, int key, choir_group **child)
+{
+    if (!group)
+        return choir__missing(__func__, "group");
+    if (!child)
+        return choir__missing(__func__, "child");
+    return split_as(group, color, key, NULL, child);
+}
+
 int choir__color_without(int rank, const void *coordinate)
 {
     const choir__coordinate *c = coordinate;
@@ -111,7 +111,7 @@ choir_status choir__group_split_by(choir_group *group, choir__color_of *color_of
     const int world = choir_group_world(group), me = choir_group_rank(group),
               color = color_of(me, arg);
     if (!choir__is_dry_engine(group->engine))
-        return choir__group_split_as(group, color, me, purpose, child);
+        return split_as(group, color, me, purpose, child);
     choir_status status = check_batch(group);
     if (status != CHOIR_OK)
         return status;

@@ -47,9 +47,10 @@ static choir_status price_call(
     return CHOIR_OK;
 }
 
-/* The price of a call of a large group, between those of the next powers of two: the schedules
- * of such a group are long, and a step has calls of many sizes. */
-static choir_status price_large(replay *r, const choir__call_shape *shape, choir__call_cost *cost)
+/* Interpolates the price of a call of a large group between powers of two: its schedules are
+ * long, and a step has calls of many sizes. */
+static choir_status price_large(
+    replay *r, const choir__call_shape *shape, choir__call_cost *cost)
 {
     choir__call_shape near = *shape;
     choir__call_cost above;

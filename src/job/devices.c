@@ -22,8 +22,8 @@ static choir_status too_many(const char *text, size_t room)
         (int)room, text);
 }
 
-/* Reads one "cuda:0-3" of `length` characters. If it is the whole text, it may have more devices
- * than names. */
+/* Reads one "cuda:0-3" of `length` characters. If it is the whole text, it may have more
+ * devices than names. */
 static choir_status read_range(const char *text, const char *at, size_t length,
     char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
 {

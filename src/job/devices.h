@@ -13,8 +13,8 @@ enum { CHOIR__CLI_DEVICE_NAME = 32 }; /* bytes of "cuda:3" */
 choir_status choir__cli_devices_read(
     const char *text, char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count);
 
-/* Reads such a list of devices that need not be there. A single range may have more devices than
- * there are names: *count is then above room. Error: argument. */
+/* Reads such a list of devices that may be elsewhere. A single range may have more devices than
+ * `room`: *count is then above it. Error: argument. */
 choir_status choir__cli_devices_list(
     const char *text, char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count);
 

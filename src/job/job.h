@@ -177,6 +177,7 @@ typedef struct choir__job_placement {
     int device_count;
     struct choir__job_shared *shared; /* NULL: lost ranks are not replaced */
     bool imagined; /* the devices need not be here: nothing will run on them */
+    bool all_live; /* in a rehearsal no rank stands for others: slower, and equal */
     struct choir__rehearsal
         *rehearsal;        /* the ranks are dry (job/rehearsal); NULL: they are not */
     _Atomic int64_t *gate; /* meeting point of ranks that step apart; NULL: no shared memory */

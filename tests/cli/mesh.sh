@@ -206,7 +206,7 @@ told() {
         train --strategy ddp+pipeline random
     bad 2 'mesh 2x: expected sizes such as 2x4' train --strategy ddp+pipeline --mesh 2x random
     bad 2 'mesh 2x0: expected sizes such as 2x4' train --strategy ddp+pipeline --mesh 2x0 random
-    bad 2 'of at most 64 ranks' train --strategy ddp+pipeline --mesh 40x2 random
+    bad 2 'at most 64 ranks of one machine, got 80' train --strategy ddp+pipeline --mesh 40x2 random
     bad 2 'mesh 2: got 1 dimension for 2 strategies' train --strategy ddp+pipeline --mesh 2 random
     bad 2 'mesh 2x2: got 2 dimensions for 1 strategy' train --strategy ddp --mesh 2x2 random
     bad 2 "'hogwild' takes no part in compositions: choose among ddp" \

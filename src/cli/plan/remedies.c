@@ -122,9 +122,8 @@ static bool fits_on(choir__planning *p, int machines, double *bytes)
  * do, then between the last two numbers. */
 static void add_machines(choir__planning *p)
 {
-    const int most =
-        (int)(choir__min(p->job.training.batch_size, CHOIR__MOST_RANKS) /
-              p->job.placement.device_count); /* a sample for each rank */
+    const int most = (int)(choir__min(p->job.training.batch_size, CHOIR__MOST_RANKS) /
+                           p->job.placement.device_count); /* a sample for each rank */
     int low = 1, high = 1;
     double bytes = 0, tried;
     char words[96];

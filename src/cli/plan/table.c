@@ -84,15 +84,15 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
     for (int i = 0; i < count; i++) {
         const int of = r->names ? r->class_of[i / r->each] * r->each + i % r->each : i;
         const choir_dry_counts *c = &r->devices[of].counts;
-        devices[i] = (choir__told_planned){
-            .device = r->names ? r->names[i] : r->devices[i].name,
-            .alike = r->names ? 1 : r->devices[i].alike,
-            .peak_bytes = (int64_t)c->bytes_peak,
-            .weights_bytes = (int64_t)c->peak_weights,
-            .gradients_bytes = (int64_t)c->peak_gradients,
-            .optimizer_bytes = (int64_t)c->peak_optimizer,
-            .other_bytes = (int64_t)c->peak_other,
-            .flops = c->flops};
+        devices[i] =
+            (choir__told_planned){.device = r->names ? r->names[i] : r->devices[i].name,
+                .alike = r->names ? 1 : r->devices[i].alike,
+                .peak_bytes = (int64_t)c->bytes_peak,
+                .weights_bytes = (int64_t)c->peak_weights,
+                .gradients_bytes = (int64_t)c->peak_gradients,
+                .optimizer_bytes = (int64_t)c->peak_optimizer,
+                .other_bytes = (int64_t)c->peak_other,
+                .flops = c->flops};
     }
     choir__told_moved links[CHOIR__LEVELS];
     int64_t levels = 0;

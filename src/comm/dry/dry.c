@@ -73,7 +73,7 @@ static void unmap(choir__shared *shared)
     (void)shared;
 }
 
-/* Makes the regions of the members that live; those of the others are never touched. */
+/* Makes the regions of the members that live. No task touches another region. */
 static choir_status share(choir__engine *engine, size_t bytes, choir__shared **made)
 {
     const choir__dry_room *room = room_of(engine);

@@ -7,8 +7,8 @@
 /* Carries out the calls that all living members of a room have made. */
 void choir__dry_exchange(const choir__dry_room *room);
 
-/* Gives to each living member, in out, the u64 that each living member has brought, in the order
- * of the room's `members`. */
+/* Gives to each living member, in out, the u64 that each living member has brought, in the
+ * order of the room's `members`. */
 void choir__dry_exchange_living(const choir__dry_room *room);
 
 #endif

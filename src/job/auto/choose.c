@@ -55,9 +55,9 @@ static choir_status prepare(const search *s, const choir__auto_form *f, choir__j
 static double bytes_of(const search *s, const choir__rehearsal *r)
 {
     double sum = 0, most = 0;
-    for (int i = 0; i < r->world * r->each; i++) {
+    for (int i = 0; i < r->device_count; i++) {
         const double peak = (double)r->devices[i].counts.bytes_peak;
-        sum += peak;
+        sum += peak * r->devices[i].alike;
         most = fmax(most, peak);
     }
     return s->room > 0 ? sum + OWN * r->world : most;

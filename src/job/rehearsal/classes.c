@@ -9,11 +9,11 @@
  *                   4-7          0         1        five more ranks
  *                   ...
  *
- * Two of these places are alike if what depends on the place is equal: the nodes of the tree that
- * its run of micro-batches completes, the rows that it holds of sharded weights, the nodes over
- * which copies of a model are added, and whether it has batches of a validation. A program that
- * depends on its rank in another way would need a line in `describe` here; random jobs in
- * tests/cli/plan/classes.sh compare with rehearsals of all ranks. */
+ * Two of these places are alike if what depends on the place is equal: the nodes of the tree
+ * that its run of micro-batches completes, the rows that it holds of sharded weights, the nodes
+ * over which copies of a model are added, and whether it has batches of a validation. A program
+ * that depends on its rank in another way would need a line in `describe` here; random jobs in
+ * tests/unit/job/classes.c compare with rehearsals of all ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ typedef struct dealer {
     int size, stride;
 } dealer;
 
-/* What depends on a place, as numbers. */
+/* The numbers that depend on a place. */
 typedef struct description {
     int64_t *values;
     int count;
@@ -73,8 +73,8 @@ static void add_nodes(description *d, int64_t lo, int64_t hi)
 
 /* Adds the rows that the place has of each weight, and the sums that it holds for the other
  * copies of its model. */
-static void add_shares(description *d, const choir__job *j, const dealer *of,
-    const choir__rehearsal *r, int place)
+static void add_shares(
+    description *d, const choir__job *j, const dealer *of, const choir__rehearsal *r, int place)
 {
     const int sharers = of->strategy->sharers(of->keys, of->size), copies = of->size / sharers;
     int64_t lo, hi;
@@ -107,7 +107,8 @@ static int evaluates_as(const choir__composition *c, int ranks, int rank, int *c
 
 static void add_validation(description *d, const choir__job *j, int64_t batches, int rank)
 {
-    int count, place = evaluates_as(&j->placement.composition, j->placement.nproc, rank, &count);
+    int count,
+        place = evaluates_as(&j->placement.composition, j->placement.nproc, rank, &count);
     int64_t lo, hi;
     choir__tree_run(batches, place, count, &lo, &hi);
     add(d, choir__min(hi - lo, BATCHES));
@@ -117,8 +118,7 @@ static description describe(const choir__job *j, const dealer *of, const choir__
     int64_t batches, int place)
 {
     description d = {0};
-    const int64_t units = choir__cli_strategy_units(j),
-                  unit = j->training.microbatches / units;
+    const int64_t units = choir__cli_strategy_units(j), unit = j->training.microbatches / units;
     int64_t lo, hi;
     choir__tree_run(units, place, of->size, &lo, &hi);
     add_nodes(&d, lo * unit, hi * unit);
@@ -189,7 +189,7 @@ choir_status choir__rehearsal_classify(choir__rehearsal *r, const choir__job *j)
         return status;
 
     dealer of;
-    const bool deals = find_dealer(j, &of);
+    const bool deals = find_dealer(j, &of) && !j->placement.all_live;
     int kinds = 0, *kind = choir__calloc((size_t)r->world, sizeof *kind);
     if (deals)
         kinds = sort_places(j, &of, r, kind);

@@ -12,7 +12,7 @@
 
 enum { STEPS = 8 };
 
-/* A validation comes between two steps, or never. batches: of a validation; later ones are as
+/* A validation comes between two steps, or never. It has `batches` batches; further ones are as
  * large. */
 static void shorten(choir__job_training *t, int64_t steps, int64_t batches)
 {
@@ -139,7 +139,8 @@ static bool has_shares(const choir__composition *c)
 static choir_status classify(choir__rehearsal *r, choir__job *own)
 {
     choir_status status = choir__rehearsal_classify(r, own);
-    if (status != CHOIR_OK || r->classes == r->world || !has_shares(&own->placement.composition))
+    if (status != CHOIR_OK || r->classes == r->world ||
+        !has_shares(&own->placement.composition))
         return status;
     status = scout(r, own);
     return status == CHOIR_OK ? choir__rehearsal_classify(r, own) : status;

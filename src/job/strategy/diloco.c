@@ -128,8 +128,8 @@ static choir_status build_local_sgd(choir__job_rank *p)
     opts.recut = p->job->saves.recut;
     choir_status status = CHOIR_OK;
     if (opts.near_every) {
-        status = choir__group_split_by(
-            p->env.group, node_of, p->env.group, "node", &p->subgroup);
+        status =
+            choir__group_split_by(p->env.group, node_of, p->env.group, "node", &p->subgroup);
         opts.near = p->subgroup;
     }
     if (status == CHOIR_OK)

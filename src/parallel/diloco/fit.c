@@ -137,7 +137,7 @@ typedef struct report {
     int64_t every, near_every, warmup, count;
     float lr, momentum;
     int32_t nesterov, bf16;
-    int64_t micro_first;
+    int64_t off; /* its first micro-batch, from the one that it should have */
 } report;
 
 static choir_status compare_options(
@@ -166,18 +166,25 @@ static choir_status compare_options(
     return CHOIR_OK;
 }
 
-/* Each rank has the micro-batches of its workers. */
-static choir_status check_share(const choir__diloco *w, int rank, int64_t micro_first)
+/* Returns the first micro-batch of a rank's workers. */
+static int64_t first_of(const choir__diloco *w, int rank)
 {
-    int64_t total = choir__run_of(w->base.run)->micro_total, first, end;
+    int64_t first, end;
     choir__tree_run(w->count, rank, choir_group_world(w->group), &first, &end);
-    if (total % w->count || micro_first == first * (total / w->count) || !w->given)
+    return first * (choir__run_of(w->base.run)->micro_total / w->count);
+}
+
+/* Each rank has the micro-batches of its workers. */
+static choir_status check_share(const choir__diloco *w, int rank, int64_t off)
+{
+    const int64_t total = choir__run_of(w->base.run)->micro_total, first = first_of(w, rank);
+    if (total % w->count || !off || !w->given)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
         "%s: %lld workers of %lld micro-batches each: set choir_env.unit to that number before "
         "choir_run_open; the first micro-batch of rank %d is %lld, not %lld",
         w->name, (long long)w->count, (long long)(total / w->count), rank,
-        (long long)micro_first, (long long)(first * (total / w->count)));
+        (long long)(first + off), (long long)first);
 }
 
 static choir_status compare_ranks(const choir__diloco *w, uint64_t model)
@@ -194,13 +201,14 @@ static choir_status compare_ranks(const choir__diloco *w, uint64_t model)
     mine.momentum = w->hyper.momentum;
     mine.nesterov = w->hyper.nesterov;
     mine.bf16 = w->bf16;
-    mine.micro_first = choir__run_of(w->base.run)->micro_first;
+    mine.off =
+        choir__run_of(w->base.run)->micro_first - first_of(w, choir_group_rank(w->group));
     choir_status status =
         choir_group_all_gather(w->group, &mine, all, sizeof mine, CHOIR_U8, NULL);
     for (int r = 0; r < world && status == CHOIR_OK; r++)
-        status = check_share(w, r, all[r].micro_first);
+        status = check_share(w, r, all[r].off);
     for (int r = 0; r < world && status == CHOIR_OK; r++) {
-        all[r].micro_first = mine.micro_first;
+        all[r].off = mine.off;
         status = all[r].model == model
                      ? compare_options(w, r, &all[r], &mine)
                      : choir__error(CHOIR_ERR_MISMATCH,
