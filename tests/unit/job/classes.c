@@ -10,7 +10,12 @@
 #include "job/rehearsal/rehearsal.h"
 #include "job/run.h"
 
+/* The ranks of a world are threads, and sanitizers are slow with many. */
+#ifdef __SANITIZE_ADDRESS__
+enum { DRAWS = 6 };
+#else
 enum { DRAWS = 24 };
+#endif
 
 static const char *const models[] = {"mlp:in=40,hidden=24,layers=5,classes=7", "cnn:width=8",
     "gpt2:layers=4,heads=2,width=16,context=8,vocab=50",
