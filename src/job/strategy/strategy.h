@@ -22,8 +22,8 @@
 #include "line/command.h"
 
 enum {
-    CHOIR__MAX_DEVICES = 64,    /* of one machine's job */
-    CHOIR__MOST_RANKS = 1 << 20 /* of a plan, and of a launcher */
+    CHOIR__MAX_DEVICES = 64,    /* limit for one machine */
+    CHOIR__MOST_RANKS = 1 << 20 /* limit for plans and launchers */
 };
 
 struct choir__job;

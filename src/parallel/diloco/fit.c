@@ -137,7 +137,7 @@ typedef struct report {
     int64_t every, near_every, warmup, count;
     float lr, momentum;
     int32_t nesterov, bf16;
-    int64_t off; /* its first micro-batch, from the one that it should have */
+    int64_t off; /* distance of its first micro-batch from the expected one */
 } report;
 
 static choir_status compare_options(

@@ -96,7 +96,7 @@ choir_status choir__pipeline_note_data(choir__pipeline *p, choir_tensor *x)
 {
     if (x->producer || x->param || x->scope->kind == CHOIR__RUN ||
         choir__device_of(x) != p->base.run->device ||
-        choir_device_is_dry(p->base.run->device)) /* whose values are all alike */
+        choir_device_is_dry(p->base.run->device)) /* all values are alike */
         return CHOIR_OK;
     size_t bytes = (size_t)x->count * choir_dtype_size(x->dtype);
     void *data = choir__alloc(bytes + 1);
