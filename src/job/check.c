@@ -171,7 +171,8 @@ static choir_status count_ranks(choir__job *j)
     if (j->placement.nproc > CHOIR__MAX_DEVICES && !j->placement.launched &&
         !j->placement.imagined)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected at most %d ranks of one machine, got %d; choir run starts more on several",
+            "%s: expected at most %d ranks of one machine, got %d; choir run starts more on "
+            "several",
             j->placement.mesh ? "--mesh" : "--nproc", CHOIR__MAX_DEVICES, j->placement.nproc);
     return CHOIR_OK;
 }
