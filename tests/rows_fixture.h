@@ -143,7 +143,7 @@ static inline int rows_scatter(const rows_trial *t)
         t->out[i] = t->out[i] == -7 ? 0 : t->out[i];
     CHECK_OK(choir__group_tree_reduce(
         t->across, &(choir__tree_reduce){SUITE_AT(t->out), a.out_stride, t->layout->own,
-                       t->total, 0.375f, CHOIR__AUTO}));
+                       t->total, 0.375f, CHOIR__AUTO, CHOIR_F32}));
     CHECK_OK(choir__queue_wait(choir__group_queue(t->across)));
     for (int64_t i = 0; i < t->out_stride; i++)
         t->out[i] = t->out[i] == 0 ? -7 : t->out[i];
@@ -156,7 +156,7 @@ static inline int rows_against_reduce(const rows_trial *t)
     rows_fill(t);
     CHECK_OK(choir__group_tree_reduce(
         t->group, &(choir__tree_reduce){SUITE_AT(t->nodes), (size_t)t->stride * sizeof(float),
-                      t->layout->whole, t->total, t->scale, CHOIR__AUTO}));
+                      t->layout->whole, t->total, t->scale, CHOIR__AUTO, CHOIR_F32}));
     CHECK_OK(choir__queue_wait(choir__group_queue(t->group)));
     for (int c = 0; c < t->layout->count; c++) {
         const choir__rows_cut *cut = &t->layout->cuts[c];

@@ -184,11 +184,23 @@ void choir_module_constant(
  */
 CHOIR_CHECKED choir_status choir_module_to(choir_module *module, choir_device *device);
 
-/** Converts the module's parameters to bf16, f16 or f32: new memory, rounded values; buffers
- * stay f32. Gradients and the optimizer's state are f32, and each update is rounded to the
- * parameter's dtype, so steps below half of its precision are lost. Call it before an
- * optimizer is made for the module, and before a strategy wraps it. Errors stick to the run:
- * dtype, state (sharded, shared or replicated parameters, or within a step), memory. */
+/**
+ * Converts the module's parameters to bf16, f16, f32 or f64: new memory, rounded values;
+ * buffers stay f32. Call it before an optimizer is made for the module, and before a strategy
+ * wraps it.
+ *
+ * 16 bits: gradients and the optimizer's state are f32, and each update is rounded to the
+ * parameter's dtype, so steps below half of its precision are lost.
+ *
+ * f64, PyTorch's module.double(): gradients, their sums over micro-batches and ranks, and the
+ * state of SGD, Adam, RMSprop and Lion are f64, too; their options are f32 numbers. Inputs are
+ * cast by the caller (choir_cast), or an op refuses operands of two dtypes. One device, DDP and
+ * FSDP train f64 with the same bits, on processors; other strategies, hooks of DDP, other
+ * rules, averages, 8-bit and off-loaded state refuse it by name.
+ *
+ * Errors stick to the run: dtype, state (sharded, shared or replicated parameters, or within a
+ * step), memory.
+ */
 CHOIR_CHECKED choir_status choir_module_cast(choir_module *module, choir_dtype dtype);
 
 /** Runs hooks and the module's forward function. The macro choir_forward(module, x, ...) calls

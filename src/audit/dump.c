@@ -21,10 +21,10 @@ char *choir__audit_dump_path(const char *folder, int64_t step)
 /* Returns the item of a weight's gradient, with boxes if this rank has it. */
 static choir__item gradient_of(const choir__item *weight, bool has, choir_scope *scope)
 {
-    float *data = has && weight->box_count ? choir__param_grad_data(weight->param) : NULL;
+    void *data = has && weight->box_count ? choir__param_grad_data(weight->param) : NULL;
     choir__item item = *weight;
     item.name = choir__format(CHOIR__AUDIT_GRAD "%s", weight->name);
-    item.dtype = CHOIR_F32;
+    item.dtype = data ? weight->param->book->dtype : CHOIR_F32;
     item.param = NULL;
     item.box_count = data ? weight->box_count : 0;
     item.boxes = choir__calloc((size_t)item.box_count + 1, sizeof *item.boxes);
@@ -32,7 +32,7 @@ static choir__item gradient_of(const choir__item *weight, bool has, choir_scope 
         return item;
     memcpy(item.boxes, weight->boxes, (size_t)item.box_count * sizeof *item.boxes);
     item.tensor = choir__tensor_wrap(
-        scope, choir__device_of(weight->tensor), CHOIR_F32, weight->tensor->shape, data);
+        scope, choir__device_of(weight->tensor), item.dtype, weight->tensor->shape, data);
     memcpy(item.tensor->stride, weight->tensor->stride, sizeof item.tensor->stride);
     return item;
 }

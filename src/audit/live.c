@@ -175,12 +175,15 @@ void choir__audit_leaf_done(choir__strategy *s, choir__book *book, int bucket)
     for (int i = 0; i < book->count; i++) {
         const choir__param *p = book->params[i];
         for (int u = 0; u < p->slot_count; u++, at += p->tensor->count) {
-            choir__k_hash k = {
-                .sum = sum, .rows = 1, .cols = p->tensor->count, .at = at, .dtype = CHOIR_F32};
+            choir__k_hash k = {.sum = sum,
+                .rows = 1,
+                .cols = p->tensor->count,
+                .at = at,
+                .dtype = book->dtype};
             if (p->slots[u].by_rows || p->slots[u].bucket != bucket || p->slots[u].parts > 1)
                 continue;
             k.x = choir__slot_data(book, &p->slots[u], book->top);
-            choir__launch(book->device, CHOIR_F32, hash, &k);
+            choir__launch(book->device, book->dtype, hash, &k);
         }
     }
 }

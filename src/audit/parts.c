@@ -236,7 +236,7 @@ static void take_item(work *w, const choir__audit_names *names, const choir__ite
         add_item(w, names, item, item->moment ? t->state : t->weights,
             choir__data(item->tensor), item->dtype);
     if (grad && t->gradients)
-        add_item(w, names, item, CHOIR__AUDIT_GRADIENTS, grad, CHOIR_F32);
+        add_item(w, names, item, CHOIR__AUDIT_GRADIENTS, grad, item->param->book->dtype);
 }
 
 choir_status choir__audit_take(choir__audit_parts *parts, const choir__audit_names *names,

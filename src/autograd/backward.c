@@ -40,12 +40,12 @@ choir_tensor *choir_grad(choir_tensor *t)
         return t->grad;
     if (!p->book || choir__book_finish(p->book) != CHOIR_OK)
         return NULL;
-    float *data = choir__param_grad_data(p);
+    void *data = choir__param_grad_data(p);
     if (!data)
         return NULL;
     if (!p->grad || !p->grad->storage || choir__data(p->grad) != data) {
-        p->grad =
-            choir__tensor_wrap(t->scope, p->book->device, CHOIR_F32, p->local->shape, data);
+        p->grad = choir__tensor_wrap(
+            t->scope, p->book->device, p->book->dtype, p->local->shape, data);
         for (int i = 0; i < t->shape.ndim; i++)
             p->grad->stride[i] = p->local->stride[i];
     }

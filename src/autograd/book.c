@@ -23,10 +23,13 @@ choir__book *choir__book_new(
     choir__book *book = choir__calloc(1, sizeof *book);
     book->run = run;
     book->device = device;
+    book->dtype = CHOIR_F32;
     book->params = choir__calloc((size_t)count + 1, sizeof *book->params);
     for (int i = 0; i < count; i++)
         if (!params[i]->book) {
             params[i]->book = book;
+            if (params[i]->tensor->dtype == CHOIR_F64)
+                book->dtype = CHOIR_F64;
             book->params[book->count++] = params[i];
         }
     book->bucket_cap = (size_t)25 << 20;
@@ -45,9 +48,11 @@ void choir__books_make(choir_scope *run, choir__param **params, int count)
         if (params[i]->book)
             continue;
         choir_device *device = choir__device_of(params[i]->tensor);
+        bool wide = params[i]->tensor->dtype == CHOIR_F64;
         int n = 0;
         for (int j = i; j < count; j++)
-            if (!params[j]->book && choir__device_of(params[j]->tensor) == device)
+            if (!params[j]->book && choir__device_of(params[j]->tensor) == device &&
+                wide == (params[j]->tensor->dtype == CHOIR_F64))
                 same[n++] = params[j];
         choir__book_new(run, device, same, n);
     }
@@ -169,18 +174,26 @@ static char *bucket_data(const choir__book *book, int bucket, int level)
 {
     const choir__bucket *b = &book->buckets[bucket];
     if (b->held)
-        return b->held + (size_t)level * (size_t)b->count * sizeof(float);
+        return b->held + (size_t)level * (size_t)b->count * choir_dtype_size(book->dtype);
     return (char *)book->level[level] + b->offset;
 }
 
-float *choir__slot_data(choir__book *book, const choir__slot *slot, int level)
+/* Returns the address of element `at` of a bucket in the level that this backward fills. */
+static void *filling(const choir__book *book, int bucket, int64_t at)
 {
-    return (float *)bucket_data(book, slot->bucket, level) + slot->at;
+    return bucket_data(book, bucket, book->top) + (size_t)at * choir_dtype_size(book->dtype);
 }
 
-float *choir__slot_sum(choir__book *book, const choir__slot *slot)
+void *choir__slot_data(choir__book *book, const choir__slot *slot, int level)
 {
-    return book->sums ? book->sums + slot->local_at : choir__slot_data(book, slot, 0);
+    return bucket_data(book, slot->bucket, level) +
+           (size_t)slot->at * choir_dtype_size(book->dtype);
+}
+
+void *choir__slot_sum(choir__book *book, const choir__slot *slot)
+{
+    return book->sums ? book->sums + (size_t)slot->local_at * choir_dtype_size(book->dtype)
+                      : choir__slot_data(book, slot, 0);
 }
 
 /* Returns memory at `at` of a bucket, for a gradient or a part of it. */
@@ -190,12 +203,12 @@ static choir_tensor *dest_in(
     choir_status status = choir__layout_hold(book, bucket);
     if (status != CHOIR_OK) {
         choir__scope_fail(scope, status);
-        choir_tensor *none = choir__tensor_bare(scope, CHOIR_F32, shape);
+        choir_tensor *none = choir__tensor_bare(scope, book->dtype, shape);
         none->poisoned = true;
         return none;
     }
-    return choir__tensor_wrap(scope, book->device, CHOIR_F32, shape,
-        (float *)bucket_data(book, bucket, book->top) + at);
+    return choir__tensor_wrap(
+        scope, book->device, book->dtype, shape, filling(book, bucket, at));
 }
 
 choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope)
@@ -229,16 +242,46 @@ void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir
     param->has_grad = true;
 }
 
-/* Computes y = (a + b) * scale over one bucket; b < 0: y = a * scale. */
-static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
+/* Queues y *= scale in f64, which the kernel of sums does not do: its scale is f32. */
+static void scale_wide(choir__book *book, void *y, int64_t n, double scale)
 {
-    choir__k_add_scaled args = {.a = bucket_data(book, bucket, a),
-        .b = b < 0 ? NULL : bucket_data(book, bucket, b),
-        .y = bucket_data(book, bucket, a),
-        .n = book->buckets[bucket].count,
-        .scale = scale,
-        .dtype = CHOIR_F32};
-    choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+    choir__storage *factor = choir__storage_new(book->device, sizeof scale);
+    if (!factor) {
+        choir__scope_fail(book->run, choir__error(CHOIR_ERR_MEMORY, "out of memory on %s",
+                                         choir_device_name(book->device)));
+        return;
+    }
+    choir__k_fill number = {.y = factor->data, .value = scale, .n = 1, .dtype = CHOIR_F64};
+    choir__k_binary product = {.y = {.p = y, .stride = {1}},
+        .a = {.p = y, .stride = {1}},
+        .b = {.p = factor->data},
+        .shape = {n},
+        .ndim = 1,
+        .op = CHOIR__MUL,
+        .dtype = CHOIR_F64};
+    choir__launch(book->device, CHOIR_F64, fill, &number);
+    choir__launch(book->device, CHOIR_F64, binary, &product);
+    choir__storage_unref(factor);
+}
+
+void choir__book_add(
+    choir__book *book, void *y, const void *a, const void *b, int64_t n, double scale)
+{
+    bool wide = book->dtype == CHOIR_F64;
+    choir__k_add_scaled sum = {
+        .a = a, .b = b, .y = y, .n = n, .scale = wide ? 1 : (float)scale, .dtype = book->dtype};
+    if (n && (b || y != a || !wide))
+        choir__launch(book->device, book->dtype, add_scaled, &sum);
+    if (n && wide && scale != 1)
+        scale_wide(book, y, n, scale);
+}
+
+/* Computes y = (a + b) * scale over one bucket; b < 0: y = a * scale. */
+static void add_levels(choir__book *book, int bucket, int a, int b, double scale)
+{
+    void *y = bucket_data(book, bucket, a);
+    choir__book_add(book, y, y, b < 0 ? NULL : bucket_data(book, bucket, b),
+        book->buckets[bucket].count, scale);
 }
 
 /* Completes a bucket's leaf: adds nodes that are siblings now. Returns the height of the
@@ -259,8 +302,8 @@ static int merge(choir__book *book, int bucket, choir__node stack[], int top, bo
  * those that listen. */
 static void complete_leaf(choir__book *book, int bucket)
 {
-    choir_status status = choir__strategies_leaf(book->run, book->device,
-        (float *)bucket_data(book, bucket, book->top), book->buckets[bucket].count);
+    choir_status status = choir__strategies_leaf(book->run, book->device, book->dtype,
+        filling(book, bucket, 0), book->buckets[bucket].count);
     if (status != CHOIR_OK)
         choir__scope_fail(book->run, status);
     choir__strategies_leaf_done(book->run, book, bucket);
@@ -307,10 +350,10 @@ static choir_status fill_use(choir__book *book, choir__param *param, int use)
         choir_status status = choir__layout_hold(book, bucket);
         if (status != CHOIR_OK)
             return status;
-        choir__k_fill args = {.y = (float *)bucket_data(book, bucket, book->top) + slot->at,
+        choir__k_fill args = {.y = filling(book, bucket, slot->at),
             .n = slot->parts > 1 ? book->buckets[bucket].count : param->tensor->count,
-            .dtype = CHOIR_F32};
-        choir__launch(book->device, CHOIR_F32, fill, &args);
+            .dtype = book->dtype};
+        choir__launch(book->device, book->dtype, fill, &args);
         choir__book_done_part(param, use);
     }
     return CHOIR_OK;
@@ -386,10 +429,10 @@ void choir__book_take_rows(choir__book *book, choir__book *other)
 
 /* --- the end of a step --- */
 
-static void fold(choir__book *book, float scale)
+static void fold(choir__book *book, double scale)
 {
     for (int b = 0; b < book->bucket_count; b++) {
-        float last = book->buckets[b].shared ? 1 : scale;
+        double last = book->buckets[b].shared ? 1 : scale;
         for (int top = book->top; top > 1; top--)
             add_levels(book, b, top - 2, top - 1, top == 2 ? last : 1);
         if (book->top == 1 && last != 1)
@@ -407,7 +450,7 @@ choir_status choir__book_finish(choir__book *book)
             "the optimizer steps after %lld of this rank's %lld micro-batches",
             (long long)book->leaves, (long long)book->planned);
     int64_t parts = book->divisor ? book->divisor : book->total ? book->total : book->parts;
-    float scale = book->of_replicas ? 1 : 1.0f / (float)parts;
+    double scale = book->of_replicas ? 1 : choir__mean_scale(book->dtype, parts);
     choir_status status = CHOIR_OK;
     if (book->reducer)
         status = book->reducer_ops->finish(book->reducer, book);
@@ -446,7 +489,7 @@ choir_status choir__book_drop(choir__book *book)
     return status;
 }
 
-float *choir__param_grad_data(choir__param *p)
+void *choir__param_grad_data(choir__param *p)
 {
     if (!p->has_grad || !p->book)
         return NULL;

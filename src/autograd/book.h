@@ -176,6 +176,7 @@ enum { CHOIR__MAX_LEVELS = 64 };
 struct choir__book {
     choir_scope *run;
     choir_device *device;
+    choir_dtype dtype; /* of gradients and their sums: f64 for f64 parameters, else f32 */
     choir__param **params;
     int count;
     choir__bucket *buckets;
@@ -184,7 +185,7 @@ struct choir__book {
     size_t level_bytes;
     void *level[CHOIR__MAX_LEVELS];
     choir__storage *level_storage[CHOIR__MAX_LEVELS]; /* NULL if a reducer provides the level */
-    float *sums; /* sums of a sharding reducer; else NULL */
+    char *sums; /* sums of a sharding reducer; else NULL */
     choir__node stack[CHOIR__MAX_LEVELS];
     int top;
     int64_t first, planned; /* this rank's leaves; planned 0: any number */
@@ -208,11 +209,19 @@ struct choir__book {
     choir__book *next;
 };
 
+/* Returns n / total of a mean over `total` losses, as the number of dtype that sums are
+ * multiplied by. */
+static inline double choir__mean_scale(choir_dtype dtype, int64_t total)
+{
+    return dtype == CHOIR_F64 ? 1.0 / (double)total : (double)(1.0f / (float)total);
+}
+
 /* Makes a book for those parameters that have no book yet, with DDP's default bucket sizes. All
- * of these parameters reside on device. */
+ * of these parameters reside on device, and are f64, or none is. */
 choir__book *choir__book_new(
     choir_scope *run, choir_device *device, choir__param **params, int count);
-/* Makes one book per device for those parameters that have no book yet. */
+/* Makes one book per device, and one more for f64, for those parameters that have no book yet.
+ */
 void choir__books_make(choir_scope *run, choir__param **params, int count);
 
 /* Takes the parameters out of the book and frees it; they can then join another book. */
@@ -260,7 +269,7 @@ void choir__book_consume(choir__book *book);
 choir_status choir__book_drop(choir__book *book);
 
 /* Returns the memory that holds the final gradient of p->local, or NULL without a gradient. */
-float *choir__param_grad_data(choir__param *param);
+void *choir__param_grad_data(choir__param *param);
 
 /* Makes a parameter with its own values on device, for replicas of a module. It has p's name,
  * is in no book, and is not in the run's list. Its handle belongs to the run; its values are

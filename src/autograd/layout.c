@@ -131,7 +131,7 @@ static void fill_buckets(choir__book *book, bool shared)
             }
             size_t cap = book->bucket_count <= 1 ? book->first_cap : book->bucket_cap;
             if (!open || open->unit != p->unit ||
-                (!sharded && (size_t)open->count * sizeof(float) >= cap))
+                (!sharded && (size_t)open->count * choir_dtype_size(book->dtype) >= cap))
                 open = add_bucket(book, p, shared);
             p->slots[u].bucket = book->bucket_count - 1;
             p->slots[u].at = open->count;
@@ -150,7 +150,7 @@ static choir_status lay_out(choir__book *book)
     book->level_bytes = 0;
     for (int b = 0; b < book->bucket_count; b++) {
         book->buckets[b].offset = book->level_bytes;
-        book->level_bytes += (size_t)book->buckets[b].count * sizeof(float);
+        book->level_bytes += (size_t)book->buckets[b].count * choir_dtype_size(book->dtype);
     }
     book->layout = ++choir__run_of(book->run)->layouts; /* unique among the run's books */
     book->laid_out = true;
@@ -161,7 +161,8 @@ static choir_status lay_out(choir__book *book)
             all_rows &= p->slots[u].by_rows;
         if (!all_rows)
             continue;
-        p->dense = choir__storage_new(book->device, (size_t)p->local->count * sizeof(float));
+        p->dense = choir__storage_new(
+            book->device, (size_t)p->local->count * choir_dtype_size(book->dtype));
         choir__storage_holds(p->dense, CHOIR__MEMORY_GRADIENTS);
         if (!p->dense)
             return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",

@@ -17,16 +17,19 @@ void choir__layout_free(choir__book *book);
 
 /* choir__slot_data returns the memory of a use's gradient at a level, of the first part if it
  * has parts; choir__slot_sum returns the memory of its sum at the end of the step. */
-float *choir__slot_data(choir__book *book, const choir__slot *slot, int level);
-float *choir__slot_sum(choir__book *book, const choir__slot *slot);
+void *choir__slot_data(choir__book *book, const choir__slot *slot, int level);
+void *choir__slot_sum(choir__book *book, const choir__slot *slot);
+/* Queues y = (a + b) * scale for n numbers of the book; b NULL: y = a * scale. */
+void choir__book_add(
+    choir__book *book, void *y, const void *a, const void *b, int64_t n, double scale);
 /* Obtains the bucket's memory from a reducer that shards, unless it is there already. Errors:
  * memory; the group's. */
 choir_status choir__layout_hold(choir__book *book, int bucket);
 
 /* Add up the uses of a parameter, times scale (uses.c): the uses of one stage, or of all stages
  * of a pipeline. */
-choir_status choir__uses_add(choir__book *book, choir__param *p, float scale);
-choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float scale);
+choir_status choir__uses_add(choir__book *book, choir__param *p, double scale);
+choir_status choir__uses_add_stages(choir__book *book, choir__param *p, double scale);
 
 /* Returns the part of a message about leaves that cannot be added which names another
  * optimizer's step between them; "" if no such step happened. */

@@ -86,7 +86,7 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
     /* a cast has its parameter's gradient; sums over ranks are rounded when they are complete
      */
     bool wide = x->param || (choir__is_half(x->dtype) && is_summed(r, x));
-    choir_dtype dtype = wide ? CHOIR_F32 : x->dtype;
+    choir_dtype dtype = wide && x->dtype != CHOIR_F64 ? CHOIR_F32 : x->dtype;
     choir_tensor *g = choir__tensor_new(sink->scope, choir__device_of(x), dtype, x->shape);
     if (x->param)
         for (int d = 0; d < x->shape.ndim; d++)

@@ -38,7 +38,7 @@ static choir_status rows_on(choir_device *device, const choir__param *p,
     }
     int64_t n = from->count, width = p->tensor->shape.dim[1];
     to->ids = copy_array(device, from->ids, from->ids_data, CHOIR_I64, n);
-    to->grads = copy_array(device, from->grads, from->grads_data, CHOIR_F32, n * width);
+    to->grads = copy_array(device, from->grads, from->grads_data, p->book->dtype, n * width);
     if (!to->ids || !to->grads)
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
             choir_device_name(device), p->name);
@@ -47,46 +47,46 @@ static choir_status rows_on(choir_device *device, const choir__param *p,
     return CHOIR_OK;
 }
 
-static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot *slot,
-    float *y, bool accumulate, float scale)
+static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot *slot, void *y,
+    bool accumulate, double scale)
 {
     int64_t total = !book->reducer ? slot->row_count : book->total ? book->total : book->leaves;
     choir__leaf_rows *all = slot->rows;
     choir_status status = CHOIR_OK;
     if (book->reducer) {
         all = choir__calloc((size_t)total, sizeof *all);
-        status = book->reducer_ops->gather_rows(
-            book->reducer, book, slot, p->local->shape.dim[1] * (int64_t)sizeof(float), all);
+        status = book->reducer_ops->gather_rows(book->reducer, book, slot,
+            p->local->shape.dim[1] * (int64_t)choir_dtype_size(book->dtype), all);
     }
+    bool apart = book->dtype == CHOIR_F64 && scale != 1; /* then rows are not added to others */
     if (status == CHOIR_OK)
         status = choir__launch_rows(book->device, all, total, y, p->local,
             (choir__table_rows){
                 .first = p->boxes ? p->boxes->from[0] : 0, .padding = p->padding},
-            accumulate, scale);
+            accumulate, apart ? 1 : (float)scale);
+    if (status == CHOIR_OK && apart)
+        choir__book_add(book, y, y, NULL, p->local->count, scale);
     if (book->reducer)
         free(all);
     return status;
 }
 
 /* Computes y = (a + b) * scale over a parameter; b NULL: y = a * scale. */
-static void add_dense(choir__book *book, const choir__param *p, float *y, const float *a,
-    const float *b, float scale)
+static void add_dense(choir__book *book, const choir__param *p, void *y, const void *a,
+    const void *b, double scale)
 {
-    choir__k_add_scaled args = {
-        .a = a, .b = b, .y = y, .n = p->local->count, .scale = scale, .dtype = CHOIR_F32};
-    if (args.n)
-        choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+    choir__book_add(book, y, a, b, p->local->count, scale);
 }
 
 /* Adds a parameter's uses in forward order; the first dense one holds the sum. */
-choir_status choir__uses_add(choir__book *book, choir__param *p, float scale)
+choir_status choir__uses_add(choir__book *book, choir__param *p, double scale)
 {
     choir_status status = CHOIR_OK;
     int first = 0;
     while (first < p->slot_count && p->slots[first].by_rows)
         first++;
     bool all_rows = first == p->slot_count;
-    float *y = all_rows ? p->dense->data : choir__slot_sum(book, &p->slots[first]);
+    void *y = all_rows ? p->dense->data : choir__slot_sum(book, &p->slots[first]);
     bool mixed = p->slot_count > 1;
     for (int u = 0; u < p->slot_count && status == CHOIR_OK; u++) {
         choir__slot *slot = &p->slots[u];
@@ -105,7 +105,7 @@ choir_status choir__uses_add(choir__book *book, choir__param *p, float scale)
 
 /* Adds the rows of a use of p on another stage to y. */
 static choir_status add_far_rows(
-    choir__book *book, choir__param *p, choir__slot *slot, float *y, bool accumulate)
+    choir__book *book, choir__param *p, choir__slot *slot, void *y, bool accumulate)
 {
     choir__leaf_rows *here = choir__calloc((size_t)slot->row_count + 1, sizeof *here);
     choir_status status = CHOIR_OK;
@@ -132,9 +132,9 @@ static int64_t first_entry(const choir__param *p)
 /* Adds a dense use of p to y, or writes it there. q: p or the replica, maybe on another stage,
  * that has the use. */
 static choir_status add_far_dense(choir__book *book, choir__param *p, choir__param *q,
-    choir__slot *slot, float *y, bool accumulate)
+    choir__slot *slot, void *y, bool accumulate)
 {
-    const float *data =
+    const char *data =
         q == p ? choir__slot_sum(book, slot) : choir__slot_data(q->book, slot, 0);
     choir__storage *near = NULL;
     if (q->book->device != book->device) {
@@ -142,14 +142,16 @@ static choir_status add_far_dense(choir__book *book, choir__param *p, choir__par
             q->book->level_storage[0] /* otherwise memory of a reducer */
                 ? choir__storage_ref(q->book->level_storage[0])
                 : choir__storage_wrap(q->book->device, q->book->level[0], q->book->level_bytes);
-        near = copy_array(book->device, level, data, CHOIR_F32, q->tensor->count);
+        near = copy_array(book->device, level, data, book->dtype, q->tensor->count);
         choir__storage_unref(level);
         if (!near)
             return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
                 choir_device_name(book->device), q->name);
         data = near->data;
     }
-    data += q == p ? 0 : first_entry(p); /* a replica has all of it */
+    data += q == p ? 0
+                   : (size_t)first_entry(p) *
+                         choir_dtype_size(book->dtype); /* a replica has all of it */
     add_dense(book, p, y, accumulate ? y : data, accumulate ? data : NULL, 1);
     choir__storage_unref(near);
     return CHOIR_OK;
@@ -177,7 +179,7 @@ static const choir__slot *first_dense(choir__param *p)
 
 /* Adds all uses but `first`, in forward order, to y, which `begun` says to have values. */
 static choir_status add_others(
-    choir__book *book, choir__param *p, const choir__slot *first, float *y, bool begun)
+    choir__book *book, choir__param *p, const choir__slot *first, void *y, bool begun)
 {
     choir_status status = CHOIR_OK;
     for (choir__param *q = next_stage(p, -1); q; q = next_stage(p, q->stage))
@@ -194,7 +196,7 @@ static choir_status add_others(
 
 /* A parameter is stored on the stage of its first dense use (pipeline/param_stage.c), so the
  * sum starts in that use's own memory, like choir__uses_add's on one device. */
-choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float scale)
+choir_status choir__uses_add_stages(choir__book *book, choir__param *p, double scale)
 {
     choir_status status = CHOIR_OK;
     for (choir__param *q = p->replicas; q && status == CHOIR_OK; q = q->sibling) {
@@ -204,7 +206,7 @@ choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float sc
     if (status != CHOIR_OK || !p->has_grad)
         return status;
     const choir__slot *first = first_dense(p);
-    float *y = choir__param_grad_data(p);
+    void *y = choir__param_grad_data(p);
     assert(!first || choir__slot_sum(book, first) == y);
     status = add_others(book, p, first, y, first);
     add_dense(book, p, y, y, NULL, scale);

@@ -144,13 +144,13 @@ static void hash_blocks(choir__sha256_state *state, const choir__item *item, con
     free(row);
 }
 
-/* Hashes an item as f32, counters included. */
+/* Hashes an item as f32, or f64 as it is; counters included. */
 static void hash(choir__sha256_state *state, const choir__item *item, const void *data)
 {
     int64_t count = choir__shape_count(item->whole);
     size_t each = choir_dtype_size(item->dtype);
     choir__board_beat();
-    if (item->dtype == CHOIR_F32) {
+    if (item->dtype == CHOIR_F32 || item->dtype == CHOIR_F64) {
         choir__sha256_update(state, data, (size_t)count * each);
         return;
     }

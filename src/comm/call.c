@@ -130,8 +130,8 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
         break;
     case CHOIR__TREE_REDUCE:
     case CHOIR__TREE_SCATTER:
-        snprintf(rest, room, " of %" PRIu64 " f32 over %d micro-batches (layout %08x)",
-            stamp->count, stamp->leaves, stamp->layout);
+        snprintf(rest, room, " of %" PRIu64 " %s over %d micro-batches (layout %08x)",
+            stamp->count, dtype, stamp->leaves, stamp->layout);
         return text;
     case CHOIR__GATHER_ROWS:
         snprintf(

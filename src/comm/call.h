@@ -66,7 +66,7 @@ typedef struct choir__call {
     void *out;
     const int64_t *in_counts, *out_counts; /* (world) of an uneven all-to-all */
     size_t node_stride; /* tree reduction: bytes between this rank's nodes, from in */
-    float scale;        /* tree reduction */
+    double scale;       /* tree reduction */
     const void *rows;   /* a choir__tree_scatter or choir__gather_rows, which the group keeps */
 } choir__call;
 

@@ -99,15 +99,16 @@ size_t choir__shared_bytes(const choir__shared *shared, int rank);
 
 /* The sum over the job's micro-batches, in the fixed tree, times scale. Rank r has the
  * micro-batches [lo(r), hi(r)) of `leaves` (choir__tree_run), summed into the nodes that
- * choir__tree_nodes returns for that run; node k (count f32) is at nodes + k * node_stride
+ * choir__tree_nodes returns for that run; node k (count) is at nodes + k * node_stride
  * bytes. The result replaces node 0 on every rank. Asynchronous, on the group's queue; fastest
  * in memory of choir__shared_new. Errors: argument (a batch is open). */
 typedef struct choir__tree_reduce {
     void *nodes;
     size_t node_stride; /* the same on all ranks */
     int64_t count, leaves;
-    float scale;
+    double scale; /* a number of dtype */
     choir__algorithm algorithm;
+    choir_dtype dtype; /* f32 or f64 */
 } choir__tree_reduce;
 
 choir_status choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args);

@@ -140,7 +140,7 @@ static choir_status tree_reduce(hierarchy *h, const choir__call *call)
     node.scale = 1;
     if (run_on(h, h->local, node) != CHOIR_OK)
         return h->base.failed;
-    return finish_sum(h, call, (double)call->scale, 1);
+    return finish_sum(h, call, call->scale, 1);
 }
 
 /* Returns true if each node's sum is a node of the tree, and adding in layers keeps every

@@ -62,7 +62,7 @@ static choir_status issue(choir_group *group, choir__call *call, const void *arg
 choir_status choir__group_tree_scatter(choir_group *group, const choir__tree_scatter *a)
 {
     int64_t whole;
-    uint32_t scale;
+    uint64_t scale;
     choir__node nodes[CHOIR__MAX_NODES];
     if (check_cuts("tree_scatter", a->cuts, a->cut_count, a->count, &whole) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
@@ -72,7 +72,7 @@ choir_status choir__group_tree_scatter(choir_group *group, const choir__tree_sca
             "tree_scatter: expected a part of the micro-batches, times 1, or all, got "
             "[%lld, %lld) of %lld, times %g",
             (long long)a->first, (long long)(a->first + a->leaves), (long long)a->total,
-            (double)a->scale);
+            a->scale);
     int mine =
         choir__scatter_nodes(a, choir_group_rank(group), choir_group_world(group), nodes);
     if (!a->nodes && mine && a->count)
@@ -82,7 +82,7 @@ choir_status choir__group_tree_scatter(choir_group *group, const choir__tree_sca
     h = mix(mix(mix(mix(h, a->node_stride), scale), (uint64_t)a->first), (uint64_t)a->leaves);
     choir__call call = {.stamp = {.count = (uint64_t)a->count,
                             .kind = CHOIR__TREE_SCATTER,
-                            .dtype = CHOIR_F32,
+                            .dtype = (uint8_t)a->dtype,
                             .op = CHOIR_SUM,
                             .leaves = (int32_t)a->total,
                             .layout = (uint32_t)h}};

@@ -40,15 +40,16 @@ int64_t choir__cut_part(const choir__rows_cut *cut, int rank, int world, int64_t
  * results: the nodes that choir__tree_nodes returns for [first, first + leaves), with which
  * another group continues. */
 typedef struct choir__tree_scatter {
-    const void *nodes; /* (count) f32, node k at k * node_stride bytes; read-only */
+    const void *nodes; /* (count) of dtype, node k at k * node_stride bytes; read-only */
     size_t node_stride;
     const choir__rows_cut *cuts; /* (cut_count) kept alive by the caller until the call has run,
                                or as long as a recorded step may run it again */
     int cut_count;
     int64_t count, first, leaves, total;
-    float *out; /* cut i's rows at out + cuts[i].out; result k at k * out_stride bytes */
+    void *out; /* cut i's rows at out + cuts[i].out; result k at k * out_stride bytes */
     size_t out_stride;
-    float scale; /* 1 unless the group has all micro-batches of the job */
+    double scale; /* a number of dtype; 1 unless the group has all micro-batches of the job */
+    choir_dtype dtype; /* f32 or f64 */
 } choir__tree_scatter;
 
 /* Asynchronous, on the group's queue. Once it is done, peers have read this rank's nodes. All

@@ -47,13 +47,13 @@ void choir__scatter_add(const choir__tree_scatter *args, const choir__node *node
         char *to = out + (size_t)k * args->out_stride;
         for (end = i; end < sources && nodes[end].start < last;)
             end++;
-        const choir__reduce_task r = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
+        const choir__reduce_task r = {.arith = choir__arith_find(args->dtype, CHOIR_SUM),
             .nodes = nodes + i,
             .from = from + i,
             .to = &to,
             .sources = end - i,
             .outputs = 1,
-            .scale = (double)args->scale,
+            .scale = args->scale,
             .divisor = 1};
         choir__reduce(&r, scratch, 0, n);
     }

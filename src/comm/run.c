@@ -33,7 +33,8 @@ static choir_status fold(choir__engine *engine, const choir__call *call)
     const char *from[CHOIR__MAX_NODES];
     char *to[] = {call->out};
     choir__tree_run(call->stamp.leaves, engine->rank, engine->world, &lo, &hi);
-    choir__reduce_task r = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
+    choir__reduce_task r = {
+        .arith = choir__arith_find((choir_dtype)call->stamp.dtype, CHOIR_SUM),
         .nodes = nodes,
         .from = from,
         .to = to,
@@ -42,7 +43,7 @@ static choir_status fold(choir__engine *engine, const choir__call *call)
         .scale = 1,
         .divisor = 1};
     if (!r.sources)
-        memset(call->out, 0, (size_t)count * sizeof(float));
+        memset(call->out, 0, (size_t)count * choir_dtype_size((choir_dtype)call->stamp.dtype));
     if (r.sources < 2)
         return CHOIR_OK;
     char *scratch = aligned_alloc(64, CHOIR__REDUCE_SCRATCH);
@@ -66,7 +67,7 @@ static choir_status tree_run_by_name(choir__engine *engine, const choir__call *c
     if (status == CHOIR_OK)
         status = engine->ops->run(engine, &sum);
     if (status == CHOIR_OK && call->scale != 1)
-        choir__arith_find(CHOIR_F32, CHOIR_SUM)
+        choir__arith_find((choir_dtype)call->stamp.dtype, CHOIR_SUM)
             ->rescale(call->out, (int64_t)call->stamp.count, (double)call->scale, 1);
     return status;
 }

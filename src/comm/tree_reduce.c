@@ -6,7 +6,7 @@
 
 static uint32_t digest(const choir__tree_reduce *args)
 {
-    uint32_t scale;
+    uint64_t scale;
     memcpy(&scale, &args->scale, sizeof scale);
     uint64_t h = 0, parts[] = {args->node_stride, scale};
     for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
@@ -18,7 +18,7 @@ choir_status choir__group_tree_reduce(choir_group *group, const choir__tree_redu
 {
     const choir__call call = {.stamp = {.count = (uint64_t)args->count,
                                   .kind = CHOIR__TREE_REDUCE,
-                                  .dtype = CHOIR_F32,
+                                  .dtype = (uint8_t)args->dtype,
                                   .op = CHOIR_SUM,
                                   .algorithm = (uint8_t)args->algorithm,
                                   .leaves = (int32_t)args->leaves,

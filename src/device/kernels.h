@@ -524,7 +524,7 @@ typedef struct choir__opt_entry {
      * rows */
     int64_t whole_at, whole_rows;
     /* the parameter in half_dtype, rounded by each step (not for LAMB); NULL: the parameter is
-     * f32 */
+     * f32, or as grad, m, v and top f64 if half_dtype is */
     uint16_t *half;
     choir_dtype half_dtype;
     int32_t apart;         /* Adam leaves the entry out: Muon updates it */
@@ -541,7 +541,7 @@ typedef struct choir__opt_hyper {
     int32_t nesterov, decoupled, first; /* first: the first step of SGD's momentum */
     int32_t maximize;                   /* the gradient's sign is inverted */
     /* LAMB: 1 / (1 - beta1^t) and 1 / (1 - beta2^t), or 1; 1 - beta1, or 1; trust: the step is
-     * scaled by |p| / |u| */
+     * scaled by |p| / |u|. Adam of f64: what step_size and rsqrt_bias2 lack as f32 numbers */
     float inv_bias1, inv_bias2, take1;
     int32_t trust;
     float take;   /* weight of this step in the average of parameters */

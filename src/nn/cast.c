@@ -1,7 +1,8 @@
 /* Changes the dtype of a module's parameters: the handles stay, their memory is new.
  *
  * Training 16-bit parameters without an f32 copy is Apex's O3. Their gradients (the book) and
- * the optimizer's state are f32 nevertheless; each update is rounded. */
+ * the optimizer's state are f32 nevertheless; each update is rounded. With f64 parameters all
+ * of these are f64. */
 #include <stdlib.h>
 
 #include "nn/module.h"
@@ -52,15 +53,29 @@ static choir_status cast_tree(choir_module *m, choir_dtype dtype)
     return status;
 }
 
+choir_status choir__module_refuse_f64(choir_module *m, const char *strategy)
+{
+    int count;
+    choir__param **params = choir__module_named_params(m, &count);
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < count && status == CHOIR_OK; i++)
+        if (params[i]->tensor->dtype == CHOIR_F64)
+            status = choir__error(CHOIR_ERR_DTYPE,
+                "%s: parameter '%s' is of f64, which ddp and fsdp train, and one device",
+                strategy, params[i]->name);
+    free(params);
+    return status;
+}
+
 choir_status choir_module_cast(choir_module *m, choir_dtype dtype)
 {
     choir_status use = choir__use_module(m, __func__);
     if (use != CHOIR_OK)
         return use;
-    if (dtype != CHOIR_F32 && !choir__is_half(dtype))
+    if (dtype != CHOIR_F32 && dtype != CHOIR_F64 && !choir__is_half(dtype))
         return choir__scope_fail(
             m->run, choir__error(CHOIR_ERR_DTYPE,
-                        "choir_module_cast: expected f32, bf16 or f16, got %s",
+                        "choir_module_cast: expected f32, f64, bf16 or f16, got %s",
                         choir_dtype_name(dtype)));
     choir__module_ready(m);
     choir_status status = choir__scope_status(m->run);

@@ -188,5 +188,7 @@ choir__segment *choir__recompute_begin(choir_tensor *const *in, int count);
 choir__param **choir__module_params(choir_module *module, int *count);
 /* Like choir__module_params, but also before parameters have values. */
 choir__param **choir__module_named_params(choir_module *module, int *count);
+/* Returns an error if a parameter is of f64, for a strategy that trains none. */
+choir_status choir__module_refuse_f64(choir_module *module, const char *strategy);
 
 #endif

@@ -142,7 +142,7 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
     for (int i = 0; i < o->count; i++) {
         choir__optim_state *s = &o->states[i];
         const choir_tensor *t = s->param->local;
-        float *grad = choir__param_grad_data(s->param);
+        void *grad = choir__param_grad_data(s->param);
         if (!grad)
             continue;
         choir_status status = choir__optim_check_part(o, s->param);

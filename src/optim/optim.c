@@ -85,6 +85,15 @@ static choir__opt_bias bias_of(const choir_optim *o)
     }
 }
 
+/* Adds what Adam's factors of step t lack as f32 numbers, for f64 parameters. */
+static void add_rest(choir__opt_hyper *h, double t)
+{
+    double step_size = (double)h->lr / (1 - choir__pow((double)h->beta1, t));
+    double rsqrt_bias2 = 1 / sqrt(1 - choir__pow((double)h->beta2, t));
+    h->inv_bias1 = (float)(step_size - (double)h->step_size);
+    h->inv_bias2 = (float)(rsqrt_bias2 - (double)h->rsqrt_bias2);
+}
+
 static choir__opt_hyper hyper_of(const choir_optim *o, int g)
 {
     double base = o->base_lr != 0 ? (double)o->base_lr : 1; /* a base of 0 has no ratio */
@@ -110,6 +119,8 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
     if (g == 0)
         h.lr = choir_optim_lr(o); /* not through a ratio */
     choir__opt_correct(&h, bias_of(o), o->steps);
+    if (o->kind == CHOIR__ADAM)
+        add_rest(&h, (double)o->steps + 1);
     return h;
 }
 

@@ -164,11 +164,11 @@ static int place_of(choir_scaler *s, choir_optim *o)
 }
 
 /* Refuses 16-bit parameters, like PyTorch: a 16-bit gradient has already lost the precision
- * that scaling preserves. */
+ * that scaling preserves. f64 ones need no scaler. */
 static choir_status check_dtypes(const choir_optim *o)
 {
     for (int i = 0; i < o->count; i++)
-        if (choir__is_half(o->states[i].param->tensor->dtype))
+        if (o->states[i].param->tensor->dtype != CHOIR_F32)
             return choir__error(CHOIR_ERR_DTYPE,
                 "scaler: expected f32 weights, whose gradients are f32, too, got %s as %s",
                 o->states[i].param->name, choir_dtype_name(o->states[i].param->tensor->dtype));

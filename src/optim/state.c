@@ -132,7 +132,9 @@ static choir_tensor *new_state(
     if (form == CHOIR__STATE_ELEMENTS && (t = choir__offload_tensor(o, local, each)))
         return t;
     choir_tensor like = *local;
-    like.dtype = form == CHOIR__STATE_CODES ? CHOIR_U8 : CHOIR_F32;
+    like.dtype = form == CHOIR__STATE_CODES  ? CHOIR_U8
+                 : local->dtype == CHOIR_F64 ? CHOIR_F64
+                                             : CHOIR_F32;
     if (form == CHOIR__STATE_ELEMENTS || form == CHOIR__STATE_CODES)
         t = choir__tensor_like(o->run, &like);
     else
@@ -244,6 +246,13 @@ choir_status choir__optim_check_part(const choir_optim *o, const choir__param *p
 {
     bool measures =
         o->kind == CHOIR__LAMB || o->kind == CHOIR__ADAFACTOR || o->kind == CHOIR__MUON;
+    bool wide = p->local->dtype == CHOIR_F64, moves = o->offloaded || o->outside;
+    if (wide && (o->coded || moves || choir__device_of(p->local)->far))
+        return choir__error(CHOIR_ERR_DTYPE, "%s: expected f32 weights, got f64 as %s",
+            o->coded ? "8-bit state"
+            : moves  ? "off-loaded state"
+                     : "an optimizer on a GPU",
+            p->name);
     if (o->averages && p->local->dtype != CHOIR_F32)
         return choir__error(CHOIR_ERR_DTYPE,
             "averages of weights: expected f32 weights, got %s as %s", p->name,

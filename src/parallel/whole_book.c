@@ -34,8 +34,9 @@ static void bucket_ready(void *arg, choir__book *book, int bucket)
         .node_stride = book->level_bytes,
         .count = b->count,
         .leaves = book->total,
-        .scale = whole ? 1.0f / (float)book->total : 1,
+        .scale = whole ? choir__mean_scale(book->dtype, book->total) : 1,
         .algorithm = r->is.algorithm,
+        .dtype = book->dtype,
     };
     choir__group_waits(r->is.group, book->device);
     choir_status status = choir__group_tree_reduce(r->is.group, &args);

@@ -81,13 +81,13 @@ choir_tensor *choir__strategies_gather(const choir_scope *scope, choir_tensor *n
     return numbers;
 }
 
-choir_status choir__strategies_leaf(
-    const choir_scope *scope, choir_device *device, float *numbers, int64_t count)
+choir_status choir__strategies_leaf(const choir_scope *scope, choir_device *device,
+    choir_dtype dtype, void *numbers, int64_t count)
 {
     choir_status status = CHOIR_OK;
     for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
         if (s->ops->chunks)
-            status = s->ops->chunks->leaf(s, device, numbers, count);
+            status = s->ops->chunks->leaf(s, device, dtype, numbers, count);
     return status;
 }
 

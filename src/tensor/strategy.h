@@ -81,8 +81,8 @@ typedef struct choir__chunk_ops {
     choir_status (*join)(choir__strategy *s, choir_tensor *nodes);
     /* Sums gradients of a micro-batch over the ranks, in the order of the device's queue,
      * unless ops have joined them. */
-    choir_status (*leaf)(
-        choir__strategy *s, choir_device *device, float *numbers, int64_t count);
+    choir_status (*leaf)(choir__strategy *s, choir_device *device, choir_dtype dtype,
+        void *numbers, int64_t count);
 } choir__chunk_ops;
 
 /* Marks a tensor with a dimension that is cut into slices (choir_tensor.split): this rank has
@@ -253,8 +253,8 @@ choir_status choir__strategies_sum(
     const choir_scope *run, choir_device *device, double *numbers, int64_t count);
 /* Calls chunks->leaf of all strategies of the run, for a bucket of a micro-batch's gradients.
  */
-choir_status choir__strategies_leaf(
-    const choir_scope *run, choir_device *device, float *numbers, int64_t count);
+choir_status choir__strategies_leaf(const choir_scope *run, choir_device *device,
+    choir_dtype dtype, void *numbers, int64_t count);
 /* Calls leaf_done of all strategies of the run. */
 void choir__strategies_leaf_done(const choir_scope *run, struct choir__book *book, int bucket);
 /* Calls take_first of all strategies of the run, one after another. */

@@ -142,7 +142,7 @@ static int trees(int rank, int world, void *arg)
             float *at = on_gpu(MOST * COUNT, nodes, &block), scale = 1.0f / (float)leaves;
             CHECK_OK(choir__group_tree_reduce(
                 group, &(choir__tree_reduce){at, COUNT * sizeof(float), COUNT, leaves, scale,
-                           native ? CHOIR__NATIVE : CHOIR__AUTO}));
+                           native ? CHOIR__NATIVE : CHOIR__AUTO, CHOIR_F32}));
             CHECK_OK(choir__queue_wait(choir__group_queue(group)));
             CHECK_OK(device->far->get(got, at, sizeof got));
             for (int64_t i = 0; i < COUNT; i++) {
@@ -228,7 +228,7 @@ static int deep_tree(int rank, int world, void *arg)
         nodes[k] = choir__tree_sum(values + mine[k].start, mine[k].leaves, 1);
     float *at = on_gpu(n, nodes, &block), want = choir__tree_sum(values, LEAVES, 1);
     CHECK_OK(choir__group_tree_reduce(
-        group, &(choir__tree_reduce){at, sizeof(float), 1, LEAVES, 1, CHOIR__AUTO}));
+        group, &(choir__tree_reduce){at, sizeof(float), 1, LEAVES, 1, CHOIR__AUTO, CHOIR_F32}));
     CHECK_OK(choir__queue_wait(choir__group_queue(group)));
     CHECK_OK(device->far->get(&got, at, sizeof got));
     CHECK(memcmp(&want, &got, sizeof want) == 0);

@@ -273,7 +273,7 @@ static void test_arguments(void **state)
     unsetenv("RANK");
     ok(choir_group_init(NULL, choir_group_defaults(), &group));
     const choir__rows_cut cut = {.rows = 2, .row = 4}, far = {.at = 1, .rows = 2, .row = 4};
-    choir__tree_scatter a = {x, 32, &cut, 1, 8, 0, 1, 1, x, 0, 1};
+    choir__tree_scatter a = {x, 32, &cut, 1, 8, 0, 1, 1, x, 0, 1, CHOIR_F32};
     choir__gather_rows g = {x, NULL, &cut, 1, CHOIR_F32};
     choir_group_batch_begin(group);
     assert_int_equal(choir__group_tree_scatter(group, &a), CHOIR_ERR_ARGUMENT);

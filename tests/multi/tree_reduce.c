@@ -37,7 +37,7 @@ static int reduce(choir_group *group, choir__shared *shared, int64_t leaves, int
     int rank = choir_group_rank(group), world = choir_group_world(group);
     char *mine = (char *)choir__shared_at(shared, rank) + offset;
     const choir__tree_reduce args = {
-        mine, ROOM * sizeof(float), count, leaves, scale, CHOIR__AUTO};
+        mine, ROOM * sizeof(float), count, leaves, scale, CHOIR__AUTO, CHOIR_F32};
     choir__tree_run(leaves, rank, world, &lo, &hi);
     int n = choir__tree_nodes(lo, hi, nodes);
     CHECK(n <= NODES_MAX);
@@ -86,7 +86,7 @@ static int too_big(int rank, int world, void *arg)
     CHECK_OK(choir__shared_new(group, 4096, &shared));
     void *mine = choir__shared_at(shared, rank); /* a run of 3: two nodes */
     choir__group_tree_reduce(
-        group, &(choir__tree_reduce){mine, 4000, 100, 3 * world, 1, CHOIR__AUTO});
+        group, &(choir__tree_reduce){mine, 4000, 100, 3 * world, 1, CHOIR__AUTO, CHOIR_F32});
     CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_ARGUMENT);
     CHECK(strstr(choir_error_message(), "do not fit"));
     choir__shared_free(shared);
@@ -103,7 +103,7 @@ static int layouts_differ(int rank, int world, void *arg)
     CHECK_OK(choir__shared_new(group, 4096, &shared));
     void *mine = choir__shared_at(shared, rank);
     choir__group_tree_reduce(
-        group, &(choir__tree_reduce){mine, rank ? 64 : 128, 10, 2, 1, CHOIR__AUTO});
+        group, &(choir__tree_reduce){mine, rank ? 64 : 128, 10, 2, 1, CHOIR__AUTO, CHOIR_F32});
     CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_MISMATCH);
     choir__shared_free(shared);
     choir_group_free(group);
@@ -120,8 +120,8 @@ static void test_open_batch(void **state)
     unsetenv("RANK");
     ok(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_group_batch_begin(group);
-    assert_int_equal(
-        choir__group_tree_reduce(group, &(choir__tree_reduce){&x, 64, 1, 1, 1, CHOIR__AUTO}),
+    assert_int_equal(choir__group_tree_reduce(
+                         group, &(choir__tree_reduce){&x, 64, 1, 1, 1, CHOIR__AUTO, CHOIR_F32}),
         CHOIR_ERR_ARGUMENT);
     choir_group_free(group);
 }

@@ -119,8 +119,9 @@ static choir_status scatter(choir__engine *engine, const choir__call *call,
     choir__node nodes[CHOIR__MAX_NODES];
     int mine = choir__scatter_nodes(a, engine->rank, engine->world, nodes);
     int results = choir__scatter_results(a, nodes);
-    size_t stride = (size_t)align(s->whole) * sizeof(float);
-    size_t out_stride = (size_t)align(s->own) * sizeof(float);
+    size_t size = choir_dtype_size(a->dtype);
+    size_t stride = (size_t)align(s->whole) * size;
+    size_t out_stride = (size_t)align(s->own) * size;
     char *near = choir__staging_get(
         engine, far, (size_t)mine * stride + (size_t)results * out_stride + 64);
     choir_status status = CHOIR_OK;
@@ -129,14 +130,14 @@ static choir_status scatter(choir__engine *engine, const choir__call *call,
     char *out = near + (size_t)mine * stride;
     for (int k = 0; k < mine && status == CHOIR_OK; k++)
         status = move_blocks(s, (char *)(uintptr_t)a->nodes + (size_t)k * a->node_stride,
-            near + (size_t)k * stride, sizeof(float), false, false);
+            near + (size_t)k * stride, size, false, false);
     choir__tree_scatter there = *a;
     there.nodes = near;
     there.node_stride = stride;
     there.cuts = s->near;
     there.cut_count = s->count;
     there.count = s->whole;
-    there.out = (float *)(void *)out;
+    there.out = out;
     there.out_stride = out_stride;
     choir__call part = *call;
     part.rows = &there;
@@ -145,7 +146,7 @@ static choir_status scatter(choir__engine *engine, const choir__call *call,
         return engine->failed;
     for (int k = 0; k < results && status == CHOIR_OK; k++)
         status = move_own(s, (char *)a->out + (size_t)k * a->out_stride,
-            out + (size_t)k * out_stride, sizeof(float), true);
+            out + (size_t)k * out_stride, size, true);
     return choir__far_fail(engine, status);
 }
 

@@ -140,7 +140,7 @@ static void sources_free(sources *s)
 static const char *node_at(const choir__tree_scatter *a, int k, int64_t element)
 {
     return (const char *)a->nodes + (size_t)k * a->node_stride +
-           (size_t)element * sizeof(float);
+           (size_t)element * choir_dtype_size(a->dtype);
 }
 
 /* Packs the rows of this rank's nodes for every other rank's piece, rank by rank. */
@@ -176,7 +176,7 @@ static void add_piece(
                                ? node_at(a, all->numbers[i], s.cut->at + s.in_block)
                                : j->out + (size_t)place * j->size;
         }
-        char *to = (char *)(a->out + s.cut->out + s.in_part);
+        char *to = (char *)a->out + (size_t)(s.cut->out + s.in_part) * j->size;
         choir__scatter_add(a, all->nodes, all->from, all->count, to, s.count, j->scratch);
     }
 }

@@ -220,7 +220,7 @@ static choir__plan plan_of(const choir__move_schedule_run *run)
         .root = rooted ? choir__engine_rank(engine, stamp->root) : 0,
         .count = (int64_t)stamp->count,
         .leaves = tree ? stamp->leaves : 0,
-        .node_stride = (int64_t)(call->node_stride / sizeof(float)),
+        .node_stride = (int64_t)(call->node_stride / run->size),
         .align = (int)(64 / run->size),
         .in_place = run->in_place,
         .mean = tree ? call->scale != 1 : run->scale != 1,
@@ -250,7 +250,7 @@ static choir_status arithmetic(choir__move_schedule_run *run)
         run->divisor = run->engine->world;
     }
     if (stamp->kind == CHOIR__TREE_REDUCE)
-        run->scale = (double)run->call->scale;
+        run->scale = run->call->scale;
     return CHOIR_OK;
 }
 

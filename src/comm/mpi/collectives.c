@@ -134,7 +134,7 @@ static void add_up(choir__mpi *m, const choir__call *call)
         .scale = mean ? 1.0 / m->base.world : 1,
         .divisor = mean ? m->base.world : 1};
     if (call->stamp.kind == CHOIR__TREE_REDUCE)
-        r.scale = (double)call->scale;
+        r.scale = call->scale;
     choir__reduce(&r, m->scratch, 0, (int64_t)call->stamp.count);
 }
 

@@ -308,8 +308,8 @@ static choir_status add_rows(
         }
     for (int k = 0, i = 0, end; k < count; k++, i = end) {
         int64_t last = results[k].start + results[k].leaves;
-        choir__nccl_addition sum =
-            addition(j, (char *)(a->out + cut->out) + (size_t)k * a->out_stride, own);
+        choir__nccl_addition sum = addition(
+            j, (char *)a->out + (size_t)cut->out * j->size + (size_t)k * a->out_stride, own);
         for (end = i; end < j->all.count && j->all.nodes[end].start < last;)
             end++;
         sum.sources = end - i;
@@ -351,8 +351,8 @@ choir_status choir__nccl_tree_scatter(choir__nccl *n, const choir__call *call)
         .call = call,
         .in = a->nodes,
         .stride = a->node_stride,
-        .size = sizeof(float),
-        .scale = (double)a->scale};
+        .size = choir_dtype_size(a->dtype),
+        .scale = a->scale};
     int rank = n->base.rank, world = n->base.world;
     find_sources(n, call, &j.all);
     int others = j.all.count - nodes_of(&j.all, rank);

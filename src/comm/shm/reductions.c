@@ -331,7 +331,7 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
         int n = add_nodes(shm, call, r, from[r], count);
         if (!fits(shm, call, r, n))
             choir__shm_fail(shm, CHOIR_ERR_ARGUMENT,
-                "tree_reduce: %d nodes of %llu f32, %zu bytes apart, do not fit rank %d's "
+                "tree_reduce: %d nodes of %llu numbers, %zu bytes apart, do not fit rank %d's "
                 "shared memory",
                 n, (unsigned long long)call->stamp.count, call->node_stride,
                 choir__engine_number(&shm->base, r));
@@ -341,11 +341,12 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
         return shm->base.failed;
     for (int r = 0; r < world; r++)
         to[r] = (char *)(uintptr_t)from[r];
-    choir__reduce_task reduction = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
+    choir__reduce_task reduction = {
+        .arith = choir__arith_find((choir_dtype)call->stamp.dtype, CHOIR_SUM),
         .nodes = shm->nodes,
         .from = shm->sources,
         .sources = count,
-        .scale = (double)call->scale,
+        .scale = call->scale,
         .divisor = 1};
     return into_all(shm, &reduction, shm->owners, to, (int64_t)call->stamp.count);
 }

@@ -78,17 +78,18 @@ choir_status choir__shm_tree_scatter(choir__shm *shm, const choir__call *call)
     int sources = find_nodes(shm, call);
     if (shm->base.failed != CHOIR_OK)
         return shm->base.failed;
+    size_t size = choir_dtype_size(a->dtype);
     size_t at = 0, sum = 0; /* offsets of the sources in their buffers, in bytes */
     for (int i = 0; i < a->cut_count; i++) {
         int64_t lo, n = choir__cut_part(&a->cuts[i], rank, world, &lo);
-        size_t begin = (size_t)(a->cuts[i].at + lo) * 4;
+        size_t begin = (size_t)(a->cuts[i].at + lo) * size;
         for (int k = 0; k < sources && n; k++)
             shm->sources[k] = shm->sources[k] - at + begin;
         at = n ? begin : at;
         if (n)
             choir__scatter_add(a, shm->nodes, shm->sources, sources,
-                (char *)(a->out + a->cuts[i].out), n, shm->scratch);
-        sum += (size_t)n * 4;
+                (char *)a->out + (size_t)a->cuts[i].out * size, n, shm->scratch);
+        sum += (size_t)n * size;
     }
     choir__shm_count(
         shm, sum * (size_t)(sources - mine + choir__scatter_results(a, results) - 1));

@@ -258,14 +258,21 @@ static void attention_backward(const choir__k_attention_backward *k)
 
 typedef void optim_fn(const choir__k_optim *k);
 
+/* True if the parameter and its numbers are f64. */
+static bool is_wide(const choir__opt_entry *e)
+{
+    return !e->half && e->half_dtype == CHOIR_F64;
+}
+
 static choir__opt_entry entry_part(const choir__opt_entry *e, int64_t first, int64_t count)
 {
     choir__opt_entry part = *e, *p = &part;
-    MOVE(param, first);
-    MOVE(grad, first);
-    MOVE(m, first);
-    MOVE(v, first);
-    MOVE(top, first);
+    int64_t words = is_wide(e) ? 2 * first : first; /* f64: two floats each */
+    MOVE(param, words);
+    MOVE(grad, words);
+    MOVE(m, words);
+    MOVE(v, words);
+    MOVE(top, words);
     MOVE(average, first);
     if (p->m_codes) { /* whole rows: step_part */
         int64_t row = first / p->row;
@@ -376,7 +383,7 @@ static void grad_norm_part(const void *arg, int64_t first, int64_t count)
             continue;
         }
         choir__opt_entry part = *e;
-        part.grad += first * e->row;
+        part.grad += first * e->row * (is_wide(e) ? 2 : 1);
         part.n = choir__min(n * e->row, e->n - first * e->row);
         choir__k_grad_norm narrowed = *k;
         narrowed.entries = &part;

@@ -101,7 +101,7 @@ static choir_status join(choir__strategy *s, choir_tensor *nodes)
 }
 
 static choir_status leaf(
-    choir__strategy *s, choir_device *device, float *numbers, int64_t count)
+    choir__strategy *s, choir_device *device, choir_dtype dtype, void *numbers, int64_t count)
 {
     choir_group *group = cp_of(s)->group;
     choir_work work;
@@ -109,7 +109,7 @@ static choir_status leaf(
         return CHOIR_OK;
     choir__group_waits(group, device);
     choir_status status =
-        choir_group_all_reduce(group, numbers, count, CHOIR_F32, CHOIR_SUM, &work);
+        choir_group_all_reduce(group, numbers, count, dtype, CHOIR_SUM, &work);
     choir__device_waits(device, group);
     return status;
 }

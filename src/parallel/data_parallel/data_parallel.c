@@ -249,6 +249,8 @@ static choir_status set_up(choir__data_parallel *dp, choir_data_parallel_opts o)
             "data_parallel: expected a device_count that is the number of devices, got %d",
             o.device_count);
     choir_status status = check_opts(&o, count);
+    if (status == CHOIR_OK)
+        status = choir__module_refuse_f64(dp->module, "data_parallel");
     if (status != CHOIR_OK)
         return status;
     choir_device **list = choir__calloc((size_t)count, sizeof *list);

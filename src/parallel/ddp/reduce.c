@@ -116,10 +116,10 @@ static choir_status describe(void *reducer, choir__book *book)
 }
 
 /* The uses of a shared parameter are added later, and scaled then. */
-static float scale_of(const choir__book *book, const choir__bucket *bucket)
+static double scale_of(const choir__book *book, const choir__bucket *bucket)
 {
     int64_t leaves = book->divisor ? book->divisor : book->total;
-    return bucket->shared && !book->uses_scaled ? 1 : 1.0f / (float)leaves;
+    return bucket->shared && !book->uses_scaled ? 1 : choir__mean_scale(book->dtype, leaves);
 }
 
 static choir_status reduce_exactly(choir__ddp_part *part, const choir__bucket *bucket)
@@ -133,6 +133,7 @@ static choir_status reduce_exactly(choir__ddp_part *part, const choir__bucket *b
         .leaves = book->folds ? choir_group_world(d->group) : book->total,
         .scale = scale_of(book, bucket),
         .algorithm = d->algorithm,
+        .dtype = book->dtype,
     };
     return choir__group_tree_reduce(d->group, &args);
 }
@@ -180,6 +181,9 @@ static choir_status run_hook(choir__ddp_part *part, int bucket)
     choir__ddp *d = part->ddp;
     const choir__book *book = part->book;
     const choir__bucket *b = &book->buckets[bucket];
+    if (book->dtype != CHOIR_F32)
+        return choir__error(CHOIR_ERR_DTYPE, "ddp: a hook takes f32 gradients, got f64 of %s",
+            book->params[0]->name);
     choir_ddp_bucket shown = {
         .group = d->group,
         .index = bucket,
@@ -187,7 +191,7 @@ static choir_status run_hook(choir__ddp_part *part, int bucket)
         .layout = book->layout,
         .data = (float *)(void *)((char *)book->level[0] + b->offset),
         .count = b->count,
-        .scale = scale_of(book, b),
+        .scale = (float)scale_of(book, b),
         .entries = part->entries + part->entry_from[bucket],
         .entry_count = part->entry_from[bucket + 1] - part->entry_from[bucket],
     };

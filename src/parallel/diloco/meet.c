@@ -227,7 +227,7 @@ static choir_status mean_of_workers(const choir__diloco *w)
         .node_stride = (size_t)w->row * sizeof(float),
         .count = w->row,
         .leaves = w->count,
-        .scale = (float)(1.0 / (double)w->count),
+        .scale = (double)(float)(1.0 / (double)w->count),
         .algorithm = CHOIR__AUTO};
     return choir__group_tree_reduce(w->group, &args);
 }

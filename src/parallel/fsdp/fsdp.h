@@ -41,6 +41,7 @@ struct choir__fsdp {
     bool joined;           /* if lent: the strategy is one of the run's */
     choir__param **params; /* (count) in order of registration; without ignored ones */
     int count;
+    choir_dtype dtype;      /* f32 or f64: of all sharded parameters, and of their sums */
     choir__param **ignored; /* (ignored_count) see ignored.c */
     int ignored_count;
     choir__offload_store *outside; /* the place of the shards; NULL: the device's pool */

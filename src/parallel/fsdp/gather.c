@@ -72,7 +72,7 @@ static void point(whole *u, char *at)
 {
     for (int i = 0; i < u->count; i++)
         u->params[i]->tensor->storage->data =
-            at ? at + (size_t)u->cuts[i].at * sizeof(float) : NULL;
+            at ? at + (size_t)u->cuts[i].at * choir_dtype_size(u->gather->f->dtype) : NULL;
 }
 
 static void refuse(const void *args)
@@ -97,7 +97,7 @@ static void give_up(whole *u, choir_status status)
     for (int i = 0; i < g->unit_count; i++)
         most = choir__max(most, g->units[i].elements);
     if (!g->scrap)
-        g->scrap = choir__calloc((size_t)most, sizeof(float));
+        g->scrap = choir__calloc((size_t)most, choir_dtype_size(g->f->dtype));
     point(u, g->scrap);
 }
 
@@ -110,16 +110,17 @@ static void let_go(const whole *u)
         int64_t lo, n = choir__cut_part(&u->cuts[i], choir_group_rank(f->shard),
                         choir_group_world(f->shard), &lo);
         const void *at[CHOIR__OUTSIDE_PARTS] = {
-            (const float *)u->gather->mine->data + u->cuts[i].out};
-        choir__offload_store_let_go(
-            f->outside, choir__group_queue(u->gather->group), at, (size_t)n * sizeof(float));
+            (const char *)u->gather->mine->data +
+            (size_t)u->cuts[i].out * choir_dtype_size(f->dtype)};
+        choir__offload_store_let_go(f->outside, choir__group_queue(u->gather->group), at,
+            (size_t)n * choir_dtype_size(f->dtype));
     }
 }
 
 static choir_status fetch(whole *u)
 {
     choir__fsdp_gather *g = u->gather;
-    size_t bytes = (size_t)u->elements * sizeof(float);
+    size_t bytes = (size_t)u->elements * choir_dtype_size(g->f->dtype);
     u->memory = choir__storage_new(device_of(g), bytes);
     choir__storage_holds(u->memory, CHOIR__MEMORY_WEIGHTS);
     if (!u->memory)
@@ -131,7 +132,7 @@ static choir_status fetch(whole *u)
         .all = u->memory->data,
         .cuts = u->cuts,
         .cut_count = u->count,
-        .dtype = CHOIR_F32};
+        .dtype = g->f->dtype};
     choir__group_waits(g->group, device_of(g));
     choir_status status = choir__group_gather_rows(g->group, &args);
     u->came = choir__queue_record(choir__group_queue(g->group));
@@ -151,7 +152,8 @@ static void write_back(whole *u)
         if (p->tensor->storage->version == u->versions[i] || !n)
             continue;
         choir__launch_bytes(device_of(u->gather), choir__data(p->local),
-            (float *)u->memory->data + u->cuts[i].at + lo, (size_t)n * sizeof(float));
+            (char *)u->memory->data + (size_t)(u->cuts[i].at + lo) * choir_dtype_size(f->dtype),
+            (size_t)n * choir_dtype_size(f->dtype));
         p->local->storage->version++;
     }
 }
@@ -346,18 +348,19 @@ static void settle(whole *u, choir__param *p, const choir__rows_cut *cut)
     choir_device *device = device_of(g);
     int64_t lo;
     choir__cut_part(cut, choir_group_rank(g->f->shard), choir_group_world(g->f->shard), &lo);
-    t->storage = choir__storage_wrap(device, NULL, (size_t)t->count * sizeof(float));
+    t->storage =
+        choir__storage_wrap(device, NULL, (size_t)t->count * choir_dtype_size(t->dtype));
     t->storage->version = old.storage ? old.storage->version + 1 : 0;
     t->storage->holder = &g->f->strategy;
     t->storage->held = u;
     t->offset = 0;
     choir__fsdp_take_rows(g->f, p, cut, g->mine, cut->out);
-    size_t bytes = (size_t)p->local->count * sizeof(float);
+    size_t bytes = (size_t)p->local->count * choir_dtype_size(t->dtype);
     if (rows)
         choir__launch_bytes(device, choir__data(p->local), choir__data(rows), bytes);
     else if (p->initialised && bytes)
-        choir__launch_bytes(
-            device, choir__data(p->local), (float *)choir__data(&old) + lo, bytes);
+        choir__launch_bytes(device, choir__data(p->local),
+            (char *)choir__data(&old) + (size_t)lo * choir_dtype_size(t->dtype), bytes);
     else
         choir__param_draw(p, p->local, lo);
     p->initialised = true;
@@ -395,7 +398,7 @@ choir_status choir__fsdp_gather_new(choir__fsdp *f)
     g->f = f;
     g->now = &g->training;
     count_units(g);
-    choir_status status = take_shard(g, (size_t)(place(g) + 1) * sizeof(float));
+    choir_status status = take_shard(g, (size_t)(place(g) + 1) * choir_dtype_size(f->dtype));
     if (status == CHOIR_OK)
         status = choir_group_split(f->shard, 0, choir_group_rank(f->shard), &g->group);
     if (status != CHOIR_OK)

@@ -164,7 +164,7 @@ static choir_status lay_out_sums(choir__fsdp *f, choir__book *book)
         f->sums_at[b] = begin;
         f->sums_count[b] = at - begin;
     }
-    f->sums_stride = (size_t)(at + ALIGN) * sizeof(float);
+    f->sums_stride = (size_t)(at + ALIGN) * choir_dtype_size(book->dtype);
     return sums_memory(f, book);
 }
 
@@ -218,7 +218,7 @@ static size_t slot_size(const choir__book *book, size_t bytes, size_t levels)
 {
     size_t most = bytes;
     for (int b = 0; b < book->bucket_count; b++) {
-        size_t other = (size_t)book->buckets[b].count * sizeof(float) * levels;
+        size_t other = (size_t)book->buckets[b].count * choir_dtype_size(book->dtype) * levels;
         most = other > most && other <= 2 * bytes ? other : most;
     }
     return most;
@@ -242,7 +242,7 @@ static choir_status laid_out(void *reducer, choir__book *book)
     choir_status status = lay_out_sums(f, book);
     for (int b = 0; status == CHOIR_OK && keeps_slots(f, book) && b < book->bucket_count; b++) {
         choir__fsdp_slot *own;
-        size_t bytes = (size_t)book->buckets[b].count * sizeof(float) * levels;
+        size_t bytes = (size_t)book->buckets[b].count * choir_dtype_size(book->dtype) * levels;
         status = new_slot(f, book->device, b, bytes, f->outside, &own);
     }
     return status;
@@ -252,7 +252,8 @@ static choir_status hold(
     void *reducer, choir__book *book, int bucket, int levels, char **memory)
 {
     choir__fsdp *f = reducer;
-    size_t bytes = (size_t)book->buckets[bucket].count * sizeof(float) * (size_t)levels;
+    size_t bytes =
+        (size_t)book->buckets[bucket].count * choir_dtype_size(book->dtype) * (size_t)levels;
     /* the bucket's own slot, or one left by an aborted step */
     choir__fsdp_slot *s = slot_of(f, bucket);
     choir_status status = CHOIR_OK;
@@ -271,18 +272,19 @@ static choir_status hold(
 }
 
 /* Adds up this rank's rows of the bucket, over the ranks that share the model. */
-static choir_status scatter(choir__fsdp *f, const choir__book *book, int bucket, float scale)
+static choir_status scatter(choir__fsdp *f, const choir__book *book, int bucket, double scale)
 {
     const choir__bucket *b = &book->buckets[bucket];
     choir__tree_scatter args = {.nodes = b->held,
-        .node_stride = (size_t)b->count * sizeof(float),
+        .node_stride = (size_t)b->count * choir_dtype_size(book->dtype),
         .cuts = f->cuts[bucket],
         .cut_count = f->cut_count[bucket],
         .count = b->count,
         .total = book->total,
         .out = book->sums,
         .out_stride = f->sums_stride,
-        .scale = f->replicate ? 1 : scale};
+        .scale = f->replicate ? 1 : scale,
+        .dtype = book->dtype};
     run_of(f, book, &args.first, &args.leaves);
     args.leaves -= args.first;
     choir__group_waits(choir__fsdp_adders(f), book->device);
@@ -291,13 +293,15 @@ static choir_status scatter(choir__fsdp *f, const choir__book *book, int bucket,
 
 /* Adds up the rows over the copies of the model. */
 static choir_status reduce_copies(
-    choir__fsdp *f, const choir__book *book, int bucket, float scale)
+    choir__fsdp *f, const choir__book *book, int bucket, double scale)
 {
-    choir__tree_reduce args = {.nodes = book->sums + f->sums_at[bucket],
+    choir__tree_reduce args = {
+        .nodes = book->sums + (size_t)f->sums_at[bucket] * choir_dtype_size(book->dtype),
         .node_stride = f->sums_stride,
         .count = f->sums_count[bucket],
         .leaves = book->total,
-        .scale = scale};
+        .scale = scale,
+        .dtype = book->dtype};
     choir__queue_wait_event(
         choir__group_queue(f->replicate), choir__queue_record(choir__group_queue(f->shard)));
     return choir__group_tree_reduce(f->replicate, &args);
@@ -308,7 +312,7 @@ static void let_go(
     const choir__fsdp *f, const choir__book *book, const choir__fsdp_slot *s, int bucket)
 {
     const void *at[CHOIR__OUTSIDE_PARTS] = {s->memory.at};
-    size_t bytes = (size_t)book->buckets[bucket].count * sizeof(float);
+    size_t bytes = (size_t)book->buckets[bucket].count * choir_dtype_size(book->dtype);
     choir__offload_store_let_go(f->outside, choir__group_queue(choir__fsdp_adders(f)), at,
         bytes * (size_t)choir__book_levels(book));
 }
@@ -316,7 +320,8 @@ static void let_go(
 static void bucket_ready(void *reducer, choir__book *book, int bucket)
 {
     choir__fsdp *f = reducer;
-    float scale = book->buckets[bucket].shared ? 1 : 1.0f / (float)book->total;
+    double scale =
+        book->buckets[bucket].shared ? 1 : choir__mean_scale(book->dtype, book->total);
     choir_status status = scatter(f, book, bucket, scale);
     choir__fsdp_slot *s = slot_of(f, bucket);
     s->read = choir__queue_record(choir__group_queue(choir__fsdp_adders(f)));

@@ -66,11 +66,18 @@ static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
     choir_status status = choir__fsdp_is_free(f, p);
     if (status != CHOIR_OK)
         return status;
-    if (t->dtype != CHOIR_F32 && !t->held)
+    if (t->dtype == CHOIR_F64 || f->dtype == CHOIR_F64) {
+        if (t->dtype != f->dtype)
+            return choir__error(CHOIR_ERR_DTYPE,
+                "fsdp: parameter '%s' is of %s, '%s' of %s: expected f64 in all or in none",
+                p->name, choir_dtype_name(t->dtype), f->params[0]->name,
+                choir_dtype_name(f->dtype));
+    } else if (t->dtype != CHOIR_F32 && !t->held) {
         return choir__error(CHOIR_ERR_DTYPE,
-            "fsdp: parameter '%s' is of %s; shards are of f32 weights, which autocast computes "
-            "with in 16 bits",
+            "fsdp: parameter '%s' is of %s; shards are of f32 or f64 weights; autocast computes "
+            "with those of f32 in 16 bits",
             p->name, choir_dtype_name(t->dtype));
+    }
     if (choir__device_of(t) != device)
         return choir__error(CHOIR_ERR_DEVICE,
             "fsdp: parameter '%s' is on %s, the run on %s: all must be on the run's device",
@@ -85,17 +92,18 @@ static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
 
 /* Moves p to its place in the array, with its current or initial values, or with the rows that
  * were released. In shared memory, each rank writes only its own rows. */
-static void settle(choir__fsdp *f, choir__param *p, const choir__rows_cut *cut, float *array)
+static void settle(choir__fsdp *f, choir__param *p, const choir__rows_cut *cut, char *array)
 {
     choir_tensor *t = p->tensor, old = *t, *rows = p->local == t ? NULL : p->local;
     choir_device *device = f->device;
-    size_t bytes = (size_t)t->count * sizeof(float);
+    size_t bytes = (size_t)t->count * choir_dtype_size(f->dtype);
     int64_t lo;
     if (f->whole) {
         t->storage = choir__storage_ref(f->whole);
         t->offset = cut->at;
     } else {
-        t->storage = choir__storage_wrap(device, array + cut->at, bytes);
+        t->storage = choir__storage_wrap(
+            device, array + (size_t)cut->at * choir_dtype_size(f->dtype), bytes);
     }
     t->storage->version = old.storage ? old.storage->version + 1 : 0;
     choir__cut_part(cut, choir_group_rank(f->shard), choir_group_world(f->shard), &lo);
@@ -104,10 +112,11 @@ static void settle(choir__fsdp *f, choir__param *p, const choir__rows_cut *cut, 
     int64_t first = f->whole ? 0 : mine->offset;
     if (rows)
         choir__launch_bytes(device, choir__data(p->local), choir__data(rows),
-            (size_t)rows->count * sizeof(float));
+            (size_t)rows->count * choir_dtype_size(f->dtype));
     else if (p->initialised && mine->count)
-        choir__launch_bytes(device, choir__data(mine), (float *)choir__data(&old) + first,
-            (size_t)mine->count * sizeof(float));
+        choir__launch_bytes(device, choir__data(mine),
+            (char *)choir__data(&old) + (size_t)first * choir_dtype_size(f->dtype),
+            (size_t)mine->count * choir_dtype_size(f->dtype));
     else
         choir__param_draw(p, mine, first);
     p->initialised = true;
@@ -116,10 +125,10 @@ static void settle(choir__fsdp *f, choir__param *p, const choir__rows_cut *cut, 
         choir__tensor_release(rows);
 }
 
-static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
+static choir_status allocate(choir__fsdp *f, int64_t elements, char **array)
 {
     choir_device *device = f->device;
-    size_t bytes = (size_t)elements * sizeof(float);
+    size_t bytes = (size_t)elements * choir_dtype_size(f->dtype);
     if (f->opts.stage < 3) {
         f->whole = choir__storage_new(device, bytes);
         choir__storage_holds(f->whole, CHOIR__MEMORY_WEIGHTS);
@@ -153,7 +162,9 @@ bool choir__fsdp_gathers(const choir__fsdp *f)
 choir_status choir__fsdp_shard(choir__fsdp *f)
 {
     choir_status status = CHOIR_OK;
-    float *array = NULL;
+    char *array = NULL;
+    bool wide = f->count && f->params[0]->tensor->dtype == CHOIR_F64;
+    f->dtype = wide ? CHOIR_F64 : CHOIR_F32;
     for (int i = 0; i < f->count && status == CHOIR_OK; i++)
         status = can_shard(f, f->params[i]);
     if (status == CHOIR_OK && choir__fsdp_gathers(f))
@@ -173,7 +184,8 @@ choir_status choir__fsdp_shard(choir__fsdp *f)
 
 choir_status choir__fsdp_shard_away(choir__fsdp *f)
 {
-    f->whole = choir__storage_new(f->device, (size_t)place(f) * sizeof(float));
+    f->dtype = CHOIR_F32; /* a pipeline's */
+    f->whole = choir__storage_new(f->device, (size_t)place(f) * choir_dtype_size(f->dtype));
     if (!f->whole)
         return choir__error(CHOIR_ERR_MEMORY, "out of addresses");
     for (int i = 0; i < f->count; i++) {
@@ -195,7 +207,7 @@ choir_status choir__fsdp_publish(choir__fsdp *f)
     choir__gather_rows args = {.all = f->whole->data,
         .cuts = f->weight_cuts,
         .cut_count = f->count,
-        .dtype = CHOIR_F32};
+        .dtype = f->dtype};
     choir__group_waits(f->shard, device);
     choir_status status = choir__group_gather_rows(f->shard, &args);
     choir__device_waits(device, f->shard);
@@ -215,7 +227,7 @@ choir_status choir__fsdp_release(choir__fsdp *f)
         rows->offset = 0;
         if (rows->count)
             choir__launch_bytes(f->device, choir__data(rows), choir__data(&old),
-                (size_t)rows->count * sizeof(float));
+                (size_t)rows->count * choir_dtype_size(f->dtype));
         choir__storage_unref(old.storage);
         choir__storage_unref(p->tensor->storage);
         p->tensor->storage = NULL;

@@ -91,6 +91,8 @@ static choir_status distribute(choir_scope *run, choir__tp_plan *plan, choir_gro
 {
     choir_status status = count_slices(plan, opts->slices);
     if (status == CHOIR_OK)
+        status = choir__module_refuse_f64(plan->module, "tensor_parallel");
+    if (status == CHOIR_OK)
         status = make_plan(plan, opts);
     if (group)
         status = choir__tp_agree(plan, group, status);

@@ -124,7 +124,30 @@ static void step_hashed(
     __atomic_fetch_add(&e->sums->counted, e->n, __ATOMIC_RELAXED);
 }
 
-static void step_all(const choir__k_optim *k, step_fn *step)
+/* --- f64 --- */
+
+/* True if the parameter and its numbers are f64. */
+static bool is_wide(const choir__opt_entry *e)
+{
+    return !e->half && e->half_dtype == CHOIR_F64;
+}
+
+/* Runs the reference kernel of the rule on an f64 entry: it computes in f64, as it is. */
+static void step_wide(const choir__k_optim *k, const choir__opt_entry *e, choir__kernel_id id,
+    void (*rule)(const choir__k_optim *k))
+{
+    choir__k_optim one = *k;
+    one.entries = e;
+    one.count = 1;
+    choir__note_way(id, CHOIR_F64, CHOIR__REFERENCE);
+    rule(&one);
+}
+
+#define STEP_ALL(k, step, name)                                                                \
+    step_all(k, step, CHOIR__KERNEL_##name, choir__cpu_reference.name)
+
+static void step_all(const choir__k_optim *k, step_fn *step, choir__kernel_id id,
+    void (*rule)(const choir__k_optim *k))
 {
     if (k->found && *k->found != 0)
         return;
@@ -133,7 +156,9 @@ static void step_all(const choir__k_optim *k, step_fn *step)
         const choir__opt_hyper *h = &k->hyper[e->group];
         if (e->apart)
             continue;
-        if (e->m_codes)
+        if (is_wide(e))
+            step_wide(k, e, id, rule);
+        else if (e->m_codes)
             step_coded(e, h, clip_of(k, h), step);
         else if (e->half)
             step_half(e, h, clip_of(k, h), step);
@@ -146,7 +171,7 @@ static void step_all(const choir__k_optim *k, step_fn *step)
 
 void KERNEL(sgd)(const choir__k_sgd *k)
 {
-    step_all(k, sgd_entry);
+    STEP_ALL(k, sgd_entry, sgd);
 }
 
 /* The moments, gradients and parameters stream from memory, and the processor's own prefetching
@@ -204,7 +229,7 @@ static void adam_step(const choir__opt_entry *e, const choir__opt_hyper *h, floa
 
 void KERNEL(adam)(const choir__k_adam *k)
 {
-    step_all(k, adam_step);
+    STEP_ALL(k, adam_step, adam);
 }
 
 /* --- Adam with 8-bit state --- */
@@ -301,7 +326,7 @@ static void lion_step(const choir__opt_entry *e, const choir__opt_hyper *h, floa
 
 void KERNEL(lion)(const choir__k_lion *k)
 {
-    step_all(k, lion_step);
+    STEP_ALL(k, lion_step, lion);
 }
 
 static void rmsprop_step(const choir__opt_entry *e, const choir__opt_hyper *h, float clip)
@@ -329,7 +354,7 @@ static void rmsprop_step(const choir__opt_entry *e, const choir__opt_hyper *h, f
 
 void KERNEL(rmsprop)(const choir__k_rmsprop *k)
 {
-    step_all(k, rmsprop_step);
+    STEP_ALL(k, rmsprop_step, rmsprop);
 }
 
 /* --- averages of parameters --- */
@@ -369,6 +394,22 @@ static double squares(const float *x, int64_t n)
     for (int i = 0; i < n - c; i++)
         lane[i] += (double)x[c + i] * (double)x[c + i];
     return join_lanes(lane);
+}
+
+static double squares_wide(const double *x, int64_t n)
+{
+    double lane[16] = {0};
+    for (int64_t c = 0; c < n; c++)
+        lane[c % 16] += x[c] * x[c];
+    return join_lanes(lane);
+}
+
+/* Returns the sum of squares of the entry's gradient in the row that begins at element `at`. */
+static double row_squares(const choir__opt_entry *e, int64_t at)
+{
+    int64_t n = choir__min(e->row, e->n - at);
+    return is_wide(e) ? squares_wide((const double *)(const void *)e->grad + at, n)
+                      : squares(e->grad + at, n);
 }
 
 /* The tree whose nodes of n leaves split at the largest power of two below n: join neighbours,
@@ -492,7 +533,7 @@ void KERNEL(grad_norm)(const choir__k_grad_norm *k)
     for (int64_t i = 0; i < k->count; i++) {
         const choir__opt_entry *e = &k->entries[i];
         for (int64_t at = 0; at < e->n; at += e->row)
-            k->rows[rows++] = squares(e->grad + at, choir__min(e->row, e->n - at));
+            k->rows[rows++] = row_squares(e, at);
     }
     if (!k->norm)
         return;

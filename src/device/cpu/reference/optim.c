@@ -9,9 +9,26 @@
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 
+/* True if the parameter and its numbers are f64. */
+static bool is_wide(const choir__opt_entry *e)
+{
+    return !e->half && e->half_dtype == CHOIR_F64;
+}
+
+/* Return and set number i of an entry's array, f64 or f32. */
+static double number_of(const choir__opt_entry *e, const float *x, int64_t i)
+{
+    return get(x, i, is_wide(e) ? CHOIR_F64 : CHOIR_F32);
+}
+
+static void set_number(const choir__opt_entry *e, float *x, int64_t i, double value)
+{
+    put(x, i, is_wide(e) ? CHOIR_F64 : CHOIR_F32, value);
+}
+
 static double param_of(const choir__opt_entry *e, int64_t i)
 {
-    return e->half ? get(e->half, i, e->half_dtype) : (double)e->param[i];
+    return e->half ? get(e->half, i, e->half_dtype) : number_of(e, e->param, i);
 }
 
 static void set_param(const choir__opt_entry *e, int64_t i, double p)
@@ -19,23 +36,25 @@ static void set_param(const choir__opt_entry *e, int64_t i, double p)
     if (e->half)
         put(e->half, i, e->half_dtype, p);
     else
-        e->param[i] = (float)p;
+        set_number(e, e->param, i, p);
 }
 
 static double clipped(const choir__k_optim *k, const choir__opt_entry *e, int64_t i)
 {
-    double g = (double)e->grad[i];
+    double g = number_of(e, e->grad, i);
     if (k->hyper[e->group].maximize)
         g = -g;
     return k->clip ? g * (double)*k->clip : g;
 }
 
 /* Returns the step's direction with momentum, and updates the buffer m. */
-static double with_momentum(const choir__opt_hyper *h, float *m, double g)
+static double with_momentum(
+    const choir__opt_entry *e, const choir__opt_hyper *h, int64_t i, double g)
 {
     double momentum = (double)h->momentum;
-    double next = h->first ? g : momentum * (double)*m + (1 - (double)h->dampening) * g;
-    *m = (float)next;
+    double next =
+        h->first ? g : momentum * number_of(e, e->m, i) + (1 - (double)h->dampening) * g;
+    set_number(e, e->m, i, next);
     return h->nesterov ? g + momentum * next : next;
 }
 
@@ -50,7 +69,7 @@ void choir__reference_sgd(const choir__k_sgd *k)
             double p = param_of(e, i);
             double g = clipped(k, e, i) + (double)h->weight_decay * p;
             if (h->momentum != 0)
-                g = with_momentum(h, &e->m[i], g);
+                g = with_momentum(e, h, i, g);
             set_param(e, i, p - (double)h->lr * g);
         }
     }
@@ -60,21 +79,23 @@ static void adam_entry(const choir__k_adam *k, const choir__opt_entry *e)
 {
     const choir__opt_hyper *h = &k->hyper[e->group];
     double b1 = (double)h->beta1, b2 = (double)h->beta2;
+    double step_size = (double)h->step_size + (is_wide(e) ? (double)h->inv_bias1 : 0);
+    double rsqrt_bias2 = (double)h->rsqrt_bias2 + (is_wide(e) ? (double)h->inv_bias2 : 0);
     for (int64_t i = 0; i < e->n; i++) {
         double p = param_of(e, i), g = clipped(k, e, i);
         if (h->decoupled)
             p -= (double)h->lr * (double)h->weight_decay * p;
         else
             g += (double)h->weight_decay * p;
-        double m = b1 * (double)e->m[i] + (1 - b1) * g;
-        double v = b2 * (double)e->v[i] + (1 - b2) * g * g;
-        double top = e->top && (double)e->top[i] > v ? (double)e->top[i] : v;
+        double m = b1 * number_of(e, e->m, i) + (1 - b1) * g;
+        double v = b2 * number_of(e, e->v, i) + (1 - b2) * g * g;
+        double top = e->top && number_of(e, e->top, i) > v ? number_of(e, e->top, i) : v;
         if (e->top)
-            e->top[i] = (float)top;
-        double root = sqrt(top) * (double)h->rsqrt_bias2 + (double)h->eps;
-        e->m[i] = (float)m;
-        e->v[i] = (float)v;
-        set_param(e, i, p - (double)h->step_size * m / root);
+            set_number(e, e->top, i, top);
+        double root = sqrt(top) * rsqrt_bias2 + (double)h->eps;
+        set_number(e, e->m, i, m);
+        set_number(e, e->v, i, v);
+        set_param(e, i, p - step_size * m / root);
     }
 }
 
@@ -158,9 +179,9 @@ void choir__reference_lion(const choir__k_lion *k)
         const choir__opt_hyper *h = &k->hyper[e->group];
         double b1 = (double)h->beta1, b2 = (double)h->beta2, lr = (double)h->lr;
         for (int64_t i = 0; i < e->n; i++) {
-            double p = param_of(e, i), g = clipped(k, e, i), m = (double)e->m[i];
+            double p = param_of(e, i), g = clipped(k, e, i), m = number_of(e, e->m, i);
             double c = b1 * m + (1 - b1) * g, sign = c > 0 ? 1 : c < 0 ? -1 : c;
-            e->m[i] = (float)(b2 * m + (1 - b2) * g);
+            set_number(e, e->m, i, b2 * m + (1 - b2) * g);
             set_param(e, i, p - lr * (sign + (double)h->weight_decay * p));
         }
     }
@@ -176,16 +197,18 @@ void choir__reference_rmsprop(const choir__k_rmsprop *k)
         double b = (double)h->beta2;
         for (int64_t i = 0; i < e->n; i++) {
             double p = param_of(e, i), g = clipped(k, e, i) + (double)h->weight_decay * p;
-            double v = b * (double)e->v[i] + (1 - b) * g * g, w = v;
-            e->v[i] = (float)v;
+            double v = b * number_of(e, e->v, i) + (1 - b) * g * g, w = v;
+            set_number(e, e->v, i, v);
             if (e->top) {
-                double mean = b * (double)e->top[i] + (1 - b) * g;
-                e->top[i] = (float)mean;
+                double mean = b * number_of(e, e->top, i) + (1 - b) * g;
+                set_number(e, e->top, i, mean);
                 w -= mean * mean;
             }
             double u = g / (sqrt(w) + (double)h->eps);
-            if (e->m)
-                e->m[i] = (float)(u += (double)h->momentum * (double)e->m[i]);
+            if (e->m) {
+                u += (double)h->momentum * number_of(e, e->m, i);
+                set_number(e, e->m, i, u);
+            }
             set_param(e, i, p - (double)h->lr * u);
         }
     }
@@ -245,7 +268,7 @@ static int64_t row_sums(const choir__opt_entry *e, double *rows)
     for (int64_t r = 0; r < count; r++) {
         rows[r] = 0;
         for (int64_t i = r * e->row; i < (r + 1) * e->row; i++)
-            rows[r] += (double)e->grad[i] * (double)e->grad[i];
+            rows[r] += number_of(e, e->grad, i) * number_of(e, e->grad, i);
     }
     return count;
 }
