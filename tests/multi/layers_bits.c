@@ -22,7 +22,7 @@ typedef struct plan {
     wrapping how;
     bool wide, recorded;
     const char *save; /* file of the weights; NULL: they are not saved */
-    outcome *out;     /* of rank 0, in shared memory */
+    outcome *out;     /* rank 0 fills it, in shared memory */
 } plan;
 
 /* --- the modules --- */
@@ -223,7 +223,7 @@ static void tables_in_f64(void **state)
     compare(TABLE, true);
 }
 
-/* A file has all bits, whoever wrote it; a module in f32 takes them rounded. */
+/* A file of shards has all bits; a module in f32 takes them rounded. */
 static void saved_in_f64(void **state)
 {
     const char *path = at("wide.safetensors");
@@ -313,9 +313,21 @@ static choir_module *by_slices(choir_scope *run, choir_module *net)
     return choir_tensor_parallel(run, net, NULL, opts);
 }
 
+static choir_module *in_stages(choir_scope *run, choir_module *net)
+{
+    return choir_pipeline(run, net, choir_pipeline_defaults());
+}
+
+static choir_module *in_chunks(choir_scope *run, choir_module *net)
+{
+    return choir_context_parallel(run, net, NULL, (choir_context_parallel_opts){.chunks = 2});
+}
+
 static void refused_by_name(void **state)
 {
     (void)state;
+    assert_refuses_f64(in_stages, "pipeline");
+    assert_refuses_f64(in_chunks, "context_parallel");
     assert_refuses_f64(in_parallel, "data_parallel");
     assert_refuses_f64(by_slices, "tensor_parallel");
 }

@@ -284,9 +284,10 @@ static void test_arguments(void **state)
     a.cuts = &cut;
     a.leaves = 2;
     assert_int_equal(choir__group_tree_scatter(group, &a), CHOIR_ERR_ARGUMENT);
-    a = (choir__tree_scatter){x, 32, &cut, 1, 8, 1, 1, 2, x, 0, 0.5f}; /* a part, times 0.5 */
+    /* a part, times 0.5 */
+    a = (choir__tree_scatter){x, 32, &cut, 1, 8, 1, 1, 2, x, 0, 0.5, CHOIR_F32};
     assert_int_equal(choir__group_tree_scatter(group, &a), CHOIR_ERR_ARGUMENT);
-    a = (choir__tree_scatter){NULL, 32, &cut, 1, 8, 0, 1, 1, x, 0, 1};
+    a = (choir__tree_scatter){NULL, 32, &cut, 1, 8, 0, 1, 1, x, 0, 1, CHOIR_F32};
     assert_int_equal(choir__group_tree_scatter(group, &a), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir__group_gather_rows(group, &g), CHOIR_ERR_ARGUMENT);
     g.dtype = (choir_dtype)99;

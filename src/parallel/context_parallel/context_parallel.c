@@ -7,6 +7,7 @@
 #include <choir/tensor_parallel.h>
 #include <stdlib.h>
 
+#include "nn/module.h"
 #include "parallel/blocks.h"
 #include "parallel/ranks.h"
 #include "tensor/handle.h"
@@ -236,6 +237,8 @@ choir_module *choir_context_parallel(choir_scope *run, choir_module *module, cho
     choir_status status = choir__scope_status(run);
     if (status == CHOIR_OK)
         status = check(cp);
+    if (status == CHOIR_OK)
+        status = choir__module_refuse_f64(module, "context_parallel");
     if (status == CHOIR_OK && cp->world > 1)
         status = join_run(cp, run);
     if (status != CHOIR_OK)

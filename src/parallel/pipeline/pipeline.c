@@ -203,7 +203,9 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     p->chunks = opts.chunks ? opts.chunks : strcmp(p->schedule, "interleaved") ? 1 : 2;
     p->cuts = opts.cuts;
     p->clocked = opts.clocked;
-    choir_status status = take_devices(p, opts);
+    choir_status status = choir__module_refuse_f64(p->module, "pipeline");
+    if (status == CHOIR_OK)
+        status = take_devices(p, opts);
     if (status != CHOIR_OK)
         return status;
     choir_pipeline_plan *plan = NULL; /* reports a wrong schedule at once */
