@@ -195,7 +195,7 @@ static int trees_by_name(int rank, int world, void *arg)
                 nodes[k * COUNT + i] = (float)mine[k].leaves * (float)i;
         CHECK_OK(choir__group_tree_reduce(
             group, &(choir__tree_reduce){SUITE_AT(nodes), COUNT * sizeof(float), COUNT, leaves,
-                       0.5f, (choir__algorithm)by}));
+                       0.5f, (choir__algorithm)by, CHOIR_F32}));
         CHECK_OK(choir__queue_wait(choir__group_queue(group)));
         for (int i = 0; i < COUNT; i++)
             CHECK(nodes[i] == 0.5f * (float)leaves * (float)i);
