@@ -60,7 +60,7 @@ typedef struct choir_eval_opts {
      * (the default): not needed. */
     choir_status (*scored)(
         void *arg, int64_t first, int64_t n, choir_tensor *outputs, choir_tensor *targets);
-    void *scored_arg;
+    void *scored_arg; /* passed to scored */
 } choir_eval_opts;
 
 choir_eval_opts choir_eval_defaults(void);

@@ -162,7 +162,8 @@ typedef struct choir__k_sum {
     int64_t rows, cols;
     double scale;
     bool over_rows; /* true: COLS */
-    bool wide; /* y is f32 while x has 16 bits, or, in COLS, f64 while x is f32; then no cut */
+    bool wide;      /* y is f32 while x has 16 bits */
+    bool in_f64;    /* y is f64 while x is f32, in COLS without a cut; processors alone */
     choir_dtype dtype;
     int64_t row; /* row step of x, see choir__row_step */
     choir__cut cut;

@@ -128,6 +128,7 @@ options_of_training() {
     flip --eval-batches plateau --eval-batches 2
     flip --no-eval judged --no-eval
     flip --best judged --best loss:max
+    flip --metric images --metric 'samples=wc -l'
     flip --patience judged --patience 9
 }
 

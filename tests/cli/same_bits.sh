@@ -181,7 +181,7 @@ recomputation_changes_nothing() {
 }
 
 # Runs the models that the command has.
-strategies=$("$CHOIR" train --help | awk '/--strategy/ { on = 1 } /--nproc/ { on = 0 }
+strategies=$("$CHOIR" train --help | awk '/^  --strategy/ { on = 1 } /^  --nproc/ { on = 0 }
     on && /^        [a-z]/ { print $1 }' |
     grep -vxE 'single|hogwild|diloco|local-sgd|pipeline|tp|cp')
 strategies+=" fsdp:stage=1 fsdp:stage=2 fsdp:gather=1 fsdp:unit_params=50"

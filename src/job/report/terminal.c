@@ -233,10 +233,11 @@ static void say_summary(const choir__cli_report *r, const void *told, FILE *out)
         fprintf(out, "; %lld steps skipped, loss scale %g", (long long)s->skipped_steps,
             s->loss_scale);
     bool slow = s->step_ms_median >= 1e4;
+    const char *unit = slow ? "s" : "ms"; /* no keys */
     if (s->step_ms_median > 0)
         fprintf(out, "; %.4g %s per step, %.*f %s/s",
-            slow ? s->step_ms_median / 1e3 : s->step_ms_median, slow ? "s" : "ms",
-            s->items_per_s < 10, s->items_per_s, items_name(r));
+            slow ? s->step_ms_median / 1e3 : s->step_ms_median, unit, s->items_per_s < 10,
+            s->items_per_s, items_name(r));
     fprintf(out, "\n");
     for (int i = 0; i < s->devices_count && !r->job->records.quiet; i++)
         fprintf(out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",

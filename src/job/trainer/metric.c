@@ -49,7 +49,7 @@ void choir__metric_name(const choir__job *job, char name[CHOIR__METRIC_NAME])
 
 choir_status choir__metric_check(choir__job *j)
 {
-    static const char *const taken[] = {"loss", "accuracy"};
+    static const char *const taken[] = {"loss", "accuracy"}; /* no keys */
     const char *text = j->training.metric;
     size_t n = text ? name_length(text) : 0;
     if (!text)
@@ -146,8 +146,8 @@ choir_status choir__metric_scored(
         return add_numbers(&lines->text, first, n, outputs, targets);
     if (choir__is_part(outputs))
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "--metric: no rank of strategy tp has a model's whole scores: validate under another "
-            "strategy");
+            "--metric: no rank of tp has a model's whole scores: validate under another "
+            "--strategy");
     int64_t count = choir_tensor_count(targets), rows = count / n;
     int64_t classes = rows == 1 ? choir_tensor_count(outputs) / n : 0;
     int64_t *y = choir__alloc((size_t)(count + 1) * sizeof *y),

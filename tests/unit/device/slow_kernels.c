@@ -22,7 +22,8 @@ static const char *const models[] = {"toy", "mlp", "cnn:width=2,image=8,channels
     "gemma3:" TINY, "phi3:" TINY, "smollm3:" TINY,
     "donut:height=32,image_width=32,window=4,embed=16,depths=2-2,heads=2-4,layers=2,width=16,"
     "hidden=32,decoder_heads=2,context=8,vocab=65",
-    "lstm:layers=1,hidden=8,in=8,context=8,vocab=65", "bert:" TINY};
+    "lstm:layers=1,hidden=8,in=8,context=8,vocab=65", "bert:" TINY, "roberta:" TINY,
+    "distilbert:" TINY};
 
 /* Where a processor lacks a set, the variable changes nothing. */
 static const char *const settings[][2] = {{"CHOIR_ISA", ""}, {"CHOIR_ISA", "avx2"},

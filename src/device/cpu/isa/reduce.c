@@ -102,7 +102,7 @@ void KERNEL(sum)(const choir__k_sum *k)
         return;
     }
     F32_ONLY(sum, k);
-    if (k->wide)
+    if (k->in_f64)
         sum_columns_f64(k);
     else
         sum_of(k, CHOIR_F32);

@@ -1,10 +1,10 @@
 /* Reference kernels that reduce rows or columns: sums, maxima, and softmax. */
 #include "device/cpu/reference/reference.h"
 
-/* Returns the type of wide sums of operands of dtype. */
-static choir_dtype wider(choir_dtype dtype)
+/* Returns the type of the sums. */
+static choir_dtype result_of(const choir__k_sum *k)
 {
-    return dtype == CHOIR_F32 ? CHOIR_F64 : wide_dtype(dtype);
+    return k->in_f64 ? CHOIR_F64 : k->wide ? wide_dtype(k->dtype) : k->dtype;
 }
 
 /* The sum of column c over leaves [first, first + leaves). */
@@ -33,7 +33,7 @@ void choir__reference_sum(const choir__k_sum *k)
         double sum = k->over_rows ? tree_of(k, i, 0, choir__max(1, k->cut.leaves)) : 0;
         for (int64_t j = 0; j < k->cols && !k->over_rows; j++)
             sum += get(k->x, i * row + j, k->dtype);
-        put(k->y, i, k->wide ? wider(k->dtype) : k->dtype, k->scale * sum);
+        put(k->y, i, result_of(k), k->scale * sum);
     }
 }
 

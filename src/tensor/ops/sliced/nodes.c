@@ -145,7 +145,7 @@ static void loss_of_leaf(
         .row = 1,
         .scale = 1,
         .over_rows = true,
-        .wide = rows->dtype != CHOIR_F64,
+        .in_f64 = rows->dtype == CHOIR_F32,
         .dtype = rows->dtype};
     choir__launch(device, rows->dtype, sum, &args);
     choir__launch_copy(choir__slab_array(slab, l, CHOIR_SCALAR), sum);
