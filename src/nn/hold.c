@@ -84,7 +84,8 @@ static choir_status no_room(int64_t values)
 
 enum { SLAB = 1 << 20 }; /* values at a time */
 
-/* Rounds the present values. Those that are drawn or loaded later are rounded then. */
+/* Rounds the present values. Those that are drawn or loaded later are rounded then, and those
+ * of another rank there. */
 static choir_status hold(choir__param *p, choir__quant type)
 {
     choir_tensor *t = p->tensor, values = *t;
@@ -100,7 +101,7 @@ static choir_status hold(choir__param *p, choir__quant type)
         choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
     else if (status == CHOIR_OK)
         status = choir__scope_status(t->scope);
-    for (int64_t r = 0; r < rows && status == CHOIR_OK; r += most) {
+    for (int64_t r = 0; r < rows && !device->away && status == CHOIR_OK; r += most) {
         const int64_t n = choir__min(most, rows - r);
         choir_tensor some = choir__rows_view(&values, r, n);
         status = round_rows(t, r, &some, n, room);
@@ -115,12 +116,13 @@ void choir__held_draw(const choir__param *p, choir_tensor *y, int64_t first)
     choir_scope *run = p->tensor->scope;
     const int64_t words = y->shape.dim[1], rows = words ? y->count / words : 0;
     const int64_t most = SLAB / choir__max(1, p->cols) + 1;
+    const bool away = choir__device_of(y)->away; /* another rank has the words */
     float *room = malloc((size_t)(most * p->cols) * sizeof *room + 1);
     choir_status status = room ? CHOIR_OK : no_room(most * p->cols);
     struct choir__held whole = {p->tensor->held->type, p->cols};
     choir_tensor t = *y;
     t.held = &whole;
-    for (int64_t r = 0; r < rows && status == CHOIR_OK; r += most) {
+    for (int64_t r = 0; r < rows && !away && status == CHOIR_OK; r += most) {
         const int64_t n = choir__min(most, rows - r);
         choir_tensor *some =
             choir__tensor_new(run, choir__device_of(y), CHOIR_F32, choir_dims(n, p->cols));
