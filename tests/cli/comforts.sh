@@ -97,20 +97,25 @@ END
 # Each way in which such a command fails is told in a sentence, and the step is saved.
 metrics_that_fail() {
     local of=(train --quiet --model "$model" --batch-size 16 --steps 2 --eval-every 1)
-    failing() { # PATTERN COMMAND
+    failing() { # PATTERN COMMAND [RANK]
         rm -rf broken
         choir "${of[@]}" --save broken --metric "own=$2" random >out 2>err </dev/null && fail "$2"
-        grep -qF "validation after step 1: --metric own=$2: $1; the step is saved to broken" err ||
-            fail "$2: $(cat err)"
+        grep -qF "validation after step 1: ${3-}--metric own=$2: $1; the step is saved to broken" \
+            err || fail "$2: $(cat err)"
         [ -e broken/step-00000001 ] || fail "$2: not saved"
     }
     failing "the command's exit status is 3" 'exit 3'
     # shellcheck disable=SC2016
     failing 'the command was ended by signal 9' 'kill -9 $$'
+    rm -f runs
+    failing "the command's exit status is 3" 'echo >>runs; exit 3'
+    [ "$(wc -l <runs)" -eq 1 ] || fail "the command was run $(wc -l <runs) times"
     failing 'expected a number, got no output' true
     failing "expected a number, got 'good'" 'echo good'
     of+=(--timeout 2)
     failing 'the command has not ended after 1 s, half of --timeout' 'sleep 1000'
+    of+=(--strategy ddp --nproc 2 --timeout 60)
+    failing "the command's exit status is 3" 'exit 3' 'rank 0: '
     bad 2 'expected NAME=COMMAND' train --metric f1 random
     bad 2 'expected NAME=COMMAND' train --metric 'a b=true' random
     bad 2 'each validation has its loss already' train --metric loss=true random

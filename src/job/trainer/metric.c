@@ -315,7 +315,7 @@ choir_status choir__metric_take(
     choir_group *group = counting && choir_group_world(counting) > 1 ? counting : NULL;
     choir_status status = group ? gather(&lines->text, group) : CHOIR_OK;
     *value = (double)NAN;
-    if (status == CHOIR_OK && choir__rank_of(all) == 0)
+    if (status == CHOIR_OK && choir__rank_of(all) == 0 && !j->placement.rehearsal)
         status = run(j->training.metric, &lines->text, j->placement.timeout / 2, value);
     status = all ? choir__agree(all, status) : status;
     if (status == CHOIR_OK && all)

@@ -26,8 +26,9 @@ choir_status choir__metric_scored(
 
 /* Gathers the lines on rank 0, in the order of the samples, runs the command there, and stores
  * its number on all ranks of `all`. counting: ranks that share the batches; NULL: each has all
- * of them; all NULL: one rank. Collective. Errors, which all ranks have: argument (the command
- * fails, is too slow, or prints no number), I/O, the groups'. */
+ * of them; all NULL: one rank. A rehearsal runs no command: its number is NaN. Collective.
+ * Errors, which all ranks have: argument (the command fails, is too slow, or prints no number),
+ * I/O, the groups'. */
 choir_status choir__metric_take(
     choir__metric_lines *lines, choir_group *counting, choir_group *all, double *value);
 

@@ -31,9 +31,11 @@ choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_s
         status = choir_evaluate(t->part.run, t->part.evaluated, &t->job->model.info,
             t->job->data.validation, opts, score);
     t->now.metric = (double)NAN;
-    if (status == CHOIR_OK && opts.scored)
+    if (status == CHOIR_OK && opts.scored) {
         status = choir__metric_take(&lines, opts.group,
             t->part.env.world > 1 ? t->part.env.group : NULL, &t->now.metric);
+        t->agreed = true; /* all ranks know how the command ended */
+    }
     choir__text_buffer_free(&lines.text);
     choir_status back = choir_optim_swap(t->part.optim);
     t->eval_s = choir__now() - began;
