@@ -176,7 +176,8 @@ enum { CHOIR__MAX_LEVELS = 64 };
 struct choir__book {
     choir_scope *run;
     choir_device *device;
-    choir_dtype dtype; /* of gradients and their sums: f64 for f64 parameters, else f32 */
+    choir_dtype
+        dtype; /* the type of gradients and their sums: f64 for f64 parameters, else f32 */
     choir__param **params;
     int count;
     choir__bucket *buckets;

@@ -84,8 +84,7 @@ static choir_status no_room(int64_t values)
 
 enum { SLAB = 1 << 20 }; /* values at a time */
 
-/* Rounds the present values. Those that are drawn or loaded later are rounded then, and those
- * of another rank there. */
+/* Rounds the present values. Later draws and loads round theirs, and another rank its own. */
 static choir_status hold(choir__param *p, choir__quant type)
 {
     choir_tensor *t = p->tensor, values = *t;

@@ -122,10 +122,10 @@ from_weights() {
     local file=published/step-00000001/model.safetensors
     args=(--json --microbatches 2 --batch-size 4 --steps 1 --slices 4 --optimizer sgd)
     args+=(--model "$model" random)
-    good train "${args[@]}" --seed 5 --save published
+    good train "${args[@]}" --strategy single --seed 5 --save published
     for start in "--weights $file" "--init torch" "--weights $file --amp O3"; do
         # shellcheck disable=SC2086
-        good train "${args[@]}" $start && mv out single
+        good train "${args[@]}" --strategy single $start && mv out single
         for how in "tp --nproc 4" "fsdp+tp --mesh 2x2" "tp+pipeline --mesh 2x2"; do
             [ "$start $how" = "--weights $file --amp O3 fsdp+tp --mesh 2x2" ] && continue
             # shellcheck disable=SC2086

@@ -75,7 +75,7 @@ static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
     } else if (t->dtype != CHOIR_F32 && !t->held) {
         return choir__error(CHOIR_ERR_DTYPE,
             "fsdp: parameter '%s' is of %s; shards are of f32 or f64 weights; autocast computes "
-            "with those of f32 in 16 bits",
+            "with f32 weights in 16 bits",
             p->name, choir_dtype_name(t->dtype));
     }
     if (choir__device_of(t) != device)

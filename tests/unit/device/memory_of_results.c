@@ -237,8 +237,8 @@ static void over_the_scores(void **state)
     assert_true(g[0].x[0] != g[2].x[0]);
 }
 
-/* A 16-bit result does not need its f32 original to stay, where there is one: most devices
- * write 16-bit results at once. */
+/* A 16-bit result does not need its f32 original to stay. Most devices write 16-bit results at
+ * once, without an original. */
 static void attention_of_16_bits(void **state)
 {
     (void)state;

@@ -5,7 +5,7 @@
  *                              have 4 bytes of codes
  *     a byte, or a half     -> code -> times the columns' scales -> one term of each row's sums
  *
- * Values are those of base/quant/decode.h, operation by operation, and terms come in rising
+ * Values equal base/quant/decode.h's, operation by operation, and terms come in rising
  * order of k. Columns are rows of blocks in memory; W of them are `apart` bytes from each
  * other. */
 #ifndef CHOIR_PRODUCT_THIN_HELD_H
@@ -20,7 +20,7 @@ typedef struct held_at {
     int64_t apart;
 } held_at;
 
-/* What belongs to a run of codes, by column: value = scale * (code - middle) - least. */
+/* The numbers of a run of codes, by column: value = scale * (code - middle) - least. */
 typedef struct coded {
     vec scale, least;
 } coded;
