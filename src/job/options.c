@@ -425,7 +425,8 @@ const choir__cli_option choir__job_options[] = {
             ": it trains no model to keep"}},
     {"debug-nan", CHOIR__FLAG, AT(training.debug_nan),
         .help =
-            "name the first module whose numbers are infinite or NaN, in forward or backward; slow"},
+            "name the first module whose numbers are infinite or NaN, in forward or backward; "
+            "slow"},
 
     {"json", CHOIR__FLAG, AT(records.json), .help = "print one JSON object per line",
         .of_a_rank = true},
