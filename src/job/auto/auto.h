@@ -37,7 +37,7 @@ struct choir__auto_choice {
     choir_status status; /* memory: nothing fits, as `words` says */
     int64_t microbatches, threads;
     choir__auto_form form;
-    char words[600]; /* why, or the error */
+    char words[1024]; /* why, or the error */
 };
 
 /* candidates.c: writes the placements of all of `ranks` ranks that the job's cut allows, at

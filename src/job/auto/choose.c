@@ -13,6 +13,7 @@
 #include "base/usable.h"
 #include "job/auto/auto.h"
 #include "job/rehearsal/price.h"
+#include "job/trainer/trainer.h"
 
 /* GAIN: of the time of a step, below which a placement is not worth more devices. NEAR: a step
  * that is so near to the ideal one is good enough. SHORT_MS: a step is not worth to be shared.
@@ -34,7 +35,8 @@ typedef struct search {
     double flop, room;           /* bytes of the machine, which CPU devices share; else 0 */
     outcome single, best, least; /* least: does not fit, and lacks least */
     char refused[512];           /* the first sentence of a placement that cannot run */
-    char lacks[512];             /* a device's sentence under --mem-cap */
+    char lacks[512];             /* a device's sentence under --mem-cap, */
+    choir__auto_form lacking;    /* of the first placement that has one */
 } search;
 
 /* --- one placement --- */
@@ -76,8 +78,10 @@ static outcome look(search *s, const choir__auto_form *f)
     if (status == CHOIR_OK) {
         status = choir__job_rehearse(own, &r);
         o.runs = status == CHOIR_OK || status == CHOIR_ERR_MEMORY;
-        if (status == CHOIR_ERR_MEMORY && !*s->lacks)
+        if (status == CHOIR_ERR_MEMORY && !*s->lacks) {
             snprintf(s->lacks, sizeof s->lacks, "%s", choir_error_message());
+            s->lacking = *f;
+        }
     }
     if (status == CHOIR_OK)
         status = choir__rehearsal_price(&r, &s->machine, 0, &price, NULL);
@@ -165,25 +169,47 @@ static void size(double bytes, char text[32])
     snprintf(text, 32, large ? "%.1f GiB" : "%.1f MiB", bytes / (large ? 0x1p30 : 0x1p20));
 }
 
+/* Sets the error message to what the first placement without room lacks, with the advice that
+ * its training would give, on a dry device. */
+static void advise(const search *s)
+{
+    choir__job *own = choir__alloc(sizeof *own);
+    choir_device *device = choir_device_find("dry:0");
+    const choir_status status = prepare(s, &s->lacking, own);
+    choir__set_message(s->lacks);
+    if (status == CHOIR_OK && device && choir__cli_strategy_is_whole(own) &&
+        own->training.chunks < 2 && choir_dry_restart(device) == CHOIR_OK) {
+        const int64_t dealt = choir__cli_strategy_dealt(own);
+        choir_device_set_limit(device, (size_t)own->placement.mem_cap);
+        choir__explain_memory(own, device, (own->training.microbatches + dealt - 1) / dealt);
+    } else {
+        choir__error(CHOIR_ERR_MEMORY, "%s; 'choir plan' says what would fit", s->lacks);
+    }
+    choir__composition_free(&own->placement.composition);
+    free(own);
+}
+
 static void refuse(const search *s, struct choir__auto_choice *c)
 {
     char needs[32], has[32];
     c->status = CHOIR_ERR_MEMORY;
     size(s->least.bytes, needs);
     size(s->room, has);
-    if (s->least.runs)
+    if (s->least.runs) {
         snprintf(c->words, sizeof c->words,
             "--strategy auto: no strategy fits: %s on %d device%s lacks least, it needs %s and %s "
             "may be used; 'choir plan' says what would fit",
             s->least.form.strategy, s->least.form.ranks, s->least.form.ranks > 1 ? "s" : "",
             needs, has);
-    else if (*s->lacks)
+    } else if (*s->lacks) {
+        advise(s);
         snprintf(c->words, sizeof c->words,
-            "--strategy auto: no strategy fits on %d device%s: %s; 'choir plan' says what would "
-            "fit",
-            s->devices, s->devices > 1 ? "s" : "", s->lacks);
-    else
-        c->status = CHOIR_ERR_ARGUMENT, snprintf(c->words, sizeof c->words, "%s", s->refused);
+            "--strategy auto: no strategy fits on %d device%s: %s: %s", s->devices,
+            s->devices > 1 ? "s" : "", s->lacking.strategy, choir_error_message());
+    } else {
+        c->status = CHOIR_ERR_ARGUMENT;
+        snprintf(c->words, sizeof c->words, "%s", s->refused);
+    }
 }
 
 static void explain(const search *s, struct choir__auto_choice *c)
@@ -231,6 +257,7 @@ void choir__auto_choose(
     s->single = s->best;
     if (ranks) {
         s->best = s->least = (outcome){0};
+        *s->lacks = '\0';
         find_for_ranks(s, ranks);
     } else {
         find(s);

@@ -102,6 +102,21 @@ static void drop_room(choir__rehearsal *r)
     r->device_count = 0;
 }
 
+/* An error is an answer here: it counts as read. It names the job's device, for which the dry
+ * one stands. */
+static void read_error(const choir__rehearsal *r)
+{
+    char *text = choir__strdup(choir_error_message()), *at = strstr(text, " dry:"), *end;
+    const long i = at ? strtol(at + strlen(" dry:"), &end, 10) : -1;
+    if (i >= 0 && i < r->device_count) {
+        char *named =
+            choir__format("%.*s %s%s", (int)(at - text), text, r->devices[i].name, end);
+        choir__set_message(named);
+        free(named);
+    }
+    free(text);
+}
+
 /* Runs one rank of each class, for all of them. */
 static choir_status run_classes(choir__rehearsal *r, choir__job *own)
 {
@@ -110,6 +125,8 @@ static choir_status run_classes(choir__rehearsal *r, choir__job *own)
     for (int rank = 0; rank < r->world; rank++)
         stands_for[rank] = (int)r->step.programs[r->class_of[rank]].first;
     choir_status status = choir__dry_world_run(r->world, stands_for, run_rank, own);
+    if (status != CHOIR_OK)
+        read_error(r);
     free(stands_for);
     return status;
 }

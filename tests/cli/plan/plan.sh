@@ -127,7 +127,7 @@ what_does_not_fit_is_named() {
         --strategies single --batch-size 16 --microbatches 1 random
     has out '^No strategy fits\. single would fit with --recompute.* or with .*--microbatches='
     good plan --json --mem-cap 60K "${small[@]}" --strategies single random
-    has out '"fits":false,.*"lacks":"out of memory on dry:0'
+    has out '"fits":false,.*"lacks":"out of memory on cpu:0'
 }
 
 # Models that fit on no machine are planned within 300 MB of addresses.
