@@ -35,8 +35,8 @@ typedef struct search {
     double flop, room;           /* bytes of the machine, which CPU devices share; else 0 */
     outcome single, best, least; /* least: does not fit, and lacks least */
     char refused[512];           /* the first sentence of a placement that cannot run */
-    char lacks[512];             /* a device's sentence under --mem-cap, */
-    choir__auto_form lacking;    /* of the first placement that has one */
+    char lacks[512];             /* the first sentence of a device under --mem-cap */
+    choir__auto_form lacking;    /* the placement that got it */
 } search;
 
 /* --- one placement --- */

@@ -106,7 +106,8 @@ full_disk() {
 largest_file() {
     # One rank, because several share memory through a file, which the limit would refuse.
     job --steps 2 --strategy single --save limited || fail "a first save: $(cat err)"
-    (ulimit -f 8 && job --steps 4 --strategy single --save limited --resume limited) && fail 'saved beyond ulimit -f'
+    (ulimit -f 8 && job --steps 4 --strategy single --save limited --resume limited) &&
+        fail 'saved beyond ulimit -f'
     before_stays limited 2
 }
 
