@@ -385,7 +385,7 @@ static void sum_operand(const choir__k_matmul *k)
 {
     bool a = k->a_sums;
     choir__k_sum sum = {a ? k->a : k->b, a ? k->a_sums : k->b_sums, k->k, a ? k->m : k->n, 1,
-        true, k->wide, k->dtype, a ? k->a_col : k->b_row, {}};
+        true, k->wide, false, k->dtype, a ? k->a_col : k->b_row, {}};
     choir__cuda_sum(&sum);
 }
 
