@@ -412,7 +412,7 @@ typedef struct choir_labelled_opts {
     /* CLASSIFICATION (the default); REGRESSION: `outputs` numbers per text or pair;
      * MULTI_LABEL: any of the model's `outputs` classes */
     choir_task task;
-    int64_t outputs;
+    int64_t outputs; /* numbers that the model gives per text; 0 for CLASSIFICATION */
     /* names of the columns. NULL (the default): the first column in this list that the record
      * has. text: text, sentence, sentence1, premise (words: tokens, words). pair: text_pair,
      * sentence2, hypothesis. label: label, labels (words: tags, ner_tags, labels) */

@@ -228,7 +228,8 @@ static void heads_start_anew(void **state)
     ok(load_published(&b, path, true, &notes));
     assert_non_null(strstr(notes, "'classifier.weight'"));
     assert_non_null(strstr(notes, " are missing, and start with new values"));
-    assert_non_null(strstr(notes, "'cls.predictions.bias' is unknown to this model"));
+    assert_non_null(strstr(notes, "'cls.predictions."));
+    assert_non_null(strstr(notes, " are unknown to this model"));
     float read[64 * 4];
     choir_tensor *t = choir_module_find(b.net, "bert.encoder.layer.0.output.dense.weight");
     ok(choir_read(t, read, (size_t)t->count * sizeof *read));
