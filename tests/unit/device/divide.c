@@ -112,8 +112,10 @@ static void rows(void)
         .ignore_index = -100,
         .losses = CHOIR__ROWS_EACH,
         .dtype = f});
-    kernels->sum(&(choir__k_sum){B(1), B(6), ROWS, COLS, 0.5, false, false, false, f, 0, {0, 0}});
-    kernels->sum(&(choir__k_sum){B(1), B(7), ROWS, COLS, 0.5, true, false, false, f, 0, {0, 0}});
+    kernels->sum(
+        &(choir__k_sum){B(1), B(6), ROWS, COLS, 0.5, false, false, false, f, 0, {0, 0}});
+    kernels->sum(
+        &(choir__k_sum){B(1), B(7), ROWS, COLS, 0.5, true, false, false, f, 0, {0, 0}});
     kernels->swiglu(&(choir__k_swiglu){
         B(1), B(2), NULL, B(8), NULL, NULL, ROWS, COLS, 2 * COLS, COLS, 0, 0, f});
     kernels->swiglu_backward(&(choir__k_swiglu){
