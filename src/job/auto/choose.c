@@ -230,8 +230,8 @@ static void explain(const search *s, struct choir__auto_choice *c)
         snprintf(rest, sizeof rest, ", too short to share");
     else if (s->devices > 1)
         snprintf(rest, sizeof rest, ", which more ranks would not shorten");
-    snprintf(c->words, sizeof c->words, "about %.3g ms a step%s, %s, by %s", b->ms, rest, bytes,
-        choir__machine_figures(&s->machine, figures));
+    snprintf(c->words, sizeof c->words, "about %.3g ms per step%s, %s, by %s", b->ms, rest,
+        bytes, choir__machine_figures(&s->machine, figures));
 }
 
 void choir__auto_choose(

@@ -97,7 +97,7 @@ static int evaluates_as(const choir__composition *c, int ranks, int rank, int *c
         const choir__cli_strategy *s = c->dims[d].strategy;
         const int size = choir__composition_ranks(c, d, ranks);
         stride /= size;
-        if (s->spread != CHOIR__DEVICE_A_RANK && s->chunks != CHOIR__CHUNKS_OF_RANKS)
+        if (!choir__strategy_deals(s, true))
             continue;
         place = place * size + rank / stride % size;
         *count *= size;

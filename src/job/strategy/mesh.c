@@ -228,14 +228,6 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
 
 /* --- meeting --- */
 
-/* Along these dimensions ranks have micro-batches of their own, or evaluate batches of their
- * own: ranks that share sequences have whole models. */
-static bool deals(const choir__cli_strategy *s, bool evaluation)
-{
-    return s->spread == CHOIR__DEVICE_A_RANK ||
-           (evaluation && s->chunks == CHOIR__CHUNKS_OF_RANKS);
-}
-
 typedef struct split {
     const choir__composition *composition;
     bool evaluation;
@@ -249,7 +241,7 @@ static int place_in_others(int rank, const void *arg)
     for (int d = c->count - 1 - choir__composition_inside(c); d >= 0; d--) {
         int at = rank % c->dims[d].size;
         rank /= c->dims[d].size;
-        if (!deals(c->dims[d].strategy, s->evaluation))
+        if (!choir__strategy_deals(c->dims[d].strategy, s->evaluation))
             color += at * stride;
         stride *= c->dims[d].size;
     }
@@ -279,7 +271,7 @@ static choir_status find_dealt(choir__job_rank *p)
 choir_group *choir__job_rank_evaluates(const choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;
-    bool alone = c->count == 1 && deals(c->dims[0].strategy, true);
+    bool alone = c->count == 1 && choir__strategy_deals(c->dims[0].strategy, true);
     return p->evaluates ? p->evaluates : alone ? p->env.group : p->dealt.group;
 }
 

@@ -181,6 +181,14 @@ struct choir__cli_strategy {
     const char *(*forgets)(const void *keys, int ranks);
 };
 
+/* Returns whether ranks along the strategy's dimension have micro-batches of their own, or, in
+ * an evaluation, batches of their own: ranks that share sequences have whole models. */
+static inline bool choir__strategy_deals(const choir__cli_strategy *s, bool evaluation)
+{
+    return s->spread == CHOIR__DEVICE_A_RANK ||
+           (evaluation && s->chunks == CHOIR__CHUNKS_OF_RANKS);
+}
+
 /* The registry, ended by NULL. */
 extern const choir__cli_strategy *const choir__cli_strategies[];
 
