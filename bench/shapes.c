@@ -36,6 +36,7 @@ static const sized models[] = {
     {"resnet101", AS("resnet50")},
     {"resnet152", AS("resnet50")},
     {"alexnet", "alexnet", 4},
+    {"vit", "vit:layers=1", 4},
     {"gpt2", "gpt2:layers=1,context=64", 4},
     {"llama", "llama:layers=1,context=64", 4},
     {"mistral", "mistral:layers=1,context=64,window=32", 4},

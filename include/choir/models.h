@@ -23,7 +23,7 @@ extern "C" {
  * most the model's context:
  *
  *     toy, mlp                  x (B, in...) f32                     -> (B, out)
- *     cnn, resnet, alexnet      images (B, 3 or 1, H, W) f32         -> (B, classes)
+ *     cnn, resnet, alexnet, vit images (B, 3 or 1, H, W) f32         -> (B, classes)
  *     lstm                      ids (B, T)                           -> (B, T, V),
  *                               or sequences (B, T, in) f32          -> (B, T, out)
  *     gpt2, llama, and its relatives (mistral, qwen2, qwen3, gemma, gemma2, gemma3, phi3,

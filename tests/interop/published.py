@@ -231,6 +231,50 @@ def encoders():
                 agree(what + "and back", back(x).logits.detach().numpy(), theirs(x).logits, 1e-7)
 
 
+def named_as_saved(model):
+    """-> {name in the folder's files: parameter}: transformers has other names in memory"""
+    renamed = (("vit.layers.", "vit.encoder.layer."), ("attention.o_proj", "attention.output.dense"),
+               ("q_proj", "attention.query"), ("k_proj", "attention.key"), ("v_proj", "attention.value"),
+               ("mlp.fc1", "intermediate.dense"), ("mlp.fc2", "output.dense"))
+    found = {}
+    for name, p in model.named_parameters():
+        for old, new in renamed:
+            name = name.replace(old, new)
+        found[name] = p
+    return found
+
+
+VITS = (  # several configurations
+    {}, dict(image_size=(12, 20), patch_size=4, num_labels=2), dict(qkv_bias=False, num_channels=1, layer_norm_eps=1e-3),
+    dict(image_size=18, patch_size=5, id2label={0: "cat", 1: "dog", 2: "fox"}))
+
+
+@case
+def images():
+    """ViT: scores within 2e-6 of the largest, gradients, names of classes, and back."""
+    for more in VITS:
+        what = "vit %s: " % more
+        config = transformers.ViTConfig(**{**dict(
+            hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40, image_size=16, patch_size=4,
+            num_labels=5), **more})
+        with tempfile.TemporaryDirectory() as folder:
+            theirs = randomise(transformers.ViTForImageClassification(config))
+            theirs.save_pretrained(folder)
+            size = config.image_size if isinstance(config.image_size, (tuple, list)) else (config.image_size,) * 2
+            x = torch.randn(3, config.num_channels, *size)
+            expected = theirs(x).logits
+            agree(what + "scores", scores(folder, x), expected, 2e-6)
+            weights = torch.randn_like(expected)
+            (expected * weights).sum().backward()
+            gradients = gradients_of(folder, x, weights)
+            for key, t in named_as_saved(theirs).items():
+                if not key.endswith("key.bias"):
+                    agree(what + key, gradients[key], t.grad, 2e-5)
+            back = went_back(folder, type(theirs))
+            assert back.config.id2label == config.id2label, back.config
+            agree(what + "and back", back(x).logits.detach().numpy(), expected, 1e-7)
+
+
 @case
 def llama_forms():
     """A folder of the model without a head gets a new one, with a note; "swish" is silu."""

@@ -257,6 +257,14 @@ static void alexnet(void **state)
     compare("alexnet:width=2,image=63,classes=5,channels=2,hidden=9,dropout=0.3");
 }
 
+/* A token of the class stands before the image. */
+static void vit(void **state)
+{
+    (void)state;
+    compare("vit:layers=2,heads=2,width=12,hidden=20,patch=3,image=7,image_width=10,channels=2,"
+            "classes=5,dropout=0.1");
+}
+
 static void gpt2(void **state)
 {
     (void)state;
@@ -345,9 +353,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
         cmocka_unit_test(cnn), cmocka_unit_test(lenet), cmocka_unit_test(resnet),
-        cmocka_unit_test(alexnet), cmocka_unit_test(gpt2), cmocka_unit_test(llama),
-        cmocka_unit_test(mistral), cmocka_unit_test(qwen3), cmocka_unit_test(gemma3),
-        cmocka_unit_test(lstm), cmocka_unit_test(gru), cmocka_unit_test(bert),
-        cmocka_unit_test(relatives_of_bert), cmocka_unit_test(optimizers)};
+        cmocka_unit_test(alexnet), cmocka_unit_test(vit), cmocka_unit_test(gpt2),
+        cmocka_unit_test(llama), cmocka_unit_test(mistral), cmocka_unit_test(qwen3),
+        cmocka_unit_test(gemma3), cmocka_unit_test(lstm), cmocka_unit_test(gru),
+        cmocka_unit_test(bert), cmocka_unit_test(relatives_of_bert),
+        cmocka_unit_test(optimizers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@ static const choir__model_spec *const models[] = {
     &choir__model_resnet101,
     &choir__model_resnet152,
     &choir__model_alexnet,
+    &choir__model_vit,
     &choir__model_gpt2,
     &choir__model_llama,
     &choir__model_mistral,

@@ -102,3 +102,24 @@ void choir__config_write_pad(const char *text, json_t *root)
         root, "pad_token_id", pad ? json_integer(strtoll(pad, NULL, 10)) : json_null());
     free(pad);
 }
+
+const char *choir__config_architecture(const choir__config *c)
+{
+    const char *name =
+        json_string_value(json_array_get(json_object_get(c->root, "architectures"), 0));
+    return name ? name : "";
+}
+
+choir_status choir__config_read_classes(choir__config *c, int64_t least, int64_t *classes)
+{
+    const json_t *labels = json_object_get(c->root, "id2label");
+    bool have = json_is_object(labels);
+    int64_t named = have ? (int64_t)json_object_size(labels) : 2;
+    *classes = choir__config_int(c, "num_labels", named);
+    if (*classes < least || (have && *classes != named))
+        return choir__config_bad(c, have ? "id2label" : "num_labels",
+            "a classifier has %s or more, as many as num_labels if that is there",
+            least > 1 ? "two classes" : "one class");
+    choir__config_set(c, "classes", "%lld", (long long)*classes);
+    return CHOIR_OK;
+}

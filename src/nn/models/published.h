@@ -94,6 +94,13 @@ choir_status choir__config_read_pad(
 /* Writes the option "pad" as pad_token_id, or null. */
 void choir__config_write_pad(const char *text, json_t *root);
 
+/* Returns the name that the file gives its model, or "". */
+const char *choir__config_architecture(const choir__config *config);
+
+/* Reads the number of a classifier's classes, which are as many as their names and `least` at
+ * least, and adds it to the text. */
+choir_status choir__config_read_classes(choir__config *config, int64_t least, int64_t *classes);
+
 /* Returns whether a list, ended by NULL, has the word. The list may be NULL. */
 static inline bool choir__config_among(const char *const *list, const char *word)
 {

@@ -34,7 +34,8 @@ static choir_status plan_llama(choir__tp_plan *plan)
     return choir__tp_plan_rules(plan, llama, CHOIR_COUNT(llama), true);
 }
 
-/* A layer of the encoder is one module, with the attention and the layers after it. */
+/* A layer of an encoder of texts or images is one module, with the attention and the layers
+ * after it. */
 static choir_status plan_bert_layer(choir__tp_plan *plan, choir_module *layer)
 {
     choir_status status = choir__tp_plan_layer(
@@ -65,7 +66,8 @@ static choir_status plan_bert(choir__tp_plan *plan)
 static const struct {
     const char *class; /* class of the model's module */
     choir_status (*plan)(choir__tp_plan *plan);
-} plans[] = {{"gpt2", plan_gpt2}, {"llama", plan_llama}, {"bert", plan_bert}};
+} plans[] = {
+    {"gpt2", plan_gpt2}, {"llama", plan_llama}, {"bert", plan_bert}, {"vit", plan_bert}};
 
 /* --- pairs of linear layers --- */
 

@@ -289,6 +289,8 @@ MODEL(gpt2, "gpt2:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.2", fal
 MODEL(gpt2_by_lamb, "gpt2:layers=2,heads=4,width=16,context=8,vocab=23", true, 2)
 MODEL(bert, "bert:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.1", false, 2, 4)
 MODEL(roberta, "roberta:layers=1,heads=2,width=8,context=8,vocab=23,dropout=0.1", false, 2)
+MODEL(vit, "vit:layers=2,heads=4,width=16,patch=4,image=8,classes=5,dropout=0.1,qkv_bias=0",
+    false, 2, 4)
 MODEL(
     distilbert, "distilbert:layers=1,heads=2,width=8,context=8,vocab=23,dropout=0.1", false, 2)
 MODEL(
@@ -760,6 +762,7 @@ int main(void)
         cmocka_unit_test(bert),
         cmocka_unit_test(roberta),
         cmocka_unit_test(distilbert),
+        cmocka_unit_test(vit),
         cmocka_unit_test(llama),
         cmocka_unit_test(llama_shared),
         cmocka_unit_test(mistral),

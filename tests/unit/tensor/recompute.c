@@ -204,6 +204,13 @@ static void bert(void **state)
         "bert:layers=4,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1", true);
 }
 
+static void vit(void **state)
+{
+    (void)state;
+    check_model(
+        "vit:layers=4,heads=2,width=24,hidden=40,patch=4,image=16,classes=5,dropout=0.1", true);
+}
+
 static void recurrent(void **state)
 {
     (void)state;
@@ -591,6 +598,7 @@ int main(void)
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
         cmocka_unit_test(bert),
+        cmocka_unit_test(vit),
         cmocka_unit_test(recurrent),
         cmocka_unit_test(donut),
         cmocka_unit_test(pipelines),

@@ -26,30 +26,17 @@ static choir_status read_problem(choir__config *c, int64_t classes)
 
 static choir_status read_classes(choir__config *c, bool words)
 {
-    const json_t *labels = json_object_get(c->root, "id2label");
-    int64_t named = json_is_object(labels) ? (int64_t)json_object_size(labels) : 2;
-    int64_t classes = choir__config_int(c, "num_labels", named);
-    if (classes < 1 + words || (json_is_object(labels) && classes != named))
-        return choir__config_bad(c, json_is_object(labels) ? "id2label" : "num_labels",
-            "a classifier has %s or more, as many as num_labels if that is there",
-            words ? "two classes" : "one class");
-    choir__config_set(c, "classes", "%lld", (long long)classes);
-    if (!words)
-        return read_problem(c, classes);
+    int64_t classes;
+    choir_status status = choir__config_read_classes(c, 1 + words, &classes);
+    if (status != CHOIR_OK || !words)
+        return status == CHOIR_OK ? read_problem(c, classes) : status;
     choir__config_set(c, "words", "1");
     return CHOIR_OK;
 }
 
-static const char *architecture(const choir__config *c)
-{
-    const char *name =
-        json_string_value(json_array_get(json_object_get(c->root, "architectures"), 0));
-    return name ? name : "";
-}
-
 bool choir__encoder_tags(const choir__config *c, const choir__encoder_form *form)
 {
-    return !strcmp(architecture(c), form->tagger);
+    return !strcmp(choir__config_architecture(c), form->tagger);
 }
 
 choir_status choir__encoder_read(choir__config *c, const choir__encoder_form *form)
@@ -66,8 +53,9 @@ choir_status choir__encoder_read(choir__config *c, const choir__encoder_form *fo
     if (status != CHOIR_OK)
         return status;
     bool words = choir__encoder_tags(c, form);
-    return words || !strcmp(architecture(c), form->classifier) ? read_classes(c, words)
-                                                               : CHOIR_OK;
+    return words || !strcmp(choir__config_architecture(c), form->classifier)
+               ? read_classes(c, words)
+               : CHOIR_OK;
 }
 
 static void write_problem(const char *text, json_t *root)
