@@ -126,6 +126,27 @@ def matches(pattern):
     return lambda s: not split.pre_tokenize_str(s)
 
 
+def categories():
+    """(first, last, even, odd): the categories of characters, which may take turns."""
+    names, of = "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn", {}
+    every = "".join(map(chr, ALL))
+    for i in range(0, len(names) // 2 - 1):
+        split = pre_tokenizers.Split(Regex(r"\p{%s}+" % names[2 * i:2 * i + 2]), "removed", invert=True)
+        for run, _ in split.pre_tokenize_str(every):
+            of.update((ord(x), i) for x in run)
+    found = []
+    for c in sorted(of):
+        row = found[-1] if found else None
+        alone = row and row[0] == row[1]
+        if row and c == row[1] + 1 and (alone or row[2 + (c - row[0]) % 2] == of[c]):
+            row[1] = c
+            if alone:
+                row[3] = of[c]
+        else:
+            found.append([c, c, of[c], of[c]])
+    table("categories", "code_categories", ["{0x%X, 0x%X, %d, %d}" % tuple(row) for row in found])
+
+
 def reordered(survivors):
     """The combining classes of characters that marks_removed keeps, by its order."""
     order = bert(strip_accents=True)
@@ -177,6 +198,7 @@ print("/* clang-format off */")
 ranges("letters", matches(r"\p{L}"))
 ranges("numbers", matches(r"\p{N}"))
 ranges("spaces", matches(r"\s"))
+categories()
 words = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
 ranges("punctuation", lambda s: len(words("a" + s + "a")) == 3)
 clean = bert(clean_text=True)

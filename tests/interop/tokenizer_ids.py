@@ -218,6 +218,21 @@ def hf_kinds(folder):
     llama3 = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
               "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
     qwen2 = llama3.replace("{1,3}", "")
+    capitals, small = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+    before, endings = r"[^\r\n\p{L}\p{N}]?", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    rest = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    tekken = "%s%s*%s+|%s%s+%s*|\\p{N}|%s" % (2 * (before, capitals, small) + (rest,))
+    o200k = "%s%s*%s+%s|%s%s+%s*%s|\\p{N}{1,3}|%s" % (2 * (before, capitals, small, endings) + (rest,))
+    deepseek = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+                r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
+                r""" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""")
+    deepseek_llm = ("[\r\n]", "\\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u0400-\u0481]+",
+                    "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$",
+                    "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+")
+    qwen3_next = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
+                  r"\s*[\r\n]+|\s+(?!\S)|\s+")
+    possessive = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|"
+                  r"\s*[\r\n]|\s+(?!\S)|\s")
     lines = training_text()
     normal, raw = dict(normalized=True), dict(normalized=False)
     added = [AddedToken("<a>", **normal), AddedToken("foo", **normal), AddedToken("[MASK]", lstrip=True, **raw),
@@ -245,8 +260,13 @@ def hf_kinds(folder):
                                       initial_alphabet=P.ByteLevel.alphabet())
         return lambda: train(models.BPE(), trainer, words, normal, extra, change)
 
-    def split(pattern):
-        return P.Sequence([P.Split(Regex(pattern), "isolated"), P.ByteLevel(add_prefix_space=False, use_regex=False)])
+    def split(*patterns, more=()):
+        return P.Sequence([P.Split(Regex(p), "isolated") for p in patterns] + list(more) +
+                          [P.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+    def behaviors(*steps):
+        return P.Sequence([P.Split(*step[:2], invert=len(step) > 2) for step in steps] +
+                          [P.ByteLevel(add_prefix_space=False, use_regex=False)])
 
     def bpe(words, normal=None, extra=(), unk="<unk>", **model):
         special = ([unk] if unk else []) + ["<0x%02X>" % i for i in range(256)] * bool(model.get("byte_fallback"))
@@ -300,6 +320,17 @@ def hf_kinds(folder):
         "bytes-gpt2-split": byte_level(split(gpt2), extra=added),
         "bytes-llama3": byte_level(split(llama3), ignore_merges=True),
         "bytes-qwen2": byte_level(split(qwen2), extra=added),
+        "bytes-tekken": byte_level(split(tekken), ignore_merges=True, extra=added),
+        "bytes-o200k": byte_level(split(o200k), extra=added),
+        "bytes-possessive": byte_level(split(possessive)),
+        "bytes-qwen3-next": byte_level(split(qwen3_next), N.NFC()),
+        "bytes-deepseek": byte_level(split(*deepseek), extra=added),
+        "bytes-deepseek-llm": byte_level(split(*deepseek_llm, more=[P.Digits(individual_digits=True)])),
+        "bytes-smollm": byte_level(P.Sequence([P.Digits(individual_digits=True), P.ByteLevel(add_prefix_space=False)])),
+        "bytes-behaviors": byte_level(behaviors((Regex(r"[A-Z]\p{Ll}*?"), "merged_with_next"), ("e", "merged_with_previous"),
+                                                (Regex(r"[^\s\p{L}]"), "contiguous"))),
+        "bytes-removed": byte_level(behaviors((Regex(r"\s(?=\p{Lu})|[\p{Mn}\p{^L}]\d"), "removed"),
+                                              ("..", "isolated"), (Regex(r"\p{L}{2,3}"), "removed", True))),
         "bytes-words-prefix": byte_level(P.Sequence([P.Split(Regex(qwen2), "isolated"), P.ByteLevel()])),
         "bytes-nfc": byte_level(split(qwen2), N.NFC(), added),
         "bytes-digits": byte_level(P.Sequence([P.Digits(individual_digits=True), P.ByteLevel(add_prefix_space=False)]),

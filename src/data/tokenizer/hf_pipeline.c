@@ -43,6 +43,16 @@ static const char *by_pattern(const work *w, int step, choir__tokenizer_split sp
     return stopped;
 }
 
+static const char *by_regex(
+    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place)
+{
+    choir__regex_walk walk = choir__regex_split_begin(&w->p->step[step].regex, text, end);
+    const char *from, *to, *stopped = NULL;
+    while (!stopped && choir__regex_split_next(&walk, &from, &to))
+        stopped = pass_on(w, step, text, from, to, place);
+    return stopped;
+}
+
 static bool has_prefix(choir__prefix prefix, choir__tokenizer_place place)
 {
     return prefix == CHOIR__PREFIX_ALWAYS  ? place != CHOIR__CONTINUED
@@ -133,6 +143,7 @@ static const char *cut_words(
     switch (p->step[step].kind) {
     case CHOIR__WORDS_PATTERN:
         return by_pattern(w, step, p->step[step].split, text, end, place);
+    case CHOIR__WORDS_REGEX: return by_regex(w, step, text, end, place);
     case CHOIR__WORDS_BYTES: return bytes(w, step, text, end, place);
     case CHOIR__WORDS_METASPACE: return metaspace(w, step, text, end, place);
     case CHOIR__WORDS_SPACE: return at_spaces(w, step, false, text, end, place);
@@ -147,6 +158,7 @@ static bool ends_words(const choir__word_step *s)
 {
     switch (s->kind) {
     case CHOIR__WORDS_METASPACE: return s->divide;
+    case CHOIR__WORDS_REGEX: return s->ends_words;
     case CHOIR__WORDS_PATTERN:
     case CHOIR__WORDS_BYTES: return s->split && s->split < CHOIR__SPLIT_DIGIT;
     default: return true;
@@ -209,8 +221,10 @@ void choir__hf_pipeline_free(choir__hf_pipeline *p)
     choir__normalizer_free(&p->normalizer);
     choir__added_set_free(&p->added);
     choir__vocab_free(&p->added_texts);
-    for (int i = 0; i < p->count; i++)
+    for (int i = 0; i < p->count; i++) {
         free(p->step[i].text.data);
+        choir__regex_free(p->step[i].regex.regex);
+    }
     if (p->model)
         p->model->ops->free(p->model);
     free(p->normal.data);

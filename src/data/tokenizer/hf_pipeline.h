@@ -6,6 +6,7 @@
 #include "data/tokenizer/added.h"
 #include "data/tokenizer/charsmap.h"
 #include "data/tokenizer/models.h"
+#include "data/tokenizer/regex_split.h"
 #include "data/tokenizer/tokenizer.h"
 
 /* The "normalizer" of a tokenizer.json: a list of steps; each step turns a text into another
@@ -67,13 +68,17 @@ typedef enum choir__tokenizer_split {
 
 /* Returns the pattern that a file's regular expression means, or -1. */
 int choir__tokenizer_split_of(const char *regex);
+/* Returns whether a published expression matches every text, and ends each match before white
+ * space behind a letter or digit. */
+bool choir__tokenizer_split_is_known(const char *regex);
 
 /* Returns the end of the word at `at` < end. */
 const char *choir__tokenizer_split_next(
     choir__tokenizer_split split, const char *at, const char *end);
 
 typedef enum choir__word_kind {
-    CHOIR__WORDS_PATTERN,   /* one of the published regular expressions */
+    CHOIR__WORDS_PATTERN,   /* one of the patterns above */
+    CHOIR__WORDS_REGEX,     /* any regular expression */
     CHOIR__WORDS_BYTES,     /* likewise, or whole; with a space before */
     CHOIR__WORDS_METASPACE, /* ' ' becomes U+2581 */
     CHOIR__WORDS_SPACE,     /* splits at white space, which is dropped */
@@ -89,6 +94,8 @@ typedef enum choir__prefix {
 typedef struct choir__word_step {
     choir__word_kind kind;
     choir__tokenizer_split split; /* patterns and bytes */
+    choir__regex_split regex;
+    bool ends_words;              /* regex: a word ends before white space behind a letter */
     choir__prefix prefix;         /* bytes and metaspace: a space, unless the text has one */
     bool divide;                  /* metaspace: before each mark */
     choir__tokenizer_buffer text; /* the changed text. It is not shared. */

@@ -182,19 +182,6 @@ static choir_status byte_level(const char *name, json_t *step, choir__word_step 
     return status;
 }
 
-/* A Split behind each string " " (Gemma). */
-static choir_status split_at_string(const char *name, const char *string, const char *behavior,
-    bool invert, choir__word_step *s)
-{
-    if (strcmp(string, " ") != 0 || !behavior || strcmp(behavior, "MergedWithPrevious") != 0 ||
-        invert)
-        return unsupported(name, "pre_tokenizer", "pattern.String", string,
-            "a Split of the String \" \" with the behavior MergedWithPrevious is known");
-    s->kind = CHOIR__WORDS_PATTERN;
-    s->split = CHOIR__SPLIT_SPACES;
-    return CHOIR_OK;
-}
-
 static choir_status digits(const char *name, json_t *step, choir__word_step *s)
 {
     bool each = false;
@@ -205,30 +192,67 @@ static choir_status digits(const char *name, json_t *step, choir__word_step *s)
     return status;
 }
 
+static const char *const behaviors[] = {[CHOIR__REGEX_ISOLATED] = "Isolated",
+    [CHOIR__REGEX_REMOVED] = "Removed",
+    [CHOIR__REGEX_PREVIOUS] = "MergedWithPrevious",
+    [CHOIR__REGEX_NEXT] = "MergedWithNext",
+    [CHOIR__REGEX_CONTIGUOUS] = "Contiguous"};
+
+/* Returns a String pattern as a regular expression; the caller frees it. */
+static char *escaped(const char *string)
+{
+    char *regex = choir__alloc(2 * strlen(string) + 1), *to = regex;
+    for (; *string; *to++ = *string++)
+        if (strchr("\\.[](){}?*+|^$&-", *string))
+            *to++ = '\\';
+    *to = '\0';
+    return regex;
+}
+
+/* A step that one of the patterns above performs, which is faster, or that any regular
+ * expression does. */
+static choir_status set_split(const char *name, const char *regex,
+    choir__regex_behavior behavior, bool invert, choir__word_step *s)
+{
+    int split = choir__tokenizer_split_of(regex);
+    bool every = choir__tokenizer_split_is_known(regex); /* leaves no gap */
+    bool matches = (behavior == CHOIR__REGEX_ISOLATED && !invert) ||
+                   (behavior == CHOIR__REGEX_REMOVED && invert);
+    s->kind = CHOIR__WORDS_PATTERN;
+    s->split = CHOIR__SPLIT_SPACES;
+    if (!strcmp(regex, " ") && behavior == CHOIR__REGEX_PREVIOUS && !invert)
+        return CHOIR_OK;
+    s->split = (choir__tokenizer_split)split;
+    if (split >= 0 && matches)
+        return CHOIR_OK;
+    *s = (choir__word_step){.kind = CHOIR__WORDS_REGEX,
+        .regex = {.behavior = behavior, .invert = invert},
+        .ends_words = every && matches};
+    return choir__regex_new(name, regex, &s->regex.regex);
+}
+
 static choir_status split_step(const char *name, json_t *step, choir__word_step *s)
 {
     const char *string = choir__json_text(json_object_get(step, "pattern"), "String");
     const char *regex = choir__json_text(json_object_get(step, "pattern"), "Regex");
     const char *behavior = choir__json_text(step, "behavior");
     bool invert = false;
+    size_t b = 0;
     choir_status status = choir__json_flag(name, "pre_tokenizer", step, "invert", &invert);
+    while (b < CHOIR_COUNT(behaviors) && (!behavior || strcmp(behavior, behaviors[b]) != 0))
+        b++;
+    if (status == CHOIR_OK && b == CHOIR_COUNT(behaviors))
+        return unsupported(name, "pre_tokenizer", "behavior", behavior,
+            "Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous are known");
+    if (status == CHOIR_OK && !string && !regex)
+        return unsupported(
+            name, "pre_tokenizer", "pattern", NULL, "a String and a Regex are known");
     if (status != CHOIR_OK)
         return status;
-    if (string)
-        return split_at_string(name, string, behavior, invert, s);
-    int split = regex ? choir__tokenizer_split_of(regex) : -1;
-    if (split < 0)
-        return unsupported(name, "pre_tokenizer", "pattern.Regex", regex,
-            "the patterns of GPT-2, Llama 3 and Qwen2 are known");
-    /* The pattern matches everything, so "Removed" and "Isolated" give the same result. */
-    bool isolated = behavior && !strcmp(behavior, "Isolated") && !invert;
-    bool removed = behavior && !strcmp(behavior, "Removed") && invert;
-    if (!isolated && !removed)
-        return unsupported(
-            name, "pre_tokenizer", "behavior", behavior, "\"Isolated\" is known");
-    s->kind = CHOIR__WORDS_PATTERN;
-    s->split = (choir__tokenizer_split)split;
-    return CHOIR_OK;
+    char *own = string ? escaped(string) : NULL;
+    status = set_split(name, own ? own : regex, (choir__regex_behavior)b, invert, s);
+    free(own);
+    return status;
 }
 
 static choir_status metaspace(const char *name, json_t *step, choir__word_step *s)

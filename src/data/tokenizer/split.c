@@ -7,25 +7,46 @@
 
 #include "data/tokenizer/unicode.h"
 
+#define CAPITALS "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SMALL    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define BEFORE   "[^\\r\\n\\p{L}\\p{N}]?"
+#define ENDINGS  "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define LINES    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define SIGNS    " ?[^\\s\\p{L}\\p{N}]+"
+
+/* Published expressions. A split of -1 is left to the matcher of all expressions. */
+static const struct {
+    const char *regex;
+    int split;
+} published[] = {
+    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" SIGNS "|\\s+(?!\\S)|\\s+",
+        CHOIR__SPLIT_GPT2},
+    {ENDINGS "|" BEFORE "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|" LINES, CHOIR__SPLIT_LLAMA3},
+    {ENDINGS "|" BEFORE "\\p{L}+|\\p{N}|" SIGNS "[\\r\\n]*|" LINES, CHOIR__SPLIT_QWEN2},
+    /* tekken: Mistral NeMo and later */
+    {BEFORE CAPITALS "*" SMALL "+|" BEFORE CAPITALS "+" SMALL "*|\\p{N}|" SIGNS
+                     "[\\r\\n/]*|" LINES,
+        -1},
+    /* o200k: Phi-4-mini, gpt-oss, Llama 4 */
+    {BEFORE CAPITALS "*" SMALL "+" ENDINGS "?|" BEFORE CAPITALS "+" SMALL "*" ENDINGS
+                     "?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*|" LINES,
+        -1},
+};
+
 int choir__tokenizer_split_of(const char *regex)
 {
-    static const struct {
-        const char *regex;
-        choir__tokenizer_split split;
-    } known[] = {
-        {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
-            CHOIR__SPLIT_GPT2},
-        {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
-         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-            CHOIR__SPLIT_LLAMA3},
-        {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
-         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-            CHOIR__SPLIT_QWEN2},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcmp(regex, known[i].regex))
-            return (int)known[i].split;
+    for (size_t i = 0; i < CHOIR_COUNT(published); i++)
+        if (!strcmp(regex, published[i].regex))
+            return published[i].split;
     return -1;
+}
+
+bool choir__tokenizer_split_is_known(const char *regex)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(published); i++)
+        if (!strcmp(regex, published[i].regex))
+            return true;
+    return false;
 }
 
 /* Reads the character at `at` and its class; returns the position of the next. */

@@ -33,6 +33,13 @@ typedef struct code_join {
     uint32_t first, second, to;
 } code_join;
 
+/* Characters whose categories take turns, those at an even distance from the first and those at
+ * an odd one. */
+typedef struct code_categories {
+    uint32_t first, last;
+    unsigned char even, odd;
+} code_categories;
+
 #include "data/tokenizer/unicode_table.h"
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
@@ -74,6 +81,28 @@ choir__class choir__unicode_class(uint32_t code)
            : within(numbers, COUNT(numbers), code) ? CHOIR__NUMBER
            : within(spaces, COUNT(spaces), code)   ? CHOIR__SPACE
                                                    : CHOIR__OTHER;
+}
+
+static const char names[] =
+    "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn"; /* in the order of their bits */
+
+int choir__unicode_category(uint32_t code)
+{
+    enum { UNASSIGNED = (sizeof names - 1) / 2 - 1 };
+    const code_categories *row = ROW_OF(categories, code);
+    return !row || code > row->last       ? UNASSIGNED
+           : (code - row->first) % 2 == 0 ? row->even
+                                          : row->odd;
+}
+
+uint32_t choir__unicode_categories(const char *name)
+{
+    uint32_t mask = 0;
+    size_t n = strlen(name);
+    for (size_t i = 0; (n == 1 || n == 2) && names[2 * i]; i++)
+        if (!strncmp(&names[2 * i], name, n))
+            mask |= 1u << i;
+    return mask;
 }
 
 bool choir__unicode_punctuation(uint32_t code)

@@ -14,6 +14,11 @@ typedef enum choir__class {
 } choir__class;
 
 choir__class choir__unicode_class(uint32_t code);
+
+/* The general category of a character, as the number of its bit; and the bits of \p{Lu}, or of
+ * all categories that \p{L} means; 0: no such name. */
+int choir__unicode_category(uint32_t code);
+uint32_t choir__unicode_categories(const char *name);
 bool choir__unicode_punctuation(uint32_t code); /* \p{P}, and ASCII's symbols */
 bool choir__unicode_control(uint32_t code); /* \p{Cc}, \p{Cf}, \p{Co}; not tab and line ends */
 bool choir__unicode_chinese(uint32_t code); /* ideographs, BERT's ranges */

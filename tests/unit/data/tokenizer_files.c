@@ -148,6 +148,10 @@ static void bad(const char *json, const char *text)
 #define BPE(rest) "{\"model\":{\"type\":\"BPE\"," rest "}}"
 #define VOCAB     "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},"
 
+#define SPLIT(regex)                                                                                   \
+    "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"" regex \
+    "\"}},\"model\":{\"type\":\"BPE\"}}"
+
 static void bad_json(void **state)
 {
     (void)state;
@@ -177,7 +181,18 @@ static void bad_json(void **state)
     bad("{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"},\"model\":{\"type\":\"BPE\"}}",
         "pre_tokenizer.type is \"UnicodeScripts\"");
     bad("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"}},\"model\":{}}",
-        "pre_tokenizer.pattern.Regex is \"x+\"");
+        "pre_tokenizer.behavior is");
+    bad("{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\"},\"model\":{}}",
+        "pre_tokenizer.pattern is");
+    bad(SPLIT("(x+)+"), "has '(x+)+': not known");
+    bad(SPLIT("x*|y"), "expected one that matches no empty text");
+    bad(SPLIT("[[:alpha:]]"), "has '[:alpha:]]': not known");
+    bad(SPLIT("(?<=a)b"), "has '(?<=a)b': not known");
+    bad(SPLIT("(x"), "has '(x': expected ')'");
+    bad(SPLIT("x)"), "has ')': expected no ')'");
+    bad(SPLIT("[x"), "has '[x': expected ']'");
+    bad(SPLIT("\\\\p{Latin}"), "not known");
+    bad(SPLIT("x{5,2}"), "has '{5,2}': not known");
     bad("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA////\"},"
         "\"model\":{}}",
         "charsmap of 6 bytes is damaged");
