@@ -34,6 +34,11 @@ choir_status choir__nodes_reduce(choir_tensor *nodes, choir_group *group, int64_
 /* Does so for nodes in f32, by the group. */
 choir_status choir__nodes_add(choir_tensor *nodes, choir_group *group, int64_t slices);
 
+/* Replaces this rank's nodes by the nodes of leaves [first, first + count) of a larger tree.
+ * Each rank of the group has a run of these leaves. Collective. */
+choir_status choir__nodes_meet(
+    choir_tensor *nodes, choir_group *group, int64_t first, int64_t count);
+
 /* Marks t as failed unless status is CHOIR_OK. */
 void choir__blocks_fail(choir_tensor *t, choir_status status);
 

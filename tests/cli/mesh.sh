@@ -111,7 +111,13 @@ chunked() {
     on 2x2 tp+cp
     on 2x2 cp:exchange=keys+pipeline:schedule=zero-bubble
     on 2x2x2 fsdp+cp+tp
-    bad 1 'expects a power of two of chunks on each of 2 ranks of cp, got 6: choose --chunks 16' \
+    on 2x2 "$tokens+cp"
+    on 2x2x2 "fsdp+cp+$tokens"
+    on 3x2 "cp+$tokens"
+    args+=(--chunks 6)
+    good train "${args[@]}" && mv out single
+    on 3x2 "cp+$tokens" --recompute
+    bad 1 '--chunks 6: strategy tp with sequence_parallel=1 distributes the chunks over 4 ranks,' \
         train "${args[@]}" --strategy "$tokens+cp" --mesh 2x2
 }
 

@@ -42,32 +42,15 @@ static choir_status check_ranks(const choir__job *j, int64_t ranks)
     return CHOIR_OK;
 }
 
-static int64_t power_above(int64_t n)
-{
-    int64_t power = 1;
-    while (power < n)
-        power *= 2;
-    return power;
-}
-
-/* Ranks that share the tokens between layers have whole chunks of them, and the ranks of cp
- * above them one node of the tree each. */
+/* Ranks that share the tokens between layers have whole chunks of them. */
 static choir_status check_tokens(const choir__job *j, int64_t ranks)
 {
     const choir__composition *c = &j->placement.composition;
-    const int64_t own = j->training.chunks / ranks;
     for (int d = 0; d < c->count; d++) {
         const choir__dimension *at = &c->dims[d];
         int64_t all = ranks * choir__composition_ranks(c, d, j->placement.nproc);
         if (!at->strategy->shares_tokens || !at->strategy->shares_tokens(at->keys))
             continue;
-        if (ranks > 1 && (own & (own - 1)))
-            return choir__error(CHOIR_ERR_ARGUMENT,
-                "--chunks %lld: strategy %s with sequence_parallel=1 expects a power of two of "
-                "chunks on each of %lld ranks of cp, got %lld: choose --chunks %lld, or "
-                "sequence_parallel=0",
-                (long long)j->training.chunks, at->strategy->name, (long long)ranks,
-                (long long)own, (long long)(ranks * power_above(own)));
         if (j->training.chunks % all)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "--chunks %lld: strategy %s with sequence_parallel=1 distributes the chunks "

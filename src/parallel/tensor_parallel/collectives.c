@@ -16,6 +16,7 @@
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/sequence.h"
 #include "tensor/tokens.h"
 
 typedef struct attributes {
@@ -217,6 +218,9 @@ choir_status choir__tp_join(const choir__partition *p, choir_tensor *nodes, bool
     const choir__tp_part *part = (const choir__tp_part *)p;
     choir_group *group = sharing ? part->sharing : part->group;
     int64_t slices = sharing ? p->shared : p->cut.leaves;
+    const choir__sequence *s = p->tokens ? nodes->scope->sequence : NULL;
+    if (s && s->joins) /* the chunks here are a part of the tree */
+        return choir__nodes_meet(nodes, group, s->first, s->leaves);
     if (!choir__tp_one_node(slices, choir_group_world(group)))
         return choir__nodes_reduce(nodes, group, slices);
     choir_tensor node = *nodes; /* node 0 alone */

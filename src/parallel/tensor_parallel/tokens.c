@@ -14,18 +14,16 @@
 #include "tensor/tokens.h"
 
 /* Returns the number of runs that x's tokens have, which the ranks share: slices, or chunks of
- * the sequence. 0: a rank may have no token, ranks do not divide the chunks, or the chunks here
- * are several nodes of the tree, which two groups of ranks would have to join. */
+ * the sequence. 0: a rank may have no token, or ranks do not divide the chunks. */
 static int64_t runs_of(const choir_tensor *x, const choir__tp_part *part)
 {
     const choir__sequence *s = x->scope->sequence;
     int64_t tokens = x->shape.dim[1], slices = part->base.cut.leaves;
     if (!s)
         return tokens < slices ? 0 : slices;
-    return tokens != choir__sequence_tokens(s) || s->joins ||
-                   s->leaves % choir_group_world(part->group)
-               ? 0
-               : s->leaves;
+    bool shared =
+        tokens == choir__sequence_tokens(s) && s->leaves % choir_group_world(part->group) == 0;
+    return shared ? s->leaves : 0;
 }
 
 const choir__partition *choir__tp_tokens(const choir_tensor *x, const choir__tp_part *part)

@@ -66,20 +66,45 @@ static void leaf(const call *c, choir_tensor *slab, int64_t l)
             choir__tensor_release(own[i]);
 }
 
+/* Writes the nodes that the leaves here complete, and returns their number. Where ranks share
+ * sequences, and each of them its tokens with others, a rank has chunks of chunks:
+ *
+ *     0 1 2 3 4 5  |  6 7 8 9 10 11      ranks that share sequences
+ *     0 1 2 | 3 4 5   6 7 8 | 9 10 11    ranks that share these tokens: nodes (0 + 1) 2 | ...
+ */
+static int nodes_here(const call *c, const choir__partition *mark, const choir__sequence *joins,
+    choir__node nodes[CHOIR__MAX_NODES])
+{
+    if (mark && joins) {
+        int64_t first = joins->first + mark->first;
+        return choir__tree_nodes(first, first + mark->own, nodes);
+    }
+    if (mark || joins)
+        return mark ? choir__slices_nodes(mark, nodes) : choir__sequence_nodes(joins, nodes);
+    nodes[0] = (choir__node){0, c->args.cut.leaves};
+    return 1;
+}
+
+/* Adds up the nodes of the ranks that share these tokens, and then of all ranks. */
+static bool join(choir_tensor *slab, const choir__partition *mark, const choir__sequence *joins)
+{
+    return (!mark || choir__slices_join(mark, slab, false)) &&
+           (!joins || choir__sequence_join(joins, slab));
+}
+
 /* Computes this rank's nodes in a slab, and joins them; node 0 becomes the sum. */
 static choir_tensor *joined(const call *c, choir_dtype dtype)
 {
     const choir__partition *mark = choir__tokens_of(c->x);
     const choir__sequence *joins = choir__joining(c->scope, c->x);
     choir_device *device = choir__device_of(c->x);
-    choir__node nodes[CHOIR__MAX_NODES] = {{0, c->args.cut.leaves}};
-    int count = mark    ? choir__slices_nodes(mark, nodes)
-                : joins ? choir__sequence_nodes(joins, nodes)
-                        : 1;
+    choir__node nodes[CHOIR__MAX_NODES];
+    int all = joins ? choir__sequence_nodes(joins, nodes) : 1,
+        count = nodes_here(c, mark, joins, nodes);
     bool at_once = count == 1 && device->chunks;
-    int64_t leaves = c->args.cut.leaves;
-    choir_tensor *slab = choir__new_slab(c->scope, device, dtype, at_once ? 1 : leaves,
-        choir_dims(c->gamma + c->beta, c->args.cols));
+    int64_t leaves = c->args.cut.leaves, arrays = choir__max(all, at_once ? 1 : leaves);
+    choir_tensor *slab = choir__new_slab(
+        c->scope, device, dtype, arrays, choir_dims(c->gamma + c->beta, c->args.cols));
     if (slab->poisoned)
         return NULL;
     if (at_once)
@@ -89,10 +114,7 @@ static choir_tensor *joined(const call *c, choir_dtype dtype)
     choir__arrays s = choir__arrays_of(slab);
     if (!at_once)
         choir__arrays_fold_nodes(&s, nodes[0].start, nodes, count);
-    bool whole = mark    ? choir__slices_join(mark, slab, false)
-                 : joins ? choir__sequence_join(joins, slab)
-                         : true;
-    return whole ? slab : NULL;
+    return join(slab, mark, joins) ? slab : NULL;
 }
 
 bool choir__token_sums(choir_scope *scope, choir__k_layer_norm_weights args, choir_tensor *x,
