@@ -94,22 +94,38 @@ static void step_begins(choir__strategy *s)
         a->ops = choir__ops_begin(a->run, a->folder);
 }
 
+/* The step is made again. */
+static void begin_ops_again(choir_audit *a)
+{
+    if (!a->ops)
+        return;
+    (void)!end_ops(a, false);
+    a->ops = choir__ops_begin(a->run, a->folder);
+}
+
 static choir_status ranks_changed(choir__strategy *s, choir_group *group, uint64_t undone)
 {
     choir_audit *a = CHOIR__STRATEGY_OF(s, choir_audit, strategy);
     (void)undone;
     a->opts.group = group;
-    if (a->ops) { /* The step is made again. */
-        (void)!end_ops(a, false);
-        a->ops = choir__ops_begin(a->run, a->folder);
-    }
+    begin_ops_again(a);
+    return CHOIR_OK;
+}
+
+/* All ranks meet for a line, also those with which none changes places. */
+static choir_status ranks_turned(
+    choir__strategy *s, choir_group *group, int by, uint64_t undone)
+{
+    (void)group, (void)by, (void)undone;
+    begin_ops_again(CHOIR__STRATEGY_OF(s, choir_audit, strategy));
     return CHOIR_OK;
 }
 
 static const choir__strategy_ops ops = {.name = "audit",
     .step_begins = step_begins,
     .leaf_done = choir__audit_leaf_done,
-    .ranks_changed = ranks_changed};
+    .ranks_changed = ranks_changed,
+    .ranks_turned = ranks_turned};
 
 /* --- after it --- */
 

@@ -38,22 +38,37 @@ choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
     return status;
 }
 
+/* Returns whether ranks along a dimension change places, or let those that share their
+ * micro-batches change with them. */
+static bool turns(const choir__job *j, const choir__dimension *d)
+{
+    const choir__cli_strategy *s = d->strategy;
+    bool alone = j->placement.composition.count == 1;
+    choir__recovery recovery = alone ? choir__cli_strategy_recovery(j) : s->recovery;
+    return !s->meet && (s->turns_ranks ? s->turns_ranks(d->keys) : recovery == CHOIR__IN_PLACE);
+}
+
 /* Another rank can compute a micro-batch where each has the whole model, or gathers it, and
- * ranks may change places. On a mesh, ranks that share a micro-batch would have to change
- * together. */
+ * ranks may change places; or where other ranks have the same parts of one. */
 static choir_status check_recheck(const choir__job *j)
 {
-    const choir__cli_strategy *s = j->placement.strategy;
-    const choir__dimension *only = &j->placement.composition.dims[0];
-    bool turns = s->turns_ranks && s->turns_ranks(only->keys);
-    if (j->placement.composition.count > 1 || s->meet ||
-        (choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE && !turns))
+    const choir__composition *c = &j->placement.composition;
+    bool dealt = false, turned = true, own = false;
+    for (int d = 0; d < c->count; d++) {
+        const choir__cli_strategy *s = c->dims[d].strategy;
+        int ranks = choir__composition_ranks(c, d, j->placement.nproc);
+        dealt |= choir__strategy_deals(s, false);
+        turned &= turns(j, &c->dims[d]);
+        own |=
+            s->own_numbers && s->own_numbers(c->dims[d].keys, ranks, j->training.microbatches);
+    }
+    if (!dealt || !turned)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--audit: recheck needs ranks that can each compute any micro-batch: expected "
-            "--strategy ddp, or fsdp without shard_ranks and ignored, got %s",
+            "--audit: recheck needs ranks that can compute each other's micro-batches: expected "
+            "--strategy ddp, or fsdp without shard_ranks and ignored, alone or on a mesh with tp "
+            "and cp, got %s",
             j->placement.strategy_text);
-    if (s->own_numbers &&
-        s->own_numbers(only->keys, j->placement.nproc, j->training.microbatches))
+    if (own)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--audit: recheck needs ranks that compute a micro-batch alone, and sums that do not "
             "depend on the ranks, got --strategy %s",

@@ -41,6 +41,13 @@ static choir_status build(choir__job_rank *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
+/* A replica of the ranks turns as a whole. */
+static bool turns_ranks(const void *own)
+{
+    (void)own;
+    return true;
+}
+
 /* `choir compare` runs cp only by name: its default number of chunks has other bits. */
 static const char *const variants[] = {NULL};
 
@@ -56,5 +63,6 @@ const choir__cli_strategy choir__cli_strategy_cp = {
     .check = check,
     .build = build,
     .step = choir__cli_strategy_plain_step,
+    .turns_ranks = turns_ranks,
     .recovery = CHOIR__REBUILT_AS_MANY,
 };

@@ -268,6 +268,21 @@ static choir_status find_dealt(choir__job_rank *p)
     return CHOIR_OK;
 }
 
+choir_group *choir__job_rank_dealers(const choir__job_rank *p)
+{
+    const choir__composition *c = &p->job->placement.composition;
+    for (int d = 0; d < c->count && p->mesh; d++)
+        if (choir__strategy_deals(c->dims[d].strategy, false))
+            return choir_mesh_group(p->mesh, c->dims[d].strategy->dimension);
+    return p->env.group;
+}
+
+int choir__job_rank_share(const choir__job_rank *p)
+{
+    const split s = {&p->job->placement.composition, false};
+    return p->mesh ? place_in_others(p->env.rank, &s) : 0;
+}
+
 choir_group *choir__job_rank_evaluates(const choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;

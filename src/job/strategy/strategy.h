@@ -164,8 +164,8 @@ struct choir__cli_strategy {
     bool (*together)(const choir__job_rank *part);
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__job_rank *part);
-    /* Returns whether ranks can compute micro-batches for each other where the recovery is not
-     * in place. NULL: they cannot. */
+    /* Returns whether ranks can compute each other's micro-batches, or share them, where the
+     * recovery is not in place. NULL: no. */
     bool (*turns_ranks)(const void *keys);
     choir__recovery recovery; /* used when ranks are lost or join */
     /* Returns whether the strategy's numbers differ from `single` with these keys and ranks,
@@ -270,6 +270,12 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
 /* Makes one group per dimension, and finds the ranks that micro-batches are distributed to.
  * Collective. */
 choir_status choir__job_rank_mesh(choir__job_rank *part);
+
+/* Returns the ranks among which micro-batches are distributed, as they are when none of them is
+ * turned. */
+choir_group *choir__job_rank_dealers(const choir__job_rank *part);
+/* Returns this rank's number among those that share its micro-batches. */
+int choir__job_rank_share(const choir__job_rank *part);
 
 /* Returns the ranks that share the batches of an evaluation: those that micro-batches are
  * distributed to, and those that share sequences, which evaluation does not cut. */

@@ -31,6 +31,13 @@ static choir_status build(choir__job_rank *p)
     return CHOIR_OK;                                           /* errors stick to the run */
 }
 
+/* A replica of the ranks turns as a whole. */
+static bool turns_ranks(const void *own)
+{
+    (void)own;
+    return true;
+}
+
 const choir__cli_strategy choir__cli_strategy_tp = {
     .name = "tp",
     .help = "one process per device, large weights split by columns, rows and heads",
@@ -44,5 +51,6 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .shares_tokens = shares_tokens,
     .build = build,
     .step = choir__cli_strategy_plain_step,
+    .turns_ranks = turns_ranks,
     .recovery = CHOIR__REBUILT_AS_MANY,
 };

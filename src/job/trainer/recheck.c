@@ -11,6 +11,10 @@
  * groups as they do when ranks are lost, undoing the step's changes so far, so nothing of an
  * earlier computation is in a later one.
  *
+ * On a mesh, ranks that share micro-batches are turned together: each takes the place of the
+ * rank that has the same part of the model, or the same chunks. Each part has a gradient and a
+ * question of its own, and what one rank computes wrong may be in all parts of its micro-batch.
+ *
  * Ranks of FSDP have weights, state and sums of their own, which stay where they are. So each
  * is asked about its own weights alone, and sums count together: a wrong micro-batch makes the
  * sums of all ranks wrong, and says nothing against the rank that adds them.
@@ -28,6 +32,7 @@
 
 #include "audit/audit.h"
 #include "base/rng.h"
+#include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/group.h"
 #include "data/dataset.h"
@@ -160,18 +165,19 @@ static void abort_turned(choir__trainer *t)
 static choir_status make_turned(choir__trainer *t)
 {
     choir_env *env = &t->part.env;
+    choir_group *dealers = choir__job_rank_dealers(&t->part);
+    int rank = choir__rank_of(dealers), world = choir__world_of(dealers);
     choir_status status = CHOIR_OK;
     if (t->turned_of != env->group || t->turned_at != env->generation)
         choir__trainer_recheck_close(t);
     t->turned_of = env->group;
     t->turned_at = env->generation;
-    for (int by = 1; by <= (int)CHOIR_COUNT(t->turned) && by < env->world; by++) {
+    for (int by = 1; by <= (int)CHOIR_COUNT(t->turned) && by < world; by++) {
         if (t->turned[by - 1] || status != CHOIR_OK)
             continue;
-        status =
-            choir_group_split(env->group, 0, (env->rank + by) % env->world, &t->turned[by - 1]);
+        status = choir_group_split(dealers, 0, (rank + by) % world, &t->turned[by - 1]);
         if (status == CHOIR_OK)
-            t->turned[by - 1]->algorithm = env->group->algorithm;
+            t->turned[by - 1]->algorithm = dealers->algorithm;
     }
     return status;
 }
@@ -182,15 +188,17 @@ static choir_status make_turned(choir__trainer *t)
 static choir_status move(choir__trainer *t, choir_group *group, uint64_t step, bool begun)
 {
     choir__job_rank *p = &t->part;
-    int world = p->env.world, by = group ? choir_group_rank(group) - p->env.rank + world : 0;
-    by %= choir__max(1, world);
+    choir_group *dealers = choir__job_rank_dealers(p);
+    int world = choir__world_of(dealers), rank = choir__rank_of(group),
+        by = (rank - choir__rank_of(dealers) + world) % world;
     choir_status status =
         choir__strategies_ranks_turned(p->run, group, by, begun ? step : CHOIR__NO_STEP);
     if (status != CHOIR_OK)
         return status;
     p->dealt = p->env;
     p->dealt.group = p->along = group;
-    p->dealt.rank = choir_group_rank(group);
+    p->dealt.rank = rank;
+    p->dealt.world = world;
     choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
     choir__run_of(p->run)->micro_first = p->micro_first;
     choir__optim_forget(p->optim);
@@ -226,6 +234,8 @@ static choir_status compute(choir__trainer *t, choir_scope *step, choir_group *g
     if (status == CHOIR_OK)
         status = choir__audit_leaves_end(t->audit, p->micro_first, losses, told);
     choir__audit_leaves_drop(t->audit);
+    for (int64_t m = 0; m < p->micro_count && status == CHOIR_OK; m++)
+        told[CHOIR__AUDIT_TOLD + m].question |= (uint64_t)choir__job_rank_share(p);
     free(losses);
     return status;
 }
@@ -251,14 +261,26 @@ static void open_stated(stated *s, const choir__trainer *t)
     (void)choir__audit_read_told(t->audit, s->mine);
 }
 
-/* Where ranks have sums of different boxes, all of a computation become one answer. */
+/* Returns whether a rank has sums of boxes that no other one has. */
+static bool has_own_sums(const stated *s, int world)
+{
+    const choir__testimony *first = s->all + 2 + CHOIR__AUDIT_TOLD_SUMS;
+    bool own = false;
+    for (int r = 0; r < world && world > 1; r++) {
+        int same = 0;
+        for (int other = 0; other < world; other++)
+            same += first[other * s->per_rank].question == first[r * s->per_rank].question;
+        own |= same == 1;
+    }
+    return own;
+}
+
+/* Where ranks have sums of their own, all of a computation become one answer. */
 static void join_sums(const stated *s, int world)
 {
     choir__testimony *first = s->all + 2 + CHOIR__AUDIT_TOLD_SUMS;
-    bool differ = false;
-    for (int r = 1; r < world; r++)
-        differ |= first[r * s->per_rank].question != first->question;
-    for (int pass = 0; pass < PASSES && differ; pass++) {
+    bool own = has_own_sums(s, world);
+    for (int pass = 0; pass < PASSES && own; pass++) {
         uint64_t all = 0;
         for (int r = 0; r < world; r++)
             all = choir__mix(all, first[r * s->per_rank + pass * s->each].value);
@@ -288,15 +310,13 @@ static choir_status vote(stated *s, const choir__trainer *t)
  * they are. */
 static choir_status compute_twice(choir__trainer *t, choir_scope *step, stated *s, int pass)
 {
-    choir_env *env = &t->part.env;
+    choir_group *dealers = choir__job_rank_dealers(&t->part);
     int by = (int)((step->step + (uint64_t)pass / 2) % 2);
-    choir_group *turned = env->world > 2 && t->turned[by] ? t->turned[by]
-                          : t->turned[0]                  ? t->turned[0]
-                                                          : env->group;
+    choir_group *turned = t->turned[by] ? t->turned[by] : t->turned[0] ? t->turned[0] : dealers;
     choir__testimony *told = s->mine + 2 + pass * s->each;
     choir_status status = compute(t, step, turned, pass > 0, told);
     if (status == CHOIR_OK)
-        status = compute(t, step, env->group, true, told + s->each);
+        status = compute(t, step, dealers, true, told + s->each);
     if (status == CHOIR_OK)
         status = vote(s, t);
     return status;
@@ -330,11 +350,14 @@ static choir_status conclude(choir__trainer *t, choir_scope *step, const stated 
                 (long long)number);
         return CHOIR_OK;
     }
-    char *what = about >= CHOIR__AUDIT_TOLD ? choir__format("the gradient of micro-batch %lld",
-                                                  (long long)(about - CHOIR__AUDIT_TOLD))
-                 : about == CHOIR__AUDIT_TOLD_SUMS
-                     ? choir__strdup("the sum of gradients")
-                     : choir__strdup("what memory holds of weights and the optimizer's state");
+    bool share = t->part.mesh && v->count > 1;
+    char *what =
+        about >= CHOIR__AUDIT_TOLD
+            ? choir__format("the gradient of micro-batch %lld%s",
+                  (long long)(about - CHOIR__AUDIT_TOLD), share ? ", which ranks share," : "")
+        : about == CHOIR__AUDIT_TOLD_SUMS
+            ? choir__strdup("the sum of gradients")
+            : choir__strdup("what memory holds of weights and the optimizer's state");
     /* Other ranks have used the gradients of one whose weights were wrong, unless these were
      * compared after the step before. */
     bool good = about != CHOIR__AUDIT_TOLD_STATE || t->compared == t->now.step;

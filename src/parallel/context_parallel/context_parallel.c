@@ -177,8 +177,17 @@ static choir_status take_first(choir__strategy *s, void *bytes, size_t count)
     return choir_group_broadcast(cp_of(s)->group, bytes, (int64_t)count, CHOIR_U8, 0, NULL);
 }
 
-static const choir__strategy_ops cp_ops = {
-    .name = "context_parallel", .chunks = &chunk_ops, .take_first = take_first};
+/* The ranks that have the other chunks take other micro-batches as this one does. */
+static choir_status keep_chunks(choir__strategy *s, choir_group *group, int by, uint64_t undone)
+{
+    (void)s, (void)group, (void)by, (void)undone;
+    return CHOIR_OK;
+}
+
+static const choir__strategy_ops cp_ops = {.name = "context_parallel",
+    .chunks = &chunk_ops,
+    .take_first = take_first,
+    .ranks_turned = keep_chunks};
 
 /* --- construction --- */
 

@@ -32,10 +32,18 @@ static choir_status take_first(choir__strategy *s, void *bytes, size_t count)
         (int64_t)count, CHOIR_U8, 0, NULL);
 }
 
+/* The ranks that have the other slices take other micro-batches as this one does. */
+static choir_status keep_parts(choir__strategy *s, choir_group *group, int by, uint64_t undone)
+{
+    (void)s, (void)group, (void)by, (void)undone;
+    return CHOIR_OK;
+}
+
 static const choir__strategy_ops tensor_parallel_ops = {.name = "tensor_parallel",
     .parts = &choir__tp_ops,
     .sum = sum_rows,
-    .take_first = take_first};
+    .take_first = take_first,
+    .ranks_turned = keep_parts};
 
 /* One rank has all slices, whatever the others do. */
 static choir_status keep_slices(choir__strategy *s, choir_group *group, uint64_t undone)

@@ -3,7 +3,7 @@
 # rank that computes wrong, and go on without it. choir_struck is choir with faults (tests/chaos).
 . "$(dirname "$0")/../lib.sh"
 
-export CHOIR_CPU_DEVICES=4
+export CHOIR_CPU_DEVICES=6
 struck=${CHOIR_STRUCK:-${CHOIR%/*}/tests/choir_struck}
 make_text text 200
 job=(train --batch-size 12 --no-eval --json)
@@ -34,6 +34,12 @@ no_other_numbers() {
     done
     same random --model "cnn:width=2,channels=1,image=8,classes=3" --microbatches 3 --steps 4 \
         --strategy fsdp --nproc 2
+    for strategy in ddp+tp fsdp+tp ddp+tp:sequence_parallel=1 ddp+cp fsdp:stage=2+cp; do
+        same text --model "$dropout" --microbatches 4 --steps 4 --strategy $strategy --mesh 2x2 \
+            --slices 2 --chunks 4 --clip 0.1 || fail "$strategy"
+    done
+    same text --model "$dropout" --microbatches 3 --steps 3 --strategy fsdp+tp --mesh 3x2 \
+        --max-restarts 1
     audit=recheck=5 # between recorded steps
     same text --model "$dropout" --microbatches 4 --steps 23 --strategy ddp --nproc 3
 }
@@ -63,6 +69,11 @@ refused() {
         --strategy fsdp:shard_ranks=1 --nproc 2 --run no --audit=recheck=1
     bad 2 'got fsdp.pipeline' "${small[@]}" --strategy fsdp+pipeline --mesh 1x2 --run no \
         --audit=recheck=1
+    bad 2 'alone or on a mesh with tp and cp, got tp' "${small[@]}" --strategy tp --nproc 2 \
+        --run no --audit=recheck=1
+    bad 2 'got ddp.mp' "${small[@]}" --strategy ddp+mp --mesh 1x2 --run no --audit=recheck=1
+    bad 2 'sums that do not depend on the ranks' "${small[@]}" --strategy ddp:hook=bf16+tp \
+        --mesh 3x2 --run no --audit=recheck=1
     bad 2 'sums that do not depend on the ranks' "${small[@]}" --strategy ddp:hook=bf16 \
         --nproc 3 --run no --audit=recheck=1
     bad 2 'recheck' "${small[@]}" --strategy ddp --nproc 2 --run no --audit=recheck=0
@@ -122,6 +133,35 @@ wrong_rank_of_fsdp() {
     has err "rank 1 on $(hostname) computed wrong"
 }
 
+# Ranks that share micro-batches are named together if both have other gradients. Two such pairs
+# decide where a result changes, three where it does not.
+wrong_ranks_of_a_mesh() {
+    local calm host first struck_strategy mesh=(--slices 2 --audit=every=1,recheck=1)
+    host=$(hostname)
+    good "${small[@]}" --strategy single --slices 2
+    calm=$(weights out)
+    for struck_strategy in ddp+tp fsdp+tp; do
+        strike 5:1:60:product:products "${mesh[@]}" --mesh 2x2 --max-restarts 2
+        [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "status $status: $(cat err)"
+        has err "rank 1 on $host computed wrong in step [0-9]+: the gradient of micro-batch [0-2]"
+    done
+    struck_strategy=ddp+tp
+    strike 5:3:150:core:products "${mesh[@]}" --mesh 3x2
+    [ $status -eq 1 ] || fail "status $status"
+    has err "rank 2 on $host and rank 3 on $host computed wrong in step"
+    struck_strategy=ddp+cp
+    mesh=(--chunks 4 --audit=every=1,recheck=1 --mesh 2x2)
+    strike 5:1:150:core:products "${mesh[@]}"
+    [ $status -eq 1 ] || fail "status $status"
+    has err "rank 0 on $host and rank 1 on $host computed wrong in step [0-9]+: the gradient of" \
+        'micro-batch [0-2], which ranks share, differs there'
+    strike 5:1:0:core:products "${mesh[@]}"
+    first=$(sed -n 's/^rank 1 step 5 calls \([0-9]*\) .*/\1/p' log)
+    strike "5:1:$((first + 1)):core:products" "${mesh[@]}" --max-restarts 2
+    [ $status -eq 1 ] || fail "status $status of a tie"
+    has err 'no third computation decides who is wrong: rank 0 on .* and rank 3 on '
+}
+
 # Between the steps that are compared, others use what a rank computes wrong: all begin again.
 goes_back() {
     local calm long=(--steps 24 --nproc 3 --save-keep 9 --audit=recheck=4)
@@ -138,5 +178,6 @@ goes_back() {
 check no_other_numbers
 check one_chain
 check refused
-[ ! -x "$struck" ] || { check wrong_rank; check wrong_rank_of_fsdp; check goes_back; }
+[ ! -x "$struck" ] || { check wrong_rank; check wrong_rank_of_fsdp; check goes_back;
+    check wrong_ranks_of_a_mesh; }
 finish
