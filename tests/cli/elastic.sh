@@ -112,6 +112,8 @@ rebuilt_as_many() {
 3 local-sgd:every=10,workers=6
 3 local-sgd:every=10,warmup=30
 4 ddp+pipeline --mesh 2x2
+4 ddp+tp --mesh 2x2
+4 ddp+cp --mesh 2x2
 4 fsdp+tp --mesh 2x2
 4 fsdp+cp --mesh 2x2
 END
