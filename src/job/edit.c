@@ -114,6 +114,11 @@ choir_status choir__job_rewind(choir__job *j, const char *run)
     if (status != CHOIR_OK)
         return choir__error(CHOIR_ERR_ARGUMENT, "--rewind %lld: %s", (long long)j->saves.rewind,
             choir_error_message());
+    if (j->saves.rewind > newest.step)
+        choir__job_add_note(
+            j, choir__format("--rewind %lld: the newest checkpoint of %s is of step %lld, and "
+                             "is taken",
+                   (long long)j->saves.rewind, run, (long long)newest.step));
     free(j->saves.rewound);
     j->saves.rewound_from = newest.step;
     j->saves.resume = j->saves.rewound = choir__strdup(path);

@@ -74,6 +74,9 @@ elastic_ranks() {
 
 wrong_edits() {
     recorded
+    noted 'rewind 99: the newest checkpoint of run is of step 10, and is taken' \
+        train --json --resume run --rewind 99 --steps 11
+    recorded
     bad 2 "of batches before END, got '6:6'" train --skip-batches 6:6 random
     bad 2 "got 'x'" train --skip-batches 3,x random
     bad 1 'last step, 5, is on batch 5, before batch 50' train --skip-batches 50:60 --steps 5 random
