@@ -1,14 +1,24 @@
 # One model, one seed, one declared cut, on every layout: the hash of the weights must be one.
 #
-#   script/bench layouts [--steps=N]      default: 10
+#   script/bench layouts [--steps=N] [--rows=PATTERN]
+#
+# N: default 10. PATTERN: the rows to run, as grep -E takes it, such as '^(single|cp)'; all by
+# default.
 #
 # A row for each layout, as public tables of other systems have, in which losses differ from row to
 # row: M = 8 micro-batches, T = 4 slices, S = 8 chunks. Up to 8 ranks share the machine's cores, so
 # a time shows that a layout runs, not how fast it could be. Memory and traffic: the busiest rank.
 . "$(dirname "$0")/lib.inc"
 
-steps=${1:-10}
-steps=${steps#--steps=}
+steps=10 rows=.
+for argument; do
+    case $argument in
+    --steps=*) steps=${argument#*=} ;;
+    --rows=*) rows=${argument#*=} ;;
+    *) echo "script/bench layouts: expected --steps=N or --rows=PATTERN, got '$argument'" >&2
+        exit 2 ;;
+    esac
+done
 export CHOIR_CPU_DEVICES=8
 cut=(--microbatches 8 --slices 4 --chunks 8)
 job=(--model llama:layers=8,heads=8,kv_heads=4,width=128,hidden=352,context=128 --batch-size 16
@@ -66,7 +76,7 @@ while read -r strategy mesh; do
         "${hash:0:16}" "$(loss_at 1)" "$(loss_at $(((steps + 1) / 2)))" "$(loss_at "$steps")" \
         "$(field step_ms_median <<<"$summary")" \
         "$(calc "$(most peak_bytes) / 1048576")" "$(calc "$(most comm_bytes) / 1048576 / $steps")"
-done <<<"$layouts"
+done < <(grep -E -e "$rows" <<<"$layouts")
 rm -f "$out.err"
 echo "hashes: ${#hashes[@]}"
 [ "$failed" = 0 ] && [ "${#hashes[@]}" = 1 ]
