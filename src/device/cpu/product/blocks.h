@@ -6,23 +6,17 @@
  *
  *     for each block of C (rows, MOST_N columns)
  *         for each section
- *             for MOST_M rows:  pack A, or lay its rows (pack.h), or read them in place
+ *             for MOST_M rows:  pack A, or lay its rows (pack.h), or read them in place,
+ *                               or in a band of images (bands.h)
  *                 for each panel of B:  pack it, the first time
  *                     for each panel of A:  a tile, for each chain of the section
  *
- * A tile writes its sums to C at once where it can, else end_rows ends them. Those of chains
- * that wait for others are in levels (levels.h). */
+ * Sums go to C as ends.h says; those of chains that wait for others are in levels (levels.h).
+ */
 #ifndef CHOIR_PRODUCT_BLOCKS_H
 #define CHOIR_PRODUCT_BLOCKS_H
 
-#include "base/half.h"
-#include "device/cpu/product/product.h"
-#ifdef PAIRS
-#include "device/cpu/product/pairs_pack.h"
-#else
-#include "device/cpu/product/pack.h"
-#endif
-#include "device/cpu/product/windows.h"
+#include "device/cpu/product/ends.h"
 
 /* Panels take a multiple of ROOM cells. Rows that are laid have APART free cells between them,
  * or they would share few sets of a cache. */
@@ -105,142 +99,7 @@ static void pack_columns(
     pack_entries(to, b, first, count, s, room, false);
 }
 
-/* One product of two matrices, and the part of C that this core computes. */
-typedef struct job {
-    const choir__k_matmul *k;
-    matrix a, b;
-    void *c;
-    bool turned;        /* a and b are k's, exchanged, and C has the transpose of the tiles */
-    const cell *packed; /* all of B, or NULL */
-    terms terms;
-    int64_t row, column, m, n; /* the part: its first element and its size */
-    cell *room_a, *room_b;
-    void *gathered; /* room for entries that are gathered before they are packed */
-    real *near;     /* levels of one tile */
-    real *levels;   /* levels of a block */
-    int64_t level;  /* elements of a level of a block */
-} job;
-
-/* A tile's place in its block, and what becomes of its sums. */
-typedef struct place {
-    int64_t row, column; /* the first element in C */
-    int64_t rows, columns;
-} place;
-
-/* Rounds sums to 16 bits, as choir__bf16_from_f32 and choir__f16_from_f32 do. */
-INLINE void round_vector(uint16_t *c, vec x, const bool bf16)
-{
-    typedef uint32_t uvec __attribute__((vector_size(4 * W)));
-    typedef uint16_t halves __attribute__((vector_size(2 * W)));
-    const uvec bits = (uvec)x, up = bits + 0x7fff + (bits >> 16 & 1);
-    const uvec nan = (uvec)((ivec)(bits & 0x7fffffff) > 0x7f800000);
-    const halves y =
-        __builtin_convertvector(((nan & (bits | 0x400000)) | (~nan & up)) >> 16, halves);
-    if (bf16) {
-        memcpy(c, &y, sizeof y);
-        return;
-    }
-#if defined(__AVX512F__)
-    _mm256_storeu_si256((__m256i *)(void *)c, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-#elif defined(__AVX2__)
-    _mm_storeu_si128((__m128i *)(void *)c, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-#else
-    for (int i = 0; i < W; i++)
-        c[i] = choir__f16_from_f32(x[i]);
-#endif
-}
-
-INLINE void round_row(uint16_t *c, const real *y, int64_t columns)
-{
-    int64_t j = 0;
-    for (; j + W <= columns; j += W)
-        round_vector(c + j, v_load((const float *)y + j), true);
-    for (; j < columns; j++)
-        c[j] = choir__bf16_from_f32((float)y[j]);
-}
-
-/* Adds the bias and the old C to a row of sums, which it writes to C. */
-static void end_row(const job *w, real *y, int64_t row, int64_t column, int64_t columns)
-{
-    const choir__k_matmul *k = w->k;
-    int64_t at = row * k->c_row + column;
-    const real *bias = k->bias;
-    if (bias)
-        for (int64_t j = 0; j < columns; j++)
-            y[j] += bias[column + j];
-    if (is_half(k->dtype) && !k->wide) {
-        bool bf16 = k->dtype == CHOIR_BF16;
-        uint16_t *c = (uint16_t *)w->c + at;
-        real old[(int)BROAD > (int)TALL ? BROAD : TALL];
-        if (k->accumulate) {
-            (bf16 ? choir__widen_bf16 : choir__widen_f16)(old, c, columns);
-            for (int64_t j = 0; j < columns; j++)
-                y[j] = old[j] + y[j];
-        }
-        if (bf16)
-            round_row(c, y, columns);
-        else
-            choir__narrow_f16(c, y, columns);
-        return;
-    }
-    real *c = (real *)w->c + at;
-    if (k->accumulate)
-        for (int64_t j = 0; j < columns; j++)
-            c[j] = c[j] + y[j];
-    else
-        memcpy(c, y, (size_t)columns * sizeof *c);
-}
-
-/* True if a tile's sums, with the bias where tiles add it, are only rounded, in whole vectors;
- * most are. */
-static bool is_rounded(const job *w, const place *p)
-{
-    const choir__k_matmul *k = w->k;
-    if (!is_half(k->dtype) || k->wide || k->accumulate)
-        return false;
-    return ENDS_IN_REGISTERS ? !w->turned && p->columns % W == 0
-                             : !k->bias && p->columns == BROAD;
-}
-
-/* Ends the rows of a tile. */
-static void end_rows(const job *w, const place *p, const real *sums)
-{
-    const choir__k_matmul *k = w->k;
-    uint16_t *c = (uint16_t *)w->c + p->row * k->c_row + p->column;
-    if (is_rounded(w, p) && round_tile(c, k->c_row, sums, NULL, 0, p->rows))
-        return;
-    for (int64_t i = 0; i < p->rows; i++, c += k->c_row)
-        if (is_rounded(w, p))
-            for (int j = 0; j < p->columns; j += W)
-                round_vector(
-                    c + j, v_load((const float *)sums + i * BROAD + j), k->dtype == CHOIR_BF16);
-        else
-            end_row(w, (real *)sums + i * BROAD, p->row + i, p->column, p->columns);
-}
-
-/* Ends a square tile whose transpose C receives. */
-static void end_turned(const job *w, const place *p, const real *sums)
-{
-    real turned[TALL * BROAD] __attribute__((aligned(64)));
-    place there = *p;
-    there.row = p->column, there.column = p->row;
-    there.rows = p->columns, there.columns = p->rows;
-    for (int i = 0; i < p->rows; i += W)
-        for (int j = 0; j < p->columns; j += 4)
-            turn(turned + j * TALL + i, TALL, sums + i * BROAD + j, BROAD * sizeof *sums);
-    end_rows(w, &there, turned);
-}
-
-/* True if a tile can write its sums to C, in whole vectors. */
-static bool takes_vectors(const job *w, const place *p)
-{
-    const choir__k_matmul *k = w->k;
-    return !w->turned && writes_exactly(p->rows, p->columns) &&
-           (ENDS_IN_REGISTERS || (!k->bias && !k->accumulate)) &&
-           (!is_half(k->dtype) || k->wide);
-}
-
-/* Rows of a block whose part of A is packed, in one section. */
+/* Rows of a block whose part of A is packed, or laid, or read where it is, in one section. */
 typedef struct strip {
     const job *w;
     const section *section;
@@ -248,8 +107,11 @@ typedef struct strip {
     int64_t first, rows; /* the strip in the block */
     int64_t m, n;        /* the block's rows and columns */
     const cell *a, *room_b;
-    int64_t a_row, a_panel; /* tile.a_row; from one tile's rows to the next in a */
-    bool laid;              /* a is from lay_rows */
+    int64_t a_row, a_next; /* as in a tile */
+    bool packed, laid;     /* a is from pack_rows, or from lay_rows */
+    const tile_rows *tiles;
+    int tile_count;
+    const band_terms *pieces; /* unless it is NULL, tiles read a band of images */
 } strip;
 
 /* Computes the tile t of the last chain, whose sums go to C. */
@@ -276,29 +138,41 @@ static void end_chain(const job *w, const place *p, tile *t, real *sums)
     (w->turned ? end_turned : end_rows)(w, p, sums);
 }
 
-/* The tile at row r of the strip and column j of the block. */
-static void run_place(const strip *s, int64_t r, int64_t j)
+/* The spans of chain i in A; one: receives them if they are a single one. */
+static const span *spans_of(const strip *s, int i, span *one, int *count)
+{
+    const chain *c = &s->section->chains[i];
+    if (s->pieces) {
+        *count = s->pieces->begin[i + 1] - s->pieces->begin[i];
+        return s->pieces->pieces + s->pieces->begin[i];
+    }
+    *count = s->packed || s->laid ? 1 : c->spans;
+    *one = (span){c->at * (s->packed ? TALL : 1), 0, c->depth};
+    return s->packed || s->laid ? one : &s->section->spans[c->span];
+}
+
+/* The tile of these rows of the strip, at column j of the block. */
+static void run_place(const strip *s, const tile_rows *rows, int64_t j)
 {
     const job *w = s->w;
-    real *far = w->levels + whole(s->m, TALL) * j + (s->first + r) * BROAD;
-    const cell *a = s->a + r / TALL * s->a_panel, *b = s->room_b + j * s->section->deep;
-    const place p = {.row = s->row + s->first + r,
+    real *far = w->levels + whole(s->m, TALL) * j + (s->first + rows->row) * BROAD;
+    const cell *b = s->room_b + j * s->section->deep;
+    const place p = {.row = s->row + s->first + rows->row,
         .column = s->column + j,
-        .rows = choir__min(TALL, s->rows - r),
+        .rows = rows->rows,
         .columns = choir__min(BROAD, s->n - j)};
     real sums[TALL * BROAD] __attribute__((aligned(64)));
     for (int i = 0; i < s->section->count; i++) {
         const chain *c = &s->section->chains[i];
-        const span laid = {c->at, 0, c->depth};
-        tile t = {.a = a + (s->a_row ? 0 : c->at * TALL),
+        span one;
+        tile t = {.a = s->a + rows->at,
             .b = b + c->at * BROAD,
             .a_row = s->a_row,
-            .depth = c->depth,
-            .spans = s->laid ? &laid : &s->section->spans[c->span],
-            .span_count = s->laid ? 1 : c->spans,
+            .a_next = s->a_next,
             .to_row = BROAD,
             .near = {w->near, TALL * BROAD, c->near},
             .far = {far, w->level, c->takes & ~c->near}};
+        t.spans = spans_of(s, i, &one, &t.span_count);
         if (c->level < 0) {
             end_chain(w, &p, &t, sums);
         } else {
@@ -306,6 +180,59 @@ static void run_place(const strip *s, int64_t r, int64_t j)
             run_tile(&t, p.rows, p.columns);
         }
     }
+}
+
+/* Lists tiles of TALL rows each. */
+static void list_tiles(strip *s, tile_rows *tiles)
+{
+    const int64_t apart = TALL * (s->packed ? s->section->deep : s->a_row);
+    s->tile_count = 0;
+    for (int64_t r = 0; r < s->rows; r += TALL, s->tile_count++)
+        tiles[s->tile_count] =
+            (tile_rows){r, choir__min(TALL, s->rows - r), s->tile_count * apart};
+}
+
+/* Makes A's rows ready for the tiles. */
+static void prepare_rows(strip *s, tile_rows *tiles)
+{
+    const job *w = s->w;
+    const section *x = s->section;
+    const int64_t row = s->row + s->first;
+    s->a = w->room_a;
+    s->packed = s->laid = false;
+    if (reads_in_place(&w->a, s->rows, s->n, x)) {
+        s->a = element_at(&w->a, row, 0);
+        s->a_row = w->a.apart;
+    } else if (stays_rows(&w->a, x)) {
+        s->laid = true;
+        s->a_row = x->deep + APART;
+        lay_rows(w->room_a, s->a_row, &w->a, row, s->rows, x, w->gathered);
+    } else {
+        s->packed = true;
+        s->a_row = 0, s->a_next = TALL;
+        pack_rows(w->room_a, &w->a, row, s->rows, x, w->gathered);
+    }
+    list_tiles(s, tiles);
+}
+
+/* Makes a band of images ready for the tiles. Where windows lie along k, all strips of a
+ * section read one band. */
+static void prepare_band(strip *s, band *b, band_terms *pieces, tile_rows *tiles)
+{
+    const job *w = s->w;
+    const section *x = s->section;
+    const int64_t row = s->row + s->first;
+    if (!b->turned)
+        lay_band(w->room_a, b, row, s->rows, w->a.dtype);
+    else if (s->first == 0)
+        lay_band(w->room_a, b, x->spans[0].k, x->depth, w->a.dtype);
+    s->a = b->laid ? w->room_a : w->a.windows->images;
+    s->a_row = b->turned ? 0 : b->step;
+    s->a_next = b->turned ? b->step : 1;
+    s->tile_count = band_tiles(tiles, b, row, s->rows);
+    if (s->first == 0)
+        list_terms(pieces, b, x);
+    s->pieces = pieces;
 }
 
 /* Rows [row, row + m) and columns [column, column + n) in a section. A panel of B serves all
@@ -318,54 +245,73 @@ static void run_section(
     cell *room_b = w->packed
                        ? (cell *)w->packed + x->at * whole(w->k->n, BROAD) + column * x->deep
                        : w->room_b;
-    strip s = {
-        .w = w, .section = x, .row = row, .column = column, .m = m, .n = n, .room_b = room_b};
+    tile_rows tiles[MOST_M];
+    band_terms pieces;
+    band here = w->band;
+    strip s = {.w = w,
+        .section = x,
+        .row = row,
+        .column = column,
+        .m = m,
+        .n = n,
+        .room_b = room_b,
+        .tiles = tiles};
     if (along && !w->packed)
         pack_columns(room_b, &w->b, column, n, x, w->gathered);
-    for (; s.first < m; s.first += MOST_M) {
-        s.rows = choir__min(MOST_M, m - s.first);
-        if (reads_in_place(&w->a, s.rows, n, x)) {
-            s.a = element_at(&w->a, row + s.first, 0);
-            s.a_row = w->a.apart;
-            s.a_panel = TALL * w->a.apart;
-        } else if (stays_rows(&w->a, x)) {
-            s.a = w->room_a;
-            s.a_row = x->deep + APART;
-            s.a_panel = TALL * s.a_row;
-            s.laid = true;
-            lay_rows(w->room_a, s.a_row, &w->a, row + s.first, s.rows, x, w->gathered);
-        } else {
-            pack_rows(w->room_a, &w->a, row + s.first, s.rows, x, w->gathered);
-            s.a = w->room_a;
-            s.a_row = 0;
-            s.a_panel = TALL * x->deep;
-        }
-        for (int64_t r = 0; along && r < s.rows; r += TALL)
+    for (; s.first < m; s.first += w->strip) {
+        s.rows = choir__min(w->strip, m - s.first);
+        if (w->banded)
+            prepare_band(&s, &here, &pieces, tiles);
+        else
+            prepare_rows(&s, tiles);
+        for (int r = 0; along && r < s.tile_count; r++)
             for (int64_t j = 0; j < n; j += BROAD)
-                run_place(&s, r, j);
+                run_place(&s, &tiles[r], j);
         for (int64_t j = 0; !along && j < n; j += BROAD) {
             if (s.first == 0 && !w->packed && j % (TOGETHER * BROAD) == 0)
                 pack_columns(room_b + j * x->deep, &w->b, column + j,
                     choir__min(TOGETHER * BROAD, n - j), x, w->gathered);
-            for (int64_t r = 0; r < s.rows; r += TALL)
-                run_place(&s, r, j);
+            for (int r = 0; r < s.tile_count; r++)
+                run_place(&s, &tiles[r], j);
         }
     }
+}
+
+/* Says how tiles read A's windows, and how many rows a strip has. */
+static void choose_strips(job *w)
+{
+    const choir__windows *v = w->a.windows;
+    w->strip = MOST_M;
+    w->banded = v && (w->turned || rows_are_windows(v, &w->terms));
+    if (!w->banded)
+        return;
+    w->band = band_of(v, w->a.dtype, w->turned);
+    if (!w->turned && v->cols <= MOST_M)
+        w->strip = MOST_M / v->cols * v->cols;
+}
+
+/* Cells for A's rows of a strip, `deep` places each. */
+static int64_t cells_of_rows(const job *w, int64_t rows, int64_t deep)
+{
+    if (w->banded)
+        return whole(band_cells(&w->band, w->turned ? deep : choir__min(w->strip, rows)), ROOM);
+    return whole(whole(choir__min(w->strip, rows), TALL) * (deep + APART), ROOM);
 }
 
 /* Computes the job's part of C. */
 static void run_job(job *w)
 {
     const terms *t = &w->terms;
+    choose_strips(w);
     const int64_t deep = choir__min(t->most, t->deep);
     const int64_t few = w->packed ? FEWER_M : FEW_M;
     const int64_t rows = t->several ? choir__min(few, w->m) : w->m;
     const int64_t fit = MOST_B / (choir__max(deep, 1) * (int64_t)sizeof(cell)) / BROAD * BROAD;
     const int64_t columns = choir__min(choir__min(MOST_N, fit), w->n);
-    const int64_t a = whole(whole(choir__min(MOST_M, rows), TALL) * (deep + APART), ROOM),
+    const int64_t a = cells_of_rows(w, rows, deep),
                   b = w->packed ? 0 : whole(whole(columns, BROAD) * deep, ROOM);
     const int64_t gathered =
-        t->gathers || w->a.windows || w->b.windows
+        t->gathers || (w->a.windows && !w->banded) || w->b.windows
             ? choir__max(choir__min(MOST_M, rows), whole(columns, BROAD)) * deep
             : 0;
     const int64_t near = t->levels * TALL * BROAD;

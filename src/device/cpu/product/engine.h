@@ -23,7 +23,9 @@ typedef struct division {
 
 static bool is_turned(const choir__k_matmul *k, const choir__operands *other)
 {
-    return !other->windows_a && !other->windows_b && !other->packed && turns(k);
+    if (other->windows_b)
+        return turns_windows(other->windows_b, k);
+    return !other->windows_a && !other->packed && turns(k);
 }
 
 /* B where k states it is. Held in 16 bits beside f32 it is a matrix of that type. */

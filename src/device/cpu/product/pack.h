@@ -252,6 +252,16 @@ static void lay_rows(real *to, int64_t apart, const matrix *a, int64_t first, in
                 lay_halves(to + i * apart, a, first + i, &s->spans[j]);
 }
 
+/* Tiles read images (bands.h), which are laid as elements that tiles multiply. */
+enum { READS_BANDS = 1 };
+INLINE void lay_elements(cell *to, const void *from, int64_t n, choir_dtype dtype)
+{
+    if (is_half(dtype))
+        widen_row((float *)to, from, n, dtype == CHOIR_BF16);
+    else
+        memcpy(to, from, (size_t)n * sizeof *to);
+}
+
 /* A tile is broader than tall, so C^T would fill fewer lanes where A has few rows. */
 INLINE bool turns(const choir__k_matmul *k)
 {

@@ -146,6 +146,13 @@ INLINE void lay_rows(cell *to, int64_t apart, const matrix *a, int64_t first, in
     (void)to, (void)apart, (void)a, (void)first, (void)count, (void)s, (void)room;
 }
 
+/* Tiles do not read images: pairs lie along k. */
+enum { READS_BANDS = 0 };
+INLINE void lay_elements(cell *to, const void *from, int64_t n, choir_dtype dtype)
+{
+    (void)to, (void)from, (void)n, (void)dtype;
+}
+
 /* True if C^T = B^T A^T is faster: B's columns are rows that tiles read in place, and packing A
  * takes less than B. It costs a turn of each tile of C. */
 INLINE bool turns(const choir__k_matmul *k)

@@ -41,8 +41,8 @@ typedef uint16_t cell; /* a bf16 of a panel */
 
 typedef struct tile {
     const cell *a, *b;
-    int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
-    const span *spans;    /* an unpacked a's terms, in whole steps */
+    int64_t a_row, a_next; /* a_row: 0, or the distance of rows of an `a` that is not packed */
+    const span *spans;     /* a's terms: k is from `a` on; several are of whole steps */
     int span_count;
     real *to; /* receives the sums, in whole blocks of 16 x 16 */
     int64_t to_row;
@@ -110,12 +110,11 @@ INLINE vec model_step(vec sum, const cell *a, const cell *b)
 /* One row of the tile, W columns. */
 INLINE vec model_row(const tile *t, int64_t row, const cell *b)
 {
-    const span all = {0, 0, t->depth}, *s = t->a_row ? t->spans : &all;
     const cell *a = t->a + row * (t->a_row ? t->a_row : STEP);
     vec sum = {0};
-    for (int i = 0; i < (t->a_row ? t->span_count : 1); i++, s++)
+    for (const span *s = t->spans; s < t->spans + t->span_count; s++)
         for (int64_t k = 0; k < s->some; k += STEP, b += STEP * BROAD)
-            sum = model_step(sum, a + (t->a_row ? s->k + k : k * TALL), b);
+            sum = model_step(sum, a + s->k + (t->a_row ? k : k * TALL), b);
     return sum;
 }
 
@@ -153,13 +152,12 @@ BY_AMX INLINE void amx_step(const cell *a, const cell *below, int64_t a_row, con
 BY_AMX INLINE void amx_tile(const tile *t, const bool lower, const bool right)
 {
     const int64_t a_row = t->a_row ? t->a_row : STEP, a_step = t->a_row ? STEP : TALL * STEP;
-    const span all = {0, 0, t->depth}, *s = t->a_row ? t->spans : &all;
     const cell *b = t->b;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int i = t->a_row ? t->span_count : 1; i > 0; i--, s++) {
+    for (const span *s = t->spans; s < t->spans + t->span_count; s++) {
         const cell *a = t->a + s->k, *below = a + HALF_TALL * a_row;
         for (int64_t k = 0; k < s->some; k += STEP) {
             amx_step(a, below, 2 * a_row, b, lower, right);

@@ -5,10 +5,10 @@
  * of at most TALL rows and BROAD columns.
  *
  * b is packed in panels of BROAD columns, and a in panels of TALL rows, one k after the other;
- * or the rows of a are where they were, if few tiles read them. Each sum is one chain of fused
- * multiply-adds from +0, so neither the tile's size nor the vectors' width is in its bits. The
- * number of rows and of vectors in a row is a constant of each copy of the loop, so that edges
- * of a matrix cost no more than they need. */
+ * or a's rows are where they were, if few tiles read them, or where images are (bands.h). Each
+ * sum is one chain of fused multiply-adds from +0, so neither the tile's size nor the vectors'
+ * width is in its bits. The number of rows and of vectors in a row is a constant of each copy
+ * of the loop, so that edges of a matrix cost no more than they need. */
 #ifndef CHOIR_PRODUCT_TILE_H
 #define CHOIR_PRODUCT_TILE_H
 
@@ -71,8 +71,9 @@ typedef real cell; /* an element of a panel */
 
 typedef struct tile {
     const real *a, *b;
-    int64_t a_row, depth; /* a_row: 0, or the distance of rows of an `a` that is not packed */
-    const span *spans;    /* an unpacked a's terms */
+    int64_t a_row, a_next; /* a_row: the distance of a's rows, whose terms lie side by side; 0:
+                            * the rows lie side by side, and a_next is the distance of terms */
+    const span *spans;     /* a's terms: k is from `a` on */
     int span_count;
     real *to; /* receives the sums, in whole vectors */
     int64_t to_row;
@@ -90,31 +91,29 @@ enum { ENDS_IN_REGISTERS = 1 }; /* run_tile adds the bias and the old values */
 /* Keeps the compiler from giving a register to the address of each row. */
 #define HIDE(x, y) __asm__("" : "+r"(x), "+r"(y))
 
-INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool packed)
+INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool beside)
 {
     reals sum[TALL][VECTORS];
     const real *b = t->b;
     real *to = t->to;
-    const span all = {0, 0, t->depth}, *s = packed ? &all : t->spans,
-               *end = s + (packed ? 1 : t->span_count);
-    const int64_t to_row = t->to_row;
+    const int64_t to_row = t->to_row, next = beside ? t->a_next : 1;
     int64_t apart = t->a_row, apart3 = 3 * apart;
     ROWS_ VECTORS_ __builtin_prefetch(to + i * to_row + j * RW, 1);
     ROWS_ VECTORS_ sum[i][j] = (reals){0};
-    for (; s < end; s++) {
-        const real *upper = t->a + s->k, *lower = upper + (packed ? 4 : 4 * t->a_row);
+    for (const span *s = t->spans, *end = s + t->span_count; s < end; s++) {
+        const real *upper = t->a + s->k, *lower = upper + (beside ? 4 : 4 * t->a_row);
         for (int64_t k = 0; k < s->some; k++, b += BROAD) {
             reals right[VECTORS];
             VECTORS_ right[j] = r_load(b + j * RW);
             HIDE(apart, apart3);
             ROWS_
             {
-                const int64_t at = packed ? i % 4 : i % 4 == 3 ? apart3 : i % 4 * apart;
+                const int64_t at = beside ? i % 4 : i % 4 == 3 ? apart3 : i % 4 * apart;
                 reals left = r_set((i < 4 ? upper : lower)[at]);
                 VECTORS_ sum[i][j] = r_fma(left, right[j], sum[i][j]);
             }
-            upper += packed ? TALL : 1;
-            lower += packed ? TALL : 1;
+            upper += next;
+            lower += next;
         }
     }
     for (uint64_t left = t->near.takes; left; left &= left - 1) {
@@ -132,22 +131,22 @@ INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool
     ROWS_ VECTORS_ r_store(to + i * to_row + j * RW, sum[i][j]);
 }
 
-#define PACKED(rows)                                                                           \
+#define BESIDE_(rows)                                                                          \
     case rows:                                                                                 \
         tile_of(t, rows, vectors, true);                                                       \
         break;
-#define PLAIN(rows)                                                                            \
+#define APART_(rows)                                                                           \
     case rows: tile_of(t, rows, vectors, false); break;
 
 INLINE void run_rows(const tile *t, int64_t rows, const int vectors)
 {
     if (!t->a_row)
         switch (rows) {
-            EACH_ROW(PACKED)
+            EACH_ROW(BESIDE_)
         }
     else
         switch (rows) {
-            EACH_ROW(PLAIN)
+            EACH_ROW(APART_)
         }
 }
 
