@@ -19,6 +19,7 @@
 #ifndef CHOIR_DATA_H
 #define CHOIR_DATA_H
 
+#include <choir/beside.h>
 #include <choir/model_info.h>
 #include <choir/tensor.h>
 
@@ -313,6 +314,9 @@ typedef struct choir_image_opts {
     /* validation: the shorter side before the centre is cut out; 0: 256/224 of the sample's
      * size, or exactly that size where the crop is PADDED */
     int resize;
+    /* validation: the size to which the whole image is resized, whatever its shape, before the
+     * centre is cut out; 0 (the default): its shape is kept */
+    int stretch_height, stretch_width;
     bool flip; /* mirrors half of the training samples; true */
     /* decodes JPEGs at 1/2, 1/4 or 1/8 of their size if that is enough: faster, but pixels
      * differ from torchvision's by more than one level; false */
@@ -331,6 +335,16 @@ typedef struct choir_image_opts {
 } choir_image_opts;
 
 choir_image_opts choir_image_defaults(void);
+
+/**
+ * Sets the options for preparing a published model's images, from the
+ * preprocessor_config.json among the files beside it (beside.h): mean, std, and validation's
+ * resize or stretch. Without the file, or if beside is NULL, options stay. *notes receives a
+ * note on a setting that is not followed, for the caller to free, or NULL. Error: format (a
+ * value that cannot be followed, by key).
+ */
+CHOIR_CHECKED choir_status choir_image_published(
+    const choir_beside *beside, choir_image_opts *opts, char **notes);
 
 /**
  * A folder of images, DIR/train/CLASS/FILE and DIR/val or DIR/test: x (3, H, W) f32, stored

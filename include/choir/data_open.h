@@ -64,6 +64,9 @@ typedef struct choir_data_opts {
      * of a text, or one of every n records or files); 0 (the default): a tenth; 1: all. Data
      * that have a validation split keep it, and its held_out is false. */
     double held_out;
+    /* how images with a class are prepared; their size, seed, classes and held_out follow from
+     * the model and these options; NULL (the default): choir_image_defaults() */
+    const choir_image_opts *images;
     /* names of the columns of documents (choir_corpus_opts.columns); NULL (the default) */
     const char *columns;
 } choir_data_opts;

@@ -73,6 +73,7 @@ static choir_status open_data(choir__saved *s, const request *r, measure *m)
     opts.classes = &s->classes;
     opts.held_out = r->whole ? 1 : s->held_out;
     opts.columns = s->columns;
+    opts.images = &s->images;
     opts.pack = s->pack && choir_data_has_documents(path);
     choir_status status = choir__saved_tokenizer(s, r->tokenizer);
     if (status == CHOIR_OK)

@@ -159,7 +159,7 @@ static choir_status open_idx(const request *r, choir__saved *s, choir_dataset **
 
 static choir_status open_images(const request *r, choir__saved *s, choir_dataset **data)
 {
-    choir_image_opts opts = choir_image_defaults();
+    choir_image_opts opts = s->images;
     opts.height = (int)s->info.input.dim[1];
     opts.width = (int)s->info.input.dim[2];
     if (r->pair)

@@ -83,11 +83,27 @@ static choir_status open_stream(choir__job *j, choir_tokenizer *tokenizer)
     return status;
 }
 
+/* Takes how images are read from the files beside a published model. */
+static choir_status known_images(
+    const choir__job *j, const choir_model_info *wanted, choir_image_opts *images)
+{
+    char *notes = NULL;
+    *images = choir_image_defaults();
+    if (wanted->task != CHOIR_CLASSIFICATION || wanted->vocab)
+        return CHOIR_OK;
+    choir_status status = choir_image_published(j->model.beside, images, &notes);
+    if (notes && j->placement.rank == 0)
+        choir__job_tell_notes(j, notes);
+    free(notes);
+    return status;
+}
+
 /* Opens the data for the model, and describes the model for the data. */
 static choir_status open_data(choir__job *j)
 {
     choir_model_info wanted = {.random = is_random(&j->data)};
     choir_data_opts opts = choir_data_defaults();
+    choir_image_opts images;
     choir_data data;
     choir_status status = choir_model_describe(j->model.name, &wanted);
     bool tokens =
@@ -109,7 +125,10 @@ static choir_status open_data(choir__job *j)
     opts.pack = j->data.pack;
     opts.held_out = j->data.val_split;
     opts.columns = j->data.columns;
+    opts.images = &images;
     status = known_classes(j);
+    if (status == CHOIR_OK)
+        status = known_images(j, &wanted, &images);
     if (status != CHOIR_OK)
         choir_tokenizer_free(opts.tokenizer);
     else

@@ -203,7 +203,45 @@ fails() {
     is_one_line "$1.*[(]sample [0-9]+ of the dataset[)]" || fail "it says '$(cat err)'"
 }
 
+# A published folder says how its images are prepared, for training, checkpoints and predictions.
+prepared() {
+    local small=vit:layers=1,heads=2,width=16,patch=8,image=16,classes=2
+    local settings=published/preprocessor_config.json
+    local first='{"image_mean": [0.5, 0.4, 0.3], "image_std": 0.25,'
+    good train --model $small --steps 1 --batch-size 4 --save plain set
+    cp -rL plain/latest published
+    rm published/state.json published/job.json
+    good train "${job[@]:2}" --model published --steps 3 set
+    mv out imagenet
+    echo "$first"' "size": {"height": 20, "width": 24}}' >$settings
+    good train "${job[@]:2}" --model published --steps 3 --save tuned set
+    [ "$(field weights_sha256 out)" != "$(field weights_sha256 imagenet)" ] ||
+        fail 'the settings change nothing'
+    cmp $settings tuned/latest/preprocessor_config.json || fail 'the checkpoint has others'
+    good predict --json --top 2 tuned set/val/red/1.png
+    good predict --json --top 2 published set/val/red/1.png
+    mv out stretched
+    echo "$first"' "size": 20, "do_center_crop": true}' >$settings
+    good predict --json --top 2 published set/val/red/1.png
+    cmp -s out stretched && fail 'the image is not cut out of another one'
+    echo '{"resample": 3}' >$settings
+    noted "'resample' is 3: .* a bilinear filter" \
+        train --quiet --batch-size 4 --model published --steps 1 set
+    echo '{"size": {"height": 20}}' >$settings
+    bad 1 "key 'size' is .*: expected height and width, or shortest_edge" \
+        predict published set/val/red/1.png
+    echo '{"image_mean": [0.5, 0.5]}' >$settings
+    bad 1 "key 'image_mean' is .*: expected three numbers" eval published set
+    echo '{"image_std": 0}' >$settings
+    bad 1 "key 'image_std' is 0: expected numbers above 0" train --model published set
+    echo '{"rescale_factor": 1}' >$settings
+    bad 1 "key 'rescale_factor' is 1: expected 1/255" train --model published set
+    echo '[]' >$settings
+    bad 1 'preprocessor_config.json: expected a JSON object' train --model published set
+}
+
 check same_bits
+check prepared
 check augmented
 check tars
 check splits_of_tars

@@ -102,6 +102,11 @@ static const cost_case cases[] = {
         BPE "},\"merges\":[\"a a\"]}," BYTES ",\"text\":\"", " a%zua", "\"}", 700},
     {"bpe: blanks", read_tokenizer, BPE "},\"merges\":[\"a a\"]}," BYTES ",\"text\":\"",
         "        ", "\"}", 700},
+    {"bpe: an expression that looks far ahead", read_tokenizer,
+        BPE
+        "},\"merges\":[\"a a\"]},\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\","
+        "\"pattern\":{\"Regex\":\"\\\\s*x|\\\\s*\\\\s*y|a\"}},\"text\":\"",
+        "        ", "\"}", 700},
     {"added tokens", read_tokenizer, BPE "}," ADDED "{\"id\":0,\"content\":\"a\"}",
         ",{\"id\":%zu,\"content\":\"<%zu>\"}", "]}", 1000, .memory = 256},
     {"added tokens, normalized", read_tokenizer, BPE "}," ADDED "{\"id\":0,\"content\":\"a\"}",

@@ -23,7 +23,7 @@ except ImportError as why:
     print("skipped: no transformers that is new enough (pip install transformers): %s" % why)
     sys.exit(77)
 
-from check import C, LAYER, agree, case, main
+from check import C, LAYER, Missing, agree, case, main
 import choir
 import command
 import folders
@@ -273,6 +273,40 @@ def images():
             back = went_back(folder, type(theirs))
             assert back.config.id2label == config.id2label, back.config
             agree(what + "and back", back(x).logits.detach().numpy(), expected, 1e-7)
+
+
+PROCESSORS = (  # the sizes of a ViT's, a DeiT's, and of one that keeps the image's shape
+    dict(size={"height": 16, "width": 16}), dict(size={"height": 20, "width": 24}, do_center_crop=True, crop_size=16),
+    dict(size={"shortest_edge": 18}, do_center_crop=True, crop_size=16, image_mean=[0.4, 0.5, 0.6], image_std=[0.2] * 3),
+    dict(size={"height": 16, "width": 16}, do_normalize=False))
+
+
+@case
+def images_prepared():
+    """Probabilities of photographs beside those by the folder's own image processor, which rounds pixels to bytes."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise Missing("PIL")
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = randomise(transformers.ViTForImageClassification(transformers.ViTConfig(
+            hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40, image_size=16, patch_size=4,
+            num_labels=5)))
+        theirs.save_pretrained(folder)
+        coarse = np.random.RandomState(1).randint(0, 255, (3, 9, 11, 3)).astype("uint8")
+        files = [os.path.join(folder, "%d.png" % i) for i in range(3)]
+        for pixels, file, size in zip(coarse, files, ((50, 40), (31, 64), (16, 16))):
+            Image.fromarray(pixels).resize(size, Image.BICUBIC).save(file)
+        for more in PROCESSORS:
+            processor = transformers.ViTImageProcessor(**more)
+            processor.save_pretrained(folder)
+            out = subprocess.run([command.CHOIR, "predict", "--json", "--top", "5", folder, *files], check=True,
+                                 stdout=subprocess.PIPE).stdout.decode().splitlines()
+            for file, line in zip(files, out):
+                mine = {row["class"]: row["probability"] for row in json.loads(line)["top"]}
+                x = processor(Image.open(file), return_tensors="pt")["pixel_values"]
+                agree("%s %s" % (more, os.path.basename(file)), np.array([mine[i] for i in range(5)]),
+                      theirs(x).logits.softmax(-1)[0], 5e-3)
 
 
 @case

@@ -40,6 +40,12 @@ choir_status choir__image_opts_check(const choir_image_opts *o)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "expected 0 < ratio_min <= ratio_max, got %g and %g", (double)o->ratio_min,
             (double)o->ratio_max);
+    if (o->stretch_height < 0 || o->stretch_height > 1 << 15 || o->stretch_width < 0 ||
+        o->stretch_width > 1 << 15 || !o->stretch_height != !o->stretch_width)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "expected images stretched to 1 to %d pixels per side (both 0: not stretched), got "
+            "%d x %d",
+            1 << 15, o->stretch_width, o->stretch_height);
     if (o->padding < 0 || o->padding > 1 << 14 || o->resize < 0 || o->resize > 1 << 15)
         return choir__error(CHOIR_ERR_ARGUMENT, "padding %d, resize %d: from 0 to %d",
             o->padding, o->resize, 1 << 14);
@@ -164,7 +170,10 @@ choir__view choir__view_center(const choir_image_opts *o, int width, int height)
     bool by_height = (double)o->height / height >= (double)o->width / width;
     if (o->resize)
         by_height = height <= width;
-    if (by_height) {
+    if (o->stretch_height) {
+        v.full_height = o->stretch_height;
+        v.full_width = o->stretch_width;
+    } else if (by_height) {
         v.full_height = o->resize ? o->resize : (int)rint(o->height * zoom);
         v.full_width = in_ratio(width, height, v.full_height);
     } else {

@@ -51,7 +51,7 @@ static bool takes_shards(const choir__data_request *r)
 
 static choir_image_opts image_opts(const choir__data_request *r)
 {
-    choir_image_opts opts = choir_image_defaults();
+    choir_image_opts opts = r->opts->images ? *r->opts->images : choir_image_defaults();
     if (r->info->input.ndim == 3) {
         opts.height = (int)r->info->input.dim[1];
         opts.width = (int)r->info->input.dim[2];

@@ -45,12 +45,12 @@ static const char *back(const char *low, const char *at)
     return p + choir__utf8_decode(p, at, &code) == at ? p : at - 1;
 }
 
-/* What to do if the rest does not match: go on at `code` from `at`, or, of a repeat, from one
- * character less or more. */
+/* The way out if the rest does not match: the code continues at `code` from `at`, or a repeat
+ * has one character less or more. */
 typedef struct choice {
     int32_t code;
-    const char *low, *at; /* of a repeat: where its least number of characters ends */
-    int32_t count;        /* of a repeat that takes few: characters so far */
+    const char *low, *at; /* low: the end of a repeat's least number of characters */
+    int32_t count;        /* characters so far, where few are taken */
 } choice;
 
 typedef struct run {
@@ -67,8 +67,8 @@ static bool may_step(const run *u)
     return true;
 }
 
-/* Takes characters from *at on: the least number, and then as many as there are unless few are
- * taken. *low: the end of the least number. Returns false if there are fewer. */
+/* Takes characters from *at on: the least number, and then as many as possible unless few are
+ * taken. *low: the end of the least number. Returns false if the text has fewer. */
 static bool repeat(const run *u, const choir__regex_code *k, const char **at, const char **low)
 {
     const char *p = *at, *next;
@@ -90,7 +90,7 @@ static bool ahead(const run *u, int32_t pc, const char *at)
     return (match(u, pc + 1, at) != NULL) != u->r->code[pc].b;
 }
 
-/* Goes back to the last open choice; returns false if there is none. */
+/* Goes back to the last open choice; returns false without one. */
 static bool retry(const run *u, choice *stack, int *open, int32_t *pc, const char **at)
 {
     while (*open) {

@@ -21,7 +21,7 @@ choir_status choir__regex_new(const char *name, const char *pattern, choir__rege
 void choir__regex_free(choir__regex *regex);
 
 /* Returns the end of the match that begins at `at`, or NULL. *steps: the steps that may still
- * be taken; once there are none, nothing matches. */
+ * be taken; at 0 nothing matches. */
 const char *choir__regex_match(
     const choir__regex *regex, const char *at, const char *end, uint64_t *steps);
 

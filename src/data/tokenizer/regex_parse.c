@@ -11,7 +11,7 @@ enum { DEEPEST = 64, MOST_REPEATS = 1000, MOST_CODE = 4096 };
 typedef struct parser {
     const char *name, *pattern, *at, *end;
     choir__regex *r;
-    choir__regex_code spare; /* what is written after an error */
+    choir__regex_code spare; /* for code that follows an error */
     bool fold, within;       /* case does not count; what follows is read */
     int depth;
     choir_status status;
@@ -204,7 +204,7 @@ static int32_t read_class(parser *p)
          first = false) {
         uint32_t low, high;
         if (p->at == p->end || (first && next_is(p, ']'))) {
-            refuse(p, from, "expected ']' behind what is in it");
+            refuse(p, from, "expected ']' behind its characters");
             break;
         }
         if (!read_end(p, &low))
@@ -277,7 +277,8 @@ static int32_t repeat_set(parser *p, int32_t set)
 
 static int32_t read_alternatives(parser *p);
 
-/* Reads what is in parentheses, behind the opening one. Returns the least number of characters.
+/* Reads the inside of parentheses, behind the opening one. Returns the least number of
+ * characters.
  */
 static int32_t read_inside(parser *p, const char *from)
 {

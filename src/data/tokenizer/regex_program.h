@@ -1,6 +1,6 @@
-/* The program that a regular expression becomes (regex_parse.c), and that is run (regex.c). It
- * has no loops but those of single characters, so as many choices are open at a time as there
- * are instructions that choose. Places in the code are counted from the instruction. */
+/* The program of a regular expression, which regex_parse.c writes and regex.c runs. It repeats
+ * only single characters, so each instruction that chooses has one open choice at most. Places
+ * in the code are counted from the instruction. */
 #ifndef CHOIR_DATA_REGEX_PROGRAM_H
 #define CHOIR_DATA_REGEX_PROGRAM_H
 
@@ -11,8 +11,8 @@ enum { CHOIR__REGEX_CHOICES = 128 };
 typedef enum choir__regex_op {
     CHOIR__REGEX_CHAR,   /* a character of set `a` */
     CHOIR__REGEX_REPEAT, /* b to c of them */
-    CHOIR__REGEX_SPLIT,  /* goes on with the next, or else at a */
-    CHOIR__REGEX_JUMP,   /* goes on at a */
+    CHOIR__REGEX_SPLIT,  /* continues with the next, or else at a */
+    CHOIR__REGEX_JUMP,   /* continues at a */
     CHOIR__REGEX_AHEAD,  /* what follows matches the code before a (b: does not) */
     CHOIR__REGEX_LINE,   /* the end of the text or of a line */
     CHOIR__REGEX_DONE
@@ -37,7 +37,7 @@ typedef struct choir__regex_item {
 } choir__regex_item;
 
 typedef struct choir__regex_set {
-    int32_t item, count; /* of the items */
+    int32_t item, count; /* items of the set */
     bool without;        /* all characters but these */
     uint64_t ascii[2];   /* which of the first 128 characters it has */
 } choir__regex_set;

@@ -1,9 +1,9 @@
 /* Cutting a text at the matches of a regular expression. A search begins at each character
- * until something matches; what lies between two matches is a gap.
+ * until something matches; the text between two matches is a gap.
  *
  * A hostile file may have an expression that looks far ahead at each character. So a text
- * allows so many steps for each byte, which no published expression comes near to; without any
- * left, the rest of the text is a gap. */
+ * allows a number of steps for each byte, and no published expression comes near to it; without
+ * any left, the rest of the text is a gap. */
 #include "data/tokenizer/regex_split.h"
 
 #include "base/utf8.h"
@@ -19,7 +19,7 @@ choir__regex_walk choir__regex_split_begin(
         .steps = LEAST_STEPS + STEPS * (uint64_t)(end - text)};
 }
 
-/* Finds the first match that begins at `at` or behind it; at the end if there is none. */
+/* Finds the first match that begins at `at` or behind it; at the end if nothing matches. */
 static choir__regex_piece search(choir__regex_walk *w)
 {
     const char *at = w->at;

@@ -5,7 +5,7 @@
 
 #include "data/tokenizer/regex.h"
 
-/* What becomes of the matches, which stand between gaps. */
+/* The words that matches and the gaps between them become. */
 typedef enum choir__regex_behavior {
     CHOIR__REGEX_ISOLATED, /* words of their own */
     CHOIR__REGEX_REMOVED,

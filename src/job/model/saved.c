@@ -3,6 +3,7 @@
 #include "job/model/saved.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,6 +187,27 @@ choir_status choir__saved_open(
     return choir__saved_open_held(path, device, seed, NULL, s);
 }
 
+/* Takes how images are read from the files beside the weights, as training did. */
+static choir_status read_images(const char *path, choir__saved *s)
+{
+    char found[PATH_MAX], *notes = NULL;
+    choir_beside *beside = NULL;
+    choir_status status = CHOIR_OK;
+    if (s->info.task != CHOIR_CLASSIFICATION || s->info.vocab)
+        return CHOIR_OK;
+    if (!is_published(path) && (status = choir_training_find(path, found)) == CHOIR_OK)
+        path = found;
+    if (status == CHOIR_OK)
+        status = choir_beside_read(path, &beside);
+    if (status == CHOIR_OK)
+        status = choir_image_published(beside, &s->images, &notes);
+    if (notes)
+        choir__cli_notes("", notes);
+    choir_beside_free(beside);
+    free(notes);
+    return status;
+}
+
 choir_status choir__saved_open_held(
     const char *path, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
 {
@@ -194,6 +216,9 @@ choir_status choir__saved_open_held(
                           : choir__is_adapter(path)
                               ? open_adapter(path, device, seed, base, s)
                               : open_checkpoint(path, device, seed, base, s);
+    s->images = choir_image_defaults();
+    if (status == CHOIR_OK && !choir__is_adapter(path))
+        status = read_images(path, s);
     return status == CHOIR_OK && choir_task_has_classes(s->info.task)
                ? choir__classes_of_saved(path, &s->classes)
                : status;

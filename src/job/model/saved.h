@@ -10,6 +10,7 @@ typedef struct choir__saved {
     choir_model_info info;
     choir_tokenizer *tokenizer; /* tokenizer of a model of texts; NULL: none was saved */
     choir_class_names classes;  /* names of a classifier's classes; may be empty */
+    choir_image_opts images;    /* how a classifier of images reads them */
     int64_t step;
     uint64_t seed;       /* seed of its training */
     double held_out;     /* held_out of its data (choir_data_opts); 0: the default */

@@ -1,7 +1,7 @@
-/* The vision transformer (Dosovitskiy et al., 2020): an image is cut into patches, each of
- * which becomes a token; a token of the class stands before them, and all have positions.
- * Encoder layers normalise what a part reads, not its result (pre-norm). A linear layer reads
- * the class's token. Parameter names follow transformers' files. */
+/* The vision transformer (Dosovitskiy et al., 2020). The patches of an image are tokens, a
+ * token of the class stands before them, and all have positions. Encoder layers normalise what
+ * a part reads, not its result (pre-norm). A linear layer reads the class's token. Parameter
+ * names follow transformers' files. */
 #include "nn/models/vit.h"
 
 #include <stdio.h>

@@ -1,0 +1,145 @@
+/* The settings with which a published model's images are prepared: its
+ * preprocessor_config.json, which transformers' image processors write.
+ *
+ *     "do_normalize": true, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+ *     "do_resize": true, "size": {"height": 224, "width": 224}, "resample": 2,
+ *     "do_center_crop": true, "crop_size": {"height": 224, "width": 224}
+ *
+ * Mean and deviation hold for training, too; sizes are validation's, and the sample's size is
+ * the model's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <choir/beside.h>
+#include <choir/data.h>
+
+#include "base/base.h"
+#include "base/floats.h"
+#include "data/beside.h"
+
+#define FILE_NAME "preprocessor_config.json"
+
+enum { BILINEAR = 2, LARGEST = 1 << 14 };
+
+static choir_status bad(const json_t *value, const char *key, const char *expected)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    choir_status status = choir__error(CHOIR_ERR_FORMAT, FILE_NAME ": key '%s' is %.60s: %s",
+        key, text ? text : "?", expected);
+    free(text);
+    return status;
+}
+
+static bool is_on(const json_t *root, const char *key, bool absent)
+{
+    const json_t *value = json_object_get(root, key);
+    return json_is_boolean(value) ? json_is_true(value) : absent;
+}
+
+/* Reads a number for all channels, or one for each. */
+static choir_status read_channels(const json_t *root, const char *key, float to[3])
+{
+    const json_t *value = json_object_get(root, key);
+    if (!value || json_is_null(value))
+        return CHOIR_OK;
+    for (size_t c = 0; c < 3; c++) {
+        const json_t *of = json_is_array(value) ? json_array_get(value, c) : value;
+        double number = json_number_value(of);
+        if (!json_is_number(of) || !(number >= -1e6 && number <= 1e6))
+            return bad(value, key, "expected three numbers");
+        to[c] = (float)number;
+    }
+    return CHOIR_OK;
+}
+
+static choir_status read_colours(const json_t *root, choir_image_opts *o)
+{
+    if (!is_on(root, "do_normalize", true)) {
+        for (int c = 0; c < 3; c++) {
+            o->mean[c] = 0;
+            o->std[c] = 1;
+        }
+        return CHOIR_OK;
+    }
+    choir_status status = read_channels(root, "image_mean", o->mean);
+    if (status == CHOIR_OK)
+        status = read_channels(root, "image_std", o->std);
+    for (int c = 0; c < 3 && status == CHOIR_OK; c++)
+        if (!(o->std[c] > 0))
+            status = bad(
+                json_object_get(root, "image_std"), "image_std", "expected numbers above 0");
+    return status;
+}
+
+/* Older files rescale by 1/255 without a word of it. */
+static choir_status check_scale(const json_t *root)
+{
+    const json_t *factor = json_object_get(root, "rescale_factor");
+    double scaled = json_number_value(factor) * 255;
+    if (!is_on(root, "do_rescale", true))
+        return bad(json_false(), "do_rescale", "expected true, pixels from 0 to 1");
+    return !json_is_number(factor) || (scaled > 1 - 1e-6 && scaled < 1 + 1e-6)
+               ? CHOIR_OK
+               : bad(factor, "rescale_factor", "expected 1/255, pixels from 0 to 1");
+}
+
+/* Returns a side's length, or 0: none. */
+static int side_of(const json_t *size, const char *key)
+{
+    const json_t *value = json_is_object(size) ? json_object_get(size, key) : size;
+    json_int_t side = json_integer_value(value);
+    return json_is_integer(value) && side > 0 && side <= LARGEST ? (int)side : 0;
+}
+
+/* A size of one number is a square's where nothing is cut out, and else the shorter side's. */
+static choir_status read_size(const json_t *root, choir_image_opts *o)
+{
+    const json_t *size = json_object_get(root, "size");
+    if (!is_on(root, "do_resize", true) || !size || json_is_null(size))
+        return CHOIR_OK;
+    bool shorter = json_is_object(size) ? json_object_get(size, "shortest_edge") != NULL
+                                        : is_on(root, "do_center_crop", false);
+    o->resize = shorter ? side_of(size, "shortest_edge") : 0;
+    o->stretch_height = shorter ? 0 : side_of(size, "height");
+    o->stretch_width = shorter ? 0 : side_of(size, "width");
+    return o->resize || (o->stretch_height && o->stretch_width)
+               ? CHOIR_OK
+               : bad(size, "size", "expected height and width, or shortest_edge");
+}
+
+static char *filter_note(const json_t *root)
+{
+    const json_t *filter = json_object_get(root, "resample");
+    return json_is_integer(filter) && json_integer_value(filter) != BILINEAR
+               ? choir__format(FILE_NAME
+                     ": key 'resample' is %lld: images are resized by a bilinear filter (%d) here",
+                     (long long)json_integer_value(filter), BILINEAR)
+               : NULL;
+}
+
+choir_status choir_image_published(
+    const choir_beside *beside, choir_image_opts *opts, char **notes)
+{
+    CHOIR__DEFAULT_FLOATS;
+    size_t bytes;
+    if (!opts || !notes)
+        return choir__missing(__func__, opts ? "notes" : "opts");
+    *notes = NULL;
+    if (!choir__beside_text(beside, FILE_NAME, &bytes))
+        return CHOIR_OK;
+    json_t *root = choir__beside_json(beside, FILE_NAME);
+    if (!root)
+        return choir__error(CHOIR_ERR_FORMAT, FILE_NAME ": expected a JSON object {...}");
+    choir_image_opts o = *opts;
+    choir_status status = read_colours(root, &o);
+    if (status == CHOIR_OK)
+        status = check_scale(root);
+    if (status == CHOIR_OK)
+        status = read_size(root, &o);
+    if (status == CHOIR_OK) {
+        *notes = filter_note(root);
+        *opts = o;
+    }
+    json_decref(root);
+    return status;
+}
