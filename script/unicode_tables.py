@@ -88,11 +88,16 @@ def block(name, codes, changed):
 
 
 def classes():
-    """The combining class of each mark. This Python may know less of Unicode than the library,
-    whose order of two marks tells the classes of newer ones."""
+    """The combining class of each mark. This Python may know less of Unicode than the library, or
+    more: the library's order of two marks tells the classes of newer ones, and which are no marks to it."""
     known = {c: unicodedata.combining(chr(c)) for c in ALL if unicodedata.combining(chr(c))}
     order = normalizers.NFD().normalize_str
     one = {level: chr(c) for c, level in known.items() if order("a" + chr(c)) == "a" + chr(c)}
+    for c in list(known):
+        x, other = chr(c), one[1] if known[c] > 1 else one[230]
+        low, high = sorted((x, other), key=unicodedata.combining)
+        if len(order(x)) == 1 and order("a" + high + low) != "a" + order(low) + order(high):
+            del known[c]
     for c in ALL:
         x = chr(c)
         if unicodedata.category(x) == "Cn" and order("a" + x + one[1]) == "a" + one[1] + x:
@@ -131,7 +136,8 @@ def categories():
     names, of = "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn", {}
     every = "".join(map(chr, ALL))
     for i in range(0, len(names) // 2 - 1):
-        split = pre_tokenizers.Split(Regex(r"\p{%s}+" % names[2 * i:2 * i + 2]), "removed", invert=True)
+        runs = Regex(r"\p{%s}+" % names[2 * i:2 * i + 2])
+        split = pre_tokenizers.Split(runs, "removed", invert=True)
         for run, _ in split.pre_tokenize_str(every):
             of.update((ord(x), i) for x in run)
     found = []

@@ -148,9 +148,9 @@ static void bad(const char *json, const char *text)
 #define BPE(rest) "{\"model\":{\"type\":\"BPE\"," rest "}}"
 #define VOCAB     "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},"
 
-#define SPLIT(regex)                                                                                   \
-    "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"" regex \
-    "\"}},\"model\":{\"type\":\"BPE\"}}"
+#define SPLIT(regex)                                                                           \
+    "{\"model\":{\"type\":\"BPE\"},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{"        \
+    "\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\"}}"
 
 static void bad_json(void **state)
 {

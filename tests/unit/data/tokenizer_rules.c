@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "fuzz/tokenizer_recipe.h"
+#include "data/tokenizer/hf_pipeline.h"
 #include "data/tokenizer/tokenizer.h"
 
 enum { ROOM = 32 };
@@ -197,6 +198,94 @@ static void user_defined(void **state)
     }
 }
 
+/* Words, with a bar between them, that tokenizers makes of a text with a Split step. */
+static const struct {
+    const char *regex, *text, *words;
+    choir__regex_behavior behavior;
+    bool invert;
+} splits[] = {
+    {"\\s+(?!\\S)|\\s", "a   b c ", "a|  | |b| |c| ", CHOIR__REGEX_ISOLATED, false},
+    {"b+?", "abbc", "a|b|b|c", CHOIR__REGEX_ISOLATED, false},
+    {"x*+xy|y", "xxy", "xx|y", CHOIR__REGEX_ISOLATED, false},
+    {"x*xy|y", "xxy", "xxy", CHOIR__REGEX_ISOLATED, false},
+    {"x{2,3}", "xxxxxxyx", "xxx|xxx|yx", CHOIR__REGEX_ISOLATED, false},
+    {"(?i:'s|'LL)?[^\\W]", "", NULL, CHOIR__REGEX_ISOLATED, false},
+    {"(?i:'s|'LL)", "it's'lL'\xc5\xbf", "it|'s|'lL|'\xc5\xbf", CHOIR__REGEX_ISOLATED, false},
+    {"[\\p{Lu}\\p{Lt}]\\p{Ll}*", "oneTwoThree", "one|Two|Three", CHOIR__REGEX_ISOLATED, false},
+    {"[^\\P{Lu}A]|\\d", "ABc1", "A|B|c|1", CHOIR__REGEX_ISOLATED, false},
+    {"[a-c&&[b]]", "", NULL, CHOIR__REGEX_ISOLATED, false},
+    {"-", "-a--b-", "a|b", CHOIR__REGEX_REMOVED, false},
+    {"-", "-a--b-", "-|-|-|-", CHOIR__REGEX_REMOVED, true},
+    {"-", "-a--b-", "-|a-|-|b-", CHOIR__REGEX_PREVIOUS, false},
+    {"-", "-a--b-", "-a|-|-b|-", CHOIR__REGEX_NEXT, false},
+    {"-", "-a--b-", "-|a|--|b|-", CHOIR__REGEX_CONTIGUOUS, false},
+    {".$", "ab\ncd", "a|b|\nc|d", CHOIR__REGEX_ISOLATED, false},
+    {"\\u00e9|\\x41|\\x{42}\\t",
+        "A\xc3\xa9"
+        "B\tB",
+        "A|\xc3\xa9|B\t|B", CHOIR__REGEX_ISOLATED, false},
+    {"[^a]", "a\xff\xc3z", "a|\xff|\xc3|z", CHOIR__REGEX_ISOLATED, false},
+};
+
+static void expressions(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(splits); i++) {
+        choir__regex_split s = {.behavior = splits[i].behavior, .invert = splits[i].invert};
+        const char *text = splits[i].text, *from, *to;
+        char words[64] = "";
+        choir_status status = choir__regex_new("it.json", splits[i].regex, &s.regex);
+        assert_int_equal(status, splits[i].words ? CHOIR_OK : CHOIR_ERR_FORMAT);
+        if (!splits[i].words)
+            continue;
+        choir__regex_walk walk = choir__regex_split_begin(&s, text, text + strlen(text));
+        while (choir__regex_split_next(&walk, &from, &to))
+            sprintf(words + strlen(words), "%s%.*s", *words ? "|" : "", (int)(to - from), from);
+        if (strcmp(words, splits[i].words) != 0)
+            fail_msg(
+                "%s: '%s' gives '%s', not '%s'", splits[i].regex, text, words, splits[i].words);
+        choir__regex_free(s.regex);
+    }
+}
+
+/* A text on which an expression looks ahead of each character to its end is cut as far as the
+ * steps last, and no character is lost. */
+static void steps_end(void **state)
+{
+    (void)state;
+    enum { BYTES = 20000 };
+    choir__regex_split s = {0};
+    char *text = malloc(BYTES);
+    const char *from, *to, *at = text;
+    int words = 0;
+    memset(text, ' ', BYTES);
+    ok(choir__regex_new("it.json", "\\s*x|\\s", &s.regex));
+    choir__regex_walk walk = choir__regex_split_begin(&s, text, text + BYTES);
+    for (; choir__regex_split_next(&walk, &from, &to); at = to, words++)
+        assert_true(from == at);
+    assert_true(at == text + BYTES);
+    assert_in_range(words, 2, BYTES - 1);
+    choir__regex_free(s.regex);
+    free(text);
+}
+
+/* Marks that are newer than the Unicode of tokenizers' normalizers keep their place; older ones
+ * are put in order. */
+static void order_of_marks(void **state)
+{
+    (void)state;
+    static const char *const forms[][2] = {
+        {"e\xcc\x81\xe0\xa3\x8e\xf0\x9d\x85\xa5", "\xc3\xa9\xe0\xa3\x8e\xf0\x9d\x85\xa5"},
+        {"a\xcc\x95\xcc\x82", "\xc3\xa2\xcc\x95"}};
+    for (size_t i = 0; i < CHOIR_COUNT(forms); i++) {
+        choir__tokenizer_buffer out = {0};
+        choir__nfc(forms[i][0], forms[i][0] + strlen(forms[i][0]), &out);
+        choir__tokenizer_buffer_add(&out, "", 1);
+        assert_string_equal(out.data, forms[i][1]);
+        free(out.data);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +294,9 @@ int main(void)
         cmocka_unit_test(the_character),
         cmocka_unit_test(growth),
         cmocka_unit_test(user_defined),
+        cmocka_unit_test(expressions),
+        cmocka_unit_test(steps_end),
+        cmocka_unit_test(order_of_marks),
     };
     return cmocka_run_group_tests_name("rules of tokenizers", tests, NULL, NULL);
 }
