@@ -51,6 +51,8 @@ static const sized models[] = {
     {"lstm", "lstm", 32},
     {"bert", "bert:layers=1,context=128", 4},
     {"roberta", AS("bert")},
+    {"xlm-roberta", AS("bert")},
+    {"camembert", AS("bert")},
     {"distilbert", AS("bert")},
 };
 static const sized small_models[] = {

@@ -89,7 +89,8 @@ def block(name, codes, changed):
 
 def classes():
     """The combining class of each mark. This Python may know less of Unicode than the library, or
-    more: the library's order of two marks tells the classes of newer ones, and which are no marks to it."""
+    more: the library's order of two marks tells the classes of newer ones, and which are no marks
+    to it."""
     known = {c: unicodedata.combining(chr(c)) for c in ALL if unicodedata.combining(chr(c))}
     order = normalizers.NFD().normalize_str
     one = {level: chr(c) for c, level in known.items() if order("a" + chr(c)) == "a" + chr(c)}

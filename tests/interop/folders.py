@@ -16,6 +16,7 @@ SIZES = {
 SIZES["roberta"] = dict(SIZES["bert"], max_position_embeddings=CONTEXT + 2)
 SIZES["distilbert"] = dict(dim=WIDTH, hidden_dim=HIDDEN, n_layers=LAYERS, n_heads=2, vocab_size=VOCAB,
                            max_position_embeddings=CONTEXT)
+SIZES["xlm-roberta"] = SIZES["roberta"]
 for _name in "mistral", "qwen2", "phi3", "gemma":
     SIZES[_name] = SIZES["llama"]
 
@@ -121,8 +122,8 @@ def phi3(config):
     yield from found.items()
 
 
-NAMES = {"bert": bert, "roberta": roberta, "distilbert": distilbert, "gpt2": gpt2, "llama": llama, "mistral": llama, "qwen2": qwen2, "phi3": phi3,
-         "gemma": gemma}
+NAMES = {"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "distilbert": distilbert, "gpt2": gpt2, "llama": llama,
+         "mistral": llama, "qwen2": qwen2, "phi3": phi3, "gemma": gemma}
 
 
 def numbers(name, shape):

@@ -15,7 +15,6 @@ static const choir__model_spec *const models[] = {
     &choir__model_resnet101,
     &choir__model_resnet152,
     &choir__model_alexnet,
-    &choir__model_vit,
     &choir__model_gpt2,
     &choir__model_llama,
     &choir__model_mistral,
@@ -30,7 +29,10 @@ static const choir__model_spec *const models[] = {
     &choir__model_lstm,
     &choir__model_bert,
     &choir__model_roberta,
+    &choir__model_xlm_roberta,
+    &choir__model_camembert,
     &choir__model_distilbert,
+    &choir__model_vit,
 };
 
 static const choir__name_table names = CHOIR__NAME_TABLE_OF_POINTERS(models);

@@ -17,14 +17,14 @@
 static const char *const models[] = {"toy", "mlp", "cnn:width=2,image=8,channels=3",
     "lenet:l1=7,l2=5,image=20,channels=2,classes=3", "resnet18:small=1," SMALL_RESNET,
     "resnet34:" SMALL_RESNET, "resnet50:" SMALL_RESNET, "resnet101:" SMALL_RESNET,
-    "resnet152:" SMALL_RESNET, "alexnet:width=2,hidden=8,image=64",
-    "vit:layers=1,heads=2,width=16,patch=4,image=8,classes=4", "gpt2:" TINY, "llama:" TINY,
+    "resnet152:" SMALL_RESNET, "alexnet:width=2,hidden=8,image=64", "gpt2:" TINY, "llama:" TINY,
     "mistral:window=4," TINY, "qwen2:" TINY, "qwen3:" TINY, "gemma:" TINY, "gemma2:" TINY,
     "gemma3:" TINY, "phi3:" TINY, "smollm3:" TINY,
     "donut:height=32,image_width=32,window=4,embed=16,depths=2-2,heads=2-4,layers=2,width=16,"
     "hidden=32,decoder_heads=2,context=8,vocab=65",
     "lstm:layers=1,hidden=8,in=8,context=8,vocab=65", "bert:" TINY, "roberta:" TINY,
-    "distilbert:" TINY};
+    "xlm-roberta:" TINY, "camembert:" TINY, "distilbert:" TINY,
+    "vit:layers=1,heads=2,width=16,patch=4,image=8,classes=4"};
 
 /* Where a processor lacks a set, the variable changes nothing. */
 static const char *const settings[][2] = {{"CHOIR_ISA", ""}, {"CHOIR_ISA", "avx2"},
