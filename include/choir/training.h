@@ -52,7 +52,8 @@ typedef struct choir_train_state {
     char strategy[256]; /* strategy of the training; "": unknown */
     int64_t world;      /* ranks that saved; 0: unknown */
     char amp[16];       /* mixed precision: "fp16"; "": none, or unknown */
-    double loss_scale;  /* scale of gradients; 0 or less: gradients were not scaled */
+    char bits[16]; /* class of bits of the products (choir_cpu_bits), or "cuda"; "": unknown */
+    double loss_scale; /* scale of gradients; 0 or less: gradients were not scaled */
     int64_t scale_clean, scale_in_a_row, skipped_steps; /* see choir_scaler_state */
     /* best: the program's own measure of the best checkpoint; best_regular: the best measure of
      * regular evaluations; NaN: not yet. stale: regular evaluations since best_regular */

@@ -345,7 +345,7 @@ choir_status choir__audit_open(const char *folder, choir_module *module, choir_o
     choir__items_free(&items);
     const choir__chain_begin begin = {.step = opts.resumed,
         .every = opts.every,
-        .bits = a->run->device->far ? "cuda" : choir_cpu_bits(),
+        .bits = choir__device_bits(a->run->device),
         .job = opts.job,
         .modules = a->names.list,
         .module_count = a->names.count};

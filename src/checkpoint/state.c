@@ -72,6 +72,7 @@ static const field fields[] = {
     OPTIONAL(strategy, TEXT, true),
     OPTIONAL(world, COUNT, true),
     OPTIONAL(amp, TEXT, true),
+    OPTIONAL(bits, TEXT, true),
     OPTIONAL(loss_scale, NUMBER, true),
     OPTIONAL(scale_clean, COUNT, true),
     OPTIONAL(scale_in_a_row, COUNT, true),

@@ -318,6 +318,7 @@ choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
     if (!s.world)
         s.world = choir__world_of(c->opts.group);
     s.seed = choir_scope_seed(t->module->run);
+    snprintf(s.bits, sizeof s.bits, "%s", choir__device_bits(t->module->run->device));
     s.optimizer_steps = t->optim ? choir_optim_steps(t->optim) : 0;
     choir__save_args args = {.dir = c->dir,
         .state = &s,

@@ -17,6 +17,9 @@ typedef struct choir__backend {
      * set. */
     choir_status (*open)(choir_device *device);
     choir_status (*set_threads)(choir_device *device, int threads);
+    /* Refuses what the environment asks for and the kind does not have. NULL: nothing is asked.
+     */
+    choir_status (*check)(void);
     /* Returns true if products of dtype are faster than f32 products. */
     bool (*multiplies)(choir_dtype dtype);
     /* Returns true if products of dtype take choir__k_matmul.b_held. NULL: they never do. */

@@ -148,10 +148,19 @@ choir_device *choir_device_find(const char *name)
     int index;
     struct kind *k = parse(name, count, &index);
     missed = k ? 0 : choir__message_reads() + 1;
-    if (!k)
+    const choir__backend *backend = k ? k->backend : NULL;
+    if (!k || (backend->check && backend->check() != CHOIR_OK))
         return NULL;
     pthread_mutex_lock(&lock);
-    choir_device *device = open_device(k->backend, index);
+    choir_device *device = open_device(backend, index);
+    pthread_mutex_unlock(&lock);
+    return device;
+}
+
+choir_device *choir__device_always(void)
+{
+    pthread_mutex_lock(&lock);
+    choir_device *device = open_device(&choir__cpu_backend, 0);
     pthread_mutex_unlock(&lock);
     return device;
 }
@@ -267,6 +276,11 @@ choir_device *choir__device_assigned(int local_rank)
 choir_device *choir__device_default(void)
 {
     return choir__device_assigned(0);
+}
+
+const char *choir__device_bits(const choir_device *device)
+{
+    return device->far ? "cuda" : choir_cpu_bits();
 }
 
 const char *choir_device_name(const choir_device *device)

@@ -129,6 +129,9 @@ const char *choir__device_kind(const char *wanted);
 /* Returns the device of new work unless specified: the first rank's. */
 choir_device *choir__device_default(void);
 
+/* Returns cpu:0, which is there whatever the environment asks for. */
+choir_device *choir__device_always(void);
+
 /* Returns whether this thread's last choir_device_find found nothing and the program has not
  * read the message since, so that a NULL device may be that result. True once per failure. */
 bool choir__device_missed(void);
@@ -155,6 +158,9 @@ bool choir__device_forbids_fork(void);
 /* Returns another stream on the device, for a queue other than the device's own; NULL if the
  * device has no streams. */
 struct choir__gpu_stream *choir__device_stream(choir_device *device);
+
+/* Returns the class of bits of the device's products: choir_cpu_bits(), or "cuda". */
+const char *choir__device_bits(const choir_device *device);
 
 /* Writes what determines the bits of the device's results apart from the program, such as "cpu
  * avx512, oneDNN 2.6.3, 1 thread(s)". Ranks compare it. */

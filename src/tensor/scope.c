@@ -58,14 +58,12 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
     bool missed = !device && choir__device_missed();
     if (missed)
         choir__scope_fail(run, CHOIR_ERR_DEVICE);
-    run->device = missed   ? choir_device_find("cpu:0")
-                  : device ? device
-                           : choir__device_default();
+    run->device = missed ? choir__device_always() : device ? device : choir__device_default();
     run->grad = true;
     run->seed = seed;
-    if (!run->device) { /* CHOIR_DEVICE names a missing device; a scope always has one */
+    if (!run->device) { /* the environment asks for what is not here; a scope always has one */
         choir__scope_fail(run, CHOIR_ERR_DEVICE);
-        run->device = choir_device_find("cpu:0");
+        run->device = choir__device_always();
     }
     choir__scope_uses(run, run->device);
     choir__step_word(run, run->device); /* before a recording */

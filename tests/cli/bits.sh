@@ -65,6 +65,13 @@ ranks_settle_what_all_have() {
 wrong_classes_are_refused() {
     bad 2 "unknown value 'quick': choose one of auto, chain, amx, onednn" train --bits quick random
     bad 2 'expected GPUs, got processors' train --bits cuda --steps 1 random
+    local command
+    for command in 'train --steps 1 random' 'check --answers' 'info --kernels'; do
+        # shellcheck disable=SC2086 # words
+        CHOIR_MATH=quick "$CHOIR" $command >out 2>err
+        [ $? -le 2 ] && is_one_line "CHOIR_MATH.*'quick'.*chain, amx" ||
+            fail "$command: status $?: $(cat out err)"
+    done
     if CHOIR_MATH=onednn "$CHOIR" info | grep -q oneDNN; then
         ! pair baseline avx2 --bits onednn || fail "a mix of oneDNN's bits was accepted"
         grep -q 'expected one oneDNN on all ranks, got .*choose --bits chain, or auto' err0 err1 ||

@@ -130,13 +130,14 @@ static const choir__kernels *f64_kernels(void)
     return &own;
 }
 
-static choir_status open_cpu(choir_device *device)
+static choir_status check_environment(void)
 {
     choir_status status = choir__cpu_check_isa();
-    if (status == CHOIR_OK)
-        status = choir__cpu_check_multiplier();
-    if (status != CHOIR_OK)
-        return status;
+    return status == CHOIR_OK ? choir__cpu_check_multiplier() : status;
+}
+
+static choir_status open_cpu(choir_device *device)
+{
     device->kernels = choir__cpu_kernels(choir_cpu_isa());
     device->reference = f64_kernels();
     device->chunks = true;
@@ -227,6 +228,7 @@ const choir__backend choir__cpu_backend = {
     .kind = "cpu",
     .count = count_devices,
     .open = open_cpu,
+    .check = check_environment,
     .set_threads = set_threads,
     .place = place,
     .bind_thread = bind_thread,

@@ -36,6 +36,8 @@ static json_t *options_of_state(const choir_train_state *s)
         put(options, CHOIR__JOB_OPTION(optim.optimizer), choir__strdup(s->optimizer));
     if (*s->amp)
         put(options, CHOIR__JOB_OPTION(optim.amp), choir__strdup(s->amp));
+    if (*s->bits)
+        put(options, CHOIR__JOB_OPTION(optim.bits), choir__strdup(s->bits));
     return options;
 }
 

@@ -24,7 +24,7 @@ except OSError:
 sys.exit(77)
 PYTHON
 python3 old_kernel || skip 'this kernel lets no process filter its calls'
-job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 60 --json text)
+job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 300 --json text)
 weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$1"; }
 make_text text 200
 choir "${job[@]}" >calm 2>err || fail "undisturbed: $(cat err)"
