@@ -190,10 +190,11 @@ const choir__cli_command choir__cli_chat = {
     .name = "chat",
     .summary = "talk with a saved language model",
     .usage = "[OPTION]... CHECKPOINT",
-    .about = "A conversation with a saved language model, in the chat template of its folder. "
-             "CHECKPOINT is a folder that choir train --save wrote, or a published model. Each "
-             "line of standard input is a message, and each answer appears as it is written. "
-             "Ctrl-C ends an answer; /exit, or the end of the input, ends the chat.",
+    .about =
+        "A conversation with a saved language model, in the chat template of its folder. "
+        "CHECKPOINT is a folder that choir train --save wrote, a published model, or a GGUF "
+        "file. Each line of standard input is a message, and each answer appears as it is "
+        "written. Ctrl-C ends an answer; /exit, or the end of the input, ends the chat.",
     .example = "  choir chat runs/first --system 'You answer in one sentence.'",
     .options = options,
     .operand = "CHECKPOINT",

@@ -217,11 +217,12 @@ const choir__cli_command choir__cli_generate = {
     .name = "generate",
     .summary = "write text with a saved language model",
     .usage = "[OPTION]... CHECKPOINT",
-    .about = "Writes text with a saved language model. CHECKPOINT is a folder that choir train "
-             "--save wrote, or a published model. A text ends at the model's own end tokens, "
-             "before a text of --stop, after --tokens tokens, or where the model's context is "
-             "full. The seed and the prompt alone determine it. The model runs on cpu:0, or "
-             "where CHOIR_DEVICE says; cuda is the first GPU.",
+    .about =
+        "Writes text with a saved language model. CHECKPOINT is a folder that choir train "
+        "--save wrote, a published model, or a GGUF file. A text ends at the model's own end "
+        "tokens, before a text of --stop, after --tokens tokens, or where the model's "
+        "context is full. The seed and the prompt alone determine it. The model runs on cpu:0, or "
+        "where CHOIR_DEVICE says; cuda is the first GPU.",
     .example = "  choir generate runs/first --prompt 'To be' --tokens 500",
     .options = options,
     .operand = "CHECKPOINT",

@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "job/job.h"
+#include "checkpoint/gguf/import.h"
 #include "data/beside.h"
 #include "job/model/lora.h"
 
@@ -123,6 +124,14 @@ choir_status choir__job_published(choir__job *j)
     if (j->model.name && choir_model_is_path(j->model.name)) {
         j->model.given = j->model.name;
         char *path = choir_model_path(j->model.name);
+        if (choir__is_gguf(path) && !is_folder(path)) {
+            status = choir__error(CHOIR_ERR_ARGUMENT,
+                "--model %s is a GGUF file, which only runs: choir checkpoint convert %s FOLDER "
+                "makes a folder that is trained",
+                path, path);
+            free(path);
+            return status;
+        }
         snprintf(j->model.published_path, sizeof j->model.published_path, "%s", path);
         free(path);
         status = take_config(j, j->model.name);

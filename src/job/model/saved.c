@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/gguf/import.h"
 #include "line/printed.h"
 #include "line/say.h"
 #include "job/document/document.h"
@@ -181,6 +183,18 @@ static choir_status open_checkpoint(
     return status == CHOIR_OK ? choir_training_tokenizer(path, &s->tokenizer) : status;
 }
 
+/* Loads the model that a GGUF file becomes. */
+static choir_status open_gguf(
+    const char *path, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
+{
+    choir__unpacked u;
+    choir_status status = choir__unpack(path, &u);
+    if (status == CHOIR_OK)
+        status = open_published(u.folder, device, seed, base, s);
+    choir__unpacked_remove(&u);
+    return status;
+}
+
 choir_status choir__saved_open(
     const char *path, choir_device *device, uint64_t seed, choir__saved *s)
 {
@@ -212,10 +226,12 @@ choir_status choir__saved_open_held(
     const char *path, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
 {
     *s = (choir__saved){0};
-    choir_status status = is_published(path) ? open_published(path, device, seed, base, s)
-                          : choir__is_adapter(path)
-                              ? open_adapter(path, device, seed, base, s)
-                              : open_checkpoint(path, device, seed, base, s);
+    choir_status status =
+        choir__is_gguf(path) && access(path, R_OK) == 0 && !choir__is_folder(path)
+            ? open_gguf(path, device, seed, base, s)
+        : is_published(path)      ? open_published(path, device, seed, base, s)
+        : choir__is_adapter(path) ? open_adapter(path, device, seed, base, s)
+                                  : open_checkpoint(path, device, seed, base, s);
     s->images = choir_image_defaults();
     if (status == CHOIR_OK && !choir__is_adapter(path))
         status = read_images(path, s);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Texts of saved models: prompts of a file in any batch, JSON, stop strings, end tokens, chats, and
 # what is refused.
+golden=$(cd "$(dirname "$0")/../../golden/tokenizers" && pwd) # before lib.sh changes the folder
 . "$(dirname "$0")/../lib.sh"
 
 choir train --model "$gpt" --steps 4 --batch-size 4 --no-eval --quiet --save run >out 2>err ||
@@ -18,6 +19,25 @@ any_batch() {
     done
     good generate run --prompt 'the sea' --json --tokens 9 && events >one
     [ "$(sed -n 2p all)" = "$(cat one)" ] || fail "a text depends on the others"
+}
+
+# A GGUF file writes what the folder does that it was made of, and leaves nothing behind.
+from_gguf() {
+    local how=(--prompt 'To be' --tokens 8 --temperature 0)
+    good train --model gpt2:layers=1,heads=2,width=32,context=16 --tokenizer "$golden/gpt2" \
+        --steps 2 --batch-size 4 --no-eval --quiet --save words
+    good export words gguf --format gguf
+    good generate words "${how[@]}"
+    mv out expected
+    mkdir room
+    TMPDIR=$PWD/room good generate gguf/model.gguf "${how[@]}"
+    cmp -s out expected || fail "'$(cat out)', not '$(cat expected)'"
+    head -c 1000 gguf/model.gguf >cut.gguf
+    TMPDIR=$PWD/room bad 1 'cut.gguf: the file is cut short' generate cut.gguf "${how[@]}"
+    [ -z "$(ls room)" ] || fail "left behind: $(ls room)"
+    TMPDIR=$PWD/nowhere bad 1 'cannot make .*/nowhere/choir-gguf-' generate gguf/model.gguf
+    bad 1 'is a GGUF file, which only runs: choir checkpoint convert gguf/model.gguf FOLDER' \
+        train --model gguf/model.gguf --steps 1
 }
 
 # A stop string ends a text before it, inside a token's text or across two; so does the context.
@@ -73,6 +93,7 @@ wrong() {
 }
 
 check any_batch
+check from_gguf
 check ends
 check chats
 check wrong

@@ -78,8 +78,8 @@ static const char *const written[] = {"max_position_embeddings", NULL};
 
 /* --- the models --- */
 
-/* id: in C; type: name and model_type; prefix: of the architectures; vocab: of a file without
- * vocab_size */
+/* A model has a name in C, the name that is its model_type, the beginning of its architectures,
+ * and the vocabulary of a file without vocab_size. */
 #define MODEL(id, type_, prefix_, vocab_, help_)                                               \
     static const choir__bert_family id = {.name = type_, PARTS};                               \
     static const choir__encoder_form id##_form = {                                             \
