@@ -56,6 +56,22 @@ static choir_status fit_images(const choir__vit_sizes *n, choir_model_info *info
     return status;
 }
 
+/* Images are squares unless their width is named, so that image=N alone makes another square.
+ */
+static void write_text(const choir__vit_sizes *n, choir_model_info *info)
+{
+    const int64_t *dim = info->input.dim;
+    char width[40] = "";
+    if (dim[2] != dim[1])
+        snprintf(width, sizeof width, ",image_width=%lld", (long long)dim[2]);
+    snprintf(info->config, sizeof info->config,
+        "vit:layers=%lld,heads=%lld,width=%lld,hidden=%lld,patch=%lld,image=%lld%s,"
+        "channels=%lld,classes=%lld,dropout=%g,eps=%g,qkv_bias=%d",
+        (long long)n->layers, (long long)n->heads, (long long)n->width, (long long)n->hidden,
+        (long long)n->patch, (long long)dim[1], width, (long long)dim[0],
+        (long long)info->classes, n->dropout, n->eps, n->qkv_bias);
+}
+
 choir_status choir__vit_describe(const char *text, choir_model_info *info)
 {
     choir__vit_sizes n;
@@ -67,12 +83,7 @@ choir_status choir__vit_describe(const char *text, choir_model_info *info)
     if (!n.classes && !info->classes)
         n.classes = 1000;
     status = choir__model_classes("vit", info, n.classes);
-    snprintf(info->config, sizeof info->config,
-        "vit:layers=%lld,heads=%lld,width=%lld,hidden=%lld,patch=%lld,image=%lld,"
-        "image_width=%lld,channels=%lld,classes=%lld,dropout=%g,eps=%g,qkv_bias=%d",
-        (long long)n.layers, (long long)n.heads, (long long)n.width, (long long)n.hidden,
-        (long long)n.patch, (long long)info->input.dim[1], (long long)info->input.dim[2],
-        (long long)info->input.dim[0], (long long)info->classes, n.dropout, n.eps, n.qkv_bias);
+    write_text(&n, info);
     return status;
 }
 

@@ -112,6 +112,30 @@ static void published_llama(void **state)
     "}, \"decoder\": {\"model_type\": \"mbart\", \"decoder_layers\": 4, \"vocab_size\": 57525," \
     "\"max_position_embeddings\": 1536, " decoder "}}"
 
+/* The size of a square stays one number, so that another one replaces it whole. What the file
+ * says of a head holds only where it has one. */
+static void published_vit(void **state)
+{
+    (void)state;
+    char *notes;
+    const char *sizes =
+        ",heads=12,width=768,hidden=3072,patch=16,image=224,channels=3,classes=";
+    char expected[256];
+    snprintf(
+        expected, sizeof expected, "vit:layers=12%s1000,dropout=0,eps=1e-12,qkv_bias=1", sizes);
+    assert_string_equal(full("{\"model_type\": \"vit\"}", &notes), expected);
+    free(notes);
+    snprintf(
+        expected, sizeof expected, "vit:layers=12%s3,dropout=0,eps=1e-12,qkv_bias=1", sizes);
+    assert_string_equal(
+        full(
+            "{\"model_type\": \"vit\", \"architectures\": [\"ViTForImageClassification\"],"
+            "\"image_size\": [224, 224], \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}}",
+            &notes),
+        expected);
+    free(notes);
+}
+
 static void published_donut(void **state)
 {
     (void)state;
@@ -341,6 +365,21 @@ static void rope_twice(void **state)
     }
 }
 
+static void bad_vit(void **state)
+{
+    (void)state;
+    bad("{\"model_type\": \"vit\", \"image_size\": \"large\"}", "'image_size' is \"large\"",
+        "expected the side of a square, or [height, width]");
+    bad("{\"model_type\": \"vit\", \"hidden_act\": \"quick_gelu\"}",
+        "'hidden_act' is \"quick_gelu\"", "expected gelu");
+    bad("{\"model_type\": \"vit\", \"architectures\": [\"ViTForImageClassification\"],"
+        "\"problem_type\": \"regression\"}",
+        "'problem_type' is \"regression\"", "expected single_label_classification");
+    bad("{\"model_type\": \"vit\", \"patch_size\": [8, 16]}", "'patch_size' is [8,16]",
+        "whole number");
+    bad("{\"model_type\": \"vit\", \"num_attention_heads\": 7}", "heads=7", "width=768");
+}
+
 static void bad_llama(void **state)
 {
     (void)state;
@@ -451,7 +490,13 @@ static void there_and_back(void **state)
         "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=4,dropout=0,"
         "eps=1e-12,pad=5,words=1",
         "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
-        "window=0,theta=5000,eps=0.001,tied=1,attention_bias=1,mlp_bias=1,pad=7"};
+        "window=0,theta=5000,eps=0.001,tied=1,attention_bias=1,mlp_bias=1,pad=7",
+        "vit:layers=2,heads=3,width=24,hidden=40,patch=4,image=12,image_width=20,channels=1,"
+        "classes=5,dropout=0.25,eps=0.001,qkv_bias=0",
+        "vit:layers=2,heads=3,width=24,hidden=40,patch=4,image=12,channels=3,classes=2,"
+        "dropout=0,eps=1e-12,qkv_bias=1",
+        "xlm-roberta:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=1,classes=0,"
+        "dropout=0,eps=1e-05,pad=1"};
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
         char *json = choir__config_json(texts[i], NULL, NULL), *notes = NULL;
         assert_non_null(json);
@@ -504,9 +549,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published_files),
         cmocka_unit_test(published_llama), cmocka_unit_test(published_donut),
-        cmocka_unit_test(parts_of_donut), cmocka_unit_test(rope_beside),
-        cmocka_unit_test(rope_twice), cmocka_unit_test(unpublished),
-        cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama), cmocka_unit_test(left_out),
+        cmocka_unit_test(published_vit), cmocka_unit_test(parts_of_donut),
+        cmocka_unit_test(rope_beside), cmocka_unit_test(rope_twice),
+        cmocka_unit_test(unpublished), cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama),
+        cmocka_unit_test(bad_vit), cmocka_unit_test(left_out),
         cmocka_unit_test(notes_of_unknown_keys), cmocka_unit_test(bad_values),
         cmocka_unit_test(bad_files), cmocka_unit_test(names_of_classes),
         cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};

@@ -36,7 +36,8 @@ static choir_status read_size(choir__config *c)
         return choir__config_bad(
             c, "image_size", "expected the side of a square, or [height, width]");
     choir__config_set(c, "image", "%lld", size ? (long long)json_integer_value(h) : 224);
-    choir__config_set(c, "image_width", "%lld", size ? (long long)json_integer_value(w) : 224);
+    if (json_integer_value(w) != json_integer_value(h))
+        choir__config_set(c, "image_width", "%lld", (long long)json_integer_value(w));
     return CHOIR_OK;
 }
 
