@@ -68,34 +68,18 @@ static void become(choir__param *p, choir__quant type)
     p->whole = t->shape;
 }
 
-/* Reads the values (rows, cols) of w, and writes them to rows of t from `first` on. room: for
- * them. */
-static choir_status round_rows(
-    choir_tensor *t, int64_t first, choir_tensor *w, int64_t rows, float *room)
-{
-    choir_status status = choir_read(w, room, (size_t)w->count * sizeof *room);
-    return status == CHOIR_OK ? choir__held_write_rows(t, first, rows, room) : status;
-}
-
-static choir_status no_room(int64_t values)
-{
-    return choir__error(CHOIR_ERR_MEMORY, "no host memory for %lld numbers", (long long)values);
-}
-
-enum { SLAB = 1 << 20 }; /* values at a time */
-
 /* Rounds the present values. Later draws and loads round theirs, and another rank its own. */
 static choir_status hold(choir__param *p, choir__quant type)
 {
     choir_tensor *t = p->tensor, values = *t;
     const int64_t rows = t->shape.dim[0], cols = t->shape.dim[1];
-    const int64_t most = SLAB / choir__max(1, cols) + 1;
+    const int64_t most = CHOIR__HELD_SLAB / choir__max(1, cols) + 1;
     choir_device *device = values.storage ? choir__device_of(t) : t->device;
     become(p, type);
     if (!values.storage)
         return CHOIR_OK;
     float *room = malloc((size_t)(most * cols) * sizeof *room + 1);
-    choir_status status = room ? CHOIR_OK : no_room(most * cols);
+    choir_status status = room ? CHOIR_OK : choir__held_no_room(most * cols);
     if (status == CHOIR_OK && choir__tensor_allocate(t, device))
         choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
     else if (status == CHOIR_OK)
@@ -103,38 +87,11 @@ static choir_status hold(choir__param *p, choir__quant type)
     for (int64_t r = 0; r < rows && !device->away && status == CHOIR_OK; r += most) {
         const int64_t n = choir__min(most, rows - r);
         choir_tensor some = choir__rows_view(&values, r, n);
-        status = round_rows(t, r, &some, n, room);
+        status = choir__held_round_rows(t, r, &some, n, room);
     }
     choir__storage_unref(values.storage);
     free(room);
     return status;
-}
-
-void choir__held_draw(const choir__param *p, choir_tensor *y, int64_t first)
-{
-    choir_scope *run = p->tensor->scope;
-    const int64_t words = y->shape.dim[1], rows = words ? y->count / words : 0;
-    const int64_t most = SLAB / choir__max(1, p->cols) + 1;
-    const bool away = choir__device_of(y)->away; /* another rank has the words */
-    float *room = malloc((size_t)(most * p->cols) * sizeof *room + 1);
-    choir_status status = room ? CHOIR_OK : no_room(most * p->cols);
-    struct choir__held whole = {p->tensor->held->type, p->cols};
-    choir_tensor t = *y;
-    t.held = &whole;
-    for (int64_t r = 0; r < rows && !away && status == CHOIR_OK; r += most) {
-        const int64_t n = choir__min(most, rows - r);
-        choir_tensor *some =
-            choir__tensor_new(run, choir__device_of(y), CHOIR_F32, choir_dims(n, p->cols));
-        choir__param_draw(p, some, (first / words + r) * p->cols);
-        status = choir__scope_status(run);
-        if (status == CHOIR_OK)
-            status = round_rows(&t, r, some, n, room);
-        if (!some->poisoned)
-            choir__tensor_release(some);
-    }
-    if (status != CHOIR_OK)
-        choir__scope_fail(run, status);
-    free(room);
 }
 
 static void hold_one(holding *h, choir_tensor *t, choir__quant type)

@@ -61,8 +61,6 @@ void choir__module_grown(choir_module *m);
  * memory order. If p is held in few bits, y is f32 and gets values, or it is whole rows of
  * words, which are counted then. */
 void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first);
-/* choir__param_draw for words (hold.c), some rows at a time. */
-void choir__held_draw(const choir__param *p, choir_tensor *y, int64_t first);
 /* Gives a parameter without initial values its memory, which the caller fills. Returns false,
  * with the run's error, if memory runs out. */
 bool choir__param_claim(choir__param *p);

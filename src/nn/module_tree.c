@@ -6,12 +6,10 @@
 #include <string.h>
 
 #include "base/floats.h"
-#include "base/rng.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
-#include "tensor/launch.h"
 
-/* --- names and initial values --- */
+/* --- names, and initial values (draw.c) --- */
 
 static char *join(choir_scope *run, const char *path, const char *name)
 {
@@ -21,73 +19,6 @@ static char *join(choir_scope *run, const char *path, const char *name)
     char *kept = choir__arena_strdup(&run->arena, text);
     free(text);
     return kept;
-}
-
-enum { DRAWN_TOGETHER = 4 }; /* drawing starts at multiples of this number */
-
-/* Fills the row of padding with zeros, as far as it is among y's entries. */
-static void clear_padding(const choir__param *p, choir_tensor *y, int64_t first)
-{
-    int64_t width = choir__param_values(p).dim[1], last = first + y->count;
-    int64_t from = choir__max(first, p->padding * width);
-    int64_t to = choir__min(last, (p->padding + 1) * width);
-    if (from >= to)
-        return;
-    choir_tensor row = *y;
-    row.shape = choir_dims(to - from);
-    row.stride[0] = 1;
-    row.offset += from - first;
-    row.count = to - from;
-    choir__launch_fill(&row, 0);
-}
-
-static void draw_values(const choir__param *p, choir_tensor *y, int64_t first)
-{
-    choir_scope *run = p->tensor->scope;
-    int64_t before = first % DRAWN_TOGETHER;
-    if (y->count == 0)
-        return;
-    if (p->init_kind == CHOIR_INIT_ORTHOGONAL) {
-        choir__draw_orthogonal(p, y, first);
-        return;
-    }
-    if (p->init_kind == CHOIR_INIT_CONSTANT) {
-        choir__launch_fill(y, p->init_a);
-        return;
-    }
-    choir__k_random args = {.y = choir__data(y),
-        .n = before + y->count,
-        .first = (uint64_t)(first - before),
-        .key = choir__rng_key(run->seed, p->name),
-        .a = p->init_a,
-        .b = p->init_b,
-        .normal = p->init_kind == CHOIR_INIT_NORMAL,
-        .dtype = CHOIR_F32};
-    choir__storage *more = NULL;
-    if (before) { /* drawn into a second buffer, from the multiple before `first` */
-        more = choir__storage_new(choir__device_of(y), (size_t)args.n * sizeof(float));
-        if (!more) {
-            choir__poison(run, CHOIR_ERR_MEMORY, "out of memory for the values of %s", p->name);
-            return;
-        }
-        args.y = more->data;
-    }
-    choir__launch(choir__device_of(y), CHOIR_F32, random, &args);
-    if (before)
-        choir__launch_bytes(choir__device_of(y), choir__data(y), (float *)more->data + before,
-            (size_t)y->count * sizeof(float));
-    choir__storage_unref(more);
-}
-
-void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
-{
-    if (p->tensor->held && y->dtype == p->tensor->dtype) {
-        choir__held_draw(p, y, first);
-        return;
-    }
-    draw_values(p, y, first);
-    if (p->padding >= 0)
-        clear_padding(p, y, first);
 }
 
 /* of: class of the model, for messages; a strategy's wrapper is not a model. */

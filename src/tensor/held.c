@@ -102,6 +102,18 @@ choir_status choir__held_write_rows(
     return status;
 }
 
+choir_status choir__held_round_rows(
+    choir_tensor *t, int64_t first, choir_tensor *w, int64_t rows, float *room)
+{
+    choir_status status = choir_read(w, room, (size_t)w->count * sizeof *room);
+    return status == CHOIR_OK ? choir__held_write_rows(t, first, rows, room) : status;
+}
+
+choir_status choir__held_no_room(int64_t values)
+{
+    return choir__error(CHOIR_ERR_MEMORY, "no host memory for %lld numbers", (long long)values);
+}
+
 choir_status choir__held_write(choir_tensor *t, const float *values)
 {
     const int64_t cols = t->held->cols, most = MOST / choir__max(1, cols) + 1;

@@ -36,6 +36,13 @@ choir_status choir__held_write_rows(
     choir_tensor *t, int64_t first, int64_t rows, const float *values);
 choir_status choir__held_read(choir_tensor *t, float *values);
 
+/* Reads the values (rows, cols) of w, and writes them to rows of t from `first` on. room: for
+ * them; CHOIR__HELD_SLAB values, and a row, are enough at a time. */
+enum { CHOIR__HELD_SLAB = 1 << 20 };
+choir_status choir__held_round_rows(
+    choir_tensor *t, int64_t first, choir_tensor *w, int64_t rows, float *room);
+choir_status choir__held_no_room(int64_t values);
+
 /* Makes *seen a handle of t's memory as files have it: 16-bit types as their dtype, others as
  * bytes. t itself if it is not held. */
 void choir__held_as_stored(choir_tensor *seen, const choir_tensor *t);

@@ -244,6 +244,10 @@ choir_status choir__composition_mesh(choir__composition *c, const char *text);
  * dimension has. */
 bool choir__composition_inside(const choir__composition *c);
 
+/* The strategy of a composition of several. */
+choir_status choir__composition_build(choir__job_rank *part);
+choir_status choir__composition_resumed(choir__job_rank *part);
+
 /* Returns the number of ranks along dimension d of a job with `ranks`. */
 static inline int choir__composition_ranks(const choir__composition *c, int d, int ranks)
 {

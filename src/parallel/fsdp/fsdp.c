@@ -185,16 +185,6 @@ static choir_status split_ranks(choir__fsdp *f, int64_t total)
     return status;
 }
 
-void choir__fsdp_plan(const choir__fsdp *f, choir__book *book, int64_t total)
-{
-    int64_t lo, hi;
-    const choir_group *group = f->turned ? f->turned : f->group;
-    choir__tree_run(total, choir_group_rank(group), choir_group_world(group), &lo, &hi);
-    book->first = choir__run_of(f->base.run)->micro_first = lo;
-    book->planned = hi - lo;
-    book->total = total;
-}
-
 static void make_books(choir__fsdp *f, int64_t total)
 {
     choir_scope *run = f->base.run;

@@ -11,6 +11,16 @@
 #include "autograd/layout.h"
 #include "parallel/fsdp/fsdp.h"
 
+void choir__fsdp_plan(const choir__fsdp *f, choir__book *book, int64_t total)
+{
+    int64_t lo, hi;
+    const choir_group *group = f->turned ? f->turned : f->group;
+    choir__tree_run(total, choir_group_rank(group), choir_group_world(group), &lo, &hi);
+    book->first = choir__run_of(f->base.run)->micro_first = lo;
+    book->planned = hi - lo;
+    book->total = total;
+}
+
 static choir_status refuse(const char *why)
 {
     return choir__error(CHOIR_ERR_UNSUPPORTED,
