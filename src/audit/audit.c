@@ -66,6 +66,21 @@ static choir_status end_ops(choir_audit *a, bool write)
 
 /* --- before a step --- */
 
+/* Takes hashes of the step's inputs, now or by the update; if they are compared, both ways. */
+static choir_status take_inputs(choir_audit *a, const choir__items *items, bool compared)
+{
+    choir__audit_taking now = {CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, false, NULL},
+                        later = now;
+    later.ride = &a->ride;
+    choir_status status = CHOIR_OK;
+    if (a->rides)
+        status = choir__audit_take(
+            compared ? &a->again : &a->parts, &a->names, a->module, items, later);
+    if (status == CHOIR_OK && (compared || !a->rides))
+        status = choir__audit_take(&a->parts, &a->names, a->module, items, now);
+    return status;
+}
+
 static void step_begins(choir__strategy *s)
 {
     choir_audit *a = CHOIR__STRATEGY_OF(s, choir_audit, strategy);
@@ -73,20 +88,20 @@ static void step_begins(choir__strategy *s)
     int64_t step = a->done + 1;
     choir__loader_watch(a->opts.loader, is_due(a, step), a->opts.dump && has_line(a, step));
     bool due = is_due(a, step) && !choir__strategies_may_part(a->run);
-    a->parts.count = a->read_count = a->ride.count = 0;
+    a->parts.count = a->again.count = a->summed.count = a->read_count = a->ride.count = 0;
     a->read = 0;
     (void)!end_ops(a, false); /* The step is made again. */
-    a->rides = due && a->may_ride && !is_compared(a, step);
+    a->rides = due && a->may_ride;
     if (a->may_ride)
         choir__optim_hashes_begin(a->optim, a->rides);
     if (!due)
         return;
     a->ride.done = false;
+    a->ride.fresh = choir_optim_steps(a->optim) == 0;
+    a->ride.stained = -1;
     a->status = choir__audit_collect(a, &items);
     if (a->status == CHOIR_OK)
-        a->status = choir__audit_take(&a->parts, &a->names, a->module, &items,
-            (choir__audit_taking){CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, false,
-                a->rides ? &a->ride : NULL});
+        a->status = take_inputs(a, &items, is_compared(a, step));
     choir__items_free(&items);
     a->read = step;
     a->read_count = a->parts.count;
@@ -185,18 +200,29 @@ static void add_losses(choir_audit *a, const choir__audit_step *s)
     }
 }
 
+/* The update was skipped, and has read nothing. */
+static void forget_part(void *arg, const choir__audit_call *call)
+{
+    choir__audit_parts *again = arg;
+    again->list[call->part].buffer = 1;
+}
+
 static choir_status hash_after(
     choir_audit *a, const choir__items *items, const choir__audit_step *s)
 {
     bool together = !choir__strategies_may_part(a->run); /* else gradients are each worker's */
     a->parts.count = a->read_count;       /* after the loss of a rank, the line is made again */
     if (a->read != a->done || !s->made) { /* this process has not made the step */
-        a->parts.count = a->read_count = 0;
+        a->parts.count = a->again.count = a->summed.count = a->read_count = 0;
         a->status = CHOIR_OK;
         a->rides = false;
     }
     choir_status status = a->status;
     a->ride.done = true;
+    if (status == CHOIR_OK && a->again.count) {
+        status = choir__run_sync(a->run);
+        choir__audit_ride_fetch(&a->ride, &a->again, forget_part, &a->again);
+    }
     if (status == CHOIR_OK)
         status = choir__audit_take(&a->parts, &a->names, a->module, items,
             (choir__audit_taking){CHOIR__AUDIT_WEIGHTS, CHOIR__AUDIT_STATE, s->made && together,
@@ -385,6 +411,8 @@ choir_status choir_audit_close(choir_audit *a)
     choir__audit_names_free(&a->names);
     free(a->accused);
     free(a->own.list);
+    free(a->again.list);
+    free(a->summed.list);
     free(a->parts.list);
     free(a->ride.list);
     free(a->folder);

@@ -34,6 +34,9 @@ struct choir_audit {
     choir__audit_parts parts; /* hashes for that step's line, */
     int read_count;           /* the first ones, of its inputs */
     bool may_ride, rides;     /* the update may take hashes; it takes them in this step */
+    /* In steps that are compared before the update: its inputs once more, as the update reads
+     * them, and the gradients as the last computation has left them. */
+    choir__audit_parts again, summed;
     choir__audit_ride ride;
     choir_status status;        /* first failure of its hashes */
     choir__ops *ops;            /* keeps the step's ops for a dump; NULL: it is not due */
@@ -57,8 +60,8 @@ static inline choir_status choir__audit_collect(const choir_audit *a, choir__ite
 
 /* Notes what this rank's step has left in memory. */
 void choir__audit_note_own(choir_audit *a);
-/* Adds parts where the step has read other numbers than the step before has left. Call it when
- * the hashes of its inputs are complete. */
+/* Adds parts where the step has read other numbers than the step before has left, or its update
+ * others than its forward or its sums. Call it when the step's hashes are complete. */
 void choir__audit_add_left(choir_audit *a);
 /* Compares what several ranks have, and what each has found before: sets a->verdict and
  * a->accused. */

@@ -68,15 +68,43 @@ void choir__audit_note_own(choir_audit *a)
     a->own_at = a->done;
 }
 
+/* Adds two answers of this rank where the update has read another number of part i than the
+ * list has. from: where the part may be in it. */
+static void add_updated(choir_audit *a, int i, const choir__audit_parts *list, int from)
+{
+    const choir__audit_part part = a->parts.list[i],
+                            *other = choir__audit_part_of(list, from, &part);
+    if (!other || other->buffer || other->hash == part.hash)
+        return;
+    add(&a->parts, part, CHOIR__AUDIT_UPDATED);
+    add(&a->parts, *other, CHOIR__AUDIT_UPDATED);
+}
+
+/* Does so where the first update has not read zeros for the optimizer's state. */
+static void add_stained(choir_audit *a)
+{
+    choir__audit_part part = a->parts.list[a->ride.stained];
+    for (part.hash = 0; part.hash < 2; part.hash++)
+        add(&a->parts, part, CHOIR__AUDIT_UPDATED);
+}
+
 void choir__audit_add_left(choir_audit *a)
 {
-    /* both lists have one order */
-    for (int i = 0; i < a->read_count && a->own_at == a->read - 1 && a->own_at; i++) {
+    bool known = a->own_at == a->read - 1 && a->own_at;
+    const int count = a->parts.count;
+    for (int i = 0; i < a->read_count; i++) { /* the lists have one order */
         const choir__audit_part *read = &a->parts.list[i],
-                                *left = choir__audit_part_of(&a->own, i, read);
+                                *left = known ? choir__audit_part_of(&a->own, i, read) : NULL;
         if (left && !left->buffer && left->hash != read->hash)
             add(&a->parts, *left, left_kinds[left->kind == CHOIR__AUDIT_READ_STATE]);
+        if (a->again.count)
+            add_updated(a, i, &a->again, i);
     }
+    for (int i = a->read_count, at = 0; i < count && a->summed.count; i++)
+        if (a->parts.list[i].kind == CHOIR__AUDIT_GRADIENTS)
+            add_updated(a, i, &a->summed, at++);
+    if (a->rides && a->ride.stained >= 0)
+        add_stained(a);
 }
 
 void choir__audit_prove(const choir_audit *a, const choir__item *item,
@@ -123,6 +151,8 @@ static char *describe(const choir_audit *a, const choir__audit_part *p)
     case CHOIR__AUDIT_BATCH:
     case CHOIR__AUDIT_SAMPLES: return choir__format("the samples of micro-batch %d", module);
     case CHOIR__AUDIT_LOSSES: return choir__format("the loss of micro-batch %d", module);
+    case CHOIR__AUDIT_UPDATED:
+        return choir__format("what the update read for module '%s'", a->names.list[module]);
     case CHOIR__AUDIT_GRADIENTS:
         return choir__format("the gradients of module '%s'", a->names.list[module]);
     case CHOIR__AUDIT_STATE:
@@ -188,6 +218,15 @@ void choir__audit_leaf_done(choir__strategy *s, choir__book *book, int bucket)
     }
 }
 
+/* Keeps the hashes of gradients: the update must read these numbers. */
+static void note_summed(choir_audit *a, const choir__audit_parts *parts)
+{
+    a->summed.count = 0;
+    for (int i = 0; i < parts->count; i++)
+        if (parts->list[i].kind == CHOIR__AUDIT_GRADIENTS)
+            add(&a->summed, parts->list[i], CHOIR__AUDIT_GRADIENTS);
+}
+
 /* Returns a hash of this rank's parts of two kinds, without buffers. */
 static uint64_t sum_of(
     const choir__audit_parts *parts, choir__audit_kind weights, choir__audit_kind state)
@@ -247,6 +286,7 @@ static choir_status tell(
             (choir__audit_taking){
                 CHOIR__AUDIT_READ_WEIGHTS, CHOIR__AUDIT_READ_STATE, true, NULL});
     uint64_t *sums = choir__calloc((size_t)l->count + 1, sizeof *sums);
+    note_summed(a, &parts);
     if (status == CHOIR_OK)
         status = choir_read(l->sums, sums, (size_t)l->count * sizeof *sums);
     *to++ = (choir__testimony){

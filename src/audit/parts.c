@@ -231,7 +231,8 @@ static void take_item(work *w, const choir__audit_names *names, const choir__ite
     char *grad = item->param ? (char *)choir__param_grad_data(item->param) : NULL;
     if (!item->box_count)
         return;
-    w->ride = grad || item->moment ? t->ride : NULL;
+    bool first = t->ride && t->ride->fresh && item->param; /* no gradient is there yet */
+    w->ride = grad || item->moment || first ? t->ride : NULL;
     if (item->tensor->storage)
         add_item(w, names, item, item->moment ? t->state : t->weights,
             choir__data(item->tensor), item->dtype);

@@ -21,9 +21,10 @@ typedef enum choir__audit_kind {
     CHOIR__AUDIT_WEIGHTS, /* after the step */
     CHOIR__AUDIT_STATE,
     CHOIR__AUDIT_KINDS,
-    /* In no line: what a rank has read, where the step before had left something else. */
+    /* In no line: what a rank had left in memory before it has read something else. */
     CHOIR__AUDIT_LEFT_WEIGHTS = CHOIR__AUDIT_KINDS,
-    CHOIR__AUDIT_LEFT_STATE
+    CHOIR__AUDIT_LEFT_STATE,
+    CHOIR__AUDIT_UPDATED /* both: what the update has read, and what was there before */
 } choir__audit_kind;
 
 /* The hash of a box of a tensor, in the form in which ranks exchange it. */
@@ -64,7 +65,9 @@ typedef void choir__audit_call_fn(void *arg, const choir__audit_call *call);
 /* Hashes that a step's update takes (ride.c). */
 typedef struct choir__audit_ride {
     choir_optim *optim;
-    bool done;               /* the step is done: the sums are there */
+    bool done;   /* the step is done: the sums are there */
+    bool fresh;  /* the optimizer's first step, before which its state is zeros */
+    int stained; /* the part of a state that the first update has not read as zeros */
     choir__audit_call *list; /* (count) of what the step reads, as yet without hashes */
     int count, near;
 } choir__audit_ride;

@@ -27,6 +27,9 @@ bool choir__audit_rides(choir__audit_ride *r, choir__audit_parts *parts, int par
     if (sums->at != call->at || (r->done && sums->counted != call->cols))
         return false;
     if (r->done) {
+        bool state = of > CHOIR__OPT_PARAM && of < CHOIR__OPT_LEFT;
+        if (r->fresh && state && sums->read[of])
+            r->stained = part;
         parts->list[part].hash += of == CHOIR__OPT_GRAD ? sums->read[of] : sums->left[of];
         return true;
     }

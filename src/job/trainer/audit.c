@@ -46,12 +46,13 @@ choir_status choir__trainer_audit(choir__trainer *t)
         .count = t->all ? t->job->training.microbatches : t->part.micro_count};
     choir_status status = choir__audit_line(t->audit, &step);
     const choir__judgement *v = choir__audit_verdict(t->audit);
+    bool whole = choir__cli_strategy_recovery(t->job) == CHOIR__IN_PLACE; /* on each rank */
     if (status == CHOIR_OK && v->how == CHOIR__VOTE_AGREED && choir__audit_compared(t->audit))
         t->compared = t->now.step;
     if (status != CHOIR_ERR_IO)
         return status == CHOIR_OK && v->how != CHOIR__VOTE_AGREED
                    ? choir__trainer_blame(t, t->now.step, v, choir__audit_accused(t->audit),
-                         choir__audit_is_new(t->audit))
+                         whole && choir__audit_is_new(t->audit))
                    : status;
     if (t->part.env.rank == 0)
         choir__job_tell(t->job, "warning: %s; training continues without this audit",

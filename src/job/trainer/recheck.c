@@ -37,6 +37,7 @@
 #include "comm/group.h"
 #include "data/dataset.h"
 #include "optim/optim.h"
+#include "parallel/elastic/elastic.h"
 #include "tensor/strategy.h"
 
 enum { PASSES = 4, HOST_TEXT = 64 };
@@ -109,6 +110,8 @@ static choir_status stop(
     choir__job_shared *shared = t->job->placement.shared;
     if (t->saved)
         (void)!choir_checkpoint_wait(t->saved);
+    if (!newest_good)
+        choir__elastic_withdraw(t->elastic);
     bool found = find_good(t, newest_good, path),
          goes_on = found && v->how == CHOIR__VOTE_DECIDED;
     if (shared && !goes_on)
@@ -360,7 +363,9 @@ static choir_status conclude(choir__trainer *t, choir_scope *step, const stated 
             : choir__strdup("what memory holds of weights and the optimizer's state");
     /* Other ranks have used the gradients of one whose weights were wrong, unless these were
      * compared after the step before. */
-    bool good = about != CHOIR__AUDIT_TOLD_STATE || t->compared == t->now.step;
+    bool state = about == CHOIR__AUDIT_TOLD_STATE, good = !state || t->compared == t->now.step;
+    if (state && is_named(v, t->part.env.rank))
+        choir__elastic_withdraw(t->elastic);
     choir_status status = choir__trainer_blame(t, number, v, what, good);
     free(what);
     return status;

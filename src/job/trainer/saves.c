@@ -12,6 +12,7 @@
 #include "job/model/amp.h"
 #include "job/trainer/eval_policy.h"
 #include "job/report/record.h"
+#include "parallel/elastic/elastic.h"
 
 choir_group *choir__trainer_savers(const choir__trainer *t)
 {
@@ -195,6 +196,8 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
     t->rewritten = status == CHOIR_OK && t->newest == t->now.step;
     note_time(t, &began);
     choir__trainer_report_saved(t);
+    if (status == CHOIR_ERR_STATE) /* memory has changed, and so have the copies of it */
+        choir__elastic_withdraw(t->elastic);
     if (status != CHOIR_OK)
         t->now.saved = 0;
     return status;

@@ -314,6 +314,13 @@ static choir_status write_copy(
     return status;
 }
 
+void choir__copies_withdraw(choir__copies *c)
+{
+    for (int half = 0; half < 2; half++)
+        if (c->memory[half].at)
+            atomic_store(&((choir__copy_head *)c->memory[half].at)->complete, 0);
+}
+
 /* Both files of each slot get their memory now, so that no step fails for want of it. */
 choir_status choir__copies_prepare(choir__copies *c, bool *ready)
 {

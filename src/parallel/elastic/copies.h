@@ -57,6 +57,9 @@ choir_status choir__copies_settle(choir__copies *copies);
  * drops a copy. */
 int64_t choir__copies_kept_step(void);
 
+/* This rank's copies no longer count: their numbers are known to be wrong. */
+void choir__copies_withdraw(choir__copies *copies);
+
 /* Gives back the memory of all copies except the copies of the state that was found. Called on
  * every rank when some cannot keep copies, after choir__copies_prepare. */
 void choir__copies_drop(const choir__copies *copies);

@@ -522,3 +522,9 @@ bool choir_elastic_change(choir_elastic *e, choir_membership *m)
     *m = choir__crew_report(e->changed_at, e->resumed_at);
     return true;
 }
+
+void choir__elastic_withdraw(choir_elastic *e)
+{
+    if (e && e->copies)
+        choir__copies_withdraw(e->copies);
+}

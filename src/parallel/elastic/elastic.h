@@ -39,6 +39,10 @@ struct choir_elastic {
     double resumed_at;
 };
 
+/* Says that this rank's state is wrong, so that the ranks go on from a checkpoint and not from
+ * copies of it. NULL is fine. */
+void choir__elastic_withdraw(choir_elastic *elastic);
+
 /* Meets the members of the generation that this process has joined. opts: the timeout and the
  * engine. Error: peer lost, if one of them is lost before. */
 choir_status choir__elastic_meet(choir_group_opts opts, choir_group **group);

@@ -133,6 +133,18 @@ wrong_rank_of_fsdp() {
     has err "rank 1 on $(hostname) computed wrong"
 }
 
+# Rows of FSDP are updated by one rank alone. Bits of its gradients, weights and state that change
+# before the update reads them, or behind it, do not come into the numbers or into copies of them.
+rows_that_change() {
+    local calm fault struck_strategy=fsdp
+    good "${small[@]}" --strategy single
+    calm=$(weights out)
+    for fault in 594534299:0:25:bits 539548284:0:74:stuck 527244264:1:81:stuck; do
+        strike $fault:pool --nproc 3 --audit=every=1,recheck=1 --max-restarts 3 --timeout 10
+        [ $status -ne 0 ] || [ "$(weights out)" = "$calm" ] || fail "$fault: $(cat err)"
+    done
+}
+
 # Ranks that share micro-batches are named together if both have other gradients. Two such pairs
 # decide where a result changes, three where it does not.
 wrong_ranks_of_a_mesh() {
@@ -179,5 +191,6 @@ check no_other_numbers
 check one_chain
 check refused
 [ ! -x "$struck" ] || { check wrong_rank; check wrong_rank_of_fsdp; check goes_back;
+    check rows_that_change;
     check wrong_ranks_of_a_mesh; }
 finish
