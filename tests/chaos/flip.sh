@@ -5,7 +5,7 @@ struck=${CHOIR_STRUCK:-${CHOIR%/*}/tests/choir_struck}
 flip_kinds=(bit bits periodic stuck product core file)
 flip_places=(pool pool pool shared heap)
 flip_job=(train --model "$gpt" --batch-size 12 --microbatches 3 --no-eval --steps 8 --strategy ddp
-    --nproc 3 --timeout 10 --save-every 1 --save-keep 99 --json text)
+    --nproc 3 --timeout 10 --save-every 1 --save-keep 99 --json text) # the last --strategy counts
 
 # flip_run FOLDER STRIKE ARG...: runs the job under a fault; sets `status`.
 flip_run() {
@@ -24,8 +24,8 @@ look_at_checkpoints() {
     spoiled=0 unnoticed=0
     for step in "$1"/step-*; do
         [ -d "$step" ] || continue
-        for file in model.safetensors optimizer.safetensors; do
-            cmp -s "$step/$file" "calm/${step##*/}/$file" && continue
+        for file in "calm/${step##*/}"/*.safetensors; do
+            cmp -s "$step/${file##*/}" "$file" && continue
             spoiled=$((spoiled + 1))
             ! choir checkpoint verify "$step" >/dev/null 2>&1 || unnoticed=$((unnoticed + 1))
             break
