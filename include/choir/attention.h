@@ -9,6 +9,8 @@
  *     mask = choir_reshape(choir_masked_fill(zeros, padding, -INFINITY), choir_dims(B, 1, 1,
  * Tk));
  *
+ * A query whose keys are all hidden gets zeros from attention, and gives gradients of 0.
+ *
  * Constructors never return NULL: errors stick to the run (argument: sizes that do not fit).
  *
  * Threads: the run's thread. Collective: no. */

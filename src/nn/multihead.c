@@ -56,6 +56,16 @@ static choir_tensor *by_head(const multihead *m, choir_tensor *x)
         choir_reshape(x, choir_dims(b, t, m->heads, m->width / m->heads)), 1, 2);
 }
 
+/* Returns the softmax of scores; a query whose keys a mask hides, all of them, has zeros. */
+static choir_tensor *shares(choir_tensor *scores, choir_tensor *mask)
+{
+    if (!mask)
+        return choir_softmax(scores);
+    choir_tensor *top = choir_max_dim(scores, -1, true, NULL);
+    choir_tensor *none = choir_compare(top, CHOIR_EQ, -INFINITY);
+    return choir_masked_fill(choir_softmax(choir_masked_fill(scores, none, 0)), none, 0);
+}
+
 /* Stores the scores as a whole, and drops some of them after the softmax. */
 static choir_tensor *with_dropout(
     const multihead *m, choir_tensor *q, choir_tensor *k, choir_tensor *v, choir_tensor *mask)
@@ -74,7 +84,7 @@ static choir_tensor *with_dropout(
         later = choir_to(later, choir_tensor_device(scores));
         scores = choir_masked_fill(scores, later, -INFINITY);
     }
-    choir_tensor *share = choir_dropout(choir_softmax(scores), m->dropout, m->base.path);
+    choir_tensor *share = choir_dropout(shares(scores, mask), m->dropout, m->base.path);
     choir_tensor *y = choir_transpose(choir_matmul(share, by_head(m, v)), 1, 2);
     return choir_reshape(y, choir_tensor_shape(q));
 }
@@ -142,5 +152,6 @@ choir_module *choir_nn_multihead_attention(
             &m->base, "in_proj_bias", &m->bias, choir_dims(3 * width), choir_init_constant(0));
     choir_module_child(&m->base, "out_proj", &m->out_proj,
         choir_nn_linear_with(run, width, width, !o.no_bias, choir__fan_in_init(width)));
+    choir_module_init(m->out_proj, "*bias", choir_init_constant(0)); /* as PyTorch's */
     return &m->base;
 }

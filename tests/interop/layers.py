@@ -3,6 +3,7 @@ import ctypes
 
 from check import C, agree, case, copy_weights, layer, main  # first: it skips without PyTorch
 import choir
+import numpy as np
 import torch
 import torch.nn as nn
 
@@ -135,6 +136,17 @@ def multihead_attention():
     layer(make, Alone(), (2, 5, 12), rename=short)
     layer(make, Alone(), (2, 5, 12), (2, 7, 12), rename=short)
     layer(make, Alone(), (2, 5, 12), (2, 7, 12), (2, 7, 12), missing_mask((2, 1, 1, 7)), fixed=(3,), rename=short)
+    whole = missing_mask((2, 1, 1, 7))
+    whole[1] = -torch.inf  # a sample without any key
+    layer(make, Alone(), (2, 5, 12), (2, 7, 12), (2, 7, 12), whole, fixed=(3,), rename=short)
+    with choir.Run() as run:
+        dropped = run.module(C.nn_multihead_attention, 12, 3, choir.options(C.multihead_defaults, dropout=0.5))
+        with run.step() as step:
+            x = step.tensor(torch.randn(2, 7, 12).numpy(), grad=True)
+            y = dropped(x, x, x, step.tensor(whole.numpy()))
+            assert not y.numpy()[1].any() and y.numpy()[0].any()  # the bias of out_proj begins with 0
+            C.backward(C.sum(C.square(y)))
+            assert np.isfinite(C.grad(x).numpy()).all()
 
 
 @case

@@ -105,12 +105,13 @@ static void exponentials(const choir__k_attention *a, const block *k, float *s, 
         /* tiles read from the first key that any of their queries sees, with or without a bias
          */
         clear(row, choir__max(0, all.from - first - TALL), at.from);
-        total[r] = exp_of_row(row + at.from, at.to - at.from, a->bias.p ? 1 : factor, top[r]);
+        total[r] = exp_of_row(row + at.from, at.to - at.from, a->bias.p ? 1 : factor,
+            top[r] == -INFINITY ? 0 : top[r]);
         clear_beside(row, at, k->width);
     }
 }
 
-/* A query that sees no key (none of choir_attention's) has sums of 0, and zeros. */
+/* A query that sees no key, as where the bias hides all, has sums of 0, and zeros. */
 static void divide_rows(float *y, int64_t y_row, const float *total, int64_t rows, int64_t d)
 {
     for (int64_t r = 0; r < rows; r++, y += y_row) {

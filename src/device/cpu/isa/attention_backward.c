@@ -90,17 +90,18 @@ static void score_gradients(
         const float *delta = a->delta ? (const float *)a->delta + head + t : NULL;
         float *gbias = bias_row(&a->gbias, b, h, t);
         int64_t n = at.to - at.from;
+        float less = lse[t] == -INFINITY ? INFINITY : lse[t]; /* no key is seen: P is 0 */
         if (a->n.softcap > 0) {
             cap_row(s + at.from, w->slope, n, &a->n);
             backward_row(s + at.from, g + at.from, bias ? bias + seen.from : NULL,
-                gbias ? gbias + seen.from : NULL, w->slope, n, score_factor(&a->n), lse[t],
+                gbias ? gbias + seen.from : NULL, w->slope, n, score_factor(&a->n), less,
                 delta);
         } else if (bias)
             backward_row(s + at.from, g + at.from, bias + seen.from,
-                gbias ? gbias + seen.from : NULL, NULL, n, a->n.scale, lse[t], delta);
+                gbias ? gbias + seen.from : NULL, NULL, n, a->n.scale, less, delta);
         else
             backward_row(
-                s + at.from, g + at.from, NULL, NULL, NULL, n, a->n.scale, lse[t], delta);
+                s + at.from, g + at.from, NULL, NULL, NULL, n, a->n.scale, less, delta);
         clear_beside(s, at, k->width);
         clear_beside(g, at, k->width);
     }

@@ -109,7 +109,7 @@ static void forward_query(
             top = fmax(top, score_of[s]);
         }
     for (int64_t s = 0; s < n->s; s++) {
-        if (!sees(n, t, s))
+        if (!sees(n, t, s) || top == -INFINITY) /* the bias may hide all keys */
             continue;
         double e = choir__exp(score_of[s] - top);
         sum += e;
@@ -143,6 +143,8 @@ static void backward_query(
     int64_t q = row_of(&k->q, b, h, t), gy = row_of(&k->gy, b, h, t);
     int64_t bias = k->bias.p ? bias_row(&k->bias, b, h, t) : 0;
     double lse = get(k->lse, at, sums_of(k->dtype)), sum = 0;
+    if (lse == -INFINITY) /* no key is seen */
+        return;
     for (int64_t s = 0; s < n->s; s++) {
         if (!sees(n, t, s))
             continue;
