@@ -40,11 +40,11 @@ CHOIR_CHECKED choir_status choir_backward(choir_tensor *loss);
  * @param dx  (count) receives tensors of x's shapes; zeros where y does not depend on x[i]
  *
  * Ops of one element, products (choir_matmul, choir_linear, choir_einsum), convolutions without
- * groups, sums, views, choices and lookups, softmax, and choir_custom, whose backward is made
- * of ops, have second derivatives. Attention, norms in one op, pooling, recurrent layers and
- * losses in one op have none: an error that names the op. Write such a loss with the ops above.
- * Errors: argument, state (no history); unsupported (an op without a second derivative).
- * Collective: no.
+ * groups, sums, views, choices and lookups, softmax, linear algebra (linalg.h), and
+ * choir_custom, whose backward is made of ops, have second derivatives. Attention, norms in one
+ * op, pooling, recurrent layers and losses in one op have none: an error that names the op.
+ * Write such a loss with the ops above. Errors: argument, state (no history); unsupported (an
+ * op without a second derivative). Collective: no.
  */
 CHOIR_CHECKED choir_status choir_derivatives(
     choir_tensor *y, choir_tensor *const *x, int count, choir_tensor **dx);

@@ -14,6 +14,7 @@
 #include <choir/tensor.h>
 #include <choir/ops.h>
 #include <choir/make.h>
+#include <choir/linalg.h>
 #include <choir/volumes.h>
 #include <choir/ctc.h>
 #include <choir/autograd.h>

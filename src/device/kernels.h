@@ -25,6 +25,7 @@
 #include "device/kernels_cut.h"
 #include "device/kernels_hash.h"
 #include "device/kernels_images.h"
+#include "device/kernels_linalg.h"
 #include "device/kernels_order.h"
 #include "device/kernels_parts.h"
 #include "device/kernels_recurrent.h"
@@ -709,7 +710,7 @@ typedef struct choir__k_store {
     X(pool) X(pool_backward) X(sgd) X(adam) X(lamb) X(lion) X(rmsprop) X(average) X(grad_norm)     \
     X(optim_skipped) X(unscale) X(scaler_update) X(store)                                      \
     X(compare) X(where) X(extreme) X(cumsum) X(gather) X(scatter_add)            \
-    X(sort) X(stretch) X(hash)
+    X(sort) X(stretch) X(hash) X(cholesky) X(solve_triangular) X(svd)
 /* clang-format on */
 
 /* Kernels that share their arguments. */

@@ -372,6 +372,35 @@ def fourier():
 
 
 @case
+def factors():
+    """Signs are settled in Choir: PyTorch's singular vectors are turned by its rule."""
+    def turned(x):
+        return C.transpose(x, -1, -2)
+
+    def svd(x, which):
+        out = (ctypes.c_void_p * 2)()
+        s = C.svd(x, ctypes.addressof(out), ctypes.addressof(out) + 8)
+        return s if which == 1 else choir.Tensor(out[which // 2])
+
+    def theirs(x, which):
+        u, s, vt = torch.linalg.svd(x, full_matrices=False)
+        long = u if x.shape[-2] >= x.shape[-1] else vt.mT
+        sign = long.detach().gather(-2, long.detach().abs().argmax(-2, keepdim=True)).sign()
+        return (u * sign, s, vt * sign.mT)[which]
+
+    for shape in ((3, 3), (7, 4), (4, 7), (2, 5, 3), (1, 1)):
+        for which in range(3):
+            function(lambda x: svd(x, which), lambda x: theirs(x, which), shape)
+    for shape in ((4, 6), (2, 3, 5), (16, 20)):
+        function(lambda x: C.cholesky(C.matmul(x, turned(x))), lambda x: torch.linalg.cholesky(x @ x.mT), shape)
+    for a, b in (((4, 4), (4, 3)), ((2, 3, 3), (3, 1)), ((5, 5), (2, 5, 2))):
+        a = torch.randn(a) / 4 + 2 * torch.eye(a[-1])
+        for upper in (False, True):
+            function(lambda a, b: C.solve_triangular(a, b, upper),
+                     lambda a, b: torch.linalg.solve_triangular(a, b, upper=upper), a.clone(), b)
+
+
+@case
 def second_derivatives():
     """A gradient penalty: the gradient of the norm of a gradient."""
     def penalty(x, w):

@@ -317,6 +317,15 @@ END
     SIZE(hash) rows(w, k->dtype, k->rows, k->cols, 1);
 END
 
+    SIZE(cholesky) rows(w, k->dtype, k->batch * k->n, k->n, 2);
+END
+
+    SIZE(solve_triangular) rows(w, k->dtype, k->batch * k->n, k->n + 2 * k->cols, 1);
+END
+
+    SIZE(svd) rows(w, k->dtype, k->batch *(2 * k->m + 1 + k->n), k->n, 1);
+END
+
 #undef SIZE
 #undef END
 
@@ -392,6 +401,9 @@ END
         OF(sort),
         OF(stretch),
         OF(hash),
+        OF(cholesky),
+        OF(solve_triangular),
+        OF(svd),
 };
 
 void choir__kernel_size(choir__kernel_id id, const void *args, choir__kernel_work *work)

@@ -37,6 +37,7 @@ typedef enum choir__cuda_wrong {
     CHOIR__BAD_PROBABILITY, /* bce_loss of a number outside [0, 1]: number, its element */
     CHOIR__BAD_INDEX,       /* a lookup's: value, its place, limit; number: choir__lookup */
     CHOIR__BAD_CTC,      /* a sequence of ctc_loss: value, sequence; number: choir__ctc_part */
+    CHOIR__BAD_PIVOT,    /* cholesky's: number; its row: value; its matrix: at */
     CHOIR__STUCK_SCALER, /* consecutive steps with infinities: value; number: scale */
 } choir__cuda_wrong;
 

@@ -45,6 +45,9 @@ static const char *fault_text(const choir__cuda_fault *f, char *text, size_t byt
         snprintf(text, bytes, CHOIR__CTC_FAULT,
             choir__ctc_part_text((choir__ctc_part)f->number), limit, value, at);
         break;
+    case CHOIR__BAD_PIVOT:
+        snprintf(text, bytes, CHOIR__CHOLESKY_FAULT, at, value, f->number);
+        break;
     case CHOIR__STUCK_SCALER:
         snprintf(text, bytes,
             "gradients were infinite or NaN in %lld steps in a row, down to a loss scale of %g: "

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include <choir/autograd.h>
+#include <choir/linalg.h>
 #include <choir/make.h>
 #include <choir/select.h>
 #include <choir/volumes.h>
@@ -212,6 +213,17 @@ static choir_tensor *sampled(choir_tensor *const *in)
     return choir_square(choir_grid_sample(image, grid, CHOIR_LINEAR, false, true));
 }
 
+/* Matrices whose singular values are apart. */
+static choir_tensor *factors(choir_tensor *const *in)
+{
+    choir_tensor *u, *vt, *s = choir_svd(in[0], &u, &vt);
+    choir_tensor *x = choir_matmul(choir_mul(choir_square(u), s), choir_sin(vt)); /* (4, 3) */
+    choir_tensor *a = choir_matmul(choir_transpose(in[0], 0, 1), in[0]);
+    choir_tensor *l = choir_cholesky(choir_affine(a, 1, 1e-3));
+    choir_tensor *y = choir_solve_triangular(l, choir_transpose(x, 0, 1), false);
+    return choir_add(choir_transpose(y, 0, 1), x);
+}
+
 static void others(void **state)
 {
     (void)state;
@@ -220,6 +232,7 @@ static void others(void **state)
     check_twice(normalised, leaf(choir_dims(4, 3), false), NULL, NULL);
     check_twice(transformed, leaf(choir_dims(4, 3), false), NULL, NULL);
     check_twice(sampled, leaf(choir_dims(4, 3), false), leaf(choir_dims(4, 2), false), NULL);
+    check_twice(factors, leaf(choir_dims(4, 3), false), NULL, NULL);
 }
 
 /* A third derivative: (x^4)''' = 24 x. */

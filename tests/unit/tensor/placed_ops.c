@@ -335,6 +335,14 @@ static choir_tensor *powers(choir_tensor **in)
     return choir_pow_tensor(choir_reshape(cosine, choir_dims(3, 1)), in[1]);
 }
 
+static choir_tensor *factors(choir_tensor **in)
+{
+    choir_tensor *u, *vt, *s = choir_svd(in[0], &u, &vt);
+    choir_tensor *x = choir_matmul(choir_mul(u, s), choir_sin(vt));
+    choir_tensor *l = choir_cholesky(choir_matmul(choir_transpose(in[0], 0, 1), in[0]));
+    return choir_solve_triangular(l, choir_transpose(x, 0, 1), false);
+}
+
 static choir_tensor *volumes(choir_tensor **in)
 {
     choir_tensor *y = choir_conv3d(in[0], in[1], in[2], choir_conv3d_defaults());
@@ -402,6 +410,7 @@ static const op_case cases[] = {
     {"looked up", looked_up, {{'f', S2(6, 3)}, {'i', S1(3)}}},
     {"in order", in_order, {{'f', S2(3, 4)}}},
     {"powers", powers, {{'f', S2(3, 4)}, {'f', S2(3, 4)}}},
+    {"factors", factors, {{'f', S2(4, 3)}}},
     {"volumes", volumes,
         {{'f', S5(2, 2, 2, 3, 3)}, {'f', S5(4, 2, 2, 2, 2)}, {'f', S1(4)}, {'f', S3(3, 4, 1)}}},
     {"views", views, {{'f', S2(4, 6)}}},
