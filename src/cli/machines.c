@@ -9,13 +9,13 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process/shell.h"
 #include "cli/snapshot_stream.h"
 
 /* A machine is in trouble after this silence, which lasts several rounds. */
@@ -92,32 +92,6 @@ char *choir__machine_command(const char *through, const char *name, const char *
 
 /* --- one machine's command --- */
 
-/* Starts the command in a process group of its own, with signals as a shell has them. */
-static int spawn(const char *command, int out, int words, pid_t *pid)
-{
-    char *line[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigemptyset(&usual);
-    for (int i = 1; i < NSIG; i++)
-        sigaddset(&usual, i);
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&files, words, STDERR_FILENO);
-    posix_spawnattr_init(&how);
-    posix_spawnattr_setflags(
-        &how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setsigmask(&how, &none);
-    posix_spawnattr_setsigdefault(&how, &usual);
-    int error = posix_spawn(pid, "/bin/sh", &files, &how, line, environ);
-    posix_spawnattr_destroy(&how);
-    posix_spawn_file_actions_destroy(&files);
-    return error;
-}
-
 static void start(choir__machines *m, machine *one)
 {
     int out[2] = {-1, -1}, words[2] = {-1, -1}, error = 0;
@@ -125,7 +99,7 @@ static void start(choir__machines *m, machine *one)
     if (pipe2(out, O_CLOEXEC) || pipe2(words, O_CLOEXEC))
         error = errno;
     if (!error)
-        error = spawn(command, out[1], words[1], &one->pid);
+        error = choir__shell_start(command, -1, out[1], words[1], &one->pid);
     if (error)
         snprintf(
             one->why, sizeof one->why, "%s: cannot run sh: %s", one->name, choir__why(error));

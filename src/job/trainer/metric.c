@@ -16,7 +16,6 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,10 +25,9 @@
 #include "base/base.h"
 #include "base/board/board.h"
 #include "base/number.h"
+#include "base/process/shell.h"
 #include "tensor/strategy.h"
 #include "checkpoint/agree.h"
-
-extern char **environ;
 
 /* --- the option --- */
 
@@ -209,29 +207,6 @@ static int file_of(const choir__text_buffer *text)
     return fd;
 }
 
-/* Starts the command in a process group of its own, with signals as a shell has them. */
-static int start(const char *command, int in, int out, pid_t *pid)
-{
-    char *line[] = {(char *)"sh", (char *)"-c", (char *)(uintptr_t)command, NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigfillset(&usual);
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-    posix_spawnattr_init(&how);
-    posix_spawnattr_setflags(
-        &how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setsigmask(&how, &none);
-    posix_spawnattr_setsigdefault(&how, &usual);
-    int error = posix_spawn(pid, "/bin/sh", &files, &how, line, environ);
-    posix_spawnattr_destroy(&how);
-    posix_spawn_file_actions_destroy(&files);
-    return error;
-}
-
 /* Reads what the command prints until it closes its output; returns false after `limit_s`
  * seconds. What does not fit is dropped. */
 static bool listen_to(int out, double limit_s, char printed[MOST_PRINTED])
@@ -286,7 +261,7 @@ static choir_status run(
     int error = in < 0 || pipe2(pipes, O_CLOEXEC) ? errno : 0;
     fflush(NULL); /* our lines come before the command's own */
     if (!error)
-        error = start(strchr(metric, '=') + 1, in, pipes[1], &pid);
+        error = choir__shell_start(strchr(metric, '=') + 1, in, pipes[1], -1, &pid);
     if (in >= 0)
         close(in);
     if (pipes[1] >= 0)
