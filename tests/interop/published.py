@@ -316,6 +316,20 @@ def images_prepared():
 
 
 @case
+def images_of_another_size():
+    """Positions that are resized when the weights are loaded, larger and smaller."""
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = randomise(transformers.ViTForImageClassification(transformers.ViTConfig(
+            hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=40, image_size=16, patch_size=4,
+            num_labels=5)))
+        theirs.save_pretrained(folder)
+        for size in 24, 12, 36, 4:
+            x = torch.randn(2, 3, size, size)
+            agree("%d pixels" % size, scores("%s:image=%d" % (folder, size), x),
+                  theirs(x, interpolate_pos_encoding=True).logits, 2e-6)
+
+
+@case
 def llama_forms():
     """A folder of the model without a head gets a new one, with a note; "swish" is silu."""
     sizes = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=1,

@@ -30,7 +30,7 @@ typedef struct tie {
 } tie;
 
 /* Kinds of notes about tensors; each kind is one line. */
-typedef enum notice { REPLACED, MISSING, UNKNOWN, NOTICES } notice;
+typedef enum notice { REPLACED, MISSING, UNKNOWN, RESIZED, NOTICES } notice;
 
 typedef struct noted {
     char *names; /* "'a', 'b'"; NULL: none */
@@ -45,6 +45,7 @@ typedef struct load {
     choir__published_opts opts;
     bool adapts; /* the module has adapters */
     noted noted[NOTICES];
+    choir__st_tensor fitted; /* in place of an entry of another shape; data NULL: none is */
 } load;
 
 /* --- names --- */
@@ -152,9 +153,37 @@ static choir__shard_entry *find_name(load *l, const char *name)
     return e;
 }
 
+static void note(load *l, const char *name, notice what);
+
+/* Returns the entry, or what the model makes of it for its own shape. */
+static const choir__st_tensor *fitted(
+    load *l, const choir__named *item, const choir__st_tensor *t)
+{
+    choir_shape whole = choir__named_whole(item->tensor);
+    if (choir__same_shape(t->shape, whole) || l->fitted.data || !l->opts.names ||
+        !l->opts.names->fit || l->opts.head == CHOIR_HEAD_KEPT ||
+        !choir__convertible(CHOIR_F32, t->dtype))
+        return t;
+    const size_t count = t->bytes / choir_dtype_size(t->dtype),
+                 wanted = (size_t)choir__shape_count(whole);
+    float *stored = choir__alloc((count + 1) * sizeof *stored),
+          *values = choir__alloc((wanted + 1) * sizeof *values);
+    choir__numbers_convert(stored, CHOIR_F32, t->data, t->dtype, count);
+    if (l->opts.names->fit(item->name, stored, t->shape, whole, values)) {
+        l->fitted =
+            (choir__st_tensor){t->name, CHOIR_F32, whole, values, wanted * sizeof *values};
+        note(l, item->name, RESIZED);
+        t = &l->fitted;
+    } else {
+        free(values);
+    }
+    free(stored);
+    return t;
+}
+
 static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
 {
-    const choir__st_tensor *had = item->stored, *t = e->tensor;
+    const choir__st_tensor *had = item->stored, *t = fitted(l, item, e->tensor);
     const char *path = choir__file_shards_path(&l->files, e);
     e->used = true;
     if (!had) {
@@ -233,7 +262,9 @@ static char *written_notes(load *l)
         [MISSING] = {"is missing, and starts with new values",
             "are missing, and start with new values"},
         [UNKNOWN] = {"is unknown to this model, and left out",
-            "are unknown to this model, and left out"}};
+            "are unknown to this model, and left out"},
+        [RESIZED] = {"is of inputs of another size, and resized",
+            "are of inputs of another size, and resized"}};
     char *all = choir__strdup("");
     for (int k = 0; k < NOTICES; k++) {
         noted *n = &l->noted[k];
@@ -327,6 +358,7 @@ choir_status choir__published_load(
     char *notes = written_notes(&l);
     choir__file_shards_close(&l.files);
     choir__named_free(&l.list);
+    free((void *)(uintptr_t)l.fitted.data);
     for (int i = 0; i < l.tie_count; i++)
         free(l.ties[i].name);
     free(l.ties);

@@ -71,6 +71,10 @@ typedef struct choir__published {
      * fnmatch). fresh: parts that may be missing when training starts from the file
      * ("classifier.*"). Both may be NULL. */
     const char *const *ignored, *const *fresh;
+    /* Fills in the values of a tensor that the files have in another shape, because the model
+     * is for inputs of another size. Returns false if it cannot. May be NULL. */
+    bool (*fit)(const char *name, const float *stored, choir_shape from, choir_shape wanted,
+        float *values);
     /* names that the weights have in older files, ended by a NULL name; or NULL */
     const choir__older_name *older;
 } choir__published;

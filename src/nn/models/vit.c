@@ -152,8 +152,8 @@ choir_module *choir__vit_new(choir_scope *run, const choir__vit_sizes *s)
     choir_module_param(&v->base, "vit.embeddings.cls_token", &v->class_token,
         choir_dims(1, 1, s->width), init);
     int64_t tokens = s->image / s->patch * (s->image_width / s->patch) + 1;
-    choir_module_param(&v->base, "vit.embeddings.position_embeddings", &v->places,
-        choir_dims(1, tokens, s->width), init);
+    choir_module_param(
+        &v->base, CHOIR__VIT_PLACES, &v->places, choir_dims(1, tokens, s->width), init);
     choir_module_child(&v->base, "vit.embeddings.patch_embeddings.projection", &v->patches,
         choir_nn_conv2d_with(run, s->channels, s->width, cut));
     choir_module_child(&v->base, "vit.embeddings.dropout", &v->dropout,

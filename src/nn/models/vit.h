@@ -19,6 +19,12 @@ typedef struct choir__vit_sizes {
 /* Forward: images (B, channels, image, image_width) -> (B, classes). */
 choir_module *choir__vit_new(choir_scope *run, const choir__vit_sizes *sizes);
 
+#define CHOIR__VIT_PLACES "vit.embeddings.position_embeddings"
+
+/* Resizes positions (vit_places.c): see `fit` in published.h. */
+bool choir__vit_fit(
+    const char *name, const float *stored, choir_shape from, choir_shape wanted, float *values);
+
 /* Describe and build the model (vit_options.c): see spec.h. */
 choir_status choir__vit_describe(const char *text, choir_model_info *info);
 choir_status choir__vit_build(

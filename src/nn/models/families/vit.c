@@ -83,6 +83,7 @@ static const choir__published published = {
     .prefix = "vit.",
     .ignored = (const char *[]){"*pooler.dense.*", "*embeddings.mask_token", "decoder.*", NULL},
     .fresh = (const char *[]){"classifier.*", NULL},
+    .fit = choir__vit_fit,
 };
 
 const choir__model_spec choir__model_vit = {
