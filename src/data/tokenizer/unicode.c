@@ -84,7 +84,8 @@ choir__class choir__unicode_class(uint32_t code)
 }
 
 static const char names[] =
-    "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn"; /* in the order of their bits */
+    "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn"; /* in the order of their
+                                                                       bits */
 
 int choir__unicode_category(uint32_t code)
 {
