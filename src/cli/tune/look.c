@@ -3,6 +3,7 @@
  * with a header whose names differ. The study may be one that is being written, or one of
  * Optuna's. */
 
+#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "base/named.h"
 #include "line/command.h"
 #include "line/printed.h"
+#include "cli/tune/request.h"
 #include "cli/tune/search.h"
 #include "tune/importance/importance.h"
 
@@ -143,14 +145,30 @@ choir_status choir__tune_check_word(const char *word)
     return CHOIR_OK;
 }
 
-/* A folder of choir tune --dir holds study.db; a plain file is SQLite's or a journal. */
+/* Returns the URL of a folder's study: that of --storage, if the folder's study.json has one.
+ */
+static char *url_of_folder(const char *dir)
+{
+    struct stat about;
+    char *path = choir__tune_file_of(dir), *url = NULL;
+    json_t *root = choir__file_json(path, 0, NULL);
+    const char *storage = json_string_value(json_object_get(root, "storage"));
+    if (storage && (stat(storage, &about) != 0 || !S_ISDIR(about.st_mode)))
+        url = choir__tune_url(storage);
+    json_decref(root);
+    free(path);
+    return url ? url : choir__format("sqlite:%s/study.db", dir);
+}
+
+/* A folder of choir tune --dir holds study.db, or names its storage; a plain file is SQLite's
+ * or a journal. */
 char *choir__tune_url(const char *text)
 {
     struct stat about;
     if (stat(text, &about) != 0)
         return choir__strdup(text);
     if (S_ISDIR(about.st_mode))
-        return choir__format("sqlite:%s/study.db", text);
+        return url_of_folder(text);
     char head[16] = "";
     FILE *file = choir__file_try_stream(text);
     if (file && fread(head, 1, sizeof head - 1, file) > 0 && head[0] == '{') {

@@ -254,6 +254,18 @@ shows_all_studies() {
     stop_watching
 }
 
+# The folder of --dir, whose study is in a storage elsewhere.
+finds_the_storage_of_a_folder() {
+    rm -rf search away.journal
+    good tune --storage journal:away.journal --dir search --trials 2 --space 'x=uniform(0,1)' \
+        --metric y -- sh -c 'echo "{\"y\":{x}}"'
+    good tune show search
+    [ "$(grep -c COMPLETE out)" -eq 2 ] || fail "$(cat out)"
+    watch search
+    live "$url" 'studies and studies["search"]["count"] == 2' >first || fail 'not seen'
+    stop_watching
+}
+
 train_has_a_page() {
     rm -rf runs
     start train --json --page "${lm[@]}" --steps 1000000 --strategy ddp --nproc 2 --run runs/p text
@@ -314,6 +326,7 @@ check shows_ranks
 check says_goodbye
 check follows_a_search
 check shows_all_studies
+check finds_the_storage_of_a_folder
 check train_has_a_page
 check keys_and_ports
 finish
