@@ -48,7 +48,7 @@ choir_tensor *choir_solve_triangular(choir_tensor *a, choir_tensor *b, bool uppe
  * Gradient: x. Singular vectors have none where two singular values are equal, or the number of
  * equations makes a singular value 0; terms that would divide by that 0 are left out.
  *
- * One core computes it in O(m n^2) per sweep (Hestenes, 1958), of which there are about 10: a
+ * One core computes it in O(m n^2) per sweep (Hestenes, 1958), about 10 in all: a
  * matrix of 500 x 500 takes seconds.
  */
 choir_tensor *choir_svd(choir_tensor *x, choir_tensor **u, choir_tensor **vt);

@@ -24,7 +24,7 @@ typedef enum choir__audit_kind {
     /* In no line: what a rank had left in memory before it has read something else. */
     CHOIR__AUDIT_LEFT_WEIGHTS = CHOIR__AUDIT_KINDS,
     CHOIR__AUDIT_LEFT_STATE,
-    CHOIR__AUDIT_UPDATED /* both: what the update has read, and what was there before */
+    CHOIR__AUDIT_UPDATED /* both: values that the update has read, and values of before */
 } choir__audit_kind;
 
 /* The hash of a box of a tensor, in the form in which ranks exchange it. */

@@ -61,7 +61,7 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
     run->device = missed ? choir__device_always() : device ? device : choir__device_default();
     run->grad = true;
     run->seed = seed;
-    if (!run->device) { /* the environment asks for what is not here; a scope always has one */
+    if (!run->device) { /* the environment names a device or kernels that are missing */
         choir__scope_fail(run, CHOIR_ERR_DEVICE);
         run->device = choir__device_always();
     }

@@ -39,8 +39,8 @@ struct choir_elastic {
     double resumed_at;
 };
 
-/* Says that this rank's state is wrong, so that the ranks go on from a checkpoint and not from
- * copies of it. NULL is fine. */
+/* Says that this rank's state is wrong, so that the ranks continue from a checkpoint and not
+ * from copies of it. NULL is fine. */
 void choir__elastic_withdraw(choir_elastic *elastic);
 
 /* Meets the members of the generation that this process has joined. opts: the timeout and the
