@@ -220,10 +220,11 @@ static choir_status read_cluster(const json_t *root, choir__cluster *c)
         return choir__error(CHOIR_ERR_ARGUMENT, "missing device: expected a kind of device");
     if (!status)
         status = read_device(device, &c->device);
-    if (!c->nodes_per_rack)
+    if (!c->nodes_per_rack || c->nodes_per_rack > c->nodes) /* one rack, perhaps not full */
         c->nodes_per_rack = c->nodes;
-    if (!c->racks_per_spine)
-        c->racks_per_spine = choir__max(c->nodes / c->nodes_per_rack, 1);
+    const int64_t racks = (c->nodes + c->nodes_per_rack - 1) / c->nodes_per_rack;
+    if (!c->racks_per_spine || c->racks_per_spine > racks)
+        c->racks_per_spine = racks;
     if (!status && links)
         status = read_links(links, c->links);
     else if (!status)

@@ -118,7 +118,7 @@ static double interpolate(const choir__cost_row *r, double size)
     if (size <= s[0].size)
         return s[0].seconds;
     if (size >= last->size)
-        return last->seconds * (size / last->size);
+        return last->size > 0 ? last->seconds * (size / last->size) : last->seconds;
     int i = 1;
     while (s[i].size < size)
         i++;
@@ -146,7 +146,7 @@ double choir__kernel_seconds(const choir__device_model *device, const choir__cos
     return (equal ? equal->seconds : interpolate(row, size_of(&call))) + costs->task_s;
 }
 
-void choir__costs_add(
+void choir__costs_append(
     choir__costs *costs, const choir__cost_call *call, double seconds, double spread)
 {
     const int form = form_of(call);
@@ -161,13 +161,23 @@ void choir__costs_add(
             (choir__cost_row){.kernel = call->kernel, .form = form, .dtype = call->dtype};
     }
     choir__cost_row *r = &costs->rows[at];
-    const double size = size_of(call);
-    int place = r->count;
     CHOIR__GROW(r->samples, r->count);
-    for (; place > 0 && r->samples[place - 1].size > size; place--)
-        r->samples[place] = r->samples[place - 1];
-    r->samples[place] = (choir__cost_sample){*call, size, seconds, spread};
-    r->count++;
+    r->samples[r->count++] = (choir__cost_sample){*call, size_of(call), seconds, spread};
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const choir__cost_sample *x = a, *y = b;
+    if (x->size != y->size)
+        return x->size < y->size ? -1 : 1;
+    return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+}
+
+void choir__costs_sort(choir__costs *costs)
+{
+    for (int i = 0; i < costs->row_count; i++)
+        qsort(costs->rows[i].samples, (size_t)costs->rows[i].count,
+            sizeof *costs->rows[i].samples, by_size);
 }
 
 void choir__costs_free(choir__costs *costs)

@@ -58,9 +58,10 @@ double choir__kernel_seconds(const choir__device_model *device, const choir__cos
  * which its arguments state in device memory alone; 0 for other kernels. */
 double choir__optimizer_bytes(int kernel, double elements);
 
-/* Adds a sample, in the order of sizes. */
-void choir__costs_add(
+/* Adds a sample; when all are there, choir__costs_sort orders them by size. */
+void choir__costs_append(
     choir__costs *costs, const choir__cost_call *call, double seconds, double spread);
+void choir__costs_sort(choir__costs *costs);
 void choir__costs_free(choir__costs *costs);
 
 /* --- costs_file.c: a table is kept as JSON --- */

@@ -68,10 +68,18 @@ char *choir__costs_path(const char *kind)
 
 /* --- reading --- */
 
+/* Returns a figure; 0, if it is none that a machine can have. */
 static double number_of(const json_t *object, const char *key)
 {
     const double x = json_number_value(json_object_get(object, key));
-    return isfinite(x) && x > 0 ? x : 0;
+    return x > 0 && x < 1e30 ? x : 0;
+}
+
+/* A time or a share of one. */
+static double seconds_of(const json_t *object, const char *key)
+{
+    const double x = number_of(object, key);
+    return x < 1e6 ? x : 0;
 }
 
 static choir_status read_kernel(const json_t *k, choir__costs *costs)
@@ -89,8 +97,8 @@ static choir_status read_kernel(const json_t *k, choir__costs *costs)
     call.bytes = number_of(k, "bytes");
     for (size_t d = 0; d < CHOIR__STEP_DIMS; d++)
         call.dims[d] = json_integer_value(json_array_get(dims, d));
-    if (number_of(k, "seconds") > 0)
-        choir__costs_add(costs, &call, number_of(k, "seconds"), number_of(k, "spread"));
+    if (seconds_of(k, "seconds") > 0)
+        choir__costs_append(costs, &call, seconds_of(k, "seconds"), seconds_of(k, "spread"));
     return CHOIR_OK;
 }
 
@@ -112,9 +120,10 @@ static choir_status read_table(
             path, costs->key, key);
     for (size_t i = 0; i < json_array_size(list) && !status; i++)
         status = read_kernel(json_array_get(list, i), costs);
-    costs->task_s = number_of(root, "task_s");
-    costs->step_s = number_of(root, "step_s");
-    costs->alpha_s = number_of(root, "alpha_s");
+    choir__costs_sort(costs);
+    costs->task_s = seconds_of(root, "task_s");
+    costs->step_s = seconds_of(root, "step_s");
+    costs->alpha_s = seconds_of(root, "alpha_s");
     costs->beta_bytes_s = number_of(root, "beta_bytes_s");
     return status;
 }

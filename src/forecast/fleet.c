@@ -16,8 +16,8 @@ static double useful_share(double interval, double save, double restart, double 
     double span = (interval + save) / mttf;
     if (span > 500)
         return 0; /* an interval that never ends */
-    double takes = mttf * choir__exp(restart / mttf) * (choir__exp(span) - 1);
-    return interval / takes;
+    const double grown = span < 1e-7 ? span : choir__exp(span) - 1; /* which cancels there */
+    return interval / (mttf * choir__exp(restart / mttf) * grown);
 }
 
 /* Returns the interval with the largest share: the zero of a function that falls with it. */
@@ -45,11 +45,15 @@ static double daly_interval(double save, double mttf)
 
 /* --- nodes that are away --- */
 
-/* Returns the probability that at most `most` of Poisson's events happen. */
+/* Returns the probability that at most `most` of Poisson's events happen. Many are distributed
+ * normally. */
 static double at_most(int64_t most, double mean)
 {
+    enum { MANY = 10000 };
     double sum = 0, log_term = -mean;
-    for (int64_t k = 0; k <= most; k++) {
+    if (mean > MANY)
+        return choir__erfc((mean - 0.5 - (double)most) / sqrt(2 * mean)) / 2;
+    for (int64_t k = 0; k <= choir__min(most, 2 * MANY); k++) {
         sum += choir__exp(log_term);
         log_term += choir__log(mean / (double)(k + 1));
     }
@@ -60,12 +64,14 @@ static double at_most(int64_t most, double mean)
  * with this mean says. */
 static void forecast_spares(const choir__failure_rates *f, double per_day, choir__fleet *fleet)
 {
-    enum { MOST_SPARES = 100000 };
     const double away = per_day / day_s * f->repair_s;
+    int64_t few = -1, enough = 100000000; /* as many as a cluster may have */
     fleet->available = away > 0 ? at_most(f->spares, away) : 1;
-    while (away > 0 && fleet->spares_wanted < MOST_SPARES &&
-           at_most(fleet->spares_wanted, away) < 0.999)
-        fleet->spares_wanted++;
+    while (away > 0 && enough - few > 1) {
+        const int64_t middle = (few + enough) / 2;
+        *(at_most(middle, away) < 0.999 ? &few : &enough) = middle;
+    }
+    fleet->spares_wanted = away > 0 ? enough : 0;
 }
 
 /* --- all together --- */

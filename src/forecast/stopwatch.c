@@ -131,7 +131,7 @@ static void add_seen(choir__costs *costs, seen *s)
     const double low = quantile(s->seconds, count, 0.25), half = s->seconds[(count - 1) / 2];
     /* The distance from the lower quartile to the median is 0.67 of a standard deviation. */
     const double spread = low > 0 ? (half - low) / low / 0.67 : 0;
-    choir__costs_add(costs,
+    choir__costs_append(costs,
         &(choir__cost_call){.kernel = (int)s->id,
             .dtype = s->dtype,
             .flops = s->flops,
@@ -179,6 +179,8 @@ void choir__stopwatch_end(choir__stopwatch *o, choir__costs *costs)
                 add_seen(costs, s);
             free(s);
         }
+    if (costs)
+        choir__costs_sort(costs);
     if (costs && o->runs) {
         costs->task_s = quantile(o->task_s, o->runs, 0.5);
         costs->step_s = quantile(o->step_s, o->runs, 0.5);

@@ -51,6 +51,6 @@ typedef struct cost_table {
     }
 
 extern const cost_table cost_records, cost_weights, cost_tokenizers, cost_studies, cost_images,
-    cost_words, cost_messages, cost_chats, cost_gguf;
+    cost_words, cost_messages, cost_chats, cost_gguf, cost_forecasts;
 
 #endif

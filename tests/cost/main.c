@@ -16,7 +16,8 @@
 static const double MOST_GROWTH = 2.5;
 
 static const cost_table *const tables[] = {&cost_records, &cost_weights, &cost_tokenizers,
-    &cost_studies, &cost_images, &cost_words, &cost_messages, &cost_chats, &cost_gguf};
+    &cost_studies, &cost_images, &cost_words, &cost_messages, &cost_chats, &cost_gguf,
+    &cost_forecasts};
 
 static const struct {
     const char *name;

@@ -57,7 +57,8 @@ static void add(choir__costs *costs, int kernel, double size, const int64_t *dim
     choir__cost_call call = {kernel, CHOIR_F32, size, size, {0}};
     if (dims)
         memcpy(call.dims, dims, sizeof call.dims);
-    choir__costs_add(costs, &call, seconds, spread);
+    choir__costs_append(costs, &call, seconds, spread);
+    choir__costs_sort(costs);
 }
 
 static void test_table(void **state)
