@@ -29,14 +29,31 @@ typedef struct choir_dry_counts {
     double traffic;    /* bytes that kernels would read and write, each operand once */
     size_t bytes_peak; /* as in choir_device_stats; the next four are its parts */
     size_t peak_weights, peak_gradients, peak_optimizer;
-    size_t peak_other; /* activations, batches and work space */
+    size_t peak_other;       /* the rest; the next three are its parts */
+    size_t peak_activations; /* results of ops, batches, gradients of results */
+    size_t peak_workspace;   /* of kernels and optimizers */
+    size_t peak_messages;    /* buffers of communication */
 } choir_dry_counts;
+
+/** A part of a dry device's peak. */
+typedef struct choir_dry_part {
+    const char *name; /* a parameter, a module's path ("": the model's own ops), or in brackets
+                         what belongs to several; NULL: no one's */
+    const char *kind; /* "parameters", "gradients", "optimizer", "activations", "workspace",
+                         "messages" */
+    size_t bytes;     /* at the peak */
+} choir_dry_part;
 
 /** Returns whether the device is a dry one. */
 bool choir_device_is_dry(const choir_device *device);
 
 /** Stores what a dry device has counted. Errors: argument (NULL, another kind of device). */
 CHOIR_CHECKED choir_status choir_dry_count(choir_device *device, choir_dry_counts *counts);
+
+/** Calls `each` for every part of the device's peak, which together are bytes_peak: what holds
+ * the memory, by name. Errors: argument. */
+CHOIR_CHECKED choir_status choir_dry_parts(
+    choir_device *device, void (*each)(const choir_dry_part *part, void *arg), void *arg);
 
 /** Sets the counts of a dry device to zero, and its peak to the bytes that are live. Errors:
  * argument. */

@@ -164,6 +164,7 @@ static choir_status lay_out(choir__book *book)
         p->dense = choir__storage_new(
             book->device, (size_t)p->local->count * choir_dtype_size(book->dtype));
         choir__storage_holds(p->dense, CHOIR__MEMORY_GRADIENTS);
+        choir__storage_tell(p->dense, CHOIR__FOR_WORK, p->name);
         if (!p->dense)
             return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
                 choir_device_name(book->device), p->name);
@@ -210,6 +211,7 @@ static choir_status one_level(choir__book *book, int level)
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for gradients, %zu bytes",
             choir_device_name(book->device), book->level_bytes);
     choir__storage_holds(s, CHOIR__MEMORY_GRADIENTS);
+    choir__storage_tell(s, CHOIR__FOR_WORK, "(sums over micro-batches)");
     book->level_storage[level] = s;
     book->level[level] = s->data;
     return CHOIR_OK;

@@ -28,6 +28,8 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
     replica->boxes = p->boxes;
     replica->box_count = p->box_count;
     replica->name = p->name;
+    if (choir__device_of(of) != device)
+        choir__storage_tell(t->storage, CHOIR__FOR_WORK, p->name);
     replica->of = p->of;
     replica->padding = p->padding;
     replica->initialised = true;

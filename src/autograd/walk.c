@@ -162,7 +162,9 @@ static choir_status run_record(choir__walk *w, choir__record *r)
         choir__call_hooks(r->out, gy);
     bool grad = choir_set_grad(r->scope, false), later = false;
     choir__autocast autocast = r->scope->autocast;
+    const char *path = r->scope->run->path;
     r->scope->autocast.on = false;
+    r->scope->run->path = r->path;
     if (r->op->backward)
         r->op->backward(r, gy, &w->sink);
     if (r->op->backward_weight && w->split && can_wait(r)) {
@@ -179,6 +181,7 @@ static choir_status run_record(choir__walk *w, choir__record *r)
     }
     choir_set_grad(r->scope, grad);
     r->scope->autocast = autocast;
+    r->scope->run->path = path;
     if (w->sink.taken)
         choir__tensor_release(w->sink.taken);
     w->sink.taken = NULL;

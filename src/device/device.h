@@ -202,6 +202,16 @@ void choir__block_free(choir__pool_block *block);
 /* Sets the kind of a block, for figures of memory; a new one is of the kind other. */
 void choir__block_holds(choir__pool_block *block, choir__memory_kind kind);
 choir__memory_kind choir__block_kind(const choir__pool_block *block);
+/* The purpose of a block of the kind other. */
+typedef enum choir__memory_use {
+    CHOIR__FOR_WORK, /* work space; a new block's */
+    CHOIR__FOR_ACTIVATIONS,
+    CHOIR__FOR_MESSAGES, /* buffers of communication */
+    CHOIR__MEMORY_USES
+} choir__memory_use;
+/* Tells the ledger of a dry device (dry/ledger.h) what a block is for, and whose it is: the
+ * name of a parameter, the path of a module, or NULL. Other devices keep no ledger. */
+void choir__block_tell(choir__pool_block *block, choir__memory_use use, const char *name);
 void *choir__block_data(const choir__pool_block *block);
 
 /* Notes that a queue reads the block until event; the block is not reused before. */

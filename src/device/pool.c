@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "device/dry/dry.h"
+#include "device/dry/ledger.h"
 
 /* Octaves 0 to 13 are below 1 MiB and have 4 classes each, the others 16. */
 enum { SMALLEST = 64, LARGE = 4 * 14, CLASSES = LARGE + 16 * 34, NEAR = 16 / 4 };
@@ -28,6 +29,7 @@ struct choir__pool_block {
     size_t handed; /* size of the class that was requested */
     int class;
     choir__memory_kind kind;
+    choir__ledger_line line; /* where the pool's ledger counts it */
     choir__pool *pool;
     choir__pool_block *next;
     choir__event *readers; /* events of other queues */
@@ -47,6 +49,7 @@ struct choir__pool {
     size_t of_kind[CHOIR__MEMORY_KINDS]; /* parts of live */
     size_t peak_of[CHOIR__MEMORY_KINDS]; /* parts of peak */
     choir__pool_gauges *gauges;          /* these figures for other processes; NULL: none */
+    choir__ledger *ledger;               /* who holds the live bytes; NULL: not asked */
 };
 
 /* Class c holds blocks of (4 + c % 4) << (c / 4) units of 16 bytes; large ones, counted from
@@ -110,16 +113,27 @@ static void note_peak(choir__pool *counts)
     memcpy(counts->peak_of, counts->of_kind, sizeof counts->peak_of);
 }
 
+/* Notes who holds live bytes, and who held the peak, before it is left. Under lock. */
+static void note_holder(
+    choir__pool *c, ptrdiff_t live, choir__memory_kind kind, choir__ledger_line line)
+{
+    if (live < 0 && c->live == c->peak)
+        choir__ledger_keep(c->ledger);
+    choir__ledger_add(c->ledger, kind, line, live);
+}
+
 /* Adds to the counters, and `live` also to a kind's counters; returns false and changes nothing
  * if the limit forbids it. */
-static bool count(
-    choir__pool *pool, ptrdiff_t live, choir__memory_kind kind, ptrdiff_t reserved)
+static bool count_of(choir__pool *pool, ptrdiff_t live, choir__memory_kind kind,
+    choir__ledger_line line, ptrdiff_t reserved)
 {
     choir__pool *c = pool->counts;
     bool fits = reserved <= 0 || !c->limit || c->reserved + (size_t)reserved <= c->limit;
     if (c != pool)
         pthread_mutex_lock(&c->lock);
     if (fits) {
+        if (c->ledger && live)
+            note_holder(c, live, kind, line);
         c->live += (size_t)live;
         c->of_kind[kind] += (size_t)live;
         c->reserved += (size_t)reserved;
@@ -129,6 +143,13 @@ static bool count(
     if (c != pool)
         pthread_mutex_unlock(&c->lock);
     return fits;
+}
+
+/* Counts memory that has no block. */
+static bool count(
+    choir__pool *pool, ptrdiff_t live, choir__memory_kind kind, ptrdiff_t reserved)
+{
+    return count_of(pool, live, kind, (choir__ledger_line){0}, reserved);
 }
 
 static void forget_readers(choir__pool_block *block)
@@ -224,6 +245,7 @@ void choir__pool_free(choir__pool *pool)
         return;
     wait_for_readers(pool);
     trim(pool);
+    choir__ledger_free(pool->ledger);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
 }
@@ -300,6 +322,7 @@ choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
     if (block) {
         block->handed = class_bytes(class);
         block->kind = CHOIR__MEMORY_OTHER;
+        block->line = (choir__ledger_line){0};
         count(pool, (ptrdiff_t)block->handed, block->kind, 0);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -314,7 +337,7 @@ void choir__block_free(choir__pool_block *block)
         return;
     choir__pool *pool = block->pool;
     pthread_mutex_lock(&pool->lock);
-    count(pool, -(ptrdiff_t)block->handed, block->kind, 0);
+    count_of(pool, -(ptrdiff_t)block->handed, block->kind, block->line, 0);
     if (block->reader_count) {
         block->next = pool->awaiting;
         pool->awaiting = block;
@@ -329,9 +352,23 @@ void choir__block_holds(choir__pool_block *block, choir__memory_kind kind)
     choir__pool *pool = block->pool;
     ptrdiff_t bytes = (ptrdiff_t)block->handed;
     pthread_mutex_lock(&pool->lock);
-    count(pool, -bytes, block->kind, 0);
-    count(pool, bytes, kind, 0);
+    count_of(pool, -bytes, block->kind, block->line, 0);
+    count_of(pool, bytes, kind, block->line, 0);
     block->kind = kind;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void choir__block_tell(choir__pool_block *block, choir__memory_use use, const char *name)
+{
+    choir__pool *pool = block->pool;
+    choir__ledger *ledger = pool->counts->ledger;
+    const ptrdiff_t bytes = (ptrdiff_t)block->handed;
+    if (!ledger)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    count_of(pool, -bytes, block->kind, block->line, 0);
+    block->line = choir__ledger_line_of(ledger, use, name);
+    count_of(pool, bytes, block->kind, block->line, 0);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -450,4 +487,19 @@ void choir__pool_peak(choir_device *device, size_t of[CHOIR__MEMORY_KINDS])
     pthread_mutex_lock(&pool->lock);
     memcpy(of, pool->peak_of, sizeof pool->peak_of);
     pthread_mutex_unlock(&pool->lock);
+}
+
+void choir__pool_keep_ledger(choir__pool *pool)
+{
+    pool->ledger = choir__ledger_new();
+}
+
+const choir__ledger *choir__pool_ledger(choir_device *device)
+{
+    choir__pool *pool = device->pool->counts;
+    pthread_mutex_lock(&pool->lock);
+    if (pool->ledger && pool->live == pool->peak)
+        choir__ledger_keep(pool->ledger);
+    pthread_mutex_unlock(&pool->lock);
+    return pool->ledger;
 }

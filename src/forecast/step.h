@@ -19,7 +19,7 @@
 
 #include "comm/call.h"
 
-enum { CHOIR__STEP_DIMS = 4, CHOIR__STEP_HELD = 4 };
+enum { CHOIR__STEP_DIMS = 4, CHOIR__STEP_HELD = 6 };
 
 typedef enum choir__step_kind {
     CHOIR__ENTRY_KERNEL,
@@ -74,8 +74,8 @@ typedef struct choir__step_queue {
 typedef struct choir__step_program {
     choir__step_entry *entries;
     int64_t entry_count;
-    /* (entries, CHOIR__STEP_HELD) bytes of the device at each kernel: weights,
-     * gradients, optimizer, the rest; NULL: unknown */
+    /* (entries, CHOIR__STEP_HELD) bytes of the device at each kernel: parameters, gradients,
+     * optimizer, activations, work space, messages; NULL: unknown */
     int64_t *held;
     choir__step_queue *queues;
     int queue_count, event_count;

@@ -80,10 +80,10 @@ static choir_status hold(choir__param *p, choir__quant type)
         return CHOIR_OK;
     float *room = malloc((size_t)(most * cols) * sizeof *room + 1);
     choir_status status = room ? CHOIR_OK : choir__held_no_room(most * cols);
-    if (status == CHOIR_OK && choir__tensor_allocate(t, device))
-        choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
-    else if (status == CHOIR_OK)
+    if (status == CHOIR_OK && !choir__tensor_allocate(t, device))
         status = choir__scope_status(t->scope);
+    choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
+    choir__storage_tell(t->storage, CHOIR__FOR_WORK, p->name);
     for (int64_t r = 0; r < rows && !device->away && status == CHOIR_OK; r += most) {
         const int64_t n = choir__min(most, rows - r);
         choir_tensor some = choir__rows_view(&values, r, n);

@@ -39,6 +39,15 @@ struct choir__module_inside {
     bool unit;
 };
 
+/* Makes m (NULL: none) the module whose forward runs, and returns the one before. */
+static inline choir_module *choir__module_enter(choir__run *run, choir_module *m)
+{
+    choir_module *before = run->at;
+    run->at = m;
+    run->path = m ? m->path : NULL;
+    return before;
+}
+
 /* Returns an error if the module is NULL or belongs to a closed run. */
 static inline choir_status choir__use_module(const choir_module *module, const char *function)
 {

@@ -181,8 +181,7 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
         poisoned |= sound[i] && sound[i]->poisoned;
     }
     in = sound;
-    choir_module *caller = choir__run_of(m->run)->at;
-    choir__run_of(m->run)->at = m;
+    choir_module *caller = choir__module_enter(choir__run_of(m->run), m);
     choir__segment *segment = m->inside->recompute ? choir__recompute_begin(in, count) : NULL;
     choir_tensor *y =
         m->inside->hooks ? forward_hooked(m, in, count) : forward_plainly(m, in, count);
@@ -190,7 +189,7 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     choir__op_watch *watch = y->scope->run->watch;
     if (watch && !y->poisoned && !m->inside->strategy) /* a wrapper has its module's path */
         watch->forward(watch, m, y);
-    choir__run_of(m->run)->at = caller;
+    choir__module_enter(choir__run_of(m->run), caller);
     if (y->poisoned && !poisoned && *m->path)
         choir__scope_blame(y->scope, m->path);
     return y;

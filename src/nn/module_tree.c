@@ -52,6 +52,7 @@ bool choir__param_claim(choir__param *p)
     if (!choir__tensor_allocate(p->tensor, p->tensor->device))
         return false;
     choir__storage_holds(p->tensor->storage, CHOIR__MEMORY_WEIGHTS);
+    choir__storage_tell(p->tensor->storage, CHOIR__FOR_WORK, p->name);
     return true;
 }
 

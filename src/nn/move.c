@@ -70,6 +70,7 @@ choir_status choir__param_move(choir__param *p, choir_device *device)
         choir__book_free(p->book);
     if (status == CHOIR_OK)
         status = choir__tensor_move(p->tensor, device, p->initialised);
+    choir__storage_tell(p->tensor->storage, CHOIR__FOR_WORK, p->name);
     return status;
 }
 
@@ -77,8 +78,10 @@ choir_status choir__param_move_companions(choir__param *p, choir_device *device)
 {
     choir_status status = CHOIR_OK;
     for (choir__companion *c = p->companions; c && status == CHOIR_OK; c = c->next)
-        if ((*c->tensor)->storage && !(*c->tensor)->storage->outside)
+        if ((*c->tensor)->storage && !(*c->tensor)->storage->outside) {
             status = choir__tensor_move(*c->tensor, device, true);
+            choir__storage_tell((*c->tensor)->storage, CHOIR__FOR_WORK, p->name);
+        }
     return status;
 }
 

@@ -89,15 +89,14 @@ typedef struct mlp {
 static choir_tensor *layer_of_gelu(choir_module *layer, choir_tensor *x)
 {
     choir__run *run = choir__run_of(layer->run);
-    choir_module *caller = run->at;
     choir_tensor *weight, *bias, *h, *y;
     bool in_out, apart = layer->inside->hooks || layer->inside->recompute;
     const choir__linear *linear = choir__linear_of_module(layer, &in_out);
     apart |= linear && linear->adapter.a;
     if (!apart && choir__joins_gelu(x) && choir__linear_layer(layer, &weight, &bias, &in_out)) {
-        run->at = layer;
+        choir_module *caller = choir__module_enter(run, layer);
         y = choir__linear_of_gelu(x, weight, bias, in_out);
-        run->at = caller;
+        choir__module_enter(run, caller);
         return y;
     }
     h = choir_gelu_tanh(x);

@@ -141,6 +141,7 @@ static choir_tensor *new_state(
         t = choir__tensor_new(o->run, choir__device_of(local), CHOIR_F32,
             shape_of(p, form, follows_rows(form) ? local->shape : p->whole));
     choir__storage_holds(t->storage, CHOIR__MEMORY_OPTIMIZER);
+    choir__storage_tell(t->storage, CHOIR__FOR_WORK, p->name);
     if (!t->poisoned)
         choir__launch_fill(t, 0);
     return t;
@@ -185,6 +186,7 @@ static choir_status move(choir_optim *o, const choir__param *p, choir_tensor **s
         like.dtype = CHOIR_F32;
         *state = choir__tensor_like(o->run, &like);
         choir__storage_holds((*state)->storage, CHOIR__MEMORY_OPTIMIZER);
+        choir__storage_tell((*state)->storage, CHOIR__FOR_WORK, p->name);
     }
     if (!(*state)->poisoned)
         choir__copy_across(*state, old);

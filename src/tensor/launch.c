@@ -83,6 +83,7 @@ static void carry_in_order(choir_tensor *y, choir_tensor *x)
         return;
     }
     copy_on(from, &sent, x);
+    choir__storage_tell(sent.storage, CHOIR__FOR_MESSAGES, NULL);
     carry(y, &sent);
     choir__storage_unref(sent.storage);
 }

@@ -188,6 +188,7 @@ static choir__record *record(
     r->out = out;
     r->out_version = out->storage->version;
     r->count = count;
+    r->path = scope->run->path;
     for (int i = 0; i < count; i++) {
         r->in[i] = in[i];
         if (!in[i])

@@ -111,6 +111,7 @@ struct choir__record {
     int stage;                      /* the stage of a pipeline in which it was made */
     int owner;                      /* the stage that walks it: see autograd/walk.h */
     int number;                     /* number of the op in its micro-batch */
+    const char *path;               /* path of the module that made it, or NULL */
     const choir__op *late_op;       /* the op, while its backward_weight is put off */
     choir__record *previous, *next;
 };

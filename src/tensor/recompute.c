@@ -18,6 +18,7 @@
  * blocks): then only this tensor is computed again, and it stays. */
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
+#include "tensor/run.h"
 #include "tensor/segment.h"
 
 /* --- which records, which of their tensors --- */
@@ -116,6 +117,8 @@ static choir_status make(choir__record *r)
     }
     choir_device *device = choir__device_of(t);
     choir__storage *had = t->storage;
+    const char *path = r->scope->run->path;
+    r->scope->run->path = r->path;
     t->storage = NULL;
     bool fits = allocate(t, device, r->out_version);
     for (int i = 0; i < CHOIR__MAX_SAVED && fits; i++) {
@@ -126,6 +129,7 @@ static choir_status make(choir__record *r)
     if (fits)
         r->op->recompute(r);
     release_scratch(r->scope, mark);
+    r->scope->run->path = path;
     if (had) {
         choir__storage_unref(t->storage);
         t->storage = had;

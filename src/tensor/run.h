@@ -45,6 +45,7 @@ struct choir__run {
     unsigned layouts;            /* number of layouts of books so far */
     uint64_t updates;            /* number of optimizers' steps so far, without replays */
     struct choir_module *at;     /* the module whose forward function runs; NULL: none */
+    const char *path;            /* path of the module whose tensors are made, or NULL */
 
     struct choir__strategy *strategies; /* newest first */
     struct choir__op_watch *watch;      /* sees what ops compute (watch.h); NULL: no one does */

@@ -53,6 +53,12 @@ void choir__storage_holds(choir__storage *storage, choir__memory_kind kind)
         choir__block_holds(storage->block, kind);
 }
 
+void choir__storage_tell(choir__storage *storage, choir__memory_use use, const char *name)
+{
+    if (storage && storage->block)
+        choir__block_tell(storage->block, use, name);
+}
+
 void choir__storage_holds_as(choir__storage *storage, const choir__storage *other)
 {
     if (other && other->block)

@@ -49,6 +49,8 @@ choir__storage *choir__storage_ref(choir__storage *storage);
 void choir__storage_unref(choir__storage *storage);
 /* Sets the kind of the data, for figures of memory. NULL is fine. */
 void choir__storage_holds(choir__storage *storage, choir__memory_kind kind);
+/* See choir__block_tell. NULL is fine. */
+void choir__storage_tell(choir__storage *storage, choir__memory_use use, const char *name);
 /* Gives the storage the kind of another one, which may be NULL. */
 void choir__storage_holds_as(choir__storage *storage, const choir__storage *other);
 /* True if only one tensor holds the storage and no other device's queue or process reads it:

@@ -233,6 +233,7 @@ bool choir__tensor_allocate(choir_tensor *t, choir_device *device)
             memory_advice(device));
         t->poisoned = true;
     }
+    choir__storage_tell(t->storage, CHOIR__FOR_ACTIVATIONS, choir__run_of(t->scope)->path);
     return t->storage != NULL;
 }
 

@@ -38,6 +38,20 @@ const choir__plan_entry *choir__plan_best(const choir__planning *p)
     return best;
 }
 
+/* Names the two mildest remedies. */
+static char *sentence_of_remedies(const choir__planning *p)
+{
+    char size[2][32];
+    const choir__plan_remedy *r = p->remedies;
+    choir__plan_size(r->bytes, size[0]);
+    if (p->remedy_count == 1)
+        return choir__format("No strategy fits. %s would fit with %s (%s).", p->nearest->text,
+            r[0].words, size[0]);
+    return choir__format("No strategy fits. %s would fit with %s (%s), or with %s (%s).",
+        p->nearest->text, r[0].words, size[0], r[1].words,
+        choir__plan_size(r[1].bytes, size[1]));
+}
+
 char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *best)
 {
     char size[32], time[32];
@@ -45,9 +59,8 @@ char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *be
         bool any = false;
         for (int i = 0; i < p->count; i++)
             any |= p->entries[i].planned;
-        if (any && *p->remedy)
-            return choir__format(
-                "No strategy fits. %s would fit with %s.", p->nearest->text, p->remedy);
+        if (any && p->remedy_count)
+            return sentence_of_remedies(p);
         return choir__strdup(
             any ? "No strategy fits, nor would recomputation, smaller micro-batches, "
                   "adapters or more machines, up to a rank per sample, be enough."
@@ -85,7 +98,8 @@ static char *with_option(char *line, const char *name, const char *value)
     return line;
 }
 
-char *choir__plan_command(const choir__planning *p, const choir__plan_entry *e)
+char *choir__plan_command(
+    const choir__planning *p, const choir__plan_entry *e, const char *more)
 {
     char number[24];
     char *line = with_option(choir__strdup("choir train"), "strategy", e->text);
@@ -94,6 +108,13 @@ char *choir__plan_command(const choir__planning *p, const choir__plan_entry *e)
     line = with_option(line, "devices", p->devices);
     snprintf(number, sizeof number, "%lld", (long long)e->microbatches);
     line = with_option(line, "microbatches", number);
+    char *longer = choir__format("%s%s", line, more);
+    free(line);
+    return choir__plan_with_args(p, longer);
+}
+
+char *choir__plan_with_args(const choir__planning *p, char *line)
+{
     for (int i = 0; i < p->arg_count; i++)
         line = with_word(line, p->args[i]);
     return line;

@@ -52,5 +52,5 @@ void choir__plan_other_cut(choir__planning *p)
         (long long)found.microbatches,
         (long long)(p->job.training.batch_size / found.microbatches),
         100 * (1 - found.price.ms / best->price.ms));
-    p->other_command = choir__plan_command(p, &found);
+    p->other_command = choir__plan_command(p, &found, "");
 }

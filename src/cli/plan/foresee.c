@@ -64,21 +64,6 @@ static double sum_peaks(const choir__rehearsal *r)
     return sum;
 }
 
-/* Names the kind of memory that fills the fullest device. */
-static const char *holder_of(const choir__rehearsal *r)
-{
-    const choir_dry_counts *most = &r->devices[0].counts;
-    for (int i = 1; i < r->device_count; i++)
-        if (r->devices[i].counts.bytes_peak > most->bytes_peak)
-            most = &r->devices[i].counts;
-    size_t largest = choir__max(choir__max(most->peak_weights, most->peak_gradients),
-        choir__max(most->peak_optimizer, most->peak_other));
-    return largest == most->peak_other       ? "activations"
-           : largest == most->peak_weights   ? "parameters"
-           : largest == most->peak_gradients ? "gradients"
-                                             : "the optimizer's state";
-}
-
 /* Returns the memory of each device, where devices have their own; 0: they share the machine's.
  */
 static double memory_of_device(const choir__planning *p)
@@ -101,15 +86,16 @@ static double bytes_in_one_memory(const choir__planning *p, const choir__rehears
 
 static void judge(const choir__planning *p, choir__plan_entry *e)
 {
-    char needs[32], has[32];
+    char needs[32], has[32], holder[300];
     const double each = memory_of_device(p), room = each > 0 ? each : (double)p->memory;
     e->bytes = bytes_in_one_memory(p, &e->rehearsal);
     e->fits = !*e->lacks && e->bytes <= room;
+    choir__plan_say_holder(&e->rehearsal, holder, sizeof holder);
     if (!e->fits && !*e->lacks)
-        snprintf(e->lacks, sizeof e->lacks, "%s %s and %s has %s: most of it is %s",
+        snprintf(e->lacks, sizeof e->lacks, "%s %s and %s has %s: %s",
             each > 0 ? "its fullest device needs" : "its devices need",
             choir__plan_size(e->bytes, needs), each > 0 ? "such a device" : "the machine",
-            choir__plan_size(room, has), holder_of(&e->rehearsal));
+            choir__plan_size(room, has), holder);
 }
 
 static void note_numbers(choir__plan_entry *e, const choir__job *j)

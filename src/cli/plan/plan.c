@@ -71,6 +71,11 @@ static void free_plan(choir__planning *p)
     free(p->entries);
     free(p->other);
     free(p->other_command);
+    for (int i = 0; i < p->remedy_count; i++) {
+        free(p->remedies[i].words);
+        free(p->remedies[i].command);
+    }
+    free(p->remedies);
     choir__machine_free(&p->machine);
     choir__job_free(&p->job);
 }

@@ -7,6 +7,7 @@
  *     calibrate.c   measures this machine
  *     remedies.c    what would make it fit
  *     table.c       the table and the JSON; times.c: the table of times
+ *     holders.c     what holds the memory, by name
  *     plot.c        the picture of a step
  *     cut.c         another cut that would be faster
  *     size.c        bytes as people read them
@@ -38,8 +39,15 @@ typedef struct choir__plan_entry {
     /* changes the job before it is rehearsed, by `times`; NULL: it stays */
     void (*change)(const struct choir__plan_entry *entry, choir__job *job);
     int64_t times;
+    const struct choir__plan_change *with; /* what a remedy changes */
     choir__forecast *when; /* filled in with the time of each entry; NULL: not asked for */
 } choir__plan_entry;
+
+/* A change that makes the job fit. */
+typedef struct choir__plan_remedy {
+    char *words, *command;
+    double bytes; /* as choir__plan_entry.bytes */
+} choir__plan_remedy;
 
 typedef struct choir__planning {
     choir__job job; /* first: the options of train point into it */
@@ -65,7 +73,8 @@ typedef struct choir__planning {
     choir__plan_entry *entries;
     int count;
     const choir__plan_entry *nearest; /* if nothing fits: the one that lacks least, */
-    char remedy[600]; /* and what would make it fit; "": nothing that is tried */
+    choir__plan_remedy *remedies;     /* and what would make it fit, the mildest first */
+    int remedy_count;
 } choir__planning;
 
 extern const choir__cli_option choir__plan_options[];
@@ -89,6 +98,7 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e);
 int choir__plan_calibrate(choir__planning *p);
 /* If nothing fits, finds what would. */
 void choir__plan_mend(choir__planning *p);
+void choir__plan_print_remedies(const choir__planning *p);
 
 /* times.c: the table of times; the seconds and the cost of a training. */
 void choir__plan_times(const choir__planning *p);
@@ -103,14 +113,33 @@ choir_status choir__plan_plot(choir__planning *p, const choir__plan_entry *entry
  * and notes a clearly faster one. */
 void choir__plan_other_cut(choir__planning *p);
 
+/* holders.c: what holds the memory of the fullest device, the largest first: a kind, and a
+ * module's path with '*' for numbers. */
+enum { CHOIR__HOLDER_NAME = 128 };
+typedef struct choir__plan_holder {
+    const char *kind;
+    char name[CHOIR__HOLDER_NAME];
+    double bytes;
+} choir__plan_holder;
+/* The caller frees the array. */
+choir__plan_holder *choir__plan_holders(const choir__rehearsal *r, int *count);
+/* Writes "most of it is activations, above all of blocks.*.attn". */
+void choir__plan_say_holder(const choir__rehearsal *r, char *text, size_t bytes);
+void choir__plan_print_holders(const choir__plan_entry *e);
+
 void choir__plan_table(const choir__planning *p);
 void choir__plan_json(const choir__planning *p);
 
 /* Returns the entry that is advised; NULL: none fits. */
 const choir__plan_entry *choir__plan_best(const choir__planning *p);
-/* Return the sentence, and the command line of an entry; the caller frees them. */
+/* Return the sentence, and the command line of an entry with `more` options (" --recompute");
+ * the caller frees them. */
 char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *best);
-char *choir__plan_command(const choir__planning *p, const choir__plan_entry *e);
+char *choir__plan_command(
+    const choir__planning *p, const choir__plan_entry *e, const char *more);
+/* Adds the options and operands of the command line that train has as well, except for the
+ * place; takes over the line. */
+char *choir__plan_with_args(const choir__planning *p, char *line);
 
 /* Writes bytes as people read them, such as "1.5 GiB", and returns text. */
 const char *choir__plan_size(double bytes, char text[32]);

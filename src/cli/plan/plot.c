@@ -25,8 +25,9 @@ static const double mib = 1048576;
 /* Okabe and Ito's colours. */
 static const struct {
     const char *name, *colour;
-} kinds[CHOIR__STEP_HELD] = {{"weights", "#0072B2"}, {"gradients", "#E69F00"},
-    {"optimizer", "#009E73"}, {"activations and the rest", "#CC79A7"}},
+} kinds[CHOIR__STEP_HELD] = {{"parameters", "#0072B2"}, {"gradients", "#E69F00"},
+    {"optimizer", "#009E73"}, {"activations", "#CC79A7"}, {"work space", "#56B4E9"},
+    {"messages", "#D55E00"}},
   work[] = {{"kernels", "#0072B2"}, {"copies", "#009E73"}, {"collectives", "#D55E00"}};
 
 /* --- memory --- */

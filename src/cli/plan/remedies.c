@@ -1,42 +1,47 @@
-/* Remedies for a job that fits under none of the planned strategies: changes of its
- * options are rehearsed, the mildest first, and at last more machines like this one. */
+/* A job that fits under none of the planned strategies is rehearsed with changes of its
+ * options, the mildest first, and at last on more machines. The changes that make it fit are
+ * told with the command that runs them. */
 #include "cli/plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TIMES = 16 };
+#include "base/text.h"
 
-/* --- changes of one entry's job --- */
+enum { MOST_TIMES = 16, MOST_TOLD = 6 };
 
-static void recompute(const choir__plan_entry *e, choir__job *j)
+/* A remedy changes these options of a job. */
+struct choir__plan_change {
+    const char *strategy; /* NULL: the entry's */
+    bool recompute, finer;
+    const char *lora, *base;
+};
+
+static const struct choir__plan_change changes[] = {
+    {.recompute = true},
+    {.finer = true},
+    {.recompute = true, .finer = true},
+    {.strategy = "fsdp"},
+    {.strategy = "fsdp", .recompute = true},
+    {.lora = "r=16"},
+    {.lora = "r=16", .recompute = true},
+    {.lora = "r=16", .base = "q8_0"},
+    {.lora = "r=16", .base = "q4_0", .recompute = true},
+    {.strategy = "fsdp", .lora = "r=16", .base = "q4_0", .recompute = true},
+};
+
+/* Makes the change; `times` cuts the batch that many times finer. */
+static void make(const choir__plan_entry *e, choir__job *j)
 {
-    (void)e;
-    j->optim.recompute = true;
-}
-
-static void cut_finer(const choir__plan_entry *e, choir__job *j)
-{
-    j->training.microbatches *= e->times;
-}
-
-static void recompute_finer(const choir__plan_entry *e, choir__job *j)
-{
-    recompute(e, j);
-    cut_finer(e, j);
-}
-
-static void adapt(const choir__plan_entry *e, choir__job *j)
-{
-    (void)e;
-    j->optim.lora = "r=16";
-}
-
-static void adapt_and_recompute(const choir__plan_entry *e, choir__job *j)
-{
-    recompute(e, j);
-    adapt(e, j);
+    const struct choir__plan_change *c = e->with;
+    j->optim.recompute |= c->recompute;
+    if (c->lora && !j->optim.lora)
+        j->optim.lora = c->lora;
+    if (c->base && !j->optim.base)
+        j->optim.base = c->base;
+    if (c->finer)
+        j->training.microbatches *= e->times;
 }
 
 /* So many ranks, each with samples of its own. */
@@ -50,72 +55,97 @@ static void spread(const choir__plan_entry *e, choir__job *j)
             break; /* which the job's checks refuse */
 }
 
-static const struct {
-    void (*change)(const choir__plan_entry *e, choir__job *j);
-    const char *words; /* %lld: times the number of micro-batches */
-    bool finer;        /* it is tried with more and more micro-batches */
-} changes[] = {
-    {recompute, "--recompute", false},
-    {cut_finer, "--microbatches=%lld", true},
-    {recompute_finer, "--recompute --microbatches=%lld", true},
-    {adapt, "--lora=r=16", false},
-    {adapt_and_recompute, "--lora=r=16 --recompute", false},
-};
-
-/* Rehearses the entry with a change. Returns whether it fits. */
-static bool try(choir__planning *p, const choir__plan_entry *of, choir__plan_entry *tried)
+/* Writes the options that the change adds to the job's. */
+static void say(
+    const choir__planning *p, const struct choir__plan_change *c, choir__text_buffer *words)
 {
-    snprintf(tried->text, sizeof tried->text, "%s", of->text);
-    snprintf(tried->mesh, sizeof tried->mesh, "%s", of->mesh);
-    choir__plan_foresee(p, tried);
-    choir__rehearsal_free(&tried->rehearsal);
-    return tried->planned && tried->fits;
+    const choir__job *j = &p->job;
+    choir__text_buffer_put(words, "");
+    if (c->recompute && !j->optim.recompute)
+        choir__text_buffer_put(words, " --recompute");
+    if (c->lora && !j->optim.lora)
+        choir__text_format(words, " --lora=%s", c->lora);
+    if (c->base && !j->optim.base)
+        choir__text_format(words, " --base=%s", c->base);
 }
 
-static void add(choir__planning *p, const char *words, double bytes)
+/* Rehearses the entry with a change. Returns whether it fits. */
+static bool try(choir__planning *p, const char *text, const char *mesh, choir__plan_entry *e)
 {
-    char size[32];
-    size_t used = strlen(p->remedy);
-    snprintf(p->remedy + used, sizeof p->remedy - used, "%s%s (%s)", used ? ", or with " : "",
-        words, choir__plan_size(bytes, size));
+    snprintf(e->text, sizeof e->text, "%s", text);
+    snprintf(e->mesh, sizeof e->mesh, "%s", mesh);
+    choir__plan_foresee(p, e);
+    choir__rehearsal_free(&e->rehearsal);
+    return e->planned && e->fits;
+}
+
+/* Keeps a remedy; takes over the words and the command. */
+static void add(choir__planning *p, char *words, char *command, double bytes)
+{
+    CHOIR__GROW(p->remedies, p->remedy_count);
+    p->remedies[p->remedy_count++] = (choir__plan_remedy){words, command, bytes};
+}
+
+static void add_change(choir__planning *p, const choir__plan_entry *tried, const char *words)
+{
+    const struct choir__plan_change *c = tried->with;
+    char *all = choir__format("%s%s%s%s", c->strategy ? " --strategy=" : "",
+        c->strategy ? c->strategy : "", words, c->finer ? " --microbatches=" : "");
+    char *told = c->finer ? choir__format("%s%lld", all + 1, (long long)tried->microbatches)
+                          : choir__strdup(all + 1);
+    add(p, told, choir__plan_command(p, tried, words), tried->bytes);
+    free(all);
 }
 
 /* Tries a change once, or with twice as many micro-batches until it fits. */
-static bool mend(choir__planning *p, const choir__plan_entry *e, size_t c)
+static void mend(
+    choir__planning *p, const choir__plan_entry *e, const struct choir__plan_change *c)
 {
-    const int64_t batch = p->job.training.batch_size;
-    for (int64_t times = 2; times <= MOST_TIMES; times *= 2) {
-        char words[96];
-        choir__plan_entry tried = {.change = changes[c].change, .times = times};
-        if (changes[c].finer && batch % (e->microbatches * times))
-            return false;
-        if (try(p, e, &tried)) {
-            snprintf(words, sizeof words, changes[c].words, (long long)tried.microbatches);
-            add(p, words, tried.bytes);
-            return true;
+    choir__text_buffer words = {0};
+    say(p, c, &words);
+    const bool sharded = !strncmp(e->text, "fsdp", 4), none = !words.used && !c->finer,
+               skipped = c->strategy ? sharded || e->ranks < 2 : none;
+    for (int64_t times = c->finer ? 2 : 1; !skipped && times <= MOST_TIMES; times *= 2) {
+        choir__plan_entry tried = {.change = make, .with = c, .times = times};
+        if (c->finer && p->job.training.batch_size % (e->microbatches * times))
+            break;
+        if (try(p, c->strategy ? c->strategy : e->text, c->strategy ? "" : e->mesh, &tried)) {
+            add_change(p, &tried, words.bytes);
+            break;
         }
-        if (!changes[c].finer)
-            return false;
+        if (!c->finer)
+            break;
     }
-    return false;
+    choir__text_buffer_free(&words);
 }
 
 /* --- more machines --- */
 
-/* Rehearses fsdp with recomputation on several machines; *bytes: what each of them holds. */
-static bool fits_on(choir__planning *p, int machines, double *bytes)
+/* Rehearses fsdp with recomputation on several machines; bytes: what each of them holds. */
+static bool fits_on(choir__planning *p, int machines, choir__plan_entry *tried)
 {
     const int64_t one = p->memory, nodes = p->machine.place.nodes;
-    choir__plan_entry fsdp = {.text = "fsdp"},
-                      tried = {.change = spread,
-                          .times = (int64_t)machines * p->job.placement.device_count};
+    *tried = (choir__plan_entry){
+        .change = spread, .times = (int64_t)machines * p->job.placement.device_count};
     p->memory = one * machines;
     p->machine.place.nodes = nodes * machines;
-    bool fits = try(p, &fsdp, &tried);
+    bool fits = try(p, "fsdp", "", tried);
     p->memory = one;
     p->machine.place.nodes = nodes;
-    *bytes = tried.bytes / machines;
+    tried->bytes /= machines;
     return fits;
+}
+
+static void add_spread(choir__planning *p, int machines, const choir__plan_entry *tried)
+{
+    const int each = p->job.placement.device_count;
+    char *words = choir__format("--recompute, as fsdp, on %d machines like this one (%d ranks)",
+        machines, machines * each);
+    char *line = choir__format("choir run --nnodes=%d --nproc-per-node=%d "
+                               "--rdzv-endpoint=HOST:29400 --key-file=KEY choir train "
+                               "--strategy=fsdp --microbatches=%lld --recompute",
+        machines, each, (long long)tried->microbatches);
+    add(p, words, choir__plan_with_args(p, line), tried->bytes);
 }
 
 /* Looks for the fewest machines like this one that hold the shards: twice as many until they
@@ -125,25 +155,23 @@ static void add_machines(choir__planning *p)
     const int most = (int)(choir__min(p->job.training.batch_size, CHOIR__MOST_RANKS) /
                            p->job.placement.device_count); /* a sample for each rank */
     int low = 1, high = 1;
-    double bytes = 0, tried;
-    char words[96];
+    choir__plan_entry found, tried;
     do {
         low = high;
         high = 2 * high < most ? 2 * high : most;
-        if (low == high)
+        if (low >= high)
             return;
-    } while (!fits_on(p, high, &bytes));
+    } while (!fits_on(p, high, &found));
     while (high - low > 1) {
         const int middle = (low + high) / 2;
         if (fits_on(p, middle, &tried)) {
             high = middle;
-            bytes = tried;
+            found = tried;
         } else {
             low = middle;
         }
     }
-    snprintf(words, sizeof words, "--recompute, as fsdp, on %d machines like this one", high);
-    add(p, words, bytes);
+    add_spread(p, high, &found);
 }
 
 /* Returns the entry that lacks least. */
@@ -162,10 +190,18 @@ void choir__plan_mend(choir__planning *p)
     for (int i = 0; i < p->count; i++)
         if (!e || (p->entries[i].planned && p->entries[i].fits))
             return;
-    int found = 0;
-    for (size_t c = 0; c < CHOIR_COUNT(changes) && found < 2; c++)
-        found += mend(p, e, c);
-    if (!found)
-        add_machines(p);
+    for (size_t c = 0; c < CHOIR_COUNT(changes) && p->remedy_count < MOST_TOLD - 1; c++)
+        mend(p, e, &changes[c]);
+    add_machines(p);
     p->nearest = e;
+}
+
+void choir__plan_print_remedies(const choir__planning *p)
+{
+    char size[32];
+    if (p->remedy_count)
+        printf("\nWhat would make it fit, each rehearsed:\n");
+    for (int i = 0; i < p->remedy_count; i++)
+        printf("\n%s (%s)\n\n  %s\n", p->remedies[i].words,
+            choir__plan_size(p->remedies[i].bytes, size), p->remedies[i].command);
 }

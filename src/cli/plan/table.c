@@ -23,11 +23,12 @@ static void print_row(const choir__plan_entry *e)
         most = c->bytes_peak > most->bytes_peak ? c : most;
         least = choir__min(least, c->bytes_peak);
     }
-    printf("%-30s %-6s %5d  %-4s %10.1f %10.1f %9.1f %9.1f %9.1f %9.1f\n", e->text,
-        *e->mesh ? e->mesh : "-", r->world * r->each, e->fits ? "yes" : "no",
+    printf("%-30s %-6s %5d  %-4s %10.1f %10.1f %10.1f %9.1f %9.1f %11.1f %9.1f %8.1f\n",
+        e->text, *e->mesh ? e->mesh : "-", r->world * r->each, e->fits ? "yes" : "no",
         (double)most->bytes_peak / mib, (double)least / mib, (double)most->peak_weights / mib,
         (double)most->peak_gradients / mib, (double)most->peak_optimizer / mib,
-        (double)most->peak_other / mib);
+        (double)most->peak_activations / mib, (double)most->peak_workspace / mib,
+        (double)most->peak_messages / mib);
 }
 
 void choir__plan_table(const choir__planning *p)
@@ -35,7 +36,7 @@ void choir__plan_table(const choir__planning *p)
     char memory[32];
     const bool cpus = !strncmp(p->devices, "cpu", 3);
     printf("strategy                       mesh      on  fits   peak MiB      least "
-           "  weights gradients optimizer     other\n");
+           "parameters gradients optimizer activations workspace messages\n");
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned)
             print_row(&p->entries[i]);
@@ -52,16 +53,19 @@ void choir__plan_table(const choir__planning *p)
         if (!p->entries[i].planned && !p->strategies)
             printf("Left out: %s%s%s (%s).\n", p->entries[i].text,
                 *p->entries[i].mesh ? " on " : "", p->entries[i].mesh, p->entries[i].error);
+    const choir__plan_entry *best = choir__plan_best(p), *shown = best ? best : p->nearest;
+    if (shown)
+        choir__plan_print_holders(shown);
     choir__plan_times(p);
-    const choir__plan_entry *best = choir__plan_best(p);
     char *sentence = choir__plan_sentence(p, best);
     printf("\n%s\n", sentence);
     free(sentence);
     if (best) {
-        char *command = choir__plan_command(p, best);
+        char *command = choir__plan_command(p, best, "");
         printf("\n  %s\n", command);
         free(command);
     }
+    choir__plan_print_remedies(p);
     if (p->other)
         printf("\n%s\n\n  %s\n", p->other, p->other_command);
 }
@@ -92,8 +96,16 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
                 .gradients_bytes = (int64_t)c->peak_gradients,
                 .optimizer_bytes = (int64_t)c->peak_optimizer,
                 .other_bytes = (int64_t)c->peak_other,
+                .activations_bytes = (int64_t)c->peak_activations,
+                .workspace_bytes = (int64_t)c->peak_workspace,
+                .messages_bytes = (int64_t)c->peak_messages,
                 .flops = c->flops};
     }
+    choir__told_held *held = choir__calloc((size_t)r->part_count + 1, sizeof *held);
+    for (int i = 0; i < r->part_count; i++)
+        held[i] = (choir__told_held){.kind = r->parts[i].kind,
+            .name = r->parts[i].name,
+            .bytes = (double)r->parts[i].bytes};
     choir__told_moved links[CHOIR__LEVELS];
     int64_t levels = 0;
     for (int l = 0; l < CHOIR__LEVELS; l++)
@@ -108,7 +120,9 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
         .whole_s = choir__plan_seconds(p, e),
         .cost = choir__plan_has_price(p) ? choir__plan_cost(p, e) : NAN, .links = links,
         .links_count = levels, .memory_bytes = (int64_t)e->bytes,
-        .lacks = e->fits ? NULL : e->lacks, .devices = devices, .devices_count = count));
+        .lacks = e->fits ? NULL : e->lacks, .devices = devices, .devices_count = count,
+        .held = held, .held_count = r->part_count));
+    free(held);
     free(devices);
 }
 
@@ -119,10 +133,17 @@ void choir__plan_json(const choir__planning *p)
             print_entry(p, &p->entries[i]);
     const choir__plan_entry *best = choir__plan_best(p);
     char *why = choir__plan_sentence(p, best);
-    char *command = best ? choir__plan_command(p, best) : NULL;
+    char *command = best ? choir__plan_command(p, best, "") : NULL;
+    choir__told_remedy *remedies = choir__calloc((size_t)p->remedy_count + 1, sizeof *remedies);
+    for (int i = 0; i < p->remedy_count; i++)
+        remedies[i] = (choir__told_remedy){.change = p->remedies[i].words,
+            .command = p->remedies[i].command,
+            .memory_bytes = (int64_t)p->remedies[i].bytes};
     print(CHOIR__TOLD(advice, .strategy = best ? best->text : NULL, .command = command,
         .why = why, .other_microbatches = p->other_cut,
-        .other_step_ms = p->other_cut ? p->other_ms : NAN, .other_command = p->other_command));
+        .other_step_ms = p->other_cut ? p->other_ms : NAN, .other_command = p->other_command,
+        .remedies = remedies, .remedies_count = p->remedy_count));
+    free(remedies);
     free(command);
     free(why);
 }

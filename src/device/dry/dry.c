@@ -11,6 +11,7 @@
 
 #include "device/backend.h"
 #include "device/cpu/context.h"
+#include "device/dry/ledger.h"
 #include "device/queue_run.h"
 #include "device/work.h"
 
@@ -24,6 +25,9 @@ typedef struct dry {
     choir__dry_moment *moments;
     int64_t moment_count;
 } dry;
+
+const char *const choir__dry_kinds[CHOIR__DRY_KINDS] = {
+    "parameters", "gradients", "optimizer", "activations", "workspace", "messages"};
 
 /* --- addresses --- */
 
@@ -63,12 +67,10 @@ static void note(dry *d)
     choir_device_stats now;
     choir_device_get_stats(d->notes, &now);
     CHOIR__GROW(d->moments, d->moment_count);
-    size_t *of = d->moments[d->moment_count++].of;
-    of[CHOIR__MEMORY_WEIGHTS] = now.bytes_weights;
-    of[CHOIR__MEMORY_GRADIENTS] = now.bytes_gradients;
-    of[CHOIR__MEMORY_OPTIMIZER] = now.bytes_optimizer;
-    of[CHOIR__MEMORY_OTHER] =
-        now.bytes_now - now.bytes_weights - now.bytes_gradients - now.bytes_optimizer;
+    const size_t *use = choir__ledger_uses(choir__pool_ledger(d->notes));
+    d->moments[d->moment_count++] =
+        (choir__dry_moment){{now.bytes_weights, now.bytes_gradients, now.bytes_optimizer,
+            use[CHOIR__FOR_ACTIVATIONS], use[CHOIR__FOR_WORK], use[CHOIR__FOR_MESSAGES]}};
 }
 
 static void count(choir__kernel_id id, const void *args)
@@ -111,6 +113,7 @@ static choir_status open_dry(choir_device *device)
     device->chunks = true;
     device->pool = choir__pool_new(
         &choir__dry_memory, NULL, device->gauges ? &device->gauges->pool : NULL);
+    choir__pool_keep_ledger(device->pool);
     device->queue = choir__queue_new(
         (choir__queue_opts){.name = device->name, .enter = enter, .arg = own, .blames = true});
     choir__queue_run_as_issued(device->queue);
@@ -128,6 +131,11 @@ static choir_status set_threads(choir_device *device, int threads)
 static bool multiplies(choir_dtype dtype)
 {
     return choir__cpu_backend.multiplies(dtype);
+}
+
+static bool reads_blocks(choir_dtype dtype)
+{
+    return choir__cpu_backend.reads_blocks(dtype);
 }
 
 static void signature(const choir_device *device, char *text, size_t bytes)
@@ -166,6 +174,7 @@ const choir__backend choir__dry_backend = {
     .open = open_dry,
     .set_threads = set_threads,
     .multiplies = multiplies,
+    .reads_blocks = reads_blocks,
     .signature = signature,
     .far = &memory,
     .dry = true,
@@ -190,6 +199,18 @@ static dry *inside(const choir_device *device, const char *function)
     return NULL;
 }
 
+/* Adds the uses of the memory of no other kind. */
+static void count_uses(choir_device *device, choir_dry_counts *counts)
+{
+    int rows;
+    const choir__ledger_row *row = choir__ledger_peak(choir__pool_ledger(device), &rows);
+    for (int i = 0; i < rows; i++) {
+        counts->peak_workspace += row[i].of_use[CHOIR__FOR_WORK];
+        counts->peak_activations += row[i].of_use[CHOIR__FOR_ACTIVATIONS];
+        counts->peak_messages += row[i].of_use[CHOIR__FOR_MESSAGES];
+    }
+}
+
 choir_status choir_dry_count(choir_device *device, choir_dry_counts *counts)
 {
     const dry *own = inside(device, __func__);
@@ -206,6 +227,28 @@ choir_status choir_dry_count(choir_device *device, choir_dry_counts *counts)
     counts->peak_other = of[CHOIR__MEMORY_OTHER];
     for (int k = 0; k < CHOIR__MEMORY_KINDS; k++)
         counts->bytes_peak += of[k];
+    count_uses(device, counts);
+    return CHOIR_OK;
+}
+
+choir_status choir_dry_parts(
+    choir_device *device, void (*each)(const choir_dry_part *part, void *arg), void *arg)
+{
+    int rows;
+    if (!inside(device, __func__))
+        return CHOIR_ERR_ARGUMENT;
+    if (!each)
+        return choir__missing(__func__, "function");
+    const choir__ledger_row *row = choir__ledger_peak(choir__pool_ledger(device), &rows);
+    for (int i = 0; i < rows; i++) {
+        const size_t bytes[CHOIR__DRY_KINDS] = {row[i].of_kind[CHOIR__MEMORY_WEIGHTS],
+            row[i].of_kind[CHOIR__MEMORY_GRADIENTS], row[i].of_kind[CHOIR__MEMORY_OPTIMIZER],
+            row[i].of_use[CHOIR__FOR_ACTIVATIONS], row[i].of_use[CHOIR__FOR_WORK],
+            row[i].of_use[CHOIR__FOR_MESSAGES]};
+        for (int k = 0; k < CHOIR__DRY_KINDS; k++)
+            if (bytes[k])
+                each(&(choir_dry_part){row[i].name, choir__dry_kinds[k], bytes[k]}, arg);
+    }
     return CHOIR_OK;
 }
 
@@ -219,8 +262,14 @@ choir_status choir_dry_restart(choir_device *device)
     own->moments = NULL;
     own->moment_count = 0;
     own->notes = NULL;
+    snprintf(device->name, sizeof device->name, "%s:%d", device->kind, device->index);
     choir_device_reset_peak(device);
     return CHOIR_OK;
+}
+
+void choir__dry_stands_for(choir_device *device, const char *name)
+{
+    snprintf(device->name, sizeof device->name, "%.*s", (int)sizeof device->name - 1, name);
 }
 
 void choir__dry_note(choir_device *device)

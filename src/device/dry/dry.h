@@ -15,10 +15,25 @@ static inline bool choir__is_dry(const void *p)
 /* pool.c: stores the bytes of each kind at a device's peak, which is their sum. */
 void choir__pool_peak(choir_device *device, size_t of[CHOIR__MEMORY_KINDS]);
 
+/* pool.c: makes a pool, and the ones that are split from it, keep a ledger; returns it with the
+ * holders at the device's peak. */
+struct choir__ledger;
+void choir__pool_keep_ledger(choir__pool *pool);
+const struct choir__ledger *choir__pool_ledger(choir_device *device);
+
+/* The kinds of memory that dry devices tell apart: CHOIR__MEMORY_KINDS, and the uses of the
+ * kind other. */
+enum { CHOIR__DRY_KINDS = CHOIR__MEMORY_KINDS - 1 + CHOIR__MEMORY_USES };
+extern const char *const choir__dry_kinds[CHOIR__DRY_KINDS];
+
 /* Memory at the launch of a kernel. */
 typedef struct choir__dry_moment {
-    size_t of[CHOIR__MEMORY_KINDS]; /* bytes of each kind */
+    size_t of[CHOIR__DRY_KINDS]; /* bytes of each kind */
 } choir__dry_moment;
+
+/* Gives the device the name of the one that it stands for, in errors, until
+ * choir_dry_restart. */
+void choir__dry_stands_for(choir_device *device, const char *name);
 
 /* From now on the device notes its memory at each kernel that is recorded. */
 void choir__dry_note(choir_device *device);

@@ -22,12 +22,14 @@ choir_device *choir__rehearsal_device(const choir__job *job, int rank, int i)
 {
     char name[32];
     const choir__rehearsal *r = job->placement.rehearsal;
-    snprintf(name, sizeof name, "dry:%d", r->class_of[rank] * r->each + i);
+    const int number = r->class_of[rank] * r->each + i;
+    snprintf(name, sizeof name, "dry:%d", number);
     choir_device *device = choir_device_find(name);
     if (!device || choir_dry_restart(device) != CHOIR_OK ||
         choir_dry_stand_in(device, stand_in) != CHOIR_OK)
         return NULL;
-    if (job->placement.rehearsal->holds)
+    choir__dry_stands_for(device, r->devices[number].name);
+    if (r->holds)
         choir__dry_note(device);
     return device;
 }
@@ -63,5 +65,7 @@ choir_status choir__rehearsal_note(choir__rehearsal *r, const choir__job_rank *p
     choir__rehearsal_record(r, part);
     for (int i = 0; i < r->each && status == CHOIR_OK; i++)
         status = choir_dry_count(part->devices[i], &own[i].counts);
+    for (int i = 0; i < r->each && status == CHOIR_OK; i++)
+        status = choir__rehearsal_note_parts(r, part->devices[i], (int)(own - r->devices) + i);
     return status;
 }

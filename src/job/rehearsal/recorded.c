@@ -129,6 +129,8 @@ static void note(recorder *r, const choir__recording *list, const entry *e)
     }
 }
 
+_Static_assert((int)CHOIR__STEP_HELD == (int)CHOIR__DRY_KINDS, "kinds of memory in a step");
+
 /* Gives each kernel of the first device the memory that the device noted at its launch. */
 static void take_memory(recorder *r)
 {
@@ -143,10 +145,8 @@ static void take_memory(recorder *r)
         if (e->kind != CHOIR__ENTRY_KERNEL || p->queues[e->queue].device != 0)
             continue;
         int64_t *held = p->held + i * CHOIR__STEP_HELD;
-        held[0] = (int64_t)m[at].of[CHOIR__MEMORY_WEIGHTS];
-        held[1] = (int64_t)m[at].of[CHOIR__MEMORY_GRADIENTS];
-        held[2] = (int64_t)m[at].of[CHOIR__MEMORY_OPTIMIZER];
-        held[3] = (int64_t)m[at].of[CHOIR__MEMORY_OTHER];
+        for (int k = 0; k < CHOIR__STEP_HELD; k++)
+            held[k] = (int64_t)m[at].of[k];
         at++;
     }
 }

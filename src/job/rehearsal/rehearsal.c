@@ -102,21 +102,6 @@ static void drop_room(choir__rehearsal *r)
     r->device_count = 0;
 }
 
-/* An error is an answer here: it counts as read. It names the job's device, for which the dry
- * one stands. */
-static void read_error(const choir__rehearsal *r)
-{
-    char *text = choir__strdup(choir_error_message()), *at = strstr(text, " dry:"), *end;
-    const long i = at ? strtol(at + strlen(" dry:"), &end, 10) : -1;
-    if (i >= 0 && i < r->device_count) {
-        char *named =
-            choir__format("%.*s %s%s", (int)(at - text), text, r->devices[i].name, end);
-        choir__set_message(named);
-        free(named);
-    }
-    free(text);
-}
-
 /* Runs one rank of each class, for all of them. */
 static choir_status run_classes(choir__rehearsal *r, choir__job *own)
 {
@@ -126,7 +111,7 @@ static choir_status run_classes(choir__rehearsal *r, choir__job *own)
         stands_for[rank] = (int)r->step.programs[r->class_of[rank]].first;
     choir_status status = choir__dry_world_run(r->world, stands_for, run_rank, own);
     if (status != CHOIR_OK)
-        read_error(r);
+        (void)choir_error_message(); /* an error is an answer here: it counts as read */
     free(stands_for);
     return status;
 }
@@ -189,6 +174,7 @@ choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
 void choir__rehearsal_free(choir__rehearsal *r)
 {
     drop_room(r);
+    choir__rehearsal_drop_parts(r);
     free(r->names);
     free(r->class_of);
     free(r->rows);

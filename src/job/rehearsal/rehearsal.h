@@ -16,10 +16,19 @@ typedef struct choir__rehearsed_device {
     choir_dry_counts counts;
 } choir__rehearsed_device;
 
+/* A part of a device's peak: see choir_dry_part. */
+typedef struct choir__rehearsed_part {
+    char *name;       /* NULL: no one's */
+    const char *kind; /* "activations" */
+    size_t bytes;
+} choir__rehearsed_part;
+
 typedef struct choir__rehearsal {
     int world, each;                  /* ranks, and devices of a rank */
     choir__rehearsed_device *devices; /* (device_count): of each class, (each) */
     int device_count;
+    choir__rehearsed_part *parts; /* (part_count) of the peak of device `fullest` */
+    int part_count, fullest;
     char (*names)[CHOIR__CLI_DEVICE_NAME]; /* (world, each), if these are few; else NULL */
     int *class_of; /* (world) number of each rank's class of equal ranks (classes.c) */
     int classes;
@@ -59,6 +68,10 @@ choir_device *choir__rehearsal_device(const choir__job *job, int rank, int i);
 
 /* Takes what the rank's devices have counted, when its steps are done. */
 choir_status choir__rehearsal_note(choir__rehearsal *r, const struct choir__job_rank *part);
+
+/* parts.c: keeps the parts of device i, where it is the fullest so far; drops them. */
+choir_status choir__rehearsal_note_parts(choir__rehearsal *r, choir_device *device, int i);
+void choir__rehearsal_drop_parts(choir__rehearsal *r);
 
 /* Returns samples of the sizes of `of`, all zeros; the caller frees them. */
 choir_dataset *choir__rehearsal_blank(const choir_dataset *of);

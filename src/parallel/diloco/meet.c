@@ -33,6 +33,7 @@ static choir_tensor *flat_tensor(
 {
     choir_scope *run = w->base.run;
     choir_tensor *t = choir__tensor_new(run, run->device, dtype, choir_dims(rows, n));
+    choir__storage_tell(t->storage, CHOIR__FOR_MESSAGES, "(sums of workers)");
     if (!t->poisoned)
         choir__launch_fill(t, 0);
     return t;
@@ -54,9 +55,11 @@ static int64_t rows_of(const choir__diloco *w)
 static void make_outer(const choir__diloco *w, choir__worker_piece *p)
 {
     p->outer = choir__tensor_like(w->base.run, p->param->tensor);
+    choir__storage_tell(p->outer->storage, CHOIR__FOR_WORK, "(weights of the last meeting)");
     if (w->hyper.momentum == 0)
         return;
     p->momentum = choir__tensor_like(w->base.run, p->param->tensor);
+    choir__storage_tell(p->momentum->storage, CHOIR__FOR_WORK, "(momentum of meetings)");
     if (!p->momentum->poisoned)
         choir__launch_fill(p->momentum, 0);
 }

@@ -123,6 +123,7 @@ static choir_status fetch(whole *u)
     size_t bytes = (size_t)u->elements * choir_dtype_size(g->f->dtype);
     u->memory = choir__storage_new(device_of(g), bytes);
     choir__storage_holds(u->memory, CHOIR__MEMORY_WEIGHTS);
+    choir__storage_tell(u->memory, CHOIR__FOR_MESSAGES, "(gathered units)");
     if (!u->memory)
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for the weights of the unit with '%s', %zu bytes; smaller "
@@ -378,6 +379,7 @@ static choir_status take_shard(choir__fsdp_gather *g, size_t bytes)
     if (!f->outside) {
         g->mine = choir__storage_new(device, bytes);
         choir__storage_holds(g->mine, CHOIR__MEMORY_WEIGHTS);
+        choir__storage_tell(g->mine, CHOIR__FOR_WORK, "(this rank's shares)");
         return g->mine ? CHOIR_OK
                        : choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %s, %zu bytes",
                              choir_device_name(device), what, bytes);

@@ -112,6 +112,7 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
     if (!f->replicate && !f->outside) {
         f->sums = choir__storage_new(book->device, f->sums_stride);
         choir__storage_holds(f->sums, CHOIR__MEMORY_GRADIENTS);
+        choir__storage_tell(f->sums, CHOIR__FOR_WORK, "(this rank's shares)");
         book->sums = f->sums ? f->sums->data : NULL;
         return f->sums ? CHOIR_OK
                        : choir__error(CHOIR_ERR_MEMORY,

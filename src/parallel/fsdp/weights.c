@@ -224,6 +224,7 @@ choir_status choir__fsdp_release(choir__fsdp *f)
         if (!choir__tensor_allocate(rows, f->device))
             return choir__scope_status(f->base.run);
         choir__storage_holds(rows->storage, CHOIR__MEMORY_WEIGHTS);
+        choir__storage_tell(rows->storage, CHOIR__FOR_WORK, p->name);
         rows->offset = 0;
         if (rows->count)
             choir__launch_bytes(f->device, choir__data(rows), choir__data(&old),

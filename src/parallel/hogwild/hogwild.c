@@ -170,6 +170,7 @@ static bool make_room(choir__hogwild *h)
     if (!device->far) {
         h->queue = device->queue;
         h->words = choir__storage_new(device, h->bytes);
+        choir__storage_tell(h->words, CHOIR__FOR_MESSAGES, "(exchanged weights)");
         h->snapshot = h->words ? h->words->data : NULL;
         return h->words;
     }

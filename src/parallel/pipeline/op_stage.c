@@ -101,7 +101,7 @@ static void suspend(choir__micro *m, choir_scope *scope)
     m->suspended = true;
     choir__fiber_yield(m->fiber);
     m->suspended = false;
-    scope->run->at = m->at;
+    choir__module_enter(scope->run, m->at);
 }
 
 static bool bring_all(choir__micro *m, choir_tensor **in, int count)

@@ -50,7 +50,7 @@ static choir_status forward(choir__pipeline *p, choir_scope *step, choir__micro 
     if (status != CHOIR_OK)
         return status;
     bool more = choir__fiber_resume(m->fiber);
-    step->run->at = at;
+    choir__module_enter(step->run, at);
     status = choir__scope_status(m->scope);
     if (status == CHOIR_OK && more != (stage < last_stage(p)))
         status = choir__error(CHOIR_ERR_STATE,

@@ -24,6 +24,7 @@
 #include "base/fiber.h"
 #include "base/tree.h"
 #include "device/dry/dry.h"
+#include "nn/module.h"
 #include "parallel/ranks.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -185,12 +186,10 @@ static choir_status finish_member(member *m, choir_tensor **loss)
 static bool resume(choir__lockstep *l, member *m)
 {
     choir__run *run = choir__run_of(l->scope);
-    choir_module *at = run->at;
-    run->at = m->at;
+    choir_module *at = choir__module_enter(run, m->at);
     l->running = m;
     bool waits = choir__fiber_resume(m->fiber);
-    m->at = run->at;
-    run->at = at;
+    m->at = choir__module_enter(run, at);
     l->running = NULL;
     return waits;
 }

@@ -229,6 +229,7 @@ static choir_status take_part(choir__param *p, const struct part *part)
         return choir__scope_status(t->scope);
     t->storage->version = version;
     choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
+    choir__storage_tell(t->storage, CHOIR__FOR_WORK, p->name);
     if (!p->initialised)
         return draw(p);
     copy_rows(p, &old, 0, p->whole.dim[0]);

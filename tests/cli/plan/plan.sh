@@ -51,7 +51,7 @@ places=("single" "dp --devices cpu:0-2" "dp-balanced --devices cpu:0-1" "mp --de
     "ddp+cp --mesh 2x2" "fsdp+cp --mesh 2x2" "tp+pipeline --mesh 2x2")
 options=("" "--recompute" "--amp bf16" "--amp fp16" "--offload params" "--offload ." "--lora r=4"
     "--clip 1" "--ema 0.9" "--eval-every 2" "--recompute --amp bf16" "--optimizer lamb"
-    "--optimizer muon" "--optimizer sgd:momentum=0.9" "--amp O2")
+    "--optimizer muon" "--optimizer sgd:momentum=0.9" "--amp O2" "--lora r=4 --base q8_0")
 
 # Each model under each strategy, and each option with most of both; a few rows unless all are
 # asked for.
@@ -69,6 +69,18 @@ bytes_equal_those_of_train() {
         done
     done
     echo "$rows rows are equal to the byte"
+}
+
+# Frozen weights in few bits, which processors multiply in place.
+held_bases_count_as_in_train() {
+    local row rows=0 wide=llama:layers=2,heads=4,width=256,context=16,vocab=96
+    for row in "single --lora r=4 --base q8_0" "fsdp --nproc 2 --lora r=4 --base q4_K" \
+        "pipeline --nproc 2 --recompute --lora r=4 --base q4_0" \
+        "ddp --nproc 2 --lora r=4 --base q8_0 --amp bf16"; do
+        # shellcheck disable=SC2086
+        equal --model $wide --strategy $row --batch-size 8 --microbatches 8 --steps 3 random
+    done
+    [ $rows = 4 ] || fail "only $rows rows were planned"
 }
 
 # A job's bytes are one number in ten runs, although another process is at work: cuts follow from
@@ -126,8 +138,32 @@ what_does_not_fit_is_named() {
     good plan --memory 400M --model gpt2:layers=4,width=256,heads=4,vocab=500,context=512 \
         --strategies single --batch-size 16 --microbatches 1 random
     has out '^No strategy fits\. single would fit with --recompute.* or with .*--microbatches='
+    has out '^ *[0-9.]+ MiB +[0-9]+ %  activations +transformer\.h\.\*\.' \
+        '^  choir train --strategy=single .* --recompute '
+    good plan --json --memory 5M --model llama:layers=2,width=128,heads=4,vocab=500,context=32 \
+        --strategies ddp --batch-size 16 --devices cpu:0-1 random
+    python3 - out <<'PYTHON' || fail "the JSON is wrong: $(cat out)"
+import json, sys
+plan, advice = [json.loads(line) for line in open(sys.argv[1])]
+assert sum(part["bytes"] for part in plan["held"]) == max(d["peak_bytes"] for d in plan["devices"])
+assert {"kind": "parameters", "name": "model.layers.0.mlp.up_proj.weight"}.items() <= \
+    next(p for p in plan["held"] if p["name"] and "0.mlp.up_proj" in p["name"]).items()
+device = plan["devices"][0]
+assert device["other_bytes"] == sum(
+    device[k] for k in ("activations_bytes", "workspace_bytes", "messages_bytes"))
+changes = [r["change"] for r in advice["remedies"]]
+assert changes and all(r["memory_bytes"] <= 5 << 20 for r in advice["remedies"]), changes
+assert all(c.startswith("choir ") for c in (r["command"] for r in advice["remedies"]))
+open("remedy", "w").write(advice["remedies"][0]["command"])
+PYTHON
+    # A remedy's command runs, and takes what it was told to take.
+    local command
+    read -r command <remedy
+    read -ra words <<<"${command#choir } --steps=2 --no-eval --quiet"
+    good "${words[@]}"
     good plan --json --mem-cap 60K "${small[@]}" --strategies single random
     has out '"fits":false,.*"lacks":"out of memory on cpu:0'
+    ! grep -q 'dry:' out || fail "a dry device is named: $(cat out)"
 }
 
 # Models that fit on no machine are planned within 300 MB of addresses.
@@ -199,6 +235,7 @@ wrong_input_is_one_sentence() {
 }
 
 check bytes_equal_those_of_train
+check held_bases_count_as_in_train
 check bytes_do_not_depend_on_time
 check json_has_a_line_per_strategy_and_advice
 check the_table_names_what_is_left_out

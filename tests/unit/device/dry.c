@@ -99,6 +99,59 @@ static void test_counts_are_those_of_the_textbook(void **state)
     assert_int_equal(stats_of(dry).bytes_now, 0);
 }
 
+/* --- parts --- */
+
+typedef struct held {
+    size_t sum, weight, moments, inside, between; /* bytes of all parts, and of some */
+} held;
+
+static void note_part(const choir_dry_part *part, void *arg)
+{
+    held *h = arg;
+    const char *name = part->name ? part->name : "";
+    h->sum += part->bytes;
+    if (!strcmp(name, "0.weight"))
+        *(!strcmp(part->kind, "parameters") ? &h->weight : &h->moments) += part->bytes;
+    if (!strcmp(part->kind, "activations"))
+        *(!strcmp(name, "0") || !strcmp(name, "1") || !strcmp(name, "2") ? &h->inside
+                                                                         : &h->between) +=
+            part->bytes;
+}
+
+/* The peak's parts have names: a parameter's, with its optimizer's state, and the module's that
+ * made a result, also of gradients. */
+static void test_the_peak_has_parts(void **state)
+{
+    (void)state;
+    enum { MANY = 4000 };
+    held h = {0};
+    choir_dry_counts counts;
+    choir_device *dry = device_named("dry:3");
+    choir_scope *run = choir_scope_open(dry, 42);
+    choir_module *net = choir_nn_sequential(
+        run, choir_nn_linear(run, 64, 128), choir_nn_relu(run), choir_nn_linear(run, 128, 16));
+    choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
+    for (int s = 0; s < 3; s++) {
+        choir_scope *step = choir_step_open(run, s);
+        choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(MANY, 64));
+        ok(choir_backward(choir_mean(choir_forward(net, x))));
+        ok(choir_optim_step(opt));
+        ok(choir_scope_close(step));
+    }
+    ok(choir_dry_count(dry, &counts));
+    ok(choir_dry_parts(dry, note_part, &h));
+    assert_int_equal(h.sum, counts.bytes_peak);
+    assert_int_equal(h.weight, 64 * 128 * sizeof(float));
+    assert_int_equal(h.moments, 2 * h.weight);
+    assert_int_equal(counts.peak_other,
+        counts.peak_activations + counts.peak_workspace + counts.peak_messages);
+    assert_int_equal(h.inside + h.between, counts.peak_activations);
+    assert_true(h.inside > MANY * 2 * 128 * sizeof(float)); /* a layer's result and gradient */
+    assert_true(h.between >= MANY * 64 * sizeof(float) && h.between < h.inside); /* the batch */
+    ok(choir_scope_close(run));
+    assert_fails(choir_dry_parts(dry, NULL, NULL), CHOIR_ERR_ARGUMENT, "function");
+}
+
 /* --- values --- */
 
 static void test_values_are_stand_ins_or_errors(void **state)
@@ -293,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_loop_holds_the_bytes_of_a_cpu),
         cmocka_unit_test(test_counts_are_those_of_the_textbook),
+        cmocka_unit_test(test_the_peak_has_parts),
         cmocka_unit_test(test_values_are_stand_ins_or_errors),
         cmocka_unit_test(test_other_devices_are_refused),
         cmocka_unit_test(test_memory_is_not_taken),

@@ -1,0 +1,41 @@
+/* A ledger: who holds the bytes of a dry device, now and at its peak.
+ *
+ * A block of memory is counted in a line, by what it is for and whose it is; the pool tells of
+ * each change (pool.c). The lines at the peak are kept when the peak is left, so a rise in many
+ * small steps is copied once. */
+#ifndef CHOIR_DEVICE_DRY_LEDGER_H
+#define CHOIR_DEVICE_DRY_LEDGER_H
+
+#include "device/device.h"
+
+/* Zeros: work space that is no one's. */
+typedef struct choir__ledger_line {
+    int name; /* index in the ledger; 0: none */
+    choir__memory_use use;
+} choir__ledger_line;
+
+/* The bytes of one name: of each kind, of which the kind other has uses. */
+typedef struct choir__ledger_row {
+    char *name; /* NULL: no one's */
+    size_t of_kind[CHOIR__MEMORY_KINDS], of_use[CHOIR__MEMORY_USES];
+} choir__ledger_row;
+
+typedef struct choir__ledger choir__ledger;
+
+choir__ledger *choir__ledger_new(void);
+void choir__ledger_free(choir__ledger *ledger);
+
+/* Returns the line for a use and a name, which may be NULL. */
+choir__ledger_line choir__ledger_line_of(
+    choir__ledger *ledger, choir__memory_use use, const char *name);
+/* Adds bytes to a line; negative ones are subtracted. */
+void choir__ledger_add(
+    choir__ledger *ledger, choir__memory_kind kind, choir__ledger_line line, ptrdiff_t bytes);
+/* Returns the bytes of each use now. */
+const size_t *choir__ledger_uses(const choir__ledger *ledger);
+/* Keeps the present lines as those of the peak. */
+void choir__ledger_keep(choir__ledger *ledger);
+/* Returns the rows of the peak, and their number. */
+const choir__ledger_row *choir__ledger_peak(const choir__ledger *ledger, int *count);
+
+#endif
