@@ -139,7 +139,7 @@ rows_that_change() {
     local calm fault struck_strategy=fsdp
     good "${small[@]}" --strategy single
     calm=$(weights out)
-    for fault in 594534299:0:25:bits 539548284:0:74:stuck 527244264:1:81:stuck; do
+    for fault in 594534299:0:25:bits 790876403:1:26:bit 217429210:1:136:bits; do
         strike $fault:pool --nproc 3 --audit=every=1,recheck=1 --max-restarts 3 --timeout 10
         [ $status -ne 0 ] || [ "$(weights out)" = "$calm" ] || fail "$fault: $(cat err)"
     done
