@@ -1,4 +1,4 @@
-/* What ranks do in a composition: several strategies at once, as "ddp+pipeline" on a mesh of
+/* The ranks of a composition: several strategies at once, as "ddp+pipeline" on a mesh of
  * 2x4. composition.c reads them.
  *
  *     --strategy ddp+pipeline --mesh 2x4     data      0: ranks 0 1 2 3

@@ -1,4 +1,4 @@
-/* What becomes of a tile's sums: the bias, the old C, one rounding to C's type.
+/* The end of a tile's sums: the bias, the old C, one rounding to C's type.
  *
  * A tile writes its sums to C at once where it can (takes_vectors); else end_rows ends them, or
  * end_turned where C has the transpose of the tiles. */
