@@ -1,5 +1,5 @@
-/* What holds the memory of a strategy's fullest device, as people read it: parts of equal
- * layers are one, as in "activations of blocks.*.attn". */
+/* The holders of a strategy's fullest device, as people read them: parts of equal layers are
+ * one, as in "activations of blocks.*.attn". */
 #include "cli/plan/plan.h"
 
 #include <stdio.h>

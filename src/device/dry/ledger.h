@@ -1,6 +1,6 @@
 /* A ledger: who holds the bytes of a dry device, now and at its peak.
  *
- * A block of memory is counted in a line, by what it is for and whose it is; the pool tells of
+ * A block of memory is counted in a line, by its use and its owner's name; the pool tells of
  * each change (pool.c). The lines at the peak are kept when the peak is left, so a rise in many
  * small steps is copied once. */
 #ifndef CHOIR_DEVICE_DRY_LEDGER_H

@@ -1,4 +1,4 @@
-/* What holds the memory of a rehearsal's fullest device, by kind and name. Only that device's
+/* The parts of the memory of a rehearsal's fullest device, by kind and name. Only that device's
  * parts are kept: a model of many layers has thousands. */
 #include <stdlib.h>
 
