@@ -31,7 +31,7 @@ typedef struct choir_dry_counts {
     size_t peak_weights, peak_gradients, peak_optimizer;
     size_t peak_other;       /* the rest; the next three are its parts */
     size_t peak_activations; /* results of ops, batches, gradients of results */
-    size_t peak_workspace;   /* of kernels and optimizers */
+    size_t peak_workspace;   /* memory that kernels and optimizers use while they run */
     size_t peak_messages;    /* buffers of communication */
 } choir_dry_counts;
 

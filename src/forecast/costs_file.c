@@ -68,7 +68,7 @@ char *choir__costs_path(const char *kind)
 
 /* --- reading --- */
 
-/* Returns a figure; 0, if it is none that a machine can have. */
+/* Returns a figure; 0, if no machine can have it. */
 static double number_of(const json_t *object, const char *key)
 {
     const double x = json_number_value(json_object_get(object, key));

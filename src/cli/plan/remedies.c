@@ -1,6 +1,6 @@
-/* Remedies: a job that fits under none of the planned strategies is rehearsed with changes of its
- * options, the mildest first, then on more machines. The output has those that make it fit, with
- * their commands. */
+/* Remedies: a job that fits under none of the planned strategies is rehearsed with changes of
+ * its options, the mildest first, then on more machines. The output has those that make it fit,
+ * with their commands. */
 #include "cli/plan/plan.h"
 
 #include <stdio.h>

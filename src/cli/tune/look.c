@@ -145,7 +145,7 @@ choir_status choir__tune_check_word(const char *word)
     return CHOIR_OK;
 }
 
-/* Returns the URL of a folder's study: that of --storage, if the folder's study.json has one.
+/* Returns the URL of a folder's study: --storage's, if the folder's study.json has one.
  */
 static char *url_of_folder(const char *dir)
 {

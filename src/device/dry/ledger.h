@@ -33,7 +33,7 @@ void choir__ledger_add(
     choir__ledger *ledger, choir__memory_kind kind, choir__ledger_line line, ptrdiff_t bytes);
 /* Returns the bytes of each use now. */
 const size_t *choir__ledger_uses(const choir__ledger *ledger);
-/* Keeps the present lines as those of the peak. */
+/* Keeps the present lines: they are the peak's. */
 void choir__ledger_keep(choir__ledger *ledger);
 /* Returns the rows of the peak, and their number. */
 const choir__ledger_row *choir__ledger_peak(const choir__ledger *ledger, int *count);

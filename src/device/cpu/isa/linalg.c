@@ -117,7 +117,7 @@ static void turn_pair(double *p, double *q, int64_t n, choir__turn t)
     }
 }
 
-/* One matrix on its way: the columns of x, which become those of U diag(s), and those of V. */
+/* One matrix on its way: the columns of x, which become U diag(s), and the columns of V. */
 typedef struct matrix {
     double *u;      /* (n, m) */
     double *v;      /* (n, n) */

@@ -11,7 +11,7 @@
  *                 for each panel of B:  pack it, the first time
  *                     for each panel of A:  a tile, for each chain of the section
  *
- * Sums go to C as ends.h says; those of chains that wait for others are in levels (levels.h).
+ * Sums go to C as ends.h says; sums that wait for others are in levels (levels.h).
  */
 #ifndef CHOIR_PRODUCT_BLOCKS_H
 #define CHOIR_PRODUCT_BLOCKS_H
