@@ -68,7 +68,7 @@ CHOIR__BOTH static inline bool choir__turn_of(
     return true;
 }
 
-/* Returns the power of two by which a matrix is divided, so that squares of its entries are
+/* Returns the power of two that divides a matrix so that squares of its entries are
  * numbers. most: the greatest magnitude. */
 CHOIR__BOTH static inline double choir__svd_scale(double most)
 {

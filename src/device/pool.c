@@ -29,7 +29,7 @@ struct choir__pool_block {
     size_t handed; /* size of the class that was requested */
     int class;
     choir__memory_kind kind;
-    choir__ledger_line line; /* where the pool's ledger counts it */
+    choir__dry_ledger_line line; /* where the pool's ledger counts it */
     choir__pool *pool;
     choir__pool_block *next;
     choir__event *readers; /* events of other queues */
@@ -49,7 +49,7 @@ struct choir__pool {
     size_t of_kind[CHOIR__MEMORY_KINDS]; /* parts of live */
     size_t peak_of[CHOIR__MEMORY_KINDS]; /* parts of peak */
     choir__pool_gauges *gauges;          /* these figures for other processes; NULL: none */
-    choir__ledger *ledger;               /* who holds the live bytes; NULL: not asked */
+    choir__dry_ledger *ledger;           /* who holds the live bytes; NULL: not asked */
 };
 
 /* Class c holds blocks of (4 + c % 4) << (c / 4) units of 16 bytes; large ones, counted from
@@ -115,17 +115,17 @@ static void note_peak(choir__pool *counts)
 
 /* Notes who holds live bytes, and who held the peak, before it is left. Under lock. */
 static void note_holder(
-    choir__pool *c, ptrdiff_t live, choir__memory_kind kind, choir__ledger_line line)
+    choir__pool *c, ptrdiff_t live, choir__memory_kind kind, choir__dry_ledger_line line)
 {
     if (live < 0 && c->live == c->peak)
-        choir__ledger_keep(c->ledger);
-    choir__ledger_add(c->ledger, kind, line, live);
+        choir__dry_ledger_keep(c->ledger);
+    choir__dry_ledger_add(c->ledger, kind, line, live);
 }
 
 /* Adds to the counters, and `live` also to a kind's counters; returns false and changes nothing
  * if the limit forbids it. */
 static bool count_of(choir__pool *pool, ptrdiff_t live, choir__memory_kind kind,
-    choir__ledger_line line, ptrdiff_t reserved)
+    choir__dry_ledger_line line, ptrdiff_t reserved)
 {
     choir__pool *c = pool->counts;
     bool fits = reserved <= 0 || !c->limit || c->reserved + (size_t)reserved <= c->limit;
@@ -149,7 +149,7 @@ static bool count_of(choir__pool *pool, ptrdiff_t live, choir__memory_kind kind,
 static bool count(
     choir__pool *pool, ptrdiff_t live, choir__memory_kind kind, ptrdiff_t reserved)
 {
-    return count_of(pool, live, kind, (choir__ledger_line){0}, reserved);
+    return count_of(pool, live, kind, (choir__dry_ledger_line){0}, reserved);
 }
 
 static void forget_readers(choir__pool_block *block)
@@ -245,7 +245,7 @@ void choir__pool_free(choir__pool *pool)
         return;
     wait_for_readers(pool);
     trim(pool);
-    choir__ledger_free(pool->ledger);
+    choir__dry_ledger_free(pool->ledger);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
 }
@@ -322,7 +322,7 @@ choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
     if (block) {
         block->handed = class_bytes(class);
         block->kind = CHOIR__MEMORY_OTHER;
-        block->line = (choir__ledger_line){0};
+        block->line = (choir__dry_ledger_line){0};
         count(pool, (ptrdiff_t)block->handed, block->kind, 0);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -361,13 +361,13 @@ void choir__block_holds(choir__pool_block *block, choir__memory_kind kind)
 void choir__block_tell(choir__pool_block *block, choir__memory_use use, const char *name)
 {
     choir__pool *pool = block->pool;
-    choir__ledger *ledger = pool->counts->ledger;
+    choir__dry_ledger *ledger = pool->counts->ledger;
     const ptrdiff_t bytes = (ptrdiff_t)block->handed;
     if (!ledger)
         return;
     pthread_mutex_lock(&pool->lock);
     count_of(pool, -bytes, block->kind, block->line, 0);
-    block->line = choir__ledger_line_of(ledger, use, name);
+    block->line = choir__dry_ledger_line_of(ledger, use, name);
     count_of(pool, bytes, block->kind, block->line, 0);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -491,15 +491,15 @@ void choir__pool_peak(choir_device *device, size_t of[CHOIR__MEMORY_KINDS])
 
 void choir__pool_keep_ledger(choir__pool *pool)
 {
-    pool->ledger = choir__ledger_new();
+    pool->ledger = choir__dry_ledger_new();
 }
 
-const choir__ledger *choir__pool_ledger(choir_device *device)
+const choir__dry_ledger *choir__pool_ledger(choir_device *device)
 {
     choir__pool *pool = device->pool->counts;
     pthread_mutex_lock(&pool->lock);
     if (pool->ledger && pool->live == pool->peak)
-        choir__ledger_keep(pool->ledger);
+        choir__dry_ledger_keep(pool->ledger);
     pthread_mutex_unlock(&pool->lock);
     return pool->ledger;
 }

@@ -67,7 +67,7 @@ static void note(dry *d)
     choir_device_stats now;
     choir_device_get_stats(d->notes, &now);
     CHOIR__GROW(d->moments, d->moment_count);
-    const size_t *use = choir__ledger_uses(choir__pool_ledger(d->notes));
+    const size_t *use = choir__dry_ledger_uses(choir__pool_ledger(d->notes));
     d->moments[d->moment_count++] =
         (choir__dry_moment){{now.bytes_weights, now.bytes_gradients, now.bytes_optimizer,
             use[CHOIR__FOR_ACTIVATIONS], use[CHOIR__FOR_WORK], use[CHOIR__FOR_MESSAGES]}};
@@ -203,7 +203,8 @@ static dry *inside(const choir_device *device, const char *function)
 static void count_uses(choir_device *device, choir_dry_counts *counts)
 {
     int rows;
-    const choir__ledger_row *row = choir__ledger_peak(choir__pool_ledger(device), &rows);
+    const choir__dry_ledger_row *row =
+        choir__dry_ledger_peak(choir__pool_ledger(device), &rows);
     for (int i = 0; i < rows; i++) {
         counts->peak_workspace += row[i].of_use[CHOIR__FOR_WORK];
         counts->peak_activations += row[i].of_use[CHOIR__FOR_ACTIVATIONS];
@@ -239,7 +240,8 @@ choir_status choir_dry_parts(
         return CHOIR_ERR_ARGUMENT;
     if (!each)
         return choir__missing(__func__, "function");
-    const choir__ledger_row *row = choir__ledger_peak(choir__pool_ledger(device), &rows);
+    const choir__dry_ledger_row *row =
+        choir__dry_ledger_peak(choir__pool_ledger(device), &rows);
     for (int i = 0; i < rows; i++) {
         const size_t bytes[CHOIR__DRY_KINDS] = {row[i].of_kind[CHOIR__MEMORY_WEIGHTS],
             row[i].of_kind[CHOIR__MEMORY_GRADIENTS], row[i].of_kind[CHOIR__MEMORY_OPTIMIZER],

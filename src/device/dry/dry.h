@@ -17,9 +17,9 @@ void choir__pool_peak(choir_device *device, size_t of[CHOIR__MEMORY_KINDS]);
 
 /* pool.c: makes a pool, and the ones that are split from it, keep a ledger; returns it with the
  * holders at the device's peak. */
-struct choir__ledger;
+struct choir__dry_ledger;
 void choir__pool_keep_ledger(choir__pool *pool);
-const struct choir__ledger *choir__pool_ledger(choir_device *device);
+const struct choir__dry_ledger *choir__pool_ledger(choir_device *device);
 
 /* The kinds of memory that dry devices tell apart: CHOIR__MEMORY_KINDS, and the uses of the
  * kind other. */

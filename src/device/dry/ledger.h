@@ -9,33 +9,34 @@
 #include "device/device.h"
 
 /* Zeros: work space that is no one's. */
-typedef struct choir__ledger_line {
+typedef struct choir__dry_ledger_line {
     int name; /* index in the ledger; 0: none */
     choir__memory_use use;
-} choir__ledger_line;
+} choir__dry_ledger_line;
 
-/* The bytes of one name: of each kind, of which the kind other has uses. */
-typedef struct choir__ledger_row {
+/* The bytes of one name by kind; the kind other is divided by use. */
+typedef struct choir__dry_ledger_row {
     char *name; /* NULL: no one's */
     size_t of_kind[CHOIR__MEMORY_KINDS], of_use[CHOIR__MEMORY_USES];
-} choir__ledger_row;
+} choir__dry_ledger_row;
 
-typedef struct choir__ledger choir__ledger;
+typedef struct choir__dry_ledger choir__dry_ledger;
 
-choir__ledger *choir__ledger_new(void);
-void choir__ledger_free(choir__ledger *ledger);
+choir__dry_ledger *choir__dry_ledger_new(void);
+void choir__dry_ledger_free(choir__dry_ledger *ledger);
 
 /* Returns the line for a use and a name, which may be NULL. */
-choir__ledger_line choir__ledger_line_of(
-    choir__ledger *ledger, choir__memory_use use, const char *name);
+choir__dry_ledger_line choir__dry_ledger_line_of(
+    choir__dry_ledger *ledger, choir__memory_use use, const char *name);
 /* Adds bytes to a line; negative ones are subtracted. */
-void choir__ledger_add(
-    choir__ledger *ledger, choir__memory_kind kind, choir__ledger_line line, ptrdiff_t bytes);
+void choir__dry_ledger_add(choir__dry_ledger *ledger, choir__memory_kind kind,
+    choir__dry_ledger_line line, ptrdiff_t bytes);
 /* Returns the bytes of each use now. */
-const size_t *choir__ledger_uses(const choir__ledger *ledger);
+const size_t *choir__dry_ledger_uses(const choir__dry_ledger *ledger);
 /* Keeps the present lines: they are the peak's. */
-void choir__ledger_keep(choir__ledger *ledger);
+void choir__dry_ledger_keep(choir__dry_ledger *ledger);
 /* Returns the rows of the peak, and their number. */
-const choir__ledger_row *choir__ledger_peak(const choir__ledger *ledger, int *count);
+const choir__dry_ledger_row *choir__dry_ledger_peak(
+    const choir__dry_ledger *ledger, int *count);
 
 #endif

@@ -156,7 +156,7 @@ assert changes and all(r["memory_bytes"] <= 5 << 20 for r in advice["remedies"])
 assert all(c.startswith("choir ") for c in (r["command"] for r in advice["remedies"]))
 open("remedy", "w").write(advice["remedies"][0]["command"])
 PYTHON
-    # A remedy's command runs, and takes what it was told to take.
+    # A remedy's command runs, and takes the bytes that it names.
     local command
     read -r command <remedy
     read -ra words <<<"${command#choir } --steps=2 --no-eval --quiet"

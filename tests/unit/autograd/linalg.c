@@ -1,5 +1,5 @@
 /* Linear algebra: factors multiply to their matrix, gradients equal central differences, and
- * what is refused. */
+ * wrong operands are refused. */
 #include <math.h>
 
 #include <choir/linalg.h>
@@ -194,7 +194,7 @@ static void refusals(void **state)
     assert_refused(
         choir_svd(whole, &u, &vt), CHOIR_ERR_SHAPE, "svd: expected floating matrices");
     choir_scope_clear(step);
-    choir_tensor *sum = choir_sum(choir_cholesky(a)); /* its second pivot is 0 */
+    choir_tensor *sum = choir_sum(choir_cholesky(a)); /* the second pivot is 0 */
     float value;
     assert_fails(choir_read(sum, &value, sizeof value), CHOIR_ERR_RANGE,
         "in matrix 0 row 1 has the pivot 0");
