@@ -44,6 +44,9 @@ typedef struct choir_dry_part {
     size_t bytes;     /* at the peak */
 } choir_dry_part;
 
+/** Receives a part; arg: the program's. */
+typedef void choir_dry_part_fn(const choir_dry_part *part, void *arg);
+
 /** Returns whether the device is a dry one. */
 bool choir_device_is_dry(const choir_device *device);
 
@@ -53,7 +56,7 @@ CHOIR_CHECKED choir_status choir_dry_count(choir_device *device, choir_dry_count
 /** Calls `each` for every part of the device's peak, which together are bytes_peak: what holds
  * the memory, by name. Errors: argument. */
 CHOIR_CHECKED choir_status choir_dry_parts(
-    choir_device *device, void (*each)(const choir_dry_part *part, void *arg), void *arg);
+    choir_device *device, choir_dry_part_fn *each, void *arg);
 
 /** Sets the counts of a dry device to zero, and its peak to the bytes that are live. Errors:
  * argument. */

@@ -40,11 +40,11 @@ struct choir__module_inside {
 };
 
 /* Makes m (NULL: none) the module whose forward runs, and returns the one before. */
-static inline choir_module *choir__module_enter(choir__run *run, choir_module *m)
+static inline choir_module *choir__module_enter(choir__run *whole, choir_module *m)
 {
-    choir_module *before = run->at;
-    run->at = m;
-    run->path = m ? m->path : NULL;
+    choir_module *before = whole->at;
+    whole->at = m;
+    whole->path = m ? m->path : NULL;
     return before;
 }
 

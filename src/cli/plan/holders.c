@@ -8,44 +8,51 @@
 
 #include "base/base.h"
 
-enum { MOST_LINES = 8 };
+enum { MOST_LINES = 8, NAME = 128 };
+
+typedef struct holder {
+    const char *kind;
+    char name[NAME];
+    double bytes;
+} holder;
 
 /* Writes a name with '*' for numbers, and a parameter's without its last word. */
-static void roll_up(const choir__rehearsed_part *part, char name[CHOIR__HOLDER_NAME])
+static void roll_up(const choir__rehearsed_part *part, char name[NAME])
 {
     const bool results = !strcmp(part->kind, "activations");
     const char *c = part->name, *last = c && *c != '(' && !results ? strrchr(c, '.') : NULL,
                *end = last ? last : c + (c ? strlen(c) : 0);
     if (!c || !*c) {
-        snprintf(name, CHOIR__HOLDER_NAME, "%s",
+        snprintf(name, NAME, "%s",
             c         ? "(the model itself)"
             : results ? "(batches and losses)"
                       : "(all modules)");
         return;
     }
-    for (size_t used = 0; c < end && used < CHOIR__HOLDER_NAME; c += *c == '.') {
+    for (size_t used = 0; c < end && used < NAME; c += *c == '.') {
         const size_t word = strcspn(c, "."), digits = strspn(c, "0123456789");
-        used += (size_t)snprintf(name + used, CHOIR__HOLDER_NAME - used, "%s%.*s",
-            used ? "." : "", digits == word ? 1 : (int)word, digits == word ? "*" : c);
+        used += (size_t)snprintf(name + used, NAME - used, "%s%.*s", used ? "." : "",
+            digits == word ? 1 : (int)word, digits == word ? "*" : c);
         c += word;
     }
 }
 
 static int by_bytes(const void *a, const void *b)
 {
-    const choir__plan_holder *x = a, *y = b;
+    const holder *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     const int kinds = strcmp(x->kind, y->kind);
     return kinds ? kinds : strcmp(x->name, y->name);
 }
 
-choir__plan_holder *choir__plan_holders(const choir__rehearsal *r, int *count)
+/* Returns them, the largest first; the caller frees the array. */
+static holder *holders_of(const choir__rehearsal *r, int *count)
 {
-    choir__plan_holder *all = NULL;
+    holder *all = NULL;
     *count = 0;
     for (int i = 0; i < r->part_count; i++) {
-        choir__plan_holder h = {.kind = r->parts[i].kind, .bytes = (double)r->parts[i].bytes};
+        holder h = {.kind = r->parts[i].kind, .bytes = (double)r->parts[i].bytes};
         int k = 0;
         roll_up(&r->parts[i], h.name);
         while (k < *count && (strcmp(all[k].kind, h.kind) || strcmp(all[k].name, h.name)))
@@ -63,7 +70,7 @@ choir__plan_holder *choir__plan_holders(const choir__rehearsal *r, int *count)
 }
 
 /* Returns the kind that has most bytes. */
-static const char *largest_kind(const choir__plan_holder *all, int count)
+static const char *largest_kind(const holder *all, int count)
 {
     const char *largest = "nothing";
     double most = 0;
@@ -82,7 +89,7 @@ static const char *largest_kind(const choir__plan_holder *all, int count)
 void choir__plan_say_holder(const choir__rehearsal *r, char *text, size_t bytes)
 {
     int count, first = 0;
-    choir__plan_holder *all = choir__plan_holders(r, &count);
+    holder *all = holders_of(r, &count);
     const char *kind = largest_kind(all, count);
     while (first < count && strcmp(all[first].kind, kind))
         first++;
@@ -95,7 +102,7 @@ void choir__plan_say_holder(const choir__rehearsal *r, char *text, size_t bytes)
 void choir__plan_print_holders(const choir__plan_entry *e)
 {
     int count;
-    choir__plan_holder *all = choir__plan_holders(&e->rehearsal, &count);
+    holder *all = holders_of(&e->rehearsal, &count);
     double sum = 0, rest = 0;
     for (int i = 0; i < count; i++)
         sum += all[i].bytes;

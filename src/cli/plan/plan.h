@@ -114,16 +114,8 @@ choir_status choir__plan_plot(choir__planning *p, const choir__plan_entry *entry
 void choir__plan_other_cut(choir__planning *p);
 
 /* holders.c: what holds the memory of the fullest device, the largest first: a kind, and a
- * module's path with '*' for numbers. */
-enum { CHOIR__HOLDER_NAME = 128 };
-typedef struct choir__plan_holder {
-    const char *kind;
-    char name[CHOIR__HOLDER_NAME];
-    double bytes;
-} choir__plan_holder;
-/* The caller frees the array. */
-choir__plan_holder *choir__plan_holders(const choir__rehearsal *r, int *count);
-/* Writes "most of it is activations, above all of blocks.*.attn". */
+ * module's path with '*' for numbers. Writes "most of it is activations, above all of
+ * blocks.*.attn". */
 void choir__plan_say_holder(const choir__rehearsal *r, char *text, size_t bytes);
 void choir__plan_print_holders(const choir__plan_entry *e);
 

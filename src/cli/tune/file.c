@@ -345,11 +345,6 @@ choir_status choir__tune_file_print(
 
 /* --- the file of --dir --- */
 
-char *choir__tune_file_of(const char *dir)
-{
-    return choir__format("%s/study.json", dir);
-}
-
 choir_status choir__tune_file_keep(
     const choir__cli_option *options, const choir__tune_request *r)
 {

@@ -145,6 +145,11 @@ choir_status choir__tune_check_word(const char *word)
     return CHOIR_OK;
 }
 
+char *choir__tune_file_of(const char *dir)
+{
+    return choir__format("%s/study.json", dir);
+}
+
 /* Returns the URL of a folder's study: --storage's, if the folder's study.json has one.
  */
 static char *url_of_folder(const char *dir)

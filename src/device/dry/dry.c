@@ -26,7 +26,7 @@ typedef struct dry {
     int64_t moment_count;
 } dry;
 
-const char *const choir__dry_kinds[CHOIR__DRY_KINDS] = {
+static const char *const kind_names[CHOIR__DRY_KINDS] = {
     "parameters", "gradients", "optimizer", "activations", "workspace", "messages"};
 
 /* --- addresses --- */
@@ -232,8 +232,7 @@ choir_status choir_dry_count(choir_device *device, choir_dry_counts *counts)
     return CHOIR_OK;
 }
 
-choir_status choir_dry_parts(
-    choir_device *device, void (*each)(const choir_dry_part *part, void *arg), void *arg)
+choir_status choir_dry_parts(choir_device *device, choir_dry_part_fn *each, void *arg)
 {
     int rows;
     if (!inside(device, __func__))
@@ -249,7 +248,7 @@ choir_status choir_dry_parts(
             row[i].of_use[CHOIR__FOR_MESSAGES]};
         for (int k = 0; k < CHOIR__DRY_KINDS; k++)
             if (bytes[k])
-                each(&(choir_dry_part){row[i].name, choir__dry_kinds[k], bytes[k]}, arg);
+                each(&(choir_dry_part){row[i].name, kind_names[k], bytes[k]}, arg);
     }
     return CHOIR_OK;
 }

@@ -24,7 +24,6 @@ const struct choir__dry_ledger *choir__pool_ledger(choir_device *device);
 /* The kinds of memory that dry devices tell apart: CHOIR__MEMORY_KINDS, and the uses of the
  * kind other. */
 enum { CHOIR__DRY_KINDS = CHOIR__MEMORY_KINDS - 1 + CHOIR__MEMORY_USES };
-extern const char *const choir__dry_kinds[CHOIR__DRY_KINDS];
 
 /* Memory at the launch of a kernel. */
 typedef struct choir__dry_moment {
