@@ -138,7 +138,9 @@ def multihead_attention():
     layer(make, Alone(), (2, 5, 12), (2, 7, 12), (2, 7, 12), missing_mask((2, 1, 1, 7)), fixed=(3,), rename=short)
     whole = missing_mask((2, 1, 1, 7))
     whole[1] = -torch.inf  # a sample without any key
-    layer(make, Alone(), (2, 5, 12), (2, 7, 12), (2, 7, 12), whole, fixed=(3,), rename=short)
+    some = torch.randn(2, 7, 12)
+    if not Alone()(some, some, some, whole).isnan().any():  # PyTorch 1.13's is NaN there
+        layer(make, Alone(), (2, 5, 12), (2, 7, 12), (2, 7, 12), whole, fixed=(3,), rename=short)
     with choir.Run() as run:
         dropped = run.module(C.nn_multihead_attention, 12, 3, choir.options(C.multihead_defaults, dropout=0.5))
         with run.step() as step:
