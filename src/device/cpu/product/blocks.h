@@ -109,7 +109,7 @@ typedef struct strip {
     const cell *a, *room_b;
     int64_t a_row, a_next; /* as in a tile */
     bool packed, laid;     /* a is from pack_rows, or from lay_rows */
-    const tile_rows *tiles;
+    tile_rows *tiles;
     int tile_count;
     const band_terms *pieces; /* unless it is NULL, tiles read a band of images */
 } strip;
@@ -183,17 +183,17 @@ static void run_place(const strip *s, const tile_rows *rows, int64_t j)
 }
 
 /* Lists tiles of TALL rows each. */
-static void list_tiles(strip *s, tile_rows *tiles)
+static void list_tiles(strip *s)
 {
     const int64_t apart = TALL * (s->packed ? s->section->deep : s->a_row);
     s->tile_count = 0;
     for (int64_t r = 0; r < s->rows; r += TALL, s->tile_count++)
-        tiles[s->tile_count] =
+        s->tiles[s->tile_count] =
             (tile_rows){r, choir__min(TALL, s->rows - r), s->tile_count * apart};
 }
 
 /* Makes A's rows ready for the tiles. */
-static void prepare_rows(strip *s, tile_rows *tiles)
+static void prepare_rows(strip *s)
 {
     const job *w = s->w;
     const section *x = s->section;
@@ -212,12 +212,12 @@ static void prepare_rows(strip *s, tile_rows *tiles)
         s->a_row = 0, s->a_next = TALL;
         pack_rows(w->room_a, &w->a, row, s->rows, x, w->gathered);
     }
-    list_tiles(s, tiles);
+    list_tiles(s);
 }
 
 /* Makes a band of images ready for the tiles. Where windows lie along k, all strips of a
  * section read one band. */
-static void prepare_band(strip *s, band *b, band_terms *pieces, tile_rows *tiles)
+static void prepare_band(strip *s, band *b)
 {
     const job *w = s->w;
     const section *x = s->section;
@@ -229,10 +229,10 @@ static void prepare_band(strip *s, band *b, band_terms *pieces, tile_rows *tiles
     s->a = b->laid ? w->room_a : w->a.windows->images;
     s->a_row = b->turned ? 0 : b->step;
     s->a_next = b->turned ? b->step : 1;
-    s->tile_count = band_tiles(tiles, b, row, s->rows);
+    s->tile_count = band_tiles(s->tiles, b, row, s->rows);
     if (s->first == 0)
-        list_terms(pieces, b, x);
-    s->pieces = pieces;
+        list_terms(&w->lists->pieces, b, x);
+    s->pieces = &w->lists->pieces;
 }
 
 /* Rows [row, row + m) and columns [column, column + n) in a section. A panel of B serves all
@@ -245,8 +245,6 @@ static void run_section(
     cell *room_b = w->packed
                        ? (cell *)w->packed + x->at * whole(w->k->n, BROAD) + column * x->deep
                        : w->room_b;
-    tile_rows tiles[MOST_M];
-    band_terms pieces;
     band here = w->band;
     strip s = {.w = w,
         .section = x,
@@ -255,24 +253,24 @@ static void run_section(
         .m = m,
         .n = n,
         .room_b = room_b,
-        .tiles = tiles};
+        .tiles = w->lists->tiles};
     if (along && !w->packed)
         pack_columns(room_b, &w->b, column, n, x, w->gathered);
     for (; s.first < m; s.first += w->strip) {
         s.rows = choir__min(w->strip, m - s.first);
         if (w->banded)
-            prepare_band(&s, &here, &pieces, tiles);
+            prepare_band(&s, &here);
         else
-            prepare_rows(&s, tiles);
+            prepare_rows(&s);
         for (int r = 0; along && r < s.tile_count; r++)
             for (int64_t j = 0; j < n; j += BROAD)
-                run_place(&s, &tiles[r], j);
+                run_place(&s, &s.tiles[r], j);
         for (int64_t j = 0; !along && j < n; j += BROAD) {
             if (s.first == 0 && !w->packed && j % (TOGETHER * BROAD) == 0)
                 pack_columns(room_b + j * x->deep, &w->b, column + j,
                     choir__min(TOGETHER * BROAD, n - j), x, w->gathered);
             for (int r = 0; r < s.tile_count; r++)
-                run_place(&s, &tiles[r], j);
+                run_place(&s, &s.tiles[r], j);
         }
     }
 }
@@ -316,9 +314,10 @@ static void run_job(job *w)
             : 0;
     const int64_t near = t->levels * TALL * BROAD;
     w->level = t->several ? whole(rows, TALL) * whole(columns, BROAD) : 0;
-    w->room_a = choir__cpu_panel(choir__cpu_context_current(),
-        (size_t)(a + b) * sizeof(cell) +
+    w->lists = choir__cpu_panel(choir__cpu_context_current(),
+        sizeof *w->lists + (size_t)(a + b) * sizeof(cell) +
             (size_t)(near + t->levels * w->level + gathered) * sizeof(real));
+    w->room_a = (cell *)(w->lists + 1); /* a multiple of 64 bytes */
     w->room_b = w->room_a + a;
     w->near = (real *)(w->room_b + b);
     w->levels = w->near + near;

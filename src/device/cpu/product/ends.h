@@ -9,6 +9,13 @@
 #include "device/cpu/product/bands.h"
 #include "device/cpu/product/product.h"
 
+/* What a stack of 64 KiB has no room for. */
+typedef struct lists {
+    tile_rows tiles[MOST_M]; /* a strip's */
+    band_terms pieces;       /* a section's */
+    real turned[BROAD * BROAD] __attribute__((aligned(64)));
+} lists;
+
 /* One product of two matrices, and the part of C that this core computes. */
 typedef struct job {
     const choir__k_matmul *k;
@@ -17,7 +24,8 @@ typedef struct job {
     bool turned; /* a and b are k's, exchanged, and C has the transpose of the tiles */
     bool banded; /* tiles read A from a band of images */
     band band;
-    int64_t strip;      /* rows of A that are prepared at a time, at most MOST_M */
+    int64_t strip; /* rows of A that are prepared at a time, at most MOST_M */
+    lists *lists;
     const cell *packed; /* all of B, or NULL */
     terms terms;
     int64_t row, column, m, n; /* the part: its first element and its size */
@@ -128,7 +136,7 @@ static void end_rows(const job *w, const place *p, const real *sums)
 /* Ends a tile whose transpose C receives. */
 static void end_turned(const job *w, const place *p, const real *sums)
 {
-    real turned[BROAD * BROAD] __attribute__((aligned(64)));
+    real *turned = w->lists->turned;
     place there = *p;
     there.row = p->column, there.column = p->row;
     there.rows = p->columns, there.columns = p->rows;
