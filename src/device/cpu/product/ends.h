@@ -9,7 +9,7 @@
 #include "device/cpu/product/bands.h"
 #include "device/cpu/product/product.h"
 
-/* What a stack of 64 KiB has no room for. */
+/* Lists that are too large for a stack of 64 KiB. */
 typedef struct lists {
     tile_rows tiles[MOST_M]; /* a strip's */
     band_terms pieces;       /* a section's */
