@@ -149,7 +149,7 @@ static void lay_band(cell *to, band *b, int64_t first, int64_t count, choir_dtyp
 
 /* --- reading --- */
 
-/* The first of run i of A's rows, or of the terms along k. */
+/* Where run i of A's rows begins. */
 INLINE int64_t rows_at(const band *b, int64_t i)
 {
     return b->turned ? run_at(b, i) : line_at(b, i);
