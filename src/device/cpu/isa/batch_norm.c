@@ -10,7 +10,9 @@
  * and (x - c)^2 with c the run's first row; shifted back to 0 in f64, a column's mean and
  * variance are differences of exact enough sums.
  *
- * 16-bit operands are widened a block of rows at a time (halves.h). */
+ * 16-bit operands are widened a block of rows at a time (halves.h). So the loops over a block
+ * read f32 alone. Each kind of work, such as a sum with a residual before ReLU, has a copy of its
+ * loop, which is compiled once for f32 and widened operands: BY_KIND chooses it. */
 #include "device/cpu/isa/halves.h"
 
 enum { RUN = 64, GROUP = 4 };           /* rows per run, rows at a time */
@@ -70,6 +72,25 @@ static double get_sums(const columns *c, const double *sums, int64_t cols)
     } while (0)
 
 #define EACH_ROW(i, n) _Pragma("GCC unroll 4") for (int64_t i = 0; i < (n); i++)
+
+/* Calls loop(..., flag) with a constant for the flag. */
+#define BY_FLAG(flag, loop, ...) ((flag) ? loop(__VA_ARGS__, true) : loop(__VA_ARGS__, false))
+
+/* The same for a loop(..., how, flag). */
+#define BY_KIND(how, flag, loop, ...)                                                          \
+    ((how) == ALL     ? BY_FLAG(flag, loop, __VA_ARGS__, ALL)                                  \
+     : (how) == GIVEN ? BY_FLAG(flag, loop, __VA_ARGS__, GIVEN)                                \
+                      : BY_FLAG(flag, loop, __VA_ARGS__, AGAIN))
+
+/* Declares k and s, copies that no store of a loop can change, so that addresses stay in
+ * registers. */
+#define COPIES(type)                                                                           \
+    const type call_ = *call, *const k = &call_;                                               \
+    const columns arrays_ = *arrays, *const s = &arrays_
+
+/* The part of gy that passes ReLU: all of it, or where y > 0, with y given or computed
+ * again. */
+enum { ALL, GIVEN, AGAIN };
 
 /* Loads `left` elements at p, and prefetches those `ahead`. */
 INLINE vec get_ahead(const float *p, int64_t left, int64_t ahead)
@@ -211,7 +232,7 @@ INLINE vec normal(const columns *s, vec x, int64_t c)
     return (x - v_load(s->center + c)) * v_load(s->scale + c) + v_load(s->shift + c);
 }
 
-INLINE void normalise_block(
+INLINE void normalise_rows(
     const choir__k_batch_norm *k, const columns *s, bool residual, bool relu)
 {
     for (int64_t r = 0; r < k->rows; r++) {
@@ -229,14 +250,22 @@ INLINE void normalise_block(
     }
 }
 
-INLINE void normalise(
-    const choir__k_batch_norm *k, const columns *s, float *room, bool residual, bool relu)
+static void normalise_block(const choir__k_batch_norm *call, const columns *arrays)
+{
+    COPIES(choir__k_batch_norm);
+    if (k->residual)
+        BY_FLAG(k->relu, normalise_rows, k, s, true);
+    else
+        BY_FLAG(k->relu, normalise_rows, k, s, false);
+}
+
+static void normalise(const choir__k_batch_norm *k, const columns *s, float *room)
 {
     const int64_t block = block_rows(k, k->rows);
     for (int64_t r = 0; r < k->rows; r += block) {
         const int64_t n = choir__min(block, k->rows - r);
         const choir__k_batch_norm b = block_at(k, room, r, n);
-        normalise_block(&b, s, residual, relu);
+        normalise_block(&b, s);
         put_part(k->y, r * k->cols, n * k->cols, k->dtype, b.y);
     }
 }
@@ -259,17 +288,10 @@ void KERNEL(batch_norm)(const choir__k_batch_norm *k)
     if (k->batches && k->train && k->update && !k->again)
         ++*k->batches;
     finish_moments(k, &s, rows);
-    if (k->residual)
-        k->relu ? normalise(k, &s, room, true, true) : normalise(k, &s, room, true, false);
-    else
-        k->relu ? normalise(k, &s, room, false, true) : normalise(k, &s, room, false, false);
+    normalise(k, &s, room);
 }
 
 /* --- backward --- */
-
-/* The part of gy that passes ReLU: all of it, or where y > 0, with y given or computed
- * again. */
-enum { ALL, GIVEN, AGAIN };
 
 /* Returns the part of gy that passes ReLU at element i (in column c), where x is v. */
 INLINE vec passed(const choir__k_batch_norm_backward *k, const columns *s, int64_t i, int64_t c,
@@ -307,8 +329,26 @@ INLINE void add_gradients(const choir__k_batch_norm_backward *k, const columns *
     });
 }
 
+/* The same for whole groups of n rows. */
+INLINE void add_groups(
+    const choir__k_batch_norm_backward *k, const columns *s, int64_t n, int how, bool keep)
+{
+    for (int64_t i = 0; i + GROUP <= n; i += GROUP)
+        add_gradients(k, s, i, GROUP, how, keep);
+}
+
+/* The same for n rows. Those after the last group have a loop that is told the kind. */
+static void add_block(const choir__k_batch_norm_backward *call, const columns *arrays, int64_t n,
+    int how, bool keep)
+{
+    COPIES(choir__k_batch_norm_backward);
+    BY_KIND(how, keep, add_groups, k, s, n);
+    for (int64_t i = n / GROUP * GROUP; i < n; i++)
+        add_gradients(k, s, i, 1, how, keep);
+}
+
 /* sum_a = sum g, sum_b = sum g (x - mean). */
-INLINE void gradient_sums(
+static void gradient_sums(
     const choir__k_batch_norm_backward *k, const columns *s, float *room, int how, bool keep)
 {
     const int64_t block = block_rows(k, RUN);
@@ -317,12 +357,9 @@ INLINE void gradient_sums(
         int64_t n = choir__min(RUN, k->rows - r);
         memset(s->a, 0, bytes);
         for (int64_t from = 0; from < n; from += block) {
-            int64_t end = choir__min(block, n - from), i = 0;
+            int64_t end = choir__min(block, n - from);
             const choir__k_batch_norm_backward b = block_at(k, room, r + from, end);
-            for (; i + GROUP <= end; i += GROUP)
-                add_gradients(&b, s, i, GROUP, how, keep);
-            for (; i < end; i++)
-                add_gradients(&b, s, i, 1, how, keep);
+            add_block(&b, s, end, how, keep);
             put_part(k->gresidual, (r + from) * k->cols, end * k->cols, k->dtype, b.gresidual);
         }
         for (int64_t c = 0; c < k->cols; c++) {
@@ -356,7 +393,7 @@ static void finish_gradients(
     }
 }
 
-INLINE void spread_block(
+INLINE void spread_rows(
     const choir__k_batch_norm_backward *k, const columns *s, int how, bool train)
 {
     for (int64_t r = 0; r < k->rows; r++)
@@ -371,23 +408,31 @@ INLINE void spread_block(
         });
 }
 
-INLINE void spread(
-    const choir__k_batch_norm_backward *k, const columns *s, float *room, int how, bool train)
+static void spread_block(
+    const choir__k_batch_norm_backward *call, const columns *arrays, int how)
+{
+    COPIES(choir__k_batch_norm_backward);
+    BY_KIND(how, k->train, spread_rows, k, s);
+}
+
+static void spread(
+    const choir__k_batch_norm_backward *k, const columns *s, float *room, int how)
 {
     const int64_t block = block_rows(k, k->rows);
     for (int64_t r = 0; r < k->rows; r += block) {
         const int64_t n = choir__min(block, k->rows - r);
         const choir__k_batch_norm_backward b = block_at(k, room, r, n);
-        spread_block(&b, s, how, train);
+        spread_block(&b, s, how);
         put_part(k->gx, r * k->cols, n * k->cols, k->dtype, b.gx);
     }
 }
 
-/* Runs both passes. keep: the gradient after ReLU is stored in gresidual, where the second pass
- * reads it. In 16 bits it is gy's own values, or zeros, so nothing is rounded. */
-INLINE void backward(
-    const choir__k_batch_norm_backward *k, const columns *s, float *room, int how, bool keep)
+/* Runs both passes. If there is a gresidual, the gradient after ReLU is stored there, where the
+ * second pass reads it. In 16 bits it is gy's own values, or zeros, so nothing is rounded. */
+static void backward(const choir__k_batch_norm_backward *k, const columns *s, float *room)
 {
+    int how = !k->relu ? ALL : k->y ? GIVEN : AGAIN;
+    const bool keep = k->gresidual;
     choir__k_batch_norm_backward second = *k;
     double rows = (double)k->rows;
     if (k->part == CHOIR__NORM_REST) {
@@ -404,7 +449,7 @@ INLINE void backward(
     if (keep)
         second.gy = k->gresidual, how = ALL;
     second.gresidual = NULL;
-    k->train ? spread(&second, s, room, how, true) : spread(&second, s, room, how, false);
+    spread(&second, s, room, how);
 }
 
 void KERNEL(batch_norm_backward)(const choir__k_batch_norm_backward *k)
@@ -419,12 +464,5 @@ void KERNEL(batch_norm_backward)(const choir__k_batch_norm_backward *k)
         s.scale[c] = gamma ? rstd[c] * gamma[c] : rstd[c];
         s.shift[c] = beta ? beta[c] : 0.0f;
     }
-    int how = !k->relu ? ALL : k->y ? GIVEN : AGAIN;
-    bool keep = k->gresidual;
-    if (how == ALL)
-        keep ? backward(k, &s, room, ALL, true) : backward(k, &s, room, ALL, false);
-    else if (how == GIVEN)
-        keep ? backward(k, &s, room, GIVEN, true) : backward(k, &s, room, GIVEN, false);
-    else
-        keep ? backward(k, &s, room, AGAIN, true) : backward(k, &s, room, AGAIN, false);
+    backward(k, &s, room);
 }
