@@ -9,7 +9,7 @@ set(link ${CMAKE_COMMAND} -E env CC=${CMAKE_C_COMPILER}
   ${PROJECT_SOURCE_DIR}/cmake/portable/link.sh)
 
 # What the command is linked with, and what it opens. libpq, libcurl and libmicrohttpd, which
-# stand on many others, are the machine's.
+# stand on many others, are the machine's, as is Oniguruma, of which Debian has no static library.
 set(inside jansson sodium z)
 foreach(part IN ITEMS "JPEG jpeg" "PNG png16" "PROTOBUF protobuf-c")
   separate_arguments(part)

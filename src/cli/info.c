@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "line/command.h"
 #include "cli/kernels.h"
+#include "data/tokenizer/regex.h"
 #include "device/cpu/context.h"
 #include "device/device.h"
 #include "record/recorder.h"
@@ -51,6 +52,16 @@ static void add_logs(choir__text_buffer *list, bool json)
     for (size_t i = 0; choir__recorder_at(i); i++)
         if (!choir__recorder_at(i)->needs)
             add(list, choir__recorder_at(i)->name, json);
+}
+
+/* Lists libraries that tokenizers need. */
+static void add_tokenizers(choir__text_buffer *list, bool json)
+{
+    char name[64];
+    const char *oniguruma = choir__regex_version();
+    snprintf(name, sizeof name, "oniguruma %s", oniguruma ? oniguruma : "");
+    if (oniguruma)
+        add(list, name, json);
 }
 
 /* Lists the engines of groups: shm, and the plug-ins that are installed. */
@@ -135,6 +146,7 @@ static void print_json(int devices)
     add_list(&t, "images", add_images);
     add_list(&t, "studies", add_studies);
     add_list(&t, "logs", add_logs);
+    add_list(&t, "tokenizers", add_tokenizers);
     choir__text_open(&t, "devices", '[');
     for (int i = 0; i < devices; i++)
         choir__text_value(&t, NULL, "\"cpu:%d\"", i);
@@ -204,6 +216,7 @@ static void print_all(int devices)
     print_list("images", add_images);
     print_list("studies", add_studies);
     print_list("logs", add_logs);
+    print_list("tokens", add_tokenizers);
     printf(
         "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
         "others)\n",

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "base/base.h"
 #include "recipe.h"
 
 static inline const char *letter(unsigned i)
@@ -111,10 +112,44 @@ static inline json_t *make_normalizer(recipe *r, char *(*base64)(const char *, s
     return json_pack("{ss,so}", "type", "Sequence", "normalizers", steps);
 }
 
+/* Appends parts of a regular expression, some of them wrong. */
+static inline void append_expression(recipe *r, blob *b)
+{
+    static const char *const parts[] = {"\\s", "\\S", "\\p{L}", "\\p{^Lu}", "[^a\\s]", ".", "$",
+        "(?!\\S)", "(?<=a)", "(?=b", "(?>", "(?i:", "(", ")", ")", "|", "|", "*", "+", "?",
+        "{1,3}", "+?", "*+", "\\1", "\\b", "\\G", "^", "[[:alpha:]&&", "]", "\\p{N}"};
+    for (unsigned n = 1 + choose(r, 12); n; n--) {
+        unsigned part = choose(r, 2 * CHOIR_COUNT(parts));
+        append_text(b, part < CHOIR_COUNT(parts) ? parts[part] : letter(part));
+    }
+}
+
+static inline json_t *make_split(recipe *r)
+{
+    static const char *const behaviors[] = {
+        "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    blob pattern = {0};
+    bool literal = choose(r, 3) == 0;
+    if (literal)
+        append_word(r, &pattern, 2);
+    else
+        append_expression(r, &pattern);
+    const char *behavior = behaviors[choose(r, 5)];
+    json_t *step =
+        json_pack("{ss,s{ss},ss,sb}", "type", "Split", "pattern", literal ? "String" : "Regex",
+            pattern.data, "behavior", behavior, "invert", choose(r, 2));
+    if (choose(r, 8) == 0)
+        json_object_set_new(step, "type", json_string("Punctuation"));
+    free(pattern.data);
+    return step;
+}
+
 static inline json_t *make_words(recipe *r, unsigned kind)
 {
     static const char *const schemes[] = {"always", "first", "never"};
     json_t *steps = json_array();
+    for (unsigned n = choose(r, 4); n > 1 && kind != 3; n--)
+        json_array_append_new(steps, make_split(r));
     if (choose(r, 2) && kind != 3)
         json_array_append_new(steps, json_pack("{ss}", "type", "WhitespaceSplit"));
     if (choose(r, 2) && kind != 3 && kind != 1)

@@ -9,148 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARK = sizeof CHOIR__SPACE_MARK - 1 };
-
-typedef struct work {
-    choir__hf_pipeline *p;
-    choir__ids *ids;
-    bool part; /* the text continues another one, and the model sees both as one */
-} work;
-
-static const char *cut_words(
-    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place);
-
-/* Hands on the word [at, end) of a text: the first one may stand at the beginning of all. */
-static const char *pass_on(const work *w, int step, const char *text, const char *at,
-    const char *end, choir__tokenizer_place place)
-{
-    if (at == end)
-        return NULL;
-    bool first = at == text && place == CHOIR__BEGINNING;
-    return cut_words(w, step + 1, at, end, first ? CHOIR__BEGINNING : CHOIR__INSIDE);
-}
-
-/* --- steps --- */
-
-static const char *by_pattern(const work *w, int step, choir__tokenizer_split split,
-    const char *text, const char *end, choir__tokenizer_place place)
-{
-    const char *stopped = NULL;
-    for (const char *at = text, *next; at < end && !stopped; at = next) {
-        next = choir__tokenizer_split_next(split, at, end);
-        stopped = pass_on(w, step, text, at, next, place);
-    }
-    return stopped;
-}
-
-static const char *by_regex(
-    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place)
-{
-    choir__regex_walk walk = choir__regex_split_begin(&w->p->step[step].regex, text, end);
-    const char *from, *to, *stopped = NULL;
-    while (!stopped && choir__regex_split_next(&walk, &from, &to))
-        stopped = pass_on(w, step, text, from, to, place);
-    return stopped;
-}
-
-static bool has_prefix(choir__prefix prefix, choir__tokenizer_place place)
-{
-    return prefix == CHOIR__PREFIX_ALWAYS  ? place != CHOIR__CONTINUED
-           : prefix == CHOIR__PREFIX_FIRST ? place == CHOIR__BEGINNING
-                                           : false;
-}
-
-static const char *bytes(
-    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place)
-{
-    choir__word_step *s = &w->p->step[step];
-    if (!has_prefix(s->prefix, place) || *text == ' ')
-        return by_pattern(w, step, s->split, text, end, place);
-    s->text.bytes = 0;
-    choir__tokenizer_buffer_add(&s->text, " ", 1);
-    choir__tokenizer_buffer_add(&s->text, text, (size_t)(end - text));
-    const char *begin = s->text.data;
-    const char *stopped = by_pattern(w, step, s->split, begin, begin + s->text.bytes, place);
-    return !stopped ? NULL : stopped == begin ? text : text + (stopped - begin) - 1;
-}
-
-/* Returns the position in the text of the character at the byte `offset` of its marked form. */
-static const char *mark_back(const char *text, bool prefix, size_t offset)
-{
-    size_t at = prefix ? MARK : 0;
-    while (at + (*text == ' ' ? MARK : 1) <= offset)
-        at += *text++ == ' ' ? MARK : 1;
-    return text;
-}
-
-static bool is_mark(const char *at, const char *end)
-{
-    return end - at >= MARK && !memcmp(at, CHOIR__SPACE_MARK, MARK);
-}
-
-static const char *metaspace(
-    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place)
-{
-    choir__word_step *s = &w->p->step[step];
-    bool prefix = has_prefix(s->prefix, place) && *text != ' ' && !is_mark(text, end);
-    s->text.bytes = 0;
-    if (prefix)
-        choir__tokenizer_buffer_add(&s->text, CHOIR__SPACE_MARK, MARK);
-    for (const char *at = text, *stop; at < end; at = stop) {
-        stop = memchr(at, ' ', (size_t)(end - at));
-        choir__tokenizer_buffer_add(&s->text, at, (size_t)((stop ? stop : end) - at));
-        if (stop)
-            choir__tokenizer_buffer_add(&s->text, CHOIR__SPACE_MARK, MARK);
-        stop = stop ? stop + 1 : end;
-    }
-    const char *begin = s->text.data, *last = begin + s->text.bytes, *stopped = NULL;
-    if (!s->divide)
-        stopped = cut_words(w, step + 1, begin, last, place);
-    for (const char *at = begin, *next; s->divide && at < last && !stopped; at = next) {
-        for (next = at + 1; next < last && !is_mark(next, last);)
-            next++;
-        stopped = pass_on(w, step, begin, at, next, place);
-    }
-    return stopped ? mark_back(text, prefix, (size_t)(stopped - begin)) : NULL;
-}
-
-/* White space is dropped; with alone, punctuation is a word for each character. */
-static const char *at_spaces(const work *w, int step, bool alone, const char *text,
-    const char *end, choir__tokenizer_place place)
-{
-    const char *from = text, *stopped = NULL;
-    for (const char *at = text, *next; at < end && !stopped; at = next) {
-        uint32_t code = 0xFFFD;
-        next = at + choir__max(choir__utf8_decode(at, end, &code), 1);
-        bool space = choir__unicode_class(code) == CHOIR__SPACE;
-        if (!space && !(alone && choir__unicode_punctuation(code)))
-            continue;
-        stopped = pass_on(w, step, text, from, at, place);
-        if (!stopped && !space)
-            stopped = pass_on(w, step, text, at, next, place);
-        from = next;
-    }
-    return stopped ? stopped : pass_on(w, step, text, from, end, place);
-}
-
-/* Returns NULL, or the position in this text of a character without a token. */
-static const char *cut_words(
-    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place)
-{
-    choir__hf_pipeline *p = w->p;
-    if (step == p->count)
-        return p->model->ops->encode(p->model, text, end, w->part, w->ids);
-    switch (p->step[step].kind) {
-    case CHOIR__WORDS_PATTERN:
-        return by_pattern(w, step, p->step[step].split, text, end, place);
-    case CHOIR__WORDS_REGEX: return by_regex(w, step, text, end, place);
-    case CHOIR__WORDS_BYTES: return bytes(w, step, text, end, place);
-    case CHOIR__WORDS_METASPACE: return metaspace(w, step, text, end, place);
-    case CHOIR__WORDS_SPACE: return at_spaces(w, step, false, text, end, place);
-    default: return at_spaces(w, step, true, text, end, place);
-    }
-}
-
 /* --- a piece of text between added tokens --- */
 
 /* Returns whether a step ends a word before each white space behind a letter or digit. */
@@ -158,7 +16,7 @@ static bool ends_words(const choir__word_step *s)
 {
     switch (s->kind) {
     case CHOIR__WORDS_METASPACE: return s->divide;
-    case CHOIR__WORDS_REGEX: return s->ends_words;
+    case CHOIR__WORDS_CUTS: return s->ends_words;
     case CHOIR__WORDS_PATTERN:
     case CHOIR__WORDS_BYTES: return s->split && s->split < CHOIR__SPLIT_DIGIT;
     default: return true;
@@ -174,13 +32,13 @@ static bool cuts_words(const choir__hf_pipeline *p)
 }
 
 static const char *encode_normal(
-    const work *w, const char *text, const char *end, choir__tokenizer_place place)
+    const choir__hf_work *w, const char *text, const char *end, choir__tokenizer_place place)
 {
     choir__added_walk walk = choir__added_begin(text, end);
     const char *stopped = NULL;
     while (!stopped && choir__added_next(&w->p->added, &walk)) {
         if (walk.piece < walk.piece_end)
-            stopped = cut_words(
+            stopped = choir__hf_words(
                 w, 0, walk.piece, walk.piece_end, walk.piece == text ? place : CHOIR__INSIDE);
         if (!stopped && walk.token)
             choir__ids_add(w->ids, walk.token->id);
@@ -203,7 +61,7 @@ static const char *encode(const choir_tokenizer *self, const char *text, const c
 {
     choir__hf_pipeline *p = &((piped *)self)->pipe;
     bool continued = place == CHOIR__CONTINUED, whole = true;
-    work w = {p, ids, .part = continued && !cuts_words(p)};
+    choir__hf_work w = {p, ids, .part = continued && !cuts_words(p)};
     if (!p->normalizer.count && has_bytes(p)) /* any bytes, valid UTF-8 or not */
         return encode_normal(&w, text, end, place);
     choir__normalize(&p->normalizer, text, end, continued, &p->normal, &whole);
@@ -223,7 +81,7 @@ void choir__hf_pipeline_free(choir__hf_pipeline *p)
     choir__vocab_free(&p->added_texts);
     for (int i = 0; i < p->count; i++) {
         free(p->step[i].text.data);
-        choir__regex_free(p->step[i].regex.regex);
+        choir__cuts_free(&p->step[i].cuts);
     }
     if (p->model)
         p->model->ops->free(p->model);
@@ -303,15 +161,39 @@ static bool space_at_start(const char *text)
            choir__unicode_class(code) == CHOIR__SPACE;
 }
 
-/* Returns whether a word ends between a letter and this text. */
-static bool divides_before(const choir__hf_pipeline *p, const char *form)
+/* Returns whether a pattern can match nothing but a space, or text without letters, digits and
+ * spaces. */
+static bool keeps_cuts(const char *pattern)
+{
+    if (!pattern || !strcmp(pattern, " "))
+        return true;
+    for (; *pattern; pattern++)
+        if (choir__is_plain(*pattern) || *pattern == ' ' || *pattern == '\n')
+            return false;
+    return true;
+}
+
+/* Returns whether a step may match across a place between a letter and white space, or behind
+ * it depend on what stands before it. */
+static bool looks_across(const choir__word_step *s)
+{
+    return s->kind == CHOIR__WORDS_CUTS && !s->ends_words &&
+           (s->cuts.regex || !keeps_cuts(s->cuts.literal));
+}
+
+/* Returns whether a word ends between a letter and this text; *across: a step before may look
+ * across. */
+static bool divides_before(const choir__hf_pipeline *p, const char *form, bool *across)
 {
     bool space = space_at_start(form),
-         mark = *form == ' ' || is_mark(form, form + strlen(form));
-    for (int i = 0; i < p->count; i++)
+         mark = *form == ' ' || !strncmp(form, CHOIR__SPACE_MARK, strlen(CHOIR__SPACE_MARK));
+    *across = false;
+    for (int i = 0; i < p->count && !*across; i++) {
         if (ends_words(&p->step[i]) &&
             (p->step[i].kind == CHOIR__WORDS_METASPACE ? mark : space))
             return true;
+        *across = looks_across(&p->step[i]);
+    }
     return false;
 }
 
@@ -328,18 +210,6 @@ static bool splits_model(const choir__hf_pipeline *p, const choir__vocab *keys,
     memcpy(key, first, (size_t)n);
     return n && needs != CHOIR__NEEDS_WORD && !choir__vocab_crosses(keys, key) &&
            (needs == CHOIR__NEEDS_NOTHING || choir__vocab_find(keys, key, (size_t)n) >= 0);
-}
-
-/* Returns whether a pattern can match nothing but a space, or text without letters, digits and
- * spaces. */
-static bool keeps_cuts(const char *pattern)
-{
-    if (!pattern || !strcmp(pattern, " "))
-        return true;
-    for (; *pattern; pattern++)
-        if (choir__is_plain(*pattern) || *pattern == ' ' || *pattern == '\n')
-            return false;
-    return true;
 }
 
 /* Behind an added token, and not where a text was cut, a step adds a space. */
@@ -363,8 +233,10 @@ static bool ends_plain(const choir__added_set *set)
 static bool divides(const choir__hf_pipeline *p, const choir__vocab *keys, const char *form,
     choir__word_needs needs)
 {
+    bool across;
     return !choir__added_crosses(&p->added, form) &&
-           (divides_before(p, form) || splits_model(p, keys, form, needs));
+           (divides_before(p, form, &across) ||
+               (!across && splits_model(p, keys, form, needs)));
 }
 
 /* A collapsing step also replaces spaces that an earlier step has made of other characters, so

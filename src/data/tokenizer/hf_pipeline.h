@@ -5,8 +5,8 @@
 
 #include "data/tokenizer/added.h"
 #include "data/tokenizer/charsmap.h"
+#include "data/tokenizer/cuts.h"
 #include "data/tokenizer/models.h"
-#include "data/tokenizer/regex_split.h"
 #include "data/tokenizer/tokenizer.h"
 
 /* The "normalizer" of a tokenizer.json: a list of steps; each step turns a text into another
@@ -40,6 +40,11 @@ typedef struct choir__normalizer {
 } choir__normalizer;
 
 void choir__normalizer_free(choir__normalizer *n);
+
+#define CHOIR__UNKNOWN_CHARACTER "\xef\xbf\xbd" /* U+FFFD */
+
+/* Copies a text, with U+FFFD in place of each byte that is not UTF-8. */
+void choir__copy_valid(const char *text, const char *end, choir__tokenizer_buffer *out);
 
 /* Appends the canonical composition of a text (nfc.c). */
 void choir__nfc(const char *text, const char *end, choir__tokenizer_buffer *out);
@@ -78,8 +83,8 @@ const char *choir__tokenizer_split_next(
 
 typedef enum choir__word_kind {
     CHOIR__WORDS_PATTERN,   /* one of the patterns above */
-    CHOIR__WORDS_REGEX,     /* any regular expression */
-    CHOIR__WORDS_BYTES,     /* likewise, or whole; with a space before */
+    CHOIR__WORDS_CUTS,      /* the matches of any regular expression, or of a text */
+    CHOIR__WORDS_BYTES,     /* a pattern, or whole; with a space before */
     CHOIR__WORDS_METASPACE, /* ' ' becomes U+2581 */
     CHOIR__WORDS_SPACE,     /* splits at white space, which is dropped */
     CHOIR__WORDS_BERT       /* likewise, and punctuation stands alone */
@@ -94,8 +99,8 @@ typedef enum choir__prefix {
 typedef struct choir__word_step {
     choir__word_kind kind;
     choir__tokenizer_split split; /* patterns and bytes */
-    choir__regex_split regex;
-    bool ends_words;              /* regex: a word ends before white space behind a letter */
+    choir__cuts cuts;
+    bool ends_words;              /* cuts: a word ends before white space behind a letter */
     choir__prefix prefix;         /* bytes and metaspace: a space, unless the text has one */
     bool divide;                  /* metaspace: before each mark */
     choir__tokenizer_buffer text; /* the changed text. It is not shared. */
@@ -110,6 +115,19 @@ typedef struct choir__hf_pipeline {
     choir__model *model;
     choir__tokenizer_buffer normal;
 } choir__hf_pipeline;
+
+/* Cutting a text into words (hf_words.c). */
+typedef struct choir__hf_work {
+    choir__hf_pipeline *p;
+    choir__ids *ids;
+    bool part; /* the text continues another one, and the model sees both as one */
+} choir__hf_work;
+
+/* Appends the ids of a text, from the step with this number on. Returns NULL, or the position
+ * in the text of a character without a token; ids->status is not CHOIR_OK after another error.
+ */
+const char *choir__hf_words(const choir__hf_work *w, int step, const char *text,
+    const char *end, choir__tokenizer_place place);
 
 /* Takes ownership of all of p. keys: the model's. The caller sets source, decoded and added. */
 choir_tokenizer *choir__hf_pipeline_tokenizer(

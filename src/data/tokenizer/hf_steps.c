@@ -192,67 +192,99 @@ static choir_status digits(const char *name, json_t *step, choir__word_step *s)
     return status;
 }
 
-static const char *const behaviors[] = {[CHOIR__REGEX_ISOLATED] = "Isolated",
-    [CHOIR__REGEX_REMOVED] = "Removed",
-    [CHOIR__REGEX_PREVIOUS] = "MergedWithPrevious",
-    [CHOIR__REGEX_NEXT] = "MergedWithNext",
-    [CHOIR__REGEX_CONTIGUOUS] = "Contiguous"};
+static const char *const behaviors[] = {[CHOIR__CUT_ISOLATED] = "Isolated",
+    [CHOIR__CUT_REMOVED] = "Removed",
+    [CHOIR__CUT_PREVIOUS] = "MergedWithPrevious",
+    [CHOIR__CUT_NEXT] = "MergedWithNext",
+    [CHOIR__CUT_CONTIGUOUS] = "Contiguous"};
 
-/* Returns a String pattern as a regular expression; the caller frees it. */
-static char *escaped(const char *string)
+/* Reads "behavior" and "invert" of a step that cuts at matches. */
+static choir_status read_behavior(const char *name, json_t *step, choir__word_step *s)
 {
-    char *regex = choir__alloc(2 * strlen(string) + 1), *to = regex;
-    for (; *string; *to++ = *string++)
-        if (strchr("\\.[](){}?*+|^$&-", *string))
-            *to++ = '\\';
-    *to = '\0';
-    return regex;
+    const char *behavior = choir__json_text(step, "behavior");
+    size_t b = 0;
+    while (b < CHOIR_COUNT(behaviors) && (!behavior || strcmp(behavior, behaviors[b]) != 0))
+        b++;
+    if (b == CHOIR_COUNT(behaviors))
+        return unsupported(name, "pre_tokenizer", "behavior", behavior,
+            "Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous are known");
+    s->kind = CHOIR__WORDS_CUTS;
+    s->cuts.behavior = (choir__cut_behavior)b;
+    return choir__json_flag(name, "pre_tokenizer", step, "invert", &s->cuts.invert);
 }
 
-/* A step that one of the patterns above performs, which is faster, or that any regular
- * expression does. */
-static choir_status set_split(const char *name, const char *regex,
-    choir__regex_behavior behavior, bool invert, choir__word_step *s)
+/* A published expression has a function of its own (split.c), which is faster and needs no
+ * Oniguruma; any other is a regular expression. */
+static choir_status set_split(const char *name, const char *regex, choir__word_step *s)
 {
     int split = choir__tokenizer_split_of(regex);
     bool every = choir__tokenizer_split_is_known(regex); /* leaves no gap */
-    bool matches = (behavior == CHOIR__REGEX_ISOLATED && !invert) ||
-                   (behavior == CHOIR__REGEX_REMOVED && invert);
-    s->kind = CHOIR__WORDS_PATTERN;
-    s->split = CHOIR__SPLIT_SPACES;
-    if (!strcmp(regex, " ") && behavior == CHOIR__REGEX_PREVIOUS && !invert)
+    bool matches =
+        s->cuts.behavior == (s->cuts.invert ? CHOIR__CUT_REMOVED : CHOIR__CUT_ISOLATED);
+    if (split >= 0 && matches) {
+        *s = (choir__word_step){
+            .kind = CHOIR__WORDS_PATTERN, .split = (choir__tokenizer_split)split};
         return CHOIR_OK;
-    s->split = (choir__tokenizer_split)split;
-    if (split >= 0 && matches)
-        return CHOIR_OK;
-    *s = (choir__word_step){.kind = CHOIR__WORDS_REGEX,
-        .regex = {.behavior = behavior, .invert = invert},
-        .ends_words = every && matches};
-    return choir__regex_new(name, regex, &s->regex.regex);
+    }
+    s->ends_words = every && matches;
+    return choir__regex_new(name, regex, &s->cuts.regex);
+}
+
+static choir_status set_literal(const char *name, const char *string, choir__word_step *s)
+{
+    if (!*string)
+        return unsupported(
+            name, "pre_tokenizer", "pattern", string, "a String that is not empty is known");
+    if (!strcmp(string, " ") && s->cuts.behavior == CHOIR__CUT_PREVIOUS && !s->cuts.invert)
+        *s = (choir__word_step){.kind = CHOIR__WORDS_PATTERN, .split = CHOIR__SPLIT_SPACES};
+    else
+        s->cuts.literal = choir__strdup(string);
+    return CHOIR_OK;
 }
 
 static choir_status split_step(const char *name, json_t *step, choir__word_step *s)
 {
     const char *string = choir__json_text(json_object_get(step, "pattern"), "String");
     const char *regex = choir__json_text(json_object_get(step, "pattern"), "Regex");
-    const char *behavior = choir__json_text(step, "behavior");
-    bool invert = false;
-    size_t b = 0;
-    choir_status status = choir__json_flag(name, "pre_tokenizer", step, "invert", &invert);
-    while (b < CHOIR_COUNT(behaviors) && (!behavior || strcmp(behavior, behaviors[b]) != 0))
-        b++;
-    if (status == CHOIR_OK && b == CHOIR_COUNT(behaviors))
-        return unsupported(name, "pre_tokenizer", "behavior", behavior,
-            "Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous are known");
+    choir_status status = read_behavior(name, step, s);
     if (status == CHOIR_OK && !string && !regex)
         return unsupported(
             name, "pre_tokenizer", "pattern", NULL, "a String and a Regex are known");
     if (status != CHOIR_OK)
         return status;
-    char *own = string ? escaped(string) : NULL;
-    status = set_split(name, own ? own : regex, (choir__regex_behavior)b, invert, s);
-    free(own);
-    return status;
+    return string ? set_literal(name, string, s) : set_split(name, regex, s);
+}
+
+static choir_status at_delimiter(const char *name, json_t *step, choir__word_step *s)
+{
+    const char *delimiter = choir__json_text(step, "delimiter");
+    if (!delimiter || !*delimiter)
+        return unsupported(
+            name, "pre_tokenizer", "delimiter", delimiter, "a character is expected");
+    s->kind = CHOIR__WORDS_CUTS;
+    s->cuts =
+        (choir__cuts){.literal = choir__strdup(delimiter), .behavior = CHOIR__CUT_REMOVED};
+    return CHOIR_OK;
+}
+
+static choir_status at_punctuation(const char *name, json_t *step, choir__word_step *s)
+{
+    s->kind = CHOIR__WORDS_CUTS;
+    s->cuts = (choir__cuts){.is = choir__unicode_punctuation};
+    return json_object_get(step, "behavior") ? read_behavior(name, step, s) : CHOIR_OK;
+}
+
+/* Keeps words, and signs between them, without white space. The class is Rust's \w. */
+static choir_status whitespace(const char *name, json_t *step, choir__word_step *s)
+{
+    static const char word[] =
+        "[\\p{Alphabetic}\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\p{Join_Control}]+|"
+        "[^\\p{Alphabetic}\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\p{Join_Control}\\s]+";
+    (void)step;
+    s->kind = CHOIR__WORDS_CUTS;
+    s->cuts = (choir__cuts){.behavior = CHOIR__CUT_REMOVED, .invert = true};
+    s->ends_words = true;
+    return choir__regex_new(name, word, &s->cuts.regex);
 }
 
 static choir_status metaspace(const char *name, json_t *step, choir__word_step *s)
@@ -302,7 +334,8 @@ static choir_status pre_tokenizer_step(const char *name, json_t *step, void *arg
         const char *type;
         choir_status (*read)(const char *name, json_t *step, choir__word_step *s);
     } known[] = {{"BertPreTokenizer", bert_words}, {"ByteLevel", byte_level},
-        {"Digits", digits}, {"Metaspace", metaspace}, {"Split", split_step},
+        {"CharDelimiterSplit", at_delimiter}, {"Digits", digits}, {"Metaspace", metaspace},
+        {"Punctuation", at_punctuation}, {"Split", split_step}, {"Whitespace", whitespace},
         {"WhitespaceSplit", at_spaces}};
     const char *type = choir__json_text(step, "type");
     if (choir__hf_cuts(p, CHOIR__WORDS_BYTES))
@@ -324,8 +357,8 @@ static choir_status pre_tokenizer_step(const char *name, json_t *step, void *arg
         return status;
     }
     return unsupported(name, "pre_tokenizer", "type", type,
-        "BertPreTokenizer, ByteLevel, Digits, Metaspace, Split, WhitespaceSplit and a Sequence of "
-        "them are known");
+        "BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, Metaspace, Punctuation, Split, "
+        "Whitespace, WhitespaceSplit and a Sequence of them are known");
 }
 
 /* --- both --- */

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNKNOWN_CHARACTER "\xef\xbf\xbd" /* U+FFFD, in place of bytes that are not UTF-8 */
-
 enum { SHORT_CLUSTER = 6 }; /* bytes */
 
 void choir__normalizer_free(choir__normalizer *n)
@@ -228,8 +226,7 @@ static void run(const choir__normal_step *s, const char *text, const char *end, 
     }
 }
 
-/* Copies a text, with U+FFFD in place of bytes that are not UTF-8. */
-static void copy_valid(const char *text, const char *end, choir__tokenizer_buffer *out)
+void choir__copy_valid(const char *text, const char *end, choir__tokenizer_buffer *out)
 {
     out->bytes = 0;
     const char *from = text;
@@ -238,7 +235,7 @@ static void copy_valid(const char *text, const char *end, choir__tokenizer_buffe
         int n = choir__utf8_decode(text, end, &code);
         if (!n) {
             choir__tokenizer_buffer_add(out, from, (size_t)(text - from));
-            add(out, UNKNOWN_CHARACTER);
+            add(out, CHOIR__UNKNOWN_CHARACTER);
             from = text + 1;
         }
         text += n ? n : 1;
@@ -251,7 +248,7 @@ void choir__normalize(choir__normalizer *n, const char *text, const char *end, b
 {
     bool ignored = true;
     choir__tokenizer_buffer *to = n->count ? &n->between[0] : out;
-    copy_valid(text, end, to);
+    choir__copy_valid(text, end, to);
     for (int i = 0; i < n->count; i++) {
         const choir__tokenizer_buffer *from = to;
         to = i + 1 == n->count ? out : &n->between[(i + 1) % 2];

@@ -1,13 +1,6 @@
-/* Regular expressions of pre-tokenizers: the part of Oniguruma's language that published files
- * use, with the matches that Hugging Face's tokenizers find.
- *
- *     a|b                  alternatives, tried in order        (?:a) (?i:a)   groups; a? of one
- *     x x? x* x+ x{2,3}    one character, repeated; x*+ never gives back, x*? takes few
- *     [^\s\p{Lu}a-z]       classes                             (?=a) (?!a)    what follows
- *     \p{L} \P{N} \s \S \d \D . $ \r \n \t \x41 \x{41} \u0041
- *
- * A byte that is not UTF-8 counts as U+FFFD. Repeats of groups, references and the like are
- * refused, so that a match needs no memory. */
+/* Regular expressions of pre-tokenizers. Oniguruma finds the matches, as it does in Hugging
+ * Face's tokenizers; the library is opened for the first expression. An expression may be used
+ * by one thread at a time. */
 #ifndef CHOIR_DATA_REGEX_H
 #define CHOIR_DATA_REGEX_H
 
@@ -15,14 +8,26 @@
 
 typedef struct choir__regex choir__regex;
 
-/* Error: format (no expression that is known here, quoting the part; or one that matches an
- * empty text). name: the file's, for messages. */
+/* A text that is searched, which is UTF-8. steps: how much searches in it may still cost. */
+typedef struct choir__regex_text {
+    const char *begin, *end;
+    int64_t steps;
+} choir__regex_text;
+
+/* name: the file's, for messages. Errors: format (not a regular expression, with Oniguruma's
+ * reason); unsupported (no Oniguruma). */
 choir_status choir__regex_new(const char *name, const char *pattern, choir__regex **regex);
 void choir__regex_free(choir__regex *regex);
 
-/* Returns the end of the match that begins at `at`, or NULL. *steps: the steps that may still
- * be taken; at 0 nothing matches. */
-const char *choir__regex_match(
-    const choir__regex *regex, const char *at, const char *end, uint64_t *steps);
+/* Gives a text its steps: a number for each byte. */
+choir__regex_text choir__regex_text_of(const char *begin, const char *end);
+
+/* Finds the first match that begins at `at` or behind it, and may be empty. Without a match,
+ * *from is NULL. Error: range (the search takes too many steps). */
+choir_status choir__regex_search(choir__regex *regex, choir__regex_text *text, const char *at,
+    const char **from, const char **to);
+
+/* Returns the version of Oniguruma, or NULL without it. */
+const char *choir__regex_version(void);
 
 #endif

@@ -87,6 +87,7 @@ choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
 {
     CHOIR__DEFAULT_FLOATS;
     const char *end = text + bytes, *stopped = NULL;
+    ids->status = CHOIR_OK;
     for (const char *at = text, *stop; at < end && !stopped; at = stop) {
         size_t n = (size_t)(end - at), cut = n;
         for (size_t block = BLOCK; block < n && cut == n && !t->ops->single; block *= 2)
@@ -100,7 +101,9 @@ choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
         stopped = encode_block(t, at, stop, place, ids);
         place = CHOIR__CONTINUED;
     }
-    return stopped ? no_token(t, name, text, stopped, end) : CHOIR_OK;
+    return ids->status != CHOIR_OK ? ids->status
+           : stopped               ? no_token(t, name, text, stopped, end)
+                                   : CHOIR_OK;
 }
 
 choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,

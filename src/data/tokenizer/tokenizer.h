@@ -17,6 +17,7 @@
 typedef struct choir__ids {
     int32_t *id;
     size_t count, room;
+    choir_status status; /* an error that is not about a character, and has its message */
 } choir__ids;
 
 void choir__ids_add(choir__ids *ids, int32_t id);

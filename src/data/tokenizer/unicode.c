@@ -106,6 +106,44 @@ uint32_t choir__unicode_categories(const char *name)
     return mask;
 }
 
+/* Adds the characters [first, last] to `count` ranges, and returns the new number of ranges.
+ * *end is the last character so far. With NULL, ranges are counted alone. */
+static size_t add_range(
+    uint32_t *ranges, size_t count, uint32_t *end, uint32_t first, uint32_t last)
+{
+    bool longer = count && *end + 1 == first;
+    *end = last;
+    if (ranges && !longer)
+        ranges[2 * count] = first;
+    count += !longer;
+    if (ranges)
+        ranges[2 * count - 1] = last;
+    return count;
+}
+
+size_t choir__unicode_ranges(uint32_t mask, uint32_t *ranges)
+{
+    size_t count = 0;
+    uint32_t end = 0, next = 0; /* next: the first character that no row has had */
+    bool unassigned = mask & choir__unicode_categories("Cn");
+    for (size_t i = 0; i < COUNT(categories); i++) {
+        const code_categories *row = &categories[i];
+        bool even = mask >> row->even & 1, odd = mask >> row->odd & 1;
+        if (unassigned && row->first > next)
+            count = add_range(ranges, count, &end, next, row->first - 1);
+        if (even && odd)
+            count = add_range(ranges, count, &end, row->first, row->last);
+        else
+            for (uint32_t c = row->first; c <= row->last && (even || odd); c++)
+                if ((c - row->first) % 2 == 0 ? even : odd)
+                    count = add_range(ranges, count, &end, c, c);
+        next = row->last + 1;
+    }
+    if (unassigned && next < CHOIR__CODE_POINTS)
+        count = add_range(ranges, count, &end, next, CHOIR__CODE_POINTS - 1);
+    return count;
+}
+
 bool choir__unicode_punctuation(uint32_t code)
 {
     return within(punctuation, COUNT(punctuation), code);

@@ -19,6 +19,9 @@ choir__class choir__unicode_class(uint32_t code);
  * all categories that \p{L} means; 0: no such name. */
 int choir__unicode_category(uint32_t code);
 uint32_t choir__unicode_categories(const char *name);
+/* Returns the number of ranges of characters whose category is in the mask. Unless it is NULL,
+ * ranges gets their first and last characters, by rising numbers. */
+size_t choir__unicode_ranges(uint32_t mask, uint32_t *ranges);
 bool choir__unicode_punctuation(uint32_t code); /* \p{P}, and ASCII's symbols */
 bool choir__unicode_control(uint32_t code); /* \p{Cc}, \p{Cf}, \p{Co}; not tab and line ends */
 bool choir__unicode_chinese(uint32_t code); /* ideographs, BERT's ranges */

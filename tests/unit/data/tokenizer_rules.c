@@ -2,6 +2,7 @@
  * tokenizers and of SentencePiece, which tests/interop/tokenizer_ids.py compares with random
  * texts. */
 #include "check.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,72 +202,159 @@ static void user_defined(void **state)
 /* Words, with a bar between them, that tokenizers makes of a text with a Split step. */
 static const struct {
     const char *regex, *text, *words;
-    choir__regex_behavior behavior;
+    choir__cut_behavior behavior;
     bool invert;
 } splits[] = {
-    {"\\s+(?!\\S)|\\s", "a   b c ", "a|  | |b| |c| ", CHOIR__REGEX_ISOLATED, false},
-    {"b+?", "abbc", "a|b|b|c", CHOIR__REGEX_ISOLATED, false},
-    {"x*+xy|y", "xxy", "xx|y", CHOIR__REGEX_ISOLATED, false},
-    {"x*xy|y", "xxy", "xxy", CHOIR__REGEX_ISOLATED, false},
-    {"x{2,3}", "xxxxxxyx", "xxx|xxx|yx", CHOIR__REGEX_ISOLATED, false},
-    {"(?i:'s|'LL)?[^\\W]", "", NULL, CHOIR__REGEX_ISOLATED, false},
-    {"(?i:'s|'LL)", "it's'lL'\xc5\xbf", "it|'s|'lL|'\xc5\xbf", CHOIR__REGEX_ISOLATED, false},
-    {"[\\p{Lu}\\p{Lt}]\\p{Ll}*", "oneTwoThree", "one|Two|Three", CHOIR__REGEX_ISOLATED, false},
-    {"[^\\P{Lu}A]|\\d", "ABc1", "A|B|c|1", CHOIR__REGEX_ISOLATED, false},
-    {"[a-c&&[b]]", "", NULL, CHOIR__REGEX_ISOLATED, false},
-    {"-", "-a--b-", "a|b", CHOIR__REGEX_REMOVED, false},
-    {"-", "-a--b-", "-|-|-|-", CHOIR__REGEX_REMOVED, true},
-    {"-", "-a--b-", "-|a-|-|b-", CHOIR__REGEX_PREVIOUS, false},
-    {"-", "-a--b-", "-a|-|-b|-", CHOIR__REGEX_NEXT, false},
-    {"-", "-a--b-", "-|a|--|b|-", CHOIR__REGEX_CONTIGUOUS, false},
-    {".$", "ab\ncd", "a|b|\nc|d", CHOIR__REGEX_ISOLATED, false},
+    {"\\s+(?!\\S)|\\s", "a   b c ", "a|  | |b| |c| ", CHOIR__CUT_ISOLATED, false},
+    {"b+?", "abbc", "a|b|b|c", CHOIR__CUT_ISOLATED, false},
+    {"x*+xy|y", "xxy", "xx|y", CHOIR__CUT_ISOLATED, false},
+    {"x*xy|y", "xxy", "xxy", CHOIR__CUT_ISOLATED, false},
+    {"x{2,3}", "xxxxxxyx", "xxx|xxx|yx", CHOIR__CUT_ISOLATED, false},
+    {"(?i:'s|'LL)", "it's'lL'\xc5\xbf", "it|'s|'lL|'\xc5\xbf", CHOIR__CUT_ISOLATED, false},
+    {"[\\p{Lu}\\p{Lt}]\\p{Ll}*", "oneTwoThree", "one|Two|Three", CHOIR__CUT_ISOLATED, false},
+    {"[^\\P{Lu}A]|\\d", "ABc1", "A|B|c|1", CHOIR__CUT_ISOLATED, false},
+    {"[a-c&&[b]]", "abc", "a|b|c", CHOIR__CUT_ISOLATED, false},
+    {"(?<=a)b|(x+)+y", "abbxxy", "a|b|b|xxy", CHOIR__CUT_ISOLATED, false},
+    {"\\G\\d{2}|\\bz", "1234a56z z", "12|34|a56z |z", CHOIR__CUT_ISOLATED, false},
+    {"x*", "axxb", "a|xx|b", CHOIR__CUT_ISOLATED, false},
+    {"x*", "axxb", "a|b", CHOIR__CUT_REMOVED, false},
+    {"-", "-a--b-", "a|b", CHOIR__CUT_REMOVED, false},
+    {"-", "-a--b-", "-|-|-|-", CHOIR__CUT_REMOVED, true},
+    {"-", "-a--b-", "-|a-|-|b-", CHOIR__CUT_PREVIOUS, false},
+    {"-", "-a--b-", "-a|-|-b|-", CHOIR__CUT_NEXT, false},
+    {"-", "-a--b-", "-|a|--|b|-", CHOIR__CUT_CONTIGUOUS, false},
+    {".$", "ab\ncd", "a|b|\nc|d", CHOIR__CUT_ISOLATED, false},
     {"\\u00e9|\\x41|\\x{42}\\t",
         "A\xc3\xa9"
         "B\tB",
-        "A|\xc3\xa9|B\t|B", CHOIR__REGEX_ISOLATED, false},
-    {"[^a]", "a\xff\xc3z", "a|\xff|\xc3|z", CHOIR__REGEX_ISOLATED, false},
+        "A|\xc3\xa9|B\t|B", CHOIR__CUT_ISOLATED, false},
 };
+
+static void need_oniguruma(void)
+{
+    if (!choir__regex_version())
+        skip(); /* this build, or this machine, lacks it */
+}
+
+/* Stores the words of a text that are not empty, with a bar between them. */
+static choir_status cut(const choir__cuts *cuts, const char *text, char *words)
+{
+    const char *from, *to;
+    choir__cut_walk walk = choir__cut_begin(cuts, text, text + strlen(text));
+    for (*words = '\0'; choir__cut_next(&walk, &from, &to);)
+        if (from < to)
+            sprintf(words + strlen(words), "%s%.*s", *words ? "|" : "", (int)(to - from), from);
+    return walk.status;
+}
 
 static void expressions(void **state)
 {
     (void)state;
+    char words[64];
+    need_oniguruma();
     for (size_t i = 0; i < CHOIR_COUNT(splits); i++) {
-        choir__regex_split s = {.behavior = splits[i].behavior, .invert = splits[i].invert};
-        const char *text = splits[i].text, *from, *to;
-        char words[64] = "";
-        choir_status status = choir__regex_new("it.json", splits[i].regex, &s.regex);
-        assert_int_equal(status, splits[i].words ? CHOIR_OK : CHOIR_ERR_FORMAT);
-        if (!splits[i].words)
-            continue;
-        choir__regex_walk walk = choir__regex_split_begin(&s, text, text + strlen(text));
-        while (choir__regex_split_next(&walk, &from, &to))
-            sprintf(words + strlen(words), "%s%.*s", *words ? "|" : "", (int)(to - from), from);
+        choir__cuts cuts = {.behavior = splits[i].behavior, .invert = splits[i].invert};
+        ok(choir__regex_new("it.json", splits[i].regex, &cuts.regex));
+        ok(cut(&cuts, splits[i].text, words));
         if (strcmp(words, splits[i].words) != 0)
-            fail_msg(
-                "%s: '%s' gives '%s', not '%s'", splits[i].regex, text, words, splits[i].words);
-        choir__regex_free(s.regex);
+            fail_msg("%s: '%s' gives '%s', not '%s'", splits[i].regex, splits[i].text, words,
+                splits[i].words);
+        choir__cuts_free(&cuts);
     }
 }
 
-/* A text on which an expression looks ahead of each character to its end is cut as far as the
- * steps last, and no character is lost. */
-static void steps_end(void **state)
+static bool is_dash(uint32_t code)
+{
+    return code == '-';
+}
+
+/* A text and a class of characters are cut as an expression would, and need no Oniguruma. */
+static void literals(void **state)
 {
     (void)state;
+    char words[64];
+    size_t tried = 0;
+    for (size_t i = 0; i < CHOIR_COUNT(splits); i++) {
+        choir__cuts cuts = {.behavior = splits[i].behavior, .invert = splits[i].invert};
+        for (int class = 0; class < 2 && !strcmp(splits[i].regex, "-"); class ++, tried++) {
+            cuts.literal = class ? NULL : choir__strdup("-");
+            cuts.is = is_dash;
+            ok(cut(&cuts, splits[i].text, words));
+            assert_string_equal(words, splits[i].words);
+            free(cuts.literal);
+        }
+    }
+    assert_int_equal(tried, 10);
+}
+
+/* An expression that goes back from each place is an error that quotes Oniguruma, on a text of
+ * any length, and does not take the time of all its ways; nested parts do not use up a small
+ * stack. */
+static void *hostile(void *arg)
+{
+    static const char *const far[] = {"(\\s|\\s)*\\d", "(?:(?:\\s{1,100}){1,100}){1,100}\\S"};
     enum { BYTES = 20000 };
-    choir__regex_split s = {0};
-    char *text = malloc(BYTES);
-    const char *from, *to, *at = text;
-    int words = 0;
+    char *text = malloc(BYTES + 1), *deep = malloc(3001), *words = malloc(BYTES + 1);
+    choir__cuts cuts = {0};
     memset(text, ' ', BYTES);
-    ok(choir__regex_new("it.json", "\\s*x|\\s", &s.regex));
-    choir__regex_walk walk = choir__regex_split_begin(&s, text, text + BYTES);
-    for (; choir__regex_split_next(&walk, &from, &to); at = to, words++)
-        assert_true(from == at);
-    assert_true(at == text + BYTES);
-    assert_in_range(words, 2, BYTES - 1);
-    choir__regex_free(s.regex);
+    text[BYTES] = '\0';
+    for (size_t i = 0; i < CHOIR_COUNT(far); i++) {
+        ok(choir__regex_new("it.json", far[i], &cuts.regex));
+        assert_fails(cut(&cuts, text, words), CHOIR_ERR_RANGE,
+            "takes too many steps on 20000 bytes of text: ");
+        choir__cuts_free(&cuts);
+    }
+    memset(text, 'a', BYTES); /* a long word takes few steps */
+    ok(choir__regex_new("it.json", "\\p{Lu}*\\p{Ll}+", &cuts.regex));
+    const char *from, *to;
+    choir__cut_walk walk = choir__cut_begin(&cuts, text, text + BYTES);
+    assert_true(choir__cut_next(&walk, &from, &to) && to - from == BYTES);
+    choir__cuts_free(&cuts);
+    memset(deep, '(', 3000);
+    deep[3000] = '\0';
+    assert_fails(choir__regex_new("it.json", deep, &cuts.regex), CHOIR_ERR_FORMAT,
+        "is not a regular expression: parse depth limit over");
+    free(words);
     free(text);
+    free(deep);
+    return arg;
+}
+
+static void hostile_expressions(void **state)
+{
+    (void)state;
+    need_oniguruma();
+    pthread_t thread;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    assert_int_equal(pthread_create(&thread, &small, hostile, NULL), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&small);
+}
+
+/* A long text is cut only where no step before the words looks across: pairs of any characters
+ * depend on all that stands before. */
+static void cuts_of_long_texts(void **state)
+{
+    (void)state;
+    static const char bytes[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}";
+    static const struct {
+        const char *pattern;
+        size_t cut;
+    } firsts[] = {{"\"Regex\":\"..\"", 0}, {"\"String\":\"b c\"", 0}, {"\"String\":\".\"", 2}};
+    need_oniguruma();
+    for (size_t i = 0; i < CHOIR_COUNT(firsts); i++) {
+        char json[400];
+        snprintf(json, sizeof json,
+            "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+            "\"pattern\":{%s},\"behavior\":\"Isolated\"},%s]},\"model\":{\"type\":\"BPE\","
+            "\"vocab\":{\"a\":0},\"merges\":[]}}",
+            firsts[i].pattern, bytes);
+        choir_tokenizer *t = parse(json);
+        assert_int_equal(choir__tokenizer_last_cut(t, "ab\ncd", 5), firsts[i].cut);
+        choir_tokenizer_free(t);
+    }
 }
 
 /* Marks that are newer than the Unicode of tokenizers' normalizers keep their place; older ones
@@ -295,7 +383,9 @@ int main(void)
         cmocka_unit_test(growth),
         cmocka_unit_test(user_defined),
         cmocka_unit_test(expressions),
-        cmocka_unit_test(steps_end),
+        cmocka_unit_test(literals),
+        cmocka_unit_test(hostile_expressions),
+        cmocka_unit_test(cuts_of_long_texts),
         cmocka_unit_test(order_of_marks),
     };
     return cmocka_run_group_tests_name("rules of tokenizers", tests, NULL, NULL);
