@@ -65,6 +65,10 @@ configure_file(cmake/choir.pc.in choir.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/choir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   COMPONENT development)
 
+add_custom_target(uninstall VERBATIM COMMAND ${CMAKE_COMMAND}
+  -DMANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt
+  -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake)
+
 # What an installation without tests and benchmarks is made of (script/package).
 add_custom_target(packaged DEPENDS choir choir_internal)
 foreach(target IN ITEMS command ucx mpi mpi_openmpi mpi_mpich etcd raft parquet cuda nccl)

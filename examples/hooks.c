@@ -1,4 +1,5 @@
-/* Hooks observe a module's inputs and outputs, and gradients in backward. */
+/* Hooks observe a module's inputs and outputs, and gradients in backward; change_output and the
+ * like return others. */
 #include <stdio.h>
 #include <choir/choir.h>
 

@@ -66,6 +66,5 @@
 #include <choir/sync_batch_norm.h>
 #include <choir/hogwild.h>
 #include <choir/tensor_queue.h>
-#include <choir/pipeline_plan.h>
 
 #endif

@@ -6,8 +6,8 @@
 #ifndef CHOIR_ENV_H
 #define CHOIR_ENV_H
 
-#include <choir/data.h>
 #include <choir/group.h>
+#include <choir/parts.h>
 #include <choir/scope.h>
 
 #ifdef __cplusplus
@@ -78,6 +78,11 @@ choir_loader *choir_env_loader(
  * micro-batches are env's and the seed is the run's. */
 choir_loader *choir_env_loader_with(
     choir_scope *run, const choir_env *env, choir_dataset *dataset, choir_loader_opts opts);
+
+/** Makes a loader of samples with named parts (parts.h) of this rank's micro-batches; like
+ * choir_env_loader_with. */
+choir_parts_loader *choir_env_parts_loader(choir_scope *run, const choir_env *env,
+    choir_parts_dataset *dataset, choir_parts_opts opts);
 
 /** Makes a choir_env_loader over the training split of a folder of IDX files
  * (choir_dataset_idx). The run owns the dataset. Never NULL; errors stick to the run. */

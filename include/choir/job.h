@@ -60,7 +60,7 @@ CHOIR_CHECKED choir_status choir_job_parse(const char *json, choir_job **job);
 void choir_job_free(choir_job *job);
 
 /**
- * Gives a value to an option, which goes before the document's.
+ * Gives a value to an option, which takes precedence over the document's.
  *
  * @param option  its name without dashes, such as "lr", "strategy", "save" or "resume"; "data"
  *                is the data. "log" may be set several times, and the job has all of them

@@ -10,6 +10,7 @@
 #include "cli/kernels.h"
 #include "data/tokenizer/regex.h"
 #include "device/cpu/context.h"
+#include "device/cpu/multiplier.h"
 #include "device/device.h"
 #include "record/recorder.h"
 
@@ -80,6 +81,21 @@ static void add_engines(choir__text_buffer *list, bool json)
     }
 }
 
+/* Lists the sentences on a CHOIR_ISA or CHOIR_MATH with which no CPU device opens here; for
+ * people each has a line. */
+static void add_refused(choir__text_buffer *list, bool json)
+{
+    choir_status (*const checks[])(void) = {choir__cpu_check_isa, choir__cpu_check_multiplier};
+    for (size_t i = 0; i < CHOIR_COUNT(checks); i++) {
+        if (checks[i]() == CHOIR_OK)
+            continue;
+        if (json)
+            choir__text_string(list, NULL, choir_error_message());
+        else
+            choir__text_format(list, "refused   %s\n", choir_error_message());
+    }
+}
+
 static bool has_cuda(void)
 {
     char *found = choir__plugin_find("cuda", NULL);
@@ -137,6 +153,7 @@ static void print_json(int devices)
     choir__text_string(&t, "build", choir__build_id());
     choir__text_string(&t, "onednn", onednn ? number : NULL);
     choir__text_string(&t, "isa", choir_cpu_isa());
+    add_list(&t, "refused", add_refused);
     choir__text_open(&t, "backends", '[');
     choir__text_string(&t, NULL, "cpu");
     if (has_cuda())
@@ -206,13 +223,17 @@ static void print_list(const char *head, void (*members)(choir__text_buffer *, b
 
 static void print_all(int devices)
 {
-    choir__text_buffer engines = {0};
-    add_engines(&engines, false);
+    choir__text_buffer engines = {0}, refused = {0};
     const char *id = choir__build_id();
-    printf("choir     %s%s%s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n",
+    const bool slow = !strcmp(choir_cpu_bits(), "amx") && !choir__cpu_has_amx();
+    add_engines(&engines, false);
+    add_refused(&refused, false);
+    printf("choir     %s%s%s\nkernels   %s, %s%s\n%sbackends  cpu%s (devices); %s (groups)\n",
         CHOIR_VERSION, *id ? ", build " : "", id, choir_cpu_isa(), choir__cpu_multiplier(),
-        has_cuda() ? ", cuda" : "", engines.bytes);
+        slow ? " (products of bf16 are slow: this processor has no AMX)" : "",
+        refused.used ? refused.bytes : "", has_cuda() ? ", cuda" : "", engines.bytes);
     choir__text_buffer_free(&engines);
+    choir__text_buffer_free(&refused);
     print_list("images", add_images);
     print_list("studies", add_studies);
     print_list("logs", add_logs);

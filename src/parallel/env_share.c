@@ -173,19 +173,34 @@ choir_loader *choir_env_loader(
     return choir_env_loader_with(run, env, dataset, opts);
 }
 
+/* Fills in what a rank's loader takes from the run and from env. */
+static void share_out(
+    choir_scope *run, const choir_env *env, choir_loader_opts *opts, const char *function)
+{
+    opts->seed = run->seed;
+    choir_status status = use_env(env, function);
+    if (status == CHOIR_OK) {
+        opts->microbatches = env->microbatches;
+        choir_env_micro(env, &opts->micro_first, &opts->micro_count);
+    } else {
+        choir__scope_fail(run, status);
+    }
+}
+
 choir_loader *choir_env_loader_with(
     choir_scope *run, const choir_env *env, choir_dataset *dataset, choir_loader_opts opts)
 {
     run = choir__open_scope(run, __func__);
-    opts.seed = run->seed;
-    choir_status status = use_env(env, __func__);
-    if (status == CHOIR_OK) {
-        opts.microbatches = env->microbatches;
-        choir_env_micro(env, &opts.micro_first, &opts.micro_count);
-    } else {
-        choir__scope_fail(run, status);
-    }
+    share_out(run, env, &opts, __func__);
     return choir_loader_new(run, dataset, opts);
+}
+
+choir_parts_loader *choir_env_parts_loader(
+    choir_scope *run, const choir_env *env, choir_parts_dataset *dataset, choir_parts_opts opts)
+{
+    run = choir__open_scope(run, __func__);
+    share_out(run, env, &opts.loader, __func__);
+    return choir_parts_loader_new(run, dataset, opts);
 }
 
 static void free_dataset(void *dataset)

@@ -37,7 +37,21 @@ sets_are_named() {
         fail "$("$CHOIR" info --json)"
 }
 
+# What no training would take here is said before one is tried.
+info_says_what_is_refused() {
+    CHOIR_ISA=avx1024 CHOIR_MATH=mkl good info
+    has out "refused   unknown CHOIR_ISA 'avx1024'" "unknown CHOIR_MATH 'mkl'" '^kernels   [a-z]'
+    CHOIR_ISA=avx1024 good info --json
+    has out "\"refused\":\[\"unknown CHOIR_ISA 'avx1024'[^\"]*\"\]"
+    good info --json
+    has out '"refused":\[\]'
+    ! grep -qw avx512f /proc/cpuinfo || return 0
+    CHOIR_ISA=avx512 CHOIR_MATH=amx good info
+    has out 'refused   CHOIR_ISA=avx512: this processor lacks' 'amx \(.*has no AMX\)$'
+}
+
 check table_has_no_reference
 check sets_are_named
+check info_says_what_is_refused
 check passes_are_alike
 finish

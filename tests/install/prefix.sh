@@ -1,9 +1,30 @@
 #!/bin/sh
-# Installs into an empty prefix and looks for what a packager expects there.
+# Installs into an empty prefix and looks for what a packager expects there. The target `uninstall`
+# leaves nothing of an installation but folders that are not Choir's, with the files of others.
 #   prefix.sh BUILD-FOLDER PREFIX
 set -eu
-build=$1 prefix=$2
-rm -rf "$prefix"
+build=$1 prefix=$2 manifest=$1/install_manifest.txt
+rm -rf "$prefix" "$prefix.gone"
+
+# What the user has installed from this build can be taken away after the test as well.
+[ ! -e "$manifest" ] || cp "$manifest" "$prefix.manifest"
+trap '[ ! -e "$prefix.manifest" ] || mv "$prefix.manifest" "$manifest"' EXIT
+
+rm -f "$manifest"
+if cmake --build "$build" --target uninstall >"$prefix.log" 2>&1 || # CMake breaks lines
+    ! tr -s '\n ' '  ' <"$prefix.log" | grep -q 'which cmake --install writes'; then
+    cat "$prefix.log"
+    exit 1
+fi
+cmake --install "$build" --prefix "$prefix.gone" >"$prefix.log"
+mkdir -p "$prefix.gone/share/choir"
+touch "$prefix.gone/share/choir/mine"
+cmake --build "$build" --target uninstall >>"$prefix.log"
+left=$(cd "$prefix.gone" && find . -name '*choir*' -o ! -type d)
+[ "$(echo "$left" | sort | tr '\n' ' ')" = './share/choir ./share/choir/mine ' ] ||
+    { echo "uninstall has left $left"; exit 1; }
+rm -r "$prefix.gone" "$prefix.log"
+
 cmake --install "$build" --prefix "$prefix"
 for name in choir.h libchoir.so choir.pc choirConfig.cmake choirConfigVersion.cmake choir.txt \
     LICENSE; do

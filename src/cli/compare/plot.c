@@ -183,7 +183,7 @@ static void heading(const choir__compare *c, FILE *g)
             (long long)c->repeats, c->repeats > 1 ? "s" : "",
             c->repeats < 2   ? ""
             : c->repeats < 5 ? " and half of their range"
-                             : " and half of what lies between the quartiles");
+                             : " and half of the distance between the quartiles");
     fprintf(g, "set label 1 at screen 0.02,0.972 left font ',%d' ", FONT + 5);
     choir__gnuplot_words(g, text);
     fprintf(

@@ -74,11 +74,13 @@ static void write_memory(const picture *d, FILE *g, int program, int kind)
     fprintf(g, "%.6g %.6g\nEOD\n", d->end_ms, last);
 }
 
+/* Puts the legend between the panel and its title, which makes room. */
 static void set_key(FILE *g, double y)
 {
     fprintf(g,
-        "set key at screen 0.97,%g right top horizontal maxrows 1 samplen 1 font ',%d'\n", y,
-        FONT);
+        "set title offset 0,1.9\n"
+        "set key at screen 0.97,%g right top horizontal maxrows 1 samplen 1 font ',%d'\n",
+        y, FONT);
 }
 
 static void draw_memory(const picture *d, FILE *g)
@@ -94,13 +96,13 @@ static void draw_memory(const picture *d, FILE *g)
         d->entry->rehearsal.each > 1 ? "'s first device" : "");
     choir__gnuplot_panel(g, (choir__panel){0.07, 0.56, 0.9, 0.31}, title);
     fprintf(g, "set xrange [0:%.6g]\nset yrange [0:*]\nset format x ''\n", d->end_ms);
-    set_key(g, 0.985);
+    set_key(g, 0.93);
     for (int k = 0; k < CHOIR__STEP_HELD; k++)
         write_memory(d, g, program, k);
     fprintf(g, "plot ");
     for (int k = CHOIR__STEP_HELD - 1; k >= 0; k--)
         fprintf(g,
-            "%s$held%d using 1:2 with filledcurves x1 fs solid 0.85 noborder lc rgb '%s' "
+            "%s$held%d using 1:2 with filledcurves x1 fs solid 1 noborder lc rgb '%s' "
             "title '%s'",
             k < CHOIR__STEP_HELD - 1 ? ", " : "", k, kinds[k].colour, kinds[k].name);
     fprintf(g, "\n");
@@ -174,7 +176,7 @@ static void draw_timeline(const picture *d, FILE *g)
     snprintf(title, sizeof title, "Timeline of the step of %s: rank, or rank.device, over ms",
         choir__plan_time(d->entry->price.ms, step));
     choir__gnuplot_panel(g, (choir__panel){0.07, 0.07, 0.9, 0.33}, title);
-    set_key(g, 0.5);
+    set_key(g, 0.46);
     fprintf(g, "set xrange [0:%.6g]\nset yrange [%d.5:-0.5]\nset format x '%%g'\nset ytics (",
         d->end_ms, count - 1);
     for (int i = 0; i < count; i++) {
@@ -194,7 +196,7 @@ static void draw_timeline(const picture *d, FILE *g)
     fprintf(g, "plot ");
     for (size_t k = 0; k < CHOIR_COUNT(work); k++)
         fprintf(g,
-            "%s$work%zu using 1:3:1:2:($3+%g):($3+%g) with boxxyerror fs solid 0.85 noborder "
+            "%s$work%zu using 1:3:1:2:($3+%g):($3+%g) with boxxyerror fs solid 1 noborder "
             "lc rgb '%s' title '%s'",
             k ? ", " : "", k, k == 2 ? 0.12 : -0.4, k == 2 ? 0.4 : 0.1, work[k].colour,
             work[k].name);

@@ -211,7 +211,7 @@ choir_status choir__mpi_start(double timeout_s)
 {
     if (choir__mpi_abandoned())
         return choir__error(CHOIR_ERR_STATE,
-            "a group of this process failed with MPI's transfers under way: start it anew");
+            "a group of this process failed with MPI's transfers under way: start it again");
     pthread_mutex_lock(&library.lock);
     choir_status status = start(timeout_s);
     pthread_mutex_unlock(&library.lock);

@@ -46,7 +46,7 @@ choir_status choir__ddp_notice(choir__ddp *d)
     bool waits = d->join.fail_early || d->join.divide_by_active;
     if (d->join.divide_by_active && choir__recording_active())
         return choir__error(CHOIR_ERR_STATE,
-            "ddp: divide_by_active decides each step anew and cannot be recorded: take steps "
+            "ddp: divide_by_active decides in each step and cannot be recorded: take steps "
             "without choir_step");
     d->stepped = true;
     choir_status status = say(d, true, d->active, waits ? NULL : &work);

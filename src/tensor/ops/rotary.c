@@ -234,7 +234,7 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
             "an offset, of its dtype");
     if (!each && (offset < 0 || offset > table->shape.dim[0] - dim[1]))
         return choir__poison(scope, CHOIR_ERR_SHAPE,
-            "rotary: %lld positions from %lld on do not lie in a table of %lld",
+            "rotary: %lld positions from %lld on are outside a table of %lld",
             (long long)dim[1], (long long)offset, (long long)table->shape.dim[0]);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     /* The table has no gradient, but must live on unchanged. */

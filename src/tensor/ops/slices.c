@@ -74,7 +74,7 @@ choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t leng
         return choir__bad_dim("narrow", x, dim);
     if (start < 0 || length < 0 || length > x->shape.dim[dim] - start)
         return choir__poison(x->scope, CHOIR_ERR_SHAPE,
-            "narrow: %lld entries from %lld on do not lie in dimension %d of %s",
+            "narrow: %lld entries from %lld on are outside dimension %d of %s",
             (long long)length, (long long)start, dim, choir__shape_text(x->shape));
     choir_tensor *y = slice_of(scope, x, dim, start, length);
     choir__record *r = choir__record_op(&narrow_op, y, &x, 1);

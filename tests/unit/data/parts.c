@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <choir/parts.h>
+#include <choir/env.h>
 
 #include "check.h"
 #include "base/base.h"
@@ -142,24 +142,26 @@ static void epochs(void **state)
         }
 }
 
-/* Stores the labels of nine steps, of all ranks together, after a seek. */
+/* Stores the labels of nine steps, of all ranks together, after a seek. Each rank's share and
+ * the seed are its environment's. */
 static void labels_of(int ranks, int workers, int64_t from, int64_t *labels)
 {
     for (int rank = 0; rank < ranks; rank++) {
         texts t = new_texts();
         choir_scope *run = choir_scope_open(NULL, 1);
+        const choir_env env = {.rank = rank, .world = ranks, .microbatches = M};
+        const int64_t count = M / ranks, first = rank * count;
         choir_parts_opts o = options(5);
-        o.loader.micro_count = M / ranks, o.loader.micro_first = rank * M / ranks;
-        o.loader.workers = workers;
-        choir_parts_loader *l = choir_parts_loader_new(run, &t.base, o);
+        o.loader.microbatches = 0, o.loader.workers = workers;
+        choir_parts_loader *l = choir_env_parts_loader(run, &env, &t.base, o);
         choir_parts_seek_step(l, from);
-        for (int64_t i = 0; i < 9 * o.loader.micro_count; i++) {
+        for (int64_t i = 0; i < 9 * count; i++) {
             choir_scope *s = choir_step_open(run, (uint64_t)i);
             choir_parts b;
             ok(choir_parts_next(l, s, &b));
-            int64_t m = o.loader.micro_first + i % o.loader.micro_count;
             read_all(choir_parts_get(&b, "label"),
-                labels + (i / o.loader.micro_count * M + m) * (B / M), sizeof(int64_t) * B / M);
+                labels + (i / count * M + first + i % count) * (B / M),
+                sizeof(int64_t) * B / M);
             ok(choir_scope_close(s));
         }
         ok(choir_scope_close(run));

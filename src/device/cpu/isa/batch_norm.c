@@ -11,8 +11,8 @@
  * variance are differences of exact enough sums.
  *
  * 16-bit operands are widened a block of rows at a time (halves.h). So the loops over a block
- * read f32 alone. Each kind of work, such as a sum with a residual before ReLU, has a copy of its
- * loop, which is compiled once for f32 and widened operands: BY_KIND chooses it. */
+ * read f32 alone. Each kind of work, such as a sum with a residual before ReLU, has a copy of
+ * its loop, which is compiled once for f32 and widened operands: BY_KIND chooses it. */
 #include "device/cpu/isa/halves.h"
 
 enum { RUN = 64, GROUP = 4 };           /* rows per run, rows at a time */
@@ -78,9 +78,9 @@ static double get_sums(const columns *c, const double *sums, int64_t cols)
 
 /* The same for a loop(..., how, flag). */
 #define BY_KIND(how, flag, loop, ...)                                                          \
-    ((how) == ALL     ? BY_FLAG(flag, loop, __VA_ARGS__, ALL)                                  \
-     : (how) == GIVEN ? BY_FLAG(flag, loop, __VA_ARGS__, GIVEN)                                \
-                      : BY_FLAG(flag, loop, __VA_ARGS__, AGAIN))
+    ((how) == ALL        ? BY_FLAG(flag, loop, __VA_ARGS__, ALL)                               \
+        : (how) == GIVEN ? BY_FLAG(flag, loop, __VA_ARGS__, GIVEN)                             \
+                         : BY_FLAG(flag, loop, __VA_ARGS__, AGAIN))
 
 /* Declares k and s, copies that no store of a loop can change, so that addresses stay in
  * registers. */
@@ -338,8 +338,8 @@ INLINE void add_groups(
 }
 
 /* The same for n rows. Those after the last group have a loop that is told the kind. */
-static void add_block(const choir__k_batch_norm_backward *call, const columns *arrays, int64_t n,
-    int how, bool keep)
+static void add_block(const choir__k_batch_norm_backward *call, const columns *arrays,
+    int64_t n, int how, bool keep)
 {
     COPIES(choir__k_batch_norm_backward);
     BY_KIND(how, keep, add_groups, k, s, n);
