@@ -124,7 +124,9 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
     choir_status status = f->outside ? choir__group_memory_outside(&f->group_sums, group,
                                            book->device, f->outside, bytes, what)
                                      : choir__group_memory_new(&f->group_sums, group,
-                                           book->device, bytes, what, "");
+                                           book->device, bytes,
+                                           (choir__group_memory_words){
+                                               what, "", "(this rank's shares)"});
     book->sums = f->group_sums.at;
     return status;
 }
@@ -203,7 +205,10 @@ static choir_status new_slot(choir__fsdp *f, choir_device *device, int bucket, s
     choir_status status = outside ? choir__group_memory_outside(&memory, choir__fsdp_adders(f),
                                         device, outside, bytes, what)
                                   : choir__group_memory_new(&memory, choir__fsdp_adders(f),
-                                        device, bytes, what, "; smaller units need less");
+                                        device, bytes,
+                                        (choir__group_memory_words){what,
+                                            "; smaller units need less",
+                                            "(units' gradients)"});
     if (status != CHOIR_OK)
         return status;
     *made = choir__calloc(1, sizeof **made);
