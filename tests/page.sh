@@ -20,8 +20,8 @@ sys.stdout.write(answer.read().decode())' "$1"
 }
 
 # live URL CONDITION [FILE]: follows the page until the Python expression is true of `runs`, by
-# path, as page.js would have them, with `studies`, the `troubles` of their storages, `plans`, `board`,
-# `jobs` and `over`; prints one JSON object of it all. Makes FILE once it is connected.
+# path, as page.js would have them, with `studies`, the `troubles` of their storages, `plans`,
+# `board`, `jobs` and `over`; prints one JSON object of it all. Makes FILE once it is connected.
 live() {
     timeout -k 2 $((60 * patience)) python3 -c '
 import json, math, sys, urllib.request

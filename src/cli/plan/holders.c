@@ -1,4 +1,4 @@
-/* What holds the memory of a strategy's fullest device: see holders.h. */
+/* Holders of the memory of a strategy's fullest device: see holders.h. */
 #include "cli/plan/holders.h"
 
 #include <stdio.h>

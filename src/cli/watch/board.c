@@ -160,14 +160,14 @@ struct choir__watch_reader {
     choir__watch_board *board;
     choir__watch_known known[CHOIR__WATCH_RUNS];
     choir__text_buffer out;
-    size_t sent;                                   /* bytes of out */
-    int next;                                      /* run of this pass */
-    bool more;                                     /* something was left to read in this pass */
-    bool last_pass;                                /* the pass began after the board's end */
-    double began_at;                               /* the pass; choir__now() */
-    int64_t rounds;                                /* those that were sent */
-    choir__watch_told told;                        /* versions that were sent */
-    choir__watch_counts counted;                   /* as they were sent last */
+    size_t sent;                 /* bytes of out */
+    int next;                    /* run of this pass */
+    bool more;                   /* something was left to read in this pass */
+    bool last_pass;              /* the pass began after the board's end */
+    double began_at;             /* the pass; choir__now() */
+    int64_t rounds;              /* number of the last round that was sent */
+    choir__watch_told told;      /* versions that were sent */
+    choir__watch_counts counted; /* as they were sent last */
     double told_at;
     bool said_end;
 };

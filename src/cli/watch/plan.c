@@ -1,7 +1,8 @@
-/* Plans on the page: see plan.h. Nothing in the file is trusted: what is no line of a plan is
- * left out, and of long lists the page gets the largest.
+/* Plans on the page: see plan.h. Nothing in the file is trusted: the page leaves out other
+ * lines, and gets the largest items of long lists.
  *
- *     event: plan    {"id":0,"path":"runs/plan.jsonl","strategies":[{...},...],"advice":null} */
+ *     event: plan    {"id":0,"path":"runs/plan.jsonl","strategies":[{...},...],"advice":null}
+ */
 #include "cli/watch/plan.h"
 
 #include <fcntl.h>
@@ -28,8 +29,8 @@ bool choir__watch_is_plan(const char *path, struct stat *file)
     const ssize_t n = fd >= 0 ? read(fd, begin, sizeof begin - 1) : -1;
     if (fd >= 0)
         close(fd);
-    snprintf(first, sizeof first, "{\"%s\":\"%s\"", CHOIR__KEY(line, event),
-        choir__kind_plan.name);
+    snprintf(
+        first, sizeof first, "{\"%s\":\"%s\"", CHOIR__KEY(line, event), choir__kind_plan.name);
     return n > 0 && !strncmp(begin, first, strlen(first));
 }
 
@@ -103,10 +104,10 @@ static json_t *holders_of(const json_t *held)
     }
     choir__plan_holder *holders = choir__plan_holders(all, known, &count);
     for (int i = 0; i < count && i < MOST_HOLDERS; i++)
-        json_array_append_new(told, json_pack("{s:s, s:o, s:f}", CHOIR__KEY(held, kind),
-                                        holders[i].kind, CHOIR__KEY(held, name),
-                                        choir__json_string(holders[i].name),
-                                        CHOIR__KEY(held, bytes), holders[i].bytes));
+        json_array_append_new(
+            told, json_pack("{s:s, s:o, s:f}", CHOIR__KEY(held, kind), holders[i].kind,
+                      CHOIR__KEY(held, name), choir__json_string(holders[i].name),
+                      CHOIR__KEY(held, bytes), holders[i].bytes));
     free(holders);
     free(all);
     return told;
@@ -133,7 +134,7 @@ static void take_line(void *arg, char *line, size_t bytes)
     const char *kind = json_string_value(json_object_get(told, CHOIR__KEY(line, event)));
     const bool strategy = kind && !strcmp(kind, choir__kind_plan.name),
                advice = kind && !strcmp(kind, choir__kind_advice.name);
-    if (strategy && p->advice) /* of the next plan in the file */
+    if (strategy && p->advice) /* the file has another plan */
         begin_anew(p);
     if (strategy && json_array_size(p->strategies) < MOST_STRATEGIES) {
         shorten(told);
@@ -148,6 +149,7 @@ static void take_line(void *arg, char *line, size_t bytes)
 
 static void tell(choir__watch_plan *p)
 {
+    /* no key of a run's event: */
     json_t *root = json_pack("{s:i, s:o, s:O, s:O?}", "id", p->id, "path",
         choir__json_string(p->path), "strategies", p->strategies, "advice", p->advice);
     char *text = json_dumps(root, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));

@@ -1,4 +1,4 @@
-/* A plan on the page: what `choir plan --json` has printed into a file, also while it goes on.
+/* A plan on the page: a file with the output of `choir plan --json`, which may still grow.
  * The page gets each strategy with the holders of its fullest device, and the advice. */
 #ifndef CHOIR_CLI_WATCH_PLAN_H
 #define CHOIR_CLI_WATCH_PLAN_H
@@ -21,7 +21,7 @@ typedef struct choir__watch_plan {
     bool changed;                /* since the news */
 } choir__watch_plan;
 
-/* Returns whether the path is a file that begins with a strategy's line, and stores what it is.
+/* Returns whether the path is a file whose first line is a strategy's, and stores its status.
  */
 bool choir__watch_is_plan(const char *path, struct stat *file);
 

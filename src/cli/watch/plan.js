@@ -40,18 +40,20 @@ function timesOf(s) {
   return [spread, `${short(s.items_per_s)}/s`, `${Math.round(100 * s.idle)} %`, duration(s.whole_s)];
 }
 
+// What matters most comes first: a phone shows some columns, and the others by scrolling.
 function planRow(s, most, best) {
   const kind = s === best ? 'best' : s.fits ? '' : 'lacking';
-  const words = [s.mesh || '–', String(s.world), s.fits ? 'yes' : 'no'];
-  return make('tr', { class: kind }, make('td', {}, s.strategy), ...words.map((text) => make('td', {}, text)),
-    make('td', {}, bytes(s.fullest.peak_bytes)), make('td', {}, drawPeak(s, most)),
-    ...timesOf(s).map((text) => make('td', {}, text)));
+  const words = [...timesOf(s), String(s.world), String(s.microbatches)];
+  return make('tr', { class: kind }, make('th', { scope: 'row' }, labelOf(s)),
+    make('td', {}, s.fits ? 'yes' : 'no'), make('td', {}, bytes(s.fullest.peak_bytes)),
+    make('td', {}, drawPeak(s, most)), ...words.map((text) => make('td', {}, text)));
 }
 
 function planTable(plan, best) {
   const rows = plan.strategies.filter((s) => s.fullest);
   const most = Math.max(1, ...rows.map((s) => s.fullest.peak_bytes));
-  const heads = ['strategy', 'mesh', 'on', 'fits', 'peak', 'of a device', 'step', 'items', 'idle', 'training'];
+  const heads = ['strategy', 'fits', 'peak', 'of a device', 'step', 'items', 'idle', 'training', 'devices',
+    'micro-batches'];
   return make('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'the strategies of the plan' },
     make('table', {}, make('thead', {}, make('tr', {}, ...heads.map((text) => make('th', {}, text)))),
       make('tbody', {}, ...rows.map((s) => planRow(s, most, best)))));

@@ -1,6 +1,6 @@
-/* The runs, studies and plans of the page, each at a place that readers know. A path is known by name
- * or by the folder that it leads to, since links may lead there twice; when all places are
- * taken, one whose folder is gone gives up its place. */
+/* The runs, studies and plans of the page, each at a place that readers know. A path is known
+ * by name or by the folder that it leads to, since links may lead there twice; when all places
+ * are taken, one whose folder is gone gives up its place. */
 #include "cli/watch/run.h"
 #include "cli/watch/shown.h"
 #include "cli/watch/study.h"
@@ -116,8 +116,8 @@ static void put_folders_of(search *s, const char *path, int depth)
 static bool find_plan(search *s, const char *path)
 {
     struct stat file;
-    char *inside = strcmp(path, ".") ? choir__format("%s/plan.jsonl", path)
-                                     : choir__strdup("plan.jsonl");
+    char *inside =
+        strcmp(path, ".") ? choir__format("%s/plan.jsonl", path) : choir__strdup("plan.jsonl");
     const bool is = choir__watch_is_plan(path, &file);
     if (is || choir__watch_is_plan(inside, &file))
         s->finds->plan(s->finds->arg, is ? path : inside, &file);
@@ -325,8 +325,7 @@ static void add_plan(void *arg, const char *path, const struct stat *file)
 
 void choir__watch_shown_find(choir__watch_shown *shown, char *const *places, int count)
 {
-    const finders finds = {
-        .run = add_run, .study = add_study, .plan = add_plan, .arg = shown};
+    const finders finds = {.run = add_run, .study = add_study, .plan = add_plan, .arg = shown};
     shown->counts = (choir__watch_counts){0};
     shown->next_run = shown->next_study = shown->next_plan = 0;
     for (int i = 0; i < count; i++)

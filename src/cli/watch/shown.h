@@ -1,6 +1,6 @@
-/* The runs, studies and plans that the page shows. Each has a place, whose number readers use. A
- * new one that finds all places taken gets the place of one whose folder or file is gone, or is
- * left out. */
+/* The runs, studies and plans that the page shows. Each has a place, whose number readers use.
+ * A new one that finds all places taken gets the place of one whose folder or file is gone, or
+ * is left out. */
 #ifndef CHOIR_CLI_WATCH_SHOWN_H
 #define CHOIR_CLI_WATCH_SHOWN_H
 

@@ -113,9 +113,9 @@ const choir__cli_command choir__cli_watch = {
         "Serves a page with the curves, events and ranks of runs, which follows them while they "
         "run, and prints its address. RUN is a folder that choir train --save or --run writes or "
         "will write, a folder of such folders (by default the current one), or a study of choir "
-        "tune: its file, the folder of --dir, or a storage such as postgresql://...; or a file with "
-        "the output of choir plan --json, which a folder has as plan.jsonl. The page needs nothing "
-        "from elsewhere. Ctrl-C ends it.",
+        "tune: its file, the folder of --dir, or a storage such as postgresql://...; or a file "
+        "with the output of choir plan --json, which a folder has as plan.jsonl. The page needs "
+        "nothing from elsewhere. Ctrl-C ends it.",
     .example_title = "all runs below a folder",
     .example = "  choir watch runs",
     .options = options,
