@@ -20,12 +20,13 @@ sys.stdout.write(answer.read().decode())' "$1"
 }
 
 # live URL CONDITION [FILE]: follows the page until the Python expression is true of `runs`, by
-# path, as page.js would have them, with `studies`, the `troubles` of their storages, `board`,
-# `jobs` and `over`; prints one JSON object of it all. Makes FILE once it is connected.
+# path, as page.js would have them, with `studies`, the `troubles` of their storages, `plans`,
+# `board`, `jobs` and `over`; prints one JSON object of it all. Makes FILE once it is connected.
 live() {
     timeout -k 2 $((60 * patience)) python3 -c '
 import json, math, sys, urllib.request
 runs, storages, studies, troubles, board, jobs, over = {}, {}, {}, [], {}, [], False
+plans = {}
 by_id = {}
 class Run(dict): pass
 def run_of(m):
@@ -62,6 +63,7 @@ for line in stream:
         storages[m["id"]] = m
         studies = {s["path"]: s for each in storages.values() for s in each["studies"]}
         troubles = [each["why"] for each in storages.values() if each["why"]]
+    elif kind == "plan": plans[m["path"]] = m
     elif kind == "end": over = True
     else:
         r = run_of(m)
@@ -81,7 +83,7 @@ for line in stream:
 else:
     sys.exit("the stream ended before: " + sys.argv[2])
 print(json.dumps({"runs": runs, "studies": studies, "troubles": troubles, "board": board,
-    "jobs": jobs, "over": over}))' "$1" "$2" "${3-}"
+    "plans": plans, "jobs": jobs, "over": over}))' "$1" "$2" "${3-}"
 }
 
 # watch ARG...: starts the command, and sets url.

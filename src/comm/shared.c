@@ -6,9 +6,15 @@
 
 #include "comm/group.h"
 
-choir__shared *choir__shared_make(choir__engine *engine)
+choir__shared *choir__shared_make(choir__engine *engine, const int *holders, int count)
 {
-    choir__shared *s = choir__calloc(1, sizeof *s + (size_t)engine->world * sizeof *s->regions);
+    const size_t n = (size_t)(holders ? count : engine->world);
+    choir__shared *s = choir__calloc(1, sizeof *s + n * sizeof *s->regions);
+    s->count = (int)n;
+    if (holders) {
+        s->holders = choir__alloc(n * sizeof *s->holders);
+        memcpy(s->holders, holders, n * sizeof *s->holders);
+    }
     s->engine = engine;
     s->rank = engine->rank;
     s->world = engine->world;
@@ -17,22 +23,23 @@ choir__shared *choir__shared_make(choir__engine *engine)
 
 static void free_private(choir__shared *shared)
 {
-    free(shared->regions[shared->rank].at);
+    free(shared->regions[0].at);
 }
 
 choir_status choir__shared_private(choir__engine *engine, size_t bytes, choir__shared **made)
 {
-    choir__shared *s = choir__shared_make(engine);
+    choir__shared *s = choir__shared_make(engine, &engine->rank, 1);
     void *p = NULL;
     s->unmap = free_private;
     if (bytes && posix_memalign(&p, 64, bytes)) {
+        free(s->holders);
         free(s);
         return choir__error(
             CHOIR_ERR_MEMORY, "out of memory: cannot share %zu bytes in a group", bytes);
     }
     if (bytes)
         memset(p, 0, bytes);
-    s->regions[s->rank] = (struct choir__shared_region){p, bytes};
+    s->regions[0] = (struct choir__shared_region){p, bytes};
     *made = s;
     return CHOIR_OK;
 }
@@ -49,15 +56,27 @@ void choir__shared_free(choir__shared *shared)
         *at = shared->other;
     }
     shared->unmap(shared);
+    free(shared->holders);
     free(shared);
+}
+
+/* Returns the rank's region, or NULL. */
+static const struct choir__shared_region *region_of(const choir__shared *s, int rank)
+{
+    int i = s->holders ? 0 : rank;
+    while (s->holders && i < s->count && s->holders[i] != rank)
+        i++;
+    return i < s->count ? &s->regions[i] : NULL;
 }
 
 void *choir__shared_at(const choir__shared *shared, int rank)
 {
-    return shared->regions[rank].at;
+    const struct choir__shared_region *region = region_of(shared, rank);
+    return region ? region->at : NULL;
 }
 
 size_t choir__shared_bytes(const choir__shared *shared, int rank)
 {
-    return shared->regions[rank].bytes;
+    const struct choir__shared_region *region = region_of(shared, rank);
+    return region ? region->bytes : 0;
 }

@@ -12,15 +12,18 @@ struct choir__shared {
     choir__shared *next;   /* next in the engine's list */
     uint64_t id;           /* the same on all ranks, from 1; 0: private memory */
     int rank, world;
+    int count;    /* regions */
+    int *holders; /* (count) the ranks that have regions, in rising order; NULL: all */
     void (*unmap)(choir__shared *shared); /* also takes the region off the engine's list */
     struct choir__shared_region {
         char *at; /* NULL: out of reach, or empty */
         size_t bytes;
-    } regions[]; /* (world) */
+    } regions[]; /* (count) */
 };
 
-/* Returns an empty choir__shared on the heap. */
-choir__shared *choir__shared_make(choir__engine *engine);
+/* Returns an empty choir__shared on the heap, with a region for each of the ranks (count), or,
+ * if `holders` is NULL, for all. */
+choir__shared *choir__shared_make(choir__engine *engine, const int *holders, int count);
 
 /* Allocates private memory, for engines without shared memory. Not collective. */
 choir_status choir__shared_private(choir__engine *engine, size_t bytes, choir__shared **shared);

@@ -182,8 +182,10 @@ void choir__pool_free(choir__pool *pool);
 
 /* Counts memory that is not from the pool, such as memory that ranks share, among the device's
  * bytes; a negative number subtracts. If the limit forbids it, releases cached blocks; returns
- * false and changes nothing if it still does. */
-bool choir__pool_charge(choir_device *device, ptrdiff_t bytes, choir__memory_kind kind);
+ * false and changes nothing if it still does. holder: its name in the ledger of a dry device,
+ * as in choir__block_tell. */
+bool choir__pool_charge(
+    choir_device *device, ptrdiff_t bytes, choir__memory_kind kind, const char *holder);
 
 /* Returns the memory that the device's pool has cached to the system. */
 void choir__pool_trim(choir_device *device);

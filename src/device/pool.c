@@ -419,14 +419,18 @@ choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
     return old;
 }
 
-bool choir__pool_charge(choir_device *device, ptrdiff_t bytes, choir__memory_kind kind)
+bool choir__pool_charge(
+    choir_device *device, ptrdiff_t bytes, choir__memory_kind kind, const char *holder)
 {
     choir__pool *pool = device->pool;
+    choir__dry_ledger_line line = {0};
     pthread_mutex_lock(&pool->lock);
-    bool fits = count(pool, bytes, kind, bytes);
+    if (pool->counts->ledger)
+        line = choir__dry_ledger_line_of(pool->counts->ledger, CHOIR__FOR_WORK, holder);
+    bool fits = count_of(pool, bytes, kind, line, bytes);
     if (!fits) {
         release_unused(device);
-        fits = count(pool, bytes, kind, bytes);
+        fits = count_of(pool, bytes, kind, line, bytes);
     }
     pthread_mutex_unlock(&pool->lock);
     return fits;

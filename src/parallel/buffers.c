@@ -99,7 +99,7 @@ static choir_status broadcast(choir_group *group, const flat *b, block *k, int r
     if (!k->storage && !(k->storage = choir__storage_new(k->device, k->bytes)))
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %zu bytes of buffers",
             choir_device_name(k->device), k->bytes);
-    choir__storage_tell(k->storage, CHOIR__FOR_MESSAGES, NULL);
+    choir__storage_tell(k->storage, CHOIR__FOR_MESSAGES, "(buffers of modules)");
     bool sends = choir_group_rank(group) == root;
     if (sends)
         copy(b, k, true);

@@ -9,21 +9,22 @@ bool choir__ranks_share(const choir_group *group, const choir_device *device)
 }
 
 static choir_status refused(
-    const choir__group_memory *m, size_t bytes, const char *what, const char *advice)
+    const choir__group_memory *m, size_t bytes, choir__group_memory_words words)
 {
     choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %s, %zu bytes%s",
-        choir_device_name(m->device), what, bytes, advice);
+        choir_device_name(m->device), words.what, bytes, words.advice);
     choir__group_abort(m->group, CHOIR_ERR_MEMORY, choir__message());
     return CHOIR_ERR_MEMORY; /* the peers allocate together with this rank */
 }
 
 static choir_status from_pool(
-    choir__group_memory *m, size_t bytes, const char *what, const char *advice)
+    choir__group_memory *m, size_t bytes, choir__group_memory_words words)
 {
     m->storage = choir__storage_new(m->device, bytes);
     if (!m->storage)
-        return refused(m, bytes, what, advice);
+        return refused(m, bytes, words);
     choir__storage_holds(m->storage, CHOIR__MEMORY_GRADIENTS);
+    choir__storage_tell(m->storage, CHOIR__FOR_WORK, words.holder);
     m->at = m->storage->data;
     choir__k_fill zero = {
         .y = m->at, .n = (int64_t)(bytes / sizeof(float)), .dtype = CHOIR_F32};
@@ -32,16 +33,16 @@ static choir_status from_pool(
 }
 
 choir_status choir__group_memory_new(choir__group_memory *m, choir_group *group,
-    choir_device *device, size_t bytes, const char *what, const char *advice)
+    choir_device *device, size_t bytes, choir__group_memory_words words)
 {
-    *m = (choir__group_memory){.group = group, .device = device};
+    *m = (choir__group_memory){.group = group, .device = device, .holder = words.holder};
     if (device->far)
-        return from_pool(m, bytes, what, advice);
-    if (!choir__pool_charge(device, (ptrdiff_t)bytes, CHOIR__MEMORY_GRADIENTS))
-        return refused(m, bytes, what, advice);
+        return from_pool(m, bytes, words);
+    if (!choir__pool_charge(device, (ptrdiff_t)bytes, CHOIR__MEMORY_GRADIENTS, m->holder))
+        return refused(m, bytes, words);
     choir_status status = choir__shared_new(group, bytes, &m->shared);
     if (status != CHOIR_OK) {
-        choir__pool_charge(device, -(ptrdiff_t)bytes, CHOIR__MEMORY_GRADIENTS);
+        choir__pool_charge(device, -(ptrdiff_t)bytes, CHOIR__MEMORY_GRADIENTS, m->holder);
         m->shared = NULL;
         return status;
     }
@@ -75,14 +76,15 @@ void choir__group_memory_free(choir__group_memory *m)
     choir__storage_unref(m->storage);
     choir__shared_free(m->shared);
     if (m->charged)
-        choir__pool_charge(m->device, -(ptrdiff_t)m->charged, CHOIR__MEMORY_GRADIENTS);
+        choir__pool_charge(
+            m->device, -(ptrdiff_t)m->charged, CHOIR__MEMORY_GRADIENTS, m->holder);
     *m = (choir__group_memory){0};
 }
 
 choir_status choir__group_memory_renew(choir__group_memory *m, choir_group *group,
-    choir_device *device, size_t bytes, const char *what, const char *advice)
+    choir_device *device, size_t bytes, choir__group_memory_words words)
 {
     (void)!choir_device_sync(device);
     choir__group_memory_free(m);
-    return choir__group_memory_new(m, group, device, bytes, what, advice);
+    return choir__group_memory_new(m, group, device, bytes, words);
 }

@@ -153,7 +153,7 @@ choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for the ranks' embedding gradients",
             choir_device_name(book->device));
-    choir__storage_tell(buffer, CHOIR__FOR_MESSAGES, NULL);
+    choir__storage_tell(buffer, CHOIR__FOR_MESSAGES, "(all ranks' embedding gradients)");
     choir_status status = exchange_rows(group, book, slot, row_bytes, at, buffer->data);
     for (int r = 0; r < world && status == CHOIR_OK; r++) {
         choir__tree_run(book->total, r, world, &lo, &hi);

@@ -17,8 +17,9 @@ typedef struct reducer {
 static choir_status alloc_levels(void *arg, size_t bytes, int levels, void **at)
 {
     reducer *r = arg;
-    choir_status status = choir__group_memory_renew(
-        &r->levels, r->is.group, r->device, bytes * (size_t)levels, r->is.what, "");
+    choir_status status =
+        choir__group_memory_renew(&r->levels, r->is.group, r->device, bytes * (size_t)levels,
+            (choir__group_memory_words){r->is.what, "", "(sums over micro-batches)"});
     *at = r->levels.at;
     return status;
 }

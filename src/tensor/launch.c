@@ -83,7 +83,7 @@ static void carry_in_order(choir_tensor *y, choir_tensor *x)
         return;
     }
     copy_on(from, &sent, x);
-    choir__storage_tell(sent.storage, CHOIR__FOR_MESSAGES, NULL);
+    choir__storage_tell(sent.storage, CHOIR__FOR_MESSAGES, "(copies for other devices)");
     carry(y, &sent);
     choir__storage_unref(sent.storage);
 }

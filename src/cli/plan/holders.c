@@ -1,20 +1,14 @@
-/* The holders of a strategy's fullest device, as people read them: parts of equal layers are
- * one, as in "activations of blocks.*.attn". */
-#include "cli/plan/plan.h"
+/* Holders of the memory of a strategy's fullest device: see holders.h. */
+#include "cli/plan/holders.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/plan/plan.h"
 
-enum { MOST_LINES = 8, NAME = 128 };
-
-typedef struct holder {
-    const char *kind;
-    char name[NAME];
-    double bytes;
-} holder;
+enum { MOST_LINES = 8, NAME = sizeof((choir__plan_holder *)0)->name };
 
 /* Writes a name with '*' for numbers, and a parameter's without its last word. */
 static void roll_up(const choir__rehearsed_part *part, char name[NAME])
@@ -37,40 +31,43 @@ static void roll_up(const choir__rehearsed_part *part, char name[NAME])
     }
 }
 
-static int by_bytes(const void *a, const void *b)
+static int by_name(const void *a, const void *b)
 {
-    const holder *x = a, *y = b;
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? 1 : -1;
+    const choir__plan_holder *x = a, *y = b;
     const int kinds = strcmp(x->kind, y->kind);
     return kinds ? kinds : strcmp(x->name, y->name);
 }
 
-/* Returns them, the largest first; the caller frees the array. */
-static holder *holders_of(const choir__rehearsal *r, int *count)
+static int by_bytes(const void *a, const void *b)
 {
-    holder *all = NULL;
-    *count = 0;
-    for (int i = 0; i < r->part_count; i++) {
-        holder h = {.kind = r->parts[i].kind, .bytes = (double)r->parts[i].bytes};
-        int k = 0;
-        roll_up(&r->parts[i], h.name);
-        while (k < *count && (strcmp(all[k].kind, h.kind) || strcmp(all[k].name, h.name)))
-            k++;
-        if (k < *count) {
-            all[k].bytes += h.bytes;
-            continue;
-        }
-        CHOIR__GROW(all, *count);
-        all[(*count)++] = h;
+    const choir__plan_holder *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return by_name(a, b);
+}
+
+choir__plan_holder *choir__plan_holders(
+    const choir__rehearsed_part *parts, int part_count, int *count)
+{
+    choir__plan_holder *all = choir__calloc((size_t)part_count + 1, sizeof *all);
+    for (int i = 0; i < part_count; i++) {
+        all[i].kind = parts[i].kind;
+        all[i].bytes = (double)parts[i].bytes;
+        roll_up(&parts[i], all[i].name);
     }
-    if (all)
-        qsort(all, (size_t)*count, sizeof *all, by_bytes);
+    qsort(all, (size_t)part_count, sizeof *all, by_name);
+    *count = 0;
+    for (int i = 0; i < part_count; i++)
+        if (*count && !by_name(&all[*count - 1], &all[i]))
+            all[*count - 1].bytes += all[i].bytes;
+        else
+            all[(*count)++] = all[i];
+    qsort(all, (size_t)*count, sizeof *all, by_bytes);
     return all;
 }
 
 /* Returns the kind that has most bytes. */
-static const char *largest_kind(const holder *all, int count)
+static const char *largest_kind(const choir__plan_holder *all, int count)
 {
     const char *largest = "nothing";
     double most = 0;
@@ -89,7 +86,7 @@ static const char *largest_kind(const holder *all, int count)
 void choir__plan_say_holder(const choir__rehearsal *r, char *text, size_t bytes)
 {
     int count, first = 0;
-    holder *all = holders_of(r, &count);
+    choir__plan_holder *all = choir__plan_holders(r->parts, r->part_count, &count);
     const char *kind = largest_kind(all, count);
     while (first < count && strcmp(all[first].kind, kind))
         first++;
@@ -102,7 +99,8 @@ void choir__plan_say_holder(const choir__rehearsal *r, char *text, size_t bytes)
 void choir__plan_print_holders(const choir__plan_entry *e)
 {
     int count;
-    holder *all = holders_of(&e->rehearsal, &count);
+    choir__plan_holder *all =
+        choir__plan_holders(e->rehearsal.parts, e->rehearsal.part_count, &count);
     double sum = 0, rest = 0;
     for (int i = 0; i < count; i++)
         sum += all[i].bytes;

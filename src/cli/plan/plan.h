@@ -113,9 +113,8 @@ choir_status choir__plan_plot(choir__planning *p, const choir__plan_entry *entry
  * and notes a clearly faster one. */
 void choir__plan_other_cut(choir__planning *p);
 
-/* holders.c: what holds the memory of the fullest device, the largest first: a kind, and a
- * module's path with '*' for numbers. Writes "most of it is activations, above all of
- * blocks.*.attn". */
+/* holders.c: what holds the memory of the fullest device (holders.h). Writes "most of it is
+ * activations, above all of blocks.*.attn". */
 void choir__plan_say_holder(const choir__rehearsal *r, char *text, size_t bytes);
 void choir__plan_print_holders(const choir__plan_entry *e);
 

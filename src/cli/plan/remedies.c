@@ -13,7 +13,7 @@ enum { MOST_TIMES = 16, MOST_TOLD = 6 };
 
 /* A remedy changes these options of a job. */
 struct choir__plan_change {
-    const char *strategy; /* NULL: the entry's */
+    bool sharded; /* the strategy is the one that shards weights, not the entry's */
     bool recompute, finer;
     const char *lora, *base;
 };
@@ -22,14 +22,33 @@ static const struct choir__plan_change changes[] = {
     {.recompute = true},
     {.finer = true},
     {.recompute = true, .finer = true},
-    {.strategy = "fsdp"},
-    {.strategy = "fsdp", .recompute = true},
+    {.sharded = true},
+    {.sharded = true, .recompute = true},
     {.lora = "r=16"},
     {.lora = "r=16", .recompute = true},
     {.lora = "r=16", .base = "q8_0"},
     {.lora = "r=16", .base = "q4_0", .recompute = true},
-    {.strategy = "fsdp", .lora = "r=16", .base = "q4_0", .recompute = true},
+    {.sharded = true, .lora = "r=16", .base = "q4_0", .recompute = true},
 };
+
+/* Returns the name of the strategy that shards weights. */
+static const char *sharding(void)
+{
+    int i = 0;
+    while (!choir__cli_strategies[i]->shards)
+        i++;
+    return choir__cli_strategies[i]->name;
+}
+
+/* Returns whether a strategy, or one of a composition, shards weights. */
+static bool is_sharded(const char *text)
+{
+    choir__composition c = {0};
+    const bool is = choir__composition_parse(text, &c) == CHOIR_OK &&
+                    choir__composition_strategy(&c)->shards;
+    choir__composition_free(&c);
+    return is;
+}
 
 /* Makes the change; `times` cuts the batch that many times finer. */
 static void make(const choir__plan_entry *e, choir__job *j)
@@ -89,8 +108,8 @@ static void add(choir__planning *p, char *words, char *command, double bytes)
 static void add_change(choir__planning *p, const choir__plan_entry *tried, const char *words)
 {
     const struct choir__plan_change *c = tried->with;
-    char *all = choir__format("%s%s%s%s", c->strategy ? " --strategy=" : "",
-        c->strategy ? c->strategy : "", words, c->finer ? " --microbatches=" : "");
+    char *all = choir__format("%s%s%s%s", c->sharded ? " --strategy=" : "",
+        c->sharded ? sharding() : "", words, c->finer ? " --microbatches=" : "");
     char *told = c->finer ? choir__format("%s%lld", all + 1, (long long)tried->microbatches)
                           : choir__strdup(all + 1);
     add(p, told, choir__plan_command(p, tried, words), tried->bytes);
@@ -103,13 +122,13 @@ static void mend(
 {
     choir__text_buffer words = {0};
     say(p, c, &words);
-    const bool sharded = !strncmp(e->text, "fsdp", 4), none = !words.used && !c->finer,
-               skipped = c->strategy ? sharded || e->ranks < 2 : none;
+    const bool none = !words.used && !c->finer,
+               skipped = c->sharded ? is_sharded(e->text) || e->ranks < 2 : none;
     for (int64_t times = c->finer ? 2 : 1; !skipped && times <= MOST_TIMES; times *= 2) {
         choir__plan_entry tried = {.change = make, .with = c, .times = times};
         if (c->finer && p->job.training.batch_size % (e->microbatches * times))
             break;
-        if (try(p, c->strategy ? c->strategy : e->text, c->strategy ? "" : e->mesh, &tried)) {
+        if (try(p, c->sharded ? sharding() : e->text, c->sharded ? "" : e->mesh, &tried)) {
             add_change(p, &tried, words.bytes);
             break;
         }
@@ -121,7 +140,8 @@ static void mend(
 
 /* --- more machines --- */
 
-/* Rehearses fsdp with recomputation on several machines; bytes: what each of them holds. */
+/* Rehearses sharded weights with recomputation on several machines; bytes: what each of them
+ * holds. */
 static bool fits_on(choir__planning *p, int machines, choir__plan_entry *tried)
 {
     const int64_t one = p->memory, nodes = p->machine.place.nodes;
@@ -129,7 +149,7 @@ static bool fits_on(choir__planning *p, int machines, choir__plan_entry *tried)
         .change = spread, .times = (int64_t)machines * p->job.placement.device_count};
     p->memory = one * machines;
     p->machine.place.nodes = nodes * machines;
-    bool fits = try(p, "fsdp", "", tried);
+    bool fits = try(p, sharding(), "", tried);
     p->memory = one;
     p->machine.place.nodes = nodes;
     tried->bytes /= machines;
@@ -139,12 +159,12 @@ static bool fits_on(choir__planning *p, int machines, choir__plan_entry *tried)
 static void add_spread(choir__planning *p, int machines, const choir__plan_entry *tried)
 {
     const int each = p->job.placement.device_count;
-    char *words = choir__format("--recompute, as fsdp, on %d machines like this one (%d ranks)",
-        machines, machines * each);
+    char *words = choir__format("--recompute, as %s, on %d machines like this one (%d ranks)",
+        sharding(), machines, machines * each);
     char *line = choir__format("choir run --nnodes=%d --nproc-per-node=%d "
                                "--rdzv-endpoint=HOST:29400 --key-file=KEY choir train "
-                               "--strategy=fsdp --microbatches=%lld --recompute",
-        machines, each, (long long)tried->microbatches);
+                               "--strategy=%s --microbatches=%lld --recompute",
+        machines, each, sharding(), (long long)tried->microbatches);
     add(p, words, choir__plan_with_args(p, line), tried->bytes);
 }
 

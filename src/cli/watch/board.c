@@ -160,13 +160,14 @@ struct choir__watch_reader {
     choir__watch_board *board;
     choir__watch_known known[CHOIR__WATCH_RUNS];
     choir__text_buffer out;
-    size_t sent;                                   /* bytes of out */
-    int next;                                      /* run of this pass */
-    bool more;                                     /* something was left to read in this pass */
-    bool last_pass;                                /* the pass began after the board's end */
-    double began_at;                               /* the pass; choir__now() */
-    int64_t rounds, studies[CHOIR__WATCH_STUDIES]; /* versions that were sent */
-    choir__watch_counts counted;                   /* as they were sent last */
+    size_t sent;                 /* bytes of out */
+    int next;                    /* run of this pass */
+    bool more;                   /* something was left to read in this pass */
+    bool last_pass;              /* the pass began after the board's end */
+    double began_at;             /* the pass; choir__now() */
+    int64_t rounds;              /* number of the last round that was sent */
+    choir__watch_told told;      /* versions that were sent */
+    choir__watch_counts counted; /* as they were sent last */
     double told_at;
     bool said_end;
 };
@@ -210,6 +211,8 @@ static void put_counts(choir__watch_reader *r)
     choir__text_value(&r->out, "left_out", "%lld", (long long)c->runs_left_out);
     choir__text_value(&r->out, "studies", "%lld", (long long)c->studies);
     choir__text_value(&r->out, "studies_left_out", "%lld", (long long)c->studies_left_out);
+    choir__text_value(&r->out, "plans", "%lld", (long long)c->plans);
+    choir__text_value(&r->out, "plans_left_out", "%lld", (long long)c->plans_left_out);
     choir__text_value(&r->out, "folders_left_out", "%lld", (long long)c->folders_left_out);
     choir__text_value(&r->out, "now", "%.3f", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
     choir__text_open(&r->out, "places", '[');
@@ -240,15 +243,8 @@ static void begin_pass(choir__watch_reader *r)
 
 static void tell_others(choir__watch_reader *r)
 {
-    const choir__watch_board *b = r->board;
-    const choir__watch_shown *shown = &b->shown;
-    for (int i = 0; i < shown->study_count && !r->out.used; i++) {
-        choir__watch_study_look(shown->studies[i]);
-        if (r->studies[i] != shown->studies[i]->version) {
-            choir__text_buffer_put(&r->out, shown->studies[i]->news.bytes);
-            r->studies[i] = shown->studies[i]->version;
-        }
-    }
+    choir__watch_board *b = r->board;
+    choir__watch_shown_news(&b->shown, &r->told, &r->out);
     if (!r->out.used && r->rounds != b->rounds) {
         choir__text_buffer_put(&r->out, b->ranks.bytes);
         r->rounds = b->rounds;

@@ -1,4 +1,4 @@
-/* The page over HTTP: see page.h. The policy of the document allows its own script and style,
+/* The page over HTTP: see page.h. The policy of the document allows its own scripts and style,
  * by their hashes, and requests to its own server; nothing else is fetched or run. */
 #include "cli/watch/page.h"
 
@@ -49,15 +49,19 @@ static void make_document(choir__watch_page *p)
     put_part(&p->document, &rest, "{{page.css}}", choir__watch_page_css,
         choir__watch_page_css_bytes);
     put_part(
+        &p->document, &rest, "{{plan.js}}", choir__watch_plan_js, choir__watch_plan_js_bytes);
+    put_part(
         &p->document, &rest, "{{page.js}}", choir__watch_page_js, choir__watch_page_js_bytes);
     choir__text_buffer_put(&p->document, rest);
     char *style = hash_of(choir__watch_page_css, choir__watch_page_css_bytes),
+         *plan = hash_of(choir__watch_plan_js, choir__watch_plan_js_bytes),
          *script = hash_of(choir__watch_page_js, choir__watch_page_js_bytes);
-    p->policy = choir__format("default-src 'none'; script-src %s; style-src %s; connect-src "
+    p->policy = choir__format("default-src 'none'; script-src %s %s; style-src %s; connect-src "
                               "'self'; img-src data:; base-uri 'none'; form-action 'none'; "
                               "frame-ancestors 'none'",
-        script, style);
+        plan, script, style);
     free(style);
+    free(plan);
     free(script);
 }
 

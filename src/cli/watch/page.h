@@ -1,6 +1,6 @@
 /* The page over HTTP: the document, and the news as server-sent events.
  *
- *     GET /TOKEN/        page.html with page.css and page.js in it
+ *     GET /TOKEN/        page.html with page.css, plan.js and page.js in it
  *     GET /TOKEN/live    the server-sent events of board.h and run.h
  *
  * All users of a machine share its loopback address, and pages of other sites may send requests
@@ -26,13 +26,13 @@ void choir__watch_page_close(choir__watch_page *page);
 /* Returns the address to open: "http://127.0.0.1:8080/TOKEN/". */
 const char *choir__watch_page_url(const choir__watch_page *page);
 
-/* The parts of the page, made by cmake/embed.cmake of page.html, page.css and page.js. Each is
- * followed by a zero byte that does not count. */
+/* The parts of the page, made by cmake/embed.cmake of page.html, page.css, page.js and plan.js.
+ * Each is followed by a zero byte that does not count. */
 
 extern const unsigned char choir__watch_page_html[], choir__watch_page_css[],
-    choir__watch_page_js[];
+    choir__watch_page_js[], choir__watch_plan_js[];
 extern const size_t choir__watch_page_html_bytes, choir__watch_page_css_bytes,
-    choir__watch_page_js_bytes;
+    choir__watch_page_js_bytes, choir__watch_plan_js_bytes;
 
 /* The page of a run beside its training, in a process of its own. */
 

@@ -6,6 +6,7 @@
  *   events  what happened in a run
  *   chain   hashes of a run's audited steps (chain.h)
  *   study   the trials of a search
+ *   plan    the strategies of a plan, and its advice (plan.js)
  *   ranks   what ranks do now, on this machine and others
  *   end     the server ends
  *
@@ -13,7 +14,7 @@
  * put into the page as text, never as markup. */
 'use strict';
 
-const model = { runs: new Map(), studies: new Map(), board: null, jobs: [], troubles: [],
+const model = { runs: new Map(), studies: new Map(), plans: new Map(), board: null, jobs: [], troubles: [],
   ended: false };
 const choices = { axis: 'step', smooth: 0, log: false, hidden: new Set(), allEvents: false };
 const MOST_AT_FIRST = 10;    // runs whose curves are shown unasked
@@ -135,6 +136,7 @@ const takes = {
     run.chain.lines.splice(CHAIN_ENDS, Math.max(0, run.chain.lines.length - 2 * CHAIN_ENDS));
   },
   study(message) { model.studies.set(message.id, message); }, // those of a storage
+  plan(message) { model.plans.set(message.id, message); },
   ranks(message) { Object.assign(model, { jobs: message.jobs, troubles: message.troubles }); },
 };
 
@@ -318,11 +320,13 @@ function drawRuns() {
 function waitingWords(board) {
   if (!board) return '';
   const words = [];
-  if (!board.runs && !board.studies)
+  if (!board.runs && !board.studies && !board.plans)
     words.push(`No run yet in ${board.places.join(', ')}. The page waits for one.`);
   if (board.left_out) words.push(`${board.left_out} more runs are left out; name fewer to see them.`);
   if (board.studies_left_out)
     words.push(`${board.studies_left_out} more searches are left out; name fewer to see them.`);
+  if (board.plans_left_out)
+    words.push(`${board.plans_left_out} more plans are left out; name fewer to see them.`);
   if (board.folders_left_out)
     words.push(`There are too many folders: ${board.folders_left_out} of them are not searched for ` +
       'runs; name the folders of runs themselves.');
@@ -993,8 +997,8 @@ let due = false;
 // Words from elsewhere that one part cannot draw leave the others as they should be.
 function drawAll() {
   due = false;
-  for (const drawPart of [drawRuns, drawCharts, drawStudies, drawDevices, drawRanks, drawChains,
-    drawEvents])
+  for (const drawPart of [drawRuns, drawCharts, drawStudies, drawPlans, drawDevices, drawRanks,
+    drawChains, drawEvents])
     try {
       drawPart();
     } catch (error) {
@@ -1020,6 +1024,7 @@ function connect() {
   source.onopen = () => { // the server tells all from the start
     model.runs.clear();
     model.studies.clear();
+    model.plans.clear();
     say('live', false);
   };
   source.onerror = () => {

@@ -1,6 +1,6 @@
-/* The runs and studies of the page, each at a place that readers know. A path is known by name
- * or by the folder that it leads to, since links may lead there twice; when all places are
- * taken, one whose folder is gone gives up its place. */
+/* The runs, studies and plans of the page, each at a place that readers know. A path is known
+ * by name or by the folder that it leads to, since links may lead there twice; when all places
+ * are taken, one whose folder is gone gives up its place. */
 #include "cli/watch/run.h"
 #include "cli/watch/shown.h"
 #include "cli/watch/study.h"
@@ -12,11 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Functions that get each run and each study. The file is the run's folder or the study's file:
- * its st_dev and st_ino are the same for each path that leads to it. */
+/* Functions that get each run, each study and each plan. The file is the run's folder or the
+ * study's or plan's file: its st_dev and st_ino are the same for each path that leads to it. */
 typedef struct finders {
     void (*run)(void *arg, const char *path, const struct stat *file);
     void (*study)(void *arg, const char *path, const struct stat *file);
+    void (*plan)(void *arg, const char *path, const struct stat *file);
     void *arg;
 } finders;
 
@@ -111,9 +112,24 @@ static void put_folders_of(search *s, const char *path, int depth)
         close(fd);
 }
 
+/* A folder's plan is in plan.jsonl. */
+static bool find_plan(search *s, const char *path)
+{
+    struct stat file;
+    char *inside =
+        strcmp(path, ".") ? choir__format("%s/plan.jsonl", path) : choir__strdup("plan.jsonl");
+    const bool is = choir__watch_is_plan(path, &file);
+    if (is || choir__watch_is_plan(inside, &file))
+        s->finds->plan(s->finds->arg, is ? path : inside, &file);
+    free(inside);
+    return is;
+}
+
 static void look_at(search *s, const char *path, int depth)
 {
     struct stat file;
+    if (find_plan(s, path))
+        return;
     if (choir__watch_is_study(path, &file)) /* the file's folder may hold runs, too */
         s->finds->study(s->finds->arg, path, &file);
     if (choir__watch_is_run(path) && stat(path, &file) == 0)
@@ -275,11 +291,43 @@ static void add_storage(choir__watch_shown *shown, const char *url)
         make_study(shown, url, true);
 }
 
+/* Returns a place for a plan: a free one, or the place of a plan that is gone; -1: none. */
+static int place_for_plan(choir__watch_shown *shown)
+{
+    if (shown->plan_count < CHOIR__WATCH_PLANS)
+        return shown->plan_count++;
+    while (shown->next_plan < CHOIR__WATCH_PLANS)
+        if (is_gone(shown->plans[shown->next_plan++]->path))
+            return shown->next_plan - 1;
+    shown->counts.plans_left_out++;
+    return -1;
+}
+
+static void add_plan(void *arg, const char *path, const struct stat *file)
+{
+    choir__watch_shown *shown = arg;
+    for (int i = 0; i < shown->plan_count; i++) {
+        const choir__watch_plan *p = shown->plans[i];
+        if (!strcmp(p->path, path) || (p->inode == file->st_ino && p->device == file->st_dev &&
+                                          is_at(p->path, p->device, p->inode)))
+            return;
+    }
+    const int at = place_for_plan(shown);
+    if (at < 0)
+        return;
+    choir__watch_plan *made = choir__watch_plan_new(path, at), *gone = shown->plans[at];
+    made->device = file->st_dev;
+    made->inode = file->st_ino;
+    made->version = gone ? gone->version : 0; /* readers wait for the next one */
+    choir__watch_plan_free(gone);
+    shown->plans[at] = made;
+}
+
 void choir__watch_shown_find(choir__watch_shown *shown, char *const *places, int count)
 {
-    const finders finds = {.run = add_run, .study = add_study, .arg = shown};
+    const finders finds = {.run = add_run, .study = add_study, .plan = add_plan, .arg = shown};
     shown->counts = (choir__watch_counts){0};
-    shown->next_run = shown->next_study = 0;
+    shown->next_run = shown->next_study = shown->next_plan = 0;
     for (int i = 0; i < count; i++)
         if (choir__watch_is_storage(places[i]))
             add_storage(shown, places[i]);
@@ -287,6 +335,24 @@ void choir__watch_shown_find(choir__watch_shown *shown, char *const *places, int
             shown->counts.folders_left_out += search_place(places[i], &finds);
     shown->counts.runs = shown->run_count;
     shown->counts.studies = shown->study_count;
+    shown->counts.plans = shown->plan_count;
+}
+
+void choir__watch_shown_news(
+    choir__watch_shown *shown, choir__watch_told *told, choir__text_buffer *out)
+{
+    for (int i = 0; i < shown->study_count && !out->used; i++) {
+        choir__watch_study_look(shown->studies[i]);
+        if (told->studies[i] != shown->studies[i]->version && shown->studies[i]->news.used)
+            choir__text_buffer_put(out, shown->studies[i]->news.bytes);
+        told->studies[i] = shown->studies[i]->version;
+    }
+    for (int i = 0; i < shown->plan_count && !out->used; i++) {
+        choir__watch_plan_look(shown->plans[i]);
+        if (told->plans[i] != shown->plans[i]->version && shown->plans[i]->news.used)
+            choir__text_buffer_put(out, shown->plans[i]->news.bytes);
+        told->plans[i] = shown->plans[i]->version;
+    }
 }
 
 void choir__watch_shown_free(choir__watch_shown *shown)
@@ -295,4 +361,6 @@ void choir__watch_shown_free(choir__watch_shown *shown)
         choir__watch_run_free(shown->runs[i]);
     for (int i = 0; i < shown->study_count; i++)
         choir__watch_study_free(shown->studies[i]);
+    for (int i = 0; i < shown->plan_count; i++)
+        choir__watch_plan_free(shown->plans[i]);
 }

@@ -9,6 +9,7 @@
 #include "line/command.h"
 #include "cli/tune/search.h"
 #include "cli/watch/page.h"
+#include "cli/watch/plan.h"
 #include "record/http/http.h"
 #include "tune/storage/backend.h"
 
@@ -19,13 +20,14 @@ typedef struct request {
     const char *listen, *key_file, *hosts, *through;
 } request;
 
-/* A folder may come later, and a server; a file is a study, or a mistake. */
+/* A folder may come later, and a server; a file is a study or a plan, or a mistake. */
 static bool all_can_be_shown(const choir__cli_operands *given)
 {
     for (int i = 0; i < given->count; i++) {
         struct stat s;
         choir__study_names names;
-        if (stat(given->words[i], &s) != 0 || S_ISDIR(s.st_mode))
+        if (stat(given->words[i], &s) != 0 || S_ISDIR(s.st_mode) ||
+            choir__watch_is_plan(given->words[i], &s))
             continue;
         char *url = choir__tune_url(given->words[i]);
         choir_status status = choir__backend_list(url, &names);
@@ -37,8 +39,8 @@ static bool all_can_be_shown(const choir__cli_operands *given)
             continue;
         char *why = choir__strdup(choir_error_message());
         choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected the folder of a run, a folder that holds some, or a study of choir "
-            "tune; it is a file: %s",
+            "%s: expected the folder of a run, a folder that holds some, a study of choir tune, or "
+            "the output of choir plan --json; it is a file: %s",
             given->words[i], why);
         free(why);
         return false;
@@ -111,7 +113,8 @@ const choir__cli_command choir__cli_watch = {
         "Serves a page with the curves, events and ranks of runs, which follows them while they "
         "run, and prints its address. RUN is a folder that choir train --save or --run writes or "
         "will write, a folder of such folders (by default the current one), or a study of choir "
-        "tune: its file, the folder of --dir, or a storage such as postgresql://... The page needs "
+        "tune: its file, the folder of --dir, or a storage such as postgresql://...; or a file "
+        "with the output of choir plan --json, which a folder has as plan.jsonl. The page needs "
         "nothing from elsewhere. Ctrl-C ends it.",
     .example_title = "all runs below a folder",
     .example = "  choir watch runs",

@@ -84,10 +84,10 @@ static choir_status share(choir__engine *engine, size_t bytes, choir__shared **m
         .out = all};
     choir_status status = meet(engine, &gather, choir__dry_exchange_living);
     if (status == CHOIR_OK) {
-        choir__shared *s = *made = choir__shared_make(engine);
+        choir__shared *s = *made = choir__shared_make(engine, room->members, room->living);
         s->unmap = unmap;
         for (int i = 0; i < room->living; i++)
-            s->regions[room->members[i]] = (struct choir__shared_region){
+            s->regions[i] = (struct choir__shared_region){
                 all[i] ? choir__dry_addresses(all[i]) : NULL, all[i]};
     }
     free(all);

@@ -117,7 +117,7 @@ choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared
     if (choir__shm_enter(shm, &call) != CHOIR_OK)
         return shm->base.failed;
     choir__offer mine = {.bytes = bytes};
-    choir__shared *shared = choir__shared_make(engine);
+    choir__shared *shared = choir__shared_make(engine, NULL, 0);
     shared->unmap = unmap;
     choir_status status = trade(shm, &mine, shared);
     if (status != CHOIR_OK) {

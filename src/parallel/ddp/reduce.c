@@ -75,7 +75,9 @@ static choir_status alloc_levels(void *reducer, size_t bytes, int levels, void *
 {
     choir__ddp_part *part = reducer;
     choir_status status = choir__group_memory_renew(&part->levels, part->ddp->group,
-        part->book->device, bytes * (size_t)levels, "gradients", "; fsdp shards them");
+        part->book->device, bytes * (size_t)levels,
+        (choir__group_memory_words){
+            "gradients", "; fsdp shards them", "(sums over micro-batches)"});
     *at = part->levels.at;
     return status;
 }

@@ -121,10 +121,11 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
     }
     const char *what = "this rank's share of the gradients";
     choir_group *group = f->replicate ? f->replicate : f->shard;
-    choir_status status = f->outside ? choir__group_memory_outside(&f->group_sums, group,
-                                           book->device, f->outside, bytes, what)
-                                     : choir__group_memory_new(&f->group_sums, group,
-                                           book->device, bytes, what, "");
+    choir_status status =
+        f->outside ? choir__group_memory_outside(
+                         &f->group_sums, group, book->device, f->outside, bytes, what)
+                   : choir__group_memory_new(&f->group_sums, group, book->device, bytes,
+                         (choir__group_memory_words){what, "", "(this rank's shares)"});
     book->sums = f->group_sums.at;
     return status;
 }
@@ -200,10 +201,12 @@ static choir_status new_slot(choir__fsdp *f, choir_device *device, int bucket, s
 {
     choir__group_memory memory;
     const char *what = "the gradients of a unit";
-    choir_status status = outside ? choir__group_memory_outside(&memory, choir__fsdp_adders(f),
-                                        device, outside, bytes, what)
-                                  : choir__group_memory_new(&memory, choir__fsdp_adders(f),
-                                        device, bytes, what, "; smaller units need less");
+    choir_status status =
+        outside ? choir__group_memory_outside(
+                      &memory, choir__fsdp_adders(f), device, outside, bytes, what)
+                : choir__group_memory_new(&memory, choir__fsdp_adders(f), device, bytes,
+                      (choir__group_memory_words){
+                          what, "; smaller units need less", "(units' gradients)"});
     if (status != CHOIR_OK)
         return status;
     *made = choir__calloc(1, sizeof **made);

@@ -125,6 +125,8 @@ static void settle(choir__fsdp *f, choir__param *p, const choir__rows_cut *cut, 
         choir__tensor_release(rows);
 }
 
+static const char share_name[] = "(this rank's shares)";
+
 static choir_status allocate(choir__fsdp *f, int64_t elements, char **array)
 {
     choir_device *device = f->device;
@@ -132,6 +134,7 @@ static choir_status allocate(choir__fsdp *f, int64_t elements, char **array)
     if (f->opts.stage < 3) {
         f->whole = choir__storage_new(device, bytes);
         choir__storage_holds(f->whole, CHOIR__MEMORY_WEIGHTS);
+        choir__storage_tell(f->whole, CHOIR__FOR_WORK, "(all weights)");
         *array = f->whole ? f->whole->data : NULL;
         return f->whole
                    ? CHOIR_OK
@@ -140,7 +143,7 @@ static choir_status allocate(choir__fsdp *f, int64_t elements, char **array)
                          choir_device_name(device), bytes);
     }
     size_t world = (size_t)choir_group_world(f->shard), share = (bytes + world - 1) / world;
-    if (!choir__pool_charge(device, (ptrdiff_t)share, CHOIR__MEMORY_WEIGHTS))
+    if (!choir__pool_charge(device, (ptrdiff_t)share, CHOIR__MEMORY_WEIGHTS, share_name))
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for this rank's share of the weights, %zu bytes",
             choir_device_name(device), share);
@@ -250,6 +253,6 @@ void choir__fsdp_free_weights(choir__fsdp *f)
     choir__offload_store_unref(f->outside);
     choir__shared_free(f->shared);
     choir__storage_unref(f->whole);
-    choir__pool_charge(f->device, -(ptrdiff_t)f->charged, CHOIR__MEMORY_WEIGHTS);
+    choir__pool_charge(f->device, -(ptrdiff_t)f->charged, CHOIR__MEMORY_WEIGHTS, share_name);
     free(f->weight_cuts);
 }

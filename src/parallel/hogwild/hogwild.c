@@ -194,6 +194,7 @@ static choir_status become_worker(choir__hogwild *h)
         choir__hogwild_piece *p = &h->pieces[i];
         choir__storage *mine = choir__storage_new(run->device, p->bytes);
         choir__storage_holds(mine, CHOIR__MEMORY_WEIGHTS);
+        choir__storage_tell(mine, CHOIR__FOR_WORK, "(this worker's weights)");
         room = mine;
         if (room) {
             rebind(p->tensor, mine);

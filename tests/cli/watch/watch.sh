@@ -19,18 +19,21 @@ the_page_is_whole() {
     ! grep -q '{{' page || fail 'a mark is left in the page'
     ! grep -E '(src|href)="?(https?:)?//|@import|url\(' page || fail 'the page needs others'
     ! grep -E 'innerHTML|outerHTML|insertAdjacent|document\.write|eval\(' \
-        "$root/src/cli/watch/page.js" || fail 'words become markup'
+        "$root"/src/cli/watch/p*.js || fail 'words become markup'
     # the policy's hashes are those of what is in the page
     python3 - page <<'END' || fail 'the policy forbids its own page'
 import base64, hashlib, re, sys
 text = open(sys.argv[1]).read()
-for name in ("script", "style"):
-    part = re.search(f"<{name}>(.*?)</{name}>", text, re.S).group(1)
-    digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
-    assert f"{name}-src 'sha256-{digest}'" in text, name
+for name, count in ("script", 2), ("style", 1):
+    parts = re.findall(f"<{name}>(.*?)</{name}>", text, re.S)
+    assert len(parts) == count, name
+    digests = [base64.b64encode(hashlib.sha256(p.encode()).digest()).decode() for p in parts]
+    assert f"{name}-src " + " ".join(f"'sha256-{d}'" for d in digests) + ";" in text, name
 END
     if command -v node >/dev/null; then
-        node --check "$root/src/cli/watch/page.js" || fail 'page.js has an error'
+        for script in page plan; do
+            node --check "$root/src/cli/watch/$script.js" || fail "$script.js has an error"
+        done
     fi
     stop_watching
 }
@@ -289,6 +292,46 @@ sys.exit(socket.socket().connect_ex((place.hostname, place.port)) == 0)' "$url" 
     bad 2 'page shows a recorded run: name its folder with --run' train --page "${lm[@]}" text
 }
 
+# A plan is shown while it is made, and once more when it is made anew. What is no plan's line is
+# left out, and of the holders the page gets the largest.
+shows_a_plan() {
+    rm -rf runs plans
+    mkdir plans
+    choir plan --json --model mlp:in=40,hidden=64,classes=7 --batch-size 16 --devices cpu:0-3 \
+        random >whole || fail 'no plan'
+    head -n 2 whole >plans/plan.jsonl
+    watch plans
+    live "$url" 'len(plans) == 1' >seen
+    python3 - seen whole <<'END' || fail "$(cat seen)"
+import json, sys
+plan = json.load(open(sys.argv[1]))["plans"]["plans/plan.jsonl"]
+whole = [json.loads(line) for line in open(sys.argv[2])]
+assert plan["advice"] is None and len(plan["strategies"]) == 2, plan
+for told, printed in zip(plan["strategies"], whole):
+    peaks = [d["peak_bytes"] for d in printed["devices"]]
+    assert told["strategy"] == printed["strategy"] and told["step_ms"] == printed["step_ms"], told
+    assert told["fullest"]["peak_bytes"] == max(peaks) and told["least_bytes"] == min(peaks)
+    held = [h["bytes"] for h in told["held"]]
+    assert held == sorted(held, reverse=True) and 0 < sum(held) <= max(peaks), held
+    assert {h["kind"] for h in told["held"]} <= {h["kind"] for h in printed["held"]}
+    assert "devices" not in told
+END
+    tail -n +3 whole >>plans/plan.jsonl
+    live "$url" 'any(p["advice"] for p in plans.values())' >seen
+    has seen '"command": "choir train --strategy='
+    {
+        head -n 1 whole
+        printf '%s\n' '{"event":"plan"' '[1]' '{"event":"plan","devices":7,"held":[{},3]}' \
+            '{"event":"advice"}'
+    } >plans/plan.jsonl
+    live "$url" 'any(len(p["strategies"]) == 2 for p in plans.values())' >seen
+    has seen '"advice": \{"event": "advice"\}'
+    stop_watching
+    watch whole # any file's name will do
+    live "$url" 'board.get("plans") == 1 and plans' >seen
+    stop_watching
+}
+
 # A key's token stays, and lets other addresses be served.
 keys_and_ports() {
     head -c 32 /dev/urandom >key
@@ -327,6 +370,7 @@ check says_goodbye
 check follows_a_search
 check shows_all_studies
 check finds_the_storage_of_a_folder
+check shows_a_plan
 check train_has_a_page
 check keys_and_ports
 finish

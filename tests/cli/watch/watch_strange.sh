@@ -264,11 +264,11 @@ another_than() { [ "$(readlink flooded/latest)" != "$1" ]; }
 # browser, without its elements.
 the_page_takes_anything() {
     command -v node >/dev/null || return 0
-    node - "$root/src/cli/watch/page.js" <<'END' >node.out 2>&1 || fail "$(tail -n 20 node.out)"
+    node - "$root/src/cli/watch" <<'END' >node.out 2>&1 || fail "$(tail -n 20 node.out)"
 const assert = require('assert'), vm = require('vm');
-const source = require('fs').readFileSync(process.argv[2], 'utf8');
 console.error = () => {};
-vm.runInThisContext(source);
+for (const script of ['plan.js', 'page.js'])
+  vm.runInThisContext(require('fs').readFileSync(`${process.argv[2]}/${script}`, 'utf8'));
 vm.runInThisContext(`takes.run({ id: 0, generation: 0, path: 'a', state: 'running', first_time: 1,
   last_time: 1, job: { options: { steps: { toString: 1, valueOf: 1 } } } });
 takes.steps({ id: 0, generation: 0, from: 0, left_out: 0, step: [3], seconds: [1], items: [null],

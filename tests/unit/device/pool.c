@@ -64,9 +64,9 @@ static void test_kinds(void **state)
     block = choir__block_new(cpu0, 4096); /* the same one, which holds something else now */
     assert_int_equal(stats_of(cpu0).bytes_optimizer, before.bytes_optimizer);
     choir__block_free(block);
-    assert_true(choir__pool_charge(cpu0, 1000, CHOIR__MEMORY_GRADIENTS));
+    assert_true(choir__pool_charge(cpu0, 1000, CHOIR__MEMORY_GRADIENTS, NULL));
     assert_int_equal(stats_of(cpu0).bytes_gradients, before.bytes_gradients + 1000);
-    assert_true(choir__pool_charge(cpu0, -1000, CHOIR__MEMORY_GRADIENTS));
+    assert_true(choir__pool_charge(cpu0, -1000, CHOIR__MEMORY_GRADIENTS, NULL));
 
     choir_scope *run = choir_scope_open(cpu0, 1);
     choir_module *net = choir_nn_linear(run, 1024, 64);
