@@ -17,7 +17,7 @@
  *
  * Places in memory: `pool`: tensors that are alive (weights, gradients, the optimizer's state,
  * activations, batches); `shared`: memory through which ranks exchange numbers; `saves`: the
- * bytes of one of the next writes to files, nearly all of which are a checkpoint's; `heap`:
+ * bytes of one of the next writes to files, mostly to those of a checkpoint; `heap`:
  * everything else that the process may write to, but for stacks and libraries. */
 #include <inttypes.h>
 #include <pthread.h>
@@ -242,7 +242,7 @@ static void *strike(void *arg)
 
 /* --- saves --- */
 
-/* The bytes are on their way: what has read them before has seen the right ones. */
+/* The bytes are on their way, after all checks of the memory that they come from. */
 choir_status __real_choir__draft_write(choir__draft *draft, const void *data, size_t bytes);
 choir_status __wrap_choir__draft_write(choir__draft *draft, const void *data, size_t bytes);
 choir_status __wrap_choir__draft_write(choir__draft *draft, const void *data, size_t bytes)
