@@ -1,8 +1,8 @@
 /* Proofs of a save: a program that has hashed its tensors where they were computed (an audit)
  * says what the numbers must be. Between that moment and the disk they pass through a copy, the
- * writer's chunks and the system's memory, any of which may be faulty. So the files are read
- * again, as a job that resumes would read them: their names, types and numbers must be those
- * that were hashed. Else the save fails, and the checkpoint before stays. */
+ * writer's chunks and the system's memory, and all of this may be faulty. So the files are read
+ * again, as a job that resumes would read them, and must have the names, types and numbers that
+ * were hashed. Else the save fails, and the checkpoint before stays. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static choir_status prove(const choir__saver *s, const choir__st_tensor *t, int 
     return same ? CHOIR_OK : is_other(s, t->name);
 }
 
-/* Returns the part of a file that has a name, or -1. The search begins at `from`. */
+/* Returns the part of a file that has a name, or -1. Looks at part `from` first. */
 static int part_named(const choir__saver *s, int file, int from, const char *name)
 {
     for (int k = 0; k < s->plan.part_count; k++) {
@@ -92,7 +92,7 @@ static choir_status reopen(const choir__saver *s, const char *path, choir__st_fi
         return status;
     char *why = choir__strdup(choir__message());
     status = choir__error(CHOIR_ERR_STATE,
-        "%s: rank %d: what was written is not what step %lld has left: %s", s->dir, s->rank,
+        "%s: rank %d: the file differs from step %lld: %s", s->dir, s->rank,
         (long long)s->state.step, why);
     free(why);
     return status;

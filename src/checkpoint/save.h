@@ -82,7 +82,7 @@ struct choir__saver {
     choir__proof_fn *know; /* NULL: nothing is known about the numbers */
     void *know_arg;
     choir__proof *proofs; /* (plan.part_count) */
-    int own_parts;        /* those of this rank, if there are proofs */
+    int own_parts;        /* this rank's parts, if there are proofs */
     pthread_t toucher;    /* touches the memory before it is needed */
     bool touching;
     atomic_bool enough;

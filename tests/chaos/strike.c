@@ -17,7 +17,7 @@
  *
  * Places in memory: `pool`: tensors that are alive (weights, gradients, the optimizer's state,
  * activations, batches); `shared`: memory through which ranks exchange numbers; `saves`: the
- * bytes of one of the next writes to files, mostly to those of a checkpoint; `heap`:
+ * bytes of one of the next writes to a file, mostly of a checkpoint; `heap`:
  * everything else that the process may write to, but for stacks and libraries. */
 #include <inttypes.h>
 #include <pthread.h>
