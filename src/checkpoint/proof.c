@@ -91,9 +91,8 @@ static choir_status reopen(const choir__saver *s, const char *path, choir__st_fi
     if (status != CHOIR_ERR_FORMAT)
         return status;
     char *why = choir__strdup(choir__message());
-    status = choir__error(CHOIR_ERR_STATE,
-        "%s: rank %d: the file differs from step %lld: %s", s->dir, s->rank,
-        (long long)s->state.step, why);
+    status = choir__error(CHOIR_ERR_STATE, "%s: rank %d: the file differs from step %lld: %s",
+        s->dir, s->rank, (long long)s->state.step, why);
     free(why);
     return status;
 }
