@@ -107,6 +107,25 @@ void choir__audit_add_left(choir_audit *a)
         add_stained(a);
 }
 
+/* Returns the name and kind that the numbers of an item have in the list while parameters and
+ * averages are exchanged: each has the other's. Others, and frozen parameters, have their own.
+ */
+static const choir__audit_part *exchanged(
+    const choir_audit *a, const choir__item *item, choir__audit_part wanted)
+{
+    static const char average[] = "average.";
+    const size_t length = sizeof average - 1;
+    const bool is_average = item->moment && !strncmp(item->name, average, length);
+    if (!a->optim->swapped || !(is_average || item->param))
+        return NULL;
+    char *other = is_average ? choir__strdup(item->name + length)
+                             : choir__format("%s%s", average, item->name);
+    wanted.kind = is_average ? CHOIR__AUDIT_READ_WEIGHTS : CHOIR__AUDIT_READ_STATE;
+    wanted.name = choir__rng_key(0, other);
+    free(other);
+    return choir__audit_part_of(&a->own, 0, &wanted);
+}
+
 void choir__audit_prove(const choir_audit *a, const choir__item *item,
     const choir__box_region *region, choir__proof *proof)
 {
@@ -114,10 +133,12 @@ void choir__audit_prove(const choir_audit *a, const choir__item *item,
         .kind = item->moment ? CHOIR__AUDIT_READ_STATE : CHOIR__AUDIT_READ_WEIGHTS,
         .name = choir__audit_name(item),
         .region = choir__audit_region(region, item->whole.ndim)};
-    const choir__audit_part *left =
-        a->own_at == a->done && a->done ? choir__audit_part_of(&a->own, 0, &wanted) : NULL;
-    *proof = (choir__proof){.known = left && !left->buffer};
-    if (!proof->known)
+    const bool all = a->own_at == a->done && a->done;
+    const choir__audit_part *left = all ? exchanged(a, item, wanted) : NULL;
+    if (all && !left)
+        left = choir__audit_part_of(&a->own, 0, &wanted);
+    *proof = (choir__proof){.known = left, .missing = all && !left, .name = wanted.name};
+    if (!left)
         return;
     proof->hash = left->hash;
     choir__audit_places(item, proof->place);

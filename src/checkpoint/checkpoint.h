@@ -50,12 +50,13 @@ typedef struct choir__save_args {
     int64_t least;
 } choir__save_args;
 
-/* A caller's knowledge of the numbers of a part of a tensor that is about to be saved: their
- * hash (device/kernels_hash.h), where an element's place is the sum over the dimensions of its
- * index times place[d]. */
+/* A caller's knowledge of a part of a tensor that is about to be saved: the hash of its name
+ * (choir__rng_key), and the hash of its numbers (device/kernels_hash.h), where an element's
+ * place is the sum over the dimensions of its index times place[d]. */
 typedef struct choir__proof {
     bool known;
-    uint64_t hash;
+    bool missing; /* the caller has hashed all tensors, and none of this name and place */
+    uint64_t name, hash;
     int64_t place[CHOIR_MAX_DIMS];
 } choir__proof;
 struct choir__item;

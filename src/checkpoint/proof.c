@@ -1,9 +1,13 @@
 /* Proofs of a save: a program that has hashed its tensors where they were computed (an audit)
- * says what the numbers must be. Between that moment and the file they pass through memory,
- * which may be faulty: a save whose numbers have changed fails, and the checkpoint before
- * stays. */
+ * says what the numbers must be. Between that moment and the disk they pass through a copy, the
+ * writer's chunks and the system's memory, and all of this may be faulty. So the files are read
+ * again, as a job that resumes would read them, and must have the names, types and numbers that
+ * were hashed. Else the save fails, and the checkpoint before stays. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/rng.h"
+#include "checkpoint/format/safetensors.h"
 #include "checkpoint/save.h"
 #include "device/kernels_hash.h"
 
@@ -17,10 +21,13 @@ void choir__save_note_proofs(choir__saver *s)
 {
     free(s->proofs);
     s->proofs = choir__calloc((size_t)s->plan.part_count + 1, sizeof *s->proofs);
+    s->own_parts = 0;
     for (int p = 0; s->know && p < s->plan.part_count; p++) {
         const choir__plan_part *part = &s->plan.parts[p];
-        if (part->owner == s->rank)
-            s->know(s->know_arg, &s->items.list[part->item], &part->region, &s->proofs[p]);
+        if (part->owner != s->rank)
+            continue;
+        s->own_parts++;
+        s->know(s->know_arg, &s->items.list[part->item], &part->region, &s->proofs[p]);
     }
 }
 
@@ -43,14 +50,80 @@ static uint64_t hash_of(const choir__item *item, const choir__box_region *region
     return sum;
 }
 
-choir_status choir__save_prove(const choir__saver *s, int p, const void *data)
+static choir_status is_other(const choir__saver *s, const char *name)
+{
+    return choir__error(CHOIR_ERR_STATE,
+        "%s: rank %d: %.200s is not what step %lld has left: it changed in this machine's memory",
+        s->dir, s->rank, name, (long long)s->state.step);
+}
+
+/* Compares a tensor of a file with the proof of part p. */
+static choir_status prove(const choir__saver *s, const choir__st_tensor *t, int p)
 {
     const choir__plan_part *part = &s->plan.parts[p];
     const choir__item *item = &s->items.list[part->item];
     const choir__proof *proof = &s->proofs[p];
-    if (!proof->known || hash_of(item, &part->region, proof->place, data) == proof->hash)
-        return CHOIR_OK;
-    return choir__error(CHOIR_ERR_STATE,
-        "%s: rank %d: %s is not what step %lld has left: it changed in this machine's memory",
-        s->dir, s->rank, item->name, (long long)s->state.step);
+    if (proof->missing)
+        return is_other(s, t->name);
+    const bool same = !proof->known ||
+                      (choir__rng_key(0, t->name) == proof->name && t->dtype == item->dtype &&
+                          t->bytes == (size_t)part->bytes &&
+                          hash_of(item, &part->region, proof->place, t->data) == proof->hash);
+    return same ? CHOIR_OK : is_other(s, t->name);
+}
+
+/* Returns the part of a file that has a name, or -1. Looks at part `from` first. */
+static int part_named(const choir__saver *s, int file, int from, const char *name)
+{
+    for (int k = 0; k < s->plan.part_count; k++) {
+        const int p = (from + k) % s->plan.part_count;
+        const choir__plan_part *part = &s->plan.parts[p];
+        if (part->file == file && !strcmp(s->items.list[part->item].name, name))
+            return p;
+    }
+    return -1;
+}
+
+/* Opens a file that has just been written. If it is damaged, that happened in memory. */
+static choir_status reopen(const choir__saver *s, const char *path, choir__st_file **read)
+{
+    choir_status status = choir__st_open(path, read);
+    if (status != CHOIR_ERR_FORMAT)
+        return status;
+    char *why = choir__strdup(choir__message());
+    status = choir__error(CHOIR_ERR_STATE, "%s: rank %d: the file differs from step %lld: %s",
+        s->dir, s->rank, (long long)s->state.step, why);
+    free(why);
+    return status;
+}
+
+/* Compares the tensors of a file, and adds their number to *count. */
+static choir_status prove_file(const choir__saver *s, int file, int *count)
+{
+    choir__st_file *read = NULL;
+    char *path = choir__format("%s/%s", s->fresh, s->plan.files[file].name);
+    choir_status status = reopen(s, path, &read);
+    const int tensors = status == CHOIR_OK ? choir__st_count(read) : 0;
+    for (int i = 0, p = 0; i < tensors && status == CHOIR_OK; i++) {
+        const choir__st_tensor *t = choir__st_get(read, i);
+        p = part_named(s, file, p, t->name);
+        status = p < 0 ? is_other(s, t->name) : prove(s, t, p);
+        p = p < 0 ? 0 : p;
+    }
+    *count += tensors;
+    choir__st_close(read);
+    free(path);
+    return status;
+}
+
+choir_status choir__save_prove(const choir__saver *s)
+{
+    choir_status status = CHOIR_OK;
+    int count = 0;
+    for (int f = 0; s->know && f < s->plan.file_count && status == CHOIR_OK; f++)
+        if (s->plan.files[f].owner == s->rank)
+            status = prove_file(s, f, &count);
+    if (status == CHOIR_OK && s->know && count != s->own_parts)
+        return is_other(s, "the list of tensors");
+    return status;
 }

@@ -82,6 +82,7 @@ struct choir__saver {
     choir__proof_fn *know; /* NULL: nothing is known about the numbers */
     void *know_arg;
     choir__proof *proofs; /* (plan.part_count) */
+    int own_parts;        /* this rank's parts, if there are proofs */
     pthread_t toucher;    /* touches the memory before it is needed */
     bool touching;
     atomic_bool enough;
@@ -104,12 +105,12 @@ choir_status choir__save_copy(choir__saver *s);
 void choir__save_touch_copy(choir__saver *s);
 void choir__save_free_copy(choir__saver *s);
 
-/* choir__save_note_proofs collects the proofs of this rank's parts. choir__save_prove
- * compares the numbers of part p with its proof. Error: state. */
+/* choir__save_note_proofs collects the proofs of this rank's parts. choir__save_prove reads
+ * this rank's files again and compares them with the proofs. Errors: state, io, format. */
 void choir__save_note_proofs(choir__saver *s);
-choir_status choir__save_prove(const choir__saver *s, int p, const void *data);
+choir_status choir__save_prove(const choir__saver *s);
 
-/* Writes the files of the plan that this rank owns, and records their digests. */
+/* Writes the files of the plan that this rank owns, records their digests, and proves them. */
 choir_status choir__save_files(choir__saver *s);
 
 /* Writes an index for each kind of files (weights, optimizer's state) that has several. */

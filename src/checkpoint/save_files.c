@@ -208,8 +208,6 @@ static choir_status write_part(choir__saver *s, writing *w, int p, void *room)
     const choir__item *item = item_of(s, part);
     const void *data = room ? room : s->copy + s->copy_at[p];
     choir_status status = room ? choir__item_read(item, part->box, room) : CHOIR_OK;
-    if (status == CHOIR_OK)
-        status = choir__save_prove(s, p, data);
     if (status == CHOIR_OK && !item->moment)
         status = check_finite(w, item, part, data);
     return status == CHOIR_OK ? choir__st_out_put(w->out, data) : status;
@@ -256,11 +254,10 @@ static choir_status write_files(choir__saver *s, void *room)
     return status;
 }
 
-choir_status choir__save_files(choir__saver *s)
+/* Writes from the tensors, one after another. */
+static choir_status write_from_tensors(choir__saver *s)
 {
     size_t largest = 0;
-    if (s->copied)
-        return write_files(s, NULL);
     for (int p = 0; p < s->plan.part_count; p++)
         if (s->plan.parts[p].owner == s->rank)
             largest = choir__max(largest, s->plan.parts[p].bytes);
@@ -271,6 +268,12 @@ choir_status choir__save_files(choir__saver *s)
     choir_status status = write_files(s, room);
     free(room);
     return status;
+}
+
+choir_status choir__save_files(choir__saver *s)
+{
+    choir_status status = s->copied ? write_files(s, NULL) : write_from_tensors(s);
+    return status == CHOIR_OK ? choir__save_prove(s) : status;
 }
 
 /* --- the index --- */

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2154 # seed: of script/chaos
 struck=${CHOIR_STRUCK:-${CHOIR%/*}/tests/choir_struck}
 flip_kinds=(bit bits periodic stuck product core file)
-flip_places=(pool pool pool shared heap)
+flip_places=(pool pool pool shared heap saves)
 flip_job=(train --model "$gpt" --batch-size 12 --microbatches 3 --no-eval --steps 8 --strategy ddp
     --nproc 3 --timeout 10 --save-every 1 --save-keep 99 --json text) # the last --strategy counts
 

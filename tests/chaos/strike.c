@@ -16,7 +16,8 @@
  *     core       one number of each product, from then on
  *
  * Places in memory: `pool`: tensors that are alive (weights, gradients, the optimizer's state,
- * activations, batches); `shared`: memory through which ranks exchange numbers; `heap`:
+ * activations, batches); `shared`: memory through which ranks exchange numbers; `saves`: the
+ * bytes of one of the next writes to a file, mostly of a checkpoint; `heap`:
  * everything else that the process may write to, but for stacks and libraries. */
 #include <inttypes.h>
 #include <pthread.h>
@@ -28,6 +29,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "checkpoint/format/file.h"
 #include "device/device.h"
 #include "device/kernels.h"
 #include "tensor/run.h"
@@ -53,9 +55,10 @@ static struct {
 } plan;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static ranges pool;
+static ranges pool, saves;
 static _Atomic uint64_t calls;
 static _Atomic bool bad_core;
+static _Atomic int writes_left; /* until the write of a checkpoint that is struck; 0: none is */
 static _Atomic int64_t step = -1;
 
 static uint64_t draw(uint64_t below)
@@ -170,9 +173,10 @@ static char *draw_address(size_t *rest)
 {
     static ranges found;
     size_t all = 0;
-    bool is_shared = !strcmp(plan.place, "shared"), is_pool = !strcmp(plan.place, "pool");
-    const ranges *r = is_pool ? &pool : &found;
-    if (!is_pool)
+    bool is_shared = !strcmp(plan.place, "shared"), is_pool = !strcmp(plan.place, "pool"),
+         is_save = !strcmp(plan.place, "saves");
+    const ranges *r = is_pool ? &pool : is_save ? &saves : &found;
+    if (!is_pool && !is_save)
         list_mappings(&found, is_shared);
     for (int i = 0; i < r->count; i++)
         all += r->list[i].bytes;
@@ -220,16 +224,35 @@ static void strike_memory(void)
     }
     pthread_mutex_unlock(&lock);
     note(at ? "struck" : "nothing", at);
-    if (at && !strcmp(plan.kind, "stuck"))
+    if (at && !strcmp(plan.kind, "stuck") && strcmp(plan.place, "saves") != 0)
         hold(at, bit, set);
 }
 
 static void *strike(void *arg)
 {
     (void)arg;
+    if (!strcmp(plan.place, "saves")) {
+        atomic_store(&writes_left, 1 + (int)draw(40));
+        return NULL;
+    }
     usleep((useconds_t)draw(DELAY_US));
     strike_memory();
     return NULL;
+}
+
+/* --- saves --- */
+
+/* The bytes are on their way, after all checks of the memory that they come from. */
+choir_status __real_choir__draft_write(choir__draft *draft, const void *data, size_t bytes);
+choir_status __wrap_choir__draft_write(choir__draft *draft, const void *data, size_t bytes);
+choir_status __wrap_choir__draft_write(choir__draft *draft, const void *data, size_t bytes)
+{
+    if (bytes && writes_left && atomic_fetch_sub(&writes_left, 1) == 1) {
+        saves.list[0] = (range){(char *)(uintptr_t)data, bytes};
+        saves.count = 1;
+        strike_memory();
+    }
+    return __real_choir__draft_write(draft, data, bytes);
 }
 
 /* --- products --- */

@@ -225,9 +225,22 @@ beside_another_program() {
     bad 1 'train with --audit=dump' audit diff run slow1/audit/step-00000002.safetensors
 }
 
+# A checkpoint's weights are averages, which were hashed as the optimizer's state.
+averages_are_saved() {
+    local average
+    for average in '--ema 0.9' '--swa 2'; do
+        rm -rf averaged
+        # shellcheck disable=SC2086 # two words
+        good train --model toy --steps 4 $average --save averaged --save-every 2 --audit=every=1 \
+            random
+        good checkpoint verify averaged
+    done
+}
+
 check one_chain_on_every_layout
 check every_form_of_weights
 check one_chain_of_workers
+check averages_are_saved
 check resumed_and_replaced
 check proved
 check interrupted

@@ -145,6 +145,23 @@ rows_that_change() {
     done
 }
 
+# Bits that change on their way to a checkpoint's files, names and sizes among them, are in no
+# checkpoint: the files are read again.
+saves_that_change() {
+    local fault step
+    good "${small[@]}" --strategy single --save whole --save-every 1 --save-keep 99
+    for fault in 1:0:70:bit 12:0:70:periodic 6:0:70:bits; do
+        strike $fault:saves --nproc 3 --save-keep 99 --audit=every=1,recheck=1
+        [ $status -eq 1 ] || fail "$fault: status $status"
+        has err 'rank 0: .*(is not what|the file differs from) step [0-9]+'
+        for step in run/step-*; do
+            cmp "$step/model.safetensors" "whole/${step##*/}/model.safetensors" &&
+                cmp "$step/optimizer.safetensors" "whole/${step##*/}/optimizer.safetensors" ||
+                fail "$fault is in $step"
+        done
+    done
+}
+
 # Ranks that share micro-batches are named together if both have other gradients. Two such pairs
 # decide where a result changes, three where it does not.
 wrong_ranks_of_a_mesh() {
@@ -191,6 +208,6 @@ check no_other_numbers
 check one_chain
 check refused
 [ ! -x "$struck" ] || { check wrong_rank; check wrong_rank_of_fsdp; check goes_back;
-    check rows_that_change;
+    check rows_that_change; check saves_that_change;
     check wrong_ranks_of_a_mesh; }
 finish

@@ -68,8 +68,22 @@ wrong_times() {
     bad 2 "grace: expected a time such as 90s" train --grace -1 --save s random
 }
 
+# Options of checkpoints are not taken in silence by a job that writes none; a run's record has them
+# to no purpose.
+without_checkpoints() {
+    local option
+    for option in --grace=30s --save-every=2 --save-keep=2 --save-warn; do
+        bad 2 "^choir train: ${option/=/ } without --save: the job writes no checkpoints" \
+            train --model toy --steps 3 $option random
+    done
+    rm -rf kept
+    good train --model toy --steps 3 --save kept --save-every 2 --save-keep 2 --grace 30s random
+    good train --steps 3 kept/job.json
+}
+
 check enough_time
 check too_little_time
 check slurm_knows
 check wrong_times
+check without_checkpoints
 finish
