@@ -528,6 +528,12 @@ bool choir__job_was_given(const choir__job *j, const choir__cli_option *option)
     return j->given[row / 64] >> row % 64 & 1;
 }
 
+bool choir__job_file_gave(const choir__job *j, const choir__cli_option *option)
+{
+    int64_t row = option - choir__job_options;
+    return j->document.took[row / 64] >> row % 64 & 1;
+}
+
 bool choir__job_leaves_out(const choir__job *j, const choir__cli_option *option)
 {
     int64_t row = option - choir__job_options;

@@ -5,6 +5,7 @@
 set -eu
 build=$1 prefix=$2 manifest=$1/install_manifest.txt
 rm -rf "$prefix" "$prefix.gone"
+mkdir -p "$(dirname "$prefix")"
 
 # What the user has installed from this build can be taken away after the test as well.
 [ ! -e "$manifest" ] || cp "$manifest" "$prefix.manifest"

@@ -68,6 +68,14 @@ one_chain_of_workers() {
     bad 2 "hogwild" "${job[@]}" --steps 7 --strategy hogwild --nproc 2 --run apart --audit
 }
 
+# rest_of FOLDER: its lines; of the step that a rank did not survive, without what that rank may have
+# taken with it, the hashes of its micro-batches and of their gradients.
+rest_of() {
+    local step
+    step=$(sed -n 's/^{"event":"membership","step":\([0-9]*\),.*/\1/p' lost/events.jsonl)
+    lines "$1" | sed "/^{\"step\":$step,/s/,\"batch\":.*,\"weights\":/,\"weights\":/"
+}
+
 resumed_and_replaced() {
     good "${job[@]}" --steps 40 --strategy single --run whole --audit=every=3
     good "${job[@]}" --steps 20 --save half --save-every 7 --save-keep 9 --audit=every=3
@@ -85,7 +93,7 @@ resumed_and_replaced() {
     ended 60
     [ $status -eq 0 ] || fail "status $status: $(cat err)"
     grep -q '"event":"membership"' lost/events.jsonl || fail 'no rank was lost'
-    diff <(lines calm) <(lines lost) >/dev/null || fail 'a job that lost a rank has other lines'
+    diff <(rest_of calm) <(rest_of lost) >/dev/null || fail 'a job that lost a rank has other lines'
 }
 
 proved() {

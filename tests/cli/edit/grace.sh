@@ -69,7 +69,7 @@ wrong_times() {
 }
 
 # Options of checkpoints are not taken in silence by a job that writes none; a run's record has them
-# to no purpose.
+# to no purpose, and a job file leaves the folder to each command line.
 without_checkpoints() {
     local option
     for option in --grace=30s --save-every=2 --save-keep=2 --save-warn; do
@@ -79,6 +79,9 @@ without_checkpoints() {
     rm -rf kept
     good train --model toy --steps 3 --save kept --save-every 2 --save-keep 2 --grace 30s random
     good train --steps 3 kept/job.json
+    good train --model toy --steps 3 --save kept --save-every 2 --print-job random
+    grep -v '"save":' out >job.json
+    good train job.json
 }
 
 check enough_time

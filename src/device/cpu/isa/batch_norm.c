@@ -76,7 +76,7 @@ static double get_sums(const columns *c, const double *sums, int64_t cols)
 /* Calls loop(..., flag) with a constant for the flag. */
 #define BY_FLAG(flag, loop, ...) ((flag) ? loop(__VA_ARGS__, true) : loop(__VA_ARGS__, false))
 
-/* The same for a loop(..., how, flag). */
+/* Calls loop(..., how, flag) with constants for both. */
 #define BY_KIND(how, flag, loop, ...)                                                          \
     ((how) == ALL        ? BY_FLAG(flag, loop, __VA_ARGS__, ALL)                               \
         : (how) == GIVEN ? BY_FLAG(flag, loop, __VA_ARGS__, GIVEN)                             \
@@ -329,7 +329,7 @@ INLINE void add_gradients(const choir__k_batch_norm_backward *k, const columns *
     });
 }
 
-/* The same for whole groups of n rows. */
+/* Adds the whole groups of n rows. */
 INLINE void add_groups(
     const choir__k_batch_norm_backward *k, const columns *s, int64_t n, int how, bool keep)
 {
@@ -337,7 +337,7 @@ INLINE void add_groups(
         add_gradients(k, s, i, GROUP, how, keep);
 }
 
-/* The same for n rows. Those after the last group have a loop that is told the kind. */
+/* Adds n rows. The last few, fewer than a group, are added by a loop for all kinds. */
 static void add_block(const choir__k_batch_norm_backward *call, const columns *arrays,
     int64_t n, int how, bool keep)
 {
