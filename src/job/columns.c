@@ -139,13 +139,6 @@ bool choir__option_saves_nothing(const void *job)
     return !((const choir__job *)job)->saves.dir;
 }
 
-/* A job that is resumed has its folder later, or says that it saves nothing. */
-bool choir__option_no_checkpoints(const void *job)
-{
-    const choir__job *j = job;
-    return !j->saves.dir && !j->saves.resume;
-}
-
 bool choir__option_no_histograms(const void *job)
 {
     return !choir__job_has_histograms(&((const choir__job *)job)->records);

@@ -27,7 +27,6 @@ char *choir__option_best_text(const void *job, choir__cli_form form);
 /* .idle */
 bool choir__option_launched(const void *job);
 bool choir__option_saves_nothing(const void *job);
-bool choir__option_no_checkpoints(const void *job);
 bool choir__option_no_histograms(const void *job);
 
 #endif

@@ -218,7 +218,6 @@ typedef struct choir__job {
         const char *path, *sha256; /* path of the job file, hash of its data; NULL: unknown */
         const char *without;       /* names of options that are not taken, or NULL */
         uint64_t left_out[2];      /* bit i: row i of choir__job_options is one of them */
-        uint64_t took[2]; /* bit i: the job file gave it, and the command line did not */
     } document;
     uint64_t given[2]; /* bit i: row i of choir__job_options was on the command line */
 } choir__job;
@@ -282,9 +281,6 @@ const choir__cli_option *choir__job_option_at(size_t offset);
 
 /* Returns whether the command line gives the option. */
 bool choir__job_was_given(const choir__job *job, const choir__cli_option *option);
-
-/* Returns whether the job file gave the option, and the command line did not. */
-bool choir__job_file_gave(const choir__job *job, const choir__cli_option *option);
 /* Returns whether the command line says that a document's value of the option is not taken. */
 bool choir__job_leaves_out(const choir__job *job, const choir__cli_option *option);
 

@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "checkpoint/weights/beside_files.h"
 #include "job/job.h"
+#include "line/values.h"
 
 /* Returns whether the data are a text by its contents and something else by its name. */
 static bool is_table(const choir__job *j)
@@ -36,8 +37,23 @@ static const char *shared_device(const choir__job_placement *p)
     return NULL;
 }
 
+/* Returns the first option of checkpoints that is given to a job which writes none, or NULL. A
+ * resumed job has said so already. */
+static const choir__cli_option *idle_save(const choir__job *j)
+{
+    static const char *const names[] = {"save-every", "save-keep", "save-warn", "grace"};
+    const bool saves = j->saves.dir || j->saves.resume;
+    for (size_t i = 0; !saves && i < CHOIR_COUNT(names); i++) {
+        const choir__cli_option *o = choir__cli_named(choir__job_options, names[i]);
+        if (choir__job_was_given(j, o))
+            return o;
+    }
+    return NULL;
+}
+
 void choir__job_notes(const choir__job *j)
 {
+    const choir__cli_option *idle = idle_save(j);
     const char *shared = shared_device(&j->placement);
     int64_t warmup = choir__job_warmup(j);
     if (j->placement.rank > 0)
@@ -55,6 +71,9 @@ void choir__job_notes(const choir__job *j)
     char *unbalanced = choir__cli_strategy_chunks_note(j);
     if (unbalanced)
         say(j, unbalanced);
+    if (idle)
+        say(j,
+            choir__format("nothing is saved without --save: --%s has no effect", idle->name));
     if (shared)
         say(j, choir__format(
                    "--devices %s: the ranks on %s take turns", j->placement.devices, shared));

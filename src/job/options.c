@@ -20,9 +20,6 @@
 
 #define MOST 1e12 /* limit of numbers that have no limit of their own */
 
-/* The end of the sentence that refuses an option of checkpoints in a job that has none. */
-#define CHECKPOINTS ": the job writes no checkpoints"
-
 static void describe_models(FILE *out)
 {
     const char *name, *about;
@@ -354,23 +351,19 @@ const choir__cli_option choir__job_options[] = {
     {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",
         .elsewhere = "save_steps save_interval",
         .help = "write a checkpoint every N steps as well", .recorded = CHOIR__RECORDED_FREE,
-        .of_a_rank = true, .idle = choir__option_no_checkpoints,
-        .needs = {{"save", "resume"}, CHECKPOINTS}},
+        .of_a_rank = true},
     {"save-keep", CHOIR__INT, AT(saves.keep), 1, MANY, .preset = "1", .argument = "K",
         .elsewhere = "save_total_limit",
         .help = "keep the newest K checkpoints, and the best one",
-        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true,
-        .idle = choir__option_no_checkpoints, .needs = {{"save", "resume"}, CHECKPOINTS}},
+        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"save-warn", CHOIR__FLAG, AT(saves.warn),
         .help =
             "a checkpoint that cannot be written during training is a warning, and training "
-            "continues; the last one must succeed",
-        .idle = choir__option_no_checkpoints, .needs = {{"save", "resume"}, CHECKPOINTS}},
+            "continues; the last one must succeed"},
     {"grace", CHOIR__STRING, AT(saves.grace), .argument = "TIME",
         .help = "the time, such as 30s or 2m, from a signal that ends the job to its kill: a "
                 "checkpoint that takes longer is not begun (default: Slurm's, or no limit)",
-        .of_a_rank = true, .idle = choir__option_no_checkpoints,
-        .needs = {{"save", "resume"}, CHECKPOINTS}},
+        .of_a_rank = true},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .elsewhere = "resume_from_checkpoint ckpt_path",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
@@ -526,12 +519,6 @@ bool choir__job_was_given(const choir__job *j, const choir__cli_option *option)
 {
     int64_t row = option - choir__job_options;
     return j->given[row / 64] >> row % 64 & 1;
-}
-
-bool choir__job_file_gave(const choir__job *j, const choir__cli_option *option)
-{
-    int64_t row = option - choir__job_options;
-    return j->document.took[row / 64] >> row % 64 & 1;
 }
 
 bool choir__job_leaves_out(const choir__job *j, const choir__cli_option *option)

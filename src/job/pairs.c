@@ -43,20 +43,12 @@ static const choir__cli_option *first_set(const choir__job *j, const choir__cli_
     return NULL;
 }
 
-/* Returns whether an option lacks another one. A job file may have options that are idle: it
- * leaves the folder of checkpoints to each command line. */
-static bool is_alone(const choir__job *j, const choir__cli_option *o)
-{
-    const bool idle = choir__job_file_gave(j, o) && o->idle && o->idle(j);
-    return o->needs.why && !idle && !first_set(j, &o->needs);
-}
-
 static choir_status check_option(const choir__job *j, const choir__cli_option *o)
 {
     if (!is_set(j, o))
         return CHOIR_OK;
     const choir__cli_option *with = first_set(j, &o->excludes);
-    const bool alone = is_alone(j, o);
+    const bool alone = o->needs.why && !first_set(j, &o->needs);
     char *it = said(j, o), *other = with ? said(j, with) : NULL;
     choir_status status = CHOIR_OK;
     if (with)

@@ -95,8 +95,8 @@ struct choir__cli_option {
     /* If the command line gives one of these options, a document's value is not taken. */
     const char *displaced_by[3];
     const char *kind; /* option whose name before the colon the value belongs to */
-    /* Returns whether a document's value has no use, for another reason than the command line:
-     * a run's is not taken, and a job file's needs no other option. NULL: never. */
+    /* Returns whether a run's recorded value has no use, for another reason than the command
+     * line. NULL: never. */
     bool (*idle)(const void *values);
     choir__cli_pair excludes, needs;
     void (*details)(FILE *out); /* prints more lines of help below the option, or NULL */

@@ -100,15 +100,15 @@ choir_status choir__job_load_file(const char *path, json_t **root)
 
 choir_status choir__job_take_document(choir__job *j, const char *path, json_t *root)
 {
-    uint64_t *took = j->document.took;
+    uint64_t given[2] = {0};
     j->document.file = root;
     j->document.path = path;
     choir_status status = choir__job_check_document(path, root);
     for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
         if (json_object_get(json_object_get(root, "options"), o->name))
-            status = take(j, path, o, root, took);
-    j->given[0] |= took[0];
-    j->given[1] |= took[1];
+            status = take(j, path, o, root, given);
+    j->given[0] |= given[0];
+    j->given[1] |= given[1];
     if (status == CHOIR_OK && !j->data.path) {
         j->data.path = json_string_value(json_object_get(root, "data"));
         j->document.sha256 = json_string_value(json_object_get(root, "data_sha256"));

@@ -68,8 +68,8 @@ one_chain_of_workers() {
     bad 2 "hogwild" "${job[@]}" --steps 7 --strategy hogwild --nproc 2 --run apart --audit
 }
 
-# rest_of FOLDER: its lines; of the step that a rank did not survive, without what that rank may have
-# taken with it, the hashes of its micro-batches and of their gradients.
+# rest_of FOLDER: its lines; of the step that a rank did not survive, without what that rank may
+# have taken with it, the hashes of its micro-batches and of their gradients.
 rest_of() {
     local step
     step=$(sed -n 's/^{"event":"membership","step":\([0-9]*\),.*/\1/p' lost/events.jsonl)
