@@ -219,7 +219,7 @@ b.until("document.querySelector('#runs .name')?.textContent.startsWith('<img src
 b.until("document.querySelectorAll('#events .text').length == 1")
 assert texts("#events .text") == ["<script>alert(1)</script>: <a href=//x.invalid/>"]
 assert texts("#runs dt")[0] == "<i>" and texts("#runs dd")[0] == "<s>"
-assert count("img, a, s, i:not(.legend i)") == 0 and count("script") == 1
+assert count("img, a, s, i:not(.legend i)") == 0 and count("script") == 2
 assert b.ask("document.title").endswith("Choir")
 END
     stop_watching
