@@ -161,11 +161,18 @@ static void print_kernels(void)
     }
 }
 
+static bool is_here(const char *model)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(models); i++)
+        if (!strcmp(models[i].name, model))
+            return true;
+    return false;
+}
+
 static void all_are_here(void)
 {
     for (int i = 0; choir_model_name(i, NULL); i++)
-        if (i >= (int)CHOIR_COUNT(models) ||
-            strcmp(models[i].name, choir_model_name(i, NULL))) {
+        if (!is_here(choir_model_name(i, NULL))) {
             fprintf(stderr, "the model '%s' needs a size here\n", choir_model_name(i, NULL));
             exit(1);
         }
