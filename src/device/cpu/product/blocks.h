@@ -161,7 +161,7 @@ static void run_place(const strip *s, const tile_rows *rows, int64_t j)
         .column = s->column + j,
         .rows = rows->rows,
         .columns = choir__min(BROAD, s->n - j)};
-    real sums[TALL * BROAD] __attribute__((aligned(64)));
+    real sums[TALLEST * BROAD] __attribute__((aligned(64)));
     for (int i = 0; i < s->section->count; i++) {
         const chain *c = &s->section->chains[i];
         span one;
@@ -170,13 +170,13 @@ static void run_place(const strip *s, const tile_rows *rows, int64_t j)
             .a_row = s->a_row,
             .a_next = s->a_next,
             .to_row = BROAD,
-            .near = {w->near, TALL * BROAD, c->near},
+            .near = {w->near, TALLEST * BROAD, c->near},
             .far = {far, w->level, c->takes & ~c->near}};
         t.spans = spans_of(s, i, &one, &t.span_count);
         if (c->level < 0) {
             end_chain(w, &p, &t, sums);
         } else {
-            t.to = c->kept ? far + c->level * w->level : w->near + c->level * TALL * BROAD;
+            t.to = c->kept ? far + c->level * w->level : w->near + c->level * TALLEST * BROAD;
             run_tile(&t, p.rows, p.columns);
         }
     }
@@ -229,7 +229,8 @@ static void prepare_band(strip *s, band *b)
     s->a = b->laid ? w->room_a : w->a.windows->images;
     s->a_row = b->turned ? 0 : b->step;
     s->a_next = b->turned ? b->step : 1;
-    s->tile_count = band_tiles(s->tiles, b, row, s->rows);
+    const bool narrow = !b->turned && s->n <= RW;
+    s->tile_count = band_tiles(s->tiles, b, row, s->rows, narrow ? TALLEST : TALL);
     if (s->first == 0)
         list_terms(&w->lists->pieces, b, x);
     s->pieces = &w->lists->pieces;
@@ -312,7 +313,7 @@ static void run_job(job *w)
         t->gathers || (w->a.windows && !w->banded) || w->b.windows
             ? choir__max(choir__min(MOST_M, rows), whole(columns, BROAD)) * deep
             : 0;
-    const int64_t near = t->levels * TALL * BROAD;
+    const int64_t near = t->levels * TALLEST * BROAD;
     w->level = t->several ? whole(rows, TALL) * whole(columns, BROAD) : 0;
     w->lists = choir__cpu_panel(choir__cpu_context_current(),
         sizeof *w->lists + (size_t)(a + b) * sizeof(cell) +

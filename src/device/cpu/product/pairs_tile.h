@@ -17,7 +17,7 @@
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/product.h"
 
-enum { TALL = 32, BROAD = 32, STEP = 32, HALF_TALL = 16, HALF_BROAD = 16 };
+enum { TALL = 32, TALLEST = TALL, BROAD = 32, STEP = 32, HALF_TALL = 16, HALF_BROAD = 16 };
 
 /* As in tile.h. A tile takes so little time that B stays in the second cache, not the first. */
 enum {

@@ -2,7 +2,7 @@
  *
  *     sums (rows, columns) = a (rows, depth) b (depth, columns)
  *
- * of at most TALL rows and BROAD columns.
+ * of at most TALL rows and BROAD columns; of TALLEST rows where one vector has all columns.
  *
  * b is packed in panels of BROAD columns, and a in panels of TALL rows, one k after the other;
  * or a's rows are where they were, if few tiles read them, or where images are (bands.h). Each
@@ -17,20 +17,24 @@
 #include "device/cpu/product/product.h"
 
 /* TALL x VECTORS sums, a row of b and an element of a fill the registers: 32 of AVX-512 and
- * NEON, 16 of AVX2. WAYS: lines of a set of the first cache; as many rows of A
+ * NEON, 16 of AVX2. TALLEST x 1 are enough sums that none waits for the one before. WAYS: lines of a set of the first cache; as many rows of A
  * stay in it, however far from each other they are. */
 #if defined(__AVX512F__)
-enum { TALL = 8, VECTORS = 3, WAYS = 12 };
-#define EACH_ROW(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+enum { TALL = 8, TALLEST = 8, VECTORS = 3, WAYS = 12 };
+#define EACH_ROW(X)    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define EACH_TALLER(X)
 #elif defined(__AVX2__)
-enum { TALL = 6, VECTORS = 2, WAYS = 8 };
-#define EACH_ROW(X) X(1) X(2) X(3) X(4) X(5) X(6)
+enum { TALL = 6, TALLEST = 12, VECTORS = 2, WAYS = 8 };
+#define EACH_ROW(X)    X(1) X(2) X(3) X(4) X(5) X(6)
+#define EACH_TALLER(X) X(7) X(8) X(9) X(10) X(11) X(12)
 #elif defined(__aarch64__)
-enum { TALL = 8, VECTORS = 3, WAYS = 4 };
-#define EACH_ROW(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+enum { TALL = 8, TALLEST = 12, VECTORS = 3, WAYS = 4 };
+#define EACH_ROW(X)    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define EACH_TALLER(X) X(9) X(10) X(11) X(12)
 #else
-enum { TALL = 4, VECTORS = 2, WAYS = 4 };
-#define EACH_ROW(X) X(1) X(2) X(3) X(4)
+enum { TALL = 4, TALLEST = 4, VECTORS = 2, WAYS = 4 };
+#define EACH_ROW(X)    X(1) X(2) X(3) X(4)
+#define EACH_TALLER(X)
 #endif
 enum { BROAD = VECTORS * RW };
 
@@ -85,7 +89,7 @@ typedef struct tile {
 enum { ENDS_IN_REGISTERS = 1 }; /* run_tile adds the bias and the old values */
 
 /* The loops over constants are unrolled, or the sums would be in memory. */
-#define ROWS_    _Pragma("GCC unroll 8") for (int i = 0; i < rows; i++)
+#define ROWS_    _Pragma("GCC unroll 12") for (int i = 0; i < rows; i++)
 #define VECTORS_ _Pragma("GCC unroll 3") for (int j = 0; j < vectors; j++)
 
 /* Keeps the compiler from giving a register to the address of each row. */
@@ -93,7 +97,7 @@ enum { ENDS_IN_REGISTERS = 1 }; /* run_tile adds the bias and the old values */
 
 INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool beside)
 {
-    reals sum[TALL][VECTORS];
+    reals sum[TALLEST][VECTORS];
     const real *b = t->b;
     real *to = t->to;
     const int64_t to_row = t->to_row, next = beside ? t->a_next : 1;
@@ -101,7 +105,8 @@ INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool
     ROWS_ VECTORS_ __builtin_prefetch(to + i * to_row + j * RW, 1);
     ROWS_ VECTORS_ sum[i][j] = (reals){0};
     for (const span *s = t->spans, *end = s + t->span_count; s < end; s++) {
-        const real *upper = t->a + s->k, *lower = upper + (beside ? 4 : 4 * t->a_row);
+        const int64_t below = beside ? 4 : 4 * t->a_row;
+        const real *upper = t->a + s->k, *lower = upper + below, *lowest = lower + below;
         for (int64_t k = 0; k < s->some; k++, b += BROAD) {
             reals right[VECTORS];
             VECTORS_ right[j] = r_load(b + j * RW);
@@ -109,11 +114,12 @@ INLINE void tile_of(const tile *t, const int rows, const int vectors, const bool
             ROWS_
             {
                 const int64_t at = beside ? i % 4 : i % 4 == 3 ? apart3 : i % 4 * apart;
-                reals left = r_set((i < 4 ? upper : lower)[at]);
+                reals left = r_set((i < 4 ? upper : i < 8 ? lower : lowest)[at]);
                 VECTORS_ sum[i][j] = r_fma(left, right[j], sum[i][j]);
             }
             upper += next;
             lower += next;
+            lowest += next;
         }
     }
     for (uint64_t left = t->near.takes; left; left &= left - 1) {
@@ -150,6 +156,16 @@ INLINE void run_rows(const tile *t, int64_t rows, const int vectors)
         }
 }
 
+/* A tile of one vector; above TALL rows, they are apart. */
+INLINE void run_column(const tile *t, int64_t rows)
+{
+    const int vectors = 1;
+    switch (rows) {
+        EACH_TALLER(APART_)
+    default: run_rows(t, rows, vectors);
+    }
+}
+
 /* Writes as many whole vectors of each row as have all columns. */
 static void run_tile(const tile *t, int64_t rows, int64_t columns)
 {
@@ -158,7 +174,7 @@ static void run_tile(const tile *t, int64_t rows, int64_t columns)
     else if (columns > RW)
         run_rows(t, rows, 2);
     else
-        run_rows(t, rows, 1);
+        run_column(t, rows);
 }
 
 /* True if run_tile writes these sums and none beside them. */
