@@ -117,12 +117,14 @@ static choir_status add_argument(
 }
 
 static choir_status open_texts(
-    const request *r, const choir__saved *s, choir_texts *texts, choir_dataset **data)
+    const request *r, choir__saved *s, choir_texts *texts, choir_dataset **data)
 {
     choir_labelled_opts opts = choir_labelled_defaults();
     opts.context = s->info.input.dim[0];
     opts.words = s->info.task == CHOIR_CLASSIFICATION && s->info.output.ndim == 1;
-    choir_status status = CHOIR_OK;
+    choir_status status = choir__saved_text_columns(s, &opts);
+    if (status != CHOIR_OK)
+        return status;
     if (r->pair && opts.words)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "--pair: %s gives classes to words, not to pairs", r->model);

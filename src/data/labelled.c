@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "data/images/encoded.h"
 #include "data/dataset.h"
 #include "data/labels.h"
@@ -26,6 +27,24 @@ const char *const choir__column_pair[] = {"text_pair", "sentence2", "hypothesis"
 const char *const choir__column_words[] = {"tokens", "words", NULL};
 static const char *const classes[] = {"label", "labels", NULL};
 static const char *const word_classes[] = {"tags", "ner_tags", "labels", NULL};
+
+choir_status choir__labelled_columns_parse(
+    const char *text, choir__labelled_columns *columns, choir_labelled_opts *opts)
+{
+    *columns = (choir__labelled_columns){0};
+    if (!text)
+        return CHOIR_OK;
+    const choir__option known[] = {{"text", CHOIR__TEXT, columns->text, 0, 0},
+        {"pair", CHOIR__TEXT, columns->pair, 0, 0},
+        {"label", CHOIR__TEXT, columns->label, 0, 0}, {0}};
+    char *named = choir__format("columns:%s", text);
+    choir_status status = choir__options_parse(named, "columns", known);
+    free(named);
+    opts->text = *columns->text ? columns->text : NULL;
+    opts->pair = *columns->pair ? columns->pair : NULL;
+    opts->label = *columns->label ? columns->label : NULL;
+    return status;
+}
 
 const choir__json *choir__column(
     const choir__json *record, const char *named, const char *const *usual)

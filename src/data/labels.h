@@ -58,6 +58,16 @@ void choir__labels_free(choir__labels *labels);
 
 /* Shared by the readers of texts with and without labels: the columns. */
 
+/* The file's names of columns; "": the usual ones. */
+typedef struct choir__labelled_columns {
+    char text[256], pair[256], label[256];
+} choir__labelled_columns;
+
+/* Reads "text=review,label=stars" (NULL: the usual names), and names these columns in *opts,
+ * which points into *columns then. Error: argument. */
+choir_status choir__labelled_columns_parse(
+    const char *text, choir__labelled_columns *columns, choir_labelled_opts *opts);
+
 /* The usual names of the columns, ended by NULL. */
 extern const char *const choir__column_text[], *const choir__column_pair[],
                                                    *const choir__column_words[];

@@ -37,23 +37,46 @@ static const char *shared_device(const choir__job_placement *p)
     return NULL;
 }
 
-/* Returns the first option of checkpoints that is given to a job which writes none, or NULL. A
- * resumed job has said so already. */
-static const choir__cli_option *idle_save(const choir__job *j)
+/* A resumed job has said so already. */
+static bool never_saves(const choir__job *j)
 {
-    static const char *const names[] = {"save-every", "save-keep", "save-warn", "grace"};
-    const bool saves = j->saves.dir || j->saves.resume;
-    for (size_t i = 0; !saves && i < CHOIR_COUNT(names); i++) {
-        const choir__cli_option *o = choir__cli_named(choir__job_options, names[i]);
-        if (choir__job_was_given(j, o))
-            return o;
+    return !j->saves.dir && !j->saves.resume;
+}
+
+static bool never_validates(const choir__job *j)
+{
+    return j->training.no_eval && !j->training.eval_every && !j->training.eval_epochs;
+}
+
+/* Options that do nothing without another one. Scripts share options among their jobs, so these
+ * are not errors. */
+static const struct {
+    bool (*idle)(const choir__job *j);
+    const char *why;
+    const char *options[5];
+} idles[] = {
+    {never_saves, "nothing is saved without --save",
+        {"save-every", "save-keep", "save-warn", "grace"}},
+    {never_validates, "nothing is validated with --no-eval",
+        {"eval-batches", "metric", "best"}},
+};
+
+/* Names the first such option that the job has, of each kind. */
+static void note_idle(const choir__job *j)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(idles); i++) {
+        const choir__cli_option *o = NULL;
+        for (const char *const *name = idles[i].options; *name && !o; name++) {
+            o = choir__cli_named(choir__job_options, *name);
+            o = choir__job_was_given(j, o) ? o : NULL;
+        }
+        if (o && idles[i].idle(j))
+            say(j, choir__format("%s: --%s has no effect", idles[i].why, o->name));
     }
-    return NULL;
 }
 
 void choir__job_notes(const choir__job *j)
 {
-    const choir__cli_option *idle = idle_save(j);
     const char *shared = shared_device(&j->placement);
     int64_t warmup = choir__job_warmup(j);
     if (j->placement.rank > 0)
@@ -71,9 +94,7 @@ void choir__job_notes(const choir__job *j)
     char *unbalanced = choir__cli_strategy_chunks_note(j);
     if (unbalanced)
         say(j, unbalanced);
-    if (idle)
-        say(j,
-            choir__format("nothing is saved without --save: --%s has no effect", idle->name));
+    note_idle(j);
     if (shared)
         say(j, choir__format(
                    "--devices %s: the ranks on %s take turns", j->placement.devices, shared));

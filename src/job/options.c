@@ -119,9 +119,9 @@ const choir__cli_option choir__job_options[] = {
     {"columns", CHOIR__STRING, AT(data.columns), .argument = "NAME=COLUMN[,...]",
         .elsewhere = "dataset_text_field",
         .help =
-            "columns of documents whose names differ, such as prompt=question (names: text, "
+            "columns whose names differ, such as prompt=question (names in documents: text, "
             "prompt, completion, messages, conversations, tools, system, instruction, input, "
-            "output)",
+            "output; in texts with labels: text, pair, label)",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
     {"val-split", CHOIR__FLOAT, AT(data.val_split), 1e-6, 1 - 1e-6, .argument = "PART",
         .help =

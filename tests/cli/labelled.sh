@@ -140,7 +140,28 @@ numbers_and_several() {
         --model "${small[2]%,*},problem=regression" several.jsonl
 }
 
+# Columns by other names: the same bits, also in what is evaluated and predicted later.
+other_columns() {
+    sed '1s/.*/review,stars/' set.csv >reviews.csv
+    good "${job[@]}" --columns text=review,label=stars --save reviews reviews.csv
+    same_run one.out out
+    good eval --json reviews
+    [ "$(field loss out)" = "$(field eval_loss one.out)" ] || fail "$(cat out)"
+    good predict reviews reviews.csv
+    mv out reviews.out
+    good predict one set.csv
+    cmp out reviews.out || fail 'predictions differ'
+    bad 1 "reviews.csv, line 2: missing the column 'text'" "${job[@]}" reviews.csv
+    bad 1 "reviews.csv, line 2: missing the column 'score'" "${job[@]}" \
+        --columns text=review,label=score reviews.csv
+    bad 1 "columns: unknown option 'prompt'.*text, pair, label" "${job[@]}" \
+        --columns prompt=review reviews.csv
+    bad 1 'random: only .jsonl, .* files of texts have columns' "${job[@]}" \
+        --columns text=review random
+}
+
 check same_bits
+check other_columns
 check numbers_and_several
 check held_out
 check is_evaluated

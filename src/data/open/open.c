@@ -73,6 +73,12 @@ static choir_status open_one(
             "%s: packing (choir train --pack) is for documents (.jsonl, .csv, .tsv or .parquet) "
             "and models that keep them apart: gpt2, llama and its relatives",
             r->path);
+    if (reader && r->opts->columns && reader != &choir__data_corpus &&
+        reader != &choir__data_labelled)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: only .jsonl, .csv, .tsv and .parquet files of texts have columns (choir train "
+            "--columns)",
+            r->path);
     return reader ? reader->open(r, tokenizer, dataset) : refuse(r);
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "data/dataset.h"
+#include "data/labels.h"
 #include "data/open/reader.h"
 #include "data/record_parts.h"
 
@@ -151,7 +152,11 @@ static choir_status open_labelled(
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: labelled texts need the model's tokenizer (choir train --tokenizer FILE)",
             r->path);
-    return choir_dataset_labelled(r->path, r->split, opts, *tokenizer, dataset);
+    choir__labelled_columns columns;
+    choir_status status = choir__labelled_columns_parse(r->opts->columns, &columns, &opts);
+    return status == CHOIR_OK
+               ? choir_dataset_labelled(r->path, r->split, opts, *tokenizer, dataset)
+               : status;
 }
 
 const choir__data_reader choir__data_labelled = {

@@ -261,6 +261,11 @@ void choir__saved_print_class(const choir__saved *s, int64_t class)
     choir__print_word(stdout, choir__saved_class(s, class, number), 0);
 }
 
+choir_status choir__saved_text_columns(choir__saved *s, choir_labelled_opts *opts)
+{
+    return choir__labelled_columns_parse(s->columns, &s->labelled, opts);
+}
+
 void choir__saved_close(choir__saved *s)
 {
     choir_tokenizer_free(s->tokenizer);

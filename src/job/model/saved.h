@@ -2,6 +2,7 @@
 #ifndef CHOIR_JOB_MODEL_SAVED_H
 #define CHOIR_JOB_MODEL_SAVED_H
 
+#include "data/labels.h"
 #include "job/job.h"
 
 typedef struct choir__saved {
@@ -12,11 +13,12 @@ typedef struct choir__saved {
     choir_class_names classes;  /* names of a classifier's classes; may be empty */
     choir_image_opts images;    /* how a classifier of images reads them */
     int64_t step;
-    uint64_t seed;       /* seed of its training */
-    double held_out;     /* held_out of its data (choir_data_opts); 0: the default */
-    bool pack;           /* documents did not see one another */
-    char *columns;       /* names of its data's columns; NULL: the usual ones */
-    char *lora;          /* text of its adapters; NULL: it has no adapters */
+    uint64_t seed;   /* seed of its training */
+    double held_out; /* held_out of its data (choir_data_opts); 0: the default */
+    bool pack;       /* documents did not see one another */
+    char *columns;   /* names of its data's columns; NULL: the usual ones */
+    choir__labelled_columns labelled; /* the same of texts with labels */
+    char *lora;                       /* text of its adapters; NULL: it has no adapters */
     char *base, *frozen; /* type of its frozen weights, and their names; NULL: as it is */
     bool rounded;        /* the frozen weights may be rounded in the file */
     /* data of its training; data NULL: the text that comes with Choir; data_sha256 NULL or "":
@@ -47,6 +49,8 @@ choir_status choir__saved_open_held(const char *path, choir_device *device, uint
 choir_status choir__saved_adapt(choir__saved *saved, const char *folder);
 /* Replaces the model's tokenizer by the one that --tokenizer names; NULL: keeps it. */
 choir_status choir__saved_tokenizer(choir__saved *saved, const char *name);
+/* Names the columns of texts in *opts, which points into *saved then. Error: argument. */
+choir_status choir__saved_text_columns(choir__saved *saved, choir_labelled_opts *opts);
 void choir__saved_close(choir__saved *saved);
 
 /* Returns the name of a class, or its number, for which text has room, if it has none. */

@@ -63,6 +63,19 @@ slurm_knows() {
     [ -z "$(left_of)" ] || fail "$(left_of) s are left"
 }
 
+# A job without validations says the same of what would be validated.
+without_validations() {
+    local option
+    for option in --eval-batches=2 --metric=words=cat --best=loss; do
+        noted "nothing is validated with --no-eval: ${option%%=*} has no effect" \
+            train --model toy --steps 3 --no-eval $option random
+    done
+    choir train --model toy --steps 3 --no-eval --eval-every 2 --eval-batches 1 random >out 2>err
+    [ ! -s err ] || fail "said: $(cat err)"
+    bad 1 'choir: --bytes: toy reads no texts' train --model toy --bytes random
+    bad 1 'choir: --tokenizer: toy reads no texts' train --model toy --tokenizer x random
+}
+
 wrong_times() {
     bad 2 "grace: expected a time such as 90s" train --grace soon --save s random
     bad 2 "grace: expected a time such as 90s" train --grace -1 --save s random
@@ -85,4 +98,5 @@ check too_little_time
 check slurm_knows
 check wrong_times
 check without_checkpoints
+check without_validations
 finish

@@ -157,7 +157,8 @@ INLINE int64_t rows_at(const band *b, int64_t i)
 
 /* Lists the tiles of rows [first, first + count), and returns their number. Tiles of a run have
  * about as many rows each, at most `tall`. */
-static int band_tiles(tile_rows *list, const band *b, int64_t first, int64_t count, int64_t tall)
+static int band_tiles(
+    tile_rows *list, const band *b, int64_t first, int64_t count, int64_t tall)
 {
     const int64_t run = b->turned ? run_length(b) : b->v->cols, tiles = (run + tall - 1) / tall;
     const int64_t each = (run + tiles - 1) / tiles, step = b->turned ? 1 : b->step;

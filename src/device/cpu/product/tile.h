@@ -17,11 +17,12 @@
 #include "device/cpu/product/product.h"
 
 /* TALL x VECTORS sums, a row of b and an element of a fill the registers: 32 of AVX-512 and
- * NEON, 16 of AVX2. TALLEST x 1 are enough sums that none waits for the one before. WAYS: lines of a set of the first cache; as many rows of A
- * stay in it, however far from each other they are. */
+ * NEON, 16 of AVX2. TALLEST x 1 are enough sums that none waits for the one before. WAYS: lines
+ * of a set of the first cache; as many rows of A stay in it, however far from each other they
+ * are. */
 #if defined(__AVX512F__)
 enum { TALL = 8, TALLEST = 8, VECTORS = 3, WAYS = 12 };
-#define EACH_ROW(X)    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define EACH_ROW(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define EACH_TALLER(X)
 #elif defined(__AVX2__)
 enum { TALL = 6, TALLEST = 12, VECTORS = 2, WAYS = 8 };
@@ -33,7 +34,7 @@ enum { TALL = 8, TALLEST = 12, VECTORS = 3, WAYS = 4 };
 #define EACH_TALLER(X) X(9) X(10) X(11) X(12)
 #else
 enum { TALL = 4, TALLEST = 4, VECTORS = 2, WAYS = 4 };
-#define EACH_ROW(X)    X(1) X(2) X(3) X(4)
+#define EACH_ROW(X) X(1) X(2) X(3) X(4)
 #define EACH_TALLER(X)
 #endif
 enum { BROAD = VECTORS * RW };
