@@ -82,9 +82,39 @@ typedef struct choosing {
     bool *layer, *whole; /* (all.count) */
 } choosing;
 
+/* Marks the module whose parameter t is. */
+static void take_owner(choosing *c, const choir_tensor *t)
+{
+    for (int i = 0; i < c->all.count; i++)
+        for (const choir__module_entry *e = c->all.list[i]->inside->entries; e; e = e->next)
+            c->whole[i] |= e->kind == CHOIR__PARAM && e->tensor == t;
+}
+
+/* A module that is only another name of a weight, as a tied "lm_head", stands for the weight.
+ * Returns a weight with such a name, or NULL; whole: marks the modules of all of them. */
+static const choir_tensor *find_tied(choosing *c, const char *name, bool whole)
+{
+    const choir_tensor *weight = NULL;
+    for (int i = 0; i < c->all.count; i++)
+        for (const choir__module_entry *e = c->all.list[i]->inside->entries; e; e = e->next) {
+            const char *dot = e->kind == CHOIR__TIED ? strrchr(e->name, '.') : NULL;
+            if (!dot)
+                continue;
+            char *path = choir__format("%s%s%.*s", c->all.list[i]->path,
+                *c->all.list[i]->path ? "." : "", (int)(dot - e->name), e->name);
+            bool is = path_ends(path, name);
+            weight = is ? e->tensor : weight;
+            if (is && whole)
+                take_owner(c, e->tensor);
+            free(path);
+        }
+    return weight;
+}
+
 static choir_status take_target(choosing *c, const char *name)
 {
     const choir_module *other = NULL;
+    const choir_tensor *tied = find_tied(c, name, false);
     bool found = false;
     for (int i = 0; i < c->all.count; i++) {
         choir_module *m = c->all.list[i];
@@ -101,41 +131,17 @@ static choir_status take_target(choosing *c, const char *name)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "LoRA: the target '%s' is a module '%s'; adapters are of linear layers", name,
             other->type->name);
+    if (tied)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "LoRA: the target '%s' is '%s' once more (the model ties them), which is no linear "
+            "layer; modules_to_save=%s trains it whole",
+            name, tied->param->name, name);
     return unknown(&c->all, true, "LoRA target", name);
-}
-
-/* Marks the module whose parameter t is. */
-static void take_owner(choosing *c, const choir_tensor *t)
-{
-    for (int i = 0; i < c->all.count; i++)
-        for (const choir__module_entry *e = c->all.list[i]->inside->entries; e; e = e->next)
-            c->whole[i] |= e->kind == CHOIR__PARAM && e->tensor == t;
-}
-
-/* A module that is only another name of a weight, as a tied "lm_head", stands for the weight.
- */
-static bool take_tied(choosing *c, const char *name)
-{
-    bool found = false;
-    for (int i = 0; i < c->all.count; i++)
-        for (const choir__module_entry *e = c->all.list[i]->inside->entries; e; e = e->next) {
-            const char *dot = e->kind == CHOIR__TIED ? strrchr(e->name, '.') : NULL;
-            if (!dot)
-                continue;
-            char *path = choir__format("%s%s%.*s", c->all.list[i]->path,
-                *c->all.list[i]->path ? "." : "", (int)(dot - e->name), e->name);
-            if (path_ends(path, name)) {
-                take_owner(c, e->tensor);
-                found = true;
-            }
-            free(path);
-        }
-    return found;
 }
 
 static choir_status take_whole(choosing *c, const char *name)
 {
-    bool found = take_tied(c, name);
+    bool found = find_tied(c, name, true);
     for (int i = 0; i < c->all.count; i++)
         if (path_ends(c->all.list[i]->path, name))
             found = c->whole[i] = true;

@@ -109,6 +109,7 @@ choir_status choir__tp_agree(
 
 struct part {
     const choir__tp_entry *entry;
+    int64_t first, own, slices;
     int64_t lo, hi; /* the range along the dimension, of each of the packed matrices */
     choir_shape shape;
 };
@@ -116,8 +117,16 @@ struct part {
 /* The units of this rank's slices. */
 static struct part part_of(const choir__tp_entry *e, int64_t first, int64_t own, int64_t slices)
 {
-    struct part p = {.entry = e, .shape = choir__param_values(e->param)};
+    struct part p = {.entry = e,
+        .first = first,
+        .own = own,
+        .slices = slices,
+        .shape = choir__param_values(e->param)};
     int64_t each = p.shape.dim[e->dim] / e->packed, unit = each / e->units, unused;
+    if (*e->widths) {
+        p.shape.dim[e->dim] = p.shape.dim[e->dim] / slices * own;
+        return p;
+    }
     if (e->shared) {
         p.lo = first / e->shared;
         p.hi = (first + own - 1) / e->shared + 1;
@@ -145,8 +154,11 @@ static choir__box *boxes_of(choir_scope *run, const struct part *part)
     int64_t each = e->param->whole.dim[e->dim] / e->packed,
             own = elements(e, part->hi - part->lo);
     choir__box *boxes = choir__arena_get(&run->arena, (size_t)e->packed * sizeof *boxes);
-    for (int b = 0; b < e->packed; b++) {
+    for (int b = 0; b < e->packed; b++)
         memcpy(boxes[b].size, e->param->whole.dim, sizeof boxes[b].size);
+    if (*e->widths)
+        choir__tp_piece_boxes(e, part->first, part->own, part->slices, boxes);
+    for (int b = 0; b < e->packed && !*e->widths; b++) {
         boxes[b].size[e->dim] = own;
         boxes[b].from[e->dim] = b * each + elements(e, part->lo);
         boxes[b].at[e->dim] = b * own;
@@ -320,6 +332,8 @@ static choir_status part_entry(const choir__tp_plan *plan, const choir__tp_entry
         .sharing = sharing,
         .sequence = plan->sequence && group};
     kept->result = result_of(&kept->base, e);
+    if (*e->widths)
+        choir__tp_make_pieces(e, run, plan->slices, kept);
     p->tensor->split = &kept->base;
     if (!group)
         return CHOIR_OK;

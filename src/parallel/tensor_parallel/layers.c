@@ -45,6 +45,8 @@ static choir_tensor *column(
             "tensor_parallel: a weight is distributed by columns, but its bias %s is whole: it "
             "needs a rule of the same style",
             choir__shape_text(bias->shape));
+    if (part->pieces)
+        return choir__tp_linear_pieces(x, weight, bias, of);
     x = choir__sliced_input(of.gelu ? choir_gelu_tanh(x) : x, &part->base);
     if (x->poisoned)
         return x;

@@ -91,6 +91,8 @@ static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entr
 {
     int64_t size = choir__param_values(e->param).dim[e->dim];
     const char *sides = e->dim ? "second" : "first";
+    if (*e->widths) /* plan_heads has divided their heads */
+        return CHOIR_OK;
     if (size % (e->packed * e->units))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "tensor_parallel: '%s': the %s dimension of '%s' %s is not %d times %lld units",
@@ -128,23 +130,31 @@ struct layer {
     bool in_out;
 };
 
-/* heads: 0, or the number of heads that form the outputs (of a row layer: the inputs). */
-static choir_status plan_linear(choir__tp_plan *plan, const struct layer *l,
-    choir_tp_style style, int packed, int64_t heads)
+/* How a layer is cut. */
+typedef struct cutting {
+    choir_tp_style style;
+    int packed;
+    int64_t heads; /* 0, or the heads that form the outputs (of a row layer: the inputs) */
+    const int64_t *widths; /* NULL, or (packed) the outputs of matrices that are not equal */
+} cutting;
+
+static choir_status plan_linear(choir__tp_plan *plan, const struct layer *l, const cutting *c)
 {
-    bool by_rows = style == CHOIR_TP_ROW;
+    bool by_rows = c->style == CHOIR_TP_ROW;
     choir__tp_entry e = {.param = l->weight->param,
         .path = l->path,
-        .style = style,
+        .style = c->style,
         .dim = by_rows != l->in_out,
-        .packed = packed > 0 && !by_rows ? packed : 1};
+        .packed = c->packed > 0 && !by_rows ? c->packed : 1};
     int64_t size = choir__values_shape(l->weight).dim[e.dim] / e.packed;
-    e.units = heads ? heads : size ? size : 1;
-    if (heads && heads < plan->slices && style == CHOIR_TP_COLUMN)
-        e.shared = plan->slices / heads;
-    if (packed < 0)
+    e.units = c->heads ? c->heads : size ? size : 1;
+    if (c->heads && c->heads < plan->slices && c->style == CHOIR_TP_COLUMN)
+        e.shared = plan->slices / c->heads;
+    for (int i = 0; c->widths && i < e.packed; i++)
+        e.widths[i] = c->widths[i];
+    if (c->packed < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: '%s': %d matrices side by side", l->path, packed);
+            "tensor_parallel: '%s': %d matrices side by side", l->path, c->packed);
     choir_status status = add_entry(plan, e);
     if (status != CHOIR_OK || by_rows || !l->bias)
         return status;
@@ -155,23 +165,18 @@ static choir_status plan_linear(choir__tp_plan *plan, const struct layer *l,
 
 /* Plans a linear layer's module. Of an adapter, A is cut as the layer's inputs are, and B as
  * its outputs. */
-static choir_status plan_module(choir__tp_plan *plan, const char *path, choir_module *m,
-    choir_tp_style style, int packed, int64_t heads)
+static choir_status plan_module(
+    choir__tp_plan *plan, const char *path, choir_module *m, const cutting *c)
 {
     bool in_out;
     const choir__linear *linear = choir__linear_of_module(m, &in_out);
     struct layer l = {path, linear->weight, linear->bias, in_out};
-    choir_status status = plan_linear(plan, &l, style, packed, heads);
+    choir_status status = plan_linear(plan, &l, c);
     if (status != CHOIR_OK || !linear->adapter.a)
         return status;
-    if (style == CHOIR_TP_VOCAB)
-        return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "tensor_parallel: the scores of '%s' are in slices, to which no adapter is added: "
-            "leave it out of the targets of LoRA",
-            m->path);
     l = (struct layer){
-        path, style == CHOIR_TP_ROW ? linear->adapter.a : linear->adapter.b, NULL, false};
-    return plan_linear(plan, &l, style, packed, heads);
+        path, c->style == CHOIR_TP_ROW ? linear->adapter.a : linear->adapter.b, NULL, false};
+    return plan_linear(plan, &l, c);
 }
 
 static choir_status plan_heads(choir__tp_plan *plan, choir_module *m);
@@ -183,10 +188,11 @@ choir_status choir__tp_plan_layer(
     if (rule->style == CHOIR_TP_HEADS && m->inside->heads)
         return plan_heads(plan, m);
     if (choir__linear_of_module(m, &in_out) && rule->style != CHOIR_TP_HEADS)
-        return plan_module(plan, m->path, m, rule->style, rule->packed, 0);
+        return plan_module(
+            plan, m->path, m, &(cutting){.style = rule->style, .packed = rule->packed});
     if (choir__is_embedding(m) && rule->style == CHOIR_TP_VOCAB) {
         struct layer table = {.path = m->path, .weight = choir__embedding_table(m)};
-        return plan_linear(plan, &table, rule->style, 0, 0);
+        return plan_linear(plan, &table, &(cutting){.style = rule->style});
     }
     return choir__error(CHOIR_ERR_ARGUMENT,
         "tensor_parallel: the rule '%s' asks for %s of module '%s' (%s): columns and rows are of "
@@ -204,14 +210,14 @@ static choir_module *inside(choir_module *m, const char *name)
     return NULL;
 }
 
-static choir_status plan_projection(choir__tp_plan *plan, choir_module *m, const char *name,
-    choir_tp_style style, int packed, int64_t heads)
+static choir_status plan_projection(
+    choir__tp_plan *plan, choir_module *m, const char *name, const cutting *c)
 {
     choir_module *layer = name ? inside(m, name) : NULL;
     bool in_out;
     if (!layer || !choir__linear_of_module(layer, &in_out))
         return CHOIR_OK;
-    return plan_module(plan, m->path, layer, style, packed, heads);
+    return plan_module(plan, m->path, layer, c);
 }
 
 /* The weight of a norm that all heads share: each slice has a copy. */
@@ -234,34 +240,45 @@ static bool one_divides(int64_t a, int64_t b)
     return a % b == 0 || b % a == 0;
 }
 
+/* Fills in the outputs of queries, of keys and of values in the matrix for all of them. */
+static void widths_of(
+    choir_module *m, const choir__heads_of *h, int64_t widths[CHOIR__TP_PIECES])
+{
+    bool in_out;
+    const choir__linear *all = choir__linear_of_module(inside(m, h->qkv), &in_out);
+    const int64_t one = choir__linear_out(all, in_out) / (h->heads + 2 * h->kv_heads);
+    widths[0] = one * h->heads;
+    widths[1] = widths[2] = one * h->kv_heads;
+}
+
 static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
 {
     const choir__heads_of *h = m->inside->heads;
     choir_status status = CHOIR_OK;
     if (h->heads % plan->slices)
         return indivisible(plan, m->path, h->heads, "heads", NULL);
-    if (h->qkv && h->heads != h->kv_heads)
-        return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "tensor_parallel: '%s': its matrix of queries, keys and values has %lld heads of "
-            "queries and %lld of keys, and only equal numbers are divided: expected a model with "
-            "a matrix for each, or as many heads of keys as of queries",
-            m->path, (long long)h->heads, (long long)h->kv_heads);
+    const bool few = h->qkv && h->heads != h->kv_heads;
+    if (few && h->kv_heads % plan->slices) /* slices would share keys within the matrix */
+        return indivisible(plan, m->path, h->kv_heads,
+            "heads of keys and values, in one matrix with the queries,", NULL);
     if (!one_divides(h->kv_heads, plan->slices) || !one_divides(h->kv_heads, plan->ranks))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "tensor_parallel: '%s': %lld key and value heads cannot be divided among %lld slices "
             "on %d ranks: one number must divide the other",
             m->path, (long long)h->kv_heads, (long long)plan->slices, plan->ranks);
+    int64_t widths[CHOIR__TP_PIECES] = {0};
+    if (few)
+        widths_of(m, h, widths);
     const struct {
         const char *name;
-        choir_tp_style style;
-        int packed;
-        int64_t heads;
-    } parts[] = {{h->qkv, CHOIR_TP_COLUMN, 3, h->heads}, {h->q, CHOIR_TP_COLUMN, 1, h->heads},
-        {h->k, CHOIR_TP_COLUMN, 1, h->kv_heads}, {h->v, CHOIR_TP_COLUMN, 1, h->kv_heads},
-        {h->out, CHOIR_TP_ROW, 1, h->heads}};
+        cutting cut;
+    } parts[] = {{h->qkv, {CHOIR_TP_COLUMN, 3, h->heads, few ? widths : NULL}},
+        {h->q, {CHOIR_TP_COLUMN, 1, h->heads, NULL}},
+        {h->k, {CHOIR_TP_COLUMN, 1, h->kv_heads, NULL}},
+        {h->v, {CHOIR_TP_COLUMN, 1, h->kv_heads, NULL}},
+        {h->out, {CHOIR_TP_ROW, 1, h->heads, NULL}}};
     for (size_t i = 0; i < CHOIR_COUNT(parts) && status == CHOIR_OK; i++)
-        status = plan_projection(
-            plan, m, parts[i].name, parts[i].style, parts[i].packed, parts[i].heads);
+        status = plan_projection(plan, m, parts[i].name, &parts[i].cut);
     if (status == CHOIR_OK)
         status = plan_norm_of_heads(plan, m, h->q_norm);
     return status == CHOIR_OK ? plan_norm_of_heads(plan, m, h->k_norm) : status;
@@ -285,7 +302,7 @@ static choir_status plan_param(choir__tp_plan *plan, choir__param *p, const choi
             "tensor_parallel: the rule '%s' asks for heads of parameter '%s': they are of Choir's "
             "attention modules",
             rule->path, p->name);
-    return plan_linear(plan, &l, rule->style, rule->packed, 0);
+    return plan_linear(plan, &l, &(cutting){.style = rule->style, .packed = rule->packed});
 }
 
 static choir_status walk(

@@ -9,6 +9,8 @@
 #include "tensor/op.h"
 #include "tensor/strategy.h"
 
+enum { CHOIR__TP_PIECES = 3 }; /* matrices of unequal width side by side */
+
 /* The `split` of a parameter, or of scores, in slices. */
 typedef struct choir__tp_part {
     choir__partition base;
@@ -17,6 +19,10 @@ typedef struct choir__tp_part {
     choir__partition result; /* COLUMN: the mark of results, where columns lie side by side */
     choir_group *sharing;    /* ranks with an identical part (k and v heads); NULL: none */
     bool sequence;           /* ranks share the tokens of row layers' results */
+    /* NULL, or (CHOIR__TP_PIECES) this rank's parts of matrices of unequal width, which are
+     * computed one by one; the rows of each begin at `row` */
+    const struct choir__tp_part *pieces;
+    int64_t row, rows;
 } choir__tp_part;
 
 static inline const choir__tp_part *choir__tp_part_of(const choir_tensor *t)
@@ -34,6 +40,19 @@ choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids);
 choir_tensor *choir__tp_cross_entropy(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
 choir_tensor *choir__tp_argmax(choir_tensor *x);
+
+/* --- pieces.c: matrices of unequal width in one weight --- */
+
+struct choir__tp_entry;
+/* Fills in the boxes of slices [first, first + own) of the entry's matrices. */
+void choir__tp_piece_boxes(const struct choir__tp_entry *e, int64_t first, int64_t own,
+    int64_t slices, choir__box *boxes);
+/* Makes the parts of a mark's matrices. */
+void choir__tp_make_pieces(
+    const struct choir__tp_entry *e, choir_scope *run, int64_t slices, choir__tp_part *mark);
+/* A column layer whose weight has them. */
+choir_tensor *choir__tp_linear_pieces(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir__linear_of of);
 
 /* --- collectives.c --- */
 
@@ -67,6 +86,7 @@ typedef struct choir__tp_entry {
     int dim, packed;
     int64_t units;  /* columns or heads of each matrix, the units that are distributed */
     int64_t shared; /* 0; else, with fewer units than slices, the slices that share a unit */
+    int64_t widths[CHOIR__TP_PIECES]; /* zeros; else sizes of the packed matrices along dim 0 */
 } choir__tp_entry;
 
 typedef struct choir__tp_plan {

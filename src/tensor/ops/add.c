@@ -8,6 +8,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/strategy.h"
 
 /* True if x, f32, and h, of 16 bits, can be summed in one pass, whose result is f32. A
  * parameter's gradient is f32, so a 16-bit one is widened. */
@@ -59,11 +60,39 @@ static choir_tensor *add_half(choir_tensor *x, choir_tensor *h)
         half ? &choir__add_half_op : &choir__add_op, y, in, 2, (choir__keeps){0});
 }
 
+static choir_tensor *add(choir_tensor *a, choir_tensor *b)
+{
+    return adds_half(a, b)   ? add_half(a, b)
+           : adds_half(b, a) ? add_half(b, a)
+                             : choir__binary(CHOIR__ADD, a, b);
+}
+
+/* Returns the mark of scores in slices. */
+static const choir__partition *scores_mark(const choir_tensor *t)
+{
+    return t->split && !t->split->passes && !t->split->tokens ? t->split : NULL;
+}
+
+/* Returns whether two tensors have the same classes of scores, as a layer and its adapter. */
+static bool same_classes(const choir__partition *p, const choir__partition *q)
+{
+    return p && q && p->by == q->by && p->cut.leaves == q->cut.leaves && p->first == q->first &&
+           p->own == q->own && p->at == q->at && p->size == q->size;
+}
+
+/* The sum of scores that are in equal slices is in these slices, too. */
 choir_tensor *choir_add(choir_tensor *a, choir_tensor *b)
 {
     a = choir__sound(a, "add");
     b = choir__sound(b, "add");
-    return adds_half(a, b)   ? add_half(a, b)
-           : adds_half(b, a) ? add_half(b, a)
-                             : choir__binary(CHOIR__ADD, a, b);
+    const choir__partition *mark = scores_mark(a), *other = scores_mark(b);
+    if (!same_classes(mark, other) || !choir__same_shape(a->shape, b->shape))
+        return add(a, b);
+    a->split = b->split = NULL; /* element by element, slices are as any tensor */
+    choir_tensor *y = add(a, b);
+    a->split = mark;
+    b->split = other;
+    if (!y->poisoned)
+        y->split = mark;
+    return y;
 }

@@ -41,6 +41,27 @@ strategies_agree() {
     same chunked --strategy cp --nproc 2 --chunks 4
 }
 
+# Scores in slices, and their adapter's, also in 16 bits; a matrix with parts of unequal width.
+scores_agree() {
+    lora=r=3,dropout=0.1,targets=lm_head/v_proj
+    train one --lora "$lora"
+    train sliced --lora "$lora" --slices 4
+    cmp -s one sliced && fail 'the slices change nothing'
+    same sliced --strategy tp --nproc 2 --slices 4
+    same sliced --strategy tp:sequence_parallel=1 --nproc 4
+    same sliced --strategy ddp+tp --mesh 2x2 --slices 4 --recompute
+    train half --lora "$lora" --slices 2 --amp bf16 --strategy single
+    train other --lora "$lora" --amp bf16 --strategy tp --nproc 2 && same_run half other
+    small=phi3:layers=2,heads=8,kv_heads=4,width=32,context=16
+    lora=r=3,dropout=0.1,targets=qkv_proj/o_proj/down_proj/lm_head
+    train sliced --lora "$lora" --slices 4
+    same sliced --strategy tp --nproc 2 --slices 4 --recompute
+    same sliced --strategy tp --nproc 4
+    same sliced --strategy fsdp+tp --mesh 2x2 --slices 4
+    small=llama:layers=2,heads=4,kv_heads=2,width=16,context=16
+    lora=r=3,dropout=0.1,targets=all-linear
+}
+
 # Some processors add a note on the time.
 halves_agree() {
     local job=(train --json --microbatches 4 --batch-size 8 --steps 4 --no-eval --model "$small"
@@ -112,12 +133,14 @@ is_refused() {
     bad 1 "r=17 is larger than the layer 'model.layers.0.self_attn.q_proj'" "${job[@]}" --lora r=17
     bad 1 "unknown module to save 'head'" "${job[@]}" --lora r=2,modules_to_save=head
     bad 1 'all parameters are frozen' "${job[@]}" --lora r=2 --freeze '*'
-    bad 1 "scores of 'lm_head' are in slices" "${job[@]}" --lora r=2,targets=lm_head --slices 2
+    bad 1 "'lm_head' is 'model.embed_tokens.weight' once more .the model ties them" train --quiet \
+        --steps 1 --model "$small,tied=1" --lora r=2,targets=lm_head text
     bad 1 'no attention whose layers were the usual targets' train --quiet --lora r=2 --steps 1 \
         --model mlp:in=4,hidden=5,classes=3 random
 }
 
 check strategies_agree
+check scores_agree
 check halves_agree
 check models_agree
 small=llama:layers=2,heads=4,kv_heads=2,width=16,context=16

@@ -457,6 +457,7 @@ static void compare(task t, bool sequence, const layout *layouts, size_t count)
     "gemma3:layers=2,heads=4,kv_heads=2,head_dim=4,width=16,hidden=24,context=8,vocab=23,"     \
     "window=3,pattern=sf,softcap=2,final_softcap=3"
 #define PHI    "phi3:layers=1,heads=4,kv_heads=4,width=32,hidden=24,context=8,vocab=24,partial=0.5"
+#define FEW    "phi3:layers=2,heads=8,kv_heads=4,width=32,hidden=24,context=8,vocab=24"
 #define BERT   "bert:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.1"
 #define UNEVEN "llama:layers=2,heads=4,kv_heads=1,width=16,hidden=20,context=7,vocab=21,tied=1"
 #define SIX    "gpt2:layers=1,heads=6,width=24,context=8,vocab=25,dropout=0.1"
@@ -494,6 +495,19 @@ static void relatives(void **state)
         {1, 4, 0, true, false}, {2, 2, 1, false, false});
     COMPARE(TASK(GEMMA, 4, ADAMW, true, BY_NAME), {1, 2, 0, true, true});
     COMPARE(TASK(PHI, 2, ADAMW, false, BY_NAME), {1, 2, 0, true, true});
+}
+
+/* Fewer heads of keys than of queries in one matrix: parts of unequal width. */
+static void few_keys(void **state)
+{
+    (void)state;
+    COMPARE(TASK(FEW, 4, ADAMW, false, BY_NAME), {1, 2, 0, true, true}, {1, 4, 0, false, false},
+        {2, 2, 0, false, false}, {2, 2, 3, true, false});
+    COMPARE(TASK(FEW, 2, ADAMW, true, BY_NAME), {1, 2, 0, true, true});
+    COMPARE_SEQUENCE(
+        TASK(FEW, 4, ADAMW, false, BY_NAME), {1, 2, 0, true, false}, {1, 4, 0, false, true});
+    for (rule r = ADAMW_8_BITS; r <= ADAFACTOR; r++)
+        COMPARE(TASK(FEW, 2, r, false, BY_NAME), {1, 2, 0, false, false});
 }
 
 static void bert(void **state)
@@ -603,9 +617,10 @@ static void checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
-        cmocka_unit_test(relatives), cmocka_unit_test(bert), cmocka_unit_test(nodes),
-        cmocka_unit_test(sequences), cmocka_unit_test(dropout), cmocka_unit_test(own_module),
-        cmocka_unit_test(optimizers), cmocka_unit_test(other_cuts_differ),
+        cmocka_unit_test(relatives), cmocka_unit_test(few_keys), cmocka_unit_test(bert),
+        cmocka_unit_test(nodes), cmocka_unit_test(sequences), cmocka_unit_test(dropout),
+        cmocka_unit_test(own_module), cmocka_unit_test(optimizers),
+        cmocka_unit_test(other_cuts_differ),
         cmocka_unit_test_setup_teardown(checkpoints, make_folder, remove_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
