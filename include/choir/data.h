@@ -239,11 +239,11 @@ typedef struct choir_corpus_opts {
 choir_corpus_opts choir_corpus_defaults(void);
 
 /**
- * Documents for a language model. path is a file of records, .jsonl, .csv, .tsv or .parquet,
- * where every tenth record is for validation; or a folder with train.jsonl (or .csv, .tsv,
- * .parquet) and validation.jsonl (or val, dev, test). A split may be cut into numbered files,
- * such as train-00000-of-00002.parquet, and the files may be in a sub-folder named data. A
- * record is one of:
+ * Documents for a language model. path is a file of records, .jsonl, .json (an array), .csv,
+ * .tsv or .parquet, where every tenth record is for validation; or a folder with train.jsonl
+ * (or .csv, .tsv, .parquet) and validation.jsonl (or val, dev, test). A split may be cut into
+ * numbered files, such as train-00000-of-00002.parquet, and the files may be in a sub-folder
+ * named data. A record is one of:
  *
  *     {"text": T}                              T
  *     {"prompt": P, "completion": C}           P C; only C is learned

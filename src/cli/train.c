@@ -125,9 +125,9 @@ const choir__cli_command choir__cli_train = {
     .summary = "train a model on a text, a folder of images or random data",
     .usage = "[OPTION]... [DATA]\n[OPTION]... JOB.json [DATA]",
     .about =
-        "Trains a model. DATA is a text file, documents (.jsonl, .csv, .tsv or .parquet, with the "
-        "column text, prompt and completion, or messages) or a file of token ids (language "
-        "models), "
+        "Trains a model. DATA is a text file, documents (.jsonl, .json, .csv, .tsv or .parquet, "
+        "with the column text, prompt and completion, or messages) or a file of token ids "
+        "(language models), "
         "images with classes (a folder of IDX files or of train/CLASS/*.jpg and val/CLASS/*.jpg, "
         "or tars of WebDataset's form), for donut a folder of images and JSON "
         "(train/metadata.jsonl), for bert:classes=N labelled texts (.jsonl, .csv, .tsv or "

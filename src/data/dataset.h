@@ -81,9 +81,15 @@ choir_status choir__dataset_idx(const char *folder, choir_split split, double he
 void choir__idx_brightness(
     const choir_dataset *dataset, double *pixel_mean, double *pixel_deviation);
 
-/* Checks that a split holds at least one window. Error: argument. */
+/* Returns the shorter side to which a dataset of images in folders or tars, without random
+ * changes, resizes its first image before it cuts the centre out; 0: unknown, or other data. */
+int64_t choir__folder_resize(const choir_dataset *dataset);
+int64_t choir__shards_resize(const choir_dataset *dataset);
+
+/* Checks that a split holds at least one window. other: tokens of the other split, which needs
+ * one, too. Error: argument, with a context that suits both. */
 choir_status choir__check_split(
-    const char *name, const char *split, int64_t tokens, int64_t context);
+    const char *name, const char *split, int64_t tokens, int64_t other, int64_t context);
 /* Checks both splits of a source of `tokens`; of one that is all for validation, that alone. */
 choir_status choir__check_splits(
     const char *name, int64_t tokens, choir_split split, double held, int64_t context);

@@ -118,8 +118,7 @@ static choir_status read_some(const choir__records *r, char *to, size_t room, si
     return CHOIR_OK;
 }
 
-/* Reads more bytes behind those that are there. */
-static choir_status fill(choir__records *r)
+choir_status choir__records_fill(choir__records *r)
 {
     size_t bytes = 0;
     choir_status status = make_room(r);
@@ -179,7 +178,7 @@ static choir_status find_record(choir__records *r, char **from, char **end)
         choir_status status = CHOIR_OK;
         while (status == CHOIR_OK &&
                !(r->table ? choir__table_find_row(r, end) : find_line(r, end)))
-            status = fill(r);
+            status = choir__records_fill(r);
         if (status != CHOIR_OK)
             return status;
         *from = r->data + r->next;
@@ -200,11 +199,14 @@ choir_status choir__records_next(choir__records *r, const choir__json **record)
     char *from, *end;
     *record = NULL;
     r->at.column = 0;
-    choir_status status = find_record(r, &from, &end);
+    choir_status status =
+        r->array ? choir__array_find(r, &from, &end) : find_record(r, &from, &end);
     if (status != CHOIR_OK || !end)
         return status;
     bool head = r->table && !r->columns;
-    status = r->table ? choir__table_parse_row(r, from, end) : parse_line(r, from, end);
+    status = r->table   ? choir__table_parse_row(r, from, end)
+             : r->array ? choir__array_parse(r, from, end)
+                        : parse_line(r, from, end);
     if (status != CHOIR_OK)
         return status;
     if (head)
@@ -224,7 +226,7 @@ static bool ends_in(const char *path, const char *end)
 bool choir__is_record_file(const char *path)
 {
     return ends_in(path, ".jsonl") || ends_in(path, ".csv") || ends_in(path, ".tsv") ||
-           ends_in(path, ".parquet");
+           ends_in(path, ".parquet") || choir__is_array_file(path);
 }
 
 void choir__records_take(choir__records *r, int fd, const char *name)
@@ -237,7 +239,7 @@ choir_status choir__records_look(choir__records *r, bool *documents)
     size_t at = 0;
     choir_status status = CHOIR_OK;
     while (status == CHOIR_OK && !r->ended && r->end < 3)
-        status = fill(r);
+        status = choir__records_fill(r);
     if (status == CHOIR_OK && r->end >= 3 && !memcmp(r->data, "\xef\xbb\xbf", 3))
         r->next = 3;
     while (status == CHOIR_OK && !r->ended) {
@@ -246,7 +248,7 @@ choir_status choir__records_look(choir__records *r, bool *documents)
             at++;
         if (at < r->end)
             break;
-        status = fill(r);
+        status = choir__records_fill(r);
     }
     for (at = r->next; at < r->end && strchr(" \t\r\n", r->data[at]) && r->data[at];)
         at++;
@@ -263,12 +265,13 @@ choir_status choir__records_open(choir__records *r, const char *path)
     r->at.row = ends_in(path, ".parquet");
     if (r->at.row)
         return open_rows(path, &r->rows);
-    r->table = !ends_in(path, ".jsonl");
+    r->array = ends_in(path, ".json");
+    r->table = !r->array && !ends_in(path, ".jsonl");
     r->quotes = r->table && !ends_in(path, ".tsv");
     r->separator = r->quotes ? ',' : '\t';
     choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &r->fd);
     while (status == CHOIR_OK && !r->ended && r->end < 3)
-        status = fill(r);
+        status = choir__records_fill(r);
     if (status == CHOIR_OK && r->end >= 3 && !memcmp(r->data, "\xef\xbb\xbf", 3))
         r->next = 3;
     return status;

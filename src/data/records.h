@@ -1,6 +1,7 @@
 /* Records of a file: objects of JSON, or rows of a table.
  *
  *     NAME.jsonl     one object per line
+ *     NAME.json      an array of objects (array.c)
  *     NAME.csv       rows of fields, as in RFC 4180; the first row has the columns' names
  *     NAME.tsv       the same with tabs between fields, which are never quoted
  *     NAME.parquet   rows that become lines of JSON (records.c)
@@ -32,11 +33,13 @@ typedef struct choir__records {
     choir__parquet *rows; /* used instead of fd; NULL: the file is a text */
     bool table, quotes;   /* table: rows of fields; quotes: fields may be quoted */
     bool text;            /* lines of text: a record is a string, with its line end */
+    bool array;           /* objects of an array */
     bool ended;           /* the file has no more bytes */
     char separator;
     char *data; /* (room + 1) bytes [next, end) are not read yet */
     size_t next, end, room;
     size_t searched; /* no line ends in [next, searched); if below next, nothing was searched */
+    int64_t places;  /* brackets and commas of an array so far */
     int64_t lines, behind;   /* lines of the current record; lines of the file including it */
     choir__json_nodes nodes; /* the current record */
     char **columns;          /* (column_count) columns of a table */
@@ -44,7 +47,8 @@ typedef struct choir__records {
     choir__map names; /* names of the columns */
 } choir__records;
 
-/* Returns whether the file's name ends like a file of records. */
+/* Returns whether the file's name ends like a file of records; of .json, whether the file is an
+ * array of objects. */
 bool choir__is_record_file(const char *path);
 
 /* Opens a regular file, whose kind its name tells. Close it also after an error. Errors: io.
@@ -75,6 +79,17 @@ char *choir__record_place(const choir__record_at *at);
 /* Fails with CHOIR_ERR_FORMAT: "PATH, line N: ...". */
 choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* --- arrays: array.c --- */
+
+/* Returns whether a file NAME.json begins like an array of objects. */
+bool choir__is_array_file(const char *path);
+/* Finds the next object [*from, *end) of an array; *end NULL: there are no more. Errors: io,
+ * format. */
+choir_status choir__array_find(choir__records *records, char **from, char **end);
+choir_status choir__array_parse(choir__records *records, char *from, char *end);
+/* Reads more bytes behind those that are there (records.c). Errors: io, format, memory. */
+choir_status choir__records_fill(choir__records *records);
 
 /* --- rows of tables: table.c --- */
 

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "checkpoint/weights/beside_files.h"
+#include "data/records.h"
 #include "job/job.h"
 #include "line/values.h"
 
@@ -17,7 +18,7 @@ static bool is_table(const choir__job *j)
     for (size_t i = 0; dot && j->model.info.task == CHOIR_LANGUAGE && i < CHOIR_COUNT(ends);
          i++)
         if (!strcasecmp(dot, ends[i]))
-            return true;
+            return !choir__is_array_file(j->data.path);
     return false;
 }
 

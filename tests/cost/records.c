@@ -1,5 +1,5 @@
 /* Files of records and of words beside images. Of the harness of records, the first byte is 0:
- * .jsonl, 1: .csv, 2: .tsv. */
+ * .jsonl, 1: .csv, 2: .tsv, 3: .json. */
 #include "cases.h"
 
 #define LONG "an_unusually_long_beginning_that_all_of_these_names_have_in_common_"
@@ -66,6 +66,12 @@ static const cost_case cases[] = {
     {"jsonl: a long number", read_records, "{\"text\":", "1", "}\n", 10000, .make = make_lines},
     {"jsonl: messages", read_records, CHAT "{\"role\":\"user\",\"content\":\"a\"}",
         ",{\"role\":\"assistant\",\"content\":\"%zu\"}", "]}\n", 1000, .make = make_lines},
+    {"json: objects", read_records, "\3[{\"text\":\"a\"}", ",\n{\"text\":\"line %zu\"}", "]",
+        2000},
+    {"json: blanks between objects", read_records, "\3[{\"text\":\"a\"}", "\n ", "]", 10000},
+    {"json: an object without an end", read_records, "\3[{\"text\":\"a\",\"k\":", "[\"]\",", "",
+        5000},
+    {"json: quotes in one object", read_records, "\3[{\"text\":\"", "\\\"", "\"}]", 10000},
     {"documents: lines", read_documents, "", DOC "\\\"line %zu\\\"}\"}\n", "", 300},
     {"documents: fields", read_documents, DOC "{", "\\\"k%zu\\\":1,", "\\\"k\\\":1}}\"}\n",
         1000, .memory = 512},

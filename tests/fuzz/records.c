@@ -1,6 +1,6 @@
-/* Files of records: byte 0 chooses .jsonl, .csv or .tsv. Both splits are opened as documents of
- * a language model, with the characters as tokens; their samples must be tokens. The same file
- * is read as texts without classes. */
+/* Files of records: byte 0 chooses .jsonl, .csv, .tsv or .json. Both splits are opened as
+ * documents of a language model, with the characters as tokens; their samples must be tokens.
+ * The same file is read as texts without classes. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void read_samples(choir_dataset *data)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"a.jsonl", "a.csv", "a.tsv"};
+    static const char *const names[] = {"a.jsonl", "a.csv", "a.tsv", "a.json"};
     choir_corpus_opts opts = choir_corpus_defaults();
     choir_tokenizer *tokenizer = NULL;
     choir_texts texts = {0};
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     opts.context = CONTEXT;
     if (size < 1)
         return 0;
-    const char *name = names[data[0] % 3];
+    const char *name = names[data[0] % 4];
     snprintf(path, sizeof path, "%s/%s", fuzz_folder(), name);
     fuzz_write(name, data + 1, size - 1);
     for (choir_split split = CHOIR_TRAIN; split <= CHOIR_VALIDATION; split++) {

@@ -200,8 +200,12 @@ choir_status choir__conversation_of(const choir__record_at *at, const choir__jso
         c->tools = NULL;
     if (status != CHOIR_OK)
         return status;
-    if (messages)
-        return find_array(at, "messages", messages, 0, c, &c->messages);
+    if (messages) {
+        status = find_array(at, "messages", messages, 0, c, &c->messages);
+        const choir__json *first = status == CHOIR_OK ? choir__json_first(c->messages) : NULL;
+        bool turns_there = !choir__json_get(first, "role") && choir__json_get(first, "from");
+        return turns_there ? from_turns(at, c->messages, NULL, c) : status;
+    }
     if (turns) {
         status = find_array(at, "conversations", turns, 0, c, &found);
         return status == CHOIR_OK

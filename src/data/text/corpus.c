@@ -13,85 +13,9 @@
 #include "data/text/corpus.h"
 #include "data/dataset.h"
 #include "data/text/packs.h"
+#include "data/text/talks.h"
 #include "data/record_places.h"
 #include "data/record_parts.h"
-
-/* Packing: a document goes to the open sample with the least room that is enough for it; if
- * none has room, the fullest one is closed. At the end the pieces are sorted by sample, in one
- * pass, and the pieces of a sample keep their order. */
-
-/* Returns the open pack with the least room that is enough, or a new one. */
-static struct choir__open_pack *find(choir__packs *p, int64_t count)
-{
-    struct choir__open_pack *best = NULL, *fullest = &p->open[0];
-    for (int i = 0; i < p->opened; i++) {
-        struct choir__open_pack *k = &p->open[i];
-        if (k->left >= count && (!best || k->left < best->left))
-            best = k;
-        if (k->left < fullest->left)
-            fullest = k;
-    }
-    if (best)
-        return best;
-    best = p->opened < CHOIR__OPEN_PACKS ? &p->open[p->opened++] : fullest;
-    *best = (struct choir__open_pack){p->packs++, p->context};
-    return best;
-}
-
-static void add_piece(choir__packs *p, int64_t at, int64_t count)
-{
-    struct choir__open_pack *pack = find(p, count);
-    CHOIR__GROW(p->piece, p->pieces);
-    CHOIR__GROW(p->pack_of, p->pieces);
-    p->piece[p->pieces] = (choir__packed_piece){at, count};
-    p->pack_of[p->pieces++] = pack->number;
-    pack->left -= count;
-}
-
-void choir__packs_add(choir__packs *p, int64_t at, int64_t count)
-{
-    for (int64_t done = 0; done < count; done += p->context)
-        add_piece(p, at + done, choir__min(p->context, count - done));
-}
-
-/* Sorts the pieces by pack; within a pack they stay in order. */
-int64_t choir__packs_end(choir__packs *p)
-{
-    choir__packed_piece *sorted = choir__calloc((size_t)p->pieces + 1, sizeof *sorted);
-    p->first = choir__calloc((size_t)p->packs + 2, sizeof *p->first);
-    int64_t *next =
-        p->first + 1; /* becomes the end of each pack, the beginning of the next one */
-    for (int64_t i = 0; i < p->pieces; i++)
-        if (p->pack_of[i] + 1 < p->packs)
-            next[p->pack_of[i] + 1]++;
-    for (int64_t k = 1; k < p->packs; k++)
-        next[k] += next[k - 1];
-    for (int64_t i = 0; i < p->pieces; i++)
-        sorted[next[p->pack_of[i]]++] = p->piece[i];
-    free(p->piece);
-    free(p->pack_of);
-    p->piece = sorted;
-    p->pack_of = NULL;
-    return p->packs;
-}
-
-bool choir__packs_at(
-    const choir__packs *p, int64_t sample, int64_t number, choir__packed_piece *piece)
-{
-    int64_t at = p->first[sample] + number;
-    if (at >= p->first[sample + 1])
-        return false;
-    *piece = p->piece[at];
-    return true;
-}
-
-void choir__packs_free(choir__packs *p)
-{
-    free(p->piece);
-    free(p->pack_of);
-    free(p->first);
-    *p = (choir__packs){0};
-}
 
 typedef struct corpus {
     choir_dataset base;
@@ -101,9 +25,8 @@ typedef struct corpus {
     choir__packs packs;          /* packs of documents that are kept apart */
     choir__record_places places; /* documents, each with its first token */
     bool shared;                 /* the file has both splits (data/dataset.h) */
-    int64_t chats, marked,
-        long_chats; /* chats by a template; marked by it; cut at the context */
-    char *says;     /* about them, or NULL */
+    choir__talks talks;
+    char *says; /* about conversations, or NULL */
 } corpus;
 
 /* --- one document --- */
@@ -139,11 +62,9 @@ static choir_status encode(reading *r, const choir__record_at *at, const choir__
         d->ignores = d->tokens.id[i] < 0;
     if (status == CHOIR_OK)
         choir__record_places_add(&d->places, at, (int64_t)first);
-    if (status == CHOIR_OK && r->parts.written) {
-        d->chats++;
-        d->marked += r->parts.marked;
-        d->long_chats += (int64_t)(d->tokens.count - first) > d->context + 1;
-    }
+    if (status == CHOIR_OK)
+        choir__talks_count(
+            &d->talks, at, &r->parts, (int64_t)(d->tokens.count - first), d->context + 1);
     if (status == CHOIR_OK && r->apart)
         choir__packs_add(&d->packs, (int64_t)first, (int64_t)(d->tokens.count - 1 - first));
     return status;
@@ -251,24 +172,6 @@ static bool ignores(const choir_dataset *self)
     return ((const corpus *)self)->ignores;
 }
 
-/* Says which template was chosen, how answers are found, and what does not fit. */
-static char *sentence(const corpus *d)
-{
-    char *cut =
-        d->long_chats
-            ? choir__format("; %lld are longer than the %lld tokens of a sample, and are cut",
-                  (long long)d->long_chats, (long long)d->context)
-            : choir__strdup("");
-    char *text = choir__format("%lld conversations are written by the chat template of the "
-                               "tokenizer's folder; what the assistant says is learned%s%s",
-        (long long)d->chats,
-        d->marked == d->chats ? ", as the template marks it"
-                              : ", where it adds to the messages before it",
-        cut);
-    free(cut);
-    return text;
-}
-
 static const char *says(const choir_dataset *self)
 {
     return ((const corpus *)self)->says;
@@ -316,6 +219,7 @@ static void free_corpus(choir_dataset *self)
     free(d->tokens.id);
     choir__packs_free(&d->packs);
     choir__record_places_free(&d->places);
+    choir__talks_free(&d->talks);
     free(d->says);
     free(d);
 }
@@ -357,11 +261,31 @@ static choir_status read_all(corpus *d, const char *path, choir_corpus_opts opts
     return status;
 }
 
-static choir_status cut(corpus *d, const char *path, bool training)
+/* Returns the tokens of the other split, which is read for an error's message. */
+static int64_t other_tokens(
+    const char *path, bool training, choir_corpus_opts opts, choir_tokenizer *tokenizer)
 {
-    int64_t tokens = (int64_t)d->tokens.count;
+    choir_dataset *other;
+    if (opts.context == 1)
+        return 0;
+    opts.context = 1;
+    if (choir_dataset_corpus(path, training ? CHOIR_VALIDATION : CHOIR_TRAIN, opts, &tokenizer,
+            &other) != CHOIR_OK)
+        return 0;
+    int64_t tokens = (int64_t)((const corpus *)other)->tokens.count;
+    free_corpus(other);
+    return tokens;
+}
+
+static choir_status cut(corpus *d, const char *path, bool training, choir_corpus_opts opts,
+    choir_tokenizer *tokenizer)
+{
+    int64_t tokens = (int64_t)d->tokens.count, other = tokens;
     d->length = (tokens - 1) / d->context;
-    return choir__check_split(path, training ? "training" : "validation", tokens, d->context);
+    if (tokens <= d->context && opts.held_out < 1)
+        other = other_tokens(path, training, opts, tokenizer);
+    return choir__check_split(
+        path, training ? "training" : "validation", tokens, other, d->context);
 }
 
 static choir_status pack(corpus *d, const char *path)
@@ -393,15 +317,16 @@ choir_status choir_dataset_corpus(const char *path, choir_split split, choir_cor
     bool training = split == CHOIR_TRAIN;
     d->context = d->packs.context = opts.context;
     choir_status status = read_all(d, path, opts, training, tokenizer);
-    if (status == CHOIR_OK && opts.apart)
-        status = pack(d, path);
-    else if (status == CHOIR_OK)
-        status = cut(d, path, training);
+    if (status == CHOIR_OK)
+        status = choir__talks_check(
+            &d->talks, d->places.count, training ? "training" : "validation");
+    if (status == CHOIR_OK)
+        status = opts.apart ? pack(d, path) : cut(d, path, training, opts, *tokenizer);
     if (status != CHOIR_OK) {
         free_corpus(&d->base);
         return status;
     }
-    d->says = d->chats ? sentence(d) : NULL;
+    d->says = choir__talks_say(&d->talks, d->context);
     d->base = (choir_dataset){.ops = opts.apart ? &ops_apart : &ops,
         .x_dtype = CHOIR_I64,
         .y_dtype = CHOIR_I64,

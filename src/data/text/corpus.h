@@ -28,6 +28,7 @@ typedef struct choir__document_parts {
     choir__conversation conversation;
     choir__jinja_result result, work;
     bool marked; /* the template marks the parts that are learned */
+    bool silent; /* the record is a conversation, and nothing of it is learned */
 } choir__document_parts;
 
 /* Fills in the parts of a record: of a text, of a prompt and its completion, or of a chat in

@@ -111,14 +111,28 @@ choir_status choir__document_parts_of(
     return CHOIR_OK;
 }
 
+static bool is_learned(const choir__document_parts *p, const choir__ids *ids, size_t first)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (p->part[i].learned)
+            return true;
+    for (size_t i = first; i < ids->count; i++)
+        if (ids->id[i] >= 0)
+            return true;
+    return false;
+}
+
 choir_status choir__document_encode(const choir__record_at *at, const choir__json *record,
     const choir_tokenizer *tokenizer, int32_t end, choir__document_parts *p, choir__ids *ids)
 {
+    const size_t before = ids->count;
     choir_status status = choir__document_parts_of(at, record, p);
+    p->silent = false;
     if (status != CHOIR_OK)
         return status;
     if (p->written) {
         status = choir__chat_encode(tokenizer, &p->result, ids);
+        p->silent = !is_learned(p, ids, before);
         return status == CHOIR_OK ? status : choir__record_wrong(at, "%s", choir__message());
     }
     for (size_t i = 0, from = 0; i < p->count && status == CHOIR_OK; from = p->part[i++].end) {
@@ -130,6 +144,7 @@ choir_status choir__document_encode(const choir__record_at *at, const choir__jso
     }
     if (status != CHOIR_OK)
         return choir__record_wrong(at, "%s", choir__message());
+    p->silent = p->conversation.messages && !is_learned(p, ids, before);
     choir__ids_add(ids, end);
     return CHOIR_OK;
 }

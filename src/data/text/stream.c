@@ -239,6 +239,14 @@ static choir_status keep_first(choir_stream *s)
         if (s->kept_count < want)
             status = read_record(s, &more);
     }
+    int64_t target = 1;
+    while (target < s->kept_count && s->kept[target] < 0)
+        target++;
+    if (status == CHOIR_OK && s->kept_count > 1 && target == s->kept_count)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s, line %lld: up to here no conversation has words of the role 'assistant', which "
+            "alone are learned: expected answers to learn from",
+            s->records.at.path, (long long)s->records.at.line);
     if (status == CHOIR_OK && s->kept_count < want)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s ended after %lld tokens, before the %lld samples of %lld tokens to validate on",

@@ -54,19 +54,34 @@ static void text_free(choir_dataset *self)
 static const choir_dataset_ops text_ops = {
     .length = text_length, .get = text_get, .free = text_free, .place = text_place};
 
-choir_status choir__check_split(
-    const char *name, const char *split, int64_t tokens, int64_t context)
+/* Returns the largest power of two below the number of tokens; 0: fewer than two tokens. */
+static int64_t largest_context(int64_t tokens)
 {
+    int64_t context = tokens > 1;
+    while (2 * context < tokens)
+        context *= 2;
+    return context;
+}
+
+choir_status choir__check_split(
+    const char *name, const char *split, int64_t tokens, int64_t other, int64_t context)
+{
+    const int64_t fits = largest_context(choir__min(tokens, other));
     if (tokens > context)
         return CHOIR_OK;
     if (!tokens)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: the %s split is empty: expected more than %lld tokens", name, split,
             (long long)context);
+    if (!fits)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has %lld tokens in its %s split, fewer than the context of %lld + 1: expected more "
+            "data",
+            name, (long long)tokens, split, (long long)context);
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s has %lld tokens in its %s split, fewer than the context of %lld + 1; choose a"
-        " smaller context",
-        name, (long long)tokens, split, (long long)context);
+        "%s has %lld tokens in its %s split, fewer than the context of %lld + 1; choose a smaller "
+        "context: --model NAME:context=%lld, where NAME may be the model's folder",
+        name, (long long)tokens, split, (long long)context, (long long)fits);
 }
 
 choir_status choir__check_splits(
@@ -75,10 +90,11 @@ choir_status choir__check_splits(
     int64_t training = choir__training_part(held, tokens);
     bool whole = held == 1 && split == CHOIR_VALIDATION; /* there is nothing to train on */
     choir_status status =
-        whole ? CHOIR_OK : choir__check_split(name, "training", training, context);
-    return status == CHOIR_OK
-               ? choir__check_split(name, "validation", tokens - training, context)
-               : status;
+        whole ? CHOIR_OK
+              : choir__check_split(name, "training", training, tokens - training, context);
+    return status == CHOIR_OK ? choir__check_split(name, "validation", tokens - training,
+                                    whole ? tokens : training, context)
+                              : status;
 }
 
 /* Creates a dataset of the split's tokens; takes ownership of the tokens. */

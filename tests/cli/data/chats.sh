@@ -55,6 +55,25 @@ marked() {
         "${job[@]}" --model ./marking --steps 2 --pack long.jsonl
 }
 
+# ShareGPT's names within "messages", and messages without any.
+names() {
+    local i
+    for i in $(seq 40); do
+        echo '{"messages":[{"from":"human","value":"Say '"$i"'"},{"from":"gpt","value":"'"$i"'"}]}'
+    done >turns.jsonl
+    noted "$by" "${job[@]}" --steps 2 turns.jsonl
+    mv out one
+    sed 's/from":"human/role":"user/; s/from":"gpt/role":"assistant/; s/value/content/g' \
+        turns.jsonl >usual.jsonl
+    noted "$by" "${job[@]}" --steps 2 usual.jsonl
+    same_run one out
+    cp -r model lenient
+    echo '{% for m in messages %}{{ m.text }}{% endfor %}' >lenient/chat_template.jinja
+    for i in $(seq 40); do echo '{"messages":[{"text":"a"}]}'; done >bare.jsonl
+    bad 1 'bare.jsonl, line 1: .* which alone are learned, got messages without a role, and' \
+        "${job[@]}" --model ./lenient bare.jsonl
+}
+
 columns() {
     local i
     echo 'question,answer' >rows.csv
@@ -66,6 +85,27 @@ columns() {
     bad 1 "unknown option 'question': choose one of text, prompt" \
         "${job[@]}" --columns question=prompt rows.csv
     bad 1 'cannot go on with' train --resume paired --steps 4 --columns text=question
+}
+
+# Alpaca's and ShareGPT's files are arrays, on one line or on many.
+arrays() {
+    noted "$by" "${job[@]}" --steps 3 chats.jsonl
+    mv out one
+    { printf '[' && sed '$!s/$/,/' chats.jsonl | tr -d '\n' && echo ']'; } >row.json
+    sed 's/,"/,\n    "/g; 1s/^/[\n /; $!s/$/,/; $s/$/\n]/' chats.jsonl >many.json
+    for file in row many; do
+        noted "$by" "${job[@]}" --steps 3 $file.json
+        same_run one out
+        ! grep -q 'plain text' err || fail "$(cat err)"
+    done
+    head -c 1500 many.json >cut.json
+    bad 1 'cut.json, line [0-9]+: the file ends within an object' "${job[@]}" cut.json
+    sed '7s/:/;/' many.json >wrong.json
+    bad 1 'wrong.json, line 7, column [0-9]+: expected' "${job[@]}" wrong.json
+    { sed '$d' many.json && echo ', 3]'; } >number.json
+    bad 1 'number.json, line [0-9]+: expected an object' "${job[@]}" number.json
+    { cat row.json && echo x; } >behind.json
+    bad 1 'behind.json, line 2: expected nothing behind the array' "${job[@]}" behind.json
 }
 
 faults() {
@@ -91,8 +131,37 @@ faults() {
         "${job[@]}" --model ./other changes.jsonl
 }
 
+# Nothing is learned of a conversation without an answer: a file of such alone is refused.
+silent() {
+    local i refused="expected words of the role 'assistant', which alone are learned, got messages"
+    refused="$refused of"
+    for i in $(seq 40); do
+        echo "{\"messages\":[$(say system Hi),$(say user "Say $i"),$(say user more)]}"
+    done >asked.jsonl
+    for how in '' --pack '--strategy ddp --nproc 2'; do
+        bad 1 "asked.jsonl, line 1: $refused 'system', 'user', and the training split has no oth" \
+            "${job[@]}" $how asked.jsonl
+    done
+    bad 1 "asked.jsonl, line 1: $refused 'system', 'user'" train --bytes --pack asked.jsonl \
+        --model gpt2:layers=1,heads=2,width=16
+    choir "${job[@]}" - <asked.jsonl >out 2>err && fail 'a stream without answers'
+    has err 'standard input, line [0-9]+: up to here no conversation has words of the role'
+    { chats && head -3 asked.jsonl; } >some.jsonl
+    noted 'before it; the assistant says nothing in [23] conversations, the first of which is' \
+        "${job[@]}" --steps 2 some.jsonl
+    has err 'some.jsonl, line 4[123]: nothing of such a conversation is learned'
+    mkdir parts
+    chats >parts/train.jsonl
+    cp asked.jsonl parts/validation.jsonl
+    bad 1 "parts/validation.jsonl, line 1: $refused .*the validation split has no others" \
+        "${job[@]}" parts
+}
+
 check chosen
+check silent
 check marked
+check names
 check columns
+check arrays
 check faults
 finish

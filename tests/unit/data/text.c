@@ -67,7 +67,7 @@ static void longest_context(void **state)
     assert_fails(choir_dataset_text_memory("hundred", text, 100, 10, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT,
         "hundred has 10 tokens in its validation split, fewer than the context of 10 + 1;"
-        " choose a smaller context");
+        " choose a smaller context: --model NAME:context=8, where NAME may be the model's folder");
     assert_fails(choir_dataset_text_memory("hundred", text, 100, 90, CHOIR_VALIDATION, &t, &d),
         CHOIR_ERR_ARGUMENT, "90 tokens in its training split");
     assert_fails(
