@@ -48,6 +48,9 @@ typedef struct choir_model_info {
     int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: unknown */
     /* images of IDX files: x = (pixel/255 - mean) / deviation of the training images */
     double pixel_mean, pixel_deviation;
+    /* the shorter side to which validation resizes an image before it cuts the centre out, as
+     * of the first image; 0: unknown */
+    int64_t pixel_resize;
     char config[CHOIR_MODEL_TEXT]; /* model with all options, "gpt2:layers=4,..."; in
                                       checkpoints */
 } choir_model_info;

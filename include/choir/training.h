@@ -66,6 +66,7 @@ typedef struct choir_train_state {
     /* number of the epoch's steps without targets, and so without loss */
     int64_t epoch_without;
     double pixel_mean, pixel_deviation; /* see choir_model_info; deviation 0: unknown */
+    int64_t pixel_resize;               /* see choir_model_info */
 } choir_train_state;
 
 /** Returns the state before the first step, with unknown losses. */

@@ -89,6 +89,7 @@ static const field fields[] = {
     OPTIONAL(epoch_without, COUNT, true),
     OPTIONAL(pixel_mean, NUMBER, true),
     OPTIONAL(pixel_deviation, NUMBER, true),
+    OPTIONAL(pixel_resize, COUNT, true),
 };
 
 /* --- writing --- */

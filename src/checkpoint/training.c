@@ -281,6 +281,7 @@ static void note_model(const choir_model_info *info, choir_train_state *s)
     s->task = info->task;
     s->pixel_mean = info->pixel_mean;
     s->pixel_deviation = info->pixel_deviation;
+    s->pixel_resize = info->pixel_resize;
     snprintf(s->model, sizeof s->model, "%s", info->config);
 }
 

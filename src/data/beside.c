@@ -13,8 +13,8 @@ enum { FILE_LIMIT = 64 << 20 };
 
 const char *const choir__beside_names[] = {CHOIR__BESIDE_MODEL, CHOIR__BESIDE_WRITE,
     CHOIR__BESIDE_WORDS, CHOIR__BESIDE_NAMES, "added_tokens.json", "chat_template.jinja",
-    "chat_template.json", "preprocessor_config.json", "processor_config.json",
-    CHOIR__BESIDE_PIECES, NULL};
+    "chat_template.json", CHOIR__BESIDE_IMAGES, "processor_config.json", CHOIR__BESIDE_PIECES,
+    NULL};
 
 enum { COUNT = CHOIR_COUNT(choir__beside_names) - 1 };
 

@@ -12,6 +12,7 @@
 #define CHOIR__BESIDE_NAMES  "special_tokens_map.json"
 #define CHOIR__BESIDE_WRITE  "generation_config.json"
 #define CHOIR__BESIDE_PIECES "tokenizer.model"
+#define CHOIR__BESIDE_IMAGES "preprocessor_config.json"
 
 /* The names of all these files, ended by NULL. */
 extern const char *const choir__beside_names[];

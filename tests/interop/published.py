@@ -316,6 +316,41 @@ def images_prepared():
 
 
 @case
+def images_exported():
+    """A ViT that was trained here leaves with the settings of its images, of photographs and of samples' own size."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise Missing("PIL")
+    with tempfile.TemporaryDirectory() as folder:
+        for size, side in ((50, 40), 37), ((32, 32), 32):  # 32 * 256 / 224
+            photos, out = os.path.join(folder, "photos%d" % side), os.path.join(folder, "vit%d" % side)
+            coarse = np.random.RandomState(side).randint(0, 255, (8, 9, 11, 3)).astype("uint8")
+            files = []
+            for i, pixels in enumerate(coarse):
+                files.append(os.path.join(photos, "ab"[i % 2], "%d.png" % i))
+                os.makedirs(os.path.dirname(files[-1]), exist_ok=True)
+                Image.fromarray(pixels).resize(size, Image.BICUBIC).save(files[-1])
+            run = os.path.join(folder, "run%d" % side)
+            for line in (["train", "--quiet", "--model", "vit:layers=1,heads=2,width=16,patch=8,image=32", "--steps", "4",
+                          "--batch-size", "4", "--lr", "0.01", "--save", run, photos], ["export", run, out, "--format", "hf"]):
+                subprocess.run([command.CHOIR, *line], check=True, stdout=subprocess.DEVNULL)
+            processor = transformers.AutoImageProcessor.from_pretrained(out)
+            theirs = transformers.ViTForImageClassification.from_pretrained(out).eval()
+            with open(os.path.join(out, "preprocessor_config.json")) as file:
+                settings = json.load(file)
+            assert settings["size"] == {"shortest_edge": side}, settings
+            assert settings["image_mean"] == [0.485, 0.456, 0.406] and settings["rescale_factor"] == 1 / 255, settings
+            lines = [subprocess.run([command.CHOIR, "predict", "--json", "--top", "2", model, *files], check=True,
+                                    stdout=subprocess.PIPE).stdout.decode().splitlines() for model in (run, out)]
+            assert lines[0] == lines[1], "another prediction of the exported folder"
+            for file, line in zip(files, lines[0]):
+                mine = {row["class"]: row["probability"] for row in json.loads(line)["top"]}
+                x = processor(Image.open(file), return_tensors="pt")["pixel_values"]
+                agree(os.path.basename(file), np.array([mine[i] for i in range(2)]), theirs(x).logits.softmax(-1)[0], 5e-3)
+
+
+@case
 def images_of_another_size():
     """Positions that are resized when the weights are loaded, larger and smaller."""
     with tempfile.TemporaryDirectory() as folder:

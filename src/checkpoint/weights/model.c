@@ -242,10 +242,13 @@ static choir_status open_both(
 }
 
 /* Samples of another folder are read with the brightness of these: a prediction follows from
- * the image and the model alone. */
-static void note_brightness(const choir_data *data, choir_model_info *info)
+ * the image and the model alone. An export tells other programs the size. */
+static void note_images(const choir_data *data, choir_model_info *info)
 {
     choir__idx_brightness(data->validation, &info->pixel_mean, &info->pixel_deviation);
+    info->pixel_resize = choir__folder_resize(data->validation);
+    if (!info->pixel_resize)
+        info->pixel_resize = choir__shards_resize(data->validation);
 }
 
 /* Fills in the model's description from the data. */
@@ -290,7 +293,7 @@ choir_status choir_model_data(const char *model, const char *path, choir_data_op
     if (status == CHOIR_OK)
         status = choir_model_describe(model, info);
     if (status == CHOIR_OK)
-        note_brightness(data, info);
+        note_images(data, info);
     if (status == CHOIR_OK && info->task != CHOIR_LANGUAGE && info->vocab)
         status = choir_dataset_fits(data->train, path, info);
     if (status != CHOIR_OK)

@@ -49,6 +49,22 @@ choir_status choir__image_file(choir__image_work *w, const choir_image_opts *opt
     return status;
 }
 
+int64_t choir__image_resize(
+    const choir_image_opts *o, const char *name, const char *data, size_t bytes)
+{
+    choir__decoder image = {0};
+    int64_t side = 0;
+    if (choir__decoder_open(&image, name, data, bytes, o->max_pixels) == CHOIR_OK) {
+        choir__view v = choir__view_center(o, image.width, image.height);
+        side = choir__min(v.full_width, v.full_height);
+        choir__decoder_close(&image);
+    } else {
+        (void)choir_error_message(); /* reading the sample reports it */
+    }
+    choir__decoder_free(&image);
+    return side;
+}
+
 choir_status choir__image_opts_settle_data(
     choir_image_opts *o, const char *name, const char *data, size_t bytes)
 {

@@ -261,6 +261,25 @@ static const choir_dataset_ops ops = {.length = length,
     .class_of = class_of,
     .place = place};
 
+int64_t choir__folder_resize(const choir_dataset *dataset)
+{
+    enum { FILE_LIMIT = 1 << 30 };
+    const image_folder *d = (const image_folder *)dataset;
+    char *data = NULL;
+    size_t bytes;
+    int64_t side = 0;
+    if (dataset->ops != &ops || !d->count)
+        return 0;
+    char *path = path_of(d, 0);
+    if (choir__read_file(path, FILE_LIMIT, &data, &bytes) == CHOIR_OK)
+        side = choir__image_resize(&d->opts, path, data, bytes);
+    else
+        (void)choir_error_message(); /* reading the sample reports it */
+    free(data);
+    free(path);
+    return side;
+}
+
 choir_image_opts choir_image_defaults(void)
 {
     return (choir_image_opts){.scale_min = 0.08f,

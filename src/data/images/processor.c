@@ -15,9 +15,11 @@
 
 #include "base/base.h"
 #include "base/floats.h"
+#include "base/number.h"
 #include "data/beside.h"
+#include "data/images/transform.h"
 
-#define FILE_NAME "preprocessor_config.json"
+#define FILE_NAME CHOIR__BESIDE_IMAGES
 
 enum { BILINEAR = 2, LARGEST = 1 << 14 };
 
@@ -115,6 +117,42 @@ static char *filter_note(const json_t *root)
                      ": key 'resample' is %lld: images are resized by a bilinear filter (%d) here",
                      (long long)json_integer_value(filter), BILINEAR)
                : NULL;
+}
+
+/* --- writing --- */
+
+/* Returns the number with the fewest digits that are the same float. */
+static json_t *short_number(double value)
+{
+    char text[40];
+    double read = value;
+    for (int digits = 6; digits <= 9; digits++) {
+        choir__number_print(text, sizeof text, "%.*g", digits, value);
+        read = choir__number_read(text, NULL);
+        if ((float)read == (float)value)
+            break;
+    }
+    return json_real(read);
+}
+
+char *choir__image_processor(const choir_image_opts *o, choir_shape sample, int64_t resize)
+{
+    json_t *mean = json_array(), *std = json_array();
+    const int64_t channels = sample.dim[0], height = sample.dim[1], width = sample.dim[2];
+    for (int64_t c = 0; c < channels && c < 3; c++) {
+        json_array_append_new(mean, short_number((double)o->mean[c]));
+        json_array_append_new(std, short_number((double)o->std[c]));
+    }
+    json_t *root = json_pack("{s:s, s:b, s:b, s:{s:I}, s:i, s:b, s:{s:I, s:I}, s:b, s:f, s:b}",
+        "image_processor_type", "CLIPImageProcessor", "do_convert_rgb", channels == 3,
+        "do_resize", 1, "size", "shortest_edge", (json_int_t)resize, "resample", BILINEAR,
+        "do_center_crop", 1, "crop_size", "height", (json_int_t)height, "width",
+        (json_int_t)width, "do_rescale", 1, "rescale_factor", 1.0 / 255, "do_normalize", 1);
+    json_object_set_new(root, "image_mean", mean);
+    json_object_set_new(root, "image_std", std);
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    return text;
 }
 
 choir_status choir_image_published(

@@ -53,6 +53,11 @@ choir_status choir__image_render(choir__image_work *work, const choir_image_opts
     choir__resample_fn *resample, const choir__view *view, float *out);
 void choir__image_work_free(choir__image_work *work);
 
+/* Returns the settings for transformers, as JSON, of samples (C, H, W) whose image's shorter
+ * side was resized to `resize` before the centre was cut out; the caller frees it
+ * (processor.c). */
+char *choir__image_processor(const choir_image_opts *opts, choir_shape sample, int64_t resize);
+
 /* --- files: image_files.c --- */
 
 /* Reads a file and renders its view for training, if `random` is a key of random numbers, or
@@ -64,6 +69,11 @@ choir_status choir__image_file(choir__image_work *work, const choir_image_opts *
 choir_status choir__image_data(choir__image_work *work, const choir_image_opts *opts,
     choir__resample_fn *resample, const char *name, const char *data, size_t bytes,
     const uint64_t *random, float *out);
+
+/* Returns the shorter side to which validation resizes an image before it cuts the centre out;
+ * 0: it cannot be read. */
+int64_t choir__image_resize(
+    const choir_image_opts *opts, const char *name, const char *data, size_t bytes);
 
 /* Like choir__image_opts_settle, with the bytes of the first image. */
 choir_status choir__image_opts_settle_data(

@@ -330,6 +330,22 @@ static choir_status settle(shards *d)
     return status;
 }
 
+int64_t choir__shards_resize(const choir_dataset *dataset)
+{
+    const shards *d = (const shards *)dataset;
+    char *data = NULL, *name = NULL;
+    int64_t side = 0;
+    if (dataset->ops != &ops || !d->count)
+        return 0;
+    if (read_image(d, &d->samples[0], &data, &name) == CHOIR_OK)
+        side = choir__image_resize(&d->opts, name, data, (size_t)d->samples[0].bytes);
+    else
+        (void)choir_error_message(); /* reading the sample reports it */
+    free(data);
+    free(name);
+    return side;
+}
+
 const char *choir__file_shards_largest(const choir_dataset *d)
 {
     return d->ops == &ops ? ((const shards *)d)->labels.largest_place : NULL;

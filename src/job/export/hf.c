@@ -8,8 +8,11 @@
 #include "base/base.h"
 #include "checkpoint/state.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/weights/adapter.h"
 #include "checkpoint/weights/convert.h"
+#include "data/beside.h"
+#include "data/images/transform.h"
 #include "job/export/export.h"
 
 /* Files of a published folder that are weights, or about the folder as it was. */
@@ -55,6 +58,33 @@ static choir_status copy_small(const choir__export *e, const char *folder)
     return c.status;
 }
 
+/* Says how a classifier's images were prepared where no file of a published folder does. */
+static choir_status write_images(const choir__export *e, const char *folder)
+{
+    const choir_model_info *info = &e->model.info;
+    const choir_shape *sample = &info->input;
+    choir_image_opts images = e->model.images;
+    const int64_t side = sample->ndim == 3 ? choir__min(sample->dim[1], sample->dim[2]) : 0;
+    if (!e->trained || info->task != CHOIR_CLASSIFICATION || info->vocab || !side ||
+        !e->model.data || !strcmp(e->model.data, "random") ||
+        choir__folder_has(folder, CHOIR__BESIDE_IMAGES))
+        return CHOIR_OK;
+    if (info->pixel_deviation > 0) /* IDX files are not resized */
+        for (int c = 0; c < 3; c++) {
+            images.mean[c] = (float)info->pixel_mean;
+            images.std[c] = (float)info->pixel_deviation;
+        }
+    int64_t resize = info->pixel_resize;
+    if (!resize) /* unknown of old checkpoints: as of photographs */
+        resize = info->pixel_deviation > 0 ? side : (side * 256 + 112) / 224;
+    char *path = choir__format("%s/" CHOIR__BESIDE_IMAGES, folder),
+         *text = choir__image_processor(&images, *sample, resize);
+    choir_status status = choir__write_file(path, text, strlen(text));
+    free(text);
+    free(path);
+    return status;
+}
+
 static choir_status write_whole(const choir__export *e, const char *folder)
 {
     if (!choir__folder_has(e->from, "config.json"))
@@ -63,6 +93,8 @@ static choir_status write_whole(const choir__export *e, const char *folder)
             e->model.info.config);
     char *path = choir__format("%s/model.safetensors", folder);
     choir_status status = copy_small(e, folder);
+    if (status == CHOIR_OK)
+        status = write_images(e, folder);
     if (status == CHOIR_OK)
         status = choir__config_state_dtype(folder, e->dtype);
     if (status == CHOIR_OK)

@@ -166,6 +166,7 @@ static choir_status open_checkpoint(
     s->info.classes = state.classes;
     s->info.pixel_mean = state.pixel_mean;
     s->info.pixel_deviation = state.pixel_deviation;
+    s->info.pixel_resize = state.pixel_resize;
     s->run = choir_scope_open(device, seed);
     status = build(state.model, s);
     if (status == CHOIR_OK)
