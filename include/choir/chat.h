@@ -39,6 +39,13 @@ void choir_chat_free(choir_chat *chat); /* chat: may be NULL */
 bool choir_chat_marks(const choir_chat *chat);
 
 /**
+ * Returns the token with which the template ends what an assistant says, which training learns
+ * and at which an answer is complete; -1: the text behind an answer begins with no token of its
+ * own. Folders may name another token as the end of a text, as Gemma's do.
+ */
+int64_t choir_chat_end(const choir_chat *chat, const choir_tokenizer *tokenizer);
+
+/**
  * Renders a conversation. variables: a JSON object with the template's variables,
  *
  *     {"messages":[{"role":"user","content":"Hello"}],"tools":[...],"add_generation_prompt":true}

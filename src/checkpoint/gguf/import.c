@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "base/base.h"
 #include "checkpoint/folder.h"
@@ -16,7 +17,7 @@
 #include "tensor/tensor.h"
 
 typedef struct import {
-    const char *path;
+    const char *path, *folder, *advice;
     choir_dtype dtype;
     choir__gguf_in *in;
     const choir__gguf_family *family;
@@ -72,10 +73,14 @@ static void set_ids(const import *m, json_t *root)
     static const char *const ids[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
         {"eos_token_id", "tokenizer.ggml.eos_token_id"},
         {"pad_token_id", "tokenizer.ggml.padding_token_id"}};
-    double id;
+    double id, end, turn;
     for (size_t i = 0; i < CHOIR_COUNT(ids); i++)
         if (choir__gguf_number(m->in, ids[i][1], &id))
             json_object_set_new(root, ids[i][0], json_integer((json_int_t)id));
+    if (choir__gguf_number(m->in, "tokenizer.ggml.eos_token_id", &end) &&
+        choir__gguf_number(m->in, "tokenizer.ggml.eot_token_id", &turn) && end != turn)
+        json_object_set_new(
+            root, "eos_token_id", json_pack("[I, I]", (json_int_t)end, (json_int_t)turn));
 }
 
 static choir_status set_rope(const import *m, json_t *root)
@@ -200,6 +205,24 @@ static choir_status next(void *arg, int i, const void **data)
     return choir__check_finite(CHOIR_ERR_NONFINITE, &what, m->cast, (size_t)n);
 }
 
+/* Blocks of few bits become several times as large. */
+static choir_status check_room(const import *m, const char *folder)
+{
+    struct statvfs disk;
+    double needs = 0;
+    for (int i = 0; i < m->count; i++)
+        needs += (double)m->tensors[i].bytes;
+    if (statvfs(folder, &disk) != 0)
+        return CHOIR_OK; /* writing says more */
+    const double room = (double)disk.f_bavail * (double)disk.f_frsize;
+    return needs <= room
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_IO,
+                     "%s: its weights take %.2f GB as %s, and the disk of %s has %.2f GB free: %s",
+                     m->path, needs / 1e9, choir_dtype_name(m->dtype), m->folder, room / 1e9,
+                     m->advice);
+}
+
 static choir_status write_weights(import *m, const char *folder)
 {
     int64_t most = 1;
@@ -209,16 +232,19 @@ static choir_status write_weights(import *m, const char *folder)
         status = add_tensor(m, i);
         most = choir__max(most, choir__shape_count(choir__gguf_get(m->in, i)->shape));
     }
+    if (status == CHOIR_OK)
+        status = check_room(m, folder);
+    if (status != CHOIR_OK)
+        return status;
     const size_t bytes = (size_t)most * sizeof(float);
     m->values = malloc(bytes);
     m->changed = malloc(bytes);
     m->cast = malloc(bytes);
     char *path = choir__format("%s/model.safetensors", folder);
-    if (status == CHOIR_OK)
-        status = m->values && m->changed && m->cast
-                     ? choir__st_stream(path, m->tensors, m->count,
-                           (const char *const[]){"format", "pt", NULL}, next, m, &digest)
-                     : choir__error(CHOIR_ERR_MEMORY, "no host memory for %zu bytes", bytes);
+    status = m->values && m->changed && m->cast
+                 ? choir__st_stream(path, m->tensors, m->count,
+                       (const char *const[]){"format", "pt", NULL}, next, m, &digest)
+                 : choir__error(CHOIR_ERR_MEMORY, "no host memory for %zu bytes", bytes);
     free(path);
     return status;
 }
@@ -236,9 +262,10 @@ static choir_status fill(const char *folder, void *arg)
     return status == CHOIR_OK ? choir__sync_path(folder) : status;
 }
 
-choir_status choir__gguf_import(const char *path, const char *folder, choir_dtype dtype)
+choir_status choir__gguf_import(
+    const char *path, const char *folder, choir_dtype dtype, const char *advice)
 {
-import m = {.path = path, .dtype = dtype };
+import m = {.path = path, .folder = folder, .advice = advice, .dtype = dtype };
     choir_status status = choir__folder_is_free(folder);
     if (status == CHOIR_OK)
         status = choir__gguf_open(&m.in, path);

@@ -10,8 +10,11 @@
 bool choir__is_gguf(const char *path);
 
 /* Writes config.json, tokenizer.json, tokenizer_config.json and model.safetensors, with weights
- * of that dtype, into a new folder, which appears whole or not at all. Errors: io, format,
- * unsupported (a family, a tokenizer or a type that is not read), nonfinite. */
-choir_status choir__gguf_import(const char *path, const char *folder, choir_dtype dtype);
+ * of that dtype, into a new folder, which appears whole or not at all. advice: what helps where
+ * the disk has too little room for the weights, which is found out before any is written.
+ * Errors: io, format, unsupported (a family, a tokenizer or a type that is not read),
+ * nonfinite. */
+choir_status choir__gguf_import(
+    const char *path, const char *folder, choir_dtype dtype, const char *advice);
 
 #endif

@@ -27,6 +27,7 @@ typedef struct vocab {
     int32_t *kinds;
     float *scores;
     int64_t count;
+    int64_t turn_end; /* the token that ends an answer; -1: unknown */
     choir__map ids;
     bool bytes; /* byte-level */
 } vocab;
@@ -228,6 +229,8 @@ static void add_specials(choir__gguf_out *out, const vocab *v)
     add_id(out, "tokenizer.ggml.bos_token_id", begin);
     add_id(out, "tokenizer.ggml.eos_token_id", end);
     int64_t other = end_token(v, 1);
+    if (other < 0 && v->turn_end != end)
+        other = v->turn_end;
     add_id(out, "tokenizer.ggml.eot_token_id", other < v->count ? other : -1);
     add_id(out, "tokenizer.ggml.unknown_token_id",
         unknown ? choir__map_find(&v->ids, unknown) : -1);
@@ -236,6 +239,18 @@ static void add_specials(choir__gguf_out *out, const vocab *v)
         begin >= 0 && surrounds(post, v->tokens[begin], true));
     choir__gguf_bool(out, "tokenizer.ggml.add_eos_token",
         end >= 0 && surrounds(post, v->tokens[end], false));
+}
+
+/* Returns the text of the template that is named "default", or of the first one. */
+static const json_t *default_template(const json_t *list)
+{
+    const json_t *chosen = json_array_get(list, 0);
+    for (size_t i = json_array_size(list); i-- > 0;) {
+        const char *name = json_string_value(json_object_get(json_array_get(list, i), "name"));
+        if (name && !strcmp(name, "default"))
+            chosen = json_array_get(list, i);
+    }
+    return json_object_get(chosen, "template");
 }
 
 static choir_status add_template(choir__gguf_out *out, const vocab *v)
@@ -247,7 +262,7 @@ static choir_status add_template(choir__gguf_out *out, const vocab *v)
     if (choir__folder_has(v->folder, "chat_template.jinja"))
         status = choir__read_file(path, TEMPLATE_LIMIT, &text, &bytes);
     else if (json_is_array(value))
-        value = json_object_get(json_array_get(value, 0), "template");
+        value = default_template(value);
     if (status == CHOIR_OK && (text || json_is_string(value)))
         choir__gguf_text(
             out, "tokenizer.chat_template", text ? text : json_string_value(value));
@@ -321,9 +336,10 @@ static choir_status add_all(choir__gguf_out *out, vocab *v)
     return status;
 }
 
-choir_status choir__gguf_add_vocab(choir__gguf_out *out, const char *folder, int64_t rows)
+choir_status choir__gguf_add_vocab(
+    choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end)
 {
-    vocab v = {.folder = folder, .count = rows};
+    vocab v = {.folder = folder, .count = rows, .turn_end = turn_end};
     char *path = choir__format("%s/tokenizer.json", folder),
          *other = choir__format("%s/tokenizer_config.json", folder);
     json_error_t why;

@@ -8,8 +8,10 @@
 
 /* Adds the tokenizer.* keys of a folder's tokenizer.json and tokenizer_config.json, its chat
  * template among them. rows: the model's rows of embeddings, which tokens are filled up to.
+ * turn_end: the token that ends an answer, where the folder names no such token; -1: unknown.
  * Errors: io, format, unsupported (a tokenizer that llama.cpp lacks, by the step it lacks). */
-choir_status choir__gguf_add_vocab(choir__gguf_out *out, const char *folder, int64_t rows);
+choir_status choir__gguf_add_vocab(
+    choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end);
 
 /* Writes tokenizer.json and tokenizer_config.json of a file's tokenizer into a folder. Errors:
  * io, format, unsupported. */

@@ -136,9 +136,10 @@ static choir_status converse(chat *c)
     c->opts.text = r->write.json ? NULL : show;
     c->opts.wants = goes_on;
     c->opts.arg = c;
-    c->opts.end = c->ends;
-    c->opts.ends = choir__conversation_ends(&c->s, c->ends);
     choir_status status = choir__conversation_open(&c->s, r->write.checkpoint, &c->form);
+    c->opts.end = c->ends;
+    if (status == CHOIR_OK)
+        c->opts.ends = choir__conversation_ends(&c->s, c->form, c->ends);
     if (status == CHOIR_OK && !c->opts.ends && !r->write.stops)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s: no file names a token that ends a text, so no answer would end: name one as "

@@ -42,9 +42,15 @@ choir_status choir__conversation_text(
     return status;
 }
 
-int64_t choir__conversation_ends(const choir__saved *s, int64_t ends[CHOIR__CONVERSATION_ENDS])
+int64_t choir__conversation_ends(
+    const choir__saved *s, const choir_chat *chat, int64_t ends[CHOIR__CONVERSATION_ENDS])
 {
-    int64_t count = choir_generate_ends(s->tokenizer, ends, CHOIR__CONVERSATION_ENDS - 1);
-    ends[count] = choir_tokenizer_id(s->tokenizer, "<|im_end|>");
-    return count + (ends[count] >= 0);
+    const int64_t more[] = {
+        choir_tokenizer_id(s->tokenizer, "<|im_end|>"), choir_chat_end(chat, s->tokenizer)};
+    const int64_t room = CHOIR__CONVERSATION_ENDS - (int64_t)CHOIR_COUNT(more);
+    int64_t count = choir__min(choir_generate_ends(s->tokenizer, ends, room), room);
+    for (size_t i = 0; i < CHOIR_COUNT(more); i++)
+        if (more[i] >= 0)
+            ends[count++] = more[i];
+    return count;
 }

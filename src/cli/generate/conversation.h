@@ -7,7 +7,7 @@
 #include <choir/chat.h>
 #include "job/model/saved.h"
 
-enum { CHOIR__CONVERSATION_ENDS = 65 };
+enum { CHOIR__CONVERSATION_ENDS = 66 };
 
 /* Stores the template of the model's chats, for choir_chat_free. name: the model's, for
  * messages. Errors: argument (no template, nor the markers of ChatML). */
@@ -19,7 +19,10 @@ choir_status choir__conversation_open(
 choir_status choir__conversation_text(
     const choir_chat *chat, json_t *messages, char **text, size_t *bytes);
 
-/* Stores the tokens that end an answer, ChatML's among them, and returns their number. */
-int64_t choir__conversation_ends(const choir__saved *s, int64_t ends[CHOIR__CONVERSATION_ENDS]);
+/* Stores the tokens that end an answer, the template's own among them, and returns their
+ * number.
+ */
+int64_t choir__conversation_ends(
+    const choir__saved *s, const choir_chat *chat, int64_t ends[CHOIR__CONVERSATION_ENDS]);
 
 #endif

@@ -33,7 +33,8 @@ choir_status choir__unpack(const char *path, choir__unpacked *u)
         return status;
     }
     u->folder = choir__format("%s/model", u->room);
-    return choir__gguf_import(path, u->folder, CHOIR_F32);
+    return choir__gguf_import(
+        path, u->folder, CHOIR_F32, "TMPDIR=FOLDER names a folder of another disk");
 }
 
 void choir__unpacked_remove(choir__unpacked *u)

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "data/chats/chat.h"
 #include "data/records.h"
+#include "data/tokenizer/tokenizer.h"
 
 #define HELLO "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}"
 
@@ -196,6 +197,39 @@ static void folders_have_their_templates(void **state)
     choir_tokenizer_free(t);
 }
 
+/* A folder may name another token as the end of a text than its template writes. */
+static void answers_end_as_templates_say(void **state)
+{
+    (void)state;
+    static char *const names[] = {"<start>", "<end>", "</s>"};
+    static const struct {
+        const char *template, *end;
+    } cases[] = {
+        {"{% for m in messages %}<start>{{ m.role }}\n{{ m.content }}<end>\n{% endfor %}",
+            "<end>"},
+        {"{% for m in messages %}{{ m.content }} \n</s>{% endfor %}", "</s>"},
+        {"{% for m in messages %}{{ m.content }}, he said<end>{% endfor %}", NULL},
+        {"{% for m in messages %}{{ m.content }}{% endfor %}", NULL},
+        {"{{ messages[0].content }}<end>", NULL},
+        {"{{ raise_exception('only narrators') }}", NULL},
+    };
+    choir_tokenizer *bytes, *t;
+    choir_chat *chat;
+    ok(choir_tokenizer_bytes(&bytes));
+    ok(choir__tokenizer_extend(bytes, names, 3, &t));
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        const char *text = cases[i].template;
+        ok(choir_chat_parse("t", text, strlen(text), t, &chat));
+        int64_t end = cases[i].end ? choir_tokenizer_id(t, cases[i].end) : -1;
+        assert_int_equal(choir_chat_end(chat, t), end);
+        assert_true(!cases[i].end || end >= 0);
+        assert_int_equal(choir_chat_end(NULL, t), -1);
+        assert_int_equal(choir_chat_end(chat, NULL), -1);
+        choir_chat_free(chat);
+    }
+    choir_tokenizer_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +237,7 @@ int main(void)
         cmocka_unit_test(wrong_templates_are_named),
         cmocka_unit_test(hostile_templates_end),
         cmocka_unit_test(folders_have_their_templates),
+        cmocka_unit_test(answers_end_as_templates_say),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_all);
 }
