@@ -8,26 +8,30 @@
 #include "job/trainer/trainer.h"
 #include "base/base.h"
 
-static choir_tensor *zeros(choir_scope *s, choir_dtype dtype, choir_shape sample, int64_t n)
-{
-    choir_shape shape = {.ndim = sample.ndim + 1, .dim = {n}};
-    memcpy(&shape.dim[1], sample.dim, (size_t)sample.ndim * sizeof sample.dim[0]);
-    return choir_zeros(s, dtype, shape);
-}
-
 typedef struct trial {
     const choir__job *job;
     choir_scope *run;
     choir_module *net;
     choir_optim *optim;
     int64_t micro_count, n;
+    int64_t context; /* 0, or another length of a text's samples than the data's */
 } trial;
+
+static choir_tensor *zeros(
+    const trial *t, choir_scope *s, choir_dtype dtype, choir_shape sample)
+{
+    choir_shape shape = {.ndim = sample.ndim + 1, .dim = {t->n}};
+    memcpy(&shape.dim[1], sample.dim, (size_t)sample.ndim * sizeof sample.dim[0]);
+    if (t->context)
+        shape.dim[sample.ndim] = t->context;
+    return choir_zeros(s, dtype, shape);
+}
 
 static choir_batch batch_of(const trial *t, choir_scope *scope)
 {
     const choir_dataset *d = t->job->data.train;
-    return (choir_batch){.x = zeros(scope, d->x_dtype, d->x_shape, t->n),
-        .y = zeros(scope, d->y_dtype, d->y_shape, t->n)};
+    return (choir_batch){.x = zeros(t, scope, d->x_dtype, d->x_shape),
+        .y = zeros(t, scope, d->y_dtype, d->y_shape)};
 }
 
 static choir_tensor *trial_loss(const trial *t, choir_scope *scope, choir_tensor **out)
@@ -78,11 +82,11 @@ static choir_status try_steps(choir_scope *run, trial *t)
 }
 
 /* Tries micro-batches of n samples on a separate run. */
-static choir_status try_size(
-    const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
+static choir_status try_length(
+    const choir__job *j, choir_device *device, int64_t micro_count, int64_t n, int64_t context)
 {
     choir_scope *run = choir_scope_open(device, j->training.seed);
-    trial t = {.job = j, .run = run, .micro_count = micro_count, .n = n};
+    trial t = {.job = j, .run = run, .micro_count = micro_count, .n = n, .context = context};
     t.net = choir_model_build(run, &j->model.info);
     choir_status status = choir_scope_status(run);
     if (status == CHOIR_OK)
@@ -102,9 +106,90 @@ static choir_status try_size(
     return status;
 }
 
+static choir_status try_size(
+    const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
+{
+    return try_length(j, device, micro_count, n, 0);
+}
+
 static bool fits(const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
 {
     return try_size(j, device, micro_count, n) == CHOIR_OK;
+}
+
+/* Stores the job with samples of `context` tokens; false: its model has no such length. */
+static bool with_context(const choir__job *j, int64_t context, choir__job *shorter)
+{
+    choir_model_info info = {.classes = j->model.info.classes, .random = j->model.info.random};
+    char *text = choir__format("%s%ccontext=%lld", j->model.info.config,
+        strchr(j->model.info.config, ':') ? ',' : ':', (long long)context);
+    bool can = choir_model_describe(text, &info) == CHOIR_OK;
+    free(text);
+    info.padded |= j->model.info.padded;
+    *shorter = *j;
+    shorter->model.info = info;
+    return can;
+}
+
+/* Returns the largest context, of the job's halves, with which a step fits; 0: none, or the
+ * model reads no texts. */
+static int64_t context_for(const choir__job *j, choir_device *device, int64_t micro_count)
+{
+    enum { LEAST = 16 };
+    choir__job *shorter = choir__alloc(sizeof *shorter);
+    int64_t n = j->training.batch_size / j->training.microbatches,
+            context = j->model.info.task == CHOIR_LANGUAGE ? j->model.info.input.dim[0] / 2 : 0;
+    while (context >= LEAST &&
+           !(with_context(j, context, shorter) &&
+               try_length(shorter, device, micro_count, n, context) == CHOIR_OK))
+        context /= 2;
+    free(shorter);
+    choir_error_message(); /* errors were answers */
+    return context >= LEAST ? context : 0;
+}
+
+/* Returns the option --model of a job, with a context. */
+static char *model_option(const choir__job *j, int64_t context)
+{
+    const char *name = j->model.given ? j->model.given : j->model.name;
+    char *path = choir_model_path(name);
+    bool more = strlen(path) < strlen(name); /* options follow the path or the name */
+    free(path);
+    return choir__format(
+        "--model %s%ccontext=%lld", name, more ? ',' : ':', (long long)context);
+}
+
+/* Returns the type in which the frozen weights of a job with adapters fit, or NULL. */
+static const char *base_for(const choir__job *j, choir_device *device, int64_t micro_count)
+{
+    static const char *const types[] = {"q8_0", "q4_0"};
+    const char *found = NULL;
+    choir__job *held = choir__alloc(sizeof *held);
+    *held = *j;
+    for (size_t i = 0; j->optim.lora && !j->optim.base && !found && i < CHOIR_COUNT(types);
+         i++) {
+        held->optim.base = types[i];
+        if (fits(held, device, micro_count, j->training.batch_size / j->training.microbatches))
+            found = types[i];
+    }
+    free(held);
+    return found;
+}
+
+/* Says what would fit where no micro-batch does. first: what did not. */
+static choir_status too_large(
+    const choir__job *j, choir_device *device, int64_t micro_count, const char *first)
+{
+    const char *base = base_for(j, device, micro_count);
+    int64_t context = base ? 0 : context_for(j, device, micro_count);
+    char *option = base      ? choir__format("--base %s", base)
+                   : context ? model_option(j, context)
+                             : choir__strdup("a smaller model");
+    choir__error(CHOIR_ERR_MEMORY,
+        "%s; not even a micro-batch of one sample fits: %s or a larger --mem-cap would", first,
+        option);
+    free(option);
+    return CHOIR_ERR_MEMORY;
 }
 
 /* Returns the smallest number of micro-batches that divides the batch and with which a whole
@@ -138,10 +223,7 @@ choir_status choir__explain_memory(
             high = middle;
     }
     if (low == 0)
-        return choir__error(CHOIR_ERR_MEMORY,
-            "%s; not even a micro-batch of one sample fits: a smaller model or a larger --mem-cap "
-            "would",
-            first);
+        return too_large(j, device, micro_count > 0 ? micro_count : 1, first);
     int64_t cut = cut_for(j, device, low);
     char *advice =
         cut ? choir__format("--microbatches %lld", (long long)cut)
