@@ -95,7 +95,8 @@ def check(family, width, kinds):
         print("%s: %d answers, %d with a tie" % (family, ANSWERS, close))
 
 
-for name in sys.argv[1:] or folders.FAMILIES:
-    check(name, 256 if name == "llama" else 64, ["f32", "q8_0", "q4_0", "q4_K_M"])
-sys.stdout.flush()
-os._exit(0)  # servers of llama.cpp keep threads
+if __name__ == "__main__":
+    for name in sys.argv[1:] or folders.FAMILIES:
+        check(name, 256 if name == "llama" else 64, ["f32", "q8_0", "q4_0", "q4_K_M"])
+    sys.stdout.flush()
+    os._exit(0)  # servers of llama.cpp keep threads
