@@ -94,7 +94,8 @@ def other_tokens(data):
     assert "of_others" not in now and os.path.exists("named/latest/chat_template.jinja")
     with open("chats.jsonl", "w") as file:
         for i in range(40):
-            print(json.dumps({"messages": [{"role": "user", "content": "%d?" % i}]}), file=file)
+            print(json.dumps({"messages": [{"role": "user", "content": "%d?" % i},
+                                           {"role": "assistant", "content": "%d" % i}]}), file=file)
     os.remove("model/chat_template.jinja")  # without a template, chats are ChatML
     train("llama:layers=1,heads=2,width=8,context=8", "more", "chats.jsonl", "--tokenizer", "./model")
     assert os.path.exists("more/latest/choir_tokenizer.json") and os.path.exists("more/latest/tokenizer_config.json")
