@@ -88,7 +88,8 @@ static void draw_held(const choir__param *p, choir_tensor *y, int64_t first)
         const int64_t n = choir__min(most, rows - r);
         choir_tensor *some =
             choir__tensor_new(run, choir__device_of(y), CHOIR_F32, choir_dims(n, p->cols));
-        draw(p, some, (first / words + r) * p->cols);
+        if (!some->poisoned)
+            draw(p, some, (first / words + r) * p->cols);
         status = choir__scope_status(run);
         if (status == CHOIR_OK)
             status = choir__held_round_rows(&t, r, some, n, room);

@@ -186,7 +186,7 @@ static choir_status generate(const request *r)
 
 static int run(const choir__cli_command *command, int argc, char **argv)
 {
-    request r = {0};
+    request r = {.write.command = command->name};
     choir__cli_operands operands;
     int status = choir__cli_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)

@@ -12,10 +12,10 @@ int choir__write_took(void *values, const choir__cli_option *option, const char 
     if (option->name == NULL || strcmp(option->name, "stop"))
         return CHOIR__EXIT_OK;
     if (!*text)
-        return choir__cli_usage("generate", "--stop: expected a text, got ''");
+        return choir__cli_usage(r->command, "--stop: expected a text, got ''");
     if (r->stops == CHOIR__MOST_STOPS)
         return choir__cli_usage(
-            "generate", "--stop: expected up to %d texts", (int)CHOIR__MOST_STOPS);
+            r->command, "--stop: expected up to %d texts", (int)CHOIR__MOST_STOPS);
     r->stop[r->stops++] = text;
     return CHOIR__EXIT_OK;
 }

@@ -153,10 +153,17 @@ static char *model_option(const choir__job *j, int64_t context)
 {
     const char *name = j->model.given ? j->model.given : j->model.name;
     char *path = choir_model_path(name);
-    bool more = strlen(path) < strlen(name); /* options follow the path or the name */
+    const size_t length = strlen(path); /* options follow the path or the name */
+    const char *had = strstr(name + length, "context=");
+    const int kept = (int)(had ? (size_t)(had - name) : strlen(name));
+    const char *end = had ? had + strcspn(had, ",") : "";
+    char *option = choir__format("--model %.*s%scontext=%lld%s", kept, name,
+        had            ? ""
+        : name[length] ? ","
+                       : ":",
+        (long long)context, end);
     free(path);
-    return choir__format(
-        "--model %s%ccontext=%lld", name, more ? ',' : ':', (long long)context);
+    return option;
 }
 
 /* Returns the type in which the frozen weights of a job with adapters fit, or NULL. */

@@ -134,6 +134,24 @@ saves_memory() {
     done
 }
 
+# Where a job does not fit, the message has a base or a context with which it does, and a base that
+# does not fit either is no crash.
+is_advised() {
+    local wide=llama:layers=2,heads=4,width=128,hidden=512,context=16 why='one sample fits: '
+    local job=(train --strategy single --batch-size 1 --steps 2 --no-eval --quiet text)
+    choir "${job[@]}" --model $wide --lora r=2 --mem-cap 1500K >out 2>err && fail 'it fits'
+    has err "$why--base q8_0 or a larger --mem-cap would"
+    good "${job[@]}" --model $wide --lora r=2 --mem-cap 1500K --base q8_0
+    for cap in 100K 200K 300K 900K; do
+        choir "${job[@]}" --model $wide --lora r=2 --mem-cap $cap >out 2>err && fail "$cap fits"
+        has err "$why(a smaller model|--base q4_0) or a larger --mem-cap would"
+    done
+    wide=llama:layers=1,heads=4,width=32,context=256,hidden=64
+    choir "${job[@]}" --model $wide --mem-cap 700K >out 2>err && fail 'it fits'
+    has err "$why--model llama:layers=1,heads=4,width=32,context=[0-9]+,hidden=64 or a larger"
+    good "${job[@]}" --mem-cap 700K --model "$(sed -n 's/.*--model \([^ ]*\) or.*/\1/p' err)"
+}
+
 is_refused() {
     local job=(train --quiet --steps 1 --model "$small" text)
     bad 2 "unknown value 'q3_K' .*: choose one of f32, f16, bf16, q8_0, q4_0, q4_K" "${job[@]}" \
@@ -154,5 +172,6 @@ check halves_are_held
 check goes_on
 check writes
 check saves_memory
+check is_advised
 check is_refused
 finish

@@ -95,7 +95,8 @@ wrong() {
     bad 2 'top-p' generate run --top-p 1.5
     bad 2 'min-p' generate run --min-p 2
     bad 2 'repetition-penalty' generate run --repetition-penalty 0
-    bad 2 'stop' generate run --stop ''
+    bad 2 'choir generate: --stop: expected a text' generate run --stop ''
+    bad 2 'choir chat: --stop: expected a text' chat run --stop ''
     bad 2 'choose one of them' generate run --prompt a --prompts b
     bad 1 'nowhere' generate run --prompts nowhere
     : >empty

@@ -1,6 +1,6 @@
 """The guide's chapter on fine-tuning, up to the BERT of ../fine_tuning.py: each of its commands runs as it
 stands, on small folders that transformers makes here. Where llama-cli is talked to, llama.cpp is asked through
-xllamacpp, if there is one."""
+xllamacpp, if there is one. Then a chat is trained until its answers end."""
 import json
 import os
 import re
@@ -92,6 +92,19 @@ def run(text):
             text, done.stdout.decode(), done.stderr.decode()))
 
 
+def answers_end():
+    """A chat stops at the token with which the template ends an answer, though the folder names another one."""
+    folders.make("qwen2", 64, "small")
+    run("choir train chats.jsonl --model small --steps 90 --lr 0.005 --no-eval --save runs/small-talk\n"
+        "choir export runs/small-talk small-gguf --format gguf\n"
+        "choir chat runs/small-talk --temperature 0 --tokens 40 --json >here\n")
+    run("choir chat small-gguf/model.gguf --temperature 0 --tokens 40 --json >there\n")
+    for name in "here", "there":
+        with open(name) as file:
+            said = json.loads(file.readline())
+        assert said["stopped"] == "eos" and "<|end|>" not in said["text"], said
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)
@@ -100,6 +113,7 @@ def main():
         for text in blocks():
             run(text)
             lines += text.count("choir ") + text.count("llama-cli ")
+        answers_end()
         for made in "tuned-adapter/adapter_config.json", "tuned/model.safetensors", "smol-gguf/model.gguf", \
                 "smol-again/config.json", "runs/more/latest":
             assert os.path.exists(made), "the chapter makes no %s" % made

@@ -1,5 +1,6 @@
 """GGUF files beside the package gguf: tensors have the bytes that it writes for the folder's weights, it
 reads them as Choir does, and a file comes back as a folder with the same scores."""
+import json
 import os
 import subprocess
 import sys
@@ -69,6 +70,12 @@ def comes_back(folder, work, tokenizer):
         assert tokenizer.encode(text) == again.encode(text), (tokenizer.encode(text), again.encode(text))
         assert tokenizer.decode(tokenizer.encode(text)) == again.decode(again.encode(text))
     assert tokenizer.chat_template == again.chat_template
+    if tokenizer.chat_template:  # answers end with <|end|>, which the folder does not name
+        turn = tokenizer.convert_tokens_to_ids("<|end|>")
+        fields = GGUFReader(os.path.join(work, "f32", "model.gguf")).fields
+        assert fields["tokenizer.ggml.eot_token_id"].contents() == turn, fields["tokenizer.ggml.eot_token_id"]
+        with open(os.path.join(work, "back", "config.json")) as file:
+            assert json.load(file)["eos_token_id"] == [tokenizer.eos_token_id, turn]
 
 
 def check(family, width):
