@@ -1,4 +1,4 @@
-/* What a corpus says about its conversations. */
+/* Counts of a corpus's conversations, for its errors and notes. */
 #ifndef CHOIR_DATA_TALKS_H
 #define CHOIR_DATA_TALKS_H
 
@@ -8,7 +8,7 @@
 typedef struct choir__talks {
     int64_t chats, marked;          /* chats by a template; marked by it */
     int64_t cut;                    /* chats that are longer than a sample */
-    int64_t silent;                 /* conversations of which nothing is learned */
+    int64_t silent;                 /* conversations without a learned word */
     char *silent_at, *silent_roles; /* the place of the first one, and its roles; or NULL */
 } choir__talks;
 
