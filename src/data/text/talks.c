@@ -76,8 +76,8 @@ char *choir__talks_say(const choir__talks *t, int64_t context)
     if (!t->silent)
         return text;
     char *more =
-        choir__format("%s%sthe assistant says nothing in %lld conversation%s, the first "
-                      "of which is %s: nothing of such a conversation is learned",
+        choir__format("%s%sthe assistant says nothing in %lld conversation%s, first in "
+                      "%s: nothing of such a conversation is learned",
             text ? text : "", text ? "; " : "", (long long)t->silent, t->silent > 1 ? "s" : "",
             t->silent_at);
     free(text);

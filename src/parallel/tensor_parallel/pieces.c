@@ -49,7 +49,7 @@ static choir_tensor *piece_of(choir_scope *scope, choir_tensor *t, const choir__
     if (!t)
         return NULL;
     choir_tensor *whole = choir_in(scope, t);
-    whole->split = NULL; /* what is here is whole to the view */
+    whole->split = NULL; /* the view sees this rank's rows as whole */
     return choir_narrow(whole, 0, piece->row, piece->rows);
 }
 

@@ -147,7 +147,7 @@ silent() {
     choir "${job[@]}" - <asked.jsonl >out 2>err && fail 'a stream without answers'
     has err 'standard input, line [0-9]+: up to here no conversation has words of the role'
     { chats && head -3 asked.jsonl; } >some.jsonl
-    noted 'before it; the assistant says nothing in [23] conversations, the first of which is' \
+    noted 'before it; the assistant says nothing in [23] conversations, first in some' \
         "${job[@]}" --steps 2 some.jsonl
     has err 'some.jsonl, line 4[123]: nothing of such a conversation is learned'
     mkdir parts
