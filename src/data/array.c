@@ -49,7 +49,7 @@ static int64_t lines_in(const char *at, const char *end)
 static char *object_end(char *at, const char *end)
 {
     int64_t depth = 0;
-    bool inside = false; /* of a string */
+    bool inside = false; /* within a string */
     for (; at < end; at++) {
         if (inside && *at == '\\')
             at++;

@@ -15,7 +15,7 @@ enum { CHOIR__MOST_STOPS = 64 };
 
 /* The first member of both commands' values. */
 typedef struct choir__write_request {
-    const char *command; /* its name, for messages */
+    const char *command; /* the name that messages begin with */
     const char *checkpoint, *amp, *base, *last_stop;
     int64_t tokens, top_k, seed;
     double temperature, top_p, min_p, repetition_penalty;
