@@ -217,7 +217,7 @@ control_group() {
 # limit that keeps copies away is lifted before the loss: where the new process comes late, one rank
 # alone writes the states of both workers, into a file that is larger than a copy.
 lacking() {
-    local most pid job=(train --model gpt2:layers=2,heads=2,width=64,context=16 --batch-size 24
+    local most pid job=(train --model gpt2:layers=2,heads=2,width=64,context=16 --batch-size 6
         --microbatches 6 --steps 300 --json text)
     most=$(ulimit -S -f)
     trap '' XFSZ
@@ -250,19 +250,25 @@ have_left() {
 
 # lose_one_of_three OPTION...: starts a job, kills rank 1, and lets the supervisor see that when the
 # others have left their generation, so that they begin the next one while the new process starts:
-# it has that process on its own core, where it comes later. Returns the job's exit status.
+# it has that process at low priority on a core that is busy, where it comes later. Returns the
+# job's exit status.
 lose_one_of_three() {
-    local drain core
+    local drain core busy
     core=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
     start_until 30 "$@"
     mapfile -t ranks < <(children)
     kill -STOP "${ranks[1]}" "$started_pid"
     taskset -cp "$core" "$started_pid" >/dev/null
+    renice -n 19 "$started_pid" >/dev/null
+    timeout 20 taskset -c "$core" sh -c 'while :; do :; done' &
+    busy=$!
     cat <&"$lines" >>out &
     drain=$!
     kill -KILL "${ranks[1]}"
     await 10 have_left "${ranks[0]}" "${ranks[2]}" || fail "ranks stay: $(cat err)"
     kill -CONT "$started_pid"
+    await 10 grep -q '"event":"membership"' out
+    kill "$busy"
     wait "$drain"
     end_started
 }
@@ -273,8 +279,8 @@ lose_one_of_three() {
 # on copies; shared memory is a little shorter.
 little_room() {
     local most from status try
-    local job=(train --model gpt2:layers=2,heads=2,width=128,context=16 --batch-size 24
-        --microbatches 6 --steps 300 --json text)
+    local job=(train --model gpt2:layers=2,heads=2,width=128,context=16 --batch-size 6
+        --microbatches 6 --steps 200 --json text)
     choir "${job[@]}" --strategy single >calm.wide 2>err || fail "undisturbed: $(cat err)"
     most=$(ulimit -S -f)
     trap '' XFSZ
