@@ -196,7 +196,7 @@ goes_on() {
 
 compared() {
     good compare --strategies ddp+pipeline:schedule=1f1b,ddp --devices cpu:0-3 --repeats 1 --json \
-        --steps 4 --model mlp:layers=4 --batch-size 16 random
+        --steps 4 --model mlp:layers=4,in=20,hidden=16 --batch-size 16 random
     [ "$(grep -c '"same_bits":true' out)" -eq 3 ] || fail "compare: $(cat out)"
     grep -q '"strategy":"ddp+pipeline:schedule=1f1b"' out || fail "compare: $(cat out)"
     good compare --strategies cp,tp+cp --mesh 2x2 --devices cpu:0-3 --repeats 1 --json --steps 4 \
