@@ -63,21 +63,28 @@ template <class T> struct soft_mma {
         return get(&x.number);
     }
 
+    /* Widens each element of a and b once. Terms of a sum are added in rising order of k. */
     static void act(void *const lanes[WARP])
     {
-        for (int lane = 0; lane < WARP; lane++)
-            for (int i = 0; i < 4; i++) {
-                const soft_mma *mine = (const soft_mma *)lanes[lane];
-                int g = lane / 4, column = lane % 4 * 2 + i % 2;
-                float sum = 0;
-                for (int k = 0; k < 16; k++) {
-                    const soft_mma *first = (const soft_mma *)lanes[g * 4 + k % 8 / 2];
-                    const soft_mma *second = (const soft_mma *)lanes[column * 4 + k % 8 / 2];
-                    sum += part(first->a[i / 2 + k / 8 * 2], k % 2) *
-                           part(second->b[k / 8], k % 2);
-                }
-                mine->c[i] += sum;
+        float first[16][16], second[16][8], sum[16][8] = {};
+        for (int lane = 0; lane < WARP; lane++) {
+            const soft_mma *mine = (const soft_mma *)lanes[lane];
+            int g = lane / 4, q = lane % 4 * 2;
+            for (int half = 0; half < 2; half++) {
+                for (int i = 0; i < 4; i++)
+                    first[g + i % 2 * 8][q + i / 2 * 8 + half] = part(mine->a[i], half);
+                for (int i = 0; i < 2; i++)
+                    second[q + i * 8 + half][g] = part(mine->b[i], half);
             }
+        }
+        for (int row = 0; row < 16; row++)
+            for (int k = 0; k < 16; k++)
+                for (int column = 0; column < 8; column++)
+                    sum[row][column] += first[row][k] * second[k][column];
+        for (int lane = 0; lane < WARP; lane++)
+            for (int i = 0; i < 4; i++)
+                ((const soft_mma *)lanes[lane])->c[i] +=
+                    sum[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
     }
 };
 
