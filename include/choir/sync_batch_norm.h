@@ -33,8 +33,9 @@ extern "C" {
  * 16 bytes per channel and direction. All ranks must run these layers equally often; otherwise
  * they wait for each other until the group's timeout.
  *
- * Errors, which stick to the run: argument (micro-batches that do not divide into the ranks),
- * device (x is not on the run's device, as in pipelines), peer lost.
+ * Errors, which stick to the run: argument (ranks with different numbers of micro-batches: then
+ * declare the groups, see below), device (x is not on the run's device, as in pipelines), peer
+ * lost.
  */
 choir_module *choir_sync_batch_norm(choir_scope *run, choir_module *module, choir_group *group);
 
@@ -47,10 +48,10 @@ typedef struct choir_sync_batch_norm_opts {
 choir_sync_batch_norm_opts choir_sync_batch_norm_defaults(void);
 
 /**
- * Like choir_sync_batch_norm, with a declared number G of groups, which gives the same bits on
- * any number of ranks: G divides the micro-batches, and the number of ranks divides the M/G
- * micro-batches of a group or is a multiple of it. With fewer ranks than M/G, a rank has
- * several micro-batches of a group, and steps run through choir_sync_batch_norm_step.
+ * Like choir_sync_batch_norm, with a declared number G of groups, which divides the
+ * micro-batches and gives the same bits on any number of ranks. Where a rank has several
+ * micro-batches of a group, or ranks have different numbers of micro-batches, steps run through
+ * choir_sync_batch_norm_step.
  */
 choir_module *choir_sync_batch_norm_with(choir_scope *run, choir_module *module,
     choir_group *group, choir_sync_batch_norm_opts opts);
@@ -80,8 +81,8 @@ typedef choir_tensor *choir_micro_loss_fn(
 CHOIR_CHECKED choir_status choir_sync_batch_norm_step(choir_scope *step, choir_module *module,
     int64_t count, choir_micro_loss_fn *loss, void *arg, choir_tensor **losses);
 
-/** Number of micro-batches that choir_sync_batch_norm_step runs together on this rank; 1: none
- * waits for another. */
+/** Number of micro-batches that choir_sync_batch_norm_step runs together on this rank at most;
+ * 1: none waits for another, on any rank, so steps need not run through it. */
 int choir_sync_batch_norm_together(const choir_scope *run);
 
 #ifdef __cplusplus

@@ -87,7 +87,10 @@ static choir_status price_collective(
     shape.world = r->step->world;
     const bool message = shape.kind == CHOIR__SEND || shape.kind == CHOIR__RECEIVE;
     const int64_t reach = shape.group.stride * shape.group.size;
-    shape.first = message ? p->first : p->first / reach * reach + p->first % shape.group.stride;
+    shape.first = message ? p->first
+                  : shape.group.ranks
+                      ? choir__min(shape.group.ranks[0], shape.world - reach)
+                      : p->first / reach * reach + p->first % shape.group.stride;
     choir_status status = shape.group.size > LARGE && shape.count > 1
                               ? price_large(r, &shape, &cost)
                               : price_call(r, &shape, &cost);
@@ -149,7 +152,7 @@ static int *members_of(const replay *r, const choir__step_program *p, choir__ste
     bool *seen = choir__calloc((size_t)r->step->program_count, sizeof *seen);
     int *members = NULL, count = 0;
     for (int64_t i = 0; i < group.size; i++) {
-        const int64_t rank = first + i * group.stride;
+        const int64_t rank = group.ranks ? group.ranks[i] : first + i * group.stride;
         const int of = rank < r->step->world ? choir__step_program_of(r->step, rank) : -1;
         if (of < 0 || seen[of])
             continue;

@@ -50,10 +50,37 @@ choir__step_entry *choir__step_add(
 int choir__step_group_of(choir__step *step, int64_t size, int64_t stride)
 {
     for (int g = 0; g < step->group_count; g++)
-        if (step->groups[g].size == size && step->groups[g].stride == stride)
+        if (step->groups[g].size == size && step->groups[g].stride == stride &&
+            !step->groups[g].ranks)
             return g;
     CHOIR__GROW(step->groups, step->group_count);
-    step->groups[step->group_count] = (choir__step_group){size, stride};
+    step->groups[step->group_count] = (choir__step_group){size, stride, NULL};
+    return step->group_count++;
+}
+
+/* Returns whether ranks are a group of a mesh's dimension, with this stride. */
+static bool are_spaced(const int *ranks, int64_t size, int64_t stride)
+{
+    const int64_t reach = stride * size;
+    for (int64_t i = 0; i < size; i++)
+        if (ranks[i] != ranks[0] / reach * reach + ranks[0] % stride + i * stride)
+            return false;
+    return true;
+}
+
+int choir__step_group_by(choir__step *step, const int *ranks, int64_t size)
+{
+    const int64_t stride = size > 1 && ranks[1] > ranks[0] ? ranks[1] - ranks[0] : 1;
+    const size_t bytes = (size_t)size * sizeof *ranks;
+    if (are_spaced(ranks, size, stride))
+        return choir__step_group_of(step, size, stride);
+    for (int g = 0; g < step->group_count; g++)
+        if (step->groups[g].size == size && step->groups[g].ranks &&
+            !memcmp(step->groups[g].ranks, ranks, bytes))
+            return g;
+    CHOIR__GROW(step->groups, step->group_count);
+    int *list = memcpy(choir__alloc(bytes), ranks, bytes);
+    step->groups[step->group_count] = (choir__step_group){size, 1, list};
     return step->group_count++;
 }
 
@@ -66,6 +93,8 @@ void choir__step_free(choir__step *step)
     }
     free(step->programs);
     free(step->program_of);
+    for (int g = 0; g < step->group_count; g++)
+        free(step->groups[g].ranks);
     free(step->groups);
     *step = (choir__step){0};
 }

@@ -32,9 +32,11 @@ typedef enum choir__step_kind {
 
 /* The ranks of a collective: first + i * stride, i in [0, size), where `first` is the member
  * with the lowest rank. A mesh's dimension, a world (stride 1) and a sub-group of consecutive
- * ranks have this form. All groups of the dimension work at the same time. */
+ * ranks have this form. All groups of the dimension work at the same time. Any other group
+ * lists its ranks, and is priced as neighbours. */
 typedef struct choir__step_group {
     int64_t size, stride;
+    int *ranks; /* (size) in the group's order, or NULL */
 } choir__step_group;
 
 typedef struct choir__step_entry {
@@ -108,6 +110,8 @@ choir__step_entry *choir__step_add(
     choir__step_program *program, choir__step_kind kind, int queue);
 /* Returns the index of the group, which is added unless the step has it. */
 int choir__step_group_of(choir__step *step, int64_t size, int64_t stride);
+/* Returns the index of the group of these ranks, (size) in its order, likewise. */
+int choir__step_group_by(choir__step *step, const int *ranks, int64_t size);
 /* Frees the arrays, and zeroes the step. */
 void choir__step_free(choir__step *step);
 

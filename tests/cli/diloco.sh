@@ -147,28 +147,26 @@ sync_batch_norm() {
     near 1e-5 "$(field final_loss synced)" "$(field final_loss whole)"
     is_near 1e-5 "$(field final_loss apart)" "$(field final_loss whole)" &&
         fail 'statistics of parts are those of the whole'
-    bad 1 '4 micro-batches on 3 ranks; each rank needs as many as the others' train "${args[@]}" \
+    bad 1 '4 micro-batches on 3 ranks, .*: expected a number of groups that divides 4' train "${args[@]}" \
         --strategy ddp:sync_bn=1 --nproc 3 --microbatches 4 random
-    bad 1 'groups of 4 micro-batches on 6 ranks; expected a number of ranks that divides 4' train \
-        "${args[@]}" --strategy ddp:sync_bn=1,groups=3 --nproc 6 --microbatches 12 random
     bad 1 'groups = 5 do not divide 4 micro-batches' train "${args[@]}" \
         --strategy ddp:sync_bn=1,groups=5 --nproc 2 --microbatches 4 random
     bad 2 'groups needs sync_bn=1' train --strategy ddp:groups=2 --model toy random
 }
 
-# The groups are the cut: one hash on 1, 2 and 4 ranks, also where other ranks continue a job; by
+# The groups are the cut: one hash on 1 to 4 ranks, also where other ranks continue a job; by
 # default a group has one micro-batch of each rank.
 groups_of_batch_norm() {
     local args=(--json --batch-size 24 --microbatches 4 --model cnn:width=4,image=12) ranks
     good train "${args[@]}" --strategy ddp:sync_bn=1,groups=2 --nproc 1 --steps 6 random &&
         mv out one
-    for ranks in 2 4; do
+    for ranks in 2 3 4; do
         good train "${args[@]}" --strategy ddp:sync_bn=1,groups=2 --nproc $ranks --steps 6 \
             random && mv out many
         same_run one many
     done
     good train "${args[@]}" --strategy ddp:sync_bn=1 --nproc 2 --steps 3 --save a random
-    for ranks in 1 4; do
+    for ranks in 1 3 4; do
         good train --json --resume a/step-00000003 --nproc $ranks --steps 6 --save b && mv out rest
         same_run one rest 4
         rm -rf b

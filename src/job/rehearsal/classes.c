@@ -10,10 +10,11 @@
  *                   ...
  *
  * Two of these places are alike if what depends on the place is equal: the nodes of the tree
- * that its run of micro-batches completes, the rows that it holds of sharded weights, the nodes
- * over which copies of a model are added, and whether it has batches of a validation. A program
- * that depends on its rank in another way would need a line in `describe` here; random jobs in
- * tests/unit/job/classes.c compare with rehearsals of all ranks. */
+ * that its run of micro-batches completes, the groups of micro-batches by which it meets
+ * others, the rows that it holds of sharded weights, the nodes over which copies of a model are
+ * added, and whether it has batches of a validation. A program that depends on its rank in
+ * another way would need a line in `describe` here; random jobs in tests/unit/job/classes.c
+ * compare with rehearsals of all ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,10 @@ static description describe(const choir__job *j, const dealer *of, const choir__
     int64_t lo, hi;
     choir__tree_run(units, place, of->size, &lo, &hi);
     add_nodes(&d, lo * unit, hi * unit);
+    const int64_t groups =
+        of->strategy->meet_by ? of->strategy->meet_by(of->keys, of->size, units) : 1;
+    for (int64_t m = lo; m < hi && groups > 1; m++)
+        add(&d, m % groups);
     if (of->strategy->sharers)
         add_shares(&d, j, of, r, place);
     for (int inner = 0; inner < of->stride; inner++)

@@ -60,7 +60,7 @@ static void note_call(recorder *r, int queue, const choir_group *group, const ch
     const choir__stamp *s = &call->stamp;
     const choir__engine *engine = group->engine;
     const int *ranks = choir__dry_members(engine);
-    const int world = engine->world, stride = world > 1 ? ranks[1] - ranks[0] : 1;
+    const int world = engine->world;
     choir__kind kind = (choir__kind)s->kind;
     int64_t count = (int64_t)s->count;
     if (world == 1 || kind == CHOIR__SHARE)
@@ -77,7 +77,7 @@ static void note_call(recorder *r, int queue, const choir_group *group, const ch
     e->as.collective.dtype = (choir_dtype)s->dtype;
     e->as.collective.count = count;
     e->as.collective.leaves = kind == CHOIR__TREE_REDUCE ? s->leaves : 0;
-    e->as.collective.group = choir__step_group_of(r->step, world, stride > 0 ? stride : 1);
+    e->as.collective.group = choir__step_group_by(r->step, ranks, world);
     if (message)
         e->as.collective.root = ranks[s->peer] - r->rank;
     else if (kind != CHOIR__TREE_REDUCE)

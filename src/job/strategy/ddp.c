@@ -7,6 +7,7 @@
 #include "base/named.h"
 #include "job/job.h"
 #include "comm/call.h"
+#include "parallel/sync_batch_norm/sync_batch_norm.h"
 
 typedef struct ddp_keys {
     double bucket_cap_mb, first_bucket_mb;
@@ -65,6 +66,12 @@ static bool own_numbers(const void *own, int ranks, int64_t microbatches)
     const ddp_keys *k = own;
     bool shares = k->groups ? k->groups < microbatches : ranks > 1;
     return by_ranks(own, ranks, microbatches) || (k->sync_bn && shares);
+}
+
+static int64_t meet_by(const void *own, int ranks, int64_t microbatches)
+{
+    const ddp_keys *k = own;
+    return k->groups && !choir__synced_evenly(microbatches, k->groups, ranks) ? k->groups : 1;
 }
 
 static choir__declared_cut cut_of(void *own)
@@ -176,4 +183,5 @@ const choir__cli_strategy choir__cli_strategy_ddp = {
     .by_ranks = by_ranks,
     .own_numbers = own_numbers,
     .forgets = forgets,
+    .meet_by = meet_by,
 };

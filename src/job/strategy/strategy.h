@@ -127,6 +127,9 @@ struct choir__cli_strategy {
     /* Returns the number of ranks, of `ranks` in all, that share the rows of one model. NULL:
      * each has a whole one. */
     int (*sharers)(const void *keys, int ranks);
+    /* Returns G where ranks meet by groups of micro-batches, m modulo G, of which they have
+     * unequal numbers; else 1. May be NULL: 1. */
+    int64_t (*meet_by)(const void *keys, int ranks, int64_t microbatches);
     choir__chunked chunks;
     bool slices; /* the ranks share the slices of large weights (choir/tensor_parallel.h) */
     /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */

@@ -111,14 +111,16 @@ choir__sums choir__ddp_sums(const choir__ddp *d)
     return choir__algorithm_sums(d->algorithm ? d->algorithm : d->group->algorithm);
 }
 
-/* Happens once. Not if the uses may change from step to step: one step's order is then useless
- * for the next. Neither if bits may depend on an element's place in its bucket: the layout then
- * equals the first step's, also in a process that continues from a checkpoint. */
+/* Happens once, before the second step: where several micro-batches advance together, a step
+ * begins several times, on each rank as often as it has micro-batches. Not if the uses may
+ * change from step to step: one step's order is then useless for the next. Neither if bits may
+ * depend on an element's place in its bucket: the layout then equals the first step's, also in
+ * a process that continues from a checkpoint. */
 choir_status choir__ddp_rebuild(choir__ddp_part *part)
 {
     choir__ddp *d = part->ddp;
     choir__book *book = part->book;
-    if (part->rebuilt || !book->laid_out || choir__recording_active() ||
+    if (part->rebuilt || !part->stepped || !book->laid_out || choir__recording_active() ||
         choir__ddp_sums(d) == CHOIR__SUMS_BY_PLACE ||
         (d->opts.find_unused_parameters && !d->opts.static_graph))
         return CHOIR_OK;

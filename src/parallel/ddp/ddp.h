@@ -34,6 +34,7 @@ typedef struct choir__ddp_part {
     float *mirror;
     size_t mirror_bytes;
     /* parameters have been assigned to buckets in the order of rank 0's backward */
+    bool stepped; /* a step has ended: its order is known */
     bool rebuilt;
     /* --- by bucket of the current layout --- */
     bool *filled; /* (bucket_count) complete in this step */

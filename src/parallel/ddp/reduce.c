@@ -242,6 +242,7 @@ static choir_status finish(void *reducer, choir__book *book)
     if (status != CHOIR_OK)
         return status;
     choir__device_waits(book->device, d->group);
+    part->stepped = true;
     status = choir__ddp_settle_used(part);
     return status == CHOIR_OK ? choir__queue_status(choir__ddp_queue(d)) : status;
 }

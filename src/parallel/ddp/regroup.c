@@ -66,7 +66,7 @@ static void forget(choir__ddp_part *part)
     book->order = NULL;
     book->shared_levels = choir__layout_height(part->ddp->first, part->ddp->planned);
     choir__group_memory_free(&part->levels);
-    part->rebuilt = part->asked = part->known = false;
+    part->stepped = part->rebuilt = part->asked = part->known = false;
 }
 
 static void free_kept(void *arg)

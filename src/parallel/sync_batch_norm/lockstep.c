@@ -8,6 +8,9 @@
  *     micro-batch 1        .  conv | sums . rest       .  conv | sums . rest ...
  *     all ranks            .              ^ the tree over the group    ^
  *
+ * Ranks work on the groups of which they have micro-batches, in rising order. So ranks that
+ * share some groups and not others do not wait for each other in a circle.
+ *
  * Kernels are queued in the order in which the fibers run, so nothing else knows of them.
  *
  * Gradients of parameters are leaves of the tree over micro-batches, one after another, and not
@@ -51,7 +54,8 @@ struct choir__lockstep {
     void *arg;
     member *members;     /* (count) */
     int64_t count, next; /* next: the micro-batch whose leaf is next */
-    member **round;      /* (synced->together) those that run together now */
+    member **round;      /* (here) those that run together now, of group `group` */
+    int64_t group, here;
     member *running;
     choir_status status;
 };
@@ -103,35 +107,68 @@ static void add_rows(choir_device *device, double *at, int64_t rows, int64_t n)
     }
 }
 
+/* The ranks that share the round's group, and their micro-batches of it. */
+typedef struct sharing {
+    choir_group *ranks;
+    int64_t each, most; /* as those of choir__synced_share */
+} sharing;
+
+static sharing sharing_of(const choir__lockstep *l)
+{
+    const choir__synced *s = l->synced;
+    if (!s->shares)
+        return (sharing){s->group, l->here * choir_group_world(s->group), l->here};
+    const choir__synced_share *share = &s->shares[l->group];
+    return (sharing){share->ranks, share->each, share->most};
+}
+
+/* Moves the rows of ranks with fewer than most, which lie `most` rows apart, together. */
+static void close_gaps(const choir__lockstep *l, const sharing *of, double *rows, int64_t n)
+{
+    const choir__synced *s = l->synced;
+    const int world = s->shares ? choir_group_world(s->world) : 0;
+    int64_t to = 0, from = 0;
+    for (int r = 0; r < world; r++) {
+        const int64_t count = choir__synced_count(s, l->group, r);
+        for (int64_t i = 0; i < count && to < from; i++)
+            choir__launch_bytes(s->run->device, rows + (to + i) * n, rows + (from + i) * n,
+                (size_t)n * sizeof *rows);
+        to += count;
+        from += count ? of->most : 0;
+    }
+}
+
 /* Gives all members of the round the sums over their group, also over its part on other ranks.
  */
 static choir_status share(choir__lockstep *l)
 {
-    const choir__synced *s = l->synced;
-    choir_device *device = s->run->device;
-    int64_t n = l->round[0]->count, here = s->together, world = choir_group_world(s->group);
-    choir_tensor *all =
-        choir__tensor_new(l->scope, device, CHOIR_F64, choir_dims(here * world + here, n));
+    const sharing of = sharing_of(l);
+    choir_device *device = l->synced->run->device;
+    int64_t n = l->round[0]->count, world = choir_group_world(of.ranks);
+    choir_tensor *all = choir__tensor_new(
+        l->scope, device, CHOIR_F64, choir_dims(of.most * world + of.most, n));
     choir_status status = choir__scope_status(l->scope);
     if (status != CHOIR_OK)
         return status;
-    double *rows = choir__data(all), *mine = rows + here * world * n;
+    double *rows = choir__data(all), *mine = rows + of.most * world * n;
     size_t bytes = (size_t)n * sizeof *rows;
-    for (int64_t i = 0; i < here; i++)
+    for (int64_t i = 0; i < l->here; i++)
         choir__launch_bytes(
             device, (world > 1 ? mine : rows) + i * n, l->round[i]->sums, bytes);
     if (world > 1) {
         choir_work work;
-        status = choir_group_wait_device(s->group, device);
+        status = choir_group_wait_device(of.ranks, device);
         if (status == CHOIR_OK)
-            status = choir_group_all_gather(s->group, mine, rows, here * n, CHOIR_F64, &work);
+            status =
+                choir_group_all_gather(of.ranks, mine, rows, of.most * n, CHOIR_F64, &work);
         if (status == CHOIR_OK)
             status = choir_device_wait_work(device, work);
     }
     if (status != CHOIR_OK)
         return status;
-    add_rows(device, rows, here * world, n);
-    for (int64_t i = 0; i < here; i++)
+    close_gaps(l, &of, rows, n);
+    add_rows(device, rows, of.each, n);
+    for (int64_t i = 0; i < l->here; i++)
         choir__launch_bytes(device, l->round[i]->sums, rows, bytes);
     choir__tensor_release(all);
     return CHOIR_OK;
@@ -211,7 +248,7 @@ static choir_status start_member(choir__lockstep *l, member *m, int64_t index)
 /* Advances all members of the round to their next norm, or to their ends. */
 static bool advance(choir__lockstep *l)
 {
-    int waiting = 0, each = l->synced->together;
+    int waiting = 0, each = (int)l->here;
     for (int i = 0; i < each; i++) {
         member *m = l->round[i];
         waiting += m->fiber && !m->ran && m->status == CHOIR_OK && resume(l, m);
@@ -226,21 +263,28 @@ static bool advance(choir__lockstep *l)
     return waiting;
 }
 
-/* After an error norms do not wait any more, so all members come to their ends. */
-static choir_status run_round(choir__lockstep *l, int64_t first)
+/* Returns this rank's first micro-batch of a group. */
+static int64_t first_of(const choir__lockstep *l, int64_t group)
 {
-    int each = l->synced->together;
-    for (int i = 0; i < each && l->status == CHOIR_OK; i++) {
-        int64_t index = first + i * l->synced->groups;
-        l->round[i] = &l->members[index];
-        l->status = start_member(l, l->round[i], index);
+    const int64_t groups = l->synced->groups, begin = (int64_t)l->scope->micro % groups;
+    return (group - begin + groups) % groups;
+}
+
+/* After an error norms do not wait any more, so all members come to their ends. */
+static choir_status run_round(choir__lockstep *l)
+{
+    const int64_t groups = l->synced->groups, first = first_of(l, l->group);
+    l->here = 0;
+    for (int64_t m = first; m < l->count && l->status == CHOIR_OK; m += groups) {
+        member *of = l->round[l->here++] = &l->members[m];
+        l->status = start_member(l, of, m);
     }
     if (l->status != CHOIR_OK)
         return l->status;
     while (advance(l))
         if (l->status == CHOIR_OK)
             l->status = share(l);
-    for (int i = 0; i < each; i++) {
+    for (int64_t i = 0; i < l->here; i++) {
         choir__fiber_free(l->round[i]->fiber);
         l->round[i]->fiber = NULL;
     }
@@ -249,16 +293,29 @@ static choir_status run_round(choir__lockstep *l, int64_t first)
 
 /* --- a step --- */
 
+/* Adds the leaves of the micro-batches that have run, up to one that has not. */
+static choir_status finish_members(choir__lockstep *l, choir_tensor **losses)
+{
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && l->next < l->count && l->members[l->next].ran) {
+        status = finish_member(&l->members[l->next], &losses[l->next]);
+        l->next++;
+    }
+    return status;
+}
+
+/* The first leaf of a rank may wait for all other ranks (parallel/ddp). Where ranks have
+ * unequal shares, that must not be between two norms for which others wait. */
 static choir_status run_lockstep(choir__lockstep *l, choir_tensor **losses)
 {
     choir_status status = CHOIR_OK;
-    for (int64_t round = 0; round < l->synced->groups && status == CHOIR_OK; round++) {
-        status = run_round(l, round);
-        while (status == CHOIR_OK && l->next < l->count && l->members[l->next].ran) {
-            status = finish_member(&l->members[l->next], &losses[l->next]);
-            l->next++;
-        }
+    for (l->group = 0; l->group < l->synced->groups && status == CHOIR_OK; l->group++) {
+        status = run_round(l);
+        if (status == CHOIR_OK && !l->synced->shares)
+            status = finish_members(l, losses);
     }
+    if (status == CHOIR_OK)
+        status = finish_members(l, losses);
     for (; l->next < l->count; l->next++) { /* after an error */
         member *m = &l->members[l->next];
         m->status = status;
@@ -284,6 +341,16 @@ static choir_status run_apart(choir_scope *step, choir_module *net, int64_t coun
     return status;
 }
 
+/* Returns the number of this rank's micro-batches. */
+static int64_t count_here(const choir__synced *s)
+{
+    int64_t first = 0, end = s->groups * s->together;
+    if (s->shares)
+        choir__tree_run(
+            s->total, choir_group_rank(s->world), choir_group_world(s->world), &first, &end);
+    return end - first;
+}
+
 choir_status choir_sync_batch_norm_step(choir_scope *step, choir_module *net, int64_t count,
     choir_micro_loss_fn *fn, void *arg, choir_tensor **losses)
 {
@@ -295,12 +362,13 @@ choir_status choir_sync_batch_norm_step(choir_scope *step, choir_module *net, in
     if (!fn || !losses)
         return choir__missing(__func__, fn ? "array of losses" : "function");
     choir__synced *s = choir__synced_of(step);
-    if (!s || s->together == 1)
+    if (!s || (s->together == 1 && !s->shares))
         return run_apart(step, net, count, fn, arg, losses);
-    if (count != s->groups * s->together)
+    const int64_t expected = count_here(s);
+    if (count != expected)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected this rank's %lld micro-batches, %d of each group, got %lld", __func__,
-            (long long)(s->groups * s->together), s->together, (long long)count);
+            "%s: expected this rank's %lld micro-batches, got %lld", __func__,
+            (long long)expected, (long long)count);
     choir__lockstep l = {.synced = s,
         .scope = step,
         .net = net,
@@ -324,5 +392,5 @@ int choir_sync_batch_norm_together(const choir_scope *run)
     if (choir__use_scope(run, __func__) != CHOIR_OK)
         return 1;
     const choir__synced *s = choir__synced_of(run);
-    return s ? s->together : 1;
+    return !s ? 1 : s->shares ? choir__max(2, s->together) : s->together;
 }

@@ -2,8 +2,8 @@
  *
  * Micro-batch m belongs to group m modulo G. A rank with one micro-batch of a group at a time
  * reduces its sums over the ranks with the others; a rank with several runs them together
- * (lockstep.c). Both add in the fixed tree over the group's micro-batches, so the number of
- * ranks changes no bit.
+ * (lockstep.c), and so do all where ranks have unequal numbers of micro-batches. Both add in
+ * the fixed tree over the group's micro-batches, so the number of ranks changes no bit.
  *
  * Group and device wait for each other in their queues, never on the host, so recorded steps
  * can replay the reduction. */
@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 
+#include "base/tree.h"
 #include "tensor/handle.h"
 
 choir_sync_batch_norm_opts choir_sync_batch_norm_defaults(void)
@@ -39,7 +40,7 @@ static choir_status sum(
             "sync_batch_norm: x is on %s, the run on %s; ranks share statistics where a rank has "
             "all of the model",
             choir_device_name(device), choir_device_name(s->run->device));
-    if (s->together > 1 && !s->wait)
+    if ((s->together > 1 || s->shares) && !s->wait)
         return choir__error(CHOIR_ERR_STATE,
             "sync_batch_norm: this rank has %d micro-batches of a group: "
             "choir_sync_batch_norm_step runs them together",
@@ -47,9 +48,9 @@ static choir_status sum(
     choir_status status =
         s->wait ? s->wait(s, sums, count) : sum_over_ranks(s, device, sums, count);
     /* The sub-group's bytes are not counted elsewhere: sent and received. */
-    size_t share = (size_t)count * sizeof *sums / (size_t)choir_group_world(s->group);
-    choir__queue_moved(device->queue, device->queue,
-        (uint64_t)share * (uint64_t)(choir_group_world(s->group) - 1));
+    int world = s->group ? choir_group_world(s->group) : 1;
+    size_t share = (size_t)count * sizeof *sums / (size_t)world;
+    choir__queue_moved(device->queue, device->queue, (uint64_t)share * (uint64_t)(world - 1));
     return status;
 }
 
@@ -65,47 +66,116 @@ choir__synced *choir__synced_of(const choir_scope *run)
     return NULL;
 }
 
+static void free_synced(choir__synced *s)
+{
+    for (int64_t g = 0; s->shares && g < s->groups; g++)
+        choir_group_free(s->shares[g].ranks);
+    choir_group_free(s->group);
+    free(s->shares);
+    free(s);
+}
+
 static void close_synced(void *arg)
 {
     choir__synced *s = arg;
     (void)!choir_device_sync(s->run->device);
     choir__strategy_leave(&s->listed, s->run);
-    choir_group_free(s->group);
-    free(s);
+    free_synced(s);
 }
 
-/* A rank has several micro-batches of each group it works on, or one of each. */
-static choir_status check(int64_t total, int64_t groups, int world)
+static choir_status check(int64_t total, int64_t groups)
 {
-    if (groups < 1 || total % groups)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "sync_batch_norm: groups = %lld do not divide %lld micro-batches",
-            (long long)groups, (long long)total);
-    int64_t each = total / groups;
-    if (world % each && each % world)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "sync_batch_norm: groups of %lld micro-batches on %d ranks; expected a number of ranks "
-            "that divides %lld or is a multiple of it",
-            (long long)each, world, (long long)each);
-    return CHOIR_OK;
+    return groups < 1 || total % groups
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "sync_batch_norm: groups = %lld do not divide %lld micro-batches",
+                     (long long)groups, (long long)total)
+               : CHOIR_OK;
 }
 
-static choir_status join(
-    choir_scope *run, choir_module *module, choir_group *group, int64_t groups, int64_t each)
+/* --- equal shares: a rank has several micro-batches of each of its groups, or one --- */
+
+bool choir__synced_evenly(int64_t total, int64_t groups, int world)
+{
+    const int64_t each = total / groups;
+    return total % world == 0 && (world % each == 0 || each % world == 0);
+}
+
+static choir_status split_evenly(choir__synced *s, choir_group *group, int64_t each)
 {
     int world = choir_group_world(group);
+    int others = each < world ? world / (int)each : 1; /* ranks with other groups, in turn */
+    const choir__coordinate same = {others, world / others};
+    s->together = each > world ? (int)(each / world) : 1;
+    return choir__group_split_by(group, choir__color_without, &same, NULL, &s->group);
+}
+
+/* --- others --- */
+
+int64_t choir__synced_count(const choir__synced *s, int64_t group, int rank)
+{
+    int64_t first, end;
+    choir__tree_run(s->total, rank, choir_group_world(s->world), &first, &end);
+    return (end - group + s->groups - 1) / s->groups -
+           (first - group + s->groups - 1) / s->groups;
+}
+
+typedef struct holder {
+    const choir__synced *synced;
+    int64_t group;
+} holder;
+
+/* Ranks that have micro-batches of a group; the others form a group without a use. */
+static int color_of_holder(int rank, const void *arg)
+{
+    const holder *h = arg;
+    return choir__synced_count(h->synced, h->group, rank) == 0;
+}
+
+/* Finds who has a group, and makes a group of these ranks. Collective. */
+static choir_status split_share(choir__synced *s, int64_t group)
+{
+    choir__synced_share *share = &s->shares[group];
+    int world = choir_group_world(s->world), me = choir_group_rank(s->world);
+    *share = (choir__synced_share){.each = s->total / s->groups};
+    for (int r = 0; r < world; r++)
+        share->most = choir__max(share->most, choir__synced_count(s, group, r));
+    s->together = choir__max(s->together, (int)choir__synced_count(s, group, me));
+    choir_status status = choir__group_split_by(
+        s->world, color_of_holder, &(holder){s, group}, NULL, &share->ranks);
+    if (status == CHOIR_OK && !choir__synced_count(s, group, me)) {
+        choir_group_free(share->ranks);
+        share->ranks = NULL;
+    }
+    return status;
+}
+
+static choir_status split_unevenly(choir__synced *s, choir_group *group)
+{
+    choir_status status = CHOIR_OK;
+    s->world = group;
+    s->shares = choir__calloc((size_t)s->groups, sizeof *s->shares);
+    for (int64_t g = 0; g < s->groups && status == CHOIR_OK; g++)
+        status = split_share(s, g);
+    return status;
+}
+
+/* --- the module --- */
+
+static choir_status join(
+    choir_scope *run, choir_module *module, choir_group *group, int64_t total, int64_t groups)
+{
     choir__synced *s = choir__calloc(1, sizeof *s);
     *s = (choir__synced){.strategy = {.ops = &synced_ops},
         .listed = {.ops = &listed_ops},
         .run = run,
         .groups = groups,
-        .together = each > world ? (int)(each / world) : 1};
-    int others = each < world ? world / (int)each : 1; /* ranks with other groups, in turn */
-    const choir__coordinate same = {others, world / others};
-    choir_status status =
-        choir__group_split_by(group, choir__color_without, &same, NULL, &s->group);
+        .together = 1,
+        .total = total};
+    choir_status status = choir__synced_evenly(total, groups, choir_group_world(group))
+                              ? split_evenly(s, group, total / groups)
+                              : split_unevenly(s, group);
     if (status != CHOIR_OK) {
-        free(s);
+        free_synced(s);
         return status;
     }
     choir__strategy_join(&s->listed, run);
@@ -126,17 +196,17 @@ choir_module *choir_sync_batch_norm_with(
     int world = choir_group_world(group);
     int64_t total = choir__run_of(run)->micro_total;
     total = total ? total : world;
-    if (total % world) {
+    if (total % world && !opts.groups) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
-            "sync_batch_norm: %lld micro-batches on %d ranks; each rank needs as many as the "
-            "others",
-            (long long)total, world);
+            "sync_batch_norm: %lld micro-batches on %d ranks, which have different numbers of them: "
+            "expected a number of groups that divides %lld",
+            (long long)total, world, (long long)total);
         return module;
     }
     int64_t groups = opts.groups ? opts.groups : total / world;
-    choir_status status = check(total, groups, world);
+    choir_status status = check(total, groups);
     if (status == CHOIR_OK && total > groups)
-        status = join(run, module, group, groups, total / groups);
+        status = join(run, module, group, total, groups);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return module;

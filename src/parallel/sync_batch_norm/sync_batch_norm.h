@@ -9,6 +9,12 @@
 
 typedef struct choir__lockstep choir__lockstep;
 
+/* Where ranks have unequal numbers of micro-batches: those of one group. */
+typedef struct choir__synced_share {
+    choir_group *ranks; /* those that have some of them, in order; NULL: this one has none */
+    int64_t each, most; /* micro-batches of the group, and the most of them on a rank */
+} choir__synced_share;
+
 /* A module whose batch norms share statistics. Micro-batches with equal numbers modulo `groups`
  * form a group. A rank has `together` of them, which it runs together. */
 typedef struct choir__synced {
@@ -18,11 +24,21 @@ typedef struct choir__synced {
     choir_group *group; /* only for these sums: the ranks that share a group of micro-batches */
     int64_t groups;
     int together;
-    choir__lockstep *now; /* the step that runs, or NULL */
+    int64_t total;               /* micro-batches of the job */
+    choir__synced_share *shares; /* (groups); NULL: ranks have equally many micro-batches, */
+    choir_group *world;          /* else all of them */
+    choir__lockstep *now;        /* the step that runs, or NULL */
     /* From inside a norm of that step: waits until all others of its group on this rank have
      * come to the norm, and replaces sums (count) by the sums over the group. */
     choir_status (*wait)(struct choir__synced *synced, double *sums, int64_t count);
 } choir__synced;
+
+/* Returns whether each of `world` ranks has as many of the `total` micro-batches as the others,
+ * and as many of each of its groups. */
+bool choir__synced_evenly(int64_t total, int64_t groups, int world);
+
+/* Returns how many micro-batches of a group a rank of s->world has. */
+int64_t choir__synced_count(const choir__synced *s, int64_t group, int rank);
 
 /* Returns the run's SyncBatchNorm, or NULL. */
 choir__synced *choir__synced_of(const choir_scope *run);

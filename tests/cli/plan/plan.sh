@@ -43,6 +43,7 @@ places=("single" "dp --devices cpu:0-2" "dp-balanced --devices cpu:0-1" "mp --de
     "pipeline --devices cpu:0-1" "pipeline:schedule=gpipe --devices cpu:0-3"
     "pipeline:schedule=1f1b --devices cpu:0-2" "pipeline:schedule=interleaved --devices cpu:0-1"
     "ddp --nproc 2" "ddp --nproc 3" "ddp:sync_bn=1 --nproc 4" "ddp:bucket_cap_mb=0.01 --nproc 8"
+    "ddp:sync_bn=1,groups=3 --nproc 5"
     "fsdp --nproc 2" "fsdp:stage=1 --nproc 3" "fsdp:stage=2 --nproc 4" "fsdp --nproc 8"
     "tp --nproc 2" "cp --nproc 2" "mp --nproc 4" "pipeline --nproc 3"
     "pipeline:schedule=1f1b --nproc 4" "hogwild --nproc 2" "diloco:every=3 --nproc 4"
@@ -81,6 +82,14 @@ held_bases_count_as_in_train() {
         equal --model $wide --strategy $row --batch-size 8 --microbatches 8 --steps 3 random
     done
     [ $rows = 4 ] || fail "only $rows rows were planned"
+}
+
+# Ranks that meet in groups of their own, of which no two ranks have the same.
+uneven_groups_count_as_in_train() {
+    local rows=0
+    equal --model cnn:width=4,image=12 --strategy ddp:sync_bn=1,groups=2 --nproc 4 \
+        --batch-size 12 --microbatches 6 --steps 3 random
+    [ $rows = 1 ] || fail 'the job was not planned'
 }
 
 # A job's bytes are one number in ten runs, although another process is at work: cuts follow from
@@ -236,6 +245,7 @@ wrong_input_is_one_sentence() {
 
 check bytes_equal_those_of_train
 check held_bases_count_as_in_train
+check uneven_groups_count_as_in_train
 check bytes_do_not_depend_on_time
 check json_has_a_line_per_strategy_and_advice
 check the_table_names_what_is_left_out

@@ -26,9 +26,9 @@ static const struct {
     const char *text;
     int inner;
 } places[] = {{"ddp", 1}, {"ddp:bucket_cap_mb=0.01", 1}, {"fsdp", 1}, {"fsdp:stage=1", 1},
-    {"fsdp:stage=2", 1}, {"fsdp:shard_ranks=2", 1}, {"ddp:sync_bn=1", 1}, {"diloco:every=3", 1},
-    {"local-sgd", 1}, {"hogwild", 1}, {"ddp+pipeline", 2}, {"fsdp+pipeline", 2}, {"fsdp+tp", 2},
-    {"ddp+cp", 2}, {"tp+ddp", 2}};
+    {"fsdp:stage=2", 1}, {"fsdp:shard_ranks=2", 1}, {"ddp:sync_bn=1", 1},
+    {"ddp:sync_bn=1,groups=2", 1}, {"diloco:every=3", 1}, {"local-sgd", 1}, {"hogwild", 1},
+    {"ddp+pipeline", 2}, {"fsdp+pipeline", 2}, {"fsdp+tp", 2}, {"ddp+cp", 2}, {"tp+ddp", 2}};
 
 static const struct {
     const char *name, *value;
