@@ -1,6 +1,6 @@
-/* The placements of --strategy auto: ranks are divided among micro-batches (ddp, fsdp), chunks
- * of sequences (cp), slices of weights (tp) and stages (pipeline), as far as the job's cut has
- * parts for them. None of them changes a bit. */
+/* The placements of --strategy auto: ranks are divided among micro-batches, chunks of
+ * sequences, slices of weights and layers, as far as the job's cut has parts for them, each by
+ * the strategies that say so in their table. None of them changes a bit. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,19 +11,22 @@ typedef struct list {
     int count, room;
 } list;
 
-/* Adds "data+cp+tp+pipeline" with the sizes that are above one. */
-static void add(list *l, const char *data, const int sizes[4])
+/* Adds "data+cp+tp+pipeline" with the sizes, by choir__divided, that are above one; `data`
+ * divides the micro-batches. */
+static void add(
+    list *l, const choir__cli_strategy *data, const int sizes[static CHOIR__DIVIDED])
 {
-    const char *const names[4] = {data, "cp", "tp", "pipeline"};
     choir__auto_form f = {.ranks = 1};
     int parts = 0;
-    for (int i = 0; i < 4; i++) {
+    for (int i = CHOIR__MICRO_BATCHES; i < CHOIR__DIVIDED; i++) {
+        const choir__cli_strategy *s =
+            i == CHOIR__MICRO_BATCHES ? data : choir__cli_strategy_dividing(i, 0);
         const size_t used = strlen(f.strategy), on = strlen(f.mesh);
         f.ranks *= sizes[i];
         if (sizes[i] < 2)
             continue;
         snprintf(
-            f.strategy + used, sizeof f.strategy - used, "%s%s", parts ? "+" : "", names[i]);
+            f.strategy + used, sizeof f.strategy - used, "%s%s", parts ? "+" : "", s->name);
         snprintf(f.mesh + on, sizeof f.mesh - on, "%s%d", parts ? "x" : "", sizes[i]);
         parts++;
     }
@@ -31,6 +34,15 @@ static void add(list *l, const char *data, const int sizes[4])
         *f.mesh = '\0';
     if (parts && l->count < l->room)
         l->forms[l->count++] = f;
+}
+
+/* Adds the sizes with each strategy that divides micro-batches, or once if no rank does. */
+static void add_all(list *l, const int sizes[static CHOIR__DIVIDED])
+{
+    const choir__cli_strategy *s = choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, 0);
+    for (int i = 0; s && (i == 0 || sizes[CHOIR__MICRO_BATCHES] > 1);
+         s = choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, ++i))
+        add(l, s, sizes);
 }
 
 static bool divides(int ranks, int64_t parts)
@@ -45,12 +57,12 @@ int choir__auto_forms(const choir__job *j, int ranks, choir__auto_form *forms, i
         for (int cp = 1; data <= j->training.microbatches && cp <= ranks / data; cp++)
             for (int tp = 1; divides(cp, j->training.chunks) && tp <= ranks / data / cp; tp++) {
                 const int rest = data * cp * tp,
-                          sizes[4] = {data, cp, tp, rest ? ranks / rest : 1};
-                if (ranks % rest || !divides(tp, j->training.slices))
-                    continue;
-                add(&l, "ddp", sizes);
-                if (data > 1)
-                    add(&l, "fsdp", sizes);
+                          sizes[CHOIR__DIVIDED] = {[CHOIR__MICRO_BATCHES] = data,
+                              [CHOIR__CHUNKS] = cp,
+                              [CHOIR__SLICES] = tp,
+                              [CHOIR__LAYERS] = ranks / rest};
+                if (ranks % rest == 0 && divides(tp, j->training.slices))
+                    add_all(&l, sizes);
             }
     return l.count;
 }

@@ -130,15 +130,17 @@ static bool is_good_enough(const search *s)
            s->best.ms <= NEAR * s->single.ms / s->devices;
 }
 
-/* Plain ddp with as many ranks as the cut has parts for, then with half as many while that is
- * better; then all the forms of all devices. */
+/* The first strategy that divides micro-batches, with as many ranks as the cut has parts for,
+ * then with half as many while that is better; then all the forms of all devices. */
 static void find(search *s)
 {
     choir__auto_form forms[MOST_FORMS];
     int data = (int)choir__min(s->devices, s->job->training.microbatches), count;
     for (int ranks = data; ranks > 1 && !is_good_enough(s); ranks /= 2) {
-        choir__auto_form ddp = {.strategy = "ddp", .ranks = ranks};
-        if (!consider(s, &ddp) && s->best.fits)
+        choir__auto_form plain = {.ranks = ranks};
+        snprintf(plain.strategy, sizeof plain.strategy, "%s",
+            choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, 0)->name);
+        if (!consider(s, &plain) && s->best.fits)
             break;
     }
     if (is_good_enough(s))

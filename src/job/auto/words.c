@@ -24,7 +24,9 @@ choir_status choir__job_auto_begin(choir__job *j)
     j->placement.undecided = !j->placement.launched && ranks != 1 &&
                              !(ranks && j->placement.max_restarts); /* some may be spares */
     j->placement.asked_ranks = ranks > 1 ? ranks : 0;
-    j->placement.strategy_text = ranks > 1 ? "ddp" : "single";
+    j->placement.strategy_text =
+        ranks > 1 ? choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, 0)->name
+                  : choir__cli_strategies[0]->name;
     return CHOIR_OK;
 }
 

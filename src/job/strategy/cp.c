@@ -55,6 +55,7 @@ const choir__cli_strategy choir__cli_strategy_cp = {
     .name = "cp",
     .help = "one process per device, sequences cut into chunks of tokens",
     .dimension = "context",
+    .divides = CHOIR__CHUNKS,
     .spread = CHOIR__RANKS_TOGETHER,
     .chunks = CHOIR__CHUNKS_OF_RANKS,
     .variants = variants,

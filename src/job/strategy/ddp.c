@@ -171,6 +171,7 @@ const choir__cli_strategy choir__cli_strategy_ddp = {
     .help = "one process per device, gradients averaged while backward runs",
     .dimension = "data",
     .chunks = CHOIR__CHUNKS_BELOW,
+    .divides = CHOIR__MICRO_BATCHES,
     .spread = CHOIR__DEVICE_A_RANK,
     .keys = keys,
     .keys_bytes = sizeof(ddp_keys),

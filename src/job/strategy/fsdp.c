@@ -77,6 +77,7 @@ const choir__cli_strategy choir__cli_strategy_fsdp = {
     .help = "one process per device, weights, gradients and state sharded",
     .dimension = "shard",
     .chunks = CHOIR__CHUNKS_BELOW,
+    .divides = CHOIR__MICRO_BATCHES,
     .spread = CHOIR__DEVICE_A_RANK,
     .parts = true,
     .shards = true,

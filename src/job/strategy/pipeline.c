@@ -142,6 +142,7 @@ const choir__cli_strategy choir__cli_strategy_pipeline = {
     .help = "stages that work on several micro-batches at once",
     .dimension = "pipeline",
     .chunks = CHOIR__CHUNKS_BELOW,
+    .divides = CHOIR__LAYERS,
     .spread = CHOIR__ALL_DEVICES,
     .variants = variants,
     .keys = keys,

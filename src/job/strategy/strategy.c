@@ -26,6 +26,14 @@ const choir__cli_strategy *const choir__cli_strategies[] = {
     NULL,
 };
 
+const choir__cli_strategy *choir__cli_strategy_dividing(choir__divided what, int i)
+{
+    for (int s = 0; choir__cli_strategies[s]; s++)
+        if (choir__cli_strategies[s]->divides == what && i-- == 0)
+            return choir__cli_strategies[s];
+    return NULL;
+}
+
 choir_status choir__cli_strategy_find(const char *text, const choir__cli_strategy **strategy)
 {
     static const choir__name_table table = {choir__cli_strategies,

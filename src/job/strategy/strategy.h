@@ -87,6 +87,17 @@ typedef enum choir__chunked {
     CHOIR__CHUNKS_OF_RANKS, /* ranks share the chunks */
 } choir__chunked;
 
+/* The parts of a job's cut that a strategy's ranks divide among themselves without changing a
+ * bit, where --strategy auto may place it on any number of ranks. */
+typedef enum choir__divided {
+    CHOIR__NOT_PLACED,
+    CHOIR__MICRO_BATCHES,
+    CHOIR__CHUNKS,
+    CHOIR__SLICES,
+    CHOIR__LAYERS,
+    CHOIR__DIVIDED /* number of these */
+} choir__divided;
+
 /* How a job continues when ranks are lost or join (choir/elastic.h). */
 typedef enum choir__recovery {
     CHOIR__NO_RECOVERY,
@@ -131,6 +142,9 @@ struct choir__cli_strategy {
      * unequal numbers; else 1. May be NULL: 1. */
     int64_t (*meet_by)(const void *keys, int ranks, int64_t microbatches);
     choir__chunked chunks;
+    /* The registry's first strategy with a division is auto's first choice for it.
+     */
+    choir__divided divides;
     bool slices; /* the ranks share the slices of large weights (choir/tensor_parallel.h) */
     /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */
     choir__recovery (*recovers)(const void *keys);
@@ -194,6 +208,9 @@ static inline bool choir__strategy_deals(const choir__cli_strategy *s, bool eval
 
 /* The registry, ended by NULL. */
 extern const choir__cli_strategy *const choir__cli_strategies[];
+
+/* Returns strategy number i, from 0, that divides this part of the cut, or NULL. */
+const choir__cli_strategy *choir__cli_strategy_dividing(choir__divided what, int i);
 
 /* Finds the strategy that text names before its colon. Error: argument, with the names. */
 choir_status choir__cli_strategy_find(const char *text, const choir__cli_strategy **strategy);

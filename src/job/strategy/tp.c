@@ -42,6 +42,7 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .name = "tp",
     .help = "one process per device, large weights split by columns, rows and heads",
     .dimension = "tensor",
+    .divides = CHOIR__SLICES,
     .spread = CHOIR__RANKS_TOGETHER,
     .parts = true,
     .slices = true,
