@@ -1,6 +1,7 @@
 /* Dry devices and ranks: a user's own loop holds as many bytes as on a CPU device, step by
  * step; values cannot be read unless the program stands in for them; no memory is taken; ranks
  * of one process see each other's host data. */
+#include <malloc.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -8,6 +9,7 @@
 
 #include "check.h"
 #include "comm/dry/world.h"
+#include "comm/group.h"
 
 static choir_device *device_named(const char *name)
 {
@@ -304,6 +306,41 @@ static void test_ranks_that_do_the_same_are_one(void **state)
     ok(choir__dry_world_run(1000, stands_for, speak, NULL));
 }
 
+/* Many shared memories of a large world, in which two ranks live, are regions of these two. */
+enum { CROWD = 100000, SHARES = 200 };
+
+static choir_status share_much(int rank, void *arg)
+{
+    const size_t before = *(const size_t *)arg;
+    choir__shared *shared[SHARES];
+    choir_group *group;
+    ok(choir_group_init(NULL, dry_ranks(), &group));
+    for (int i = 0; i < SHARES; i++)
+        ok(choir__shared_new(group, 64 * (size_t)(i + 1), &shared[i]));
+    for (int i = 0; i < SHARES; i++) {
+        assert_int_equal(choir__shared_bytes(shared[i], rank), 64 * (i + 1));
+        assert_int_equal(choir__shared_bytes(shared[i], 1 - rank), 64 * (i + 1));
+        assert_non_null(choir__shared_at(shared[i], 1 - rank));
+        assert_null(choir__shared_at(shared[i], CROWD - 1));
+    }
+    assert_true(mallinfo2().uordblks + mallinfo2().hblkhd < before + SHARES * CROWD);
+    for (int i = 0; i < SHARES; i++)
+        choir__shared_free(shared[i]);
+    choir_group_free(group);
+    return CHOIR_OK;
+}
+
+static void test_living_ranks_alone_share_memory(void **state)
+{
+    (void)state;
+    int *stands_for = malloc(CROWD * sizeof *stands_for);
+    for (int r = 0; r < CROWD; r++)
+        stands_for[r] = r % 2;
+    size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+    ok(choir__dry_world_run(CROWD, stands_for, share_much, &before));
+    free(stands_for);
+}
+
 static choir_status fail_on_one(int rank, void *arg)
 {
     (void)arg;
@@ -353,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_the_limit_holds),
         cmocka_unit_test(test_ranks_see_each_other),
         cmocka_unit_test(test_ranks_that_do_the_same_are_one),
+        cmocka_unit_test(test_living_ranks_alone_share_memory),
         cmocka_unit_test(test_a_missing_rank_ends_the_world),
         cmocka_unit_test(test_a_program_may_be_one_rank),
     };
