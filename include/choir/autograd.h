@@ -51,8 +51,8 @@ CHOIR_CHECKED choir_status choir_derivatives(
 
 /** A function that backward calls when t's gradient is complete. Its arguments are t, the
  * gradient of this micro-batch, and arg. A parameter used several times causes one call per
- * use, with that use's gradient. grad is NULL for a lookup table, whose gradient stays in rows
- * until the step ends. */
+ * use, with that use's gradient. grad is NULL for a lookup table whose gradient stays in rows
+ * until the step ends: always, but where the rows of all ranks would be more than the table. */
 typedef void choir_grad_hook(choir_tensor *t, choir_tensor *grad, void *arg);
 
 /** Adds a hook to a tensor or a parameter; the hook lives as long as t. */

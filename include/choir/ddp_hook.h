@@ -20,9 +20,9 @@
  *     }
  *
  * A rank's micro-batches are added before the hook sees them. Sparse gradients of lookup
- * tables (choir_embedding) are in no bucket and travel exactly, as without a hook. Within
- * choir_step a hook is called while the step is recorded, and each replay issues its work
- * again.
+ * tables (choir_embedding) are in no hook's bucket and travel exactly, as without a hook.
+ * Within choir_step a hook is called while the step is recorded, and each replay issues its
+ * work again.
  *
  * Threads: the run's thread. */
 #ifndef CHOIR_DDP_HOOK_H

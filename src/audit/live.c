@@ -231,7 +231,7 @@ void choir__audit_leaf_done(choir__strategy *s, choir__book *book, int bucket)
                 .cols = p->tensor->count,
                 .at = at,
                 .dtype = book->dtype};
-            if (p->slots[u].by_rows || p->slots[u].bucket != bucket || p->slots[u].parts > 1)
+            if (p->slots[u].gives_rows || p->slots[u].bucket != bucket || p->slots[u].parts > 1)
                 continue;
             k.x = choir__slot_data(book, &p->slots[u], book->top);
             choir__launch(book->device, book->dtype, hash, &k);

@@ -316,7 +316,7 @@ static void bucket_done(choir__book *book, int bucket)
     complete_leaf(book, bucket);
     int top = merge(book, bucket, stack, book->top, true);
     if (book->reducer && book->leaves + 1 == book->planned) {
-        for (; book->folds && top > 1; top--)
+        for (; choir__book_folds(book, bucket) && top > 1; top--)
             add_levels(book, bucket, top - 2, top - 1, 1);
         book->buckets[bucket].reduced = true;
         book->reducer_ops->bucket_ready(book->reducer, book, bucket);
@@ -493,8 +493,8 @@ void *choir__param_grad_data(choir__param *p)
 {
     if (!p->has_grad || !p->book)
         return NULL;
-    for (int u = 0; u < p->slot_count; u++)
-        if (!p->slots[u].by_rows)
-            return choir__slot_sum(p->book, &p->slots[u]);
+    int use = choir__layout_sum_use(p);
+    if (use >= 0)
+        return choir__slot_sum(p->book, &p->slots[use]);
     return p->dense ? p->dense->data : NULL;
 }

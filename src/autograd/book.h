@@ -14,7 +14,9 @@
  * divided by the number of micro-batches. Level 0 then holds the gradients.
  *
  * Lookup tables give rows instead: pairs (ids, rows) are kept until the step ends and added
- * then.
+ * then. Over ranks every rank gathers all of them, M leaves. Where these would be more bytes
+ * than the table, its gradient is a dense one, summed like any other, with the same bits: in
+ * both forms a row that no id names adds +0.
  *
  * A book belongs to one device. A parameter that is also needed on a second device has a
  * *replica* there: a parameter with a book of its own. In a pipeline the replica's gradients
@@ -37,7 +39,8 @@ typedef struct choir__slot { /* one use of one parameter */
     int64_t parts, parts_done;
     bool done;              /* written by this backward */
     int turn;               /* ordinal among all slots that the book has ever written */
-    bool by_rows;           /* this use gives rows, not a dense gradient */
+    bool gives_rows;        /* the op gives rows; another use's memory begins the sum */
+    bool by_rows;           /* they stay rows until the step ends; else they are added here */
     choir__leaf_rows *rows; /* one per local leaf */
     int64_t row_count;      /* leaves in rows */
     /* offset in book->sums, in elements, where a sharding reducer stores the sum */
@@ -81,10 +84,12 @@ struct choir__param {
     int unit;           /* a bucket holds parameters of one unit (FSDP); 0 unless specified */
     int uses;           /* uses in the current tape */
     uint32_t rows_uses; /* bit u: use u gives rows */
+    int64_t rows_given; /* most rows that such a use gives in the current tape */
     uint32_t part_uses; /* bit u: use u can give its gradient in parts */
     /* uses on other ranks; the layout follows them while this rank has no use */
     int uses_elsewhere;
     uint32_t rows_elsewhere;
+    int64_t rows_given_elsewhere;
     choir__slot *slots;
     int slot_count;
     bool has_grad; /* a gradient exists since the last step */
@@ -181,8 +186,8 @@ struct choir__book {
     choir__param **params;
     int count;
     choir__bucket *buckets;
-    int bucket_count;
-    unsigned layout; /* changes when gradients move in memory */
+    int bucket_count, tables_from; /* buckets from tables_from on: lookups' gradients alone */
+    unsigned layout;               /* changes when gradients move in memory */
     size_t level_bytes;
     void *level[CHOIR__MAX_LEVELS];
     choir__storage *level_storage[CHOIR__MAX_LEVELS]; /* NULL if a reducer provides the level */
@@ -203,10 +208,14 @@ struct choir__book {
     /* Settings that a reducer may change: */
     /* (count) indices of params in the order of the buckets; NULL: from the last */
     int *order;
-    bool folds; /* bucket_ready receives the sum of this rank's leaves, in level 0 */
+    /* bucket_ready receives the sum of this rank's leaves, in level 0; of tables' buckets */
+    bool folds, folds_tables;
     /* number of levels requested from alloc; 0: as many as `planned` needs */
     int shared_levels;
     int64_t divisor; /* divisor of the step's sums; 0: total */
+    /* leaves of the job, if all their rows are gathered over ranks; 0: rows stay on this rank
+     */
+    int64_t gathered;
     choir__book *next;
 };
 
@@ -227,6 +236,16 @@ void choir__books_make(choir_scope *run, choir__param **params, int count);
 
 /* Takes the parameters out of the book and frees it; they can then join another book. */
 void choir__book_free(choir__book *book);
+
+/* Returns whether the gradient of a table, from `leaves` leaves of `rows` rows each that every
+ * rank gathers, stays in rows: with their ids they are no more bytes than the table. */
+bool choir__rows_stay(int64_t leaves, int64_t rows, choir_shape table, choir_dtype dtype);
+
+/* Returns whether bucket_ready receives the sum of this rank's leaves of a bucket. */
+static inline bool choir__book_folds(const choir__book *book, int bucket)
+{
+    return bucket < book->tables_from ? book->folds : book->folds_tables;
+}
 
 /* Returns the greatest height of the stack of sums over this rank's planned leaves. */
 int choir__book_levels(const choir__book *book);

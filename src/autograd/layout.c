@@ -3,7 +3,8 @@
  * cap (it may exceed it); the first one has a smaller cap, so that its reduction starts early.
  * Parameters with several uses get buckets of their own, because they are scaled only after
  * their uses have been added. If a reducer holds one bucket after the other, each part of a
- * large gradient is a bucket, too. */
+ * large gradient is a bucket, too; else the gradient of lookups that is given as a table is a
+ * bucket of its own, behind all others, since hooks see none of those. */
 #include "autograd/layout.h"
 
 #include <stdlib.h>
@@ -66,15 +67,33 @@ static bool fits(const choir__book *book, const choir__param **odd)
     return true;
 }
 
-static void make_slots(choir__param *p)
+bool choir__rows_stay(int64_t leaves, int64_t rows, choir_shape table, choir_dtype dtype)
+{
+    int64_t size = (int64_t)choir_dtype_size(dtype), row = table.dim[1] * size;
+    return leaves * rows * (row + (int64_t)sizeof(int64_t)) <= table.dim[0] * row;
+}
+
+int choir__layout_sum_use(const choir__param *p)
+{
+    for (int u = 0; u < p->slot_count; u++)
+        if (!p->slots[u].gives_rows)
+            return u;
+    return p->slot_count && !p->slots[0].by_rows ? 0 : -1;
+}
+
+static void make_slots(const choir__book *book, choir__param *p)
 {
     int uses = p->uses ? p->uses : p->uses_elsewhere;
     uint32_t rows = p->uses ? p->rows_uses : p->rows_elsewhere;
+    bool stay = rows && choir__rows_stay(book->gathered,
+                            choir__max(p->rows_given, p->rows_given_elsewhere),
+                            p->tensor->shape, book->dtype);
     p->slot_count = p->tensor->requires_grad ? (uses ? uses : 1) : 0;
     p->slots = choir__calloc((size_t)p->slot_count + 1, sizeof *p->slots);
     for (int u = 0; u < p->slot_count;
          u++) { /* uses that the tape marked as rows, see scan.c */
-        p->slots[u].by_rows = u < 32 && (rows >> u & 1);
+        p->slots[u].gives_rows = u < 32 && (rows >> u & 1);
+        p->slots[u].by_rows = p->slots[u].gives_rows && stay;
         p->slots[u].parts = 1;
     }
 }
@@ -111,17 +130,49 @@ static void add_parts(choir__book *book, const choir__param *p, choir__slot *slo
             aligned(choir__min(each, shape.dim[0] - from) * shape.dim[1]);
 }
 
+static bool is_sharded(const choir__book *book)
+{
+    return book->reducer && book->reducer_ops->hold;
+}
+
+static choir__param *in_order(const choir__book *book, int k)
+{
+    return book->params[book->order ? book->order[k] : book->count - 1 - k];
+}
+
+/* Returns whether a use has a table's bucket. */
+static bool is_table(const choir__book *book, const choir__slot *slot)
+{
+    return slot->gives_rows && !slot->by_rows && !is_sharded(book);
+}
+
+static void add_tables(choir__book *book)
+{
+    book->tables_from = book->bucket_count;
+    for (int k = 0; k < book->count; k++) {
+        choir__param *p = in_order(book, k);
+        for (int u = 0; u < p->slot_count; u++) {
+            if (!is_table(book, &p->slots[u]))
+                continue;
+            p->slots[u].bucket = book->bucket_count;
+            p->slots[u].at = 0;
+            add_bucket(book, p, p->slot_count > 1 || p->replicas)->count =
+                aligned(p->tensor->count);
+        }
+    }
+}
+
 /* Assigns the parameters that are `shared` (have several uses), or the others, to buckets. */
 static void fill_buckets(choir__book *book, bool shared)
 {
     choir__bucket *open = NULL;
-    bool sharded = book->reducer && book->reducer_ops->hold; /* then only units end a bucket */
+    bool sharded = is_sharded(book); /* then only units end a bucket */
     for (int k = 0; k < book->count; k++) {
-        choir__param *p = book->params[book->order ? book->order[k] : book->count - 1 - k];
+        choir__param *p = in_order(book, k);
         if ((p->slot_count > 1 || p->replicas) != shared)
             continue;
         for (int u = 0; u < p->slot_count; u++) {
-            if (p->slots[u].by_rows)
+            if (p->slots[u].by_rows || is_table(book, &p->slots[u]))
                 continue;
             p->slots[u].parts = parts_of(book, p, u);
             if (p->slots[u].parts > 1) {
@@ -144,9 +195,10 @@ static choir_status lay_out(choir__book *book)
 {
     choir__layout_free(book);
     for (int i = 0; i < book->count; i++)
-        make_slots(book->params[i]);
+        make_slots(book, book->params[i]);
     fill_buckets(book, false);
     fill_buckets(book, true);
+    add_tables(book);
     book->level_bytes = 0;
     for (int b = 0; b < book->bucket_count; b++) {
         book->buckets[b].offset = book->level_bytes;

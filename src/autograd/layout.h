@@ -26,6 +26,10 @@ void choir__book_add(
  * memory; the group's. */
 choir_status choir__layout_hold(choir__book *book, int bucket);
 
+/* Returns the use in whose memory a parameter's sum begins: the first whose op gives a dense
+ * gradient, else the first; -1: the sum is in p->dense, since all uses stay in rows. */
+int choir__layout_sum_use(const choir__param *p);
+
 /* Add up the uses of a parameter, times scale (uses.c): the uses of one stage, or of all stages
  * of a pipeline. */
 choir_status choir__uses_add(choir__book *book, choir__param *p, double scale);

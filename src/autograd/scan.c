@@ -1,6 +1,7 @@
 /* The look at a graph before the walk: the records on which the root depends, the books of
  * their parameters, and the number of uses of each parameter, in forward order. */
 #include "autograd/scan.h"
+#include "tensor/sequence.h"
 
 #include <stdlib.h>
 
@@ -96,11 +97,22 @@ void choir__scan_touch(choir__walk *w, choir__record *r, int i, choir__param *p)
     w->books[w->book_count++] = p->book;
 }
 
+/* Returns the rows of the record's result in the whole micro-batch: ranks may have chunks of
+ * its sequences. */
+static int64_t rows_of(const choir__record *r)
+{
+    const choir__sequence *s = r->scope->sequence;
+    int64_t rows = choir__rows(r->out);
+    return s && s->by ? rows / s->leaves * s->chunks : rows;
+}
+
 static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
 {
     (void)w;
     if (p->uses < 32) {
-        p->rows_uses |= (r->op->rows_in >> i & 1) << p->uses;
+        bool rows = r->op->rows_in >> i & 1;
+        p->rows_uses |= (uint32_t)rows << p->uses;
+        p->rows_given = rows ? choir__max(p->rows_given, rows_of(r)) : p->rows_given;
         p->part_uses |= (r->op->parts_in >> i & 1) << p->uses;
     }
     r->use[i] = p->uses++;
@@ -116,6 +128,7 @@ choir_status choir__scan_uses(choir__walk *w)
             choir__param *p = w->books[b]->params[i];
             p->uses = 0;
             p->rows_uses = p->part_uses = 0;
+            p->rows_given = 0;
         }
     each_use(w, w->root->scope, number);
     choir_status status = CHOIR_OK;

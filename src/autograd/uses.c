@@ -1,5 +1,6 @@
 /* The end of a step for a parameter with several uses. They are added in forward order: the sum
- * starts in the first dense use, and rows of tables are added to it. Uses on other stages of a
+ * starts in the first dense use, and the gradients of lookups are added to it, as rows or,
+ * where those would be more, as a table (book.h), in the same order. Uses on other stages of a
  * pipeline are in the books of other devices and are copied here first; their sum is the
  * same. */
 #include "autograd/layout.h"
@@ -82,10 +83,8 @@ static void add_dense(choir__book *book, const choir__param *p, void *y, const v
 choir_status choir__uses_add(choir__book *book, choir__param *p, double scale)
 {
     choir_status status = CHOIR_OK;
-    int first = 0;
-    while (first < p->slot_count && p->slots[first].by_rows)
-        first++;
-    bool all_rows = first == p->slot_count;
+    const int first = choir__layout_sum_use(p);
+    bool all_rows = first < 0;
     void *y = all_rows ? p->dense->data : choir__slot_sum(book, &p->slots[first]);
     bool mixed = p->slot_count > 1;
     for (int u = 0; u < p->slot_count && status == CHOIR_OK; u++) {
@@ -167,14 +166,16 @@ static choir__param *next_stage(choir__param *p, int after)
     return found;
 }
 
-/* Returns the first dense use among all stages; NULL: all uses give rows. */
+/* Returns the use in whose memory the sum over all stages begins: the first whose op gives a
+ * dense gradient; else p's own first use, with which p is stored; NULL: that stays in rows. */
 static const choir__slot *first_dense(choir__param *p)
 {
     for (choir__param *q = next_stage(p, -1); q; q = next_stage(p, q->stage))
         for (int u = 0; u < q->slot_count; u++)
-            if (!q->slots[u].by_rows)
+            if (!q->slots[u].gives_rows)
                 return &q->slots[u];
-    return NULL;
+    const int own = choir__layout_sum_use(p);
+    return own < 0 ? NULL : &p->slots[own];
 }
 
 /* Adds all uses but `first`, in forward order, to y, which `begun` says to have values. */

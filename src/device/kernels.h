@@ -343,11 +343,11 @@ typedef struct choir__k_expand {
 
 /* The gradient of an embedding from `leaves` micro-batches: leaf l holds ids[l] (counts[l]) and
  * grads[l] (counts[l], cols). For each id, a leaf's rows are added in order, the leaves in the
- * fixed tree over all leaves (absent: 0), and the sum is multiplied by scale; then y[id] =
- * (y[id] if accumulate, else 0) + the sum. Rows of y that no id names become 0, or stay
- * unchanged with accumulate. y (rows, cols) f32/f64 holds rows [first, first + rows) of the
- * table; other ids, and the id `padding` (-1: none), are ignored. The three lists are in device
- * memory, or in host memory that stays valid until the task has run. */
+ * fixed tree over all leaves (absent: 0; no row at all: +0), times scale; then y[id] = (y[id]
+ * if accumulate, else 0) + the sum, as if a table of the sums were added. y (rows, cols)
+ * f32/f64 holds rows [first, first + rows) of the table; other ids, and the id `padding` (-1:
+ * none), are ignored. The three lists are in device memory, or in host memory that stays valid
+ * until the task has run. */
 typedef struct choir__k_embedding_backward {
     const int64_t *const *ids;
     const void *const *grads;

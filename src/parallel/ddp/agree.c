@@ -17,35 +17,42 @@ bool choir__ddp_agrees(const choir__ddp *d)
 
 /* --- how often --- */
 
-/* (2 * count) per parameter: uses, and a mask of the uses that give rows */
-static void my_uses(const choir__book *book, int32_t *mine)
+/* A rank's uses of a parameter: their number, the mask of uses that give rows, the most rows.
+ */
+enum { USES, ROWS_USES, ROWS_GIVEN, SAID };
+
+/* (SAID * count) */
+static void my_uses(const choir__book *book, int64_t *mine)
 {
-    for (int i = 0; i < book->count; i++) {
-        mine[2 * i] = book->params[i]->uses;
-        mine[2 * i + 1] = (int32_t)book->params[i]->rows_uses;
+    for (int i = 0; i < book->count; i++, mine += SAID) {
+        mine[USES] = book->params[i]->uses;
+        mine[ROWS_USES] = book->params[i]->rows_uses;
+        mine[ROWS_GIVEN] = book->params[i]->rows_given;
     }
 }
 
-static choir_status take_uses(choir__book *book, const int32_t *all, int world)
+static choir_status take_uses(choir__book *book, const int64_t *all, int world)
 {
     for (int i = 0; i < book->count; i++) {
         choir__param *p = book->params[i];
         int from = -1;
         p->uses_elsewhere = 0;
+        p->rows_given_elsewhere = 0;
         for (int r = 0; r < world; r++) {
-            const int32_t *theirs = all + (size_t)r * 2 * (size_t)book->count + 2 * i;
-            if (!theirs[0])
+            const int64_t *theirs = all + SAID * ((int64_t)r * book->count + i);
+            if (!theirs[USES])
                 continue;
-            if (from >= 0 &&
-                (theirs[0] != p->uses_elsewhere || (uint32_t)theirs[1] != p->rows_elsewhere))
+            if (from >= 0 && (theirs[USES] != p->uses_elsewhere ||
+                                 (uint32_t)theirs[ROWS_USES] != p->rows_elsewhere))
                 return choir__error(CHOIR_ERR_MISMATCH,
                     "ddp: parameter %s is used %d times in a micro-batch of rank %d, %d times on "
                     "rank %d, or otherwise: ranks may leave a parameter out, not use it "
                     "differently",
-                    p->name, theirs[0], r, p->uses_elsewhere, from);
+                    p->name, (int)theirs[USES], r, p->uses_elsewhere, from);
             from = r;
-            p->uses_elsewhere = theirs[0];
-            p->rows_elsewhere = (uint32_t)theirs[1];
+            p->uses_elsewhere = (int)theirs[USES];
+            p->rows_elsewhere = (uint32_t)theirs[ROWS_USES];
+            p->rows_given_elsewhere = choir__max(p->rows_given_elsewhere, theirs[ROWS_GIVEN]);
         }
     }
     return CHOIR_OK;
@@ -58,10 +65,10 @@ choir_status choir__ddp_agree_uses(choir__ddp_part *part)
     int world = choir_group_world(d->group);
     if (book->laid_out || !choir__ddp_agrees(d))
         return CHOIR_OK;
-    int64_t n = 2 * (int64_t)book->count;
-    int32_t *mine = choir__calloc((size_t)(n * (world + 1) + 1), sizeof *mine), *all = mine + n;
+    int64_t n = SAID * (int64_t)book->count;
+    int64_t *mine = choir__calloc((size_t)(n * (world + 1) + 1), sizeof *mine), *all = mine + n;
     my_uses(book, mine);
-    choir_status status = choir_group_all_gather(d->group, mine, all, n, CHOIR_I32, NULL);
+    choir_status status = choir_group_all_gather(d->group, mine, all, n, CHOIR_I64, NULL);
     if (status == CHOIR_OK)
         status = take_uses(book, all, world);
     free(mine);

@@ -104,6 +104,7 @@ static void add_part(choir__ddp *d, choir__book *book)
     book->first_cap =
         (size_t)(d->opts.delay_allreduce ? huge : d->opts.first_bucket_mb * 1048576);
     book->shared_levels = choir__layout_height(d->first, d->planned);
+    book->gathered = d->total;
     book->reducer = part;
     book->reducer_ops = d->strategy.ops->reducer;
 }

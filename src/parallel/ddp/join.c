@@ -86,7 +86,8 @@ static choir_status shadow_leaves(choir__book *book)
     choir_status status = CHOIR_OK;
     do {
         for (int i = 0; i < book->count; i++)
-            book->params[i]->uses = 0, book->params[i]->rows_uses = 0;
+            book->params[i]->uses = 0, book->params[i]->rows_uses = 0,
+            book->params[i]->rows_given = 0;
         status = choir__book_check(book);
         if (status == CHOIR_OK)
             status = choir__book_begin_leaf(book);

@@ -38,6 +38,7 @@ static void plan_step(choir__ddp_part *part)
     book->planned = d->no_sync ? 0 : d->planned;
     book->total = d->total;
     book->folds = d->no_sync || d->hook;
+    book->folds_tables = d->no_sync;
     book->divisor = active_leaves(d);
     part->next = 0;
     part->asked = false;
@@ -124,15 +125,16 @@ static double scale_of(const choir__book *book, const choir__bucket *bucket)
     return bucket->shared && !book->uses_scaled ? 1 : choir__mean_scale(book->dtype, leaves);
 }
 
-static choir_status reduce_exactly(choir__ddp_part *part, const choir__bucket *bucket)
+static choir_status reduce_exactly(choir__ddp_part *part, int number)
 {
     choir__ddp *d = part->ddp;
     const choir__book *book = part->book;
+    const choir__bucket *bucket = &book->buckets[number];
     choir__tree_reduce args = {
         .nodes = (char *)book->level[0] + bucket->offset,
         .node_stride = book->level_bytes,
         .count = bucket->count,
-        .leaves = book->folds ? choir_group_world(d->group) : book->total,
+        .leaves = choir__book_folds(book, number) ? choir_group_world(d->group) : book->total,
         .scale = scale_of(book, bucket),
         .algorithm = d->algorithm,
         .dtype = book->dtype,
@@ -189,7 +191,7 @@ static choir_status run_hook(choir__ddp_part *part, int bucket)
     choir_ddp_bucket shown = {
         .group = d->group,
         .index = bucket,
-        .buckets = book->bucket_count,
+        .buckets = book->tables_from,
         .layout = book->layout,
         .data = (float *)(void *)((char *)book->level[0] + b->offset),
         .count = b->count,
@@ -210,8 +212,8 @@ static void bucket_ready(void *reducer, choir__book *book, int bucket)
         choir_status status = choir__ddp_ask_used(part);
         choir__group_waits(d->group, book->device);
         if (status == CHOIR_OK)
-            status =
-                d->hook ? run_hook(part, next) : reduce_exactly(part, &book->buckets[next]);
+            status = d->hook && next < book->tables_from ? run_hook(part, next)
+                                                         : reduce_exactly(part, next);
         if (status != CHOIR_OK)
             choir__scope_fail(d->base.run, status);
     }

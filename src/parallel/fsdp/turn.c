@@ -18,7 +18,7 @@ void choir__fsdp_plan(const choir__fsdp *f, choir__book *book, int64_t total)
     choir__tree_run(total, choir_group_rank(group), choir_group_world(group), &lo, &hi);
     book->first = choir__run_of(f->base.run)->micro_first = lo;
     book->planned = hi - lo;
-    book->total = total;
+    book->total = book->gathered = total;
 }
 
 static choir_status refuse(const char *why)

@@ -62,15 +62,25 @@ static double block_bytes(double bytes)
     return (double)choir__block_size((size_t)bytes);
 }
 
+/* Returns whether the gradient of an op's lookups in t stays in rows until the step ends. */
+static bool stays_in_rows(const choir__pipeline *p, const choir_tensor *t, int op)
+{
+    int64_t row = choir__max(1, t->shape.dim[1]) * (int64_t)sizeof(float);
+    return choir__rows_stay(
+        choir__data_total(p->data), (int64_t)p->made[op] / row, t->shape, CHOIR_F32);
+}
+
 /* Adds a parameter where it is stored. Where else its rows are looked up, there is a replica,
- * whose rows are copied to the former when the step ends. */
+ * whose rows, or the table of their sums, are copied to the former when the step ends. */
 static void add_param(const choir__pipeline *p, before *sum, int use, double seconds_per_entry)
 {
     const choir_tensor *t = p->uses[use].tensor;
     const choir__shares part = choir__data_shares(p->data);
     int home = choir__pipeline_home_use(p, t), op = p->uses[use].op;
     double bytes = (double)t->count * (double)choir_dtype_size(t->dtype);
-    before *s = &sum[op + 1];
+    bool looks_up = p->uses[use].rows && t->requires_grad;
+    bool rows = looks_up && stays_in_rows(p, t, op);
+    before *s = &sum[op + 1], *at_home = &sum[p->uses[home].op + 1];
     if (use == home) {
         s->params += block_bytes(bytes * part.values);
         s->params += part.by_unit && !t->param->unit ? block_bytes(bytes) : 0;
@@ -80,9 +90,11 @@ static void add_param(const choir__pipeline *p, before *sum, int use, double sec
         s->seconds += (double)t->count * seconds_per_entry;
     } else if (p->uses[use].rows && !p->uses[home].rows) {
         s->params += block_bytes(bytes);
-        sum[p->uses[home].op + 1].rows += t->requires_grad ? block_bytes(p->made[op]) : 0;
+        s->grads += looks_up && !rows ? bytes : 0;
+        at_home->rows += rows ? block_bytes(p->made[op]) : 0;
+        at_home->params += looks_up && !rows ? block_bytes(bytes) : 0;
     }
-    if (p->uses[use].rows && t->requires_grad)
+    if (rows)
         s->rows += block_bytes(p->made[op]);
 }
 

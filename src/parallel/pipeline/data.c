@@ -47,6 +47,11 @@ static void count_leaves(const choir__pipeline_data *d, choir__book *book)
     book->total = d->total;
 }
 
+int64_t choir__data_total(const choir__pipeline_data *d)
+{
+    return d ? d->total : 0;
+}
+
 static choir_group *group_of(const choir__pipeline_data *d, int stage)
 {
     const choir__pipeline *p = d->pipeline;
@@ -66,6 +71,7 @@ static choir_status shard(choir__pipeline_data *d, choir__book *book, int stage)
 
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage)
 {
+    book->gathered = d->total; /* also here for a stage of other ranks: all lay it out alike */
     if (d->sharder && stage >= 0 && !book->of_replicas)
         return shard(d, book, stage);
     if (book->device->away)

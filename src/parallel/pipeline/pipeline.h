@@ -211,6 +211,8 @@ choir_status choir__data_leave_books(choir__pipeline_data *d);
 bool choir__data_sharded(const choir__pipeline_data *d);
 /* Broadcasts the buffers of replica 0. Called before a step's first forward. */
 void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step);
+/* Returns the number of micro-batches of the job; 0: d is NULL. */
+int64_t choir__data_total(const choir__pipeline_data *d);
 /* Returns the largest number of micro-batches of any replica; cuts are made for it. */
 int64_t choir__data_longest(const choir__pipeline_data *d);
 /* Returns the largest number of levels of a replica's gradients; d may be NULL, for one replica

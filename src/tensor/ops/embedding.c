@@ -1,6 +1,7 @@
 /* Lookup tables, and dropout. A table's gradient goes to the book as rows (ids, rows), or is
- * summed by id into a dense gradient. Rows are copied as words, whatever their dtype, and added
- * in f32. Dropout keeps the key of its mask, not the mask. */
+ * summed by id into a dense gradient, a large one in parts of its rows. Rows are copied as
+ * words, whatever their dtype, and added in f32. Dropout keeps the key of its mask, not the
+ * mask. */
 #include "tensor/autocast.h"
 #include "tensor/held.h"
 #include "tensor/handle.h"
@@ -51,6 +52,39 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     return CHOIR_OK;
 }
 
+/* Writes the sums by id of a micro-batch's rows to y, rows of the table from `from` on. once:
+ * the rows come from all ranks that have chunks of a sequence. */
+static void sum_rows(const choir__record *r, choir_tensor *ids, choir_tensor *gy,
+    choir_tensor *y, int64_t from, bool once)
+{
+    choir__table_rows of = *(const choir__table_rows *)r->attrs;
+    of.first += from;
+    choir__leaf_rows leaf = {
+        .ids_data = choir__data(ids), .grads_data = choir__data(gy), .count = ids->count};
+    choir_status status =
+        choir__launch_rows(choir__device_of(y), &leaf, 1, choir__data(y), y, of, false, 1);
+    if (status != CHOIR_OK)
+        choir__scope_fail(y->scope, status);
+    if (once)
+        choir__sequence_given_once(y);
+}
+
+/* Gives the table's gradient in parts of its rows, if the sink takes them. */
+static bool give_in_parts(
+    choir__record *r, choir_tensor *ids, choir_tensor *gy, choir__sink *sink, bool once)
+{
+    choir_shape shape = r->in[0]->shape;
+    choir_tensor *y = sink->dest_part(sink, r, 0, 0);
+    bool parts = y;
+    int64_t rows = shape.dim[0], each = choir__part_rows(shape), part = 0;
+    for (int64_t from = 0; from < rows && y; from += each) {
+        sum_rows(r, ids, gy, y, from, once);
+        sink->give_part(sink, r, 0);
+        y = from + each < rows ? sink->dest_part(sink, r, 0, ++part) : NULL;
+    }
+    return parts;
+}
+
 static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *ids = r->saved[0];
@@ -58,30 +92,27 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     if (gy->poisoned || sink->give_rows(sink, r, 0, ids, gy))
         return;
     const choir__sequence *s = r->scope->sequence;
-    bool whole = choir__sequence_is_whole(r->in[0]); /* rows are added in the order of tokens */
+    /* rows are added in the order of tokens, also where a parameter's could have stayed rows */
+    bool whole = choir__sequence_is_whole(r->in[0]) || (s && s->by && r->in[0]->param);
     if (whole || (s && s->joins)) {
         int dim = ids->shape.ndim - 1;
         ids = choir__sequence_whole(sink->scope, ids, dim);
         gy = choir__sequence_whole(sink->scope, gy, dim);
-        if (ids->poisoned || gy->poisoned)
-            return;
     }
-    choir_tensor *g = sink->dest(sink, r, 0);
     gy = choir__wide(sink->scope, gy); /* rows are added in f32 */
+    if (ids->poisoned || gy->poisoned || give_in_parts(r, ids, gy, sink, whole))
+        return;
+    choir_tensor *g = sink->dest(sink, r, 0);
     choir_tensor *sum =
         g && choir__is_half(g->dtype) ? choir__cast_like(sink->scope, g, CHOIR_F32) : g;
-    if (!g || gy->poisoned || sum->poisoned)
+    if (!g || sum->poisoned)
         return;
-    choir__leaf_rows leaf = {
-        .ids_data = choir__data(ids), .grads_data = choir__data(gy), .count = ids->count};
-    choir_status status = choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(sum),
-        sum, *(const choir__table_rows *)r->attrs, false, 1);
-    if (status != CHOIR_OK)
-        choir__scope_fail(sink->scope, status);
-    if (sum != g)
+    sum_rows(r, ids, gy, sum, 0, whole && sum == g);
+    if (sum != g) {
         choir__launch_copy(g, sum);
-    if (whole)
-        choir__sequence_given_once(g);
+        if (whole)
+            choir__sequence_given_once(g);
+    }
     sink->give(sink, r, 0, g);
 }
 
@@ -128,6 +159,7 @@ static const choir__op embedding_op = {
     .recompute = embedding_again,
     .reads_in = 2,
     .rows_in = 1,
+    .parts_in = 1,
     .weights_in = 1,
     .slices_in = 1,
 };

@@ -186,6 +186,24 @@ large_models_take_no_memory() {
     [ "$(grep -c '"event":"plan"' out)" = 3 ] || fail "$(cat out err)"
 }
 
+# The fullest device of many ranks holds no more than one of few: tables' gradients are sums.
+memory_does_not_grow_with_ranks() {
+    local place nodes few peak
+    for place in ddp fsdp "ddp+tp --mesh"; do
+        for nodes in 8 128; do
+            printf '{"device": "H100", "nodes": %d, "devices_per_node": 8}' $nodes >many.json
+            [ "$place" = "${place% *}" ] || place="ddp+tp --mesh $((nodes * 4))x2"
+            # shellcheck disable=SC2086
+            good plan --json --cluster many.json --strategies $place \
+                --model llama:layers=2,heads=4,width=64,context=256,vocab=500 \
+                --batch-size $((nodes * 8)) --microbatches $((nodes * 8)) random
+            peak=$(grep -m1 -oE '"memory_bytes":[0-9]+' out | cut -d: -f2)
+            [ $nodes = 128 ] || few=$peak
+        done
+        [ "$peak" -le "$few" ] || fail "$place: $few bytes on 64 ranks, $peak on 1024"
+    done
+}
+
 # Times: by presets, by a cluster's file, by this machine's calibration; one of another machine is
 # refused.
 times_have_a_source() {
@@ -251,6 +269,7 @@ check json_has_a_line_per_strategy_and_advice
 check the_table_names_what_is_left_out
 check what_does_not_fit_is_named
 check large_models_take_no_memory
+check memory_does_not_grow_with_ranks
 check times_have_a_source
 check devices_need_not_be_here
 check faults_of_the_job_are_told_once

@@ -190,7 +190,9 @@ void KERNEL(embedding_backward)(const choir__k_embedding_backward *k)
         float *y = (float *)k->y + id * cols;
         gather g = {.entries = entries, .at = heads[id], .cols = cols, .nodes = nodes};
         if (!node(&g, 0, k->leaves, nodes, nodes + cols)) {
-            if (!k->accumulate)
+            if (k->accumulate)
+                add_row(y, NULL, cols);
+            else
                 memset(y, 0, (size_t)cols * sizeof *y);
             continue;
         }

@@ -295,8 +295,6 @@ template <class A, bool tree> __global__ void add_rows(gathered k)
     uint32_t length = k.g.lengths[row];
     const given_row *given = k.g.given + k.g.firsts[row];
     T *y = (T *)k.y + row * k.cols;
-    if (length == 0 && k.accumulate)
-        return;
     EACH_SLOT(A, c, k.cols, 0)
     {
         V sum[A::N] = {}, old[A::N];
