@@ -1,133 +1,12 @@
-/* Reading of records: the buffer, lines of JSON, and files. */
+/* Reading of records: lines of JSON, and files. */
 #include "data/records.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/files/file.h"
-#include "base/plugin/plugin.h"
 #include "data/dataset.h"
-#include "data/parquet/plugin.h"
-
-/* --- Parquet ---
- *
- * The side of Choir of the plug-in that reads Parquet files. */
-
-struct choir__parquet {
-    const choir__parquet_plugin *plugin;
-    char *path;
-    void *file;
-};
-
-/* The loader's messages about files, before Arrow's: missing, unreadable, no regular file. */
-static choir_status check_file(const char *path)
-{
-    int fd;
-    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &fd);
-    if (status == CHOIR_OK)
-        close(fd);
-    return status;
-}
-
-/* Opens a regular file. Errors: io, format, unsupported (there is no plug-in). */
-static choir_status open_rows(const char *path, choir__parquet **file)
-{
-    const choir__plugin_head *head;
-    char why[CHOIR__PARQUET_WHY];
-    choir_status status = check_file(path);
-    if (status == CHOIR_OK)
-        status = choir__plugin_load("parquet", "Parquet is",
-            "Apache Arrow (libparquet-dev of its repository, or Python's pyarrow) before the build",
-            CHOIR__PARQUET_LAYOUT, &head);
-    if (status != CHOIR_OK)
-        return status;
-    const choir__parquet_plugin *plugin = (const choir__parquet_plugin *)head;
-    void *opened = plugin->open(path, why);
-    if (!opened)
-        return choir__error(CHOIR_ERR_FORMAT, "%s: %s", path, why);
-    *file = choir__alloc(sizeof **file);
-    **file = (choir__parquet){plugin, choir__strdup(path), opened};
-    return CHOIR_OK;
-}
-
-/* Reads up to `room` more bytes of the lines; *bytes 0: there are no more. Error: format. */
-static choir_status read_rows(choir__parquet *f, char *to, size_t room, size_t *bytes)
-{
-    char why[CHOIR__PARQUET_WHY];
-    int64_t n = f->plugin->read(f->file, to, room, why);
-    *bytes = n > 0 ? (size_t)n : 0;
-    return n < 0 ? choir__error(CHOIR_ERR_FORMAT, "%s: %s", f->path, why) : CHOIR_OK;
-}
-
-/* NULL is fine */
-static void close_rows(choir__parquet *f)
-{
-    if (!f)
-        return;
-    f->plugin->close(f->file);
-    free(f->path);
-    free(f);
-}
-
-enum {
-    ROOM = 1 << 18, /* bytes that are read together: they stay in the cache while parsed */
-    LONGEST = 1 << 30
-};
-
-/* --- the buffer --- */
-
-static choir_status make_room(choir__records *r)
-{
-    if (r->next) {
-        memmove(r->data, r->data + r->next, r->end - r->next);
-        r->end -= r->next;
-        r->searched -= choir__min(r->searched, r->next);
-        r->next = 0;
-    }
-    if (r->end < r->room)
-        return CHOIR_OK;
-    size_t room = r->room ? 2 * r->room : ROOM;
-    r->at.line = r->behind + 1;
-    char *data = room <= LONGEST ? realloc(r->data, room + 1) : NULL;
-    if (!data)
-        return room > LONGEST
-                   ? choir__record_wrong(&r->at, "a record of more than %d bytes", LONGEST)
-                   : choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for %zu bytes",
-                         r->at.path, room);
-    r->data = data;
-    r->room = room;
-    return CHOIR_OK;
-}
-
-static choir_status read_some(const choir__records *r, char *to, size_t room, size_t *bytes)
-{
-    ssize_t n;
-    if (r->rows)
-        return read_rows(r->rows, to, room, bytes);
-    do
-        n = read(r->fd, to, room);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return choir__error(
-            CHOIR_ERR_IO, "%s: cannot be read: %s", r->at.path, strerror(errno));
-    *bytes = (size_t)n;
-    return CHOIR_OK;
-}
-
-choir_status choir__records_fill(choir__records *r)
-{
-    size_t bytes = 0;
-    choir_status status = make_room(r);
-    if (status == CHOIR_OK)
-        status = read_some(r, r->data + r->end, r->room - r->end, &bytes);
-    r->end += bytes;
-    r->ended = bytes == 0;
-    return status;
-}
 
 /* Finds the end of the line that begins at data + next. */
 static bool find_line(choir__records *r, char **end)
@@ -264,7 +143,7 @@ choir_status choir__records_open(choir__records *r, const char *path)
     choir__records_take(r, -1, path);
     r->at.row = ends_in(path, ".parquet");
     if (r->at.row)
-        return open_rows(path, &r->rows);
+        return choir__record_rows_open(path, &r->rows);
     r->array = ends_in(path, ".json");
     r->table = !r->array && !ends_in(path, ".jsonl");
     r->quotes = r->table && !ends_in(path, ".tsv");
@@ -281,7 +160,7 @@ void choir__records_close(choir__records *r)
 {
     if (r->fd >= 0)
         close(r->fd);
-    close_rows(r->rows);
+    choir__record_rows_close(r->rows);
     for (size_t i = 0; i < r->column_count; i++)
         free(r->columns[i]);
     free(r->columns);

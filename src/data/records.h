@@ -4,7 +4,7 @@
  *     NAME.json      an array of objects (array.c)
  *     NAME.csv       rows of fields, as in RFC 4180; the first row has the columns' names
  *     NAME.tsv       the same with tabs between fields, which are never quoted
- *     NAME.parquet   rows that become lines of JSON (records.c)
+ *     NAME.parquet   rows that become lines of JSON (record_bytes.c)
  *
  * A row becomes an object of strings, so readers see one kind of record. A file is read a part
  * at a time, and records are parsed where they lie, so memory is bounded by the longest one. */
@@ -80,6 +80,15 @@ char *choir__record_place(const choir__record_at *at);
 choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* --- bytes: record_bytes.c --- */
+
+/* Reads more bytes behind the ones that are there. Errors: io, format, memory. */
+choir_status choir__records_fill(choir__records *records);
+/* Opens a regular Parquet file. Errors: io, format, unsupported (there is no plug-in). */
+choir_status choir__record_rows_open(const char *path, choir__parquet **file);
+/* NULL is fine */
+void choir__record_rows_close(choir__parquet *file);
+
 /* --- arrays: array.c --- */
 
 /* Returns whether a file NAME.json begins like an array of objects. */
@@ -88,8 +97,6 @@ bool choir__is_array_file(const char *path);
  * format. */
 choir_status choir__array_find(choir__records *records, char **from, char **end);
 choir_status choir__array_parse(choir__records *records, char *from, char *end);
-/* Reads more bytes behind those that are there (records.c). Errors: io, format, memory. */
-choir_status choir__records_fill(choir__records *records);
 
 /* --- rows of tables: table.c --- */
 

@@ -147,8 +147,8 @@ sync_batch_norm() {
     near 1e-5 "$(field final_loss synced)" "$(field final_loss whole)"
     is_near 1e-5 "$(field final_loss apart)" "$(field final_loss whole)" &&
         fail 'statistics of parts are those of the whole'
-    bad 1 '4 micro-batches on 3 ranks, .*: expected a number of groups that divides 4' train "${args[@]}" \
-        --strategy ddp:sync_bn=1 --nproc 3 --microbatches 4 random
+    bad 1 '4 micro-batches on 3 ranks, .*: expected a number of groups that divides 4' train \
+        "${args[@]}" --strategy ddp:sync_bn=1 --nproc 3 --microbatches 4 random
     bad 1 'groups = 5 do not divide 4 micro-batches' train "${args[@]}" \
         --strategy ddp:sync_bn=1,groups=5 --nproc 2 --microbatches 4 random
     bad 2 'groups needs sync_bn=1' train --strategy ddp:groups=2 --model toy random

@@ -138,8 +138,8 @@ struct choir__cli_strategy {
     /* Returns the number of ranks, of `ranks` in all, that share the rows of one model. NULL:
      * each has a whole one. */
     int (*sharers)(const void *keys, int ranks);
-    /* Returns G where ranks meet by groups of micro-batches, m modulo G, of which they have
-     * unequal numbers; else 1. May be NULL: 1. */
+    /* Returns G where ranks have unequal numbers of micro-batches of each group m modulo G, and
+     * meet by these groups; else 1. May be NULL: 1. */
     int64_t (*meet_by)(const void *keys, int ranks, int64_t microbatches);
     choir__chunked chunks;
     /* The registry's first strategy with a division is auto's first choice for it.

@@ -8,8 +8,8 @@
  *     micro-batch 1        .  conv | sums . rest       .  conv | sums . rest ...
  *     all ranks            .              ^ the tree over the group    ^
  *
- * Ranks work on the groups of which they have micro-batches, in rising order. So ranks that
- * share some groups and not others do not wait for each other in a circle.
+ * A rank works on the groups that it has micro-batches of in rising order. So ranks that share
+ * some groups and not others do not wait for each other in a circle.
  *
  * Kernels are queued in the order in which the fibers run, so nothing else knows of them.
  *
@@ -110,7 +110,7 @@ static void add_rows(choir_device *device, double *at, int64_t rows, int64_t n)
 /* The ranks that share the round's group, and their micro-batches of it. */
 typedef struct sharing {
     choir_group *ranks;
-    int64_t each, most; /* as those of choir__synced_share */
+    int64_t each, most; /* as in choir__synced_share */
 } sharing;
 
 static sharing sharing_of(const choir__lockstep *l)

@@ -198,8 +198,8 @@ choir_module *choir_sync_batch_norm_with(
     total = total ? total : world;
     if (total % world && !opts.groups) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
-            "sync_batch_norm: %lld micro-batches on %d ranks, which have different numbers of them: "
-            "expected a number of groups that divides %lld",
+            "sync_batch_norm: %lld micro-batches on %d ranks, which have different numbers of "
+            "them: expected a number of groups that divides %lld",
             (long long)total, world, (long long)total);
         return module;
     }

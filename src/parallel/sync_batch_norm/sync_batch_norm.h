@@ -9,9 +9,9 @@
 
 typedef struct choir__lockstep choir__lockstep;
 
-/* Where ranks have unequal numbers of micro-batches: those of one group. */
+/* One group of micro-batches, where ranks have unequal numbers of them. */
 typedef struct choir__synced_share {
-    choir_group *ranks; /* those that have some of them, in order; NULL: this one has none */
+    choir_group *ranks; /* in order, all that have some of them; NULL: this rank has none */
     int64_t each, most; /* micro-batches of the group, and the most of them on a rank */
 } choir__synced_share;
 
