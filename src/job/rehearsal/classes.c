@@ -10,8 +10,8 @@
  *                   ...
  *
  * Two of these places are alike if what depends on the place is equal: the nodes of the tree
- * that its run of micro-batches completes, the groups of micro-batches by which it meets
- * others, the rows that it holds of sharded weights, the nodes over which copies of a model are
+ * that its run of micro-batches completes, the groups of micro-batches that it shares, the rows
+ * that it holds of sharded weights, the nodes over which copies of a model are
  * added, and whether it has batches of a validation. A program that depends on its rank in
  * another way would need a line in `describe` here; random jobs in tests/unit/job/classes.c
  * compare with rehearsals of all ranks. */
