@@ -1,6 +1,6 @@
 /* Memory outside a pool: pieces of a file without a name, mapped and allocated whole; of a
- * memfd, whose pages are there before they are used; or of pinned host memory for a GPU. A
- * place lives as long as its owners and its pieces. */
+ * memfd, whose pages are there before they are used; of pinned host memory for a GPU; or mere
+ * addresses for a dry device. A place lives as long as its owners and its pieces. */
 #include "device/offload_store.h"
 
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/files/mapping.h"
+#include "device/dry/dry.h"
 #include "device/far.h"
 
 enum { PAGE = CHOIR__OUTSIDE_PAGE };
@@ -120,6 +121,12 @@ static choir_status map_memory(piece *p, const char *what)
                      what, p->bytes, choir__why(error));
 }
 
+static choir_status take_addresses(piece *p)
+{
+    p->at = choir__dry_addresses(p->bytes);
+    return CHOIR_OK;
+}
+
 static choir_status pin(piece *p, const choir_device *device, const char *what)
 {
     p->far = device->far;
@@ -140,9 +147,10 @@ choir_status choir__offload_store_get(choir__offload_store *place, const choir_d
             choir_device_name(device));
     piece *p = choir__calloc(1, sizeof *p);
     p->bytes = bytes ? (bytes + PAGE - 1) / PAGE * PAGE : PAGE;
-    choir_status status = place->fd >= 0 ? map_file(place, p, what)
-                          : device->far  ? pin(p, device, what)
-                                         : map_memory(p, what);
+    choir_status status = choir_device_is_dry(device) ? take_addresses(p)
+                          : place->fd >= 0            ? map_file(place, p, what)
+                          : device->far               ? pin(p, device, what)
+                                                      : map_memory(p, what);
     if (status != CHOIR_OK) {
         free(p);
         return status;
@@ -163,11 +171,12 @@ void choir__offload_store_put(choir__offload_store *place, void *at)
         link = &(*link)->next;
     p = *link;
     *link = p->next;
+    const bool dry = choir__is_dry(p->at);
     if (p->far)
         p->far->unpin(p->at);
-    else
+    else if (!dry)
         munmap(p->at, p->bytes);
-    if (place->fd >= 0) /* the room goes back to the disk, where that can be done */
+    if (place->fd >= 0 && !dry) /* the room goes back to the disk, where that can be done */
         (void)!fallocate(
             place->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, p->begins, (off_t)p->bytes);
     free(p);
@@ -203,7 +212,7 @@ void choir__offload_store_let_go(choir__offload_store *place, choir__queue *queu
     for (int i = 0; i < CHOIR__OUTSIDE_PARTS && bytes && place->fd >= 0; i++)
         for (const piece *p = place->pieces; p; p = p->next) {
             const char *from = at[i];
-            if (!from || from < p->at || from >= p->at + p->bytes)
+            if (!from || choir__is_dry(from) || from < p->at || from >= p->at + p->bytes)
                 continue;
             size_t first = (size_t)(from - p->at) / PAGE * PAGE;
             size_t end = ((size_t)(from - p->at) + bytes + PAGE - 1) / PAGE * PAGE;

@@ -60,7 +60,7 @@ static void make(const choir__plan_entry *e, choir__job *j)
     if (c->base && !j->optim.base)
         j->optim.base = c->base;
     if (c->finer)
-        j->training.microbatches *= e->times;
+        j->training.microbatches = e->microbatches * e->times;
 }
 
 /* So many ranks, each with samples of its own. */
@@ -68,6 +68,7 @@ static void spread(const choir__plan_entry *e, choir__job *j)
 {
     j->optim.recompute = true;
     j->placement.nproc = (int)e->times;
+    j->training.microbatches = choir__max(1, j->training.microbatches); /* 0: not given */
     while (j->training.microbatches % e->times ||
            j->training.batch_size % j->training.microbatches)
         if (j->training.microbatches++ >= j->training.batch_size)
@@ -125,7 +126,8 @@ static void mend(
     const bool none = !words.used && !c->finer,
                skipped = c->sharded ? is_sharded(e->text) || e->ranks < 2 : none;
     for (int64_t times = c->finer ? 2 : 1; !skipped && times <= MOST_TIMES; times *= 2) {
-        choir__plan_entry tried = {.change = make, .with = c, .times = times};
+        choir__plan_entry tried = {
+            .change = make, .with = c, .times = times, .microbatches = e->microbatches};
         if (c->finer && p->job.training.batch_size % (e->microbatches * times))
             break;
         if (try(p, c->sharded ? sharding() : e->text, c->sharded ? "" : e->mesh, &tried)) {

@@ -184,6 +184,13 @@ large_models_take_no_memory() {
             --devices cpu:0-3 --batch-size 4 random >out 2>err
     ) || fail "$(cat err)"
     [ "$(grep -c '"event":"plan"' out)" = 3 ] || fail "$(cat out err)"
+    # Nor does what they would have outside their devices, and without a number of micro-batches
+    # the search for more machines ends, too.
+    good plan --model llama:size=8b --strategy fsdp --devices cpu:0-3 --offload params random
+    has out '^No strategy fits'
+    mkdir -p state
+    good plan --model llama:size=8b --strategy fsdp --devices cpu:0-3 --offload ./state random
+    [ "$(du -s state | cut -f1)" -lt 64 ] || fail "a plan has written: $(du -a state)"
 }
 
 # The fullest device of many ranks holds no more than one of few: tables' gradients are sums.
