@@ -3,6 +3,7 @@ other through it, twice in a row, and after a restart. Runs with the PyTorch of 
 is another, of Debian's: their stores speak different protocols."""
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -37,9 +38,12 @@ def environment(**more):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port below those that Linux gives to other programs' connections meanwhile."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 def summaries(text):
