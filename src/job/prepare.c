@@ -110,7 +110,8 @@ static choir_status open_data(choir__job *j)
         wanted.task == CHOIR_LANGUAGE || wanted.task == CHOIR_IMAGE_TO_TEXT || wanted.vocab;
     if (status == CHOIR_OK && tokens && !wanted.random)
         status = choir__text_tokenizer(j, &opts.tokenizer);
-    else if (status == CHOIR_OK && !tokens && (j->model.tokenizer_file || j->model.bytes))
+    else if (status == CHOIR_OK && !tokens && !choir__job_is_stream(&j->data) &&
+             (j->model.tokenizer_file || j->model.bytes))
         status = choir__error(CHOIR_ERR_ARGUMENT, "--%s: %s reads no texts",
             j->model.bytes ? "bytes" : "tokenizer", j->model.name);
     if (status != CHOIR_OK)
