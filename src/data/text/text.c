@@ -57,10 +57,10 @@ static const choir_dataset_ops text_ops = {
 /* Returns the largest power of two below the number of tokens; 0: fewer than two tokens. */
 static int64_t largest_context(int64_t tokens)
 {
-    int64_t context = tokens > 1;
+    int64_t context = 1;
     while (2 * context < tokens)
         context *= 2;
-    return context;
+    return tokens > 1 ? context : 0;
 }
 
 choir_status choir__check_split(
