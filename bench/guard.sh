@@ -18,14 +18,14 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 machine
 
-nano=(--model gpt2:layers=4,heads=4,width=128,context=64,vocab=65 --steps 10 --no-eval random)
+nano=(--model gpt2:layers=4,heads=4,width=128,context=64,vocab=65 --steps 10 random)
 flops=7.92e9 # of a step of nano with 24 x 64 tokens: 6 x parameters x tokens, and attention
 
 note() { # NAME SPEED YARDSTICK: adds a round's ratio
     if [ -n "$2" ] && [ -n "$3" ]; then echo "$(digits=5 calc "$2 / ($3)")" >>"$out/$1"; fi
 }
 on_core() { # NUMBER
-    taskset -c "$1" choir train --json "${nano[@]}" --batch-size 24
+    taskset -c "$1" choir train --json --eval-batches 1 "${nano[@]}" --batch-size 24
 }
 all_reduce_us() { # SIZE
     choir bench all_reduce -n 2 --min "$1" --max "$1" --json | field time_us
