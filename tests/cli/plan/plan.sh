@@ -90,6 +90,8 @@ uneven_groups_count_as_in_train() {
     equal --model cnn:width=4,image=12 --strategy ddp:sync_bn=1,groups=2 --nproc 4 \
         --batch-size 12 --microbatches 6 --steps 3 random
     [ $rows = 1 ] || fail 'the job was not planned'
+    bad 2 'groups = 8 do not divide 4 micro-batches' plan --model cnn:width=4,image=12 \
+        --strategy ddp:sync_bn=1,groups=8 --nproc 2 --batch-size 8 --microbatches 4 random
 }
 
 # A job's bytes are one number in ten runs, although another process is at work: cuts follow from
