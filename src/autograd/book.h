@@ -208,8 +208,8 @@ struct choir__book {
     /* Settings that a reducer may change: */
     /* (count) indices of params in the order of the buckets; NULL: from the last */
     int *order;
-    /* bucket_ready receives the sum of this rank's leaves, in level 0; of tables' buckets */
-    bool folds, folds_tables;
+    bool folds;        /* bucket_ready receives the sum of this rank's leaves, in level 0 */
+    bool folds_tables; /* the same for buckets of lookups' gradients */
     /* number of levels requested from alloc; 0: as many as `planned` needs */
     int shared_levels;
     int64_t divisor; /* divisor of the step's sums; 0: total */

@@ -35,16 +35,6 @@ bool choir__is_array_file(const char *path)
     return *at == '{';
 }
 
-static int64_t lines_in(const char *at, const char *end)
-{
-    int64_t lines = 0;
-    while (at < end && (at = memchr(at, '\n', (size_t)(end - at)))) {
-        lines++;
-        at++;
-    }
-    return lines;
-}
-
 /* Returns the place behind the object's last brace, or NULL: it is not in [at, end). */
 static char *object_end(char *at, const char *end)
 {
@@ -124,7 +114,7 @@ choir_status choir__array_find(choir__records *r, char **from, char **end)
     *from = r->data + r->next;
     *end = stop;
     r->at.line = r->behind + 1;
-    r->behind += lines_in(*from, stop);
+    r->behind += choir__lines_in(*from, stop);
     r->next = (size_t)(stop - r->data);
     return status;
 }
@@ -138,7 +128,7 @@ choir_status choir__array_parse(choir__records *r, char *from, char *end)
     *end = next;
     if (!wrong)
         return CHOIR_OK;
-    r->at.line += lines_in(from, where);
+    r->at.line += choir__lines_in(from, where);
     for (const char *at = from; at < where; at++)
         line = *at == '\n' ? at + 1 : line;
     r->at.column = where - line + 1;

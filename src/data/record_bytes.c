@@ -124,3 +124,13 @@ choir_status choir__records_fill(choir__records *r)
     r->ended = bytes == 0;
     return status;
 }
+
+int64_t choir__lines_in(const char *from, const char *end)
+{
+    int64_t lines = 0;
+    while (from < end && (from = memchr(from, '\n', (size_t)(end - from)))) {
+        from++;
+        lines++;
+    }
+    return lines;
+}

@@ -84,6 +84,8 @@ choir_status choir__record_wrong(const choir__record_at *at, const char *format,
 
 /* Reads more bytes behind the ones that are there. Errors: io, format, memory. */
 choir_status choir__records_fill(choir__records *records);
+/* Returns the number of line ends in [from, end). */
+int64_t choir__lines_in(const char *from, const char *end);
 /* Opens a regular Parquet file. Errors: io, format, unsupported (there is no plug-in). */
 choir_status choir__record_rows_open(const char *path, choir__parquet **file);
 /* NULL is fine */

@@ -18,16 +18,6 @@ static char *closing_quote(char *at, const char *end)
     return NULL;
 }
 
-static int64_t lines_in(const char *from, const char *end)
-{
-    int64_t lines = 0;
-    while (from < end && (from = memchr(from, '\n', (size_t)(end - from)))) {
-        from++;
-        lines++;
-    }
-    return lines;
-}
-
 /* A quoted field may contain line ends. Quotes count at the beginning of a field alone. */
 bool choir__table_find_row(choir__records *r, char **end)
 {
@@ -50,7 +40,7 @@ bool choir__table_find_row(choir__records *r, char **end)
         char *close = closing_quote(at, stop);
         if (!close || close + 1 == stop) /* the next byte decides about a last quote */
             return r->ended;
-        r->lines += lines_in(at, close);
+        r->lines += choir__lines_in(at, close);
         at = close + 1;
     }
     return r->ended;
@@ -59,7 +49,7 @@ bool choir__table_find_row(choir__records *r, char **end)
 static choir_status wrong_at(
     choir__records *r, const char *row, const char *at, const char *why)
 {
-    r->at.line += lines_in(row, at);
+    r->at.line += choir__lines_in(row, at);
     const char *line = memrchr(row, '\n', (size_t)(at - row));
     row = line ? line + 1 : row;
     r->at.column = at - row + 1;
