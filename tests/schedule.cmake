@@ -2,6 +2,7 @@
 # its tiers leave out.
 #
 # label quick   script/test --quick: what finds the most faults in a minute
+# label turn_N  script/test runs those of one N in four, another N for each sample
 # label long    script/test leaves it to --full
 #
 # Each test also has its folder as a label, so that CTest's summary says where time goes.
@@ -66,6 +67,42 @@ choir_choose(quick "unit[.].*" "fuzz[.].*" "conformance[.]kernels_.*" "install[.
   "cuda[.](device|unit_module|unit_step|conformance_kernels_(llama|copy))")
 list(REMOVE_ITEM quick unit.schedule unit.message unit.pattern)
 set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
+
+# --- what changes take turns with ----------------------------------------------------------------
+# Each of these keeps a processor busy for over three seconds, in sum four times what all the
+# others do. A change runs a quarter of them (script/test), and others of each subject; --full runs
+# all. The most expensive first, so that the quarters take equally long. What equal bits rest on
+# (FOLDER.same_bits) is not among them.
+set(turns
+  install.packages cli.plan cli.elastic cuda.nccl cli.run_copies unit.products cli.recipes
+  cli.amp cli.mesh cli.tune_plot cuda.saved multi.pipeline_replicas cli.signals cli.resume
+  cli.watch interop.torchrun cli.watch_browser multi.context_parallel cli.run interop.local_sgd
+  unit.pipeline install.languages multi.fsdp_parts cli.recheck cli.hostile cli.comforts
+  cli.audit multi.pipeline install.reference conformance.collectives multi.shm_places
+  mpi.joining cli.records cli.pipeline_ranks cli.base cli.watch_strange multi.group
+  cli.real_data cuda.epilogues cli.tune_segments cost.readers install.tools cli.weights
+  mpi.suite cli.tune_postgres cuda.unit_gradcheck multi.ucx cli.bad_saves cli.numbers cli.faults
+  fuzz.chat cuda.conformance_kernels_loss interop.numbers cuda.half multi.far
+  fault.checkpoint_ranks cli.bench cli.compare_plot cli.hogwild cli.chaos
+  cuda.conformance_kernels_linalg cli.run_elastic unit.pattern
+  cuda.conformance_kernels_attention cli.diloco fault.checkpoint_kill interop.training
+  examples.char_lstm cuda.mixed fault.disagree cli.lora cli.edits cli.tune_storage cli.run_etcd
+  multi.cuda_groups interop.models multi.fsdp_offload cuda.conformance_kernels_matmul
+  interop.pictures multi.data_parallel cuda.conformance_kernels_norm mpi.collectives
+  multi.tables unit.crew cli.spikes multi.slices interop.donut cli.tensor_parallel
+  cli.checkpoints cli.old_kernel cli.chaos_flip unit.membership interop.ddp
+  interop.tensor_parallel unit.classes fault.chaos gpu.script cuda.conformance_kernels_optim
+  cuda.unit_linalg cli.auto cli.tune_tutorial cli.labelled unit.recompute fuzz.records
+  conformance.kernels_optim examples.char_gpt conformance.kernels_plain examples.job
+  unit.generate cli.images fault.elastic unit.study cuda.conformance_kernels_reduce
+  conformance.kernels_matmul unit.math_compilers unit.tokens)
+set(turn 0)
+foreach(test IN LISTS turns)
+  if(test IN_LIST tests)
+    set_property(TEST ${test} APPEND PROPERTY LABELS turn_${turn})
+  endif()
+  math(EXPR turn "(${turn} + 1) % 4")
+endforeach()
 
 # --- what --full has alone -----------------------------------------------------------------------
 # What runs other tests' code in other places or for longer. cli.run_raft waits for elections:
