@@ -2,6 +2,8 @@
  * units by class, by size and by hand, and invalid options. multi/same_bits.c checks that FSDP
  * has the bits of one device and of DDP. */
 #include "job_fixture.h"
+#include "autograd/book.h"
+#include "multi/ranks.h"
 #include "nn/module.h"
 #include "parallel/fsdp/fsdp.h"
 #include "tensor/scope.h"
@@ -339,10 +341,59 @@ static void capped(void **state)
     }
 }
 
+/* --- ranks that compute for each other --- */
+
+/* Computes the gradients of a step; *sums: a copy of this rank's sums, of `most` numbers. */
+static const void *sums_of(job *j, const choir__fsdp *f, float *sums, int64_t most)
+{
+    choir_scope *step = choir_step_open(j->run, 0);
+    choir_check(run_micro_batches(
+        step, (micro_batches){j->first, j->count, loss_of_rows, j->net, j, j->losses}));
+    choir_check(choir__book_finish(f->params[0]->book));
+    choir_check(choir_device_sync(j->env.device));
+    memcpy(sums, f->sums->data, (size_t)most * sizeof *sums);
+    choir_check(choir_scope_close(step));
+    return f->sums->data;
+}
+
+/* No other rank has a rank's sums. So two computations of them have memory of their own, or a
+ * bit that is stuck would be in both. */
+static int turn(int rank, int world, void *arg)
+{
+    enum { NUMBERS = WIDTH * WIDTH, TIMES = 4 };
+    float sums[TIMES][NUMBERS];
+    const void *at[TIMES];
+    choir_group *turned;
+    job j;
+    open_job(&j, arg);
+    const choir__fsdp *f = (const choir__fsdp *)j.net;
+    choir_check(choir_group_split(j.env.group, 0, (rank + 1) % world, &turned));
+    for (int k = 0; k < TIMES; k++) {
+        bool away = k % 2 == 0;
+        choir_check(choir__strategies_ranks_turned(
+            j.run, away ? turned : j.env.group, away, k ? 0 : CHOIR__NO_STEP));
+        j.first = (away ? (rank + 1) % world : rank) * j.count;
+        at[k] = sums_of(&j, f, sums[k], NUMBERS);
+        CHECK(memcmp(sums[k], sums[0], sizeof sums[0]) == 0);
+        CHECK(!k || at[k] != at[k - 1]);
+    }
+    choir_group_free(turned);
+    close_job(&j);
+    return 0;
+}
+
+static void turned(void **state)
+{
+    (void)state;
+    plan p = {.fsdp = true, .opts = {.stage = 3}};
+    if (choir_spawn(2, turn, &p) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(many_ranks), cmocka_unit_test(hybrid),
         cmocka_unit_test(units), cmocka_unit_test(ignored), cmocka_unit_test(rows),
-        cmocka_unit_test(wrong), cmocka_unit_test(capped)};
+        cmocka_unit_test(wrong), cmocka_unit_test(capped), cmocka_unit_test(turned)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

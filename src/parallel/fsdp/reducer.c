@@ -102,7 +102,7 @@ static void run_of(const choir__fsdp *f, const choir__book *book, int64_t *lo, i
             choir_group_world(f->replicate), lo, hi);
 }
 
-static choir_status sums_memory(choir__fsdp *f, choir__book *book)
+static choir_status new_sums(choir__fsdp *f, choir__book *book)
 {
     choir__node nodes[CHOIR__MAX_NODES];
     int64_t lo, hi;
@@ -127,6 +127,15 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
                    : choir__group_memory_new(&f->group_sums, group, book->device, bytes,
                          (choir__group_memory_words){what, "", "(this rank's shares)"});
     book->sums = f->group_sums.at;
+    return status;
+}
+
+/* Where there is no room for both, the sums may have the memory of those before. */
+static choir_status sums_memory(choir__fsdp *f, choir__book *book)
+{
+    choir_status status = new_sums(f, book);
+    if (choir__fsdp_let_sums_go(f) && status == CHOIR_ERR_MEMORY)
+        status = new_sums(f, book);
     return status;
 }
 
@@ -388,6 +397,7 @@ static void free_reducer(void *reducer)
     choir__fsdp *f = reducer;
     drain(f);
     forget_layout(f);
+    (void)choir__fsdp_let_sums_go(f);
     free_slots(f);
 }
 

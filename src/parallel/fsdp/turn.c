@@ -7,7 +7,10 @@
  *
  * Every rank gathers all weights, so only the order changes in which ranks' gradients are
  * added: the reducer's group is one of the same ranks, turned, and its cuts say who has which
- * rows. */
+ * rows.
+ *
+ * A rank adds its own rows each time, and no other rank has these sums. So each computation has
+ * other memory for them: a bit that is stuck would be in both sums of one memory. */
 #include "autograd/layout.h"
 #include "parallel/fsdp/fsdp.h"
 
@@ -27,10 +30,21 @@ static choir_status refuse(const char *why)
         "fsdp: %s, so its ranks cannot compute micro-batches for each other", why);
 }
 
-/* Forgets the sums, whose memory is the group's, and the order of leaves. */
+bool choir__fsdp_let_sums_go(choir__fsdp *f)
+{
+    bool any = f->sums_before;
+    choir__storage_unref(f->sums_before);
+    f->sums_before = NULL;
+    return any;
+}
+
+/* Forgets the sums and the order of leaves. The sums keep their memory until the new ones
+ * have theirs. */
 static void forget(choir__fsdp *f, choir__book *book)
 {
+    choir__storage *sums = f->sums ? choir__storage_ref(f->sums) : NULL;
     choir__fsdp_reducer.free(f);
+    f->sums_before = sums;
     choir__book_forget(book);
     choir__layout_free(book);
     for (int i = 0; i < book->count; i++)
