@@ -104,6 +104,10 @@ choir_status choir__checkpoint_before(const char *dir, int64_t step, char *path)
  * it. The next save removes the steps behind it. Error: io. */
 choir_status choir__checkpoint_go_back(const char *dir, int64_t step);
 
+/* Puts the checkpoints behind a step aside: as DIR/suspect-step-N nothing finds them by itself.
+ */
+void choir__checkpoint_put_aside(const char *dir, int64_t step);
+
 /* --- finding and loading --- */
 
 /* Finds the checkpoint that PATH refers to: a DIR with `latest`, a step's own folder, DIR/best,

@@ -1,5 +1,6 @@
 /* The steps that a run has kept, and the return to one of them. Later checkpoints stay
- * until the run saves again: prune() of folder.c then removes them. */
+ * until the run saves again: prune() of folder.c then removes them. Those that may have wrong
+ * numbers get another name, if there is no step to return to. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,4 +97,25 @@ choir_status choir__checkpoint_go_back(const char *dir, int64_t step)
         unlink(best);
     free(best);
     return status;
+}
+
+void choir__checkpoint_put_aside(const char *dir, int64_t step)
+{
+    static const char *const links[] = {"latest", "best"};
+    kept k = list(dir);
+    for (size_t i = 0; i < CHOIR_COUNT(links); i++) {
+        char *path = choir__format("%s/%s", dir, links[i]);
+        if (step_of_link(dir, links[i]) > step)
+            unlink(path);
+        free(path);
+    }
+    for (int64_t i = 0; i < k.count; i++) {
+        char *from = choir__format("%s/step-%08lld", dir, (long long)k.steps[i]),
+             *to = choir__format("%s/suspect-step-%08lld", dir, (long long)k.steps[i]);
+        if (k.steps[i] > step)
+            (void)!rename(from, to);
+        free(from);
+        free(to);
+    }
+    free(k.steps);
 }

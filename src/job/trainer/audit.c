@@ -48,7 +48,7 @@ choir_status choir__trainer_audit(choir__trainer *t)
     const choir__judgement *v = choir__audit_verdict(t->audit);
     bool whole = choir__cli_strategy_recovery(t->job) == CHOIR__IN_PLACE; /* on each rank */
     if (status == CHOIR_OK && v->how == CHOIR__VOTE_AGREED && choir__audit_compared(t->audit))
-        t->compared = t->now.step;
+        t->now.compared = t->now.step;
     if (status != CHOIR_ERR_IO)
         return status == CHOIR_OK && v->how != CHOIR__VOTE_AGREED
                    ? choir__trainer_blame(t, t->now.step, v, choir__audit_accused(t->audit),

@@ -55,6 +55,9 @@ typedef struct choir__progress {
     bool forgot; /* progress was read from the job's checkpoint, which lacks a part of the state
                   */
     char bits[16]; /* class of bits in which the job computes */
+    /* the last step after which ranks have had equal hashes, or that was read from a checkpoint
+     * before any; 0: none */
+    int64_t compared;
     choir__spikes spikes;
 } choir__progress;
 
@@ -94,12 +97,12 @@ typedef struct choir__trainer {
     double eval_s;     /* seconds of the last validation */
     double overtime_s; /* seconds that a validation may exceed --max-time */
     char *job_text;    /* the job's record, with its class of bits; NULL: not saved */
+    uint64_t job_hash; /* hash of that text when it was made */
     bool agreed;       /* all ranks know of the error that has ended a validation */
     bool save_due;     /* a signal has asked for a checkpoint */
     bool stopping;     /* a rank was asked to stop, and all ranks know it */
     int by; /* signal that stops the training, also where ranks do not meet; 0: none */
     choir_audit *audit;     /* NULL without --audit */
-    int64_t compared;       /* the last step after which ranks have had equal hashes; 0: none */
     int64_t recheck;        /* steps from one that is computed again to the next; 0: none */
     choir_group *turned[2]; /* the ranks, turned by one and two; NULL: not made */
     choir_group *turned_of; /* the group that they are made of, */
@@ -225,6 +228,9 @@ void choir__trainer_note_judged(choir__trainer *t);
 
 /* Returns what a checkpoint of the job saves and loads. */
 choir_training choir__trainer_parts(const choir__trainer *t);
+
+/* Makes the job's record, which checkpoints have. */
+void choir__trainer_record_job(choir__trainer *t);
 
 /* Prepares memory for saves during training, which begin later. */
 choir_status choir__trainer_prepare_saves(choir__trainer *t);

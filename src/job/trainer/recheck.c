@@ -74,7 +74,7 @@ static bool find_good(const choir__trainer *t, bool newest_good, char *path)
     char *why = choir__strdup(choir_error_message());
     bool found =
         dir && (newest_good ? choir_training_find(dir, path)
-                            : choir__checkpoint_before(dir, t->compared, path)) == CHOIR_OK;
+                            : choir__checkpoint_before(dir, t->now.compared, path)) == CHOIR_OK;
     (void)choir_error_message(); /* marks the error as read: there may be no checkpoint yet */
     choir__set_message(why);
     free(why);
@@ -100,13 +100,26 @@ static choir_status part(
     return choir__error(CHOIR_ERR_INTERNAL, "%s; it takes part all the same", sentence);
 }
 
+/* Makes the good checkpoint the newest: the job continues from it after any start. If none is
+ * known to be good, those that may have wrong numbers are put aside. */
+static void keep_good(const choir__trainer *t, const char *good)
+{
+    choir_train_state s;
+    const char *dir = t->job->saves.dir;
+    if (t->part.env.rank != 0 || !dir)
+        return;
+    if (!good)
+        choir__checkpoint_put_aside(dir, t->now.compared);
+    else if (choir_training_read(good, &s) == CHOIR_OK)
+        (void)!choir__checkpoint_go_back(dir, s.step);
+}
+
 /* All ranks end. With --max-restarts new ones start at a good checkpoint, if a wrong rank is
- * known and such a checkpoint is kept: it becomes the newest. */
+ * known and such a checkpoint is kept. */
 static choir_status stop(
     choir__trainer *t, const choir__judgement *v, const char *sentence, bool newest_good)
 {
     char path[PATH_MAX];
-    choir_train_state s;
     choir__job_shared *shared = t->job->placement.shared;
     if (t->saved)
         (void)!choir_checkpoint_wait(t->saved);
@@ -116,11 +129,14 @@ static choir_status stop(
          goes_on = found && v->how == CHOIR__VOTE_DECIDED;
     if (shared && !goes_on)
         atomic_store(&shared->undecided, 1);
-    if (shared && goes_on && !newest_good && t->part.env.rank == 0 &&
-        choir_training_read(path, &s) == CHOIR_OK)
-        (void)!choir__checkpoint_go_back(t->job->saves.dir, s.step);
-    return choir__error(CHOIR_ERR_STATE, "%s; the training stops, and %s%s", sentence,
-        found ? "its last good state is " : "no checkpoint is known to be good",
+    if (!newest_good)
+        keep_good(t, found ? path : NULL);
+    const char *state =
+        found ? "its last good state is "
+        : newest_good || !t->job->saves.dir
+            ? "it has saved nothing"
+            : "no checkpoint is known to be good: later ones are suspect-step-N now";
+    return choir__error(CHOIR_ERR_STATE, "%s; the training stops, and %s%s", sentence, state,
         found ? path : "");
 }
 
@@ -363,7 +379,8 @@ static choir_status conclude(choir__trainer *t, choir_scope *step, const stated 
             : choir__strdup("what memory holds of weights and the optimizer's state");
     /* Other ranks have used the gradients of one whose weights were wrong, unless these were
      * compared after the step before. */
-    bool state = about == CHOIR__AUDIT_TOLD_STATE, good = !state || t->compared == t->now.step;
+    bool state = about == CHOIR__AUDIT_TOLD_STATE,
+         good = !state || t->now.compared == t->now.step;
     if (state && is_named(v, t->part.env.rank))
         choir__elastic_withdraw(t->elastic);
     choir_status status = choir__trainer_blame(t, number, v, what, good);

@@ -75,6 +75,7 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     choir_status status = choir_training_resume(from, &parts, t->part.env.group, &s);
     if (status != CHOIR_OK)
         return status;
+    t->now.compared = t->now.step ? choir__min(t->now.compared, s.step) : s.step;
     t->now.step = s.step;
     choir__eval_policy_from_state(&t->now.judge, t->job, &s, is_resumed(t->job, from));
     t->now.epoch_loss = s.epoch_loss;

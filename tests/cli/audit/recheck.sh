@@ -202,6 +202,25 @@ goes_back() {
     strike 14:1:101:bit:pool "${long[@]}"
     [ $status -eq 1 ] || fail "status $status"
     has err 'its last good state is .*run/step-00000004'
+    good train --resume run --json # not from the newest one, which has wrong numbers
+    [ "$(weights out)" = "$calm" ] || fail 'the job goes on from a wrong state'
+    agents_go_back "$calm" 9 'its last good state is .*run/step-00000004'
+    agents_go_back "$calm" 1 'no checkpoint is known to be good'
+    [ -d run/suspect-step-00000007 ] || fail "$(ls run)"
+}
+
+# agents_go_back WEIGHTS KEEP WORDS: under choir run, which starts all ranks again. The first ones
+# have a fault.
+agents_go_back() {
+    rm -rf run log
+    printf '#!/bin/sh\n[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || unset CHOIR_STRIKE\nexec "%s" "$@"\n' \
+        "$struck" >once
+    chmod +x once
+    CHOIR_STRIKE=14:1:101:bit:pool CHOIR_STRIKE_LOG=log choir run -n 3 --max-restarts 1 ./once \
+        "${small[@]}" --strategy ddp --steps 24 --save run --save-every 1 --save-keep "$2" \
+        --audit=recheck=4 >out 2>err
+    [ $? -eq 0 ] && [ "$(weights out)" = "$1" ] || fail "agents go on from a wrong state: $(cat err)"
+    has err "$3"
 }
 
 check no_other_numbers
