@@ -64,37 +64,57 @@ static void print_table(const choir__check *c)
         (long long)rounds, faults(c) ? "there are faults" : "all as they should be");
 }
 
+/* Opens the object of a device. ok: NULL: there is no verdict. */
+static void open_json(choir__text_buffer *t, const char *device, const char *bits,
+    const bool *ok, const char *hash)
+{
+    choir__text_open(t, NULL, '{');
+    choir__text_string(t, "event", "check");
+    choir__text_string(t, "device", device);
+    choir__text_string(t, "bits", *bits ? bits : NULL);
+    choir__text_value(t, "ok", "%s", !ok ? "null" : *ok ? "true" : "false");
+    choir__text_string(t, "hash", *hash ? hash : NULL);
+}
+
+/* Prints the line of a core in a class. */
+static void print_core_json(const choir__check *c, const choir__core *core, int class)
+{
+    choir__text_buffer t = {0};
+    char name[CHOIR__ANSWER_NAME], device[24];
+    const int64_t wrong = core->of[class].wrong;
+    const bool ok = !wrong && !*core->why, judged = !c->unknown[class] || !ok;
+    snprintf(device, sizeof device, "cpu:%d", core->cpu);
+    open_json(
+        &t, device, choir__check_classes[class], judged ? &ok : NULL, core->of[class].hash);
+    choir__text_buffer_number(&t, "seconds", core->seconds);
+    choir__text_value(&t, "rounds", "%lld", (long long)core->rounds);
+    choir__text_value(&t, "wrong", "%lld", (long long)wrong);
+    choir__text_string(&t, "op",
+        wrong && core->class == class ? choir__answer_name(core->answer, name) : NULL);
+    choir__text_buffer_number(&t, "round_s", core->round_s);
+    choir__text_value(&t, "slow", "%s", core->slow ? "true" : "false");
+    choir__text_string(&t, "message", *core->why ? core->why : NULL);
+    choir__text_finish(&t, stdout);
+}
+
 static void print_json(const choir__check *c)
 {
     choir__text_buffer t = {0};
-    char name[CHOIR__ANSWER_NAME];
-    choir__text_open(&t, NULL, '{');
-    choir__text_value(&t, "faults", "%d", faults(c));
-    choir__text_open(&t, "classes", '{');
-    for (int i = 0; i < CHOIR__CHECK_CLASSES; i++)
-        if (*c->bits[i])
-            choir__text_string(&t, choir__check_classes[i], c->bits[i]);
-    choir__text_close(&t, '}');
-    choir__text_open(&t, "gpus", '{');
-    for (int i = 0; i < c->gpu_count; i++)
-        choir__text_string(&t, c->gpus[i].device, *c->gpus[i].bits ? c->gpus[i].bits : NULL);
-    choir__text_close(&t, '}');
-    choir__text_open(&t, "cores", '[');
-    for (int i = 0; i < c->count; i++) {
-        const choir__core *core = &c->cores[i];
-        choir__text_open(&t, NULL, '{');
-        choir__text_value(&t, "core", "%d", core->cpu);
-        choir__text_value(&t, "rounds", "%lld", (long long)core->rounds);
-        choir__text_value(&t, "wrong", "%lld", (long long)core->wrong);
-        choir__text_string(
-            &t, "op", core->wrong ? choir__answer_name(core->answer, name) : NULL);
-        choir__text_string(&t, "class", core->wrong ? choir__check_classes[core->class] : NULL);
-        choir__text_buffer_number(&t, "round_s", core->round_s);
-        choir__text_value(&t, "slow", "%s", core->slow ? "true" : "false");
-        choir__text_string(&t, "message", *core->why ? core->why : NULL);
-        choir__text_close(&t, '}');
+    for (int i = 0; i < c->count; i++)
+        for (int k = 0; k < CHOIR__CHECK_CLASSES; k++)
+            if (*c->bits[k])
+                print_core_json(c, &c->cores[i], k);
+    for (int i = 0; i < c->gpu_count; i++) {
+        choir__text_buffer gpu = {0};
+        open_json(&gpu, c->gpus[i].device, c->gpus[i].class, NULL, c->gpus[i].bits);
+        choir__text_finish(&gpu, stdout);
     }
-    choir__text_close(&t, ']');
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "event", "checked");
+    choir__text_value(&t, "cores", "%d", c->count);
+    choir__text_value(&t, "gpus", "%d", c->gpu_count);
+    choir__text_value(&t, "answers", "%d", choir__answers());
+    choir__text_value(&t, "faults", "%d", faults(c));
     choir__text_finish(&t, stdout);
 }
 
@@ -160,7 +180,7 @@ static const choir__cli_option options[] = {
         .argument = "COMMAND", .help = "command that runs a command on machine {}"},
     {"answers", CHOIR__FLAG, AT(answers),
         .help = "print the answer of each op, in the class of bits of CHOIR_MATH, and end"},
-    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per machine"},
+    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per core or GPU"},
     {NULL},
 };
 

@@ -19,6 +19,7 @@
 #include "base/files/file.h"
 #include "device/cpu/context.h"
 #include "device/cpu/multiplier.h"
+#include "device/device.h"
 
 static const double slow_factor = 1.25;
 static const double patience_s = 60; /* seconds that a core may take longer than asked */
@@ -44,6 +45,7 @@ static void judge(choir__core *core, int class, int answer, uint64_t got)
     uint64_t known;
     if (!choir__answer_known(choir__check_classes[class], answer, &known) || known == got)
         return;
+    core->of[class].wrong++;
     if (!core->wrong++) {
         core->class = class;
         core->answer = answer;
@@ -52,23 +54,29 @@ static void judge(choir__core *core, int class, int answer, uint64_t got)
     }
 }
 
-/* Computes all answers of a class; hashes: may be NULL. */
-static choir_status one_class(
-    choir_device *device, int class, choir__core *core, uint64_t *hashes)
+static void write_hash(char text[17], const uint64_t *hashes)
 {
+    snprintf(
+        text, 17, "%016llx", (unsigned long long)choir__answers_hash(hashes, choir__answers()));
+}
+
+/* Computes all answers of a class, for a core or for the hash; core may be NULL. */
+static choir_status one_class(choir_device *device, int class, choir__core *core, char hash[17])
+{
+    uint64_t hashes[CHOIR__ANSWERS_MOST] = {0};
+    bool was_wrong = core && core->of[class].wrong;
     choir_status status =
         choir__multiplier_take(choir__multiplier_named(choir__check_classes[class]));
     if (status != CHOIR_OK)
         return status;
     choir_scope *run = choir_scope_open(device, 1);
     for (int a = 0; a < choir__answers() && status == CHOIR_OK; a++) {
-        uint64_t hash = 0;
-        status = choir__answer_compute(run, a, &hash);
+        status = choir__answer_compute(run, a, &hashes[a]);
         if (status == CHOIR_OK && core)
-            judge(core, class, a, hash);
-        if (hashes)
-            hashes[a] = hash;
+            judge(core, class, a, hashes[a]);
     }
+    if (status == CHOIR_OK && !was_wrong)
+        write_hash(hash, hashes);
     choir_status closed = choir_scope_close(run);
     choir__multiplier_drop();
     return status == CHOIR_OK ? closed : status;
@@ -76,15 +84,16 @@ static choir_status one_class(
 
 void choir__check_core(choir_device *device, double seconds, choir__core *core)
 {
-    double until = choir__now() + seconds;
+    const double start = choir__now(), until = start + seconds;
     choir_status status = CHOIR_OK;
     do {
         double began = cpu_seconds();
         for (int c = 0; c < CHOIR__CHECK_CLASSES && status == CHOIR_OK; c++)
-            status = is_here(c) ? one_class(device, c, core, NULL) : CHOIR_OK;
+            status = is_here(c) ? one_class(device, c, core, core->of[c].hash) : CHOIR_OK;
         double took = cpu_seconds() - began;
         core->round_s = core->rounds && core->round_s < took ? core->round_s : took;
         core->rounds++;
+        core->seconds = choir__now() - start;
     } while (status == CHOIR_OK && choir__now() < until);
     if (status == CHOIR_OK)
         *core->why = '\0';
@@ -179,28 +188,23 @@ static void find_slow(choir__check *c)
 
 /* --- hashes of the machine --- */
 
-static void write_hash(char text[17], const uint64_t *hashes)
-{
-    snprintf(
-        text, 17, "%016llx", (unsigned long long)choir__answers_hash(hashes, choir__answers()));
-}
-
 /* Computes in a process of its own: a process that has used a GPU cannot fork.
  */
 static void hash_all(choir__check *c)
 {
-    uint64_t hashes[CHOIR__ANSWERS_MOST], known;
+    uint64_t known;
     for (int k = 0; k < CHOIR__CHECK_CLASSES; k++) {
         c->unknown[k] = !choir__answer_known(choir__check_classes[k], 0, &known);
-        if (is_here(k) && one_class(choir_device_find("cpu:0"), k, NULL, hashes) == CHOIR_OK)
-            write_hash(c->bits[k], hashes);
+        if (is_here(k))
+            (void)!one_class(choir_device_find("cpu:0"), k, NULL, c->bits[k]);
     }
     int gpus = choir_device_count("cuda");
     for (int i = 0; i < gpus && i < CHOIR__CHECK_GPUS; i++) {
         snprintf(c->gpus[i].device, sizeof c->gpus[i].device, "cuda:%d", i);
         choir_device *device = choir_device_find(c->gpus[i].device);
-        if (device && one_class(device, 0, NULL, hashes) == CHOIR_OK)
-            write_hash(c->gpus[i].bits, hashes);
+        if (device && one_class(device, 0, NULL, c->gpus[i].bits) == CHOIR_OK)
+            snprintf(
+                c->gpus[i].class, sizeof c->gpus[i].class, "%s", choir__device_bits(device));
         c->gpu_count = i + 1;
     }
 }

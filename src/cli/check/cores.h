@@ -17,9 +17,13 @@ typedef struct choir__core {
     int64_t wrong;       /* answers that were wrong */
     int answer, class;   /* the first one of these */
     uint64_t got, known; /* hash of the core, and the right one */
-    double round_s;      /* least processor time of a round */
-    bool slow;           /* slower than other cores of its kind */
-    char why[200];       /* why the core has not finished; "": it has */
+    struct {
+        int64_t wrong;
+        char hash[17]; /* hash of the first round with a wrong answer, else of the last round */
+    } of[CHOIR__CHECK_CLASSES];
+    double seconds, round_s; /* all rounds; least processor time of one */
+    bool slow;               /* slower than other cores of its kind */
+    char why[200];           /* why the core has not finished; "": it has */
 } choir__core;
 
 typedef struct choir__check {
@@ -29,7 +33,7 @@ typedef struct choir__check {
              [17];                      /* the hash of all answers; "": the class is not here */
     bool unknown[CHOIR__CHECK_CLASSES]; /* the release has no constant of that hash */
     struct {
-        char device[24], bits[17];
+        char device[24], bits[17], class[24];
     } gpus[CHOIR__CHECK_GPUS]; /* hashes of GPUs, which have no constants */
     int gpu_count;
 } choir__check;

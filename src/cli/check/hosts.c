@@ -1,5 +1,6 @@
 /* choir check on several machines: a command per machine, ssh by default, as `choir top`
- * reaches them. What a machine prints is one line of JSON; what else comes is why it has not.
+ * reaches them. A machine prints lines of JSON, the last one for the whole; what else comes is
+ * why it has not.
  * A machine that is silent for longer than the check takes is given up: a network may lose it
  * after the connection. */
 #include "cli/check/hosts.h"
@@ -28,8 +29,9 @@ typedef struct host {
     char *command;
     int out[2];              /* a pipe: read, write; -1: closed */
     choir__text_buffer text; /* the output so far */
-    json_t *outcome;
-    char words[256]; /* last line that is no outcome */
+    json_t *cores;           /* the lines of cores and GPUs; NULL: none */
+    json_t *outcome;         /* the last line; NULL: it has not come */
+    char words[256];         /* last line that is no outcome */
 } host;
 
 /* --- the machines' commands --- */
@@ -132,7 +134,13 @@ static choir_status ask(host *hosts, int count, double seconds, int *signal_numb
 static void read_line(host *h, const char *line, size_t n)
 {
     json_t *root = *line == '{' ? json_loadb(line, n, 0, NULL) : NULL;
-    if (json_is_object(root) && json_object_get(root, "cores")) {
+    const char *event = json_string_value(json_object_get(root, "event"));
+    if (event && !strcmp(event, "check")) {
+        h->cores = h->cores ? h->cores : json_array();
+        json_array_append_new(h->cores, root);
+        return;
+    }
+    if (event && !strcmp(event, "checked")) {
         json_decref(h->outcome);
         h->outcome = root;
         return;
@@ -157,17 +165,26 @@ static void read_outcome(host *h)
 static void print_fault(const char *name, const json_t *core)
 {
     const char *op = json_string_value(json_object_get(core, "op")),
-               *class = json_string_value(json_object_get(core, "class")),
-               *why = json_string_value(json_object_get(core, "message"));
-    long long number = (long long)json_integer_value(json_object_get(core, "core"));
-    char *text = op ? choir__format("core %lld computes otherwise: %s of the class %s", number,
-                          op, class ? class : "?")
-                 : why ? choir__format("core %lld: %s", number, why)
+               *class = json_string_value(json_object_get(core, "bits")),
+               *why = json_string_value(json_object_get(core, "message")),
+               *device = json_string_value(json_object_get(core, "device"));
+    const char *number = device && !strncmp(device, "cpu:", 4) ? device + 4 : "?";
+    char *text = op    ? choir__format("core %s computes otherwise: %s of the class %s", number,
+                             op, class ? class : "?")
+                 : why ? choir__format("core %s: %s", number, why)
                  : json_is_true(json_object_get(core, "slow"))
-                     ? choir__format("core %lld is slow", number)
+                     ? choir__format("core %s is slow", number)
                      : NULL;
     if (text)
         printf("%s: %s\n", name, choir__clean(text));
+    free(text);
+}
+
+static void print_json(const host *h, json_t *line)
+{
+    json_object_set_new(line, "host", json_string(h->name));
+    char *text = json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    printf("%s\n", text);
     free(text);
 }
 
@@ -175,26 +192,26 @@ static void print_fault(const char *name, const json_t *core)
 static bool print_host(host *h, bool json)
 {
     size_t i;
-    json_t *core, *cores = json_object_get(h->outcome, "cores");
+    json_t *core;
     bool sound = h->outcome && !json_integer_value(json_object_get(h->outcome, "faults"));
     if (!h->outcome) {
         choir__cli_tell("check", "%s: it does not answer: %s", h->name,
             *h->words ? h->words : "its command says nothing");
         return false;
     }
-    if (json) {
-        json_object_set_new(h->outcome, "host", json_string(h->name));
-        char *text = json_dumps(h->outcome, JSON_COMPACT | JSON_PRESERVE_ORDER);
-        printf("%s\n", text);
-        free(text);
-        return sound;
-    }
-    json_array_foreach(cores, i, core)
+    json_array_foreach(h->cores, i, core)
     {
-        print_fault(h->name, core);
+        if (json)
+            print_json(h, core);
+        else
+            print_fault(h->name, core);
     }
-    printf("%s: %zu cores: %s\n", h->name, json_array_size(cores),
-        sound ? "all as they should be" : "there are faults");
+    if (json)
+        print_json(h, h->outcome);
+    else
+        printf("%s: %lld cores: %s\n", h->name,
+            (long long)json_integer_value(json_object_get(h->outcome, "cores")),
+            sound ? "all as they should be" : "there are faults");
     return sound;
 }
 
@@ -202,6 +219,7 @@ static void free_host(host *h)
 {
     close_end(&h->out[0]);
     choir__text_buffer_free(&h->text);
+    json_decref(h->cores);
     json_decref(h->outcome);
     free(h->command);
 }
