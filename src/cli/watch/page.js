@@ -875,8 +875,14 @@ function otherHashes(a, b) {
   return null;
 }
 
+// Returns whether two chains have hashes of the same modules, as runs of one model do.
+function sameModules(a, b) {
+  return JSON.stringify(a.modules || []) === JSON.stringify(b.modules || []);
+}
+
 // Compares two chains at the steps that both have.
 function compareChains(a, b) {
+  if (!sameModules(a, b)) return { common: 0, last: 0, other: new Set() };
   const theirs = new Map(b.lines.map((line) => [line.step, line])), found = { common: 0, last: 0, other: new Set() };
   for (const line of a.lines) {
     const their = theirs.get(line.step);
@@ -891,15 +897,21 @@ function compareChains(a, b) {
   return found;
 }
 
+// Of a long chain the page has the two ends.
+const isWhole = (chain) => chain.count === chain.lines.length;
+
 function wordsOfDifference(run, reference, found) {
   const both = `${nameOf(reference)} and ${nameOf(run)}`;
+  if (!sameModules(run.chain, reference.chain)) return `${both} have different modules, so no hash can be compared.`;
   if (!found.common) return `${both} have no audited step in common.`;
-  if (!found.first) return `${both} are equal in ${found.common} common steps, up to step ${found.last}.`;
+  const rest = isWhole(run.chain) && isWhole(reference.chain) ? ''
+    : ` Of long audits only the first and the last ${CHAIN_ENDS} steps are compared here; choir audit diff compares all.`;
+  if (!found.first) return `${both} are equal in ${found.common} common steps, up to step ${found.last}.${rest}`;
   const { step, kind, name, places } = found.first, modules = reference.chain.modules || [];
   const place = !places.length || kind === 'key' ? ''
     : OF_BATCHES.has(kind) ? `, in micro-batch ${places[0]}` : `, in module ${modules[places[0]] ?? places[0]}`;
   const more = places.length > 1 ? ` and ${places.length - 1} more` : '';
-  return `${both} part at step ${step}: ${name} differs${place}${more}.`;
+  return `${both} part at step ${step}: ${name} differs${place}${more}.${rest}`;
 }
 
 function drawLinks(run, found) {

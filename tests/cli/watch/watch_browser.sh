@@ -265,14 +265,16 @@ compares_audits() {
     done
     good train --run runs/c --audit=every=2 --lr 0.002 --quiet "${lm[@]}" --steps 6 --no-eval text
     sed -i '4s/"weights":\["./"weights":["-/' runs/edited/audit.jsonl
-    watch runs/a runs/b runs/c runs/edited
+    good train --run runs/model --audit=every=1 --quiet --steps 6 --no-eval --model toy random
+    watch runs/a runs/b runs/c runs/edited runs/model
     browse <<'END'
-b.until("document.querySelectorAll('.chain').length == 4")
-a, same, other, edited = texts(".chain")
+b.until("document.querySelectorAll('.chain').length == 5")
+a, same, other, edited, model = texts(".chain")
 assert "6 audited steps, 1 to 6" in a, a
 assert "a and b are equal in 6 common steps, up to step 6." in same, same
 assert "a and c part at step 2: a weight that the step read differs, in module" in other, other
 assert "choir audit diff" in other and "runs/c" in other, other
+assert "a and model have different modules" in model and "audit diff" not in model, model
 assert "breaks at line 4 of audit.jsonl" in edited and "2 audited steps, 1 to 2" in edited, edited
 assert [count(f".chain:nth-child({n}) .link.other") for n in (1, 2, 3)] == [0, 0, 3]
 END
