@@ -8,7 +8,9 @@
 
 #include "base/rng.h"
 #include "checkpoint/format/safetensors.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/save.h"
+#include "checkpoint/state.h"
 #include "device/kernels_hash.h"
 
 void choir__saver_proves(choir__saver *s, choir__proof_fn *know, void *arg)
@@ -126,4 +128,63 @@ choir_status choir__save_prove(const choir__saver *s)
     if (status == CHOIR_OK && s->know && count != s->own_parts)
         return is_other(s, "the list of tensors");
     return status;
+}
+
+/* --- the state beside tensors --- */
+
+/* Returns the rank whose text differs from the one that most ranks have, or -1; *known: there
+ * is such a text. texts: (world, bytes). */
+static int odd_one(const char *texts, size_t bytes, int world, bool *known)
+{
+    int most = 0, best = 0;
+    for (int r = 0; r < world; r++) {
+        int same = 0;
+        for (int other = 0; other < world; other++)
+            same += !strcmp(texts + (size_t)r * bytes, texts + (size_t)other * bytes);
+        if (same > most)
+            most = same, best = r;
+    }
+    *known = 2 * most > world;
+    for (int r = 0; r < world; r++)
+        if (strcmp(texts + (size_t)r * bytes, texts + (size_t)best * bytes) != 0)
+            return r;
+    return -1;
+}
+
+static choir_status compare(const choir__saver *s)
+{
+    enum { BYTES = CHOIR__SHA256_HEX };
+    char *all = choir__calloc((size_t)s->world, BYTES);
+    bool known;
+    choir_status status =
+        choir_group_all_gather(s->group, s->state_hash, all, BYTES, CHOIR_U8, NULL);
+    int odd = status == CHOIR_OK ? odd_one(all, BYTES, s->world, &known) : -1;
+    if (odd >= 0)
+        status = choir__error(CHOIR_ERR_STATE,
+            "%s: rank %d has other numbers of the training (step, seed, place in the data) than "
+            "%s: they changed in a machine's memory",
+            s->dir, odd, known ? "most ranks" : "another rank");
+    free(all);
+    return status;
+}
+
+choir_status choir__save_note_state(choir__saver *s)
+{
+    choir_status status = choir__state_digest(&s->state, s->state_hash),
+                 compared = s->know && s->world > 1 ? compare(s) : CHOIR_OK;
+    return status == CHOIR_OK ? compared : status;
+}
+
+choir_status choir__save_prove_state(const choir__saver *s)
+{
+    char hash[CHOIR__SHA256_HEX];
+    choir_train_state read;
+    json_t *files = NULL;
+    choir_status status = choir__state_read(s->fresh, &read, &files);
+    if (status == CHOIR_OK)
+        status = choir__state_digest(&read, hash);
+    json_decref(files);
+    if (status == CHOIR_ERR_IO || (status == CHOIR_OK && !strcmp(hash, s->state_hash)))
+        return status;
+    return is_other(s, CHOIR__STATE_FILE);
 }

@@ -37,11 +37,13 @@
 
 static choir_status save_tokenizer(const char *folder, const choir_tokenizer *tokenizer)
 {
-    char *path = choir__format("%s/%s", folder,
-        tokenizer->published ? CHOIR__TOKENIZER_FILE : CHOIR__OWN_TOKENIZER_FILE);
-    choir_status status = choir_tokenizer_save(tokenizer, path);
+    char *text, *path = choir__format("%s/%s", folder,
+                    tokenizer->published ? CHOIR__TOKENIZER_FILE : CHOIR__OWN_TOKENIZER_FILE);
+    size_t bytes;
+    choir_status status = choir__tokenizer_text(tokenizer, path, &text, &bytes);
     if (status == CHOIR_OK)
-        status = choir__sync_path(path);
+        status = choir__write_file(path, text, bytes);
+    free(text);
     free(path);
     return status;
 }
@@ -104,6 +106,8 @@ static choir_status publish(choir__saver *s)
         status = save_job(s->fresh, s->job);
     if (status == CHOIR_OK)
         status = choir__state_write(s->fresh, &s->state, files);
+    if (status == CHOIR_OK)
+        status = choir__save_prove_state(s);
     if (status == CHOIR_OK)
         status = choir__sync_path(s->fresh);
     if (status == CHOIR_OK)
@@ -272,6 +276,8 @@ static choir_status prepare(choir__saver *s, const choir__save_args *args)
     s->keep = args->keep;
     choir_status status = make_plan(s, args);
     s->digests = choir__calloc((size_t)s->plan.file_count + 1, sizeof *s->digests);
+    if (status == CHOIR_OK)
+        status = choir__save_note_state(s);
     if (status == CHOIR_OK)
         choir__save_note_proofs(s);
     if (status == CHOIR_OK && args->async)

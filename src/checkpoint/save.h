@@ -81,9 +81,10 @@ struct choir__saver {
     size_t *copy_at;       /* (plan.part_count) offsets in copy */
     choir__proof_fn *know; /* NULL: nothing is known about the numbers */
     void *know_arg;
-    choir__proof *proofs; /* (plan.part_count) */
-    int own_parts;        /* this rank's parts, if there are proofs */
-    pthread_t toucher;    /* touches the memory before it is needed */
+    choir__proof *proofs;               /* (plan.part_count) */
+    int own_parts;                      /* this rank's parts, if there are proofs */
+    char state_hash[CHOIR__SHA256_HEX]; /* hash of `state` when the save began */
+    pthread_t toucher;                  /* touches the memory before it is needed */
     bool touching;
     atomic_bool enough;
 
@@ -109,6 +110,12 @@ void choir__save_free_copy(choir__saver *s);
  * this rank's files again and compares them with the proofs. Errors: state, io, format. */
 void choir__save_note_proofs(choir__saver *s);
 choir_status choir__save_prove(const choir__saver *s);
+
+/* choir__save_note_state notes the hash of the state's numbers, which all ranks have; where
+ * proofs are known, ranks compare it. choir__save_prove_state reads the finished state.json
+ * again. Errors: state, argument, the group's. */
+choir_status choir__save_note_state(choir__saver *s);
+choir_status choir__save_prove_state(const choir__saver *s);
 
 /* Writes the files of the plan that this rank owns, records their digests, and proves them. */
 choir_status choir__save_files(choir__saver *s);

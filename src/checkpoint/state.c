@@ -163,19 +163,34 @@ void choir__state_add_file(json_t *files, const char *name, const choir__digest 
         json_pack("{s:I, s:s}", "bytes", (json_int_t)digest->bytes, "sha256", digest->sha256));
 }
 
+static choir_status put_fields(json_t *root, const choir_train_state *state)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(fields); i++) {
+        const field *f = &fields[i];
+        json_t *value = field_json(f->type, (const char *)state + f->at);
+        if (json_object_set_new(root, f->key, value) != 0)
+            return choir__error(CHOIR_ERR_ARGUMENT, "checkpoint: %s is not UTF-8", f->key);
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__state_digest(const choir_train_state *state, char *hex)
+{
+    CHOIR__DEFAULT_FLOATS;
+    json_t *root = json_object();
+    choir_status status = put_fields(root, state);
+    hash_state(root, hex);
+    json_decref(root);
+    return status;
+}
+
 choir_status choir__state_write(
     const char *folder, const choir_train_state *state, json_t *files)
 {
     CHOIR__DEFAULT_FLOATS;
     char hex[CHOIR__SHA256_HEX];
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-checkpoint", "version", VERSION);
-    choir_status status = CHOIR_OK;
-    for (size_t i = 0; i < CHOIR_COUNT(fields) && status == CHOIR_OK; i++) {
-        const field *f = &fields[i];
-        json_t *value = field_json(f->type, (const char *)state + f->at);
-        if (json_object_set_new(root, f->key, value) != 0)
-            status = choir__error(CHOIR_ERR_ARGUMENT, "checkpoint: %s is not UTF-8", f->key);
-    }
+    choir_status status = put_fields(root, state);
     if (status == CHOIR_OK)
         status = add_small_files(folder, files);
     json_object_set(root, "files", files);

@@ -25,6 +25,9 @@
 /* Adds a file to the list that the state will contain. */
 void choir__state_add_file(json_t *files, const char *name, const choir__digest *digest);
 
+/* Hashes what state.json says of the training, without the files. Error: argument. */
+choir_status choir__state_digest(const choir_train_state *state, char *hex);
+
 /* Writes FOLDER/state.json. files: the files with weights; this function finds and adds all
  * others. Errors: argument (text that is not UTF-8), io. */
 choir_status choir__state_write(

@@ -77,13 +77,26 @@ choir_status choir__draft_close(choir__draft *draft, choir_status status, choir_
     return status;
 }
 
+/* The bytes pass through a writer, the system's memory and a disk, and one of them may be
+ * faulty. */
 choir_status choir__write_file(const char *path, const void *data, size_t bytes)
 {
     choir__draft draft;
+    choir__digest read;
+    char given[CHOIR__SHA256_HEX];
+    choir__sha256(data, bytes, given);
     choir_status status = choir__draft_open(&draft, path);
     if (status == CHOIR_OK)
         status = choir__draft_write(&draft, data, bytes);
-    return choir__draft_close(&draft, status, NULL);
+    status = choir__draft_close(&draft, status, NULL);
+    if (status == CHOIR_OK)
+        status = choir__sha256_file(path, &read);
+    if (status == CHOIR_OK && (read.bytes != (int64_t)bytes || strcmp(read.sha256, given) != 0))
+        return choir__error(CHOIR_ERR_STATE,
+            "%s has other bytes than were to be written: they changed in this machine's memory "
+            "or on its disk",
+            path);
+    return status;
 }
 
 choir_status choir__sync_path(const char *path)

@@ -22,7 +22,8 @@ choir_status choir__draft_write(choir__draft *draft, const void *data, size_t by
 choir_status choir__draft_close(
     choir__draft *draft, choir_status status, choir__digest *digest);
 
-/* Writes a small file in one call. */
+/* Writes a small file in one call, and reads it again. Errors: io; state (the bytes have
+ * changed on the way). */
 choir_status choir__write_file(const char *path, const void *data, size_t bytes);
 
 /* Syncs a file or folder: its contents are on the disk afterwards. */

@@ -184,19 +184,33 @@ static choir_status write_file(const char *path, const char *text, size_t bytes)
                : CHOIR_OK;
 }
 
+choir_status choir__tokenizer_text(
+    const choir_tokenizer *t, const char *name, char **text, size_t *bytes)
+{
+    bool made = t->ops->to_json;
+    *bytes = t->source_bytes;
+    *text = made ? t->ops->to_json(t) : malloc(*bytes + 1);
+    if (!*text)
+        return choir__error(
+            CHOIR_ERR_MEMORY, "%s: no host memory for the tokenizer's JSON", name);
+    if (made)
+        *bytes = strlen(*text);
+    else
+        memcpy(*text, t->source, *bytes);
+    return CHOIR_OK;
+}
+
 choir_status choir_tokenizer_save(const choir_tokenizer *t, const char *path)
 {
     if (!t)
         return choir__missing(__func__, "tokenizer");
     if (!path)
         return choir__missing(__func__, "path");
-    if (!t->ops->to_json)
-        return write_file(path, t->source, t->source_bytes);
-    char *text = t->ops->to_json(t);
-    if (!text)
-        return choir__error(
-            CHOIR_ERR_MEMORY, "%s: no host memory for the tokenizer's JSON", path);
-    choir_status status = write_file(path, text, strlen(text));
+    char *text;
+    size_t bytes;
+    choir_status status = choir__tokenizer_text(t, path, &text, &bytes);
+    if (status == CHOIR_OK)
+        status = write_file(path, text, bytes);
     free(text);
     return status;
 }

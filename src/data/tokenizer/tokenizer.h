@@ -110,6 +110,11 @@ choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const cha
 choir_status choir__tokenizer_ids(const choir_tokenizer *tokenizer, const char *text,
     size_t bytes, size_t more, int64_t **ids, int64_t *count);
 
+/* Stores the text of the tokenizer's file; the caller frees *text, which is NULL after an
+ * error. name is for messages. Errors: memory. */
+choir_status choir__tokenizer_text(
+    const choir_tokenizer *t, const char *name, char **text, size_t *bytes);
+
 /* Extends inner by those `tokens` that it lacks, as special tokens; returns inner itself if it
  * has all. On success the result owns inner. Errors: argument. */
 choir_status choir__tokenizer_extend(

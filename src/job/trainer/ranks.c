@@ -4,10 +4,8 @@
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "data/dataset.h"
-#include "job/document/document.h"
 #include "job/edit.h"
 
 void choir__trainer_note_generation(const choir__trainer *t)
@@ -42,10 +40,8 @@ choir_status choir__trainer_take_edits(choir__trainer *t)
     choir__skips_free(&s);
     if (status == CHOIR_OK)
         status = choir__loader_skip(t->part.loader, t->job->data.skip);
-    if (status == CHOIR_OK && t->job_text) {
-        free(t->job_text);
-        t->job_text = choir__job_record_text(t->job);
-    }
+    if (status == CHOIR_OK && t->job_text)
+        choir__trainer_record_job(t);
     return status;
 }
 

@@ -7,8 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/rng.h"
+#include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/items.h"
+#include "job/document/document.h"
 #include "job/model/amp.h"
 #include "job/trainer/eval_policy.h"
 #include "job/report/record.h"
@@ -79,6 +82,24 @@ choir_training choir__trainer_parts(const choir__trainer *t)
         .classes = &t->job->model.classes,
         .beside = t->job->model.beside,
         .job = t->job_text};
+}
+
+void choir__trainer_record_job(choir__trainer *t)
+{
+    free(t->job_text);
+    t->job_text = choir__job_record_text(t->job);
+    t->job_hash = choir__rng_key(0, t->job_text);
+}
+
+/* A job's record stays in memory during the whole training. Collective. */
+static choir_status check_record(const choir__trainer *t)
+{
+    bool same = !t->job_text || choir__rng_key(0, t->job_text) == t->job_hash;
+    return choir__agree(choir__trainer_savers(t),
+        same ? CHOIR_OK
+             : choir__error(CHOIR_ERR_STATE,
+                   "%s: rank %d: the record of the job changed in this machine's memory",
+                   t->job->saves.dir, t->part.env.rank));
 }
 
 /* A save must have the numbers that the audit has hashed. */
@@ -191,6 +212,8 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
     choir__trainer_report_saved(t);
     t->save_began = choir__now();
     choir__trainer_note_lost(t, true);
+    if (status == CHOIR_OK)
+        status = check_record(t);
     if (status == CHOIR_OK)
         status = save_parts(t, &parts, &s, flags);
     t->rewritten = status == CHOIR_OK && t->newest == t->now.step;

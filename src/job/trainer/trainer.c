@@ -99,7 +99,7 @@ static choir_status set_up(choir__trainer *t)
     if (status == CHOIR_OK) /* copies bring the class in which the job has computed so far */
         status = choir__job_keep_bits(&t->part, t->now.bits);
     if (status == CHOIR_OK && j->saves.record) /* it states the class */
-        t->job_text = choir__job_record_text(j);
+        choir__trainer_record_job(t);
     snprintf(t->now.bits, sizeof t->now.bits, "%s", t->part.bits);
     if (status == CHOIR_OK)
         choir__trainer_note_forgotten(t);

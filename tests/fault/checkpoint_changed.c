@@ -1,0 +1,168 @@
+/* Bytes that change on their way to the disk, in each write of a save in turn: the save fails,
+ * or the checkpoint does not load. Files beside the tensors are read again by the save itself,
+ * since their hashes would else be those of the changed bytes; numbers that a rank's memory has
+ * changed before differ from the other ranks'.
+ *
+ * The linker gives this program's calls of write to the function below (--wrap). */
+#include "checkpoint_fixture.h"
+
+#include <sys/stat.h>
+
+#include <choir/choir.h>
+#include "checkpoint/save.h"
+#include "checkpoint/state.h"
+#include "multi/ranks.h"
+
+enum { WORLD = 3, MOST_WRITES = 200 };
+
+static const char job_text[] = "{\"options\": {\"steps\": 12}}";
+
+static struct {
+    int at;     /* the write of which a bit changes; 0: none */
+    int writes; /* so far */
+} changed;
+
+ssize_t __real_write(int fd, const void *data, size_t bytes);
+ssize_t __wrap_write(int fd, const void *data, size_t bytes);
+
+ssize_t __wrap_write(int fd, const void *data, size_t bytes)
+{
+    struct stat info;
+    if (!changed.at || !bytes || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) ||
+        ++changed.writes != changed.at)
+        return __real_write(fd, data, bytes);
+    char *other = malloc(bytes);
+    memcpy(other, data, bytes);
+    other[bytes / 2] ^= 1;
+    ssize_t n = __real_write(fd, other, bytes);
+    free(other);
+    return n;
+}
+
+/* Saves with a bit changed in write number n; *status: the save's. Returns false if there is no
+ * such write. */
+static bool save_changed(job *j, const char *dir, int n, choir_status *status)
+{
+    choir_checkpoint *saved;
+    choir_training parts = {.module = j->net, .optim = j->opt, .job = job_text};
+    choir_train_state state = state_of(j, n);
+    ok(choir_checkpoint_open(dir, choir_checkpoint_defaults(), &saved));
+    changed.at = n;
+    changed.writes = 0;
+    *status = choir_training_save(saved, &parts, &state, 0);
+    changed.at = 0;
+    if (*status == CHOIR_ERR_STATE)
+        assert_says("has other bytes than were to be written");
+    (void)choir_checkpoint_close(saved);
+    return changed.writes >= n;
+}
+
+static void no_changed_bit_is_trusted(void **state)
+{
+    (void)state;
+    job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
+    choir_status status;
+    int refused = 0, damaged = 0;
+    train(&a, 0, 1);
+    for (int n = 1; n < MOST_WRITES; n++) {
+        if (!save_changed(&a, at("changed-%d", n), n, &status))
+            break;
+        if (status != CHOIR_OK) {
+            assert_int_equal(status, CHOIR_ERR_STATE);
+            refused++;
+            continue;
+        }
+        assert_int_not_equal(
+            choir__checkpoint_load(at("changed-%d/latest", n), b.net, b.opt, NULL), CHOIR_OK);
+        damaged++;
+    }
+    assert_true(refused >= 2); /* job.json, state.json */
+    assert_true(damaged >= 2); /* weights, moments */
+    job_close(&a);
+    job_close(&b);
+}
+
+/* --- numbers that change before they are written --- */
+
+static void know(
+    void *arg, const choir__item *item, const choir__box_region *region, choir__proof *proof)
+{
+    (void)arg, (void)item, (void)region;
+    *proof = (choir__proof){0};
+}
+
+/* arg: the rank whose numbers change before the second save. */
+static int save_ranks(int rank, int world, void *arg)
+{
+    const int *odd = arg;
+    choir_env env;
+    choir_checkpoint *saved;
+    choir_train_state state = choir_train_state_none();
+    choir_checkpoint_opts opts = choir_checkpoint_defaults();
+    CHECK_OK(choir_env_init(&env));
+    choir_scope *run = choir_run_open(&env, 3);
+    choir_training parts = {.module = choir_nn_linear(run, 3, 2)};
+    opts.group = env.group;
+    opts.async = true;
+    CHECK_OK(choir_checkpoint_open(at("ranks-%d", *odd), opts, &saved));
+    choir__saver_proves(saved->saver, know, NULL);
+    state.step = 1;
+    CHECK_OK(choir_training_save(saved, &parts, &state, 0));
+    state.step = 2;
+    state.best = rank == *odd ? 1 : NAN;
+    CHECK(choir_training_save(saved, &parts, &state, 0) == CHOIR_ERR_STATE);
+    CHECK(strstr(choir_error_message(), "rank ") && strstr(choir_error_message(), "has other"));
+    if (world > 2) {
+        char name[24];
+        snprintf(name, sizeof name, "rank %d has other", *odd);
+        CHECK(strstr(choir_error_message(), name));
+    }
+    (void)choir_checkpoint_close(saved);
+    CHECK_OK(choir_scope_close(run));
+    choir_env_free(&env);
+    return 0;
+}
+
+static void numbers_of_ranks(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= WORLD; world++)
+        for (int odd = 0; odd < world; odd++) {
+            remove_all(state);
+            set_up(state);
+            ok(choir_spawn(world, save_ranks, &odd));
+            assert_int_equal(entries(at("ranks-%d", odd)), 2); /* step 1 and `latest` */
+        }
+}
+
+/* The state may change until the save's thread has written it. */
+static void state_is_read_again(void **state)
+{
+    (void)state;
+    char fresh[512];
+    snprintf(fresh, sizeof fresh, "%s", at("again"));
+    choir__saver s = {.dir = fresh, .fresh = fresh, .state = choir_train_state_none()};
+    ok(choir__save_note_state(&s));
+    mkdir(s.fresh, 0777);
+    for (int step = 0; step < 2; step++) {
+        json_t *files = json_object();
+        s.state.step = step;
+        ok(choir__state_write(s.fresh, &s.state, files));
+        json_decref(files);
+        if (step)
+            assert_fails(
+                choir__save_prove_state(&s), CHOIR_ERR_STATE, "state.json is not what");
+        else
+            ok(choir__save_prove_state(&s));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_changed_bit_is_trusted),
+        cmocka_unit_test(numbers_of_ranks),
+        cmocka_unit_test(state_is_read_again),
+    };
+    return cmocka_run_group_tests(tests, set_up, remove_all);
+}
