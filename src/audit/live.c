@@ -137,7 +137,9 @@ void choir__audit_prove(const choir_audit *a, const choir__item *item,
     const choir__audit_part *left = all ? exchanged(a, item, wanted) : NULL;
     if (all && !left)
         left = choir__audit_part_of(&a->own, 0, &wanted);
-    *proof = (choir__proof){.known = left, .missing = all && !left, .name = wanted.name};
+    *proof = (choir__proof){.known = left,
+        .missing = all && !left && choir__audit_names_have(&a->names, item),
+        .name = wanted.name};
     if (!left)
         return;
     proof->hash = left->hash;

@@ -59,6 +59,14 @@ void choir__audit_names_of(choir__audit_names *names, const choir__items *items)
     }
 }
 
+bool choir__audit_names_have(const choir__audit_names *names, const choir__item *item)
+{
+    const char *name;
+    size_t length;
+    module_of(item, &name, &length);
+    return find(names, 0, name, length) >= 0;
+}
+
 void choir__audit_names_free(choir__audit_names *names)
 {
     for (int i = 0; i < names->count; i++)

@@ -51,6 +51,9 @@ typedef struct choir__audit_names {
 /* Lists the modules that have weights of their own, in the order of the items. */
 void choir__audit_names_of(choir__audit_names *names, const choir__items *items);
 void choir__audit_names_free(choir__audit_names *names);
+/* Returns whether a tensor is of one of the modules; others have no hashes, such as what
+ * workers of DiLoCo keep for their next meeting. */
+bool choir__audit_names_have(const choir__audit_names *names, const choir__item *item);
 
 /* A kernel call that adds to a part's hash, or the optimizer's sums that stand for it. */
 typedef struct choir__audit_call {

@@ -151,13 +151,21 @@ static int odd_one(const char *texts, size_t bytes, int world, bool *known)
     return -1;
 }
 
+/* Compares the numbers that the training continues with. Losses may be a rank's own. */
 static choir_status compare(const choir__saver *s)
 {
     enum { BYTES = CHOIR__SHA256_HEX };
-    char *all = choir__calloc((size_t)s->world, BYTES);
+    char mine[BYTES] = "", *all = choir__calloc((size_t)s->world, BYTES);
+    const choir_train_state none = choir_train_state_none();
+    choir_train_state same = s->state;
     bool known;
-    choir_status status =
-        choir_group_all_gather(s->group, s->state_hash, all, BYTES, CHOIR_U8, NULL);
+    same.loss = none.loss;
+    same.eval_loss = none.eval_loss;
+    same.epoch_loss = none.epoch_loss;
+    same.epoch_without = none.epoch_without;
+    choir_status hashed = choir__state_digest(&same, mine),
+                 status = choir_group_all_gather(s->group, mine, all, BYTES, CHOIR_U8, NULL);
+    status = status == CHOIR_OK ? hashed : status;
     int odd = status == CHOIR_OK ? odd_one(all, BYTES, s->world, &known) : -1;
     if (odd >= 0)
         status = choir__error(CHOIR_ERR_STATE,

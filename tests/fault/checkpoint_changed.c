@@ -18,7 +18,7 @@ enum { WORLD = 3, MOST_WRITES = 200 };
 static const char job_text[] = "{\"options\": {\"steps\": 12}}";
 
 static struct {
-    int at;     /* the write of which a bit changes; 0: none */
+    int at;     /* the number of the write with a changed bit; 0: none */
     int writes; /* so far */
 } changed;
 

@@ -61,7 +61,7 @@ one_chain_of_workers() {
     local ranks
     for ranks in 1 2; do
         good "${job[@]}" --steps 7 --strategy diloco:workers=2,every=3 --nproc $ranks \
-            --run workers$ranks --audit=every=1
+            --save workers$ranks --save-every 3 --audit=every=1
     done
     [ "$(lines workers1 | wc -l)" -eq 2 ] || fail "lines: $(lines workers1)"
     diff <(lines workers1) <(lines workers2) >/dev/null || fail 'one rank has other lines than two'
