@@ -216,6 +216,22 @@ choir_status choir__audit_leaves_begin(choir_audit *a, int64_t count)
     return status;
 }
 
+/* Returns whether a bucket has a use's gradient or a part of it, whose place and size it sets.
+ */
+static bool in_bucket(
+    const choir__param *p, const choir__slot *slot, int bucket, choir__k_hash *k)
+{
+    const int64_t part = bucket - slot->bucket;
+    if (slot->by_rows || part < 0 || part >= slot->parts)
+        return false;
+    if (slot->parts > 1) {
+        const int64_t row = p->tensor->shape.dim[1], each = choir__part_rows(p->tensor->shape);
+        k->at += part * each * row;
+        k->cols = choir__min(each, p->tensor->shape.dim[0] - part * each) * row;
+    }
+    return true;
+}
+
 /* An element's place does not depend on the buckets, which differ between layouts. */
 void choir__audit_leaf_done(choir__strategy *s, choir__book *book, int bucket)
 {
@@ -233,10 +249,35 @@ void choir__audit_leaf_done(choir__strategy *s, choir__book *book, int bucket)
                 .cols = p->tensor->count,
                 .at = at,
                 .dtype = book->dtype};
-            if (p->slots[u].gives_rows || p->slots[u].bucket != bucket || p->slots[u].parts > 1)
+            if (!in_bucket(p, &p->slots[u], bucket, &k))
                 continue;
-            k.x = choir__slot_data(book, &p->slots[u], book->top);
+            const choir__slot here = {.bucket = bucket, .at = p->slots[u].at};
+            k.x = choir__slot_data(book, &here, book->top);
             choir__launch(book->device, book->dtype, hash, &k);
+        }
+    }
+}
+
+/* Gradients that stay rows are in no bucket. */
+static void hash_rows(const choir_audit *a, choir__book *book)
+{
+    uint64_t *sums = choir__data(a->leaves.sums);
+    int64_t at = 0;
+    for (int i = 0; i < book->count; i++) {
+        const choir__param *p = book->params[i];
+        for (int u = 0; u < p->slot_count; u++, at += p->tensor->count) {
+            const choir__slot *slot = &p->slots[u];
+            for (int64_t l = 0; slot->by_rows && l < slot->row_count && l < a->leaves.count;
+                 l++) {
+                choir__k_hash k = {.sum = sums + l,
+                    .x = slot->rows[l].grads_data,
+                    .rows = 1,
+                    .cols = slot->rows[l].count * p->tensor->shape.dim[1],
+                    .at = at,
+                    .dtype = book->dtype};
+                if (k.cols)
+                    choir__launch(book->device, book->dtype, hash, &k);
+            }
         }
     }
 }
@@ -335,6 +376,9 @@ choir_status choir__audit_leaves_end(
     choir_audit *a, int64_t first, const float *losses, choir__testimony *to)
 {
     choir_status status = finish_books(a);
+    for (choir__book *b = choir__run_of(a->run)->books; b && status == CHOIR_OK; b = b->next)
+        if (b->device == a->run->device)
+            hash_rows(a, b);
     if (status == CHOIR_OK)
         status = tell(a, first, losses, to);
     choir__audit_leaves_drop(a);

@@ -138,7 +138,8 @@ static choir_status exchange_rows(choir_group *group, const choir__book *book,
 }
 
 choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
-    choir__slot *slot, int64_t row_bytes, const int64_t *counts, choir__leaf_rows *all)
+    choir__slot *slot, int64_t row_bytes, const int64_t *counts, bool aside,
+    choir__leaf_rows *all)
 {
     int world = choir_group_world(group);
     int64_t longest = (book->total + world - 1) / world, most = 0, lo, hi;
@@ -147,19 +148,19 @@ choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
     rows_layout at = {.ids = (size_t)most * sizeof(int64_t)};
     at.leaf = (at.ids + (size_t)(most * row_bytes) + 63) & ~(size_t)63;
     at.part = at.leaf * (size_t)longest;
-    choir__storage *buffer =
-        choir__storage_new(book->device, at.part * (size_t)(world + 1) + 1);
+    size_t all_bytes = at.part * (size_t)(world + 1);
+    choir__storage *buffer = choir__storage_new(book->device, all_bytes * (aside ? 2 : 1) + 1);
     if (!buffer)
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for the ranks' embedding gradients",
             choir_device_name(book->device));
     choir__storage_tell(buffer, CHOIR__FOR_MESSAGES, "(all ranks' embedding gradients)");
-    choir_status status = exchange_rows(group, book, slot, row_bytes, at, buffer->data);
+    char *mine = (char *)buffer->data + (aside ? all_bytes : 0);
+    choir_status status = exchange_rows(group, book, slot, row_bytes, at, mine);
     for (int r = 0; r < world && status == CHOIR_OK; r++) {
         choir__tree_run(book->total, r, world, &lo, &hi);
         for (int64_t l = lo; l < hi; l++) {
-            char *leaf =
-                (char *)buffer->data + (size_t)(r + 1) * at.part + (size_t)(l - lo) * at.leaf;
+            char *leaf = mine + (size_t)(r + 1) * at.part + (size_t)(l - lo) * at.leaf;
             all[l] = (choir__leaf_rows){
                 .ids_data = leaf, .grads_data = leaf + at.ids, .count = counts[l]};
         }
@@ -171,7 +172,7 @@ choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
 }
 
 choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
-    int64_t row_bytes, choir__leaf_rows *all)
+    int64_t row_bytes, bool aside, choir__leaf_rows *all)
 {
     int64_t first = slot->rows[0].count;
     for (int64_t l = 1; l < slot->row_count; l++)
@@ -185,7 +186,7 @@ choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, cho
     for (int64_t l = 0; l < book->total; l++)
         counts[l] = first;
     choir_status status =
-        choir__ranks_gather_counted(group, book, slot, row_bytes, counts, all);
+        choir__ranks_gather_counted(group, book, slot, row_bytes, counts, aside, all);
     free(counts);
     return status;
 }

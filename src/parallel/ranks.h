@@ -26,11 +26,13 @@ choir_tensor *choir__ranks_gather_numbers(
 
 /* A reducer's gather_rows for leaves that all have equally many rows. */
 choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
-    int64_t row_bytes, choir__leaf_rows *all);
+    int64_t row_bytes, bool aside, choir__leaf_rows *all);
 /* Like choir__ranks_gather_rows, for leaves with different numbers of rows: `counts` has one
- * entry per leaf of the job. */
+ * entry per leaf of the job. aside: the leaves lie in memory of their own, so that two
+ * computations do not have them at one place. */
 choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
-    choir__slot *slot, int64_t row_bytes, const int64_t *counts, choir__leaf_rows *all);
+    choir__slot *slot, int64_t row_bytes, const int64_t *counts, bool aside,
+    choir__leaf_rows *all);
 /* choir__ranks_list_unused returns the number of parameters without a use in this backward,
  * and lists the first names. choir__ranks_name_unused, a reducer's `unused`, makes that an
  * error. */

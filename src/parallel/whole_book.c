@@ -59,7 +59,7 @@ static choir_status gather_rows(
     void *arg, choir__book *book, choir__slot *slot, int64_t row_bytes, choir__leaf_rows *all)
 {
     reducer *r = arg;
-    return choir__ranks_gather_rows(r->is.group, book, slot, row_bytes, all);
+    return choir__ranks_gather_rows(r->is.group, book, slot, row_bytes, false, all);
 }
 
 static choir_status unused(void *arg, choir__book *book)

@@ -286,11 +286,11 @@ static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *s
     choir__ddp_part *part = reducer;
     choir_group *group = part->ddp->group;
     if (!choir__ddp_agrees(part->ddp))
-        return choir__ranks_gather_rows(group, book, slot, row_bytes, all);
+        return choir__ranks_gather_rows(group, book, slot, row_bytes, false, all);
     int64_t *counts = choir__calloc((size_t)book->total, sizeof *counts);
     choir_status status = count_rows(part, slot, counts);
     if (status == CHOIR_OK)
-        status = choir__ranks_gather_counted(group, book, slot, row_bytes, counts, all);
+        status = choir__ranks_gather_counted(group, book, slot, row_bytes, counts, false, all);
     free(counts);
     return status;
 }

@@ -60,8 +60,10 @@ struct choir__fsdp {
     choir__rows_cut **cuts; /* (bucket_count) arrays of cut_count[bucket] */
     int *cut_count;
     int bucket_count;
-    choir__storage *sums;        /* gradients of this rank's rows */
-    choir__storage *sums_before; /* turn.c: held while new sums are allocated; else NULL */
+    choir__storage *sums; /* gradients of this rank's rows */
+    /* (before_count) turn.c: memory of sums that is held until new sums have theirs */
+    choir__storage **before;
+    int before_count;
     /* the same sums, if they are off-loaded, or reduced with the ranks of the other copies */
     choir__group_memory group_sums;
     size_t sums_stride;            /* bytes between nodes in group_sums */
@@ -135,7 +137,7 @@ static inline choir_group *choir__fsdp_adders(const choir__fsdp *f)
 /* fsdp.c: lets the book plan this rank's micro-batches. */
 void choir__fsdp_plan(const choir__fsdp *f, choir__book *book, int64_t total);
 
-/* turn.c: the strategy's ranks_turned. choir__fsdp_let_sums_go frees f->sums_before; returns
+/* turn.c: the strategy's ranks_turned. choir__fsdp_let_sums_go frees f->before; returns
  * whether there were some. */
 choir_status choir__fsdp_turned(
     choir__strategy *s, choir_group *group, int by, uint64_t undone);

@@ -383,7 +383,7 @@ static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *s
 {
     const choir__fsdp *f = reducer;
     return choir__ranks_gather_rows(
-        f->turned ? f->turned : f->group, book, slot, row_bytes, all);
+        f->turned ? f->turned : f->group, book, slot, row_bytes, f->turned, all);
 }
 
 static choir_status name_unused(void *reducer, choir__book *book)

@@ -11,6 +11,8 @@
  *
  * A rank adds its own rows each time, and no other rank has these sums. So each computation has
  * other memory for them: a bit that is stuck would be in both sums of one memory. */
+#include <stdlib.h>
+
 #include "autograd/layout.h"
 #include "parallel/fsdp/fsdp.h"
 
@@ -32,19 +34,33 @@ static choir_status refuse(const char *why)
 
 bool choir__fsdp_let_sums_go(choir__fsdp *f)
 {
-    bool any = f->sums_before;
-    choir__storage_unref(f->sums_before);
-    f->sums_before = NULL;
+    bool any = f->before_count > 0;
+    for (int i = 0; i < f->before_count; i++)
+        choir__storage_unref(f->before[i]);
+    free(f->before);
+    f->before = NULL;
+    f->before_count = 0;
     return any;
 }
 
-/* Forgets the sums and the order of leaves. The sums keep their memory until the new ones
- * have theirs. */
+static void hold(choir__fsdp *f, choir__storage *sums)
+{
+    if (!sums)
+        return;
+    CHOIR__GROW(f->before, f->before_count);
+    f->before[f->before_count++] = choir__storage_ref(sums);
+}
+
+/* Forgets the sums and the order of leaves. The sums, of tables also those in their own memory,
+ * keep it until the new ones have theirs. */
 static void forget(choir__fsdp *f, choir__book *book)
 {
     choir__storage *sums = f->sums ? choir__storage_ref(f->sums) : NULL;
     choir__fsdp_reducer.free(f);
-    f->sums_before = sums;
+    hold(f, sums);
+    choir__storage_unref(sums);
+    for (int i = 0; i < book->count; i++)
+        hold(f, book->params[i]->dense);
     choir__book_forget(book);
     choir__layout_free(book);
     for (int i = 0; i < book->count; i++)

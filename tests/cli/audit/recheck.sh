@@ -139,7 +139,9 @@ rows_that_change() {
     local calm fault struck_strategy=fsdp
     good "${small[@]}" --strategy single
     calm=$(weights out)
-    for fault in 594534299:0:25:bits 790876403:1:26:bit 217429210:1:136:bits; do
+    # the last one is a stuck bit of a table's gradients, with which both computations agree
+    for fault in 594534299:0:25:bits 790876403:1:26:bit 217429210:1:136:bits \
+        53054048:1:195:stuck; do
         strike $fault:pool --nproc 3 --audit=every=1,recheck=1 --max-restarts 3 --timeout 10
         [ $status -ne 0 ] || [ "$(weights out)" = "$calm" ] || fail "$fault: $(cat err)"
     done
