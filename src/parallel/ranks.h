@@ -28,8 +28,8 @@ choir_tensor *choir__ranks_gather_numbers(
 choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
     int64_t row_bytes, bool aside, choir__leaf_rows *all);
 /* Like choir__ranks_gather_rows, for leaves with different numbers of rows: `counts` has one
- * entry per leaf of the job. aside: the leaves lie in memory of their own, so that two
- * computations do not have them at one place. */
+ * entry per leaf of the job. With `aside` the leaves have other memory than without, so that a
+ * fault of memory is not in two computations. */
 choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
     choir__slot *slot, int64_t row_bytes, const int64_t *counts, bool aside,
     choir__leaf_rows *all);

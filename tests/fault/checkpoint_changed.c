@@ -1,7 +1,7 @@
 /* Bytes that change on their way to the disk, in each write of a save in turn: the save fails,
  * or the checkpoint does not load. Files beside the tensors are read again by the save itself,
- * since their hashes would else be those of the changed bytes; numbers that a rank's memory has
- * changed before differ from the other ranks'.
+ * or they would have the hashes of the changed bytes. Numbers that a rank's memory has changed
+ * before differ from the numbers of other ranks.
  *
  * The linker gives this program's calls of write to the function below (--wrap). */
 #include "checkpoint_fixture.h"

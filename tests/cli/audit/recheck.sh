@@ -215,13 +215,17 @@ goes_back() {
 # have a fault.
 agents_go_back() {
     rm -rf run log
-    printf '#!/bin/sh\n[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || unset CHOIR_STRIKE\nexec "%s" "$@"\n' \
-        "$struck" >once
+    cat >once <<END
+#!/bin/sh
+[ "\$TORCHELASTIC_RESTART_COUNT" = 0 ] || unset CHOIR_STRIKE
+exec "$struck" "\$@"
+END
     chmod +x once
     CHOIR_STRIKE=14:1:101:bit:pool CHOIR_STRIKE_LOG=log choir run -n 3 --max-restarts 1 ./once \
         "${small[@]}" --strategy ddp --steps 24 --save run --save-every 1 --save-keep "$2" \
         --audit=recheck=4 >out 2>err
-    [ $? -eq 0 ] && [ "$(weights out)" = "$1" ] || fail "agents go on from a wrong state: $(cat err)"
+    [ $? -eq 0 ] && [ "$(weights out)" = "$1" ] ||
+        fail "agents go on from a wrong state: $(cat err)"
     has err "$3"
 }
 
