@@ -137,10 +137,10 @@ static inline choir_group *choir__fsdp_adders(const choir__fsdp *f)
 /* fsdp.c: lets the book plan this rank's micro-batches. */
 void choir__fsdp_plan(const choir__fsdp *f, choir__book *book, int64_t total);
 
-/* turn.c: the strategy's ranks_turned. choir__fsdp_let_sums_go frees f->before; returns
- * whether there were some. */
+/* turn.c: the strategy's ranks_turned. */
 choir_status choir__fsdp_turned(
     choir__strategy *s, choir_group *group, int by, uint64_t undone);
+/* rows.c: frees f->before; returns whether there was something. */
 bool choir__fsdp_let_sums_go(choir__fsdp *f);
 
 /* --- reducer.c --- */

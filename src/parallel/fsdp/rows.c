@@ -1,6 +1,8 @@
-/* A rank's rows of a parameter, and the fence that orders the ranks' accesses to them. */
+/* A rank's rows of a parameter, the fence that orders the ranks' accesses to them, and memory
+ * of earlier sums. */
 #include "parallel/fsdp/fsdp.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Cuts the boxes of p's tensor to its rows [lo, lo + n). The tensor may already be a part of
@@ -54,4 +56,15 @@ choir_status choir__fsdp_fence(choir__fsdp *f)
     choir_status status = choir_group_barrier(f->shard, &work);
     choir__device_waits(f->device, f->shard);
     return status;
+}
+
+bool choir__fsdp_let_sums_go(choir__fsdp *f)
+{
+    bool any = f->before_count > 0;
+    for (int i = 0; i < f->before_count; i++)
+        choir__storage_unref(f->before[i]);
+    free(f->before);
+    f->before = NULL;
+    f->before_count = 0;
+    return any;
 }

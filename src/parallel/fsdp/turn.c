@@ -11,8 +11,6 @@
  *
  * A rank adds its own rows each time, and no other rank has these sums. So each computation has
  * other memory for them: a bit that is stuck would be in both sums of one memory. */
-#include <stdlib.h>
-
 #include "autograd/layout.h"
 #include "parallel/fsdp/fsdp.h"
 
@@ -30,17 +28,6 @@ static choir_status refuse(const char *why)
 {
     return choir__error(CHOIR_ERR_UNSUPPORTED,
         "fsdp: %s, so its ranks cannot compute micro-batches for each other", why);
-}
-
-bool choir__fsdp_let_sums_go(choir__fsdp *f)
-{
-    bool any = f->before_count > 0;
-    for (int i = 0; i < f->before_count; i++)
-        choir__storage_unref(f->before[i]);
-    free(f->before);
-    f->before = NULL;
-    f->before_count = 0;
-    return any;
 }
 
 static void hold(choir__fsdp *f, choir__storage *sums)
