@@ -24,7 +24,7 @@ struct choir__replay {
     void *arg;
     int64_t calls;
     bool anew; /* the recording is discarded after this step */
-    /* of the run, with which the calls so far have worked */
+    /* the run's, with which the calls so far have worked */
     uint64_t settings;
     choir__autocast autocast;
     bool grad;

@@ -31,7 +31,8 @@ job=(--model cnn:width=2 --batch-size 4 --microbatches 2 --json)
 
 same_bits() {
     good train "${job[@]}" --steps 14 set
-    grep -q '"cnn:width=2,channels=3,image=19,image_width=27,classes=2,' out || fail 'it is another model'
+    grep -q '"cnn:width=2,channels=3,image=19,image_width=27,classes=2,' out ||
+        fail 'it is another model'
     mv out one
     good train "${job[@]}" --steps 14 --workers 3 set
     same_run one out
@@ -62,8 +63,8 @@ def part(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 size = struct.pack(">IIBBBBB", 300, 150, 8, 0, 0, 0, 0)
 rows = b"".join(b"\0" + bytes((x + y) % 256 for x in range(300)) for y in range(150))
-sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", size) + part(b"IDAT", zlib.compress(rows))
-                        + part(b"IEND", b""))' >photos/a/1.png
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", size) +
+                        part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))' >photos/a/1.png
     local name
     for name in a/2 a/3 b/1 b/2 b/3; do cp photos/a/1.png "photos/$name.png"; done
     good train --json --model cnn:width=2 --batch-size 2 --steps 1 photos

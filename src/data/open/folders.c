@@ -49,8 +49,8 @@ static bool takes_shards(const choir__data_request *r)
            choir__is_shards(r->path);
 }
 
-/* Pixels of a sample's longer side at most, where neither the model nor the user names a size: a
- * small model of whole photographs would take an hour. */
+/* Pixels of a sample's longer side at most, where neither the model nor the user names a size:
+ * a small model of whole photographs would take an hour. */
 enum { LARGEST = 128 };
 
 static choir_image_opts image_opts(const choir__data_request *r)

@@ -73,8 +73,8 @@ static choir_status describe(const char *text, choir_model_info *info)
     char images[CHOIR__IMAGE_KEYS];
     choir_status status = parse(text, &s);
     if (status == CHOIR_OK)
-        status = choir__model_images("alexnet", info, s.channels, s.image ? s.image : 224,
-            s.image_width, 63);
+        status = choir__model_images(
+            "alexnet", info, s.channels, s.image ? s.image : 224, s.image_width, 63);
     if (status != CHOIR_OK)
         return status;
     if (!s.classes && !info->classes)
@@ -83,8 +83,7 @@ static choir_status describe(const char *text, choir_model_info *info)
     snprintf(info->config, sizeof info->config,
         "alexnet:%s,classes=%lld,channels=%lld,width=%lld,hidden=%lld,dropout=%g",
         choir__model_image_keys(info, images), (long long)info->classes,
-        (long long)info->input.dim[0],
-        (long long)s.width, (long long)s.hidden, s.dropout);
+        (long long)info->input.dim[0], (long long)s.width, (long long)s.hidden, s.dropout);
     return status;
 }
 
@@ -108,8 +107,9 @@ static const choir__published published = {
 
 const choir__model_spec choir__model_alexnet = {
     .name = "alexnet",
-    .help = "AlexNet: image=224,image_width=(image),classes=1000,channels=3,width=64,hidden=4096,"
-            "dropout=0.5",
+    .help =
+        "AlexNet: image=224,image_width=(image),classes=1000,channels=3,width=64,hidden=4096,"
+        "dropout=0.5",
     .describe = describe,
     .build = build,
     .published = &published,

@@ -39,7 +39,8 @@ const char *choir__model_image_keys(const choir_model_info *info, char text[CHOI
     const int64_t *dim = info->input.dim;
     int n = snprintf(text, CHOIR__IMAGE_KEYS, "image=%lld", (long long)dim[1]);
     if (dim[2] != dim[1])
-        snprintf(text + n, CHOIR__IMAGE_KEYS - (size_t)n, ",image_width=%lld", (long long)dim[2]);
+        snprintf(
+            text + n, CHOIR__IMAGE_KEYS - (size_t)n, ",image_width=%lld", (long long)dim[2]);
     return text;
 }
 

@@ -62,8 +62,8 @@ static void write_text(const choir__vit_sizes *n, choir_model_info *info)
         "channels=%lld,classes=%lld,dropout=%g,eps=%g,qkv_bias=%d",
         (long long)n->layers, (long long)n->heads, (long long)n->width, (long long)n->hidden,
         (long long)n->patch, choir__model_image_keys(info, images),
-        (long long)info->input.dim[0],
-        (long long)info->classes, n->dropout, n->eps, n->qkv_bias);
+        (long long)info->input.dim[0], (long long)info->classes, n->dropout, n->eps,
+        n->qkv_bias);
 }
 
 choir_status choir__vit_describe(const char *text, choir_model_info *info)

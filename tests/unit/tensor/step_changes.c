@@ -10,8 +10,8 @@ struct job {
     choir_scope *run;
     choir_module *net;
     choir_optim *opt;
-    choir_tensor *x, *y; /* of the run */
-    choir_tensor *loss;  /* of the latest step */
+    choir_tensor *x, *y; /* live as long as the run */
+    choir_tensor *loss;  /* loss of the latest step */
     int calls;
 };
 
@@ -54,7 +54,7 @@ static void weights_of(struct job *j, float w[HIDDEN * WIDTH])
     ok(choir_read(choir_module_find(j->net, "0.weight"), w, HIDDEN * WIDTH * sizeof(float)));
 }
 
-/* --- what is changed --- */
+/* --- changes --- */
 
 static void leave_training(struct job *j)
 {
@@ -157,8 +157,8 @@ static void test_replaced_between(void **state)
     for (int i = 0; i < CHANGE; i++)
         ok(choir_step(run, look, &j));
     assert_true(choir_item(j.loss) < 2 * BATCH * WIDTH);
-    ok(choir_module_replace(j.net, "0",
-        choir_nn_linear_with(run, WIDTH, 2, false, choir_init_constant(1)), NULL));
+    ok(choir_module_replace(
+        j.net, "0", choir_nn_linear_with(run, WIDTH, 2, false, choir_init_constant(1)), NULL));
     ok(choir_step(run, look, &j));
     assert_true(choir_item(j.loss) == 2 * BATCH * WIDTH);
     ok(choir_scope_close(run));
