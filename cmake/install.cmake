@@ -24,6 +24,19 @@ if(TARGET choir_command)
   install(TARGETS choir_command RUNTIME COMPONENT command)
   install(FILES completions/choir.bash RENAME choir COMPONENT command
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  # Another installation that shells find first would be taken for this one.
+  install(CODE "set(bin \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")" COMPONENT command)
+  install(CODE [[
+    execute_process(COMMAND sh -c "command -v choir" OUTPUT_VARIABLE first ERROR_QUIET
+      OUTPUT_STRIP_TRAILING_WHITESPACE)
+    if(first AND "$ENV{DESTDIR}" STREQUAL "" AND EXISTS "${bin}/choir")
+      file(REAL_PATH "${first}" found)
+      file(REAL_PATH "${bin}/choir" installed)
+      if(NOT found STREQUAL installed)
+        message("choir: shells find another installation, ${first}: put ${bin} before it in PATH, "
+          "or remove the other one")
+      endif()
+    endif()]] COMPONENT command)
   file(GLOB man_pages CONFIGURE_DEPENDS docs/man/*.1)
   install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT command)
 endif()

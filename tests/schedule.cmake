@@ -74,7 +74,8 @@ set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 # all. The most expensive first, so that the quarters take equally long. What equal bits rest on
 # (FOLDER.same_bits) is not among them.
 set(turns
-  install.packages cli.plan cli.elastic cuda.nccl cli.run_copies unit.products cli.recipes
+  install.packages cli.plan cli.elastic install.readme cuda.nccl cli.run_copies unit.products
+  cli.recipes
   cli.amp cli.mesh cli.tune_plot cuda.saved multi.pipeline_replicas cli.signals cli.resume
   cli.watch interop.torchrun cli.watch_browser multi.context_parallel cli.run interop.local_sgd
   unit.pipeline install.languages multi.fsdp_parts cli.recheck cli.hostile cli.comforts

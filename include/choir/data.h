@@ -306,6 +306,9 @@ typedef enum choir_crop {
 
 typedef struct choir_image_opts {
     int height, width; /* size of a sample; 0 (the default): the first image's size */
+    /* where that is the first image's size: pixels of its longer side at most, of a larger
+     * image scaled down; 0 (the default): any */
+    int most;
     choir_crop crop;
     float scale_min, scale_max; /* RESIZED: the box's share of the area; 0.08 to 1 */
     /* RESIZED: the box's width divided by its height; 3/4 to 4/3 */

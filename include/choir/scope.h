@@ -98,6 +98,11 @@ typedef choir_status choir_step_fn(choir_scope *step, void *arg);
  * the run). Results leave through choir_keep, and every replay overwrites their memory. While
  * a step is recorded, choir_item, choir_read and random tensors (choir_rand, choir_randn) are
  * errors. Devices other than the run's may take part.
+ *
+ * What is changed between steps counts from the next step on, which is then recorded again: the
+ * mode of modules (choir_module_train), frozen parameters, hooks, replaced modules, and the
+ * run's autocast and choir_set_grad. A replay calls no function of the program: it repeats the
+ * ops of a hook, and not what the hook prints or counts.
  */
 CHOIR_CHECKED choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg);
 

@@ -8,6 +8,7 @@
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
+#include "tensor/run.h"
 #include "tensor/segment.h"
 #include "tensor/sequence.h"
 #include "tensor/watch.h"
@@ -30,6 +31,8 @@ void choir_on_grad(choir_tensor *t, choir_grad_hook *hook, void *arg)
     while (*link)
         link = &(*link)->next;
     *link = h;
+    if (t->scope->kind == CHOIR__RUN)
+        choir__step_turned(t->scope, h);
 }
 
 void choir__call_hooks(choir_tensor *t, choir_tensor *grad)

@@ -89,8 +89,9 @@ choir_init choir__fan_in_init(int64_t fan_in);
  * layer. */
 bool choir__sizes_positive(choir_scope *run, const char *layer, int64_t a, int64_t b);
 
-/* Returns whether the parameter may be trained. If not, the run has an error. */
-bool choir__can_thaw(const choir_tensor *param);
+/* Freezes or thaws a parameter. One that is held in fewer bits stays frozen, with an error of
+ * the run. */
+void choir__param_freeze(choir_tensor *param, bool frozen);
 
 /* Like choir_module_visit, but also before parameters have values. */
 void choir__module_visit_named(

@@ -6,6 +6,7 @@
 #include "base/floats.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
+#include "tensor/run.h"
 #include "tensor/segment.h"
 #include "tensor/watch.h"
 
@@ -205,4 +206,5 @@ void choir_module_hook(choir_module *m, choir_module_hooks hooks, void *arg)
     while (*link)
         link = &(*link)->next;
     *link = h;
+    choir__step_turned(m->run, h);
 }

@@ -8,6 +8,7 @@
 #include "base/floats.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
+#include "tensor/run.h"
 
 /* --- names, and initial values (draw.c) --- */
 
@@ -90,19 +91,27 @@ void choir_module_train(choir_module *m, bool training)
 {
     if (choir__use_module(m, __func__) != CHOIR_OK)
         return;
-    m->training = training;
+    if (m->training != training) {
+        m->training = training;
+        choir__step_turned(m->run, &m->training);
+    }
     for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD)
             choir_module_train(e->child, training);
 }
 
-bool choir__can_thaw(const choir_tensor *t)
+void choir__param_freeze(choir_tensor *t, bool frozen)
 {
-    if (t->held)
+    if (t->requires_grad == !frozen)
+        return;
+    if (t->held && !frozen) {
         choir__poison(t->scope, CHOIR_ERR_STATE,
             "parameter '%s' is held in fewer bits (choir_module_hold), and stays frozen",
             t->param->name);
-    return !t->held;
+        return;
+    }
+    t->requires_grad = !frozen;
+    choir__step_turned(t->scope, &t->requires_grad);
 }
 
 void choir_module_freeze(choir_module *m, bool frozen)
@@ -112,8 +121,8 @@ void choir_module_freeze(choir_module *m, bool frozen)
     for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             choir_module_freeze(e->child, frozen);
-        if (e->kind == CHOIR__PARAM && (frozen || choir__can_thaw(e->tensor)))
-            e->tensor->requires_grad = !frozen;
+        if (e->kind == CHOIR__PARAM)
+            choir__param_freeze(e->tensor, frozen);
     }
 }
 

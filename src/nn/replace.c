@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "nn/module.h"
+#include "tensor/run.h"
 
 /* Parameters of the old module are named again wherever they get to. */
 static void forget_names(choir_module *m)
@@ -87,6 +88,8 @@ choir_status choir_module_replace(
     while (e->kind != CHOIR__CHILD || e->child != was)
         e = e->next;
     *(choir_module **)((char *)was->parent + e->field) = e->child = with;
+    choir__step_turned(module->run, was);
+    choir__step_turned(module->run, with);
     with->parent = was->parent;
     with->name = e->name;
     choir_module_train(with, was->training);

@@ -37,8 +37,8 @@ static void match(const char *name, choir_tensor *t, void *arg)
     if (fnmatch(p->text, name, 0) != 0)
         return;
     p->count++;
-    if (p->frozen && (*p->frozen || choir__can_thaw(t)))
-        t->requires_grad = !*p->frozen;
+    if (p->frozen)
+        choir__param_freeze(t, *p->frozen);
 }
 
 static int match_all(choir_module *module, const char *pattern, const bool *frozen)

@@ -36,6 +36,7 @@ struct choir__run {
     int64_t warm_up; /* calls before recording, if more than step.c's own number */
     struct choir__replay *replay;
     uint32_t recordings;   /* number begun so far */
+    uint64_t settings;     /* hash of settings of modules: choir__step_turned */
     choir__pool *retired;  /* pools of recordings, in which kept tensors may still reside */
     choir_scope *recorded; /* scopes closed while recording: replays call into their arenas */
 
@@ -87,6 +88,11 @@ void choir__step_forget(choir_scope *scope);
 const choir__recording *choir__step_recording(const choir_scope *scope);
 /* Like choir__step_forget, but may be called within a step and takes effect at its end. */
 void choir__step_anew(choir_scope *scope);
+/* Notes that a setting on which steps depend has been turned, such as a module's mode, which
+ * the address `what` identifies. A step that was recorded with it otherwise is recorded again.
+ * Turned twice, the setting is as before, so a validation between two steps costs no new
+ * recording. */
+void choir__step_turned(choir_scope *scope, const void *what);
 /* Makes the closed scopes of a recording, linked by `spare`, ready for reuse. */
 void choir__scopes_reuse(choir__run *run, choir_scope **list);
 

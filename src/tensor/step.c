@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/board/board.h"
+#include "base/rng.h"
 #include "tensor/handle.h"
 #include "tensor/run.h"
 #include "tensor/strategy.h"
@@ -23,6 +24,10 @@ struct choir__replay {
     void *arg;
     int64_t calls;
     bool anew; /* the recording is discarded after this step */
+    /* the run's, with which the calls so far have worked */
+    uint64_t settings;
+    choir__autocast autocast;
+    bool grad;
     choir__recording *recording;
     choir__pool **pools; /* pools of the run's devices, in their order */
     int pool_count;
@@ -61,6 +66,21 @@ void choir__step_anew(choir_scope *scope)
 {
     if (scope->run->replay)
         scope->run->replay->anew = true;
+}
+
+void choir__step_turned(choir_scope *scope, const void *what)
+{
+    scope->run->settings ^= choir__mix(0, (uintptr_t)what);
+}
+
+/* Returns whether the next call of the function would do what its last one did. */
+static bool same_work(const struct choir__replay *r, choir_step_fn *fn, const void *arg)
+{
+    const choir_scope *base = &r->run->base;
+    const choir__autocast *was = &r->autocast, *is = &base->autocast;
+    return r->fn == fn && r->arg == arg && !r->anew && r->settings == r->run->settings &&
+           r->grad == base->grad && was->on == is->on && was->all == is->all &&
+           was->norms == is->norms && was->dtype == is->dtype;
 }
 
 static void close_replay(void *arg)
@@ -134,11 +154,14 @@ choir_status choir_step(choir_scope *scope, choir_step_fn *fn, void *arg)
         return choir__missing(__func__, "function");
     choir__run *run = scope->run;
     struct choir__replay *r = replay_of(run);
-    if (r->fn != fn || r->arg != arg || r->anew) {
+    if (!same_work(r, fn, arg)) {
         forget(run);
         r->fn = fn;
         r->arg = arg;
         r->anew = false;
+        r->settings = run->settings;
+        r->autocast = run->base.autocast;
+        r->grad = run->base.grad;
     }
     uint64_t number = run->next_step++;
     choir__board_step();

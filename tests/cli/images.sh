@@ -31,12 +31,46 @@ job=(--model cnn:width=2 --batch-size 4 --microbatches 2 --json)
 
 same_bits() {
     good train "${job[@]}" --steps 14 set
-    grep -q '"cnn:width=2,channels=3,image=19,classes=2,' out || fail 'it is another model'
+    grep -q '"cnn:width=2,channels=3,image=19,image_width=27,classes=2,' out ||
+        fail 'it is another model'
     mv out one
     good train "${job[@]}" --steps 14 --workers 3 set
     same_run one out
     good train "${job[@]}" --steps 14 --workers 2 --strategy ddp --nproc 2 set
     same_run one out
+}
+
+# A run on images that are no squares goes on by its folder alone, which has their shape.
+rectangles() {
+    local model
+    for model in cnn:width=2 lenet:l1=4,l2=4,image=19,image_width=27 \
+        resnet18:width=4,stages=1,blocks=1,image=19,image_width=27; do
+        rm -rf whole part
+        good train --json --model "$model" --batch-size 4 --steps 4 --save whole set
+        mv out never_stopped
+        good train --json --model "$model" --batch-size 4 --steps 2 --save part set
+        good train --json --resume part --steps 4
+        same_run never_stopped out 3
+        grep -q 'image=19,image_width=27' part/job.json || fail "$(cat part/job.json)"
+    done
+}
+
+# Large photographs are scaled down where nobody names a size.
+large() {
+    mkdir -p photos/a photos/b
+    python3 -c 'import struct, sys, zlib
+def part(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+size = struct.pack(">IIBBBBB", 300, 150, 8, 0, 0, 0, 0)
+rows = b"".join(b"\0" + bytes((x + y) % 256 for x in range(300)) for y in range(150))
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", size) +
+                        part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))' >photos/a/1.png
+    local name
+    for name in a/2 a/3 b/1 b/2 b/3; do cp photos/a/1.png "photos/$name.png"; done
+    good train --json --model cnn:width=2 --batch-size 2 --steps 1 photos
+    grep -q 'image=64,image_width=128,' out || fail "$(cat out)"
+    good train --json --model cnn:width=2,image=150,image_width=300 --batch-size 2 --steps 1 photos
+    grep -q 'image=150,image_width=300,' out || fail "$(cat out)"
 }
 
 # Augmented samples and balanced classes, too; and other bits than without.
@@ -241,6 +275,8 @@ prepared() {
 }
 
 check same_bits
+check rectangles
+check large
 check prepared
 check augmented
 check tars

@@ -49,7 +49,15 @@ cat >"$folder/inside" <<'INSIDE'
 set -e
 rm -f /var/lib/man-db/auto-update # its index would take seconds
 find / -xdev -name '*choir*' -not -path '/tmp/*' | sort >/tmp/before
+# What a checkout has installed comes first, and the packages say so.
+soname=$(dpkg -c /tmp/libchoir0*.deb | sed -n 's|.*/\(libchoir\.so\.[0-9.]*\) -> .*|\1|p')
+install -D /bin/true /usr/local/bin/choir
+install -D /dev/null "/usr/local/lib/$soname"
 dpkg -i --force-depends "$@" >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }
+grep -q '^choir: /usr/local/bin/choir is another installation' /tmp/log
+grep -q "^libchoir[0-9.]*: programs load /usr/local/lib/$soname, another" /tmp/log
+rm /usr/local/bin/choir "/usr/local/lib/$soname"
+ldconfig
 cd /tmp
 choir --version
 choir info | grep 'backends .*ucx'
@@ -57,7 +65,7 @@ man -w choir-train choir choir_relu choir_optim.h >/dev/null
 choir train --quiet --model toy --steps 2 --save /tmp/run random
 cc -o hello /usr/share/doc/choir/examples/hello_tensor.c $(pkg-config --cflags --libs choir)
 ./hello
-dpkg -r choir-plugins libchoir-dev libchoir0 choir >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }
+dpkg -r choir-plugins libchoir-dev libchoir0.1 choir >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }
 find / -xdev -name '*choir*' -not -path '/tmp/*' -not -path '/var/lib/dpkg/*' | sort >/tmp/after
 grep -v /var/lib/dpkg/ /tmp/before | diff - /tmp/after
 INSIDE

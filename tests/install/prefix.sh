@@ -17,7 +17,17 @@ if cmake --build "$build" --target uninstall >"$prefix.log" 2>&1 || # CMake brea
     cat "$prefix.log"
     exit 1
 fi
-cmake --install "$build" --prefix "$prefix.gone" >"$prefix.log"
+# Another command that shells find first is named.
+mkdir -p "$prefix.gone/other"
+printf '#!/bin/sh\n' >"$prefix.gone/other/choir"
+chmod +x "$prefix.gone/other/choir"
+PATH=$prefix.gone/other:$PATH cmake --install "$build" --prefix "$prefix.gone" >"$prefix.log" 2>&1
+if [ -x "$build/choir" ] &&
+    ! grep -q "shells find another installation, $prefix.gone/other/choir: put" "$prefix.log"; then
+    cat "$prefix.log"
+    exit 1
+fi
+rm -r "$prefix.gone/other"
 mkdir -p "$prefix.gone/share/choir"
 touch "$prefix.gone/share/choir/mine"
 cmake --build "$build" --target uninstall >>"$prefix.log"

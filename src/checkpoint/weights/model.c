@@ -219,7 +219,7 @@ choir_module *choir_model(choir_scope *run, const char *model, char **notes)
 static bool names_image(const char *model)
 {
     const char *options = strchr(model, ':');
-    return options && (strstr(options, ":image=") || strstr(options, ",image="));
+    return options && (strstr(options, ":image") || strstr(options, ",image"));
 }
 
 /* Classifiers of images take images of any size, unless the model has one of its own, as those

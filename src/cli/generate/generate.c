@@ -223,7 +223,7 @@ const choir__cli_command choir__cli_generate = {
         "tokens, before a text of --stop, after --tokens tokens, or where the model's "
         "context is full. The seed and the prompt alone determine it. The model runs on cpu:0, or "
         "where CHOIR_DEVICE says; cuda is the first GPU.",
-    .example = "  choir generate runs/first --prompt 'To be' --tokens 500",
+    .example = "  choir generate runs/first --prompt 'To be' --tokens 50",
     .options = options,
     .operand = "CHECKPOINT",
     .least = 1,

@@ -64,12 +64,34 @@ double choir__plot_inside(choir__plot_range r, double value)
     return fmin(fmax(value, r.low), r.high);
 }
 
-/* Numbers of a logarithmic axis are at most five powers of ten. */
+/* Marks a logarithmic axis of less than two decades, where gnuplot would write one or two
+ * numbers.
+ */
+static void print_marks(FILE *g, char axis, choir__plot_range r)
+{
+    static const double at[] = {1, 2, 5};
+    const char *comma = "";
+    fprintf(g, "set %ctics (", axis);
+    for (double decade = choir__pow(10, floor(choir__log10(r.low))); decade <= r.high;
+         decade *= 10)
+        for (size_t i = 0; i < CHOIR_COUNT(at); i++)
+            if (at[i] * decade >= r.low && at[i] * decade <= r.high) {
+                fprintf(g, "%s%.12g", comma, at[i] * decade);
+                comma = ", ";
+            }
+    fprintf(g, ")\n");
+}
+
+/* Numbers of a logarithmic axis of more decades are at most five powers of ten. */
 void choir__plot_axis(FILE *g, char axis, choir__plot_range r)
 {
     fprintf(g, "%sset logscale %c\nset %crange [%.12g:%.12g]\nset format %c '%%g'\n",
         r.log ? "" : "un", axis, axis, r.low, r.high, axis);
-    if (r.log)
+    if (!r.log)
+        fprintf(g, "set %ctics autofreq\n", axis);
+    else if (r.high < 100 * r.low)
+        print_marks(g, axis, r);
+    else
         fprintf(g, "set %ctics %g\n", axis,
             choir__pow(10, ceil(choir__log10(r.high / r.low) / 4.5)));
 }

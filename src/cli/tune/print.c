@@ -189,7 +189,7 @@ static void print_command(const choir__search *s, const choir_trial *t)
 {
     int64_t number = choir_trial_number(t);
     char *dir = s->job.dir ? choir__format("%s/%lld", s->job.dir, (long long)number) : NULL;
-    char **line = choir__command_of(s->job.command, s->space, t, dir, NULL);
+    char **line = choir__command_of(s->job.command, s->space, t, dir);
     char *text = choir__command_text(line);
     printf("  %s\n", choir__clean(text)); /* quotes keep its line ends */
     free(text);

@@ -68,7 +68,7 @@ int choir__final_run(const choir__search *s, char *const *words, const choir_tri
     char *dir = s->job.dir
                     ? choir__format("%s/%lld", s->job.dir, (long long)choir_trial_number(best))
                     : NULL;
-    char **line = choir__command_of(words, s->space, best, dir, NULL);
+    char **line = choir__command_of(words, s->space, best, dir);
     pid_t pid;
     fflush(stdout); /* before the command's own output */
     int ended = -1, error = posix_spawnp(&pid, line[0], NULL, NULL, line, environ);

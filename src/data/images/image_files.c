@@ -1,4 +1,5 @@
 /* Image files: reading one as a sample, and a dataset of files without classes. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,8 +74,10 @@ choir_status choir__image_opts_settle_data(
         return CHOIR_OK;
     choir_status status = choir__decoder_open(&first, name, data, bytes, o->max_pixels);
     if (status == CHOIR_OK) {
-        o->width = first.width;
-        o->height = first.height;
+        int64_t longer = choir__max(first.width, first.height);
+        double scale = o->most && longer > o->most ? (double)o->most / (double)longer : 1;
+        o->width = (int)choir__max(1, (int64_t)rint(scale * first.width));
+        o->height = (int)choir__max(1, (int64_t)rint(scale * first.height));
         choir__decoder_close(&first);
         status = choir__image_opts_check(o); /* an image may be larger than a sample */
     }

@@ -46,6 +46,9 @@ choir_status choir__image_opts_check(const choir_image_opts *o)
             "expected images stretched to 1 to %d pixels per side (both 0: not stretched), got "
             "%d x %d",
             1 << 15, o->stretch_width, o->stretch_height);
+    if (o->most < 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "expected samples of at most 1 pixel per side or more (0: any), got %d", o->most);
     if (o->padding < 0 || o->padding > 1 << 14 || o->resize < 0 || o->resize > 1 << 15)
         return choir__error(CHOIR_ERR_ARGUMENT, "padding %d, resize %d: from 0 to %d",
             o->padding, o->resize, 1 << 14);

@@ -49,12 +49,18 @@ static bool takes_shards(const choir__data_request *r)
            choir__is_shards(r->path);
 }
 
+/* Pixels of a sample's longer side at most, where neither the model nor the user names a size:
+ * a small model of whole photographs would take an hour. */
+enum { LARGEST = 128 };
+
 static choir_image_opts image_opts(const choir__data_request *r)
 {
     choir_image_opts opts = r->opts->images ? *r->opts->images : choir_image_defaults();
     if (r->info->input.ndim == 3) {
         opts.height = (int)r->info->input.dim[1];
         opts.width = (int)r->info->input.dim[2];
+    } else if (!opts.most) {
+        opts.most = LARGEST;
     }
     opts.seed = r->opts->seed;
     opts.classes = r->opts->classes;

@@ -7,7 +7,7 @@
 #include "nn/module.h"
 
 struct sizes {
-    int64_t width, hidden, channels, image, classes;
+    int64_t width, hidden, channels, image, image_width, classes;
     double dropout;
 };
 
@@ -59,6 +59,7 @@ static choir_status parse(const char *text, struct sizes *s)
 {
     *s = (struct sizes){.width = 64, .hidden = 4096, .channels = 3, .dropout = 0.5};
     choir__option known[] = {{"image", CHOIR__INT, &s->image, 63, 1 << 14},
+        {"image_width", CHOIR__INT, &s->image_width, 63, 1 << 14},
         {"classes", CHOIR__INT, &s->classes, 2, 1e7},
         {"channels", CHOIR__INT, &s->channels, 1, 4096},
         {"width", CHOIR__INT, &s->width, 1, 4096}, {"hidden", CHOIR__INT, &s->hidden, 1, 1e6},
@@ -69,18 +70,20 @@ static choir_status parse(const char *text, struct sizes *s)
 static choir_status describe(const char *text, choir_model_info *info)
 {
     struct sizes s;
+    char images[CHOIR__IMAGE_KEYS];
     choir_status status = parse(text, &s);
     if (status == CHOIR_OK)
-        status = choir__model_images("alexnet", info, s.channels, s.image ? s.image : 224, 63);
+        status = choir__model_images(
+            "alexnet", info, s.channels, s.image ? s.image : 224, s.image_width, 63);
     if (status != CHOIR_OK)
         return status;
     if (!s.classes && !info->classes)
         s.classes = 1000;
     status = choir__model_classes("alexnet", info, s.classes);
     snprintf(info->config, sizeof info->config,
-        "alexnet:image=%lld,classes=%lld,channels=%lld,width=%lld,hidden=%lld,dropout=%g",
-        (long long)info->input.dim[1], (long long)info->classes, (long long)info->input.dim[0],
-        (long long)s.width, (long long)s.hidden, s.dropout);
+        "alexnet:%s,classes=%lld,channels=%lld,width=%lld,hidden=%lld,dropout=%g",
+        choir__model_image_keys(info, images), (long long)info->classes,
+        (long long)info->input.dim[0], (long long)s.width, (long long)s.hidden, s.dropout);
     return status;
 }
 
@@ -104,7 +107,9 @@ static const choir__published published = {
 
 const choir__model_spec choir__model_alexnet = {
     .name = "alexnet",
-    .help = "AlexNet: image=224,classes=1000,channels=3,width=64,hidden=4096,dropout=0.5",
+    .help =
+        "AlexNet: image=224,image_width=(image),classes=1000,channels=3,width=64,hidden=4096,"
+        "dropout=0.5",
     .describe = describe,
     .build = build,
     .published = &published,

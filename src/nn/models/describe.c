@@ -1,5 +1,6 @@
 /* Shared by the models: the data of classifiers, and ids of positions. */
 #include <choir/select.h>
+#include <stdio.h>
 
 #include "nn/models/spec.h"
 
@@ -21,16 +22,26 @@ choir_status choir__model_classes(const char *model, choir_model_info *info, int
     return CHOIR_OK;
 }
 
-choir_status choir__model_images(
-    const char *model, choir_model_info *info, int64_t channels, int64_t size, int64_t least)
+choir_status choir__model_images(const char *model, choir_model_info *info, int64_t channels,
+    int64_t height, int64_t width, int64_t least)
 {
     if (!info->input.ndim)
-        info->input = choir_dims(channels, size, size);
+        info->input = choir_dims(channels, height, width ? width : height);
     if (info->input.ndim == 3 && info->input.dim[1] >= least && info->input.dim[2] >= least)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
         "model %s: expected images of at least %lld x %lld, got samples of %s", model,
         (long long)least, (long long)least, choir__shape_text(info->input));
+}
+
+const char *choir__model_image_keys(const choir_model_info *info, char text[CHOIR__IMAGE_KEYS])
+{
+    const int64_t *dim = info->input.dim;
+    int n = snprintf(text, CHOIR__IMAGE_KEYS, "image=%lld", (long long)dim[1]);
+    if (dim[2] != dim[1])
+        snprintf(
+            text + n, CHOIR__IMAGE_KEYS - (size_t)n, ",image_width=%lld", (long long)dim[2]);
+    return text;
 }
 
 choir_tensor *choir__model_apart(choir_tensor *documents, choir_tensor *ids, choir_dtype dtype)

@@ -9,7 +9,7 @@
 enum { KERNEL = 5, FIRST = 6, SECOND = 16 }; /* pixels per side; channels of the stages */
 
 struct sizes {
-    int64_t l1, l2, channels, image, classes;
+    int64_t l1, l2, channels, image, image_width, classes;
 };
 
 static choir_status parse(const char *text, struct sizes *s)
@@ -18,6 +18,7 @@ static choir_status parse(const char *text, struct sizes *s)
     choir__option known[] = {{"l1", CHOIR__INT, &s->l1, 1, 1e6},
         {"l2", CHOIR__INT, &s->l2, 1, 1e6}, {"channels", CHOIR__INT, &s->channels, 1, 4096},
         {"image", CHOIR__INT, &s->image, 16, 4096},
+        {"image_width", CHOIR__INT, &s->image_width, 16, 4096},
         {"classes", CHOIR__INT, &s->classes, 2, 1e7}, {NULL}};
     return choir__options_parse(text, "model lenet", known);
 }
@@ -25,15 +26,16 @@ static choir_status parse(const char *text, struct sizes *s)
 static choir_status describe(const char *text, choir_model_info *info)
 {
     struct sizes s;
+    char images[CHOIR__IMAGE_KEYS];
     choir_status status = parse(text, &s);
     if (status == CHOIR_OK)
-        status = choir__model_images("lenet", info, s.channels, s.image, 16);
+        status = choir__model_images("lenet", info, s.channels, s.image, s.image_width, 16);
     if (status != CHOIR_OK)
         return status;
     status = choir__model_classes("lenet", info, s.classes);
     snprintf(info->config, sizeof info->config,
-        "lenet:l1=%lld,l2=%lld,channels=%lld,image=%lld,classes=%lld", (long long)s.l1,
-        (long long)s.l2, (long long)info->input.dim[0], (long long)info->input.dim[1],
+        "lenet:l1=%lld,l2=%lld,channels=%lld,%s,classes=%lld", (long long)s.l1, (long long)s.l2,
+        (long long)info->input.dim[0], choir__model_image_keys(info, images),
         (long long)info->classes);
     return status;
 }
@@ -65,7 +67,8 @@ static choir_status build(
 
 const choir__model_spec choir__model_lenet = {
     .name = "lenet",
-    .help = "LeNet with two hidden linear layers: l1=120,l2=84,channels=3,image=32,classes=10",
+    .help = "LeNet with two hidden linear layers: l1=120,l2=84,channels=3,image=32,"
+            "image_width=(image),classes=10",
     .describe = describe,
     .build = build,
 };

@@ -32,7 +32,7 @@ static const struct depth depths[] = {
 struct sizes {
     const struct depth *depth;
     /* blocks: per stage; 0: by depth */
-    int64_t width, stages, blocks, channels, image, classes;
+    int64_t width, stages, blocks, channels, image, image_width, classes;
     bool small;
 };
 
@@ -200,6 +200,7 @@ static choir_status parse(const char *text, struct sizes *s)
         if (!strcmp(depths[i].name, name))
             s->depth = &depths[i];
     choir__option known[] = {{"image", CHOIR__INT, &s->image, 8, 1 << 14},
+        {"image_width", CHOIR__INT, &s->image_width, 8, 1 << 14},
         {"classes", CHOIR__INT, &s->classes, 2, 1e7},
         {"channels", CHOIR__INT, &s->channels, 1, 4096},
         {"width", CHOIR__INT, &s->width, 1, 4096},
@@ -213,22 +214,22 @@ static choir_status parse(const char *text, struct sizes *s)
 static choir_status describe(const char *text, choir_model_info *info)
 {
     struct sizes s;
+    char images[CHOIR__IMAGE_KEYS];
     choir_status status = parse(text, &s);
     if (status == CHOIR_OK)
         status = choir__model_images(s.depth->name, info, s.channels,
             s.image   ? s.image
             : s.small ? 32
                       : 224,
-            8);
+            s.image_width, 8);
     if (status != CHOIR_OK)
         return status;
     if (!s.classes && !info->classes)
         s.classes = s.small ? 10 : 1000;
     status = choir__model_classes(s.depth->name, info, s.classes);
     snprintf(info->config, sizeof info->config,
-        "%s:image=%lld,classes=%lld,channels=%lld,width=%lld,stages=%lld,blocks=%lld,"
-        "small=%d",
-        s.depth->name, (long long)info->input.dim[1], (long long)info->classes,
+        "%s:%s,classes=%lld,channels=%lld,width=%lld,stages=%lld,blocks=%lld,small=%d",
+        s.depth->name, choir__model_image_keys(info, images), (long long)info->classes,
         (long long)info->input.dim[0], (long long)s.width, (long long)s.stages,
         (long long)s.blocks, s.small);
     return status;
@@ -261,8 +262,8 @@ static const choir__published published = {
         .published = &published,                                                               \
     }
 
-RESNET(18, "image=224,classes=1000,channels=3,width=64,stages=4,blocks=0 (in each stage, "
-           "other than by depth),small=0 (1: a stem for 32 x 32 images)");
+RESNET(18, "image=224,image_width=(image),classes=1000,channels=3,width=64,stages=4,blocks=0 "
+           "(in each stage, other than by depth),small=0 (1: a stem for 32 x 32 images)");
 RESNET(34, "options as resnet18");
 RESNET(50, "options as resnet18");
 RESNET(101, "options as resnet18");

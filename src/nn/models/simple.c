@@ -123,16 +123,18 @@ const choir__model_spec choir__model_mlp = {
 /* --- cnn: two stages of convolution, batch norm, ReLU, pooling; dropout; a linear layer --- */
 
 struct cnn {
-    int64_t width, channels, image, classes;
+    int64_t width, channels, image, image_width, classes;
     double dropout;
 };
 
 static choir_status parse_cnn(const char *text, struct cnn *c)
 {
-    *c = (struct cnn){16, 1, 28, 0, 0.25};
+    *c = (struct cnn){.width = 16, .channels = 1, .image = 28, .dropout = 0.25};
     choir__option known[] = {{"width", CHOIR__INT, &c->width, 1, 4096},
         {"channels", CHOIR__INT, &c->channels, 1, 4096},
-        {"image", CHOIR__INT, &c->image, 4, 4096}, {"classes", CHOIR__INT, &c->classes, 2, 1e7},
+        {"image", CHOIR__INT, &c->image, 4, 4096},
+        {"image_width", CHOIR__INT, &c->image_width, 4, 4096},
+        {"classes", CHOIR__INT, &c->classes, 2, 1e7},
         {"dropout", CHOIR__FLOAT, &c->dropout, 0, 0.99}, {NULL}};
     return choir__options_parse(text, "model cnn", known);
 }
@@ -140,17 +142,18 @@ static choir_status parse_cnn(const char *text, struct cnn *c)
 static choir_status describe_cnn(const char *text, choir_model_info *info)
 {
     struct cnn c;
+    char images[CHOIR__IMAGE_KEYS];
     choir_status status = parse_cnn(text, &c);
     if (status != CHOIR_OK)
         return status;
-    status = choir__model_images("cnn", info, c.channels, c.image, 4);
+    status = choir__model_images("cnn", info, c.channels, c.image, c.image_width, 4);
     if (status != CHOIR_OK)
         return status;
     status = choir__model_classes("cnn", info, c.classes);
     snprintf(info->config, sizeof info->config,
-        "cnn:width=%lld,channels=%lld,image=%lld,classes=%lld,dropout=%g", (long long)c.width,
-        (long long)info->input.dim[0], (long long)info->input.dim[1], (long long)info->classes,
-        c.dropout);
+        "cnn:width=%lld,channels=%lld,%s,classes=%lld,dropout=%g", (long long)c.width,
+        (long long)info->input.dim[0], choir__model_image_keys(info, images),
+        (long long)info->classes, c.dropout);
     return status;
 }
 
@@ -178,7 +181,7 @@ static choir_status build_cnn(
 const choir__model_spec choir__model_cnn = {
     .name = "cnn",
     .help = "two stages of convolution, batch norm, ReLU and pooling: "
-            "width=16,channels=1,image=28,classes=10,dropout=0.25",
+            "width=16,channels=1,image=28,image_width=(image),classes=10,dropout=0.25",
     .describe = describe_cnn,
     .build = build_cnn,
 };

@@ -19,11 +19,15 @@ typedef struct choir__model_spec {
 } choir__model_spec;
 
 /* Fill in the classes and image size of a classifier: from the data, or, if the data is random,
- * from the text (0: not given; images are square). Errors: the data has more classes than the
- * model, or images have less than `least` pixels per side. */
+ * from the text (0: not given; a width of 0 is the height). Errors: the data has more classes
+ * than the model, or images have less than `least` pixels per side. */
 choir_status choir__model_classes(const char *model, choir_model_info *info, int64_t classes);
-choir_status choir__model_images(
-    const char *model, choir_model_info *info, int64_t channels, int64_t size, int64_t least);
+choir_status choir__model_images(const char *model, choir_model_info *info, int64_t channels,
+    int64_t height, int64_t width, int64_t least);
+/* Writes the keys of the images' size, and returns text: "image=40", with ",image_width=60"
+ * where images are no squares, so that image=N alone makes another square. */
+enum { CHOIR__IMAGE_KEYS = 64 };
+const char *choir__model_image_keys(const choir_model_info *info, char text[CHOIR__IMAGE_KEYS]);
 
 /* Returns what keeps documents apart in attention, (B, 1, T, T) of this dtype: 0 between
  * positions of one document, and nearly minus infinity elsewhere. documents (B, T): their

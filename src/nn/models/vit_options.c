@@ -42,9 +42,7 @@ static choir_status fit_images(const choir__vit_sizes *n, choir_model_info *info
 {
     int64_t channels = n->channels ? n->channels : 3, height = n->image ? n->image : 224;
     int64_t width = n->image_width ? n->image_width : height;
-    if (!info->input.ndim)
-        info->input = choir_dims(channels, height, width);
-    choir_status status = choir__model_images("vit", info, channels, height, n->patch);
+    choir_status status = choir__model_images("vit", info, channels, height, width, n->patch);
     const int64_t *dim = info->input.dim;
     if (status == CHOIR_OK && ((n->channels && dim[0] != channels) ||
                                   (n->image && (dim[1] != height || dim[2] != width))))
@@ -56,20 +54,16 @@ static choir_status fit_images(const choir__vit_sizes *n, choir_model_info *info
     return status;
 }
 
-/* Images are squares unless their width is named, so that image=N alone makes another square.
- */
 static void write_text(const choir__vit_sizes *n, choir_model_info *info)
 {
-    const int64_t *dim = info->input.dim;
-    char width[40] = "";
-    if (dim[2] != dim[1])
-        snprintf(width, sizeof width, ",image_width=%lld", (long long)dim[2]);
+    char images[CHOIR__IMAGE_KEYS];
     snprintf(info->config, sizeof info->config,
-        "vit:layers=%lld,heads=%lld,width=%lld,hidden=%lld,patch=%lld,image=%lld%s,"
+        "vit:layers=%lld,heads=%lld,width=%lld,hidden=%lld,patch=%lld,%s,"
         "channels=%lld,classes=%lld,dropout=%g,eps=%g,qkv_bias=%d",
         (long long)n->layers, (long long)n->heads, (long long)n->width, (long long)n->hidden,
-        (long long)n->patch, (long long)dim[1], width, (long long)dim[0],
-        (long long)info->classes, n->dropout, n->eps, n->qkv_bias);
+        (long long)n->patch, choir__model_image_keys(info, images),
+        (long long)info->input.dim[0], (long long)info->classes, n->dropout, n->eps,
+        n->qkv_bias);
 }
 
 choir_status choir__vit_describe(const char *text, choir_model_info *info)

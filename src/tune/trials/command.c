@@ -203,10 +203,12 @@ choir_status choir__command_check_pauses(
     return CHOIR_OK;
 }
 
-char **choir__command_of(char *const *command, const choir_space *space,
-    const choir_trial *trial, const char *dir, const char *checkpoint)
+enum { MORE = 5 }; /* words that choir__command_of_trial adds */
+
+char **choir__command_of(
+    char *const *command, const choir_space *space, const choir_trial *trial, const char *dir)
 {
-    size_t room = 2 * (size_t)choir_space_count(space) + 6, n = 0;
+    size_t room = 2 * (size_t)choir_space_count(space) + MORE + 1, n = 0;
     for (char *const *word = command; *word; word++)
         room++;
     char **line = choir__calloc(room, sizeof(char *));
@@ -224,13 +226,25 @@ char **choir__command_of(char *const *command, const choir_space *space,
         line[n++] = choir__format("--%s", name);
         line[n++] = choir__strdup(value);
     }
-    if (is_choir_train(command) && !has_word(command, "--json"))
+    return line;
+}
+
+char **choir__command_of_trial(char *const *command, const choir_space *space,
+    const choir_trial *trial, const char *dir, const char *checkpoint)
+{
+    char **line = choir__command_of(command, space, trial, dir);
+    size_t n = 0;
+    if (!is_choir_train(command))
+        return line;
+    while (line[n])
+        n++;
+    if (!has_word(command, "--json"))
         line[n++] = choir__strdup("--json");
-    if (is_choir_train(command) && checkpoint) {
+    if (checkpoint) {
         line[n++] = choir__strdup("--save");
         line[n++] = choir__strdup(checkpoint);
     }
-    if (is_choir_train(command) && checkpoint && choir__checkpoint_is_there(checkpoint)) {
+    if (checkpoint && choir__checkpoint_is_there(checkpoint)) {
         line[n++] = choir__strdup("--resume");
         line[n++] = choir__strdup(checkpoint);
     }

@@ -30,9 +30,13 @@ bool choir__command_uses_dir(char *const *command, const choir_space *space);
 choir_status choir__command_check_pauses(
     char *const *command, const char *scheduler, const char *metric, const char *unit);
 
-/* Returns the trial's command line, ended by NULL, which choir__command_free frees. dir: its
- * folder, or NULL. checkpoint: where the trial keeps its state when it stops, or NULL. */
-char **choir__command_of(char *const *command, const choir_space *space,
+/* Returns the command line that repeats the trial, ended by NULL, which choir__command_free
+ * frees. dir: its folder, or NULL. */
+char **choir__command_of(
+    char *const *command, const choir_space *space, const choir_trial *trial, const char *dir);
+/* Returns the command line of the trial itself, whose results are lines of JSON. checkpoint:
+ * where the trial keeps its state when it stops, or NULL. */
+char **choir__command_of_trial(char *const *command, const choir_space *space,
     const choir_trial *trial, const char *dir, const char *checkpoint);
 void choir__command_free(char **line);
 

@@ -191,7 +191,7 @@ static choir_status start(choir__running *r, const choir__trial_place *place)
         status = open_stream(&r->err, r->dir, "stderr", &c.err);
     c.dir = r->dir;
     char *checkpoint = job->pauses ? choir__checkpoint_path(job->dir, c.number) : NULL;
-    c.line = choir__command_of(job->command, job->space, trial, r->dir, checkpoint);
+    c.line = choir__command_of_trial(job->command, job->space, trial, r->dir, checkpoint);
     free(checkpoint);
     char *params = params_json(job->space, trial);
     c.params = params;

@@ -78,6 +78,10 @@ trains() {
         "$CHOIR" train --strategy single --steps 2 --eval-batches 1 --batch-size 4 \
         --model 'mlp:in=4,hidden={hidden},classes=2' random
     [ "$(grep -c '"state":"COMPLETE"' out)" = 2 ] || fail "$(cat out)"
+    # The command that repeats the best one is for people: its lines are no JSON.
+    good tune --trials 1 --space 'lr=log(1e-4,1e-1)' -- "$CHOIR" train --strategy single --steps 2 \
+        --model 'mlp:in=4,hidden=8,classes=2' random
+    has out '^best: trial 0' "^  .*choir train .* random --lr [0-9.e-]*$"
 }
 
 fails() {

@@ -117,6 +117,15 @@ many() {
 }
 
 # Steps have the study's unit, stored or not.
+# A logarithmic axis of less than two decades has more numbers than its power of ten.
+marks() {
+    good tune --sampler random --trials 3 --dir narrow --space 'x=uniform(0,1)' \
+        --space 'width=int(8,64,log)' -- sh -c 'echo "{\"eval_loss\":$1}"' sh {x} {width}
+    good tune plot --kind slice narrow narrow.svg
+    sed -E 's/<[^>]*>/\n/g' narrow.svg >texts
+    has texts '^10$' '^20$' '^50$'
+}
+
 units() {
     good tune --sampler random --trials 4 --dir epochs --unit epoch "${space[@]}" \
         --plot unit.svg -- sh -c './curve "$@" | sed s/step/epoch/' sh "${command[@]:1}"
@@ -196,6 +205,7 @@ check kinds
 check evaluators
 check many
 check units
+check marks
 check grid_beside_random
 check metrics
 check numbers
