@@ -239,7 +239,7 @@ static void state_result(choir_job *h, const choir__job *j, bool began,
         .folder = h->folder,
         .latest = h->latest,
         .best = h->best,
-        .rank = j->placement.rank,
+        .rank = j->ranks.rank,
         .signal = end->by,
         .unrecorded = end->unrecorded};
     memcpy(result->weights_sha256, t->weights_sha256, sizeof result->weights_sha256);
@@ -254,7 +254,7 @@ static choir_status run(choir__job *j, bool *began, choir__job_end *end)
         status = choir__job_make_ready(j, &usage);
     *began = status == CHOIR_OK;
     if (*began) {
-        choir__train_signals_borrow(!j->records.silent && j->placement.rank <= 0);
+        choir__train_signals_borrow(!j->records.silent && j->ranks.rank <= 0);
         status = choir__job_run(j, end);
         int stop = choir__train_signals_give_back();
         end->by = end->by ? end->by : stop; /* it came too late to interrupt the job */

@@ -20,7 +20,7 @@
 /* Returns the job's record, or NULL. A process that becomes rank 0 continues it. */
 static choir__cli_record *record_of(choir__trainer *t)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     int64_t shown = shared ? atomic_load(&shared->stepped) : t->again > 0 ? t->again : 0;
     if (t->part.env.rank != 0)
         return NULL;
@@ -58,7 +58,7 @@ static void wait_for_room(void)
 static void tell_news(choir__trainer *t, choir__line_kind line, int64_t step, unsigned where,
     const choir__event_kind *kind, const void *told)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0 || (shared && step <= atomic_load(&shared->news[line])))
         return;
     if (where & CHOIR__TO_OUT)
@@ -75,7 +75,7 @@ static void tell_news(choir__trainer *t, choir__line_kind line, int64_t step, un
 /* The record of a step is noted when it is whole: a new rank 0 drops all that follows it. */
 static void record_step(choir__trainer *t, const choir__told_step *told)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0 || (shared && told->step <= atomic_load(&shared->stepped)))
         return;
     choir__cli_record_step(record_of(t), told, &t->part);
@@ -204,7 +204,7 @@ void choir__trainer_tell_program(
     const choir__trainer *t, const choir_score *score, const char *sha256)
 {
     choir__job_told *told = t->job->records.told;
-    if (!told || (t->part.env.rank != 0 && !t->job->placement.launched))
+    if (!told || (t->part.env.rank != 0 && !t->job->ranks.launched))
         return;
     told->steps = t->now.step;
     told->loss = (double)t->now.last.loss;

@@ -51,7 +51,7 @@ static choir__skips_range batches_behind(const choir__trainer *t, int64_t target
 /* Rank 0 takes back the records of later steps. */
 static void tell_again(choir__trainer *t, int64_t from)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0)
         return;
     if (shared) {
