@@ -31,7 +31,7 @@ static entry *append(choir__recording *r, enum kind kind, choir__queue *queue)
 }
 
 void choir__recording_note_task(
-    choir__queue *queue, choir__task *fn, const void *args, size_t bytes)
+    choir__queue *queue, choir__queue_task *fn, const void *args, size_t bytes)
 {
     choir__recording *r = open_recording;
     if (!r)
