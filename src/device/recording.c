@@ -56,7 +56,7 @@ void choir__recording_note_event(choir__event event)
     if (!r)
         return;
     append(r, EVENT, event.queue)->as.event = r->event_count;
-    r->events = choir__realloc(r->events, (size_t)(r->event_count + 1) * sizeof *r->events);
+    CHOIR__GROW(r->events, r->event_count);
     r->events[r->event_count++] = event;
 }
 

@@ -94,8 +94,7 @@ static int line_for(
         if (t->lines[i].fn == fn && t->lines[i].track == from->index &&
             !strcmp(t->lines[i].shape, work->shape))
             return i;
-    if (!(t->line_count & (t->line_count - 1))) /* 0 or a power of two: full */
-        t->lines = choir__realloc(t->lines, (size_t)(2 * t->line_count + 1) * sizeof *t->lines);
+    CHOIR__GROW(t->lines, t->line_count);
     line *l = &t->lines[t->line_count];
     *l = (line){.track = from->index, .fn = fn};
     snprintf(l->name, sizeof l->name, "%s", work->name ? work->name : "other");
