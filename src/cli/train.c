@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "job/document/document.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "job/run.h"
 #include "line/say.h"
 #include "cli/summary.h"
@@ -20,7 +20,7 @@
  * came before in a job that continues. */
 static choir__tee *copy_errors(const choir__job *job)
 {
-    const char *folder = choir__cli_record_folder(job);
+    const char *folder = choir__run_log_folder(job);
     if (!folder || job->ranks.rank > 0 || job->training.find_lr || choir__folders_make(folder))
         return NULL;
     char *path = choir__format("%s/stderr.log", folder);
@@ -43,7 +43,7 @@ static bool is_interruption(int status)
 /* Runs the job, with the page of its run if any. */
 static int train(choir__job *job)
 {
-    const char *folder = choir__cli_record_folder(job);
+    const char *folder = choir__run_log_folder(job);
     choir__page_process *page = NULL;
     if (job->records.page && !folder)
         return choir__cli_usage(

@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "base/floats.h"
 #include "job/document/document.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "job/run.h"
 #include "job/trainer/trainer.h"
 #include "line/values.h"
@@ -224,7 +224,7 @@ static void state_result(choir_job *h, const choir__job *j, bool began,
     const choir__job_end *end, choir_job_result *result)
 {
     const choir__job_told *t = h->told;
-    const char *folder = began ? choir__cli_record_folder(j) : NULL;
+    const char *folder = began ? choir__run_log_folder(j) : NULL;
     h->folder = folder ? choir__strdup(folder) : NULL;
     h->latest = began ? checkpoint_in(j, "latest") : NULL;
     h->best = began ? checkpoint_in(j, "best") : NULL;

@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 #include "job/report/own.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "job/trainer/trainer.h"
 #include "line/say.h"
 
@@ -91,7 +91,7 @@ static bool goes_back(choir__job *job, board *b)
         from && !choir__cli_strategy_forgets(job) && choir_training_read(from, &s) == CHOIR_OK;
     choir__set_message(why);
     if (can) {
-        choir__cli_record_loss(job);
+        choir__run_log_loss(job);
         choir__job_tell(
             job, "%s: the job goes on from step %lld of %s", why, (long long)s.step, from);
         job->saves.resume = from;
@@ -170,7 +170,7 @@ static choir_status run_ranks(const choir__job *job, choir__job_end *end)
     end->by = b->by ? b->by : end->by;
     end->unrecorded = atomic_load(&b->unrecorded);
     if (status != CHOIR_OK && !atomic_load(&b->recorded))
-        choir__cli_record_loss(&shared);
+        choir__run_log_loss(&shared);
     choir__relay_close(r.relay);
     munmap(b, sizeof *b);
     return status;

@@ -22,7 +22,7 @@
 #include "job/trainer/eval_policy.h"
 #include "job/trainer/metric.h"
 #include "job/job_rank.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "job/report/report.h"
 #include "job/trainer/slow.h"
 #include "job/trainer/spike.h"
@@ -79,7 +79,7 @@ typedef struct choir__trainer {
     /* (microbatches) losses of the whole job, if `stays` and ranks step together; else NULL */
     float *all;
     choir__cli_report report;
-    choir__cli_record *record; /* rank 0: the record, from its first entry on; else NULL */
+    choir__run_log *record; /* rank 0: the record, from its first entry on; else NULL */
     int64_t again; /* step from which the record continues after a spike; -1: no spike yet */
     choir__cli_slow slow;    /* finds the rank for which the others wait */
     choir_checkpoint *saved; /* NULL: nothing was saved yet */

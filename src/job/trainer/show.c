@@ -14,18 +14,18 @@
 
 #include "base/base.h"
 #include "base/nan.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "line/command.h"
 
 /* Returns the job's record, or NULL. A process that becomes rank 0 continues it. */
-static choir__cli_record *record_of(choir__trainer *t)
+static choir__run_log *record_of(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->ranks.shared;
     int64_t shown = shared ? atomic_load(&shared->stepped) : t->again > 0 ? t->again : 0;
     if (t->part.env.rank != 0)
         return NULL;
     if (!t->record)
-        t->record = choir__cli_record_open(t->job, shown ? shown : t->report.first,
+        t->record = choir__run_log_open(t->job, shown ? shown : t->report.first,
             shown || t->job->saves.resume || choir__job_is_started_again(t->job),
             t->part.net ? choir_module_param_count(t->part.net) : -1,
             shown ? (double)NAN : choir__cli_uptime() - (choir__now() - t->report.started));
@@ -40,7 +40,7 @@ void choir__trainer_tell(
         fflush(stdout);
     }
     if (where & CHOIR__TO_LOGS)
-        choir__cli_record_tell(record_of(t), kind, told);
+        choir__run_log_tell(record_of(t), kind, told);
 }
 
 /* Waits until standard output takes a line that is due at once. A pipe that is not read
@@ -78,7 +78,7 @@ static void record_step(choir__trainer *t, const choir__told_step *told)
     choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0 || (shared && told->step <= atomic_load(&shared->stepped)))
         return;
-    choir__cli_record_step(record_of(t), told, &t->part);
+    choir__run_log_step(record_of(t), told, &t->part);
     if (shared)
         atomic_store(&shared->stepped, told->step);
 }

@@ -60,7 +60,7 @@ static void tell_again(choir__trainer *t, int64_t from)
             atomic_store(
                 &shared->news[i], choir__min(t->now.step, atomic_load(&shared->news[i])));
     }
-    choir__cli_record_close(t->record);
+    choir__run_log_close(t->record);
     t->record = NULL;
     t->again = t->now.step;
     choir__trainer_show_edit(t, CHOIR__JOB_OPTION(training.on_spike)->name, from);

@@ -346,9 +346,9 @@ static choir_status run_on(choir__trainer *t)
     }
     /* A supervisor knows more about a lost peer, and records it. */
     if (status == CHOIR_ERR_PEER_LOST && job->records.recorded)
-        choir__cli_record_spoil(t->record);
+        choir__run_log_spoil(t->record);
     else if (status != CHOIR_OK)
-        choir__cli_record_failure(t->record, t->now.step, status);
+        choir__run_log_failure(t->record, t->now.step, status);
     if (status != CHOIR_OK && t->part.run)
         choir__trainer_tell_program(t, NULL, "");
     return status;
@@ -372,7 +372,7 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     *by = t->by;
     take_down(t);
     choir__cli_report_free(&t->report);
-    choir__cli_record_close(t->record);
+    choir__run_log_close(t->record);
     free(own->data.skips);
     free(own);
     free(t);
