@@ -144,13 +144,7 @@ static inline int train(int rank, int world, void *arg)
 /* Trains on ranks; returns the plan with its results. */
 static inline plan run(int ranks, plan p)
 {
-    plan *shared = shared_memory(sizeof p);
-    *shared = p;
-    if (choir_spawn(ranks, train, shared) != CHOIR_OK)
-        fail_msg(
-            "%s, %d ranks: %s", p.backend ? p.backend : "shm", ranks, choir_error_message());
-    p = *shared;
-    munmap(shared, sizeof p);
+    train_on_ranks(ranks, train, &p, sizeof p);
     return p;
 }
 

@@ -149,4 +149,28 @@ static inline uint64_t hash_of_state(choir_optim *optim)
     return hash;
 }
 
+/* --- ranks --- */
+
+/* Trains on ranks that share *plan, whose results it has afterwards. */
+static inline void train_on_ranks(int ranks, choir_spawn_fn *train, void *plan, size_t bytes)
+{
+    void *shared = shared_memory(bytes);
+    memcpy(shared, plan, bytes);
+    if (choir_spawn(ranks, train, shared) != CHOIR_OK)
+        fail_msg("%d ranks: %s", ranks, choir_error_message());
+    memcpy(plan, shared, bytes);
+    munmap(shared, bytes);
+}
+
+/* Returns the FLOPs of all kernels in a trace. */
+static inline double traced_flops(choir_trace *trace)
+{
+    int count;
+    double sum = 0;
+    const choir_trace_line *lines = choir_trace_profile(trace, &count);
+    for (int i = 0; i < count; i++)
+        sum += lines[i].flops;
+    return sum;
+}
+
 #endif

@@ -173,7 +173,8 @@ static void name_task(const char *name, const void *args, char text[64])
         snprintf(text, 64, "%s", name ? name : "bytes copied");
 }
 
-static void observe(void *arg, choir__task *fn, const void *args, double start, double end)
+static void observe(
+    void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
     const char *name = choir__kernel_work_of(all.device, fn, args).name;
     char text[64];

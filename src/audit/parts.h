@@ -12,19 +12,19 @@
 /* Kinds of hashes. A line of a chain has one list of hashes per kind, with a hash per module,
  * or per micro-batch for batches and losses. */
 typedef enum choir__audit_kind {
-    CHOIR__AUDIT_READ_WEIGHTS, /* as the step read them */
+    CHOIR__AUDIT_READ_WEIGHTS, /* weights, as the step read them */
     CHOIR__AUDIT_READ_STATE,
     CHOIR__AUDIT_BATCH,   /* the bytes of samples */
     CHOIR__AUDIT_SAMPLES, /* which samples */
     CHOIR__AUDIT_LOSSES,
     CHOIR__AUDIT_GRADIENTS,
-    CHOIR__AUDIT_WEIGHTS, /* after the step */
+    CHOIR__AUDIT_WEIGHTS, /* weights after the step */
     CHOIR__AUDIT_STATE,
     CHOIR__AUDIT_KINDS,
     /* In no line: what a rank had left in memory before it has read something else. */
     CHOIR__AUDIT_LEFT_WEIGHTS = CHOIR__AUDIT_KINDS,
     CHOIR__AUDIT_LEFT_STATE,
-    CHOIR__AUDIT_UPDATED /* both: values that the update has read, and values of before */
+    CHOIR__AUDIT_UPDATED /* weights and state that the update read, and those from before it */
 } choir__audit_kind;
 
 /* The hash of a box of a tensor, in the form in which ranks exchange it. */

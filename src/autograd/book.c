@@ -115,12 +115,9 @@ static void start_step(choir__book *book)
     }
 }
 
-/* Appends rows; the capacity grows to the next power of two. */
 static void append_rows(choir__slot *slot, choir__leaf_rows rows)
 {
-    int64_t n = slot->row_count;
-    if ((n & (n - 1)) == 0)
-        slot->rows = choir__realloc(slot->rows, (size_t)(n ? 2 * n : 1) * sizeof *slot->rows);
+    CHOIR__GROW(slot->rows, slot->row_count);
     slot->rows[slot->row_count++] = rows;
 }
 

@@ -37,10 +37,11 @@ typedef struct choir__slot { /* one use of one parameter */
     /* 1, or the number of parts of a large gradient. Each part has its own bucket, from
      * `bucket` on, if the reducer holds one bucket after the other */
     int64_t parts, parts_done;
-    bool done;              /* written by this backward */
-    int turn;               /* ordinal among all slots that the book has ever written */
-    bool gives_rows;        /* the op gives rows; another use's memory begins the sum */
-    bool by_rows;           /* they stay rows until the step ends; else they are added here */
+    bool done;       /* written by this backward */
+    int turn;        /* ordinal among all slots that the book has ever written */
+    bool gives_rows; /* the op gives rows; another use's memory begins the sum */
+    bool by_rows;    /* rows stay rows until the step ends; otherwise they are added into the
+                        bucket */
     choir__leaf_rows *rows; /* one per local leaf */
     int64_t row_count;      /* leaves in rows */
     /* offset in book->sums, in elements, where a sharding reducer stores the sum */
@@ -209,7 +210,7 @@ struct choir__book {
     /* (count) indices of params in the order of the buckets; NULL: from the last */
     int *order;
     bool folds;        /* bucket_ready receives the sum of this rank's leaves, in level 0 */
-    bool folds_tables; /* the same for buckets of lookups' gradients */
+    bool folds_tables; /* like `folds`, for buckets of lookups' gradients */
     /* number of levels requested from alloc; 0: as many as `planned` needs */
     int shared_levels;
     int64_t divisor; /* divisor of the step's sums; 0: total */

@@ -267,9 +267,8 @@ static void make_files(choir__save_plan *plan, const choir__items *items)
         while (f < plan->file_count && by_place(&plan->files[f], &key) != 0)
             f++;
         if (f == plan->file_count) {
-            size_t bytes = (size_t)++plan->file_count * sizeof *plan->files;
-            plan->files = choir__realloc(plan->files, bytes);
-            plan->files[f] = key;
+            CHOIR__GROW(plan->files, plan->file_count);
+            plan->files[plan->file_count++] = key;
         }
     }
     if (plan->file_count)

@@ -46,7 +46,7 @@ static int took(void *values, const choir__cli_option *o, const char *text)
     launch *l = values;
     if (o->letter == 'n')
         l->standalone = true;
-    if (o->name && !strcmp(o->name, "print-completion"))
+    if (o->at == offsetof(launch, completion))
         return choir__cli_usage("run",
             "--print-completion %s: choir prints no completions; bash reads them from "
             "share/bash-completion/completions/choir of the installation",

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "job/document/document.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "job/run.h"
 #include "line/say.h"
 #include "cli/summary.h"
@@ -20,9 +20,8 @@
  * came before in a job that continues. */
 static choir__tee *copy_errors(const choir__job *job)
 {
-    const char *folder = choir__cli_record_folder(job);
-    if (!folder || job->placement.rank > 0 || job->training.find_lr ||
-        choir__folders_make(folder))
+    const char *folder = choir__run_log_folder(job);
+    if (!folder || job->ranks.rank > 0 || job->training.find_lr || choir__folders_make(folder))
         return NULL;
     char *path = choir__format("%s/stderr.log", folder);
     if (!job->saves.resume && !choir__job_is_started_again(job))
@@ -44,24 +43,24 @@ static bool is_interruption(int status)
 /* Runs the job, with the page of its run if any. */
 static int train(choir__job *job)
 {
-    const char *folder = choir__cli_record_folder(job);
+    const char *folder = choir__run_log_folder(job);
     choir__page_process *page = NULL;
     if (job->records.page && !folder)
         return choir__cli_usage(
             job->command, "--page shows a recorded run: name its folder with --run DIR");
-    if (job->records.page && job->placement.rank == 0 &&
+    if (job->records.page && job->ranks.rank == 0 &&
         choir__page_process_open(folder, &page) != CHOIR_OK)
         return choir__cli_fail();
     choir__tee *tee = copy_errors(job);
-    choir__train_signals(tee, job->placement.rank <= 0);
+    choir__train_signals(tee, job->ranks.rank <= 0);
     choir__job_end end;
     choir_status status = choir__job_run(job, &end);
     if (status != CHOIR_OK)
         choir__cli_fail();
-    choir__train_signals(NULL, job->placement.rank <= 0);
+    choir__train_signals(NULL, job->ranks.rank <= 0);
     choir__tee_close(tee);
     choir__page_process_close(page);
-    return status == CHOIR_OK && end.unrecorded && !job->placement.launched
+    return status == CHOIR_OK && end.unrecorded && !job->ranks.launched
                ? EXIT_UNRECORDED
                : choir__job_exit_status(status, end.by);
 }

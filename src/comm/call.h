@@ -98,9 +98,10 @@ choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorith
 
 /* How a tree reduction adds. */
 typedef enum choir__sums {
-    CHOIR__SUMS_OF_TREE,  /* sums in the job's tree: equal bits for any number of ranks */
-    CHOIR__SUMS_BY_RANK,  /* each rank's own first: the bits depend on the number of ranks */
-    CHOIR__SUMS_BY_PLACE, /* so, and in an order that depends on an element's place */
+    CHOIR__SUMS_OF_TREE, /* sums in the job's tree: equal bits for any number of ranks */
+    CHOIR__SUMS_BY_RANK, /* each rank adds its own first: the bits depend on the number of ranks
+                          */
+    CHOIR__SUMS_BY_PLACE, /* as BY_RANK, in an order that depends on an element's place */
 } choir__sums;
 choir__sums choir__algorithm_sums(choir__algorithm algorithm);
 

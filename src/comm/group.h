@@ -104,7 +104,7 @@ size_t choir__shared_bytes(const choir__shared *shared, int rank);
  * in memory of choir__shared_new. Errors: argument (a batch is open). */
 typedef struct choir__tree_reduce {
     void *nodes;
-    size_t node_stride; /* the same on all ranks */
+    size_t node_stride; /* bytes from one node to the next, equal on all ranks */
     int64_t count, leaves;
     double scale; /* a number of dtype */
     choir__algorithm algorithm;

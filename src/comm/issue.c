@@ -100,7 +100,7 @@ choir_status choir_group_batch_end(choir_group *group, choir_work *work)
     return wait_or_hand_out(group, work);
 }
 
-bool choir__group_capturable(choir__task *fn, const void *args)
+bool choir__group_capturable(choir__queue_task *fn, const void *args)
 {
     const task *t = args;
     const batch_task *b = args;
@@ -113,7 +113,7 @@ bool choir__group_capturable(choir__task *fn, const void *args)
 }
 
 const choir__call *choir__group_calls_of(
-    choir__task *fn, const void *args, choir_group **group, int *count)
+    choir__queue_task *fn, const void *args, choir_group **group, int *count)
 {
     const task *t = args;
     const batch_task *b = args;
@@ -170,7 +170,7 @@ choir_status choir_group_call(
 /* --- traces --- */
 
 /* Returns the name of the collective that a task runs, for traces. */
-static const char *task_name(choir__task *fn, const void *args)
+static const char *task_name(choir__queue_task *fn, const void *args)
 {
     if (fn == run_call)
         return choir__kind_name((choir__kind)((const task *)args)->call.stamp.kind);

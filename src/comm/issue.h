@@ -21,12 +21,12 @@ void choir__group_report(choir_group *group, choir_status status);
 
 /* Returns true if the task only gives work to the queue's stream, so that it can be
  * captured. */
-bool choir__group_capturable(choir__task *fn, const void *args);
+bool choir__group_capturable(choir__queue_task *fn, const void *args);
 
 /* Returns the calls of a group's task, their number and the group; NULL: the task makes none.
  * The calls of a batch live until it has run, or as long as the group if a step is recorded. */
 const choir__call *choir__group_calls_of(
-    choir__task *fn, const void *args, choir_group **group, int *count);
+    choir__queue_task *fn, const void *args, choir_group **group, int *count);
 
 /* kept.c: choir__group_keep returns a copy of data on the heap, which lives until the call has
  * run and releases it by choir__group_let_go. If a step is being recorded, the copy lives as

@@ -66,9 +66,9 @@ char *choir__class_names_list(const choir_class_names *names);
 /* Returns whether a file is taken for an image, by its name. */
 bool choir__is_image_name(const char *name);
 
-/* Like choir_dataset_text, choir_dataset_tokens and choir_dataset_idx, with the part of them
- * that is for validation (choir__holdout_check). pixel_deviation 0: the pixels of IDX files are
- * normalised by those of the training split. */
+/* Like choir_dataset_text, choir_dataset_tokens and choir_dataset_idx. held: the share of the
+ * samples for validation (choir__holdout_check). pixel_deviation 0: the training split's pixels
+ * normalise the pixels of IDX files. */
 choir_status choir__dataset_text(const char *path, int64_t context, choir_split split,
     double held, choir_tokenizer **tokenizer, choir_dataset **dataset);
 choir_status choir__dataset_tokens(const char *path, int64_t context, choir_split split,

@@ -41,7 +41,7 @@ typedef struct choir__device_facts {
     char model[256], capability[16], bus[64], driver[64];
     char cublaslt[CHOIR__VERSION_TEXT], cudnn[CHOIR__VERSION_TEXT];
     int multiprocessors;
-    size_t bytes, used_bytes; /* of the GPU's memory */
+    size_t bytes, used_bytes; /* size of the GPU's memory; bytes in use */
     int busy_percent, celsius, watts, sm_mhz;
 } choir__device_facts;
 
@@ -95,7 +95,8 @@ bool choir__device_reads_blocks(const choir_device *device, choir_dtype dtype);
 /* Enqueues a kernel with its arguments: choir__launch(device, dtype, relu, &args). */
 #define choir__launch(device, dtype, kernel, args)                                             \
     choir__queue_issue((device)->queue,                                                        \
-        (choir__task *)choir__device_kernels(device, dtype)->kernel, args, sizeof *(args))
+        (choir__queue_task *)choir__device_kernels(device, dtype)->kernel, args,               \
+        sizeof *(args))
 
 /* Work of the host's, in `count` parts that do not depend on each other. */
 typedef struct choir__device_work {

@@ -110,7 +110,7 @@ static bool join(choir__gpu_stream *stream, choir__gpu_stream *other)
 
 static void note_earlier(part *p, int event)
 {
-    p->earlier = choir__realloc(p->earlier, (size_t)(p->earlier_count + 1) * sizeof(int));
+    CHOIR__GROW(p->earlier, p->earlier_count);
     p->earlier[p->earlier_count++] = event;
 }
 

@@ -494,8 +494,8 @@ typedef enum choir__opt_of {
     CHOIR__OPT_V,
     CHOIR__OPT_TOP,
     CHOIR__OPT_GRAD,
-    CHOIR__OPT_READ,                  /* their number */
-    CHOIR__OPT_LEFT = CHOIR__OPT_GRAD /* number of those that are written */
+    CHOIR__OPT_READ,                  /* number of tensors that are read */
+    CHOIR__OPT_LEFT = CHOIR__OPT_GRAD /* number of tensors that are written */
 } choir__opt_of;
 
 /* Hashes of an entry's numbers (kernels_hash.h), taken in the pass of the step: as it read

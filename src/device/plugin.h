@@ -15,7 +15,7 @@
     CHOIR__BASE_HOST(X)                                                                        \
     X(choir__queue *, choir__queue_new, (choir__queue_opts opts), (opts))                      \
     X(void, choir__queue_issue,                                                                \
-        (choir__queue * queue, choir__task * fn, const void *args, size_t bytes),              \
+        (choir__queue * queue, choir__queue_task * fn, const void *args, size_t bytes),        \
         (queue, fn, args, bytes))                                                              \
     X(choir__event, choir__queue_record, (choir__queue * queue), (queue))                      \
     X(choir_status, choir__queue_wait_event, (choir__queue * queue, choir__event event),       \
@@ -26,7 +26,7 @@
         (const choir__memory_ops *ops, void *arg, choir__pool_gauges *gauges),                 \
         (ops, arg, gauges))                                                                    \
     X(const char *, choir__kernel_work_text,                                                   \
-        (const choir_device *device, choir__task *fn, const void *args, char *text,            \
+        (const choir_device *device, choir__queue_task *fn, const void *args, char *text,      \
             size_t bytes),                                                                     \
         (device, fn, args, text, bytes))
 

@@ -58,7 +58,7 @@ static uint32_t coarse_ms(void)
     return (uint32_t)((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
 }
 
-static void run_at_once(choir__queue *q, choir__task *fn, const void *args)
+static void run_at_once(choir__queue *q, choir__queue_task *fn, const void *args)
 {
     if (atomic_load_explicit(&q->status, memory_order_relaxed) == CHOIR_OK ||
         fn == choir__queue_wait_task)
@@ -67,7 +67,8 @@ static void run_at_once(choir__queue *q, choir__task *fn, const void *args)
     atomic_fetch_add(&q->finished, 1);
 }
 
-void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
+void choir__queue_issue_raw(
+    choir__queue *q, choir__queue_task *fn, const void *args, size_t bytes)
 {
     if (q->at_once) {
         run_at_once(q, fn, args);
@@ -100,7 +101,8 @@ void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, 
         choir__queue_find_keeper(q);
 }
 
-void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, size_t bytes)
+void choir__queue_issue(
+    choir__queue *queue, choir__queue_task *fn, const void *args, size_t bytes)
 {
     if (queue->opts.null)
         return;
@@ -274,7 +276,7 @@ bool choir__queue_observed(choir__queue *queue)
     return atomic_load(&queue->observer) != NULL;
 }
 
-bool choir__queue_captures(choir__queue *queue, choir__task *fn, const void *args)
+bool choir__queue_captures(choir__queue *queue, choir__queue_task *fn, const void *args)
 {
     return queue->opts.capturable ? queue->opts.capturable(fn, args)
                                   : queue->opts.stream->ops->capturable(fn, args);

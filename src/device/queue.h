@@ -29,11 +29,11 @@
 typedef struct choir__queue choir__queue;
 
 /* Runs on the queue's current runner. args is the queue's copy, aligned to 16 bytes. */
-typedef void choir__task(const void *args);
+typedef void choir__queue_task(const void *args);
 
 /* Returns true if a task of a queue with a stream only issues work to the stream and reads
  * nothing that changes between two runs. Such tasks may become a graph. */
-typedef bool choir__capturable(choir__task *fn, const void *args);
+typedef bool choir__capturable(choir__queue_task *fn, const void *args);
 
 typedef struct choir__queue_opts {
     const char *name; /* for traces and messages */
@@ -63,7 +63,8 @@ void choir__queue_place(choir__queue *queue, const int *cores);
 
 /* Enqueues fn with a copy of args (at most CHOIR__TASK_MAX bytes). */
 enum { CHOIR__TASK_MAX = 1024 };
-void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
+void choir__queue_issue(
+    choir__queue *queue, choir__queue_task *fn, const void *args, size_t bytes);
 
 /* A place in a queue: everything issued to it so far. A zeroed event was never recorded. */
 typedef struct choir__event {
@@ -135,13 +136,13 @@ void choir__queue_moved(choir__queue *to, choir__queue *from, uint64_t bytes);
 /* Called on the runner after each task, except waits for other queues, with the times
  * (choir__now()) at which it started and ended. */
 typedef void choir__observer(
-    void *arg, choir__task *fn, const void *args, double start, double end);
+    void *arg, choir__queue_task *fn, const void *args, double start, double end);
 
 /* Sets the observer for tasks issued from now on; NULL removes it. The queue is drained
  * first. */
 void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg);
 
-bool choir__queue_captures(choir__queue *queue, choir__task *fn, const void *args);
+bool choir__queue_captures(choir__queue *queue, choir__queue_task *fn, const void *args);
 
 /* Returns the queue's stream, or NULL. */
 struct choir__gpu_stream *choir__queue_stream(choir__queue *queue);
@@ -153,7 +154,8 @@ void choir__queue_give_back(choir__queue *queue);
 
 /* Runs fn on this thread, which must be the runner (choir__queue_take), outside the queue's
  * order. */
-void choir__queue_run_now(choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
+void choir__queue_run_now(
+    choir__queue *queue, choir__queue_task *fn, const void *args, size_t bytes);
 
 /* Returns true if the queue has an observer. */
 bool choir__queue_observed(choir__queue *queue);

@@ -181,7 +181,7 @@ bool choir__queue_try_running(choir__queue *q)
     return !atomic_load(&q->running) && atomic_compare_exchange_strong(&q->running, &free, 1);
 }
 
-static void call(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
+static void call(choir__queue *q, choir__queue_task *fn, const void *args, size_t bytes)
 {
     fn(args);
     if (q->opts.stream)
@@ -254,7 +254,7 @@ static void make_current(choir__queue *q)
         q->opts.enter(q->opts.arg);
 }
 
-void choir__queue_call(choir__queue *q, choir__task *fn, const void *args)
+void choir__queue_call(choir__queue *q, choir__queue_task *fn, const void *args)
 {
     CHOIR__DEFAULT_FLOATS;
     choir__queue *outer = current;
@@ -397,7 +397,8 @@ void choir__queue_give_back(choir__queue *q)
     choir__queue_find_keeper(q); /* tasks may have been issued meanwhile */
 }
 
-void choir__queue_run_now(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
+void choir__queue_run_now(
+    choir__queue *q, choir__queue_task *fn, const void *args, size_t bytes)
 {
     CHOIR__DEFAULT_FLOATS;
     choir__queue *outer = current;

@@ -49,9 +49,9 @@ typedef struct choir__watch {
 } choir__watch;
 
 typedef struct task {
-    choir__task *fn;    /* NULL: the rest of the ring is unused, continue at its start */
-    uint32_t bytes;     /* bytes of header and arguments */
-    uint32_t issued_ms; /* timed queues: choir__now() in coarse milliseconds, wrapping */
+    choir__queue_task *fn; /* NULL: the rest of the ring is unused, continue at its start */
+    uint32_t bytes;        /* bytes of header and arguments */
+    uint32_t issued_ms;    /* timed queues: choir__now() in coarse milliseconds, wrapping */
     unsigned char args[];
 } task;
 
@@ -123,14 +123,14 @@ void choir__queue_wait_for(choir__queue *q, uint64_t place);
 void choir__queue_run_at_once(choir__queue *q, uint64_t issued);
 
 /* The task that waits for an event. The event's queue is held until then. */
-choir__task choir__queue_wait_task;
+choir__queue_task choir__queue_wait_task;
 
 /* Makes a new queue run each task on the thread that issues it, at once. It has no worker, and
  * is never behind: its events have always come. */
 void choir__queue_run_as_issued(choir__queue *q);
 
 /* Runs a task on this thread, as the runner of the queue does. */
-void choir__queue_call(choir__queue *q, choir__task *fn, const void *args);
+void choir__queue_call(choir__queue *q, choir__queue_task *fn, const void *args);
 
 /* Makes a stream's error the queue's failure if the queue has none yet. */
 void choir__queue_note_trouble(choir__queue *q, choir_status status);

@@ -31,7 +31,7 @@ static entry *append(choir__recording *r, enum kind kind, choir__queue *queue)
 }
 
 void choir__recording_note_task(
-    choir__queue *queue, choir__task *fn, const void *args, size_t bytes)
+    choir__queue *queue, choir__queue_task *fn, const void *args, size_t bytes)
 {
     choir__recording *r = open_recording;
     if (!r)
@@ -56,7 +56,7 @@ void choir__recording_note_event(choir__event event)
     if (!r)
         return;
     append(r, EVENT, event.queue)->as.event = r->event_count;
-    r->events = choir__realloc(r->events, (size_t)(r->event_count + 1) * sizeof *r->events);
+    CHOIR__GROW(r->events, r->event_count);
     r->events[r->event_count++] = event;
 }
 

@@ -14,7 +14,7 @@ typedef struct entry {
     size_t args_at;
     choir__queue *queue;
     union {
-        choir__task *fn;
+        choir__queue_task *fn;
         int event; /* EVENT, WAIT: its number */
         struct {
             choir__queue *from;

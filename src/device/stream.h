@@ -42,13 +42,14 @@ typedef struct choir__gpu_stream_ops {
     void (*follow)(
         choir__gpu_stream *stream, choir__gpu_stream *other, uint64_t seq, uint64_t launched);
     /* Called after a task: fails the queue if a launch was refused. */
-    void (*ran)(choir__gpu_stream *stream, choir__task *fn, const void *args, size_t bytes);
+    void (*ran)(
+        choir__gpu_stream *stream, choir__queue_task *fn, const void *args, size_t bytes);
     double (*busy_s)(choir__gpu_stream *stream);
 
     /* Capturing. After begin, work that is issued to `first`, and to streams that join it, is
      * stored and not run. An error ends the capture, and end returns NULL. All calls must be
      * made on one thread. */
-    bool (*capturable)(choir__task *fn, const void *args); /* touches no host memory */
+    bool (*capturable)(choir__queue_task *fn, const void *args); /* touches no host memory */
     bool (*begin)(choir__gpu_stream *first);
     /* Order inside a capture: later work of a stream follows a place of another stream. If that
      * is not possible, the capture is refused. Return NULL or false if the stream is not

@@ -21,7 +21,7 @@ typedef struct line {
     choir_trace_line public;
     char name[48], shape[64];
     int track;
-    choir__task *fn;
+    choir__queue_task *fn;
 } line;
 
 typedef struct event {
@@ -36,7 +36,7 @@ typedef struct track {
     char name[32];
     choir__queue *queue;        /* NULL: the host, or no longer observed */
     const choir_device *device; /* NULL: name_of names the tasks */
-    const char *(*name_of)(choir__task *fn, const void *args);
+    const char *(*name_of)(choir__queue_task *fn, const void *args);
 } track;
 
 struct choir_trace {
@@ -88,14 +88,13 @@ void choir_trace_free(choir_trace *t)
 /* --- collecting --- */
 
 static int line_for(
-    choir_trace *t, const track *from, choir__task *fn, const choir__kernel_work *work)
+    choir_trace *t, const track *from, choir__queue_task *fn, const choir__kernel_work *work)
 {
     for (int i = 0; i < t->line_count; i++)
         if (t->lines[i].fn == fn && t->lines[i].track == from->index &&
             !strcmp(t->lines[i].shape, work->shape))
             return i;
-    if (!(t->line_count & (t->line_count - 1))) /* 0 or a power of two: full */
-        t->lines = choir__realloc(t->lines, (size_t)(2 * t->line_count + 1) * sizeof *t->lines);
+    CHOIR__GROW(t->lines, t->line_count);
     line *l = &t->lines[t->line_count];
     *l = (line){.track = from->index, .fn = fn};
     snprintf(l->name, sizeof l->name, "%s", work->name ? work->name : "other");
@@ -114,7 +113,8 @@ static event *new_event(choir_trace *t)
     return &t->events[t->event_count++];
 }
 
-static void observe(void *arg, choir__task *fn, const void *args, double start, double end)
+static void observe(
+    void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
     track *from = arg;
     choir_trace *t = from->trace;
@@ -159,7 +159,7 @@ void choir_trace_device(choir_trace *t, choir_device *device)
 }
 
 void choir__trace_queue(choir_trace *t, const char *name, choir__queue *queue,
-    const char *(*name_of)(choir__task *fn, const void *args))
+    const char *(*name_of)(choir__queue_task *fn, const void *args))
 {
     track *k = new_track(t, name, queue);
     if (!k)

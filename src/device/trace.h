@@ -7,6 +7,6 @@
 
 /* Traces a queue that belongs to no device; name_of returns a task's name. */
 void choir__trace_queue(choir_trace *trace, const char *name, choir__queue *queue,
-    const char *(*name_of)(choir__task *fn, const void *args));
+    const char *(*name_of)(choir__queue_task *fn, const void *args));
 
 #endif

@@ -63,17 +63,17 @@ static write_fn *const writers[CHOIR__KERNEL_COUNT] = {
     [CHOIR__KERNEL_recurrent_backward] = write_recurrent,
 };
 
-static choir__kernel_id kernel_in(const choir__kernels *table, choir__task *fn)
+static choir__kernel_id kernel_in(const choir__kernels *table, choir__queue_task *fn)
 {
 #define X(name)                                                                                \
-    if ((choir__task *)table->name == fn)                                                      \
+    if ((choir__queue_task *)table->name == fn)                                                \
         return CHOIR__KERNEL_##name;
     CHOIR__KERNEL_LIST(X)
 #undef X
     return CHOIR__KERNEL_COUNT;
 }
 
-choir__kernel_id choir__kernel_of(const choir_device *device, choir__task *fn)
+choir__kernel_id choir__kernel_of(const choir_device *device, choir__queue_task *fn)
 {
     choir__kernel_id kernel = kernel_in(device->kernels, fn);
     return kernel < CHOIR__KERNEL_COUNT ? kernel : kernel_in(device->reference, fn);
@@ -88,7 +88,7 @@ choir__kernel_work choir__kernel_work_by(choir__kernel_id id, const void *args)
 }
 
 choir__kernel_work choir__kernel_work_of(
-    const choir_device *device, choir__task *fn, const void *args)
+    const choir_device *device, choir__queue_task *fn, const void *args)
 {
     choir__kernel_work work = choir__kernel_work_by(choir__kernel_of(device, fn), args);
     if (work.name && writers[work.id])
@@ -145,8 +145,8 @@ static int64_t number_at(const void *args, int place)
     return n;
 }
 
-const char *choir__kernel_work_text(
-    const choir_device *device, choir__task *fn, const void *args, char *text, size_t bytes)
+const char *choir__kernel_work_text(const choir_device *device, choir__queue_task *fn,
+    const void *args, char *text, size_t bytes)
 {
     choir__kernel_work work = choir__kernel_work_of(device, fn, args);
     choir__kernel_id kernel = work.id;

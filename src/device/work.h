@@ -26,15 +26,15 @@ typedef struct choir__kernel_work {
 
 /* Writes the name and size of a call for messages; unlike choir__kernel_work_of, kernels that
  * have only rows and columns, or elements, get a size too. */
-const char *choir__kernel_work_text(
-    const choir_device *device, choir__task *fn, const void *args, char *text, size_t bytes);
+const char *choir__kernel_work_text(const choir_device *device, choir__queue_task *fn,
+    const void *args, char *text, size_t bytes);
 
 /* Returns the work of a task of the device's queue. */
 choir__kernel_work choir__kernel_work_of(
-    const choir_device *device, choir__task *fn, const void *args);
+    const choir_device *device, choir__queue_task *fn, const void *args);
 
 /* Returns the kernel that a task is; CHOIR__KERNEL_COUNT: none of the device's. */
-choir__kernel_id choir__kernel_of(const choir_device *device, choir__task *fn);
+choir__kernel_id choir__kernel_of(const choir_device *device, choir__queue_task *fn);
 
 /* Returns the work of a call of a kernel, without its shape as a text. */
 choir__kernel_work choir__kernel_work_by(choir__kernel_id id, const void *args);

@@ -79,7 +79,8 @@ static void size_optimizer(const choir__stopwatch *o, const void *args, choir__k
     memset(w->dims, 0, sizeof w->dims);
 }
 
-static void observe(void *arg, choir__task *fn, const void *args, double start, double end)
+static void observe(
+    void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
     choir__stopwatch *o = arg;
     choir__kernel_work work = choir__kernel_work_of(o->device, fn, args);

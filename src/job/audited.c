@@ -91,6 +91,6 @@ choir_status choir__job_check_audit(choir__job *j)
 bool choir__job_deals_again(const choir__job *j)
 {
     choir__job_audit audit;
-    return j->placement.max_restarts ||
+    return j->ranks.max_restarts ||
            (choir__job_audited(j, &audit) == CHOIR_OK && audit.recheck);
 }

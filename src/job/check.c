@@ -33,8 +33,7 @@ static void go_over_ranks(choir__composition *c, int ranks, int product)
 static choir_status fit_mesh(choir__job *j)
 {
     choir__composition *c = &j->placement.composition;
-    int asked = j->placement.launched && j->placement.world > 1 ? j->placement.world
-                                                                : j->placement.nproc,
+    int asked = j->ranks.launched && j->ranks.world > 1 ? j->ranks.world : j->placement.nproc,
         product = 1, ranks;
     if (!j->placement.mesh && c->count > 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -52,8 +51,8 @@ static choir_status fit_mesh(choir__job *j)
         ranks /= c->dims[c->count - 1].size;
     if (j->placement.mesh && asked && ranks != asked)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            j->placement.launched ? "--mesh %s: expected %d ranks, got %d that were started"
-                                  : "--mesh %s: expected %d ranks, got --nproc %d",
+            j->ranks.launched ? "--mesh %s: expected %d ranks, got %d that were started"
+                              : "--mesh %s: expected %d ranks, got --nproc %d",
             j->placement.mesh, ranks, asked);
     j->placement.nproc = ranks;
     return CHOIR_OK;
@@ -88,11 +87,11 @@ static choir_status parse_strategy(choir__job *j)
         return CHOIR_OK;
     char list[256];
     list_rank_strategies(list, sizeof list);
-    if (j->placement.launched)
+    if (j->ranks.launched)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--strategy %s: expected one rank, got %d that were started; strategies for "
             "several ranks are %s",
-            j->placement.strategy->name, j->placement.world, list);
+            j->placement.strategy->name, j->ranks.world, list);
     return choir__error(CHOIR_ERR_ARGUMENT,
         "--nproc %d with --strategy %s: strategies for several ranks are %s",
         j->placement.nproc, j->placement.strategy->name, list);
@@ -107,19 +106,6 @@ choir_status choir__job_devices_once(const choir__job *j)
                     "--devices %s: %s is named twice; one process needs different devices",
                     j->placement.devices, j->placement.device_names[i]);
     return CHOIR_OK;
-}
-
-const char *choir__job_device_name(
-    const choir__job_placement *p, int device, char name[CHOIR__CLI_DEVICE_NAME])
-{
-    const char *first = p->device_names[0], *colon = strchr(first, ':');
-    if (device < CHOIR__MAX_DEVICES || !colon)
-        snprintf(name, CHOIR__CLI_DEVICE_NAME, "%s",
-            p->device_names[device < CHOIR__MAX_DEVICES ? device : 0]);
-    else
-        snprintf(name, CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - first), first,
-            atoi(colon + 1) + device);
-    return name;
 }
 
 /* Two ranks may share a device, but the devices of one process must differ. */
@@ -164,12 +150,11 @@ static choir_status check_words(choir__job *j)
 static choir_status count_ranks(choir__job *j)
 {
     bool ranks = choir__cli_strategy_has_ranks(j->placement.strategy);
-    if (j->placement.launched)
-        j->placement.nproc = j->placement.world;
+    if (j->ranks.launched)
+        j->placement.nproc = j->ranks.world;
     if (!j->placement.nproc)
         j->placement.nproc = ranks && j->placement.devices ? j->placement.device_count : 1;
-    if (j->placement.nproc > CHOIR__MAX_DEVICES && !j->placement.launched &&
-        !j->placement.imagined)
+    if (j->placement.nproc > CHOIR__MAX_DEVICES && !j->ranks.launched && !j->placement.imagined)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: expected at most %d ranks of one machine, got %d; choir run starts more on "
             "several",
@@ -197,11 +182,11 @@ static choir_status find_launcher(choir__job *j)
     choir__launcher l;
     if (choir__launcher_find(false, &l) != CHOIR_OK)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s", choir_error_message());
-    j->placement.launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
-    j->placement.nameless =
-        j->placement.launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
-    j->placement.rank = j->placement.launched ? l.rank : 0;
-    j->placement.world = j->placement.launched ? l.world : 1;
+    j->ranks.launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
+    j->ranks.nameless =
+        j->ranks.launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
+    j->ranks.rank = j->ranks.launched ? l.rank : 0;
+    j->ranks.world = j->ranks.launched ? l.world : 1;
     return CHOIR_OK;
 }
 
@@ -217,7 +202,7 @@ static choir_status check_stream(choir__job *j)
             j->saves.resume, j->saves.resume);
     if (strcmp(j->command, "train"))
         return choir__error(CHOIR_ERR_ARGUMENT, "-: standard input can be read only once");
-    if (j->placement.launched && j->placement.world > 1)
+    if (j->ranks.launched && j->ranks.world > 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "-: standard input has one reader: start the ranks by choir train --nproc");
     return CHOIR_OK;
@@ -225,7 +210,7 @@ static choir_status check_stream(choir__job *j)
 
 bool choir__job_may_be_kept(const choir__job *j)
 {
-    return j->placement.launched && !j->placement.no_copy &&
+    return j->ranks.launched && !j->ranks.no_copy &&
            choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
 }
 
@@ -336,6 +321,22 @@ static const struct {
     {count_ranks, USAGE | PLACES},
     {settle_cut, USAGE | PLACES},
 };
+
+choir_status choir__job_common_cut(choir__job *j)
+{
+    choir__job_training *t = &j->training;
+    const int64_t devices = j->placement.device_count;
+    for (int64_t m = 4 * devices; !t->microbatches && m >= devices; m--)
+        if (t->batch_size % m == 0)
+            t->microbatches = m;
+    if (t->microbatches)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "a batch of %lld cannot be cut into micro-batches of one size for %lld devices; %lld would "
+        "do",
+        (long long)t->batch_size, (long long)devices,
+        (long long)((t->batch_size / devices + 1) * devices));
+}
 
 choir_status choir__job_check(choir__job *j, bool *usage)
 {

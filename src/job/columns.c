@@ -131,7 +131,7 @@ char *choir__option_best_text(const void *job, choir__cli_form form)
 /* The launcher has started the ranks. */
 bool choir__option_launched(const void *job)
 {
-    return ((const choir__job *)job)->placement.launched;
+    return ((const choir__job *)job)->ranks.launched;
 }
 
 bool choir__option_saves_nothing(const void *job)

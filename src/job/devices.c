@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "device/device.h"
+#include "job/job.h"
 
 static choir_status no_list(const char *text)
 {
@@ -77,4 +78,31 @@ choir_status choir__cli_devices_read(
         if (!choir__device_is_there(names[i]))
             return CHOIR_ERR_DEVICE;
     return CHOIR_OK;
+}
+
+const char *choir__job_device_name(
+    const choir__job_placement *p, int device, char name[CHOIR__CLI_DEVICE_NAME])
+{
+    const char *first = p->device_names[0], *colon = strchr(first, ':');
+    if (device < CHOIR__MAX_DEVICES || !colon)
+        snprintf(name, CHOIR__CLI_DEVICE_NAME, "%s",
+            p->device_names[device < CHOIR__MAX_DEVICES ? device : 0]);
+    else
+        snprintf(name, CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - first), first,
+            atoi(colon + 1) + device);
+    return name;
+}
+
+void choir__job_devices_text(const choir__job_placement *p, char *text, size_t bytes)
+{
+    size_t used = 0;
+    const char *first = p->device_names[0], *number = strchr(first, ':');
+    *text = '\0';
+    if (p->device_count > CHOIR__MAX_DEVICES && number) {
+        snprintf(text, bytes, "%s-%d", first, atoi(number + 1) + p->device_count - 1);
+        return;
+    }
+    for (int i = 0; i < p->device_count && used < bytes; i++)
+        used += (size_t)snprintf(
+            text + used, bytes - used, "%s%s", i ? "," : "", p->device_names[i]);
 }

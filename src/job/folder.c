@@ -31,7 +31,7 @@
 static choir_status check_save_folder(const choir__job *j)
 {
     char old[PATH_MAX];
-    if (j->placement.rank > 0 || choir__job_is_started_again(j) ||
+    if (j->ranks.rank > 0 || choir__job_is_started_again(j) ||
         choir_training_find(j->saves.dir, old) != CHOIR_OK)
         return CHOIR_OK;
     if (choir__job_goes_on_in_place(&j->saves))
@@ -44,7 +44,7 @@ static choir_status check_save_folder(const choir__job *j)
 /* Refuses a folder of records, the place of an option, that holds another run's records. */
 static choir_status check_run_folder(const choir__job *j, const char *option, const char *path)
 {
-    if (j->placement.rank > 0 || j->saves.resume || choir__job_is_started_again(j))
+    if (j->ranks.rank > 0 || j->saves.resume || choir__job_is_started_again(j))
         return CHOIR_OK;
     char *rows = choir__format("%s/metrics.jsonl", path);
     bool used = access(rows, F_OK) == 0;
@@ -166,7 +166,7 @@ static choir_status check_step(const choir__job *j)
 choir_status choir__job_take_folders(choir__job *j)
 {
     choir_status status = j->saves.dir ? make("--save", j->saves.dir) : CHOIR_OK;
-    if (status != CHOIR_OK || j->placement.rank > 0 || j->training.find_lr)
+    if (status != CHOIR_OK || j->ranks.rank > 0 || j->training.find_lr)
         return status;
     if (j->saves.dir)
         status = claim(j, j->saves.dir, &j->saves.claims[0]);

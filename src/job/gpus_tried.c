@@ -130,19 +130,20 @@ static bool has_nccl(void)
     return found != NULL;
 }
 
-const char *choir__gpus_backend(
-    const choir__job_placement *p, const char *gpus, const char **note)
+const char *choir__gpus_backend(const choir__job *j, const char *gpus, const char **note)
 {
+    const choir__job_ranks *r = &j->ranks;
+    const int nproc = j->placement.nproc;
     looked_at l = {.count = 0};
     *note = NULL;
     /* Ranks that a launcher starts may be on several machines, which decide alike only if the
      * backend is named; ranks that die are replaced in shared memory. */
-    if (p->backend || getenv("CHOIR_BACKEND") || !gpus || p->launched || p->max_restarts ||
-        p->nproc < 2 || !has_nccl())
-        return p->backend;
+    if (r->backend || getenv("CHOIR_BACKEND") || !gpus || r->launched || r->max_restarts ||
+        nproc < 2 || !has_nccl())
+        return r->backend;
     for (const char *at = gpus; (at = strchr(at, ':')) && l.count < MOST_GPUS; at++)
         l.line[l.count++] = line_of(atoi(at + 1));
-    bool apart = l.count >= p->nproc && are_apart(&l), tried = apart && are_tried(&l);
+    bool apart = l.count >= nproc && are_apart(&l), tried = apart && are_tried(&l);
     for (int i = 0; i < l.count; i++)
         free(l.line[i]);
     if (apart && !tried)

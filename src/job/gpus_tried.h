@@ -14,7 +14,6 @@ int choir__gpus_tried_command(void);
 /* Returns the backend of a job's groups, where `gpus` lists the first device of each rank
  * (cuda:0,cuda:1) or is NULL: the one that was asked for, nccl where it is the default, or
  * NULL, the group's own choice. *note: why that is not nccl, for people, or NULL. */
-const char *choir__gpus_backend(
-    const choir__job_placement *placement, const char *gpus, const char **note);
+const char *choir__gpus_backend(const choir__job *job, const char *gpus, const char **note);
 
 #endif

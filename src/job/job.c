@@ -26,7 +26,7 @@ choir_status choir__job_check_sizes(choir__job *j)
     int dealt = choir__cli_strategy_dealt(j);
     bool declared = chosen || j->placement.composition.dims[0].declares;
     int64_t units = choir__cli_strategy_units(j);
-    if (j->placement.max_restarts && choir__cli_strategy_recovery(j) < CHOIR__REBUILT_AS_MANY &&
+    if (j->ranks.max_restarts && choir__cli_strategy_recovery(j) < CHOIR__REBUILT_AS_MANY &&
         declared && dealt > units)
         dealt = (int)units; /* the other ranks are spares */
     const char *to = j->placement.composition.count > 1 ? "replicas" : "ranks";

@@ -151,37 +151,41 @@ typedef struct choir__job_saves {
     struct choir__claim *claims[2]; /* claims on the folders of --save and --run; NULL: none */
 } choir__job_saves;
 
-/* Devices, ranks, and how the ranks meet. */
+/* The strategy, and the devices that its ranks have. */
 typedef struct choir__job_placement {
     const char *strategy_text, *devices; /* as given */
     const char *mesh;                    /* NULL: not given; a composition needs a mesh */
     int nproc;                           /* ranks; 1 for strategies of one process */
     int64_t threads;                     /* cores per CPU device */
     int64_t mem_cap;                     /* bytes per device; 0: no limit */
-    int64_t max_restarts;                /* lost ranks that are replaced, at most */
-    bool no_copy;                        /* --max-restarts continues from the last checkpoint */
-    double timeout;                      /* seconds after which a silent rank is given up */
-    double slow_after;                   /* seconds until a slow rank is named; 0: never */
-    const char *backend, *rendezvous, *key_file; /* NULL: from the environment */
     choir__composition composition;
     const choir__cli_strategy *strategy; /* strategy of the composition */
     bool automatic;  /* --strategy auto; strategy_text is its choice (auto.c) */
     bool undecided;  /* the choice waits for the data */
     int asked_ranks; /* --nproc of auto; 0: it chooses their number */
     struct choir__auto_choice *choice; /* job/auto/auto.h; the job owns it; NULL: none yet */
-    bool launched;   /* started by choir run, mpirun, srun...: joins a group */
-    bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
-    int rank, world; /* the launcher's; 0 and 1 without one */
     char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
     /* a plan may have more than names (choir__job_device_name); a training has not */
     int device_count;
-    struct choir__job_shared *shared; /* NULL: lost ranks are not replaced */
     bool imagined; /* the devices need not be here: nothing will run on them */
     bool all_live; /* in a rehearsal no rank stands for others: slower, and equal */
     struct choir__rehearsal
-        *rehearsal;        /* the ranks are dry (job/rehearsal); NULL: they are not */
-    _Atomic int64_t *gate; /* meeting point of ranks that step apart; NULL: no shared memory */
+        *rehearsal; /* the ranks are dry (job/rehearsal); NULL: they are not */
 } choir__job_placement;
+
+/* The ranks as processes: how they are started, meet, share memory and are replaced. */
+typedef struct choir__job_ranks {
+    const char *backend, *rendezvous, *key_file; /* NULL: from the environment */
+    double timeout;                   /* seconds after which a silent rank is given up */
+    double slow_after;                /* seconds until a slow rank is named; 0: never */
+    int64_t max_restarts;             /* lost ranks that are replaced, at most */
+    bool no_copy;                     /* --max-restarts continues from the last checkpoint */
+    bool launched;                    /* started by choir run, mpirun, srun...: joins a group */
+    bool nameless;                    /* launched by hand, and no CHOIR_JOB names the job */
+    int rank, world;                  /* the launcher's; 0 and 1 without one */
+    struct choir__job_shared *shared; /* NULL: lost ranks are not replaced */
+    _Atomic int64_t *gate; /* meeting point of ranks that step apart; NULL: no shared memory */
+} choir__job_ranks;
 
 /* The output of the training: lines, logs, traces. */
 typedef struct choir__job_records {
@@ -197,7 +201,7 @@ typedef struct choir__job_records {
     bool silent;                          /* nothing is printed */
     const struct choir_job_recorder *own; /* a program's recorder; NULL: none */
     struct choir__relay *relay;           /* to its process; NULL: this is it */
-    struct choir__job_told *told;         /* shared with the program; NULL: there is none */
+    struct choir__job_told *told;         /* shared with the program; NULL: no program */
     /* unrecorded: set to 1 when a record could not be written; recorded: set to 1 when rank 0
      * has recorded a failure of the job. May be NULL. */
     _Atomic int32_t *unrecorded, *recorded;
@@ -212,6 +216,7 @@ typedef struct choir__job {
     choir__job_training training;
     choir__job_saves saves;
     choir__job_placement placement;
+    choir__job_ranks ranks;
     choir__job_records records;
     struct choir__job_source {
         struct json_t *file;       /* job file; options point into its texts; NULL: none */
@@ -244,7 +249,7 @@ choir_status choir__job_check_restarts(const choir__job *job);
  * of nodes. */
 static inline bool choir__job_is_started_again(const choir__job *job)
 {
-    return job->placement.launched && choir__launcher_generation() > 1;
+    return job->ranks.launched && choir__launcher_generation() > 1;
 }
 
 /* Refuses folders of --save and --run that hold another run. Error: argument. */
@@ -269,6 +274,12 @@ choir_status choir__job_devices_once(const choir__job *job);
 /* Writes the name of a device, of those beyond device_names, too, and returns it. */
 const char *choir__job_device_name(
     const choir__job_placement *placement, int device, char name[CHOIR__CLI_DEVICE_NAME]);
+/* Writes the devices as --devices takes them: names, or a range of many. */
+void choir__job_devices_text(const choir__job_placement *placement, char *text, size_t bytes);
+
+/* Chooses one M for all strategies that are compared, unless one is given: four micro-batches
+ * per device, or the next fewer that divide the batch. Error: argument. */
+choir_status choir__job_common_cut(choir__job *job);
 
 /* Notes that the command line gives an option, and adds one that is repeated to those before.
  * Error: argument. */

@@ -84,32 +84,32 @@ choir_status choir__job_rank_open(
 {
     *p = (choir__job_rank){.job = j, .bits = ""};
     choir_group_opts opts = choir_group_defaults();
-    opts.timeout_s = j->placement.timeout;
-    opts.key_file = j->placement.key_file;
+    opts.timeout_s = j->ranks.timeout;
+    opts.key_file = j->ranks.key_file;
     char *devices = j->placement.rehearsal ? NULL : first_devices(j);
     const char *note;
     opts.device = devices;
-    opts.backend = choir__gpus_backend(&j->placement, devices, &note);
+    opts.backend = choir__gpus_backend(j, devices, &note);
     if (j->placement.rehearsal)
         opts.backend = "dry";
-    choir_status status = choir_env_join(&p->env, j->placement.rendezvous, opts);
+    choir_status status = choir_env_join(&p->env, j->ranks.rendezvous, opts);
     free(devices);
     if (status != CHOIR_OK)
         return status;
     if (note && p->env.rank == 0 && !j->records.json && !j->records.quiet)
         choir__job_tell_notes(j, note);
-    if (j->placement.launched) /* other ranks are forks of one process, with one command line */
+    if (j->ranks.launched) /* other ranks are forks of one process, with one command line */
         status = agree(j, p->env.group);
     if (status != CHOIR_OK)
         return status;
     p->env.microbatches = j->training.microbatches;
     p->env.unit = j->training.microbatches / choir__cli_strategy_units(j);
-    status = choir__job_take_bits(p, j->placement.launched);
+    status = choir__job_take_bits(p, j->ranks.launched);
     if (status == CHOIR_OK)
         status = take_devices(p);
     if (status == CHOIR_OK)
         status = choir__job_rank_mesh(p);
-    if (status == CHOIR_OK && (p->env.world > 1 || j->placement.max_restarts))
+    if (status == CHOIR_OK && (p->env.world > 1 || j->ranks.max_restarts))
         choir_device_bind_thread(p->env.device);
     return status;
 }

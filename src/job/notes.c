@@ -80,7 +80,7 @@ void choir__job_notes(const choir__job *j)
 {
     const char *shared = shared_device(&j->placement);
     int64_t warmup = choir__job_warmup(j);
-    if (j->placement.rank > 0)
+    if (j->ranks.rank > 0)
         return;
     say(j, choir__beside_notes(&(choir__beside_parts){
                j->model.info.config, j->model.beside, j->model.tokenizer, &j->model.classes}));

@@ -93,7 +93,7 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "number of micro-batches that the global batch is cut into (default: one per rank; "
             "with --strategy auto, what the job alone decides)",
-        .recorded = CHOIR__RECORDED_KEEPS},
+        .advised = true, .recorded = CHOIR__RECORDED_KEEPS},
     {"chunks", CHOIR__INT, AT(training.chunks), 1, CHOIR__MOST_CHUNKS, .argument = "S",
         .elsewhere = "context_parallel_size",
         .help =
@@ -157,30 +157,29 @@ const choir__cli_option choir__job_options[] = {
             "how the work is distributed: auto, which takes the fastest placement of the cut that "
             "fits, as choir plan foresees it, or one of these",
         .choices = choir__cli_job_strategy_names, .details = describe_strategies,
-        .group = "Devices", .recorded = CHOIR__RECORDED_PLACE,
+        .group = "Devices", .advised = true, .recorded = CHOIR__RECORDED_PLACE,
         .written = choir__option_strategy_text},
     {"mesh", CHOIR__STRING, AT(placement.mesh), .argument = "RxC",
         .help =
             "sizes of a composition of strategies, the outermost first: with --strategy "
             "ddp+pipeline, 2x4 means two replicas of a pipeline of four stages, a rank per "
             "stage; with --nproc 2 as well, the stages of a replica are devices of one rank",
-        .recorded = CHOIR__RECORDED_PLACE, .displaced_by = {"strategy"}},
+        .advised = true, .recorded = CHOIR__RECORDED_PLACE, .displaced_by = {"strategy"}},
     {"nproc", CHOIR__INT, AT(placement.nproc), 1, CHOIR__MOST_RANKS, .argument = "N",
         .elsewhere = "nproc_per_node num_processes",
         .help =
             "number of ranks to start (default: one per device of --devices, else 1; mp and "
             "pipeline use one process unless specified)",
-        .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true,
+        .advised = true, .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true,
         .displaced_by = {"strategy", "mesh", "devices"}, .idle = choir__option_launched},
-    {"max-restarts", CHOIR__INT, AT(placement.max_restarts), 0, 900, .preset = "0",
-        .argument = "N",
+    {"max-restarts", CHOIR__INT, AT(ranks.max_restarts), 0, 900, .preset = "0", .argument = "N",
         .help =
             "replace up to N ranks that die or hang; the others continue without them, or wait "
             "if the strategy needs as many (default 0: the job fails with the first loss); "
             "--nproc above "
             "--microbatches starts spares",
         .rereads = true, .excludes = {{"trace"}, ": a trace is of one group of ranks"}},
-    {"no-copy", CHOIR__FLAG, AT(placement.no_copy),
+    {"no-copy", CHOIR__FLAG, AT(ranks.no_copy),
         .help =
             "with --max-restarts, for strategies other than ddp and hogwild: keep no copies of the "
             "ranks' state in memory; after a loss the job continues from its last checkpoint",
@@ -188,7 +187,7 @@ const choir__cli_option choir__job_options[] = {
     {"devices", CHOIR__STRING, AT(placement.devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)",
-        .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true,
+        .advised = true, .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true,
         .displaced_by = {"strategy", "mesh", "nproc"}},
     {"threads", CHOIR__INT, AT(placement.threads), 1, MANY, .preset = "1", .argument = "N",
         .help = "cores per CPU device; --strategy auto chooses them unless specified",
@@ -213,21 +212,20 @@ const choir__cli_option choir__job_options[] = {
         .choices = choir__cli_bits_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_bits_text,
         .unrecorded = choir__option_bits_before},
-    {"timeout", CHOIR__FLOAT, AT(placement.timeout), 0, MOST, .preset = "1800", .argument = "S",
+    {"timeout", CHOIR__FLOAT, AT(ranks.timeout), 0, MOST, .preset = "1800", .argument = "S",
         .help = "seconds after which a silent rank is given up", .passed_on = true,
         .of_a_rank = true},
-    {"slow-after", CHOIR__FLOAT, AT(placement.slow_after), 0, MOST, .preset = "30",
-        .argument = "S",
+    {"slow-after", CHOIR__FLOAT, AT(ranks.slow_after), 0, MOST, .preset = "30", .argument = "S",
         .help =
             "seconds after which a rank for which the others wait is named (default 30); 0: never"},
-    {"backend", CHOIR__STRING, AT(placement.backend), .argument = "NAME",
+    {"backend", CHOIR__STRING, AT(ranks.backend), .argument = "NAME",
         .help = "how ranks communicate (default: the best that reaches all of them)",
         .choices = choir__cli_backend_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE},
-    {"rendezvous", CHOIR__STRING, AT(placement.rendezvous), .argument = "URL",
+    {"rendezvous", CHOIR__STRING, AT(ranks.rendezvous), .argument = "URL",
         .help = "where ranks started by hand meet: env://, tcp://host:port or file://path",
         .of_a_rank = true},
-    {"key-file", CHOIR__STRING, AT(placement.key_file), .argument = "FILE",
+    {"key-file", CHOIR__STRING, AT(ranks.key_file), .argument = "FILE",
         .help = "the job's key (mode 0600), for ranks on several machines", .of_a_rank = true},
 
     {"steps", CHOIR__INT, AT(training.steps), 1, MANY, .argument = "N",

@@ -125,12 +125,12 @@ choir_status choir__job_check_strategy(choir__job *j)
 
 choir_status choir__job_check_restarts(const choir__job *j)
 {
-    const choir__job_placement *p = &j->placement;
+    const choir__job_ranks *r = &j->ranks;
     const choir__recovery recovery = choir__cli_strategy_recovery(j);
     const bool in_place = recovery == CHOIR__IN_PLACE, none = recovery == CHOIR__NO_RECOVERY;
     const char *forgotten = choir__cli_strategy_forgets(j);
     const clash rows[] = {
-        {"no-copy", NULL, !p->max_restarts, " without --max-restarts: nothing is copied then"},
+        {"no-copy", NULL, !r->max_restarts, " without --max-restarts: nothing is copied then"},
         {"no-copy", "strategy", in_place,
             ", whose ranks have the whole state and so need no copies"},
         {"no-copy", NULL, !j->saves.dir,
@@ -138,22 +138,22 @@ choir_status choir__job_check_restarts(const choir__job *j)
         {"max-restarts", "strategy", none,
             ", which cannot go on when ranks are lost: choose ddp or fsdp, or restart from a "
             "checkpoint by 'choir run --max-restarts'"},
-        {"max-restarts", NULL, p->launched,
+        {"max-restarts", NULL, r->launched,
             " is for ranks that 'choir train' starts; these were started by another program"},
-        {"max-restarts", NULL, p->nproc < 2,
+        {"max-restarts", NULL, j->placement.nproc < 2,
             ": expected --nproc 2 or more, since a rank is replaced from the others' memory"},
-        {"max-restarts", "backend", p->backend && strcmp(p->backend, "shm") != 0,
+        {"max-restarts", "backend", r->backend && strcmp(r->backend, "shm") != 0,
             ": expected shm"},
     };
-    if (p->no_copy && (p->launched || p->max_restarts) && !in_place && !none && forgotten)
+    if (r->no_copy && (r->launched || r->max_restarts) && !in_place && !none && forgotten)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
             "weights: leave out --no-copy",
-            p->strategy->name, forgotten);
+            j->placement.strategy->name, forgotten);
     /* Agents start a job again if it continues from its checkpoints. Whether an agent keeps
      * memory for this rank is another question, and the answers may differ: all ranks must get
      * as far as to ask. */
-    if (p->no_copy && p->launched && !p->max_restarts)
+    if (r->no_copy && r->launched && !r->max_restarts)
         return CHOIR_OK;
     return check_clashes(j, rows, CHOIR_COUNT(rows));
 }

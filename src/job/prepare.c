@@ -92,7 +92,7 @@ static choir_status known_images(
     if (wanted->task != CHOIR_CLASSIFICATION || wanted->vocab)
         return CHOIR_OK;
     choir_status status = choir_image_published(j->model.beside, images, &notes);
-    if (notes && j->placement.rank == 0)
+    if (notes && j->ranks.rank == 0)
         choir__job_tell_notes(j, notes);
     free(notes);
     return status;

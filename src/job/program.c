@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "base/floats.h"
 #include "job/document/document.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "job/run.h"
 #include "job/trainer/trainer.h"
 #include "line/values.h"
@@ -224,7 +224,7 @@ static void state_result(choir_job *h, const choir__job *j, bool began,
     const choir__job_end *end, choir_job_result *result)
 {
     const choir__job_told *t = h->told;
-    const char *folder = began ? choir__cli_record_folder(j) : NULL;
+    const char *folder = began ? choir__run_log_folder(j) : NULL;
     h->folder = folder ? choir__strdup(folder) : NULL;
     h->latest = began ? checkpoint_in(j, "latest") : NULL;
     h->best = began ? checkpoint_in(j, "best") : NULL;
@@ -239,7 +239,7 @@ static void state_result(choir_job *h, const choir__job *j, bool began,
         .folder = h->folder,
         .latest = h->latest,
         .best = h->best,
-        .rank = j->placement.rank,
+        .rank = j->ranks.rank,
         .signal = end->by,
         .unrecorded = end->unrecorded};
     memcpy(result->weights_sha256, t->weights_sha256, sizeof result->weights_sha256);
@@ -254,7 +254,7 @@ static choir_status run(choir__job *j, bool *began, choir__job_end *end)
         status = choir__job_make_ready(j, &usage);
     *began = status == CHOIR_OK;
     if (*began) {
-        choir__train_signals_borrow(!j->records.silent && j->placement.rank <= 0);
+        choir__train_signals_borrow(!j->records.silent && j->ranks.rank <= 0);
         status = choir__job_run(j, end);
         int stop = choir__train_signals_give_back();
         end->by = end->by ? end->by : stop; /* it came too late to interrupt the job */

@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 #include "job/report/own.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "job/trainer/trainer.h"
 #include "line/say.h"
 
@@ -24,7 +24,7 @@ typedef struct board {
     _Atomic int32_t unrecorded;        /* a record could not be written */
     _Atomic int32_t recorded;          /* rank 0 has recorded how the job ended */
     _Atomic int64_t reached;           /* the last step that rank 0 has recorded */
-    _Atomic int64_t gate;              /* choir__job.placement.gate */
+    _Atomic int64_t gate;              /* choir__job.ranks.gate */
     _Atomic uint64_t claimed, written; /* one more than the generation that it is of; 0: none */
     choir_status status;
     int by; /* a signal, where that ended the job */
@@ -91,7 +91,7 @@ static bool goes_back(choir__job *job, board *b)
         from && !choir__cli_strategy_forgets(job) && choir_training_read(from, &s) == CHOIR_OK;
     choir__set_message(why);
     if (can) {
-        choir__cli_record_loss(job);
+        choir__run_log_loss(job);
         choir__job_tell(
             job, "%s: the job goes on from step %lld of %s", why, (long long)s.step, from);
         job->saves.resume = from;
@@ -111,7 +111,7 @@ static bool goes_back(choir__job *job, board *b)
 static int spares_of(const choir__job *job)
 {
     const bool may_shrink = choir__cli_strategy_recovery(job) < CHOIR__REBUILT_AS_MANY;
-    return job->placement.max_restarts && may_shrink
+    return job->ranks.max_restarts && may_shrink
                ? job->placement.nproc -
                      (int)choir__min(job->placement.nproc, choir__cli_strategy_units(job))
                : 0;
@@ -124,16 +124,16 @@ static choir_status start_ranks(ranks *r, int *by)
     choir__job *job = r->job;
     choir__recovery recovery = choir__cli_strategy_recovery(job);
     choir_spawn_opts opts = choir_spawn_defaults();
-    int left = (int)job->placement.max_restarts, spares = spares_of(job);
+    int left = (int)job->ranks.max_restarts, spares = spares_of(job);
     opts.interrupted_by = by;
-    opts.timeout_s = job->placement.timeout;
+    opts.timeout_s = job->ranks.timeout;
     opts.started = read_stream;
     opts.restarts_left = &left;
     opts.rebuild = recovery >= CHOIR__REBUILT;
     opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->placement.nproc : 0;
     choir_status status;
     do { /* the last time, with no restart left, the ranks are an ordinary job's */
-        job->placement.max_restarts = opts.max_restarts = left;
+        job->ranks.max_restarts = opts.max_restarts = left;
         opts.spares = left ? spares : 0;
         status = choir_spawn_with(job->placement.nproc - spares, run_rank, r, opts);
         choir__relay_deliver(r->relay);
@@ -148,11 +148,11 @@ static choir_status run_ranks(const choir__job *job, choir__job_end *end)
     if (b == MAP_FAILED)
         return choir__error(CHOIR_ERR_IO, "no memory for %d ranks", job->placement.nproc);
     choir__job shared = *job;
-    shared.placement.shared = job->placement.max_restarts ? &b->shared : NULL;
+    shared.ranks.shared = job->ranks.max_restarts ? &b->shared : NULL;
     shared.records.unrecorded = &b->unrecorded;
     shared.records.recorded = &b->recorded;
     shared.records.reached = &b->reached;
-    shared.placement.gate = &b->gate;
+    shared.ranks.gate = &b->gate;
     b->shared.old_checkpoint = choir__job_checkpoint(&job->saves);
     ranks r = {&shared, b, NULL};
     choir__train_signals_supervise();
@@ -170,7 +170,7 @@ static choir_status run_ranks(const choir__job *job, choir__job_end *end)
     end->by = b->by ? b->by : end->by;
     end->unrecorded = atomic_load(&b->unrecorded);
     if (status != CHOIR_OK && !atomic_load(&b->recorded))
-        choir__cli_record_loss(&shared);
+        choir__run_log_loss(&shared);
     choir__relay_close(r.relay);
     munmap(b, sizeof *b);
     return status;
@@ -196,8 +196,8 @@ int choir__job_exit_status(choir_status status, int by)
 choir_status choir__job_run(choir__job *job, choir__job_end *end)
 {
     *end = (choir__job_end){0};
-    return job->placement.nproc > 1 && !job->placement.launched ? run_ranks(job, end)
-                                                                : run_alone(job, end);
+    return job->placement.nproc > 1 && !job->ranks.launched ? run_ranks(job, end)
+                                                            : run_alone(job, end);
 }
 
 choir_status choir__job_make_ready(choir__job *job, bool *usage)

@@ -84,6 +84,7 @@ struct choir__cli_option {
     bool repeated;  /* may be given several times and keeps all values; documents have a list */
     bool rereads;   /* needs data that can be read again, so not standard input */
     bool late;      /* the value is complete only when the data are open */
+    bool advised;   /* the advice of choir plan has its own value, not the command line's */
     choir__cli_where where;
     /* Returns the value's text in a document of this form, on the heap; returns NULL for the
      * text as given. Member NULL: always as given. */

@@ -128,11 +128,11 @@ struct choir_optim {
     float max_norm;
     choir_tensor *norm, *clip; /* (), (CHOIR__CLIP_COUNT) on the run's device; NULL: unused */
     choir__storage *rows; /* rows of the whole model, on the run's device; NULL: parts[0]'s */
-    int64_t row_count;    /* rows in it */
+    int64_t row_count;    /* number of rows in `rows` */
     choir__optim_span *spans;
     int span_count;
     choir__opt_sums *sums; /* (count) hashes; NULL: no step takes any */
-    bool hashes;           /* the step under way takes them */
+    bool hashes;           /* the step under way takes hashes */
 };
 
 /* Like choir_optim_step, but first multiplies gradients by *inverse, which is in memory of the
@@ -206,6 +206,15 @@ void choir__optim_exchange(choir_optim *o, choir__optim_set *set);
 void choir__optim_set_copy(choir_optim *o, choir__optim_set *set);
 /* The devices have done all work on the set. NULL is fine. */
 void choir__optim_set_free(choir__optim_set *set);
+
+/* The tensors of a visit, in order. The caller frees `tensors`. */
+typedef struct choir__visited {
+    choir_tensor **tensors;
+    int count;
+} choir__visited;
+
+/* Adds a tensor to a list: a visitor, whose `to` is the list. */
+void choir__visited_add(const char *name, choir_tensor *t, const choir__param *param, void *to);
 
 /* --- average.c --- */
 

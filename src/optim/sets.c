@@ -83,31 +83,26 @@ void choir__optim_set_free(choir__optim_set *set)
 
 /* --- copies --- */
 
-typedef struct list {
-    choir_tensor **tensors;
-    int count;
-} list;
-
-static void add(const char *name, choir_tensor *t, const choir__param *param, void *to)
+void choir__visited_add(const char *name, choir_tensor *t, const choir__param *param, void *to)
 {
-    list *l = to;
+    choir__visited *l = to;
     (void)name, (void)param;
     CHOIR__GROW(l->tensors, l->count);
     l->tensors[l->count++] = t;
 }
 
-static list list_state(choir_optim *o)
+static choir__visited list_state(choir_optim *o)
 {
-    list l = {NULL, 0};
-    choir__optim_visit_own(o, add, &l);
+    choir__visited l = {NULL, 0};
+    choir__optim_visit_own(o, choir__visited_add, &l);
     return l;
 }
 
 void choir__optim_set_copy(choir_optim *o, choir__optim_set *set)
 {
-    list from = list_state(o);
+    choir__visited from = list_state(o);
     choir__optim_exchange(o, set);
-    list to = list_state(o);
+    choir__visited to = list_state(o);
     choir__optim_exchange(o, set);
     for (int i = 0; i < from.count; i++)
         if (!from.tensors[i]->poisoned && !to.tensors[i]->poisoned)

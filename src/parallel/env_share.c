@@ -25,6 +25,16 @@ static choir_status use_env(const choir_env *env, const char *function)
                : CHOIR_OK;
 }
 
+/* Checks an env, the losses, and the pointer to the result, whose name is `result`. */
+static choir_status use_losses(const choir_env *env, const char *function, const void *losses,
+    const char *result, const void *to)
+{
+    choir_status status = use_env(env, function);
+    if (status == CHOIR_OK && !losses)
+        return choir__missing(function, "losses");
+    return status == CHOIR_OK && !to ? choir__missing(function, result) : status;
+}
+
 /* Stores a rank's micro-batches [*lo, *hi). */
 static void run_of(const choir_env *env, int rank, int64_t *lo, int64_t *hi)
 {
@@ -65,13 +75,9 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
 choir_status choir_env_mean(const choir_env *env, const float *losses, float *mean)
 {
     CHOIR__DEFAULT_FLOATS;
-    choir_status use = use_env(env, __func__);
+    choir_status use = use_losses(env, __func__, losses, "mean", mean);
     if (use != CHOIR_OK)
         return use;
-    if (!losses)
-        return choir__missing(__func__, "losses");
-    if (!mean)
-        return choir__missing(__func__, "mean");
     if (env->world == 1) {
         *mean = choir__tree_sum(losses, env->microbatches, 1.0f / (float)env->microbatches);
         return CHOIR_OK;
@@ -96,13 +102,9 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
 choir_status choir_env_loss(const choir_env *env, choir_tensor *const *losses, double *mean)
 {
     CHOIR__DEFAULT_FLOATS;
-    choir_status use = use_env(env, __func__);
+    choir_status use = use_losses(env, __func__, losses, "mean", mean);
     if (use != CHOIR_OK)
         return use;
-    if (!losses)
-        return choir__missing(__func__, "losses");
-    if (!mean)
-        return choir__missing(__func__, "mean");
     int64_t first, count;
     float all;
     choir_status status = CHOIR_OK;
@@ -137,13 +139,9 @@ static choir_status place_loss(const void *args)
 choir_status choir_env_share_losses(
     const choir_env *env, choir_tensor *const *losses, float *all)
 {
-    choir_status use = use_env(env, __func__);
+    choir_status use = use_losses(env, __func__, losses, "all", all);
     if (use != CHOIR_OK)
         return use;
-    if (!losses)
-        return choir__missing(__func__, "losses");
-    if (!all)
-        return choir__missing(__func__, "all");
     int64_t first, count;
     choir_work work;
     choir_env_micro(env, &first, &count);

@@ -179,7 +179,7 @@ static void deal(choir_shards *s)
     choir__data_parallel *dp = s->dp;
     int devices = dp->replicas.devices;
     int64_t most = choir__split_most(s->batch, dp->pieces, devices);
-    choir__part *part = choir__arena_get(&s->scope->arena, (size_t)most * sizeof *part);
+    choir__batch_share *part = choir__arena_get(&s->scope->arena, (size_t)most * sizeof *part);
     s->count = (int)choir__split(s->batch, dp->pieces, devices, dp->weights, part);
     s->piece = choir__arena_get(&s->scope->arena, (size_t)s->count * sizeof *s->piece);
     s->scopes = choir__arena_get(

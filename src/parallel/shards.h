@@ -8,10 +8,10 @@
 
 /* How a batch is cut into pieces, and which device gets each: arithmetic only. */
 
-typedef struct choir__part {
+typedef struct choir__batch_share {
     int64_t start, length; /* samples of the batch */
     int device;
-} choir__part;
+} choir__batch_share;
 
 /* Divides total into counts[n] in proportion to weights (NULL: equally), by the largest
  * remainder: each share is rounded down, and the rest is given one by one to the shares that
@@ -23,8 +23,8 @@ void choir__split_shares(int64_t total, const double *weights, int n, int64_t *c
  * proportion to its weight (NULL: counts differ by at most one). If pieces is 0, each device
  * gets one piece, in proportion to the weights, if given; empty shares are left out. Returns
  * the number of pieces in part, at most choir__split_most(...). */
-int64_t choir__split(
-    int64_t batch, int64_t pieces, int devices, const double *weights, choir__part *part);
+int64_t choir__split(int64_t batch, int64_t pieces, int devices, const double *weights,
+    choir__batch_share *part);
 int64_t choir__split_most(int64_t batch, int64_t pieces, int devices);
 
 /* Replicas of a module: one set of tensors per device, and the binding of a module's fields to
@@ -92,7 +92,7 @@ typedef struct choir__data_parallel {
 } choir__data_parallel;
 
 typedef struct choir__batch_piece {
-    choir__part part;
+    choir__batch_share part;
     choir_scope *scope; /* a micro-batch of the batch's scope, on the piece's device */
     choir_tensor **in;  /* (in_count) leaves of its scope; NULL for an input that is NULL */
     choir_tensor *out;  /* NULL: the module has not run yet */

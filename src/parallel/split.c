@@ -38,13 +38,13 @@ int64_t choir__split_most(int64_t batch, int64_t pieces, int devices)
 }
 
 static int64_t one_a_device(
-    int64_t batch, int devices, const double *weights, choir__part *part)
+    int64_t batch, int devices, const double *weights, choir__batch_share *part)
 {
     int64_t count = 0, start = 0, *length = choir__calloc((size_t)devices, sizeof *length);
     choir__split_shares(batch, weights, devices, length);
     for (int d = 0; d < devices; d++)
         if (length[d]) {
-            part[count++] = (choir__part){start, length[d], d};
+            part[count++] = (choir__batch_share){start, length[d], d};
             start += length[d];
         }
     free(length);
@@ -52,7 +52,7 @@ static int64_t one_a_device(
 }
 
 int64_t choir__split(
-    int64_t batch, int64_t pieces, int devices, const double *weights, choir__part *part)
+    int64_t batch, int64_t pieces, int devices, const double *weights, choir__batch_share *part)
 {
     if (!pieces && weights)
         return one_a_device(batch, devices, weights, part);
@@ -64,7 +64,7 @@ int64_t choir__split(
     for (int d = 0; d < devices; d++) {
         int64_t run = weights ? runs[d] : count / devices + (d < count % devices);
         for (; run > 0; run--, i++)
-            part[i] = (choir__part){i * each, choir__min(each, batch - i * each), d};
+            part[i] = (choir__batch_share){i * each, choir__min(each, batch - i * each), d};
     }
     free(runs);
     return count;

@@ -192,7 +192,7 @@ typedef struct choir__keeps {
 choir_tensor *choir__recorded(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
     int count, choir__keeps keeps);
 /* Ends an op with `recompute`, which computes the values of out and of the saved tensors: like
- * choir__recorded. Returns a tensor among them that is poisoned, if there is one. Without a
+ * choir__recorded. If out or a saved tensor is poisoned, it returns the poisoned one. Without a
  * gradient `recompute` gets a record that ends with this call, and the saved tensors that it
  * wrote are released. */
 choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tensor *const *in,

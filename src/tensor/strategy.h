@@ -202,8 +202,8 @@ typedef struct choir__strategy_ops {
      * strategy cannot continue with other ranks. */
     choir_status (*ranks_changed)(
         choir__strategy *s, struct choir_group *group, uint64_t undone);
-    /* The ranks take each other's micro-batches, and nothing else: rank r those of rank
-     * (r + by) % world, which is its number in `group`; by 0: they take their own again. undone
+    /* The ranks take each other's micro-batches, and nothing else: rank r takes the share of
+     * rank (r + by) % world, which is its number in `group`; by 0: its own share again. undone
      * and errors: as above. NULL: ranks_changed does it, since ranks have nothing of their own.
      */
     choir_status (*ranks_turned)(

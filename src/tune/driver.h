@@ -85,7 +85,7 @@ struct choir__driver {
     int parallel;
     int64_t retries, failures_max;
     double timeout_s; /* limit of an attempt; 0: no limit */
-    bool follows;     /* trials of other processes are counted, and awaited, too */
+    bool follows;     /* trials of other processes are counted and awaited, as this one's are */
     int wakes;        /* descriptor whose input ends the search's sleep; -1: none */
 
     /* --- the search --- */

@@ -4,6 +4,7 @@
 #ifndef CHOIR_TESTS_CONFORMANCE_COLLECTIVES_H
 #define CHOIR_TESTS_CONFORMANCE_COLLECTIVES_H
 
+#include "base/hash.h"
 #include "collectives_fixture.h"
 #include "multi/ranks.h"
 
@@ -24,11 +25,7 @@ enum { SUITE_WORLD = 64, SUITE_WORKS = 6 };
 
 static inline uint64_t digest_of(const void *data, size_t bytes)
 {
-    const unsigned char *p = data;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-    return h;
+    return choir__hash_bytes(CHOIR__HASH_SEED, data, bytes);
 }
 
 /* Names that a group accepts; NULL: the group's own choice. `tree`: the algorithm gives the

@@ -328,8 +328,8 @@ static void copies(void **state)
 
 /* --- what kernels find wrong: said at the next wait, and then forgotten --- */
 
-static void assert_refused(
-    choir__task *fn, const void *args, size_t bytes, choir_status status, const char *sentence)
+static void assert_refused(choir__queue_task *fn, const void *args, size_t bytes,
+    choir_status status, const char *sentence)
 {
     choir_device *device = test_device();
     open_memory(device->far, args, bytes);
@@ -343,8 +343,8 @@ static void assert_refused(
 }
 
 #define REFUSED(kernel, status, sentence, ...)                                                 \
-    assert_refused((choir__task *)device->kernels->kernel, &(choir__k_##kernel){__VA_ARGS__},  \
-        sizeof(choir__k_##kernel), status, sentence)
+    assert_refused((choir__queue_task *)device->kernels->kernel,                               \
+        &(choir__k_##kernel){__VA_ARGS__}, sizeof(choir__k_##kernel), status, sentence)
 
 static void faults(void **state)
 {

@@ -111,7 +111,7 @@ static inline void close_memory(const choir__far *far)
 /* Returns whether the device has the kernel at this offset of its table. */
 static inline bool device_has(choir_device *device, size_t kernel)
 {
-    choir__task *fn;
+    choir__queue_task *fn;
     memcpy(&fn, (const char *)device->kernels + kernel, sizeof fn);
     return fn != NULL;
 }
@@ -120,7 +120,7 @@ static inline bool device_has(choir_device *device, size_t kernel)
 static inline void call_on_device(
     choir_device *device, size_t kernel, const void *args, size_t bytes)
 {
-    choir__task *fn;
+    choir__queue_task *fn;
     memcpy(&fn, (const char *)device->kernels + kernel, sizeof fn);
     choir__queue_issue(device->queue, fn, args, bytes);
     if (choir_device_sync(device) != CHOIR_OK)

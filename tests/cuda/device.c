@@ -166,7 +166,7 @@ static void an_id_out_of_range(void **state)
     choir_scope_close(run);
 }
 
-static void ignore(void *arg, choir__task *fn, const void *args, double start, double end)
+static void ignore(void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
     (void)arg, (void)fn, (void)args, (void)start, (void)end;
 }

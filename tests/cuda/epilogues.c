@@ -83,7 +83,8 @@ typedef struct outcome {
     int gelus; /* launched, either way, in backward */
 } outcome;
 
-static void count_tasks(void *arg, choir__task *fn, const void *args, double start, double end)
+static void count_tasks(
+    void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
     outcome *o = arg;
     const char *name = choir__kernel_work_of(device, fn, args).name;
@@ -346,7 +347,8 @@ typedef struct casts {
     int count;
 } casts;
 
-static void count_casts(void *arg, choir__task *fn, const void *args, double start, double end)
+static void count_casts(
+    void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
     casts *c = arg;
     const char *name = choir__kernel_work_of(device, fn, args).name;

@@ -145,12 +145,7 @@ static int train(int rank, int world, void *arg)
 
 static plan run(int ranks, plan p)
 {
-    plan *shared = shared_memory(sizeof *shared);
-    *shared = p;
-    if (choir_spawn(ranks, train, shared) != CHOIR_OK)
-        fail_msg("%d ranks: %s", ranks, choir_error_message());
-    p = *shared;
-    munmap(shared, sizeof *shared);
+    train_on_ranks(ranks, train, &p, sizeof p);
     return p;
 }
 

@@ -9,6 +9,7 @@
 
 #include <cublasLt.h>
 
+#include "base/hash.h"
 #include "blaslt.h"
 #include "product.h"
 
@@ -178,14 +179,11 @@ static cublasStatus_t check(const softgpu_description *d, const softgpu_layout *
 /* Returns a hash of the problem that an algorithm is for: everything except pointers. */
 static uint64_t problem_of(const softgpu_description *d, const softgpu_layout *const x[4])
 {
-    uint64_t hash = 14695981039346656037u;
-    int32_t op[] = {d->compute, d->scale, d->a_turned, d->b_turned, d->epilogue,
+    const int32_t op[] = {d->compute, d->scale, d->a_turned, d->b_turned, d->epilogue,
         (int32_t)d->aux_ld, (int32_t)d->aux_stride};
-    for (size_t i = 0; i < sizeof op; i++)
-        hash = (hash ^ ((const unsigned char *)op)[i]) * 1099511628211u;
+    uint64_t hash = choir__hash_bytes(CHOIR__HASH_SEED, op, sizeof op);
     for (int j = 0; j < 4; j++)
-        for (size_t i = 0; i < sizeof(softgpu_layout); i++)
-            hash = (hash ^ ((const unsigned char *)x[j])[i]) * 1099511628211u;
+        hash = choir__hash_bytes(hash, x[j], sizeof(softgpu_layout));
     return hash;
 }
 

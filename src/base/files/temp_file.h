@@ -1,7 +1,7 @@
 /* A new file beside the file that it will replace: the path holds the complete old file or the
  * complete new one at every moment. */
-#ifndef CHOIR_FRESH_H
-#define CHOIR_FRESH_H
+#ifndef CHOIR_TEMP_FILE_H
+#define CHOIR_TEMP_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -13,7 +13,7 @@ typedef struct choir__parting {
     bool found;
     int64_t step;
     const char *kind; /* "weight", "state", "gradient", "batch", "key" or "loss" */
-    bool read;        /* as the step read it, not as it left it */
+    bool read;        /* the value that the step read, not the value after it */
     char *module;     /* or the number of a micro-batch */
     int more;         /* further modules that differ in the kind */
     int64_t microbatch;
@@ -113,7 +113,7 @@ typedef struct choir__again {
     int64_t every;     /* steps between lines */
     bool dump;
     const char *folder; /* receives the records */
-    int *signal;        /* receives the signal that has stopped it */
+    int *signal;        /* receives the signal that has stopped the command */
 } choir__again;
 
 /* Returns whether the next steps are needed; called after lines were added. */

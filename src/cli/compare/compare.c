@@ -143,7 +143,8 @@ static choir_status measure(choir__compare *c, progress *p)
         }
         for (int i = 0; i < c->count && r >= c->untimed; i++)
             for (int s = 0;
-                 s < c->split_count && choir__is_pipeline(&c->entries[i]) && status == CHOIR_OK;
+                 s < c->split_count && choir__compare_is(&c->entries[i], CHOIR__PIPELINED) &&
+                 status == CHOIR_OK;
                  s++, p->done++) {
                 snprintf(what, sizeof what, "%s in splits of %lld", c->entries[i].text,
                     (long long)c->splits[s]);
@@ -182,10 +183,10 @@ static choir_status watch_some(choir__compare *c, progress *p)
 {
     choir_status status = watch(c, &c->entries[0], p);
     if (status == CHOIR_OK)
-        status = watch(c, choir__compare_best(c, choir__is_model_parallel), p);
+        status = watch(c, choir__compare_best_of(c, CHOIR__MODEL_PARALLEL), p);
     if (status == CHOIR_OK)
-        status = watch(c, choir__compare_best(c, choir__is_pipeline), p);
-    return status == CHOIR_OK ? watch(c, choir__compare_best(c, choir__is_data_parallel), p)
+        status = watch(c, choir__compare_best_of(c, CHOIR__PIPELINED), p);
+    return status == CHOIR_OK ? watch(c, choir__compare_best_of(c, CHOIR__DATA_PARALLEL), p)
                               : status;
 }
 
@@ -195,7 +196,7 @@ static choir_status run_all(choir__compare *c)
     progress p = {.terminal = isatty(STDERR_FILENO), .started = choir__now()};
     int pipelines = 0;
     for (int i = 0; i < c->count; i++)
-        pipelines += choir__is_pipeline(&c->entries[i]);
+        pipelines += choir__compare_is(&c->entries[i], CHOIR__PIPELINED);
     p.all = (int)c->repeats * (c->count + pipelines * c->split_count) + c->untimed * c->count +
             (c->plot ? 4 : 0);
     choir_status status = choir__signals_take(numbers, CHOIR_COUNT(numbers));

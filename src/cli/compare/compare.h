@@ -130,9 +130,15 @@ void choir__compare_figures(choir__compare *c);
 /* Returns the fastest entry that `want` accepts (NULL: accepts all), or NULL. */
 choir__compare_entry *choir__compare_best(
     const choir__compare *c, bool (*want)(const choir__compare_entry *entry));
-bool choir__is_pipeline(const choir__compare_entry *entry);
-bool choir__is_data_parallel(const choir__compare_entry *entry);
-bool choir__is_model_parallel(const choir__compare_entry *entry);
+/* Returns the fastest entry of a family, or NULL. */
+choir__compare_entry *choir__compare_best_of(
+    const choir__compare *c, choir__strategy_family family);
+
+static inline bool choir__compare_is(
+    const choir__compare_entry *entry, choir__strategy_family family)
+{
+    return entry->strategy->family == family;
+}
 
 /* Writes one or two sentences on which strategy to choose. */
 void choir__compare_advice(const choir__compare *c, char *text, size_t room);

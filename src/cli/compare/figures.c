@@ -120,32 +120,30 @@ void choir__compare_figures(choir__compare *c)
 
 /* --- which is best --- */
 
-bool choir__is_pipeline(const choir__compare_entry *e)
+/* Returns the fastest entry that `want` accepts, and, if it is not NULL, of the family. */
+static choir__compare_entry *fastest(const choir__compare *c,
+    bool (*want)(const choir__compare_entry *entry), const choir__strategy_family *family)
 {
-    return !strcmp(e->strategy->name, "pipeline");
-}
-
-bool choir__is_model_parallel(const choir__compare_entry *e)
-{
-    return !strcmp(e->strategy->name, "mp");
-}
-
-bool choir__is_data_parallel(const choir__compare_entry *e)
-{
-    const char *name = e->strategy->name;
-    return !strcmp(name, "dp") || !strcmp(name, "dp-balanced") || !strcmp(name, "ddp");
+    choir__compare_entry *best = NULL;
+    for (int i = 0; i < c->count; i++) {
+        choir__compare_entry *e = &c->entries[i];
+        if (!e->failed && (!want || want(e)) && (!family || choir__compare_is(e, *family)) &&
+            (!best || e->items_per_s > best->items_per_s))
+            best = e;
+    }
+    return best;
 }
 
 choir__compare_entry *choir__compare_best(
     const choir__compare *c, bool (*want)(const choir__compare_entry *entry))
 {
-    choir__compare_entry *best = NULL;
-    for (int i = 0; i < c->count; i++) {
-        choir__compare_entry *e = &c->entries[i];
-        if (!e->failed && (!want || want(e)) && (!best || e->items_per_s > best->items_per_s))
-            best = e;
-    }
-    return best;
+    return fastest(c, want, NULL);
+}
+
+choir__compare_entry *choir__compare_best_of(
+    const choir__compare *c, choir__strategy_family family)
+{
+    return fastest(c, NULL, &family);
 }
 
 /* Returns the entry whose fullest device uses the least memory. */

@@ -111,23 +111,13 @@ static int add_entry(choir__compare *c, const char *text, size_t length)
 
 static int list_strategies(choir__compare *c)
 {
+    const int devices = c->job.placement.device_count;
     int status = add_entry(c, "single", strlen("single")); /* the baseline of all figures */
-    /* a strategy is of use from two devices on */
-    static const char *const compositions[] = {
-        "ddp+pipeline", "fsdp+pipeline", "fsdp+tp", NULL};
-    const char *text = c->strategies;
-    for (int i = 0; choir__cli_strategies[i] && !text; i++) {
-        static const char *const none[] = {NULL};
-        const choir__cli_strategy *s = choir__cli_strategies[i];
-        if (!s->variants && status == CHOIR__EXIT_OK)
-            status = add_entry(c, s->name, strlen(s->name));
-        for (const char *const *v = s->variants ? s->variants : none; *v; v++)
-            if (status == CHOIR__EXIT_OK)
-                status = add_entry(c, *v, strlen(*v));
-    }
-    for (int i = 0; compositions[i] && !text && status == CHOIR__EXIT_OK; i++)
-        if (c->job.placement.device_count >= 4 && c->job.placement.device_count % 2 == 0)
-            status = add_entry(c, compositions[i], strlen(compositions[i]));
+    const choir__cli_strategy *s;
+    const char *text = c->strategies, *form;
+    for (int i = 0; !text && (form = choir__cli_strategy_form(i, &s)); i++)
+        if (status == CHOIR__EXIT_OK && (s || (devices >= 4 && devices % 2 == 0)))
+            status = add_entry(c, form, strlen(form));
     while (text && *text && status == CHOIR__EXIT_OK) {
         const char *end = choir__strategy_end(text);
         status = add_entry(c, text, (size_t)(end - text));
@@ -143,34 +133,17 @@ static int list_strategies(choir__compare *c)
 
 /* --- sizes --- */
 
-static void list_devices(choir__compare *c)
-{
-    size_t length = 0;
-    for (int i = 0; i < c->job.placement.device_count; i++)
-        length += (size_t)snprintf(c->devices + length, sizeof c->devices - length, "%s%s",
-            i ? "," : "", c->job.placement.device_names[i]);
-}
-
-/* Chooses four micro-batches per device, or the next smaller number that divides the batch. */
 static int choose_cut(choir__compare *c)
 {
-    choir__job *j = &c->job;
-    int64_t m = j->training.microbatches;
-    for (m = m ? m : 4 * (int64_t)j->placement.device_count;
-         !j->training.microbatches && m >= j->placement.device_count; m--)
-        if (j->training.batch_size % m == 0)
-            j->training.microbatches = m;
-    m = j->training.microbatches;
-    if (m && j->training.batch_size % m == 0)
-        return CHOIR__EXIT_OK;
-    int64_t n = m ? m : j->placement.device_count;
-    choir__error(CHOIR_ERR_ARGUMENT,
-        m ? "a batch of %lld does not divide into %lld micro-batches; %lld would"
-          : "a batch of %lld cannot be cut into micro-batches of one size for %lld devices; %lld "
-            "would do",
-        (long long)j->training.batch_size, (long long)n,
-        (long long)((j->training.batch_size / n + 1) * n));
-    return choir__cli_fail();
+    const choir__job_training *t = &c->job.training;
+    const int64_t m = t->microbatches;
+    if (m && t->batch_size % m) {
+        choir__error(CHOIR_ERR_ARGUMENT,
+            "a batch of %lld does not divide into %lld micro-batches; %lld would",
+            (long long)t->batch_size, (long long)m, (long long)((t->batch_size / m + 1) * m));
+        return choir__cli_fail();
+    }
+    return choir__job_common_cut(&c->job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
 
 static int read_splits(choir__compare *c)
@@ -258,7 +231,7 @@ int choir__compare_prepare(choir__compare *c)
         status = read_splits(c);
     else if (status == CHOIR__EXIT_OK && c->plot)
         choose_splits(c);
-    list_devices(c);
+    choir__job_devices_text(&c->job.placement, c->devices, sizeof c->devices);
     return status;
 }
 

@@ -20,12 +20,12 @@ enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__GNUPLOT_FONT };
 
 static const char *colour_of(const choir__compare_entry *e)
 {
-    if (!strcmp(e->strategy->name, "single"))
-        return "0x7F7F7F";
-    return choir__is_model_parallel(e)  ? "0xD55E00"
-           : choir__is_pipeline(e)      ? "0x0072B2"
-           : choir__is_data_parallel(e) ? "0x009E73"
-                                        : "0xCC79A7";
+    static const char *const colours[] = {[CHOIR__OTHER_FAMILY] = "0xCC79A7",
+        [CHOIR__UNDIVIDED] = "0x7F7F7F",
+        [CHOIR__DATA_PARALLEL] = "0x009E73",
+        [CHOIR__MODEL_PARALLEL] = "0xD55E00",
+        [CHOIR__PIPELINED] = "0x0072B2"};
+    return colours[e->strategy->family];
 }
 
 /* --- bars --- */
@@ -48,8 +48,8 @@ static void rate_label(const choir__compare *c, FILE *g, char axis)
  * parallelism. */
 static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
 {
-    const choir__compare_entry *e[3] = {choir__compare_best(c, choir__is_model_parallel),
-        &c->entries[0], choir__compare_best(c, choir__is_pipeline)};
+    const choir__compare_entry *e[3] = {choir__compare_best_of(c, CHOIR__MODEL_PARALLEL),
+        &c->entries[0], choir__compare_best_of(c, CHOIR__PIPELINED)};
     static const char *const names[3] = {"Model\\nParallel", "Single", "Pipelining"};
     fprintf(g, "$three << EOD\n");
     for (int i = 0; i < 3; i++)
@@ -200,8 +200,8 @@ static void write_script(const void *arg, FILE *g)
     choir__gnuplot_begin(g, c->plot, WIDTH, HEIGHT, FONT, 1.3);
     fprintf(g, "set multiplot\nk = %s\n", in_thousands(c) ? "0.001" : "1");
     heading(c, g);
-    bool three = choir__compare_best(c, choir__is_model_parallel) &&
-                 choir__compare_best(c, choir__is_pipeline),
+    bool three = choir__compare_best_of(c, CHOIR__MODEL_PARALLEL) &&
+                 choir__compare_best_of(c, CHOIR__PIPELINED),
          splits = false;
     for (int i = 0; i < c->count; i++)
         splits = splits || has_splits(&c->entries[i]);

@@ -107,7 +107,7 @@ static void print_splits(const choir__compare *c)
     printf("\n");
     for (int i = 0; i < c->count; i++) {
         const choir__compare_entry *e = &c->entries[i];
-        if (!choir__is_pipeline(e) || e->failed)
+        if (!choir__compare_is(e, CHOIR__PIPELINED) || e->failed)
             continue;
         printf("%-32s", e->text);
         for (int s = 0; s < c->split_count; s++)
@@ -137,7 +137,7 @@ void choir__compare_table(const choir__compare *c)
     print_heading(c);
     print_row(rows[c->count], width);
     for (int i = 0; i < c->count; i++) {
-        pipelines += choir__is_pipeline(&c->entries[i]);
+        pipelines += choir__compare_is(&c->entries[i], CHOIR__PIPELINED);
         if (!c->entries[i].failed)
             print_row(rows[i], width);
     }

@@ -2,14 +2,13 @@
 #include "cli/generate/writer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/utf8.h"
 
 int choir__write_took(void *values, const choir__cli_option *option, const char *text)
 {
     choir__write_request *r = values;
-    if (option->name == NULL || strcmp(option->name, "stop"))
+    if (!option->repeated) /* the table keeps its value */
         return CHOIR__EXIT_OK;
     if (!*text)
         return choir__cli_usage(r->command, "--stop: expected a text, got ''");

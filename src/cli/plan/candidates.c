@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Compositions that are planned unasked, on every mesh of all devices. */
-static const char *const compositions[] = {"ddp+pipeline", "fsdp+pipeline", "fsdp+tp"};
-
 static choir_status add(choir__planning *p, const char *text, size_t length, const char *mesh)
 {
     choir__plan_entry e = {0};
@@ -67,58 +64,18 @@ static choir_status add_named(choir__planning *p, const char *text)
     return status;
 }
 
+/* Adds all forms, or, on a single device, the forms that use one device. */
 static choir_status add_all(choir__planning *p)
 {
-    static const char *const none[] = {NULL};
     choir_status status = CHOIR_OK;
-    for (int i = 0; choir__cli_strategies[i] && status == CHOIR_OK; i++) {
-        const choir__cli_strategy *s = choir__cli_strategies[i];
-        bool of_one = s->spread == CHOIR__ONE_DEVICE;
-        if (p->job.placement.device_count < 2 && !of_one) /* useful from two devices on */
-            continue;
-        if (!s->variants)
-            status = add_text(p, s->name, strlen(s->name));
-        for (const char *const *v = s->variants ? s->variants : none; *v; v++)
-            if (status == CHOIR_OK)
-                status = add_text(p, *v, strlen(*v));
-    }
-    for (size_t i = 0; i < CHOIR_COUNT(compositions) && status == CHOIR_OK; i++)
-        status = add_composition(p, compositions[i], strlen(compositions[i]));
+    const choir__cli_strategy *s;
+    const char *form;
+    for (int i = 0; status == CHOIR_OK && (form = choir__cli_strategy_form(i, &s)); i++)
+        if (!s)
+            status = add_composition(p, form, strlen(form));
+        else if (p->job.placement.device_count > 1 || s->spread == CHOIR__ONE_DEVICE)
+            status = add_text(p, form, strlen(form));
     return status;
-}
-
-/* All strategies that are compared have one M, four per device unless it is given, or the next
- * fewer that divide the batch. */
-static choir_status choose_cut(choir__planning *p)
-{
-    choir__job_training *t = &p->job.training;
-    const int64_t devices = p->job.placement.device_count;
-    for (int64_t m = 4 * devices; !t->microbatches && m >= devices; m--)
-        if (t->batch_size % m == 0)
-            t->microbatches = m;
-    if (t->microbatches)
-        return CHOIR_OK;
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "a batch of %lld cannot be cut into micro-batches of one size for %lld devices; %lld would "
-        "do",
-        (long long)t->batch_size, (long long)devices,
-        (long long)((t->batch_size / devices + 1) * devices));
-}
-
-/* Writes --devices as the entries' jobs take it: names, or a range of many. */
-static void list_devices(choir__planning *p)
-{
-    const choir__job_placement *place = &p->job.placement;
-    size_t used = 0;
-    const char *first = place->device_names[0], *number = strchr(first, ':');
-    if (place->device_count > CHOIR__MAX_DEVICES && number) {
-        snprintf(p->devices, sizeof p->devices, "%s-%d", first,
-            atoi(number + 1) + place->device_count - 1);
-        return;
-    }
-    for (int i = 0; i < place->device_count; i++)
-        used += (size_t)snprintf(p->devices + used, sizeof p->devices - used, "%s%s",
-            i ? "," : "", place->device_names[i]);
 }
 
 static const char *kind_of(const choir__job_placement *p, char kind[16])
@@ -152,10 +109,10 @@ choir_status choir__plan_list(choir__planning *p)
         return status;
     if (!place->devices && place->nproc > place->device_count)
         imagine(p, place->device_count ? kind_of(place, kind) : "cpu", place->nproc);
-    list_devices(p);
+    choir__job_devices_text(place, p->devices, sizeof p->devices);
     if (!p->strategies && asked && strcmp(place->strategy_text, "auto"))
         return add(p, place->strategy_text, strlen(place->strategy_text), place->mesh);
-    status = choose_cut(p);
+    status = choir__job_common_cut(&p->job);
     if (status != CHOIR_OK)
         return status;
     return p->strategies ? add_named(p, p->strategies) : add_all(p);

@@ -46,9 +46,7 @@ int choir__plan_took(void *values, const choir__cli_option *o, const char *text)
             return CHOIR__EXIT_OK;
     if (choir__job_took(&p->job, o, text) != CHOIR_OK)
         return choir__cli_refuse("plan", true);
-    if (p->args && strcmp(o->name, "strategy") && strcmp(o->name, "mesh") &&
-        strcmp(o->name, "devices") && strcmp(o->name, "nproc") &&
-        strcmp(o->name, "microbatches"))
+    if (p->args && !o->advised)
         p->args[p->arg_count++] =
             text ? choir__format("--%s=%s", o->name, text) : choir__format("--%s", o->name);
     return CHOIR__EXIT_OK;

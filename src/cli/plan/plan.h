@@ -9,7 +9,7 @@
  *     table.c       the table and the JSON; times.c: the table of times
  *     holders.c     what holds the memory, by name
  *     plot.c        the picture of a step
- *     cut.c         another cut that would be faster
+ *     other_cut.c   another cut that would be faster
  *     size.c        bytes as people read them
  *     advice.c      the choice, in a sentence and as a command line */
 #ifndef CHOIR_CLI_PLAN_H
@@ -109,8 +109,8 @@ bool choir__plan_has_price(const choir__planning *p);
 /* plot.c: draws a step of the entry. Errors: as choir__plan_foresee, I/O. */
 choir_status choir__plan_plot(choir__planning *p, const choir__plan_entry *entry);
 
-/* cut.c: rehearses the best entry with other numbers of micro-batches, which have other bits,
- * and notes a clearly faster one. */
+/* other_cut.c: rehearses the best entry with other numbers of micro-batches, which have other
+ * bits, and notes a clearly faster one. */
 void choir__plan_other_cut(choir__planning *p);
 
 /* holders.c: what holds the memory of the fullest device (holders.h). Writes "most of it is

@@ -207,12 +207,14 @@ static void put_counts(choir__watch_reader *r)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     choir__text_buffer_put(&r->out, "event: board\ndata: {");
-    choir__text_value(&r->out, "runs", "%lld", (long long)c->runs);
-    choir__text_value(&r->out, "left_out", "%lld", (long long)c->runs_left_out);
-    choir__text_value(&r->out, "studies", "%lld", (long long)c->studies);
-    choir__text_value(&r->out, "studies_left_out", "%lld", (long long)c->studies_left_out);
-    choir__text_value(&r->out, "plans", "%lld", (long long)c->plans);
-    choir__text_value(&r->out, "plans_left_out", "%lld", (long long)c->plans_left_out);
+    choir__text_value(&r->out, "runs", "%lld", (long long)c->shown[CHOIR__WATCH_RUN]);
+    choir__text_value(&r->out, "left_out", "%lld", (long long)c->left_out[CHOIR__WATCH_RUN]);
+    choir__text_value(&r->out, "studies", "%lld", (long long)c->shown[CHOIR__WATCH_STUDY]);
+    choir__text_value(
+        &r->out, "studies_left_out", "%lld", (long long)c->left_out[CHOIR__WATCH_STUDY]);
+    choir__text_value(&r->out, "plans", "%lld", (long long)c->shown[CHOIR__WATCH_PLAN]);
+    choir__text_value(
+        &r->out, "plans_left_out", "%lld", (long long)c->left_out[CHOIR__WATCH_PLAN]);
     choir__text_value(&r->out, "folders_left_out", "%lld", (long long)c->folders_left_out);
     choir__text_value(&r->out, "now", "%.3f", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
     choir__text_open(&r->out, "places", '[');
@@ -259,7 +261,7 @@ static bool go_on(choir__watch_reader *r)
 {
     const choir__watch_shown *shown = &r->board->shown;
     bool more = false;
-    while (r->next < shown->run_count && !r->out.used && !more) {
+    while (r->next < shown->count[CHOIR__WATCH_RUN] && !r->out.used && !more) {
         int at = r->next++;
         more = choir__watch_run_look(shown->runs[at]);
         choir__watch_run_news(shown->runs[at], at, &r->known[at], &r->out);
@@ -343,7 +345,7 @@ choir__watch_reader *choir__watch_reader_new(choir__watch_board *b)
         b->readers++;
         r = choir__calloc(1, sizeof *r);
         r->board = b;
-        r->counted.runs = -1; /* nothing has been sent */
+        r->counted.shown[CHOIR__WATCH_RUN] = -1; /* nothing has been sent */
         begin_pass(r);
     }
     pthread_mutex_unlock(&b->lock);

@@ -37,9 +37,9 @@ bool choir__watch_is_plan(const char *path, struct stat *file)
 choir__watch_plan *choir__watch_plan_new(const char *path, int id)
 {
     choir__watch_plan *p = choir__calloc(1, sizeof *p);
-    p->path = choir__strdup(path);
-    p->id = id;
-    p->lines.path = p->path;
+    p->source.path = choir__strdup(path);
+    p->news.id = id;
+    p->lines.path = p->source.path;
     p->strategies = json_array();
     return p;
 }
@@ -50,8 +50,8 @@ void choir__watch_plan_free(choir__watch_plan *p)
         return;
     json_decref(p->strategies);
     json_decref(p->advice);
-    choir__text_buffer_free(&p->news);
-    free(p->path);
+    choir__text_buffer_free(&p->news.event);
+    free(p->source.path);
     free(p);
 }
 
@@ -150,12 +150,12 @@ static void take_line(void *arg, char *line, size_t bytes)
 static void tell(choir__watch_plan *p)
 {
     /* no key of a run's event: */
-    json_t *root = json_pack("{s:i, s:o, s:O, s:O?}", "id", p->id, "path",
-        choir__json_string(p->path), "strategies", p->strategies, "advice", p->advice);
+    json_t *root = json_pack("{s:i, s:o, s:O, s:O?}", "id", p->news.id, "path",
+        choir__json_string(p->source.path), "strategies", p->strategies, "advice", p->advice);
     char *text = json_dumps(root, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
-    choir__text_buffer_clear(&p->news);
-    choir__text_format(&p->news, "event: plan\ndata: %s\n\n", text ? text : "null");
-    p->version++;
+    choir__text_buffer_clear(&p->news.event);
+    choir__text_format(&p->news.event, "event: plan\ndata: %s\n\n", text ? text : "null");
+    p->news.version++;
     p->changed = false;
     free(text);
     json_decref(root);

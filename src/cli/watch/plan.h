@@ -4,20 +4,15 @@
 #define CHOIR_CLI_WATCH_PLAN_H
 
 #include <jansson.h>
-#include <sys/stat.h>
 
-#include "base/text.h"
+#include "cli/watch/source.h"
 #include "cli/watch/tail.h"
 
 typedef struct choir__watch_plan {
-    char *path;
-    int id;       /* number of the plan in the news */
-    dev_t device; /* device of its file */
-    ino_t inode;
+    choir__watch_source source;
+    choir__watch_news news;
     choir__tail lines;
     json_t *strategies, *advice; /* advice NULL: the plan is not done */
-    choir__text_buffer news;     /* a server-sent event with the whole plan */
-    int64_t version;             /* changes with the news */
     bool changed;                /* since the news */
 } choir__watch_plan;
 

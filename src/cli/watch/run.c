@@ -29,7 +29,7 @@ bool choir__watch_is_run(const char *path)
 choir__watch_run *choir__watch_run_new(const char *path)
 {
     choir__watch_run *r = choir__calloc(1, sizeof *r);
-    r->path = choir__strdup(path);
+    r->source.path = choir__strdup(path);
     r->metrics.path = choir__format("%s/metrics.jsonl", path);
     r->events.path = choir__format("%s/events.jsonl", path);
     choir__watch_chain_open(&r->chain, path);
@@ -57,7 +57,7 @@ void choir__watch_run_free(choir__watch_run *r)
     choir__watch_chain_close(&r->chain);
     free(r->metrics.path);
     free(r->events.path);
-    free(r->path);
+    free(r->source.path);
     free(r->job);
     free(r);
 }
@@ -215,7 +215,7 @@ static void take_event(void *arg, char *line, size_t bytes)
 static void look_at_job(choir__watch_run *r)
 {
     enum { MOST = 256 * 1024 };
-    char *path = choir__format("%s/job.json", r->path);
+    char *path = choir__format("%s/job.json", r->source.path);
     struct stat s;
     if (stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size <= MOST) {
         double changed = (double)s.st_mtim.tv_sec + 1e-9 * (double)s.st_mtim.tv_nsec;
@@ -276,7 +276,7 @@ static void put_run(
         !strcmp(known->state, r->state))
         return;
     put_head(out, "run", id, r->generation);
-    choir__text_string(out, "path", r->path); /* no key of the run's */
+    choir__text_string(out, "path", r->source.path); /* no key of the run's */
     choir__text_string(out, "state", r->state);
     put_time(out, "first_time", r->first_time);
     put_time(out, "last_time", r->last_time);

@@ -7,14 +7,13 @@
 
 #include <jansson.h>
 #include "cli/watch/chain.h"
+#include "cli/watch/source.h"
 #include "cli/watch/tail.h"
 
 enum { CHOIR__WATCH_EVENTS = 200 }; /* the newest ones that are kept */
 
 typedef struct choir__watch_run {
-    char *path;
-    dev_t device; /* device of its folder */
-    ino_t inode;
+    choir__watch_source source;
     int64_t generation; /* counts the times that its files were replaced */
     choir__tail metrics, events;
     choir__watch_chain chain;

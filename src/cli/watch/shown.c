@@ -159,166 +159,115 @@ static int64_t search_place(const char *place, const finders *finds)
     return s.left_out;
 }
 
-static bool is_at(const char *path, dev_t device, ino_t inode)
+/* --- places --- */
+
+static choir__watch_source *source_of(
+    choir__watch_shown *shown, choir__watch_kind kind, int place)
 {
-    struct stat s;
-    return stat(path, &s) == 0 && s.st_dev == device && s.st_ino == inode;
+    return kind == CHOIR__WATCH_RUN     ? &shown->runs[place]->source
+           : kind == CHOIR__WATCH_STUDY ? &shown->studies[place]->source
+                                        : &shown->plans[place]->source;
 }
 
-static bool is_gone(const char *path)
+static void note_file(choir__watch_source *s, const struct stat *file)
 {
-    struct stat s;
-    return stat(path, &s) != 0 && (errno == ENOENT || errno == ENOTDIR);
+    s->device = file->st_dev;
+    s->inode = file->st_ino;
 }
 
-/* Returns whether a run of this path, or of a path that leads to the same folder, is known. A
- * file system gives the number of a removed folder to a new one, so a number alone says little.
- */
-static bool knows_run(choir__watch_shown *shown, const char *path, const struct stat *file)
+/* Returns whether the file, and what the source's path leads to now, are one. A file system
+ * gives the number of a removed folder to a new one, so a number alone says little. */
+static bool is_at(const choir__watch_source *s, choir__watch_kind kind, const struct stat *file)
 {
-    for (int i = 0; i < shown->run_count; i++)
-        if (!strcmp(shown->runs[i]->path, path)) {
-            shown->runs[i]->device =
-                file->st_dev; /* current device: the folder may be another one */
-            shown->runs[i]->inode = file->st_ino;
-            return true;
-        }
-    for (int i = 0; i < shown->run_count; i++) {
-        const choir__watch_run *r = shown->runs[i];
-        if (r->inode == file->st_ino && r->device == file->st_dev &&
-            is_at(r->path, r->device, r->inode))
-            return true;
+    struct stat now;
+    return s->inode == file->st_ino && s->device == file->st_dev &&
+           (kind == CHOIR__WATCH_STUDY ? choir__watch_is_study(s->path, &now)
+                                       : stat(s->path, &now) == 0) &&
+           now.st_dev == s->device && now.st_ino == s->inode;
+}
+
+static bool is_gone(const choir__watch_source *source)
+{
+    struct stat s;
+    return !source->far && stat(source->path, &s) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+/* Returns whether something of this path is known, or of a path that leads to the same file.
+ * file NULL: the path is a URL. */
+static bool knows(choir__watch_shown *shown, choir__watch_kind kind, const char *path,
+    const struct stat *file)
+{
+    for (int i = 0; i < shown->count[kind]; i++) {
+        choir__watch_source *s = source_of(shown, kind, i);
+        if (strcmp(s->path, path) != 0)
+            continue;
+        if (file) /* the path may lead to another file now */
+            note_file(s, file);
+        return true;
     }
+    for (int i = 0; i < shown->count[kind] && file; i++)
+        if (is_at(source_of(shown, kind, i), kind, file))
+            return true;
     return false;
 }
 
-/* Returns a place for a run: a free one, or the place of a run whose folder is gone; -1: none.
- */
-static int place_for_run(choir__watch_shown *shown)
+/* Returns a place: a free one, or the place of something that is gone; -1: none. */
+static int place_for(choir__watch_shown *shown, choir__watch_kind kind)
 {
-    if (shown->run_count < CHOIR__WATCH_RUNS)
-        return shown->run_count++;
-    while (shown->next_run < CHOIR__WATCH_RUNS)
-        if (is_gone(shown->runs[shown->next_run++]->path))
-            return shown->next_run - 1;
+    static const int most[] = {[CHOIR__WATCH_RUN] = CHOIR__WATCH_RUNS,
+        [CHOIR__WATCH_STUDY] = CHOIR__WATCH_STUDIES,
+        [CHOIR__WATCH_PLAN] = CHOIR__WATCH_PLANS};
+    if (shown->count[kind] < most[kind])
+        return shown->count[kind]++;
+    while (shown->next[kind] < most[kind])
+        if (is_gone(source_of(shown, kind, shown->next[kind]++)))
+            return shown->next[kind] - 1;
+    shown->counts.left_out[kind]++;
     return -1;
 }
 
 static void add_run(void *arg, const char *path, const struct stat *file)
 {
     choir__watch_shown *shown = arg;
-    if (knows_run(shown, path, file))
+    const int at =
+        knows(shown, CHOIR__WATCH_RUN, path, file) ? -1 : place_for(shown, CHOIR__WATCH_RUN);
+    if (at < 0)
         return;
-    int at = place_for_run(shown);
-    if (at < 0) {
-        shown->counts.runs_left_out++;
-        return;
-    }
     choir__watch_run *made = choir__watch_run_new(path), *gone = shown->runs[at];
-    made->device = file->st_dev;
-    made->inode = file->st_ino;
+    note_file(&made->source, file);
     made->generation = gone ? gone->generation + 1 : 0; /* readers forget the other run */
     choir__watch_run_free(gone);
     shown->runs[at] = made;
 }
 
-static bool knows_study(choir__watch_shown *shown, const char *path, const struct stat *file)
-{
-    for (int i = 0; i < shown->study_count; i++) {
-        choir__watch_study *s = shown->studies[i];
-        if (!strcmp(s->path, path)) {
-            s->device = file->st_dev;
-            s->inode = file->st_ino;
-            return true;
-        }
-    }
-    for (int i = 0; i < shown->study_count; i++) {
-        const choir__watch_study *s = shown->studies[i];
-        struct stat now;
-        if (s->inode == file->st_ino && s->device == file->st_dev &&
-            choir__watch_is_study(s->path, &now) && now.st_ino == s->inode &&
-            now.st_dev == s->device)
-            return true;
-    }
-    return false;
-}
-
-/* Returns a place for a study: a free one, or the place of a study that is gone; -1: none. */
-static int place_for_study(choir__watch_shown *shown)
-{
-    if (shown->study_count < CHOIR__WATCH_STUDIES)
-        return shown->study_count++;
-    while (shown->next_study < CHOIR__WATCH_STUDIES) {
-        const choir__watch_study *s = shown->studies[shown->next_study++];
-        if (!s->far && is_gone(s->path))
-            return shown->next_study - 1;
-    }
-    shown->counts.studies_left_out++;
-    return -1;
-}
-
-static choir__watch_study *make_study(choir__watch_shown *shown, const char *path, bool far)
-{
-    int at = place_for_study(shown);
-    if (at < 0)
-        return NULL;
-    choir__watch_study *made = choir__watch_study_new(path, far, at),
-                       *gone = shown->studies[at];
-    made->version = gone ? gone->version : 0; /* readers wait for the next one */
-    choir__watch_study_free(gone);
-    shown->studies[at] = made;
-    return made;
-}
-
+/* file NULL: the path is the URL of a storage. */
 static void add_study(void *arg, const char *path, const struct stat *file)
 {
     choir__watch_shown *shown = arg;
-    if (knows_study(shown, path, file))
+    const int at = knows(shown, CHOIR__WATCH_STUDY, path, file)
+                       ? -1
+                       : place_for(shown, CHOIR__WATCH_STUDY);
+    if (at < 0)
         return;
-    choir__watch_study *made = make_study(shown, path, false);
-    if (!made)
-        return;
-    made->device = file->st_dev;
-    made->inode = file->st_ino;
-}
-
-static void add_storage(choir__watch_shown *shown, const char *url)
-{
-    bool known = false;
-    for (int i = 0; i < shown->study_count; i++)
-        known |= !strcmp(shown->studies[i]->path, url);
-    if (!known)
-        make_study(shown, url, true);
-}
-
-/* Returns a place for a plan: a free one, or the place of a plan that is gone; -1: none. */
-static int place_for_plan(choir__watch_shown *shown)
-{
-    if (shown->plan_count < CHOIR__WATCH_PLANS)
-        return shown->plan_count++;
-    while (shown->next_plan < CHOIR__WATCH_PLANS)
-        if (is_gone(shown->plans[shown->next_plan++]->path))
-            return shown->next_plan - 1;
-    shown->counts.plans_left_out++;
-    return -1;
+    choir__watch_study *made = choir__watch_study_new(path, !file, at),
+                       *gone = shown->studies[at];
+    if (file)
+        note_file(&made->source, file);
+    made->news.version = gone ? gone->news.version : 0; /* readers wait for the next one */
+    choir__watch_study_free(gone);
+    shown->studies[at] = made;
 }
 
 static void add_plan(void *arg, const char *path, const struct stat *file)
 {
     choir__watch_shown *shown = arg;
-    for (int i = 0; i < shown->plan_count; i++) {
-        const choir__watch_plan *p = shown->plans[i];
-        if (!strcmp(p->path, path) || (p->inode == file->st_ino && p->device == file->st_dev &&
-                                          is_at(p->path, p->device, p->inode)))
-            return;
-    }
-    const int at = place_for_plan(shown);
+    const int at =
+        knows(shown, CHOIR__WATCH_PLAN, path, file) ? -1 : place_for(shown, CHOIR__WATCH_PLAN);
     if (at < 0)
         return;
     choir__watch_plan *made = choir__watch_plan_new(path, at), *gone = shown->plans[at];
-    made->device = file->st_dev;
-    made->inode = file->st_ino;
-    made->version = gone ? gone->version : 0; /* readers wait for the next one */
+    note_file(&made->source, file);
+    made->news.version = gone ? gone->news.version : 0; /* readers wait for the next one */
     choir__watch_plan_free(gone);
     shown->plans[at] = made;
 }
@@ -327,40 +276,43 @@ void choir__watch_shown_find(choir__watch_shown *shown, char *const *places, int
 {
     const finders finds = {.run = add_run, .study = add_study, .plan = add_plan, .arg = shown};
     shown->counts = (choir__watch_counts){0};
-    shown->next_run = shown->next_study = shown->next_plan = 0;
+    memset(shown->next, 0, sizeof shown->next);
     for (int i = 0; i < count; i++)
         if (choir__watch_is_storage(places[i]))
-            add_storage(shown, places[i]);
+            add_study(shown, places[i], NULL);
         else
             shown->counts.folders_left_out += search_place(places[i], &finds);
-    shown->counts.runs = shown->run_count;
-    shown->counts.studies = shown->study_count;
-    shown->counts.plans = shown->plan_count;
+    for (int kind = 0; kind < CHOIR__WATCH_KINDS; kind++)
+        shown->counts.shown[kind] = shown->count[kind];
+}
+
+/* Adds the event if the reader does not know it. */
+static void tell(const choir__watch_news *news, int64_t *told, choir__text_buffer *out)
+{
+    if (*told != news->version && news->event.used)
+        choir__text_buffer_put(out, news->event.bytes);
+    *told = news->version;
 }
 
 void choir__watch_shown_news(
     choir__watch_shown *shown, choir__watch_told *told, choir__text_buffer *out)
 {
-    for (int i = 0; i < shown->study_count && !out->used; i++) {
+    for (int i = 0; i < shown->count[CHOIR__WATCH_STUDY] && !out->used; i++) {
         choir__watch_study_look(shown->studies[i]);
-        if (told->studies[i] != shown->studies[i]->version && shown->studies[i]->news.used)
-            choir__text_buffer_put(out, shown->studies[i]->news.bytes);
-        told->studies[i] = shown->studies[i]->version;
+        tell(&shown->studies[i]->news, &told->studies[i], out);
     }
-    for (int i = 0; i < shown->plan_count && !out->used; i++) {
+    for (int i = 0; i < shown->count[CHOIR__WATCH_PLAN] && !out->used; i++) {
         choir__watch_plan_look(shown->plans[i]);
-        if (told->plans[i] != shown->plans[i]->version && shown->plans[i]->news.used)
-            choir__text_buffer_put(out, shown->plans[i]->news.bytes);
-        told->plans[i] = shown->plans[i]->version;
+        tell(&shown->plans[i]->news, &told->plans[i], out);
     }
 }
 
 void choir__watch_shown_free(choir__watch_shown *shown)
 {
-    for (int i = 0; i < shown->run_count; i++)
+    for (int i = 0; i < shown->count[CHOIR__WATCH_RUN]; i++)
         choir__watch_run_free(shown->runs[i]);
-    for (int i = 0; i < shown->study_count; i++)
+    for (int i = 0; i < shown->count[CHOIR__WATCH_STUDY]; i++)
         choir__watch_study_free(shown->studies[i]);
-    for (int i = 0; i < shown->plan_count; i++)
+    for (int i = 0; i < shown->count[CHOIR__WATCH_PLAN]; i++)
         choir__watch_plan_free(shown->plans[i]);
 }

@@ -13,20 +13,26 @@
 
 enum { CHOIR__WATCH_RUNS = 64, CHOIR__WATCH_STUDIES = 16, CHOIR__WATCH_PLANS = 16 };
 
+typedef enum choir__watch_kind {
+    CHOIR__WATCH_RUN,
+    CHOIR__WATCH_STUDY,
+    CHOIR__WATCH_PLAN,
+    CHOIR__WATCH_KINDS
+} choir__watch_kind;
+
 typedef struct choir__watch_counts {
-    int64_t runs, studies, plans;
-    /* there was no place */
-    int64_t runs_left_out, studies_left_out, plans_left_out;
-    int64_t folders_left_out; /* folders in which no run was searched */
+    int64_t shown[CHOIR__WATCH_KINDS];
+    int64_t left_out[CHOIR__WATCH_KINDS]; /* there was no place */
+    int64_t folders_left_out;             /* folders in which no run was searched */
 } choir__watch_counts;
 
 typedef struct choir__watch_shown {
-    choir__watch_run *runs[CHOIR__WATCH_RUNS]; /* (run_count) */
+    choir__watch_run *runs[CHOIR__WATCH_RUNS];
     choir__watch_study *studies[CHOIR__WATCH_STUDIES];
     choir__watch_plan *plans[CHOIR__WATCH_PLANS];
-    int run_count, study_count, plan_count;
+    int count[CHOIR__WATCH_KINDS];
+    int next[CHOIR__WATCH_KINDS]; /* where the next search for a free place begins */
     choir__watch_counts counts;
-    int next_run, next_study, next_plan; /* where the next search for a free place begins */
 } choir__watch_shown;
 
 /* Versions of studies and plans that one reader of the page knows. */

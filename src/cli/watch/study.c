@@ -80,10 +80,11 @@ static json_t *study_of(const char *path, const choir_study *study)
 static choir_status read_all(const choir__watch_study *s, json_t *studies)
 {
     choir__study_names names;
-    char *url = choir__tune_url(s->path);
+    char *url = choir__tune_url(s->source.path);
     choir_status status = choir__backend_list(url, &names);
     for (int i = 0; i < names.count && i < MOST_STUDIES && status == CHOIR_OK; i++) {
-        const char *place = s->far ? names.place : s->path; /* without a password */
+        const char *place =
+            s->source.far ? names.place : s->source.path; /* without a password */
         choir_study *study = NULL;
         char *path = names.count == 1 ? choir__strdup(place)
                                       : choir__format("%s: %s", place, names.name[i]);
@@ -104,9 +105,10 @@ static char *read_news(const choir__watch_study *s)
     json_t *studies = json_array();
     choir_status status = read_all(s, studies);
     json_t *why = status == CHOIR_OK ? json_null() : choir__json_string(choir_error_message());
-    json_t *root = json_pack("{s:i, s:o, s:o}", "id", s->id, "why", why, "studies", studies);
+    json_t *root =
+        json_pack("{s:i, s:o, s:o}", "id", s->news.id, "why", why, "studies", studies);
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)), *news = NULL;
-    if (status == CHOIR_OK || s->far)
+    if (status == CHOIR_OK || s->source.far)
         news = choir__format("event: study\ndata: %s\n\n", text);
     free(text);
     json_decref(root);
@@ -178,9 +180,9 @@ static char *take_found(choir__watch_study *s)
 choir__watch_study *choir__watch_study_new(const char *path, bool far, int id)
 {
     choir__watch_study *s = choir__calloc(1, sizeof *s);
-    s->path = choir__strdup(path);
-    s->id = id;
-    s->far = far;
+    s->source.path = choir__strdup(path);
+    s->news.id = id;
+    s->source.far = far;
     if (far)
         begin_to_ask(s);
     return s;
@@ -188,23 +190,23 @@ choir__watch_study *choir__watch_study_new(const char *path, bool far, int id)
 
 void choir__watch_study_free(choir__watch_study *s)
 {
-    if (!s || (s->far && !end_to_ask(s)))
+    if (!s || (s->source.far && !end_to_ask(s)))
         return;
-    choir__text_buffer_free(&s->news);
-    free(s->path);
+    choir__text_buffer_free(&s->news.event);
+    free(s->source.path);
     free(s);
 }
 
 void choir__watch_study_look(choir__watch_study *s)
 {
     double now = choir__now();
-    if (!s->far && now < s->look_at)
+    if (!s->source.far && now < s->look_at)
         return;
-    char *news = s->far ? take_found(s) : read_news(s);
-    if (news && (!s->news.bytes || strcmp(news, s->news.bytes))) {
-        choir__text_buffer_clear(&s->news);
-        choir__text_buffer_put(&s->news, news);
-        s->version++;
+    char *news = s->source.far ? take_found(s) : read_news(s);
+    if (news && (!s->news.event.bytes || strcmp(news, s->news.event.bytes))) {
+        choir__text_buffer_clear(&s->news.event);
+        choir__text_buffer_put(&s->news.event, news);
+        s->news.version++;
     }
     free(news);
     s->look_at = now + pause_after(now);

@@ -4,20 +4,15 @@
 #define CHOIR_CLI_WATCH_STUDY_H
 
 #include <pthread.h>
-#include <sys/stat.h>
 
-#include "base/text.h"
+#include "cli/watch/source.h"
 
 typedef struct choir__watch_study {
-    char *path;
-    int id;       /* number of the storage in the news */
-    dev_t device; /* device of its file */
-    ino_t inode;
-    choir__text_buffer news; /* a server-sent event with the newest trials */
-    int64_t version;         /* changes with the news */
-    double look_at;          /* choir__now(), when it is read again */
-    /* A server is asked by a thread, which leaves the last news in `found`. */
-    bool far, asks;
+    choir__watch_source source; /* far: a server */
+    choir__watch_news news;     /* the newest trials */
+    double look_at;             /* choir__now(), when it is read again */
+    /* A server is asked by a thread, which leaves the last event in `found`. */
+    bool asks;
     pthread_t asker;
     pthread_mutex_t lock;
     pthread_cond_t ends;

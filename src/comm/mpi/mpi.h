@@ -122,10 +122,10 @@ bool choir__mpi_abandoned(void);
 void choir__mpi_nap(long us);
 bool choir__mpi_all_done(MPI_Request *requests, int count); /* under the lock */
 void choir__mpi_letters(choir__mpi *m);                     /* reads letters; under the lock */
-void choir__mpi_post(choir__mpi *m, choir__mpi_mail *mail); /* sends it to all others */
+void choir__mpi_post(choir__mpi *m, choir__mpi_mail *mail); /* sends the letter to all others */
 void choir__mpi_announce(choir__mpi *m);                    /* sends HERE, once per call */
 void choir__mpi_call_back(MPI_Request *requests, int count);
-void choir__mpi_free(choir__mpi *m); /* releases its memory */
+void choir__mpi_free(choir__mpi *m); /* releases all memory of the engine */
 
 /* --- wait.c --- */
 

@@ -75,12 +75,12 @@ int choir__log2_ceil(int world);
 
 /* The pattern of an algorithm writes the schedule; it returns false if it does not support
  * plan->kind. */
-typedef bool choir__pattern(const choir__plan *plan, choir__move_schedule *schedule);
-choir__pattern choir__pattern_exchange, choir__pattern_ring, choir__pattern_halving,
+typedef bool choir__pattern_fill(const choir__plan *plan, choir__move_schedule *schedule);
+choir__pattern_fill choir__pattern_exchange, choir__pattern_ring, choir__pattern_halving,
     choir__pattern_binomial, choir__pattern_double_tree, choir__pattern_hierarchical;
 
 /* patterns.c: returns the pattern of the plan's algorithm (exchange for AUTO, DIRECT and
  * NATIVE); NULL if the algorithm does not support the plan's collective. */
-choir__pattern *choir__pattern_of(const choir__plan *plan);
+choir__pattern_fill *choir__pattern_of(const choir__plan *plan);
 
 #endif

@@ -5,7 +5,7 @@
 #define BIT(kind) (1u << (kind))
 
 static const struct {
-    choir__pattern *pattern;
+    choir__pattern_fill *pattern;
     unsigned kinds;
 } patterns[CHOIR__ALGORITHM_COUNT] = {
     [CHOIR__EXCHANGE] = {choir__pattern_exchange, ~0u},
@@ -33,7 +33,7 @@ bool choir__move_schedule_does(const choir__plan *plan, choir__algorithm algorit
     return patterns[algorithm].kinds & BIT(plan->kind);
 }
 
-choir__pattern *choir__pattern_of(const choir__plan *plan)
+choir__pattern_fill *choir__pattern_of(const choir__plan *plan)
 {
     choir__algorithm algorithm =
         patterns[plan->algorithm].pattern ? plan->algorithm : CHOIR__EXCHANGE;

@@ -36,7 +36,7 @@ choir_status choir__move_schedule_make(const choir__plan *plan, choir__move_sche
     *schedule = (choir__move_schedule){0};
     if (plain(plan, schedule))
         return CHOIR_OK;
-    choir__pattern *pattern = choir__pattern_of(plan);
+    choir__pattern_fill *pattern = choir__pattern_of(plan);
     if (pattern && pattern(plan, schedule))
         return CHOIR_OK;
     choir__move_schedule_free(schedule);

@@ -143,7 +143,7 @@ bool choir__ucx_gone(
 
 /* --- net.c --- */
 choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net **net);
-/* called once it has no groups */
+/* called once no group uses the net */
 void choir__ucx_net_close(choir__ucx_net *net, bool in_order);
 
 /* --- endpoint.c --- */

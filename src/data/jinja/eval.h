@@ -79,7 +79,7 @@ struct choir__jinja_state {
 struct choir__jinja_macro {
     choir__jinja_value name;
     const choir__jinja_node *parameters, *body;
-    choir__jinja_scope *scope; /* in which it stands */
+    choir__jinja_scope *scope; /* scope that defines the macro */
 };
 
 struct choir__jinja_loop {
@@ -87,7 +87,7 @@ struct choir__jinja_loop {
     size_t index;
     int depth;
     const choir__jinja_node *recursive; /* the loop itself, or NULL */
-    choir__jinja_scope *scope;          /* in which it stands */
+    choir__jinja_scope *scope;          /* scope around the loop */
     choir__jinja_value seen;            /* the arguments of the last changed() */
 };
 

@@ -25,7 +25,7 @@ double choir__tally_take(void)
     return taken;
 }
 
-void choir__tally_note(choir__task *fn, const void *args)
+void choir__tally_note(choir__queue_task *fn, const void *args)
 {
     if (!counted)
         return;

@@ -14,6 +14,6 @@ void choir__tally_count(const choir_device *device);
 double choir__tally_take(void);
 
 /* Counts a task that the thread issues. It does nothing unless the thread counts. */
-void choir__tally_note(choir__task *fn, const void *args);
+void choir__tally_note(choir__queue_task *fn, const void *args);
 
 #endif

@@ -12,13 +12,13 @@ struct choir__graph {
 };
 
 /* Copies from or to host memory run when they are issued, so they cannot be part of a graph. */
-bool choir__cuda_capturable(choir__task *fn, const void *args)
+bool choir__cuda_capturable(choir__queue_task *fn, const void *args)
 {
     if (fn == choir__cuda_transfer) {
         const choir__cuda_transfer_args *t = args;
         return choir__cuda_gpu_of(t->to) >= 0 && choir__cuda_gpu_of(t->from) >= 0;
     }
-    if (fn != (choir__task *)choir__cuda_copy)
+    if (fn != (choir__queue_task *)choir__cuda_copy)
         return true;
     const choir__k_copy *k = args;
     return choir__cuda_gpu_of(k->x.p) >= 0 && choir__cuda_gpu_of(k->y.p) >= 0;

@@ -169,7 +169,8 @@ bool choir__cuda_synchronous(void)
     return wanted && *wanted && strcmp(wanted, "0") != 0;
 }
 
-void choir__cuda_ran(choir__gpu_stream *stream, choir__task *fn, const void *args, size_t bytes)
+void choir__cuda_ran(
+    choir__gpu_stream *stream, choir__queue_task *fn, const void *args, size_t bytes)
 {
     cuda_stream *s = (cuda_stream *)stream;
     ran_task *t = &s->last[(s->number + 1) % LAST];

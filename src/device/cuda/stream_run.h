@@ -14,7 +14,7 @@ typedef struct mark {
 } mark;
 
 typedef struct ran_task {
-    choir__task *fn;
+    choir__queue_task *fn;
     unsigned char args[CHOIR__TASK_MAX];
 } ran_task;
 
@@ -53,14 +53,14 @@ cuda_stream *choir__cuda_stream_here(void);
  * lock. */
 choir_status choir__cuda_findings(cuda_stream *s, cudaError_t error);
 void choir__cuda_ran(
-    choir__gpu_stream *stream, choir__task *fn, const void *args, size_t bytes);
+    choir__gpu_stream *stream, choir__queue_task *fn, const void *args, size_t bytes);
 /* Returns true if the GPU can write tasks' numbers: tries it, on a stream without work. */
 bool choir__cuda_numbers(cudaStream_t stream, volatile uint32_t *number);
 bool choir__cuda_synchronous(void); /* CHOIR_CUDA_SYNC */
 
 /* --- capture.c: see choir__gpu_stream_ops --- */
 
-bool choir__cuda_capturable(choir__task *fn, const void *args);
+bool choir__cuda_capturable(choir__queue_task *fn, const void *args);
 bool choir__cuda_begin(choir__gpu_stream *first);
 void *choir__cuda_place(choir__gpu_stream *stream);
 bool choir__cuda_behind(choir__gpu_stream *stream, void *place);

@@ -3,7 +3,8 @@
  * The choice needs the model and the batch, so it waits until the data is open. A child of the
  * process makes it, because rehearsals leave traces: devices that are used, tensors, a
  * heap. All that it may choose has one device's bits at the same cut. The cut itself is the
- * declared one or follows from the job alone (cut.c), so a hash does not depend on the machine.
+ * declared one or follows from the job alone (microbatches.c), so a hash does not depend on
+ * the machine.
  * Ranks that a launcher has started do not choose: each would have to choose alike. */
 #include <errno.h>
 #include <fcntl.h>

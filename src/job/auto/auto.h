@@ -5,7 +5,7 @@
 
 #include "job/job.h"
 
-/* --- cut.c: what follows from the job alone, whatever the machine --- */
+/* --- microbatches.c: what follows from the job alone, whatever the machine --- */
 
 /* A job as far as its cut depends on it. */
 typedef struct choir__auto_case {

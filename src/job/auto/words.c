@@ -9,7 +9,7 @@
 
 choir_status choir__job_auto_begin(choir__job *j)
 {
-    int ranks = j->placement.launched ? j->placement.world : j->placement.nproc;
+    int ranks = j->ranks.launched ? j->ranks.world : j->placement.nproc;
     if (strncmp(j->placement.strategy_text, "auto", 4) ||
         (j->placement.strategy_text[4] && j->placement.strategy_text[4] != ':'))
         return CHOIR_OK;
@@ -21,8 +21,8 @@ choir_status choir__job_auto_begin(choir__job *j)
             "--mesh %s: missing --strategy with a name per size, as in --strategy ddp+pipeline",
             j->placement.mesh);
     j->placement.automatic = true;
-    j->placement.undecided = !j->placement.launched && ranks != 1 &&
-                             !(ranks && j->placement.max_restarts); /* some may be spares */
+    j->placement.undecided = !j->ranks.launched && ranks != 1 &&
+                             !(ranks && j->ranks.max_restarts); /* some may be spares */
     j->placement.asked_ranks = ranks > 1 ? ranks : 0;
     j->placement.strategy_text =
         ranks > 1 ? choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, 0)->name

@@ -63,7 +63,7 @@ static choir_status check_data(const choir__job *j)
 
 choir_status choir__job_note(choir__job *j)
 {
-    if (!j->saves.dir && !j->records.run && !j->saves.resume && !j->placement.launched &&
+    if (!j->saves.dir && !j->records.run && !j->saves.resume && !j->ranks.launched &&
         !j->document.sha256 && !j->records.print_job)
         return CHOIR_OK;
     choir_status status = check_words(j);
@@ -79,7 +79,7 @@ choir_status choir__job_note(choir__job *j)
         return status;
     if (j->saves.resumed)
         choir__job_note_changes(j);
-    if (j->saves.notes && j->placement.rank == 0)
+    if (j->saves.notes && j->ranks.rank == 0)
         choir__job_tell_notes(j, j->saves.notes);
     j->saves.record = choir__job_record_text(j);
     return CHOIR_OK;
@@ -157,6 +157,6 @@ static choir_status agree(const choir__job *j, choir_group *group)
 choir_status choir__job_agree(const choir__job *j, choir_group *group)
 {
     choir_status status = agree(j, group);
-    return status == CHOIR_ERR_MISMATCH && j->placement.nameless ? perhaps_two_jobs(status)
-                                                                 : status;
+    return status == CHOIR_ERR_MISMATCH && j->ranks.nameless ? perhaps_two_jobs(status)
+                                                             : status;
 }

@@ -45,7 +45,7 @@ static choir_status take_config(choir__job *j, const char *path)
     choir_status status = choir_model_read_config(path, &text, &notes);
     if (status != CHOIR_OK)
         return status;
-    if (j->placement.rank == 0)
+    if (j->ranks.rank == 0)
         choir__job_tell_notes(j, notes);
     snprintf(j->model.published_model, sizeof j->model.published_model, "%s", text);
     j->model.name = j->model.published_model;
@@ -81,7 +81,7 @@ static void take_weights(choir__job *j, const char *folder)
     char *note = choir_model_weights_note(folder);
     if (!note)
         j->model.weights = folder;
-    else if (j->placement.rank == 0)
+    else if (j->ranks.rank == 0)
         choir__job_tell_notes(j, note);
     free(note);
 }

@@ -35,8 +35,8 @@ static void silence(choir__job *j)
     j->records = none;
     j->saves = nothing;
     j->model.weights = j->model.adapter = NULL;
-    j->placement.max_restarts = 0;
-    j->placement.shared = NULL;
+    j->ranks.max_restarts = 0;
+    j->ranks.shared = NULL;
 }
 
 /* Where values decide no size, no sample is read. Returns the blank data, or NULL. */

@@ -116,7 +116,7 @@ static void say_begin(const choir__cli_report *r, const void *told, FILE *out)
     int workers = (int)b->world;
     bool alone = workers == 1 && choir__cli_strategy_has_ranks(job->placement.strategy) &&
                  !choir__job_was_given(job, CHOIR__JOB_OPTION(placement.nproc)) &&
-                 !job->placement.launched;
+                 !job->ranks.launched;
     fprintf(out, "%s: %lld parameters, %s on %d %s%s%s, %lld micro-batch%s of %lld samples%s\n",
         job->model.info.config, (long long)b->parameters, b->strategy, workers,
         job->placement.strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank", /* no key */

@@ -146,6 +146,7 @@ static choir_status step_balanced(choir_scope *step, choir__job_rank *p)
 const choir__cli_strategy choir__cli_strategy_dp = {
     .name = "dp",
     .help = "the batch distributed to all devices, outputs gathered on one",
+    .family = CHOIR__DATA_PARALLEL,
     .spread = CHOIR__ALL_DEVICES,
     .keys = keys,
     .keys_bytes = sizeof(dp_keys),
@@ -158,6 +159,7 @@ const choir__cli_strategy choir__cli_strategy_dp = {
 const choir__cli_strategy choir__cli_strategy_dp_balanced = {
     .name = "dp-balanced",
     .help = "as dp, but the loss is computed where the outputs are",
+    .family = CHOIR__DATA_PARALLEL,
     .spread = CHOIR__ALL_DEVICES,
     .keys = keys,
     .keys_bytes = sizeof(dp_keys),

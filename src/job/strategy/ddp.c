@@ -173,6 +173,7 @@ const choir__cli_strategy choir__cli_strategy_ddp = {
     .dimension = "data",
     .chunks = CHOIR__CHUNKS_BELOW,
     .divides = CHOIR__MICRO_BATCHES,
+    .family = CHOIR__DATA_PARALLEL,
     .spread = CHOIR__DEVICE_A_RANK,
     .keys = keys,
     .keys_bytes = sizeof(ddp_keys),

@@ -11,6 +11,7 @@ const choir__cli_strategy choir__cli_strategy_single = {
     .name = "single",
     .help = "one device",
     .chunks = CHOIR__CHUNKS_BELOW,
+    .family = CHOIR__UNDIVIDED,
     .spread = CHOIR__ONE_DEVICE,
     .micro_each = 1,
     .build = build,

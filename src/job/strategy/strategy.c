@@ -34,6 +34,20 @@ const choir__cli_strategy *choir__cli_strategy_dividing(choir__divided what, int
     return NULL;
 }
 
+/* Each takes an even number of devices, from four on. */
+static const char *const compositions[] = {"ddp+pipeline", "fsdp+pipeline", "fsdp+tp"};
+
+const char *choir__cli_strategy_form(int i, const choir__cli_strategy **strategy)
+{
+    for (const choir__cli_strategy *const *s = choir__cli_strategies; (*strategy = *s); s++) {
+        const char *const only[] = {(*s)->name, NULL};
+        for (const char *const *v = (*s)->variants ? (*s)->variants : only; *v; v++)
+            if (i-- == 0)
+                return *v;
+    }
+    return i < (int)CHOIR_COUNT(compositions) ? compositions[i] : NULL;
+}
+
 choir_status choir__cli_strategy_find(const char *text, const choir__cli_strategy **strategy)
 {
     static const choir__name_table table = {choir__cli_strategies,

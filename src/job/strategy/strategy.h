@@ -95,8 +95,17 @@ typedef enum choir__divided {
     CHOIR__CHUNKS,
     CHOIR__SLICES,
     CHOIR__LAYERS,
-    CHOIR__DIVIDED /* number of these */
+    CHOIR__DIVIDED /* number of kinds of parts */
 } choir__divided;
+
+/* A comparison sets the fastest strategy of each family side by side. */
+typedef enum choir__strategy_family {
+    CHOIR__OTHER_FAMILY,
+    CHOIR__UNDIVIDED, /* one device alone */
+    CHOIR__DATA_PARALLEL,
+    CHOIR__MODEL_PARALLEL,
+    CHOIR__PIPELINED,
+} choir__strategy_family;
 
 /* How a job continues when ranks are lost or join (choir/elastic.h). */
 typedef enum choir__recovery {
@@ -107,7 +116,7 @@ typedef enum choir__recovery {
                             */
 } choir__recovery;
 
-/* A cut of the work that a key declares: see cut.c. */
+/* A cut of the work that a key declares: see declared_cut.c. */
 typedef struct choir__declared_cut {
     const char *name; /* the key, "workers"; NULL: these keys declare no cut */
     int64_t *number;  /* 0: unspecified */
@@ -130,6 +139,7 @@ struct choir__cli_strategy {
     /* Dimension of a mesh that the strategy works along, such as "data". NULL: the strategy
      * cannot be part of a composition. */
     const char *dimension;
+    choir__strategy_family family;
     choir__spread spread;
     /* A device holds a part of the model: the strategy wraps it before its weights are drawn or
      * read from a file, so that no device ever holds all weights. */
@@ -142,8 +152,7 @@ struct choir__cli_strategy {
      * meet by these groups; else 1. May be NULL: 1. */
     int64_t (*meet_by)(const void *keys, int ranks, int64_t microbatches);
     choir__chunked chunks;
-    /* The registry's first strategy with a division is auto's first choice for it.
-     */
+    /* The registry's first strategy with a division is auto's first choice for it. */
     choir__divided divides;
     bool slices; /* the ranks share the slices of large weights (choir/tensor_parallel.h) */
     /* Returns the recovery for these keys. May be NULL: `recovery` holds for all keys. */
@@ -154,7 +163,8 @@ struct choir__cli_strategy {
     /* Returns whether the numbers depend on the number of ranks all the same. NULL: they do
      * where own_numbers says that they are the strategy's own. */
     bool (*by_ranks)(const void *keys, int ranks, int64_t microbatches);
-    /* Texts that `choir compare` runs, ended by NULL. NULL: the name alone. */
+    /* Forms that are tried unasked (choir__cli_strategy_form), ended by NULL. NULL: the name
+     * alone. */
     const char *const *variants;
     int64_t micro_each; /* default micro-batches per device or rank; 0: one in all */
     /* Wraps part->model, before the optimizer and the loader exist. Evaluation runs net unless
@@ -211,6 +221,11 @@ extern const choir__cli_strategy *const choir__cli_strategies[];
 
 /* Returns strategy number i, from 0, that divides this part of the cut, or NULL. */
 const choir__cli_strategy *choir__cli_strategy_dividing(choir__divided what, int i);
+
+/* Returns form i, from 0, that `choir compare` and `choir plan` try unless --strategies names
+ * others: the forms of each strategy, then compositions of two. Returns NULL after the last
+ * one. *strategy: the form's strategy, or NULL for a composition. */
+const char *choir__cli_strategy_form(int i, const choir__cli_strategy **strategy);
 
 /* Finds the strategy that text names before its colon. Error: argument, with the names. */
 choir_status choir__cli_strategy_find(const char *text, const choir__cli_strategy **strategy);
@@ -305,7 +320,7 @@ int choir__job_rank_share(const choir__job_rank *part);
  * distributed to, and those that share sequences, which evaluation does not cut. */
 choir_group *choir__job_rank_evaluates(const choir__job_rank *part);
 
-/* --- cut.c --- */
+/* --- declared_cut.c --- */
 
 /* Returns the declared number of workers; 0: the strategy has none, or they are not settled. */
 int64_t choir__composition_workers(const choir__composition *c);

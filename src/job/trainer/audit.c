@@ -7,7 +7,7 @@
 
 #include "audit/audit.h"
 #include "checkpoint/agree.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 
 choir_status choir__trainer_audit_open(choir__trainer *t)
 {
@@ -22,7 +22,7 @@ choir_status choir__trainer_audit_open(choir__trainer *t)
     opts.group = t->part.env.group;
     opts.loader = t->part.loader;
     opts.job = t->job_text;
-    const char *folder = choir__cli_record_folder(t->job);
+    const char *folder = choir__run_log_folder(t->job);
     status = choir__audit_open(folder, t->part.net, t->part.optim, opts, &t->audit);
     if (status == CHOIR_OK) {
         t->recheck = keys.recheck;

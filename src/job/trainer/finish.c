@@ -9,7 +9,7 @@
 
 #include "job/trainer/eval_policy.h"
 #include "job/rehearsal/rehearsal.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "line/say.h"
 #include "base/base.h"
 

@@ -22,7 +22,7 @@
 #include "job/trainer/eval_policy.h"
 #include "job/trainer/metric.h"
 #include "job/job_rank.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "job/report/report.h"
 #include "job/trainer/slow.h"
 #include "job/trainer/spike.h"
@@ -62,14 +62,14 @@ typedef struct choir__progress {
 } choir__progress;
 
 typedef struct choir__trainer {
-    choir__job *job;           /* this process's own: --on-spike edits it */
+    choir__job *job;           /* this process's copy of the job: --on-spike edits it */
     choir__spike_rule spike;   /* factor 0: none */
     const char *skipped_first; /* batches that the job left out when it began */
     choir__job_rank part;      /* devices, model, data, as the strategy sees them */
     choir__progress now;
     float *read;            /* losses of this rank's micro-batches, on the host */
     bool *measured;         /* whether each of this rank's workers has had a loss */
-    int64_t lacking;        /* number of them whose last step had no target */
+    int64_t lacking;        /* number of this rank's workers whose last step had no target */
     bool joined;            /* this process was started while the others trained */
     bool begins_again;      /* a rank was lost, and this process sets itself up again */
     bool reports;           /* the report has begun */
@@ -79,7 +79,7 @@ typedef struct choir__trainer {
     /* (microbatches) losses of the whole job, if `stays` and ranks step together; else NULL */
     float *all;
     choir__cli_report report;
-    choir__cli_record *record; /* rank 0: the record, from its first entry on; else NULL */
+    choir__run_log *record; /* rank 0: the record, from its first entry on; else NULL */
     int64_t again; /* step from which the record continues after a spike; -1: no spike yet */
     choir__cli_slow slow;    /* finds the rank for which the others wait */
     choir_checkpoint *saved; /* NULL: nothing was saved yet */
@@ -90,7 +90,7 @@ typedef struct choir__trainer {
      * is written and can receive it; step 0: nothing is due */
     choir_train_state judged;
     bool judged_best;
-    double stream_s; /* seconds before the step that it waited for a stream */
+    double stream_s; /* seconds for which the step waited for a stream before it began */
     double save_began,
         save_took;     /* time of the begin of a save; seconds of the last whole save */
     double save_s;     /* seconds of saves since the last checkpoint was reported */
@@ -103,10 +103,10 @@ typedef struct choir__trainer {
     bool stopping;     /* a rank was asked to stop, and all ranks know it */
     int by; /* signal that stops the training, also where ranks do not meet; 0: none */
     choir_audit *audit;     /* NULL without --audit */
-    int64_t recheck;        /* steps from one that is computed again to the next; 0: none */
+    int64_t recheck;        /* steps between two that are computed again; 0: none is */
     choir_group *turned[2]; /* the ranks, turned by one and two; NULL: not made */
-    choir_group *turned_of; /* the group that they are made of, */
-    uint64_t turned_at;     /* and its generation */
+    choir_group *turned_of; /* the group whose ranks `turned` has */
+    uint64_t turned_at;     /* generation of turned_of when `turned` was made */
     bool made;              /* this process has made the last step itself */
     choir__nan_watch watch; /* for --debug-nan */
     choir_trace *trace;     /* NULL without --trace */
@@ -175,8 +175,8 @@ void choir__trainer_show_profile(choir__trainer *t, int64_t steps, double matmul
 void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *score,
     const char *sha256, const choir__device_figures *figures, int count);
 
-/* States the result for the program whose job this is, if there is one; score: NULL: the
- * training has not ended. */
+/* States the result if a program has started the job. score NULL: the training has not ended.
+ */
 void choir__trainer_tell_program(
     const choir__trainer *t, const choir_score *score, const char *sha256);
 

@@ -291,7 +291,7 @@ choir_status choir__metric_take(
     choir_status status = group ? gather(&lines->text, group) : CHOIR_OK;
     *value = (double)NAN;
     if (status == CHOIR_OK && choir__rank_of(all) == 0 && !j->placement.rehearsal)
-        status = run(j->training.metric, &lines->text, j->placement.timeout / 2, value);
+        status = run(j->training.metric, &lines->text, j->ranks.timeout / 2, value);
     status = all ? choir__agree(all, status) : status;
     if (status == CHOIR_OK && all)
         status = choir_group_broadcast(all, value, 1, CHOIR_F64, 0, NULL);

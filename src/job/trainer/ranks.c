@@ -11,11 +11,11 @@
 void choir__trainer_note_generation(const choir__trainer *t)
 {
     uint64_t now = t->part.env.generation;
-    if (!t->job->placement.shared)
+    if (!t->job->ranks.shared)
         return;
-    uint64_t before = atomic_load(&t->job->placement.shared->generation);
+    uint64_t before = atomic_load(&t->job->ranks.shared->generation);
     while (before < now &&
-           !atomic_compare_exchange_weak(&t->job->placement.shared->generation, &before, now)) {
+           !atomic_compare_exchange_weak(&t->job->ranks.shared->generation, &before, now)) {
     }
 }
 

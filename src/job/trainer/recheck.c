@@ -120,7 +120,7 @@ static choir_status stop(
     choir__trainer *t, const choir__judgement *v, const char *sentence, bool newest_good)
 {
     char path[PATH_MAX];
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     if (t->saved)
         (void)!choir_checkpoint_wait(t->saved);
     if (!newest_good)
@@ -153,10 +153,10 @@ choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__
                                 "is wrong: %s",
                       what, (long long)step, *names ? names : "all ranks");
     if (status == CHOIR_OK)
-        status = t->job->placement.max_restarts && decided && others_good &&
-                         v->count < t->part.env.world
-                     ? part(t, v, sentence)
-                     : stop(t, v, sentence, others_good);
+        status =
+            t->job->ranks.max_restarts && decided && others_good && v->count < t->part.env.world
+                ? part(t, v, sentence)
+                : stop(t, v, sentence, others_good);
     free(sentence);
     free(names);
     return status;

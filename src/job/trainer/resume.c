@@ -16,8 +16,8 @@
 
 bool choir__trainer_has_saved(const choir__job *j)
 {
-    uint64_t newest = j->placement.shared ? choir__job_checkpoint(&j->saves) : 0;
-    return newest && newest != j->placement.shared->old_checkpoint;
+    uint64_t newest = j->ranks.shared ? choir__job_checkpoint(&j->saves) : 0;
+    return newest && newest != j->ranks.shared->old_checkpoint;
 }
 
 /* Returns whether the checkpoint belongs to the job that --resume continues, not to this one.
@@ -133,9 +133,9 @@ choir_status choir__trainer_go_back(choir__trainer *t)
         return choir__trainer_resume(t, j->saves.dir);
     if (j->saves.resume)
         return choir__trainer_resume(t, j->saves.resume);
-    if (!atomic_load(&j->placement.shared->stepped))
+    if (!atomic_load(&j->ranks.shared->stepped))
         return CHOIR_OK;
-    long long stepped = (long long)atomic_load(&j->placement.shared->stepped);
+    long long stepped = (long long)atomic_load(&j->ranks.shared->stepped);
     if (!j->saves.dir)
         return choir__error(CHOIR_ERR_STATE,
             "a rank was lost after step %lld, and there is nothing to go on from: no copies of "

@@ -14,7 +14,7 @@
 #include "job/document/document.h"
 #include "job/model/amp.h"
 #include "job/trainer/eval_policy.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "parallel/elastic/elastic.h"
 
 choir_group *choir__trainer_savers(const choir__trainer *t)

@@ -14,18 +14,18 @@
 
 #include "base/base.h"
 #include "base/nan.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "line/command.h"
 
 /* Returns the job's record, or NULL. A process that becomes rank 0 continues it. */
-static choir__cli_record *record_of(choir__trainer *t)
+static choir__run_log *record_of(choir__trainer *t)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     int64_t shown = shared ? atomic_load(&shared->stepped) : t->again > 0 ? t->again : 0;
     if (t->part.env.rank != 0)
         return NULL;
     if (!t->record)
-        t->record = choir__cli_record_open(t->job, shown ? shown : t->report.first,
+        t->record = choir__run_log_open(t->job, shown ? shown : t->report.first,
             shown || t->job->saves.resume || choir__job_is_started_again(t->job),
             t->part.net ? choir_module_param_count(t->part.net) : -1,
             shown ? (double)NAN : choir__cli_uptime() - (choir__now() - t->report.started));
@@ -40,7 +40,7 @@ void choir__trainer_tell(
         fflush(stdout);
     }
     if (where & CHOIR__TO_LOGS)
-        choir__cli_record_tell(record_of(t), kind, told);
+        choir__run_log_tell(record_of(t), kind, told);
 }
 
 /* Waits until standard output takes a line that is due at once. A pipe that is not read
@@ -58,7 +58,7 @@ static void wait_for_room(void)
 static void tell_news(choir__trainer *t, choir__line_kind line, int64_t step, unsigned where,
     const choir__event_kind *kind, const void *told)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0 || (shared && step <= atomic_load(&shared->news[line])))
         return;
     if (where & CHOIR__TO_OUT)
@@ -75,10 +75,10 @@ static void tell_news(choir__trainer *t, choir__line_kind line, int64_t step, un
 /* The record of a step is noted when it is whole: a new rank 0 drops all that follows it. */
 static void record_step(choir__trainer *t, const choir__told_step *told)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0 || (shared && told->step <= atomic_load(&shared->stepped)))
         return;
-    choir__cli_record_step(record_of(t), told, &t->part);
+    choir__run_log_step(record_of(t), told, &t->part);
     if (shared)
         atomic_store(&shared->stepped, told->step);
 }
@@ -204,7 +204,7 @@ void choir__trainer_tell_program(
     const choir__trainer *t, const choir_score *score, const char *sha256)
 {
     choir__job_told *told = t->job->records.told;
-    if (!told || (t->part.env.rank != 0 && !t->job->placement.launched))
+    if (!told || (t->part.env.rank != 0 && !t->job->ranks.launched))
         return;
     told->steps = t->now.step;
     told->loss = (double)t->now.last.loss;

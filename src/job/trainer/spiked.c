@@ -51,7 +51,7 @@ static choir__skips_range batches_behind(const choir__trainer *t, int64_t target
 /* Rank 0 takes back the records of later steps. */
 static void tell_again(choir__trainer *t, int64_t from)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0)
         return;
     if (shared) {
@@ -60,7 +60,7 @@ static void tell_again(choir__trainer *t, int64_t from)
             atomic_store(
                 &shared->news[i], choir__min(t->now.step, atomic_load(&shared->news[i])));
     }
-    choir__cli_record_close(t->record);
+    choir__run_log_close(t->record);
     t->record = NULL;
     t->again = t->now.step;
     choir__trainer_show_edit(t, CHOIR__JOB_OPTION(training.on_spike)->name, from);

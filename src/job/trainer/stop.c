@@ -52,7 +52,7 @@ choir_status choir__trainer_meet(choir__trainer *t)
 
 bool choir__trainer_may_begin(const choir__trainer *t)
 {
-    _Atomic int64_t *gate = t->job->placement.gate;
+    _Atomic int64_t *gate = t->job->ranks.gate;
     double since;
     if (!gate || !choir__trainer_apart(t))
         return true;
@@ -107,7 +107,7 @@ static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
     if (status != CHOIR_OK)
         return status;
     memcpy(asked, words, WORDS * sizeof *words);
-    bool told = choir__cli_slow_judge(&t->slow, words + WORDS, t->job->placement.slow_after);
+    bool told = choir__cli_slow_judge(&t->slow, words + WORDS, t->job->ranks.slow_after);
     if (told && t->part.env.rank == 0)
         show_straggler(t);
     return CHOIR_OK;

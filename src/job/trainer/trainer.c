@@ -30,8 +30,7 @@
 static choir_status load(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    bool rebuilt =
-        j->placement.max_restarts && choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE;
+    bool rebuilt = j->ranks.max_restarts && choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE;
     bool again = rebuilt && t->part.env.generation > 1, copied = false;
     choir_status status = again ? choir__trainer_finds_copies(t, &copied) : CHOIR_OK;
     if (status != CHOIR_OK || copied)
@@ -65,16 +64,16 @@ static choir_status build(choir__trainer *t)
 static choir_status open_elastic(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    t->stays = j->placement.max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE;
+    t->stays = j->ranks.max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE;
     if (t->stays && !j->placement.strategy->meet)
         t->all = choir__calloc((size_t)j->training.microbatches, sizeof *t->all);
     choir_training parts = choir__trainer_parts(t);
     choir_elastic_opts opts = {.state = &t->now,
         .state_bytes = sizeof t->now,
-        .no_copy = j->placement.no_copy,
+        .no_copy = j->ranks.no_copy,
         .save_every = j->saves.dir ? j->saves.every : 0};
     choir_status status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
-    if (status == CHOIR_OK && !j->placement.max_restarts && !choir_elastic_keeps(t->elastic)) {
+    if (status == CHOIR_OK && !j->ranks.max_restarts && !choir_elastic_keeps(t->elastic)) {
         choir_elastic_free(t->elastic); /* nothing is kept: a job like any other */
         t->elastic = NULL;
     }
@@ -92,7 +91,7 @@ static choir_status set_up(choir__trainer *t)
     choir__trainer_note_generation(t); /* what fails from here on is this one's failure */
     if (status == CHOIR_OK)
         status = build(t);
-    if (status == CHOIR_OK && (j->placement.max_restarts || choir__job_may_be_kept(j)))
+    if (status == CHOIR_OK && (j->ranks.max_restarts || choir__job_may_be_kept(j)))
         status = open_elastic(t);
     if (status == CHOIR_OK)
         status = choir__trainer_take_edits(t);
@@ -282,7 +281,7 @@ static void tell_edit(choir__trainer *t)
 
 static void start_report(choir__trainer *t)
 {
-    choir__job_shared *shared = t->job->placement.shared;
+    choir__job_shared *shared = t->job->ranks.shared;
     choir__job_rank_start(&t->part);
     choir__cli_slow_begin(&t->slow);
     if (t->reports)
@@ -340,16 +339,16 @@ static choir_status run_on(choir__trainer *t)
     const choir__job *job = t->job;
     choir_status status = run(t);
     bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
-    while (job->placement.max_restarts && (rebuilds || !t->reports) && choir__is_loss(status)) {
+    while (job->ranks.max_restarts && (rebuilds || !t->reports) && choir__is_loss(status)) {
         (void)choir_error_message(); /* marks the error as read: it may be one of a set-up */
         take_down(t);
         status = run(t);
     }
     /* A supervisor knows more about a lost peer, and records it. */
     if (status == CHOIR_ERR_PEER_LOST && job->records.recorded)
-        choir__cli_record_spoil(t->record);
+        choir__run_log_spoil(t->record);
     else if (status != CHOIR_OK)
-        choir__cli_record_failure(t->record, t->now.step, status);
+        choir__run_log_failure(t->record, t->now.step, status);
     if (status != CHOIR_OK && t->part.run)
         choir__trainer_tell_program(t, NULL, "");
     return status;
@@ -373,7 +372,7 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     *by = t->by;
     take_down(t);
     choir__cli_report_free(&t->report);
-    choir__cli_record_close(t->record);
+    choir__run_log_close(t->record);
     free(own->data.skips);
     free(own);
     free(t);

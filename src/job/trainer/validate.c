@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "job/trainer/eval_policy.h"
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 #include "comm/engine.h"
 
 choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score)

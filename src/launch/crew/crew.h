@@ -68,7 +68,7 @@ typedef struct choir__seat {
     char killed[CHOIR__WHY_TEXT]; /* why the supervisor has killed it; "": it has not */
     char end[CHOIR__WHY_TEXT];    /* how the process has ended; "": it has not */
     uint64_t progress; /* the supervisor's: changes whenever the process finishes something */
-    double idle_s; /* the supervisor's: for how long it has not, without waiting for others */
+    double idle_s; /* the supervisor's: seconds without progress, waits for others left out */
 } choir__seat;
 
 typedef struct choir__crew {
@@ -77,7 +77,7 @@ typedef struct choir__crew {
     _Atomic uint32_t over;       /* rank 0 has finished the job's work */
     _Atomic uint64_t generation; /* the newest one, which `newest` describes */
     _Atomic uint64_t broken;     /* the newest generation that has lost a member */
-    _Atomic uint64_t failed;     /* the newest one that a member has left as it failed */
+    _Atomic uint64_t failed;     /* the newest generation that a member has left as it failed */
     _Atomic uint64_t due;        /* the generation that newcomers wait to replace */
     /* step boundary at which all leave generation `due`; -1: not set */
     _Atomic int64_t leave_at;

@@ -10,21 +10,21 @@ static const double fresh_s = 1.5; /* an agent that asked so lately lives */
 
 /* --- who lives --- */
 
-choir__peer_sign *choir__raft_ear(choir__raft_server *s, uint64_t id)
+choir__peer_sign *choir__raft_sign(choir__raft_server *s, uint64_t id)
 {
-    for (int i = 0; i < s->ear_count; i++)
-        if (s->ears[i].id == id)
-            return &s->ears[i];
+    for (int i = 0; i < s->sign_count; i++)
+        if (s->signs[i].id == id)
+            return &s->signs[i];
     return NULL;
 }
 
-static choir__peer_sign *ear_for(choir__raft_server *s, uint64_t id)
+static choir__peer_sign *sign_for(choir__raft_server *s, uint64_t id)
 {
-    choir__peer_sign *e = choir__raft_ear(s, id);
+    choir__peer_sign *e = choir__raft_sign(s, id);
     if (e)
         return e;
-    s->ears = choir__realloc(s->ears, (size_t)(s->ear_count + 1) * sizeof *s->ears);
-    e = &s->ears[s->ear_count++];
+    s->signs = choir__realloc(s->signs, (size_t)(s->sign_count + 1) * sizeof *s->signs);
+    e = &s->signs[s->sign_count++];
     *e = (choir__peer_sign){.id = id};
     return e;
 }
@@ -32,12 +32,12 @@ static choir__peer_sign *ear_for(choir__raft_server *s, uint64_t id)
 /* Notes the death of an agent, also for the time when this server leads. */
 void choir__raft_gone(choir__raft_server *s, uint64_t id)
 {
-    ear_for(s, id)->gone = true;
+    sign_for(s, id)->gone = true;
 }
 
-static void hear(choir__raft_server *s, const choir__received *q)
+static void note_sign(choir__raft_server *s, const choir__received *q)
 {
-    choir__peer_sign *e = ear_for(s, q->from);
+    choir__peer_sign *e = sign_for(s, q->from);
     e->heard_at = choir__now();
     e->gone = false;
     snprintf(e->address, sizeof e->address, "%s", q->address);
@@ -139,7 +139,7 @@ void choir__raft_serve(choir__raft_server *s, const choir__received *q)
         answer(s, q->from, q->seq, false, false);
         return;
     }
-    hear(s, q);
+    note_sign(s, q);
     if (q->asked == CHOIR__APPEND) {
         propose(s, q);
         return;
@@ -176,8 +176,8 @@ static bool is_seated(const choir__raft_server *s, uint64_t id)
 /* Adds an agent that has asked, and is in no configuration yet. */
 static bool seat_one(choir__raft_server *s)
 {
-    for (int i = 0; i < s->ear_count; i++) {
-        choir__peer_sign *e = &s->ears[i];
+    for (int i = 0; i < s->sign_count; i++) {
+        choir__peer_sign *e = &s->signs[i];
         bool lives = !e->gone && choir__now() - e->heard_at < fresh_s;
         if (lives && *e->address && !is_seated(s, e->id))
             return !raft_add(&s->raft, &s->change, e->id, e->address, changed);
@@ -197,7 +197,7 @@ static void arrange(choir__raft_server *s)
     choir__voters_seat *seats = choir__calloc(c->n + 1, sizeof *seats);
     for (unsigned i = 0; i < c->n; i++) {
         bool self = c->servers[i].id == s->id;
-        const choir__peer_sign *e = choir__raft_ear(s, c->servers[i].id);
+        const choir__peer_sign *e = choir__raft_sign(s, c->servers[i].id);
         seats[i] = (choir__voters_seat){.id = c->servers[i].id,
             .role = c->servers[i].role,
             .alive = self || !isinf(choir__raft_silent_s(s, e)),

@@ -19,10 +19,10 @@ enum { STRANGERS_MAX = 256, READ_BYTES = 64 * 1024, OUT_MAX = 64 << 20, VERSION 
 
 static const double greet_s = 5;   /* for connecting and both hellos */
 static const double again_s = 0.2; /* until a lost connection is tried again */
-static const double deaf_s = 0.5;  /* without accepting, where there are no descriptors left */
+static const double full_s = 0.5;  /* without accepting, where there are no descriptors left */
 
-typedef struct line {
-    struct line *next;
+typedef struct connection {
+    struct connection *next;
     int fd;
     bool calls, connecting, over;
     bool by_kernel; /* over: the other side's kernel has said so */
@@ -30,7 +30,7 @@ typedef struct line {
     char address[CHOIR__LINK_ADDRESS];
     double since;
     choir__channel channel;
-} line;
+} connection;
 
 struct choir__links {
     int listener, port;
@@ -39,50 +39,50 @@ struct choir__links {
     uint64_t self;
     char address[CHOIR__LINK_ADDRESS];
     choir__links_user user;
-    line *lines;
+    connection *connections;
     struct pollfd *polled;
     size_t polled_room;
-    double hears_at; /* when calls are accepted again */
-    struct {         /* calls that failed lately are not repeated at once */
+    double accepts_at; /* when calls are accepted again */
+    struct {           /* calls that failed lately are not repeated at once */
         uint64_t id;
         double at;
     } failed[32];
 };
 
-/* --- lines --- */
+/* --- connections --- */
 
-static line *add_line(choir__links *l, int fd, bool calls)
+static connection *add_connection(choir__links *l, int fd, bool calls)
 {
-    line *n = choir__calloc(1, sizeof *n);
-    *n = (line){.next = l->lines, .fd = fd, .calls = calls, .connecting = calls};
+    connection *n = choir__calloc(1, sizeof *n);
+    *n = (connection){.next = l->connections, .fd = fd, .calls = calls, .connecting = calls};
     n->since = choir__now();
     choir__channel_init(&n->channel, !calls, l->keyed ? &l->key : NULL);
     choir__net_lost_after(fd, choir__net_cut_off_s);
-    l->lines = n;
+    l->connections = n;
     return n;
 }
 
-static bool is_open(const line *n)
+static bool is_open(const connection *n)
 {
     return !n->over && n->id && n->channel.stage == CHOIR__STAGE_OPEN;
 }
 
-static line *line_to(const choir__links *l, uint64_t id)
+static connection *connection_to(const choir__links *l, uint64_t id)
 {
-    for (line *n = l->lines; n; n = n->next)
+    for (connection *n = l->connections; n; n = n->next)
         if (n->id == id && is_open(n))
             return n;
     return NULL;
 }
 
-static void hang_up(line *n, bool by_kernel)
+static void close_connection(connection *n, bool by_kernel)
 {
     n->over = true;
     n->by_kernel = by_kernel;
 }
 
 /* Queues a message. Short ones are filled up, for the channel expects 16 bytes. */
-static void put(line *n, const void *message, size_t bytes)
+static void put(connection *n, const void *message, size_t bytes)
 {
     uint8_t whole[CHOIR__STORE_HEAD] = {0};
     if (bytes >= sizeof whole) {
@@ -92,10 +92,10 @@ static void put(line *n, const void *message, size_t bytes)
         choir__channel_put(&n->channel, whole, sizeof whole);
     }
     if (choir__bytes_left(&n->channel.out) > OUT_MAX)
-        hang_up(n, false);
+        close_connection(n, false);
 }
 
-static void flush(line *n)
+static void flush(connection *n)
 {
     choir__bytes *out = &n->channel.out;
     while (!n->connecting && choir__bytes_left(out)) {
@@ -105,7 +105,7 @@ static void flush(line *n)
             continue;
         if (sent < 0) {
             if (errno != EAGAIN && errno != EWOULDBLOCK)
-                hang_up(n, errno == EPIPE || errno == ECONNRESET);
+                close_connection(n, errno == EPIPE || errno == ECONNRESET);
             return;
         }
         choir__bytes_skip(out, (size_t)sent);
@@ -114,7 +114,7 @@ static void flush(line *n)
 
 /* --- hellos --- */
 
-static void say_hello(choir__links *l, line *n)
+static void say_hello(choir__links *l, connection *n)
 {
     static const char magic[] = "choir agents";
     choir__bytes b = {0};
@@ -126,21 +126,21 @@ static void say_hello(choir__links *l, line *n)
     choir__bytes_free(&b);
 }
 
-/* Two agents may call each other at the same moment. Of two lines, the agent with the smaller
- * number hangs up the one that came later; the other agent leaves that to it, so that never
- * both lines end. */
-static void drop_duplicate(const choir__links *l, line *n)
+/* Two agents may call each other at the same moment. Of two connections, the agent with the
+ * smaller number closes the later one, and the other agent closes neither, so one stays. */
+static void drop_duplicate(const choir__links *l, connection *n)
 {
-    for (const line *other = l->lines; other && l->self < n->id; other = other->next)
+    for (const connection *other = l->connections; other && l->self < n->id;
+         other = other->next)
         if (other != n && other->id == n->id && is_open(other)) {
             flush(n);
-            hang_up(n, false);
+            close_connection(n, false);
             return;
         }
 }
 
 /* Takes the other side's hello. Without a key, its process must be this user's. */
-static void take_hello(choir__links *l, line *n, const uint8_t *message, size_t bytes)
+static void take_hello(choir__links *l, connection *n, const uint8_t *message, size_t bytes)
 {
     choir__reader r = {message, message + bytes, false};
     char magic[16];
@@ -149,7 +149,7 @@ static void take_hello(choir__links *l, line *n, const uint8_t *message, size_t 
     choir__copy_text(&r, n->address, sizeof n->address);
     if (r.bad || strcmp(magic, "choir agents") != 0 || version != VERSION || !id ||
         (!l->keyed && choir__net_peer(n->fd) != CHOIR__OURS)) {
-        hang_up(n, false);
+        close_connection(n, false);
         return;
     }
     n->id = id;
@@ -160,7 +160,7 @@ static void take_hello(choir__links *l, line *n, const uint8_t *message, size_t 
 
 /* --- receiving --- */
 
-static void take_messages(choir__links *l, line *n)
+static void take_messages(choir__links *l, connection *n)
 {
     const uint8_t *message;
     size_t bytes;
@@ -176,11 +176,11 @@ static void take_messages(choir__links *l, line *n)
         say_hello(l, n);
     if (got < 0) {
         flush(n); /* the reason for a refusal */
-        hang_up(n, false);
+        close_connection(n, false);
     }
 }
 
-static void receive(choir__links *l, line *n)
+static void receive(choir__links *l, connection *n)
 {
     choir__bytes *in = &n->channel.in;
     ssize_t got = recv(n->fd, choir__bytes_grow(in, READ_BYTES), READ_BYTES, 0);
@@ -188,32 +188,32 @@ static void receive(choir__links *l, line *n)
         in->to += (size_t)got;
         take_messages(l, n);
     } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-        hang_up(n, got == 0 || errno == ECONNRESET);
+        close_connection(n, got == 0 || errno == ECONNRESET);
     }
 }
 
-static void finish_connecting(line *n)
+static void finish_connecting(connection *n)
 {
     int error = 0;
     socklen_t length = sizeof error;
     if (getsockopt(n->fd, SOL_SOCKET, SO_ERROR, &error, &length) || error)
-        hang_up(n, false);
+        close_connection(n, false);
     n->connecting = false;
 }
 
 static int count_strangers(const choir__links *l)
 {
     int strangers = 0;
-    for (const line *n = l->lines; n; n = n->next)
+    for (const connection *n = l->connections; n; n = n->next)
         strangers += !n->id && !n->calls;
     return strangers;
 }
 
 /* Returns whether calls are accepted now. Others wait in the kernel, and must not keep poll
  * from sleeping meanwhile. */
-static bool hears(const choir__links *l)
+static bool accepts(const choir__links *l)
 {
-    return choir__now() >= l->hears_at && count_strangers(l) < STRANGERS_MAX;
+    return choir__now() >= l->accepts_at && count_strangers(l) < STRANGERS_MAX;
 }
 
 static void take_in(choir__links *l)
@@ -224,14 +224,14 @@ static void take_in(choir__links *l)
         if (fd < 0) {
             if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
                 errno != ECONNABORTED)
-                l->hears_at = choir__now() + deaf_s;
+                l->accepts_at = choir__now() + full_s;
             return;
         }
-        line *n = add_line(l, fd, false);
+        connection *n = add_connection(l, fd, false);
         if (!l->keyed && choir__net_peer(fd) != CHOIR__OURS) {
             choir__channel_refuse(&n->channel, CHOIR__REFUSAL_USER);
             flush(n);
-            hang_up(n, false);
+            close_connection(n, false);
         }
     }
 }
@@ -250,7 +250,7 @@ static bool failed_lately(choir__links *l, uint64_t id, bool note)
 }
 
 /* Begins a connection with the first address of that name. */
-static line *call(choir__links *l, const char *host, int port, char why[200], bool *again)
+static connection *call(choir__links *l, const char *host, int port, char why[200], bool *again)
 {
     choir__address list[CHOIR__ADDRESSES_MAX];
     int count = choir__net_resolve(host, port, false, list, why, again);
@@ -263,7 +263,7 @@ static line *call(choir__links *l, const char *host, int port, char why[200], bo
         }
         int fd = choir__net_begin(&list[i]);
         if (fd >= 0)
-            return add_line(l, fd, true);
+            return add_connection(l, fd, true);
         snprintf(why, 200, "%s", choir__why(errno));
         *again = true;
     }
@@ -277,12 +277,12 @@ static void call_agent(choir__links *l, uint64_t id, const char *address)
     bool again;
     if (failed_lately(l, id, false))
         return;
-    for (line *n = l->lines; n; n = n->next)
+    for (connection *n = l->connections; n; n = n->next)
         if (n->calls && !n->over && !n->id && !strcmp(n->address, address))
             return;
-    line *n = choir__host_port(address, host, &port) == CHOIR_OK
-                  ? call(l, host, port, why, &again)
-                  : NULL;
+    connection *n = choir__host_port(address, host, &port) == CHOIR_OK
+                        ? call(l, host, port, why, &again)
+                        : NULL;
     if (n)
         snprintf(n->address, sizeof n->address, "%s", address);
     else
@@ -292,7 +292,7 @@ static void call_agent(choir__links *l, uint64_t id, const char *address)
 bool choir__links_send(
     choir__links *l, uint64_t id, const char *address, const void *message, size_t bytes)
 {
-    line *n = line_to(l, id);
+    connection *n = connection_to(l, id);
     if (!n) {
         if (address && *address)
             call_agent(l, id, address);
@@ -305,33 +305,33 @@ bool choir__links_send(
 
 void choir__links_keep(choir__links *l, uint64_t id, const char *address)
 {
-    if (!line_to(l, id))
+    if (!connection_to(l, id))
         call_agent(l, id, address);
 }
 
 const char *choir__links_address(const choir__links *l, uint64_t id)
 {
-    line *n = line_to(l, id);
+    connection *n = connection_to(l, id);
     return n ? n->address : NULL;
 }
 
 /* --- polling --- */
 
-/* Returns whether another line with the agent of n stands, or is about to: the other side may
- * have hung up n because that one is open there already. */
-static bool has_another(const choir__links *l, const line *n)
+/* Returns whether another connection to n's agent is open or being opened. The peer may have
+ * closed n in its favour. */
+static bool has_another(const choir__links *l, const connection *n)
 {
-    for (const line *other = l->lines; other; other = other->next)
+    for (const connection *other = l->connections; other; other = other->next)
         if (!other->over && !other->id && other->calls && !strcmp(other->address, n->address))
             return true;
-    return line_to(l, n->id) != NULL;
+    return connection_to(l, n->id) != NULL;
 }
 
-/* Frees the lines that are over, and tells of agents with which none is left. */
+/* Frees closed connections, and reports each agent whose last connection was closed. */
 static void sweep(choir__links *l)
 {
-    for (line **at = &l->lines; *at;) {
-        line *n = *at;
+    for (connection **at = &l->connections; *at;) {
+        connection *n = *at;
         bool late = !n->id && choir__now() - n->since > greet_s;
         if (!n->over && !late) {
             at = &n->next;
@@ -343,37 +343,37 @@ static void sweep(choir__links *l)
         if (n->id && n->by_kernel && !has_another(l, n))
             l->user.gone(l->user.arg, n->id);
         free(n);
-        at = &l->lines; /* `gone` may have begun others */
+        at = &l->connections; /* `gone` may have begun others */
     }
 }
 
 void choir__links_poll(choir__links *l, double wait_s, int wake)
 {
     size_t count = 2;
-    for (line *n = l->lines; n; n = n->next)
+    for (connection *n = l->connections; n; n = n->next)
         count++;
     if (count > l->polled_room) {
         l->polled_room = 2 * count;
         l->polled = choir__realloc(l->polled, l->polled_room * sizeof *l->polled);
     }
     struct pollfd *p = l->polled;
-    bool listens = hears(l);
+    bool listens = accepts(l);
     p[0] = (struct pollfd){.fd = listens ? l->listener : -1, .events = POLLIN};
     p[1] = (struct pollfd){.fd = wake, .events = POLLIN};
     count = 2;
-    for (line *n = l->lines; n; n = n->next) {
+    for (connection *n = l->connections; n; n = n->next) {
         short out = n->connecting || choir__bytes_left(&n->channel.out) ? POLLOUT : 0;
         p[count++] = (struct pollfd){.fd = n->fd, .events = (short)(POLLIN | out)};
     }
-    if (!listens && wait_s > deaf_s)
-        wait_s = deaf_s;
+    if (!listens && wait_s > full_s)
+        wait_s = full_s;
     if (poll(p, (nfds_t)count, (int)(wait_s * 1e3)) <= 0) {
         sweep(l);
         return;
     }
     size_t i = 2, there = count;
-    for (line *n = l->lines; n && i < there; n = n->next, i++) {
-        if (n->fd != p[i].fd) /* lines that callbacks have begun stand in front */
+    for (connection *n = l->connections; n && i < there; n = n->next, i++) {
+        if (n->fd != p[i].fd) /* connections that callbacks have begun stand in front */
             break;
         if (n->connecting && p[i].revents)
             finish_connecting(n);
@@ -389,7 +389,7 @@ void choir__links_poll(choir__links *l, double wait_s, int wake)
 
 /* --- finding the first agent --- */
 
-static choir_status explain(const line *n, const char *where)
+static choir_status explain(const connection *n, const char *where)
 {
     switch (n->channel.refusal) {
     case CHOIR__REFUSAL_KEY_NEEDED:
@@ -419,8 +419,8 @@ static choir_status explain(const line *n, const char *where)
     }
 }
 
-/* Waits until the line says hello or is over, and then keeps it from being freed. */
-static bool await_hello(choir__links *l, line *n, double deadline)
+/* Waits until the connection says hello or is over, and then keeps it from being freed. */
+static bool await_hello(choir__links *l, connection *n, double deadline)
 {
     double until = choir__now() + greet_s;
     if (until > deadline)
@@ -447,7 +447,7 @@ choir_status choir__links_find(choir__links *l, const char *host, int port, doub
     bool again = true;
     snprintf(where, sizeof where, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
     while (choir__now() < deadline && again) {
-        line *n = call(l, host, port, why, &again);
+        connection *n = call(l, host, port, why, &again);
         again |= n != NULL;
         bool found = n && await_hello(l, n, deadline);
         if (found) {
@@ -465,7 +465,7 @@ choir_status choir__links_find(choir__links *l, const char *host, int port, doub
         if (strange && !n->by_kernel)
             status = explain(n, where);
         if (n)
-            hang_up(n, false);
+            close_connection(n, false);
         sweep(l);
         if (status != CHOIR_OK)
             return status;
@@ -525,9 +525,9 @@ void choir__links_close(choir__links *l)
 {
     if (!l)
         return;
-    while (l->lines) {
-        line *n = l->lines;
-        l->lines = n->next;
+    while (l->connections) {
+        connection *n = l->connections;
+        l->connections = n->next;
         flush(n);
         close(n->fd);
         choir__channel_free(&n->channel);

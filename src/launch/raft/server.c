@@ -301,7 +301,7 @@ double choir__raft_server_quiet_s(choir__raft_server *s, uint64_t id)
     double quiet_s = 0;
     pthread_mutex_lock(&s->lock);
     if (s->led_since > 0 && id != s->id)
-        quiet_s = choir__raft_silent_s(s, choir__raft_ear(s, id));
+        quiet_s = choir__raft_silent_s(s, choir__raft_sign(s, id));
     pthread_mutex_unlock(&s->lock);
     return quiet_s;
 }
@@ -437,7 +437,7 @@ static void free_server(choir__raft_server *s)
     choir__entries_free(&s->entries);
     pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->lock);
-    free(s->ears);
+    free(s->signs);
     if (s->wake >= 0)
         close(s->wake);
     free(s);
@@ -488,7 +488,7 @@ static bool others_are_there(const choir__raft_server *s)
     for (unsigned i = 0; i < c->n; i++)
         if (c->servers[i].id != s->id &&
             !isinf(choir__raft_silent_s(
-                s, choir__raft_ear((choir__raft_server *)s, c->servers[i].id))))
+                s, choir__raft_sign((choir__raft_server *)s, c->servers[i].id))))
             return true;
     return false;
 }

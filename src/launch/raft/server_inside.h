@@ -149,8 +149,8 @@ struct choir__raft_server {
 
     /* as the leader */
     double led_since; /* 0: does not lead */
-    int ear_count;
-    choir__peer_sign *ears;
+    int sign_count;
+    choir__peer_sign *signs;
     bool changing; /* a change of the configuration is under way */
     struct raft_change change;
     struct choir__proving *waiting; /* questions that came since the last barrier began */
@@ -174,7 +174,7 @@ void choir__raft_tell(choir__raft_server *s, uint64_t to, const choir__answer *a
 
 /* --- leader.c --- */
 
-choir__peer_sign *choir__raft_ear(choir__raft_server *s, uint64_t id); /* NULL: none */
+choir__peer_sign *choir__raft_sign(choir__raft_server *s, uint64_t id); /* NULL: none */
 /* Takes a request of another agent, or of this one. */
 void choir__raft_serve(choir__raft_server *s, const choir__received *q);
 void choir__raft_gone(choir__raft_server *s, uint64_t id);

@@ -81,7 +81,7 @@ typedef struct choir__client {
     bool open, leaving; /* greeted; to be disconnected once `out` is sent */
     bool shut;          /* disconnected */
     size_t held;        /* received bytes of a frame that is not complete */
-    double deadline;    /* while it is on `waiting` */
+    double deadline;    /* when its wait ends, while it is on `waiting` */
     uint64_t from;
 } choir__client;
 

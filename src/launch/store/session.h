@@ -80,7 +80,7 @@ struct choir__session {
     uint8_t *keys;     /* (keys_bytes) fields, as received */
     size_t keys_bytes; /* reserved in the table */
     size_t keys_at;    /* offset of the first missing key */
-    int keys_left;     /* number of keys from there on */
+    int keys_left;     /* number of keys from keys_at on */
     uint64_t wanted;   /* hash of the first missing key */
     uint32_t seq;
     bool is_get;
@@ -90,7 +90,7 @@ struct choir__session {
 };
 
 void choir__hub_init(choir__hub *hub, size_t keys_max, size_t bytes_max);
-void choir__hub_free(choir__hub *hub); /* after its sessions are freed */
+void choir__hub_free(choir__hub *hub); /* its sessions are freed before it */
 
 /* Ends the waits whose time is over. Returns the next deadline of the others, or 0. */
 double choir__hub_expire(choir__hub *hub, double now);

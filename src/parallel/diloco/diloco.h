@@ -40,12 +40,12 @@ typedef struct choir__diloco {
     choir__opt_hyper hyper; /* hyper-parameters of the outer step */
     int64_t steps, apart, meetings;
 
-    int64_t count;             /* workers of the job */
-    bool given;                /* their number was given; else each rank is one */
-    int64_t first;             /* this rank's first worker */
-    int here;                  /* this rank's number of workers, which take turns */
-    int shown;                 /* the turn whose worker has the module; 0 between steps */
-    bool updated;              /* the optimizer has stepped in this turn */
+    int64_t count; /* workers of the job */
+    bool given;    /* the number of workers was given; otherwise each rank is one worker */
+    int64_t first; /* this rank's first worker */
+    int here;      /* this rank's number of workers, which take turns */
+    int shown;     /* the turn whose worker has the module; 0 between steps */
+    bool updated;  /* the optimizer has stepped in this turn */
     choir__worker_set *sets;   /* (here) */
     choir__worker_turn *turns; /* (here) arguments of recorded host calls */
     choir_optim *optim;        /* as choir_workers_train gives them, or NULL */

@@ -105,24 +105,11 @@ void choir__diloco_visit_state(choir__strategy *s, choir__state_visit_fn *visit,
 
 /* --- another number of workers --- */
 
-typedef struct list {
-    choir_tensor **tensors;
-    int count;
-} list;
-
-static void add(const char *name, choir_tensor *t, const choir__param *param, void *to)
-{
-    list *l = to;
-    (void)name, (void)param;
-    CHOIR__GROW(l->tensors, l->count);
-    l->tensors[l->count++] = t;
-}
-
 /* Lists the tensors that a worker here has of its own in checkpoints. */
-static list list_of(choir__diloco *w, int turn)
+static choir__visited list_of(choir__diloco *w, int turn)
 {
-    list l = {NULL, 0};
-    naming n = {add, &l, w->first + turn, false};
+    choir__visited l = {NULL, 0};
+    naming n = {choir__visited_add, &l, w->first + turn, false};
     visit_optim(w, &n, turn);
     if (w->scaler)
         visit_scale(w, &n, turn);
@@ -144,8 +131,8 @@ static int rank_of(const choir__diloco *w, int64_t worker)
 static choir_status copy_state(choir__diloco *w, int64_t from, int64_t to)
 {
     int root = rank_of(w, from), end = rank_of(w, to), me = choir_group_rank(w->group);
-    list out = list_of(w, root == me ? (int)(from - w->first) : w->shown);
-    list in = list_of(w, end == me ? (int)(to - w->first) : w->shown);
+    choir__visited out = list_of(w, root == me ? (int)(from - w->first) : w->shown);
+    choir__visited in = list_of(w, end == me ? (int)(to - w->first) : w->shown);
     choir_scope *scope = choir_no_grad(w->base.run);
     choir_status status = CHOIR_OK;
     for (int i = 0; i < out.count && status == CHOIR_OK; i++) {

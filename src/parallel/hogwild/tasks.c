@@ -56,7 +56,7 @@ static void exchange(const void *args)
 }
 
 /* Queues a task after the device's work so far and before its later work. */
-static void issue(choir__hogwild *h, choir__task *fn, exchange_args args)
+static void issue(choir__hogwild *h, choir__queue_task *fn, exchange_args args)
 {
     choir__queue *device = h->module->run->device->queue;
     if (h->queue != device)

@@ -30,12 +30,12 @@ static void launch_shared(choir_scope *scope, const choir_tensor *x, choir__stra
         return;
     args->sums = choir__data(memory);
     args->part = CHOIR__NORM_SUMS;
-    choir__queue_issue(device->queue, (choir__task *)kernel, args, sizeof *args);
+    choir__queue_issue(device->queue, (choir__queue_task *)kernel, args, sizeof *args);
     choir_status status = shared->ops->sum(shared, device, args->sums, count);
     if (status != CHOIR_OK)
         choir__scope_fail(scope, status);
     args->part = CHOIR__NORM_REST;
-    choir__queue_issue(device->queue, (choir__task *)kernel, args, sizeof *args);
+    choir__queue_issue(device->queue, (choir__queue_task *)kernel, args, sizeof *args);
     choir__tensor_release(memory);
 }
 

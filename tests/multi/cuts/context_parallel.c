@@ -367,16 +367,6 @@ typedef struct share {
     double bytes, flops; /* largest of all ranks */
 } share;
 
-static double flops_of(choir_trace *trace)
-{
-    int count;
-    double sum = 0;
-    const choir_trace_line *lines = choir_trace_profile(trace, &count);
-    for (int i = 0; i < count; i++)
-        sum += lines[i].flops;
-    return sum;
-}
-
 /* Measures the second step: its FLOPs, and its memory beside weights, gradients and state. */
 static int measure(int rank, int world, void *arg)
 {
@@ -397,7 +387,7 @@ static int measure(int rank, int world, void *arg)
     choir_trace *trace = choir_trace_new(0);
     choir_trace_device(trace, j.env.device);
     CHECK_OK(run_step(j.run, false, 1, body, &j));
-    out->flops = flops_of(trace);
+    out->flops = traced_flops(trace);
     choir_device_get_stats(j.env.device, &after);
     out->bytes = (double)(after.bytes_peak - before.bytes_now);
     choir_trace_free(trace);

@@ -60,16 +60,6 @@ static double replicated(choir_module *net)
     return sum;
 }
 
-static double flops_of(choir_trace *trace)
-{
-    int count;
-    double sum = 0;
-    const choir_trace_line *lines = choir_trace_profile(trace, &count);
-    for (int i = 0; i < count; i++)
-        sum += lines[i].flops;
-    return sum;
-}
-
 /* Measures the second step. */
 static int measure(int rank, int world, void *arg)
 {
@@ -95,7 +85,7 @@ static int measure(int rank, int world, void *arg)
     choir_trace *trace = choir_trace_new(0);
     choir_trace_device(trace, device);
     CHECK_OK(run_step(j.run, false, 1, body, &j));
-    out->flops = flops_of(trace);
+    out->flops = traced_flops(trace);
     choir_device_get_stats(device, &after);
     double all = 4 * replicated(j.net);
     out->weights = (double)after.bytes_weights - all;

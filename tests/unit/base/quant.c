@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/quant/quant.h"
 #include "base/rng.h"
 #include "check.h"
@@ -27,10 +28,7 @@ static void fill(float *x)
 
 static uint64_t hash(const void *data, int64_t bytes)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (int64_t i = 0; i < bytes; i++)
-        h = (h ^ ((const uint8_t *)data)[i]) * UINT64_C(0x100000001b3);
-    return h;
+    return choir__hash_bytes(CHOIR__HASH_SEED, data, (size_t)bytes);
 }
 
 static const struct {

@@ -5,6 +5,7 @@
  * by themselves (apart) and meet at the end alone. Each state is checked, and so is the end of
  * each path: the job is done, or too few processes are left. */
 #include "check.h"
+#include "base/hash.h"
 #include "launch/crew/seat.c" /* to be each of the processes in turn */
 
 #include <stdlib.h>
@@ -353,9 +354,7 @@ static bool *used;
 /* Returns where the state is in the table, and whether it is new. */
 static uint32_t place_of(const state *s, bool *is_new)
 {
-    uint64_t hash = 1469598103934665603u;
-    for (size_t i = 0; i < sizeof *s; i++)
-        hash = (hash ^ ((const uint8_t *)s)[i]) * 1099511628211u;
+    uint64_t hash = choir__hash_bytes(CHOIR__HASH_SEED, s, sizeof *s);
     uint32_t at = (uint32_t)(hash ^ hash >> 32) % STATES_MAX;
     while (used[at] && memcmp(&known[at], s, sizeof *s) != 0)
         at = (at + 1) % STATES_MAX;

@@ -3,6 +3,7 @@
  * each state that comes of it is checked. Then single stories, in the words that people read.
  */
 #include "check.h"
+#include "base/hash.h"
 #include "launch/agent/agent_state.h"
 
 #include <math.h>
@@ -192,10 +193,7 @@ typedef struct seen {
 /* Returns false if the state was seen before. */
 static bool is_new(seen *s, const char *text)
 {
-    uint64_t hash = 14695981039346656037u;
-    for (const char *c = text; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    hash |= 1;
+    uint64_t hash = choir__hash_text(CHOIR__HASH_SEED, text) | 1;
     size_t at = hash % STATES_MAX;
     while (s->hashes[at] && s->hashes[at] != hash)
         at = (at + 1) % STATES_MAX;

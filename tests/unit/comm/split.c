@@ -9,7 +9,7 @@ enum { MOST = 64 };
 static void check(int64_t batch, int64_t pieces, int devices, const double *weights,
     const int64_t *length, const int *device, int count)
 {
-    choir__part part[MOST];
+    choir__batch_share part[MOST];
     int64_t start = 0;
     assert_int_equal(choir__split(batch, pieces, devices, weights, part), count);
     assert_true(count <= choir__split_most(batch, pieces, devices));

@@ -280,7 +280,7 @@ static void test_ring_under_pressure(void **state)
 
 static _Atomic int watched, without_arg;
 
-static void watch(void *arg, choir__task *fn, const void *args, double start, double end)
+static void watch(void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
     (void)fn, (void)args;
     watched += end >= start;

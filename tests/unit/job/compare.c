@@ -8,8 +8,10 @@
 
 enum { RUNS = 3 };
 
-static const choir__cli_strategy single = {.name = "single"}, ddp = {.name = "ddp"},
-                                 pipeline = {.name = "pipeline"}, hogwild = {.name = "hogwild"};
+static const choir__cli_strategy single = {.name = "single", .family = CHOIR__UNDIVIDED},
+                                 ddp = {.name = "ddp", .family = CHOIR__DATA_PARALLEL},
+                                 pipeline = {.name = "pipeline", .family = CHOIR__PIPELINED},
+                                 hogwild = {.name = "hogwild"};
 
 static choir__compare compare;
 

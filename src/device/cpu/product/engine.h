@@ -18,7 +18,8 @@ enum { MOST_PACKED = 24 << 20 };
 typedef struct division {
     const choir__k_matmul *k;
     const choir__operands *other;
-    int64_t row_stripes, column_stripes; /* of a matrix; one of them is 1 */
+    int64_t row_stripes,
+        column_stripes; /* stripes of a matrix; rows or columns have one stripe */
 } division;
 
 static bool is_turned(const choir__k_matmul *k, const choir__operands *other)
@@ -145,7 +146,7 @@ static void multiply(const choir__k_matmul *k, const choir__operands *given)
         return;
     if (!other.packed && !other.windows_b && !is_turned(k, &other))
         other.packed = packed_once(k);
-    if (cores > 1 && matrices % cores) { /* few, or many of which one core would have more */
+    if (cores > 1 && matrices % cores) { /* cores would have unequal numbers of matrices */
         const bool turned = is_turned(k, &other);
         const int64_t m = turned ? k->n : k->m, n = turned ? k->m : k->n;
         bool tall = m >= n;

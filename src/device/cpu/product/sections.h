@@ -20,7 +20,7 @@ typedef struct chain {
     int span, spans;      /* the first span, and their number */
     uint64_t takes;       /* levels that are added to its sum */
     uint64_t near;        /* taken levels that this section filled */
-    int level;            /* receives its sum; -1: C does */
+    int level;            /* level that receives the sum; -1: C receives it */
     bool kept;            /* a later section takes that level */
 } chain;
 

@@ -29,10 +29,10 @@ enum { SUMS = 4096, DEEP = 16, MOST_VECTORS = 4, GROUPS = 2 };
 
 typedef struct thin {
     const job *w;
-    int64_t rows;  /* C's, and as many more as are computed with them */
+    int64_t rows;  /* rows of C, rounded up to the number that is computed together */
     const real *a; /* (deep, THIN) */
     real *sums;    /* (rows, room): of one group of columns */
-    real *levels;  /* as many for each level */
+    real *levels;  /* (levels, rows, room): sums of earlier chains */
     int64_t room;  /* columns of a group */
     bool turned;   /* k lie side by side */
 } thin;

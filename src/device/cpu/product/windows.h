@@ -24,7 +24,7 @@ typedef struct choir__windows {
 
 /* Part of a row of places: columns [from, to) of (count_w, channels). */
 typedef struct stretch {
-    char *y;             /* receives them */
+    char *y;             /* receives the columns */
     int64_t image, h, w; /* place 0's pixel; h may lie outside the image */
     int64_t from, to;
 } stretch;

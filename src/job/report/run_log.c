@@ -1,6 +1,6 @@
 /* A training job fills its log (choir/log.h): a row per step, events, and on request
  * histograms. */
-#include "job/report/record.h"
+#include "job/report/run_log.h"
 
 #include <choir/autograd.h>
 #include <choir/log.h>
@@ -21,7 +21,7 @@
 #include "job/report/own.h"
 #include "record/recorder.h"
 
-struct choir__cli_record {
+struct choir__run_log {
     const choir__job *job;
     choir_logger *log;
     /* seconds in kernels of each device at the last row */
@@ -30,13 +30,13 @@ struct choir__cli_record {
     int64_t last; /* step that was recorded */
 };
 
-const char *choir__cli_record_folder(const choir__job *j)
+const char *choir__run_log_folder(const choir__job *j)
 {
     return j->records.run ? j->records.run : j->saves.dir;
 }
 
 /* Says, once for each destination, that the record is not whole. */
-static void look(const choir__cli_record *r, choir_status status)
+static void look(const choir__run_log *r, choir_status status)
 {
     if (status == CHOIR_OK)
         return;
@@ -72,7 +72,7 @@ static char *new_id(void)
 }
 
 /* The options that decide the job's numbers, for tables of hyper-parameters. */
-static void put_params(choir__cli_record *r)
+static void put_params(choir__run_log *r)
 {
     for (const choir__cli_option *o = choir__job_options; o->name; o++) {
         char *text = o->recorded ? choir__job_option_text(r->job, o, CHOIR__BRIEF) : NULL;
@@ -82,11 +82,11 @@ static void put_params(choir__cli_record *r)
     }
 }
 
-static void add_destinations(choir__cli_record *r)
+static void add_destinations(choir__run_log *r)
 {
     if (r->job->records.own)
         choir__log_add_recorder(r->log, choir__own_recorder(r->job));
-    const char *folder = choir__cli_record_folder(r->job);
+    const char *folder = choir__run_log_folder(r->job);
     char *run = folder ? choir__format("run:%s", folder) : NULL;
     char *rest = r->job->records.logs ? choir__strdup(r->job->records.logs) : NULL, *all = rest,
          *dest;
@@ -98,13 +98,13 @@ static void add_destinations(choir__cli_record *r)
     free(all);
 }
 
-choir__cli_record *choir__cli_record_open(
+choir__run_log *choir__run_log_open(
     const choir__job *j, int64_t step, bool goes_on, int64_t parameters, double start_s)
 {
     if (!choir__job_is_logged(j))
         return NULL;
-    choir__cli_record *r = choir__calloc(1, sizeof *r);
-    const char *folder = choir__cli_record_folder(j),
+    choir__run_log *r = choir__calloc(1, sizeof *r);
+    const char *folder = choir__run_log_folder(j),
                *slash = folder ? strrchr(folder, '/') : NULL;
     char *id = goes_on && folder ? id_in(folder) : NULL;
     id = id ? id : new_id();
@@ -121,7 +121,7 @@ choir__cli_record *choir__cli_record_open(
     if (r->log) {
         add_destinations(r);
         put_params(r);
-        choir__cli_record_tell(
+        choir__run_log_tell(
             r, CHOIR__TOLD(begin, .step = step, .strategy = j->placement.strategy_text,
                    .world = choir__cli_strategy_workers(j), .resumed = goes_on,
                    .parameters = parameters, .start_s = start_s,
@@ -135,7 +135,7 @@ choir__cli_record *choir__cli_record_open(
 /* --- rows --- */
 
 static void put_memory(
-    choir__cli_record *r, int rank, const char *device, const choir__told_memory *figures)
+    choir__run_log *r, int rank, const char *device, const choir__told_memory *figures)
 {
     char prefix[80];
     snprintf(prefix, sizeof prefix, "device/%d/%s/", rank, device);
@@ -156,7 +156,7 @@ static void put_peer(int rank, const choir__seen_device *device, double busy, vo
 
 /* Memory of this process's devices, and the share of the time since the last row that they
  * computed; at intervals also the other ranks' on this machine. */
-static void put_devices(choir__cli_record *r, const choir__job_rank *part)
+static void put_devices(choir__run_log *r, const choir__job_rank *part)
 {
     double now = choir__now(), elapsed = now - r->since;
     for (int i = 0; i < part->device_count; i++) {
@@ -177,7 +177,7 @@ static void put_devices(choir__cli_record *r, const choir__job_rank *part)
 }
 
 typedef struct tensors {
-    choir__cli_record *record;
+    choir__run_log *record;
     int64_t step;
     choir_status status;
 } tensors;
@@ -202,7 +202,7 @@ static void put_tensor(const char *name, choir_tensor *t, void *arg)
 }
 
 /* Tables begin with these numbers, which then get their values in the form of logs. */
-static void put_first_columns(choir__cli_record *r, const choir__told_step *s)
+static void put_first_columns(choir__run_log *r, const choir__told_step *s)
 {
     if (s->loss_bits) /* NaN stays one: the step has a loss */
         look(r, choir_log_number(r->log, CHOIR__KEY(step, loss), s->loss));
@@ -211,8 +211,8 @@ static void put_first_columns(choir__cli_record *r, const choir__told_step *s)
         look(r, choir_log_number(r->log, CHOIR__KEY(step, grad_norm), s->grad_norm));
 }
 
-void choir__cli_record_step(
-    choir__cli_record *r, const choir__told_step *s, const choir__job_rank *part)
+void choir__run_log_step(
+    choir__run_log *r, const choir__told_step *s, const choir__job_rank *part)
 {
     if (!r || !r->log || s->step <= r->last) /* repeated after a loss of ranks */
         return;
@@ -230,35 +230,34 @@ void choir__cli_record_step(
     look(r, all.status);
 }
 
-void choir__cli_record_tell(
-    choir__cli_record *r, const choir__event_kind *kind, const void *told)
+void choir__run_log_tell(choir__run_log *r, const choir__event_kind *kind, const void *told)
 {
     if (r && r->log)
         look(r, choir__log_tell(r->log, kind, told));
 }
 
-void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status)
+void choir__run_log_failure(choir__run_log *r, int64_t step, choir_status status)
 {
     if (!r || !r->log)
         return;
     char *why = choir__strdup(choir_error_message()); /* an error here must not replace it */
     if (status == CHOIR_ERR_INTERRUPTED)
-        choir__cli_record_tell(r, CHOIR__TOLD(interrupted, .step = step, .message = why));
+        choir__run_log_tell(r, CHOIR__TOLD(interrupted, .step = step, .message = why));
     else
-        choir__cli_record_tell(r, CHOIR__TOLD(failure, .step = step, .message = why));
+        choir__run_log_tell(r, CHOIR__TOLD(failure, .step = step, .message = why));
     if (r->job->records.recorded)
         atomic_store(r->job->records.recorded, 1);
     choir__set_message(why);
     free(why);
 }
 
-void choir__cli_record_spoil(choir__cli_record *r)
+void choir__run_log_spoil(choir__run_log *r)
 {
     if (r)
         choir__log_end_badly(r->log);
 }
 
-void choir__cli_record_close(choir__cli_record *r)
+void choir__run_log_close(choir__run_log *r)
 {
     if (!r)
         return;
@@ -273,14 +272,14 @@ void choir__cli_record_close(choir__cli_record *r)
     free(r);
 }
 
-void choir__cli_record_loss(const choir__job *j)
+void choir__run_log_loss(const choir__job *j)
 {
-    const char *folder = choir__cli_record_folder(j);
+    const char *folder = choir__run_log_folder(j);
     choir__job only = *j;
     only.records.logs = NULL;
     only.records.unrecorded = only.records.recorded = NULL;
     char *dest = folder ? choir__format("run:%s", folder) : NULL;
-    choir__cli_record r = {.job = &only};
+    choir__run_log r = {.job = &only};
     choir_log_opts opts = choir_log_defaults();
     opts.goes_on = true;
     opts.resume = INT64_MAX; /* all that is there stays */
@@ -290,7 +289,7 @@ void choir__cli_record_loss(const choir__job *j)
             choir__log_add_recorder(r.log, choir__own_recorder(j));
         choir__set_message(why);
         int64_t step = only.records.reached ? atomic_load(only.records.reached) : 0;
-        choir__cli_record_failure(&r, step, CHOIR_ERR_PEER_LOST);
+        choir__run_log_failure(&r, step, CHOIR_ERR_PEER_LOST);
         (void)!choir_log_close(r.log);
     }
     choir__set_message(why);
