@@ -102,7 +102,7 @@ static void no_descriptors(void **state)
 static int count_open(const choir__links *l)
 {
     int count = 0;
-    for (const line *n = l->lines; n; n = n->next)
+    for (const connection *n = l->connections; n; n = n->next)
         count += is_open(n);
     return count;
 }
