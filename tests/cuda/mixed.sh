@@ -43,8 +43,9 @@ check replicas
 # Known answers are of processors: GPUs get a hash, which equal ones share, and no verdict.
 checked() {
     good check --quick --json || return
-    has out '"faults":0,' '"gpus":[{]"cuda:0":"[0-9a-f]{16}"'
-    [ "$(grep -o '"cuda:[0-9]*":"[0-9a-f]*"' out | cut -d: -f3 | sort -u | wc -l)" -eq 1 ] ||
+    has out '"device":"cuda:0","bits":"cuda","ok":null,"hash":"[0-9a-f]{16}"' \
+        '"event":"checked",.*"faults":0[}]'
+    [ "$(grep '"device":"cuda:' out | grep -o '"hash":.*' | sort -u | wc -l)" -eq 1 ] ||
         fail "equal GPUs, other hashes: $(cat out)"
 }
 check checked

@@ -78,10 +78,17 @@ static bool parse_stages(const char *text, int64_t values[CHOIR__SWIN_STAGES], i
 
 static choir_status check(const struct sizes *s)
 {
-    const char *wrong = choir__swin_wrong(&s->encoder);
+    const choir__swin_sizes *e = &s->encoder;
+    const int64_t side = choir__swin_side(e);
+    if (e->height % side || e->width % side)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model donut: expected height and image_width that %lld divides (patch=%lld x "
+            "window=%lld, times 2 for each stage after the first), got %lld and %lld",
+            (long long)side, (long long)e->patch, (long long)e->window, (long long)e->height,
+            (long long)e->width);
+    const char *wrong = choir__swin_wrong(e);
     if (wrong)
-        return choir__error(CHOIR_ERR_ARGUMENT, "model donut of %lld x %lld pixels: %s",
-            (long long)s->encoder.height, (long long)s->encoder.width, wrong);
+        return choir__error(CHOIR_ERR_ARGUMENT, "model donut: %s", wrong);
     if (s->decoder.width % s->decoder.heads)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model donut: decoder_heads=%lld does not divide width=%lld",

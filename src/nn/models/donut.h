@@ -23,6 +23,8 @@ typedef struct choir__swin_sizes {
 
 /* Returns the reason why the sizes are inconsistent, or NULL if they are consistent. */
 const char *choir__swin_wrong(const choir__swin_sizes *sizes);
+/* Returns what both sides of an image must be multiples of, in pixels. */
+int64_t choir__swin_side(const choir__swin_sizes *sizes);
 
 /* Creates the encoder. Forward: x (B, channels, height, width) -> (B, T, choir__swin_out), T =
  * H W / (patch 2^(stages-1))^2. */

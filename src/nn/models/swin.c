@@ -354,18 +354,18 @@ int64_t choir__swin_out(const choir__swin_sizes *n)
     return n->embed << (n->stages - 1);
 }
 
+/* Windows divide the last stage's image, so they divide the larger ones before it. */
+int64_t choir__swin_side(const choir__swin_sizes *n)
+{
+    return (n->patch * n->window) << (n->stages - 1);
+}
+
 const char *choir__swin_wrong(const choir__swin_sizes *n)
 {
     for (int i = 0; i < n->stages; i++) {
         struct place p = place_of(n, i);
         if (n->depth[i] < 1 || n->depth[i] > CHOIR__SWIN_BLOCKS)
             return "expected 1 to 64 blocks per stage";
-        if (!p.height || !p.width || (n->patch * p.height << i) != n->height ||
-            (n->patch * p.width << i) != n->width)
-            return "expected image sides that patch, times 2 for each stage after the first, "
-                   "divides";
-        if (p.height % n->window || p.width % n->window)
-            return "expected windows that divide each stage's image, and are no larger";
         if (n->heads[i] < 1 || p.channels % n->heads[i])
             return "expected heads that divide each stage's channels";
     }

@@ -328,7 +328,8 @@ static void unpublished(void **state)
     ok(choir_model_describe("llama:attention_bias=1,mlp_bias=1", &info));
     info = (choir_model_info){0};
     assert_fails(choir_model_describe("donut:height=64,image_width=64,window=4", &info),
-        CHOIR_ERR_ARGUMENT, "are no larger");
+        CHOIR_ERR_ARGUMENT,
+        "that 128 divides (patch=4 x window=4, times 2 for each stage after the first), got 64");
 }
 
 #define LLAMA(more) "{\"model_type\": \"llama\", " more "}"
