@@ -50,7 +50,7 @@ set(seconds cli.chaos_elastic 90
   multi.pipeline 25 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
   multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 fault.ledger 20 unit.schedule 15
   cli.watch_strange 30 cli.watch_browser 30
-  install.packages 25 unit.message 15 cli.chaos 15 cli.numbers 12 cli.signals 20
+  install.readme 60 install.packages 60 unit.message 15 cli.chaos 15 cli.numbers 12 cli.signals 20
   cli.bad_saves 20 conformance.collectives 12)
 while(seconds)
   list(POP_FRONT seconds name cost)
