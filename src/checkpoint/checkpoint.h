@@ -104,8 +104,8 @@ choir_status choir__checkpoint_before(const char *dir, int64_t step, char *path)
  * it. The next save removes the steps behind it. Error: io. */
 choir_status choir__checkpoint_go_back(const char *dir, int64_t step);
 
-/* Puts the checkpoints behind a step aside: as DIR/suspect-step-N nothing finds them by itself.
- */
+/* Renames the checkpoints behind a step to DIR/suspect-step-N, where nothing finds them by
+ * itself. They replace those that have such a name. */
 void choir__checkpoint_put_aside(const char *dir, int64_t step);
 
 /* --- finding and loading --- */

@@ -119,9 +119,8 @@ static void unlink_ours(const char *dir, const char *name, void *arg)
     free(path);
 }
 
-/* Removes a checkpoint's folder, but keeps files that do not belong to a checkpoint. The state
- * is removed first, so that half of a checkpoint never looks like a complete one. */
-static void remove_folder(const char *path)
+/* The state is removed first, so that half of a checkpoint never looks like a complete one. */
+void choir__folder_remove(const char *path)
 {
     struct stat info;
     if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
@@ -140,13 +139,13 @@ static void clean_entry(const char *dir, const char *name, void *arg)
     (void)arg;
     char *path = choir__format("%s/%s", dir, name);
     if (starts_with(name, ".new-"))
-        remove_folder(path);
+        choir__folder_remove(path);
     if (starts_with(name, ".link-"))
         unlink(path);
     if (starts_with(name, ".old-step-")) { /* killed between the two renames */
         char *step = choir__format("%s/%s", dir, name + strlen(".old-"));
         if (choir__is_folder(step) || rename(path, step) != 0)
-            remove_folder(path);
+            choir__folder_remove(path);
         free(step);
     }
     free(path);
@@ -201,7 +200,7 @@ static void prune_entry(const char *dir, const char *name, void *arg)
         (step >= k->least && step <= choir__folder_step(k->latest)))
         return;
     char *path = choir__format("%s/%s", dir, name);
-    remove_folder(path);
+    choir__folder_remove(path);
     free(path);
 }
 

@@ -13,6 +13,9 @@ choir_status choir__folder_lock(const char *dir, int *lock);
 /* Removes what killed saves left in DIR, and restores a step that one had moved aside. */
 void choir__folder_clean(const char *dir);
 
+/* Removes a checkpoint's folder, but keeps files that do not belong to a checkpoint. */
+void choir__folder_remove(const char *path);
+
 /* Renames the finished folder `fresh` in DIR to `step`, moves `latest` (and `best`) to it, and
  * removes steps that neither link names. Errors: io; the links are then unchanged. */
 choir_status choir__folder_install(

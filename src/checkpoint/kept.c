@@ -112,8 +112,10 @@ void choir__checkpoint_put_aside(const char *dir, int64_t step)
     for (int64_t i = 0; i < k.count; i++) {
         char *from = choir__format("%s/step-%08lld", dir, (long long)k.steps[i]),
              *to = choir__format("%s/suspect-step-%08lld", dir, (long long)k.steps[i]);
-        if (k.steps[i] > step)
+        if (k.steps[i] > step) {
+            choir__folder_remove(to); /* an earlier fault's, which would be in the way */
             (void)!rename(from, to);
+        }
         free(from);
         free(to);
     }

@@ -7,8 +7,11 @@
 #include "checkpoint_fixture.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <choir/choir.h>
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
 #include "multi/ranks.h"
@@ -157,12 +160,37 @@ static void state_is_read_again(void **state)
     }
 }
 
+static bool is_there(const char *name)
+{
+    return access(at("aside/%s/state.json", name), F_OK) == 0;
+}
+
+/* A second fault finds the folder that the first one left. */
+static void suspects_are_put_aside(void **state)
+{
+    (void)state;
+    char dir[512];
+    static const char *const names[] = {"step-00000004", "step-00000008"};
+    snprintf(dir, sizeof dir, "%s", at("aside"));
+    mkdir(dir, 0777);
+    for (int fault = 0; fault < 2; fault++) {
+        for (size_t i = 0; i < CHOIR_COUNT(names); i++) {
+            mkdir(at("aside/%s", names[i]), 0777);
+            ok(choir__write_file(at("aside/%s/state.json", names[i]), "{}", 2));
+        }
+        choir__checkpoint_put_aside(dir, 4);
+        assert_true(is_there("step-00000004") && is_there("suspect-step-00000008"));
+        assert_false(is_there("step-00000008"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_changed_bit_is_trusted),
         cmocka_unit_test(numbers_of_ranks),
         cmocka_unit_test(state_is_read_again),
+        cmocka_unit_test(suspects_are_put_aside),
     };
     return cmocka_run_group_tests(tests, set_up, remove_all);
 }

@@ -82,16 +82,15 @@ choir_status choir__draft_close(choir__draft *draft, choir_status status, choir_
 choir_status choir__write_file(const char *path, const void *data, size_t bytes)
 {
     choir__draft draft;
-    choir__digest read;
-    char given[CHOIR__SHA256_HEX];
-    choir__sha256(data, bytes, given);
+    choir__digest given, read;
     choir_status status = choir__draft_open(&draft, path);
     if (status == CHOIR_OK)
         status = choir__draft_write(&draft, data, bytes);
-    status = choir__draft_close(&draft, status, NULL);
+    status = choir__draft_close(&draft, status, &given);
     if (status == CHOIR_OK)
         status = choir__sha256_file(path, &read);
-    if (status == CHOIR_OK && (read.bytes != (int64_t)bytes || strcmp(read.sha256, given) != 0))
+    if (status == CHOIR_OK &&
+        (read.bytes != given.bytes || strcmp(read.sha256, given.sha256) != 0))
         return choir__error(CHOIR_ERR_STATE,
             "%s has other bytes than were to be written: they changed in this machine's memory "
             "or on its disk",
