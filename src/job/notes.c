@@ -49,6 +49,11 @@ static bool never_validates(const choir__job *j)
     return j->training.no_eval && !j->training.eval_every && !j->training.eval_epochs;
 }
 
+static bool is_alone(const choir__job *j)
+{
+    return !j->ranks.launched && j->placement.nproc == 1;
+}
+
 /* Options that do nothing without another one. Scripts share options among their jobs, so these
  * are not errors. */
 static const struct {
@@ -60,6 +65,7 @@ static const struct {
         {"save-every", "save-keep", "save-warn", "grace"}},
     {never_validates, "nothing is validated with --no-eval",
         {"eval-batches", "metric", "best"}},
+    {is_alone, "one process meets no others", {"backend", "key-file"}},
 };
 
 /* Names the first such option that the job has, of each kind. */

@@ -76,6 +76,17 @@ without_validations() {
     bad 1 'choir: --tokenizer: toy reads no texts' train --model toy --tokenizer x random
 }
 
+# Nor have the ways of meeting others an effect on a single process.
+without_others() {
+    local option
+    for option in --backend=shm --key-file=key; do
+        noted "one process meets no others: ${option%%=*} has no effect" \
+            train --model toy --steps 3 $option random
+    done
+    choir train --model toy --steps 3 --strategy ddp --nproc 2 --backend shm random >out 2>err
+    [ ! -s err ] || fail "said: $(cat err)"
+}
+
 wrong_times() {
     bad 2 "grace: expected a time such as 90s" train --grace soon --save s random
     bad 2 "grace: expected a time such as 90s" train --grace -1 --save s random
@@ -99,4 +110,5 @@ check slurm_knows
 check wrong_times
 check without_checkpoints
 check without_validations
+check without_others
 finish
