@@ -2,7 +2,7 @@
 # its tiers leave out.
 #
 # label quick   script/test --quick: what finds the most faults in a minute
-# label turn_N  script/test runs those of one N in four, another N for each sample
+# label turn_N  script/test runs those of one N in six, another N for each sample
 # label long    script/test leaves it to --full
 #
 # Each test also has its folder as a label, so that CTest's summary says where time goes.
@@ -70,8 +70,8 @@ set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 
 # --- what changes take turns with ----------------------------------------------------------------
 # Each of these keeps a processor busy for over three seconds, in sum four times what all the
-# others do. A change runs a quarter of them (script/test), and others of each subject; --full runs
-# all. The most expensive first, so that the quarters take equally long. What equal bits rest on
+# others do. A change runs a sixth of them (script/test), and others of each subject; --full runs
+# all. The most expensive first, so that the sixths take equally long. What equal bits rest on
 # (FOLDER.same_bits) is not among them.
 set(turns
   install.packages cli.plan cli.elastic install.readme cuda.nccl cli.run_copies unit.products
@@ -81,7 +81,7 @@ set(turns
   unit.pipeline install.languages multi.fsdp_parts cli.recheck cli.hostile cli.comforts
   cli.audit multi.pipeline install.reference conformance.collectives multi.shm_places
   mpi.joining cli.records cli.pipeline_ranks cli.base cli.watch_strange multi.group
-  cli.real_data cuda.epilogues cli.tune_segments cost.readers install.tools cli.weights
+  cli.real_data cuda.epilogues cli.tune_segments install.tools cli.weights
   mpi.suite cli.tune_postgres cuda.unit_gradcheck multi.ucx cli.bad_saves cli.numbers cli.faults
   fuzz.chat cuda.conformance_kernels_loss interop.numbers cuda.half multi.far
   fault.checkpoint_ranks cli.bench cli.compare_plot cli.hogwild cli.chaos
@@ -102,24 +102,27 @@ foreach(test IN LISTS turns)
   if(test IN_LIST tests)
     set_property(TEST ${test} APPEND PROPERTY LABELS turn_${turn})
   endif()
-  math(EXPR turn "(${turn} + 1) % 4")
+  math(EXPR turn "(${turn} + 1) % 6")
 endforeach()
 
 # --- what --full has alone -----------------------------------------------------------------------
 # What runs other tests' code in other places or for longer. cli.run_raft waits for elections:
-# minutes on a busy machine. Chaos strikes at random; the race checker's plug-in is every kernel
-# once more; memory nodes, and machines under mpirun, are the same code elsewhere; strategies over
-# a soft GPU per rank, and examples on it, are those of processors on the kernels of
+# minutes on a busy machine; cost.readers takes a minute to compile. Chaos strikes at random; the
+# race checker's plug-in is every kernel once more; memory nodes, and machines under mpirun, are the
+# same code elsewhere; strategies over a soft GPU per rank, and examples on it, are those of
+# processors on the kernels of
 # cuda.conformance_NAME. softgpu/CMakeLists.txt, whose tests are not seen here, labels
 # softgpu.race_faults.
 choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)" "softgpu[.]race_kernels_.*"
   "multi[.].*_numa" "mpi[.]machines" "cuda[.](shm_.*|examples_.*|bench|unit_recompute)"
-  "unit[.](schedule|message)")
+  "unit[.](schedule|message)" "cost[.].*")
 set_property(TEST ${long} APPEND PROPERTY LABELS long)
 add_custom_target(full_tests) # what they need beside `all`
-if(TARGET choir_cuda_race)
-  add_dependencies(full_tests choir_cuda_race)
-endif()
+foreach(target IN ITEMS choir_cuda_race test_cost)
+  if(TARGET ${target})
+    add_dependencies(full_tests ${target})
+  endif()
+endforeach()
 # Under a sanitizer: what it can find faults in that no other test there has run, and nothing that
 # runs the same code with other numbers. sanitized_tests builds that.
 if(CHOIR_SANITIZE)
@@ -133,7 +136,7 @@ if(CHOIR_SANITIZE)
   set(rest ${tests})
   list(REMOVE_ITEM rest ${chosen})
   set_property(TEST ${rest} APPEND PROPERTY LABELS long)
-  # Each change builds and runs one sixth of them (script/test); the nightly run has all.
+  # Each change builds and runs one eighth of them (script/test); the nightly run has all.
   add_custom_target(sanitized_tests)
   set(programs choir_command)
   foreach(plugin IN ITEMS ucx raft etcd parquet)
@@ -141,7 +144,7 @@ if(CHOIR_SANITIZE)
       list(APPEND programs choir_${plugin})
     endif()
   endforeach()
-  foreach(part RANGE 5)
+  foreach(part RANGE 7)
     add_custom_target(sanitized_tests_${part})
     add_dependencies(sanitized_tests_${part} ${programs})
     add_dependencies(sanitized_tests sanitized_tests_${part})
@@ -158,6 +161,6 @@ if(CHOIR_SANITIZE)
         add_dependencies(sanitized_tests_${part} ${program})
       endif()
     endforeach()
-    math(EXPR part "(${part} + 1) % 6")
+    math(EXPR part "(${part} + 1) % 8")
   endforeach()
 endif()

@@ -51,7 +51,7 @@ typedef struct choir__save_args {
 } choir__save_args;
 
 /* A caller's knowledge of a part of a tensor that is about to be saved: the hash of its name
- * (choir__rng_key), and the hash of its numbers (device/kernels_hash.h), where an element's
+ * (choir__rng_key), and the hash of its numbers (device/kernels/hash.h), where an element's
  * place is the sum over the dimensions of its index times place[d]. */
 typedef struct choir__proof {
     bool known;

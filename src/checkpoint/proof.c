@@ -11,7 +11,7 @@
 #include "checkpoint/format/file.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
-#include "device/kernels_hash.h"
+#include "device/kernels/hash.h"
 
 void choir__saver_proves(choir__saver *s, choir__proof_fn *know, void *arg)
 {

@@ -3,7 +3,6 @@
  * much memory the weights, their gradients, the optimizer and the activations take. */
 #include "cli/summary.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

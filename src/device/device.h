@@ -56,7 +56,7 @@ struct choir_device {
     const choir__kernels *reference; /* every dtype; the only table for f64 */
     bool half;      /* all kernels take bf16 and f16 as in kernels.h, not only products */
     bool epilogues; /* products have the additional results of choir__k_matmul */
-    bool chunks;    /* attention takes chunks and pairs: kernels_attention.h */
+    bool chunks;    /* attention takes chunks and pairs: kernels/attention.h */
     /* products of 16 bits are fastest with rows at multiples of this number of bytes; 0: all
      * are equally fast */
     int row_bytes;

@@ -13,23 +13,21 @@
 #ifndef CHOIR_KERNELS_H
 #define CHOIR_KERNELS_H
 
-#include <math.h>
 #include <string.h>
 
 #include <choir/dtype.h>
 #include "base/base.h"
-#include "base/math/functions.h"
 #include "base/quant/quant.h"
-#include "device/kernels_attention.h"
-#include "device/kernels_ctc.h"
-#include "device/kernels_cut.h"
-#include "device/kernels_hash.h"
-#include "device/kernels_images.h"
-#include "device/kernels_linalg.h"
-#include "device/kernels_order.h"
-#include "device/kernels_parts.h"
-#include "device/kernels_recurrent.h"
-#include "device/kernels_select.h"
+#include "device/kernels/attention.h"
+#include "device/kernels/ctc.h"
+#include "device/kernels/cut.h"
+#include "device/kernels/hash.h"
+#include "device/kernels/images.h"
+#include "device/kernels/linalg.h"
+#include "device/kernels/order.h"
+#include "device/kernels/parts.h"
+#include "device/kernels/recurrent.h"
+#include "device/kernels/select.h"
 
 /* y[i] = value, n elements of any dtype; integers take the value truncated. */
 typedef struct choir__k_fill {
@@ -156,7 +154,7 @@ static inline int64_t choir__row_step(int64_t row, int64_t cols)
 /* ROWS: y[r] = scale * sum_c x[r, c]; COLS: y[c] = scale * sum_r x[r, c], rows added in order.
  * On processors f32 rows are summed in 16 lanes (element c in lane c % 16) joined by a fixed
  * tree: lane i += lane i+8, then +4, +2, +1. Other devices use another order, which depends on
- * the shape alone. COLS: the rows may be cut into leaves (kernels_cut.h). */
+ * the shape alone. COLS: the rows may be cut into leaves (kernels/cut.h). */
 typedef struct choir__k_sum {
     const void *x;
     void *y;
@@ -189,7 +187,7 @@ typedef struct choir__k_max_rows {
  * or NULL. accumulate: adds the result to C. For bf16 and f16 operands the sums and the bias
  * are f32; so is C if wide. half_bias, only on devices with choir_device.half: the bias has
  * dtype, as C does. cut, node: K is cut, and the product is the sum of a node's leaves
- * (kernels_cut.h); leaves and nodes are f32 beside 16-bit operands, and rounded once, with the
+ * (kernels/cut.h); leaves and nodes are f32 beside 16-bit operands, and rounded once, with the
  * bias and the old C.
  *
  * On devices that choir__device_reads_blocks, B, one matrix without a cut, may be held in fewer
@@ -283,7 +281,7 @@ typedef struct choir__k_layer_norm {
  * f32; gx_half, if given, gets a copy of gx, rounded.
  *
  * layer_norm_weights, a kernel of its own: ggamma, gbeta (cols), rows added in order; either
- * may be NULL. There the rows may be cut into leaves (kernels_cut.h). */
+ * may be NULL. There the rows may be cut into leaves (kernels/cut.h). */
 typedef struct choir__k_layer_norm_backward {
     const void *x, *gamma, *mean, *rstd, *gy, *gx_add;
     void *gx, *gx_half, *ggamma, *gbeta;
@@ -375,7 +373,7 @@ typedef enum choir__row_losses {
  * loss and count ():
  *   MEAN  loss () the sum over rows / count (0 where count is); count the sum of w_t over the
  * rows not ignored (without weights: their number) SUM   loss () the sum over rows; count 1.
- * The rows may be cut into leaves (kernels_cut.h); the sum of each leaf is rounded EACH  loss
+ * The rows may be cut into leaves (kernels/cut.h); the sum of each leaf is rounded EACH  loss
  * (rows); count 1 SCORE loss (rows) the target's own logit, 0 where that is ignored or
  * elsewhere; count 1; for part_losses, and without weights and smoothing With 16-bit logits all
  * other floating operands are f32, here and in the backward. A target outside [0, cols) fails
@@ -498,7 +496,7 @@ typedef enum choir__opt_of {
     CHOIR__OPT_LEFT = CHOIR__OPT_GRAD /* number of tensors that are written */
 } choir__opt_of;
 
-/* Hashes of an entry's numbers (kernels_hash.h), taken in the pass of the step: as it read
+/* Hashes of an entry's numbers (kernels/hash.h), taken in the pass of the step: as it read
  * them, and as it left them. Each place in the whole tensor has one factor, which all of them
  * share. In memory that the host reads. */
 typedef struct choir__opt_sums {
@@ -559,33 +557,6 @@ typedef enum choir__opt_bias {
     CHOIR__BIAS_LAMB,
     CHOIR__BIAS_ADAFACTOR
 } choir__opt_bias;
-
-/* The kernels of GPUs, which are C++, have a pow of their own. */
-#ifdef __cplusplus
-#define CHOIR__BIAS_POW pow
-#else
-#define CHOIR__BIAS_POW choir__pow
-#endif
-
-/* Sets the numbers of h that depend on the number of steps before this one. */
-CHOIR__BOTH static inline void choir__opt_correct(
-    choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
-{
-    double t = (double)steps + 1;
-    double bias1 = 1 - CHOIR__BIAS_POW((double)h->beta1, t);
-    double bias2 = 1 - CHOIR__BIAS_POW((double)h->beta2, t);
-    h->first = steps == 0;
-    if (bias == CHOIR__BIAS_ADAM) {
-        h->step_size = (float)((double)h->lr / bias1);
-        h->rsqrt_bias2 = (float)(1 / sqrt(bias2));
-    } else if (bias == CHOIR__BIAS_LAMB) {
-        h->inv_bias1 = (float)(1 / bias1);
-        h->inv_bias2 = (float)(1 / bias2);
-    } else if (bias == CHOIR__BIAS_ADAFACTOR) {
-        h->step_size = (float)fmin((double)h->lr, 1 / sqrt(t));
-        h->take1 = (float)CHOIR__BIAS_POW(t, (double)h->beta2);
-    }
-}
 
 /* For each entry, with g = grad * *clip (clip NULL: 1). f32.
  *   SGD:  g += wd p;  m = first ? g : momentum m + (1-dampening) g;

@@ -6,6 +6,7 @@
  * another process's turn as well as its kernel. */
 #include "device/trace.h"
 
+#include <math.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

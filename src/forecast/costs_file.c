@@ -1,6 +1,5 @@
 /* Tables of costs as JSON files, one for each kind of device, with the key of the machine. */
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

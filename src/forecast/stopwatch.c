@@ -1,7 +1,6 @@
 /* Times of kernels, by size: see stopwatch.h. */
 #include "forecast/stopwatch.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

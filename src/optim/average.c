@@ -4,8 +4,6 @@
 #include "optim/optim.h"
 #include "tensor/launch.h"
 
-#include <math.h>
-
 choir_average_opts choir_average_defaults(void)
 {
     return (choir_average_opts){.decay = 0.999f, .start = 1, .every = 1};

@@ -1,6 +1,6 @@
 /* Hashes in the update's pass, for an audit: the kernel reads a parameter, its gradient and its
  * state, and writes them, and so it takes their hashes while they are in the cache. They are
- * the sums that hash kernels of their own would give (device/kernels_hash.h).
+ * the sums that hash kernels of their own would give (device/kernels/hash.h).
  *
  * The sums stay at one place until the optimizer is freed, because recorded steps have their
  * addresses. The host sets them to zero between two steps, and whether a step takes hashes goes

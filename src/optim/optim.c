@@ -8,6 +8,7 @@
  * Devices step in parallel (update.c). They meet only to clip: the sums of the rows go to the
  * run's device, which adds them and sends the factor back. */
 #include "base/floats.h"
+#include "device/kernels/arithmetic.h"
 #include "optim/optim.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"

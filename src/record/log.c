@@ -2,7 +2,6 @@
  * error returned once. */
 #include <choir/log.h>
 
-#include <math.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>

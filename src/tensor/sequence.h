@@ -2,7 +2,7 @@
  *
  * The S chunks are declared, as the micro-batches are. In memory every sample's sequence of L
  * tokens is S leaves of L / S tokens, in an order that balances causal attention
- * (device/kernels_attention.h). Sums over the tokens of a micro-batch have S leaves: leaf s has
+ * (device/kernels/attention.h). Sums over the tokens of a micro-batch have S leaves: leaf s has
  * the tokens of leaf s of all samples. Ranks may have runs of leaves; then choir__chunk_ops has
  * their common work, and sums over leaves are completed over the ranks.
  *

@@ -1,5 +1,5 @@
 /* Sums over rows whose rows are cut into leaves: the tree of the leaves' own sums. And
- * attention cut into chunks (device/kernels_attention.h): one call for all chunks gives the
+ * attention cut into chunks (device/kernels/attention.h): one call for all chunks gives the
  * bits of a call per pair of chunks, combined in the order that is written there, on every
  * instruction set; and the numbers of attention without chunks, on the tokens in their own
  * order. */
@@ -290,7 +290,7 @@ static void numbers(void **state)
     }
 }
 
-/* --- sums over rows: kernels_cut.h --- */
+/* --- sums over rows: kernels/cut.h --- */
 
 enum { COLS = 71, ROWS = 3 * 22 };
 

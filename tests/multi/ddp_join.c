@@ -1,7 +1,6 @@
 /* Uneven inputs: ranks that run out of data shadow the steps of the others. The remaining
  * gradients are divided by the micro-batches of all ranks, or of the ranks that still have
  * data. All ranks end with the same model, and with the same optimizer state if it joins. */
-#include <math.h>
 
 #include "ddp_fixture.h"
 

@@ -2,7 +2,6 @@
  * tensor after another is encoded and appended. */
 #include "checkpoint/gguf/gguf.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

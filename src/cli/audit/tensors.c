@@ -3,7 +3,6 @@
 #include "cli/audit/audit.h"
 
 #include <dirent.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

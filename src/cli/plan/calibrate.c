@@ -6,7 +6,6 @@
  * the others are predicted from these times. */
 #include "cli/plan/plan.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

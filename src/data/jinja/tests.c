@@ -1,5 +1,4 @@
 /* Jinja's tests: v is NAME. */
-#include <math.h>
 #include <string.h>
 
 #include "data/jinja/eval.h"

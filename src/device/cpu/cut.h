@@ -1,4 +1,4 @@
-/* Products whose K is cut into leaves (device/kernels_cut.h), by an engine that knows no cuts.
+/* Products whose K is cut into leaves (device/kernels/cut.h), by an engine that knows no cuts.
  */
 #ifndef CHOIR_CPU_CUT_H
 #define CHOIR_CPU_CUT_H

@@ -1,6 +1,5 @@
 /* README.md of an exported folder: where the model comes from, in the form that model hubs read
  * (YAML between dashes, then Markdown). */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

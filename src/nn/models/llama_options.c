@@ -1,7 +1,6 @@
 /* The options of Llama and its relatives: text to sizes, sizes to text, and consistency checks.
  * One table has all of them; a family has those that are marked as everyone's, and those that
  * it lists. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

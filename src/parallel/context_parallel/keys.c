@@ -1,6 +1,6 @@
 /* Attention by chunks of keys: each rank keeps its queries, and the ranks send one chunk of
  * keys and values after another to all of them, in rising order, which is the order in which
- * partial results are combined (device/kernels_attention.h). So a rank holds one chunk of other
+ * partial results are combined (device/kernels/attention.h). So a rank holds one chunk of other
  * ranks' keys at a time.
  *
  * In backward the chunks come once more. The terms of a rank's queries in a chunk's gradients

@@ -9,7 +9,6 @@
  * A continued run is found by its id, and its later steps are cut off. */
 #include <dirent.h>
 #include <errno.h>
-#include <math.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>

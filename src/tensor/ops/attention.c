@@ -139,7 +139,7 @@ static choir_tensor *as_tensor(choir_scope *scope, choir_device *device,
     return t;
 }
 
-/* Returns delta of kernels_attention.h, rowsum(gy y): (B, H, T). */
+/* Returns delta of kernels/attention.h, rowsum(gy y): (B, H, T). */
 static choir_tensor *new_delta(
     choir_scope *scope, choir_device *device, const choir__k_attention *args)
 {

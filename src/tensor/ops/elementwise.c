@@ -1,4 +1,5 @@
 /* Functions of one element: one function each, and one kernel for all of them. */
+#include <math.h>
 #include <string.h>
 
 #include "tensor/autocast.h"

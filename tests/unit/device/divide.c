@@ -1,6 +1,5 @@
 /* Kernels on several cores have the bits of one: each divided kernel, and products in shapes
  * where oneDNN's threads would share a sum, on 1, 2, 3 and 5 threads. */
-#include <math.h>
 #include <stdlib.h>
 
 #include <choir/device.h>

@@ -3,7 +3,6 @@
  * is loaded), exceptions that end the program. Each environment has a process of its own, since
  * threads inherit their creator's. */
 #include <fenv.h>
-#include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #if defined(__x86_64__)

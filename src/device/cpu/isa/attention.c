@@ -10,7 +10,7 @@
  * is left out, which for 64 tokens is half of the work, and a head's matrices are too small for
  * a library's calls.
  *
- * With chunks (kernels_attention.h), a block takes one chunk of keys after the other, and
+ * With chunks (kernels/attention.h), a block takes one chunk of keys after the other, and
  * combines the partial results. */
 #include "device/cpu/isa/attention.h"
 

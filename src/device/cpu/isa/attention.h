@@ -233,7 +233,7 @@ INLINE float score_factor(const shape *n)
     return n->softcap > 0 ? 1.0f : n->scale;
 }
 
-/* --- chunks: kernels_attention.h --- */
+/* --- chunks: kernels/attention.h --- */
 
 INLINE int64_t chunks_of(const shape *n)
 {

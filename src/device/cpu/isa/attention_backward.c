@@ -5,7 +5,7 @@
  *                  G = gy v^T    G = scale P (G - rowsum(P G))    gq = G k    gk += G^T q
  *
  * The gradients of keys and values are added to where they are, query by query in order. With
- * chunks (kernels_attention.h) that holds for one leaf of queries and one of keys, and the
+ * chunks (kernels/attention.h) that holds for one leaf of queries and one of keys, and the
  * leaves of queries are then added in the tree. */
 #include "device/cpu/isa/attention.h"
 

@@ -1,4 +1,4 @@
-/* The hash of tensors and of their parts (device/kernels_hash.h), at the speed of memory. */
+/* The hash of tensors and of their parts (device/kernels/hash.h), at the speed of memory. */
 #include "device/cpu/isa/hash_sum.h"
 
 enum { UNROLLED = 2, BUFFERED = 512, AHEAD = 1024 /* words */ };

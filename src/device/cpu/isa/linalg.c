@@ -3,6 +3,7 @@
  * rows. Singular values are computed in f64, 8 lanes at a time, from the columns of the matrix,
  * which are rows of the scratch memory. */
 #include "device/cpu/isa/isa.h"
+#include "device/kernels/arithmetic.h"
 #include "device/queue.h"
 
 /* --- Cholesky's factor --- */

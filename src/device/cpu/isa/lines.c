@@ -2,6 +2,7 @@
  * line, running sums, and lines of another length. Lines beside each other in memory are
  * visited together, BLOCK at a time, which makes vectors of them. */
 #include "device/cpu/isa/isa.h"
+#include "device/kernels/arithmetic.h"
 
 enum { BLOCK = 64 };
 

@@ -1,6 +1,7 @@
 /* A gradient scaler's kernels. The host reads none of the results, so that a step can be
  * recorded; the optimizer's kernels read the decision. */
 #include "device/cpu/isa/isa.h"
+#include "device/kernels/arithmetic.h"
 #include "device/queue.h"
 
 void KERNEL(optim_skipped)(const choir__k_optim_skipped *k)

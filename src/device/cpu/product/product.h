@@ -3,7 +3,7 @@
  * The rule of the chain: an element of A B is a chain of fused multiply-adds over k, in rising
  * order from +0. K longer than CHAIN is cut into chains of CHAIN, and a shorter last one, whose
  * sums are added in the fixed tree: a node of n leaves splits at the largest power of two below
- * n. Where K is cut into leaves (device/kernels_cut.h), each leaf is such a sum of its own
+ * n. Where K is cut into leaves (device/kernels/cut.h), each leaf is such a sum of its own
  * terms, and leaves are added in the fixed tree, too. Then the bias is added, then the old C if
  * it accumulates, and the result is rounded once to C's type. So bits depend on K and its cut
  * alone, never on instructions, tiles, blocks or cores. */

@@ -1,6 +1,6 @@
 /* K as chains, and as sections: the chains that are packed together.
  *
- * Leaf after leaf (device/kernels_cut.h), chain after chain. A section has several chains if
+ * Leaf after leaf (device/kernels/cut.h), chain after chain. A section has several chains if
  * leaves are short, so that a tile adds most of them while they are near, in the first cache;
  * the sums of others wait in memory until a later section takes them (levels.h). */
 #ifndef CHOIR_PRODUCT_SECTIONS_H

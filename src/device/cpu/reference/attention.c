@@ -1,5 +1,5 @@
 /* Reference kernels for attention: one query at a time, with its scores in an array. Chunks
- * (kernels_attention.h) say only which keys a query sees, since sums are in double. */
+ * (kernels/attention.h) say only which keys a query sees, since sums are in double. */
 #include <stdlib.h>
 #include <string.h>
 

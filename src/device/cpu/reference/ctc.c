@@ -1,4 +1,4 @@
-/* Reference kernels of connectionist temporal classification: device/kernels_ctc.h has the
+/* Reference kernels of connectionist temporal classification: device/kernels/ctc.h has the
  * formulas. */
 #include <stdlib.h>
 

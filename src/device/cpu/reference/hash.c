@@ -1,4 +1,4 @@
-/* The hash of tensors and of their parts, element by element (device/kernels_hash.h). */
+/* The hash of tensors and of their parts, element by element (device/kernels/hash.h). */
 #include "device/cpu/reference/reference.h"
 
 void choir__reference_hash(const choir__k_hash *k)

@@ -1,6 +1,7 @@
 /* Reference kernels of linear algebra: Cholesky's factor, triangular systems, singular values.
- * device/kernels_linalg.h has the formulas. */
+ * device/kernels/linalg.h has the formulas. */
 #include "device/cpu/reference/reference.h"
+#include "device/kernels/arithmetic.h"
 #include "device/queue.h"
 
 void choir__reference_cholesky(const choir__k_cholesky *k)

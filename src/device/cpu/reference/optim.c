@@ -7,6 +7,7 @@
 
 #include "device/code_map.h"
 #include "device/cpu/reference/reference.h"
+#include "device/kernels/arithmetic.h"
 #include "device/queue.h"
 
 /* True if the parameter and its numbers are f64. */

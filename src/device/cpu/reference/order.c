@@ -1,5 +1,6 @@
 /* Reference kernels that order the entries of a line, and that make lines of another length. */
 #include "device/cpu/reference/reference.h"
+#include "device/kernels/arithmetic.h"
 
 /* Returns true if entry i of the line that begins at `first` comes before entry j. */
 static bool comes_before(const choir__k_sort *k, int64_t first, int64_t i, int64_t j)

@@ -1,4 +1,4 @@
-/* The hash of tensors and of their parts (device/kernels_hash.h). Threads add integers, so
+/* The hash of tensors and of their parts (device/kernels/hash.h). Threads add integers, so
  * their order changes nothing, and blocks join their sums by an atomic addition. Memory is the
  * limit, and a warp reads neighbouring elements. */
 #include "device/cuda/kit/kernel.cuh"

@@ -1,7 +1,8 @@
 /* Factors of matrices, and triangular systems. A block has a matrix: its threads share the
  * entries of one column after another, or a pair of columns'. A column of a triangular
- * system belongs to one thread. device/kernels_linalg.h has the formulas. */
+ * system belongs to one thread. device/kernels/linalg.h has the formulas. */
 #include "device/cuda/kit/kernel.cuh"
+#include "device/kernels/arithmetic.h"
 
 /* --- Cholesky's factor --- */
 

@@ -2,6 +2,7 @@
  * and unscale, which belongs to them. The host reads none of the results, so that a step can be
  * recorded; the optimizer's kernels read the decision. */
 #include "device/cuda/kit/entries.cuh"
+#include "device/kernels/arithmetic.h"
 
 /* The bytes are the kernel's argument, which a captured launch stores. */
 static __global__ void store_bytes(const choir__k_store k)

@@ -1,6 +1,7 @@
 /* Lines of another length: a thread per element of the result. In the gradient it visits the
  * entries that its own entry was used for, in order. */
 #include "device/cuda/kit/kernel.cuh"
+#include "device/kernels/arithmetic.h"
 
 template <class T> __global__ void stretch(choir__k_stretch k)
 {

@@ -2,8 +2,6 @@
  * written in ops. */
 #include "tensor/ops/derive/derive.h"
 
-#include <math.h>
-
 #include <choir/select.h>
 
 #include "tensor/launch.h"

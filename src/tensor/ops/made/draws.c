@@ -1,6 +1,5 @@
 /* Random choices: draws that are compared with probabilities. They are made of other ops, and
  * their numbers are choir_rand's. */
-#include <math.h>
 
 #include <choir/make.h>
 #include <choir/select.h>

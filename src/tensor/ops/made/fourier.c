@@ -5,7 +5,6 @@
  *
  * with w = exp(-2 pi i / n) (Cooley & Tukey, 1965). Rows and columns are transformed in the
  * same way, until a factor is small, or prime: that is a product with the matrix w^(j k). */
-#include <math.h>
 
 #include <choir/make.h>
 #include <choir/select.h>

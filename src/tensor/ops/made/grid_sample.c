@@ -1,6 +1,5 @@
 /* Images at places between their pixels: each place is the weighted sum of the pixels around
  * it, which are looked up. The gradient of the places comes from the weights. */
-#include <math.h>
 
 #include <choir/select.h>
 #include <choir/volumes.h>

@@ -1,6 +1,5 @@
 /* Ops on images that move pixels: instance norm by groups, pixels from channels, windows as
  * columns, and places between pixels. They are made of views and lookups. */
-#include <math.h>
 
 #include <choir/select.h>
 #include <choir/volumes.h>

@@ -4,8 +4,6 @@
 #ifndef CHOIR_KERNELS_LINALG_H
 #define CHOIR_KERNELS_LINALG_H
 
-#include <math.h>
-
 #include <choir/dtype.h>
 #include "base/base.h"
 
@@ -52,27 +50,5 @@ enum { CHOIR__SVD_SWEEPS = 60 }; /* far more than matrices need: about 10 */
 typedef struct choir__turn {
     double c, s;
 } choir__turn;
-
-/* Returns true, with the turn that brings them to right angles, unless two columns of m entries
- * are there already, up to rounding. pp, qq: the squares of their lengths; pq: their product.
- */
-CHOIR__BOTH static inline bool choir__turn_of(
-    double pp, double qq, double pq, int64_t m, choir__turn *turn)
-{
-    if (!(fabs(pq) > 2.3e-16 * sqrt((double)m) * sqrt(pp) * sqrt(qq)))
-        return false;
-    double zeta = (qq - pp) / (2 * pq);
-    double t = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(zeta * zeta + 1));
-    turn->c = 1 / sqrt(t * t + 1);
-    turn->s = turn->c * t;
-    return true;
-}
-
-/* Returns the power of two that divides a matrix so that squares of its entries are
- * numbers. most: the greatest magnitude. */
-CHOIR__BOTH static inline double choir__svd_scale(double most)
-{
-    return most > 1e150 ? 0x1p600 : most < 1e-150 && most > 0 ? 0x1p-600 : 1;
-}
 
 #endif

@@ -1,60 +1,40 @@
-/* The arguments of kernels that order the entries of a line, and that make lines of another
- * length. kernels.h includes this header; kernels_select.h says what a line is. */
-#ifndef CHOIR_KERNELS_ORDER_H
-#define CHOIR_KERNELS_ORDER_H
+/* Arithmetic that every backend's kernels share, so that it is written once: the corrections of
+ * an optimizer's step, the taps of a stretched line, the turns of an SVD. The kernel
+ * table declares the structs. */
+#ifndef CHOIR_KERNELS_ARITHMETIC_H
+#define CHOIR_KERNELS_ARITHMETIC_H
 
 #include <math.h>
 
-#include <choir/dtype.h>
-#include "base/base.h"
+#include "base/math/functions.h"
+#include "device/kernels.h"
 
-/* An entry of a line on its way: keys are ordered as the values are. */
-typedef struct choir__sort_entry {
-    uint64_t key;
-    int64_t at; /* place of the entry in the line */
-} choir__sort_entry;
+/* The kernels of GPUs, which are C++, have a pow of their own. */
+#ifdef __cplusplus
+#define CHOIR__BIAS_POW pow
+#else
+#define CHOIR__BIAS_POW choir__pow
+#endif
 
-enum { CHOIR__SORT_SHORT = 64 }; /* entries of the longest lines that need no scratch memory */
-
-/* index[o, r, k] = the i of the r-th entry x[o, i, k] in ascending (or descending) order, for r
- * < top <= n. Equal entries keep their order, -0 equals 0, and a NaN counts as greater than all
- * numbers. x has any dtype. scratch has `room` entries, at least 2 n where n > SORT_SHORT. */
-typedef struct choir__k_sort {
-    const void *x;
-    int64_t *index;
-    choir__sort_entry *scratch;
-    int64_t outer, n, inner, top, room;
-    bool descending;
-    choir_dtype dtype;
-} choir__k_sort;
-
-typedef enum choir__stretch {
-    CHOIR__STRETCH_NEAREST,
-    CHOIR__STRETCH_LINEAR,
-    CHOIR__STRETCH_CUBIC,
-    CHOIR__STRETCH_COUNT
-} choir__stretch;
-
-/* y[o, i, k] = the sum over t of weight_t x[o, at_t, k], with choir__taps_of's taps of i < to;
- * x (outer, from, inner), y (outer, to, inner). back: the gradient; x (outer, to, inner) is y's
- * gradient, and y (outer, from, inner) x's: y[o, j, k] = the sum of weight_t x[o, i, k] over
- * all i and t with at_t = j, i ascending. */
-typedef struct choir__k_stretch {
-    const void *x;
-    void *y;
-    int64_t outer, from, to, inner;
-    choir__stretch how;
-    bool corners; /* the first and the last entry stay where they are */
-    bool back;
-    choir_dtype dtype;
-} choir__k_stretch;
-
-/* The entries from which one result is made. */
-typedef struct choir__taps {
-    int64_t at[4];
-    double weight[4];
-    int count;
-} choir__taps;
+/* Sets the numbers of h that depend on the number of steps before this one. */
+CHOIR__BOTH static inline void choir__opt_correct(
+    choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
+{
+    double t = (double)steps + 1;
+    double bias1 = 1 - CHOIR__BIAS_POW((double)h->beta1, t);
+    double bias2 = 1 - CHOIR__BIAS_POW((double)h->beta2, t);
+    h->first = steps == 0;
+    if (bias == CHOIR__BIAS_ADAM) {
+        h->step_size = (float)((double)h->lr / bias1);
+        h->rsqrt_bias2 = (float)(1 / sqrt(bias2));
+    } else if (bias == CHOIR__BIAS_LAMB) {
+        h->inv_bias1 = (float)(1 / bias1);
+        h->inv_bias2 = (float)(1 / bias2);
+    } else if (bias == CHOIR__BIAS_ADAFACTOR) {
+        h->step_size = (float)fmin((double)h->lr, 1 / sqrt(t));
+        h->take1 = (float)CHOIR__BIAS_POW(t, (double)h->beta2);
+    }
+}
 
 /* Returns the place of entry i among the entries from which it is made. */
 CHOIR__BOTH static inline double choir__stretch_place(const choir__k_stretch *k, double i)
@@ -113,6 +93,28 @@ CHOIR__BOTH static inline void choir__stretch_users(
         *first = low < (double)k->to ? (int64_t)low : k->to;
     if (j + 1 < k->from && high < (double)k->to)
         *end = (int64_t)high;
+}
+
+/* Returns true, with the turn that brings them to right angles, unless two columns of m entries
+ * are there already, up to rounding. pp, qq: the squares of their lengths; pq: their product.
+ */
+CHOIR__BOTH static inline bool choir__turn_of(
+    double pp, double qq, double pq, int64_t m, choir__turn *turn)
+{
+    if (!(fabs(pq) > 2.3e-16 * sqrt((double)m) * sqrt(pp) * sqrt(qq)))
+        return false;
+    double zeta = (qq - pp) / (2 * pq);
+    double t = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(zeta * zeta + 1));
+    turn->c = 1 / sqrt(t * t + 1);
+    turn->s = turn->c * t;
+    return true;
+}
+
+/* Returns the power of two that divides a matrix so that squares of its entries are
+ * numbers. most: the greatest magnitude. */
+CHOIR__BOTH static inline double choir__svd_scale(double most)
+{
+    return most > 1e150 ? 0x1p600 : most < 1e-150 && most > 0 ? 0x1p-600 : 1;
 }
 
 #endif
