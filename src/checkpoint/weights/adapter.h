@@ -13,6 +13,8 @@
 #include <choir/lora.h>
 #include <choir/model_info.h>
 
+#include "base/quant/quant.h"
+
 #define CHOIR__ADAPTER_CONFIG  "adapter_config.json"
 #define CHOIR__ADAPTER_WEIGHTS "adapter_model.safetensors"
 #define CHOIR__ADAPTER_LEAD    "base_model.model." /* all names of weights begin with it */
@@ -62,6 +64,11 @@ const char *choir__merged_name(const choir__merged *merged, int i, choir_shape *
 /* Stores its values as f32, row-major, which stay valid until the next call. Errors: memory, as
  * choir_read; dtype (a counter). */
 choir_status choir__merged_read(choir__merged *merged, int i, const float **values);
+
+/* Stores its rows in blocks of that type, if it is held in them and has no adapter; else NULL.
+ * They stay valid until the next call. Errors: as above. */
+choir_status choir__merged_blocks(
+    choir__merged *merged, int i, choir__quant type, const uint8_t **blocks);
 
 /* Writes all weights to a file, with adapters added to the weights that they adapt. Errors: as
  * above. */

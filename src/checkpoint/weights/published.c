@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/format/packed.h"
 #include "checkpoint/stored.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/weights/named.h"
@@ -162,7 +163,7 @@ static const choir__st_tensor *fitted(
     choir_shape whole = choir__named_whole(item->tensor);
     if (choir__same_shape(t->shape, whole) || l->fitted.data || !l->opts.names ||
         !l->opts.names->fit || l->opts.head == CHOIR_HEAD_KEPT ||
-        !choir__convertible(CHOIR_F32, t->dtype))
+        !choir__convertible(CHOIR_F32, t->dtype) || choir__is_packed(t))
         return t;
     const size_t count = t->bytes / choir_dtype_size(t->dtype),
                  wanted = (size_t)choir__shape_count(whole);
@@ -170,8 +171,11 @@ static const choir__st_tensor *fitted(
           *values = choir__alloc((wanted + 1) * sizeof *values);
     choir__numbers_convert(stored, CHOIR_F32, t->data, t->dtype, count);
     if (l->opts.names->fit(item->name, stored, t->shape, whole, values)) {
-        l->fitted =
-            (choir__st_tensor){t->name, CHOIR_F32, whole, values, wanted * sizeof *values};
+        l->fitted = (choir__st_tensor){.name = t->name,
+            .dtype = CHOIR_F32,
+            .shape = whole,
+            .data = values,
+            .bytes = wanted * sizeof *values};
         note(l, item->name, RESIZED);
         t = &l->fitted;
     } else {

@@ -55,6 +55,15 @@ def mixture(path):
     assert kinds["blk.0.attn_norm.weight"] == "F32", kinds
 
 
+def rope_of(path):
+    """What a config.json says of rotary positions that are scaled as llama3's."""
+    with open(path) as file:
+        config = json.load(file)
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    keys = "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"
+    return [rope[key] for key in keys] if rope.get("rope_type") == "llama3" else None
+
+
 def comes_back(folder, work, tokenizer):
     """A file becomes a folder with the weights, sizes and ids of the first one."""
     from safetensors.numpy import load_file
@@ -65,6 +74,8 @@ def comes_back(folder, work, tokenizer):
     for name in two:
         same = np.array_equal(one[name], two[name])
         assert same or (plus_one and np.allclose(one[name], two[name], atol=1e-6)), name
+    rope = [rope_of(os.path.join(path, "config.json")) for path in (folder, os.path.join(work, "back"))]
+    assert rope[0] == rope[1], rope  # llama3's comes out of a tensor
     again = folders.transformers.AutoTokenizer.from_pretrained(os.path.join(work, "back"))
     for text in folders.TEXTS:
         assert tokenizer.encode(text) == again.encode(text), (tokenizer.encode(text), again.encode(text))
@@ -91,8 +102,7 @@ def check(family, width):
             written_bytes(f32, os.path.join(work, kind.lower(), "model.gguf"), kind)
         if family == "llama":
             mixture(os.path.join(work, "q4_K_M", "model.gguf"))
-        if family != "llama3":  # whose frequencies are a tensor
-            comes_back(folder, work, tokenizer)
+        comes_back(folder, work, tokenizer)
         print("%s: equal" % family)
 
 
