@@ -114,10 +114,31 @@ static const struct {
     {"gemma3_text", "Gemma3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
     {"gpt2", "GPT2LMHeadModel"}};
 
+/* config.json's defaults are of other models. */
+static choir_status check_keys(const choir__gguf_model *m)
+{
+    static const char *const ends[] = {
+        "embedding_length", "block_count", "feed_forward_length", "context_length"};
+    for (size_t i = 0; i < CHOIR_COUNT(ends); i++) {
+        double value;
+        if (number(m, ends[i], &value))
+            continue;
+        char *key = choir__format("%s.%s", m->family->arch, ends[i]);
+        choir_status status =
+            choir__error(CHOIR_ERR_FORMAT, "%s: missing key '%s'", m->path, key);
+        free(key);
+        return status;
+    }
+    return CHOIR_OK;
+}
+
 static choir_status fill(const choir__gguf_model *m, json_t *root)
 {
     double rows;
     int64_t tokens;
+    choir_status status = check_keys(m);
+    if (status != CHOIR_OK)
+        return status;
     for (const choir__gguf_key *k = m->family->keys; k->published; k++) {
         double value = k->absent;
         if (number(m, k->gguf, &value) || !isnan(value))

@@ -112,7 +112,7 @@ static choir_status write_small(const import *m, const char *folder)
         status = choir__gguf_config(&model, &text);
     if (status == CHOIR_OK)
         status = choir__write_file(path, text, strlen(text));
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && choir__gguf_has_vocab(model.in))
         status = choir__gguf_write_vocab(model.in, folder);
     choir__gguf_model_close(&model);
     free(text);

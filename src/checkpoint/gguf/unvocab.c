@@ -220,6 +220,12 @@ static choir_status write_config(const tokens *t, const char *folder)
     return status;
 }
 
+bool choir__gguf_has_vocab(const choir__gguf_in *in)
+{
+    const char *model = choir__gguf_string(in, "tokenizer.ggml.model");
+    return model && strcmp(model, "no_vocab") != 0;
+}
+
 choir_status choir__gguf_write_vocab(const choir__gguf_in *in, const char *folder)
 {
     tokens t = {.in = in};
@@ -230,7 +236,7 @@ choir_status choir__gguf_write_vocab(const choir__gguf_in *in, const char *folde
     t.kind = kinds == t.count ? t.kind : NULL;
     if (!model || !t.text || !t.count)
         return choir__error(
-            CHOIR_ERR_FORMAT, "%s: the file has no tokenizer", choir__gguf_path(in));
+            CHOIR_ERR_FORMAT, "%s: its tokenizer has no tokens", choir__gguf_path(in));
     for (int64_t i = 0; i < t.count; i++)
         choir__map_put(&t.ids, t.text[i], i);
     t.root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:n, s:n, s:n}", "version", "1.0",

@@ -20,6 +20,9 @@ choir_status choir__gguf_add_templates(
  * list, which the caller decrefs; NULL: it has none. */
 json_t *choir__gguf_templates(const choir__gguf_in *in);
 
+/* Returns whether a file has a tokenizer. */
+bool choir__gguf_has_vocab(const choir__gguf_in *in);
+
 /* Writes tokenizer.json and tokenizer_config.json of a file's tokenizer into a folder. Errors:
  * io, format, unsupported. */
 choir_status choir__gguf_write_vocab(const choir__gguf_in *in, const char *folder);

@@ -40,7 +40,7 @@ choir_status choir__unpack_tokenizer(const char *path, choir_tokenizer **tokeniz
 {
     choir__unpacked u;
     choir_status status = choir__unpack(path, &u);
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && choir_tokenizer_exists(u.folder))
         status = choir_tokenizer_load(u.folder, tokenizer);
     choir__unpacked_remove(&u);
     return status;

@@ -15,7 +15,8 @@ typedef struct choir__unpacked {
 choir_status choir__unpack(const char *path, choir__unpacked *unpacked);
 void choir__unpacked_remove(choir__unpacked *unpacked);
 
-/* Read the files from such a folder, which is gone then. Errors: as above; as
+/* Read the files from such a folder, which is gone then. *tokenizer stays as it is if the file
+ * has none. Errors: as above; as
  * choir_tokenizer_load and choir_beside_read. */
 choir_status choir__unpack_tokenizer(const char *path, choir_tokenizer **tokenizer);
 choir_status choir__unpack_beside(const char *path, choir_beside **beside);

@@ -129,7 +129,12 @@ is_refused() {
     bad 1 "other.gguf: a tensor has no place in such a model: 'blk.1.attn_z.weight'" \
         "${job[@]}" other.gguf
     patched q8_0/model.gguf llama.block_count llama.block_kount >other.gguf
-    bad 1 'other.gguf: ' "${job[@]}" other.gguf
+    bad 1 "other.gguf: missing key 'llama.block_count'" "${job[@]}" other.gguf
+    patched q8_0/model.gguf tokenizer.ggml.model tokenizer.ggml.xodel >mute.gguf
+    bad 1 'missing the tokenizer that the model.s weights belong to: name it by --tokenizer' \
+        "${job[@]}" mute.gguf
+    good train --quiet --steps 1 --lora r=2 --no-eval text --model mute.gguf \
+        --tokenizer "$golden/gpt2"
     bad 1 '2 slices of a row of .* are not whole blocks of q4_K' "${job[@]}" \
         q4_K_M/model.gguf --strategy tp --nproc 2
 }
