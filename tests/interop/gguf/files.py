@@ -106,6 +106,28 @@ def check(family, width):
         print("%s: equal" % family)
 
 
+def two_files():
+    """A tokenizer of GPT-2's two files leaves with its model as one file that transformers reads."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    files = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "golden", "tokenizers", "gpt2", name)
+             for name in ("vocab.json", "merges.txt")]
+    theirs = Tokenizer(models.BPE.from_file(*files))
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    theirs.decoder = decoders.ByteLevel()
+    with tempfile.TemporaryDirectory() as work:
+        run, folder = os.path.join(work, "run"), os.path.join(work, "folder")
+        choir("train", "--quiet", "--model", "gpt2:layers=1,heads=1,width=8,context=8", "--tokenizer",
+              os.path.dirname(files[0]), "--steps", "1", "--batch-size", "1", "--no-eval", "--save", run)
+        choir("export", run, folder, "--format", "hf")
+        ours = folders.transformers.AutoTokenizer.from_pretrained(folder)
+    for text in folders.TEXTS:
+        ids = theirs.encode(text).ids
+        assert ours.encode(text) == ids and ours.decode(ids) == theirs.decode(ids), text
+    print("two files: equal")
+
+
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        two_files()
     for name in sys.argv[1:] or folders.FAMILIES:
         check(name, 256 if name == "llama" else 64)
