@@ -19,7 +19,7 @@ static bool number(const choir__gguf_model *m, const char *end, double *value)
     return there;
 }
 
-/* A size or an id; -1 for what is none, which no reader takes. */
+/* Returns a size or an id. Values beyond 32 bits become -1, and no reader takes that. */
 static json_t *whole(double value)
 {
     return json_integer(value >= 0 && value <= UINT32_MAX ? (json_int_t)value : -1);

@@ -1,6 +1,6 @@
-/* Llama 3's rotary positions: frequencies are divided by factors that depend on the wave
- * length. config.json has what they follow from, a GGUF file the factors. Other programs
- * compute them in f32, so they are recognized with a tolerance. */
+/* Llama 3's rotary positions: each frequency is divided by a factor of its wave length. A GGUF
+ * file has the factors, and config.json has their origin. Other programs compute factors in
+ * f32, so a comparison has a tolerance. */
 #include <math.h>
 #include <stdlib.h>
 

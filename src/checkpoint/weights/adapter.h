@@ -13,6 +13,9 @@
 #include <choir/lora.h>
 #include <choir/model_info.h>
 
+#include <string.h>
+
+#include "base/base.h"
 #include "base/quant/quant.h"
 
 #define CHOIR__ADAPTER_CONFIG  "adapter_config.json"
@@ -32,6 +35,20 @@ bool choir__is_adapter(const char *path);
  * (a kind of adapter that Choir lacks, by its key). */
 choir_status choir__adapter_read(const char *folder, choir__adapter_file *file);
 void choir__adapter_free(choir__adapter_file *file);
+
+/* Returns the name of the weight that an entry copies, or NULL; the caller frees it.
+ * Beside a table that is trained whole, peft also saves the parts of its wrapper,
+ * "lm_head.modules_to_save.weight" and "lm_head.original_module.weight". */
+static inline char *choir__adapter_twin(const char *name)
+{
+    static const char *const parts[] = {".modules_to_save.", ".original_module."};
+    for (size_t i = 0; i < CHOIR_COUNT(parts); i++) {
+        const char *at = strstr(name, parts[i]);
+        if (at)
+            return choir__format("%.*s.%s", (int)(at - name), name, at + strlen(parts[i]));
+    }
+    return NULL;
+}
 
 /* Loads the folder's weights into a module with such adapters, whose other weights are the
  * base's. Collective. Errors: as choir_model_load_weights; mismatch (another base). */
