@@ -30,12 +30,12 @@ static const double f64s[1] = {2.5};
 static const uint16_t halves[3] = {0x3C00, 0xC000, 0x0001};
 static const uint8_t bytes5[5] = {1, 0, 1, 1, 0};
 static const choir__st_tensor samples[] = {
-    {"mask", CHOIR_BOOL, {1, {5}}, bytes5, 5},
-    {"b.weight", CHOIR_F32, {2, {2, 3}}, f32s, 24},
-    {"a.weight", CHOIR_F32, {2, {3, 2}}, f32s, 24},
-    {"half \"quoted\" \xC3\xA9", CHOIR_BF16, {1, {3}}, halves, 6},
-    {"scalar", CHOIR_F64, {0, {0}}, f64s, 8},
-    {"empty", CHOIR_I32, {3, {4, 0, 2}}, f32s, 0},
+    {"mask", CHOIR_BOOL, {1, {5}}, bytes5, .bytes = 5},
+    {"b.weight", CHOIR_F32, {2, {2, 3}}, f32s, .bytes = 24},
+    {"a.weight", CHOIR_F32, {2, {3, 2}}, f32s, .bytes = 24},
+    {"half \"quoted\" \xC3\xA9", CHOIR_BF16, {1, {3}}, halves, .bytes = 6},
+    {"scalar", CHOIR_F64, {0, {0}}, f64s, .bytes = 8},
+    {"empty", CHOIR_I32, {3, {4, 0, 2}}, f32s, .bytes = 0},
 };
 enum { SAMPLES = sizeof samples / sizeof *samples };
 

@@ -95,6 +95,7 @@ set(turns
   interop.tensor_parallel unit.classes fault.chaos gpu.script cuda.conformance_kernels_optim
   cuda.unit_linalg cli.auto cli.tune_tutorial cli.labelled unit.recompute fuzz.records
   conformance.kernels_optim examples.char_gpt conformance.kernels_plain examples.job
+  cli.gguf_base interop.gguf_blocks
   unit.generate cli.images fault.elastic unit.study cuda.conformance_kernels_reduce
   conformance.kernels_matmul unit.math_compilers unit.tokens)
 set(turn 0)

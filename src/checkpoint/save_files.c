@@ -12,6 +12,7 @@
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
 #include "checkpoint/stored.h"
+#include "tensor/held.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -159,6 +160,24 @@ static char *sharding_info(const choir__saver *s, const int *parts, int count)
     return text;
 }
 
+/* Returns the metadata's text with the types of a file's blocks, or NULL; the caller frees it.
+ */
+static char *blocks_info(const choir__saver *s, const int *parts, int count)
+{
+    json_t *info = json_object();
+    for (int i = 0; i < count; i++) {
+        const choir__item *item = item_of(s, &s->plan.parts[parts[i]]);
+        const struct choir__held *held = item->param ? item->param->tensor->held : NULL;
+        if (held && held->type > CHOIR__BF16)
+            json_object_set_new(
+                info, item->name, json_string(choir__quant_types[held->type].name));
+    }
+    char *text =
+        json_object_size(info) ? json_dumps(info, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(info);
+    return text;
+}
+
 static choir_status open_file(choir__saver *s, int file, writing *w)
 {
     const choir__plan_file *planned = &s->plan.files[file];
@@ -174,9 +193,22 @@ static choir_status open_file(choir__saver *s, int file, writing *w)
                 header_of(item_of(s, &s->plan.parts[p]), &s->plan.parts[p]);
         }
     char *info = planned->parted ? sharding_info(s, w->parts, w->count) : NULL;
-    const char *metadata[] = {"DCP_VERSION", "1.0", CHOIR__SHARDING_KEY, info, NULL};
+    char *blocks = blocks_info(s, w->parts, w->count);
+    const char *metadata[7] = {NULL};
+    int n = 0;
+    if (info) {
+        metadata[n++] = "DCP_VERSION";
+        metadata[n++] = "1.0";
+        metadata[n++] = CHOIR__SHARDING_KEY;
+        metadata[n++] = info;
+    }
+    if (blocks) {
+        metadata[n++] = CHOIR__BLOCKS_KEY;
+        metadata[n++] = blocks;
+    }
     choir_status status =
-        choir__st_out_open(&w->out, w->path, w->tensors, w->count, info ? metadata : NULL);
+        choir__st_out_open(&w->out, w->path, w->tensors, w->count, n ? metadata : NULL);
+    free(blocks);
     free(info);
     return status;
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/files/map.h"
+#include "checkpoint/gguf/import.h"
+#include "checkpoint/gguf/model.h"
 #include "checkpoint/weights/weight_files.h"
 #include "data/dataset.h"
 #include "tensor/tensor.h"
@@ -150,7 +152,8 @@ static choir_status open_files(choir__file_shards *s, const char *path)
     }
     if (status == CHOIR_OK) {
         s->path = choir__strdup(f.path);
-        status = choir__stored_open(&s->stored, f.path, (const char *const *)f.files, f.count);
+        status = choir__stored_open_as(&s->stored, f.path, (const char *const *)f.files,
+            f.count, choir__is_gguf(f.path) ? choir__gguf_tensors_open : choir__st_open);
     }
     if (status == CHOIR_OK && index)
         status = check_map(s, index);

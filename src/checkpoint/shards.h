@@ -4,6 +4,8 @@
  *         {"metadata": {...}, "weight_map": {"TENSOR": "model-00001-of-00002.safetensors",
  * ...}}
  *
+ * A GGUF file is such a list, too, whose tensors may be packed (format/packed.h).
+ *
  * Whole tensors are read where the files are mapped. Joins, in memory, tensors whose parts are
  * in several files (stored.h). */
 #ifndef CHOIR_SHARDS_H

@@ -80,13 +80,14 @@ static choir_status read_info(const char *path, const choir__st_file *file, json
                      path);
 }
 
-static choir_status add_file(choir__stored *s, const char *path)
+static choir_status add_file(
+    choir__stored *s, const char *path, choir__stored_opener *open_file)
 {
     int f = s->file_count;
     json_t *info = NULL;
     CHOIR__GROW(s->paths, f);
     CHOIR__GROW(s->files, f);
-    choir_status status = choir__st_open(path, &s->files[f]);
+    choir_status status = open_file(path, &s->files[f]);
     if (status != CHOIR_OK)
         return status;
     s->paths[s->file_count++] = choir__strdup(path);
@@ -191,10 +192,16 @@ static choir_status join_parts(choir__stored *s, int first, int count)
 choir_status choir__stored_open(
     choir__stored *s, const char *where, const char *const *paths, int count)
 {
+    return choir__stored_open_as(s, where, paths, count, choir__st_open);
+}
+
+choir_status choir__stored_open_as(choir__stored *s, const char *where,
+    const char *const *paths, int count, choir__stored_opener *open_file)
+{
     choir_status status = CHOIR_OK;
     *s = (choir__stored){.where = choir__strdup(where)};
     for (int f = 0; f < count && status == CHOIR_OK; f++)
-        status = add_file(s, paths[f]);
+        status = add_file(s, paths[f], open_file);
     if (status == CHOIR_OK)
         sort_parts(s);
     s->tensors = choir__calloc((size_t)s->part_count + 1, sizeof *s->tensors);
@@ -235,6 +242,19 @@ void choir__stored_forget(const choir__stored *s, const void *data, size_t bytes
         const uintptr_t first = from / page * page; /* others read the rest of it again */
         (void)!madvise((void *)first, from + bytes - first, MADV_DONTNEED);
     }
+}
+
+json_t *choir__stored_blocks(const choir__stored *s)
+{
+    json_t *all = json_object();
+    for (int f = 0; f < s->file_count; f++) {
+        const char *text = choir__st_metadata(s->files[f], CHOIR__BLOCKS_KEY);
+        json_t *stated = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+        if (json_is_object(stated))
+            json_object_update(all, stated);
+        json_decref(stated);
+    }
+    return all;
 }
 
 static int by_name(const void *a, const void *b)

@@ -5,6 +5,11 @@
  *
  *     "DCP_SHARDING_INFO": {"NAME": {"saved_offsets": [4, 0], "shape": [8, 6]}, ...}
  *
+ * A weight that is held in blocks (choir/hold.h) is a tensor of bytes, and the metadata have
+ * its type:
+ *
+ *     "CHOIR_BLOCKS": {"NAME": "q4_K", ...}
+ *
  * Files are mapped, so only the boxes that are asked for are read. */
 #ifndef CHOIR_STORED_H
 #define CHOIR_STORED_H
@@ -17,6 +22,7 @@
 #include "checkpoint/format/safetensors.h"
 
 #define CHOIR__SHARDING_KEY "DCP_SHARDING_INFO"
+#define CHOIR__BLOCKS_KEY   "CHOIR_BLOCKS"
 
 typedef struct choir__stored_part {
     const choir__st_tensor *tensor; /* name, type, data */
@@ -47,12 +53,20 @@ typedef struct choir__stored {
  * format, naming file and tensor. */
 choir_status choir__stored_open(
     choir__stored *stored, const char *where, const char *const *paths, int count);
+/* Opens files of another kind, by its opener. Their tensors may be packed (format/packed.h). */
+typedef choir_status choir__stored_opener(const char *path, choir__st_file **file);
+choir_status choir__stored_open_as(choir__stored *stored, const char *where,
+    const char *const *paths, int count, choir__stored_opener *open_file);
 void choir__stored_close(choir__stored *stored);
 const choir__stored_tensor *choir__stored_find(const choir__stored *stored, const char *name);
 
 /* Says that bytes of the mapped files are not needed for now: their memory is the system's
  * again. Other memory is left alone. */
 void choir__stored_forget(const choir__stored *stored, const void *data, size_t bytes);
+
+/* Returns what the files state of blocks, an object of the types' names by tensor, which the
+ * caller decrefs. */
+json_t *choir__stored_blocks(const choir__stored *stored);
 
 /* Returns the path of the tensor's first file, for messages. */
 const char *choir__stored_path(const choir__stored *stored, const choir__stored_tensor *t);

@@ -59,14 +59,14 @@ const choir__cli_option choir__job_options[] = {
         .elsewhere = "model_name_or_path",
         .help =
             "a published model (its config.json, or a folder with one, whose weights are "
-            "loaded if they are there; FOLDER:classes=3 gives it a new head), or one of these "
-            "(default: one that fits the data)",
+            "loaded if they are there; FOLDER:classes=3 gives it a new head), a GGUF file, or one "
+            "of these (default: one that fits the data)",
         .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
         .group = "Model and data", .recorded = CHOIR__RECORDED_KEEPS,
         .written = choir__option_model_text, .late = true},
     {"weights", CHOIR__STRING, AT(model.weights), .argument = "FILE",
-        .help = "start from published weights: a .safetensors file, an index of several, or a "
-                "folder",
+        .help = "start from published weights: a .safetensors or GGUF file, an index of "
+                "several, or a folder",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true,
         .written = choir__option_weights_text},
     {"adapter", CHOIR__STRING, AT(model.adapter), .argument = "FOLDER",
@@ -260,9 +260,8 @@ const choir__cli_option choir__job_options[] = {
         .written = choir__option_lora_text},
     {"base", CHOIR__STRING, AT(optim.base), .argument = "TYPE",
         .elsewhere = "load_in_4bit load_in_8bit quantization_config",
-        .help =
-            "hold frozen weights in few bits (default: those that products read in --amp's 16 "
-            "bits, others as f32)",
+        .help = "hold frozen weights in few bits (default: as a GGUF file has them; those that "
+                "products read in --amp's 16 bits, others as f32)",
         .choices = choir__base_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
     {"schedule", CHOIR__STRING, AT(optim.schedule), .preset = "constant",

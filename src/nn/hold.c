@@ -2,7 +2,7 @@
  *
  * A weight may be held if products alone read it, or lookups. Other ops could not read its
  * words: so only weights of linear layers and of embeddings are chosen. */
-#include <choir/hold.h>
+#include "nn/hold.h"
 
 #include <stdlib.h>
 
@@ -11,10 +11,12 @@
 #include "tensor/held.h"
 #include "tensor/strategy.h"
 
-/* A call of choir_module_hold, and its first error. */
+/* A call that holds weights, and its first error. */
 typedef struct holding {
     choir__quant type;
-    bool tables;
+    bool tables, rest;          /* rest: only weights that are not held yet */
+    choir__hold_choice *choice; /* NULL: all in that type */
+    void *arg;
     choir_status status;
 } holding;
 
@@ -105,16 +107,40 @@ static void hold_one(holding *h, choir_tensor *t, choir__quant type)
         h->status = hold(p, type);
 }
 
+/* Returns the type for a weight. */
+static choir__quant type_of(const holding *h, const choir_tensor *t, bool table)
+{
+    const int64_t cols = choir__values_shape(t).dim[1];
+    if (h->rest && t->held)
+        return CHOIR__F32;
+    if (h->choice) {
+        const choir__quant type = h->choice(t->param->name, h->arg);
+        return type <= CHOIR__BF16 && cols % 2 ? CHOIR__F32
+               : choir__held_words(type, cols) ? type
+                                               : CHOIR__F32;
+    }
+    return !table      ? type_for(h->type, cols)
+           : h->tables ? type_for_table(h->type, cols)
+                       : CHOIR__F32;
+}
+
 static void hold_layer(choir_module *m, void *arg)
 {
     holding *h = arg;
     bool in_out;
     const choir__linear *l = choir__linear_of_module(m, &in_out);
     if (l && l->weight->param)
-        hold_one(h, l->weight, type_for(h->type, choir__values_shape(l->weight).dim[1]));
+        hold_one(h, l->weight, type_of(h, l->weight, false));
     choir_tensor *table = choir__is_embedding(m) ? choir__embedding_table(m) : NULL;
-    if (h->tables && table && table->param)
-        hold_one(h, table, type_for_table(h->type, choir__values_shape(table).dim[1]));
+    if (table && table->param)
+        hold_one(h, table, type_of(h, table, true));
+}
+
+static choir_status hold_layers(choir_module *module, holding h)
+{
+    choir__module_name(module);
+    choir_module_each(module, hold_layer, &h);
+    return h.status;
 }
 
 choir_status choir_module_hold(choir_module *module, choir_hold type, bool tables)
@@ -122,12 +148,20 @@ choir_status choir_module_hold(choir_module *module, choir_hold type, bool table
     choir_status status = choir__use_module(module, __func__);
     if (status == CHOIR_OK && ((int)type < 0 || type >= CHOIR_HOLD_COUNT))
         status = choir__error(CHOIR_ERR_ARGUMENT, "choir_module_hold: unknown type %d", type);
-    if (status != CHOIR_OK)
-        return status;
-    holding h = {.type = types[type], .tables = tables};
-    choir__module_name(module);
-    choir_module_each(module, hold_layer, &h);
-    return h.status;
+    return status == CHOIR_OK
+               ? hold_layers(module, (holding){.type = types[type], .tables = tables})
+               : status;
+}
+
+choir_status choir__module_hold_rest(choir_module *module, choir_hold type, bool tables)
+{
+    return hold_layers(module, (holding){.type = types[type], .tables = tables, .rest = true});
+}
+
+choir_status choir__module_hold_each(
+    choir_module *module, choir__hold_choice *choice, void *arg)
+{
+    return hold_layers(module, (holding){.choice = choice, .arg = arg});
 }
 
 static void add_bytes(const char *name, choir_tensor *t, void *arg)

@@ -206,6 +206,24 @@ def check_tied():
     theirs.save_pretrained("embeds", save_embedding_layers=True)
     with Run() as run:
         near("embeddings", our_scores(run, ours(run, "of/tied", "embeds"), ids), scores_of(theirs.eval(), ids))
+    # beside tables that are trained whole, the parts of their wrappers
+    theirs = peft.get_peft_model(kind.from_pretrained("of/llama"), peft.LoraConfig(
+        r=2, task_type="CAUSAL_LM", init_lora_weights=False, modules_to_save=["embed_tokens", "lm_head"]))
+    with torch.no_grad():
+        for name, p in theirs.named_parameters():
+            if "modules_to_save" in name:
+                p += 0.1 * torch.randn_like(p)
+    theirs.save_pretrained("parts", save_embedding_layers=True)
+    with Run() as run:
+        near("parts", our_scores(run, ours(run, "of/llama", "parts"), ids), scores_of(theirs.eval(), ids))
+    # tokens that the base has no rows for
+    larger = kind.from_pretrained("of/llama")
+    larger.resize_token_embeddings(VOCAB + 2)
+    peft.get_peft_model(larger, peft.LoraConfig(r=2, task_type="CAUSAL_LM", modules_to_save=["embed_tokens", "lm_head"])
+                        ).save_pretrained("larger")
+    refused = subprocess.run([CHOIR, "export", "of/llama", "never", "--format", "hf", "--adapter", "larger"],
+                             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert b"model.resize_token_embeddings(%d)" % (VOCAB + 2) in refused.stderr, refused.stderr
 
 
 def check_new_adapters():

@@ -150,6 +150,21 @@ static void decode_blocks(choir__quant type, float *y, const uint8_t *b, int64_t
     }
 }
 
+bool choir__quant_is_finite(choir__quant type, const void *row, int64_t n)
+{
+    /* a block's values are finite if its scales are: the largest f16 is far below f32's */
+    static const int scales[CHOIR__QUANT_COUNT][2] = {
+        [CHOIR__Q4_K] = {0, 2}, [CHOIR__Q6_K] = {208, 208}};
+    const choir__quant_type *t = &choir__quant_types[type];
+    const uint8_t *b = row;
+    bool finite = true;
+    for (int64_t i = n / t->values; i > 0 && finite; i--, b += t->bytes)
+        finite = t->values == 1 ? isfinite(choir__quant_value(type, b, 0))
+                                : isfinite(choir__quant_scale(b + scales[type][0])) &&
+                                      isfinite(choir__quant_scale(b + scales[type][1]));
+    return finite;
+}
+
 void choir__quant_decode(choir__quant type, float *y, const void *row, int64_t first, int64_t n)
 {
     const int64_t each = choir__quant_types[type].values,

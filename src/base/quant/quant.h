@@ -60,6 +60,9 @@ void choir__quant_encode(choir__quant type, void *to, const float *values, int64
 void choir__quant_decode(
     choir__quant type, float *values, const void *row, int64_t first, int64_t n);
 
+/* Returns whether n values, a multiple of a block's, are all finite. */
+bool choir__quant_is_finite(choir__quant type, const void *row, int64_t n);
+
 /* Returns whether all values can be written: scales of blocks are f16. */
 bool choir__quant_fits(choir__quant type, const float *values, int64_t n);
 

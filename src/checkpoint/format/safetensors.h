@@ -11,6 +11,7 @@
 
 #include <choir/tensor.h>
 #include <jansson.h>
+#include "base/quant/quant.h"
 #include "checkpoint/format/sha256.h"
 
 typedef struct choir__st_tensor {
@@ -21,6 +22,12 @@ typedef struct choir__st_tensor {
      * address: files of other programs need not be aligned. */
     const void *data;
     size_t bytes;
+    /* In files of other kinds (packed.h), the type of the rows' blocks; dtype is F32 then. F32:
+     * data are numbers of dtype. */
+    choir__quant blocks;
+    int64_t
+        heads; /* number of heads whose rows are in another order; 0: all rows are in order */
+    void *own; /* data is in this memory, which closing the file frees; NULL: in the file */
 } choir__st_tensor;
 
 typedef struct choir__st_file choir__st_file;
@@ -76,6 +83,9 @@ struct choir__st_file {
 
 /* "PATH: tensor 'NAME'", with a name of any length shortened for a message. */
 #define CHOIR__ST_TENSOR "%s: tensor '%.200s' "
+
+/* Sorts the tensors by name, as an open file has them. */
+void choir__st_sort(choir__st_file *f);
 
 /* Reads the header's tensors, in its order, and the metadata; f->header_bytes are in the file.
  * Checks each tensor by itself. Error: format. */

@@ -61,7 +61,7 @@ static choir_status check_cover(choir__st_file *f)
     return CHOIR_OK;
 }
 
-static void sort_by_name(choir__st_file *f)
+void choir__st_sort(choir__st_file *f)
 {
     if (f->count)
         qsort(f->tensors, (size_t)f->count, sizeof *f->tensors, by_name);
@@ -69,7 +69,7 @@ static void sort_by_name(choir__st_file *f)
 
 static choir_status check_names(choir__st_file *f)
 {
-    sort_by_name(f);
+    choir__st_sort(f);
     for (int i = 1; i < f->count; i++)
         if (!strcmp(f->tensors[i].name, f->tensors[i - 1].name))
             return choir__error(CHOIR_ERR_FORMAT,
@@ -142,7 +142,7 @@ choir_status choir__st_open(const char *path, choir__st_file **file)
         choir__st_close(f);
         return status;
     }
-    sort_by_name(f);
+    choir__st_sort(f);
     *file = f;
     return CHOIR_OK;
 }
@@ -151,8 +151,10 @@ void choir__st_close(choir__st_file *f)
 {
     if (!f)
         return;
-    for (int i = 0; i < f->count; i++)
+    for (int i = 0; i < f->count; i++) {
         free(f->tensors[i].name);
+        free(f->tensors[i].own);
+    }
     free(f->tensors);
     json_decref(f->metadata);
     if (f->map)

@@ -79,17 +79,23 @@ bool choir__gguf_config_number(const json_t *config, const char *names, double *
 
 /* Rotary positions turn entries i and i + D/2 of a head in transformers, 2 i and 2 i + 1 in
  * llama.cpp's first families: the rows that compute a head's entries change places. */
-static void pair_rows(
-    bool to_gguf, choir_shape shape, int64_t heads, const float *from, float *to)
+void choir__gguf_pair_rows(
+    bool to_gguf, int64_t rows, int64_t heads, size_t row_bytes, const void *from, void *to)
 {
-    const int64_t rows = shape.dim[0], cols = shape.ndim > 1 ? shape.dim[1] : 1,
-                  each = rows / heads, half = each / 2;
+    const int64_t each = rows / heads, half = each / 2;
     for (int64_t r = 0; r < rows; r++) {
         const int64_t head = r / each, i = r % each;
         const int64_t paired = head * each + (i < half ? 2 * i : 2 * (i - half) + 1);
-        memcpy(to + (to_gguf ? paired : r) * cols, from + (to_gguf ? r : paired) * cols,
-            (size_t)cols * sizeof *to);
+        memcpy((char *)to + (size_t)(to_gguf ? paired : r) * row_bytes,
+            (const char *)from + (size_t)(to_gguf ? r : paired) * row_bytes, row_bytes);
     }
+}
+
+int64_t choir__gguf_paired_heads(choir__gguf_change change, choir__gguf_heads heads)
+{
+    return change == CHOIR__GGUF_PAIRED      ? heads.heads
+           : change == CHOIR__GGUF_PAIRED_KV ? heads.kv_heads
+                                             : 0;
 }
 
 void choir__gguf_change_values(choir__gguf_change change, bool to_gguf, choir_shape shape,
@@ -97,8 +103,11 @@ void choir__gguf_change_values(choir__gguf_change change, bool to_gguf, choir_sh
 {
     const int64_t rows = shape.dim[0], cols = shape.ndim > 1 ? shape.dim[1] : 1;
     switch (change) {
-    case CHOIR__GGUF_PAIRED: pair_rows(to_gguf, shape, heads.heads, from, to); break;
-    case CHOIR__GGUF_PAIRED_KV: pair_rows(to_gguf, shape, heads.kv_heads, from, to); break;
+    case CHOIR__GGUF_PAIRED:
+    case CHOIR__GGUF_PAIRED_KV:
+        choir__gguf_pair_rows(to_gguf, rows, choir__gguf_paired_heads(change, heads),
+            (size_t)cols * sizeof *to, from, to);
+        break;
     case CHOIR__GGUF_TRANSPOSED:
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < cols; c++)

@@ -59,9 +59,33 @@ typedef struct choir__gguf_heads {
     int64_t heads, kv_heads;
 } choir__gguf_heads;
 
+/* Copies rows, of row_bytes each, in the other side's order within heads. */
+void choir__gguf_pair_rows(
+    bool to_gguf, int64_t rows, int64_t heads, size_t row_bytes, const void *from, void *to);
+
+/* Returns the heads whose rows are in another order there; 0: none are. */
+int64_t choir__gguf_paired_heads(choir__gguf_change change, choir__gguf_heads heads);
+
 /* Changes the values of a tensor of that shape to the other side's; from and to do not overlap.
  */
 void choir__gguf_change_values(choir__gguf_change change, bool to_gguf, choir_shape shape,
     choir__gguf_heads heads, const float *from, float *to);
+
+/* The tensor with the factors of llama3's rotary frequencies, and their origin in config.json.
+ */
+#define CHOIR__GGUF_FACTORS "rope_freqs.weight"
+
+typedef struct choir__gguf_llama3 {
+    double factor, low, high, original;
+} choir__gguf_llama3;
+
+/* Stores the divisors (width / 2) of the frequencies. */
+void choir__gguf_factors(
+    const choir__gguf_llama3 *scaling, double theta, int64_t width, float *factors);
+/* Finds the origin of factors: wave lengths of 1 to 4 parts of an original context that is a
+ * power of two, as all published models have them. Returns false if they have another origin.
+ */
+bool choir__gguf_factors_known(
+    const float *factors, double theta, int64_t width, choir__gguf_llama3 *scaling);
 
 #endif

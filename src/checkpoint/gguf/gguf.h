@@ -39,8 +39,10 @@ void choir__gguf_f32s(
 void choir__gguf_tensor(
     choir__gguf_out *out, const char *name, choir_shape shape, choir__quant type);
 
-/* Returns the values of tensor number i, row-major, which stay valid until the next call. */
-typedef choir_status choir__gguf_source(void *arg, int i, const float **values);
+/* Stores the values of tensor number i, row-major, or, in *blocks, the bytes that the file gets
+ * for them. They stay valid until the next call. */
+typedef choir_status choir__gguf_source(
+    void *arg, int i, const float **values, const uint8_t **blocks);
 
 /* Writes the file, which appears whole or not at all. Errors: io, nonfinite (a value that is no
  * number, or beyond its type), the source's. */
@@ -65,8 +67,15 @@ typedef struct choir__gguf_in choir__gguf_in;
 choir_status choir__gguf_open(choir__gguf_in **in, const char *path);
 void choir__gguf_close(choir__gguf_in *in);
 
+/* Returns the mapping, which is the caller's from now on, to be unmapped. */
+uint8_t *choir__gguf_take_map(choir__gguf_in *in, size_t *size);
+
 int choir__gguf_count(const choir__gguf_in *in);
 const choir__gguf_tensor_info *choir__gguf_get(const choir__gguf_in *in, int i);
+
+/* Return the file's path, and key number i; NULL behind the last. */
+const char *choir__gguf_path(const choir__gguf_in *in);
+const char *choir__gguf_key_at(const choir__gguf_in *in, int i);
 
 /* Return a value; false, or NULL: the key is missing, or has another kind of value. Texts and
  * arrays are the file's. */

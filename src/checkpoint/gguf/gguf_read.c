@@ -161,6 +161,25 @@ static void take_keys(cursor *c, choir__gguf_in *in, uint64_t count)
 
 /* --- tensors --- */
 
+/* Names of types that are not read, by their numbers. */
+static const char *const strangers[] = {[3] = "q4_1",
+    [7] = "q5_1",
+    [10] = "q2_K",
+    [11] = "q3_K",
+    [13] = "q5_K",
+    [16] = "iq2_xxs",
+    [17] = "iq2_xs",
+    [18] = "iq3_xxs",
+    [19] = "iq1_s",
+    [20] = "iq4_nl",
+    [21] = "iq3_s",
+    [22] = "iq2_s",
+    [23] = "iq4_xs",
+    [29] = "iq1_m",
+    [34] = "tq1_0",
+    [35] = "tq2_0",
+    [39] = "mxfp4"};
+
 /* Reads one row of the list; its data's place is in bytes of all data. */
 static void take_tensor(cursor *c, choir__gguf_tensor_info *t, uint64_t *place)
 {
@@ -183,10 +202,12 @@ static void take_tensor(cursor *c, choir__gguf_tensor_info *t, uint64_t *place)
     if (c->status != CHOIR_OK)
         return;
     if (t->type == CHOIR__QUANT_COUNT) {
+        const char *name = type < CHOIR_COUNT(strangers) ? strangers[type] : NULL;
         c->status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%s: tensor '%.200s' is of GGUF's type number %u, which is not read here: f32, f16, "
-            "bf16, q8_0, q4_0, q5_0, q4_K and q6_K are",
-            c->path, t->name, type);
+            "%s: tensor '%.200s' is of GGUF's type %s (number %u), which is not read here: f32, "
+            "f16, bf16, q8_0, q4_0, q5_0, q4_K and q6_K are; 'llama-quantize --allow-requantize "
+            "FILE NEW q8_0' makes such a file",
+            c->path, t->name, name ? name : "unknown", type);
         return;
     }
     if (!choir__shape_fits(t->shape) ||
@@ -310,6 +331,14 @@ void choir__gguf_close(choir__gguf_in *in)
     free(in);
 }
 
+uint8_t *choir__gguf_take_map(choir__gguf_in *in, size_t *size)
+{
+    uint8_t *map = in->map;
+    *size = in->size;
+    in->map = NULL;
+    return map;
+}
+
 int choir__gguf_count(const choir__gguf_in *in)
 {
     return in->tensor_count;
@@ -318,6 +347,16 @@ int choir__gguf_count(const choir__gguf_in *in)
 const choir__gguf_tensor_info *choir__gguf_get(const choir__gguf_in *in, int i)
 {
     return &in->tensors[i];
+}
+
+const char *choir__gguf_path(const choir__gguf_in *in)
+{
+    return in->path;
+}
+
+const char *choir__gguf_key_at(const choir__gguf_in *in, int i)
+{
+    return i < in->value_count ? in->values[i].key : NULL;
 }
 
 static const value *find(const choir__gguf_in *in, const char *key, bool array)

@@ -192,7 +192,6 @@ static choir_status check(const char *path, const tensor *t, const float *x, int
 static choir_status write_tensor(
     choir__draft *draft, const char *path, const tensor *t, const float *x, uint8_t *room)
 {
-    static const uint8_t zeros[ALIGNMENT];
     const int64_t cols = t->shape.ndim ? t->shape.dim[t->shape.ndim - 1] : 1,
                   rows = cols ? choir__shape_count(t->shape) / cols : 0;
     choir_status status = CHOIR_OK;
@@ -204,8 +203,14 @@ static choir_status write_tensor(
         choir__quant_encode(t->type, room, x + r * cols, n);
         status = choir__draft_write(draft, room, (size_t)choir__quant_bytes(t->type, n));
     }
+    return status;
+}
+
+static choir_status fill_up(choir__draft *draft, const tensor *t)
+{
+    static const uint8_t zeros[ALIGNMENT];
     const int64_t more = (ALIGNMENT - t->size % ALIGNMENT) % ALIGNMENT;
-    return status == CHOIR_OK && more ? choir__draft_write(draft, zeros, (size_t)more) : status;
+    return more ? choir__draft_write(draft, zeros, (size_t)more) : CHOIR_OK;
 }
 
 choir_status choir__gguf_write(
@@ -226,10 +231,15 @@ choir_status choir__gguf_write(
     if (status == CHOIR_OK)
         status = choir__draft_write(&draft, head.at, head.count);
     for (int i = 0; i < out->tensor_count && status == CHOIR_OK; i++) {
-        const float *values;
-        status = source(arg, i, &values);
+        const float *values = NULL;
+        const uint8_t *blocks = NULL;
+        const tensor *t = &out->tensors[i];
+        status = source(arg, i, &values, &blocks);
         if (status == CHOIR_OK)
-            status = write_tensor(&draft, path, &out->tensors[i], values, room);
+            status = blocks ? choir__draft_write(&draft, blocks, (size_t)t->size)
+                            : write_tensor(&draft, path, t, values, room);
+        if (status == CHOIR_OK)
+            status = fill_up(&draft, t);
     }
     status = choir__draft_close(&draft, status, NULL);
     free(head.at);

@@ -6,8 +6,9 @@
 #include <choir/status.h>
 #include <stdbool.h>
 
-/* Returns whether a path has the name of a GGUF file. */
+/* Returns whether a path has the name of a GGUF file; and whether it is no folder, either. */
 bool choir__is_gguf(const char *path);
+bool choir__is_gguf_file(const char *path);
 
 /* Writes config.json, tokenizer.json, tokenizer_config.json and model.safetensors, with weights
  * of that dtype, into a new folder, which appears whole or not at all. advice: what helps where
@@ -16,5 +17,8 @@ bool choir__is_gguf(const char *path);
  * nonfinite. */
 choir_status choir__gguf_import(
     const char *path, const char *folder, choir_dtype dtype, const char *advice);
+
+/* Writes such a folder without the weights. */
+choir_status choir__gguf_import_small(const char *path, const char *folder);
 
 #endif

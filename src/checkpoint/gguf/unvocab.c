@@ -20,10 +20,10 @@ typedef struct tokens {
     json_t *root;
 } tokens;
 
-static choir_status lacks(const char *what, const char *name)
+static choir_status lacks(const tokens *t, const char *what, const char *name)
 {
-    return choir__error(
-        CHOIR_ERR_UNSUPPORTED, "GGUF file: %s '%.100s' is not read", what, name);
+    return choir__error(CHOIR_ERR_UNSUPPORTED, "%s: %s '%.100s' is not read",
+        choir__gguf_path(t->in), what, name);
 }
 
 static int kind_of(const tokens *t, int64_t i)
@@ -116,7 +116,7 @@ static choir_status bytes_kind(tokens *t)
     int64_t count;
     const char *const *texts = choir__gguf_strings(t->in, "tokenizer.ggml.merges", &count);
     if (!steps)
-        return lacks("a tokenizer that cuts words as", splitter);
+        return lacks(t, "a tokenizer that cuts words as", splitter);
     json_t *merges = json_array();
     for (int64_t i = 0; i < count; i++)
         json_array_append_new(merges, json_string(texts[i]));
@@ -138,7 +138,7 @@ static choir_status pieces_kind(tokens *t)
     double prefix = 1, unknown = 0;
     const double *score = choir__gguf_numbers(t->in, "tokenizer.ggml.scores", &count);
     if (!score || count != t->count)
-        return lacks("a tokenizer of pieces without", "tokenizer.ggml.scores");
+        return lacks(t, "a tokenizer of pieces without", "tokenizer.ggml.scores");
     choir__gguf_number(t->in, "tokenizer.ggml.add_space_prefix", &prefix);
     choir__gguf_number(t->in, "tokenizer.ggml.unknown_token_id", &unknown);
     json_t *spaces = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String",
@@ -199,9 +199,9 @@ static choir_status write_json(const json_t *root, const char *folder, const cha
 {
     char *path = choir__format("%s/%s", folder, name);
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    choir_status status = text ? choir__write_file(path, text, strlen(text))
-                               : choir__error(CHOIR_ERR_FORMAT,
-                                     "GGUF file: a token of the tokenizer is no UTF-8");
+    choir_status status =
+        text ? choir__write_file(path, text, strlen(text))
+             : choir__error(CHOIR_ERR_FORMAT, "%s: a token of the tokenizer is no UTF-8", path);
     free(text);
     free(path);
     return status;
@@ -209,15 +209,21 @@ static choir_status write_json(const json_t *root, const char *folder, const cha
 
 static choir_status write_config(const tokens *t, const char *folder)
 {
-    json_t *root = json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:s?}", "tokenizer_class",
+    json_t *root = json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:o?}", "tokenizer_class",
         "PreTrainedTokenizerFast", "bos_token", special(t, "tokenizer.ggml.bos_token_id"),
         "eos_token", special(t, "tokenizer.ggml.eos_token_id"), "unk_token",
         special(t, "tokenizer.ggml.unknown_token_id"), "pad_token",
         special(t, "tokenizer.ggml.padding_token_id"), "chat_template",
-        choir__gguf_string(t->in, "tokenizer.chat_template"));
+        choir__gguf_templates(t->in));
     choir_status status = write_json(root, folder, "tokenizer_config.json");
     json_decref(root);
     return status;
+}
+
+bool choir__gguf_has_vocab(const choir__gguf_in *in)
+{
+    const char *model = choir__gguf_string(in, "tokenizer.ggml.model");
+    return model && strcmp(model, "no_vocab") != 0;
 }
 
 choir_status choir__gguf_write_vocab(const choir__gguf_in *in, const char *folder)
@@ -229,15 +235,17 @@ choir_status choir__gguf_write_vocab(const choir__gguf_in *in, const char *folde
     t.kind = choir__gguf_numbers(in, "tokenizer.ggml.token_type", &kinds);
     t.kind = kinds == t.count ? t.kind : NULL;
     if (!model || !t.text || !t.count)
-        return choir__error(CHOIR_ERR_FORMAT, "GGUF file: it has no tokenizer");
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: its tokenizer has no tokens", choir__gguf_path(in));
     for (int64_t i = 0; i < t.count; i++)
         choir__map_put(&t.ids, t.text[i], i);
     t.root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:n, s:n, s:n}", "version", "1.0",
         "truncation", "padding", "added_tokens", added_of(&t), "normalizer", "pre_tokenizer",
         "post_processor", "decoder");
-    choir_status status = !strcmp(model, "gpt2")    ? bytes_kind(&t)
-                          : !strcmp(model, "llama") ? pieces_kind(&t)
-                                                    : lacks("a tokenizer of the kind", model);
+    choir_status status = !strcmp(model, "gpt2") ? bytes_kind(&t)
+                          : !strcmp(model, "llama")
+                              ? pieces_kind(&t)
+                              : lacks(&t, "a tokenizer of the kind", model);
     if (status == CHOIR_OK) {
         add_post_processor(&t, special(&t, "tokenizer.ggml.bos_token_id"));
         status = write_json(t.root, folder, "tokenizer.json");

@@ -17,7 +17,7 @@
 #include "checkpoint/format/file.h"
 #include "data/dataset.h"
 
-enum { MOST = 8 << 20, TEMPLATE_LIMIT = 16 << 20 }; /* tokens; bytes */
+enum { MOST = 8 << 20 }; /* tokens */
 
 typedef struct vocab {
     const char *folder;
@@ -241,36 +241,6 @@ static void add_specials(choir__gguf_out *out, const vocab *v)
         end >= 0 && surrounds(post, v->tokens[end], false));
 }
 
-/* Returns the text of the template that is named "default", or of the first one. */
-static const json_t *default_template(const json_t *list)
-{
-    const json_t *chosen = json_array_get(list, 0);
-    for (size_t i = json_array_size(list); i-- > 0;) {
-        const char *name = json_string_value(json_object_get(json_array_get(list, i), "name"));
-        if (name && !strcmp(name, "default"))
-            chosen = json_array_get(list, i);
-    }
-    return json_object_get(chosen, "template");
-}
-
-static choir_status add_template(choir__gguf_out *out, const vocab *v)
-{
-    const json_t *value = json_object_get(v->config, "chat_template");
-    char *path = choir__format("%s/chat_template.jinja", v->folder), *text = NULL;
-    size_t bytes = 0;
-    choir_status status = CHOIR_OK;
-    if (choir__folder_has(v->folder, "chat_template.jinja"))
-        status = choir__read_file(path, TEMPLATE_LIMIT, &text, &bytes);
-    else if (json_is_array(value))
-        value = default_template(value);
-    if (status == CHOIR_OK && (text || json_is_string(value)))
-        choir__gguf_text(
-            out, "tokenizer.chat_template", text ? text : json_string_value(value));
-    free(text);
-    free(path);
-    return status;
-}
-
 /* --- the two kinds --- */
 
 /* Returns whether a step, or one of a sequence, is of the type. */
@@ -328,7 +298,7 @@ static choir_status add_all(choir__gguf_out *out, vocab *v)
         choir__gguf_texts(out, "tokenizer.ggml.tokens", v->tokens, v->count);
         choir__gguf_i32s(out, "tokenizer.ggml.token_type", v->kinds, v->count);
         add_specials(out, v);
-        status = add_template(out, v);
+        status = choir__gguf_add_templates(out, v->folder, v->config);
     }
     for (int64_t i = 0; i < v->count; i++)
         free(names[i]);

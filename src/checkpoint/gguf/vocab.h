@@ -13,6 +13,16 @@
 choir_status choir__gguf_add_vocab(
     choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end);
 
+/* Adds a folder's chat templates; config: its tokenizer_config.json, or NULL. Errors: io. */
+choir_status choir__gguf_add_templates(
+    choir__gguf_out *out, const char *folder, const json_t *config);
+/* Returns a file's templates as tokenizer_config.json has them, one as a text, or several as a
+ * list, which the caller decrefs; NULL: it has none. */
+json_t *choir__gguf_templates(const choir__gguf_in *in);
+
+/* Returns whether a file has a tokenizer. */
+bool choir__gguf_has_vocab(const choir__gguf_in *in);
+
 /* Writes tokenizer.json and tokenizer_config.json of a file's tokenizer into a folder. Errors:
  * io, format, unsupported. */
 choir_status choir__gguf_write_vocab(const choir__gguf_in *in, const char *folder);

@@ -13,6 +13,11 @@
 #include <choir/lora.h>
 #include <choir/model_info.h>
 
+#include <string.h>
+
+#include "base/base.h"
+#include "base/quant/quant.h"
+
 #define CHOIR__ADAPTER_CONFIG  "adapter_config.json"
 #define CHOIR__ADAPTER_WEIGHTS "adapter_model.safetensors"
 #define CHOIR__ADAPTER_LEAD    "base_model.model." /* all names of weights begin with it */
@@ -30,6 +35,20 @@ bool choir__is_adapter(const char *path);
  * (a kind of adapter that Choir lacks, by its key). */
 choir_status choir__adapter_read(const char *folder, choir__adapter_file *file);
 void choir__adapter_free(choir__adapter_file *file);
+
+/* Returns the name of the weight that an entry copies, or NULL; the caller frees it.
+ * Beside a table that is trained whole, peft also saves the parts of its wrapper,
+ * "lm_head.modules_to_save.weight" and "lm_head.original_module.weight". */
+static inline char *choir__adapter_twin(const char *name)
+{
+    static const char *const parts[] = {".modules_to_save.", ".original_module."};
+    for (size_t i = 0; i < CHOIR_COUNT(parts); i++) {
+        const char *at = strstr(name, parts[i]);
+        if (at)
+            return choir__format("%.*s.%s", (int)(at - name), name, at + strlen(parts[i]));
+    }
+    return NULL;
+}
 
 /* Loads the folder's weights into a module with such adapters, whose other weights are the
  * base's. Collective. Errors: as choir_model_load_weights; mismatch (another base). */
@@ -62,6 +81,11 @@ const char *choir__merged_name(const choir__merged *merged, int i, choir_shape *
 /* Stores its values as f32, row-major, which stay valid until the next call. Errors: memory, as
  * choir_read; dtype (a counter). */
 choir_status choir__merged_read(choir__merged *merged, int i, const float **values);
+
+/* Stores its rows in blocks of that type, if it is held in them and has no adapter; else NULL.
+ * They stay valid until the next call. Errors: as above. */
+choir_status choir__merged_blocks(
+    choir__merged *merged, int i, choir__quant type, const uint8_t **blocks);
 
 /* Writes all weights to a file, with adapters added to the weights that they adapt. Errors: as
  * above. */

@@ -112,6 +112,16 @@ static bool ends(const char *name, const char *end)
     return n > m && !strcmp(name + n - m, end);
 }
 
+static bool is_copy(const choir__st_file *file, const char *name)
+{
+    char *twin = choir__adapter_twin(name);
+    bool found = false;
+    for (int i = 0; twin && i < choir__st_count(file) && !found; i++)
+        found = !strcmp(choir__st_get(file, i)->name, twin);
+    free(twin);
+    return found;
+}
+
 /* Collects the layers of the file, whole or by their last names, and the modules whose own
  * weights it has. */
 static void name_modules(const choir__st_file *file, bool whole, char **targets, char **saved)
@@ -121,6 +131,8 @@ static void name_modules(const choir__st_file *file, bool whole, char **targets,
         if (strncmp(name, CHOIR__ADAPTER_LEAD, strlen(CHOIR__ADAPTER_LEAD)) != 0 ||
             ends(name, END_B))
             continue; /* loading refuses other names */
+        if (is_copy(file, name))
+            continue;
         name += strlen(CHOIR__ADAPTER_LEAD);
         bool adapts = ends(name, END_A);
         const char *last = adapts ? name + strlen(name) - strlen(END_A) : strrchr(name, '.');

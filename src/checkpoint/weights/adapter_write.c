@@ -217,15 +217,41 @@ const char *choir__merged_name(const choir__merged *m, int i, choir_shape *shape
     return m->parts.tensors[i].name;
 }
 
+static choir_status make_room(parts *p)
+{
+    if (!p->room)
+        p->room = malloc(largest(p) * sizeof(int64_t) + 1);
+    return p->room ? CHOIR_OK : choir__error(CHOIR_ERR_MEMORY, "no host memory for a weight");
+}
+
+choir_status choir__merged_blocks(
+    choir__merged *m, int i, choir__quant type, const uint8_t **blocks)
+{
+    parts *p = &m->parts;
+    choir_tensor *t = p->list[i].tensor;
+    *blocks = NULL;
+    if (p->list[i].layer || !t->held || t->held->type != type)
+        return CHOIR_OK;
+    choir_status status = make_room(p);
+    uint8_t *to = (uint8_t *)p->room;
+    const size_t padded = (size_t)t->shape.dim[1] * choir_dtype_size(t->dtype),
+                 row = (size_t)choir__quant_bytes(type, t->held->cols);
+    if (status == CHOIR_OK)
+        status = choir_read(t, to, (size_t)t->shape.dim[0] * padded);
+    for (int64_t r = 1; r < t->shape.dim[0] && status == CHOIR_OK; r++)
+        memmove(to + (size_t)r * row, to + (size_t)r * padded, row);
+    *blocks = to;
+    return status;
+}
+
 choir_status choir__merged_read(choir__merged *m, int i, const float **values)
 {
     CHOIR__DEFAULT_FLOATS;
     parts *p = &m->parts;
     const choir_tensor *t = p->list[i].tensor;
-    if (!p->room)
-        p->room = malloc(largest(p) * sizeof(int64_t) + 1);
-    if (!p->room)
-        return choir__error(CHOIR_ERR_MEMORY, "no host memory for a weight");
+    choir_status room = make_room(p);
+    if (room != CHOIR_OK)
+        return room;
     if (t->dtype != CHOIR_F32 && !t->held)
         return choir__error(CHOIR_ERR_DTYPE, "weight '%s' is of %s, expected f32",
             p->tensors[i].name, choir_dtype_name(t->dtype));

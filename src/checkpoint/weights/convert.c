@@ -158,6 +158,23 @@ static choir_dtype dtype_of(const choir__stored_tensor *t, const choir__convert_
     return opts->typed && choir__is_float(t->dtype) ? opts->dtype : t->dtype;
 }
 
+/* Returns what the files state of blocks among these tensors, or NULL; the caller frees it. */
+static char *blocks_of(const choir__stored *stored, int first, int count)
+{
+    json_t *all = choir__stored_blocks(stored), *some = json_object();
+    for (int i = first; i < first + count; i++) {
+        const char *name = stored->tensors[i].name;
+        json_t *type = json_object_get(all, name);
+        if (type)
+            json_object_set(some, name, type);
+    }
+    char *text =
+        json_object_size(some) ? json_dumps(some, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(some);
+    json_decref(all);
+    return text;
+}
+
 static choir_status write_slice(const choir__stored *stored, int first, int count,
     const char *path, const choir__convert_opts *opts, choir__digest *digest)
 {
@@ -172,10 +189,13 @@ static choir_status write_slice(const choir__stored *stored, int first, int coun
         largest = tensors[i].bytes > largest ? tensors[i].bytes : largest;
     }
     slice s = {stored, tensors, first, malloc(largest + 1)};
-    choir_status status =
-        s.room
-            ? choir__st_stream(path, tensors, count, NULL, whole_bytes, &s, digest)
-            : choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for %zu bytes", path, largest);
+    char *blocks = blocks_of(stored, first, count);
+    const char *metadata[] = {CHOIR__BLOCKS_KEY, blocks, NULL};
+    choir_status status = s.room ? choir__st_stream(path, tensors, count,
+                                       blocks ? metadata : NULL, whole_bytes, &s, digest)
+                                 : choir__error(CHOIR_ERR_MEMORY,
+                                       "%s: no host memory for %zu bytes", path, largest);
+    free(blocks);
     free(s.room);
     free(tensors);
     return status;

@@ -6,6 +6,8 @@
 #include "base/base.h"
 #include "base/floats.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/gguf/import.h"
+#include "checkpoint/gguf/model.h"
 #include "checkpoint/weights/published.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/weights/weight_files.h"
@@ -15,6 +17,23 @@
 #include "nn/module.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
+
+/* Reads the description of a model in a folder or a file, before the options behind it. */
+static choir_status read_config(const char *model, char **text, char **notes)
+{
+    char *path = choir__config_path(model), *json = NULL;
+    choir_status status = CHOIR_OK;
+    if (choir__is_gguf_file(path)) {
+        status = choir__gguf_read_config(path, &json);
+        if (status == CHOIR_OK)
+            status = choir__config_read_text(model, json, text, notes);
+    } else {
+        status = choir__config_read(model, text, notes);
+    }
+    free(json);
+    free(path);
+    return status;
+}
 
 /* Joins two lists of notes, one per line, and frees them. */
 static char *joined(char *a, char *b)
@@ -115,7 +134,7 @@ choir_status choir_model_read_config(const char *path, char **model, char **note
 {
     if (!path || !model || !notes)
         return choir__missing(__func__, !path ? "path" : model ? "notes" : "model");
-    return choir__config_read(path, model, notes);
+    return read_config(path, model, notes);
 }
 
 choir_status choir_model_class_names(const char *path, choir_class_names *names)
@@ -152,7 +171,7 @@ static choir_status plan(const char *model, const choir_model_opts *opts,
     choir_status status = CHOIR_OK;
     bool is_path = choir__config_is_path(model);
     if (is_path)
-        status = choir__config_read(model, &text, notes);
+        status = read_config(model, &text, notes);
     else
         text = choir__strdup(model);
     if (opts->classes && status == CHOIR_OK) {
@@ -165,7 +184,7 @@ static choir_status plan(const char *model, const choir_model_opts *opts,
         status = choir_model_describe(text, info);
     if (opts->weights)
         *weights = choir__strdup(opts->weights);
-    else if (is_path && choir__weights_present(path))
+    else if (is_path && (choir__weights_present(path) || choir__is_gguf_file(path)))
         *weights = choir__strdup(path);
     else if (is_path && choir__is_folder(path))
         *notes = joined(*notes, choir_model_weights_note(path));

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/format/packed.h"
 #include "checkpoint/items.h"
 #include "nn/module.h"
 #include "tensor/held.h"
@@ -72,6 +73,12 @@ choir_shape choir__named_whole(const choir_tensor *t)
                                             : choir__values_shape(t);
 }
 
+/* The bytes that hold them. */
+static size_t memory_of(const choir_tensor *t)
+{
+    return (size_t)t->count * choir_dtype_size(t->dtype);
+}
+
 /* The user's model determines the size, so the allocation may fail without ending the
  * process. */
 static choir_status get_host(choir__named_list *list, size_t bytes, const char *path)
@@ -103,8 +110,36 @@ static void visit_part(const choir_tensor *t, choir__run_fn *each, void *arg)
     }
 }
 
+/* Converts entries [first, first + n) of the file's tensor, in order. */
+static void convert(
+    void *out, choir_dtype to, const choir__st_tensor *s, int64_t first, int64_t n)
+{
+    enum { SOME = 1024 };
+    float values[SOME];
+    char *at = out;
+    if (!choir__is_packed(s)) {
+        choir__numbers_convert(out, to,
+            (const char *)s->data + (size_t)first * choir_dtype_size(s->dtype), s->dtype,
+            (size_t)n);
+        return;
+    }
+    for (int64_t some; n > 0; n -= some, first += some) {
+        some = choir__min(n, SOME);
+        choir__packed_read(s, first, some, values);
+        choir__numbers_convert(at, to, values, CHOIR_F32, (size_t)some);
+        at += (size_t)some * choir_dtype_size(to);
+    }
+}
+
+/* Returns whether t is held in the blocks that the file has: they are copied as they are. */
+static bool same_blocks(const choir_tensor *t, const choir__st_tensor *s)
+{
+    return t->held && choir__is_packed(s) && t->held->type == s->blocks;
+}
+
 /* Runs of a part's entries: from the file's tensor to host memory. */
 typedef struct runs {
+    const choir_tensor *tensor;
     const choir__st_tensor *stored;
     const choir__checked *what;
     choir_status status;
@@ -125,9 +160,33 @@ static void check_run(void *arg, int64_t to, int64_t from, int64_t n)
 static void convert_run(void *arg, int64_t to, int64_t from, int64_t n)
 {
     const runs *r = arg;
-    const char *data = r->stored->data;
-    choir__numbers_convert(r->host + (size_t)to * choir_dtype_size(r->dtype), r->dtype,
-        data + (size_t)from * choir_dtype_size(r->stored->dtype), r->stored->dtype, (size_t)n);
+    convert(r->host + (size_t)to * choir_dtype_size(r->dtype), r->dtype, r->stored, from, n);
+}
+
+/* Copies the blocks of a run, whose ends in rows are ends of blocks. Rows are whole words. */
+static void copy_run(void *arg, int64_t to, int64_t from, int64_t n)
+{
+    const runs *r = arg;
+    const choir__quant type = r->stored->blocks;
+    const int64_t cols = choir__packed_cols(r->stored), own = r->tensor->held->cols,
+                  words = r->tensor->shape.dim[1];
+    for (int64_t some; n > 0; n -= some, to += some, from += some) {
+        some = choir__min(n, choir__min(cols - from % cols, own - to % own));
+        memcpy(r->host + to / own * words * 4 + choir__quant_bytes(type, to % own),
+            choir__packed_row(r->stored, from / cols) + choir__quant_bytes(type, from % cols),
+            (size_t)choir__quant_bytes(type, some));
+    }
+}
+
+static choir_status check_packed(const char *path, const choir__st_tensor *s)
+{
+    float value;
+    const int64_t at = choir__packed_nonfinite(s, &value);
+    return at < 0
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_FORMAT,
+                     "%s: tensor '%.200s' %s holds %g at index %lld; weights must be finite",
+                     path, s->name, choir__shape_text(s->shape), (double)value, (long long)at);
 }
 
 /* Checks the numbers that the tensor takes. Of a part the others are not read, unless one of
@@ -138,6 +197,8 @@ static choir_status check_finite(
     choir__checked what = {path, s->name, s->shape, s->dtype, false};
     runs r = {.stored = s, .what = &what};
     bool part = t->param && t->param->part_boxes;
+    if (choir__is_packed(s))
+        return check_packed(path, s);
     if (part)
         visit_part(t, check_run, &r);
     return part && r.status == CHOIR_OK ? CHOIR_OK
@@ -196,34 +257,48 @@ choir_status choir__named_make_ready(choir__named_list *list, const char *path)
 static choir_status restore_rows(
     const choir__named_list *list, choir_tensor *t, const choir__st_tensor *stored)
 {
-    const size_t count = bytes_of(t) / choir_dtype_size(dtype_of(t)),
-                 row = count / (size_t)t->shape.dim[0], size = choir_dtype_size(stored->dtype),
-                 most = list->host_bytes / (row * choir_dtype_size(dtype_of(t)));
-    const char *from = stored->data;
+    const int64_t all = t->shape.dim[0],
+                  row = (int64_t)(bytes_of(t) / choir_dtype_size(dtype_of(t))) / all,
+                  most = (int64_t)list->host_bytes /
+                         (row * (int64_t)choir_dtype_size(dtype_of(t)));
+    const size_t stored_row = stored->bytes / (size_t)all;
     choir_status status = CHOIR_OK;
-    for (int64_t r = 0, n; r < t->shape.dim[0] && status == CHOIR_OK; r += n) {
-        n = choir__min((int64_t)most, t->shape.dim[0] - r);
-        const size_t some = (size_t)n * row;
-        choir__numbers_convert(list->host, dtype_of(t), from, stored->dtype, some);
+    for (int64_t r = 0, n; r < all && status == CHOIR_OK; r += n) {
+        n = choir__min(most, all - r);
         choir_tensor rows = choir__rows_view(t, r, n);
-        status = t->held ? choir__held_write_rows(t, r, n, list->host)
-                         : choir_write(&rows, list->host, some * choir_dtype_size(t->dtype));
-        if (list->files)
-            choir__stored_forget(list->files, from, some * size);
-        from += some * size;
+        if (same_blocks(t, stored)) {
+            memset(list->host, 0, memory_of(&rows));
+            copy_run(&(runs){.tensor = t, .stored = stored, .host = list->host}, 0, r * row,
+                n * row);
+            status = choir_write(&rows, list->host, memory_of(&rows));
+        } else {
+            convert(list->host, dtype_of(t), stored, r * row, n * row);
+            status = t->held ? choir__held_write_rows(t, r, n, list->host)
+                             : choir_write(&rows, list->host, memory_of(&rows));
+        }
+        if (list->files && !stored->heads)
+            choir__stored_forget(list->files,
+                (const char *)stored->data + (size_t)r * stored_row, (size_t)n * stored_row);
     }
+    if (list->files && stored->heads)
+        choir__stored_forget(list->files, stored->data, stored->bytes);
     return status;
 }
 
 static choir_status restore_whole(
     const choir__named_list *list, choir_tensor *t, const choir__st_tensor *stored)
 {
+    runs r = {.tensor = t, .stored = stored, .host = list->host, .dtype = dtype_of(t)};
+    if (t->param && t->param->part_boxes && same_blocks(t, stored)) {
+        memset(list->host, 0, memory_of(t));
+        visit_part(t, copy_run, &r);
+        return choir_write(t, list->host, memory_of(t));
+    }
     if (t->param && t->param->part_boxes)
-        visit_part(t, convert_run,
-            &(runs){.stored = stored, .host = list->host, .dtype = dtype_of(t)});
+        visit_part(t, convert_run, &r);
     else if (t->dtype != CHOIR_I64)
-        choir__numbers_convert(list->host, dtype_of(t), stored->data, stored->dtype,
-            bytes_of(t) / choir_dtype_size(dtype_of(t)));
+        convert(list->host, dtype_of(t), stored, 0,
+            (int64_t)(bytes_of(t) / choir_dtype_size(dtype_of(t))));
     else if (stored)
         memcpy(list->host, stored->data, bytes_of(t));
     else

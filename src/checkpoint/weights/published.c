@@ -12,7 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/format/packed.h"
 #include "checkpoint/stored.h"
+#include "checkpoint/weights/adapter.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/weights/named.h"
 #include "nn/lora.h"
@@ -58,9 +60,18 @@ static bool matches(const char *const *patterns, const char *name)
     return false;
 }
 
+static bool is_copy(const load *l, const char *name)
+{
+    char *twin = l->opts.lead ? choir__adapter_twin(name) : NULL;
+    bool found = twin && choir__file_shards_find(&l->files, twin);
+    free(twin);
+    return found;
+}
+
 static bool is_ignored(const load *l, const char *name)
 {
-    return matches(never, name) || (l->opts.names && matches(l->opts.names->ignored, name));
+    return matches(never, name) || is_copy(l, name) ||
+           (l->opts.names && matches(l->opts.names->ignored, name));
 }
 
 static bool may_start_anew(const load *l, const char *name)
@@ -162,7 +173,7 @@ static const choir__st_tensor *fitted(
     choir_shape whole = choir__named_whole(item->tensor);
     if (choir__same_shape(t->shape, whole) || l->fitted.data || !l->opts.names ||
         !l->opts.names->fit || l->opts.head == CHOIR_HEAD_KEPT ||
-        !choir__convertible(CHOIR_F32, t->dtype))
+        !choir__convertible(CHOIR_F32, t->dtype) || choir__is_packed(t))
         return t;
     const size_t count = t->bytes / choir_dtype_size(t->dtype),
                  wanted = (size_t)choir__shape_count(whole);
@@ -170,8 +181,11 @@ static const choir__st_tensor *fitted(
           *values = choir__alloc((wanted + 1) * sizeof *values);
     choir__numbers_convert(stored, CHOIR_F32, t->data, t->dtype, count);
     if (l->opts.names->fit(item->name, stored, t->shape, whole, values)) {
-        l->fitted =
-            (choir__st_tensor){t->name, CHOIR_F32, whole, values, wanted * sizeof *values};
+        l->fitted = (choir__st_tensor){.name = t->name,
+            .dtype = CHOIR_F32,
+            .shape = whole,
+            .data = values,
+            .bytes = wanted * sizeof *values};
         note(l, item->name, RESIZED);
         t = &l->fitted;
     } else {
@@ -179,6 +193,26 @@ static const choir__st_tensor *fitted(
     }
     free(stored);
     return t;
+}
+
+/* Adds to the message about a tensor's shape what helps. */
+static void advise(const load *l, const choir__named *item, const choir__st_tensor *t)
+{
+    const choir_shape own = choir__named_whole(item->tensor);
+    bool rows =
+        l->opts.lead && own.ndim == 2 && t->shape.ndim == 2 && own.dim[1] == t->shape.dim[1];
+    char *rest = may_start_anew(l, item->name)
+                     ? choir__strdup("; --model NAME:classes=N replaces its head")
+                 : rows ? choir__format(
+                              "; the adapter's base has %lld rows, as transformers' "
+                              "model.resize_token_embeddings(%lld) and save_pretrained make it",
+                              (long long)t->shape.dim[0], (long long)t->shape.dim[0])
+                        : choir__strdup("");
+    char *message = choir__format(
+        "%s; the file must be of the model %s%s", choir__message(), l->opts.model, rest);
+    choir__set_message(message);
+    free(message);
+    free(rest);
 }
 
 static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
@@ -190,14 +224,8 @@ static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
         choir_status status = choir__named_accept(item, t, path, "model", true);
         choir__stored_forget(&l->files.stored, t->data, t->bytes);
         if (status != CHOIR_OK &&
-            !choir__same_shape(t->shape, choir__named_whole(item->tensor))) {
-            char *message = choir__format("%s; the file must be of the model %s%s",
-                choir__message(), l->opts.model,
-                may_start_anew(l, item->name) ? "; --model NAME:classes=N replaces its head"
-                                              : "");
-            choir__set_message(message);
-            free(message);
-        }
+            !choir__same_shape(t->shape, choir__named_whole(item->tensor)))
+            advise(l, item, t);
         return status;
     }
     if (had->dtype == t->dtype && had->bytes == t->bytes &&

@@ -41,10 +41,13 @@ static json_t *published_form(json_t *vocab, json_t *merges)
         json_array_append_new(added, json_pack("{s:O, s:s, s:b, s:b, s:b, s:b, s:b}", "id", end,
                                          "content", "<|endoftext|>", "single_word", 0, "lstrip",
                                          0, "rstrip", 0, "normalized", 0, "special", 1));
-    return json_pack("{s:s, s:o, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s}, s:{s:s, s:O, s:O}}",
+    return json_pack(
+        "{s:s, s:o, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:O, "
+        "s:O}}",
         "version", "1.0", "added_tokens", added, "normalizer", "pre_tokenizer", "type",
         "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex", 1, "decoder",
-        "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges", merges);
+        "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex", 1, "model",
+        "type", "BPE", "vocab", vocab, "merges", merges);
 }
 
 choir_status choir__gpt2_parse(const char *vocab_name, const char *vocab, size_t vocab_bytes,

@@ -8,6 +8,7 @@
 
 #include "base/files/file.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/gguf/import.h"
 #include "checkpoint/weights/adapter.h"
 #include "checkpoint/format/file.h"
 #include "job/export/gguf_types.h"
@@ -97,6 +98,11 @@ static choir_status find_files(choir__export *e, const choir__export_request *r)
         e->from = choir__strdup(r->path);
         e->base = choir__strdup(r->path);
     }
+    if (status == CHOIR_OK && e->from && choir__is_gguf_file(e->from)) {
+        status = choir__unpack(e->from, &e->unpacked);
+        free(e->from);
+        e->from = e->unpacked.folder ? choir__strdup(e->unpacked.folder) : NULL;
+    }
     return status;
 }
 
@@ -122,7 +128,7 @@ static choir_status hash_base(choir__export *e)
     if (!e->model.rounded)
         return choir__base_sha256(e->model.net, NULL, e->base_sha256);
     choir__saved base;
-    if (!e->base || !choir__is_folder(e->base))
+    if (!e->base || !(choir__is_folder(e->base) || choir__is_gguf_file(e->base)))
         return CHOIR_OK;
     choir_status status = choir__saved_open(e->base, NULL, 42, &base);
     if (status == CHOIR_OK && !base.lora)
@@ -177,6 +183,7 @@ choir_status choir__export_model(const choir__export_request *r)
     if (status == CHOIR_OK)
         status = choir__folder_make(r->to, fill, &(struct filling){&e, format});
     choir__saved_close(&e.model);
+    choir__unpacked_remove(&e.unpacked);
     json_decref(e.record);
     free(e.from);
     free(e.base);

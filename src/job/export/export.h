@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "job/model/saved.h"
+#include "job/model/unpacked.h"
 
 typedef struct choir__export_request {
     const char *path; /* a run, a step of one, or a folder of a published model or an adapter */
@@ -16,9 +17,10 @@ typedef struct choir__export_request {
 /* The model on its way, and its origin. */
 typedef struct choir__export {
     choir__saved model;
-    char *from;     /* folder of its small files */
-    bool trained;   /* from is a checkpoint's */
-    json_t *record; /* the record of a checkpoint's job; NULL: unknown */
+    char *from;               /* folder of its small files */
+    choir__unpacked unpacked; /* the folder, if the model is a GGUF file */
+    bool trained;             /* from is a checkpoint's */
+    json_t *record;           /* the record of a checkpoint's job; NULL: unknown */
     char *base; /* folder or name of the model that the training began with; NULL: unknown */
     char base_sha256[65]; /* hashes the weights that adapters leave alone; "": no adapters */
     choir_dtype dtype;    /* type of the weights, unless they are blocks */

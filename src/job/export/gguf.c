@@ -13,7 +13,6 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
-#include "base/math/functions.h"
 #include "checkpoint/gguf/family.h"
 #include "checkpoint/gguf/vocab.h"
 #include "checkpoint/weights/adapter.h"
@@ -34,6 +33,7 @@ typedef struct making {
     int64_t layers, rows;        /* layers; rows of embeddings */
     bool has_output;             /* scores have a matrix of their own */
     choir__gguf_change *changes; /* (count of weights) */
+    choir__quant *types;         /* (count of weights) */
     float *room;                 /* for a changed tensor */
     float *factors;              /* rope_freqs.weight, or NULL */
     int64_t factor_count;
@@ -76,14 +76,8 @@ static void make_factors(making *m, const json_t *rope, double theta, int64_t wi
     choir__gguf_config_number(rope, "original_max_position_embeddings", &original);
     m->factor_count = width / 2;
     m->factors = choir__calloc((size_t)m->factor_count + 1, sizeof *m->factors);
-    for (int64_t i = 0; i < m->factor_count; i++) {
-        const double wave =
-            2 * 3.14159265358979323846 * choir__pow(theta, 2 * (double)i / (double)width);
-        const double smooth = (original / wave - low) / (high - low);
-        m->factors[i] = (float)(wave < original / high  ? 1
-                                : wave > original / low ? factor
-                                                        : 1 / ((1 - smooth) / factor + smooth));
-    }
+    choir__gguf_factors(
+        &(choir__gguf_llama3){factor, low, high, original}, theta, width, m->factors);
 }
 
 static choir_status add_rope(making *m, int64_t width)
@@ -147,6 +141,7 @@ static choir_status add_tensors(making *m)
     const int count = choir__merged_count(m->weights);
     int64_t most = 1;
     m->changes = choir__calloc((size_t)count + 1, sizeof *m->changes);
+    m->types = choir__calloc((size_t)count + 1, sizeof *m->types);
     for (int i = 0; i < count; i++) {
         choir_shape shape;
         m->has_output |= !strcmp(choir__merged_name(m->weights, i, &shape), "lm_head.weight");
@@ -160,21 +155,39 @@ static choir_status add_tensors(making *m)
             return refuse(m, "weight '%s' has no place in a GGUF file", name);
         if (m->changes[i] == CHOIR__GGUF_TRANSPOSED)
             shape = choir_dims(shape.dim[1], shape.dim[0]);
-        choir__gguf_tensor(m->out, there, shape,
-            choir__gguf_type_of(m->e->type, there, shape, layer, m->layers, m->has_output));
+        m->types[i] =
+            choir__gguf_type_of(m->e->type, there, shape, layer, m->layers, m->has_output);
+        choir__gguf_tensor(m->out, there, shape, m->types[i]);
         most = choir__max(most, choir__shape_count(shape));
         free(there);
     }
     if (m->factors)
         choir__gguf_tensor(
-            m->out, "rope_freqs.weight", choir_dims(m->factor_count), CHOIR__F32);
+            m->out, CHOIR__GGUF_FACTORS, choir_dims(m->factor_count), CHOIR__F32);
     m->room = malloc((size_t)most * sizeof *m->room);
     return m->room ? CHOIR_OK
                    : choir__error(
                          CHOIR_ERR_MEMORY, "no host memory for %lld numbers", (long long)most);
 }
 
-static choir_status next(void *arg, int i, const float **values)
+/* Stores the blocks in which weight i is held, if the file has that type: they are not rounded
+ * again. */
+static choir_status next_blocks(making *m, int i, choir_shape shape, const uint8_t **blocks)
+{
+    const choir__gguf_change change = m->changes[i];
+    const int64_t heads = choir__gguf_paired_heads(change, m->heads);
+    if (change != CHOIR__GGUF_AS_IT_IS && !heads)
+        return CHOIR_OK;
+    choir_status status = choir__merged_blocks(m->weights, i, m->types[i], blocks);
+    if (status != CHOIR_OK || !*blocks || !heads)
+        return status;
+    choir__gguf_pair_rows(true, shape.dim[0], heads,
+        (size_t)choir__quant_bytes(m->types[i], shape.dim[1]), *blocks, m->room);
+    *blocks = (const uint8_t *)m->room;
+    return CHOIR_OK;
+}
+
+static choir_status next(void *arg, int i, const float **values, const uint8_t **blocks)
 {
     making *m = arg;
     if (i == choir__merged_count(m->weights)) {
@@ -183,7 +196,10 @@ static choir_status next(void *arg, int i, const float **values)
     }
     choir_shape shape;
     (void)choir__merged_name(m->weights, i, &shape);
-    choir_status status = choir__merged_read(m->weights, i, values);
+    choir_status status = next_blocks(m, i, shape, blocks);
+    if (status != CHOIR_OK || *blocks)
+        return status;
+    status = choir__merged_read(m->weights, i, values);
     if (status != CHOIR_OK || m->changes[i] == CHOIR__GGUF_AS_IT_IS)
         return status;
     choir__gguf_change_values(m->changes[i], true, shape, m->heads, *values, m->room);
@@ -242,6 +258,7 @@ static choir_status write_file(const choir__export *e, const char *folder)
     choir__gguf_free(m.out);
     json_decref(m.config);
     free(m.changes);
+    free(m.types);
     free(m.room);
     free(m.factors);
     free(config);

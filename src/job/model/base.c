@@ -1,11 +1,11 @@
 /* --base as a name, and the held weights: see base.h. */
 #include "job/model/base.h"
 
-#include <choir/hold.h>
-
 #include <string.h>
 
+#include "checkpoint/weights/blocks.h"
 #include "job/model/amp.h"
+#include "nn/hold.h"
 
 #define WHOLE "f32"
 
@@ -28,16 +28,25 @@ static choir_hold named(const char *base)
     return (choir_hold)i;
 }
 
-choir_status choir__base_hold(const char *base, const char *amp, choir_module *net)
+/* Holds weights as their file has them, and what products alone read in the type of mixed
+ * precision. */
+static choir_status hold_unnamed(const char *amp, const char *stored, choir_module *net)
 {
     const choir__amp_level *level = choir__amp_find(amp);
+    choir_status status = stored ? choir__hold_as_stored(net, stored) : CHOIR_OK;
+    if (status != CHOIR_OK || level->dtype == CHOIR_F32 || level->halved)
+        return status;
+    return choir__module_hold_rest(
+        net, level->dtype == CHOIR_BF16 ? CHOIR_HOLD_BF16 : CHOIR_HOLD_F16, false);
+}
+
+choir_status choir__base_hold(
+    const char *base, const char *amp, const char *stored, choir_module *net)
+{
     if (base && !strcmp(base, WHOLE))
         return CHOIR_OK;
     if (!base)
-        return level->dtype == CHOIR_F32 || level->halved
-                   ? CHOIR_OK
-                   : choir_module_hold(net,
-                         level->dtype == CHOIR_BF16 ? CHOIR_HOLD_BF16 : CHOIR_HOLD_F16, false);
+        return hold_unnamed(amp, stored, net);
     choir_status status = choir_module_hold(net, named(base), true);
     if (status == CHOIR_OK && !choir_module_held_bytes(net))
         status = choir__error(CHOIR_ERR_ARGUMENT,
@@ -47,16 +56,19 @@ choir_status choir__base_hold(const char *base, const char *amp, choir_module *n
     return status;
 }
 
-choir_status choir__base_of_running(const char *base, choir_module *net)
+choir_status choir__base_of_running(const char *base, const char *stored, choir_module *net)
 {
-    if (!base || !strcmp(base, WHOLE))
+    if (base ? !strcmp(base, WHOLE) : !stored)
         return CHOIR_OK;
     choir_module_freeze(net, true);
-    return choir_module_hold(net, named(base), true);
+    return base ? choir_module_hold(net, named(base), true)
+                : choir__hold_as_stored(net, stored);
 }
 
-choir_status choir__base_of_saved(const char *base, choir_module *net)
+choir_status choir__base_of_saved(const char *base, const char *stored, choir_module *net)
 {
-    bool blocks = base && strcmp(base, WHOLE) != 0 && named(base) > CHOIR_HOLD_BF16;
+    if (!base)
+        return choir__hold_as_stored(net, stored);
+    bool blocks = strcmp(base, WHOLE) != 0 && named(base) > CHOIR_HOLD_BF16;
     return blocks ? choir_module_hold(net, named(base), true) : CHOIR_OK;
 }

@@ -111,7 +111,7 @@ choir_status choir__job_freeze(const choir__job *j, choir_module *net)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--freeze %s: all parameters are frozen, so nothing is left to train", o->freeze);
     if (status == CHOIR_OK)
-        status = choir__base_hold(o->base, o->amp, net);
+        status = choir__base_hold(o->base, o->amp, j->model.stored, net);
     return status == CHOIR_OK ? match_all(rates_of(o), net, choir_module_count_matching)
                               : status;
 }

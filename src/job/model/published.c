@@ -4,6 +4,7 @@
  *     --model FOLDER:key=value     the same, with other options: classes=3 replaces the head
  *     --model FOLDER               the model, and its weights if the folder has them, under any
  * name
+ *     --model FILE.gguf            the model, its weights and its tokenizer
  *     --weights FOLDER or FILE     those weights; the model is the one of the config.json
  * beside them, if none is named */
 #include <limits.h>
@@ -18,6 +19,7 @@
 #include "checkpoint/gguf/import.h"
 #include "data/beside.h"
 #include "job/model/lora.h"
+#include "job/model/unpacked.h"
 
 static bool is_folder(const char *path)
 {
@@ -25,11 +27,13 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* Returns the path of the config.json in a folder or next to a file, or NULL. The caller frees
- * it. */
+/* Returns the path of the config.json in a folder or next to a file, or of a GGUF file, or
+ * NULL. The caller frees it. */
 static char *config_beside(const char *path)
 {
     const char *slash = strrchr(path, '/');
+    if (choir__is_gguf_file(path))
+        return choir__strdup(path);
     char *config = is_folder(path) ? choir__format("%s/config.json", path)
                                    : choir__format("%.*sconfig.json",
                                          slash ? (int)(slash + 1 - path) : 0, path);
@@ -63,6 +67,8 @@ static choir_status read_beside(choir__job *j, const char *path)
         path = choir_training_find(j->saves.resume, found) == CHOIR_OK ? found : NULL;
     if (!path)
         return CHOIR_OK;
+    if (choir__is_gguf_file(path))
+        return choir__unpack_beside(path, &j->model.beside);
     const char *slash = strrchr(path, '/');
     char *folder = is_folder(path) ? choir__strdup(path)
                    : slash         ? choir__format("%.*s", (int)(slash - path), path)
@@ -114,6 +120,19 @@ static choir_status read_adapter(choir__job *j)
     return status;
 }
 
+/* Notes where frozen weights come from: they are held as they are there. */
+static void take_types(choir__job *j)
+{
+    choir__job_model *m = &j->model;
+    m->stored = NULL;
+    if (!j->saves.resume && m->weights && choir__is_gguf_file(m->weights))
+        m->stored = m->weights;
+    else if (j->saves.resume &&
+             choir_training_find(j->saves.resume, m->stored_path) == CHOIR_OK &&
+             is_folder(m->stored_path))
+        m->stored = m->stored_path;
+}
+
 choir_status choir__job_published(choir__job *j)
 {
     choir_status status = j->model.adapter && !j->saves.resume ? read_adapter(j) : CHOIR_OK;
@@ -124,14 +143,6 @@ choir_status choir__job_published(choir__job *j)
     if (j->model.name && choir_model_is_path(j->model.name)) {
         j->model.given = j->model.name;
         char *path = choir_model_path(j->model.name);
-        if (choir__is_gguf(path) && !is_folder(path)) {
-            status = choir__error(CHOIR_ERR_ARGUMENT,
-                "--model %s is a GGUF file, which only runs: choir checkpoint convert %s FOLDER "
-                "makes a folder that is trained",
-                path, path);
-            free(path);
-            return status;
-        }
         snprintf(j->model.published_path, sizeof j->model.published_path, "%s", path);
         free(path);
         status = take_config(j, j->model.name);
@@ -141,6 +152,9 @@ choir_status choir__job_published(choir__job *j)
             j->model.published = j->model.published_path;
             if (!j->model.weights && !j->saves.resume)
                 take_weights(j, j->model.published);
+        } else if (choir__is_gguf_file(j->model.published_path) && !j->model.weights &&
+                   !j->saves.resume) {
+            j->model.weights = j->model.published_path;
         }
     } else if (!j->model.name && j->model.weights) {
         char *config = config_beside(j->model.weights);
@@ -158,6 +172,7 @@ choir_status choir__job_published(choir__job *j)
     } else {
         status = read_beside(j, NULL);
     }
+    take_types(j);
     return status == CHOIR_OK && j->model.weights && !j->saves.resume
                ? choir_model_check_weights(j->model.weights)
                : status;

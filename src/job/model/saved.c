@@ -19,6 +19,7 @@
 #include "job/model/base.h"
 #include "job/model/lora.h"
 #include "job/model/text.h"
+#include "job/model/unpacked.h"
 
 static bool has(const char *folder, const char *name)
 {
@@ -28,9 +29,12 @@ static bool has(const char *folder, const char *name)
     return found;
 }
 
-/* Returns whether a folder has a config.json and no checkpoint of Choir's. */
+/* Returns whether a path is a GGUF file, or a folder with a config.json and no checkpoint of
+ * Choir's. */
 static bool is_published(const char *path)
 {
+    if (choir__is_gguf_file(path))
+        return access(path, R_OK) == 0;
     return has(path, "config.json") && !has(path, "state.json") && !has(path, "latest");
 }
 
@@ -51,6 +55,8 @@ static choir_status load_published(const char *folder, choir__saved *s)
     if (status == CHOIR_OK)
         choir__cli_notes("", notes);
     free(notes);
+    if (status == CHOIR_OK && choir__is_gguf_file(folder))
+        return choir__unpack_tokenizer(folder, &s->tokenizer);
     return status == CHOIR_OK && choir_tokenizer_exists(folder)
                ? choir_tokenizer_load(folder, &s->tokenizer)
                : status;
@@ -68,7 +74,8 @@ static choir_status open_published(
     s->run = choir_scope_open(device, seed);
     status = build(text, s);
     if (status == CHOIR_OK) /* before there are values, so that they are never all in f32 */
-        status = choir__base_of_running(base, s->net);
+        status =
+            choir__base_of_running(base, choir__is_gguf_file(folder) ? folder : NULL, s->net);
     if (status == CHOIR_OK)
         status = load_published(folder, s);
     free(notes);
@@ -90,7 +97,7 @@ choir_status choir__saved_adapt(choir__saved *s, const char *folder)
     return status;
 }
 
-/* Opens an adapter together with its base, if that is a folder here. */
+/* Opens an adapter together with its base, if that is here. */
 static choir_status open_adapter(
     const char *folder, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
 {
@@ -98,7 +105,7 @@ static choir_status open_adapter(
     choir_status status = choir__adapter_read(folder, &file);
     if (status == CHOIR_OK && (!file.base || !is_published(file.base)))
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s is an adapter of '%s', which is no folder here: choir export BASE NEW --adapter %s "
+            "%s is an adapter of '%s', which is no model here: choir export BASE NEW --adapter %s "
             "--format hf makes one model of both",
             folder, file.base ? file.base : "an unknown model", folder);
     if (status == CHOIR_OK)
@@ -146,7 +153,15 @@ static choir_status hold_checkpoint(const char *path, const char *base, choir__s
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s was trained with --base %s: its weights cannot be held as %s", path, s->base,
             base);
-    return s->base ? CHOIR_OK : choir__base_of_running(base, s->net);
+    return s->base ? CHOIR_OK : choir__base_of_running(base, NULL, s->net);
+}
+
+/* Holds the frozen weights as the training did. */
+static choir_status hold_saved(const char *path, choir__saved *s)
+{
+    char found[PATH_MAX];
+    choir_status status = choir_training_find(path, found);
+    return status == CHOIR_OK ? choir__base_of_saved(s->base, found, s->net) : status;
 }
 
 static choir_status open_checkpoint(
@@ -173,27 +188,15 @@ static choir_status open_checkpoint(
         status = read_job(path, s);
     if (status == CHOIR_OK && s->lora)
         status = choir__lora_add(s->lora, &s->info, s->net);
-    if (status == CHOIR_OK && s->base)
+    if (status == CHOIR_OK)
         status = choir__freeze_all(s->frozen, s->net);
     if (status == CHOIR_OK)
-        status = choir__base_of_saved(s->base, s->net);
+        status = hold_saved(path, s);
     if (status == CHOIR_OK)
         status = choir_training_resume(path, &(choir_training){.module = s->net}, NULL, NULL);
     if (status == CHOIR_OK)
         status = hold_checkpoint(path, base, s);
     return status == CHOIR_OK ? choir_training_tokenizer(path, &s->tokenizer) : status;
-}
-
-/* Loads the model that a GGUF file becomes. */
-static choir_status open_gguf(
-    const char *path, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
-{
-    choir__unpacked u;
-    choir_status status = choir__unpack(path, &u);
-    if (status == CHOIR_OK)
-        status = open_published(u.folder, device, seed, base, s);
-    choir__unpacked_remove(&u);
-    return status;
 }
 
 choir_status choir__saved_open(
@@ -227,12 +230,10 @@ choir_status choir__saved_open_held(
     const char *path, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
 {
     *s = (choir__saved){0};
-    choir_status status =
-        choir__is_gguf(path) && access(path, R_OK) == 0 && !choir__is_folder(path)
-            ? open_gguf(path, device, seed, base, s)
-        : is_published(path)      ? open_published(path, device, seed, base, s)
-        : choir__is_adapter(path) ? open_adapter(path, device, seed, base, s)
-                                  : open_checkpoint(path, device, seed, base, s);
+    choir_status status = is_published(path) ? open_published(path, device, seed, base, s)
+                          : choir__is_adapter(path)
+                              ? open_adapter(path, device, seed, base, s)
+                              : open_checkpoint(path, device, seed, base, s);
     s->images = choir_image_defaults();
     if (status == CHOIR_OK && !choir__is_adapter(path))
         status = read_images(path, s);

@@ -26,16 +26,6 @@ typedef struct choir__saved {
     char *data, *data_sha256;
 } choir__saved;
 
-/* A GGUF file's model in a folder of its own (unpacked.c). */
-typedef struct choir__unpacked {
-    char *room, *folder; /* the folder is inside the room */
-} choir__unpacked;
-
-/* Makes the folder, in $TMPDIR. The caller removes it, also after a failure. Errors: as
- * choir__gguf_import. */
-choir_status choir__unpack(const char *path, choir__unpacked *unpacked);
-void choir__unpacked_remove(choir__unpacked *unpacked);
-
 /* Opens the model on a device; NULL: the one that CHOIR_DEVICE names. The caller calls
  * choir__saved_close also after a failure. */
 choir_status choir__saved_open(

@@ -10,13 +10,17 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "checkpoint/gguf/import.h"
 #include "checkpoint/weights/beside_files.h"
+#include "job/model/unpacked.h"
 
-/* Reads the tokenizer in a folder of weights or next to their file, if any. */
+/* Reads the tokenizer in a folder of weights, in their file or next to it, if any. */
 static choir_status load_beside(const char *weights, choir_tokenizer **tokenizer)
 {
     struct stat s;
     const char *slash = strrchr(weights, '/');
+    if (choir__is_gguf_file(weights))
+        return choir__unpack_tokenizer(weights, tokenizer);
     bool is_folder = stat(weights, &s) == 0 && S_ISDIR(s.st_mode);
     char *folder = is_folder ? choir__strdup(weights)
                              : choir__format("%.*s", slash ? (int)(slash - weights) : 1,

@@ -1,5 +1,5 @@
-/* A GGUF file that a command runs: its model as a folder, which is there while it is loaded.
- * The weights are f32 in it, which holds the values of all types of blocks exactly. */
+/* A GGUF file's small files as a folder, which is there while they are read. Weights are read
+ * where they are. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/gguf/import.h"
-#include "job/model/saved.h"
+#include "job/model/unpacked.h"
 #include "launch/launchers.h"
 
 static void remove_one(const char *folder, const char *name, void *arg)
@@ -33,8 +33,27 @@ choir_status choir__unpack(const char *path, choir__unpacked *u)
         return status;
     }
     u->folder = choir__format("%s/model", u->room);
-    return choir__gguf_import(
-        path, u->folder, CHOIR_F32, "TMPDIR=FOLDER names a folder of another disk");
+    return choir__gguf_import_small(path, u->folder);
+}
+
+choir_status choir__unpack_tokenizer(const char *path, choir_tokenizer **tokenizer)
+{
+    choir__unpacked u;
+    choir_status status = choir__unpack(path, &u);
+    if (status == CHOIR_OK && choir_tokenizer_exists(u.folder))
+        status = choir_tokenizer_load(u.folder, tokenizer);
+    choir__unpacked_remove(&u);
+    return status;
+}
+
+choir_status choir__unpack_beside(const char *path, choir_beside **beside)
+{
+    choir__unpacked u;
+    choir_status status = choir__unpack(path, &u);
+    if (status == CHOIR_OK)
+        status = choir_beside_read(u.folder, beside);
+    choir__unpacked_remove(&u);
+    return status;
 }
 
 void choir__unpacked_remove(choir__unpacked *u)

@@ -159,10 +159,9 @@ choir_status choir__bert_describe(
     if (status != CHOIR_OK)
         return status;
     int64_t tokens = n.classes ? info->vocab : info->classes;
-    if (n.vocab && tokens > n.vocab)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s: vocab=%lld is too small for the data's %lld tokens, the mask included",
-            f->name, (long long)n.vocab, (long long)tokens);
+    status = choir__model_vocab(f->name, n.vocab, tokens);
+    if (status != CHOIR_OK)
+        return status;
     if (!n.vocab)
         n.vocab = tokens ? tokens : 30522;
     if (n.pad >= n.vocab)

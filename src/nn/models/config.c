@@ -171,7 +171,7 @@ static bool looks_like_path(const char *path)
 {
     size_t length = strlen(path);
     return strchr(path, '/') || (length > 5 && !strcmp(path + length - 5, ".json")) ||
-           is_folder(path);
+           (length > 5 && !strcmp(path + length - 5, ".gguf")) || is_folder(path);
 }
 
 /* Returns the colon before the options, or NULL: a path may contain colons itself. */
@@ -214,15 +214,31 @@ static choir_status override(const char *model, char **text)
     return status == CHOIR_OK ? spec->describe(*text, &info) : status;
 }
 
-choir_status choir__config_read(const char *model, char **text, char **notes)
+/* Adds the options to a text that was read. Frees text and notes on failure. */
+static choir_status overridden(
+    const char *model, choir_status status, char **text, char **notes)
 {
-    char *path = choir__config_path(model);
-    choir_status status = read_file(path, text, notes);
-    free(path);
     if (status == CHOIR_OK && (status = override(model, text)) != CHOIR_OK) {
         free(*text);
         free(*notes);
         *text = *notes = NULL;
     }
     return status;
+}
+
+choir_status choir__config_read(const char *model, char **text, char **notes)
+{
+    char *path = choir__config_path(model);
+    choir_status status = read_file(path, text, notes);
+    free(path);
+    return overridden(model, status, text, notes);
+}
+
+choir_status choir__config_read_text(
+    const char *model, const char *json, char **text, char **notes)
+{
+    char *path = choir__config_path(model);
+    choir_status status = choir__config_parse(path, json, strlen(json), text, notes);
+    free(path);
+    return overridden(model, status, text, notes);
 }

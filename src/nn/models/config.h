@@ -14,6 +14,11 @@ char *choir__config_path(const char *model);
  * unknown or contradictory values by key); argument (a model_type that is not built). */
 choir_status choir__config_read(const char *path, char **text, char **notes);
 
+/* Like choir__config_read, where the file of PATH is of another kind, and this its config.json.
+ */
+choir_status choir__config_read_text(
+    const char *model, const char *json, char **text, char **notes);
+
 /* Like choir__config_read, but from memory; path is for messages. Tests call it, too. */
 choir_status choir__config_parse(
     const char *path, const char *json, size_t bytes, char **text, char **notes);

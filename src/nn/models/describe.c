@@ -81,3 +81,15 @@ choir_tensor *choir__model_positions(choir_scope *scope, int64_t t)
         choir__launch_upload(scope->device, choir__data(x), ids, (size_t)t * sizeof *ids);
     return x;
 }
+
+choir_status choir__model_vocab(const char *model, int64_t vocab, int64_t tokens)
+{
+    if (!vocab || tokens <= vocab)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "model %s: vocab=%lld is too small for the data's %lld tokens: a new model takes "
+        "vocab=%lld; published weights have no rows for more tokens than their own tokenizer's, "
+        "until transformers has added rows (model.resize_token_embeddings(%lld), then "
+        "save_pretrained)",
+        model, (long long)vocab, (long long)tokens, (long long)tokens, (long long)tokens);
+}

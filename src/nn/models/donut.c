@@ -147,10 +147,9 @@ static choir_status describe(const char *text, choir_model_info *info)
     choir_status status = parse(text, &s);
     if (status != CHOIR_OK)
         return status;
-    if (s.decoder.vocab && info->classes > s.decoder.vocab)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model donut: vocab=%lld is too small for the data's %lld tokens",
-            (long long)s.decoder.vocab, (long long)info->classes);
+    status = choir__model_vocab("donut", s.decoder.vocab, info->classes);
+    if (status != CHOIR_OK)
+        return status;
     if (s.decoder.vocab)
         info->classes = s.decoder.vocab;
     if (!info->classes)

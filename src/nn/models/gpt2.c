@@ -114,10 +114,9 @@ static choir_status describe(const char *text, choir_model_info *info)
     choir_status status = parse(text, &s);
     if (status != CHOIR_OK)
         return status;
-    if (s.vocab && info->classes > s.vocab)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model gpt2: vocab=%lld is too small for the data's %lld tokens",
-            (long long)s.vocab, (long long)info->classes);
+    status = choir__model_vocab("gpt2", s.vocab, info->classes);
+    if (status != CHOIR_OK)
+        return status;
     if (s.vocab)
         info->classes = s.vocab;
     if (!info->classes)

@@ -329,9 +329,9 @@ choir_status choir__family_describe(
     choir_status status = parse(f, text, &s);
     if (status != CHOIR_OK)
         return status;
-    if (s.vocab && info->classes > s.vocab)
-        return wrong(f, "vocab=%lld is too small for the data's %lld tokens",
-            (long long)s.vocab, (long long)info->classes);
+    status = choir__model_vocab(f->name, s.vocab, info->classes);
+    if (status != CHOIR_OK)
+        return status;
     if (s.vocab)
         info->classes = s.vocab;
     if (!info->classes)

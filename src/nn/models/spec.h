@@ -24,6 +24,8 @@ typedef struct choir__model_spec {
 choir_status choir__model_classes(const char *model, choir_model_info *info, int64_t classes);
 choir_status choir__model_images(const char *model, choir_model_info *info, int64_t channels,
     int64_t height, int64_t width, int64_t least);
+/* Refuses data of more tokens than the model's vocabulary has. vocab 0: the data's. */
+choir_status choir__model_vocab(const char *model, int64_t vocab, int64_t tokens);
 /* Writes the keys of the images' size, and returns text: "image=40", with ",image_width=60"
  * where images are no squares, so that image=N alone makes another square. */
 enum { CHOIR__IMAGE_KEYS = 64 };

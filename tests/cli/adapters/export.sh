@@ -91,7 +91,7 @@ is_refused() {
     bad 1 'cut/adapter_model.safetensors' export base nothing --format hf --adapter cut
     cp -r adapter away && sed -i 's|"base_model_name.*|"base_model_name_or_path": "hub/name",|' \
         away/adapter_config.json
-    bad 1 "adapter of 'hub/name', which is no folder here: choir export BASE NEW" eval away text
+    bad 1 "adapter of 'hub/name', which is no model here: choir export BASE NEW" eval away text
     [ ! -e nothing ] && ! compgen -G 'nothing*' || fail "left: $(echo nothing*)"
     [ -z "$(echo -n *.new-*)" ] || [ "$(echo *.new-*)" = '*.new-*' ] || fail "left: $(echo *.new-*)"
 }

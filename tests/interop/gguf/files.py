@@ -55,6 +55,15 @@ def mixture(path):
     assert kinds["blk.0.attn_norm.weight"] == "F32", kinds
 
 
+def rope_of(path):
+    """What a config.json says of rotary positions that are scaled as llama3's."""
+    with open(path) as file:
+        config = json.load(file)
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    keys = "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"
+    return [rope[key] for key in keys] if rope.get("rope_type") == "llama3" else None
+
+
 def comes_back(folder, work, tokenizer):
     """A file becomes a folder with the weights, sizes and ids of the first one."""
     from safetensors.numpy import load_file
@@ -65,6 +74,8 @@ def comes_back(folder, work, tokenizer):
     for name in two:
         same = np.array_equal(one[name], two[name])
         assert same or (plus_one and np.allclose(one[name], two[name], atol=1e-6)), name
+    rope = [rope_of(os.path.join(path, "config.json")) for path in (folder, os.path.join(work, "back"))]
+    assert rope[0] == rope[1], rope  # llama3's comes out of a tensor
     again = folders.transformers.AutoTokenizer.from_pretrained(os.path.join(work, "back"))
     for text in folders.TEXTS:
         assert tokenizer.encode(text) == again.encode(text), (tokenizer.encode(text), again.encode(text))
@@ -91,11 +102,32 @@ def check(family, width):
             written_bytes(f32, os.path.join(work, kind.lower(), "model.gguf"), kind)
         if family == "llama":
             mixture(os.path.join(work, "q4_K_M", "model.gguf"))
-        if family != "llama3":  # whose frequencies are a tensor
-            comes_back(folder, work, tokenizer)
+        comes_back(folder, work, tokenizer)
         print("%s: equal" % family)
 
 
+def two_files():
+    """A tokenizer of GPT-2's two files leaves with its model as one file that transformers reads."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    files = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "golden", "tokenizers", "gpt2", name)
+             for name in ("vocab.json", "merges.txt")]
+    theirs = Tokenizer(models.BPE.from_file(*files))
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    theirs.decoder = decoders.ByteLevel()
+    with tempfile.TemporaryDirectory() as work:
+        run, folder = os.path.join(work, "run"), os.path.join(work, "folder")
+        choir("train", "--quiet", "--model", "gpt2:layers=1,heads=1,width=8,context=8", "--tokenizer",
+              os.path.dirname(files[0]), "--steps", "1", "--batch-size", "1", "--no-eval", "--save", run)
+        choir("export", run, folder, "--format", "hf")
+        ours = folders.transformers.AutoTokenizer.from_pretrained(folder)
+    for text in folders.TEXTS:
+        ids = theirs.encode(text).ids
+        assert ours.encode(text) == ids and ours.decode(ids) == theirs.decode(ids), text
+    print("two files: equal")
+
+
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        two_files()
     for name in sys.argv[1:] or folders.FAMILIES:
         check(name, 256 if name == "llama" else 64)

@@ -43,7 +43,7 @@ static void write_column(int c, const char *path, const int64_t *from, const cha
     char info[256];
     for (int row = 0; row < 4; row++)
         numbers[c][row] = (float)(row * 6 + c);
-    choir__st_tensor t = {"w", CHOIR_F32, {2, {4, 1}}, numbers[c], sizeof numbers[c]};
+    choir__st_tensor t = {"w", CHOIR_F32, {2, {4, 1}}, numbers[c], .bytes = sizeof numbers[c]};
     snprintf(info, sizeof info, "{\"w\": {\"saved_offsets\": [%d, %d]%s}}", (int)from[0],
         (int)from[1], shape);
     const char *metadata[] = {CHOIR__SHARDING_KEY, info, NULL};
@@ -118,7 +118,7 @@ static void refuses_parts(void **state)
     assert_fails(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT,
         "'w' has no good shape");
     const double wide[4] = {0};
-    choir__st_tensor t = {"w", CHOIR_F64, {2, {4, 1}}, wide, sizeof wide};
+    choir__st_tensor t = {"w", CHOIR_F64, {2, {4, 1}}, wide, .bytes = sizeof wide};
     const char *metadata[] = {
         CHOIR__SHARDING_KEY, "{\"w\": {\"saved_offsets\": [0, 2]}}", NULL};
     ok(st_write(path[2], &t, 1, metadata));

@@ -114,10 +114,10 @@ static const float one = 1, infinite = INFINITY;
 
 static void toy_tensors(choir__st_tensor *t)
 {
-    t[0] = (choir__st_tensor){"0.bias", CHOIR_F32, {1, {1}}, &one, 4};
-    t[1] = (choir__st_tensor){"0.weight", CHOIR_F32, {2, {1, 1}}, &one, 4};
-    t[2] = (choir__st_tensor){"2.bias", CHOIR_F32, {1, {1}}, &one, 4};
-    t[3] = (choir__st_tensor){"2.weight", CHOIR_F32, {2, {1, 1}}, &one, 4};
+    t[0] = (choir__st_tensor){"0.bias", CHOIR_F32, {1, {1}}, &one, .bytes = 4};
+    t[1] = (choir__st_tensor){"0.weight", CHOIR_F32, {2, {1, 1}}, &one, .bytes = 4};
+    t[2] = (choir__st_tensor){"2.bias", CHOIR_F32, {1, {1}}, &one, .bytes = 4};
+    t[3] = (choir__st_tensor){"2.weight", CHOIR_F32, {2, {1, 1}}, &one, .bytes = 4};
 }
 
 static void assert_load_fails(job *j, const choir__st_tensor *t, int count, const char *part)
@@ -136,7 +136,7 @@ static void load_refuses(void **state)
     choir__st_tensor t[5];
     toy_tensors(t);
     assert_load_fails(&j, t, 3, "missing tensor '2.weight' (1, 1) of the model");
-    t[4] = (choir__st_tensor){"3.weight", CHOIR_F32, {1, {1}}, &one, 4};
+    t[4] = (choir__st_tensor){"3.weight", CHOIR_F32, {1, {1}}, &one, .bytes = 4};
     assert_load_fails(&j, t, 5, "unknown tensor '3.weight' (1), which the model");
     t[3].shape = (choir_shape){1, {1}};
     assert_load_fails(&j, t, 4, "'2.weight' is (1), but the model's is (1, 1)");
@@ -144,7 +144,7 @@ static void load_refuses(void **state)
     t[3].data = &infinite;
     assert_load_fails(&j, t, 4, "'2.weight' (1, 1) holds inf, as f32, at index 0");
     const double large = 1e300;
-    t[3] = (choir__st_tensor){"2.weight", CHOIR_F64, {2, {1, 1}}, &large, 8};
+    t[3] = (choir__st_tensor){"2.weight", CHOIR_F64, {2, {1, 1}}, &large, .bytes = 8};
     assert_load_fails(&j, t, 4, "'2.weight' (1, 1) holds inf, as f32, at index 0");
     t[3].dtype = CHOIR_I64;
     assert_load_fails(&j, t, 4, "'2.weight' is i64, which cannot become f32");

@@ -110,7 +110,7 @@ static void bad_options(void **state)
     bad("llama:heads=4,kv_heads=8,width=16", 0, "kv_heads=8 does not divide heads=4");
     bad("mistral:heads=4,width=12", 0, "model mistral: expected heads of an even number");
     bad("llama:heads=4,head_dim=5,width=16", 0, "turn pairs, got 5");
-    bad("llama:vocab=10", 11, "vocab=10 is too small for the data's 11 tokens");
+    bad("llama:vocab=10", 11, "resize_token_embeddings(11)");
     bad("llama:rope=ntk", 0,
         "unknown rope 'ntk': choose one of plain, linear, llama3, dynamic, yarn, longrope");
     bad("llama:rope=yarn", 0, "expected rope=yarn with factor, original, low_freq");

@@ -27,7 +27,8 @@ static void take(const char *name, choir_tensor *t, void *arg)
     size_t bytes = (size_t)t->count * sizeof(float);
     void *data = malloc(bytes);
     ok(choir_read(t, data, bytes));
-    f->t[f->count++] = (choir__st_tensor){strdup(name), CHOIR_F32, t->shape, data, bytes};
+    f->t[f->count++] =
+        (choir__st_tensor){strdup(name), CHOIR_F32, t->shape, data, .bytes = bytes};
 }
 
 static file file_of(choir_module *net)
@@ -55,13 +56,15 @@ static void rename_to(choir__st_tensor *t, const char *name)
 static void add(file *f, const char *name, choir_dtype dtype, choir_shape shape)
 {
     size_t bytes = (size_t)choir__shape_count(shape) * choir_dtype_size(dtype);
-    f->t[f->count++] = (choir__st_tensor){strdup(name), dtype, shape, calloc(1, bytes), bytes};
+    f->t[f->count++] =
+        (choir__st_tensor){strdup(name), dtype, shape, calloc(1, bytes), .bytes = bytes};
 }
 
 static void add_copy(file *f, const char *name, const choir__st_tensor *t)
 {
     void *data = memcpy(malloc(t->bytes), t->data, t->bytes);
-    f->t[f->count++] = (choir__st_tensor){strdup(name), t->dtype, t->shape, data, t->bytes};
+    f->t[f->count++] =
+        (choir__st_tensor){strdup(name), t->dtype, t->shape, data, .bytes = t->bytes};
 }
 
 static void drop(file *f, const char *name)
