@@ -207,7 +207,7 @@ static void write_script(const void *arg, FILE *g)
         splits = splits || has_splits(&c->entries[i]);
     double left = three ? 0.42 : 0.13, right = splits ? 0.655 : 0.97;
     if (three)
-        three_bars(c, g, (choir__panel){0.055, 0.545, 0.22, 0.33});
+        three_bars(c, g, (choir__panel){0.07, 0.545, 0.205, 0.33});
     all_bars(c, g, (choir__panel){left, 0.545, right - left, 0.33});
     if (splits)
         over_splits(c, g, (choir__panel){0.73, 0.545, 0.25, 0.33});

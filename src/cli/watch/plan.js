@@ -10,6 +10,8 @@ const MEMORY = [['parameters', 'weights_bytes'], ['gradients', 'gradients_bytes'
 const opened = new Set(); // plans whose holders are shown
 
 const labelOf = (s) => (s.mesh ? `${s.strategy}, ${s.mesh}` : s.strategy);
+// Where a composition may break on a phone: behind its signs, not inside a word.
+const breakable = (text) => text.split(/(?<=[+,=:])/).flatMap((part) => [make('wbr'), part]).slice(1);
 const milliseconds = (ms) => (ms >= 1000 ? `${short(ms / 1000)} s` : `${short(ms)} ms`);
 
 // Returns the strategy that the advice takes: of some with its name, the one on the mesh that the
@@ -44,7 +46,7 @@ function timesOf(s) {
 function planRow(s, most, best) {
   const kind = s === best ? 'best' : s.fits ? '' : 'lacking';
   const words = [...timesOf(s), String(s.world), String(s.microbatches)];
-  return make('tr', { class: kind }, make('th', { scope: 'row' }, labelOf(s)),
+  return make('tr', { class: kind }, make('th', { scope: 'row' }, ...breakable(labelOf(s))),
     make('td', {}, s.fits ? 'yes' : 'no'), make('td', {}, bytes(s.fullest.peak_bytes)),
     make('td', {}, drawPeak(s, most)), ...words.map((text) => make('td', {}, text)));
 }
