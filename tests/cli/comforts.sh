@@ -398,6 +398,7 @@ END
     [ "$(head -c 8 rate.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "no PNG"
     good train --find-lr rate.svg --steps 50 --model "$gpt" --strategy ddp --nproc 2 text || return
     grep -q 'halfway down at --lr' out && grep -q '<svg' rate.svg || fail "$(cat out)"
+    texts_fit rate.svg
     bad 2 'expected a file .png or .svg' train --find-lr rate.gif random
     bad 2 'it trains no model to keep' train --find-lr rate.png --save x random
     bad 2 "find-lr rate.png with --log csv:x.csv: it trains no model to keep" \
