@@ -8,7 +8,7 @@ export LC_ALL=C
 # These tests expect CPUs; --devices would take a GPU where one exists.
 [ "${CHOIR_DEVICE-}" = cuda ] || export CUDA_VISIBLE_DEVICES=
 CHOIR=${CHOIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/choir}
-picture=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/picture.py
+picture=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/tune/picture.py
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-cli.XXXXXX") || exit 1
 gpt=gpt2:layers=1,heads=2,width=16,context=16
 bert=bert:layers=2,heads=2,width=16,context=16
