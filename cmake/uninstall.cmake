@@ -1,5 +1,10 @@
 # The target `uninstall`: takes away the files that `cmake --install` has written into MANIFEST, and
-# folders of ours that are empty then.
+# folders of ours that are empty then. By `cmake -P cmake/uninstall.cmake` it needs no build folder
+# that can be configured: CMake configures one again before it makes a target, if a file has
+# changed, and that fails where a library is gone.
+if(NOT DEFINED MANIFEST)
+  set(MANIFEST ${CMAKE_CURRENT_LIST_DIR}/../build/install_manifest.txt)
+endif()
 if(NOT EXISTS ${MANIFEST})
   message(FATAL_ERROR "expected ${MANIFEST}, which cmake --install writes, found none")
 endif()

@@ -416,7 +416,7 @@ const choir__cli_option choir__job_options[] = {
     {"find-lr", CHOIR__STRING, AT(training.find_lr), .argument = "FILE",
         .help =
             "instead of training, raise the rate from 1e-7 to 10 in 200 steps (or --steps), draw "
-            "the loss as FILE.png or .svg, and print the rate at which it falls fastest",
+            "the loss as FILE.png or .svg, and print the rate at which it is halfway down",
         .rereads = true,
         .excludes = {{"resume", "save", "run", "log", "max-restarts"},
             ": it trains no model to keep"}},

@@ -14,7 +14,8 @@
 
 enum { FONT = CHOIR__GNUPLOT_FONT };
 
-void choir__gnuplot_text(FILE *g, const char *text)
+/* Writes a file's name, quoted for gnuplot. */
+static void put_quoted(FILE *g, const char *text)
 {
     fputc('\'', g);
     for (; *text; text++)
@@ -53,7 +54,7 @@ void choir__gnuplot_begin(
         fprintf(g, "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n", width,
             height, font);
     fprintf(g, "set encoding utf8\nset output ");
-    choir__gnuplot_text(g, file);
+    put_quoted(g, file);
     fprintf(g, "\n");
 }
 

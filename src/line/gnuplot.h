@@ -23,8 +23,6 @@ void choir__gnuplot_begin(
 /* Writes the axes, fonts and grid of a panel. */
 void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title);
 
-/* Writes a text, quoted for gnuplot. */
-void choir__gnuplot_text(FILE *g, const char *text);
 /* Writes a text that the picture shows: a question mark stands for a byte that no picture may
  * have. */
 void choir__gnuplot_words(FILE *g, const char *text);

@@ -26,6 +26,15 @@ one_core() {
         fail "$(cat out)"
 }
 
+# Times of seconds are in seconds, and rates below ten have two digits.
+long_steps_are_readable() {
+    taskset -c 0 true 2>/dev/null || return 0
+    taskset -c 0 "$CHOIR" train --model resnet50:image=224 --batch-size 3 --steps 1 --no-eval \
+        random >out 2>err || fail "$(cat err)"
+    has out '^--strategy auto: .* about [0-9.]+ s per step' \
+        '^step 1/1 .*  ([0-9]+[.][0-9]+|[0-9]{2,}) samples/s'
+}
+
 small_jobs_stay_single() {
     good train --steps 2 --json random
     says out '"strategy":"single"' '"world":1' '"microbatches":1'
@@ -142,6 +151,7 @@ refused() {
 }
 
 check one_core
+check long_steps_are_readable
 check small_jobs_stay_single
 check two_devices
 check cut_is_the_jobs

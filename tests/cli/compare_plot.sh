@@ -19,6 +19,7 @@ svg() {
     has all.svg '^<svg' '</svg>$' '>mlp:in=20,hidden=200,classes=7 on 2 devices<' \
         '>single<' '>ddp<' '>1\.00×<' '[> ]samples per second<' '>memory, MiB<' '>busy<' '>cpu:0<' \
         '>cpu:1<' '>milliseconds in three steps<'
+    texts_fit all.svg
     ! grep -q 'scale(0\.00)' all.svg || fail "a mark of no size, which strict readers refuse"
     if grep -q '^pipeline' out; then
         has all.svg '>Model<' '>Single<' '>Pipelining<' '>samples per split<' '>pipeline 1f1b<'
@@ -38,6 +39,15 @@ PY
     fi
 }
 
+# Names of compositions have room beside their bars.
+long_names() {
+    good compare --model gpt2:layers=2,heads=2,width=16,context=8 --batch-size 8 --steps 5 \
+        --repeats 1 --mesh 1x2x1 --plot long.svg \
+        --strategies single,ddp+tp+pipeline:schedule=interleaved
+    has long.svg '>ddp[+]tp[+]pipeline interleaved<'
+    texts_fit long.svg
+}
+
 # A failure of gnuplot is an error of choir compare, with gnuplot's message.
 failure() {
     mkdir -p bin
@@ -50,5 +60,6 @@ failure() {
 
 check png
 check svg
+check long_names
 check failure
 finish

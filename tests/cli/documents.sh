@@ -123,7 +123,7 @@ no_target() {
     bad 1 'none of the [0-9]+ steps of an epoch has a target' "${job[@]}" --quiet \
         --find-lr lr.svg none:first=175
     good "${job[@]}" --find-lr lr.svg long.jsonl
-    has out 'the loss falls fastest at --lr 0[.]0'
+    has out 'the loss is halfway down at --lr 0[.]0'
 }
 
 faults() {

@@ -8,6 +8,7 @@ export LC_ALL=C
 # These tests expect CPUs; --devices would take a GPU where one exists.
 [ "${CHOIR_DEVICE-}" = cuda ] || export CUDA_VISIBLE_DEVICES=
 CHOIR=${CHOIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/choir}
+picture=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/tune/picture.py
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-cli.XXXXXX") || exit 1
 gpt=gpt2:layers=1,heads=2,width=16,context=16
 bert=bert:layers=2,heads=2,width=16,context=16
@@ -100,6 +101,13 @@ bad() {
     [ $status -eq "$want" ] || fail "status $status, not $want, of: choir $*: $(cat err)"
     [ ! -s out ] || fail "standard output of: choir $*: $(head -c 300 out)"
     is_one_line "$pattern" || fail "standard error of: choir $*: '$(cat err)', not '$pattern'"
+}
+
+# texts_fit FILE.svg...: no text of a picture touches another one, a point, or the picture's edge.
+texts_fit() {
+    command -v python3 >/dev/null || return 0
+    local faults
+    faults=$(python3 "$picture" "$@") || fail "$faults"
 }
 
 # is_one_line PATTERN: err is one whole line from choir that matches.

@@ -17,6 +17,14 @@ if cmake --build "$build" --target uninstall >"$prefix.log" 2>&1 || # CMake brea
     cat "$prefix.log"
     exit 1
 fi
+# The script does the same without a build folder.
+mkdir -p "$prefix.gone/source/cmake" "$prefix.gone/source/build" "$prefix.gone/include/choir"
+cp "$(dirname "$0")/../../cmake/uninstall.cmake" "$prefix.gone/source/cmake"
+touch "$prefix.gone/include/choir/x.h"
+echo "$prefix.gone/include/choir/x.h" >"$prefix.gone/source/build/install_manifest.txt"
+cmake -P "$prefix.gone/source/cmake/uninstall.cmake" 2>>"$prefix.log"
+[ ! -e "$prefix.gone/include/choir" ] || { echo "uninstall.cmake leaves a folder"; exit 1; }
+rm -r "$prefix.gone"
 # Another command that shells find first is named.
 mkdir -p "$prefix.gone/other"
 printf '#!/bin/sh\n' >"$prefix.gone/other/choir"

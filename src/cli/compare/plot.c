@@ -73,6 +73,18 @@ static int speed_text(const choir__compare_entry *e, char text[32])
     return snprintf(text, 32, "%.2f×%s", e->speed_up, e->same_bits ? "" : " (other bits)");
 }
 
+/* Returns the share of the picture's width that the longest name beside the bars takes. */
+static double room_for_names(const choir__compare *c)
+{
+    char label[64];
+    double letters = 0;
+    for (int i = 0; i < c->count; i++) {
+        choir__compare_label(&c->entries[i], label);
+        letters = fmax(letters, c->entries[i].failed ? 0 : (double)strlen(label));
+    }
+    return (0.8 * (FONT - 2) * letters + 24) / WIDTH;
+}
+
 /* Returns the end of the axis at which the bar, its error and its label fit. */
 static double end_for(const choir__compare_entry *e, choir__panel p)
 {
@@ -103,13 +115,13 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
     choir__gnuplot_panel(g, p, "Throughput, in multiples of one device");
     rate_label(c, g, 'x');
     fprintf(g,
-        "set yrange [%g:-0.7]\nset xrange [0:%.9g*k]\n"
+        "set yrange [%g:-0.7]\nset xrange [0:%.9g*k]\nset xtics %g*k\n"
         "unset grid\nset grid xtics lc rgb '#DDDDDD' lt 1\n"
         "plot $all using ($2*k):6:(0):($2*k):($6-0.36):($6+0.36):4:ytic(1) with boxxyerror "
         "lc rgb variable, \\\n"
         "  $all using ($2*k):6:($3*k) with xerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
         "  $all using (($2+$3)*k):6:5 with labels left offset 0.8,0 font ',%d'\n",
-        row - 0.3, most, FONT - 2);
+        row - 0.3, most, choir__compare_tick(most), FONT - 2);
 }
 
 /* --- split sizes --- */
@@ -205,9 +217,10 @@ static void write_script(const void *arg, FILE *g)
          splits = false;
     for (int i = 0; i < c->count; i++)
         splits = splits || has_splits(&c->entries[i]);
-    double left = three ? 0.42 : 0.13, right = splits ? 0.655 : 0.97;
+    double left = fmax(three ? 0.42 : 0.13, (three ? 0.275 : 0) + room_for_names(c)),
+           right = splits ? 0.655 : 0.97;
     if (three)
-        three_bars(c, g, (choir__panel){0.055, 0.545, 0.22, 0.33});
+        three_bars(c, g, (choir__panel){0.07, 0.545, 0.205, 0.33});
     all_bars(c, g, (choir__panel){left, 0.545, right - left, 0.33});
     if (splits)
         over_splits(c, g, (choir__panel){0.73, 0.545, 0.25, 0.33});

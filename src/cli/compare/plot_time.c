@@ -51,8 +51,7 @@ static void span_of(const choir__compare_watch *w, double *from, double *to)
     *to = fmax(w->at[last], *from + 1e-3);
 }
 
-/* Returns a distance of 1, 2 or 5 times a power of ten that gives about four ticks. */
-static double tick_of(double range)
+double choir__compare_tick(double range)
 {
     double power = choir__pow(10, floor(choir__log10(range / 4))), digit = range / 4 / power;
     return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
@@ -109,7 +108,8 @@ static void memory(
     fprintf(g,
         "set xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics %g offset 0,0.3\nset ytics %g\n"
         "set xlabel 'seconds since it began' offset 0,0.7 font ',%d'\n",
-        to - from, most * 1.1 / mib, tick_of(to - from), tick_of(most * 1.1 / mib), FONT - 3);
+        to - from, most * 1.1 / mib, choir__compare_tick(to - from),
+        choir__compare_tick(most * 1.1 / mib), FONT - 3);
     fprintf(g, labelled ? "set ylabel 'memory, MiB' font ',%d'\n" : "set format y ''\n#%d\n",
         FONT - 1);
     for (int i = 0; i < w->device_count; i++) {
@@ -148,7 +148,8 @@ static void use(
         "unset grid\nset xrange [0:%.6f]\n"
         "set xlabel 'milliseconds in three steps' offset 0,0.6 font ',%d'\n",
         (to - from) * 1e3, FONT - 2);
-    fprintf(g, "set xtics %g offset 0,0.3\nset ytics scale 0 (", tick_of((to - from) * 1e3));
+    fprintf(g, "set xtics %g offset 0,0.3\nset ytics scale 0 (",
+        choir__compare_tick((to - from) * 1e3));
     for (int i = 0; i < w->device_count; i++) {
         int lane = lane_of(w, i);
         if (lane >= 0)

@@ -280,7 +280,7 @@ function figuresOf(run) {
   if (total > step && run.state === 'running' && step > 0)
     parts.push(`${duration((total - step) * took / step)} left`);
   if (steps.leftOut) parts.push('some of its numbers are not shown');
-  return parts.join(' · ') || 'no step yet';
+  return parts.join('\u00a0· ') || 'no step yet'; // no line begins with the dot
 }
 
 function drawJob(list, run) {
@@ -968,7 +968,7 @@ const words = {
   edit: (e) => `${e.rewound_from ? `goes back from step ${e.rewound_from}` : 'is edited'}${e.skip_batches
     ? `, leaves out batches ${e.skip_batches}` : ''}, by --${e.by}`,
   failure: (e) => `failed: ${e.message || 'no reason is known'}`,
-  interrupted: (e) => `interrupted${e.message ? `: ${e.message}` : ''}`,
+  interrupted: (e) => e.message || 'interrupted',
   text: (e) => `${e.name}: ${e.text}`,
   membership: (e) => {
     const left = (e.left || []).map((rank) => `rank ${rank.rank} left (${rank.why})`);

@@ -10,6 +10,11 @@ const MEMORY = [['parameters', 'weights_bytes'], ['gradients', 'gradients_bytes'
 const opened = new Set(); // plans whose holders are shown
 
 const labelOf = (s) => (s.mesh ? `${s.strategy}, ${s.mesh}` : s.strategy);
+// Where a composition may break on a phone: behind its signs, not inside a word.
+const breakable = (text) => text.split(/(?<=[+,=:])/).flatMap((part) => [make('wbr'), part]).slice(1);
+// A command whose lines break between its words, not inside an option.
+const commandOf = (text) => make('pre', {}, ...String(text).split(' ').flatMap((word, i) =>
+  [i ? ' ' : '', make('span', {}, word)]));
 const milliseconds = (ms) => (ms >= 1000 ? `${short(ms / 1000)} s` : `${short(ms)} ms`);
 
 // Returns the strategy that the advice takes: of some with its name, the one on the mesh that the
@@ -44,7 +49,7 @@ function timesOf(s) {
 function planRow(s, most, best) {
   const kind = s === best ? 'best' : s.fits ? '' : 'lacking';
   const words = [...timesOf(s), String(s.world), String(s.microbatches)];
-  return make('tr', { class: kind }, make('th', { scope: 'row' }, labelOf(s)),
+  return make('tr', { class: kind }, make('th', { scope: 'row' }, ...breakable(labelOf(s))),
     make('td', {}, s.fits ? 'yes' : 'no'), make('td', {}, bytes(s.fullest.peak_bytes)),
     make('td', {}, drawPeak(s, most)), ...words.map((text) => make('td', {}, text)));
 }
@@ -75,12 +80,12 @@ function planWords(plan) {
   const advice = plan.advice;
   if (!advice) return [make('p', { class: 'quiet' }, 'The plan is still being made.')];
   const words = [make('p', {}, advice.why || '')];
-  if (advice.command) words.push(make('pre', {}, advice.command));
+  if (advice.command) words.push(commandOf(advice.command));
   for (const remedy of advice.remedies || [])
-    words.push(make('p', {}, `${remedy.change} (${bytes(remedy.memory_bytes)})`), make('pre', {}, remedy.command));
+    words.push(make('p', {}, `${remedy.change} (${bytes(remedy.memory_bytes)})`), commandOf(remedy.command));
   if (advice.other_microbatches)
     words.push(make('p', {}, `With ${advice.other_microbatches} micro-batches, which give other numbers, ` +
-      `a step would take ${milliseconds(advice.other_step_ms)}:`), make('pre', {}, advice.other_command));
+      `a step would take ${milliseconds(advice.other_step_ms)}:`), commandOf(advice.other_command));
   return words;
 }
 

@@ -171,6 +171,12 @@ static void size(double bytes, char text[32])
     snprintf(text, 32, large ? "%.1f GiB" : "%.1f MiB", bytes / (large ? 0x1p30 : 0x1p20));
 }
 
+static void lasting(double ms, char text[32])
+{
+    const bool brief = ms < 999.5;
+    snprintf(text, 32, brief ? "%.3g ms" : "%.4g s", brief ? ms : ms * 1e-3);
+}
+
 /* Sets the error message to what the first placement without room lacks, with the advice that
  * its training would give, on a dry device. */
 static void advise(const search *s)
@@ -217,8 +223,10 @@ static void refuse(const search *s, struct choir__auto_choice *c)
 static void explain(const search *s, struct choir__auto_choice *c)
 {
     const outcome *b = &s->best, *one = &s->single;
-    char bytes[32], rest[128] = "", figures[256];
+    char bytes[32], step[32], alone[32], rest[128] = "", figures[256];
     size(b->bytes, bytes);
+    lasting(b->ms, step);
+    lasting(one->ms, alone);
     if (!isfinite(b->ms)) {
         snprintf(c->words, sizeof c->words,
             "%s; its step is not recorded, so it has no forecast", bytes);
@@ -227,13 +235,13 @@ static void explain(const search *s, struct choir__auto_choice *c)
     if (b->form.ranks > 1 && !one->fits)
         snprintf(rest, sizeof rest, " (single does not fit)");
     else if (b->form.ranks > 1)
-        snprintf(rest, sizeof rest, " (single: %.3g ms)", one->ms);
+        snprintf(rest, sizeof rest, " (single: %s)", alone);
     else if (s->devices > 1 && b->ms < SHORT_MS)
         snprintf(rest, sizeof rest, ", too short to share");
     else if (s->devices > 1)
         snprintf(rest, sizeof rest, ", which more ranks would not shorten");
-    snprintf(c->words, sizeof c->words, "about %.3g ms per step%s, %s, by %s", b->ms, rest,
-        bytes, choir__machine_figures(&s->machine, figures));
+    snprintf(c->words, sizeof c->words, "about %s per step%s, %s, by %s", step, rest, bytes,
+        choir__machine_figures(&s->machine, figures));
 }
 
 void choir__auto_choose(

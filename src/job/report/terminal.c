@@ -77,9 +77,16 @@ static double time_left(const choir__cli_report *r, int64_t left)
     return (median + between) * (double)left;
 }
 
+/* Writes a rate; one of few items per second has two digits, so none is zero. */
+static const char *rate_text(double rate, char text[32])
+{
+    snprintf(text, 32, rate < 9.95 ? "%#.2g" : "%.0f", rate);
+    return text;
+}
+
 static void progress(choir__cli_report *r, const choir__told_step *s)
 {
-    char line[320] = "";
+    char line[320] = "", rate[32];
     int64_t done = s->step - r->first, left = r->job->training.steps - s->step;
     bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
     bool stay = stays(r, s->step);
@@ -97,7 +104,8 @@ static void progress(choir__cli_report *r, const choir__told_step *s)
     else
         add_field(line, sizeof line, "loss %.4f", s->loss);
     add_field(line, sizeof line, "lr %.3g", s->lr);
-    add_field(line, sizeof line, "%.0f %s/s", choir__report_rate_of_line(r), items_name(r));
+    add_field(line, sizeof line, "%s %s/s", rate_text(choir__report_rate_of_line(r), rate),
+        items_name(r));
     if (rest >= 0)
         add_field(line, sizeof line, "%lld:%02d left", (long long)rest / 60,
             (int)((long long)rest % 60));
@@ -235,9 +243,9 @@ static void say_summary(const choir__cli_report *r, const void *told, FILE *out)
     bool slow = s->step_ms_median >= 1e4;
     const char *unit = slow ? "s" : "ms"; /* no keys */
     if (s->step_ms_median > 0)
-        fprintf(out, "; %.4g %s per step, %.*f %s/s",
-            slow ? s->step_ms_median / 1e3 : s->step_ms_median, unit, s->items_per_s < 10,
-            s->items_per_s, items_name(r));
+        fprintf(out, "; %.4g %s per step, %s %s/s",
+            slow ? s->step_ms_median / 1e3 : s->step_ms_median, unit,
+            rate_text(s->items_per_s, text), items_name(r));
     fprintf(out, "\n");
     for (int i = 0; i < s->devices_count && !r->job->records.quiet; i++)
         fprintf(out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",

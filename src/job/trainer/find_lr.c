@@ -1,5 +1,7 @@
-/* See find_lr.h. Rates rise by a factor per loss from 1e-7 to 10. A loss is smoothed over the
- * steps before it, with the start's bias removed, as in fastai and Lightning. */
+/* See find_lr.h. Rates rise by a factor per loss from 1e-7 to 10. The test ends by a loss that
+ * is smoothed over the steps before it, with the start's bias removed, as in fastai and
+ * Lightning. The curve that is drawn and searched is smoothed over the steps on both sides, so
+ * that it lags behind none: batches differ by more than neighbouring rates do. */
 #include "job/trainer/find_lr.h"
 
 #include <math.h>
@@ -15,7 +17,7 @@
 
 static const double lowest = 1e-7, highest = 10, keeps = 0.9, too_much = 4;
 
-enum { STEPS = 200, SKIPPED = 10 /* at the start, of the search for the steepest fall */ };
+enum { STEPS = 200, SKIPPED = 10 /* at the start, whose smoothed loss ends nothing */ };
 
 choir_status choir__rate_test_check(choir__job *j)
 {
@@ -55,89 +57,128 @@ bool choir__rate_test_note(choir__rate_test *t, bool none, double loss)
     t->rates[t->count] = choir__rate_test_next(t);
     t->smooth = keeps * t->smooth + (1 - keeps) * loss;
     double now = t->smooth / (1 - choir__pow(keeps, (double)t->count + 1));
-    t->losses[t->count++] = now;
+    t->losses[t->count++] = loss;
     t->best = now < t->best ? now : t->best;
     return t->count < t->steps && !(t->count > SKIPPED && now > too_much * fabs(t->best));
 }
 
-/* The losses of the lowest rates, which change nothing yet: [from, to), their mean and their
+/* --- the curve --- */
+
+/* The losses of the lowest rates, which change nothing yet: [0, to), their mean and their
  * deviation. */
 typedef struct still {
-    int64_t from, to;
-    double mean, deviation, most;
+    int64_t to;
+    double mean, deviation;
 } still;
 
-static still still_part(const choir__rate_test *t)
+static still still_part(const double *losses, int64_t count)
 {
-    still s = {.to = choir__max(t->count / 4, 2)};
-    s.from = choir__min(SKIPPED, s.to / 2);
-    s.most = t->losses[s.from];
-    double n = (double)(s.to - s.from), squares = 0;
-    for (int64_t i = s.from; i < s.to; i++) {
-        s.mean += t->losses[i] / n;
-        s.most = fmax(s.most, t->losses[i]);
-    }
-    for (int64_t i = s.from; i < s.to; i++)
-        squares += (t->losses[i] - s.mean) * (t->losses[i] - s.mean) / n;
+    still s = {.to = choir__max(count / 4, 2)};
+    double n = (double)s.to, squares = 0;
+    for (int64_t i = 0; i < s.to; i++)
+        s.mean += losses[i] / n;
+    for (int64_t i = 0; i < s.to; i++)
+        squares += (losses[i] - s.mean) * (losses[i] - s.mean) / n;
     s.deviation = sqrt(squares);
     return s;
 }
 
-/* Returns where the smoothed loss falls fastest over the logarithm of the rate, on its way to
- * its least value; -1: nowhere does it fall by more than the noise of the lowest rates. */
-static int64_t steepest(const choir__rate_test *t)
+/* Stores the mean of each loss and of those up to `reach` steps before and behind it; near the
+ * ends of fewer, so that both sides have as many. */
+static void mean_around(const double *losses, double *means, int64_t count, int64_t reach)
 {
-    still s = still_part(t);
-    int64_t least = s.to, at = -1, reach = choir__max(t->count / 40, 1);
-    for (int64_t i = s.to; i < t->count; i++)
-        least = t->losses[i] < t->losses[least] ? i : least;
-    if (least >= t->count || t->losses[least] > s.mean - 3 * s.deviation)
-        return -1;
-    double most = 0;
-    for (int64_t i = choir__max(s.from, reach); i <= least && i + reach < t->count; i++) {
-        double slope = t->losses[i + reach] - t->losses[i - reach];
-        if (slope < most) {
-            most = slope;
-            at = i;
-        }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t side = choir__min(reach, choir__min(i, count - 1 - i));
+        means[i] = 0;
+        for (int64_t k = i - side; k <= i + side; k++)
+            means[i] += losses[k] / (double)(2 * side + 1);
     }
+}
+
+/* Returns the smooth curve, on the heap: two means in a row, over half a decade of rates on
+ * each side. Losses far above the first ones, where training breaks down, count as their edge,
+ * so that they do not hide the fall before them. */
+static double *smooth_curve(const choir__rate_test *t)
+{
+    size_t bytes = (size_t)t->count * sizeof(double);
+    double *below = choir__alloc(bytes), *means = choir__alloc(bytes);
+    still s = still_part(t->losses, t->count);
+    int64_t reach = choir__max(t->steps / 32, 1);
+    for (int64_t i = 0; i < t->count; i++)
+        below[i] = fmin(t->losses[i], s.mean + 3 * s.deviation);
+    mean_around(below, means, t->count, reach);
+    mean_around(means, below, t->count, reach);
+    free(means);
+    return below;
+}
+
+/* Returns where the smooth curve has half of its fall behind it, on its way to its least value;
+ * -1: nowhere does it fall by more than the noise of the lowest rates. The steepest place is
+ * near, and depends more on chance: it follows from a few steps, this one from all. */
+static int64_t halfway(const double *smooth, int64_t count)
+{
+    still s = still_part(smooth, count);
+    int64_t at = s.to;
+    for (int64_t i = s.to; i < count; i++)
+        at = smooth[i] < smooth[at] ? i : at;
+    if (at >= count || smooth[at] > s.mean - 3 * s.deviation)
+        return -1;
+    double half = (s.mean + smooth[at]) / 2;
+    while (at > 0 && smooth[at] < half)
+        at--;
     return at;
 }
+
+/* --- the report --- */
 
 typedef struct picture {
     const choir__rate_test *test;
     const choir__job *job;
-    int64_t at;
+    const double *smooth;
+    int64_t at; /* the advice, or -1 */
 } picture;
+
+/* Stores the range of losses that is shown: those around the curve's. Where training breaks
+ * down they leave the frame. */
+static void range_of(const picture *p, double *low, double *high)
+{
+    const choir__rate_test *t = p->test;
+    double most = p->smooth[0], least = p->smooth[0];
+    for (int64_t i = 0; i < t->count; i++) {
+        most = fmax(most, p->smooth[i]);
+        least = fmin(least, p->smooth[i]);
+    }
+    double room = fmax(0.15 * (most - least), 0.02 * fabs(least) + 1e-9);
+    *low = least - room;
+    *high = most + room;
+}
 
 static void write_script(const void *arg, FILE *g)
 {
     const picture *p = arg;
     const choir__rate_test *t = p->test;
-    double low = t->best, high = t->losses[0], start = still_part(t).most;
+    double low, high;
+    range_of(p, &low, &high);
+    choir__gnuplot_begin(g, p->job->training.find_lr, 960, 600, CHOIR__GNUPLOT_FONT, 1.3);
+    fprintf(g, "$losses << EOD\n");
     for (int64_t i = 0; i < t->count; i++)
-        high = t->losses[i] > high ? t->losses[i] : high;
-    high = fmin(high, start + (start - low)); /* the end goes through the roof */
-    double room = fmax(0.08 * (high - low), 0.02 * fabs(low) + 1e-9);
-    fprintf(g, "set terminal %s size 960,600 font 'sans,%d'\nset output ",
-        strstr(p->job->training.find_lr, ".svg") ? "svg" : "pngcairo", CHOIR__GNUPLOT_FONT);
-    choir__gnuplot_text(g, p->job->training.find_lr);
-    fprintf(g, "\n$losses << EOD\n");
-    for (int64_t i = 0; i < t->count; i++)
-        fprintf(g, "%.9g %.9g\n", t->rates[i], t->losses[i]);
+        fprintf(
+            g, "%.9g %.9g %.9g\n", t->rates[i], choir__axis_place(t->losses[i]), p->smooth[i]);
     fprintf(g, "EOD\n");
     choir__gnuplot_panel(
-        g, (choir__panel){0.1, 0.14, 0.85, 0.74}, "Loss while the learning rate rises");
+        g, (choir__panel){0.12, 0.14, 0.83, 0.74}, "Loss while the learning rate rises");
     fprintf(g,
         "set logscale x\nset format x '%%.0e'\nset xlabel 'learning rate'\n"
-        "set ylabel 'loss, smoothed'\nset xrange [%g:%g]\nset yrange [%.9g:%.9g]\n",
-        t->rates[0], t->rates[t->count - 1], low - room, high + room);
+        "set ylabel 'loss'\nset xrange [%g:%g]\nset yrange [%.9g:%.9g]\n"
+        "set key at graph 0.02, graph 0.04 left bottom Left reverse samplen 1.5\n",
+        t->rates[0], t->rates[t->count - 1], low, high);
     if (p->at >= 0)
         fprintf(g,
-            "set label 1 '%.2g' at %.9g,%.9g offset 1,1 point pt 7 ps 1.6 lc rgb '#D55E00' "
-            "textcolor rgb '#D55E00'\n",
-            t->rates[p->at], t->rates[p->at], t->losses[p->at]);
-    fprintf(g, "plot $losses using 1:2 with lines lw 2.5 lc rgb '#0072B2'\n");
+            "set label 1 '%.2g' at %.9g,%.9g right offset -1,-0.8 point pt 7 ps 1.6 "
+            "lc rgb '#D55E00' textcolor rgb '#D55E00' front\n",
+            t->rates[p->at], t->rates[p->at], p->smooth[p->at]);
+    fprintf(g, "plot $losses using 1:2 with lines lw 1 lc rgb '#B3D5E8' title 'each step', \\\n"
+               "  $losses using 1:3 with lines lw 2.5 lc rgb '#0072B2' title 'smoothed'\n");
 }
 
 static void print(const choir__event_kind *kind, const void *told)
@@ -148,9 +189,22 @@ static void print(const choir__event_kind *kind, const void *told)
     choir__text_buffer_free(&line);
 }
 
+static void tell(const picture *p)
+{
+    const choir__rate_test *t = p->test;
+    const char *file = p->job->training.find_lr;
+    for (int64_t i = 0; i < t->count && p->job->records.json; i++)
+        print(CHOIR__TOLD(rate, .lr = t->rates[i], .loss = p->smooth[i]));
+    if (p->job->records.json)
+        print(CHOIR__TOLD(found, .lr = p->at >= 0 ? t->rates[p->at] : (double)NAN));
+    else if (p->at >= 0)
+        printf("the loss is halfway down at --lr %.2g; see %s\n", t->rates[p->at], file);
+    else
+        printf("the loss falls at no rate; see %s\n", file);
+}
+
 choir_status choir__rate_test_report(const choir__rate_test *t, const choir__job *j)
 {
-    picture p = {t, j, steepest(t)};
     if (t->without)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--find-lr: none of the %lld steps of an epoch has a target, so there is no loss; a "
@@ -160,16 +214,12 @@ choir_status choir__rate_test_report(const choir__rate_test *t, const choir__job
         return choir__error(CHOIR_ERR_NONFINITE,
             "--find-lr: the loss is not finite after %lld steps at rates near %g",
             (long long)t->count, lowest);
-    for (int64_t i = 0; i < t->count && j->records.json; i++)
-        print(CHOIR__TOLD(rate, .lr = t->rates[i], .loss = t->losses[i]));
-    if (j->records.json)
-        print(CHOIR__TOLD(found, .lr = p.at >= 0 ? t->rates[p.at] : (double)NAN));
-    else if (p.at >= 0)
-        printf("the loss falls fastest at --lr %.2g; see %s\n", t->rates[p.at],
-            j->training.find_lr);
-    else
-        printf("the loss falls at no rate; see %s\n", j->training.find_lr);
-    return choir__gnuplot(write_script, &p);
+    double *smooth = smooth_curve(t);
+    picture p = {t, j, smooth, halfway(smooth, t->count)};
+    tell(&p);
+    choir_status status = choir__gnuplot(write_script, &p);
+    free(smooth);
+    return status;
 }
 
 void choir__rate_test_free(choir__rate_test *t)

@@ -20,7 +20,7 @@ double choir__rate_test_next(const choir__rate_test *test);
  * smoothed loss is four times the least one. A step without a target (none) measures nothing,
  * and the next one has its rate; the test is over after a whole epoch of them. */
 bool choir__rate_test_note(choir__rate_test *test, bool none, double loss);
-/* Prints the rate at which the smoothed loss falls fastest, and draws the picture. */
+/* Prints the rate at which the loss is halfway down its fall, and draws the picture. */
 choir_status choir__rate_test_report(const choir__rate_test *test, const choir__job *job);
 void choir__rate_test_free(choir__rate_test *test);
 

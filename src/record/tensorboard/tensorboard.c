@@ -182,14 +182,36 @@ static choir_status end(choir__recorder *base, bool good)
 
 /* --- steps --- */
 
-/* Returns the tag of a number, on the heap. TensorBoard sorts groups of tags by their names:
- * eval, train, and behind them how devices are used. */
+/* Returns the group of a number's tag. TensorBoard sorts groups by their names, and the tags in
+ * each: validations (eval) and the training's loss, norm and rate (train) come first, behind
+ * them speed, devices (use), and what the training waited for. */
+static const char *group_of(const char *name)
+{
+    static const char *const speed[] = {CHOIR__KEY(step, items_per_s), CHOIR__KEY(step, step_s),
+        CHOIR__KEY(step, items)},
+                             *const waits[] = {
+                                 CHOIR__KEY(step, data_s), CHOIR__KEY(eval, eval_s)};
+    for (size_t i = 0; i < CHOIR_COUNT(speed); i++)
+        if (!strcmp(name, speed[i]))
+            return "train_speed";
+    for (size_t i = 0; i < CHOIR_COUNT(waits); i++)
+        if (!strcmp(name, waits[i]))
+            return "wait";
+    return "train";
+}
+
+/* Returns the tag of a number, on the heap. A name with a group keeps it, but for devices and
+ * for the time of a validation. */
 static char *tag_of(const char *name)
 {
-    static const char device[] = "device/";
+    static const char device[] = "device/", eval[] = "eval/";
     if (strncmp(name, device, sizeof device - 1) == 0)
         return choir__format("use/%s", name + sizeof device - 1);
-    return choir__format("%s%s", strchr(name, '/') ? "" : "train/", name);
+    const bool evaluated = strncmp(name, eval, sizeof eval - 1) == 0;
+    const char *key = evaluated ? name + sizeof eval - 1 : name, *group = group_of(key);
+    if (evaluated ? strcmp(group, "wait") != 0 : strchr(name, '/') != NULL)
+        return choir__strdup(name);
+    return choir__format("%s/%s", group, key);
 }
 
 static choir_status step(choir__recorder *base, const choir__row *row)

@@ -39,6 +39,7 @@ a_step_is_drawn() {
     command -v gnuplot >/dev/null || return 0
     good plan "${job[@]}" --strategies fsdp --plot step.svg random
     grep -q 'collectives' step.svg && grep -q 'memory of rank' step.svg || fail "no words in it"
+    texts_fit step.svg
     bad 2 "nowhere/step.svg" plan "${job[@]}" --plot nowhere/step.svg random
 }
 

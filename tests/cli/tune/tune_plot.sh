@@ -56,36 +56,6 @@ kinds() {
     [ "$(stat -c %s "it's.png")" -gt 10000 ] || fail "an empty picture"
 }
 
-# apart FILE: no text of an SVG lies over another one, over a point, or beyond the picture's edge.
-apart() {
-    python3 - "$1" <<'PYTHON' || fail "$1: texts overlap"
-import re, sys
-svg = open(sys.argv[1], encoding="utf-8").read()
-width, height = map(float, re.search(r'viewBox="0 0 (\d+) (\d+)"', svg).groups())
-boxes = []
-for x, y, turn, size, anchor, text in re.findall(
-        r'translate\(([-\d.]+),([-\d.]+)\)( rotate\(-?\d+[.\d]*\))?"[^>]*font-size="([\d.]+)"'
-        r'\s+text-anchor="(\w+)">\s*<text>([^<]*)</text>', svg):
-    x, y, size = float(x), float(y), float(size)
-    wide = len(text.strip()) * 0.6 * size
-    left = {"start": 0, "middle": -wide / 2, "end": -wide}[anchor]
-    box = (x + left, y - 0.75 * size, x + left + wide, y)
-    if turn:
-        box = (x - 0.75 * size, y - left - wide, x, y - left)
-    if text.strip():
-        boxes.append((text, *box))
-points = [(float(x), float(y)) for x, y in
-          re.findall(r"gpPt\d+' transform='translate\(([-\d.]+),([-\d.]+)\)", svg)]
-wrong = [text for text, l, t, r, b in boxes if l < 0 or t < 0 or r > width or b > height]
-for i, (text, l, t, r, b) in enumerate(boxes):
-    wrong += [f"{text} | {other}" for other, l2, t2, r2, b2 in boxes[:i]
-              if l < r2 and l2 < r and t < b2 and t2 < b]
-    wrong += [f"{text} | a point" for x, y in points if l < x < r and t < y < b]
-print(*wrong[:5], sep="\n", end="\n" * bool(wrong))
-sys.exit(bool(wrong) or len(boxes) < 8)
-PYTHON
-}
-
 # Names have room in pictures of few and of many parameters, and a picture says what it leaves out.
 many() {
     local name count i file
@@ -101,7 +71,7 @@ many() {
                 "${values[-1]}" a "{trial}" "${values[@]}"
             for kind in all slice parallel importance; do
                 good tune plot --study $name$count --kind $kind many.db $kind.svg
-                ! command -v python3 >/dev/null || apart $kind.svg
+                texts_fit $kind.svg
             done
         done
     done

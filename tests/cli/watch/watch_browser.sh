@@ -164,6 +164,35 @@ END
     stop_watching
 }
 
+# On a phone the name of a composition breaks behind its signs, a command between its words.
+words_stay_whole() {
+    rm -rf runs
+    mkdir runs
+    local name
+    for name in single fsdp+tp+pipeline pipeline:schedule=zero-bubble; do
+        printf '{"event":"plan","strategy":"%s","mesh":"%s","world":8,"step_ms":9,%s}\n' \
+            "$name" "${name/single/}" '"fits":true,"devices":[{"device":"cpu:0","peak_bytes":1}]'
+    done >runs/plan.jsonl
+    printf '{"event":"advice","strategy":"single","why":"it fits","command":"choir train %s"}\n' \
+        '--strategy=single --devices=cpu:0 --microbatches=16 --batch-size=16' >>runs/plan.jsonl
+    watch runs
+    browse <<'END'
+b.look(400)
+b.until("document.querySelectorAll('.plan tbody th').length == 3")
+broken = b.ask("""[...document.querySelectorAll('.plan tbody th, .plan pre span')].flatMap((cell) =>
+    [...cell.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE).filter((part) => {
+    const range = document.createRange();
+    range.selectNodeContents(part);
+    return range.getClientRects().length > 1;
+  }).map((part) => part.data))""")
+assert not broken, broken
+assert count(".plan pre span") == 6
+assert texts(".plan tbody th")[1] == "fsdp+tp+pipeline, fsdp+tp+pipeline"
+assert b.ask("document.scrollingElement.scrollWidth") <= 400
+END
+    stop_watching
+}
+
 # The tab key reaches every control, space and arrows work them, and what has the focus shows it.
 needs_no_mouse() {
     ten_runs
@@ -284,6 +313,7 @@ END
 check follows_what_goes_on
 check compares_audits
 check is_readable
+check words_stay_whole
 check needs_no_mouse
 check words_are_harmless
 check finds_its_server_again

@@ -276,16 +276,16 @@ takes.steps({ id: 0, generation: 0, from: 0, left_out: 0, step: [3], seconds: [1
 takes.events({ id: 0, generation: 0, from: 0, events: [
   { event: 'wide', step: 1, time: { toString: 1 }, too_long: true }] });`);
 const run = vm.runInThisContext('runOf({ id: 0, generation: 0 })');
-assert.match(vm.runInThisContext('figuresOf')(run), /^step 3 · /);
+assert.match(vm.runInThisContext('figuresOf')(run), /^step 3\s· /);
 run.job = { options: { steps: 6 } };
-assert.match(vm.runInThisContext('figuresOf')(run), /^step 3 of 6 · /);
+assert.match(vm.runInThisContext('figuresOf')(run), /^step 3 of 6\s· /);
 assert.match(vm.runInThisContext('wordsOf')(run.events[0]), /^wide, /);
 assert.equal(vm.runInThisContext('timeOf')(run.events[0]), 0);
 // the rate is a mean over the last minute of steps, not the last one's; a step may have no loss
 vm.runInThisContext(`takes.steps({ id: 0, generation: 0, from: 0, left_out: 0, step: [1, 2, 3, 4],
   seconds: [5, 100, 102, 110], items: [10, 20, 30, 40],
   columns: { loss: { mean: [4, 3, 2.5, null] }, items_per_s: { mean: [2, 0.2, 5, 1.25] } } })`);
-assert.match(vm.runInThisContext('figuresOf')(run), / · loss 2.5 · 0.2857\/s · /);
+assert.match(vm.runInThisContext('figuresOf')(run), /\s· loss 2.5\s· 0.2857\/s\s· /);
 assert.deepEqual(vm.runInThisContext('rates')(run.steps), [2, 10 / 95, 5, 1.25]);
 const board = { runs: 1, studies: 0, folders_left_out: 7 };
 assert.match(vm.runInThisContext('waitingWords')(board), /7 of/);

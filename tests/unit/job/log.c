@@ -463,6 +463,39 @@ static void tensorboard_has_records(void **state)
     free(text);
 }
 
+/* People look at validations, losses and rates first: TensorBoard sorts tags by their names. */
+static void tensorboard_groups_tags(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"data_s", "device/0/cpu:0/busy", "items", "items_per_s",
+        "loss", "mine/own", "own", "step_s"};
+    static const char *const tags[] = {"wait/data_s", "use/0/cpu:0/busy", "train_speed/items",
+        "train_speed/items_per_s", "train/loss", "mine/own", "train/own", "train_speed/step_s",
+        "eval/loss", "wait/eval_s"};
+    choir_logger *log = open_log("tensorboard", "g", 0, false);
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
+        ok(choir_log_number(log, names[i], 1));
+    ok(choir_log_step(log, 1));
+    ok(choir_log_event(log, 1, "eval", "{\"loss\": 2, \"eval_s\": 3}"));
+    ok(choir_log_close(log));
+    size_t bytes, seen = 0;
+    char *text = contents(only_file("g", "events.out.tfevents."), &bytes);
+    for (size_t at = 0, length; at < bytes; at += length + 16) {
+        length = little(text + at, 8);
+        ChoirTb__Event *e =
+            choir_tb__event__unpack(NULL, length, (const uint8_t *)text + at + 12);
+        assert_non_null(e);
+        size_t count = e->what_case == CHOIR_TB__EVENT__WHAT_SUMMARY ? e->summary->n_value : 0;
+        for (size_t i = 0; i < count; i++, seen++) {
+            assert_true(seen < CHOIR_COUNT(tags));
+            assert_string_equal(e->summary->value[i]->tag, tags[seen]);
+        }
+        choir_tb__event__free_unpacked(e, NULL);
+    }
+    assert_int_equal(seen, CHOIR_COUNT(tags));
+    free(text);
+}
+
 /* Records of all lengths cross the ends of blocks. */
 static void wandb_has_blocks(void **state)
 {
@@ -571,6 +604,7 @@ int main(void)
         cmocka_unit_test(mlflow_goes_on),
 #ifdef CHOIR_HAVE_PROTOBUF
         cmocka_unit_test(tensorboard_has_records),
+        cmocka_unit_test(tensorboard_groups_tags),
         cmocka_unit_test(wandb_has_blocks),
 #endif
         cmocka_unit_test(metrics_are_open),
