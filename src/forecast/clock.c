@@ -148,7 +148,8 @@ static bool pass(clock_state *c, int program, int queue)
     return news;
 }
 
-/* Passes what a queue that goes on makes ready; -1: all queues begin. */
+/* Passes the entries that have become ready since an entry of the queue ended; -1: all begin.
+ */
 static void advance(clock_state *c, int program, int queue)
 {
     bool again = queue < 0 || pass(c, program, queue);

@@ -23,9 +23,8 @@ static choir_status add(choir__planning *p, const char *text, size_t length, con
     return CHOIR_OK;
 }
 
-/* Returns whether a mesh with so many inner ranks is planned unasked. Each stage or slice of
- * many devices is rehearsed, which takes long, so there they divide a node, whose links are
- * fast. */
+/* Returns whether a mesh with `inner` ranks per replica is planned unasked. Each stage or slice
+ * of a large world is rehearsed, which takes long: there they divide a node. */
 static bool is_planned(const choir__planning *p, int inner)
 {
     const int all = p->job.placement.device_count;

@@ -157,7 +157,7 @@ static int devices_each(const choir__planning *p)
                                                    : p->job.placement.device_count;
 }
 
-/* Rehearses sharded weights with recomputation on so many machines; bytes: what each of them
+/* Rehearses sharded weights with recomputation on several machines; bytes: what each of them
  * holds, or each device that has memory of its own. */
 static bool fits_on(choir__planning *p, int machines, choir__plan_entry *tried)
 {

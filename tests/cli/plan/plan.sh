@@ -207,7 +207,8 @@ the_smallest_cluster_is_named() {
     python3 - out <<'PYTHON' || fail "the remedy is wrong: $(tail -n 1 out)"
 import json, re, sys
 last = json.loads(open(sys.argv[1]).readlines()[-1])["remedies"][-1]
-machines, ranks = map(int, re.search(r"on (\d+) machines like this one \((\d+) ranks", last["change"]).groups())
+found = re.search(r"on (\d+) machines like this one \((\d+) ranks", last["change"])
+machines, ranks = map(int, found.groups())
 assert ranks == 4 * machines and last["memory_bytes"] <= 40 << 30, last
 assert last["command"].endswith(f"--batch-size={ranks}"), last
 # One machine less would not hold it: its share of the model's 16 bytes per parameter.
