@@ -112,6 +112,7 @@ static void start_step(choir__book *book)
     for (int b = 0; b < book->bucket_count; b++) {
         book->buckets[b].reduced = false;
         book->buckets[b].held = NULL;
+        choir__layout_pass(&book->buckets[b]);
     }
 }
 
@@ -150,7 +151,8 @@ choir_status choir__book_check(choir__book *book)
 
 choir_status choir__book_begin_leaf(choir__book *book)
 {
-    choir_status status = choir__layout_levels(book, book->top + 1);
+    choir_status status =
+        choir__layout_passes(book) ? CHOIR_OK : choir__layout_levels(book, book->top + 1);
     if (status != CHOIR_OK)
         return status;
     for (int b = 0; b < book->bucket_count; b++)
@@ -170,6 +172,8 @@ choir_status choir__book_begin_leaf(choir__book *book)
 static char *bucket_data(const choir__book *book, int bucket, int level)
 {
     const choir__bucket *b = &book->buckets[bucket];
+    if (b->passing && level == book->top)
+        return b->passing->data;
     if (b->held)
         return b->held + (size_t)level * (size_t)b->count * choir_dtype_size(book->dtype);
     return (char *)book->level[level] + b->offset;
@@ -312,6 +316,7 @@ static void bucket_done(choir__book *book, int bucket)
     memcpy(stack, book->stack, sizeof stack);
     complete_leaf(book, bucket);
     int top = merge(book, bucket, stack, book->top, true);
+    choir__layout_pass(&book->buckets[bucket]);
     if (book->reducer && book->leaves + 1 == book->planned) {
         for (; choir__book_folds(book, bucket) && top > 1; top--)
             add_levels(book, bucket, top - 2, top - 1, 1);

@@ -9,6 +9,9 @@
  *     level 0   [ bucket 0 | bucket 1 | ... ]    leaves 0-3, summed
  *     level 1   [ bucket 0 | bucket 1 | ... ]    leaf 4: being written by this backward
  *
+ * A leaf whose sibling is the top of the stack, like leaf 5 here, is never stored as a whole:
+ * each of its buckets has memory until its sum is added, so few exist at a time.
+ *
  * When the step's leaves are done, choir__book_finish folds the stack, or a reducer (DDP) folds
  * it over all ranks. Then the uses of a parameter are added in forward order, and all sums are
  * divided by the number of micro-batches. Level 0 then holds the gradients.
@@ -147,6 +150,7 @@ typedef struct choir__bucket {
     /* memory of the bucket's levels, one after the other, while the reducer holds it; NULL: the
      * book's levels are used */
     char *held;
+    choir__storage *passing; /* memory of this backward's leaf until it is added; else NULL */
 } choir__bucket;
 
 /* The reduction over ranks or devices that DDP and DataParallel add to a book. Every entry
@@ -248,7 +252,7 @@ static inline bool choir__book_folds(const choir__book *book, int bucket)
     return bucket < book->tables_from ? book->folds : book->folds_tables;
 }
 
-/* Returns the greatest height of the stack of sums over this rank's planned leaves. */
+/* Returns the greatest number of levels that the sums over this rank's planned leaves take. */
 int choir__book_levels(const choir__book *book);
 
 /* --- during a backward (walk.c, sink.c) --- */

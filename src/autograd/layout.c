@@ -37,6 +37,8 @@ void choir__layout_free(choir__book *book)
         book->level_storage[l] = NULL;
         book->level[l] = NULL;
     }
+    for (int b = 0; b < book->bucket_count; b++)
+        choir__layout_pass(&book->buckets[b]);
     free(book->buckets);
     book->buckets = NULL;
     book->bucket_count = 0;
@@ -256,14 +258,23 @@ choir_status choir__layout_check(choir__book *book)
     return lay_out(book);
 }
 
+/* Returns NULL, with a message, if the device has no such memory. */
+static choir__storage *new_gradients(choir__book *book, size_t bytes, const char *name)
+{
+    choir__storage *s = choir__storage_new(book->device, bytes);
+    if (!s)
+        choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for gradients, %zu bytes",
+            choir_device_name(book->device), bytes);
+    choir__storage_holds(s, CHOIR__MEMORY_GRADIENTS);
+    choir__storage_tell(s, CHOIR__FOR_WORK, name);
+    return s;
+}
+
 static choir_status one_level(choir__book *book, int level)
 {
-    choir__storage *s = choir__storage_new(book->device, book->level_bytes);
+    choir__storage *s = new_gradients(book, book->level_bytes, "(sums over micro-batches)");
     if (!s)
-        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for gradients, %zu bytes",
-            choir_device_name(book->device), book->level_bytes);
-    choir__storage_holds(s, CHOIR__MEMORY_GRADIENTS);
-    choir__storage_tell(s, CHOIR__FOR_WORK, "(sums over micro-batches)");
+        return CHOIR_ERR_MEMORY;
     book->level_storage[level] = s;
     book->level[level] = s->data;
     return CHOIR_OK;
@@ -275,11 +286,11 @@ int choir__layout_height(int64_t first, int64_t count)
     int top = 0, highest = 0;
     for (int64_t i = 0; i < count; i++) {
         stack[top++] = (choir__node){first + i, 1};
-        highest = top > highest ? top : highest;
         while (top > 1 && choir__tree_siblings(stack[top - 2], stack[top - 1])) {
             stack[top - 2].leaves *= 2;
             top--;
         }
+        highest = top > highest ? top : highest;
     }
     return highest;
 }
@@ -289,13 +300,30 @@ int choir__book_levels(const choir__book *book)
     return choir__layout_height(book->first, book->planned);
 }
 
+bool choir__layout_passes(const choir__book *book)
+{
+    const choir__node leaf = {book->first + book->leaves, 1};
+    return book->top && choir__tree_siblings(book->stack[book->top - 1], leaf);
+}
+
+void choir__layout_pass(choir__bucket *bucket)
+{
+    choir__storage_unref(bucket->passing);
+    bucket->passing = NULL;
+}
+
 choir_status choir__layout_hold(choir__book *book, int bucket)
 {
     choir__bucket *b = &book->buckets[bucket];
-    if (!book->reducer || !book->reducer_ops->hold || b->held)
-        return CHOIR_OK;
-    return book->reducer_ops->hold(
-        book->reducer, book, bucket, choir__book_levels(book), &b->held);
+    choir_status status = CHOIR_OK;
+    if (book->reducer && book->reducer_ops->hold && !b->held)
+        status = book->reducer_ops->hold(
+            book->reducer, book, bucket, choir__book_levels(book), &b->held);
+    if (status != CHOIR_OK || b->passing || !choir__layout_passes(book))
+        return status;
+    b->passing = new_gradients(
+        book, (size_t)b->count * choir_dtype_size(book->dtype), "(gradients to be added)");
+    return b->passing ? CHOIR_OK : CHOIR_ERR_MEMORY;
 }
 
 choir_status choir__layout_levels(choir__book *book, int levels)

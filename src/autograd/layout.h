@@ -10,7 +10,7 @@ choir_status choir__layout_check(choir__book *book);
 /* Allocates memory for the given number of levels of the stack. */
 choir_status choir__layout_levels(choir__book *book, int levels);
 
-/* Returns the greatest height of the stack over a range of leaves. */
+/* Returns the greatest height of the stack between two of a range of leaves. */
 int choir__layout_height(int64_t first, int64_t count);
 
 void choir__layout_free(choir__book *book);
@@ -22,9 +22,12 @@ void *choir__slot_sum(choir__book *book, const choir__slot *slot);
 /* Queues y = (a + b) * scale for n numbers of the book; b NULL: y = a * scale. */
 void choir__book_add(
     choir__book *book, void *y, const void *a, const void *b, int64_t n, double scale);
-/* Obtains the bucket's memory from a reducer that shards, unless it is there already. Errors:
- * memory; the group's. */
+/* Returns whether the leaf that is being written has its sibling at the top of the stack. */
+bool choir__layout_passes(const choir__book *book);
+/* Obtains the bucket's memory from a reducer that shards, and memory for a leaf that is added
+ * at once, unless it is there already. Errors: memory; the group's. */
 choir_status choir__layout_hold(choir__book *book, int bucket);
+void choir__layout_pass(choir__bucket *bucket); /* frees the memory of such a leaf */
 
 /* Returns the use in whose memory a parameter's sum begins: the first whose op gives a dense
  * gradient, else the first; -1: the sum is in p->dense, since all uses stay in rows. */

@@ -148,9 +148,11 @@ static bool pass(clock_state *c, int program, int queue)
     return news;
 }
 
-static void advance(clock_state *c, int program)
+/* Passes the entries that have become ready since an entry of the queue ended; -1: all begin.
+ */
+static void advance(clock_state *c, int program, int queue)
 {
-    bool again = true;
+    bool again = queue < 0 || pass(c, program, queue);
     while (again) {
         again = false;
         for (int q = 0; q < c->actors[program].priced->program->queue_count; q++)
@@ -169,7 +171,7 @@ static void finish(clock_state *c, candidate who, double begin, double end)
     l->waiting = false;
     if (c->setup->times)
         c->setup->times[who.program][i] = (choir__entry_time){begin, end};
-    advance(c, who.program);
+    advance(c, who.program, who.queue);
 }
 
 /* --- work --- */
@@ -378,7 +380,7 @@ choir_status choir__clock_run(const choir__clock_setup *setup, double *seconds)
     for (int p = 0; p < programs; p++)
         actor_open(&c.actors[p], &setup->programs[p], setup->step->group_count);
     for (int p = 0; p < programs; p++)
-        advance(&c, p);
+        advance(&c, p, -1);
     while (c.heap_count)
         run_next(&c);
     choir_status status = check_ended(&c);

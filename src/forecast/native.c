@@ -27,8 +27,13 @@ static double rate(const choir__link *l)
  * components with members. */
 static choir__level outer_level(const choir__cluster *c, const choir__call_shape *call)
 {
-    int64_t last = call->first + (call->group.size - 1) * call->group.stride;
-    return choir__cluster_level(c, call->first, last);
+    const choir__step_group *g = &call->group;
+    choir__level outer = CHOIR__LEVEL_CORE;
+    if (!g->ranks)
+        return choir__cluster_level(c, call->first, call->first + (g->size - 1) * g->stride);
+    for (int64_t m = 0; m < g->size; m++)
+        outer = choir__max(outer, choir__cluster_level(c, call->first, g->ranks[m]));
+    return outer;
 }
 
 static ring ring_of(const choir__cluster *c, const choir__call_shape *call)

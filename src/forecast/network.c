@@ -30,19 +30,44 @@ typedef struct pricing {
 
 static int64_t rank_of(const choir__call_shape *call, int64_t member)
 {
-    return call->first + member * call->group.stride;
+    return call->group.ranks ? call->group.ranks[member]
+                             : call->first + member * call->group.stride;
+}
+
+/* Returns the first member in member m's component of the level. heads: the heads of the
+ * members before m. Members of a component follow each other, except in a listed group. */
+static int head_of(const pricing *p, choir__level level, const int *heads, int m)
+{
+    const int64_t size = choir__cluster_component(p->cluster, level),
+                  component = rank_of(p->call, m) / size;
+    if (m && rank_of(p->call, m - 1) / size == component)
+        return heads[m - 1];
+    for (int k = 0; k < m && p->call->group.ranks; k++)
+        if (heads[k] == k && rank_of(p->call, k) / size == component)
+            return k;
+    return m;
 }
 
 /* --- schedules --- */
+
+/* Numbers the members' nodes in the order in which members name them, as engines do. */
+static void number_nodes(pricing *p)
+{
+    const size_t bytes = (size_t)p->call->group.size * sizeof *p->nodes;
+    int *heads = choir__alloc(bytes), count = 0;
+    p->nodes = choir__alloc(bytes);
+    for (int m = 0; m < (int)p->call->group.size; m++) {
+        heads[m] = head_of(p, CHOIR__LEVEL_NODE, heads, m);
+        p->nodes[m] = heads[m] == m ? count++ : p->nodes[heads[m]];
+    }
+    free(heads);
+}
 
 static void plan_of(pricing *p)
 {
     const choir__call_shape *call = p->call;
     p->element = choir_dtype_size(call->dtype);
-    p->nodes = choir__alloc((size_t)call->group.size * sizeof *p->nodes);
-    int64_t first = rank_of(call, 0) / p->cluster->devices_per_node;
-    for (int64_t m = 0; m < call->group.size; m++)
-        p->nodes[m] = (int)(rank_of(call, m) / p->cluster->devices_per_node - first);
+    number_nodes(p);
     p->plan = (choir__plan){.kind = call->kind,
         .algorithm = call->algorithm,
         .world = (int)call->group.size,
@@ -126,13 +151,9 @@ static double over_link(const pricing *p, int level, double bytes, double all)
 static void find_heads(pricing *p)
 {
     for (int level = 0; level < CHOIR__LEVELS; level++) {
-        int64_t size = choir__cluster_component(p->cluster, (choir__level)level), before = -1;
         p->head[level] = choir__alloc((size_t)p->walked * sizeof(int));
-        for (int m = 0; m < p->walked; m++) {
-            int64_t component = rank_of(p->call, m) / size;
-            p->head[level][m] = component == before ? p->head[level][m - 1] : m;
-            before = component;
-        }
+        for (int m = 0; m < p->walked; m++)
+            p->head[level][m] = head_of(p, (choir__level)level, p->head[level], m);
     }
 }
 
@@ -328,6 +349,8 @@ static void price_message(
 static choir_status check_call(const choir__cluster *c, const choir__call_shape *call)
 {
     int64_t last = rank_of(call, call->group.size - 1);
+    for (int64_t m = 0; m < call->group.size && call->group.ranks; m++)
+        last = choir__max(last, rank_of(call, m));
     if (call->kind == CHOIR__SEND || call->kind == CHOIR__RECEIVE)
         last = choir__max(call->first, call->first + call->root);
     if (call->group.size >= 1 && call->group.stride >= 1 && call->first >= 0 &&

@@ -25,7 +25,7 @@ typedef struct choir__call_shape {
     choir_dtype dtype;
     int64_t count, leaves; /* as in choir__step_entry */
     choir__step_group group;
-    int64_t first; /* the group's member with the lowest rank */
+    int64_t first; /* the group's member with the lowest rank, or of a listed group the first */
     int root;      /* member; of SEND and RECEIVE the distance to the peer, in ranks */
     int64_t world;
 } choir__call_shape;
@@ -45,8 +45,8 @@ choir_status choir__network_price(
 void choir__network_price_native(
     const choir__cluster *cluster, const choir__call_shape *call, choir__call_cost *cost);
 
-/* Returns the number of a group's members in one component of a level, and the number of groups
- * of the dimension that have members there. */
+/* Returns the number of a group's members in one component of a level, of a listed group the
+ * most, and the number of groups of the dimension that have members there. */
 int64_t choir__group_members_in(const choir__cluster *cluster, const choir__call_shape *call,
     choir__level level, int64_t *groups);
 /* Returns the bytes that an unpadded buffer of the call has on one rank: count elements. */

@@ -89,7 +89,7 @@ static choir_status price_collective(
     const int64_t reach = shape.group.stride * shape.group.size;
     shape.first = message ? p->first
                   : shape.group.ranks
-                      ? choir__min(shape.group.ranks[0], shape.world - reach)
+                      ? shape.group.ranks[0]
                       : p->first / reach * reach + p->first % shape.group.stride;
     choir_status status = shape.group.size > LARGE && shape.count > 1
                               ? price_large(r, &shape, &cost)

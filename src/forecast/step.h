@@ -33,7 +33,7 @@ typedef enum choir__step_kind {
 /* The ranks of a collective: first + i * stride, i in [0, size), where `first` is the member
  * with the lowest rank. A mesh's dimension, a world (stride 1) and a sub-group of consecutive
  * ranks have this form. All groups of the dimension work at the same time. Any other group
- * lists its ranks, and is priced as neighbours. */
+ * lists its ranks, and as many groups of its kind work at the same time as have room. */
 typedef struct choir__step_group {
     int64_t size, stride;
     int *ranks; /* (size) in the group's order, or NULL */

@@ -63,7 +63,7 @@ char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *be
             return sentence_of_remedies(p);
         return choir__strdup(
             any ? "No strategy fits, nor would recomputation, smaller micro-batches, "
-                  "adapters or more machines, up to a rank per sample, be enough."
+                  "adapters or more machines be enough."
                 : "No strategy can run this job on these devices.");
     }
     choir__plan_size((double)fullest(best), size);

@@ -23,6 +23,16 @@ static choir_status add(choir__planning *p, const char *text, size_t length, con
     return CHOIR_OK;
 }
 
+/* Returns whether a mesh with `inner` ranks per replica is planned unasked. Each stage or slice
+ * of a large world is rehearsed, which takes long: there they divide a node. */
+static bool is_planned(const choir__planning *p, int inner)
+{
+    const int all = p->job.placement.device_count;
+    return inner > 1 &&
+           (all <= CHOIR__MAX_DEVICES ||
+               (inner <= CHOIR__MAX_DEVICES && p->machine.place.devices_per_node % inner == 0));
+}
+
 /* Adds a composition of two strategies on each mesh of all devices, or of more on --mesh. */
 static choir_status add_composition(choir__planning *p, const char *text, size_t length)
 {
@@ -32,7 +42,7 @@ static choir_status add_composition(choir__planning *p, const char *text, size_t
         return add(p, text, length, p->job.placement.mesh);
     for (int outer = 2; outer <= all / 2 && status == CHOIR_OK; outer++) {
         char mesh[32];
-        if (all % outer)
+        if (all % outer || !is_planned(p, all / outer))
             continue;
         snprintf(mesh, sizeof mesh, "%dx%d", outer, all / outer);
         status = add(p, text, length, mesh);

@@ -14,6 +14,8 @@
 #include "line/gnuplot.h"
 #include "line/say.h"
 
+enum { KEPT = 32 << 20 }; /* bytes that are not given back to the system */
+
 /* Returns whether all strategies fail with one sentence: it is about the job. */
 static bool is_the_job_wrong(const choir__planning *p)
 {
@@ -83,7 +85,9 @@ static void free_plan(choir__planning *p)
 static int run(const choir__cli_command *command, int argc, char **argv)
 {
     choir__planning p = {.argc = argc};
-    mallopt(M_ARENA_MAX, 1); /* ranks are threads that take turns: one heap will do */
+    mallopt(M_ARENA_MAX, 1);         /* ranks are threads that take turns: one heap will do, */
+    mallopt(M_MMAP_THRESHOLD, KEPT); /* and the next rehearsal needs what the last one had */
+    mallopt(M_TRIM_THRESHOLD, KEPT);
     p.argv = choir__alloc(((size_t)argc + 1) * sizeof *p.argv);
     memcpy(p.argv, argv, ((size_t)argc + 1) * sizeof *p.argv);
     p.args = choir__calloc((size_t)argc + 1, sizeof *p.args);

@@ -3,6 +3,7 @@
  * with their commands. */
 #include "cli/plan/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,9 @@
 #include "base/text.h"
 
 enum { MOST_TIMES = 16, MOST_TOLD = 6 };
+
+/* Twice as many machines are worth a try while each of them holds at most this share. */
+static const double LESS = 0.98;
 
 /* A remedy changes these options of a job. */
 struct choir__plan_change {
@@ -63,15 +67,18 @@ static void make(const choir__plan_entry *e, choir__job *j)
         j->training.microbatches = e->microbatches * e->times;
 }
 
-/* So many ranks, each with samples of its own. */
+/* So many ranks, each with samples of its own: if the batch has fewer samples, it gets one for
+ * each. */
 static void spread(const choir__plan_entry *e, choir__job *j)
 {
+    choir__job_training *t = &j->training;
     j->optim.recompute = true;
     j->placement.nproc = (int)e->times;
-    j->training.microbatches = choir__max(1, j->training.microbatches); /* 0: not given */
-    while (j->training.microbatches % e->times ||
-           j->training.batch_size % j->training.microbatches)
-        if (j->training.microbatches++ >= j->training.batch_size)
+    t->microbatches = choir__max(1, t->microbatches); /* 0: not given */
+    if (t->batch_size < e->times)
+        t->batch_size = t->microbatches = e->times;
+    while (t->microbatches % e->times || t->batch_size % t->microbatches)
+        if (t->microbatches++ >= t->batch_size)
             break; /* which the job's checks refuse */
 }
 
@@ -142,47 +149,68 @@ static void mend(
 
 /* --- more machines --- */
 
+/* Returns the devices of one machine: of a node of the described cluster, or all. */
+static int devices_each(const choir__planning *p)
+{
+    const choir__cluster *c = &p->machine.place;
+    return p->cluster && !p->job.placement.devices ? (int)c->devices_per_node
+                                                   : p->job.placement.device_count;
+}
+
 /* Rehearses sharded weights with recomputation on several machines; bytes: what each of them
- * holds. */
+ * holds, or each device that has memory of its own. */
 static bool fits_on(choir__planning *p, int machines, choir__plan_entry *tried)
 {
-    const int64_t one = p->memory, nodes = p->machine.place.nodes;
-    *tried = (choir__plan_entry){
-        .change = spread, .times = (int64_t)machines * p->job.placement.device_count};
-    p->memory = one * machines;
-    p->machine.place.nodes = nodes * machines;
+    const int64_t memory = p->memory;
+    const int each = devices_each(p), before = p->job.placement.device_count / each;
+    const choir__cluster place = p->machine.place;
+    *tried = (choir__plan_entry){.change = spread, .times = (int64_t)machines * each};
+    p->memory = memory / before * machines;
+    p->machine.place.nodes = choir__max(place.nodes, machines);
+    if (place.nodes_per_rack == place.nodes) /* one rack */
+        p->machine.place.nodes_per_rack = p->machine.place.nodes;
     bool fits = try(p, sharding(), "", tried);
-    p->memory = one;
-    p->machine.place.nodes = nodes;
-    tried->bytes /= machines;
+    p->memory = memory;
+    p->machine.place = place;
+    if (!strncmp(p->devices, "cpu", 3))
+        tried->bytes /= machines;
     return fits;
 }
 
 static void add_spread(choir__planning *p, int machines, const choir__plan_entry *tried)
 {
-    const int each = p->job.placement.device_count;
-    char *words = choir__format("--recompute, as %s, on %d machines like this one (%d ranks)",
-        sharding(), machines, machines * each);
+    const int each = devices_each(p);
+    const bool larger = p->job.training.batch_size < (int64_t)machines * each;
+    char *batch =
+        larger ? choir__format(" --batch-size=%d", machines * each) : choir__strdup("");
+    char *words = choir__format("--recompute%s, as %s, on %d %s (%d ranks)", batch, sharding(),
+        machines, each < p->job.placement.device_count ? "nodes" : "machines like this one",
+        machines * each);
     char *line = choir__format("choir run --nnodes=%d --nproc-per-node=%d "
                                "--rdzv-endpoint=HOST:29400 --key-file=KEY choir train "
                                "--strategy=%s --microbatches=%lld --recompute",
         machines, each, sharding(), (long long)tried->microbatches);
-    add(p, words, choir__plan_with_args(p, line), tried->bytes);
+    line = choir__plan_with_args(p, line);
+    char *command = choir__format("%s%s", line, batch); /* the last one counts */
+    add(p, words, command, tried->bytes);
+    free(line);
+    free(batch);
 }
 
-/* Looks for the fewest machines like this one that hold the shards: twice as many until they
- * do, then between the last two numbers. */
+/* Looks for the fewest machines that hold the shards: twice as many until they do, then between
+ * the last two numbers. */
 static void add_machines(choir__planning *p)
 {
-    const int most = (int)(choir__min(p->job.training.batch_size, CHOIR__MOST_RANKS) /
-                           p->job.placement.device_count); /* a sample for each rank */
-    int low = 1, high = 1;
-    choir__plan_entry found, tried;
+    const int each = devices_each(p), most = CHOIR__MOST_RANKS / each;
+    int low = 1, high = p->job.placement.device_count / each;
+    double before = INFINITY;
+    choir__plan_entry found = {0}, tried;
     do {
         low = high;
         high = 2 * high < most ? 2 * high : most;
-        if (low >= high)
-            return;
+        if (low >= high || found.bytes > LESS * before)
+            return; /* what more machines do not share is too large */
+        before = found.bytes > 0 ? found.bytes : before;
     } while (!fits_on(p, high, &found));
     while (high - low > 1) {
         const int middle = (low + high) / 2;

@@ -86,13 +86,25 @@ static void conv(const void *args, choir__kernel_work *w)
                                 (double)out * (double)s->o + (double)s->o * (double)terms);
 }
 
-/* Returns the number of pairs of a query and a key that it sees. */
+/* Returns the number of keys that the query at position t sees. */
+static double keys_of(const choir__attention_shape *n, int64_t t)
+{
+    const int64_t from = n->window ? choir__max(0, t - n->window + 1) : 0;
+    return (double)choir__max(0, (n->causal ? choir__min(n->s, t + 1) : n->s) - from);
+}
+
+/* Returns the number of pairs of a query and a key that it sees. Between the positions at which
+ * a limit begins or ends to hold, the number of keys grows by one, falls by one, or stays. */
 static double pairs(const choir__attention_shape *n)
 {
+    const int64_t bends[] = {n->s, n->window, n->s + n->window}, end = n->ahead + n->t;
     double sum = 0;
-    for (int64_t t = n->ahead; t < n->ahead + n->t; t++) {
-        int64_t from = n->window ? choir__max(0, t - n->window + 1) : 0;
-        sum += (double)choir__max(0, (n->causal ? choir__min(n->s, t + 1) : n->s) - from);
+    for (int64_t t = n->ahead, to; t < end; t = to) {
+        to = end;
+        for (size_t b = 0; b < CHOIR_COUNT(bends); b++)
+            for (int64_t at = bends[b] - 1; at <= bends[b]; at++)
+                to = at > t && at < to ? at : to;
+        sum += (keys_of(n, t) + keys_of(n, to - 1)) / 2 * (double)(to - t);
     }
     return sum * (double)(n->b * n->h);
 }

@@ -24,6 +24,12 @@ typedef struct recorder {
     double *elements; /* (devices) weights, which optimizers update */
     bool cores;       /* the job's devices are cores, on which collectives run, too */
     choir__queue *queues[MOST_QUEUES];
+    /* (group_count) the step's groups that have been found: their members may be many */
+    struct known_group {
+        const int *ranks;
+        int group;
+    } * groups;
+    int group_count;
 } recorder;
 
 /* Returns the number of a queue in the program, which gets it where it has not. */
@@ -54,6 +60,18 @@ static void note_kernel(recorder *r, int queue, const choir__kernel_work *w)
     memcpy(e->as.kernel.dims, w->dims, sizeof e->as.kernel.dims);
 }
 
+/* Returns the step's group of an engine's ranks. */
+static int group_of(recorder *r, const int *ranks, int world)
+{
+    for (int g = 0; g < r->group_count; g++)
+        if (r->groups[g].ranks == ranks)
+            return r->groups[g].group;
+    const int group = choir__step_group_by(r->step, ranks, world);
+    CHOIR__GROW(r->groups, r->group_count);
+    r->groups[r->group_count++] = (struct known_group){ranks, group};
+    return group;
+}
+
 /* Writes the collective that carries out a call, as engines without rows would. */
 static void note_call(recorder *r, int queue, const choir_group *group, const choir__call *call)
 {
@@ -77,7 +95,7 @@ static void note_call(recorder *r, int queue, const choir_group *group, const ch
     e->as.collective.dtype = (choir_dtype)s->dtype;
     e->as.collective.count = count;
     e->as.collective.leaves = kind == CHOIR__TREE_REDUCE ? s->leaves : 0;
-    e->as.collective.group = choir__step_group_by(r->step, ranks, world);
+    e->as.collective.group = group_of(r, ranks, world);
     if (message)
         e->as.collective.root = ranks[s->peer] - r->rank;
     else if (kind != CHOIR__TREE_REDUCE)
@@ -175,5 +193,6 @@ void choir__rehearsal_record(choir__rehearsal *r, const choir__job_rank *part)
         note(&to, list, &list->entries[i]);
     if (r->holds)
         take_memory(&to);
+    free(to.groups);
     free(to.elements);
 }

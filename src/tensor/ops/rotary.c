@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <choir/dry.h>
+
 #include "base/floats.h"
 #include "base/math/functions.h"
 #include "tensor/autocast.h"
@@ -137,11 +139,12 @@ choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t 
             opts.theta, opts.factor, opts.low_freq, opts.high_freq,
             (long long)opts.original_context, opts.attention_factor);
     const double amplify = amplitude(&opts);
+    const bool dry = choir_device_is_dry(scope->device); /* values are never read */
     double *values = malloc((size_t)(positions * dim) * sizeof *values);
     if (!values)
         return choir__poison(scope, CHOIR_ERR_MEMORY,
             "rotary_table: no memory for %lld positions", (long long)positions);
-    for (int64_t i = 0; i < dim / 2; i++) {
+    for (int64_t i = 0; i < dim / 2 && !dry; i++) {
         const double rate = rate_of(i, dim, length_of(&opts, positions), &opts);
         for (int64_t t = 0; t < positions; t++) {
             double *cosine = &values[t * dim + i], *sine = cosine + dim / 2;
@@ -152,7 +155,7 @@ choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t 
     }
     /* in place: each element is read before it is overwritten */
     float *narrow = (float *)values;
-    for (int64_t i = 0; dtype == CHOIR_F32 && i < positions * dim; i++) {
+    for (int64_t i = 0; dtype == CHOIR_F32 && i < positions * dim && !dry; i++) {
         float value = (float)values[i];
         memcpy(&narrow[i], &value, sizeof value);
     }

@@ -62,7 +62,7 @@ bytes_equal_those_of_train() {
         for ((j = 0; j < ${#places[@]}; j++)); do
             at=$((i * 4 + j + j / 15))
             steps=$((1 + (i + j) % 9))
-            sampled 24 || continue
+            sampled 40 || continue
             # shellcheck disable=SC2086
             equal --model "${models[i]}" --strategy ${places[j]} \
                 ${options[at % ${#options[@]}]} --batch-size 24 --microbatches 24 \
@@ -74,14 +74,16 @@ bytes_equal_those_of_train() {
 
 # Frozen weights in few bits, which processors multiply in place.
 held_bases_count_as_in_train() {
-    local row rows=0 wide=llama:layers=2,heads=4,width=256,context=16,vocab=96
+    local row rows=0 count=0 wide=llama:layers=2,heads=4,width=256,context=16,vocab=96
     for row in "single --lora r=4 --base q8_0" "fsdp --nproc 2 --lora r=4 --base q4_K" \
         "pipeline --nproc 2 --recompute --lora r=4 --base q4_0" \
         "ddp --nproc 2 --lora r=4 --base q8_0 --amp bf16"; do
+        sampled 2 || continue
+        count=$((count + 1))
         # shellcheck disable=SC2086
         equal --model $wide --strategy $row --batch-size 8 --microbatches 8 --steps 3 random
     done
-    [ $rows = 4 ] || fail "only $rows rows were planned"
+    [ $rows = $count ] || fail "only $rows of $count rows were planned"
 }
 
 # Ranks that meet in groups of their own, of which no two ranks have the same.
@@ -188,11 +190,51 @@ large_models_take_no_memory() {
     [ "$(grep -c '"event":"plan"' out)" = 3 ] || fail "$(cat out err)"
     # Nor does what they would have outside their devices, and without a number of micro-batches
     # the search for more machines ends, too.
-    good plan --model llama:size=8b --strategy fsdp --devices cpu:0-3 --offload params random
+    local large=(plan --model llama:size=8b --strategy fsdp --devices cpu:0-3 --batch-size 4)
+    good "${large[@]}" --memory 16G --offload params random
     has out '^No strategy fits'
     mkdir -p state
-    good plan --model llama:size=8b --strategy fsdp --devices cpu:0-3 --offload ./state random
+    good "${large[@]}" --memory 16G --offload ./state random
     [ "$(du -s state | cut -f1)" -lt 64 ] || fail "a plan has written: $(du -a state)"
+}
+
+# Where a batch has too few samples for the machines that would hold a model, the remedy names one
+# that has enough; a device's memory is not shared among machines.
+the_smallest_cluster_is_named() {
+    local large=(plan --json --model "llama:size=8b,context=256" --strategies fsdp)
+    good "${large[@]}" --devices cpu:0-3 --batch-size 4 --memory 40G random
+    has out '"change":"--recompute --batch-size=[0-9]+, as fsdp, on [0-9]+ machines like this one'
+    python3 - out <<'PYTHON' || fail "the remedy is wrong: $(tail -n 1 out)"
+import json, re, sys
+last = json.loads(open(sys.argv[1]).readlines()[-1])["remedies"][-1]
+found = re.search(r"on (\d+) machines like this one \((\d+) ranks", last["change"])
+machines, ranks = map(int, found.groups())
+assert ranks == 4 * machines and last["memory_bytes"] <= 40 << 30, last
+assert last["command"].endswith(f"--batch-size={ranks}"), last
+# One machine less would not hold it: its share of the model's 16 bytes per parameter.
+assert last["memory_bytes"] * machines / (machines - 1) > 40 << 30, last
+PYTHON
+    printf '{"device": "H100", "nodes": 1, "devices_per_node": 1}' >one.json
+    good "${large[@]}" --cluster one.json --batch-size 1 random
+    python3 - out <<'PYTHON' || fail "the remedy is wrong: $(tail -n 1 out)"
+import json, sys
+last = json.loads(open(sys.argv[1]).readlines()[-1])["remedies"][-1]
+assert "as fsdp, on 2 machines like this one (2 ranks)" in last["change"], last
+assert 7e9 * 16 / 2 < last["memory_bytes"] <= 80e9, last
+PYTHON
+}
+
+# Stages and slices of many devices divide a node, so that the search of all strategies ends.
+many_devices_are_planned() {
+    printf '{"device": "H100", "nodes": 32, "devices_per_node": 8}' >many.json
+    (
+        ulimit -v 2097152
+        "$CHOIR" plan --json --cluster many.json --batch-size 256 \
+            --model llama:layers=2,heads=8,width=64,context=64,vocab=500 random >out 2>err
+    ) || fail "$(cat err)"
+    has out '"strategy":"fsdp\+tp","mesh":"32x8","world":256' \
+        '"strategy":"ddp\+pipeline","mesh":"128x2"' '"advice","strategy":"[^"]+"'
+    ! grep -q '"mesh":"16x16"' out || fail "a replica leaves its node: $(grep 16x16 out)"
 }
 
 # The fullest device of many ranks holds no more than one of few: tables' gradients are sums.
@@ -234,10 +276,12 @@ times_have_a_source() {
     bad 1 "was measured on another machine or build: it has 'cpu: another', expected" \
         plan "${small[@]}" random
     rm costs.json
-    good plan --calibrate
-    has out 'costs.json: [0-9]+ kinds of kernels'
-    good plan "${small[@]}" random
-    has out "^Times: by this machine's calibration \\(measured\\)"
+    if sampled 3; then
+        good plan --calibrate
+        has out 'costs.json: [0-9]+ kinds of kernels'
+        good plan "${small[@]}" random
+        has out "^Times: by this machine's calibration \\(measured\\)"
+    fi
     unset CHOIR_COSTS
 }
 
@@ -278,6 +322,8 @@ check json_has_a_line_per_strategy_and_advice
 check the_table_names_what_is_left_out
 check what_does_not_fit_is_named
 check large_models_take_no_memory
+check the_smallest_cluster_is_named
+check many_devices_are_planned
 check memory_does_not_grow_with_ranks
 check times_have_a_source
 check devices_need_not_be_here

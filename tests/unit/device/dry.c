@@ -76,6 +76,48 @@ static void test_a_loop_holds_the_bytes_of_a_cpu(void **state)
     assert_int_equal(now[1][STEPS], 0);
 }
 
+/* --- gradients of several micro-batches --- */
+
+/* Returns the most bytes of gradients that one step of M micro-batches holds. */
+static size_t gradients_of(int m)
+{
+    enum { LAYERS = 96, SIDE = 512 }; /* a layer has 1 MiB, a bucket 25 MiB */
+    choir_dry_counts counts;
+    choir_device *dry = device_named("dry:2");
+    ok(choir_dry_restart(dry));
+    choir_scope *run = choir_scope_open(dry, 42);
+    choir_module *layers[LAYERS];
+    for (int i = 0; i < LAYERS; i++)
+        layers[i] = choir_nn_linear(run, SIDE, SIDE);
+    choir_module *net = choir_nn_sequential_n(run, layers, LAYERS);
+    choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
+    choir_scope *step = choir_step_open(run, 0);
+    for (int i = 0; i < m; i++) {
+        choir_scope *micro = choir_micro_open(step, i);
+        choir_tensor *x = choir_zeros(micro, CHOIR_F32, choir_dims(1, SIDE));
+        ok(choir_backward(choir_mean(choir_forward(net, x))));
+        ok(choir_scope_close(micro));
+    }
+    ok(choir_optim_step(opt));
+    ok(choir_scope_close(step));
+    ok(choir_dry_count(dry, &counts));
+    ok(choir_scope_close(run));
+    return counts.peak_gradients >> 20;
+}
+
+/* A micro-batch whose sibling waits is added bucket by bucket, so M of them take log2 M buffers
+ * and a few buckets. */
+static void test_micro_batches_hold_few_gradients(void **state)
+{
+    (void)state;
+    const size_t level = gradients_of(1), few = 2 * 27; /* buckets, with the pool's rounding */
+    assert_in_range(level, 96, 104);
+    assert_in_range(gradients_of(2), level, level + few);
+    assert_in_range(gradients_of(4), 2 * level, 2 * level + few);
+    assert_in_range(gradients_of(7), 3 * level, 3 * level + few); /* sums of 4, 2 and 1 */
+    assert_in_range(gradients_of(8), 3 * level, 3 * level + few);
+}
+
 /* --- counts --- */
 
 static void test_counts_are_those_of_the_textbook(void **state)
@@ -382,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_loop_holds_the_bytes_of_a_cpu),
+        cmocka_unit_test(test_micro_batches_hold_few_gradients),
         cmocka_unit_test(test_counts_are_those_of_the_textbook),
         cmocka_unit_test(test_the_peak_has_parts),
         cmocka_unit_test(test_values_are_stand_ins_or_errors),

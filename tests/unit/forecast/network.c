@@ -96,6 +96,44 @@ static void test_shared_links(void **state)
     near(all.seconds, 2 * 0.75 * bytes / 8 / 1e10 + 2 * 7 / 8.0 * bytes / 1e11, 0.01);
 }
 
+/* A group that lists its ranks is priced on the links between them, in any order. */
+static void test_listed(void **state)
+{
+    static const choir__algorithm algorithms[] = {CHOIR__AUTO, CHOIR__NATIVE, CHOIR__EXCHANGE};
+    int spread[] = {0, 8, 16, 24}, moved[] = {3, 27, 11, 19}, near_by[] = {9, 12, 10, 15},
+        pairs[] = {4, 21, 5, 20};
+    choir__cluster c = cluster_of(4, 8);
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(algorithms); i++) {
+        choir__call_shape call = call_of(CHOIR__ALL_REDUCE, algorithms[i], COUNT, 4, 8, 32);
+        const choir__call_cost across = price(&c, call);
+        int *const lists[] = {spread, moved};
+        for (int k = 0; k < 2; k++) {
+            call.group = (choir__step_group){4, 1, lists[k]};
+            call.first = lists[k][0];
+            const choir__call_cost listed = price(&c, call);
+            near(listed.seconds, across.seconds, 1e-6);
+            near(listed.bytes[CHOIR__LEVEL_NODE], across.bytes[CHOIR__LEVEL_NODE], 1e-6);
+        }
+        call = call_of(CHOIR__ALL_REDUCE, algorithms[i], COUNT, 4, 1, 32);
+        const choir__call_cost inside = price(&c, call);
+        call.group = (choir__step_group){4, 1, near_by};
+        call.first = near_by[0];
+        near(price(&c, call).seconds, inside.seconds, 1e-6);
+        assert_true(price(&c, call).bytes[CHOIR__LEVEL_NODE] == 0);
+    }
+    /* Two members on each of two nodes: messages between them and inside them. */
+    choir__call_shape call = call_of(CHOIR__ALL_REDUCE, CHOIR__EXCHANGE, COUNT, 4, 1, 32);
+    call.group = (choir__step_group){4, 1, pairs};
+    call.first = pairs[0];
+    const choir__call_cost mixed = price(&c, call);
+    near(mixed.bytes[CHOIR__LEVEL_NODE], 2 * mixed.bytes[CHOIR__LEVEL_CORE], 1e-6);
+    pairs[3] = 32;
+    choir__call_cost none;
+    assert_int_equal(choir__network_price(&c, &call, &none), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "4 ranks up to rank 32"));
+}
+
 /* One node stands for all: the same price as with all members, where both are possible. */
 static void test_many(void **state)
 {
@@ -161,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formulas),
         cmocka_unit_test(test_shared_links),
+        cmocka_unit_test(test_listed),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_hundred_thousand),
         cmocka_unit_test(test_wrong),
