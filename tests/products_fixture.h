@@ -8,28 +8,25 @@
 
 #include "base/half.h"
 #include "check.h"
+#include "copies.h"
 #include "device/cpu/context.h"
 #include "device/cpu/product/amx.h"
 #include "device/cpu/product/product.h"
 
 typedef void matmul_fn(const choir__k_matmul *k);
 typedef void pairs_fn(const choir__k_matmul *k, const choir__operands *other);
-matmul_fn choir__cpu_own_matmul_baseline, choir__cpu_own_matmul_avx2,
-    choir__cpu_own_matmul_avx512;
-pairs_fn choir__cpu_product_pairs_baseline, choir__cpu_product_pairs_avx2,
-    choir__cpu_product_pairs_avx512;
+#define DECLARE(isa)                                                                           \
+    matmul_fn choir__cpu_own_matmul_##isa;                                                     \
+    pairs_fn choir__cpu_product_pairs_##isa;
+COPIES(DECLARE)
 
 static const struct {
     const char *isa;
     matmul_fn *multiply;
     pairs_fn *multiply_pairs; /* the class amx: by the instruction, or by its model */
 } sets[] = {
-    {"baseline", choir__cpu_own_matmul_baseline, choir__cpu_product_pairs_baseline},
-#if defined(__x86_64__)
-    {"avx2", choir__cpu_own_matmul_avx2, choir__cpu_product_pairs_avx2},
-    {"avx512", choir__cpu_own_matmul_avx512, choir__cpu_product_pairs_avx512},
-#endif
-};
+#define SET(isa) {#isa, choir__cpu_own_matmul_##isa, choir__cpu_product_pairs_##isa},
+    COPIES(SET)};
 static bool pairs; /* the class amx is tried */
 
 static uint64_t state;

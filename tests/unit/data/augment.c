@@ -6,8 +6,10 @@
 #include <choir/augment.h>
 #include <choir/device.h>
 #include "check.h"
+#include "copies.h"
 #include "base/rng.h"
 #include "data/images/image_ops.h"
+#include "device/cpu/context.h"
 
 enum {
     SIDE = 24,
@@ -237,14 +239,15 @@ static void changes_stay_in_range(void **state)
 static void same_bits_on_all_instruction_sets(void **state)
 {
     (void)state;
-#if defined(__x86_64__)
-    extern const choir__colours choir__colours_baseline, choir__colours_avx2,
-        choir__colours_avx512;
-    const choir__colours *const all[] = {
-        &choir__colours_baseline, &choir__colours_avx2, &choir__colours_avx512};
-    int sets = !strcmp(choir_cpu_isa(), "avx512") ? 3
-               : !strcmp(choir_cpu_isa(), "avx2") ? 2
-                                                  : 1;
+#define DECLARE(isa) extern const choir__colours choir__colours_##isa;
+#define NAME(isa)    #isa,
+#define LOOPS(isa)   &choir__colours_##isa,
+    COPIES(DECLARE)
+    static const char *const isas[] = {COPIES(NAME)};
+    const choir__colours *const all[] = {COPIES(LOOPS)};
+    int sets = 0;
+    while (sets < (int)CHOIR_COUNT(isas) && choir__cpu_kernels(isas[sets]))
+        sets++;
     enum { H = 37, W = 51, N = 3 * H * W };
     static float source[N], x[3][2][N], out[3][N];
     const float mul[3] = {1.1f, 0.9f, 1}, add[3] = {0.01f, -0.02f, 0};
@@ -262,7 +265,6 @@ static void same_bits_on_all_instruction_sets(void **state)
                 all[k]->from_planes(&p, out[k], mul, add);
                 assert_memory_equal(out[0], out[k], (size_t)(channels * H * W) * sizeof(float));
             }
-#endif
 }
 
 #define assert_refused(text, words)                                                            \

@@ -1,5 +1,6 @@
 /* Images to samples: every kind of file, parts against the whole, the resampling against a slow
  * one in f64, the same bits on every instruction set, and broken files. */
+#include "copies.h"
 #include "image_fixture.h"
 
 #include <math.h>
@@ -124,16 +125,12 @@ static double slow(const float *p, int width, const choir__view *v, int ox, int 
  * f32's rounding, and have the same bits on every instruction set. */
 static void check_views(const char *path, int width, int height, choir_crop crop)
 {
-    choir__resample_fn choir__resample_baseline;
-#if defined(__x86_64__)
-    choir__resample_fn choir__resample_avx2, choir__resample_avx512;
-    static const char *const isas[] = {"baseline", "avx2", "avx512"};
-    choir__resample_fn *const fns[] = {
-        choir__resample_baseline, choir__resample_avx2, choir__resample_avx512};
-#else
-    static const char *const isas[] = {"baseline"};
-    choir__resample_fn *const fns[] = {choir__resample_baseline};
-#endif
+#define DECLARE(isa)  choir__resample_fn choir__resample_##isa;
+#define NAME(isa)     #isa,
+#define FUNCTION(isa) choir__resample_##isa,
+    COPIES(DECLARE)
+    static const char *const isas[] = {COPIES(NAME)};
+    choir__resample_fn *const fns[] = {COPIES(FUNCTION)};
     enum { SIDE = 13, TALL = 9 };
     choir_image_opts o = plain(SIDE, TALL, crop);
     float *whole = pixels_of(path, width, height), out[3][SIDE * TALL * 3];

@@ -6,6 +6,7 @@
 
 #include "base/half.h"
 #include "check.h"
+#include "copies.h"
 #include "device/cpu/context.h"
 #include "device/cpu/multiplier.h"
 #include "sample.h"
@@ -17,29 +18,14 @@ enum { FORWARD, INPUT, WEIGHT, PASSES };
     conv_fn choir__cpu_plain_conv_##isa, choir__cpu_plain_conv_backward_input_##isa,           \
         choir__cpu_plain_conv_backward_weight_##isa;
 #define ROW(isa)                                                                               \
-    {                                                                                          \
-#isa,                                                                                  \
-        {                                                                                      \
-            choir__cpu_plain_conv_##isa, choir__cpu_plain_conv_backward_input_##isa,           \
-                choir__cpu_plain_conv_backward_weight_##isa                                    \
-        }                                                                                      \
-    }
-SET(baseline)
-#if defined(__x86_64__)
-SET(avx2)
-SET(avx512)
-#endif
+    {#isa, {choir__cpu_plain_conv_##isa, choir__cpu_plain_conv_backward_input_##isa,           \
+               choir__cpu_plain_conv_backward_weight_##isa}},
+COPIES(SET)
 
 static const struct {
     const char *isa;
     conv_fn *passes[PASSES];
-} sets[] = {
-    ROW(baseline),
-#if defined(__x86_64__)
-    ROW(avx2),
-    ROW(avx512),
-#endif
-};
+} sets[] = {COPIES(ROW)};
 
 static uint64_t state;
 
