@@ -1,0 +1,14 @@
+/* COPIES(X): X(NAME) for each instruction set of which this build has a copy of the kernels.
+ * The sanitizers' build of a change has none that its processor lacks (CMakeLists.txt). */
+#ifndef CHOIR_TEST_COPIES_H
+#define CHOIR_TEST_COPIES_H
+
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
+#define COPIES(X) X(baseline) X(avx2) X(avx512)
+#elif defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX2)
+#define COPIES(X) X(baseline) X(avx2)
+#else
+#define COPIES(X) X(baseline)
+#endif
+
+#endif
