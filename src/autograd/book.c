@@ -32,7 +32,7 @@ choir__book *choir__book_new(
                 book->dtype = CHOIR_F64;
             book->params[book->count++] = params[i];
         }
-    book->bucket_cap = (size_t)25 << 20;
+    book->bucket_cap = CHOIR__BUCKET_BYTES;
     book->first_cap = (size_t)1 << 20;
     if (!choir__run_of(run)->books)
         choir__on_close(run, close_books, run);

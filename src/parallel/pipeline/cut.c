@@ -13,6 +13,7 @@
  * that it keeps for as many W; its parameters with the optimizer's state, which the measured
  * steps have made, and the levels of their gradients' tree, or as much of them as a sharder
  * leaves it; the rows that lookups give in a step; and the operands of one op. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "device/device.h"
@@ -121,9 +122,10 @@ static before *sums(const choir__pipeline *p, int64_t micros)
 
 /* The limits of a stage: its part of the device's bytes (0: no limit), and of those of them
  * that any stage takes; the micro-batches that it holds at a time, those of them that wait for
- * W, all of a step's, and the levels of its gradients, with the sums beside them. */
+ * W, all of a step's; the levels of its gradients, with the sums beside them, and the most
+ * bytes of a micro-batch's gradients until they are added. */
 typedef struct room {
-    double bytes, taken, micros, late, all, levels;
+    double bytes, taken, micros, late, all, levels, passing;
 } room;
 
 /* Returns the bytes that an optimizer takes on the run's device for norms over all parameters:
@@ -190,6 +192,7 @@ static choir_status find_rooms(const choir__pipeline *p, int64_t micros, room *r
         rooms[s].all = (double)micros;
         rooms[s].levels =
             choir__data_levels(p->data, micros) + choir__data_shares(p->data).sums;
+        rooms[s].passing = micros > 1 ? CHOIR__BUCKET_BYTES : 0;
     }
     if (status == CHOIR_OK)
         choir_pipeline_plan_free(plan);
@@ -205,7 +208,7 @@ static double stage_bytes(
     double grads = block_bytes(sum[i].grads - sum[j].grads);
     double params = sum[i].params - sum[j].params, rows = sum[i].rows - sum[j].rows;
     return r->taken + kept * r->micros + late * r->late + rows * r->all + params +
-           grads * r->levels + 2 * widest;
+           grads * r->levels + fmin(grads, r->passing) + 2 * widest;
 }
 
 /* The DP's value of a stage: seconds, or infinite if it does not fit; or, to find the cuts that
