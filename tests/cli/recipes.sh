@@ -5,13 +5,14 @@
 source "$(dirname "$0")/lib.sh"
 
 model=toy:in=6,hidden=5,out=3
+runs=0 # folders so far
 
 hash_of() { # of the summary in out
     sed -n 's/.*"weights_sha256":"\([0-9a-f]*\)".*/\1/p' out
 }
 
 same_after_resume() { # OPTION...: eight steps, and four and four more
-    local whole name=run$checks.$RANDOM
+    local whole name=run$((++runs))
     good train --json --model "$model" --steps 8 "$@" random || return
     whole=$(hash_of)
     [ -n "$whole" ] || { fail "no hash: $*"; return 1; }

@@ -380,6 +380,7 @@ static int measure(int rank, int world, void *arg)
     j.net = build_model(j.run, j.plan->model, &j.info);
     j.net = wrap(&j);
     j.optim = clipped_adamw(j.run, j.net);
+    j.count = 1; /* with more, a bucket of gradients would be there until it is added */
     CHECK_OK(run_step(j.run, false, 0, body, &j));
     choir_check(choir_device_sync(j.env.device));
     choir_device_get_stats(j.env.device, &before);
