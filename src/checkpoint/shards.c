@@ -153,7 +153,7 @@ static choir_status open_files(choir__file_shards *s, const char *path)
     if (status == CHOIR_OK) {
         s->path = choir__strdup(f.path);
         status = choir__stored_open_as(&s->stored, f.path, (const char *const *)f.files,
-            f.count, choir__is_gguf(f.path) ? choir__gguf_tensors_open : choir__st_open);
+            f.count, choir__is_gguf_file(f.path) ? choir__gguf_tensors_open : choir__st_open);
     }
     if (status == CHOIR_OK && index)
         status = check_map(s, index);

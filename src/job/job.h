@@ -64,13 +64,11 @@ typedef struct choir__job_model {
     const char *published; /* folder that the model was read from */
     char published_model[CHOIR_MODEL_TEXT]; /* text from its config.json */
     char published_path[PATH_MAX];          /* path of --model, without options */
-    const char *stored; /* file or checkpoint whose types frozen weights keep; NULL: none */
-    char stored_path[PATH_MAX]; /* the path, if it is a checkpoint */
-    const char *tokenizer_file; /* NULL: characters or bytes are the tokens */
-    bool bytes;                 /* each byte is a token */
-    const char *init;           /* NULL or choir: Choir's initial values; torch: PyTorch's */
-    choir_beside *beside;       /* other files of the published or resumed model; or NULL */
-    choir_head head;            /* says whether a new head replaces the weights' head */
+    const char *tokenizer_file;             /* NULL: characters or bytes are the tokens */
+    bool bytes;                             /* each byte is a token */
+    const char *init;     /* NULL or choir: Choir's initial values; torch: PyTorch's */
+    choir_beside *beside; /* other files of the published or resumed model; or NULL */
+    choir_head head;      /* says whether a new head replaces the weights' head */
     choir_model_info info;
     choir_tokenizer *tokenizer;
     choir_class_names classes; /* names from the model or the data */

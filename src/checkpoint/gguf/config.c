@@ -100,6 +100,8 @@ static choir_status set_rope(const choir__gguf_model *m, json_t *root)
     if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
         return refuse(m, "rotary positions are scaled in a way that is not read:", type);
     number(m, "rope.scaling.factor", &factor);
+    if (!isfinite(factor))
+        return refuse(m, "the factor of rotary positions is not finite:", type);
     json_t *scaling = json_pack("{s:s, s:f}", "rope_type", type, "factor", factor);
     if (number(m, "rope.scaling.original_context_length", &original))
         json_object_set_new(scaling, "original_max_position_embeddings", whole(original));

@@ -12,22 +12,31 @@
 
 /* --- the types --- */
 
+/* Returns the type of a weight that is not in blocks. */
+static choir__quant plain_type(choir_dtype dtype)
+{
+    return dtype == CHOIR_F16 ? CHOIR__F16 : dtype == CHOIR_BF16 ? CHOIR__BF16 : CHOIR__F32;
+}
+
+static void add(json_t *types, const char *name, choir__quant type)
+{
+    json_object_set_new(types, name, json_string(choir__quant_types[type].name));
+}
+
 static choir_status of_gguf(const char *path, json_t *types)
 {
     choir__st_file *file = NULL;
     choir_status status = choir__gguf_tensors_open(path, &file);
     for (int i = 0; status == CHOIR_OK && i < choir__st_count(file); i++) {
         const choir__st_tensor *t = choir__st_get(file, i);
-        const choir__quant type = t->dtype == CHOIR_F16    ? CHOIR__F16
-                                  : t->dtype == CHOIR_BF16 ? CHOIR__BF16
-                                                           : t->blocks;
-        json_object_set_new(types, t->name, json_string(choir__quant_types[type].name));
+        const choir__quant plain = plain_type(t->dtype);
+        add(types, t->name, plain == CHOIR__F32 ? t->blocks : plain);
     }
     choir__st_close(file);
     return status;
 }
 
-static choir_status of_checkpoint(const char *folder, json_t *types)
+static choir_status of_checkpoint(const char *folder, bool halves, json_t *types)
 {
     choir_train_state state;
     json_t *files = NULL;
@@ -35,6 +44,9 @@ static choir_status of_checkpoint(const char *folder, json_t *types)
     choir_status status = choir__state_read(folder, &state, &files);
     if (status == CHOIR_OK)
         status = choir__stored_open_kind(&stored, folder, files, false);
+    for (int i = 0; halves && i < stored.count; i++)
+        if (plain_type(stored.tensors[i].dtype) != CHOIR__F32)
+            add(types, stored.tensors[i].name, plain_type(stored.tensors[i].dtype));
     json_t *stated = choir__stored_blocks(&stored);
     json_object_update(types, stated);
     json_decref(stated);
@@ -54,11 +66,11 @@ static choir__quant type_of(const char *name, void *types)
     return CHOIR__F32;
 }
 
-choir_status choir__hold_as_stored(choir_module *module, const char *path)
+choir_status choir__hold_as_stored(choir_module *module, const char *path, bool halves)
 {
     json_t *types = json_object();
     choir_status status =
-        choir__is_gguf_file(path) ? of_gguf(path, types) : of_checkpoint(path, types);
+        choir__is_gguf_file(path) ? of_gguf(path, types) : of_checkpoint(path, halves, types);
     if (status == CHOIR_OK && json_object_size(types))
         status = choir__module_hold_each(module, type_of, types);
     json_decref(types);

@@ -33,7 +33,8 @@ static choir_hold named(const char *base)
 static choir_status hold_unnamed(const char *amp, const char *stored, choir_module *net)
 {
     const choir__amp_level *level = choir__amp_find(amp);
-    choir_status status = stored ? choir__hold_as_stored(net, stored) : CHOIR_OK;
+    choir_status status =
+        stored ? choir__hold_as_stored(net, stored, !level->halved) : CHOIR_OK;
     if (status != CHOIR_OK || level->dtype == CHOIR_F32 || level->halved)
         return status;
     return choir__module_hold_rest(
@@ -62,13 +63,13 @@ choir_status choir__base_of_running(const char *base, const char *stored, choir_
         return CHOIR_OK;
     choir_module_freeze(net, true);
     return base ? choir_module_hold(net, named(base), true)
-                : choir__hold_as_stored(net, stored);
+                : choir__hold_as_stored(net, stored, false);
 }
 
 choir_status choir__base_of_saved(const char *base, const char *stored, choir_module *net)
 {
     if (!base)
-        return choir__hold_as_stored(net, stored);
+        return choir__hold_as_stored(net, stored, false);
     bool blocks = strcmp(base, WHOLE) != 0 && named(base) > CHOIR_HOLD_BF16;
     return blocks ? choir_module_hold(net, named(base), true) : CHOIR_OK;
 }

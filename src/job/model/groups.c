@@ -1,11 +1,14 @@
 /* Parameters by pattern on the command line: --freeze 'bert.*' and --lr-for 'bert.*=1e-5'.
  * Lists are separated by commas; a later pattern wins over an earlier one. */
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/options.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/gguf/import.h"
 #include "job/job.h"
 #include "job/model/base.h"
 #include "job/model/lora.h"
@@ -101,8 +104,22 @@ choir_status choir__freeze_all(const char *patterns, choir_module *net)
     return match_all(frozen_of(patterns), net, freeze);
 }
 
+/* Returns where frozen weights come from, whose types they keep: a GGUF file, or the checkpoint
+ * that the job continues from, which is another one after each restart; NULL: neither. path:
+ * PATH_MAX bytes. */
+static const char *types_from(const choir__job *j, char *path)
+{
+    const char *weights = j->model.weights;
+    if (!j->saves.resume)
+        return weights && choir__is_gguf_file(weights) ? weights : NULL;
+    return choir_training_find(j->saves.resume, path) == CHOIR_OK && choir__is_folder(path)
+               ? path
+               : NULL;
+}
+
 choir_status choir__job_freeze(const choir__job *j, choir_module *net)
 {
+    char path[PATH_MAX];
     const choir__job_optim *o = &j->optim;
     choir_status status = o->lora ? choir__lora_add(o->lora, &j->model.info, net) : CHOIR_OK;
     if (status == CHOIR_OK)
@@ -111,7 +128,7 @@ choir_status choir__job_freeze(const choir__job *j, choir_module *net)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--freeze %s: all parameters are frozen, so nothing is left to train", o->freeze);
     if (status == CHOIR_OK)
-        status = choir__base_hold(o->base, o->amp, j->model.stored, net);
+        status = choir__base_hold(o->base, o->amp, types_from(j, path), net);
     return status == CHOIR_OK ? match_all(rates_of(o), net, choir_module_count_matching)
                               : status;
 }

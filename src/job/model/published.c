@@ -120,19 +120,6 @@ static choir_status read_adapter(choir__job *j)
     return status;
 }
 
-/* Notes where frozen weights come from: they are held as they are there. */
-static void take_types(choir__job *j)
-{
-    choir__job_model *m = &j->model;
-    m->stored = NULL;
-    if (!j->saves.resume && m->weights && choir__is_gguf_file(m->weights))
-        m->stored = m->weights;
-    else if (j->saves.resume &&
-             choir_training_find(j->saves.resume, m->stored_path) == CHOIR_OK &&
-             is_folder(m->stored_path))
-        m->stored = m->stored_path;
-}
-
 choir_status choir__job_published(choir__job *j)
 {
     choir_status status = j->model.adapter && !j->saves.resume ? read_adapter(j) : CHOIR_OK;
@@ -172,7 +159,6 @@ choir_status choir__job_published(choir__job *j)
     } else {
         status = read_beside(j, NULL);
     }
-    take_types(j);
     return status == CHOIR_OK && j->model.weights && !j->saves.resume
                ? choir_model_check_weights(j->model.weights)
                : status;

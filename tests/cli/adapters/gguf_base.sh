@@ -87,6 +87,11 @@ goes_on() {
     good checkpoint verify saved
     good eval --json q4_K_M/model.gguf text && mv out loss
     good eval --json as-q4_K_M text && cmp -s out loss || fail 'eval: other losses'
+    # Numbers of 16 bits stay those of the file, beside products in others.
+    train whole --model f16/model.gguf --lora "$lora" --amp bf16 --save halves --save-every 2 \
+        --save-keep 2
+    good train --json --resume halves/step-00000002 && mv out rest
+    same_run whole rest 3
     good generate q4_K_M/model.gguf --prompt 'the sea' --json --tokens 6 && mv out here
     good generate as-q4_K_M --prompt 'the sea' --json --tokens 6 && cmp -s out here ||
         fail 'another text'
