@@ -6,19 +6,6 @@
 #include "base/base.h"
 #include "checkpoint/gguf/model.h"
 
-static choir_status refuse(const choir__gguf_model *m, const char *what, const char *name)
-{
-    return choir__error(CHOIR_ERR_UNSUPPORTED, "%s: %s '%.200s'", m->path, what, name);
-}
-
-static bool number(const choir__gguf_model *m, const char *end, double *value)
-{
-    char *key = choir__format("%s.%s", m->family->arch, end);
-    bool there = choir__gguf_number(m->in, key, value);
-    free(key);
-    return there;
-}
-
 /* Returns a size or an id. Values beyond 32 bits become -1, and no reader takes that. */
 static json_t *whole(double value)
 {
@@ -67,9 +54,9 @@ static choir_status set_llama3(
 {
     double theta = 10000, width = 0;
     choir__gguf_llama3 s;
-    number(m, "rope.freq_base", &theta);
-    if (!number(m, "rope.dimension_count", &width))
-        number(m, "attention.key_length", &width);
+    choir__gguf_model_number(m, "rope.freq_base", &theta);
+    if (!choir__gguf_model_number(m, "rope.dimension_count", &width))
+        choir__gguf_model_number(m, "attention.key_length", &width);
     bool fits = t->type == CHOIR__F32 && t->shape.ndim == 1 && theta > 0 &&
                 width == 2 * (double)t->shape.dim[0];
     float *factors = choir__calloc((size_t)t->bytes + 1, 1);
@@ -77,7 +64,8 @@ static choir_status set_llama3(
     bool known = fits && choir__gguf_factors_known(factors, theta, (int64_t)width, &s);
     free(factors);
     if (!known)
-        return refuse(m, "rotary positions are scaled in a way that is not read, by the tensor",
+        return choir__gguf_refuse(m,
+            "rotary positions are scaled in a way that is not read, by the tensor",
             CHOIR__GGUF_FACTORS);
     json_object_set_new(root, "rope_scaling",
         json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", s.factor,
@@ -98,12 +86,14 @@ static choir_status set_rope(const choir__gguf_model *m, json_t *root)
     if (!type || !strcmp(type, "none"))
         return CHOIR_OK;
     if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
-        return refuse(m, "rotary positions are scaled in a way that is not read:", type);
-    number(m, "rope.scaling.factor", &factor);
+        return choir__gguf_refuse(
+            m, "rotary positions are scaled in a way that is not read:", type);
+    choir__gguf_model_number(m, "rope.scaling.factor", &factor);
     if (!isfinite(factor))
-        return refuse(m, "the factor of rotary positions is not finite:", type);
+        return choir__gguf_refuse(
+            m, "expected a finite number under the key", "rope.scaling.factor");
     json_t *scaling = json_pack("{s:s, s:f}", "rope_type", type, "factor", factor);
-    if (number(m, "rope.scaling.original_context_length", &original))
+    if (choir__gguf_model_number(m, "rope.scaling.original_context_length", &original))
         json_object_set_new(scaling, "original_max_position_embeddings", whole(original));
     json_object_set_new(root, "rope_scaling", scaling);
     return CHOIR_OK;
@@ -123,7 +113,7 @@ static choir_status check_keys(const choir__gguf_model *m)
         "embedding_length", "block_count", "feed_forward_length", "context_length"};
     for (size_t i = 0; i < CHOIR_COUNT(ends); i++) {
         double value;
-        if (number(m, ends[i], &value))
+        if (choir__gguf_model_number(m, ends[i], &value))
             continue;
         char *key = choir__format("%s.%s", m->family->arch, ends[i]);
         choir_status status =
@@ -143,11 +133,14 @@ static choir_status fill(const choir__gguf_model *m, json_t *root)
         return status;
     for (const choir__gguf_key *k = m->family->keys; k->published; k++) {
         double value = k->absent;
-        if (number(m, k->gguf, &value) || !isnan(value))
+        const bool there = choir__gguf_model_number(m, k->gguf, &value);
+        if (there && !isfinite(value))
+            return choir__gguf_refuse(m, "expected a finite number under the key", k->gguf);
+        if (there || !isnan(value))
             set(root, k, value);
     }
     (void)choir__gguf_strings(m->in, "tokenizer.ggml.tokens", &tokens);
-    if (!number(m, "vocab_size", &rows) && tokens)
+    if (!choir__gguf_model_number(m, "vocab_size", &rows) && tokens)
         json_object_set_new(root, "vocab_size", json_integer(tokens));
     for (size_t i = 0; i < CHOIR_COUNT(classes); i++)
         if (!strcmp(m->family->type, classes[i].type))

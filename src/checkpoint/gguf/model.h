@@ -20,6 +20,12 @@ typedef struct choir__gguf_model {
 choir_status choir__gguf_model_open(choir__gguf_model *model, const char *path);
 void choir__gguf_model_close(choir__gguf_model *model);
 
+/* Reports a thing that is not read, as "FILE: WHAT 'NAME'". Returns CHOIR_ERR_UNSUPPORTED. */
+choir_status choir__gguf_refuse(
+    const choir__gguf_model *model, const char *what, const char *name);
+/* Stores the number under "ARCHITECTURE.END" and returns true, or returns false without one. */
+bool choir__gguf_model_number(const choir__gguf_model *model, const char *end, double *value);
+
 /* Stores the text of its config.json, which the caller frees. Errors: unsupported (rotary
  * positions that are scaled in another way; sizes that no model has). */
 choir_status choir__gguf_config(const choir__gguf_model *model, char **text);

@@ -6,14 +6,14 @@
 #include "checkpoint/gguf/model.h"
 #include "tensor/tensor.h"
 
-static choir_status refuse(const choir__gguf_model *m, const char *what, const char *name)
+/* --- opening --- */
+
+choir_status choir__gguf_refuse(const choir__gguf_model *m, const char *what, const char *name)
 {
     return choir__error(CHOIR_ERR_UNSUPPORTED, "%s: %s '%.200s'", m->path, what, name);
 }
 
-/* --- opening --- */
-
-static bool number(const choir__gguf_model *m, const char *end, double *value)
+bool choir__gguf_model_number(const choir__gguf_model *m, const char *end, double *value)
 {
     char *key = choir__format("%s.%s", m->family->arch, end);
     bool there = choir__gguf_number(m->in, key, value);
@@ -24,11 +24,12 @@ static bool number(const choir__gguf_model *m, const char *end, double *value)
 static choir_status read_heads(choir__gguf_model *m)
 {
     double heads = 0, kv;
-    number(m, "attention.head_count", &heads);
+    choir__gguf_model_number(m, "attention.head_count", &heads);
     kv = heads;
-    number(m, "attention.head_count_kv", &kv);
+    choir__gguf_model_number(m, "attention.head_count_kv", &kv);
     if (!(heads >= 1 && heads <= 1 << 20 && kv >= 1 && kv <= heads))
-        return refuse(m, "no sensible number under the key", "attention.head_count");
+        return choir__gguf_refuse(
+            m, "no sensible number under the key", "attention.head_count");
     m->heads = (choir__gguf_heads){(int64_t)heads, (int64_t)kv};
     return CHOIR_OK;
 }
@@ -48,7 +49,8 @@ choir_status choir__gguf_model_open(choir__gguf_model *m, const char *path)
     const char *arch = choir__gguf_string(m->in, "general.architecture");
     m->family = arch ? choir__gguf_family_of_arch(arch) : NULL;
     if (!m->family)
-        return refuse(m, "a model of an architecture that is not read:", arch ? arch : "");
+        return choir__gguf_refuse(
+            m, "a model of an architecture that is not read:", arch ? arch : "");
     return read_heads(m);
 }
 
@@ -106,14 +108,14 @@ static choir_status add(const choir__gguf_model *m, int i, choir__st_file *f)
     if (!name && !strcmp(from->name, CHOIR__GGUF_FACTORS)) /* config.c reads it */
         return CHOIR_OK;
     if (!name)
-        return refuse(m, "a tensor has no place in such a model:", from->name);
+        return choir__gguf_refuse(m, "a tensor has no place in such a model:", from->name);
     *t = (choir__st_tensor){.name = name, .shape = from->shape};
     f->count++;
     const int64_t heads = choir__gguf_paired_heads(change, m->heads);
     if (t->shape.ndim > 2 || (change == CHOIR__GGUF_TRANSPOSED && t->shape.ndim != 2) ||
         (heads && t->shape.dim[0] % (2 * heads)) ||
         (heads && t->shape.ndim == 1 && from->type > CHOIR__BF16))
-        return refuse(m, "a tensor's shape does not fit such a model:", from->name);
+        return choir__gguf_refuse(m, "a tensor's shape does not fit such a model:", from->name);
     if (change != CHOIR__GGUF_TRANSPOSED && change != CHOIR__GGUF_PLUS_ONE) {
         keep(t, from, heads);
         return CHOIR_OK;

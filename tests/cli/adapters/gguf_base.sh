@@ -135,6 +135,9 @@ is_refused() {
         "${job[@]}" other.gguf
     patched q8_0/model.gguf llama.block_count llama.block_kount >other.gguf
     bad 1 "other.gguf: missing key 'llama.block_count'" "${job[@]}" other.gguf
+    perl -0777 -pe 's/(rope\.freq_base\x06\0{3}).{4}/$1\0\0\x80\x7f/s' q8_0/model.gguf >other.gguf
+    bad 1 "other.gguf: expected a finite number under the key 'rope.freq_base'" \
+        "${job[@]}" other.gguf
     patched q8_0/model.gguf tokenizer.ggml.model tokenizer.ggml.xodel >mute.gguf
     bad 1 'missing the tokenizer that the model.s weights belong to: name it by --tokenizer' \
         "${job[@]}" mute.gguf
