@@ -1,5 +1,5 @@
-/* COPIES(X) is X(NAME) for each instruction set of the kernels' copies in this build. The build
- * that sanitizers check for a change lacks those that the processor lacks (CMakeLists.txt). */
+/* COPIES(X) is X(NAME) for each instruction set of the kernels' copies in this build. A
+ * build with CHOIR_CHECK_ALL=OFF lacks those that the processor lacks (CMakeLists.txt). */
 #ifndef CHOIR_TEST_COPIES_H
 #define CHOIR_TEST_COPIES_H
 

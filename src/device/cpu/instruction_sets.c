@@ -1,7 +1,7 @@
 /* The registry of instruction sets, widest first. Each has a kernel table and a function that
- * tells whether this machine supports it. A build may be without some of them: CHOIR_QUICK in
- * CMakeLists.txt. What the compiler may always use has names of its own: `neon` on aarch64, and
- * `scalar`, as a processor without any of the sets above it would be. */
+ * tells whether this machine supports it. A build may be without some tables: CHOIR_QUICK and
+ * CHOIR_CHECK_ALL in CMakeLists.txt. What the compiler may always use has names of its own:
+ * `neon` on aarch64, and `scalar`, as a processor without any of the sets above it would be. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,21 +14,17 @@
 extern const choir__kernels choir__cpu_table_baseline, choir__cpu_table_avx2,
     choir__cpu_table_avx512;
 
-#ifndef CHOIR_WITHOUT_BASELINE
 static bool has_baseline(void)
 {
     return true;
 }
-#endif
 
-#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX2)
+#if defined(__x86_64__)
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
-#endif
 
-#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -36,24 +32,35 @@ static bool has_avx512(void)
 }
 #endif
 
+#ifdef CHOIR_WITHOUT_AVX512
+#define AVX512 NULL
+#else
+#define AVX512 &choir__cpu_table_avx512
+#endif
+#ifdef CHOIR_WITHOUT_AVX2
+#define AVX2 NULL
+#else
+#define AVX2 &choir__cpu_table_avx2
+#endif
+#ifdef CHOIR_WITHOUT_BASELINE
+#define BASELINE NULL
+#else
+#define BASELINE &choir__cpu_table_baseline
+#endif
+
 static const struct {
     const char *name;
-    const choir__kernels *kernels;
+    const choir__kernels *kernels; /* NULL: not in this build */
     bool (*is_here)(void);
 } sets[] = {
-#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
-    {"avx512", &choir__cpu_table_avx512, has_avx512},
+#if defined(__x86_64__)
+    {"avx512", AVX512, has_avx512},
+    {"avx2", AVX2, has_avx2},
+#elif defined(__aarch64__)
+    {"neon", BASELINE, has_baseline},
 #endif
-#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX2)
-    {"avx2", &choir__cpu_table_avx2, has_avx2},
-#endif
-#ifndef CHOIR_WITHOUT_BASELINE
-#if defined(__aarch64__)
-    {"neon", &choir__cpu_table_baseline, has_baseline},
-#endif
-    {"baseline", &choir__cpu_table_baseline, has_baseline},
-    {"scalar", &choir__cpu_table_baseline, has_baseline},
-#endif
+    {"baseline", BASELINE, has_baseline},
+    {"scalar", BASELINE, has_baseline},
 };
 
 static const choir__name_table names = CHOIR__NAME_TABLE(sets);
@@ -65,10 +72,16 @@ static const char *wanted_set(void)
     return wanted && *wanted ? wanted : NULL;
 }
 
+/* NULL if the set's kernels cannot run: this build or this processor lacks them. */
+static const choir__kernels *kernels_of(int at)
+{
+    return sets[at].is_here() ? sets[at].kernels : NULL;
+}
+
 const choir__kernels *choir__cpu_kernels(const char *isa)
 {
     int at = choir__find_named(&names, isa);
-    return at >= 0 && sets[at].is_here() ? sets[at].kernels : NULL;
+    return at >= 0 ? kernels_of(at) : NULL;
 }
 
 bool choir__cpu_has_amx(void)
@@ -81,15 +94,17 @@ const char *choir_cpu_isa(void)
     const char *wanted = wanted_set();
     if (wanted && choir__cpu_kernels(wanted))
         return wanted;
-    size_t widest = 0;
-    while (widest < CHOIR_COUNT(sets) && !sets[widest].is_here())
-        widest++;
-    if (widest == CHOIR_COUNT(sets)) { /* another machine than that of the build */
-        fprintf(stderr, "choir: this build is for processors with %s; build it here\n",
-            sets[0].name);
-        abort();
+    int built = 0;
+    for (int i = 0; i < (int)CHOIR_COUNT(sets); i++) {
+        if (kernels_of(i))
+            return sets[i].name;
+        if (sets[i].kernels)
+            built = i;
     }
-    return sets[widest].name;
+    /* another machine than that of the build */
+    fprintf(stderr, "choir: this build is for processors with %s; build it here\n",
+        sets[built].name);
+    abort();
 }
 
 choir_status choir__cpu_check_isa(void)
@@ -98,9 +113,14 @@ choir_status choir__cpu_check_isa(void)
     int at = wanted ? choir__find_named(&names, wanted) : 0;
     if (at < 0)
         return choir__unknown_name(&names, "CHOIR_ISA", wanted);
-    return !wanted || sets[at].is_here()
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_UNSUPPORTED,
-                     "CHOIR_ISA=%s: this processor lacks these instructions; it has %s", wanted,
-                     choir_cpu_isa());
+    if (!wanted || kernels_of(at))
+        return CHOIR_OK;
+    if (!sets[at].is_here())
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "CHOIR_ISA=%s: this processor lacks these instructions; it has %s", wanted,
+            choir_cpu_isa());
+    return choir__error(CHOIR_ERR_UNSUPPORTED,
+        "CHOIR_ISA=%s: this build lacks these kernels and has %s; CMake's options "
+        "CHOIR_CHECK_ALL=ON and CHOIR_QUICK=OFF add them",
+        wanted, choir_cpu_isa());
 }
