@@ -1,10 +1,8 @@
 /* A rank that the others have found wrong is named with its machine. Then:
  *
- *     known, and the others are right    it ends. To the others it is lost: they begin the step
- *                                        again with a new one, or, where ranks have parts of
- * the model, from the newest checkpoint (--max-restarts) known, but they used its numbers   all
- * end, and begin again from the last good checkpoint not known (a tie)                  all
- * end, and nothing starts them again
+ *     known, others are right    it ends, and to the others it is lost (--max-restarts)
+ *     known, others are not      all end, and begin again from the last good checkpoint
+ *     not known (a tie)          all end, and nothing starts them again
  *
  * Jobs whose ranks are not replaced stop. */
 #include "job/trainer/inside.h"
