@@ -303,6 +303,19 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
     return status == CHOIR_OK ? written : status;
 }
 
+static choir_status mismatch(const choir_audit *a, int64_t step)
+{
+    char *ranks = choir__judgement_ranks(&a->verdict);
+    bool tied = a->verdict.how == CHOIR__VOTE_TIED;
+    choir_status status = choir__error(CHOIR_ERR_MISMATCH,
+        tied ? "step %lld: %s: %s have different numbers, and no other rank decides which are "
+               "wrong"
+             : "step %lld: %s: other numbers on %s than on most ranks, or than before",
+        (long long)step, choir__audit_accused(a), ranks);
+    free(ranks);
+    return status;
+}
+
 choir_status choir_audit_step(choir_audit *a, int64_t step)
 {
     if (!a)
@@ -315,11 +328,9 @@ choir_status choir_audit_step(choir_audit *a, int64_t step)
         choir__audit_line(a, &(choir__audit_step){.step = step, .made = true});
     /* A program may change weights itself, but on all ranks alike. */
     bool differ = a->verdict.how == CHOIR__VOTE_TIED || a->verdict.how == CHOIR__VOTE_DECIDED;
-    if (status == CHOIR_OK && differ && choir__world_of(a->opts.group) > 1)
-        return choir__error(CHOIR_ERR_MISMATCH,
-            "step %lld: %s: rank %d has others than most ranks, or than it had before",
-            (long long)step, choir__audit_accused(a), a->verdict.ranks[0]);
-    return status;
+    return status == CHOIR_OK && differ && choir__world_of(a->opts.group) > 1
+               ? mismatch(a, step)
+               : status;
 }
 
 /* --- life --- */

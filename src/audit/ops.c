@@ -160,10 +160,11 @@ static void computed(choir__op_watch *w, const choir__op *op, const choir_tensor
         choir__format("%s/%s", o->run->at ? o->run->at->path : "", op->name), out, false);
 }
 
+/* A result that other ops are in, as the ReLU behind a norm, is no other program's. */
 static void forward(choir__op_watch *w, const choir_module *m, const choir_tensor *out)
 {
     choir__ops *o = (choir__ops *)w;
-    if (out->scope->kind != CHOIR__RUN)
+    if (out->scope->kind != CHOIR__RUN && !m->inside->fused)
         keep_forward(o, CHOIR__OPS_OUTPUT, choir__strdup(m->path), out, true);
 }
 

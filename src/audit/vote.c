@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/text.h"
 
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
@@ -24,14 +25,32 @@ static int by_value(const void *a, const void *b)
     return order ? order : ORDER(x->rank, y->rank);
 }
 
+bool choir__judgement_names(const choir__judgement *v, int rank)
+{
+    for (int i = 0; i < v->count; i++)
+        if (v->ranks[i] == rank)
+            return true;
+    return false;
+}
+
+char *choir__judgement_ranks(const choir__judgement *v)
+{
+    choir__text_buffer t = {0};
+    for (int i = 0; i < v->count; i++)
+        choir__text_format(&t, "%srank %d",
+            i == 0              ? ""
+            : i + 1 == v->count ? " and "
+                                : ", ",
+            v->ranks[i]);
+    choir__text_buffer_add(&t, "", 1);
+    return t.bytes;
+}
+
 /* Adds a rank, unless it is named already. */
 static void name(choir__judgement *v, int rank)
 {
     int at = v->count;
-    for (int i = 0; i < v->count; i++)
-        if (v->ranks[i] == rank)
-            return;
-    if (at == CHOIR__VERDICT_NAMES)
+    if (at == CHOIR__VERDICT_NAMES || choir__judgement_names(v, rank))
         return;
     v->count++;
     for (; at > 0 && v->ranks[at - 1] > rank; at--)

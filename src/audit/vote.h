@@ -29,6 +29,11 @@ typedef struct choir__judgement {
     int ranks[CHOIR__VERDICT_NAMES], count; /* the ranks that it names, ascending */
 } choir__judgement;
 
+/* Returns whether the judgement names the rank. */
+bool choir__judgement_names(const choir__judgement *v, int rank);
+/* Returns the ranks that it names, as "rank 0, rank 1 and rank 3"; the caller frees it. */
+char *choir__judgement_ranks(const choir__judgement *v);
+
 /* Judges the testimonies (count), in any order.
  *
  *     a rank that answers one question in two ways is wrong, unless all ranks do

@@ -105,8 +105,8 @@ choir_status choir__checkpoint_before(const char *dir, int64_t step, char *path)
 choir_status choir__checkpoint_go_back(const char *dir, int64_t step);
 
 /* Renames the checkpoints behind a step to DIR/suspect-step-N, where nothing finds them by
- * itself. They replace those that have such a name. */
-void choir__checkpoint_put_aside(const char *dir, int64_t step);
+ * itself. They replace those that have such a name. Error: io; all that can be renamed are. */
+choir_status choir__checkpoint_put_aside(const char *dir, int64_t step);
 
 /* --- finding and loading --- */
 

@@ -1,6 +1,7 @@
 /* The steps that a run has kept, and the return to one of them. Later checkpoints stay
  * until the run saves again: prune() of folder.c then removes them. Those that may have wrong
  * numbers get another name, if there is no step to return to. */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,25 +100,41 @@ choir_status choir__checkpoint_go_back(const char *dir, int64_t step)
     return status;
 }
 
-void choir__checkpoint_put_aside(const char *dir, int64_t step)
+/* Takes away a link that names a later step. */
+static choir_status drop_link(const char *dir, const char *name, int64_t step)
 {
-    static const char *const links[] = {"latest", "best"};
+    char *path = choir__format("%s/%s", dir, name);
+    choir_status status = step_of_link(dir, name) > step && unlink(path) != 0
+                              ? choir__error(CHOIR_ERR_IO, "the link %s cannot be removed: %s",
+                                    path, choir__why(errno))
+                              : CHOIR_OK;
+    free(path);
+    return status;
+}
+
+static choir_status set_aside(const char *dir, int64_t step)
+{
+    choir_status status = CHOIR_OK;
+    char *from = choir__format("%s/step-%08lld", dir, (long long)step),
+         *to = choir__format("%s/suspect-step-%08lld", dir, (long long)step);
+    choir__folder_remove(to); /* an earlier fault's, which would be in the way */
+    if (rename(from, to) != 0)
+        status = choir__error(CHOIR_ERR_IO, "%s cannot be renamed to suspect-step-%08lld: %s",
+            from, (long long)step, choir__why(errno));
+    free(from);
+    free(to);
+    return status;
+}
+
+choir_status choir__checkpoint_put_aside(const char *dir, int64_t step)
+{
     kept k = list(dir);
-    for (size_t i = 0; i < CHOIR_COUNT(links); i++) {
-        char *path = choir__format("%s/%s", dir, links[i]);
-        if (step_of_link(dir, links[i]) > step)
-            unlink(path);
-        free(path);
-    }
-    for (int64_t i = 0; i < k.count; i++) {
-        char *from = choir__format("%s/step-%08lld", dir, (long long)k.steps[i]),
-             *to = choir__format("%s/suspect-step-%08lld", dir, (long long)k.steps[i]);
-        if (k.steps[i] > step) {
-            choir__folder_remove(to); /* an earlier fault's, which would be in the way */
-            (void)!rename(from, to);
-        }
-        free(from);
-        free(to);
+    choir_status latest = drop_link(dir, "latest", step), best = drop_link(dir, "best", step),
+                 status = latest == CHOIR_OK ? best : latest;
+    for (int64_t i = k.count - 1; i >= 0 && k.steps[i] > step; i--) {
+        choir_status one = set_aside(dir, k.steps[i]);
+        status = status == CHOIR_OK ? one : status;
     }
     free(k.steps);
+    return status;
 }

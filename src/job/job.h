@@ -33,7 +33,6 @@ typedef struct choir__job_shared {
     _Atomic int64_t news[CHOIR__LINE_KINDS]; /* per kind: step of the last line shown */
     _Atomic uint64_t generation;             /* newest generation of ranks so far */
     _Atomic int32_t started;                 /* the first line is printed */
-    _Atomic int32_t undecided;               /* ranks differ, and none are replaced */
     /* checkpoint (choir__job_checkpoint) that --save held before the job began; 0: none */
     uint64_t old_checkpoint;
 } choir__job_shared;

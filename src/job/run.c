@@ -137,8 +137,7 @@ static choir_status start_ranks(ranks *r, int *by)
         opts.spares = left ? spares : 0;
         status = choir_spawn_with(job->placement.nproc - spares, run_rank, r, opts);
         choir__relay_deliver(r->relay);
-    } while (status != CHOIR_OK && left >= 0 && !*by &&
-             !atomic_load(&r->board->shared.undecided) && goes_back(job, r->board));
+    } while (status != CHOIR_OK && left >= 0 && !*by && goes_back(job, r->board));
     return status;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -22,13 +23,17 @@ static int slots_of(const choir__keeper *k)
 
 /* --- the agent --- */
 
-/* Returns whether the slot has its files. */
+/* Returns whether the file is there. */
+static bool make_file(int *fd)
+{
+    if (*fd <= 0)
+        *fd = memfd_create(FILE_NAME, MFD_CLOEXEC);
+    return *fd > 0;
+}
+
 static bool make_slot(int fds[2])
 {
-    for (int i = 0; i < 2; i++)
-        if (fds[i] <= 0)
-            fds[i] = memfd_create(FILE_NAME, MFD_CLOEXEC);
-    return fds[0] > 0 && fds[1] > 0;
+    return make_file(&fds[0]) && make_file(&fds[1]);
 }
 
 void choir__keeper_make(choir__keeper *k, int own, int others)
@@ -36,6 +41,8 @@ void choir__keeper_make(choir__keeper *k, int own, int others)
     others = choir__max(k->others, others); /* slots of machines that have come stay */
     if (own > CHOIR__KEEPER_MOST || others > CHOIR__KEEPER_MOST)
         own = others = 0;
+    if (!make_file(&k->verdict))
+        own = 0;
     for (int i = 0; i < own; i++)
         if (!make_slot(k->fds[i]))
             own = 0;
@@ -51,7 +58,15 @@ void choir__keeper_free(choir__keeper *k)
     for (int i = 0; i < 4 * CHOIR__KEEPER_MOST; i++)
         if (k->fds[i / 2][i % 2] > 0)
             close(k->fds[i / 2][i % 2]);
+    if (k->verdict > 0)
+        close(k->verdict);
     *k = (choir__keeper){0};
+}
+
+bool choir__keeper_given_up(const choir__keeper *k)
+{
+    struct stat s;
+    return k->verdict > 0 && fstat(k->verdict, &s) == 0 && s.st_size > 0;
 }
 
 void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation)
@@ -60,7 +75,8 @@ void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation)
         choir__keeper_forget();
         return;
     }
-    char *text = choir__format("%d %d %d %d", agent_pid, generation, k->own, k->others);
+    char *text =
+        choir__format("%d %d %d %d %d", agent_pid, generation, k->own, k->others, k->verdict);
     for (int i = 0; i < slots_of(k); i++) {
         const int *fds = k->fds[i < k->own ? i : CHOIR__KEEPER_MOST + i - k->own];
         char *more = choir__format("%s %d %d", text, fds[0], fds[1]);
@@ -121,10 +137,11 @@ bool choir__keeper_open(choir__keeper *k)
         !read_number(&at, 1, INT32_MAX, &generation) ||
         !read_number(&at, 1, CHOIR__KEEPER_MOST, &own) ||
         !read_number(&at, 0, CHOIR__KEEPER_MOST, &others) ||
-        !place_of("GROUP_RANK", &k->node) || !place_of("LOCAL_RANK", &k->local_rank) ||
-        k->local_rank >= own)
+        !read_number(&at, 1, INT32_MAX, &fd) || !place_of("GROUP_RANK", &k->node) ||
+        !place_of("LOCAL_RANK", &k->local_rank) || k->local_rank >= own)
         return false;
-    bool good = true;
+    k->verdict = open_file(pid, fd);
+    bool good = k->verdict >= 0;
     for (int i = 0; i < own + others; i++)
         for (int half = 0; half < 2; half++) {
             good = good && read_number(&at, 0, INT32_MAX, &fd);
@@ -145,5 +162,16 @@ void choir__keeper_close(choir__keeper *k)
         for (int half = 0; half < 2; half++)
             if (k->fds[i][half] >= 0)
                 close(k->fds[i][half]);
+    if (k->verdict >= 0 && slots_of(k))
+        close(k->verdict);
     *k = (choir__keeper){0};
+}
+
+void choir__keeper_give_up(void)
+{
+    choir__keeper k;
+    if (choir__keeper_open(&k) && write(k.verdict, "", 1) != 1) {
+        /* the agent starts the job again */
+    }
+    choir__keeper_close(&k);
 }

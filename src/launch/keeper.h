@@ -6,9 +6,10 @@
  *     slot 0 ... own - 1              the copies of this machine's ranks, by local rank
  *     slot own ... own + others - 1   slots of the previous machine, by local rank there
  *
- * Each slot is two memfds, which take turns. They have no memory until a rank writes to them. A
- * worker opens them in /proc by the agent's process id, which its environment names; so they
- * reach it through any shell or script. */
+ * Each slot is two memfds, which take turns. One more receives a worker's word that no start
+ * would help the job. They have no memory until a rank writes to them. A worker opens them in
+ * /proc by the agent's process id, which its environment names; so they reach it through any
+ * shell or script. */
 #ifndef CHOIR_LAUNCH_KEEPER_H
 #define CHOIR_LAUNCH_KEEPER_H
 
@@ -22,6 +23,7 @@ typedef struct choir__keeper {
     uint64_t generation;  /* generation of the workers that have the slots */
     int node, local_rank; /* this worker's machine among the job's machines, and its slot */
     int fds[2 * CHOIR__KEEPER_MOST][2];
+    int verdict; /* a memfd; not empty: a worker has given the job up */
 } choir__keeper;
 
 /* --- the agent --- */
@@ -30,6 +32,9 @@ typedef struct choir__keeper {
  * makes no slots, and ranks continue from their checkpoints. */
 void choir__keeper_make(choir__keeper *keeper, int own, int others);
 void choir__keeper_free(choir__keeper *keeper);
+
+/* Returns whether a worker has given the job up, so that it is not to be started again. */
+bool choir__keeper_given_up(const choir__keeper *keeper);
 
 /* In a worker, before it runs the command: puts the slots into its environment. */
 void choir__keeper_export(const choir__keeper *keeper, int agent_pid, int generation);
@@ -43,5 +48,7 @@ bool choir__keeper_is_there(void);
 /* Opens the slots. Returns false without slots. */
 bool choir__keeper_open(choir__keeper *keeper);
 void choir__keeper_close(choir__keeper *keeper);
+/* Tells this process's agent, if an agent keeps memory for it, that the job is given up. */
+void choir__keeper_give_up(void);
 
 #endif

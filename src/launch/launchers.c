@@ -19,9 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/files/file.h"
 #include "base/options.h"
 #include "base/plugin/plugin.h"
 #include "launch/crew/crew.h"
@@ -236,17 +238,39 @@ static choir_status describe_step(choir__launcher *l)
     return CHOIR_OK;
 }
 
+/* Returns KillWait, Slurm's seconds from asking a job to end to its kill, which its
+ * configuration has: the file that SLURM_CONF names, or the usual one. */
+static double kill_wait(void)
+{
+    static const double usual_s = 30;
+    static const char key[] = "KillWait=";
+    const char *path = choir__variable("SLURM_CONF");
+    FILE *file = choir__file_try_stream(path ? path : "/etc/slurm/slurm.conf");
+    double wait = usual_s;
+    char line[1024]; /* Slurm's own limit */
+    while (file && fgets(line, sizeof line, file)) {
+        const char *at = line + strspn(line, " \t");
+        int seconds;
+        if (strncasecmp(at, key, sizeof key - 1) == 0 &&
+            sscanf(at + sizeof key - 1, "%5d", &seconds) == 1 && seconds >= 0)
+            wait = seconds;
+    }
+    if (file)
+        fclose(file);
+    return wait;
+}
+
 /* Slurm asks a job to end ahead of its time limit (--signal), at the limit, or for another
  * reason long before it. It kills the job at the limit in the first case, and else KillWait
- * later, which only its configuration tells. now: seconds since 1970. */
+ * later. now: seconds since 1970. */
 double choir__launcher_grace(double now)
 {
-    static const double lead_s = 3600, kill_wait_s = 30;
+    static const double lead_s = 3600;
     const char *end = choir__variable("SLURM_JOB_END_TIME");
     double left = end ? strtod(end, NULL) - now : -1;
     if (!choir__variable("SLURM_JOB_ID"))
         return -1;
-    return left > 0 && left <= lead_s ? left : kill_wait_s;
+    return left > 0 && left <= lead_s ? left : kill_wait();
 }
 
 /* --- jsrun, flux run --- */

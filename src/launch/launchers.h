@@ -38,8 +38,8 @@ const char *choir__launcher_plugin(void);
 int choir__launcher_generation(void);
 
 /* Returns the seconds that a cluster's scheduler leaves to a job that gets a signal now (Slurm:
- * until the end that SLURM_JOB_END_TIME names, if that is within an hour, else its KillWait, by
- * default 30 s); below 0: unknown. Tests call it, too. */
+ * until the end that SLURM_JOB_END_TIME names, if that is within an hour, else its
+ * configuration's KillWait, by default 30 s); below 0: unknown. Tests call it, too. */
 double choir__launcher_grace(double now);
 
 /* Read a variable of the environment, as text or as a whole number. choir__variable returns

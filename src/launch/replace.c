@@ -60,6 +60,18 @@ static void empty(choir__supervisor *w)
     choir__family_signal(&w->family, SIGKILL); /* these were to become ranks, in vain */
 }
 
+/* The members end together, and none is replaced. */
+static void note_common_end(choir__supervisor *w, int seat, bool member)
+{
+    if (member && w->failed < 0)
+        w->failed = seat;
+    if (choir__crew_alive(w->spawning->crew))
+        return;
+    choir__family_stop(&w->family);
+    if (!w->interrupted && w->restarts_left)
+        empty(w);
+}
+
 static void note_end(choir__supervisor *w, int seat)
 {
     choir__crew *r = w->spawning->crew;
@@ -75,7 +87,9 @@ static void note_end(choir__supervisor *w, int seat)
             w->failed = seat;
         return;
     }
-    if (!w->interrupted && w->restarts_left && can_go_on(r, member, 1)) {
+    if (atomic_load(&r->anew)) {
+        note_common_end(w, seat, member);
+    } else if (!w->interrupted && w->restarts_left && can_go_on(r, member, 1)) {
         w->restarts_left--;
         replace(w);
     } else if (!can_go_on(r, member && !w->interrupted, 0)) {
@@ -95,8 +109,7 @@ static void note_ends(choir__supervisor *w)
             note_end(w, i);
 }
 
-/* Kills processes that wait to become a rank, or for another generation: the job's work is
- * done. */
+/* Kills processes that wait to become a rank, or for another generation: none comes. */
 static void dismiss(const choir__supervisor *w)
 {
     choir__crew *r = w->spawning->crew;
@@ -233,7 +246,7 @@ choir_status choir__spawn_replace(choir__supervisor *w)
         choir__spawn_signals(w);
         choir__family_reap(f, polled);
         note_ends(w);
-        if (w->done)
+        if (w->done || atomic_load(&r->anew))
             dismiss(w);
         else if (!f->stopping_at)
             choir__crew_form(r);

@@ -108,6 +108,7 @@ static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const 
     choir_batch_norm_opts o = b->opts;
     o.training = self->training;
     o.residual = count > 1 ? in[1] : NULL;
+    self->inside->fused = o.relu || o.residual;
     o.batches = b->batches;
     return choir__batch_norm(
         in[0], b->weight, b->bias, b->running_mean, b->running_var, o, b->shared);

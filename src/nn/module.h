@@ -37,6 +37,8 @@ struct choir__module_inside {
     bool recompute;             /* choir_module_recompute */
     /* the parameters are gathered together (choir_fsdp_unit, choir__param.unit) */
     bool unit;
+    /* forward has also computed ops that follow the module in a published model */
+    bool fused;
 };
 
 /* Makes m (NULL: none) the module whose forward runs, and returns the one before. */

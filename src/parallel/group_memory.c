@@ -56,12 +56,9 @@ choir_status choir__group_memory_outside(choir__group_memory *m, choir_group *gr
 {
     *m = (choir__group_memory){.group = group, .device = device};
     choir_status status = choir__offload_store_get(outside, device, bytes, what, &m->at);
-    if (status != CHOIR_OK) {
-        choir__group_abort(group, status, choir__message());
-        return status;
-    }
-    m->outside = choir__offload_store_ref(outside);
-    return CHOIR_OK;
+    if (status == CHOIR_OK)
+        m->outside = choir__offload_store_ref(outside);
+    return status;
 }
 
 void choir__group_memory_free(choir__group_memory *m)

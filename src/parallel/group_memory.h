@@ -39,7 +39,7 @@ choir_status choir__group_memory_new(choir__group_memory *m, choir_group *group,
 choir_status choir__group_memory_renew(choir__group_memory *m, choir_group *group,
     choir_device *device, size_t bytes, choir__group_memory_words words);
 /* Allocates memory outside the device's pool, filled with zeros, which peers cannot read: it
- * travels in messages. Not collective, but aborts the group like choir__group_memory_new. */
+ * travels in messages. Not collective: without memory, the caller aborts the group. */
 choir_status choir__group_memory_outside(choir__group_memory *m, choir_group *group,
     choir_device *device, choir__offload_store *outside, size_t bytes, const char *what);
 /* Waits for the group, releases the memory and leaves *m empty. */

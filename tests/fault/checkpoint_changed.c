@@ -178,10 +178,32 @@ static void suspects_are_put_aside(void **state)
             mkdir(at("aside/%s", names[i]), 0777);
             ok(choir__write_file(at("aside/%s/state.json", names[i]), "{}", 2));
         }
-        choir__checkpoint_put_aside(dir, 4);
+        ok(choir__checkpoint_put_aside(dir, 4));
         assert_true(is_there("step-00000004") && is_there("suspect-step-00000008"));
         assert_false(is_there("step-00000008"));
     }
+}
+
+/* A user's file in the folder of an earlier fault is kept, so a name is taken. */
+static void suspects_that_stay_are_told(void **state)
+{
+    (void)state;
+    char dir[512];
+    static const char *const names[] = {"step-00000008", "step-00000012"};
+    snprintf(dir, sizeof dir, "%s", at("stays"));
+    mkdir(dir, 0777);
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++) {
+        mkdir(at("stays/%s", names[i]), 0777);
+        ok(choir__write_file(at("stays/%s/state.json", names[i]), "{}", 2));
+    }
+    assert_int_equal(symlink("step-00000012", at("stays/latest")), 0);
+    mkdir(at("stays/suspect-step-00000012"), 0777);
+    ok(choir__write_file(at("stays/suspect-step-00000012/notes"), "", 0));
+    assert_fails(choir__checkpoint_put_aside(dir, 4), CHOIR_ERR_IO,
+        "step-00000012 cannot be renamed to suspect-step-00000012: ");
+    assert_int_equal(access(at("stays/suspect-step-00000008/state.json"), F_OK), 0);
+    assert_int_equal(access(at("stays/step-00000012/state.json"), F_OK), 0);
+    assert_int_not_equal(access(at("stays/latest"), F_OK), 0);
 }
 
 int main(void)
@@ -191,6 +213,7 @@ int main(void)
         cmocka_unit_test(numbers_of_ranks),
         cmocka_unit_test(state_is_read_again),
         cmocka_unit_test(suspects_are_put_aside),
+        cmocka_unit_test(suspects_that_stay_are_told),
     };
     return cmocka_run_group_tests(tests, set_up, remove_all);
 }

@@ -24,6 +24,19 @@ def program():
     return guide[begin:guide.index("```", begin)]
 
 
+def adapted(network):
+    """The program for a network in plain PyTorch, which classifies samples."""
+    text = program()
+    for line, other in (
+            ("from transformers import GPT2LMHeadModel", "sys.path.insert(0, %r)\nimport networks" % HERE),
+            ("GPT2LMHeadModel.from_pretrained(folder)", "networks." + network),
+            ("model(x).logits", "model(x)"),
+            ("logits.flatten(0, 1), y.flatten()", "logits, y")):
+        assert text.count(line) == 1, line
+        text = text.replace(line, other)
+    return text
+
+
 def run(*words, status=0):
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
     assert done.returncode == status, "%s: %d\n%s" % (words, done.returncode, (done.stdout + done.stderr).decode())
@@ -61,6 +74,22 @@ def main():
     assert not wrong["grad.transformer.h.0.mlp.c_fc.weight"]["equal"], "gradients of another step count as equal"
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    main()
+def classifier(model, network):
+    """All gradients and activations of a model that classifies what it gets at random."""
+    with open("theirs.py", "w") as file:
+        file.write(adapted(network))
+    run(CHOIR, "train", "--model", model, "--steps", "3", "--run", "ours", "--audit=every=1,dump", "--batch-size", "8",
+        "--microbatches", "1", "--no-eval", "--quiet", "random")
+    run(sys.executable, "theirs.py", "-", "ours", "3")
+    found = diff("--tolerance", "1e-4")
+    for kind in "grad.", "output.", "output_grad.":
+        assert sum(tensor.startswith(kind) for tensor in found) > 4, (kind, sorted(found))
+    return found
+
+
+for case in (main, lambda: classifier("mlp:hidden=32", "mlp(784, 32, 10)"),
+             lambda: classifier("resnet18:width=8,stages=2,small=1,image=16,channels=3,classes=10",
+                                "ResNet(False, (2, 2), 8, 3, 10, small=True)")):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        case()

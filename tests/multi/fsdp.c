@@ -359,12 +359,13 @@ static choir_tensor *loss_of_words(choir_scope *micro, choir_module *net, void *
  * whose gradients are rows, and of the others. */
 static void places_of_sums(job *j, const choir__fsdp *f, const void *at[2], float *sums)
 {
+    const choir__book *book = f->params[0]->book;
     choir_scope *step = choir_step_open(j->run, 0);
     choir_check(run_micro_batches(
         step, (micro_batches){j->first, j->count, loss_of_words, j->net, j, j->losses}));
     choir_check(choir__book_finish(f->params[0]->book));
     choir_check(choir_device_sync(j->env.device));
-    at[0] = f->sums->data;
+    at[0] = book->sums;
     at[1] = f->params[0]->dense->data;
     memcpy(sums, at[1], (size_t)f->params[0]->local->count * sizeof *sums);
     choir_check(choir_scope_close(step));
@@ -379,7 +380,8 @@ static int turn(int rank, int world, void *arg)
     const void *at[TIMES][2];
     choir_group *turned;
     job j = {0};
-    (void)arg;
+    choir_fsdp_opts opts = choir_fsdp_defaults();
+    opts.offload = *(const bool *)arg;
     choir_check(choir_env_init(&j.env));
     j.env.microbatches = M;
     j.run = choir_run_open(&j.env, 7);
@@ -387,7 +389,7 @@ static int turn(int rank, int world, void *arg)
     j.net = choir_nn_sequential(j.run,
         choir_nn_embedding(j.run, WORDS, WIDTH, choir_init_normal(0, 1)),
         choir_nn_linear(j.run, WIDTH, 5));
-    j.net = choir_fsdp(j.run, j.net, j.env.group, choir_fsdp_defaults());
+    j.net = choir_fsdp(j.run, j.net, j.env.group, opts);
     choir_check(choir_scope_status(j.run));
     const choir__fsdp *f = (const choir__fsdp *)j.net;
     choir_check(choir_group_split(j.env.group, 0, (rank + 1) % world, &turned));
@@ -407,9 +409,11 @@ static int turn(int rank, int world, void *arg)
 
 static void turned(void **state)
 {
+    static bool offload[] = {false, true};
     (void)state;
-    if (choir_spawn(2, turn, NULL) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    for (size_t i = 0; i < CHOIR_COUNT(offload); i++)
+        if (choir_spawn(2, turn, &offload[i]) != CHOIR_OK)
+            fail_msg("%s", choir_error_message());
 }
 
 int main(void)

@@ -13,6 +13,7 @@
  *     stop.c       requests of signals, time limits and budgets, on which ranks agree
  *     audit.c      hashes of steps
  *     recheck.c    steps that are computed again on other ranks
+ *     blame.c      ranks that are wrong
  *     finish.c     the end */
 #ifndef CHOIR_JOB_TRAINER_INSIDE_H
 #define CHOIR_JOB_TRAINER_INSIDE_H
@@ -304,6 +305,9 @@ bool choir__trainer_rechecks(const choir__trainer *t);
  * Errors: as choir__trainer_blame. Collective. */
 choir_status choir__trainer_recheck(choir__trainer *t, choir_scope *step);
 void choir__trainer_recheck_close(choir__trainer *t);
+
+/* --- blame.c --- */
+
 /* Acts on a verdict that is not CHOIR__VOTE_AGREED. If the job can do without the wrong
  * ranks, their error ends them, and the others get a lost peer's; else all get one that
  * stops the job. what: the thing that differs. others_good: the other ranks have the

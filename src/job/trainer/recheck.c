@@ -19,148 +19,21 @@
  * is asked about its own weights alone, and sums count together: a wrong micro-batch makes the
  * sums of all ranks wrong, and says nothing against the rank that adds them.
  *
- * A wrong rank of a job with --max-restarts ends: to the others it is lost, and they begin the
- * step again with a new one, or, where ranks have parts of the model, start from the newest
- * checkpoint. Other jobs stop. */
+ * What becomes of a wrong rank is in blame.c. */
 #include "job/trainer/inside.h"
 
-#include <limits.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "audit/audit.h"
 #include "base/rng.h"
 #include "checkpoint/agree.h"
-#include "checkpoint/checkpoint.h"
 #include "comm/group.h"
 #include "data/dataset.h"
 #include "optim/optim.h"
 #include "parallel/elastic/elastic.h"
 #include "tensor/strategy.h"
 
-enum { PASSES = 4, HOST_TEXT = 64 };
-
-/* --- who is wrong --- */
-
-/* Returns "rank 1 on a" or "rank 0 on a and rank 2 on b"; the caller frees it. Collective. */
-static choir_status names_of(choir_group *group, const choir__judgement *v, char **names)
-{
-    int world = group ? choir_group_world(group) : 1;
-    char mine[HOST_TEXT] = "", *all = choir__calloc((size_t)world, HOST_TEXT);
-    gethostname(mine, sizeof mine - 1);
-    memcpy(all, mine, sizeof mine);
-    choir_status status =
-        group ? choir_group_all_gather(group, mine, all, sizeof mine, CHOIR_U8, NULL)
-              : CHOIR_OK;
-    *names = choir__strdup("");
-    for (int i = 0; i < v->count && status == CHOIR_OK; i++) {
-        const char *before = i == 0 ? "" : i + 1 == v->count ? " and " : ", ";
-        char *longer = choir__format("%s%srank %d on %.*s", *names, before, v->ranks[i],
-            HOST_TEXT - 1, all + (size_t)v->ranks[i] * HOST_TEXT);
-        free(*names);
-        *names = longer;
-    }
-    free(all);
-    return status;
-}
-
-/* Finds the newest checkpoint that is known to be good: the newest one, or the newest one of a
- * step after which the ranks have agreed. path: PATH_MAX bytes. */
-static bool find_good(const choir__trainer *t, bool newest_good, char *path)
-{
-    const char *dir = t->job->saves.dir;
-    char *why = choir__strdup(choir_error_message());
-    bool found =
-        dir && (newest_good ? choir_training_find(dir, path)
-                            : choir__checkpoint_before(dir, t->now.compared, path)) == CHOIR_OK;
-    (void)choir_error_message(); /* marks the error as read: there may be no checkpoint yet */
-    choir__set_message(why);
-    free(why);
-    return found;
-}
-
-static bool is_named(const choir__judgement *v, int rank)
-{
-    for (int i = 0; i < v->count; i++)
-        if (v->ranks[i] == rank)
-            return true;
-    return false;
-}
-
-/* The named ranks end; the others wait until they are gone. */
-static choir_status part(
-    const choir__trainer *t, const choir__judgement *v, const char *sentence)
-{
-    if (is_named(v, t->part.env.rank))
-        return choir__error(CHOIR_ERR_STATE, "%s", sentence);
-    if (choir_group_barrier(t->part.env.group, NULL) != CHOIR_OK)
-        return CHOIR_ERR_PEER_LOST;
-    return choir__error(CHOIR_ERR_INTERNAL, "%s; it takes part all the same", sentence);
-}
-
-/* Makes the good checkpoint the newest: the job continues from it after any start. If none is
- * known to be good, those that may have wrong numbers are put aside. */
-static void keep_good(const choir__trainer *t, const char *good)
-{
-    choir_train_state s;
-    const char *dir = t->job->saves.dir;
-    if (t->part.env.rank != 0 || !dir)
-        return;
-    if (!good)
-        choir__checkpoint_put_aside(dir, t->now.compared);
-    else if (choir_training_read(good, &s) == CHOIR_OK)
-        (void)!choir__checkpoint_go_back(dir, s.step);
-}
-
-/* All ranks end. With --max-restarts new ones start at a good checkpoint, if a wrong rank is
- * known and such a checkpoint is kept. */
-static choir_status stop(
-    choir__trainer *t, const choir__judgement *v, const char *sentence, bool newest_good)
-{
-    char path[PATH_MAX];
-    choir__job_shared *shared = t->job->ranks.shared;
-    if (t->saved)
-        (void)!choir_checkpoint_wait(t->saved);
-    if (!newest_good)
-        choir__elastic_withdraw(t->elastic);
-    bool found = find_good(t, newest_good, path),
-         goes_on = found && v->how == CHOIR__VOTE_DECIDED;
-    if (shared && !goes_on)
-        atomic_store(&shared->undecided, 1);
-    if (!newest_good)
-        keep_good(t, found ? path : NULL);
-    const char *state =
-        found ? "its last good state is "
-        : newest_good || !t->job->saves.dir
-            ? "it has saved nothing"
-            : "no checkpoint is known to be good: later ones are suspect-step-N now";
-    return choir__error(CHOIR_ERR_STATE, "%s; the training stops, and %s%s", sentence, state,
-        found ? path : "");
-}
-
-choir_status choir__trainer_blame(choir__trainer *t, int64_t step, const choir__judgement *v,
-    const char *what, bool others_good)
-{
-    char *names;
-    choir_status status = names_of(t->part.env.group, v, &names);
-    bool decided = v->how == CHOIR__VOTE_DECIDED;
-    char *sentence =
-        decided ? choir__format("%s computed wrong in step %lld: %s differs there", names,
-                      (long long)step, what)
-                : choir__format("%s differs in step %lld, and no third computation decides who "
-                                "is wrong: %s",
-                      what, (long long)step, *names ? names : "all ranks");
-    if (status == CHOIR_OK)
-        status =
-            t->job->ranks.max_restarts && decided && others_good && v->count < t->part.env.world
-                ? part(t, v, sentence)
-                : stop(t, v, sentence, others_good);
-    free(sentence);
-    free(names);
-    return status;
-}
+enum { PASSES = 4 };
 
 /* --- groups whose ranks are turned --- */
 
@@ -381,7 +254,7 @@ static choir_status conclude(choir__trainer *t, choir_scope *step, const stated 
      * compared after the step before. */
     bool state = about == CHOIR__AUDIT_TOLD_STATE,
          good = !state || t->now.compared == t->now.step;
-    if (state && is_named(v, t->part.env.rank))
+    if (state && choir__judgement_names(v, t->part.env.rank))
         choir__elastic_withdraw(t->elastic);
     choir_status status = choir__trainer_blame(t, number, v, what, good);
     free(what);

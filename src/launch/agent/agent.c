@@ -83,6 +83,7 @@ static void settle_failure(agent *a, int worker, int status, const char *report)
 {
     settle(a, status, report);
     a->verdict.worker = worker;
+    a->verdict.final = choir__keeper_given_up(&a->keeper);
     if (a->nodes)
         post_failure(a);
 }
@@ -378,7 +379,7 @@ static bool attempt(agent *a)
     choir_status status = begin(a);
     if (status == CHOIR_OK) {
         watch(a);
-        again = a->workers.family.first >= 0 && !a->interrupted &&
+        again = a->workers.family.first >= 0 && !a->interrupted && !a->verdict.final &&
                 a->roster.restarts < a->opts->max_restarts;
     } else {
         char text[CHOIR__REPORT_TEXT];

@@ -313,7 +313,7 @@ bool choir__agent_state_failed(
 {
     if (!worker_of(m, id, generation))
         return false;
-    if (!choir__agent_state_is_elastic(m)) {
+    if (!choir__agent_state_is_elastic(m) || failure->final) {
         choir__agent_state_end(m, failure->status, failure->report);
         return true;
     }

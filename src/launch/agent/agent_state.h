@@ -55,6 +55,7 @@ typedef struct choir__departure {
 typedef struct choir__verdict {
     int status; /* exit status of `choir run`; 0: all workers of all nodes exited with 0 */
     int worker; /* index of the failed worker on its node; -1: all workers */
+    bool final; /* a worker has said that no start would help */
     char report[CHOIR__REPORT_TEXT];
 } choir__verdict;
 

@@ -74,7 +74,8 @@ typedef struct choir__seat {
 typedef struct choir__crew {
     /* a futex, which changes whenever waiting ranks have something to look at */
     alignas(64) _Atomic uint32_t turn;
-    _Atomic uint32_t over;       /* rank 0 has finished the job's work */
+    _Atomic uint32_t over;       /* rank 0 has finished the job's work, or all give it up */
+    _Atomic uint32_t anew;       /* all members end, and the caller may begin the job again */
     _Atomic uint64_t generation; /* the newest one, which `newest` describes */
     _Atomic uint64_t broken;     /* the newest generation that has lost a member */
     _Atomic uint64_t failed;     /* the newest generation that a member has left as it failed */
@@ -204,6 +205,12 @@ void choir__crew_name(uint64_t generation, char name[CHOIR__GENERATION_TEXT]);
  * has lost a member before. */
 void choir__crew_finish(void);
 bool choir__crew_wait_over(void);
+
+/* For members that all end by an error. choir__crew_give_up: the job ends with them.
+ * choir__crew_begin_anew: none of them is replaced, and the caller of the spawn may begin the
+ * job again outside of this crew, which costs one restart. Both do nothing without a crew. */
+void choir__crew_give_up(void);
+void choir__crew_begin_anew(void);
 
 /* Leaves this process's last words, for the sentence about its end. */
 void choir__crew_say(const char *words);

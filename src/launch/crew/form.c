@@ -220,7 +220,7 @@ void choir__crew_form(choir__crew *r)
 {
     choir_membership *m = &r->newest;
     int alive = choir__crew_alive(r);
-    if (!enough(r, alive) || atomic_load(&r->over))
+    if (!enough(r, alive) || atomic_load(&r->over) || atomic_load(&r->anew))
         return;
     if (!all_left(r)) {
         if (alive < r->world && ready_count(r) && atomic_load(&r->due) != m->generation &&

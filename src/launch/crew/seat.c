@@ -161,7 +161,8 @@ bool choir__crew_stale(void)
 
 bool choir__crew_void(void)
 {
-    return mine.crew && mine.crew->rebuild && !atomic_load(&mine.crew->over) &&
+    const choir__crew *r = mine.crew;
+    return r && r->rebuild && !atomic_load(&r->over) && !atomic_load(&r->anew) &&
            choir__crew_stale();
 }
 
@@ -181,6 +182,18 @@ void choir__crew_finish(void)
     atomic_fetch_add(&r->turn, 1);
     syscall(SYS_futex, &r->turn, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
     ring(r);
+}
+
+void choir__crew_give_up(void)
+{
+    if (mine.crew)
+        choir__crew_finish();
+}
+
+void choir__crew_begin_anew(void)
+{
+    if (mine.crew)
+        atomic_store(&mine.crew->anew, 1);
 }
 
 bool choir__crew_wait_over(void)

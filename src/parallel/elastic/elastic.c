@@ -30,6 +30,7 @@
 #include "base/board/board.h"
 #include "comm/group.h"
 #include "data/dataset.h"
+#include "launch/keeper.h"
 #include "optim/optim.h"
 #include "tensor/handle.h"
 #include "tensor/strategy.h"
@@ -61,7 +62,7 @@ static bool lost_a_rank(const choir_elastic *e, choir_status why)
     static const double moment_s = 1;
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     double until = choir__now() + moment_s;
-    if (why == CHOIR_ERR_TIMEOUT || (e->rebuild && why != CHOIR_OK && choir__crew_stale()))
+    if (why == CHOIR_ERR_TIMEOUT || (why != CHOIR_OK && choir__crew_void()))
         return true;
     if (why != CHOIR_ERR_PEER_LOST)
         return false;
@@ -527,4 +528,14 @@ void choir__elastic_withdraw(choir_elastic *e)
 {
     if (e && e->copies)
         choir__copies_withdraw(e->copies);
+}
+
+void choir__elastic_end_all(bool again)
+{
+    if (again) {
+        choir__crew_begin_anew();
+    } else {
+        choir__crew_give_up();
+        choir__keeper_give_up();
+    }
 }

@@ -43,6 +43,10 @@ struct choir_elastic {
  * from copies of it. NULL is fine. */
 void choir__elastic_withdraw(choir_elastic *elastic);
 
+/* All ranks end by an error. again: a supervisor of theirs begins the job again from a
+ * checkpoint, which costs one restart; else neither it nor an agent starts them again. */
+void choir__elastic_end_all(bool again);
+
 /* Meets the members of the generation that this process has joined. opts: the timeout and the
  * engine. Error: peer lost, if one of them is lost before. */
 choir_status choir__elastic_meet(choir_group_opts opts, choir_group **group);

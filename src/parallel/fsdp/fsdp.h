@@ -64,8 +64,9 @@ struct choir__fsdp {
     /* (before_count) turn.c: memory of sums that is held until new sums have theirs */
     choir__storage **before;
     int before_count;
-    /* the same sums, if they are off-loaded, or reduced with the ranks of the other copies */
-    choir__group_memory group_sums;
+    /* the same sums, if they are off-loaded, or reduced with the ranks of the other copies;
+     * group_before: turn.c, if they are off-loaded */
+    choir__group_memory group_sums, group_before;
     size_t sums_stride;            /* bytes between nodes in group_sums */
     int64_t *sums_at, *sums_count; /* (bucket_count) elements of each bucket in the sums */
 };

@@ -130,13 +130,21 @@ static choir_status new_sums(choir__fsdp *f, choir__book *book)
     return status;
 }
 
+/* The peers allocate together with this rank, and do not wait for it. */
+static choir_status refused(choir_group *group, choir_status status)
+{
+    if (status != CHOIR_OK)
+        choir__group_abort(group, status, choir__message());
+    return status;
+}
+
 /* Where there is no room for both, the sums may have the memory of those before. */
 static choir_status sums_memory(choir__fsdp *f, choir__book *book)
 {
     choir_status status = new_sums(f, book);
-    if (choir__fsdp_let_sums_go(f) && status == CHOIR_ERR_MEMORY)
+    if (choir__fsdp_let_sums_go(f) && status != CHOIR_OK)
         status = new_sums(f, book);
-    return status;
+    return f->outside ? refused(f->shard, status) : status;
 }
 
 static int64_t lay_out_bucket(choir__fsdp *f, const choir__book *book, int bucket, int64_t at)
@@ -211,8 +219,9 @@ static choir_status new_slot(choir__fsdp *f, choir_device *device, int bucket, s
     choir__group_memory memory;
     const char *what = "the gradients of a unit";
     choir_status status =
-        outside ? choir__group_memory_outside(
-                      &memory, choir__fsdp_adders(f), device, outside, bytes, what)
+        outside ? refused(choir__fsdp_adders(f),
+                      choir__group_memory_outside(
+                          &memory, choir__fsdp_adders(f), device, outside, bytes, what))
                 : choir__group_memory_new(&memory, choir__fsdp_adders(f), device, bytes,
                       (choir__group_memory_words){
                           what, "; smaller units need less", "(units' gradients)"});

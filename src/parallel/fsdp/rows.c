@@ -60,7 +60,8 @@ choir_status choir__fsdp_fence(choir__fsdp *f)
 
 bool choir__fsdp_let_sums_go(choir__fsdp *f)
 {
-    bool any = f->before_count > 0;
+    bool any = f->before_count > 0 || f->group_before.at;
+    choir__group_memory_free(&f->group_before);
     for (int i = 0; i < f->before_count; i++)
         choir__storage_unref(f->before[i]);
     free(f->before);

@@ -43,7 +43,10 @@ static void hold(choir__fsdp *f, choir__storage *sums)
 static void forget(choir__fsdp *f, choir__book *book)
 {
     choir__storage *sums = f->sums ? choir__storage_ref(f->sums) : NULL;
+    const choir__group_memory outside = f->group_sums;
+    f->group_sums = (choir__group_memory){0};
     choir__fsdp_reducer.free(f);
+    f->group_before = outside;
     hold(f, sums);
     choir__storage_unref(sums);
     for (int i = 0; i < book->count; i++)

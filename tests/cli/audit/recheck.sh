@@ -90,8 +90,29 @@ strike() {
     grep -qE 'struck|counted' log || fail "no fault struck: $*: $(cat log err)"
 }
 
+# find_first: sets `first`, the number of the first product of step 5 on the second of two ranks.
+find_first() {
+    strike 5:1:0:core:products --nproc 2 --audit=every=1,recheck=1
+    first=$(sed -n 's/^rank 1 step 5 calls \([0-9]*\) .*/\1/p' log)
+    first=$((first + 1))
+}
+
+# tie ARG...: of two ranks one computes otherwise from the beginning of a step. Both are named, and
+# nothing starts them again.
+tie() {
+    local first host
+    host=$(hostname)
+    find_first
+    strike "5:1:$first:core:products" --nproc 2 --audit=every=1,recheck=1 "$@"
+    [ $status -eq 1 ] || fail "status $status of a tie of $struck_strategy"
+    has err "no third computation decides who is wrong: rank 0 on $host and rank 1 on $host" \
+        'the training stops, and its last good state is .*run/step-00000004$'
+    ! grep -qE 'goes on|"event":"membership"' out err || fail "goes on: $(cat err)"
+    good checkpoint verify run
+}
+
 wrong_rank() {
-    local calm host first
+    local calm host
     host=$(hostname)
     good "${small[@]}" --strategy single
     calm=$(weights out)
@@ -105,12 +126,7 @@ wrong_rank() {
     [ $status -eq 1 ] || fail "status $status"
     has err "rank 1 on $host computed wrong in step ([0-9]+): .*its last good state is .*run/step-"
     good checkpoint verify run
-    # two ranks, of which one computes otherwise from the beginning of a step
-    strike 5:1:0:core:products --nproc 2 --audit=every=1,recheck=1
-    first=$(sed -n 's/^rank 1 step 5 calls \([0-9]*\) .*/\1/p' log)
-    strike "5:1:$((first + 1)):core:products" --nproc 2 --max-restarts 2 --audit=every=1,recheck=1
-    [ $status -eq 1 ] || fail "status $status of a tie"
-    has err "no third computation decides who is wrong: rank 0 on $host and rank 1 on $host"
+    tie --max-restarts 3
     # one wrong product: the rank itself computes it otherwise the next time
     strike 5:1:60:product:products --nproc 2 --max-restarts 2 --audit=every=1,recheck=1
     [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "status $status: $(cat err)"
@@ -131,6 +147,7 @@ wrong_rank_of_fsdp() {
     strike 5:1:150:core:products --nproc 3 --audit=every=1,recheck=1 --max-restarts 1
     [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "status $status: $(cat err)"
     has err "rank 1 on $(hostname) computed wrong"
+    tie --max-restarts 3
 }
 
 # Rows of FSDP are updated by one rank alone. Bits of its gradients, weights and state that change
@@ -198,7 +215,7 @@ goes_back() {
     local calm long=(--steps 24 --nproc 3 --save-keep 9 --audit=recheck=4)
     good "${small[@]}" --steps 24 --strategy single
     calm=$(weights out)
-    strike 14:1:101:bit:pool "${long[@]}" --max-restarts 4
+    strike 14:1:101:bit:pool "${long[@]}" --max-restarts 1 # all ranks end by one restart
     [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "status $status: $(cat err)"
     has err 'computed wrong in step 8: .*the job goes on from step 4 of'
     strike 14:1:101:bit:pool "${long[@]}"
@@ -206,33 +223,78 @@ goes_back() {
     has err 'its last good state is .*run/step-00000004'
     good train --resume run --json # not from the newest one, which has wrong numbers
     [ "$(weights out)" = "$calm" ] || fail 'the job goes on from a wrong state'
-    agents_go_back "$calm" 9 'its last good state is .*run/step-00000004'
-    agents_go_back "$calm" 1 'no checkpoint is known to be good'
-    [ -d run/suspect-step-00000007 ] || fail "$(ls run)"
 }
 
-# agents_go_back WEIGHTS KEEP WORDS: under choir run, which starts all ranks again. The first ones
-# have a fault.
-agents_go_back() {
-    rm -rf run log
+# under_agents PLAN RANKS ARG...: the job under choir run, which starts all ranks again. The first
+# ones have a fault.
+under_agents() {
+    rm -rf log
     cat >once <<END
 #!/bin/sh
 [ "\$TORCHELASTIC_RESTART_COUNT" = 0 ] || unset CHOIR_STRIKE
 exec "$struck" "\$@"
 END
     chmod +x once
-    CHOIR_STRIKE=14:1:101:bit:pool CHOIR_STRIKE_LOG=log choir run -n 3 --max-restarts 1 ./once \
-        "${small[@]}" --strategy ddp --steps 24 --save run --save-every 1 --save-keep "$2" \
-        --audit=recheck=4 >out 2>err
-    [ $? -eq 0 ] && [ "$(weights out)" = "$1" ] ||
-        fail "agents go on from a wrong state: $(cat err)"
-    has err "$3"
+    CHOIR_STRIKE=$1 CHOIR_STRIKE_LOG=log choir run -n "$2" --max-restarts 1 ./once "${small[@]}" \
+        --strategy ddp --save run --save-every 1 "${@:3}" >out 2>err
+    status=$?
+}
+
+agents() {
+    local calm first long=(14:1:101:bit:pool 3 --steps 24 --audit=recheck=4 --save-keep)
+    good "${small[@]}" --steps 24 --strategy single
+    calm=$(weights out)
+    rm -rf run
+    under_agents "${long[@]}" 9
+    [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "from a wrong state: $(cat err)"
+    has err 'its last good state is .*run/step-00000004'
+    rm -rf run
+    under_agents "${long[@]}" 1
+    [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "from a wrong state: $(cat err)"
+    has err 'no checkpoint is known to be good'
+    [ -d run/suspect-step-00000007 ] || fail "$(ls run)"
+
+    # a folder that cannot be renamed is named, and nothing goes on from it
+    rm -rf run && mkdir -p run/suspect-step-00000007 && touch run/suspect-step-00000007/notes
+    under_agents "${long[@]}" 1
+    [ $status -eq 1 ] || fail "status $status: $(cat err)"
+    has err 'no checkpoint behind step 4 is known to be good, and rank 0: run/step-00000007' \
+        'cannot be renamed to suspect-step-00000007: Directory not empty: do not continue from it'
+    [ -d run/step-00000007 ] && [ ! -e run/latest ] || fail "$(ls run)"
+
+    # a tie
+    find_first
+    rm -rf run
+    under_agents "5:1:$first:core:products" 2 --audit=every=1,recheck=1
+    [ $status -eq 1 ] || fail "status $status of a tie: $(cat err)"
+    has err 'no third computation decides who is wrong: .*its last good state is .*step-00000004'
+    ! grep -q 'starting all again' err || fail "$(cat err)"
+}
+
+# The machine of a wrong rank is left out by agents that are asked to, and the others go on.
+machine_is_left_out() {
+    local calm node port=$((20000 + $$ % 10000)) agents=()
+    good "${small[@]}" --microbatches 4 --strategy single
+    calm=$(weights out)
+    rm -rf run log
+    for node in 0 1; do
+        CHOIR_STRIKE=5:3:150:core:products CHOIR_STRIKE_LOG=log choir run --nnodes 1:2 \
+            --node-rank $node --rdzv-endpoint 127.0.0.1:$port --nproc-per-node 2 \
+            --max-restarts 1 --node-failures 1 ./once "${small[@]}" --microbatches 4 \
+            --strategy ddp --save run --save-every 1 --audit=every=1,recheck=1 \
+            >out$node 2>err$node </dev/null &
+        agents+=($!)
+    done
+    wait "${agents[0]}"
+    [ $? -eq 0 ] && [ "$(weights out0)" = "$calm" ] || fail "the others do not go on: $(cat err0)"
+    wait "${agents[1]}"
+    has err0 'rank 3 on .* computed wrong in step 5' 'node 1 .* is left out: it has failed 1 time'
 }
 
 check no_other_numbers
 check one_chain
 check refused
-[ ! -x "$struck" ] || { check wrong_rank; check wrong_rank_of_fsdp; check goes_back;
-    check rows_that_change; check saves_that_change;
+[ ! -x "$struck" ] || { check wrong_rank; check agents; check machine_is_left_out;
+    check wrong_rank_of_fsdp; check goes_back; check rows_that_change; check saves_that_change;
     check wrong_ranks_of_a_mesh; }
 finish

@@ -48,7 +48,7 @@ too_little_time() {
 }
 
 slurm_knows() {
-    export SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(date +%s) + 600))
+    export SLURM_CONF=gone SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(date +%s) + 600))
     ended_with ahead
     is_within 500 600
     SLURM_JOB_END_TIME=$(($(date +%s) + 100000)) ended_with long_before
@@ -56,6 +56,9 @@ slurm_knows() {
     unset SLURM_JOB_END_TIME
     ended_with unknown
     is_within 29 30
+    printf '%s\n' '# KillWait=9' 'SlurmctldPort=6817' ' killwait=120 # seconds' >slurm.conf
+    SLURM_CONF=slurm.conf ended_with configured
+    is_within 119 120
     ended_with given --grace 45
     is_within 30 45
     unset SLURM_JOB_ID

@@ -3,10 +3,12 @@
 #include "checkpoint_fixture.h"
 
 #include <choir/audit.h>
+#include <choir/env.h>
 
 #include "audit/audit.h"
 #include "audit/chain.h"
 #include "checkpoint/items.h"
+#include "multi/ranks.h"
 #include "optim/optim.h"
 #include "tensor/tensor.h"
 
@@ -223,12 +225,49 @@ static void refusals(void **state)
     job_close(&j);
 }
 
+/* Rank 1 begins with another weight. Returns 0 if each rank has the sentence about it. */
+static int differs(int rank, int world, void *arg)
+{
+    const char *words = arg;
+    choir_env env;
+    choir_audit *audit;
+    CHECK_OK(choir_env_init(&env));
+    job j = job_open(GPT2, SGD_PLAIN);
+    choir_audit_opts opts = choir_audit_defaults();
+    opts.every = 1;
+    opts.group = env.group;
+    CHECK_OK(choir_audit_open(at("differs%d", world), j.net, j.opt, opts, &audit));
+    uint32_t *weights = choir__data(choir_module_find(j.net, "transformer.ln_f.weight"));
+    weights[3] ^= rank == 1; /* which have values now */
+    train(&j, 0, 1);
+    CHECK(choir_audit_step(audit, 1) == CHOIR_ERR_MISMATCH);
+    CHECK(strstr(choir_error_message(), words));
+    CHECK_OK(choir_audit_close(audit));
+    job_close(&j);
+    choir_env_free(&env);
+    return 0;
+}
+
+static void ranks_differ(void **state)
+{
+    static char tie[] =
+        "step 1: the weights of module 'transformer.ln_f', before the step: rank 0 and rank 1 "
+        "have different numbers, and no other rank decides";
+    static char vote[] =
+        "step 1: the weights of module 'transformer.ln_f', before the step: other numbers on "
+        "rank 1 than on most ranks";
+    (void)state;
+    ok(choir_spawn(2, differs, tie));
+    ok(choir_spawn(3, differs, vote));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_follow),
         cmocka_unit_test(hashes_ride),
         cmocka_unit_test(flipped_bit),
+        cmocka_unit_test(ranks_differ),
         cmocka_unit_test(saves_are_proved),
         cmocka_unit_test(goes_on),
         cmocka_unit_test(refusals),

@@ -316,6 +316,24 @@ static void test_last_restart(void **state)
     choir__agent_state_free(&m);
 }
 
+/* A worker has said that no start would help, so the restarts that are left are not used. */
+static void test_given_up(void **state)
+{
+    choir__agent_state m = new_job(terms_of(2, 2, 5, 0));
+    const choir__verdict undecided = {
+        .status = 1, .final = true, .report = "choir run: no third computation decides"};
+    (void)state;
+    join(&m, 0, 1);
+    join(&m, 1, 1);
+    choir__agent_state_advance(&m, &early, "one");
+    assert_true(choir__agent_state_failed(&m, "id1", 1, &undecided));
+    assert_int_equal(m.phase, CHOIR__OVER);
+    assert_int_equal(m.verdict.status, 1);
+    assert_string_equal(m.verdict.report, undecided.report);
+    assert_int_equal(m.restarts, 0);
+    choir__agent_state_free(&m);
+}
+
 /* A node that is done may go; the others finish the job. */
 static void test_done_and_gone(void **state)
 {
@@ -398,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_every_order),
         cmocka_unit_test(test_failure_of_a_lost_node),
         cmocka_unit_test(test_last_restart),
+        cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_done_and_gone),
         cmocka_unit_test(test_event),
         cmocka_unit_test(test_bad_text),
