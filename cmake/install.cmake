@@ -6,6 +6,25 @@ install(DIRECTORY include/choir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONEN
   FILES_MATCHING PATTERN *.h)
 install(TARGETS choir EXPORT choir
   LIBRARY COMPONENT library NAMELINK_COMPONENT development)
+# Programs load the library that the dynamic linker finds first, which may be another one.
+get_target_property(soversion choir SOVERSION)
+install(CODE "set(lib \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}\")
+  set(name \"libchoir.so.${soversion}\")" COMPONENT library)
+install(CODE [[
+  execute_process(COMMAND sh -c "PATH=$PATH:/usr/sbin:/sbin ldconfig -p" OUTPUT_VARIABLE known
+    ERROR_QUIET)
+  set(first "")
+  if("${known}" MATCHES "${name} [^\n]*=> ([^\n]*)")
+    set(first "${CMAKE_MATCH_1}")
+  endif()
+  if("$ENV{DESTDIR}" STREQUAL "" AND EXISTS "${lib}/${name}" AND EXISTS "${first}")
+    file(REAL_PATH "${first}" found)
+    file(REAL_PATH "${lib}/${name}" installed)
+    if(NOT found STREQUAL installed)
+      message("choir: programs load another installation, ${first}, until ldconfig has run for "
+        "${lib} or LD_LIBRARY_PATH names it; or remove the other one")
+    endif()
+  endif()]] COMPONENT library)
 install(TARGETS choir_internal # libchoir.a, for pkg-config --static
   ARCHIVE COMPONENT development)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT license)

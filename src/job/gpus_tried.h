@@ -1,7 +1,7 @@
-/* Which GPUs script/gpu has tried. Between ranks with a GPU each NCCL is the default there, and
- * shared memory elsewhere: NCCL's engine has run on few machines. The script leaves a stamp,
- * $XDG_STATE_HOME/choir/gpus-tried.HOST (by default in ~/.local/state), with the version and a
- * line for each GPU; another version, card or driver has to be tried again. */
+/* Which GPUs script/gpu has tried. Between ranks with one GPU each, NCCL is the default there,
+ * and shared memory elsewhere: NCCL's engine has run on few machines. The script leaves a
+ * stamp, $XDG_STATE_HOME/choir/gpus-tried.HOST (by default in ~/.local/state), with the version
+ * and a line for each GPU; another version, card or driver has to be tried again. */
 #ifndef CHOIR_JOB_GPUS_TRIED_H
 #define CHOIR_JOB_GPUS_TRIED_H
 

@@ -1,6 +1,6 @@
 /* Pictures by gnuplot: a script is written to a temporary file and run, and the first line of
- * its messages is the error. Words are quoted, and bytes that XML cannot hold become question
- * marks. An option that needs gnuplot is refused before the work if it is missing. */
+ * its messages is the error. An option that needs gnuplot is refused before the work if it is
+ * missing. */
 #include "line/gnuplot.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
-#include "base/utf8.h"
+#include "line/terminal.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT };
 
@@ -23,24 +23,73 @@ static void put_quoted(FILE *g, const char *text)
     fputc('\'', g);
 }
 
-/* A picture as SVG is XML, which has neither bytes that are no UTF-8 nor control characters. */
-void choir__gnuplot_words(FILE *g, const char *text)
+/* --- texts --- */
+
+/* Returns the bytes of the first letter (0: none is left), and its columns. A picture as SVG is
+ * XML, which has neither bytes that are no UTF-8 nor control characters. */
+static int letter_at(const char *text, uint32_t *code, int *columns)
 {
-    const char *end = text + strlen(text);
+    if (!*text)
+        return 0;
+    int n = choir__letter(text, text + strlen(text), code, columns);
+    if (*code < ' ' || *code == 0x7f)
+        *code = '?';
+    return n;
+}
+
+int choir__gnuplot_letters(const char *text)
+{
+    uint32_t code;
+    int letters = 0, columns;
+    for (int n; (n = letter_at(text, &code, &columns)) > 0; text += n)
+        letters += columns;
+    return letters;
+}
+
+/* Names often differ in their ends alone, so a long one loses its middle. */
+void choir__gnuplot_text(FILE *g, const char *text, int most)
+{
+    uint32_t code;
+    int letters = choir__gnuplot_letters(text), at = 0, columns;
+    bool cut = letters > most;
+    int tail = cut ? most / 3 : 0, head = cut ? most - 1 - tail : letters;
+    const char *dots = "…";
     fputc('\'', g);
-    while (text != end) {
-        uint32_t code = 0;
-        int n = choir__utf8_decode(text, end, &code);
-        if (n <= 0 || code < 0x20)
+    for (int n; (n = letter_at(text, &code, &columns)) > 0; text += n, at += columns) {
+        if (at + columns > head && at < letters - tail) {
+            fputs(dots, g);
+            dots = "";
+        } else if (code == '?') {
             fputc('?', g);
-        else if (code == '\'')
-            fputs("''", g);
-        else
-            fwrite(text, 1, (size_t)n, g);
-        text += choir__max(n, 1);
+        } else {
+            fprintf(g, code == '\'' ? "''" : "%.*s", n, text);
+        }
     }
     fputc('\'', g);
 }
+
+/* Pictures have 96 pixels per inch, and most letters of DejaVu Sans are narrower than 0.62 of
+ * their font's size. */
+double choir__gnuplot_pixels(int letters, int points)
+{
+    return letters * points * 0.62 * 96 / 72;
+}
+
+int choir__gnuplot_room(double pixels, int points, int most)
+{
+    int letters = (int)(pixels / choir__gnuplot_pixels(1, points));
+    return (int)choir__max(choir__min(letters, most), 3);
+}
+
+/* gnuplot's own ylabel moves to the left of long numbers, beyond the picture's edge. */
+void choir__gnuplot_name_y(FILE *g, double x, const char *name, int most)
+{
+    fprintf(g, "set label ");
+    choir__gnuplot_text(g, name, most);
+    fprintf(g, " at screen %g, graph 0.5 center rotate by 90 font ',%d'\n", x, FONT - 1);
+}
+
+/* --- pictures --- */
 
 void choir__gnuplot_begin(
     FILE *g, const char *file, int width, int height, int font, double scale)
@@ -67,7 +116,7 @@ void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title)
         "set style fill solid 1 noborder\nset key off\nset xtics font ',%d'\n"
         "set ytics font ',%d'\nset title offset 0,-0.2 font ',%d' ",
         p.x, p.x + p.width, p.y, p.y + p.height, FONT - 2, FONT - 2, FONT + 1);
-    choir__gnuplot_words(g, title);
+    choir__gnuplot_text(g, title, 200);
     fprintf(g, "\n");
 }
 

@@ -23,9 +23,19 @@ void choir__gnuplot_begin(
 /* Writes the axes, fonts and grid of a panel. */
 void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title);
 
-/* Writes a text that the picture shows: a question mark stands for a byte that no picture may
- * have. */
-void choir__gnuplot_words(FILE *g, const char *text);
+/* Writes a text of at most `most` letters, quoted for gnuplot. A longer one has "…" for its
+ * middle, and a question mark stands for a byte that no picture may have. */
+void choir__gnuplot_text(FILE *g, const char *text, int most);
+/* Returns the width of a text in letters; wide ones, such as Chinese, count as two. */
+int choir__gnuplot_letters(const char *text);
+/* Returns the approximate width in pixels of `letters` letters in a font of `points` points. */
+double choir__gnuplot_pixels(int letters, int points);
+/* Returns the number of letters that fit into `pixels`, at most `most` and at least three. */
+int choir__gnuplot_room(double pixels, int points, int most);
+
+/* Writes the name of the panel's vertical axis, of at most `most` letters, upright, its middle
+ * at x, a share of the picture's width. */
+void choir__gnuplot_name_y(FILE *g, double x, const char *name, int most);
 
 /* Runs gnuplot with the script that write writes to g. */
 choir_status choir__gnuplot(void (*write)(const void *arg, FILE *g), const void *arg);

@@ -216,18 +216,25 @@ void choir__event_write(
     choir__text_close(out, '}');
 }
 
+const char *choir__eval_name(const json_t *fields, const char *key)
+{
+    const char *own = json_string_value(json_object_get(fields, CHOIR__KEY(eval, metric_name)));
+    return own && *own && !strcmp(key, CHOIR__KEY(eval, metric)) ? own : key;
+}
+
 void choir__event_as_row(const choir__record_event *e, choir__event_row *made)
 {
-    const char *name;
+    const char *key;
     json_t *value;
     int count = 0;
     bool eval = !strcmp(e->kind, choir__kind_eval.name);
-    json_object_foreach((json_t *)e->fields, name, value)
+    json_object_foreach((json_t *)e->fields, key, value)
     {
         if (!eval || !json_is_number(value) || count == CHOIR__EVENT_NUMBERS ||
-            !choir__event_is_measured(&choir__kind_eval, name))
+            !choir__event_is_measured(&choir__kind_eval, key))
             continue;
-        snprintf(made->names[count], sizeof made->names[count], "%s/%s", e->kind, name);
+        snprintf(made->names[count], sizeof made->names[count], "%s/%s", e->kind,
+            choir__eval_name(e->fields, key));
         made->numbers[count] = (choir__number){made->names[count], json_number_value(value)};
         count++;
     }

@@ -3,6 +3,8 @@
 #ifndef CHOIR_RECORD_TOLD_H
 #define CHOIR_RECORD_TOLD_H
 
+#include <jansson.h>
+
 #include "base/text.h"
 
 /* Where an event or a field is written: standard output with --json, run folders and logs. A
@@ -81,6 +83,10 @@ typedef struct choir__event_kind {
 /* Returns whether a number with this key is measured, rather than a count or the head of a
  * line. Keys that the table lacks belong to other programs' events. */
 bool choir__event_is_measured(const choir__event_kind *kind, const char *key);
+
+/* Returns the name under which logs and pages show a number of an evaluation: --metric gives a
+ * name of its own, which is among the fields. */
+const char *choir__eval_name(const json_t *fields, const char *key);
 
 /* Stores the value of a field that is a number, as logs have it. Returns false if the field is
  * not a number, is missing, or is not for logs. */

@@ -68,7 +68,8 @@ END
         --eval-every 4 --lr 3e-2 --metric 'right=python3 right.py' --best right) way
     for way in single 'ddp --nproc 3'; do
         # shellcheck disable=SC2086
-        good "${of[@]}" --strategy $way --save "own-${way%% *}" random || return
+        good "${of[@]}" --strategy $way --save "own-${way%% *}" --log "csv:${way%% *}.csv" random ||
+            return
         python3 - out "own-${way%% *}/best" <<'END' || fail "$way: $(grep '"eval"' out)"
 import json, os, sys
 events = [json.loads(line) for line in open(sys.argv[1])]
@@ -81,6 +82,7 @@ best = max([(e["metric"], -e["step"]) for e in evals + [dict(metric=last["eval_m
 assert os.readlink(sys.argv[2]) == "step-%08d" % -best[1], best
 END
         grep -q '"metric":' "own-${way%% *}/events.jsonl" || fail "$way: not recorded"
+        head -n 1 "${way%% *}.csv" | grep -qE ',eval/right(,|$)' || fail "$way: its name in a log"
     done
     bad 2 "give --metric right=COMMAND again" train --resume own-single --steps 14
     good train --resume own-single --steps 14 --metric 'right=echo 0.5' || return
@@ -119,6 +121,7 @@ metrics_that_fail() {
     bad 2 'expected NAME=COMMAND' train --metric f1 random
     bad 2 'expected NAME=COMMAND' train --metric 'a b=true' random
     bad 2 'each validation has its loss already' train --metric loss=true random
+    bad 2 'each validation has its eval_s already' train --metric eval_s=true random
     bad 2 "unknown metric of --best 'f2'" train --metric f1=true --best f2 random
 }
 

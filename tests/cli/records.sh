@@ -384,6 +384,15 @@ curves() {
     good plot a b --against time --smooth 0.5 --log-scale
     has out '^a  a: ' '^b  b: ' 'seconds'
     good plot a --metric lr --against tokens
+    good plot a --metric accuracy # a number of validations alone
+    has out 'accuracy against steps' 'a: last [0-9.]+, .*validation [0-9.]+$'
+    mkdir scored # a metric of one's own has its name
+    printf '{"step":%s,"time":1,"loss":1}\n' 1 2 >scored/metrics.jsonl
+    printf '{"event":"eval","step":%s,"loss":1,"metric":%s,"metric_name":"f1"}\n' 1 0.5 2 0.75 \
+        >scored/events.jsonl
+    good plot scored --metric f1
+    has out 'f1 against steps' 'scored: last 0.75'
+    bad 1 "scored has no metric 'f2' yet" plot scored --metric f2
     mkdir huge # numbers whose distance is infinite
     printf '{"step":%s,"time":1,"loss":%s}\n' 1 1.7e308 2 -1.7e308 3 0 >huge/metrics.jsonl
     good plot huge
@@ -403,6 +412,14 @@ curves() {
         good plot --smooth 0.9 a b "$file"
         [ -s "$file" ] || fail "no $file"
     done
+    # Long numbers, and long names of a run and of its metric, stay in the frame.
+    local long=a_run_whose_name_says_all_of_its_options_and_when_it_began
+    local number=gradients/a_model_in_a_model/layers.11.attention.output
+    mkdir $long
+    printf '{"step":%s,"time":1,"%s":%s}\n' 1 $number 0.000351 2 $number -0.000352 \
+        >$long/metrics.jsonl
+    good plot --metric $number $long long.svg
+    texts_fit long.svg curve.svg
     cp -r a $'odd\xff\x01<name>' # a picture has XML's characters alone
     good plot a $'odd\xff\x01<name>' odd.svg
     python3 -c '

@@ -3,8 +3,8 @@
  * Both agree, and equal launches give equal bits: also the second one, when memory for cuDNN's
  * workspace has been found, and the twentieth.
  *
- * The GPU made of software has a cuDNN here, whose workspaces are large, and computes the small
- * shapes alone. */
+ * The software-emulated GPU has a cuDNN here, whose workspaces are large, and computes the
+ * small shapes alone. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

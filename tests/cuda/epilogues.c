@@ -282,7 +282,7 @@ static void in_a_block(void **state)
 
 /* --- launches --- */
 
-/* Returns the launches of a product (m, k) by (k, n) on the GPU made of software; 0 on others,
+/* Returns the launches of a product (m, k) by (k, n) on the software-emulated GPU; 0 on others,
  * which do not count them. */
 static long launches_of(choir__k_matmul k)
 {

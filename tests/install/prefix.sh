@@ -25,16 +25,24 @@ echo "$prefix.gone/include/choir/x.h" >"$prefix.gone/source/build/install_manife
 cmake -P "$prefix.gone/source/cmake/uninstall.cmake" 2>>"$prefix.log"
 [ ! -e "$prefix.gone/include/choir" ] || { echo "uninstall.cmake leaves a folder"; exit 1; }
 rm -r "$prefix.gone"
-# Another command that shells find first is named.
+# Another command that shells find first is named, and another library that programs load.
 mkdir -p "$prefix.gone/other"
 printf '#!/bin/sh\n' >"$prefix.gone/other/choir"
-chmod +x "$prefix.gone/other/choir"
+so=$(readlink "$build/libchoir.so")
+touch "$prefix.gone/other/$so"
+cat >"$prefix.gone/other/ldconfig" <<END
+#!/bin/sh
+echo "	$so (libc6,x86-64) => $prefix.gone/other/$so"
+END
+chmod +x "$prefix.gone/other/choir" "$prefix.gone/other/ldconfig"
 PATH=$prefix.gone/other:$PATH cmake --install "$build" --prefix "$prefix.gone" >"$prefix.log" 2>&1
 if [ -x "$build/choir" ] &&
     ! grep -q "shells find another installation, $prefix.gone/other/choir: put" "$prefix.log"; then
     cat "$prefix.log"
     exit 1
 fi
+grep -q "programs load another installation, $prefix.gone/other/$so, until ldconfig has run for" \
+    "$prefix.log" || { cat "$prefix.log"; exit 1; }
 rm -r "$prefix.gone/other"
 mkdir -p "$prefix.gone/share/choir"
 touch "$prefix.gone/share/choir/mine"

@@ -2,7 +2,7 @@
 # The commands of README.md's first screen print there what they print on this machine, to the last
 # digit and letter: losses and texts have the same bits everywhere. Speeds and times are the
 # machine's, and `...` leaves out what is. A line `step N/M` is looked up in the run's record,
-# since when such lines come depends on the machine, too.
+# since when such lines come depends on the machine, too. The table of what is in Choir stays short.
 #   readme.sh README BUILD-FOLDER FOLDER
 set -euo pipefail
 readme=$(realpath "$1") folder=$3
@@ -50,6 +50,11 @@ while IFS= read -r line <&3; do
     *) printf '%s\n' "$line" >>expected ;;
     esac
 done 3< <(awk '/^```console$/ { on = 1; next } /^```$/ && on { exit } on' "$readme")
+long=$(sed -n '/^## What is in/,/^## Which strategy/s/^| \(.* | .*\) |$/\1/p' "$readme" |
+    awk '!/\]\(/ { print "no link: " $0 }
+         { row = $0; gsub(/\]\([^)]*\)/, ""); sub(/.* \| /, "") }
+         split($0, word, / +/) > 25 { print row }')
+[ ! "$long" ] || fail "expected cells of at most 25 words, with a link into the guide, got $long"
 [ "$command" ] || fail "expected commands in $readme, found none"
 check
 echo "readme: fine"

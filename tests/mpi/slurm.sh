@@ -148,7 +148,7 @@ submits() {
     : >"$work/out"
     export CHOIR SAVE=$work/saved RANKS=1 ENDPOINT=127.0.0.1:$((port + 9))
     number=$(cd "$work" &&
-        sbatch --parsable -N2 --output job.out "$script" --save-every 20 "${train[@]}")
+        sbatch --parsable -N2 -c1 --output job.out "$script" --save-every 20 "${train[@]}")
     checks=$((checks + 1))
     for _ in $(seq 240); do
         [ -n "$status" ] || [ ! -e "$work/saved/latest" ] || {

@@ -1,4 +1,4 @@
-/* A GPU made of software, from the inside: the interface between the files that imitate
+/* A software-emulated GPU, from the inside: the interface between the files that imitate
  * libcudart.
  *
  * All state is under one lock. Work is *lazy*: an operation stays in its stream until a thread

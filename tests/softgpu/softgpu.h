@@ -1,4 +1,4 @@
-/* CUDA for a GPU made of software: the part of the language that kernels use, for a C++
+/* CUDA for a software-emulated GPU: the part of the language that kernels use, for a C++
  * compiler.
  *
  * With CHOIR_SOFT_GPU defined a .cu file includes this file in place of <cuda_runtime.h> and is

@@ -19,7 +19,7 @@ soft) ;;
 real) on_a_card "$@" ;;
 *) if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then on_a_card "$@"; fi ;;
 esac
-[ -n "$SOFT_PLUGINS" ] || { echo "skipped: no GPU, and none made of software"; exit 77; }
+[ -n "$SOFT_PLUGINS" ] || { echo "skipped: no GPU, real or emulated"; exit 77; }
 [ -e "$SOFT_PLUGINS/choir_cuda.so" ] ||
     { echo "skipped: no plug-in in $SOFT_PLUGINS; script/test --full builds it"; exit 77; }
 CHOIR_PLUGIN_PATH=$SOFT_PLUGINS SOFTGPU_STRICT=${SOFTGPU_STRICT:-1}

@@ -7,6 +7,8 @@
 #include "cli/compare/compare.h"
 #include "record/events.h"
 
+static const double small_job = 16 * 1048576.0; /* bytes */
+
 /* --- a run --- */
 
 double choir__outcome_number(const choir__outcome *o, const char *key)
@@ -179,17 +181,29 @@ const char *choir__compare_items(const choir__compare *c)
                : "samples";
 }
 
+/* Writes MiB as the table does: "20", or "4.2", since small numbers differ in the decimal. */
+static const char *in_mib(double bytes, char text[32])
+{
+    double mib = bytes / 1048576;
+    snprintf(text, 32, "%.*f MiB", mib < 9.95 ? 1 : 0, mib);
+    return text;
+}
+
+/* Names the entry that takes the least memory. No device lacks the memory of a small job. */
 static void advise_memory(
     const choir__compare *c, const choir__compare_entry *best, char *text, size_t room)
 {
     const choir__compare_entry *light = lightest(c);
-    if (best->peak_bytes < 1048576 || light->peak_bytes > 0.9 * best->peak_bytes)
-        return; /* there is nothing to gain */
+    char most[32], least[32];
+    if (best->peak_bytes < small_job || light->peak_bytes > 0.9 * best->peak_bytes)
+        return;
     size_t used = strlen(text);
     snprintf(text + used, room - used,
-        " Where a device has less than its %.0f MiB, %s needs %.0f MiB and runs at %.2f times "
-        "one device.",
-        best->peak_bytes / 1048576, light->text, light->peak_bytes / 1048576, light->speed_up);
+        " If memory is short: %s takes %s of its fullest device, %s takes %s, at %.2f times one "
+        "device%s.",
+        best->text, in_mib(best->peak_bytes, most), light->text,
+        in_mib(light->peak_bytes, least), light->speed_up,
+        light->same_bits ? "" : " and with other bits");
 }
 
 static bool has_same_bits(const choir__compare_entry *e)

@@ -38,10 +38,19 @@ static bool in_thousands(const choir__compare *c)
 }
 
 /* "thousand samples per second" */
-static void rate_label(const choir__compare *c, FILE *g, char axis)
+static void rate_text(const choir__compare *c, char text[64])
 {
-    fprintf(g, "set %clabel '%s%s per second' font ',%d'\n", axis,
-        in_thousands(c) ? "thousand " : "", choir__compare_items(c), FONT - 1);
+    snprintf(text, 64, "%s%s per second", in_thousands(c) ? "thousand " : "",
+        choir__compare_items(c));
+}
+
+/* Names a vertical axis, beyond numbers of six digits. */
+static void rates_upwards(const choir__compare *c, FILE *g, choir__panel p)
+{
+    enum { BESIDE = 96 }; /* pixels from the axis */
+    char text[64];
+    rate_text(c, text);
+    choir__gnuplot_name_y(g, p.x - (double)BESIDE / WIDTH, text, 40);
 }
 
 /* Draws model parallel, one device and pipelining, as in PyTorch's tutorial on model
@@ -57,7 +66,7 @@ static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
             colour_of(e[i]), e[i]->speed_up);
     fprintf(g, "EOD\n");
     choir__gnuplot_panel(g, p, "Model parallel and pipelining");
-    rate_label(c, g, 'y');
+    rates_upwards(c, g, p);
     fprintf(g,
         "set yrange [0:*]\nset offsets 0,0,graph 0.12,0\nset xrange [-0.6:2.6]\n"
         "plot $three using 0:($2*k):(0.62):4:xtic(1) with boxes lc rgb variable, \\\n"
@@ -97,7 +106,7 @@ static double end_for(const choir__compare_entry *e, choir__panel p)
 /* Draws a bar per strategy, the first on top. */
 static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
 {
-    char label[64], speed[32];
+    char label[64], speed[32], rate[64];
     int row = 0;
     double most = 0;
     fprintf(g, "$all << EOD\n");
@@ -113,15 +122,15 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
     }
     fprintf(g, "EOD\n");
     choir__gnuplot_panel(g, p, "Throughput, in multiples of one device");
-    rate_label(c, g, 'x');
+    rate_text(c, rate);
     fprintf(g,
-        "set yrange [%g:-0.7]\nset xrange [0:%.9g*k]\nset xtics %g*k\n"
+        "set xlabel '%s' font ',%d'\nset yrange [%g:-0.7]\nset xrange [0:%.9g*k]\nset xtics %g*k\n"
         "unset grid\nset grid xtics lc rgb '#DDDDDD' lt 1\n"
         "plot $all using ($2*k):6:(0):($2*k):($6-0.36):($6+0.36):4:ytic(1) with boxxyerror "
         "lc rgb variable, \\\n"
         "  $all using ($2*k):6:($3*k) with xerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
         "  $all using (($2+$3)*k):6:5 with labels left offset 0.8,0 font ',%d'\n",
-        row - 0.3, most, choir__compare_tick(most), FONT - 2);
+        rate, FONT - 1, row - 0.3, most, choir__compare_tick(most), FONT - 2);
 }
 
 /* --- split sizes --- */
@@ -157,7 +166,7 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
         if (has_splits(&c->entries[i]))
             write_splits(c, g, i);
     choir__gnuplot_panel(g, p, "Pipelines over split sizes");
-    rate_label(c, g, 'y');
+    rates_upwards(c, g, p);
     fprintf(g,
         "set logscale x 2\nset xlabel 'samples per split' font ',%d'\nset yrange [0:*]\n"
         "set offsets graph 0.05,graph 0.05,graph 0.5,0\nset xtics (",
@@ -197,10 +206,10 @@ static void heading(const choir__compare *c, FILE *g)
             : c->repeats < 5 ? " and half of their range"
                              : " and half of the distance between the quartiles");
     fprintf(g, "set label 1 at screen 0.02,0.972 left font ',%d' ", FONT + 5);
-    choir__gnuplot_words(g, text);
+    choir__gnuplot_text(g, text, choir__gnuplot_room(0.96 * WIDTH, FONT + 5, 200));
     fprintf(
         g, "\nset label 2 at screen 0.02,0.935 left font ',%d' tc rgb '#555555' ", FONT - 2);
-    choir__gnuplot_words(g, more);
+    choir__gnuplot_text(g, more, 200);
     fprintf(g, "\nunset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n");
     free(text);
     free(more);

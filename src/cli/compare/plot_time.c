@@ -110,8 +110,10 @@ static void memory(
         "set xlabel 'seconds since it began' offset 0,0.7 font ',%d'\n",
         to - from, most * 1.1 / mib, choir__compare_tick(to - from),
         choir__compare_tick(most * 1.1 / mib), FONT - 3);
-    fprintf(g, labelled ? "set ylabel 'memory, MiB' font ',%d'\n" : "set format y ''\n#%d\n",
-        FONT - 1);
+    if (labelled)
+        choir__gnuplot_name_y(g, p.x - 0.05, "memory, MiB", 40);
+    else
+        fprintf(g, "set format y ''\n");
     for (int i = 0; i < w->device_count; i++) {
         int lane =
             lane_of(w, i); /* the first is the thickest, so that equal lines stay visible */
@@ -157,7 +159,7 @@ static void use(
     }
     fprintf(g, ")\nset yrange [0:%d]\n", most_lanes);
     if (labelled)
-        fprintf(g, "set ylabel 'busy' font ',%d'\n", FONT - 1);
+        choir__gnuplot_name_y(g, p.x - 0.05, "busy", 40);
     lanes = 0;
     for (int i = 0; i < w->device_count; i++) {
         int lane = lane_of(w, i), floor = most_lanes - lane - 1;

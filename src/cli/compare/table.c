@@ -144,8 +144,7 @@ void choir__compare_table(const choir__compare *c)
     free(rows);
     if (c->split_count && pipelines)
         print_splits(c);
-    printf(
-        "\nPeak and busy: a device each; moved: by all devices, a step; ±: half of the %s.\n",
+    printf("\nPeak and busy: per device; moved: by all devices, per step; ±: half of the %s.\n",
         c->repeats < 5 ? "range of the runs" : "runs' middle half");
     printf("Rates leave out a run's first %d steps, in which strategies measure and record",
         CHOIR__CLI_WARM_UP);

@@ -40,6 +40,15 @@ static double number_in(const char *line, const char *key)
     return (double)NAN;
 }
 
+/* Returns the number of a validation's line: one of --metric has a name of its own. */
+static double number_of_evaluation(const char *line, const char *metric)
+{
+    char *own = choir__format("\"%s\":\"%s\"", CHOIR__KEY(eval, metric_name), metric);
+    double x = number_in(line, strstr(line, own) ? CHOIR__KEY(eval, metric) : metric);
+    free(own);
+    return x;
+}
+
 /* --- the x of a step --- */
 
 /* The place in the files so far, for x and for evaluations, which say their step alone. */
@@ -121,7 +130,7 @@ static void take_evaluations(
     evaluations *e, const choir__plot *plot, const progress *at, choir__curve *c)
 {
     for (; e->step <= at->step; next_evaluation(e))
-        add(&c->eval, at->x, number_in(e->line.text, plot->metric));
+        add(&c->eval, at->x, number_of_evaluation(e->line.text, plot->metric));
 }
 
 /* --- a whole curve --- */
@@ -187,6 +196,9 @@ choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve 
     }
     at.step = INFINITY;
     take_evaluations(&e, plot, &at, c);
+    for (int64_t i = 0; i < c->eval.count && !is_curve; i++) /* steps have no such number */
+        add(&c->all, c->eval.x[i], c->eval.y[i]);
+    is_curve |= c->eval.count > 0;
     smoothen(c, plot->smooth);
     if (!is_curve || !c->all.count)
         status = no_metric(run, plot, first);

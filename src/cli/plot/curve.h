@@ -12,7 +12,7 @@ typedef struct choir__points {
 
 typedef struct choir__curve {
     const char *name;     /* name of the run in the picture */
-    choir__points all;    /* points as recorded */
+    choir__points all;    /* points as recorded; a copy of eval if steps have no such metric */
     choir__points smooth; /* without noise; empty unless that was asked for */
     choir__points eval;   /* the same metric of evaluations */
 } choir__curve;

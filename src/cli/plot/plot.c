@@ -19,6 +19,9 @@
  * evaluations as circles. */
 
 enum { WIDTH = 1100, HEIGHT = 640, MOST_POINTS = 4000, FONT = CHOIR__GNUPLOT_FONT };
+enum { NAME = 35 }; /* letters of a name in the legend */
+
+static const char validation[] = ", validation";
 
 /* Okabe and Ito's colours, which people with any colour vision can tell apart, and the same
  * colours pale. */
@@ -66,17 +69,17 @@ static void write_plots(const choir__plot *p, FILE *g)
         }
     for (int i = 0; i < p->count; i++) {
         const char *colour = colours[(size_t)i % CHOIR_COUNT(colours)];
-        char *eval = choir__format("%s, validation", p->curves[i].name);
+        char *eval = choir__format("%s%s", p->curves[i].name, validation);
         separate(g, &drawn);
         fprintf(g, "$%c%d using ($1*k):2 with lines lc rgb '%s' lw 2 title ",
             p->curves[i].smooth.count ? 's' : 'a', i, colour);
-        choir__gnuplot_words(g, p->curves[i].name);
+        choir__gnuplot_text(g, p->curves[i].name, NAME);
         if (p->curves[i].eval.count) {
             separate(g, &drawn);
             fprintf(g,
                 "$e%d using ($1*k):2 with linespoints lc rgb '%s' lw 1.5 dt 3 pt 7 ps 0.9 title ",
                 i, colour);
-            choir__gnuplot_words(g, eval);
+            choir__gnuplot_text(g, eval, NAME);
         }
         free(eval);
     }
@@ -118,18 +121,18 @@ static char *title_of(const choir__plot *p)
 }
 
 /* Returns the part of the picture's width that the legend beside the curves needs: the longest
- * name, in letters of about 0.62 of the font, and a sample of its line. */
+ * name, and a sample of its line. */
 static double legend_width(const choir__plot *p)
 {
-    enum { SAMPLE = 60, POINTS = FONT - 2 };
-    static const char validation[] = ", validation";
-    size_t letters = 0;
+    enum { SAMPLE = 60 };
+    int letters = 0;
     for (int i = 0; i < p->count; i++) {
         const choir__curve *c = &p->curves[i];
-        size_t own = strlen(c->name) + (c->eval.count ? sizeof validation - 1 : 0);
-        letters = choir__max(letters, own);
+        int own = choir__gnuplot_letters(c->name) +
+                  (c->eval.count ? choir__gnuplot_letters(validation) : 0);
+        letters = (int)choir__max(letters, choir__min(own, NAME));
     }
-    return fmin((SAMPLE + (double)letters * POINTS * 0.62 * 96 / 72) / WIDTH, 0.4);
+    return (SAMPLE + choir__gnuplot_pixels(letters, FONT - 2)) / WIDTH;
 }
 
 static void write_script(const void *arg, FILE *g)
@@ -141,14 +144,13 @@ static void write_script(const void *arg, FILE *g)
     choir__gnuplot_begin(g, p->file, WIDTH, HEIGHT, FONT, 1);
     fprintf(g, "k = %.17g\n", factor);
     write_data(p, g);
-    choir__gnuplot_panel(g, (choir__panel){0.085, 0.12, 0.895 - legend, 0.78}, title);
-    fprintf(g, "k = %.17g\nset xlabel '%s' font ',%d'\nset ylabel ", factor, words, FONT - 1);
-    choir__gnuplot_words(g, p->metric);
+    choir__gnuplot_panel(g, (choir__panel){0.115, 0.12, 0.865 - legend, 0.78}, title);
+    choir__gnuplot_name_y(g, 0.018, p->metric, 40);
     fprintf(g,
-        " font ',%d' offset 1.8,0\nset autoscale xfix\n"
+        "k = %.17g\nset xlabel '%s' font ',%d'\nset autoscale xfix\n"
         "set key outside right top Left reverse samplen 2 width 1 spacing 1.15 font ',%d'\n"
         "set offsets 0,0,graph 0.04,graph 0.04\n",
-        FONT - 1, FONT - 2);
+        factor, words, FONT - 1, FONT - 2);
     if (p->logarithmic)
         set_logarithmic(p, g);
     write_plots(p, g);

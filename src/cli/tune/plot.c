@@ -188,10 +188,10 @@ static void heading(const choir__plotted *p, FILE *g)
         choir__text_format(&text, "; best %s %.6g, trial %lld", p->metric,
             choir_trial_value(best, 0), (long long)choir_trial_number(best));
     fprintf(g, "set label 1 ");
-    choir__plot_text(g, p->name, choir__plot_room(0.96 * p->width, FONT + 4, 80));
+    choir__gnuplot_text(g, p->name, choir__gnuplot_room(0.96 * p->width, FONT + 4, 80));
     fprintf(
         g, " at screen 0.02,%g left font ',%d'\nset label 2 ", 1 - 24.0 / p->height, FONT + 4);
-    choir__plot_text(g, text.bytes, choir__plot_room(0.96 * p->width, FONT - 1, 160));
+    choir__gnuplot_text(g, text.bytes, choir__gnuplot_room(0.96 * p->width, FONT - 1, 160));
     fprintf(g,
         " at screen 0.02,%g left font ',%d' tc rgb '#555555'\n"
         "unset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n",

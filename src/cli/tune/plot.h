@@ -84,15 +84,6 @@ void choir__plot_panel(FILE *g, choir__panel panel, const char *title, double li
 void choir__plot_axis(FILE *g, char axis, choir__plot_range range);
 /* Returns the value, or the end of the range beyond which it lies. */
 double choir__plot_inside(choir__plot_range range, double value);
-/* Writes a text of the user's, of at most `most` letters, quoted for gnuplot. A longer one has
- * "…" for its middle. */
-void choir__plot_text(FILE *g, const char *text, int most);
-/* Returns the width of a text in letters; wide ones, such as Chinese, count as two. */
-int choir__plot_letters(const char *text);
-/* Returns the approximate width in pixels of `letters` letters in a font of `points` points. */
-double choir__plot_pixels(int letters, int points);
-/* Returns the number of letters that fit into `pixels`, at most `most` and at least three. */
-int choir__plot_room(double pixels, int points, int most);
 /* Writes the end of a plot command: a ring around the point of the data in which the column is
  * 1, the best trial's. */
 void choir__plot_ring(FILE *g, const char *data, int column);

@@ -1,5 +1,5 @@
 /* A study's trials as numbers to be drawn: the range and scale of an axis, outliers aside;
- * texts that fit a number of columns; which parameters vary, and their values. */
+ * which parameters vary, and their values. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "base/math/functions.h"
 #include "base/number.h"
 #include "cli/tune/plot.h"
-#include "line/terminal.h"
 
 /* --- ranges --- */
 
@@ -105,70 +104,12 @@ void choir__plot_panel(FILE *g, choir__panel panel, const char *title, double li
 
 /* --- texts --- */
 
-/* Returns the bytes of the first letter (0: none is left), and its columns. */
-static int letter_at(const char *text, uint32_t *code, int *columns)
-{
-    if (!*text)
-        return 0;
-    int n = choir__letter(text, text + strlen(text), code, columns);
-    if (*code < ' ' || *code == 0x7f) /* control characters, and bytes that are not UTF-8 */
-        *code = '?';
-    return n;
-}
-
-int choir__plot_letters(const char *text)
-{
-    uint32_t code;
-    int letters = 0, columns;
-    for (int n; (n = letter_at(text, &code, &columns)) > 0; text += n)
-        letters += columns;
-    return letters;
-}
-
-/* Names often differ in their ends alone, so a long one loses its middle. */
-void choir__plot_text(FILE *g, const char *text, int most)
-{
-    uint32_t code;
-    int letters = choir__plot_letters(text), at = 0, columns;
-    bool cut = letters > most;
-    int tail = cut ? most / 3 : 0, head = cut ? most - 1 - tail : letters;
-    const char *dots = "…";
-    fputc('\'', g);
-    for (int n; (n = letter_at(text, &code, &columns)) > 0; text += n, at += columns) {
-        if (at + columns > head && at < letters - tail) {
-            fputs(dots, g);
-            dots = "";
-        } else if (code == '?') {
-            fputc('?', g);
-        } else {
-            fprintf(g, code == '\'' ? "''" : "%.*s", n, text);
-        }
-    }
-    fputc('\'', g);
-}
-
-/* Pictures have 96 pixels per inch, and most letters of DejaVu Sans are narrower than 0.62 of
- * their font's size. */
-double choir__plot_pixels(int letters, int points)
-{
-    return letters * points * 0.62 * 96 / 72;
-}
-
-int choir__plot_room(double pixels, int points, int most)
-{
-    int letters = (int)(pixels / choir__plot_pixels(1, points));
-    return (int)choir__max(choir__min(letters, most), 3);
-}
-
-/* gnuplot's own ylabel moves to the left of long numbers, beyond the picture's edge. */
 void choir__plot_name_y(
     const choir__plotted *p, FILE *g, choir__panel panel, const char *name, int most)
 {
-    enum { POINTS = CHOIR__GNUPLOT_FONT - 1, LEFT = 86 }; /* LEFT: pixels from the axis */
-    fprintf(g, "set label ");
-    choir__plot_text(g, name, choir__plot_room(panel.height * p->height, POINTS, most));
-    fprintf(g, " at screen %g, graph 0.5 center rotate by 90 font ',%d'\n",
-        panel.x - (double)LEFT / p->width, POINTS);
+    enum { LEFT = 86 }; /* pixels from the axis */
+    int room = choir__gnuplot_room(panel.height * p->height, CHOIR__GNUPLOT_FONT - 1, most);
+    choir__gnuplot_name_y(g, panel.x - (double)LEFT / p->width, name, room);
 }
 
 void choir__plot_ring(FILE *g, const char *data, int column)
@@ -225,7 +166,7 @@ void choir__plot_param_axis(FILE *g, char axis, const choir__hyper *param, int l
     fprintf(g, "set %ctics (", axis);
     for (int i = 0; i < d->choice_count; i++) {
         fprintf(g, i ? "," : "");
-        choir__plot_text(
+        choir__gnuplot_text(
             g, d->choices[i].text, (int)choir__max(letters / d->choice_count - 1, 3));
         fprintf(g, " %d", i);
     }

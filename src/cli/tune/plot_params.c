@@ -55,9 +55,9 @@ static void draw_slice(const choir__plotted *p, FILE *g, choir__panel at, int i,
     const choir__hyper *param = &p->space->param[p->param[i]];
     double width = at.width * p->width;
     choir__plot_axis(g, 'y', p->range);
-    choir__plot_param_axis(g, 'x', param, choir__plot_room(width, FONT - 2, 140));
+    choir__plot_param_axis(g, 'x', param, choir__gnuplot_room(width, FONT - 2, 140));
     fprintf(g, "set xlabel ");
-    choir__plot_text(g, param->name, choir__plot_room(width, FONT - 1, 40));
+    choir__gnuplot_text(g, param->name, choir__gnuplot_room(width, FONT - 1, 40));
     fprintf(g, " font ',%d'\n", FONT - 1);
     if (first)
         choir__plot_name_y(p, g, at, p->metric, 24);
@@ -160,7 +160,7 @@ static void write_lines(const choir__plotted *p, FILE *g, int axes)
 static void label(FILE *g, int axis, double y, const char *how, const char *text, int most)
 {
     fprintf(g, "set label ");
-    choir__plot_text(g, text, most);
+    choir__gnuplot_text(g, text, most);
     fprintf(g, " at %d,%g %s font ',%d' front\n", axis, y, how, FONT - 3);
 }
 
@@ -175,7 +175,7 @@ static const char *name_of(const choir__plotted *p, int axis, int axes)
 static void draw_name(const char *name, FILE *g, int axis, int lines, double apart)
 {
     fprintf(g, "set label ");
-    choir__plot_text(g, name, choir__plot_room(lines * apart - SPACE, FONT - 1, NAME));
+    choir__gnuplot_text(g, name, choir__gnuplot_room(lines * apart - SPACE, FONT - 1, NAME));
     fprintf(g, " at %d,0 center offset 0,%g font ',%d'\n", axis,
         axis % 2 && lines == 2 ? -3.4 : -2.3, FONT - 1);
 }
@@ -185,7 +185,7 @@ static void draw_axis(
     const choir__plotted *p, FILE *g, int axis, const choir__hyper *param, double apart)
 {
     char low[32], high[32];
-    int letters = choir__plot_room(apart - 16, FONT - 3, 12);
+    int letters = choir__gnuplot_room(apart - 16, FONT - 3, 12);
     fprintf(g, "set arrow from %d,0 to %d,1 nohead back lc rgb '#444444'\n", axis, axis);
     if (param && param->dist.kind == CHOIR__CHOICE) {
         for (int i = 0; i < param->dist.choice_count && param->dist.choice_count <= 16; i++)
@@ -207,8 +207,8 @@ static void draw_axis(
 /* Returns the pixels of an axis' name. */
 static double pixels_of(const choir__plotted *p, int axis, int axes)
 {
-    int letters = choir__plot_letters(name_of(p, axis, axes));
-    return choir__plot_pixels(choir__min(letters, (int)NAME), FONT - 1);
+    int letters = choir__gnuplot_letters(name_of(p, axis, axes));
+    return choir__gnuplot_pixels(choir__min(letters, (int)NAME), FONT - 1);
 }
 
 /* Returns whether no name reaches the next axis's name. */
@@ -258,8 +258,9 @@ double choir__plot_importance_side(const choir__plotted *p)
 {
     int letters = 0;
     for (int i = 0; i < bars_of(p); i++)
-        letters = choir__max(letters, choir__plot_letters(p->space->param[p->param[i]].name));
-    return choir__plot_pixels(choir__min(letters, (int)NAME), FONT - 2) + 12;
+        letters =
+            choir__max(letters, choir__gnuplot_letters(p->space->param[p->param[i]].name));
+    return choir__gnuplot_pixels(choir__min(letters, (int)NAME), FONT - 2) + 12;
 }
 
 /* Writes how many parameters are left out, in the row below the bars. */
@@ -296,7 +297,7 @@ void choir__plot_importance(const choir__plotted *p, FILE *g, choir__panel panel
         fmax(rows, 3) - (rows > bars ? 0.1 : 0.4));
     for (int i = 0; i < bars; i++) {
         fprintf(g, i ? "," : "");
-        choir__plot_text(g, p->space->param[p->param[i]].name, NAME);
+        choir__gnuplot_text(g, p->space->param[p->param[i]].name, NAME);
         fprintf(g, " %d", i);
     }
     fprintf(g,

@@ -12,6 +12,8 @@
 #include "cli/tune/plot.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT, MOST_MARKS = 400, BESIDE = 100 };
+/* Beside the vertical axis: letters per choice, and pixels to the middle of the axis' name. */
+enum { CHOICE = 8, LEFT = 118 };
 
 /* Marks the values of a parameter that were tried outside the axes, and returns their number.
  */
@@ -69,7 +71,7 @@ static char *title_of(const choir__plotted *p, double pixels, const choir__hyper
     char *title =
         choir__format("%lld trials: %lld value%s of %s, %lld of %s", (long long)p->count,
             (long long)xs, xs == 1 ? "" : "s", x->name, (long long)ys, y->name);
-    if (choir__plot_pixels(choir__plot_letters(title), FONT + 1) <= pixels)
+    if (choir__gnuplot_pixels(choir__gnuplot_letters(title), FONT + 1) <= pixels)
         return title;
     free(title);
     return choir__format("%lld trials: %lld value%s to the right, %lld upwards",
@@ -84,23 +86,21 @@ void choir__plot_points(const choir__plotted *p, FILE *g, choir__panel panel)
     int64_t xs = mark_values(p, g, x, 'x'), ys = mark_values(p, g, y, 'y');
     char *title = title_of(p, panel.width * p->width + BESIDE, x, xs, y, ys);
     fprintf(g, "set title ");
-    choir__plot_text(g, title, 100);
+    choir__gnuplot_text(g, title, 100);
     fprintf(g, " offset 0,1\nset label ");
-    choir__plot_text(g, p->name, 48);
+    choir__gnuplot_text(g, p->name, 48);
     fprintf(g, " at graph 0.5, graph -0.17 center font ',%d'\n", FONT);
     free(title);
     choir__plot_param_axis(g, 'x', x, 70);
-    choir__plot_param_axis(g, 'y', y, 10 * (y->dist.choice_count + 1));
+    choir__plot_param_axis(g, 'y', y, (CHOICE + 1) * y->dist.choice_count);
     fprintf(g, "set xlabel ");
-    choir__plot_text(g, x->name, 24);
-    fprintf(g, " font ',%d'\nset ylabel ", FONT - 1);
-    choir__plot_text(g, y->name, 24);
-    fprintf(g,
-        " font ',%d'\nset palette defined (0 '#08306B', 0.4 '#2171B5', 0.75 '#6BAED6', 1 "
-        "'#C6DBEF')\nset cbrange [0:1]\nunset colorbox\n"
-        "plot $points using 1:2:3 with points pt 7 ps 1.8 lc palette, \\\n"
-        "  $best with points pt 6 ps 3 lw 2 lc rgb '#D55E00'\n",
-        FONT - 1);
+    choir__gnuplot_text(g, x->name, 24);
+    fprintf(g, " font ',%d'\n", FONT - 1);
+    choir__gnuplot_name_y(g, panel.x - (double)LEFT / p->width, y->name, 24);
+    fprintf(g, "set palette defined (0 '#08306B', 0.4 '#2171B5', 0.75 '#6BAED6', 1 "
+               "'#C6DBEF')\nset cbrange [0:1]\nunset colorbox\n"
+               "plot $points using 1:2:3 with points pt 7 ps 1.8 lc palette, \\\n"
+               "  $best with points pt 6 ps 3 lw 2 lc rgb '#D55E00'\n");
 }
 
 /* --- the front of a search with two metrics ---
@@ -143,7 +143,7 @@ void choir__plot_front(const choir__plotted *p, FILE *g, choir__panel panel)
     choir__plot_axis(g, 'x', x);
     choir__plot_axis(g, 'y', y);
     fprintf(g, "set xlabel ");
-    choir__plot_text(g, p->metrics[0], 32);
+    choir__gnuplot_text(g, p->metrics[0], 32);
     fprintf(g, " font ',%d'\n", FONT - 1);
     choir__plot_name_y(p, g, panel, p->metrics[1], 32);
     fprintf(g, "plot $trials with points pt 7 lc rgb '#BBBBBB', \\\n"

@@ -213,7 +213,7 @@ void choir__plot_rungs(const choir__plotted *p, FILE *g, choir__panel panel)
     choir__plot_axis(g, 'y', c.range);
     draw_rungs(&c, g, logs, from, to);
     fprintf(g, "set xlabel ");
-    choir__plot_text(g, p->unit, 32);
+    choir__gnuplot_text(g, p->unit, 32);
     fprintf(g, " font ',%d'\n", FONT - 1);
     choir__plot_name_y(p, g, panel, p->metric, 32);
     fprintf(g,

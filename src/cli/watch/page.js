@@ -343,6 +343,7 @@ const charts = [
   { title: 'Tokens or samples per second', column: 'items_per_s', zero: true, rate: true },
   { title: 'Seconds per step', column: 'step_s', zero: true },
 ];
+const MOST_CHARTS = 20;
 const box = { width: 560, height: 240, left: 52, right: 10, top: 8, bottom: 22 };
 
 // Exponential smoothing whose beginning is corrected for the missing past, as in choir plot.
@@ -563,8 +564,22 @@ function buildChart(chart) {
   return card;
 }
 
+// Numbers that validations have besides, such as a metric of one's own, have charts of their own.
+function addOwnCharts() {
+  const known = new Set(['eval_s', ...charts.map((chart) => chart.evals)]);
+  for (const run of runs())
+    for (const name of Object.keys(run.evals.columns)) {
+      if (known.has(name) || charts.length >= MOST_CHARTS) continue;
+      known.add(name);
+      const chart = { title: `Validation ${name}`, column: '', evals: name };
+      charts.splice(2, 0, chart);
+      chartStates.set(chart, { cursor: null, scale: null, curves: [] });
+    }
+}
+
 function drawCharts() {
   const parent = byId('curves'), keys = new Set();
+  addOwnCharts();
   for (const chart of charts) {
     const state = chartStates.get(chart);
     state.curves = curvesOf(chart);

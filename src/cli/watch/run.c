@@ -179,13 +179,14 @@ static void note_state(choir__watch_run *r, const char *kind)
 /* Time and items of an evaluation are its step's, which the page has. */
 static void take_eval(choir__watch_run *r, json_t *event, double step)
 {
-    const char *name;
+    const char *key;
     json_t *value;
     int at = -1;
     choir__watch_table_row(&r->evals, (choir__watch_x){step, (double)NAN, (double)NAN});
-    json_object_foreach(event, name, value)
+    json_object_foreach(event, key, value)
     {
-        if (json_is_number(value) && choir__event_is_measured(&choir__kind_eval, name))
+        const char *name = choir__eval_name(event, key);
+        if (json_is_number(value) && choir__event_is_measured(&choir__kind_eval, key))
             at = choir__watch_table_put(
                 &r->evals, name, strlen(name), json_number_value(value), at + 1);
     }

@@ -167,9 +167,10 @@ static void write_script(const void *arg, FILE *g)
     fprintf(g, "EOD\n");
     choir__gnuplot_panel(
         g, (choir__panel){0.12, 0.14, 0.83, 0.74}, "Loss while the learning rate rises");
+    choir__gnuplot_name_y(g, 0.02, CHOIR__KEY(step, loss), 40);
     fprintf(g,
         "set logscale x\nset format x '%%.0e'\nset xlabel 'learning rate'\n"
-        "set ylabel 'loss'\nset xrange [%g:%g]\nset yrange [%.9g:%.9g]\n"
+        "set xrange [%g:%g]\nset yrange [%.9g:%.9g]\n"
         "set key at graph 0.02, graph 0.04 left bottom Left reverse samplen 1.5\n",
         t->rates[0], t->rates[t->count - 1], low, high);
     if (p->at >= 0)

@@ -26,6 +26,7 @@
 #include "base/board/board.h"
 #include "base/number.h"
 #include "base/process/shell.h"
+#include "record/events.h"
 #include "tensor/strategy.h"
 #include "checkpoint/agree.h"
 
@@ -47,7 +48,8 @@ void choir__metric_name(const choir__job *job, char name[CHOIR__METRIC_NAME])
 
 choir_status choir__metric_check(choir__job *j)
 {
-    static const char *const taken[] = {"loss", "accuracy"}; /* no keys */
+    static const char *const taken[] = {
+        CHOIR__KEY(eval, loss), CHOIR__KEY(eval, accuracy), CHOIR__KEY(eval, eval_s)};
     const char *text = j->training.metric;
     size_t n = text ? name_length(text) : 0;
     if (!text)

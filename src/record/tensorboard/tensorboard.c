@@ -208,10 +208,10 @@ static char *tag_of(const char *name)
     if (strncmp(name, device, sizeof device - 1) == 0)
         return choir__format("use/%s", name + sizeof device - 1);
     const bool evaluated = strncmp(name, eval, sizeof eval - 1) == 0;
-    const char *key = evaluated ? name + sizeof eval - 1 : name, *group = group_of(key);
-    if (evaluated ? strcmp(group, "wait") != 0 : strchr(name, '/') != NULL)
+    const char *key = evaluated ? name + sizeof eval - 1 : name;
+    if (evaluated ? strcmp(key, CHOIR__KEY(eval, eval_s)) != 0 : strchr(name, '/') != NULL)
         return choir__strdup(name);
-    return choir__format("%s/%s", group, key);
+    return choir__format("%s/%s", group_of(key), key);
 }
 
 static choir_status step(choir__recorder *base, const choir__row *row)

@@ -57,7 +57,7 @@ static const choir__op group_norm_op = {.name = "group_norm",
     .backward = group_norm_backward,
     .recompute = group_norm_again,
     .recompute_saved = 7,
-    .reads_in = 3};
+    .reads_in = 7};
 
 choir_tensor *choir_group_norm(
     choir_tensor *x, int64_t groups, choir_tensor *gamma, choir_tensor *beta, float eps)

@@ -118,6 +118,12 @@ grid_beside_random() {
     sed -E 's/<[^>]*>/\n/g' both.svg >texts
     has texts '^9 trials: 3 values of lr, 3 of momentum$' \
         '^9 trials: 9 values of lr, 9 of momentum$' '^grid.db$' '^random.db$'
+    # Long choices, beside an axis, stay in the frame.
+    good tune --storage long.db --sampler random --trials 9 --space 'rate=uniform(0,1)' \
+        --space 'way=choice(adam_with_decoupled_decay,sgd_with_momentum)' -- \
+        sh -c 'echo "{\"eval_loss\":$1}"' sh {rate} {way}
+    good tune plot --kind points --params rate,way long.db long.svg
+    texts_fit both.svg long.svg
 }
 
 # Trials in the plane of two metrics; the other kinds draw the metric that is named.

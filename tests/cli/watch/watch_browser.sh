@@ -43,7 +43,7 @@ follows_what_goes_on() {
     watch runs
     set -m
     "$CHOIR" train --run runs/now --quiet "${lm[@]}" --steps 1000000 --strategy ddp --nproc 2 \
-        --eval-every 50 text >train.out 2>train.err </dev/null &
+        --eval-every 50 --metric 'mine=echo 0.5' text >train.out 2>train.err </dev/null &
     local job=$!
     set +m
     (
@@ -67,6 +67,8 @@ step = "Number(/step (\\d+)/.exec(document.querySelector('#runs .figures').textC
 first = b.ask(step)
 b.until(f"{step} > {first} + 20")
 assert count("#curves .mark") > 0, "no validation is drawn"
+for name in "accuracy", "mine":
+    b.until(f"document.querySelector('#curves').textContent.includes('Validation {name}')")
 b.until("document.querySelectorAll('#events li').length == 30")
 b.ask("document.querySelector('#all-events').click()")
 b.until("document.querySelectorAll('#events li').length > 30")

@@ -119,10 +119,36 @@ static void choose_the_fastest(void **state)
     assert_false(says("as fast"));
     add(&pipeline, 180, 182, 184, 20, "a"); /* the lightest */
     assert_true(says("Choose ddp"));
-    assert_true(says("less than its 50 MiB, pipeline needs 20 MiB and runs at 1.82 times"));
+    assert_true(
+        says("If memory is short: ddp takes 50 MiB of its fullest device, pipeline takes "
+             "20 MiB, at 1.82 times one device."));
     add(&hogwild, 198, 199, 200, 50, "b"); /* faster, with other bits */
     assert_true(says("Choose ddp"));
     assert_true(says("hogwild is faster still, 1.99 times"));
+}
+
+/* The advice names memory only if it may be short, in numbers that differ, and tells if the
+ * bits are other ones. */
+static void memory(void **state)
+{
+    (void)state;
+    add(&ddp, 188, 190, 194, 17.2, "a");
+    choir__compare_entry *light = add(&hogwild, 150, 152, 154, 8.4, "b");
+    assert_true(says("ddp takes 17 MiB of its fullest device, hogwild takes 8.4 MiB, at 1.52 "
+                     "times one device and with other bits."));
+    light->failed = true;
+    assert_false(says("memory"));
+    add(&pipeline, 150, 152, 154, 16.9, "a"); /* as good as none */
+    assert_false(says("memory"));
+}
+
+static void memory_of_a_small_job(void **state)
+{
+    (void)state;
+    add(&ddp, 188, 190, 194, 1.4, "a");
+    add(&pipeline, 150, 152, 154, 1.1, "a");
+    assert_true(says("Choose ddp"));
+    assert_false(says("memory"));
 }
 
 static void as_fast(void **state)
@@ -159,6 +185,8 @@ int main(void)
         T(figures),
         T(bits),
         T(choose_the_fastest),
+        T(memory),
+        T(memory_of_a_small_job),
         T(as_fast),
         T(stay),
         T(no_advice),

@@ -242,23 +242,24 @@ static void csv_widens(void **state)
     (void)state;
     choir_logger *log = open_log("csv", "a.csv", 0, false);
     log_steps(log, 1, 2);
-    ok(choir_log_event(log, 2, "eval", "{\"loss\":0.5,\"best\":true}"));
+    ok(choir_log_event(
+        log, 2, "eval", "{\"loss\":0.5,\"best\":true,\"metric\":1,\"metric_name\":\"f1\"}"));
     ok(choir_log_number(log, "a,\"b", 7));
     ok(choir_log_step(log, 3));
     ok(choir_log_close(log));
     size_t bytes;
     char *text = contents(at("a.csv"), &bytes);
-    assert_memory_equal(text, "step,time,loss,lr,eval/loss,\"a,\"\"b\"\n", 34);
+    assert_memory_equal(text, "step,time,loss,lr,eval/loss,eval/f1,\"a,\"\"b\"\n", 42);
     int commas = 0;
     for (size_t i = 0; i < bytes; i++)
         commas += text[i] == ',';
-    assert_int_equal(commas, 6 + 4 * 5);
+    assert_int_equal(commas, 7 + 4 * 6);
     free(text);
     log = open_log("csv", "a.csv", 3, true); /* finds the columns again */
     ok(choir_log_number(log, "a,\"b", 8));
     ok(choir_log_step(log, 4));
     ok(choir_log_close(log));
-    assert_true(csv_number("a.csv", 4, 5) == 8);
+    assert_true(csv_number("a.csv", 4, 6) == 8);
 }
 
 static void run_folder_goes_on(void **state)
@@ -471,12 +472,15 @@ static void tensorboard_groups_tags(void **state)
         "loss", "mine/own", "own", "step_s"};
     static const char *const tags[] = {"wait/data_s", "use/0/cpu:0/busy", "train_speed/items",
         "train_speed/items_per_s", "train/loss", "mine/own", "train/own", "train_speed/step_s",
-        "eval/loss", "wait/eval_s"};
+        "eval/loss", "eval/f1", "wait/eval_s", "eval/data_s", "eval/metric"};
     choir_logger *log = open_log("tensorboard", "g", 0, false);
     for (size_t i = 0; i < CHOIR_COUNT(names); i++)
         ok(choir_log_number(log, names[i], 1));
     ok(choir_log_step(log, 1));
-    ok(choir_log_event(log, 1, "eval", "{\"loss\": 2, \"eval_s\": 3}"));
+    ok(choir_log_event(
+        log, 1, "eval", "{\"loss\":2, \"metric\":0.5, \"metric_name\":\"f1\", \"eval_s\":3}"));
+    ok(choir_log_event(log, 2, "eval", "{\"metric\":0.5, \"metric_name\":\"data_s\"}"));
+    ok(choir_log_event(log, 3, "eval", "{\"metric\":0.5}"));
     ok(choir_log_close(log));
     size_t bytes, seen = 0;
     char *text = contents(only_file("g", "events.out.tfevents."), &bytes);
