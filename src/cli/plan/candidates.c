@@ -66,6 +66,8 @@ static choir_status add_text(choir__planning *p, const char *text, size_t length
 static choir_status add_named(choir__planning *p, const char *text)
 {
     choir_status status = CHOIR_OK;
+    if (!*text)
+        return choir__error(CHOIR_ERR_ARGUMENT, "--strategies: expected a list, got ''");
     while (*text && status == CHOIR_OK) {
         const char *end = choir__strategy_end(text);
         status = add_text(p, text, (size_t)(end - text));

@@ -328,6 +328,7 @@ wrong_input_is_one_sentence() {
     bad 2 "unexpected argument 'b'" plan a b
     bad 2 "unknown strategy 'dpp'" plan "${small[@]}" --strategies dpp random
     bad 2 '--memory' plan "${small[@]}" --memory=-5 random
+    bad 2 "expected a list, got ''" plan "${small[@]}" --strategies= random
     bad 2 '--nproc 2 with 4 --devices' plan "${small[@]}" --strategies ddp --nproc 2 random
     bad 2 'cannot be cut into micro-batches' plan --model toy --devices cpu:0-3 --batch-size 3 \
         random
