@@ -33,7 +33,7 @@ choir__book *choir__book_new(
             book->params[book->count++] = params[i];
         }
     book->bucket_cap = CHOIR__BUCKET_BYTES;
-    book->first_cap = (size_t)1 << 20;
+    book->first_cap = CHOIR__FIRST_BUCKET_BYTES;
     if (!choir__run_of(run)->books)
         choir__on_close(run, close_books, run);
     book->next = choir__run_of(run)->books;

@@ -140,7 +140,8 @@ static inline bool choir__is_elsewhere(const choir__param *param)
     return param && !param->tensor && param->boxes && !param->box_count;
 }
 
-enum { CHOIR__BUCKET_BYTES = 25 << 20 }; /* from which on a bucket is full */
+/* from which on a bucket is full */
+enum { CHOIR__FIRST_BUCKET_BYTES = 1 << 20, CHOIR__BUCKET_BYTES = 25 << 20 };
 
 typedef struct choir__bucket {
     int64_t count; /* elements, a multiple of 16 */
@@ -210,7 +211,7 @@ struct choir__book {
     bool of_replicas; /* the sums are further uses of the replicated parameters */
     const choir__reducer_ops *reducer_ops;
     void *reducer;
-    size_t bucket_cap, first_cap; /* bytes; CHOIR__BUCKET_BYTES at first, and 1 MiB */
+    size_t bucket_cap, first_cap; /* bytes from which on a bucket is full */
     int turns;                    /* number of slots written so far */
     /* Settings that a reducer may change: */
     /* (count) indices of params in the order of the buckets; NULL: from the last */

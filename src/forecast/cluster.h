@@ -3,16 +3,18 @@
  *
  *     {
  *       "name": "sixteen racks",
- *       "device": "H100",           a preset, or an object: {"kind": "H100", "bf16_flops":
- * 8e14} "nodes": 64, "devices_per_node": 8, "nodes_per_rack": 4, "links": { "core": "NVLink4",
- * between the devices of a socket (of a node without sockets) "node": {"kind": "NDR400",
- * "ports": 8},             between the nodes of a rack "rack": {"alpha_s": 5e-6,
- * "beta_bytes_s": 5e10, "ports": 16}
+ *       "device": {"kind": "H100", "bf16_flops": 8e14},
+ *       "nodes": 64, "devices_per_node": 8, "nodes_per_rack": 4,
+ *       "links": {
+ *         "core": "NVLink4",
+ *         "node": {"kind": "NDR400", "ports": 8},
+ *         "rack": {"alpha_s": 5e-6, "beta_bytes_s": 5e10, "ports": 16}
  *       },
  *       "failures": {"per_device_day": 0.0008, "restart_s": 600},
  *       "price_per_device_hour": 2.5
  *     }
  *
+ * A device is a preset, or an object that replaces figures of one; a link likewise.
  * A level's link joins the components of that level: "node" joins the nodes of a rack. A
  * message between two devices takes the links of all levels from the nodes up to the lowest
  * level that has both of them. Its time is alpha of that level and its bytes over its share of

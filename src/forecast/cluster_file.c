@@ -42,8 +42,9 @@ static choir_status expected(
     char *text = json_dumps(got, JSON_ENCODE_ANY | JSON_COMPACT);
     if (text)
         choir__shorten(choir__clean(text), 200);
-    choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s%s%s: expected %s, got %s",
-        o->where, *o->where && *key ? "." : "", key, what, text ? text : "?");
+    choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s%s%s%sexpected %s, got %s",
+        o->where, *o->where && *key ? "." : "", key, *o->where || *key ? ": " : "", what,
+        text ? text : "?");
     free(text);
     return status;
 }

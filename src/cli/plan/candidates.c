@@ -66,6 +66,8 @@ static choir_status add_text(choir__planning *p, const char *text, size_t length
 static choir_status add_named(choir__planning *p, const char *text)
 {
     choir_status status = CHOIR_OK;
+    if (!*text)
+        return choir__error(CHOIR_ERR_ARGUMENT, "--strategies: expected a list, got ''");
     while (*text && status == CHOIR_OK) {
         const char *end = choir__strategy_end(text);
         status = add_text(p, text, (size_t)(end - text));
@@ -95,11 +97,44 @@ static const char *kind_of(const choir__job_placement *p, char kind[16])
 }
 
 /* Takes `count` devices, which need not be here. */
-static void imagine(choir__planning *p, const char *kind, int64_t count)
+static choir_status imagine(choir__planning *p, const char *kind, int64_t count)
 {
-    p->job.placement.device_count = (int)choir__min(count, CHOIR__MOST_RANKS);
+    if (count > CHOIR__MOST_RANKS)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--cluster %s has %lld devices, and a plan follows at most %d: expected --nproc with "
+            "the number of devices that the job takes",
+            p->cluster, (long long)count, CHOIR__MOST_RANKS);
+    p->job.placement.device_count = (int)count;
     for (int i = 0; i < choir__min(p->job.placement.device_count, CHOIR__MAX_DEVICES); i++)
         snprintf(p->job.placement.device_names[i], CHOIR__CLI_DEVICE_NAME, "%s:%d", kind, i);
+    return CHOIR_OK;
+}
+
+/* Lists the job's devices. alone: the command line itself places the one strategy; several
+ * strategies take all devices, or --nproc of them. */
+static choir_status list_devices(choir__planning *p, bool alone)
+{
+    choir__job_placement *place = &p->job.placement;
+    const bool described = p->cluster && !place->devices;
+    const int64_t asked = place->nproc;
+    char kind[16];
+    if (described)
+        return imagine(p, strcmp(p->machine.place.device.kind, "cpu") ? "cuda" : "cpu",
+            asked && (!alone || asked > choir__cluster_devices(&p->machine.place))
+                ? asked
+                : choir__cluster_devices(&p->machine.place));
+    choir_status status = choir__cli_devices_list(place->devices, place->device_names,
+        CHOIR_COUNT(place->device_names), &place->device_count);
+    if (status != CHOIR_OK)
+        return status;
+    if (place->devices && !alone && !place->mesh && asked && asked != place->device_count)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--nproc %d with %d --devices: several strategies are planned on all devices; "
+            "leave one of both options out",
+            place->nproc, place->device_count);
+    if (!place->devices && asked && (!alone || asked > place->device_count))
+        return imagine(p, place->device_count ? kind_of(place, kind) : "cpu", asked);
+    return CHOIR_OK;
 }
 
 choir_status choir__plan_list(choir__planning *p)
@@ -107,20 +142,12 @@ choir_status choir__plan_list(choir__planning *p)
     const choir__job_placement *place = &p->job.placement;
     const bool asked =
         choir__job_was_given(&p->job, CHOIR__JOB_OPTION(placement.strategy_text));
-    char kind[16];
-    choir_status status = CHOIR_OK;
-    if (p->cluster && !place->devices)
-        imagine(p, strcmp(p->machine.place.device.kind, "cpu") ? "cuda" : "cpu",
-            choir__cluster_devices(&p->machine.place));
-    else
-        status = choir__cli_devices_list(place->devices, p->job.placement.device_names,
-            CHOIR_COUNT(place->device_names), &p->job.placement.device_count);
+    const bool alone = !p->strategies && asked && strcmp(place->strategy_text, "auto");
+    choir_status status = list_devices(p, alone);
     if (status != CHOIR_OK)
         return status;
-    if (!place->devices && place->nproc > place->device_count)
-        imagine(p, place->device_count ? kind_of(place, kind) : "cpu", place->nproc);
     choir__job_devices_text(place, p->devices, sizeof p->devices);
-    if (!p->strategies && asked && strcmp(place->strategy_text, "auto"))
+    if (alone)
         return add(p, place->strategy_text, strlen(place->strategy_text), place->mesh);
     status = choir__job_common_cut(&p->job);
     if (status != CHOIR_OK)

@@ -73,10 +73,32 @@ static double memory_of_device(const choir__planning *p)
                : 0;
 }
 
-/* Returns the bytes that need room in one memory: of all devices, or of the fullest one. */
+bool choir__plan_has_nodes(const choir__planning *p)
+{
+    return p->cluster && memory_of_device(p) <= 0 &&
+           !strcmp(p->machine.place.device.kind, "cpu");
+}
+
+/* Returns the bytes of all devices of the fullest node. */
+static double fullest_node(const choir__planning *p, const choir__rehearsal *r)
+{
+    double most = 0, sum = 0;
+    for (int d = 0; d < r->world * r->each; d++) {
+        const int of = r->class_of[d / r->each] * r->each + d % r->each;
+        sum = d % p->machine.place.devices_per_node ? sum : 0;
+        sum += (double)r->devices[of].counts.bytes_peak;
+        most = choir__max(most, sum);
+    }
+    return most;
+}
+
+/* Returns the bytes that need room in one memory: of all devices, of the fullest node, or of
+ * the fullest device. */
 static double bytes_in_one_memory(const choir__planning *p, const choir__rehearsal *r)
 {
     double most = 0;
+    if (choir__plan_has_nodes(p))
+        return fullest_node(p, r);
     if (memory_of_device(p) <= 0)
         return sum_peaks(r);
     for (int i = 0; i < r->device_count; i++)
@@ -88,13 +110,19 @@ static void judge(const choir__planning *p, choir__plan_entry *e)
 {
     char needs[32], has[32], holder[300];
     const double each = memory_of_device(p), room = each > 0 ? each : (double)p->memory;
+    const bool nodes = choir__plan_has_nodes(p);
     e->bytes = bytes_in_one_memory(p, &e->rehearsal);
     e->fits = !*e->lacks && e->bytes <= room;
     choir__plan_say_holder(&e->rehearsal, holder, sizeof holder);
     if (!e->fits && !*e->lacks)
         snprintf(e->lacks, sizeof e->lacks, "%s %s and %s has %s: %s",
-            each > 0 ? "its fullest device needs" : "its devices need",
-            choir__plan_size(e->bytes, needs), each > 0 ? "such a device" : "the machine",
+            nodes      ? "the devices of its fullest node need"
+            : each > 0 ? "its fullest device needs"
+                       : "its devices need",
+            choir__plan_size(e->bytes, needs),
+            nodes      ? "a node"
+            : each > 0 ? "such a device"
+                       : "the machine",
             choir__plan_size(room, has), holder);
 }
 

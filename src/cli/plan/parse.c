@@ -17,8 +17,9 @@ const choir__cli_option choir__plan_options[] = {
         .choices = choir__cli_strategy_names},
     {"memory", CHOIR__BYTES, AT(memory), 1, 0x1p63, .argument = "BYTES",
         .help =
-            "memory of the machine, which its CPU devices share (default: this machine's, as "
-            "far as its control groups allow)"},
+            "memory of the machine, or of each node of a cluster of CPUs, which its devices share "
+            "(default: this machine's, as far as its control groups allow; a node's: its "
+            "devices' memory_bytes)"},
     {"cluster", CHOIR__STRING, AT(cluster), .argument = "FILE",
         .help = "time the steps on this cluster, described in JSON (default: this machine)"},
     {"items", CHOIR__FLOAT, AT(items), 1, 1e18, .argument = "N",

@@ -26,6 +26,16 @@ static bool is_the_job_wrong(const choir__planning *p)
     return wrong;
 }
 
+/* Without --memory the machine has this machine's, and a cluster's node its devices' memory. */
+static void find_memory(choir__planning *p)
+{
+    const choir__cluster *place = &p->machine.place;
+    if (p->memory)
+        return;
+    p->memory = choir__plan_has_nodes(p) ? place->devices_per_node * place->device.memory_bytes
+                                         : (int64_t)choir__usable_memory("");
+}
+
 /* Returns the exit status. A strategy that cannot run is left out, unless the user asks for it.
  */
 static int plan(choir__planning *p)
@@ -35,8 +45,6 @@ static int plan(choir__planning *p)
         return choir__plan_calibrate(p);
     if (p->plot && choir__gnuplot_check("--plot", p->plot) != CHOIR_OK)
         return choir__cli_refuse("plan", true);
-    if (!p->memory)
-        p->memory = (int64_t)choir__usable_memory("");
     if (p->cluster && choir__machine_find(p->cluster, "", &p->machine) != CHOIR_OK)
         return choir__cli_fail();
     if (choir__plan_list(p) != CHOIR_OK)
@@ -45,6 +53,7 @@ static int plan(choir__planning *p)
         choir__machine_find(NULL, p->job.placement.device_names[0], &p->machine) != CHOIR_OK)
         return choir__cli_fail();
     choir__machine_extend(&p->machine, p->job.placement.device_count);
+    find_memory(p);
     for (int i = 0; i < p->count; i++)
         choir__plan_foresee(p, &p->entries[i]);
     if (is_the_job_wrong(p))

@@ -52,7 +52,7 @@ typedef struct choir__plan_remedy {
 typedef struct choir__planning {
     choir__job job; /* first: the options of train point into it */
     const char *strategies;
-    int64_t memory; /* bytes of the machine; 0: of this one */
+    int64_t memory; /* bytes of the machine, or of a node (choir__plan_has_nodes) */
     char devices[CHOIR__MAX_DEVICES *
                  (CHOIR__CLI_DEVICE_NAME + 1)]; /* --devices of all entries */
     const char *cluster;                        /* path of its file; NULL: this machine */
@@ -93,6 +93,9 @@ choir_status choir__plan_list(choir__planning *p);
 
 /* Fills in an entry. */
 void choir__plan_foresee(choir__planning *p, choir__plan_entry *e);
+/* Returns whether the job's CPU devices belong to nodes of a described cluster, with a memory
+ * per node. */
+bool choir__plan_has_nodes(const choir__planning *p);
 
 /* Measures this machine, and stores its table. Returns an exit status. */
 int choir__plan_calibrate(choir__planning *p);

@@ -152,9 +152,10 @@ static void mend(
 /* Returns the devices of one machine: of a node of the described cluster, or all. */
 static int devices_each(const choir__planning *p)
 {
-    const choir__cluster *c = &p->machine.place;
-    return p->cluster && !p->job.placement.devices ? (int)c->devices_per_node
-                                                   : p->job.placement.device_count;
+    const int all = p->job.placement.device_count;
+    return p->cluster && !p->job.placement.devices
+               ? (int)choir__min(p->machine.place.devices_per_node, all)
+               : all;
 }
 
 /* Rehearses sharded weights with recomputation on several machines; bytes: what each of them
@@ -165,14 +166,15 @@ static bool fits_on(choir__planning *p, int machines, choir__plan_entry *tried)
     const int each = devices_each(p), before = p->job.placement.device_count / each;
     const choir__cluster place = p->machine.place;
     *tried = (choir__plan_entry){.change = spread, .times = (int64_t)machines * each};
-    p->memory = memory / before * machines;
+    if (!choir__plan_has_nodes(p))
+        p->memory = memory / before * machines;
     p->machine.place.nodes = choir__max(place.nodes, machines);
     if (place.nodes_per_rack == place.nodes) /* one rack */
         p->machine.place.nodes_per_rack = p->machine.place.nodes;
     bool fits = try(p, sharding(), "", tried);
     p->memory = memory;
     p->machine.place = place;
-    if (!strncmp(p->devices, "cpu", 3))
+    if (!strncmp(p->devices, "cpu", 3) && !choir__plan_has_nodes(p))
         tried->bytes /= machines;
     return fits;
 }

@@ -43,7 +43,9 @@ void choir__plan_table(const choir__planning *p)
     printf(
         "\nPeak: of the device that holds most, with its parts; least: of the one that holds "
         "least.\n%s has %s.\n",
-        cpus ? "The machine" : "Each device",
+        choir__plan_has_nodes(p) ? "Each node"
+        : cpus                   ? "The machine"
+                                 : "Each device",
         choir__plan_size(
             cpus ? (double)p->memory : (double)p->machine.place.device.memory_bytes, memory));
     for (int i = 0; i < p->count; i++)
@@ -126,8 +128,23 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
     free(devices);
 }
 
+/* Returns the strategies that cannot run; the caller frees them. */
+static choir__told_left_out *left_out(const choir__planning *p, int *count)
+{
+    choir__told_left_out *all = choir__calloc((size_t)p->count + 1, sizeof *all);
+    *count = 0;
+    for (int i = 0; i < p->count; i++) {
+        const choir__plan_entry *e = &p->entries[i];
+        if (!e->planned)
+            all[(*count)++] = (choir__told_left_out){
+                .strategy = e->text, .mesh = *e->mesh ? e->mesh : NULL, .why = e->error};
+    }
+    return all;
+}
+
 void choir__plan_json(const choir__planning *p)
 {
+    int outside;
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].planned)
             print_entry(p, &p->entries[i]);
@@ -139,10 +156,13 @@ void choir__plan_json(const choir__planning *p)
         remedies[i] = (choir__told_remedy){.change = p->remedies[i].words,
             .command = p->remedies[i].command,
             .memory_bytes = (int64_t)p->remedies[i].bytes};
+    choir__told_left_out *others = left_out(p, &outside);
     print(CHOIR__TOLD(advice, .strategy = best ? best->text : NULL, .command = command,
         .why = why, .other_microbatches = p->other_cut,
         .other_step_ms = p->other_cut ? p->other_ms : NAN, .other_command = p->other_command,
-        .remedies = remedies, .remedies_count = p->remedy_count));
+        .remedies = remedies, .remedies_count = p->remedy_count, .left_out = others,
+        .left_out_count = outside));
+    free(others);
     free(remedies);
     free(command);
     free(why);

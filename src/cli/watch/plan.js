@@ -97,6 +97,8 @@ function drawPlan(plan) {
       make('span', {}, make('i', { class: `of-${kind}` }), kind))));
   for (const s of plan.strategies.filter((each) => !each.fits && each.lacks))
     card.append(make('p', { class: 'quiet' }, `${labelOf(s)} does not fit: ${s.lacks}.`));
+  for (const s of (plan.advice && plan.advice.left_out) || [])
+    card.append(make('p', { class: 'quiet' }, `${labelOf(s)} is left out: ${s.why}.`));
   if (told) card.append(planHolders(plan, told));
   return card;
 }

@@ -138,6 +138,13 @@ choir__shares choir__data_shares(const choir__pipeline_data *d)
     return d && d->sharder ? d->sharder->shares : (choir__shares){.values = 1};
 }
 
+choir__bucket_caps choir__data_bucket_caps(const choir__pipeline_data *d)
+{
+    return d ? (choir__bucket_caps){(double)d->first_cap, (double)d->bucket_cap,
+                   d->sharder != NULL}
+             : (choir__bucket_caps){CHOIR__FIRST_BUCKET_BYTES, CHOIR__BUCKET_BYTES, false};
+}
+
 size_t choir__data_gathered(const choir__pipeline_data *d, const choir_device *device)
 {
     return d && d->sharder ? d->sharder->gathered(d->sharder, device) : 0;

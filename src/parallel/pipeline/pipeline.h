@@ -2,7 +2,7 @@
  *
  *   spread.c    before there are cuts: the stage of each module, by its size or by hand
  *   measure.c   the first steps, without cuts: time and operands of each op
- *   cut.c       distributes the ops over the stages
+ *   cut.c       distributes the ops over the stages; stage_bytes.c: what a stage holds
  *   by_hand.c   the caller's cuts
  *   param_stage.c moves parameters and buffers to their stages; makes books and replicas
  *   op_stage.c     while a micro-batch runs: the stage of an op, and its operands there
@@ -142,10 +142,10 @@ choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replicat
 choir_status choir__pipeline_measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses);
 
-/* cut.c: fills in first and stage_costs, for steps of `micros` micro-batches. */
+/* cut.c: fills in first, bytes and stage_costs, for steps of `micros` micro-batches. */
 choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros);
-/* Returns the use of t whose stage stores t: the first dense use, else the first use; -1
- * without a use. */
+/* stage_bytes.c: returns the use of t whose stage stores t: the first dense use, else the first
+ * use; -1 without a use. */
 int choir__pipeline_home_use(const choir__pipeline *p, const choir_tensor *t);
 /* by_hand.c: writes the ops that the caller's cuts name to p->first. */
 choir_status choir__pipeline_cut_by_hand(choir__pipeline *p);
@@ -220,6 +220,14 @@ int64_t choir__data_longest(const choir__pipeline_data *d);
 int choir__data_levels(const choir__pipeline_data *d, int64_t micros);
 /* Returns the shares of a stage's parameters that this rank holds; d may be NULL. */
 choir__shares choir__data_shares(const choir__pipeline_data *d);
+/* The bytes from which on a bucket of gradients is full: the first one, and others. by_unit:
+ * only units end one. */
+typedef struct choir__bucket_caps {
+    double first, others;
+    bool by_unit;
+} choir__bucket_caps;
+/* Returns the caps of a stage's book; d may be NULL. */
+choir__bucket_caps choir__data_bucket_caps(const choir__pipeline_data *d);
 /* Returns the bytes of weights that a sharder has gathered on the device; d may be NULL. */
 size_t choir__data_gathered(const choir__pipeline_data *d, const choir_device *device);
 /* Returns the number of stages whose gradients this rank reduces. */

@@ -96,28 +96,29 @@ uneven_groups_count_as_in_train() {
         --strategy ddp:sync_bn=1,groups=8 --nproc 2 --batch-size 8 --microbatches 4 random
 }
 
-# A job's bytes are one number in ten runs, although another process is at work: cuts follow from
-# the program, and memory is free when the program frees it.
+# A job's bytes are one number in ten runs, two at a time, which disturb each other: cuts follow
+# from the program, and memory is free when the program frees it.
 bytes_do_not_depend_on_time() {
-    local place run model=gpt2:layers=3,heads=2,width=32,context=16,vocab=50
-    (while :; do :; done) &
-    started_pid=
-    local busy=$!
+    local place pair run runs model=gpt2:layers=3,heads=2,width=32,context=16,vocab=50
     for place in "pipeline --devices cpu:0-1" "pipeline --nproc 2" "fsdp --nproc 2"; do
         sampled 2 || continue
         : >all
-        for run in 1 2 3 4 5 6 7 8 9 10; do
-            # shellcheck disable=SC2086
-            choir train --json --no-eval --model $model --strategy $place --batch-size 8 \
-                --microbatches 4 --steps 6 random >out 2>err ||
-                fail "$place: $(cat err)"
-            peaks out >>all
-            echo >>all
+        for pair in 1 2 3 4 5; do
+            runs=()
+            for run in 1 2; do
+                # shellcheck disable=SC2086
+                choir train --json --no-eval --model $model --strategy $place --batch-size 8 \
+                    --microbatches 4 --steps 6 random >out.$run 2>err.$run &
+                runs+=($!)
+            done
+            for run in 1 2; do
+                wait "${runs[run - 1]}" || fail "$place: $(cat err.$run)"
+                peaks out.$run >>all
+                echo >>all
+            done
         done
         [ "$(sort -u all | wc -l)" = 1 ] || fail "$place: $(sort all | uniq -c)"
     done
-    kill $busy
-    wait $busy 2>/dev/null
 }
 
 small=(--model mlp:in=40,hidden=64,classes=7 --batch-size 16 --devices cpu:0-3)
@@ -129,7 +130,8 @@ json_has_a_line_per_strategy_and_advice() {
         '"strategy":"fsdp\+pipeline","mesh":"2x2","world":4,' \
         '"devices":\[\{"device":"cpu:0","peak_bytes":[0-9]+,.*\{"device":"cpu:3",'
     tail -n 1 out >last
-    has last '^\{"event":"advice","strategy":"[^"]+","command":"choir train --strategy='
+    has last '^\{"event":"advice","strategy":"[^"]+","command":"choir train --strategy=' \
+        '"left_out":\[.*\{"strategy":"pipeline:schedule=interleaved","mesh":null,"why":"[^"]+"\}'
     local command
     command=$(sed 's/.*"command":"\([^"]*\)".*/\1/' last)
     read -ra words <<<"${command#choir } --steps=2 --quiet"
@@ -224,6 +226,25 @@ assert 7e9 * 16 / 2 < last["memory_bytes"] <= 80e9, last
 PYTHON
 }
 
+# The CPU devices of a cluster's node share its memory, and no other node's.
+a_node_has_its_own_memory() {
+    printf '{"device": {"kind": "cpu", "memory_bytes": 20000}, "nodes": 3, %s}' \
+        '"devices_per_node": 2' >nodes.json
+    local job=(--model mlp:in=40,hidden=64,classes=7 --batch-size 12 --cluster nodes.json)
+    good plan --json "${job[@]}" --strategies ddp,fsdp random
+    has out '"lacks":"the devices of its fullest node need [0-9.]+ KiB and a node has 39.1 KiB: '
+    python3 - out <<'PYTHON' || fail "the bytes of a node are wrong: $(cat out)"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+for plan in lines[:-1]:
+    peaks = [d["peak_bytes"] for d in plan["devices"]]
+    assert len(peaks) == 6 and not plan["fits"], plan
+    assert plan["memory_bytes"] == max(sum(peaks[i:i + 2]) for i in (0, 2, 4)), plan
+PYTHON
+    good plan "${job[@]}" --strategies ddp --memory 1M random
+    has out '^Each node has 1.0 MiB' '^ddp +- +6 +yes '
+}
+
 # Stages and slices of many devices divide a node, so that the search of all strategies ends.
 many_devices_are_planned() {
     printf '{"device": "H100", "nodes": 32, "devices_per_node": 8}' >many.json
@@ -307,11 +328,15 @@ wrong_input_is_one_sentence() {
     bad 2 "unexpected argument 'b'" plan a b
     bad 2 "unknown strategy 'dpp'" plan "${small[@]}" --strategies dpp random
     bad 2 '--memory' plan "${small[@]}" --memory=-5 random
+    bad 2 "expected a list, got ''" plan "${small[@]}" --strategies= random
+    bad 2 '--nproc 2 with 4 --devices' plan "${small[@]}" --strategies ddp --nproc 2 random
     bad 2 'cannot be cut into micro-batches' plan --model toy --devices cpu:0-3 --batch-size 3 \
         random
     choir plan "${small[@]}" --strategies single,cp random >out 2>err
     [ $? = 1 ] && is_one_line 'strategy cp: ' || fail "cp: $(cat err)"
     has out '^single ' '^Take single'
+    choir plan --json "${small[@]}" --strategies single,cp random >out 2>err
+    has out '"left_out":\[\{"strategy":"cp","mesh":null,"why":"'
 }
 
 check bytes_equal_those_of_train
@@ -323,6 +348,7 @@ check the_table_names_what_is_left_out
 check what_does_not_fit_is_named
 check large_models_take_no_memory
 check the_smallest_cluster_is_named
+check a_node_has_its_own_memory
 check many_devices_are_planned
 check memory_does_not_grow_with_ranks
 check times_have_a_source
