@@ -1,7 +1,8 @@
 /* Chats: conversations as the chat template of a published model writes them.
  *
- * A folder's template is chat_template.jinja, or "chat_template" in tokenizer_config.json,
- * which may be a list of named ones. Its text is Jinja's language as transformers runs it
+ * A folder's template is chat_template.jinja, beside which additional_chat_templates/ may have
+ * one for chats with tools, or "chat_template" in tokenizer_config.json, which may be a list of
+ * named ones. Its text is Jinja's language as transformers runs it
  * (trim_blocks, lstrip_blocks, loop controls, {% generation %}); what published templates use
  * of it is understood, and a rendered text is the one of transformers' apply_chat_template. A
  * template is untrusted: it reads its variables alone, and its time and memory are bounded.

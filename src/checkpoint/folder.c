@@ -24,7 +24,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/state.h"
-#include "data/beside.h"
 
 /* --- folders --- */
 
@@ -79,46 +78,6 @@ void choir__folder_walk(
         closedir(stream);
 }
 
-static bool is_shard(const char *name)
-{
-    return (starts_with(name, "model") || starts_with(name, "optimizer")) &&
-           strstr(name, ".safetensors");
-}
-
-const char *choir__small_file(int index)
-{
-    static const char *const own[] = {
-        CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKENIZER_FILE, CHOIR__JOB_FILE};
-    enum { OWN = CHOIR_COUNT(own) };
-    return index < OWN ? own[index] : choir__beside_names[index - OWN];
-}
-
-/* Returns whether a name is the name of one of the small files, or begins with one, as names of
- * unfinished files do. */
-static bool is_small(const char *file, bool whole)
-{
-    const char *name;
-    for (int i = 0; (name = choir__small_file(i)); i++)
-        if (whole ? !strcmp(file, name) : starts_with(file, name))
-            return true;
-    return false;
-}
-
-bool choir__is_part_name(const char *name)
-{
-    return !strchr(name, '/') && (is_shard(name) || is_small(name, true));
-}
-
-static void unlink_ours(const char *dir, const char *name, void *arg)
-{
-    (void)arg;
-    if (!is_shard(name) && !is_small(name, false) && !starts_with(name, CHOIR__STATE_FILE))
-        return;
-    char *path = choir__format("%s/%s", dir, name);
-    unlink(path);
-    free(path);
-}
-
 /* The state is removed first, so that half of a checkpoint never looks like a complete one. */
 void choir__folder_remove(const char *path)
 {
@@ -128,7 +87,7 @@ void choir__folder_remove(const char *path)
     char *state = choir__format("%s/%s", path, CHOIR__STATE_FILE);
     unlink(state);
     free(state);
-    choir__folder_walk(path, unlink_ours, NULL);
+    choir__folder_walk(path, choir__part_remove, NULL);
     rmdir(path);
 }
 

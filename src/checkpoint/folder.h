@@ -43,7 +43,10 @@ choir_status choir__folder_is_free(const char *path);
  * there), io, fill's. */
 choir_status choir__folder_make(
     const char *to, choir_status (*fill)(const char *folder, void *arg), void *arg);
-/* Copies a small file, unless the folder lacks it. Errors: io. */
+/* Makes the folder that a file's name begins with, if it does. Errors: io. */
+choir_status choir__folder_of(const char *folder, const char *name);
+/* Copies a small file, unless the folder lacks it; the folder that the name may begin with is
+ * made. Errors: io. */
 choir_status choir__folder_copy(const char *from, const char *to, const char *name);
 /* Finds the newest complete step of a folder that has no `latest`: the process that saved the
  * first one died before it made the link. found: PATH_MAX bytes. Returns false if no step is
@@ -53,8 +56,14 @@ bool choir__folder_unnamed(const char *dir, char *found);
 bool choir__is_weights_file(const char *path);
 
 /* Returns the name of small file `index` that a checkpoint may have besides its tensors and its
- * state; NULL beyond the last. */
+ * state; NULL beyond the last. Chat templates with names are not among them. */
 const char *choir__small_file(int index);
+/* Calls each(name, arg) for the small files that a folder has, those templates among them,
+ * until one fails. */
+choir_status choir__small_files(
+    const char *folder, choir_status (*each)(const char *name, void *arg), void *arg);
+/* Removes a file of a checkpoint, or the folder of its chat templates; others stay. */
+void choir__part_remove(const char *dir, const char *name, void *arg);
 
 /* Returns whether a manifest may contain this name: a file of a checkpoint, in its folder. */
 bool choir__is_part_name(const char *name);

@@ -22,6 +22,20 @@ choir_status choir__folder_is_free(const char *path)
                      "%s is there already: name a new file or folder", path);
 }
 
+choir_status choir__folder_of(const char *folder, const char *name)
+{
+    const char *slash = strchr(name, '/');
+    if (!slash)
+        return CHOIR_OK;
+    char *path = choir__format("%s/%.*s", folder, (int)(slash - name), name);
+    choir_status status = CHOIR_OK;
+    if (mkdir(path, 0777) != 0 && !choir__is_folder(path))
+        status =
+            choir__error(CHOIR_ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
+    free(path);
+    return status;
+}
+
 choir_status choir__folder_copy(const char *from, const char *to, const char *name)
 {
     if (!choir__folder_has(from, name))
@@ -32,6 +46,8 @@ choir_status choir__folder_copy(const char *from, const char *to, const char *na
          *target = choir__format("%s/%s", to, name);
     choir_status status = choir__read_file(source, SMALL_FILE_LIMIT, &text, &bytes);
     if (status == CHOIR_OK)
+        status = choir__folder_of(to, name);
+    if (status == CHOIR_OK)
         status = choir__write_file(target, text, bytes);
     free(text);
     free(source);
@@ -39,12 +55,14 @@ choir_status choir__folder_copy(const char *from, const char *to, const char *na
     return status;
 }
 
+static void remove_all(const char *folder);
+
 static void remove_one(const char *folder, const char *name, void *arg)
 {
     char *path = choir__format("%s/%s", folder, name);
     (void)arg;
-    if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
-        unlink(path);
+    if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && unlink(path) != 0)
+        remove_all(path);
     free(path);
 }
 

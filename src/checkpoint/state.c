@@ -131,15 +131,22 @@ static void hash_state(json_t *root, char *hex)
     free(text);
 }
 
+/* Files that are added to a list. */
+typedef struct adding {
+    const char *folder;
+    json_t *files;
+} adding;
+
 /* Adds a file of the folder, if it is there. */
-static choir_status add_small_file(const char *folder, const char *name, json_t *files)
+static choir_status add_small_file(const char *name, void *arg)
 {
+    const adding *to = arg;
     choir__digest digest;
     choir_status status = CHOIR_OK;
-    char *path = choir__format("%s/%s", folder, name);
+    char *path = choir__format("%s/%s", to->folder, name);
     if (access(path, F_OK) == 0) {
         status = choir__sha256_file(path, &digest);
-        choir__state_add_file(files, name, &digest);
+        choir__state_add_file(to->files, name, &digest);
     }
     free(path);
     return status;
@@ -148,12 +155,10 @@ static choir_status add_small_file(const char *folder, const char *name, json_t 
 /* Adds the files of the folder that are not in files yet. */
 static choir_status add_small_files(const char *folder, json_t *files)
 {
-    choir_status status = CHOIR_OK;
-    const char *name;
-    for (int i = 0; (name = choir__small_file(i)) && status == CHOIR_OK; i++)
-        status = add_small_file(folder, name, files);
+    adding to = {folder, files};
+    choir_status status = choir__small_files(folder, add_small_file, &to);
     for (size_t i = 0; i < CHOIR_COUNT(indices) && status == CHOIR_OK; i++)
-        status = add_small_file(folder, indices[i], files);
+        status = add_small_file(indices[i], &to);
     return status;
 }
 

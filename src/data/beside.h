@@ -14,8 +14,25 @@
 #define CHOIR__BESIDE_PIECES "tokenizer.model"
 #define CHOIR__BESIDE_IMAGES "preprocessor_config.json"
 
-/* The names of all these files, ended by NULL. */
+/* The file of a chat template, and the folder of others, which are NAME.jinja. */
+#define CHOIR__BESIDE_CHAT   "chat_template.jinja"
+#define CHOIR__BESIDE_OTHERS "additional_chat_templates"
+#define CHOIR__BESIDE_END    ".jinja"
+
+/* The names of all these files but those of other chat templates, ended by NULL. */
 extern const char *const choir__beside_names[];
+
+/* Returns the contents of other chat template number i in order of names, and its name,
+ * "additional_chat_templates/NAME.jinja"; NULL: there are fewer, or beside is NULL. */
+const char *choir__beside_other(
+    const choir_beside *beside, int i, const char **name, size_t *bytes);
+
+/* Lists the names of other chat templates in a folder, in order, as above; the caller frees
+ * them and the list, which NULL ends. NULL: it has none. */
+char **choir__beside_list_others(const char *folder);
+
+/* Returns whether a name is one of another chat template, as above. */
+bool choir__beside_is_other(const char *name);
 
 /* Returns the contents of a file with a '\0' behind them, or NULL if the folder had none, or
  * beside is NULL. */

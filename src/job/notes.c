@@ -5,6 +5,8 @@
 #include <strings.h>
 
 #include "base/base.h"
+#include "checkpoint/gguf/family.h"
+#include "checkpoint/gguf/import.h"
 #include "checkpoint/weights/beside_files.h"
 #include "data/records.h"
 #include "job/job.h"
@@ -82,6 +84,24 @@ static void note_idle(const choir__job *j)
     }
 }
 
+/* Returns whether a GGUF file has the model's matrices transposed, so that frozen ones cannot
+ * stay in its blocks. */
+static bool is_turned(const choir__job *j)
+{
+    const char *weights = j->model.weights, *config = j->model.info.config;
+    const bool frozen = j->optim.lora || j->optim.freeze;
+    if (!frozen || j->optim.base || j->saves.resume || !weights ||
+        !choir__is_gguf_file(weights))
+        return false;
+    char *type = choir__format("%.*s", (int)strcspn(config, ":"), config);
+    const choir__gguf_family *family = choir__gguf_family_of(type);
+    const choir__gguf_name *n = family ? family->names : NULL;
+    while (n && n->published && n->change != CHOIR__GGUF_TRANSPOSED)
+        n++;
+    free(type);
+    return n && n->published;
+}
+
 void choir__job_notes(const choir__job *j)
 {
     const char *shared = shared_device(&j->placement);
@@ -101,6 +121,11 @@ void choir__job_notes(const choir__job *j)
     char *unbalanced = choir__cli_strategy_chunks_note(j);
     if (unbalanced)
         say(j, unbalanced);
+    if (is_turned(j))
+        say(j,
+            choir__format("%s has matrices transposed, so frozen ones are held as f32: --base "
+                          "names a type of fewer bits",
+                j->model.weights));
     note_idle(j);
     if (shared)
         say(j, choir__format(

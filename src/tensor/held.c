@@ -93,6 +93,11 @@ choir_status choir__held_write_rows(
 {
     size_t bytes;
     encoding e = {t->held->type, t->held->cols, t->shape.dim[1] * WORD, values, NULL};
+    if (!choir__quant_is_written(e.type))
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "blocks of type %s are read from files, but not written: other weights cannot be "
+            "held in them",
+            choir__quant_types[e.type].name);
     choir_status status = words_of(rows * t->shape.dim[1], &bytes, &e.words);
     if (status == CHOIR_OK) {
         choir_tensor part = choir__rows_view(t, first, rows);

@@ -1,5 +1,6 @@
 /* Conformance of the losses and of embeddings: the kernels that take ids from the user's
  * data. */
+#include "blocks_fixture.h"
 #include "conformance/harness.h"
 #include "device/queue.h"
 
@@ -242,7 +243,7 @@ static void expand(void **state)
         float *values = uniform(ROWS * cols, -1, 1);
         uint8_t *x = malloc((size_t)(ROWS * (bytes + 2)));
         for (int64_t r = 0; r < ROWS; r++) /* rows are a few bytes apart */
-            choir__quant_encode(type, x + r * (bytes + 2), values + r * cols, cols);
+            some_blocks(type, x + r * (bytes + 2), values + r * cols, cols, (uint32_t)r);
         free(values);
         trial t = TRIAL(expand, .x = x,
             .ids = how == 0   ? NULL

@@ -13,7 +13,8 @@ import folders
 
 CHOIR = os.environ.get("CHOIR", os.path.join(os.path.dirname(__file__), "..", "..", "build", "choir"))
 BESIDE = ["generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-          "chat_template.jinja", "preprocessor_config.json", "tokenizer.json", "tokenizer.model"]
+          "chat_template.jinja", "preprocessor_config.json", "tokenizer.json",
+          "additional_chat_templates/rag.jinja", "tokenizer.model"]
 ADDED = ["<|pad|>", "<|begin|>", "<｜end▁of▁sentence｜>"]
 PAD, BEGIN, END = 256, 257, 258
 
@@ -46,6 +47,9 @@ def folder(name, model_type="llama", **more):
     folders.write_json(name, "preprocessor_config.json", {})
     with open(os.path.join(name, "chat_template.jinja"), "wb") as file:
         file.write(b"{% for m in messages %}\r\n{{ m }}{% endfor %}")
+    os.makedirs(os.path.join(name, "additional_chat_templates"), exist_ok=True)
+    with open(os.path.join(name, "additional_chat_templates", "rag.jinja"), "wb") as file:
+        file.write(b"{{ documents }}\r\n")
     with open(os.path.join(name, "tokenizer.model"), "wb") as file:
         file.write(b"\n\x03abc\x00\xff")
     return config

@@ -1,6 +1,7 @@
 /* The types, and rows of blocks; q4_K and q6_K are written by encode_k.c. */
 #include "base/quant/quant.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,6 +20,20 @@ choir__quant choir__quant_of_gguf(uint32_t number)
     while (i < CHOIR__QUANT_COUNT && choir__quant_types[i].gguf != number)
         i++;
     return (choir__quant)i;
+}
+
+const char *choir__quant_stranger(uint32_t number)
+{
+    static const struct {
+        uint32_t number;
+        const char *name;
+    } strangers[] = {{16, "iq2_xxs"}, {17, "iq2_xs"}, {18, "iq3_xxs"}, {19, "iq1_s"},
+        {20, "iq4_nl"}, {21, "iq3_s"}, {22, "iq2_s"}, {23, "iq4_xs"}, {29, "iq1_m"},
+        {34, "tq1_0"}, {35, "tq2_0"}, {39, "mxfp4"}, {40, "nvfp4"}, {41, "q1_0"}};
+    for (size_t i = 0; i < CHOIR_COUNT(strangers); i++)
+        if (strangers[i].number == number)
+            return strangers[i].name;
+    return NULL;
 }
 
 /* --- writing --- */
@@ -94,25 +109,36 @@ void choir__quant_encode(choir__quant type, void *to, const float *x, int64_t n)
     case CHOIR__BF16: choir__narrow_bf16(to, x, n); break;
     case CHOIR__Q4_K: choir__quant_encode_q4_k(to, x, blocks); break;
     case CHOIR__Q6_K: choir__quant_encode_q6_k(to, x, blocks); break;
-    default:
+    case CHOIR__Q8_0:
+    case CHOIR__Q4_0:
+    case CHOIR__Q5_0:
         for (int64_t i = 0; i < blocks; i++, x += 32, y += choir__quant_types[type].bytes)
             (type == CHOIR__Q8_0      ? encode_q8_0
                 : type == CHOIR__Q4_0 ? encode_q4_0
                                       : encode_q5_0)(y, x);
+        break;
+    default: assert(!"a type that is only read");
     }
+}
+
+/* The largest value that fits each type; 0: the type is not written. The largest scale of a
+ * block is f16's largest number, and a half step. */
+static const float most[CHOIR__QUANT_COUNT] = {[CHOIR__F32] = INFINITY,
+    [CHOIR__BF16] = 0x1.fefffep127f,
+    [CHOIR__F16] = 65519,
+    [CHOIR__Q8_0] = 65519.0f * 127,
+    [CHOIR__Q4_0] = 65519.0f * 8,
+    [CHOIR__Q5_0] = 65519.0f * 16,
+    [CHOIR__Q4_K] = 65519.0f * 15,
+    [CHOIR__Q6_K] = 65519.0f * 32};
+
+bool choir__quant_is_written(choir__quant type)
+{
+    return most[type] > 0;
 }
 
 bool choir__quant_fits(choir__quant type, const float *x, int64_t n)
 {
-    /* the largest scale of a block is f16's largest number, and a half step */
-    static const float most[CHOIR__QUANT_COUNT] = {[CHOIR__F32] = INFINITY,
-        [CHOIR__BF16] = 0x1.fefffep127f,
-        [CHOIR__F16] = 65519,
-        [CHOIR__Q8_0] = 65519.0f * 127,
-        [CHOIR__Q4_0] = 65519.0f * 8,
-        [CHOIR__Q5_0] = 65519.0f * 16,
-        [CHOIR__Q4_K] = 65519.0f * 15,
-        [CHOIR__Q6_K] = 65519.0f * 32};
     for (int64_t i = 0; i < n; i++)
         if (!(fabsf(x[i]) <= most[type]))
             return false;
@@ -134,6 +160,11 @@ DECODE(Q4_0)
 DECODE(Q5_0)
 DECODE(Q4_K)
 DECODE(Q6_K)
+DECODE(Q4_1)
+DECODE(Q5_1)
+DECODE(Q2_K)
+DECODE(Q3_K)
+DECODE(Q5_K)
 
 static void decode_blocks(choir__quant type, float *y, const uint8_t *b, int64_t blocks)
 {
@@ -146,6 +177,11 @@ static void decode_blocks(choir__quant type, float *y, const uint8_t *b, int64_t
     case CHOIR__Q5_0: decode_Q5_0(y, b, blocks); break;
     case CHOIR__Q4_K: decode_Q4_K(y, b, blocks); break;
     case CHOIR__Q6_K: decode_Q6_K(y, b, blocks); break;
+    case CHOIR__Q4_1: decode_Q4_1(y, b, blocks); break;
+    case CHOIR__Q5_1: decode_Q5_1(y, b, blocks); break;
+    case CHOIR__Q2_K: decode_Q2_K(y, b, blocks); break;
+    case CHOIR__Q3_K: decode_Q3_K(y, b, blocks); break;
+    case CHOIR__Q5_K: decode_Q5_K(y, b, blocks); break;
     default: break;
     }
 }
@@ -153,8 +189,13 @@ static void decode_blocks(choir__quant type, float *y, const uint8_t *b, int64_t
 bool choir__quant_is_finite(choir__quant type, const void *row, int64_t n)
 {
     /* a block's values are finite if its scales are: the largest f16 is far below f32's */
-    static const int scales[CHOIR__QUANT_COUNT][2] = {
-        [CHOIR__Q4_K] = {0, 2}, [CHOIR__Q6_K] = {208, 208}};
+    static const int scales[CHOIR__QUANT_COUNT][2] = {[CHOIR__Q4_K] = {0, 2},
+        [CHOIR__Q6_K] = {208, 208},
+        [CHOIR__Q4_1] = {0, 2},
+        [CHOIR__Q5_1] = {0, 2},
+        [CHOIR__Q2_K] = {80, 82},
+        [CHOIR__Q3_K] = {108, 108},
+        [CHOIR__Q5_K] = {0, 2}};
     const choir__quant_type *t = &choir__quant_types[type];
     const uint8_t *b = row;
     bool finite = true;

@@ -34,7 +34,7 @@ static bool fits(const char *pattern, const char *name, int *layer)
     if (!mark)
         return !*name;
     const size_t digits = strspn(name, "0123456789");
-    if (digits < 1 || digits > 6)
+    if (digits < 1 || digits > 6 || (digits > 1 && *name == '0')) /* one layer has one name */
         return false;
     *layer = atoi(name);
     return !strcmp(mark + 1, name + digits);

@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "base/files/file.h"
 #include "base/files/map.h"
+#include "base/text.h"
 #include "tensor/tensor.h"
 
 enum { ALIGNMENT = 32, TEXT = 8, ARRAY = 9, TYPES = 13, MOST_DIMS = 4 };
@@ -161,24 +162,20 @@ static void take_keys(cursor *c, choir__gguf_in *in, uint64_t count)
 
 /* --- tensors --- */
 
-/* Names of types that are not read, by their numbers. */
-static const char *const strangers[] = {[3] = "q4_1",
-    [7] = "q5_1",
-    [10] = "q2_K",
-    [11] = "q3_K",
-    [13] = "q5_K",
-    [16] = "iq2_xxs",
-    [17] = "iq2_xs",
-    [18] = "iq3_xxs",
-    [19] = "iq1_s",
-    [20] = "iq4_nl",
-    [21] = "iq3_s",
-    [22] = "iq2_s",
-    [23] = "iq4_xs",
-    [29] = "iq1_m",
-    [34] = "tq1_0",
-    [35] = "tq2_0",
-    [39] = "mxfp4"};
+/* Refuses a tensor of a type that is not read. */
+static choir_status refuse(const cursor *c, const char *tensor, uint32_t type)
+{
+    const char *name = choir__quant_stranger(type);
+    choir__text_buffer read = {0};
+    for (int i = 0; i < CHOIR__QUANT_COUNT; i++)
+        choir__text_format(&read, i ? ", %s" : "%s", choir__quant_types[i].name);
+    choir_status status = choir__error(CHOIR_ERR_UNSUPPORTED,
+        "%s: tensor '%.200s' is of GGUF's type %s (number %u), which is not read here: %s are; "
+        "'llama-quantize --allow-requantize FILE NEW q8_0' makes such a file",
+        c->path, tensor, name ? name : "unknown", type, read.bytes);
+    choir__text_buffer_free(&read);
+    return status;
+}
 
 /* Reads one row of the list; its data's place is in bytes of all data. */
 static void take_tensor(cursor *c, choir__gguf_tensor_info *t, uint64_t *place)
@@ -202,12 +199,7 @@ static void take_tensor(cursor *c, choir__gguf_tensor_info *t, uint64_t *place)
     if (c->status != CHOIR_OK)
         return;
     if (t->type == CHOIR__QUANT_COUNT) {
-        const char *name = type < CHOIR_COUNT(strangers) ? strangers[type] : NULL;
-        c->status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%s: tensor '%.200s' is of GGUF's type %s (number %u), which is not read here: f32, "
-            "f16, bf16, q8_0, q4_0, q5_0, q4_K and q6_K are; 'llama-quantize --allow-requantize "
-            "FILE NEW q8_0' makes such a file",
-            c->path, t->name, name ? name : "unknown", type);
+        c->status = refuse(c, t->name, type);
         return;
     }
     if (!choir__shape_fits(t->shape) ||

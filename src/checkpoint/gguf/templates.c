@@ -17,14 +17,15 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/gguf/vocab.h"
+#include "data/beside.h"
 #include "data/dataset.h"
 
 #define KEY     "tokenizer.chat_template"
 #define NAMES   KEY "s"
 #define DEFAULT "default"
-#define END     ".jinja"
-#define FILE_OF "chat_template" END
-#define OTHERS  "additional_chat_templates"
+#define END     CHOIR__BESIDE_END
+#define FILE_OF CHOIR__BESIDE_CHAT
+#define OTHERS  CHOIR__BESIDE_OTHERS
 #define LEGACY  "chat_template.json"
 
 enum { LIMIT = 16 << 20 }; /* bytes of a template */

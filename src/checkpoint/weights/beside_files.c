@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/folder.h"
 #include "checkpoint/format/file.h"
 #include "data/beside.h"
 
@@ -123,7 +124,9 @@ static choir_status write_file(
     const char *folder, const char *name, const char *text, size_t bytes)
 {
     char *path = choir__format("%s/%s", folder, name);
-    choir_status status = choir__write_file(path, text, bytes);
+    choir_status status = choir__folder_of(folder, name);
+    if (status == CHOIR_OK)
+        status = choir__write_file(path, text, bytes);
     free(path);
     return status;
 }
@@ -157,7 +160,8 @@ choir_status choir__beside_save(const choir__beside_parts *k, const char *folder
 {
     choir_beside *files = join(k->tokenizer, k->beside, true, NULL);
     choir_status status = save_config(k, files, folder);
-    const char *name;
+    const char *name, *other;
+    size_t size;
     for (int i = 0; (name = choir__beside_names[i]) && status == CHOIR_OK; i++) {
         size_t bytes;
         const char *text = choir__beside_text(files, name, &bytes);
@@ -167,6 +171,14 @@ choir_status choir__beside_save(const choir__beside_parts *k, const char *folder
         else if (text && strcmp(name, CHOIR__BESIDE_MODEL) != 0)
             status = write_file(folder, name, text, bytes);
         free(now);
+    }
+    for (int i = 0; status == CHOIR_OK && (other = choir__beside_other(files, i, &name, &size));
+         i++)
+        status = write_file(folder, name, other, size);
+    if (status == CHOIR_OK && choir__beside_other(files, 0, &name, &size)) {
+        char *path = choir__format("%s/" CHOIR__BESIDE_OTHERS, folder);
+        status = choir__sync_path(path);
+        free(path);
     }
     choir_beside_free(files);
     return status;
@@ -215,7 +227,8 @@ char *choir__beside_notes(const choir__beside_parts *k)
 {
     char *notes = choir__strdup(""), *why = NULL, *left_out = choir__strdup("");
     choir_beside *files = join(k->tokenizer, k->beside, true, &why);
-    const char *name;
+    const char *name, *other;
+    size_t size;
     for (int i = 0; (name = choir__beside_names[i]); i++) {
         size_t bytes;
         const char *wrong = choir__beside_wrong(files, name);
@@ -226,6 +239,9 @@ char *choir__beside_notes(const choir__beside_parts *k)
             !choir__beside_text(files, name, &bytes))
             choir__config_append(&left_out, ", ", name);
     }
+    for (int i = 0; why && choir__beside_other(k->beside, i, &name, &size); i++)
+        if (!choir__beside_other(files, 0, &other, &size))
+            choir__config_append(&left_out, ", ", name);
     if (*left_out)
         add(&notes, choir__format("checkpoints do not have the model's %s: %s", left_out, why));
     note_end(k, files, &notes);

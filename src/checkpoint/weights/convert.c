@@ -304,6 +304,16 @@ choir_status choir__config_state_dtype(const char *folder, choir_dtype dtype)
     return status;
 }
 
+struct copying {
+    const char *from, *to;
+};
+
+static choir_status copy_one(const char *name, void *arg)
+{
+    const struct copying *c = arg;
+    return choir__folder_copy(c->from, c->to, name);
+}
+
 struct conversion {
     const choir__opened *from;
     const choir__convert_opts *opts;
@@ -319,9 +329,8 @@ static choir_status fill(const char *folder, void *arg)
     choir_status status = write_kind(&o->model, folder, "model", opts, files);
     if (status == CHOIR_OK && o->optimizer.count)
         status = write_kind(&o->optimizer, folder, "optimizer", &as_is, files);
-    const char *name;
-    for (int i = 0; o->folder && (name = choir__small_file(i)) && status == CHOIR_OK; i++)
-        status = choir__folder_copy(o->folder, folder, name);
+    if (o->folder && status == CHOIR_OK)
+        status = choir__small_files(o->folder, copy_one, &(struct copying){o->folder, folder});
     if (status == CHOIR_OK && opts->typed)
         status = choir__config_state_dtype(folder, opts->dtype);
     if (status == CHOIR_OK && o->has_state)

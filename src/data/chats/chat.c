@@ -9,7 +9,7 @@
 #include "data/beside.h"
 #include "data/tokenizer/tokenizer.h"
 
-#define TEMPLATE_FILE "chat_template.jinja"
+#define TEMPLATE_FILE CHOIR__BESIDE_CHAT
 #define LEGACY_FILE   "chat_template.json"
 
 struct choir_chat {
@@ -90,6 +90,20 @@ static choir_status take_templates(choir_chat *chat, const char *file, const jso
     return status;
 }
 
+/* Takes the template of a file of its own, and the one for tools beside it. */
+static choir_status take_files(
+    choir_chat *chat, const choir_beside *beside, const char *text, size_t bytes)
+{
+    const char *name, *other;
+    size_t size;
+    choir_status status = choir__jinja_template_new(TEMPLATE_FILE, text, bytes, &chat->plain);
+    for (int i = 0;
+         status == CHOIR_OK && (other = choir__beside_other(beside, i, &name, &size)); i++)
+        if (!strcmp(name, CHOIR__BESIDE_OTHERS "/tool_use" CHOIR__BESIDE_END))
+            status = choir__jinja_template_new(name, other, size, &chat->with_tools);
+    return status;
+}
+
 /* A file of its own wins over tokenizer_config.json, and that over the older file. */
 static choir_status find_templates(choir_chat *chat, const choir_beside *beside)
 {
@@ -97,7 +111,7 @@ static choir_status find_templates(choir_chat *chat, const choir_beside *beside)
     size_t bytes;
     const char *text = choir__beside_text(beside, TEMPLATE_FILE, &bytes);
     if (text)
-        return choir__jinja_template_new(TEMPLATE_FILE, text, bytes, &chat->plain);
+        return take_files(chat, beside, text, bytes);
     choir_status status = CHOIR_OK;
     for (size_t i = 0; i < CHOIR_COUNT(files) && status == CHOIR_OK && !chat->plain; i++) {
         json_t *root = choir__beside_json(beside, files[i]);

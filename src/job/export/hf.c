@@ -29,7 +29,7 @@ static bool goes_through(const char *name)
 }
 
 struct copying {
-    const char *to;
+    const char *from, *to;
     choir_status status;
 };
 
@@ -44,18 +44,23 @@ static void copy_one(const char *from, const char *name, void *arg)
     free(path);
 }
 
-/* A checkpoint's folder also has the state of its training, which names files of this machine.
- */
+/* A job names files of this machine. */
+static choir_status copy_kept(const char *name, void *arg)
+{
+    const struct copying *c = arg;
+    if (!strcmp(name, CHOIR__JOB_FILE) || choir__folder_has(c->to, name))
+        return CHOIR_OK;
+    return choir__folder_copy(c->from, c->to, name);
+}
+
+/* A checkpoint's folder also has the state of its training. In a published one, folders hold
+ * other programs' weights, but for those of its chat templates. */
 static choir_status copy_small(const choir__export *e, const char *folder)
 {
-    struct copying c = {folder, CHOIR_OK};
-    const char *name;
+    struct copying c = {e->from, folder, CHOIR_OK};
     if (!e->trained)
         choir__folder_walk(e->from, copy_one, &c);
-    for (int i = 0; e->trained && (name = choir__small_file(i)) && c.status == CHOIR_OK; i++)
-        if (strcmp(name, CHOIR__JOB_FILE) != 0)
-            c.status = choir__folder_copy(e->from, folder, name);
-    return c.status;
+    return c.status == CHOIR_OK ? choir__small_files(e->from, copy_kept, &c) : c.status;
 }
 
 /* Says how a classifier's images were prepared where no file of a published folder does. */

@@ -2,6 +2,7 @@
  */
 #include "job/model/saved.h"
 
+#include <choir/hold.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -153,7 +154,16 @@ static choir_status hold_checkpoint(const char *path, const char *base, choir__s
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s was trained with --base %s: its weights cannot be held as %s", path, s->base,
             base);
-    return s->base ? CHOIR_OK : choir__base_of_running(base, NULL, s->net);
+    if (s->base)
+        return CHOIR_OK;
+    const bool blocks = choir_module_held_bytes(s->net) > 0;
+    choir_status status = choir__base_of_running(base, NULL, s->net);
+    return blocks && status == CHOIR_ERR_STATE
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "%s was trained beside the blocks of a GGUF file: its weights cannot be "
+                     "held as %s; leave out --base",
+                     path, base)
+               : status;
 }
 
 /* Holds the frozen weights as the training did. */

@@ -14,6 +14,9 @@ make_base() {
     rm -rf made
     sed -i 's/^{/{"transformers_version": "9.8.7",/' "$1/config.json"
     echo '{{ messages }}' >"$1/chat_template.jinja"
+    mkdir "$1/additional_chat_templates"
+    echo '{{ tools }}' >"$1/additional_chat_templates/tool_use.jinja"
+    echo '{{ documents }}' >"$1/additional_chat_templates/rag.jinja"
     echo terms >"$1/LICENSE"
 }
 
@@ -53,7 +56,20 @@ whole_models_keep_files() {
     for file in chat_template.jinja LICENSE; do
         cmp base/$file merged2/$file || fail "$file"
     done
-    cmp base/chat_template.jinja merged/chat_template.jinja || fail 'the template of a run'
+    good train --quiet --resume tuned --steps 5 --save-every 1 --save-keep 1 --save on --no-eval
+    [ "$(cd on && echo step-*)" = step-00000005 ] || fail "earlier steps: $(ls on)"
+    good checkpoint convert on shards --shards 2
+    good checkpoint verify on
+    good checkpoint verify shards
+    good export on/latest again --format hf
+    for file in chat_template.jinja additional_chat_templates/{tool_use,rag}.jinja; do
+        for copy in merged merged2 on/latest shards again; do
+            cmp base/$file $copy/$file || fail "$file in $copy"
+        done
+    done
+    rm on/latest/additional_chat_templates/rag.jinja
+    ! choir checkpoint verify on >out 2>err || fail 'a template is gone, and all is good'
+    has out 'BAD .*additional_chat_templates/rag.jinja'
     grep -q 9.8.7 merged/config.json || fail 'a key of others'
     good export tuned half --format hf --dtype bf16
     grep -q bfloat16 half/config.json || fail "$(cat half/config.json)"

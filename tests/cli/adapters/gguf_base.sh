@@ -87,6 +87,9 @@ goes_on() {
     good checkpoint verify saved
     good eval --json q4_K_M/model.gguf text && mv out loss
     good eval --json as-q4_K_M text && cmp -s out loss || fail 'eval: other losses'
+    good generate saved --prompt a --tokens 2 --base f32
+    bad 1 'saved was trained beside the blocks of a GGUF file: .* held as q4_0; leave out --base' \
+        generate saved --prompt a --base q4_0
     # Numbers of 16 bits stay those of the file, beside products in others.
     train whole --model f16/model.gguf --lora "$lora" --amp bf16 --save halves --save-every 2 \
         --save-keep 2
@@ -133,6 +136,12 @@ is_refused() {
     patched q8_0/model.gguf blk.1.attn_q.weight blk.1.attn_z.weight >other.gguf
     bad 1 "other.gguf: a tensor has no place in such a model: 'blk.1.attn_z.weight'" \
         "${job[@]}" other.gguf
+    for layer in 0 1; do # one layer has one name
+        perl -0777 -pe "s/\x16(\\0{7}blk\\.)($layer\\.attn_norm\\.weight)/\\x17\${1}0\$2/s" \
+            q8_0/model.gguf >other.gguf
+        bad 1 "other.gguf: a tensor has no place in such a model: 'blk.0$layer.attn_norm.weight'" \
+            "${job[@]}" other.gguf
+    done
     patched q8_0/model.gguf llama.block_count llama.block_kount >other.gguf
     bad 1 "other.gguf: missing key 'llama.block_count'" "${job[@]}" other.gguf
     perl -0777 -pe 's/(rope\.freq_base\x06\0{3}).{4}/$1\0\0\x80\x7f/s' q8_0/model.gguf >other.gguf
@@ -147,10 +156,22 @@ is_refused() {
         q4_K_M/model.gguf --strategy tp --nproc 2
 }
 
+# gpt2 multiplies by matrices that GGUF files have transposed.
+is_said() {
+    good train --quiet --tokenizer "$golden/gpt2" --steps 1 --no-eval --batch-size 1 \
+        --model gpt2:layers=1,heads=2,width=32,context=8 --save turned text
+    good export turned turned-gguf --format gguf --dtype q8_0
+    local job=(train --steps 1 --no-eval --quiet --lora r=2 text --model turned-gguf/model.gguf)
+    noted 'turned-gguf/model.gguf has matrices transposed, so frozen ones are held as f32' "${job[@]}"
+    choir "${job[@]}" --base q8_0 >out 2>err
+    ! grep -q transposed err || fail "a note beside --base: $(cat err)"
+}
+
 check make_files
 check types_have_their_values
 check strategies_agree
 check goes_on
 check saves_memory
+check is_said
 check is_refused
 finish

@@ -1,6 +1,7 @@
 /* Weights in few bits: q8_0, q4_0 and q5_0 are written with the bytes of the package gguf, q4_K
- * and q6_K with llama.cpp's, whose hashes are recorded here; tests/interop/gguf/ compares with
- * the programs themselves. Any part of a row is read as it is in the whole. */
+ * and q6_K with llama.cpp's, whose hashes are recorded here, and so are those of values that are
+ * read; tests/interop/gguf/ compares with the programs themselves. Any part of a row is read as
+ * it is in the whole. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "base/hash.h"
 #include "base/quant/quant.h"
 #include "base/rng.h"
-#include "check.h"
+#include "blocks_fixture.h"
 
 enum { N = 256 * 24 };
 
@@ -42,6 +43,11 @@ static const struct {
     {CHOIR__Q5_0, UINT64_C(0x4bfe828351f2787f), UINT64_C(0xb5885382f6b27b5d)},
     {CHOIR__Q4_K, UINT64_C(0x96082b6c9931ced0), UINT64_C(0x072f9b2e188f01b0)},
     {CHOIR__Q6_K, UINT64_C(0xeb5a57134da97a34), UINT64_C(0x925ecde7994f84fb)},
+    {CHOIR__Q4_1, UINT64_C(0x62f7610a4c0360c9), UINT64_C(0x1eed52daa139e3d6)},
+    {CHOIR__Q5_1, UINT64_C(0xb292a7ae8d170c55), UINT64_C(0xe47fd9f9ba88e550)},
+    {CHOIR__Q2_K, UINT64_C(0x4c897b92c3f58cd0), UINT64_C(0x586492ec4e53308b)},
+    {CHOIR__Q3_K, UINT64_C(0xfd91bdc627b9715d), UINT64_C(0x21423eae138db768)},
+    {CHOIR__Q5_K, UINT64_C(0xe4c7fa6460bd4105), UINT64_C(0x78a23a680795d4dc)},
 };
 
 static void bytes_are_others(void **state)
@@ -52,7 +58,7 @@ static void bytes_are_others(void **state)
     fill(x);
     for (size_t i = 0; i < CHOIR_COUNT(recorded); i++) {
         const choir__quant type = recorded[i].type;
-        choir__quant_encode(type, b, x, N);
+        some_blocks(type, b, x, N, 1);
         choir__quant_decode(type, y, b, 0, N);
         const uint64_t bytes = hash(b, choir__quant_bytes(type, N)), values = hash(y, N * 4);
         if (bytes != recorded[i].bytes || values != recorded[i].values)
@@ -74,7 +80,7 @@ static void parts_are_as_in_the_whole(void **state)
     uint8_t *b = malloc(N * sizeof *x);
     fill(x);
     for (int type = 0; type < CHOIR__QUANT_COUNT; type++) {
-        choir__quant_encode((choir__quant)type, b, x, N);
+        some_blocks((choir__quant)type, b, x, N, 1);
         choir__quant_decode((choir__quant)type, y, b, 0, N);
         for (size_t i = 0; i < CHOIR_COUNT(parts); i++) {
             choir__quant_decode((choir__quant)type, part, b, parts[i][0], parts[i][1]);
@@ -95,7 +101,9 @@ static void numbers_and_limits(void **state)
         assert_int_equal(choir__quant_of_gguf(choir__quant_types[type].gguf), type);
         assert_false(choir__quant_fits((choir__quant)type, most + 2, 1));
     }
-    assert_int_equal(choir__quant_of_gguf(11), CHOIR__QUANT_COUNT); /* q3_K */
+    assert_int_equal(choir__quant_of_gguf(20), CHOIR__QUANT_COUNT);
+    assert_string_equal(choir__quant_stranger(20), "iq4_nl");
+    assert_null(choir__quant_stranger(99));
     assert_true(choir__quant_fits(CHOIR__F16, most, 1));
     assert_false(choir__quant_fits(CHOIR__F16, most + 1, 1));
     assert_true(choir__quant_fits(CHOIR__Q4_0, most + 1, 1));

@@ -1,6 +1,7 @@
 /* Chat templates: the constructs of tests/golden/chats, whose texts transformers wrote;
  * messages for wrong and for hostile ones; the templates of folders. */
 
+#include <sys/stat.h>
 #include "folder_fixture.h"
 #include <choir/chat.h>
 #include "base/base.h"
@@ -190,6 +191,13 @@ static void folders_have_their_templates(void **state)
         "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{{ m }}{% endfor %}");
     gives("{\"messages\":[{\"role\":\"a\",\"content\":null,\"reasoning\":\"R\"}]}",
         "14 Nov 2023{'thinking': 'R', 'role': 'a', 'reasoning': 'R', 'reasoning_content': 'R'}");
+    char *others = choir__format("%s/additional_chat_templates", folder);
+    assert_int_equal(mkdir(others, 0777), 0);
+    put("additional_chat_templates/rag.jinja", "{{");
+    put("additional_chat_templates/tool_use.jinja", "{{ tools | length }} by a file");
+    gives("{\"messages\":[{\"role\":\"user\"}],\"tools\":[{}]}", "1 by a file");
+    gives(HELLO, "14 Nov 2023{'role': 'user', 'content': 'Hello'}");
+    free(others);
     put("chat_template.jinja", "{{");
     ok(choir_tokenizer_load(folder, &t));
     assert_fails(

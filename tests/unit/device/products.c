@@ -2,6 +2,7 @@
  * each element equals a model in plain C, on every instruction set of this machine, on 1 to 4
  * cores, for any layout, size, dtype and cut of K, beside denormals, -0, infinities and NaN. */
 #include "device/cpu/context.h"
+#include "blocks_fixture.h"
 #include "products_fixture.h"
 #include "sample.h"
 
@@ -388,7 +389,7 @@ static void try_held(
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t i = 0; i < cols; i++)
             values[i] = (float)below(1 << 20) / (1 << 19) - 1;
-        choir__quant_encode(type, held + r * bytes, values, cols);
+        some_blocks(type, held + r * bytes, values, cols, (uint32_t)r);
         choir__quant_decode(type, values, held + r * bytes, 0, cols);
         for (int64_t i = 0; i < cols; i++)
             put(b, r * cols + i, dtype, (double)values[i]);
@@ -418,7 +419,8 @@ static void try_held(
 static void blocks(void **unused)
 {
     static const int64_t sizes[][3] = {/* m; n and k without turned: whole blocks */
-        {1, 256, 512}, {3, 768, 256}, {8, 256, 1280}, {70, 512, 1280}, {200, 256, 768}};
+        {1, 256, 512}, {3, 768, 256}, {8, 256, 1280}, {70, 512, 1280}, {200, 256, 768},
+        {9, 768, 512}, {600, 256, 768}};
     (void)unused;
     for (size_t i = 0; i < CHOIR_COUNT(sizes) * 2 * CHOIR__QUANT_COUNT; i++) {
         const int64_t *s = sizes[i % CHOIR_COUNT(sizes)];

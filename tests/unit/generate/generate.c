@@ -5,11 +5,13 @@
 #include <stdio.h>
 
 #include <choir/generate.h>
+#include <choir/hold.h>
+#include <choir/lora.h>
 
 #include "device/cpu/multiplier.h"
 #include "run_fixture.h"
 
-enum { VOCAB = 61, PROMPTS = 4, MOST = 24, CONTEXT = 64 };
+enum { NO_BASE = -1, VOCAB = 61, PROMPTS = 4, MOST = 24, CONTEXT = 64 };
 
 static const char *const models[] = {
     "gpt2:layers=2,heads=3,width=48,context=64,vocab=61",
@@ -122,9 +124,34 @@ static void packed_alike(
     ok(choir_scope_close(step));
 }
 
+static void raise_adapter(const char *name, choir_tensor *t, void *arg)
+{
+    float values[4096];
+    const int64_t n = choir_tensor_count(t);
+    (void)arg;
+    if (!strstr(name, "lora_B"))
+        return;
+    assert_true(n <= (int64_t)CHOIR_COUNT(values));
+    for (int64_t i = 0; i < n; i++)
+        values[i] = (float)((i * 7 + n) % 11) / 32 - 0.15f;
+    ok(choir_write(t, values, (size_t)n * sizeof *values));
+}
+
+/* Gives a model adapters, which change its scores, beside frozen weights in few bits. */
+static void adapt(choir_module *net, choir_hold base)
+{
+    choir_lora_opts opts = choir_lora_defaults();
+    opts.rank = 4;
+    opts.targets = "all-linear";
+    ok(choir_lora(net, opts));
+    ok(choir_module_hold(net, base, true));
+    assert_true(choir_module_held_bytes(net) > 0);
+    choir_module_visit(net, false, raise_adapter, NULL);
+}
+
 /* Checks a model in a dtype. long_texts: its positions depend on the length of a text, and
- * differ in a whole row. */
-static void check(const char *text, choir_dtype dtype, bool long_texts)
+ * differ in a whole row. base: a type of frozen weights beside adapters, or NO_BASE. */
+static void check(const char *text, choir_dtype dtype, bool long_texts, int base)
 {
     int64_t ids[PROMPTS][CONTEXT];
     choir_prompt prompts[PROMPTS];
@@ -137,6 +164,8 @@ static void check(const char *text, choir_dtype dtype, bool long_texts)
         choir_autocast(run, dtype);
     ok(choir_model_describe(text, &info));
     choir_module *net = choir_model_build(run, &info);
+    if (base != NO_BASE)
+        adapt(net, (choir_hold)base);
     ok(choir_scope_status(run));
     ok(choir_generate(run, net, &info, NULL, prompts, PROMPTS, sampled(), all));
     for (int p = 0; p < PROMPTS; p++) { /* alone, and each token from the whole text */
@@ -170,7 +199,7 @@ static void one_program(void **state)
         ok(choir__multiplier_take(classes[c]));
         for (size_t d = 0; d < CHOIR_COUNT(dtypes); d++)
             for (size_t m = 0; m < CHOIR_COUNT(models); m++)
-                check(models[m], dtypes[d], false);
+                check(models[m], dtypes[d], false, NO_BASE);
         choir__multiplier_drop();
     }
 }
@@ -182,10 +211,34 @@ static void outgrown(void **state)
     (void)state;
     check("llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80,context=64,vocab=61,"
           "rope=dynamic,factor=2,original=30",
-        CHOIR_F32, true);
+        CHOIR_F32, true, NO_BASE);
     check("phi3:layers=2,heads=4,kv_heads=2,head_dim=4,width=48,hidden=80,context=64,vocab=61,"
           "rope=longrope,factor=2,original=32,short=1/1.5,long=2/3",
-        CHOIR_F32, true);
+        CHOIR_F32, true, NO_BASE);
+}
+
+/* The same of adapters beside a base in few bits, whose products have other kernels for one
+ * token than for many. */
+static void adapters_beside_blocks(void **state)
+{
+    static const struct {
+        const char *model;
+        choir_hold base;
+    } cases[] = {
+        {"llama:layers=2,heads=4,kv_heads=2,width=64,hidden=96,context=64,vocab=61",
+            CHOIR_HOLD_Q4_0},
+        {"gemma3:layers=2,heads=4,kv_heads=1,head_dim=16,width=64,hidden=96,context=64,vocab=61,"
+         "window=7,pattern=sf",
+            CHOIR_HOLD_Q8_0},
+        {"gpt2:layers=1,heads=4,width=256,context=64,vocab=61", CHOIR_HOLD_Q4_K},
+        {"phi3:layers=1,heads=4,kv_heads=2,width=256,hidden=256,context=64,vocab=61",
+            CHOIR_HOLD_Q4_K},
+        {"llama:layers=1,heads=2,width=32,hidden=64,context=64,vocab=61", CHOIR_HOLD_BF16},
+    };
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++)
+        for (int bf16 = 0; bf16 < 2; bf16++)
+            check(cases[i].model, bf16 ? CHOIR_BF16 : CHOIR_F32, false, cases[i].base);
 }
 
 int main(void)
@@ -193,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_program),
         cmocka_unit_test(outgrown),
+        cmocka_unit_test(adapters_beside_blocks),
     };
     return cmocka_run_group_tests_name("generate", tests, NULL, NULL);
 }

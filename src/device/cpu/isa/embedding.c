@@ -4,8 +4,8 @@
  * leaves into one list per id, in order; then each id's list is added along the fixed tree over
  * the leaves, whose absent nodes are 0. */
 #include "base/half.h"
-#include "base/quant/decode.h"
 #include "device/cpu/isa/isa.h"
+#include "device/cpu/product/runs.h"
 #include "device/queue.h"
 
 /* Returns the row of an id: -1: another part of the table has it; -2: no part, and the queue
@@ -52,32 +52,13 @@ void KERNEL(embedding)(const choir__k_embedding *k)
 
 /* --- tables in blocks --- */
 
-#define EXPAND(type)                                                                           \
-    static void expand_##type(float *y, const uint8_t *b, int64_t n)                           \
-    {                                                                                          \
-        const int64_t each = choir__quant_types[CHOIR__##type].values,                         \
-                      bytes = choir__quant_types[CHOIR__##type].bytes;                         \
-        for (; n > 0; n -= each, y += each, b += bytes)                                        \
-            choir__quant_block(CHOIR__##type, y, b);                                           \
-    }
-
-EXPAND(Q8_0)
-EXPAND(Q4_0)
-EXPAND(Q5_0)
-EXPAND(Q4_K)
-EXPAND(Q6_K)
-
-/* A row, in the vectors of this instruction set. */
+/* A row of whole blocks, in the vectors of this instruction set. */
 static void expand_row(choir__quant type, float *y, const uint8_t *b, int64_t n)
 {
-    switch (type) {
-    case CHOIR__Q8_0: expand_Q8_0(y, b, n); break;
-    case CHOIR__Q4_0: expand_Q4_0(y, b, n); break;
-    case CHOIR__Q5_0: expand_Q5_0(y, b, n); break;
-    case CHOIR__Q4_K: expand_Q4_K(y, b, n); break;
-    case CHOIR__Q6_K: expand_Q6_K(y, b, n); break;
-    default: choir__quant_decode(type, y, b, 0, n); break;
-    }
+    if (choir__quant_types[type].values > 1)
+        expand_runs(type, y, b, 0, n / RUN);
+    else
+        choir__quant_decode(type, y, b, 0, n);
 }
 
 /* A row in 16 bits, by way of a part in f32. A 16-bit row of the same type is copied. */

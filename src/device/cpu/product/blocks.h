@@ -109,6 +109,7 @@ typedef struct strip {
     const cell *a, *room_b;
     int64_t a_row, a_next; /* as in a tile */
     bool packed, laid;     /* a is from pack_rows, or from lay_rows */
+    bool once;             /* a panel of B serves this strip alone: panels share their room */
     tile_rows *tiles;
     int tile_count;
     const band_terms *pieces; /* unless it is NULL, tiles read a band of images */
@@ -151,12 +152,19 @@ static const span *spans_of(const strip *s, int i, span *one, int *count)
     return s->packed || s->laid ? one : &s->section->spans[c->span];
 }
 
+/* The panel of B at column j of the block. Panels that are packed together are used before the
+ * next ones replace them, if they serve one strip: then they stay in the second cache. */
+INLINE cell *panel_of(const strip *s, int64_t j)
+{
+    return (cell *)s->room_b + (s->once ? j % (TOGETHER * BROAD) : j) * s->section->deep;
+}
+
 /* The tile of these rows of the strip, at column j of the block. */
 static void run_place(const strip *s, const tile_rows *rows, int64_t j)
 {
     const job *w = s->w;
     real *far = w->levels + whole(s->m, TALL) * j + (s->first + rows->row) * BROAD;
-    const cell *b = s->room_b + j * s->section->deep;
+    const cell *b = panel_of(s, j);
     const place p = {.row = s->row + s->first + rows->row,
         .column = s->column + j,
         .rows = rows->rows,
@@ -254,6 +262,7 @@ static void run_section(
         .m = m,
         .n = n,
         .room_b = room_b,
+        .once = !along && !w->packed && m <= w->strip,
         .tiles = w->lists->tiles};
     if (along && !w->packed)
         pack_columns(room_b, &w->b, column, n, x, w->gathered);
@@ -268,7 +277,7 @@ static void run_section(
                 run_place(&s, &s.tiles[r], j);
         for (int64_t j = 0; !along && j < n; j += BROAD) {
             if (s.first == 0 && !w->packed && j % (TOGETHER * BROAD) == 0)
-                pack_columns(room_b + j * x->deep, &w->b, column + j,
+                pack_columns(panel_of(&s, j), &w->b, column + j,
                     choir__min(TOGETHER * BROAD, n - j), x, w->gathered);
             for (int r = 0; r < s.tile_count; r++)
                 run_place(&s, &s.tiles[r], j);

@@ -150,24 +150,53 @@ INLINE void pack_halves(real *to, const uint16_t *from, const matrix *x, int64_t
         }
 }
 
-/* Packs `there` entries of an operand in blocks, from entry `first` and element k on. */
-INLINE void pack_held(real *to, const matrix *x, int64_t first, int64_t there, int64_t k,
+/* Packs `there` entries of an operand in blocks, each a row of memory, from entry `first` and
+ * element k on: some elements of each are expanded, and turned. */
+INLINE void pack_held_rows(real *to, const matrix *x, int64_t first, int64_t there, int64_t k,
     int64_t depth, const int64_t each)
 {
-    enum { SOME = 64 }; /* elements of an entry, expanded before they are turned */
-    float row[MOST_EACH * SOME];
-    for (int64_t l = 0; x->next == 1 && l < depth; l += SOME) {
-        int64_t some = choir__min(SOME, depth - l);
+    enum { SOME = 64, APART = SOME + 2 * HELD_ROOM };
+    const int64_t begin = k % RUN; /* so that all but the first piece are whole runs */
+    float rows[MOST_EACH * APART];
+    for (int64_t l = 0, some; l < depth; l += some) {
+        some = choir__min(l ? SOME : SOME - begin, depth - l);
         for (int64_t i = 0; i < there; i++)
-            expand_piece(x, row + i * SOME, first + i, k + l, some);
-        pack_turned(
-            to + l * each, (const real *)row, (const real *)row, SOME, there, some, each);
+            expand_piece(x, rows + i * APART, first + i, k + l, some);
+        pack_turned(to + l * each, (const real *)rows + HELD_ROOM, (const real *)rows, APART,
+            there, some, each);
     }
-    for (int64_t l = 0; x->next != 1 && l < depth; l++, to += each) {
-        expand_piece(x, row, k + l, first, there);
-        for (int64_t i = 0; i < each; i++)
-            to[i] = i < there ? row[i] : 0;
+}
+
+/* Packs entries of an operand in blocks, a row of memory having an element of each: a piece of
+ * a row goes to some panels (pack_beside). */
+INLINE void pack_held_beside(real *to, const matrix *x, int64_t first, int64_t there, int64_t k,
+    int64_t depth, int64_t deep, const int64_t each)
+{
+    float room[TOGETHER * MOST_EACH + 2 * HELD_ROOM];
+    for (int64_t l = 0; l < depth; l++, to += each) {
+        const real *row = (const real *)expand_piece(x, room, k + l, first, there);
+        int64_t i = 0;
+        for (; i + each <= there; i += each)
+            memcpy(to + i * deep, row + i, (size_t)each * sizeof *to);
+        for (int64_t j = i; i < there && j < i + each; j++)
+            to[i * deep + j - i] = j < there ? row[j] : 0;
     }
+}
+
+/* Packs the spans of entries of an operand in blocks, as `pack` does. */
+INLINE void pack_held(real *to, const matrix *x, int64_t first, int64_t count,
+    const span *spans, int span_count, int64_t deep, const int64_t each)
+{
+    const int64_t some = (x->next == 1 ? 1 : TOGETHER) * each;
+    for (int64_t i = 0; i < count; i += some)
+        for (const span *s = spans; s < spans + span_count; s++) {
+            real *y = to + i * deep + s->at * each;
+            const int64_t there = choir__min(some, count - i);
+            if (x->next == 1)
+                pack_held_rows(y, x, first + i, there, s->k, s->some, each);
+            else
+                pack_held_beside(y, x, first + i, there, s->k, s->some, deep, each);
+        }
 }
 
 /* Packs the spans of entries [first, first + count): (count / each, deep, each). */
@@ -175,10 +204,10 @@ INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, const 
     int span_count, int64_t deep, const int64_t each)
 {
     int64_t i = 0;
-    for (; x->held && i < count; i += each)
-        for (const span *s = spans; s < spans + span_count; s++)
-            pack_held(to + i * deep + s->at * each, x, first + i, choir__min(each, count - i),
-                s->k, s->some, each);
+    if (x->held) {
+        pack_held(to, x, first, count, spans, span_count, deep, each);
+        return;
+    }
     if (x->apart == 1 && x->next != 1)
         for (int64_t panels; i + each <= count; i += panels * each) {
             panels = choir__min(TOGETHER, (count - i) / each);

@@ -1,0 +1,91 @@
+/* The small files that a checkpoint has besides its tensors and its state: its tokenizer, its
+ * job, and the files beside a published model's weights. Chat templates with names are in a
+ * folder of their own, as transformers has them. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/state.h"
+#include "data/beside.h"
+
+static bool starts_with(const char *text, const char *start)
+{
+    return !strncmp(text, start, strlen(start));
+}
+
+static bool is_shard(const char *name)
+{
+    return (starts_with(name, "model") || starts_with(name, "optimizer")) &&
+           strstr(name, ".safetensors");
+}
+
+const char *choir__small_file(int index)
+{
+    static const char *const own[] = {
+        CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKENIZER_FILE, CHOIR__JOB_FILE};
+    enum { OWN = CHOIR_COUNT(own) };
+    return index < OWN ? own[index] : choir__beside_names[index - OWN];
+}
+
+choir_status choir__small_files(
+    const char *folder, choir_status (*each)(const char *name, void *arg), void *arg)
+{
+    choir_status status = CHOIR_OK;
+    const char *name;
+    for (int i = 0; (name = choir__small_file(i)) && status == CHOIR_OK; i++)
+        if (choir__folder_has(folder, name))
+            status = each(name, arg);
+    char **others = choir__beside_list_others(folder);
+    for (int i = 0; others && others[i]; i++) {
+        if (status == CHOIR_OK)
+            status = each(others[i], arg);
+        free(others[i]);
+    }
+    free(others);
+    return status;
+}
+
+/* Returns whether a name is the name of one of the small files, or begins with one, as names of
+ * unfinished files do. */
+static bool is_small(const char *file, bool whole)
+{
+    const char *name;
+    for (int i = 0; (name = choir__small_file(i)); i++)
+        if (whole ? !strcmp(file, name) : starts_with(file, name))
+            return true;
+    return false;
+}
+
+bool choir__is_part_name(const char *name)
+{
+    return choir__beside_is_other(name) ||
+           (!strchr(name, '/') && (is_shard(name) || is_small(name, true)));
+}
+
+/* Unfinished files of other chat templates have longer names. */
+static void unlink_template(const char *dir, const char *name, void *arg)
+{
+    (void)arg;
+    char *path = choir__format("%s/%s", dir, name);
+    if (strstr(name, CHOIR__BESIDE_END))
+        unlink(path);
+    free(path);
+}
+
+void choir__part_remove(const char *dir, const char *name, void *arg)
+{
+    (void)arg;
+    const bool others = !strcmp(name, CHOIR__BESIDE_OTHERS);
+    if (!others && !is_shard(name) && !is_small(name, false) &&
+        !starts_with(name, CHOIR__STATE_FILE))
+        return;
+    char *path = choir__format("%s/%s", dir, name);
+    if (others) {
+        choir__folder_walk(path, unlink_template, NULL);
+        rmdir(path);
+    } else {
+        unlink(path);
+    }
+    free(path);
+}
