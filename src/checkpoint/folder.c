@@ -8,7 +8,6 @@
  * newest step. */
 #include "checkpoint/folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -32,21 +31,6 @@ static bool starts_with(const char *text, const char *start)
     return !strncmp(text, start, strlen(start));
 }
 
-bool choir__folder_has(const char *folder, const char *name)
-{
-    struct stat info;
-    char *path = choir__format("%s/%s", folder, name);
-    bool found = lstat(path, &info) == 0;
-    free(path);
-    return found;
-}
-
-bool choir__is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* Creates a folder and its parents. */
 static choir_status make_folders(const char *path)
 {
@@ -65,17 +49,6 @@ static choir_status make_folders(const char *path)
     }
     free(part);
     return status;
-}
-
-void choir__folder_walk(
-    const char *dir, void (*each)(const char *dir, const char *name, void *arg), void *arg)
-{
-    DIR *stream = opendir(dir);
-    struct dirent *entry;
-    while (stream && (entry = readdir(stream)))
-        each(dir, entry->d_name, arg);
-    if (stream)
-        closedir(stream);
 }
 
 /* The state is removed first, so that half of a checkpoint never looks like a complete one. */

@@ -4,6 +4,7 @@
 
 #include <choir/status.h>
 #include "base/base.h"
+#include "base/files/folders.h"
 
 /* Creates DIR and its parents, and locks DIR for this process. The caller closes *lock when the
  * save is done; it is -1 if there is no lock. Errors: io (also when another process saves
@@ -30,13 +31,6 @@ choir_status choir__folder_link(const char *dir, const char *name, const char *s
 /* Returns the number of a step's folder by its name, or -1 if this is another file. */
 int64_t choir__folder_step(const char *name);
 
-/* Calls each(dir, name, arg) for every entry of a folder. */
-void choir__folder_walk(
-    const char *dir, void (*each)(const char *dir, const char *name, void *arg), void *arg);
-
-bool choir__folder_has(const char *folder, const char *name);
-bool choir__is_folder(const char *path);
-
 /* Returns an error if a file or folder has this path. */
 choir_status choir__folder_is_free(const char *path);
 /* Makes a folder that `fill` writes; it appears whole or not at all. Errors: argument (it is
@@ -55,11 +49,8 @@ bool choir__folder_unnamed(const char *dir, char *found);
 /* Returns whether path is a file named *.safetensors. */
 bool choir__is_weights_file(const char *path);
 
-/* Returns the name of small file `index` that a checkpoint may have besides its tensors and its
- * state; NULL beyond the last. Chat templates with names are not among them. */
-const char *choir__small_file(int index);
-/* Calls each(name, arg) for the small files that a folder has, those templates among them,
- * until one fails. */
+/* Calls each(name, arg) for the small files that a folder has besides tensors and state, chat
+ * templates with names among them, until one fails. */
 choir_status choir__small_files(
     const char *folder, choir_status (*each)(const char *name, void *arg), void *arg);
 /* Removes a file of a checkpoint, or the folder of its chat templates; others stay. */

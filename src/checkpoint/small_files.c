@@ -20,7 +20,8 @@ static bool is_shard(const char *name)
            strstr(name, ".safetensors");
 }
 
-const char *choir__small_file(int index)
+/* The name of small file `index`, NULL beyond the last; not of chat templates with names. */
+static const char *small_file(int index)
 {
     static const char *const own[] = {
         CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKENIZER_FILE, CHOIR__JOB_FILE};
@@ -33,7 +34,7 @@ choir_status choir__small_files(
 {
     choir_status status = CHOIR_OK;
     const char *name;
-    for (int i = 0; (name = choir__small_file(i)) && status == CHOIR_OK; i++)
+    for (int i = 0; (name = small_file(i)) && status == CHOIR_OK; i++)
         if (choir__folder_has(folder, name))
             status = each(name, arg);
     char **others = choir__beside_list_others(folder);
@@ -51,7 +52,7 @@ choir_status choir__small_files(
 static bool is_small(const char *file, bool whole)
 {
     const char *name;
-    for (int i = 0; (name = choir__small_file(i)); i++)
+    for (int i = 0; (name = small_file(i)); i++)
         if (whole ? !strcmp(file, name) : starts_with(file, name))
             return true;
     return false;

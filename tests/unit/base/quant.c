@@ -1,6 +1,6 @@
 /* Weights in few bits: q8_0, q4_0 and q5_0 are written with the bytes of the package gguf, q4_K
- * and q6_K with llama.cpp's, whose hashes are recorded here, and so are those of values that are
- * read; tests/interop/gguf/ compares with the programs themselves. Any part of a row is read as
+ * and q6_K with llama.cpp's. Hashes of these bytes, and of values that are read, are recorded
+ * here; tests/interop/gguf/ compares with the programs themselves. Any part of a row is read as
  * it is in the whole. */
 #include <math.h>
 #include <stdlib.h>

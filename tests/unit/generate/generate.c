@@ -217,8 +217,8 @@ static void outgrown(void **state)
         CHOIR_F32, true, NO_BASE);
 }
 
-/* The same of adapters beside a base in few bits, whose products have other kernels for one
- * token than for many. */
+/* Adapters beside a base in few bits give the same log-probabilities; the base's products have
+ * other kernels for one token than for many. */
 static void adapters_beside_blocks(void **state)
 {
     static const struct {
