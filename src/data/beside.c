@@ -20,7 +20,7 @@ const char *const choir__beside_names[] = {CHOIR__BESIDE_MODEL, CHOIR__BESIDE_WR
 enum { COUNT = CHOIR_COUNT(choir__beside_names) - 1 };
 
 typedef struct beside_file {
-    char *name; /* of another chat template */
+    char *name; /* a chat template's, if it has one */
     char *text; /* NULL: the folder has no such file */
     size_t bytes;
     char *wrong; /* why a file that Choir reads cannot be read; NULL: it can */

@@ -19,7 +19,7 @@
 #define CHOIR__BESIDE_OTHERS "additional_chat_templates"
 #define CHOIR__BESIDE_END    ".jinja"
 
-/* The names of all these files but those of other chat templates, ended by NULL. */
+/* The names of all these files except other chat templates, ended by NULL. */
 extern const char *const choir__beside_names[];
 
 /* Returns the contents of other chat template number i in order of names, and its name,

@@ -1,6 +1,6 @@
 /* Conformance of the losses and of embeddings: the kernels that take ids from the user's
  * data. */
-#include "blocks_fixture.h"
+#include "conformance/blocks_fixture.h"
 #include "conformance/harness.h"
 #include "device/queue.h"
 

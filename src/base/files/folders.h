@@ -1,4 +1,4 @@
-/* Folders: making one with all folders above it, and what is in it. */
+/* Folders: making one with all folders above it, and its entries. */
 #ifndef CHOIR_FOLDERS_H
 #define CHOIR_FOLDERS_H
 

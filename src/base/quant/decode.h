@@ -30,7 +30,7 @@ typedef struct choir__quant_run {
     uint32_t bits; /* an upper bit for each value, where high is NULL */
 } choir__quant_run;
 
-/* What the codes of a type have in common. `high_mask` 0: a code has no upper bits. */
+/* How a type's codes are read. `high_mask` 0: a code has no upper bits. */
 typedef struct choir__quant_codes {
     int mask, high_mask, place, middle;
     bool least; /* values have a minimum */
@@ -140,7 +140,7 @@ CHOIR__BOTH static inline choir__quant_run choir__quant_run_of_256(
         run.least = choir__quant_scale(b + 2) * (float)choir__quant_six_bits(b + 4, pair, true);
         run.low = b + (type == CHOIR__Q4_K ? 16 : 48) + 32 * (pair >> 1) + part;
         run.shift = 4 * (pair & 1);
-        run.high = b + 16 + part; /* of q5_K */
+        run.high = b + 16 + part; /* q5_K alone reads it */
         run.high_shift = pair;
         break;
     case CHOIR__Q6_K: /* halves of 128: four pairs of runs share 64 + 32 bytes */

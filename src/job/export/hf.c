@@ -54,7 +54,7 @@ static choir_status copy_kept(const char *name, void *arg)
 }
 
 /* A checkpoint's folder also has the state of its training. In a published one, folders hold
- * other programs' weights, but for those of its chat templates. */
+ * other programs' weights, except the folder of chat templates. */
 static choir_status copy_small(const choir__export *e, const char *folder)
 {
     struct copying c = {e->from, folder, CHOIR_OK};

@@ -162,7 +162,8 @@ is_said() {
         --model gpt2:layers=1,heads=2,width=32,context=8 --save turned text
     good export turned turned-gguf --format gguf --dtype q8_0
     local job=(train --steps 1 --no-eval --quiet --lora r=2 text --model turned-gguf/model.gguf)
-    noted 'turned-gguf/model.gguf has matrices transposed, so frozen ones are held as f32' "${job[@]}"
+    noted 'turned-gguf/model.gguf has matrices transposed, so frozen ones are held as f32' \
+        "${job[@]}"
     choir "${job[@]}" --base q8_0 >out 2>err
     ! grep -q transposed err || fail "a note beside --base: $(cat err)"
 }

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/quant/quant.h"
 #include "base/rng.h"
-#include "blocks_fixture.h"
+#include "conformance/blocks_fixture.h"
 
 enum { N = 256 * 24 };
 

@@ -150,8 +150,8 @@ INLINE void pack_halves(real *to, const uint16_t *from, const matrix *x, int64_t
         }
 }
 
-/* Packs `there` entries of an operand in blocks, each a row of memory, from entry `first` and
- * element k on: some elements of each are expanded, and turned. */
+/* Packs `there` entries of an operand in blocks, from entry `first` and element k on. An entry
+ * is a row of memory; a few of its elements at a time are expanded, and turned. */
 INLINE void pack_held_rows(real *to, const matrix *x, int64_t first, int64_t there, int64_t k,
     int64_t depth, const int64_t each)
 {
