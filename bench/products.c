@@ -166,7 +166,7 @@ static void measure(
     free(k.c);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
 static void by_amx(const choir__k_matmul *k)
 {
     choir__cpu_product_pairs_avx512(k, NULL);
@@ -175,11 +175,13 @@ static void by_amx(const choir__k_matmul *k)
 
 static matmul_fn *own_of(const char *isa)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
     if (!strcmp(isa, "amx"))
         return by_amx;
     if (!strcmp(isa, "avx512"))
         return choir__cpu_own_matmul_avx512;
+#endif
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX2)
     if (!strcmp(isa, "avx2"))
         return choir__cpu_own_matmul_avx2;
 #endif
@@ -215,7 +217,7 @@ int main(int argc, char **argv)
     const bool amx = !strcmp(isa, "amx") && choir__amx_here();
     const choir__kernels *kernels = choir__cpu_kernels(amx ? "avx512" : isa);
     if (!kernels) {
-        fprintf(stderr, "this processor lacks '%s'\n", isa);
+        fprintf(stderr, "this processor, or this build, lacks '%s'\n", isa);
         return 1;
     }
     bool alone = !strncmp(choir__cpu_multiplier(), "own", 3);

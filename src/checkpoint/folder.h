@@ -37,6 +37,8 @@ choir_status choir__folder_is_free(const char *path);
  * there), io, fill's. */
 choir_status choir__folder_make(
     const char *to, choir_status (*fill)(const char *folder, void *arg), void *arg);
+/* Removes a folder that this process has made, and all that is in it. */
+void choir__folder_unmake(const char *folder);
 /* Makes the folder that a file's name begins with, if it does. Errors: io. */
 choir_status choir__folder_of(const char *folder, const char *name);
 /* Copies a small file, unless the folder lacks it; the folder that the name may begin with is

@@ -29,9 +29,10 @@ choir_status choir__folder_of(const char *folder, const char *name)
         return CHOIR_OK;
     char *path = choir__format("%s/%.*s", folder, (int)(slash - name), name);
     choir_status status = CHOIR_OK;
-    if (mkdir(path, 0777) != 0 && !choir__is_folder(path))
+    const int why = mkdir(path, 0777) == 0 ? 0 : errno;
+    if (why && !choir__is_folder(path))
         status =
-            choir__error(CHOIR_ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
+            choir__error(CHOIR_ERR_IO, "cannot make the folder %s: %s", path, strerror(why));
     free(path);
     return status;
 }
@@ -55,19 +56,24 @@ choir_status choir__folder_copy(const char *from, const char *to, const char *na
     return status;
 }
 
-static void remove_all(const char *folder);
-
+/* A link is removed; what it leads to stays. */
 static void remove_one(const char *folder, const char *name, void *arg)
 {
+    struct stat info;
     char *path = choir__format("%s/%s", folder, name);
     (void)arg;
-    if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && unlink(path) != 0)
-        remove_all(path);
+    if (!strcmp(name, ".") || !strcmp(name, "..") || lstat(path, &info) != 0) {
+        free(path);
+        return;
+    }
+    if (S_ISDIR(info.st_mode))
+        choir__folder_unmake(path);
+    else
+        unlink(path);
     free(path);
 }
 
-/* Removes a folder that this process has made. */
-static void remove_all(const char *folder)
+void choir__folder_unmake(const char *folder)
 {
     choir__folder_walk(folder, remove_one, NULL);
     rmdir(folder);
@@ -92,7 +98,7 @@ choir_status choir__folder_make(
             status = choir__error(
                 CHOIR_ERR_IO, "cannot rename %s to %s: %s", fresh, target, strerror(errno));
         if (status != CHOIR_OK)
-            remove_all(fresh);
+            choir__folder_unmake(fresh);
     }
     free(fresh);
     free(target);

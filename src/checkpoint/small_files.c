@@ -3,6 +3,7 @@
  * folder of their own, as transformers has them. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "checkpoint/folder.h"
@@ -64,12 +65,13 @@ bool choir__is_part_name(const char *name)
            (!strchr(name, '/') && (is_shard(name) || is_small(name, true)));
 }
 
-/* Unfinished files of other chat templates have longer names. */
+/* Removes a chat template with a name, or an unfinished one, whose name is longer. */
 static void unlink_template(const char *dir, const char *name, void *arg)
 {
     (void)arg;
     char *path = choir__format("%s/%s", dir, name);
-    if (strstr(name, CHOIR__BESIDE_END))
+    const char *end = strstr(name, CHOIR__BESIDE_END);
+    if (end && (!end[strlen(CHOIR__BESIDE_END)] || strstr(end, ".tmp")))
         unlink(path);
     free(path);
 }
@@ -81,12 +83,13 @@ void choir__part_remove(const char *dir, const char *name, void *arg)
     if (!others && !is_shard(name) && !is_small(name, false) &&
         !starts_with(name, CHOIR__STATE_FILE))
         return;
+    struct stat info;
     char *path = choir__format("%s/%s", dir, name);
-    if (others) {
+    if (others && lstat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         choir__folder_walk(path, unlink_template, NULL);
         rmdir(path);
     } else {
-        unlink(path);
+        unlink(path); /* what a link leads to stays */
     }
     free(path);
 }

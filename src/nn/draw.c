@@ -3,6 +3,8 @@
  */
 #include <stdlib.h>
 
+#include <choir/dry.h>
+#include "base/quant/quant.h"
 #include "base/rng.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
@@ -73,6 +75,18 @@ static void draw(const choir__param *p, choir_tensor *y, int64_t first)
         clear_padding(p, y, first);
 }
 
+/* Zeros, until a file's blocks take their place: of types that are not written, nothing else
+ * has any. */
+static choir_status clear_held(choir_tensor *t, int64_t rows, int64_t most)
+{
+    choir_status status = CHOIR_OK;
+    if (choir_device_is_dry(choir__device_of(t)))
+        return CHOIR_OK;
+    for (int64_t r = 0; r < rows && status == CHOIR_OK; r += most)
+        status = choir__held_clear_rows(t, r, choir__min(most, rows - r));
+    return status;
+}
+
 static void draw_held(const choir__param *p, choir_tensor *y, int64_t first)
 {
     choir_scope *run = p->tensor->scope;
@@ -82,9 +96,12 @@ static void draw_held(const choir__param *p, choir_tensor *y, int64_t first)
     float *room = malloc((size_t)(most * p->cols) * sizeof *room + 1);
     choir_status status = room ? CHOIR_OK : choir__held_no_room(most * p->cols);
     struct choir__held whole = {p->tensor->held->type, p->cols};
+    const bool drawn = choir__quant_is_written(whole.type);
     choir_tensor t = *y;
     t.held = &whole;
-    for (int64_t r = 0; r < rows && !away && status == CHOIR_OK; r += most) {
+    if (!drawn && !away && status == CHOIR_OK)
+        status = clear_held(&t, rows, most);
+    for (int64_t r = 0; r < rows && drawn && !away && status == CHOIR_OK; r += most) {
         const int64_t n = choir__min(most, rows - r);
         choir_tensor *some =
             choir__tensor_new(run, choir__device_of(y), CHOIR_F32, choir_dims(n, p->cols));

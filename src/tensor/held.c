@@ -109,6 +109,19 @@ choir_status choir__held_write_rows(
     return status;
 }
 
+choir_status choir__held_clear_rows(choir_tensor *t, int64_t first, int64_t rows)
+{
+    size_t bytes;
+    uint8_t *words = NULL;
+    choir_status status = words_of(rows * t->shape.dim[1], &bytes, &words);
+    if (status == CHOIR_OK) {
+        choir_tensor part = choir__rows_view(t, first, rows);
+        status = choir_write(&part, words, bytes);
+    }
+    free(words);
+    return status;
+}
+
 choir_status choir__held_round_rows(
     choir_tensor *t, int64_t first, choir_tensor *w, int64_t rows, float *room)
 {

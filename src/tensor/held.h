@@ -34,6 +34,8 @@ void choir__hold_as(choir_tensor *t, choir__quant type, int64_t cols);
 choir_status choir__held_write(choir_tensor *t, const float *values);
 choir_status choir__held_write_rows(
     choir_tensor *t, int64_t first, int64_t rows, const float *values);
+/* Sets rows to zero, in any type. */
+choir_status choir__held_clear_rows(choir_tensor *t, int64_t first, int64_t rows);
 choir_status choir__held_read(choir_tensor *t, float *values);
 
 /* Reads the values (rows, cols) of w, and writes them to rows of t from `first` on. room: for

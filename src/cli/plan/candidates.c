@@ -116,13 +116,12 @@ static choir_status list_devices(choir__planning *p, bool alone)
 {
     choir__job_placement *place = &p->job.placement;
     const bool described = p->cluster && !place->devices;
-    const int64_t asked = place->nproc;
+    const int64_t asked = place->nproc,
+                  there = described ? choir__cluster_devices(&p->machine.place) : 0;
     char kind[16];
     if (described)
         return imagine(p, strcmp(p->machine.place.device.kind, "cpu") ? "cuda" : "cpu",
-            asked && (!alone || asked > choir__cluster_devices(&p->machine.place))
-                ? asked
-                : choir__cluster_devices(&p->machine.place));
+            asked && (!alone || asked > there || there > CHOIR__MOST_RANKS) ? asked : there);
     choir_status status = choir__cli_devices_list(place->devices, place->device_names,
         CHOIR_COUNT(place->device_names), &place->device_count);
     if (status != CHOIR_OK)

@@ -53,14 +53,20 @@ static choir_status copy_kept(const char *name, void *arg)
     return choir__folder_copy(c->from, c->to, name);
 }
 
+static choir_status copy_template(const char *name, void *arg)
+{
+    return choir__beside_is_other(name) ? copy_kept(name, arg) : CHOIR_OK;
+}
+
 /* A checkpoint's folder also has the state of its training. In a published one, folders hold
  * other programs' weights, except the folder of chat templates. */
 static choir_status copy_small(const choir__export *e, const char *folder)
 {
     struct copying c = {e->from, folder, CHOIR_OK};
-    if (!e->trained)
-        choir__folder_walk(e->from, copy_one, &c);
-    return c.status == CHOIR_OK ? choir__small_files(e->from, copy_kept, &c) : c.status;
+    if (e->trained)
+        return choir__small_files(e->from, copy_kept, &c);
+    choir__folder_walk(e->from, copy_one, &c);
+    return c.status == CHOIR_OK ? choir__small_files(e->from, copy_template, &c) : c.status;
 }
 
 /* Says how a classifier's images were prepared where no file of a published folder does. */

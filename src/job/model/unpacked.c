@@ -12,14 +12,6 @@
 #include "job/model/unpacked.h"
 #include "launch/launchers.h"
 
-static void remove_one(const char *folder, const char *name, void *arg)
-{
-    char *path = choir__format("%s/%s", folder, name);
-    (void)arg;
-    unlink(path);
-    free(path);
-}
-
 choir_status choir__unpack(const char *path, choir__unpacked *u)
 {
     const char *place = choir__variable("TMPDIR");
@@ -58,10 +50,8 @@ choir_status choir__unpack_beside(const char *path, choir_beside **beside)
 
 void choir__unpacked_remove(choir__unpacked *u)
 {
-    if (u->folder && access(u->folder, F_OK) == 0) {
-        choir__folder_walk(u->folder, remove_one, NULL);
-        rmdir(u->folder);
-    }
+    if (u->folder)
+        choir__folder_unmake(u->folder);
     if (u->room)
         rmdir(u->room);
     free(u->folder);

@@ -144,7 +144,7 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
     choir_status status = new_sums(f, book);
     if (choir__fsdp_let_sums_go(f) && status != CHOIR_OK)
         status = new_sums(f, book);
-    return f->outside ? refused(f->shard, status) : status;
+    return f->outside ? refused(f->replicate ? f->replicate : f->shard, status) : status;
 }
 
 static int64_t lay_out_bucket(choir__fsdp *f, const choir__book *book, int bucket, int64_t at)

@@ -3,6 +3,7 @@
 # their values in f32, under every strategy, through checkpoints and exports, in as little memory; a
 # file that cannot be is one sentence.
 golden=$(cd "$(dirname "$0")/../../golden/tokenizers" && pwd) # before lib.sh changes the folder
+here=$(cd "$(dirname "$0")" && pwd)
 . "$(dirname "$0")/../lib.sh"
 
 export CHOIR_CPU_DEVICES=4
@@ -100,6 +101,25 @@ goes_on() {
         fail 'another text'
 }
 
+# Types that Choir reads and does not write: q4_1 with the values of q4_0, but -0.
+only_read() {
+    local job=(--model q4_1.gguf --lora "$lora") count
+    count=$(python3 "$here/as_q4_1.py" q4_0/model.gguf q4_1.gguf)
+    [ "${count:-0}" -ge 8 ] || fail "$count tensors of q4_1"
+    train known --model q4_0/model.gguf --lora "$lora"
+    train one "${job[@]}" --save read --save-every 2 --save-keep 2 || return
+    [ "$(steps_of known)" = "$(steps_of one)" ] || fail 'q4_1: other losses'
+    for strategy in ddp fsdp:stage=3 pipeline; do
+        same one "${job[@]}" --strategy "$strategy" --nproc 2
+    done
+    train sliced "${job[@]}" --slices 2
+    same sliced "${job[@]}" --strategy tp --nproc 2
+    good train --json --resume read/step-00000002 && mv out rest
+    same_run one rest 3
+    good eval --json read text
+    good generate read --prompt a --tokens 2
+}
+
 # bytes ARG...: the most that the device held.
 bytes() {
     good train --json --strategy single --batch-size 1 --steps 2 --no-eval --lora r=2 \
@@ -172,6 +192,7 @@ check make_files
 check types_have_their_values
 check strategies_agree
 check goes_on
+check only_read
 check saves_memory
 check is_said
 check is_refused
