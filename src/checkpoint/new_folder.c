@@ -56,7 +56,7 @@ choir_status choir__folder_copy(const char *from, const char *to, const char *na
     return status;
 }
 
-/* A link is removed; what it leads to stays. */
+/* A link is removed, and its target stays. */
 static void remove_one(const char *folder, const char *name, void *arg)
 {
     struct stat info;

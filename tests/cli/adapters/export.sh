@@ -56,8 +56,15 @@ whole_models_keep_files() {
     for file in chat_template.jinja LICENSE; do
         cmp base/$file merged2/$file || fail "$file"
     done
-    good train --quiet --resume tuned --steps 5 --save-every 1 --save-keep 1 --save on --no-eval
+    ln -s gone base/special_tokens_map.json # to a file that a cache has lost
+    good export base merged3 --format hf --adapter adapter
+    rm base/special_tokens_map.json
+    good train --quiet --resume tuned --steps 4 --save-every 1 --save-keep 1 --save on --no-eval
+    rm -r on/step-00000004/additional_chat_templates # a link goes, and its target stays
+    ln -s "$PWD/base/additional_chat_templates" on/step-00000004/additional_chat_templates
+    good train --quiet --resume on --steps 5 --save-every 1 --save-keep 1 --no-eval
     [ "$(cd on && echo step-*)" = step-00000005 ] || fail "earlier steps: $(ls on)"
+    [ -s base/additional_chat_templates/rag.jinja ] || fail 'a file behind a link is gone'
     good checkpoint convert on shards --shards 2
     good checkpoint verify on
     good checkpoint verify shards

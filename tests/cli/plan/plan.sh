@@ -332,6 +332,10 @@ wrong_input_is_one_sentence() {
     bad 2 '--nproc 2 with 4 --devices' plan "${small[@]}" --strategies ddp --nproc 2 random
     bad 2 'cannot be cut into micro-batches' plan --model toy --devices cpu:0-3 --batch-size 3 \
         random
+    printf '{"device": "H100", "nodes": 300000, "devices_per_node": 8}' >vast.json
+    bad 2 'vast.json has 2400000 devices, and a plan follows at most' plan "${small[@]:0:4}" \
+        --cluster vast.json random
+    good plan "${small[@]:0:4}" --cluster vast.json --strategy ddp --nproc 4 random
     choir plan "${small[@]}" --strategies single,cp random >out 2>err
     [ $? = 1 ] && is_one_line 'strategy cp: ' || fail "cp: $(cat err)"
     has out '^single ' '^Take single'
