@@ -1,6 +1,6 @@
 """What types of weights cost: the mean Kullback-Leibler divergence of the next token's probabilities from those
-of the f32 file, of a small model that was trained. 16 bits and q8_0 keep it below 1e-3; blocks of 4 bits cost
-more, and the mixture less than plain q4_0."""
+of the f32 file, of a small model that was trained. 16 bits and q8_0 keep it below 1e-3, blocks of 4 bits below
+1e-2."""
 import os
 import tempfile
 
@@ -9,7 +9,7 @@ from files import choir
 
 torch = folders.torch
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "golden", "tokenizers", "gpt2")
-KINDS = {"f16": 1e-3, "bf16": 1e-3, "q8_0": 1e-3, "q4_0": 1, "q4_K_M": 1}
+KINDS = {"f16": 1e-3, "bf16": 1e-3, "q8_0": 1e-3, "q4_0": 1e-2, "q4_K_M": 1e-2}
 
 
 def scores(folder, ids):
@@ -42,4 +42,3 @@ with tempfile.TemporaryDirectory() as work:
         print("%-7s mean KL %.3g" % (kind, costs[kind]))
     for kind, most in KINDS.items():
         assert 0 <= costs[kind] <= most, (kind, costs[kind])
-    assert costs["q4_K_M"] < costs["q4_0"], costs
