@@ -305,7 +305,7 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
 
 static choir_status mismatch(const choir_audit *a, int64_t step)
 {
-    char *ranks = choir__judgement_ranks(&a->verdict);
+    char *ranks = choir__judgement_ranks(&a->verdict, NULL, 0);
     bool tied = a->verdict.how == CHOIR__VOTE_TIED;
     choir_status status = choir__error(CHOIR_ERR_MISMATCH,
         tied ? "step %lld: %s: %s have different numbers, and no other rank decides which are "

@@ -33,15 +33,15 @@ bool choir__judgement_names(const choir__judgement *v, int rank)
     return false;
 }
 
-char *choir__judgement_ranks(const choir__judgement *v)
+char *choir__judgement_ranks(const choir__judgement *v, const char *machines, size_t room)
 {
     choir__text_buffer t = {0};
-    for (int i = 0; i < v->count; i++)
-        choir__text_format(&t, "%srank %d",
-            i == 0              ? ""
-            : i + 1 == v->count ? " and "
-                                : ", ",
-            v->ranks[i]);
+    for (int i = 0; i < v->count; i++) {
+        const char *before = i == 0 ? "" : i + 1 == v->count ? " and " : ", ";
+        choir__text_format(&t, "%srank %d", before, v->ranks[i]);
+        if (machines)
+            choir__text_format(&t, " on %s", machines + (size_t)v->ranks[i] * room);
+    }
     choir__text_buffer_add(&t, "", 1);
     return t.bytes;
 }

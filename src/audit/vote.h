@@ -2,6 +2,7 @@
 #ifndef CHOIR_AUDIT_VOTE_H
 #define CHOIR_AUDIT_VOTE_H
 
+#include <stddef.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,8 +32,10 @@ typedef struct choir__judgement {
 
 /* Returns whether the judgement names the rank. */
 bool choir__judgement_names(const choir__judgement *v, int rank);
-/* Returns the ranks that it names, as "rank 0, rank 1 and rank 3"; the caller frees it. */
-char *choir__judgement_ranks(const choir__judgement *v);
+/* Returns the ranks that it names, as "rank 0, rank 1 and rank 3"; the caller frees it.
+ * machines: the name of each rank's machine, `room` bytes each, as in "rank 0 on a"; or NULL.
+ */
+char *choir__judgement_ranks(const choir__judgement *v, const char *machines, size_t room);
 
 /* Judges the testimonies (count), in any order.
  *

@@ -30,14 +30,7 @@ static choir_status names_of(choir_group *group, const choir__judgement *v, char
     choir_status status =
         group ? choir_group_all_gather(group, mine, all, sizeof mine, CHOIR_U8, NULL)
               : CHOIR_OK;
-    *names = choir__strdup("");
-    for (int i = 0; i < v->count && status == CHOIR_OK; i++) {
-        const char *before = i == 0 ? "" : i + 1 == v->count ? " and " : ", ";
-        char *longer = choir__format("%s%srank %d on %.*s", *names, before, v->ranks[i],
-            HOST_TEXT - 1, all + (size_t)v->ranks[i] * HOST_TEXT);
-        free(*names);
-        *names = longer;
-    }
+    *names = choir__judgement_ranks(v, status == CHOIR_OK ? all : NULL, HOST_TEXT);
     free(all);
     return status;
 }
