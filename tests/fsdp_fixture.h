@@ -34,12 +34,8 @@ typedef struct plan {
 
 typedef struct job {
     plan *plan;
-    choir_env env;
-    choir_scope *run;
-    choir_module *net;
-    choir_optim *optim;
-    int64_t first, count;
-    choir_tensor *x, *losses[8];
+    rank_job r;
+    choir_tensor *x;
 } job;
 
 static inline choir_optim *new_optim(choir_scope *run, choir_module *net, rule by)
@@ -69,21 +65,21 @@ static inline void open_job(job *j, plan *p)
     *j = (job){.plan = p};
     if (p->backend)
         setenv("CHOIR_BACKEND", p->backend, 1);
-    choir_check(choir_env_init(&j->env));
+    choir_check(choir_env_init(&j->r.env));
     if (p->prepare)
         p->prepare(j);
-    j->env.microbatches = p->microbatches;
-    j->run = choir_run_open(&j->env, 7);
-    choir_env_micro(&j->env, &j->first, &j->count);
-    j->net = new_blocks(j->run);
+    j->r.env.microbatches = p->microbatches;
+    j->r.run = choir_run_open(&j->r.env, 7);
+    choir_env_micro(&j->r.env, &j->r.first, &j->r.count);
+    j->r.net = new_blocks(j->r.run);
     if (p->recompute)
-        choir_module_recompute_blocks(j->net, true);
+        choir_module_recompute_blocks(j->r.net, true);
     p->opts.offload_folder = *p->folder ? p->folder : NULL;
     if (!p->single)
-        j->net = choir_fsdp(j->run, j->net, j->env.group, p->opts);
-    j->optim = new_optim(j->run, j->net, p->rule);
-    choir_optim_clip(j->optim, 0.05f);
-    j->x = choir_randn(j->run, choir_dims(ROWS * p->microbatches, WIDTH), "x");
+        j->r.net = choir_fsdp(j->r.run, j->r.net, j->r.env.group, p->opts);
+    j->r.optim = new_optim(j->r.run, j->r.net, p->rule);
+    choir_optim_clip(j->r.optim, 0.05f);
+    j->x = choir_randn(j->r.run, choir_dims(ROWS * p->microbatches, WIDTH), "x");
 }
 
 static inline choir_tensor *loss_of_rows(choir_scope *micro, choir_module *net, void *arg)
@@ -97,21 +93,12 @@ static inline choir_tensor *loss_of_rows(choir_scope *micro, choir_module *net, 
 static inline choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_status status = run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of_rows, j->net, j, j->losses});
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    return train_rank(&j->r, step, loss_of_rows, j);
 }
 
 static inline choir_status step(job *j, int number)
 {
-    return run_step(j->run, j->plan->recorded, number, body, j);
-}
-
-static inline int close_job(job *j)
-{
-    CHECK_OK(choir_scope_close(j->run));
-    choir_env_free(&j->env);
-    return 0;
+    return run_step(j->r.run, j->plan->recorded, number, body, j);
 }
 
 static inline int train(int rank, int world, void *arg)
@@ -122,23 +109,23 @@ static inline int train(int rank, int world, void *arg)
     uint64_t weights = CHOIR__HASH_SEED, state = weights;
     (void)world;
     open_job(&j, p);
-    CHECK_OK(choir_scope_status(j.run));
+    CHECK_OK(choir_scope_status(j.r.run));
     for (int s = 0; s < STEPS; s++) {
         CHECK_OK(step(&j, s));
-        float loss = mean_loss(&j.env, j.losses, j.count);
+        float loss = mean_loss(&j.r.env, j.r.losses, j.r.count);
         if (rank == 0)
             p->loss[s] = bits_of(loss);
         CHECK(!p->look || p->look(&j, s) == 0);
     }
-    choir_device_get_stats(j.env.device, &stats);
-    choir_module_visit(j.net, false, hash_values, &weights); /* may be collective */
-    choir_optim_visit(j.optim, hash_values, &state);
+    choir_device_get_stats(j.r.env.device, &stats);
+    choir_module_visit(j.r.net, false, hash_values, &weights); /* may be collective */
+    choir_optim_visit(j.r.optim, hash_values, &state);
     if (rank == 0) {
         p->peak = stats.bytes_peak;
         p->weights = weights;
         p->state = state;
     }
-    return close_job(&j);
+    return close_rank_job(&j.r);
 }
 
 /* Trains on ranks; returns the plan with its results. */

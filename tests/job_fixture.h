@@ -151,6 +151,51 @@ static inline uint64_t hash_of_state(choir_optim *optim)
 
 /* --- ranks --- */
 
+/* What a rank of a data-parallel job has. */
+typedef struct rank_job {
+    choir_env env;
+    choir_scope *run;
+    choir_module *net;
+    choir_optim *optim;
+    int64_t first, count; /* its micro-batches */
+    choir_tensor *losses[32];
+} rank_job;
+
+/* Joins the other ranks, and opens the run of a job that cuts its batch so often. */
+static inline rank_job open_rank_job(int64_t microbatches, uint64_t seed)
+{
+    rank_job r = {0};
+    choir_check(choir_env_init(&r.env));
+    r.env.microbatches = microbatches;
+    r.run = choir_run_open(&r.env, seed);
+    choir_env_micro(&r.env, &r.first, &r.count);
+    return r;
+}
+
+static inline int close_rank_job(rank_job *r)
+{
+    choir_check(choir_scope_close(r->run));
+    choir_env_free(&r->env);
+    return 0;
+}
+
+/* Runs the rank's micro-batches and the update; `job` is the last argument of `loss`. */
+static inline choir_status train_rank(
+    rank_job *r, choir_scope *step, choir_micro_fn *loss, void *job)
+{
+    choir_status status = run_micro_batches(
+        step, (micro_batches){r->first, r->count, loss, r->net, job, r->losses});
+    return status == CHOIR_OK ? choir_optim_step(r->optim) : status;
+}
+
+/* Runs a step, and returns the bits of its loss. Collective. */
+static inline uint32_t step_of_rank(
+    rank_job *r, bool recorded, int number, choir_step_fn *body, void *job)
+{
+    choir_check(run_step(r->run, recorded, number, body, job));
+    return bits_of(mean_loss(&r->env, r->losses, r->count));
+}
+
 /* Trains on ranks that share *plan, whose results it has afterwards. */
 static inline void train_on_ranks(int ranks, choir_spawn_fn *train, void *plan, size_t bytes)
 {

@@ -18,7 +18,7 @@ typedef struct outcome {
 typedef struct plan {
     choir_fsdp_opts opts;
     bool fsdp, lamb, mark, recorded;
-    outcome *out; /* shared */
+    outcome out;
 } plan;
 
 static choir_module *middle(choir_scope *run)
@@ -40,12 +40,8 @@ static choir_module *new_net(choir_scope *run, bool mark)
 }
 
 typedef struct job {
-    choir_env env;
-    choir_scope *run;
-    choir_module *net;
-    choir_optim *optim;
-    int64_t first, count;
-    choir_tensor *x, *losses[M];
+    rank_job r;
+    choir_tensor *x;
 } job;
 
 static choir_tensor *loss_of_rows(choir_scope *micro, choir_module *net, void *arg)
@@ -59,34 +55,24 @@ static choir_tensor *loss_of_rows(choir_scope *micro, choir_module *net, void *a
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_check(run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of_rows, j->net, j, j->losses}));
-    return choir_optim_step(j->optim);
+    return train_rank(&j->r, step, loss_of_rows, j);
 }
 
 static void open_job(job *j, const plan *p)
 {
     *j = (job){0};
-    choir_check(choir_env_init(&j->env));
-    j->env.microbatches = M;
-    j->run = choir_run_open(&j->env, 7);
-    choir_env_micro(&j->env, &j->first, &j->count);
-    j->net = new_net(j->run, p->mark);
+    j->r = open_rank_job(M, 7);
+    j->r.net = new_net(j->r.run, p->mark);
     if (p->fsdp)
-        j->net = choir_fsdp(j->run, j->net, j->env.group, p->opts);
+        j->r.net = choir_fsdp(j->r.run, j->r.net, j->r.env.group, p->opts);
     choir_lamb_opts lamb = choir_lamb_defaults();
     choir_adamw_opts adam = choir_adamw_defaults();
     lamb.lr = adam.lr = 0.02f;
-    j->optim = p->lamb ? choir_lamb(j->run, j->net, lamb) : choir_adamw(j->run, j->net, adam);
-    choir_optim_clip(j->optim, 0.05f);
-    j->x = choir_randn(j->run, choir_dims(4 * M, 5), "x");
-    choir_check(choir_scope_status(j->run));
-}
-
-static void close_job(job *j)
-{
-    choir_check(choir_scope_close(j->run));
-    choir_env_free(&j->env);
+    j->r.optim =
+        p->lamb ? choir_lamb(j->r.run, j->r.net, lamb) : choir_adamw(j->r.run, j->r.net, adam);
+    choir_optim_clip(j->r.optim, 0.05f);
+    j->x = choir_randn(j->r.run, choir_dims(4 * M, 5), "x");
+    choir_check(choir_scope_status(j->r.run));
 }
 
 static void note_weights(const char *name, choir_tensor *t, void *arg)
@@ -101,31 +87,24 @@ static void note_weights(const char *name, choir_tensor *t, void *arg)
 
 static int train(int rank, int world, void *arg)
 {
-    const plan *p = arg;
+    plan *p = arg, others = *p;
     job j;
     (void)world;
     open_job(&j, p);
     for (int s = 0; s < STEPS; s++) {
-        choir_check(run_step(j.run, p->recorded, s, body, &j));
-        float loss = mean_loss(&j.env, j.losses, j.count);
+        const uint32_t loss = step_of_rank(&j.r, p->recorded, s, body, &j);
         if (rank == 0)
-            p->out->loss[s] = bits_of(loss);
+            p->out.loss[s] = loss;
     }
-    outcome others;
-    float *at = rank == 0 ? p->out->weights : others.weights;
-    choir_module_visit(j.net, false, note_weights, &at); /* collective if gathered */
-    close_job(&j);
-    return 0;
+    float *at = rank == 0 ? p->out.weights : others.out.weights;
+    choir_module_visit(j.r.net, false, note_weights, &at); /* collective if gathered */
+    return close_rank_job(&j.r);
 }
 
 static outcome run(int ranks, plan p)
 {
-    p.out = shared_memory(sizeof *p.out);
-    if (choir_spawn(ranks, train, &p) != CHOIR_OK)
-        fail_msg("%d ranks: %s", ranks, choir_error_message());
-    outcome o = *p.out;
-    munmap(p.out, sizeof *p.out);
-    return o;
+    train_on_ranks(ranks, train, &p, sizeof p);
+    return p.out;
 }
 
 static void many_ranks(void **state)
@@ -199,8 +178,8 @@ static void check_part(const char *name, choir_tensor *t, void *arg)
 {
     const job *j = arg;
     const choir__param *p = t->param;
-    int64_t rows = t->shape.dim[0], chunk = (rows + j->env.world - 1) / j->env.world;
-    int64_t lo = chunk * j->env.rank < rows ? chunk * j->env.rank : rows;
+    int64_t rows = t->shape.dim[0], chunk = (rows + j->r.env.world - 1) / j->r.env.world;
+    int64_t lo = chunk * j->r.env.rank < rows ? chunk * j->r.env.rank : rows;
     int64_t n = lo + chunk < rows ? chunk : rows - lo;
     (void)name;
     assert_int_equal(p->box_count, 1);
@@ -227,13 +206,13 @@ static int parts(int rank, int world, void *arg)
     (void)rank;
     (void)world;
     open_job(&j, arg);
-    choir_module_visit(j.net, false, check_part, &j);
-    choir_scope *step = choir_step_open(j.run, 0);
+    choir_module_visit(j.r.net, false, check_part, &j);
+    choir_scope *step = choir_step_open(j.r.run, 0);
     choir_check(body(step, &j));
     choir_check(choir_scope_close(step));
     choir__param **params;
     int count;
-    params = choir__module_params(j.net, &count);
+    params = choir__module_params(j.r.net, &count);
     for (int i = 0; i < count; i++) {
         choir_tensor *g = choir_grad(params[i]->tensor);
         assert_non_null(g);
@@ -241,10 +220,9 @@ static int parts(int rank, int world, void *arg)
         mine += params[i]->local->count;
     }
     free(params);
-    choir_optim_visit(j.optim, check_state, &state);
+    choir_optim_visit(j.r.optim, check_state, &state);
     assert_int_equal(state, 2 * mine);
-    close_job(&j);
-    return 0;
+    return close_rank_job(&j.r);
 }
 
 /* Ignored parameters are whole, with their gradient and state, and one rank alone may read
@@ -256,10 +234,10 @@ static int whole(int rank, int world, void *arg)
     float bias[WIDTH];
     (void)world;
     open_job(&j, arg);
-    choir_scope *step = choir_step_open(j.run, 0);
+    choir_scope *step = choir_step_open(j.r.run, 0);
     choir_check(body(step, &j));
     choir_check(choir_scope_close(step));
-    choir__param **params = choir__module_params(j.net, &count);
+    choir__param **params = choir__module_params(j.r.net, &count);
     for (int i = 0; i < count; i++)
         if (strstr(params[i]->name, ".0.bias")) {
             assert_ptr_equal(params[i]->local, params[i]->tensor);
@@ -270,8 +248,7 @@ static int whole(int rank, int world, void *arg)
         }
     assert_int_equal(found, 3);
     free(params);
-    close_job(&j);
-    return 0;
+    return close_rank_job(&j.r);
 }
 
 static void rows(void **state)
@@ -360,11 +337,11 @@ static choir_tensor *loss_of_words(choir_scope *micro, choir_module *net, void *
 static void places_of_sums(job *j, const choir__fsdp *f, const void *at[2], float *sums)
 {
     const choir__book *book = f->params[0]->book;
-    choir_scope *step = choir_step_open(j->run, 0);
-    choir_check(run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of_words, j->net, j, j->losses}));
+    choir_scope *step = choir_step_open(j->r.run, 0);
+    choir_check(run_micro_batches(step,
+        (micro_batches){j->r.first, j->r.count, loss_of_words, j->r.net, j, j->r.losses}));
     choir_check(choir__book_finish(f->params[0]->book));
-    choir_check(choir_device_sync(j->env.device));
+    choir_check(choir_device_sync(j->r.env.device));
     at[0] = book->sums;
     at[1] = f->params[0]->dense->data;
     memcpy(sums, at[1], (size_t)f->params[0]->local->count * sizeof *sums);
@@ -382,29 +359,25 @@ static int turn(int rank, int world, void *arg)
     job j = {0};
     choir_fsdp_opts opts = choir_fsdp_defaults();
     opts.offload = *(const bool *)arg;
-    choir_check(choir_env_init(&j.env));
-    j.env.microbatches = M;
-    j.run = choir_run_open(&j.env, 7);
-    choir_env_micro(&j.env, &j.first, &j.count);
-    j.net = choir_nn_sequential(j.run,
-        choir_nn_embedding(j.run, WORDS, WIDTH, choir_init_normal(0, 1)),
-        choir_nn_linear(j.run, WIDTH, 5));
-    j.net = choir_fsdp(j.run, j.net, j.env.group, opts);
-    choir_check(choir_scope_status(j.run));
-    const choir__fsdp *f = (const choir__fsdp *)j.net;
-    choir_check(choir_group_split(j.env.group, 0, (rank + 1) % world, &turned));
+    j.r = open_rank_job(M, 7);
+    j.r.net = choir_nn_sequential(j.r.run,
+        choir_nn_embedding(j.r.run, WORDS, WIDTH, choir_init_normal(0, 1)),
+        choir_nn_linear(j.r.run, WIDTH, 5));
+    j.r.net = choir_fsdp(j.r.run, j.r.net, j.r.env.group, opts);
+    choir_check(choir_scope_status(j.r.run));
+    const choir__fsdp *f = (const choir__fsdp *)j.r.net;
+    choir_check(choir_group_split(j.r.env.group, 0, (rank + 1) % world, &turned));
     for (int k = 0; k < TIMES; k++) {
         bool away = k % 2 == 0;
         choir_check(choir__strategies_ranks_turned(
-            j.run, away ? turned : j.env.group, away, k ? 0 : CHOIR__NO_STEP));
-        j.first = (away ? (rank + 1) % world : rank) * j.count;
+            j.r.run, away ? turned : j.r.env.group, away, k ? 0 : CHOIR__NO_STEP));
+        j.r.first = (away ? (rank + 1) % world : rank) * j.r.count;
         places_of_sums(&j, f, at[k], sums[k]);
         CHECK(memcmp(sums[k], sums[0], sizeof sums[0]) == 0);
         CHECK(!k || (at[k][0] != at[k - 1][0] && at[k][1] != at[k - 1][1]));
     }
     choir_group_free(turned);
-    close_job(&j);
-    return 0;
+    return close_rank_job(&j.r);
 }
 
 static void turned(void **state)

@@ -72,7 +72,7 @@ static int writes(int rank, int world, void *arg)
     float *x = calloc(WIDTH * WIDTH, sizeof *x), *y = calloc(WIDTH * WIDTH, sizeof *y);
     (void)rank, (void)world;
     open_job(&j, arg);
-    choir__param **params = choir__module_params(j.net, &count);
+    choir__param **params = choir__module_params(j.r.net, &count);
     for (int i = 0; i < WIDTH * WIDTH; i++)
         x[i] = (float)i * 1e-6f;
     for (int turn = 0; turn < 2; turn++) {
@@ -95,7 +95,7 @@ static int writes(int rank, int world, void *arg)
     free(params);
     free(x);
     free(y);
-    return close_job(&j);
+    return close_rank_job(&j.r);
 }
 
 static void written(void **state)
@@ -121,14 +121,15 @@ static int dies(int rank, int world, void *arg)
     open_job(&j, p);
     CHECK_OK(step(&j, 0));
     note_self(p->notes, rank);
-    CHECK_OK(choir_group_barrier(j.env.group, NULL));
+    CHECK_OK(choir_group_barrier(j.r.env.group, NULL));
     if (rank == VICTIM) { /* in the middle of a forward pass */
-        choir_module *inner = j.net->inside->entries->child->inside->entries->next->next->child;
+        choir_module *inner =
+            j.r.net->inside->entries->child->inside->entries->next->next->child;
         choir_module_hook(inner, (choir_module_hooks){.before_forward = die}, NULL);
     }
-    choir_status status = run_step(j.run, false, 1, body, &j);
+    choir_status status = run_step(j.r.run, false, 1, body, &j);
     if (!status)
-        status = choir_device_sync(j.env.device);
+        status = choir_device_sync(j.r.env.device);
     note(p->notes, rank, status);
     return 0;
 }
@@ -161,16 +162,16 @@ static int starves(int rank, int world, void *arg)
     (void)world;
     open_job(&j, p);
     CHECK_OK(step(&j, 0));
-    choir__pool_trim(j.env.device);
-    choir_device_get_stats(j.env.device, &stats);
-    CHECK_OK(choir_group_barrier(j.env.group, NULL));
+    choir__pool_trim(j.r.env.device);
+    choir_device_get_stats(j.r.env.device, &stats);
+    CHECK_OK(choir_group_barrier(j.r.env.group, NULL));
     if (rank == VICTIM) /* activations fit */
-        choir_device_set_limit(j.env.device, stats.bytes_reserved + 3 * UNIT);
-    choir_status status = run_step(j.run, false, 1, body, &j);
+        choir_device_set_limit(j.r.env.device, stats.bytes_reserved + 3 * UNIT);
+    choir_status status = run_step(j.r.run, false, 1, body, &j);
     if (!status)
-        status = choir_device_sync(j.env.device);
+        status = choir_device_sync(j.r.env.device);
     note(p->notes, rank, status);
-    choir_scope_close(j.run);
+    choir_scope_close(j.r.run);
     return 0;
 }
 

@@ -20,7 +20,7 @@ static uint64_t first_limit, later_limit;
 static void limit_files(const job *j, uint64_t bytes)
 {
     struct rlimit limit = {(rlim_t)bytes, (rlim_t)bytes};
-    if (bytes && j->env.rank == 0)
+    if (bytes && j->r.env.rank == 0)
         setrlimit(RLIMIT_FSIZE, &limit);
 }
 
@@ -53,7 +53,7 @@ static int pages_are_away(const job *j, int step)
 {
     if (step < STEPS - 1)
         return 0;
-    CHECK_OK(choir_device_sync(j->env.device));
+    CHECK_OK(choir_device_sync(j->r.env.device));
     long kib = resident(j->plan->folder); /* but for the pages between parameters */
     CHECK(kib >= 0 && kib < 200);
     return 0;
@@ -61,7 +61,7 @@ static int pages_are_away(const job *j, int step)
 
 static int folder_vanishes(const job *j, int step)
 {
-    if (step == 1 && j->env.rank == 0)
+    if (step == 1 && j->r.env.rank == 0)
         CHECK(rmdir(j->plan->folder) == 0);
     return pages_are_away(j, step);
 }
@@ -126,12 +126,12 @@ static int suffers(int rank, int world, void *arg)
     signal(SIGXFSZ, SIG_IGN);
     open_job(&j, p);
     limit_files(&j, later_limit);
-    choir_status status = choir_scope_status(j.run);
+    choir_status status = choir_scope_status(j.r.run);
     if (status == CHOIR_OK)
         status = step(&j, 0);
     note(p->notes, rank, status);
-    choir_scope_close(j.run);
-    choir_env_free(&j.env);
+    choir_scope_close(j.r.run);
+    choir_env_free(&j.r.env);
     return 0;
 }
 

@@ -26,12 +26,7 @@ typedef struct net {
 
 typedef struct job {
     plan *plan;
-    choir_env env;
-    choir_scope *run;
-    choir_module *net;
-    choir_optim *optim;
-    int64_t first, count;
-    choir_tensor *losses[M];
+    rank_job r;
 } job;
 
 static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
@@ -82,9 +77,7 @@ static choir_tensor *loss_of_input(choir_scope *micro, choir_module *model, void
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_check(run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of_input, j->net, j, j->losses}));
-    return choir_optim_step(j->optim);
+    return train_rank(&j->r, step, loss_of_input, j);
 }
 
 static void watch(choir_tensor *t, choir_tensor *grad, void *arg)
@@ -97,20 +90,17 @@ static void open_job(job *j, plan *p)
 {
     int count;
     *j = (job){.plan = p};
-    choir_check(choir_env_init(&j->env));
-    j->env.microbatches = p->microbatches;
-    j->run = choir_run_open(&j->env, 7);
-    choir_env_micro(&j->env, &j->first, &j->count);
-    j->net = new_net(j->run, p);
-    choir__param **params = choir__module_params(j->net, &count);
-    if (p->hook && j->env.rank == 0)
+    j->r = open_rank_job(p->microbatches, 7);
+    j->r.net = new_net(j->r.run, p);
+    choir__param **params = choir__module_params(j->r.net, &count);
+    if (p->hook && j->r.env.rank == 0)
         choir_on_grad(params[0]->tensor, watch, p);
     free(params);
     if (p->fsdp)
-        j->net = choir_fsdp(j->run, j->net, j->env.group, p->opts);
-    j->optim = choir_adamw(j->run, j->net, choir_adamw_defaults());
-    choir_optim_clip(j->optim, 0.05f);
-    choir_check(choir_scope_status(j->run));
+        j->r.net = choir_fsdp(j->r.run, j->r.net, j->r.env.group, p->opts);
+    j->r.optim = choir_adamw(j->r.run, j->r.net, choir_adamw_defaults());
+    choir_optim_clip(j->r.optim, 0.05f);
+    choir_check(choir_scope_status(j->r.run));
 }
 
 static void look(const char *name, choir_tensor *t, void *arg)
@@ -129,18 +119,15 @@ static int train(int rank, int world, void *arg)
     (void)world;
     open_job(&j, p);
     for (int s = 0; s < STEPS; s++) {
-        choir_check(run_step(j.run, p->recorded, s, body, &j));
-        float loss = mean_loss(&j.env, j.losses, j.count);
+        const uint32_t loss = step_of_rank(&j.r, p->recorded, s, body, &j);
         if (rank == 0)
-            p->loss[s] = bits_of(loss);
+            p->loss[s] = loss;
     }
-    choir_device_get_stats(j.env.device, &stats);
-    choir_module_visit(j.net, false, look, rank == 0 ? p : &others); /* may be collective */
+    choir_device_get_stats(j.r.env.device, &stats);
+    choir_module_visit(j.r.net, false, look, rank == 0 ? p : &others); /* may be collective */
     if (rank == 0)
         p->peak = stats.bytes_peak;
-    choir_check(choir_scope_close(j.run));
-    choir_env_free(&j.env);
-    return 0;
+    return close_rank_job(&j.r);
 }
 
 static plan run(int ranks, plan p)

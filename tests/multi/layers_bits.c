@@ -22,7 +22,7 @@ typedef struct plan {
     wrapping how;
     bool wide, recorded;
     const char *save; /* file of the weights; NULL: they are not saved */
-    outcome *out;     /* rank 0 fills it, in shared memory */
+    outcome out;
 } plan;
 
 /* --- the modules --- */
@@ -82,12 +82,8 @@ static choir_module *new_net(choir_scope *run, body_kind kind)
 
 typedef struct job {
     const plan *plan;
-    choir_env env;
-    choir_scope *run;
-    choir_module *net;
-    choir_optim *optim;
-    int64_t first, count;
-    choir_tensor *x, *losses[M];
+    rank_job r;
+    choir_tensor *x;
 } job;
 
 static choir_tensor *loss_of(choir_scope *micro, choir_module *module, void *arg)
@@ -100,18 +96,16 @@ static choir_tensor *loss_of(choir_scope *micro, choir_module *module, void *arg
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_check(run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of, j->net, j, j->losses}));
-    return choir_optim_step(j->optim);
+    return train_rank(&j->r, step, loss_of, j);
 }
 
 static choir_module *wrap(const job *j, wrapping how)
 {
     choir_fsdp_opts fsdp = choir_fsdp_defaults();
     fsdp.gather = how == FSDP_GATHERED;
-    return how == SINGLE ? j->net
-           : how == DDP  ? choir_ddp(j->run, j->net, j->env.group, choir_ddp_defaults())
-                         : choir_fsdp(j->run, j->net, j->env.group, fsdp);
+    return how == SINGLE ? j->r.net
+           : how == DDP  ? choir_ddp(j->r.run, j->r.net, j->r.env.group, choir_ddp_defaults())
+                         : choir_fsdp(j->r.run, j->r.net, j->r.env.group, fsdp);
 }
 
 static choir_tensor *inputs(choir_scope *run, const plan *p)
@@ -131,60 +125,49 @@ static uint64_t bits(double x)
 
 static int train(int rank, int world, void *arg)
 {
-    const plan *p = arg;
+    plan *p = arg;
     job j = {.plan = p};
     (void)world;
-    choir_check(choir_env_init(&j.env));
-    j.env.microbatches = M;
-    j.run = choir_run_open(&j.env, 3);
-    choir_env_micro(&j.env, &j.first, &j.count);
-    choir_module *bare = j.net = new_net(j.run, p->kind);
+    j.r = open_rank_job(M, 3);
+    choir_module *bare = j.r.net = new_net(j.r.run, p->kind);
     if (p->wide)
-        choir_check(choir_module_cast(j.net, CHOIR_F64));
-    j.net = wrap(&j, p->how);
+        choir_check(choir_module_cast(j.r.net, CHOIR_F64));
+    j.r.net = wrap(&j, p->how);
     choir_adamw_opts hp = choir_adamw_defaults();
     hp.lr = 1e-2f;
-    j.optim = choir_adamw(j.run, j.net, hp);
-    choir_optim_clip(j.optim, 0.5f);
-    j.x = inputs(j.run, p);
-    choir_check(choir_scope_status(j.run));
+    j.r.optim = choir_adamw(j.r.run, j.r.net, hp);
+    choir_optim_clip(j.r.optim, 0.5f);
+    j.x = inputs(j.r.run, p);
+    choir_check(choir_scope_status(j.r.run));
     for (int s = 0; s < STEPS; s++) {
-        choir_check(run_step(j.run, p->recorded, s, body, &j));
-        p->out->norm[s] = bits(choir_item(choir_optim_grad_norm(j.optim)));
+        choir_check(run_step(j.r.run, p->recorded, s, body, &j));
+        p->out.norm[s] = bits(choir_item(choir_optim_grad_norm(j.r.optim)));
         if (rank == 0) /* micro-batch 0 */
-            p->out->loss[s] = bits(choir_item(j.losses[0]));
+            p->out.loss[s] = bits(choir_item(j.r.losses[0]));
     }
     if (p->save)
-        choir_check(choir_save_whole(j.net, j.env.group, p->save));
+        choir_check(choir_save_whole(j.r.net, j.r.env.group, p->save));
     uint64_t weights = hash_of_module(bare);
     if (rank == 0)
-        p->out->weights = weights;
-    choir_check(choir_scope_close(j.run));
-    choir_env_free(&j.env);
-    return 0;
+        p->out.weights = weights;
+    return close_rank_job(&j.r);
 }
 
 static outcome run(int ranks, plan p)
 {
-    outcome *shared = shared_memory(sizeof *shared), o;
-    p.out = shared;
-    choir_status status = choir_spawn(ranks, train, &p);
-    if (status != CHOIR_OK)
-        print_error("kind %d on %d ranks: %s\n", p.kind, ranks, choir_error_message());
-    assert_int_equal(status, CHOIR_OK);
-    o = *shared;
-    munmap(shared, sizeof *shared);
-    return o;
+    train_on_ranks(ranks, train, &p, sizeof p);
+    return p.out;
 }
 
 static void compare(body_kind kind, bool wide)
 {
-    outcome one = run(1, (plan){kind, SINGLE, wide, false, NULL, NULL});
+    outcome one = run(1, (plan){.kind = kind, .wide = wide});
     assert_true(one.loss[0] != one.loss[STEPS - 1]);
     for (wrapping how = DDP; how <= FSDP_GATHERED; how++)
         for (int ranks = how == FSDP_GATHERED ? 2 : 1; ranks <= M;
              ranks += how == DDP ? 1 : 2) {
-            outcome o = run(ranks, (plan){kind, how, wide, ranks % 2, NULL, NULL});
+            outcome o = run(
+                ranks, (plan){.kind = kind, .how = how, .wide = wide, .recorded = ranks % 2});
             if (memcmp(&one, &o, sizeof one))
                 print_error("kind %d in f%d: strategy %d on %d ranks differs\n", kind,
                     wide ? 64 : 32, how, ranks);
@@ -228,7 +211,7 @@ static void saved_in_f64(void **state)
 {
     const char *path = at("wide.safetensors");
     (void)state;
-    outcome wrote = run(2, (plan){OPS, FSDP, true, false, path, NULL});
+    outcome wrote = run(2, (plan){.kind = OPS, .how = FSDP, .wide = true, .save = path});
     choir_env env;
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 4);

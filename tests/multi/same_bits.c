@@ -40,14 +40,9 @@ typedef struct plan {
 
 typedef struct job {
     const plan *plan;
-    choir_env env;
+    rank_job r;
     choir_model_info info;
-    choir_scope *run;
-    choir_module *net;
-    choir_optim *optim;
     choir_loader *loader;
-    int64_t first, count;
-    choir_tensor *losses[32];
 } job;
 
 static choir_dataset *open_data(const job *j)
@@ -62,11 +57,11 @@ static choir_dataset *open_data(const job *j)
 static choir_tensor *read_batches(job *j, choir_scope *step, choir_batch *batches)
 {
     choir_tensor *y[32];
-    for (int64_t m = 0; m < j->count; m++) {
+    for (int64_t m = 0; m < j->r.count; m++) {
         choir_check(choir_loader_next(j->loader, step, &batches[m]));
         y[m] = batches[m].y;
     }
-    return choir_model_divisor(&j->info, y, (int)j->count);
+    return choir_model_divisor(&j->info, y, (int)j->r.count);
 }
 
 static choir_status body(choir_scope *step, void *arg)
@@ -74,15 +69,15 @@ static choir_status body(choir_scope *step, void *arg)
     job *j = arg;
     choir_batch b[32];
     choir_tensor *divisor = read_batches(j, step, b);
-    for (int64_t m = 0; m < j->count; m++) {
-        choir_scope *micro = choir_micro_open(step, j->first + m);
-        choir_tensor *out = choir_forward(j->net, choir_in(micro, b[m].x));
+    for (int64_t m = 0; m < j->r.count; m++) {
+        choir_scope *micro = choir_micro_open(step, j->r.first + m);
+        choir_tensor *out = choir_forward(j->r.net, choir_in(micro, b[m].x));
         choir_tensor *loss = choir_model_loss_over(&j->info, out, b[m].y, divisor);
         choir_check(choir_backward(loss));
-        j->losses[m] = choir_keep(j->run, loss);
+        j->r.losses[m] = choir_keep(j->r.run, loss);
         choir_check(choir_scope_close(micro));
     }
-    return choir_optim_step(j->optim);
+    return choir_optim_step(j->r.optim);
 }
 
 static choir_module *wrap(const job *j, const plan *p)
@@ -94,9 +89,9 @@ static choir_module *wrap(const job *j, const plan *p)
     fsdp.stage = fsdp.gather ? 3 : (int)p->wrapping;
     fsdp.reshard_after_forward = p->microbatches != 4;
     switch (p->wrapping) {
-    case SINGLE: return j->net;
-    case DDP: return choir_ddp(j->run, j->net, j->env.group, ddp);
-    default: return choir_fsdp(j->run, j->net, j->env.group, fsdp);
+    case SINGLE: return j->r.net;
+    case DDP: return choir_ddp(j->r.run, j->r.net, j->r.env.group, ddp);
+    default: return choir_fsdp(j->r.run, j->r.net, j->r.env.group, fsdp);
     }
 }
 
@@ -112,11 +107,11 @@ static choir_optim *make_optimizer(const job *j, update_rule rule)
     rmsprop.lr = 1e-3f;
     rmsprop.momentum = 0.5f;
     switch (rule) {
-    case LION: return choir_lion(j->run, j->net, lion);
-    case RMSPROP: return choir_rmsprop(j->run, j->net, rmsprop);
-    case ADAFACTOR: return choir_adafactor(j->run, j->net, choir_adafactor_defaults());
-    case MUON: return choir_muon(j->run, j->net, muon);
-    default: return choir_adamw(j->run, j->net, adamw);
+    case LION: return choir_lion(j->r.run, j->r.net, lion);
+    case RMSPROP: return choir_rmsprop(j->r.run, j->r.net, rmsprop);
+    case ADAFACTOR: return choir_adafactor(j->r.run, j->r.net, choir_adafactor_defaults());
+    case MUON: return choir_muon(j->r.run, j->r.net, muon);
+    default: return choir_adamw(j->r.run, j->r.net, adamw);
     }
 }
 
@@ -125,34 +120,30 @@ static int train(int rank, int world, void *arg)
     const plan *p = arg;
     job j = {.plan = p};
     (void)world;
-    choir_check(choir_env_init(&j.env));
-    j.env.microbatches = p->microbatches;
-    j.run = choir_run_open(&j.env, 11);
-    choir_env_micro(&j.env, &j.first, &j.count);
-    choir_module *bare = j.net = build_model(j.run, p->model, &j.info);
+    j.r = open_rank_job(p->microbatches, 11);
+    choir_module *bare = j.r.net = build_model(j.r.run, p->model, &j.info);
     if (p->recompute)
         choir_module_recompute_blocks(bare, true);
-    j.net = wrap(&j, p);
-    j.optim = make_optimizer(&j, p->rule);
-    choir_optim_clip(j.optim, 0.5f);
+    j.r.net = wrap(&j, p);
+    j.r.optim = make_optimizer(&j, p->rule);
+    choir_optim_clip(j.r.optim, 0.5f);
     choir_dataset *data = open_data(&j);
-    j.loader = choir_env_loader(j.run, &j.env, data, BATCH);
-    choir_check(choir_scope_status(j.run));
+    j.loader = choir_env_loader(j.r.run, &j.r.env, data, BATCH);
+    choir_check(choir_scope_status(j.r.run));
     for (int step = 0; step < STEPS; step++) {
-        choir_check(run_step(j.run, p->recorded, step, body, &j));
-        float loss = mean_loss(&j.env, j.losses, j.count);
-        uint32_t norm_bits = item_bits(choir_optim_grad_norm(j.optim));
+        const uint32_t loss = step_of_rank(&j.r, p->recorded, step, body, &j);
+        uint32_t norm_bits = item_bits(choir_optim_grad_norm(j.r.optim));
         if (rank == 0) {
-            p->out->loss_bits[step] = bits_of(loss);
+            p->out->loss_bits[step] = loss;
             p->out->norm_bits[step] = norm_bits;
         }
     }
     uint64_t weights = hash_of_module(bare);
     if (rank == 0)
         p->out->weights = weights;
-    choir_check(choir_scope_close(j.run));
+    choir_check(choir_scope_close(j.r.run));
     choir_dataset_free(data);
-    choir_env_free(&j.env);
+    choir_env_free(&j.r.env);
     return 0;
 }
 

@@ -36,13 +36,9 @@ typedef struct net {
 
 typedef struct job {
     plan *plan;
-    choir_env env;
-    choir_scope *run;
-    choir_module *bare, *net;
-    choir_optim *optim;
-    int64_t first, count;
+    rank_job r;
+    choir_module *bare;
     bool notes; /* the step's gradient is hashed */
-    choir_tensor *losses[MOST];
 } job;
 
 static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
@@ -97,21 +93,21 @@ static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     choir_check(run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of, j->net, j, j->losses}));
+        step, (micro_batches){j->r.first, j->r.count, loss_of, j->r.net, j, j->r.losses}));
     if (j->notes) {
         int count;
         choir__param **params = choir__module_params(j->bare, &count);
         hash_values("", choir_grad(params[0]->tensor), &j->plan->gradient);
         free(params);
     }
-    return choir_optim_step(j->optim);
+    return choir_optim_step(j->r.optim);
 }
 
 static choir_module *wrap(const job *j, const plan *p)
 {
     switch (p->wrapping) {
-    case DDP: return choir_ddp(j->run, j->bare, j->env.group, p->ddp);
-    case FSDP: return choir_fsdp(j->run, j->bare, j->env.group, p->fsdp);
+    case DDP: return choir_ddp(j->r.run, j->bare, j->r.env.group, p->ddp);
+    case FSDP: return choir_fsdp(j->r.run, j->bare, j->r.env.group, p->fsdp);
     default: return j->bare;
     }
 }
@@ -119,14 +115,11 @@ static choir_module *wrap(const job *j, const plan *p)
 static void open_job(job *j, plan *p)
 {
     *j = (job){.plan = p};
-    choir_check(choir_env_init(&j->env));
-    j->env.microbatches = p->microbatches;
-    j->run = choir_run_open(&j->env, 7);
-    choir_env_micro(&j->env, &j->first, &j->count);
-    j->bare = new_net(j->run, p);
-    j->net = wrap(j, p);
-    j->optim = clipped_adamw(j->run, j->net);
-    choir_check(choir_scope_status(j->run));
+    j->r = open_rank_job(p->microbatches, 7);
+    j->bare = new_net(j->r.run, p);
+    j->r.net = wrap(j, p);
+    j->r.optim = clipped_adamw(j->r.run, j->r.net);
+    choir_check(choir_scope_status(j->r.run));
 }
 
 static void look(const char *name, choir_tensor *t, void *arg)
@@ -146,18 +139,15 @@ static int train(int rank, int world, void *arg)
     open_job(&j, rank == 0 ? p : &others);
     for (int s = 0; s < STEPS; s++) {
         j.notes = s == 0 && !p->recorded && p->wrapping != FSDP;
-        choir_check(run_step(j.run, p->recorded, s, body, &j));
-        float loss = mean_loss(&j.env, j.losses, j.count);
+        const uint32_t loss = step_of_rank(&j.r, p->recorded, s, body, &j);
         if (rank == 0)
-            p->loss[s] = bits_of(loss);
+            p->loss[s] = loss;
     }
-    choir_device_get_stats(j.env.device, &stats);
-    choir_module_visit(j.net, false, look, rank == 0 ? p : &others); /* may be collective */
+    choir_device_get_stats(j.r.env.device, &stats);
+    choir_module_visit(j.r.net, false, look, rank == 0 ? p : &others); /* may be collective */
     if (rank == 0)
         p->peak = stats.bytes_peak;
-    choir_check(choir_scope_close(j.run));
-    choir_env_free(&j.env);
-    return 0;
+    return close_rank_job(&j.r);
 }
 
 static plan run(int ranks, plan p)

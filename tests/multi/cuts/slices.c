@@ -11,6 +11,7 @@
 #include "job_fixture.h"
 #include "nn/module.h"
 #include "optim/optim.h"
+#include "multi/cuts/place.h"
 #include "multi/ranks.h"
 
 enum { STEPS = 3, BATCH = 8, MICRO = 2, ROOM = 1 << 22 };
@@ -279,31 +280,6 @@ static uint32_t loss_of_few(job *j)
 }
 
 /* --- values of all ranks, in their places --- */
-
-/* Returns the index in the whole tensor of entry i of p's part; -1 if no box contains it. */
-static int64_t place(const choir__param *p, const choir_tensor *t, int64_t i)
-{
-    int64_t at[CHOIR_MAX_DIMS];
-    if (!p || !p->boxes)
-        return i;
-    for (int d = t->shape.ndim - 1; d >= 0; d--) {
-        at[d] = i % t->shape.dim[d];
-        i /= t->shape.dim[d];
-    }
-    for (int b = 0; b < p->box_count; b++) {
-        const choir__box *box = &p->boxes[b];
-        bool inside = true;
-        int64_t index = 0;
-        for (int d = 0; d < p->whole.ndim; d++) {
-            int64_t in = at[d] - box->at[d];
-            inside &= in >= 0 && in < box->size[d];
-            index = index * p->whole.dim[d] + box->from[d] + in;
-        }
-        if (inside)
-            return index;
-    }
-    return -1;
-}
 
 static void visit(const char *name, choir_tensor *t, const choir__param *p, void *arg)
 {

@@ -7,6 +7,7 @@
 
 #include "job_fixture.h"
 #include "nn/module.h"
+#include "multi/cuts/place.h"
 #include "multi/ranks.h"
 
 enum { STEPS = 4, BATCH = 8, MICRO = 2, MAX_PARAMS = 80 };
@@ -102,31 +103,6 @@ static float *values_of(choir_tensor *t)
     return values;
 }
 
-/* Returns the index in the whole tensor of entry i of p's part; -1 if no box contains it. */
-static int64_t place(const choir__param *p, int64_t i)
-{
-    int64_t at[CHOIR_MAX_DIMS], index = 0;
-    if (!p->boxes)
-        return i;
-    for (int d = p->local->shape.ndim - 1; d >= 0; d--) {
-        at[d] = i % p->local->shape.dim[d];
-        i /= p->local->shape.dim[d];
-    }
-    for (int b = 0; b < p->box_count; b++) {
-        const choir__box *box = &p->boxes[b];
-        bool inside = true;
-        index = 0;
-        for (int d = 0; d < p->whole.ndim; d++) {
-            int64_t in = at[d] - box->at[d];
-            inside &= in >= 0 && in < box->size[d];
-            index = index * p->whole.dim[d] + box->from[d] + in;
-        }
-        if (inside)
-            return index;
-    }
-    return -1;
-}
-
 /* |part - slice of whole|^2 and |slice|^2. */
 static void distance(const choir__param *p, choir_tensor *part, choir_tensor *whole,
     double *difference, double *size)
@@ -134,7 +110,7 @@ static void distance(const choir__param *p, choir_tensor *part, choir_tensor *wh
     float *a = values_of(part), *b = values_of(whole);
     *difference = *size = 0;
     for (int64_t i = 0; i < part->count; i++) {
-        int64_t at = place(p, i);
+        int64_t at = place(p, p->local, i);
         double y = at < 0 ? (double)NAN : (double)b[at], d = (double)a[i] - y;
         *difference += d * d;
         *size += y * y;

@@ -24,11 +24,11 @@ typedef struct plan {
     bool saves;      /* after EVERY steps */
     const char
         *refused; /* words of the error with which choir_diloco_resume ends; NULL: none */
-    outcome *out; /* in shared memory */
+    outcome out;
 } plan;
 
 typedef struct job {
-    const plan *plan;
+    plan *plan;
     choir_env env;
     choir_scope *run;
     choir_module *net, *bare;
@@ -60,7 +60,7 @@ static choir_module *wrap(job *j)
                     : choir_diloco(j->run, j->bare, j->env.group, diloco);
 }
 
-static choir_status open_job(job *j, const plan *p)
+static choir_status open_job(job *j, plan *p)
 {
     *j = (job){.plan = p};
     choir_check(choir_env_init(&j->env));
@@ -147,7 +147,7 @@ static int begin(job *j, choir_checkpoint *c)
 
 static int note(const job *j, int step)
 {
-    outcome *out = j->plan->out;
+    outcome *out = &j->plan->out;
     if (j->env.rank == 0)
         out->losses[step] = item_bits(j->loss);
     if (j->env.rank == 0 && step + 1 == EVERY)
@@ -158,7 +158,7 @@ static int note(const job *j, int step)
 
 static int train(int rank, int world, void *arg)
 {
-    const plan *p = arg;
+    plan *p = arg;
     job j;
     choir_checkpoint *c;
     choir_scaler_state scale = {.scale = 0};
@@ -178,8 +178,8 @@ static int train(int rank, int world, void *arg)
     if (j.scaler)
         CHECK_OK(choir_scaler_get(j.scaler, &scale));
     if (rank == 0) {
-        p->out->end = hash_of_module(j.bare);
-        p->out->scale = (double)scale.scale;
+        p->out.end = hash_of_module(j.bare);
+        p->out.scale = (double)scale.scale;
     }
     CHECK_OK(choir_checkpoint_close(c));
     close_job(&j);
@@ -188,12 +188,8 @@ static int train(int rank, int world, void *arg)
 
 static outcome run_plan(int ranks, plan p)
 {
-    outcome *shared = p.out = shared_memory(sizeof *p.out);
-    if (choir_spawn(ranks, train, &p) != CHOIR_OK)
-        fail_msg("%d ranks: %s", ranks, choir_error_message());
-    outcome out = *shared;
-    munmap(shared, sizeof *shared);
-    return out;
+    train_on_ranks(ranks, train, &p, sizeof p);
+    return p.out;
 }
 
 /* --- one hash --- */
