@@ -8,6 +8,7 @@
 #include "check.h"
 #include "base/half.h"
 #include "base/rng.h"
+#include "conformance/dense_product.h"
 #include "conformance/on_device.h"
 #include "sample.h"
 
@@ -64,18 +65,11 @@ static on_device room(int64_t n, size_t size)
 static choir__k_matmul describe(const product *p, int64_t m, int64_t n, int64_t k)
 {
     bool gradient = p->form == GRADIENT_OF_WEIGHT;
-    return (choir__k_matmul){.batch0 = 1,
-        .batch1 = 1,
-        .m = m,
-        .n = n,
-        .k = k,
-        .a_row = gradient ? 1 : k,
-        .a_col = gradient ? m : 1,
-        .b_row = n,
-        .b_col = 1,
-        .c_row = n,
-        .wide = gradient,
-        .dtype = CHOIR_BF16};
+    choir__k_matmul d = dense_product(CHOIR_BF16, NULL, NULL, NULL, m, n, k);
+    if (gradient)
+        d.a_row = 1, d.a_col = m;
+    d.wide = gradient;
+    return d;
 }
 
 static void expect_equal_launches(const product *p, const choir__k_matmul *args,

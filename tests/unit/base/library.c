@@ -3,6 +3,7 @@
 
 #include "helpers.h"
 #include "base/plugin/library_nvidia.h"
+#include "conformance/dense_product.h"
 #include "device/cpu/context.h"
 
 typedef double number_fn(double);
@@ -146,21 +147,8 @@ static void multiply(int64_t n)
     static float a[N * N], b[N * N], c[N * N];
     for (int64_t i = 0; i < n * n; i++)
         a[i] = 1, b[i] = (float)(i % n);
-    choir__cpu_kernels("baseline")
-        ->matmul(&(choir__k_matmul){.a = a,
-            .b = b,
-            .c = c,
-            .batch0 = 1,
-            .batch1 = 1,
-            .m = n,
-            .n = n,
-            .k = n,
-            .a_row = n,
-            .a_col = 1,
-            .b_row = n,
-            .b_col = 1,
-            .c_row = n,
-            .dtype = CHOIR_F32});
+    const choir__k_matmul product = dense_product(CHOIR_F32, a, b, c, n, n, n);
+    choir__cpu_kernels("baseline")->matmul(&product);
     for (int64_t i = 0; i < n * n; i++)
         assert_true(c[i] == (float)(i % n * n));
 }

@@ -4,6 +4,7 @@
 
 #include <choir/device.h>
 #include "check.h"
+#include "conformance/dense_product.h"
 #include "device/cpu/context.h"
 
 enum { ROWS = 301, COLS = 97, N = ROWS * COLS, BUFFERS = 10, MOST = 1 << 18 };
@@ -210,37 +211,12 @@ static void hashes(void)
 /* (64, 3072) by (3072, 64): threads that share the sum over 3072 would have other bits. */
 static void products(void)
 {
-    choir__k_matmul k = {.a = B(1),
-        .b = B(2),
-        .c = B(0),
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = 64,
-        .n = 64,
-        .k = 3072,
-        .a_row = 1,
-        .a_col = 64,
-        .b_row = 64,
-        .b_col = 1,
-        .c_row = 64,
-        .dtype = CHOIR_F32};
+    choir__k_matmul k = dense_product(CHOIR_F32, B(1), B(2), B(0), 64, 64, 3072);
+    k.a_row = 1, k.a_col = 64;
     kernels->matmul(&k);
-    k = (choir__k_matmul){.a = B(1),
-        .b = B(2),
-        .bias = B(3),
-        .c = B(4),
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = 128,
-        .n = 96,
-        .k = 80,
-        .a_row = 80,
-        .a_col = 1,
-        .b_row = 1,
-        .b_col = 80,
-        .c_row = 96,
-        .accumulate = true,
-        .dtype = CHOIR_F32};
+    k = dense_product(CHOIR_F32, B(1), B(2), B(4), 128, 96, 80);
+    k.b_row = 1, k.b_col = 80;
+    k.bias = B(3), k.accumulate = true;
     kernels->matmul(&k);
 }
 

@@ -1,5 +1,6 @@
 /* Ranks that have some leaves of a cut K compute nodes of the tree; added in the tree, they are
  * the product of one device, bit for bit. The design of sliced strategies rests on it. */
+#include "conformance/dense_product.h"
 #include "products_fixture.h"
 #include "sample.h"
 
@@ -75,22 +76,12 @@ static void nodes_make_the_whole(void **unused)
         const choir__cut cut = {1 + i % 3, 1 + below(8)};
         const int64_t depth = cut.outer * (cut.leaves + below(i < 4 ? 2000 : 100));
         pairs = i % 2;
-        choir__k_matmul k = {.batch0 = 1,
-            .batch1 = 1,
-            .m = M,
-            .n = N,
-            .k = depth,
-            .a_row = depth,
-            .a_col = 1,
-            .b_row = 1,
-            .b_col = depth,
-            .c_row = N,
-            .wide = true,
-            .cut = cut};
-        k.dtype = pairs ? CHOIR_BF16 : CHOIR_F32;
-        void *a = numbers(M * depth, k.dtype, 0), *b = numbers(N * depth, k.dtype, 0);
-        k.a = a, k.b = b;
-        k.c = malloc(M * N * sizeof(float));
+        const choir_dtype dtype = pairs ? CHOIR_BF16 : CHOIR_F32;
+        void *a = numbers(M * depth, dtype, 0), *b = numbers(N * depth, dtype, 0);
+        void *c = malloc(M * N * sizeof(float));
+        choir__k_matmul k = dense_product(dtype, a, b, c, M, N, depth);
+        k.b_row = 1, k.b_col = depth;
+        k.wide = true, k.cut = cut;
         for (size_t set = 0; set < CHOIR_COUNT(sets); set++)
             if (choir__cpu_kernels(sets[set].isa)) {
                 multiply_by(set, &k);
@@ -99,7 +90,7 @@ static void nodes_make_the_whole(void **unused)
             }
         free(a);
         free(b);
-        free(k.c);
+        free(c);
     }
     pairs = false;
 }

@@ -3,6 +3,7 @@
  * cores, for any layout, size, dtype and cut of K, beside denormals, -0, infinities and NaN. */
 #include "device/cpu/context.h"
 #include "conformance/blocks_fixture.h"
+#include "conformance/dense_product.h"
 #include "products_fixture.h"
 #include "sample.h"
 
@@ -339,37 +340,11 @@ static void padding_adds_nothing(void **unused)
 {
     (void)unused;
     float a[3] = {INFINITY, 1, 1}, b[3] = {1, INFINITY, -1}, c[9] = {0};
-    choir__k_matmul k = {.a = a,
-        .b = b,
-        .c = c,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = 3,
-        .n = 3,
-        .k = 1,
-        .a_row = 1,
-        .a_col = 3,
-        .b_row = 3,
-        .b_col = 1,
-        .c_row = 3,
-        .dtype = CHOIR_F32};
+    choir__k_matmul k = dense_product(CHOIR_F32, a, b, c, 3, 3, 1);
     try_all(k, 9);
     /* a chain whose only terms vanish is +0 or -0 by the terms' signs, as IEEE 754 says */
     float tiny = 0x1p-100f, minus = -0x1p-100f;
-    k = (choir__k_matmul){.a = &tiny,
-        .b = &minus,
-        .c = c,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = 1,
-        .n = 1,
-        .k = 1,
-        .a_row = 1,
-        .a_col = 1,
-        .b_row = 1,
-        .b_col = 1,
-        .c_row = 1};
-    k.dtype = CHOIR_F32;
+    k = dense_product(CHOIR_F32, &tiny, &minus, c, 1, 1, 1);
     try_all(k, 1);
     assert_true(c[0] == 0 && signbit(c[0]));
 }
@@ -444,20 +419,7 @@ static void long_sums_are_accurate(void **unused)
         float *a = numbers(TIMES * depth, CHOIR_F32, 0), *b = numbers(depth, CHOIR_F32, 0);
         float c[TIMES];
         double error = 0, size = 0;
-        choir__k_matmul k = {.a = a,
-            .b = b,
-            .c = c,
-            .batch0 = 1,
-            .batch1 = 1,
-            .m = TIMES,
-            .n = 1,
-            .k = depth,
-            .a_row = depth,
-            .a_col = 1,
-            .b_row = 1,
-            .b_col = depth,
-            .c_row = 1};
-        k.dtype = CHOIR_F32;
+        choir__k_matmul k = dense_product(CHOIR_F32, a, b, c, TIMES, 1, depth);
         sets[0].multiply(&k);
         for (int i = 0; i < TIMES; i++) {
             double exact = 0;

@@ -9,6 +9,7 @@
 
 #include <choir/device.h>
 #include "check.h"
+#include "conformance/dense_product.h"
 #include "device/cpu/context.h"
 #include "device/kernels.h"
 
@@ -48,20 +49,7 @@ static void multiply(int64_t m, int64_t k, int64_t n)
     const choir__kernels *kernels = choir__cpu_kernels(choir_cpu_isa());
     float *a = calloc((size_t)(m * k), sizeof *a), *b = calloc((size_t)(k * n), sizeof *b),
           *c = calloc((size_t)(m * n), sizeof *c);
-    const choir__k_matmul product = {.a = a,
-        .b = b,
-        .c = c,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = m,
-        .n = n,
-        .k = k,
-        .a_row = k,
-        .a_col = 1,
-        .b_row = n,
-        .b_col = 1,
-        .c_row = n,
-        .dtype = CHOIR_F32};
+    const choir__k_matmul product = dense_product(CHOIR_F32, a, b, c, m, n, k);
     kernels->matmul(&product); /* makes what products need */
     for (came = 0, tick(EVERY_US); came < SIGNALS;)
         kernels->matmul(&product);
