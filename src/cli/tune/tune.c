@@ -100,8 +100,8 @@ static choir_status claim(const request *r, const char *own, choir__claim **made
  * where it is stored. */
 static choir_status draw(const request *r, const choir__search *s)
 {
-    char *shown = choir__hide_passwords(
-        choir__strdup(r->dir ? r->dir : r->storage ? r->storage : r->name));
+    const char *place = r->dir ? r->dir : r->storage;
+    char *shown = choir__hide_passwords(choir__strdup(place ? place : r->name));
     choir__plotted p = {.study = s->study,
         .space = s->space,
         .name = shown,
