@@ -443,12 +443,14 @@ choir_tensor *choir_kl_div_loss(
 /* --- ops with a user's own gradient --- */
 
 /** An op with a user's own gradient. Both functions are made of choir ops, which record nothing
- * while they run. */
+ * while they run; choir_derivatives alone records the ops of backward. */
 typedef struct choir_custom_op {
     const char *name;
     /** Returns the result, computed from in[count]. */
     choir_tensor *(*forward)(choir_tensor *const *in, int count, const void *arg);
-    /** Stores the gradient of in[i] in grad_in[i], or leaves it NULL. */
+    /** Stores the gradient of in[i] in grad_in[i], or leaves it NULL. It computes them from in,
+     * out and grad_out: a tensor that forward has kept elsewhere has no history, so its part of
+     * a second derivative would be lost. */
     void (*backward)(choir_tensor *const *in, int count, choir_tensor *out,
         choir_tensor *grad_out, choir_tensor **grad_in, const void *arg);
 } choir_custom_op;

@@ -393,7 +393,7 @@ static const choir__cli_option options[] = {
         .help = "MASTER_ADDR of the ranks (default: node 0); with --nnodes and without "
                 "--rdzv-endpoint, also where nodes meet"},
     {"master-port", CHOIR__INT, AT(opts.master_port), 1, 65535, .argument = "PORT",
-        .help = "MASTER_PORT of the ranks (default: a free one); else as --master-addr"},
+        .help = "MASTER_PORT of the ranks (default: a free one); otherwise as --master-addr"},
     {"standalone", CHOIR__FLAG, AT(standalone), .help = "one node"},
     {"redirects", CHOIR__STRING, AT(redirects), .argument = "N",
         .help = "streams that go into files and not to the terminal", .letter = 'r',

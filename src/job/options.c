@@ -208,7 +208,7 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "the order in which products add, which decides their last bits: chain, the same on "
             "every processor; amx, whose products of bf16 are AMX's; onednn; cuda on GPUs (default "
-            "auto: amx for bf16 where all ranks have it, else chain)",
+            "auto: amx for bf16 where all ranks have it, otherwise chain)",
         .choices = choir__cli_bits_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_bits_text,
         .unrecorded = choir__option_bits_before},
@@ -252,6 +252,7 @@ const choir__cli_option choir__job_options[] = {
         .help = "parameters that are not trained, by their names: 'bert.embeddings.*'",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
     {"lora", CHOIR__STRING, AT(optim.lora), .argument = "r=16[,key=value,...]",
+        .elsewhere = "lora_r lora_rank lora_alpha lora_dropout lora_target_modules use_peft",
         .help =
             "train low-rank adapters beside frozen weights: alpha=(2 r),dropout=0,rslora=0, "
             "targets=q_proj/v_proj or all-linear (default: the layers for queries and values), "
@@ -286,6 +287,7 @@ const choir__cli_option choir__job_options[] = {
             "weights, gradients and state in host memory, or in a file",
         .passed_on = true},
     {"ema", CHOIR__FLOAT, AT(optim.ema), 1e-6, 0.999999999, .argument = "DECAY",
+        .elsewhere = "ema_decay",
         .help =
             "keep an exponential average of the weights, such as 0.999: validations and the "
             "weights of checkpoints are of the average",
@@ -309,6 +311,7 @@ const choir__cli_option choir__job_options[] = {
         .filled_by = "eval-epochs", .displaced_by = {"eval-epochs"},
         .excludes = {{"eval-epochs"}, ": choose one of them"}},
     {"eval-epochs", CHOIR__INT, AT(training.eval_epochs), 1, MANY, .argument = "N",
+        .elsewhere = "check_val_every_n_epoch eval_strategy evaluation_strategy",
         .help = "validate every N epochs instead", .recorded = CHOIR__RECORDED_FREE,
         .displaced_by = {"eval-every"}},
     {"eval-batches", CHOIR__INT, AT(training.eval_batches), 0, MANY, .preset = "0",
@@ -324,6 +327,7 @@ const choir__cli_option choir__job_options[] = {
             "JSON, and prints a number",
         .where = CHOIR__OF_LINE},
     {"best", CHOIR__STRING, AT(training.best), .argument = "METRIC[:min|max]",
+        .elsewhere = "metric_for_best_model load_best_model_at_end monitor",
         .help =
             "the measure of validations that chooses the best checkpoint, DIR/best: loss, accuracy "
             "or the NAME of --metric (default loss)",

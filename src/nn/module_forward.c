@@ -113,12 +113,26 @@ static void hook_inputs(
             if (given[i])
                 x[i] = returned(m, given[i]->scope, "change_inputs", x[i]);
     }
-    for (int i = 0; i < count; i++)
-        if (x[i] && x[i]->requires_grad) {
-            x[i] =
-                hooked(x[i], (struct backward_hook){m, h->hooks.after_backward, NULL, h->arg});
-            break;
-        }
+}
+
+/* Backward runs the entries of the tape from the last one to the first, so the hooks put theirs
+ * there in reverse: their calls come in the order in which the hooks were added. */
+static choir_tensor *hook_gradient_in(
+    choir_module *m, const struct choir__module_hook *h, choir_tensor *x)
+{
+    return h ? hooked(hook_gradient_in(m, h->next, x),
+                   (struct backward_hook){m, h->hooks.after_backward, NULL, h->arg})
+             : x;
+}
+
+static choir_tensor *hook_gradient_out(
+    choir_module *m, const struct choir__module_hook *h, choir_tensor *y)
+{
+    if (!h)
+        return y;
+    y = hook_gradient_out(m, h->next, y);
+    y = hooked(y, (struct backward_hook){m, NULL, h->hooks.change_gradient, h->arg});
+    return hooked(y, (struct backward_hook){m, h->hooks.before_backward, NULL, h->arg});
 }
 
 static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, int count)
@@ -127,18 +141,23 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
     memcpy(x, in, (size_t)count * sizeof *x);
     for (struct choir__module_hook *h = m->inside->hooks; h; h = h->next)
         hook_inputs(m, h, x, count);
+    for (int i = 0; i < count; i++)
+        if (x[i] && x[i]->requires_grad) {
+            x[i] = hook_gradient_in(m, m->inside->hooks, x[i]);
+            break;
+        }
     choir_tensor *y = forward_plainly(m, x, count);
     for (struct choir__module_hook *h = m->inside->hooks; h; h = h->next) {
         y->watched = true;
         if (h->hooks.change_output)
             y = returned(
                 m, y->scope, "change_output", h->hooks.change_output(m, x, count, y, h->arg));
-        y = hooked(y, (struct backward_hook){m, NULL, h->hooks.change_gradient, h->arg});
-        y = hooked(y, (struct backward_hook){m, h->hooks.before_backward, NULL, h->arg});
         if (h->hooks.after_forward)
             h->hooks.after_forward(m, y, h->arg);
         y->watched = true;
     }
+    y = hook_gradient_out(m, m->inside->hooks, y);
+    y->watched = true;
     return y;
 }
 

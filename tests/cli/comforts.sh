@@ -141,6 +141,9 @@ warmup_ratio schedule
 per_device_train_batch_size batch-size
 fp16 amp
 max_steps steps
+metric_for_best_model best
+eval_strategy eval-epochs
+lora_rank lora
 END
     bad 2 "unknown option '--n_trials'; did you mean '--trials'\?" tune --n_trials 4
     local of=(train --json --model "$model" --no-eval random)
@@ -402,6 +405,8 @@ END
     good train --find-lr rate.svg --steps 50 --model "$gpt" --strategy ddp --nproc 2 text || return
     grep -q 'halfway down at --lr' out && grep -q '<svg' rate.svg || fail "$(cat out)"
     texts_fit rate.svg
+    [ "$(grep -A 1 'rotate(-90)' rate.svg | grep -c '<text>')" = 1 ] && grep -q '>loss<' rate.svg ||
+        fail 'expected the name of one axis upright, and the rate level'
     bad 2 'expected a file .png or .svg' train --find-lr rate.gif random
     bad 2 'it trains no model to keep' train --find-lr rate.png --save x random
     bad 2 "find-lr rate.png with --log csv:x.csv: it trains no model to keep" \

@@ -25,6 +25,14 @@ echo "$prefix.gone/include/choir/x.h" >"$prefix.gone/source/build/install_manife
 cmake -P "$prefix.gone/source/cmake/uninstall.cmake" 2>>"$prefix.log"
 [ ! -e "$prefix.gone/include/choir" ] || { echo "uninstall.cmake leaves a folder"; exit 1; }
 rm -r "$prefix.gone"
+# A name with the signs of a pattern, as in [1], keeps the files of others.
+mkdir -p "$prefix.gone/[1]/choir"
+touch "$prefix.gone/[1]/choir/mine" "$prefix.gone/[1]/choir/ours"
+echo "$prefix.gone/[1]/choir/ours" >"$prefix.gone/manifest"
+cmake -DMANIFEST="$prefix.gone/manifest" -P "$(dirname "$0")/../../cmake/uninstall.cmake" \
+    2>>"$prefix.log"
+[ "$(ls "$prefix.gone/[1]/choir")" = mine ] || { echo "uninstall.cmake: not ours alone"; exit 1; }
+rm -r "$prefix.gone"
 # Another command that shells find first is named, and another library that programs load.
 mkdir -p "$prefix.gone/other"
 printf '#!/bin/sh\n' >"$prefix.gone/other/choir"

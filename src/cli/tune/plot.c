@@ -19,6 +19,7 @@
 #include "base/base.h"
 #include "base/text.h"
 #include "base/named.h"
+#include "base/secret.h"
 #include "cli/tune/search.h"
 #include "line/command.h"
 #include "tune/importance/importance.h"
@@ -252,6 +253,7 @@ typedef struct request {
 typedef struct opened {
     choir_study *study;
     choir__trial_job job;
+    char *shown; /* where it is stored, without passwords */
 } opened;
 
 #define AT(member) CHOIR__CLI_AT(request, member)
@@ -296,9 +298,10 @@ static choir_status open_study(
     if (status != CHOIR_OK)
         return status;
     choir__outcome_job(o->study, &o->job);
+    o->shown = choir__hide_passwords(choir__strdup(where));
     *p = (choir__plotted){.study = o->study,
         .space = choir_study_space(o->study),
-        .name = where,
+        .name = o->shown,
         .metrics = o->job.metric,
         .unit = o->job.unit,
         .evaluator = r->evaluator};
@@ -340,6 +343,7 @@ static choir_status draw(
         if (o[i].study)
             choir__outcome_free_job(&o[i].job);
         choir_study_free(o[i].study);
+        free(o[i].shown);
     }
     free(params);
     return status;

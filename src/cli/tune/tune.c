@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/secret.h"
 #include "base/files/claim.h"
 #include "line/command.h"
 #include "line/say.h"
@@ -95,12 +96,15 @@ static choir_status claim(const request *r, const char *own, choir__claim **made
 
 /* --- the search --- */
 
-/* Draws the search that has ended. */
+/* Draws the search that has ended, under the title that choir tune plot gives it: the place
+ * where it is stored. */
 static choir_status draw(const request *r, const choir__search *s)
 {
+    const char *place = r->dir ? r->dir : r->storage;
+    char *shown = choir__hide_passwords(choir__strdup(place ? place : r->name));
     choir__plotted p = {.study = s->study,
         .space = s->space,
-        .name = r->name,
+        .name = shown,
         .metrics = s->job.metric,
         .unit = r->unit};
     choir__tune_picture picture = {&p, 1, "all", r->plot};
@@ -110,6 +114,7 @@ static choir_status draw(const request *r, const choir__search *s)
     if (status == CHOIR_OK)
         status = choir__tune_picture_draw(&picture);
     choir__plotted_free(&p);
+    free(shown);
     return status;
 }
 
@@ -361,7 +366,7 @@ static const choir__cli_option options[] = {
     {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
         .help =
             "keep the study in sqlite:FILE, postgresql://... or journal:FILE, as Optuna does, "
-            "and continue it (default: DIR/study.db of --dir; else memory)"},
+            "and continue it (default: DIR/study.db of --dir; otherwise memory)"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME", .preset = "study",
         .elsewhere = "study_name", .help = "the study's name in the storage"},
     {"test", CHOIR__STRING, AT(test), .argument = "COMMAND",

@@ -266,6 +266,13 @@ function rates(steps) {
   });
 }
 
+// A text has more tokens than a batch has samples; elsewhere they are the same.
+function unitOf(run) {
+  const batch = Number(option(run, 'batch-size')), items = lastOf(run.steps.items);
+  if (!(batch > 0) || !Number.isFinite(items)) return '';
+  return items > batch * lastOf(run.steps.step) ? 'tokens' : 'samples';
+}
+
 function figuresOf(run) {
   const steps = run.steps, step = lastOf(steps.step), total = totalOf(run);
   const parts = [];
@@ -274,7 +281,7 @@ function figuresOf(run) {
   if (loss) parts.push(`loss ${short(lastKnown(loss.mean))}`);
   if (evaluated) parts.push(`validation ${short(lastOf(evaluated.mean))}`);
   const speed = recentRate(steps);
-  if (Number.isFinite(speed)) parts.push(`${short(speed)}/s`);
+  if (Number.isFinite(speed)) parts.push(`${short(speed)} ${unitOf(run)}/s`.replace(' /', '/'));
   const took = lastOf(steps.seconds);
   if (Number.isFinite(took)) parts.push(`took ${duration(took)}`);
   if (total > step && run.state === 'running' && step > 0)
@@ -831,7 +838,7 @@ function drawRankJob(job) {
   const many = job.machines > 1, count = job.ranks.length;
   const here = count > 1 ? `${count} of ${job.world} ranks${many ? '' : ' here'}` : 'one process';
   const card = make('div', { class: 'job' },
-    make('h3', {}, job.command),
+    make('h3', {}, ...commandOf(job.command)),
     make('p', { class: 'quiet' },
       `${many ? `${job.machines} machines` : job.host}, ${here}, up ${duration(job.age_s)}` +
       (job.generation > 1 ? `, generation ${job.generation}` : '')));

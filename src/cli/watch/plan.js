@@ -12,9 +12,10 @@ const opened = new Set(); // plans whose holders are shown
 const labelOf = (s) => (s.mesh ? `${s.strategy}, ${s.mesh}` : s.strategy);
 // Where a composition may break on a phone: behind its signs, not inside a word.
 const breakable = (text) => text.split(/(?<=[+,=:])/).flatMap((part) => [make('wbr'), part]).slice(1);
-// A command whose lines break between its words, not inside an option.
-const commandOf = (text) => make('pre', {}, ...String(text).split(' ').flatMap((word, i) =>
-  [i ? ' ' : '', make('span', {}, word)]));
+// A command, whose lines break between its words, or behind a sign in an option.
+const commandOf = (text) => String(text).split(' ').flatMap((word, i) => [i ? ' ' : '',
+  ...word.split(/(?<=[+,=:\/])/).map((part) => make('span', { class: 'part' }, part))]);
+const commandLine = (text) => make('pre', {}, ...commandOf(text));
 const milliseconds = (ms) => (ms >= 1000 ? `${short(ms / 1000)} s` : `${short(ms)} ms`);
 
 // Returns the strategy that the advice takes: of some with its name, the one on the mesh that the
@@ -80,12 +81,12 @@ function planWords(plan) {
   const advice = plan.advice;
   if (!advice) return [make('p', { class: 'quiet' }, 'The plan is still being made.')];
   const words = [make('p', {}, advice.why || '')];
-  if (advice.command) words.push(commandOf(advice.command));
+  if (advice.command) words.push(commandLine(advice.command));
   for (const remedy of advice.remedies || [])
-    words.push(make('p', {}, `${remedy.change} (${bytes(remedy.memory_bytes)})`), commandOf(remedy.command));
+    words.push(make('p', {}, `${remedy.change} (${bytes(remedy.memory_bytes)})`), commandLine(remedy.command));
   if (advice.other_microbatches)
     words.push(make('p', {}, `With ${advice.other_microbatches} micro-batches, which give other numbers, ` +
-      `a step would take ${milliseconds(advice.other_step_ms)}:`), commandOf(advice.other_command));
+      `a step would take ${milliseconds(advice.other_step_ms)}:`), commandLine(advice.other_command));
   return words;
 }
 

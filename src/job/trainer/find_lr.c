@@ -175,7 +175,7 @@ static void write_script(const void *arg, FILE *g)
         t->rates[0], t->rates[t->count - 1], low, high);
     if (p->at >= 0)
         fprintf(g,
-            "set label 1 '%.2g' at %.9g,%.9g right offset -1,-0.8 point pt 7 ps 1.6 "
+            "set label '%.2g' at %.9g,%.9g right offset -1,-0.8 point pt 7 ps 1.6 "
             "lc rgb '#D55E00' textcolor rgb '#D55E00' front\n",
             t->rates[p->at], t->rates[p->at], p->smooth[p->at]);
     fprintf(g, "plot $losses using 1:2 with lines lw 1 lc rgb '#B3D5E8' title 'each step', \\\n"

@@ -47,7 +47,7 @@ static choir_status take_size(choir__config *c)
     return CHOIR_OK;
 }
 
-#define NO_DROPOUT(place) .values = "0.0", .note = "nothing is dropped " place " here"
+#define IGNORED(what) .values = "0.0", .note = what " is not implemented and is ignored"
 
 static const choir__config_key encoder_keys[] = {
     {"model_type", .values = "donut-swin"},
@@ -61,8 +61,8 @@ static const choir__config_key encoder_keys[] = {
     {"qkv_bias", .values = "true"},
     {"hidden_act", .values = "gelu"},
     {"use_absolute_embeddings", .values = "false"},
-    {"attention_probs_dropout_prob", NO_DROPOUT("inside attention")},
-    {"drop_path_rate", .values = "0.0", .note = "no block is skipped at random here"},
+    {"attention_probs_dropout_prob", IGNORED("attention dropout")},
+    {"drop_path_rate", IGNORED("skipping blocks at random")},
     {"initializer_range", .values = "0.02",
         .note = "new weights start with a deviation of 0.02 here"},
     {NULL},
@@ -91,9 +91,9 @@ static const choir__config_key decoder_keys[] = {
     {"add_cross_attention", .values = "true|false"},
     {"is_encoder_decoder", .values = "false|true"},
     {"cross_attention_hidden_size", .values = "null"},
-    {"attention_dropout", NO_DROPOUT("inside attention")},
-    {"activation_dropout", NO_DROPOUT("behind activations")},
-    {"decoder_layerdrop", .values = "0.0", .note = "no layer is skipped at random here"},
+    {"attention_dropout", IGNORED("attention dropout")},
+    {"activation_dropout", IGNORED("dropout behind activations")},
+    {"decoder_layerdrop", IGNORED("skipping layers at random")},
     {"init_std", .values = "0.02", .note = "new weights start with a deviation of 0.02 here"},
     {NULL},
 };

@@ -11,31 +11,48 @@ struct custom {
     const void *arg;
 };
 
-static void custom_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+/* Asks the op for the gradients of its operands; one that is not needed may be of any shape.
+ * Returns false, with the scope failed, if there is no backward or a shape is wrong. */
+static bool gradients_of(
+    const choir__record *r, choir_tensor *gy, choir_scope *scope, choir_tensor **grads)
 {
     const struct custom *c = r->attrs;
-    choir_tensor *grads[CHOIR__MAX_IN] = {NULL};
+    const char *name = c->op->name ? c->op->name : "custom";
+    if (!c->op->backward) {
+        choir__poison(
+            scope, CHOIR_ERR_UNSUPPORTED, "%s: expected an op with a backward function", name);
+        return false;
+    }
     c->op->backward(r->in, r->count, r->out, gy, grads, c->arg);
     for (int i = 0; i < r->count; i++) {
         if (!grads[i] || !choir__wanted(r, i))
             continue;
         if (grads[i]->poisoned)
-            return;
+            return false;
         if (!choir__same_shape(grads[i]->shape, r->in[i]->shape)) {
-            choir__poison(sink->scope, CHOIR_ERR_SHAPE,
-                "%s: backward made a gradient %s for input %d, which is %s", c->op->name,
+            choir__poison(scope, CHOIR_ERR_SHAPE,
+                "%s: backward made a gradient %s for input %d, which is %s", name,
                 choir__shape_text(grads[i]->shape), i, choir__shape_text(r->in[i]->shape));
-            return;
+            return false;
         }
-        sink->give(sink, r, i, grads[i]);
     }
+    return true;
+}
+
+static void custom_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *grads[CHOIR__MAX_IN] = {NULL};
+    if (!gradients_of(r, gy, sink->scope, grads))
+        return;
+    for (int i = 0; i < r->count; i++)
+        if (grads[i] && choir__wanted(r, i))
+            sink->give(sink, r, i, grads[i]);
 }
 
 static void custom_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
 {
-    const struct custom *c = r->attrs;
-    if (c->op->backward)
-        c->op->backward(r->in, r->count, r->out, gy, gx, c->arg);
+    if (!gradients_of(r, gy, gy->scope, gx))
+        memset(gx, 0, CHOIR__MAX_IN * sizeof *gx);
 }
 
 static const choir__op custom_op = {.name = "custom",

@@ -50,7 +50,12 @@ kinds() {
     picture all '^History$' '^Importance' '^Each trial a line' '^Where trials stopped' \
         '^Each parameter'
     sed -E 's/<[^>]*>/\n/g' end.svg >texts
-    has texts '^History$' '^study$'
+    has texts '^History$' '^runs$' # the title that choir tune plot gives it
+    good tune --trials 2 --storage sqlite:x.db --study s --space 'x=uniform(0,1)' --plot end.svg \
+        -- ./curve '{x}' 1 a '{trial}'
+    good tune plot --study s x.db x.svg
+    sed -E 's/<[^>]*>/\n/g' end.svg >texts
+    has texts '^sqlite:x.db$'
     good tune plot --kind history runs "it's.png"
     [ "$(head -c 4 "it's.png" | tail -c 3)" = PNG ] || fail "no PNG"
     [ "$(stat -c %s "it's.png")" -gt 10000 ] || fail "an empty picture"

@@ -67,6 +67,8 @@ step = "Number(/step (\\d+)/.exec(document.querySelector('#runs .figures').textC
 first = b.ask(step)
 b.until(f"{step} > {first} + 20")
 assert count("#curves .mark") > 0, "no validation is drawn"
+assert "tokens/s" in texts("#runs .figures")[0], texts("#runs .figures")
+assert b.ask(f"{job}.querySelectorAll('h3 .part').length") > 4
 for name in "accuracy", "mine":
     b.until(f"document.querySelector('#curves').textContent.includes('Validation {name}')")
 b.until("document.querySelectorAll('#events li').length == 30")
@@ -176,7 +178,7 @@ words_stay_whole() {
             "$name" "${name/single/}" '"fits":true,"devices":[{"device":"cpu:0","peak_bytes":1}]'
     done >runs/plan.jsonl
     printf '{"event":"advice","strategy":"single","why":"it fits","command":"choir train %s"}\n' \
-        '--strategy=single --devices=cpu:0 --microbatches=16 --batch-size=16' >>runs/plan.jsonl
+        '--strategy=single --model=gpt2:layers=4,heads=4,width=128,context=64' >>runs/plan.jsonl
     watch runs
     browse <<'END'
 b.look(400)
@@ -188,7 +190,9 @@ broken = b.ask("""[...document.querySelectorAll('.plan tbody th, .plan pre span'
     return range.getClientRects().length > 1;
   }).map((part) => part.data))""")
 assert not broken, broken
-assert count(".plan pre span") == 6
+assert texts(".plan pre")[0] == \
+    "choir train --strategy=single --model=gpt2:layers=4,heads=4,width=128,context=64"
+assert count(".plan pre .part") == 14
 assert texts(".plan tbody th")[1] == "fsdp+tp+pipeline, fsdp+tp+pipeline"
 assert b.ask("document.scrollingElement.scrollWidth") <= 400
 END

@@ -235,6 +235,53 @@ static void others(void **state)
     check_twice(factors, leaf(choir_dims(4, 3), false), NULL, NULL);
 }
 
+/* --- ops with a user's own gradient --- */
+
+static choir_tensor *product(choir_tensor *const *in, int count, const void *arg)
+{
+    (void)count, (void)arg;
+    return choir_mul(choir_square(in[0]), in[1]);
+}
+
+static void product_backward(choir_tensor *const *in, int count, choir_tensor *out,
+    choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
+{
+    (void)count, (void)out, (void)arg;
+    grad_in[0] = choir_scale(choir_mul(grad_out, choir_mul(in[0], in[1])), 2);
+    grad_in[1] = choir_mul(grad_out, choir_square(in[0]));
+}
+
+static void row_backward(choir_tensor *const *in, int count, choir_tensor *out,
+    choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
+{
+    (void)in, (void)count, (void)out, (void)arg;
+    grad_in[0] = choir_narrow(grad_out, 0, 0, 1);
+}
+
+static choir_tensor *of_user(choir_tensor *const *in)
+{
+    static const choir_custom_op op = {"product", product, product_backward};
+    return choir_mul(choir_custom(&op, in, 2, NULL), choir_sin(in[0]));
+}
+
+static void users(void **state)
+{
+    (void)state;
+    check_twice(of_user, leaf(choir_dims(4, 3), false), leaf(choir_dims(4, 3), false), NULL);
+    static const choir_custom_op row = {"row", product, row_backward};
+    static const choir_custom_op none = {.name = "none", .forward = product};
+    choir_tensor *x = leaf(choir_dims(4, 3), false), *in[] = {x, x}, *dx;
+    assert_fails(choir_derivatives(choir_custom(&row, in, 2, NULL), &x, 1, &dx),
+        CHOIR_ERR_SHAPE, "row: backward made a gradient (1, 3) for input 0, which is (4, 3)");
+    choir_scope_clear(step);
+    assert_fails(choir_derivatives(choir_custom(&none, in, 2, NULL), &x, 1, &dx),
+        CHOIR_ERR_UNSUPPORTED, "none: expected an op with a backward function");
+    choir_scope_clear(step);
+    assert_fails(choir_backward(choir_sum(choir_custom(&none, in, 2, NULL))),
+        CHOIR_ERR_UNSUPPORTED, "none: expected an op with a backward function");
+    choir_scope_clear(step);
+}
+
 /* A third derivative: (x^4)''' = 24 x. */
 static void third(void **state)
 {
@@ -274,6 +321,7 @@ int main(void)
         T(pairs),
         T(contractions),
         T(others),
+        T(users),
         T(third),
         T(refusals),
 #undef T

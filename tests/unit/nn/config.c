@@ -147,7 +147,8 @@ static void published_donut(void **state)
         "heads=4-8-16-32,layers=4,decoder_heads=16,width=1024,hidden=4096,context=1536,"
         "vocab=57525,pad=1,start=0,dropout=0.1,encoder_dropout=0,eps=1e-05");
     assert_string_equal(notes,
-        "x.json: key 'encoder.drop_path_rate' is 0.1: no block is skipped at random here");
+        "x.json: key 'encoder.drop_path_rate' is 0.1: skipping blocks at random is not "
+        "implemented and is ignored");
     free(notes);
 }
 
@@ -166,7 +167,8 @@ static void parts_of_donut(void **state)
     assert_non_null(strstr(text, ",dropout=0.4,encoder_dropout=0.3,eps=0.01"));
     assert_non_null(strstr(notes, "not known and ignored in encoder: frob\n"));
     assert_non_null(strstr(notes, "not known and ignored in decoder: zap"));
-    assert_non_null(strstr(notes, "'decoder.attention_dropout' is 0.2: nothing is dropped"));
+    assert_non_null(strstr(notes, "'decoder.attention_dropout' is 0.2: attention dropout is "
+                                  "not implemented and is ignored"));
     free(notes);
     text = full(DONUT("\"window_size\": 10", "\"scale_embedding\": true"), NULL);
     assert_non_null(strstr(text, "depths=2-2-6-2")); /* the library's */

@@ -357,6 +357,47 @@ static void test_changing_hooks(void **state)
     choir_scope_clear(step);
 }
 
+/* Hooks of one module run in the order in which they were added, in backward, too. */
+
+static void note_gradient(choir_module *m, choir_tensor *grad, void *arg)
+{
+    (void)m;
+    *(float *)arg = choir_item(choir_narrow(grad, 0, 0, 1));
+}
+
+static choir_tensor *triple(choir_module *m, choir_tensor *grad, void *arg)
+{
+    (void)m, (void)arg;
+    return choir_scale(grad, 3);
+}
+
+static void test_order_of_hooks(void **state)
+{
+    (void)state;
+    choir_module *m = choir_nn_linear(run, 4, 4);
+    choir_module_hooks all = {.before_forward = before,
+        .after_forward = after,
+        .before_backward = grad_out,
+        .after_backward = grad_in};
+    trace[0] = '\0';
+    choir_module_hook(m, all, "a");
+    choir_module_hook(m, all, "b");
+    choir_tensor *x = choir_require_grad(choir_randn(step, choir_dims(2, 4), "x"));
+    ok(choir_backward(choir_sum(choir_forward(m, x))));
+    assert_string_equal(trace, "a< b< a> b> a<< b<< a>> b>> ");
+
+    float first = 0, second = 0; /* the second one sees what the first one has changed */
+    choir_module *r = choir_nn_relu(run);
+    choir_module_hook(r,
+        (choir_module_hooks){.before_backward = note_gradient, .change_gradient = triple},
+        &first);
+    choir_module_hook(r, (choir_module_hooks){.before_backward = note_gradient}, &second);
+    choir_tensor *z = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(2), 1));
+    ok(choir_backward(choir_sum(choir_forward(r, z))));
+    assert_true(first == 1 && second == 3);
+    assert_true(choir_item(choir_narrow(choir_grad(z), 0, 1, 1)) == 3);
+}
+
 /* --- a module in the place of another --- */
 
 typedef struct adapter {
@@ -500,6 +541,7 @@ int main(void)
         TEST(test_a_module_used_twice),
         TEST(test_hooks),
         TEST(test_changing_hooks),
+        TEST(test_order_of_hooks),
         TEST(test_replace),
         TEST(test_inits),
         TEST(test_half),
