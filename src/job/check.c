@@ -185,8 +185,9 @@ static void note_nproc(choir__job *j)
     j->placement.nproc = j->ranks.world;
     if (j->ranks.rank > 0)
         return;
-    char *note = choir__format("another program has started %d rank%s: --nproc %d has no effect",
-        j->ranks.world, j->ranks.world == 1 ? "" : "s", asked);
+    char *note =
+        choir__format("another program has started %d rank%s: --nproc %d has no effect",
+            j->ranks.world, j->ranks.world == 1 ? "" : "s", asked);
     choir__job_tell_notes(j, note);
     free(note);
 }
