@@ -130,7 +130,9 @@ flip_table() {
             all[$outcome]=$((${all[$outcome]:-0} + ${flips[$row $outcome]:-0}))
         done
         printf '\n'
-    done < <(for key in "${!flips[@]}"; do [ "$key" = unstruck ] || echo "${key% *}"; done | sort -u)
+    done < <(for key in "${!flips[@]}"; do
+        [ "$key" = unstruck ] || echo "${key% *}"
+    done | sort -u)
     printf '%-21s' all
     for outcome in none once later missed saved hung; do printf ' %8s' "${all[$outcome]}"; done
     printf '\n'
