@@ -17,7 +17,8 @@
  * compares two such folders.
  *
  * Ranks compare the hashes of what several of them hold, and of what each of them has left and
- * read: if one rank's memory or arithmetic is at fault, all get an error.
+ * read: if one rank's memory or arithmetic is at fault, all get an error. If no other rank
+ * decides who is wrong, choir run does not start the program again once it has ended.
  *
  * A hash is a sum over all elements of a tensor, of its bits and its place in the whole. It
  * does not depend on the strategy, the number of ranks or the devices. It finds faults, and it

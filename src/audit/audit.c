@@ -21,6 +21,8 @@
 #include "base/rng.h"
 #include "checkpoint/agree.h"
 #include "data/dataset.h"
+#include "launch/crew/crew.h"
+#include "launch/keeper.h"
 #include "nn/module.h"
 #include "optim/optim.h"
 
@@ -307,6 +309,10 @@ static choir_status mismatch(const choir_audit *a, int64_t step)
 {
     char *ranks = choir__judgement_ranks(&a->verdict, NULL, 0);
     bool tied = a->verdict.how == CHOIR__VOTE_TIED;
+    if (tied) { /* no start would tell who is wrong */
+        choir__crew_give_up();
+        choir__keeper_give_up();
+    }
     choir_status status = choir__error(CHOIR_ERR_MISMATCH,
         tied ? "step %lld: %s: %s have different numbers, and no other rank decides which are "
                "wrong"

@@ -175,6 +175,23 @@ static choir_status settle_cut(choir__job *j)
     return CHOIR_OK;
 }
 
+/* The launcher's number of ranks counts. */
+static void note_nproc(choir__job *j)
+{
+    int asked = j->placement.nproc;
+    if (!j->ranks.launched || asked == j->ranks.world ||
+        !choir__job_was_given(j, CHOIR__JOB_OPTION(placement.nproc)))
+        return;
+    j->placement.nproc = j->ranks.world;
+    if (j->ranks.rank > 0)
+        return;
+    char *note =
+        choir__format("another program has started %d rank%s: --nproc %d has no effect",
+            j->ranks.world, j->ranks.world == 1 ? "" : "s", asked);
+    choir__job_tell_notes(j, note);
+    free(note);
+}
+
 /* choir run, mpirun and srun specify a rank's place. A single process of mpirun or srun counts
  * as started by hand. */
 static choir_status find_launcher(choir__job *j)
@@ -187,6 +204,7 @@ static choir_status find_launcher(choir__job *j)
         j->ranks.launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
     j->ranks.rank = j->ranks.launched ? l.rank : 0;
     j->ranks.world = j->ranks.launched ? l.world : 1;
+    note_nproc(j);
     return CHOIR_OK;
 }
 

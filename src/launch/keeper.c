@@ -1,6 +1,7 @@
 /* Memory that an agent keeps for its workers: memfds, two per slot, whose numbers a variable of
  * the environment names. A worker opens them in /proc by the agent's process id, and refuses
- * files that are not such memfds. */
+ * files that are not such memfds. The verdict has a variable of its own: ranks that a worker
+ * starts have no slots, but may give the job up as well. */
 #include "launch/keeper.h"
 
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include "base/base.h"
 
 #define VARIABLE  "CHOIR_COPIES"
+#define VERDICT   "CHOIR_VERDICT"
 #define FILE_NAME "choir-copy"
 
 static int slots_of(const choir__keeper *k)
@@ -41,8 +43,7 @@ void choir__keeper_make(choir__keeper *k, int own, int others)
     others = choir__max(k->others, others); /* slots of machines that have come stay */
     if (own > CHOIR__KEEPER_MOST || others > CHOIR__KEEPER_MOST)
         own = others = 0;
-    if (!make_file(&k->verdict))
-        own = 0;
+    make_file(&k->verdict);
     for (int i = 0; i < own; i++)
         if (!make_slot(k->fds[i]))
             own = 0;
@@ -71,12 +72,15 @@ bool choir__keeper_given_up(const choir__keeper *k)
 
 void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation)
 {
+    char *text = choir__format("%d %d", agent_pid, k->verdict);
+    if (k->verdict > 0) /* else an outer agent's stays */
+        setenv(VERDICT, text, 1);
+    free(text);
     if (!k->own) {
         choir__keeper_forget();
         return;
     }
-    char *text =
-        choir__format("%d %d %d %d %d", agent_pid, generation, k->own, k->others, k->verdict);
+    text = choir__format("%d %d %d %d", agent_pid, generation, k->own, k->others);
     for (int i = 0; i < slots_of(k); i++) {
         const int *fds = k->fds[i < k->own ? i : CHOIR__KEEPER_MOST + i - k->own];
         char *more = choir__format("%s %d %d", text, fds[0], fds[1]);
@@ -137,11 +141,10 @@ bool choir__keeper_open(choir__keeper *k)
         !read_number(&at, 1, INT32_MAX, &generation) ||
         !read_number(&at, 1, CHOIR__KEEPER_MOST, &own) ||
         !read_number(&at, 0, CHOIR__KEEPER_MOST, &others) ||
-        !read_number(&at, 1, INT32_MAX, &fd) || !place_of("GROUP_RANK", &k->node) ||
-        !place_of("LOCAL_RANK", &k->local_rank) || k->local_rank >= own)
+        !place_of("GROUP_RANK", &k->node) || !place_of("LOCAL_RANK", &k->local_rank) ||
+        k->local_rank >= own)
         return false;
-    k->verdict = open_file(pid, fd);
-    bool good = k->verdict >= 0;
+    bool good = true;
     for (int i = 0; i < own + others; i++)
         for (int half = 0; half < 2; half++) {
             good = good && read_number(&at, 0, INT32_MAX, &fd);
@@ -162,16 +165,20 @@ void choir__keeper_close(choir__keeper *k)
         for (int half = 0; half < 2; half++)
             if (k->fds[i][half] >= 0)
                 close(k->fds[i][half]);
-    if (k->verdict >= 0 && slots_of(k))
-        close(k->verdict);
     *k = (choir__keeper){0};
 }
 
 void choir__keeper_give_up(void)
 {
-    choir__keeper k;
-    if (choir__keeper_open(&k) && write(k.verdict, "", 1) != 1) {
+    const char *at = getenv(VERDICT);
+    int pid, number;
+    if (!at || !read_number(&at, 1, INT32_MAX, &pid) ||
+        !read_number(&at, 1, INT32_MAX, &number))
+        return;
+    int fd = open_file(pid, number);
+    if (fd >= 0 && write(fd, "", 1) != 1) {
         /* the agent starts the job again */
     }
-    choir__keeper_close(&k);
+    if (fd >= 0)
+        close(fd);
 }

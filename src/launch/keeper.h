@@ -23,7 +23,7 @@ typedef struct choir__keeper {
     uint64_t generation;  /* generation of the workers that have the slots */
     int node, local_rank; /* this worker's machine among the job's machines, and its slot */
     int fds[2 * CHOIR__KEEPER_MOST][2];
-    int verdict; /* a memfd; not empty: a worker has given the job up */
+    int verdict; /* the agent's memfd; not empty: a worker has given the job up */
 } choir__keeper;
 
 /* --- the agent --- */
@@ -38,7 +38,8 @@ bool choir__keeper_given_up(const choir__keeper *keeper);
 
 /* In a worker, before it runs the command: puts the slots into its environment. */
 void choir__keeper_export(const choir__keeper *keeper, int agent_pid, int generation);
-/* In a process that is no worker's rank itself: takes them out. */
+/* In a process that is no worker's rank itself: takes them out. Such a process may still give
+ * the job up. */
 void choir__keeper_forget(void);
 
 /* --- a worker --- */
@@ -48,7 +49,8 @@ bool choir__keeper_is_there(void);
 /* Opens the slots. Returns false without slots. */
 bool choir__keeper_open(choir__keeper *keeper);
 void choir__keeper_close(choir__keeper *keeper);
-/* Tells this process's agent, if an agent keeps memory for it, that the job is given up. */
+/* Tells the agent of this process, or of the worker that has started it, that the job is given
+ * up. Without an agent that starts workers again, it does nothing. */
 void choir__keeper_give_up(void);
 
 #endif

@@ -120,16 +120,22 @@ flip_calm() {
 
 flip_table() {
     local key row outcome
+    local -A all=()
     printf '%-10s %-10s %8s %8s %8s %8s %8s %8s\n' fault in none once later missed saved hung
-    for key in "${!flips[@]}"; do [ "$key" = unstruck ] || echo "${key% *}"; done | sort -u |
-        while read -r row; do
-            # shellcheck disable=SC2086 # two words
-            printf '%-10s %-10s' $row
-            for outcome in none once later missed saved hung; do
-                printf ' %8s' "${flips[$row $outcome]:-0}"
-            done
-            printf '\n'
+    while read -r row; do
+        # shellcheck disable=SC2086 # two words
+        printf '%-10s %-10s' $row
+        for outcome in none once later missed saved hung; do
+            printf ' %8s' "${flips[$row $outcome]:-0}"
+            all[$outcome]=$((${all[$outcome]:-0} + ${flips[$row $outcome]:-0}))
         done
+        printf '\n'
+    done < <(for key in "${!flips[@]}"; do
+        [ "$key" = unstruck ] || echo "${key% *}"
+    done | sort -u)
+    printf '%-21s' all
+    for outcome in none once later missed saved hung; do printf ' %8s' "${all[$outcome]}"; done
+    printf '\n'
     echo "${flips[unstruck]:-0} faults came too late to strike"
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/files/file.h"
 #include "cli/audit/audit.h"
+#include "job/document/document.h"
 #include "launch/process/process.h"
 #include "line/say.h"
 
@@ -146,6 +147,30 @@ static attended attend(
     return done;
 }
 
+/* Returns what the process said without names of the temporary folder, and without advice for
+ * choir train; takes it. */
+static char *of_run(const choir__again *a, char *said)
+{
+    char *file = choir__format("%s: ", a->job), *from = choir__format("%s/from", a->folder);
+    char *advice = strstr(said, CHOIR__OTHER_DATA), *at;
+    if (advice)
+        *advice = '\0';
+    while ((at = strstr(said, file)) || (at = strstr(said, from))) {
+        const char *rest = at + strlen(strncmp(at, file, strlen(file)) ? from : file);
+        bool is_file = rest[-1] == ' ';
+        *at = '\0';
+        char *more = choir__format("%s%s%s", said, is_file ? "" : a->run, rest);
+        free(said);
+        said = more;
+    }
+    free(file);
+    free(from);
+    char *whole =
+        choir__format("%s%s", said, advice ? ": an audit needs them as they were" : "");
+    free(said);
+    return whole;
+}
+
 /* Returns the error with which the process ended: its own last line. */
 static choir_status failed(const choir__again *a, const choir__child *process)
 {
@@ -160,6 +185,7 @@ static choir_status failed(const choir__again *a, const choir__child *process)
     }
     if (file)
         fclose(file);
+    said = said && *said ? of_run(a, said) : said;
     choir_status status = choir__error(CHOIR_ERR_STATE, "%s could not be run again: %s", a->run,
         said && *said ? said : choir__end_text(process, end));
     free(said);

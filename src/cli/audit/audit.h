@@ -193,8 +193,8 @@ void choir__audit_report(
 
 /* --- beside the audit: recorded.c --- */
 
-/* Returns the last failure that a run's folder has recorded, as "at step 7: ...", or NULL; the
- * caller frees it. */
+/* Returns how the last process of a run has failed by the run's folder, as "failed at step 7:
+ * ...", also where its record has no end; NULL: it has not. The caller frees it. */
 char *choir__audit_failure(const char *folder);
 /* Returns the last step that it has recorded; 0: none. */
 int64_t choir__audit_reached(const char *folder);

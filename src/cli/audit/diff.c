@@ -15,7 +15,7 @@ typedef struct side {
     const char *path;
     choir__chain chain;
     json_t *job;   /* job.json; NULL: none */
-    char *failure; /* the sentence with which it failed, or NULL */
+    char *failure; /* how it failed: "failed at step 5: ...", or NULL */
 } side;
 
 /* --- what a folder says of its run --- */
@@ -195,21 +195,29 @@ static int64_t compare_checkpoints(const side *a, const side *b, choir__parting 
     return count;
 }
 
+/* Adds a line to a note; takes both. */
+static char *add_line(char *note, char *line)
+{
+    char *both = note && line ? choir__format("%s\n%s", note, line) : NULL;
+    if (!both)
+        return note ? note : line;
+    free(note);
+    free(line);
+    return both;
+}
+
 static char *note_of(const side *a, const side *b, bool audited)
 {
-    const side *failed = a->failure ? a : b->failure ? b : NULL;
-    char *lacks = audited
-                      ? NULL
-                      : choir__format("%s has no audit data: the weights of checkpoints were "
-                                      "compared instead",
-                            a->chain.begin ? b->path : a->path);
-    char *fails = failed ? choir__format("%s failed %s", failed->path, failed->failure) : NULL;
-    char *both = lacks && fails ? choir__format("%s\n%s", lacks, fails) : NULL;
-    if (!both)
-        return lacks ? lacks : fails;
-    free(lacks);
-    free(fails);
-    return both;
+    const side *const sides[] = {a, b};
+    char *note = audited
+                     ? NULL
+                     : choir__format("%s has no audit data: the weights of checkpoints were "
+                                     "compared instead",
+                           a->chain.begin ? b->path : a->path);
+    for (size_t i = 0; i < CHOIR_COUNT(sides); i++)
+        if (sides[i]->failure && (!i || strcmp(a->path, b->path)))
+            note = add_line(note, choir__format("%s %s", sides[i]->path, sides[i]->failure));
+    return note;
 }
 
 static choir_status compare_sides(const side *a, const side *b, bool json, bool *equal)

@@ -30,22 +30,30 @@ static int64_t step_of(const json_t *object)
     return json_integer_value(json_object_get(object, CHOIR__KEY(line, step)));
 }
 
-static void note_failure(void *arg, const json_t *event)
+/* The last process of a run. */
+typedef struct ending {
+    bool begun, ended;
+    char *why; /* "failed at step 5: ..." or NULL */
+} ending;
+
+/* The end of an earlier process does not count where another one continues the run. */
+static void note_ending(void *arg, const json_t *event)
 {
-    char **found = arg;
+    ending *e = arg;
     const char *kind = json_string_value(json_object_get(event, CHOIR__KEY(line, event)));
     const char *why = json_string_value(json_object_get(event, CHOIR__KEY(failure, message)));
-    if (!kind || strcmp(kind, choir__kind_failure.name))
-        return;
-    free(*found);
-    *found = choir__format("at step %lld: %s", (long long)step_of(event), why ? why : "?");
-}
-
-char *choir__audit_failure(const char *folder)
-{
-    char *found = NULL;
-    each_line(folder, "events.jsonl", note_failure, &found);
-    return found;
+    bool begins = kind && !strcmp(kind, choir__kind_begin.name),
+         fails = kind && !strcmp(kind, choir__kind_failure.name);
+    if (begins || fails) {
+        free(e->why);
+        e->why = fails ? choir__format("failed at step %lld: %s", (long long)step_of(event),
+                             why ? why : "?")
+                       : NULL;
+    }
+    e->begun |= begins;
+    e->ended = !begins && (e->ended || fails ||
+                              (kind && (!strcmp(kind, choir__kind_end.name) ||
+                                           !strcmp(kind, choir__kind_interrupted.name))));
 }
 
 static void note_step(void *arg, const json_t *row)
@@ -59,4 +67,14 @@ int64_t choir__audit_reached(const char *folder)
     int64_t reached = 0;
     each_line(folder, "metrics.jsonl", note_step, &reached);
     return reached;
+}
+
+char *choir__audit_failure(const char *folder)
+{
+    ending e = {0};
+    each_line(folder, "events.jsonl", note_ending, &e);
+    if (e.begun && !e.ended)
+        e.why = choir__format("has no end after step %lld: it was killed, or it still runs",
+            (long long)choir__audit_reached(folder));
+    return e.why;
 }

@@ -50,8 +50,8 @@ static choir_status check_data(const choir__job *j)
         return CHOIR_OK;
     if (!j->saves.resumed)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: '%s' is not the data of this job (SHA-256 %.12s..., expected %.12s...); naming "
-            "them on the command line takes them as they are",
+            "%s: '%s' is not the data of this job (SHA-256 %.12s..., expected "
+            "%.12s...)" CHOIR__OTHER_DATA,
             j->document.path, j->data.path ? j->data.path : "the text that comes with Choir",
             *j->data.sha256 ? j->data.sha256 : "none", was);
     return choir__error(CHOIR_ERR_ARGUMENT,

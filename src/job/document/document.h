@@ -18,6 +18,10 @@
 
 #include "job/job.h"
 
+/* The advice of choir train where data of a document have changed; choir audit has no such way.
+ */
+#define CHOIR__OTHER_DATA "; naming them on the command line takes them as they are"
+
 /* --- writing --- */
 
 /* Returns the option's text as a document of this form has it, on the heap, or NULL if it has

@@ -84,6 +84,8 @@ static void settle_failure(agent *a, int worker, int status, const char *report)
     settle(a, status, report);
     a->verdict.worker = worker;
     a->verdict.final = choir__keeper_given_up(&a->keeper);
+    if (a->verdict.final)
+        choir__keeper_give_up(); /* also to an agent that has started this one */
     if (a->nodes)
         post_failure(a);
 }

@@ -178,6 +178,36 @@ found_in_a_chain() {
     grep -qE 'step 2 is the first .* differs: (weight|loss|gradient)' out || fail "$(cat out)"
 }
 
+saved_some() { compgen -G "killed/step-*" >/dev/null; }
+
+# A run that ends by an error is compared up to there, as one is that was killed.
+one_has_failed() {
+    local nan='the loss is nan at step [0-9]'
+    rm -rf burst killed
+    choir "${job[@]}" --steps 8 --optimizer sgd --lr 1e12 --run burst --audit=every=1 >out 2>err &&
+        fail 'a rate of 1e12 does not fail'
+    has err "$nan"
+    different 'burst failed at step' audit diff run burst
+    has out "^burst failed at step [0-9]: $nan" '^optimizer ' '^lr .*\|' \
+        '^different: run and burst' '^  step [0-9] is the first audited'
+    different '"note":"burst failed at step' audit diff burst run --json
+    good audit diff burst burst
+    [ "$(grep -c 'burst failed' out)" -eq 1 ] || fail "$(cat out)"
+    start "${job[@]}" --steps 100000000 --save killed --save-every 20 --audit=every=2
+    await 20 saved_some || fail 'the job does not save'
+    kill -KILL "$started_pid"
+    wait "$started_pid" 2>/dev/null
+    started_pid=
+    choir audit diff run killed >out 2>err || fail "status $?: $(cat err out)"
+    has out '^killed has no end after step [0-9]+: it was killed, or it still runs$' '^equal: run'
+    different 'burst failed' audit diff burst killed
+    has out '^killed has no end'
+    # once it goes on to its end, it has one
+    good train --resume killed --steps "$(($(wc -l <killed/metrics.jsonl) + 2))" --quiet
+    choir audit diff run killed >out 2>err || fail "status $?: $(cat err out)"
+    ! grep -q 'has no end' out || fail "$(cat out)"
+}
+
 without_audit_data() {
     good "${job[@]}" --steps 6 --save plain --save-every 3 --save-keep 9
     good audit plain
@@ -214,6 +244,13 @@ what_is_gone_or_wrong() {
 
     good train random --model toy --steps 4 --batch-size 12 --no-eval --quiet --run toy \
         --audit=every=2
+    cp text before
+    echo more >>text
+    bad 1 "run could not be run again: '.*text' is not the data of this job .*: an audit needs" \
+        audit run
+    ! grep -qE 'choir-audit-|command line' err || fail "$(cat err)"
+    cp before text
+
     bad 1 'the runs have different models: run has a module' audit diff run toy
     bad 1 'nowhere: there is no such run' audit nowhere
     bad 1 'nowhere: there is no such run' audit diff run nowhere
@@ -254,6 +291,7 @@ check proved
 check interrupted
 check found_in_other_bits
 check found_in_a_chain
+check one_has_failed
 check without_audit_data
 check what_is_gone_or_wrong
 check beside_another_program

@@ -227,17 +227,29 @@ goes_back() {
 
 # under_agents PLAN RANKS ARG...: the job under choir run, which starts all ranks again. The first
 # ones have a fault.
+run_ranks=-n
 under_agents() {
     rm -rf log
     cat >once <<END
 #!/bin/sh
 [ "\$TORCHELASTIC_RESTART_COUNT" = 0 ] || unset CHOIR_STRIKE
+[ -z "\${ALONE-}" ] || unset RANK WORLD_SIZE # it starts ranks itself
 exec "$struck" "\$@"
 END
     chmod +x once
-    CHOIR_STRIKE=$1 CHOIR_STRIKE_LOG=log choir run -n "$2" --max-restarts 1 ./once "${small[@]}" \
-        --strategy ddp --save run --save-every 1 "${@:3}" >out 2>err
+    # shellcheck disable=SC2086 # words
+    CHOIR_STRIKE=$1 CHOIR_STRIKE_LOG=log choir run $run_ranks "$2" --max-restarts 1 ./once \
+        "${small[@]}" --strategy ddp --save run --save-every 1 "${@:3}" >out 2>err
     status=$?
+}
+
+# ends_by_tie RANKS ARG...: no agent starts the ranks again.
+ends_by_tie() {
+    rm -rf run
+    under_agents "5:1:$first:core:products" "$1" --audit=every=1,recheck=1 "${@:2}"
+    [ $status -eq 1 ] || fail "status $status of a tie, $*: $(cat err)"
+    has err 'no third computation decides who is wrong: .*its last good state is .*step-00000004'
+    ! grep -q 'starting all again' err || fail "$*: $(cat err)"
 }
 
 agents() {
@@ -262,13 +274,12 @@ agents() {
         'cannot be renamed to suspect-step-00000007: Directory not empty: do not continue from it'
     [ -d run/step-00000007 ] && [ ! -e run/latest ] || fail "$(ls run)"
 
-    # a tie
+    # a tie: of the agent's ranks, of those that its worker starts, and under one more agent
     find_first
-    rm -rf run
-    under_agents "5:1:$first:core:products" 2 --audit=every=1,recheck=1
-    [ $status -eq 1 ] || fail "status $status of a tie: $(cat err)"
-    has err 'no third computation decides who is wrong: .*its last good state is .*step-00000004'
-    ! grep -q 'starting all again' err || fail "$(cat err)"
+    ends_by_tie 2
+    ALONE=1 ends_by_tie 1 --nproc 2
+    ALONE=1 ends_by_tie 1 --nproc 2 --max-restarts 1
+    run_ranks="-n 1 --max-restarts 1 $CHOIR run -n" ends_by_tie 2
 }
 
 # The machine of a wrong rank is left out by agents that are asked to, and the others go on.

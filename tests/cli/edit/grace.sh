@@ -90,6 +90,15 @@ without_others() {
     [ ! -s err ] || fail "said: $(cat err)"
 }
 
+# Nor has the number of ranks an effect where another program has started them.
+among_others() {
+    choir run -n 1 "$CHOIR" train --model toy --steps 3 --no-eval --nproc 4 random >out 2>err ||
+        fail "status $?: $(cat err)"
+    has err 'note: another program has started 1 rank: --nproc 4 has no effect'
+    choir run -n 1 "$CHOIR" train --model toy --steps 3 --no-eval --nproc 1 random >out 2>err
+    [ ! -s err ] || fail "said: $(cat err)"
+}
+
 wrong_times() {
     bad 2 "grace: expected a time such as 90s" train --grace soon --save s random
     bad 2 "grace: expected a time such as 90s" train --grace -1 --save s random
@@ -114,4 +123,5 @@ check wrong_times
 check without_checkpoints
 check without_validations
 check without_others
+check among_others
 finish
