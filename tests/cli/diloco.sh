@@ -66,8 +66,8 @@ goes_on() {
     rm -rf b c
 }
 
-# A checkpoint of a warm-up, or of its end, has the state of all workers: each rank continues with
-# that of its own ones.
+# A checkpoint of a warm-up, or of its end, has the state of all workers, so any number of ranks
+# continues the job.
 goes_on_warm() {
     local strategy=local-sgd:warmup=6,every=2,workers=4 cut ranks
     local args=(--json --nproc 2 --batch-size 12 --microbatches 4 --no-eval --model "$gpt" text)

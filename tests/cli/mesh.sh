@@ -121,8 +121,8 @@ chunked() {
         train "${args[@]}" --strategy "$tokens+cp" --mesh 2x2
 }
 
-# Four ranks train four times as long a sequence in hardly more memory than one: of the activations
-# each has its share, and what it exchanges takes the place of what is done with.
+# Four ranks train four times as long a sequence in hardly more memory than one rank: each has its
+# share of the activations, and exchanges use memory that the step has used before.
 longest() {
     local model=llama:layers=1,heads=8,width=256,hidden=688,vocab=512
     args=(--quiet --steps 3 --no-eval --batch-size 1 --microbatches 1 --chunks 8 random)
