@@ -44,7 +44,9 @@ run_limit() { choir_bench_traffic "$ranks" "$min" "$max" "$factor"; }
 run_shm() { ours shm direct; }
 run_staged() { ours shm staged; }
 run_ucx() { ours ucx; }
-run_gloo() { "$python" "$peers/torch_all_reduce.py" "$ranks"; }
+run_gloo() {
+    "$python" bench/peers/torch_collectives.py "$collective" "$ranks" "$min" "$max" "$factor"
+}
 run_mpi() {
     mpirun.openmpi --allow-run-as-root "${openmpi_where[@]}" -n "$ranks" \
         "$(command -v choir)" bench "$collective" --backend mpi \
@@ -66,8 +68,8 @@ lacks() {
             echo "the plug-in is not built or cannot run here"
         ;;
     gloo)
-        [ "$collective" = all_reduce ] && have_torch ||
-            echo "no PyTorch (CHOIR_PYTHON), or not all_reduce"
+        grep -q "^    \"$collective\":" bench/peers/torch_collectives.py || echo "not $collective"
+        "$python" -c 'import torch' 2>/dev/null || echo "no PyTorch (CHOIR_PYTHON)"
         ;;
     openmpi | mpich)
         command -v "mpicc.$1" >/dev/null &&

@@ -12,7 +12,8 @@
  * readers, and its next owner makes the queue wait for them.
  *
  * When the system or the limit refuses memory, cached blocks of all classes are released and
- * the request is tried once more. Live bytes and their peak count what was handed out. */
+ * the request is tried once more. A recording's pool releases none: there the smallest block
+ * with room serves, of whatever class. Live bytes and their peak count what was handed out. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +282,17 @@ static choir__pool_block *take_cached(choir__pool *pool, int class)
     return block;
 }
 
+/* Takes the smallest cached block that has room, however much of it stays unused. */
+static choir__pool_block *take_larger(choir__pool *pool, int class)
+{
+    while (class < CLASSES && !pool->cached[class])
+        class ++;
+    choir__pool_block *block = pool->cached[class]; /* behind the last class: none */
+    if (block)
+        pool->cached[class] = block->next;
+    return block;
+}
+
 static choir__pool_block *fresh(choir__pool *pool, int class)
 {
     size_t bytes = class_bytes(class);
@@ -319,6 +331,8 @@ choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
         release_unused(device);
         block = fresh(pool, class);
     }
+    if (!block) /* a recording's own pool has kept its blocks */
+        block = take_larger(pool, class);
     if (block) {
         block->handed = class_bytes(class);
         block->kind = CHOIR__MEMORY_OTHER;

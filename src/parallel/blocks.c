@@ -61,6 +61,15 @@ static choir_tensor *padded(choir_scope *scope, choir_tensor *x, int dim, int64_
     return y;
 }
 
+/* Returns whether no dimension before `dim` has more than one row. */
+static bool first_of(choir_shape shape, int dim)
+{
+    for (int i = 0; i < dim; i++)
+        if (shape.dim[i] != 1)
+            return false;
+    return true;
+}
+
 /* The most rows that a rank has: rank 0's slices are the longest. */
 static int64_t longest(int64_t whole, int world, int64_t slices)
 {
@@ -77,7 +86,13 @@ choir_tensor *choir__blocks_gather(choir_scope *scope, choir_tensor *x, choir_gr
     if (own != x)
         choir__tensor_release(own);
     if (all->poisoned || (dim == 0 && most * world == whole))
-        return all; /* (world * N, ...) */
+        return all;                                         /* (world * N, ...) */
+    if (most * world == whole && first_of(x->shape, dim)) { /* the blocks are in order */
+        all->shape.dim[0] = x->shape.dim[0];
+        all->shape.dim[dim] = whole;
+        choir__set_row_major(all);
+        return all;
+    }
     choir_tensor *y = with_dim(scope, x, dim, whole);
     for (int r = 0; r < world && !y->poisoned; r++)
         copy_rows(slices_of(y, dim, r, world, slices), block(all, 0, r, world), dim);

@@ -66,6 +66,22 @@ goes_on() {
     rm -rf b c
 }
 
+# A checkpoint of a warm-up, or of its end, has the state of all workers, so any number of ranks
+# continues the job.
+goes_on_warm() {
+    local strategy=local-sgd:warmup=6,every=2,workers=4 cut ranks
+    local args=(--json --nproc 2 --batch-size 12 --microbatches 4 --no-eval --model "$gpt" text)
+    good train "${args[@]}" --strategy $strategy --steps 12 && mv out whole
+    for cut in 4 6; do
+        good train "${args[@]}" --strategy $strategy --steps $cut --save b
+        for ranks in 1 2 4; do
+            good train --json --steps 12 --resume b/step-* --nproc $ranks && mv out rest
+            same_run whole rest $((cut + 1)) || fail "step $cut on $ranks"
+        done
+        rm -rf b
+    done
+}
+
 # Another number of workers is refused without --recut; with it, ranks change nothing.
 recut() {
     local strategy=diloco:every=3,workers=6 ranks
@@ -199,6 +215,7 @@ check same_twice
 check warm_up
 check due_where_they_meet
 check goes_on
+check goes_on_warm
 check recut
 check few_bytes
 check interrupted

@@ -121,6 +121,17 @@ chunked() {
         train "${args[@]}" --strategy "$tokens+cp" --mesh 2x2
 }
 
+# Four ranks train four times as long a sequence in hardly more memory than one rank: each has its
+# share of the activations, and exchanges use memory that the step has used before.
+longest() {
+    local model=llama:layers=1,heads=8,width=256,hidden=688,vocab=512
+    args=(--quiet --steps 3 --no-eval --batch-size 1 --microbatches 1 --chunks 8 random)
+    good train "${args[@]}" --strategy single --model "$model,context=320" --mem-cap 25M
+    bad 1 "out of memory" train "${args[@]}" --strategy single --model "$model,context=640" \
+        --mem-cap 25M
+    good train "${args[@]}" --model "$model,context=1280" --strategy cp --nproc 4 --mem-cap 28M
+}
+
 # Each rank reads its slices of published weights, and no device ever holds all of them. PyTorch's
 # numbers and half weights come before the slices.
 from_weights() {
@@ -240,6 +251,7 @@ check language
 check masked
 check sliced
 check chunked
+check longest
 check from_weights
 check images
 check averaged

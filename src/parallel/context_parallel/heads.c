@@ -3,9 +3,10 @@
  *
  *     rank's tokens, all heads  --all-to-all-->  all tokens, rank's heads  --all-to-all-->  ...
  *
- * Ranks hold runs of leaves in order, so their parts side by side are the sequence. All
- * operands travel in one buffer of rows (D): first the token, then the sample, then the
- * operand's head. */
+ * Ranks hold runs of leaves in order, so their parts side by side are the sequence. Each
+ * operand travels alone, as rows (D): first the token, then the sample, then the head. Its
+ * memory has the size of the operand itself, so a step needs no blocks of sizes that nothing
+ * else in it has. */
 #include "parallel/context_parallel/context_parallel.h"
 
 #include <choir/distributed.h>
@@ -13,67 +14,38 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 
-enum { MOST = 4 };
-
-/* Some operands in one buffer: at (world, T, B, X, D) before they are sent, at (world T, B, X,
- * D) after. */
-typedef struct parcel {
-    const choir__cp_call *call;
-    int64_t heads[MOST]; /* per rank */
-    int count;
-    int64_t x; /* X, the sum of heads */
-} parcel;
-
-static parcel new_parcel(const choir__cp_call *call, const int64_t *heads, int count)
+/* An operand with all tokens of this rank's share of `heads` heads: (world T, B, heads / world,
+ * D). Before it is sent, the first dimension is (world, T): the rank that gets the heads, a
+ * token. */
+static choir_tensor *new_operand(const choir__cp_call *call, int64_t heads)
 {
-    parcel p = {.call = call, .count = count};
-    for (int i = 0; i < count; i++) {
-        p.heads[i] = heads[i] / call->cp->world;
-        p.x += p.heads[i];
-    }
-    return p;
+    const choir__attention_shape *n = &call->k->n;
+    const int64_t world = call->cp->world;
+    return choir__tensor_new(call->scope, call->device, call->k->dtype,
+        choir_dims(world * n->t, n->b, heads / world, n->d));
 }
 
-static choir_tensor *new_buffer(const parcel *p)
-{
-    const choir__attention_shape *n = &p->call->k->n;
-    return choir__tensor_new(p->call->scope, p->call->device, p->call->k->dtype,
-        choir_dims(p->call->cp->world * n->t, n->b * p->x, n->d));
-}
-
-static int64_t first_head(const parcel *p, int which)
-{
-    int64_t at = 0;
-    for (int i = 0; i < which; i++)
-        at += p->heads[i];
-    return at;
-}
-
-/* Copies an operand of this rank's tokens to the buffer, or from it. */
+/* Copies x, all heads of this rank's tokens, to an operand that is to be sent, or from one that
+ * was sent back. */
 static void copy(
-    const parcel *p, choir_tensor *buffer, int which, const choir__heads *x, bool back)
+    const choir__cp_call *call, choir_tensor *operand, const choir__heads *x, bool back)
 {
-    const choir__attention_shape *n = &p->call->k->n;
-    const int64_t heads = p->heads[which], row = n->d * p->x;
-    if (!x->p || buffer->poisoned)
-        return;
-    choir_shape shape = choir_dims(p->call->cp->world, n->t, n->b, heads, n->d);
+    const choir__attention_shape *n = &call->k->n;
+    const int64_t world = call->cp->world, heads = operand->shape.dim[2], row = heads * n->d;
+    choir_shape shape = choir_dims(world, n->t, n->b, heads, n->d);
     int64_t outside[] = {heads * x->h, x->t, x->b, x->h, 1},
             inside[] = {n->t * n->b * row, n->b * row, row, n->d, 1};
-    char *at = choir__data(buffer);
-    at += (size_t)(first_head(p, which) * n->d) * choir_dtype_size(p->call->k->dtype);
-    choir_tensor *a = choir__cp_view(p->call, at, shape, inside),
-                 *b = choir__cp_view(p->call, x->p, shape, outside);
+    choir_tensor *a = choir__cp_view(call, choir__data(operand), shape, inside),
+                 *b = choir__cp_view(call, x->p, shape, outside);
     choir__launch_copy(back ? b : a, back ? a : b);
 }
 
-/* Returns operand `which` of a buffer that holds all tokens. */
-static choir__heads seen(const parcel *p, const choir_tensor *buffer, int which)
+/* Returns the operand as attention reads and writes it. */
+static choir__heads seen(const choir_tensor *operand)
 {
-    const choir__attention_shape *n = &p->call->k->n;
-    char *at = choir__data(buffer);
-    at += (size_t)(first_head(p, which) * n->d) * choir_dtype_size(p->call->k->dtype);
-    return (choir__heads){at, p->x * n->d, n->d, n->b * p->x * n->d};
+    const int64_t *dim = operand->shape.dim; /* (world T, B, heads, D) */
+    return (choir__heads){
+        choir__data(operand), dim[2] * dim[3], dim[3], dim[1] * dim[2] * dim[3]};
 }
 
 static choir_tensor *send(const choir__cp_call *call, choir_tensor *t)
@@ -82,6 +54,33 @@ static choir_tensor *send(const choir__cp_call *call, choir_tensor *t)
     if (y != t)
         choir__tensor_release(t);
     return y;
+}
+
+/* Returns all tokens of this rank's heads of x, which has `heads` heads. */
+static choir_tensor *collect(const choir__cp_call *call, const choir__heads *x, int64_t heads)
+{
+    choir_tensor *operand = new_operand(call, heads);
+    if (operand->poisoned)
+        return operand;
+    copy(call, operand, x, false);
+    return send(call, operand);
+}
+
+/* Gives all heads of x, this rank's tokens, from the ranks that have computed them. */
+static void give_back(const choir__cp_call *call, choir_tensor *operand, const choir__heads *x)
+{
+    operand = send(call, operand);
+    if (x->p && !operand->poisoned)
+        copy(call, operand, x, true);
+    choir__tensor_release(operand);
+}
+
+static bool sound(choir_tensor *const *operands, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (operands[i] && operands[i]->poisoned)
+            return false;
+    return true;
 }
 
 /* Returns the shape of attention to all tokens, with this rank's heads. */
@@ -121,29 +120,24 @@ static void set_bias(const choir__cp_call *call, choir__k_attention *k, choir_te
 void choir__cp_heads_forward(const choir__cp_call *call)
 {
     const choir__k_attention *own = call->k;
-    const int64_t heads[] = {own->n.h, own->n.g, own->n.g};
-    const choir__heads *in[] = {&own->q, &own->k, &own->v};
-    const parcel there = new_parcel(call, heads, 3), back = new_parcel(call, heads, 1);
-    choir_tensor *buffer = new_buffer(&there), *y = new_buffer(&back),
+    choir_tensor *q = collect(call, &own->q, own->n.h), *key = collect(call, &own->k, own->n.g),
+                 *v = collect(call, &own->v, own->n.g), *y = new_operand(call, own->n.h),
                  *bias = gathered_bias(call);
-    for (int i = 0; i < 3; i++)
-        copy(&there, buffer, i, in[i], false);
-    buffer = send(call, buffer);
-    if (buffer->poisoned || y->poisoned || (bias && bias->poisoned))
+    if (!sound((choir_tensor *[]){q, key, v, y, bias}, 5))
         return;
-    choir__k_attention k = {.q = seen(&there, buffer, 0),
-        .k = seen(&there, buffer, 1),
-        .v = seen(&there, buffer, 2),
-        .y = seen(&back, y, 0),
+    choir__k_attention k = {.q = seen(q),
+        .k = seen(key),
+        .v = seen(v),
+        .y = seen(y),
         .lse = own->lse,
         .n = shape_of(call),
         .dtype = own->dtype};
     set_bias(call, &k, bias);
     choir__launch(call->device, k.dtype, attention, &k);
-    choir__tensor_release(buffer);
-    y = send(call, y);
-    copy(&back, y, 0, &own->y, true);
-    choir__tensor_release(y);
+    choir__tensor_release(q);
+    choir__tensor_release(key);
+    choir__tensor_release(v);
+    give_back(call, y, &own->y);
 }
 
 /* Returns delta of all tokens for this rank's heads, (B, H / world, world T). */
@@ -172,34 +166,34 @@ static choir_tensor *send_delta(const choir__cp_call *call)
 
 void choir__cp_heads_backward(const choir__cp_call *call)
 {
+    enum { IN = 4, OUT = 3 };
     const choir__k_attention *own = call->k;
-    const int64_t heads[] = {own->n.h, own->n.g, own->n.g, own->n.h};
-    const choir__heads *in[] = {&own->q, &own->k, &own->v, &own->gy},
-                       *out[] = {&own->gq, &own->gk, &own->gv};
-    const parcel there = new_parcel(call, heads, 4), back = new_parcel(call, heads, 3);
-    choir_tensor *buffer = new_buffer(&there), *g = new_buffer(&back),
-                 *delta = send_delta(call), *bias = gathered_bias(call);
-    for (int i = 0; i < 4; i++)
-        copy(&there, buffer, i, in[i], false);
-    buffer = send(call, buffer);
-    if (buffer->poisoned || g->poisoned || delta->poisoned || (bias && bias->poisoned))
+    const choir__heads *in[IN] = {&own->q, &own->k, &own->v, &own->gy},
+                       *out[OUT] = {&own->gq, &own->gk, &own->gv};
+    const int64_t heads[IN] = {own->n.h, own->n.g, own->n.g, own->n.h};
+    choir_tensor *x[IN], *g[OUT], *delta = send_delta(call), *bias = gathered_bias(call);
+    for (int i = 0; i < IN; i++)
+        x[i] = collect(call, in[i], heads[i]);
+    for (int i = 0; i < OUT; i++)
+        g[i] = new_operand(call, heads[i]);
+    if (!sound(x, IN) || !sound(g, OUT) || !sound((choir_tensor *[]){delta, bias}, 2))
         return;
-    choir__k_attention k = {.q = seen(&there, buffer, 0),
-        .k = seen(&there, buffer, 1),
-        .v = seen(&there, buffer, 2),
-        .gy = seen(&there, buffer, 3),
-        .gq = seen(&back, g, 0),
-        .gk = seen(&back, g, 1),
-        .gv = seen(&back, g, 2),
+    choir__k_attention k = {.q = seen(x[0]),
+        .k = seen(x[1]),
+        .v = seen(x[2]),
+        .gy = seen(x[3]),
+        .gq = seen(g[0]),
+        .gk = seen(g[1]),
+        .gv = seen(g[2]),
         .lse = own->lse,
         .delta = choir__data(delta),
         .n = shape_of(call),
         .dtype = own->dtype};
     set_bias(call, &k, bias);
     choir__launch(call->device, k.dtype, attention_backward, &k);
-    choir__tensor_release(buffer);
-    g = send(call, g);
-    for (int i = 0; i < 3; i++)
-        copy(&back, g, i, out[i], true);
-    choir__tensor_release(g);
+    choir__tensor_release(delta);
+    for (int i = 0; i < IN; i++)
+        choir__tensor_release(x[i]);
+    for (int i = 0; i < OUT; i++)
+        give_back(call, g[i], out[i]);
 }

@@ -8,6 +8,8 @@
  *     outer_scale.3                        the numbers of its gradient scaler
  *     outer_workers                        their number; 0: the checkpoint has none
  *
+ * In a warm-up all workers are one, and each is saved with the state of that one.
+ *
  * All ranks list all tensors, and a rank holds its own workers'. So any number of ranks can
  * read the files of any other number. Another number of workers is another job: its workers
  * take the states of the old ones in turn.
@@ -79,6 +81,8 @@ bool choir__diloco_visit_optim(
     choir__diloco *w = CHOIR__STRATEGY_OF(s, choir__diloco, strategy);
     if (!optim || optim != w->optim)
         return false;
+    if (w->warm) /* the states of a rank's other workers wait for the end of the warm-up */
+        choir__diloco_spread_state(w);
     each_worker(w, visit, to, visit_optim);
     return true;
 }
@@ -99,6 +103,8 @@ void choir__diloco_visit_state(choir__strategy *s, choir__state_visit_fn *visit,
     visit(CHOIR__KEPT "workers", w->counted, NULL, to);
     if (!w->scaler)
         return;
+    if (w->warm)
+        choir__diloco_spread_state(w);
     choir__scaler_keep(w->scaler, w->optim, w->sets[w->shown].scale);
     each_worker(w, visit, to, visit_scale);
 }

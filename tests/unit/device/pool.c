@@ -207,6 +207,34 @@ static void test_cap_waits_for_readers(void **state)
     ok(status);
 }
 
+/* Takes 4 MiB and, once they are free, 1 MiB. */
+static choir_status large_then_small(choir_scope *step, void *device)
+{
+    (void)step;
+    for (size_t bytes = 4 << 20; bytes >= 1 << 20; bytes /= 4) {
+        choir__pool_block *block = choir__block_new(device, bytes);
+        if (!block)
+            return CHOIR_ERR_MEMORY;
+        choir__block_free(block);
+    }
+    return CHOIR_OK;
+}
+
+/* A recording keeps its blocks: where there is no room for another one, a larger one serves. */
+static void test_cap_of_recordings(void **state)
+{
+    choir_device *fresh = choir_device_find("cpu:2");
+    (void)state;
+    choir_scope *run = choir_scope_open(fresh, 1);
+    choir_device_set_limit(fresh, stats_of(fresh).bytes_now + (9 << 19));
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < 3 && status == CHOIR_OK; i++)
+        status = choir_step(run, large_then_small, fresh);
+    choir_device_set_limit(fresh, 0);
+    ok(status);
+    ok(choir_scope_close(run));
+}
+
 /* --- readers in other queues --- */
 
 static void test_readers_delay_reuse(void **state)
@@ -253,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_peak),
         cmocka_unit_test(test_cap),
         cmocka_unit_test(test_cap_waits_for_readers),
+        cmocka_unit_test(test_cap_of_recordings),
         cmocka_unit_test(test_readers_delay_reuse),
         cmocka_unit_test(test_moves_between_devices),
     };
