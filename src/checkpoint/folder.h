@@ -52,10 +52,15 @@ bool choir__folder_unnamed(const char *dir, char *found);
 bool choir__is_weights_file(const char *path);
 
 /* Calls each(name, arg) for the small files that a folder has besides tensors and state, chat
- * templates with names among them, until one fails. */
+ * templates with names and unknown files among them, until one fails. */
 choir_status choir__small_files(
     const char *folder, choir_status (*each)(const char *name, void *arg), void *arg);
-/* Removes a file of a checkpoint, or the folder of its chat templates; others stay. */
+/* Copies the small files of a checkpoint, or all files but weights of a published folder;
+ * those that `to` has already stay. published: `to` is no checkpoint but a published folder,
+ * in which unknown files lie among the others; the job, which names files of this machine, is
+ * left out. Errors: io. */
+choir_status choir__small_files_copy(const char *from, const char *to, bool published);
+/* Removes a file of a checkpoint, or the folders of its small files; others stay. */
 void choir__part_remove(const char *dir, const char *name, void *arg);
 
 /* Returns whether a manifest may contain this name: a file of a checkpoint, in its folder. */

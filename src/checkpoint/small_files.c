@@ -1,6 +1,6 @@
 /* The small files that a checkpoint has besides its tensors and its state: its tokenizer, its
  * job, and the files beside a published model's weights. Chat templates with names are in a
- * folder of their own, as transformers has them. */
+ * folder of their own, as transformers has them, and so are files that Choir does not know. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ static bool is_shard(const char *name)
            strstr(name, ".safetensors");
 }
 
-/* The name of small file `index`, NULL beyond the last; not of chat templates with names. */
+/* The name of small file `index`, NULL beyond the last; not of files in folders. */
 static const char *small_file(int index)
 {
     static const char *const own[] = {
@@ -48,6 +48,54 @@ choir_status choir__small_files(
     return status;
 }
 
+/* --- copies --- */
+
+struct copying {
+    const char *from, *to;
+    bool published, walked; /* walked: files outside of folders are copied already */
+    choir_status status;
+};
+
+static choir_status copy_small(const char *name, void *arg)
+{
+    const struct copying *c = arg;
+    const char *as = c->published ? choir__beside_published_name(name) : name;
+    if (c->walked && !choir__beside_is_other(name))
+        return CHOIR_OK;
+    if (choir__folder_has(c->to, as) || (c->published && !strcmp(name, CHOIR__JOB_FILE)))
+        return CHOIR_OK;
+    if (as == name)
+        return choir__folder_copy(c->from, c->to, name);
+    char *from = choir__format("%s/" CHOIR__BESIDE_UNKNOWN, c->from);
+    choir_status status = choir__folder_copy(from, c->to, as);
+    free(from);
+    return status;
+}
+
+/* In a published folder, folders hold other programs' weights; the one of chat templates is
+ * copied. */
+static void copy_published(const char *from, const char *name, void *arg)
+{
+    struct copying *c = arg;
+    struct stat info;
+    char *path = choir__format("%s/%s", from, name);
+    if (c->status == CHOIR_OK && choir__beside_goes_through(name) && stat(path, &info) == 0 &&
+        S_ISREG(info.st_mode))
+        c->status = choir__folder_copy(from, c->to, name);
+    free(path);
+}
+
+choir_status choir__small_files_copy(const char *from, const char *to, bool published)
+{
+    const bool walked = !choir__folder_has(from, CHOIR__STATE_FILE);
+    struct copying c = {from, to, published, walked, CHOIR_OK};
+    if (walked)
+        choir__folder_walk(from, copy_published, &c);
+    return c.status == CHOIR_OK ? choir__small_files(from, copy_small, &c) : c.status;
+}
+
+/* --- names --- */
+
 /* Returns whether a name is the name of one of the small files, or begins with one, as names of
  * unfinished files do. */
 static bool is_small(const char *file, bool whole)
@@ -65,6 +113,15 @@ bool choir__is_part_name(const char *name)
            (!strchr(name, '/') && (is_shard(name) || is_small(name, true)));
 }
 
+/* Removes a file of the folder of unknown ones. */
+static void unlink_unknown(const char *dir, const char *name, void *arg)
+{
+    (void)arg;
+    char *path = choir__format("%s/%s", dir, name);
+    unlink(path);
+    free(path);
+}
+
 /* Removes a chat template with a name, or an unfinished one, whose name is longer. */
 static void unlink_template(const char *dir, const char *name, void *arg)
 {
@@ -79,14 +136,15 @@ static void unlink_template(const char *dir, const char *name, void *arg)
 void choir__part_remove(const char *dir, const char *name, void *arg)
 {
     (void)arg;
-    const bool others = !strcmp(name, CHOIR__BESIDE_OTHERS);
+    const bool unknown = !strcmp(name, CHOIR__BESIDE_UNKNOWN),
+               others = unknown || !strcmp(name, CHOIR__BESIDE_OTHERS);
     if (!others && !is_shard(name) && !is_small(name, false) &&
         !starts_with(name, CHOIR__STATE_FILE))
         return;
     struct stat info;
     char *path = choir__format("%s/%s", dir, name);
     if (others && lstat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        choir__folder_walk(path, unlink_template, NULL);
+        choir__folder_walk(path, unknown ? unlink_unknown : unlink_template, NULL);
         rmdir(path);
     } else {
         unlink(path); /* what a link leads to stays */

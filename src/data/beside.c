@@ -2,7 +2,6 @@
  * they are, so a folder that passes through a training has the same bytes afterwards. */
 #include "data/beside.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,7 +9,8 @@
 #include "base/floats.h"
 #include "data/dataset.h"
 
-enum { FILE_LIMIT = 64 << 20 };
+/* MOST_UNKNOWN: bytes of a file that Choir does not know. */
+enum { FILE_LIMIT = 64 << 20, MOST_UNKNOWN = 16 << 20 };
 
 const char *const choir__beside_names[] = {CHOIR__BESIDE_MODEL, CHOIR__BESIDE_WRITE,
     CHOIR__BESIDE_WORDS, CHOIR__BESIDE_NAMES, "added_tokens.json", CHOIR__BESIDE_CHAT,
@@ -20,7 +20,7 @@ const char *const choir__beside_names[] = {CHOIR__BESIDE_MODEL, CHOIR__BESIDE_WR
 enum { COUNT = CHOIR_COUNT(choir__beside_names) - 1 };
 
 typedef struct beside_file {
-    char *name; /* a chat template's, if it has one */
+    char *name; /* another file's, as a checkpoint has it */
     char *text; /* NULL: the folder has no such file */
     size_t bytes;
     char *wrong; /* why a file that Choir reads cannot be read; NULL: it can */
@@ -28,8 +28,9 @@ typedef struct beside_file {
 
 struct choir_beside {
     beside_file file[COUNT];
-    beside_file *others; /* (other_count) in order of names */
+    beside_file *others; /* (other_count) */
     int other_count;
+    char *large; /* names of files that are not kept, or NULL */
 };
 
 /* transformers writes 10^30 for a tokenizer without a longest text: such whole numbers are
@@ -78,16 +79,55 @@ static choir_status read_one(const char *folder, const char *name, beside_file *
     return status;
 }
 
+/* Adds a file of this name, which it takes over. */
+static beside_file *add_other(choir_beside *b, char *name)
+{
+    CHOIR__GROW(b->others, b->other_count);
+    beside_file *other = &b->others[b->other_count++];
+    *other = (beside_file){.name = name};
+    return other;
+}
+
 static choir_status read_others(const char *folder, choir_beside *b)
 {
     choir_status status = CHOIR_OK;
     char **names = choir__beside_list_others(folder);
     for (int i = 0; names && names[i]; i++) {
-        CHOIR__GROW(b->others, b->other_count);
-        beside_file *other = &b->others[b->other_count++];
-        *other = (beside_file){.name = names[i]};
+        beside_file *other = add_other(b, names[i]);
         if (status == CHOIR_OK)
             status = read_one(folder, other->name, other);
+    }
+    free(names);
+    return status;
+}
+
+/* Keeps a file of a published folder that Choir does not know, unless it is large. */
+static choir_status read_unknown(const char *folder, const char *name, choir_beside *b)
+{
+    struct stat info;
+    char *path = choir__format("%s/%s", folder, name);
+    choir_status status = CHOIR_OK;
+    const bool is_there = stat(path, &info) == 0;
+    free(path);
+    if (is_there && info.st_size > MOST_UNKNOWN) {
+        char *names = b->large ? choir__format("%s, %s", b->large, name) : choir__strdup(name);
+        free(b->large);
+        b->large = names;
+    } else if (is_there) {
+        char *kept = choir__format(CHOIR__BESIDE_UNKNOWN "/%s", name);
+        status = read_one(folder, name, add_other(b, kept));
+    }
+    return status;
+}
+
+static choir_status read_all_unknown(const char *folder, choir_beside *b)
+{
+    choir_status status = CHOIR_OK;
+    char **names = choir__beside_list_unknown(folder, choir__beside_names);
+    for (int i = 0; names && names[i]; i++) {
+        if (status == CHOIR_OK)
+            status = read_unknown(folder, names[i], b);
+        free(names[i]);
     }
     free(names);
     return status;
@@ -98,12 +138,19 @@ choir_status choir_beside_read(const char *folder, choir_beside **beside)
     CHOIR__DEFAULT_FLOATS;
     if (!folder || !beside)
         return choir__missing(__func__, folder ? "beside" : "folder");
+    return choir__beside_read(folder, true, beside);
+}
+
+choir_status choir__beside_read(const char *folder, bool all, choir_beside **beside)
+{
     choir_beside *b = choir__calloc(1, sizeof *b);
     choir_status status = CHOIR_OK;
     for (int i = 0; i < COUNT && status == CHOIR_OK; i++)
         status = read_one(folder, choir__beside_names[i], &b->file[i]);
     if (status == CHOIR_OK)
         status = read_others(folder, b);
+    if (status == CHOIR_OK && all)
+        status = read_all_unknown(folder, b);
     if (status == CHOIR_OK)
         *beside = b;
     else
@@ -121,8 +168,10 @@ void choir_beside_free(choir_beside *beside)
         free(beside->others[i].name);
         free(beside->others[i].text);
     }
-    if (beside)
+    if (beside) {
         free(beside->others);
+        free(beside->large);
+    }
     free(beside);
 }
 
@@ -164,39 +213,7 @@ const char *choir__beside_wrong(const choir_beside *beside, const char *name)
     return beside ? beside->file[index_of(name)].wrong : NULL;
 }
 
-/* --- other chat templates --- */
-
-bool choir__beside_is_other(const char *name)
-{
-    const size_t n = strlen(name), before = strlen(CHOIR__BESIDE_OTHERS "/"),
-                 end = strlen(CHOIR__BESIDE_END);
-    return n > before + end && !strncmp(name, CHOIR__BESIDE_OTHERS "/", before) &&
-           !strchr(name + before, '/') && name[before] != '.' &&
-           !strcmp(name + n - end, CHOIR__BESIDE_END);
-}
-
-char **choir__beside_list_others(const char *folder)
-{
-    struct dirent **entry = NULL;
-    struct stat info;
-    char *path = choir__format("%s/" CHOIR__BESIDE_OTHERS, folder);
-    const int all = scandir(path, &entry, NULL, alphasort);
-    char **names = all > 0 ? choir__calloc((size_t)all + 1, sizeof *names) : NULL;
-    int count = 0;
-    for (int i = 0; i < all; i++) {
-        char *name = choir__format(CHOIR__BESIDE_OTHERS "/%s", entry[i]->d_name);
-        char *file = choir__format("%s/%s", folder, name);
-        if (choir__beside_is_other(name) && stat(file, &info) == 0 && S_ISREG(info.st_mode))
-            names[count++] = name;
-        else
-            free(name);
-        free(file);
-        free(entry[i]);
-    }
-    free(entry);
-    free(path);
-    return names;
-}
+/* --- other files --- */
 
 const char *choir__beside_other(
     const choir_beside *beside, int i, const char **name, size_t *bytes)
@@ -206,6 +223,11 @@ const char *choir__beside_other(
     *name = beside->others[i].name;
     *bytes = beside->others[i].bytes;
     return beside->others[i].text;
+}
+
+const char *choir__beside_large(const choir_beside *beside)
+{
+    return beside ? beside->large : NULL;
 }
 
 /* --- the files of two folders --- */
@@ -232,16 +254,41 @@ static beside_file copy_of(const beside_file *from)
     return to;
 }
 
-/* Templates of one folder belong together: the others come from where the first one does. */
-static void join_others(choir_beside *b, const choir_beside *tokens, const choir_beside *model)
+/* Returns whether another file is a chat template. */
+static bool is_template(const beside_file *other)
 {
-    const int chat = index_of(CHOIR__BESIDE_CHAT);
-    const bool own = tokens && (tokens->other_count || tokens->file[chat].text);
-    const choir_beside *from = own ? tokens : model;
+    return choir__beside_published_name(other->name) == other->name;
+}
+
+static bool has_templates(const choir_beside *b)
+{
+    bool has = b && b->file[index_of(CHOIR__BESIDE_CHAT)].text;
+    for (int i = 0; b && i < b->other_count; i++)
+        has |= is_template(&b->others[i]);
+    return has;
+}
+
+/* Templates of one folder belong together: the others come from where the first one does. */
+static void join_templates(
+    choir_beside *b, const choir_beside *tokens, const choir_beside *model)
+{
+    const choir_beside *from = has_templates(tokens) ? tokens : model;
+    for (int i = 0; from && i < from->other_count; i++)
+        if (is_template(&from->others[i]))
+            *add_other(b, NULL) = copy_of(&from->others[i]);
+}
+
+/* Unknown files are the model's, except those about tokens that do not fit. */
+static void join_unknown(
+    choir_beside *b, const choir_beside *tokens, const choir_beside *model, bool fits)
+{
+    const choir_beside *from = model ? model : tokens;
     for (int i = 0; from && i < from->other_count; i++) {
-        CHOIR__GROW(b->others, b->other_count);
-        b->others[b->other_count++] = copy_of(&from->others[i]);
+        const char *name = choir__beside_published_name(from->others[i].name);
+        if (!is_template(&from->others[i]) && (fits || !choir__beside_is_of_tokens(name)))
+            *add_other(b, NULL) = copy_of(&from->others[i]);
     }
+    b->large = from && from->large ? choir__strdup(from->large) : NULL;
 }
 
 choir_beside *choir__beside_join(
@@ -257,6 +304,7 @@ choir_beside *choir__beside_join(
         if (from && from->file[i].text)
             b->file[i] = copy_of(&from->file[i]);
     }
-    join_others(b, tokens, fits && !chats ? model : NULL);
+    join_templates(b, tokens, fits && !chats ? model : NULL);
+    join_unknown(b, tokens, model, fits);
     return b;
 }

@@ -19,20 +19,49 @@
 #define CHOIR__BESIDE_OTHERS "additional_chat_templates"
 #define CHOIR__BESIDE_END    ".jinja"
 
-/* The names of all these files except other chat templates, ended by NULL. */
+/* A checkpoint keeps files unknown to Choir, such as a licence, in this folder: they may have
+ * any name, so outside of it they would look like a user's own files. */
+#define CHOIR__BESIDE_UNKNOWN "beside"
+
+/* The names of all these files except the others, ended by NULL. */
 extern const char *const choir__beside_names[];
 
-/* Returns the contents of other chat template number i in order of names, and its name,
- * "additional_chat_templates/NAME.jinja"; NULL: there are fewer, or beside is NULL. */
+/* Like choir_beside_read, but only if `all` files that Choir does not know are read beside
+ * those that a checkpoint has of them. */
+choir_status choir__beside_read(const char *folder, bool all, choir_beside **beside);
+
+/* Returns the contents of other file number i, and its name in a checkpoint,
+ * "additional_chat_templates/NAME.jinja" or "beside/NAME"; NULL: there are fewer, or beside is
+ * NULL. */
 const char *choir__beside_other(
     const choir_beside *beside, int i, const char **name, size_t *bytes);
 
-/* Lists the names of other chat templates in a folder, in order, as above; the caller frees
- * them and the list, which NULL ends. NULL: it has none. */
+/* Returns the names of files that Choir does not know and that are too large to be kept, or
+ * NULL. */
+const char *choir__beside_large(const choir_beside *beside);
+
+/* --- names of other files: beside_others.c --- */
+
+/* Lists the names of other files in the two folders of `folder`, in order, as above. The caller
+ * frees them and the list. NULL ends the list; an empty one is NULL. */
 char **choir__beside_list_others(const char *folder);
 
-/* Returns whether a name is one of another chat template, as above. */
+/* Lists the files of a published folder whose names are not among these, which NULL ends, in
+ * order, likewise. */
+char **choir__beside_list_unknown(const char *folder, const char *const *known);
+
+/* Returns whether a name is one of another file, as above. */
 bool choir__beside_is_other(const char *name);
+
+/* Returns the name that another file has in a published folder. */
+const char *choir__beside_published_name(const char *name);
+
+/* Returns whether a file of a published folder goes through unchanged: it has no weights, and
+ * is not about the folder as it was. */
+bool choir__beside_goes_through(const char *name);
+
+/* Returns whether the name of a file says that it describes tokens. */
+bool choir__beside_is_of_tokens(const char *name);
 
 /* Returns the contents of a file with a '\0' behind them, or NULL if the folder had none, or
  * beside is NULL. */

@@ -15,6 +15,7 @@ CHOIR = os.environ.get("CHOIR", os.path.join(os.path.dirname(__file__), "..", ".
 BESIDE = ["generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
           "chat_template.jinja", "preprocessor_config.json", "tokenizer.json",
           "additional_chat_templates/rag.jinja", "tokenizer.model"]
+UNKNOWN = ["LICENSE", "vocab.txt"]  # which Choir does not read
 ADDED = ["<|pad|>", "<|begin|>", "<｜end▁of▁sentence｜>"]
 PAD, BEGIN, END = 256, 257, 258
 
@@ -50,6 +51,9 @@ def folder(name, model_type="llama", **more):
     os.makedirs(os.path.join(name, "additional_chat_templates"), exist_ok=True)
     with open(os.path.join(name, "additional_chat_templates", "rag.jinja"), "wb") as file:
         file.write(b"{{ documents }}\r\n")
+    for other in UNKNOWN:
+        with open(os.path.join(name, other), "wb") as file:
+            file.write(b"of others: " + other.encode())
     with open(os.path.join(name, "tokenizer.model"), "wb") as file:
         file.write(b"\n\x03abc\x00\xff")
     return config
@@ -58,6 +62,14 @@ def folder(name, model_type="llama", **more):
 def config_of(name, file="config.json"):
     with open(os.path.join(name, file)) as opened:
         return json.load(opened)
+
+
+def check_unknown(where, names):
+    """Checkpoints keep unknown files in a folder of their own."""
+    inner = os.path.join(where, "beside")
+    assert (sorted(os.listdir(inner)) if os.path.exists(inner) else []) == names, (where, os.listdir(where))
+    for name in names:
+        assert filecmp.cmp(os.path.join(inner, name), os.path.join("model", name), shallow=False), (where, name)
 
 
 def check_kept(where, before, dtype="float32"):
@@ -76,11 +88,15 @@ def all_ways(data):
     choir("checkpoint", "verify", "one")
     choir("train", "--resume", "one", "--steps", "4", "--save", "on", "--no-eval")
     check_kept("on/latest", before)
+    for where in ("one/latest", "on/latest", train("./on/latest", "third", data)):
+        check_unknown(where, UNKNOWN)
     check_kept(train("./model", "two", data, "--strategy", "ddp", "--nproc", "2"), before)
     check_kept(train("./one/latest", "again", data), before)
     check_kept(train("./model/config.json", "anew", data, "--tokenizer", "./model"), before)
     choir("checkpoint", "convert", "one", "converted", "--dtype", "bf16")
     check_kept("converted", before, "bfloat16")
+    check_unknown("converted", UNKNOWN)
+    check_unknown("anew/latest", [])  # the files beside a config.json may be anybody's
     choir("checkpoint", "convert", "./model", "copied", "--shards", "2")
     check_kept("copied", before, "bfloat16")
     os.remove("one/latest/chat_template.jinja")
@@ -161,6 +177,7 @@ def other_folders(data):
     os.remove("elsewhere/generation_config.json")
     now = train("./model", "others", data, "--tokenizer", "./elsewhere", says="'%s' is no token" % ADDED[2])
     assert config_of(now)["eos_token_id"] == 257 and config_of(now)["bos_token_id"] is None, config_of(now)
+    check_unknown(now, ["LICENSE"])  # the other file describes other tokens
     left = [name for name in BESIDE if os.path.exists(os.path.join(now, name))]
     assert left == ["preprocessor_config.json", "tokenizer.json"], left
     for name in ("tokenizer_config.json", "special_tokens_map.json"):

@@ -158,6 +158,7 @@ static char *generation_of(const choir__beside_parts *k, const choir_beside *fil
 
 choir_status choir__beside_save(const choir__beside_parts *k, const char *folder)
 {
+    static const char *const inner[] = {CHOIR__BESIDE_OTHERS, CHOIR__BESIDE_UNKNOWN};
     choir_beside *files = join(k->tokenizer, k->beside, true, NULL);
     choir_status status = save_config(k, files, folder);
     const char *name, *other;
@@ -175,9 +176,10 @@ choir_status choir__beside_save(const choir__beside_parts *k, const char *folder
     for (int i = 0; status == CHOIR_OK && (other = choir__beside_other(files, i, &name, &size));
          i++)
         status = write_file(folder, name, other, size);
-    if (status == CHOIR_OK && choir__beside_other(files, 0, &name, &size)) {
-        char *path = choir__format("%s/" CHOIR__BESIDE_OTHERS, folder);
-        status = choir__sync_path(path);
+    for (size_t i = 0; i < CHOIR_COUNT(inner) && status == CHOIR_OK; i++) {
+        char *path = choir__format("%s/%s", folder, inner[i]);
+        if (choir__is_folder(path))
+            status = choir__sync_path(path);
         free(path);
     }
     choir_beside_free(files);
@@ -223,11 +225,21 @@ static void note_end(const choir__beside_parts *k, const choir_beside *files, ch
     json_decref(none);
 }
 
+static bool has_other(const choir_beside *files, const char *wanted)
+{
+    const char *name;
+    size_t bytes;
+    for (int i = 0; choir__beside_other(files, i, &name, &bytes); i++)
+        if (!strcmp(name, wanted))
+            return true;
+    return false;
+}
+
 char *choir__beside_notes(const choir__beside_parts *k)
 {
     char *notes = choir__strdup(""), *why = NULL, *left_out = choir__strdup("");
     choir_beside *files = join(k->tokenizer, k->beside, true, &why);
-    const char *name, *other;
+    const char *name;
     size_t size;
     for (int i = 0; (name = choir__beside_names[i]); i++) {
         size_t bytes;
@@ -240,10 +252,15 @@ char *choir__beside_notes(const choir__beside_parts *k)
             choir__config_append(&left_out, ", ", name);
     }
     for (int i = 0; why && choir__beside_other(k->beside, i, &name, &size); i++)
-        if (!choir__beside_other(files, 0, &other, &size))
-            choir__config_append(&left_out, ", ", name);
+        if (!has_other(files, name))
+            choir__config_append(&left_out, ", ", choir__beside_published_name(name));
     if (*left_out)
         add(&notes, choir__format("checkpoints do not have the model's %s: %s", left_out, why));
+    if (choir__beside_large(files))
+        add(&notes,
+            choir__format("checkpoints do not have the model's %s: files unknown to Choir "
+                          "are kept up to 16 MiB",
+                choir__beside_large(files)));
     note_end(k, files, &notes);
     choir_beside_free(files);
     free(left_out);

@@ -304,16 +304,6 @@ choir_status choir__config_state_dtype(const char *folder, choir_dtype dtype)
     return status;
 }
 
-struct copying {
-    const char *from, *to;
-};
-
-static choir_status copy_one(const char *name, void *arg)
-{
-    const struct copying *c = arg;
-    return choir__folder_copy(c->from, c->to, name);
-}
-
 struct conversion {
     const choir__opened *from;
     const choir__convert_opts *opts;
@@ -330,7 +320,7 @@ static choir_status fill(const char *folder, void *arg)
     if (status == CHOIR_OK && o->optimizer.count)
         status = write_kind(&o->optimizer, folder, "optimizer", &as_is, files);
     if (o->folder && status == CHOIR_OK)
-        status = choir__small_files(o->folder, copy_one, &(struct copying){o->folder, folder});
+        status = choir__small_files_copy(o->folder, folder, false);
     if (status == CHOIR_OK && opts->typed)
         status = choir__config_state_dtype(folder, opts->dtype);
     if (status == CHOIR_OK && o->has_state)

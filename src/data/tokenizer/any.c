@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/floats.h"
+#include "data/beside.h"
 #include "data/tokenizer/tokenizer.h"
 
 enum { FILE_LIMIT = 64 << 20 };
@@ -141,7 +142,7 @@ static choir_status load_all(const char *folder, const char *name, choir_tokeniz
     choir_status status = load_named(folder, name, &t);
     if (status != CHOIR_OK)
         return status;
-    status = choir_beside_read(folder, &t->beside);
+    status = choir__beside_read(folder, false, &t->beside);
     if (status == CHOIR_OK)
         *out = t;
     else

@@ -73,7 +73,7 @@ static choir_status read_beside(choir__job *j, const char *path)
     char *folder = is_folder(path) ? choir__strdup(path)
                    : slash         ? choir__format("%.*s", (int)(slash - path), path)
                                    : choir__strdup(".");
-    choir_status status = choir_beside_read(folder, &j->model.beside);
+    choir_status status = choir__beside_read(folder, is_folder(path), &j->model.beside);
     const char *name = slash ? slash + 1 : path;
     if (status == CHOIR_OK && !is_folder(path) && strcmp(name, CHOIR__BESIDE_MODEL) != 0)
         choir__beside_drop(j->model.beside, CHOIR__BESIDE_MODEL); /* another model's */

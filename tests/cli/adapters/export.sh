@@ -18,6 +18,7 @@ make_base() {
     echo '{{ tools }}' >"$1/additional_chat_templates/tool_use.jinja"
     echo '{{ documents }}' >"$1/additional_chat_templates/rag.jinja"
     echo terms >"$1/LICENSE"
+    head -c 100000 /dev/zero >"$1/of_others.txt"
 }
 
 tune() {
@@ -53,9 +54,10 @@ whole_models_keep_files() {
     good export tuned merged --format hf
     good export base merged2 --format hf --adapter adapter
     cmp merged/model.safetensors merged2/model.safetensors || fail 'two ways, two files'
-    for file in chat_template.jinja LICENSE; do
+    for file in chat_template.jinja LICENSE of_others.txt; do
         cmp base/$file merged2/$file || fail "$file"
     done
+    [ ! -e merged/beside ] || fail "$(ls merged)"
     ln -s gone base/special_tokens_map.json # to a file that a cache has lost
     good export base merged3 --format hf --adapter adapter
     rm base/special_tokens_map.json
@@ -74,6 +76,13 @@ whole_models_keep_files() {
             cmp base/$file $copy/$file || fail "$file in $copy"
         done
     done
+    for file in LICENSE of_others.txt; do
+        for copy in merged on/latest/beside shards/beside again; do
+            cmp base/$file $copy/$file || fail "$file in $copy"
+        done
+    done
+    good checkpoint convert base copied
+    cmp base/LICENSE copied/LICENSE || fail 'a published folder converted'
     rm on/latest/additional_chat_templates/rag.jinja
     ! choir checkpoint verify on >out 2>err || fail 'a template is gone, and all is good'
     has out 'BAD .*additional_chat_templates/rag.jinja'
