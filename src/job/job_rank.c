@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "tensor/run.h"
 
 static choir_status take_device(choir__job_rank *p, choir_device *device)
 {
@@ -138,6 +139,8 @@ choir_status choir__job_rank_build(choir__job_rank *p)
 {
     const choir__job *j = p->job;
     p->run = choir_run_open(&p->dealt, j->training.seed);
+    if (j->placement.rehearsal)
+        choir__run_remember(p->run, CHOIR__REHEARSED_SCOPES);
     deal(p);
     p->net = choir_model_build(p->run, &j->model.info);
     choir_status status = choir_scope_status(p->run);

@@ -1,9 +1,10 @@
 /* Handles that are no longer valid, or never were.
  *
  * The memory of a closed scope's handles outlives the scope: a run remembers its last
- * CHOIR__REMEMBERED closed scopes, with all their tensors, before it uses one again, and the
- * process remembers its last few closed runs, with their modules. So a handle of a closed scope
- * still knows its scope, and the scope knows that it is closed.
+ * CHOIR__REMEMBERED closed scopes (a rehearsed one fewer: choir__run_remember), with all their
+ * tensors, before it uses one again, and the process remembers its last few closed runs, with
+ * their modules. So a handle of a closed scope still knows its scope, and the scope knows that
+ * it is closed.
  *
  * Public functions check handles as they enter; inside the library handles are valid. A
  * function that returns a tensor, module or scope continues with a replacement, which carries

@@ -25,6 +25,7 @@ struct choir__run {
     /* closed scopes in the order of closing, the last to be reused: handle.h */
     choir_scope *spare, *spare_last;
     int spares;
+    int remembered;         /* closed scopes that are remembered: handle.h */
     choir__arena arenas[4]; /* arenas of closed scopes, for the next ones */
     int arena_count;
     choir_tensor *lost;               /* the lost run's poisoned tensor (handle.h); else NULL */
@@ -93,6 +94,9 @@ void choir__step_anew(choir_scope *scope);
  * Turned twice, the setting is as before, so a validation between two steps costs no new
  * recording. */
 void choir__step_turned(choir_scope *scope, const void *what);
+/* Lets the run remember no more than `count` closed scopes, at least one: all tensors of these
+ * stay in memory, which counts where one process has the runs of many ranks. */
+void choir__run_remember(choir_scope *scope, int count);
 /* Makes the closed scopes of a recording, linked by `spare`, ready for reuse. */
 void choir__scopes_reuse(choir__run *run, choir_scope **list);
 

@@ -15,7 +15,7 @@ enum { REMEMBERED_RUNS = 8 };
 static choir_scope *take_scope(choir__run *run)
 {
     choir_scope *s = run->spare;
-    if (run->spares < CHOIR__REMEMBERED) {
+    if (run->spares < run->remembered) {
         s = choir__calloc(1, sizeof *s);
     } else {
         run->spare = s->spare;
@@ -55,6 +55,7 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
     choir_scope *run = &whole->base;
     run->kind = CHOIR__RUN;
     run->run = whole;
+    whole->remembered = CHOIR__REMEMBERED;
     bool missed = !device && choir__device_missed();
     if (missed)
         choir__scope_fail(run, CHOIR_ERR_DEVICE);
@@ -93,6 +94,11 @@ choir_scope *choir__scope_child(choir_scope *parent, choir__scope_kind kind)
         s->older->younger = s;
     parent->children = s;
     return s;
+}
+
+void choir__run_remember(choir_scope *scope, int count)
+{
+    choir__run_of(scope)->remembered = count;
 }
 
 static void leave_parent(choir_scope *s)

@@ -44,7 +44,10 @@ typedef struct choir__rehearsal {
     int row_count;
 } choir__rehearsal;
 
-enum { CHOIR__MOST_CLASSES = 1024 };
+enum {
+    CHOIR__MOST_CLASSES = 1024,
+    CHOIR__REHEARSED_SCOPES = 4 /* closed scopes that each rank remembers; a job's, more */
+};
 
 /* Rehearses a job that is prepared, and leaves it as it was. The caller frees *r. Errors: the
  * job's, memory among them: devices refuse it beyond --mem-cap, as they would. */

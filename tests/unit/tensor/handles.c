@@ -69,6 +69,28 @@ static void test_remembered(void **state)
     }
 }
 
+/* Returns whether the third scope of a run has the memory of its first one again. */
+static bool reuses_the_first(int remembered)
+{
+    choir_scope *of = choir_scope_open(NULL, 1), *scopes[3];
+    if (remembered)
+        choir__run_remember(of, remembered);
+    for (uint64_t i = 0; i < 3; i++) {
+        scopes[i] = choir_step_open(of, i);
+        ok(choir_scope_close(scopes[i]));
+    }
+    ok(choir_scope_close(of));
+    return scopes[2] == scopes[0];
+}
+
+/* Where one process has many runs, closed scopes are reused earlier. */
+static void test_remembers_fewer(void **state)
+{
+    (void)state;
+    assert_false(reuses_the_first(0));
+    assert_true(reuses_the_first(2));
+}
+
 static void test_of_a_run(void **state)
 {
     (void)state;
@@ -306,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_print),
         TEST(test_each_use),
         TEST(test_remembered),
+        cmocka_unit_test(test_remembers_fewer),
         TEST(test_of_a_run),
         TEST(test_closed_twice),
         TEST(test_wrong_order),
