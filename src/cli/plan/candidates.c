@@ -90,9 +90,9 @@ static choir_status add_all(choir__planning *p)
     return status;
 }
 
-static const char *kind_of(const choir__job_placement *p, char kind[16])
+static const char *kind_of(const choir__job_placement *p, int i, char kind[16])
 {
-    snprintf(kind, 16, "%.*s", (int)strcspn(p->device_names[0], ":"), p->device_names[0]);
+    snprintf(kind, 16, "%.*s", (int)strcspn(p->device_names[i], ":"), p->device_names[i]);
     return kind;
 }
 
@@ -110,6 +110,35 @@ static choir_status imagine(choir__planning *p, const char *kind, int64_t count)
     return CHOIR_OK;
 }
 
+/* Returns the number of places of a mesh, or, beyond `most`, some number above it. */
+static int64_t places_of(const char *mesh, int64_t most)
+{
+    int64_t places = 1;
+    for (char *end; mesh && places <= most; mesh = *end ? end + 1 : NULL)
+        places *= choir__min(choir__max(strtol(mesh, &end, 10), 1), CHOIR__MOST_RANKS);
+    return places;
+}
+
+/* Ranks of a training may share devices. A plan has the memory and the kernels of one kind, and
+ * a device for each place of a mesh. */
+static choir_status check_devices(const choir__job_placement *place)
+{
+    char first[16], other[16];
+    kind_of(place, 0, first);
+    for (int i = 1; i < place->device_count; i++)
+        if (strcmp(kind_of(place, i, other), first))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--devices %s: a plan has devices of one kind, got %s and %s", place->devices,
+                place->device_names[0], place->device_names[i]);
+    const int64_t places = places_of(place->mesh, place->device_count);
+    return places <= place->device_count
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "--mesh %s with --devices %s: a plan has a device for each place of the "
+                     "mesh, got %d",
+                     place->mesh, place->devices, place->device_count);
+}
+
 /* Lists the job's devices. alone: the command line itself places the one strategy; several
  * strategies take all devices, or --nproc of them. */
 static choir_status list_devices(choir__planning *p, bool alone)
@@ -124,6 +153,8 @@ static choir_status list_devices(choir__planning *p, bool alone)
             asked && (!alone || asked > there || there > CHOIR__MOST_RANKS) ? asked : there);
     choir_status status = choir__cli_devices_list(place->devices, place->device_names,
         CHOIR_COUNT(place->device_names), &place->device_count);
+    if (status == CHOIR_OK && place->devices)
+        status = check_devices(place);
     if (status != CHOIR_OK)
         return status;
     if (place->devices && !alone && !place->mesh && asked && asked != place->device_count)
@@ -132,7 +163,7 @@ static choir_status list_devices(choir__planning *p, bool alone)
             "leave one of both options out",
             place->nproc, place->device_count);
     if (!place->devices && asked && (!alone || asked > place->device_count))
-        return imagine(p, place->device_count ? kind_of(place, kind) : "cpu", asked);
+        return imagine(p, place->device_count ? kind_of(place, 0, kind) : "cpu", asked);
     return CHOIR_OK;
 }
 

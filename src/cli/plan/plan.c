@@ -41,6 +41,11 @@ static void find_memory(choir__planning *p)
 static int plan(choir__planning *p)
 {
     int status = CHOIR__EXIT_OK;
+    if (p->calibrate && p->cluster)
+        return choir__cli_usage("plan",
+            "--calibrate measures this machine, and --cluster %s describes another: expected one "
+            "of them",
+            p->cluster);
     if (p->calibrate)
         return choir__plan_calibrate(p);
     if (p->plot && choir__gnuplot_check("--plot", p->plot) != CHOIR_OK)

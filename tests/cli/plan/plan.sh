@@ -330,6 +330,12 @@ wrong_input_is_one_sentence() {
     bad 2 '--memory' plan "${small[@]}" --memory=-5 random
     bad 2 "expected a list, got ''" plan "${small[@]}" --strategies= random
     bad 2 '--nproc 2 with 4 --devices' plan "${small[@]}" --strategies ddp --nproc 2 random
+    bad 2 '--mesh 3x2 with --devices cpu:0-3: .* got 4' plan "${small[@]}" \
+        --strategies ddp+pipeline --mesh 3x2 --microbatches 6 random
+    bad 2 '--devices cuda:0,cpu:0: a plan has devices of one kind' plan "${small[@]:0:4}" \
+        --strategies ddp --devices cuda:0,cpu:0 random
+    bad 2 '--calibrate measures this machine, and --cluster vast.json' plan --calibrate \
+        --cluster vast.json
     bad 2 'cannot be cut into micro-batches' plan --model toy --devices cpu:0-3 --batch-size 3 \
         random
     printf '{"device": "H100", "nodes": 300000, "devices_per_node": 8}' >vast.json
