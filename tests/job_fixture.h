@@ -157,7 +157,7 @@ typedef struct rank_job {
     choir_scope *run;
     choir_module *net;
     choir_optim *optim;
-    int64_t first, count; /* its micro-batches */
+    int64_t first, count; /* micro-batches of the rank */
     choir_tensor *losses[32];
 } rank_job;
 
