@@ -1,4 +1,4 @@
-/* Where an entry of a rank's part lies in the whole tensor. */
+/* Entries of a rank's part: their places in the whole tensor. */
 #ifndef CHOIR_TESTS_PLACE_H
 #define CHOIR_TESTS_PLACE_H
 
