@@ -1,4 +1,4 @@
-/* Entries of a rank's part: their places in the whole tensor. */
+/* The place in the whole tensor that an entry of a rank's part has. */
 #ifndef CHOIR_TESTS_PLACE_H
 #define CHOIR_TESTS_PLACE_H
 
