@@ -151,13 +151,13 @@ static inline uint64_t hash_of_state(choir_optim *optim)
 
 /* --- ranks --- */
 
-/* What a rank of a data-parallel job has. */
+/* A rank of a data-parallel job, with its micro-batches and their losses. */
 typedef struct rank_job {
     choir_env env;
     choir_scope *run;
     choir_module *net;
     choir_optim *optim;
-    int64_t first, count; /* micro-batches of the rank */
+    int64_t first, count;
     choir_tensor *losses[32];
 } rank_job;
 
