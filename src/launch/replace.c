@@ -142,15 +142,19 @@ static int look_at_states(choir__supervisor *w, double passed)
 }
 
 /* Adds up for how long members have finished nothing, without waiting for others. Returns a
- * member that has done so for `limit` seconds while another one waits; -1: none. */
+ * member that has done so for `limit` seconds while another one waits, or, after a loss, a new
+ * process; -1: none. */
 static int find_live_locked(const choir__supervisor *w, double passed, double limit)
 {
     choir__crew *r = w->spawning->crew;
+    bool broken = atomic_load(&r->broken) == r->newest.generation;
     int found = -1, waiting = 0;
     for (int i = 0; i < r->seat_count; i++) {
         choir__seat *s = &r->seats[i];
         bool waits = false, left = atomic_load(&s->left) == r->newest.generation;
-        if (atomic_load(&s->state) != CHOIR__MEMBER)
+        uint32_t state = atomic_load(&s->state);
+        waiting += broken && state == CHOIR__READY;
+        if (state != CHOIR__MEMBER)
             continue;
         int pid = (int)w->family.children[i].pid;
         uint64_t now = w->spawning->host->progress(pid, &waits);

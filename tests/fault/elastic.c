@@ -330,6 +330,28 @@ static void test_live_locked(void **state)
     }
 }
 
+/* The others are lost meanwhile: no member waits for the rank, only the processes in their
+ * places. */
+static void test_live_locked_alone(void **state)
+{
+    (void)state;
+    scene *s = new_scene(LIVE_LOCK, 1, 7);
+    s->strategy = STAGE_3;
+    s->timeout_s = 60;
+    s->silence_s = 2;
+    pid_t runner = fork();
+    if (runner == 0)
+        _exit(-run_scene(s, 2, 2, 0));
+    while (!s->struck)
+        nap(0.001);
+    kill(s->pids[0], SIGKILL);
+    int wait_status;
+    waitpid(runner, &wait_status, 0);
+    assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
+    assert_true(s->weights == undisturbed(STAGE_3, false));
+    munmap(s, sizeof *s);
+}
+
 /* Others wait for a rank that has long work of its own, and nothing happens to it. */
 static void test_host_work(void **state)
 {
@@ -600,6 +622,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped), cmocka_unit_test(test_live_locked),
+        cmocka_unit_test(test_live_locked_alone),
         cmocka_unit_test(test_host_work), cmocka_unit_test(test_spare),
         cmocka_unit_test(test_interrupted), cmocka_unit_test(test_shards),
         cmocka_unit_test(test_apart), cmocka_unit_test(test_lost_as_they_meet),
