@@ -24,9 +24,9 @@ typedef struct choir_beside choir_beside;
  * special_tokens_map.json, added_tokens.json, chat_template.jinja, chat_template.json,
  * preprocessor_config.json, processor_config.json, tokenizer.model, the chat templates in
  * additional_chat_templates/, and files that Choir does not know, as LICENSE, up to 16 MiB
- * each, if they are neither weights nor README.md; checkpoints have these in beside/. The
- * caller frees *beside. Errors: io (a file that cannot be read); format (a file of 64 MiB or
- * more).
+ * each and 64 MiB together, if they can be read and are neither weights nor README.md;
+ * checkpoints have these in beside/. The caller frees *beside. Errors: io (another file that
+ * cannot be read); format (one of 64 MiB or more).
  */
 CHOIR_CHECKED choir_status choir_beside_read(const char *folder, choir_beside **beside);
 

@@ -301,7 +301,8 @@ int64_t choir_module_param_count(choir_module *module);
 /** Functions that are called around a module's forward and backward; each may be NULL. Forward
  * calls before_forward with its inputs and after_forward with its output. Backward calls
  * before_backward when the output's gradient is complete, and after_backward when the gradient
- * of the first input that requires one is complete. */
+ * of the first input that requires one is complete. The output's gradient has no part of a loss
+ * that is made of after_forward's `out` itself. */
 typedef struct choir_module_hooks {
     void (*before_forward)(choir_module *module, choir_tensor *const *in, int count, void *arg);
     void (*after_forward)(choir_module *module, choir_tensor *out, void *arg);

@@ -41,8 +41,8 @@ choir_status choir__folder_make(
 void choir__folder_unmake(const char *folder);
 /* Makes the folder that a file's name begins with, if it does. Errors: io. */
 choir_status choir__folder_of(const char *folder, const char *name);
-/* Copies a small file, unless the folder lacks it; the folder that the name may begin with is
- * made. Errors: io. */
+/* Copies a file, unless the folder lacks it; the folder that the name may begin with is made.
+ * Errors: io. */
 choir_status choir__folder_copy(const char *from, const char *to, const char *name);
 /* Finds the newest complete step of a folder that has no `latest`: the process that saved the
  * first one died before it made the link. found: PATH_MAX bytes. Returns false if no step is

@@ -11,8 +11,6 @@
 #include "checkpoint/format/file.h"
 #include "data/dataset.h"
 
-enum { SMALL_FILE_LIMIT = 256 << 20 };
-
 choir_status choir__folder_is_free(const char *path)
 {
     struct stat info;
@@ -37,20 +35,41 @@ choir_status choir__folder_of(const char *folder, const char *name)
     return status;
 }
 
+/* The file may be large, so it is not read as a whole. */
+static bool copy_parts(FILE *from, FILE *to)
+{
+    enum { PART = 1 << 20 };
+    char *part = choir__alloc(PART);
+    bool good = true;
+    for (size_t some; good && (some = fread(part, 1, PART, from)) > 0;)
+        good = fwrite(part, 1, some, to) == some;
+    free(part);
+    return good && !ferror(from) && fflush(to) == 0 && fsync(fileno(to)) == 0;
+}
+
+static choir_status copy_bytes(const char *source, const char *target)
+{
+    FILE *from = fopen(source, "rbe"), *to = from ? fopen(target, "wbe") : NULL;
+    bool good = to && copy_parts(from, to);
+    const int why = errno;
+    if (to && fclose(to) != 0)
+        good = false;
+    if (from)
+        fclose(from);
+    return good ? CHOIR_OK
+                : choir__error(CHOIR_ERR_IO, "cannot copy %s to %s: %s", source, target,
+                      choir__why(why));
+}
+
 choir_status choir__folder_copy(const char *from, const char *to, const char *name)
 {
     if (!choir__folder_has(from, name))
         return CHOIR_OK;
-    char *text = NULL;
-    size_t bytes;
     char *source = choir__format("%s/%s", from, name),
          *target = choir__format("%s/%s", to, name);
-    choir_status status = choir__read_file(source, SMALL_FILE_LIMIT, &text, &bytes);
+    choir_status status = choir__folder_of(to, name);
     if (status == CHOIR_OK)
-        status = choir__folder_of(to, name);
-    if (status == CHOIR_OK)
-        status = choir__write_file(target, text, bytes);
-    free(text);
+        status = copy_bytes(source, target);
     free(source);
     free(target);
     return status;

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/floats.h"
 #include "data/dataset.h"
 
-/* MOST_UNKNOWN: bytes of a file that Choir does not know. */
-enum { FILE_LIMIT = 64 << 20, MOST_UNKNOWN = 16 << 20 };
+/* Files that Choir does not know have at most MOST_UNKNOWN bytes, MOST_TOGETHER in all. */
+enum { FILE_LIMIT = 64 << 20, MOST_UNKNOWN = 16 << 20, MOST_TOGETHER = 64 << 20 };
 
 const char *const choir__beside_names[] = {CHOIR__BESIDE_MODEL, CHOIR__BESIDE_WRITE,
     CHOIR__BESIDE_WORDS, CHOIR__BESIDE_NAMES, "added_tokens.json", CHOIR__BESIDE_CHAT,
@@ -30,7 +31,8 @@ struct choir_beside {
     beside_file file[COUNT];
     beside_file *others; /* (other_count) */
     int other_count;
-    char *large; /* names of files that are not kept, or NULL */
+    int64_t unknown; /* bytes of files that Choir does not know */
+    char *left_out;  /* names of such files that are not kept, or NULL */
 };
 
 /* transformers writes 10^30 for a tokenizer without a longest text: such whole numbers are
@@ -88,32 +90,46 @@ static beside_file *add_other(choir_beside *b, char *name)
     return other;
 }
 
+/* Only a checkpoint's folder of unknown files is Choir's. */
 static choir_status read_others(const char *folder, choir_beside *b)
 {
     choir_status status = CHOIR_OK;
+    char *state = choir__format("%s/state.json", folder);
+    const bool saved = access(state, F_OK) == 0;
     char **names = choir__beside_list_others(folder);
     for (int i = 0; names && names[i]; i++) {
-        beside_file *other = add_other(b, names[i]);
-        if (status == CHOIR_OK)
-            status = read_one(folder, other->name, other);
+        const bool unknown = choir__beside_published_name(names[i]) != names[i];
+        if (status == CHOIR_OK && (saved || !unknown))
+            status = read_one(folder, names[i], add_other(b, choir__strdup(names[i])));
+        free(names[i]);
     }
+    free(state);
     free(names);
     return status;
 }
 
-/* Keeps a file of a published folder that Choir does not know, unless it is large. */
+static void leave_out(choir_beside *b, const char *name)
+{
+    char *names =
+        b->left_out ? choir__format("%s, %s", b->left_out, name) : choir__strdup(name);
+    free(b->left_out);
+    b->left_out = names;
+}
+
+/* Keeps a file of a published folder that Choir does not know, if it can be read and is small.
+ */
 static choir_status read_unknown(const char *folder, const char *name, choir_beside *b)
 {
     struct stat info;
     char *path = choir__format("%s/%s", folder, name);
     choir_status status = CHOIR_OK;
-    const bool is_there = stat(path, &info) == 0;
+    const bool is_there = stat(path, &info) == 0, readable = access(path, R_OK) == 0;
     free(path);
-    if (is_there && info.st_size > MOST_UNKNOWN) {
-        char *names = b->large ? choir__format("%s, %s", b->large, name) : choir__strdup(name);
-        free(b->large);
-        b->large = names;
+    if (is_there && (!readable || info.st_size > MOST_UNKNOWN ||
+                        b->unknown + info.st_size > MOST_TOGETHER)) {
+        leave_out(b, name);
     } else if (is_there) {
+        b->unknown += info.st_size;
         char *kept = choir__format(CHOIR__BESIDE_UNKNOWN "/%s", name);
         status = read_one(folder, name, add_other(b, kept));
     }
@@ -170,7 +186,7 @@ void choir_beside_free(choir_beside *beside)
     }
     if (beside) {
         free(beside->others);
-        free(beside->large);
+        free(beside->left_out);
     }
     free(beside);
 }
@@ -225,9 +241,9 @@ const char *choir__beside_other(
     return beside->others[i].text;
 }
 
-const char *choir__beside_large(const choir_beside *beside)
+const char *choir__beside_left_out(const choir_beside *beside)
 {
-    return beside ? beside->large : NULL;
+    return beside ? beside->left_out : NULL;
 }
 
 /* --- the files of two folders --- */
@@ -288,7 +304,7 @@ static void join_unknown(
         if (!is_template(&from->others[i]) && (fits || !choir__beside_is_of_tokens(name)))
             *add_other(b, NULL) = copy_of(&from->others[i]);
     }
-    b->large = from && from->large ? choir__strdup(from->large) : NULL;
+    b->left_out = from && from->left_out ? choir__strdup(from->left_out) : NULL;
 }
 
 choir_beside *choir__beside_join(

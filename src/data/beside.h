@@ -36,9 +36,9 @@ choir_status choir__beside_read(const char *folder, bool all, choir_beside **bes
 const char *choir__beside_other(
     const choir_beside *beside, int i, const char **name, size_t *bytes);
 
-/* Returns the names of files that Choir does not know and that are too large to be kept, or
- * NULL. */
-const char *choir__beside_large(const choir_beside *beside);
+/* Returns the names of files that Choir does not know and that are not kept, because they are
+ * too large or cannot be read, or NULL. */
+const char *choir__beside_left_out(const choir_beside *beside);
 
 /* --- names of other files: beside_others.c --- */
 

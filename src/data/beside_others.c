@@ -16,7 +16,8 @@
 
 /* Files that are weights, or about the folder as it was. */
 static const char *const left_out[] = {"*.safetensors", "*.index.json", "*.index.*.json",
-    "*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "README.md",
+    "*.safetensor", "*.bin", "*.pt", "*.pth", "*.ckpt*", "*.distcp", "*.h5", "*.msgpack",
+    "*.ot", "*.tflite", "*.npz", "*.pkl", "*.onnx", "*.gguf", "README.md",
     "adapter_config.json", ".*"};
 
 /* Files that checkpoints have under these names: a tokenizer in two forms, state and job. */

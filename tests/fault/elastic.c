@@ -622,13 +622,13 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped), cmocka_unit_test(test_live_locked),
-        cmocka_unit_test(test_live_locked_alone),
-        cmocka_unit_test(test_host_work), cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_apart), cmocka_unit_test(test_lost_as_they_meet),
-        cmocka_unit_test(test_all_lost), cmocka_unit_test(test_no_copy),
-        cmocka_unit_test(test_no_room), cmocka_unit_test(test_anytime),
-        cmocka_unit_test(test_gives_up), cmocka_unit_test(test_refuses)};
+        cmocka_unit_test(test_live_locked_alone), cmocka_unit_test(test_host_work),
+        cmocka_unit_test(test_spare), cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_shards), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_lost_as_they_meet), cmocka_unit_test(test_all_lost),
+        cmocka_unit_test(test_no_copy), cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_anytime), cmocka_unit_test(test_gives_up),
+        cmocka_unit_test(test_refuses)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     choir_dataset_free(images);
     return failed;

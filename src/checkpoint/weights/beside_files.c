@@ -256,11 +256,11 @@ char *choir__beside_notes(const choir__beside_parts *k)
             choir__config_append(&left_out, ", ", choir__beside_published_name(name));
     if (*left_out)
         add(&notes, choir__format("checkpoints do not have the model's %s: %s", left_out, why));
-    if (choir__beside_large(files))
+    if (choir__beside_left_out(files))
         add(&notes,
-            choir__format("checkpoints do not have the model's %s: files unknown to Choir "
-                          "are kept up to 16 MiB",
-                choir__beside_large(files)));
+            choir__format("checkpoints do not have the model's %s: files unknown to Choir are "
+                          "kept if they can be read, up to 16 MiB each and 64 MiB together",
+                choir__beside_left_out(files)));
     note_end(k, files, &notes);
     choir_beside_free(files);
     free(left_out);

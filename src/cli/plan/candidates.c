@@ -125,8 +125,8 @@ static choir_status check_devices(const choir__job_placement *place)
 {
     char first[16], other[16];
     kind_of(place, 0, first);
-    for (int i = 1; i < place->device_count; i++)
-        if (strcmp(kind_of(place, i, other), first))
+    for (int i = 1; i < choir__min(place->device_count, CHOIR__MAX_DEVICES); i++)
+        if (strcmp(kind_of(place, i, other), first)) /* later ones continue a range */
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "--devices %s: a plan has devices of one kind, got %s and %s", place->devices,
                 place->device_names[0], place->device_names[i]);

@@ -152,7 +152,7 @@ choir_status choir__job_published(choir__job *j)
                 j->model.weights);
         status = take_config(j, config);
         if (status == CHOIR_OK)
-            status = read_beside(j, config);
+            status = read_beside(j, is_folder(j->model.weights) ? j->model.weights : config);
         if (is_folder(j->model.weights))
             j->model.published = j->model.weights;
         free(config);

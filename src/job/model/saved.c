@@ -21,6 +21,7 @@
 #include "job/model/lora.h"
 #include "job/model/text.h"
 #include "job/model/unpacked.h"
+#include "data/beside.h"
 
 static bool has(const char *folder, const char *name)
 {
@@ -226,7 +227,7 @@ static choir_status read_images(const char *path, choir__saved *s)
     if (!is_published(path) && (status = choir_training_find(path, found)) == CHOIR_OK)
         path = found;
     if (status == CHOIR_OK)
-        status = choir_beside_read(path, &beside);
+        status = choir__beside_read(path, false, &beside);
     if (status == CHOIR_OK)
         status = choir_image_published(beside, &s->images, &notes);
     if (notes)

@@ -123,10 +123,9 @@ static choir_status stop(
     const char *good = find_good(t, newest_good, path) ? path : NULL;
     choir_status renamed = newest_good ? CHOIR_OK : keep_good(t, good);
     char *state = state_of_saves(t, good, newest_good, renamed);
-    if (decided && good && renamed == CHOIR_OK)
-        choir__elastic_end_all(true);
-    else if (!decided || renamed != CHOIR_OK || t->job->ranks.max_restarts)
-        choir__elastic_end_all(false);
+    choir__elastic_end_all(!decided || renamed != CHOIR_OK ? CHOIR__END_FOR_GOOD
+                           : good                          ? CHOIR__END_AGAIN
+                                                           : CHOIR__END_HERE);
     if (decided)
         let_end(t, v);
     choir_status status =

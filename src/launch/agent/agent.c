@@ -84,8 +84,6 @@ static void settle_failure(agent *a, int worker, int status, const char *report)
     settle(a, status, report);
     a->verdict.worker = worker;
     a->verdict.final = choir__keeper_given_up(&a->keeper);
-    if (a->verdict.final)
-        choir__keeper_give_up(); /* also to an agent that has started this one */
     if (a->nodes)
         post_failure(a);
 }
@@ -542,6 +540,8 @@ static int run_agent(const choir__guarded *self, void *arg)
     if (a.verdict.status)
         fprintf(stderr, "%s\n", a.verdict.report);
     choir__nodes_leave(a.nodes);
+    if (choir__keeper_given_up(&a.keeper))
+        choir__keeper_give_up(); /* also for an agent that has started this one */
     choir__keeper_free(&a.keeper);
     free(a.polled);
     free(a.log_dir);

@@ -75,14 +75,21 @@ static void visit_scale(choir__diloco *w, naming *n, int turn)
     free(name);
 }
 
+/* In the warm-up one worker's state is all workers', and the others' places wait for its end.
+ * A checkpoint of a later step has filled them. */
+static void spread_in_warm_up(choir__diloco *w)
+{
+    if (w->warm && (int64_t)choir_run_next(w->base.run) <= w->warmup)
+        choir__diloco_spread_state(w);
+}
+
 bool choir__diloco_visit_optim(
     choir__strategy *s, choir_optim *optim, choir__state_visit_fn *visit, void *to)
 {
     choir__diloco *w = CHOIR__STRATEGY_OF(s, choir__diloco, strategy);
     if (!optim || optim != w->optim)
         return false;
-    if (w->warm) /* the states of a rank's other workers wait for the end of the warm-up */
-        choir__diloco_spread_state(w);
+    spread_in_warm_up(w);
     each_worker(w, visit, to, visit_optim);
     return true;
 }
@@ -103,8 +110,7 @@ void choir__diloco_visit_state(choir__strategy *s, choir__state_visit_fn *visit,
     visit(CHOIR__KEPT "workers", w->counted, NULL, to);
     if (!w->scaler)
         return;
-    if (w->warm)
-        choir__diloco_spread_state(w);
+    spread_in_warm_up(w);
     choir__scaler_keep(w->scaler, w->optim, w->sets[w->shown].scale);
     each_worker(w, visit, to, visit_scale);
 }

@@ -530,12 +530,12 @@ void choir__elastic_withdraw(choir_elastic *e)
         choir__copies_withdraw(e->copies);
 }
 
-void choir__elastic_end_all(bool again)
+void choir__elastic_end_all(choir__ending how)
 {
-    if (again) {
+    if (how == CHOIR__END_AGAIN)
         choir__crew_begin_anew();
-    } else {
+    else
         choir__crew_give_up();
+    if (how == CHOIR__END_FOR_GOOD)
         choir__keeper_give_up();
-    }
 }

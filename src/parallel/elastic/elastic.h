@@ -43,9 +43,16 @@ struct choir_elastic {
  * from copies of it. NULL is fine. */
 void choir__elastic_withdraw(choir_elastic *elastic);
 
-/* All ranks end by an error. again: a supervisor of theirs begins the job again from a
- * checkpoint, which costs one restart; else neither it nor an agent starts them again. */
-void choir__elastic_end_all(bool again);
+/* All ranks end by an error, and then
+ *     AGAIN     their supervisor begins the job again from a checkpoint, as one restart
+ *     HERE      their supervisor does not start them again, an agent may
+ *     FOR_GOOD  nobody starts them again */
+typedef enum choir__ending {
+    CHOIR__END_AGAIN,
+    CHOIR__END_HERE,
+    CHOIR__END_FOR_GOOD
+} choir__ending;
+void choir__elastic_end_all(choir__ending how);
 
 /* Meets the members of the generation that this process has joined. opts: the timeout and the
  * engine. Error: peer lost, if one of them is lost before. */

@@ -83,6 +83,12 @@ whole_models_keep_files() {
     done
     good checkpoint convert base copied
     cmp base/LICENSE copied/LICENSE || fail 'a published folder converted'
+    cp -r base own && mkdir own/beside && echo mine >own/beside/LICENSE
+    good train --quiet --model own --steps 1 --batch-size 2 --no-eval --save of_own text
+    cmp base/LICENSE of_own/latest/beside/LICENSE || fail "a base's own folder beside"
+    rm -r own/beside
+    good train --quiet --weights own --steps 1 --batch-size 2 --no-eval --save by_weights text
+    cmp base/LICENSE by_weights/latest/beside/LICENSE || fail 'the license of --weights'
     rm on/latest/additional_chat_templates/rag.jinja
     ! choir checkpoint verify on >out 2>err || fail 'a template is gone, and all is good'
     has out 'BAD .*additional_chat_templates/rag.jinja'

@@ -342,6 +342,8 @@ wrong_input_is_one_sentence() {
     bad 2 'vast.json has 2400000 devices, and a plan follows at most' plan "${small[@]:0:4}" \
         --cluster vast.json random
     good plan "${small[@]:0:4}" --cluster vast.json --strategy ddp --nproc 4 random
+    good plan "${small[@]:0:4}" --devices cpu:0-99 --batch-size 100 --strategies ddp random
+    has out '^ddp .* 100 '
     choir plan "${small[@]}" --strategies single,cp random >out 2>err
     [ $? = 1 ] && is_one_line 'strategy cp: ' || fail "cp: $(cat err)"
     has out '^single ' '^Take single'
