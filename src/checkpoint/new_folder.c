@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files/file.h"
 #include "base/files/temp_file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/format/file.h"
@@ -49,13 +50,16 @@ static bool copy_parts(FILE *from, FILE *to)
 
 static choir_status copy_bytes(const char *source, const char *target)
 {
-    FILE *from = fopen(source, "rbe"), *to = from ? fopen(target, "wbe") : NULL;
+    FILE *from;
+    choir_status status = choir__file_stream(source, CHOIR__FILE_REGULAR, &from);
+    if (status != CHOIR_OK)
+        return status;
+    FILE *to = choir__file_try_output(target);
     bool good = to && copy_parts(from, to);
     const int why = errno;
     if (to && fclose(to) != 0)
         good = false;
-    if (from)
-        fclose(from);
+    fclose(from);
     return good ? CHOIR_OK
                 : choir__error(CHOIR_ERR_IO, "cannot copy %s to %s: %s", source, target,
                       choir__why(why));

@@ -43,15 +43,14 @@ struct choir_elastic {
  * from copies of it. NULL is fine. */
 void choir__elastic_withdraw(choir_elastic *elastic);
 
-/* All ranks end by an error, and then
- *     AGAIN     their supervisor begins the job again from a checkpoint, as one restart
- *     HERE      their supervisor does not start them again, an agent may
- *     FOR_GOOD  nobody starts them again */
+/* The restart that follows the end of all ranks. */
 typedef enum choir__ending {
-    CHOIR__END_AGAIN,
-    CHOIR__END_HERE,
-    CHOIR__END_FOR_GOOD
+    CHOIR__END_AGAIN,   /* one by the supervisor, from a checkpoint */
+    CHOIR__END_HERE,    /* none by the supervisor, perhaps one by an agent */
+    CHOIR__END_FOR_GOOD /* none */
 } choir__ending;
+
+/* Says that all ranks end by an error. */
 void choir__elastic_end_all(choir__ending how);
 
 /* Meets the members of the generation that this process has joined. opts: the timeout and the
