@@ -464,7 +464,7 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
     if (shape.ndim != 3 || !choir__is_float(in->dtype) || heads < 1 ||
         shape.dim[2] % (3 * heads))
         return choir__shape_error(self_attention_op.name, scope, &in, 1,
-            "expected (B, T, 3C) with C a multiple of the heads");
+            "expected a floating (B, T, 3C) with C a multiple of the heads");
     const char *wrong = wrong_chunks(scope, in, shape.dim[1], NULL);
     if (wrong)
         return choir__shape_error(self_attention_op.name, scope, &in, 1, wrong);

@@ -162,7 +162,8 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
         !choir__is_per_channel(in[GAMMA], c, beside) ||
         !choir__is_per_channel(in[BETA], c, beside) ||
         !choir__is_per_channel(mean, c, beside) || !choir__is_per_channel(var, c, beside))
-        return "expected x (N, C, ...) and gamma, beta, running mean and variance of (C)";
+        return "expected a floating x (N, C, ...) and gamma, beta, running mean and variance of "
+               "(C)";
     if (!fits_residual(in[RESIDUAL], x))
         return "expected a residual of x's shape and dtype";
     if (o->training && x->count == c && !shared)

@@ -203,7 +203,8 @@ choir_tensor *choir_conv2d(
         return senseless(conv_op.name, scope, &s);
     if (!fit(x, weight, bias, sw.dim[0]))
         return choir__shape_error(conv_op.name, scope, in, 3,
-            "expected x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) of one dtype");
+            "expected x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) of one "
+            "floating dtype");
     if (sx.dim[1] != sw.dim[1] * o.groups || sw.dim[0] % o.groups)
         return choir__shape_error(conv_op.name, scope, in, 3,
             o.groups == 1
@@ -349,7 +350,8 @@ choir_tensor *choir_conv_transpose2d(
             (long long)extra_h, (long long)extra_w);
     if (!fit(x, weight, bias, sw.dim[1] * o.groups))
         return choir__shape_error(name, scope, in, 3,
-            "expected x (N, C, H, W), weight (C, O/groups, KH, KW), bias (O) of one dtype");
+            "expected x (N, C, H, W), weight (C, O/groups, KH, KW), bias (O) of one "
+            "floating dtype");
     if (sx.dim[1] != sw.dim[0] || sx.dim[1] % o.groups)
         return choir__shape_error(name, scope, in, 3,
             "expected the image's channels as the weight's dimension 0, and groups that "

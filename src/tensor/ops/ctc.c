@@ -81,8 +81,8 @@ static choir_tensor *check(
                (i == TARGETS || (in[i]->shape.ndim == 1 && in[i]->count == x->dim[1]));
     if (!fits)
         return choir__shape_error(ctc_op.name, scope, in, OPERANDS,
-            "expected log-probabilities (T, B, C), and i64 targets (B, S), input lengths (B) "
-            "and target lengths (B)");
+            "expected floating log-probabilities (T, B, C), and i64 targets (B, S), input "
+            "lengths (B) and target lengths (B)");
     if (o->blank < 0 || o->blank >= x->dim[2])
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "%s: expected a blank from 0 to %lld, got %lld", ctc_op.name,

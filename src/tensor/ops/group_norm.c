@@ -74,8 +74,8 @@ choir_tensor *choir_group_norm(
             (long long)c, choir__shape_text(x->shape));
     if (x->count < 1 || c < 1 || !choir__is_float(x->dtype) ||
         !choir__is_per_channel(gamma, c, x->dtype) || !choir__is_per_channel(beta, c, x->dtype))
-        return choir__shape_error(
-            group_norm_op.name, scope, in, 3, "expected x (N, C, ...) and gamma, beta of (C)");
+        return choir__shape_error(group_norm_op.name, scope, in, 3,
+            "expected a floating x (N, C, ...) and gamma, beta of (C)");
     choir_device *device = choir__device_of(x);
     choir_tensor *rows = choir__channels_last(scope, x), *y = choir__tensor_like(scope, rows);
     choir_tensor *mean = choir__tensor_new(scope, device, x->dtype, choir_dims(n, groups));

@@ -211,8 +211,8 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
         !choir__is_per_channel(in[1], choir__cols(x), x->dtype) ||
         !choir__is_per_channel(in[2], choir__cols(x), x->dtype))
         return choir__shape_error(op->name, scope, in, 4,
-            opts.rms ? "expected x (..., C), gamma (C)"
-                     : "expected x (..., C), gamma (C), beta (C)");
+            opts.rms ? "expected a floating x (..., C), gamma (C)"
+                     : "expected a floating x (..., C), gamma (C), beta (C)");
     if (!choir__tokens_of(x) && !choir__sequence_fits(scope, x))
         return choir__shape_error(op->name, scope, in, 4, CHOIR__SEQUENCE_ROWS);
     return launch(scope, in, opts, sum);

@@ -291,7 +291,7 @@ static choir_tensor *bad_operands(
     if (!choir__is_float(x->dtype) || (x->dtype != weight->dtype && !weight->held) ||
         (bias && bias->dtype != choir__beside(x->dtype) &&
             !(bias->dtype == x->dtype && choir__device_of(x)->half)))
-        return choir__shape_error(op->name, scope, in, 3, "expected one dtype");
+        return choir__shape_error(op->name, scope, in, 3, "expected one floating dtype");
     if (!choir__sequence_fits(scope, x))
         return choir__shape_error(op->name, scope, in, 3, CHOIR__SEQUENCE_ROWS);
     return NULL;

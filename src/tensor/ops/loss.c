@@ -22,7 +22,8 @@ static choir_tensor *targets_for(const char *op, choir_scope *scope, choir_tenso
     if (in[0]->shape.ndim < 1 || !choir__is_float(in[0]->dtype) || in[1]->dtype != CHOIR_I64 ||
         in[1]->count != choir__rows(in[0]) || choir__cols(in[0]) < 1 ||
         (in[1]->shape.ndim != 1 && !choir__same_shape(in[1]->shape, rows))) {
-        choir__shape_error(op, scope, in, 2, "expected scores (..., C) and i64 targets (...)");
+        choir__shape_error(
+            op, scope, in, 2, "expected floating scores (..., C) and i64 targets (...)");
         return NULL;
     }
     return choir__dense_rows(scope, in[1]);

@@ -126,8 +126,8 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
                                                     (size_t)(sa.ndim - 2) * sizeof sa.dim[0])));
     if (!fits || !choir__is_float(a->dtype) || a->dtype != b->dtype)
         return choir__shape_error(matmul_op.name, scope, in, 2,
-            "expected (..., M, K) by (..., K, N), one dtype, equal leading dimensions; "
-            "or by (K, N)");
+            "expected floating (..., M, K) by (..., K, N), one dtype, equal leading "
+            "dimensions; or by (K, N)");
     shape.dim[shape.ndim - 1] = choir__cols(b);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);
     return choir__computed(&matmul_op, y, in, 2, (choir__keeps){0});

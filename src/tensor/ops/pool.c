@@ -85,7 +85,8 @@ static choir_tensor *pool2d(choir_tensor *x, bool max, int kernel, int stride, i
     if (sx.ndim != 4 || !choir__is_float(x->dtype) || kernel < 1 || kernel > 15 || stride < 1 ||
         padding < 0 || padding > kernel / 2)
         return choir__shape_error(op->name, scope, &x, 1,
-            "expected x (N, C, H, W), a kernel of 1 to 15, a padding of at most half of it");
+            "expected a floating x (N, C, H, W), a kernel of 1 to 15, a padding of at most half "
+            "of it");
     struct pool p = {.max = max,
         .s = {.n = sx.dim[0],
             .c = sx.dim[1],

@@ -233,8 +233,8 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
         (each && (table->shape.dim[0] != dim[0] || table->shape.dim[1] != dim[1] || offset)) ||
         choir__beside(x->dtype) != table->dtype || !choir__is_float(x->dtype))
         return choir__shape_error(rotary_op.name, scope, in, 2,
-            "expected x (B, T, H, D), D even, and a table (positions, D), or (B, T, D) without "
-            "an offset, of its dtype");
+            "expected a floating x (B, T, H, D), D even, and a table (positions, D), or "
+            "(B, T, D) without an offset, of its dtype");
     if (!each && (offset < 0 || offset > table->shape.dim[0] - dim[1]))
         return choir__poison(scope, CHOIR_ERR_SHAPE,
             "rotary: %lld positions from %lld on are outside a table of %lld",

@@ -25,7 +25,8 @@ choir_tensor *choir_cosine_similarity(choir_tensor *x, choir_tensor *y, int dim,
         return poisoned;
     choir_dtype dtype = in[0]->dtype;
     if (!choir__is_float(dtype) || in[1]->dtype != dtype)
-        return choir__shape_error(similarity_op.name, scope, in, 2, "expected one dtype");
+        return choir__shape_error(
+            similarity_op.name, scope, in, 2, "expected one floating dtype");
     if (!choir__broadcast(in[0]->shape, in[1]->shape, &shape))
         return choir__shape_error(
             similarity_op.name, scope, in, 2, "expected shapes that broadcast");

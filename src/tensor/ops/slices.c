@@ -164,7 +164,7 @@ static choir_tensor *cat(const choir__op *op, choir_tensor *const *parts, int co
         other.dim[dim] = in[0]->shape.dim[dim];
         if (!choir__same_shape(other, in[0]->shape) || in[i]->dtype != in[0]->dtype)
             return choir__shape_error("cat", scope, in, count,
-                "expected parts that differ only in the joined dimension");
+                "expected parts of one dtype that differ only in the joined dimension");
     }
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
     return choir__computed(op, y, in, count, (choir__keeps){&dim, sizeof dim, {NULL}});

@@ -328,9 +328,10 @@ static void refusals(void **state)
     bad_equation("ii,ij->j", x, x, "one size for each letter");
     bad_equation("ij,klmno->ijklmno", x, many, "expected fewer");
     assert_refused(choir_einsum("ij,ij->i", (choir_tensor *[]){x, ids}, 2), CHOIR_ERR_SHAPE,
-        "matmul: expected");
+        "matmul: expected floating");
     assert_refused(choir_pow_tensor(x, ids), CHOIR_ERR_SHAPE, "one dtype");
-    assert_refused(choir_cosine_similarity(x, ids, 0, 0), CHOIR_ERR_SHAPE, "one dtype");
+    assert_refused(
+        choir_cosine_similarity(x, ids, 0, 0), CHOIR_ERR_SHAPE, "one floating dtype");
     assert_refused(
         choir_conv1d(x, x, NULL, choir_conv_defaults()), CHOIR_ERR_SHAPE, "(N, C, L)");
     choir_tensor *signal_of_2 = choir_reshape(x, choir_dims(3, 1, 2));
