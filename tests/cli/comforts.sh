@@ -145,6 +145,9 @@ metric_for_best_model best
 eval_strategy eval-epochs
 lora_rank lora
 END
+    bad 2 "unknown option '--max_new_tokens'; did you mean '--tokens'\?" \
+        generate --max_new_tokens 4 x
+    bad 2 "unknown option '--stop_strings'; did you mean '--stop'\?" chat --stop_strings . x
     bad 2 "unknown option '--n_trials'; did you mean '--trials'\?" tune --n_trials 4
     local of=(train --json --model "$model" --no-eval random)
     good "${of[@]}" --steps 25 --schedule cosine:warmup=0.1 && steps_of out >share

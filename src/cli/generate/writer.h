@@ -29,7 +29,8 @@ typedef struct choir__write_request {
 /* Rows of both tables. */
 #define CHOIR__WRITE_ROWS                                                                      \
     {"tokens", CHOIR__INT, CHOIR__WRITE_AT(tokens), 1, 1 << 30, .preset = "200",               \
-        .argument = "N", .help = "largest number of tokens to write"},                         \
+        .argument = "N", .help = "largest number of tokens to write",                          \
+        .elsewhere = "max_new_tokens max_tokens n_predict"},                                   \
         {"temperature", CHOIR__FLOAT, CHOIR__WRITE_AT(temperature), 0, 1000, .preset = "0.8",  \
             .argument = "X",                                                                   \
             .help = "0: the likeliest token each time; larger values: more variety"},          \
@@ -44,7 +45,8 @@ typedef struct choir__write_request {
             .preset = "1", .argument = "X",                                                    \
             .help = "above 1: tokens of the prompt and the text become less likely"},          \
         {"stop", CHOIR__STRING, CHOIR__WRITE_AT(last_stop), .argument = "TEXT",                \
-            .help = "end before this text; may be repeated", .repeated = true},                \
+            .help = "end before this text; may be repeated", .repeated = true,                 \
+            .elsewhere = "stop_strings stop_sequences"},                                       \
         {"seed", CHOIR__INT, CHOIR__WRITE_AT(seed), 0, 0x1p63, .preset = "42",                 \
             .argument = "N", .help = "seed of the draws"},                                     \
         {"amp", CHOIR__STRING, CHOIR__WRITE_AT(amp), .preset = "off", .argument = "LEVEL",     \
