@@ -25,7 +25,7 @@ endforeach()
 list(REMOVE_DUPLICATES folders)
 list(SORT folders ORDER DESCENDING) # the inner ones first
 foreach(folder IN LISTS folders) # rmdir removes an empty one, whatever characters its name has
-  execute_process(COMMAND rmdir ${folder} OUTPUT_QUIET ERROR_QUIET)
+  execute_process(COMMAND rmdir "${folder}" OUTPUT_QUIET ERROR_QUIET)
 endforeach()
 list(LENGTH files count)
 message(STATUS "removed ${count} files")

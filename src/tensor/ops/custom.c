@@ -19,8 +19,8 @@ static bool gradients_of(
     const struct custom *c = r->attrs;
     const char *name = c->op->name ? c->op->name : "custom";
     if (!c->op->backward) {
-        choir__poison(
-            scope, CHOIR_ERR_UNSUPPORTED, "%s: expected an op with a backward function", name);
+        choir__poison(scope, CHOIR_ERR_UNSUPPORTED,
+            "%s: expected an op with a backward function, got none", name);
         return false;
     }
     c->op->backward(r->in, r->count, r->out, gy, grads, c->arg);
