@@ -193,7 +193,14 @@ static void known_faults(void **state)
         {91001, 1024, 1024, true, false}, {91200, 1024, 1024, true, true}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
-        choir__attention_shape n = {1, 1, 1, cases[i].t, cases[i].s, 64, 0, 1, cases[i].causal};
+        choir__attention_shape n = {.b = 1,
+            .h = 1,
+            .g = 1,
+            .t = cases[i].t,
+            .s = cases[i].s,
+            .d = 64,
+            .scale = 1,
+            .causal = cases[i].causal};
         assert_int_equal(
             choir__dnn_attention_backward_sound(cases[i].version, &n), cases[i].sound);
     }
