@@ -116,7 +116,7 @@ static const choir__audit_part *exchanged(
     static const char average[] = "average.";
     const size_t length = sizeof average - 1;
     const bool is_average = item->moment && !strncmp(item->name, average, length);
-    if (!a->optim->swapped || !(is_average || item->param))
+    if (!a->optim->average.swapped || !(is_average || item->param))
         return NULL;
     char *other = is_average ? choir__strdup(item->name + length)
                              : choir__format("%s%s", average, item->name);

@@ -333,7 +333,7 @@ choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
         .keep = c->opts.keep,
         .async = c->opts.async && !(flags & CHOIR_SAVE_NOW),
         .least = c->opts.file_bytes};
-    bool averages = t->optim && t->optim->averages && !t->optim->swapped;
+    bool averages = t->optim && t->optim->average.on && !t->optim->average.swapped;
     status = averages ? choir_optim_swap(t->optim) : CHOIR_OK;
     if (status != CHOIR_OK)
         return status;

@@ -27,18 +27,18 @@ choir_status choir_optim_average(choir_optim *o, choir_average_opts opts)
         if (o->steps || o->states[i].m || o->states[i].v)
             return choir__error(CHOIR_ERR_STATE,
                 "averages of weights: expected an optimizer before its first step");
-    o->averages = true;
-    o->average = opts;
-    o->average.start = opts.start ? opts.start : 1;
-    o->average.every = opts.every ? opts.every : 1;
+    o->average.on = true;
+    o->average.opts = opts;
+    o->average.opts.start = opts.start ? opts.start : 1;
+    o->average.opts.every = opts.every ? opts.every : 1;
     return CHOIR_OK;
 }
 
 float choir__optim_take(const choir_optim *o, int64_t steps)
 {
-    const choir_average_opts *a = &o->average;
+    const choir_average_opts *a = &o->average.opts;
     int64_t since = steps + 1 - a->start;
-    if (!o->averages || since < 0 || since % a->every)
+    if (!o->average.on || since < 0 || since % a->every)
         return 0;
     int64_t before = since / a->every; /* steps that counted */
     return before == 0 ? 1 : a->decay > 0 ? 1 - a->decay : (float)(1 / ((double)before + 1));
@@ -46,7 +46,7 @@ float choir__optim_take(const choir_optim *o, int64_t steps)
 
 void choir__optim_launch_average(const choir_optim *o)
 {
-    for (int i = 0; i < o->part_count && o->averages; i++) {
+    for (int i = 0; i < o->part_count && o->average.on; i++) {
         const choir__optim_part *part = &o->parts[i];
         choir__k_average args = {.entries = part->entries->data,
             .count = part->entry_count,
@@ -72,7 +72,7 @@ choir_status choir_optim_swap(choir_optim *o)
     choir_status use = choir__use_optim(o, __func__);
     if (use != CHOIR_OK)
         return use;
-    if (!o->averages || o->steps < o->average.start)
+    if (!o->average.on || o->steps < o->average.opts.start)
         return choir__scope_status(o->run);
     choir_scope *scope = choir_no_grad(o->run);
     for (int i = 0; i < o->count; i++) {
@@ -84,15 +84,15 @@ choir_status choir_optim_swap(choir_optim *o)
             p->tensor->storage->version++;
     }
     choir_status status = choir__scope_status(scope), closed = choir__scope_end(scope);
-    o->swapped = !o->swapped;
+    o->average.swapped = !o->average.swapped;
     choir__strategies_updated(o->run);
     return status == CHOIR_OK ? closed : status;
 }
 
 choir_status choir__optim_unswap(choir_optim *o)
 {
-    o->swapped = true;
+    o->average.swapped = true;
     choir_status status = choir_optim_swap(o);
-    o->swapped = false; /* not swapped, also before the first step that counts */
+    o->average.swapped = false; /* not swapped, also before the first step that counts */
     return status;
 }

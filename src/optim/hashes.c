@@ -32,9 +32,9 @@ void choir__optim_hashes_begin(choir_optim *o, bool taken)
 bool choir__optim_hashes_fit(const choir_optim *o, const choir__optim_state *s)
 {
     const choir_tensor *t = s->param->local;
-    bool one_pass = o->kind == CHOIR__SGD || o->kind == CHOIR__ADAM || o->kind == CHOIR__LION ||
-                    o->kind == CHOIR__RMSPROP;
-    return o->sums && one_pass && !o->coded && t->dtype == CHOIR_F32 && t->storage &&
+    bool one_pass = o->rule.kind == CHOIR__SGD || o->rule.kind == CHOIR__ADAM ||
+                    o->rule.kind == CHOIR__LION || o->rule.kind == CHOIR__RMSPROP;
+    return o->sums && one_pass && !o->rule.coded && t->dtype == CHOIR_F32 && t->storage &&
            !choir__device_of(t)->far;
 }
 

@@ -50,13 +50,13 @@ void choir__optim_forget(choir_optim *o)
         choir__storage_unref(part->clip);
         free(part->table);
     }
-    choir__storage_unref(o->rows);
+    choir__storage_unref(o->norm.rows);
     free(o->parts);
-    free(o->spans);
+    free(o->norm.spans);
     o->parts = NULL;
-    o->spans = NULL;
-    o->rows = NULL;
-    o->part_count = o->span_count = 0;
+    o->norm.spans = NULL;
+    o->norm.rows = NULL;
+    o->part_count = o->norm.span_count = 0;
     o->layout = 0;
 }
 
@@ -75,17 +75,18 @@ static int part_on(choir_optim *o, choir_device *device)
 /* Adds a span of `times` runs. A run that continues the last span joins it. */
 static void add_span(choir_optim *o, choir__optim_span span)
 {
-    choir__optim_span *last = o->span_count ? &o->spans[o->span_count - 1] : NULL;
+    choir__optim_span *last =
+        o->norm.span_count ? &o->norm.spans[o->norm.span_count - 1] : NULL;
     if (last && span.times == 1 && last->times == 1 && last->part == span.part &&
         last->from + last->count == span.from && last->to + last->count == span.to) {
         last->count += span.count;
         return;
     }
     /* capacity grows to the next power of two */
-    if ((o->span_count & (o->span_count - 1)) == 0)
-        o->spans = choir__realloc(
-            o->spans, (size_t)(o->span_count ? 2 * o->span_count : 1) * sizeof *o->spans);
-    o->spans[o->span_count++] = span;
+    if ((o->norm.span_count & (o->norm.span_count - 1)) == 0)
+        o->norm.spans = choir__realloc(o->norm.spans,
+            (size_t)(o->norm.span_count ? 2 * o->norm.span_count : 1) * sizeof *o->norm.spans);
+    o->norm.spans[o->norm.span_count++] = span;
 }
 
 /* Returns the number of rows that a shape of p has for norms. */
@@ -213,10 +214,10 @@ choir_status choir__optim_lay_out(choir_optim *o)
     for (int i = 0; i < o->part_count; i++)
         if (!give_memory(o, &o->parts[i]))
             return no_memory(o->parts[i].device);
-    o->row_count = rows;
+    o->norm.row_count = rows;
     if (o->part_count > 1 || o->parts[0].device != home || choir__strategies_share(o->run)) {
-        o->rows = choir__storage_new(home, (size_t)(2 * rows + 1) * sizeof(double));
-        if (!o->rows)
+        o->norm.rows = choir__storage_new(home, (size_t)(2 * rows + 1) * sizeof(double));
+        if (!o->norm.rows)
             return no_memory(home);
     }
     o->layout = places(o); /* includes state that was just made or moved */

@@ -107,7 +107,7 @@ static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__opt
     module = choir__module_for(run, module, function);
     choir_optim *o = choir__arena_get(&run->arena, sizeof *o); /* see tensor/handle.h */
     o->run = run;
-    o->kind = kind;
+    o->rule.kind = kind;
     o->module = module;
     o->lr = o->base_lr = lr;
     o->groups[o->group_count++] = (choir__optim_group){lr, weight_decay};
@@ -131,10 +131,10 @@ static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__opt
 choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts opts)
 {
     choir_optim *o = new_optim(run, module, CHOIR__SGD, __func__, opts.lr, opts.weight_decay);
-    o->momentum = opts.momentum;
-    o->dampening = opts.dampening;
-    o->nesterov = opts.nesterov;
-    o->maximize = opts.maximize;
+    o->rule.momentum = opts.momentum;
+    o->rule.dampening = opts.dampening;
+    o->rule.nesterov = opts.nesterov;
+    o->rule.maximize = opts.maximize;
     o->idle = !opts.lr && !opts.momentum && !opts.dampening && !opts.weight_decay;
     check_number(o, "sgd", "a momentum", opts.momentum);
     if (!isfinite(opts.dampening))
@@ -148,9 +148,9 @@ choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts op
 
 static void set_moments(choir_optim *o, const char *name, float beta1, float beta2, float eps)
 {
-    o->beta1 = beta1;
-    o->beta2 = beta2;
-    o->eps = eps;
+    o->rule.beta1 = beta1;
+    o->rule.beta2 = beta2;
+    o->rule.eps = eps;
     check_number(o, name, "an eps", eps);
     if (beta1 == 0 && beta2 == 0 && eps == 0)
         choir__poison(o->run, CHOIR_ERR_ARGUMENT,
@@ -166,10 +166,10 @@ static choir_optim *new_adam(choir_scope *run, choir_module *module, const char 
     choir_optim *o = new_optim(run, module, CHOIR__ADAM, function, opts.lr, opts.weight_decay);
     const char *name = name_of(function);
     set_moments(o, name, opts.beta1, opts.beta2, opts.eps);
-    o->decoupled = decoupled;
-    o->amsgrad = opts.amsgrad;
-    o->maximize = opts.maximize;
-    o->coded = opts.eight_bits;
+    o->rule.decoupled = decoupled;
+    o->rule.amsgrad = opts.amsgrad;
+    o->rule.maximize = opts.maximize;
+    o->rule.coded = opts.eight_bits;
     if (opts.eight_bits && opts.amsgrad)
         choir__poison(o->run, CHOIR_ERR_ARGUMENT,
             "%s: amsgrad keeps a third moment, which has no 8-bit form", name);
@@ -190,11 +190,11 @@ choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts 
 {
     choir_optim *o = new_optim(run, module, CHOIR__LAMB, __func__, opts.lr, opts.weight_decay);
     set_moments(o, "lamb", opts.beta1, opts.beta2, opts.eps);
-    o->decoupled = opts.decoupled;
-    o->bias_correction = opts.bias_correction;
-    o->grad_averaging = opts.grad_averaging;
-    o->trust_always = opts.trust_always;
-    o->maximize = opts.maximize;
+    o->rule.decoupled = opts.decoupled;
+    o->rule.bias_correction = opts.bias_correction;
+    o->rule.grad_averaging = opts.grad_averaging;
+    o->rule.trust_always = opts.trust_always;
+    o->rule.maximize = opts.maximize;
     check_number(o, "lamb", "a max_grad_norm", opts.max_grad_norm);
     if (opts.max_grad_norm > 0)
         choir_optim_clip(o, opts.max_grad_norm);
@@ -205,7 +205,7 @@ choir_optim *choir_lion(choir_scope *run, choir_module *module, choir_lion_opts 
 {
     choir_optim *o = new_optim(run, module, CHOIR__LION, __func__, opts.lr, opts.weight_decay);
     set_moments(o, "lion", opts.beta1, opts.beta2, 0);
-    o->maximize = opts.maximize;
+    o->rule.maximize = opts.maximize;
     return o;
 }
 
@@ -213,11 +213,11 @@ choir_optim *choir_rmsprop(choir_scope *run, choir_module *module, choir_rmsprop
 {
     choir_optim *o =
         new_optim(run, module, CHOIR__RMSPROP, __func__, opts.lr, opts.weight_decay);
-    o->beta2 = opts.alpha;
-    o->eps = opts.eps;
-    o->momentum = opts.momentum;
-    o->centered = opts.centered;
-    o->maximize = opts.maximize;
+    o->rule.beta2 = opts.alpha;
+    o->rule.eps = opts.eps;
+    o->rule.momentum = opts.momentum;
+    o->rule.centered = opts.centered;
+    o->rule.maximize = opts.maximize;
     check_number(o, "rmsprop", "an eps", opts.eps);
     check_number(o, "rmsprop", "a momentum", opts.momentum);
     if (opts.alpha == 0 && opts.eps == 0)
@@ -233,11 +233,11 @@ choir_optim *choir_adafactor(choir_scope *run, choir_module *module, choir_adafa
 {
     choir_optim *o =
         new_optim(run, module, CHOIR__ADAFACTOR, __func__, opts.lr, opts.weight_decay);
-    o->beta2 = opts.beta2_decay;
-    o->eps = opts.eps1;
-    o->least = opts.eps2;
-    o->threshold = opts.d;
-    o->maximize = opts.maximize;
+    o->rule.beta2 = opts.beta2_decay;
+    o->rule.eps = opts.eps1;
+    o->rule.least = opts.eps2;
+    o->rule.threshold = opts.d;
+    o->rule.maximize = opts.maximize;
     check_number(o, "adafactor", "an eps1", opts.eps1);
     check_number(o, "adafactor", "an eps2", opts.eps2);
     if (opts.d == 0 && opts.beta2_decay == 0)
@@ -270,13 +270,13 @@ choir_optim *choir_muon(choir_scope *run, choir_module *module, choir_muon_opts 
 {
     choir_optim *o = new_optim(run, module, CHOIR__MUON, __func__, opts.lr, opts.weight_decay);
     set_moments(o, "muon", opts.beta1, opts.beta2, opts.adam_eps);
-    o->decoupled = true;
-    o->momentum = opts.momentum;
-    o->nesterov = opts.nesterov;
-    o->products = opts.ns_steps;
-    o->least = opts.eps;
-    o->match_rms = opts.match_rms;
-    o->maximize = opts.maximize;
+    o->rule.decoupled = true;
+    o->rule.momentum = opts.momentum;
+    o->rule.nesterov = opts.nesterov;
+    o->rule.products = opts.ns_steps;
+    o->rule.least = opts.eps;
+    o->rule.match_rms = opts.match_rms;
+    o->rule.maximize = opts.maximize;
     check_number(o, "muon", "an eps", opts.eps);
     if (!(opts.momentum >= 0 && opts.momentum < 1))
         choir__poison(o->run, CHOIR_ERR_ARGUMENT, "muon: expected a momentum in [0, 1), got %g",

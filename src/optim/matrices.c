@@ -63,9 +63,9 @@ static choir_tensor *operand(const work *w, choir_tensor *state)
 static choir_tensor *gradient(const work *w)
 {
     choir_tensor *g = like_local(w, choir__param_grad_data(w->state->param));
-    if (w->o->norm)
+    if (w->o->norm.value)
         g = choir_mul(g, number(w, choir__optim_clip_of(w->o, w->part) + CHOIR__CLIP_FACTOR));
-    return w->o->maximize ? choir_neg(g) : g;
+    return w->o->rule.maximize ? choir_neg(g) : g;
 }
 
 /* Returns the block of t that a box describes: in this rank's part, or in the whole. */
@@ -173,7 +173,7 @@ static choir_tensor *second_moment(const work *w, choir_tensor *g)
     choir_tensor *rows = lerp(row, mean_along(squares, n - 1), take),
                  *columns = lerp(column, mean_along(squares, n - 2), take);
     choir_tensor *scale =
-        choir_clamp(mean_along(rows, n - 2), (double)w->o->eps, (double)INFINITY);
+        choir_clamp(mean_along(rows, n - 2), (double)w->o->rule.eps, (double)INFINITY);
     store(w, row, rows);
     store(w, column, columns);
     return choir_div(choir_mul(rows, columns), scale);
@@ -184,13 +184,13 @@ static void adafactor(const work *w)
     choir_optim *o = w->o;
     choir_tensor *g = whole_of(w, gradient(w));
     choir_tensor *p = whole_of(w, like_local(w, choir__data(w->state->param->local)));
-    double least = (double)o->eps * (double)o->eps;
+    double least = (double)o->rule.eps * (double)o->rule.eps;
     choir_tensor *v = choir_clamp(second_moment(w, g), least, (double)INFINITY);
     choir_tensor *u = choir_div(g, choir_sqrt(v));
     choir_tensor *over =
-        choir_clamp(choir_scale(rms(u), 1 / (double)o->threshold), 1, (double)INFINITY);
-    choir_tensor *rate =
-        choir_mul(choir_clamp(rms(p), (double)o->least, (double)INFINITY), HYPER(w, step_size));
+        choir_clamp(choir_scale(rms(u), 1 / (double)o->rule.threshold), 1, (double)INFINITY);
+    choir_tensor *rate = choir_mul(
+        choir_clamp(rms(p), (double)o->rule.least, (double)INFINITY), HYPER(w, step_size));
     apply(w, choir_mul(u, choir_div(rate, over)));
 }
 
@@ -203,8 +203,8 @@ static choir_tensor *orthogonal(const work *w, choir_tensor *x)
     bool tall = x->shape.dim[0] > x->shape.dim[1];
     choir_tensor *y = tall ? choir_contiguous(choir_transpose(x, 0, 1)) : x;
     choir_tensor *norm = choir_sqrt(choir_sum(choir_square(y)));
-    y = choir_div(y, choir_clamp(norm, (double)w->o->least, (double)INFINITY));
-    for (int i = 0; i < w->o->products; i++) {
+    y = choir_div(y, choir_clamp(norm, (double)w->o->rule.least, (double)INFINITY));
+    for (int i = 0; i < w->o->rule.products; i++) {
         choir_tensor *a = choir_matmul(y, choir_transpose(y, 0, 1));
         choir_tensor *b =
             choir_add(choir_scale(a, -4.7750), choir_scale(choir_matmul(a, a), 2.0315));
@@ -217,7 +217,7 @@ static choir_tensor *orthogonal(const work *w, choir_tensor *x)
 static double muon_factor(const choir_optim *o, choir_shape whole)
 {
     double rows = (double)whole.dim[0], columns = (double)whole.dim[1];
-    return o->match_rms ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
+    return o->rule.match_rms ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
 }
 
 static void muon(const work *w)
@@ -225,7 +225,7 @@ static void muon(const work *w)
     choir_tensor *g = gradient(w), *m = operand(w, w->state->m);
     choir_tensor *momentum = HYPER(w, momentum);
     choir_tensor *next = lerp(m, g, choir_affine(momentum, -1, 1));
-    choir_tensor *u = whole_of(w, w->o->nesterov ? lerp(g, next, momentum) : next);
+    choir_tensor *u = whole_of(w, w->o->rule.nesterov ? lerp(g, next, momentum) : next);
     store(w, m, next);
     double factor = muon_factor(w->o, w->state->param->whole);
     apply(w, choir_mul(orthogonal(w, u), choir_scale(HYPER(w, lr), factor)));
@@ -249,7 +249,7 @@ static choir_status update(choir_optim *o, choir__optim_state *s, bool scaled)
     w.part = part_on(o, choir__device_of(s->param->local));
     if (scaled)
         w.found = choir__optim_clip_of(o, w.part) + CHOIR__CLIP_FOUND;
-    if (o->kind == CHOIR__MUON)
+    if (o->rule.kind == CHOIR__MUON)
         muon(&w);
     else
         adafactor(&w);
@@ -262,7 +262,7 @@ choir_status choir__optim_step_matrices(choir_optim *o, bool scaled)
     choir_status status = CHOIR_OK;
     for (int i = 0; i < o->count && status == CHOIR_OK; i++) {
         choir__optim_state *s = &o->states[i];
-        bool whole = o->kind == CHOIR__ADAFACTOR || s->matrix;
+        bool whole = o->rule.kind == CHOIR__ADAFACTOR || s->matrix;
         if (whole && choir__param_grad_data(s->param) &&
             !choir__device_of(s->param->local)->away)
             status = update(o, s, scaled);

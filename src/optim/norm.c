@@ -46,28 +46,31 @@ static void copy_span(
 choir_status choir__optim_gather_rows(const choir_optim *o, int kinds)
 {
     double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
-    choir__k_fill zero = {.y = o->rows->data, .n = kinds * o->row_count, .dtype = CHOIR_F64};
+    choir__k_fill zero = {
+        .y = o->norm.rows->data, .n = kinds * o->norm.row_count, .dtype = CHOIR_F64};
     if (choir__strategies_share(o->run) && zero.n)
         choir__launch(o->run->device, CHOIR_F64, fill, &zero);
     for (int i = 0; i < o->part_count; i++)
         rows[i] = bring_rows(o, &o->parts[i], kinds);
-    for (int i = 0; i < kinds * o->span_count; i++) {
-        const choir__optim_span *s = &o->spans[i % o->span_count];
-        int64_t kind = i / o->span_count;
-        copy_span(o->run->device, (double *)o->rows->data + kind * o->row_count + s->to,
+    for (int i = 0; i < kinds * o->norm.span_count; i++) {
+        const choir__optim_span *s = &o->norm.spans[i % o->norm.span_count];
+        int64_t kind = i / o->norm.span_count;
+        copy_span(o->run->device,
+            (double *)o->norm.rows->data + kind * o->norm.row_count + s->to,
             rows[s->part] + kind * o->parts[s->part].row_count + s->from, s);
     }
     free(rows);
-    return choir__strategies_sum(o->run, o->run->device, o->rows->data, kinds * o->row_count);
+    return choir__strategies_sum(
+        o->run, o->run->device, o->norm.rows->data, kinds * o->norm.row_count);
 }
 
-/* Copies o->clip between a GPU and a processor, which cannot read each other's memory. */
+/* Copies o->norm.clip between a GPU and a processor, which cannot read each other's memory. */
 static void copy_clip(const choir_optim *o, const choir__optim_part *part)
 {
-    choir_tensor to = *o->clip;
+    choir_tensor to = *o->norm.clip;
     to.storage = part->clip;
     to.offset = 0;
-    choir__copy_across(&to, o->clip);
+    choir__copy_across(&to, o->norm.clip);
 }
 
 void choir__optim_send_clip(const choir_optim *o)
@@ -82,7 +85,7 @@ void choir__optim_send_clip(const choir_optim *o)
             continue;
         }
         choir__queue_wait_event(part->device->queue, done);
-        choir__launch_bytes(part->device, part->clip->data, choir__data(o->clip),
+        choir__launch_bytes(part->device, part->clip->data, choir__data(o->norm.clip),
             CHOIR__CLIP_COUNT * sizeof(float));
     }
 }
@@ -103,13 +106,14 @@ static void norm_run(const choir_optim *o, const choir__optim_part *part, choir_
 
 choir_status choir__optim_take_norm(const choir_optim *o, const float *inverse)
 {
-    const choir__optim_part *only = o->rows ? NULL : &o->parts[0]; /* on the run's device */
-    choir__k_grad_norm whole = {.norm = choir__data(o->norm),
-        .clip = choir__data(o->clip),
+    const choir__optim_part *only =
+        o->norm.rows ? NULL : &o->parts[0]; /* on the run's device */
+    choir__k_grad_norm whole = {.norm = choir__data(o->norm.value),
+        .clip = choir__data(o->norm.clip),
         .inverse = inverse,
-        .max_norm = o->max_norm,
-        .rows = only ? only->rows->data : o->rows->data,
-        .given = o->row_count};
+        .max_norm = o->norm.most,
+        .rows = only ? only->rows->data : o->norm.rows->data,
+        .given = o->norm.row_count};
     if (only && !choir__optim_is_shared(o, only)) { /* one kernel does it all */
         whole.entries = only->entries->data;
         whole.count = only->entry_count;

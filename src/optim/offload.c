@@ -23,10 +23,10 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
         return use;
     if (!folder)
         return choir__missing(__func__, "folder");
-    if (o->outside || o->steps)
+    if (o->offload.store || o->steps)
         return choir__error(CHOIR_ERR_STATE,
             "the optimizer's state has a place already: offload it once, before the first step");
-    if (o->coded || o->kind == CHOIR__ADAFACTOR || o->kind == CHOIR__MUON)
+    if (o->rule.coded || o->rule.kind == CHOIR__ADAFACTOR || o->rule.kind == CHOIR__MUON)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
             "8-bit state, and that of adafactor and muon, stays in memory: no --offload of it");
     for (int i = 0; i < o->count; i++)
@@ -34,15 +34,18 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
             return choir__error(CHOIR_ERR_STATE,
                 "the optimizer has state of '%s' already: offload it before it is restored",
                 o->states[i].param->name);
-    choir_status status = choir__offload_store_new(folder, "optimizer state", &o->outside);
-    o->offloaded = status == CHOIR_OK;
+    choir_status status =
+        choir__offload_store_new(folder, "optimizer state", &o->offload.store);
+    o->offload.whole = status == CHOIR_OK;
     return status;
 }
 
 /* Returns the place outside the pool for state like param's, or NULL. */
 static choir__offload_store *place_of(const choir_optim *o, const choir_tensor *param)
 {
-    return o->offloaded ? o->outside : param->storage ? param->storage->outside : NULL;
+    return o->offload.whole ? o->offload.store
+           : param->storage ? param->storage->outside
+                            : NULL;
 }
 
 static size_t room(const choir_tensor *t)
@@ -68,16 +71,16 @@ static choir_status take_piece(
     choir_optim *o, choir__offload_store *place, const choir_device *device, size_t bytes)
 {
     choir__optim_piece *p = choir__arena_get(&o->run->arena, sizeof *p);
-    if (!o->outside)
-        o->outside = choir__offload_store_ref(place);
+    if (!o->offload.store)
+        o->offload.store = choir__offload_store_ref(place);
     choir_status status =
         choir__offload_store_get(place, device, bytes, "the optimizer's state", &p->at);
     if (status != CHOIR_OK)
         return status;
-    *p = (choir__optim_piece){p->at, o->pieces};
-    o->pieces = p;
-    o->state_bytes = bytes;
-    o->state_used = 0;
+    *p = (choir__optim_piece){p->at, o->offload.pieces};
+    o->offload.pieces = p;
+    o->offload.bytes = bytes;
+    o->offload.used = 0;
     return CHOIR_OK;
 }
 
@@ -88,9 +91,9 @@ choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, i
     choir_status status = CHOIR_OK;
     if (!place || device->away)
         return NULL;
-    if (!o->pieces)
+    if (!o->offload.pieces)
         status = take_piece(o, place, device, all_state(o, place, each));
-    else if (o->state_used + room(param) > o->state_bytes)
+    else if (o->offload.used + room(param) > o->offload.bytes)
         status = take_piece(o, place, device, room(param));
     if (status != CHOIR_OK) {
         choir__scope_fail(o->run, status);
@@ -98,26 +101,26 @@ choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, i
     }
     choir_tensor *t = choir__tensor_bare(o->run, CHOIR_F32, param->shape);
     memcpy(t->stride, param->stride, sizeof t->stride);
-    t->storage = choir__storage_outside(
-        device, place, (char *)o->pieces->at + o->state_used, (size_t)t->count * sizeof(float));
-    o->state_used += room(param);
+    t->storage = choir__storage_outside(device, place,
+        (char *)o->offload.pieces->at + o->offload.used, (size_t)t->count * sizeof(float));
+    o->offload.used += room(param);
     return t; /* a piece is new: zeros */
 }
 
 void choir__offload_free(choir_optim *o)
 {
-    for (const choir__optim_piece *p = o->pieces; p; p = p->next)
-        choir__offload_store_put(o->outside, p->at);
-    choir__offload_store_unref(o->outside);
-    o->outside = NULL;
-    o->pieces = NULL;
+    for (const choir__optim_piece *p = o->offload.pieces; p; p = p->next)
+        choir__offload_store_put(o->offload.store, p->at);
+    choir__offload_store_unref(o->offload.store);
+    o->offload.store = NULL;
+    o->offload.pieces = NULL;
 }
 
 /* --- letting go --- */
 
 bool choir__offload_runs(const choir_optim *o)
 {
-    return o->outside && choir__offload_store_is_file(o->outside);
+    return o->offload.store && choir__offload_store_is_file(o->offload.store);
 }
 
 int choir__offload_run(const choir__optim_part *part, int first)
@@ -138,6 +141,6 @@ void choir__offload_let_go(
         const choir__opt_entry *e = &part->table[i];
         const void *at[CHOIR__OUTSIDE_PARTS] = {e->m, e->v, e->top, e->param, e->grad};
         choir__offload_store_let_go(
-            o->outside, part->device->queue, at, (size_t)e->n * sizeof(float));
+            o->offload.store, part->device->queue, at, (size_t)e->n * sizeof(float));
     }
 }

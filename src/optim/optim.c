@@ -77,11 +77,11 @@ void choir_optim_schedule(choir_optim *o, choir_schedule schedule)
 
 static choir__opt_bias bias_of(const choir_optim *o)
 {
-    switch (o->kind) {
+    switch (o->rule.kind) {
     case CHOIR__ADAM:
     case CHOIR__MUON: return CHOIR__BIAS_ADAM;
     case CHOIR__ADAFACTOR: return CHOIR__BIAS_ADAFACTOR;
-    case CHOIR__LAMB: return o->bias_correction ? CHOIR__BIAS_LAMB : CHOIR__BIAS_NONE;
+    case CHOIR__LAMB: return o->rule.bias_correction ? CHOIR__BIAS_LAMB : CHOIR__BIAS_NONE;
     default: return CHOIR__BIAS_NONE;
     }
 }
@@ -101,17 +101,17 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
     double scale = o->base_lr != 0 || o->lr != 0 ? (double)choir_optim_lr(o) / base : 1;
     choir__opt_hyper h = {
         .lr = (float)((double)o->groups[g].lr * scale),
-        .beta1 = o->beta1,
-        .beta2 = o->beta2,
-        .eps = o->eps,
+        .beta1 = o->rule.beta1,
+        .beta2 = o->rule.beta2,
+        .eps = o->rule.eps,
         .weight_decay = o->groups[g].weight_decay,
-        .momentum = o->momentum,
-        .dampening = o->dampening,
-        .nesterov = o->nesterov,
-        .decoupled = o->decoupled,
-        .maximize = o->maximize,
-        .trust = o->trust_always || o->groups[g].weight_decay != 0,
-        .take1 = o->grad_averaging ? 1.0f - o->beta1 : 1.0f,
+        .momentum = o->rule.momentum,
+        .dampening = o->rule.dampening,
+        .nesterov = o->rule.nesterov,
+        .decoupled = o->rule.decoupled,
+        .maximize = o->rule.maximize,
+        .trust = o->rule.trust_always || o->groups[g].weight_decay != 0,
+        .take1 = o->rule.grad_averaging ? 1.0f - o->rule.beta1 : 1.0f,
         .inv_bias1 = 1,
         .inv_bias2 = 1,
         .take = choir__optim_take(o, o->steps),
@@ -120,7 +120,7 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
     if (g == 0)
         h.lr = choir_optim_lr(o); /* not through a ratio */
     choir__opt_correct(&h, bias_of(o), o->steps);
-    if (o->kind == CHOIR__ADAM)
+    if (o->rule.kind == CHOIR__ADAM)
         add_rest(&h, (double)o->steps + 1);
     return h;
 }
@@ -181,7 +181,7 @@ static choir_status finish_books(choir_optim *o)
 static choir_status get_ready(choir_optim *o)
 {
     choir_status status = choir__scope_status(o->run);
-    if (status == CHOIR_OK && o->swapped)
+    if (status == CHOIR_OK && o->average.swapped)
         status = choir__error(CHOIR_ERR_STATE,
             "optimizer: the parameters are averages now: exchange them back by choir_optim_swap");
     if (status == CHOIR_OK && o->idle)
@@ -201,7 +201,7 @@ static choir_status step(choir_optim *o, const float *inverse)
     choir_status status = get_ready(o);
     if (status == CHOIR_OK)
         status = choir__host_call(decide, o);
-    if (status == CHOIR_OK && o->norm)
+    if (status == CHOIR_OK && o->norm.value)
         status = choir__optim_take_norm(o, inverse);
     if (status == CHOIR_OK && inverse)
         status = choir__host_call(correct_for_skipped, o);
@@ -213,7 +213,8 @@ static choir_status step(choir_optim *o, const float *inverse)
     if (status != CHOIR_OK)
         return choir__scope_fail(o->run, status);
     choir__optim_launch_average(o);
-    for (int i = 0; i < o->part_count && choir__offload_runs(o) && o->kind == CHOIR__LAMB; i++)
+    for (int i = 0; i < o->part_count && choir__offload_runs(o) && o->rule.kind == CHOIR__LAMB;
+         i++)
         choir__offload_let_go(o, &o->parts[i], 0, o->parts[i].entry_count);
     choir__optim_take_sums(o);
     choir__strategies_updated(o->run);
@@ -231,19 +232,19 @@ choir_status choir_optim_step(choir_optim *o)
 
 choir_status choir__optim_step_scaled(choir_optim *o, const float *inverse)
 {
-    if (!o->norm)
+    if (!o->norm.value)
         choir_optim_clip(o, 0); /* the norm shows infinities */
     return step(o, inverse);
 }
 
 choir_status choir__optim_unscale(choir_optim *o, const float *inverse)
 {
-    if (!o->norm)
+    if (!o->norm.value)
         choir_optim_clip(o, 0);
     choir_status status = get_ready(o);
     if (status != CHOIR_OK)
         return choir__scope_fail(o->run, status);
-    float *clip = choir__data(o->clip);
+    float *clip = choir__data(o->norm.clip);
     choir__launch_bytes(o->run->device, clip + CHOIR__CLIP_INVERSE, inverse, sizeof(float));
     choir__optim_send_clip(o);
     for (int i = 0; i < o->part_count; i++) {
@@ -261,16 +262,16 @@ void choir_optim_clip(choir_optim *o, float max_norm)
 {
     if (choir__use_optim(o, __func__) != CHOIR_OK)
         return;
-    o->max_norm = max_norm;
-    if (!o->norm) {
-        o->norm = choir_full(o->run, CHOIR_F32, CHOIR_SCALAR, 0);
-        o->clip = choir_full(o->run, CHOIR_F32, choir_dims(CHOIR__CLIP_COUNT), 0);
+    o->norm.most = max_norm;
+    if (!o->norm.value) {
+        o->norm.value = choir_full(o->run, CHOIR_F32, CHOIR_SCALAR, 0);
+        o->norm.clip = choir_full(o->run, CHOIR_F32, choir_dims(CHOIR__CLIP_COUNT), 0);
     }
 }
 
 choir_tensor *choir_optim_grad_norm(choir_optim *o)
 {
-    return choir__use_optim(o, __func__) == CHOIR_OK ? o->norm : NULL;
+    return choir__use_optim(o, __func__) == CHOIR_OK ? o->norm.value : NULL;
 }
 
 /* --- for checkpoints --- */

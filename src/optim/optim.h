@@ -8,8 +8,9 @@
 
 enum { CHOIR__MAX_GROUPS = 16 };
 
-/* Entries of choir_optim.clip, f32: the factor for gradients; whether any gradient is infinite
- * or NaN; the number of steps skipped for that reason; the factor that unscales gradients. */
+/* Entries of choir__optim_norm.clip, f32: the factor for gradients; whether any gradient is
+ * infinite or NaN; the number of steps skipped for that reason; the factor that unscales
+ * gradients. */
 enum {
     CHOIR__CLIP_FACTOR,
     CHOIR__CLIP_FOUND,
@@ -73,7 +74,7 @@ typedef struct choir__optim_part {
     choir__storage *rows; /* f64 scratch for norms: see device/kernels.h */
     /* copy of rows on the run's device, if that device's queue cannot read them */
     choir__storage *near;
-    choir__storage *clip;    /* copy of o->clip, which is on the run's device */
+    choir__storage *clip;    /* copy of o->norm.clip, which is on the run's device */
     choir__opt_entry *table; /* the host's copy of entries */
     int entry_count;
     int64_t row_count; /* rows in all entries */
@@ -87,6 +88,18 @@ typedef struct choir__optim_span {
     int64_t times, from_step, to_step;
 } choir__optim_span;
 
+/* The update rule with its numbers; a rule reads its own. */
+typedef struct choir__optim_rule {
+    choir__optim_kind kind;
+    float beta1, beta2, eps, momentum, dampening;
+    bool nesterov, decoupled, amsgrad, maximize;
+    bool centered, coded;   /* RMSprop; Adam with 8-bit state */
+    float least, threshold; /* Adafactor: eps2 and d; Muon: smallest norm */
+    int products;           /* Muon: Newton-Schulz steps */
+    bool match_rms;         /* Muon: the rate's factor follows AdamW's updates */
+    bool bias_correction, grad_averaging, trust_always; /* LAMB */
+} choir__optim_rule;
+
 /* Off-loaded state. A piece stays until the optimizer is freed, even if no parameter uses it
  * any more. */
 typedef struct choir__optim_piece {
@@ -94,30 +107,40 @@ typedef struct choir__optim_piece {
     struct choir__optim_piece *next;
 } choir__optim_piece;
 
+typedef struct choir__optim_offload {
+    /* memory of state outside the device's pool (offload.c); NULL: all state is in the pool */
+    struct choir__offload_store *store;
+    bool whole;                 /* choir_optim_offload was called: all state is off-loaded */
+    choir__optim_piece *pieces; /* pieces of that memory, with the state; NULL: not taken yet */
+    size_t bytes, used;         /* size of the latest piece, bytes used in it */
+} choir__optim_offload;
+
+/* The average of the parameters over steps (average.c). */
+typedef struct choir__optim_average {
+    bool on, swapped; /* averages exist; they are exchanged with the parameters now */
+    choir_average_opts opts;
+} choir__optim_average;
+
+/* Norm of all gradients, and the clipping of the update by it (norm.c). */
+typedef struct choir__optim_norm {
+    float most;                 /* limit of the norm */
+    choir_tensor *value, *clip; /* (), (CHOIR__CLIP_COUNT) on the run's device; NULL: unused */
+    choir__storage *rows; /* rows of the whole model, on the run's device; NULL: parts[0]'s */
+    int64_t row_count;    /* number of rows in `rows` */
+    choir__optim_span *spans;
+    int span_count;
+} choir__optim_norm;
+
 struct choir_optim {
     choir_scope *run;
-    /* memory of state outside the device's pool (offload.c); NULL: all state is in the pool */
-    struct choir__offload_store *outside;
-    bool offloaded;             /* choir_optim_offload was called: all state is off-loaded */
-    choir__optim_piece *pieces; /* pieces of that memory, with the state; NULL: not taken yet */
-    size_t state_bytes, state_used; /* size of the latest piece, bytes used in it */
-    choir__optim_kind kind;
     choir_module *module;
+    choir__optim_rule rule;
     choir__optim_state *states; /* (count) by name */
     int count;
     choir__optim_group groups[CHOIR__MAX_GROUPS];
     int group_count;
     float lr, base_lr; /* current rate; rate when the groups were made */
     bool idle;         /* SGD's options were all 0, and no rate was set since */
-    float beta1, beta2, eps, momentum, dampening;
-    bool nesterov, decoupled, amsgrad, maximize;
-    bool centered, coded;   /* RMSprop; Adam with 8-bit state */
-    float least, threshold; /* Adafactor: eps2 and d; Muon: smallest norm */
-    int products;           /* Muon: Newton-Schulz steps */
-    bool match_rms;         /* Muon: the rate's factor follows AdamW's updates */
-    bool averages, swapped; /* averages exist; they are exchanged with the parameters now */
-    choir_average_opts average;
-    bool bias_correction, grad_averaging, trust_always; /* LAMB */
     choir_schedule schedule;
     int64_t steps;
     bool unscaled;            /* a scaler has unscaled the present gradients */
@@ -125,12 +148,9 @@ struct choir_optim {
     int part_count;
     /* hash of the addresses in the tables when these were made; 0: no tables */
     uint64_t layout;
-    float max_norm;
-    choir_tensor *norm, *clip; /* (), (CHOIR__CLIP_COUNT) on the run's device; NULL: unused */
-    choir__storage *rows; /* rows of the whole model, on the run's device; NULL: parts[0]'s */
-    int64_t row_count;    /* number of rows in `rows` */
-    choir__optim_span *spans;
-    int span_count;
+    choir__optim_offload offload;
+    choir__optim_average average;
+    choir__optim_norm norm;
     choir__opt_sums *sums; /* (count) hashes; NULL: no step takes any */
     bool hashes;           /* the step under way takes hashes */
 };
@@ -257,7 +277,7 @@ choir_status choir__optim_gather_rows(const choir_optim *o, int kinds);
 /* Queues the norm of the gradients and the factor that clips; inverse: as in
  * choir__k_grad_norm. */
 choir_status choir__optim_take_norm(const choir_optim *o, const float *inverse);
-/* Copies o->clip to all parts. */
+/* Copies o->norm.clip to all parts. */
 void choir__optim_send_clip(const choir_optim *o);
 
 /* --- share.c --- */
@@ -306,10 +326,10 @@ int choir__offload_run(const choir__optim_part *part, int first);
 void choir__offload_let_go(
     const choir_optim *o, const choir__optim_part *part, int first, int count);
 
-/* Returns the address at which the part can read o->clip. */
+/* Returns the address at which the part can read o->norm.clip. */
 static inline float *choir__optim_clip_of(const choir_optim *o, const choir__optim_part *part)
 {
-    return part->clip ? part->clip->data : choir__data(o->clip);
+    return part->clip ? part->clip->data : choir__data(o->norm.clip);
 }
 
 /* Returns an error if the optimizer is NULL or belongs to a closed run. */

@@ -245,7 +245,7 @@ choir_status choir_scaler_update(choir_scaler *s)
     for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
         if (s->stepped[i])
             args.found[args.count++] =
-                (float *)choir__data(s->optims[i]->clip) + CHOIR__CLIP_FOUND;
+                (float *)choir__data(s->optims[i]->norm.clip) + CHOIR__CLIP_FOUND;
         s->stepped[i] = s->optims[i]->unscaled = false;
     }
     if (status == CHOIR_OK && !args.count)
@@ -271,15 +271,16 @@ void choir__scaler_keep(const choir_scaler *s, const choir_optim *o, choir_tenso
     float *to = choir__data(kept);
     choir__launch_bytes(s->run->device, to, s->numbers->data, sizeof(choir__scaler_numbers));
     choir__launch_bytes(s->run->device, to + CHOIR__SCALER_KEPT - 1,
-        (const float *)choir__data(o->clip) + CHOIR__CLIP_SKIPPED, sizeof *to);
+        (const float *)choir__data(o->norm.clip) + CHOIR__CLIP_SKIPPED, sizeof *to);
 }
 
 void choir__scaler_bring(choir_scaler *s, choir_optim *o, const choir_tensor *kept)
 {
     const float *from = choir__data(kept);
     choir__launch_bytes(s->run->device, s->numbers->data, from, sizeof(choir__scaler_numbers));
-    choir__launch_bytes(s->run->device, (float *)choir__data(o->clip) + CHOIR__CLIP_SKIPPED,
-        from + CHOIR__SCALER_KEPT - 1, sizeof *from);
+    choir__launch_bytes(s->run->device,
+        (float *)choir__data(o->norm.clip) + CHOIR__CLIP_SKIPPED, from + CHOIR__SCALER_KEPT - 1,
+        sizeof *from);
 }
 
 static choir_status read_numbers(const choir_scaler *s, choir__scaler_numbers *n)
@@ -308,9 +309,9 @@ choir_status choir_scaler_get(const choir_scaler *s, choir_scaler_state *state)
         .scale = n.scale, .clean = (int64_t)n.clean, .in_a_row = (int64_t)n.in_a_row};
     for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
         float clip[CHOIR__CLIP_COUNT];
-        if (!s->optims[i]->clip)
+        if (!s->optims[i]->norm.clip)
             continue;
-        status = choir_read(s->optims[i]->clip, clip, sizeof clip);
+        status = choir_read(s->optims[i]->norm.clip, clip, sizeof clip);
         state->skipped[i] = (int64_t)clip[CHOIR__CLIP_SKIPPED];
     }
     return status;
@@ -332,13 +333,13 @@ choir_status choir_scaler_set(choir_scaler *s, choir_optim *o, choir_scaler_stat
     int at = place_of(s, o);
     if (at < 0)
         return (choir_status)at;
-    if (!o->norm)
+    if (!o->norm.value)
         choir_optim_clip(o, 0);
     float skipped = (float)state.skipped[at];
     if (choir__scope_status(s->run) != CHOIR_OK)
         return choir__scope_status(s->run);
-    choir__launch_upload(s->run->device, (float *)choir__data(o->clip) + CHOIR__CLIP_SKIPPED,
-        &skipped, sizeof skipped);
+    choir__launch_upload(s->run->device,
+        (float *)choir__data(o->norm.clip) + CHOIR__CLIP_SKIPPED, &skipped, sizeof skipped);
     store(s, state.scale, (float)state.clean, (float)state.in_a_row);
     return CHOIR_OK;
 }

@@ -28,17 +28,20 @@ choir__optim_set *choir__optim_set_new(const choir_optim *o)
         choir__optim_state *s = &own->states[i];
         s->m = s->v = s->top = s->m_most = s->v_most = s->average = NULL;
     }
-    own->outside = o->offloaded ? choir__offload_store_ref(o->outside) : NULL;
+    if (o->offload.whole)
+        own->offload = (choir__optim_offload){
+            .store = choir__offload_store_ref(o->offload.store), .whole = true};
     return set;
 }
 
 /* Norms are made where the optimizer has them: --clip, or a scaler. */
 static void make_norm(choir_optim *own, const choir_optim *o)
 {
-    if (!o->norm || own->norm)
+    own->norm.most = o->norm.most;
+    if (!o->norm.value || own->norm.value)
         return;
-    own->norm = choir_full(o->run, CHOIR_F32, CHOIR_SCALAR, 0);
-    own->clip = choir_full(o->run, CHOIR_F32, choir_dims(CHOIR__CLIP_COUNT), 0);
+    own->norm.value = choir_full(o->run, CHOIR_F32, CHOIR_SCALAR, 0);
+    own->norm.clip = choir_full(o->run, CHOIR_F32, choir_dims(CHOIR__CLIP_COUNT), 0);
 }
 
 #define SWAP(member)                                                                           \
@@ -55,20 +58,12 @@ void choir__optim_exchange(choir_optim *o, choir__optim_set *set)
     for (int i = 0; i < o->count; i++)
         own->states[i].group = o->states[i].group;
     SWAP(states);
-    SWAP(outside);
-    SWAP(pieces);
-    SWAP(state_bytes);
-    SWAP(state_used);
+    SWAP(offload);
     SWAP(unscaled);
     SWAP(parts);
     SWAP(part_count);
     SWAP(layout);
     SWAP(norm);
-    SWAP(clip);
-    SWAP(rows);
-    SWAP(row_count);
-    SWAP(spans);
-    SWAP(span_count);
 }
 
 void choir__optim_set_free(choir__optim_set *set)

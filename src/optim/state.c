@@ -30,7 +30,7 @@ static void keep(
 static void keep_moments(const choir_optim *o, choir__optim_state *s, choir__state_list *list)
 {
     const choir_shape *whole = &s->param->whole;
-    bool coded = o->coded && whole->ndim > 1 && choir__shape_count(*whole) >= LEAST_CODED;
+    bool coded = o->rule.coded && whole->ndim > 1 && choir__shape_count(*whole) >= LEAST_CODED;
     choir__state_form form = coded ? CHOIR__STATE_CODES : CHOIR__STATE_ELEMENTS;
     keep(list, &s->m, "exp_avg", form);
     keep(list, &s->v, "exp_avg_sq", form);
@@ -38,23 +38,23 @@ static void keep_moments(const choir_optim *o, choir__optim_state *s, choir__sta
         keep(list, &s->m_most, "exp_avg_absmax", CHOIR__STATE_BLOCKS);
         keep(list, &s->v_most, "exp_avg_sq_absmax", CHOIR__STATE_BLOCKS);
     }
-    if (o->amsgrad)
+    if (o->rule.amsgrad)
         keep(list, &s->top, "max_exp_avg_sq", CHOIR__STATE_ELEMENTS);
 }
 
 static void keep_rule(const choir_optim *o, choir__optim_state *s, choir__state_list *list)
 {
-    switch (o->kind) {
+    switch (o->rule.kind) {
     case CHOIR__SGD:
-        if (o->momentum != 0)
+        if (o->rule.momentum != 0)
             keep(list, &s->m, "momentum_buffer", CHOIR__STATE_ELEMENTS);
         break;
     case CHOIR__LION: keep(list, &s->m, "exp_avg", CHOIR__STATE_ELEMENTS); break;
     case CHOIR__RMSPROP:
-        if (o->momentum != 0)
+        if (o->rule.momentum != 0)
             keep(list, &s->m, "momentum_buffer", CHOIR__STATE_ELEMENTS);
         keep(list, &s->v, "square_avg", CHOIR__STATE_ELEMENTS);
-        if (o->centered)
+        if (o->rule.centered)
             keep(list, &s->top, "grad_avg", CHOIR__STATE_ELEMENTS);
         break;
     case CHOIR__ADAFACTOR:
@@ -81,7 +81,7 @@ static void list_states(const choir_optim *o, choir__optim_state *s, choir__stat
 {
     list->count = 0;
     keep_rule(o, s, list);
-    if (o->averages)
+    if (o->average.on)
         keep(list, &s->average, "average", CHOIR__STATE_ELEMENTS);
 }
 
@@ -166,7 +166,7 @@ static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **stat
 /* True if state of p is off-loaded, here or on the rank that has it. */
 static bool is_outside(const choir_optim *o, const choir__param *p)
 {
-    return o->offloaded || (p->local->storage && p->local->storage->outside);
+    return o->offload.whole || (p->local->storage && p->local->storage->outside);
 }
 
 /* Moves state to the parameter's device. Off-loaded state stays off-loaded. */
@@ -241,21 +241,23 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
 
 static const char *rule_name(const choir_optim *o)
 {
-    return o->kind == CHOIR__LAMB ? "lamb" : o->kind == CHOIR__ADAFACTOR ? "adafactor" : "muon";
+    return o->rule.kind == CHOIR__LAMB        ? "lamb"
+           : o->rule.kind == CHOIR__ADAFACTOR ? "adafactor"
+                                              : "muon";
 }
 
 choir_status choir__optim_check_part(const choir_optim *o, const choir__param *p)
 {
-    bool measures =
-        o->kind == CHOIR__LAMB || o->kind == CHOIR__ADAFACTOR || o->kind == CHOIR__MUON;
-    bool wide = p->local->dtype == CHOIR_F64, moves = o->offloaded || o->outside;
-    if (wide && (o->coded || moves || choir__device_of(p->local)->far))
+    bool measures = o->rule.kind == CHOIR__LAMB || o->rule.kind == CHOIR__ADAFACTOR ||
+                    o->rule.kind == CHOIR__MUON;
+    bool wide = p->local->dtype == CHOIR_F64, moves = o->offload.whole || o->offload.store;
+    if (wide && (o->rule.coded || moves || choir__device_of(p->local)->far))
         return choir__error(CHOIR_ERR_DTYPE, "%s: expected f32 weights, got f64 as %s",
-            o->coded ? "8-bit state"
-            : moves  ? "off-loaded state"
-                     : "an optimizer on a GPU",
+            o->rule.coded ? "8-bit state"
+            : moves       ? "off-loaded state"
+                          : "an optimizer on a GPU",
             p->name);
-    if (o->averages && p->local->dtype != CHOIR_F32)
+    if (o->average.on && p->local->dtype != CHOIR_F32)
         return choir__error(CHOIR_ERR_DTYPE,
             "averages of weights: expected f32 weights, got %s as %s", p->name,
             choir_dtype_name(p->local->dtype));

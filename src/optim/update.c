@@ -11,8 +11,8 @@ static choir__k_optim part_args(
         .count = part->entry_count,
         .hyper = part->hyper->data,
         .rows = part->rows->data,
-        .coded = o->coded};
-    if (o->norm)
+        .coded = o->rule.coded};
+    if (o->norm.value)
         args.clip = choir__optim_clip_of(o, part) + CHOIR__CLIP_FACTOR;
     if (scaled)
         args.found = choir__optim_clip_of(o, part) + CHOIR__CLIP_FOUND;
@@ -22,7 +22,7 @@ static choir__k_optim part_args(
 static void launch_kernel(
     const choir_optim *o, choir_device *device, const choir__k_optim *args)
 {
-    switch (o->kind) {
+    switch (o->rule.kind) {
     case CHOIR__SGD: choir__launch(device, CHOIR_F32, sgd, args); break;
     case CHOIR__ADAM: choir__launch(device, CHOIR_F32, adam, args); break;
     case CHOIR__LAMB: choir__launch(device, CHOIR_F32, lamb, args); break;
@@ -51,7 +51,7 @@ static void launch_part(const choir_optim *o, const choir__optim_part *part, boo
 {
     choir__k_optim args = part_args(o, part, scaled);
     choir__storage_claim(part->rows); /* the norm's rows, which other devices may still read */
-    if (o->kind == CHOIR__LAMB) {
+    if (o->rule.kind == CHOIR__LAMB) {
         launch_kernel(o, part->device, &args);
         return;
     }
@@ -82,8 +82,8 @@ static choir_status launch_lamb(const choir_optim *o, bool scaled)
     for (int i = 0; i < o->part_count; i++) {
         choir__k_lamb step = part_args(o, &o->parts[i], scaled);
         step.part = CHOIR__LAMB_STEP;
-        step.rows = o->rows->data;
-        step.whole_rows = o->row_count;
+        step.rows = o->norm.rows->data;
+        step.whole_rows = o->norm.row_count;
         choir__queue_wait_event(
             o->parts[i].device->queue, choir__queue_record(o->run->device->queue));
         choir__launch(o->parts[i].device, CHOIR_F32, lamb, &step);
@@ -93,11 +93,11 @@ static choir_status launch_lamb(const choir_optim *o, bool scaled)
 
 choir_status choir__optim_update(choir_optim *o, bool scaled)
 {
-    if (o->kind == CHOIR__LAMB && choir__strategies_share(o->run))
+    if (o->rule.kind == CHOIR__LAMB && choir__strategies_share(o->run))
         return launch_lamb(o, scaled);
     for (int i = 0; i < o->part_count; i++)
         launch_part(o, &o->parts[i], scaled);
-    return o->kind == CHOIR__ADAFACTOR || o->kind == CHOIR__MUON
+    return o->rule.kind == CHOIR__ADAFACTOR || o->rule.kind == CHOIR__MUON
                ? choir__optim_step_matrices(o, scaled)
                : CHOIR_OK;
 }

@@ -76,7 +76,7 @@ choir_status choir__diloco_have(choir__diloco *w, choir_optim *optim, choir_scal
     w->optim = optim;
     w->scaler = scaler;
     w->counted = choir_full(run, CHOIR_I64, CHOIR_SCALAR, (double)w->count);
-    if (scaler && !optim->norm)
+    if (scaler && !optim->norm.value)
         choir_optim_clip(optim, 0); /* where skipped steps are counted */
     for (int i = 0; i < w->here; i++) {
         if (i)
