@@ -70,6 +70,17 @@ static const struct {
     {is_alone, "one process meets no others", {"backend", "key-file"}},
 };
 
+/* Returns whether the job has another value than by default. A job file that --print-job wrote
+ * gives all options. */
+static bool has_own(const choir__job *j, const choir__cli_option *o)
+{
+    char *text =
+        choir__job_was_given(j, o) ? choir__cli_text(o, (const char *)j + o->at) : NULL;
+    bool own = text && (!o->preset || strcmp(text, o->preset) != 0);
+    free(text);
+    return own;
+}
+
 /* Names the first such option that the job has, of each kind. */
 static void note_idle(const choir__job *j)
 {
@@ -77,7 +88,7 @@ static void note_idle(const choir__job *j)
         const choir__cli_option *o = NULL;
         for (const char *const *name = idles[i].options; *name && !o; name++) {
             o = choir__cli_named(choir__job_options, *name);
-            o = choir__job_was_given(j, o) ? o : NULL;
+            o = has_own(j, o) ? o : NULL;
         }
         if (o && idles[i].idle(j))
             say(j, choir__format("%s: --%s has no effect", idles[i].why, o->name));

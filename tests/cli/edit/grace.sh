@@ -66,6 +66,15 @@ slurm_knows() {
     [ -z "$(left_of)" ] || fail "$(left_of) s are left"
 }
 
+# A printed job has all options. Those with the value that they have by default are no news.
+printed() {
+    choir train --model toy --steps 3 --print-job random >printed.json || fail 'no job'
+    choir train printed.json >out 2>err
+    [ ! -s err ] || fail "said: $(cat err)"
+    sed 's/"save-keep": 1/"save-keep": 2/' printed.json >other.json
+    noted 'nothing is saved without --save: --save-keep has no effect' train other.json
+}
+
 # A job without validations says the same of what would be validated.
 without_validations() {
     local option
@@ -121,6 +130,7 @@ check too_little_time
 check slurm_knows
 check wrong_times
 check without_checkpoints
+check printed
 check without_validations
 check without_others
 check among_others
