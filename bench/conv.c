@@ -5,11 +5,12 @@
  * It runs every distinct convolution (at 224 x 224; `count` is its number in the network) in
  * its three passes, and prints the rate next to that of a 1024^3 matrix product measured
  * between the runs; then batch norm, pooling and AdamW next to a memcpy. The sum is the
- * duration of a step that consists of these kernels alone. FLOPs are 2 per multiply-add; the
- * first convolution has no backward input. Times are the thread's CPU time, the minimum of the
- * rounds, so that other load on the machine matters little and affects the yardstick equally.
- * Operands stay in the caches as the last call left them; with --cold 1 they are in memory,
- * beyond all caches. A real step is between the two. */
+ * duration of a step that consists of these kernels alone. Depthwise convolutions (one channel
+ * a group) of MobileNetV2 and ConvNeXt come last and are not counted. FLOPs are 2 per
+ * multiply-add; the first convolution has no backward input. Times are the thread's CPU time,
+ * the minimum of the rounds, so that other load on the machine matters little and affects the
+ * yardstick equally. Operands stay in the caches as the last call left them; with --cold 1 they
+ * are in memory, beyond all caches. A real step is between the two. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,16 @@ static const layer layers[] = {
     {3, 1, 1, 7, 512, 2048},
     {2, 1, 1, 7, 2048, 512},
     {2, 3, 1, 7, 512, 512},
+};
+
+/* One channel a group. Their limit is memory: 0.75 to 5 multiply-adds a byte of one pass. */
+static const layer depthwise[] = {
+    {0, 3, 1, 112, 32, 32},
+    {0, 3, 2, 112, 96, 96},
+    {0, 3, 1, 28, 192, 192},
+    {0, 3, 1, 14, 576, 576},
+    {0, 7, 1, 56, 96, 96},
+    {0, 7, 1, 14, 384, 384},
 };
 
 /* Batch norms, by the pixels per side and the channels of their convolutions' outputs. */
@@ -218,9 +229,10 @@ static double time_pass(size_t kernel, const void *args, int count, double flops
     time_pass(offsetof(choir__kernels, kernel), &(choir__k_##kernel){__VA_ARGS__}, l->count,   \
         flops, pass)
 
-static void bench_layer(const layer *l, int64_t batch)
+static void bench_layer(const layer *l, int groups, int64_t batch)
 {
     char name[64];
+    const int64_t in = l->c / groups;
     snprintf(name, sizeof name, "%dx%d/%d %d>%d @%d", l->kernel, l->kernel, l->stride, l->c,
         l->o, l->in);
     if (!strstr(name, filter))
@@ -235,7 +247,7 @@ static void bench_layer(const layer *l, int64_t batch)
         .o = l->o,
         .kh = k,
         .kw = k,
-        .groups = 1,
+        .groups = groups,
         .stride_h = l->stride,
         .stride_w = l->stride,
         .pad_h = k / 2,
@@ -243,8 +255,8 @@ static void bench_layer(const layer *l, int64_t batch)
         .dilation_h = 1,
         .dilation_w = 1};
     int64_t x = batch * l->in * l->in * l->c, y = batch * out * out * l->o,
-            w = l->o * k * k * l->c;
-    double flops = 2.0 * (double)y * (double)(k * k * l->c), total = 0;
+            w = l->o * k * k * in;
+    double flops = 2.0 * (double)y * (double)(k * k * in), total = 0;
     int mark = block_count;
     float *image = floats(x), *weights = floats(w), *result = floats(y);
     printf("%-22s %2d", name, l->count);
@@ -406,7 +418,7 @@ int main(int argc, char **argv)
     printf("%-22s %2s  %8s %6s %5s  %8s %6s %5s  %8s %6s %5s  %8s\n", "convolution", "n",
         "forward", "GF/s", "", "input", "GF/s", "", "weight", "GF/s", "", "ms a step");
     for (size_t i = 0; i < CHOIR_COUNT(layers); i++)
-        bench_layer(&layers[i], batch);
+        bench_layer(&layers[i], 1, batch);
     for (size_t i = 0; i < CHOIR_COUNT(norms); i++) {
         int64_t rows = batch * norms[i].side * norms[i].side;
         int counts[] = {norms[i].relu, norms[i].merged, norms[i].plain};
@@ -417,5 +429,7 @@ int main(int argc, char **argv)
     bench_pools(batch);
     bench_adamw();
     print_sum();
+    for (size_t i = 0; i < CHOIR_COUNT(depthwise); i++)
+        bench_layer(&depthwise[i], depthwise[i].c, batch);
     return 0;
 }

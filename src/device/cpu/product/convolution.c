@@ -7,8 +7,12 @@
  * The rule of the chain holds with k running over (kh, kw, C), over (n, oh, ow), and over (kh,
  * kw, O). An input's gradient takes only places that reach a pixel of gy: with a stride, pixels
  * of x form classes by (h + pad) % stride, and each class has its own places. A 1x1 window
- * with stride 1 is a plain product. */
-#include "device/cpu/product/windows.h"
+ * with stride 1 is a plain product. With one channel a group, vectors of channels take the
+ * place of products (depthwise.h). */
+#include "base/half.h"
+#include "device/cpu/context.h"
+#include "device/cpu/multiplier.h"
+#include "device/cpu/product/depthwise.h"
 #include "device/cpu/product/product.h"
 
 typedef choir__conv_shape shape;
@@ -31,11 +35,46 @@ static choir_dtype wide_type(choir_dtype dtype)
     return is_half(dtype) ? CHOIR_F32 : dtype;
 }
 
-/* x's windows, of one group. */
-static choir__windows windows_of_x(const choir__k_conv *k, int64_t group)
+/* True if each channel is convolved alone, in one chain of f32. */
+static bool is_depthwise(const choir__k_conv *k)
 {
     const shape *s = &k->s;
-    const int64_t in = s->c / s->groups;
+    const bool in_pairs = k->dtype == CHOIR_BF16 && choir__cpu_multiplies() == CHOIR__BY_AMX;
+    return s->groups == s->c && s->groups == s->o && s->groups > 1 && k->dtype != CHOIR_F64 &&
+           !in_pairs && s->kh * s->kw <= CHOIR__CHAIN;
+}
+
+/* Places first, first + each, ... of one dimension of a window. */
+typedef struct steps {
+    int64_t first, each, count;
+} steps;
+
+/* Returns the weights of some places of a depthwise window as (places, channels) f32, in the
+ * workspace. */
+static const float *weights_by_place(const choir__k_conv *k, steps h, steps w)
+{
+    const int64_t channels = k->s.c;
+    float *y = choir__cpu_workspace(
+        choir__cpu_context_current(), (size_t)(h.count * w.count * channels + 1) * sizeof *y);
+    for (int64_t i = 0; i < h.count; i++)
+        for (int64_t j = 0; j < w.count; j++)
+            for (int64_t c = 0; c < channels; c++) {
+                const void *from = at(k->w,
+                    (c * k->s.kh + h.first + i * h.each) * k->s.kw + w.first + j * w.each,
+                    k->dtype);
+                const uint16_t *half = from;
+                y[(i * w.count + j) * channels + c] =
+                    k->dtype == CHOIR_BF16  ? choir__f32_from_bf16(*half)
+                    : k->dtype == CHOIR_F16 ? choir__f32_from_f16(*half)
+                                            : *(const float *)from;
+            }
+    return y;
+}
+
+/* x's windows, of `in` channels of one group. */
+static choir__windows windows_of_x(const choir__k_conv *k, int64_t group, int64_t in)
+{
+    const shape *s = &k->s;
     return (choir__windows){.images = k->x,
         .h = s->h,
         .w = s->w,
@@ -55,12 +94,32 @@ static choir__windows windows_of_x(const choir__k_conv *k, int64_t group)
         .size = choir_dtype_size(k->dtype)};
 }
 
+static void conv_by_channels(const choir__k_conv *k)
+{
+    const shape *s = &k->s;
+    const int64_t pixel = s->o * (int64_t)choir_dtype_size(k->dtype);
+    KERNEL(depthwise)
+    (&(choir__depthwise){.windows = windows_of_x(k, 0, s->c),
+        .images = s->n,
+        .w = weights_by_place(k, (steps){0, 1, s->kh}, (steps){0, 1, s->kw}),
+        .bias = k->bias,
+        .y = k->y,
+        .image = s->oh * s->ow * pixel,
+        .row = s->ow * pixel,
+        .pixel = pixel,
+        .dtype = k->dtype});
+}
+
 void KERNEL(plain_conv)(const choir__k_conv *k)
 {
     const shape *s = &k->s;
+    if (is_depthwise(k)) {
+        conv_by_channels(k);
+        return;
+    }
     const int64_t in = s->c / s->groups, out = s->o / s->groups, length = s->kh * s->kw * in;
     for (int64_t g = 0; g < s->groups; g++) {
-        const choir__windows x = windows_of_x(k, g);
+        const choir__windows x = windows_of_x(k, g, in);
         const choir__operands other = {.windows_a = as_it_lies(s) ? NULL : &x};
         choir__k_matmul product =
             choir__product_of(k->dtype, choir__rows_at(at(k->y, g * out, k->dtype), s->o),
@@ -72,12 +131,19 @@ void KERNEL(plain_conv)(const choir__k_conv *k)
     }
 }
 
-void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *k)
+static void weight_by_channels(const choir__k_conv_backward_weight *k)
+{
+    const choir__depthwise d = {
+        .windows = windows_of_x(k, 0, k->s.c), .images = k->s.n, .dtype = k->dtype};
+    KERNEL(depthwise_weight)(&d, k->gy, k->gw);
+}
+
+static void weight_by_groups(const choir__k_conv_backward_weight *k)
 {
     const shape *s = &k->s;
     const int64_t in = s->c / s->groups, out = s->o / s->groups, length = s->kh * s->kw * in;
     for (int64_t g = 0; g < s->groups; g++) {
-        const choir__windows x = windows_of_x(k, g);
+        const choir__windows x = windows_of_x(k, g, in);
         const choir__operands other = {.windows_b = as_it_lies(s) ? NULL : &x};
         choir__k_matmul product = choir__product_of(k->dtype,
             choir__rows_at(at(k->gw, g * out * length, wide_type(k->dtype)), length),
@@ -87,6 +153,15 @@ void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *k)
         product.wide = true;
         KERNEL(product)(&product, &other);
     }
+}
+
+void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *k)
+{
+    const shape *s = &k->s;
+    if (is_depthwise(k))
+        weight_by_channels(k);
+    else
+        weight_by_groups(k);
     if (k->gbias)
         KERNEL(sum)
     (&(choir__k_sum){.x = k->gy,
@@ -105,23 +180,24 @@ void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *k)
  * place first + m each reaches pixel base - m delta + t of gy, from the t-th pixel. */
 typedef struct class
 {
-    int64_t pixel, pixels;      /* the first in x; their number, `stride` apart */
-    int64_t first, each, count; /* places */
+    int64_t pixel, pixels; /* the first in x; their number, `stride` apart */
+    steps places;
     int64_t base, delta;
 } class;
 
 static class class_of(int64_t remainder, int64_t stride, int64_t pad, int64_t dilation,
     int64_t places, int64_t size)
 {
-    class c = {.pixel = ((remainder - pad) % stride + stride) % stride, .each = 1};
+    class c = {.pixel = ((remainder - pad) % stride + stride) % stride, .places = {.each = 1}};
+    steps *p = &c.places;
     c.pixels = c.pixel < size ? (size - c.pixel + stride - 1) / stride : 0;
-    while (c.each * dilation % stride)
-        c.each++;
-    while (c.first < places && (c.first * dilation - remainder) % stride)
-        c.first++;
-    c.count = c.first < places ? (places - c.first + c.each - 1) / c.each : 0;
-    c.base = (c.pixel + pad - c.first * dilation) / stride; /* exact */
-    c.delta = c.each * dilation / stride;
+    while (p->each * dilation % stride)
+        p->each++;
+    while (p->first < places && (p->first * dilation - remainder) % stride)
+        p->first++;
+    p->count = p->first < places ? (places - p->first + p->each - 1) / p->each : 0;
+    c.base = (c.pixel + pad - p->first * dilation) / stride; /* exact */
+    c.delta = p->each * dilation / stride;
     return c;
 }
 
@@ -132,13 +208,13 @@ static void turn_weights(char *to, const choir__k_conv_backward_input *k, int64_
     const shape *s = &k->s;
     const int64_t in = s->c / s->groups, out = s->o / s->groups;
     const size_t bytes = (size_t)in * choir_dtype_size(k->dtype);
-    for (int64_t i = 0; i < h->count; i++)
-        for (int64_t j = 0; j < w->count; j++)
+    for (int64_t i = 0; i < h->places.count; i++)
+        for (int64_t j = 0; j < w->places.count; j++)
             for (int64_t o = group * out; o < (group + 1) * out; o++, to += bytes)
                 memcpy(to,
                     at(k->w,
-                        ((o * s->kh + h->first + i * h->each) * s->kw + w->first +
-                            j * w->each) *
+                        ((o * s->kh + h->places.first + i * h->places.each) * s->kw +
+                            w->places.first + j * w->places.each) *
                             in,
                         k->dtype),
                     bytes);
@@ -165,12 +241,54 @@ static void spread(const choir__k_conv_backward_input *k, int64_t group, const c
             }
 }
 
+/* gy's windows for the pixels of a class, of channels [first, first + out). */
+static choir__windows windows_of_gy(const choir__k_conv_backward_input *k, int64_t first,
+    int64_t out, const class *h, const class *w)
+{
+    const shape *s = &k->s;
+    return (choir__windows){.images = k->gy,
+        .h = s->oh,
+        .w = s->ow,
+        .pixel = s->o,
+        .first = first,
+        .channels = out,
+        .rows = h->pixels,
+        .cols = w->pixels,
+        .first_h = h->base,
+        .first_w = w->base,
+        .step_h = 1,
+        .step_w = 1,
+        .delta_h = -h->delta,
+        .delta_w = -w->delta,
+        .count_h = h->places.count,
+        .count_w = w->places.count,
+        .size = choir_dtype_size(k->dtype)};
+}
+
+static void class_by_channels(
+    const choir__k_conv_backward_input *k, const class *h, const class *w)
+{
+    const shape *s = &k->s;
+    const int64_t pixel = s->c * (int64_t)choir_dtype_size(k->dtype);
+    if (h->pixels * w->pixels > 0)
+        KERNEL(depthwise)
+    (&(choir__depthwise){.windows = windows_of_gy(k, 0, s->o, h, w),
+        .images = s->n,
+        .w = weights_by_place(k, h->places, w->places),
+        .y = (char *)k->gx + (h->pixel * s->w + w->pixel) * pixel,
+        .image = s->h * s->w * pixel,
+        .row = s->stride_h * s->w * pixel,
+        .pixel = s->stride_w * pixel,
+        .dtype = k->dtype});
+}
+
 static void input_class(
     const choir__k_conv_backward_input *k, int64_t group, const class *h, const class *w)
 {
     const shape *s = &k->s;
     const int64_t in = s->c / s->groups, out = s->o / s->groups;
-    const int64_t pixels = s->n * h->pixels * w->pixels, length = h->count * w->count * out;
+    const int64_t pixels = s->n * h->pixels * w->pixels,
+                  length = h->places.count * w->places.count * out;
     const bool direct = s->stride_h == 1 && s->stride_w == 1;
     if (pixels == 0)
         return;
@@ -183,23 +301,7 @@ static void input_class(
     char *room = choir__cpu_workspace(
         choir__cpu_context_current(), weights + (direct ? 0 : (size_t)(pixels * in) * each));
     turn_weights(room, k, group, h, w);
-    const choir__windows gy = {.images = k->gy,
-        .h = s->oh,
-        .w = s->ow,
-        .pixel = s->o,
-        .first = group * out,
-        .channels = out,
-        .rows = h->pixels,
-        .cols = w->pixels,
-        .first_h = h->base,
-        .first_w = w->base,
-        .step_h = 1,
-        .step_w = 1,
-        .delta_h = -h->delta,
-        .delta_w = -w->delta,
-        .count_h = h->count,
-        .count_w = w->count,
-        .size = each};
+    const choir__windows gy = windows_of_gy(k, group * out, out, h, w);
     const choir__operands other = {.windows_a = as_it_lies(s) ? NULL : &gy};
     choir__matrix to = direct ? choir__rows_at(at(k->gx, group * in, k->dtype), s->c)
                               : choir__rows_at(room + weights, in);
@@ -211,14 +313,21 @@ static void input_class(
         spread(k, group, h, w, room + weights);
 }
 
+static void input_by_groups(
+    const choir__k_conv_backward_input *k, const class *h, const class *w)
+{
+    for (int64_t g = 0; g < k->s.groups; g++)
+        input_class(k, g, h, w);
+}
+
 void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *k)
 {
     const shape *s = &k->s;
-    for (int64_t g = 0; g < s->groups; g++)
-        for (int64_t i = 0; i < s->stride_h; i++)
-            for (int64_t j = 0; j < s->stride_w; j++) {
-                const class h = class_of(i, s->stride_h, s->pad_h, s->dilation_h, s->kh, s->h),
-                            w = class_of(j, s->stride_w, s->pad_w, s->dilation_w, s->kw, s->w);
-                input_class(k, g, &h, &w);
-            }
+    const bool depthwise = is_depthwise(k);
+    for (int64_t i = 0; i < s->stride_h; i++)
+        for (int64_t j = 0; j < s->stride_w; j++) {
+            const class h = class_of(i, s->stride_h, s->pad_h, s->dilation_h, s->kh, s->h),
+                        w = class_of(j, s->stride_w, s->pad_w, s->dilation_w, s->kw, s->w);
+            (depthwise ? class_by_channels : input_by_groups)(k, &h, &w);
+        }
 }

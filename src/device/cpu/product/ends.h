@@ -7,6 +7,7 @@
 
 #include "base/half.h"
 #include "device/cpu/product/bands.h"
+#include "device/cpu/product/half_vectors.h"
 #include "device/cpu/product/product.h"
 
 /* Lists that are too large for a stack of 64 KiB. */
@@ -41,29 +42,6 @@ typedef struct place {
     int64_t row, column; /* the first element in C */
     int64_t rows, columns;
 } place;
-
-/* Rounds sums to 16 bits, as choir__bf16_from_f32 and choir__f16_from_f32 do. */
-INLINE void round_vector(uint16_t *c, vec x, const bool bf16)
-{
-    typedef uint32_t uvec __attribute__((vector_size(4 * W)));
-    typedef uint16_t halves __attribute__((vector_size(2 * W)));
-    const uvec bits = (uvec)x, up = bits + 0x7fff + (bits >> 16 & 1);
-    const uvec nan = (uvec)((ivec)(bits & 0x7fffffff) > 0x7f800000);
-    const halves y =
-        __builtin_convertvector(((nan & (bits | 0x400000)) | (~nan & up)) >> 16, halves);
-    if (bf16) {
-        memcpy(c, &y, sizeof y);
-        return;
-    }
-#if defined(__AVX512F__)
-    _mm256_storeu_si256((__m256i *)(void *)c, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-#elif defined(__AVX2__)
-    _mm_storeu_si128((__m128i *)(void *)c, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-#else
-    for (int i = 0; i < W; i++)
-        c[i] = choir__f16_from_f32(x[i]);
-#endif
-}
 
 INLINE void round_row(uint16_t *c, const real *y, int64_t columns)
 {

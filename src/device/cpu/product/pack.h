@@ -7,6 +7,7 @@
 #define CHOIR_PRODUCT_PACK_H
 
 #include "base/half.h"
+#include "device/cpu/product/half_vectors.h"
 #include "device/cpu/product/held.h"
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/tile.h"
@@ -58,27 +59,6 @@ INLINE void pack_reals(real *to, const real *from, const real *after, int64_t ap
     for (int64_t k = 0; k < depth; k++, to += each, from += next)
         for (int64_t i = 0; i < each; i++)
             to[i] = i < there ? from[i * apart] : 0;
-}
-
-/* W elements of 16 bits, widened. */
-INLINE vec widened(const uint16_t *from, const bool bf16)
-{
-    typedef uint16_t halves __attribute__((vector_size(2 * W)));
-    typedef uint32_t uvec __attribute__((vector_size(4 * W)));
-    halves x;
-    memcpy(&x, from, sizeof x);
-    if (bf16)
-        return (vec)(__builtin_convertvector(x, uvec) << 16);
-#if defined(__AVX512F__)
-    return (vec)_mm512_cvtph_ps((__m256i)x);
-#elif defined(__AVX2__)
-    return (vec)_mm256_cvtph_ps((__m128i)x);
-#else
-    vec y;
-    for (int i = 0; i < W; i++)
-        y[i] = choir__f32_from_f16(x[i]);
-    return y;
-#endif
 }
 
 INLINE void widen_row(float *to, const uint16_t *from, int64_t n, const bool bf16)
