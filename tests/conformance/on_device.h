@@ -40,18 +40,35 @@ static inline choir_device *test_device(void)
 
 /* --- the process's memory, opened to the device --- */
 
-/* Finds the mapping that contains p. Returns false if p is not an address of data. */
+/* Reads the next mapping. Returns false after the last. data: it is readable and not code;
+ * named: it is of a file. */
+static inline bool next_mapping(FILE *maps, mapping *m, bool *data, bool *named)
+{
+    char line[512], *rest;
+    if (!fgets(line, sizeof line, maps)) /* "at-end rwxp offset device inode name" */
+        return false;
+    m->at = strtoull(line, &rest, 16);
+    m->end = strtoull(rest + 1, &rest, 16);
+    m->writable = rest[2] == 'w';
+    *data = rest[1] == 'r' && rest[3] == '-';
+    *named = strchr(rest, '/') || strchr(rest, '[');
+    return true;
+}
+
+/* Finds the mapping that contains p, with the zeros that follow a file's data: an array may lie
+ * in both. Returns false if p is not an address of data. */
 static inline bool mapping_of(uintptr_t p, mapping *m)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512], *rest;
-    bool found = false;
-    while (!found && fgets(line, sizeof line, maps)) { /* "at-end rwxp ..." */
-        m->at = strtoull(line, &rest, 16);
-        m->end = strtoull(rest + 1, &rest, 16);
-        found = p >= m->at && p < m->end && rest[1] == 'r' && rest[3] == '-';
-        m->writable = rest[2] == 'w';
-    }
+    bool found = false, data, named;
+    while (!found && next_mapping(maps, m, &data, &named))
+        found = p >= m->at && p < m->end && data;
+    mapping zeros;
+    bool zeros_data, zeros_named;
+    if (found && named && m->writable &&
+        next_mapping(maps, &zeros, &zeros_data, &zeros_named) && zeros.at == m->end &&
+        zeros.writable && zeros_data && !zeros_named)
+        m->end = zeros.end;
     fclose(maps);
     return found;
 }
