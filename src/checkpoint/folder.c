@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files/file.h"
 #include "base/files/temp_file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/file.h"
@@ -274,6 +275,8 @@ static choir_status resolve(const char *path, char *found)
                      : choir__error(
                            CHOIR_ERR_IO, "%s points to %s, which is not there", path, target);
     }
+    if (error == ENOENT && choir__is_hub_name(path))
+        return choir__file_absent(path, CHOIR__HUB_MODEL);
     return choir__error(
         CHOIR_ERR_IO, "cannot open the checkpoint %s: %s", path, strerror(error));
 }

@@ -51,6 +51,8 @@ static int run(int argc, char **argv)
     }
     int at = choir__find_named(&table, name);
     if (at >= 0)
+        choir__cli_running(commands[at]->name);
+    if (at >= 0)
         return commands[at]->run(commands[at], argc - 1, argv + 1);
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         choir__cli_help_commands(commands, stdout);

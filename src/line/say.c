@@ -14,11 +14,25 @@
 
 enum { LONGEST = 1200 }; /* bytes of a sentence: some quote what may be as long as a file */
 
+static const char *running = "";
+
+void choir__cli_running(const char *command)
+{
+    running = command;
+}
+
+/* Writes "choir COMMAND: ", or "choir: " without a command. */
+static void address(FILE *out, const char *command)
+{
+    fprintf(out, "choir%s%s: ", *command ? " " : "", command);
+}
+
 int choir__cli_fail(void)
 {
     choir__paragraph p;
     choir__paragraph_begin(&p);
-    fprintf(p.out, "choir: %s\n", choir_error_message());
+    address(p.out, running);
+    fprintf(p.out, "%s\n", choir_error_message());
     choir__paragraph_end(&p, stderr);
     return CHOIR__EXIT_FAILED;
 }
@@ -28,7 +42,7 @@ void choir__cli_tell(const char *command, const char *format, ...)
     choir__paragraph p;
     va_list args;
     choir__paragraph_begin(&p);
-    fprintf(p.out, "choir %s: ", command);
+    address(p.out, command);
     va_start(args, format);
     vfprintf(p.out, format, args);
     va_end(args);
@@ -65,7 +79,8 @@ void choir__cli_notes(const char *command, const char *notes)
     choir__paragraph_begin(&p);
     for (const char *at = clean; *at;) {
         int length = (int)strcspn(at, "\n");
-        fprintf(p.out, "choir%s%s: note: %.*s\n", *command ? " " : "", command, length, at);
+        address(p.out, *command ? command : running);
+        fprintf(p.out, "note: %.*s\n", length, at);
         at += length + (at[length] == '\n');
     }
     choir__paragraph_end(&p, stderr);

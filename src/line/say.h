@@ -10,7 +10,11 @@
 
 enum { CHOIR__EXIT_OK = 0, CHOIR__EXIT_FAILED = 1, CHOIR__EXIT_USAGE = 2 };
 
-/* Prints "choir: ..." from choir_error_message() and returns CHOIR__EXIT_FAILED. */
+/* Stores the name of the command that runs, of static storage: with it all messages below begin
+ * that are not given another one. Lines that begin with "choir: " alone are the library's. */
+void choir__cli_running(const char *command);
+
+/* Prints "choir COMMAND: ..." from choir_error_message() and returns CHOIR__EXIT_FAILED. */
 int choir__cli_fail(void);
 
 /* Prints one line, "choir COMMAND: ...". */
@@ -25,7 +29,8 @@ int choir__cli_usage(const char *command, const char *format, ...)
 /* Prints choir_error_message() like one of them: wrong usage, if `usage`, or a failure. */
 int choir__cli_refuse(const char *command, bool usage);
 
-/* Prints "choir COMMAND: note: ..." for every line of notes; command may be empty. */
+/* Prints "choir COMMAND: note: ..." for every line of notes; empty: the command that
+ * runs. */
 void choir__cli_notes(const char *command, const char *notes);
 
 /* Flushes standard output. Errors: I/O if any of the output was lost. */

@@ -155,8 +155,27 @@ END
         fail 'a share of 0.1 of 25 steps is not 3 steps'
     bad 2 'warmup=1.5: expected a whole number of steps, or a share of all steps below 1' \
         train --schedule cosine:warmup=1.5 random
-    bad 1 "owner/name: no such file or folder; .* 'hf download owner/name --local-dir FOLDER'" \
-        train --model owner/name random
+}
+
+# A name of the Hugging Face Hub in the place of a path: every command that takes a folder says how
+# it is fetched. Where OWNER is a folder, the name is a path.
+fetches_a_name() {
+    local get="owner/name: no such file or folder; .* 'hf download owner/name" of
+    for of in 'train --model owner/name random' 'train --weights owner/name random' \
+        'train --adapter owner/name random' 'train --model gpt2 --tokenizer owner/name text' \
+        'eval owner/name' 'predict owner/name x.jpg' 'generate owner/name' 'chat owner/name' \
+        'export owner/name new --format gguf' 'checkpoint inspect owner/name' \
+        'checkpoint verify owner/name' 'checkpoint convert owner/name new'; do
+        bad 1 "^choir ${of%% *}: $get --local-dir FOLDER'" $of
+    done
+    bad 2 "^choir plan: $get --local-dir FOLDER'" plan --model owner/name random
+    bad 1 "^choir train: $get --repo-type dataset --local-dir FOLDER'" train owner/name
+    bad 1 '^choir train: nothing: no such file or folder$' train --model lenet nothing
+    mkdir owner
+    bad 1 '^choir eval: cannot open the checkpoint owner/name: No such file or directory$' \
+        eval owner/name
+    bad 1 '^choir train: owner/name: cannot be opened: No such file' train owner/name
+    rmdir owner
 }
 steps_of() { sed -n 's/"items_per_s":[^,]*,//; s/^{"event":"step",/&/p' "$1"; }
 
@@ -423,6 +442,7 @@ check ends_once
 check averages
 check checkpoints_stay
 check names_of_others
+check fetches_a_name
 check the_best_by_a_measure
 check metrics_by_a_command
 check metrics_that_fail

@@ -143,6 +143,7 @@ new_heads() {
     choir train "${small[@]}" --model two:classes=5 random >out 2>err || fail "$(cat err)"
     has err "tensors 'classifier.bias', 'classifier.weight' are of another head"
     grep -q 'bert.encoder' err && fail "more than the head starts with new values: $(cat err)"
+    good train --quiet --steps 1 --batch-size 4 --model two:classes=5 random
     choir train "${small[@]}" --model a_bert:classes=5,dropout=0.25 random >out 2>err ||
         fail "$(cat err)"
     grep -q '"model":"bert:.*classes=5,dropout=0.25' out || fail "$(tail -n 1 out)"

@@ -40,7 +40,7 @@ names_kernels() { # PART ENV...
     fi
     grep -qE "$part" err || fail "with $*: $(cat err)"
 }
-check names_kernels "choir: [a-z_]+ of [0-9]+ failed on GPU 0"
+check names_kernels "choir train: [a-z_]+ of [0-9]+ failed on GPU 0"
 check names_kernels "one of the last kernels failed on GPU 0" SOFTGPU_WRITES=no
 check names_kernels "one of the last kernels failed on GPU 0" SOFTGPU_WRITES=lost
 

@@ -65,6 +65,29 @@ choir_status choir__file_open(const char *path, int flags, choir__file_kinds kin
         choir__file_why(errno));
 }
 
+bool choir__is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    if (!slash || slash == path || !slash[1] || strchr(slash + 1, '/') || *path == '.' ||
+        strchr(path, '~'))
+        return false;
+    char *owner = choir__format("%.*s", (int)(slash - path), path);
+    bool there = access(owner, F_OK) == 0;
+    free(owner);
+    return !there;
+}
+
+choir_status choir__file_absent(const char *path, choir__hub_kind kind)
+{
+    static const char *const names[] = {"a model", "an adapter", "a tokenizer", "a data set"};
+    if (!choir__is_hub_name(path))
+        return choir__error(CHOIR_ERR_IO, "%s: no such file or folder", path);
+    return choir__error(CHOIR_ERR_IO,
+        "%s: no such file or folder; if that is the name of %s on the Hugging Face Hub, "
+        "'hf download %s%s --local-dir FOLDER' fetches it: then give FOLDER",
+        path, names[kind], path, kind == CHOIR__HUB_DATA ? " --repo-type dataset" : "");
+}
+
 choir_status choir__file_check(const char *path)
 {
     struct stat info;

@@ -29,6 +29,22 @@ choir_status choir__file_open(const char *path, int flags, choir__file_kinds kin
  * choir__file_open. */
 choir_status choir__file_stream(const char *path, choir__file_kinds kinds, FILE **file);
 
+/* What a name may stand for on the Hugging Face Hub, whose names are OWNER/NAME. */
+typedef enum choir__hub_kind {
+    CHOIR__HUB_MODEL,
+    CHOIR__HUB_ADAPTER,
+    CHOIR__HUB_TOKENIZER,
+    CHOIR__HUB_DATA
+} choir__hub_kind;
+
+/* Returns whether a path has the form of such a name, and neither it nor a folder OWNER is
+ * there. */
+bool choir__is_hub_name(const char *path);
+
+/* Reports that nothing is at a path. For a name of the Hub, the message has the command that
+ * fetches it. */
+choir_status choir__file_absent(const char *path, choir__hub_kind kind);
+
 /* Returns an error if the path is there and is no regular file, for a library that opens files
  * by itself. */
 choir_status choir__file_check(const char *path);

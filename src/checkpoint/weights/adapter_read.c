@@ -176,6 +176,8 @@ static choir_status read_names(const char *folder, const json_t *root, choir__ad
 choir_status choir__adapter_read(const char *folder, choir__adapter_file *a)
 {
     *a = (choir__adapter_file){.opts = choir_lora_defaults()};
+    if (choir__is_hub_name(folder))
+        return choir__file_absent(folder, CHOIR__HUB_ADAPTER);
     char *path = choir__format("%s/" CHOIR__ADAPTER_CONFIG, folder);
     json_error_t why;
     json_t *root = choir__file_json(path, 0, &why);

@@ -227,7 +227,7 @@ static int verdict(const choir__compare *c)
         const choir__compare_entry *e = &c->entries[i];
         bool crashed = e->run_count && e->runs[e->run_count - 1].crashed;
         if (e->failed && (c->chosen || crashed)) {
-            fprintf(stderr, "choir: strategy %s: %s\n", e->text, e->error);
+            choir__cli_tell("compare", "strategy %s: %s", e->text, e->error);
             status = CHOIR__EXIT_FAILED;
         }
     }

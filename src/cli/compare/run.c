@@ -17,6 +17,8 @@
 #include "launch/process/process.h"
 #include "record/events.h"
 
+#define TRAIN "choir train: " /* how messages of a run begin */
+
 /* --- devices ---
  *
  * A run's devices over time. Its process and the ones it started publish their figures on
@@ -133,7 +135,7 @@ static int become_train(void *arg)
     dup2(r->out[1], STDOUT_FILENO);
     dup2(r->err[1], STDERR_FILENO);
     execv("/proc/self/exe", r->argv);
-    fprintf(stderr, "choir: cannot run choir train: %s\n", strerror(errno));
+    fprintf(stderr, TRAIN "cannot run it: %s\n", strerror(errno));
     return CHOIR__EXIT_FAILED;
 }
 
@@ -255,8 +257,8 @@ static void settle(run *r, const choir__child *child)
         r->error[--r->error_length] = '\0';
     if (strrchr(text, '\n'))
         text = strrchr(text, '\n') + 1;
-    if (!strncmp(text, "choir: ", 7))
-        text += 7;
+    if (!strncmp(text, TRAIN, strlen(TRAIN)))
+        text += strlen(TRAIN);
     if (*text && !o->crashed)
         snprintf(o->error, sizeof o->error, "%s", text);
     else

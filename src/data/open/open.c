@@ -1,9 +1,11 @@
 /* Opens a dataset by its path, and checks whether a model can be run on it. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <choir/augment.h>
 
+#include "base/files/file.h"
 #include "base/floats.h"
 #include "data/labels.h"
 #include "data/open/reader.h"
@@ -68,6 +70,8 @@ static choir_status open_one(
     const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
     const choir__data_reader *reader = choir__data_reader_find(r);
+    if (choir__is_hub_name(r->path) || (!reader && access(r->path, F_OK) != 0))
+        return choir__file_absent(r->path, CHOIR__HUB_DATA);
     if (reader && r->opts->pack && (reader != &choir__data_corpus || !r->info->packs))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: packing (choir train --pack) is for documents (.jsonl, .csv, .tsv or .parquet) "

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/files/file.h"
 #include "base/floats.h"
 #include "data/beside.h"
 #include "data/tokenizer/tokenizer.h"
@@ -163,6 +164,8 @@ choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer)
 {
     if (!path)
         return choir__missing(__func__, "path");
+    if (choir__is_hub_name(path))
+        return choir__file_absent(path, CHOIR__HUB_TOKENIZER);
     struct stat s;
     bool is_folder = stat(path, &s) == 0 && S_ISDIR(s.st_mode);
     const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;

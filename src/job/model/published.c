@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/files/file.h"
 #include "job/job.h"
 #include "checkpoint/gguf/import.h"
 #include "data/beside.h"
@@ -50,7 +51,7 @@ static choir_status take_config(choir__job *j, const char *path)
     if (status != CHOIR_OK)
         return status;
     if (j->ranks.rank == 0)
-        choir__job_tell_notes(j, notes);
+        choir__job_tell_read(j, notes);
     snprintf(j->model.published_model, sizeof j->model.published_model, "%s", text);
     j->model.name = j->model.published_model;
     free(notes);
@@ -144,6 +145,8 @@ choir_status choir__job_published(choir__job *j)
             j->model.weights = j->model.published_path;
         }
     } else if (!j->model.name && j->model.weights) {
+        if (choir__is_hub_name(j->model.weights))
+            return choir__file_absent(j->model.weights, CHOIR__HUB_MODEL);
         char *config = config_beside(j->model.weights);
         if (!config)
             return choir__error(CHOIR_ERR_ARGUMENT,
@@ -170,7 +173,7 @@ choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int
     char *notes = NULL;
     choir_status status = choir_model_load_weights(net, &m->info, m->weights, m->head, &notes);
     if (status == CHOIR_OK && rank == 0)
-        choir__job_tell_notes(j, notes);
+        choir__job_tell_read(j, notes);
     free(notes);
     return status;
 }

@@ -24,15 +24,25 @@ void choir__job_tell(const choir__job *j, const char *format, ...)
     free(sentence);
 }
 
-void choir__job_tell_notes(const choir__job *j, const char *notes)
+static void tell_notes(const choir__job *j, const char *notes, bool shown)
 {
-    if (!notes)
-        return;
-    if (!j->records.silent)
+    if (shown)
         choir__cli_notes(j->command, notes);
     char *all = choir__hide_passwords(choir__clean(choir__strdup(notes))), *rest = all, *line;
     while ((line = strsep(&rest, "\n")))
         if (*line)
             choir__own_note(j, line);
     free(all);
+}
+
+void choir__job_tell_notes(const choir__job *j, const char *notes)
+{
+    if (notes)
+        tell_notes(j, notes, !j->records.silent);
+}
+
+void choir__job_tell_read(const choir__job *j, const char *notes)
+{
+    if (notes)
+        tell_notes(j, notes, !j->records.silent && !j->records.quiet);
 }

@@ -132,22 +132,10 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* Returns whether nothing is there, and the path has the form of a model's name on the Hugging
- * Face Hub: OWNER/NAME. */
-static bool is_hub_name(const char *path)
-{
-    const char *slash = strchr(path, '/');
-    return access(path, F_OK) != 0 && slash && slash != path && slash[1] && *path != '.' &&
-           !strchr(slash + 1, '/') && !strchr(path, '~');
-}
-
 static choir_status read_file(const char *path, char **text, char **notes)
 {
-    if (is_hub_name(path))
-        return choir__error(CHOIR_ERR_IO,
-            "%s: no such file or folder; a model of that name on the Hugging Face Hub is fetched "
-            "by 'hf download %s --local-dir FOLDER', and FOLDER is then the model",
-            path, path);
+    if (choir__is_hub_name(path))
+        return choir__file_absent(path, CHOIR__HUB_MODEL);
     char *file = choir__format("%s%s", path, is_folder(path) ? "/config.json" : "");
     char *json = choir__alloc(JSON_LIMIT + 1);
     FILE *in;

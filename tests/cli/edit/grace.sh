@@ -84,8 +84,8 @@ without_validations() {
     done
     choir train --model toy --steps 3 --no-eval --eval-every 2 --eval-batches 1 random >out 2>err
     [ ! -s err ] || fail "said: $(cat err)"
-    bad 1 'choir: --bytes: toy reads no texts' train --model toy --bytes random
-    bad 1 'choir: --tokenizer: toy reads no texts' train --model toy --tokenizer x random
+    bad 1 '^choir train: --bytes: toy reads no texts' train --model toy --bytes random
+    bad 1 '^choir train: --tokenizer: toy reads no texts' train --model toy --tokenizer x random
 }
 
 # Nor have the ways of meeting others an effect on a single process.

@@ -86,9 +86,9 @@ wrong() {
     echo '{"space": {"x": "uniform(0,1)"},' >broken.json
     bad 2 'broken.json: line 2: expected a study as JSON: ' tune broken.json
     echo '[]' >list.json
-    bad 2 '^choir: list.json: expected a study as a JSON object, such as .*, got a list$' \
+    bad 2 '^choir tune: list.json: expected a study as a JSON object, such as .*, got a list$' \
         tune list.json
-    bad 2 '^choir: --space: parameter x is on the command line twice$' \
+    bad 2 '^choir tune: --space: parameter x is on the command line twice$' \
         tune study.json --space 'x=uniform(0,2)' --space 'x=uniform(0,3)'
     while read -r key value; do
         sed "s/\"seed\": 3/\"$key\": $value/" study.json >wrong.json
@@ -118,13 +118,13 @@ KEYS
 # Texts that JSON does not know are refused, not left out.
 odd_texts() {
     local s=(--space 'x=uniform(0,1)') odd=$'a\xffb'
-    bad 2 '^choir: --print-study: command: expected text in UTF-8, .* got .a.+b.$' \
+    bad 2 '^choir tune: --print-study: command: expected text in UTF-8, .* got .a.+b.$' \
         tune "${s[@]}" --print-study -- echo "$odd" {x}
-    bad 2 '^choir: --print-study: space: expected text in UTF-8' \
+    bad 2 '^choir tune: --print-study: space: expected text in UTF-8' \
         tune --space "x=choice($odd,b)" --print-study -- echo {x}
-    bad 2 '^choir: --print-study: enqueue: expected text in UTF-8' \
+    bad 2 '^choir tune: --print-study: enqueue: expected text in UTF-8' \
         tune "${s[@]}" --enqueue "x=$odd" --print-study -- echo {x}
-    bad 2 '^choir: --print-study: dir: expected text in UTF-8' \
+    bad 2 '^choir tune: --print-study: dir: expected text in UTF-8' \
         tune "${s[@]}" --dir "$odd" --print-study -- echo {x}
     bad 2 'parameter x is in the space twice' tune "${s[@]}" "${s[@]}" --print-study -- echo {x}
 }

@@ -184,7 +184,7 @@ given() {
     good tune --json --storage given.db --trials 7 --enqueue x=0.125 --enqueue x=0.5,width=2 \
         "${given[@]}" "${bowl[@]}"
     [ "$(grep '"trial"' out | grep -cE '"x":0[.](25|5|125),')" = 3 ] || fail "$(cat out)"
-    bad 2 '^choir: --enqueue: trial x=0.75: the study of 7 trials has no room' \
+    bad 2 '^choir tune: --enqueue: trial x=0.75: the study of 7 trials has no room' \
         tune --storage given.db --trials 7 --enqueue x=0.75 "${given[@]}" "${bowl[@]}"
 }
 
