@@ -472,7 +472,7 @@ double choir__job_seconds(const char *text);
 void choir__job_tell(const choir__job *job, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void choir__job_tell_notes(const choir__job *job, const char *notes);
-/* The same for notes on what was read of a published folder, which --quiet leaves out. */
+/* Tells notes on a published folder that was read, which --quiet leaves out. */
 void choir__job_tell_read(const choir__job *job, const char *notes);
 
 /* Tells notes on options that are unlikely to be meant. */

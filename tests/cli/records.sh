@@ -372,6 +372,30 @@ END
 
 # --- curves -----------------------------------------------------------------------------------
 
+# A folder of runs stands for them, trial 2 before trial 10; marks differ, and are where they say.
+curves_of_a_folder() {
+    local run
+    mkdir -p search/{2,10}/checkpoint search/empty search/other
+    for run in 2 10; do
+        printf '{"step":%s,"time":1,"loss":2.000%s}\n' 1 1 8 $run \
+            >search/$run/checkpoint/metrics.jsonl
+    done
+    printf '{"step":1,"time":1,"accuracy":1}\n' >search/other/metrics.jsonl
+    noted "search/other has no metric 'loss' yet; it has accuracy" plot search/
+    tail -n 2 out | sed 's/:.*//' >names
+    printf 'a  search/2/checkpoint\nb  search/10/checkpoint\n' | cmp -s - names ||
+        fail "runs of a folder: $(cat out)"
+    grep -qE '^ +1 +4[.]5 +8$' out || fail "the middle of 1 and 8: $(cat out)"
+    [ "$(sed -nE 's/^ *([0-9.]+) .*/\1/p' out | sort | uniq -d)" = '' ] ||
+        fail "marks are equal: $(cat out)"
+    bad 1 "search/2/checkpoint has no metric 'los' yet; it has loss" plot search/2 --metric los
+    for run in {1..26}; do
+        mkdir "search/more-$run"
+        cp search/2/checkpoint/metrics.jsonl "search/more-$run"
+    done
+    bad 1 'search has more than 26 runs: name at most 26 of them' plot search
+}
+
 curves() {
     local file
     good train --quiet "${lm[@]}" --steps 30 --eval-every 10 --run a text
@@ -404,7 +428,9 @@ curves() {
     printf '{"step":3,"time":3,"loss":2}\n{"step":4,"time":4,"loss":3}\n' >>below/metrics.jsonl
     noted 'leaves out 2 of 4 values' plot --log-scale below
     bad 1 "a has no metric 'los' yet; it has loss, lr" plot a --metric los
-    bad 1 'nowhere is no folder of a recorded run' plot nowhere
+    bad 1 'nowhere is no folder of a recorded run: ' plot nowhere
+    mkdir -p hollow/inside
+    bad 1 'hollow is no folder of a recorded run, and has none in it: ' plot hollow
     bad 2 'missing RUN before x.png' plot x.png
     bad 2 "unknown value 'years'" plot a --against years
     command -v gnuplot >/dev/null || return 0
@@ -523,4 +549,5 @@ check places_of_jobs
 check bad_jobs
 check schema_is_current
 check curves
+check curves_of_a_folder
 finish

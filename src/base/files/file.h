@@ -29,7 +29,7 @@ choir_status choir__file_open(const char *path, int flags, choir__file_kinds kin
  * choir__file_open. */
 choir_status choir__file_stream(const char *path, choir__file_kinds kinds, FILE **file);
 
-/* What a name may stand for on the Hugging Face Hub, whose names are OWNER/NAME. */
+/* Kinds of things on the Hugging Face Hub, whose names are OWNER/NAME. */
 typedef enum choir__hub_kind {
     CHOIR__HUB_MODEL,
     CHOIR__HUB_ADAPTER,

@@ -15,8 +15,10 @@ typedef struct canvas {
     int columns;              /* columns of the picture alone */
     unsigned char *dots, *of; /* (ROWS * columns): dots, and the curve that set them */
     double low_x, high_x, low,
-        high;        /* low, high: range of y; logarithms on a logarithmic scale */
-    char ends[ROWS]; /* letters right of the picture */
+        high; /* low, high: range of y; logarithms on a logarithmic scale */
+    char labels[ROWS][CHOIR__AXIS_TEXT]; /* "" or the value, left of the picture */
+    int left;                            /* columns left of the picture */
+    char ends[ROWS];                     /* letters right of the picture */
 } canvas;
 
 static double scaled(const choir__plot *p, double y)
@@ -137,15 +139,29 @@ static void print_cell(const canvas *c, int at, bool colour)
     end_colour(colour);
 }
 
+/* Returns the value of a row of the picture. */
+static double value_at(const choir__plot *p, const canvas *c, int row)
+{
+    double y = c->high - (c->high - c->low) * row / (ROWS - 1);
+    return p->logarithmic ? choir__pow(10, y) : y;
+}
+
+static void write_labels(const choir__plot *p, canvas *c)
+{
+    c->left = LEFT;
+    for (int row = 0; row < ROWS; row++) {
+        double y = value_at(p, c, row), next = value_at(p, c, row ? row - 1 : 1);
+        if (row % 4 == 0 || row == ROWS - 1)
+            choir__axis_text(c->labels[row], y, fabs(next - y));
+        c->left = (int)choir__max(c->left, (int64_t)strlen(c->labels[row]) + 2);
+    }
+}
+
 static void print_rows(const choir__plot *p, const canvas *c, bool colours_on)
 {
     bool colour = colours_on && p->count > 1;
     for (int row = 0; row < ROWS; row++) {
-        double y = c->high - (c->high - c->low) * row / (ROWS - 1);
-        char label[16] = "";
-        if (row % 4 == 0 || row == ROWS - 1)
-            snprintf(label, sizeof label, "%.3g", p->logarithmic ? choir__pow(10, y) : y);
-        printf("%*s \xe2\x94\x82", LEFT - 2, label); /* a vertical line */
+        printf("%*s \xe2\x94\x82", c->left - 2, c->labels[row]); /* a vertical line */
         for (int x = 0; x < c->columns; x++)
             print_cell(c, row * c->columns + x, colour);
         if (c->ends[row]) {
@@ -161,19 +177,17 @@ static void print_axis(const choir__plot *p, const canvas *c)
 {
     double factor;
     const char *words = choir__axis_words(p, &factor);
-    char first[24], middle[24], last[24];
-    printf("%*s\xe2\x94\x94", LEFT - 1, "");
+    char text[3][CHOIR__AXIS_TEXT];
+    double low = c->low_x * factor, high = c->high_x * factor;
+    for (int i = 0; i < 3; i++)
+        choir__axis_text(text[i], low + (high - low) * i / 2, (high - low) / 2);
+    printf("%*s\xe2\x94\x94", c->left - 1, "");
     for (int x = 0; x < c->columns; x++)
         printf("\xe2\x94\x80");
-    snprintf(first, sizeof first, "%.4g", c->low_x * factor);
-    double half_way = (c->low_x + c->high_x) / 2 * factor;
-    snprintf(
-        middle, sizeof middle, "%.4g", p->axis == CHOIR__STEPS ? floor(half_way) : half_way);
-    snprintf(last, sizeof last, "%.4g", c->high_x * factor);
     int half = c->columns / 2;
-    printf("\n%*s%-*s%-*s%*s\n", LEFT, "", half, first, (c->columns - half) / 2, middle,
-        c->columns - half - (c->columns - half) / 2, last);
-    printf("%*s%s%s against %s\n", LEFT, "", p->logarithmic ? "logarithmic " : "", p->metric,
+    printf("\n%*s%-*s%-*s%*s\n", c->left, "", half, text[0], (c->columns - half) / 2, text[1],
+        c->columns - half - (c->columns - half) / 2, text[2]);
+    printf("%*s%s%s against %s\n", c->left, "", p->logarithmic ? "logarithmic " : "", p->metric,
         words);
 }
 
@@ -202,11 +216,13 @@ static void print_runs(const choir__plot *p, int columns, bool colour)
 void choir__plot_braille(const choir__plot *p, int columns, bool colour)
 {
     columns = columns < LEAST ? LEAST : columns;
-    canvas c = {.columns = columns - LEFT - RIGHT};
+    canvas c = {0};
+    find_range(p, &c);
+    write_labels(p, &c);
+    c.columns = columns - c.left - RIGHT;
     size_t cells = (size_t)(ROWS * c.columns);
     c.dots = choir__calloc(cells, 1);
     c.of = choir__calloc(cells, 1);
-    find_range(p, &c);
     for (int i = 0; i < p->count; i++)
         draw_curve(p, &c, i);
     print_rows(p, &c, colour);

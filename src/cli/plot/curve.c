@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "base/files/folders.h"
 #include "base/math/functions.h"
 #include "base/named.h"
 #include "base/number.h"
@@ -171,13 +172,13 @@ choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve 
     const char *name = run + strlen(run);
     while (name > run && name[-1] != '/')
         name--;
-    *c = (choir__curve){.name = *name ? name : run};
+    *c = (choir__curve){.run = run, .name = *name ? name : run};
     FILE *f = open_file(run, "metrics.jsonl");
     if (!f)
         return choir__error(CHOIR_ERR_IO,
-            "%s is no folder of a recorded run: metrics.jsonl: %s; choir train --save or --run "
-            "makes one",
-            run, choir__file_why(errno));
+            "%s is no folder of a recorded run%s: metrics.jsonl: %s; choir train --save or "
+            "--run makes one",
+            run, choir__is_folder(run) ? ", and has none in it" : "", choir__file_why(errno));
     evaluations e = {.file = open_file(run, "events.jsonl")};
     progress at = {.first_time = (double)NAN};
     line row = {0};
@@ -279,4 +280,21 @@ double choir__axis_step(double low, double high, int count)
     double rough = (high - low) / count, power = choir__pow(10, floor(choir__log10(rough)));
     double times = rough / power;
     return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
+}
+
+static int power_of(double value)
+{
+    return (int)floor(choir__log10(fabs(value)));
+}
+
+void choir__axis_text(char *text, double value, double step)
+{
+    enum { LEAST = 3, MOST = 15 };
+    int digits = LEAST;
+    if (value != 0 && step > 0 && isfinite(step)) /* one digit more than tells marks apart */
+        digits = (int)choir__max(LEAST, choir__min(power_of(value) - power_of(step) + 2, MOST));
+    if (value == floor(value) && fabs(value) < 1e7)
+        snprintf(text, CHOIR__AXIS_TEXT, "%.0f", value);
+    else
+        snprintf(text, CHOIR__AXIS_TEXT, "%.*g", digits, value);
 }

@@ -11,6 +11,7 @@ typedef struct choir__points {
 } choir__points;
 
 typedef struct choir__curve {
+    const char *run;      /* path */
     const char *name;     /* name of the run in the picture */
     choir__points all;    /* points as recorded; a copy of eval if steps have no such metric */
     choir__points smooth; /* without noise; empty unless that was asked for */
@@ -46,6 +47,11 @@ const char *choir__axis_words(const choir__plot *plot, double *factor);
 /* Returns distances between the marks of an axis from low to high, about `count` of them: 1, 2
  * or 5 times a power of ten. */
 double choir__axis_step(double low, double high, int count);
+
+/* Writes the words of a mark. Marks that are `step` apart have different words, which are as
+ * near as a tenth of it. */
+enum { CHOIR__AXIS_TEXT = 32 };
+void choir__axis_text(char *text, double value, double step);
 
 /* Draws in the terminal, at most `columns` wide. */
 void choir__plot_braille(const choir__plot *plot, int columns, bool colours);

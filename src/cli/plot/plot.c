@@ -10,6 +10,7 @@
 #include "line/command.h"
 #include "line/gnuplot.h"
 #include "cli/plot/curve.h"
+#include "cli/plot/find.h"
 #include "line/say.h"
 #include "line/terminal.h"
 
@@ -239,29 +240,59 @@ static choir_status check_logarithms(const choir__plot *p)
     return CHOIR_OK;
 }
 
-static choir_status draw(choir__plot *p, char **runs, int count)
+/* Reads the curves. Runs that were found in a folder and have no such curve are left out with a
+ * note each, if others have it. */
+static choir_status read_curves(choir__plot *p, const choir__plot_runs *runs)
+{
+    choir_status status = CHOIR_OK, left_out = CHOIR_OK;
+    char *notes = choir__strdup("");
+    for (int i = 0; i < runs->count && status == CHOIR_OK; i++) {
+        choir__curve *c = &p->curves[p->count];
+        choir_status read = choir__curve_read(p, runs->run[i].path, c);
+        if (read == CHOIR_OK) {
+            p->count++;
+            continue;
+        }
+        choir__curve_free(c);
+        if (runs->run[i].found) {
+            char *more = choir__format("%s%s\n", notes, choir_error_message());
+            free(notes);
+            notes = more;
+            left_out = read;
+        } else {
+            status = read;
+        }
+    }
+    if (status == CHOIR_OK && !p->count)
+        status = left_out;
+    if (status == CHOIR_OK)
+        choir__cli_notes("plot", notes);
+    free(notes);
+    return status;
+}
+
+static choir_status draw(choir__plot *p, const choir__plot_runs *runs)
 {
     choir_status status = p->file ? choir__gnuplot_check("choir plot", p->file) : CHOIR_OK;
-    p->curves = choir__calloc((size_t)count, sizeof *p->curves);
-    for (int i = 0; i < count && status == CHOIR_OK; i++) {
-        p->count++;
-        status = choir__curve_read(p, runs[i], &p->curves[i]);
-    }
+    p->curves = choir__calloc((size_t)runs->count, sizeof *p->curves);
+    if (status == CHOIR_OK)
+        status = read_curves(p, runs);
     if (status == CHOIR_OK)
         status = check_logarithms(p);
     if (status == CHOIR_OK) {
-        char **names = choir__calloc((size_t)count, sizeof *names);
-        for (int i = 0; i < count; i++) /* a folder's name may command the terminal */
-            names[i] = choir__clean(choir__strdup(runs[i]));
-        for (int i = 0; i < count; i++)
-            p->curves[i].name = names[i] + (p->curves[i].name - runs[i]);
+        char **names = choir__calloc((size_t)p->count, sizeof *names);
+        for (int i = 0; i < p->count; i++) { /* a folder's name may command the terminal */
+            const choir__curve *c = &p->curves[i];
+            names[i] = choir__clean(choir__strdup(c->run));
+            p->curves[i].name = names[i] + (c->name - c->run);
+        }
         name_apart(p, names);
         if (p->file)
             status = draw_picture(p);
         else
             choir__plot_braille(
                 p, columns_of_terminal(), isatty(STDOUT_FILENO) && !getenv("NO_COLOR"));
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < p->count; i++)
             free(names[i]);
         free(names);
     }
@@ -289,7 +320,12 @@ static int run(const choir__cli_command *command, int argc, char **argv)
             command->name, "expected at most %d runs, got %d", MOST_RUNS, given.count);
     if (!given.count)
         return choir__cli_usage(command->name, "missing RUN before %s", p.file);
-    if (draw(&p, given.words, given.count) != CHOIR_OK)
+    choir__plot_runs runs;
+    choir_status drawn = choir__plot_find(given.words, given.count, MOST_RUNS, &runs);
+    if (drawn == CHOIR_OK)
+        drawn = draw(&p, &runs);
+    choir__plot_runs_free(&runs);
+    if (drawn != CHOIR_OK)
         return choir__cli_fail();
     if (p.file)
         printf("%s\n", p.file);
@@ -318,7 +354,7 @@ const choir__cli_command choir__cli_plot = {
     .usage = "[OPTION]... RUN... [FILE.png|FILE.svg]",
     .about =
         "Draws a metric of runs, over each other. RUN is a folder that choir train --save or "
-        "--run has written. Without FILE, the curves are drawn in the terminal.",
+        "--run has written, or a folder of such folders. Without FILE, the curves are drawn in the terminal.",
     .example_title = "two runs over each other, as a picture",
     .example = "  choir plot --smooth 0.9 runs/first runs/second loss.png",
     .options = options,

@@ -43,16 +43,26 @@ function draw(name, attributes = {}, ...children) {
 
 // --- words for numbers ---------------------------------------------------------------------------
 
-function short(x) {
+function shortened(x, digits) {
   if (x === null || x === undefined || Number.isNaN(x)) return '–';
   const size = Math.abs(x);
-  if (size >= 1e12 || (size > 0 && size < 1e-3)) return Number(x.toPrecision(3)).toExponential().replace('e+', 'e');
+  if (size >= 1e12 || (size > 0 && size < 1e-3)) return Number(x.toPrecision(digits - 1)).toExponential().replace('e+', 'e');
   for (const [unit, sign] of [[1e9, 'G'], [1e6, 'M'], [1e4, 'k']])
-    if (size >= unit) return trim(x / (unit === 1e4 ? 1e3 : unit)) + sign;
-  return trim(x);
+    if (size >= unit) return trim(x / (unit === 1e4 ? 1e3 : unit), digits) + sign;
+  return trim(x, digits);
 }
 
-const trim = (x) => String(Number(x.toPrecision(4)));
+const short = (x) => shortened(x, 4);
+
+const trim = (x, digits = 4) => String(Number(x.toPrecision(digits)));
+
+// The words of an axis' marks, with as many digits as tell each from the others.
+function apart(marks, words) {
+  let texts = [];
+  for (let digits = 4; digits < 16 && new Set(texts).size < marks.length; digits++)
+    texts = marks.map((x) => words(x, digits));
+  return texts;
+}
 
 function bytes(x) {
   for (const [unit, sign] of [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']])
@@ -390,9 +400,9 @@ function curvesOf(chart) {
   return curves;
 }
 
-// Distances between marks are 1, 2 or 5 times a power of ten.
-function marks(low, high, count) {
-  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
+// Distances between marks are 1, 2 or 5 times a power of ten, and at least `least`.
+function marks(low, high, count, least = 0) {
+  const rough = Math.max((high - low) / count, least), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].find((times) => times * power >= rough) * power;
   const list = [];
   for (let i = Math.ceil(low / step); i * step <= high * (1 + 1e-12) && list.length < 50; i++)
@@ -469,21 +479,34 @@ function bandOf(scale, c) {
   return there.length > 1 ? `M${there.join('L')}L${back.join('L')}Z` : '';
 }
 
+// The marks of the axis of steps, items or trials, or of seconds in their largest unit.
+function axisMarks(low, high, isTime) {
+  if (!isTime) {
+    const list = marks(low, high, 5, 1);
+    return [list, apart(list, shortened)];
+  }
+  const units = [[48 * 3600, 86400, 'days'], [5400, 3600, 'h'], [90, 60, 'min'], [-Infinity, 1, 's']];
+  const [, unit, name] = units.find(([least]) => high >= least), list = marks(low / unit, high / unit, 5);
+  return [list.map((x) => x * unit), apart(list, trim).map((text) => `${text} ${name}`)];
+}
+
 function axisText(x) {
   return choices.axis === 'seconds' ? duration(x) : short(x);
 }
 
-function drawAxes(scale, words = axisText) {
+function drawAxes(scale, isTime = choices.axis === 'seconds') {
   const group = draw('g'), bottom = box.height - box.bottom;
-  for (const y of scale.log ? logMarks(scale.low, scale.high) : marks(scale.low, scale.high, 5)) {
+  const up = scale.log ? logMarks(scale.low, scale.high) : marks(scale.low, scale.high, 5);
+  const [along, words] = axisMarks(scale.left, scale.right, isTime), ups = apart(up, shortened);
+  for (const [i, y] of up.entries()) {
     const at = scale.y(y).toFixed(1);
     group.append(draw('path', { class: 'grid', d: `M${box.left},${at}H${box.width - box.right}` }),
-      draw('text', { x: box.left - 6, y: Number(at) + 4, 'text-anchor': 'end' }, short(y)));
+      draw('text', { x: box.left - 6, y: Number(at) + 4, 'text-anchor': 'end' }, ups[i]));
   }
-  for (const x of marks(scale.left, scale.right, 5)) {
+  for (const [i, x] of along.entries()) {
     const at = scale.x(x);
     const anchor = at > box.width - 40 ? 'end' : at < box.left + 15 ? 'start' : 'middle';
-    group.append(draw('text', { x: at.toFixed(1), y: bottom + 16, 'text-anchor': anchor }, words(x)));
+    group.append(draw('text', { x: at.toFixed(1), y: bottom + 16, 'text-anchor': anchor }, words[i]));
   }
   return group;
 }
@@ -616,7 +639,7 @@ function drawTrials(study) {
   const curve = { x: numbers, raw: values, y: values, evalX: [], evalY: [] };
   const scale = scalesOf({ log: true }, [curve]);
   if (!scale) return [];
-  svg.append(drawAxes(scale, short));
+  svg.append(drawAxes(scale, false));
   for (const trial of trials) {
     if (!inPicture(scale, trial.number, trial.values[0])) continue;
     const best = study.best && study.best.number === trial.number;

@@ -238,6 +238,30 @@ END
     stop_watching
 }
 
+# Marks of an axis have words of their own, which are where they say: of eight steps none is a half,
+# and of 400 seconds none is a third of a minute.
+marks_differ() {
+    rm -rf runs
+    mkdir -p runs/close
+    local i
+    for i in 1 2 3 4 5 6 7 8; do
+        printf '{"step":%s,"time":%s,"loss":2.0000%s}\n' $i $((i * 57)) $i
+    done >runs/close/metrics.jsonl
+    watch runs
+    browse <<'END'
+b.until("document.querySelectorAll('#curves .curve').length == 1")
+up = [float(word) for word in texts("#curves svg text") if word.startswith("2.")]
+assert len(up) > 3 and len(set(up)) == len(up), up
+along = [word for word in texts("#curves svg text") if not word.startswith("2.")]
+assert along == ["2", "4", "6", "8"], along
+b.ask("(e => { e.value = 'seconds'; e.dispatchEvent(new Event('change')); })(document.querySelector('#axis'))")
+b.until("document.querySelector('#curves svg').textContent.includes(' min')")
+minutes = [word for word in texts("#curves svg text") if word.endswith(" min")]
+assert minutes == [f"{i} min" for i in range(0, 7, 2)], minutes
+END
+    stop_watching
+}
+
 # Names and texts of a run stay words.
 words_are_harmless() {
     rm -rf runs
@@ -321,6 +345,7 @@ check compares_audits
 check is_readable
 check words_stay_whole
 check needs_no_mouse
+check marks_differ
 check words_are_harmless
 check finds_its_server_again
 finish
