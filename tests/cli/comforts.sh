@@ -170,6 +170,8 @@ fetches_a_name() {
     done
     bad 2 "^choir plan: $get --local-dir FOLDER'" plan --model owner/name random
     bad 1 "^choir train: $get --repo-type dataset --local-dir FOLDER'" train owner/name
+    bad 1 "^choir eval: Owner/Name2.5-7B: .* 'hf download Owner/Name2.5-7B" eval Owner/Name2.5-7B
+    bad 1 '^choir train: owner/name.jsonl: cannot be opened: No such file' train owner/name.jsonl
     bad 1 '^choir train: nothing: no such file or folder$' train --model lenet nothing
     mkdir owner
     bad 1 '^choir eval: cannot open the checkpoint owner/name: No such file or directory$' \

@@ -2,6 +2,7 @@
  * no other file can take the name in between. */
 #include "base/files/file.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,9 +68,9 @@ choir_status choir__file_open(const char *path, int flags, choir__file_kinds kin
 
 bool choir__is_hub_name(const char *path)
 {
-    const char *slash = strchr(path, '/');
+    const char *slash = strchr(path, '/'), *dot = strrchr(path, '.');
     if (!slash || slash == path || !slash[1] || strchr(slash + 1, '/') || *path == '.' ||
-        strchr(path, '~'))
+        strchr(path, '~') || (dot && isalpha((unsigned char)dot[1]))) /* .jsonl, not 2.5-7B */
         return false;
     char *owner = choir__format("%.*s", (int)(slash - path), path);
     bool there = access(owner, F_OK) == 0;

@@ -37,8 +37,8 @@ typedef enum choir__hub_kind {
     CHOIR__HUB_DATA
 } choir__hub_kind;
 
-/* Returns whether a path has the form of such a name, and neither it nor a folder OWNER is
- * there. */
+/* Returns whether a path has the form of such a name, not of a file's name with an ending, and
+ * neither it nor a folder OWNER is there. */
 bool choir__is_hub_name(const char *path);
 
 /* Reports that nothing is at a path. For a name of the Hub, the message has the command that

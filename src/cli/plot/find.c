@@ -1,6 +1,6 @@
 /* The runs that words of the command line name. A folder with metrics.jsonl is a run. Any other
- * folder stands for the runs in it, up to three levels below, as in choir watch, in the order of
- * their names, with numbers as numbers: trial 2 comes before trial 10.
+ * folder stands for the runs in it, up to three levels below, as in choir watch, in the order
+ * of their names, with numbers as numbers: trial 2 comes before trial 10.
  *
  *     runs/             first/metrics.jsonl            search/  0/checkpoint/metrics.jsonl
  *                       second/metrics.jsonl                    1/checkpoint/metrics.jsonl
