@@ -264,6 +264,8 @@ static int look(const choir__search *s, const char *verb, const char *evaluator)
 static const choir__cli_option options[] = {
     {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
         .help = "the storage, as the search's own option names it, in place of STUDY"},
+    {"dir", CHOIR__STRING, AT(storage), .argument = "DIR",
+        .help = "the search's folder, likewise"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME",
         .help = "the study's name (default: the only one of the storage)"},
     {"evaluator", CHOIR__STRING, AT(evaluator), .argument = "NAME", .strict = true,
@@ -315,8 +317,8 @@ int choir__tune_look(int argc, char **argv)
             "--evaluator %s: expected it behind 'importance', got '%s'", r.evaluator, verb);
     if (!operands.count == !r.storage)
         return choir__cli_usage("tune", "%s",
-            r.storage ? "expected STUDY or --storage URL, got both"
-                      : "missing STUDY, or --storage URL");
+            r.storage ? "expected STUDY or an option that names it, got both"
+                      : "missing STUDY, --storage URL or --dir DIR");
     choir_study *study = NULL;
     const char *where = r.storage ? r.storage : operands.words[0];
     if (choir__tune_open(where, r.name, &study) != CHOIR_OK)

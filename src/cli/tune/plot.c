@@ -271,6 +271,8 @@ static const choir__cli_option options[] = {
         .choices = choir__importance_name},
     {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
         .help = "the storage, as the search's own option names it, in place of STUDY"},
+    {"dir", CHOIR__STRING, AT(storage), .argument = "DIR",
+        .help = "the search's folder, likewise"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME",
         .help = "the study's name (default: the only one of the storage)"},
     {NULL},
@@ -361,8 +363,8 @@ int choir__tune_plot(int argc, char **argv)
     const char *file = operands.words[count];
     if (!count == !r.storage)
         return choir__cli_usage("tune", "%s",
-            r.storage ? "expected STUDY or --storage URL, got both"
-                      : "missing STUDY, or --storage URL");
+            r.storage ? "expected STUDY or an option that names it, got both"
+                      : "missing STUDY, --storage URL or --dir DIR");
     choir_status drawn = r.storage ? draw(&r, &r.storage, 1, file)
                                    : draw(&r, (const char *const *)operands.words, count, file);
     if (drawn == CHOIR_OK)

@@ -74,10 +74,12 @@ from_its_folder() {
     good tune export --storage moved/study.db --study study
     [ "$(grep -c COMPLETE out)" -eq 5 ] || fail "not 5 trials: $(cat out)"
     good tune best --storage sqlite:moved/study.db
+    mv out best
+    good tune best --dir moved && cmp -s best out || fail "tune best --dir: $(cat out)"
     bad 2 'missing COMMAND, and no search has left none/study.json' tune --dir none
-    bad 2 'expected STUDY or --storage URL, got both' tune show --storage moved moved
-    bad 2 'missing STUDY, or --storage URL' tune best
-    bad 2 'missing STUDY, or --storage URL' tune plot file.svg
+    bad 2 'expected STUDY or an option that names it, got both' tune show --storage moved moved
+    bad 2 'missing STUDY, --storage URL or --dir DIR' tune best
+    bad 2 'missing STUDY, --storage URL or --dir DIR' tune plot file.svg
 }
 
 wrong() {
