@@ -44,9 +44,10 @@ static choir_status read_metric(const char *text, metric *m)
 /* Checks that validations have the metric. */
 static choir_status check_metric(const choir__job *j, const metric *m)
 {
-    static const choir__name_table table = CHOIR__NAME_TABLE(metrics);
     char own[CHOIR__METRIC_NAME];
     choir__metric_name(j, own);
+    const char *const names[] = {metrics[LOSS], metrics[ACCURACY], own};
+    const choir__name_table table = {names, *own ? 3 : 2, sizeof *names, false};
     if (m->of != OWN || !strcmp(m->name, own))
         return CHOIR_OK;
     if (*own || !j->saves.resume)
