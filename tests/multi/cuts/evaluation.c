@@ -26,7 +26,7 @@ typedef struct outcome {
     choir_score score;
     uint64_t outputs; /* sum of the batches' hashes, which has no order */
     int64_t batches;  /* with outputs */
-    double bytes;     /* that the evaluation has taken at most */
+    double bytes;     /* taken by the evaluation, at most */
 } outcome;
 
 static choir_status add_outputs(
