@@ -21,7 +21,7 @@
  *
  * A model takes part if all of its ops work token by token, except attention: gpt2, llama
  * and its relatives, and bert where it predicts or labels words. Other ops are refused, with
- * their name. In evaluation sequences are not cut.
+ * their name. In evaluation sequences are cut by choir_evaluate alone, if its `chunks` says so.
  *
  * A module of one's own may compute its weights from parameters (and tensors of the run), in
  * f64 too, and spread a parameter over the tokens by broadcasting: sums over tokens have the
@@ -29,7 +29,7 @@
  * of the ops that computed it.
  *
  * Threads: the scope's thread, which also issues to the group. Collective:
- * choir_context_parallel, and every forward in training, every backward and optimizer step.
+ * choir_context_parallel, every forward that cuts, every backward and optimizer step.
  */
 #ifndef CHOIR_CONTEXT_PARALLEL_H
 #define CHOIR_CONTEXT_PARALLEL_H

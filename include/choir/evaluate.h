@@ -45,6 +45,10 @@ typedef struct choir_eval_opts {
     int workers;         /* threads that read samples; default 1 */
     /* ranks that share the batches; NULL (the default): this rank alone */
     choir_group *group;
+    /* true: choir_context_parallel cuts sequences as in training. Ranks that share sequences
+     * evaluate the same batches then, so `group` has ranks that have the same tokens. false
+     * (the default): each rank evaluates whole sequences */
+    bool chunks;
     /* CLASSIFICATION and MULTI_LABEL: array of info->classes entries that receives each class's
      * score; NULL (the default): not needed */
     choir_class_score *per_class;
@@ -56,8 +60,9 @@ typedef struct choir_eval_opts {
     choir_status (*between)(void *arg, choir_status mine);
     void *arg;
     /* Called with `scored_arg` behind each batch that this rank counts: samples [first, first +
-     * n), the model's outputs for them, and their targets. An error ends the evaluation. NULL
-     * (the default): not needed. */
+     * n), the model's outputs for them, and their targets. An error ends the evaluation. Each
+     * rank gets the outputs for all tokens, also where `chunks` distributes them. NULL (the
+     * default): not needed. */
     choir_status (*scored)(
         void *arg, int64_t first, int64_t n, choir_tensor *outputs, choir_tensor *targets);
     void *scored_arg; /* passed to scored */

@@ -89,6 +89,7 @@ struct choir__param {
     int uses;           /* uses in the current tape */
     uint32_t rows_uses; /* bit u: use u gives rows */
     int64_t rows_given; /* most rows that such a use gives in the current tape */
+    bool rows_of_ranks; /* every rank has the rows of all ranks' tokens */
     uint32_t part_uses; /* bit u: use u can give its gradient in parts */
     /* uses on other ranks; the layout follows them while this rank has no use */
     int uses_elsewhere;

@@ -87,7 +87,8 @@ static void make_slots(const choir__book *book, choir__param *p)
 {
     int uses = p->uses ? p->uses : p->uses_elsewhere;
     uint32_t rows = p->uses ? p->rows_uses : p->rows_elsewhere;
-    bool stay = rows && choir__rows_stay(book->gathered,
+    const int64_t held = p->rows_of_ranks ? choir__max(book->planned, INT64_C(1)) : 0;
+    bool stay = rows && choir__rows_stay(choir__max(book->gathered, held),
                             choir__max(p->rows_given, p->rows_given_elsewhere),
                             p->tensor->shape, book->dtype);
     p->slot_count = p->tensor->requires_grad ? (uses ? uses : 1) : 0;

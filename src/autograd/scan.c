@@ -110,7 +110,9 @@ static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
 {
     (void)w;
     if (p->uses < 32) {
+        const choir__sequence *s = r->scope->sequence;
         bool rows = r->op->rows_in >> i & 1;
+        p->rows_of_ranks |= rows && s && s->by;
         p->rows_uses |= (uint32_t)rows << p->uses;
         p->rows_given = rows ? choir__max(p->rows_given, rows_of(r)) : p->rows_given;
         p->part_uses |= (r->op->parts_in >> i & 1) << p->uses;
@@ -129,6 +131,7 @@ choir_status choir__scan_uses(choir__walk *w)
             p->uses = 0;
             p->rows_uses = p->part_uses = 0;
             p->rows_given = 0;
+            p->rows_of_ranks = false;
         }
     each_use(w, w->root->scope, number);
     choir_status status = CHOIR_OK;

@@ -57,7 +57,7 @@ static choir_status check_recheck(const choir__job *j)
     for (int d = 0; d < c->count; d++) {
         const choir__cli_strategy *s = c->dims[d].strategy;
         int ranks = choir__composition_ranks(c, d, j->placement.nproc);
-        dealt |= choir__strategy_deals(s, false);
+        dealt |= choir__strategy_deals(s);
         turned &= turns(j, &c->dims[d]);
         own |=
             s->own_numbers && s->own_numbers(c->dims[d].keys, ranks, j->training.microbatches);

@@ -282,7 +282,6 @@ void choir__job_rank_close(choir__job_rank *p)
     (void)!choir_scope_close(p->run);
     choir_mesh_free(p->mesh);
     choir_group_free(p->also);
-    choir_group_free(p->evaluates);
     choir_group_free(p->subgroup);
     choir_env_free(&p->env);
     free(p->losses);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "base/floats.h"
@@ -13,8 +14,10 @@
 #include "base/tree.h"
 #include "nn/module.h"
 #include "parallel/batches.h"
+#include "parallel/context_parallel/context_parallel.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
+#include "tensor/sequence.h"
 #include "tensor/tensor.h"
 
 /* --- counting ---
@@ -35,7 +38,8 @@
  * The mean F1 equals scikit-learn's f1_score(average="macro", zero_division=0): over the
  * classes that some target or some prediction names. */
 
-/* The sums of one batch. */
+/* The sums of one batch. Where ranks share sequences, each counts best and top5 among its own
+ * tokens; the end adds them. */
 typedef struct batch_sums {
     double loss;        /* mean times rows */
     int64_t rows;       /* targets that count */
@@ -240,8 +244,9 @@ typedef struct evaluation {
     tally tally;
     batch_sums *sums; /* (batches.count) */
     const choir_eval_opts *opts;
-    int64_t asked;       /* calls of opts->between */
-    choir_status agreed; /* an error that all ranks have, or know of */
+    choir__strategy *shares; /* the strategy whose ranks share the sequences; NULL: none */
+    int64_t asked;           /* calls of opts->between */
+    choir_status agreed;     /* an error that all ranks have, or know of */
 } evaluation;
 
 /* Asks whether the evaluation continues. */
@@ -258,7 +263,8 @@ static choir_status ask(void *arg, choir_status mine)
 static choir_status end_batches(
     evaluation *e, choir_group *group, int64_t rounds, choir_status status)
 {
-    if (e->agreed != CHOIR_OK || (status != CHOIR_OK && choir_module_collective(e->net)))
+    bool waited_for = choir_module_collective(e->net) || e->shares;
+    if (e->agreed != CHOIR_OK || (status != CHOIR_OK && waited_for))
         return status;
     if (!e->opts->between)
         return choir__agree(group, status);
@@ -267,12 +273,15 @@ static choir_status end_batches(
     return status == CHOIR_OK ? e->agreed : status;
 }
 
+/* Where sequences are cut, the loss is the loss of all tokens, and `out` has this rank's. */
 static choir_status run_batch(void *arg, choir_scope *step, const choir__read_batch *b)
 {
     evaluation *e = arg;
-    batch_sums *s = &e->sums[(e->batches.first + b->position) % e->batches.count];
+    int64_t number = (e->batches.first + b->position) % e->batches.count;
+    batch_sums *s = &e->sums[number];
     choir_tensor *out = choir_model_forward(e->info, e->net, b->x, b->y);
     choir_tensor *loss = choir_model_loss(e->info, out, b->y);
+    e->shares = step->sequence ? step->sequence->by : NULL;
     s->rows = rows_of(e->info, b->n, b->y, b->targets);
     s->loss = s->rows ? choir_item(loss) * (double)s->rows : 0;
     choir_status status = choir__scope_status(step);
@@ -280,11 +289,33 @@ static choir_status run_batch(void *arg, choir_scope *step, const choir__read_ba
     if (status == CHOIR_OK && e->info->task == CHOIR_MULTI_LABEL)
         status = tally_several(&e->tally, out, b->targets, b->n, again, s);
     else if (status == CHOIR_OK && choir_task_has_ids(e->info->task))
-        status = tally_add(&e->tally, out, b->y, ignored_by(e->info), again, s);
-    int64_t number = (e->batches.first + b->position) % e->batches.count;
+        status = tally_add(
+            &e->tally, out, choir__sequence_own(step, b->y, 1), ignored_by(e->info), again, s);
     if (status == CHOIR_OK && e->opts->scored && !again)
-        status =
-            e->opts->scored(e->opts->scored_arg, number * e->batches.batch, b->n, out, b->y);
+        status = e->opts->scored(e->opts->scored_arg, number * e->batches.batch, b->n,
+            choir__sequence_in_order(step, out, 1), b->y);
+    return status;
+}
+
+/* Adds what the ranks that share the sequences have counted among their own tokens. Collective
+ * over them. */
+static choir_status add_shares(evaluation *e)
+{
+    const int64_t batches = e->mine,
+                  of_classes = e->tally.counts ? e->tally.classes * COUNTS : 0;
+    int64_t count = 2 * batches + of_classes;
+    int64_t *all = choir__alloc((size_t)(count + 1) * sizeof *all);
+    batch_sums *s = e->sums + e->batches.first;
+    for (int64_t i = 0; i < batches; i++)
+        all[2 * i] = s[i].best, all[2 * i + 1] = s[i].top5;
+    if (of_classes)
+        memcpy(all + 2 * batches, e->tally.counts, (size_t)of_classes * sizeof *all);
+    choir_status status = e->shares->ops->chunks->count(e->shares, all, count);
+    for (int64_t i = 0; i < batches; i++)
+        s[i].best = all[2 * i], s[i].top5 = all[2 * i + 1];
+    if (of_classes)
+        memcpy(e->tally.counts, all + 2 * batches, (size_t)of_classes * sizeof *all);
+    free(all);
     return status;
 }
 
@@ -407,9 +438,13 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     if (group && status == CHOIR_OK)
         choir_module_visit(net, true, sync_buffer, group);
     choir_module_train(net, false);
+    choir__cp_cut_evaluation(net, opts.chunks);
     if (status == CHOIR_OK)
         status = choir__batches_each(run, &e.batches, forwards, opts.workers, run_batch, &e);
+    choir__cp_cut_evaluation(net, false);
     choir_module_train(net, true);
+    if (e.shares && status == CHOIR_OK)
+        status = add_shares(&e);
     status = end_batches(&e, group, rounds_of(count, group), status);
     if (group && status == CHOIR_OK)
         status = gather(group, e.sums, e.sums, count);

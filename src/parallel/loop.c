@@ -180,6 +180,7 @@ static choir_status evaluate(choir_loop *l)
     choir_eval_opts opts = choir_eval_defaults();
     opts.max_batches = l->opts.eval_batches;
     opts.group = l->env.group;
+    opts.chunks = true; /* the environment's ranks share micro-batches, not sequences */
     choir_status status = choir_optim_swap(l->t.optim);
     if (status != CHOIR_OK)
         return status;

@@ -55,6 +55,22 @@ choir_tensor *choir__sequence_whole(choir_scope *scope, choir_tensor *x, int dim
     return s && s->by && !x->poisoned ? s->by->ops->chunks->whole(s->by, scope, x, dim) : x;
 }
 
+choir_tensor *choir__sequence_in_order(choir_scope *scope, choir_tensor *x, int dim)
+{
+    const choir__sequence *s = scope->sequence;
+    x = choir__sequence_whole(scope, x, dim);
+    if (!s || x->poisoned)
+        return x;
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
+    int64_t each = s->length / s->chunks;
+    for (int64_t l = 0; l < s->chunks && !y->poisoned; l++) {
+        int64_t chunk = choir__chunk_of_leaf(l, s->chunks);
+        choir__launch_copy(
+            tokens_of(y, dim, chunk * each, each), tokens_of(x, dim, l * each, each));
+    }
+    return y;
+}
+
 choir_tensor *choir__sequence_sum(choir_tensor *x)
 {
     const choir__sequence *s = x->scope->sequence;

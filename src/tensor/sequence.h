@@ -89,6 +89,9 @@ choir_tensor *choir__sequence_own(choir_scope *scope, choir_tensor *x, int dim);
  */
 choir_tensor *choir__sequence_whole(choir_scope *scope, choir_tensor *x, int dim);
 
+/* Returns the tokens of all ranks of x, in their own order: a tensor without a record. */
+choir_tensor *choir__sequence_in_order(choir_scope *scope, choir_tensor *x, int dim);
+
 /* Returns the sum of the ranks' x, which is also its gradient's way back. */
 choir_tensor *choir__sequence_sum(choir_tensor *x);
 

@@ -79,6 +79,8 @@ typedef struct choir__chunk_ops {
     /* Replaces node 0 of nodes (count, ...) by the sum of all ranks' nodes in the tree over
      * leaves; nodes are those that this rank's leaves complete. */
     choir_status (*join)(choir__strategy *s, choir_tensor *nodes);
+    /* Adds up what each rank has counted among its own tokens. Collective; waits. */
+    choir_status (*count)(choir__strategy *s, int64_t *numbers, int64_t count);
     /* Sums gradients of a micro-batch over the ranks, in the order of the device's queue,
      * unless ops have joined them. */
     choir_status (*leaf)(choir__strategy *s, choir_device *device, choir_dtype dtype,

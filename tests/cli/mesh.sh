@@ -121,15 +121,29 @@ chunked() {
         train "${args[@]}" --strategy "$tokens+cp" --mesh 2x2
 }
 
-# Four ranks train four times as long a sequence in hardly more memory than one rank: each has its
-# share of the activations, and exchanges use memory that the step has used before.
+# Four ranks train on four times as long a sequence, and evaluate it, in hardly more memory than
+# one rank: each has its share of the activations, and exchanges use memory that the step has used
+# before.
 longest() {
     local model=llama:layers=1,heads=8,width=256,hidden=688,vocab=512
-    args=(--quiet --steps 3 --no-eval --batch-size 1 --microbatches 1 --chunks 8 random)
+    args=(--quiet --steps 3 --eval-batches 2 --batch-size 1 --microbatches 1 --chunks 8 random)
     good train "${args[@]}" --strategy single --model "$model,context=320" --mem-cap 25M
     bad 1 "out of memory" train "${args[@]}" --strategy single --model "$model,context=640" \
         --mem-cap 25M
     good train "${args[@]}" --model "$model,context=1280" --strategy cp --nproc 4 --mem-cap 28M
+}
+
+# The note about unequal work is for causal models alone, and names chunks that the context has.
+unequal_work() {
+    local args=(--quiet --steps 1 --no-eval --batch-size 2 --microbatches 1 --strategy cp --nproc 2)
+    local of='causal attention is balanced where twice the ranks divide the chunks'
+    noted "10 chunks on 2 ranks: $of, as with --chunks 20\$" train "${args[@]}" --chunks 10 \
+        --model "$gpt,context=40" random
+    noted "$of, as with --chunks 18\$" train "${args[@]}" --chunks 9 --nproc 3 \
+        --model "$gpt,context=18" random
+    noted "$of, which no cut of this context allows\$" train "${args[@]}" --chunks 10 \
+        --model "$gpt,context=10" random
+    good train "${args[@]}" --chunks 10 --model "$bert,context=10" random
 }
 
 # Each rank reads its slices of published weights, and no device ever holds all of them. PyTorch's
@@ -252,6 +266,7 @@ check masked
 check sliced
 check chunked
 check longest
+check unequal_work
 check from_weights
 check images
 check averaged

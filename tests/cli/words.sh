@@ -28,6 +28,21 @@ same_bits() {
     same_run random.out out
 }
 
+# Ranks that share the sentences count their own tokens; the sentences have different lengths.
+chunks() {
+    local shared=("${job[@]}" --tokenizer tokenizer.json --steps 20 --eval-every 8 --chunks 10)
+    shared+=(--metric 'sum=sha256sum | tr -dc 0-9 | head -c 8' set.jsonl)
+    good "${shared[@]}"
+    mv out one_device.out
+    for strategy in 'cp --nproc 2' 'cp:exchange=keys --nproc 5' 'ddp+cp --mesh 2x2'; do
+        # shellcheck disable=SC2086
+        good "${shared[@]}" --strategy $strategy
+        [ "$(grep -c '"event":"eval".*"metric":' out)" = 2 ] || fail "$(cat out)"
+        [ "$(grep '"event":"eval"' one_device.out)" = "$(grep '"event":"eval"' out)" ] ||
+            fail "$strategy"
+    done
+}
+
 is_evaluated() {
     good eval --json --per-class --batch-size 4 one set.jsonl
     [ "$(field loss out)" = "$(field eval_loss one.out)" ] ||
@@ -77,6 +92,7 @@ wrong() {
 }
 
 check same_bits
+check chunks
 check is_evaluated
 check predicts
 check shorter

@@ -98,7 +98,7 @@ static int evaluates_as(const choir__composition *c, int ranks, int rank, int *c
         const choir__cli_strategy *s = c->dims[d].strategy;
         const int size = choir__composition_ranks(c, d, ranks);
         stride /= size;
-        if (!choir__strategy_deals(s, true))
+        if (!choir__strategy_deals(s))
             continue;
         place = place * size + rank / stride % size;
         *count *= size;

@@ -107,16 +107,31 @@ choir_status choir__cli_strategy_check_chunks(choir__job *j)
     return status == CHOIR_OK ? check_model(j) : status;
 }
 
+/* Returns the next number of chunks of the context that twice the ranks divide; 0: none. */
+static int64_t balanced(const choir__job *j, int64_t twice)
+{
+    int64_t tokens = j->model.info.input.dim[0], n = twice;
+    while (n <= tokens && (n < j->training.chunks || tokens % n))
+        n += twice;
+    return n <= tokens ? n : 0;
+}
+
 char *choir__cli_strategy_chunks_note(const choir__job *j)
 {
+    const choir_model_info *info = &j->model.info;
     int64_t ranks = sharing(j), chunks = j->training.chunks;
-    if (ranks == 1 || chunks % (2 * ranks) == 0)
+    bool causal = info->task == CHOIR_LANGUAGE && !info->masked;
+    if (!causal || ranks == 1 || chunks % (2 * ranks) == 0)
         return NULL;
-    return choir__format(
-        "%lld chunks on %lld ranks: causal attention is balanced where twice the "
-        "ranks divide the chunks, as with --chunks %lld",
-        (long long)chunks, (long long)ranks,
-        (long long)((chunks / (2 * ranks) + 1) * 2 * ranks));
+    int64_t better = balanced(j, 2 * ranks);
+    char *advice = better ? choir__format(", as with --chunks %lld", (long long)better)
+                          : choir__strdup(", which no cut of this context allows");
+    char *note =
+        choir__format("%lld chunks on %lld ranks: causal attention is balanced where twice the "
+                      "ranks divide the chunks%s",
+            (long long)chunks, (long long)ranks, advice);
+    free(advice);
+    return note;
 }
 
 void choir__cli_strategy_cut_sequences(choir__job_rank *p)
@@ -124,5 +139,5 @@ void choir__cli_strategy_cut_sequences(choir__job_rank *p)
     choir_context_parallel_opts opts = choir_context_parallel_defaults();
     opts.chunks = p->job->training.chunks;
     if (opts.chunks > 1 && sharing(p->job) == 1)
-        p->model = choir_context_parallel(p->run, p->model, NULL, opts);
+        p->model = p->evaluated = choir_context_parallel(p->run, p->model, NULL, opts);
 }

@@ -37,7 +37,7 @@ static choir_status build(choir__job_rank *p)
     for (int i = 0; i < (int)CHOIR_COUNT(exchanges); i++)
         if (!strcmp(k->exchange, exchanges[i]))
             opts.exchange = (choir_cp_exchange)(CHOIR_CP_HEADS + i);
-    p->model = choir_context_parallel(p->run, p->model, p->along, opts);
+    p->model = p->evaluated = choir_context_parallel(p->run, p->model, p->along, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
 

@@ -63,20 +63,14 @@ bool choir__composition_inside(const choir__composition *c)
 
 /* --- meeting --- */
 
-typedef struct split {
-    const choir__composition *composition;
-    bool evaluation;
-} split;
-
 static int place_in_others(int rank, const void *arg)
 {
-    const split *s = arg;
-    const choir__composition *c = s->composition;
+    const choir__composition *c = arg;
     int stride = 1, color = 0;
     for (int d = c->count - 1 - choir__composition_inside(c); d >= 0; d--) {
         int at = rank % c->dims[d].size;
         rank /= c->dims[d].size;
-        if (!choir__strategy_deals(c->dims[d].strategy, s->evaluation))
+        if (!choir__strategy_deals(c->dims[d].strategy))
             color += at * stride;
         stride *= c->dims[d].size;
     }
@@ -84,17 +78,10 @@ static int place_in_others(int rank, const void *arg)
 }
 
 /* Makes the group of the ranks that differ only in such dimensions. */
-static choir_status split_dealt(choir__job_rank *p, bool evaluation, choir_group **group)
-{
-    const split s = {&p->job->placement.composition, evaluation};
-    return choir__group_split_by(p->env.group, place_in_others, &s, NULL, group);
-}
-
 static choir_status find_dealt(choir__job_rank *p)
 {
-    choir_status status = split_dealt(p, false, &p->also);
-    if (status == CHOIR_OK)
-        status = split_dealt(p, true, &p->evaluates);
+    choir_status status = choir__group_split_by(
+        p->env.group, place_in_others, &p->job->placement.composition, NULL, &p->also);
     if (status != CHOIR_OK)
         return status;
     p->dealt.group = p->also;
@@ -107,22 +94,21 @@ choir_group *choir__job_rank_dealers(const choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;
     for (int d = 0; d < c->count && p->mesh; d++)
-        if (choir__strategy_deals(c->dims[d].strategy, false))
+        if (choir__strategy_deals(c->dims[d].strategy))
             return choir_mesh_group(p->mesh, c->dims[d].strategy->dimension);
     return p->env.group;
 }
 
 int choir__job_rank_share(const choir__job_rank *p)
 {
-    const split s = {&p->job->placement.composition, false};
-    return p->mesh ? place_in_others(p->env.rank, &s) : 0;
+    return p->mesh ? place_in_others(p->env.rank, &p->job->placement.composition) : 0;
 }
 
 choir_group *choir__job_rank_evaluates(const choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;
-    bool alone = c->count == 1 && choir__strategy_deals(c->dims[0].strategy, true);
-    return p->evaluates ? p->evaluates : alone ? p->env.group : p->dealt.group;
+    bool alone = c->count == 1 && choir__strategy_deals(c->dims[0].strategy);
+    return p->also ? p->also : alone ? p->env.group : p->dealt.group;
 }
 
 choir_status choir__job_rank_mesh(choir__job_rank *p)

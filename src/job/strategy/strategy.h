@@ -39,8 +39,7 @@ typedef struct choir__job_rank {
     /* Like env, for the ranks that micro-batches are distributed to; group may be NULL if this
      * rank is the only one. */
     choir_env dealt;
-    choir_group *also;      /* dealt.group, if it is a separate group */
-    choir_group *evaluates; /* choir__job_rank_evaluates of a mesh; else NULL */
+    choir_group *also; /* dealt.group, if it is a separate group */
     /* The dimension for which a strategy's function is called. */
     const struct choir__dimension *at;
     choir_group *along;                        /* the ranks along the dimension, in order */
@@ -208,12 +207,11 @@ struct choir__cli_strategy {
     const char *(*forgets)(const void *keys, int ranks);
 };
 
-/* Returns whether ranks along the strategy's dimension have micro-batches of their own, or, in
- * an evaluation, batches of their own: ranks that share sequences have whole models. */
-static inline bool choir__strategy_deals(const choir__cli_strategy *s, bool evaluation)
+/* Returns whether ranks along the strategy's dimension have micro-batches of their own, and, in
+ * an evaluation, batches of their own. */
+static inline bool choir__strategy_deals(const choir__cli_strategy *s)
 {
-    return s->spread == CHOIR__DEVICE_A_RANK ||
-           (evaluation && s->chunks == CHOIR__CHUNKS_OF_RANKS);
+    return s->spread == CHOIR__DEVICE_A_RANK;
 }
 
 /* The registry, ended by NULL. */
@@ -317,7 +315,7 @@ choir_group *choir__job_rank_dealers(const choir__job_rank *part);
 int choir__job_rank_share(const choir__job_rank *part);
 
 /* Returns the ranks that share the batches of an evaluation: those that micro-batches are
- * distributed to, and those that share sequences, which evaluation does not cut. */
+ * distributed to. */
 choir_group *choir__job_rank_evaluates(const choir__job_rank *part);
 
 /* --- declared_cut.c --- */

@@ -20,6 +20,7 @@ choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_s
         .max_batches = batches,
         .workers = (int)t->job->data.workers,
         .group = choir__job_rank_evaluates(&t->part),
+        .chunks = true,
         .between = choir__trainer_between_batches,
         .arg = t,
         .scored = t->job->training.metric ? choir__metric_scored : NULL};

@@ -29,7 +29,7 @@ static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int c
     choir_scope *scope = ids->scope;
     if (scope->kind == CHOIR__RUN)
         return choir__poison(scope, CHOIR_ERR_SCOPE,
-            "context_parallel: a forward in training needs inputs of a step");
+            "context_parallel: a forward that cuts sequences needs inputs of a step");
     for (int i = 0; i < count; i++)
         if (in[i] && (in[i]->shape.ndim < 2 || in[i]->shape.dim[1] != ids->shape.dim[1]))
             return choir__poison(scope, CHOIR_ERR_SHAPE,
@@ -56,7 +56,7 @@ static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int c
 static choir_tensor *cp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     choir__cp *cp = (choir__cp *)self;
-    if (!self->training || cp->chunks == 1)
+    if ((!self->training && !cp->cuts_evaluation) || cp->chunks == 1)
         return choir_forward_n(cp->module, in, count);
     choir_tensor *own[CHOIR__MAX_IN], *bad = refused(cp, in, count);
     if (bad)
@@ -77,6 +77,15 @@ static choir_tensor *cp_forward(choir_module *self, choir_tensor *const *in, int
 
 static const choir_module_class cp_class = {
     "context_parallel", sizeof(choir__cp), cp_forward, 0};
+
+void choir__cp_cut_evaluation(choir_module *module, bool cut)
+{
+    if (module->type == &cp_class)
+        ((choir__cp *)module)->cuts_evaluation = cut;
+    for (const choir__module_entry *e = module->inside->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            choir__cp_cut_evaluation(e->child, cut);
+}
 
 /* --- what the ranks do together --- */
 
@@ -99,6 +108,11 @@ static choir_tensor *whole(choir__strategy *s, choir_scope *scope, choir_tensor 
 static choir_status join(choir__strategy *s, choir_tensor *nodes)
 {
     return choir__nodes_reduce(nodes, cp_of(s)->group, cp_of(s)->chunks);
+}
+
+static choir_status count(choir__strategy *s, int64_t *numbers, int64_t n)
+{
+    return choir_group_all_reduce(cp_of(s)->group, numbers, n, CHOIR_I64, CHOIR_SUM, NULL);
 }
 
 static choir_status leaf(
@@ -170,6 +184,7 @@ static const choir__chunk_ops chunk_ops = {.sum = sum,
     .attention = attention,
     .attention_backward = attention_backward,
     .join = join,
+    .count = count,
     .leaf = leaf};
 
 static choir_status take_first(choir__strategy *s, void *bytes, size_t count)

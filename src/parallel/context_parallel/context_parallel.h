@@ -17,7 +17,12 @@ typedef struct choir__cp {
     int rank, world;
     int64_t chunks;
     choir_cp_exchange exchange;
+    bool cuts_evaluation; /* forwards in evaluation cut sequences, too */
 } choir__cp;
+
+/* Makes forwards in evaluation cut sequences as those in training, or not, where the tree has
+ * such a module. */
+void choir__cp_cut_evaluation(choir_module *module, bool cut);
 
 /* A call of attention: the strategy's ranks, and where the call runs. */
 typedef struct choir__cp_call {

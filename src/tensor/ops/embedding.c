@@ -52,6 +52,9 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     return CHOIR_OK;
 }
 
+typedef void sum_fn(const choir__record *r, choir_tensor *ids, choir_tensor *gy,
+    choir_tensor *y, int64_t from, bool once);
+
 /* Writes the sums by id of a micro-batch's rows to y, rows of the table from `from` on. once:
  * the rows come from all ranks that have chunks of a sequence. */
 static void sum_rows(const choir__record *r, choir_tensor *ids, choir_tensor *gy,
@@ -69,16 +72,68 @@ static void sum_rows(const choir__record *r, choir_tensor *ids, choir_tensor *gy
         choir__sequence_given_once(y);
 }
 
+/* Returns columns [from, from + count) of the rows of all ranks' tokens, f32. */
+static choir_tensor *columns_of(
+    choir_scope *scope, choir_tensor *rows, int64_t from, int64_t count)
+{
+    const int last = rows->shape.ndim - 1;
+    choir_tensor *view = choir__tensor_alias(scope, rows);
+    view->shape.dim[last] = count;
+    view->count = choir__shape_count(view->shape);
+    view->offset += from;
+    choir_tensor *own =
+        choir__tensor_new(scope, choir__device_of(rows), rows->dtype, view->shape);
+    if (own->poisoned)
+        return own;
+    choir__launch_copy(own, view);
+    choir_tensor *all = choir__sequence_whole(scope, own, last - 1), *wide = all;
+    choir__tensor_release(own);
+    if (!all->poisoned && (wide = choir__wide(scope, all)) != all)
+        choir__tensor_release(all);
+    return wide;
+}
+
+/* Like sum_rows, where gy has the rows of this rank's tokens and ids are all ranks': a block of
+ * columns at a time, and as many rows of the table, so that no rank has more of them than it
+ * has tokens. */
+static void sum_columns(const choir__record *r, choir_tensor *ids, choir_tensor *gy,
+    choir_tensor *y, int64_t from, bool once)
+{
+    const choir__sequence *s = r->scope->sequence;
+    const int64_t ranks = s->chunks / s->leaves, cols = y->shape.dim[1], rows = y->shape.dim[0],
+                  each = cols % ranks ? cols : cols / ranks;
+    for (int64_t at = 0; at < cols && choir__scope_status(y->scope) == CHOIR_OK; at += each) {
+        choir_tensor *block = columns_of(y->scope, gy, at, each);
+        for (int64_t row = 0; row < rows && !block->poisoned; row += ids->count) {
+            int64_t n = choir__min(rows - row, ids->count);
+            choir_tensor *sums =
+                choir__tensor_new(y->scope, choir__device_of(y), y->dtype, choir_dims(n, each));
+            if (sums->poisoned)
+                break;
+            sum_rows(r, ids, block, sums, from + row, false);
+            choir_tensor *to = choir__tensor_alias(y->scope, y);
+            to->shape = sums->shape;
+            to->count = sums->count;
+            to->offset += row * cols + at;
+            choir__launch_copy(to, sums);
+            choir__tensor_release(sums);
+        }
+        choir__tensor_release(block);
+    }
+    if (once)
+        choir__sequence_given_once(y);
+}
+
 /* Gives the table's gradient in parts of its rows, if the sink takes them. */
-static bool give_in_parts(
-    choir__record *r, choir_tensor *ids, choir_tensor *gy, choir__sink *sink, bool once)
+static bool give_in_parts(choir__record *r, choir_tensor *ids, choir_tensor *gy,
+    choir__sink *sink, sum_fn *sum, bool once)
 {
     choir_shape shape = r->in[0]->shape;
     choir_tensor *y = sink->dest_part(sink, r, 0, 0);
     bool parts = y;
     int64_t rows = shape.dim[0], each = choir__part_rows(shape), part = 0;
     for (int64_t from = 0; from < rows && y; from += each) {
-        sum_rows(r, ids, gy, y, from, once);
+        sum(r, ids, gy, y, from, once);
         sink->give_part(sink, r, 0);
         y = from + each < rows ? sink->dest_part(sink, r, 0, ++part) : NULL;
     }
@@ -94,20 +149,19 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     const choir__sequence *s = r->scope->sequence;
     /* rows are added in the order of tokens, also where a parameter's could have stayed rows */
     bool whole = choir__sequence_is_whole(r->in[0]) || (s && s->by && r->in[0]->param);
-    if (whole || (s && s->joins)) {
-        int dim = ids->shape.ndim - 1;
-        ids = choir__sequence_whole(sink->scope, ids, dim);
-        gy = choir__sequence_whole(sink->scope, gy, dim);
-    }
-    gy = choir__wide(sink->scope, gy); /* rows are added in f32 */
-    if (ids->poisoned || gy->poisoned || give_in_parts(r, ids, gy, sink, whole))
+    sum_fn *sum_of = whole || (s && s->joins) ? sum_columns : sum_rows;
+    if (sum_of == sum_columns)
+        ids = choir__sequence_whole(sink->scope, ids, ids->shape.ndim - 1);
+    else
+        gy = choir__wide(sink->scope, gy); /* rows are added in f32 */
+    if (ids->poisoned || gy->poisoned || give_in_parts(r, ids, gy, sink, sum_of, whole))
         return;
     choir_tensor *g = sink->dest(sink, r, 0);
     choir_tensor *sum =
         g && choir__is_half(g->dtype) ? choir__cast_like(sink->scope, g, CHOIR_F32) : g;
     if (!g || sum->poisoned)
         return;
-    sum_rows(r, ids, gy, sum, 0, whole && sum == g);
+    sum_of(r, ids, gy, sum, 0, whole && sum == g);
     if (sum != g) {
         choir__launch_copy(g, sum);
         if (whole)

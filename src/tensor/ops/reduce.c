@@ -103,7 +103,7 @@ choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
 }
 
 const choir__op choir__argmax_op = {
-    .name = "argmax", .half_native = CHOIR__ALL_IN, .slices_in = 1};
+    .name = "argmax", .by_token = true, .half_native = CHOIR__ALL_IN, .slices_in = 1};
 
 choir_tensor *choir_argmax(choir_tensor *x)
 {

@@ -10,7 +10,7 @@
 #include "multi/cuts/own_weights.h"
 #include "multi/ranks.h"
 
-enum { STEPS = 4, SAMPLES = 2, MICROS = 4 };
+enum { STEPS = 4, SAMPLES = 2, MICROS = 4, MOST = 4 };
 
 typedef enum outside { NOTHING, DDP, FSDP } outside;
 
@@ -367,30 +367,33 @@ typedef struct share {
     double bytes, flops; /* largest of all ranks */
 } share;
 
-/* Measures the second step: its FLOPs, and its memory beside weights, gradients and state. */
+/* Measures the second step: its FLOPs, and its memory beside weights, gradients and state; what
+ * a step leaves to the next one counts. */
 static int measure(int rank, int world, void *arg)
 {
     void **args = arg;
     job j = {.plan = args[0]};
     share *out = (share *)args[1] + rank;
-    choir_device_stats before, after;
+    choir_device_stats after;
     (void)world;
     choir_check(choir_env_init(&j.env));
     open_run(&j);
     j.net = build_model(j.run, j.plan->model, &j.info);
+    if (j.plan->recompute)
+        choir_module_recompute_blocks(j.net, true);
     j.net = wrap(&j);
     j.optim = clipped_adamw(j.run, j.net);
     j.count = 1; /* with more, a bucket of gradients would be there until it is added */
     CHECK_OK(run_step(j.run, false, 0, body, &j));
     choir_check(choir_device_sync(j.env.device));
-    choir_device_get_stats(j.env.device, &before);
     choir_device_reset_peak(j.env.device);
     choir_trace *trace = choir_trace_new(0);
     choir_trace_device(trace, j.env.device);
     CHECK_OK(run_step(j.run, false, 1, body, &j));
     out->flops = traced_flops(trace);
     choir_device_get_stats(j.env.device, &after);
-    out->bytes = (double)(after.bytes_peak - before.bytes_now);
+    out->bytes = (double)(after.bytes_peak - after.bytes_weights - after.bytes_gradients -
+                          after.bytes_optimizer);
     choir_trace_free(trace);
     choir_check(choir_scope_close(j.run));
     choir_mesh_free(j.mesh);
@@ -400,14 +403,14 @@ static int measure(int rank, int world, void *arg)
 
 static share shares_of(plan p)
 {
-    share *shared = shared_memory(4 * sizeof *shared), most = {0};
+    share *shared = shared_memory(MOST * sizeof *shared), most = {0};
     void *args[] = {&p, shared};
     ok(choir_spawn(p.ranks, measure, args));
     for (int r = 0; r < p.ranks; r++) {
         most.bytes = shared[r].bytes > most.bytes ? shared[r].bytes : most.bytes;
         most.flops = shared[r].flops > most.flops ? shared[r].flops : most.flops;
     }
-    munmap(shared, 4 * sizeof *shared);
+    munmap(shared, MOST * sizeof *shared);
     return most;
 }
 
@@ -433,11 +436,17 @@ static void equal_shares(void **state)
 {
     (void)state;
     assert_shares(
-        (plan){.model = "gpt2:layers=8,heads=4,width=48,context=256,vocab=61", .chunks = 8}, 4);
+        (plan){.model = "gpt2:layers=4,heads=4,width=48,context=1024,vocab=61", .chunks = 8},
+        4);
     assert_shares((plan){.model = "llama:layers=8,heads=4,kv_heads=2,width=48,hidden=128,"
                                   "context=264,vocab=61",
                       .chunks = 12}, /* several nodes of the tree on each rank */
         2);
+    /* Lookups have a large part in one layer, whose results are recomputed or not. */
+    plan one = {.model = "gpt2:layers=1,heads=4,width=64,context=1024,vocab=512", .chunks = 8};
+    assert_shares(one, MOST);
+    one.recompute = true;
+    assert_shares(one, MOST);
 }
 
 /* --- refusals --- */
