@@ -123,8 +123,8 @@ static void test_living_ranks_alone_share_memory(void **state)
     free(stands_for);
 }
 
-/* The bytes of a crowd's exchange are those of the two ranks that live. A copy for each of the
- * others once took 29 % of the time of a plan of 100,000 devices. */
+/* An exchange of a crowd copies what the two living ranks bring. A copy for each of the others
+ * once took 29 % of the time of a plan of 100,000 devices. */
 enum { SAID = 4096 };
 
 static int64_t resident_peak(void)
