@@ -347,6 +347,9 @@ choir_status choir__job_common_cut(choir__job *j)
     for (int64_t m = 4 * devices; !t->microbatches && m >= devices; m--)
         if (t->batch_size % m == 0)
             t->microbatches = m;
+    /* tp, cp and stages share a micro-batch; the others say that each rank needs one */
+    if (!t->microbatches && t->batch_size < devices)
+        t->microbatches = t->batch_size;
     if (t->microbatches)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,

@@ -277,7 +277,8 @@ const char *choir__job_device_name(
 void choir__job_devices_text(const choir__job_placement *placement, char *text, size_t bytes);
 
 /* Chooses one M for all strategies that are compared, unless one is given: four micro-batches
- * per device, or the next fewer that divide the batch. Error: argument. */
+ * per device, or the next fewer that divide the batch, or its samples where devices are more.
+ * Error: argument. */
 choir_status choir__job_common_cut(choir__job *job);
 
 /* Notes that the command line gives an option, and adds one that is repeated to those before.

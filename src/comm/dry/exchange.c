@@ -1,5 +1,6 @@
 /* Collectives on host memory between dry ranks: the last one that comes reads and writes the
- * memory of all living ones. A member that does not live has the data of its representative. */
+ * memory of all living ones. A member that does not live has the data of its representative.
+ * Representatives are copied, and not the members, who may be a hundred thousand. */
 #include "comm/dry/exchange.h"
 
 #include <stdlib.h>
@@ -7,17 +8,17 @@
 
 #include "comm/reduce.h"
 
-/* Copies of all members' data, since results may overwrite operands. */
+/* Copies of the living members' data, since results may overwrite operands. */
 typedef struct table {
     const choir__dry_room *room;
     const choir__call *call; /* one member's; all have equal stamps */
     size_t part, bytes;      /* bytes: `count` elements; all that a member brings */
-    char *data;              /* (count of members, bytes) */
+    char *data;              /* (living members, bytes) */
 } table;
 
 static const char *brought(const table *t, int member)
 {
-    return t->data + (size_t)member * t->bytes;
+    return t->data + (size_t)t->room->speaker[member] * t->bytes;
 }
 
 static bool brings_parts(const choir__call *call)
@@ -28,13 +29,13 @@ static bool brings_parts(const choir__call *call)
 
 static table collect(const choir__dry_room *room)
 {
-    const choir__call *one = room->calls[room->speaker[0]];
+    const choir__call *one = room->calls[room->members[0]];
     table t = {.room = room, .call = one};
     t.part = (size_t)one->stamp.count * choir_dtype_size((choir_dtype)one->stamp.dtype);
     t.bytes = t.part * (brings_parts(one) ? (size_t)room->count : 1);
-    t.data = choir__calloc((size_t)room->count, t.bytes + 1);
-    for (int i = 0; i < room->count; i++) {
-        const choir__call *c = room->calls[room->speaker[i]];
+    t.data = choir__calloc((size_t)room->living, t.bytes + 1);
+    for (int i = 0; i < room->living; i++) {
+        const choir__call *c = room->calls[room->members[i]];
         if (c->in && t.bytes)
             memcpy(t.data + (size_t)i * t.bytes, c->in, t.bytes);
     }
@@ -98,8 +99,9 @@ static void give(const table *t, int m, char *out)
         break;
     case CHOIR__GATHER:
     case CHOIR__ALL_GATHER:
-        if (t->call->stamp.kind == CHOIR__ALL_GATHER || m == root)
-            memcpy(out, t->data, (size_t)t->room->count * t->part);
+        for (int i = 0; i < t->room->count; i++)
+            if (t->call->stamp.kind == CHOIR__ALL_GATHER || m == root)
+                copy_part(t, i, 0, out + (size_t)i * t->part);
         break;
     case CHOIR__ALL_TO_ALL:
         for (int i = 0; i < t->room->count; i++)

@@ -102,7 +102,7 @@ static void find_speakers(choir__dry_room *room)
         for (int k = 0; k < room->living && room->ranks[room->members[last]] != speaker; k++)
             last = (last + 1) % room->living;
         const bool found = room->ranks[room->members[last]] == speaker;
-        room->speaker[i] = room->members[found ? last : 0];
+        room->speaker[i] = found ? last : 0;
     }
 }
 

@@ -27,7 +27,7 @@ typedef struct choir__dry_room {
     choir__dry_world *world;
     int count, living;
     int *ranks;                /* (count) ranks of the world */
-    int *speaker;              /* (count) the member that represents each member */
+    int *speaker;              /* (count) the index in members of each one's representative */
     int *members;              /* (living) the members that live */
     const choir__call **calls; /* (count) the call of each member that has come */
     int arrived;
