@@ -294,17 +294,34 @@ static void join_templates(
             *add_other(b, NULL) = copy_of(&from->others[i]);
 }
 
-/* Unknown files are the model's, except those about tokens that do not fit. */
+/* Copies the unknown files of a folder; `tokens`, `rest`: those about tokens, and the others.
+ */
+static void join_unknown_of(choir_beside *b, const choir_beside *from, bool tokens, bool rest)
+{
+    char *names = choir__strdup(from->left_out ? from->left_out : ""), *next = names, *name;
+    for (int i = 0; i < from->other_count; i++) {
+        name = (char *)choir__beside_published_name(from->others[i].name);
+        if (!is_template(&from->others[i]) &&
+            (choir__beside_is_of_tokens(name) ? tokens : rest))
+            *add_other(b, NULL) = copy_of(&from->others[i]);
+    }
+    while ((name = strsep(&next, ","))) {
+        name += *name == ' ';
+        if (*name && (choir__beside_is_of_tokens(name) ? tokens : rest))
+            leave_out(b, name);
+    }
+    free(names);
+}
+
+/* Unknown files are the model's, except those about tokens that do not fit. A tokenizer of
+ * another model, whose licence is not this one's, brings those about tokens alone. */
 static void join_unknown(
     choir_beside *b, const choir_beside *tokens, const choir_beside *model, bool fits)
 {
-    const choir_beside *from = model ? model : tokens;
-    for (int i = 0; from && i < from->other_count; i++) {
-        const char *name = choir__beside_published_name(from->others[i].name);
-        if (!is_template(&from->others[i]) && (fits || !choir__beside_is_of_tokens(name)))
-            *add_other(b, NULL) = copy_of(&from->others[i]);
-    }
-    b->left_out = from && from->left_out ? choir__strdup(from->left_out) : NULL;
+    if (model)
+        join_unknown_of(b, model, fits, true);
+    else if (tokens)
+        join_unknown_of(b, tokens, true, false);
 }
 
 choir_beside *choir__beside_join(

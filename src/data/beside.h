@@ -79,7 +79,8 @@ const char *choir__beside_wrong(const choir_beside *beside, const char *name);
 
 /* Returns copies of the files of two folders, for choir_beside_free: of each name the one of
  * the tokenizer's folder, or else, if the model's `fits` the tokenizer, the model's; a
- * processor's settings are the model's. Both may be NULL. */
+ * processor's settings are the model's, and so are unknown files: of a tokenizer's folder only
+ * those about tokens come to a model without a folder. Both may be NULL, or the same. */
 choir_beside *choir__beside_join(
     const choir_beside *tokens, const choir_beside *model, bool fits);
 

@@ -96,7 +96,7 @@ static choir_beside *join(
 {
     char *other = t && model ? why_other(t, model, settled) : NULL;
     choir_beside *all = t ? choir__beside_join(t->beside, model, !other)
-                          : choir__beside_join(model, NULL, true);
+                          : choir__beside_join(model, model, true);
     if (why)
         *why = other;
     else

@@ -103,6 +103,23 @@ whole_models_keep_files() {
     [ ! -e merged/job.json ] && [ ! -e merged/state.json ] || fail 'the state of a training'
 }
 
+# Another model's licence does not hold for a new one; a file about tokens does.
+a_tokenizer_comes_alone() {
+    cp -r base old
+    echo merges >old/my_merges.txt
+    good train --quiet --model old --steps 1 --batch-size 2 --no-eval --save oldrun text
+    cmp base/LICENSE oldrun/latest/beside/LICENSE || fail "the run's own license"
+    good train --quiet --model "$small" --tokenizer oldrun/latest --steps 1 --batch-size 2 \
+        --no-eval --save new text
+    [ "$(ls new/latest/beside)" = my_merges.txt ] || fail "$(ls new/latest/beside)"
+    cmp base/chat_template.jinja new/latest/chat_template.jinja || fail 'its template'
+    good train --quiet --resume new --steps 2 --no-eval
+    [ "$(ls new/latest/beside)" = my_merges.txt ] || fail "resumed: $(ls new/latest/beside)"
+    good train --quiet --model "$small" --tokenizer old --steps 1 --batch-size 2 --no-eval \
+        --save newer text
+    [ ! -e newer/latest/beside/LICENSE ] || fail 'a published folder lends its license'
+}
+
 is_refused() {
     make_base other 2
     bad 1 'an adapter of another base: its base.s weights have the SHA-256 [0-9a-f]{12}' \
@@ -136,5 +153,6 @@ is_refused() {
 
 check adapters_come_back
 check whole_models_keep_files
+check a_tokenizer_comes_alone
 check is_refused
 finish
