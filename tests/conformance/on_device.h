@@ -55,7 +55,7 @@ static inline bool next_mapping(FILE *maps, mapping *m, bool *data, bool *named)
     return true;
 }
 
-/* Finds the mapping that contains p, with the zeros that follow a file's data: an array may lie
+/* Finds the mapping of p, and adds the zeros that follow a file's data, because an array may be
  * in both. Returns false if p is not an address of data. */
 static inline bool mapping_of(uintptr_t p, mapping *m)
 {

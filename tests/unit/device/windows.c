@@ -265,7 +265,7 @@ static double gw_of(const trial *t, terms *x, int64_t element)
     return sum_of(x, t->k.dtype);
 }
 
-/* A place gives a term if its window lies on the stride. Beyond gy the term is 0. */
+/* Places on the stride have terms. Beyond gy a term is 0. */
 static double gx_of(const trial *t, terms *x, int64_t element)
 {
     const choir__conv_shape *s = &t->k.s;
