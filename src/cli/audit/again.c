@@ -197,7 +197,8 @@ static choir_status failed(const choir__again *a, const choir__child *process)
     if (file)
         fclose(file);
     said = said && *said ? of_run(a, said) : said;
-    choir_status status = choir__error(CHOIR_ERR_STATE, "%s could not be run again: %s", a->run,
+    choir_status status = choir__error(CHOIR_ERR_STATE, "%s could not be run again%s%s: %s",
+        a->run, a->build ? " by " : "", a->build ? a->build : "",
         said && *said ? said : choir__end_text(process, end));
     free(said);
     free(line);
