@@ -11,7 +11,7 @@
 #include "base/files/file.h"
 #include "base/files/temp_file.h"
 #include "cli/audit/audit.h"
-#include "data/loading/skips.h"
+#include "job/edit.h"
 #include "job/document/document.h"
 #include "line/values.h"
 
