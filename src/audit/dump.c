@@ -73,7 +73,7 @@ static choir_status add_gradients(
  */
 static choir__item batch_of(const choir__seen_step *seen, int which, choir_scope *scope)
 {
-    static const char *const names[] = {"batch.x", "batch.y"};
+    static const char *const names[] = {CHOIR__AUDIT_BATCHES "x", CHOIR__AUDIT_BATCHES "y"};
     int64_t rows = seen->shape[which].dim[0], own = 0;
     choir_shape part = seen->shape[which];
     choir__item item = {.name = choir__strdup(names[which]),

@@ -5,7 +5,8 @@
 #include "checkpoint/items.h"
 #include "data/dataset.h"
 
-#define CHOIR__AUDIT_GRAD "grad."
+#define CHOIR__AUDIT_GRAD    "grad."
+#define CHOIR__AUDIT_BATCHES "batch."
 
 /* Returns FOLDER/audit/step-N.safetensors; the caller frees it. */
 char *choir__audit_dump_path(const char *folder, int64_t step);

@@ -38,7 +38,7 @@ static const struct {
     [DATA] = {"waiting for data", "waiting_s"},
     [SAVES] = {"checkpoints", "checkpoints_s"},
     [EVALS] = {"validation", "validation_s"},
-    [RECOVERY] = {"recovery after losses", "recovery_s"},
+    [RECOVERY] = {"recovery", "recovery_s"},
     [REPEATED] = {"repeated steps", "repeated_s"},
     [START] = {"start of processes", "starting_s"},
     [OTHER] = {"other", "other_s"},
@@ -115,6 +115,7 @@ static void note_begin(spent *t, const json_t *event)
 static void note_event(spent *t, const json_t *event)
 {
     const char *kind = json_string_value(json_object_get(event, CHOIR__KEY(line, event)));
+    /* a change of ranks has it, and an edit by --on-spike */
     double recovered = number(event, CHOIR__KEY(membership, resumed_s));
     kind = kind ? kind : "";
     if (!strcmp(kind, choir__kind_begin.name)) {
@@ -130,7 +131,8 @@ static void note_event(spent *t, const json_t *event)
     t->s[SAVES] += number(event, CHOIR__KEY(checkpoint, save_s));
     t->s[EVALS] += number(event, CHOIR__KEY(eval, eval_s));
     t->s[RECOVERY] += recovered;
-    t->recovering += recovered;
+    if (!strcmp(kind, choir__kind_membership.name)) /* on-spike goes back between two steps */
+        t->recovering += recovered;
     reach(t, number(event, CHOIR__KEY(line, time)));
 }
 
@@ -288,8 +290,8 @@ const choir__cli_command choir__cli_goodput = {
     .usage = "RUN [--json]\n--cluster FILE [OPTION...]",
     .about =
         "Prints the time of a run by cause: training, waiting for data, checkpoints, validation, "
-        "recovery after losses of ranks, steps that were done twice, the start of processes, and "
-        "the time between them. RUN is a folder of --save or --run.\n"
+        "recovery after losses of ranks and before spikes, steps that were done twice, the start "
+        "of processes, and the time between them. RUN is a folder of --save or --run.\n"
         "\n"
         "With --cluster, forecasts the time of a job on a cluster that fails at the rates of its "
         "file: the mean time to failure, the best time between saves, the share of training with "

@@ -1,4 +1,5 @@
-/* Conformance of the hash kernel: all dtypes, any cut, and what must change it. */
+/* Conformance of the hash kernel: all dtypes, any cut, and what must change it; and of the
+ * hashes that the optimizer takes in its pass. */
 #include "conformance/harness.h"
 
 enum { N = 3000, WIDE = 8 /* bytes */ };
@@ -116,12 +117,103 @@ static void changes(void **state)
     assert_true(hash_by(table, k) != of_nan[0]);
 }
 
+/* --- in the pass of a step --- */
+
+enum { TENSORS = CHOIR__OPT_READ };
+
+/* Parameter, moments and gradient, in the order of choir__opt_of, with guards behind them. */
+static float entry[TENSORS][N + 1];
+
+static void fill_entry(int64_t n, int64_t nan_at)
+{
+    for (int t = 0; t < TENSORS; t++)
+        for (int64_t i = 0; i <= N; i++) {
+            uint32_t word[4];
+            choir__philox(13, (uint64_t)t, (uint64_t)i, word);
+            entry[t][i] = (float)(word[0] >> 8) / (1 << 24);
+        }
+    if (nan_at < n)
+        entry[CHOIR__OPT_GRAD][nan_at] = -NAN;
+}
+
+static void hash_tensors(int64_t n, int64_t at, uint64_t hashes[TENSORS])
+{
+    for (int t = 0; t < TENSORS; t++)
+        hashes[t] = hash_by(&choir__cpu_reference,
+            (choir__k_hash){.x = entry[t], .rows = 1, .cols = n, .row = n, .at = at});
+}
+
+/* moments: 0 (SGD), 1 (SGD with momentum), 2 (Adam), 3 (its amsgrad). */
+static void step_by(const choir__kernels *table, int moments, int64_t n, choir__opt_sums *sums)
+{
+    const choir__opt_hyper hyper = {.lr = 0.1f,
+        .beta1 = 0.9f,
+        .beta2 = 0.99f,
+        .eps = 1e-8f,
+        .step_size = 0.1f,
+        .rsqrt_bias2 = 1,
+        .momentum = moments == 1 ? 0.9f : 0,
+        .hash = 1};
+    const choir__opt_entry e = {.param = entry[CHOIR__OPT_PARAM],
+        .grad = entry[CHOIR__OPT_GRAD],
+        .m = moments > 0 ? entry[CHOIR__OPT_M] : NULL,
+        .v = moments > 1 ? entry[CHOIR__OPT_V] : NULL,
+        .top = moments > 2 ? entry[CHOIR__OPT_TOP] : NULL,
+        .n = n,
+        .row = n,
+        .sums = sums};
+    const choir__k_optim k = {.entries = &e, .count = 1, .hyper = &hyper};
+    if (moments > 1)
+        table->adam(&k);
+    else
+        table->sgd(&k);
+}
+
+/* Compares the hashes that a step has taken with hashes of its tensors before and behind it. */
+static void check_pass(const choir__kernels *table, const char *name, int moments, int64_t n,
+    int64_t at, int64_t nan_at)
+{
+    choir__opt_sums sums = {.at = at};
+    uint64_t read[TENSORS], left[TENSORS];
+    fill_entry(n, nan_at);
+    hash_tensors(n, at, read);
+    step_by(table, moments, n, &sums);
+    hash_tensors(n, at, left);
+    assert_int_equal(sums.counted, n);
+    for (int t = 0; t < TENSORS; t++) {
+        bool there = t == CHOIR__OPT_PARAM || t == CHOIR__OPT_GRAD || t <= moments;
+        if (there &&
+            (sums.read[t] != read[t] || (t < CHOIR__OPT_LEFT && sums.left[t] != left[t])))
+            fail_msg("a step (%s) of %lld elements from %lld on, with %d moments, a NaN at "
+                     "%lld: other hashes of tensor %d",
+                name, (long long)n, (long long)at, moments, (long long)nan_at, t);
+    }
+}
+
+/* Blocks of a step end at places that are odd and even, with and without words behind them. */
+static void in_the_pass_of_a_step(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 8, 9, 17, 63, 1023, 1024, 1025, 2047, N};
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    if (test_device())
+        skip(); /* hashes of far memory have kernels of their own */
+    int count = isa_tables(tables, names);
+    for (int j = 0; j < count; j++)
+        for (size_t s = 0; s < CHOIR_COUNT(sizes); s++)
+            for (int i = 0; i < 16; i++)
+                check_pass(tables[j], names[j], i % 4, sizes[s],
+                    i / 4 % 2 ? (INT64_C(1) << 33) + 3 : 4, i / 8 ? sizes[s] / 2 : N);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_dtype),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(changes),
+        cmocka_unit_test(in_the_pass_of_a_step),
     };
     return cmocka_run_group_tests_name("hashes", tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@ missing = [name for name in ("torch", "transformers", "safetensors") if importli
 if missing:
     print("skipped: %s has no %s" % (sys.executable, " and no ".join(missing)))
     sys.exit(77)
+from safetensors.torch import load_file, save_file
 import folders
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -29,7 +30,7 @@ def adapted(network):
     text = program()
     for line, other in (
             ("from transformers import GPT2LMHeadModel", "sys.path.insert(0, %r)\nimport networks" % HERE),
-            ("GPT2LMHeadModel.from_pretrained(folder)", "networks." + network),
+            ("GPT2LMHeadModel.from_pretrained(folder, **no_dropout)", "networks." + network),
             ("model(x).logits", "model(x)"),
             ("logits.flatten(0, 1), y.flatten()", "logits, y")):
         assert text.count(line) == 1, line
@@ -50,13 +51,13 @@ def diff(*options, status=0):
 
 def main():
     config = {**folders.SIZES["gpt2"], "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 256,
-              "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+              "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
     folders.write("tiny", config, folders.tensors(config))
     with open("text", "w") as file:
         file.write("the quick brown fox jumps over the lazy dog, and over 12 more of them\n" * 20)
     with open("theirs.py", "w") as file:
         file.write(program())
-    run(CHOIR, "train", "--model", "tiny", "--bytes", "--steps", "3", "--run", "ours", "--audit=every=1,dump",
+    run(CHOIR, "train", "--model", "tiny:dropout=0", "--bytes", "--steps", "3", "--run", "ours", "--audit=every=1,dump",
         "--batch-size", "4", "--microbatches", "2", "--no-eval", "--quiet", "text")
     run(sys.executable, "theirs.py", "tiny", "ours", "3")
     found = diff("--tolerance", "1e-4")
@@ -66,6 +67,14 @@ def main():
             for tensor in ("output." + path, "output_grad." + path, "grad." + path + ".weight"):
                 assert found[tensor]["equal"], found[tensor]
     assert found["output.transformer.wte"]["equal"] and found["output_grad.transformer.wte"]["equal"]
+
+    # other outputs: the first that was computed is named, which is not the first name
+    tensors = load_file("theirs.safetensors")
+    for name in ("output.transformer.h.1", "output.transformer.h.1.mlp.c_fc", "output_grad.transformer.drop"):
+        tensors[name] += 1
+    save_file(tensors, "skewed.safetensors")
+    said = run(CHOIR, "audit", "diff", "--tolerance", "1e-4", "ours", "skewed.safetensors", status=1)
+    assert said.endswith("\nfirst in program order: output.transformer.h.1.mlp.c_fc\n"), said
 
     # other weights: those that the step has left, not those that it read
     os.rename("ours/audit/step-00000003.safetensors", "ours/audit/kept")

@@ -52,6 +52,17 @@ static choir_status add_start(const choir__again *a, char **argv, int *n)
     return status;
 }
 
+/* Returns "--without=...", the job's options that would end the second run early, or send it
+ * back: the batches that the recorded run left out are in its --skip-batches. */
+static char *make_without(const choir__again *a)
+{
+    const char *spike = CHOIR__JOB_OPTION(training.on_spike)->name;
+    json_t *job = choir__file_json(a->job, 0, NULL);
+    bool spikes = json_object_get(json_object_get(job, "options"), spike) != NULL;
+    json_decref(job);
+    return choir__format("--without=max-time%s%s", spikes ? "," : "", spikes ? spike : "");
+}
+
 static choir_status make_args(const choir__again *a, child *c)
 {
     int n = 0;
@@ -64,7 +75,7 @@ static choir_status make_args(const choir__again *a, child *c)
     c->argv[n++] =
         choir__format("--audit=every=%lld%s", (long long)a->every, a->dump ? ",dump" : "");
     c->argv[n++] = choir__strdup("--no-eval");
-    c->argv[n++] = choir__strdup("--without=max-time");
+    c->argv[n++] = make_without(a);
     c->argv[n++] = choir__strdup("--json");
     for (int i = 0; i < a->option_count; i++)
         c->argv[n++] = choir__strdup(a->options[i]);
@@ -186,7 +197,8 @@ static choir_status failed(const choir__again *a, const choir__child *process)
     if (file)
         fclose(file);
     said = said && *said ? of_run(a, said) : said;
-    choir_status status = choir__error(CHOIR_ERR_STATE, "%s could not be run again: %s", a->run,
+    choir_status status = choir__error(CHOIR_ERR_STATE, "%s could not be run again%s%s: %s",
+        a->run, a->build ? " by " : "", a->build ? a->build : "",
         said && *said ? said : choir__end_text(process, end));
     free(said);
     free(line);

@@ -104,6 +104,7 @@ static choir_status audit_weights(request *r, bool *equal)
     choir_status status = choir__again_run(&again, choir__audit_any_line, NULL);
     p.step = step;
     p.kind = "weight";
+    p.checkpoint = true;
     if (status == CHOIR_OK)
         p.found = choir__tensors_of_folders(r->run, run, &p);
     char *note = choir__format(
@@ -231,9 +232,9 @@ static choir_status audit_run(request *r, bool *equal)
     static const int numbers[] = {SIGINT, SIGTERM};
     choir__chain chain;
     const char *place = choir__variable("TMPDIR");
-    if (access(r->run, R_OK) != 0)
-        return choir__error(CHOIR_ERR_IO, "%s: there is no such run", r->run);
-    choir_status status = choir__chain_read(r->run, &chain);
+    choir_status status = choir__audit_find(r->run);
+    if (status == CHOIR_OK)
+        status = choir__chain_read(r->run, &chain);
     if (status != CHOIR_OK)
         return status;
     r->folder = choir__format("%s/choir-audit-XXXXXX", place ? place : "/tmp");
@@ -279,6 +280,9 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (operands.count != (diff ? 3 : 1))
         return choir__cli_usage("audit", diff ? "diff: expected two runs, or a run and a file"
                                               : "expected one run, or diff and two");
+    if (diff && is_weights(operands.words[1]))
+        return choir__cli_usage(
+            "audit", "diff: expected a run, and then a file, got %s first", operands.words[1]);
     if (!read_span(&r))
         return choir__cli_usage(
             "audit", "--steps %s: expected A:B, steps from A up to, but not, B", r.steps);

@@ -14,6 +14,7 @@ typedef struct choir__parting {
     int64_t step;
     const char *kind; /* "weight", "state", "gradient", "batch", "key" or "loss" */
     bool read;        /* the value that the step read, not the value after it */
+    bool checkpoint;  /* the step was not audited: the weights of its checkpoints differ */
     char *module;     /* or the number of a micro-batch */
     int more;         /* further modules that differ in the kind */
     int64_t microbatch;
@@ -98,6 +99,9 @@ bool choir__ops_of_folders(const char *a, const char *b, choir__parting *p);
 /* Returns the output of a module over all micro-batches, "output.PATH", or the gradient of the
  * step's loss by it, "output_grad.PATH"; NULL: the step has none. The caller frees it. */
 float *choir__ops_output(const choir__op_files *ops, const char *name, int64_t *count);
+/* Returns the place of such a tensor in program order, of the first micro-batch; INT64_MAX: the
+ * step has none. */
+int64_t choir__ops_place(const choir__op_files *ops, const char *name);
 
 /* --- running again: again.c --- */
 
@@ -192,6 +196,9 @@ void choir__audit_report(
     bool json, const char *what, const char *note, const char *other, const choir__parting *p);
 
 /* --- beside the audit: recorded.c --- */
+
+/* Error: I/O, argument: there is no run's folder. */
+choir_status choir__audit_find(const char *run);
 
 /* Returns how the last process of a run has failed by the run's folder, as "failed at step 7:
  * ...", also where its record has no end; NULL: it has not. The caller frees it. */

@@ -24,9 +24,9 @@ static choir_status open_side(side *s, const char *path)
 {
     *s = (side){.path = path};
     char *job = choir__format("%s/job.json", path);
-    choir_status status = access(path, R_OK) == 0
-                              ? choir__chain_read(path, &s->chain)
-                              : choir__error(CHOIR_ERR_IO, "%s: there is no such run", path);
+    choir_status status = choir__audit_find(path);
+    if (status == CHOIR_OK)
+        status = choir__chain_read(path, &s->chain);
     if (status == CHOIR_OK) {
         s->job = choir__file_json(job, 0, NULL);
         s->failure = choir__audit_failure(path);
@@ -137,13 +137,12 @@ static int compare_jobs(bool json, const side *a, const side *b)
 
 /* --- steps --- */
 
-/* Compares the tensors that both folders have of a step. Returns whether both have some. */
-static bool compare_step(const side *a, const side *b, choir__parting *p)
+/* Compares the tensors that both folders have left behind in a step. Returns whether both have
+ * some. */
+static bool compare_left(const side *a, const side *b, choir__parting *p)
 {
     choir__stored x, y;
     bool both = false;
-    if (choir__ops_of_folders(a->path, b->path, p))
-        return p->found = true;
     if (!choir__tensors_open(&x, a->path, p->step))
         return false;
     if (choir__tensors_open(&y, b->path, p->step)) {
@@ -153,6 +152,53 @@ static bool compare_step(const side *a, const side *b, choir__parting *p)
     }
     choir__stored_close(&x);
     return both;
+}
+
+/* Compares what both folders have of a step: its ops, or tensors. Returns whether both have
+ * some. */
+static bool compare_step(const side *a, const side *b, choir__parting *p)
+{
+    if (choir__ops_of_folders(a->path, b->path, p))
+        return p->found = true;
+    return compare_left(a, b, p);
+}
+
+/* Names the first element of numbers that the step read: those that the step before it has
+ * left, or else those that the step itself has left. */
+static void name_read(const side *a, const side *b, choir__parting *p)
+{
+    p->step--;
+    bool both = compare_left(a, b, p);
+    p->step++;
+    if (p->tensor)
+        return;
+    if (compare_left(a, b, p) && p->tensor)
+        p->note = choir__strdup(
+            both ? "the values are those after the step: both runs had left the same ones "
+                   "before it"
+                 : "the values are those after the step: not both runs kept those before it");
+    else
+        p->note = choir__strdup("no values are known: not both runs kept the tensors of this "
+                                "step or the one before it (choir train --audit=dump)");
+}
+
+/* Names the first element that differs, or notes why it is not known. */
+static void name_element(const side *a, const side *b, choir__parting *p)
+{
+    bool both = true;
+    if (p->read)
+        name_read(a, b, p);
+    else
+        both = compare_step(a, b, p);
+    if (p->tensor || p->op || p->note)
+        return;
+    if (!strcmp(p->kind, "batch") && a->job && b->job)
+        p->note = choir__format("choir data %s --step %lld lists its samples, and choir data "
+                                "%s --step %lld the other ones",
+            a->path, (long long)p->step, b->path, (long long)p->step);
+    else if (!both && strcmp(p->kind, "key") != 0)
+        p->note = choir__strdup("no values are known: not both runs kept the tensors of this "
+                                "step (choir train --audit=dump)");
 }
 
 /* Compares the audited steps that both have. Returns their number. */
@@ -169,9 +215,8 @@ static int64_t compare_chains(const side *a, const side *b, choir__parting *p)
         count++;
         choir__lines_compare(line, other, json_object_get(a->chain.begin, "modules"), p);
     }
-    if (p->found && !p->read && !p->note && !compare_step(a, b, p))
-        p->note = choir__strdup("no values are known: not both runs kept the tensors of this "
-                                "step (choir train --audit=dump)");
+    if (p->found && !p->note)
+        name_element(a, b, p);
     return count;
 }
 
@@ -188,6 +233,7 @@ static int64_t compare_checkpoints(const side *a, const side *b, choir__parting 
             continue;
         p->step = x[i];
         p->kind = "weight";
+        p->checkpoint = true;
         count += compare_step(a, b, p);
     }
     free(x);
@@ -220,6 +266,19 @@ static char *note_of(const side *a, const side *b, bool audited)
     return note;
 }
 
+/* Error: argument: nothing of the runs can be compared. */
+static choir_status nothing_common(const side *a, const side *b, bool audited)
+{
+    if (audited)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s and %s have no audited step in common: audit them at the same steps", a->path,
+            b->path);
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "%s has no audit data (choir train --audit), and %s and %s have no checkpoint in common "
+        "whose weights could be compared",
+        a->chain.begin ? b->path : a->path, a->path, b->path);
+}
+
 static choir_status compare_sides(const side *a, const side *b, bool json, bool *equal)
 {
     bool audited = a->chain.begin && b->chain.begin;
@@ -235,9 +294,7 @@ static choir_status compare_sides(const side *a, const side *b, bool json, bool 
         audited ? "audited step" : "checkpoint", count == 1 ? "" : "s",
         others ? "; what differs in their making is listed above" : "");
     if (!count)
-        status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s and %s have no step in common that could be compared: %s", a->path, b->path,
-            note ? note : "audit them at the same steps");
+        status = nothing_common(a, b, audited);
     if (!p.found) {
         choir__parting_free(&p);
         p = choir__parting_none();

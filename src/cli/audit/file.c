@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "audit/dump.h"
 #include "base/text.h"
@@ -115,11 +116,14 @@ static void print_tensor(bool json, const char *name, const distance *d, double 
     printf("\n");
 }
 
-/* Compares all tensors of the file that the dump has. */
+/* Compares all tensors of the file that the dump has, and names the output that was computed
+ * first among those that differ. */
 static choir_status compare(const kept *own, const choir__stored *file, const char *path,
     double tolerance, bool json, bool *equal)
 {
     int compared = 0, unknown = 0, wrong = 0;
+    int64_t first = INT64_MAX;
+    const char *first_name = NULL;
     for (int i = 0; i < file->count; i++) {
         const choir__stored_tensor *other = &file->tensors[i];
         distance d;
@@ -132,6 +136,11 @@ static choir_status compare(const kept *own, const choir__stored *file, const ch
         print_tensor(json, other->name, &d, part, good);
         compared++;
         wrong += !good;
+        int64_t place = good ? INT64_MAX : choir__ops_place(&own->ops, other->name);
+        if (place < first) {
+            first = place;
+            first_name = other->name;
+        }
     }
     if (!compared)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -144,7 +153,24 @@ static choir_status compare(const kept *own, const choir__stored *file, const ch
             "%d of %d tensors differ by more than %g of their largest number; %d of the file "
             "were not compared\n",
             wrong, compared, tolerance, unknown);
+    if (!json && first_name) {
+        printf("first in program order: ");
+        choir__print_word(stdout, first_name, 0);
+        printf("\n");
+    }
     return CHOIR_OK;
+}
+
+/* Error: argument: the run has not kept the tensors of the step. */
+static choir_status no_dump(const char *run, int64_t step)
+{
+    int64_t newest = newest_dump(run);
+    if (newest < 0)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "%s has no tensors of a step: train with --audit=dump", run);
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "%s has not kept the tensors of step %lld; the newest that it has are of step %lld",
+        run, (long long)step, (long long)newest);
 }
 
 choir_status choir__audit_diff_file(
@@ -155,10 +181,11 @@ choir_status choir__audit_diff_file(
     step = step < 0 ? newest_dump(run) : step;
     char *dump = choir__audit_dump_path(run, step);
     const char *dumps[] = {dump}, *files[] = {path};
-    choir_status status = step < 0
-                              ? choir__error(CHOIR_ERR_ARGUMENT,
-                                    "%s has no tensors of a step: train with --audit=dump", run)
-                              : choir__stored_open(&own.tensors, dump, dumps, 1);
+    choir_status status = choir__audit_find(run);
+    if (status == CHOIR_OK && access(dump, R_OK) != 0)
+        status = no_dump(run, step);
+    if (status == CHOIR_OK)
+        status = choir__stored_open(&own.tensors, dump, dumps, 1);
     free(dump);
     if (status != CHOIR_OK)
         return status;

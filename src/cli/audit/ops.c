@@ -185,14 +185,23 @@ bool choir__ops_of_folders(const char *a, const char *b, choir__parting *p)
 
 /* --- outputs of modules --- */
 
-/* Returns the tensor of a module in a micro-batch, or NULL. */
-static const choir__st_tensor *of_micro(
+/* Returns the position of a module's tensor in a micro-batch, or -1. */
+static int64_t of_micro(
     const choir__op_files *ops, int64_t micro, const char *pass, const char *path)
 {
     char *name = choir__format("%lld/%s/%s#0", (long long)micro, pass, path);
     int64_t i = choir__map_find(&ops->names, name);
     free(name);
-    return i < 0 ? NULL : ops->list[i].tensor;
+    return i;
+}
+
+int64_t choir__ops_place(const choir__op_files *ops, const char *name)
+{
+    const char *dot = strchr(name, '.');
+    char *pass = dot ? choir__format("%.*s", (int)(dot - name), name) : NULL;
+    int64_t i = pass ? of_micro(ops, 0, pass, dot + 1) : -1;
+    free(pass);
+    return i < 0 ? INT64_MAX : i;
 }
 
 float *choir__ops_output(const choir__op_files *ops, const char *name, int64_t *count)
@@ -200,13 +209,14 @@ float *choir__ops_output(const choir__op_files *ops, const char *name, int64_t *
     const char *dot = strchr(name, '.');
     char *pass = dot ? choir__format("%.*s", (int)(dot - name), name) : NULL;
     bool grad = pass && !strcmp(pass, CHOIR__OPS_OUTPUT_GRAD);
-    const choir__st_tensor *t;
     float *list = NULL;
-    int64_t micro = 0, room = 0;
+    int64_t micro = 0, room = 0, i;
     *count = 0;
     for (; (grad || (pass && !strcmp(pass, CHOIR__OPS_OUTPUT))) &&
-           (t = of_micro(ops, micro, pass, dot + 1)) && choir__is_float(t->dtype);
+           (i = of_micro(ops, micro, pass, dot + 1)) >= 0 &&
+           choir__is_float(ops->list[i].tensor->dtype);
          micro++) {
+        const choir__st_tensor *t = ops->list[i].tensor;
         int64_t more = choir__shape_count(t->shape);
         if (*count + more > room)
             room = 2 * (*count + more);
@@ -214,8 +224,8 @@ float *choir__ops_output(const choir__op_files *ops, const char *name, int64_t *
         choir__numbers_convert(list + *count, CHOIR_F32, t->data, t->dtype, (size_t)more);
         *count += more;
     }
-    for (int64_t i = 0; grad && i < *count; i++) /* the loss is the mean over them */
-        list[i] /= (float)micro;
+    for (int64_t k = 0; grad && k < *count; k++) /* the loss is the mean over them */
+        list[k] /= (float)micro;
     free(pass);
     return list;
 }

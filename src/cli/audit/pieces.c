@@ -11,6 +11,7 @@
 #include "base/files/file.h"
 #include "base/files/temp_file.h"
 #include "cli/audit/audit.h"
+#include "job/edit.h"
 #include "job/document/document.h"
 #include "line/values.h"
 
@@ -21,8 +22,35 @@ static bool matters(const char *name, const choir__job *job)
     return o && o->recorded >= CHOIR__RECORDED_TAKES && (!o->matters || o->matters(job));
 }
 
-/* Returns whether each option of a record that matters has the same value in another one. */
-static bool has_options(json_t *a, const json_t *b)
+/* Returns the list of batches that a record leaves out, as far as its first `steps` steps pass
+ * over them, or NULL; and the batch of the last of these steps. */
+static char *left_out(const json_t *record, const char *name, int64_t steps, int64_t *batch)
+{
+    choir__skips s = {0};
+    const char *text =
+        json_string_value(json_object_get(json_object_get(record, "options"), name));
+    if (choir__skips_add(&s, text) != CHOIR_OK)
+        (void)choir_error_message(); /* the second run says it */
+    *batch = steps ? choir__skips_batch(&s, steps) : 0;
+    char *list = choir__skips_text(&s, *batch);
+    choir__skips_free(&s);
+    return list;
+}
+
+/* Returns whether the first steps of two records have the same batches. */
+static bool same_batches(const json_t *a, const json_t *b, const char *name, int64_t steps)
+{
+    int64_t last_a, last_b;
+    char *x = left_out(a, name, steps, &last_a), *y = left_out(b, name, steps, &last_b);
+    bool same = last_a == last_b && !strcmp(x ? x : "", y ? y : "");
+    free(x);
+    free(y);
+    return same;
+}
+
+/* Returns whether each option of a record that matters has the same value in another one;
+ * --skip-batches has its own comparison. */
+static bool has_options(json_t *a, const json_t *b, const char *skip)
 {
     const char *name;
     json_t *value, *options = json_object_get(a, "options");
@@ -30,20 +58,25 @@ static bool has_options(json_t *a, const json_t *b)
     bool same = true;
     json_object_foreach(options, name, value)
     {
-        if (matters(name, &job))
+        if (strcmp(name, skip) != 0 && matters(name, &job))
             same &= json_equal(value, json_object_get(json_object_get(b, "options"), name));
     }
     return same;
 }
 
+/* Returns whether a run continues with the same numbers: one that has gone back and leaves out
+ * batches behind that step is, from its first step, the run that never saw them. */
 static bool same_numbers(const json_t *a, const json_t *b)
 {
+    const char *skip = CHOIR__JOB_OPTION(data.skip)->name;
+    int64_t steps = json_integer_value(json_object_get(b, "begin"));
     json_t *x = json_object_get(a, "job"), *y = json_object_get(b, "job");
     if (!x || !y || json_is_null(x) || json_is_null(y))
         return false;
     char *text_x = json_dumps(x, 0), *text_y = json_dumps(y, 0);
     json_t *read_x = choir__job_read_record(text_x), *read_y = choir__job_read_record(text_y);
-    bool same = read_x && read_y && has_options(read_x, read_y) && has_options(read_y, read_x);
+    bool same = read_x && read_y && has_options(read_x, read_y, skip) &&
+                has_options(read_y, read_x, skip) && same_batches(read_x, read_y, skip, steps);
     json_decref(read_x);
     json_decref(read_y);
     free(text_x);

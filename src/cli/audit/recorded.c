@@ -2,10 +2,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/files/file.h"
+#include "checkpoint/state.h"
 #include "cli/audit/audit.h"
 #include "record/events.h"
+
+choir_status choir__audit_find(const char *run)
+{
+    char *state = choir__format("%s/" CHOIR__STATE_FILE, run);
+    bool is_checkpoint = access(state, R_OK) == 0;
+    free(state);
+    if (is_checkpoint)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s is a checkpoint: expected the folder of its run, which has the audit", run);
+    return access(run, R_OK) == 0 ? CHOIR_OK
+                                  : choir__error(CHOIR_ERR_IO, "%s: there is no such run", run);
+}
 
 /* Calls look(arg, object) for each line of a file in the folder. */
 static void each_line(const char *folder, const char *name,

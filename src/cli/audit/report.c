@@ -122,8 +122,9 @@ void choir__audit_report(
         printf("equal: %s\n", what);
         return;
     }
-    printf("different: %s\n  step %lld is the first audited one that differs: %s%s", what,
-        (long long)p->step, p->kind, p->read ? ", as the step read it," : "");
+    printf("different: %s\n  step %lld is the first %s that differs: %s%s", what,
+        (long long)p->step, p->checkpoint ? "checkpoint" : "audited one", p->kind,
+        p->read ? ", as the step read it," : "");
     print_place(p);
     printf("\n");
     print_values("here", other, p);

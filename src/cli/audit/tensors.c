@@ -105,7 +105,10 @@ static const char *of_kind(const char *name, const char *kind)
         return is_grad ? plain : NULL;
     if (!strcmp(kind, "state"))
         return is_grad ? NULL : plain;
-    return plain ? NULL : name;
+    bool is_batch = !strncmp(name, CHOIR__AUDIT_BATCHES, strlen(CHOIR__AUDIT_BATCHES));
+    if (!strcmp(kind, is_batch ? "batch" : "weight"))
+        return plain ? NULL : name;
+    return NULL;
 }
 
 static bool is_in(const char *name, const char *module)
@@ -174,8 +177,13 @@ bool choir__tensors_compare(const choir__stored *a, const choir__stored *b, choi
     for (int i = 0; i < a->count; i++) {
         const char *name = of_kind(a->tensors[i].name, p->kind);
         const choir__stored_tensor *other = choir__stored_find(b, a->tensors[i].name);
-        if (name && other && is_in(name, p->module) && compare_tensor(&a->tensors[i], other, p))
-            return true;
+        if (!name || !other || !is_in(name, p->module) ||
+            !compare_tensor(&a->tensors[i], other, p))
+            continue;
+        const char *dot = strrchr(name, '.');
+        if (p->checkpoint && !p->module)
+            p->module = choir__format("%.*s", dot ? (int)(dot - name) : 0, name);
+        return true;
     }
     return false;
 }

@@ -927,16 +927,17 @@ function sameModules(a, b) {
 
 // Compares two chains at the steps that both have.
 function compareChains(a, b) {
-  if (!sameModules(a, b)) return { common: 0, last: 0, other: new Set() };
-  const theirs = new Map(b.lines.map((line) => [line.step, line])), found = { common: 0, last: 0, other: new Set() };
+  const found = { common: 0, last: 0, same: new Set(), other: new Set() };
+  if (!sameModules(a, b)) return found;
+  const theirs = new Map(b.lines.map((line) => [line.step, line]));
   for (const line of a.lines) {
     const their = theirs.get(line.step);
     if (!their) continue;
     const other = otherHashes(line, their);
     found.common++;
     found.last = line.step;
+    (other ? found.other : found.same).add(line.step);
     if (!other) continue;
-    found.other.add(line.step);
     found.first ??= { step: line.step, ...other };
   }
   return found;
@@ -966,7 +967,7 @@ function drawLinks(run, found) {
       (found ? `, ${found.other.size} of ${found.common} common ones differ` : '') });
   lines.forEach((line, i) => svg.append(draw('rect', { x: (i * each).toFixed(2), y: 0, height: 12,
     width: Math.max(0.5, each * (each > 2 ? 0.85 : 1)).toFixed(2),
-    class: `link ${!found ? 'alone' : found.other.has(line.step) ? 'other' : 'same'}` },
+    class: `link ${found?.other.has(line.step) ? 'other' : found?.same.has(line.step) ? 'same' : 'alone'}` },
   draw('title', {}, `step ${line.step}: ${line.link}`))));
   return svg;
 }

@@ -155,8 +155,9 @@ void choir__trainer_show_again(choir__trainer *t);
 void choir__trainer_show_saved(choir__trainer *t, int64_t step);
 
 /* Tells, on rank 0, that the option edits the run. from: the step from which it goes back; -1:
- * it does not. */
-void choir__trainer_show_edit(choir__trainer *t, const char *option, int64_t from);
+ * it does not. seconds: how long it took to go back; NAN: not known. */
+void choir__trainer_show_edit(
+    choir__trainer *t, const char *option, int64_t from, double seconds);
 
 /* Tells that the training does no further step. option, signal: the one that stops it; NULL:
  * not by one. left: seconds until the job is killed; INFINITY: no limit. */

@@ -155,11 +155,12 @@ void choir__trainer_show_saved(choir__trainer *t, int64_t step)
     free(path);
 }
 
-void choir__trainer_show_edit(choir__trainer *t, const char *option, int64_t from)
+void choir__trainer_show_edit(
+    choir__trainer *t, const char *option, int64_t from, double seconds)
 {
     choir__trainer_tell(t, CHOIR__TO_BOTH,
         CHOIR__TOLD(edit, .step = t->now.step, .rewound_from = from,
-            .skip_batches = t->job->data.skip, .by = option));
+            .skip_batches = t->job->data.skip, .by = option, .resumed_s = seconds));
 }
 
 void choir__trainer_show_stop(

@@ -48,8 +48,8 @@ static choir__skips_range batches_behind(const choir__trainer *t, int64_t target
     return r;
 }
 
-/* Rank 0 takes back the records of later steps. */
-static void tell_again(choir__trainer *t, int64_t from)
+/* Rank 0 takes back the records of later steps. began: when the way back did. */
+static void tell_again(choir__trainer *t, int64_t from, double began)
 {
     choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0)
@@ -63,7 +63,8 @@ static void tell_again(choir__trainer *t, int64_t from)
     choir__run_log_close(t->record);
     t->record = NULL;
     t->again = t->now.step;
-    choir__trainer_show_edit(t, CHOIR__JOB_OPTION(training.on_spike)->name, from);
+    choir__trainer_show_edit(
+        t, CHOIR__JOB_OPTION(training.on_spike)->name, from, choir__now() - began);
 }
 
 /* Forgets work that was due and scores of later steps. */
@@ -112,6 +113,7 @@ choir_status choir__trainer_go_back_before_spike(choir__trainer *t)
     choir__spikes *spikes = &t->now.spikes;
     int64_t from = t->now.step, target = choir__max(from - t->spike.rewind, 0);
     choir__skips_range batches = batches_behind(t, target);
+    double began = choir__now();
     choir_status status = choir__job_rank_sync(&t->part);
     if (status == CHOIR_OK && t->saved) /* the save under way may be the one to go back to */
         status = choir_checkpoint_wait(t->saved);
@@ -138,6 +140,6 @@ choir_status choir__trainer_go_back_before_spike(choir__trainer *t)
     if (status == CHOIR_OK && t->audit)
         status = begin_audit_again(t);
     if (status == CHOIR_OK)
-        tell_again(t, from);
+        tell_again(t, from, began);
     return status;
 }

@@ -276,7 +276,7 @@ static void tell_edit(choir__trainer *t)
     if (j->saves.resumed && (j->saves.rewound || skips))
         choir__trainer_show_edit(t,
             j->saves.rewound ? CHOIR__JOB_OPTION(saves.rewind)->name : skip->name,
-            j->saves.rewound ? j->saves.rewound_from : -1);
+            j->saves.rewound ? j->saves.rewound_from : -1, (double)NAN);
 }
 
 static void start_report(choir__trainer *t)

@@ -104,7 +104,7 @@ proved() {
     grep -q '"event":"audit","equal":true,"step":null' out || fail "$(cat out)"
     good audit run --against "$CHOIR" --steps 4
     good audit run --against "${CHOIR%/*}" --steps 4
-    bad 1 'cannot run nowhere/choir' audit run --against nowhere/choir
+    bad 1 'by nowhere/choir: cannot run nowhere/choir' audit run --against nowhere/choir
     bad 1 'every 2 steps, up to step 8' audit run --steps 3
     bad 2 'A:B' audit run --steps 3:3
     [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -user "$(id -un)" -name 'choir-audit-*' \
@@ -168,6 +168,19 @@ found_in_a_chain() {
     different '"kind":"weight","read":false' audit diff slow1 slow2 --json
     good "${job[@]}" --steps 4 --run noise --audit=every=1 --seed 9
     different 'seed' audit diff slow1 noise
+    has out 'weight, as the step read it, of' \
+        '^  no values are known: not both runs kept the tensors of this step or the one before it'
+    different '"read":true' audit diff slow1 noise --json
+    has out '"tensor":null,.*"note":"no values are known: not both'
+    good "${job[@]}" --steps 4 --run noise2 --audit=every=2,dump --lr 0.002
+    different 'step 2 is the first audited one that differs: weight, as the step read it' \
+        audit diff slow1 noise2
+    has out '^  first element: ' '^  the values are those after the step: not both runs kept'
+    good "${job[@]}" --steps 4 --run skips --audit=every=2,dump --skip-batches 2
+    different 'that differs: batch of micro-batch 0' audit diff slow1 skips
+    has out '^  first element: batch\.x\[[0-9]+\]'
+    rm -r skips/audit
+    different 'choir data slow1 --step 2 lists' audit diff slow1 skips
     head -n 1 slow1/audit.jsonl | grep -q '"build":"Choir [0-9.]* ([0-9a-f]\{12\})"' ||
         fail "the build: $(head -n 1 slow1/audit.jsonl)"
     cp -r slow2 rebuilt && sed -i '/"choir":/{n;s/[0-9a-f]\{12\}/000000000000/}' rebuilt/job.json
@@ -217,9 +230,15 @@ without_audit_data() {
     grep -q 'no audit data: the weights of checkpoints were compared instead' out ||
         fail "$(cat out)"
     good "${job[@]}" --steps 6 --save plain2 --save-every 3 --save-keep 9 --lr 0.01
-    different 'step 3 is the first' audit diff plain plain2
+    different 'step 3 is the first checkpoint that differs: weight of' audit diff plain plain2
+    has out '^  first element: '
+    different '"step":3,"module":"transformer.h' audit diff plain plain2 --json
+    bad 1 'plain/latest is a checkpoint: expected the folder of its run' audit plain/latest
+    bad 1 'plain/latest is a checkpoint' audit diff plain2 plain/latest
     rm -r plain/step-* plain/latest
     bad 1 'no audit data .*, and no checkpoint' audit plain
+    bad 1 'no audit data .*, and plain and plain have no checkpoint in common' \
+        audit diff plain plain
 }
 
 what_is_gone_or_wrong() {
@@ -268,6 +287,10 @@ beside_another_program() {
     good audit diff slow1 slow2/audit/step-00000004.safetensors --tolerance 100 --json
     grep -q '"event":"tensor","tensor":"grad[^"]*","equal":true,"error":' out || fail "$(cat out)"
     bad 1 'train with --audit=dump' audit diff run slow1/audit/step-00000002.safetensors
+    bad 1 'nowhere: there is no such run' audit diff nowhere slow1/audit/step-00000002.safetensors
+    bad 1 'not kept the tensors of step 77; the newest that it has are of step 4' \
+        audit diff slow1 slow1/audit/step-00000002.safetensors --step 77
+    bad 2 'expected a run, and then a file' audit diff slow1/audit/step-00000002.safetensors slow1
 }
 
 # A checkpoint's weights are averages, which were hashed as the optimizer's state.

@@ -50,6 +50,7 @@ a_run_that_went_back() {
     goodput spiky
     [ "$(field processes spent)" = 1 ] || fail "$(cat spent)"
     more repeated_steps 0
+    more recovery_s 0
 }
 
 lost_ranks() {

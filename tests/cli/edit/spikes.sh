@@ -42,6 +42,17 @@ as_if_edited_by_hand() {
     done
 }
 
+# An audit runs all steps of a run that went back, also those before it: the checkpoint to which it
+# went back may be gone. Its second run goes back to nothing.
+audited() {
+    spiky audited --audit=every=1 --save-keep 1
+    [ ! -e audited.saved/step-00000004 ] || fail 'the first checkpoint is kept'
+    good audit audited.saved
+    grep -q '^equal: audited.saved, 40 audited steps from 1 to 40$' out || fail "$(cat out)"
+    good audit audited.saved --steps 2:9 --strategy ddp --nproc 2
+    good audit one.saved # compares the weights of a checkpoint
+}
+
 # Stopped behind the window's first steps, the run finds the same spikes when it goes on.
 interruptions_change_nothing() {
     choir train "${job[@]}" "${spike[@]}" --save half --steps 7 text >out 2>err || fail "$(cat err)"
@@ -89,6 +100,7 @@ wrong_rules() {
 }
 
 check as_if_edited_by_hand
+check audited
 check interruptions_change_nothing
 check elastic_ranks
 check nothing_to_go_back_to

@@ -336,6 +336,9 @@ assert "choir audit diff" in other and "runs/c" in other, other
 assert "a and model have different modules" in model and "audit diff" not in model, model
 assert "breaks at line 4 of audit.jsonl" in edited and "2 audited steps, 1 to 2" in edited, edited
 assert [count(f".chain:nth-child({n}) .link.other") for n in (1, 2, 3)] == [0, 0, 3]
+# What cannot be compared is neither equal nor different.
+assert [count(f".chain:nth-child({n}) .link.same") for n in (1, 2, 5)] == [0, 6, 0]
+assert count(".chain:nth-child(5) .link.alone") == 6
 END
     stop_watching
 }

@@ -103,28 +103,117 @@ INLINE uint64_t sum_few(const uint32_t *x, int64_t n, uint64_t place, bool float
     return sum;
 }
 
-/* Adds the hashes of n f32 of each of `count` tensors, at most 4, whose places are the same:
- * the numbers of the places are computed once. ahead: words before they are needed, memory is
- * asked for them; 0: they are in the cache. */
-INLINE void add_beside(uint64_t *const *sum, const float *const *x, int count, int64_t n,
-    uint64_t place, int ahead)
+/* --- tensors beside each other --- */
+
+enum { BESIDE = 1024 }; /* words of a tensor at a time: few enough for the first cache */
+
+/* Stores the numbers of n words' pairs, at most BESIDE, from an even place on. */
+INLINE void numbers_from(uint64_t place, int64_t n, uint64_t numbers[BESIDE / 2])
 {
-    hash_sums sums[4] = {0};
-    int64_t i = choir__min(n, (int64_t)(place & 1)), first = i;
-    for (pairs z = steps_from(place + (uint64_t)i); i + W <= n; i += W) {
-        pairs number = numbers_of(z), above = number >> 32;
+    pairs z = steps_from(place);
+    for (int64_t i = 0; i + W <= n; i += W) {
+        pairs number = numbers_of(z);
+        memcpy(numbers + i / 2, &number, sizeof number);
+        z += H * CHOIR__HASH_STEP;
+    }
+}
+
+INLINE pairs halves_exchanged(pairs x)
+{
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (pairs)_mm256_shuffle_epi32((__m256i)x, 0xb1);
+#else
+    return x << 32 | x >> 32;
+#endif
+}
+
+/* Returns other bits than 0 if a word of one of the vectors is a NaN of f32. */
+INLINE words with_nan(words a, words b)
+{
+#if defined(__AVX512F__)
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
+    return (words)_mm512_maskz_set1_epi32(nan, -1);
+#elif defined(__AVX2__)
+    return (words)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
+#else
+    return (words)((ivec)(a & 0x7fffffffu) > 0x7f800000) |
+           (words)((ivec)(b & 0x7fffffffu) > 0x7f800000);
+#endif
+}
+
+/* The sums of one tensor's words: of the products' lower halves, and 32 bits of the sum of the
+ * upper ones. */
+typedef struct beside_sums {
+    pairs low;
+    words high;
+} beside_sums;
+
+/* Adds a vector of words and the next ones, which begin at its second word. */
+INLINE void add_neighbours(
+    beside_sums *s, words word, words next, pairs number, pairs exchanged)
+{
+    pairs lower = product((pairs)word, number) + product((pairs)next, exchanged);
+#if defined(__AVX2__) || !defined(__SSE2__)
+    s->high += word * (words)exchanged;
+#else /* it multiplies no 32 bits to 32 */
+    s->high += (words)(product((pairs)word, exchanged) + product((pairs)next, number));
+#endif
+    s->low += lower;
+}
+
+INLINE uint64_t beside_joined(const beside_sums *s)
+{
+    uint64_t low = 0;
+    uint32_t high = 0;
+    for (int j = 0; j < H; j++)
+        low += s->low[j];
+#if defined(__AVX2__) || !defined(__SSE2__)
+    for (int j = 0; j < W; j++)
+        high += s->high[j];
+#else
+    for (int j = 0; j < W; j += 2)
+        high += s->high[j];
+#endif
+    return low + ((uint64_t)high << 32);
+}
+
+/* Adds the hashes of n f32, at most BESIDE, of each of `count` tensors, at most 4, whose places
+ * are the same: the numbers of the places, from the first even one, are computed before. room:
+ * words that a tensor has from here on. ahead: words before they are needed, memory is asked
+ * for them; 0: they are in the cache. The words of a tensor are multiplied where they lie, so
+ * neither are they moved apart nor is each compared with NaN: a block that has one is done word
+ * by word. */
+INLINE void add_beside(uint64_t *const *sum, const float *const *x, int count, int64_t n,
+    int64_t room, uint64_t place, const uint64_t *numbers, int ahead)
+{
+    beside_sums sums[4] = {0};
+    words nan = {0};
+    uint32_t any = 0;
+    int64_t first = choir__min(n, (int64_t)(place & 1)), i = first;
+    for (; i + W <= n && i + W < room; i += W) {
+        pairs number;
+        memcpy(&number, numbers + (i - first) / 2, sizeof number);
+        pairs exchanged = halves_exchanged(number);
+        words word = {0}, next, before;
 #pragma GCC unroll 4
         for (int t = 0; t < count; t++) {
             if (ahead)
                 __builtin_prefetch(x[t] + i + ahead);
-            add_words(&sums[t], load_pairs((const uint32_t *)x[t] + i, true), number, above);
+            before = word;
+            memcpy(&word, x[t] + i, sizeof word);
+            memcpy(&next, x[t] + i + 1, sizeof next);
+            add_neighbours(&sums[t], word, next, number, exchanged);
+            if (t % 2 || t == count - 1)
+                nan |= with_nan(word, t % 2 ? before : word);
         }
-        z += H * CHOIR__HASH_STEP;
     }
+    for (int j = 0; j < W; j++)
+        any |= nan[j];
     for (int t = 0; t < count; t++) {
         const uint32_t *w = (const uint32_t *)x[t];
-        *sum[t] += joined(&sums[t]) + sum_few(w, first, place, true) +
-                   sum_few(w + i, n - i, place + (uint64_t)i, true);
+        int64_t done = any ? first : i;
+        *sum[t] += (any ? 0 : beside_joined(&sums[t])) + sum_few(w, first, place, true) +
+                   sum_few(w + done, n - done, place + (uint64_t)done, true);
     }
 }
 

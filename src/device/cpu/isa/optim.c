@@ -71,12 +71,19 @@ static void step_coded(
 
 /* --- a step with hashes --- */
 
-enum { HASHED = 1024, HASH_AHEAD = 256 }; /* elements: few enough for the first cache */
+enum { HASH_AHEAD = 256 }; /* elements */
 
-/* Adds the hashes of an entry's tensors to sums, in the order of choir__opt_of; reads: the
- * gradient, too. */
+/* A part of an entry: numbers of its places, and elements from its first one on. */
+typedef struct hashed_part {
+    const uint64_t *numbers;
+    uint64_t place;
+    int64_t room;
+} hashed_part;
+
+/* Adds the hashes of tensors of an entry's part to sums, in the order of choir__opt_of; reads:
+ * the gradient, too. */
 INLINE void hash_entry(
-    const choir__opt_entry *e, uint64_t place, bool reads, uint64_t sums[CHOIR__OPT_READ])
+    const choir__opt_entry *e, const hashed_part *p, bool reads, uint64_t sums[CHOIR__OPT_READ])
 {
     const float *const all[] = {e->param, e->m, e->v, e->top, e->grad};
     const float *x[CHOIR__OPT_READ] = {0};
@@ -88,13 +95,13 @@ INLINE void hash_entry(
             to[count++] = &sums[i];
         }
     switch (count) {
-    case 1: add_beside(to, x, 1, e->n, place, ahead); break;
-    case 2: add_beside(to, x, 2, e->n, place, ahead); break;
-    case 3: add_beside(to, x, 3, e->n, place, ahead); break;
+    case 1: add_beside(to, x, 1, e->n, p->room, p->place, p->numbers, ahead); break;
+    case 2: add_beside(to, x, 2, e->n, p->room, p->place, p->numbers, ahead); break;
+    case 3: add_beside(to, x, 3, e->n, p->room, p->place, p->numbers, ahead); break;
     default:
-        add_beside(to, x, 4, e->n, place, ahead);
+        add_beside(to, x, 4, e->n, p->room, p->place, p->numbers, ahead);
         if (count > 4)
-            add_beside(to + 4, x + 4, 1, e->n, place, ahead);
+            add_beside(to + 4, x + 4, 1, e->n, p->room, p->place, p->numbers, ahead);
     }
 }
 
@@ -105,17 +112,20 @@ static void step_hashed(
 {
     uint64_t read[CHOIR__OPT_READ] = {0}, left[CHOIR__OPT_READ] = {0};
     uint64_t place = (uint64_t)(e->sums->at + e->from);
+    uint64_t numbers[BESIDE / 2];
     for (int64_t at = 0, n; at < e->n; at += n, place += (uint64_t)n) {
-        n = choir__min(e->n - at, HASHED - (int64_t)(place & 1));
+        n = choir__min(e->n - at, BESIDE - (int64_t)(place & 1));
+        const hashed_part places = {numbers, place, e->n - at};
+        numbers_from(place + (place & 1), n, numbers);
         const choir__opt_entry part = {.param = e->param + at,
             .grad = e->grad + at,
             .m = e->m ? e->m + at : NULL,
             .v = e->v ? e->v + at : NULL,
             .top = e->top ? e->top + at : NULL,
             .n = n};
-        hash_entry(&part, place, true, read);
+        hash_entry(&part, &places, true, read);
         step(&part, h, clip);
-        hash_entry(&part, place, false, left);
+        hash_entry(&part, &places, false, left);
     }
     for (int i = 0; i < CHOIR__OPT_READ; i++)
         __atomic_fetch_add(&e->sums->read[i], read[i], __ATOMIC_RELAXED);
