@@ -122,7 +122,8 @@ metrics_that_fail() {
     bad 2 'expected NAME=COMMAND' train --metric 'a b=true' random
     bad 2 'each validation has its loss already' train --metric loss=true random
     bad 2 'each validation has its eval_s already' train --metric eval_s=true random
-    bad 2 "unknown metric of --best 'f2' [(]did you mean 'f1'[?][)]: choose one of loss, accuracy, f1" \
+    local known='choose one of loss, accuracy, f1'
+    bad 2 "unknown metric of --best 'f2' [(]did you mean 'f1'[?][)]: $known" \
         train --metric f1=true --best f2 random
 }
 

@@ -354,7 +354,8 @@ const choir__cli_command choir__cli_plot = {
     .usage = "[OPTION]... RUN... [FILE.png|FILE.svg]",
     .about =
         "Draws a metric of runs, over each other. RUN is a folder that choir train --save or "
-        "--run has written, or a folder of such folders. Without FILE, the curves are drawn in the terminal.",
+        "--run has written, or a folder of such folders. Without FILE, the curves are drawn in "
+        "the terminal.",
     .example_title = "two runs over each other, as a picture",
     .example = "  choir plot --smooth 0.9 runs/first runs/second loss.png",
     .options = options,

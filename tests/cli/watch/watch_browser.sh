@@ -254,7 +254,8 @@ up = [float(word) for word in texts("#curves svg text") if word.startswith("2.")
 assert len(up) > 3 and len(set(up)) == len(up), up
 along = [word for word in texts("#curves svg text") if not word.startswith("2.")]
 assert along == ["2", "4", "6", "8"], along
-b.ask("(e => { e.value = 'seconds'; e.dispatchEvent(new Event('change')); })(document.querySelector('#axis'))")
+b.ask("(e => { e.value = 'seconds'; e.dispatchEvent(new Event('change')); })"
+      "(document.querySelector('#axis'))")
 b.until("document.querySelector('#curves svg').textContent.includes(' min')")
 minutes = [word for word in texts("#curves svg text") if word.endswith(" min")]
 assert minutes == [f"{i} min" for i in range(0, 7, 2)], minutes

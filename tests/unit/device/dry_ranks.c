@@ -1,4 +1,4 @@
-/* Dry ranks: those of one process see each other's host data; few live, and stand for all
+/* Dry ranks. Ranks of one process see each other's host data; few live, and stand for all
  * others at no cost of theirs; a rank that does not come ends the wait. */
 #include <malloc.h>
 #include <stdio.h>
