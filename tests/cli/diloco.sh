@@ -66,6 +66,20 @@ goes_on() {
     rm -rf b c
 }
 
+# Where a job ends between two meetings, its workers meet early, and a longer job's do not.
+ended_early() {
+    local strategy
+    for strategy in diloco:every=5 local-sgd:every=5,warmup=1; do
+        good train "${job[@]}" --strategy $strategy --steps 7 --no-eval --save b text
+        choir train --steps 9 --resume b >out 2>err || fail "status $?: $(cat err)"
+        has err 'the job ended at step 7, where no meeting of every=5 was due'
+        rm -rf b
+    done
+    good train "${job[@]}" --strategy local-sgd:every=3,warmup=1 --steps 7 --no-eval --save b text
+    good train --steps 9 --resume b # says nothing: step 7 is a meeting
+    rm -rf b
+}
+
 # A checkpoint of a warm-up, or of its end, has the state of all workers, so any number of ranks
 # continues the job.
 goes_on_warm() {
@@ -216,6 +230,7 @@ check warm_up
 check due_where_they_meet
 check goes_on
 check goes_on_warm
+check ended_early
 check recut
 check few_bytes
 check interrupted

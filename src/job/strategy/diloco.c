@@ -150,9 +150,28 @@ static choir_status meet(choir__job_rank *p)
     return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 
-static choir_status resumed(choir__job_rank *p)
+/* Continues a checkpoint. At the end of a job, or after an interrupt, the workers have met
+ * before a meeting was due, and a longer job would not have met there. */
+static choir_status resume_after(choir__job_rank *p, int64_t warmup, int64_t every)
 {
-    return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
+    const int64_t step = (int64_t)choir_run_next(p->run);
+    if (p->env.rank == 0 && p->job->saves.resume && step > warmup && (step - warmup) % every)
+        choir__job_tell(p->job,
+            "note: the job ended at step %lld, where no meeting of every=%lld was due: a job of "
+            "all steps in one go has other numbers",
+            (long long)step, (long long)every);
+    return choir_diloco_resume(p->model, step);
+}
+
+static choir_status resume_diloco(choir__job_rank *p)
+{
+    return resume_after(p, 0, ((const diloco_keys *)p->at->keys)->every);
+}
+
+static choir_status resume_local_sgd(choir__job_rank *p)
+{
+    const local_sgd_keys *k = p->at->keys;
+    return resume_after(p, k->warmup, k->every);
 }
 
 static choir_status train(choir__job_rank *p)
@@ -202,7 +221,7 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .optimizer = train,
     .meet = meet,
     .together = together,
-    .resumed = resumed,
+    .resumed = resume_diloco,
     .own_numbers = has_outer_step,
     .recovery = CHOIR__REBUILT,
 };
@@ -224,7 +243,7 @@ const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .optimizer = train,
     .meet = meet,
     .together = together,
-    .resumed = resumed,
+    .resumed = resume_local_sgd,
     .own_numbers = is_mean,
     .recovery = CHOIR__REBUILT,
 };
