@@ -120,6 +120,8 @@ metrics_that_fail() {
     failing "the command's exit status is 3" 'exit 3' 'rank 0: '
     bad 2 'expected NAME=COMMAND' train --metric f1 random
     bad 2 'expected NAME=COMMAND' train --metric 'a b=true' random
+    bad 2 "expected a command that the shell finds, got 'no-such-f1'" \
+        train --metric f1='no-such-f1 -x | tail' random
     bad 2 'each validation has its loss already' train --metric loss=true random
     bad 2 'each validation has its eval_s already' train --metric eval_s=true random
     local known='choose one of loss, accuracy, f1'

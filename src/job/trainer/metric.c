@@ -46,6 +46,36 @@ void choir__metric_name(const choir__job *job, char name[CHOIR__METRIC_NAME])
     snprintf(name, CHOIR__METRIC_NAME, "%.*s", (int)name_length(text), text);
 }
 
+/* Returns whether the shell finds the command's first word, so that a typing error is not told
+ * by the first validation. A word with signs of the shell's, as in "A=1 f" or "'f'", counts as
+ * found. */
+static bool is_found(const char *word, size_t n)
+{
+    pid_t shell;
+    int ended = 0;
+    if (!n || (word[n] && !strchr(" \t\n;|&<>", word[n])))
+        return true;
+    char *line = choir__format("command -v -- %.*s >/dev/null 2>&1", (int)n, word);
+    bool ran = !choir__shell_start(line, -1, STDOUT_FILENO, -1, &shell) &&
+               waitpid(shell, &ended, 0) == shell;
+    free(line);
+    return !ran || ended == 0;
+}
+
+static choir_status check_command(const char *text, size_t name)
+{
+    const char *word = text + name + 1;
+    word += strspn(word, " ");
+    size_t n = 0;
+    while (isalnum((unsigned char)word[n]) || (word[n] && strchr("_./+-", word[n])))
+        n++;
+    if (is_found(word, n))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--metric %.*s=...: expected a command that the shell finds, got '%.*s'", (int)name,
+        text, (int)n, word);
+}
+
 choir_status choir__metric_check(choir__job *j)
 {
     static const char *const taken[] = {
@@ -65,7 +95,7 @@ choir_status choir__metric_check(choir__job *j)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "--metric %s=...: each validation has its %s already: choose another name",
                 taken[i], taken[i]);
-    return CHOIR_OK;
+    return check_command(text, n);
 }
 
 /* --- lines --- */
