@@ -99,7 +99,8 @@ wrong_input() {
     bad 1 'nowhere' compare "${mlp[@]}" nowhere
     bad 1 'cpu:77' compare --devices cpu:77 random
     bad 1 '24 does not divide into 7' compare "${mlp[@]}" --microbatches 7 random
-    bad 1 'a batch of 1 .*2 devices; 2 would' compare --batch-size 1 random
+    choir compare --strategies ddp --batch-size 1 random >out 2>err && fail 'ddp of one sample'
+    has err 'strategy ddp: a batch of 1 is smaller than 2 ranks; each needs a sample'
     bad 1 'nowhere/a.png' compare --plot nowhere/a.png random
     mkdir -p empty
     PATH_BEFORE=$PATH
