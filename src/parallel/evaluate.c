@@ -281,7 +281,6 @@ static choir_status run_batch(void *arg, choir_scope *step, const choir__read_ba
     batch_sums *s = &e->sums[number];
     choir_tensor *out = choir_model_forward(e->info, e->net, b->x, b->y);
     choir_tensor *loss = choir_model_loss(e->info, out, b->y);
-    e->shares = step->sequence ? step->sequence->by : NULL;
     s->rows = rows_of(e->info, b->n, b->y, b->targets);
     s->loss = s->rows ? choir_item(loss) * (double)s->rows : 0;
     choir_status status = choir__scope_status(step);
@@ -438,7 +437,8 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     if (group && status == CHOIR_OK)
         choir_module_visit(net, true, sync_buffer, group);
     choir_module_train(net, false);
-    choir__cp_cut_evaluation(net, opts.chunks);
+    choir__strategy *shares = choir__cp_cut_evaluation(net, opts.chunks);
+    e.shares = opts.chunks ? shares : NULL;
     if (status == CHOIR_OK)
         status = choir__batches_each(run, &e.batches, forwards, opts.workers, run_batch, &e);
     choir__cp_cut_evaluation(net, false);

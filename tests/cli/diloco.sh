@@ -77,6 +77,9 @@ ended_early() {
     done
     good train "${job[@]}" --strategy local-sgd:every=3,warmup=1 --steps 7 --no-eval --save b text
     good train --steps 9 --resume b # says nothing: step 7 is a meeting
+    choir train --steps 11 --resume b --strategy local-sgd:every=5,warmup=1 >out 2>err ||
+        fail "status $?: $(cat err)"
+    ! grep 'no meeting' err || fail 'step 9 is no end of every=5'
     rm -rf b
 }
 

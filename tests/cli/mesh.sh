@@ -100,6 +100,8 @@ chunked() {
     on 2x2x2 fsdp+cp+tp
     on 2x2x2 fsdp:stage=2+cp+pipeline
     on 2x2x2 ddp+cp+mp
+    on 2x1 tp+cp # a rank alone cuts sequences once
+    on 1x2 cp+pipeline
     on 2x2 "$tokens+cp"
     on 2x2x2 "$tokens+cp+pipeline:schedule=1f1b"
     on 2x2x2 "fsdp+cp+$tokens"

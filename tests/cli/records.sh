@@ -393,7 +393,13 @@ curves_of_a_folder() {
         mkdir "search/more-$run"
         cp search/2/checkpoint/metrics.jsonl "search/more-$run"
     done
-    bad 1 'search has more than 26 runs: name at most 26 of them' plot search
+    bad 1 'expected at most 26 runs, got more [(]the next is search/' plot search
+    mkdir many && mv search/more-* many
+    bad 1 'expected at most 26 runs, got more [(]the next is search/2/checkpoint[)]' \
+        plot many search/2/checkpoint
+    printf '{"step":%s,"time":1,"loss":2}\n' 1 70000 >search/2/checkpoint/metrics.jsonl
+    good plot search/2
+    grep -qE '^ +1 +3500[01] +70000$' out || fail "the middle of 1 and 70000: $(cat out)"
 }
 
 curves() {

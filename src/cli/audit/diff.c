@@ -172,11 +172,15 @@ static void name_read(const side *a, const side *b, choir__parting *p)
     p->step++;
     if (p->tensor)
         return;
-    if (compare_left(a, b, p) && p->tensor)
+    bool after = compare_left(a, b, p);
+    if (after && p->tensor)
         p->note = choir__strdup(
             both ? "the values are those after the step: both runs had left the same ones "
                    "before it"
                  : "the values are those after the step: not both runs kept those before it");
+    else if (both || after)
+        p->note =
+            choir__strdup("no values are known: the tensors that both runs kept are equal");
     else
         p->note = choir__strdup("no values are known: not both runs kept the tensors of this "
                                 "step or the one before it (choir train --audit=dump)");

@@ -293,7 +293,8 @@ void choir__axis_text(char *text, double value, double step)
     int digits = LEAST;
     if (value != 0 && step > 0 && isfinite(step)) /* one digit more than tells marks apart */
         digits = (int)choir__max(LEAST, choir__min(power_of(value) - power_of(step) + 2, MOST));
-    if (value == floor(value) && fabs(value) < 1e7)
+    bool whole = value == floor(value) || power_of(value) >= digits; /* no exponent */
+    if (whole && fabs(value) < 1e7)
         snprintf(text, CHOIR__AXIS_TEXT, "%.0f", value);
     else
         snprintf(text, CHOIR__AXIS_TEXT, "%.*g", digits, value);

@@ -21,10 +21,15 @@ typedef struct search {
     int most, looked_at;
 } search;
 
-static void add(choir__plot_runs *runs, const char *path, bool found)
+static choir_status add(choir__plot_runs *runs, const char *path, int most, bool found)
 {
+    if (runs->count == most)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "expected at most %d runs, got more (the next is %s): name the runs to draw", most,
+            path);
     CHOIR__GROW(runs->run, runs->count);
     runs->run[runs->count++] = (choir__plot_run){choir__strdup(path), found};
+    return CHOIR_OK;
 }
 
 static int may_be_folder(const struct dirent *entry)
@@ -44,11 +49,7 @@ static choir_status look_at(search *s, const char *path, int depth)
             "%s has more than %d folders: name the runs in it", s->place, MOST_FOLDERS);
     if (!choir__folder_has(path, "metrics.jsonl"))
         return depth ? look_in(s, path, depth - 1) : CHOIR_OK;
-    if (s->runs->count == s->most)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s has more than %d runs: name at most %d of them", s->place, s->most, s->most);
-    add(s->runs, path, true);
-    return CHOIR_OK;
+    return add(s->runs, path, s->most, true);
 }
 
 static choir_status look_in(search *s, const char *folder, int depth)
@@ -79,7 +80,7 @@ choir_status choir__plot_find(char *const *words, int count, int most, choir__pl
         if (choir__is_folder(words[i]) && !choir__folder_has(words[i], "metrics.jsonl"))
             status = look_in(&s, words[i], DEPTH - 1);
         if (status == CHOIR_OK && runs->count == before)
-            add(runs, words[i], false);
+            status = add(runs, words[i], most, false);
     }
     return status;
 }

@@ -16,9 +16,9 @@ typedef struct choir__plot_runs {
     int count;
 } choir__plot_runs;
 
-/* Finds the runs that the words name; there are at most `most` words. A word without a run is
- * kept as a path. The caller frees the runs, after an error, too. Error: argument, if a folder
- * has more than `most` runs, or thousands of folders. */
+/* Finds the runs that the words name. A word without a run is kept as a path. The caller frees
+ * the runs, after an error, too. Error: argument, if there are more than `most` runs, or a
+ * folder has thousands of folders. */
 choir_status choir__plot_find(char *const *words, int count, int most, choir__plot_runs *runs);
 
 void choir__plot_runs_free(choir__plot_runs *runs);

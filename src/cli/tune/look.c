@@ -15,6 +15,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "base/files/file.h"
+#include "base/files/folders.h"
 #include "base/named.h"
 #include "line/command.h"
 #include "line/printed.h"
@@ -124,7 +125,7 @@ static void print_csv(const choir__search *s)
 }
 
 typedef struct request {
-    const char *storage, *name, *evaluator;
+    const char *storage, *dir, *name, *evaluator;
     bool json;
 } request;
 
@@ -264,8 +265,7 @@ static int look(const choir__search *s, const char *verb, const char *evaluator)
 static const choir__cli_option options[] = {
     {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
         .help = "the storage, as the search's own option names it, in place of STUDY"},
-    {"dir", CHOIR__STRING, AT(storage), .argument = "DIR",
-        .help = "the search's folder, likewise"},
+    {"dir", CHOIR__STRING, AT(dir), .argument = "DIR", .help = "the search's folder, likewise"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME",
         .help = "the study's name (default: the only one of the storage)"},
     {"evaluator", CHOIR__STRING, AT(evaluator), .argument = "NAME", .strict = true,
@@ -303,6 +303,21 @@ choir_status choir__tune_open(const char *where, const char *name, choir_study *
     return status;
 }
 
+int choir__tune_where(
+    const char *storage, const char *dir, const char *study, const char **where)
+{
+    const int given = (storage != NULL) + (dir != NULL) + (study != NULL);
+    *where = storage ? storage : dir ? dir : study;
+    if (given > 1)
+        return choir__cli_usage(
+            "tune", "expected one of STUDY, --storage and --dir, got %d", given);
+    if (!given)
+        return choir__cli_usage("tune", "missing STUDY, --storage URL or --dir DIR");
+    if (dir && !choir__is_folder(dir))
+        return choir__cli_usage("tune", "--dir %s: there is no such folder", dir);
+    return CHOIR__EXIT_OK;
+}
+
 int choir__tune_look(int argc, char **argv)
 {
     static request r;
@@ -315,12 +330,11 @@ int choir__tune_look(int argc, char **argv)
     if (r.evaluator && strcmp(verb, "importance") != 0)
         return choir__cli_usage("tune",
             "--evaluator %s: expected it behind 'importance', got '%s'", r.evaluator, verb);
-    if (!operands.count == !r.storage)
-        return choir__cli_usage("tune", "%s",
-            r.storage ? "expected STUDY or an option that names it, got both"
-                      : "missing STUDY, --storage URL or --dir DIR");
     choir_study *study = NULL;
-    const char *where = r.storage ? r.storage : operands.words[0];
+    const char *where, *word = operands.count ? operands.words[0] : NULL;
+    status = choir__tune_where(r.storage, r.dir, word, &where);
+    if (status != CHOIR__EXIT_OK)
+        return status;
     if (choir__tune_open(where, r.name, &study) != CHOIR_OK)
         return choir__cli_fail();
     choir__search s = {.study = study, .space = choir_study_space(study), .json = r.json};

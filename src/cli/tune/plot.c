@@ -246,7 +246,7 @@ choir_status choir__tune_picture_draw(const choir__tune_picture *picture)
 enum { MOST_STUDIES = 4 };
 
 typedef struct request {
-    const char *kind, *metric, *params, *evaluator, *storage, *name;
+    const char *kind, *metric, *params, *evaluator, *storage, *dir, *name;
 } request;
 
 /* A study that is drawn. */
@@ -271,8 +271,7 @@ static const choir__cli_option options[] = {
         .choices = choir__importance_name},
     {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
         .help = "the storage, as the search's own option names it, in place of STUDY"},
-    {"dir", CHOIR__STRING, AT(storage), .argument = "DIR",
-        .help = "the search's folder, likewise"},
+    {"dir", CHOIR__STRING, AT(dir), .argument = "DIR", .help = "the search's folder, likewise"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME",
         .help = "the study's name (default: the only one of the storage)"},
     {NULL},
@@ -361,12 +360,12 @@ int choir__tune_plot(int argc, char **argv)
         return status;
     int count = operands.count - 1;
     const char *file = operands.words[count];
-    if (!count == !r.storage)
-        return choir__cli_usage("tune", "%s",
-            r.storage ? "expected STUDY or an option that names it, got both"
-                      : "missing STUDY, --storage URL or --dir DIR");
-    choir_status drawn = r.storage ? draw(&r, &r.storage, 1, file)
-                                   : draw(&r, (const char *const *)operands.words, count, file);
+    const char *where;
+    status = choir__tune_where(r.storage, r.dir, count ? operands.words[0] : NULL, &where);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    choir_status drawn = count ? draw(&r, (const char *const *)operands.words, count, file)
+                               : draw(&r, &where, 1, file);
     if (drawn == CHOIR_OK)
         return CHOIR__EXIT_OK;
     choir__cli_fail();

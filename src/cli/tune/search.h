@@ -81,6 +81,11 @@ int choir__tune_look(int argc, char **argv);
  * The caller frees it. */
 char *choir__tune_url(const char *where);
 
+/* Finds what names a stored study: exactly one of --storage, --dir and STUDY, the others NULL.
+ * Returns the exit status, after a sentence if it is not CHOIR__EXIT_OK. */
+int choir__tune_where(
+    const char *storage, const char *dir, const char *study, const char **where);
+
 /* Opens a stored study to look at it. where: as above; name: NULL for the only study there.
  * Errors: as choir_study_open. */
 choir_status choir__tune_open(const char *where, const char *name, choir_study **study);

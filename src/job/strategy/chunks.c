@@ -134,10 +134,19 @@ char *choir__cli_strategy_chunks_note(const choir__job *j)
     return note;
 }
 
+/* Returns whether a strategy of the job cuts sequences itself, on one rank, too. */
+static bool is_cut(const choir__composition *c)
+{
+    for (int d = 0; d < c->count; d++)
+        if (c->dims[d].strategy->chunks == CHOIR__CHUNKS_OF_RANKS)
+            return true;
+    return false;
+}
+
 void choir__cli_strategy_cut_sequences(choir__job_rank *p)
 {
     choir_context_parallel_opts opts = choir_context_parallel_defaults();
     opts.chunks = p->job->training.chunks;
-    if (opts.chunks > 1 && sharing(p->job) == 1)
+    if (opts.chunks > 1 && !is_cut(&p->job->placement.composition))
         p->model = p->evaluated = choir_context_parallel(p->run, p->model, NULL, opts);
 }

@@ -2,9 +2,11 @@
  * synchronise after a fixed number of steps. */
 #include <choir/diloco.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/group.h"
+#include "job/document/document.h"
 #include "job/job.h"
 
 enum { MOST_STEPS = 1000000000, MOST_WORKERS = 100000 };
@@ -150,12 +152,25 @@ static choir_status meet(choir__job_rank *p)
     return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 
+/* Returns whether the resumed job had this strategy, with the same keys. A note tells of a
+ * change (document/resume.c). */
+static bool continues_itself(const choir__job *j)
+{
+    const choir__cli_option *o = CHOIR__JOB_OPTION(placement.strategy_text);
+    const char *was = j->saves.resumed ? choir__job_recorded(j, o->name) : NULL;
+    char *is = choir__job_option_text(j, o, CHOIR__COMPLETE);
+    const bool same = was && is && !strcmp(was, is);
+    free(is);
+    return same;
+}
+
 /* Continues a checkpoint. At the end of a job, or after an interrupt, the workers have met
  * before a meeting was due, and a longer job would not have met there. */
 static choir_status resume_after(choir__job_rank *p, int64_t warmup, int64_t every)
 {
     const int64_t step = (int64_t)choir_run_next(p->run);
-    if (p->env.rank == 0 && p->job->saves.resume && step > warmup && (step - warmup) % every)
+    if (p->env.rank == 0 && continues_itself(p->job) && step > warmup &&
+        (step - warmup) % every)
         choir__job_tell(p->job,
             "note: the job ended at step %lld, where no meeting of every=%lld was due: a job of "
             "all steps in one go has other numbers",

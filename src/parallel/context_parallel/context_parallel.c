@@ -78,13 +78,21 @@ static choir_tensor *cp_forward(choir_module *self, choir_tensor *const *in, int
 static const choir_module_class cp_class = {
     "context_parallel", sizeof(choir__cp), cp_forward, 0};
 
-void choir__cp_cut_evaluation(choir_module *module, bool cut)
+static choir__cp *find(choir_module *module)
 {
-    if (module->type == &cp_class)
-        ((choir__cp *)module)->cuts_evaluation = cut;
-    for (const choir__module_entry *e = module->inside->entries; e; e = e->next)
+    choir__cp *found = module->type == &cp_class ? (choir__cp *)module : NULL;
+    for (const choir__module_entry *e = module->inside->entries; e && !found; e = e->next)
         if (e->kind == CHOIR__CHILD)
-            choir__cp_cut_evaluation(e->child, cut);
+            found = find(e->child);
+    return found;
+}
+
+choir__strategy *choir__cp_cut_evaluation(choir_module *module, bool cut)
+{
+    choir__cp *cp = find(module);
+    if (cp)
+        cp->cuts_evaluation = cut;
+    return cp && cp->world > 1 ? &cp->strategy : NULL;
 }
 
 /* --- what the ranks do together --- */
@@ -208,6 +216,9 @@ static const choir__strategy_ops cp_ops = {.name = "context_parallel",
 
 static choir_status check(const choir__cp *cp)
 {
+    if (find(cp->module))
+        return choir__error(CHOIR_ERR_STATE,
+            "context_parallel: a part of the module cuts sequences already: wrap it once");
     if (cp->chunks < 1)
         return choir__error(CHOIR_ERR_ARGUMENT, "context_parallel: expected 1 chunk or more");
     if (cp->exchange < CHOIR_CP_AUTO || cp->exchange > CHOIR_CP_KEYS)

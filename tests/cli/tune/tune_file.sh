@@ -77,7 +77,11 @@ from_its_folder() {
     mv out best
     good tune best --dir moved && cmp -s best out || fail "tune best --dir: $(cat out)"
     bad 2 'missing COMMAND, and no search has left none/study.json' tune --dir none
-    bad 2 'expected STUDY or an option that names it, got both' tune show --storage moved moved
+    bad 2 'expected one of STUDY, --storage and --dir, got 2' tune show --storage moved moved
+    bad 2 'expected one of STUDY, --storage and --dir, got 2' \
+        tune show --storage nowhere.db --dir moved
+    bad 2 '--dir nowhere: there is no such folder' tune best --dir nowhere
+    bad 2 '--dir nowhere: there is no such folder' tune plot --dir nowhere file.svg
     bad 2 'missing STUDY, --storage URL or --dir DIR' tune best
     bad 2 'missing STUDY, --storage URL or --dir DIR' tune plot file.svg
 }

@@ -471,10 +471,26 @@ static choir_status forward_of(const char *model, int64_t chunks, int64_t tokens
     return status;
 }
 
+/* Tokens that are cut twice would be in another order than the model believes. */
+static choir_status wrapped_twice(void)
+{
+    choir_model_info info = {0};
+    choir_context_parallel_opts opts = choir_context_parallel_defaults();
+    choir_scope *run = choir_scope_open(cpu_device(0), 1);
+    opts.chunks = 4;
+    choir_module *net = build_model(run, GPT2, &info);
+    net = choir_nn_sequential(run, choir_context_parallel(run, net, NULL, opts));
+    choir_context_parallel(run, net, NULL, opts);
+    choir_status status = choir_scope_status(run);
+    (void)!choir_scope_close(run);
+    return status;
+}
+
 static void refusals(void **state)
 {
     (void)state;
     ok(forward_of(GPT2, 4, 48, 0));
+    assert_fails(wrapped_twice(), CHOIR_ERR_STATE, "wrap it once");
     assert_fails(forward_of(GPT2, 4, 46, 0), CHOIR_ERR_SHAPE, "4 chunks do not divide");
     assert_fails(forward_of(GPT2, 4, 48, 24), CHOIR_ERR_SHAPE, "a micro-batch for each length");
     assert_fails(forward_of("lstm:layers=1,hidden=8,context=8,vocab=9", 2, 8, 0),

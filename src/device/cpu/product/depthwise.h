@@ -6,8 +6,9 @@
  *
  * An element is the chain that the group's product computes, so it has the same bits. Places
  * outside the image are zeros, which are multiplied, too: a weight may be infinite. Channels
- * lie side by side in memory, so vectors of them are loaded as they are. The last vector of a
- * row begins earlier than after the one before, which computes some channels twice. */
+ * lie side by side in memory, so vectors of them are loaded as they are. Where the
+ * last vector would not be whole, it overlaps the one before, which computes some channels
+ * twice. */
 #ifndef CHOIR_PRODUCT_DEPTHWISE_H
 #define CHOIR_PRODUCT_DEPTHWISE_H
 

@@ -150,7 +150,8 @@ static void run_lot(const lot *o, float *waiting, int64_t each)
     end_lot(o);
 }
 
-/* Lots [first, first + count): the last may share channels with the one before. */
+/* Lots [first, first + count). A lot whose second vector is not whole is computed as two
+ * vectors that overlap. */
 static void run_lots(const void *arg, int64_t first, int64_t count)
 {
     const work *w = arg;
