@@ -93,7 +93,7 @@ static choir_status known_images(
         return CHOIR_OK;
     choir_status status = choir_image_published(j->model.beside, images, &notes);
     if (notes && j->ranks.rank == 0)
-        choir__job_tell_read(j, notes);
+        choir__job_tell_notes(j, notes);
     free(notes);
     return status;
 }
