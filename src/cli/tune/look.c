@@ -15,7 +15,6 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "base/files/file.h"
-#include "base/files/folders.h"
 #include "base/named.h"
 #include "line/command.h"
 #include "line/printed.h"
@@ -313,7 +312,8 @@ int choir__tune_where(
             "tune", "expected one of STUDY, --storage and --dir, got %d", given);
     if (!given)
         return choir__cli_usage("tune", "missing STUDY, --storage URL or --dir DIR");
-    if (dir && !choir__is_folder(dir))
+    struct stat about;
+    if (dir && (stat(dir, &about) != 0 || !S_ISDIR(about.st_mode)))
         return choir__cli_usage("tune", "--dir %s: there is no such folder", dir);
     return CHOIR__EXIT_OK;
 }
