@@ -2,11 +2,9 @@
  * synchronise after a fixed number of steps. */
 #include <choir/diloco.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/group.h"
-#include "job/document/document.h"
 #include "job/job.h"
 
 enum { MOST_STEPS = 1000000000, MOST_WORKERS = 100000 };
@@ -152,41 +150,25 @@ static choir_status meet(choir__job_rank *p)
     return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 
-/* Returns whether the resumed job had this strategy, with the same keys. A note tells of a
- * change (document/resume.c). */
-static bool continues_itself(const choir__job *j)
+static int64_t between_meetings(int64_t step, int64_t every)
 {
-    const choir__cli_option *o = CHOIR__JOB_OPTION(placement.strategy_text);
-    const char *was = j->saves.resumed ? choir__job_recorded(j, o->name) : NULL;
-    char *is = choir__job_option_text(j, o, CHOIR__COMPLETE);
-    const bool same = was && is && !strcmp(was, is);
-    free(is);
-    return same;
+    return step > 0 && step % every ? every : 0;
 }
 
-/* Continues a checkpoint. At the end of a job, or after an interrupt, the workers have met
- * before a meeting was due, and a longer job would not have met there. */
-static choir_status resume_after(choir__job_rank *p, int64_t warmup, int64_t every)
+static int64_t between_outer_steps(const void *keys, int64_t step)
 {
-    const int64_t step = (int64_t)choir_run_next(p->run);
-    if (p->env.rank == 0 && continues_itself(p->job) && step > warmup &&
-        (step - warmup) % every)
-        choir__job_tell(p->job,
-            "note: the job ended at step %lld, where no meeting of every=%lld was due: a job of "
-            "all steps in one go has other numbers",
-            (long long)step, (long long)every);
-    return choir_diloco_resume(p->model, step);
+    return between_meetings(step, ((const diloco_keys *)keys)->every);
 }
 
-static choir_status resume_diloco(choir__job_rank *p)
+static int64_t between_means(const void *keys, int64_t step)
 {
-    return resume_after(p, 0, ((const diloco_keys *)p->at->keys)->every);
+    const local_sgd_keys *k = keys;
+    return between_meetings(step - k->warmup, k->every);
 }
 
-static choir_status resume_local_sgd(choir__job_rank *p)
+static choir_status resume(choir__job_rank *p)
 {
-    const local_sgd_keys *k = p->at->keys;
-    return resume_after(p, k->warmup, k->every);
+    return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
 }
 
 static choir_status train(choir__job_rank *p)
@@ -236,7 +218,8 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .optimizer = train,
     .meet = meet,
     .together = together,
-    .resumed = resume_diloco,
+    .between = between_outer_steps,
+    .resumed = resume,
     .own_numbers = has_outer_step,
     .recovery = CHOIR__REBUILT,
 };
@@ -258,7 +241,8 @@ const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .optimizer = train,
     .meet = meet,
     .together = together,
-    .resumed = resume_local_sgd,
+    .between = between_means,
+    .resumed = resume,
     .own_numbers = is_mean,
     .recovery = CHOIR__REBUILT,
 };
