@@ -180,47 +180,34 @@ static choir_status audit_piece(
     return status;
 }
 
-/* Returns a note if the run has done steps that its chain lacks, or NULL; the caller frees it.
- */
-static char *note_end(const request *r, const choir__chain *chain)
-{
-    int64_t last = choir__chain_last(chain), reached = choir__audit_reached(r->run);
-    int64_t every = json_integer_value(json_object_get(chain->begin, "every"));
-    if (r->until != INT64_MAX || reached < last + every)
-        return NULL;
-    return choir__format(
-        "the audit ends at line %zu, with step %lld, and the run has done %lld "
-        "steps: it was cut, or these steps were not audited",
-        json_array_size(chain->lines), (long long)last, (long long)reached);
-}
-
 static choir_status audit_chain(request *r, const choir__chain *chain, bool *equal)
 {
     int count;
     choir__audit_piece *pieces = choir__audit_pieces(chain, r->from, r->until, &count);
     choir__parting p = choir__parting_none();
     choir_status status = CHOIR_OK;
+    char *end = choir__audit_cut(r->run, chain, r->until);
     if (!count)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s: no step of the span was audited; the audit has every %lld steps, up to step "
-            "%lld",
+            "%lld%s%s",
             r->run, (long long)json_integer_value(json_object_get(chain->begin, "every")),
-            (long long)choir__chain_last(chain));
+            (long long)choir__chain_last(chain), end ? "; " : "", end ? end : "");
     for (int i = 0; i < count && status == CHOIR_OK && !p.found; i++)
         status = audit_piece(r, chain, &pieces[i], &p);
     if (status == CHOIR_OK) {
         char *what = choir__format("%s, %lld audited step%s from %lld to %lld", r->run,
             (long long)r->compared, r->compared == 1 ? "" : "s", (long long)pieces[0].first,
             (long long)(p.found ? p.step : pieces[count - 1].last));
-        char *end = note_end(r, chain), *note = end;
+        char *note = end;
         if (r->builds)
             note = choir__format("%s%s%s", r->builds, end ? "; " : "", end ? end : "");
         choir__audit_report(r->json, what, note, "again", &p);
         if (note != end)
             free(note);
-        free(end);
         free(what);
     }
+    free(end);
     *equal = !p.found;
     choir__parting_free(&p);
     free(pieces);
@@ -232,7 +219,7 @@ static choir_status audit_run(request *r, bool *equal)
     static const int numbers[] = {SIGINT, SIGTERM};
     choir__chain chain;
     const char *place = choir__variable("TMPDIR");
-    choir_status status = choir__audit_find(r->run);
+    choir_status status = choir__audit_find(r->run, false);
     if (status == CHOIR_OK)
         status = choir__chain_read(r->run, &chain);
     if (status != CHOIR_OK)

@@ -16,20 +16,22 @@ typedef struct side {
     choir__chain chain;
     json_t *job;   /* job.json; NULL: none */
     char *failure; /* how it failed: "failed at step 5: ...", or NULL */
+    char *cut;     /* sentence: the chain ends before the run does; or NULL */
 } side;
 
 /* --- what a folder says of its run --- */
 
-static choir_status open_side(side *s, const char *path)
+static choir_status open_side(side *s, const char *path, bool or_file)
 {
     *s = (side){.path = path};
     char *job = choir__format("%s/job.json", path);
-    choir_status status = choir__audit_find(path);
+    choir_status status = choir__audit_find(path, or_file);
     if (status == CHOIR_OK)
         status = choir__chain_read(path, &s->chain);
     if (status == CHOIR_OK) {
         s->job = choir__file_json(job, 0, NULL);
         s->failure = choir__audit_failure(path);
+        s->cut = choir__audit_cut(path, &s->chain, INT64_MAX);
     }
     free(job);
     return status;
@@ -40,6 +42,7 @@ static void close_side(side *s)
     choir__chain_free(&s->chain);
     json_decref(s->job);
     free(s->failure);
+    free(s->cut);
 }
 
 /* --- options, data, builds --- */
@@ -256,31 +259,48 @@ static char *add_line(char *note, char *line)
     return both;
 }
 
+/* "a has no audit data", or of both; on the heap. */
+static char *without_audit(const side *a, const side *b)
+{
+    const char *first = a->chain.begin ? b->path : a->path;
+    if (!a->chain.begin && !b->chain.begin && strcmp(a->path, b->path) != 0)
+        return choir__format("%s and %s have no audit data", a->path, b->path);
+    return choir__format("%s has no audit data", first);
+}
+
 static char *note_of(const side *a, const side *b, bool audited)
 {
     const side *const sides[] = {a, b};
-    char *note = audited
-                     ? NULL
-                     : choir__format("%s has no audit data: the weights of checkpoints were "
-                                     "compared instead",
-                           a->chain.begin ? b->path : a->path);
-    for (size_t i = 0; i < CHOIR_COUNT(sides); i++)
-        if (sides[i]->failure && (!i || strcmp(a->path, b->path)))
+    int count = strcmp(a->path, b->path) ? 2 : 1;
+    char *note = NULL;
+    if (!audited) {
+        char *without = without_audit(a, b);
+        note = choir__format("%s: the weights of checkpoints were compared instead", without);
+        free(without);
+    }
+    for (int i = 0; i < count; i++) {
+        if (sides[i]->failure)
             note = add_line(note, choir__format("%s %s", sides[i]->path, sides[i]->failure));
+        if (sides[i]->cut && audited)
+            note = add_line(note, choir__strdup(sides[i]->cut));
+    }
     return note;
 }
 
 /* Error: argument: nothing of the runs can be compared. */
 static choir_status nothing_common(const side *a, const side *b, bool audited)
 {
+    const char *cut = a->cut ? a->cut : b->cut;
     if (audited)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s and %s have no audited step in common: audit them at the same steps", a->path,
-            b->path);
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s has no audit data (choir train --audit), and %s and %s have no checkpoint in common "
-        "whose weights could be compared",
-        a->chain.begin ? b->path : a->path, a->path, b->path);
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s and %s have no audited step in common: %s",
+            a->path, b->path, cut ? cut : "audit them at the same steps");
+    char *without = without_audit(a, b);
+    choir_status status = choir__error(CHOIR_ERR_ARGUMENT,
+        "%s (choir train --audit), and %s and %s have no checkpoint in common whose weights "
+        "could be compared",
+        without, a->path, b->path);
+    free(without);
+    return status;
 }
 
 static choir_status compare_sides(const side *a, const side *b, bool json, bool *equal)
@@ -291,20 +311,21 @@ static choir_status compare_sides(const side *a, const side *b, bool json, bool 
     if (status != CHOIR_OK)
         return status;
     choir__parting p = choir__parting_none();
-    int others = compare_jobs(json, a, b);
     int64_t count = audited ? compare_chains(a, b, &p) : compare_checkpoints(a, b, &p);
+    if (!count) {
+        choir__parting_free(&p);
+        return nothing_common(a, b, audited);
+    }
+    int others = compare_jobs(json, a, b);
     char *note = note_of(a, b, audited);
     char *what = choir__format("%s and %s, %lld %s%s%s", a->path, b->path, (long long)count,
         audited ? "audited step" : "checkpoint", count == 1 ? "" : "s",
         others ? "; what differs in their making is listed above" : "");
-    if (!count)
-        status = nothing_common(a, b, audited);
     if (!p.found) {
         choir__parting_free(&p);
         p = choir__parting_none();
     }
-    if (status == CHOIR_OK)
-        choir__audit_report(json, what, note, "there", &p);
+    choir__audit_report(json, what, note, "there", &p);
     *equal = !p.found;
     choir__parting_free(&p);
     free(what);
@@ -315,9 +336,9 @@ static choir_status compare_sides(const side *a, const side *b, bool json, bool 
 choir_status choir__audit_diff(const char *path_a, const char *path_b, bool json, bool *equal)
 {
     side a, b = {0};
-    choir_status status = open_side(&a, path_a);
+    choir_status status = open_side(&a, path_a, false);
     if (status == CHOIR_OK)
-        status = open_side(&b, path_b);
+        status = open_side(&b, path_b, true);
     if (status == CHOIR_OK)
         status = compare_sides(&a, &b, json, equal);
     close_side(&a);

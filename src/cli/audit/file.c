@@ -181,7 +181,7 @@ choir_status choir__audit_diff_file(
     step = step < 0 ? newest_dump(run) : step;
     char *dump = choir__audit_dump_path(run, step);
     const char *dumps[] = {dump}, *files[] = {path};
-    choir_status status = choir__audit_find(run);
+    choir_status status = choir__audit_find(run, false);
     if (status == CHOIR_OK && access(dump, R_OK) != 0)
         status = no_dump(run, step);
     if (status == CHOIR_OK)

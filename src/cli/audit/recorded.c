@@ -9,16 +9,34 @@
 #include "cli/audit/audit.h"
 #include "record/events.h"
 
-choir_status choir__audit_find(const char *run)
+static bool has_file(const char *folder, const char *name)
 {
-    char *state = choir__format("%s/" CHOIR__STATE_FILE, run);
-    bool is_checkpoint = access(state, R_OK) == 0;
-    free(state);
-    if (is_checkpoint)
+    char *path = choir__format("%s/%s", folder, name);
+    bool there = access(path, R_OK) == 0;
+    free(path);
+    return there;
+}
+
+/* Returns whether a folder has something that a training leaves in it. */
+static bool is_run(const char *folder)
+{
+    int count;
+    free(choir__checkpoint_steps(folder, &count));
+    return count || has_file(folder, "job.json") || has_file(folder, CHOIR__AUDIT_FILE) ||
+           has_file(folder, "metrics.jsonl");
+}
+
+choir_status choir__audit_find(const char *run, bool or_file)
+{
+    if (has_file(run, CHOIR__STATE_FILE))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s is a checkpoint: expected the folder of its run, which has the audit", run);
-    return access(run, R_OK) == 0 ? CHOIR_OK
-                                  : choir__error(CHOIR_ERR_IO, "%s: there is no such run", run);
+    if (access(run, R_OK) != 0)
+        return choir__error(CHOIR_ERR_IO, "%s: there is no such run", run);
+    if (!is_run(run))
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: expected the folder of a run%s", run,
+            or_file ? ", or a .safetensors file" : "");
+    return CHOIR_OK;
 }
 
 /* Calls look(arg, object) for each line of a file in the folder. */
@@ -91,4 +109,36 @@ char *choir__audit_failure(const char *folder)
         e.why = choir__format("has no end after step %lld: it was killed, or it still runs",
             (long long)choir__audit_reached(folder));
     return e.why;
+}
+
+/* Returns the steps between the chain's last lines: as its last beginning states, or more where
+ * a strategy audits less often, such as at the meetings of workers. */
+static int64_t last_spacing(const choir__chain *chain)
+{
+    int64_t every = 1, before = 0, last = 0;
+    for (size_t i = 0; i < json_array_size(chain->lines); i++) {
+        const json_t *line = json_array_get(chain->lines, i);
+        if (json_object_get(line, "every")) {
+            every = json_integer_value(json_object_get(line, "every"));
+            last = 0;
+        }
+        before = last;
+        last = step_of(line);
+    }
+    return choir__max(every, before ? last - before : 0);
+}
+
+char *choir__audit_cut(const char *run, const choir__chain *chain, int64_t until)
+{
+    if (!chain->begin)
+        return NULL;
+    int64_t last = choir__chain_last(chain), reached = choir__audit_reached(run);
+    char *failure = choir__audit_failure(run); /* the line of its newest steps may be missing */
+    int64_t lacks = last_spacing(chain) * (failure ? 2 : 1);
+    free(failure);
+    if (choir__min(until - 1, reached) < last + lacks)
+        return NULL;
+    return choir__format("the audit of %s ends at line %zu, with step %lld, and the run has "
+                         "done %lld steps: it was cut, or these steps were not audited",
+        run, json_array_size(chain->lines), (long long)last, (long long)reached);
 }

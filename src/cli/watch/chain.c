@@ -61,6 +61,8 @@ static void take_begin(choir__watch_chain *c, const json_t *line)
     choir__text_open(&t, NULL, '{');
     put_text(&t, "build", json_object_get(line, "build"));
     put_text(&t, "bits", json_object_get(line, "bits"));
+    choir__text_value(
+        &t, "every", "%lld", (long long)json_integer_value(json_object_get(line, "every")));
     choir__text_open(&t, "modules", '[');
     for (size_t i = 0; i < json_array_size(modules) && i < MOST_MODULES; i++)
         put_text(&t, NULL, json_array_get(modules, i));

@@ -982,10 +982,21 @@ function drawChain(run, reference) {
     `The chain breaks at line ${broken} of audit.jsonl: it, or a line before it, was changed or removed.`));
   if (last) card.append(drawLinks(run, found), make('p', { class: 'quiet' }, `step ${last.step} is linked as `,
     make('code', {}, last.link.slice(0, 16)), '…'));
+  if (wordsOfCut(run)) card.append(make('p', { class: 'failed' }, wordsOfCut(run)));
   if (found) card.append(make('p', found.first ? { class: 'failed' } : {}, wordsOfDifference(run, reference, found)));
   if (found && found.first) card.append(make('p', { class: 'quiet' }, 'What is behind it: ',
     make('code', {}, `choir audit diff ${reference.path} ${run.path}`)));
   return card;
+}
+
+// The chain's end may have been cut off: its links follow each other, but the run has done more steps.
+// A run that has not ended well may lack the line of its newest steps.
+function wordsOfCut(run) {
+  const { lines, every, broken } = run.chain, reached = lastOf(run.steps.step), last = lines.at(-1)?.step ?? 0;
+  const spacing = Math.max(every || 1, lines.length > 1 ? last - lines.at(-2).step : 0);
+  const lacks = reached >= last + spacing * (run.state === 'ended' ? 1 : 2);
+  return lacks && !broken ? `The audit ends with step ${last}, and the run has done ${reached} steps: it was cut, ` +
+    'or these steps were not audited.' : '';
 }
 
 let chainsDrawn = '';
@@ -993,7 +1004,7 @@ let chainsDrawn = '';
 // Each run is compared with the first one that is shown.
 function drawChains() {
   const list = shown().filter((run) => run.chain), drawn = JSON.stringify(list.map((run) =>
-    [run.path, run.generation, run.chain.count, run.chain.broken]));
+    [run.path, run.generation, run.chain.count, run.chain.broken, wordsOfCut(run)]));
   byId('chains').parentElement.hidden = !list.length;
   if (drawn === chainsDrawn) return;
   chainsDrawn = drawn;

@@ -231,6 +231,7 @@ without_audit_data() {
         fail "$(cat out)"
     good "${job[@]}" --steps 6 --save plain2 --save-every 3 --save-keep 9 --lr 0.01
     different 'step 3 is the first checkpoint that differs: weight of' audit diff plain plain2
+    has out '^plain and plain2 have no audit data: the weights'
     has out '^  first element: '
     different '"step":3,"module":"transformer.h' audit diff plain plain2 --json
     bad 1 'plain/latest is a checkpoint: expected the folder of its run' audit plain/latest
@@ -239,6 +240,9 @@ without_audit_data() {
     bad 1 'no audit data .*, and no checkpoint' audit plain
     bad 1 'no audit data .*, and plain and plain have no checkpoint in common' \
         audit diff plain plain
+    # what differs in their making is not told of runs that cannot be compared
+    bad 1 'plain and plain2 have no audit data .*, and plain and plain2 have no checkpoint' \
+        audit diff plain plain2
 }
 
 what_is_gone_or_wrong() {
@@ -257,7 +261,20 @@ what_is_gone_or_wrong() {
     cp run/audit.jsonl gone
     sed -i '$d' gone/audit.jsonl
     good audit gone
-    has out 'the audit ends at line 4, with step 6, and the run has done 8 steps' '^equal: gone, 3'
+    has out '^the audit of gone ends at line 4, with step 6, and the run has done 8 steps: it was' \
+        '^equal: gone, 3'
+    good audit gone --steps 3:9 --json
+    has out '"note":"the audit of gone ends at line 4, with step 6, and'
+    good audit gone --steps 3:8 # step 8 is not asked for
+    ! grep -q 'audit of gone' out || fail "$(cat out)"
+    bad 1 'no step of the span was audited; .* step 6; the audit of gone ends at line 4' \
+        audit gone --steps 7:9
+    good audit diff run gone
+    has out '^the audit of gone ends at line 4, with step 6, .* 8 steps' '^equal: run and gone, 3'
+    good audit diff gone run --json
+    has out '"note":"the audit of gone ends'
+    good audit diff run run
+    ! grep -q 'was cut' out || fail "$(cat out)"
     truncate -s -20 gone/audit.jsonl
     bad 1 'gone/audit.jsonl:4: the line is cut off' audit gone
 
@@ -273,6 +290,12 @@ what_is_gone_or_wrong() {
     bad 1 'the runs have different models: run has a module' audit diff run toy
     bad 1 'nowhere: there is no such run' audit nowhere
     bad 1 'nowhere: there is no such run' audit diff run nowhere
+    head -c 99 text >th.pt
+    mkdir empty
+    bad 1 '^choir audit: th.pt: expected the folder of a run, or a .safetensors file$' \
+        audit diff run th.pt
+    bad 1 '^choir audit: empty: expected the folder of a run$' audit diff empty run
+    bad 1 '^choir audit: th.pt: expected the folder of a run$' audit th.pt
     bad 2 'expected two runs' audit diff run
     bad 2 'without --save' "${job[@]}" --steps 4 --audit
     bad 2 'every=0' "${job[@]}" --steps 4 --run none --audit=every=0

@@ -326,16 +326,20 @@ compares_audits() {
     good train --run runs/c --audit=every=2 --lr 0.002 --quiet "${lm[@]}" --steps 6 --no-eval text
     sed -i '4s/"weights":\["./"weights":["-/' runs/edited/audit.jsonl
     good train --run runs/model --audit=every=1 --quiet --steps 6 --no-eval --model toy random
-    watch runs/a runs/b runs/c runs/edited runs/model
+    cp -r runs/b runs/short # its chain is cut at the end
+    sed -i '5,$d' runs/short/audit.jsonl
+    watch runs/a runs/b runs/c runs/edited runs/model runs/short
     browse <<'END'
-b.until("document.querySelectorAll('.chain').length == 5")
-a, same, other, edited, model = texts(".chain")
+b.until("document.querySelectorAll('.chain').length == 6")
+a, same, other, edited, model, short = texts(".chain")
 assert "6 audited steps, 1 to 6" in a, a
 assert "a and b are equal in 6 common steps, up to step 6." in same, same
 assert "a and c part at step 2: a weight that the step read differs, in module" in other, other
 assert "choir audit diff" in other and "runs/c" in other, other
 assert "a and model have different modules" in model and "audit diff" not in model, model
 assert "breaks at line 4 of audit.jsonl" in edited and "2 audited steps, 1 to 2" in edited, edited
+assert "The audit ends with step 3, and the run has done 6 steps: it was cut, or" in short, short
+assert not any("was cut" in text for text in (a, same, other, edited, model))
 assert [count(f".chain:nth-child({n}) .link.other") for n in (1, 2, 3)] == [0, 0, 3]
 # What cannot be compared is neither equal nor different.
 assert [count(f".chain:nth-child({n}) .link.same") for n in (1, 2, 5)] == [0, 6, 0]
