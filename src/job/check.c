@@ -205,6 +205,7 @@ static choir_status find_launcher(choir__job *j)
     j->ranks.launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
     j->ranks.nameless =
         j->ranks.launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
+    j->ranks.relayed = l.name && !strcmp(l.name, "mpirun");
     j->ranks.rank = j->ranks.launched ? l.rank : 0;
     j->ranks.world = j->ranks.launched ? l.world : 1;
     note_nproc(j);

@@ -181,6 +181,7 @@ typedef struct choir__job_ranks {
     bool no_copy;                     /* --max-restarts continues from the last checkpoint */
     bool launched;                    /* started by choir run, mpirun, srun...: joins a group */
     bool nameless;                    /* launched by hand, and no CHOIR_JOB names the job */
+    bool relayed;                     /* mpirun relays the output, perhaps to a file */
     int rank, world;                  /* the launcher's; 0 and 1 without one */
     struct choir__job_shared *shared; /* NULL: lost ranks are not replaced */
     _Atomic int64_t *gate; /* meeting point of ranks that step apart; NULL: no shared memory */

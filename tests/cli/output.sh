@@ -136,6 +136,45 @@ text_on_a_terminal() {
 
 help_has_an_example() {
     good --help
+# mpirun may give its ranks a terminal where it writes to a file itself. Ranks that call their
+# devices alike are told apart.
+relayed_by_mpirun() {
+    local place=OMPI_COMM_WORLD_
+    command -v script >/dev/null || { echo 'no script(1): no terminal'; return; }
+    timeout 60 script -qefc "env ${place}RANK=0 ${place}SIZE=1 ${place}LOCAL_RANK=0 \
+        ${place}LOCAL_SIZE=1 $CHOIR train --steps 40 --model $gpt text" typescript \
+        >/dev/null 2>&1 </dev/null || fail "status $? on a terminal of mpirun"
+    ! grep -q $'\033' typescript || fail 'lines are rewritten under mpirun'
+    grep -q '40 steps: loss' typescript || fail "no last line: $(tail -n 5 typescript)"
+    CHOIR_CPU_DEVICES=1 OMP_NUM_THREADS=1 good run -n 2 "$CHOIR" train "${lm[@]:1}" text
+    has out '  rank 0 +cpu:0 +peak' '  rank 1 +cpu:0 +peak'
+    good "${lm[@]}" --strategy ddp --nproc 2 text
+    has out '^  cpu:0 +peak' '^  cpu:1 +peak'
+}
+
+# What stands where in a help, and that it names choices once.
+help_is_in_order() {
+    local words
+    good --help
+    has out '^  checkpoint  inspect, ' '^  train       train a model'
+    good train --help
+    awk '/^[A-Z]/ { group = $0 } /^  --(summary|find-lr|debug-nan|json) / { print $1, group }' out |
+        sort >groups
+    diff - groups <<'END' || fail 'options are in other groups'
+--debug-nan Training
+--find-lr Instead of training
+--json Output
+--summary Instead of training
+END
+    for words in train 'tune show' 'tune plot'; do
+        # shellcheck disable=SC2086 # words
+        good $words --help
+        tr -s '\n ' ' ' <out >line
+        has line '[(]default (choir|ped-anova)[)][^-]*(-anova)?[^-]*one of'
+        ! grep -qE '[(]the default[)][^-]*(-anova)?[^-]*; one of' line || fail "twice: $(cat out)"
+    done
+}
+
     grep -q 'choir train ' out || fail 'no example in choir --help'
     for command in $(sed -n 's/^  \([a-z]*\)  .*/\1/p' out); do
         good "$command" --help || continue
@@ -203,6 +242,8 @@ check quiet_is_quiet
 check text_on_a_terminal
 check help_has_an_example
 check help_lists_the_options
+check relayed_by_mpirun
+check help_is_in_order
 check samples
 check closed_descriptors
 finish

@@ -19,7 +19,7 @@ void choir__cli_report_begin(choir__cli_report *r, const choir__recorder_ops *op
         .first = first_step,
         .last = first_step,
         .started = choir__now(),
-        .terminal = isatty(STDOUT_FILENO),
+        .terminal = isatty(STDOUT_FILENO) && !job->ranks.relayed,
         .scale = (double)NAN};
 }
 

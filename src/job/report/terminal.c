@@ -223,6 +223,17 @@ static void say_checkpoint(const choir__cli_report *r, const void *told, FILE *o
     fprintf(out, "saved step %lld to %s\n", (long long)c->step, r->job->saves.dir);
 }
 
+/* Returns whether ranks call their devices alike, as ranks of a launcher may on one machine and
+ * do on several. */
+static bool names_repeat(const choir__told_summary *s)
+{
+    for (int i = 1; i < s->devices_count; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(s->devices[i].device, s->devices[k].device))
+                return true;
+    return false;
+}
+
 static void say_summary(const choir__cli_report *r, const void *told, FILE *out)
 {
     const choir__told_summary *s = told;
@@ -247,10 +258,16 @@ static void say_summary(const choir__cli_report *r, const void *told, FILE *out)
             slow ? s->step_ms_median / 1e3 : s->step_ms_median, unit,
             rate_text(s->items_per_s, text), items_name(r));
     fprintf(out, "\n");
-    for (int i = 0; i < s->devices_count && !r->job->records.quiet; i++)
-        fprintf(out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",
+    bool repeat = names_repeat(s);
+    int each = choir__max(s->devices_count / choir__max(r->job->ranks.world, 1), 1);
+    for (int i = 0; i < s->devices_count && !r->job->records.quiet; i++) {
+        char rank[32] = "";
+        if (repeat)
+            snprintf(rank, sizeof rank, "rank %-2d ", i / each);
+        fprintf(out, "  %s%-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n", rank,
             s->devices[i].device, (double)s->devices[i].peak_bytes / 1048576,
             100 * s->devices[i].busy, (double)s->devices[i].comm_bytes / 1048576);
+    }
 }
 
 static void say_profile(const choir__cli_report *r, const void *told, FILE *out)
