@@ -137,6 +137,55 @@ static void test_several_nodes(void **state)
     assert_int_equal(choir_spawn_with(2, on_second_node, NULL, opts), CHOIR_ERR_ARGUMENT);
 }
 
+/* --- in the ranks of a launcher --- */
+
+static int returns_at_once(int rank, int world, void *arg)
+{
+    (void)rank;
+    (void)world;
+    (void)arg;
+    return 0;
+}
+
+/* Stores what spawns of one rank write to standard error in a process that a launcher would
+ * have started as this rank of `world`. */
+static void spawn_as(const char *rank, const char *world, int nodes, char text[1024])
+{
+    choir_spawn_opts opts = choir_spawn_defaults();
+    int ends[2], before = dup(STDERR_FILENO);
+    opts.nodes = nodes;
+    opts.method = nodes > 1 ? "tcp://127.0.0.1:4567" : NULL;
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    setenv("RANK", rank, 1);
+    setenv("WORLD_SIZE", world, 1);
+    choir_status status = choir_spawn_with(1, returns_at_once, NULL, opts);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(ends[1]);
+    memset(text, 0, 1024);
+    (void)!read(ends[0], text, 1023);
+    close(ends[0]);
+    ok(status);
+}
+
+static void test_notes_a_launcher(void **state)
+{
+    char text[1024];
+    (void)state;
+    spawn_as("0", "2", 1, text);
+    assert_non_null(
+        strstr(text, "note: this is rank 0 of 2 of a launcher; choir_spawn starts"));
+    spawn_as("1", "2", 1, text);
+    assert_string_equal(text, "");
+    spawn_as("0", "1", 1, text);
+    assert_string_equal(text, "");
+    spawn_as("0", "2", 2, text); /* the processes start the parts of one job */
+    assert_string_equal(text, "");
+}
+
 /* --- asked what its ranks are at --- */
 
 static int meets_and_waits(int rank, int world, void *arg)
@@ -210,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_signal_passed_on),
         cmocka_unit_test(test_crash_at_signal),
         cmocka_unit_test(test_several_nodes),
+        cmocka_unit_test(test_notes_a_launcher),
         cmocka_unit_test(test_shows_recorders),
         cmocka_unit_test(stopped_at_the_end),
     };
