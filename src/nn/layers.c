@@ -289,18 +289,24 @@ static choir_tensor *flatten_images(choir_tensor *x)
     return choir_flatten(x, 1);
 }
 
-static const choir_module_class function_class = {
-    "function", sizeof(function), function_forward, 1};
+static const choir_module_class relu_class = {"relu", sizeof(function), function_forward, 1};
+static const choir_module_class gelu_class = {"gelu", sizeof(function), function_forward, 1};
+static const choir_module_class gelu_tanh_class = {
+    "gelu_tanh", sizeof(function), function_forward, 1};
+static const choir_module_class silu_class = {"silu", sizeof(function), function_forward, 1};
+static const choir_module_class tanh_class = {"tanh", sizeof(function), function_forward, 1};
+static const choir_module_class flatten_class = {
+    "flatten", sizeof(function), function_forward, 1};
 
 bool choir__is_function(const choir_module *module)
 {
-    return module->type == &function_class &&
-           ((const function *)module)->call != flatten_images;
+    return module->type->forward == function_forward && module->type != &flatten_class;
 }
 
-static choir_module *new_function(choir_scope *run, choir_tensor *(*call)(choir_tensor *))
+static choir_module *new_function(
+    choir_scope *run, const choir_module_class *type, choir_tensor *(*call)(choir_tensor *))
 {
-    function *f = choir_module_new(run, &function_class);
+    function *f = choir_module_new(run, type);
     f->call = call;
     return &f->base;
 }
@@ -308,37 +314,37 @@ static choir_module *new_function(choir_scope *run, choir_tensor *(*call)(choir_
 choir_module *choir_nn_relu(choir_scope *run)
 {
     run = choir__open_scope(run, __func__);
-    return new_function(run, choir_relu);
+    return new_function(run, &relu_class, choir_relu);
 }
 
 choir_module *choir_nn_gelu(choir_scope *run)
 {
     run = choir__open_scope(run, __func__);
-    return new_function(run, choir_gelu);
+    return new_function(run, &gelu_class, choir_gelu);
 }
 
 choir_module *choir_nn_gelu_tanh(choir_scope *run)
 {
     run = choir__open_scope(run, __func__);
-    return new_function(run, choir_gelu_tanh);
+    return new_function(run, &gelu_tanh_class, choir_gelu_tanh);
 }
 
 choir_module *choir_nn_silu(choir_scope *run)
 {
     run = choir__open_scope(run, __func__);
-    return new_function(run, choir_silu);
+    return new_function(run, &silu_class, choir_silu);
 }
 
 choir_module *choir_nn_tanh(choir_scope *run)
 {
     run = choir__open_scope(run, __func__);
-    return new_function(run, choir_tanh);
+    return new_function(run, &tanh_class, choir_tanh);
 }
 
 choir_module *choir_nn_flatten(choir_scope *run)
 {
     run = choir__open_scope(run, __func__);
-    return new_function(run, flatten_images);
+    return new_function(run, &flatten_class, flatten_images);
 }
 
 /* --- sequential --- */

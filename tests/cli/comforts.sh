@@ -380,6 +380,8 @@ assert root["parameters"] == model["parameters"] == sum(m["parameters"] for m in
 linear = [m for m in modules if m["class"] == "linear"]
 assert linear[0]["flops"] == 2 * 16 * 20 * 9 and linear[0]["output"] == "(16, 9)", linear
 assert model["flops"] == sum(m["flops"] for m in linear)
+classes = {m["class"] for m in modules}
+assert "relu" in classes and "function" not in classes, classes
 assert model["state_bytes"] == 2 * 4 * model["parameters"]
 assert model["peak_bytes"] >= 4 * 4 * model["parameters"]
 END
