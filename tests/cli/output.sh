@@ -113,6 +113,8 @@ text_on_a_pipe() {
     awk 'NR == 1 { first = $1 } END { exit !($1 < 0.8 * first) }' losses ||
         fail "the loss does not fall: $(tr '\n' ' ' <losses)"
     grep -q 'left$' out || fail 'no time left'
+    # lines have mean rates, and the last one says that it has the median step's
+    has out '^200 steps: loss .*; [0-9.]+ ms per median step \([0-9.]+ tokens/s\)'
     sed -n '/What it writes/,$p' out >sample
     [ "$(wc -c <sample)" -gt 250 ] || fail "no sample: $(cat out)"
 }

@@ -14,7 +14,8 @@ cd "$folder"
 fail() { echo "readme.sh: $*"; exit 1; }
 
 timeless() {
-    sed -E 's/[0-9.]+ ms per step/T ms per step/; s|[0-9]+ tokens/s|R tokens/s|; s/ +#.*//'
+    sed -E 's/[0-9.]+ ms per (median )?step/T ms per \1step/
+        s|[0-9]+ tokens/s|R tokens/s|; s/ +#.*//'
 }
 
 check() { # compares the output of the command with the lines that README.md shows

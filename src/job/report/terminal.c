@@ -254,7 +254,7 @@ static void say_summary(const choir__cli_report *r, const void *told, FILE *out)
     bool slow = s->step_ms_median >= 1e4;
     const char *unit = slow ? "s" : "ms"; /* no keys */
     if (s->step_ms_median > 0)
-        fprintf(out, "; %.4g %s per step, %s %s/s",
+        fprintf(out, "; %.4g %s per median step (%s %s/s)",
             slow ? s->step_ms_median / 1e3 : s->step_ms_median, unit,
             rate_text(s->items_per_s, text), items_name(r));
     fprintf(out, "\n");
