@@ -50,6 +50,7 @@ typedef struct sqlite {
     choir__sql sql;
     sqlite3 *db;
     double timeout_s;
+    bool makes; /* a file that is missing is made */
     bool opened, durable;
     struct {
         const char *text; /* statement, found by address */
@@ -78,8 +79,9 @@ static choir_status failed(const sqlite *s, int code)
         return choir__error(CHOIR_ERR_FORMAT, "%s is not an SQLite database", place);
     case SQLITE_CANTOPEN:
         return choir__error(CHOIR_ERR_IO, "cannot open %s: %s", place,
-            access(place, F_OK) ? "no such file, or no right to make it"
-                                : "no right to read it");
+            !access(place, F_OK) ? "no right to read it"
+            : s->makes           ? "no such file, or no right to make it"
+                                 : "no such file");
     default: return choir__error(CHOIR_ERR_IO, "%s: %s", place, lite.errmsg(s->db));
     }
 }
@@ -280,6 +282,7 @@ static choir_status open_sqlite(const char *place, bool create, choir__study_bac
     s->sql.base.ops = &choir__backend_sqlite;
     s->sql.dialect = &dialect;
     s->durable = true;
+    s->makes = create;
     status = read_place(s, place);
     if (status == CHOIR_OK)
         status = connect(s, create);

@@ -259,7 +259,8 @@ other_studies() {
 
 no_storages() {
     local s=("${search[@]}" "${bowl[@]}")
-    bad 1 'cannot open .*none.db: no such file' tune show none.db
+    bad 1 'cannot open .*none.db: no such file$' tune show none.db
+    bad 1 'cannot open .*none.db: no such file$' tune show --storage sqlite:none.db
     bad 1 'cannot open .*no/such.db: no such file, or no right' \
         tune --storage sqlite:no/such.db "${s[@]}"
     echo 'Once upon a time there was no database, but a long line of text.' >text.db
