@@ -141,6 +141,7 @@ const choir__cli_command choir__cli_train = {
     .example = "  choir train --steps 500 --save runs/1 shakespeare.txt",
     .options = choir__job_options,
     .operand = "DATA",
+    .operand_elsewhere = "train_file dataset_name data_path",
     .most = 2,
     .run = run,
     .took = took,

@@ -56,7 +56,7 @@ static const char *log_forms(size_t i)
 
 const choir__cli_option choir__job_options[] = {
     {"model", CHOIR__STRING, AT(model.name), .argument = "NAME[:key=value,...]",
-        .elsewhere = "model_name_or_path",
+        .elsewhere = "model_name_or_path max_seq_length max_length",
         .help =
             "a published model (its config.json, or a folder with one, whose weights are "
             "loaded if they are there; FOLDER:classes=3 gives it a new head), a GGUF file, or one "
@@ -85,7 +85,8 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_KEEPS, .excludes = {{"tokenizer"}, ": choose one of them"}},
     {"batch-size", CHOIR__INT, AT(training.batch_size), 1, MANY, .preset = "32",
         .argument = "N",
-        .elsewhere = "per_device_train_batch_size train_batch_size global_batch_size",
+        .elsewhere = "per_device_train_batch_size per_device_eval_batch_size train_batch_size "
+                     "global_batch_size",
         .help = "number of samples in the global batch", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
     {"microbatches", CHOIR__INT, AT(training.microbatches), 1, MANY, .argument = "M",
@@ -184,7 +185,7 @@ const choir__cli_option choir__job_options[] = {
             "with --max-restarts, for strategies other than ddp and hogwild: keep no copies of the "
             "ranks' state in memory; after a loss the job continues from its last checkpoint",
         .idle = choir__option_saves_nothing},
-    {"devices", CHOIR__STRING, AT(placement.devices), .argument = "LIST",
+    {"devices", CHOIR__STRING, AT(placement.devices), .argument = "LIST", .elsewhere = "gpus",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)",
         .advised = true, .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true,
@@ -238,7 +239,8 @@ const choir__cli_option choir__job_options[] = {
         .elsewhere = "num_train_epochs num_epochs max_epochs",
         .help = "number of passes over the data", .rereads = true, .displaced_by = {"steps"}},
     {"optimizer", CHOIR__STRING, AT(optim.optimizer), .preset = "adamw",
-        .argument = "NAME[:key=value,...]", .elsewhere = "optim",
+        .argument = "NAME[:key=value,...]",
+        .elsewhere = "optim adam_beta1 adam_beta2 adam_epsilon",
         .help = "the optimizer, such as adamw:beta2=0.99,decay=matrices",
         .choices = choir__cli_optimizer_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_KIND, .written = choir__option_optimizer_text},
@@ -381,7 +383,7 @@ const choir__cli_option choir__job_options[] = {
             "local-sgd) or of groups (ddp:sync_bn); the numbers change",
         .where = CHOIR__OF_LINE, .needs = {{"resume"}, ": a new job has no cut to change"}},
 
-    {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",
+    {"run", CHOIR__STRING, AT(records.run), .argument = "DIR", .elsewhere = "run_name",
         .help = "record the run in DIR, without checkpoints: its job, a line per step, events; "
                 "--save does so by itself",
         .group = "Records", .where = CHOIR__OF_PLACE},

@@ -125,6 +125,7 @@ struct choir__cli_command {
     size_t inherited_at;                /* offset of the inherited rows' values */
     bool inherits_all;                  /* it takes all rows of that table */
     const char *operand;                /* the first operand's name, "CHECKPOINT" */
+    const char *operand_elsewhere;      /* options that name it in other programs, or NULL */
     int least, most;                    /* range of the number of operands */
     choir__cli_choices *operands;       /* values of the first operand, or NULL */
     bool stops_at_operand;              /* options end where the operands begin */

@@ -94,16 +94,33 @@ static const char *named_elsewhere(const tables *t, const char *name)
     return NULL;
 }
 
+/* Returns the name in a word such as --stesp=4, which the caller frees, or NULL. */
+static char *name_in(const char *word)
+{
+    return strncmp(word, "--", 2)
+               ? NULL
+               : choir__format("%.*s", (int)strcspn(word, "=") - 2, word + 2);
+}
+
 /* Returns the option that may have been meant by a word such as --stesp=4, or NULL. */
 static const char *nearest(const tables *t, const char *word)
 {
-    if (strncmp(word, "--", 2))
+    char *name = name_in(word);
+    if (!name)
         return NULL;
-    char *name = choir__format("%.*s", (int)strcspn(word, "=") - 2, word + 2);
     const char *same = named_elsewhere(t, name);
     const char *near = same ? same : choir__cli_nearest(t->taken, t->count, name);
     free(name);
     return near;
+}
+
+/* Returns whether a word such as --train_file names the operand in another program. */
+static bool means_operand(const choir__cli_command *c, const char *word)
+{
+    char *name = name_in(word);
+    bool means = name && has_name(c->operand_elsewhere, name);
+    free(name);
+    return means;
 }
 
 static int refuse_unknown(const choir__cli_command *c, const tables *t, char **argv)
@@ -114,6 +131,9 @@ static int refuse_unknown(const choir__cli_command *c, const tables *t, char **a
     if (known && optopt >= FIRST)
         return choir__cli_usage(c->name, "--%s takes no value", known->option->name);
     const char *word = inside ? next : argv[optind - 1], *near = nearest(t, word);
+    if (means_operand(c, word))
+        return choir__cli_usage(
+            c->name, "unknown option '%s'; %s is written without an option", word, c->operand);
     return choir__cli_usage(c->name, "unknown option '%s'%s%s%s", word,
         near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "");
 }

@@ -151,7 +151,16 @@ max_steps steps
 metric_for_best_model best
 eval_strategy eval-epochs
 lora_rank lora
+adam_beta2 optimizer
+max_seq_length model
+max_length model
+per_device_eval_batch_size batch-size
+run_name run
+gpus devices
 END
+    bad 2 "unknown option '--train_file'; DATA is written without an option" \
+        train --train_file text
+    bad 2 "unknown option '--dataset-name=x'; DATA is written" compare --dataset-name=x
     bad 2 "unknown option '--max_new_tokens'; did you mean '--tokens'\?" \
         generate --max_new_tokens 4 x
     bad 2 "unknown option '--stop_strings'; did you mean '--stop'\?" chat --stop_strings . x

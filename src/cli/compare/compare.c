@@ -290,6 +290,7 @@ const choir__cli_command choir__cli_compare = {
     .inherited = choir__job_options,
     .inherited_at = offsetof(choir__compare, job),
     .operand = "DATA",
+    .operand_elsewhere = "train_file dataset_name data_path",
     .most = 1,
     .took = choir__compare_took,
     .run = run,
