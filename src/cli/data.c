@@ -207,9 +207,7 @@ static const choir__cli_option options[] = {
         .help = "the batch that this step trains on"},
     {"batch", CHOIR__INT, CHOIR__CLI_AT(request, batch), 1, CHOIR__CLI_NO_LIMIT,
         .argument = "N",
-        .help =
-            "the batch of this number, as --skip-batches counts them, also one that the run "
-            "leaves out"},
+        .help = "batch number N, counted as in --skip-batches; the run may have left it out"},
     {"json", CHOIR__FLAG, CHOIR__CLI_AT(request, json), .help = "print one JSON object"},
     {NULL},
 };

@@ -261,11 +261,11 @@ const choir__cli_command choir__cli_eval = {
     .summary = "print the loss, accuracy and other metrics of a saved model",
     .usage = "[OPTION]... CHECKPOINT [DATA]",
     .about =
-        "Prints the loss and accuracy of a saved model over the validation split of DATA, a "
-        "text file or a folder of images (default: the data that the model was trained on), or "
-        "the part that training held out, or with --whole over all of it; for "
-        "language models also the perplexity, for classifiers the top-5 accuracy and the mean "
-        "F1 of the classes. Every sample counts once. The "
+        "Prints the loss and accuracy of a saved model over the validation split of DATA (any data "
+        "of choir train; default: the data that the model was trained on); without such a split, "
+        "over the part that training held out; with --whole, over all of it. For "
+        "language models it also prints the perplexity, for classifiers the top-5 accuracy and the "
+        "mean F1 of the classes. Every sample counts once. The "
         "model runs on cpu:0, or where CHOIR_DEVICE says; cuda is the first GPU.",
     .example = "  choir eval runs/first shakespeare.txt",
     .options = options,

@@ -270,8 +270,8 @@ static const choir__cli_option options[] = {
         .help = "print one JSON object"},
     {"cluster", CHOIR__STRING, CHOIR__CLI_AT(choir__fleet_request, cluster), .argument = "FILE",
         .group = "Forecasts",
-        .help = "instead of a run: the share of a training's time that the failures of this "
-                "cluster, described in JSON, leave"},
+        .help = "without a run: forecast which share of its time a training on this cluster (a "
+                "JSON file) keeps despite failures"},
     {"ranks", CHOIR__INT, CHOIR__CLI_AT(choir__fleet_request, ranks), 1, 1e8, .argument = "N",
         .help = "ranks of the job (default: one per device)"},
     {"step-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, step_s), 0, 1e6,

@@ -144,8 +144,8 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"init", CHOIR__STRING, AT(model.init), .preset = NULL, .argument = "NAME",
         .help =
-            "initial values: Choir's own (the default), or those that PyTorch draws for the "
-            "same layers after manual_seed(N)",
+            "initial values (default choir); torch: those that PyTorch draws for the same layers "
+            "after manual_seed(N)",
         .choices = choir__cli_init_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
     {"seed", CHOIR__INT, AT(training.seed), 0, MANY, .preset = "42", .argument = "N",
@@ -271,7 +271,9 @@ const choir__cli_option choir__job_options[] = {
         .argument = "NAME[:key=value,...]",
         .elsewhere =
             "lr_scheduler_type lr_scheduler warmup warmup_steps warmup_ratio warmup_iters",
-        .help = "schedule of the learning rate, such as cosine:warmup=100,min_lr=1e-4",
+        .help =
+            "schedule of the learning rate, such as cosine:warmup=0.1,min_lr=1e-4 (a share of "
+            "the steps, or their number)",
         .choices = choir__cli_schedule_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_schedule_text},
     {"weight-decay", CHOIR__FLOAT, AT(optim.weight_decay), 0, MOST, .argument = "X",
@@ -349,6 +351,10 @@ const choir__cli_option choir__job_options[] = {
             "(32) steps, go back N (10) steps, to the checkpoints of --save-every, and leave out K "
             "(20) batches from there on",
         .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
+    {"debug-nan", CHOIR__FLAG, AT(training.debug_nan),
+        .help =
+            "name the first module whose numbers are infinite or NaN, in forward or backward; "
+            "slow"},
     {"save", CHOIR__STRING, AT(saves.dir), .argument = "DIR", .elsewhere = "output_dir",
         .help = "write checkpoints to DIR, the last one at the end", .where = CHOIR__OF_PLACE},
     {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",
@@ -418,7 +424,7 @@ const choir__cli_option choir__job_options[] = {
     {"summary", CHOIR__FLAG, AT(training.summary),
         .help =
             "print the tree of the model with shapes, parameters, FLOPs and memory, and end",
-        .group = "Output"},
+        .group = "Instead of training"},
     {"find-lr", CHOIR__STRING, AT(training.find_lr), .argument = "FILE",
         .help =
             "instead of training, raise the rate from 1e-7 to 10 in 200 steps (or --steps), draw "
@@ -426,13 +432,9 @@ const choir__cli_option choir__job_options[] = {
         .rereads = true,
         .excludes = {{"resume", "save", "run", "log", "max-restarts"},
             ": it trains no model to keep"}},
-    {"debug-nan", CHOIR__FLAG, AT(training.debug_nan),
-        .help =
-            "name the first module whose numbers are infinite or NaN, in forward or backward; "
-            "slow"},
 
     {"json", CHOIR__FLAG, AT(records.json), .help = "print one JSON object per line",
-        .of_a_rank = true},
+        .group = "Output", .of_a_rank = true},
     {"quiet", CHOIR__FLAG, AT(records.quiet), .help = "print only the last line",
         .of_a_rank = true},
     {"log-every", CHOIR__INT, AT(records.log_every), 1, MANY, .argument = "N",

@@ -132,7 +132,7 @@ void choir__cli_help_commands(const choir__cli_command *const *commands, FILE *o
     fprintf(out, "Choir %s: many devices, one model.\n\nUsage: choir COMMAND [OPTION]...\n\n",
         CHOIR_VERSION);
     for (; *commands; commands++)
-        fprintf(out, "  %-10s %s\n", (*commands)->name, (*commands)->summary);
+        fprintf(out, "  %-11s %s\n", (*commands)->name, (*commands)->summary);
     fprintf(out, "\nFor more about a command, see 'choir COMMAND --help'. An example:\n\n"
                  "  choir train --steps 500\n");
 }

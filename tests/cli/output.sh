@@ -136,8 +136,6 @@ text_on_a_terminal() {
     grep -q '400 steps: loss' typescript || fail "no last line: $(tail -n 5 typescript)"
 }
 
-help_has_an_example() {
-    good --help
 # mpirun may give its ranks a terminal where it writes to a file itself. Ranks that call their
 # devices alike are told apart.
 relayed_by_mpirun() {
@@ -177,6 +175,8 @@ END
     done
 }
 
+help_has_an_example() {
+    good --help
     grep -q 'choir train ' out || fail 'no example in choir --help'
     for command in $(sed -n 's/^  \([a-z]*\)  .*/\1/p' out); do
         good "$command" --help || continue
@@ -242,10 +242,10 @@ check rates_are_means
 check text_on_a_pipe
 check quiet_is_quiet
 check text_on_a_terminal
-check help_has_an_example
-check help_lists_the_options
 check relayed_by_mpirun
 check help_is_in_order
+check help_has_an_example
+check help_lists_the_options
 check samples
 check closed_descriptors
 finish

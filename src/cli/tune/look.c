@@ -269,7 +269,7 @@ static const choir__cli_option options[] = {
         .help = "the study's name (default: the only one of the storage)"},
     {"evaluator", CHOIR__STRING, AT(evaluator), .argument = "NAME", .strict = true,
         .help =
-            "how importance is computed: ped-anova (the default), or fanova, a share of the "
+            "how importance is computed (default ped-anova); by fanova it is a share of the "
             "variance over the whole space",
         .choices = choir__importance_name},
     {"json", CHOIR__FLAG, AT(json), .help = "print JSON, as the search does"},

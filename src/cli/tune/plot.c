@@ -267,7 +267,7 @@ static const choir__cli_option options[] = {
         .help = "these parameters alone, in this order (default: those that vary, the most "
                 "important ones first)"},
     {"evaluator", CHOIR__STRING, AT(evaluator), .argument = "NAME", .strict = true,
-        .help = "how importance is computed: ped-anova (the default) or fanova",
+        .help = "how importance is computed (default ped-anova)",
         .choices = choir__importance_name},
     {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
         .help = "the storage, as the search's own option names it, in place of STUDY"},

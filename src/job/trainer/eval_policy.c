@@ -53,8 +53,8 @@ static choir_status check_metric(const choir__job *j, const metric *m)
     if (*own || !j->saves.resume)
         return choir__unknown_name(&table, "metric of --best", m->name);
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "--best %s: give --metric %s=COMMAND again: a record starts no commands", m->name,
-        m->name);
+        "--best %s: give --metric %s=COMMAND again: commands in a run's record are never started",
+        m->name, m->name);
 }
 
 char *choir__eval_policy_measure(const char *best)

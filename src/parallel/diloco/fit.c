@@ -127,7 +127,7 @@ static void survey_tensor(const char *name, choir_tensor *t, void *arg)
             choir_device_name(choir__device_of(t)), choir_device_name(home));
     else if (t->param && (t->dtype != CHOIR_F32 || t->param->local != t))
         s->status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%s: parameter '%s' is %s; workers hold whole parameters of f32", w->name, name,
+            "%s: parameter '%s' is %s; expected unsharded f32 parameters", w->name, name,
             t->dtype == CHOIR_F32 ? "sharded" : choir_dtype_name(t->dtype));
 }
 
