@@ -349,7 +349,7 @@ choir_status choir__state_read(const char *folder, choir_train_state *state, jso
 
 /* --- the files beside it --- */
 
-#define OR_GO_ON ", or go on from another checkpoint"
+#define OR_GO_ON ", or continue from another checkpoint"
 
 static int64_t bytes_of(const json_t *entry)
 {

@@ -183,11 +183,11 @@ static choir_status check(
     const choir_loader_opts *opts = choir__loader_opts(t->loader);
     if (s->batch_size != opts->batch_size || s->microbatches != opts->microbatches)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with --batch-size %lld --microbatches %lld: go on with the same",
+            "%s was trained with --batch-size %lld --microbatches %lld: continue with the same",
             found, (long long)s->batch_size, (long long)s->microbatches);
     if (s->seed != choir_scope_seed(t->module->run))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with --seed %llu; the bits go on only with the same", found,
+            "%s was trained with --seed %llu; the bits continue only with the same", found,
             (unsigned long long)s->seed);
     return CHOIR_OK;
 }

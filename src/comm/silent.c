@@ -44,7 +44,7 @@ const char *choir__engine_silent(const choir__engine *e, const int *ranks, int c
     for (int i = 0; i < count && count > 1; i++)
         add(text, "%s%d", i ? ", " : "ranks ", choir__engine_number(e, ranks[i]));
     add(text, "%sdid not %s %s within %g s", count > 1 ? " " : "",
-        came ? "go on with" : "come to", choir__call_text(call, what), e->timeout_s);
+        came ? "continue with" : "come to", choir__call_text(call, what), e->timeout_s);
     for (int i = 0; i < count && i < DETAILED; i++) {
         pid = pid_here(e, ranks[i]);
         *seen = '\0';

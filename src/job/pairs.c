@@ -134,9 +134,9 @@ choir_status choir__job_check_restarts(const choir__job *j)
         {"no-copy", "strategy", in_place,
             ", whose ranks have the whole state and so need no copies"},
         {"no-copy", NULL, !j->saves.dir,
-            " without --save: after a loss there would be nothing to go on from"},
+            " without --save: after a loss there would be nothing to continue from"},
         {"max-restarts", "strategy", none,
-            ", which cannot go on when ranks are lost: choose ddp or fsdp, or restart from a "
+            ", which cannot continue when ranks are lost: choose ddp or fsdp, or restart from a "
             "checkpoint by 'choir run --max-restarts'"},
         {"max-restarts", NULL, r->launched,
             " is for ranks that 'choir train' starts; these were started by another program"},

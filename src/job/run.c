@@ -93,21 +93,21 @@ static bool goes_back(choir__job *job, board *b)
     if (can) {
         choir__run_log_loss(job);
         choir__job_tell(
-            job, "%s: the job goes on from step %lld of %s", why, (long long)s.step, from);
+            job, "%s: the job continues from step %lld of %s", why, (long long)s.step, from);
         job->saves.resume = from;
         atomic_store(&b->shared.generation, 0);
         atomic_store(&b->claimed, 0);
         atomic_store(&b->written, 0);
     } else if (!from) {
         choir__error(CHOIR_ERR_PEER_LOST,
-            "%s; with --save and --save-every it goes on from its checkpoint", why);
+            "%s; with --save and --save-every it continues from its checkpoint", why);
     }
     free(why);
     return can;
 }
 
 /* Returns how many of the ranks begin as spares: those without a micro-batch or a worker, where
- * others can go on without them. */
+ * others can continue without them. */
 static int spares_of(const choir__job *job)
 {
     const bool may_shrink = choir__cli_strategy_recovery(job) < CHOIR__REBUILT_AS_MANY;
@@ -117,7 +117,7 @@ static int spares_of(const choir__job *job)
                : 0;
 }
 
-/* Starts the ranks, again if all were lost at once and the job can go on from a checkpoint.
+/* Starts the ranks, again if all were lost at once and the job can continue from a checkpoint.
  * *by: the signal of an interruption. */
 static choir_status start_ranks(ranks *r, int *by)
 {

@@ -102,7 +102,7 @@ static choir_status find_columns(csv *c)
     free(line);
     if (c->count && (c->count < 2 || strcmp(c->columns[0], CHOIR__KEY(line, step))))
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s is no table that a log can go on with: expected the columns step and time",
+            "%s is no table that a log can continue: expected the columns step and time",
             c->lines.path);
     return CHOIR_OK;
 }

@@ -105,7 +105,7 @@ choir_status choir_log_open(const char *dest, choir_log_opts opts, choir_logger 
     *made = NULL;
     if (opts.resume < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "choir_log_open: expected a step of at least 0 to go on from, got %lld",
+            "choir_log_open: expected a step of at least 0 to continue from, got %lld",
             (long long)opts.resume);
     if (opts.job && !is_object(opts.job))
         return choir__error(CHOIR_ERR_ARGUMENT,

@@ -204,7 +204,7 @@ choir_status choir__strategies_ranks_changed(
     for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
         if (!s->ops->ranks_changed)
             return choir__error(CHOIR_ERR_UNSUPPORTED,
-                "%s: it cannot go on when ranks leave or join; resume from a checkpoint",
+                "%s: it cannot continue when ranks leave or join; resume from a checkpoint",
                 s->ops->name);
     choir__step_forget(scope);
     for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)

@@ -70,8 +70,8 @@ static choir_status open_scheduler(choir_study *s, const choir_study_opts *opts)
     choir_status status = choir__scheduler_open(opts, s->objectives, &s->scheduler);
     if (status == CHOIR_OK && opts->storage && opts->free && s->scheduler->ops->pauses)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "scheduler %s: expected a study in memory, since which trials go on follows from the "
-            "order of their ends in a free study, and the storage does not keep that",
+            "scheduler %s: expected a study in memory, since which trials continue follows from "
+            "the order of their ends in a free study, and the storage does not keep that",
             opts->scheduler);
     return status;
 }

@@ -298,7 +298,7 @@ failed_saves_warn() {
     choir "${of[@]}" --save small/run --save-warn random >out 2>err &&
         fail "the last checkpoint is missing, and the status is 0"
     [ "$(grep -c '"event":"step"' out)" = 9 ] || fail "training ended: $(cat err)"
-    grep -q 'warning: .*; training goes on' err || fail "no warning: $(cat err)"
+    grep -q 'warning: .*; training continues' err || fail "no warning: $(cat err)"
     umount small
     # A save that fails beside the training costs its own checkpoint alone, not the next one,
     # nor the last one: nothing takes the place of a folder where a disk is mounted.

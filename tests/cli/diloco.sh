@@ -103,7 +103,7 @@ goes_on_warm() {
 recut() {
     local strategy=diloco:every=3,workers=6 ranks
     good train --json "${job[@]}" --microbatches 6 --strategy diloco:every=3 --steps 6 --save a text
-    bad 1 'a was trained with diloco:workers=3: it cannot go on with workers=6, unless --recut' \
+    bad 1 'a was trained with diloco:workers=3: it cannot continue with workers=6, unless --recut' \
         train --json --resume a --strategy $strategy --nproc 2 --steps 12
     for ranks in 1 4; do
         noted "$strategy replaces the checkpoint's .*workers=3: the numbers .* are others" \
@@ -204,7 +204,7 @@ groups_of_batch_norm() {
         same_run one rest 4
         rm -rf b
     done
-    bad 1 'was trained with ddp:groups=2: it cannot go on with groups=4, unless --recut' train \
+    bad 1 'was trained with ddp:groups=2: it cannot continue with groups=4, unless --recut' train \
         --resume a --strategy ddp:sync_bn=1,groups=4 --nproc 1 --steps 6
     rm -rf a
 }

@@ -140,7 +140,7 @@ faults() {
         bert:layers=1,heads=2,width=16,context=32 docs.jsonl
     bad 1 '1 of 2 sources have a weight' train "${model[@]}" --bytes docs.jsonl:weight=1+rows.csv
     good train "${model[@]}" --steps 2 --save again docs.jsonl
-    bad 1 "cannot go on with it" train --resume again --steps 4 --pack
+    bad 1 "cannot continue with it" train --resume again --steps 4 --pack
 }
 
 check joined

@@ -29,7 +29,7 @@ struck() {
     end_started
     [ $? -eq 0 ] || fail "$strategy, $signal after $after lines: exit status, $(cat err)" || return
     grep -q '"event":"membership","generation":2' out || fail "no membership event: $(cat err)"
-    grep -q "go on from step" err || fail "nothing on standard error"
+    grep -q "continue from step" err || fail "nothing on standard error"
     [ "$(weights out)" = "$(weights $calm)" ] ||
         fail "$strategy, $signal after $after: other weights: $(cat err)"
     diff <(losses $calm) <(losses out) >/dev/null ||
@@ -62,7 +62,7 @@ all_at_once() {
         [ -n "$save" ] || { [ $status -eq 1 ] && has err "none has the job's state; with --save"; }
     done
     [ $status -eq 0 ] || fail "status $status: $(cat err)"
-    has err "none has the job's state: the job goes on from step [0-9]+ of all.saved"
+    has err "none has the job's state: the job continues from step [0-9]+ of all.saved"
     [ "$(weights out)" = "$(weights calm)" ] || fail 'other weights'
     diff <(losses calm) <(losses out) >/dev/null || fail 'other losses'
     rm -rf all.saved
@@ -75,12 +75,12 @@ always_the_one() {
         --max-restarts 1 --save one.saved --save-every 1
     await 20 test -e one.saved/latest || fail 'no checkpoint'
     kill -KILL "$(children | head -n 1)"
-    await 20 grep -q 'goes on from step' err || fail "no return: $(cat err)"
+    await 20 grep -q 'continues from step' err || fail "no return: $(cat err)"
     await 20 test -n "$(children)" || fail 'no rank'
     kill -KILL "$(children | head -n 1)"
     ended 20
     [ "$status" -eq 1 ] || fail "status $status: $(cat err)"
-    [ "$(grep -c 'goes on from step' err)" -eq 1 ] || fail "$(cat err)"
+    [ "$(grep -c 'continues from step' err)" -eq 1 ] || fail "$(cat err)"
     rm -rf one.saved
 }
 
@@ -372,7 +372,7 @@ interrupted() {
 }
 
 refused() {
-    bad 2 "cannot go on when ranks are lost" train --strategy dp --max-restarts 1 random
+    bad 2 "cannot continue when ranks are lost" train --strategy dp --max-restarts 1 random
     bad 2 "--strategy hogwild, whose ranks have the whole state" \
         train --strategy hogwild --nproc 2 --max-restarts 1 --no-copy random
     bad 2 "need no copies" train --strategy ddp --nproc 2 --max-restarts 1 --no-copy random

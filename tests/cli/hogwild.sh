@@ -91,7 +91,7 @@ replaced() {
     end_started
     [ $? -eq 0 ] || fail "$1 of rank $2: $(cat err)" || return
     has out '"event":"membership","generation":2'
-    has err "go on from step"
+    has err "continue from step"
     below 1.5 "$(field eval_loss out)"
     [ "$(steps_of out | sort -n -u | wc -l)" -eq "$(steps_of out | wc -l)" ] ||
         fail "a step is told twice"

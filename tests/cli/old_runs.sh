@@ -56,7 +56,7 @@ checkpoint_goes_on() {
     good checkpoint inspect run/latest
     good eval --json run text
     good generate run --tokens 4 --prompt the
-    bad 1 'was trained with --seed 42: it cannot go on with 43' \
+    bad 1 'was trained with --seed 42: it cannot continue with 43' \
         train --resume run --steps 8 --seed 43 text
     noted '--lr 0.5 replaces the checkpoint.s 0.003' \
         train --resume run/step-00000004 --steps 5 --lr 0.5 --run elsewhere text

@@ -83,9 +83,9 @@ logs_go_on() {
         has run/job.json "\"csv:$PWD/loss.csv\"" "\"tensorboard:$PWD/board\"" \
             '"log-histograms": 2'
     done
-    noted 'does not go on in the logs of run: csv:/.*loss.csv, tensorboard:/.*board; --log names' \
+    noted 'does not continue the logs of run: csv:/.*loss.csv, tensorboard:/.*board; --log names' \
         train --quiet --resume run --save other --steps 8
-    noted 'does not go on in the logs of run: csv:/.*loss.csv, tensorboard:/.*board; --log names' \
+    noted 'does not continue the logs of run: csv:/.*loss.csv, tensorboard:/.*board; --log names' \
         train --quiet --resume run --save third --run beside --steps 8
     good train --quiet --resume run --save run --steps 8 --log csv:more.csv
     [ "$(steps_in_table loss.csv)" = 6 ] && [ "$(steps_in_table more.csv)" = 2 ] ||
@@ -242,7 +242,7 @@ narrow_terminals() {
     has lines '^bert.embeddings.LayerNorm$|^  bert.embeddings.LayerNorm$' 'layer_norm \(' \
         '^choir train: --lr: expected a number of$' '^choir train: note: --weight-decay 0.25$' \
         '^choir train: warning: cannot write$'
-    has narrow/stderr.log "warning: cannot write /dev/full: .* goes on without this record\$"
+    has narrow/stderr.log "warning: cannot write /dev/full: .* continues without this record\$"
     script -qec "$CHOIR train --steps 60 --batch-size 12 --model $gpt --log-every 2 text" \
         /dev/null >out 2>err </dev/null || fail "$(cat out)"
     [ "$(grep -c '^step .*loss\|step .*loss.*left' out)" -ge 30 ] || fail "asked for: $(cat out)"

@@ -223,7 +223,7 @@ changes_are_named() {
     good train --quiet --resume $from --steps 8 "${record[@]}" --lr 1e-2 "${one[@]}" --seed 42 text
     grep -q lr err && fail "the same rate in other words is named: $(cat err)"
     refused() { bad 1 "$1" train --quiet --resume saved --steps 8 "${@:2}"; }
-    refused 'trained with --optimizer adamw:.*cannot go on with sgd' --optimizer sgd
+    refused 'trained with --optimizer adamw:.*cannot continue with sgd' --optimizer sgd
     refused 'trained with --seed 42' --seed 43
     refused 'trained with --microbatches 4' --microbatches 2
     refused 'trained without --bytes' --bytes

@@ -62,7 +62,7 @@ quit_of_heir() {
     start "${way[@]}" --resume run "${lm[@]}"
     await 20 has_more "$lines" || fail "no steps: $(cat err)"
     kill -KILL "$(children | head -n 1)"
-    await 10 grep -q 'go on from step' err || fail "no other rank 0: $(cat err)"
+    await 10 grep -q 'continue from step' err || fail "no other rank 0: $(cat err)"
     kill -QUIT "$started_pid"
     ended 10
     has err 'ended at once by SIGQUIT; steps after [1-9][0-9]*, the newest'

@@ -57,7 +57,7 @@ goes_on() {
         good train "${args[@]}" --steps 8 --resume saved/step-* --strategy $how text && mv out rest
         same_run whole rest 5 || fail "resumed with $how"
     done
-    bad 1 "was trained with --slices 4: it cannot go on with 2, unless --recut" train --steps 8 \
+    bad 1 "was trained with --slices 4: it cannot continue with 2, unless --recut" train --steps 8 \
         --resume saved/step-* --slices 2 --strategy tp --nproc 2 text
     noted "--slices 2 replaces the checkpoint's 4" train "${args[@]}" --steps 8 \
         --resume saved/step-* --slices 2 --recut text && mv out rest

@@ -57,7 +57,7 @@ resumed() {
     good "${gpt[@]}" --resume saved --steps 3 text.txt
     good eval --json saved text.txt
     [ "$(field samples out)" = 62 ] || fail "resumed: $(cat out)"
-    bad 1 'saved was trained with --val-split 0.25: it cannot go on with 0.5' "${gpt[@]}" \
+    bad 1 'saved was trained with --val-split 0.25: it cannot continue with 0.5' "${gpt[@]}" \
         --resume saved --steps 4 --val-split 0.5 text.txt
 }
 

@@ -62,7 +62,7 @@ resuming() {
     good train "${small[@]}" --model a_gpt/config.json --resume again --steps 4 text && mv out on
     good train "${small[@]}" --model "$gpt" --steps 4 text && mv out whole
     same_run whole on 3
-    bad 1 'again was trained without --weights: it cannot go on with .*/a_gpt' \
+    bad 1 'again was trained without --weights: it cannot continue with .*/a_gpt' \
         train "${small[@]}" --resume again --weights a_gpt text
 }
 
@@ -75,9 +75,9 @@ repeated() {
     cd beside || return
     good train --quiet --weights ../a_gpt --tokenizer ../a_gpt --steps 4 --resume ../more ../text
     cd .. || return
-    bad 1 'trained with --weights .*/a_gpt: it cannot go on with .*/a_bert' \
+    bad 1 'trained with --weights .*/a_gpt: it cannot continue with .*/a_bert' \
         train "${of[@]}" --weights a_bert --resume more text
-    bad 1 'trained with --init torch: it cannot go on with choir' \
+    bad 1 'trained with --init torch: it cannot continue with choir' \
         train "${small[@]}" --init choir --resume more text
 }
 

@@ -1014,7 +1014,7 @@ function drawChains() {
 // --- events --------------------------------------------------------------------------------------
 
 const words = {
-  begin: (e) => `${e.resumed ? 'goes on' : 'begins'}: ${e.strategy}, ${e.world} at work`,
+  begin: (e) => `${e.resumed ? 'continues' : 'begins'}: ${e.strategy}, ${e.world} at work`,
   end: (e) => `ends with loss ${short(e.loss)}`,
   eval: (e) => `validation: loss ${short(e.loss)}${e.accuracy === null || e.accuracy === undefined ? ''
     : `, accuracy ${short(e.accuracy)}`}${e.metric_name ? `, ${e.metric_name} ${short(e.metric)}` : ''}${e.best ? ', the best so far' : ''}`,

@@ -131,7 +131,7 @@ static void note_end(choir__job *j)
     if (choir__eval_policy_patience_is_over(&judge, j))
         choir__job_add_note(j,
             choir__format("%s has ended by --patience %lld after step %lld: nothing is left to "
-                          "train; a larger --patience goes on",
+                          "train; give it a larger --patience",
                 j->saves.resume, (long long)j->training.patience,
                 (long long)j->saves.resumed_step));
 }

@@ -96,7 +96,7 @@ static choir_status compare(
     choir_status status = CHOIR_OK;
     if (keeps && (was && is ? strcmp(was, is) != 0 : was != is))
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with%s --%s%s%s: it cannot go on with%s %s%s", j->saves.resume,
+            "%s was trained with%s --%s%s%s: it cannot continue with%s %s%s", j->saves.resume,
             was ? "" : "out", o->name, was ? space : "", was && o->argument ? was : "",
             is ? "" : "out", o->argument && is ? is : "it",
             cut ? ", unless --recut allows that the numbers change" : "");
@@ -251,7 +251,7 @@ static choir_status take_logs(choir__job *j)
         left = list_of(json_object_get(json_object_get(first, "options"), logs->name));
     if (left)
         choir__job_add_note(
-            j, choir__format("this run does not go on in the logs of %s: %s; --log names its "
+            j, choir__format("this run does not continue the logs of %s: %s; --log names its "
                              "own",
                    j->saves.resume, left));
     json_decref(root);

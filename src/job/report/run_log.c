@@ -41,7 +41,7 @@ static void look(const choir__run_log *r, choir_status status)
     if (status == CHOIR_OK)
         return;
     choir__job_tell(
-        r->job, "warning: %s; training goes on without this record", choir_error_message());
+        r->job, "warning: %s; training continues without this record", choir_error_message());
     if (r->job->records.unrecorded)
         atomic_store(r->job->records.unrecorded, 1);
 }

@@ -158,8 +158,8 @@ static void say_edit(const choir__cli_report *r, const void *told, FILE *out)
             e->skip_batches);
 }
 
-/* "rank 1 (pid 77) was killed by SIGKILL (Killed); rank 2 is new: 3 ranks go on from step 17,
- * after 0.06 s" */
+/* "rank 1 (pid 77) was killed by SIGKILL (Killed); rank 2 is new: 3 ranks continue from step
+ * 17, after 0.06 s" */
 static void say_membership(const choir__cli_report *r, const void *told, FILE *out)
 {
     const choir__told_membership *m = told;
@@ -170,8 +170,8 @@ static void say_membership(const choir__cli_report *r, const void *told, FILE *o
     for (int i = 0; i < m->joined_count; i++)
         fprintf(out, "%srank %lld is new", i || m->left_count ? "; " : "",
             (long long)m->joined[i].rank);
-    fprintf(out, ": %lld rank%s on from step %lld, after %.2g s\n", (long long)m->world,
-        m->world > 1 ? "s go" : " goes", (long long)m->step, m->resumed_s);
+    fprintf(out, ": %lld rank%s from step %lld, after %.2g s\n", (long long)m->world,
+        m->world > 1 ? "s continue" : " continues", (long long)m->step, m->resumed_s);
 }
 
 /* "rank 3 on node 1 is slow: the others wait 0.12 s of 0.5 s per step for it" */

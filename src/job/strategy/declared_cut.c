@@ -106,8 +106,8 @@ choir_status choir__cli_strategy_check_recut(
         *is.number == *was.number || j->saves.recut)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s was trained with %s:%s=%lld: it cannot go on with %s=%lld, unless --recut allows that "
-        "the numbers change",
+        "%s was trained with %s:%s=%lld: it cannot continue with %s=%lld, unless --recut allows "
+        "that the numbers change",
         j->saves.resume, before->dims[0].strategy->name, was.name, (long long)*was.number,
         is.name, (long long)*is.number);
 }

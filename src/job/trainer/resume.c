@@ -127,7 +127,7 @@ choir_status choir__trainer_go_back(choir__trainer *t)
         return choir__error(CHOIR_ERR_STATE,
             "a rank was lost, and no copies of the ranks' state could be kept; strategy %s: %s, "
             "so the weights would differ from an undisturbed job. If that will do, "
-            "go on with --resume %s",
+            "continue with --resume %s",
             j->placement.strategy->name, forgotten, j->saves.dir);
     if (choir__trainer_has_saved(j))
         return choir__trainer_resume(t, j->saves.dir);
@@ -138,12 +138,12 @@ choir_status choir__trainer_go_back(choir__trainer *t)
     long long stepped = (long long)atomic_load(&j->ranks.shared->stepped);
     if (!j->saves.dir)
         return choir__error(CHOIR_ERR_STATE,
-            "a rank was lost after step %lld, and there is nothing to go on from: no copies of "
+            "a rank was lost after step %lld, and there is nothing to continue from: no copies of "
             "the ranks' state could be kept, and without --save there is no checkpoint",
             stepped);
     return choir__error(CHOIR_ERR_STATE,
         "a rank was lost after step %lld, and %s has no checkpoint of this job yet: without "
-        "copies no other state is kept to go on from",
+        "copies no other state is kept to continue from",
         stepped, j->saves.dir);
 }
 
@@ -167,7 +167,7 @@ void choir__trainer_note_forgotten(choir__trainer *t)
 {
     if (t->now.forgot && t->part.env.rank == 0)
         choir__job_tell(t->job,
-            "note: the ranks go on from %s; strategy %s: %s; the numbers from here on may be "
+            "note: the ranks continue from %s; strategy %s: %s; the numbers from here on may be "
             "different from an uninterrupted run",
             t->job->saves.dir, t->job->placement.strategy->name,
             choir__cli_strategy_forgets(t->job));

@@ -29,8 +29,8 @@ static bool saves_here(const choir__trainer *t)
 }
 
 /* Adds what became of the validation to the checkpoint, which is whole without it: a job that
- * goes on from there validates again. Where a step is saved again after a loss, this waits for
- * the end of that save, which has the folder's lock. */
+ * continues from there validates again. Where a step is saved again after a loss, this waits
+ * for the end of that save, which has the folder's lock. */
 static void add_judged(choir__trainer *t)
 {
     const choir__job *j = t->job;
@@ -38,7 +38,7 @@ static void add_judged(choir__trainer *t)
         return;
     if (choir__checkpoint_amend(j->saves.dir, &t->judged, t->judged_best, j->saves.keep) !=
         CHOIR_OK)
-        choir__job_tell(j, "warning: %s; training goes on", choir_error_message());
+        choir__job_tell(j, "warning: %s; training continues", choir_error_message());
     t->judged.step = 0;
 }
 
@@ -143,7 +143,7 @@ static choir_status forgive(const choir__trainer *t, choir_status status)
     if (status != CHOIR_ERR_IO || !t->job->saves.warn)
         return status;
     if (t->part.env.rank == 0)
-        choir__job_tell(t->job, "warning: %s; training goes on", choir_error_message());
+        choir__job_tell(t->job, "warning: %s; training continues", choir_error_message());
     return CHOIR_OK;
 }
 

@@ -126,8 +126,8 @@ static choir_status never_came(choir__joining *j)
     free(others);
     if (!missing)
         snprintf(sentence, sizeof sentence,
-            "all %d ranks came to %s, and rank 0 did not go on within %g s", j->meeting->world,
-            j->where, j->meeting->timeout_s);
+            "all %d ranks came to %s, and rank 0 did not continue within %g s",
+            j->meeting->world, j->where, j->meeting->timeout_s);
     else
         snprintf(sentence, sizeof sentence,
             "rank%s %s of %d never came to %s within %g s: were all ranks started, and can "

@@ -28,7 +28,7 @@ void choir__ddp_plan(choir__ddp *d, int64_t total)
 static choir_status refuse(const char *what, const char *why)
 {
     return choir__error(CHOIR_ERR_UNSUPPORTED,
-        "ddp: %s, so it cannot go on when ranks leave or join; leave %s out, or resume from a "
+        "ddp: %s, so it cannot continue when ranks leave or join; leave %s out, or resume from a "
         "checkpoint",
         why, what);
 }
@@ -37,7 +37,7 @@ static choir_status check(const choir__ddp *d, const choir_group *group)
 {
     if (d->lent)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "ddp around a pipeline: it cannot go on when ranks leave or join; resume from a "
+            "ddp around a pipeline: it cannot continue when ranks leave or join; resume from a "
             "checkpoint");
     if (d->hook)
         return refuse("the hook", "a hook's sums depend on the number of ranks");

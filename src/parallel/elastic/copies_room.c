@@ -114,7 +114,7 @@ choir_status choir__copies_agree(const choir_elastic *e, choir_status mine, bool
         return status;
     if (e->env->rank == 0)
         fprintf(stderr,
-            "choir: no copies of the ranks' state are kept: %s; after a loss the job goes on "
+            "choir: no copies of the ranks' state are kept: %s; after a loss the job continues "
             "from its last checkpoint, as with --no-copy\n",
             choir_error_message());
     return CHOIR_OK;

@@ -22,7 +22,8 @@ choir_status choir__hogwild_ranks_changed(
     (void)undone; /* a loss interrupts no step */
     if (!h->elastic && h->group && h->group != group)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "hogwild over another group than the job's: it cannot go on when ranks leave or join");
+            "hogwild over another group than the job's: it cannot continue when ranks leave or "
+            "join");
     h->elastic = true;
     h->group = group;
     choir__hogwild_queue_exchange(h, true);

@@ -161,8 +161,8 @@ is_refused() {
     bad 1 "2 slices of a row of '.*o_proj.weight', 64 values, are not whole blocks of q4_0" train \
         --quiet --steps 1 --model llama:layers=1,heads=4,width=64,context=16 text --lora r=2 \
         --base q4_0 --strategy tp --nproc 2
-    bad 1 'was trained with --base q4_0: it cannot go on with q8_0' train --quiet --resume saved \
-        --steps 4 --base q8_0
+    bad 1 'was trained with --base q4_0: it cannot continue with q8_0' train --quiet \
+        --resume saved --steps 4 --base q8_0
 }
 
 check make_folders

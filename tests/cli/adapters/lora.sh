@@ -92,7 +92,7 @@ goes_on() {
     good train --json --resume saved/step-00000002 --strategy ddp --nproc 2 --lora \
         targets=all-linear,dropout=0.1,alpha=6,r=3 && mv out rest
     same_run whole rest 3
-    bad 1 'was trained with --lora r=3,alpha=6,.*: it cannot go on with r=4,alpha=8,' train \
+    bad 1 'was trained with --lora r=3,alpha=6,.*: it cannot continue with r=4,alpha=8,' train \
         --quiet --resume saved --steps 6 --lora r=4
     good eval --json saved text
     good generate saved --prompt 'the sea' --tokens 4

@@ -107,7 +107,7 @@ tie() {
     [ $status -eq 1 ] || fail "status $status of a tie of $struck_strategy"
     has err "no third computation decides who is wrong: rank 0 on $host and rank 1 on $host" \
         'the training stops, and its last good state is .*run/step-00000004$'
-    ! grep -qE 'goes on|"event":"membership"' out err || fail "goes on: $(cat err)"
+    ! grep -qE 'continues from|"event":"membership"' out err || fail "goes on: $(cat err)"
     good checkpoint verify run
 }
 
@@ -217,7 +217,7 @@ goes_back() {
     calm=$(weights out)
     strike 14:1:101:bit:pool "${long[@]}" --max-restarts 1 # all ranks end by one restart
     [ $status -eq 0 ] && [ "$(weights out)" = "$calm" ] || fail "status $status: $(cat err)"
-    has err 'computed wrong in step 8: .*the job goes on from step 4 of'
+    has err 'computed wrong in step 8: .*the job continues from step 4 of'
     strike 14:1:101:bit:pool "${long[@]}"
     [ $status -eq 1 ] || fail "status $status"
     has err 'its last good state is .*run/step-00000004'

@@ -84,7 +84,7 @@ columns() {
     noted "$by" "${job[@]}" --steps 2 --columns instruction=question,output=answer rows.csv
     bad 1 "unknown option 'question': choose one of text, prompt" \
         "${job[@]}" --columns question=prompt rows.csv
-    bad 1 'cannot go on with' train --resume paired --steps 4 --columns text=question
+    bad 1 'cannot continue with' train --resume paired --steps 4 --columns text=question
 }
 
 # Alpaca's and ShareGPT's files are arrays, on one line or on many.

@@ -46,7 +46,7 @@ goes_on() {
     kill -KILL "${ranks[1]}"
     end_started
     [ $? -eq 0 ] || fail "status: $(cat err)"
-    has err 'rank 1 .* was killed by SIGKILL .* go on from step'
+    has err 'rank 1 .* was killed by SIGKILL .* continue from step'
     [ "$(weights out)" = "$(weights calm)" ] || fail 'other weights after a loss'
 }
 loses() {

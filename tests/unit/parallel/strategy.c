@@ -95,7 +95,7 @@ static void other_ranks_are_for_those_that_can(void **state)
     assert_int_equal(a.undone, 2);
     choir__strategy_join(&q.strategy, run);
     assert_fails(choir__strategies_ranks_changed(run, NULL, 3), CHOIR_ERR_UNSUPPORTED,
-        "quiet: it cannot go on");
+        "quiet: it cannot continue");
     assert_int_equal(a.undone, 2); /* all or none */
     choir_check(choir_scope_close(run));
 }
@@ -127,7 +127,7 @@ static void sharing_leaves_the_wrapper_alone(void **state)
     assert_int_equal(choir_tensor_size(y, 0), 3);
     choir_check(choir_scope_close(step));
     assert_fails(choir__strategies_ranks_changed(run, NULL, 2), CHOIR_ERR_UNSUPPORTED,
-        "data_parallel: it cannot go on");
+        "data_parallel: it cannot continue");
     choir_check(choir_scope_close(run));
 }
 
