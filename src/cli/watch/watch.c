@@ -32,7 +32,7 @@ static bool all_can_be_shown(const choir__cli_operands *given)
         char *url = choir__tune_url(given->words[i]);
         choir_status status = choir__backend_list(url, &names);
         if (status == CHOIR_OK && !names.count)
-            status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study", names.place);
+            status = choir__error(CHOIR_ERR_ARGUMENT, "there is no study in %s", names.place);
         choir__study_names_free(&names);
         free(url);
         if (status == CHOIR_OK)

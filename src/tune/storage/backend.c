@@ -81,8 +81,8 @@ choir_status choir__backend_none(choir__study_backend *b, const char *name)
             near = n.name[i];
     choir__name_table table = {n.name, (size_t)n.count, sizeof *n.name, false};
     if (status == CHOIR_OK)
-        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study '%s'%s%s%s%s%s", b->place,
-            name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
+        status = choir__error(CHOIR_ERR_ARGUMENT, "there is no study '%s' in %s%s%s%s%s%s",
+            name, b->place, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
             n.count ? ": choose one of " : "", choir__list_names(&table, list, sizeof list));
     choir__study_names_free(&n);
     return status;
@@ -93,7 +93,7 @@ choir_status choir__backend_only(choir__study_backend *b, choir__stored_study *s
     choir__study_names names = {0};
     choir_status status = b->ops->list(b, &names);
     if (status == CHOIR_OK && !names.count)
-        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study", b->place);
+        status = choir__error(CHOIR_ERR_ARGUMENT, "there is no study in %s", b->place);
     else if (status == CHOIR_OK && names.count > 1)
         status = several(b, &names);
     else if (status == CHOIR_OK)

@@ -180,7 +180,7 @@ choir_status choir__sql_schema(choir__sql *db, bool create)
     choir__sql_call look = {.text = db->dialect->has_tables, .row = note_row, .arg = &there};
     choir_status status = db->dialect->run(db, &look);
     if (status == CHOIR_OK && !there && !create)
-        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no studies", db->base.place);
+        status = choir__error(CHOIR_ERR_ARGUMENT, "there are no studies in %s", db->base.place);
     if (status == CHOIR_OK && there)
         status = check_version(db);
     if (status != CHOIR_OK || !create)

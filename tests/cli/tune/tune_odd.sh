@@ -83,7 +83,7 @@ deleted() {
             >out 2>err
         [ $? = 1 ] || fail "$storage: status, of $(cat out err)"
         is_one_line "$file: another program has deleted the study '$name'" || fail "$(cat err)"
-        bad 1 "holds no study" tune show "$storage"
+        bad 1 "there is no study in " tune show "$storage"
         [ $storage = journal:deleted.log ] ||
             [ "$(sqlite3 "$file" 'SELECT count(*) FROM trials')" = 0 ] || fail 'trials are left'
     done
