@@ -11,8 +11,8 @@
 #   GPU_JSON=FILE   all numbers;   TINY=yes   models of no size, on DEVICE=cpu:0 too
 #
 # --count: no times, but a step's kernels and their memory traffic, at full size and without a GPU:
-# the GPU made of software is given all work and does none. Also of llama (LLAMA=4) and of gpt2 with
-# its own vocabulary.
+# the software-emulated GPU is given all work and does none. Also of llama (LLAMA=4) and of gpt2
+# with its own vocabulary.
 set -uo pipefail
 source bench/lib.inc
 build=${CHOIR_BUILD:-build} device=${DEVICE:-cuda:0}
@@ -27,7 +27,7 @@ torch_options=(--device "${device%:*}")
 if [ "${1:-}" = --count ]; then
     plugins=$build/tests/softgpu/plugins
     [ -e "$plugins/choir_cuda.so" ] ||
-        { echo "skipped: no GPU made of software: it needs the CUDA toolkit's headers"; exit 0; }
+        { echo "skipped: no software-emulated GPU: it needs the CUDA toolkit's headers"; exit 0; }
     export SOFTGPU_RUN=no SOFTGPU_MEMORY=300G CHOIR_PLUGIN_PATH=$plugins
     exec "$build/choir_bench_gpu" --count cuda:0 "gpt2=${GPT2:-32}" "bert=${BERT:-64}" \
         "resnet50=${RESNET50:-256}" "gpt2-50257=${GPT2:-32}" "llama=${LLAMA:-4}"

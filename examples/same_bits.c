@@ -1,4 +1,4 @@
-/* The promise: at six micro-batches a step, 1, 2 and 3 processes compute the same bits. */
+/* The promise: at six micro-batches per step, 1, 2 and 3 processes compute the same bits. */
 #include <stdio.h>
 #include <choir/choir.h>
 

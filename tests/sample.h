@@ -28,7 +28,7 @@ static inline bool sampling(uint64_t *seed)
     return sample_seed("SOFTGPU_SAMPLE", seed);
 }
 
-/* Returns whether the GPU of this process is the one made of software. */
+/* Returns whether the GPU of this process is the software-emulated one. */
 static inline bool on_soft_gpu(void)
 {
     return dlopen("libsoftgpu.so", RTLD_NOW | RTLD_NOLOAD) != NULL;

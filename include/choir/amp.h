@@ -1,4 +1,5 @@
-/* Mixed precision: ops that gain by it run in bf16 or f16; other ops and all weights use f32.
+/* Mixed precision: ops that benefit from it run in bf16 or f16; other ops and all weights use
+ * f32.
  *
  *   choir_autocast(run, CHOIR_BF16);          from the next step on
  *

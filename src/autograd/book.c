@@ -143,7 +143,7 @@ choir_status choir__book_check(choir__book *book)
     }
     if (book->planned && book->leaves == book->planned)
         return choir__error(CHOIR_ERR_STATE,
-            "backward: this rank runs %lld micro-batches a step, and has; the optimizer steps "
+            "backward: this rank runs %lld micro-batches per step, and has; the optimizer steps "
             "next%s",
             (long long)book->planned, choir__layout_mixture(oldest(book)));
     return choir__layout_check(book);

@@ -99,13 +99,13 @@ const choir__cli_option choir__job_options[] = {
         .elsewhere = "context_parallel_size",
         .help =
             "number of chunks that each sequence of tokens is cut into (default: one per rank "
-            "of strategy cp, else 1); a resumed job keeps it",
+            "of strategy cp, otherwise 1); a resumed job keeps it",
         .recorded = CHOIR__RECORDED_CUT},
     {"slices", CHOIR__INT, AT(training.slices), 1, CHOIR__MOST_SLICES, .argument = "T",
         .elsewhere = "tensor_model_parallel_size tensor_parallel_size",
         .help =
             "number of slices that large weights are cut into: the leaves of the sums that tensor "
-            "parallelism distributes over ranks (default: one per rank of tp, else 1)",
+            "parallelism distributes over ranks (default: one per rank of tp, otherwise 1)",
         .recorded = CHOIR__RECORDED_CUT},
     {"augment", CHOIR__STRING, AT(data.augment), .argument = "NAME[:key=value,...][+...]",
         .help = "random changes of training images, such as "
@@ -169,7 +169,7 @@ const choir__cli_option choir__job_options[] = {
     {"nproc", CHOIR__INT, AT(placement.nproc), 1, CHOIR__MOST_RANKS, .argument = "N",
         .elsewhere = "nproc_per_node num_processes",
         .help =
-            "number of ranks to start (default: one per device of --devices, else 1; mp and "
+            "number of ranks to start (default: one per device of --devices, otherwise 1; mp and "
             "pipeline use one process unless specified)",
         .advised = true, .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true,
         .displaced_by = {"strategy", "mesh", "devices"}, .idle = choir__option_launched},

@@ -166,7 +166,7 @@ static void test_uneven_rows(void **state)
     compare_layer((plan){.uneven = true, .residual = true});
 }
 
-/* --- a network under DDP, with a micro-batch a rank --- */
+/* --- a network under DDP, with a micro-batch per rank --- */
 
 static choir_module *block(choir_scope *run, int64_t in, int64_t out)
 {

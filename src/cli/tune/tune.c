@@ -330,7 +330,8 @@ static const choir__cli_option options[] = {
         .elsewhere = "n_trials num_samples", .help = "number of trials"},
     {"parallel", CHOIR__INT, AT(parallel), 1, 1024, .argument = "W",
         .elsewhere = "n_jobs max_concurrent_trials",
-        .help = "trials that run at once (default: as many as --devices has room for, else 1)"},
+        .help =
+            "trials that run at once (default: as many as --devices has room for, otherwise 1)"},
     {"devices", CHOIR__STRING, AT(machine.devices), .argument = "LIST",
         .help = "divide these devices among the trials: cpu:0-7, cuda:0-3 or auto; a trial is "
                 "bound to the cores, or sees the GPUs, that are its own"},

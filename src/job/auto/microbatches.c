@@ -3,8 +3,8 @@
  *
  * M limits how many ranks can share a batch, so more is better while each micro-batch has
  * enough work: launching its kernels and adding its gradients take time of their own. Measured
- * on two cores, an mlp of 200,000 parameters gains from two ranks from 40 MFLOP a step on, and
- * a rank with less than fifty samples, or tokens, for each parameter loses more to its
+ * on two cores, an mlp of 200,000 parameters benefits from two ranks from 40 MFLOP a step on,
+ * and a rank with less than fifty samples, or tokens, for each parameter loses more to its
  * update than it gains. Where --mem-cap is too small for the whole model, memory decides alone.
  * Batch norm needs samples, too: a micro-batch's statistics are its own. */
 #include "job/auto/auto.h"

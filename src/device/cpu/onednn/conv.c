@@ -121,7 +121,7 @@ static dnnl_primitive_desc_t describe_pass(
                               : describe_backward(cache, sh, p, c);
 }
 
-/* True for shapes that gain by Winograd's algorithm. */
+/* True for shapes that benefit from Winograd's algorithm. */
 static bool tiles_pay(const problem *p)
 {
     const choir__conv_shape *s = &p->s;

@@ -16,7 +16,7 @@ bool choir__onednn_conv(const choir__k_conv *args);
 bool choir__onednn_conv_backward_input(const choir__k_conv_backward_input *args);
 bool choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *args);
 
-/* The convolutions by matrix products; they return false if the shape does not gain by that. */
+/* The convolutions by matrix products; they return false if the shape does not benefit. */
 bool choir__onednn_conv_product(const choir__k_conv *args);
 bool choir__onednn_conv_product_input(const choir__k_conv_backward_input *args);
 bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *args);
