@@ -408,7 +408,7 @@ choir_status choir__classes_of_saved(const char *path, choir_class_names *classe
  * model has names; else NULL. The caller frees it. */
 char *choir__classes_note(const choir_dataset *data, const choir_class_names *classes);
 /* Adds the names to a record, if the classes have names. */
-void choir__record_classes(struct json_t *record, const choir_class_names *classes);
+void choir__job_record_classes(struct json_t *record, const choir_class_names *classes);
 
 /* Compares the data, the build, and all options that decide the numbers, with the other ranks.
  * Collective over group. Error: mismatch, with the option and the ranks. */

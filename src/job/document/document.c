@@ -156,7 +156,7 @@ static char *write_job(const choir__job *j, choir__cli_form form, const char *id
     json_object_set_new(root, "options", options_of(j, form));
     if (form == CHOIR__BRIEF)
         json_object_set_new(root, "device", json_string(device));
-    choir__record_classes(root, &j->model.classes);
+    choir__job_record_classes(root, &j->model.classes);
     if (id)
         json_object_set_new(root, "run", run_of(id));
     char *text = choir__job_exact_text(root);

@@ -36,7 +36,7 @@ typedef struct choir__rehearsal {
     bool holds;    /* asked for before it runs: the memory at each kernel
                       (choir__step_program.held) */
     int64_t steps; /* steps that the rehearsal has made */
-    /* The recorded step (recorded.c), a program for each class; without entries, if a rank
+    /* The recorded step (step_program.c), a program for each class; without entries, if a rank
      * recorded none. */
     choir__step step;
     bool scouting; /* it ends when the model is built, and only looks at sharded weights, */
