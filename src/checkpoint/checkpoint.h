@@ -13,7 +13,7 @@
  *     DIR/best   -> step-00000150               the lowest validation loss
  *
  * If several ranks write, each has its own files, model-00001-of-00004.safetensors and so on
- * (plan.h), with an index in the form that other programs read:
+ * (save.h), with an index in the form that other programs read:
  *
  *     model.safetensors.index.json              {"weight_map": {"TENSOR": "FILE", ...}}
  *

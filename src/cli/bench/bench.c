@@ -60,7 +60,7 @@ static const choir__cli_option options[] = {
 /* Looks up the collective, dtype and operation. The table of options has checked the names. */
 static int take_names(choir__bench *b, const char *collective)
 {
-    b->what = choir__collective_find(collective);
+    b->what = choir__bench_collective_find(collective);
     b->staged = b->algorithm && !strcmp(b->algorithm, "staged");
     while (strcmp(b->dtype_name, choir_dtype_name(b->dtype)))
         b->dtype++;
@@ -175,7 +175,7 @@ const choir__cli_command choir__cli_bench = {
     .example = "  choir bench all_reduce -n 2 --min 1K --max 64M --factor 4",
     .options = options,
     .operand = "COLLECTIVE",
-    .operands = choir__collective_name,
+    .operands = choir__bench_collective_name,
     .least = 1,
     .most = 1,
     .run = run,

@@ -111,7 +111,7 @@ static double simulate(const choir__call_shape *call, int nodes)
     int argc = (int)CHOIR_COUNT(argv) - 1, fd = mkstemps(path, 4);
     const int world = (int)call->group.size;
     int *node = choir__calloc((size_t)world, sizeof *node);
-    choir__plan plan = {.kind = call->kind,
+    choir__pattern_collective collective = {.kind = call->kind,
         .algorithm = call->algorithm,
         .world = world,
         .count = call->count,
