@@ -94,7 +94,7 @@ void choir__saver_free(choir__saver *saver);
 choir_status choir__checkpoint_amend(
     const char *dir, const choir_train_state *state, bool best, int64_t keep);
 
-/* --- going back: kept.c --- */
+/* --- going back: rewind.c --- */
 
 /* Finds the newest whole checkpoint that is not behind `step`. path: PATH_MAX bytes, receives
  * the checkpoint's folder. Error: argument; the message names the steps that are kept. */

@@ -225,7 +225,7 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
 /* --- the machine ---
  *
  * How many trials run at once: as many as asked for, or as there is room for by the devices and
- * the memory of a trial. The devices are then divided into places. */
+ * the memory of a trial. The devices are then divided into shares. */
 
 /* Returns the requested number of trials at once, or as many as devices and memory allow. */
 static int choose_parallel(const choir__tune_machine *m, int devices, int64_t *parallel)
@@ -275,8 +275,8 @@ int choir__tune_machine_read(choir__tune_machine *m, int64_t *parallel)
         status = choose_parallel(m, count, parallel);
     if (status != CHOIR__EXIT_OK || !count)
         return status;
-    m->place_count = count / (int)m->devices_each;
-    m->places = choir__places_new(names, count, (int)m->devices_each);
+    m->share_count = count / (int)m->devices_each;
+    m->shares = choir__device_shares_new(names, count, (int)m->devices_each);
     return CHOIR__EXIT_OK;
 }
 

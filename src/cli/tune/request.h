@@ -5,7 +5,7 @@
 #include <choir/study.h>
 
 #include "line/command.h"
-#include "tune/trials/place.h"
+#include "tune/trials/device_shares.h"
 
 /* choir tune: the devices and the memory of the machine, and how many trials there is room for.
  */
@@ -17,8 +17,8 @@ typedef struct choir__tune_machine {
     int64_t devices_each;
     int64_t memory_each; /* bytes; 0: no limit */
     /* The devices of each trial; NULL: none are bound */
-    choir__trial_place *places; /* (place_count) */
-    int place_count;
+    choir__device_share *shares; /* (share_count) */
+    int share_count;
 } choir__tune_machine;
 
 /* Divides the devices among the trials, and checks or chooses how many run at once: *parallel,

@@ -101,8 +101,8 @@ typedef struct search {
 static choir_status start(choir__driver *d, choir__attempt *a)
 {
     const search *s = d->arg;
-    const choir__trial_place *places = s->opts->places;
-    return choir__running_start(a, &s->job, places ? &places[a->place] : NULL);
+    const choir__device_share *shares = s->opts->shares;
+    return choir__running_start(a, &s->job, shares ? &shares[a->place] : NULL);
 }
 
 static choir_status keep_checkpoint(

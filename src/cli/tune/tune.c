@@ -151,7 +151,7 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
             .pauses = choir__tune_pauses(r),
             .copies = choir__tune_pauses(r) && scheduler->copies},
         .trials = r->trials,
-        .places = r->machine.places,
+        .shares = r->machine.shares,
         .parallel = choir__min(r->parallel, r->trials),
         .retries = r->retries,
         .failures_max = r->failures_max,
@@ -290,7 +290,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         status = choir__tune_machine_read(&r.machine, &r.parallel);
     if (status == CHOIR__EXIT_OK && !r.print_study)
         status = search(&r);
-    choir__places_free(r.machine.places, r.machine.place_count);
+    choir__device_shares_free(r.machine.shares, r.machine.share_count);
     choir__tune_request_free(&r);
     return status;
 }
