@@ -271,5 +271,5 @@ int choir__bench_rank(const choir__bench *b, int local_rank)
             break;
     }
     close_station(&s);
-    return wrong != 0 || choir__cli_flush() != CHOIR_OK;
+    return wrong != 0 || choir__line_flush() != CHOIR_OK;
 }
