@@ -11,6 +11,7 @@
 #include "line/say.h"
 #include "cli/summary.h"
 #include "line/tee.h"
+#include "job/trainer/metric.h"
 #include "job/trainer/trainer.h"
 #include "cli/watch/page.h"
 #include "base/base.h"
@@ -111,6 +112,8 @@ static int run(const choir__line_command *command, int argc, char **argv)
         status = print_job(&job);
     } else if (job.training.summary) {
         status = choir__summary(&job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
+    } else if (choir__metric_check_command(&job) != CHOIR_OK) {
+        status = choir__line_refuse(job.command, true);
     } else {
         status = train(&job);
     }

@@ -48,8 +48,8 @@ static seen *seen_of(choir__stopwatch *o, const choir__kernel_work *w)
 {
     uint64_t hash = (uint64_t)w->id;
     for (int d = 0; d < CHOIR__WORK_DIMS; d++)
-        hash = (hash ^ (uint64_t)w->dims[d]) * 0x100000001b3u;
-    hash = (hash ^ (uint64_t)w->bytes ^ (uint64_t)w->dtype) * 0x100000001b3u;
+        hash = choir__hash_step(hash, (uint64_t)w->dims[d]);
+    hash = choir__hash_step(hash, (uint64_t)w->bytes ^ (uint64_t)w->dtype);
     seen **bucket = &o->buckets[(hash ^ (hash >> 32)) & (BUCKETS - 1)];
     for (seen *s = *bucket; s; s = s->next)
         if (s->id == w->id && s->dtype == w->dtype && s->bytes == w->bytes &&

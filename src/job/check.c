@@ -166,7 +166,10 @@ static choir_status count_ranks(choir__job *j)
 static choir_status settle_cut(choir__job *j)
 {
     choir__composition before = {0};
-    const char *strategy = j->saves.resumed ? choir__job_recorded(j, "strategy") : NULL;
+    const char *strategy =
+        j->saves.resumed
+            ? choir__job_recorded(j, CHOIR__JOB_OPTION(placement.strategy_text)->name)
+            : NULL;
     if (strategy && choir__composition_parse(strategy, &before) != CHOIR_OK)
         (void)choir_error_message(); /* marks the error as read: the record is compared later */
     choir__composition_settle(
@@ -273,13 +276,15 @@ static choir_status check_without(choir__job *j)
 static choir_status check_times(choir__job *j)
 {
     const struct {
-        const char *option, *text;
-    } times[] = {{"max-time", j->training.max_time}, {"grace", j->saves.grace}};
+        const choir__line_option *option;
+        const char *text;
+    } times[] = {{CHOIR__JOB_OPTION(training.max_time), j->training.max_time},
+        {CHOIR__JOB_OPTION(saves.grace), j->saves.grace}};
     for (size_t i = 0; i < CHOIR_COUNT(times); i++)
         if (choir__job_seconds(times[i].text) < 0)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "--%s: expected a time such as 90s, 15m, 2h or 1d, got '%s'", times[i].option,
-                times[i].text);
+                "--%s: expected a time such as 90s, 15m, 2h or 1d, got '%s'",
+                times[i].option->name, times[i].text);
     return CHOIR_OK;
 }
 

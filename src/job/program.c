@@ -18,6 +18,7 @@
 #include "job/document/document.h"
 #include "job/report/run_log.h"
 #include "job/run.h"
+#include "job/trainer/metric.h"
 #include "job/trainer/trainer.h"
 #include "line/values.h"
 
@@ -192,12 +193,12 @@ void choir_job_free(choir_job *h)
 /* Refuses what the command does instead of training. */
 static choir_status check_trains(const choir__job *j)
 {
-    const char *option = j->training.summary   ? "summary"
-                         : j->training.find_lr ? "find-lr"
-                                               : NULL;
-    return option ? choir__error(CHOIR_ERR_ARGUMENT,
-                        "--%s trains nothing: it is for the command, choir train", option)
-                  : CHOIR_OK;
+    const choir__line_option *o = j->training.summary   ? CHOIR__JOB_OPTION(training.summary)
+                                  : j->training.find_lr ? CHOIR__JOB_OPTION(training.find_lr)
+                                                        : NULL;
+    return o ? choir__error(CHOIR_ERR_ARGUMENT,
+                   "--%s trains nothing: it is for the command, choir train", o->name)
+             : CHOIR_OK;
 }
 
 /* Returns the path of a checkpoint of the run, or NULL; the caller frees it. */
@@ -252,6 +253,8 @@ static choir_status run(choir__job *j, bool *began, choir__job_end *end)
     choir_status status = check_trains(j);
     if (status == CHOIR_OK)
         status = choir__job_make_ready(j, &usage);
+    if (status == CHOIR_OK)
+        status = choir__metric_check_command(j);
     *began = status == CHOIR_OK;
     if (*began) {
         choir__train_signals_borrow(!j->records.silent && j->ranks.rank <= 0);

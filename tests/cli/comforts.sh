@@ -122,6 +122,9 @@ metrics_that_fail() {
     bad 2 'expected NAME=COMMAND' train --metric 'a b=true' random
     bad 2 "expected a command that the shell finds, got 'no-such-f1'" \
         train --metric f1='no-such-f1 -x | tail' random
+    # Only rank 0 of a training runs it.
+    good train --metric f1=no-such-f1 --print-job random
+    good plan --metric f1=no-such-f1 --strategy single random
     bad 2 'each validation has its loss already' train --metric loss=true random
     bad 2 'each validation has its eval_s already' train --metric eval_s=true random
     local known='choose one of loss, accuracy, f1'
@@ -177,6 +180,8 @@ fetches_a_name() {
     bad 1 "^choir eval: Owner/Name2.5-7B: .* 'hf download Owner/Name2.5-7B" eval Owner/Name2.5-7B
     bad 1 '^choir train: owner/name.jsonl: cannot be opened: No such file' train owner/name.jsonl
     bad 1 '^choir train: nothing: no such file or folder$' train --model lenet nothing
+    bad 1 '^choir train: cannot open the checkpoint owner/name: No such file or directory$' \
+        train --resume owner/name
     mkdir owner
     bad 1 '^choir eval: cannot open the checkpoint owner/name: No such file or directory$' \
         eval owner/name

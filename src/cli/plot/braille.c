@@ -179,8 +179,11 @@ static void print_axis(const choir__plot *p, const canvas *c)
     const char *words = choir__axis_words(p, &factor);
     char text[3][CHOIR__AXIS_TEXT];
     double low = c->low_x * factor, high = c->high_x * factor;
-    for (int i = 0; i < 3; i++)
-        choir__axis_text(text[i], low + (high - low) * i / 2, (high - low) / 2);
+    for (int i = 0; i < 3; i++) {
+        const double mark = low + (high - low) * i / 2;
+        choir__axis_text(
+            text[i], p->axis == CHOIR__STEPS ? floor(mark) : mark, (high - low) / 2);
+    }
     printf("%*s\xe2\x94\x94", c->left - 1, "");
     for (int x = 0; x < c->columns; x++)
         printf("\xe2\x94\x80");
@@ -191,21 +194,25 @@ static void print_axis(const choir__plot *p, const canvas *c)
         words);
 }
 
-static void print_runs(const choir__plot *p, int columns, bool colour)
+static void print_runs(const choir__plot *p, const canvas *c, int columns, bool colour)
 {
+    const double step = fabs(value_at(p, c, 0) - value_at(p, c, ROWS - 1)) / 100;
     for (int i = 0; i < p->count; i++) {
         const choir__points *all = &p->curves[i].all, *eval = &p->curves[i].eval;
-        char letter[8] = "", line[512];
+        char letter[8] = "", line[512], text[3][CHOIR__AXIS_TEXT];
         double least = all->y[0];
         for (int64_t k = 0; k < all->count; k++)
             least = fmin(least, all->y[k]);
         if (p->count > 1)
             snprintf(letter, sizeof letter, "%c  ", 'a' + i % 26);
-        int used = snprintf(line, sizeof line, "%.60s: last %.5g, least %.5g",
-            p->curves[i].name, all->y[all->count - 1], least);
-        if (eval->count && used < (int)sizeof line)
-            snprintf(line + used, sizeof line - (size_t)used, ", validation %.5g",
-                eval->y[eval->count - 1]);
+        choir__axis_text(text[0], all->y[all->count - 1], step);
+        choir__axis_text(text[1], least, step);
+        int used = snprintf(
+            line, sizeof line, "%.60s: last %s, least %s", p->curves[i].name, text[0], text[1]);
+        if (eval->count) {
+            choir__axis_text(text[2], eval->y[eval->count - 1], step);
+            snprintf(line + used, sizeof line - (size_t)used, ", validation %s", text[2]);
+        }
         begin_colour(colour && p->count > 1, i);
         printf("%s", letter);
         end_colour(colour && p->count > 1);
@@ -227,7 +234,7 @@ void choir__plot_braille(const choir__plot *p, int columns, bool colour)
         draw_curve(p, &c, i);
     print_rows(p, &c, colour);
     print_axis(p, &c);
-    print_runs(p, columns, colour);
+    print_runs(p, &c, columns, colour);
     free(c.dots);
     free(c.of);
 }

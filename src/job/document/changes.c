@@ -79,22 +79,6 @@ static void note_option(choir__job *j, const choir__job *before, const choir__li
 
 /* --- strategies --- */
 
-/* At the end of a job, or after an interrupt, ranks that train apart have met before a meeting
- * was due. */
-static void note_early_meeting(choir__job *j)
-{
-    const choir__job_strategy *s = j->placement.strategy;
-    const int64_t step = j->saves.resumed_step,
-                  every =
-                      s->between ? s->between(j->placement.composition.dims[0].keys, step) : 0;
-    if (every)
-        choir__job_add_note(
-            j, choir__format(
-                   "the job ended at step %lld, where no meeting of every=%lld was due: a "
-                   "job of all steps in one go has other numbers",
-                   (long long)step, (long long)every));
-}
-
 /* Strategies that have the bits of `single` replace each other without a word. */
 static void note_strategy(choir__job *j, choir__job *before)
 {
@@ -110,8 +94,6 @@ static void note_strategy(choir__job *j, choir__job *before)
                           "are others",
                 *is ? is : j->placement.strategy_text,
                 *was ? was : before->placement.strategy_text));
-    else if (*is)
-        note_early_meeting(j);
     free(was);
     free(is);
     const char *forgotten = choir__job_strategy_forgets(j);

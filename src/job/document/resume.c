@@ -2,6 +2,7 @@
  * (document.h), and those that differ and cannot are refused. The table of options says what
  * happens to each: another strategy is taken, since the bits are the same; another --lr is
  * taken, with a note (changes.c); another --seed is refused. */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,11 @@ static choir_status read_record(choir__job *j)
 {
     choir_train_state s;
     char *text = NULL;
-    choir_status status = choir_training_read(j->saves.resume, &s);
+    choir_status status =
+        choir__is_hub_name(j->saves.resume) /* nothing is there; and the Hub has no runs */
+            ? choir__error(CHOIR_ERR_IO, "cannot open the checkpoint %s: %s", j->saves.resume,
+                  strerror(ENOENT))
+            : choir_training_read(j->saves.resume, &s);
     if (status == CHOIR_OK && !*s.model)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s is of a model of a program's own, which only that program can train",

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/hash.h"
 #include "base/tree.h"
 #include "comm/rows.h"
 #include "job/rehearsal/rehearsal.h"
@@ -60,7 +61,7 @@ static void add(description *d, int64_t value)
 {
     CHOIR__GROW(d->values, d->count);
     d->values[d->count++] = value;
-    d->hash = (d->hash ^ (uint64_t)value) * UINT64_C(0x100000001b3);
+    d->hash = choir__hash_step(d->hash, (uint64_t)value);
 }
 
 static void add_nodes(description *d, int64_t lo, int64_t hi)

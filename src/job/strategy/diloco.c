@@ -150,22 +150,6 @@ static choir_status meet(choir__job_rank *p)
     return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 
-static int64_t between_meetings(int64_t step, int64_t every)
-{
-    return step > 0 && step % every ? every : 0;
-}
-
-static int64_t between_outer_steps(const void *keys, int64_t step)
-{
-    return between_meetings(step, ((const diloco_keys *)keys)->every);
-}
-
-static int64_t between_means(const void *keys, int64_t step)
-{
-    const local_sgd_keys *k = keys;
-    return between_meetings(step - k->warmup, k->every);
-}
-
 static choir_status resume(choir__job_rank *p)
 {
     return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
@@ -218,7 +202,6 @@ const choir__job_strategy choir__job_strategy_diloco = {
     .optimizer = train,
     .meet = meet,
     .together = together,
-    .between = between_outer_steps,
     .resumed = resume,
     .own_numbers = has_outer_step,
     .recovery = CHOIR__REBUILT,
@@ -241,7 +224,6 @@ const choir__job_strategy choir__job_strategy_local_sgd = {
     .optimizer = train,
     .meet = meet,
     .together = together,
-    .between = between_means,
     .resumed = resume,
     .own_numbers = is_mean,
     .recovery = CHOIR__REBUILT,

@@ -188,9 +188,6 @@ struct choir__job_strategy {
     /* True right after the strategy synchronised the ranks on its own schedule. Validation and
      * checkpoints that fell due in between happen only then. NULL: never. */
     bool (*together)(const choir__job_rank *part);
-    /* Returns the steps between meetings if none is due after `step` steps, else 0. A job that
-     * ends there meets all the same, which a longer one would not have done. NULL: 0. */
-    int64_t (*between)(const void *keys, int64_t step);
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__job_rank *part);
     /* Returns whether ranks can compute each other's micro-batches, or share them, where the

@@ -13,6 +13,8 @@ enum { CHOIR__METRIC_NAME = 32 };
 void choir__metric_name(const choir__job *job, char name[CHOIR__METRIC_NAME]);
 /* Checks --metric. Error: argument. */
 choir_status choir__metric_check(choir__job *job);
+/* Checks that the shell finds the command, on rank 0, which will run it. Error: argument. */
+choir_status choir__metric_check_command(const choir__job *job);
 
 /* The lines of the batches that this rank counts. */
 typedef struct choir__metric_lines {

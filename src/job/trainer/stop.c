@@ -36,8 +36,24 @@ bool choir__trainer_apart(const choir__trainer *t)
            !t->job->placement.strategy->together(&t->part);
 }
 
+/* A job that is continued counts to its next meeting from here, where a job of all steps in one
+ * go would not have met. */
+static void note_early_meeting(const choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    char *own = choir__composition_numbers(
+        &j->placement.composition, j->placement.nproc, j->training.microbatches);
+    if (*own && j->saves.dir && t->part.env.rank == 0)
+        choir__job_tell(j,
+            "note: the workers met after step %lld, before a meeting was due: a job that continues "
+            "from here has other numbers than a job of all steps in one go",
+            (long long)t->now.step);
+    free(own);
+}
+
 choir_status choir__trainer_meet(choir__trainer *t)
 {
+    const bool early = choir__trainer_apart(t);
     int32_t asked = choir__trainer_signal(NULL);
     if (!t->job->placement.strategy->meet || t->stopping)
         return CHOIR_OK;
@@ -47,7 +63,10 @@ choir_status choir__trainer_meet(choir__trainer *t)
         return status;
     t->stopping = asked;
     t->by = asked;
-    return t->job->placement.strategy->meet(&t->part);
+    status = t->job->placement.strategy->meet(&t->part);
+    if (status == CHOIR_OK && early)
+        note_early_meeting(t);
+    return status;
 }
 
 bool choir__trainer_may_begin(const choir__trainer *t)

@@ -1,6 +1,7 @@
 /* Collectives over messages: every kind by every algorithm, small and cut into segments, on
  * ranks that are threads with mailboxes between them. */
 
+#include "base/hash.h"
 #include "check.h"
 #include "collectives_fixture.h"
 #include "comm/pattern/schedule.h"
@@ -42,9 +43,7 @@ static int run_trial(choir__engine *engine, const trial *t, choir__algorithm alg
     if (wrong)
         fprintf(stderr, "%s: %s\n", choir__algorithm_name(algorithm), wrong);
     size_t bytes = (size_t)m.out_count * choir_dtype_size(t->dtype);
-    *bits = 0;
-    for (size_t i = 0; i < bytes; i++)
-        *bits = (*bits ^ (unsigned char)m.out[i]) * UINT64_C(0x100000001b3);
+    *bits = choir__hash_bytes(0, m.out, bytes);
     trial_close(&m);
     return wrong != NULL;
 }
