@@ -179,13 +179,28 @@ INLINE void pack_held(real *to, const matrix *x, int64_t first, int64_t count,
         }
 }
 
+/* Blocks are expanded into much room on the stack, which other operands do not take: small
+ * products run on the program's own thread. */
+__attribute__((noinline)) static void pack_held_tall(real *to, const matrix *x, int64_t first,
+    int64_t count, const span *spans, int span_count, int64_t deep)
+{
+    pack_held(to, x, first, count, spans, span_count, deep, TALL);
+}
+
+__attribute__((noinline)) static void pack_held_broad(real *to, const matrix *x, int64_t first,
+    int64_t count, const span *spans, int span_count, int64_t deep)
+{
+    pack_held(to, x, first, count, spans, span_count, deep, BROAD);
+}
+
 /* Packs the spans of entries [first, first + count): (count / each, deep, each). */
 INLINE void pack(real *to, const matrix *x, int64_t first, int64_t count, const span *spans,
     int span_count, int64_t deep, const int64_t each)
 {
     int64_t i = 0;
     if (x->held) {
-        pack_held(to, x, first, count, spans, span_count, deep, each);
+        (each == TALL ? pack_held_tall : pack_held_broad)(
+            to, x, first, count, spans, span_count, deep);
         return;
     }
     if (x->apart == 1 && x->next != 1)
