@@ -365,10 +365,21 @@ static void one_chunk(void **state)
 
 typedef struct share {
     double bytes, flops; /* largest of all ranks */
+    int64_t gathers;     /* over the ranks that share sequences */
 } share;
 
-/* Measures the second step: its FLOPs, and its memory beside weights, gradients and state; what
- * a step leaves to the next one counts. */
+static int64_t traced_gathers(choir_trace *trace)
+{
+    int count;
+    int64_t calls = 0;
+    const choir_trace_line *lines = choir_trace_profile(trace, &count);
+    for (int i = 0; i < count; i++)
+        calls += strcmp(lines[i].name, "all_gather") ? 0 : lines[i].calls;
+    return calls;
+}
+
+/* Measures the second step: its FLOPs and gathers, and its memory beside weights, gradients and
+ * state; what a step leaves to the next one counts. */
 static int measure(int rank, int world, void *arg)
 {
     void **args = arg;
@@ -383,14 +394,18 @@ static int measure(int rank, int world, void *arg)
         choir_module_recompute_blocks(j.net, true);
     j.net = wrap(&j);
     j.optim = clipped_adamw(j.run, j.net);
-    j.count = 1; /* with more, a bucket of gradients would be there until it is added */
+    if (j.plan->outside == NOTHING)
+        j.count = 1; /* with more, a bucket of gradients would be there until it is added */
     CHECK_OK(run_step(j.run, false, 0, body, &j));
     choir_check(choir_device_sync(j.env.device));
     choir_device_reset_peak(j.env.device);
     choir_trace *trace = choir_trace_new(0);
     choir_trace_device(trace, j.env.device);
+    if (j.plan->ranks > 1)
+        choir_trace_group(trace, choir_mesh_group(j.mesh, "context"));
     CHECK_OK(run_step(j.run, false, 1, body, &j));
     out->flops = traced_flops(trace);
+    out->gathers = traced_gathers(trace);
     choir_device_get_stats(j.env.device, &after);
     out->bytes = (double)(after.bytes_peak - after.bytes_weights - after.bytes_gradients -
                           after.bytes_optimizer);
@@ -405,10 +420,11 @@ static share shares_of(plan p)
 {
     share *shared = shared_memory(MOST * sizeof *shared), most = {0};
     void *args[] = {&p, shared};
-    ok(choir_spawn(p.ranks, measure, args));
-    for (int r = 0; r < p.ranks; r++) {
+    ok(choir_spawn(p.data * p.ranks, measure, args));
+    for (int r = 0; r < p.data * p.ranks; r++) {
         most.bytes = shared[r].bytes > most.bytes ? shared[r].bytes : most.bytes;
         most.flops = shared[r].flops > most.flops ? shared[r].flops : most.flops;
+        most.gathers = choir__max(most.gathers, shared[r].gathers);
     }
     munmap(shared, MOST * sizeof *shared);
     return most;
@@ -447,6 +463,21 @@ static void equal_shares(void **state)
     assert_shares(one, MOST);
     one.recompute = true;
     assert_shares(one, MOST);
+}
+
+/* The rows of a table whose gradient has parts, from 24 MiB on, are gathered once for all. */
+static void gathers_of_parts(void **state)
+{
+    (void)state;
+    plan p = {.model = "gpt2:layers=1,heads=2,width=128,context=48,vocab=40000",
+        .chunks = 2,
+        .data = 2,
+        .ranks = 2,
+        .outside = FSDP};
+    const int64_t of_one = shares_of(p).gathers;
+    p.model = "gpt2:layers=1,heads=2,width=128,context=48,vocab=50257";
+    const int64_t of_two = shares_of(p).gathers;
+    assert_in_range(of_two, 1, of_one);
 }
 
 /* --- refusals --- */
@@ -502,6 +533,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_shares),
+        cmocka_unit_test(gathers_of_parts),
         cmocka_unit_test(one_chunk),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
