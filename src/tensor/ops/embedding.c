@@ -98,13 +98,14 @@ static void sum_columns(
 {
     const choir__sequence *s = r->scope->sequence;
     const int64_t ranks = s->chunks / s->leaves, cols = y->shape.dim[1], rows = y->shape.dim[0],
-                  each = cols % ranks ? cols : cols / ranks;
+                  each = (cols + ranks - 1) / ranks;
     for (int64_t at = 0; at < cols && choir__scope_status(y->scope) == CHOIR_OK; at += each) {
-        choir_tensor *block = columns_of(y->scope, gy, at, each);
+        const int64_t wide = choir__min(each, cols - at);
+        choir_tensor *block = columns_of(y->scope, gy, at, wide);
         for (int64_t row = 0; row < rows && !block->poisoned; row += ids->count) {
             int64_t n = choir__min(rows - row, ids->count);
             choir_tensor *sums =
-                choir__tensor_new(y->scope, choir__device_of(y), y->dtype, choir_dims(n, each));
+                choir__tensor_new(y->scope, choir__device_of(y), y->dtype, choir_dims(n, wide));
             if (sums->poisoned)
                 break;
             sum_rows(r, ids, block, sums, row, false);

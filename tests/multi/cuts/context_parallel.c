@@ -430,14 +430,14 @@ static share shares_of(plan p)
     return most;
 }
 
-/* Compares up to `most` ranks with one: each of N has 1/N of the activations and of the FLOPs,
- * plus 5 % at most. */
-static void assert_shares(plan p, int most)
+/* Compares up to `most` ranks with one, where `first` and the exchanges behind it run: each of N
+ * has 1/N of the activations and of the FLOPs, plus 5 % at most. */
+static void assert_shares(plan p, int most, choir_cp_exchange first)
 {
     p.data = p.ranks = 1;
     share one = shares_of(p);
     for (p.ranks = 2; p.ranks <= most; p.ranks *= 2)
-        for (p.exchange = CHOIR_CP_HEADS; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
+        for (p.exchange = first; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
             share own = shares_of(p);
             double bytes = own.bytes / one.bytes * p.ranks,
                    flops = own.flops / one.flops * p.ranks;
@@ -453,16 +453,19 @@ static void equal_shares(void **state)
     (void)state;
     assert_shares(
         (plan){.model = "gpt2:layers=4,heads=4,width=48,context=1024,vocab=61", .chunks = 8},
-        4);
+        4, CHOIR_CP_HEADS);
     assert_shares((plan){.model = "llama:layers=8,heads=4,kv_heads=2,width=48,hidden=128,"
                                   "context=264,vocab=61",
                       .chunks = 12}, /* several nodes of the tree on each rank */
-        2);
+        2, CHOIR_CP_HEADS);
     /* Lookups have a large part in one layer, whose results are recomputed or not. */
     plan one = {.model = "gpt2:layers=1,heads=4,width=64,context=1024,vocab=512", .chunks = 8};
-    assert_shares(one, MOST);
+    assert_shares(one, MOST, CHOIR_CP_HEADS);
     one.recompute = true;
-    assert_shares(one, MOST);
+    assert_shares(one, MOST, CHOIR_CP_HEADS);
+    /* four ranks do not divide the columns of its tables */
+    one.model = "gpt2:layers=1,heads=2,width=66,context=1024,vocab=512";
+    assert_shares(one, MOST, CHOIR_CP_KEYS);
 }
 
 /* The rows of a table whose gradient has parts, from 24 MiB on, are gathered once for all. */
