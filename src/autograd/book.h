@@ -246,9 +246,12 @@ void choir__books_make(choir_scope *run, choir__param **params, int count);
 /* Takes the parameters out of the book and frees it; they can then join another book. */
 void choir__book_free(choir__book *book);
 
-/* Returns whether the gradient of a table, from `leaves` leaves of `rows` rows each that every
- * rank gathers, stays in rows: with their ids they are no more bytes than the table. */
-bool choir__rows_stay(int64_t leaves, int64_t rows, choir_shape table, choir_dtype dtype);
+/* Returns whether the gradient of a table stays in rows until the step ends: those that each
+ * rank has in the end, with their ids, are no more bytes than the table. They are the rows of
+ * `gathered` leaves (see below), or, if the ranks of a sequence give each other theirs, of all
+ * micro-batches of the job. rows: of one micro-batch. */
+bool choir__rows_stay(
+    const choir__param *table, int64_t gathered, int64_t rows, choir_dtype dtype);
 
 /* Returns whether bucket_ready receives the sum of this rank's leaves of a bucket. */
 static inline bool choir__book_folds(const choir__book *book, int bucket)

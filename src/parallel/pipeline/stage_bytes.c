@@ -56,7 +56,7 @@ static bool stays_in_rows(const choir__pipeline *p, const choir_tensor *t, int o
 {
     int64_t row = choir__max(1, t->shape.dim[1]) * (int64_t)sizeof(float);
     return choir__rows_stay(
-        choir__data_total(p->data), (int64_t)p->made[op] / row, t->shape, CHOIR_F32);
+        t->param, choir__data_total(p->data), (int64_t)p->made[op] / row, CHOIR_F32);
 }
 
 /* --- sums over ops --- */

@@ -9,6 +9,7 @@
 #include "job_fixture.h"
 #include "multi/cuts/own_weights.h"
 #include "multi/ranks.h"
+#include "nn/module.h"
 
 enum { STEPS = 4, SAMPLES = 2, MICROS = 4, MOST = 4 };
 
@@ -28,6 +29,7 @@ typedef struct plan {
 typedef struct outcome {
     uint32_t loss[STEPS], norm[STEPS];
     uint64_t weights;
+    int in_rows; /* parameters whose gradient stays in rows */
     bool failed;
 } outcome;
 
@@ -169,6 +171,16 @@ static float loss_of_step(job *j)
     return mean_loss(&env, j->losses, j->count);
 }
 
+static int count_in_rows(choir_module *net)
+{
+    int count, in_rows = 0;
+    choir__param **params = choir__module_params(net, &count);
+    for (int i = 0; i < count; i++)
+        in_rows += params[i]->slots[0].by_rows;
+    free(params);
+    return in_rows;
+}
+
 static int train(int rank, int world, void *arg)
 {
     void **args = arg;
@@ -200,7 +212,7 @@ static int train(int rank, int world, void *arg)
     }
     uint64_t weights = hash_of_module(bare);
     if (rank == 0)
-        out->weights = weights;
+        out->weights = weights, out->in_rows = count_in_rows(bare);
     choir_check(choir_scope_close(j.run));
     choir_mesh_free(j.mesh);
     choir_env_free(&j.env);
@@ -344,6 +356,26 @@ static void meshes(void **state)
             outcome o = run(p);
             assert_same(&p, &one, &o);
         }
+    }
+}
+
+/* A rank has the rows of all tokens of all micro-batches when a step ends, so the choice is by
+ * their bytes: 8 of an id and 4 * 32 of a row for 2 * 48 tokens each, against 4 * 32 for each of
+ * 408 words. */
+static void rows_of_all_micro_batches(void **state)
+{
+    (void)state;
+    static const char *const models[] = {
+        "gpt2:layers=1,heads=4,width=32,context=48,vocab=407",
+        "gpt2:layers=1,heads=4,width=32,context=48,vocab=408"};
+    for (int i = 0; i < 2; i++) {
+        plan p = {.model = models[i], .chunks = 2, .data = 1, .ranks = 1};
+        outcome one = run(p);
+        assert_int_equal(one.in_rows, 2); /* of words and places, which it alone has */
+        p.ranks = 2;
+        outcome two = run(p);
+        assert_same(&p, &one, &two);
+        assert_int_equal(two.in_rows, i);
     }
 }
 
@@ -544,6 +576,7 @@ int main(void)
         cmocka_unit_test(bert),
         cmocka_unit_test(own_weights_of_users),
         cmocka_unit_test(several_nodes),
+        cmocka_unit_test(rows_of_all_micro_batches),
         cmocka_unit_test(meshes),
     };
     return cmocka_run_group_tests_name("context_parallel", tests, NULL, NULL);
