@@ -97,15 +97,6 @@ void choir__scan_touch(choir__walk *w, choir__record *r, int i, choir__param *p)
     w->books[w->book_count++] = p->book;
 }
 
-/* Returns the rows of the record's result in the whole micro-batch: ranks may have chunks of
- * its sequences. */
-static int64_t rows_of(const choir__record *r)
-{
-    const choir__sequence *s = r->scope->sequence;
-    int64_t rows = choir__rows(r->out);
-    return s && s->by ? rows / s->leaves * s->chunks : rows;
-}
-
 static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
 {
     (void)w;
@@ -114,7 +105,9 @@ static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
         bool rows = r->op->rows_in >> i & 1;
         p->rows_of_ranks |= rows && s && s->by;
         p->rows_uses |= (uint32_t)rows << p->uses;
-        p->rows_given = rows ? choir__max(p->rows_given, rows_of(r)) : p->rows_given;
+        if (rows)
+            p->rows_given = choir__max(
+                p->rows_given, choir__sequence_rows(r->scope, choir__rows(r->out)));
         p->part_uses |= (r->op->parts_in >> i & 1) << p->uses;
     }
     r->use[i] = p->uses++;
