@@ -206,7 +206,8 @@ struct choir__book {
     int64_t first, planned; /* this rank's leaves; planned 0: any number */
     /* leaves done since the last step: on this rank; in the whole job (0: `parts`) */
     int64_t leaves, total;
-    int64_t parts; /* number of losses; the gradient belongs to their mean */
+    int64_t parts;                  /* number of losses; the gradient belongs to their mean */
+    struct choir__strategy *shares; /* sums the latest leaf over ranks; NULL: whole here */
     bool finished, laid_out, consumed;
     bool uses_scaled; /* the reducer scales each use, because a hook's sums are means */
     bool of_replicas; /* the sums are further uses of the replicated parameters */
@@ -267,8 +268,9 @@ int choir__book_levels(const choir__book *book);
 /* Lays the book out, or checks that its layout fits the uses of the tape, which are counted in
  * params. Starts a new step if the last one is finished. */
 choir_status choir__book_check(choir__book *book);
-/* Opens a leaf; call it after choir__book_check. */
-choir_status choir__book_begin_leaf(choir__book *book);
+/* Opens a leaf; call it after choir__book_check. shares: the strategy whose ranks have the
+ * other chunks of its sequences, or NULL. */
+choir_status choir__book_begin_leaf(choir__book *book, struct choir__strategy *shares);
 choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope);
 /* For a use in parts: returns the memory of one part of its gradient, (rows of the part, ...).
  */

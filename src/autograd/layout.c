@@ -91,9 +91,8 @@ static void make_slots(const choir__book *book, choir__param *p)
 {
     int uses = p->uses ? p->uses : p->uses_elsewhere;
     uint32_t rows = p->uses ? p->rows_uses : p->rows_elsewhere;
-    bool stay =
-        rows && choir__rows_stay(p, book->gathered,
-                    choir__max(p->rows_given, p->rows_given_elsewhere), book->dtype);
+    bool stay = rows && choir__rows_stay(p, book->gathered,
+                            choir__max(p->rows_given, p->rows_given_elsewhere), book->dtype);
     p->slot_count = p->tensor->requires_grad ? (uses ? uses : 1) : 0;
     p->slots = choir__calloc((size_t)p->slot_count + 1, sizeof *p->slots);
     for (int u = 0; u < p->slot_count;

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "job_fixture.h"
 #include "multi/cuts/own_weights.h"
+#include "multi/cuts/towers.h"
 #include "multi/ranks.h"
 #include "nn/module.h"
 
@@ -23,7 +24,10 @@ typedef struct plan {
     choir_cp_exchange exchange;
     /* packed: documents and places as inputs; padded: token types, and a mask by length */
     bool recompute, bf16, packed, padded, ignored, recorded;
-    bool own; /* own_weights.h in place of the model, whose data it takes */
+    bool own;    /* own_weights.h in place of the model, whose data it takes */
+    bool towers; /* two such models side by side, each of which cuts sequences */
+    /* the shape of a table that replaces the model, whose data it takes; 0: none does */
+    int64_t rows, columns;
 } plan;
 
 typedef struct outcome {
@@ -129,16 +133,23 @@ static choir_status body(choir_scope *step, void *arg)
     return choir_optim_step(j->optim);
 }
 
-static choir_module *wrap(job *j)
+static choir_module *cut(const job *j, choir_module *net)
 {
     const plan *p = j->plan;
-    choir_module *net = j->net;
     choir_context_parallel_opts opts = choir_context_parallel_defaults();
     opts.chunks = p->chunks;
     opts.exchange = p->exchange;
-    if (p->chunks)
-        net = choir_context_parallel(
-            j->run, net, p->ranks > 1 ? choir_mesh_group(j->mesh, "context") : NULL, opts);
+    return choir_context_parallel(
+        j->run, net, p->ranks > 1 ? choir_mesh_group(j->mesh, "context") : NULL, opts);
+}
+
+static choir_module *wrap(job *j)
+{
+    const plan *p = j->plan;
+    choir_module *net = p->chunks ? cut(j, j->net) : j->net;
+    choir_model_info info = {0};
+    if (p->towers)
+        net = towers_new(j->run, net, cut(j, build_model(j->run, p->model, &info)));
     choir_group *data = choir_mesh_group(j->mesh, "data");
     if (p->outside == DDP)
         net = choir_ddp(j->run, net, data, choir_ddp_defaults());
@@ -197,6 +208,7 @@ static int train(int rank, int world, void *arg)
     if (j.plan->bf16)
         choir_autocast(j.run, CHOIR_BF16);
     j.net = wrap(&j);
+    bare = j.plan->towers ? j.net : bare;
     j.optim = clipped_adamw(j.run, j.net);
     for (int64_t m = 0; m < j.count && j.plan->recorded; m++) {
         inputs_of(j.run, &j, j.first + m, j.kept[m]);
@@ -329,6 +341,14 @@ static void own_weights_of_users(void **state)
     }
 }
 
+/* Two modules of a model cut the same sequences, whose gradients are summed once. */
+static void towers_of_two(void **state)
+{
+    (void)state;
+    compare((plan){.model = GPT2, .chunks = 4, .towers = true}, 2);
+    compare((plan){.model = GPT2, .chunks = 6, .towers = true}, 2);
+}
+
 /* Leaves of a rank that are several nodes of the tree: 6 on 2 and 3 ranks, 12 on 2 and 4. */
 static void several_nodes(void **state)
 {
@@ -397,20 +417,17 @@ static void one_chunk(void **state)
 
 typedef struct share {
     double bytes, flops; /* largest of all ranks */
-    int64_t gathers;     /* over the ranks that share sequences */
 } share;
 
-static int64_t traced_gathers(choir_trace *trace)
+static choir_module *lookups_new(const job *j)
 {
-    int count;
-    int64_t calls = 0;
-    const choir_trace_line *lines = choir_trace_profile(trace, &count);
-    for (int i = 0; i < count; i++)
-        calls += strcmp(lines[i].name, "all_gather") ? 0 : lines[i].calls;
-    return calls;
+    const plan *p = j->plan;
+    return choir_nn_sequential(j->run,
+        choir_nn_embedding(j->run, p->rows, p->columns, choir_init_normal(0, 0.02)),
+        choir_nn_linear(j->run, p->columns, j->info.classes));
 }
 
-/* Measures the second step: its FLOPs and gathers, and its memory beside weights, gradients and
+/* Measures the second step: its FLOPs, and its memory beside weights, gradients and
  * state; what a step leaves to the next one counts. */
 static int measure(int rank, int world, void *arg)
 {
@@ -424,6 +441,8 @@ static int measure(int rank, int world, void *arg)
     j.net = build_model(j.run, j.plan->model, &j.info);
     if (j.plan->recompute)
         choir_module_recompute_blocks(j.net, true);
+    if (j.plan->rows)
+        j.net = lookups_new(&j);
     j.net = wrap(&j);
     j.optim = clipped_adamw(j.run, j.net);
     if (j.plan->outside == NOTHING)
@@ -433,11 +452,8 @@ static int measure(int rank, int world, void *arg)
     choir_device_reset_peak(j.env.device);
     choir_trace *trace = choir_trace_new(0);
     choir_trace_device(trace, j.env.device);
-    if (j.plan->ranks > 1)
-        choir_trace_group(trace, choir_mesh_group(j.mesh, "context"));
     CHECK_OK(run_step(j.run, false, 1, body, &j));
     out->flops = traced_flops(trace);
-    out->gathers = traced_gathers(trace);
     choir_device_get_stats(j.env.device, &after);
     out->bytes = (double)(after.bytes_peak - after.bytes_weights - after.bytes_gradients -
                           after.bytes_optimizer);
@@ -456,20 +472,19 @@ static share shares_of(plan p)
     for (int r = 0; r < p.data * p.ranks; r++) {
         most.bytes = shared[r].bytes > most.bytes ? shared[r].bytes : most.bytes;
         most.flops = shared[r].flops > most.flops ? shared[r].flops : most.flops;
-        most.gathers = choir__max(most.gathers, shared[r].gathers);
     }
     munmap(shared, MOST * sizeof *shared);
     return most;
 }
 
-/* Compares up to `most` ranks with one, where `first` and the exchanges behind it run: each of N
- * has 1/N of the activations and of the FLOPs, plus 5 % at most. */
-static void assert_shares(plan p, int most, choir_cp_exchange first)
+/* Compares up to `most` ranks with one: each of N has 1/N of the activations and of the FLOPs,
+ * plus 5 % at most. */
+static void assert_shares(plan p, int most)
 {
     p.data = p.ranks = 1;
     share one = shares_of(p);
     for (p.ranks = 2; p.ranks <= most; p.ranks *= 2)
-        for (p.exchange = first; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
+        for (p.exchange = CHOIR_CP_HEADS; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
             share own = shares_of(p);
             double bytes = own.bytes / one.bytes * p.ranks,
                    flops = own.flops / one.flops * p.ranks;
@@ -485,34 +500,33 @@ static void equal_shares(void **state)
     (void)state;
     assert_shares(
         (plan){.model = "gpt2:layers=4,heads=4,width=48,context=1024,vocab=61", .chunks = 8},
-        4, CHOIR_CP_HEADS);
+        4);
     assert_shares((plan){.model = "llama:layers=8,heads=4,kv_heads=2,width=48,hidden=128,"
                                   "context=264,vocab=61",
                       .chunks = 12}, /* several nodes of the tree on each rank */
-        2, CHOIR_CP_HEADS);
+        2);
     /* Lookups have a large part in one layer, whose results are recomputed or not. */
     plan one = {.model = "gpt2:layers=1,heads=4,width=64,context=1024,vocab=512", .chunks = 8};
-    assert_shares(one, MOST, CHOIR_CP_HEADS);
+    assert_shares(one, MOST);
     one.recompute = true;
-    assert_shares(one, MOST, CHOIR_CP_HEADS);
-    /* four ranks do not divide the columns of its tables */
-    one.model = "gpt2:layers=1,heads=2,width=66,context=1024,vocab=512";
-    assert_shares(one, MOST, CHOIR_CP_KEYS);
+    assert_shares(one, MOST);
 }
 
-/* The rows of a table whose gradient has parts, from 24 MiB on, are gathered once for all. */
-static void gathers_of_parts(void **state)
+/* A table's columns are cut, also where the ranks do not divide them. */
+static void columns_of_tables(void **state)
 {
     (void)state;
-    plan p = {.model = "gpt2:layers=1,heads=2,width=128,context=48,vocab=40000",
-        .chunks = 2,
-        .data = 2,
-        .ranks = 2,
-        .outside = FSDP};
-    const int64_t of_one = shares_of(p).gathers;
-    p.model = "gpt2:layers=1,heads=2,width=128,context=48,vocab=50257";
-    const int64_t of_two = shares_of(p).gathers;
-    assert_in_range(of_two, 1, of_one);
+    plan p = {.model = "gpt2:layers=1,heads=4,width=64,context=1024,vocab=61",
+        .chunks = 4,
+        .data = 1,
+        .ranks = 4,
+        .rows = 61,
+        .columns = 1024};
+    const double even = shares_of(p).bytes;
+    p.columns = 1022;
+    const double odd = shares_of(p).bytes;
+    if (odd > 1.05 * even)
+        fail_msg("%.0f bytes with 1022 columns, %.0f with 1024", odd, even);
 }
 
 /* --- refusals --- */
@@ -568,13 +582,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_shares),
-        cmocka_unit_test(gathers_of_parts),
+        cmocka_unit_test(columns_of_tables),
         cmocka_unit_test(one_chunk),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
         cmocka_unit_test(gemma),
         cmocka_unit_test(bert),
         cmocka_unit_test(own_weights_of_users),
+        cmocka_unit_test(towers_of_two),
         cmocka_unit_test(several_nodes),
         cmocka_unit_test(rows_of_all_micro_batches),
         cmocka_unit_test(meshes),
