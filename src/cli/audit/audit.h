@@ -195,7 +195,7 @@ void choir__audit_values(
 void choir__audit_report(
     bool json, const char *what, const char *note, const char *other, const choir__parting *p);
 
-/* --- beside the audit: recorded.c --- */
+/* --- beside the audit: run_facts.c --- */
 
 /* Error: I/O, argument: there is no run's folder. */
 choir_status choir__audit_find(const char *run);
