@@ -149,8 +149,9 @@ choir_status choir__book_check(choir__book *book)
     return choir__layout_check(book);
 }
 
-choir_status choir__book_begin_leaf(choir__book *book)
+choir_status choir__book_begin_leaf(choir__book *book, choir__strategy *shares)
 {
+    book->shares = shares;
     choir_status status =
         choir__layout_passes(book) ? CHOIR_OK : choir__layout_levels(book, book->top + 1);
     if (status != CHOIR_OK)
@@ -303,8 +304,10 @@ static int merge(choir__book *book, int bucket, choir__node stack[], int top, bo
  * those that listen. */
 static void complete_leaf(choir__book *book, int bucket)
 {
-    choir_status status = choir__strategies_leaf(book->run, book->device, book->dtype,
-        filling(book, bucket, 0), book->buckets[bucket].count);
+    choir_status status = CHOIR_OK;
+    if (book->shares)
+        status = book->shares->ops->chunks->leaf(book->shares, book->device, book->dtype,
+            filling(book, bucket, 0), book->buckets[bucket].count);
     if (status != CHOIR_OK)
         choir__scope_fail(book->run, status);
     choir__strategies_leaf_done(book->run, book, bucket);

@@ -206,7 +206,8 @@ struct choir__book {
     int64_t first, planned; /* this rank's leaves; planned 0: any number */
     /* leaves done since the last step: on this rank; in the whole job (0: `parts`) */
     int64_t leaves, total;
-    int64_t parts; /* number of losses; the gradient belongs to their mean */
+    int64_t parts;                  /* number of losses; the gradient belongs to their mean */
+    struct choir__strategy *shares; /* sums the latest leaf over ranks; NULL: whole here */
     bool finished, laid_out, consumed;
     bool uses_scaled; /* the reducer scales each use, because a hook's sums are means */
     bool of_replicas; /* the sums are further uses of the replicated parameters */
@@ -246,9 +247,12 @@ void choir__books_make(choir_scope *run, choir__param **params, int count);
 /* Takes the parameters out of the book and frees it; they can then join another book. */
 void choir__book_free(choir__book *book);
 
-/* Returns whether the gradient of a table, from `leaves` leaves of `rows` rows each that every
- * rank gathers, stays in rows: with their ids they are no more bytes than the table. */
-bool choir__rows_stay(int64_t leaves, int64_t rows, choir_shape table, choir_dtype dtype);
+/* Returns whether the gradient of a table stays in rows until the step ends: those that each
+ * rank has in the end, with their ids, are no more bytes than the table. They are the rows of
+ * `gathered` leaves (see below), or, if the ranks of a sequence give each other theirs, of all
+ * micro-batches of the job. rows: of one micro-batch. */
+bool choir__rows_stay(
+    const choir__param *table, int64_t gathered, int64_t rows, choir_dtype dtype);
 
 /* Returns whether bucket_ready receives the sum of this rank's leaves of a bucket. */
 static inline bool choir__book_folds(const choir__book *book, int bucket)
@@ -264,8 +268,9 @@ int choir__book_levels(const choir__book *book);
 /* Lays the book out, or checks that its layout fits the uses of the tape, which are counted in
  * params. Starts a new step if the last one is finished. */
 choir_status choir__book_check(choir__book *book);
-/* Opens a leaf; call it after choir__book_check. */
-choir_status choir__book_begin_leaf(choir__book *book);
+/* Opens a leaf; call it after choir__book_check. shares: the strategy whose ranks have the
+ * other chunks of its sequences, or NULL. */
+choir_status choir__book_begin_leaf(choir__book *book, struct choir__strategy *shares);
 choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope);
 /* For a use in parts: returns the memory of one part of its gradient, (rows of the part, ...).
  */

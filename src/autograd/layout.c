@@ -69,10 +69,14 @@ static bool fits(const choir__book *book, const choir__param **odd)
     return true;
 }
 
-bool choir__rows_stay(int64_t leaves, int64_t rows, choir_shape table, choir_dtype dtype)
+bool choir__rows_stay(
+    const choir__param *table, int64_t gathered, int64_t rows, choir_dtype dtype)
 {
-    int64_t size = (int64_t)choir_dtype_size(dtype), row = table.dim[1] * size;
-    return leaves * rows * (row + (int64_t)sizeof(int64_t)) <= table.dim[0] * row;
+    choir_shape shape = table->tensor->shape;
+    int64_t row = shape.dim[1] * (int64_t)choir_dtype_size(dtype), leaves = gathered;
+    if (!gathered && table->rows_of_ranks)
+        leaves = choir__max(choir__run_of(table->tensor->scope)->micro_total, INT64_C(1));
+    return leaves * rows * (row + (int64_t)sizeof(int64_t)) <= shape.dim[0] * row;
 }
 
 int choir__layout_sum_use(const choir__param *p)
@@ -87,10 +91,8 @@ static void make_slots(const choir__book *book, choir__param *p)
 {
     int uses = p->uses ? p->uses : p->uses_elsewhere;
     uint32_t rows = p->uses ? p->rows_uses : p->rows_elsewhere;
-    const int64_t held = p->rows_of_ranks ? choir__max(book->planned, INT64_C(1)) : 0;
-    bool stay = rows && choir__rows_stay(choir__max(book->gathered, held),
-                            choir__max(p->rows_given, p->rows_given_elsewhere),
-                            p->tensor->shape, book->dtype);
+    bool stay = rows && choir__rows_stay(p, book->gathered,
+                            choir__max(p->rows_given, p->rows_given_elsewhere), book->dtype);
     p->slot_count = p->tensor->requires_grad ? (uses ? uses : 1) : 0;
     p->slots = choir__calloc((size_t)p->slot_count + 1, sizeof *p->slots);
     for (int u = 0; u < p->slot_count;

@@ -114,7 +114,9 @@ static void number(choir__walk *w, choir__tape_entry *r, int i, choir__param *p)
         bool rows = r->op->rows_in >> i & 1;
         p->rows_of_ranks |= rows && s && s->by;
         p->rows_uses |= (uint32_t)rows << p->uses;
-        p->rows_given = rows ? choir__max(p->rows_given, rows_of(r)) : p->rows_given;
+        if (rows)
+            p->rows_given =
+                choir__max(p->rows_given, choir__sequence_rows(r->scope, choir__rows(r->out)));
         p->part_uses |= (r->op->parts_in >> i & 1) << p->uses;
     }
     r->use[i] = p->uses++;
@@ -142,9 +144,10 @@ choir_status choir__scan_uses(choir__walk *w)
 
 choir_status choir__scan_open_leaves(choir__walk *w)
 {
+    const choir__sequence *s = w->root->scope->sequence;
     choir_status status = CHOIR_OK;
     for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
-        status = choir__book_begin_leaf(w->books[b]);
+        status = choir__book_begin_leaf(w->books[b], s ? s->by : NULL);
     return status;
 }
 

@@ -437,8 +437,8 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     if (group && status == CHOIR_OK)
         choir_module_visit(net, true, sync_buffer, group);
     choir_module_train(net, false);
-    choir__strategy *shares = choir__cp_cut_evaluation(net, opts.chunks);
-    e.shares = opts.chunks ? shares : NULL;
+    choir__cp_cut_evaluation(net, opts.chunks);
+    e.shares = opts.chunks ? choir__cp_shares(net) : NULL;
     if (status == CHOIR_OK)
         status = choir__batches_each(run, &e.batches, forwards, opts.workers, run_batch, &e);
     choir__cp_cut_evaluation(net, false);

@@ -9,6 +9,7 @@
 
 #include "comm/engine.h"
 #include "nn/module.h"
+#include "parallel/context_parallel/context_parallel.h"
 
 enum { MOST_CALLBACKS = 16 };
 
@@ -161,11 +162,12 @@ static choir_status save(choir_loop *l)
 }
 
 /* Saves the step whose evaluation has failed on all ranks: its data cannot be read, which is to
- * cost no step. Where forwards are collective, one may have failed on this rank alone. */
+ * cost no step. Where other ranks wait in forwards, one may have failed on this rank alone. */
 static choir_status save_unevaluated(choir_loop *l, choir_status why)
 {
-    if (choir__is_loss(why) || !l->checkpoint ||
-        (l->env.world > 1 && choir_module_collective(l->t.module)))
+    bool waited_for =
+        choir_module_collective(l->t.module) || choir__cp_shares(l->t.module);
+    if (choir__is_loss(why) || !l->checkpoint || (l->env.world > 1 && waited_for))
         return why;
     char *message = choir__strdup(choir_error_message());
     (void)!save(l);

@@ -43,6 +43,13 @@ static inline int64_t choir__sequence_tokens(const choir__sequence *s)
     return s->length / s->chunks * s->leaves;
 }
 
+/* Returns the rows that the ranks have of a micro-batch, of which `rows` are here. */
+static inline int64_t choir__sequence_rows(const choir_scope *scope, int64_t rows)
+{
+    const choir__sequence *s = scope->sequence;
+    return s && s->by ? rows / s->leaves * s->chunks : rows;
+}
+
 /* Returns the sequence some of whose tokens x has, or NULL: x is a weight, or in a scope
  * without chunks. scope: the op's. */
 static inline const choir__sequence *choir__sequence_of(

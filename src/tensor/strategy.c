@@ -81,16 +81,6 @@ choir_tensor *choir__strategies_gather(const choir_scope *scope, choir_tensor *n
     return numbers;
 }
 
-choir_status choir__strategies_leaf(const choir_scope *scope, choir_device *device,
-    choir_dtype dtype, void *numbers, int64_t count)
-{
-    choir_status status = CHOIR_OK;
-    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
-        if (s->ops->chunks)
-            status = s->ops->chunks->leaf(s, device, dtype, numbers, count);
-    return status;
-}
-
 void choir__strategies_leaf_done(const choir_scope *scope, struct choir__book *book, int bucket)
 {
     for (choir__strategy *s = scope->run->strategies; s; s = s->next)

@@ -253,10 +253,6 @@ bool choir__strategies_visit_optim(
 /* Calls sum of all strategies of the run, one after another. */
 choir_status choir__strategies_sum(
     const choir_scope *run, choir_device *device, double *numbers, int64_t count);
-/* Calls chunks->leaf of all strategies of the run, for a bucket of a micro-batch's gradients.
- */
-choir_status choir__strategies_leaf(const choir_scope *run, choir_device *device,
-    choir_dtype dtype, void *numbers, int64_t count);
 /* Calls leaf_done of all strategies of the run. */
 void choir__strategies_leaf_done(const choir_scope *run, struct choir__book *book, int bucket);
 /* Calls take_first of all strategies of the run, one after another. */

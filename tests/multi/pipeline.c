@@ -3,6 +3,8 @@
  * differ get an error, and a rank holds only its own stages. */
 #include <signal.h>
 
+#include <choir/context_parallel.h>
+
 #include "job_fixture.h"
 #include "sample.h"
 #include "tensor/scope.h"
@@ -15,6 +17,7 @@ typedef struct outcome {
     uint64_t weights, moments; /* hashes */
     int64_t bytes;             /* held after the last step */
     int64_t peak, expected;    /* the most held, from the first step on; by the plan */
+    int64_t of_stage;          /* expected of the stage with this rank's number */
     char message[512];         /* of the expected error; of reading an absent value */
 } outcome;
 
@@ -23,6 +26,7 @@ typedef struct plan {
     int64_t microbatches;
     size_t limit;          /* of each rank's device; 0: none */
     bool recorded, to_one; /* the weights are gathered on rank 0 alone */
+    int context;           /* ranks that share the sequences of a stage; 0: one */
     int odd;               /* a rank that differs: see differ() */
     const char *how;
     outcome *out; /* (MOST) in shared memory */
@@ -31,6 +35,7 @@ typedef struct plan {
 typedef struct job {
     const plan *plan;
     choir_env env;
+    choir_mesh *mesh; /* with ranks that share sequences; else NULL */
     choir_model_info info;
     choir_scope *run;
     choir_module *net, *pipe;
@@ -87,15 +92,37 @@ static choir_dataset *open_loader(job *j)
     return data;
 }
 
+/* Opens the run of ranks that compute every micro-batch together. */
+static choir_scope *open_run(const job *j)
+{
+    choir_env env = j->env;
+    env.rank = 0;
+    env.world = 1;
+    env.microbatches = j->plan->microbatches;
+    return choir_run_open(&env, differs(j, "seed") ? 12 : 11);
+}
+
+/* Lets ranks share the sequences of each stage; returns the group of the stages. */
+static choir_group *share_sequences(job *j)
+{
+    static const char *const names[] = {"context", "pipeline"};
+    const int context = j->plan->context;
+    choir_check(choir_mesh_new(
+        j->env.group, 2, names, (int[]){context, j->env.world / context}, &j->mesh));
+    j->net = j->pipe = choir_context_parallel(j->run, j->net,
+        choir_mesh_group(j->mesh, "context"), choir_context_parallel_defaults());
+    return choir_mesh_group(j->mesh, "pipeline");
+}
+
 static void open_job(job *j)
 {
     const plan *p = j->plan;
     choir_check(choir_env_init(&j->env));
     choir_device_set_limit(j->env.device, p->limit);
-    j->run = choir_scope_open(j->env.device, differs(j, "seed") ? 12 : 11);
+    j->run = open_run(j);
     j->net = j->pipe = build_model(j->run, p->model, &j->info);
     choir_pipeline_opts opts = choir_pipeline_defaults();
-    opts.group = j->env.group;
+    opts.group = p->context ? share_sequences(j) : j->env.group;
     opts.schedule = differs(j, "schedule") ? "gpipe" : p->schedule;
     opts.cuts = p->cuts;
     if (p->schedule)
@@ -126,6 +153,9 @@ static void train(job *j, outcome *out)
     for (int s = 0; s < choir_pipeline_stages(j->pipe); s++)
         if (choir_pipeline_bytes(j->pipe, s) > out->expected)
             out->expected = choir_pipeline_bytes(j->pipe, s);
+    if (j->mesh)
+        out->of_stage =
+            choir_pipeline_bytes(j->pipe, choir_mesh_coordinate(j->mesh, "pipeline"));
 }
 
 /* A parameter in another process cannot be read; a local one can. */
@@ -161,6 +191,7 @@ static int rank_main(int rank, int world, void *arg)
     }
     choir_check(choir_scope_close(j.run));
     choir_dataset_free(data);
+    choir_mesh_free(j.mesh);
     choir_env_free(&j.env);
     return 0;
 }
@@ -296,6 +327,30 @@ static void larger(void **state)
     munmap(want, MOST * sizeof *want);
 }
 
+/* Where ranks share the sequences, each has the rows that the lookups of all of them give, of
+ * all micro-batches, or the table of their sums if that is less, as the plan expects. */
+static void rows_of_sequences(void **state)
+{
+    (void)state;
+    static const char *const models[] = {
+        "gpt2:layers=2,heads=4,width=64,context=64,vocab=1450", /* 24 * 64 rows are more */
+        "gpt2:layers=2,heads=4,width=64,context=64,vocab=1700"};
+    for (size_t i = 0; i < CHOIR_COUNT(models); i++) {
+        plan p = {.model = models[i],
+            .schedule = "1f1b",
+            .microbatches = 4,
+            .context = 2,
+            .recorded = true,
+            .to_one = true};
+        outcome *got = run(p, 4);
+        for (int r = 0; r < 4; r++)
+            if ((double)got[r].peak > 1.1 * (double)got[r].of_stage)
+                fail_msg("%s: rank %d of 4 held %lld bytes, expected were %lld", p.model, r,
+                    (long long)got[r].peak, (long long)got[r].of_stage);
+        munmap(got, MOST * sizeof *got);
+    }
+}
+
 /* --- ranks that differ --- */
 
 static int odd_main(int rank, int world, void *arg)
@@ -383,6 +438,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(resnet),
         cmocka_unit_test(parts),
         cmocka_unit_test(larger),
+        cmocka_unit_test(rows_of_sequences),
         cmocka_unit_test(differ),
         cmocka_unit_test(twice),
         cmocka_unit_test(ucx),

@@ -19,6 +19,18 @@ choir_context_parallel_opts choir_context_parallel_defaults(void)
 
 /* --- the module --- */
 
+static choir__cp *cp_of(choir__strategy *s)
+{
+    return CHOIR__STRATEGY_OF(s, choir__cp, strategy);
+}
+
+/* Returns whether another such module has cut a scope's sequences as this one cuts them. */
+static bool cuts_alike(const choir__cp *cp, const choir__sequence *s)
+{
+    return s->chunks == cp->chunks &&
+           (s->by ? cp_of(s->by)->group == cp->group : cp->world == 1);
+}
+
 /* Returns a poisoned tensor if the inputs' tokens cannot be cut, or NULL. */
 static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int count)
 {
@@ -50,6 +62,11 @@ static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int c
             "context_parallel: sequences of %lld tokens after sequences of %lld in one scope: open "
             "a micro-batch for each length",
             (long long)tokens, (long long)scope->sequence->length);
+    if (scope->sequence && !cuts_alike(cp, scope->sequence))
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "context_parallel: two modules cut the sequences of one scope, into %lld chunks and into "
+            "%lld, or in different groups of ranks: give them equal ones",
+            (long long)scope->sequence->chunks, (long long)cp->chunks);
     return NULL;
 }
 
@@ -78,29 +95,33 @@ static choir_tensor *cp_forward(choir_module *self, choir_tensor *const *in, int
 static const choir_module_class cp_class = {
     "context_parallel", sizeof(choir__cp), cp_forward, 0};
 
-static choir__cp *find(choir_module *module)
+/* Returns the first such module of a tree whose ranks are `world` or more. */
+static choir__cp *find(choir_module *module, int world)
 {
-    choir__cp *found = module->type == &cp_class ? (choir__cp *)module : NULL;
+    choir__cp *cp = (choir__cp *)module,
+              *found = module->type == &cp_class && cp->world >= world ? cp : NULL;
     for (const choir__module_entry *e = module->inside->entries; e && !found; e = e->next)
         if (e->kind == CHOIR__CHILD)
-            found = find(e->child);
+            found = find(e->child, world);
     return found;
 }
 
-choir__strategy *choir__cp_cut_evaluation(choir_module *module, bool cut)
+choir__strategy *choir__cp_shares(choir_module *module)
 {
-    choir__cp *cp = find(module);
-    if (cp)
-        cp->cuts_evaluation = cut;
-    return cp && cp->world > 1 ? &cp->strategy : NULL;
+    choir__cp *cp = find(module, 2);
+    return cp ? &cp->strategy : NULL;
+}
+
+void choir__cp_cut_evaluation(choir_module *module, bool cut)
+{
+    if (module->type == &cp_class)
+        ((choir__cp *)module)->cuts_evaluation = cut;
+    for (const choir__module_entry *e = module->inside->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            choir__cp_cut_evaluation(e->child, cut);
 }
 
 /* --- what the ranks do together --- */
-
-static choir__cp *cp_of(choir__strategy *s)
-{
-    return CHOIR__STRATEGY_OF(s, choir__cp, strategy);
-}
 
 static choir_tensor *sum(choir__strategy *s, choir_tensor *x)
 {
@@ -216,7 +237,7 @@ static const choir__strategy_ops cp_ops = {.name = "context_parallel",
 
 static choir_status check(const choir__cp *cp)
 {
-    if (find(cp->module))
+    if (find(cp->module, 1))
         return choir__error(CHOIR_ERR_STATE,
             "context_parallel: a part of the module cuts sequences already: wrap it once");
     if (cp->chunks < 1)

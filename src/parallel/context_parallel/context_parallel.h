@@ -20,9 +20,11 @@ typedef struct choir__cp {
     bool cuts_evaluation; /* forwards in evaluation cut sequences, too */
 } choir__cp;
 
-/* Makes forwards in evaluation cut sequences as in training, or not, where the tree has such a
- * module. Returns the strategy of a module whose ranks share the sequences, or NULL. */
-choir__strategy *choir__cp_cut_evaluation(choir_module *module, bool cut);
+/* Makes forwards in evaluation cut sequences as in training, or not, in every such module of a
+ * tree. */
+void choir__cp_cut_evaluation(choir_module *module, bool cut);
+/* Returns the strategy of a tree's module whose ranks share the sequences; NULL: none do. */
+choir__strategy *choir__cp_shares(choir_module *module);
 
 /* A call of attention: the strategy's ranks, and where the call runs. */
 typedef struct choir__cp_call {

@@ -90,7 +90,7 @@ static choir_status shadow_leaves(choir__book *book)
             book->params[i]->rows_given = 0;
         status = choir__book_check(book);
         if (status == CHOIR_OK)
-            status = choir__book_begin_leaf(book);
+            status = choir__book_begin_leaf(book, NULL);
         if (status == CHOIR_OK)
             status = choir__book_end_leaf(book, 1);
     } while (status == CHOIR_OK && book->leaves < book->planned);

@@ -11,6 +11,7 @@
 #include "device/counts/tally.h"
 #include "parallel/pipeline/pipeline.h"
 #include "tensor/launch.h"
+#include "tensor/sequence.h"
 
 static void make_room(choir__pipeline *p)
 {
@@ -40,10 +41,18 @@ static void begin_noting(choir__pipeline *p)
         p->crossing[i] = p->held[i] = p->made[i] = 0;
 }
 
-static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
+static void note_use(choir__pipeline *p, choir_tensor *t, int op, int64_t rows)
 {
     CHOIR__GROW(p->uses, p->use_count);
     p->uses[p->use_count++] = (choir__op_use){t, op, rows};
+}
+
+/* Returns the rows that an op looks up in its first operand, a parameter; 0: none. */
+static int64_t looked_up(
+    const choir_scope *scope, const char *op, choir_tensor *const *in, int count)
+{
+    bool looks_up = count == 2 && in[0]->param && in[1] && !strcmp(op, "embedding");
+    return looks_up ? choir__sequence_rows(scope, in[1]->count) : 0;
 }
 
 /* Returns the bytes on the device that is measured, without gathered weights, which come and go
@@ -123,7 +132,7 @@ static bool measure_op(
         if (!in[i])
             continue;
         if (in[i]->scope->kind == CHOIR__RUN)
-            note_use(p, in[i], m->ops, in[i]->param && !strcmp(op, "embedding"));
+            note_use(p, in[i], m->ops, i ? 0 : looked_up(scope, op, in, count));
         else
             note_crossing(p, in[i], m->ops);
     }

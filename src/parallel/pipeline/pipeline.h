@@ -55,7 +55,9 @@ struct choir__micro {
 typedef struct choir__op_use {
     choir_tensor *tensor;
     int op;
-    bool rows; /* used as a lookup table: the gradient consists of rows */
+    /* used as a lookup table: the gradient consists of as many rows, of all ranks that have
+     * chunks of the sequences; else 0 */
+    int64_t rows;
 } choir__op_use;
 
 struct choir__pipeline {

@@ -51,12 +51,14 @@ static double bytes_of(const choir_tensor *t)
     return (double)t->count * (double)choir_dtype_size(t->dtype);
 }
 
-/* Returns whether the gradient of an op's lookups in t stays in rows until the step ends. */
-static bool stays_in_rows(const choir__pipeline *p, const choir_tensor *t, int op)
+/* Returns the bytes of the rows that a lookup gives; 0: they do not stay until the step ends. */
+static double bytes_in_rows(const choir__pipeline *p, const choir__op_use *use)
 {
-    int64_t row = choir__max(1, t->shape.dim[1]) * (int64_t)sizeof(float);
-    return choir__rows_stay(
-        choir__data_total(p->data), (int64_t)p->made[op] / row, t->shape, CHOIR_F32);
+    const choir_tensor *t = use->tensor;
+    bool gives = use->rows && t->requires_grad;
+    bool stay = gives && choir__rows_stay(
+                             t->param, choir__data_total(p->data), use->rows, CHOIR_F32);
+    return stay ? block_bytes((double)(use->rows * t->shape.dim[1]) * sizeof(float)) : 0;
 }
 
 /* --- sums over ops --- */
@@ -69,29 +71,28 @@ static void add_param(choir__cut_costs *c, int number, double seconds_per_entry)
     const choir_tensor *t = p->uses[number].tensor;
     const choir__shares part = choir__data_shares(p->data);
     choir__cut_use *use = &c->uses[number];
-    const int home = use->home, op = p->uses[number].op;
-    const double bytes = bytes_of(t);
+    const int home = use->home;
+    const double bytes = bytes_of(t), rows = bytes_in_rows(p, &p->uses[number]);
     const bool looks_up = p->uses[number].rows && t->requires_grad;
-    const bool rows = looks_up && stays_in_rows(p, t, op);
-    choir__cut_before *s = &c->sum[op + 1], *at_home = &c->sum[p->uses[home].op + 1];
+    choir__cut_before *s = &c->sum[p->uses[number].op + 1],
+                      *at_home = &c->sum[p->uses[home].op + 1];
     if (number == home) {
         s->params += block_bytes(bytes * part.values);
         s->params += part.by_unit && !t->param->unit ? block_bytes(bytes) : 0;
         for (const choir__companion *k = t->param->companions; k; k = k->next)
             s->params += block_bytes((double)(*k->tensor)->count * sizeof(float));
-        use->bytes = t->requires_grad && !part.outside && !rows ? bytes : 0;
+        use->bytes = t->requires_grad && !part.outside && rows == 0 ? bytes : 0;
         s->grads += t->requires_grad && !part.outside ? bytes : 0;
         s->seconds += (double)t->count * seconds_per_entry;
     } else if (p->uses[number].rows && !p->uses[home].rows) {
         s->params += block_bytes(bytes);
-        use->bytes = looks_up && !rows ? bytes : 0;
+        use->bytes = looks_up && rows == 0 ? bytes : 0;
         s->grads += use->bytes;
-        at_home->rows += rows ? block_bytes(p->made[op]) : 0;
-        at_home->params += looks_up && !rows ? block_bytes(bytes) : 0;
+        at_home->rows += rows;
+        at_home->params += looks_up && rows == 0 ? block_bytes(bytes) : 0;
     }
     use->alone = looks_up;
-    if (rows)
-        s->rows += block_bytes(p->made[op]);
+    s->rows += rows;
 }
 
 /* Where a sharder takes a large gradient in parts, each is a bucket. */

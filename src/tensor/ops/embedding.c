@@ -101,16 +101,17 @@ static void sum_columns(const choir__tape_entry *r, choir_tensor *ids, choir_ten
 {
     const choir__sequence *s = r->scope->sequence;
     const int64_t ranks = s->chunks / s->leaves, cols = y->shape.dim[1], rows = y->shape.dim[0],
-                  each = cols % ranks ? cols : cols / ranks;
+                  each = (cols + ranks - 1) / ranks;
     for (int64_t at = 0; at < cols && choir__scope_status(y->scope) == CHOIR_OK; at += each) {
-        choir_tensor *block = columns_of(y->scope, gy, at, each);
+        const int64_t wide = choir__min(each, cols - at);
+        choir_tensor *block = columns_of(y->scope, gy, at, wide);
         for (int64_t row = 0; row < rows && !block->poisoned; row += ids->count) {
             int64_t n = choir__min(rows - row, ids->count);
             choir_tensor *sums =
-                choir__tensor_new(y->scope, choir__device_of(y), y->dtype, choir_dims(n, each));
+                choir__tensor_new(y->scope, choir__device_of(y), y->dtype, choir_dims(n, wide));
             if (sums->poisoned)
                 break;
-            sum_rows(r, ids, block, sums, from + row, false);
+            sum_rows(r, ids, block, sums, row, false);
             choir_tensor *to = choir__tensor_alias(y->scope, y);
             to->shape = sums->shape;
             to->count = sums->count;
@@ -130,14 +131,17 @@ static bool give_in_parts(choir__tape_entry *r, choir_tensor *ids, choir_tensor 
 {
     choir_shape shape = r->in[0]->shape;
     choir_tensor *y = sink->dest_part(sink, r, 0, 0);
-    bool parts = y;
+    if (!y)
+        return false;
+    if (shared)
+        gy = columns_of(sink->scope, gy, 0, shape.dim[1]);
     int64_t rows = shape.dim[0], each = choir__part_rows(shape), part = 0;
-    for (int64_t from = 0; from < rows && y; from += each) {
-        sum(r, ids, gy, y, from, once);
+    for (int64_t from = 0; from < rows && y && !gy->poisoned; from += each) {
+        sum_rows(r, ids, gy, y, from, once);
         sink->give_part(sink, r, 0);
         y = from + each < rows ? sink->dest_part(sink, r, 0, ++part) : NULL;
     }
-    return parts;
+    return true;
 }
 
 static void embedding_backward_weight(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
@@ -149,19 +153,22 @@ static void embedding_backward_weight(choir__tape_entry *r, choir_tensor *gy, ch
     const choir__sequence *s = r->scope->sequence;
     /* rows are added in the order of tokens, also where a parameter's could have stayed rows */
     bool whole = choir__sequence_is_whole(r->in[0]) || (s && s->by && r->in[0]->param);
-    sum_fn *sum_of = whole || (s && s->joins) ? sum_columns : sum_rows;
-    if (sum_of == sum_columns)
+    bool shared = whole || (s && s->joins);
+    if (shared)
         ids = choir__sequence_whole(sink->scope, ids, ids->shape.ndim - 1);
     else
         gy = choir__wide(sink->scope, gy); /* rows are added in f32 */
-    if (ids->poisoned || gy->poisoned || give_in_parts(r, ids, gy, sink, sum_of, whole))
+    if (ids->poisoned || gy->poisoned || give_in_parts(r, ids, gy, sink, shared, whole))
         return;
     choir_tensor *g = sink->dest(sink, r, 0);
     choir_tensor *sum =
         g && choir__is_half(g->dtype) ? choir__cast_like(sink->scope, g, CHOIR_F32) : g;
     if (!g || sum->poisoned)
         return;
-    sum_of(r, ids, gy, sum, 0, whole && sum == g);
+    if (shared)
+        sum_columns(r, ids, gy, sum, whole && sum == g);
+    else
+        sum_rows(r, ids, gy, sum, 0, false);
     if (sum != g) {
         choir__launch_copy(g, sum);
         if (whole)

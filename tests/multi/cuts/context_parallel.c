@@ -8,7 +8,9 @@
 #include "base/rng.h"
 #include "job_fixture.h"
 #include "multi/cuts/own_weights.h"
+#include "multi/cuts/towers.h"
 #include "multi/ranks.h"
+#include "nn/module.h"
 
 enum { STEPS = 4, SAMPLES = 2, MICROS = 4, MOST = 4 };
 
@@ -22,12 +24,16 @@ typedef struct plan {
     choir_cp_exchange exchange;
     /* packed: documents and places as inputs; padded: token types, and a mask by length */
     bool recompute, bf16, packed, padded, ignored, recorded;
-    bool own; /* own_weights.h in place of the model, whose data it takes */
+    bool own;    /* own_weights.h in place of the model, whose data it takes */
+    bool towers; /* two such models side by side, each of which cuts sequences */
+    /* the shape of a table that replaces the model, whose data it takes; 0: none does */
+    int64_t rows, columns;
 } plan;
 
 typedef struct outcome {
     uint32_t loss[STEPS], norm[STEPS];
     uint64_t weights;
+    int in_rows; /* parameters whose gradient stays in rows */
     bool failed;
 } outcome;
 
@@ -127,16 +133,23 @@ static choir_status body(choir_scope *step, void *arg)
     return choir_optim_step(j->optim);
 }
 
-static choir_module *wrap(job *j)
+static choir_module *cut(const job *j, choir_module *net)
 {
     const plan *p = j->plan;
-    choir_module *net = j->net;
     choir_context_parallel_opts opts = choir_context_parallel_defaults();
     opts.chunks = p->chunks;
     opts.exchange = p->exchange;
-    if (p->chunks)
-        net = choir_context_parallel(
-            j->run, net, p->ranks > 1 ? choir_mesh_group(j->mesh, "context") : NULL, opts);
+    return choir_context_parallel(
+        j->run, net, p->ranks > 1 ? choir_mesh_group(j->mesh, "context") : NULL, opts);
+}
+
+static choir_module *wrap(job *j)
+{
+    const plan *p = j->plan;
+    choir_module *net = p->chunks ? cut(j, j->net) : j->net;
+    choir_model_info info = {0};
+    if (p->towers)
+        net = towers_new(j->run, net, cut(j, build_model(j->run, p->model, &info)));
     choir_group *data = choir_mesh_group(j->mesh, "data");
     if (p->outside == DDP)
         net = choir_ddp(j->run, net, data, choir_ddp_defaults());
@@ -169,6 +182,16 @@ static float loss_of_step(job *j)
     return mean_loss(&env, j->losses, j->count);
 }
 
+static int count_in_rows(choir_module *net)
+{
+    int count, in_rows = 0;
+    choir__param **params = choir__module_params(net, &count);
+    for (int i = 0; i < count; i++)
+        in_rows += params[i]->slots[0].by_rows;
+    free(params);
+    return in_rows;
+}
+
 static int train(int rank, int world, void *arg)
 {
     void **args = arg;
@@ -185,6 +208,7 @@ static int train(int rank, int world, void *arg)
     if (j.plan->bf16)
         choir_autocast(j.run, CHOIR_BF16);
     j.net = wrap(&j);
+    bare = j.plan->towers ? j.net : bare;
     j.optim = clipped_adamw(j.run, j.net);
     for (int64_t m = 0; m < j.count && j.plan->recorded; m++) {
         inputs_of(j.run, &j, j.first + m, j.kept[m]);
@@ -200,7 +224,7 @@ static int train(int rank, int world, void *arg)
     }
     uint64_t weights = hash_of_module(bare);
     if (rank == 0)
-        out->weights = weights;
+        out->weights = weights, out->in_rows = count_in_rows(bare);
     choir_check(choir_scope_close(j.run));
     choir_mesh_free(j.mesh);
     choir_env_free(&j.env);
@@ -317,6 +341,14 @@ static void own_weights_of_users(void **state)
     }
 }
 
+/* Two modules of a model cut the same sequences, whose gradients are summed once. */
+static void towers_of_two(void **state)
+{
+    (void)state;
+    compare((plan){.model = GPT2, .chunks = 4, .towers = true}, 2);
+    compare((plan){.model = GPT2, .chunks = 6, .towers = true}, 2);
+}
+
 /* Leaves of a rank that are several nodes of the tree: 6 on 2 and 3 ranks, 12 on 2 and 4. */
 static void several_nodes(void **state)
 {
@@ -347,6 +379,26 @@ static void meshes(void **state)
     }
 }
 
+/* A rank has the rows of all tokens of all micro-batches when a step ends, so the choice is by
+ * their bytes: 8 of an id and 4 * 32 of a row for 2 * 48 tokens each, against 4 * 32 for each of
+ * 408 words. */
+static void rows_of_all_micro_batches(void **state)
+{
+    (void)state;
+    static const char *const models[] = {
+        "gpt2:layers=1,heads=4,width=32,context=48,vocab=407",
+        "gpt2:layers=1,heads=4,width=32,context=48,vocab=408"};
+    for (int i = 0; i < 2; i++) {
+        plan p = {.model = models[i], .chunks = 2, .data = 1, .ranks = 1};
+        outcome one = run(p);
+        assert_int_equal(one.in_rows, 2); /* of words and places, which it alone has */
+        p.ranks = 2;
+        outcome two = run(p);
+        assert_same(&p, &one, &two);
+        assert_int_equal(two.in_rows, i);
+    }
+}
+
 /* One chunk is no chunk. */
 static void one_chunk(void **state)
 {
@@ -367,8 +419,16 @@ typedef struct share {
     double bytes, flops; /* largest of all ranks */
 } share;
 
-/* Measures the second step: its FLOPs, and its memory beside weights, gradients and state; what
- * a step leaves to the next one counts. */
+static choir_module *lookups_new(const job *j)
+{
+    const plan *p = j->plan;
+    return choir_nn_sequential(j->run,
+        choir_nn_embedding(j->run, p->rows, p->columns, choir_init_normal(0, 0.02)),
+        choir_nn_linear(j->run, p->columns, j->info.classes));
+}
+
+/* Measures the second step: its FLOPs, and its memory beside weights, gradients and
+ * state; what a step leaves to the next one counts. */
 static int measure(int rank, int world, void *arg)
 {
     void **args = arg;
@@ -381,9 +441,12 @@ static int measure(int rank, int world, void *arg)
     j.net = build_model(j.run, j.plan->model, &j.info);
     if (j.plan->recompute)
         choir_module_recompute_blocks(j.net, true);
+    if (j.plan->rows)
+        j.net = lookups_new(&j);
     j.net = wrap(&j);
     j.optim = clipped_adamw(j.run, j.net);
-    j.count = 1; /* with more, a bucket of gradients would be there until it is added */
+    if (j.plan->outside == NOTHING)
+        j.count = 1; /* with more, a bucket of gradients would be there until it is added */
     CHECK_OK(run_step(j.run, false, 0, body, &j));
     choir_check(choir_device_sync(j.env.device));
     choir_device_reset_peak(j.env.device);
@@ -405,8 +468,8 @@ static share shares_of(plan p)
 {
     share *shared = shared_memory(MOST * sizeof *shared), most = {0};
     void *args[] = {&p, shared};
-    ok(choir_spawn(p.ranks, measure, args));
-    for (int r = 0; r < p.ranks; r++) {
+    ok(choir_spawn(p.data * p.ranks, measure, args));
+    for (int r = 0; r < p.data * p.ranks; r++) {
         most.bytes = shared[r].bytes > most.bytes ? shared[r].bytes : most.bytes;
         most.flops = shared[r].flops > most.flops ? shared[r].flops : most.flops;
     }
@@ -447,6 +510,23 @@ static void equal_shares(void **state)
     assert_shares(one, MOST);
     one.recompute = true;
     assert_shares(one, MOST);
+}
+
+/* A table's columns are cut, also where the ranks do not divide them. */
+static void columns_of_tables(void **state)
+{
+    (void)state;
+    plan p = {.model = "gpt2:layers=1,heads=4,width=64,context=1024,vocab=61",
+        .chunks = 4,
+        .data = 1,
+        .ranks = 4,
+        .rows = 61,
+        .columns = 1024};
+    const double even = shares_of(p).bytes;
+    p.columns = 1022;
+    const double odd = shares_of(p).bytes;
+    if (odd > 1.05 * even)
+        fail_msg("%.0f bytes with 1022 columns, %.0f with 1024", odd, even);
 }
 
 /* --- refusals --- */
@@ -502,13 +582,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_shares),
+        cmocka_unit_test(columns_of_tables),
         cmocka_unit_test(one_chunk),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
         cmocka_unit_test(gemma),
         cmocka_unit_test(bert),
         cmocka_unit_test(own_weights_of_users),
+        cmocka_unit_test(towers_of_two),
         cmocka_unit_test(several_nodes),
+        cmocka_unit_test(rows_of_all_micro_batches),
         cmocka_unit_test(meshes),
     };
     return cmocka_run_group_tests_name("context_parallel", tests, NULL, NULL);

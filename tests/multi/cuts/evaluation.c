@@ -4,9 +4,12 @@
  * sequences. */
 #include <choir/context_parallel.h>
 #include <choir/evaluate.h>
+#include <choir/loop.h>
 
 #include "job_fixture.h"
+#include "multi/cuts/towers.h"
 #include "multi/ranks.h"
+#include "tensor/op.h"
 
 enum { SAMPLES = 7, MOST = 4 };
 
@@ -20,6 +23,7 @@ typedef struct plan {
     bool cut;        /* the evaluation's option */
     int data, ranks; /* ranks that share batches; ranks that share sequences */
     choir_cp_exchange exchange;
+    bool towers; /* two models, each of which cuts sequences */
 } plan;
 
 typedef struct outcome {
@@ -63,7 +67,7 @@ static int evaluate(int rank, int world, void *arg)
     const char *names[] = {"data", "context"};
     int sizes[] = {p->data, p->ranks};
     choir_device_stats before, after;
-    choir_model_info info;
+    choir_model_info info = {0};
     choir_mesh *mesh;
     choir_env env;
     (void)world;
@@ -71,6 +75,8 @@ static int evaluate(int rank, int world, void *arg)
     choir_check(choir_mesh_new(env.group, 2, names, sizes, &mesh));
     choir_scope *run = choir_scope_open(env.device, 7);
     choir_module *net = wrap(run, build_model(run, p->model, &info), p, mesh);
+    if (p->towers)
+        net = towers_new(run, net, wrap(run, build_model(run, p->model, &info), p, mesh));
     choir_dataset *data = random_data(&info, SAMPLES, 5);
     choir_eval_opts opts = choir_eval_defaults();
     opts.batch_size = 2;
@@ -138,7 +144,8 @@ static void same_score(void **state)
     static const char *const models[] = {GPT2, LLAMA};
     for (size_t m = 0; m < CHOIR_COUNT(models); m++)
         for (int64_t chunks = 4; chunks <= 12; chunks += 8) {
-            plan p = {models[m], chunks, true, 1, 1, CHOIR_CP_AUTO};
+            plan p = {
+                .model = models[m], .chunks = chunks, .cut = true, .data = 1, .ranks = 1};
             outcome one = run(p);
             assert_int_equal(one.score.targets, SAMPLES * 48);
             for (p.ranks = 2; p.ranks <= MOST; p.ranks += 2)
@@ -152,6 +159,17 @@ static void same_score(void **state)
             outcome o = run(p);
             assert_same(&p, &one, &o);
         }
+}
+
+static void same_score_of_towers(void **state)
+{
+    (void)state;
+    plan p = {
+        .model = GPT2, .chunks = 4, .cut = true, .data = 1, .ranks = 1, .towers = true};
+    outcome one = run(p);
+    p.ranks = 2;
+    outcome two = run(p);
+    assert_same(&p, &one, &two);
 }
 
 /* Ranks share the batches, not the sequences, and give the bits of a model without chunks. */
@@ -176,7 +194,7 @@ static void whole_sequences(void **state)
 static void shares_of_memory(void **state)
 {
     (void)state;
-    plan p = {WIDE, 8, true, 1, 1, CHOIR_CP_AUTO};
+    plan p = {.model = WIDE, .chunks = 8, .cut = true, .data = 1, .ranks = 1};
     outcome one = run(p);
     for (p.ranks = 2; p.ranks <= MOST; p.ranks *= 2)
         for (p.exchange = CHOIR_CP_HEADS; p.exchange <= CHOIR_CP_KEYS; p.exchange++) {
@@ -188,9 +206,106 @@ static void shares_of_memory(void **state)
         }
 }
 
+/* --- a forward that fails on one rank --- */
+
+typedef struct faulty {
+    choir_module base;
+    choir_module *inner;
+    bool fails; /* in evaluation */
+} faulty;
+
+static choir_tensor *faulty_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    faulty *f = (faulty *)self;
+    if (!self->training && f->fails)
+        return choir__poison(in[0]->scope, CHOIR_ERR_MEMORY, "no memory for this forward");
+    return choir_forward_n(f->inner, in, count);
+}
+
+static const choir_module_class faulty_class = {"faulty", sizeof(faulty), faulty_forward, 0};
+
+typedef struct ending {
+    choir_status status;
+    int saved;
+} ending;
+
+static choir_status count_saves(choir_loop *l, void *arg)
+{
+    (void)l;
+    ((ending *)arg)->saved++;
+    return CHOIR_OK;
+}
+
+/* One of 2 x 2 ranks fails; args: a folder, the ranks' ends. */
+static int fail_alone(int rank, int world, void *arg)
+{
+    void **args = arg;
+    ending *out = (ending *)args[1] + rank;
+    const char *names[] = {"data", "context"};
+    plan p = {.model = GPT2, .chunks = 4, .data = 2, .ranks = 2};
+    choir_model_info info = {0};
+    choir_mesh *mesh;
+    choir_env all, env;
+    char dir[200];
+    choir_check(choir_env_init(&all));
+    choir_check(choir_mesh_new(all.group, 2, names, (int[]){2, 2}, &mesh));
+    env = all;
+    env.group = choir_mesh_group(mesh, "data");
+    env.rank = choir_mesh_coordinate(mesh, "data");
+    env.world = env.microbatches = 2;
+    choir_scope *run = choir_run_open(&env, 7);
+    faulty *f = choir_module_new(run, &faulty_class);
+    choir_module_child(
+        &f->base, "", &f->inner, wrap(run, build_model(run, p.model, &info), &p, mesh));
+    f->fails = rank == world - 1;
+    choir_module *net = choir_ddp(run, &f->base, env.group, choir_ddp_defaults());
+    choir_dataset *data = random_data(&info, 64, 5);
+    choir_training t = {.module = net,
+        .optim = clipped_adamw(run, net),
+        .loader = choir_env_loader(run, &env, data, 4),
+        .info = &info};
+    choir_loop_opts opts = choir_loop_defaults();
+    snprintf(dir, sizeof dir, "%s/%d", (const char *)args[0],
+        choir_mesh_coordinate(mesh, "context"));
+    opts.steps = 2;
+    opts.eval_every = 1;
+    opts.validation = data;
+    opts.save = dir;
+    choir_loop *loop = choir_loop_new(&env, t, opts);
+    choir_loop_add(loop, (choir_callbacks){.saved = count_saves}, out);
+    out->status = choir_loop_run(loop);
+    (void)!choir_scope_close(run);
+    choir_dataset_free(data);
+    choir_mesh_free(mesh);
+    choir_env_free(&all);
+    return 0;
+}
+
+/* It saves nothing, which its peers would not join: they wait in the forward, or for its sums,
+ * and are told that it is gone. */
+static void no_save_alone(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/choir-evaluation-XXXXXX", command[100];
+    assert_non_null(mkdtemp(folder));
+    ending *ends = shared_memory(4 * sizeof *ends);
+    void *args[] = {folder, ends};
+    ok(choir_spawn(4, fail_alone, args));
+    assert_int_equal(ends[3].status, CHOIR_ERR_MEMORY);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(ends[r].saved, 0);
+        if (r < 3)
+            assert_int_equal(ends[r].status, CHOIR_ERR_PEER_LOST);
+    }
+    munmap(ends, 4 * sizeof *ends);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_score),
-        cmocka_unit_test(whole_sequences), cmocka_unit_test(shares_of_memory)};
+        cmocka_unit_test(same_score_of_towers), cmocka_unit_test(whole_sequences),
+        cmocka_unit_test(shares_of_memory), cmocka_unit_test(no_save_alone)};
     return cmocka_run_group_tests_name("evaluation", tests, NULL, NULL);
 }
