@@ -97,15 +97,6 @@ void choir__scan_touch(choir__walk *w, choir__tape_entry *r, int i, choir__param
     w->books[w->book_count++] = p->book;
 }
 
-/* Returns the rows of the entry's result in the whole micro-batch: ranks may have chunks of
- * its sequences. */
-static int64_t rows_of(const choir__tape_entry *r)
-{
-    const choir__sequence *s = r->scope->sequence;
-    int64_t rows = choir__rows(r->out);
-    return s && s->by ? rows / s->leaves * s->chunks : rows;
-}
-
 static void number(choir__walk *w, choir__tape_entry *r, int i, choir__param *p)
 {
     (void)w;

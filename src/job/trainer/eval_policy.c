@@ -126,14 +126,14 @@ void choir__eval_policy_to_state(
 static bool has_other_rate(const choir__job *j)
 {
     double was;
-    const char *text = choir__job_recorded(j, CHOIR__JOB_OPTION(optim.lr)->name);
+    const char *text = choir__job_recorded(j, "lr");
     return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->optim.lr;
 }
 
 /* Returns whether the measure has changed: by another measure no checkpoint is the best yet. */
 static bool has_other_measure(const choir__job *j)
 {
-    const char *was = choir__job_recorded(j, CHOIR__JOB_OPTION(training.best)->name);
+    const char *was = choir__job_recorded(j, "best");
     char *before = choir__eval_policy_measure(was),
          *now = choir__eval_policy_measure(j->training.best);
     bool other = strcmp(before, now) != 0;

@@ -51,13 +51,14 @@ static double bytes_of(const choir_tensor *t)
     return (double)t->count * (double)choir_dtype_size(t->dtype);
 }
 
-/* Returns the bytes of the rows that a lookup gives; 0: they do not stay until the step ends. */
+/* Returns the bytes of the rows that a lookup gives; 0: they do not stay until the step ends.
+ */
 static double bytes_in_rows(const choir__pipeline *p, const choir__op_use *use)
 {
     const choir_tensor *t = use->tensor;
     bool gives = use->rows && t->requires_grad;
-    bool stay = gives && choir__rows_stay(
-                             t->param, choir__data_total(p->data), use->rows, CHOIR_F32);
+    bool stay =
+        gives && choir__rows_stay(t->param, choir__data_total(p->data), use->rows, CHOIR_F32);
     return stay ? block_bytes((double)(use->rows * t->shape.dim[1]) * sizeof(float)) : 0;
 }
 

@@ -52,9 +52,6 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     return CHOIR_OK;
 }
 
-typedef void sum_fn(const choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy,
-    choir_tensor *y, int64_t from, bool once);
-
 /* Writes the sums by id of a micro-batch's rows to y, rows of the table from `from` on. once:
  * the rows come from all ranks that have chunks of a sequence. */
 static void sum_rows(const choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy,
@@ -93,11 +90,11 @@ static choir_tensor *columns_of(
     return wide;
 }
 
-/* Like sum_rows, where gy has the rows of this rank's tokens and ids are all ranks': a block of
- * columns at a time, and as many rows of the table, so that no rank has more of them than it
- * has tokens. */
-static void sum_columns(const choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy,
-    choir_tensor *y, int64_t from, bool once)
+/* Like sum_rows for the whole table, where gy has the rows of this rank's tokens and ids are
+ * all ranks': a block of columns at a time, and as many rows of the table, so that no rank has
+ * more of them than it has tokens. */
+static void sum_columns(
+    const choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy, choir_tensor *y, bool once)
 {
     const choir__sequence *s = r->scope->sequence;
     const int64_t ranks = s->chunks / s->leaves, cols = y->shape.dim[1], rows = y->shape.dim[0],
@@ -125,9 +122,10 @@ static void sum_columns(const choir__tape_entry *r, choir_tensor *ids, choir_ten
         choir__sequence_given_once(y);
 }
 
-/* Gives the table's gradient in parts of its rows, if the sink takes them. */
+/* Gives the table's gradient in parts of its rows, if the sink takes them. shared: gy has the
+ * rows of this rank's tokens, which all parts need from all ranks: they are gathered once. */
 static bool give_in_parts(choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy,
-    choir__sink *sink, sum_fn *sum, bool once)
+    choir__sink *sink, bool shared, bool once)
 {
     choir_shape shape = r->in[0]->shape;
     choir_tensor *y = sink->dest_part(sink, r, 0, 0);

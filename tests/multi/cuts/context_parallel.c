@@ -380,13 +380,12 @@ static void meshes(void **state)
 }
 
 /* A rank has the rows of all tokens of all micro-batches when a step ends, so the choice is by
- * their bytes: 8 of an id and 4 * 32 of a row for 2 * 48 tokens each, against 4 * 32 for each of
- * 408 words. */
+ * their bytes: 8 of an id and 4 * 32 of a row for 2 * 48 tokens each, against 4 * 32 for each
+ * of 408 words. */
 static void rows_of_all_micro_batches(void **state)
 {
     (void)state;
-    static const char *const models[] = {
-        "gpt2:layers=1,heads=4,width=32,context=48,vocab=407",
+    static const char *const models[] = {"gpt2:layers=1,heads=4,width=32,context=48,vocab=407",
         "gpt2:layers=1,heads=4,width=32,context=48,vocab=408"};
     for (int i = 0; i < 2; i++) {
         plan p = {.model = models[i], .chunks = 2, .data = 1, .ranks = 1};

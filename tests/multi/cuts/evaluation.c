@@ -144,8 +144,7 @@ static void same_score(void **state)
     static const char *const models[] = {GPT2, LLAMA};
     for (size_t m = 0; m < CHOIR_COUNT(models); m++)
         for (int64_t chunks = 4; chunks <= 12; chunks += 8) {
-            plan p = {
-                .model = models[m], .chunks = chunks, .cut = true, .data = 1, .ranks = 1};
+            plan p = {.model = models[m], .chunks = chunks, .cut = true, .data = 1, .ranks = 1};
             outcome one = run(p);
             assert_int_equal(one.score.targets, SAMPLES * 48);
             for (p.ranks = 2; p.ranks <= MOST; p.ranks += 2)
@@ -164,8 +163,7 @@ static void same_score(void **state)
 static void same_score_of_towers(void **state)
 {
     (void)state;
-    plan p = {
-        .model = GPT2, .chunks = 4, .cut = true, .data = 1, .ranks = 1, .towers = true};
+    plan p = {.model = GPT2, .chunks = 4, .cut = true, .data = 1, .ranks = 1, .towers = true};
     outcome one = run(p);
     p.ranks = 2;
     outcome two = run(p);

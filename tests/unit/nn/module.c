@@ -519,7 +519,7 @@ static void test_contraction(void **state)
     choir_scope_clear(run);
     choir_module_contraction(&n->base, wide, 1, choir_nn_relu(run));
     assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT,
-        "expected two linear layers, got 'linear' and 'function'");
+        "expected two linear layers, got 'linear' and 'relu'");
     choir_scope_clear(run);
 }
 
