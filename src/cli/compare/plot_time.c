@@ -213,8 +213,7 @@ void choir__plot_time(const choir__compare *c, FILE *g)
     int lanes, count = watched(c, list, &most, &lanes);
     for (int i = 0; i < count; i++) {
         double each = (0.98 - first_axis + gap) / count, x = first_axis + i * each;
-        choir__panel above = {x, 0.285, each - gap, 0.14},
-                     below = {x, 0.065, each - gap, 0.15};
+        choir__panel above = {x, 0.285, each - gap, 0.14}, below = {x, 0.065, each - gap, 0.15};
         memory(list[i], g, above, most, i == 0);
         use(list[i], g, below, lanes, i == 0);
     }
