@@ -63,13 +63,14 @@ rows() { # FROM TO: the cells of the tables between two headings
 rows 'You came from' 'A program' | grep '^\*' >asked
 rows 'What is in' 'Which strategy' >in
 [ -s asked ] && [ -s in ] || fail "expected two tables in $readme"
-if grep -vF '](docs/guide.md#' asked in; then fail "expected a link into the guide in these rows"; fi
+! grep -vF '](docs/guide.md#' asked in || fail "expected a link into the guide in these rows"
 long=$(awk '{ row = $0; gsub(/\]\([^)]*\)/, ""); sub(/.* \| /, "") }
     split($0, word, / +/) > 25 { print row }' in)
 [ ! "$long" ] || fail "expected cells of at most 25 words, got $long"
 # A heading's anchor is its words, in small letters.
 sed -n 's/^##* //p' "$(dirname "$readme")/docs/guide.md" | tr '[:upper:]' '[:lower:]' |
     sed 's/[^a-z0-9 _-]//g; s/ /-/g' >anchors
-lost=$(grep -o 'docs/guide\.md#[^)]*' "$readme" | sed 's/.*#//' | sort -u | grep -vxFf anchors) || true
+lost=$(grep -o 'docs/guide\.md#[^)]*' "$readme" | sed 's/.*#//' | sort -u |
+    grep -vxFf anchors) || true
 [ ! "$lost" ] || fail "the guide has no heading of these links: $lost"
 echo "readme: fine"
