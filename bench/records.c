@@ -70,7 +70,7 @@ static void write_file(const kind *k, const char *path)
     fclose(f);
 }
 
-static choir_status count(void *arg, const choir__record_at *at, const choir__json *record)
+static choir_status count(void *arg, const choir__data_record_at *at, const choir__json *record)
 {
     (void)at;
     *(size_t *)arg += choir__json_get(record, "text")->bytes;
@@ -85,7 +85,7 @@ static void measure_file(const kind *k, const char *folder)
     for (int r = 0; r < ROUNDS; r++) {
         size_t bytes = 0;
         double start = cpu_now();
-        choir_check(choir__records_read(path, count, &bytes));
+        choir_check(choir__data_records_read(path, count, &bytes));
         double seconds = cpu_now() - start;
         least = seconds < least ? seconds : least;
     }

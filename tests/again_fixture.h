@@ -15,8 +15,8 @@
 enum { AGAIN_MOST = 512 };
 
 typedef struct again_note {
-    choir__record *record;
-    int saved; /* index among the record's saved tensors; -1: its result */
+    choir__tape_entry *entry;
+    int saved; /* index among the entry's saved tensors; -1: its result */
     choir_tensor *t;
     void *bytes;
 } again_note;
@@ -26,7 +26,7 @@ static inline size_t again_bytes(const choir_tensor *t)
     return (size_t)t->count * choir_dtype_size(t->dtype);
 }
 
-static inline void again_take(again_note *n, choir__record *r, int saved, choir_tensor *t)
+static inline void again_take(again_note *n, choir__tape_entry *r, int saved, choir_tensor *t)
 {
     *n = (again_note){r, saved, t, malloc(again_bytes(t) + 1)};
     choir_check(choir_read(t, n->bytes, again_bytes(t)));
@@ -39,7 +39,7 @@ static inline void again_compare(const again_note *n)
     assert_non_null(copy.storage);
     choir_check(choir_read(&copy, now, again_bytes(n->t)));
     if (memcmp(n->bytes, now, again_bytes(n->t)))
-        fail_msg("%s: what it made again (%d) differs", n->record->op->name, n->saved);
+        fail_msg("%s: what it made again (%d) differs", n->entry->op->name, n->saved);
     free(now);
 }
 
@@ -55,7 +55,7 @@ static inline int check_again(choir_check_fn *f, choir_tensor **in, int count, v
     choir__segment *segment = choir__segment_begin(micro);
     choir_tensor *y = f(lifted, count, arg);
     ok(choir_scope_status(micro));
-    for (choir__record *r = micro->tape; r; r = r->next) {
+    for (choir__tape_entry *r = micro->tape; r; r = r->next) {
         assert_true(n + 1 + CHOIR__MAX_SAVED < AGAIN_MOST);
         if (r->out->storage)
             again_take(&notes[n++], r, -1, r->out);
@@ -76,7 +76,7 @@ static inline int check_again(choir_check_fn *f, choir_tensor **in, int count, v
         }
     }
     for (int i = n - 1; i >= 0; i--) {
-        choir_check(choir__restore_read(notes[i].record));
+        choir_check(choir__restore_read(notes[i].entry));
         again_compare(&notes[i]);
         free(notes[i].bytes);
     }

@@ -28,7 +28,7 @@ typedef struct machine { /* one rank */
 } machine;
 
 typedef struct world {
-    choir__plan plan;
+    choir__pattern_collective collective;
     machine ranks[WORLD];
     bool ordered;     /* the operation that is neither commutative nor associative; else sums of
                          whole numbers */
@@ -42,7 +42,8 @@ static float apply(const world *w, float lower, float higher)
 
 static float rescaled(const world *w, float x)
 {
-    return w->plan.kind == CHOIR__TREE_REDUCE ? x * 0.125f : x / (float)w->plan.world;
+    return w->collective.kind == CHOIR__TREE_REDUCE ? x * 0.125f
+                                                    : x / (float)w->collective.world;
 }
 
 /* --- inputs --- */
@@ -78,14 +79,14 @@ static bool reduces(choir__kind kind)
 }
 
 /* Returns the size of this rank's IN or OUT in elements; 0 if it has none. */
-static int64_t room_in(const choir__plan *p)
+static int64_t room_in(const choir__pattern_collective *p)
 {
     bool root = p->rank == p->root;
     choir__node nodes[CHOIR__MAX_NODES];
     if (p->in_counts)
         return sum_of(p->in_counts, p->world);
     if (p->kind == CHOIR__TREE_REDUCE) {
-        int n = choir__plan_nodes(p, p->rank, nodes);
+        int n = choir__pattern_nodes(p, p->rank, nodes);
         return choir__max((n - 1) * p->node_stride + p->count, p->count);
     }
     if ((p->kind == CHOIR__SCATTER || p->kind == CHOIR__BROADCAST) && !root)
@@ -93,7 +94,7 @@ static int64_t room_in(const choir__plan *p)
     return parts_in(p->kind) ? p->count * p->world : p->count;
 }
 
-static int64_t room_out(const choir__plan *p)
+static int64_t room_out(const choir__pattern_collective *p)
 {
     bool root = p->rank == p->root;
     if (p->out_counts)
@@ -114,7 +115,7 @@ static float value(const world *w, int rank, int64_t i)
 static void machine_init(world *w, int rank)
 {
     machine *m = &w->ranks[rank];
-    choir__plan p = w->plan;
+    choir__pattern_collective p = w->collective;
     p.rank = rank;
     ok(choir__move_schedule_make(&p, &m->schedule));
     m->next = 0;
@@ -186,10 +187,10 @@ static const choir__move *message(
 static void deliver(world *w, int round)
 {
     int sent = 0, received = 0;
-    for (int from = 0; from < w->plan.world; from++) {
+    for (int from = 0; from < w->collective.world; from++) {
         machine *m = &w->ranks[from];
         int seen[WORLD]; /* per peer: index at which to continue */
-        for (int r = 0; r < w->plan.world; r++)
+        for (int r = 0; r < w->collective.world; r++)
             seen[r] = w->ranks[r].next;
         for (int i = m->next; i < m->schedule.count; i++) {
             const choir__move *send = &m->schedule.moves[i];
@@ -199,7 +200,8 @@ static void deliver(world *w, int round)
             received += send->kind == CHOIR__MOVE_RECEIVE;
             if (send->kind != CHOIR__MOVE_SEND)
                 continue;
-            assert_true(send->peer != from && send->peer >= 0 && send->peer < w->plan.world);
+            assert_true(
+                send->peer != from && send->peer >= 0 && send->peer < w->collective.world);
             machine *peer = &w->ranks[send->peer];
             int at = 0;
             const choir__move *receive =
@@ -277,11 +279,11 @@ static void local(const world *w, machine *m, const choir__move *move)
 static void run(world *w)
 {
     int rounds = 0;
-    for (int r = 0; r < w->plan.world; r++)
+    for (int r = 0; r < w->collective.world; r++)
         rounds = (int)choir__max(rounds, w->ranks[r].schedule.rounds);
     for (int round = 0; round < rounds; round++) {
         deliver(w, round);
-        for (int r = 0; r < w->plan.world; r++) {
+        for (int r = 0; r < w->collective.world; r++) {
             machine *m = &w->ranks[r];
             for (; m->next < m->schedule.count; m->next++) {
                 const choir__move *move = &m->schedule.moves[m->next];
@@ -295,7 +297,7 @@ static void run(world *w)
             }
         }
     }
-    for (int r = 0; r < w->plan.world; r++)
+    for (int r = 0; r < w->collective.world; r++)
         assert_int_equal(w->ranks[r].next, w->ranks[r].schedule.count);
 }
 
@@ -318,8 +320,8 @@ static void leaves_of(const world *w, leaves *l)
 {
     choir__node nodes[CHOIR__MAX_NODES];
     l->count = 0;
-    for (int r = 0; r < w->plan.world; r++) {
-        int n = choir__plan_nodes(&w->plan, r, nodes);
+    for (int r = 0; r < w->collective.world; r++) {
+        int n = choir__pattern_nodes(&w->collective, r, nodes);
         for (int k = 0; k < n; k++, l->count++) {
             assert_true(l->count < SOURCES);
             l->rank[l->count] = r, l->index[l->count] = k, l->node[l->count] = nodes[k];
@@ -334,7 +336,7 @@ static float tree(const world *w, leaves *l, int64_t lo, int64_t n, int64_t i)
     const int k = l->next;
     if (l->node[k].start == lo && l->node[k].leaves == n) {
         l->next++;
-        return given(w, l->rank[k], l->index[k] * w->plan.node_stride + i);
+        return given(w, l->rank[k], l->index[k] * w->collective.node_stride + i);
     }
     int64_t half = 1;
     while (2 * half < n)
@@ -347,7 +349,7 @@ static float tree(const world *w, leaves *l, int64_t lo, int64_t n, int64_t i)
  * a reduce-scatter ends with it. */
 static float chain(const world *w, int first, int64_t i)
 {
-    const int size = w->plan.world;
+    const int size = w->collective.world;
     float sum = given(w, first % size, i);
     for (int k = 1; k < size; k++)
         sum = apply(w, sum, given(w, (first + k) % size, i));
@@ -357,7 +359,7 @@ static float chain(const world *w, int first, int64_t i)
 static void reduce_all(world *w)
 {
     static leaves l;
-    const choir__plan *p = &w->plan;
+    const choir__pattern_collective *p = &w->collective;
     const bool parts = p->kind == CHOIR__REDUCE_SCATTER;
     const int64_t count = parts ? p->count * p->world : p->count;
     const int64_t total = p->kind == CHOIR__TREE_REDUCE ? p->leaves : p->world;
@@ -393,7 +395,7 @@ static float uneven(const world *w, int rank, int64_t j)
 
 static float wanted(const world *w, int rank, int64_t i)
 {
-    const choir__plan *p = &w->plan;
+    const choir__pattern_collective *p = &w->collective;
     const int64_t part = p->count ? i / p->count : 0, j = p->count ? i % p->count : 0;
     switch (p->kind) {
     case CHOIR__BROADCAST: return given(w, p->root, i);
@@ -409,7 +411,7 @@ static float wanted(const world *w, int rank, int64_t i)
 
 static void check(const world *w)
 {
-    for (int r = 0; r < w->plan.world; r++) {
+    for (int r = 0; r < w->collective.world; r++) {
         const machine *m = &w->ranks[r];
         int64_t out = m->at[CHOIR__OUT], end = out + m->room[CHOIR__OUT];
         for (int64_t i = out; i < end; i++) {
@@ -417,9 +419,10 @@ static void check(const world *w)
             if (memcmp(&want, &m->memory[i], sizeof want) != 0)
                 fail_msg("%s %d, world %d, count %lld, root %d, in place %d, align %d: rank "
                          "%d has %g at %lld, not %g",
-                    choir__algorithm_name(w->plan.algorithm), (int)w->plan.kind, w->plan.world,
-                    (long long)w->plan.count, w->plan.root, w->plan.in_place, w->plan.align, r,
-                    (double)m->memory[i], (long long)(i - out), (double)want);
+                    choir__algorithm_name(w->collective.algorithm), (int)w->collective.kind,
+                    w->collective.world, (long long)w->collective.count, w->collective.root,
+                    w->collective.in_place, w->collective.align, r, (double)m->memory[i],
+                    (long long)(i - out), (double)want);
         }
         for (int64_t i = 0; i < m->room[CHOIR__IN]; i++) {
             int64_t at = m->at[CHOIR__IN] + i;
@@ -428,18 +431,19 @@ static void check(const world *w)
     }
 }
 
-static void run_and_check(const choir__plan *plan)
+static void run_and_check(const choir__pattern_collective *collective)
 {
     static world w;
-    w = (world){.plan = *plan, .ordered = plan->algorithm != CHOIR__DOUBLE_TREE};
-    for (int r = 0; r < plan->world; r++)
+    w = (world){
+        .collective = *collective, .ordered = collective->algorithm != CHOIR__DOUBLE_TREE};
+    for (int r = 0; r < collective->world; r++)
         machine_init(&w, r);
     run(&w);
-    if (reduces(plan->kind))
+    if (reduces(collective->kind))
         reduce_all(&w);
     check(&w);
     free(w.reduction);
-    for (int r = 0; r < plan->world; r++)
+    for (int r = 0; r < collective->world; r++)
         machine_free(&w.ranks[r]);
 }
 

@@ -176,7 +176,7 @@ static void keep_once(choir__ops *o, char *name, const choir_tensor *t)
         free(name);
 }
 
-static void reached(choir__op_watch *w, const choir__record *r, const choir_tensor *gy)
+static void reached(choir__op_watch *w, const choir__tape_entry *r, const choir_tensor *gy)
 {
     choir__ops *o = (choir__ops *)w;
     const seen *s = find(o, r->out, true);
@@ -187,8 +187,8 @@ static void reached(choir__op_watch *w, const choir__record *r, const choir_tens
             gy);
 }
 
-static void given(
-    choir__op_watch *w, const choir__record *r, int input, int64_t part, const choir_tensor *g)
+static void given(choir__op_watch *w, const choir__tape_entry *r, int input, int64_t part,
+    const choir_tensor *g)
 {
     choir__ops *o = (choir__ops *)w;
     const seen *s = find(o, r->out, false);

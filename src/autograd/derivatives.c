@@ -1,7 +1,7 @@
-/* Derivatives with a history: a walk back over the tape that leaves it as it is. Each record's
+/* Derivatives with a history: a walk back over the tape that leaves it as it is. Each entry's
  * gradients are made of ops (choir__op.derivative), which the tape records behind it; so a
  * backward from a loss that contains them walks back through them, and through the first
- * records.
+ * entries.
  *
  * A table has each tensor on a path from x to y, with its gradient so far. */
 #include <choir/autograd.h>
@@ -61,7 +61,7 @@ static void mark(paths *p, choir_scope *scope)
     if (!scope)
         return;
     mark(p, scope->parent);
-    for (const choir__record *r = scope->tape; r; r = r->next)
+    for (const choir__tape_entry *r = scope->tape; r; r = r->next)
         for (int i = 0; i < r->count; i++)
             if (entry_of(p, r->in[i])) {
                 add(p, r->out);
@@ -69,10 +69,10 @@ static void mark(paths *p, choir_scope *scope)
             }
 }
 
-static choir_status step_back(paths *p, const choir__record *r, choir_tensor *gy)
+static choir_status step_back(paths *p, const choir__tape_entry *r, choir_tensor *gy)
 {
     choir_tensor *gx[CHOIR__MAX_IN] = {NULL};
-    choir_status status = choir__record_unchanged(r);
+    choir_status status = choir__tape_entry_unchanged(r);
     if (status != CHOIR_OK)
         return status;
     choir__derive_fn *derivative = choir__derivative_of(r);
@@ -93,7 +93,7 @@ static choir_status step_back(paths *p, const choir__record *r, choir_tensor *gy
 static choir_status walk_back(paths *p, choir_tensor *y)
 {
     for (choir_scope *s = y->scope; s; s = s->parent)
-        for (choir__record *r = s->tape_tail; r; r = r->previous) {
+        for (choir__tape_entry *r = s->tape_tail; r; r = r->previous) {
             entry *e = r->op == &choir__consumed_op ? NULL : entry_of(p, r->out);
             choir_status status = e && e->grad ? step_back(p, r, e->grad) : CHOIR_OK;
             if (status != CHOIR_OK)

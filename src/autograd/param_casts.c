@@ -2,7 +2,7 @@
  *
  * A parameter's cast is not an op: it is another handle of the parameter. So its gradient is
  * the parameter's, f32, in the book, and uses are counted and added as if there were no casts.
- * It is made once per scope, i.e. per micro-batch, and released with the last record that has
+ * It is made once per scope, i.e. per micro-batch, and released with the last entry that has
  * it. While a cache writes text, weights do not change, and it is made once for all forwards.
  *
  * A scope is expected to need the casts that the scope before it on that device needed. On a

@@ -1,4 +1,4 @@
-/* The look at a graph before the walk: the records on which the root depends, the books of
+/* The look at a graph before the walk: the entries on which the root depends, the books of
  * their parameters, and the number of uses of each parameter, in forward order. */
 #include "autograd/scan.h"
 #include "tensor/sequence.h"
@@ -10,13 +10,13 @@ const choir__op choir__consumed_op = {.name = "consumed"};
 static void unmark(choir__walk *w)
 {
     for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
-        for (choir__record *r = s->tape; r; r = r->next)
+        for (choir__tape_entry *r = s->tape; r; r = r->next)
             r->reached = false;
 }
 
 /* True if operand i lies outside its piece of the batch. A piece may depend only on parameters
  * and on its own inputs, since there is no way back into the batch's tape. */
-static bool leads_out(const choir__walk *w, const choir__record *r, int i)
+static bool leads_out(const choir__walk *w, const choir__tape_entry *r, int i)
 {
     const choir_tensor *t = r->in[i];
     return w->end && choir__wanted(r, i) && !t->param && t->scope != w->root->scope;
@@ -26,9 +26,9 @@ choir_status choir__scan_reached(choir__walk *w)
 {
     w->root->producer->reached = true;
     for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
-        for (choir__record *r = s->tape_tail; r; r = r->previous)
+        for (choir__tape_entry *r = s->tape_tail; r; r = r->previous)
             for (int i = 0; r->reached && i < r->count; i++) {
-                choir__record *producer = r->in[i] ? r->in[i]->producer : NULL;
+                choir__tape_entry *producer = r->in[i] ? r->in[i]->producer : NULL;
                 if (leads_out(w, r, i)) {
                     unmark(w);
                     return choir__error(CHOIR_ERR_SCOPE,
@@ -48,19 +48,19 @@ choir_status choir__scan_reached(choir__walk *w)
     return CHOIR_OK;
 }
 
-bool choir__look_turn(const choir__walk *w, const choir__record *r)
+bool choir__look_turn(const choir__walk *w, const choir__tape_entry *r)
 {
     return r->reached && (w->stage < 0 || r->owner == w->stage);
 }
 
-/* Calls fn for each use of a parameter by a record whose turn has come, in forward order: outer
+/* Calls fn for each use of a parameter by an entry whose turn has come, in forward order: outer
  * scopes first. */
 static void each_use(choir__walk *w, choir_scope *scope,
-    void (*fn)(choir__walk *w, choir__record *r, int i, choir__param *p))
+    void (*fn)(choir__walk *w, choir__tape_entry *r, int i, choir__param *p))
 {
     if (scope->parent != w->end)
         each_use(w, scope->parent, fn);
-    for (choir__record *r = scope->tape; r; r = r->next)
+    for (choir__tape_entry *r = scope->tape; r; r = r->next)
         for (int i = 0; choir__look_turn(w, r) && i < r->count; i++)
             if (choir__wanted(r, i) && r->in[i]->param)
                 fn(w, r, i, r->in[i]->param);
@@ -82,7 +82,7 @@ void choir__scan_book_rest(choir_scope *run)
     free(rest);
 }
 
-void choir__scan_touch(choir__walk *w, choir__record *r, int i, choir__param *p)
+void choir__scan_touch(choir__walk *w, choir__tape_entry *r, int i, choir__param *p)
 {
     (void)r;
     (void)i;
@@ -97,16 +97,16 @@ void choir__scan_touch(choir__walk *w, choir__record *r, int i, choir__param *p)
     w->books[w->book_count++] = p->book;
 }
 
-/* Returns the rows of the record's result in the whole micro-batch: ranks may have chunks of
+/* Returns the rows of the entry's result in the whole micro-batch: ranks may have chunks of
  * its sequences. */
-static int64_t rows_of(const choir__record *r)
+static int64_t rows_of(const choir__tape_entry *r)
 {
     const choir__sequence *s = r->scope->sequence;
     int64_t rows = choir__rows(r->out);
     return s && s->by ? rows / s->leaves * s->chunks : rows;
 }
 
-static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
+static void number(choir__walk *w, choir__tape_entry *r, int i, choir__param *p)
 {
     (void)w;
     if (p->uses < 32) {

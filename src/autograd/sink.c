@@ -60,10 +60,10 @@ bool choir__sink_writes(const choir__sink *sink, const choir__book *book)
     return false;
 }
 
-choir__late *choir__put_off(choir__walk *w, choir__record *r, int input)
+choir__late *choir__put_off(choir__walk *w, choir__tape_entry *r, int input)
 {
     choir__late *late = choir__arena_get(&r->scope->arena, sizeof *late);
-    *late = (choir__late){.record = r, .input = input, .stage = r->owner};
+    *late = (choir__late){.entry = r, .input = input, .stage = r->owner};
     *w->late_end = late;
     w->late_end = &late->next;
     return late;
@@ -71,12 +71,12 @@ choir__late *choir__put_off(choir__walk *w, choir__record *r, int input)
 
 /* Returns whether the gradients that ranks give to x, a weight that they have computed, are
  * summed over them: each has some of the tokens of r's result. */
-static bool is_summed(const choir__record *r, const choir_tensor *x)
+static bool is_summed(const choir__tape_entry *r, const choir_tensor *x)
 {
     return choir__sequence_is_whole(x) && !choir__sequence_is_whole(r->out);
 }
 
-static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
+static choir_tensor *dest(choir__sink *sink, choir__tape_entry *r, int i)
 {
     if (!choir__wanted(r, i))
         return NULL;
@@ -99,7 +99,7 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
 }
 
 /* Like dest, for a tensor of scores: the gradient's rows are as far apart as the input's. */
-static choir_tensor *dest_like(choir__sink *sink, choir__record *r, int i)
+static choir_tensor *dest_like(choir__sink *sink, choir__tape_entry *r, int i)
 {
     choir_tensor *x = r->in[i];
     int64_t row = choir__row_of(x);
@@ -111,7 +111,8 @@ static choir_tensor *dest_like(choir__sink *sink, choir__record *r, int i)
     return g->poisoned ? NULL : g;
 }
 
-static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir_tensor **given)
+static choir_tensor *dest_onto(
+    choir__sink *sink, choir__tape_entry *r, int i, choir_tensor **given)
 {
     *given = NULL;
     choir_tensor *x = r->in[i], *have = choir__wanted(r, i) && !x->param ? x->grad : NULL;
@@ -131,10 +132,10 @@ static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir
 }
 
 static choir_tensor *dest_wide(
-    choir__sink *sink, choir__record *r, int i, choir__record **copy, bool *adds)
+    choir__sink *sink, choir__tape_entry *r, int i, choir__tape_entry **copy, bool *adds)
 {
     choir_tensor *x = r->in[i], *given;
-    choir__record *made = x->producer;
+    choir__tape_entry *made = x->producer;
     if (!choir__wanted(r, i) || !made || made->scope != r->scope || made->owner != r->owner ||
         (made->op != &choir__cast_op && made->op != &choir__recast_op) || x->grad || x->hooks ||
         x->watched || x->kept || !choir__device_of(x)->half || choir__sequence_is_whole(x))
@@ -153,14 +154,14 @@ static choir_tensor *dest_wide(
     return g;
 }
 
-static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
+static choir_tensor *dest_over(choir__sink *sink, choir__tape_entry *r, int i)
 {
     choir_tensor *x = r->in[i];
     if (!choir__wanted(r, i) || !x->producer || x->scope != r->scope || x->kept || x->watched ||
         x->hooks || x->grad || !choir__storage_is_ours(x->storage))
         return dest_like(sink, r, i);
-    for (choir__record *p = r->previous; p;
-         p = p->previous) { /* the records that backward has yet to run */
+    for (choir__tape_entry *p = r->previous; p;
+         p = p->previous) { /* the entries that backward has yet to run */
         if (choir__reads(p, x) || choir__made_of(p, x))
             return dest_like(sink, r, i);
         if (p == x->producer)
@@ -171,7 +172,7 @@ static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
     return g;
 }
 
-static choir_tensor *dest_part(choir__sink *sink, choir__record *r, int i, int64_t part)
+static choir_tensor *dest_part(choir__sink *sink, choir__tape_entry *r, int i, int64_t part)
 {
     choir__param *p = r->in[i]->param;
     bool parts = p && p->slots[r->use[i]].parts > 1 && !p->tensor->hooks;
@@ -183,7 +184,7 @@ static choir_tensor *dest_part(choir__sink *sink, choir__record *r, int i, int64
     return g->poisoned ? NULL : g;
 }
 
-static void give_part(choir__sink *sink, choir__record *r, int i)
+static void give_part(choir__sink *sink, choir__tape_entry *r, int i)
 {
     choir__op_watch_given(r, i, walk_of(sink)->part_number, walk_of(sink)->part);
     choir__book_done_part(r->in[i]->param, r->use[i]);
@@ -211,7 +212,7 @@ static void give_in_parts(choir__sink *sink, choir__param *p, int use, choir_ten
  * sum, if in[i] is a weight that an op has computed. What that op gives to a parameter is whole
  * then, and ranks other than the first give -0, since the ranks will sum it. */
 static choir_tensor *over_ranks(
-    choir__sink *sink, const choir__record *r, int i, choir_tensor *g)
+    choir__sink *sink, const choir__tape_entry *r, int i, choir_tensor *g)
 {
     const choir_tensor *x = r->in[i];
     choir_tensor *y = g;
@@ -230,7 +231,7 @@ static choir_tensor *over_ranks(
     return y;
 }
 
-static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
+static void give_param(choir__sink *sink, choir__tape_entry *r, int i, choir_tensor *g)
 {
     choir_tensor *x = r->in[i];
     if (walk_of(sink)->split) {
@@ -271,7 +272,7 @@ static void accumulate(choir_scope *scope, choir_tensor *x, choir_tensor *g)
     x->grad = y;
 }
 
-static void give(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
+static void give(choir__sink *sink, choir__tape_entry *r, int i, choir_tensor *g)
 {
     choir_tensor *x = r->in[i];
     if (!choir__wanted(r, i) || g->poisoned)
@@ -295,7 +296,7 @@ static void give(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
 /* Replaces ids and rows by the ids and rows of all tokens of the sequence, from all ranks that
  * have some, so that a leaf has the rows of the whole micro-batch, in order. */
 static void whole_sequence(
-    const choir__record *r, choir_scope *scope, choir_tensor **ids, choir_tensor **rows)
+    const choir__tape_entry *r, choir_scope *scope, choir_tensor **ids, choir_tensor **rows)
 {
     const choir__sequence *s = r->scope->sequence;
     if (!s || !s->by || (*rows)->poisoned)
@@ -306,7 +307,7 @@ static void whole_sequence(
 }
 
 static bool give_rows(
-    choir__sink *sink, choir__record *r, int i, choir_tensor *ids, choir_tensor *rows)
+    choir__sink *sink, choir__tape_entry *r, int i, choir_tensor *ids, choir_tensor *rows)
 {
     choir_tensor *x = r->in[i];
     if (!x->param || !x->param->slots[r->use[i]].by_rows)

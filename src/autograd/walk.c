@@ -1,9 +1,9 @@
 /* The walk: from a root back over the tape.
  *
- * First it looks at the whole graph (scan.c). Then it runs the records in reverse: an op's
+ * First it looks at the whole graph (scan.c). Then it runs the entries in reverse: an op's
  * backward receives the gradient of its result and gives the gradients of its inputs through
- * the sink (sink.c). No earlier record needs a record's result or saved tensors, so their
- * memory is released as soon as the record is done. */
+ * the sink (sink.c). No earlier entry needs an entry's result or saved tensors, so their
+ * memory is released as soon as the entry is done. */
 #include "autograd/walk.h"
 
 #include "autograd/scan.h"
@@ -15,9 +15,9 @@
 #include "tensor/strategy.h"
 #include "tensor/watch.h"
 
-/* --- one record --- */
+/* --- one entry --- */
 
-choir_status choir__record_unchanged(const choir__record *r)
+choir_status choir__tape_entry_unchanged(const choir__tape_entry *r)
 {
     for (int i = 0; i < CHOIR__MAX_SAVED; i++)
         if (r->saved[i] == r->out && r->out->storage &&
@@ -38,7 +38,7 @@ enum { COPIES = 3 }; /* a cast of a handle (ops/sliced/sliced.c) of a cast */
 
 /* Returns the gradient of input i; for a copy without a gradient, its original's (dest_wide).
  */
-static choir_tensor *gradient_of(const choir__record *r, int i)
+static choir_tensor *gradient_of(const choir__tape_entry *r, int i)
 {
     const choir_tensor *x = r->in[i];
     for (int level = 0; x && !x->grad && level < COPIES; level++)
@@ -48,7 +48,7 @@ static choir_tensor *gradient_of(const choir__record *r, int i)
 
 /* Releases scratch tensors made since `mark`, except inputs' gradients, with their twins, and
  * kept tensors. */
-static void release_scratch(choir__record *r, const choir_tensor *mark)
+static void release_scratch(choir__tape_entry *r, const choir_tensor *mark)
 {
     for (choir_tensor *t = r->scope->tensors; t != mark; t = t->next)
         t->freed = !t->kept;
@@ -64,7 +64,7 @@ static void release_scratch(choir__record *r, const choir_tensor *mark)
             choir__tensor_release(t);
 }
 
-static bool is_gradient(const choir__record *r, const choir_tensor *t)
+static bool is_gradient(const choir__tape_entry *r, const choir_tensor *t)
 {
     for (int i = 0; i < r->count; i++)
         if (gradient_of(r, i) == t)
@@ -72,8 +72,8 @@ static bool is_gradient(const choir__record *r, const choir_tensor *t)
     return false;
 }
 
-/* Releases the tensors that only this record needed, and scratch tensors made since `mark`. */
-static void release(choir__record *r, const choir_tensor *root, const choir_tensor *mark)
+/* Releases the tensors that only this entry needed, and scratch tensors made since `mark`. */
+static void release(choir__tape_entry *r, const choir_tensor *root, const choir_tensor *mark)
 {
     for (int i = 0; i < CHOIR__MAX_SAVED; i++) {
         choir_tensor *t = r->saved[i];
@@ -94,7 +94,7 @@ static void release(choir__record *r, const choir_tensor *root, const choir_tens
 }
 
 /* Puts backward_weight off and keeps references to the memory that it reads. */
-static void put_off_weight(choir__walk *w, choir__record *r, choir_tensor *gy)
+static void put_off_weight(choir__walk *w, choir__tape_entry *r, choir_tensor *gy)
 {
     choir__late *late = choir__put_off(w, r, -1);
     late->grad = choir__tensor_alias(r->scope, gy);
@@ -108,8 +108,8 @@ static void put_off_weight(choir__walk *w, choir__record *r, choir_tensor *gy)
 }
 
 /* True if backward_weight can be put off: only parameters receive its gradients, and no earlier
- * record waits for them. */
-static bool can_wait(const choir__record *r)
+ * entry waits for them. */
+static bool can_wait(const choir__tape_entry *r)
 {
     bool wanted = false;
     for (int i = 0; i < r->count; i++)
@@ -121,9 +121,9 @@ static bool can_wait(const choir__record *r)
     return wanted;
 }
 
-/* Returns the time since the last call: by the clock, when the record's devices have done their
+/* Returns the time since the last call: by the clock, when the entry's devices have done their
  * work; or what the thread has counted. */
-static double take_time(choir__walk *w, const choir__record *r, bool copied)
+static double take_time(choir__walk *w, const choir__tape_entry *r, bool copied)
 {
     if (!w->clocked)
         return choir__tally_take();
@@ -136,7 +136,7 @@ static double take_time(choir__walk *w, const choir__record *r, bool copied)
 }
 
 /* Notes the time since the last note. */
-static void note_time(choir__walk *w, const choir__record *r, bool weight)
+static void note_time(choir__walk *w, const choir__tape_entry *r, bool weight)
 {
     if (!w->costs)
         return;
@@ -147,9 +147,9 @@ static void note_time(choir__walk *w, const choir__record *r, bool weight)
     *cost += copied ? 0 : taken; /* a copy between devices is no work of the op */
 }
 
-static choir_status run_record(choir__walk *w, choir__record *r)
+static choir_status run_record(choir__walk *w, choir__tape_entry *r)
 {
-    choir_status status = choir__record_unchanged(r);
+    choir_status status = choir__tape_entry_unchanged(r);
     if (status == CHOIR_OK)
         status = choir__restore_read(r);
     if (status != CHOIR_OK)
@@ -191,7 +191,7 @@ static choir_status run_record(choir__walk *w, choir__record *r)
 
 /* --- the walk --- */
 
-static void unlink_record(choir__record *r)
+static void unlink_record(choir__tape_entry *r)
 {
     choir_scope *s = r->scope;
     choir__segment_drop(r);
@@ -204,7 +204,7 @@ static void unlink_record(choir__record *r)
 
 /* A copy's gradient has been on a later stage's device since that stage's part of the walk:
  * readers wait for the end of that part alone. */
-static void mark_ready(choir__walk *w, choir__record *r)
+static void mark_ready(choir__walk *w, choir__tape_entry *r)
 {
     if (w->done && r->stage != r->owner && r->out->grad && r->out->grad->storage)
         r->out->grad->storage->ready = w->done[r->stage];
@@ -216,12 +216,12 @@ static choir_status walk(choir__walk *w)
         (void)choir__tally_take();
     w->noted = w->costs && w->clocked ? choir__now() : 0;
     for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
-        for (choir__record *r = s->tape_tail, *previous; r; r = previous) {
+        for (choir__tape_entry *r = s->tape_tail, *previous; r; r = previous) {
             previous = r->previous;
             if (!choir__look_turn(w, r))
                 continue;
             mark_ready(w, r);
-            choir__record done = *r; /* keeps the op, which put-off work still needs */
+            choir__tape_entry done = *r; /* keeps the op, which put-off work still needs */
             choir_status status = r->out->grad ? run_record(w, r) : CHOIR_OK;
             if (status != CHOIR_OK)
                 return status;
@@ -232,7 +232,7 @@ static choir_status walk(choir__walk *w)
     return CHOIR_OK;
 }
 
-/* Finishes the gradients of leaves when the walk is over; no record does so. Calls their
+/* Finishes the gradients of leaves when the walk is over; no entry does so. Calls their
  * hooks. */
 static void finish_leaves(const choir__walk *w)
 {
@@ -335,11 +335,11 @@ choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
 
 /* --- work that was put off --- */
 
-/* Puts the storage kept for a put-off record into handles that have none; with `back`, takes it
+/* Puts the storage kept for a put-off entry into handles that have none; with `back`, takes it
  * out again and drops the references. */
 static void lend(choir__late *late, bool back)
 {
-    choir__record *r = late->record;
+    choir__tape_entry *r = late->entry;
     for (int i = 0; i < CHOIR__MAX_IN + CHOIR__MAX_SAVED; i++) {
         bool input = i < CHOIR__MAX_IN;
         choir__storage **kept = input ? &late->in[i] : &late->saved[i - CHOIR__MAX_IN];
@@ -361,7 +361,7 @@ static void lend(choir__late *late, bool back)
 
 static void run_late(choir__walk *w, choir__late *late)
 {
-    choir__record *r = late->record;
+    choir__tape_entry *r = late->entry;
     choir_tensor *mark = r->scope->tensors;
     w->sink.scope = r->scope;
     if (late->input < 0) {
@@ -385,9 +385,9 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
     w->books = NULL;
     w->book_count = 0;
     for (choir__late *late = w->late; late; late = late->next)
-        for (int i = 0; late->stage == stage && i < late->record->count; i++)
-            if (choir__wanted(late->record, i) && late->record->in[i]->param)
-                choir__scan_touch(w, late->record, i, late->record->in[i]->param);
+        for (int i = 0; late->stage == stage && i < late->entry->count; i++)
+            if (choir__wanted(late->entry, i) && late->entry->in[i]->param)
+                choir__scan_touch(w, late->entry, i, late->entry->in[i]->param);
     choir_status status = choir__scan_open_leaves(w);
     choir__late **link = &w->late;
     while (*link && status == CHOIR_OK) {
@@ -397,14 +397,14 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
             continue;
         }
         *link = late->next;
-        choir_scope *scope = late->record->scope;
+        choir_scope *scope = late->entry->scope;
         bool grad = choir_set_grad(scope, false);
         choir__autocast autocast = scope->autocast;
         scope->autocast.on = false;
         run_late(w, late);
         scope->autocast = autocast;
         choir_set_grad(scope, grad);
-        status = choir__scope_status(late->record->scope);
+        status = choir__scope_status(late->entry->scope);
     }
     w->late_end = &w->late;
     while (*w->late_end)

@@ -1,9 +1,9 @@
 /* A backward in progress: the walk from a root back over its tape.
  *
  * choir_backward opens a walk, runs all of it and closes it. A pipeline runs it stage by stage:
- * each record belongs to the stage that was under way when its op was issued
- * (choir__placement.stage), and choir__walk_stage runs the records of one stage. When a tensor
- * is copied from one stage's device to another's, the record of the copy is *owned* by the
+ * each entry belongs to the stage that was under way when its op was issued
+ * (choir__placement.stage), and choir__walk_stage runs the entries of one stage. When a tensor
+ * is copied from one stage's device to another's, the entry of the copy is *owned* by the
  * stage that the tensor came from, and that stage fetches the gradient when its own turn comes.
  * So no device waits for another earlier than it must.
  *
@@ -46,8 +46,8 @@ typedef struct choir__walk {
  * the pipeline's stages; 0: no pipeline. */
 choir_status choir__walk_open(
     choir__walk *w, choir_tensor *root, choir_tensor *grad, int64_t parts, int stages);
-/* Walks the records of one stage and adds a leaf to the books of its parameters; stage -1: all
- * records. Stages are walked in descending order. */
+/* Walks the entries of one stage and adds a leaf to the books of its parameters; stage -1: all
+ * entries. Stages are walked in descending order. */
 choir_status choir__walk_stage(choir__walk *w, int stage, bool split);
 /* Runs the work that the split walk of the stage put off, and adds the leaf. */
 choir_status choir__walk_weights(choir__walk *w, int stage);
@@ -57,7 +57,7 @@ void choir__walk_close(choir__walk *w);
 void choir__walk_abandon(choir__walk *w);
 
 /* Returns an error if a value that r's backward reads was changed in place. */
-choir_status choir__record_unchanged(const choir__record *r);
+choir_status choir__tape_entry_unchanged(const choir__tape_entry *r);
 
 /* Runs a whole walk and adds leaves of `parts` losses. */
 choir_status choir__backward_from(choir_tensor *root, choir_tensor *grad, int64_t parts);

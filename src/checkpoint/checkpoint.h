@@ -13,7 +13,7 @@
  *     DIR/best   -> step-00000150               the lowest validation loss
  *
  * If several ranks write, each has its own files, model-00001-of-00004.safetensors and so on
- * (plan.h), with an index in the form that other programs read:
+ * (save.h), with an index in the form that other programs read:
  *
  *     model.safetensors.index.json              {"weight_map": {"TENSOR": "FILE", ...}}
  *
@@ -94,7 +94,7 @@ void choir__saver_free(choir__saver *saver);
 choir_status choir__checkpoint_amend(
     const char *dir, const choir_train_state *state, bool best, int64_t keep);
 
-/* --- going back: kept.c --- */
+/* --- going back: rewind.c --- */
 
 /* Finds the newest whole checkpoint that is not behind `step`. path: PATH_MAX bytes, receives
  * the checkpoint's folder. Error: argument; the message names the steps that are kept. */

@@ -31,7 +31,7 @@ static size_t bytes_of(const choir__item *item)
 }
 
 /* True if rank 0 reads or receives the part at its position in w->room. */
-static bool comes_whole(const wholes *w, const choir__plan_part *part)
+static bool comes_whole(const wholes *w, const choir__save_plan_part *part)
 {
     return choir__rank_of(w->group) == 0 &&
            (size_t)part->bytes == bytes_of(&w->items.list[part->item]);
@@ -43,7 +43,7 @@ static size_t largest_part(const wholes *w)
     size_t largest = 0;
     int rank = choir__rank_of(w->group);
     for (int p = 0; p < w->plan.part_count; p++) {
-        const choir__plan_part *part = &w->plan.parts[p];
+        const choir__save_plan_part *part = &w->plan.parts[p];
         if ((rank == 0 || part->owner == rank) && !comes_whole(w, part) &&
             (size_t)part->bytes > largest)
             largest = (size_t)part->bytes;
@@ -54,13 +54,13 @@ static size_t largest_part(const wholes *w)
 static void close_wholes(wholes *w)
 {
     choir__items_free(&w->items);
-    choir__plan_free(&w->plan);
+    choir__save_plan_free(&w->plan);
     free(w->room);
     free(w->part);
     *w = (wholes){0};
 }
 
-/* Takes the items. Collective. Errors: as choir__plan_make, memory. */
+/* Takes the items. Collective. Errors: as choir__save_plan_make, memory. */
 static choir_status open_wholes(
     wholes *w, choir__items items, choir_status status, choir_group *group)
 {
@@ -68,7 +68,7 @@ static choir_status open_wholes(
     size_t largest = 0;
     status = choir__agree(group, status);
     if (status == CHOIR_OK)
-        status = choir__plan_make(&w->plan, &w->items, group, INT64_MAX);
+        status = choir__save_plan_make(&w->plan, &w->items, group, INT64_MAX);
     for (int i = 0; i < w->items.count; i++)
         if (bytes_of(&w->items.list[i]) > largest)
             largest = bytes_of(&w->items.list[i]);
@@ -91,7 +91,7 @@ static choir_status open_model(wholes *w, choir_module *module, choir_group *gro
 }
 
 /* Rank 0: copies a part from w->part to its position. */
-static void put_part(wholes *w, const choir__plan_part *part)
+static void put_part(wholes *w, const choir__save_plan_part *part)
 {
     const choir__item *item = &w->items.list[part->item];
     choir__box_region whole = choir__box_region_whole(item->whole);
@@ -110,7 +110,7 @@ static choir_status get_whole(wholes *w, int index, const void **data)
     choir_status status = CHOIR_OK;
     *data = w->room;
     for (int i = 0; i < w->plan.part_count && status == CHOIR_OK; i++) {
-        const choir__plan_part *part = &w->plan.parts[i];
+        const choir__save_plan_part *part = &w->plan.parts[i];
         if (part->item != index || (rank != 0 && part->owner != rank))
             continue;
         choir_status got = CHOIR_OK;

@@ -25,7 +25,7 @@ void choir__save_note_proofs(choir__saver *s)
     s->proofs = choir__calloc((size_t)s->plan.part_count + 1, sizeof *s->proofs);
     s->own_parts = 0;
     for (int p = 0; s->know && p < s->plan.part_count; p++) {
-        const choir__plan_part *part = &s->plan.parts[p];
+        const choir__save_plan_part *part = &s->plan.parts[p];
         if (part->owner != s->rank)
             continue;
         s->own_parts++;
@@ -62,7 +62,7 @@ static choir_status is_other(const choir__saver *s, const char *name)
 /* Compares a tensor of a file with the proof of part p. */
 static choir_status prove(const choir__saver *s, const choir__st_tensor *t, int p)
 {
-    const choir__plan_part *part = &s->plan.parts[p];
+    const choir__save_plan_part *part = &s->plan.parts[p];
     const choir__item *item = &s->items.list[part->item];
     const choir__proof *proof = &s->proofs[p];
     if (proof->missing)
@@ -79,7 +79,7 @@ static int part_named(const choir__saver *s, int file, int from, const char *nam
 {
     for (int k = 0; k < s->plan.part_count; k++) {
         const int p = (from + k) % s->plan.part_count;
-        const choir__plan_part *part = &s->plan.parts[p];
+        const choir__save_plan_part *part = &s->plan.parts[p];
         if (part->file == file && !strcmp(s->items.list[part->item].name, name))
             return p;
     }

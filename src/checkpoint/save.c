@@ -1,6 +1,6 @@
 /* Saving, by all ranks together, within the step or asynchronously.
  *
- *     all      exchange lists of their boxes, and plan (plan.h); async: copy their parts
+ *     all      exchange lists of their boxes, and plan (save.h); async: copy their parts
  *     rank 0   locks DIR, cleans up, creates DIR/.new-MARK
  *     all      write their files
  *     rank 0   writes the index and the manifest, gives the folder its name
@@ -182,7 +182,7 @@ static bool start_aside(choir__saver *s)
 static void forget(choir__saver *s)
 {
     choir__items_free(&s->items);
-    choir__plan_free(&s->plan);
+    choir__save_plan_free(&s->plan);
     free(s->digests);
     free(s->dir);
     free(s->fresh);
@@ -248,8 +248,9 @@ static choir_status make_plan(choir__saver *s, const choir__save_args *args)
 {
     choir_status status = choir__items_collect(&s->items, args->module, args->optim);
     status = choir__agree(s->group, status);
-    return status == CHOIR_OK ? choir__plan_make(&s->plan, &s->items, s->group, args->least)
-                              : status;
+    return status == CHOIR_OK
+               ? choir__save_plan_make(&s->plan, &s->items, s->group, args->least)
+               : status;
 }
 
 choir_status choir__saver_prepare(choir__saver *s, const choir__save_args *args)

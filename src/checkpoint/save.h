@@ -22,26 +22,26 @@
  * part of each tensor, so that tensors keep their names: a rank's second box of a tensor goes
  * to its second file. Every rank computes the same plan. */
 
-typedef struct choir__plan_part {
+typedef struct choir__save_plan_part {
     int item;
     choir__box_region region;
     int64_t bytes;
     int owner, box; /* the owner's items[item].boxes[box] */
     int layer;      /* number of earlier parts of this item with the same owner */
     int file;       /* index in files */
-} choir__plan_part;
+} choir__save_plan_part;
 
-typedef struct choir__plan_file {
+typedef struct choir__save_plan_file {
     bool moments; /* optimizer's state, not weights */
     int layer, owner;
     bool parted; /* this file, or another of its kind, holds parts of tensors */
     char name[64];
-} choir__plan_file;
+} choir__save_plan_file;
 
 typedef struct choir__save_plan {
-    choir__plan_part *parts; /* sorted by item */
+    choir__save_plan_part *parts; /* sorted by item */
     int part_count;
-    choir__plan_file *files; /* weights, then moments */
+    choir__save_plan_file *files; /* weights, then moments */
     int file_count;
 } choir__save_plan;
 
@@ -49,9 +49,9 @@ typedef struct choir__save_plan {
  * least one) as each receive this many bytes. Collective. Errors: mismatch (ranks with
  * different items; entries that no rank holds, or that are in overlapping parts), the group's.
  */
-choir_status choir__plan_make(
+choir_status choir__save_plan_make(
     choir__save_plan *plan, const choir__items *items, choir_group *group, int64_t least);
-void choir__plan_free(choir__save_plan *plan);
+void choir__save_plan_free(choir__save_plan *plan);
 
 struct choir__saver {
     choir_group *group; /* a group of its own; NULL: one process alone */

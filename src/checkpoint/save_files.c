@@ -20,7 +20,7 @@ enum {
     MOST_OPEN = 4 /* files at once: each is hashed and written by threads of its own */
 };
 
-static const choir__item *item_of(const choir__saver *s, const choir__plan_part *part)
+static const choir__item *item_of(const choir__saver *s, const choir__save_plan_part *part)
 {
     return &s->items.list[part->item];
 }
@@ -106,7 +106,7 @@ choir_status choir__save_copy(choir__saver *s)
     stop_touching(s);
     s->copied = make_room(s, lay_out(s));
     for (int p = 0; s->copied && p < s->plan.part_count && status == CHOIR_OK; p++) {
-        const choir__plan_part *part = &s->plan.parts[p];
+        const choir__save_plan_part *part = &s->plan.parts[p];
         if (part->owner == s->rank)
             status = choir__item_read(item_of(s, part), part->box, s->copy + s->copy_at[p]);
     }
@@ -126,7 +126,7 @@ typedef struct writing {
 } writing;
 
 /* Returns the name and shape of a part. */
-static choir__st_tensor header_of(const choir__item *item, const choir__plan_part *part)
+static choir__st_tensor header_of(const choir__item *item, const choir__save_plan_part *part)
 {
     choir__st_tensor t = {.name = item->name, .dtype = item->dtype, .shape = item->whole};
     for (int d = 0; d < item->whole.ndim; d++)
@@ -148,7 +148,7 @@ static char *sharding_info(const choir__saver *s, const int *parts, int count)
 {
     json_t *info = json_object();
     for (int i = 0; i < count; i++) {
-        const choir__plan_part *part = &s->plan.parts[parts[i]];
+        const choir__save_plan_part *part = &s->plan.parts[parts[i]];
         const choir__item *item = item_of(s, part);
         json_object_set_new(info, item->name,
             json_pack("{s:o, s:o}", "saved_offsets",
@@ -180,7 +180,7 @@ static char *blocks_info(const choir__saver *s, const int *parts, int count)
 
 static choir_status open_file(choir__saver *s, int file, writing *w)
 {
-    const choir__plan_file *planned = &s->plan.files[file];
+    const choir__save_plan_file *planned = &s->plan.files[file];
     size_t room = (size_t)s->plan.part_count + 1;
     *w = (writing){.file = file,
         .path = choir__format("%s/%s", s->fresh, planned->name),
@@ -224,8 +224,8 @@ static choir_status close_file(choir__saver *s, writing *w, choir_status status)
     return status;
 }
 
-static choir_status check_finite(
-    const writing *w, const choir__item *item, const choir__plan_part *part, const void *data)
+static choir_status check_finite(const writing *w, const choir__item *item,
+    const choir__save_plan_part *part, const void *data)
 {
     choir__checked what = {w->path, item->name, item->whole, item->dtype,
         !choir__box_region_is_whole(&part->region, item->whole)};
@@ -236,7 +236,7 @@ static choir_status check_finite(
 /* Writes part p, which comes next in its file. room: memory for it; NULL if there is a copy. */
 static choir_status write_part(choir__saver *s, writing *w, int p, void *room)
 {
-    const choir__plan_part *part = &s->plan.parts[p];
+    const choir__save_plan_part *part = &s->plan.parts[p];
     const choir__item *item = item_of(s, part);
     const void *data = room ? room : s->copy + s->copy_at[p];
     choir_status status = room ? choir__item_read(item, part->box, room) : CHOIR_OK;
@@ -315,8 +315,8 @@ static choir_status save_index(choir__saver *s, bool moments)
     int64_t total = 0;
     json_t *map = json_object();
     for (int p = s->plan.part_count; p-- > 0;) { /* backwards: the first part counts */
-        const choir__plan_part *part = &s->plan.parts[p];
-        const choir__plan_file *file = &s->plan.files[part->file];
+        const choir__save_plan_part *part = &s->plan.parts[p];
+        const choir__save_plan_file *file = &s->plan.files[part->file];
         if (file->moments != moments)
             continue;
         json_object_set_new(map, item_of(s, part)->name, json_string(file->name));

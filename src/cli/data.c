@@ -181,17 +181,17 @@ static choir_status print_batch(const choir__job *j, const choir__samples *b, bo
     return status;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {0};
     choir__job job;
     choir__samples samples = {0};
-    choir__cli_operands operands;
-    int parsed = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int parsed = choir__line_parse(command, &r, argc, argv, &operands);
     if (parsed != CHOIR__EXIT_OK)
         return parsed;
     if (!r.step == !r.batch)
-        return choir__cli_usage(command->name, "expected --step N or --batch N");
+        return choir__line_usage(command->name, "expected --step N or --batch N");
     choir_status status = choir__samples_open(operands.words[0], &job);
     if (status == CHOIR_OK)
         status = choir__samples_of(&job, r.step, r.batch, &samples);
@@ -199,20 +199,20 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         status = print_batch(&job, &samples, r.json);
     free(samples.index);
     choir__job_free(&job);
-    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
-static const choir__cli_option options[] = {
-    {"step", CHOIR__INT, CHOIR__CLI_AT(request, step), 1, CHOIR__CLI_NO_LIMIT, .argument = "N",
-        .help = "the batch that this step trains on"},
-    {"batch", CHOIR__INT, CHOIR__CLI_AT(request, batch), 1, CHOIR__CLI_NO_LIMIT,
+static const choir__line_option options[] = {
+    {"step", CHOIR__INT, CHOIR__LINE_AT(request, step), 1, CHOIR__LINE_NO_LIMIT,
+        .argument = "N", .help = "the batch that this step trains on"},
+    {"batch", CHOIR__INT, CHOIR__LINE_AT(request, batch), 1, CHOIR__LINE_NO_LIMIT,
         .argument = "N",
         .help = "batch number N, counted as in --skip-batches; the run may have left it out"},
-    {"json", CHOIR__FLAG, CHOIR__CLI_AT(request, json), .help = "print one JSON object"},
+    {"json", CHOIR__FLAG, CHOIR__LINE_AT(request, json), .help = "print one JSON object"},
     {NULL},
 };
 
-const choir__cli_command choir__cli_data = {
+const choir__line_command choir__cli_data = {
     .name = "data",
     .summary = "show the samples of a step of a run",
     .usage = "RUN --step N [--json]\nRUN --batch N [--json]",

@@ -59,7 +59,7 @@ static choir_status compare_data(const choir__saved *s, const request *r, measur
                       "the part that is held out here may have been trained on",
             m->path ? m->path : "the text that comes with Choir",
             r->data ? "is not" : "has changed since it was", hex, s->data_sha256);
-    choir__cli_notes("eval", note);
+    choir__line_notes("eval", note);
     free(note);
     return CHOIR_OK;
 }
@@ -88,7 +88,7 @@ static choir_status open_data(choir__saved *s, const request *r, measure *m)
             m->data, s->info.classes, &s->classes); /* an old checkpoint's */
     char *numbers = choir__classes_note(m->data, &s->classes);
     if (numbers)
-        choir__cli_notes("eval", numbers);
+        choir__line_notes("eval", numbers);
     free(numbers);
     return compare_data(s, r, m);
 }
@@ -220,27 +220,27 @@ static choir_status evaluate(const request *r)
     return status;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {0};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     r.checkpoint = operands.words[0];
     r.data = operands.count > 1 ? operands.words[1] : NULL;
     if (r.whole && !r.data)
-        return choir__cli_usage(command->name,
+        return choir__line_usage(command->name,
             "--whole: expected DATA, since a part of the job's own data was trained on");
-    return evaluate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return evaluate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"batch-size", CHOIR__INT, AT(batch_size), 1, 1 << 24, .preset = "32", .argument = "N",
         .help = "samples per batch"},
-    {"eval-batches", CHOIR__INT, AT(batches), 0, CHOIR__CLI_NO_LIMIT, .preset = "0",
+    {"eval-batches", CHOIR__INT, AT(batches), 0, CHOIR__LINE_NO_LIMIT, .preset = "0",
         .argument = "N", .help = "evaluate at most N batches; 0: the whole split"},
     {"whole", CHOIR__FLAG, AT(whole),
         .help =
@@ -256,7 +256,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_eval = {
+const choir__line_command choir__cli_eval = {
     .name = "eval",
     .summary = "print the loss, accuracy and other metrics of a saved model",
     .usage = "[OPTION]... CHECKPOINT [DATA]",

@@ -5,26 +5,26 @@
 static void describe_formats(FILE *out)
 {
     for (const choir__export_format *const *f = choir__export_formats; *f; f++)
-        choir__cli_help_choice(out, 9, (*f)->name, (*f)->help, "");
+        choir__line_help_choice(out, 9, (*f)->name, (*f)->help, "");
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     choir__export_request r = {0};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     if (!r.format)
-        return choir__cli_usage("export", "missing --format: choose one of peft, hf, gguf");
+        return choir__line_usage("export", "missing --format: choose one of peft, hf, gguf");
     r.path = operands.words[0];
     r.to = operands.words[1];
-    return choir__export_model(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return choir__export_model(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
-#define AT(member) CHOIR__CLI_AT(choir__export_request, member)
+#define AT(member) CHOIR__LINE_AT(choir__export_request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"format", CHOIR__STRING, AT(format), .argument = "NAME",
         .help = "the format of the new folder, one of these",
         .choices = choir__export_format_names, .details = describe_formats, .strict = true},
@@ -35,7 +35,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_export = {
+const choir__line_command choir__cli_export = {
     .name = "export",
     .summary = "write a trained model as other programs read it",
     .usage = "--format NAME [OPTION]... MODEL NEW",

@@ -80,13 +80,13 @@ int choir__cli_fleet(const choir__fleet_request *r)
     choir__cluster c;
     choir__fleet fleet;
     if (choir__cluster_read(r->cluster, &c))
-        return choir__cli_fail();
+        return choir__line_fail();
     const choir__fleet_job job = {.ranks = r->ranks ? r->ranks : choir__cluster_devices(&c),
         .step_s = r->step_s,
         .save_s = r->save_s > 0 ? r->save_s : c.failures.save_s,
         .interval_s = r->save_every_s};
     if (choir__fleet_forecast(&c, &job, &fleet))
-        return choir__cli_fail();
+        return choir__line_fail();
     if (r->json)
         print_json(&c, &job, &fleet);
     else

@@ -234,24 +234,24 @@ static void print_json(const spent *t)
     choir__text_finish(&out, stdout);
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     choir__fleet_request r = {0};
     spent t = {0};
-    choir__cli_operands operands;
-    int parsed = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int parsed = choir__line_parse(command, &r, argc, argv, &operands);
     if (parsed != CHOIR__EXIT_OK)
         return parsed;
     if (!r.cluster == !operands.count)
-        return choir__cli_usage(command->name,
+        return choir__line_usage(command->name,
             "expected RUN, whose time is over, or --cluster FILE, whose time is to come");
     if (!r.cluster && (r.ranks || r.step_s > 0 || r.save_s > 0 || r.save_every_s > 0))
-        return choir__cli_usage(command->name,
+        return choir__line_usage(command->name,
             "expected --cluster FILE with --ranks, --step-s, --save-s and --save-every-s");
     if (r.cluster)
         return choir__cli_fleet(&r);
     if (read_records(operands.words[0], &t) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     settle(&t);
     if (r.json)
         print_json(&t);
@@ -265,26 +265,26 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         {"cluster"}, "it describes a job on a cluster"                                         \
     }
 
-static const choir__cli_option options[] = {
-    {"json", CHOIR__FLAG, CHOIR__CLI_AT(choir__fleet_request, json),
+static const choir__line_option options[] = {
+    {"json", CHOIR__FLAG, CHOIR__LINE_AT(choir__fleet_request, json),
         .help = "print one JSON object"},
-    {"cluster", CHOIR__STRING, CHOIR__CLI_AT(choir__fleet_request, cluster), .argument = "FILE",
-        .group = "Forecasts",
+    {"cluster", CHOIR__STRING, CHOIR__LINE_AT(choir__fleet_request, cluster),
+        .argument = "FILE", .group = "Forecasts",
         .help = "without a run: forecast which share of its time a training on this cluster (a "
                 "JSON file) keeps despite failures"},
-    {"ranks", CHOIR__INT, CHOIR__CLI_AT(choir__fleet_request, ranks), 1, 1e8, .argument = "N",
+    {"ranks", CHOIR__INT, CHOIR__LINE_AT(choir__fleet_request, ranks), 1, 1e8, .argument = "N",
         .help = "ranks of the job (default: one per device)"},
-    {"step-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, step_s), 0, 1e6,
+    {"step-s", CHOIR__FLOAT, CHOIR__LINE_AT(choir__fleet_request, step_s), 0, 1e6,
         .argument = "SECONDS", .help = "time of a step, which in-process recovery repeats"},
-    {"save-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, save_s), 0, 1e6,
+    {"save-s", CHOIR__FLOAT, CHOIR__LINE_AT(choir__fleet_request, save_s), 0, 1e6,
         .argument = "SECONDS",
         .help = "time that training waits for a save (default: failures.save_s of the file)"},
-    {"save-every-s", CHOIR__FLOAT, CHOIR__CLI_AT(choir__fleet_request, save_every_s), 0, 1e9,
+    {"save-every-s", CHOIR__FLOAT, CHOIR__LINE_AT(choir__fleet_request, save_every_s), 0, 1e9,
         .argument = "SECONDS", .help = "time between saves (default: the best one)"},
     {NULL},
 };
 
-const choir__cli_command choir__cli_goodput = {
+const choir__line_command choir__cli_goodput = {
     .name = "goodput",
     .summary = "show where the time of a run went",
     .usage = "RUN [--json]\n--cluster FILE [OPTION...]",

@@ -249,11 +249,11 @@ typedef struct request {
     bool json, kernels;
 } request;
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {0};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     if (r.kernels)
@@ -266,15 +266,15 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     return CHOIR__EXIT_OK;
 }
 
-static const choir__cli_option options[] = {
-    {"json", CHOIR__FLAG, CHOIR__CLI_AT(request, json),
+static const choir__line_option options[] = {
+    {"json", CHOIR__FLAG, CHOIR__LINE_AT(request, json),
         .help = "print one JSON object; with --kernels one per line"},
-    {"kernels", CHOIR__FLAG, CHOIR__CLI_AT(request, kernels),
+    {"kernels", CHOIR__FLAG, CHOIR__LINE_AT(request, kernels),
         .help = "print how this processor computes each op, for each dtype and pass"},
     {NULL},
 };
 
-const choir__cli_command choir__cli_info = {
+const choir__line_command choir__cli_info = {
     .name = "info",
     .summary = "print the version, the backends and the devices",
     .usage = "[--kernels] [--json]",

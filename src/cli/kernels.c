@@ -119,7 +119,7 @@ int choir__cli_print_kernels(bool json)
     choir_status closed = choir_scope_close(run);
     status = status == CHOIR_OK ? closed : status;
     if (status != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     if (!json)
         printf("\nown: a kernel for this dtype. widened: operands become f32. reference: slow, "
                "for checks alone.\n");

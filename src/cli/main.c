@@ -10,13 +10,13 @@
 #include "job/gpus_tried.h"
 #include "job/document/document.h"
 
-extern const choir__cli_command choir__cli_train, choir__cli_compare, choir__cli_eval,
+extern const choir__line_command choir__cli_train, choir__cli_compare, choir__cli_eval,
     choir__cli_predict, choir__cli_generate, choir__cli_chat, choir__cli_checkpoint,
     choir__cli_run, choir__cli_export, choir__cli_tune, choir__cli_watch, choir__cli_plot,
     choir__cli_bench, choir__cli_top, choir__cli_audit, choir__cli_info, choir__cli_data,
     choir__cli_goodput, choir__cli_check, choir__cli_plan;
 
-static const choir__cli_command *const commands[] = {
+static const choir__line_command *const commands[] = {
     &choir__cli_train,
     &choir__cli_plan,
     &choir__cli_compare,
@@ -51,11 +51,11 @@ static int run(int argc, char **argv)
     }
     int at = choir__find_named(&table, name);
     if (at >= 0)
-        choir__cli_running(commands[at]->name);
+        choir__line_running(commands[at]->name);
     if (at >= 0)
         return commands[at]->run(commands[at], argc - 1, argv + 1);
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
-        choir__cli_help_commands(commands, stdout);
+        choir__line_help_commands(commands, stdout);
     } else if (!strcmp(name, "--version")) {
         printf("choir %s\n", CHOIR_VERSION);
     } else if (!strcmp(name, "__job_schema")) {
@@ -67,10 +67,10 @@ static int run(int argc, char **argv)
     } else if (!strcmp(name, "__gpus_tried")) {
         return choir__gpus_tried_command();
     } else if (!strcmp(name, "__complete")) {
-        choir__cli_complete(commands, argc - 2, argv + 2, stdout);
+        choir__line_complete(commands, argc - 2, argv + 2, stdout);
     } else {
         choir__unknown_name(&table, "command", name);
-        choir__cli_fail();
+        choir__line_fail();
         return CHOIR__EXIT_USAGE;
     }
     return CHOIR__EXIT_DONE;
@@ -92,12 +92,12 @@ int main(int argc, char **argv)
 {
     CHOIR__DEFAULT_FLOATS;
     fill_descriptors();
-    choir__cli_start();
+    choir__line_start();
     int status = run(argc, argv);
     if (status == CHOIR__EXIT_DONE)
         status = CHOIR__EXIT_OK;
     /* A result that was not written was not achieved. */
-    if (status == CHOIR__EXIT_OK && choir__cli_flush() != CHOIR_OK)
-        status = choir__cli_fail();
+    if (status == CHOIR__EXIT_OK && choir__line_flush() != CHOIR_OK)
+        status = choir__line_fail();
     return status;
 }

@@ -199,7 +199,7 @@ static choir_status predict(const request *r)
         char *note = choir__format("%lld words have no label: they did not fit into the %lld "
                                    "tokens of the model",
             (long long)out.left_out, (long long)s.info.input.dim[0]);
-        choir__cli_notes("predict", note);
+        choir__line_notes("predict", note);
         free(note);
     }
     choir__saved_close(&s);
@@ -208,23 +208,23 @@ static choir_status predict(const request *r)
     return status;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {0};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     r.model = operands.words[0];
     r.inputs = operands.words + 1;
     r.count = operands.count - 1;
-    return predict(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return predict(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
-    {"top", CHOIR__INT, AT(top), 1, CHOIR__CLI_NO_LIMIT, .preset = "1", .argument = "K",
+static const choir__line_option options[] = {
+    {"top", CHOIR__INT, AT(top), 1, CHOIR__LINE_NO_LIMIT, .preset = "1", .argument = "K",
         .help = "print the K likeliest labels of each input"},
     {"pair", CHOIR__STRING, AT(pair), .argument = "TEXT",
         .help = "the second text of inputs that have none, for models of pairs"},
@@ -240,7 +240,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_predict = {
+const choir__line_command choir__cli_predict = {
     .name = "predict",
     .summary = "print the labels or numbers that a saved model gives to texts or images",
     .usage = "[OPTION]... MODEL [INPUT]...",

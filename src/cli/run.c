@@ -34,20 +34,20 @@ typedef struct launch {
 static int check_name(const char *option, const char *text, size_t bytes)
 {
     if (text && (!*text || strlen(text) >= bytes || strpbrk(text, " \t\n/") || *text == '.'))
-        return choir__cli_usage(
+        return choir__line_usage(
             "run", "--%s: expected a word without blanks and slashes, got '%s'", option, text);
     return CHOIR__EXIT_OK;
 }
 
 /* -n N is --standalone --nproc-per-node N. --print-completion, which needs no command, is
  * refused before a missing one is. */
-static int took(void *values, const choir__cli_option *o, const char *text)
+static int took(void *values, const choir__line_option *o, const char *text)
 {
     launch *l = values;
     if (o->letter == 'n')
         l->standalone = true;
     if (o->at == offsetof(launch, completion))
-        return choir__cli_usage("run",
+        return choir__line_usage("run",
             "--print-completion %s: choir prints no completions; bash reads them from "
             "share/bash-completion/completions/choir of the installation",
             text);
@@ -58,17 +58,17 @@ static int took(void *values, const choir__cli_option *o, const char *text)
 static int refuse(const launch *l)
 {
     if (l->numa)
-        return choir__cli_usage("run",
+        return choir__line_usage("run",
             "--numa-binding %s: choir run binds no ranks to processors; start them under srun "
             "--cpu-bind or numactl",
             l->numa);
     if (l->copied[0] || l->copied[1])
-        return choir__cli_usage("run",
+        return choir__line_usage("run",
             "--duplicate-%s-filters: choir run copies no lines into a further file; --tee 3 "
             "writes a file per rank",
             l->copied[0] ? "stdout" : "stderr");
     if (l->virtual_rank)
-        return choir__cli_usage("run",
+        return choir__line_usage("run",
             "--virtual-local-rank: each rank sees all GPUs and takes that of its LOCAL_RANK; "
             "CUDA_VISIBLE_DEVICES chooses among them");
     return CHOIR__EXIT_OK;
@@ -97,7 +97,7 @@ static int check_values(launch *l)
     if (l->key_file) {
         l->opts.key_file = realpath(l->key_file, NULL); /* for ranks that go to other folders */
         if (!l->opts.key_file)
-            return choir__cli_usage("run", "--key-file %s: %s", l->key_file, strerror(errno));
+            return choir__line_usage("run", "--key-file %s: %s", l->key_file, strerror(errno));
     }
     return CHOIR__EXIT_OK;
 }
@@ -112,7 +112,7 @@ static int count_ranks(launch *l)
     if (automatic || gpu)
         l->opts.nproc = choir__device_look("cuda", why, sizeof why);
     if (gpu && l->opts.nproc < 1)
-        return choir__cli_usage("run", "--nproc-per-node gpu: %s", why);
+        return choir__line_usage("run", "--nproc-per-node gpu: %s", why);
     if (l->opts.nproc > 0)
         setenv("CHOIR_DEVICE", "cuda", 0);
     if (!strcmp(text, "cpu") || (automatic && l->opts.nproc < 1))
@@ -121,7 +121,7 @@ static int count_ranks(launch *l)
         return CHOIR__EXIT_OK;
     int64_t n;
     if (!choir__parse_int(text, 1, CHOIR__CHILDREN_MAX, &n))
-        return choir__cli_usage("run",
+        return choir__line_usage("run",
             "%s: expected a number of ranks from 1 to %d, or auto, gpu or cpu, got '%s'",
             l->standalone ? "-n" : "--nproc-per-node", CHOIR__CHILDREN_MAX, text);
     l->opts.nproc = (int)n;
@@ -138,20 +138,21 @@ static int count_nodes(launch *l)
     snprintf(low, sizeof low, "%.*s", colon ? (int)(colon - text) : 31, text);
     if (!choir__parse_int(low, 1, CHOIR__CHILDREN_MAX, &fewest) ||
         !choir__parse_int(colon ? colon + 1 : low, 1, CHOIR__CHILDREN_MAX, &most))
-        return choir__cli_usage(
+        return choir__line_usage(
             "run", "--nnodes: expected a number of nodes, or MIN:MAX, got '%s'", text);
     if (fewest > most)
-        return choir__cli_usage("run",
+        return choir__line_usage("run",
             "--nnodes %s: expected MIN:MAX with MIN not above MAX, as --nnodes %s:%s", text,
             colon + 1, low);
     if (l->standalone && most > 1)
-        return choir__cli_usage(
+        return choir__line_usage(
             "run", "--standalone (or -n) is for one node, and --nnodes is %s", text);
     o->nodes_min = (int)fewest;
     o->nodes_max = (int)most;
     if (o->node >= o->nodes_max)
-        return choir__cli_usage("run", "--node-rank: expected 0 to %d with --nnodes %s, got %d",
-            o->nodes_max - 1, text, o->node);
+        return choir__line_usage("run",
+            "--node-rank: expected 0 to %d with --nnodes %s, got %d", o->nodes_max - 1, text,
+            o->node);
     return CHOIR__EXIT_OK;
 }
 
@@ -165,15 +166,15 @@ static int find_endpoint(launch *l)
     o->etcd.is_used = l->backend && !strcmp(l->backend, "etcd");
     o->raft = l->backend && !strcmp(l->backend, "raft");
     if (o->witness && !o->raft)
-        return choir__cli_usage(
+        return choir__line_usage(
             "run", "--witness: expected --rdzv-backend raft, whose agents vote on the ledger");
     if (o->etcd.is_used && (!l->endpoint || !o->run_id))
-        return choir__cli_usage("run",
+        return choir__line_usage("run",
             "--rdzv-backend etcd: missing --%s: nodes with the same --rdzv-id meet in the etcd at "
             "--rdzv-endpoint HOST:PORT",
             l->endpoint ? "rdzv-id NAME" : "rdzv-endpoint HOST:PORT");
     if (!l->endpoint && !*o->master)
-        return choir__cli_usage("run",
+        return choir__line_usage("run",
             "--nnodes %s: missing --rdzv-endpoint HOST:PORT, where all nodes meet", l->nnodes);
     o->endpoint_port = o->etcd.is_used  ? 2379
                        : l->endpoint    ? 29400
@@ -183,7 +184,7 @@ static int find_endpoint(launch *l)
         memcpy(o->endpoint, o->master, sizeof o->endpoint);
         o->master_port = 0; /* taken, by us */
     } else if (choir__host_port(l->endpoint, o->endpoint, &o->endpoint_port) != CHOIR_OK) {
-        return choir__cli_usage("run", "--rdzv-endpoint %s", choir_error_message());
+        return choir__line_usage("run", "--rdzv-endpoint %s", choir_error_message());
     }
     if (l->local && !*o->master) /* useful on node 0, whose address the others learn */
         snprintf(o->master, sizeof o->master, "%s", l->local);
@@ -216,7 +217,7 @@ static int parse_streams(launch *l, const char *option, const char *text, bool t
         if (!*at && at[-1] != ',')
             return CHOIR__EXIT_OK;
     }
-    return choir__cli_usage("run",
+    return choir__line_usage("run",
         "--%s: expected 0 to 3, or RANK:N,... with local ranks 0 to %d, got '%s'", option,
         l->opts.nproc - 1, text);
 }
@@ -230,7 +231,7 @@ static int parse_filter(launch *l)
         size_t length = strcspn(at, ",");
         snprintf(part, sizeof part, "%.*s", (int)(length < 15 ? length : 15), at);
         if (!choir__parse_int(part, 0, l->opts.nproc - 1, &rank))
-            return choir__cli_usage("run",
+            return choir__line_usage("run",
                 "--local-ranks-filter: expected local ranks from 0 to %d, such as 0,1, got '%s'",
                 l->opts.nproc - 1, l->filter);
         shown[rank] = true;
@@ -261,14 +262,14 @@ static int route_output(launch *l)
 
 /* --- the command line --- */
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     static launch l;
-    choir__cli_operands operands;
+    choir__line_operands operands;
     l.opts = (choir__agent_opts){
         .node = -1, .last_call_s = 30, .routes = l.routes, .show = choir__flight_dump};
     l.argv = choir__torchrun_argv(command, &argc, argv);
-    int status = choir__cli_parse(command, &l, argc, l.argv, &operands);
+    int status = choir__line_parse(command, &l, argc, l.argv, &operands);
     if (status == CHOIR__EXIT_OK)
         status = check_values(&l);
     if (status == CHOIR__EXIT_OK)
@@ -280,7 +281,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (status == CHOIR__EXIT_OK)
         status = route_output(&l);
     if (status == CHOIR__EXIT_OK && !operands.count && !l.opts.witness)
-        status = choir__cli_usage("run", "missing %s", command->operand);
+        status = choir__line_usage("run", "missing %s", command->operand);
     if (status == CHOIR__EXIT_OK && l.opts.witness)
         return choir__witness_run(&l.opts);
     if (status == CHOIR__EXIT_OK) {
@@ -316,9 +317,9 @@ static const char *logs_specs(size_t i)
     return i == 0 ? "default" : NULL;
 }
 
-#define AT(member) CHOIR__CLI_AT(launch, member)
+#define AT(member) CHOIR__LINE_AT(launch, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {NULL, CHOIR__STRING, AT(nproc), .argument = "N",
         .help = "the same as --standalone --nproc-per-node N", .letter = 'n', .group = "Ranks"},
     {"nproc-per-node", CHOIR__STRING, AT(nproc), .argument = "N",
@@ -422,7 +423,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_run = {
+const choir__line_command choir__cli_run = {
     .name = "run",
     .summary = "start a command as several ranks, and supervise them",
     .usage = "[OPTION]... COMMAND [ARGUMENT]...",

@@ -21,7 +21,7 @@ static int words_of_own(const char *word)
         return 0;
     size_t length = strcspn(word + 2, "=");
     char *name = choir__format("%.*s", (int)length, word + 2);
-    const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+    const choir__line_option *o = choir__line_named(choir__job_options, name);
     free(name);
     if (!o || !o->of_a_rank)
         return 0;

@@ -67,7 +67,7 @@ int choir__snapshot_stream_command(int argc, char **argv)
         printf("round %zu\n", out.used);
         if (out.used)
             fwrite(out.bytes, 1, out.used, stdout);
-    } while (choir__cli_flush() == CHOIR_OK && pause_for(seconds));
+    } while (choir__line_flush() == CHOIR_OK && pause_for(seconds));
     choir__text_buffer_free(&out);
     return CHOIR__EXIT_OK;
 }

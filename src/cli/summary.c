@@ -353,7 +353,7 @@ choir_status choir__summary(const choir__job *j)
             print_table(&s);
             print_totals(&s, &t);
         }
-        status = choir__cli_flush();
+        status = choir__line_flush();
     }
     choir_trace_free(s.trace);
     choir_status closed = choir_scope_close(s.run);

@@ -298,13 +298,13 @@ static int report_troubles(const top *t, bool in_table)
 
 /* --- the command --- */
 
-static int read_pids(top *t, const choir__cli_operands *operands)
+static int read_pids(top *t, const choir__line_operands *operands)
 {
     t->pids = choir__calloc((size_t)operands->count + 1, sizeof *t->pids);
     for (int i = 0; i < operands->count; i++) {
         int64_t pid;
         if (!choir__parse_int(operands->words[i], 1, INT32_MAX, &pid))
-            return choir__cli_usage(
+            return choir__line_usage(
                 "top", "expected the number of a process, got '%s'", operands->words[i]);
         t->pids[t->pid_count++] = (int)pid;
     }
@@ -327,18 +327,18 @@ static bool all_there(const top *t)
     return true;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     top t = {0};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &t, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &t, argc, argv, &operands);
     if (status == CHOIR__EXIT_OK)
         status = read_pids(&t, &operands);
     if (status == CHOIR__EXIT_OK && !all_there(&t))
-        status = choir__cli_fail();
+        status = choir__line_fail();
     if (status == CHOIR__EXIT_OK && t.hosts &&
         choir__machines_open(t.hosts, t.through, t.interval_s, &t.view.machines) != CHOIR_OK)
-        status = choir__cli_fail();
+        status = choir__line_fail();
     bool once = t.once || t.json || !isatty(STDOUT_FILENO);
     if (status == CHOIR__EXIT_OK && t.dump)
         dump(&t);
@@ -353,9 +353,9 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     return status;
 }
 
-#define AT(member) CHOIR__CLI_AT(top, member)
+#define AT(member) CHOIR__LINE_AT(top, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"once", CHOIR__FLAG, AT(once), .help = "print one table and exit"},
     {"interval", CHOIR__FLOAT, AT(interval_s), 0.05, 3600, .preset = "1", .argument = "S",
         .help = "seconds between two refreshes"},
@@ -372,7 +372,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_top = {
+const choir__line_command choir__cli_top = {
     .name = "top",
     .summary = "show live processes: memory, utilisation, collectives",
     .usage = "[OPTION]... [PID]...",

@@ -17,7 +17,7 @@
 
 /* Returns the value of the variable that stands for an option, PET_NPROC_PER_NODE for
  * nproc-per-node, or NULL. */
-static const char *variable_of(const choir__cli_option *o)
+static const char *variable_of(const choir__line_option *o)
 {
     char name[64];
     int n = snprintf(name, sizeof name, "PET_%s", o->name);
@@ -28,14 +28,14 @@ static const char *variable_of(const choir__cli_option *o)
     return off ? NULL : value;
 }
 
-char **choir__torchrun_argv(const choir__cli_command *command, int *argc, char **argv)
+char **choir__torchrun_argv(const choir__line_command *command, int *argc, char **argv)
 {
-    choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
-    int count = choir__cli_options(command, taken), used = 0;
+    choir__line_taken taken[CHOIR__LINE_MOST_OPTIONS];
+    int count = choir__line_options(command, taken), used = 0;
     char **all = choir__calloc((size_t)(*argc + count + 1), sizeof *all);
     all[used++] = argv[0];
     for (int i = 0; i < count; i++) {
-        const choir__cli_option *o = taken[i].option;
+        const choir__line_option *o = taken[i].option;
         const char *value = o->name && strcmp(o->name, "help") ? variable_of(o) : NULL;
         if (value)
             all[used++] = o->argument ? choir__format("--%s=%s", o->name, value)
@@ -59,7 +59,7 @@ static bool is_script(const char *word)
 }
 
 char **choir__torchrun_command(
-    const choir__cli_operands *operands, bool module, bool script, bool plain)
+    const choir__line_operands *operands, bool module, bool script, bool plain)
 {
     static char python3[] = "python3", unbuffered[] = "-u", as_module[] = "-m";
     char *python = getenv("PYTHON_EXEC");
@@ -134,7 +134,7 @@ static int unknown_conf(const char *key)
         "is_host", "cacert", "cert", "key", "user", "protocol"};
     static const choir__name_table table = CHOIR__NAME_TABLE(keys);
     (void)!choir__unknown_name(&table, "key", key);
-    return choir__cli_usage("run", "--rdzv-conf: %s", choir_error_message());
+    return choir__line_usage("run", "--rdzv-conf: %s", choir_error_message());
 }
 
 int choir__torchrun_conf(const char *text, choir__agent_opts *o)
@@ -147,20 +147,20 @@ int choir__torchrun_conf(const char *text, choir__agent_opts *o)
         char *value = strchr(item, '=');
         double seconds = 0;
         if (!value)
-            return choir__cli_usage(
+            return choir__line_usage(
                 "run", "--rdzv-conf: expected KEY=VALUE,..., got '%s'", text);
         *value++ = '\0';
         bool timed = !strcmp(item, "timeout") || !strcmp(item, "join_timeout"),
              last = !strcmp(item, "last_call_timeout");
         if ((timed || last) && !choir__parse_float(value, 0, 1e9, &seconds))
-            return choir__cli_usage("run",
+            return choir__line_usage("run",
                 "--rdzv-conf: expected seconds from 0 to 1e9 for %s, got '%s'", item, value);
         if (timed)
             o->timeout_s = seconds;
         else if (last)
             o->last_call_s = seconds;
         else if (!strcmp(item, "is_host") && (!*value || !strchr("01tTyYfFnN", *value)))
-            return choir__cli_usage(
+            return choir__line_usage(
                 "run", "--rdzv-conf: expected true or false for is_host, got '%s'", value);
         else if (!strcmp(item, "is_host") && strchr("1tTyY", *value))
             o->node = o->node < 0 ? 0 : o->node;
@@ -180,7 +180,7 @@ int choir__torchrun_signals(const char *text, choir__agent_opts *o)
     for (const char *at = text; at && next_item(&at, item);) {
         const choir__signal_row *row = choir__signal_named(item);
         if (!row)
-            return choir__cli_usage("run",
+            return choir__line_usage("run",
                 "--signals-to-handle: unknown signal '%s': choose among %s", item, known);
         o->handled_signals |= UINT64_C(1) << row->number;
     }

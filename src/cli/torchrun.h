@@ -10,12 +10,12 @@
 /* Returns argv with the options that PET_ variables give, as PET_NNODES=2 does, in front of its
  * own, which so have priority. Kubernetes' PyTorchJob sets these variables. *argc is updated.
  * The array and its texts last as long as the process. */
-char **choir__torchrun_argv(const choir__cli_command *command, int *argc, char **argv);
+char **choir__torchrun_argv(const choir__line_command *command, int *argc, char **argv);
 
 /* Returns the words to run, which last as long: a module (-m) or a script that cannot be run
  * itself is run by Python, as PYTHON_EXEC names it. plain: always the words themselves. */
 char **choir__torchrun_command(
-    const choir__cli_operands *operands, bool module, bool script, bool plain);
+    const choir__line_operands *operands, bool module, bool script, bool plain);
 
 /* --rdzv-conf: KEY=VALUE,... */
 int choir__torchrun_conf(const char *text, choir__agent_opts *opts);

@@ -47,17 +47,17 @@ static int train(choir__job *job)
     const char *folder = choir__run_log_folder(job);
     choir__page_process *page = NULL;
     if (job->records.page && !folder)
-        return choir__cli_usage(
+        return choir__line_usage(
             job->command, "--page shows a recorded run: name its folder with --run DIR");
     if (job->records.page && job->ranks.rank == 0 &&
         choir__page_process_open(folder, &page) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     choir__tee *tee = copy_errors(job);
     choir__train_signals(tee, job->ranks.rank <= 0);
     choir__job_end end;
     choir_status status = choir__job_run(job, &end);
     if (status != CHOIR_OK)
-        choir__cli_fail();
+        choir__line_fail();
     choir__train_signals(NULL, job->ranks.rank <= 0);
     choir__tee_close(tee);
     choir__page_process_close(page);
@@ -75,31 +75,31 @@ static int print_job(const choir__job *job)
 }
 
 /* Takes DATA, or a job file, behind which other data may be named. */
-static int take_operands(choir__job *job, const choir__cli_operands *given)
+static int take_operands(choir__job *job, const choir__line_operands *given)
 {
     bool file = given->count && choir__job_is_file(given->words[0]);
     if (given->count > 1 && !file)
-        return choir__cli_usage(job->command, "unexpected argument '%s'", given->words[1]);
+        return choir__line_usage(job->command, "unexpected argument '%s'", given->words[1]);
     job->data.path = given->count > file ? given->words[file] : NULL;
     return file && choir__job_read_file(job, given->words[0]) != CHOIR_OK
-               ? choir__cli_refuse(job->command, true)
+               ? choir__line_refuse(job->command, true)
                : CHOIR__EXIT_OK;
 }
 
-static int took(void *job, const choir__cli_option *option, const char *text)
+static int took(void *job, const choir__line_option *option, const char *text)
 {
     return choir__job_took(job, option, text) == CHOIR_OK
                ? CHOIR__EXIT_OK
-               : choir__cli_refuse(((const choir__job *)job)->command, true);
+               : choir__line_refuse(((const choir__job *)job)->command, true);
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     choir__job job = choir__job_new(command->name);
-    choir__cli_operands operands;
+    choir__line_operands operands;
     signal(SIGXFSZ, SIG_IGN); /* a full disk is an error of write(), not a death */
     choir__train_signals(NULL, true);
-    int status = choir__cli_parse(command, &job, argc, argv, &operands);
+    int status = choir__line_parse(command, &job, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     bool usage = false;
@@ -107,13 +107,13 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (status != CHOIR__EXIT_OK) {
         /* the message is out */
     } else if (choir__job_make_ready(&job, &usage) != CHOIR_OK) {
-        status = choir__cli_refuse(job.command, usage);
+        status = choir__line_refuse(job.command, usage);
     } else if (job.records.print_job) {
         status = print_job(&job);
     } else if (job.training.summary) {
-        status = choir__summary(&job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+        status = choir__summary(&job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
     } else if (choir__metric_check_command(&job) != CHOIR_OK) {
-        status = choir__cli_refuse(job.command, true);
+        status = choir__line_refuse(job.command, true);
     } else {
         status = train(&job);
     }
@@ -122,7 +122,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     return status;
 }
 
-const choir__cli_command choir__cli_train = {
+const choir__line_command choir__cli_train = {
     .name = "train",
     .summary = "train a model on a text, a folder of images or random data",
     .usage = "[OPTION]... [DATA]\n[OPTION]... JOB.json [DATA]",

@@ -50,7 +50,7 @@ static const char *const reduce_ops[CHOIR_REDUCE_OP_COUNT] = {
     [CHOIR_BXOR] = " (bitwise xor)",
 };
 
-choir_status choir__collective_parse(const char *name, choir__kind *kind)
+choir_status choir__kind_parse(const char *name, choir__kind *kind)
 {
     static const choir__name_table table = {&kinds[CHOIR__BROADCAST],
         CHOIR__ALL_TO_ALL - CHOIR__BROADCAST + 1, sizeof *kinds, false};

@@ -73,7 +73,7 @@ typedef struct choir__call {
 /* Texts for messages: "all_reduce" (choir__kind_name), and "all_reduce of 3 f32 (mean)"
  * (choir__stamp_text). */
 /* Finds a collective that moves data by its name. Error: argument, with the list of names. */
-choir_status choir__collective_parse(const char *name, choir__kind *kind);
+choir_status choir__kind_parse(const char *name, choir__kind *kind);
 
 const char *choir__kind_name(choir__kind kind);
 const char *choir__reduce_op_text(choir_reduce_op op); /* " (mean)"; for a sum "" */

@@ -28,9 +28,9 @@ bool choir__group_capturable(choir__queue_task *fn, const void *args);
 const choir__call *choir__group_calls_of(
     choir__queue_task *fn, const void *args, choir_group **group, int *count);
 
-/* kept.c: choir__group_keep returns a copy of data on the heap, which lives until the call has
- * run and releases it by choir__group_let_go. If a step is being recorded, the copy lives as
- * long as the group, because the step runs the call again. */
+/* call_memory.c: choir__group_keep returns a copy of data on the heap, which lives until the
+ * call has run and releases it by choir__group_let_go. If a step is being recorded, the copy
+ * lives as long as the group, because the step runs the call again. */
 void *choir__group_keep(choir_group *group, const void *data, size_t bytes);
 void choir__group_let_go(choir_group *group, const void *kept);
 /* Releases the memory of a call that was not issued, whatever is being recorded. */

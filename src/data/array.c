@@ -54,7 +54,7 @@ static char *object_end(char *at, const char *end)
 }
 
 /* Moves to the next character that is not blank; *c 0: the file has ended. */
-static choir_status skip_blanks(choir__records *r, char *c)
+static choir_status skip_blanks(choir__data_records *r, char *c)
 {
     for (;;) {
         while (r->next < r->end && r->data[r->next] && strchr(blanks, r->data[r->next]))
@@ -64,14 +64,14 @@ static choir_status skip_blanks(choir__records *r, char *c)
             r->at.line = r->behind + 1;
             return CHOIR_OK;
         }
-        choir_status status = choir__records_fill(r);
+        choir_status status = choir__data_records_fill(r);
         if (status != CHOIR_OK)
             return status;
     }
 }
 
 /* Reads what stands between two objects; *more: false behind the last one. */
-static choir_status find_object(choir__records *r, bool *more)
+static choir_status find_object(choir__data_records *r, bool *more)
 {
     const char before = r->places++ ? ',' : '[';
     char c;
@@ -83,21 +83,21 @@ static choir_status find_object(choir__records *r, bool *more)
         r->next++;
         status = skip_blanks(r, &c);
         return status == CHOIR_OK && c
-                   ? choir__record_wrong(&r->at, "expected nothing behind the array")
+                   ? choir__data_record_wrong(&r->at, "expected nothing behind the array")
                    : status;
     }
     if (c != before)
-        return choir__record_wrong(&r->at,
+        return choir__data_record_wrong(&r->at,
             before == '[' ? "expected an array, [...]" : "expected , or ] in the array");
     r->next++;
     status = skip_blanks(r, &c);
     if (status == CHOIR_OK && c != '{')
-        return choir__record_wrong(&r->at, "expected an object, {...}");
+        return choir__data_record_wrong(&r->at, "expected an object, {...}");
     *more = status == CHOIR_OK;
     return status;
 }
 
-choir_status choir__array_find(choir__records *r, char **from, char **end)
+choir_status choir__array_find(choir__data_records *r, char **from, char **end)
 {
     bool more;
     choir_status status = find_object(r, &more);
@@ -106,8 +106,8 @@ choir_status choir__array_find(choir__records *r, char **from, char **end)
     while (status == CHOIR_OK && more &&
            !(stop = object_end(r->data + r->next, r->data + r->end))) {
         if (r->ended)
-            return choir__record_wrong(&r->at, "the file ends within an object");
-        status = choir__records_fill(r);
+            return choir__data_record_wrong(&r->at, "the file ends within an object");
+        status = choir__data_records_fill(r);
     }
     if (!stop)
         return status;
@@ -119,7 +119,7 @@ choir_status choir__array_find(choir__records *r, char **from, char **end)
     return status;
 }
 
-choir_status choir__array_parse(choir__records *r, char *from, char *end)
+choir_status choir__array_parse(choir__data_records *r, char *from, char *end)
 {
     const char *where, *line = from;
     const char *wrong;
@@ -132,5 +132,5 @@ choir_status choir__array_parse(choir__records *r, char *from, char *end)
     for (const char *at = from; at < where; at++)
         line = *at == '\n' ? at + 1 : line;
     r->at.column = where - line + 1;
-    return choir__record_wrong(&r->at, "%s", wrong);
+    return choir__data_record_wrong(&r->at, "%s", wrong);
 }

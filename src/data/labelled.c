@@ -16,8 +16,8 @@ typedef struct labelled {
     choir_dataset base;
     choir__encoded encoded;
     choir__labels labels;
-    choir__targets targets;      /* outputs 0: each sample or word has one class */
-    choir__record_places places; /* records in the order of the file */
+    choir__targets targets;           /* outputs 0: each sample or word has one class */
+    choir__data_record_places places; /* records in the order of the file */
 } labelled;
 
 /* --- columns --- */
@@ -58,19 +58,19 @@ const choir__json *choir__column(
 }
 
 choir_status choir__column_missing(
-    const choir__record_at *at, const char *named, const char *const *usual)
+    const choir__data_record_at *at, const char *named, const char *const *usual)
 {
-    return choir__record_wrong(at, "missing the column '%s'", named ? named : usual[0]);
+    return choir__data_record_wrong(at, "missing the column '%s'", named ? named : usual[0]);
 }
 
 choir_status choir__column_pieces(
-    const choir__record_at *at, const choir__json *list, choir__piece **pieces)
+    const choir__data_record_at *at, const choir__json *list, choir__piece **pieces)
 {
     const choir__json *word = choir__json_first(list);
     *pieces = choir__calloc((size_t)list->count + 1, sizeof **pieces);
     for (size_t i = 0; i < list->count; i++, word = choir__json_next(word)) {
         if (!choir__json_is(word, CHOIR__JSON_STRING))
-            return choir__record_wrong(at, "expected words as strings");
+            return choir__data_record_wrong(at, "expected words as strings");
         (*pieces)[i] = (choir__piece){word->text, word->bytes};
     }
     return CHOIR_OK;
@@ -91,19 +91,19 @@ typedef struct reading {
 } reading;
 
 /* Names the record in the error of adding its sample. */
-static choir_status added(const choir__record_at *at, choir_status status)
+static choir_status added(const choir__data_record_at *at, choir_status status)
 {
-    return status == CHOIR_OK ? CHOIR_OK : choir__record_wrong(at, "%s", choir__message());
+    return status == CHOIR_OK ? CHOIR_OK : choir__data_record_wrong(at, "%s", choir__message());
 }
 
-static choir_status add_text(reading *r, const choir__record_at *at, const choir__json *record,
-    const choir__json *text, int64_t label)
+static choir_status add_text(reading *r, const choir__data_record_at *at,
+    const choir__json *record, const choir__json *text, int64_t label)
 {
     const choir__json *pair = choir__column(record, r->opts->pair, choir__column_pair);
     choir__piece second = {0};
     if (!choir__json_is(text, CHOIR__JSON_STRING) ||
         (pair && !choir__json_is(pair, CHOIR__JSON_STRING)))
-        return choir__record_wrong(at, "expected texts as strings");
+        return choir__data_record_wrong(at, "expected texts as strings");
     if (pair)
         second = (choir__piece){pair->text, pair->bytes};
     return added(at, choir__encoded_text(&r->d->encoded,
@@ -111,7 +111,7 @@ static choir_status add_text(reading *r, const choir__record_at *at, const choir
 }
 
 static choir_status read_words(
-    reading *r, const choir__record_at *at, const choir__json *record)
+    reading *r, const choir__data_record_at *at, const choir__json *record)
 {
     const choir__json *list = choir__column(record, r->opts->text, choir__column_words);
     const choir__json *tags = choir__column(record, r->opts->label, word_classes);
@@ -122,7 +122,7 @@ static choir_status read_words(
         return choir__column_missing(at, r->opts->label, word_classes);
     if (list->type != CHOIR__JSON_ARRAY || tags->type != CHOIR__JSON_ARRAY ||
         list->count != tags->count)
-        return choir__record_wrong(at,
+        return choir__data_record_wrong(at,
             "expected an array of words, and one of as many classes, got %u and %u",
             list->count, tags->count);
     size_t count = list->count;
@@ -138,7 +138,8 @@ static choir_status read_words(
     return status;
 }
 
-static choir_status read_text(reading *r, const choir__record_at *at, const choir__json *record)
+static choir_status read_text(
+    reading *r, const choir__data_record_at *at, const choir__json *record)
 {
     const choir__json *text = choir__column(record, r->opts->text, choir__column_text);
     const choir__json *label = choir__column(record, r->opts->label, classes);
@@ -160,7 +161,7 @@ static choir_status read_text(reading *r, const choir__record_at *at, const choi
 }
 
 static choir_status read_record(
-    void *arg, const choir__record_at *at, const choir__json *record)
+    void *arg, const choir__data_record_at *at, const choir__json *record)
 {
     reading *r = arg;
     r->held = choir__is_held(r->opts->held_out, r->entries++);
@@ -169,7 +170,7 @@ static choir_status read_record(
     choir_status status = r->opts->words ? read_words(r, at, record) : read_text(r, at, record);
     if (r->d->encoded.count > before) {
         r->d->encoded.samples[before].record = r->d->places.count;
-        choir__record_places_add(&r->d->places, at, r->d->places.count);
+        choir__data_record_places_add(&r->d->places, at, r->d->places.count);
     }
     return status;
 }
@@ -187,8 +188,8 @@ static void drop_samples(reading *r)
 /* Both splits have the given classes or else the training split's. */
 static choir_status read_parts(reading *r, const char *path)
 {
-    choir__record_parts parts;
-    choir_status status = choir__record_parts_find(path, &parts);
+    choir__data_record_parts parts;
+    choir_status status = choir__data_record_parts_find(path, &parts);
     bool apart = parts.held.count > 0, given = r->opts->classes && r->opts->classes->count;
     bool numbers = r->d->targets.outputs && !r->d->targets.several;
     r->shared = !apart;
@@ -197,16 +198,16 @@ static choir_status read_parts(reading *r, const char *path)
     if (status == CHOIR_OK && given && !numbers)
         status = choir__labels_give(&r->d->labels, r->opts->classes);
     if (status == CHOIR_OK && (r->shared || r->training || !given))
-        status = choir__record_parts_read(&parts.train, read_record, r);
+        status = choir__data_record_parts_read(&parts.train, read_record, r);
     if (status == CHOIR_OK && given && apart && !r->training)
-        status = choir__record_parts_read(&parts.held, read_record, r);
+        status = choir__data_record_parts_read(&parts.held, read_record, r);
     if (status == CHOIR_OK && !numbers)
         status = choir__labels_settle(&r->d->labels);
     if (status == CHOIR_OK && r->labels_only) {
         r->labels_only = false;
-        status = choir__record_parts_read(&parts.held, read_record, r);
+        status = choir__data_record_parts_read(&parts.held, read_record, r);
     }
-    choir__record_parts_free(&parts);
+    choir__data_record_parts_free(&parts);
     drop_samples(r);
     return status;
 }
@@ -242,7 +243,7 @@ static bool place(
     const choir_dataset *self, int64_t index, int64_t part, choir_sample_place *of)
 {
     const labelled *d = (const labelled *)self;
-    choir__record_places_fill(&d->places, d->encoded.samples[index].record, of);
+    choir__data_record_places_fill(&d->places, d->encoded.samples[index].record, of);
     of->document = index;
     return part == 0;
 }
@@ -250,7 +251,7 @@ static bool place(
 static void free_labelled(choir_dataset *self)
 {
     labelled *d = (labelled *)self;
-    choir__record_places_free(&d->places);
+    choir__data_record_places_free(&d->places);
     choir__labels_free(&d->labels);
     choir__targets_free(&d->targets);
     choir__encoded_free(&d->encoded);

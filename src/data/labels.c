@@ -13,8 +13,8 @@
 
 enum { CLASSES_MAX = 1 << 20 };
 
-static choir_status text_of(
-    const choir__record_at *at, const choir__json *label, char number[24], const char **text)
+static choir_status text_of(const choir__data_record_at *at, const choir__json *label,
+    char number[24], const char **text)
 {
     int64_t whole;
     *text = number;
@@ -23,11 +23,12 @@ static choir_status text_of(
     else if (label->type == CHOIR__JSON_TRUE || label->type == CHOIR__JSON_FALSE)
         snprintf(number, 24, "%d", label->type == CHOIR__JSON_TRUE);
     else if (label->type == CHOIR__JSON_STRING && !*label->text)
-        return choir__record_wrong(at, "expected a label, got an empty text");
+        return choir__data_record_wrong(at, "expected a label, got an empty text");
     else if (label->type == CHOIR__JSON_STRING)
         *text = label->text;
     else
-        return choir__record_wrong(at, "expected a label that is a text or a whole number");
+        return choir__data_record_wrong(
+            at, "expected a label that is a text or a whole number");
     return CHOIR_OK;
 }
 
@@ -39,7 +40,7 @@ static int64_t number_in(const char *text)
 }
 
 /* Notes where the largest and the least of the labels that are whole numbers were found. */
-static void note_extremes(choir__labels *l, const choir__record_at *at, const char *text)
+static void note_extremes(choir__labels *l, const choir__data_record_at *at, const char *text)
 {
     int64_t number;
     if (!choir__parse_int(text, INT64_MIN, INT64_MAX, &number))
@@ -47,12 +48,12 @@ static void note_extremes(choir__labels *l, const choir__record_at *at, const ch
     if (!l->largest_place || number > l->largest) {
         free(l->largest_place);
         l->largest = number;
-        l->largest_place = choir__record_place(at);
+        l->largest_place = choir__data_record_place(at);
     }
     if (!l->least_place || number < l->least) {
         free(l->least_place);
         l->least = number;
-        l->least_place = choir__record_place(at);
+        l->least_place = choir__data_record_place(at);
     }
 }
 
@@ -82,11 +83,11 @@ choir_status choir__labels_give(choir__labels *l, const choir_class_names *class
 }
 
 static choir_status not_given(
-    const choir__labels *l, const choir__record_at *at, const char *text)
+    const choir__labels *l, const choir__data_record_at *at, const char *text)
 {
     choir_class_names names = {(char **)(uintptr_t)l->text, l->given};
     char *list = choir__class_names_list(&names);
-    choir_status status = choir__record_wrong(
+    choir_status status = choir__data_record_wrong(
         at, "the label '%.60s' is not one of the model's classes: %s", text, list);
     free(list);
     return status;
@@ -101,8 +102,8 @@ static void add_class(choir__labels *l, int64_t number)
     l->classes = choir__max(l->classes, class + 1);
 }
 
-choir_status choir__labels_add(
-    choir__labels *l, const choir__record_at *at, const choir__json *label, int64_t *number)
+choir_status choir__labels_add(choir__labels *l, const choir__data_record_at *at,
+    const choir__json *label, int64_t *number)
 {
     char digits[24];
     const char *text;
@@ -120,12 +121,13 @@ choir_status choir__labels_add(
     if (l->given && (l->named || number_in(text) < 0))
         return not_given(l, at, text);
     if (l->settled && (l->sorted || number_in(text) < 0 || number_in(text) >= CLASSES_MAX))
-        return choir__record_wrong(at, "the label '%s' is not in the training split", text);
+        return choir__data_record_wrong(
+            at, "the label '%s' is not in the training split", text);
     if (!choir__is_utf8(text, strlen(text)))
-        return choir__record_wrong(
+        return choir__data_record_wrong(
             at, "the label is not UTF-8, as the name of a class must be");
     if (l->count == CLASSES_MAX)
-        return choir__record_wrong(at, "there are more than %d labels", CLASSES_MAX);
+        return choir__data_record_wrong(at, "there are more than %d labels", CLASSES_MAX);
     *number = l->count;
     append(l, text);
     note_extremes(l, at, text);

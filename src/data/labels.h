@@ -34,7 +34,7 @@ choir_status choir__labels_give(choir__labels *labels, const choir_class_names *
  * two; an empty text; a text that is not among the given classes; a text that is not UTF-8;
  * after choir__labels_settle, a text that was not there before: numbers are classes by
  * themselves). */
-choir_status choir__labels_add(choir__labels *labels, const choir__record_at *at,
+choir_status choir__labels_add(choir__labels *labels, const choir__data_record_at *at,
     const choir__json *label, int64_t *number);
 
 /* Gives each label its class. Error: range (a number that is no class). */
@@ -79,11 +79,11 @@ const choir__json *choir__column(
 
 /* Fails: the record has no such column. */
 choir_status choir__column_missing(
-    const choir__record_at *at, const char *named, const char *const *usual);
+    const choir__data_record_at *at, const char *named, const char *const *usual);
 
 /* Lists the words of an array, which the record owns; the caller frees the list, also after an
  * error. Error: format (an entry that is no string). */
 choir_status choir__column_pieces(
-    const choir__record_at *at, const choir__json *list, choir__piece **pieces);
+    const choir__data_record_at *at, const choir__json *list, choir__piece **pieces);
 
 #endif

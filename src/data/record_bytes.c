@@ -31,7 +31,7 @@ static choir_status check_file(const char *path)
     return status;
 }
 
-choir_status choir__record_rows_open(const char *path, choir__parquet **file)
+choir_status choir__data_record_rows_open(const char *path, choir__parquet **file)
 {
     const choir__plugin_head *head;
     char why[CHOIR__PARQUET_WHY];
@@ -60,7 +60,7 @@ static choir_status read_rows(choir__parquet *f, char *to, size_t room, size_t *
     return n < 0 ? choir__error(CHOIR_ERR_FORMAT, "%s: %s", f->path, why) : CHOIR_OK;
 }
 
-void choir__record_rows_close(choir__parquet *f)
+void choir__data_record_rows_close(choir__parquet *f)
 {
     if (!f)
         return;
@@ -76,7 +76,7 @@ enum {
 
 /* --- the buffer --- */
 
-static choir_status make_room(choir__records *r)
+static choir_status make_room(choir__data_records *r)
 {
     if (r->next) {
         memmove(r->data, r->data + r->next, r->end - r->next);
@@ -91,7 +91,7 @@ static choir_status make_room(choir__records *r)
     char *data = room <= LONGEST ? realloc(r->data, room + 1) : NULL;
     if (!data)
         return room > LONGEST
-                   ? choir__record_wrong(&r->at, "a record of more than %d bytes", LONGEST)
+                   ? choir__data_record_wrong(&r->at, "a record of more than %d bytes", LONGEST)
                    : choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for %zu bytes",
                          r->at.path, room);
     r->data = data;
@@ -99,7 +99,8 @@ static choir_status make_room(choir__records *r)
     return CHOIR_OK;
 }
 
-static choir_status read_some(const choir__records *r, char *to, size_t room, size_t *bytes)
+static choir_status read_some(
+    const choir__data_records *r, char *to, size_t room, size_t *bytes)
 {
     ssize_t n;
     if (r->rows)
@@ -114,7 +115,7 @@ static choir_status read_some(const choir__records *r, char *to, size_t room, si
     return CHOIR_OK;
 }
 
-choir_status choir__records_fill(choir__records *r)
+choir_status choir__data_records_fill(choir__data_records *r)
 {
     size_t bytes = 0;
     choir_status status = make_room(r);

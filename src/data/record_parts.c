@@ -130,9 +130,9 @@ bool choir__has_records(const char *path)
     return found;
 }
 
-choir_status choir__record_parts_find(const char *path, choir__record_parts *parts)
+choir_status choir__data_record_parts_find(const char *path, choir__data_record_parts *parts)
 {
-    *parts = (choir__record_parts){0};
+    *parts = (choir__data_record_parts){0};
     char *folder = choir__is_record_file(path) ? NULL : add_training(&parts->train, path);
     if (!folder) {
         choir__name_list_add(&parts->train, path);
@@ -146,17 +146,17 @@ choir_status choir__record_parts_find(const char *path, choir__record_parts *par
     return status;
 }
 
-void choir__record_parts_free(choir__record_parts *parts)
+void choir__data_record_parts_free(choir__data_record_parts *parts)
 {
     choir__name_list_free(&parts->train);
     choir__name_list_free(&parts->held);
 }
 
-choir_status choir__record_parts_read(
-    const choir__name_list *files, choir__record_fn *fn, void *arg)
+choir_status choir__data_record_parts_read(
+    const choir__name_list *files, choir__data_record_fn *fn, void *arg)
 {
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < files->count && status == CHOIR_OK; i++)
-        status = choir__records_read(files->name[i], fn, arg);
+        status = choir__data_records_read(files->name[i], fn, arg);
     return status;
 }

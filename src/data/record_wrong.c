@@ -5,16 +5,16 @@
 
 #include "data/records.h"
 
-char *choir__record_place(const choir__record_at *at)
+char *choir__data_record_place(const choir__data_record_at *at)
 {
     return at->line ? choir__format("%s, %s %lld", at->path, at->row ? "row" : "line",
                           (long long)at->line)
                     : choir__strdup(at->path);
 }
 
-choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
+choir_status choir__data_record_wrong(const choir__data_record_at *at, const char *format, ...)
 {
-    char text[300], column[32] = "", *place = choir__record_place(at);
+    char text[300], column[32] = "", *place = choir__data_record_place(at);
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);

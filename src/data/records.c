@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 
 /* Finds the end of the line that begins at data + next. */
-static bool find_line(choir__records *r, char **end)
+static bool find_line(choir__data_records *r, char **end)
 {
     size_t from = choir__max(r->next, r->searched);
     char *found = r->end > from ? memchr(r->data + from, '\n', r->end - from) : NULL;
@@ -21,7 +21,7 @@ static bool find_line(choir__records *r, char **end)
 
 /* --- records --- */
 
-static choir_status parse_line(choir__records *r, char *line, char *end)
+static choir_status parse_line(choir__data_records *r, char *line, char *end)
 {
     if (r->text) {
         size_t bytes = (size_t)(r->data + r->next - line); /* with the line's end */
@@ -36,10 +36,10 @@ static choir_status parse_line(choir__records *r, char *line, char *end)
         r->at.column = where - line + 1;
     else if (r->nodes.node[0].type != CHOIR__JSON_OBJECT)
         wrong = "expected an object, {...}";
-    return wrong ? choir__record_wrong(&r->at, "%s", wrong) : CHOIR_OK;
+    return wrong ? choir__data_record_wrong(&r->at, "%s", wrong) : CHOIR_OK;
 }
 
-static bool is_empty(const choir__records *r, const char *line, const char *end)
+static bool is_empty(const choir__data_records *r, const char *line, const char *end)
 {
     if (r->text)
         return false;
@@ -51,13 +51,13 @@ static bool is_empty(const choir__records *r, const char *line, const char *end)
 }
 
 /* Finds the next line or row with bytes; *end NULL: no more. */
-static choir_status find_record(choir__records *r, char **from, char **end)
+static choir_status find_record(choir__data_records *r, char **from, char **end)
 {
     for (;;) {
         choir_status status = CHOIR_OK;
         while (status == CHOIR_OK &&
                !(r->table ? choir__table_find_row(r, end) : find_line(r, end)))
-            status = choir__records_fill(r);
+            status = choir__data_records_fill(r);
         if (status != CHOIR_OK)
             return status;
         *from = r->data + r->next;
@@ -73,7 +73,7 @@ static choir_status find_record(choir__records *r, char **from, char **end)
     }
 }
 
-choir_status choir__records_next(choir__records *r, const choir__json **record)
+choir_status choir__data_records_next(choir__data_records *r, const choir__json **record)
 {
     char *from, *end;
     *record = NULL;
@@ -89,7 +89,7 @@ choir_status choir__records_next(choir__records *r, const choir__json **record)
     if (status != CHOIR_OK)
         return status;
     if (head)
-        return choir__records_next(r, record);
+        return choir__data_records_next(r, record);
     *record = r->nodes.node;
     return CHOIR_OK;
 }
@@ -108,17 +108,17 @@ bool choir__is_record_file(const char *path)
            ends_in(path, ".parquet") || choir__is_array_file(path);
 }
 
-void choir__records_take(choir__records *r, int fd, const char *name)
+void choir__data_records_take(choir__data_records *r, int fd, const char *name)
 {
-    *r = (choir__records){.at = {.path = name}, .fd = fd};
+    *r = (choir__data_records){.at = {.path = name}, .fd = fd};
 }
 
-choir_status choir__records_look(choir__records *r, bool *documents)
+choir_status choir__data_records_look(choir__data_records *r, bool *documents)
 {
     size_t at = 0;
     choir_status status = CHOIR_OK;
     while (status == CHOIR_OK && !r->ended && r->end < 3)
-        status = choir__records_fill(r);
+        status = choir__data_records_fill(r);
     if (status == CHOIR_OK && r->end >= 3 && !memcmp(r->data, "\xef\xbb\xbf", 3))
         r->next = 3;
     while (status == CHOIR_OK && !r->ended) {
@@ -127,7 +127,7 @@ choir_status choir__records_look(choir__records *r, bool *documents)
             at++;
         if (at < r->end)
             break;
-        status = choir__records_fill(r);
+        status = choir__data_records_fill(r);
     }
     for (at = r->next; at < r->end && strchr(" \t\r\n", r->data[at]) && r->data[at];)
         at++;
@@ -138,46 +138,46 @@ choir_status choir__records_look(choir__records *r, bool *documents)
     return status;
 }
 
-choir_status choir__records_open(choir__records *r, const char *path)
+choir_status choir__data_records_open(choir__data_records *r, const char *path)
 {
-    choir__records_take(r, -1, path);
+    choir__data_records_take(r, -1, path);
     r->at.row = ends_in(path, ".parquet");
     if (r->at.row)
-        return choir__record_rows_open(path, &r->rows);
+        return choir__data_record_rows_open(path, &r->rows);
     r->array = ends_in(path, ".json");
     r->table = !r->array && !ends_in(path, ".jsonl");
     r->quotes = r->table && !ends_in(path, ".tsv");
     r->separator = r->quotes ? ',' : '\t';
     choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &r->fd);
     while (status == CHOIR_OK && !r->ended && r->end < 3)
-        status = choir__records_fill(r);
+        status = choir__data_records_fill(r);
     if (status == CHOIR_OK && r->end >= 3 && !memcmp(r->data, "\xef\xbb\xbf", 3))
         r->next = 3;
     return status;
 }
 
-void choir__records_close(choir__records *r)
+void choir__data_records_close(choir__data_records *r)
 {
     if (r->fd >= 0)
         close(r->fd);
-    choir__record_rows_close(r->rows);
+    choir__data_record_rows_close(r->rows);
     for (size_t i = 0; i < r->column_count; i++)
         free(r->columns[i]);
     free(r->columns);
     choir__map_free(&r->names);
     free(r->data);
     choir__json_nodes_free(&r->nodes);
-    *r = (choir__records){.fd = -1};
+    *r = (choir__data_records){.fd = -1};
 }
 
-choir_status choir__records_read(const char *path, choir__record_fn *fn, void *arg)
+choir_status choir__data_records_read(const char *path, choir__data_record_fn *fn, void *arg)
 {
-    choir__records r;
+    choir__data_records r;
     const choir__json *record;
-    choir_status status = choir__records_open(&r, path);
-    while (
-        status == CHOIR_OK && (status = choir__records_next(&r, &record)) == CHOIR_OK && record)
+    choir_status status = choir__data_records_open(&r, path);
+    while (status == CHOIR_OK && (status = choir__data_records_next(&r, &record)) == CHOIR_OK &&
+           record)
         status = fn(arg, &r.at, record);
-    choir__records_close(&r);
+    choir__data_records_close(&r);
     return status;
 }

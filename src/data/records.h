@@ -19,16 +19,16 @@
 typedef struct choir__parquet choir__parquet;
 
 /* The place of a record, for messages. */
-typedef struct choir__record_at {
+typedef struct choir__data_record_at {
     const char *path;
     int64_t line;   /* number from 1; 0: the path alone identifies it */
     int64_t column; /* byte of the line, from 1; 0: the whole record */
     bool row;       /* `line` is the number of a row, which has no bytes of its own */
-} choir__record_at;
+} choir__data_record_at;
 
 /* A file of records that is being read. */
-typedef struct choir__records {
-    choir__record_at at; /* the current record */
+typedef struct choir__data_records {
+    choir__data_record_at at; /* the current record */
     int fd;
     choir__parquet *rows; /* used instead of fd; NULL: the file is a text */
     bool table, quotes;   /* table: rows of fields; quotes: fields may be quoted */
@@ -45,7 +45,7 @@ typedef struct choir__records {
     char **columns;          /* (column_count) columns of a table */
     size_t column_count;
     choir__map names; /* names of the columns */
-} choir__records;
+} choir__data_records;
 
 /* Returns whether the file's name ends like a file of records; of .json, whether the file is an
  * array of objects. */
@@ -53,43 +53,43 @@ bool choir__is_record_file(const char *path);
 
 /* Opens a regular file, whose kind its name tells. Close it also after an error. Errors: io.
  * Tests call it, too. */
-choir_status choir__records_open(choir__records *records, const char *path);
+choir_status choir__data_records_open(choir__data_records *records, const char *path);
 /* Takes records of JSON from a descriptor, which close closes. name: for messages. */
-void choir__records_take(choir__records *records, int fd, const char *name);
+void choir__data_records_take(choir__data_records *records, int fd, const char *name);
 /* Looks at the first character that is not blank: other than {, records are lines of text.
  * Errors: io. */
-choir_status choir__records_look(choir__records *records, bool *documents);
-void choir__records_close(choir__records *records);
+choir_status choir__data_records_look(choir__data_records *records, bool *documents);
+void choir__data_records_close(choir__data_records *records);
 
 /* Reads the next record into *record, which is valid until the next call; NULL: there are no
  * more. Empty lines are skipped. Errors: io, format (naming the file, the line and the column).
  */
-choir_status choir__records_next(choir__records *records, const choir__json **record);
+choir_status choir__data_records_next(choir__data_records *records, const choir__json **record);
 
-typedef choir_status choir__record_fn(
-    void *arg, const choir__record_at *at, const choir__json *record);
+typedef choir_status choir__data_record_fn(
+    void *arg, const choir__data_record_at *at, const choir__json *record);
 
-/* Calls fn for each record of a file, in order, until it fails. Errors: as choir__records_next,
- * errors of fn. */
-choir_status choir__records_read(const char *path, choir__record_fn *fn, void *arg);
+/* Calls fn for each record of a file, in order, until it fails. Errors: as
+ * choir__data_records_next, errors of fn. */
+choir_status choir__data_records_read(const char *path, choir__data_record_fn *fn, void *arg);
 
 /* Returns "PATH, line N" or "PATH, row N"; the caller frees it. */
-char *choir__record_place(const choir__record_at *at);
+char *choir__data_record_place(const choir__data_record_at *at);
 
 /* Fails with CHOIR_ERR_FORMAT: "PATH, line N: ...". */
-choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
+choir_status choir__data_record_wrong(const choir__data_record_at *at, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* --- bytes: record_bytes.c --- */
 
 /* Reads more bytes behind the ones that are there. Errors: io, format, memory. */
-choir_status choir__records_fill(choir__records *records);
+choir_status choir__data_records_fill(choir__data_records *records);
 /* Returns the number of line ends in [from, end). */
 int64_t choir__lines_in(const char *from, const char *end);
 /* Opens a regular Parquet file. Errors: io, format, unsupported (there is no plug-in). */
-choir_status choir__record_rows_open(const char *path, choir__parquet **file);
+choir_status choir__data_record_rows_open(const char *path, choir__parquet **file);
 /* NULL is fine */
-void choir__record_rows_close(choir__parquet *file);
+void choir__data_record_rows_close(choir__parquet *file);
 
 /* --- arrays: array.c --- */
 
@@ -97,17 +97,17 @@ void choir__record_rows_close(choir__parquet *file);
 bool choir__is_array_file(const char *path);
 /* Finds the next object [*from, *end) of an array; *end NULL: there are no more. Errors: io,
  * format. */
-choir_status choir__array_find(choir__records *records, char **from, char **end);
-choir_status choir__array_parse(choir__records *records, char *from, char *end);
+choir_status choir__array_find(choir__data_records *records, char **from, char **end);
+choir_status choir__array_parse(choir__data_records *records, char *from, char *end);
 
 /* --- rows of tables: table.c --- */
 
 /* Finds the end of the row that begins at data + next: its line's end, or the end of a file
  * that has ended. Sets the number of its lines. Returns false if the row does not end before
  * `end`. */
-bool choir__table_find_row(choir__records *records, char **end);
+bool choir__table_find_row(choir__data_records *records, char **end);
 /* Parses the row [row, end), whose end is overwritten, into the nodes, or, if the columns are
  * not known yet, into the columns. Errors: format, memory. */
-choir_status choir__table_parse_row(choir__records *records, char *row, char *end);
+choir_status choir__table_parse_row(choir__data_records *records, char *row, char *end);
 
 #endif

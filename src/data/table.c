@@ -19,7 +19,7 @@ static char *closing_quote(char *at, const char *end)
 }
 
 /* A quoted field may contain line ends. Quotes count at the beginning of a field alone. */
-bool choir__table_find_row(choir__records *r, char **end)
+bool choir__table_find_row(choir__data_records *r, char **end)
 {
     char *row = r->data + r->next, *stop = r->data + r->end, *at = row, *line = NULL;
     r->lines = 1;
@@ -47,19 +47,19 @@ bool choir__table_find_row(choir__records *r, char **end)
 }
 
 static choir_status wrong_at(
-    choir__records *r, const char *row, const char *at, const char *why)
+    choir__data_records *r, const char *row, const char *at, const char *why)
 {
     r->at.line += choir__lines_in(row, at);
     const char *line = memrchr(row, '\n', (size_t)(at - row));
     row = line ? line + 1 : row;
     r->at.column = at - row + 1;
-    return choir__record_wrong(&r->at, "%s", why);
+    return choir__data_record_wrong(&r->at, "%s", why);
 }
 
 /* Finds the field at *at, and moves *at behind what ends it; NULL: it is the row's last one.
  * The field's count is 1 if it is quoted. */
 static choir_status find_field(
-    choir__records *r, const char *row, char **at, char *end, choir__json *field)
+    choir__data_records *r, const char *row, char **at, char *end, choir__json *field)
 {
     char *text = *at, *stop, *behind;
     bool quoted = r->quotes && text < end && *text == '"';
@@ -101,10 +101,10 @@ static void finish_field(choir__json *field, char *text)
 }
 
 /* Two columns of one name would hide each other. */
-static choir_status add_column(choir__records *r, const choir__json *field)
+static choir_status add_column(choir__data_records *r, const choir__json *field)
 {
     if (*field->text && choir__map_find(&r->names, field->text) >= 0)
-        return choir__record_wrong(
+        return choir__data_record_wrong(
             &r->at, "expected columns with different names, got '%s' twice", field->text);
     CHOIR__GROW(r->columns, r->column_count);
     char *name = r->columns[r->column_count] = choir__strdup(field->text);
@@ -112,7 +112,7 @@ static choir_status add_column(choir__records *r, const choir__json *field)
     return CHOIR_OK;
 }
 
-static choir_status check_text(choir__records *r, const char *row, const char *end)
+static choir_status check_text(choir__data_records *r, const char *row, const char *end)
 {
     uint32_t code;
     if (choir__is_utf8(row, (size_t)(end - row)))
@@ -124,7 +124,7 @@ static choir_status check_text(choir__records *r, const char *row, const char *e
 }
 
 /* Adds the row's fields to the nodes, each behind its column's name. */
-static choir_status find_fields(choir__records *r, char *row, char *end, size_t *fields)
+static choir_status find_fields(choir__data_records *r, char *row, char *end, size_t *fields)
 {
     choir_status status = CHOIR_OK;
     for (char *at = row; status == CHOIR_OK && at; (*fields)++) {
@@ -142,7 +142,7 @@ static choir_status find_fields(choir__records *r, char *row, char *end, size_t 
     return status;
 }
 
-choir_status choir__table_parse_row(choir__records *r, char *row, char *end)
+choir_status choir__table_parse_row(choir__data_records *r, char *row, char *end)
 {
     bool head = !r->columns;
     size_t fields = 0;
@@ -152,7 +152,7 @@ choir_status choir__table_parse_row(choir__records *r, char *row, char *end)
     if (status == CHOIR_OK)
         status = find_fields(r, row, end, &fields);
     if (status == CHOIR_OK && !head && fields != r->column_count)
-        status = choir__record_wrong(&r->at,
+        status = choir__data_record_wrong(&r->at,
             "expected %zu fields, as in the first row, got %zu", r->column_count, fields);
     for (size_t i = 0; i < fields && status == CHOIR_OK; i++) {
         choir__json *field = &r->nodes.node[2 + 2 * i];

@@ -33,19 +33,19 @@ static bool read_number(const choir__json *value, double *number)
 }
 
 static choir_status add_numbers(
-    choir__targets *t, const choir__record_at *at, const choir__json *value, bool keep)
+    choir__targets *t, const choir__data_record_at *at, const choir__json *value, bool keep)
 {
     const bool list = value->type == CHOIR__JSON_ARRAY;
     const choir__json *entry = list ? choir__json_first(value) : value;
     int64_t count = list ? value->count : 1;
     if (count != t->outputs)
-        return choir__record_wrong(at,
+        return choir__data_record_wrong(at,
             "expected a label of %lld numbers, as the model gives, got %lld",
             (long long)t->outputs, (long long)count);
     for (int64_t i = 0; i < count; i++, entry = i < count ? choir__json_next(entry) : NULL) {
         double number;
         if (!read_number(entry, &number))
-            return choir__record_wrong(at, "expected a label that is a number");
+            return choir__data_record_wrong(at, "expected a label that is a number");
         if (!keep)
             continue;
         add_used(t);
@@ -82,7 +82,7 @@ static bool are_truths(const choir__targets *t, const choir__json *list)
 
 /* Stores the label of a class by its number. Names that a model gives are the first labels. */
 static choir_status label_of_class(
-    choir__labels *labels, const choir__record_at *at, int64_t class, int64_t *label)
+    choir__labels *labels, const choir__data_record_at *at, int64_t class, int64_t *label)
 {
     char text[24];
     int bytes = snprintf(text, sizeof text, "%lld", (long long)class);
@@ -102,7 +102,7 @@ static void add_label(choir__targets *t, int64_t label, bool keep)
 }
 
 static choir_status add_list(choir__targets *t, choir__labels *labels,
-    const choir__record_at *at, const choir__json *list, bool keep)
+    const choir__data_record_at *at, const choir__json *list, bool keep)
 {
     const bool truths = are_truths(t, list);
     const choir__json *entry = choir__json_first(list);
@@ -119,7 +119,7 @@ static choir_status add_list(choir__targets *t, choir__labels *labels,
 }
 
 static choir_status add_classes(choir__targets *t, choir__labels *labels,
-    const choir__record_at *at, const choir__json *value, bool keep)
+    const choir__data_record_at *at, const choir__json *value, bool keep)
 {
     choir_status status = CHOIR_OK;
     int64_t label;
@@ -140,7 +140,7 @@ static choir_status add_classes(choir__targets *t, choir__labels *labels,
 /* --- both --- */
 
 choir_status choir__targets_add(choir__targets *t, choir__labels *labels,
-    const choir__record_at *at, const choir__json *value, bool keep)
+    const choir__data_record_at *at, const choir__json *value, bool keep)
 {
     return t->several ? add_classes(t, labels, at, value, keep)
                       : add_numbers(t, at, value, keep);

@@ -21,7 +21,7 @@ typedef struct choir__targets {
  * many truth values as the model has classes, or of 0.0 and 1.0; null stands for no label.
  * Errors: format. */
 choir_status choir__targets_add(choir__targets *targets, choir__labels *labels,
-    const choir__record_at *at, const choir__json *value, bool keep);
+    const choir__data_record_at *at, const choir__json *value, bool keep);
 
 /* Writes the targets of a sample, y (outputs). */
 void choir__targets_get(

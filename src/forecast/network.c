@@ -16,7 +16,7 @@ enum {
 typedef struct pricing {
     const choir__cluster *cluster;
     const choir__call_shape *call;
-    choir__plan plan;
+    choir__pattern_collective collective;
     int *nodes;                      /* (size) of each member */
     int64_t groups[CHOIR__LEVELS];   /* groups of the dimension that share a component */
     choir__move_schedule *schedules; /* (walked) */
@@ -68,7 +68,7 @@ static void plan_of(pricing *p)
     const choir__call_shape *call = p->call;
     p->element = choir_dtype_size(call->dtype);
     number_nodes(p);
-    p->plan = (choir__plan){.kind = call->kind,
+    p->collective = (choir__pattern_collective){.kind = call->kind,
         .algorithm = call->algorithm,
         .world = (int)call->group.size,
         .root = call->root,
@@ -79,9 +79,9 @@ static void plan_of(pricing *p)
         .in_place = true,
         .mean = true,
         .nodes = p->nodes};
-    p->plan.algorithm = choir__move_schedule_choose(&p->plan, call->dtype);
+    p->collective.algorithm = choir__move_schedule_choose(&p->collective, call->dtype);
     /* 16-bit partial sums of all algorithms but the exchange travel as f32. */
-    if (p->element == 2 && p->plan.algorithm != CHOIR__EXCHANGE)
+    if (p->element == 2 && p->collective.algorithm != CHOIR__EXCHANGE)
         p->element = 4;
 }
 
@@ -89,8 +89,8 @@ static choir_status make_schedules(pricing *p, int members)
 {
     p->schedules = choir__calloc((size_t)members, sizeof *p->schedules);
     for (int m = 0; m < members; m++) {
-        p->plan.rank = m;
-        choir_status status = choir__move_schedule_make(&p->plan, &p->schedules[m]);
+        p->collective.rank = m;
+        choir_status status = choir__move_schedule_make(&p->collective, &p->schedules[m]);
         if (status)
             return status;
         p->walked = m + 1;
@@ -308,7 +308,7 @@ static void walk_node(pricing *p, choir__call_cost *cost)
     for (int r = 0; r < p->rounds; r++)
         cost->seconds += round_seconds(p, &rounds[r]);
     for (int level = 0; level < CHOIR__LEVELS; level++)
-        cost->bytes[level] *= (double)p->plan.world / p->walked;
+        cost->bytes[level] *= (double)p->collective.world / p->walked;
     free(rounds);
 }
 
@@ -385,14 +385,14 @@ choir_status choir__network_price(
         local = level == CHOIR__LEVEL_NODE ? n : local;
     }
     plan_of(&p);
-    cost->algorithm = p.plan.algorithm;
+    cost->algorithm = p.collective.algorithm;
     status = make_schedules(&p, 1);
-    const double moves = status ? 0 : (double)p.schedules[0].count * (double)p.plan.world;
-    const bool all = moves <= MOST_MOVES && p.plan.world <= MOST_WALKED;
+    const double moves = status ? 0 : (double)p.schedules[0].count * (double)p.collective.world;
+    const bool all = moves <= MOST_MOVES && p.collective.world <= MOST_WALKED;
     pricing_free(&p);
     plan_of(&p);
     if (!status)
-        status = make_schedules(&p, all ? p.plan.world : (int)local);
+        status = make_schedules(&p, all ? p.collective.world : (int)local);
     if (!status && all)
         walk_all(&p, cost);
     else if (!status)

@@ -57,7 +57,7 @@ typedef struct choir__step_entry {
             choir__kind kind;
             choir__algorithm algorithm; /* AUTO: as the library chooses */
             choir_dtype dtype;
-            int64_t count;  /* elements, as choir__plan counts them */
+            int64_t count;  /* elements, as choir__pattern_collective counts them */
             int64_t leaves; /* TREE_REDUCE: micro-batches of the job */
             int group;      /* index in choir__step.groups */
             /* broadcast and its like: member of the group. SEND, RECEIVE: the distance in ranks

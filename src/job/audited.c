@@ -27,8 +27,8 @@ choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
         return CHOIR_OK;
     audit->every = 50;
     const choir__option known[] = {
-        {"every", CHOIR__INT, &audit->every, 1, CHOIR__CLI_NO_LIMIT},
-        {"recheck", CHOIR__INT, &audit->recheck, 1, CHOIR__CLI_NO_LIMIT},
+        {"every", CHOIR__INT, &audit->every, 1, CHOIR__LINE_NO_LIMIT},
+        {"recheck", CHOIR__INT, &audit->recheck, 1, CHOIR__LINE_NO_LIMIT},
         {"dump", CHOIR__FLAG, &audit->dump, 0, 1},
         {NULL},
     };
@@ -42,9 +42,9 @@ choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
  * micro-batches change with them. */
 static bool turns(const choir__job *j, const choir__dimension *d)
 {
-    const choir__cli_strategy *s = d->strategy;
+    const choir__job_strategy *s = d->strategy;
     bool alone = j->placement.composition.count == 1;
-    choir__recovery recovery = alone ? choir__cli_strategy_recovery(j) : s->recovery;
+    choir__recovery recovery = alone ? choir__job_strategy_recovery(j) : s->recovery;
     return !s->meet && (s->turns_ranks ? s->turns_ranks(d->keys) : recovery == CHOIR__IN_PLACE);
 }
 
@@ -55,9 +55,9 @@ static choir_status check_recheck(const choir__job *j)
     const choir__composition *c = &j->placement.composition;
     bool dealt = false, turned = true, own = false;
     for (int d = 0; d < c->count; d++) {
-        const choir__cli_strategy *s = c->dims[d].strategy;
+        const choir__job_strategy *s = c->dims[d].strategy;
         int ranks = choir__composition_ranks(c, d, j->placement.nproc);
-        dealt |= choir__strategy_deals(s);
+        dealt |= choir__job_strategy_deals(s);
         turned &= turns(j, &c->dims[d]);
         own |=
             s->own_numbers && s->own_numbers(c->dims[d].keys, ranks, j->training.microbatches);
@@ -80,7 +80,7 @@ choir_status choir__job_check_audit(choir__job *j)
 {
     choir__job_audit audit;
     choir_status status = choir__job_audited(j, &audit);
-    if (status == CHOIR_OK && audit.every && choir__cli_strategy_alone(j))
+    if (status == CHOIR_OK && audit.every && choir__job_strategy_alone(j))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "--audit with --strategy %s: its ranks step by themselves, and have no common state "
             "that could be hashed",

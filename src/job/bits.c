@@ -18,7 +18,7 @@
 
 static const char *const values[] = {"auto", "chain", "amx", "onednn", "cuda", NULL};
 
-const char *choir__cli_bits_names(size_t i)
+const char *choir__job_bits_names(size_t i)
 {
     return i < CHOIR_COUNT(values) ? values[i] : NULL;
 }

@@ -5,7 +5,7 @@
 #include "job/job_rank.h"
 
 /* The values of --bits, for its row in the table of options; NULL behind the last. */
-const char *choir__cli_bits_names(size_t i);
+const char *choir__job_bits_names(size_t i);
 
 /* Settles the class: the one that --bits or CHOIR_MATH names, or the fastest that all ranks
  * have. The process computes in it until choir__job_drop_bits. `launched`: the ranks may be on

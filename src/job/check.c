@@ -22,7 +22,7 @@
 static void go_over_ranks(choir__composition *c, int ranks, int product)
 {
     for (int d = 0; d < c->count; d++) {
-        const choir__cli_strategy *over = c->dims[d].strategy->over_ranks;
+        const choir__job_strategy *over = c->dims[d].strategy->over_ranks;
         bool inside = d > 0 && d == c->count - 1 && ranks * c->dims[d].size == product;
         if (over && !(inside && ranks < product))
             c->dims[d].strategy = over;
@@ -62,9 +62,9 @@ static choir_status fit_mesh(choir__job *j)
 static void list_rank_strategies(char *text, size_t bytes)
 {
     size_t used = 0;
-    for (int i = 0; choir__cli_strategies[i] && used < bytes; i++) {
-        const choir__cli_strategy *s = choir__cli_strategies[i];
-        if (s->over_ranks || choir__cli_strategy_has_ranks(s))
+    for (int i = 0; choir__job_strategies[i] && used < bytes; i++) {
+        const choir__job_strategy *s = choir__job_strategies[i];
+        if (s->over_ranks || choir__job_strategy_has_ranks(s))
             used +=
                 (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", s->name);
     }
@@ -83,7 +83,7 @@ static choir_status parse_strategy(choir__job *j)
     if (status != CHOIR_OK)
         return status;
     j->placement.strategy = choir__composition_strategy(&j->placement.composition);
-    if (choir__cli_strategy_has_ranks(j->placement.strategy) || j->placement.nproc <= 1)
+    if (choir__job_strategy_has_ranks(j->placement.strategy) || j->placement.nproc <= 1)
         return CHOIR_OK;
     char list[256];
     list_rank_strategies(list, sizeof list);
@@ -149,7 +149,7 @@ static choir_status check_words(choir__job *j)
  * strategy has ranks. */
 static choir_status count_ranks(choir__job *j)
 {
-    bool ranks = choir__cli_strategy_has_ranks(j->placement.strategy);
+    bool ranks = choir__job_strategy_has_ranks(j->placement.strategy);
     if (j->ranks.launched)
         j->placement.nproc = j->ranks.world;
     if (!j->placement.nproc)
@@ -233,7 +233,7 @@ static choir_status check_stream(choir__job *j)
 bool choir__job_may_be_kept(const choir__job *j)
 {
     return j->ranks.launched && !j->ranks.no_copy &&
-           choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
+           choir__job_strategy_recovery(j) != CHOIR__NO_RECOVERY;
 }
 
 double choir__job_seconds(const char *text)
@@ -277,7 +277,7 @@ static choir_status check_without(choir__job *j)
 static choir_status check_times(choir__job *j)
 {
     const struct {
-        const choir__cli_option *option;
+        const choir__line_option *option;
         const char *text;
     } times[] = {{CHOIR__JOB_OPTION(training.max_time), j->training.max_time},
         {CHOIR__JOB_OPTION(saves.grace), j->saves.grace}};
@@ -292,7 +292,7 @@ static choir_status check_times(choir__job *j)
 static choir_status read_devices(choir__job *j)
 {
     choir__job_placement *p = &j->placement;
-    return (p->imagined ? choir__cli_devices_list : choir__cli_devices_read)(
+    return (p->imagined ? choir__job_devices_list : choir__job_devices_read)(
         p->devices, p->device_names, CHOIR_COUNT(p->device_names), &p->device_count);
 }
 

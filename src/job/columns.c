@@ -30,28 +30,28 @@ bool choir__option_judged(const void *job)
 /* --- .written: how documents write a value --- */
 
 /* The file or folder as it is found from anywhere, or the model with all of its sizes. */
-char *choir__option_model_text(const void *job, choir__cli_form form)
+char *choir__option_model_text(const void *job, choir__line_form form)
 {
     const choir__job_model *m = &((const choir__job *)job)->model;
     return form == CHOIR__COMPLETE && m->given ? choir__job_path(m->given)
                                                : choir__strdup(m->info.config);
 }
 
-char *choir__option_weights_text(const void *job, choir__cli_form form)
+char *choir__option_weights_text(const void *job, choir__line_form form)
 {
     const char *path = ((const choir__job *)job)->model.weights;
     (void)form;
     return path ? choir__job_path(path) : NULL;
 }
 
-char *choir__option_adapter_text(const void *job, choir__cli_form form)
+char *choir__option_adapter_text(const void *job, choir__line_form form)
 {
     const char *path = ((const choir__job *)job)->model.adapter;
     (void)form;
     return path ? choir__job_path(path) : NULL;
 }
 
-char *choir__option_tokenizer_text(const void *job, choir__cli_form form)
+char *choir__option_tokenizer_text(const void *job, choir__line_form form)
 {
     const char *path = ((const choir__job *)job)->model.tokenizer_file;
     (void)form;
@@ -59,20 +59,20 @@ char *choir__option_tokenizer_text(const void *job, choir__cli_form form)
 }
 
 /* With the number of workers, which another number of ranks would leave as it is. */
-char *choir__option_strategy_text(const void *job, choir__cli_form form)
+char *choir__option_strategy_text(const void *job, choir__line_form form)
 {
     (void)form;
-    return choir__cli_strategy_whole_text(job);
+    return choir__job_strategy_whole_text(job);
 }
 
-char *choir__option_amp_text(const void *job, choir__cli_form form)
+char *choir__option_amp_text(const void *job, choir__line_form form)
 {
     const choir__amp_level *level = choir__amp_find(((const choir__job *)job)->optim.amp);
     return form == CHOIR__BRIEF ? NULL : choir__strdup(level->name);
 }
 
 /* The class that the ranks have settled, once they have. */
-char *choir__option_bits_text(const void *job, choir__cli_form form)
+char *choir__option_bits_text(const void *job, choir__line_form form)
 {
     const choir__job *j = job;
     const char *bits = j->optim.bits ? j->optim.bits : "auto";
@@ -89,7 +89,7 @@ const char *choir__option_bits_before(void)
 }
 
 /* With every value, so that r=16 and r=16,alpha=32 are one. */
-char *choir__option_lora_text(const void *job, choir__cli_form form)
+char *choir__option_lora_text(const void *job, choir__line_form form)
 {
     const char *lora = ((const choir__job *)job)->optim.lora;
     choir__lora_words words;
@@ -97,30 +97,30 @@ char *choir__option_lora_text(const void *job, choir__cli_form form)
     return lora && choir__lora_read(lora, &words) == CHOIR_OK ? choir__lora_text(&words) : NULL;
 }
 
-char *choir__option_optimizer_text(const void *job, choir__cli_form form)
+char *choir__option_optimizer_text(const void *job, choir__line_form form)
 {
     float decay;
-    return form == CHOIR__BRIEF ? NULL : choir__cli_optimizer_text(job, &decay);
+    return form == CHOIR__BRIEF ? NULL : choir__job_optimizer_text(job, &decay);
 }
 
 /* The optimizer's own weight decay, unless specified. */
-char *choir__option_weight_decay_text(const void *job, choir__cli_form form)
+char *choir__option_weight_decay_text(const void *job, choir__line_form form)
 {
     float decay = 0;
     char number[CHOIR__NUMBER_TEXT];
-    char *optimizer = form == CHOIR__BRIEF ? NULL : choir__cli_optimizer_text(job, &decay);
+    char *optimizer = form == CHOIR__BRIEF ? NULL : choir__job_optimizer_text(job, &decay);
     bool known = optimizer != NULL;
     free(optimizer);
     choir__single_text(decay, number);
     return known ? choir__strdup(number) : NULL;
 }
 
-char *choir__option_schedule_text(const void *job, choir__cli_form form)
+char *choir__option_schedule_text(const void *job, choir__line_form form)
 {
     return form == CHOIR__BRIEF ? NULL : choir__job_schedule_text(job);
 }
 
-char *choir__option_best_text(const void *job, choir__cli_form form)
+char *choir__option_best_text(const void *job, choir__line_form form)
 {
     const char *best = ((const choir__job *)job)->training.best;
     return form == CHOIR__COMPARED ? choir__eval_policy_measure(best) : NULL;

@@ -26,7 +26,7 @@ static choir_status too_many(const char *text, size_t room)
 /* Reads one "cuda:0-3" of `length` characters. If it is the whole text, it may have more
  * devices than names. */
 static choir_status read_range(const char *text, const char *at, size_t length,
-    char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
+    char (*names)[CHOIR__JOB_DEVICE_NAME], size_t room, int *count)
 {
     const char *colon = memchr(at, ':', length);
     char *end = NULL;
@@ -40,20 +40,20 @@ static choir_status read_range(const char *text, const char *at, size_t length,
         return too_many(text, room);
     for (long i = low; i <= high; i++, ++*count)
         if (*count < (int)room)
-            snprintf(names[*count], CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - at), at,
+            snprintf(names[*count], CHOIR__JOB_DEVICE_NAME, "%.*s:%d", (int)(colon - at), at,
                 (int)i);
     return at == text || *count <= (int)room ? CHOIR_OK : too_many(text, room);
 }
 
-choir_status choir__cli_devices_list(
-    const char *text, char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
+choir_status choir__job_devices_list(
+    const char *text, char (*names)[CHOIR__JOB_DEVICE_NAME], size_t room, int *count)
 {
     *count = 0;
     if (!text || !strcmp(text, "auto")) {
         const char *kind = choir__device_kind("auto");
         int there = choir__device_look(kind, NULL, 0);
         for (; *count < there && *count < (int)room; ++*count)
-            snprintf(names[*count], CHOIR__CLI_DEVICE_NAME, "%.8s:%d", kind, *count);
+            snprintf(names[*count], CHOIR__JOB_DEVICE_NAME, "%.8s:%d", kind, *count);
         return CHOIR_OK;
     }
     for (const char *at = text; *at;) {
@@ -66,10 +66,10 @@ choir_status choir__cli_devices_list(
     return *count ? CHOIR_OK : no_list(text);
 }
 
-choir_status choir__cli_devices_read(
-    const char *text, char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
+choir_status choir__job_devices_read(
+    const char *text, char (*names)[CHOIR__JOB_DEVICE_NAME], size_t room, int *count)
 {
-    choir_status status = choir__cli_devices_list(text, names, room, count);
+    choir_status status = choir__job_devices_list(text, names, room, count);
     if (status != CHOIR_OK || !text || !strcmp(text, "auto"))
         return status;
     if (*count > (int)room)
@@ -81,14 +81,14 @@ choir_status choir__cli_devices_read(
 }
 
 const char *choir__job_device_name(
-    const choir__job_placement *p, int device, char name[CHOIR__CLI_DEVICE_NAME])
+    const choir__job_placement *p, int device, char name[CHOIR__JOB_DEVICE_NAME])
 {
     const char *first = p->device_names[0], *colon = strchr(first, ':');
     if (device < CHOIR__MAX_DEVICES || !colon)
-        snprintf(name, CHOIR__CLI_DEVICE_NAME, "%s",
+        snprintf(name, CHOIR__JOB_DEVICE_NAME, "%s",
             p->device_names[device < CHOIR__MAX_DEVICES ? device : 0]);
     else
-        snprintf(name, CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - first), first,
+        snprintf(name, CHOIR__JOB_DEVICE_NAME, "%.*s:%d", (int)(colon - first), first,
             atoi(colon + 1) + device);
     return name;
 }

@@ -69,7 +69,7 @@ choir_status choir__job_join_skips(choir__job *j)
 {
     if (!j->saves.resumed)
         return CHOIR_OK;
-    const choir__cli_option *option = CHOIR__JOB_OPTION(data.skip);
+    const choir__line_option *option = CHOIR__JOB_OPTION(data.skip);
     const char *recorded = choir__job_recorded(j, option->name);
     choir__skips was = {0}, is = choir__job_skips(j);
     choir_status status = add(&was, recorded, j->saves.resume);

@@ -104,7 +104,7 @@ static void lost(void *arg, const char *sentence)
         atomic_store(&j->records.told->stop, CHOIR__STOP_LOST);
         return;
     }
-    choir__cli_tell(j->command, "%s", sentence);
+    choir__line_tell(j->command, "%s", sentence);
     _exit(CHOIR__EXIT_FAILED);
 }
 

@@ -73,7 +73,7 @@ int choir__gpus_tried_command(void)
         : !folder ? choir__error(CHOIR_ERR_IO, "there is no home for the stamp of tried GPUs")
                   : write_stamp(folder, gpus);
     free(folder);
-    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
 /* Returns whether the stamp has the line. */

@@ -15,18 +15,18 @@ choir_status choir__job_check_sizes(choir__job *j)
 {
     const bool chosen = j->training.microbatches > 0;
     if (!chosen)
-        j->training.microbatches = choir__cli_strategy_microbatches(j);
+        j->training.microbatches = choir__job_strategy_microbatches(j);
     choir__composition_settle(
         &j->placement.composition, NULL, j->placement.nproc, j->training.microbatches);
-    choir_status status = choir__cli_strategy_check_chunks(j);
+    choir_status status = choir__job_strategy_check_chunks(j);
     if (status == CHOIR_OK)
-        status = choir__cli_strategy_settle_slices(j);
+        status = choir__job_strategy_settle_slices(j);
     if (status != CHOIR_OK)
         return status;
-    int dealt = choir__cli_strategy_dealt(j);
+    int dealt = choir__job_strategy_dealt(j);
     bool declared = chosen || j->placement.composition.dims[0].declares;
-    int64_t units = choir__cli_strategy_units(j);
-    if (j->ranks.max_restarts && choir__cli_strategy_recovery(j) < CHOIR__REBUILT_AS_MANY &&
+    int64_t units = choir__job_strategy_units(j);
+    if (j->ranks.max_restarts && choir__job_strategy_recovery(j) < CHOIR__REBUILT_AS_MANY &&
         declared && dealt > units)
         dealt = (int)units; /* the other ranks are spares */
     const char *to = j->placement.composition.count > 1 ? "replicas" : "ranks";
@@ -46,7 +46,7 @@ choir_status choir__job_check_sizes(choir__job *j)
             (long long)((j->training.batch_size / j->training.microbatches + 1) *
                         j->training.microbatches),
             chosen ? "" : ", or another --microbatches");
-    status = choir__cli_strategy_check_workers(j, dealt);
+    status = choir__job_strategy_check_workers(j, dealt);
     if (status != CHOIR_OK)
         return status;
     int64_t samples = choir_dataset_length(j->data.train);

@@ -19,20 +19,20 @@
 
 /* Progress that outlives a lost rank, in shared memory: the work that the job's ranks have done
  * and shown so far. */
-typedef enum choir__line_kind {
-    CHOIR__LINE_STEP,
-    CHOIR__LINE_EPOCH,
-    CHOIR__LINE_EVAL,
-    CHOIR__LINE_SAVED,
-    CHOIR__LINE_STOP,
-    CHOIR__LINE_KINDS
-} choir__line_kind;
+typedef enum choir__shown_kind {
+    CHOIR__SHOWN_STEP,
+    CHOIR__SHOWN_EPOCH,
+    CHOIR__SHOWN_EVAL,
+    CHOIR__SHOWN_SAVED,
+    CHOIR__SHOWN_STOP,
+    CHOIR__SHOWN_KINDS
+} choir__shown_kind;
 
 typedef struct choir__job_shared {
-    _Atomic int64_t stepped;                 /* last step that was recorded */
-    _Atomic int64_t news[CHOIR__LINE_KINDS]; /* per kind: step of the last line shown */
-    _Atomic uint64_t generation;             /* newest generation of ranks so far */
-    _Atomic int32_t started;                 /* the first line is printed */
+    _Atomic int64_t stepped;                  /* last step that was recorded */
+    _Atomic int64_t news[CHOIR__SHOWN_KINDS]; /* per kind: step of the last line shown */
+    _Atomic uint64_t generation;              /* newest generation of ranks so far */
+    _Atomic int32_t started;                  /* the first line is printed */
     /* checkpoint (choir__job_checkpoint) that --save held before the job began; 0: none */
     uint64_t old_checkpoint;
 } choir__job_shared;
@@ -158,12 +158,12 @@ typedef struct choir__job_placement {
     int64_t threads;                     /* cores per CPU device */
     int64_t mem_cap;                     /* bytes per device; 0: no limit */
     choir__composition composition;
-    const choir__cli_strategy *strategy; /* strategy of the composition */
+    const choir__job_strategy *strategy; /* strategy of the composition */
     bool automatic;  /* --strategy auto; strategy_text is its choice (auto.c) */
     bool undecided;  /* the choice waits for the data */
     int asked_ranks; /* --nproc of auto; 0: it chooses their number */
     struct choir__auto_choice *choice; /* job/auto/auto.h; the job owns it; NULL: none yet */
-    char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
+    char device_names[CHOIR__MAX_DEVICES][CHOIR__JOB_DEVICE_NAME];
     /* a plan may have more than names (choir__job_device_name); a training has not */
     int device_count;
     bool imagined; /* the devices need not be here: nothing will run on them */
@@ -228,7 +228,7 @@ typedef struct choir__job {
 } choir__job;
 
 /* The options of a job. */
-extern const choir__cli_option choir__job_options[];
+extern const choir__line_option choir__job_options[];
 
 /* Returns a job before any option has been read. */
 choir__job choir__job_new(const char *command);
@@ -273,7 +273,7 @@ uint64_t choir__job_checkpoint(const choir__job_saves *saves);
 choir_status choir__job_devices_once(const choir__job *job);
 /* Writes the name of a device, of those beyond device_names, too, and returns it. */
 const char *choir__job_device_name(
-    const choir__job_placement *placement, int device, char name[CHOIR__CLI_DEVICE_NAME]);
+    const choir__job_placement *placement, int device, char name[CHOIR__JOB_DEVICE_NAME]);
 /* Writes the devices as --devices takes them: names, or a range of many. */
 void choir__job_devices_text(const choir__job_placement *placement, char *text, size_t bytes);
 
@@ -284,17 +284,17 @@ choir_status choir__job_common_cut(choir__job *job);
 
 /* Notes that the command line gives an option, and adds one that is repeated to those before.
  * Error: argument. */
-choir_status choir__job_took(void *job, const choir__cli_option *option, const char *text);
+choir_status choir__job_took(void *job, const choir__line_option *option, const char *text);
 
 /* Returns the option whose value is a member of choir__job: CHOIR__JOB_OPTION(optim.lr) is
  * --lr. */
 #define CHOIR__JOB_OPTION(member) choir__job_option_at(offsetof(choir__job, member))
-const choir__cli_option *choir__job_option_at(size_t offset);
+const choir__line_option *choir__job_option_at(size_t offset);
 
 /* Returns whether the command line gives the option. */
-bool choir__job_was_given(const choir__job *job, const choir__cli_option *option);
+bool choir__job_was_given(const choir__job *job, const choir__line_option *option);
 /* Returns whether the command line says that a document's value of the option is not taken. */
-bool choir__job_leaves_out(const choir__job *job, const choir__cli_option *option);
+bool choir__job_leaves_out(const choir__job *job, const choir__line_option *option);
 
 /* Returns a destination of --log with the absolute path of its file or folder, if it has one.
  * The caller frees it. */
@@ -409,7 +409,7 @@ choir_status choir__classes_of_saved(const char *path, choir_class_names *classe
  * model has names; else NULL. The caller frees it. */
 char *choir__classes_note(const choir_dataset *data, const choir_class_names *classes);
 /* Adds the names to a record, if the classes have names. */
-void choir__record_classes(struct json_t *record, const choir_class_names *classes);
+void choir__job_record_classes(struct json_t *record, const choir_class_names *classes);
 
 /* Compares the data, the build, and all options that decide the numbers, with the other ranks.
  * Collective over group. Error: mismatch, with the option and the ranks. */

@@ -81,7 +81,7 @@ static choir_status take_devices(choir__job_rank *p)
 }
 
 choir_status choir__job_rank_open(
-    choir__job_rank *p, const choir__job *j, choir__cli_agree *agree)
+    choir__job_rank *p, const choir__job *j, choir__job_agree_fn *agree)
 {
     *p = (choir__job_rank){.job = j, .bits = ""};
     choir_group_opts opts = choir_group_defaults();
@@ -104,7 +104,7 @@ choir_status choir__job_rank_open(
     if (status != CHOIR_OK)
         return status;
     p->env.microbatches = j->training.microbatches;
-    p->env.unit = j->training.microbatches / choir__cli_strategy_units(j);
+    p->env.unit = j->training.microbatches / choir__job_strategy_units(j);
     status = choir__job_take_bits(p, j->ranks.launched);
     if (status == CHOIR_OK)
         status = take_devices(p);
@@ -119,7 +119,7 @@ choir_status choir__job_rank_open(
 static void deal(choir__job_rank *p)
 {
     choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
-    p->each = choir__cli_strategy_workers_shared(p->job)
+    p->each = choir__job_strategy_workers_shared(p->job)
                   ? p->dealt.unit
                   : choir__max(p->micro_count, INT64_C(1));
 }
@@ -130,7 +130,7 @@ static choir_status cut_weights(choir__job_rank *p)
 {
     choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
     opts.slices = p->job->training.slices;
-    if (opts.slices > 1 && choir__cli_strategy_slicers(p->job) == 1)
+    if (opts.slices > 1 && choir__job_strategy_slicers(p->job) == 1)
         choir_tensor_parallel(p->run, p->net, NULL, opts);
     return choir_scope_status(p->run);
 }
@@ -146,7 +146,7 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     choir_status status = choir_scope_status(p->run);
     /* PyTorch's numbers follow from each other, so they are drawn before ranks have slices. */
     bool torch = j->model.init && !j->saves.resume && !strcmp(j->model.init, "torch"),
-         early = torch && choir__cli_strategy_slicers(j) > 1;
+         early = torch && choir__job_strategy_slicers(j) > 1;
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK && early)
         status = choir_module_init_torch(p->net, j->training.seed);
@@ -158,9 +158,9 @@ choir_status choir__job_rank_build(choir__job_rank *p)
      * cannot. */
     bool castable =
         !choir__amp_find(j->optim.amp)->halved ||
-        (j->placement.composition.count == 1 && choir__cli_strategy_slicers(j) == 1);
+        (j->placement.composition.count == 1 && choir__job_strategy_slicers(j) == 1);
     bool first = j->placement.strategy->parts && castable;
-    choir__cli_strategy_cut_sequences(p);
+    choir__job_strategy_cut_sequences(p);
     if (status == CHOIR_OK && first)
         status = j->placement.strategy->build(p);
     if (status == CHOIR_OK && torch && !early)
@@ -243,9 +243,9 @@ static uint64_t group_bytes(const choir__job_rank *p)
     if (p->subgroup)
         bytes += choir_group_bytes(p->subgroup);
     for (int d = 0; p->mesh && d < c->count; d++) {
-        const choir__cli_strategy *s = c->dims[d].strategy;
+        const choir__job_strategy *s = c->dims[d].strategy;
         const choir_group *along = choir_mesh_group(p->mesh, s->dimension);
-        if (s->step == choir__cli_strategy_plain_step && along)
+        if (s->step == choir__job_strategy_plain_step && along)
             bytes += choir_group_bytes(along);
     }
     return bytes;

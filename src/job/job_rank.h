@@ -6,11 +6,11 @@
 #include "job/report/report.h"
 
 /* Checks that the ranks have one job. Collective. */
-typedef choir_status choir__cli_agree(const choir__job *job, choir_group *group);
+typedef choir_status choir__job_agree_fn(const choir__job *job, choir_group *group);
 
 /* Joins the other ranks, which agree first, and opens this process's devices. Collective. */
 choir_status choir__job_rank_open(
-    choir__job_rank *part, const choir__job *job, choir__cli_agree *agree);
+    choir__job_rank *part, const choir__job *job, choir__job_agree_fn *agree);
 
 /* Builds the model, wraps it as the strategy says, makes the optimizer and the loader.
  * Collective. */

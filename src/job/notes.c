@@ -72,10 +72,10 @@ static const struct {
 
 /* Returns whether the job has another value than by default. A job file that --print-job wrote
  * gives all options. */
-static bool has_own(const choir__job *j, const choir__cli_option *o)
+static bool has_own(const choir__job *j, const choir__line_option *o)
 {
     char *text =
-        choir__job_was_given(j, o) ? choir__cli_text(o, (const char *)j + o->at) : NULL;
+        choir__job_was_given(j, o) ? choir__line_text(o, (const char *)j + o->at) : NULL;
     bool own = text && (!o->preset || strcmp(text, o->preset) != 0);
     free(text);
     return own;
@@ -85,9 +85,9 @@ static bool has_own(const choir__job *j, const choir__cli_option *o)
 static void note_idle(const choir__job *j)
 {
     for (size_t i = 0; i < CHOIR_COUNT(idles); i++) {
-        const choir__cli_option *o = NULL;
+        const choir__line_option *o = NULL;
         for (const char *const *name = idles[i].options; *name && !o; name++) {
-            o = choir__cli_named(choir__job_options, *name);
+            o = choir__line_named(choir__job_options, *name);
             o = has_own(j, o) ? o : NULL;
         }
         if (o && idles[i].idle(j))
@@ -129,7 +129,7 @@ void choir__job_notes(const choir__job *j)
     char *numbers = choir__classes_note(j->data.train, &j->model.classes);
     if (numbers)
         say(j, numbers);
-    char *unbalanced = choir__cli_strategy_chunks_note(j);
+    char *unbalanced = choir__job_strategy_chunks_note(j);
     if (unbalanced)
         say(j, unbalanced);
     if (is_turned(j))

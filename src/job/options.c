@@ -15,8 +15,8 @@
 #include "line/say.h"
 #include "record/recorder.h"
 
-#define AT(member) CHOIR__CLI_AT(choir__job, member)
-#define MANY       CHOIR__CLI_NO_LIMIT
+#define AT(member) CHOIR__LINE_AT(choir__job, member)
+#define MANY       CHOIR__LINE_NO_LIMIT
 
 #define MOST 1e12 /* limit of numbers that have no limit of their own */
 
@@ -24,16 +24,16 @@ static void describe_models(FILE *out)
 {
     const char *name, *about;
     for (int i = 0; (name = choir_model_name(i, &about)); i++)
-        choir__cli_help_choice(out, 9, name, about, "");
+        choir__line_help_choice(out, 9, name, about, "");
 }
 
 static void describe_strategies(FILE *out)
 {
     char keys[320];
-    for (int i = 0; choir__cli_strategies[i]; i++) {
-        const choir__cli_strategy *s = choir__cli_strategies[i];
-        choir__cli_help_choice(
-            out, 11, s->name, s->help, choir__cli_strategy_keys_text(s, keys, sizeof keys));
+    for (int i = 0; choir__job_strategies[i]; i++) {
+        const choir__job_strategy *s = choir__job_strategies[i];
+        choir__line_help_choice(
+            out, 11, s->name, s->help, choir__job_strategy_keys_text(s, keys, sizeof keys));
     }
 }
 
@@ -41,7 +41,7 @@ static void describe_augment(FILE *out)
 {
     const char *name, *about;
     for (int i = 0; (name = choir_augment_name(i, &about)); i++)
-        choir__cli_help_choice(out, 11, name, about, "");
+        choir__line_help_choice(out, 11, name, about, "");
 }
 
 /* Returns a destination's form, "csv:FILE", until the next call. */
@@ -54,14 +54,14 @@ static const char *log_forms(size_t i)
     return r ? form : NULL;
 }
 
-const choir__cli_option choir__job_options[] = {
+const choir__line_option choir__job_options[] = {
     {"model", CHOIR__STRING, AT(model.name), .argument = "NAME[:key=value,...]",
         .elsewhere = "model_name_or_path max_seq_length max_length",
         .help =
             "a published model (its config.json, or a folder with one, whose weights are "
             "loaded if they are there; FOLDER:classes=3 gives it a new head), a GGUF file, or one "
             "of these (default: one that fits the data)",
-        .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
+        .choices = choir__job_model_names, .details = describe_models, .passed_on = true,
         .group = "Model and data", .recorded = CHOIR__RECORDED_KEEPS,
         .written = choir__option_model_text, .late = true},
     {"weights", CHOIR__STRING, AT(model.weights), .argument = "FILE",
@@ -110,7 +110,7 @@ const choir__cli_option choir__job_options[] = {
     {"augment", CHOIR__STRING, AT(data.augment), .argument = "NAME[:key=value,...][+...]",
         .help = "random changes of training images, such as "
                 "randaugment:magnitude=9+mixup:alpha=0.2 (default: crop and flip alone)",
-        .choices = choir__cli_augment_names, .details = describe_augment, .passed_on = true,
+        .choices = choir__job_augment_names, .details = describe_augment, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
     {"pack", CHOIR__FLAG, AT(data.pack), .elsewhere = "packing",
         .help =
@@ -146,7 +146,7 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "initial values (default choir); torch: those that PyTorch draws for the same layers "
             "after manual_seed(N)",
-        .choices = choir__cli_init_names, .strict = true, .passed_on = true,
+        .choices = choir__job_init_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
     {"seed", CHOIR__INT, AT(training.seed), 0, MANY, .preset = "42", .argument = "N",
         .help = "seed of all random numbers", .passed_on = true,
@@ -157,7 +157,7 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "how the work is distributed: auto, which takes the fastest placement of the cut that "
             "fits, as choir plan foresees it, or one of these",
-        .choices = choir__cli_job_strategy_names, .details = describe_strategies,
+        .choices = choir__job_strategy_names_and_auto, .details = describe_strategies,
         .group = "Devices", .advised = true, .recorded = CHOIR__RECORDED_PLACE,
         .written = choir__option_strategy_text},
     {"mesh", CHOIR__STRING, AT(placement.mesh), .argument = "RxC",
@@ -203,14 +203,14 @@ const choir__cli_option choir__job_options[] = {
     {"amp", CHOIR__STRING, AT(optim.amp), .argument = "LEVEL",
         .elsewhere = "fp16 bf16 mixed_precision precision",
         .help = "mixed precision: autocast to 16 bits, or a level of Apex (default off)",
-        .choices = choir__cli_amp_level_names, .strict = true, .passed_on = true,
+        .choices = choir__job_amp_level_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_amp_text},
     {"bits", CHOIR__STRING, AT(optim.bits), .preset = "auto", .argument = "CLASS",
         .help =
             "the order in which products add, which decides their last bits: chain, the same on "
             "every processor; amx, whose products of bf16 are AMX's; onednn; cuda on GPUs (default "
             "auto: amx for bf16 where all ranks have it, otherwise chain)",
-        .choices = choir__cli_bits_names, .strict = true, .passed_on = true,
+        .choices = choir__job_bits_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_bits_text,
         .unrecorded = choir__option_bits_before},
     {"timeout", CHOIR__FLOAT, AT(ranks.timeout), 0, MOST, .preset = "1800", .argument = "S",
@@ -221,7 +221,7 @@ const choir__cli_option choir__job_options[] = {
             "seconds after which a rank for which the others wait is named (default 30); 0: never"},
     {"backend", CHOIR__STRING, AT(ranks.backend), .argument = "NAME",
         .help = "how ranks communicate (default: the best that reaches all of them)",
-        .choices = choir__cli_backend_names, .strict = true, .passed_on = true,
+        .choices = choir__job_backend_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE},
     {"rendezvous", CHOIR__STRING, AT(ranks.rendezvous), .argument = "URL",
         .help = "where ranks started by hand meet: env://, tcp://host:port or file://path",
@@ -242,7 +242,7 @@ const choir__cli_option choir__job_options[] = {
         .argument = "NAME[:key=value,...]",
         .elsewhere = "optim adam_beta1 adam_beta2 adam_epsilon",
         .help = "the optimizer, such as adamw:beta2=0.99,decay=matrices",
-        .choices = choir__cli_optimizer_names, .passed_on = true,
+        .choices = choir__job_optimizer_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_KIND, .written = choir__option_optimizer_text},
     {"lr", CHOIR__FLOAT, AT(optim.lr), 0, MOST, .preset = "1e-3", .argument = "X",
         .elsewhere = "learning_rate", .help = "learning rate", .passed_on = true,
@@ -274,7 +274,7 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "schedule of the learning rate, such as cosine:warmup=0.1,min_lr=1e-4 (a share of "
             "the steps, or their number)",
-        .choices = choir__cli_schedule_names, .passed_on = true,
+        .choices = choir__job_schedule_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_schedule_text},
     {"weight-decay", CHOIR__FLOAT, AT(optim.weight_decay), 0, MOST, .argument = "X",
         .help = "weight decay (default: the optimizer's own)", .passed_on = true,
@@ -480,7 +480,7 @@ static choir_status leave_out(choir__job *j, const char *text)
     char *list = choir__strdup(text), *rest = list, *name;
     choir_status status = CHOIR_OK;
     while (status == CHOIR_OK && (name = strsep(&rest, ","))) {
-        const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+        const choir__line_option *o = choir__line_named(choir__job_options, name);
         int64_t row = o ? o - choir__job_options : 0;
         if (!o || o->where == CHOIR__OF_LINE)
             status = choir__error(CHOIR_ERR_ARGUMENT,
@@ -493,7 +493,7 @@ static choir_status leave_out(choir__job *j, const char *text)
     return status;
 }
 
-choir_status choir__job_took(void *values, const choir__cli_option *option, const char *text)
+choir_status choir__job_took(void *values, const choir__line_option *option, const char *text)
 {
     choir__job *j = values;
     if (option->at == offsetof(choir__job, document.without))
@@ -511,22 +511,22 @@ choir_status choir__job_took(void *values, const choir__cli_option *option, cons
 
 _Static_assert(CHOIR_COUNT(choir__job_options) <= 128, "choir__job.given has a bit per row");
 
-const choir__cli_option *choir__job_option_at(size_t offset)
+const choir__line_option *choir__job_option_at(size_t offset)
 {
-    const choir__cli_option *o = choir__job_options;
+    const choir__line_option *o = choir__job_options;
     while (o->name && o->at != offset)
         o++;
     assert(o->name); /* the member is an option's value */
     return o;
 }
 
-bool choir__job_was_given(const choir__job *j, const choir__cli_option *option)
+bool choir__job_was_given(const choir__job *j, const choir__line_option *option)
 {
     int64_t row = option - choir__job_options;
     return j->given[row / 64] >> row % 64 & 1;
 }
 
-bool choir__job_leaves_out(const choir__job *j, const choir__cli_option *option)
+bool choir__job_leaves_out(const choir__job *j, const choir__line_option *option)
 {
     int64_t row = option - choir__job_options;
     return j->document.left_out[row / 64] >> row % 64 & 1;

@@ -7,18 +7,18 @@
 #include "job/model/amp.h"
 #include "line/values.h"
 
-static const choir__cli_option *named(const char *name)
+static const choir__line_option *named(const char *name)
 {
-    return choir__cli_named(choir__job_options, name);
+    return choir__line_named(choir__job_options, name);
 }
 
 /* --- options of the table that exclude or need one another --- */
 
 /* Returns whether an option has another value than its preset. */
-static bool is_set(const choir__job *j, const choir__cli_option *o)
+static bool is_set(const choir__job *j, const choir__line_option *o)
 {
     char *text = o->repeated ? choir__strdup(j->records.logs ? j->records.logs : "")
-                             : choir__cli_text(o, (const char *)j + o->at);
+                             : choir__line_text(o, (const char *)j + o->at);
     const char *preset = o->preset ? o->preset : "";
     const bool set = text && strcmp(text, preset) != 0;
     free(text);
@@ -26,16 +26,16 @@ static bool is_set(const choir__job *j, const choir__cli_option *o)
 }
 
 /* Returns "--steps 5", or "--bytes" for a flag, on the heap. */
-static char *said(const choir__job *j, const choir__cli_option *o)
+static char *said(const choir__job *j, const choir__line_option *o)
 {
-    char *text = o->argument ? choir__cli_text(o, (const char *)j + o->at) : NULL,
+    char *text = o->argument ? choir__line_text(o, (const char *)j + o->at) : NULL,
          *words = choir__format("--%s%s%s", o->name, text ? " " : "", text ? text : "");
     free(text);
     return words;
 }
 
 /* Returns the first option of the pair that is set, or NULL. */
-static const choir__cli_option *first_set(const choir__job *j, const choir__cli_pair *pair)
+static const choir__line_option *first_set(const choir__job *j, const choir__line_pair *pair)
 {
     for (size_t i = 0; i < CHOIR_COUNT(pair->options) && pair->options[i]; i++)
         if (is_set(j, named(pair->options[i])))
@@ -43,11 +43,11 @@ static const choir__cli_option *first_set(const choir__job *j, const choir__cli_
     return NULL;
 }
 
-static choir_status check_option(const choir__job *j, const choir__cli_option *o)
+static choir_status check_option(const choir__job *j, const choir__line_option *o)
 {
     if (!is_set(j, o))
         return CHOIR_OK;
-    const choir__cli_option *with = first_set(j, &o->excludes);
+    const choir__line_option *with = first_set(j, &o->excludes);
     const bool alone = o->needs.why && !first_set(j, &o->needs);
     char *it = said(j, o), *other = with ? said(j, with) : NULL;
     choir_status status = CHOIR_OK;
@@ -67,7 +67,7 @@ static choir_status check_option(const choir__job *j, const choir__cli_option *o
 choir_status choir__job_check_pairs(choir__job *j)
 {
     choir_status status = CHOIR_OK;
-    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
+    for (const choir__line_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
         status = check_option(j, o);
     return status;
 }
@@ -102,7 +102,7 @@ static choir_status check_clashes(const choir__job *j, const clash *rows, size_t
 choir_status choir__job_check_strategy(choir__job *j)
 {
     const char *folder, *f32 = ": expected f32 weights that all ranks update together";
-    const choir__cli_strategy *s = j->placement.strategy;
+    const choir__job_strategy *s = j->placement.strategy;
     const bool halved = choir__amp_find(j->optim.amp)->halved, meet = s->meet != NULL,
                params = choir__job_offload(&j->optim, &folder);
     const clash rows[] = {
@@ -112,7 +112,7 @@ choir_status choir__job_check_strategy(choir__job *j)
         {"ema", "amp", halved, f32},
         {"swa", "amp", halved, f32},
         {"on-spike", "strategy", meet, ": its ranks have losses of their own"},
-        {"on-spike", "strategy", choir__cli_strategy_forgets(j) != NULL,
+        {"on-spike", "strategy", choir__job_strategy_forgets(j) != NULL,
             ": its checkpoints lack a part of the state, so the run could not go back exactly"},
         {"find-lr", "strategy", meet, ": its ranks have losses of their own"},
         {"max-time", "strategy", meet && !s->together,
@@ -126,9 +126,9 @@ choir_status choir__job_check_strategy(choir__job *j)
 choir_status choir__job_check_restarts(const choir__job *j)
 {
     const choir__job_ranks *r = &j->ranks;
-    const choir__recovery recovery = choir__cli_strategy_recovery(j);
+    const choir__recovery recovery = choir__job_strategy_recovery(j);
     const bool in_place = recovery == CHOIR__IN_PLACE, none = recovery == CHOIR__NO_RECOVERY;
-    const char *forgotten = choir__cli_strategy_forgets(j);
+    const char *forgotten = choir__job_strategy_forgets(j);
     const clash rows[] = {
         {"no-copy", NULL, !r->max_restarts, " without --max-restarts: nothing is copied then"},
         {"no-copy", "strategy", in_place,

@@ -1,7 +1,7 @@
 /* The devices of a job's other ranks on this machine, as their boards show them
  * (base/board/board.h): rank 0 reads them, and the others do nothing for it. */
-#ifndef CHOIR_JOB_PEERS_H
-#define CHOIR_JOB_PEERS_H
+#ifndef CHOIR_JOB_PEER_DEVICES_H
+#define CHOIR_JOB_PEER_DEVICES_H
 
 #include "comm/flight/flight.h"
 

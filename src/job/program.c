@@ -23,8 +23,8 @@
 #include "line/values.h"
 
 typedef struct setting {
-    const choir__cli_option *option; /* NULL: the data */
-    char *value;                     /* NULL: a flag */
+    const choir__line_option *option; /* NULL: the data */
+    char *value;                      /* NULL: a flag */
 } setting;
 
 struct choir_job {
@@ -41,7 +41,7 @@ struct choir_job {
 /* Gives the option its value, as the command line does. */
 static choir_status give(choir__job *j, const setting *s)
 {
-    const choir__cli_option *o = s->option;
+    const choir__line_option *o = s->option;
     if (!o) {
         j->data.path = s->value;
         return CHOIR_OK;
@@ -51,9 +51,9 @@ static choir_status give(choir__job *j, const setting *s)
         return choir__error(CHOIR_ERR_ARGUMENT, "missing value of --%s", o->name);
     if (!s->value) {
         *(bool *)place = true;
-    } else if (choir__cli_set(o, place, s->value) != CHOIR_OK) {
+    } else if (choir__line_set(o, place, s->value) != CHOIR_OK) {
         char *where = choir__format("--%s", o->name);
-        choir_status status = choir__cli_json_located(where, CHOIR_ERR_ARGUMENT);
+        choir_status status = choir__line_json_located(where, CHOIR_ERR_ARGUMENT);
         free(where);
         return status;
     }
@@ -65,9 +65,9 @@ static choir_status make(const choir_job *h, choir__job *j)
 {
     choir_status status = CHOIR_OK;
     *j = choir__job_new("train");
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         if (o->preset)
-            (void)!choir__cli_set(o, (char *)j + o->at, o->preset);
+            (void)!choir__line_set(o, (char *)j + o->at, o->preset);
     for (int i = 0; i < h->count && status == CHOIR_OK; i++)
         status = give(j, &h->settings[i]);
     if (status == CHOIR_OK && h->document)
@@ -80,7 +80,7 @@ choir_status choir_job_set(choir_job *h, const char *name, const char *value)
     CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(h, __func__, "job") || choir__lacks(name, __func__, "option"))
         return CHOIR_ERR_ARGUMENT;
-    const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+    const choir__line_option *o = choir__line_named(choir__job_options, name);
     const bool data = !strcmp(name, "data");
     if (!data && (!o || o->where == CHOIR__OF_LINE))
         return choir__job_unknown_option(__func__, name);
@@ -193,9 +193,9 @@ void choir_job_free(choir_job *h)
 /* Refuses what the command does instead of training. */
 static choir_status check_trains(const choir__job *j)
 {
-    const choir__cli_option *o = j->training.summary   ? CHOIR__JOB_OPTION(training.summary)
-                                 : j->training.find_lr ? CHOIR__JOB_OPTION(training.find_lr)
-                                                       : NULL;
+    const choir__line_option *o = j->training.summary   ? CHOIR__JOB_OPTION(training.summary)
+                                  : j->training.find_lr ? CHOIR__JOB_OPTION(training.find_lr)
+                                                        : NULL;
     return o ? choir__error(CHOIR_ERR_ARGUMENT,
                    "--%s trains nothing: it is for the command, choir train", o->name)
              : CHOIR_OK;
@@ -284,7 +284,7 @@ choir_status choir_job_train(
         return choir__error(CHOIR_ERR_STATE,
             "choir_job_train: another job trains in this process: one at a time can");
     forget_result(h);
-    choir__cli_start_again();
+    choir__line_start_again();
     choir_status status = make(h, &job);
     job.records.own = recorder;
     job.records.silent = !recorder || !recorder->prints;

@@ -65,7 +65,7 @@ static int run_rank(int rank, int world, void *arg)
     choir__train_signals(NULL, rank == 0 && !r->job->records.silent);
     choir_status status = choir__train_rank(r->job, &by);
     if (status == CHOIR_OK)
-        status = choir__report_written(r->job);
+        status = choir__job_report_written(r->job);
     if (status != CHOIR_OK)
         post(r->board, status, by);
     return choir__job_exit_status(status, by);
@@ -88,7 +88,7 @@ static bool goes_back(choir__job *job, board *b)
     char *why = choir__strdup(choir_error_message());
     const char *from = choir__trainer_has_saved(job) ? job->saves.dir : job->saves.resume;
     bool can =
-        from && !choir__cli_strategy_forgets(job) && choir_training_read(from, &s) == CHOIR_OK;
+        from && !choir__job_strategy_forgets(job) && choir_training_read(from, &s) == CHOIR_OK;
     choir__set_message(why);
     if (can) {
         choir__run_log_loss(job);
@@ -110,10 +110,10 @@ static bool goes_back(choir__job *job, board *b)
  * others can continue without them. */
 static int spares_of(const choir__job *job)
 {
-    const bool may_shrink = choir__cli_strategy_recovery(job) < CHOIR__REBUILT_AS_MANY;
+    const bool may_shrink = choir__job_strategy_recovery(job) < CHOIR__REBUILT_AS_MANY;
     return job->ranks.max_restarts && may_shrink
                ? job->placement.nproc -
-                     (int)choir__min(job->placement.nproc, choir__cli_strategy_units(job))
+                     (int)choir__min(job->placement.nproc, choir__job_strategy_units(job))
                : 0;
 }
 
@@ -122,7 +122,7 @@ static int spares_of(const choir__job *job)
 static choir_status start_ranks(ranks *r, int *by)
 {
     choir__job *job = r->job;
-    choir__recovery recovery = choir__cli_strategy_recovery(job);
+    choir__recovery recovery = choir__job_strategy_recovery(job);
     choir_spawn_opts opts = choir_spawn_defaults();
     int left = (int)job->ranks.max_restarts, spares = spares_of(job);
     opts.interrupted_by = by;

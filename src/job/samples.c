@@ -50,9 +50,9 @@ choir_status choir__samples_open(const char *run, choir__job *j)
 {
     bool usage;
     *j = choir__job_new("data");
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         if (o->preset)
-            (void)!choir__cli_set(o, (char *)j + o->at, o->preset);
+            (void)!choir__line_set(o, (char *)j + o->at, o->preset);
     const choir__job presets = *j;
     choir_status status = read_document(run, j);
     if (status != CHOIR_OK)

@@ -11,31 +11,31 @@
 #include "base/named.h"
 #include "base/number.h"
 
-static const choir__cli_option help_option = {
+static const choir__line_option help_option = {
     .name = "help", .letter = 'h', .type = CHOIR__FLAG, .help = "print this help"};
 
-static bool has_option(const choir__cli_option *rows, const char *name)
+static bool has_option(const choir__line_option *rows, const char *name)
 {
-    for (const choir__cli_option *o = rows; o->name || o->letter; o++)
+    for (const choir__line_option *o = rows; o->name || o->letter; o++)
         if (o->name && !strcmp(o->name, name))
             return true;
     return false;
 }
 
-int choir__cli_options(
-    const choir__cli_command *c, choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS])
+int choir__line_options(
+    const choir__line_command *c, choir__line_taken taken[CHOIR__LINE_MOST_OPTIONS])
 {
     int count = 0;
-    for (const choir__cli_option *o = c->options; o->name || o->letter; o++)
-        taken[count++] = (choir__cli_taken){o, o->at};
-    for (const choir__cli_option *o = c->inherited; o && o->name; o++)
+    for (const choir__line_option *o = c->options; o->name || o->letter; o++)
+        taken[count++] = (choir__line_taken){o, o->at};
+    for (const choir__line_option *o = c->inherited; o && o->name; o++)
         if ((o->passed_on || c->inherits_all) && !has_option(c->options, o->name))
-            taken[count++] = (choir__cli_taken){o, c->inherited_at + o->at};
-    taken[count++] = (choir__cli_taken){&help_option, 0};
+            taken[count++] = (choir__line_taken){o, c->inherited_at + o->at};
+    taken[count++] = (choir__line_taken){&help_option, 0};
     return count;
 }
 
-const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, size_t bytes)
+const char *choir__line_list_choices(choir__line_choices *choices, char *text, size_t bytes)
 {
     size_t used = 0;
     *text = '\0';
@@ -44,7 +44,7 @@ const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, siz
     return text;
 }
 
-bool choir__cli_is_choice(choir__cli_choices *choices, const char *name)
+bool choir__line_is_choice(choir__line_choices *choices, const char *name)
 {
     for (size_t i = 0; choices(i); i++)
         if (!strcmp(choices(i), name))
@@ -52,8 +52,8 @@ bool choir__cli_is_choice(choir__cli_choices *choices, const char *name)
     return false;
 }
 
-choir_status choir__cli_no_choice(
-    choir__cli_choices *choices, const char *kind, const char *name)
+choir_status choir__line_no_choice(
+    choir__line_choices *choices, const char *kind, const char *name)
 {
     const char *names[64];
     choir__name_table table = {names, 0, sizeof *names, false};
@@ -62,14 +62,14 @@ choir_status choir__cli_no_choice(
     return choir__unknown_name(&table, kind, name);
 }
 
-choir_status choir__cli_set(const choir__cli_option *o, void *place, const char *text)
+choir_status choir__line_set(const choir__line_option *o, void *place, const char *text)
 {
     char expected[512];
     int64_t n = 0;
     const bool whole = o->type == CHOIR__INT || o->type == CHOIR__BYTES;
     choir__option option = {o->name, o->type, whole ? &n : place, o->low, o->high};
-    if (o->strict && !choir__cli_is_choice(o->choices, text))
-        return choir__cli_no_choice(o->choices, "value", text);
+    if (o->strict && !choir__line_is_choice(o->choices, text))
+        return choir__line_no_choice(o->choices, "value", text);
     double x, most = 1e300,
               most_stated = 1e12; /* choir__option_expected leaves out higher ends */
     const bool number = whole || o->type == CHOIR__FLOAT || o->type == CHOIR__SINGLE;
@@ -88,14 +88,14 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
     return CHOIR_OK;
 }
 
-char *choir__cli_number_text(double x)
+char *choir__line_number_text(double x)
 {
     char text[CHOIR__NUMBER_TEXT];
     choir__number_text(x, text);
     return choir__strdup(text);
 }
 
-char *choir__cli_text(const choir__cli_option *o, const void *place)
+char *choir__line_text(const choir__line_option *o, const void *place)
 {
     int64_t n;
     switch (o->type) {
@@ -106,12 +106,13 @@ char *choir__cli_text(const choir__cli_option *o, const void *place)
                    ? NULL
                    : choir__format("%lld", (long long)n);
     case CHOIR__FLOAT:
-        return *(const double *)place < o->low ? NULL
-                                               : choir__cli_number_text(*(const double *)place);
+        return *(const double *)place < o->low
+                   ? NULL
+                   : choir__line_number_text(*(const double *)place);
     case CHOIR__SINGLE:
         return *(const float *)place < (float)o->low
                    ? NULL
-                   : choir__cli_number_text((double)*(const float *)place);
+                   : choir__line_number_text((double)*(const float *)place);
     case CHOIR__FLAG: return *(const bool *)place ? choir__strdup("true") : NULL;
     case CHOIR__WORD:
     case CHOIR__TEXT: return *(const char *)place ? choir__strdup(place) : NULL;
@@ -126,19 +127,19 @@ char *choir__cli_text(const choir__cli_option *o, const void *place)
 static double started; /* on choir__now()'s clock */
 
 /* The CPU time so far is close to the time that exec and linking took before main. */
-void choir__cli_start(void)
+void choir__line_start(void)
 {
     struct timespec cpu;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     started = choir__now() - (double)cpu.tv_sec - 1e-9 * (double)cpu.tv_nsec;
 }
 
-void choir__cli_start_again(void)
+void choir__line_start_again(void)
 {
     started = choir__now();
 }
 
-double choir__cli_uptime(void)
+double choir__line_uptime(void)
 {
     return choir__now() - started;
 }

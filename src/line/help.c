@@ -28,7 +28,7 @@ static void print_wrapped(FILE *out, int column, int indent, const char *text)
     fputc('\n', out);
 }
 
-void choir__cli_help_choice(
+void choir__line_help_choice(
     FILE *out, int width, const char *name, const char *help, const char *keys)
 {
     print_wrapped(out, fprintf(out, "        %-*s ", width, name), width + 9, help);
@@ -37,7 +37,7 @@ void choir__cli_help_choice(
 }
 
 /* "  -n, --ranks N", with room for the letter if any option has one; returns its width. */
-static int name_option(const choir__cli_option *o, bool letters, char text[64])
+static int name_option(const choir__line_option *o, bool letters, char text[64])
 {
     char letter[8] = "";
     if (o->letter && letters)
@@ -50,14 +50,14 @@ static int name_option(const choir__cli_option *o, bool letters, char text[64])
 
 /* Prints the help, the choices unless they have their own list, and the preset unless the help
  * explains it. */
-static void print_option(FILE *out, const choir__cli_option *o, bool letters, int indent)
+static void print_option(FILE *out, const choir__line_option *o, bool letters, int indent)
 {
     char name[64], list[512], text[1024];
     int column = name_option(o, letters, name);
     bool listed = o->choices && !o->details;
     const char *shown = strstr(o->help, "(default") ? NULL : o->preset;
     snprintf(text, sizeof text, "%s%s%s%s%s%s", o->help, listed ? "; one of " : "",
-        listed ? choir__cli_list_choices(o->choices, list, sizeof list) : "",
+        listed ? choir__line_list_choices(o->choices, list, sizeof list) : "",
         shown ? " (default " : "", shown ? shown : "", shown ? ")" : "");
     fputs(name, out);
     if (column + 2 > indent)
@@ -69,9 +69,9 @@ static void print_option(FILE *out, const choir__cli_option *o, bool letters, in
 }
 
 static void print_inherited(
-    const char *title, const choir__cli_taken *taken, int count, FILE *out)
+    const char *title, const choir__line_taken *taken, int count, FILE *out)
 {
-    char text[64 * CHOIR__CLI_MOST_OPTIONS] = "";
+    char text[64 * CHOIR__LINE_MOST_OPTIONS] = "";
     for (int i = 0, used = 0; i < count; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s--%s", used ? ", " : "",
             taken[i].option->name);
@@ -80,19 +80,19 @@ static void print_inherited(
 }
 
 /* Prints the values of the first operand, such as COLLECTIVE. */
-static void print_operands(const choir__cli_command *c, FILE *out)
+static void print_operands(const choir__line_command *c, FILE *out)
 {
     char list[512];
     if (!c->operands || strncmp(c->usage, c->operand, strlen(c->operand)))
         return;
-    choir__cli_list_choices(c->operands, list, sizeof list);
+    choir__line_list_choices(c->operands, list, sizeof list);
     print_wrapped(out, fprintf(out, "\n%s is one of ", c->operand) - 1, 0, list);
 }
 
-void choir__cli_help(const choir__cli_command *c, FILE *out)
+void choir__line_help(const choir__line_command *c, FILE *out)
 {
-    choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
-    int count = choir__cli_options(c, taken), own = 0, indent = 0;
+    choir__line_taken taken[CHOIR__LINE_MOST_OPTIONS];
+    int count = choir__line_options(c, taken), own = 0, indent = 0;
     bool letters = false, grouped = false;
     char name[64];
     for (; c->options[own].name || c->options[own].letter; own++) {
@@ -127,7 +127,7 @@ void choir__cli_help(const choir__cli_command *c, FILE *out)
         c->example_title ? c->example_title : "", c->example);
 }
 
-void choir__cli_help_commands(const choir__cli_command *const *commands, FILE *out)
+void choir__line_help_commands(const choir__line_command *const *commands, FILE *out)
 {
     fprintf(out, "Choir %s: many devices, one model.\n\nUsage: choir COMMAND [OPTION]...\n\n",
         CHOIR_VERSION);
@@ -141,13 +141,13 @@ void choir__cli_help_commands(const choir__cli_command *const *commands, FILE *o
  *
  * choir __complete: what completions/choir.bash offers, from the tables of options. */
 
-static void print_choices(choir__cli_choices *choices, FILE *out)
+static void print_choices(choir__line_choices *choices, FILE *out)
 {
     for (size_t i = 0; choices && choices(i); i++)
         fprintf(out, "%s\n", choices(i));
 }
 
-static void print_commands(const choir__cli_command *const *commands, FILE *out)
+static void print_commands(const choir__line_command *const *commands, FILE *out)
 {
     for (; *commands; commands++)
         fprintf(out, "%s\n", (*commands)->name);
@@ -156,11 +156,11 @@ static void print_commands(const choir__cli_command *const *commands, FILE *out)
 
 /* Prints all options if before is NULL. Otherwise prints the values of the option that before
  * names, and returns whether an option of that name takes a value. */
-static bool print_options(const choir__cli_command *c, const char *before, FILE *out)
+static bool print_options(const choir__line_command *c, const char *before, FILE *out)
 {
-    choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
-    for (int i = 0, n = choir__cli_options(c, taken); i < n; i++) {
-        const choir__cli_option *o = taken[i].option;
+    choir__line_taken taken[CHOIR__LINE_MOST_OPTIONS];
+    for (int i = 0, n = choir__line_options(c, taken); i < n; i++) {
+        const choir__line_option *o = taken[i].option;
         if (!before && o->name)
             fprintf(out, "--%s\n", o->name);
         bool named =
@@ -175,15 +175,15 @@ static bool print_options(const choir__cli_command *c, const char *before, FILE 
     return false;
 }
 
-void choir__cli_complete(
-    const choir__cli_command *const *commands, int argc, char **argv, FILE *out)
+void choir__line_complete(
+    const choir__line_command *const *commands, int argc, char **argv, FILE *out)
 {
     const char *word = argc > 0 ? argv[argc - 1] : "";
     if (argc < 2) {
         print_commands(commands, out);
         return;
     }
-    const choir__cli_command *const *c = commands;
+    const choir__line_command *const *c = commands;
     while (*c && strcmp((*c)->name, argv[0]))
         c++;
     if (!*c || print_options(*c, argv[argc - 2], out))

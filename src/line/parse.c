@@ -12,23 +12,23 @@ enum { FIRST = 256, MOST_NAME = 32 }; /* val of the first option; longer than an
 
 /* The tables for getopt_long. An option has a second spelling if underscores are allowed. */
 typedef struct tables {
-    choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
+    choir__line_taken taken[CHOIR__LINE_MOST_OPTIONS];
     int count;
-    struct option words[2 * CHOIR__CLI_MOST_OPTIONS + 1];
-    char spelled[CHOIR__CLI_MOST_OPTIONS][MOST_NAME];
-    char letters[2 * CHOIR__CLI_MOST_OPTIONS + 3];
+    struct option words[2 * CHOIR__LINE_MOST_OPTIONS + 1];
+    char spelled[CHOIR__LINE_MOST_OPTIONS][MOST_NAME];
+    char letters[2 * CHOIR__LINE_MOST_OPTIONS + 3];
 } tables;
 
-static void make_tables(const choir__cli_command *c, tables *t)
+static void make_tables(const choir__line_command *c, tables *t)
 {
     int words = 0;
     char *letters = t->letters;
-    t->count = choir__cli_options(c, t->taken);
+    t->count = choir__line_options(c, t->taken);
     if (c->stops_at_operand)
         *letters++ = '+';
     *letters++ = ':'; /* distinguishes a missing value from an unknown option */
     for (int i = 0; i < t->count; i++) {
-        const choir__cli_option *o = t->taken[i].option;
+        const choir__line_option *o = t->taken[i].option;
         bool flag = !o->argument && o->bytes == sizeof(bool); /* --flag or --flag=false */
         int has_value = flag || o->alone ? optional_argument
                         : o->argument    ? required_argument
@@ -51,7 +51,7 @@ static void make_tables(const choir__cli_command *c, tables *t)
 }
 
 /* Returns the option of getopt_long's result, or NULL. */
-static const choir__cli_taken *find(const tables *t, int id)
+static const choir__line_taken *find(const tables *t, int id)
 {
     if (id >= FIRST)
         return &t->taken[id - FIRST];
@@ -61,7 +61,7 @@ static const choir__cli_taken *find(const tables *t, int id)
     return NULL;
 }
 
-const char *choir__cli_nearest(const choir__cli_taken *taken, int count, const char *name)
+const char *choir__line_nearest(const choir__line_taken *taken, int count, const char *name)
 {
     const char *near = NULL;
     int best = INT_MAX;
@@ -109,13 +109,13 @@ static const char *nearest(const tables *t, const char *word)
     if (!name)
         return NULL;
     const char *same = named_elsewhere(t, name);
-    const char *near = same ? same : choir__cli_nearest(t->taken, t->count, name);
+    const char *near = same ? same : choir__line_nearest(t->taken, t->count, name);
     free(name);
     return near;
 }
 
 /* Returns whether a word such as --train_file names the operand in another program. */
-static bool means_operand(const choir__cli_command *c, const char *word)
+static bool means_operand(const choir__line_command *c, const char *word)
 {
     char *name = name_in(word);
     bool means = name && has_name(c->operand_elsewhere, name);
@@ -123,31 +123,32 @@ static bool means_operand(const choir__cli_command *c, const char *word)
     return means;
 }
 
-static int refuse_unknown(const choir__cli_command *c, const tables *t, char **argv)
+static int refuse_unknown(const choir__line_command *c, const tables *t, char **argv)
 {
     const char *next = argv[optind]; /* getopt stays at a word as -xy while it reads -x */
     bool inside = next && next[0] == '-' && next[1] == optopt && optopt;
-    const choir__cli_taken *known = find(t, optopt);
+    const choir__line_taken *known = find(t, optopt);
     if (known && optopt >= FIRST)
-        return choir__cli_usage(c->name, "--%s takes no value", known->option->name);
+        return choir__line_usage(c->name, "--%s takes no value", known->option->name);
     const char *word = inside ? next : argv[optind - 1], *near = nearest(t, word);
     if (means_operand(c, word))
-        return choir__cli_usage(
+        return choir__line_usage(
             c->name, "unknown option '%s'; %s is written without an option", word, c->operand);
-    return choir__cli_usage(c->name, "unknown option '%s'%s%s%s", word,
+    return choir__line_usage(c->name, "unknown option '%s'%s%s%s", word,
         near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "");
 }
 
-static int take(const choir__cli_command *c, void *values, const choir__cli_taken *taken)
+static int take(const choir__line_command *c, void *values, const choir__line_taken *taken)
 {
-    const choir__cli_option *o = taken->option;
+    const choir__line_option *o = taken->option;
     char *place = (char *)values + taken->at;
     const char *text = optarg ? optarg : o->alone;
     if (!o->argument && o->bytes == sizeof(bool) && !optarg)
         *(bool *)place = true;
-    else if (text && choir__cli_set(o, place, text) != CHOIR_OK)
-        return o->name ? choir__cli_usage(c->name, "--%s: %s", o->name, choir_error_message())
-                       : choir__cli_usage(c->name, "-%c: %s", o->letter, choir_error_message());
+    else if (text && choir__line_set(o, place, text) != CHOIR_OK)
+        return o->name
+                   ? choir__line_usage(c->name, "--%s: %s", o->name, choir_error_message())
+                   : choir__line_usage(c->name, "-%c: %s", o->letter, choir_error_message());
     return c->took ? c->took(values, o, text) : CHOIR__EXIT_OK;
 }
 
@@ -155,30 +156,30 @@ static void set_presets(const tables *t, void *values)
 {
     for (int i = 0; i < t->count; i++)
         if (t->taken[i].option->preset)
-            choir__cli_set(t->taken[i].option, (char *)values + t->taken[i].at,
+            choir__line_set(t->taken[i].option, (char *)values + t->taken[i].at,
                 t->taken[i].option->preset);
 }
 
-static int check_operands(const choir__cli_command *c, const choir__cli_operands *operands)
+static int check_operands(const choir__line_command *c, const choir__line_operands *operands)
 {
     char list[512];
     if (operands->count < c->least && c->operands)
-        return choir__cli_usage(c->name, "missing %s: choose one of %s", c->operand,
-            choir__cli_list_choices(c->operands, list, sizeof list));
+        return choir__line_usage(c->name, "missing %s: choose one of %s", c->operand,
+            choir__line_list_choices(c->operands, list, sizeof list));
     if (operands->count < c->least)
-        return choir__cli_usage(c->name, "missing %s", c->operand);
+        return choir__line_usage(c->name, "missing %s", c->operand);
     if (operands->count > c->most)
-        return choir__cli_usage(c->name, "unexpected argument '%s'", operands->words[c->most]);
+        return choir__line_usage(c->name, "unexpected argument '%s'", operands->words[c->most]);
     if (c->operands && operands->count &&
-        !choir__cli_is_choice(c->operands, operands->words[0])) {
-        (void)!choir__cli_no_choice(c->operands, c->operand, operands->words[0]);
-        return choir__cli_usage(c->name, "%s", choir_error_message());
+        !choir__line_is_choice(c->operands, operands->words[0])) {
+        (void)!choir__line_no_choice(c->operands, c->operand, operands->words[0]);
+        return choir__line_usage(c->name, "%s", choir_error_message());
     }
     return CHOIR__EXIT_OK;
 }
 
-int choir__cli_parse(const choir__cli_command *c, void *values, int argc, char **argv,
-    choir__cli_operands *operands)
+int choir__line_parse(const choir__line_command *c, void *values, int argc, char **argv,
+    choir__line_operands *operands)
 {
     tables t;
     make_tables(c, &t);
@@ -187,18 +188,18 @@ int choir__cli_parse(const choir__cli_command *c, void *values, int argc, char *
     optind = 0; /* makes glibc start a new scan */
     for (int id; (id = getopt_long(argc, argv, t.letters, t.words, NULL)) != -1;) {
         if (id == ':')
-            return choir__cli_usage(c->name, "missing value of %s", argv[optind - 1]);
+            return choir__line_usage(c->name, "missing value of %s", argv[optind - 1]);
         if (id == '?')
             return refuse_unknown(c, &t, argv);
-        const choir__cli_taken *taken = find(&t, id);
+        const choir__line_taken *taken = find(&t, id);
         if (taken->option->letter == 'h') {
-            choir__cli_help(c, stdout);
+            choir__line_help(c, stdout);
             return CHOIR__EXIT_DONE;
         }
         int status = take(c, values, taken);
         if (status != CHOIR__EXIT_OK)
             return status;
     }
-    *operands = (choir__cli_operands){argv + optind, argc - optind};
+    *operands = (choir__line_operands){argv + optind, argc - optind};
     return check_operands(c, operands);
 }

@@ -16,7 +16,7 @@ enum { LONGEST = 1200 }; /* bytes of a sentence: some quote what may be as long 
 
 static const char *running = "";
 
-void choir__cli_running(const char *command)
+void choir__line_running(const char *command)
 {
     running = command;
 }
@@ -27,7 +27,7 @@ static void address(FILE *out, const char *command)
     fprintf(out, "choir%s%s: ", *command ? " " : "", command);
 }
 
-int choir__cli_fail(void)
+int choir__line_fail(void)
 {
     choir__paragraph p;
     choir__paragraph_begin(&p);
@@ -37,7 +37,7 @@ int choir__cli_fail(void)
     return CHOIR__EXIT_FAILED;
 }
 
-void choir__cli_tell(const char *command, const char *format, ...)
+void choir__line_tell(const char *command, const char *format, ...)
 {
     choir__paragraph p;
     va_list args;
@@ -50,7 +50,7 @@ void choir__cli_tell(const char *command, const char *format, ...)
     choir__paragraph_end(&p, stderr);
 }
 
-int choir__cli_usage(const char *command, const char *format, ...)
+int choir__line_usage(const char *command, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -61,17 +61,17 @@ int choir__cli_usage(const char *command, const char *format, ...)
     choir__clean(sentence); /* the sentence may quote the job of a checkpoint, or a job file */
     choir__hide_passwords(sentence);
     choir__shorten(sentence, LONGEST);
-    choir__cli_tell(command, "%s; see 'choir %s --help'", sentence, command);
+    choir__line_tell(command, "%s; see 'choir %s --help'", sentence, command);
     free(sentence);
     return CHOIR__EXIT_USAGE;
 }
 
-int choir__cli_refuse(const char *command, bool usage)
+int choir__line_refuse(const char *command, bool usage)
 {
-    return usage ? choir__cli_usage(command, "%s", choir_error_message()) : choir__cli_fail();
+    return usage ? choir__line_usage(command, "%s", choir_error_message()) : choir__line_fail();
 }
 
-void choir__cli_notes(const char *command, const char *notes)
+void choir__line_notes(const char *command, const char *notes)
 {
     char *clean = choir__clean(choir__strdup(notes)); /* some quote a published file */
     choir__hide_passwords(clean);
@@ -87,7 +87,7 @@ void choir__cli_notes(const char *command, const char *notes)
     free(clean);
 }
 
-choir_status choir__cli_flush(void)
+choir_status choir__line_flush(void)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))

@@ -12,28 +12,28 @@ enum { CHOIR__EXIT_OK = 0, CHOIR__EXIT_FAILED = 1, CHOIR__EXIT_USAGE = 2 };
 
 /* Stores the name of the command that runs, of static storage: with it all messages below begin
  * that are not given another one. Lines that begin with "choir: " alone are the library's. */
-void choir__cli_running(const char *command);
+void choir__line_running(const char *command);
 
 /* Prints "choir COMMAND: ..." from choir_error_message() and returns CHOIR__EXIT_FAILED. */
-int choir__cli_fail(void);
+int choir__line_fail(void);
 
 /* Prints one line, "choir COMMAND: ...". */
-void choir__cli_tell(const char *command, const char *format, ...)
+void choir__line_tell(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Prints one line, "choir COMMAND: ...; see 'choir COMMAND --help'", and returns
  * CHOIR__EXIT_USAGE. */
-int choir__cli_usage(const char *command, const char *format, ...)
+int choir__line_usage(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Prints choir_error_message() like one of them: wrong usage, if `usage`, or a failure. */
-int choir__cli_refuse(const char *command, bool usage);
+int choir__line_refuse(const char *command, bool usage);
 
 /* Prints "choir COMMAND: note: ..." for every line of notes; empty: the command that
  * runs. */
-void choir__cli_notes(const char *command, const char *notes);
+void choir__line_notes(const char *command, const char *notes);
 
 /* Flushes standard output. Errors: I/O if any of the output was lost. */
-choir_status choir__cli_flush(void);
+choir_status choir__line_flush(void);
 
 #endif

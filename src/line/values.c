@@ -7,20 +7,20 @@
 #include "base/base.h"
 #include "base/number.h"
 
-static bool is_whole(const choir__cli_option *o)
+static bool is_whole(const choir__line_option *o)
 {
     return o->type == CHOIR__INT || o->type == CHOIR__BYTES;
 }
 
-const choir__cli_option *choir__cli_named(const choir__cli_option *rows, const char *name)
+const choir__line_option *choir__line_named(const choir__line_option *rows, const char *name)
 {
-    for (const choir__cli_option *o = rows; o->name; o++)
+    for (const choir__line_option *o = rows; o->name; o++)
         if (!strcmp(o->name, name))
             return o;
     return NULL;
 }
 
-json_t *choir__cli_json(const choir__cli_option *o, const char *text)
+json_t *choir__line_json(const choir__line_option *o, const char *text)
 {
     return o->type == CHOIR__FLAG    ? json_boolean(text != NULL)
            : !text                   ? NULL
@@ -29,20 +29,20 @@ json_t *choir__cli_json(const choir__cli_option *o, const char *text)
                                      : json_string(text);
 }
 
-char *choir__cli_scalar_text(const json_t *value)
+char *choir__line_scalar_text(const json_t *value)
 {
     return json_is_string(value) ? choir__strdup(json_string_value(value))
            : json_is_integer(value)
                ? choir__format("%lld", (long long)json_integer_value(value))
-           : json_is_real(value)  ? choir__cli_number_text(json_real_value(value))
+           : json_is_real(value)  ? choir__line_number_text(json_real_value(value))
            : json_is_true(value)  ? choir__strdup("true")
            : json_is_false(value) ? choir__strdup("false")
                                   : NULL;
 }
 
-const char *choir__cli_json_text(json_t *object, const char *key)
+const char *choir__line_json_text(json_t *object, const char *key)
 {
-    char *text = choir__cli_scalar_text(json_object_get(object, key));
+    char *text = choir__line_scalar_text(json_object_get(object, key));
     if (!text)
         return NULL;
     /* the key is there, so this may be done while visiting all of them */
@@ -58,7 +58,7 @@ static char *shown(const json_t *value)
     return text ? text : choir__strdup("?");
 }
 
-choir_status choir__cli_json_expected(const char *where, const char *what, const json_t *got)
+choir_status choir__line_json_expected(const char *where, const char *what, const json_t *got)
 {
     char *text = shown(got);
     choir_status status =
@@ -67,7 +67,7 @@ choir_status choir__cli_json_expected(const char *where, const char *what, const
     return status;
 }
 
-choir_status choir__cli_json_located(const char *where, choir_status status)
+choir_status choir__line_json_located(const char *where, choir_status status)
 {
     char *why = choir__strdup(choir_error_message());
     choir__error(status, "%s: %s", where, why);
@@ -75,8 +75,8 @@ choir_status choir__cli_json_located(const char *where, choir_status status)
     return status;
 }
 
-choir_status choir__cli_json_check(
-    json_t *options, const choir__cli_option *o, bool texts, const char *where)
+choir_status choir__line_json_check(
+    json_t *options, const choir__line_option *o, bool texts, const char *where)
 {
     char expected[CHOIR__EXPECTED_TEXT];
     const json_t *value = json_object_get(options, o->name);
@@ -87,20 +87,20 @@ choir_status choir__cli_json_check(
                                : json_is_string(value);
     const bool amount = o->type == CHOIR__BYTES && json_is_string(value);
     if (good || amount || (texts && json_is_string(value))) {
-        choir__cli_json_text(options, o->name);
+        choir__line_json_text(options, o->name);
         return CHOIR_OK;
     }
-    return choir__cli_json_expected(where,
+    return choir__line_json_expected(where,
         flag      ? "true or false"
         : !number ? "a text"
                   : choir__option_expected(&option, expected),
         value);
 }
 
-choir_status choir__cli_json_take(
-    const json_t *options, const choir__cli_option *o, void *values, const char *where)
+choir_status choir__line_json_take(
+    const json_t *options, const choir__line_option *o, void *values, const char *where)
 {
     const char *text = json_string_value(json_object_get(options, o->name));
-    choir_status status = choir__cli_set(o, (char *)values + o->at, text);
-    return status == CHOIR_OK ? CHOIR_OK : choir__cli_json_located(where, status);
+    choir_status status = choir__line_set(o, (char *)values + o->at, text);
+    return status == CHOIR_OK ? CHOIR_OK : choir__line_json_located(where, status);
 }

@@ -47,7 +47,7 @@ static choir_tensor *changed_gradient(
         choir_dtype_name(g->dtype), choir__shape_text(g->shape));
 }
 
-static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void hook_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct backward_hook *h = r->attrs;
     if (h->change && (gy = changed_gradient(h, sink->scope, gy))->poisoned)
@@ -57,7 +57,7 @@ static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gy);
 }
 
-static void hook_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void hook_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const struct backward_hook *h = r->attrs;
     gx[0] = h->change ? changed_gradient(h, gy->scope, gy) : gy;
@@ -78,9 +78,9 @@ static choir_tensor *hooked(choir_tensor *t, struct backward_hook hook)
     if (none || t->poisoned || t->freed || !t->requires_grad || t->scope->kind == CHOIR__RUN)
         return t;
     choir_tensor *y = choir__tensor_alias(t->scope, t);
-    choir__record *r = choir__record_op(&hook_op, y, &t, 1);
+    choir__tape_entry *r = choir__tape_entry_new(&hook_op, y, &t, 1);
     if (r)
-        choir__record_attrs(r, &hook, sizeof hook);
+        choir__tape_entry_attrs(r, &hook, sizeof hook);
     return r ? y : t;
 }
 

@@ -99,7 +99,7 @@ choir_scaler *choir_scaler_new(choir_scope *run, choir_scaler_opts opts)
 
 /* --- backward --- */
 
-static void scale_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void scale_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *gx = sink->dest(sink, r, 0);
     if (!gx)
@@ -138,7 +138,7 @@ choir_tensor *choir_scaler_scale(choir_scaler *s, choir_tensor *loss)
         return choir__poison(scope, CHOIR_ERR_DTYPE, "scaler: expected an f32 loss, got %s",
             choir_dtype_name(in[0]->dtype));
     choir_tensor *y = choir__tensor_alias(scope, in[0]);
-    choir__record_op(&scale_op, y, in, 2);
+    choir__tape_entry_new(&scale_op, y, in, 2);
     return y;
 }
 

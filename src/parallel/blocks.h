@@ -1,5 +1,6 @@
-/* The ranks' blocks of a tensor along a dimension, exchanged as values: no records are left.
- * Ops with gradients over ranks (distributed_nn.c, tensor_parallel/) are made of these. */
+/* The ranks' blocks of a tensor along a dimension, exchanged as values: no tape entries are
+ * left. Ops with gradients over ranks (distributed_nn.c, tensor_parallel/) are made of these.
+ */
 #ifndef CHOIR_BLOCKS_H
 #define CHOIR_BLOCKS_H
 

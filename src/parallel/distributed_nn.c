@@ -36,13 +36,13 @@ static void expect(const choir_scope *scope, const choir_tensor *x, const attrib
 static choir_tensor *recorded(
     const choir__op *op, choir_tensor *y, choir_tensor *x, const attributes *a)
 {
-    choir__record *r = choir__record_op(op, y, &x, 1);
+    choir__tape_entry *r = choir__tape_entry_new(op, y, &x, 1);
     if (r)
-        choir__record_attrs(r, a, sizeof *a);
+        choir__tape_entry_attrs(r, a, sizeof *a);
     return y;
 }
 
-static void give_new(choir__record *r, choir_tensor *g, choir__sink *sink)
+static void give_new(choir__tape_entry *r, choir_tensor *g, choir__sink *sink)
 {
     g->grad_owned = true;
     sink->give(sink, r, 0, g); /* gives nothing if g is poisoned */
@@ -65,14 +65,14 @@ static choir_tensor *check_op(
 
 /* --- along a dimension --- */
 
-static void all_gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void all_gather_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
     give_new(r, choir__blocks_reduce(sink->scope, gy, a->group, CHOIR_SUM, a->dim, 0), sink);
 }
 
 /* Recomputation is collective: all ranks recompute the same segments in the same order. */
-static void all_gather_again(choir__record *r)
+static void all_gather_again(choir__tape_entry *r)
 {
     const attributes *a = r->attrs;
     choir__launch_copy(
@@ -97,7 +97,7 @@ choir_tensor *choir_nn_all_gather(choir_tensor *x, choir_group *group, int dim)
         &all_gather_op, choir__blocks_gather(scope, x, group, dim, a.whole, 0), x, &a);
 }
 
-static void reduce_scatter_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void reduce_scatter_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
     if (a->op == CHOIR_MEAN) {
@@ -112,7 +112,7 @@ static void reduce_scatter_backward(choir__record *r, choir_tensor *gy, choir__s
     give_new(r, choir__blocks_gather(sink->scope, gy, a->group, a->dim, a->whole, 0), sink);
 }
 
-static void reduce_scatter_again(choir__record *r)
+static void reduce_scatter_again(choir__tape_entry *r)
 {
     const attributes *a = r->attrs;
     choir__launch_copy(
@@ -164,7 +164,7 @@ static void launch(choir_tensor *y, choir_tensor *x, in_place_fn *fn, const attr
     y->storage->version = version;
 }
 
-static void all_reduce_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void all_reduce_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     gy = choir__blocks_writable(sink->scope, gy);
     if (!gy->poisoned)
@@ -172,12 +172,12 @@ static void all_reduce_backward(choir__record *r, choir_tensor *gy, choir__sink 
     sink->give(sink, r, 0, gy);
 }
 
-static void all_reduce_again(choir__record *r)
+static void all_reduce_again(choir__tape_entry *r)
 {
     launch(r->out, r->in[0], all_reduce, r->attrs);
 }
 
-static void broadcast_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void broadcast_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
     gy = choir__blocks_writable(sink->scope, gy);
@@ -188,7 +188,7 @@ static void broadcast_backward(choir__record *r, choir_tensor *gy, choir__sink *
     sink->give(sink, r, 0, gy);
 }
 
-static void broadcast_again(choir__record *r)
+static void broadcast_again(choir__tape_entry *r)
 {
     launch(r->out, r->in[0], broadcast, r->attrs);
 }
@@ -250,13 +250,13 @@ choir_tensor *choir_nn_broadcast(choir_tensor *x, choir_group *group, int root)
 
 /* --- all to all --- */
 
-static void all_to_all_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void all_to_all_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
     give_new(r, choir_all_to_all(choir__dense_rows(sink->scope, gy), a->group), sink);
 }
 
-static void all_to_all_again(choir__record *r)
+static void all_to_all_again(choir__tape_entry *r)
 {
     const attributes *a = r->attrs;
     choir__launch_copy(

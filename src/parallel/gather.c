@@ -1,4 +1,4 @@
-/* Gather: joins pieces into one tensor, as one record on the batch's tape.
+/* Gather: joins pieces into one tensor, as one entry on the batch's tape.
  *
  * Its backward cuts the gradient into pieces, walks each piece's tape on its device, and joins
  * the gradients of the inputs. Gradients of parameters go to the devices' books (see
@@ -12,7 +12,7 @@
 
 enum { MAX_SUMS = 64 };
 
-typedef struct joint { /* of the record's arena */
+typedef struct joint { /* of the entry's arena */
     choir_shards *shards;
     int dim; /* dimension along which outputs were joined; -1: scalars, joined to a vector */
 } joint;
@@ -48,7 +48,7 @@ static choir_tensor *gradient_of(const joint *j, choir_tensor *gy, int i)
 }
 
 /* Gives the gradient of an input that was distributed over the pieces. */
-static void give_parts(const joint *j, choir__record *r, int k, choir__sink *sink)
+static void give_parts(const joint *j, choir__tape_entry *r, int k, choir__sink *sink)
 {
     const choir_shards *s = j->shards;
     choir_tensor *gx = sink->dest(sink, r, k);
@@ -69,7 +69,7 @@ static void give_parts(const joint *j, choir__record *r, int k, choir__sink *sin
 }
 
 /* Gives the gradient of an input that all pieces had whole: the sum in the tree's order. */
-static void give_sum(const joint *j, choir__record *r, int k, choir__sink *sink)
+static void give_sum(const joint *j, choir__tape_entry *r, int k, choir__sink *sink)
 {
     const choir_shards *s = j->shards;
     choir_tensor *sum[MAX_SUMS], *x = r->in[k];
@@ -98,7 +98,7 @@ static void give_sum(const joint *j, choir__record *r, int k, choir__sink *sink)
     sink->give(sink, r, k, sum[0]);
 }
 
-static void give_inputs(const joint *j, choir__record *r, choir__sink *sink)
+static void give_inputs(const joint *j, choir__tape_entry *r, choir__sink *sink)
 {
     const choir_shards *s = j->shards;
     for (int k = 0; k < s->in_count; k++) {
@@ -130,7 +130,7 @@ static choir_status walk_piece(choir__batch_piece *p, choir_tensor *g)
     return status;
 }
 
-static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void gather_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const joint *j = r->attrs;
     choir_shards *s = j->shards;
@@ -166,9 +166,9 @@ static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
 static const choir__op gather_op = {
     .name = "data_parallel", .any_dtype = true, .backward = gather_backward};
 
-/* Makes a record whose inputs are the batch's, and one more input that represents the
+/* Makes an entry whose inputs are the batch's, and one more input that represents the
  * parameters. */
-static void record(joint *j, choir_tensor *y)
+static void leave_entry(joint *j, choir_tensor *y)
 {
     choir_shards *s = j->shards;
     choir_tensor *in[CHOIR__MAX_IN];
@@ -182,9 +182,9 @@ static void record(joint *j, choir_tensor *y)
         choir__tensor_wrap(s->scope, choir__device_of(y), CHOIR_F32, CHOIR_SCALAR, NULL);
     params->requires_grad = true;
     in[s->in_count] = params;
-    choir__record *r = choir__record_op(&gather_op, y, in, s->in_count + 1);
+    choir__tape_entry *r = choir__tape_entry_new(&gather_op, y, in, s->in_count + 1);
     if (r)
-        choir__record_attrs(r, j, sizeof *j);
+        choir__tape_entry_attrs(r, j, sizeof *j);
 }
 
 /* Returns NULL, or the error if the outputs do not fit together. */
@@ -247,6 +247,6 @@ choir_tensor *choir_gather(choir_shards *s, choir_device *device, int dim)
         choir__tensor_release(part);
     }
     if (!y->poisoned)
-        record(&j, y);
+        leave_entry(&j, y);
     return y;
 }

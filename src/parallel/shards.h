@@ -141,7 +141,7 @@ choir_tensor *choir__piece_of(
  * it. */
 bool choir__is_dealt(const choir_shards *s, const choir_tensor *x);
 /* Returns `length` entries of x along dimension dim, from `start` on: a view in scope, without
- * a record. */
+ * a tape entry. */
 choir_tensor *choir__part_of(
     choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length);
 /* Copies x to y, within a device or between two. */

@@ -62,7 +62,7 @@ static void launch_extreme(
     choir__launch(choir__device_of(x), x->dtype, extreme, &args);
 }
 
-static void extreme_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void extreme_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct extreme *e = r->attrs;
     choir_tensor *g = choir__tensor_alias(sink->scope, choir__dense_rows(sink->scope, gy));
@@ -74,7 +74,7 @@ static void extreme_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     choir__give_picked(r, g, index, e->dim, sink);
 }
 
-static void extreme_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void extreme_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const struct extreme *e = r->attrs;
     choir_shape kept = without_dim(r->in[0]->shape, e->dim, true);
@@ -82,7 +82,7 @@ static void extreme_derivative(const choir__record *r, choir_tensor *gy, choir_t
         r->in[0], choir_reshape(gy, kept), e->dim, choir_reshape(r->saved[0], kept));
 }
 
-static void extreme_again(choir__record *r)
+static void extreme_again(choir__tape_entry *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
     if (!x->poisoned)
@@ -130,9 +130,9 @@ static choir_tensor *extreme(
     launch_extreme(y, dense, places, e);
     if (index)
         *index = places;
-    choir__record *r = records ? choir__record_op(op, y, &x, 1) : NULL;
+    choir__tape_entry *r = records ? choir__tape_entry_new(op, y, &x, 1) : NULL;
     if (r) {
-        choir__record_attrs(r, &e, sizeof e);
+        choir__tape_entry_attrs(r, &e, sizeof e);
         r->saved[0] = choir__tensor_alias(scope, places); /* the caller's handle stays */
     }
     return choir__as_stored(y);
@@ -189,7 +189,7 @@ static void launch_cumsum(choir_tensor *y, const choir_tensor *x, int dim, bool 
     choir__launch(choir__device_of(x), x->dtype, cumsum, &args);
 }
 
-static void cumsum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void cumsum_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     gy = choir__dense_rows(sink->scope, gy);
     choir_tensor *g =
@@ -200,7 +200,7 @@ static void cumsum_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     sink->give(sink, r, 0, g);
 }
 
-static void cumsum_again(choir__record *r)
+static void cumsum_again(choir__tape_entry *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
     if (!x->poisoned)

@@ -57,7 +57,7 @@ choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dt
     if (!twin)
         choir__launch_copy(y, x);
     if (choir__is_float(dtype) && choir__is_float(x->dtype))
-        choir__record_op(cast_op_of(x), y, &x, 1);
+        choir__tape_entry_new(cast_op_of(x), y, &x, 1);
     return y;
 }
 

@@ -1,4 +1,4 @@
-/* Launches on whole tensors without a record: copies, fills and sums that ops share. */
+/* Launches on whole tensors without a tape entry: copies, fills and sums that ops share. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Kernels that are launched on tensors without a record. */
+/* Kernels that are launched on tensors without a tape entry. */
 #ifndef CHOIR_LAUNCH_INTERNAL_H
 #define CHOIR_LAUNCH_INTERNAL_H
 

@@ -1,4 +1,4 @@
-/* The first and last part of every op: joining the operands, and leaving a record. */
+/* The first and last part of every op: joining the operands, and leaving an entry. */
 #include <stdio.h>
 #include <string.h>
 
@@ -169,7 +169,7 @@ static bool is_of_params(const choir__op *op, choir_tensor *const *in, int count
     return some && !op->spreads;
 }
 
-static choir__record *record(
+static choir__tape_entry *leave_entry(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count)
 {
     choir_scope *scope = out->scope;
@@ -182,7 +182,7 @@ static choir__record *record(
         wanted |= in[i] && in[i]->requires_grad;
     if (!wanted || !scope->grad || out->poisoned)
         return NULL;
-    choir__record *r = choir__arena_get(&scope->arena, sizeof *r);
+    choir__tape_entry *r = choir__arena_get(&scope->arena, sizeof *r);
     r->op = op;
     r->scope = scope;
     r->out = out;
@@ -213,29 +213,29 @@ static choir__record *record(
     return r;
 }
 
-choir__record *choir__record_op(
+choir__tape_entry *choir__tape_entry_new(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count)
 {
     choir__op_watch_computed(op, out);
-    return record(op, out, in, count);
+    return leave_entry(op, out, in, count);
 }
 
-void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes)
+void choir__tape_entry_attrs(choir__tape_entry *r, const void *attrs, size_t bytes)
 {
     r->attrs = memcpy(choir__arena_get(&r->scope->arena, bytes), attrs, bytes);
 }
 
-static void keep(choir__record *r, const choir__keeps *keeps)
+static void keep(choir__tape_entry *r, const choir__keeps *keeps)
 {
     if (keeps->bytes)
-        choir__record_attrs(r, keeps->attrs, keeps->bytes);
+        choir__tape_entry_attrs(r, keeps->attrs, keeps->bytes);
     memcpy(r->saved, keeps->saved, sizeof r->saved);
 }
 
-choir_tensor *choir__recorded(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
+choir_tensor *choir__taped(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
     int count, choir__keeps keeps)
 {
-    choir__record *r = choir__record_op(op, out, in, count);
+    choir__tape_entry *r = choir__tape_entry_new(op, out, in, count);
     if (r)
         keep(r, &keeps);
     return choir__as_stored(out);
@@ -249,9 +249,9 @@ choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tens
             return keeps.saved[i];
     if (out->poisoned)
         return out;
-    choir__record passing = {
+    choir__tape_entry passing = {
         .op = op, .scope = out->scope, .out = out, .count = count, .attrs = keeps.attrs};
-    choir__record *r = record(op, out, in, count), *used = r ? r : &passing;
+    choir__tape_entry *r = leave_entry(op, out, in, count), *used = r ? r : &passing;
     if (r)
         keep(r, &keeps);
     memcpy(passing.in, in, (size_t)count * sizeof *in);
@@ -266,7 +266,7 @@ choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tens
     return op->loss ? out : choir__as_stored(out);
 }
 
-bool choir__reads(const choir__record *r, const choir_tensor *t)
+bool choir__reads(const choir__tape_entry *r, const choir_tensor *t)
 {
     for (int i = 0; i < CHOIR__MAX_SAVED; i++)
         if (r->saved[i] == t)
@@ -279,14 +279,14 @@ bool choir__reads(const choir__record *r, const choir_tensor *t)
 
 void choir__done_with_one(choir_tensor *t)
 {
-    choir__record *producer = t->producer; /* NULL: nothing is recorded */
+    choir__tape_entry *producer = t->producer; /* NULL: nothing is recorded */
     bool foreign = producer ? producer->scope != t->scope : t->requires_grad;
     if (foreign || !t->storage || t->kept || t->watched || t->hooks)
         return;
     /* The result of a finished segment is kept, since the segment ran for it. */
     bool again = producer && producer->op->cheap && choir__segment_open(producer->segment) &&
                  t->storage->version == producer->out_version;
-    for (choir__record *r = t->scope->tape_tail; r && !again; r = r->previous) {
+    for (choir__tape_entry *r = t->scope->tape_tail; r && !again; r = r->previous) {
         bool together = producer && r->segment == producer->segment &&
                         (producer->op->recompute || producer->op->view);
         if (choir__reads(r, t) || (!together && choir__made_of(r, t)))
@@ -299,13 +299,13 @@ void choir__done_with_one(choir_tensor *t)
 
 void choir__done_with(choir_tensor *t)
 {
-    for (choir__record *r = t->scope->tape_tail; r && r != t->producer; r = r->previous)
+    for (choir__tape_entry *r = t->scope->tape_tail; r && r != t->producer; r = r->previous)
         if (r->op->along && r->in[0] == t && r->out->storage)
             choir__done_with(r->out);
     choir__done_with_one(t);
 }
 
-bool choir__wanted(const choir__record *r, int i)
+bool choir__wanted(const choir__tape_entry *r, int i)
 {
     return i < r->count && r->in[i] && r->in[i]->requires_grad;
 }

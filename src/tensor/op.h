@@ -1,7 +1,7 @@
-/* Inside ops: how an op begins, and the record that it leaves for backward.
+/* Inside ops: how an op begins, and the entry that it leaves for backward.
  *
  * An op makes its result, launches kernels on it, and, if a gradient may be needed, leaves a
- * record on the scope's tape with the tensors that its backward needs. The backward functions
+ * entry on the scope's tape with the tensors that its backward needs. The backward functions
  * are next to their op and talk to autograd only through a sink, which provides the memory for
  * the gradient of input i and receives that gradient. */
 #ifndef CHOIR_OP_INTERNAL_H
@@ -68,17 +68,17 @@ typedef struct choir__op {
      * Batch norm and group norm have one backward, because the sums for the weights' gradients
      * are also needed for the input's gradient. Ops without weights have one backward, too; if
      * their input is a parameter, its gradient is made at once. */
-    void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
-    void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
-    void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
+    void (*backward)(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink);
+    void (*backward_input)(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink);
+    void (*backward_weight)(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink);
     /* For second derivatives: stores in gx[i] the gradient of in[i], made of public ops that
      * the tape records, from the handles of the operands and of r->out. It may leave gx[i]
      * NULL, or fail the scope. NULL: the op has no second derivative. */
-    void (*derivative)(const choir__record *r, choir_tensor *gy, choir_tensor **gx);
+    void (*derivative)(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx);
     /* Computes the result's values from the operands, for the first time (choir__computed) or
      * again, bit for bit: writes them to r->out and to the saved tensors in recompute_saved.
      * The memory of all of them is allocated. NULL: the op cannot do so. */
-    void (*recompute)(choir__record *r);
+    void (*recompute)(choir__tape_entry *r);
     unsigned recompute_saved; /* bit i: `recompute` also writes saved[i], unless that is an
                                  operand */
     /* cheap to compute again: choir__done_with releases its result early */
@@ -93,7 +93,7 @@ typedef struct choir__op {
     unsigned tokens_in;  /* bit i: operand i may have this rank's tokens alone (tokens.h) */
 } choir__op;
 
-struct choir__record {
+struct choir__tape_entry {
     const choir__op *op;
     choir_scope *scope;
     choir_tensor *out;
@@ -113,42 +113,42 @@ struct choir__record {
     int number;                     /* number of the op in its micro-batch */
     const char *path;               /* path of the module that made it, or NULL */
     const choir__op *late_op;       /* the op, while its backward_weight is put off */
-    choir__record *previous, *next;
+    choir__tape_entry *previous, *next;
 };
 
 /* Autograd's side of a backward function. */
 struct choir__sink {
     /* Returns the tensor to which in[i]'s gradient is written: uninitialised, dense, and laid
      * out like in[i]. Returns NULL if the gradient is not needed. */
-    choir_tensor *(*dest)(choir__sink *sink, choir__record *r, int i);
+    choir_tensor *(*dest)(choir__sink *sink, choir__tape_entry *r, int i);
     /* Like dest, for an op that adds its gradient to the sum of earlier gradients. *given
      * receives that sum as contiguous rows, or NULL; the result may be *given itself. The op
      * then gives the whole sum. */
     choir_tensor *(*dest_onto)(
-        choir__sink *sink, choir__record *r, int i, choir_tensor **given);
+        choir__sink *sink, choir__tape_entry *r, int i, choir_tensor **given);
     /* For an op that can write in[i]'s gradient in f32, or add it to an earlier one. If in[i]
      * is a 16-bit copy of a tensor for_products, returns that tensor's gradient, contiguous;
-     * *copy is the record that made the copy, and the gradient is then given to its input 0;
+     * *copy is the entry that made the copy, and the gradient is then given to its input 0;
      * *adds tells to add. So several products of one tensor need no pass that adds up their
      * gradients. Returns NULL if in[i] is no such copy. */
     choir_tensor *(*dest_wide)(
-        choir__sink *sink, choir__record *r, int i, choir__record **copy, bool *adds);
+        choir__sink *sink, choir__tape_entry *r, int i, choir__tape_entry **copy, bool *adds);
     /* Like dest, for an op whose kernel may overwrite in[i] itself: returns in[i]'s memory if
-     * this record is the last to read it. */
-    choir_tensor *(*dest_over)(choir__sink *sink, choir__record *r, int i);
+     * this entry is the last to read it. */
+    choir_tensor *(*dest_over)(choir__sink *sink, choir__tape_entry *r, int i);
     /* Gives g as in[i]'s gradient: dest's result or any other tensor of that shape. */
-    void (*give)(choir__sink *sink, choir__record *r, int i, choir_tensor *g);
+    void (*give)(choir__sink *sink, choir__tape_entry *r, int i, choir_tensor *g);
     /* For an op that computes in[i]'s gradient in parts of choir__part_rows rows, from part 0
      * on: dest_part returns the memory of a part, and give_part gives it before the next one
      * begins. NULL: the gradient is given as a whole. */
-    choir_tensor *(*dest_part)(choir__sink *sink, choir__record *r, int i, int64_t part);
-    void (*give_part)(choir__sink *sink, choir__record *r, int i);
+    choir_tensor *(*dest_part)(choir__sink *sink, choir__tape_entry *r, int i, int64_t part);
+    void (*give_part)(choir__sink *sink, choir__tape_entry *r, int i);
     /* For lookup tables: gives the gradient as rows (n, C) of ids (n). Returns false if the
      * sink expects a dense gradient. */
     bool (*give_rows)(
-        choir__sink *sink, choir__record *r, int i, choir_tensor *ids, choir_tensor *rows);
+        choir__sink *sink, choir__tape_entry *r, int i, choir_tensor *ids, choir_tensor *rows);
     choir_scope *scope;  /* holds the scratch tensors of backward */
-    choir_tensor *taken; /* taken by dest_onto, read-only; released after the record */
+    choir_tensor *taken; /* taken by dest_onto, read-only; released after the entry */
 };
 
 /* Returns the number of rows in a part of a matrix's gradient. A large gradient (a language
@@ -158,29 +158,29 @@ struct choir__sink {
 int64_t choir__part_rows(choir_shape shape);
 
 /* True if input i exists and requires a gradient. */
-bool choir__wanted(const choir__record *r, int i);
+bool choir__wanted(const choir__tape_entry *r, int i);
 /* True if r's backward reads t's values. */
-bool choir__reads(const choir__record *r, const choir_tensor *t);
+bool choir__reads(const choir__tape_entry *r, const choir_tensor *t);
 
 /* Starts an op: joins scopes, passes poison on, and checks that devices agree. If it returns
  * NULL, the caller returns *poisoned.
  *
  * It may replace operands by copies on the device on which the op runs and in the dtype in
  * which it computes. From here on the op uses only in[i], never the arguments with which it was
- * called. Between this call and its record, an op calls no other public op, because that might
+ * called. Between this call and its entry, an op calls no other public op, because that might
  * run elsewhere; operands are prepared before this call. */
 choir_scope *choir__begin(
     const choir__op *op, choir_tensor **in, int count, choir_tensor **poisoned);
 
-/* Leaves a record on the scope's tape and marks out, whose values have been queued, as
+/* Leaves an entry on the scope's tape and marks out, whose values have been queued, as
  * requiring a gradient. Returns NULL if no gradient will be needed; then the op saves
  * nothing. */
-choir__record *choir__record_op(
+choir__tape_entry *choir__tape_entry_new(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count);
-/* Copies attributes into the record's arena. */
-void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
+/* Copies attributes into the entry's arena. */
+void choir__tape_entry_attrs(choir__tape_entry *r, const void *attrs, size_t bytes);
 
-/* The parts of a record that belong to the op: attributes, which are copied, and tensors for
+/* The parts of an entry that belong to the op: attributes, which are copied, and tensors for
  * backward. */
 typedef struct choir__keeps {
     const void *attrs;
@@ -188,12 +188,12 @@ typedef struct choir__keeps {
     choir_tensor *saved[CHOIR__MAX_SAVED];
 } choir__keeps;
 
-/* Ends an op whose result is computed: leaves a record and returns choir__as_stored(out). */
-choir_tensor *choir__recorded(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
+/* Ends an op whose result is computed: leaves an entry and returns choir__as_stored(out). */
+choir_tensor *choir__taped(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
     int count, choir__keeps keeps);
 /* Ends an op with `recompute`, which computes the values of out and of the saved tensors: like
- * choir__recorded. If out or a saved tensor is poisoned, it returns the poisoned one. Without a
- * gradient `recompute` gets a record that ends with this call, and the saved tensors that it
+ * choir__taped. If out or a saved tensor is poisoned, it returns the poisoned one. Without a
+ * gradient `recompute` gets an entry that ends with this call, and the saved tensors that it
  * wrote are released. */
 choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
     int count, choir__keeps keeps);
@@ -205,7 +205,7 @@ extern const choir__op choir__add_op, choir__add_half_op;
 choir_tensor *choir__begin_view(const choir__op *op, choir_tensor **x, choir_tensor **poisoned);
 /* Gives g, of the result's shape, as the gradient of in[i], which was broadcast to it: sums g
  * over the dimensions that in[i] lacks. A sum over tokens has the leaves of their cut. */
-void choir__give_summed(choir__record *r, int i, choir_tensor *g, choir__sink *sink);
+void choir__give_summed(choir__tape_entry *r, int i, choir_tensor *g, choir__sink *sink);
 /* Sums, differences and so on, of shapes that broadcast. */
 choir_tensor *choir__binary(choir__binary_op op, choir_tensor *a, choir_tensor *b);
 /* The op of choir_to: the gradient goes back to the operand's device. */
@@ -264,7 +264,7 @@ choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, in
 
 /* Cross entropy's backward from the scores in[0], the class weights in[2] (or NULL), and the
  * saved targets, log sum exp and count. Attributes: choir_cross_entropy_opts. */
-void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink);
+void choir__cross_entropy_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink);
 /* Like choir_cross_entropy_with, of whole scores and of the targets of their rows alone. */
 choir_tensor *choir__cross_entropy_here(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o);

@@ -6,7 +6,7 @@
  * whose activations are recomputed; Chen et al., 2016) releases all that were made in it except
  * its result.
  *
- * Backward goes back over the tape. The first record of a segment that reads a released tensor
+ * Backward goes back over the tape. The first entry of a segment that reads a released tensor
  * has the whole segment computed again, in the order of forward and in the way of forward:
  * tensors that forward released on the way, or that belong to an inner segment, are released
  * again after their last use. So the peak of backward is the results of all segments plus the
@@ -21,9 +21,9 @@
 #include "tensor/run.h"
 #include "tensor/segment.h"
 
-/* --- which records, which of their tensors --- */
+/* --- which entries, which of their tensors --- */
 
-static bool within(const choir__record *r, const choir__segment *s)
+static bool within(const choir__tape_entry *r, const choir__segment *s)
 {
     const choir__segment *of = r->segment;
     while (of && of != s)
@@ -34,7 +34,7 @@ static bool within(const choir__record *r, const choir__segment *s)
 enum { MOST_OPERANDS = CHOIR__MAX_IN + CHOIR__MAX_SAVED };
 
 /* Returns operand i of r's computation: its inputs, then other tensors that it saved. */
-static choir_tensor *operand(const choir__record *r, int i)
+static choir_tensor *operand(const choir__tape_entry *r, int i)
 {
     if (i < CHOIR__MAX_IN)
         return i < r->count ? r->in[i] : NULL;
@@ -42,7 +42,7 @@ static choir_tensor *operand(const choir__record *r, int i)
     return t && t != r->out && !choir__made_along(r, i - CHOIR__MAX_IN) ? t : NULL;
 }
 
-static choir_tensor *missing_operand(const choir__record *r)
+static choir_tensor *missing_operand(const choir__tape_entry *r)
 {
     for (int i = 0; i < MOST_OPERANDS; i++) {
         choir_tensor *t = operand(r, i);
@@ -52,26 +52,26 @@ static choir_tensor *missing_operand(const choir__record *r)
     return NULL;
 }
 
-bool choir__made_of(const choir__record *r, const choir_tensor *t)
+bool choir__made_of(const choir__tape_entry *r, const choir_tensor *t)
 {
     return r->segment && choir__is_operand(r, t);
 }
 
-void choir__copy_again(const choir__record *r, int i)
+void choir__copy_again(const choir__tape_entry *r, int i)
 {
     if (!r->first && r->saved[i] != r->in[i])
         choir__launch_copy(r->saved[i], r->in[i]);
 }
 
-/* --- one record --- */
+/* --- one entry --- */
 
-static choir_status lost(const choir__record *r)
+static choir_status lost(const choir__tape_entry *r)
 {
     return choir__error(CHOIR_ERR_STATE,
         "the result of %s cannot be made again: an operand of it is gone", r->op->name);
 }
 
-static choir_status check(const choir__record *r)
+static choir_status check(const choir__tape_entry *r)
 {
     if (missing_operand(r))
         return lost(r);
@@ -103,7 +103,7 @@ static void release_scratch(choir_scope *scope, const choir_tensor *mark)
 /* Computes the result and the tensors saved along with it; their operands must be in memory. A
  * result that is still in memory stays untouched, because it may be in use or hold a
  * gradient. */
-static choir_status make(choir__record *r)
+static choir_status make(choir__tape_entry *r)
 {
     choir_tensor *t = r->out;
     choir_status status = check(r);
@@ -147,18 +147,18 @@ struct goal {
     const choir_tensor *t;
 };
 
-static bool is_goal(const struct goal *g, const choir__record *r, const choir_tensor *t)
+static bool is_goal(const struct goal *g, const choir__tape_entry *r, const choir_tensor *t)
 {
     return g->t ? t == g->t : t && choir__released_by(t) == g->segment && r->reached;
 }
 
-/* Returns the last record that needs t while others are computed again; NULL: none. */
-static const choir__record *until(const choir_tensor *t)
+/* Returns the last entry that needs t while others are computed again; NULL: none. */
+static const choir__tape_entry *until(const choir_tensor *t)
 {
     return t->released ? t->released->until : NULL;
 }
 
-static bool needed(const struct goal *g, const choir__record *r)
+static bool needed(const struct goal *g, const choir__tape_entry *r)
 {
     bool need = until(r->out) || (!r->out->storage && is_goal(g, r, r->out));
     for (int i = 0; i < CHOIR__MAX_SAVED && !need; i++) {
@@ -168,18 +168,18 @@ static bool needed(const struct goal *g, const choir__record *r)
     return need;
 }
 
-static bool part_of(const struct goal *g, const choir__record *r)
+static bool part_of(const struct goal *g, const choir__tape_entry *r)
 {
     return r && r->stage == g->stage && choir__can_make(r) && within(r, g->segment);
 }
 
-/* Goes from the last record to the first and notes the records that are needed, and the last
- * record that needs each result. Returns an operand from outside that is not in memory, or
+/* Goes from the last entry to the first and notes the entries that are needed, and the last
+ * entry that needs each result. Returns an operand from outside that is not in memory, or
  * NULL. */
 static choir_tensor *plan(const struct goal *g)
 {
     choir_tensor *outside = NULL;
-    for (choir__record *r = g->segment->last; r;
+    for (choir__tape_entry *r = g->segment->last; r;
          r = r == g->segment->first ? NULL : r->previous) {
         if (!part_of(g, r) || !(r->needed = needed(g, r)))
             continue;
@@ -198,7 +198,7 @@ static choir_tensor *plan(const struct goal *g)
 
 static void forget(const struct goal *g)
 {
-    for (choir__record *r = g->segment->first; r; r = choir__segment_after(g->segment, r)) {
+    for (choir__tape_entry *r = g->segment->first; r; r = choir__segment_after(g->segment, r)) {
         r->needed = false;
         if (r->out->released) {
             r->out->released->until = NULL;
@@ -207,9 +207,9 @@ static void forget(const struct goal *g)
     }
 }
 
-/* Decides about t, which was just computed: it stays if it is a goal, or until no other record
+/* Decides about t, which was just computed: it stays if it is a goal, or until no other entry
  * needs it. */
-static void settle(const struct goal *g, const choir__record *r, choir_tensor *t)
+static void settle(const struct goal *g, const choir__tape_entry *r, choir_tensor *t)
 {
     if (is_goal(g, r, t))
         choir__released_of(t)->segment = NULL;
@@ -219,7 +219,7 @@ static void settle(const struct goal *g, const choir__record *r, choir_tensor *t
         choir__tensor_release(t);
 }
 
-static choir_status make_part(const struct goal *g, choir__record *r)
+static choir_status make_part(const struct goal *g, choir__tape_entry *r)
 {
     unsigned made = 0;
     bool result = !r->out->storage;
@@ -253,13 +253,13 @@ static choir_status remake(struct goal g, bool backward)
 {
     choir_status status = CHOIR_OK;
     for (choir_tensor *t; (t = plan(&g)) && status == CHOIR_OK;) {
-        forget(&g); /* bring may plan for these records, too */
+        forget(&g); /* bring may plan for these entries, too */
         status = bring(t, backward);
         if (status == CHOIR_OK && !t->storage)
             status = choir__error(
                 CHOIR_ERR_STATE, "results cannot be computed again: their operands are gone");
     }
-    for (choir__record *r = g.segment->first; r && status == CHOIR_OK;
+    for (choir__tape_entry *r = g.segment->first; r && status == CHOIR_OK;
          r = choir__segment_after(g.segment, r)) {
         if (!r->needed)
             continue;
@@ -278,7 +278,7 @@ static choir_status make_chain(choir_tensor *t, bool backward)
 {
     choir__released_of(t)->waiting = NULL;
     while (t) {
-        choir__record *r = t->producer;
+        choir__tape_entry *r = t->producer;
         choir_tensor *gone = missing_operand(r);
         choir_status status = CHOIR_OK;
         if (gone && choir__released_by(gone)) {
@@ -302,7 +302,7 @@ static choir_status make_chain(choir_tensor *t, bool backward)
 
 static choir_status bring(choir_tensor *t, bool backward)
 {
-    choir__record *r = t->producer;
+    choir__tape_entry *r = t->producer;
     if (!r || t->storage || !choir__can_make(r))
         return CHOIR_OK;
     choir__segment *of = choir__released_by(t);
@@ -331,7 +331,7 @@ choir_status choir__bring_back(choir_tensor *t)
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(t->scope, status);
 }
 
-choir_status choir__restore_read(choir__record *r)
+choir_status choir__restore_read(choir__tape_entry *r)
 {
     choir_status status = CHOIR_OK;
     for (int i = 0; i < r->count && status == CHOIR_OK; i++)

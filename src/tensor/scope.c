@@ -30,7 +30,7 @@ static choir_scope *take_scope(choir__run *run)
     return s;
 }
 
-/* Makes a closed scope the last to be reused. Its records end here. */
+/* Makes a closed scope the last to be reused. Its entries end here. */
 static void keep_spare(choir__run *run, choir_scope *s)
 {
     if (run->arena_count < (int)CHOIR_COUNT(run->arenas)) {

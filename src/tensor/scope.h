@@ -1,7 +1,7 @@
 /* Inside scopes: a unit of work, and the tensors that are freed at its end.
  *
  * A run has steps, and a step has micro-batches. Each of these is a scope with an arena, a list
- * of tensors, a tape of records, the first error, and the numbers that key its random draws.
+ * of tensors, a tape of entries, the first error, and the numbers that key its random draws.
  * run.h has the properties of the outermost scope, the run. */
 #ifndef CHOIR_SCOPE_INTERNAL_H
 #define CHOIR_SCOPE_INTERNAL_H
@@ -43,19 +43,19 @@ struct choir_scope {
     choir_scope *parent;
     choir__run *run;
     choir_device *device;
-    choir__arena arena;              /* records and all else that ends with the scope */
-    choir__arena handles;            /* tensors: handle.h says how long they are remembered */
-    choir_tensor *tensors;           /* all tensors made in the scope, for closing */
-    choir__record *tape, *tape_tail; /* in order of creation; doubly linked */
-    choir__closer *closers;          /* newest first */
-    choir_scope *children;           /* the open scopes inside it, newest first */
-    choir_scope *younger, *older;    /* the neighbours in the parent's list */
+    choir__arena arena;    /* tape entries and all else that ends with the scope */
+    choir__arena handles;  /* tensors: handle.h says how long they are remembered */
+    choir_tensor *tensors; /* all tensors made in the scope, for closing */
+    choir__tape_entry *tape, *tape_tail; /* in order of creation; doubly linked */
+    choir__closer *closers;              /* newest first */
+    choir_scope *children;               /* the open scopes inside it, newest first */
+    choir_scope *younger, *older;        /* the neighbours in the parent's list */
     choir_status status;
     char *message;
     uint64_t noted; /* number of messages that the thread had read by then: unread.h */
     bool closed;
     bool blamed; /* message already names the module */
-    bool grad;   /* ops leave records for backward */
+    bool grad;   /* ops leave entries for backward */
     bool piece;  /* part of a DataParallel batch: only the op that joins the parts walks it */
     uint64_t seed, step;
     int64_t micro;

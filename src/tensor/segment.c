@@ -19,7 +19,7 @@ bool choir__segment_open(const choir__segment *segment)
     return !segment || segment->open;
 }
 
-void choir__segment_add(choir__segment *segment, choir__record *r)
+void choir__segment_add(choir__segment *segment, choir__tape_entry *r)
 {
     r->segment = segment;
     for (choir__segment *s = segment; s; s = s->outer) {
@@ -29,7 +29,7 @@ void choir__segment_add(choir__segment *segment, choir__record *r)
     }
 }
 
-void choir__segment_drop(choir__record *r)
+void choir__segment_drop(choir__tape_entry *r)
 {
     for (choir__segment *s = r->segment; s; s = s->outer) {
         if (s->first == s->last)
@@ -62,7 +62,7 @@ void choir__segment_end(choir__segment *s, choir_tensor *result)
     s->open = false;
     if (result->poisoned || choir__scope_status(s->scope) != CHOIR_OK)
         return;
-    for (choir__record *r = s->first; r; r = choir__segment_after(s, r)) {
+    for (choir__tape_entry *r = s->first; r; r = choir__segment_after(s, r)) {
         choir_tensor *t = r->out;
         if (!choir__can_make(r))
             continue;

@@ -81,15 +81,16 @@ choir__cut choir__sequence_cut(const choir_scope *scope, const choir_tensor *x);
 bool choir__sequence_is_whole(const choir_tensor *t);
 
 /* Returns the tokens that are here of x, whose dimension `dim` has the tokens of a sample in
- * order: a new tensor without a record. Returns x in a scope without chunks, or if x has no
+ * order: a new tensor without a tape entry. Returns x in a scope without chunks, or if x has no
  * such dimension. */
 choir_tensor *choir__sequence_own(choir_scope *scope, choir_tensor *x, int dim);
 
-/* Returns the tokens of all ranks of x, in the order of the leaves: a tensor without a record.
+/* Returns the tokens of all ranks of x, in the order of the leaves: a tensor without a tape
+ * entry.
  */
 choir_tensor *choir__sequence_whole(choir_scope *scope, choir_tensor *x, int dim);
 
-/* Returns the tokens of all ranks of x, in their own order: a tensor without a record. */
+/* Returns the tokens of all ranks of x, in their own order: a tensor without a tape entry. */
 choir_tensor *choir__sequence_in_order(choir_scope *scope, choir_tensor *x, int dim);
 
 /* Returns the sum of the ranks' x, which is also its gradient's way back. */

@@ -50,7 +50,7 @@ typedef struct choir__part_ops {
      * over all slices, or those that share a unit; the sum replaces node 0. Collective. */
     choir_status (*join)(const choir__partition *part, choir_tensor *nodes, bool sharing);
 
-    /* --- tokens that ranks share (tokens.h); tensors without records --- */
+    /* --- tokens that ranks share (tokens.h); tensors without tape entries --- */
 
     /* Return the tokens of all ranks of x (..., own tokens, C), or this rank's tokens of x
      * (..., tokens, C). */
@@ -291,7 +291,7 @@ void choir__strategies_went_to(const choir_scope *run, int64_t steps);
 /* --- placement --- */
 
 /* The placement of the ops of a scope and of the scopes in it. The strategy's `place` keeps it
- * up to date; records and tensors note its numbers. */
+ * up to date; tape entries and tensors note its numbers. */
 struct choir__placement {
     choir__strategy *by;
     int stage;      /* the stage of a pipeline to which the current op belongs */

@@ -2,7 +2,7 @@
  *
  * A tensor is a handle in its scope's arena: shape, strides, and a counted reference to
  * storage. Scopes are in scope.h. op.h says how ops make and record results, and launch.h has
- * the kernels that work on tensors without a record. */
+ * the kernels that work on tensors without a tape entry. */
 #ifndef CHOIR_TENSOR_INTERNAL_H
 #define CHOIR_TENSOR_INTERNAL_H
 
@@ -10,7 +10,7 @@
 #include <choir/tensor.h>
 #include "tensor/storage.h"
 
-typedef struct choir__record choir__record;
+typedef struct choir__tape_entry choir__tape_entry;
 typedef struct choir__param choir__param;
 typedef struct choir__hook choir__hook;
 typedef struct choir__partition choir__partition;
@@ -29,9 +29,9 @@ struct choir_tensor {
     bool for_products; /* a model says so: several products read it, so its gradient is f32 */
     bool of_params;    /* an op's result; its operands are parameters, such results, and tensors
                           of the run */
-    choir_tensor *grad;      /* during backward; of a leaf, also afterwards */
-    choir__record *producer; /* NULL: a leaf */
-    choir__param *param;     /* parameter, whose gradient is in a book; else NULL */
+    choir_tensor *grad;          /* during backward; of a leaf, also afterwards */
+    choir__tape_entry *producer; /* NULL: a leaf */
+    choir__param *param;         /* parameter, whose gradient is in a book; else NULL */
     choir__hook *hooks;
     /* Rare properties; NULL: this tensor does not have them. */
     const choir__partition *split;    /* not NULL: one rank's part of a tensor (strategy.h) */

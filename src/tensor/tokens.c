@@ -12,7 +12,7 @@
 
 /* --- the two ops --- */
 
-static const choir__partition *mark_of(const choir__record *r)
+static const choir__partition *mark_of(const choir__tape_entry *r)
 {
     return *(const choir__partition *const *)r->attrs;
 }
@@ -27,28 +27,28 @@ static choir_tensor *own_of(const choir__partition *mark, choir_scope *scope, ch
     return mark->by->ops->parts->own_tokens(mark, scope, x);
 }
 
-static void give_new(choir__record *r, choir_tensor *g, choir__sink *sink)
+static void give_new(choir__tape_entry *r, choir_tensor *g, choir__sink *sink)
 {
     g->grad_owned = true;
     sink->give(sink, r, 0, g); /* gives nothing if g is poisoned */
 }
 
-static void all_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void all_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     give_new(r, own_of(mark_of(r), sink->scope, gy), sink);
 }
 
-static void own_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void own_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     give_new(r, all_of(mark_of(r), sink->scope, gy), sink);
 }
 
-static void all_again(choir__record *r)
+static void all_again(choir__tape_entry *r)
 {
     choir__launch_copy(r->out, all_of(mark_of(r), r->scope, r->in[0]));
 }
 
-static void own_again(choir__record *r)
+static void own_again(choir__tape_entry *r)
 {
     choir__launch_copy(r->out, own_of(mark_of(r), r->scope, r->in[0]));
 }
@@ -64,9 +64,9 @@ static choir_tensor *recorded(
     if (y->poisoned)
         return y;
     y->split = op == &own_op ? mark : NULL;
-    choir__record *r = choir__record_op(op, y, &x, 1);
+    choir__tape_entry *r = choir__tape_entry_new(op, y, &x, 1);
     if (r)
-        choir__record_attrs(r, &mark, sizeof(choir__partition *));
+        choir__tape_entry_attrs(r, &mark, sizeof(choir__partition *));
     return y;
 }
 

@@ -63,7 +63,7 @@ static void see_as(choir_tensor *y, const choir_tensor *x, choir_shape shape)
         choir__set_rows(y, row);
 }
 
-static void reshape_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void reshape_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_shape shape = r->in[0]->shape;
     choir_tensor *rows = keeps_rows(gy, shape) ? gy : choir__dense_rows(sink->scope, gy);
@@ -118,7 +118,7 @@ choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
         return choir__poison(x->scope, CHOIR_ERR_SHAPE, "reshape: %s does not fit into %s",
             choir__shape_text(x->shape), choir__shape_text(asked));
     see_as(y, x, shape);
-    choir__record_op(&reshape_op, y, &x, 1);
+    choir__tape_entry_new(&reshape_op, y, &x, 1);
     return y;
 }
 
@@ -140,7 +140,7 @@ choir_tensor *choir_flatten(choir_tensor *x, int first)
 
 /* --- permute --- */
 
-static void permute_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void permute_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir_shape *order = r->attrs;
     choir_tensor *g = choir__tensor_alias(sink->scope, gy);
@@ -174,9 +174,9 @@ choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
         y->shape.dim[i] = x->shape.dim[order.dim[i]];
         y->stride[i] = x->stride[order.dim[i]];
     }
-    choir__record *r = choir__record_op(&permute_op, y, &x, 1);
+    choir__tape_entry *r = choir__tape_entry_new(&permute_op, y, &x, 1);
     if (r)
-        choir__record_attrs(r, &order, sizeof order);
+        choir__tape_entry_attrs(r, &order, sizeof order);
     return y;
 }
 
@@ -199,7 +199,7 @@ choir_tensor *choir_transpose(choir_tensor *x, int dim0, int dim1)
 
 /* A 16-bit gradient that others of the f32 operand precede is added to them in one pass, on
  * devices that can; else it is first widened. */
-static void copy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void copy_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->in[0], *given = NULL;
     if (gy->dtype == x->dtype) {
@@ -221,7 +221,7 @@ static void copy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gx);
 }
 
-static void to_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void to_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->in[0], *gx;
     if (x->param && (gx = sink->dest(sink, r, 0))) { /* directly where its gradient is stored */
@@ -233,7 +233,7 @@ static void to_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gx);
 }
 
-static void copy_again(choir__record *r)
+static void copy_again(choir__tape_entry *r)
 {
     choir__launch_copy(r->out, r->in[0]);
 }
@@ -286,7 +286,7 @@ choir_tensor *choir_contiguous(choir_tensor *x)
     if (!scope || choir__is_contiguous(x))
         return scope ? x : poisoned;
     choir_tensor *y = choir__dense_rows(scope, x);
-    choir__record_op(&contiguous_op, y, &x, 1);
+    choir__tape_entry_new(&contiguous_op, y, &x, 1);
     return y;
 }
 
@@ -321,7 +321,7 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
     choir_tensor *y = choir__copied_to(scope, x, device);
     if (!y->poisoned)
         y->split = x->split;
-    choir__record_op(&choir__to_op, y, &x, 1);
+    choir__tape_entry_new(&choir__to_op, y, &x, 1);
     return y;
 }
 
@@ -342,7 +342,7 @@ choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t)
     return kept;
 }
 
-static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void pass_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     sink->give(sink, r, 0, gy);
 }
@@ -372,11 +372,11 @@ choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
     if (t->freed && !t->poisoned)
         return choir__poison(scope, CHOIR_ERR_STATE,
             "choir_in: backward has freed this tensor; choir_keep it before");
-    choir__record_op(&in_op, lifted, &t, 1);
+    choir__tape_entry_new(&in_op, lifted, &t, 1);
     return lifted;
 }
 
-choir_tensor *choir__derive_in(const choir__record *r, int i, const choir_tensor *gy)
+choir_tensor *choir__derive_in(const choir__tape_entry *r, int i, const choir_tensor *gy)
 {
     choir_tensor *t = r->in[i];
     return t->scope->kind == CHOIR__RUN ? choir_in(gy->scope, t) : t;

@@ -16,11 +16,11 @@ struct choir__op_watch {
     void (*computed)(choir__op_watch *w, const choir__op *op, const choir_tensor *out);
     /* A module's forward has ended. */
     void (*forward)(choir__op_watch *w, const struct choir_module *m, const choir_tensor *out);
-    /* Backward has come to a record, whose result has the gradient gy. */
-    void (*reached)(choir__op_watch *w, const choir__record *r, const choir_tensor *gy);
-    /* A record gives the gradient of its input, or a part of it (-1: all). May be called twice
+    /* Backward has come to an entry, whose result has the gradient gy. */
+    void (*reached)(choir__op_watch *w, const choir__tape_entry *r, const choir_tensor *gy);
+    /* An entry gives the gradient of its input, or a part of it (-1: all). May be called twice
      * for one gradient, which is computed early and put in its place later. */
-    void (*given)(choir__op_watch *w, const choir__record *r, int input, int64_t part,
+    void (*given)(choir__op_watch *w, const choir__tape_entry *r, int input, int64_t part,
         const choir_tensor *g);
 };
 
@@ -32,7 +32,7 @@ static inline void choir__op_watch_computed(const choir__op *op, const choir_ten
 }
 
 static inline void choir__op_watch_given(
-    const choir__record *r, int input, int64_t part, const choir_tensor *g)
+    const choir__tape_entry *r, int input, int64_t part, const choir_tensor *g)
 {
     choir__op_watch *w = r->scope->run->watch;
     if (w && !g->poisoned)

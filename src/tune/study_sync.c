@@ -65,7 +65,7 @@ void choir__study_sync_close(choir__study_sync *kept)
 
 choir_status choir__study_sync_refresh(choir_study *s)
 {
-    choir__trial_records records = {0};
+    choir__stored_trials records = {0};
     bool pauses = s->scheduler->ops->pauses;
     double from = choir__now();
     /* ended trials are no news; stopped ones may be resumed */
@@ -74,7 +74,7 @@ choir_status choir__study_sync_refresh(choir_study *s)
     if (status == CHOIR_OK)
         status = pauses ? choir__study_sync_follow(s, &records)
                         : choir__study_sync_adopt_all(s, &records);
-    choir__records_free(&records);
+    choir__stored_trials_free(&records);
     s->kept->refreshed = choir__now();
     s->kept->reading_s = s->kept->refreshed - from;
     return status;

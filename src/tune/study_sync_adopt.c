@@ -9,7 +9,7 @@
 #include "tune/storage/worker.h"
 #include "tune/trial.h"
 
-static choir_status read_params(choir_trial *t, const choir__trial_record *r)
+static choir_status read_params(choir_trial *t, const choir__stored_trial *r)
 {
     const choir_space *space = t->study->space;
     choir_status status = CHOIR_OK;
@@ -39,7 +39,7 @@ static choir_status read_params(choir_trial *t, const choir__trial_record *r)
 /* Fills in the parameters of a trial that Optuna's enqueue_trial made: the given ones, and if
  * the trial is to run here, drawn ones beside them. Optuna checks the given ones only when it
  * runs the trial; where the study is looked at, a wrong one is left out. */
-static choir_status read_fixed(choir_trial *t, const choir__trial_record *r)
+static choir_status read_fixed(choir_trial *t, const choir__stored_trial *r)
 {
     const choir_space *space = t->study->space;
     const char *text = choir__attribute_get(&r->attributes, true, CHOIR__FIXED_KEY);
@@ -64,7 +64,7 @@ static choir_status read_fixed(choir_trial *t, const choir__trial_record *r)
     return status;
 }
 
-void choir__study_sync_take_attributes(choir_trial *t, const choir__trial_record *r)
+void choir__study_sync_take_attributes(choir_trial *t, const choir__stored_trial *r)
 {
     for (int i = 0; i < r->attributes.count; i++) {
         const choir__stored_attribute *a = &r->attributes.at[i];
@@ -72,7 +72,7 @@ void choir__study_sync_take_attributes(choir_trial *t, const choir__trial_record
     }
 }
 
-bool choir__study_sync_take_values(choir_trial *t, const choir__trial_record *r)
+bool choir__study_sync_take_values(choir_trial *t, const choir__stored_trial *r)
 {
     int objectives = t->study->objectives;
     if (r->value_count < objectives)
@@ -84,7 +84,7 @@ bool choir__study_sync_take_values(choir_trial *t, const choir__trial_record *r)
 }
 
 bool choir__study_sync_is_abandoned(
-    const choir_study *s, const choir__trial_record *r, bool *named)
+    const choir_study *s, const choir__stored_trial *r, bool *named)
 {
     *named = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     return r->state == CHOIR_TRIAL_RUNNING &&
@@ -110,7 +110,7 @@ static void take_parent(choir_trial *t)
  * sends no sign of life; but a study that is opened only to be read counts a program that never
  * sent one (Optuna's without heartbeats) as running. A trial between two segments is one that
  * was stopped. */
-static void take_state(choir_study *s, choir_trial *t, const choir__trial_record *r)
+static void take_state(choir_study *s, choir_trial *t, const choir__stored_trial *r)
 {
     bool named, dead = choir__study_sync_is_abandoned(s, r, &named);
     bool unknown = !s->kept->dists && isnan(r->silent_s); /* only read, and no heartbeats */
@@ -139,7 +139,7 @@ static void take_state(choir_study *s, choir_trial *t, const choir__trial_record
 }
 
 choir_status choir__study_sync_adopt(
-    choir_study *s, choir_trial *t, const choir__trial_record *r)
+    choir_study *s, choir_trial *t, const choir__stored_trial *r)
 {
     choir_status status = read_params(t, r);
     if (status == CHOIR_OK && r->state == CHOIR__STORED_WAITING)
@@ -174,7 +174,7 @@ void choir__study_sync_pass_over(choir_study *s, const choir_trial *t)
 }
 
 /* Takes over a record of a trial of one segment. */
-static choir_status adopt_whole(choir_study *s, choir_trial *t, const choir__trial_record *r)
+static choir_status adopt_whole(choir_study *s, choir_trial *t, const choir__stored_trial *r)
 {
     choir_status status = choir__study_sync_adopt(s, t, r);
     take_state(s, t, r);
@@ -182,7 +182,7 @@ static choir_status adopt_whole(choir_study *s, choir_trial *t, const choir__tri
 }
 
 /* Takes over the record of a trial that this worker has not begun. */
-static choir_status adopt_new(choir_study *s, const choir__trial_record *r)
+static choir_status adopt_new(choir_study *s, const choir__stored_trial *r)
 {
     choir_trial *t = choir__study_append(s);
     choir_status status = adopt_whole(s, t, r);
@@ -191,11 +191,11 @@ static choir_status adopt_new(choir_study *s, const choir__trial_record *r)
     return status;
 }
 
-choir_status choir__study_sync_adopt_all(choir_study *s, const choir__trial_records *records)
+choir_status choir__study_sync_adopt_all(choir_study *s, const choir__stored_trials *records)
 {
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < records->count && status == CHOIR_OK; i++) {
-        const choir__trial_record *r = &records->at[i];
+        const choir__stored_trial *r = &records->at[i];
         choir_trial *t = r->number < s->count ? s->trial[r->number] : NULL;
         if (t && t->adopted && t->foreign && t->state == CHOIR_TRIAL_RUNNING)
             take_state(s, t, r);

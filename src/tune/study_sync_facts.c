@@ -93,10 +93,10 @@ static bool same_json(const char *a, const char *b)
 /* A study whose first search was refused has facts and no trial. */
 static bool has_trials(choir__study_store *store)
 {
-    choir__trial_records records = {0};
+    choir__stored_trials records = {0};
     choir_status status = choir__study_store_load(store, 0, &records);
     bool some = status != CHOIR_OK || records.count > 0;
-    choir__records_free(&records);
+    choir__stored_trials_free(&records);
     return some;
 }
 
@@ -164,7 +164,7 @@ choir_status choir__facts_agree(choir_study *s, const choir__stored_study *store
 /* Adds the parameters that trials have and the space lacks: Optuna's are only there. */
 static choir_status gather_space(choir_space *space, choir__study_store *store)
 {
-    choir__trial_records records = {0};
+    choir__stored_trials records = {0};
     choir_status status = choir__study_store_load(store, 0, &records);
     for (int64_t k = 0; k < records.count; k++)
         for (int i = 0; i < records.at[k].param_count && status == CHOIR_OK; i++) {
@@ -179,7 +179,7 @@ static choir_status gather_space(choir_space *space, choir__study_store *store)
             choir__dist_free(&dist);
             free(text);
         }
-    choir__records_free(&records);
+    choir__stored_trials_free(&records);
     return status;
 }
 

@@ -29,34 +29,34 @@ typedef struct choir__study_sync_result {
 
 /* Finds the result of segment `part` of a trial; returns false if it has not ended. */
 bool choir__study_sync_find_result(
-    const choir__trial_record *r, int64_t part, choir__study_sync_result *found);
+    const choir__stored_trial *r, int64_t part, choir__study_sync_result *found);
 /* Returns the last step of the trial's ended segments; -1: no segment has ended. */
-int64_t choir__study_sync_last_step(const choir__trial_record *r);
+int64_t choir__study_sync_last_step(const choir__stored_trial *r);
 
 /* --- study_sync_adopt.c --- */
 
 /* Takes over parameters of a trial that is new here, or that this worker claimed in vain.
  * Errors: argument. */
 choir_status choir__study_sync_adopt(
-    choir_study *s, choir_trial *t, const choir__trial_record *r);
+    choir_study *s, choir_trial *t, const choir__stored_trial *r);
 /* Takes over attributes. */
-void choir__study_sync_take_attributes(choir_trial *t, const choir__trial_record *r);
+void choir__study_sync_take_attributes(choir_trial *t, const choir__stored_trial *r);
 /* Takes over the values of a record; false: they are too few. */
-bool choir__study_sync_take_values(choir_trial *t, const choir__trial_record *r);
+bool choir__study_sync_take_values(choir_trial *t, const choir__stored_trial *r);
 /* Returns whether nothing is heard any more of the program that runs a trial. *named: it has
  * said who it is. */
 bool choir__study_sync_is_abandoned(
-    const choir_study *s, const choir__trial_record *r, bool *named);
+    const choir_study *s, const choir__stored_trial *r, bool *named);
 /* Passes over the point of a grid that another worker's trial has used. */
 void choir__study_sync_pass_over(choir_study *s, const choir_trial *t);
 
 /* Takes over trials of one segment each. Errors: argument. */
-choir_status choir__study_sync_adopt_all(choir_study *s, const choir__trial_records *records);
+choir_status choir__study_sync_adopt_all(choir_study *s, const choir__stored_trials *records);
 
 /* --- study_sync_segments.c --- */
 
 /* Takes over the stored segments, in their order. Errors: argument. */
-choir_status choir__study_sync_follow(choir_study *s, const choir__trial_records *records);
+choir_status choir__study_sync_follow(choir_study *s, const choir__stored_trials *records);
 /* Notes the end of this worker's segment in the trial's attributes: the list of segments, and
  * the pause. */
 void choir__study_sync_note_segment(choir_trial *t);

@@ -11,7 +11,7 @@ json_t *choir__study_sync_list(const choir__stored_attributes *a)
 }
 
 bool choir__study_sync_find_result(
-    const choir__trial_record *r, int64_t part, choir__study_sync_result *found)
+    const choir__stored_trial *r, int64_t part, choir__study_sync_result *found)
 {
     json_t *list = choir__study_sync_list(&r->attributes);
     const json_t *entry = json_array_get(list, (size_t)part);
@@ -34,7 +34,7 @@ bool choir__study_sync_find_result(
     return entry || over || (!count && r->state == CHOIR_TRIAL_PRUNED);
 }
 
-int64_t choir__study_sync_last_step(const choir__trial_record *r)
+int64_t choir__study_sync_last_step(const choir__stored_trial *r)
 {
     json_t *list = choir__study_sync_list(&r->attributes);
     const json_t *last = json_array_get(list, json_array_size(list) - 1);

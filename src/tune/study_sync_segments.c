@@ -33,7 +33,7 @@ static void add_later(choir_trial *t, int64_t step, double value)
 }
 
 /* Takes over the reports up to a step, and drops those for a later segment. */
-static void take_reports(choir_trial *t, const choir__trial_record *r, int64_t until)
+static void take_reports(choir_trial *t, const choir__stored_trial *r, int64_t until)
 {
     free(t->reports);
     free(t->later);
@@ -46,7 +46,7 @@ static void take_reports(choir_trial *t, const choir__trial_record *r, int64_t u
 
 /* Takes over the reports that came after a segment, for the next segment, which resumes from a
  * checkpoint after them. */
-static void take_late(choir_trial *t, const choir__trial_record *r, int64_t part)
+static void take_late(choir_trial *t, const choir__stored_trial *r, int64_t part)
 {
     json_t *list = choir__study_sync_list(&r->attributes), *pair;
     size_t i;
@@ -63,7 +63,7 @@ static void take_late(choir_trial *t, const choir__trial_record *r, int64_t part
 /* --- following --- */
 
 /* The segment of a trial without a worker is to be run again. */
-static void give_again(choir_study *s, choir_trial *t, const choir__trial_record *r)
+static void give_again(choir_study *s, choir_trial *t, const choir__stored_trial *r)
 {
     const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     int64_t from = t->before ? t->reports[t->before - 1].step : -1;
@@ -82,7 +82,7 @@ static void give_again(choir_study *s, choir_trial *t, const choir__trial_record
 }
 
 /* Takes over what a record says about the present segment of another worker's trial. */
-static choir_status take_segment(choir_study *s, choir_trial *t, const choir__trial_record *r)
+static choir_status take_segment(choir_study *s, choir_trial *t, const choir__stored_trial *r)
 {
     bool named, abandoned = choir__study_sync_is_abandoned(s, r, &named);
     choir_status status = t->adopted ? CHOIR_OK : choir__study_sync_adopt(s, t, r);
@@ -109,7 +109,7 @@ static choir_status take_segment(choir_study *s, choir_trial *t, const choir__tr
 }
 
 /* Returns whether a worker has begun segment `part` of a trial. */
-static bool has_begun(const choir__trial_record *r, int64_t part)
+static bool has_begun(const choir__stored_trial *r, int64_t part)
 {
     choir__study_sync_result ended;
     const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
@@ -118,20 +118,20 @@ static bool has_begun(const choir__trial_record *r, int64_t part)
 }
 
 /* Returns the record of the next turn's trial if a worker has begun that segment, or NULL. */
-static const choir__trial_record *record_of_turn(
-    choir_study *s, const choir__trial_records *records)
+static const choir__stored_trial *record_of_turn(
+    choir_study *s, const choir__stored_trials *records)
 {
     if (choir__study_look_ahead(s) != CHOIR__PROSPECT_TURN)
         return NULL;
     bool is_new = s->turn.kind == CHOIR__TURN_NEW;
     int64_t part = is_new ? 0 : s->trial[s->turn.trial]->parts;
-    const choir__trial_record *r =
-        choir__records_find(records, is_new ? s->count : s->turn.trial);
+    const choir__stored_trial *r =
+        choir__stored_trials_find(records, is_new ? s->count : s->turn.trial);
     return r && has_begun(r, part) ? r : NULL;
 }
 
 /* Begins the next turn's segment, which is another worker's. */
-static choir_status follow_turn(choir_study *s, const choir__trial_record *r)
+static choir_status follow_turn(choir_study *s, const choir__stored_trial *r)
 {
     bool is_new = s->turn.kind == CHOIR__TURN_NEW;
     choir_trial *t = is_new ? NULL : s->trial[s->turn.trial];
@@ -146,17 +146,17 @@ static choir_status follow_turn(choir_study *s, const choir__trial_record *r)
     return status;
 }
 
-choir_status choir__study_sync_follow(choir_study *s, const choir__trial_records *records)
+choir_status choir__study_sync_follow(choir_study *s, const choir__stored_trials *records)
 {
     choir_status status = CHOIR_OK;
     for (int64_t n = s->ended; n < s->segment_count && status == CHOIR_OK; n++) {
         const choir__trial_segment *g = &s->segment[n];
-        const choir__trial_record *r =
-            g->trial < 0 || g->ended ? NULL : choir__records_find(records, g->trial);
+        const choir__stored_trial *r =
+            g->trial < 0 || g->ended ? NULL : choir__stored_trials_find(records, g->trial);
         if (r && s->trial[g->trial]->foreign)
             status = take_segment(s, s->trial[g->trial], r);
     }
-    for (const choir__trial_record *r; status == CHOIR_OK && (r = record_of_turn(s, records));)
+    for (const choir__stored_trial *r; status == CHOIR_OK && (r = record_of_turn(s, records));)
         status = follow_turn(s, r);
     return status;
 }

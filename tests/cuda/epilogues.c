@@ -247,7 +247,7 @@ static int joint(choir_scope *run, choir_module *block, choir_dtype dtype)
     if (dtype != CHOIR_F32)
         choir_autocast(s, dtype);
     choir_tensor *y = choir_forward(block, choir_randn(s, choir_dims(2, 4, 16), "x"));
-    for (const choir__record *r = s->tape; r; r = r->next)
+    for (const choir__tape_entry *r = s->tape; r; r = r->next)
         count += !strcmp(r->op->name, "linear_of_gelu");
     ok(choir_backward(choir_sum(choir_cast(y, CHOIR_F32))));
     if (choir__run_of(run)->books)

@@ -60,7 +60,7 @@ static void collect(const char *name, choir_tensor *t, void *arg)
 static void look_at_tape(const choir_scope *s, outcome *o)
 {
     o->copies = 0, o->most = 0;
-    for (const choir__record *r = s->tape; r; r = r->next) {
+    for (const choir__tape_entry *r = s->tape; r; r = r->next) {
         o->halves_found |= choir__is_half(r->out->dtype);
         if (r->op != &choir__widen_op)
             continue;

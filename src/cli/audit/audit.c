@@ -254,24 +254,24 @@ static bool is_weights(const char *path)
     return n > m && !strcmp(path + n - m, ".safetensors");
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {.step = -1};
     bool equal = false;
     choir_status done;
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     bool diff = !strcmp(operands.words[0], "diff");
     if (operands.count != (diff ? 3 : 1))
-        return choir__cli_usage("audit", diff ? "diff: expected two runs, or a run and a file"
-                                              : "expected one run, or diff and two");
+        return choir__line_usage("audit", diff ? "diff: expected two runs, or a run and a file"
+                                               : "expected one run, or diff and two");
     if (diff && is_weights(operands.words[1]))
-        return choir__cli_usage(
+        return choir__line_usage(
             "audit", "diff: expected a run, and then a file, got %s first", operands.words[1]);
     if (!read_span(&r))
-        return choir__cli_usage(
+        return choir__line_usage(
             "audit", "--steps %s: expected A:B, steps from A up to, but not, B", r.steps);
     r.run = operands.words[0];
     if (!diff)
@@ -282,26 +282,27 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     else
         done = choir__audit_diff(operands.words[1], operands.words[2], r.json, &equal);
     if (done == CHOIR_OK)
-        done = choir__cli_flush();
+        done = choir__line_flush();
     if (done != CHOIR_OK)
-        status = choir__cli_fail();
+        status = choir__line_fail();
     else
         status = equal ? CHOIR__EXIT_OK : CHOIR__EXIT_FAILED;
     return r.signal ? 128 + r.signal : status;
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"steps", CHOIR__STRING, AT(steps), .argument = "A:B",
         .help = "audit the steps from A up to, but not, B (default: all)"},
     {"against", CHOIR__STRING, AT(against), .argument = "BUILD",
         .help = "run it again by another build: its choir, or the folder that has it"},
     {"bits", CHOIR__STRING, AT(bits), .argument = "CLASS",
         .help = "run it again in another class of bits, as choir train --bits",
-        .choices = choir__cli_bits_names, .strict = true},
+        .choices = choir__job_bits_names, .strict = true},
     {"strategy", CHOIR__STRING, AT(strategy), .argument = "NAME[:key=value,...]",
-        .help = "run it again by another strategy", .choices = choir__cli_job_strategy_names},
+        .help = "run it again by another strategy",
+        .choices = choir__job_strategy_names_and_auto},
     {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
         .help = "sizes of a composition of strategies"},
     {"nproc", CHOIR__INT, AT(nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
@@ -311,8 +312,8 @@ static const choir__cli_option options[] = {
     {"threads", CHOIR__INT, AT(threads), 1, 4096, .argument = "N",
         .help = "cores per CPU device"},
     {"backend", CHOIR__STRING, AT(backend), .argument = "NAME", .help = "how ranks communicate",
-        .choices = choir__cli_backend_names, .strict = true},
-    {"step", CHOIR__INT, AT(step), 1, CHOIR__CLI_NO_LIMIT, .argument = "N",
+        .choices = choir__job_backend_names, .strict = true},
+    {"step", CHOIR__INT, AT(step), 1, CHOIR__LINE_NO_LIMIT, .argument = "N",
         .help = "diff with a file: the step of the run's dump (default: the newest)"},
     {"tolerance", CHOIR__FLOAT, AT(tolerance), 0, 1e9, .preset = "1e-5", .argument = "X",
         .help = "diff with a file: the largest error, as a part of a tensor's largest number"},
@@ -320,7 +321,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_audit = {
+const choir__line_command choir__cli_audit = {
     .name = "audit",
     .summary = "prove a run by running it again; find where two runs part",
     .usage = "[OPTION...] RUN\n"

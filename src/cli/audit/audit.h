@@ -195,7 +195,7 @@ void choir__audit_values(
 void choir__audit_report(
     bool json, const char *what, const char *note, const char *other, const choir__parting *p);
 
-/* --- beside the audit: recorded.c --- */
+/* --- beside the audit: run_facts.c --- */
 
 /* Error: I/O, argument: there is no run's folder. or_file: the message names the other thing
  * that is expected in this place, a file of weights. */

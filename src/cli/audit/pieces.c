@@ -18,7 +18,7 @@
 /* Returns whether numbers depend on an option, as its row states, in this job. */
 static bool matters(const char *name, const choir__job *job)
 {
-    const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+    const choir__line_option *o = choir__line_named(choir__job_options, name);
     return o && o->recorded >= CHOIR__RECORDED_TAKES && (!o->matters || o->matters(job));
 }
 

@@ -27,17 +27,17 @@ static const char *algorithm_name(size_t i)
                                          : NULL;
 }
 
-#define AT(member) CHOIR__CLI_AT(choir__bench, member)
+#define AT(member) CHOIR__LINE_AT(choir__bench, member)
 
 #define MOST_BYTES 0x1p44
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"ranks", CHOIR__INT, AT(ranks), 1, 64, .argument = "N",
         .help = "number of ranks to start (default 2)", .letter = 'n'},
     {"backend", CHOIR__STRING, AT(backend), .argument = "NAME",
         .help = "how ranks communicate (default: the best that reaches all of them); mpi needs "
                 "mpirun or srun, and nccl a GPU for each rank",
-        .choices = choir__cli_backend_names, .strict = true},
+        .choices = choir__job_backend_names, .strict = true},
     {"min", CHOIR__BYTES, AT(min), 1, MOST_BYTES, .preset = "1K", .argument = "SIZE",
         .help = "smallest size in bytes, such as 1K, 4M or 1G"},
     {"max", CHOIR__BYTES, AT(max), 1, MOST_BYTES, .preset = "64M", .argument = "SIZE",
@@ -45,7 +45,7 @@ static const choir__cli_option options[] = {
     {"factor", CHOIR__INT, AT(factor), 2, MOST_BYTES, .preset = "4", .argument = "F",
         .help = "factor from one size to the next"},
     {"dtype", CHOIR__STRING, AT(dtype_name), .preset = "f32", .argument = "TYPE",
-        .help = "type of the elements", .choices = choir__cli_dtype_names, .strict = true},
+        .help = "type of the elements", .choices = choir__job_dtype_names, .strict = true},
     {"op", CHOIR__STRING, AT(op_name), .preset = "sum", .argument = "NAME", .help = "reduction",
         .choices = op_name, .strict = true},
     {"algorithm", CHOIR__STRING, AT(algorithm), .argument = "NAME",
@@ -60,14 +60,14 @@ static const choir__cli_option options[] = {
 /* Looks up the collective, dtype and operation. The table of options has checked the names. */
 static int take_names(choir__bench *b, const char *collective)
 {
-    b->what = choir__collective_find(collective);
+    b->what = choir__bench_collective_find(collective);
     b->staged = b->algorithm && !strcmp(b->algorithm, "staged");
     while (strcmp(b->dtype_name, choir_dtype_name(b->dtype)))
         b->dtype++;
     while (strcmp(b->op_name, choir__op_name(b->op)))
         b->op++;
     if (b->what->reduces && !choir__arith_find(b->dtype, b->op))
-        return choir__cli_usage("bench", "--op: expected an operation of --dtype %s, got '%s'",
+        return choir__line_usage("bench", "--op: expected an operation of --dtype %s, got '%s'",
             b->dtype_name, b->op_name);
     return CHOIR__EXIT_OK;
 }
@@ -78,18 +78,18 @@ static int check_sizes(choir__bench *b)
     const bool parts = b->what->parts_in || b->what->parts_out;
     const size_t least = choir_dtype_size(b->dtype) * (parts ? (size_t)b->ranks : 1);
     if (b->what->kind == CHOIR__SEND && b->ranks < 2)
-        return choir__cli_usage(
+        return choir__line_usage(
             "bench", "sendrecv: expected at least two ranks, got %d", b->ranks);
     if (b->what->kind == CHOIR__BARRIER) {
         b->min = b->max = 0;
         return 0;
     }
     if (b->min < least)
-        return choir__cli_usage("bench",
+        return choir__line_usage("bench",
             "--min: expected at least %zu bytes, one element%s, got %zu", least,
             parts ? " per rank" : "", b->min);
     if (b->max < b->min)
-        return choir__cli_usage(
+        return choir__line_usage(
             "bench", "--max %zu: expected at least --min %zu", b->max, b->min);
     return 0;
 }
@@ -106,7 +106,7 @@ static int run_forked(int rank, int world, void *bench)
 static int run_launched(choir__bench *b, const choir__launcher *launcher)
 {
     if (b->ranks && b->ranks != launcher->world)
-        return choir__cli_usage("bench",
+        return choir__line_usage("bench",
             "--ranks: expected %d, as the launcher (%s) started, got %d", launcher->world,
             launcher->name, b->ranks);
     b->ranks = launcher->world;
@@ -134,34 +134,34 @@ static int start(choir__bench *b)
 {
     choir__launcher launcher;
     if (choir__launcher_find(false, &launcher) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     if (launcher.name)
         return run_launched(b, &launcher);
     if (b->backend && strcmp(b->backend, "mpi") == 0)
-        return choir__cli_usage("bench",
+        return choir__line_usage("bench",
             "--backend mpi needs mpirun: mpirun -n %d choir bench %s --backend mpi",
             b->ranks ? b->ranks : 2, b->what->name);
     b->ranks = b->ranks ? b->ranks : 2;
     if (b->backend && strcmp(b->backend, "nccl") == 0 && check_gpus(b) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     int status = check_sizes(b);
     if (status != CHOIR__EXIT_OK)
         return status;
     return choir_spawn(b->ranks, run_forked, b) == CHOIR_OK ? CHOIR__EXIT_OK
-                                                            : choir__cli_fail();
+                                                            : choir__line_fail();
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     choir__bench b = {0};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &b, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &b, argc, argv, &operands);
     if (status == CHOIR__EXIT_OK)
         status = take_names(&b, operands.words[0]);
     return status == CHOIR__EXIT_OK ? start(&b) : status;
 }
 
-const choir__cli_command choir__cli_bench = {
+const choir__line_command choir__cli_bench = {
     .name = "bench",
     .summary = "measure a collective over sizes",
     .usage = "COLLECTIVE [OPTION]...",
@@ -175,7 +175,7 @@ const choir__cli_command choir__cli_bench = {
     .example = "  choir bench all_reduce -n 2 --min 1K --max 64M --factor 4",
     .options = options,
     .operand = "COLLECTIVE",
-    .operands = choir__collective_name,
+    .operands = choir__bench_collective_name,
     .least = 1,
     .most = 1,
     .run = run,

@@ -13,20 +13,20 @@ typedef struct choir__station choir__station;
 /* --- collectives.c --- */
 
 /* A row of the table of collectives. */
-typedef struct choir__collective {
+typedef struct choir__bench_collective {
     const char *name;
     choir__kind kind;
     choir_status (*run)(const choir__station *s, int64_t count);
     bool parts_in, parts_out; /* the input, the output has `count` elements per rank */
     bool in_place, reduces, rooted;
     enum { CHOIR__BUS_NONE, CHOIR__BUS_ONCE, CHOIR__BUS_PART, CHOIR__BUS_TWICE } bus;
-} choir__collective;
+} choir__bench_collective;
 
 /* Returns the collective of this name, or NULL if none has it. */
-const choir__collective *choir__collective_find(const char *name);
+const choir__bench_collective *choir__bench_collective_find(const char *name);
 
 /* Returns the name of collective i, or NULL if there are fewer. */
-const char *choir__collective_name(size_t i);
+const char *choir__bench_collective_name(size_t i);
 
 /* Runs the collective once and returns the number of wrong elements on this rank. */
 int64_t choir__bench_check(const choir__station *s, int64_t count);
@@ -34,7 +34,7 @@ int64_t choir__bench_check(const choir__station *s, int64_t count);
 /* --- measure.c --- */
 
 struct choir__bench {
-    const choir__collective *what;
+    const choir__bench_collective *what;
     int ranks;
     size_t min, max, factor; /* bytes */
     choir_dtype dtype;

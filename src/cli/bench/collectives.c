@@ -80,7 +80,7 @@ static choir_status barrier(const choir__station *s, int64_t count)
     return choir_group_barrier(s->group, NULL);
 }
 
-static const choir__collective collectives[] = {
+static const choir__bench_collective collectives[] = {
     {"all_reduce", CHOIR__ALL_REDUCE, all_reduce, false, false, true, true, false,
         CHOIR__BUS_TWICE},
     {"all_gather", CHOIR__ALL_GATHER, all_gather, false, true, true, false, false,
@@ -98,7 +98,7 @@ static const choir__collective collectives[] = {
     {"barrier", CHOIR__BARRIER, barrier, false, false, true, false, false, CHOIR__BUS_NONE},
 };
 
-const choir__collective *choir__collective_find(const char *name)
+const choir__bench_collective *choir__bench_collective_find(const char *name)
 {
     for (size_t i = 0; i < CHOIR_COUNT(collectives); i++)
         if (strcmp(name, collectives[i].name) == 0)
@@ -106,7 +106,7 @@ const choir__collective *choir__collective_find(const char *name)
     return NULL;
 }
 
-const char *choir__collective_name(size_t i)
+const char *choir__bench_collective_name(size_t i)
 {
     return i < CHOIR_COUNT(collectives) ? collectives[i].name : NULL;
 }
@@ -252,7 +252,7 @@ static void run_there(const choir__station *s, const choir__station *here, int64
  * ranks' memory, or its copy on the host. */
 static int64_t check(const choir__station *s, const choir__station *here, int64_t count)
 {
-    const choir__collective *what = s->b->what;
+    const choir__bench_collective *what = s->b->what;
     const sequence q = sequence_of(s);
     const int64_t in = what->parts_in ? count * s->world : count;
     const int64_t out = what->parts_out ? count * s->world : count;

@@ -68,14 +68,14 @@ static const char *message_algorithm(const choir__station *s, int64_t count)
     int *nodes = choir__alloc((size_t)s->world * sizeof *nodes);
     for (int r = 0; r < s->world; r++)
         nodes[r] = choir_group_node(s->group, r);
-    const choir__plan plan = {.kind = s->b->what->kind,
+    const choir__pattern_collective collective = {.kind = s->b->what->kind,
         .algorithm = s->group->algorithm,
         .rank = s->rank,
         .world = s->world,
         .count = count,
         .align = (int)(64 / choir_dtype_size(s->b->dtype)),
         .nodes = nodes};
-    choir__algorithm chosen = choir__move_schedule_choose(&plan, s->b->dtype);
+    choir__algorithm chosen = choir__move_schedule_choose(&collective, s->b->dtype);
     free(nodes);
     return choir__algorithm_name(chosen);
 }
@@ -245,7 +245,7 @@ static void close_station(choir__station *s)
 /* Runs one size and returns the number of wrong elements over all ranks. */
 static int64_t run_size(const choir__station *s, size_t bytes)
 {
-    const choir__collective *what = s->b->what;
+    const choir__bench_collective *what = s->b->what;
     const size_t size = choir_dtype_size(s->b->dtype);
     const size_t parts = what->parts_in || what->parts_out ? (size_t)s->world : 1;
     const int64_t count = (int64_t)(bytes / size / parts);
@@ -271,5 +271,5 @@ int choir__bench_rank(const choir__bench *b, int local_rank)
             break;
     }
     close_station(&s);
-    return wrong != 0 || choir__cli_flush() != CHOIR_OK;
+    return wrong != 0 || choir__line_flush() != CHOIR_OK;
 }

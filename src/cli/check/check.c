@@ -132,14 +132,14 @@ static int print_answers(void)
             printf("%016llx %s\n", (unsigned long long)hash, choir__answer_name(a, name));
     }
     choir_status closed = choir_scope_close(run);
-    return status == CHOIR_OK && closed == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return status == CHOIR_OK && closed == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
 static int check_here(double seconds, bool json)
 {
     choir__check c = {0};
     if (choir__check_cores(seconds, &c) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     if (json)
         print_json(&c);
     else
@@ -149,28 +149,28 @@ static int check_here(double seconds, bool json)
     return bad ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {0};
-    choir__cli_operands operands;
-    int parsed = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int parsed = choir__line_parse(command, &r, argc, argv, &operands);
     if (parsed != CHOIR__EXIT_OK)
         return parsed;
     double seconds = r.burn_in ? choir__job_seconds(r.burn_in) : r.quick ? quick_s : usual_s;
     if (seconds < 0)
-        return choir__cli_usage(command->name,
+        return choir__line_usage(command->name,
             "--burn-in: expected a time such as 90s, 15m, 2h or 1d, got '%s'", r.burn_in);
     if (r.quick && r.burn_in)
-        return choir__cli_usage(command->name, "--quick with --burn-in: choose one of them");
+        return choir__line_usage(command->name, "--quick with --burn-in: choose one of them");
     if (r.answers)
         return print_answers();
     return r.hosts ? choir__check_hosts(r.hosts, r.through, seconds, r.json)
                    : check_here(seconds, r.json);
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"quick", CHOIR__FLAG, AT(quick), .help = "check for 5 seconds (default: 60)"},
     {"burn-in", CHOIR__STRING, AT(burn_in), .argument = "TIME",
         .help = "check for this time, such as 90s, 15m, 2h or 1d"},
@@ -184,7 +184,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_check = {
+const choir__line_command choir__cli_check = {
     .name = "check",
     .summary = "find hardware that computes wrong",
     .usage = "[OPTION]...",

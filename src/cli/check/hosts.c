@@ -195,7 +195,7 @@ static bool print_host(host *h, bool json)
     json_t *core;
     bool sound = h->outcome && !json_integer_value(json_object_get(h->outcome, "faults"));
     if (!h->outcome) {
-        choir__cli_tell("check", "%s: it does not answer: %s", h->name,
+        choir__line_tell("check", "%s: it does not answer: %s", h->name,
             *h->words ? h->words : "its command says nothing");
         return false;
     }
@@ -235,13 +235,13 @@ int choir__check_hosts(const char *names, const char *through, double seconds, b
         if (command)
             hosts[count++] = (host){.name = name, .command = command, .out = {-1, -1}};
         else
-            status = choir__cli_usage("check",
+            status = choir__line_usage("check",
                 "--hosts %s: expected names of at most %d machines, and {} in --through", names,
                 MOST);
     }
     if (status == CHOIR__EXIT_OK &&
         ask(hosts, count, seconds + patience_s, &signal_number) != CHOIR_OK)
-        status = choir__cli_fail();
+        status = choir__line_fail();
     for (int i = 0; i < count && status != CHOIR__EXIT_USAGE && !signal_number; i++) {
         read_outcome(&hosts[i]);
         if (!print_host(&hosts[i], json))

@@ -270,23 +270,23 @@ static int check_action(const char *action, const request *r, int paths)
                            : r->dtype  ? "dtype"
                                        : NULL;
     if (stranger)
-        return choir__cli_usage("checkpoint", "%s takes no option '--%s'", action, stranger);
+        return choir__line_usage("checkpoint", "%s takes no option '--%s'", action, stranger);
     if (paths == 0)
-        return choir__cli_usage("checkpoint", "%s: missing CHECKPOINT", action);
+        return choir__line_usage("checkpoint", "%s: missing CHECKPOINT", action);
     if (converts && paths == 1)
-        return choir__cli_usage(
+        return choir__line_usage(
             "checkpoint", "convert: missing NEW, a file or folder to write");
     if (paths > 1 + converts)
-        return choir__cli_usage("checkpoint", "%s: expected %d path%s, got %d", action,
+        return choir__line_usage("checkpoint", "%s: expected %d path%s, got %d", action,
             1 + converts, converts ? "s" : "", paths);
     return CHOIR__EXIT_OK;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {0};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &r, argc, argv, &operands);
     if (status == CHOIR__EXIT_OK)
         status = check_action(operands.words[0], &r, operands.count - 1);
     if (status != CHOIR__EXIT_OK)
@@ -295,22 +295,22 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     choir_status done = !strcmp(action, "convert")  ? convert(path, operands.words[2], &r)
                         : !strcmp(action, "verify") ? verify(path, r.json)
                                                     : inspect(path, r.json);
-    return done == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return done == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"shards", CHOIR__INT, AT(shards), 1, 99999, .argument = "N",
         .help = "convert: number of files to write (default 1)"},
     {"dtype", CHOIR__STRING, AT(dtype), .argument = "TYPE",
         .help = "convert: type of the weights (default: as they are)",
-        .choices = choir__cli_weight_dtype_names, .strict = true},
+        .choices = choir__job_weight_dtype_names, .strict = true},
     {"json", CHOIR__FLAG, AT(json), .help = "inspect, verify: print one JSON object per line"},
     {NULL},
 };
 
-const choir__cli_command choir__cli_checkpoint = {
+const choir__line_command choir__cli_checkpoint = {
     .name = "checkpoint",
     .summary = "inspect, verify and convert saved state",
     .usage = "inspect [--json] CHECKPOINT\n"

@@ -227,7 +227,7 @@ static int verdict(const choir__compare *c)
         const choir__compare_entry *e = &c->entries[i];
         bool crashed = e->run_count && e->runs[e->run_count - 1].crashed;
         if (e->failed && (c->chosen || crashed)) {
-            choir__cli_tell("compare", "strategy %s: %s", e->text, e->error);
+            choir__line_tell("compare", "strategy %s: %s", e->text, e->error);
             status = CHOIR__EXIT_FAILED;
         }
     }
@@ -241,38 +241,38 @@ static choir_status compare(choir__compare *c)
         status = run_all(c);
     if (status == CHOIR_OK) {
         (c->job.records.json ? choir__compare_json : choir__compare_table)(c);
-        status = choir__cli_flush();
+        status = choir__line_flush();
     }
     if (status == CHOIR_OK && c->plot)
         status = choir__compare_plot(c);
     if (status == CHOIR_OK && c->plot && !c->job.records.json) {
         printf("\nThe picture is %s.\n", c->plot);
-        status = choir__cli_flush();
+        status = choir__line_flush();
     }
     return status;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     choir__compare c = {.job = choir__job_new(command->name)};
-    choir__cli_operands operands;
+    choir__line_operands operands;
     c.job.placement.strategy_text = "single"; /* what the job is judged by */
     c.args = choir__calloc((size_t)argc + 1, sizeof *c.args);
-    int exit_status = choir__cli_parse(command, &c, argc, argv, &operands);
+    int exit_status = choir__line_parse(command, &c, argc, argv, &operands);
     if (exit_status == CHOIR__EXIT_OK) {
         c.job.data.path = operands.count ? operands.words[0] : NULL;
         exit_status = choir__compare_prepare(&c);
     }
     if (exit_status == CHOIR__EXIT_OK) {
         choir_status status = compare(&c);
-        exit_status = status == CHOIR_OK ? verdict(&c) : choir__cli_fail();
+        exit_status = status == CHOIR_OK ? verdict(&c) : choir__line_fail();
         exit_status = status == CHOIR_ERR_INTERRUPTED ? 128 + c.interrupted : exit_status;
     }
     choir__compare_free(&c);
     return exit_status;
 }
 
-const choir__cli_command choir__cli_compare = {
+const choir__line_command choir__cli_compare = {
     .name = "compare",
     .summary = "run the same job under every strategy, side by side",
     .usage = "[OPTION]... [DATA]",

@@ -55,7 +55,7 @@ typedef struct choir__compare_entry {
     char text[320]; /* as --strategy takes it */
     char mesh[64];  /* as --mesh takes it; "": no composition */
     choir__composition composition;
-    const choir__cli_strategy *strategy; /* strategy of the composition */
+    const choir__job_strategy *strategy; /* strategy of the composition */
     int run_count;
     choir__outcome *runs; /* (untimed + repeats) */
     bool failed;
@@ -96,8 +96,8 @@ typedef struct choir__compare {
 /* --- options.c --- */
 
 /* The options, and the function that stores options to be passed on to the runs. */
-extern const choir__cli_option choir__compare_options[];
-int choir__compare_took(void *compare, const choir__cli_option *option, const char *text);
+extern const choir__line_option choir__compare_options[];
+int choir__compare_took(void *compare, const choir__line_option *option, const char *text);
 
 /* Checks the options and plans the runs. Returns CHOIR__EXIT_OK, or the status to exit with. */
 int choir__compare_prepare(choir__compare *c);

@@ -13,14 +13,14 @@
 
 enum { SPLITS_UNASKED = 6, MOST_MICRO = 24 };
 
-#define AT(member) CHOIR__CLI_AT(choir__compare, member)
-#define MANY       CHOIR__CLI_NO_LIMIT
+#define AT(member) CHOIR__LINE_AT(choir__compare, member)
+#define MANY       CHOIR__LINE_NO_LIMIT
 
-const choir__cli_option choir__compare_options[] = {
+const choir__line_option choir__compare_options[] = {
     {"strategies", CHOIR__STRING, AT(strategies), .argument = "LIST",
         .help = "strategies to compare, with their keys and compositions such as ddp+pipeline "
                 "as choir train takes them (default: all that fit)",
-        .choices = choir__cli_strategy_names},
+        .choices = choir__job_strategy_names},
     {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
         .help = "sizes of compositions (default: two devices for the innermost)"},
     {"devices", CHOIR__STRING, AT(job.placement.devices), .argument = "LIST",
@@ -53,7 +53,7 @@ const choir__cli_option choir__compare_options[] = {
     {NULL},
 };
 
-int choir__compare_took(void *values, const choir__cli_option *o, const char *text)
+int choir__compare_took(void *values, const choir__line_option *o, const char *text)
 {
     choir__compare *c = values;
     if (o->passed_on)
@@ -75,11 +75,11 @@ static int choose_mesh(const choir__compare *c, choir__compare_entry *e)
     else if (e->composition.count == 2 && devices % 2 == 0)
         snprintf(e->mesh, sizeof e->mesh, "%dx2", devices / 2);
     else
-        return choir__cli_usage("compare",
+        return choir__line_usage("compare",
             "--strategies %s on %d device%s: missing --mesh with the sizes, as in --mesh 2x2",
             e->text, devices, devices > 1 ? "s" : "");
     if (choir__composition_mesh(&e->composition, e->mesh) != CHOIR_OK)
-        return choir__cli_usage("compare", "--mesh %s: %s", e->mesh, choir_error_message());
+        return choir__line_usage("compare", "--mesh %s: %s", e->mesh, choir_error_message());
     return CHOIR__EXIT_OK;
 }
 
@@ -87,7 +87,7 @@ static int add_entry(choir__compare *c, const char *text, size_t length)
 {
     choir__compare_entry e = {0};
     if (length >= sizeof e.text)
-        return choir__cli_usage("compare",
+        return choir__line_usage("compare",
             "--strategies: expected at most %d characters per strategy, got '%s'",
             (int)sizeof e.text - 1, text);
     memcpy(e.text, text, length);
@@ -97,7 +97,7 @@ static int add_entry(choir__compare *c, const char *text, size_t length)
     int status = CHOIR__EXIT_OK;
     if (choir__composition_parse(e.text, &e.composition) != CHOIR_OK)
         status =
-            choir__cli_usage("compare", "--strategies %s: %s", e.text, choir_error_message());
+            choir__line_usage("compare", "--strategies %s: %s", e.text, choir_error_message());
     if (status == CHOIR__EXIT_OK)
         status = choose_mesh(c, &e);
     if (status != CHOIR__EXIT_OK) {
@@ -113,9 +113,9 @@ static int list_strategies(choir__compare *c)
 {
     const int devices = c->job.placement.device_count;
     int status = add_entry(c, "single", strlen("single")); /* the baseline of all figures */
-    const choir__cli_strategy *s;
+    const choir__job_strategy *s;
     const char *text = c->strategies, *form;
-    for (int i = 0; !text && (form = choir__cli_strategy_form(i, &s)); i++)
+    for (int i = 0; !text && (form = choir__job_strategy_form(i, &s)); i++)
         if (status == CHOIR__EXIT_OK && (s || (devices >= 4 && devices % 2 == 0)))
             status = add_entry(c, form, strlen(form));
     while (text && *text && status == CHOIR__EXIT_OK) {
@@ -141,9 +141,9 @@ static int choose_cut(choir__compare *c)
         choir__error(CHOIR_ERR_ARGUMENT,
             "a batch of %lld does not divide into %lld micro-batches; %lld would",
             (long long)t->batch_size, (long long)m, (long long)((t->batch_size / m + 1) * m));
-        return choir__cli_fail();
+        return choir__line_fail();
     }
-    return choir__job_common_cut(&c->job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return choir__job_common_cut(&c->job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
 static int read_splits(choir__compare *c)
@@ -155,11 +155,11 @@ static int read_splits(choir__compare *c)
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         if (!choir__parse_int(word, 1, c->job.training.batch_size, &n) ||
             c->job.training.batch_size % n)
-            return choir__cli_usage("compare",
+            return choir__line_usage("compare",
                 "--splits: expected sizes that divide the batch of %lld, got '%s'",
                 (long long)c->job.training.batch_size, c->splits_text);
         if (c->split_count == CHOIR__MAX_SPLITS)
-            return choir__cli_usage("compare", "--splits: expected at most %d, got '%s'",
+            return choir__line_usage("compare", "--splits: expected at most %d, got '%s'",
                 CHOIR__MAX_SPLITS, c->splits_text);
         c->splits[c->split_count++] = n;
         at += length + (at[length] == ',');
@@ -186,23 +186,24 @@ static int check_start(const choir__compare *c)
 {
     choir__launcher l;
     if (choir__launcher_find(false, &l) != CHOIR_OK)
-        return choir__cli_usage("compare", "%s", choir_error_message());
+        return choir__line_usage("compare", "%s", choir_error_message());
     if (l.name && (l.world > 1 || !strcmp(l.name, "RANK")))
-        return choir__cli_usage(
+        return choir__line_usage(
             "compare", "cannot run as a rank of a job, as it starts ranks itself");
     const char *dot = c->plot ? strrchr(c->plot, '.') : NULL;
     if (c->plot && (!dot || (strcmp(dot, ".png") && strcmp(dot, ".svg"))))
-        return choir__cli_usage(
+        return choir__line_usage(
             "compare", "--plot: expected a name that ends in .png or .svg, got '%s'", c->plot);
     return CHOIR__EXIT_OK;
 }
 
 static void plan_steps(choir__compare *c)
 {
-    int64_t least = 2 * CHOIR__CLI_WARM_UP + 1;
+    int64_t least = 2 * CHOIR__JOB_REPORT_WARM_UP + 1;
     c->untimed = c->job.training.steps < least;
-    c->timed_steps = c->untimed ? choir__max(c->job.training.steps + CHOIR__CLI_WARM_UP, least)
-                                : c->job.training.steps;
+    c->timed_steps = c->untimed
+                         ? choir__max(c->job.training.steps + CHOIR__JOB_REPORT_WARM_UP, least)
+                         : c->job.training.steps;
 }
 
 static int check_job(choir__job *j)
@@ -213,7 +214,7 @@ static int check_job(choir__job *j)
         status = choir__job_devices_once(j);
         usage = status != CHOIR_OK;
     }
-    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_refuse("compare", usage);
+    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_refuse("compare", usage);
 }
 
 int choir__compare_prepare(choir__compare *c)

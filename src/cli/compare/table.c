@@ -147,7 +147,7 @@ void choir__compare_table(const choir__compare *c)
     printf("\nPeak and busy: per device; moved: by all devices, per step; ±: half of the %s.\n",
         c->repeats < 5 ? "range of the runs" : "runs' middle half");
     printf("Rates leave out a run's first %d steps, in which strategies measure and record",
-        CHOIR__CLI_WARM_UP);
+        CHOIR__JOB_REPORT_WARM_UP);
     if (c->untimed)
         printf("; they are of runs of %lld steps", (long long)c->timed_steps);
     printf(".\n");

@@ -159,11 +159,11 @@ static choir_status converse(chat *c)
     return status;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {.write.command = command->name};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     r.write.checkpoint = operands.words[0];
@@ -175,19 +175,19 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (opened == CHOIR_OK)
         opened = converse(&c);
     choir__saved_close(&c.s);
-    return opened == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return opened == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"system", CHOIR__STRING, AT(system), .argument = "TEXT",
         .help = "an instruction before the conversation"},
     CHOIR__WRITE_ROWS,
     {NULL},
 };
 
-const choir__cli_command choir__cli_chat = {
+const choir__line_command choir__cli_chat = {
     .name = "chat",
     .summary = "talk with a saved language model",
     .usage = "[OPTION]... CHECKPOINT",

@@ -184,23 +184,23 @@ static choir_status generate(const request *r)
     return status;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {.write.command = command->name};
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     r.write.checkpoint = operands.words[0];
     if (r.prompts && (r.prompt || r.image))
-        return choir__cli_usage(command->name, "--prompts and --%s: choose one of them",
+        return choir__line_usage(command->name, "--prompts and --%s: choose one of them",
             r.prompt ? "prompt" : "image");
-    return generate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return generate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"prompt", CHOIR__STRING, AT(prompt), .argument = "TEXT",
         .help = "text that the result begins with"},
     {"prompts", CHOIR__STRING, AT(prompts), .argument = "FILE",
@@ -213,7 +213,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_generate = {
+const choir__line_command choir__cli_generate = {
     .name = "generate",
     .summary = "write text with a saved language model",
     .usage = "[OPTION]... CHECKPOINT",

@@ -5,15 +5,15 @@
 
 #include "base/utf8.h"
 
-int choir__write_took(void *values, const choir__cli_option *option, const char *text)
+int choir__write_took(void *values, const choir__line_option *option, const char *text)
 {
     choir__write_request *r = values;
     if (!option->repeated) /* the table keeps its value */
         return CHOIR__EXIT_OK;
     if (!*text)
-        return choir__cli_usage(r->command, "--stop: expected a text, got ''");
+        return choir__line_usage(r->command, "--stop: expected a text, got ''");
     if (r->stops == CHOIR__MOST_STOPS)
-        return choir__cli_usage(
+        return choir__line_usage(
             r->command, "--stop: expected up to %d texts", (int)CHOIR__MOST_STOPS);
     r->stop[r->stops++] = text;
     return CHOIR__EXIT_OK;
@@ -102,6 +102,6 @@ void choir__write_note(const char *command, const choir__saved *s, const choir_g
         choir__format("the text ends here because the model's context of %lld tokens is "
                       "full",
             (long long)s->info.input.dim[0]);
-    choir__cli_notes(command, note);
+    choir__line_notes(command, note);
     free(note);
 }

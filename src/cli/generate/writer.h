@@ -24,7 +24,7 @@ typedef struct choir__write_request {
     int stops;
 } choir__write_request;
 
-#define CHOIR__WRITE_AT(member) CHOIR__CLI_AT(choir__write_request, member)
+#define CHOIR__WRITE_AT(member) CHOIR__LINE_AT(choir__write_request, member)
 
 /* Rows of both tables. */
 #define CHOIR__WRITE_ROWS                                                                      \
@@ -51,7 +51,7 @@ typedef struct choir__write_request {
             .argument = "N", .help = "seed of the draws"},                                     \
         {"amp", CHOIR__STRING, CHOIR__WRITE_AT(amp), .preset = "off", .argument = "LEVEL",     \
             .help = "compute in 16 bits as choir train --amp does",                            \
-            .choices = choir__cli_amp_level_names, .strict = true},                            \
+            .choices = choir__job_amp_level_names, .strict = true},                            \
         {"base", CHOIR__STRING, CHOIR__WRITE_AT(base), .argument = "TYPE",                     \
             .help = "hold the weights in few bits, as choir train --base does (default: as "   \
                     "the model was trained)",                                                  \
@@ -60,8 +60,8 @@ typedef struct choir__write_request {
         "json", CHOIR__FLAG, CHOIR__WRITE_AT(json), .help = "print one JSON object per text"   \
     }
 
-/* Collects --stop: choir__cli_command.took. */
-int choir__write_took(void *values, const choir__cli_option *option, const char *text);
+/* Collects --stop: choir__line_command.took. */
+int choir__write_took(void *values, const choir__line_option *option, const char *text);
 
 /* Opens the model, and refuses one that writes no text. The caller calls choir__saved_close
  * also after a failure. */

@@ -185,5 +185,5 @@ int choir__plan_calibrate(choir__planning *p)
     if (status == CHOIR_OK)
         status = keep(&costs, "cpu", began);
     choir__costs_free(&costs);
-    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }

@@ -80,9 +80,9 @@ static choir_status add_named(choir__planning *p, const char *text)
 static choir_status add_all(choir__planning *p)
 {
     choir_status status = CHOIR_OK;
-    const choir__cli_strategy *s;
+    const choir__job_strategy *s;
     const char *form;
-    for (int i = 0; status == CHOIR_OK && (form = choir__cli_strategy_form(i, &s)); i++)
+    for (int i = 0; status == CHOIR_OK && (form = choir__job_strategy_form(i, &s)); i++)
         if (!s)
             status = add_composition(p, form, strlen(form));
         else if (p->job.placement.device_count > 1 || s->spread == CHOIR__ONE_DEVICE)
@@ -106,7 +106,7 @@ static choir_status imagine(choir__planning *p, const char *kind, int64_t count)
             p->cluster, (long long)count, CHOIR__MOST_RANKS);
     p->job.placement.device_count = (int)count;
     for (int i = 0; i < choir__min(p->job.placement.device_count, CHOIR__MAX_DEVICES); i++)
-        snprintf(p->job.placement.device_names[i], CHOIR__CLI_DEVICE_NAME, "%s:%d", kind, i);
+        snprintf(p->job.placement.device_names[i], CHOIR__JOB_DEVICE_NAME, "%s:%d", kind, i);
     return CHOIR_OK;
 }
 
@@ -151,7 +151,7 @@ static choir_status list_devices(choir__planning *p, bool alone)
     if (described)
         return imagine(p, strcmp(p->machine.place.device.kind, "cpu") ? "cuda" : "cpu",
             asked && (!alone || asked > there || there > CHOIR__MOST_RANKS) ? asked : there);
-    choir_status status = choir__cli_devices_list(place->devices, place->device_names,
+    choir_status status = choir__job_devices_list(place->devices, place->device_names,
         CHOIR_COUNT(place->device_names), &place->device_count);
     if (status == CHOIR_OK && place->devices)
         status = check_devices(place);

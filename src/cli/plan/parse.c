@@ -8,13 +8,13 @@
 #include "job/choices.h"
 #include "job/document/document.h"
 
-#define AT(member) CHOIR__CLI_AT(choir__planning, member)
+#define AT(member) CHOIR__LINE_AT(choir__planning, member)
 
-const choir__cli_option choir__plan_options[] = {
+const choir__line_option choir__plan_options[] = {
     {"strategies", CHOIR__STRING, AT(strategies), .argument = "LIST",
         .help = "strategies to plan, with their keys and compositions as --strategy takes them "
                 "(default: --strategy, or all that the devices allow)",
-        .choices = choir__cli_strategy_names},
+        .choices = choir__job_strategy_names},
     {"memory", CHOIR__BYTES, AT(memory), 1, 0x1p63, .argument = "BYTES",
         .help =
             "memory of the machine, or of each node of a cluster of CPUs, which its devices share "
@@ -39,14 +39,14 @@ const choir__cli_option choir__plan_options[] = {
 };
 
 /* Notes the words of the command line that train takes, too. */
-int choir__plan_took(void *values, const choir__cli_option *o, const char *text)
+int choir__plan_took(void *values, const choir__line_option *o, const char *text)
 {
     choir__planning *p = values;
-    for (const choir__cli_option *own = choir__plan_options; own->name; own++)
+    for (const choir__line_option *own = choir__plan_options; own->name; own++)
         if (own == o)
             return CHOIR__EXIT_OK;
     if (choir__job_took(&p->job, o, text) != CHOIR_OK)
-        return choir__cli_refuse("plan", true);
+        return choir__line_refuse("plan", true);
     if (p->args && !o->advised)
         p->args[p->arg_count++] =
             text ? choir__format("--%s=%s", o->name, text) : choir__format("--%s", o->name);
@@ -54,27 +54,27 @@ int choir__plan_took(void *values, const choir__cli_option *o, const char *text)
 }
 
 /* Takes DATA, or a job file, behind which other data may be named. */
-static int take_operands(choir__planning *p, const choir__cli_operands *given)
+static int take_operands(choir__planning *p, const choir__line_operands *given)
 {
     bool file = given->count && choir__job_is_file(given->words[0]);
     if (given->count > 1 && !file)
-        return choir__cli_usage("plan", "unexpected argument '%s'", given->words[1]);
+        return choir__line_usage("plan", "unexpected argument '%s'", given->words[1]);
     p->job.data.path = given->count > file ? given->words[file] : NULL;
     for (int i = 0; i < given->count && p->args; i++)
         p->args[p->arg_count++] = choir__strdup(given->words[i]);
     return file && choir__job_read_file(&p->job, given->words[0]) != CHOIR_OK
-               ? choir__cli_refuse("plan", true)
+               ? choir__line_refuse("plan", true)
                : CHOIR__EXIT_OK;
 }
 
 int choir__plan_parse(
-    const choir__cli_command *command, choir__planning *p, int argc, char **argv)
+    const choir__line_command *command, choir__planning *p, int argc, char **argv)
 {
-    choir__cli_operands operands;
+    choir__line_operands operands;
     p->command = command;
     p->job = choir__job_new(command->name);
     p->job.placement.imagined = true;
-    int status = choir__cli_parse(command, p, argc, argv, &operands);
+    int status = choir__line_parse(command, p, argc, argv, &operands);
     return status == CHOIR__EXIT_OK ? take_operands(p, &operands) : status;
 }
 

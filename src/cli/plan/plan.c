@@ -42,39 +42,40 @@ static int plan(choir__planning *p)
 {
     int status = CHOIR__EXIT_OK;
     if (p->calibrate && p->cluster)
-        return choir__cli_usage("plan",
+        return choir__line_usage("plan",
             "--calibrate measures this machine, and --cluster %s describes another: expected one "
             "of them",
             p->cluster);
     if (p->calibrate)
         return choir__plan_calibrate(p);
     if (p->plot && choir__gnuplot_check("--plot", p->plot) != CHOIR_OK)
-        return choir__cli_refuse("plan", true);
+        return choir__line_refuse("plan", true);
     if (p->cluster && choir__machine_find(p->cluster, "", &p->machine) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     if (choir__plan_list(p) != CHOIR_OK)
-        return choir__cli_refuse("plan", true);
+        return choir__line_refuse("plan", true);
     if (!p->cluster &&
         choir__machine_find(NULL, p->job.placement.device_names[0], &p->machine) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     choir__machine_extend(&p->machine, p->job.placement.device_count);
     find_memory(p);
     for (int i = 0; i < p->count; i++)
         choir__plan_foresee(p, &p->entries[i]);
     if (is_the_job_wrong(p))
-        return choir__cli_usage("plan", "%s", p->entries[0].error);
+        return choir__line_usage("plan", "%s", p->entries[0].error);
     choir__plan_mend(p);
     choir__plan_other_cut(p);
     (p->job.records.json ? choir__plan_json : choir__plan_table)(p);
     const choir__plan_entry *best = choir__plan_best(p);
     if (p->plot && best && choir__plan_plot(p, best) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     for (int i = 0; i < p->count; i++)
         if (!p->entries[i].planned && (p->count == 1 || p->strategies)) {
-            choir__cli_tell("plan", "strategy %s: %s", p->entries[i].text, p->entries[i].error);
+            choir__line_tell(
+                "plan", "strategy %s: %s", p->entries[i].text, p->entries[i].error);
             status = CHOIR__EXIT_FAILED;
         }
-    return choir__cli_flush() == CHOIR_OK ? status : choir__cli_fail();
+    return choir__line_flush() == CHOIR_OK ? status : choir__line_fail();
 }
 
 static void free_plan(choir__planning *p)
@@ -96,7 +97,7 @@ static void free_plan(choir__planning *p)
     choir__job_free(&p->job);
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     choir__planning p = {.argc = argc};
     mallopt(M_ARENA_MAX, 1);         /* ranks are threads that take turns: one heap will do, */
@@ -113,7 +114,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     return status;
 }
 
-const choir__cli_command choir__cli_plan = {
+const choir__line_command choir__cli_plan = {
     .name = "plan",
     .summary = "which strategy fits and is the fastest, before anything is launched",
     .usage = "[OPTION]... [DATA]\n[OPTION]... JOB.json [DATA]",

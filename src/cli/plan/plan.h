@@ -54,7 +54,7 @@ typedef struct choir__planning {
     const char *strategies;
     int64_t memory; /* bytes of the machine, or of a node (choir__plan_has_nodes) */
     char devices[CHOIR__MAX_DEVICES *
-                 (CHOIR__CLI_DEVICE_NAME + 1)]; /* --devices of all entries */
+                 (CHOIR__JOB_DEVICE_NAME + 1)]; /* --devices of all entries */
     const char *cluster;                        /* path of its file; NULL: this machine */
     bool calibrate;
     const char *plot; /* picture; NULL: none */
@@ -65,7 +65,7 @@ typedef struct choir__planning {
     int64_t other_cut; /* micro-batches of the other cut; 0: none is faster */
     double other_ms;
     choir__machine machine; /* the place of the replays */
-    const choir__cli_command *command;
+    const choir__line_command *command;
     int argc;
     char **argv; /* the command line, from which the job of each entry is made */
     char **args; /* options and operands that the advised command has as well */
@@ -77,13 +77,13 @@ typedef struct choir__planning {
     int remedy_count;
 } choir__planning;
 
-extern const choir__cli_option choir__plan_options[];
+extern const choir__line_option choir__plan_options[];
 
-/* Takes an option: see choir__cli_command.took. */
-int choir__plan_took(void *plan, const choir__cli_option *option, const char *text);
+/* Takes an option: see choir__line_command.took. */
+int choir__plan_took(void *plan, const choir__line_option *option, const char *text);
 /* Reads the command line. Returns an exit status. */
 int choir__plan_parse(
-    const choir__cli_command *command, choir__planning *p, int argc, char **argv);
+    const choir__line_command *command, choir__planning *p, int argc, char **argv);
 /* Reads the command line again into a copy, whose job the caller frees. Returns an exit status.
  */
 int choir__plan_parse_again(const choir__planning *p, choir__planning *copy);

@@ -39,9 +39,9 @@ static const struct choir__plan_change changes[] = {
 static const char *sharding(void)
 {
     int i = 0;
-    while (!choir__cli_strategies[i]->shards)
+    while (!choir__job_strategies[i]->shards)
         i++;
-    return choir__cli_strategies[i]->name;
+    return choir__job_strategies[i]->name;
 }
 
 /* Returns whether a strategy, or one of a composition, shards weights. */

@@ -249,7 +249,7 @@ static choir_status check_logarithms(const choir__plot *p)
         choir__format("--log-scale leaves out %lld of %lld values, which are not above 0",
             (long long)(all - positive), (long long)all);
     if (positive < all)
-        choir__cli_notes("plot", note);
+        choir__line_notes("plot", note);
     free(note);
     return CHOIR_OK;
 }
@@ -280,7 +280,7 @@ static choir_status read_curves(choir__plot *p, const choir__plot_runs *runs)
     if (status == CHOIR_OK && !p->count)
         status = left_out;
     if (status == CHOIR_OK)
-        choir__cli_notes("plot", notes);
+        choir__line_notes("plot", notes);
     free(notes);
     return status;
 }
@@ -316,11 +316,11 @@ static choir_status draw(choir__plot *p, const choir__plot_runs *runs)
     return status;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     request r = {0};
-    choir__cli_operands given;
-    int status = choir__cli_parse(command, &r, argc, argv, &given);
+    choir__line_operands given;
+    int status = choir__line_parse(command, &r, argc, argv, &given);
     if (status != CHOIR__EXIT_OK)
         return status;
     choir__plot p = {.metric = r.metric,
@@ -330,25 +330,25 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (is_picture(given.words[given.count - 1]))
         p.file = given.words[--given.count];
     if (given.count > MOST_RUNS)
-        return choir__cli_usage(
+        return choir__line_usage(
             command->name, "expected at most %d runs, got %d", MOST_RUNS, given.count);
     if (!given.count)
-        return choir__cli_usage(command->name, "missing RUN before %s", p.file);
+        return choir__line_usage(command->name, "missing RUN before %s", p.file);
     choir__plot_runs runs;
     choir_status drawn = choir__plot_find(given.words, given.count, MOST_RUNS, &runs);
     if (drawn == CHOIR_OK)
         drawn = draw(&p, &runs);
     choir__plot_runs_free(&runs);
     if (drawn != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     if (p.file)
         printf("%s\n", p.file);
     return CHOIR__EXIT_OK;
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"metric", CHOIR__STRING, AT(metric), .preset = "loss", .argument = "NAME",
         .help = "a number of the runs' metrics.jsonl, such as lr, grad_norm or items_per_s"},
     {"against", CHOIR__STRING, AT(against), .preset = "steps", .argument = "AXIS",
@@ -362,7 +362,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_plot = {
+const choir__line_command choir__cli_plot = {
     .name = "plot",
     .summary = "draw the curves of recorded runs",
     .usage = "[OPTION]... RUN... [FILE.png|FILE.svg]",

@@ -28,7 +28,7 @@
 /* A file that is being read. */
 typedef struct reader {
     const char *path;
-    const choir__cli_option *options;
+    const choir__line_option *options;
     choir__tune_request *r;
     choir__tune_request line; /* what the command line gave several times */
 } reader;
@@ -38,7 +38,7 @@ typedef struct reader {
 static choir_status expected(const reader *f, const char *key, const char *what, json_t *got)
 {
     char *where = choir__format("%s: %s", f->path, key);
-    choir_status status = choir__cli_json_expected(where, what, got);
+    choir_status status = choir__line_json_expected(where, what, got);
     free(where);
     return status;
 }
@@ -46,15 +46,15 @@ static choir_status expected(const reader *f, const char *key, const char *what,
 /* Returns a word or a number as text, on the heap; NULL: it is neither. */
 static char *text_of(const json_t *value)
 {
-    return json_is_boolean(value) ? NULL : choir__cli_scalar_text(value);
+    return json_is_boolean(value) ? NULL : choir__line_scalar_text(value);
 }
 
-static choir_status set_option(const reader *f, const choir__cli_option *o)
+static choir_status set_option(const reader *f, const choir__line_option *o)
 {
     char *where = choir__format("%s: %s", f->path, o->name);
-    choir_status status = choir__cli_json_check(f->r->file, o, false, where);
+    choir_status status = choir__line_json_check(f->r->file, o, false, where);
     if (status == CHOIR_OK)
-        status = choir__cli_json_take(f->r->file, o, f->r, where);
+        status = choir__line_json_take(f->r->file, o, f->r, where);
     free(where);
     return status;
 }
@@ -157,13 +157,13 @@ static choir_status read_command(const reader *f, json_t *list)
 
 static choir_status unknown(const reader *f, const char *key)
 {
-    const char *names[CHOIR__CLI_MOST_OPTIONS + 1];
+    const char *names[CHOIR__LINE_MOST_OPTIONS + 1];
     choir__name_table table = {names, 0, sizeof *names, false};
-    for (const choir__cli_option *o = f->options; o->name; o++)
+    for (const choir__line_option *o = f->options; o->name; o++)
         if (o->where != CHOIR__OF_LINE)
             names[table.count++] = o->name;
     names[table.count++] = "command";
-    return choir__cli_json_located(f->path, choir__unknown_name(&table, "key", key));
+    return choir__line_json_located(f->path, choir__unknown_name(&table, "key", key));
 }
 
 static choir_status read_key(const reader *f, const char *key, json_t *value)
@@ -172,7 +172,7 @@ static choir_status read_key(const reader *f, const char *key, json_t *value)
         return CHOIR_OK;
     if (!strcmp(key, "command"))
         return f->r->command ? CHOIR_OK : read_command(f, value);
-    const choir__cli_option *o = choir__cli_named(f->options, key);
+    const choir__line_option *o = choir__line_named(f->options, key);
     if (!o || o->where == CHOIR__OF_LINE)
         return unknown(f, key);
     bool on_line = f->r->on_line >> (o - f->options) & 1;
@@ -213,7 +213,7 @@ static void add_line(const reader *f)
 }
 
 choir_status choir__tune_file_read(
-    const char *path, const choir__cli_option *options, choir__tune_request *r)
+    const char *path, const choir__line_option *options, choir__tune_request *r)
 {
     json_error_t error;
     json_t *root = choir__file_json(path, JSON_REJECT_DUPLICATES, &error);
@@ -296,27 +296,27 @@ static json_t *printed_list(const choir__tune_request *r, const char *key, choir
 
 /* Returns an option's value, or NULL if it has none. */
 static json_t *printed(
-    const choir__cli_option *o, const choir__tune_request *r, choir_status *status)
+    const choir__line_option *o, const choir__tune_request *r, choir_status *status)
 {
     if (!strcmp(o->name, "space"))
         return printed_space(r, status);
     if (o->repeated)
         return printed_list(r, o->name, status);
-    char *text = choir__cli_text(o, (const char *)r + o->at);
+    char *text = choir__line_text(o, (const char *)r + o->at);
     const bool words = o->type == CHOIR__STRING || o->type == CHOIR__BYTES;
     json_t *value = !text   ? NULL
                     : words ? printed_text(o->name, text, status)
-                            : choir__cli_json(o, text);
+                            : choir__line_json(o, text);
     free(text);
     return value;
 }
 
 /* Returns the request as the text of a study file, on the heap; NULL: *status is an error. */
 static char *printed_all(
-    const choir__cli_option *options, const choir__tune_request *r, choir_status *status)
+    const choir__line_option *options, const choir__tune_request *r, choir_status *status)
 {
     json_t *root = json_object(), *words = json_array();
-    for (const choir__cli_option *o = options; o->name; o++) {
+    for (const choir__line_option *o = options; o->name; o++) {
         json_t *value = o->where == CHOIR__OF_LINE ? NULL : printed(o, r, status);
         bool empty = json_is_array(value) && !json_array_size(value);
         if (value && !empty)
@@ -333,7 +333,7 @@ static char *printed_all(
 }
 
 choir_status choir__tune_file_print(
-    const choir__cli_option *options, const choir__tune_request *r)
+    const choir__line_option *options, const choir__tune_request *r)
 {
     choir_status status = CHOIR_OK;
     char *text = printed_all(options, r, &status);
@@ -346,7 +346,7 @@ choir_status choir__tune_file_print(
 /* --- the file of --dir --- */
 
 choir_status choir__tune_file_keep(
-    const choir__cli_option *options, const choir__tune_request *r)
+    const choir__line_option *options, const choir__tune_request *r)
 {
     choir_status status = CHOIR_OK;
     char *text = printed_all(options, r, &status), *path = choir__tune_file_of(r->dir);

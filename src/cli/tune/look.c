@@ -248,20 +248,20 @@ static int look(const choir__search *s, const char *verb, const char *evaluator)
     else if (exports)
         print_csv(s);
     if (!strcmp(verb, "importance") && print_importance(s, evaluator) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     if (best && (!strcmp(verb, "show") || !strcmp(verb, "best")))
         choir__search_print_best(s, best, NULL);
-    if (choir__cli_flush() != CHOIR_OK)
-        return choir__cli_fail();
+    if (choir__line_flush() != CHOIR_OK)
+        return choir__line_fail();
     if (strcmp(verb, "best") != 0 || best)
         return CHOIR__EXIT_OK;
     fprintf(stderr, "choir tune: no trial has a value\n");
     return CHOIR__EXIT_FAILED;
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"storage", CHOIR__STRING, AT(storage), .argument = "URL",
         .help = "the storage, as the search's own option names it, in place of STUDY"},
     {"dir", CHOIR__STRING, AT(dir), .argument = "DIR", .help = "the search's folder, likewise"},
@@ -276,7 +276,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-static const choir__cli_command command = {
+static const choir__line_command command = {
     .name = "tune",
     .usage = "show|best|importance|export [OPTION]... [STUDY]",
     .about =
@@ -308,27 +308,27 @@ int choir__tune_where(
     const int given = (storage != NULL) + (dir != NULL) + (study != NULL);
     *where = storage ? storage : dir ? dir : study;
     if (given > 1)
-        return choir__cli_usage(
+        return choir__line_usage(
             "tune", "expected one of STUDY, --storage and --dir, got %d", given);
     if (!given)
-        return choir__cli_usage("tune", "missing STUDY, --storage URL or --dir DIR");
+        return choir__line_usage("tune", "missing STUDY, --storage URL or --dir DIR");
     struct stat about;
     if (dir && (stat(dir, &about) != 0 || !S_ISDIR(about.st_mode)))
-        return choir__cli_usage("tune", "--dir %s: there is no such folder", dir);
+        return choir__line_usage("tune", "--dir %s: there is no such folder", dir);
     return CHOIR__EXIT_OK;
 }
 
 int choir__tune_look(int argc, char **argv)
 {
     static request r;
-    choir__cli_operands operands;
+    choir__line_operands operands;
     const char *verb = argv[1];
     argv[1] = argv[0];
-    int status = choir__cli_parse(&command, &r, argc - 1, argv + 1, &operands);
+    int status = choir__line_parse(&command, &r, argc - 1, argv + 1, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     if (r.evaluator && strcmp(verb, "importance") != 0)
-        return choir__cli_usage("tune",
+        return choir__line_usage("tune",
             "--evaluator %s: expected it behind 'importance', got '%s'", r.evaluator, verb);
     choir_study *study = NULL;
     const char *where, *word = operands.count ? operands.words[0] : NULL;
@@ -336,7 +336,7 @@ int choir__tune_look(int argc, char **argv)
     if (status != CHOIR__EXIT_OK)
         return status;
     if (choir__tune_open(where, r.name, &study) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     choir__search s = {.study = study, .space = choir_study_space(study), .json = r.json};
     choir__outcome_job(study, &s.job);
     s.pauses = s.job.pauses;

@@ -124,7 +124,7 @@ static void tell_new_command(const choir_study *study, const json_t *ours)
         char *note = choir__format("the study's earlier trials ran another command: its word "
                                    "%zu was %s, and is %s now",
             i + 1, old, new);
-        choir__cli_notes("tune", note);
+        choir__line_notes("tune", note);
         free(note);
         free(old);
         free(new);

@@ -256,9 +256,9 @@ typedef struct opened {
     char *shown; /* where it is stored, without passwords */
 } opened;
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"kind", CHOIR__STRING, AT(kind), .preset = "all", .argument = "NAME",
         .help = "the picture; points takes several studies", .choices = kind_at},
     {"metric", CHOIR__STRING, AT(metric), .argument = "NAME",
@@ -277,7 +277,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-static const choir__cli_command command = {
+static const choir__line_command command = {
     .name = "tune",
     .usage = "plot [OPTION]... [STUDY]... FILE.png|.svg",
     .about = "Draws a stored study: its history with the best value so far, the parameters "
@@ -353,9 +353,9 @@ static choir_status draw(
 int choir__tune_plot(int argc, char **argv)
 {
     request r = {0};
-    choir__cli_operands operands;
+    choir__line_operands operands;
     argv[1] = argv[0];
-    int status = choir__cli_parse(&command, &r, argc - 1, argv + 1, &operands);
+    int status = choir__line_parse(&command, &r, argc - 1, argv + 1, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
     int count = operands.count - 1;
@@ -368,6 +368,6 @@ int choir__tune_plot(int argc, char **argv)
                                : draw(&r, &where, 1, file);
     if (drawn == CHOIR_OK)
         return CHOIR__EXIT_OK;
-    choir__cli_fail();
+    choir__line_fail();
     return drawn == CHOIR_ERR_ARGUMENT ? CHOIR__EXIT_USAGE : CHOIR__EXIT_FAILED;
 }

@@ -225,25 +225,25 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
 /* --- the machine ---
  *
  * How many trials run at once: as many as asked for, or as there is room for by the devices and
- * the memory of a trial. The devices are then divided into places. */
+ * the memory of a trial. The devices are then divided into shares. */
 
 /* Returns the requested number of trials at once, or as many as devices and memory allow. */
 static int choose_parallel(const choir__tune_machine *m, int devices, int64_t *parallel)
 {
     int64_t room = devices ? devices / m->devices_each : INT64_MAX, beside = INT64_MAX;
     if (!room)
-        return choir__cli_usage("tune",
+        return choir__line_usage("tune",
             "--devices-per-trial %lld: expected at most the %d devices of --devices",
             (long long)m->devices_each, devices);
     if (*parallel > room)
-        return choir__cli_usage("tune",
+        return choir__line_usage("tune",
             "--parallel %lld: expected at most %lld, for which the %d devices of --devices are "
             "enough",
             (long long)*parallel, (long long)room, devices);
     if (m->memory_each)
         beside = (int64_t)(choir__usable_memory("") / (double)m->memory_each);
     if (!beside || *parallel > beside)
-        return choir__cli_usage("tune",
+        return choir__line_usage("tune",
             "--memory-per-trial: the memory of this machine is enough for %lld trials at once",
             (long long)beside);
     if (!*parallel)
@@ -253,30 +253,30 @@ static int choose_parallel(const choir__tune_machine *m, int devices, int64_t *p
 
 int choir__tune_machine_read(choir__tune_machine *m, int64_t *parallel)
 {
-    static char names[CHOIR__TUNE_DEVICES][CHOIR__CLI_DEVICE_NAME];
-    _Static_assert((int)CHOIR__CLI_DEVICE_NAME == (int)CHOIR__DEVICE_NAME, "both hold names");
+    static char names[CHOIR__TUNE_DEVICES][CHOIR__JOB_DEVICE_NAME];
+    _Static_assert((int)CHOIR__JOB_DEVICE_NAME == (int)CHOIR__DEVICE_NAME, "both hold names");
     int count = 0, status = CHOIR__EXIT_OK;
     choir_status read = CHOIR_OK;
     if (m->devices_each > 1 && !m->devices)
-        return choir__cli_usage("tune",
+        return choir__line_usage("tune",
             "--devices-per-trial %lld: expected --devices LIST beside it, of which each trial has "
             "that many",
             (long long)m->devices_each);
     if (m->devices)
-        read = choir__cli_devices_read(m->devices, names, CHOIR_COUNT(names), &count);
+        read = choir__job_devices_read(m->devices, names, CHOIR_COUNT(names), &count);
     if (read != CHOIR_OK)
-        return choir__cli_refuse("tune", read == CHOIR_ERR_ARGUMENT);
+        return choir__line_refuse("tune", read == CHOIR_ERR_ARGUMENT);
     for (int i = 1; i < count && status == CHOIR__EXIT_OK; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(names[i], names[k]))
-                return choir__cli_usage(
+                return choir__line_usage(
                     "tune", "--devices %s: %s is named twice", m->devices, names[i]);
     if (status == CHOIR__EXIT_OK)
         status = choose_parallel(m, count, parallel);
     if (status != CHOIR__EXIT_OK || !count)
         return status;
-    m->place_count = count / (int)m->devices_each;
-    m->places = choir__places_new(names, count, (int)m->devices_each);
+    m->share_count = count / (int)m->devices_each;
+    m->shares = choir__device_shares_new(names, count, (int)m->devices_each);
     return CHOIR__EXIT_OK;
 }
 
@@ -286,7 +286,7 @@ int choir__tune_machine_read(choir__tune_machine *m, int64_t *parallel)
 
 typedef choir__tune_request request;
 
-extern const choir__cli_command choir__cli_train;
+extern const choir__line_command choir__cli_train;
 
 bool choir__tune_pauses(const request *r)
 {
@@ -338,11 +338,11 @@ static choir_status check_folder(const request *r, const choir_space *space)
 /* Parameters without a placeholder are options of choir train. */
 static choir_status check_options(char *const *command, const choir_space *space)
 {
-    choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
-    int options = choir__cli_options(&choir__cli_train, taken);
+    choir__line_taken taken[CHOIR__LINE_MOST_OPTIONS];
+    int options = choir__line_options(&choir__cli_train, taken);
     for (int i = 0; i < choir_space_count(space); i++) {
         const char *name = choir_space_name(space, i);
-        const char *near = choir__cli_nearest(taken, options, name); /* itself, if it is one */
+        const char *near = choir__line_nearest(taken, options, name); /* itself, if it is one */
         bool known = near && !strcmp(near, name);
         if (!known && choir__command_appends(command, name))
             return choir__error(CHOIR_ERR_ARGUMENT,

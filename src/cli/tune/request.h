@@ -5,7 +5,7 @@
 #include <choir/study.h>
 
 #include "line/command.h"
-#include "tune/trials/place.h"
+#include "tune/trials/device_shares.h"
 
 /* choir tune: the devices and the memory of the machine, and how many trials there is room for.
  */
@@ -17,8 +17,8 @@ typedef struct choir__tune_machine {
     int64_t devices_each;
     int64_t memory_each; /* bytes; 0: no limit */
     /* The devices of each trial; NULL: none are bound */
-    choir__trial_place *places; /* (place_count) */
-    int place_count;
+    choir__device_share *shares; /* (share_count) */
+    int share_count;
 } choir__tune_machine;
 
 /* Divides the devices among the trials, and checks or chooses how many run at once: *parallel,
@@ -78,16 +78,16 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
 /* Takes what the study file says and the command line does not. Errors: I/O, format, argument.
  */
 choir_status choir__tune_file_read(
-    const char *path, const choir__cli_option *options, choir__tune_request *r);
+    const char *path, const choir__line_option *options, choir__tune_request *r);
 /* Returns the path of the study file that a search keeps in its folder; the caller frees it. */
 char *choir__tune_file_of(const char *dir);
 /* Writes the request to that file. Errors: as choir__tune_file_print; I/O. */
 choir_status choir__tune_file_keep(
-    const choir__cli_option *options, const choir__tune_request *r);
+    const choir__line_option *options, const choir__tune_request *r);
 /* Prints the request as a study file. Error: argument (a text is not UTF-8; a parameter is
  * there twice). */
 choir_status choir__tune_file_print(
-    const choir__cli_option *options, const choir__tune_request *r);
+    const choir__line_option *options, const choir__tune_request *r);
 
 /* Checks of choir tune before a search begins. */
 

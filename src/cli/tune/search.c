@@ -101,8 +101,8 @@ typedef struct search {
 static choir_status start(choir__driver *d, choir__attempt *a)
 {
     const search *s = d->arg;
-    const choir__trial_place *places = s->opts->places;
-    return choir__running_start(a, &s->job, places ? &places[a->place] : NULL);
+    const choir__device_share *shares = s->opts->shares;
+    return choir__running_start(a, &s->job, shares ? &shares[a->place] : NULL);
 }
 
 static choir_status keep_checkpoint(
@@ -287,7 +287,7 @@ static void note_points_left(const search *s)
         "%lld of the trials of --enqueue did not run, since the study has its %lld trials "
         "(--trials) from other searches, too",
         (long long)left, (long long)choir_study_count(s->opts->study));
-    choir__cli_notes("tune", note);
+    choir__line_notes("tune", note);
     free(note);
 }
 
@@ -373,7 +373,7 @@ int choir__search_run(const choir__search *o)
         status = s.driver.status;
     }
     choir__live_erase(&s.live);
-    int exits = status == CHOIR_OK ? finish(&s) : choir__cli_fail();
+    int exits = status == CHOIR_OK ? finish(&s) : choir__line_fail();
     choir__study_sync_stop_on(o->study, -1);
     choir__signals_give_back();
     choir__warden_free(s.job.warden);

@@ -11,8 +11,8 @@ typedef struct choir__search {
     const choir_space *space;
     choir__trial_job job;
     int64_t trials, parallel, retries, failures_max;
-    choir__trial_place *places; /* (parallel or more) NULL: trials are not bound to devices */
-    bool most;                  /* more is better */
+    choir__device_share *shares; /* (parallel or more) NULL: trials are not bound to devices */
+    bool most;                   /* more is better */
     bool json, quiet;
     bool pauses; /* trials are paused and resumed: each part is printed */
     bool steps;  /* trials may stop early: the table has the step at which each one ended */

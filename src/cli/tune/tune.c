@@ -20,9 +20,9 @@
 
 typedef choir__tune_request request;
 
-extern const choir__cli_command choir__cli_tune;
+extern const choir__line_command choir__cli_tune;
 
-static int took(void *values, const choir__cli_option *o, const char *text)
+static int took(void *values, const choir__line_option *o, const char *text)
 {
     request *r = values;
     r->on_line |= (uint64_t)1 << (o - choir__cli_tune.options);
@@ -48,14 +48,14 @@ static const char *storage_of(const request *r, char **file)
 static void tell(void *arg, const char *sentence)
 {
     (void)arg;
-    choir__cli_notes("tune", sentence);
+    choir__line_notes("tune", sentence);
 }
 
 /* The trials end with this process. */
 static void lost(void *arg, const char *sentence)
 {
     (void)arg;
-    choir__cli_tell("tune", "%s", sentence);
+    choir__line_tell("tune", "%s", sentence);
     _exit(CHOIR__EXIT_FAILED);
 }
 
@@ -121,7 +121,7 @@ static choir_status draw(const request *r, const choir__search *s)
 /* Says why nothing was done, and returns the exit status. */
 static int refuse(choir_status status)
 {
-    choir__cli_fail();
+    choir__line_fail();
     return status == CHOIR_ERR_ARGUMENT || status == CHOIR_ERR_UNSUPPORTED ? CHOIR__EXIT_USAGE
                                                                            : CHOIR__EXIT_FAILED;
 }
@@ -151,7 +151,7 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
             .pauses = choir__tune_pauses(r),
             .copies = choir__tune_pauses(r) && scheduler->copies},
         .trials = r->trials,
-        .places = r->machine.places,
+        .shares = r->machine.shares,
         .parallel = choir__min(r->parallel, r->trials),
         .retries = r->retries,
         .failures_max = r->failures_max,
@@ -170,7 +170,7 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
     if (status == CHOIR__EXIT_OK && test && best)
         status = choir__final_run(&s, test, best);
     if (r->plot && best && draw(r, &s) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     return status;
 }
 
@@ -184,7 +184,7 @@ static void keep_file(const request *r, const char *own)
         r->dir ? choir__tune_file_keep(choir__cli_tune.options, &kept) : CHOIR_OK;
     const char *why = status == CHOIR_OK ? NULL : choir_error_message();
     if (status == CHOIR_ERR_IO)
-        choir__cli_tell("tune", "note: the search has no study file: %s", why);
+        choir__line_tell("tune", "note: the search has no study file: %s", why);
 }
 
 /* Runs the search that is asked for. */
@@ -230,10 +230,10 @@ static bool is_study_file(const char *word)
 /* Parses the command line. A study file among the options (not behind --) is taken out, so that
  * options may follow it; *path is its name. */
 static int parse(
-    const choir__cli_command *command, request *r, int argc, char **argv, const char **path)
+    const choir__line_command *command, request *r, int argc, char **argv, const char **path)
 {
-    choir__cli_operands operands;
-    int status = choir__cli_parse(command, r, argc, argv, &operands);
+    choir__line_operands operands;
+    int status = choir__line_parse(command, r, argc, argv, &operands);
     *path = NULL;
     if (status != CHOIR__EXIT_OK)
         return status;
@@ -243,7 +243,7 @@ static int parse(
         memmove(argv + at, argv + at + 1, (size_t)(argc - at) * sizeof *argv);
         choir__tune_request_free(r);
         *r = (request){.json = false};
-        status = choir__cli_parse(command, r, argc - 1, argv, &operands);
+        status = choir__line_parse(command, r, argc - 1, argv, &operands);
     }
     r->command = operands.count ? operands.words : NULL;
     return status;
@@ -251,25 +251,25 @@ static int parse(
 
 /* Reads the study file at path or, without path and command, the one that the search of --dir
  * keeps there. Returns an exit status. */
-static int read_file(const choir__cli_command *command, request *r, const char *path)
+static int read_file(const choir__line_command *command, request *r, const char *path)
 {
     char *kept = r->dir ? choir__tune_file_of(r->dir) : NULL;
     if (!path && !r->command && kept && access(kept, F_OK) == 0)
         path = kept;
     int status = CHOIR__EXIT_OK;
     if (path && choir__tune_file_read(path, command->options, r) != CHOIR_OK) {
-        choir__cli_fail();
+        choir__line_fail();
         status = CHOIR__EXIT_USAGE;
     }
     if (status == CHOIR__EXIT_OK && !r->command)
-        status = path || !kept ? choir__cli_usage("tune", "missing COMMAND")
-                               : choir__cli_usage("tune",
+        status = path || !kept ? choir__line_usage("tune", "missing COMMAND")
+                               : choir__line_usage("tune",
                                      "missing COMMAND, and no search has left %s", kept);
     free(kept);
     return status;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     static request r;
     const char *path;
@@ -280,7 +280,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     int status = parse(command, &r, argc, argv, &path);
     bool word = !path && argc > 1 && *argv[1] != '-';
     if (status == CHOIR__EXIT_OK && word && choir__tune_check_word(argv[1]) != CHOIR_OK)
-        status = choir__cli_usage("tune", "%s", choir__message());
+        status = choir__line_usage("tune", "%s", choir__message());
     if (status == CHOIR__EXIT_OK)
         status = read_file(command, &r, path);
     if (status == CHOIR__EXIT_OK && r.print_study) {
@@ -290,12 +290,12 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         status = choir__tune_machine_read(&r.machine, &r.parallel);
     if (status == CHOIR__EXIT_OK && !r.print_study)
         status = search(&r);
-    choir__places_free(r.machine.places, r.machine.place_count);
+    choir__device_shares_free(r.machine.shares, r.machine.share_count);
     choir__tune_request_free(&r);
     return status;
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
 static const char *directions(size_t i)
 {
@@ -303,7 +303,7 @@ static const char *directions(size_t i)
     return i < CHOIR_COUNT(names) ? names[i] : NULL;
 }
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"space", CHOIR__STRING, AT(space), .argument = "NAME=DIST",
         .help =
             "a parameter, once for each: uniform(a,b), log(a,b), int(a,b[,step=k]), int(a,b,log), "
@@ -354,7 +354,7 @@ static const choir__cli_option options[] = {
     {"free", CHOIR__FLAG, AT(free),
         .help = "decide from all results so far, so that no trial waits for the slowest; "
                 "then the trials differ from run to run"},
-    {"seed", CHOIR__INT, AT(seed), 0, CHOIR__CLI_NO_LIMIT, .preset = "0", .argument = "N",
+    {"seed", CHOIR__INT, AT(seed), 0, CHOIR__LINE_NO_LIMIT, .preset = "0", .argument = "N",
         .help = "seed of all random numbers"},
     {"retries", CHOIR__INT, AT(retries), 0, 1000, .preset = "0", .argument = "N",
         .help = "run a failed trial again, up to N times"},
@@ -388,7 +388,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_tune = {
+const choir__line_command choir__cli_tune = {
     .name = "tune",
     .summary = "search for the best hyper-parameters of a command",
     .usage = "[OPTION]... -- COMMAND [ARGUMENT]...\n"

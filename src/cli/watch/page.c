@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/watch/board.h"
+#include "cli/watch/overview.h"
 #include "launch/store/key.h"
 #include "record/http/http.h"
 #include "base/text.h"
@@ -14,7 +14,7 @@
 enum { TOKEN = 24 }; /* bytes, two digits each */
 
 struct choir__watch_page {
-    choir__watch_board *board;
+    choir__watch_overview *overview;
     choir__http *server;
     choir__text_buffer document;
     char *policy, *url;
@@ -89,7 +89,7 @@ static void stream(const choir__watch_page *p, choir__http_request *request)
     static const char *const headers[][2] = {{"Content-Type", "text/event-stream"},
         {"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"},
         {"Cross-Origin-Resource-Policy", "same-origin"}};
-    choir__watch_reader *reader = choir__watch_reader_new(p->board);
+    choir__watch_reader *reader = choir__watch_reader_new(p->overview);
     if (reader)
         choir__http_stream(request, choir__watch_reader_read, choir__watch_reader_free, reader,
             headers, (int)CHOIR_COUNT(headers));
@@ -144,7 +144,7 @@ choir_status choir__watch_page_open(const char *what, const char *place, const c
     if (sodium_init() < 0)
         return choir__error(CHOIR_ERR_INTERNAL, "libsodium can't be used");
     choir__watch_page *p = choir__calloc(1, sizeof *p);
-    p->board = choir__watch_board_new(shows);
+    p->overview = choir__watch_overview_new(shows);
     make_document(p);
     choir_status status = make_token(p, key_file);
     const choir__http_opts opts = {.what = what,
@@ -169,9 +169,9 @@ void choir__watch_page_close(choir__watch_page *p)
 {
     if (!p)
         return;
-    choir__watch_board_end(p->board);
+    choir__watch_overview_end(p->overview);
     choir__http_close(p->server);
-    choir__watch_board_free(p->board);
+    choir__watch_overview_free(p->overview);
     choir__text_buffer_free(&p->document);
     free(p->policy);
     free(p->url);

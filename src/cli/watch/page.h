@@ -1,14 +1,14 @@
 /* The page over HTTP: the document, and the news as server-sent events.
  *
  *     GET /TOKEN/        page.html with page.css, plan.js and page.js in it
- *     GET /TOKEN/live    the server-sent events of board.h and run.h
+ *     GET /TOKEN/live    the server-sent events of overview.h and run.h
  *
  * All users of a machine share its loopback address, and pages of other sites may send requests
  * there; so all answers need a token, which is part of the printed address alone. */
 #ifndef CHOIR_CLI_WATCH_PAGE_H
 #define CHOIR_CLI_WATCH_PAGE_H
 
-#include "cli/watch/board.h"
+#include "cli/watch/overview.h"
 
 #include <choir/status.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* The page of choir watch. The server tells what happens as server-sent events (run.h, board.h):
+/* The page of choir watch. The server tells what happens as server-sent events (run.h, overview.h):
  *
  *   board   how many runs there are, and where they are looked for
  *   run     a run's path, state and job

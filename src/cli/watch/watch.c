@@ -21,7 +21,7 @@ typedef struct request {
 } request;
 
 /* A folder may come later, and a server; a file is a study or a plan, or a mistake. */
-static bool all_can_be_shown(const choir__cli_operands *given)
+static bool all_can_be_shown(const choir__line_operands *given)
 {
     for (int i = 0; i < given->count; i++) {
         struct stat s;
@@ -48,22 +48,22 @@ static bool all_can_be_shown(const choir__cli_operands *given)
     return true;
 }
 
-static int run(const choir__cli_command *command, int argc, char **argv)
+static int run(const choir__line_command *command, int argc, char **argv)
 {
     static char here[] = ".";
     char *places[] = {here};
     request r = {0};
-    choir__cli_operands given;
+    choir__line_operands given;
     choir__watch_page *page;
     sigset_t ends;
-    int status = choir__cli_parse(command, &r, argc, argv, &given), number;
+    int status = choir__line_parse(command, &r, argc, argv, &given), number;
     if (status != CHOIR__EXIT_OK)
         return status;
     if (choir__http_check_place(r.listen, true) != CHOIR_OK)
-        return choir__cli_usage(
+        return choir__line_usage(
             command->name, "--listen %s: %s", r.listen, choir_error_message());
     if (!all_can_be_shown(&given))
-        return choir__cli_fail();
+        return choir__line_fail();
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
@@ -73,23 +73,23 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     choir__watch_shows shows = {
         .paths = given.count ? given.words : places, .count = given.count ? given.count : 1};
     if (r.hosts && choir__machines_open(r.hosts, r.through, far_s, &shows.machines) != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     char *what = choir__format("--listen %s", r.listen);
     choir_status opened = choir__watch_page_open(what, r.listen, r.key_file, &shows, &page);
     free(what);
     if (opened != CHOIR_OK)
-        return choir__cli_fail();
+        return choir__line_fail();
     printf("%s\n", choir__watch_page_url(page));
-    opened = choir__cli_flush();
+    opened = choir__line_flush();
     while (opened == CHOIR_OK && sigwait(&ends, &number) != 0)
         ;
     choir__watch_page_close(page);
-    return opened == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return opened == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
-#define AT(member) CHOIR__CLI_AT(request, member)
+#define AT(member) CHOIR__LINE_AT(request, member)
 
-static const choir__cli_option options[] = {
+static const choir__line_option options[] = {
     {"listen", CHOIR__STRING, AT(listen), .preset = ":0", .argument = "[HOST]:PORT",
         .help = "where the page is served; without HOST on this machine's loopback address; "
                 "port 0 is any free one"},
@@ -105,7 +105,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-const choir__cli_command choir__cli_watch = {
+const choir__line_command choir__cli_watch = {
     .name = "watch",
     .summary = "show runs on a live page in the browser",
     .usage = "[OPTION]... [RUN]...",

@@ -1,7 +1,7 @@
 /* Running schedules over messages: declarations shared by the files of this folder.
  *
- *   run.c    a call becomes lanes, lanes run rounds     plans.c  schedules, made once and kept
- *   local.c  a rank's work on its own memory            batch.c  sends and receives together
+ *   run.c    a call becomes lanes, lanes run rounds    schedules.c  made once and kept
+ *   local.c  a rank's work on its own memory           batch.c      sends and receives together
  *   rows.c   calls on rows, packed, in pieces
  *
  * A large reduction or broadcast is cut into segments, and each segment is a collective of its
@@ -17,14 +17,14 @@
 #include "comm/reduce.h"
 
 enum {
-    CHOIR__PLANS = 12,                   /* schedules kept per group */
+    CHOIR__MESSAGE_SCHEDULES = 12,       /* schedules kept per group */
     CHOIR__LANES = 4,                    /* segments in flight at a time */
     CHOIR__SEGMENT_MESSAGE = 256 * 1024, /* bytes per message of a segment */
 };
 
-/* A schedule and the plan for which it was made. */
+/* A schedule and the collective for which it was made. */
 typedef struct choir__message_kept {
-    choir__plan plan;
+    choir__pattern_collective collective;
     choir__move_schedule schedule;
     int most;   /* maximum number of messages in a round */
     int rounds; /* maximum over the ranks; 0: not counted yet */
@@ -33,7 +33,7 @@ typedef struct choir__message_kept {
 
 /* The state of comm/message in an engine. */
 typedef struct choir__executor {
-    choir__message_kept kept[CHOIR__PLANS];
+    choir__message_kept kept[CHOIR__MESSAGE_SCHEDULES];
     int kept_count, *nodes; /* nodes: (world) the machine of each rank */
     uint64_t uses;
     char *memory; /* aligned to 64 */
@@ -77,15 +77,17 @@ typedef struct choir__move_schedule_run {
     char *partial; /* CHOIR__REDUCE_SCRATCH bytes */
 } choir__move_schedule_run;
 
-/* --- plans.c --- */
+/* --- schedules.c --- */
 
 /* Returns the engine's executor; the first call creates it. */
 choir__executor *choir__executor_of(choir__engine *engine);
 
-/* Returns the schedule for plan, kept or new; it stays valid until CHOIR__PLANS others have
- * been requested. everywhere: also counts choir__message_kept.rounds, over all ranks. */
-choir_status choir__plan_schedule(choir__engine *engine, const choir__plan *plan,
-    bool everywhere, const choir__message_kept **kept);
+/* Returns the collective's schedule, kept or new; it stays valid until CHOIR__MESSAGE_SCHEDULES
+ * others have been requested. everywhere: also counts choir__message_kept.rounds, over all
+ * ranks. */
+choir_status choir__message_schedule(choir__engine *engine,
+    const choir__pattern_collective *collective, bool everywhere,
+    const choir__message_kept **kept);
 
 /* Returns at least `bytes` bytes, without the previous contents; if the allocation fails,
  * returns NULL and the engine has failed. */

@@ -162,49 +162,54 @@ static bool in_place(const choir__engine *engine, const choir__call *call, size_
 
 /* Returns the number of elements per segment, so that its messages have CHOIR__SEGMENT_MESSAGE
  * bytes. It depends only on facts that all ranks share, because all must cut alike. */
-static int64_t segment_count(const choir__move_schedule_run *run, const choir__plan *plan)
+static int64_t segment_count(
+    const choir__move_schedule_run *run, const choir__pattern_collective *collective)
 {
-    if (plan->algorithm == CHOIR__DOUBLE_TREE)
-        return plan->count; /* a double tree sends pieces already */
-    bool sliced = plan->algorithm == CHOIR__EXCHANGE || plan->algorithm == CHOIR__RING;
-    int64_t parts = 1, bytes = plan->count * (int64_t)run->size;
-    switch (plan->kind) {
+    if (collective->algorithm == CHOIR__DOUBLE_TREE)
+        return collective->count; /* a double tree sends pieces already */
+    bool sliced =
+        collective->algorithm == CHOIR__EXCHANGE || collective->algorithm == CHOIR__RING;
+    int64_t parts = 1, bytes = collective->count * (int64_t)run->size;
+    switch (collective->kind) {
     case CHOIR__ALL_REDUCE:
     case CHOIR__REDUCE:
     case CHOIR__TREE_REDUCE:
-    case CHOIR__BROADCAST: parts = sliced ? plan->world : 1; break;
+    case CHOIR__BROADCAST: parts = sliced ? collective->world : 1; break;
     case CHOIR__REDUCE_SCATTER:
         if (sliced)
             break;
-        return plan->count;
-    default: return plan->count;
+        return collective->count;
+    default: return collective->count;
     }
     int64_t segment = CHOIR__SEGMENT_MESSAGE * parts;
     int64_t segments = (bytes + segment - 1) / segment;
-    if (segments < 2 || plan->world < 2)
-        return plan->count;
-    int64_t each = (plan->count + segments - 1) / segments;
-    return (each + plan->align - 1) / plan->align * plan->align;
+    if (segments < 2 || collective->world < 2)
+        return collective->count;
+    int64_t each = (collective->count + segments - 1) / segments;
+    return (each + collective->align - 1) / collective->align * collective->align;
 }
 
-static choir_status cut_up(const choir__move_schedule_run *run, choir__plan *plan, cut *c)
+static choir_status cut_up(
+    const choir__move_schedule_run *run, choir__pattern_collective *collective, cut *c)
 {
-    const int64_t count = plan->count;
-    c->each = segment_count(run, plan);
+    const int64_t count = collective->count;
+    c->each = segment_count(run, collective);
     c->segments = c->each ? (count + c->each - 1) / c->each : 1;
     c->rest = count - (c->segments - 1) * c->each;
     bool several = c->segments > 1;
-    c->block = plan->kind == CHOIR__REDUCE_SCATTER && several && !run->wide ? count : 0;
-    plan->count = c->rest; /* first, so that the main schedule is the more recently used one */
-    choir_status status = choir__plan_schedule(run->engine, plan, several, &c->kept_rest);
-    plan->count = c->each;
+    c->block = collective->kind == CHOIR__REDUCE_SCATTER && several && !run->wide ? count : 0;
+    collective->count =
+        c->rest; /* first, so that the main schedule is the more recently used one */
+    choir_status status =
+        choir__message_schedule(run->engine, collective, several, &c->kept_rest);
+    collective->count = c->each;
     if (status == CHOIR_OK)
-        status = choir__plan_schedule(run->engine, plan, several, &c->kept);
-    plan->count = count;
+        status = choir__message_schedule(run->engine, collective, several, &c->kept);
+    collective->count = count;
     return status;
 }
 
-static choir__plan plan_of(const choir__move_schedule_run *run)
+static choir__pattern_collective collective_of(const choir__move_schedule_run *run)
 {
     const choir__engine *engine = run->engine;
     const choir__call *call = run->call;
@@ -213,7 +218,7 @@ static choir__plan plan_of(const choir__move_schedule_run *run)
     bool tree = kind == CHOIR__TREE_REDUCE;
     bool rooted = kind == CHOIR__BROADCAST || kind == CHOIR__REDUCE || kind == CHOIR__GATHER ||
                   kind == CHOIR__SCATTER;
-    choir__plan plan = {.kind = choir__carried_as(kind),
+    choir__pattern_collective collective = {.kind = choir__carried_as(kind),
         .algorithm = (choir__algorithm)stamp->algorithm,
         .rank = engine->rank,
         .world = engine->world,
@@ -227,8 +232,8 @@ static choir__plan plan_of(const choir__move_schedule_run *run)
         .in_counts = call->in_counts,
         .out_counts = call->out_counts,
         .nodes = run->executor->nodes};
-    plan.algorithm = choir__move_schedule_choose(&plan, (choir_dtype)stamp->dtype);
-    return plan;
+    collective.algorithm = choir__move_schedule_choose(&collective, (choir_dtype)stamp->dtype);
+    return collective;
 }
 
 /* Sets the arithmetic of the additions, and the factor of a complete sum. */
@@ -256,17 +261,17 @@ static choir_status arithmetic(choir__move_schedule_run *run)
 
 /* Chooses the type in which partial sums travel. The exchange adds everything at once; with
  * other algorithms partial sums travel in the type in which they are added. */
-static void widen(choir__move_schedule_run *run, choir__plan *plan)
+static void widen(choir__move_schedule_run *run, choir__pattern_collective *collective)
 {
-    if (!run->arith || !run->arith->wide || plan->algorithm == CHOIR__EXCHANGE ||
-        plan->world == 1)
+    if (!run->arith || !run->arith->wide || collective->algorithm == CHOIR__EXCHANGE ||
+        collective->world == 1)
         return;
     run->wide = run->arith;
     run->arith = run->wide->wide;
     run->size = run->arith->size;
-    plan->align = (int)(64 / run->size);
-    if (plan->kind == CHOIR__REDUCE_SCATTER)
-        plan->in_place = run->in_place = false;
+    collective->align = (int)(64 / run->size);
+    if (collective->kind == CHOIR__REDUCE_SCATTER)
+        collective->in_place = run->in_place = false;
 }
 
 /* Returns the bytes of times * elements elements in whole cache lines; SIZE_MAX / 64 if that is
@@ -324,9 +329,9 @@ static choir_status carry(choir__engine *engine, const choir__call *call)
     if (arithmetic(&run) != CHOIR_OK)
         return engine->failed;
     run.in_place = in_place(engine, call, run.size);
-    choir__plan plan = plan_of(&run);
-    widen(&run, &plan);
-    choir_status status = cut_up(&run, &plan, &c);
+    choir__pattern_collective collective = collective_of(&run);
+    widen(&run, &collective);
+    choir_status status = cut_up(&run, &collective, &c);
     if (status != CHOIR_OK)
         return choir__engine_fail(engine, status, "%s", choir__message());
     if (settle(&run, &c, lanes) != CHOIR_OK)

@@ -41,7 +41,7 @@ static bool merge_of(int rank, int world, int root, int level, merge *m)
 }
 
 /* Returns the number of ranks in the largest block that this rank keeps. */
-static int largest(const choir__plan *p, int root)
+static int largest(const choir__pattern_collective *p, int root)
 {
     merge m;
     int ranks = 1;
@@ -53,8 +53,8 @@ static int largest(const choir__plan *p, int root)
 
 /* Adds the reduction over ranks to root. Sums collect in `to`; unless that is in place, a
  * rank's own data come from IN. */
-static void reduce_up(const choir__plan *p, choir__move_schedule *s, int root, int64_t count,
-    choir__chunk_span to, bool in_place)
+static void reduce_up(const choir__pattern_collective *p, choir__move_schedule *s, int root,
+    int64_t count, choir__chunk_span to, bool in_place)
 {
     merge m;
     choir__slice all = {0, count};
@@ -81,8 +81,8 @@ static void reduce_up(const choir__plan *p, choir__move_schedule *s, int root, i
 
 /* Adds the broadcast from `from` on the root to OUT on the other ranks, from round `round`
  * on. */
-static void broadcast_down(const choir__plan *p, choir__move_schedule *s, int round, int root,
-    choir__chunk_span from, int64_t count)
+static void broadcast_down(const choir__pattern_collective *p, choir__move_schedule *s,
+    int round, int root, choir__chunk_span from, int64_t count)
 {
     merge m;
     choir__chunk_span data = p->rank == root ? from : choir__out(0);
@@ -104,14 +104,15 @@ typedef struct shelf {
     int first;
 } shelf;
 
-static choir__chunk_span on(const choir__plan *p, const shelf *parts, int rank)
+static choir__chunk_span on(const choir__pattern_collective *p, const shelf *parts, int rank)
 {
     return choir__past(parts->at, (rank - parts->first) * p->count);
 }
 
 /* Adds the gather of every rank's IN (count) to the root's OUT (world, count). all_out: the
  * other ranks have such a buffer, too, and may write to it. */
-static void gather_up(const choir__plan *p, choir__move_schedule *s, int root, bool all_out)
+static void gather_up(
+    const choir__pattern_collective *p, choir__move_schedule *s, int root, bool all_out)
 {
     merge m;
     shelf parts = {choir__out(0), 0};
@@ -142,8 +143,8 @@ static void gather_up(const choir__plan *p, choir__move_schedule *s, int root, b
 
 /* Adds the scatter of the root's parts at `from` to every rank's OUT (count), from round
  * `round` on. */
-static void scatter_down(const choir__plan *p, choir__move_schedule *s, int round, int root,
-    choir__chunk_span from, bool in_place)
+static void scatter_down(const choir__pattern_collective *p, choir__move_schedule *s, int round,
+    int root, choir__chunk_span from, bool in_place)
 {
     merge m;
     shelf parts = {from, 0};
@@ -170,7 +171,7 @@ static void scatter_down(const choir__plan *p, choir__move_schedule *s, int roun
             choir__out(0), p->count);
 }
 
-static void reduce(const choir__plan *p, choir__move_schedule *s)
+static void reduce(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     bool root = p->rank == p->root;
     choir__chunk_span to = choir__out(0);
@@ -179,14 +180,14 @@ static void reduce(const choir__plan *p, choir__move_schedule *s)
     reduce_up(p, s, p->root, p->count, to, root && p->in_place);
 }
 
-static void reduce_scatter(const choir__plan *p, choir__move_schedule *s)
+static void reduce_scatter(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     choir__chunk_span sums = choir__add_scratch(s, p->count * p->world);
     reduce_up(p, s, 0, p->count * p->world, sums, false);
     scatter_down(p, s, choir__log2_ceil(p->world), 0, sums, false);
 }
 
-bool choir__pattern_binomial(const choir__plan *p, choir__move_schedule *s)
+bool choir__pattern_binomial(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     const int levels = choir__log2_ceil(p->world);
     switch (p->kind) {

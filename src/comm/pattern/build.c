@@ -118,23 +118,25 @@ int64_t choir__slice_most(int64_t count, int align, int parts)
     return (lines + parts - 1) / parts * align;
 }
 
-int choir__plan_nodes(const choir__plan *plan, int rank, choir__node nodes[CHOIR__MAX_NODES])
+int choir__pattern_nodes(
+    const choir__pattern_collective *collective, int rank, choir__node nodes[CHOIR__MAX_NODES])
 {
     int64_t lo, hi;
-    choir__tree_run(plan->kind == CHOIR__TREE_REDUCE ? plan->leaves : plan->world, rank,
-        plan->world, &lo, &hi);
+    choir__tree_run(
+        collective->kind == CHOIR__TREE_REDUCE ? collective->leaves : collective->world, rank,
+        collective->world, &lo, &hi);
     return choir__tree_nodes(lo, hi, nodes);
 }
 
-bool choir__plan_reduces(const choir__plan *plan)
+bool choir__pattern_reduces(const choir__pattern_collective *collective)
 {
-    return plan->kind == CHOIR__REDUCE || plan->kind == CHOIR__ALL_REDUCE ||
-           plan->kind == CHOIR__REDUCE_SCATTER || plan->kind == CHOIR__TREE_REDUCE;
+    return collective->kind == CHOIR__REDUCE || collective->kind == CHOIR__ALL_REDUCE ||
+           collective->kind == CHOIR__REDUCE_SCATTER || collective->kind == CHOIR__TREE_REDUCE;
 }
 
-bool choir__plan_rescales(const choir__plan *plan)
+bool choir__pattern_rescales(const choir__pattern_collective *collective)
 {
-    return plan->mean || plan->kind == CHOIR__TREE_REDUCE;
+    return collective->mean || collective->kind == CHOIR__TREE_REDUCE;
 }
 
 static bool in_place(const choir__sum *sum)
@@ -159,7 +161,7 @@ void choir__sum_combine(
         add_combine(s, round, choir__past(sum->own, slice.at), to, slice.count, !lower);
 }
 
-bool choir__nodes_contiguous(const choir__plan *p)
+bool choir__nodes_contiguous(const choir__pattern_collective *p)
 {
     for (int r = 1; r < p->world && p->nodes; r++)
         if (p->nodes[r] != p->nodes[r - 1] && p->nodes[r] != p->nodes[r - 1] + 1)

@@ -44,13 +44,14 @@ choir__slice choir__slice_of(choir__slice whole, int align, int index, int parts
 int64_t choir__slice_most(int64_t count, int align, int parts);
 
 /* Returns the number of tree nodes that a rank holds: one node per rank, or the nodes of its
- * micro-batches in a tree reduction. Node k is at k * node_stride in IN. choir__plan_reduces
- * returns true if the plan's collective reduces. */
-int choir__plan_nodes(const choir__plan *plan, int rank, choir__node nodes[CHOIR__MAX_NODES]);
-bool choir__plan_reduces(const choir__plan *plan);
+ * micro-batches in a tree reduction. Node k is at k * node_stride in IN. choir__pattern_reduces
+ * returns true if the collective reduces. */
+int choir__pattern_nodes(
+    const choir__pattern_collective *collective, int rank, choir__node nodes[CHOIR__MAX_NODES]);
+bool choir__pattern_reduces(const choir__pattern_collective *collective);
 
 /* Returns true if a complete sum must be rescaled. */
-bool choir__plan_rescales(const choir__plan *plan);
+bool choir__pattern_rescales(const choir__pattern_collective *collective);
 
 /* A partial sum, in `own`, to which peers' sums are added. The first addition moves it to `to`,
  * where the peer's sum is received. If own is `to`, or after the first addition, the peer's sum
@@ -68,19 +69,20 @@ void choir__sum_combine(
 
 /* Returns true if the ranks of each node are contiguous and the nodes are in order, as
  * hierarchical algorithms require. */
-bool choir__nodes_contiguous(const choir__plan *plan);
+bool choir__nodes_contiguous(const choir__pattern_collective *collective);
 
 /* Returns how many rounds of doubling a distance, from 1, take to reach world. */
 int choir__log2_ceil(int world);
 
 /* The pattern of an algorithm writes the schedule; it returns false if it does not support
- * plan->kind. */
-typedef bool choir__pattern_fill(const choir__plan *plan, choir__move_schedule *schedule);
+ * collective->kind. */
+typedef bool choir__pattern_fill(
+    const choir__pattern_collective *collective, choir__move_schedule *schedule);
 choir__pattern_fill choir__pattern_exchange, choir__pattern_ring, choir__pattern_halving,
     choir__pattern_binomial, choir__pattern_double_tree, choir__pattern_hierarchical;
 
-/* patterns.c: returns the pattern of the plan's algorithm (exchange for AUTO, DIRECT and
- * NATIVE); NULL if the algorithm does not support the plan's collective. */
-choir__pattern_fill *choir__pattern_of(const choir__plan *plan);
+/* patterns.c: returns the pattern of the collective's algorithm (exchange for AUTO, DIRECT and
+ * NATIVE); NULL if the algorithm does not support the collective. */
+choir__pattern_fill *choir__pattern_of(const choir__pattern_collective *collective);
 
 #endif

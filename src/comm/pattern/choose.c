@@ -21,7 +21,7 @@ enum { MANY_NODES = 16, MANY_ON_ONE = 4 }; /* ranks */
 enum { SMALL = 256, MIDDLE = 8192 };       /* cache lines: 16 KiB, 512 KiB */
 
 /* Returns true if there are several nodes and some node has several ranks. */
-static bool layered(const choir__plan *p)
+static bool layered(const choir__pattern_collective *p)
 {
     bool together = false;
     for (int r = 1; r < p->world && p->nodes; r++)
@@ -30,14 +30,14 @@ static bool layered(const choir__plan *p)
 }
 
 /* Returns the cache lines of the largest buffer. */
-static int64_t lines_of(const choir__plan *p)
+static int64_t lines_of(const choir__pattern_collective *p)
 {
     bool parts = p->kind == CHOIR__GATHER || p->kind == CHOIR__ALL_GATHER ||
                  p->kind == CHOIR__SCATTER || p->kind == CHOIR__REDUCE_SCATTER;
     return p->count / p->align * (parts ? p->world : 1);
 }
 
-static choir__algorithm by_size_and_place(const choir__plan *p)
+static choir__algorithm by_size_and_place(const choir__pattern_collective *p)
 {
     const bool one_node = !p->nodes || p->nodes[p->world - 1] == p->nodes[0];
     const int64_t lines = lines_of(p);
@@ -57,12 +57,15 @@ static choir__algorithm by_size_and_place(const choir__plan *p)
     }
 }
 
-choir__algorithm choir__move_schedule_choose(const choir__plan *plan, choir_dtype dtype)
+choir__algorithm choir__move_schedule_choose(
+    const choir__pattern_collective *collective, choir_dtype dtype)
 {
     bool half = dtype == CHOIR_BF16 || dtype == CHOIR_F16;
-    bool named = plan->algorithm != CHOIR__AUTO && plan->algorithm != CHOIR__DIRECT &&
-                 plan->algorithm != CHOIR__NATIVE;
-    if (named && choir__move_schedule_does(plan, plan->algorithm))
-        return plan->algorithm;
-    return half && choir__plan_reduces(plan) ? CHOIR__EXCHANGE : by_size_and_place(plan);
+    bool named = collective->algorithm != CHOIR__AUTO &&
+                 collective->algorithm != CHOIR__DIRECT &&
+                 collective->algorithm != CHOIR__NATIVE;
+    if (named && choir__move_schedule_does(collective, collective->algorithm))
+        return collective->algorithm;
+    return half && choir__pattern_reduces(collective) ? CHOIR__EXCHANGE
+                                                      : by_size_and_place(collective);
 }

@@ -26,7 +26,7 @@ typedef struct knot {
 } knot;
 
 typedef struct stream {
-    const choir__plan *p;
+    const choir__pattern_collective *p;
     choir__move_schedule *s;
     int root, pieces, depth; /* depth: the maximum */
     int down_from;           /* the round in which the root sends its first piece down */
@@ -152,7 +152,8 @@ static void down_messages(const stream *t, int round, int tree)
             choir__past(t->p->rank == t->root ? t->down : choir__out(0), goes.at), goes.count);
 }
 
-static void init(stream *t, const choir__plan *p, choir__move_schedule *s, int root)
+static void init(
+    stream *t, const choir__pattern_collective *p, choir__move_schedule *s, int root)
 {
     const int64_t piece = PIECE * (int64_t)p->align, half = (p->count + 1) / 2;
     *t = (stream){.p = p, .s = s, .root = root, .down = choir__in(0)};
@@ -190,13 +191,13 @@ static void run(const stream *t, bool up, bool down)
     }
 }
 
-static void alone(const choir__plan *p, choir__move_schedule *s)
+static void alone(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     if (!p->in_place)
         choir__add_copy(s, 0, choir__in(0), choir__out(0), p->count);
 }
 
-static void all_reduce(const choir__plan *p, choir__move_schedule *s)
+static void all_reduce(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     stream t;
     init(&t, p, s, 0);
@@ -206,7 +207,7 @@ static void all_reduce(const choir__plan *p, choir__move_schedule *s)
     run(&t, true, true);
 }
 
-static void reduce(const choir__plan *p, choir__move_schedule *s)
+static void reduce(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     stream t;
     init(&t, p, s, p->root);
@@ -218,7 +219,7 @@ static void reduce(const choir__plan *p, choir__move_schedule *s)
     run(&t, true, false);
 }
 
-static void broadcast(const choir__plan *p, choir__move_schedule *s)
+static void broadcast(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     stream t;
     init(&t, p, s, p->root);
@@ -227,7 +228,7 @@ static void broadcast(const choir__plan *p, choir__move_schedule *s)
         choir__add_copy(s, s->rounds - 1, choir__in(0), choir__out(0), p->count);
 }
 
-bool choir__pattern_double_tree(const choir__plan *p, choir__move_schedule *s)
+bool choir__pattern_double_tree(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     if (p->world == 1 || p->count == 0)
         alone(p, s);

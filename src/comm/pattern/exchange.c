@@ -20,18 +20,18 @@ enum { SMALL = 1024 }; /* cache lines that a rank receives, up to which one roun
 /* The share of the data that a rank reduces. */
 typedef enum sharing { SLICES, WHOLE, AT_ROOT, PARTS } sharing;
 
-static bool small(const choir__plan *p)
+static bool small(const choir__pattern_collective *p)
 {
     return p->world <= 2 ? p->count <= 4 * SMALL * (int64_t)p->align
                          : p->count * (p->world - 1) <= SMALL * (int64_t)p->align;
 }
 
-static choir__slice whole(const choir__plan *p)
+static choir__slice whole(const choir__pattern_collective *p)
 {
     return (choir__slice){0, p->count};
 }
 
-static choir__slice share(const choir__plan *p, sharing how, int rank)
+static choir__slice share(const choir__pattern_collective *p, sharing how, int rank)
 {
     switch (how) {
     case SLICES: return choir__slice_of(whole(p), p->align, rank, p->world);
@@ -43,21 +43,21 @@ static choir__slice share(const choir__plan *p, sharing how, int rank)
 }
 
 /* Returns the i-th peer, counted from the next rank so that not all ranks call rank 0 first. */
-static int peer(const choir__plan *p, int i)
+static int peer(const choir__pattern_collective *p, int i)
 {
     return (p->rank + i) % p->world;
 }
 
 /* Receives every rank's leaves of this rank's share in round `round`, and reduces them to
  * `to`. */
-static void reduce_shares(
-    const choir__plan *p, choir__move_schedule *s, int round, sharing how, choir__chunk_span to)
+static void reduce_shares(const choir__pattern_collective *p, choir__move_schedule *s,
+    int round, sharing how, choir__chunk_span to)
 {
     const choir__slice mine = share(p, how, p->rank);
     const int first_source = s->source_count;
     choir__node nodes[CHOIR__MAX_NODES];
     for (int r = 0; r < p->world && mine.count; r++) {
-        int n = choir__plan_nodes(p, r, nodes);
+        int n = choir__pattern_nodes(p, r, nodes);
         for (int k = 0; k < n; k++) {
             choir__chunk_span at = choir__in(k * p->node_stride + mine.at);
             if (r != p->rank) {
@@ -67,7 +67,7 @@ static void reduce_shares(
             choir__add_source(s, nodes[k], at);
         }
     }
-    int n = choir__plan_nodes(p, p->rank, nodes);
+    int n = choir__pattern_nodes(p, p->rank, nodes);
     for (int i = 1; i < p->world; i++) {
         choir__slice theirs = share(p, how, peer(p, i));
         for (int k = 0; k < n; k++)
@@ -77,12 +77,13 @@ static void reduce_shares(
     if (s->source_count == first_source)
         return;
     choir__add_reduce(s, round, first_source, s->source_count - first_source, to, mine.count);
-    if (choir__plan_rescales(p))
+    if (choir__pattern_rescales(p))
         choir__add_rescale(s, round, to, mine.count);
 }
 
 /* Sends all slices from their owners to all ranks' OUT. */
-static void all_gather_slices(const choir__plan *p, choir__move_schedule *s, int round)
+static void all_gather_slices(
+    const choir__pattern_collective *p, choir__move_schedule *s, int round)
 {
     choir__slice mine = share(p, SLICES, p->rank);
     for (int i = 1; i < p->world; i++) {
@@ -93,7 +94,7 @@ static void all_gather_slices(const choir__plan *p, choir__move_schedule *s, int
         choir__add_send(s, round, peer(p, i), choir__out(mine.at), mine.count);
 }
 
-static void all_reduce(const choir__plan *p, choir__move_schedule *s)
+static void all_reduce(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     if (small(p)) {
         reduce_shares(p, s, 0, WHOLE, choir__out(0));
@@ -103,7 +104,7 @@ static void all_reduce(const choir__plan *p, choir__move_schedule *s)
     all_gather_slices(p, s, 1);
 }
 
-static void reduce(const choir__plan *p, choir__move_schedule *s)
+static void reduce(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     if (small(p)) {
         reduce_shares(p, s, 0, AT_ROOT, choir__out(0));
@@ -121,7 +122,7 @@ static void reduce(const choir__plan *p, choir__move_schedule *s)
         choir__add_send(s, 1, p->root, result, mine.count);
 }
 
-static void broadcast(const choir__plan *p, choir__move_schedule *s)
+static void broadcast(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     bool root = p->rank == p->root, cut = !small(p) && p->world > 2;
     sharing how = cut ? SLICES : WHOLE;
@@ -145,7 +146,7 @@ static void broadcast(const choir__plan *p, choir__move_schedule *s)
 }
 
 /* Returns the begin and the length of a rank's part of the input or the output. */
-static choir__slice part(const choir__plan *p, const int64_t *counts, int rank)
+static choir__slice part(const choir__pattern_collective *p, const int64_t *counts, int rank)
 {
     choir__slice slice = {rank * p->count, p->count};
     if (!counts)
@@ -158,7 +159,8 @@ static choir__slice part(const choir__plan *p, const int64_t *counts, int rank)
 
 /* Gather, all-gather, scatter, all-to-all: each part goes directly to the rank that needs
  * it. */
-static void straight(const choir__plan *p, choir__move_schedule *s, bool from_all, bool to_all)
+static void straight(
+    const choir__pattern_collective *p, choir__move_schedule *s, bool from_all, bool to_all)
 {
     const bool root = p->rank == p->root;
     const bool parts_in = p->kind == CHOIR__SCATTER || p->kind == CHOIR__ALL_TO_ALL;
@@ -182,7 +184,7 @@ static void straight(const choir__plan *p, choir__move_schedule *s, bool from_al
 }
 
 /* In place, received data must not overwrite data that have yet to be sent. */
-static bool all_to_all_in_place(const choir__plan *p, choir__move_schedule *s)
+static bool all_to_all_in_place(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     if (p->in_counts || p->out_counts)
         return false;
@@ -199,7 +201,7 @@ static bool all_to_all_in_place(const choir__plan *p, choir__move_schedule *s)
     return true;
 }
 
-bool choir__pattern_exchange(const choir__plan *p, choir__move_schedule *s)
+bool choir__pattern_exchange(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     switch (p->kind) {
     case CHOIR__ALL_REDUCE:

@@ -17,14 +17,14 @@
 #include "comm/pattern/build.h"
 
 typedef struct layout {
-    const choir__plan *p;
+    const choir__pattern_collective *p;
     choir__node blocks[CHOIR__MAX_NODES];
     int count, mine; /* number of blocks; this rank's block */
     int index;       /* place in that block */
     int levels;      /* log2 of the first block, the largest */
 } layout;
 
-static layout layout_of(const choir__plan *p)
+static layout layout_of(const choir__pattern_collective *p)
 {
     layout l = {.p = p};
     l.count = choir__tree_nodes(0, p->world, l.blocks);
@@ -36,7 +36,7 @@ static layout layout_of(const choir__plan *p)
 }
 
 /* Returns the range that place `index` of a block has after `halvings` halvings. */
-static choir__slice range(const choir__plan *p, int index, int halvings)
+static choir__slice range(const choir__pattern_collective *p, int index, int halvings)
 {
     choir__slice slice = {0, p->count};
     for (int k = 0; k < halvings; k++)
@@ -108,7 +108,7 @@ static void unfold(const layout *l, choir__move_schedule *s)
     }
 }
 
-static void all_reduce(const choir__plan *p, choir__move_schedule *s)
+static void all_reduce(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     const layout l = layout_of(p);
     const int folds = l.count - 1, back = l.levels + 2 * folds;
@@ -134,8 +134,8 @@ static void all_reduce(const choir__plan *p, choir__move_schedule *s)
 }
 
 /* Sends or receives parts [rank, rank + parts), around the end, in one or two moves. */
-static void parts(const choir__plan *p, choir__move_schedule *s, int round, int peer, int rank,
-    int count, bool send)
+static void parts(const choir__pattern_collective *p, choir__move_schedule *s, int round,
+    int peer, int rank, int count, bool send)
 {
     rank %= p->world;
     int before_end = (int)choir__min(count, p->world - rank);
@@ -148,7 +148,7 @@ static void parts(const choir__plan *p, choir__move_schedule *s, int round, int 
     }
 }
 
-static void all_gather(const choir__plan *p, choir__move_schedule *s)
+static void all_gather(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     const int world = p->world;
     for (int round = 0, distance = 1; distance < world; round++, distance *= 2) {
@@ -166,7 +166,7 @@ static void all_gather(const choir__plan *p, choir__move_schedule *s)
         choir__add_copy(s, 0, choir__in(0), choir__out(0), p->count);
 }
 
-bool choir__pattern_halving(const choir__plan *p, choir__move_schedule *s)
+bool choir__pattern_halving(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     switch (p->kind) {
     case CHOIR__ALL_REDUCE: all_reduce(p, s); return true;

@@ -25,7 +25,7 @@
 enum { SMALL = 1024 }; /* cache lines; a broadcast up to this size is not cut */
 
 typedef struct cluster {
-    const choir__plan *p;
+    const choir__pattern_collective *p;
     choir__move_schedule *s;
     int nodes, mine; /* mine: this rank's */
     int slices;
@@ -66,14 +66,15 @@ static bool own(const cluster *c, int slice)
 
 static int blocks_of(const cluster *c, int node, choir__node blocks[CHOIR__MAX_NODES])
 {
-    const choir__plan *p = c->p;
+    const choir__pattern_collective *p = c->p;
     int64_t leaves = p->kind == CHOIR__TREE_REDUCE ? p->leaves : p->world, lo, hi, inner;
     choir__tree_run(leaves, c->first[node], p->world, &lo, &inner);
     choir__tree_run(leaves, c->first[node + 1] - 1, p->world, &inner, &hi);
     return choir__tree_nodes(lo, hi, blocks);
 }
 
-static void cluster_init(cluster *c, const choir__plan *p, choir__move_schedule *s)
+static void cluster_init(
+    cluster *c, const choir__pattern_collective *p, choir__move_schedule *s)
 {
     choir__node blocks[CHOIR__MAX_NODES];
     *c = (cluster){.p = p, .s = s};
@@ -106,12 +107,12 @@ static void cluster_free(cluster *c)
 /* Receives the leaves of this node's ranks for a slice that this rank owns. */
 static void receive_leaves(cluster *c, int slice)
 {
-    const choir__plan *p = c->p;
+    const choir__pattern_collective *p = c->p;
     const choir__slice mine = slice_of(c, slice);
     choir__node nodes[CHOIR__MAX_NODES];
     c->sources[slice] = c->s->source_count;
     for (int r = c->first[c->mine]; r < c->first[c->mine + 1]; r++) {
-        int n = choir__plan_nodes(p, r, nodes);
+        int n = choir__pattern_nodes(p, r, nodes);
         for (int k = 0; k < n; k++) {
             choir__chunk_span at = choir__in(k * p->node_stride + mine.at);
             if (r != p->rank) {
@@ -125,11 +126,11 @@ static void receive_leaves(cluster *c, int slice)
 
 static void send_leaves(const cluster *c, int slice)
 {
-    const choir__plan *p = c->p;
+    const choir__pattern_collective *p = c->p;
     const choir__slice goes = slice_of(c, slice);
     const int to = owner(c, c->mine, slice);
     choir__node nodes[CHOIR__MAX_NODES];
-    int n = choir__plan_nodes(p, p->rank, nodes);
+    int n = choir__pattern_nodes(p, p->rank, nodes);
     for (int k = 0; k < n && to != p->rank; k++)
         choir__add_send(c->s, 0, to, choir__in(k * p->node_stride + goes.at), goes.count);
 }
@@ -194,7 +195,7 @@ static void reduce_piece(const cluster *c, int slice)
     const choir__slice mine = piece_of(c, slice, c->mine);
     choir__add_reduce(
         c->s, 1, c->sources[slice], c->all_blocks, choir__out(mine.at), mine.count);
-    if (choir__plan_rescales(c->p))
+    if (choir__pattern_rescales(c->p))
         choir__add_rescale(c->s, 1, choir__out(mine.at), mine.count);
 }
 
@@ -265,7 +266,7 @@ static choir__slice broadcast_piece(const cluster *c, bool cut, int node)
  * whole in one round. */
 static void broadcast_between(const cluster *c, bool cut)
 {
-    const choir__plan *p = c->p;
+    const choir__pattern_collective *p = c->p;
     const bool root = p->rank == p->root;
     choir__slice mine = broadcast_piece(c, cut, c->mine);
     if (!root)
@@ -288,7 +289,7 @@ static void broadcast_between(const cluster *c, bool cut)
 
 static void broadcast(const cluster *c)
 {
-    const choir__plan *p = c->p;
+    const choir__pattern_collective *p = c->p;
     const int first = c->first[c->mine], ranks = c->first[c->mine + 1] - first;
     const bool cut = c->nodes > 2 && p->count > SMALL * (int64_t)p->align;
     if (leader(c, c->mine) == p->rank)
@@ -302,7 +303,7 @@ static void broadcast(const cluster *c)
         choir__add_copy(c->s, 2, choir__in(0), choir__out(0), p->count);
 }
 
-bool choir__pattern_hierarchical(const choir__plan *p, choir__move_schedule *s)
+bool choir__pattern_hierarchical(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     cluster c;
     cluster_init(&c, p, s);

@@ -24,18 +24,20 @@ static const struct {
         BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__TREE_REDUCE) | BIT(CHOIR__BROADCAST)},
 };
 
-bool choir__move_schedule_does(const choir__plan *plan, choir__algorithm algorithm)
+bool choir__move_schedule_does(
+    const choir__pattern_collective *collective, choir__algorithm algorithm)
 {
-    if (plan->kind == CHOIR__BARRIER)
+    if (collective->kind == CHOIR__BARRIER)
         return true;
-    if (algorithm == CHOIR__HIERARCHICAL && !choir__nodes_contiguous(plan))
+    if (algorithm == CHOIR__HIERARCHICAL && !choir__nodes_contiguous(collective))
         return false;
-    return patterns[algorithm].kinds & BIT(plan->kind);
+    return patterns[algorithm].kinds & BIT(collective->kind);
 }
 
-choir__pattern_fill *choir__pattern_of(const choir__plan *plan)
+choir__pattern_fill *choir__pattern_of(const choir__pattern_collective *collective)
 {
     choir__algorithm algorithm =
-        patterns[plan->algorithm].pattern ? plan->algorithm : CHOIR__EXCHANGE;
-    return choir__move_schedule_does(plan, algorithm) ? patterns[algorithm].pattern : NULL;
+        patterns[collective->algorithm].pattern ? collective->algorithm : CHOIR__EXCHANGE;
+    return choir__move_schedule_does(collective, algorithm) ? patterns[algorithm].pattern
+                                                            : NULL;
 }

@@ -21,13 +21,13 @@
 /* Pieces of a broadcast: cache lines, and maximum number. */
 enum { PIECE = 1024, PIECES_MAX = 4096 };
 
-static int wrap(const choir__plan *p, int rank)
+static int wrap(const choir__pattern_collective *p, int rank)
 {
     return ((rank % p->world) + p->world) % p->world;
 }
 
 /* Returns chunk c of an all-reduce; for kinds with parts, part c. */
-static choir__slice chunk(const choir__plan *p, int c)
+static choir__slice chunk(const choir__pattern_collective *p, int c)
 {
     c = wrap(p, c);
     if (p->kind == CHOIR__REDUCE_SCATTER || p->kind == CHOIR__ALL_GATHER)
@@ -37,8 +37,8 @@ static choir__slice chunk(const choir__plan *p, int c)
 
 /* Adds the reduce-scatter steps. Sums collect in `to`; rank r ends with the sum of chunk r + 1.
  */
-static int reduce_scatter_steps(
-    const choir__plan *p, choir__move_schedule *s, choir__chunk_span to, bool in_place)
+static int reduce_scatter_steps(const choir__pattern_collective *p, choir__move_schedule *s,
+    choir__chunk_span to, bool in_place)
 {
     choir__sum sum = {in_place ? to : choir__in(0), to, {CHOIR__SCRATCH, 0}};
     if (in_place)
@@ -60,8 +60,8 @@ static int reduce_scatter_steps(
 
 /* Adds the all-gather steps. Rank r begins with chunk `first`, at `from`; the other chunks are
  * received at their places in OUT. */
-static void all_gather_steps(
-    const choir__plan *p, choir__move_schedule *s, int round, int first, choir__chunk_span from)
+static void all_gather_steps(const choir__pattern_collective *p, choir__move_schedule *s,
+    int round, int first, choir__chunk_span from)
 {
     for (int step = 0; step < p->world - 1; step++) {
         choir__slice goes = chunk(p, first - step), comes = chunk(p, first - step - 1);
@@ -72,13 +72,13 @@ static void all_gather_steps(
     }
 }
 
-static void all_reduce(const choir__plan *p, choir__move_schedule *s)
+static void all_reduce(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     int round = reduce_scatter_steps(p, s, choir__out(0), p->in_place);
     all_gather_steps(p, s, round, p->rank + 1, choir__out(chunk(p, p->rank + 1).at));
 }
 
-static void all_gather(const choir__plan *p, choir__move_schedule *s)
+static void all_gather(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     all_gather_steps(p, s, 0, p->rank, choir__in(0));
     if (!p->in_place)
@@ -88,7 +88,7 @@ static void all_gather(const choir__plan *p, choir__move_schedule *s)
 
 /* Sums travel through two areas of scratch, one for receiving and one for sending, because IN
  * is read-only. */
-static void reduce_scatter(const choir__plan *p, choir__move_schedule *s)
+static void reduce_scatter(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     const int last = p->world - 2;
     choir__chunk_span areas[] = {
@@ -114,7 +114,7 @@ static void reduce_scatter(const choir__plan *p, choir__move_schedule *s)
 }
 
 /* Piece c reaches the rank at distance d from the root in round c + d - 1. */
-static void broadcast(const choir__plan *p, choir__move_schedule *s)
+static void broadcast(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     const choir__slice whole = {0, p->count};
     const int distance = wrap(p, p->rank - p->root);
@@ -138,7 +138,7 @@ static void broadcast(const choir__plan *p, choir__move_schedule *s)
 }
 
 /* Adds the first half of an all-reduce, then sends all chunks to the root at once. */
-static void reduce(const choir__plan *p, choir__move_schedule *s)
+static void reduce(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     const bool root = p->rank == p->root;
     choir__chunk_span sums = root ? choir__out(0) : choir__add_scratch(s, p->count);
@@ -152,7 +152,7 @@ static void reduce(const choir__plan *p, choir__move_schedule *s)
         choir__add_send(s, round, p->root, choir__past(sums, mine.at), mine.count);
 }
 
-bool choir__pattern_ring(const choir__plan *p, choir__move_schedule *s)
+bool choir__pattern_ring(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     switch (p->kind) {
     case CHOIR__ALL_REDUCE: all_reduce(p, s); return true;

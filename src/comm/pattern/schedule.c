@@ -6,7 +6,7 @@
 
 /* Dissemination: after round k a rank has heard, directly or indirectly, of the 2^(k+1) - 1
  * ranks before it. */
-static void barrier(const choir__plan *p, choir__move_schedule *s)
+static void barrier(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     choir__chunk_span token = choir__add_scratch(s, 2);
     for (int round = 0; round < choir__log2_ceil(p->world); round++) {
@@ -16,9 +16,9 @@ static void barrier(const choir__plan *p, choir__move_schedule *s)
     }
 }
 
-/* Writes the schedule of a collective that is the same for all algorithms; false if the plan is
- * for another one. */
-static bool plain(const choir__plan *p, choir__move_schedule *s)
+/* Writes the schedule of a collective that is the same for all algorithms; false if it is for
+ * another one. */
+static bool plain(const choir__pattern_collective *p, choir__move_schedule *s)
 {
     if (p->kind == CHOIR__BARRIER)
         barrier(p, s);
@@ -31,16 +31,18 @@ static bool plain(const choir__plan *p, choir__move_schedule *s)
     return true;
 }
 
-choir_status choir__move_schedule_make(const choir__plan *plan, choir__move_schedule *schedule)
+choir_status choir__move_schedule_make(
+    const choir__pattern_collective *collective, choir__move_schedule *schedule)
 {
     *schedule = (choir__move_schedule){0};
-    if (plain(plan, schedule))
+    if (plain(collective, schedule))
         return CHOIR_OK;
-    choir__pattern_fill *pattern = choir__pattern_of(plan);
-    if (pattern && pattern(plan, schedule))
+    choir__pattern_fill *pattern = choir__pattern_of(collective);
+    if (pattern && pattern(collective, schedule))
         return CHOIR_OK;
     choir__move_schedule_free(schedule);
     return choir__error(CHOIR_ERR_UNSUPPORTED,
         "%s: the %s algorithm does not do it with %d ranks placed as these are: take exchange",
-        choir__kind_name(plan->kind), choir__algorithm_name(plan->algorithm), plan->world);
+        choir__kind_name(collective->kind), choir__algorithm_name(collective->algorithm),
+        collective->world);
 }

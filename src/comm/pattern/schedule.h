@@ -72,7 +72,7 @@ typedef struct choir__move_schedule {
  *
  * In place, in is out; for kinds with one part per rank, the smaller buffer is the rank's part
  * of the larger one. Then only the output is written; otherwise the input is never written. */
-typedef struct choir__plan {
+typedef struct choir__pattern_collective {
     choir__kind kind;
     choir__algorithm algorithm; /* see choir__move_schedule_choose */
     int rank, world, root;
@@ -82,20 +82,23 @@ typedef struct choir__plan {
     bool in_place, mean;
     const int64_t *in_counts, *out_counts; /* uneven all-to-all */
     const int *nodes;                      /* (world) the node of each rank; NULL: all on one */
-} choir__plan;
+} choir__pattern_collective;
 
-/* Returns the algorithm that runs a plan, equal on all ranks: the plan's own if it supports
- * this collective and dtype, else the best algorithm that keeps the fixed tree. AUTO, DIRECT
- * and NATIVE leave the choice to size and topology. */
-choir__algorithm choir__move_schedule_choose(const choir__plan *plan, choir_dtype dtype);
+/* Returns the algorithm that runs a collective, equal on all ranks: the collective's own if it
+ * supports this collective and dtype, else the best algorithm that keeps the fixed tree. AUTO,
+ * DIRECT and NATIVE leave the choice to size and topology. */
+choir__algorithm choir__move_schedule_choose(
+    const choir__pattern_collective *collective, choir_dtype dtype);
 
-/* Returns true if an algorithm has schedules for the plan's collective, world and nodes. */
-bool choir__move_schedule_does(const choir__plan *plan, choir__algorithm algorithm);
+/* Returns true if an algorithm has schedules for the collective, its world and nodes. */
+bool choir__move_schedule_does(
+    const choir__pattern_collective *collective, choir__algorithm algorithm);
 
-/* Writes the schedule of plan->rank by plan->algorithm, without choosing another (AUTO, DIRECT
- * and NATIVE: exchange). Errors: unsupported (the algorithm does not support the
+/* Writes the schedule of collective->rank by collective->algorithm, without choosing another
+ * (AUTO, DIRECT and NATIVE: exchange). Errors: unsupported (the algorithm does not support the
  * collective). */
-choir_status choir__move_schedule_make(const choir__plan *plan, choir__move_schedule *schedule);
+choir_status choir__move_schedule_make(
+    const choir__pattern_collective *collective, choir__move_schedule *schedule);
 void choir__move_schedule_free(choir__move_schedule *schedule);
 
 #endif

@@ -39,7 +39,7 @@ typedef struct letter {
 } letter;
 
 typedef struct walk {
-    choir__plan plan;
+    choir__pattern_collective collective;
     int *nodes;
     int64_t unit; /* elements per cell */
     walker ranks[RANKS_MAX];
@@ -72,8 +72,8 @@ static int64_t divisor(int64_t a, int64_t b)
 
 static int64_t largest_unit(const walk *w)
 {
-    int64_t unit = w->plan.count;
-    for (int r = 0; r < w->plan.world; r++) {
+    int64_t unit = w->collective.count;
+    for (int r = 0; r < w->collective.world; r++) {
         const choir__move_schedule *s = &w->ranks[r].schedule;
         for (int i = 0; i < s->count; i++)
             unit = divisor(divisor(divisor(unit, s->moves[i].count), s->moves[i].from.at),
@@ -85,14 +85,14 @@ static int64_t largest_unit(const walk *w)
     return unit;
 }
 
-static bool has_input(const choir__plan *p, int rank)
+static bool has_input(const choir__pattern_collective *p, int rank)
 {
     return rank == p->root || (p->kind != CHOIR__SCATTER && p->kind != CHOIR__BROADCAST);
 }
 
 static void walker_init(walk *w, int rank)
 {
-    const choir__plan *p = &w->plan;
+    const choir__pattern_collective *p = &w->collective;
     walker *m = &w->ranks[rank];
     const int64_t part = p->count / w->unit, all = part * p->world;
     const int64_t in = cut_in(p->kind) ? all : part, out = cut_out(p->kind) ? all : part;
@@ -130,8 +130,8 @@ static void post(walk *w, int rank, const choir__move *move)
 static void record(walk *w, const letter *l)
 {
     choir_pattern *p = w->pattern;
-    const uint64_t whole = UINT64_MAX >> (64 - w->plan.world);
-    const bool sums = choir__plan_reduces(&w->plan);
+    const uint64_t whole = UINT64_MAX >> (64 - w->collective.world);
+    const bool sums = choir__pattern_reduces(&w->collective);
     for (int64_t i = 0; i < l->count; i++) {
         bool added = sums && l->cells[i].parts != whole;
         choir_pattern_move *last = i ? &p->moves[p->move_count - 1] : NULL;
@@ -195,7 +195,7 @@ static void run_local(const walk *w, int rank, const choir__move *move)
 /* Runs the moves of a round of one kind: sends, receives, or the others. */
 static void run_part(walk *w, int round, choir__move_kind kind)
 {
-    for (int r = 0; r < w->plan.world; r++) {
+    for (int r = 0; r < w->collective.world; r++) {
         walker *m = &w->ranks[r];
         for (int i = m->next; i < m->schedule.count; i++) {
             const choir__move *move = &m->schedule.moves[i];
@@ -218,7 +218,7 @@ static void run_round(walk *w, int round)
     run_part(w, round, CHOIR__MOVE_RECEIVE);
     run_part(w, round, CHOIR__MOVE_COPY);
     w->letter_count = 0;
-    for (int r = 0; r < w->plan.world; r++) {
+    for (int r = 0; r < w->collective.world; r++) {
         walker *m = &w->ranks[r];
         while (m->next < m->schedule.count && m->schedule.moves[m->next].round == round)
             m->next++;
@@ -245,18 +245,18 @@ static void look(walk *w)
 
 /* --- the public side --- */
 
-static choir_status plan_it(
+static choir_status describe(
     walk *w, const char *collective, const char *algorithm, int ranks, int nodes)
 {
-    choir__plan *p = &w->plan;
+    choir__pattern_collective *p = &w->collective;
     if (ranks < 1 || ranks > RANKS_MAX)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "a pattern: expected 1 to %d ranks, got %d", RANKS_MAX, ranks);
     if (nodes < 1 || nodes > ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a pattern: expected %d ranks on 1 to %d nodes, got %d", ranks, ranks, nodes);
-    *p = (choir__plan){.world = ranks, .align = 1, .nodes = w->nodes};
-    if (choir__collective_parse(collective, &p->kind) != CHOIR_OK ||
+    *p = (choir__pattern_collective){.world = ranks, .align = 1, .nodes = w->nodes};
+    if (choir__kind_parse(collective, &p->kind) != CHOIR_OK ||
         choir__algorithm_parse(algorithm, &p->algorithm) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     bool streamed = p->algorithm == CHOIR__DOUBLE_TREE ||
@@ -279,10 +279,10 @@ static void run(walk *w)
     choir_pattern *p = w->pattern;
     int rounds = 0;
     w->unit = largest_unit(w);
-    p->kind = w->plan.kind;
-    p->algorithm = w->plan.algorithm;
-    p->ranks = w->plan.world;
-    p->chunks = (int)(w->plan.count / w->unit);
+    p->kind = w->collective.kind;
+    p->algorithm = w->collective.algorithm;
+    p->ranks = w->collective.world;
+    p->chunks = (int)(w->collective.count / w->unit);
     p->chunks *= cut_in(p->kind) ? p->ranks : 1;
     p->chunks *= cut_out(p->kind) ? p->ranks : 1;
     for (int r = 0; r < p->ranks; r++) {
@@ -303,7 +303,7 @@ choir_status choir_pattern_new(const char *collective, const char *algorithm, in
         return choir__missing(__func__, "collective");
     walk *w = choir__calloc(1, sizeof *w);
     w->nodes = choir__calloc(RANKS_MAX, sizeof *w->nodes);
-    choir_status status = plan_it(w, collective, algorithm, ranks, nodes);
+    choir_status status = describe(w, collective, algorithm, ranks, nodes);
     if (status == CHOIR_OK) {
         *pattern = w->pattern = choir__calloc(1, sizeof **pattern);
         run(w);

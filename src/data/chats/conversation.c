@@ -29,7 +29,7 @@ void choir__conversation_free(choir__conversation *c)
 
 /* Stores an array, which may be a text of JSON, as files of tables have it. which: 0, messages;
  * 1, tools. */
-static choir_status find_array(const choir__record_at *at, const char *name,
+static choir_status find_array(const choir__data_record_at *at, const char *name,
     const choir__json *value, int which, choir__conversation *c, const choir__json **array)
 {
     const char *where, *wrong = NULL;
@@ -43,9 +43,9 @@ static choir_status find_array(const choir__record_at *at, const char *name,
         *array = c->parsed[which].node;
     }
     if (wrong)
-        return choir__record_wrong(at, "%s: expected an array, or JSON: %s", name, wrong);
+        return choir__data_record_wrong(at, "%s: expected an array, or JSON: %s", name, wrong);
     if ((*array)->type != CHOIR__JSON_ARRAY || (which == 0 && !(*array)->count))
-        return choir__record_wrong(
+        return choir__data_record_wrong(
             at, "%s: expected an array%s", name, which ? "" : " of one or more");
     return CHOIR_OK;
 }
@@ -108,7 +108,7 @@ static const char *role_of(const char *from)
     return from;
 }
 
-static choir_status from_turns(const choir__record_at *at, const choir__json *turns,
+static choir_status from_turns(const choir__data_record_at *at, const choir__json *turns,
     const choir__json *system, choir__conversation *c)
 {
     const choir__json *turn = choir__json_first(turns);
@@ -124,7 +124,7 @@ static choir_status from_turns(const choir__record_at *at, const choir__json *tu
         from = from ? from : choir__json_get(turn, "role");
         value = value ? value : choir__json_get(turn, "content");
         if (!choir__json_is(from, CHOIR__JSON_STRING) || !value)
-            return choir__record_wrong(
+            return choir__data_record_wrong(
                 at, "conversations: expected objects with 'from' and 'value'");
         add_message(&c->made, role_of(from->text), value);
     }
@@ -151,13 +151,14 @@ static choir__json asked(
     return both;
 }
 
-static choir_status from_instruction(const choir__record_at *at, const choir__json *record,
+static choir_status from_instruction(const choir__data_record_at *at, const choir__json *record,
     const choir__columns *columns, choir__conversation *c)
 {
     const choir__json *instruction = choir__column(columns, record, instruction);
     const choir__json *output = choir__column(columns, record, output);
     if (instruction->type != CHOIR__JSON_STRING || output->type != CHOIR__JSON_STRING)
-        return choir__record_wrong(at, "columns 'instruction' and 'output': expected texts");
+        return choir__data_record_wrong(
+            at, "columns 'instruction' and 'output': expected texts");
     choir__json question = asked(c, instruction, choir__column(columns, record, input));
     begin(c, choir__column(columns, record, system));
     uint32_t count = c->made.count > 1;
@@ -185,7 +186,7 @@ static void from_prompt(
     c->asked = prompt->count;
 }
 
-choir_status choir__conversation_of(const choir__record_at *at, const choir__json *record,
+choir_status choir__conversation_of(const choir__data_record_at *at, const choir__json *record,
     const choir__columns *columns, choir__conversation *c)
 {
     const choir__json *messages = choir__column(columns, record, messages), *found;
@@ -217,7 +218,7 @@ choir_status choir__conversation_of(const choir__record_at *at, const choir__jso
     if (choir__json_is(prompt, CHOIR__JSON_ARRAY) &&
         choir__json_is(completion, CHOIR__JSON_ARRAY)) {
         if (!prompt->count || !completion->count)
-            return choir__record_wrong(
+            return choir__data_record_wrong(
                 at, "prompt and completion: expected arrays of one message or more");
         from_prompt(prompt, completion, c);
         return CHOIR_OK;

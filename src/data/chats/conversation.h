@@ -26,7 +26,7 @@ bool choir__is_conversation(const choir__json *record, const choir__columns *col
  *
  * The second and the third may have a system message in the column "system". Messages and tools
  * may be texts of JSON. c: zeroed at first, and reused. Errors: format. */
-choir_status choir__conversation_of(const choir__record_at *at, const choir__json *record,
+choir_status choir__conversation_of(const choir__data_record_at *at, const choir__json *record,
     const choir__columns *columns, choir__conversation *c);
 void choir__conversation_free(choir__conversation *c);
 

@@ -57,7 +57,7 @@ static const char *suffix_of(const char *name)
 
 /* Finds the label in the text of a .cls or .json; json is changed. */
 static choir_status read_label(
-    shards *d, const choir__record_at *at, bool json, char *text, int64_t *label)
+    shards *d, const choir__data_record_at *at, bool json, char *text, int64_t *label)
 {
     size_t bytes = strlen(text);
     choir__json word = {CHOIR__JSON_STRING, .nodes = 1, .text = text, .bytes = bytes};
@@ -65,14 +65,15 @@ static choir_status read_label(
     if (json) {
         const char *where, *wrong = choir__json_parse(&d->nodes, text, text + bytes, &where);
         if (wrong)
-            return choir__record_wrong(at, "%s (byte %lld)", wrong, (long long)(where - text));
+            return choir__data_record_wrong(
+                at, "%s (byte %lld)", wrong, (long long)(where - text));
         value = choir__json_get(d->nodes.node, "cls");
         value = value ? value : choir__json_get(d->nodes.node, "label");
         if (!value)
             return CHOIR_OK; /* the label may be in a .cls file */
     }
     if (!json && !choir__is_utf8(text, bytes))
-        return choir__record_wrong(at, "expected UTF-8");
+        return choir__data_record_wrong(at, "expected UTF-8");
     while (!json && bytes && strchr(" \t\r\n", text[bytes - 1]))
         text[--bytes] = '\0';
     return choir__labels_add(&d->labels, at, value, label);
@@ -113,11 +114,11 @@ static choir_status add_member(
         return CHOIR_OK;
     }
     char *text, *path = choir__format("%s, %s", tar->path, m->name);
-    choir__record_at at = {.path = path};
-    choir_status status =
-        m->bytes <= LONGEST_LABEL
-            ? choir__tar_read(tar->fd, tar->path, m->at, m->bytes, &text)
-            : choir__record_wrong(&at, "expected a class of at most %d bytes", LONGEST_LABEL);
+    choir__data_record_at at = {.path = path};
+    choir_status status = m->bytes <= LONGEST_LABEL
+                              ? choir__tar_read(tar->fd, tar->path, m->at, m->bytes, &text)
+                              : choir__data_record_wrong(
+                                    &at, "expected a class of at most %d bytes", LONGEST_LABEL);
     if (status == CHOIR_OK) {
         status = read_label(d, &at, json, text, &s->label);
         free(text);

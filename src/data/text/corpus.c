@@ -22,9 +22,9 @@ typedef struct corpus {
     choir__ids tokens; /* see choir__document_encode */
     bool ignores;      /* some tokens are no targets */
     int64_t context, length;
-    choir__packs packs;          /* packs of documents that are kept apart */
-    choir__record_places places; /* documents, each with its first token */
-    bool shared;                 /* the file has both splits (data/dataset.h) */
+    choir__packs packs;               /* packs of documents that are kept apart */
+    choir__data_record_places places; /* documents, each with its first token */
+    bool shared;                      /* the file has both splits (data/dataset.h) */
     choir__talks talks;
     char *says; /* about conversations, or NULL */
 } corpus;
@@ -52,7 +52,8 @@ static void note_characters(reading *r)
         r->seen[code] = 1;
 }
 
-static choir_status encode(reading *r, const choir__record_at *at, const choir__json *record)
+static choir_status encode(
+    reading *r, const choir__data_record_at *at, const choir__json *record)
 {
     corpus *d = r->d;
     size_t first = d->tokens.count;
@@ -61,7 +62,7 @@ static choir_status encode(reading *r, const choir__record_at *at, const choir__
     for (size_t i = first; i < d->tokens.count && !d->ignores; i++)
         d->ignores = d->tokens.id[i] < 0;
     if (status == CHOIR_OK)
-        choir__record_places_add(&d->places, at, (int64_t)first);
+        choir__data_record_places_add(&d->places, at, (int64_t)first);
     if (status == CHOIR_OK)
         choir__talks_count(
             &d->talks, at, &r->parts, (int64_t)(d->tokens.count - first), d->context + 1);
@@ -71,7 +72,7 @@ static choir_status encode(reading *r, const choir__record_at *at, const choir__
 }
 
 static choir_status read_record(
-    void *arg, const choir__record_at *at, const choir__json *record)
+    void *arg, const choir__data_record_at *at, const choir__json *record)
 {
     reading *r = arg;
     bool held = choir__is_held(r->held, r->records++);
@@ -92,17 +93,17 @@ static choir_status read_record(
 /* Reads the files of both splits, or, with a tokenizer, those that this split needs. */
 static choir_status read_files(reading *r, const char *path)
 {
-    choir__record_parts parts;
-    choir_status status = choir__record_parts_find(path, &parts);
+    choir__data_record_parts parts;
+    choir_status status = choir__data_record_parts_find(path, &parts);
     r->d->shared = !parts.held.count;
     r->records = 0;
     r->keep = r->training;
     if (status == CHOIR_OK && (!r->tokenizer || r->d->shared || r->training))
-        status = choir__record_parts_read(&parts.train, read_record, r);
+        status = choir__data_record_parts_read(&parts.train, read_record, r);
     r->keep = !r->training;
     if (status == CHOIR_OK && (!r->tokenizer || !r->training))
-        status = choir__record_parts_read(&parts.held, read_record, r);
-    choir__record_parts_free(&parts);
+        status = choir__data_record_parts_read(&parts.held, read_record, r);
+    choir__data_record_parts_free(&parts);
     return status;
 }
 
@@ -181,7 +182,7 @@ static const char *says(const choir_dataset *self)
 static void place_tokens(
     const corpus *d, int64_t record, int64_t at, int64_t end, choir_sample_place *place)
 {
-    choir__record_places_fill(&d->places, record, place);
+    choir__data_record_places_fill(&d->places, record, place);
     place->first = at - d->places.of[record].first;
     place->count = end - at;
 }
@@ -192,7 +193,7 @@ static bool place(
 {
     const corpus *d = (const corpus *)self;
     int64_t at = index * d->context, end = at + d->context,
-            record = choir__record_places_find(&d->places, at) + part;
+            record = choir__data_record_places_find(&d->places, at) + part;
     if (record >= d->places.count || (part && d->places.of[record].first >= end))
         return false;
     int64_t next = record + 1 < d->places.count ? d->places.of[record + 1].first : end;
@@ -208,7 +209,7 @@ static bool place_apart(
     choir__packed_piece piece;
     if (!choir__packs_at(&d->packs, index, part, &piece))
         return false;
-    place_tokens(d, choir__record_places_find(&d->places, piece.at), piece.at,
+    place_tokens(d, choir__data_record_places_find(&d->places, piece.at), piece.at,
         piece.at + piece.count, of);
     return true;
 }
@@ -218,7 +219,7 @@ static void free_corpus(choir_dataset *self)
     corpus *d = (corpus *)self;
     free(d->tokens.id);
     choir__packs_free(&d->packs);
-    choir__record_places_free(&d->places);
+    choir__data_record_places_free(&d->places);
     choir__talks_free(&d->talks);
     free(d->says);
     free(d);

@@ -34,11 +34,11 @@ typedef struct choir__document_parts {
 /* Fills in the parts of a record: of a text, of a prompt and its completion, or of a chat in
  * ChatML; or `result`, if a template writes the chat. Errors: format. */
 choir_status choir__document_parts_of(
-    const choir__record_at *at, const choir__json *record, choir__document_parts *parts);
+    const choir__data_record_at *at, const choir__json *record, choir__document_parts *parts);
 /* Encodes a record's document, with `end` behind it unless a template writes it, and adds the
  * ids; id i of a token that is not learned is -1 - i. parts: room that is reused. Errors:
  * format, naming the record. */
-choir_status choir__document_encode(const choir__record_at *at, const choir__json *record,
+choir_status choir__document_encode(const choir__data_record_at *at, const choir__json *record,
     const choir_tokenizer *tokenizer, int32_t end, choir__document_parts *parts,
     choir__ids *ids);
 
@@ -64,7 +64,7 @@ choir_status choir__settle_end_of_text(
 /* Finds the template of chats in the tokenizer's folder, if the record is the first chat. A
  * folder without one has ChatML: its markers are added, if *settled is false, to a tokenizer
  * without them, or, if that is fixed, the record is refused. Errors: format, argument. */
-choir_status choir__settle_chat(const choir__record_at *at, const choir__json *record,
+choir_status choir__settle_chat(const choir__data_record_at *at, const choir__json *record,
     bool fixed, choir_tokenizer **tokenizer, bool *settled, choir__document_parts *parts);
 
 /* Like choir_stream_open, but a tokenizer without a token that ends a text, or without the

@@ -28,19 +28,19 @@ static void add(choir__document_parts *p, const char *text, size_t bytes, bool l
     p->part[p->count++] = (struct choir__document_part){p->text.bytes, learned};
 }
 
-static choir_status wrong_column(const choir__record_at *at, const char *name)
+static choir_status wrong_column(const choir__data_record_at *at, const char *name)
 {
-    return choir__record_wrong(at, "column '%s': expected a text", name);
+    return choir__data_record_wrong(at, "column '%s': expected a text", name);
 }
 
-static choir_status add_message(choir__document_parts *p, const choir__record_at *at,
+static choir_status add_message(choir__document_parts *p, const choir__data_record_at *at,
     const choir__json *message, bool asked)
 {
     const choir__json *role = choir__json_get(message, "role");
     const choir__json *content = choir__json_get(message, "content");
     if (!choir__json_is(role, CHOIR__JSON_STRING) ||
         !choir__json_is(content, CHOIR__JSON_STRING))
-        return choir__record_wrong(
+        return choir__data_record_wrong(
             at, "messages: expected objects with the texts 'role' and 'content'");
     bool learned = !asked && !strcmp(role->text, "assistant");
     add(p, opens, strlen(opens), false);
@@ -52,7 +52,7 @@ static choir_status add_message(choir__document_parts *p, const choir__record_at
     return CHOIR_OK;
 }
 
-static choir_status write_chat(choir__document_parts *p, const choir__record_at *at)
+static choir_status write_chat(choir__document_parts *p, const choir__data_record_at *at)
 {
     const choir__conversation *c = &p->conversation;
     const choir__chat_input input = {.messages = c->messages,
@@ -62,11 +62,11 @@ static choir_status write_chat(choir__document_parts *p, const choir__record_at 
     choir_status status = choir__chat_learned(p->chat, &input, &p->work, &p->result);
     p->written = status == CHOIR_OK;
     p->marked = p->written && !p->result.lost_span;
-    return status == CHOIR_OK ? status : choir__record_wrong(at, "%s", choir__message());
+    return status == CHOIR_OK ? status : choir__data_record_wrong(at, "%s", choir__message());
 }
 
 static choir_status add_messages(
-    choir__document_parts *p, const choir__record_at *at, const choir__json *messages)
+    choir__document_parts *p, const choir__data_record_at *at, const choir__json *messages)
 {
     const choir__json *message = choir__json_first(messages);
     choir_status status = CHOIR_OK;
@@ -78,7 +78,7 @@ static choir_status add_messages(
 }
 
 choir_status choir__document_parts_of(
-    const choir__record_at *at, const choir__json *record, choir__document_parts *p)
+    const choir__data_record_at *at, const choir__json *record, choir__document_parts *p)
 {
     const choir__columns *columns = &p->columns;
     const choir__json *prompt = choir__column(columns, record, prompt);
@@ -102,7 +102,7 @@ choir_status choir__document_parts_of(
         return CHOIR_OK;
     }
     if (!text)
-        return choir__record_wrong(at,
+        return choir__data_record_wrong(at,
             "missing the column 'text', or 'prompt' and 'completion', or 'messages', or "
             "'conversations', or 'instruction' and 'output' (--columns text=NAME names one)");
     if (text->type != CHOIR__JSON_STRING)
@@ -122,7 +122,7 @@ static bool is_learned(const choir__document_parts *p, const choir__ids *ids, si
     return false;
 }
 
-choir_status choir__document_encode(const choir__record_at *at, const choir__json *record,
+choir_status choir__document_encode(const choir__data_record_at *at, const choir__json *record,
     const choir_tokenizer *tokenizer, int32_t end, choir__document_parts *p, choir__ids *ids)
 {
     const size_t before = ids->count;
@@ -133,7 +133,8 @@ choir_status choir__document_encode(const choir__record_at *at, const choir__jso
     if (p->written) {
         status = choir__chat_encode(tokenizer, &p->result, ids);
         p->silent = !is_learned(p, ids, before);
-        return status == CHOIR_OK ? status : choir__record_wrong(at, "%s", choir__message());
+        return status == CHOIR_OK ? status
+                                  : choir__data_record_wrong(at, "%s", choir__message());
     }
     for (size_t i = 0, from = 0; i < p->count && status == CHOIR_OK; from = p->part[i++].end) {
         size_t first = ids->count;
@@ -143,7 +144,7 @@ choir_status choir__document_encode(const choir__record_at *at, const choir__jso
             ids->id[k] = -1 - ids->id[k];
     }
     if (status != CHOIR_OK)
-        return choir__record_wrong(at, "%s", choir__message());
+        return choir__data_record_wrong(at, "%s", choir__message());
     p->silent = p->conversation.messages && !is_learned(p, ids, before);
     choir__ids_add(ids, end);
     return CHOIR_OK;

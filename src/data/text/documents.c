@@ -40,7 +40,7 @@ typedef struct inner_json {
 } inner_json;
 
 /* Finds the value to predict: gt_parse of ground_truth, or the first of gt_parses. */
-static choir_status find_value(const choir__record_at *at, const choir__json *root,
+static choir_status find_value(const choir__data_record_at *at, const choir__json *root,
     inner_json *inner, const choir__json **value)
 {
     const choir__json *truth = choir__json_get(root, "ground_truth"), *several;
@@ -50,7 +50,7 @@ static choir_status find_value(const choir__record_at *at, const choir__json *ro
         const char *wrong =
             choir__json_parse(&inner->nodes, inner->text, inner->text + truth->bytes, &where);
         if (wrong)
-            return choir__record_wrong(
+            return choir__data_record_wrong(
                 at, "ground_truth: expected a string of JSON: %s", wrong);
         truth = inner->nodes.node;
     }
@@ -58,7 +58,8 @@ static choir_status find_value(const choir__record_at *at, const choir__json *ro
     several = choir__json_get(truth, "gt_parses");
     if (!*value && choir__json_is(several, CHOIR__JSON_ARRAY) && several->count)
         *value = choir__json_first(several);
-    return *value ? CHOIR_OK : choir__record_wrong(at, "missing ground_truth with a gt_parse");
+    return *value ? CHOIR_OK
+                  : choir__data_record_wrong(at, "missing ground_truth with a gt_parse");
 }
 
 static void add_document(documents *d, const char *image, char *text)
@@ -80,12 +81,12 @@ static bool is_inside(const char *name)
     return false;
 }
 
-static choir_status check_name(const choir__record_at *at, const char *name)
+static choir_status check_name(const choir__data_record_at *at, const char *name)
 {
     if (!name)
-        return choir__record_wrong(at, "missing file_name");
+        return choir__data_record_wrong(at, "missing file_name");
     return is_inside(name) ? CHOIR_OK
-                           : choir__record_wrong(
+                           : choir__data_record_wrong(
                                  at, "file_name '%.200s': expected a file of the folder", name);
 }
 
@@ -98,7 +99,7 @@ typedef struct reading {
 
 /* Adds a line to its split: a file with both splits holds out some lines (data/dataset.h). */
 static choir_status read_record(
-    void *arg, const choir__record_at *at, const choir__json *record)
+    void *arg, const choir__data_record_at *at, const choir__json *record)
 {
     reading *r = arg;
     inner_json inner = {0};
@@ -122,7 +123,7 @@ static choir_status read_metadata(
 {
     char *path = choir__format("%s/metadata.jsonl", folder);
     reading r = {.d = d, .rest = rest, .training = training, .fields = fields};
-    choir_status status = choir__records_read(path, read_record, &r);
+    choir_status status = choir__data_records_read(path, read_record, &r);
     free(path);
     return status;
 }

@@ -95,17 +95,17 @@ choir_status choir__settle_end_of_text(
 }
 
 /* Reads the template of the tokenizer's folder, if it has one. */
-static choir_status find_template(
-    const choir__record_at *at, const choir_tokenizer *tokenizer, choir__document_parts *parts)
+static choir_status find_template(const choir__data_record_at *at,
+    const choir_tokenizer *tokenizer, choir__document_parts *parts)
 {
     if (parts->asked || !choir__chat_exists(tokenizer))
         return CHOIR_OK;
     return choir_chat_of(tokenizer, &parts->chat) == CHOIR_OK
                ? CHOIR_OK
-               : choir__record_wrong(at, "a chat: %s", choir__message());
+               : choir__data_record_wrong(at, "a chat: %s", choir__message());
 }
 
-choir_status choir__settle_chat(const choir__record_at *at, const choir__json *record,
+choir_status choir__settle_chat(const choir__data_record_at *at, const choir__json *record,
     bool fixed, choir_tokenizer **tokenizer, bool *settled, choir__document_parts *parts)
 {
     char opens[] = CHOIR__CHAT_OPENS, closes[] = CHOIR__CHAT_CLOSES;
@@ -118,7 +118,7 @@ choir_status choir__settle_chat(const choir__record_at *at, const choir__json *r
         return status;
     for (size_t i = 0; i < CHOIR_COUNT(markers) && fixed; i++)
         if (choir_tokenizer_id(*tokenizer, markers[i]) < 0)
-            return choir__record_wrong(at,
+            return choir__data_record_wrong(at,
                 "column 'messages': the tokenizer's folder has no chat template, so chats are "
                 "written in ChatML, and %s is no token: put the model's chat_template.jinja beside "
                 "the tokenizer, or give 'prompt' and 'completion' with its own markers",

@@ -47,7 +47,7 @@ struct choir_stream {
     choir_tokenizer *tokenizer;
     bool fixed, chats; /* the tokenizer: gets no more tokens; has the markers of chats */
     int32_t end;       /* the token that ends a text */
-    choir__records records;
+    choir__data_records records;
     choir__document_parts parts;
     choir__ids ids; /* ids of the current record */
     size_t used;    /* ids that are already in the ring */
@@ -67,7 +67,7 @@ struct choir_stream {
 static choir_status read_record(choir_stream *s, bool *more)
 {
     const choir__json *record;
-    choir_status status = choir__records_next(&s->records, &record);
+    choir_status status = choir__data_records_next(&s->records, &record);
     *more = status == CHOIR_OK && record;
     s->ids.count = s->used = 0;
     if (!*more)
@@ -85,7 +85,7 @@ static choir_status read_record(choir_stream *s, bool *more)
     pthread_mutex_unlock(&s->encoding);
     return status == CHOIR_OK || record->type != CHOIR__JSON_STRING
                ? status
-               : choir__record_wrong(&s->records.at, "%s", choir__message());
+               : choir__data_record_wrong(&s->records.at, "%s", choir__message());
 }
 
 static int64_t slowest(const ring *r)
@@ -270,7 +270,7 @@ static choir_status check(const choir_stream_opts *o)
 static choir_status find_kind(choir_stream *s, choir_tokenizer **tokenizer)
 {
     bool documents;
-    choir_status status = choir__records_look(&s->records, &documents);
+    choir_status status = choir__data_records_look(&s->records, &documents);
     s->end = -1;
     if (status == CHOIR_OK && documents) {
         status = choir__settle_end_of_text(s->records.at.path, s->fixed, tokenizer);
@@ -302,7 +302,7 @@ choir_status choir__gpu_stream_open(int fd, const char *name, choir_tokenizer **
     s->fixed = fixed;
     s->owner = getpid();
     pthread_mutex_init(&s->encoding, NULL);
-    choir__records_take(&s->records, fd, name ? name : "the stream");
+    choir__data_records_take(&s->records, fd, name ? name : "the stream");
     status = choir__columns_parse(opts->columns, &s->parts.columns);
     if (status == CHOIR_OK)
         status = find_kind(s, tokenizer);
@@ -463,7 +463,7 @@ void choir_stream_free(choir_stream *s)
     if (reading)
         return;
     s->records.fd = -1; /* the caller's */
-    choir__records_close(&s->records);
+    choir__data_records_close(&s->records);
     choir__document_parts_free(&s->parts);
     if (s->ring)
         munmap(s->ring, s->bytes);

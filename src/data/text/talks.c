@@ -30,11 +30,11 @@ static char *roles_of(const choir__conversation *c)
     return list.bytes;
 }
 
-void choir__talks_count(choir__talks *t, const choir__record_at *at,
+void choir__talks_count(choir__talks *t, const choir__data_record_at *at,
     const choir__document_parts *parts, int64_t tokens, int64_t most)
 {
     if (parts->silent && !t->silent++) {
-        t->silent_at = choir__record_place(at);
+        t->silent_at = choir__data_record_place(at);
         t->silent_roles = roles_of(&parts->conversation);
     }
     if (!parts->written)

@@ -14,7 +14,7 @@ typedef struct choir__talks {
 
 /* Counts the record that the parts are of, if it is a conversation; `tokens`, which it became,
  * are more than a sample has if they exceed `most`. */
-void choir__talks_count(choir__talks *talks, const choir__record_at *at,
+void choir__talks_count(choir__talks *talks, const choir__data_record_at *at,
     const choir__document_parts *parts, int64_t tokens, int64_t most);
 /* Refuses a split of `documents` that has nothing but conversations without an answer. split:
  * its name. Error: format. */

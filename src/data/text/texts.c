@@ -69,7 +69,7 @@ typedef struct reading {
 } reading;
 
 static choir_status read_words(
-    const reading *r, const choir__record_at *at, const choir__json *record)
+    const reading *r, const choir__data_record_at *at, const choir__json *record)
 {
     const choir__json *list = choir__column(record, r->opts->text, choir__column_words);
     choir__piece *words;
@@ -82,7 +82,7 @@ static choir_status read_words(
         return CHOIR_OK;
     }
     if (list->type != CHOIR__JSON_ARRAY)
-        return choir__record_wrong(at, "expected an array of words, or a text");
+        return choir__data_record_wrong(at, "expected an array of words, or a text");
     choir_status status = choir__column_pieces(at, list, &words);
     choir_text *t = add(r->texts);
     t->words = choir__calloc((size_t)list->count + 1, sizeof *t->words);
@@ -93,20 +93,20 @@ static choir_status read_words(
 }
 
 static choir_status read_text(
-    const reading *r, const choir__record_at *at, const choir__json *record)
+    const reading *r, const choir__data_record_at *at, const choir__json *record)
 {
     const choir__json *text = choir__column(record, r->opts->text, choir__column_text);
     const choir__json *pair = choir__column(record, r->opts->pair, choir__column_pair);
     if (!text)
         return choir__column_missing(at, r->opts->text, choir__column_text);
     if (text->type != CHOIR__JSON_STRING || (pair && pair->type != CHOIR__JSON_STRING))
-        return choir__record_wrong(at, "expected texts as strings");
+        return choir__data_record_wrong(at, "expected texts as strings");
     choir_texts_add(r->texts, text->text, pair ? pair->text : NULL, false);
     return CHOIR_OK;
 }
 
 static choir_status read_record(
-    void *arg, const choir__record_at *at, const choir__json *record)
+    void *arg, const choir__data_record_at *at, const choir__json *record)
 {
     const reading *r = arg;
     return r->opts->words ? read_words(r, at, record) : read_text(r, at, record);
@@ -120,7 +120,7 @@ choir_status choir_texts_read(const char *path, choir_labelled_opts opts, choir_
     if (!choir__is_record_file(path))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: expected a file of records, .jsonl, .csv, .tsv or .parquet", path);
-    return choir__records_read(path, read_record, &r);
+    return choir__data_records_read(path, read_record, &r);
 }
 
 /* --- the dataset --- */

@@ -9,12 +9,12 @@
  *
  * A *problem* contains all that determines how a product is computed: shape, strides, dtype,
  * epilogue, the alignment of pointers (at most 16 bytes). The library's heuristic is called
- * once per problem, and its answer is kept as a *plan* of the context (plans.c), so a product
- * always runs by the same algorithm. Algorithms that split K are used only if they add the
- * parts in order and in f32: in a separate pass, or one after another in a result of f32, which
- * the library's header describes as sequential. So a problem always has the same bits. Since a
- * problem includes the alignment, the same product may have other bits if its pointers are not
- * multiples of 16 bytes; those of Choir's own tensors are. */
+ * once per problem, and its answer is kept as a *plan* of the context (library_plans.c), so a
+ * product always runs by the same algorithm. Algorithms that split K are used only if they add
+ * the parts in order and in f32: in a separate pass, or one after another in a result of f32,
+ * which the library's header describes as sequential. So a problem always has the same bits.
+ * Since a problem includes the alignment, the same product may have other bits if its pointers
+ * are not multiples of 16 bytes; those of Choir's own tensors are. */
 #include "device/cuda/blaslt.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "device/cuda/kernels/matmul.h"
-#include "device/cuda/plans.h"
+#include "device/cuda/library_plans.h"
 #include "device/queue.h"
 
 /* --- problems --- */
@@ -233,7 +233,7 @@ static void plan_free(void *p)
     free(x);
 }
 
-static void note(choir__cuda *cuda, const problem *p, choir__plan_fate fate)
+static void note(choir__cuda *cuda, const problem *p, choir__library_plan_fate fate)
 {
     const char *epilogue = p->epilogue == CUBLASLT_EPILOGUE_BIAS     ? " + bias"
                            : p->epilogue == CUBLASLT_EPILOGUE_BGRADA ? " + sums of B"
@@ -246,7 +246,7 @@ static void note(choir__cuda *cuda, const problem *p, choir__plan_fate fate)
         choir_dtype_name((choir_dtype)p->dtype), p->wide ? " to f32" : "",
         p->accumulate ? ", added" : "", epilogue, (long long)p->a.ld, (long long)p->b.ld,
         (long long)p->c.ld);
-    choir__plan_note(cuda, CHOIR__CUBLASLT, fate, text);
+    choir__library_plan_note(cuda, CHOIR__CUBLASLT, fate, text);
 }
 
 static plan *plan_new(choir__cuda *cuda, const problem *p)
@@ -257,13 +257,13 @@ static plan *plan_new(choir__cuda *cuda, const problem *p)
     x->b = layout_of(&p->b, p->dtype, p->k, p->n, p->batch, p->b_batch);
     x->c = layout_of(&p->c, p->wide ? CHOIR_F32 : p->dtype, p->m, p->n, p->batch, p->c_batch);
     x->usable = find_algorithm(cuda, x, p);
-    note(cuda, p, x->usable ? CHOIR__PLAN_MADE : CHOIR__PLAN_NONE);
+    note(cuda, p, x->usable ? CHOIR__LIBRARY_PLAN_MADE : CHOIR__LIBRARY_PLAN_NONE);
     return x;
 }
 
 static plan *plan_of(choir__cuda *cuda, const problem *p)
 {
-    void **place = choir__plan_place(&cuda->plans, p, sizeof *p);
+    void **place = choir__library_plan_place(&cuda->plans, p, sizeof *p);
     if (!*place)
         *place = plan_new(cuda, p);
     return *place;
@@ -271,7 +271,7 @@ static plan *plan_of(choir__cuda *cuda, const problem *p)
 
 void choir__cuda_plans_free(choir__cuda *cuda)
 {
-    choir__plans_free(&cuda->plans, plan_free);
+    choir__library_plans_free(&cuda->plans, plan_free);
 }
 
 /* --- the product --- */
@@ -301,7 +301,7 @@ bool choir__blaslt_multiply(const choir__k_matmul *k)
         cublasLtMatmul(cuda->blas, x->op, alpha, k->b, x->b, k->a, x->a, beta, k->c, x->c, k->c,
             x->c, &x->algo, cuda->workspace, cuda->workspace_bytes, cuda->stream);
     if (status != CUBLAS_STATUS_SUCCESS)
-        note(cuda, &p, CHOIR__PLAN_REFUSED);
+        note(cuda, &p, CHOIR__LIBRARY_PLAN_REFUSED);
     if (status != CUBLAS_STATUS_SUCCESS && cuda->capturing)
         cuda->refused = true; /* the list is issued task by task, and reports the error */
     else if (status != CUBLAS_STATUS_SUCCESS)

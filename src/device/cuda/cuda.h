@@ -61,10 +61,10 @@ typedef struct choir__cuda {
     size_t workspace_bytes;
     choir__cuda_fault *fault; /* host memory at an address that the GPU can use */
     struct choir__cuda_scratch_slots *scratch;
-    cudaError_t launched;       /* first error of the running task's launches */
-    bool capturing;             /* launched work is stored, not run */
-    bool refused;               /* something could not be captured */
-    struct choir__plans *plans; /* kernels/matmul.cu's; NULL: none yet */
+    cudaError_t launched;               /* first error of the running task's launches */
+    bool capturing;                     /* launched work is stored, not run */
+    bool refused;                       /* something could not be captured */
+    struct choir__library_plans *plans; /* kernels/matmul.cu's; NULL: none yet */
     void *dnn; /* dnn/dnn_run.c's: a cuDNN handle and its plans; NULL: none yet */
     choir__library_use use[CHOIR__LIBRARIES];
 } choir__cuda;

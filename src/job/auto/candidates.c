@@ -14,13 +14,13 @@ typedef struct list {
 /* Adds "data+cp+tp+pipeline" with the sizes, by choir__divided, that are above one; `data`
  * divides the micro-batches. */
 static void add(
-    list *l, const choir__cli_strategy *data, const int sizes[static CHOIR__DIVIDED])
+    list *l, const choir__job_strategy *data, const int sizes[static CHOIR__DIVIDED])
 {
     choir__auto_form f = {.ranks = 1};
     int parts = 0;
     for (int i = CHOIR__MICRO_BATCHES; i < CHOIR__DIVIDED; i++) {
-        const choir__cli_strategy *s =
-            i == CHOIR__MICRO_BATCHES ? data : choir__cli_strategy_dividing(i, 0);
+        const choir__job_strategy *s =
+            i == CHOIR__MICRO_BATCHES ? data : choir__job_strategy_dividing(i, 0);
         const size_t used = strlen(f.strategy), on = strlen(f.mesh);
         f.ranks *= sizes[i];
         if (sizes[i] < 2)
@@ -39,9 +39,9 @@ static void add(
 /* Adds the sizes with each strategy that divides micro-batches, or once if no rank does. */
 static void add_all(list *l, const int sizes[static CHOIR__DIVIDED])
 {
-    const choir__cli_strategy *s = choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, 0);
+    const choir__job_strategy *s = choir__job_strategy_dividing(CHOIR__MICRO_BATCHES, 0);
     for (int i = 0; s && (i == 0 || sizes[CHOIR__MICRO_BATCHES] > 1);
-         s = choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, ++i))
+         s = choir__job_strategy_dividing(CHOIR__MICRO_BATCHES, ++i))
         add(l, s, sizes);
 }
 

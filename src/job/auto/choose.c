@@ -139,7 +139,7 @@ static void find(search *s)
     for (int ranks = data; ranks > 1 && !is_good_enough(s); ranks /= 2) {
         choir__auto_form plain = {.ranks = ranks};
         snprintf(plain.strategy, sizeof plain.strategy, "%s",
-            choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, 0)->name);
+            choir__job_strategy_dividing(CHOIR__MICRO_BATCHES, 0)->name);
         if (!consider(s, &plain) && s->best.fits)
             break;
     }
@@ -185,9 +185,9 @@ static void advise(const search *s)
     choir_device *device = choir_device_find("dry:0");
     const choir_status status = prepare(s, &s->lacking, own);
     choir__set_message(s->lacks);
-    if (status == CHOIR_OK && device && choir__cli_strategy_is_whole(own) &&
+    if (status == CHOIR_OK && device && choir__job_strategy_is_whole(own) &&
         own->training.chunks < 2 && choir_dry_restart(device) == CHOIR_OK) {
-        const int64_t dealt = choir__cli_strategy_dealt(own);
+        const int64_t dealt = choir__job_strategy_dealt(own);
         choir_device_set_limit(device, (size_t)own->placement.mem_cap);
         choir__explain_memory(own, device, (own->training.microbatches + dealt - 1) / dealt);
     } else {

@@ -25,8 +25,8 @@ choir_status choir__job_auto_begin(choir__job *j)
                              !(ranks && j->ranks.max_restarts); /* some may be spares */
     j->placement.asked_ranks = ranks > 1 ? ranks : 0;
     j->placement.strategy_text =
-        ranks > 1 ? choir__cli_strategy_dividing(CHOIR__MICRO_BATCHES, 0)->name
-                  : choir__cli_strategies[0]->name;
+        ranks > 1 ? choir__job_strategy_dividing(CHOIR__MICRO_BATCHES, 0)->name
+                  : choir__job_strategies[0]->name;
     return CHOIR_OK;
 }
 

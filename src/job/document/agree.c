@@ -30,10 +30,10 @@ static choir_status check_words(const choir__job *j)
     while (status == CHOIR_OK && (line = strsep(&rest, "\n"))) /* the option has the last one */
         status = check_word("--log", line);
     free(all);
-    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
+    for (const choir__line_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
         char *name = choir__format("--%s", o->name);
         char *text =
-            o->type == CHOIR__STRING ? choir__cli_text(o, (const char *)j + o->at) : NULL;
+            o->type == CHOIR__STRING ? choir__line_text(o, (const char *)j + o->at) : NULL;
         status = check_word(name, text);
         free(text);
         free(name);
@@ -138,7 +138,7 @@ static choir_status perhaps_two_jobs(choir_status status)
 static choir_status agree(const choir__job *j, choir_group *group)
 {
     choir_status status = choir_group_agree(group, "the build", "Choir " CHOIR_VERSION);
-    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
+    for (const choir__line_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
         if (!o->recorded || o->of_a_rank)
             continue;
         char *name = choir__format("--%s", o->name),
@@ -147,7 +147,7 @@ static choir_status agree(const choir__job *j, choir_group *group)
         free(name);
         free(text);
     }
-    if (status == CHOIR_OK && !choir__cli_strategy_alone(j)) /* all ranks take part in a save */
+    if (status == CHOIR_OK && !choir__job_strategy_alone(j)) /* all ranks take part in a save */
         status = choir_group_agree(group, "--save", j->saves.dir ? "a folder" : "unspecified");
     if (status == CHOIR_OK)
         status = agree_on_weights(j, group);

@@ -31,7 +31,7 @@ static choir__job recorded_job(const choir__job *j)
 }
 
 static bool has_changed(
-    const choir__job *j, const choir__job *before, const choir__cli_option *o)
+    const choir__job *j, const choir__job *before, const choir__line_option *o)
 {
     char *was = choir__job_option_text(before, o, CHOIR__COMPARED),
          *is = choir__job_option_text(j, o, CHOIR__COMPARED);
@@ -42,7 +42,7 @@ static bool has_changed(
 }
 
 /* Returns whether numbers of one of the two jobs, or its judgement, depend on the option. */
-static bool matters(const choir__job *j, const choir__job *before, const choir__cli_option *o)
+static bool matters(const choir__job *j, const choir__job *before, const choir__line_option *o)
 {
     bool noted = o->recorded == CHOIR__RECORDED_JUDGES ||
                  o->recorded == CHOIR__RECORDED_TAKES || o->recorded == CHOIR__RECORDED_KIND ||
@@ -52,11 +52,11 @@ static bool matters(const choir__job *j, const choir__job *before, const choir__
 
 /* Returns what the command line gives, such as "--epochs 2, 120 steps,"; the caller frees it.
  */
-static char *given_text(const choir__job *j, const choir__cli_option *o)
+static char *given_text(const choir__job *j, const choir__line_option *o)
 {
-    char *text = choir__cli_text(o, (const char *)j + o->at);
+    char *text = choir__line_text(o, (const char *)j + o->at);
     const char *is = text ? text : "false"; /* a flag */
-    const choir__cli_option *by = choir__job_filled_by(j, o);
+    const choir__line_option *by = choir__job_filled_by(j, o);
     char *filling = by ? choir__job_option_text(j, by, CHOIR__BRIEF) : NULL;
     char *given = by ? choir__format("--%s %s, %s steps,", by->name, filling, is)
                      : choir__format("--%s %s", o->name, is);
@@ -65,9 +65,9 @@ static char *given_text(const choir__job *j, const choir__cli_option *o)
     return given;
 }
 
-static void note_option(choir__job *j, const choir__job *before, const choir__cli_option *o)
+static void note_option(choir__job *j, const choir__job *before, const choir__line_option *o)
 {
-    char *was = choir__cli_text(o, (const char *)before + o->at), *given = given_text(j, o);
+    char *was = choir__line_text(o, (const char *)before + o->at), *given = given_text(j, o);
     const char *cut =
         o->recorded == CHOIR__RECORDED_CUT ? ": the numbers from here on are others" : "";
     choir__job_add_note(
@@ -96,7 +96,7 @@ static void note_strategy(choir__job *j, choir__job *before)
                 *was ? was : before->placement.strategy_text));
     free(was);
     free(is);
-    const char *forgotten = choir__cli_strategy_forgets(j);
+    const char *forgotten = choir__job_strategy_forgets(j);
     if (forgotten)
         choir__job_add_note(
             j, choir__format("strategy %s: %s; the numbers from here on may be others than "
@@ -139,7 +139,7 @@ static void note_end(choir__job *j)
 choir_status choir__job_check_cut(const choir__job *j)
 {
     choir__job before = recorded_job(j);
-    choir_status status = choir__cli_strategy_check_recut(j, &before.placement.composition);
+    choir_status status = choir__job_strategy_check_recut(j, &before.placement.composition);
     choir__composition_free(&before.placement.composition);
     return status;
 }
@@ -148,7 +148,7 @@ void choir__job_note_changes(choir__job *j)
 {
     choir__job before = recorded_job(j);
     bool has_record = json_object_get(j->saves.resumed, "format") != NULL;
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         if ((has_record || choir__job_recorded(j, o->name)) && matters(j, &before, o) &&
             has_changed(j, &before, o))
             note_option(j, &before, o);
@@ -160,7 +160,7 @@ void choir__job_note_changes(choir__job *j)
 
 /* --- what the tables say --- */
 
-static void print_row(const char *of, const char *between, const choir__cli_option *o)
+static void print_row(const char *of, const char *between, const choir__line_option *o)
 {
     static const char *const words[] = {[CHOIR__NOT_RECORDED] = "unrecorded",
         [CHOIR__RECORDED_FREE] = "no",
@@ -176,9 +176,9 @@ static void print_row(const char *of, const char *between, const choir__cli_opti
 
 void choir__job_print_numbers(void)
 {
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         print_row("", "--", o);
-    for (int i = 0; choir__cli_strategies[i]; i++)
-        for (const choir__cli_option *k = choir__cli_strategies[i]->keys; k && k->name; k++)
-            print_row(choir__cli_strategies[i]->name, ":", k);
+    for (int i = 0; choir__job_strategies[i]; i++)
+        for (const choir__line_option *k = choir__job_strategies[i]->keys; k && k->name; k++)
+            print_row(choir__job_strategies[i]->name, ":", k);
 }

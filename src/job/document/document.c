@@ -40,25 +40,25 @@ static const struct {
 };
 
 /* Returns the option of documents that has this name, or NULL. */
-static const choir__cli_option *find(const char *name)
+static const choir__line_option *find(const char *name)
 {
-    const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+    const choir__line_option *o = choir__line_named(choir__job_options, name);
     return o && o->where != CHOIR__OF_LINE ? o : NULL;
 }
 
 /* --- writing --- */
 
 char *choir__job_option_text(
-    const choir__job *j, const choir__cli_option *o, choir__cli_form form)
+    const choir__job *j, const choir__line_option *o, choir__line_form form)
 {
     char *text = o->written ? o->written(j, form) : NULL;
-    return text ? text : choir__cli_text(o, (const char *)j + o->at);
+    return text ? text : choir__line_text(o, (const char *)j + o->at);
 }
 
-const choir__cli_option *choir__job_filled_by(const choir__job *j, const choir__cli_option *o)
+const choir__line_option *choir__job_filled_by(const choir__job *j, const choir__line_option *o)
 {
-    const choir__cli_option *by = o->filled_by ? find(o->filled_by) : NULL;
-    char *text = by ? choir__cli_text(by, (const char *)j + by->at) : NULL;
+    const choir__line_option *by = o->filled_by ? find(o->filled_by) : NULL;
+    char *text = by ? choir__line_text(by, (const char *)j + by->at) : NULL;
     free(text);
     return text ? by : NULL;
 }
@@ -81,10 +81,10 @@ static json_t *list_of(const choir__job *j)
 }
 
 /* A record has neither flags that are off nor values that follow from others of its options. */
-static json_t *value_of(const choir__job *j, const choir__cli_option *o, choir__cli_form form)
+static json_t *value_of(const choir__job *j, const choir__line_option *o, choir__line_form form)
 {
     const bool brief = form == CHOIR__BRIEF;
-    const choir__cli_option *by = choir__job_filled_by(j, o);
+    const choir__line_option *by = choir__job_filled_by(j, o);
     if (brief ? !o->recorded : o->where == CHOIR__OF_LINE)
         return NULL;
     if (by && (!brief || by->recorded))
@@ -92,15 +92,15 @@ static json_t *value_of(const choir__job *j, const choir__cli_option *o, choir__
     if (o->repeated)
         return list_of(j);
     char *text = choir__job_option_text(j, o, form);
-    json_t *value = brief && !text ? NULL : choir__cli_json(o, text);
+    json_t *value = brief && !text ? NULL : choir__line_json(o, text);
     free(text);
     return value;
 }
 
-static json_t *options_of(const choir__job *j, choir__cli_form form)
+static json_t *options_of(const choir__job *j, choir__line_form form)
 {
     json_t *options = json_object();
-    for (const choir__cli_option *o = choir__job_options; o->name; o++) {
+    for (const choir__line_option *o = choir__job_options; o->name; o++) {
         json_t *value = value_of(j, o, form);
         if (value)
             json_object_set_new(options, o->name, value);
@@ -145,7 +145,7 @@ char *choir__job_exact_text(const json_t *root)
     return text;
 }
 
-static char *write_job(const choir__job *j, choir__cli_form form, const char *id)
+static char *write_job(const choir__job *j, choir__line_form form, const char *id)
 {
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-job", "version", VERSION);
     char *place = j->data.path ? choir__job_data_path(j->data.path) : NULL,
@@ -156,7 +156,7 @@ static char *write_job(const choir__job *j, choir__cli_form form, const char *id
     json_object_set_new(root, "options", options_of(j, form));
     if (form == CHOIR__BRIEF)
         json_object_set_new(root, "device", json_string(device));
-    choir__record_classes(root, &j->model.classes);
+    choir__job_record_classes(root, &j->model.classes);
     if (id)
         json_object_set_new(root, "run", run_of(id));
     char *text = choir__job_exact_text(root);
@@ -190,7 +190,7 @@ choir_status choir__job_unknown_option(const char *path, const char *name)
 {
     const char *near = NULL;
     int best = INT_MAX;
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         if (o->where != CHOIR__OF_LINE && choir__is_nearer(o->name, name, &best))
             near = o->name;
     return unknown(path, "option", name, near);
@@ -209,7 +209,7 @@ static choir_status check_member(const char *path, const char *name, const json_
     if (json_typeof(value) == members[at].type)
         return CHOIR_OK;
     char *where = choir__format("%s: key '%s'", path, name);
-    choir_status status = choir__cli_json_expected(where, members[at].expected, value);
+    choir_status status = choir__line_json_expected(where, members[at].expected, value);
     free(where);
     return status;
 }
@@ -273,12 +273,12 @@ static choir_status check_options(const char *path, const json_t *root)
     choir_status status = CHOIR_OK;
     json_object_foreach(options, name, value)
     {
-        const choir__cli_option *o = find(name);
+        const choir__line_option *o = find(name);
         char *where = choir__format("%s: option '%s'", path, name);
         if (status == CHOIR_OK && !o)
             status = choir__job_unknown_option(path, name);
         else if (status == CHOIR_OK && !o->repeated)
-            status = choir__cli_json_check(options, o, texts, where);
+            status = choir__line_json_check(options, o, texts, where);
         free(where);
     }
     return status;
@@ -300,7 +300,7 @@ json_t *choir__job_read_record(const char *text)
     bool good = has_format(root) && has_version(root) && json_is_object(options);
     json_object_foreach(options, name, value)
     {
-        good = good && choir__cli_json_text(options, name);
+        good = good && choir__line_json_text(options, name);
     }
     if (good)
         return root;
@@ -312,12 +312,12 @@ choir__job choir__job_of_record(const char *command, const json_t *record)
 {
     choir__job job = choir__job_new(command);
     const json_t *options = json_object_get(record, "options");
-    for (const choir__cli_option *o = choir__job_options; o->name; o++) {
+    for (const choir__line_option *o = choir__job_options; o->name; o++) {
         const char *was = json_string_value(json_object_get(options, o->name));
         const char *before = o->unrecorded ? o->unrecorded() : NULL;
         const char *text = was ? was : before ? before : o->preset;
         if (o->recorded && text)
-            (void)!choir__cli_set(o, (char *)&job + o->at, text);
+            (void)!choir__line_set(o, (char *)&job + o->at, text);
     }
     return job;
 }
@@ -325,13 +325,13 @@ choir__job choir__job_of_record(const char *command, const json_t *record)
 /* --- the schema --- */
 
 /* Returns a number of the table as JSON. */
-static json_t *number(const choir__cli_option *o, double x)
+static json_t *number(const choir__line_option *o, double x)
 {
     const bool real = o->type == CHOIR__FLOAT && x != floor(x);
     return real ? json_real(x) : json_integer((json_int_t)x);
 }
 
-static json_t *schema_of_option(const choir__cli_option *o)
+static json_t *schema_of_option(const choir__line_option *o)
 {
     const bool counted = o->type == CHOIR__INT || o->type == CHOIR__BYTES,
                numeric = counted || o->type == CHOIR__FLOAT;
@@ -350,7 +350,7 @@ static json_t *schema_of_option(const choir__cli_option *o)
     if (numeric && o->high < 1e12)
         json_object_set_new(schema, "maximum", number(o, o->high));
     if (o->preset)
-        json_object_set_new(schema, "default", choir__cli_json(o, o->preset));
+        json_object_set_new(schema, "default", choir__line_json(o, o->preset));
     if (o->strict) {
         json_t *choices = json_array();
         for (size_t i = 0; o->choices(i); i++)
@@ -373,7 +373,7 @@ static json_t *schema_of_member(size_t i)
 void choir__job_print_schema(void)
 {
     json_t *options = json_object(), *keys = json_object();
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         if (o->where != CHOIR__OF_LINE)
             json_object_set_new(options, o->name, schema_of_option(o));
     for (size_t i = 0; i < CHOIR_COUNT(members); i++)

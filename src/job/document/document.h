@@ -27,12 +27,12 @@
 /* Returns the option's text as a document of this form has it, on the heap, or NULL if it has
  * no value. */
 char *choir__job_option_text(
-    const choir__job *job, const choir__cli_option *option, choir__cli_form form);
+    const choir__job *job, const choir__line_option *option, choir__line_form form);
 
 /* Returns the option that is given, and that determines the value of this one, as epochs
  * determine steps, or NULL. */
-const choir__cli_option *choir__job_filled_by(
-    const choir__job *job, const choir__cli_option *option);
+const choir__line_option *choir__job_filled_by(
+    const choir__job *job, const choir__line_option *option);
 
 /* Returns the job as the record of its checkpoints; the caller frees it. choir__job_text writes
  * a job file. */
@@ -65,11 +65,11 @@ choir__job choir__job_of_record(const char *command, const json_t *record);
 /* Returns whether the job takes the option's value from a document of its own, or from the
  * record of another run (recorded). */
 bool choir__job_takes(
-    const choir__job *job, const choir__cli_option *option, const json_t *root, bool recorded);
+    const choir__job *job, const choir__line_option *option, const json_t *root, bool recorded);
 
 /* Takes the values of an option that may be given several times. Error: argument. */
-choir_status choir__job_take_list(
-    choir__job *job, const choir__cli_option *option, const json_t *options, const char *where);
+choir_status choir__job_take_list(choir__job *job, const choir__line_option *option,
+    const json_t *options, const char *where);
 
 /* Returns whether the path names a job file. */
 bool choir__job_is_file(const char *path);

@@ -17,7 +17,7 @@
 /* --- reading a record --- */
 
 /* Adds an option's text to a record, and frees it. */
-static void put(json_t *options, const choir__cli_option *o, char *text)
+static void put(json_t *options, const choir__line_option *o, char *text)
 {
     json_object_set_new(options, o->name, json_string(text));
     free(text);
@@ -85,7 +85,7 @@ static choir_status read_record(choir__job *j)
 /* Refuses an option that the command line gives and the record does not have, or has otherwise,
  * if the checkpoint belongs to the recorded one. before: the recorded job. */
 static choir_status compare(
-    const choir__job *j, const choir__job *before, const choir__cli_option *o)
+    const choir__job *j, const choir__job *before, const choir__line_option *o)
 {
     const char *space = o->argument ? " " : "";
     char *was = choir__job_option_text(before, o, CHOIR__BRIEF),
@@ -105,7 +105,7 @@ static choir_status compare(
     return status;
 }
 
-static choir_status take(choir__job *j, const choir__job *before, const choir__cli_option *o)
+static choir_status take(choir__job *j, const choir__job *before, const choir__line_option *o)
 {
     json_t *options = json_object_get(j->saves.resumed, "options");
     if (choir__job_was_given(j, o) ||
@@ -116,7 +116,7 @@ static choir_status take(choir__job *j, const choir__job *before, const choir__c
     if (!choir__job_recorded(j, o->name) || !choir__job_takes(j, o, j->saves.resumed, true))
         return CHOIR_OK;
     char *where = choir__format("%s: its record of --%s", j->saves.resume, o->name);
-    choir_status status = choir__cli_json_take(options, o, j, where);
+    choir_status status = choir__line_json_take(options, o, j, where);
     free(where);
     return status;
 }
@@ -125,7 +125,7 @@ static choir_status take(choir__job *j, const choir__job *before, const choir__c
 static void note_what_is_missing(choir__job *j)
 {
     char list[400] = "";
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         if (o->recorded == CHOIR__RECORDED_TAKES && !choir__job_was_given(j, o) &&
             !choir__job_recorded(j, o->name) && !(o->unrecorded && o->unrecorded()))
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s--%s",
@@ -221,12 +221,12 @@ static char *list_of(const json_t *logs)
 /* Takes the logs that job.json names, and how often they have histograms. */
 static choir_status take_destinations(choir__job *j, json_t *options, const char *path)
 {
-    const choir__cli_option *each = CHOIR__JOB_OPTION(records.log_histograms);
+    const choir__line_option *each = CHOIR__JOB_OPTION(records.log_histograms);
     choir_status status =
         choir__job_take_list(j, CHOIR__JOB_OPTION(records.log), options, path);
     if (status == CHOIR_OK && !choir__job_was_given(j, each) &&
-        choir__cli_json_text(options, each->name))
-        status = choir__cli_json_take(options, each, j, path);
+        choir__line_json_text(options, each->name))
+        status = choir__line_json_take(options, each, j, path);
     return status;
 }
 
@@ -235,7 +235,7 @@ static choir_status take_destinations(choir__job *j, json_t *options, const char
  * has none; that is also a run whose folder --run names and that begins there. */
 static choir_status take_logs(choir__job *j)
 {
-    const choir__cli_option *logs = CHOIR__JOB_OPTION(records.log);
+    const choir__line_option *logs = CHOIR__JOB_OPTION(records.log);
     char found[PATH_MAX], *left = NULL;
     if (choir__job_was_given(j, logs) || choir__job_leaves_out(j, logs) ||
         choir_training_find(j->saves.resume, found) != CHOIR_OK)
@@ -283,7 +283,7 @@ choir_status choir__job_recall(choir__job *j)
     if (status != CHOIR_OK)
         return status;
     const choir__job before = choir__job_of_record(j->command, j->saves.resumed);
-    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
+    for (const choir__line_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
         if (o->recorded != CHOIR__NOT_RECORDED)
             status = take(j, &before, o);
     if (status != CHOIR_OK)

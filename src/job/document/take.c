@@ -11,7 +11,7 @@
 /* Returns whether the command line gives the option that a column names; NULL: none. */
 static bool was_given(const choir__job *j, const char *name)
 {
-    return name && choir__job_was_given(j, choir__cli_named(choir__job_options, name));
+    return name && choir__job_was_given(j, choir__line_named(choir__job_options, name));
 }
 
 /* Returns whether the command line names another kind of the option than the document, as
@@ -20,13 +20,13 @@ static bool has_other_kind(const choir__job *j, const char *name, const json_t *
 {
     const char *was =
         json_string_value(json_object_get(json_object_get(root, "options"), name));
-    const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+    const choir__line_option *o = choir__line_named(choir__job_options, name);
     return was && choir__job_was_given(j, o) &&
            !choir__job_same_kind(was, *(const char *const *)((const char *)j + o->at));
 }
 
 bool choir__job_takes(
-    const choir__job *j, const choir__cli_option *o, const json_t *root, bool recorded)
+    const choir__job *j, const choir__line_option *o, const json_t *root, bool recorded)
 {
     if (choir__job_was_given(j, o) || choir__job_leaves_out(j, o) ||
         (o->kind && has_other_kind(j, o->kind, root)))
@@ -38,17 +38,17 @@ bool choir__job_takes(
 }
 
 choir_status choir__job_take_list(
-    choir__job *j, const choir__cli_option *o, const json_t *options, const char *where)
+    choir__job *j, const choir__line_option *o, const json_t *options, const char *where)
 {
     json_t *list = json_object_get(options, o->name);
     size_t count = json_is_array(list) ? json_array_size(list) : list != NULL;
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_is_array(list) ? json_array_get(list, i) : list;
         if (!json_is_string(one))
-            return choir__cli_json_expected(where, "a text", one);
+            return choir__line_json_expected(where, "a text", one);
         choir_status status = choir__job_add_log(j, json_string_value(one));
         if (status != CHOIR_OK)
-            return choir__cli_json_located(where, status);
+            return choir__line_json_located(where, status);
     }
     return CHOIR_OK;
 }
@@ -72,7 +72,7 @@ bool choir__job_is_file(const char *path)
 }
 
 /* Takes an option, if the job does. Sets its bit in given. */
-static choir_status take(choir__job *j, const char *path, const choir__cli_option *o,
+static choir_status take(choir__job *j, const char *path, const choir__line_option *o,
     const json_t *root, uint64_t given[2])
 {
     json_t *options = json_object_get(root, "options");
@@ -81,7 +81,7 @@ static choir_status take(choir__job *j, const char *path, const choir__cli_optio
         return CHOIR_OK;
     char *where = choir__format("%s: option '%s'", path, o->name);
     choir_status status = o->repeated ? choir__job_take_list(j, o, options, where)
-                                      : choir__cli_json_take(options, o, j, where);
+                                      : choir__line_json_take(options, o, j, where);
     free(where);
     given[row / 64] |= UINT64_C(1) << row % 64;
     return status;
@@ -104,7 +104,7 @@ choir_status choir__job_take_document(choir__job *j, const char *path, json_t *r
     j->document.file = root;
     j->document.path = path;
     choir_status status = choir__job_check_document(path, root);
-    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
+    for (const choir__line_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
         if (json_object_get(json_object_get(root, "options"), o->name))
             status = take(j, path, o, root, given);
     j->given[0] |= given[0];

@@ -35,7 +35,7 @@ const choir__amp_level *choir__amp_find(const char *name)
     return NULL;
 }
 
-const char *choir__cli_amp_level_names(size_t i)
+const char *choir__job_amp_level_names(size_t i)
 {
     size_t count = CHOIR_COUNT(levels);
     return i < count ? levels[i].name : i == count ? other_f16 : NULL;

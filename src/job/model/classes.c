@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "job/job.h"
 
-void choir__record_classes(json_t *record, const choir_class_names *classes)
+void choir__job_record_classes(json_t *record, const choir_class_names *classes)
 {
     json_t *list = json_array();
     for (int64_t i = 0; i < classes->count; i++)

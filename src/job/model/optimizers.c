@@ -207,7 +207,7 @@ static choir_status (*const makers[])(reading *) = {
     sgd, adam, adamw, lamb, lion, rmsprop, adafactor, muon};
 static const choir__name_table table = CHOIR__NAME_TABLE(names);
 
-const char *choir__cli_optimizer_names(size_t i)
+const char *choir__job_optimizer_names(size_t i)
 {
     return i < CHOIR_COUNT(names) ? names[i] : NULL;
 }
@@ -224,13 +224,13 @@ static choir_status read_optimizer(reading r)
     return makers[kind](&r);
 }
 
-choir_status choir__cli_optimizer_make(
+choir_status choir__job_optimizer_make(
     const choir__job *job, choir_scope *run, choir_module *net, choir__made_optimizer *made)
 {
     return read_optimizer((reading){.job = job, .run = run, .net = net, .made = made});
 }
 
-char *choir__cli_optimizer_text(const choir__job *job, float *weight_decay)
+char *choir__job_optimizer_text(const choir__job *job, float *weight_decay)
 {
     choir__made_optimizer made = {0};
     char *full = NULL;

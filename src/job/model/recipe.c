@@ -55,7 +55,7 @@ static const char *const schedules[] = {"constant", "cosine", "linear", "step", 
 enum { PLATEAU = CHOIR_LR_INVERSE_SQRT + 1 }; /* constant between evaluations */
 static const choir__name_table schedule_table = CHOIR__NAME_TABLE(schedules);
 
-const char *choir__cli_schedule_names(size_t i)
+const char *choir__job_schedule_names(size_t i)
 {
     return i < CHOIR_COUNT(schedules) ? schedules[i] : NULL;
 }
@@ -200,7 +200,7 @@ choir_status choir__job_check_optimizer(const choir__job *j)
     if (!known.training.steps) /* epochs become steps once the data is open; until then no curve
                          ends too early */
         known.training.steps = INT64_MAX;
-    choir_status status = choir__cli_optimizer_make(&known, NULL, NULL, &made);
+    choir_status status = choir__job_optimizer_make(&known, NULL, NULL, &made);
     if (status == CHOIR_OK)
         status = parse_schedule(&known, &schedule);
     return status == CHOIR_OK ? choir__job_check_groups(j) : status;
@@ -226,7 +226,7 @@ choir_status choir__job_optimizer(
     choir_schedule schedule;
     choir_status status = parse_schedule(j, &schedule);
     if (status == CHOIR_OK)
-        status = choir__cli_optimizer_make(j, run, net, &made);
+        status = choir__job_optimizer_make(j, run, net, &made);
     if (status != CHOIR_OK)
         return status;
     *optim = made.optim;

@@ -55,7 +55,7 @@ static choir_status load_published(const char *folder, choir__saved *s)
     choir_status status =
         choir_model_load_weights(s->net, &s->info, folder, CHOIR_HEAD_KEPT, &notes);
     if (status == CHOIR_OK)
-        choir__cli_notes("", notes);
+        choir__line_notes("", notes);
     free(notes);
     if (status == CHOIR_OK && choir__is_gguf_file(folder))
         return choir__unpack_tokenizer(folder, &s->tokenizer);
@@ -71,7 +71,7 @@ static choir_status open_published(
     choir_status status = choir_model_read_config(folder, &text, &notes);
     if (status != CHOIR_OK)
         return status;
-    choir__cli_notes("", notes);
+    choir__line_notes("", notes);
     s->seed = seed;
     s->run = choir_scope_open(device, seed);
     status = build(text, s);
@@ -231,7 +231,7 @@ static choir_status read_images(const char *path, choir__saved *s)
     if (status == CHOIR_OK)
         status = choir_image_published(beside, &s->images, &notes);
     if (notes)
-        choir__cli_notes("", notes);
+        choir__line_notes("", notes);
     choir_beside_free(beside);
     free(notes);
     return status;

@@ -31,7 +31,7 @@ enum {
 
 /* The dimension that deals micro-batches out: rank / stride % size is the place on it. */
 typedef struct dealer {
-    const choir__cli_strategy *strategy;
+    const choir__job_strategy *strategy;
     const void *keys;
     int size, stride;
 } dealer;
@@ -96,10 +96,10 @@ static int evaluates_as(const choir__composition *c, int ranks, int rank, int *c
     int place = 0, stride = ranks;
     *count = 1;
     for (int d = 0; d < c->count - choir__composition_inside(c); d++) {
-        const choir__cli_strategy *s = c->dims[d].strategy;
+        const choir__job_strategy *s = c->dims[d].strategy;
         const int size = choir__composition_ranks(c, d, ranks);
         stride /= size;
-        if (!choir__strategy_deals(s))
+        if (!choir__job_strategy_deals(s))
             continue;
         place = place * size + rank / stride % size;
         *count *= size;
@@ -120,7 +120,7 @@ static description describe(const choir__job *j, const dealer *of, const choir__
     int64_t batches, int place)
 {
     description d = {0};
-    const int64_t units = choir__cli_strategy_units(j), unit = j->training.microbatches / units;
+    const int64_t units = choir__job_strategy_units(j), unit = j->training.microbatches / units;
     int64_t lo, hi;
     choir__tree_run(units, place, of->size, &lo, &hi);
     add_nodes(&d, lo * unit, hi * unit);
@@ -180,7 +180,7 @@ static int sort_places(
  * strategies would have far too many, as one device for the batch of a cluster. */
 static choir_status check_micro_batches(const choir__job *j)
 {
-    const int64_t each = j->training.microbatches / choir__max(1, choir__cli_strategy_dealt(j));
+    const int64_t each = j->training.microbatches / choir__max(1, choir__job_strategy_dealt(j));
     return each <= MOST_MICRO_BATCHES || j->placement.device_count <= CHOIR__MAX_DEVICES
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_ARGUMENT,

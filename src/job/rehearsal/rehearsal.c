@@ -58,7 +58,7 @@ static choir_status run_rank(int rank, void *arg)
 
 /* Writes the name of device i of a rank. Ranks may share devices. */
 static void name_device(const choir__rehearsal *r, const choir__job_placement *p, int rank,
-    int i, char name[CHOIR__CLI_DEVICE_NAME])
+    int i, char name[CHOIR__JOB_DEVICE_NAME])
 {
     const int all = choir__max(1, p->device_count / r->each);
     choir__job_device_name(p, rank % all * r->each + i, name);

@@ -11,7 +11,7 @@
 
 /* A device of a rank, and of all ranks that do the same. */
 typedef struct choir__rehearsed_device {
-    char name[CHOIR__CLI_DEVICE_NAME]; /* the first rank's of the job's devices, as "cpu:0" */
+    char name[CHOIR__JOB_DEVICE_NAME]; /* the first rank's of the job's devices, as "cpu:0" */
     int alike;                         /* number of devices with these counts */
     choir_dry_counts counts;
 } choir__rehearsed_device;
@@ -29,14 +29,14 @@ typedef struct choir__rehearsal {
     int device_count;
     choir__rehearsed_part *parts; /* (part_count) of the peak of device `fullest` */
     int part_count, fullest;
-    char (*names)[CHOIR__CLI_DEVICE_NAME]; /* (world, each), if these are few; else NULL */
+    char (*names)[CHOIR__JOB_DEVICE_NAME]; /* (world, each), if these are few; else NULL */
     int *class_of; /* (world) number of each rank's class of equal ranks (classes.c) */
     int classes;
     int64_t parameters;
     bool holds;    /* asked for before it runs: the memory at each kernel
                       (choir__step_program.held) */
     int64_t steps; /* steps that the rehearsal has made */
-    /* The recorded step (recorded.c), a program for each class; without entries, if a rank
+    /* The recorded step (step_program.c), a program for each class; without entries, if a rank
      * recorded none. */
     choir__step step;
     bool scouting; /* it ends when the model is built, and only looks at sharded weights, */

@@ -12,28 +12,28 @@ static void print(const choir__event_kind *kind, const void *told)
 }
 
 /* A step's rate is the mean since the line before. */
-static void print_step(choir__cli_report *r, const choir__told_step *told)
+static void print_step(choir__job_report *r, const choir__told_step *told)
 {
     choir__told_step s = *told;
-    if (!choir__report_is_due(r, s.step))
+    if (!choir__job_report_is_due(r, s.step))
         return;
-    s.items_per_s = choir__report_rate_of_line(r);
+    s.items_per_s = choir__job_report_rate_of_line(r);
     print(&choir__kind_step, &s);
     if (r->terminal || s.step_s > 0.05)
-        choir__report_flush(r);
+        choir__job_report_flush(r);
 }
 
 static choir_status event(choir__recorder *base, const choir__record_event *e)
 {
-    choir__cli_report *r = (choir__cli_report *)base;
+    choir__job_report *r = (choir__job_report *)base;
     if (e->table == &choir__kind_step) {
         print_step(r, e->told);
         return CHOIR_OK;
     }
-    choir__report_say(r, e);
+    choir__job_report_say(r, e);
     if (e->table->where & CHOIR__TO_OUT)
         print(e->table, e->told);
-    choir__report_flush(r);
+    choir__job_report_flush(r);
     return CHOIR_OK;
 }
 

@@ -11,10 +11,10 @@
 #include "base/number.h"
 #include "line/command.h"
 
-void choir__cli_report_begin(choir__cli_report *r, const choir__recorder_ops *ops,
+void choir__job_report_begin(choir__job_report *r, const choir__recorder_ops *ops,
     const choir__job *job, int64_t first_step)
 {
-    *r = (choir__cli_report){.base.ops = ops,
+    *r = (choir__job_report){.base.ops = ops,
         .job = job,
         .first = first_step,
         .last = first_step,
@@ -23,8 +23,8 @@ void choir__cli_report_begin(choir__cli_report *r, const choir__recorder_ops *op
         .scale = (double)NAN};
 }
 
-void choir__cli_report_tell(
-    choir__cli_report *r, const choir__event_kind *kind, const void *told)
+void choir__job_report_tell(
+    choir__job_report *r, const choir__event_kind *kind, const void *told)
 {
     const choir__record_event e = {.kind = kind->name, .table = kind, .told = told};
     if (kind == &choir__kind_step) {
@@ -36,7 +36,7 @@ void choir__cli_report_tell(
     (void)!r->base.ops->event(&r->base, &e); /* lost output is noticed at the end */
 }
 
-void choir__cli_report_free(choir__cli_report *r)
+void choir__job_report_free(choir__job_report *r)
 {
     if (r->line_open)
         printf("\n");
@@ -46,10 +46,10 @@ void choir__cli_report_free(choir__cli_report *r)
 
 /* --- figures --- */
 
-void choir__cli_report_note(choir__cli_report *r, double seconds)
+void choir__job_report_note(choir__job_report *r, double seconds)
 {
     if (!r->steps)
-        r->first_step_s = choir__cli_uptime();
+        r->first_step_s = choir__line_uptime();
     CHOIR__GROW(r->step_s, r->steps);
     r->step_s[r->steps++] = seconds;
     r->in_steps += seconds;
@@ -57,27 +57,27 @@ void choir__cli_report_note(choir__cli_report *r, double seconds)
         r->first_end = choir__now();
 }
 
-double choir__report_items(const choir__cli_report *r)
+double choir__job_report_items(const choir__job_report *r)
 {
     return (double)(r->job->training.batch_size * r->job->model.info.items);
 }
 
-double choir__report_rate_of_line(choir__cli_report *r)
+double choir__job_report_rate_of_line(choir__job_report *r)
 {
     double rate =
-        r->line_s > 0 ? choir__report_items(r) * (double)r->line_steps / r->line_s : 0;
+        r->line_s > 0 ? choir__job_report_items(r) * (double)r->line_steps / r->line_s : 0;
     r->line_steps = 0;
     r->line_s = 0;
     return rate;
 }
 
-bool choir__report_is_due(const choir__cli_report *r, int64_t step)
+bool choir__job_report_is_due(const choir__job_report *r, int64_t step)
 {
     int64_t every = r->job->records.log_every;
     return !every || step % every == 0 || step == r->job->training.steps;
 }
 
-double choir__report_median(const double *values, int64_t n)
+double choir__job_report_median(const double *values, int64_t n)
 {
     if (n < 1)
         return 0;
@@ -89,15 +89,15 @@ double choir__report_median(const double *values, int64_t n)
     return median;
 }
 
-double choir__report_median_step(const choir__cli_report *r)
+double choir__job_report_median_step(const choir__job_report *r)
 {
-    int64_t skip = r->steps > 2 * CHOIR__CLI_WARM_UP ? CHOIR__CLI_WARM_UP : 0;
-    return choir__report_median(r->step_s + skip, r->steps - skip);
+    int64_t skip = r->steps > 2 * CHOIR__JOB_REPORT_WARM_UP ? CHOIR__JOB_REPORT_WARM_UP : 0;
+    return choir__job_report_median(r->step_s + skip, r->steps - skip);
 }
 
-choir_status choir__report_written(const choir__job *j)
+choir_status choir__job_report_written(const choir__job *j)
 {
-    return j->records.silent ? CHOIR_OK : choir__cli_flush();
+    return j->records.silent ? CHOIR_OK : choir__line_flush();
 }
 
 /* --- no output --- */
@@ -110,7 +110,7 @@ static choir_status ignore(choir__recorder *base, const choir__record_event *e)
 
 const choir__recorder_ops choir__recorder_silent = {.name = "silent", .event = ignore};
 
-void choir__report_flush(const choir__cli_report *r)
+void choir__job_report_flush(const choir__job_report *r)
 {
     if (!r->outlived)
         fflush(stdout);

@@ -74,7 +74,7 @@ static char *new_id(void)
 /* The options that decide the job's numbers, for tables of hyper-parameters. */
 static void put_params(choir__run_log *r)
 {
-    for (const choir__cli_option *o = choir__job_options; o->name; o++) {
+    for (const choir__line_option *o = choir__job_options; o->name; o++) {
         char *text = o->recorded ? choir__job_option_text(r->job, o, CHOIR__BRIEF) : NULL;
         if (text)
             look(r, choir_log_param(r->log, o->name, text));
@@ -123,9 +123,9 @@ choir__run_log *choir__run_log_open(
         put_params(r);
         choir__run_log_tell(
             r, CHOIR__TOLD(begin, .step = step, .strategy = j->placement.strategy_text,
-                   .world = choir__cli_strategy_workers(j), .resumed = goes_on,
+                   .world = choir__job_strategy_workers(j), .resumed = goes_on,
                    .parameters = parameters, .start_s = start_s,
-                   .run_s = isnan(start_s) ? start_s : choir__cli_uptime()));
+                   .run_s = isnan(start_s) ? start_s : choir__line_uptime()));
     }
     free(job);
     free(id);

@@ -19,7 +19,7 @@ void choir__job_tell(const choir__job *j, const char *format, ...)
         sentence = choir__strdup(format);
     va_end(args);
     if (!j->records.silent)
-        choir__cli_tell(j->command, "%s", sentence);
+        choir__line_tell(j->command, "%s", sentence);
     choir__own_note(j, sentence + (strncmp(sentence, "note: ", 6) ? 0 : 6));
     free(sentence);
 }
@@ -27,7 +27,7 @@ void choir__job_tell(const choir__job *j, const char *format, ...)
 static void tell_notes(const choir__job *j, const char *notes, bool shown)
 {
     if (shown)
-        choir__cli_notes(j->command, notes);
+        choir__line_notes(j->command, notes);
     char *all = choir__hide_passwords(choir__clean(choir__strdup(notes))), *rest = all, *line;
     while ((line = strsep(&rest, "\n")))
         if (*line)

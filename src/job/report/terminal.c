@@ -12,14 +12,14 @@
 #include "line/terminal.h"
 
 /* Ends the progress line if one is open, so that the next text begins a new line. */
-static void end_line(choir__cli_report *r)
+static void end_line(choir__job_report *r)
 {
     if (r->line_open)
         printf("\n");
     r->line_open = false;
 }
 
-static const char *items_name(const choir__cli_report *r)
+static const char *items_name(const choir__job_report *r)
 {
     return r->job->model.info.items > 1 ? "tokens" : "samples";
 }
@@ -37,7 +37,7 @@ static const char *loss_text(double loss, char text[32])
 
 /* On a terminal, a line is rewritten until a twentieth of the job is done, in steps or in the
  * time of --max-time, and then stays; so do the lines that --log-every asks for. */
-static bool stays(const choir__cli_report *r, int64_t step)
+static bool stays(const choir__job_report *r, int64_t step)
 {
     enum { LINES = 20 };
     int64_t steps = choir__max(r->job->training.steps - r->first, 1), done = step - r->first;
@@ -65,14 +65,14 @@ __attribute__((format(printf, 3, 4))) static void add_field(
 /* Returns the seconds that `left` steps will take, each as long as the median of the last ones
  * and as long as the time between two steps so far; -1: it is not known yet, since the first
  * step does more work than others. */
-static double time_left(const choir__cli_report *r, int64_t left)
+static double time_left(const choir__job_report *r, int64_t left)
 {
     enum { LAST = 16 };
     double elapsed = choir__now() - r->first_end;
     int64_t later = r->steps - 1, n = choir__min(later, LAST);
     if (n < 1)
         return -1;
-    double median = choir__report_median(r->step_s + r->steps - n, n);
+    double median = choir__job_report_median(r->step_s + r->steps - n, n);
     double between = choir__max(elapsed - (r->in_steps - r->step_s[0]), 0) / (double)later;
     return (median + between) * (double)left;
 }
@@ -84,14 +84,14 @@ static const char *rate_text(double rate, char text[32])
     return text;
 }
 
-static void progress(choir__cli_report *r, const choir__told_step *s)
+static void progress(choir__job_report *r, const choir__told_step *s)
 {
     char line[320] = "", rate[32];
     int64_t done = s->step - r->first, left = r->job->training.steps - s->step;
     bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
     bool stay = stays(r, s->step);
     due |= r->terminal && stay;
-    if (r->job->records.log_every ? !choir__report_is_due(r, s->step)
+    if (r->job->records.log_every ? !choir__job_report_is_due(r, s->step)
                                   : !due && !last && done > 1)
         return;
     r->last_line = choir__now();
@@ -104,7 +104,7 @@ static void progress(choir__cli_report *r, const choir__told_step *s)
     else
         add_field(line, sizeof line, "loss %.4f", s->loss);
     add_field(line, sizeof line, "lr %.3g", s->lr);
-    add_field(line, sizeof line, "%s %s/s", rate_text(choir__report_rate_of_line(r), rate),
+    add_field(line, sizeof line, "%s %s/s", rate_text(choir__job_report_rate_of_line(r), rate),
         items_name(r));
     if (rest >= 0)
         add_field(line, sizeof line, "%lld:%02d left", (long long)rest / 60,
@@ -112,17 +112,17 @@ static void progress(choir__cli_report *r, const choir__told_step *s)
     printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", choir__fold_columns(STDOUT_FILENO), line,
         stay ? "\n" : "");
     r->line_open = !stay;
-    choir__report_flush(r);
+    choir__job_report_flush(r);
 }
 
 /* --- sentences --- */
 
-static void say_begin(const choir__cli_report *r, const void *told, FILE *out)
+static void say_begin(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_begin *b = told;
     const choir__job *job = r->job;
     int workers = (int)b->world;
-    bool alone = workers == 1 && choir__cli_strategy_has_ranks(job->placement.strategy) &&
+    bool alone = workers == 1 && choir__job_strategy_has_ranks(job->placement.strategy) &&
                  !choir__job_was_given(job, CHOIR__JOB_OPTION(placement.nproc)) &&
                  !job->ranks.launched;
     fprintf(out, "%s: %lld parameters, %s on %d %s%s%s, %lld micro-batch%s of %lld samples%s\n",
@@ -146,7 +146,7 @@ static void say_begin(const choir__cli_report *r, const void *told, FILE *out)
 }
 
 /* "the run goes back from step 20 to step 10, and leaves out the batches 12:16" */
-static void say_edit(const choir__cli_report *r, const void *told, FILE *out)
+static void say_edit(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_edit *e = told;
     (void)r;
@@ -160,7 +160,7 @@ static void say_edit(const choir__cli_report *r, const void *told, FILE *out)
 
 /* "rank 1 (pid 77) was killed by SIGKILL (Killed); rank 2 is new: 3 ranks continue from step
  * 17, after 0.06 s" */
-static void say_membership(const choir__cli_report *r, const void *told, FILE *out)
+static void say_membership(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_membership *m = told;
     fprintf(out, "choir %s: ", r->job->command);
@@ -175,7 +175,7 @@ static void say_membership(const choir__cli_report *r, const void *told, FILE *o
 }
 
 /* "rank 3 on node 1 is slow: the others wait 0.12 s of 0.5 s per step for it" */
-static void say_straggler(const choir__cli_report *r, const void *told, FILE *out)
+static void say_straggler(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_straggler *s = told;
     char node[32] = "";
@@ -186,7 +186,7 @@ static void say_straggler(const choir__cli_report *r, const void *told, FILE *ou
         r->job->command, (long long)s->rank, node, s->cost_s, s->step_s);
 }
 
-static void say_eval(const choir__cli_report *r, const void *told, FILE *out)
+static void say_eval(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_eval *e = told;
     char text[32];
@@ -200,7 +200,7 @@ static void say_eval(const choir__cli_report *r, const void *told, FILE *out)
     fprintf(out, e->best ? ", the best so far\n" : "\n");
 }
 
-static void say_epoch(const choir__cli_report *r, const void *told, FILE *out)
+static void say_epoch(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_epoch *e = told;
     char text[32];
@@ -209,7 +209,7 @@ static void say_epoch(const choir__cli_report *r, const void *told, FILE *out)
 }
 
 /* The sentence about a signal is the error with which the training ends. */
-static void say_stop(const choir__cli_report *r, const void *told, FILE *out)
+static void say_stop(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_stop *s = told;
     (void)r;
@@ -217,7 +217,7 @@ static void say_stop(const choir__cli_report *r, const void *told, FILE *out)
         fprintf(out, "training ends after step %lld, by --%s\n", (long long)s->step, s->by);
 }
 
-static void say_checkpoint(const choir__cli_report *r, const void *told, FILE *out)
+static void say_checkpoint(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_checkpoint *c = told;
     fprintf(out, "saved step %lld to %s\n", (long long)c->step, r->job->saves.dir);
@@ -234,7 +234,7 @@ static bool names_repeat(const choir__told_summary *s)
     return false;
 }
 
-static void say_summary(const choir__cli_report *r, const void *told, FILE *out)
+static void say_summary(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_summary *s = told;
     char text[32];
@@ -270,7 +270,7 @@ static void say_summary(const choir__cli_report *r, const void *told, FILE *out)
     }
 }
 
-static void say_profile(const choir__cli_report *r, const void *told, FILE *out)
+static void say_profile(const choir__job_report *r, const void *told, FILE *out)
 {
     const choir__told_profile *p = told;
     fprintf(out, "Profile of %lld steps; a matrix product of 1024 runs at %.1f GFLOP/s.\n",
@@ -284,7 +284,7 @@ enum { WHOLE = 1, QUIETLY = 2, ON_STDERR = 4 };
 
 static const struct sentence {
     const choir__event_kind *kind;
-    void (*say)(const choir__cli_report *r, const void *told, FILE *out);
+    void (*say)(const choir__job_report *r, const void *told, FILE *out);
     unsigned how;
 } sentences[] = {
     {&choir__kind_begin, say_begin, 0},
@@ -299,7 +299,7 @@ static const struct sentence {
     {&choir__kind_summary, say_summary, QUIETLY},
 };
 
-static void say(choir__cli_report *r, const struct sentence *s, const void *told)
+static void say(choir__job_report *r, const struct sentence *s, const void *told)
 {
     choir__paragraph p;
     end_line(r);
@@ -312,7 +312,7 @@ static void say(choir__cli_report *r, const struct sentence *s, const void *told
     choir__paragraph_end(&p, s->how & ON_STDERR ? stderr : stdout);
 }
 
-void choir__report_say(choir__cli_report *r, const choir__record_event *e)
+void choir__job_report_say(choir__job_report *r, const choir__record_event *e)
 {
     bool json = r->job->records.json, quiet = r->job->records.quiet;
     for (size_t i = 0; i < CHOIR_COUNT(sentences); i++) {
@@ -325,10 +325,10 @@ void choir__report_say(choir__cli_report *r, const choir__record_event *e)
 
 static choir_status event(choir__recorder *base, const choir__record_event *e)
 {
-    choir__cli_report *r = (choir__cli_report *)base;
+    choir__job_report *r = (choir__job_report *)base;
     if (e->table != &choir__kind_step) {
-        choir__report_say(r, e);
-        choir__report_flush(r);
+        choir__job_report_say(r, e);
+        choir__job_report_flush(r);
     } else if (!r->job->records.quiet) {
         progress(r, e->told);
     }

@@ -87,7 +87,7 @@ static choir_status check_model(const choir__job *j)
     return tokens % chunks ? unfit(j, "does not divide the context") : CHOIR_OK;
 }
 
-choir_status choir__cli_strategy_check_chunks(choir__job *j)
+choir_status choir__job_strategy_check_chunks(choir__job *j)
 {
     int64_t ranks = sharing(j);
     if (!j->training.chunks && ranks == 1)
@@ -116,7 +116,7 @@ static int64_t balanced(const choir__job *j, int64_t twice)
     return n <= tokens ? n : 0;
 }
 
-char *choir__cli_strategy_chunks_note(const choir__job *j)
+char *choir__job_strategy_chunks_note(const choir__job *j)
 {
     const choir_model_info *info = &j->model.info;
     int64_t ranks = sharing(j), chunks = j->training.chunks;
@@ -143,7 +143,7 @@ static bool is_cut(const choir__composition *c)
     return false;
 }
 
-void choir__cli_strategy_cut_sequences(choir__job_rank *p)
+void choir__job_strategy_cut_sequences(choir__job_rank *p)
 {
     choir_context_parallel_opts opts = choir_context_parallel_defaults();
     opts.chunks = p->job->training.chunks;

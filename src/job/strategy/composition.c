@@ -25,34 +25,34 @@ static choir_status take_part(choir__composition *c, const char *text, size_t le
         return choir__error(CHOIR_ERR_ARGUMENT,
             "expected at most %d strategies in a composition", CHOIR_MESH_MAX_DIMS);
     char *own = choir__format("%.*s", (int)length, text);
-    const choir__cli_strategy *s;
-    choir_status status = choir__cli_strategy_find(own, &s);
+    const choir__job_strategy *s;
+    choir_status status = choir__job_strategy_find(own, &s);
     if (status == CHOIR_OK) {
         choir__dimension *d = &c->dims[c->count++];
         *d = (choir__dimension){.strategy = s, .size = 1};
-        status = choir__cli_strategy_read(s, own, &d->keys);
+        status = choir__job_strategy_read(s, own, &d->keys);
     }
     free(own);
     return status;
 }
 
-static choir_status refuse(const choir__cli_strategy *s)
+static choir_status refuse(const choir__job_strategy *s)
 {
     char list[200] = "";
-    for (int i = 0; choir__cli_strategies[i]; i++)
-        if (choir__cli_strategies[i]->dimension)
+    for (int i = 0; choir__job_strategies[i]; i++)
+        if (choir__job_strategies[i]->dimension)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
-                choir__cli_strategies[i]->name);
+                choir__job_strategies[i]->name);
     return choir__error(CHOIR_ERR_ARGUMENT,
         "strategy '%s' takes no part in compositions: choose among %s", s->name, list);
 }
 
 static choir_status check_parts(const choir__composition *c)
 {
-    const choir__cli_strategy *own = NULL; /* the strategy whose step is not the plain one */
-    const choir__cli_strategy *dealer = NULL;
+    const choir__job_strategy *own = NULL; /* the strategy whose step is not the plain one */
+    const choir__job_strategy *dealer = NULL;
     for (int d = 0; d < c->count; d++) {
-        const choir__cli_strategy *s = c->dims[d].strategy;
+        const choir__job_strategy *s = c->dims[d].strategy;
         if (!s->dimension)
             return refuse(s);
         for (int e = 0; e < d; e++)
@@ -60,10 +60,10 @@ static choir_status check_parts(const choir__composition *c)
                 return choir__error(CHOIR_ERR_ARGUMENT,
                     "%s and %s are both for the '%s' dimension of a mesh: choose one of them",
                     c->dims[e].strategy->name, s->name, s->dimension);
-        if (own && s->step != choir__cli_strategy_plain_step)
+        if (own && s->step != choir__job_strategy_plain_step)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "%s and %s both define the step: choose one of them", own->name, s->name);
-        own = s->step != choir__cli_strategy_plain_step ? s : own;
+        own = s->step != choir__job_strategy_plain_step ? s : own;
         if (dealer && s->spread == CHOIR__DEVICE_A_RANK)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "%s and %s both distribute micro-batches over ranks: choose one of them",
@@ -75,17 +75,17 @@ static choir_status check_parts(const choir__composition *c)
 
 static void make_whole(choir__composition *c)
 {
-    c->whole = (choir__cli_strategy){.help = "",
+    c->whole = (choir__job_strategy){.help = "",
         .spread = CHOIR__ON_A_MESH,
         .build = choir__composition_build,
-        .step = choir__cli_strategy_plain_step,
+        .step = choir__job_strategy_plain_step,
         .recovery = CHOIR__REBUILT_AS_MANY,
         .resumed = choir__composition_resumed};
     for (int d = 0; d < c->count; d++) {
-        const choir__cli_strategy *s = c->dims[d].strategy;
+        const choir__job_strategy *s = c->dims[d].strategy;
         snprintf(c->name + strlen(c->name), sizeof c->name - strlen(c->name), "%s%s",
             d ? "+" : "", s->name);
-        if (s->step != choir__cli_strategy_plain_step)
+        if (s->step != choir__job_strategy_plain_step)
             c->whole.step = s->step;
         if (s->recovery == CHOIR__NO_RECOVERY && s->spread != CHOIR__ALL_DEVICES)
             c->whole.recovery = CHOIR__NO_RECOVERY;
@@ -118,7 +118,7 @@ choir_status choir__composition_parse(const char *text, choir__composition *c)
     return status;
 }
 
-const choir__cli_strategy *choir__composition_strategy(choir__composition *c)
+const choir__job_strategy *choir__composition_strategy(choir__composition *c)
 {
     if (c->count == 1)
         return c->dims[0].strategy;
@@ -159,7 +159,7 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
         if (!dim->strategy->own_numbers ||
             !dim->strategy->own_numbers(dim->keys, along, microbatches))
             continue;
-        char *own = choir__cli_strategy_own_text(dim->strategy, dim->keys);
+        char *own = choir__job_strategy_own_text(dim->strategy, dim->keys);
         bool (*by_ranks)(const void *, int, int64_t) = dim->strategy->by_ranks;
         char *of = by_ranks && !by_ranks(dim->keys, along, microbatches)
                        ? choir__strdup("") /* own has the cut */

@@ -14,8 +14,8 @@ typedef struct cp_keys {
 static const char *const exchanges[] = {
     "heads", "keys"}; /* in the order of choir_cp_exchange */
 
-static const choir__cli_option keys[] = {
-    {"exchange", CHOIR__WORD, CHOIR__CLI_AT(cp_keys, exchange), .argument = "heads|keys",
+static const choir__line_option keys[] = {
+    {"exchange", CHOIR__WORD, CHOIR__LINE_AT(cp_keys, exchange), .argument = "heads|keys",
         .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
@@ -51,7 +51,7 @@ static bool turns_ranks(const void *own)
 /* `choir compare` runs cp only by name: its default number of chunks has other bits. */
 static const char *const variants[] = {NULL};
 
-const choir__cli_strategy choir__cli_strategy_cp = {
+const choir__job_strategy choir__job_strategy_cp = {
     .name = "cp",
     .help = "one process per device, sequences cut into chunks of tokens",
     .dimension = "context",
@@ -63,7 +63,7 @@ const choir__cli_strategy choir__cli_strategy_cp = {
     .keys_bytes = sizeof(cp_keys),
     .check = check,
     .build = build,
-    .step = choir__cli_strategy_plain_step,
+    .step = choir__job_strategy_plain_step,
     .turns_ranks = turns_ranks,
     .recovery = CHOIR__REBUILT_AS_MANY,
 };

@@ -19,9 +19,9 @@ typedef struct dp_keys {
     int64_t dim;
 } dp_keys;
 
-#define AT(member) CHOIR__CLI_AT(dp_keys, member)
+#define AT(member) CHOIR__LINE_AT(dp_keys, member)
 
-static const choir__cli_option keys[] = {
+static const choir__line_option keys[] = {
     {"output_device", CHOIR__WORD, AT(output_device), .argument = "cpu:0",
         .recorded = CHOIR__RECORDED_FREE},
     {"dim", CHOIR__INT, AT(dim), 0, CHOIR_MAX_DIMS - 1, .preset = "0",
@@ -143,7 +143,7 @@ static choir_status step_balanced(choir_scope *step, choir__job_rank *p)
     return finish(p, choir_criterion_parallel(out, b.y, criterion, p));
 }
 
-const choir__cli_strategy choir__cli_strategy_dp = {
+const choir__job_strategy choir__job_strategy_dp = {
     .name = "dp",
     .help = "the batch distributed to all devices, outputs gathered on one",
     .family = CHOIR__DATA_PARALLEL,
@@ -156,7 +156,7 @@ const choir__cli_strategy choir__cli_strategy_dp = {
     .step = step_gathered,
 };
 
-const choir__cli_strategy choir__cli_strategy_dp_balanced = {
+const choir__job_strategy choir__job_strategy_dp_balanced = {
     .name = "dp-balanced",
     .help = "as dp, but the loss is computed where the outputs are",
     .family = CHOIR__DATA_PARALLEL,

@@ -17,7 +17,7 @@ typedef struct ddp_keys {
     int64_t groups;           /* for sync_bn; 0: as many as a rank has micro-batches */
 } ddp_keys;
 
-#define AT(member) CHOIR__CLI_AT(ddp_keys, member)
+#define AT(member) CHOIR__LINE_AT(ddp_keys, member)
 
 static choir__sums sums_of(const ddp_keys *k)
 {
@@ -81,7 +81,7 @@ static choir__declared_cut cut_of(void *own)
     return (choir__declared_cut){k->sync_bn ? "groups" : NULL, &k->groups, false};
 }
 
-static const choir__cli_option keys[] = {
+static const choir__line_option keys[] = {
     {"bucket_cap_mb", CHOIR__FLOAT, AT(bucket_cap_mb), 1e-6, 1e6, .preset = "25",
         .recorded = CHOIR__RECORDED_TAKES, .matters = by_place},
     {"first_bucket_mb", CHOIR__FLOAT, AT(first_bucket_mb), 1e-6, 1e6, .preset = "1",
@@ -167,7 +167,7 @@ static const char *forgets(const void *own, int ranks)
                : NULL;
 }
 
-const choir__cli_strategy choir__cli_strategy_ddp = {
+const choir__job_strategy choir__job_strategy_ddp = {
     .name = "ddp",
     .help = "one process per device, gradients averaged while backward runs",
     .dimension = "data",
@@ -181,7 +181,7 @@ const choir__cli_strategy choir__cli_strategy_ddp = {
     .micro_each = 1,
     .recovery = CHOIR__IN_PLACE,
     .build = build,
-    .step = choir__cli_strategy_plain_step,
+    .step = choir__job_strategy_plain_step,
     .cut = cut_of,
     .by_ranks = by_ranks,
     .own_numbers = own_numbers,

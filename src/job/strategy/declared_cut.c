@@ -48,14 +48,14 @@ void choir__composition_settle(
     d->settled = *cut.number > 0;
 }
 
-int choir__cli_strategy_slicers(const choir__job *job)
+int choir__job_strategy_slicers(const choir__job *job)
 {
     return choir__composition_slicers(&job->placement.composition, job->placement.nproc);
 }
 
-choir_status choir__cli_strategy_settle_slices(choir__job *j)
+choir_status choir__job_strategy_settle_slices(choir__job *j)
 {
-    int ranks = choir__cli_strategy_slicers(j);
+    int ranks = choir__job_strategy_slicers(j);
     if (!j->training.slices)
         j->training.slices = ranks;
     if (j->training.slices % ranks == 0)
@@ -67,19 +67,19 @@ choir_status choir__cli_strategy_settle_slices(choir__job *j)
         (long long)((j->training.slices / ranks + 1) * ranks));
 }
 
-int64_t choir__cli_strategy_workers_shared(const choir__job *j)
+int64_t choir__job_strategy_workers_shared(const choir__job *j)
 {
     int64_t workers = choir__composition_workers(&j->placement.composition);
     return workers && j->training.microbatches % workers == 0 ? workers : 0;
 }
 
-int64_t choir__cli_strategy_units(const choir__job *j)
+int64_t choir__job_strategy_units(const choir__job *j)
 {
-    int64_t workers = choir__cli_strategy_workers_shared(j);
+    int64_t workers = choir__job_strategy_workers_shared(j);
     return workers ? workers : j->training.microbatches;
 }
 
-choir_status choir__cli_strategy_check_workers(const choir__job *j, int ranks)
+choir_status choir__job_strategy_check_workers(const choir__job *j, int ranks)
 {
     const choir__composition *c = &j->placement.composition;
     int64_t workers = choir__composition_workers(c);
@@ -89,7 +89,7 @@ choir_status choir__cli_strategy_check_workers(const choir__job *j, int ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "strategy %s: workers=%lld %s fewer than %d ranks; each rank needs one",
             c->dims[0].strategy->name, (long long)workers, workers > 1 ? "are" : "is", ranks);
-    return choir__cli_strategy_workers_shared(j)
+    return choir__job_strategy_workers_shared(j)
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_ARGUMENT,
                      "strategy %s: workers=%lld do not divide %lld micro-batches; each worker "
@@ -98,7 +98,7 @@ choir_status choir__cli_strategy_check_workers(const choir__job *j, int ranks)
                      (long long)j->training.microbatches);
 }
 
-choir_status choir__cli_strategy_check_recut(
+choir_status choir__job_strategy_check_recut(
     const choir__job *j, const choir__composition *before)
 {
     choir__declared_cut is = cut_of(&j->placement.composition), was = cut_of(before);
@@ -112,11 +112,11 @@ choir_status choir__cli_strategy_check_recut(
         is.name, (long long)*is.number);
 }
 
-char *choir__cli_strategy_whole_text(const choir__job *j)
+char *choir__job_strategy_whole_text(const choir__job *j)
 {
     const char *text = j->placement.strategy_text;
     choir__declared_cut cut = cut_of(&j->placement.composition);
-    bool unshared = cut.name && cut.of_ranks && !choir__cli_strategy_workers_shared(j);
+    bool unshared = cut.name && cut.of_ranks && !choir__job_strategy_workers_shared(j);
     if (!cut.name || !*cut.number || unshared)
         return NULL;
     char *key = choir__format("%s=", cut.name);

@@ -18,9 +18,9 @@ typedef struct diloco_keys {
     char wire[64];
 } diloco_keys;
 
-#define AT(member) CHOIR__CLI_AT(diloco_keys, member)
+#define AT(member) CHOIR__LINE_AT(diloco_keys, member)
 
-static const choir__cli_option diloco_keys_known[] = {
+static const choir__line_option diloco_keys_known[] = {
     {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50",
         .recorded = CHOIR__RECORDED_TAKES},
     {"outer_lr", CHOIR__FLOAT, AT(outer_lr), 1e-6, 1e3, .preset = "0.7",
@@ -68,7 +68,7 @@ static choir_status build_diloco(choir__job_rank *p)
     opts.momentum = (float)k->momentum;
     opts.nesterov = k->nesterov;
     opts.wire = strcmp(k->wire, "bf16") ? CHOIR_F32 : CHOIR_BF16;
-    opts.workers = choir__cli_strategy_workers_shared(p->job);
+    opts.workers = choir__job_strategy_workers_shared(p->job);
     opts.recut = p->job->saves.recut;
     p->model = choir_diloco(p->run, p->net, p->env.group, opts);
     return CHOIR_OK; /* errors stick to the run */
@@ -80,9 +80,9 @@ typedef struct local_sgd_keys {
     int64_t every, warmup, node_every, workers; /* node_every 0: not in between */
 } local_sgd_keys;
 
-#define AT(member) CHOIR__CLI_AT(local_sgd_keys, member)
+#define AT(member) CHOIR__LINE_AT(local_sgd_keys, member)
 
-static const choir__cli_option local_sgd_keys_known[] = {
+static const choir__line_option local_sgd_keys_known[] = {
     {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50",
         .recorded = CHOIR__RECORDED_TAKES},
     {"warmup", CHOIR__INT, AT(warmup), 0, MOST_STEPS, .preset = "0",
@@ -124,7 +124,7 @@ static choir_status build_local_sgd(choir__job_rank *p)
     opts.every = k->every;
     opts.warmup = k->warmup;
     opts.near_every = k->node_every;
-    opts.workers = choir__cli_strategy_workers_shared(p->job);
+    opts.workers = choir__job_strategy_workers_shared(p->job);
     opts.recut = p->job->saves.recut;
     choir_status status = CHOIR_OK;
     if (opts.near_every) {
@@ -185,7 +185,7 @@ static bool is_mean(const void *keys, int ranks, int64_t microbatches)
     return (k->workers ? k->workers : ranks) > 1;
 }
 
-const choir__cli_strategy choir__cli_strategy_diloco = {
+const choir__job_strategy choir__job_strategy_diloco = {
     .name = "diloco",
     .help = "one process per device, which trains by itself and meets the others at intervals",
     .spread = CHOIR__DEVICE_A_RANK,
@@ -196,7 +196,7 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .cut = cut_of_diloco,
     .by_ranks = diloco_by_ranks,
     .build = build_diloco,
-    .step = choir__cli_strategy_plain_step,
+    .step = choir__job_strategy_plain_step,
     .turns = turns,
     .turn = turn,
     .optimizer = train,
@@ -207,7 +207,7 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .recovery = CHOIR__REBUILT,
 };
 
-const choir__cli_strategy choir__cli_strategy_local_sgd = {
+const choir__job_strategy choir__job_strategy_local_sgd = {
     .name = "local-sgd",
     .help = "as diloco, but weights are averaged where ranks meet",
     .spread = CHOIR__DEVICE_A_RANK,
@@ -218,7 +218,7 @@ const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .by_ranks = local_sgd_by_ranks,
     .recovers = recovers,
     .build = build_local_sgd,
-    .step = choir__cli_strategy_plain_step,
+    .step = choir__job_strategy_plain_step,
     .turns = turns,
     .turn = turn,
     .optimizer = train,

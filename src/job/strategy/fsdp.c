@@ -10,9 +10,9 @@ typedef struct fsdp_keys {
     bool gather, reshard;
 } fsdp_keys;
 
-#define AT(member) CHOIR__CLI_AT(fsdp_keys, member)
+#define AT(member) CHOIR__LINE_AT(fsdp_keys, member)
 
-static const choir__cli_option keys[] = {
+static const choir__line_option keys[] = {
     {"stage", CHOIR__INT, AT(stage), 1, 3, .preset = "3", .recorded = CHOIR__RECORDED_FREE},
     {"shard_ranks", CHOIR__INT, AT(shard_ranks), -1, INT32_MAX, .preset = "0",
         .recorded = CHOIR__RECORDED_FREE},
@@ -72,7 +72,7 @@ static bool turns_ranks(const void *own)
 
 static const char *const variants[] = {"fsdp:stage=1", "fsdp:stage=2", "fsdp", NULL};
 
-const choir__cli_strategy choir__cli_strategy_fsdp = {
+const choir__job_strategy choir__job_strategy_fsdp = {
     .name = "fsdp",
     .help = "one process per device, weights, gradients and state sharded",
     .dimension = "shard",
@@ -90,5 +90,5 @@ const choir__cli_strategy choir__cli_strategy_fsdp = {
     .recovers = recovers,
     .turns_ranks = turns_ranks,
     .build = build,
-    .step = choir__cli_strategy_plain_step,
+    .step = choir__job_strategy_plain_step,
 };

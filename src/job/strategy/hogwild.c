@@ -36,13 +36,13 @@ static const char *forgets(const void *keys, int ranks)
     return ranks > 1 ? "the numbers of several ranks differ from run to run" : NULL;
 }
 
-const choir__cli_strategy choir__cli_strategy_hogwild = {
+const choir__job_strategy choir__job_strategy_hogwild = {
     .name = "hogwild",
     .help = "one process per device, one set of weights, no locks",
     .spread = CHOIR__DEVICE_A_RANK,
     .micro_each = 1,
     .build = build,
-    .step = choir__cli_strategy_plain_step,
+    .step = choir__job_strategy_plain_step,
     .meet = meet,
     .resumed = resumed,
     .own_numbers = own_numbers,

@@ -31,7 +31,7 @@ static const choir__dimension *enter(choir__job_rank *p, int d)
 
 /* First comes the strategy that changes the model's layers, then the one that cuts their
  * inputs, then the innermost of the others, which wrap the result. */
-static int turn_of(const choir__cli_strategy *s)
+static int turn_of(const choir__job_strategy *s)
 {
     return s->slices ? 0 : s->chunks == CHOIR__CHUNKS_OF_RANKS ? 1 : 2;
 }
@@ -70,7 +70,7 @@ static int place_in_others(int rank, const void *arg)
     for (int d = c->count - 1 - choir__composition_inside(c); d >= 0; d--) {
         int at = rank % c->dims[d].size;
         rank /= c->dims[d].size;
-        if (!choir__strategy_deals(c->dims[d].strategy))
+        if (!choir__job_strategy_deals(c->dims[d].strategy))
             color += at * stride;
         stride *= c->dims[d].size;
     }
@@ -94,7 +94,7 @@ choir_group *choir__job_rank_dealers(const choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;
     for (int d = 0; d < c->count && p->mesh; d++)
-        if (choir__strategy_deals(c->dims[d].strategy))
+        if (choir__job_strategy_deals(c->dims[d].strategy))
             return choir_mesh_group(p->mesh, c->dims[d].strategy->dimension);
     return p->env.group;
 }
@@ -107,7 +107,7 @@ int choir__job_rank_share(const choir__job_rank *p)
 choir_group *choir__job_rank_evaluates(const choir__job_rank *p)
 {
     const choir__composition *c = &p->job->placement.composition;
-    bool alone = c->count == 1 && choir__strategy_deals(c->dims[0].strategy);
+    bool alone = c->count == 1 && choir__job_strategy_deals(c->dims[0].strategy);
     return p->also ? p->also : alone ? p->env.group : p->dealt.group;
 }
 

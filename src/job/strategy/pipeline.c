@@ -18,15 +18,15 @@ typedef struct pipeline_keys {
     bool clocked;      /* the cuts follow from the clock */
 } pipeline_keys;
 
-#define AT(member) CHOIR__CLI_AT(pipeline_keys, member)
+#define AT(member) CHOIR__LINE_AT(pipeline_keys, member)
 
-static const choir__cli_option mp_keys[] = {
+static const choir__line_option mp_keys[] = {
     {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH", .recorded = CHOIR__RECORDED_FREE},
     {"clocked", CHOIR__FLAG, AT(clocked), .argument = "1", .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
 
-static const choir__cli_option keys[] = {
+static const choir__line_option keys[] = {
     {"schedule", CHOIR__WORD, AT(schedule), .preset = "zero-bubble",
         .argument = "gpipe|1f1b|interleaved|zero-bubble", .recorded = CHOIR__RECORDED_FREE},
     {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH", .recorded = CHOIR__RECORDED_FREE},
@@ -90,7 +90,7 @@ static choir_status step_pipeline(choir_scope *step, choir__job_rank *p)
     return choir_pipeline_step(p->model, step, p->micro_count, one_micro_batch, p, p->losses);
 }
 
-static const choir__cli_strategy mp_over_ranks = {
+static const choir__job_strategy mp_over_ranks = {
     .name = "mp",
     .dimension = "pipeline",
     .chunks = CHOIR__CHUNKS_BELOW,
@@ -104,7 +104,7 @@ static const choir__cli_strategy mp_over_ranks = {
     .step = step_pipeline,
 };
 
-const choir__cli_strategy choir__cli_strategy_mp = {
+const choir__job_strategy choir__job_strategy_mp = {
     .name = "mp",
     .help = "the model cut into one stage per device; one stage works at a time",
     .dimension = "pipeline",
@@ -123,7 +123,7 @@ const choir__cli_strategy choir__cli_strategy_mp = {
 static const char *const variants[] = {"pipeline:schedule=gpipe", "pipeline:schedule=1f1b",
     "pipeline:schedule=interleaved", "pipeline:schedule=zero-bubble", NULL};
 
-static const choir__cli_strategy pipeline_over_ranks = {
+static const choir__job_strategy pipeline_over_ranks = {
     .name = "pipeline",
     .dimension = "pipeline",
     .chunks = CHOIR__CHUNKS_BELOW,
@@ -138,7 +138,7 @@ static const choir__cli_strategy pipeline_over_ranks = {
     .step = step_pipeline,
 };
 
-const choir__cli_strategy choir__cli_strategy_pipeline = {
+const choir__job_strategy choir__job_strategy_pipeline = {
     .name = "pipeline",
     .help = "stages that work on several micro-batches at once",
     .dimension = "pipeline",

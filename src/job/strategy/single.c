@@ -7,7 +7,7 @@ static choir_status build(choir__job_rank *p)
     return CHOIR_OK;
 }
 
-const choir__cli_strategy choir__cli_strategy_single = {
+const choir__job_strategy choir__job_strategy_single = {
     .name = "single",
     .help = "one device",
     .chunks = CHOIR__CHUNKS_BELOW,
@@ -15,5 +15,5 @@ const choir__cli_strategy choir__cli_strategy_single = {
     .spread = CHOIR__ONE_DEVICE,
     .micro_each = 1,
     .build = build,
-    .step = choir__cli_strategy_plain_step,
+    .step = choir__job_strategy_plain_step,
 };

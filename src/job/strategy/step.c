@@ -8,12 +8,12 @@
 #include "job/job.h"
 #include "base/base.h"
 
-bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s)
+bool choir__job_strategy_has_ranks(const choir__job_strategy *s)
 {
     return s->spread != CHOIR__ONE_DEVICE && s->spread != CHOIR__ALL_DEVICES;
 }
 
-int choir__cli_strategy_workers(const choir__job *job)
+int choir__job_strategy_workers(const choir__job *job)
 {
     int product = 1;
     switch (job->placement.strategy->spread) {
@@ -28,7 +28,7 @@ int choir__cli_strategy_workers(const choir__job *job)
     }
 }
 
-int choir__cli_strategy_dealt(const choir__job *job)
+int choir__job_strategy_dealt(const choir__job *job)
 {
     int product = 1;
     for (int d = 0; d < job->placement.composition.count; d++)
@@ -38,7 +38,7 @@ int choir__cli_strategy_dealt(const choir__job *job)
     return product;
 }
 
-int64_t choir__cli_strategy_microbatches(const choir__job *job)
+int64_t choir__job_strategy_microbatches(const choir__job *job)
 {
     const choir__composition *c = &job->placement.composition;
     int64_t product = 1;
@@ -47,13 +47,13 @@ int64_t choir__cli_strategy_microbatches(const choir__job *job)
         int64_t workers = choir__composition_workers(c);
         int64_t size = c->count > 1 ? c->dims[d].size
                        : workers    ? workers
-                                    : choir__cli_strategy_workers(job);
+                                    : choir__job_strategy_workers(job);
         product *= each ? each * size : 1;
     }
     return product;
 }
 
-choir__recovery choir__cli_strategy_recovery(const choir__job *job)
+choir__recovery choir__job_strategy_recovery(const choir__job *job)
 {
     const choir__dimension *only = &job->placement.composition.dims[0];
     int64_t workers = choir__composition_workers(&job->placement.composition);
@@ -64,13 +64,13 @@ choir__recovery choir__cli_strategy_recovery(const choir__job *job)
                 : job->placement.strategy->recovery;
 }
 
-bool choir__cli_strategy_alone(const choir__job *job)
+bool choir__job_strategy_alone(const choir__job *job)
 {
-    const choir__cli_strategy *s = job->placement.strategy;
+    const choir__job_strategy *s = job->placement.strategy;
     return s->meet && !s->together;
 }
 
-const char *choir__cli_strategy_forgets(const choir__job *job)
+const char *choir__job_strategy_forgets(const choir__job *job)
 {
     const char *forgotten = NULL;
     for (int d = 0; d < job->placement.composition.count && !forgotten; d++) {
@@ -83,10 +83,10 @@ const char *choir__cli_strategy_forgets(const choir__job *job)
     return forgotten;
 }
 
-bool choir__cli_strategy_is_whole(const choir__job *job)
+bool choir__job_strategy_is_whole(const choir__job *job)
 {
     for (int d = 0; d < job->placement.composition.count; d++) {
-        const choir__cli_strategy *s = job->placement.composition.dims[d].strategy;
+        const choir__job_strategy *s = job->placement.composition.dims[d].strategy;
         if (s->spread != CHOIR__ONE_DEVICE && s->spread != CHOIR__DEVICE_A_RANK &&
             s->chunks != CHOIR__CHUNKS_OF_RANKS)
             return false;
@@ -96,13 +96,13 @@ bool choir__cli_strategy_is_whole(const choir__job *job)
 
 int64_t choir__job_rank_turns(const choir__job_rank *p)
 {
-    const choir__cli_strategy *s = p->job->placement.strategy;
+    const choir__job_strategy *s = p->job->placement.strategy;
     return s->turns ? s->turns(p) : 1;
 }
 
 choir_status choir__job_rank_turn(choir__job_rank *p, int64_t turn)
 {
-    const choir__cli_strategy *s = p->job->placement.strategy;
+    const choir__job_strategy *s = p->job->placement.strategy;
     p->turn = turn;
     p->turns = choir__job_rank_turns(p);
     p->turn_from = p->micro_count * turn / p->turns;
@@ -155,7 +155,7 @@ static choir_tensor *loss_of(choir_scope *micro, int64_t index, choir_module *mo
     return choir__job_rank_scaled(p, choir_model_loss_over(info, out, y, p->divisor));
 }
 
-choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__job_rank *p)
+choir_status choir__job_strategy_plain_step(choir_scope *step, choir__job_rank *p)
 {
     const choir_model_info *info = &p->job->model.info;
     choir_status status = choir__job_rank_begin(p, step);

@@ -124,14 +124,14 @@ typedef struct choir__declared_cut {
     bool of_ranks;
 } choir__declared_cut;
 
-typedef struct choir__cli_strategy choir__cli_strategy;
-struct choir__cli_strategy {
+typedef struct choir__job_strategy choir__job_strategy;
+struct choir__job_strategy {
     const char *name;
     const char *help; /* one line */
     /* Keys of a text such as "ddp:bucket_cap_mb=25". Their values are stored in the strategy's
      * own struct of keys_bytes bytes, which build finds in part->at->keys. NULL: no keys. Each
      * key says whether the strategy's numbers depend on it: FREE or TAKES. */
-    const choir__cli_option *keys;
+    const choir__line_option *keys;
     size_t keys_bytes;
     /* Checks the struct and may complete it. Error: argument. NULL: accepts every value. */
     choir_status (*check)(void *keys);
@@ -162,7 +162,7 @@ struct choir__cli_strategy {
     /* Returns whether the numbers depend on the number of ranks all the same. NULL: they do
      * where own_numbers says that they are the strategy's own. */
     bool (*by_ranks)(const void *keys, int ranks, int64_t microbatches);
-    /* Forms that are tried unasked (choir__cli_strategy_form), ended by NULL. NULL: the name
+    /* Forms that are tried unasked (choir__job_strategy_form), ended by NULL. NULL: the name
      * alone. */
     const char *const *variants;
     int64_t micro_each; /* default micro-batches per device or rank; 0: one in all */
@@ -171,7 +171,7 @@ struct choir__cli_strategy {
     choir_status (*build)(choir__job_rank *part);
     /* Runs forward and backward of this process's micro-batches and fills in part->losses. In a
      * composition one strategy may have its own step; the others have
-     * choir__cli_strategy_plain_step. */
+     * choir__job_strategy_plain_step. */
     choir_status (*step)(choir_scope *step, choir__job_rank *part);
     /* turns returns the number of turns of the next step; turn begins one of them. Each has its
      * own call of step and of the optimizer. NULL: one turn. */
@@ -180,7 +180,7 @@ struct choir__cli_strategy {
     /* Called when the optimizer and the scaler exist. May be NULL. */
     choir_status (*optimizer)(choir__job_rank *part);
     /* The strategy's form over several ranks; NULL: it always runs in one process. */
-    const choir__cli_strategy *over_ranks;
+    const choir__job_strategy *over_ranks;
     /* For strategies whose ranks step by themselves, each on the mean of its own losses: makes
      * net equal on all ranks. All ranks call it before validation, before a checkpoint, and at
      * the end. NULL: the ranks step together. */
@@ -209,44 +209,44 @@ struct choir__cli_strategy {
 
 /* Returns whether ranks along the strategy's dimension have micro-batches of their own, and, in
  * an evaluation, batches of their own. */
-static inline bool choir__strategy_deals(const choir__cli_strategy *s)
+static inline bool choir__job_strategy_deals(const choir__job_strategy *s)
 {
     return s->spread == CHOIR__DEVICE_A_RANK;
 }
 
 /* The registry, ended by NULL. */
-extern const choir__cli_strategy *const choir__cli_strategies[];
+extern const choir__job_strategy *const choir__job_strategies[];
 
 /* Returns strategy number i, from 0, that divides this part of the cut, or NULL. */
-const choir__cli_strategy *choir__cli_strategy_dividing(choir__divided what, int i);
+const choir__job_strategy *choir__job_strategy_dividing(choir__divided what, int i);
 
 /* Returns form i, from 0, that `choir compare` and `choir plan` try unless --strategies names
  * others: the forms of each strategy, then compositions of two. Returns NULL after the last
  * one. *strategy: the form's strategy, or NULL for a composition. */
-const char *choir__cli_strategy_form(int i, const choir__cli_strategy **strategy);
+const char *choir__job_strategy_form(int i, const choir__job_strategy **strategy);
 
 /* Finds the strategy that text names before its colon. Error: argument, with the names. */
-choir_status choir__cli_strategy_find(const char *text, const choir__cli_strategy **strategy);
+choir_status choir__job_strategy_find(const char *text, const choir__job_strategy **strategy);
 
 /* --- keys: keys.c --- */
 
 /* Allocates the strategy's keys and fills them in from "ddp:bucket_cap_mb=25"; *keys is NULL if
  * the strategy has none. Error: argument; the caller frees *keys also after an error. */
-choir_status choir__cli_strategy_read(
-    const choir__cli_strategy *s, const char *text, void **keys);
+choir_status choir__job_strategy_read(
+    const choir__job_strategy *s, const char *text, void **keys);
 
 /* Writes "[:bucket_cap_mb=25,...]", or "" without keys, into text and returns it. */
-const char *choir__cli_strategy_keys_text(
-    const choir__cli_strategy *s, char *text, size_t bytes);
+const char *choir__job_strategy_keys_text(
+    const choir__job_strategy *s, char *text, size_t bytes);
 
 /* Returns the strategy's text with the keys that affect its numbers and differ from their
  * defaults; the caller frees it. */
-char *choir__cli_strategy_own_text(const choir__cli_strategy *s, void *keys);
+char *choir__job_strategy_own_text(const choir__job_strategy *s, void *keys);
 
 /* --- compositions: mesh.c --- */
 
 typedef struct choir__dimension {
-    const choir__cli_strategy *strategy;
+    const choir__job_strategy *strategy;
     void *keys;    /* the strategy's keys, as --strategy gives them */
     int size;      /* ranks along the dimension, or devices of a process */
     bool declares; /* --strategy, or the job that is resumed, declares the strategy's cut */
@@ -258,7 +258,7 @@ typedef struct choir__composition {
     choir__dimension dims[CHOIR_MESH_MAX_DIMS];
     int count;
     /* for several strategies: a combined strategy that calls each of them */
-    choir__cli_strategy whole;
+    choir__job_strategy whole;
     char name[96];
 } choir__composition;
 
@@ -270,7 +270,7 @@ choir_status choir__composition_parse(const char *text, choir__composition *c);
 const char *choir__strategy_end(const char *list);
 void choir__composition_free(choir__composition *c);
 /* Returns the only strategy, or the combined strategy. */
-const choir__cli_strategy *choir__composition_strategy(choir__composition *c);
+const choir__job_strategy *choir__composition_strategy(choir__composition *c);
 /* Reads "2x4" into the sizes, with one dimension per strategy. */
 choir_status choir__composition_mesh(choir__composition *c, const char *text);
 /* Returns whether the innermost strategy works within one process, over as many devices as its
@@ -328,63 +328,63 @@ void choir__composition_settle(
     choir__composition *c, const choir__composition *before, int ranks, int64_t microbatches);
 /* Returns the number of workers that ranks share; 0: the strategy has no workers, or each rank
  * is one whose share of the micro-batches may differ. */
-int64_t choir__cli_strategy_workers_shared(const struct choir__job *job);
+int64_t choir__job_strategy_workers_shared(const struct choir__job *job);
 /* Returns the number of parts of the work that are distributed to ranks, each to one: workers,
  * or micro-batches. */
-int64_t choir__cli_strategy_units(const struct choir__job *job);
+int64_t choir__job_strategy_units(const struct choir__job *job);
 /* Checks that workers, micro-batches and the ranks that get work fit one another. */
-choir_status choir__cli_strategy_check_workers(const struct choir__job *job, int ranks);
+choir_status choir__job_strategy_check_workers(const struct choir__job *job, int ranks);
 /* Refuses to continue a job of another cut, unless --recut is given. */
-choir_status choir__cli_strategy_check_recut(
+choir_status choir__job_strategy_check_recut(
     const struct choir__job *job, const choir__composition *before);
 /* Returns the value of --strategy with its cut, or NULL: it says all. The caller frees it. */
-char *choir__cli_strategy_whole_text(const struct choir__job *job);
+char *choir__job_strategy_whole_text(const struct choir__job *job);
 
 /* --- chunks.c --- */
 
 /* Sets the number of chunks that the job leaves open, and checks that it fits the model and the
  * ranks. */
-choir_status choir__cli_strategy_check_chunks(struct choir__job *job);
+choir_status choir__job_strategy_check_chunks(struct choir__job *job);
 /* Returns a note for ranks whose work under a causal mask differs, or NULL; the caller frees
  * it. */
-char *choir__cli_strategy_chunks_note(const struct choir__job *job);
+char *choir__job_strategy_chunks_note(const struct choir__job *job);
 /* Wraps part->model so that one rank trains on all chunks of a sequence; does nothing with one
  * chunk, or if a strategy's ranks share them. */
-void choir__cli_strategy_cut_sequences(choir__job_rank *part);
+void choir__job_strategy_cut_sequences(choir__job_rank *part);
 
 /* --- step.c --- */
 
 /* Returns whether the strategy uses several processes. */
-bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s);
+bool choir__job_strategy_has_ranks(const choir__job_strategy *s);
 
 /* Returns the number of devices or ranks that a job's work is distributed to. */
-int choir__cli_strategy_workers(const struct choir__job *job);
+int choir__job_strategy_workers(const struct choir__job *job);
 /* Returns the number of ranks that have their own micro-batches, each a contiguous run. */
-int choir__cli_strategy_dealt(const struct choir__job *job);
+int choir__job_strategy_dealt(const struct choir__job *job);
 /* Returns the number of ranks that share the slices of large weights. */
-int choir__cli_strategy_slicers(const struct choir__job *job);
+int choir__job_strategy_slicers(const struct choir__job *job);
 /* Sets the number of slices, unless it is given. Error: argument. */
-choir_status choir__cli_strategy_settle_slices(struct choir__job *job);
+choir_status choir__job_strategy_settle_slices(struct choir__job *job);
 /* Returns the default number of micro-batches in the global batch. */
-int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
+int64_t choir__job_strategy_microbatches(const struct choir__job *job);
 
 /* Adds a device that a strategy uses in addition to the part's. Does nothing if device is NULL
  * or the part has it already. */
 void choir__job_rank_add_device(choir__job_rank *part, choir_device *device);
 
 /* Returns how the job continues when ranks are lost. */
-choir__recovery choir__cli_strategy_recovery(const struct choir__job *job);
+choir__recovery choir__job_strategy_recovery(const struct choir__job *job);
 
 /* Returns whether ranks never have a state in common, so that rank 0 saves its own. */
-bool choir__cli_strategy_alone(const struct choir__job *job);
+bool choir__job_strategy_alone(const struct choir__job *job);
 
 /* Names the state that checkpoints of the job lack, for the first strategy with such state;
  * NULL: none. */
-const char *choir__cli_strategy_forgets(const struct choir__job *job);
+const char *choir__job_strategy_forgets(const struct choir__job *job);
 
 /* Returns whether a process's device holds the whole model, and computes it by itself in
  * evaluation. */
-bool choir__cli_strategy_is_whole(const struct choir__job *job);
+bool choir__job_strategy_is_whole(const struct choir__job *job);
 
 /* Returns the number of turns of the next step. */
 int64_t choir__job_rank_turns(const choir__job_rank *part);
@@ -402,6 +402,6 @@ choir_tensor *choir__job_rank_scaled(const choir__job_rank *part, choir_tensor *
 
 /* Runs forward and backward of the micro-batches one by one, for strategies whose micro-batches
  * are plain code. */
-choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__job_rank *part);
+choir_status choir__job_strategy_plain_step(choir_scope *step, choir__job_rank *part);
 
 #endif

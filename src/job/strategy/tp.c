@@ -8,9 +8,9 @@ typedef struct tp_keys {
     bool sequence_parallel;
 } tp_keys;
 
-static const choir__cli_option keys[] = {
-    {"sequence_parallel", CHOIR__FLAG, CHOIR__CLI_AT(tp_keys, sequence_parallel), .preset = "0",
-        .recorded = CHOIR__RECORDED_FREE},
+static const choir__line_option keys[] = {
+    {"sequence_parallel", CHOIR__FLAG, CHOIR__LINE_AT(tp_keys, sequence_parallel),
+        .preset = "0", .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
 
@@ -38,7 +38,7 @@ static bool turns_ranks(const void *own)
     return true;
 }
 
-const choir__cli_strategy choir__cli_strategy_tp = {
+const choir__job_strategy choir__job_strategy_tp = {
     .name = "tp",
     .help = "one process per device, large weights split by columns, rows and heads",
     .dimension = "tensor",
@@ -51,7 +51,7 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .keys_bytes = sizeof(tp_keys),
     .shares_tokens = shares_tokens,
     .build = build,
-    .step = choir__cli_strategy_plain_step,
+    .step = choir__job_strategy_plain_step,
     .turns_ranks = turns_ranks,
     .recovery = CHOIR__REBUILT_AS_MANY,
 };

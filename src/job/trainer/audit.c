@@ -46,7 +46,7 @@ choir_status choir__trainer_audit(choir__trainer *t)
         .count = t->all ? t->job->training.microbatches : t->part.micro_count};
     choir_status status = choir__audit_line(t->audit, &step);
     const choir__judgement *v = choir__audit_verdict(t->audit);
-    bool whole = choir__cli_strategy_recovery(t->job) == CHOIR__IN_PLACE; /* on each rank */
+    bool whole = choir__job_strategy_recovery(t->job) == CHOIR__IN_PLACE; /* on each rank */
     if (status == CHOIR_OK && v->how == CHOIR__VOTE_AGREED && choir__audit_compared(t->audit))
         t->now.compared = t->now.step;
     if (status != CHOIR_ERR_IO)

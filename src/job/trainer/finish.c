@@ -67,7 +67,7 @@ static choir_status sample(choir__trainer *t)
         return CHOIR_OK;
     bool apart_here =
         choir_module_collective(t->part.evaluated) || /* all ranks would have to */
-        (t->part.env.world > 1 && !choir__cli_strategy_is_whole(t->job));
+        (t->part.env.world > 1 && !choir__job_strategy_is_whole(t->job));
     if (shown)
         printf("\nWhat it writes:\n");
     if (shown && apart_here)

@@ -31,8 +31,8 @@
 /* The progress of the training that its objects do not store. With --max-restarts, after each
  * change of the ranks all of them have the progress of the rank that is furthest. */
 typedef struct choir__progress {
-    int64_t step;         /* steps done */
-    choir__cli_step last; /* report of that step */
+    int64_t step;          /* steps done */
+    choir__done_step last; /* report of that step */
     double last_eval;
     choir__eval_policy judge;
     double epoch_loss;     /* sum of the losses of the epoch's steps */
@@ -79,10 +79,10 @@ typedef struct choir__trainer {
     bool stays;             /* this process's objects outlive the loss of a rank */
     /* (microbatches) losses of the whole job, if `stays` and ranks step together; else NULL */
     float *all;
-    choir__cli_report report;
+    choir__job_report report;
     choir__run_log *record; /* rank 0: the record, from its first entry on; else NULL */
     int64_t again; /* step from which the record continues after a spike; -1: no spike yet */
-    choir__cli_slow slow;    /* finds the rank for which the others wait */
+    choir__job_slow slow;    /* finds the rank for which the others wait */
     choir_checkpoint *saved; /* NULL: nothing was saved yet */
     bool prepared;           /* for saves during training */
     int64_t newest;          /* rank 0: the step of the newest checkpoint; 0: none */
@@ -118,7 +118,7 @@ typedef struct choir__trainer {
 
 /* Runs the step, and stores the mean of its losses in *s, unless it has none. *ran becomes
  * false if other ranks had finished the step, so that this rank received its result. */
-choir_status choir__trainer_run_step(choir__trainer *t, choir__cli_step *s, bool *ran);
+choir_status choir__trainer_run_step(choir__trainer *t, choir__done_step *s, bool *ran);
 
 /* Computes, where ranks step by themselves, the mean of their last losses, and the number of
  * their steps without a target. Collective. */

@@ -95,7 +95,7 @@ static choir_status try_length(
         choir_module_recompute_blocks(t.net, true);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, run, t.net, &t.optim);
-    if (status == CHOIR_OK && choir__cli_strategy_dealt(j) > 1) /* for its buckets */
+    if (status == CHOIR_OK && choir__job_strategy_dealt(j) > 1) /* for its buckets */
         choir_zeros(run, CHOIR_F32, choir_dims(choir_module_param_count(t.net)));
     if (status == CHOIR_OK)
         status = choir_scope_status(run);
@@ -204,7 +204,7 @@ static choir_status too_large(
 static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
 {
     for (int64_t m = j->training.microbatches + 1; m <= j->training.batch_size; m++) {
-        int64_t n = j->training.batch_size / m, dealt = choir__cli_strategy_dealt(j),
+        int64_t n = j->training.batch_size / m, dealt = choir__job_strategy_dealt(j),
                 a_rank = (m + dealt - 1) / dealt;
         if (j->training.batch_size % m == 0 && n <= most && fits(j, device, a_rank, n))
             return m;

@@ -28,7 +28,7 @@ static choir__run_log *record_of(choir__trainer *t)
         t->record = choir__run_log_open(t->job, shown ? shown : t->report.first,
             shown || t->job->saves.resume || choir__job_is_started_again(t->job),
             t->part.net ? choir_module_param_count(t->part.net) : -1,
-            shown ? (double)NAN : choir__cli_uptime() - (choir__now() - t->report.started));
+            shown ? (double)NAN : choir__line_uptime() - (choir__now() - t->report.started));
     return t->record;
 }
 
@@ -36,7 +36,7 @@ void choir__trainer_tell(
     choir__trainer *t, unsigned where, const choir__event_kind *kind, const void *told)
 {
     if (where & CHOIR__TO_OUT) {
-        choir__cli_report_tell(&t->report, kind, told);
+        choir__job_report_tell(&t->report, kind, told);
         fflush(stdout);
     }
     if (where & CHOIR__TO_LOGS)
@@ -55,14 +55,14 @@ static void wait_for_room(void)
 /* Rank 0 tells an event of a step, unless a line shows that step or a later one, also by a rank
  * 0 that was lost later; where: where it is due. Where ranks may be lost, the line is noted
  * first and then written: a rank that is killed at the sight of a line has noted it. */
-static void tell_news(choir__trainer *t, choir__line_kind line, int64_t step, unsigned where,
+static void tell_news(choir__trainer *t, choir__shown_kind line, int64_t step, unsigned where,
     const choir__event_kind *kind, const void *told)
 {
     choir__job_shared *shared = t->job->ranks.shared;
     if (t->part.env.rank != 0 || (shared && step <= atomic_load(&shared->news[line])))
         return;
     if (where & CHOIR__TO_OUT)
-        choir__cli_report_tell(&t->report, kind, told);
+        choir__job_report_tell(&t->report, kind, told);
     if (shared && (where & CHOIR__TO_OUT))
         wait_for_room();
     if (shared)
@@ -85,9 +85,9 @@ static void record_step(choir__trainer *t, const choir__told_step *told)
 
 void choir__trainer_show_step(choir__trainer *t)
 {
-    const choir__cli_step *s = &t->now.last;
+    const choir__done_step *s = &t->now.last;
     int64_t steps = choir__job_epoch_steps(t->job);
-    double items = choir__report_items(&t->report);
+    double items = choir__job_report_items(&t->report);
     char text[16];
     float loss = s->loss;
     uint32_t bits;
@@ -105,11 +105,11 @@ void choir__trainer_show_step(choir__trainer *t)
         .step_s = s->seconds,
         .data_s = s->data_s,
         .items = items * (double)s->number};
-    tell_news(t, CHOIR__LINE_STEP, s->number, CHOIR__TO_OUT, &choir__kind_step, &told);
+    tell_news(t, CHOIR__SHOWN_STEP, s->number, CHOIR__TO_OUT, &choir__kind_step, &told);
     record_step(t, &told);
     if (t->job->training.epochs && s->number && s->number == t->now.step &&
         s->number % steps == 0)
-        tell_news(t, CHOIR__LINE_EPOCH, s->number, CHOIR__TO_BOTH,
+        tell_news(t, CHOIR__SHOWN_EPOCH, s->number, CHOIR__TO_BOTH,
             CHOIR__TOLD(epoch, .epoch = s->number / steps, .step = s->number,
                 .loss = t->now.epoch_mean));
 }
@@ -129,7 +129,7 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
     told.metric_name = *t->now.metric_name ? t->now.metric_name : NULL;
     if (shown)
         t->now.eval = told;
-    tell_news(t, CHOIR__LINE_EVAL, step, shown ? CHOIR__TO_BOTH : CHOIR__TO_LOGS,
+    tell_news(t, CHOIR__SHOWN_EVAL, step, shown ? CHOIR__TO_BOTH : CHOIR__TO_LOGS,
         &choir__kind_eval, &told);
 }
 
@@ -140,7 +140,7 @@ void choir__trainer_show_again(choir__trainer *t)
     if (now->eval.step && now->eval.step == now->step) {
         choir__told_eval told = now->eval; /* another rank's: its pointer is not ours */
         told.metric_name = *now->metric_name ? now->metric_name : NULL;
-        tell_news(t, CHOIR__LINE_EVAL, now->step, CHOIR__TO_BOTH, &choir__kind_eval, &told);
+        tell_news(t, CHOIR__SHOWN_EVAL, now->step, CHOIR__TO_BOTH, &choir__kind_eval, &told);
     }
     if (now->ended_at && now->ended_at == now->step)
         choir__trainer_show_stop(t, now->ended_by, NULL, (double)INFINITY);
@@ -149,7 +149,7 @@ void choir__trainer_show_again(choir__trainer *t)
 void choir__trainer_show_saved(choir__trainer *t, int64_t step)
 {
     char *path = choir__format("%s/step-%08lld", t->job->saves.dir, (long long)step);
-    tell_news(t, CHOIR__LINE_SAVED, step, CHOIR__TO_BOTH,
+    tell_news(t, CHOIR__SHOWN_SAVED, step, CHOIR__TO_BOTH,
         CHOIR__TOLD(checkpoint, .step = step, .path = path, .save_s = t->save_s));
     t->save_s = 0;
     free(path);
@@ -166,7 +166,7 @@ void choir__trainer_show_edit(
 void choir__trainer_show_stop(
     choir__trainer *t, const char *option, const char *signal, double left)
 {
-    tell_news(t, CHOIR__LINE_STOP, t->now.step, CHOIR__TO_BOTH,
+    tell_news(t, CHOIR__SHOWN_STOP, t->now.step, CHOIR__TO_BOTH,
         CHOIR__TOLD(stop, .step = t->now.step, .by = option, .signal = signal,
             .grace_s = isinf(left) ? (double)NAN : left));
 }
@@ -240,9 +240,9 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
     const char *sha256, const choir__device_figures *figures, int count)
 {
     const choir__job *j = t->job;
-    const choir__cli_report *r = &t->report;
+    const choir__job_report *r = &t->report;
     bool scaled = !isnan(r->scale);
-    double median = choir__report_median_step(r);
+    double median = choir__job_report_median_step(r);
     choir__told_device *devices = choir__calloc((size_t)count + 1, sizeof *devices);
     for (int i = 0; i < count; i++)
         devices[i] = (choir__told_device){.device = figures[i].device,
@@ -254,7 +254,7 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
             .by = *t->now.ended_by ? t->now.ended_by : NULL));
     choir__trainer_tell(t, CHOIR__TO_OUT,
         CHOIR__TOLD(summary, .model = j->model.info.config,
-            .strategy = j->placement.strategy_text, .world = choir__cli_strategy_workers(j),
+            .strategy = j->placement.strategy_text, .world = choir__job_strategy_workers(j),
             .microbatches = j->training.microbatches,
             .slices = choir__max(j->training.slices, 1),
             .chunks = choir__max(j->training.chunks, 1), .steps = t->now.step,
@@ -268,7 +268,7 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
             .eval_accuracy = score->accuracy,
             .eval_metric = t->job->training.no_eval ? (double)NAN : t->now.metric,
             .step_ms_median = median * 1e3,
-            .items_per_s = median > 0 ? choir__report_items(r) / median : 0,
+            .items_per_s = median > 0 ? choir__job_report_items(r) / median : 0,
             .first_step_s = r->first_step_s, .weights_sha256 = sha256, .devices = devices,
             .devices_count = count));
     free(devices);

@@ -14,12 +14,12 @@ static const double lately_steps = 8; /* least span of averages, in steps */
 static const double news = 0.2;       /* smallest cost that counts, as a share of a step */
 static const double again = 10;       /* times `after` until a rank is named again */
 
-void choir__cli_slow_begin(choir__cli_slow *s)
+void choir__job_slow_begin(choir__job_slow *s)
 {
-    *s = (choir__cli_slow){.waited = choir__flight_waited(), .ended = choir__now(), .rank = -1};
+    *s = (choir__job_slow){.waited = choir__flight_waited(), .ended = choir__now(), .rank = -1};
 }
 
-void choir__cli_slow_note(choir__cli_slow *s)
+void choir__job_slow_note(choir__job_slow *s)
 {
     double waited = choir__flight_waited(), now = choir__now(), seconds = now - s->ended;
     double share = (waited - s->waited) / seconds;
@@ -33,15 +33,15 @@ void choir__cli_slow_note(choir__cli_slow *s)
     s->rate += weight * (1 / seconds - s->rate);
 }
 
-void choir__cli_slow_write(const choir__cli_slow *s, int rank, int64_t words[CHOIR__SLOW_WORDS])
+void choir__job_slow_write(const choir__job_slow *s, int rank, int64_t words[CHOIR__SLOW_WORDS])
 {
     int64_t share = (int64_t)(MILLIONTHS * s->share);
     words[0] = (MILLIONTHS - share) << RANK_BITS | rank; /* greatest where the share is least */
     words[1] = share;
 }
 
-bool choir__cli_slow_judge(
-    choir__cli_slow *s, const int64_t words[CHOIR__SLOW_WORDS], double after)
+bool choir__job_slow_judge(
+    choir__job_slow *s, const int64_t words[CHOIR__SLOW_WORDS], double after)
 {
     int rank = (int)(words[0] & ((1 << RANK_BITS) - 1));
     int64_t least = MILLIONTHS - (words[0] >> RANK_BITS);

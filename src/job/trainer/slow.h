@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct choir__cli_slow {
+typedef struct choir__job_slow {
     double waited, ended; /* waited: seconds until the end of the last step; ended: its time */
     double share, rate; /* share: recent fraction of time spent waiting; rate: steps per second
                            (0: unknown) */
@@ -16,20 +16,20 @@ typedef struct choir__cli_slow {
                               seconds of a step */
     double since,
         told_at; /* since: when it became slow; told_at: when it was last named, 0: never */
-} choir__cli_slow;
+} choir__job_slow;
 
 enum { CHOIR__SLOW_WORDS = 2 };
 
-void choir__cli_slow_begin(choir__cli_slow *slow);
+void choir__job_slow_begin(choir__job_slow *slow);
 /* Notes that a step of this rank has ended. */
-void choir__cli_slow_note(choir__cli_slow *slow);
+void choir__job_slow_note(choir__job_slow *slow);
 /* Writes what the ranks compare: the maximum of each word over the ranks is what
- * choir__cli_slow_judge takes. */
-void choir__cli_slow_write(
-    const choir__cli_slow *slow, int rank, int64_t words[CHOIR__SLOW_WORDS]);
+ * choir__job_slow_judge takes. */
+void choir__job_slow_write(
+    const choir__job_slow *slow, int rank, int64_t words[CHOIR__SLOW_WORDS]);
 /* Finds the slowest rank. Returns whether it is to be named now: it has been the slowest for
  * `after` seconds, and was not named in the last ten times as many. */
-bool choir__cli_slow_judge(
-    choir__cli_slow *slow, const int64_t words[CHOIR__SLOW_WORDS], double after);
+bool choir__job_slow_judge(
+    choir__job_slow *slow, const int64_t words[CHOIR__SLOW_WORDS], double after);
 
 #endif

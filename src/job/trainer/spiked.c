@@ -56,7 +56,7 @@ static void tell_again(choir__trainer *t, int64_t from, double began)
         return;
     if (shared) {
         atomic_store(&shared->stepped, t->now.step);
-        for (int i = 0; i < CHOIR__LINE_KINDS; i++)
+        for (int i = 0; i < CHOIR__SHOWN_KINDS; i++)
             atomic_store(
                 &shared->news[i], choir__min(t->now.step, atomic_load(&shared->news[i])));
     }

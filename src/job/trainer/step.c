@@ -107,7 +107,7 @@ static choir_status note_scale(choir__trainer *t)
     return status;
 }
 
-choir_status choir__trainer_run_step(choir__trainer *t, choir__cli_step *s, bool *ran)
+choir_status choir__trainer_run_step(choir__trainer *t, choir__done_step *s, bool *ran)
 {
     *ran = true;
     if (choir__trainer_rechecks(t))
@@ -135,7 +135,7 @@ static void trace_step(choir__trainer *t, double start, double seconds)
 static void note_epoch(choir__trainer *t)
 {
     int64_t steps = choir__job_epoch_steps(t->job);
-    const choir__cli_step *s = &t->now.last;
+    const choir__done_step *s = &t->now.last;
     t->now.epoch_loss += s->none ? 0 : (double)s->loss;
     t->now.epoch_without += s->none;
     t->now.without += t->lacking;
@@ -187,7 +187,7 @@ static void say_slow_kernels(const choir__job *job)
  * finite. */
 static void judge_spike(choir__trainer *t, bool measured)
 {
-    const choir__cli_step *s = &t->now.last;
+    const choir__done_step *s = &t->now.last;
     float norm = measured ? (float)s->grad_norm : 0;
     if (!s->none && !(t->part.scaler && !(isfinite(s->loss) && isfinite(norm))))
         choir__spike_note(&t->now.spikes, &t->spike, s->loss, norm);
@@ -197,7 +197,7 @@ choir_status choir__trainer_one_step(choir__trainer *t)
 {
     choir__eval_policy_set_rate(&t->now.judge, t->part.optim);
     double start = choir__now(), waited = choir_loader_waited(t->part.loader);
-    choir__cli_step s = {.loss = t->now.last.loss,
+    choir__done_step s = {.loss = t->now.last.loss,
         .lr = (double)choir_optim_lr(t->part.optim),
         .grad_norm = (double)NAN};
     bool ran;
@@ -234,10 +234,10 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         t->now.last.grad_norm = choir_item(norm);
     if (ran && t->spike.factor > 0)
         judge_spike(t, norm != NULL);
-    choir__cli_report_note(&t->report, s.seconds);
+    choir__job_report_note(&t->report, s.seconds);
     if (t->report.steps == 1 && t->part.env.rank == 0)
         say_slow_kernels(t->job);
-    choir__cli_slow_note(&t->slow);
+    choir__job_slow_note(&t->slow);
     choir__trainer_report_change(t);
     if (ran)
         note_epoch(t);

@@ -100,7 +100,7 @@ static bool has_budget(const choir__trainer *t)
 bool choir__trainer_is_time_over(const choir__trainer *t, double more_s)
 {
     double limit = choir__job_seconds(t->job->training.max_time);
-    return limit > 0 && choir__cli_uptime() >= limit + more_s;
+    return limit > 0 && choir__line_uptime() >= limit + more_s;
 }
 
 enum { SIGNAL, TIME_OVER, SAVE, WORDS }; /* requests to a rank */
@@ -108,7 +108,7 @@ enum { SIGNAL, TIME_OVER, SAVE, WORDS }; /* requests to a rank */
 static void show_straggler(choir__trainer *t)
 {
     const choir_group *group = t->part.env.group;
-    const choir__cli_slow *s = &t->slow;
+    const choir__job_slow *s = &t->slow;
     bool many = choir_group_nodes(group) > 1;
     choir__trainer_tell(t, CHOIR__TO_BOTH,
         CHOIR__TOLD(straggler, .step = t->now.step, .rank = s->rank, .cost_s = s->cost_s,
@@ -120,13 +120,13 @@ static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
 {
     int64_t words[WORDS + CHOIR__SLOW_WORDS];
     memcpy(words, asked, WORDS * sizeof *words);
-    choir__cli_slow_write(&t->slow, t->part.env.rank, words + WORDS);
+    choir__job_slow_write(&t->slow, t->part.env.rank, words + WORDS);
     choir_status status = choir_group_all_reduce(
         t->part.env.group, words, WORDS + CHOIR__SLOW_WORDS, CHOIR_I64, CHOIR_MAX, NULL);
     if (status != CHOIR_OK)
         return status;
     memcpy(asked, words, WORDS * sizeof *words);
-    bool told = choir__cli_slow_judge(&t->slow, words + WORDS, t->job->ranks.slow_after);
+    bool told = choir__job_slow_judge(&t->slow, words + WORDS, t->job->ranks.slow_after);
     if (told && t->part.env.rank == 0)
         show_straggler(t);
     return CHOIR_OK;
@@ -134,7 +134,7 @@ static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
 
 bool choir__trainer_stop_asked(choir__trainer *t)
 {
-    const choir__cli_strategy *s = t->job->placement.strategy;
+    const choir__job_strategy *s = t->job->placement.strategy;
     if (choir__trainer_apart(t))
         return false;
     int signal = choir__trainer_signal(NULL);

@@ -30,7 +30,7 @@
 static choir_status load(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    bool rebuilt = j->ranks.max_restarts && choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE;
+    bool rebuilt = j->ranks.max_restarts && choir__job_strategy_recovery(j) != CHOIR__IN_PLACE;
     bool again = rebuilt && t->part.env.generation > 1, copied = false;
     choir_status status = again ? choir__trainer_finds_copies(t, &copied) : CHOIR_OK;
     if (status != CHOIR_OK || copied)
@@ -64,7 +64,7 @@ static choir_status build(choir__trainer *t)
 static choir_status open_elastic(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    t->stays = j->ranks.max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE;
+    t->stays = j->ranks.max_restarts && choir__job_strategy_recovery(j) == CHOIR__IN_PLACE;
     if (t->stays && !j->placement.strategy->meet)
         t->all = choir__calloc((size_t)j->training.microbatches, sizeof *t->all);
     choir_training parts = choir__trainer_parts(t);
@@ -212,7 +212,7 @@ static choir_status wait_for_stream(choir__trainer *t, bool *ended)
 static choir_status find_rate(choir__trainer *t)
 {
     choir__rate_test test;
-    choir__cli_step s = {0};
+    choir__done_step s = {0};
     bool ran, more = true;
     choir_status status = CHOIR_OK;
     choir_optim_schedule(t->part.optim, choir_schedule_constant());
@@ -270,7 +270,7 @@ static choir_status train(choir__trainer *t)
 static void tell_edit(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    const choir__cli_option *skip = CHOIR__JOB_OPTION(data.skip);
+    const choir__line_option *skip = CHOIR__JOB_OPTION(data.skip);
     const char *before = j->saves.resumed ? choir__job_recorded(j, skip->name) : NULL;
     bool skips = j->data.skip && !(before && !strcmp(before, j->data.skip));
     if (j->saves.resumed && (j->saves.rewound || skips))
@@ -283,11 +283,11 @@ static void start_report(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->ranks.shared;
     choir__job_rank_start(&t->part);
-    choir__cli_slow_begin(&t->slow);
+    choir__job_slow_begin(&t->slow);
     if (t->reports)
         return;
     t->reports = true;
-    choir__cli_report_begin(&t->report,
+    choir__job_report_begin(&t->report,
         t->job->records.silent ? &choir__recorder_silent
         : t->job->records.json ? &choir__recorder_json
                                : &choir__recorder_terminal,
@@ -297,7 +297,7 @@ static void start_report(choir__trainer *t)
         return;
     choir__trainer_tell(t, CHOIR__TO_OUT,
         CHOIR__TOLD(begin, .step = t->now.step, .strategy = t->job->placement.strategy_text,
-            .world = choir__cli_strategy_workers(t->job),
+            .world = choir__job_strategy_workers(t->job),
             .parameters = choir_module_param_count(t->part.net), .start_s = (double)NAN,
             .run_s = (double)NAN));
     tell_edit(t);
@@ -310,7 +310,7 @@ static choir_status train_elastic(choir__trainer *t)
     for (bool again = true; again && status == CHOIR_OK;) {
         status = train(t);
         if (status == CHOIR_OK)
-            status = choir__report_written(t->job);
+            status = choir__job_report_written(t->job);
         if (status == CHOIR_OK)
             status = choir_elastic_end(t->elastic, &again);
         else
@@ -338,7 +338,7 @@ static choir_status run_on(choir__trainer *t)
 {
     const choir__job *job = t->job;
     choir_status status = run(t);
-    bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
+    bool rebuilds = choir__job_strategy_recovery(job) != CHOIR__IN_PLACE;
     while (job->ranks.max_restarts && (rebuilds || !t->reports) && choir__is_loss(status)) {
         (void)choir_error_message(); /* marks the error as read: it may be one of a set-up */
         take_down(t);
@@ -371,13 +371,13 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     int64_t micro_count = t->part.micro_count;
     *by = t->by;
     take_down(t);
-    choir__cli_report_free(&t->report);
+    choir__job_report_free(&t->report);
     choir__run_log_close(t->record);
     free(own->data.skips);
     free(own);
     free(t);
     if (status == CHOIR_ERR_MEMORY && device && !job->placement.rehearsal &&
-        choir__cli_strategy_is_whole(job) && job->training.chunks < 2)
+        choir__job_strategy_is_whole(job) && job->training.chunks < 2)
         status = choir__explain_memory(job, device, micro_count);
     return status;
 }

@@ -6,7 +6,7 @@
 
 bool choir__raft_post(choir__raft_server *s, uint64_t to, const char *address, choir__bytes *b)
 {
-    bool sent = choir__links_send(s->links, to, address, b->data, b->to);
+    bool sent = choir__connections_send(s->connections, to, address, b->data, b->to);
     choir__bytes_free(b);
     return sent;
 }
@@ -29,7 +29,7 @@ void choir__raft_settle(choir__raft_server *s, uint64_t from, const choir__answe
             r->sent_at = 0; /* ask the leader at once */
     }
     if (a->leads) {
-        const char *address = choir__links_address(s->links, from);
+        const char *address = choir__connections_address(s->connections, from);
         s->hint = from;
         snprintf(s->hint_address, sizeof s->hint_address, "%s", address ? address : "");
     }

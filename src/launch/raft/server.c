@@ -38,8 +38,8 @@ static bool send_raft(void *arg, const struct raft_message *m)
 static void take_raft(choir__raft_server *s, uint64_t from, choir__reader *r)
 {
     struct raft_message m = {.server_id = from};
-    const char *known = choir__links_address(s->links, from);
-    char address[CHOIR__LINK_ADDRESS];
+    const char *known = choir__connections_address(s->connections, from);
+    char address[CHOIR__CONNECTION_ADDRESS];
     snprintf(address, sizeof address, "%s", known ? known : "");
     m.server_address = address;
     if (!choir__raft_read(r, &m))
@@ -92,7 +92,7 @@ static void entry_came(void *arg)
 
 /* Chooses whom to ask: who leads, as far as this server knows, and then one after another, for
  * each knows more than none. */
-static uint64_t whom(choir__raft_server *s, int try, char address[CHOIR__LINK_ADDRESS])
+static uint64_t whom(choir__raft_server *s, int try, char address[CHOIR__CONNECTION_ADDRESS])
 {
     raft_id leader = 0;
     const char *at = NULL;
@@ -100,23 +100,23 @@ static uint64_t whom(choir__raft_server *s, int try, char address[CHOIR__LINK_AD
     raft_leader(&s->raft, &leader, &at);
     *address = '\0';
     if (try % 2 == 0 && leader) {
-        snprintf(address, CHOIR__LINK_ADDRESS, "%s", at ? at : "");
+        snprintf(address, CHOIR__CONNECTION_ADDRESS, "%s", at ? at : "");
         return leader;
     }
     if (try % 4 != 3 && s->hint) {
-        snprintf(address, CHOIR__LINK_ADDRESS, "%s", s->hint_address);
+        snprintf(address, CHOIR__CONNECTION_ADDRESS, "%s", s->hint_address);
         return s->hint;
     }
     if (!c->n)
         return s->first_id;
     const struct raft_server *other = &c->servers[(unsigned)try / 2 % c->n];
-    snprintf(address, CHOIR__LINK_ADDRESS, "%s", other->address);
+    snprintf(address, CHOIR__CONNECTION_ADDRESS, "%s", other->address);
     return other->id;
 }
 
 static void ask(choir__raft_server *s, choir__raft_request *r)
 {
-    char address[CHOIR__LINK_ADDRESS];
+    char address[CHOIR__CONNECTION_ADDRESS];
     uint64_t to = whom(s, r->tries++, address);
     r->sent_at = choir__now();
     if (to == s->id) {
@@ -170,7 +170,7 @@ static void keep_voters(choir__raft_server *s)
     const struct raft_configuration *c = &s->raft.configuration;
     for (unsigned i = 0; i < c->n; i++)
         if (c->servers[i].role == RAFT_VOTER && c->servers[i].id != s->id)
-            choir__links_keep(s->links, c->servers[i].id, c->servers[i].address);
+            choir__connections_keep(s->connections, c->servers[i].id, c->servers[i].address);
 }
 
 static void deadline_in(double seconds, struct timespec *t)
@@ -340,7 +340,7 @@ static void *run(void *arg)
         bool more = choir__raft_memory_answer(&s->memory);
         double wait_s = more || closing ? 0 : s->next_tick - choir__now();
         pthread_mutex_unlock(&s->lock);
-        choir__links_poll(s->links, wait_s > 0 ? wait_s : 0, s->wake);
+        choir__connections_poll(s->connections, wait_s > 0 ? wait_s : 0, s->wake);
         pthread_mutex_lock(&s->lock);
         if (read(s->wake, &count, sizeof count) < 0) {
             /* nothing */
@@ -362,10 +362,10 @@ static choir_status start_thread(choir__raft_server *s)
 
 /* --- opening --- */
 
-static choir_status open_links(choir__raft_server *s, const choir__agent_opts *o,
+static choir_status open_connections(choir__raft_server *s, const choir__agent_opts *o,
     const choir__store_key *key, bool *founds)
 {
-    choir__links_user user = {came, gone, s};
+    choir__connections_user user = {came, gone, s};
     const char *anywhere = strchr(o->endpoint, ':') ? "::" : "0.0.0.0";
     choir_status status = CHOIR_ERR_IO;
     bool number = strspn(o->endpoint, "0123456789.") == strlen(o->endpoint) ||
@@ -373,16 +373,18 @@ static choir_status open_links(choir__raft_server *s, const choir__agent_opts *o
     /* A machine's own name often resolves to its loopback, which others cannot reach. */
     const char *at = o->node == 0 && !number && key ? anywhere : o->endpoint;
     if (o->node <= 0 && !o->witness)
-        status = choir__links_open(at, o->endpoint_port, key, s->id, user, &s->links);
+        status =
+            choir__connections_open(at, o->endpoint_port, key, s->id, user, &s->connections);
     *founds = status == CHOIR_OK;
     if (*founds || status != CHOIR_ERR_IO || (o->node == 0 && !o->witness))
         return status;
     /* At the same port where it is free, so that this agent can be named as the endpoint. */
-    status = key ? choir__links_open(anywhere, o->endpoint_port, key, s->id, user, &s->links)
+    status = key ? choir__connections_open(
+                       anywhere, o->endpoint_port, key, s->id, user, &s->connections)
                  : CHOIR_ERR_IO;
     if (status == CHOIR_ERR_IO)
-        status =
-            choir__links_open(key ? anywhere : "127.0.0.1", 0, key, s->id, user, &s->links);
+        status = choir__connections_open(
+            key ? anywhere : "127.0.0.1", 0, key, s->id, user, &s->connections);
     return status;
 }
 
@@ -393,11 +395,11 @@ static choir_status find_others(
     if (founds)
         snprintf(s->host, sizeof s->host, "%s", o->endpoint);
     else
-        status = choir__links_find(
-            s->links, o->endpoint, o->endpoint_port, deadline, &s->first_id, s->host);
+        status = choir__connections_find(
+            s->connections, o->endpoint, o->endpoint_port, deadline, &s->first_id, s->host);
     snprintf(s->address, sizeof s->address, strchr(s->host, ':') ? "[%s]:%d" : "%s:%d", s->host,
-        choir__links_port(s->links));
-    choir__links_name(s->links, s->address);
+        choir__connections_port(s->connections));
+    choir__connections_name(s->connections, s->address);
     return status;
 }
 
@@ -432,7 +434,7 @@ static choir_status start_raft(choir__raft_server *s, bool founds)
 
 static void free_server(choir__raft_server *s)
 {
-    choir__links_close(s->links);
+    choir__connections_close(s->connections);
     choir__raft_memory_free(&s->memory);
     choir__entries_free(&s->entries);
     pthread_cond_destroy(&s->news);
@@ -463,7 +465,7 @@ choir_status choir__raft_server_open(
     randombytes_buf(&s->id, sizeof s->id);
     s->id = s->id >> 1 | 1;
     s->proven_at = choir__now();
-    status = open_links(s, opts, keyed ? &key : NULL, &founds);
+    status = open_connections(s, opts, keyed ? &key : NULL, &founds);
     sodium_memzero(&key, sizeof key);
     if (status == CHOIR_OK)
         status = find_others(s, opts, founds, deadline);

@@ -1,6 +1,6 @@
 /* An agent's server among those that hold the ledger together: libraft, which decides, its
- * memory (memory.h), its messages (links.h), the entries (entries.h), and a thread that drives
- * them.
+ * memory (memory.h), its messages (connections.h), the entries (entries.h), and a thread that
+ * drives them.
  *
  * Each half second the server asks the leader to prove that it still leads, by an entry that a
  * majority confirms. Such a proof holds for the moment at which the question left. So an agent

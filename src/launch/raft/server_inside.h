@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <raft.h>
 #include "launch/raft/entries.h"
-#include "launch/raft/links.h"
+#include "launch/raft/connections.h"
 #include "launch/raft/server.h"
 #include "launch/raft/wire.h"
 
@@ -62,7 +62,7 @@ typedef struct choir__received {
     int64_t n;
     const char *text; /* (bytes) in the message */
     size_t bytes;
-    char address[CHOIR__LINK_ADDRESS];
+    char address[CHOIR__CONNECTION_ADDRESS];
 } choir__received;
 
 typedef struct choir__answer {
@@ -70,7 +70,7 @@ typedef struct choir__answer {
     bool leads, mine;
     int64_t number;
     uint64_t leader; /* the leader, if this agent does not lead; 0: unknown */
-    char address[CHOIR__LINK_ADDRESS];
+    char address[CHOIR__CONNECTION_ADDRESS];
 } choir__answer;
 
 static inline void choir__request_write(
@@ -120,7 +120,7 @@ typedef struct choir__peer_sign {
     uint64_t id;
     double heard_at; /* time of its last request, or when this server began to lead */
     bool gone;       /* connections ended because the agent died */
-    char address[CHOIR__LINK_ADDRESS];
+    char address[CHOIR__CONNECTION_ADDRESS];
 } choir__peer_sign;
 
 struct choir__raft_server {
@@ -131,8 +131,8 @@ struct choir__raft_server {
     bool started, closing, closed, retires;
 
     uint64_t id;
-    char host[CHOIR__HOST_TEXT], address[CHOIR__LINK_ADDRESS];
-    choir__links *links;
+    char host[CHOIR__HOST_TEXT], address[CHOIR__CONNECTION_ADDRESS];
+    choir__connections *connections;
     choir__raft_memory memory;
     choir__entries entries;
     struct raft raft;
@@ -142,7 +142,7 @@ struct choir__raft_server {
     /* as a client */
     uint64_t seq, first_id; /* number of the agent that was called first */
     uint64_t hint;          /* leader in the last answer; 0: unknown */
-    char hint_address[CHOIR__LINK_ADDRESS];
+    char hint_address[CHOIR__CONNECTION_ADDRESS];
     choir__raft_request *requests;
     choir__raft_request proof; /* the thread's own */
     double proven_at;          /* sending time of the question that was answered last */

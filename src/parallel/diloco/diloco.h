@@ -96,7 +96,7 @@ void *choir__diloco_values(const choir__diloco *workers, int turn, int index);
 void choir__diloco_spread(choir__diloco *workers, int from);
 void choir__diloco_spread_state(choir__diloco *workers);
 
-/* --- kept.c --- */
+/* --- worker_state.c --- */
 
 void choir__diloco_visit_state(choir__strategy *s, choir__state_visit_fn *visit, void *to);
 bool choir__diloco_visit_optim(

@@ -20,7 +20,7 @@ static choir_tensor *bring_param(choir__micro *m, choir_tensor *x, int stage)
     if (choir__device_of(x) == device)
         return x;
     choir_tensor *y = choir__copied_to(m->scope, x, device);
-    choir__record_op(&choir__to_op, y, &x, 1);
+    choir__tape_entry_new(&choir__to_op, y, &x, 1);
     return y;
 }
 
@@ -86,7 +86,7 @@ static choir_tensor *bring(choir__micro *m, choir_tensor *x, int stage)
         return y;
     y->for_products = x->for_products;
     choir__route_of(y)->stage = stage;
-    choir__record *r = choir__record_op(&choir__to_op, y, &last, 1);
+    choir__tape_entry *r = choir__tape_entry_new(&choir__to_op, y, &last, 1);
     if (r)
         r->owner = choir__stage_of(last);
     if (x->scope->depth >= m->scope->depth) /* micro-batches that share x would outlive y */

@@ -3,7 +3,7 @@
  * Devices work independently. The order in which each device's work is issued determines the
  * waits between devices, and the plan determines this order. Forward of a stage: the
  * micro-batch's fiber runs until its next op belongs to another stage (op_stage.c). Backward:
- * the micro-batch's walk takes the records of that stage (autograd/walk.c). */
+ * the micro-batch's walk takes the entries of that stage (autograd/walk.c). */
 #include <choir/pipeline.h>
 
 #include <stdlib.h>

@@ -12,14 +12,15 @@
  * Written from the papers: GPipe (Huang et al. 2018), PipeDream (2019), Megatron-LM (Narayanan
  * et al. 2021), Zero Bubble Pipeline Parallelism (Qi et al. 2023). */
 #include "base/base.h"
-#include "parallel/plan/plan.h"
+#include "parallel/plan/pipeline_plan.h"
 
 static void put(choir_action **at, choir_action_kind kind, int stage, int64_t micro)
 {
     *(*at)++ = (choir_action){kind, stage, micro};
 }
 
-void choir__plan_sequential(const choir_pipeline_plan *plan, int device, choir_action *actions)
+void choir__pipeline_plan_sequential(
+    const choir_pipeline_plan *plan, int device, choir_action *actions)
 {
     const int p = plan->devices;
     for (int64_t i = 0; i < plan->micros; i++) {
@@ -30,7 +31,8 @@ void choir__plan_sequential(const choir_pipeline_plan *plan, int device, choir_a
     }
 }
 
-void choir__plan_gpipe(const choir_pipeline_plan *plan, int device, choir_action *actions)
+void choir__pipeline_plan_gpipe(
+    const choir_pipeline_plan *plan, int device, choir_action *actions)
 {
     for (int64_t i = 0; i < plan->micros; i++)
         put(&actions, CHOIR_FORWARD, device, i);
@@ -38,7 +40,8 @@ void choir__plan_gpipe(const choir_pipeline_plan *plan, int device, choir_action
         put(&actions, CHOIR_BACKWARD, device, i);
 }
 
-void choir__plan_1f1b(const choir_pipeline_plan *plan, int device, choir_action *actions)
+void choir__pipeline_plan_1f1b(
+    const choir_pipeline_plan *plan, int device, choir_action *actions)
 {
     const int64_t m = plan->micros, warmup = choir__min(m, plan->devices - 1 - device);
     for (int64_t i = 0; i < warmup; i++)
@@ -66,12 +69,14 @@ static void split(const choir_pipeline_plan *plan, int device, int lag, choir_ac
     }
 }
 
-void choir__plan_zero_bubble(const choir_pipeline_plan *plan, int device, choir_action *actions)
+void choir__pipeline_plan_zero_bubble(
+    const choir_pipeline_plan *plan, int device, choir_action *actions)
 {
     split(plan, device, device, actions);
 }
 
-void choir__plan_split_1f1b(const choir_pipeline_plan *plan, int device, choir_action *actions)
+void choir__pipeline_plan_split_1f1b(
+    const choir_pipeline_plan *plan, int device, choir_action *actions)
 {
     split(plan, device, 0, actions);
 }
@@ -113,7 +118,8 @@ static void walk_on(const choir_pipeline_plan *plan, walk *w)
     w->round++;
 }
 
-void choir__plan_interleaved(const choir_pipeline_plan *plan, int device, choir_action *actions)
+void choir__pipeline_plan_interleaved(
+    const choir_pipeline_plan *plan, int device, choir_action *actions)
 {
     const int p = plan->devices;
     const int64_t all = plan->chunks * plan->micros;

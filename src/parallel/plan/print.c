@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "parallel/plan/plan.h"
+#include "parallel/plan/pipeline_plan.h"
 
 enum { COLUMNS = 100, MOST_PIECES = 20, SHOWN = 16 };
 
@@ -82,7 +82,7 @@ static char *rows_of(const grid *g)
     for (size_t i = 0; i < (size_t)plan->devices * columns; i++)
         rows[i] = i % columns % (size_t)g->cell ? ' ' : '.';
     for (int i = 0; i < plan->devices * plan->each; i++) {
-        int device = choir__plan_device(plan, plan->order[i].stage);
+        int device = choir__pipeline_plan_device(plan, plan->order[i].stage);
         put_action(g, &rows[(size_t)device * columns], plan->order[i], g->spans[i]);
     }
     return rows;
@@ -122,10 +122,10 @@ static void print_sums(const grid *g, FILE *file)
 choir_status choir_pipeline_plan_print(
     const choir_pipeline_plan *plan, const choir_span *spans, FILE *file)
 {
-    choir_status status = choir__plan_spans_check(plan, spans);
+    choir_status status = choir__pipeline_plan_spans_check(plan, spans);
     if (status != CHOIR_OK)
         return status;
-    choir_span *own = spans ? NULL : choir__plan_spans(plan);
+    choir_span *own = spans ? NULL : choir__pipeline_plan_spans(plan);
     const grid g = grid_of(plan, spans ? spans : own);
     char *rows = rows_of(&g);
     char chunks[32] = "";

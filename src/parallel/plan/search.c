@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "parallel/plan/plan.h"
+#include "parallel/plan/pipeline_plan.h"
 
 enum {
     EAGER = 8,           /* about this many values of `eager` are tried */
@@ -34,7 +34,7 @@ typedef struct device_state {
 typedef struct search {
     choir_pipeline_plan *plan;
     choir_action *actions; /* (devices, each), while they are written */
-    choir__plan_ends ends;
+    choir__pipeline_plan_ends ends;
     device_state *devices;
     double *start;      /* earliest start of each device's next action, as far as it is known */
     choir_action *next; /* these actions */
@@ -43,7 +43,7 @@ typedef struct search {
 
 static double when(const search *s, int device, choir_action_kind kind, int64_t micro)
 {
-    double ready = choir__plan_ready(
+    double ready = choir__pipeline_plan_ready(
         s->plan, s->plan->cost, &s->ends, (choir_action){kind, device, micro});
     return ready < 0 ? INFINITY : fmax(ready, s->devices[device].free_at);
 }
@@ -80,8 +80,8 @@ static void take(search *s, int device)
     d->forward += action.kind == CHOIR_FORWARD;
     d->backward += action.kind == CHOIR_BACKWARD_INPUT;
     d->weight += action.kind == CHOIR_BACKWARD_WEIGHT;
-    d->free_at = s->start[device] + choir__plan_duration(s->plan->cost, action);
-    choir__plan_done(s->plan, &s->ends, action, d->free_at);
+    d->free_at = s->start[device] + choir__pipeline_plan_duration(s->plan->cost, action);
+    choir__pipeline_plan_done(s->plan, &s->ends, action, d->free_at);
 }
 
 /* Writes all devices' orders by a rule; returns the makespan. */
@@ -90,19 +90,19 @@ static double write(search *s, rule by)
     const int p = s->plan->devices;
     double makespan = 0;
     s->rule = by;
-    s->ends = choir__plan_ends_new(s->plan);
+    s->ends = choir__pipeline_plan_ends_new(s->plan);
     memset(s->devices, 0, (size_t)p * sizeof *s->devices);
     for (int d = 0; d < p; d++)
         look(s, d);
     for (int done = 0; done < p * s->plan->each; done++) {
-        const int d = choir__plan_first(s->start, p);
+        const int d = choir__pipeline_plan_first(s->start, p);
         take(s, d);
         makespan = fmax(makespan, s->devices[d].free_at);
         look(s, d);
         look(s, (d + 1) % p);
         look(s, (d + p - 1) % p);
     }
-    choir__plan_ends_free(&s->ends);
+    choir__pipeline_plan_ends_free(&s->ends);
     return makespan;
 }
 
@@ -117,19 +117,20 @@ static double keep_better(
     return makespan;
 }
 
-void choir__plan_search(choir_pipeline_plan *plan)
+void choir__pipeline_plan_search(choir_pipeline_plan *plan)
 {
     static const double patience[] = {0, 0.25, 0.5, 0.75, 1, 1.5};
     const int p = plan->devices, step = (int)choir__max(1, p / EAGER);
-    double best = choir__plan_merge(plan, plan->actions, NULL);
+    double best = choir__pipeline_plan_merge(plan, plan->actions, NULL);
     search s = {.plan = plan};
     s.actions = choir__alloc((size_t)p * (size_t)plan->each * sizeof *s.actions);
     s.devices = choir__alloc((size_t)p * sizeof *s.devices);
     s.start = choir__alloc((size_t)p * sizeof *s.start);
     s.next = choir__alloc((size_t)p * sizeof *s.next);
     for (int d = 0; d < p; d++)
-        choir__plan_split_1f1b(plan, d, &s.actions[(size_t)d * (size_t)plan->each]);
-    best = keep_better(plan, s.actions, choir__plan_merge(plan, s.actions, NULL), best);
+        choir__pipeline_plan_split_1f1b(plan, d, &s.actions[(size_t)d * (size_t)plan->each]);
+    best =
+        keep_better(plan, s.actions, choir__pipeline_plan_merge(plan, s.actions, NULL), best);
     const bool small = p * plan->each <= MOST_WORK;
     for (int eager = 0; small && eager < p; eager += step)
         for (int i = 0; i < 2 * (int)CHOIR_COUNT(patience); i++) {

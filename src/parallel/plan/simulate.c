@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "parallel/plan/plan.h"
+#include "parallel/plan/pipeline_plan.h"
 
-double choir__plan_duration(const choir_stage_cost *costs, choir_action action)
+double choir__pipeline_plan_duration(const choir_stage_cost *costs, choir_action action)
 {
     const choir_stage_cost *c = &costs[action.stage];
     switch (action.kind) {
@@ -23,17 +23,17 @@ double choir__plan_duration(const choir_stage_cost *costs, choir_action action)
     return c->backward_weight;
 }
 
-choir__plan_ends choir__plan_ends_new(const choir_pipeline_plan *plan)
+choir__pipeline_plan_ends choir__pipeline_plan_ends_new(const choir_pipeline_plan *plan)
 {
     const size_t n = (size_t)plan->stages * (size_t)plan->micros;
-    choir__plan_ends ends = {
+    choir__pipeline_plan_ends ends = {
         choir__alloc(n * sizeof(double)), choir__alloc(n * sizeof(double))};
     for (size_t i = 0; i < n; i++)
         ends.forward[i] = ends.backward[i] = -1;
     return ends;
 }
 
-void choir__plan_ends_free(choir__plan_ends *ends)
+void choir__pipeline_plan_ends_free(choir__pipeline_plan_ends *ends)
 {
     free(ends->forward);
     free(ends->backward);
@@ -47,8 +47,8 @@ static double arrival(
     return end < 0 || plan->devices == 1 ? end : end + costs[lower].transfer;
 }
 
-double choir__plan_ready(const choir_pipeline_plan *plan, const choir_stage_cost *costs,
-    const choir__plan_ends *ends, choir_action action)
+double choir__pipeline_plan_ready(const choir_pipeline_plan *plan,
+    const choir_stage_cost *costs, const choir__pipeline_plan_ends *ends, choir_action action)
 {
     const int64_t m = plan->micros;
     const int s = action.stage;
@@ -64,8 +64,8 @@ double choir__plan_ready(const choir_pipeline_plan *plan, const choir_stage_cost
     return there < 0 ? there : fmax(there, *forward);
 }
 
-void choir__plan_done(
-    const choir_pipeline_plan *plan, choir__plan_ends *ends, choir_action action, double end)
+void choir__pipeline_plan_done(const choir_pipeline_plan *plan, choir__pipeline_plan_ends *ends,
+    choir_action action, double end)
 {
     const int64_t at = action.stage * plan->micros + action.micro;
     if (action.kind == CHOIR_FORWARD)
@@ -79,7 +79,7 @@ void choir__plan_done(
 typedef struct merge {
     const choir_pipeline_plan *plan;
     const choir_action *actions;
-    choir__plan_ends ends;
+    choir__pipeline_plan_ends ends;
     int *next;
     double *start, *free_at;
 } merge;
@@ -91,12 +91,12 @@ static void look(merge *m, int device)
     if (m->next[device] == plan->each)
         return;
     const choir_action next = m->actions[device * plan->each + m->next[device]];
-    const double ready = choir__plan_ready(plan, plan->cost, &m->ends, next);
+    const double ready = choir__pipeline_plan_ready(plan, plan->cost, &m->ends, next);
     if (ready >= 0)
         m->start[device] = fmax(ready, m->free_at[device]);
 }
 
-int choir__plan_first(const double *start, int devices)
+int choir__pipeline_plan_first(const double *start, int devices)
 {
     int first = 0;
     for (int d = 1; d < devices; d++)
@@ -105,11 +105,11 @@ int choir__plan_first(const double *start, int devices)
     return first;
 }
 
-double choir__plan_merge(
+double choir__pipeline_plan_merge(
     const choir_pipeline_plan *plan, const choir_action *actions, choir_action *order)
 {
     const int p = plan->devices, total = p * plan->each;
-    merge m = {.plan = plan, .actions = actions, .ends = choir__plan_ends_new(plan)};
+    merge m = {.plan = plan, .actions = actions, .ends = choir__pipeline_plan_ends_new(plan)};
     m.next = choir__calloc((size_t)p, sizeof *m.next);
     m.start = choir__calloc((size_t)p, sizeof *m.start);
     m.free_at = choir__calloc((size_t)p, sizeof *m.free_at);
@@ -118,20 +118,20 @@ double choir__plan_merge(
     for (int d = 0; d < p; d++)
         look(&m, d);
     for (; done < total; done++) {
-        const int d = choir__plan_first(m.start, p);
+        const int d = choir__pipeline_plan_first(m.start, p);
         if (m.start[d] == INFINITY)
             break;
         const choir_action action = actions[d * plan->each + m.next[d]++];
-        m.free_at[d] = m.start[d] + choir__plan_duration(plan->cost, action);
+        m.free_at[d] = m.start[d] + choir__pipeline_plan_duration(plan->cost, action);
         makespan = fmax(makespan, m.free_at[d]);
-        choir__plan_done(plan, &m.ends, action, m.free_at[d]);
+        choir__pipeline_plan_done(plan, &m.ends, action, m.free_at[d]);
         if (order)
             order[done] = action;
         look(&m, d); /* no other devices depended on the action */
         look(&m, (d + 1) % p);
         look(&m, (d + p - 1) % p);
     }
-    choir__plan_ends_free(&m.ends);
+    choir__pipeline_plan_ends_free(&m.ends);
     free(m.next);
     free(m.start);
     free(m.free_at);
@@ -141,16 +141,16 @@ double choir__plan_merge(
 static void simulate(
     const choir_pipeline_plan *plan, const choir_stage_cost *costs, choir_span *spans)
 {
-    choir__plan_ends ends = choir__plan_ends_new(plan);
+    choir__pipeline_plan_ends ends = choir__pipeline_plan_ends_new(plan);
     double *free_at = choir__calloc((size_t)plan->devices, sizeof *free_at);
     for (int i = 0; i < plan->devices * plan->each; i++) {
         const choir_action action = plan->order[i];
-        double *at = &free_at[choir__plan_device(plan, action.stage)];
-        spans[i].start = fmax(choir__plan_ready(plan, costs, &ends, action), *at);
-        spans[i].end = *at = spans[i].start + choir__plan_duration(costs, action);
-        choir__plan_done(plan, &ends, action, *at);
+        double *at = &free_at[choir__pipeline_plan_device(plan, action.stage)];
+        spans[i].start = fmax(choir__pipeline_plan_ready(plan, costs, &ends, action), *at);
+        spans[i].end = *at = spans[i].start + choir__pipeline_plan_duration(costs, action);
+        choir__pipeline_plan_done(plan, &ends, action, *at);
     }
-    choir__plan_ends_free(&ends);
+    choir__pipeline_plan_ends_free(&ends);
     free(free_at);
 }
 
@@ -161,13 +161,14 @@ choir_status choir_pipeline_plan_simulate(
         return choir__missing(__func__, "pipeline plan");
     if (!spans)
         return choir__missing(__func__, "span");
-    choir_status status = costs ? choir__plan_costs_check(costs, plan->stages) : CHOIR_OK;
+    choir_status status =
+        costs ? choir__pipeline_plan_costs_check(costs, plan->stages) : CHOIR_OK;
     if (status == CHOIR_OK)
         simulate(plan, costs ? costs : plan->cost, spans);
     return status;
 }
 
-choir_span *choir__plan_spans(const choir_pipeline_plan *plan)
+choir_span *choir__pipeline_plan_spans(const choir_pipeline_plan *plan)
 {
     choir_span *spans = choir__alloc((size_t)(plan->devices * plan->each) * sizeof *spans);
     simulate(plan, plan->cost, spans);
@@ -176,7 +177,8 @@ choir_span *choir__plan_spans(const choir_pipeline_plan *plan)
 
 /* --- results from the spans --- */
 
-choir_status choir__plan_spans_check(const choir_pipeline_plan *plan, const choir_span *spans)
+choir_status choir__pipeline_plan_spans_check(
+    const choir_pipeline_plan *plan, const choir_span *spans)
 {
     if (!plan)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -196,7 +198,7 @@ static double busy_of(const choir_pipeline_plan *plan, const choir_span *spans, 
 {
     double busy = 0;
     for (int i = 0; i < plan->devices * plan->each; i++)
-        if (device < 0 || choir__plan_device(plan, plan->order[i].stage) == device)
+        if (device < 0 || choir__pipeline_plan_device(plan, plan->order[i].stage) == device)
             busy += spans[i].end - spans[i].start;
     return busy;
 }
@@ -215,7 +217,7 @@ double choir_pipeline_plan_makespan(const choir_pipeline_plan *plan, const choir
 {
     if (choir__lacks(plan, __func__, "pipeline plan"))
         return NAN;
-    choir_span *own = spans ? NULL : choir__plan_spans(plan);
+    choir_span *own = spans ? NULL : choir__pipeline_plan_spans(plan);
     double makespan = makespan_of(plan, spans ? spans : own);
     free(own);
     return makespan;
@@ -226,7 +228,7 @@ double choir_pipeline_plan_idle(
 {
     if (choir__lacks(plan, __func__, "pipeline plan"))
         return NAN;
-    choir_span *own = spans ? NULL : choir__plan_spans(plan);
+    choir_span *own = spans ? NULL : choir__pipeline_plan_spans(plan);
     const choir_span *of = spans ? spans : own;
     double time = makespan_of(plan, of) * (device < 0 ? plan->devices : 1);
     double idle = time > 0 ? 1 - busy_of(plan, of, device) / time : 0;
@@ -240,7 +242,7 @@ double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan)
         return NAN;
     const double p = plan->devices, m = (double)plan->micros, v = plan->chunks;
     double bubble = (p - 1) / (plan->schedule->chunked ? v * m : m);
-    if (plan->schedule->write == choir__plan_sequential)
+    if (plan->schedule->write == choir__pipeline_plan_sequential)
         bubble = p - 1;
     if (plan->schedule->split) {
         /* sums over stages; their quotient equals the means' quotient */
@@ -270,7 +272,7 @@ int64_t choir_pipeline_plan_peak(const choir_pipeline_plan *plan, int device)
     return peak;
 }
 
-choir_status choir__plan_costs_check(const choir_stage_cost *costs, int stages)
+choir_status choir__pipeline_plan_costs_check(const choir_stage_cost *costs, int stages)
 {
     for (int s = 0; s < stages; s++) {
         const struct {

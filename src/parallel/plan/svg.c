@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "base/files/file.h"
 #include "base/math/functions.h"
-#include "parallel/plan/plan.h"
+#include "parallel/plan/pipeline_plan.h"
 
 /* Lengths in pixels. */
 enum {
@@ -137,7 +137,7 @@ static void draw_panel(const page *g, int index, double y)
     }
     for (int i = 0; i < plan->devices * plan->each; i++) {
         choir_span span = {spans[i].start - first, spans[i].end - first};
-        int device = choir__plan_device(plan, plan->order[i].stage);
+        int device = choir__pipeline_plan_device(plan, plan->order[i].stage);
         draw_action(g, plan, plan->order[i], span, y + device * (ROW + GAP));
     }
 }
@@ -245,11 +245,11 @@ choir_status choir_pipeline_plan_svg(const choir_pipeline_plan *const *plans,
     g.height = 2 * MARGIN + LEGEND + AXIS - BETWEEN;
     for (int k = 0; k < count; k++) {
         const choir_span *given = spans ? spans[k] : NULL;
-        status = choir__plan_spans_check(plans[k], given);
+        status = choir__pipeline_plan_spans_check(plans[k], given);
         if (status != CHOIR_OK)
             break;
         if (!given)
-            own[k] = choir__plan_spans(plans[k]);
+            own[k] = choir__pipeline_plan_spans(plans[k]);
         g.spans[k] = own[k] ? own[k] : spans[k];
         g.longest = fmax(g.longest, choir_pipeline_plan_makespan(plans[k], g.spans[k]));
         g.height += panel_height(plans[k]);

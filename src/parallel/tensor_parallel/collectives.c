@@ -29,7 +29,7 @@ typedef struct attributes {
 /* --- gradients --- */
 
 /* Sums the ranks' gy, in its own memory if no other tensor shares that. */
-static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void sum_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
     gy = choir__blocks_writable(sink->scope, gy);
@@ -38,24 +38,24 @@ static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gy); /* gives nothing if gy is poisoned */
 }
 
-static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void pass_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     sink->give(sink, r, 0, gy);
 }
 
-static void give_new(choir__record *r, choir_tensor *g, choir__sink *sink)
+static void give_new(choir__tape_entry *r, choir_tensor *g, choir__sink *sink)
 {
     g->grad_owned = true;
     sink->give(sink, r, 0, g); /* gives nothing if g is poisoned */
 }
 
-static void own_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void own_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
     give_new(r, choir__blocks_own(sink->scope, gy, a->group, a->dim, a->slices), sink);
 }
 
-static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void gather_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
     give_new(
@@ -63,7 +63,7 @@ static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
 }
 
 /* Recomputation is collective: all ranks recompute the same segments in the same order. */
-static void reduce_again(choir__record *r)
+static void reduce_again(choir__tape_entry *r)
 {
     const attributes *a = r->attrs;
     choir__launch_copy(r->out, r->in[0]);
@@ -72,14 +72,14 @@ static void reduce_again(choir__record *r)
     r->out->storage->version = version;
 }
 
-static void gather_again(choir__record *r)
+static void gather_again(choir__tape_entry *r)
 {
     const attributes *a = r->attrs;
     choir__launch_copy(r->out,
         choir__blocks_gather(r->scope, r->in[0], a->group, a->dim, a->whole, a->slices));
 }
 
-static void split_again(choir__record *r)
+static void split_again(choir__tape_entry *r)
 {
     const attributes *a = r->attrs;
     choir__launch_copy(
@@ -110,9 +110,9 @@ static const choir__op split_op = {.name = "tp_split",
 static choir_tensor *recorded(
     const choir__op *op, choir_tensor *y, choir_tensor *x, attributes a)
 {
-    choir__record *r = choir__record_op(op, y, &x, 1);
+    choir__tape_entry *r = choir__tape_entry_new(op, y, &x, 1);
     if (r)
-        choir__record_attrs(r, &a, sizeof a);
+        choir__tape_entry_attrs(r, &a, sizeof a);
     return y;
 }
 
@@ -121,7 +121,7 @@ static choir_tensor *recorded(
 static choir_tensor *copied_before(
     const choir_scope *scope, const choir_tensor *x, const choir_group *group)
 {
-    for (choir__record *r = scope->tape_tail; r && r != x->producer; r = r->previous)
+    for (choir__tape_entry *r = scope->tape_tail; r && r != x->producer; r = r->previous)
         if (r->op == &copy_op && r->in[0] == x && r->segment == scope->segment &&
             ((const attributes *)r->attrs)->group == group && r->out->storage)
             return r->out;

@@ -122,14 +122,14 @@ static void add_words(choir_tensor *y, choir_tensor *rows, const lookup *l)
     choir__tensor_release(own);
 }
 
-static void rows_again(choir__record *r)
+static void rows_again(choir__tape_entry *r)
 {
     uint32_t version = r->out->storage->version;
     add_words(r->out, choir__dense_rows(r->scope, r->in[0]), r->attrs);
     r->out->storage->version = version;
 }
 
-static void rows_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void rows_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const lookup *l = r->attrs;
     if (l->tokens)

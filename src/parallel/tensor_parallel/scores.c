@@ -105,7 +105,7 @@ static void launch_losses(
     choir__launch(choir__device_of(x), x->dtype, part_losses, &args);
 }
 
-static void cross_entropy_again(choir__record *r)
+static void cross_entropy_again(choir__tape_entry *r)
 {
     const attributes *a = r->attrs;
     statistics s = {r->saved[0], r->saved[1], r->saved[2], r->saved[3]};
@@ -170,9 +170,9 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in,
     }
     launch_targets(s.targets, s.given, part->base.at, choir__cols(x), &a);
     launch_losses(loss, x, &s, &a);
-    choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 3);
+    choir__tape_entry *r = choir__tape_entry_new(&cross_entropy_op, loss, in, 3);
     if (r) {
-        choir__record_attrs(r, &a, sizeof a);
+        choir__tape_entry_attrs(r, &a, sizeof a);
         r->saved[0] = s.targets;
         r->saved[1] = s.lse;
         r->saved[2] = s.count;

@@ -1,6 +1,6 @@
 /* Inside tensor parallelism: rules become a list of parameters and of the boxes that this rank
- * has of each (plan.c, default_plan.c), which is applied to the tree (apply.c); ops compute
- * with parts (layers.c, scores.c, collectives.c). */
+ * has of each (plan_of_rules.c, default_plan.c), which is applied to the tree (apply.c); ops
+ * compute with parts (layers.c, scores.c, collectives.c). */
 #ifndef CHOIR_TENSOR_PARALLEL_INTERNAL_H
 #define CHOIR_TENSOR_PARALLEL_INTERNAL_H
 

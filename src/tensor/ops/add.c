@@ -22,7 +22,7 @@ static bool adds_half(choir_tensor *x, choir_tensor *h)
     return scope && scope->autocast.on && !scope->autocast.all;
 }
 
-static void backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     sink->give(sink, r, 0, gy);
     if (!choir__wanted(r, 1))
@@ -34,7 +34,7 @@ static void backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
         sink->give(sink, r, 1, g);
 }
 
-static void again(choir__record *r)
+static void again(choir__tape_entry *r)
 {
     choir__launch_add(r->out, r->in[0], r->in[1]);
 }

@@ -15,7 +15,7 @@
 
 /* --- softmax over rows --- */
 
-static void softmax_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void softmax_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *y = r->saved[0], *gx = sink->dest(sink, r, 0);
     if (!gx)
@@ -35,7 +35,7 @@ static void softmax_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, out);
 }
 
-static void softmax_again(choir__record *r)
+static void softmax_again(choir__tape_entry *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
     if (x->poisoned)
@@ -246,7 +246,7 @@ static choir_tensor *gradient_like(choir_scope *scope, choir_tensor *x)
     return choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
 }
 
-static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void attention_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir__k_attention x = arguments(r->saved, r->attrs);
     choir_tensor *g[OPERANDS] = {0};
@@ -279,7 +279,7 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
             sink->give(sink, r, i, g[i]);
 }
 
-static void attention_again(choir__record *r)
+static void attention_again(choir__tape_entry *r)
 {
     for (int i = 0; i < r->count; i++)
         if (r->saved[i])
@@ -420,7 +420,7 @@ static choir__k_attention thirds_of(const choir_tensor *qkv, const choir__attent
         .dtype = qkv->dtype};
 }
 
-static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void self_attention_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir__attention_shape *n = r->attrs;
     choir_tensor *g = sink->dest(sink, r, 0);
@@ -438,7 +438,7 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
     sink->give(sink, r, 0, g);
 }
 
-static void self_attention_again(choir__record *r)
+static void self_attention_again(choir__tape_entry *r)
 {
     launch(r->scope, thirds_of(r->in[0], r->attrs), packed_rows(r->out, r->attrs), r->saved[1]);
 }

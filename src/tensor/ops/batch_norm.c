@@ -39,7 +39,7 @@ static void launch_shared(choir_scope *scope, const choir_tensor *x, choir__stra
     choir__tensor_release(memory);
 }
 
-static choir__k_batch_norm arguments(const choir__record *r)
+static choir__k_batch_norm arguments(const choir__tape_entry *r)
 {
     const choir_tensor *x = r->saved[SAVED_X];
     const struct attrs *a = r->attrs;
@@ -66,7 +66,7 @@ static bool ours(const choir_tensor *g)
 /* Returns the tensor for the residual's gradient if ReLU makes it differ from gy: in gy's
  * memory if that is ours. Returns NULL if it is not needed or equals gy. */
 static choir_tensor *residual_dest(
-    choir__record *r, choir_tensor *gy, choir_tensor *rows, choir_scope *scope)
+    choir__tape_entry *r, choir_tensor *gy, choir_tensor *rows, choir_scope *scope)
 {
     const struct attrs *a = r->attrs;
     if (!a->relu || !choir__wanted(r, RESIDUAL))
@@ -77,7 +77,7 @@ static choir_tensor *residual_dest(
     return g;
 }
 
-static void batch_norm_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void batch_norm_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct attrs *a = r->attrs;
     choir_tensor *x = r->saved[SAVED_X];
@@ -114,7 +114,7 @@ static void batch_norm_backward(choir__record *r, choir_tensor *gy, choir__sink 
 
 /* --- forward --- */
 
-static void again(choir__record *r)
+static void again(choir__tape_entry *r)
 {
     choir_tensor *x = r->saved[SAVED_X], *residual = r->in[RESIDUAL];
     choir__copy_again(r, X); /* SAVED_X is X */
@@ -260,7 +260,7 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
                                          ? &batch_norm_residual_again_op
                                          : &batch_norm_residual_op;
     struct attrs attrs = {o.training, o.relu, shared};
-    return choir__recorded(residual ? with_residual : &batch_norm_op, y, in, OPERANDS,
+    return choir__taped(residual ? with_residual : &batch_norm_op, y, in, OPERANDS,
         (choir__keeps){
             &attrs, sizeof attrs, {rows, mean, rstd, residual && o.relu ? y : NULL}});
 }

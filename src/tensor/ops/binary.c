@@ -26,7 +26,7 @@ static choir_tensor *product(choir_scope *scope, choir__binary_op op, choir_tens
     return y;
 }
 
-static void add_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void add_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
@@ -49,7 +49,7 @@ static choir_tensor *negated(choir_scope *scope, choir_tensor *x)
     return y;
 }
 
-static void sub_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void sub_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     if (choir__wanted(r, 0))
         choir__give_summed(r, 0, gy, sink);
@@ -57,7 +57,7 @@ static void sub_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
         choir__give_summed(r, 1, negated(sink->scope, gy), sink);
 }
 
-static void mul_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void mul_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
@@ -66,7 +66,7 @@ static void mul_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 }
 
 /* d(a/b) = da / b - db (a/b) / b */
-static void div_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void div_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *over_b = product(sink->scope, CHOIR__DIV, gy, r->in[1], gy->shape);
     if (choir__wanted(r, 0))
@@ -78,7 +78,7 @@ static void div_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 }
 
 /* The greater (lesser) operand gets gy, and each a half where they are equal. */
-static void give_share(choir__record *r, choir_tensor *gy, choir__sink *sink, bool greater)
+static void give_share(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink, bool greater)
 {
     for (int i = 0; i < 2; i++) {
         if (!choir__wanted(r, i))
@@ -92,17 +92,17 @@ static void give_share(choir__record *r, choir_tensor *gy, choir__sink *sink, bo
     }
 }
 
-static void maximum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void maximum_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     give_share(r, gy, sink, true);
 }
 
-static void minimum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void minimum_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     give_share(r, gy, sink, false);
 }
 
-static void binary_again(choir__record *r);
+static void binary_again(choir__tape_entry *r);
 
 #define BINARY(title, ...)                                                                     \
     {                                                                                          \
@@ -127,7 +127,7 @@ static const choir__op *const binary_ops[CHOIR__BINARY_COUNT] = {
     [CHOIR__MINIMUM] = &minimum_op,
 };
 
-static void binary_again(choir__record *r)
+static void binary_again(choir__tape_entry *r)
 {
     choir__binary_op op = CHOIR__ADD;
     while (binary_ops[op] != r->op)

@@ -187,7 +187,7 @@ static void launch_where(
 }
 
 /* The operands are b, the mask, and a unless that is a number. */
-static void where_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void where_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *zero = choir__number_like(sink->scope, gy, 0);
     for (int i = 0; i < r->count; i += 2) {
@@ -202,7 +202,7 @@ static void where_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
     }
 }
 
-static void where_again(choir__record *r)
+static void where_again(choir__tape_entry *r)
 {
     const double *value = r->attrs;
     choir_tensor *a = r->count > 2 ? r->in[2] : choir__number_like(r->scope, r->in[0], *value);

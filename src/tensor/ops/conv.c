@@ -89,7 +89,7 @@ static bool fit(const choir_tensor *x, const choir_tensor *weight, const choir_t
 
 /* gx channels-last: the gradient of a convolution's input, or a transposed convolution */
 static void launch_backward_input(
-    const choir__record *r, const choir_tensor *gy, choir_tensor *gx)
+    const choir__tape_entry *r, const choir_tensor *gy, choir_tensor *gx)
 {
     choir__k_conv args = {.gy = choir__data(gy),
         .w = choir__data(r->saved[1]),
@@ -99,7 +99,7 @@ static void launch_backward_input(
     choir__launch(choir__device_of(gx), gx->dtype, conv_backward_input, &args);
 }
 
-static void conv_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void conv_backward_input(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     if (!choir__wanted(r, 0))
         return;
@@ -127,7 +127,7 @@ static choir_tensor *weight_gradient(
 }
 
 static void give_weight(
-    choir__sink *sink, choir__record *r, choir_tensor *gw, choir_tensor *made)
+    choir__sink *sink, choir__tape_entry *r, choir_tensor *gw, choir_tensor *made)
 {
     if (gw->dtype != made->dtype) {
         choir__launch_copy(gw, made);
@@ -136,7 +136,7 @@ static void give_weight(
     sink->give(sink, r, 1, made);
 }
 
-static void conv_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void conv_backward_weight(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0];
     if (!choir__wanted(r, 1) && !choir__wanted(r, 2))
@@ -160,7 +160,7 @@ static void conv_backward_weight(choir__record *r, choir_tensor *gy, choir__sink
 }
 
 /* saved: x and w channels-last */
-static void conv_again(choir__record *r)
+static void conv_again(choir__tape_entry *r)
 {
     const choir_tensor *x = r->saved[0];
     choir__copy_again(r, 0);
@@ -228,7 +228,7 @@ choir_tensor *choir_conv2d(
 /* --- transposed convolution: s describes the convolution that takes y to x --- */
 
 /* gx = conv(gy, w) */
-static void transpose_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void transpose_backward_input(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir__conv_shape *s = r->attrs;
     if (!choir__wanted(r, 0))
@@ -248,7 +248,7 @@ static void transpose_backward_input(choir__record *r, choir_tensor *gy, choir__
 }
 
 /* Computes the bias' gradient: the sum of gy's rows, one per pixel. */
-static void bias_backward(choir__record *r, const choir_tensor *gy, choir__sink *sink)
+static void bias_backward(choir__tape_entry *r, const choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *gb = sink->dest(sink, r, 2);
     if (!gb)
@@ -264,7 +264,7 @@ static void bias_backward(choir__record *r, const choir_tensor *gy, choir__sink 
     sink->give(sink, r, 2, gb);
 }
 
-static void transpose_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void transpose_backward_weight(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0];
     if (!choir__wanted(r, 1) && !choir__wanted(r, 2))
@@ -307,7 +307,7 @@ static void add_bias(choir_tensor *y, const choir_tensor *bias)
     choir__launch_add(&pixels, &pixels, &channels);
 }
 
-static void transpose_again(choir__record *r)
+static void transpose_again(choir__tape_entry *r)
 {
     choir__copy_again(r, 0);
     choir__copy_again(r, 1);

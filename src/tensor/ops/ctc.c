@@ -39,7 +39,7 @@ static choir__k_ctc arguments(
         .dtype = in[X]->dtype};
 }
 
-static void ctc_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void ctc_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *g = sink->dest(sink, r, X);
     if (!g)
@@ -54,7 +54,7 @@ static void ctc_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, X, g);
 }
 
-static void ctc_again(choir__record *r)
+static void ctc_again(choir__tape_entry *r)
 {
     choir__k_ctc args = arguments(r->saved, r->saved[OPERANDS], r->attrs);
     args.loss = choir__data(r->out);

@@ -1,4 +1,4 @@
-/* Ops with a user's own gradient: two functions that call ordinary ops, and one record. The
+/* Ops with a user's own gradient: two functions that call ordinary ops, and one entry. The
  * ordinary ops run on the device of the custom op, since their operands are there. */
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct custom {
 /* Asks the op for the gradients of its operands; one that is not needed may be of any shape.
  * Returns false, with the scope failed, if there is no backward or a shape is wrong. */
 static bool gradients_of(
-    const choir__record *r, choir_tensor *gy, choir_scope *scope, choir_tensor **grads)
+    const choir__tape_entry *r, choir_tensor *gy, choir_scope *scope, choir_tensor **grads)
 {
     const struct custom *c = r->attrs;
     const char *name = c->op->name ? c->op->name : "custom";
@@ -39,7 +39,7 @@ static bool gradients_of(
     return true;
 }
 
-static void custom_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void custom_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *grads[CHOIR__MAX_IN] = {NULL};
     if (!gradients_of(r, gy, sink->scope, grads))
@@ -49,7 +49,7 @@ static void custom_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
             sink->give(sink, r, i, grads[i]);
 }
 
-static void custom_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void custom_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     if (!gradients_of(r, gy, gy->scope, gx))
         memset(gx, 0, CHOIR__MAX_IN * sizeof *gx);
@@ -93,9 +93,9 @@ choir_tensor *choir_custom(
     if (y->poisoned)
         return y;
     y = choir__tensor_alias(scope, y); /* the result may be an input itself */
-    choir__record *r = choir__record_op(&custom_op, y, in, count);
+    choir__tape_entry *r = choir__tape_entry_new(&custom_op, y, in, count);
     if (r) {
-        choir__record_attrs(r, &(struct custom){op, arg}, sizeof(struct custom));
+        choir__tape_entry_attrs(r, &(struct custom){op, arg}, sizeof(struct custom));
         r->saved[0] = y;
     }
     return y;

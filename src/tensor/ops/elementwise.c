@@ -9,7 +9,7 @@
 #include "tensor/strategy.h"
 
 /* saved: y for the ops whose backward is cheaper from y, else x; both have one memory order */
-static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void unary_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir__unary *u = r->attrs;
     choir_tensor *t = r->saved[0], *gx = sink->dest(sink, r, 0);
@@ -34,7 +34,7 @@ static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
     sink->give(sink, r, 0, out);
 }
 
-static void unary_again(choir__record *r)
+static void unary_again(choir__tape_entry *r)
 {
     const choir__unary *u = r->attrs;
     choir_tensor *y = r->out;
@@ -48,7 +48,7 @@ static void unary_again(choir__record *r)
     choir__launch(choir__device_of(y), y->dtype, unary, &args);
 }
 
-/* An op, and its record if the result is rounded to 16 bits (`rounded`). Backward reads x, or y
+/* An op, and its entry if the result is rounded to 16 bits (`rounded`). Backward reads x, or y
  * if that is cheaper (FROM_Y). Of a rounded result only the 16 bits are kept, and y is computed
  * again. */
 struct unary_ops {

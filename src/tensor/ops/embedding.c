@@ -52,12 +52,12 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     return CHOIR_OK;
 }
 
-typedef void sum_fn(const choir__record *r, choir_tensor *ids, choir_tensor *gy,
+typedef void sum_fn(const choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy,
     choir_tensor *y, int64_t from, bool once);
 
 /* Writes the sums by id of a micro-batch's rows to y, rows of the table from `from` on. once:
  * the rows come from all ranks that have chunks of a sequence. */
-static void sum_rows(const choir__record *r, choir_tensor *ids, choir_tensor *gy,
+static void sum_rows(const choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy,
     choir_tensor *y, int64_t from, bool once)
 {
     choir__table_rows of = *(const choir__table_rows *)r->attrs;
@@ -96,7 +96,7 @@ static choir_tensor *columns_of(
 /* Like sum_rows, where gy has the rows of this rank's tokens and ids are all ranks': a block of
  * columns at a time, and as many rows of the table, so that no rank has more of them than it
  * has tokens. */
-static void sum_columns(const choir__record *r, choir_tensor *ids, choir_tensor *gy,
+static void sum_columns(const choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy,
     choir_tensor *y, int64_t from, bool once)
 {
     const choir__sequence *s = r->scope->sequence;
@@ -125,7 +125,7 @@ static void sum_columns(const choir__record *r, choir_tensor *ids, choir_tensor 
 }
 
 /* Gives the table's gradient in parts of its rows, if the sink takes them. */
-static bool give_in_parts(choir__record *r, choir_tensor *ids, choir_tensor *gy,
+static bool give_in_parts(choir__tape_entry *r, choir_tensor *ids, choir_tensor *gy,
     choir__sink *sink, sum_fn *sum, bool once)
 {
     choir_shape shape = r->in[0]->shape;
@@ -140,7 +140,7 @@ static bool give_in_parts(choir__record *r, choir_tensor *ids, choir_tensor *gy,
     return parts;
 }
 
-static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void embedding_backward_weight(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *ids = r->saved[0];
     gy = choir__dense_rows(sink->scope, gy);
@@ -170,7 +170,7 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     sink->give(sink, r, 0, g);
 }
 
-static void embedding_again(choir__record *r)
+static void embedding_again(choir__tape_entry *r)
 {
     const choir__table_rows *of = r->attrs;
     choir_tensor *y = r->out, *table = r->in[0];
@@ -196,7 +196,8 @@ static void embedding_again(choir__record *r)
     choir__launch(choir__device_of(y), dtype, embedding, &args);
 }
 
-static void embedding_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void embedding_derivative(
+    const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     choir_shape rows = choir_dims(r->in[1]->count, r->in[0]->shape.dim[1]);
     choir_tensor *ids = choir_reshape(choir__derive_in(r, 1, gy), choir_dims(-1, 1));
@@ -333,7 +334,7 @@ static const char *unnumbered(const choir_tensor *x)
                : "expected samples of tokens, with a multiple of 4 elements in each chunk";
 }
 
-static void dropout_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void dropout_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *gx =
         choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, gy->shape);
@@ -344,7 +345,7 @@ static void dropout_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, gx);
 }
 
-static void dropout_again(choir__record *r)
+static void dropout_again(choir__tape_entry *r)
 {
     launch_dropout(r->out, r->in[0], r->attrs);
 }

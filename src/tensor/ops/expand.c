@@ -82,7 +82,7 @@ static choir_tensor *sum_of_leaves(
     return choir__slab_array(slab, 0, shape);
 }
 
-void choir__give_summed(choir__record *r, int i, choir_tensor *g, choir__sink *sink)
+void choir__give_summed(choir__tape_entry *r, int i, choir_tensor *g, choir__sink *sink)
 {
     const choir__sequence *s = choir__sequence_of(r->scope, r->out);
     const choir_shape shape = r->in[i]->shape;
@@ -113,7 +113,7 @@ void choir__give_summed(choir__record *r, int i, choir_tensor *g, choir__sink *s
 
 /* --- the view --- */
 
-static void expand_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void expand_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir__give_summed(r, 0, gy, sink);
 }
@@ -142,6 +142,6 @@ choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
             choir__shape_text(x->shape), choir__shape_text(shape));
     y->shape = shape;
     y->count = choir__shape_count(shape);
-    choir__record_op(&expand_op, y, &x, 1);
+    choir__tape_entry_new(&expand_op, y, &x, 1);
     return y;
 }

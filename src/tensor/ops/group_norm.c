@@ -3,7 +3,7 @@
 #include "tensor/segment.h"
 
 /* saved: x channels-last, mean, rstd (N, groups) */
-static choir__k_group_norm arguments(const choir__record *r)
+static choir__k_group_norm arguments(const choir__tape_entry *r)
 {
     const choir_tensor *x = r->saved[0], *mean = r->saved[1];
     int64_t n = x->shape.dim[0], c = x->shape.dim[1];
@@ -20,7 +20,7 @@ static choir__k_group_norm arguments(const choir__record *r)
         .dtype = x->dtype};
 }
 
-static void group_norm_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void group_norm_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0];
     choir_tensor *ggamma = sink->dest(sink, r, 1), *gbeta = sink->dest(sink, r, 2);
@@ -43,7 +43,7 @@ static void group_norm_backward(choir__record *r, choir_tensor *gy, choir__sink 
         sink->give(sink, r, 0, gx);
 }
 
-static void group_norm_again(choir__record *r)
+static void group_norm_again(choir__tape_entry *r)
 {
     choir__copy_again(r, 0);
     choir__k_group_norm args = arguments(r);

@@ -41,7 +41,7 @@ static void launch_stretch(
     choir__launch(choir__device_of(x), x->dtype, stretch, &args);
 }
 
-static void stretch_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void stretch_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *g = new_image(sink->scope, gy, r->in[0]->shape);
     gy = choir__channels_last(sink->scope, gy);
@@ -52,7 +52,7 @@ static void stretch_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, g);
 }
 
-static void stretch_again(choir__record *r)
+static void stretch_again(choir__tape_entry *r)
 {
     choir_tensor *image = choir__channels_last(r->scope, r->in[0]);
     if (!image->poisoned)

@@ -1,7 +1,7 @@
 /* Layer norm and root mean square norm: one op, with or without a mean.
  *
  * Norms often follow residuals: a block computes s = x + r, continues with norm(s), and later
- * adds to s again. One kernel writes both s and its norm, and leaves two records: an addition,
+ * adds to s again. One kernel writes both s and its norm, and leaves two entries: an addition,
  * and a norm of its result. Backward reaches the norm when all later uses of s have given their
  * gradients, so the norm's kernel adds its own gradient to these in the same pass, whether or
  * not s was made here.
@@ -20,7 +20,7 @@
  * that gradient, and no hook can change it in between; else NULL. */
 static choir_tensor *twin_for(choir_tensor *x, const choir_tensor *gy, choir__sink *sink)
 {
-    const choir__record *sum = x->producer;
+    const choir__tape_entry *sum = x->producer;
     if (sum && choir__is_half(gy->dtype) && gy->dtype != sum->in[sum->count - 1]->dtype)
         return NULL; /* the kernel knows one 16-bit type */
     if (!sum || sum->op != &choir__add_half_op || !choir__wanted(sum, 1) || x->hooks ||
@@ -33,7 +33,8 @@ static choir_tensor *twin_for(choir_tensor *x, const choir_tensor *gy, choir__si
 }
 
 /* saved: x, its mean (NULL: RMS norm), rstd */
-static choir__k_layer_norm_backward arguments(const choir__record *r, const choir_tensor *gy)
+static choir__k_layer_norm_backward arguments(
+    const choir__tape_entry *r, const choir_tensor *gy)
 {
     const choir_tensor *x = r->saved[0];
     return (choir__k_layer_norm_backward){.x = choir__data(x),
@@ -48,7 +49,7 @@ static choir__k_layer_norm_backward arguments(const choir__record *r, const choi
         .half_gy = gy->dtype != x->dtype};
 }
 
-static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void backward_input(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0], *given, *gx = sink->dest_onto(sink, r, 0, &given);
     if (!gx)
@@ -68,7 +69,7 @@ static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink
     sink->give(sink, r, 0, gx);
 }
 
-static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void backward_weight(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0];
     choir_tensor *ggamma = sink->dest(sink, r, 1), *gbeta = sink->dest(sink, r, 2);
@@ -86,7 +87,7 @@ static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sin
 }
 
 /* Computes the norm again; mean and rstd get their old values. */
-static void norm_again(choir__record *r)
+static void norm_again(choir__tape_entry *r)
 {
     choir_tensor *x = r->saved[0];
     choir__k_layer_norm args = {.x = choir__data(x),
@@ -189,12 +190,12 @@ static choir_tensor *launch(
     choir__launch(choir__device_of(x), x->dtype, layer_norm, &args);
     choir_tensor *s = add ? to.sum : x;
     if (add) {
-        choir__record_op(
+        choir__tape_entry_new(
             half_add ? &choir__add_half_op : &choir__add_op, s, (choir_tensor *[]){x, add}, 2);
         *sum = s;
     }
-    return choir__recorded(op_of(opts.rms, half_y), to.y, (choir_tensor *[]){s, in[1], in[2]},
-        3, (choir__keeps){&opts.eps, sizeof opts.eps, {s, to.mean, to.rstd}});
+    return choir__taped(op_of(opts.rms, half_y), to.y, (choir_tensor *[]){s, in[1], in[2]}, 3,
+        (choir__keeps){&opts.eps, sizeof opts.eps, {s, to.mean, to.rstd}});
 }
 
 static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamma,

@@ -31,7 +31,7 @@ static bool is_matrix(const choir_tensor *x)
 }
 
 /* Gives the gradients that the op's derivative makes. */
-static void derived_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void derived_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *g[CHOIR__MAX_IN] = {NULL};
     r->op->derivative(r, gy, g);
@@ -42,7 +42,7 @@ static void derived_backward(choir__record *r, choir_tensor *gy, choir__sink *si
 
 /* --- Cholesky's factor --- */
 
-static void cholesky_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void cholesky_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     choir_tensor *upper = turned(r->out), *m = choir_matmul(upper, gy);
     m = choir_add(choir_tril(m, 0), turned(choir_tril(m, -1))); /* P + P' */
@@ -51,7 +51,7 @@ static void cholesky_derivative(const choir__record *r, choir_tensor *gy, choir_
     gx[0] = choir_scale(m, 0.5);
 }
 
-static void cholesky_again(choir__record *r)
+static void cholesky_again(choir__tape_entry *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
     if (x->poisoned || !x->count)
@@ -86,7 +86,7 @@ choir_tensor *choir_cholesky(choir_tensor *x)
 
 /* --- triangular systems --- */
 
-static void solve_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void solve_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     bool upper = *(const bool *)r->attrs;
     choir_tensor *a = choir__derive_in(r, 0, gy);
@@ -98,7 +98,7 @@ static void solve_derivative(const choir__record *r, choir_tensor *gy, choir_ten
     gx[1] = gb;
 }
 
-static void solve_again(choir__record *r)
+static void solve_again(choir__tape_entry *r)
 {
     choir_tensor *a = choir__dense_rows(r->scope, r->in[0]);
     choir_tensor *b = choir__dense_rows(r->scope, r->in[1]);
@@ -197,7 +197,7 @@ static choir_tensor *skewed(choir_tensor *a, choir_tensor *ga)
 
 /* Divisors are differences and sums of singular values, not of their squares, which small ones
  * do not have. */
-static void svd_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void svd_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     parts y = parts_of(r->out), g = parts_of(gy);
     choir_shape square = y.v->shape;
@@ -215,7 +215,7 @@ static void svd_derivative(const choir__record *r, choir_tensor *gy, choir_tenso
     gx[0] = choir_matmul(rows, turned(y.v));
 }
 
-static void svd_again(choir__record *r)
+static void svd_again(choir__tape_entry *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
     if (x->poisoned || !x->count)

@@ -30,14 +30,14 @@ static const choir__op linear_op, linear_of_gelu_op;
 
 enum { FIRST, WHOLE_GY }; /* saved: the product's first operand; see whole_gradient */
 
-static choir__linear_of how(const choir__record *r)
+static choir__linear_of how(const choir__tape_entry *r)
 {
     return *(const choir__linear_of *)r->attrs;
 }
 
 /* Returns gy with the tokens of all ranks; the result has this rank's. It is gathered once for
  * both products of backward, unless the second is put off. */
-static choir_tensor *whole_gradient(choir__record *r, choir_tensor *gy, choir_scope *scope)
+static choir_tensor *whole_gradient(choir__tape_entry *r, choir_tensor *gy, choir_scope *scope)
 {
     const choir__partition *tokens = how(r).tokens;
     if (!tokens)
@@ -49,7 +49,7 @@ static choir_tensor *whole_gradient(choir__record *r, choir_tensor *gy, choir_sc
 }
 
 /* gx = gy w, where the columns of gy are in slices */
-static void sliced_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void sliced_backward_input(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir_tensor *x = r->in[0];
     gy = choir__product_rows(sink->scope, gy);
@@ -67,10 +67,10 @@ static void sliced_backward_input(choir__record *r, choir_tensor *gy, choir__sin
 }
 
 /* gx = gy w, times GELU's slope */
-static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void linear_backward_input(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     bool gelu = how(r).gelu, adds = false;
-    choir__record *of = r; /* record whose input 0 gets the gradient */
+    choir__tape_entry *of = r; /* entry whose input 0 gets the gradient */
     if (choir__sliced_record(r)) {
         sliced_backward_input(r, gy, sink);
         return;
@@ -133,12 +133,13 @@ static void launch_part(const struct weight_product *p, choir_tensor *g, choir__
 }
 
 /* Computes the gradient of the weight in parts of its rows. */
-static void weight_gradient(const struct weight_product *p, choir__record *r, choir__sink *sink)
+static void weight_gradient(
+    const struct weight_product *p, choir__tape_entry *r, choir__sink *sink)
 {
     choir_shape shape = r->in[1]->shape;
     int64_t rows = shape.dim[0], each = choir__part_rows(shape), part = 0;
     choir_tensor *gw = sink->dest_part(sink, r, 1, 0);
-    choir__record *of = r;
+    choir__tape_entry *of = r;
     int input = 1;
     bool whole = !gw;
     if (whole && !(gw = choir__operand_dest(sink, r, 1, &of, &input)))
@@ -189,7 +190,7 @@ static choir_dtype gradient_dtype(const choir_tensor *t)
 
 /* True if the product of the weight's gradient also gives the bias's: the two have one dtype,
  * and no part of the product reads only some columns of gy. */
-static bool sums_along(const choir__record *r, const choir_tensor *gy, bool in_out)
+static bool sums_along(const choir__tape_entry *r, const choir_tensor *gy, bool in_out)
 {
     choir_shape shape = r->in[1]->shape;
     return choir__device_of(gy)->epilogues && !r->scope->sequence && choir__wanted(r, 1) &&
@@ -197,7 +198,7 @@ static bool sums_along(const choir__record *r, const choir_tensor *gy, bool in_o
            (in_out || choir__part_rows(shape) >= shape.dim[0]);
 }
 
-static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void linear_backward_weight(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[FIRST];
     bool in_out = how(r).in_out;
@@ -251,13 +252,13 @@ static void launch_gelu(choir_tensor *y, const choir_tensor *x)
     choir__launch(choir__device_of(y), y->dtype, unary, &args);
 }
 
-static void linear_again(choir__record *r)
+static void linear_again(choir__tape_entry *r)
 {
     choir__copy_again(r, 0);
     launch_linear(r->out, r->saved[0], r->in[1], r->in[2], how(r));
 }
 
-static void linear_of_gelu_again(choir__record *r)
+static void linear_of_gelu_again(choir__tape_entry *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
     if (x->poisoned)

@@ -53,7 +53,7 @@ static void launch_scatter_add(
 
 /* Gives r's input 0 zeros, with gy added at the places that the index names. 16-bit gradients
  * are added in f32. */
-static void give_scattered(choir__record *r, choir_tensor *gy, const choir_tensor *index,
+static void give_scattered(choir__tape_entry *r, choir_tensor *gy, const choir_tensor *index,
     struct lookup l, choir__sink *sink)
 {
     choir_tensor *dest = sink->dest(sink, r, 0), *sums = dest;
@@ -71,8 +71,8 @@ static void give_scattered(choir__record *r, choir_tensor *gy, const choir_tenso
     sink->give(sink, r, 0, dest);
 }
 
-void choir__give_picked(
-    choir__record *r, choir_tensor *gy, const choir_tensor *index, int dim, choir__sink *sink)
+void choir__give_picked(choir__tape_entry *r, choir_tensor *gy, const choir_tensor *index,
+    int dim, choir__sink *sink)
 {
     give_scattered(
         r, gy, index, (struct lookup){.dim = dim, .what = CHOIR__FOR_SCATTER_ADD}, sink);
@@ -90,18 +90,18 @@ choir_tensor *choir__derive_scattered(
 
 /* --- gather --- */
 
-static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void gather_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     give_scattered(r, gy, r->saved[0], *(const struct lookup *)r->attrs, sink);
 }
 
-static void gather_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void gather_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const struct lookup *l = r->attrs;
     gx[0] = choir__derive_scattered(r->in[0], gy, l->dim, r->saved[0]);
 }
 
-static void gather_again(choir__record *r)
+static void gather_again(choir__tape_entry *r)
 {
     launch_gather(r->out, r->in[0], r->saved[0], *(const struct lookup *)r->attrs);
 }
@@ -196,7 +196,7 @@ choir_tensor *choir_index_select(choir_tensor *x, int dim, choir_tensor *ids)
 
 /* --- scatter_add: the operands are x, the indices, and the terms --- */
 
-static void scatter_add_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void scatter_add_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     struct lookup l = *(const struct lookup *)r->attrs;
     if (choir__wanted(r, 0))
@@ -209,7 +209,8 @@ static void scatter_add_backward(choir__record *r, choir_tensor *gy, choir__sink
     sink->give(sink, r, 2, g);
 }
 
-static void scatter_add_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void scatter_add_derivative(
+    const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const struct lookup *l = r->attrs;
     if (choir__wanted(r, 0))
@@ -218,7 +219,7 @@ static void scatter_add_derivative(const choir__record *r, choir_tensor *gy, cho
         gx[2] = choir_gather_dim(gy, l->dim, r->saved[0]);
 }
 
-static void scatter_add_again(choir__record *r)
+static void scatter_add_again(choir__tape_entry *r)
 {
     const choir_tensor *index = r->saved[0];
     choir_tensor part = *r->in[2]; /* the entries that have an index */

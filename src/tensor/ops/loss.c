@@ -39,7 +39,7 @@ choir__row_losses choir__row_losses_of(choir_reduction reduction)
 }
 
 /* saved: targets, log sum exp, count */
-static choir__k_cross_entropy arguments(const choir__record *r)
+static choir__k_cross_entropy arguments(const choir__tape_entry *r)
 {
     const choir_cross_entropy_opts *o = r->attrs;
     const choir_tensor *x = r->in[0];
@@ -57,7 +57,7 @@ static choir__k_cross_entropy arguments(const choir__record *r)
         .dtype = x->dtype};
 }
 
-void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+void choir__cross_entropy_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *g = sink->dest_over(sink, r, 0);
     if (!g)
@@ -72,7 +72,7 @@ void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
     sink->give(sink, r, 0, g);
 }
 
-static void cross_entropy_again(choir__record *r)
+static void cross_entropy_again(choir__tape_entry *r)
 {
     choir__k_cross_entropy args = arguments(r);
     args.loss = choir__data(r->out);
@@ -302,7 +302,7 @@ choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target)
 /* --- negative log likelihood --- */
 
 /* x: the log-probabilities, or their gradient; saved: targets, count */
-static choir__k_nll nll_arguments(const choir__record *r, const choir_tensor *x)
+static choir__k_nll nll_arguments(const choir__tape_entry *r, const choir_tensor *x)
 {
     return (choir__k_nll){.targets = choir__data(r->saved[0]),
         .count = choir__data(r->saved[1]),
@@ -312,7 +312,7 @@ static choir__k_nll nll_arguments(const choir__record *r, const choir_tensor *x)
         .dtype = x->dtype};
 }
 
-static void nll_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void nll_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *g = sink->dest(sink, r, 0);
     if (!g)
@@ -324,7 +324,7 @@ static void nll_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, g);
 }
 
-static void nll_again(choir__record *r)
+static void nll_again(choir__tape_entry *r)
 {
     choir__k_nll args = nll_arguments(r, r->in[0]);
     args.x = choir__data(r->in[0]);

@@ -53,7 +53,7 @@ static struct product product_of(const choir_tensor *a, const choir_tensor *b)
 }
 
 /* Returns row-major memory for in[i]'s gradient, or NULL if it is not needed. */
-static choir_tensor *row_major_dest(choir__record *r, int i, choir__sink *sink)
+static choir_tensor *row_major_dest(choir__tape_entry *r, int i, choir__sink *sink)
 {
     choir_tensor *g = sink->dest(sink, r, i);
     if (g && !choir__is_contiguous(g))
@@ -62,7 +62,7 @@ static choir_tensor *row_major_dest(choir__record *r, int i, choir__sink *sink)
 }
 
 /* ga = gy b^T */
-static void matmul_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void matmul_backward_input(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *a = r->in[0], *b = r->in[1], *ga = row_major_dest(r, 0, sink);
     struct product p = product_of(a, b);
@@ -76,7 +76,7 @@ static void matmul_backward_input(choir__record *r, choir_tensor *gy, choir__sin
 }
 
 /* gb = a^T gy; put off if b is a parameter */
-static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void matmul_backward_weight(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *a = r->in[0], *b = r->in[1], *gb = row_major_dest(r, 1, sink);
     struct product p = product_of(a, b);
@@ -89,7 +89,7 @@ static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     sink->give(sink, r, 1, gb);
 }
 
-static void matmul_again(choir__record *r)
+static void matmul_again(choir__tape_entry *r)
 {
     choir_tensor *a = r->in[0], *b = r->in[1], *y = r->out;
     choir__matrix ma, mb;

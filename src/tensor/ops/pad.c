@@ -26,7 +26,7 @@ static choir_tensor *inner(
     return view;
 }
 
-static void pad_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void pad_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct pad *p = r->attrs;
     choir_tensor *g = sink->dest(sink, r, 0);
@@ -37,7 +37,7 @@ static void pad_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, g);
 }
 
-static void pad_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void pad_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const struct pad *p = r->attrs;
     int64_t widths[2 * CHOIR_MAX_DIMS];
@@ -49,7 +49,7 @@ static void pad_derivative(const choir__record *r, choir_tensor *gy, choir_tenso
     gx[0] = choir_pad(gy, widths, 2 * ndim, 0);
 }
 
-static void pad_again(choir__record *r)
+static void pad_again(choir__tape_entry *r)
 {
     const struct pad *p = r->attrs;
     choir__launch_fill(r->out, p->value);

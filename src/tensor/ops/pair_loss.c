@@ -13,7 +13,7 @@ typedef struct how {
 } how;
 
 /* saved: x, y, weight or NULL */
-static choir__k_pair_loss arguments(const choir__record *r)
+static choir__k_pair_loss arguments(const choir__tape_entry *r)
 {
     const how *h = r->attrs;
     const choir_tensor *x = r->saved[0], *weight = r->saved[2];
@@ -28,7 +28,7 @@ static choir__k_pair_loss arguments(const choir__record *r)
         .dtype = x->dtype};
 }
 
-static void pair_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void pair_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *gx = sink->dest(sink, r, 0), *gt = sink->dest(sink, r, 1);
     if (!gx && !gt)
@@ -47,7 +47,7 @@ static void pair_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
         sink->give(sink, r, 1, gt);
 }
 
-static void pair_again(choir__record *r)
+static void pair_again(choir__tape_entry *r)
 {
     choir__k_pair_loss args = arguments(r);
     args.loss = choir__data(r->out);

@@ -20,7 +20,7 @@ static void launch(choir_device *device, const choir__k_pool *args, bool back)
         choir__launch(device, args->dtype, pool, args);
 }
 
-static void pool_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void pool_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct pool *p = r->attrs;
     choir_tensor *gx =
@@ -40,7 +40,7 @@ static void pool_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 }
 
 /* saved: the places of the maxima; NULL: averages */
-static void pool_again(choir__record *r)
+static void pool_again(choir__tape_entry *r)
 {
     const struct pool *p = r->attrs;
     choir_tensor *x = choir__channels_last(r->scope, r->in[0]);

@@ -17,7 +17,7 @@ static choir_tensor *values_of(choir_scope *scope, choir_tensor *a, choir_tensor
 
 /* Gives gy times `slope`, which is 0 where `flat` holds, even if it is infinite or NaN there.
  */
-static void give_slope(choir__record *r, int i, choir_tensor *gy, choir_tensor *slope,
+static void give_slope(choir__tape_entry *r, int i, choir_tensor *gy, choir_tensor *slope,
     choir_tensor *flat, choir__sink *sink)
 {
     choir_tensor *g = choir_mul(gy, choir_masked_fill(slope, flat, 0));
@@ -25,7 +25,7 @@ static void give_slope(choir__record *r, int i, choir_tensor *gy, choir_tensor *
         choir__give_summed(r, i, g, sink);
 }
 
-static void power_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void power_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *a = choir_in(sink->scope, r->in[0]), *b = choir_in(sink->scope, r->in[1]);
     if (choir__wanted(r, 0)) {
@@ -41,7 +41,7 @@ static void power_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
     }
 }
 
-static void power_again(choir__record *r)
+static void power_again(choir__tape_entry *r)
 {
     choir__launch_binary(r->out, CHOIR__POWER, r->in[0], r->in[1]);
 }
@@ -68,5 +68,5 @@ choir_tensor *choir_pow_tensor(choir_tensor *a, choir_tensor *b)
         return choir__shape_error(
             power_op.name, scope, in, 2, "expected shapes that broadcast");
     choir_tensor *y = values_of(scope, in[0], in[1]);
-    return choir__recorded(&power_op, y, in, 2, (choir__keeps){.saved = {y}});
+    return choir__taped(&power_op, y, in, 2, (choir__keeps){.saved = {y}});
 }

@@ -1,4 +1,4 @@
-/* Recurrent layers. A layer is one record. For each direction,
+/* Recurrent layers. A layer is one entry. For each direction,
  *
  *     X = x W_ih^T + b_ih + b_hh        one product for all steps, into the gates' memory
  *     gates, state, y = recurrent(X)    one kernel: per step, a product with W_hh and a pass
@@ -177,7 +177,7 @@ static bool run(choir_tensor *const *in, const struct sizes *n, choir_tensor *x,
     return true;
 }
 
-static void recurrent_again(choir__record *r)
+static void recurrent_again(choir__tape_entry *r)
 {
     choir__copy_again(r, X); /* SAVED_X is X */
     run(r->in, r->attrs, r->saved[SAVED_X], r->saved[SAVED_GATES], r->saved[SAVED_STATE],

@@ -1,4 +1,4 @@
-/* Inside recurrent layers: sizes, the contents of a record, and matrix products. recurrent.c
+/* Inside recurrent layers: sizes, the contents of an entry, and matrix products. recurrent.c
  * explains the method. */
 #ifndef CHOIR_RECURRENT_H
 #define CHOIR_RECURRENT_H
@@ -45,7 +45,8 @@ static inline void product(choir_device *device, choir_dtype dtype, choir_dtype 
 }
 
 /* The two parts of a layer's backward: recurrent_backward.c. */
-void choir__recurrent_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink);
-void choir__recurrent_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink);
+void choir__recurrent_backward_input(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink);
+void choir__recurrent_backward_weight(
+    choir__tape_entry *r, choir_tensor *gy, choir__sink *sink);
 
 #endif

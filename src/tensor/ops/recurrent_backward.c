@@ -21,8 +21,9 @@ static void begin_state(choir_tensor *g, const struct sizes *n, const choir_tens
     }
 }
 
-static void step_back(choir__record *r, const struct sizes *n, int64_t at, choir_tensor *w_hh,
-    choir_tensor *gy, choir_tensor *gh, choir_tensor *gc, choir_tensor *initial[2])
+static void step_back(choir__tape_entry *r, const struct sizes *n, int64_t at,
+    choir_tensor *w_hh, choir_tensor *gy, choir_tensor *gh, choir_tensor *gc,
+    choir_tensor *initial[2])
 {
     int64_t rows = n->t * n->b, first = at * n->b * n->h;
     choir_tensor *y = r->saved[SAVED_Y], *state = r->saved[SAVED_STATE];
@@ -90,7 +91,8 @@ static void sum_rows(
 }
 
 /* Computes gb_ih = gb_hh = sum dA; for the GRU's n, gb_hh is the sum of dU. */
-static void biases(choir__record *r, const struct sizes *n, int64_t at, choir_tensor *const *g)
+static void biases(
+    choir__tape_entry *r, const struct sizes *n, int64_t at, choir_tensor *const *g)
 {
     int64_t rows = n->t * n->b, cols = n->g * n->h;
     choir_tensor *gates = r->saved[SAVED_GATES], *state = r->saved[SAVED_STATE];
@@ -105,7 +107,7 @@ static void biases(choir__record *r, const struct sizes *n, int64_t at, choir_te
 }
 
 /* Computes the weights' gradients from all steps' dA. */
-static void weights_back(choir__record *r, const struct sizes *n, int64_t at,
+static void weights_back(choir__tape_entry *r, const struct sizes *n, int64_t at,
     choir_tensor *const *g, const choir_tensor *h0)
 {
     int64_t rows = n->t * n->b, cols = n->g * n->h;
@@ -124,7 +126,7 @@ static void weights_back(choir__record *r, const struct sizes *n, int64_t at,
 }
 
 static choir_tensor *state_gradient(
-    choir__record *r, choir__sink *sink, int which, const struct sizes *n)
+    choir__tape_entry *r, choir__sink *sink, int which, const struct sizes *n)
 {
     choir_tensor *g = sink->dest(sink, r, which), *x = r->saved[SAVED_X];
     return g && g->dtype == x->dtype ? g
@@ -133,7 +135,7 @@ static choir_tensor *state_gradient(
 }
 
 /* Makes the given initial states row-major. Returns false if memory runs out. */
-static bool initial_states(choir__record *r, choir_scope *scope, choir_tensor *initial[2])
+static bool initial_states(choir__tape_entry *r, choir_scope *scope, choir_tensor *initial[2])
 {
     for (int i = 0; i < 2; i++) {
         initial[i] = r->in[H0 + i] ? choir__dense_rows(scope, r->in[H0 + i]) : NULL;
@@ -145,7 +147,7 @@ static bool initial_states(choir__record *r, choir_scope *scope, choir_tensor *i
 
 /* Runs step by step and computes the gradients of x and of the initial states. It runs even if
  * none of these is needed, because dA replaces the gates in their memory. */
-void choir__recurrent_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+void choir__recurrent_backward_input(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct sizes *n = r->attrs;
     int64_t rows = n->t * n->b, cols = n->g * n->h;
@@ -177,7 +179,7 @@ void choir__recurrent_backward_input(choir__record *r, choir_tensor *gy, choir__
         sink->give(sink, r, X, gx);
 }
 
-void choir__recurrent_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+void choir__recurrent_backward_weight(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct sizes *n = r->attrs;
     choir_tensor *initial[2];

@@ -8,7 +8,7 @@
 #include "tensor/ops/derive/derive.h"
 #include "tensor/strategy.h"
 
-static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void sum_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir_shape *with_ones = r->attrs;
     choir_tensor *g = choir__tensor_alias(sink->scope, choir__dense_rows(sink->scope, gy));
@@ -25,7 +25,7 @@ static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, g);
 }
 
-static void sum_again(choir__record *r)
+static void sum_again(choir__tape_entry *r)
 {
     choir_tensor *y = choir__sum_to(r->scope, r->in[0], *(const choir_shape *)r->attrs);
     if (y->poisoned || (y = choir__dense_rows(r->scope, y))->poisoned)
@@ -55,10 +55,10 @@ static choir_tensor *sum(choir_tensor *x, choir_shape with_ones, choir_shape out
     y = choir__tensor_alias(scope, choir__dense_rows(scope, y));
     y->shape = out;
     choir__set_row_major(y);
-    choir__record *r =
-        choir__record_op(y->storage == x->storage ? &sum_view_op : &sum_op, y, &x, 1);
+    choir__tape_entry *r =
+        choir__tape_entry_new(y->storage == x->storage ? &sum_view_op : &sum_op, y, &x, 1);
     if (r)
-        choir__record_attrs(r, &with_ones, sizeof with_ones);
+        choir__tape_entry_attrs(r, &with_ones, sizeof with_ones);
     return choir__as_stored(y);
 }
 

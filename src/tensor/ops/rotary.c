@@ -188,7 +188,7 @@ static void turn(choir_tensor *y, const choir_tensor *x, const choir_tensor *tab
     choir__launch(choir__device_of(y), y->dtype, rotary, &args);
 }
 
-static void rotary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void rotary_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *gx = sink->dest(sink, r, 0);
     if (!gx)
@@ -204,7 +204,7 @@ static void rotary_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     sink->give(sink, r, 0, out);
 }
 
-static void rotary_again(choir__record *r)
+static void rotary_again(choir__tape_entry *r)
 {
     turn(r->out, r->in[0], r->in[1], *(const int64_t *)r->attrs, false);
 }

@@ -28,7 +28,7 @@ static choir_tensor *slice_of(
 
 /* If a tensor has several slices, the slice that was used last makes the tensor's whole
  * gradient; the others add to their own part of it. */
-static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void narrow_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct slice *a = r->attrs;
     choir_tensor *given, *gx = sink->dest_onto(sink, r, 0, &given);
@@ -47,7 +47,7 @@ static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
 }
 
 /* gy among zeros */
-static void narrow_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void narrow_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const struct slice *a = r->attrs;
     int64_t widths[2 * CHOIR_MAX_DIMS] = {0};
@@ -77,16 +77,16 @@ choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t leng
             "narrow: %lld entries from %lld on are outside dimension %d of %s",
             (long long)length, (long long)start, dim, choir__shape_text(x->shape));
     choir_tensor *y = slice_of(scope, x, dim, start, length);
-    choir__record *r = choir__record_op(&narrow_op, y, &x, 1);
+    choir__tape_entry *r = choir__tape_entry_new(&narrow_op, y, &x, 1);
     struct slice a = {dim, start};
     if (r)
-        choir__record_attrs(r, &a, sizeof a);
+        choir__tape_entry_attrs(r, &a, sizeof a);
     return y;
 }
 
 /* --- cat and stack --- */
 
-static void cat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void cat_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     int dim = *(const int *)r->attrs;
     int64_t start = 0;
@@ -98,7 +98,7 @@ static void cat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     }
 }
 
-static void cat_derivative(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+static void cat_derivative(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     int dim = *(const int *)r->attrs;
     int64_t start = 0;
@@ -110,7 +110,7 @@ static void cat_derivative(const choir__record *r, choir_tensor *gy, choir_tenso
     }
 }
 
-static void cat_again(choir__record *r)
+static void cat_again(choir__tape_entry *r)
 {
     int dim = *(const int *)r->attrs;
     int64_t start = 0;

@@ -20,7 +20,7 @@ static struct operand operand_of(
     return (struct operand){(char *)choir__data(t) + skip, up ? cols : 2 * cols};
 }
 
-static void swiglu_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void swiglu_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *gate = r->in[0], *up = r->count > 1 ? r->in[1] : NULL;
     int64_t cols = choir__cols(r->out);
@@ -49,7 +49,7 @@ static void swiglu_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
             sink->give(sink, r, i, g[i]);
 }
 
-static void swiglu_again(choir__record *r)
+static void swiglu_again(choir__tape_entry *r)
 {
     const choir_tensor *y = r->out, *gate = r->in[0], *up = r->count > 1 ? r->in[1] : NULL;
     int64_t cols = choir__cols(y);

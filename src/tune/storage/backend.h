@@ -7,7 +7,7 @@
 
 #include <sys/stat.h>
 
-#include "tune/storage/record.h"
+#include "tune/storage/stored_trial.h"
 
 typedef struct choir__study_backend choir__study_backend;
 
@@ -32,7 +32,7 @@ typedef struct choir__study_backend_ops {
     choir_status (*study)(choir__study_backend *b, bool create, choir__stored_study *study);
     /* Appends the trials from number `from` on. This and `write` fail if the study is deleted.
      */
-    choir_status (*load)(choir__study_backend *b, int64_t from, choir__trial_records *records);
+    choir_status (*load)(choir__study_backend *b, int64_t from, choir__stored_trials *records);
     /* Writes all changes or none. They are durable when it returns. */
     choir_status (*write)(choir__study_backend *b, choir__change *const *changes, int count);
     void (*close)(choir__study_backend *b);

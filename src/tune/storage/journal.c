@@ -64,7 +64,7 @@ static choir_status study(choir__study_backend *b, bool create, choir__stored_st
     return CHOIR_OK;
 }
 
-static choir_status load(choir__study_backend *b, int64_t from, choir__trial_records *records)
+static choir_status load(choir__study_backend *b, int64_t from, choir__stored_trials *records)
 {
     choir__journal_file *j = (choir__journal_file *)(void *)b;
     choir_status status = choir__journal_catch_up(j);
@@ -75,7 +75,7 @@ static choir_status load(choir__study_backend *b, int64_t from, choir__trial_rec
         return choir__backend_deleted(b, s->about.name);
     double now_s = choir__journal_now();
     for (int64_t i = from; i < s->trials.count; i++)
-        choir__journal_copy(&s->trials.at[i], now_s, choir__records_add(records, i));
+        choir__journal_copy(&s->trials.at[i], now_s, choir__stored_trials_add(records, i));
     return CHOIR_OK;
 }
 

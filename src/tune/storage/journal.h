@@ -5,7 +5,7 @@
 #ifndef CHOIR_TUNE_STORAGE_JOURNAL_H
 #define CHOIR_TUNE_STORAGE_JOURNAL_H
 
-#include "tune/storage/record.h"
+#include "tune/storage/stored_trial.h"
 
 typedef enum choir__journal_op {
     CHOIR__JOURNAL_STUDY,
@@ -26,7 +26,7 @@ typedef enum choir__journal_op {
 typedef struct choir__journal_study {
     choir__stored_study about;
     bool deleted;
-    choir__trial_records trials;
+    choir__stored_trials trials;
     int64_t *ids; /* (trials.count) the trials' ids */
 } choir__journal_study;
 
@@ -52,7 +52,7 @@ bool choir__journal_may_skip(const char *line);
 int64_t choir__journal_find(const choir__journal *j, const char *name);
 /* Stores in *to a copy of a trial, whose silence is measured up to now_s. */
 void choir__journal_copy(
-    const choir__trial_record *from, double now_s, choir__trial_record *to);
+    const choir__stored_trial *from, double now_s, choir__stored_trial *to);
 void choir__journal_clear(choir__journal *j);
 
 #endif

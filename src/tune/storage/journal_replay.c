@@ -31,7 +31,7 @@ static void set_attributes(choir__stored_attributes *to, bool system, const json
     }
 }
 
-static void set_values(choir__trial_record *r, const json_t *values)
+static void set_values(choir__stored_trial *r, const json_t *values)
 {
     r->value_count = 0;
     for (size_t i = 0; i < json_array_size(values) && i < CHOIR_STUDY_OBJECTIVES; i++)
@@ -66,7 +66,7 @@ static bool add_study(choir__journal *j, const json_t *line)
 
 /* --- trials --- */
 
-static void fill_trial(choir__trial_record *r, const json_t *line)
+static void fill_trial(choir__stored_trial *r, const json_t *line)
 {
     const char *name;
     json_t *value;
@@ -77,10 +77,10 @@ static void fill_trial(choir__trial_record *r, const json_t *line)
     {
         const char *dist = json_string_value(json_object_get(dists, name));
         if (dist)
-            choir__record_param(r, name, dist, number_of(value));
+            choir__stored_trial_param(r, name, dist, number_of(value));
     }
     json_object_foreach(json_object_get(line, "intermediate_values"), name, value)
-        choir__record_report(r, strtoll(name, NULL, 10), number_of(value));
+        choir__stored_trial_report(r, strtoll(name, NULL, 10), number_of(value));
     set_attributes(&r->attributes, false, json_object_get(line, "user_attrs"));
     set_attributes(&r->attributes, true, json_object_get(line, "system_attrs"));
     set_values(r, json_object_get(line, "values"));
@@ -92,7 +92,7 @@ static void add_trial(choir__journal *j, int64_t study, const json_t *line)
 {
     choir__journal_study *s = &j->study[study];
     int64_t number = s->trials.count;
-    choir__trial_record *r = choir__records_add(&s->trials, number);
+    choir__stored_trial *r = choir__stored_trials_add(&s->trials, number);
     fill_trial(r, line);
     CHOIR__GROW(s->ids, number);
     s->ids[number] = j->trial_count;
@@ -100,15 +100,15 @@ static void add_trial(choir__journal *j, int64_t study, const json_t *line)
     j->trial[j->trial_count++] = (choir__journal_trial){study, number};
 }
 
-static void change_trial(choir__trial_record *r, choir__journal_op op, const json_t *line)
+static void change_trial(choir__stored_trial *r, choir__journal_op op, const json_t *line)
 {
     const char *name = json_string_value(json_object_get(line, "param_name"));
     const char *dist = json_string_value(json_object_get(line, "distribution"));
     if (op == CHOIR__JOURNAL_PARAM && name && dist)
-        choir__record_param(
+        choir__stored_trial_param(
             r, name, dist, number_of(json_object_get(line, "param_value_internal")));
     else if (op == CHOIR__JOURNAL_REPORT)
-        choir__record_report(r, json_integer_value(json_object_get(line, "step")),
+        choir__stored_trial_report(r, json_integer_value(json_object_get(line, "step")),
             number_of(json_object_get(line, "intermediate_value")));
     else if (op == CHOIR__JOURNAL_TRIAL_USER)
         set_attributes(&r->attributes, false, json_object_get(line, "user_attr"));
@@ -141,7 +141,7 @@ static bool apply_to_study(choir__journal *j, choir__journal_op op, const json_t
 }
 
 /* Returns whether a trial that was pruned at the end of a study runs again. */
-static bool goes_on(const choir__trial_record *r, choir__journal_op op, const json_t *line)
+static bool goes_on(const choir__stored_trial *r, choir__journal_op op, const json_t *line)
 {
     const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     return r->state == CHOIR_TRIAL_PRUNED && choir__worker_paused(worker) >= 0 &&
@@ -157,7 +157,7 @@ static bool apply_to_trial(choir__journal *j, choir__journal_op op, const json_t
         return false;
     if (i < 0 || i >= j->trial_count)
         return true;
-    choir__trial_record *r = &j->study[j->trial[i].study].trials.at[j->trial[i].number];
+    choir__stored_trial *r = &j->study[j->trial[i].study].trials.at[j->trial[i].number];
     if (r->state == CHOIR_TRIAL_RUNNING || r->state == CHOIR__STORED_WAITING ||
         goes_on(r, op, line))
         change_trial(r, op, line); /* a trial that has ended stays as it is */
@@ -188,18 +188,18 @@ bool choir__journal_apply(choir__journal *j, const char *text)
     return good;
 }
 
-void choir__journal_copy(const choir__trial_record *from, double now_s, choir__trial_record *to)
+void choir__journal_copy(const choir__stored_trial *from, double now_s, choir__stored_trial *to)
 {
     const char *beat = choir__attribute_get(&from->attributes, true, CHOIR__BEAT_KEY);
     to->state = from->state;
     to->silent_s = beat ? now_s - choir__number_read(beat, NULL) : (double)NAN;
     for (int i = 0; i < from->param_count; i++)
-        choir__record_param(
+        choir__stored_trial_param(
             to, from->params[i].name, from->params[i].dist, from->params[i].value);
     to->value_count = from->value_count;
     memcpy(to->values, from->values, sizeof to->values);
     for (int64_t i = 0; i < from->report_count; i++)
-        choir__record_report(to, from->reports[i].step, from->reports[i].value);
+        choir__stored_trial_report(to, from->reports[i].step, from->reports[i].value);
     for (int i = 0; i < from->attributes.count; i++) {
         const choir__stored_attribute *a = &from->attributes.at[i];
         choir__attribute_set(&to->attributes, a->system, a->key, a->json);
@@ -210,7 +210,7 @@ void choir__journal_clear(choir__journal *j)
 {
     for (int64_t i = 0; i < j->study_count; i++) {
         choir__stored_study_free(&j->study[i].about);
-        choir__records_free(&j->study[i].trials);
+        choir__stored_trials_free(&j->study[i].trials);
         free(j->study[i].ids);
     }
     free(j->study);

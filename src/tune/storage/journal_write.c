@@ -158,7 +158,7 @@ static void end_trial(choir__journal_file *j, const choir__change *c, int64_t id
     j->ends = true;
 }
 
-static bool has_segments(const choir__trial_record *r, const char *expected)
+static bool has_segments(const choir__stored_trial *r, const char *expected)
 {
     const char *segments = choir__attribute_get(&r->attributes, true, CHOIR__SEGMENTS_KEY);
     return segments && expected ? !strcmp(segments, expected) : segments == expected;
@@ -175,7 +175,7 @@ static void change_trial(choir__journal_file *j, choir__change *c)
     }
     if (c->number >= s->trials.count)
         return;
-    const choir__trial_record *r = &s->trials.at[c->number];
+    const choir__stored_trial *r = &s->trials.at[c->number];
     int64_t id = s->ids[c->number];
     const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     bool ours = worker && c->worker && !strcmp(worker, c->worker); /* a repeated call */

@@ -84,7 +84,7 @@ choir_status choir__sql_schema(choir__sql *db, bool create);
 choir_status choir__sql_list(choir__study_backend *b, choir__study_names *names);
 choir_status choir__sql_study(choir__study_backend *b, bool create, choir__stored_study *study);
 choir_status choir__sql_load(
-    choir__study_backend *b, int64_t from, choir__trial_records *records);
+    choir__study_backend *b, int64_t from, choir__stored_trials *records);
 choir_status choir__sql_write(
     choir__study_backend *b, choir__change *const *changes, int count);
 void choir__sql_close(choir__study_backend *b);

@@ -17,49 +17,50 @@ static double number_of(const char *text, const char *kind)
     return kind && !strcmp(kind, "INF_NEG") ? -(double)INFINITY : (double)NAN;
 }
 
-static choir__trial_record *record_of(void *arg, const char *number)
+static choir__stored_trial *record_of(void *arg, const char *number)
 {
-    return choir__records_find(arg, strtoll(number, NULL, 10));
+    return choir__stored_trials_find(arg, strtoll(number, NULL, 10));
 }
 
 static void take_trial(void *arg, const char *const *cells)
 {
-    choir__trial_record *r = choir__records_add(arg, strtoll(cells[0], NULL, 10));
+    choir__stored_trial *r = choir__stored_trials_add(arg, strtoll(cells[0], NULL, 10));
     r->state = choir__stored_state(cells[1]);
     r->silent_s = number_of(cells[2], NULL);
 }
 
 static void take_param(void *arg, const char *const *cells)
 {
-    choir__trial_record *r = record_of(arg, cells[0]);
+    choir__stored_trial *r = record_of(arg, cells[0]);
     if (r && cells[1] && cells[3])
-        choir__record_param(r, cells[1], cells[3], number_of(cells[2], NULL));
+        choir__stored_trial_param(r, cells[1], cells[3], number_of(cells[2], NULL));
 }
 
 static void take_value(void *arg, const char *const *cells)
 {
-    choir__trial_record *r = record_of(arg, cells[0]);
+    choir__stored_trial *r = record_of(arg, cells[0]);
     if (r && r->value_count < CHOIR_STUDY_OBJECTIVES)
         r->values[r->value_count++] = number_of(cells[1], cells[2]);
 }
 
 static void take_report(void *arg, const char *const *cells)
 {
-    choir__trial_record *r = record_of(arg, cells[0]);
+    choir__stored_trial *r = record_of(arg, cells[0]);
     if (r)
-        choir__record_report(r, strtoll(cells[1], NULL, 10), number_of(cells[2], cells[3]));
+        choir__stored_trial_report(
+            r, strtoll(cells[1], NULL, 10), number_of(cells[2], cells[3]));
 }
 
 static void take_trial_user(void *arg, const char *const *cells)
 {
-    choir__trial_record *r = record_of(arg, cells[0]);
+    choir__stored_trial *r = record_of(arg, cells[0]);
     if (r)
         choir__sql_take_user(&r->attributes, cells + 1);
 }
 
 static void take_trial_system(void *arg, const char *const *cells)
 {
-    choir__trial_record *r = record_of(arg, cells[0]);
+    choir__stored_trial *r = record_of(arg, cells[0]);
     if (r)
         choir__sql_take_system(&r->attributes, cells + 1);
 }
@@ -71,7 +72,7 @@ static void take_trial_system(void *arg, const char *const *cells)
     "ORDER BY t.number, " order
 
 choir_status choir__sql_load(
-    choir__study_backend *b, int64_t from, choir__trial_records *records)
+    choir__study_backend *b, int64_t from, choir__stored_trials *records)
 {
     choir__sql *db = (choir__sql *)(void *)b;
     char number[CHOIR__SQL_NUMBER];

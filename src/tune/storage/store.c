@@ -271,21 +271,21 @@ void choir__study_store_stop_on(choir__study_store *s, int fd)
 typedef struct reading {
     choir__study_store *store;
     int64_t from;
-    choir__trial_records *records;
+    choir__stored_trials *records;
 } reading;
 
 static choir_status load(void *arg)
 {
     reading *r = arg;
-    choir__records_free(r->records);
+    choir__stored_trials_free(r->records);
     choir_status status = r->store->backend->ops->load(r->store->backend, r->from, r->records);
     for (int64_t i = 0; i < r->records->count; i++)
-        choir__record_settle(&r->records->at[i]);
+        choir__stored_trial_settle(&r->records->at[i]);
     return status;
 }
 
 choir_status choir__study_store_load(
-    choir__study_store *s, int64_t from, choir__trial_records *records)
+    choir__study_store *s, int64_t from, choir__stored_trials *records)
 {
     reading r = {s, from, records};
     pthread_mutex_lock(&s->lock);

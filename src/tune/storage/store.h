@@ -11,7 +11,7 @@
 #ifndef CHOIR_TUNE_STORAGE_STORE_H
 #define CHOIR_TUNE_STORAGE_STORE_H
 
-#include "tune/storage/record.h"
+#include "tune/storage/stored_trial.h"
 
 typedef struct choir__study_store choir__study_store;
 
@@ -25,7 +25,7 @@ choir_status choir__study_store_study(choir__study_store *s, choir__stored_study
 
 /* Appends the trials from number `from` on, after all changes that were queued before. */
 choir_status choir__study_store_load(
-    choir__study_store *s, int64_t from, choir__trial_records *records);
+    choir__study_store *s, int64_t from, choir__stored_trials *records);
 
 /* Queues a change, which the writer frees. Errors go to the next one who waits. */
 void choir__study_store_send(choir__study_store *s, choir__change *c);

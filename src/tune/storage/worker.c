@@ -78,7 +78,7 @@ int64_t choir__worker_paused(const char *name)
     return name && sscanf(name, "\"paused %lld\"", &part) == 1 ? part : -1;
 }
 
-bool choir__worker_is_dead(const choir__trial_record *r, const char *self)
+bool choir__worker_is_dead(const choir__stored_trial *r, const char *self)
 {
     const char *name = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     place theirs, ours;

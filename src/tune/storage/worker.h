@@ -6,7 +6,7 @@
 #ifndef CHOIR_TUNE_STORAGE_WORKER_H
 #define CHOIR_TUNE_STORAGE_WORKER_H
 
-#include "tune/storage/record.h"
+#include "tune/storage/stored_trial.h"
 
 /* Returns this process's name as a JSON string, on the heap. unique: tells several studies that
  * one process has opened apart. */
@@ -20,7 +20,7 @@ int64_t choir__worker_paused(const char *name);
 
 /* Returns whether the worker of a running trial is dead. Trials of programs that send no
  * heartbeats and name no worker count as abandoned. */
-bool choir__worker_is_dead(const choir__trial_record *r, const char *self);
+bool choir__worker_is_dead(const choir__stored_trial *r, const char *self);
 
 enum { CHOIR__BEAT_S = 10, CHOIR__SILENT_S = 60 }; /* heartbeats; the silence of the dead */
 

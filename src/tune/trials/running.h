@@ -24,7 +24,7 @@
 #include <choir/study.h>
 #include "base/base.h"
 #include "tune/driver.h"
-#include "tune/trials/place.h"
+#include "tune/trials/device_shares.h"
 
 /* A process that outlives the search by a moment: when the search dies, however it dies, the
  * warden kills what its trials have started.
@@ -100,11 +100,11 @@ struct rlimit choir__running_room(void);
  * caller frees it. search: the process that runs the trials. */
 char *choir__running_mark(int64_t number, pid_t search);
 
-/* Starts the trial's process. place: NULL, it is not bound to devices. A retried trial keeps
+/* Starts the trial's process. share: NULL, it is not bound to devices. A retried trial keeps
  * the reports of its earlier attempts; one of the same step replaces theirs. Error: its process
  * could not be started. */
 choir_status choir__running_start(
-    choir__attempt *a, const choir__trial_job *job, const choir__trial_place *place);
+    choir__attempt *a, const choir__trial_job *job, const choir__device_share *share);
 
 /* The other functions of a runner (driver.h). Looking reads a bounded number of bytes, so that
  * no trial keeps the others waiting. */

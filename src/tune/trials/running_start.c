@@ -29,7 +29,7 @@ typedef struct child {
     int64_t number, step, budget;
     int out, err;
     struct rlimit files;
-    const choir__trial_place *place; /* NULL: it is not bound to devices */
+    const choir__device_share *share; /* NULL: it is not bound to devices */
 } child;
 
 char *choir__running_mark(int64_t number, pid_t search)
@@ -61,8 +61,8 @@ static int be_child(void *arg)
         setenv("CHOIR_TRIAL_DIR", dir ? dir : c->dir, 1);
     else
         unsetenv("CHOIR_TRIAL_DIR"); /* may be inherited from an outer trial */
-    if (c->place)
-        choir__place_enter(c->place);
+    if (c->share)
+        choir__device_share_enter(c->share);
     else
         unsetenv("CHOIR_TRIAL_DEVICES");
     choir__memory_offer();
@@ -170,7 +170,7 @@ static choir_status prepare_checkpoint(const choir__trial_job *job, const choir_
     return status;
 }
 
-static choir_status start(choir__running *r, const choir__trial_place *place)
+static choir_status start(choir__running *r, const choir__device_share *share)
 {
     const choir__trial_job *job = r->job;
     const choir_trial *trial = r->base.trial;
@@ -181,7 +181,7 @@ static choir_status start(choir__running *r, const choir__trial_place *place)
         .err = -1,
         .unit = job->unit,
         .files = job->files,
-        .place = place};
+        .share = share};
     choir_status status = make_dir(r);
     if (status == CHOIR_OK && job->pauses)
         status = prepare_checkpoint(job, trial);
@@ -209,7 +209,7 @@ static choir_status start(choir__running *r, const choir__trial_place *place)
 }
 
 choir_status choir__running_start(
-    choir__attempt *a, const choir__trial_job *job, const choir__trial_place *place)
+    choir__attempt *a, const choir__trial_job *job, const choir__device_share *share)
 {
     choir__running *r = (choir__running *)a;
     *r = (choir__running){.base = *a,
@@ -220,5 +220,5 @@ choir_status choir__running_start(
         .err = {-1, -1, NULL, 0}};
     a->family.own_groups = true;
     a->family.patience_s = 30;
-    return start(r, place);
+    return start(r, share);
 }

@@ -29,7 +29,7 @@ static void check_spans(const choir__json *marks, const choir__jinja_result *res
 }
 
 static choir_status check_one(
-    void *arg, const choir__record_at *place, const choir__json *record)
+    void *arg, const choir__data_record_at *place, const choir__json *record)
 {
     const choir__chat_input *input = arg;
     const choir__json *template = choir__json_get(record, "template"),
@@ -56,7 +56,7 @@ static void constructs_have_transformers_texts(void **state)
     char *copy = choir__strdup(messages);
     assert_null(choir__json_parse(&nodes, copy, copy + strlen(copy), &where));
     choir__chat_input input = {.messages = choir__json_get(nodes.node, "messages"), .count = 2};
-    ok(choir__records_read(CHOIR_GOLDEN "/chats/constructs.jsonl", check_one, &input));
+    ok(choir__data_records_read(CHOIR_GOLDEN "/chats/constructs.jsonl", check_one, &input));
     choir__json_nodes_free(&nodes);
     free(copy);
 }

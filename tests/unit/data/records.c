@@ -7,19 +7,19 @@
 
 /* Writes a file and opens it; the file is removed at once. */
 static choir_status open_text(
-    choir__records *r, const char *name, const char *text, size_t bytes, char *path)
+    choir__data_records *r, const char *name, const char *text, size_t bytes, char *path)
 {
     sprintf(path, "%s/%s", folder, name);
     spit(path, text, bytes);
-    choir_status status = choir__records_open(r, path);
+    choir_status status = choir__data_records_open(r, path);
     unlink(path);
     return status;
 }
 
-static const choir__json *next(choir__records *r)
+static const choir__json *next(choir__data_records *r)
 {
     const choir__json *record;
-    ok(choir__records_next(r, &record));
+    ok(choir__data_records_next(r, &record));
     return record;
 }
 
@@ -61,7 +61,7 @@ static void values(void **state)
 {
     (void)state;
     char path[64];
-    choir__records r;
+    choir__data_records r;
     static const char text[] =
         "\xef\xbb\xbf{\"a\": \"x\\n\\\"\\u00e9\\uD834\\uDD1E\xc3\xa4 longer than eight bytes\\\\\","
         " \"a\": \"again\", \"b\" : [1, -2.5e3, true, null, [], {}]}\n"
@@ -87,14 +87,14 @@ static void values(void **state)
     assert_false(choir__json_integer(choir__json_get(record, "m"), &number));
     assert_null(next(&r));
     assert_null(next(&r));
-    choir__records_close(&r);
+    choir__data_records_close(&r);
 }
 
 static void tables(void **state)
 {
     (void)state;
     char path[64];
-    choir__records r;
+    choir__data_records r;
     static const char text[] =
         "a,\"b \"\"2\"\"\"\r\n1,\"x\n\"\"y\"\", z\"\r\n\r\n,\n\"\",q\"q\"";
     ok(open_text(&r, "a.csv", text, strlen(text), path));
@@ -110,11 +110,11 @@ static void tables(void **state)
     assert_text(record, "a", "");
     assert_text(record, "b \"2\"", "q\"q\"");
     assert_null(next(&r));
-    choir__records_close(&r);
+    choir__data_records_close(&r);
     ok(open_text(&r, "a.tsv", "a\tb\n\"1\t2\n", 9, path));
     assert_text(next(&r), "a", "\"1");
     assert_null(next(&r));
-    choir__records_close(&r);
+    choir__data_records_close(&r);
 }
 
 /* Long records cross the parts in which a file is read, at every kind of place. */
@@ -139,7 +139,7 @@ static void long_records(void **state)
                     'a' + (int)(k % 26));
             used += (size_t)sprintf(text + used, kind ? "\",%d\n" : "\",\"n\":\"%d\"}\n", i);
         }
-        choir__records r;
+        choir__data_records r;
         ok(open_text(&r, kind ? "a.csv" : "a.jsonl", text, used, path));
         for (int i = 0; i < RECORDS; i++) {
             char number[12];
@@ -156,7 +156,7 @@ static void long_records(void **state)
                     assert_true(t->text[at] == '"' && t->text[++at] == '\n');
         }
         assert_null(next(&r));
-        choir__records_close(&r);
+        choir__data_records_close(&r);
         free(text);
     }
 }
@@ -193,23 +193,24 @@ static void wrong_records(void **state)
     };
     char path[64];
     for (size_t i = 0; i < CHOIR_COUNT(wrong); i++) {
-        choir__records r;
+        choir__data_records r;
         const choir__json *record = NULL;
         choir_status status =
             open_text(&r, wrong[i].name, wrong[i].text, strlen(wrong[i].text), path);
-        while (status == CHOIR_OK && (status = choir__records_next(&r, &record)) == CHOIR_OK)
+        while (
+            status == CHOIR_OK && (status = choir__data_records_next(&r, &record)) == CHOIR_OK)
             assert_non_null(record);
         assert_fails(status, CHOIR_ERR_FORMAT, wrong[i].words);
-        choir__records_close(&r);
+        choir__data_records_close(&r);
     }
     char *deep = calloc(2, 2000);
     memcpy(deep, "{\"a\":", 5);
     memset(deep + 5, '[', 1500);
-    choir__records r;
+    choir__data_records r;
     const choir__json *record;
     ok(open_text(&r, "a.jsonl", deep, strlen(deep), path));
-    assert_fails(choir__records_next(&r, &record), CHOIR_ERR_FORMAT, "nested too deeply");
-    choir__records_close(&r);
+    assert_fails(choir__data_records_next(&r, &record), CHOIR_ERR_FORMAT, "nested too deeply");
+    choir__data_records_close(&r);
     free(deep);
 }
 

@@ -111,7 +111,7 @@ static double simulate(const choir__call_shape *call, int nodes)
     int argc = (int)CHOIR_COUNT(argv) - 1, fd = mkstemps(path, 4);
     const int world = (int)call->group.size;
     int *node = choir__calloc((size_t)world, sizeof *node);
-    choir__plan plan = {.kind = call->kind,
+    choir__pattern_collective collective = {.kind = call->kind,
         .algorithm = call->algorithm,
         .world = world,
         .count = call->count,
@@ -132,8 +132,8 @@ static double simulate(const choir__call_shape *call, int nodes)
         char name[16];
         const char *args[] = {"rank", name};
         snprintf(name, sizeof name, "%d", r);
-        plan.rank = r;
-        ok(choir__move_schedule_make(&plan, &schedules[r]));
+        collective.rank = r;
+        ok(choir__move_schedule_make(&collective, &schedules[r]));
         snprintf(path, sizeof path, "r%d", r);
         sg_actor_create_("rank", sg_host_by_name(path), run_rank, 2, args);
     }

@@ -9,7 +9,7 @@
 
 enum { COUNT = 1000 };
 
-static const choir__collective *real;
+static const choir__bench_collective *real;
 
 /* Runs the collective, then damages the first and the last element. */
 static choir_status spoiled(const choir__station *s, int64_t count)
@@ -32,7 +32,7 @@ static void check(choir_group *group, choir__bench b)
 {
     char out[COUNT * 8], in[COUNT * 8];
     choir__station s = {.b = &b, .group = group, .rank = 0, .world = 1, .out = out};
-    choir__collective broken = *b.what;
+    choir__bench_collective broken = *b.what;
     s.in = b.what->in_place ? out : in;
     assert_int_equal(choir__bench_check(&s, COUNT), 0);
     real = b.what;
@@ -57,7 +57,7 @@ static void test_wrong_elements(void **state)
         for (int dtype = 0; dtype < CHOIR_DTYPE_COUNT; dtype++)
             for (int op = 0; op < CHOIR_REDUCE_OP_COUNT; op++)
                 if (choir__arith_find((choir_dtype)dtype, (choir_reduce_op)op))
-                    check(group, (choir__bench){.what = choir__collective_find(names[i]),
+                    check(group, (choir__bench){.what = choir__bench_collective_find(names[i]),
                                      .ranks = 1,
                                      .dtype = (choir_dtype)dtype,
                                      .op = (choir_reduce_op)op});
@@ -67,14 +67,14 @@ static void test_wrong_elements(void **state)
 static void test_names(void **state)
 {
     (void)state;
-    assert_null(choir__collective_find("frob"));
-    assert_null(choir__collective_find(""));
-    assert_non_null(choir__collective_find("sendrecv"));
+    assert_null(choir__bench_collective_find("frob"));
+    assert_null(choir__bench_collective_find(""));
+    assert_non_null(choir__bench_collective_find("sendrecv"));
     const char *const names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
         "reduce", "gather", "scatter", "all_to_all", "sendrecv", "barrier"};
     for (size_t i = 0; i < CHOIR_COUNT(names); i++)
-        assert_string_equal(choir__collective_name(i), names[i]);
-    assert_null(choir__collective_name(CHOIR_COUNT(names)));
+        assert_string_equal(choir__bench_collective_name(i), names[i]);
+    assert_null(choir__bench_collective_name(CHOIR_COUNT(names)));
 }
 
 int main(void)

@@ -38,10 +38,10 @@ static const struct {
 
 static void give(choir__job *j, const char *name, const char *value)
 {
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         if (!strcmp(o->name, name)) {
             if (value)
-                ok(choir__cli_set(o, (char *)j + o->at, value));
+                ok(choir__line_set(o, (char *)j + o->at, value));
             else
                 *(bool *)(void *)((char *)j + o->at) = true;
             ok(choir__job_took(j, o, value));
@@ -58,9 +58,9 @@ static choir_status rehearse(const draw *d, bool all_live, choir__rehearsal *r)
     choir__job *j = calloc(1, sizeof *j);
     bool usage;
     *j = choir__job_new("plan");
-    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+    for (const choir__line_option *o = choir__job_options; o->name; o++)
         if (o->preset)
-            ok(choir__cli_set(o, (char *)j + o->at, o->preset));
+            ok(choir__line_set(o, (char *)j + o->at, o->preset));
     j->placement.imagined = true;
     j->placement.all_live = all_live;
     j->data.path = "random";

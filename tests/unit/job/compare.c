@@ -8,7 +8,7 @@
 
 enum { RUNS = 3 };
 
-static const choir__cli_strategy single = {.name = "single", .family = CHOIR__UNDIVIDED},
+static const choir__job_strategy single = {.name = "single", .family = CHOIR__UNDIVIDED},
                                  ddp = {.name = "ddp", .family = CHOIR__DATA_PARALLEL},
                                  pipeline = {.name = "pipeline", .family = CHOIR__PIPELINED},
                                  hogwild = {.name = "hogwild"};
@@ -16,7 +16,7 @@ static const choir__cli_strategy single = {.name = "single", .family = CHOIR__UN
 static choir__compare compare;
 
 /* Adds a strategy whose runs had these rates, and whose fullest device held mib MiB. */
-static choir__compare_entry *add(const choir__cli_strategy *s, double low, double middle,
+static choir__compare_entry *add(const choir__job_strategy *s, double low, double middle,
     double high, double mib, const char *sha)
 {
     double rate[RUNS] = {high, low, middle}; /* the order does not matter */

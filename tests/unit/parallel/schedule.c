@@ -7,24 +7,25 @@
 
 /* Runs some of the counts for each world, a few roots, both in place and not, and slices of one
  * element and of whole lines, in turn. */
-static void everything(choir__plan plan)
+static void everything(choir__pattern_collective collective)
 {
     static const choir__kind kinds[] = {CHOIR__BROADCAST, CHOIR__REDUCE, CHOIR__ALL_REDUCE,
         CHOIR__GATHER, CHOIR__ALL_GATHER, CHOIR__SCATTER, CHOIR__REDUCE_SCATTER,
         CHOIR__ALL_TO_ALL};
     int turn = 0;
     for (size_t k = 0; k < CHOIR_COUNT(kinds); k++) {
-        plan.kind = kinds[k];
-        if (!choir__move_schedule_does(&plan, plan.algorithm))
+        collective.kind = kinds[k];
+        if (!choir__move_schedule_does(&collective, collective.algorithm))
             continue;
-        int64_t counts[] = {0, 1, plan.world - 1, plan.world, 37, 1301};
-        for (size_t c = 0; c < CHOIR_COUNT(counts) - has_parts(plan.kind); c++, turn++) {
-            plan.count = counts[c];
-            plan.root = turn % 2 ? plan.world - 1 - turn % plan.world : turn % plan.world;
-            plan.in_place = (turn + plan.world) % 2;
-            plan.align = turn / 2 % 2 ? 16 : 1;
-            plan.mean = reduces(plan.kind) && turn / 4 % 2;
-            run_and_check(&plan);
+        int64_t counts[] = {0, 1, collective.world - 1, collective.world, 37, 1301};
+        for (size_t c = 0; c < CHOIR_COUNT(counts) - has_parts(collective.kind); c++, turn++) {
+            collective.count = counts[c];
+            collective.root = turn % 2 ? collective.world - 1 - turn % collective.world
+                                       : turn % collective.world;
+            collective.in_place = (turn + collective.world) % 2;
+            collective.align = turn / 2 % 2 ? 16 : 1;
+            collective.mean = reduces(collective.kind) && turn / 4 % 2;
+            run_and_check(&collective);
         }
     }
 }
@@ -32,7 +33,7 @@ static void everything(choir__plan plan)
 static void all_worlds(choir__algorithm algorithm)
 {
     for (int size = 1; size <= WORLD; size++)
-        everything((choir__plan){.algorithm = algorithm, .world = size});
+        everything((choir__pattern_collective){.algorithm = algorithm, .world = size});
 }
 
 static void test_exchange(void **state)
@@ -67,14 +68,14 @@ static void test_double_tree(void **state)
         for (int k = 0; k < 3; k++) { /* many pieces */
             static const choir__kind kinds[] = {
                 CHOIR__BROADCAST, CHOIR__REDUCE, CHOIR__ALL_REDUCE};
-            choir__plan plan = {.algorithm = CHOIR__DOUBLE_TREE,
+            choir__pattern_collective collective = {.algorithm = CHOIR__DOUBLE_TREE,
                 .kind = kinds[k],
                 .world = size,
                 .root = size / 3,
                 .count = 20011,
                 .align = 1,
                 .in_place = size % 2};
-            run_and_check(&plan);
+            run_and_check(&collective);
         }
 }
 
@@ -103,8 +104,8 @@ static void test_hierarchical(void **state)
     for (int how = 0; how <= 4; how++)
         for (int size = 1; size <= WORLD; size += 1 + how) {
             deal(how, size, nodes);
-            everything(
-                (choir__plan){.algorithm = CHOIR__HIERARCHICAL, .world = size, .nodes = nodes});
+            everything((choir__pattern_collective){
+                .algorithm = CHOIR__HIERARCHICAL, .world = size, .nodes = nodes});
         }
 }
 
@@ -118,7 +119,7 @@ static void test_micro_batches(void **state)
         for (size_t l = 0; l < CHOIR_COUNT(totals); l++) {
             bool in_place = (size + (int)l) % 2;
             int64_t count = l % 2 ? 1301 : 9;
-            choir__plan plan = {.kind = CHOIR__TREE_REDUCE,
+            choir__pattern_collective collective = {.kind = CHOIR__TREE_REDUCE,
                 .algorithm = CHOIR__EXCHANGE,
                 .world = size,
                 .count = count,
@@ -126,11 +127,11 @@ static void test_micro_batches(void **state)
                 .node_stride = count + 3,
                 .align = 16,
                 .in_place = in_place};
-            run_and_check(&plan);
-            plan.algorithm = CHOIR__HIERARCHICAL;
-            plan.nodes = nodes;
+            run_and_check(&collective);
+            collective.algorithm = CHOIR__HIERARCHICAL;
+            collective.nodes = nodes;
             deal(size % 5, size, nodes);
-            run_and_check(&plan);
+            run_and_check(&collective);
         }
 }
 
@@ -140,7 +141,7 @@ static void test_uneven(void **state)
     for (int size = 1; size <= WORLD; size++) {
         static world w;
         int64_t in[WORLD][WORLD], out[WORLD][WORLD];
-        w = (world){.plan = {.kind = CHOIR__ALL_TO_ALL,
+        w = (world){.collective = {.kind = CHOIR__ALL_TO_ALL,
                         .algorithm = CHOIR__EXCHANGE,
                         .world = size,
                         .align = 1}};
@@ -149,7 +150,7 @@ static void test_uneven(void **state)
                 in[r][other] = (r * 3 + other) % 5;
                 out[r][other] = (other * 3 + r) % 5;
             }
-            w.plan.in_counts = in[r], w.plan.out_counts = out[r];
+            w.collective.in_counts = in[r], w.collective.out_counts = out[r];
             machine_init(&w, r);
         }
         run(&w);
@@ -167,8 +168,9 @@ static void test_barrier(void **state)
         choir__move_schedule schedules[WORLD];
         uint64_t heard[WORLD], next[WORLD];
         for (int r = 0; r < size; r++) {
-            choir__plan plan = {.kind = CHOIR__BARRIER, .world = size, .rank = r, .align = 1};
-            ok(choir__move_schedule_make(&plan, &schedules[r]));
+            choir__pattern_collective collective = {
+                .kind = CHOIR__BARRIER, .world = size, .rank = r, .align = 1};
+            ok(choir__move_schedule_make(&collective, &schedules[r]));
             assert_int_equal(schedules[r].rounds, choir__log2_ceil(size));
             heard[r] = UINT64_C(1) << r;
         }

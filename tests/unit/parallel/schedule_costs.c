@@ -21,17 +21,17 @@ typedef struct cost {
     int64_t between; /* nodes: the most that a node sends to others */
 } cost;
 
-static cost cost_of(choir__plan plan)
+static cost cost_of(choir__pattern_collective collective)
 {
     static bool busy[ROUNDS];
     cost c = {.least = INT64_MAX};
     int64_t nodes[WORLD] = {0};
     for (int i = 0; i < ROUNDS; i++)
         busy[i] = false;
-    for (plan.rank = 0; plan.rank < plan.world; plan.rank++) {
+    for (collective.rank = 0; collective.rank < collective.world; collective.rank++) {
         choir__move_schedule s;
         int64_t sent = 0;
-        ok(choir__move_schedule_make(&plan, &s));
+        ok(choir__move_schedule_make(&collective, &s));
         assert_true(s.rounds <= ROUNDS);
         c.rounds = (int)choir__max(c.rounds, s.rounds);
         for (int i = 0; i < s.count; i++) {
@@ -43,8 +43,9 @@ static cost cost_of(choir__plan plan)
             sent += m->count;
             c.messages++;
             c.largest = choir__max(c.largest, m->count);
-            if (plan.nodes && plan.nodes[plan.rank] != plan.nodes[m->peer])
-                nodes[plan.nodes[plan.rank]] += m->count;
+            if (collective.nodes &&
+                collective.nodes[collective.rank] != collective.nodes[m->peer])
+                nodes[collective.nodes[collective.rank]] += m->count;
         }
         c.total += sent;
         c.most = choir__max(c.most, sent);
@@ -56,10 +57,10 @@ static cost cost_of(choir__plan plan)
     return c;
 }
 
-static choir__plan plan_of(
+static choir__pattern_collective collective_of(
     choir__algorithm algorithm, choir__kind kind, int world, int64_t count)
 {
-    return (choir__plan){.algorithm = algorithm,
+    return (choir__pattern_collective){.algorithm = algorithm,
         .kind = kind,
         .world = world,
         .count = count,
@@ -69,7 +70,7 @@ static choir__plan plan_of(
 
 static cost cost_by(choir__algorithm algorithm, choir__kind kind, int world, int64_t count)
 {
-    return cost_of(plan_of(algorithm, kind, world, count));
+    return cost_of(collective_of(algorithm, kind, world, count));
 }
 
 static void test_ring(void **state)
@@ -152,9 +153,10 @@ static void test_binomial(void **state)
     for (int p = 1; p <= WORLD; p++) {
         const int levels = choir__log2_ceil(p);
         for (size_t k = 0; k < CHOIR_COUNT(kinds); k++) {
-            choir__plan plan = plan_of(CHOIR__BINOMIAL, kinds[k], p, 10);
-            plan.root = p / 2;
-            cost c = cost_of(plan);
+            choir__pattern_collective collective =
+                collective_of(CHOIR__BINOMIAL, kinds[k], p, 10);
+            collective.root = p / 2;
+            cost c = cost_of(collective);
             assert_int_equal(c.steps, levels);
             assert_int_equal(c.messages, p - 1);
         }
@@ -191,16 +193,17 @@ static void test_hierarchical(void **state)
             const int64_t n = 64 * p;
             for (int r = 0; r < p; r++)
                 nodes[r] = r / each;
-            choir__plan plan = plan_of(CHOIR__HIERARCHICAL, CHOIR__ALL_REDUCE, p, n);
-            plan.nodes = nodes;
-            cost c = cost_of(plan);
+            choir__pattern_collective collective =
+                collective_of(CHOIR__HIERARCHICAL, CHOIR__ALL_REDUCE, p, n);
+            collective.nodes = nodes;
+            cost c = cost_of(collective);
             assert_int_equal(c.between, 2 * (count - 1) * n / count);
             assert_in_range(c.steps, 0, 4);
-            plan.algorithm = CHOIR__EXCHANGE; /* for comparison: each rank for itself */
-            plan.count = 64 * 64 * p;
-            c = cost_of(plan);
+            collective.algorithm = CHOIR__EXCHANGE; /* for comparison: each rank for itself */
+            collective.count = 64 * 64 * p;
+            c = cost_of(collective);
             if (count > 1 && each > 1)
-                assert_true(c.between > 2 * (count - 1) * plan.count / count);
+                assert_true(c.between > 2 * (count - 1) * collective.count / count);
         }
 }
 
@@ -209,12 +212,13 @@ static void test_micro_batches(void **state)
 {
     (void)state;
     for (int p = 1; p <= WORLD; p++) {
-        choir__plan plan = plan_of(CHOIR__EXCHANGE, CHOIR__TREE_REDUCE, p, 5000 * p);
-        plan.leaves = p;
-        cost c = cost_of(plan);
+        choir__pattern_collective collective =
+            collective_of(CHOIR__EXCHANGE, CHOIR__TREE_REDUCE, p, 5000 * p);
+        collective.leaves = p;
+        cost c = cost_of(collective);
         assert_int_equal(c.most, 2 * (p - 1) * 5000);
-        plan.leaves = 4 * p; /* whole blocks of four: still one node per rank */
-        assert_int_equal(cost_of(plan).most, 2 * (p - 1) * 5000);
+        collective.leaves = 4 * p; /* whole blocks of four: still one node per rank */
+        assert_int_equal(cost_of(collective).most, 2 * (p - 1) * 5000);
     }
 }
 
@@ -226,34 +230,35 @@ static void test_choice(void **state)
     (void)state;
     for (int r = 0; r < WORLD; r++)
         nodes[r] = r / 8;
-    choir__plan plan = plan_of(CHOIR__AUTO, CHOIR__ALL_REDUCE, 64, 16);
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__BINOMIAL);
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_BF16), CHOIR__EXCHANGE);
-    plan.count = 1024;
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__HALVING);
-    plan.world = 4;
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
-    plan.world = 64;
-    plan.count = 1 << 20;
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
-    plan.nodes = nodes;
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__HIERARCHICAL);
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F16), CHOIR__EXCHANGE);
+    choir__pattern_collective collective =
+        collective_of(CHOIR__AUTO, CHOIR__ALL_REDUCE, 64, 16);
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F32), CHOIR__BINOMIAL);
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_BF16), CHOIR__EXCHANGE);
+    collective.count = 1024;
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F32), CHOIR__HALVING);
+    collective.world = 4;
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F32), CHOIR__EXCHANGE);
+    collective.world = 64;
+    collective.count = 1 << 20;
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F32), CHOIR__EXCHANGE);
+    collective.nodes = nodes;
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F32), CHOIR__HIERARCHICAL);
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F16), CHOIR__EXCHANGE);
     nodes[0] = 3; /* a node's ranks are not neighbors */
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
-    plan.algorithm = CHOIR__RING;
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__RING);
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_BF16), CHOIR__RING);
-    plan.kind = CHOIR__BROADCAST;
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_BF16), CHOIR__RING);
-    plan.kind = CHOIR__ALL_TO_ALL;
-    assert_int_equal(choir__move_schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F32), CHOIR__EXCHANGE);
+    collective.algorithm = CHOIR__RING;
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F32), CHOIR__RING);
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_BF16), CHOIR__RING);
+    collective.kind = CHOIR__BROADCAST;
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_BF16), CHOIR__RING);
+    collective.kind = CHOIR__ALL_TO_ALL;
+    assert_int_equal(choir__move_schedule_choose(&collective, CHOIR_F32), CHOIR__EXCHANGE);
 
     choir__move_schedule s;
-    assert_fails(choir__move_schedule_make(&plan, &s), CHOIR_ERR_UNSUPPORTED,
+    assert_fails(choir__move_schedule_make(&collective, &s), CHOIR_ERR_UNSUPPORTED,
         "all_to_all: the ring algorithm");
-    plan.algorithm = CHOIR__HIERARCHICAL, plan.kind = CHOIR__ALL_REDUCE;
-    assert_int_equal(choir__move_schedule_make(&plan, &s), CHOIR_ERR_UNSUPPORTED);
+    collective.algorithm = CHOIR__HIERARCHICAL, collective.kind = CHOIR__ALL_REDUCE;
+    assert_int_equal(choir__move_schedule_make(&collective, &s), CHOIR_ERR_UNSUPPORTED);
 }
 
 /* The automatic choice never changes the tree's bits, whatever the nodes, the kind and the
@@ -268,12 +273,14 @@ static void test_choices_keep_the_tree(void **state)
                 for (int64_t count = 1; count < 1 << 20; count *= 16) {
                     for (int r = 0; r < world; r++)
                         nodes[r] = r / each;
-                    choir__plan plan = plan_of(CHOIR__AUTO, (choir__kind)kind, world, count);
-                    plan.nodes = nodes;
-                    choir__algorithm chosen = choir__move_schedule_choose(&plan, CHOIR_F32);
+                    choir__pattern_collective collective =
+                        collective_of(CHOIR__AUTO, (choir__kind)kind, world, count);
+                    collective.nodes = nodes;
+                    choir__algorithm chosen =
+                        choir__move_schedule_choose(&collective, CHOIR_F32);
                     assert_true(chosen == CHOIR__EXCHANGE || chosen == CHOIR__BINOMIAL ||
                                 chosen == CHOIR__HALVING || chosen == CHOIR__HIERARCHICAL);
-                    assert_true(choir__move_schedule_does(&plan, chosen));
+                    assert_true(choir__move_schedule_does(&collective, chosen));
                 }
 }
 

@@ -315,12 +315,12 @@ static void bound(void **state)
 
 static int made;
 
-static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void pass_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     sink->give(sink, r, 0, gy);
 }
 
-static void count_again(choir__record *r)
+static void count_again(choir__tape_entry *r)
 {
     made++;
     choir__launch_copy(r->out, r->in[0]);
@@ -337,7 +337,7 @@ static choir_tensor *count(choir_tensor *x)
         return poisoned;
     choir_tensor *y = choir__tensor_like(scope, x);
     choir__launch_copy(y, x);
-    choir__record_op(&counted, y, &x, 1);
+    choir__tape_entry_new(&counted, y, &x, 1);
     return y;
 }
 

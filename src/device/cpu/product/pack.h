@@ -8,7 +8,7 @@
 
 #include "base/half.h"
 #include "device/cpu/product/half_vectors.h"
-#include "device/cpu/product/held.h"
+#include "device/cpu/product/held_panels.h"
 #include "device/cpu/product/matrix.h"
 #include "device/cpu/product/tile.h"
 #include "device/cpu/product/sections.h"

@@ -1,13 +1,14 @@
 /* cuDNN's plans of a context, and their calls.
  *
- * A context has a handle on its stream, and plans by problem (cuda/plans.c). A problem that no
- * engine solves deterministically, or that the GPU refuses when it is called, is marked as such
- * and left to the other kernels. CHOIR_CUDA_DNN=0 leaves everything to them. Plans live as long
- * as their context, and are made by the step that runs before a capture, never in it. */
+ * A context has a handle on its stream, and plans by problem (cuda/library_plans.c). A problem
+ * that no engine solves deterministically, or that the GPU refuses when it is called, is marked
+ * as such and left to the other kernels. CHOIR_CUDA_DNN=0 leaves everything to them. Plans live
+ * as long as their context, and are made by the step that runs before a capture, never in it.
+ */
 #ifdef CHOIR_HAVE_CUDNN
 #include "device/cuda/dnn/dnn.h"
 #include "device/cuda/dnn/dnn_graph.h"
-#include "device/cuda/plans.h"
+#include "device/cuda/library_plans.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ typedef struct plan {
 
 typedef struct library {
     cudnnHandle_t handle; /* NULL: cuDNN does not start here */
-    choir__plans *plans;
+    choir__library_plans *plans;
 } library;
 
 static void plan_free(void *p)
@@ -65,7 +66,7 @@ static cudnnHandle_t start(choir__cuda *cuda)
         choir__cudnn.SetStream(handle, cuda->stream) == CUDNN_STATUS_SUCCESS)
         return handle;
     if (choir__cudnn.GetVersion()) {
-        choir__plan_note(cuda, CHOIR__CUDNN, CHOIR__PLAN_REFUSED, "to start");
+        choir__library_plan_note(cuda, CHOIR__CUDNN, CHOIR__LIBRARY_PLAN_REFUSED, "to start");
         say_without("cuDNN is there and does not start; CUDNN_LOGLEVEL_DBG=2 says more");
     }
     return NULL;
@@ -82,7 +83,7 @@ static library *library_of(choir__cuda *cuda)
     return dnn;
 }
 
-static void note(choir__cuda *cuda, const choir__dnn_problem *p, choir__plan_fate fate)
+static void note(choir__cuda *cuda, const choir__dnn_problem *p, choir__library_plan_fate fate)
 {
     static const char *const names[] = {[CHOIR__DNN_CONV] = "conv",
         [CHOIR__DNN_CONV_INPUT] = "conv_backward_input",
@@ -96,7 +97,7 @@ static void note(choir__cuda *cuda, const choir__dnn_problem *p, choir__plan_fat
     for (int i = 0; i < (p->kind < CHOIR__DNN_ATTENTION ? SHOWN : 7); i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%lld", i ? "," : " ",
             (long long)p->n[i]);
-    choir__plan_note(cuda, CHOIR__CUDNN, fate, text);
+    choir__library_plan_note(cuda, CHOIR__CUDNN, fate, text);
 }
 
 /* Returns the plan of a problem, or NULL if it has none during a capture: making one loads code
@@ -104,14 +105,14 @@ static void note(choir__cuda *cuda, const choir__dnn_problem *p, choir__plan_fat
 static plan *plan_of(
     choir__cuda *cuda, library *dnn, choir__dnn_build *build, const choir__dnn_problem *p)
 {
-    void **place = choir__plan_place(&dnn->plans, p, sizeof *p);
+    void **place = choir__library_plan_place(&dnn->plans, p, sizeof *p);
     if (*place || cuda->capturing)
         return *place;
     plan *x = choir__calloc(1, sizeof *x);
     int engines = 0;
     x->thing = choir__dnn_plan_new(
         (choir__dnn_target){.handle = dnn->handle}, build, p, &x->workspace, &engines);
-    note(cuda, p, x->thing ? CHOIR__PLAN_MADE : CHOIR__PLAN_NONE);
+    note(cuda, p, x->thing ? CHOIR__LIBRARY_PLAN_MADE : CHOIR__LIBRARY_PLAN_NONE);
     *place = x;
     return x;
 }
@@ -120,7 +121,7 @@ void choir__cuda_dnn_free(choir__cuda *cuda)
 {
     library *dnn = cuda->dnn;
     if (dnn)
-        choir__plans_free(&dnn->plans, plan_free);
+        choir__library_plans_free(&dnn->plans, plan_free);
     if (dnn && dnn->handle)
         choir__cudnn.Destroy(dnn->handle);
     free(dnn);
@@ -204,7 +205,7 @@ bool choir__dnn_run(
         return refuse(cuda);
     cudaGetLastError(); /* the error must not be blamed on the kernel that runs instead */
     x->refused = true;  /* the plan is kept, since an earlier graph may use it */
-    note(cuda, p, CHOIR__PLAN_REFUSED);
+    note(cuda, p, CHOIR__LIBRARY_PLAN_REFUSED);
     return without(cuda);
 }
 

@@ -63,7 +63,7 @@ static choir_tensor *per_channel(choir_tensor *gy)
     return choir_sum_dim(choir_sum_dim(choir_sum_dim(gy, 3), 2), 0);
 }
 
-void choir__derive_conv(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_conv(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const choir__conv_shape *s = r->attrs;
     choir_conv_opts o = opts_of(s);
@@ -79,7 +79,8 @@ void choir__derive_conv(const choir__record *r, choir_tensor *gy, choir_tensor *
 }
 
 /* s describes the convolution that takes the result to x. */
-void choir__derive_conv_transpose(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_conv_transpose(
+    const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const choir__conv_shape *s = r->attrs;
     if (choir__wanted(r, 0))

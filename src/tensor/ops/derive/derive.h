@@ -12,11 +12,11 @@ typedef struct choir__unary {
     double a, b;
 } choir__unary;
 
-typedef void choir__derive_fn(const choir__record *r, choir_tensor *gy, choir_tensor **gx);
+typedef void choir__derive_fn(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx);
 
 /* Returns operand i for an op of its own: a parameter, or another tensor of the run, is lifted
  * to gy's scope. */
-choir_tensor *choir__derive_in(const choir__record *r, int i, const choir_tensor *gy);
+choir_tensor *choir__derive_in(const choir__tape_entry *r, int i, const choir_tensor *gy);
 
 /* The gradient is gy: copies, views of the same shape. */
 choir__derive_fn choir__derive_same;
@@ -37,8 +37,8 @@ choir__derive_fn choir__derive_unary, choir__derive_linear;
 choir_tensor *choir__derive_scattered(
     choir_tensor *x, choir_tensor *g, int dim, choir_tensor *index);
 
-/* Returns the derivative of a record's op: its own (choir__op.derivative) or the one that is
+/* Returns the derivative of an entry's op: its own (choir__op.derivative) or the one that is
  * registered under its name; NULL: it has none. */
-choir__derive_fn *choir__derivative_of(const choir__record *r);
+choir__derive_fn *choir__derivative_of(const choir__tape_entry *r);
 
 #endif

@@ -22,28 +22,28 @@ static choir_tensor *sum_to(choir_tensor *g, choir_shape shape)
 
 /* --- copies and views --- */
 
-void choir__derive_same(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_same(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     (void)r;
     gx[0] = gy;
 }
 
-void choir__derive_cast(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_cast(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     gx[0] = choir_cast(gy, r->in[0]->dtype);
 }
 
-void choir__derive_to(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_to(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     gx[0] = choir_to(gy, choir__device_of(r->in[0]));
 }
 
-void choir__derive_reshape(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_reshape(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     gx[0] = choir_reshape(gy, r->in[0]->shape);
 }
 
-void choir__derive_permute(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_permute(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const choir_shape *order = r->attrs;
     choir_shape back = *order;
@@ -52,21 +52,21 @@ void choir__derive_permute(const choir__record *r, choir_tensor *gy, choir_tenso
     gx[0] = choir_permute(gy, back);
 }
 
-void choir__derive_expand(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_expand(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     gx[0] = sum_to(gy, r->in[0]->shape);
 }
 
 /* --- sums --- */
 
-void choir__derive_sum(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_sum(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const choir_shape *with_ones = r->attrs;
     gx[0] = choir_expand(choir_reshape(gy, *with_ones), r->in[0]->shape);
 }
 
 /* The running sum from the end. */
-void choir__derive_cumsum(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_cumsum(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     gx[0] =
         choir_flip(choir_cumsum(choir_flip(gy, *(const int *)r->attrs), *(const int *)r->attrs),
@@ -75,19 +75,19 @@ void choir__derive_cumsum(const choir__record *r, choir_tensor *gy, choir_tensor
 
 /* --- two operands, which broadcast --- */
 
-static void give(const choir__record *r, int i, choir_tensor *g, choir_tensor **gx)
+static void give(const choir__tape_entry *r, int i, choir_tensor *g, choir_tensor **gx)
 {
     gx[i] = sum_to(g, r->in[i]->shape);
 }
 
-void choir__derive_add(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_add(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
             give(r, i, gy, gx);
 }
 
-void choir__derive_sub(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_sub(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     if (choir__wanted(r, 0))
         give(r, 0, gy, gx);
@@ -95,14 +95,14 @@ void choir__derive_sub(const choir__record *r, choir_tensor *gy, choir_tensor **
         give(r, 1, choir_neg(gy), gx);
 }
 
-void choir__derive_mul(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_mul(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
             give(r, i, choir_mul(gy, r->in[1 - i]), gx);
 }
 
-void choir__derive_div(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_div(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     choir_tensor *over = choir_div(gy, r->in[1]);
     if (choir__wanted(r, 0))
@@ -118,21 +118,21 @@ static choir_tensor *share_of(choir_tensor *gy, choir_tensor *a, choir_tensor *b
     return choir_where(choir_eq(a, b), choir_scale(g, 0.5), g);
 }
 
-void choir__derive_maximum(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_maximum(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
             give(r, i, share_of(gy, r->in[i], r->in[1 - i]), gx);
 }
 
-void choir__derive_minimum(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_minimum(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
             give(r, i, share_of(gy, r->in[1 - i], r->in[i]), gx);
 }
 
-void choir__derive_power(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_power(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     choir_tensor *a = choir__derive_in(r, 0, gy), *b = choir__derive_in(r, 1, gy);
     if (choir__wanted(r, 0)) {
@@ -149,7 +149,7 @@ void choir__derive_power(const choir__record *r, choir_tensor *gy, choir_tensor 
 }
 
 /* in: b, the mask, and a unless that is a number */
-void choir__derive_where(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_where(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     choir_tensor *mask = choir__derive_in(r, 1, gy);
     if (choir__wanted(r, 0))
@@ -171,7 +171,7 @@ static choir_tensor *as_rows(choir_tensor *x)
     return choir_reshape(x, choir_dims(-1, choir__cols(x)));
 }
 
-void choir__derive_matmul(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_matmul(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     choir_tensor *a = choir__derive_in(r, 0, gy), *b = choir__derive_in(r, 1, gy);
     if (choir__wanted(r, 0))
@@ -181,7 +181,7 @@ void choir__derive_matmul(const choir__record *r, choir_tensor *gy, choir_tensor
                                    : choir_matmul(turned(a), gy);
 }
 
-void choir__derive_linear(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_linear(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     bool in_out = ((const choir__linear_of *)r->attrs)->in_out;
     choir_tensor *x = choir__derive_in(r, 0, gy), *w = choir__derive_in(r, 1, gy);
@@ -204,13 +204,13 @@ static choir_tensor *sum_kept(choir_tensor *x)
     return choir_reshape(choir_sum_dim(x, -1), kept);
 }
 
-void choir__derive_softmax(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_softmax(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     choir_tensor *y = r->out;
     gx[0] = choir_mul(y, choir_sub(gy, sum_kept(choir_mul(gy, y))));
 }
 
-void choir__derive_log_softmax(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_log_softmax(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     gx[0] = choir_sub(gy, choir_mul(choir_exp(r->out), sum_kept(gy)));
 }

@@ -59,7 +59,7 @@ static const struct {
     {"conv_transpose2d", choir__derive_conv_transpose},
 };
 
-choir__derive_fn *choir__derivative_of(const choir__record *r)
+choir__derive_fn *choir__derivative_of(const choir__tape_entry *r)
 {
     if (r->op->derivative)
         return r->op->derivative;

@@ -105,7 +105,7 @@ static choir_tensor *derived(
     return NULL;
 }
 
-void choir__derive_unary(const choir__record *r, choir_tensor *gy, choir_tensor **gx)
+void choir__derive_unary(const choir__tape_entry *r, choir_tensor *gy, choir_tensor **gx)
 {
     const choir__unary *u = r->attrs;
     choir__k_unary k = {.op = u->op, .a = u->a, .b = u->b};

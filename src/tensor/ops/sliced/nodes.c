@@ -153,7 +153,7 @@ static void loss_of_leaf(
     choir__tensor_release(sum);
 }
 
-static void sum_of_tokens_again(choir__record *r)
+static void sum_of_tokens_again(choir__tape_entry *r)
 {
     const choir__sequence *s = r->scope->sequence;
     choir_tensor *losses = choir__dense_rows(r->scope, r->in[0]);
@@ -167,7 +167,7 @@ static void sum_of_tokens_again(choir__record *r)
     give_sum(slab, r->out);
 }
 
-static void sum_of_tokens_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void sum_of_tokens_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *g = sink->dest(sink, r, 0);
     if (!g)

@@ -42,7 +42,7 @@ static int64_t own_units(const choir__partition *p)
     return (p->first + p->own - 1) / p->shared - first_unit(p) + 1;
 }
 
-static void repeat_again(choir__record *r)
+static void repeat_again(choir__tape_entry *r)
 {
     const repeats *a = r->attrs;
     const choir__partition *p = a->part;
@@ -56,7 +56,7 @@ static void repeat_again(choir__record *r)
     }
 }
 
-static void repeat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void repeat_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const repeats *a = r->attrs;
     const choir__partition *p = a->part;
@@ -120,15 +120,15 @@ choir_tensor *choir__repeated_units(
 
 bool choir__has_wide_gradient(const choir_tensor *t)
 {
-    choir__record *of, r = {.in = {(choir_tensor *)(uintptr_t)t}};
+    choir__tape_entry *of, r = {.in = {(choir_tensor *)(uintptr_t)t}};
     int input;
     return t->param || choir__made_by(&repeat_op, &r, 0, &of, &input);
 }
 
 choir_tensor *choir__operand_dest(
-    choir__sink *sink, choir__record *r, int i, choir__record **of, int *input)
+    choir__sink *sink, choir__tape_entry *r, int i, choir__tape_entry **of, int *input)
 {
-    choir__record *made = choir__made_by(&repeat_op, r, i, of, input);
+    choir__tape_entry *made = choir__made_by(&repeat_op, r, i, of, input);
     const choir_tensor *t = (*of)->in[*input];
     if (!made || !choir__is_half(r->in[i]->dtype)) {
         *of = r;

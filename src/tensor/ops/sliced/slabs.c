@@ -80,10 +80,10 @@ choir_tensor *choir__new_slab(choir_scope *scope, choir_device *device, choir_dt
     return choir__tensor_new(scope, device, choir__is_half(dtype) ? CHOIR_F32 : dtype, whole);
 }
 
-choir__record *choir__made_by(
-    const choir__op *op, choir__record *r, int i, choir__record **of, int *input)
+choir__tape_entry *choir__made_by(
+    const choir__op *op, choir__tape_entry *r, int i, choir__tape_entry **of, int *input)
 {
-    choir__record *made = r->in[i] ? r->in[i]->producer : NULL;
+    choir__tape_entry *made = r->in[i] ? r->in[i]->producer : NULL;
     *of = r;
     *input = i;
     if (made && (made->op == &choir__cast_op || made->op == &choir__recast_op)) {

@@ -34,10 +34,10 @@ choir_tensor *choir__slab_array(choir_tensor *slab, int64_t i, choir_shape shape
  * the scope has an error. */
 bool choir__slices_join(const choir__partition *part, choir_tensor *nodes, bool sharing);
 
-/* Returns the record of `op` that made input i of r, also if the input is a copy: a cast, or on
- * the device to which a pipeline has moved it. Input *input of record *of is the tensor on r's
+/* Returns the entry of `op` that made input i of r, also if the input is a copy: a cast, or on
+ * the device to which a pipeline has moved it. Input *input of entry *of is the tensor on r's
  * device, before the cast: it takes gradients of any dtype. */
-choir__record *choir__made_by(
-    const choir__op *op, choir__record *r, int i, choir__record **of, int *input);
+choir__tape_entry *choir__made_by(
+    const choir__op *op, choir__tape_entry *r, int i, choir__tape_entry **of, int *input);
 
 #endif

@@ -94,9 +94,9 @@ typedef struct handle {
 } handle;
 
 /* Gives the sum of the slab, rounded once. */
-static void give_sum(choir__record *r, choir_tensor *sum, choir__sink *sink)
+static void give_sum(choir__tape_entry *r, choir_tensor *sum, choir__sink *sink)
 {
-    choir__record *of = r;
+    choir__tape_entry *of = r;
     bool adds = false;
     choir_tensor *g = sink->dest_wide(sink, r, 0, &of, &adds);
     if (!g && !(g = sink->dest(sink, r, 0)))
@@ -108,7 +108,7 @@ static void give_sum(choir__record *r, choir_tensor *sum, choir__sink *sink)
     sink->give(sink, of, 0, g);
 }
 
-static void input_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void input_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
 {
     const handle *h = r->attrs;
     const choir__partition *part = h->part;
@@ -142,7 +142,7 @@ static const choir__op input_op = {.name = "sliced_input",
     .along = true,
     .view = true};
 
-static void gather_again(choir__record *r)
+static void gather_again(choir__tape_entry *r)
 {
     const choir__partition *tokens = choir__tokens_of(r->in[0]);
     choir__launch_copy(r->out, tokens->by->ops->parts->all_tokens(tokens, r->scope, r->in[0]));
@@ -171,11 +171,11 @@ static const choir_tensor *unmoved(const choir_tensor *t)
     return t;
 }
 
-/* Returns the record of the handle that an earlier layer has of x, maybe on another device. */
-static choir__record *handle_before(const choir_scope *scope, const choir_tensor *x)
+/* Returns the entry of the handle that an earlier layer has of x, maybe on another device. */
+static choir__tape_entry *handle_before(const choir_scope *scope, const choir_tensor *x)
 {
     const choir_tensor *first = unmoved(x);
-    for (choir__record *r = scope->tape_tail; r && r != first->producer; r = r->previous)
+    for (choir__tape_entry *r = scope->tape_tail; r && r != first->producer; r = r->previous)
         if (is_handle(r->op) && r->in[0] && unmoved(r->in[0]) == first &&
             r->segment == scope->segment && r->out->storage)
             return r;
@@ -185,7 +185,7 @@ static choir__record *handle_before(const choir_scope *scope, const choir_tensor
 /* Releases the input that was gathered last: the layers that follow read another one. */
 static void release_gathered(const choir_scope *scope)
 {
-    choir__record *r = scope->tape_tail;
+    choir__tape_entry *r = scope->tape_tail;
     while (r && r->op != &gathered_op)
         r = r->previous;
     if (r && r->out->storage)
@@ -193,7 +193,7 @@ static void release_gathered(const choir_scope *scope)
 }
 
 /* Makes the first handle of x; *x is what the layers read. Returns NULL without a gradient. */
-static choir__record *new_handle(choir_tensor **x, const choir__partition *part)
+static choir__tape_entry *new_handle(choir_tensor **x, const choir__partition *part)
 {
     choir_tensor *instead, *in = *x;
     const choir__partition *tokens = choir__tokens_of(in);
@@ -207,16 +207,16 @@ static choir__record *new_handle(choir_tensor **x, const choir__partition *part)
     choir_tensor *y = tokens ? tokens->by->ops->parts->all_tokens(tokens, scope, in)
                              : choir__tensor_alias(scope, in);
     *x = y;
-    choir__record *r = y->poisoned ? NULL : choir__record_op(op, y, &in, 1);
+    choir__tape_entry *r = y->poisoned ? NULL : choir__tape_entry_new(op, y, &in, 1);
     y->split = tokens ? NULL : y->split;
     if (r)
-        choir__record_attrs(r, &(handle){part, 0}, sizeof(handle));
+        choir__tape_entry_attrs(r, &(handle){part, 0}, sizeof(handle));
     return r;
 }
 
 choir_tensor *choir__sliced_input(choir_tensor *x, const choir__partition *part)
 {
-    choir__record *r = x->poisoned ? NULL : handle_before(x->scope, x);
+    choir__tape_entry *r = x->poisoned ? NULL : handle_before(x->scope, x);
     if (!r)
         r = new_handle(&x, part);
     if (!r)
@@ -225,24 +225,24 @@ choir_tensor *choir__sliced_input(choir_tensor *x, const choir__partition *part)
     return r->out;
 }
 
-/* Returns the record of the handle that made r's input 0: see choir__made_by. */
-static choir__record *made_handle(choir__record *r, choir__record **of, int *input)
+/* Returns the entry of the handle that made r's input 0: see choir__made_by. */
+static choir__tape_entry *made_handle(choir__tape_entry *r, choir__tape_entry **of, int *input)
 {
-    choir__record *made = choir__made_by(&input_op, r, 0, of, input);
+    choir__tape_entry *made = choir__made_by(&input_op, r, 0, of, input);
     return made ? made : choir__made_by(&gathered_op, r, 0, of, input);
 }
 
-choir__record *choir__sliced_record(const choir__record *r)
+choir__tape_entry *choir__sliced_record(const choir__tape_entry *r)
 {
-    choir__record *of;
+    choir__tape_entry *of;
     int input;
-    return made_handle((choir__record *)(uintptr_t)r, &of, &input);
+    return made_handle((choir__tape_entry *)(uintptr_t)r, &of, &input);
 }
 
 /* One device has all slices, and one layer reads the handle: the product is the sum, which goes
  * to the handle's own input, or back to the device where that is. */
-static void whole_gradient(
-    choir__record *made, choir__record *of, int input, choir__k_matmul p, choir__sink *sink)
+static void whole_gradient(choir__tape_entry *made, choir__tape_entry *of, int input,
+    choir__k_matmul p, choir__sink *sink)
 {
     bool adds = false, moved = of->in[input] != made->out;
     choir_tensor *g = NULL;
@@ -261,13 +261,13 @@ static void whole_gradient(
     sink->give(sink, of, input, g);
 }
 
-void choir__sliced_gradient(
-    choir__record *r, choir__k_matmul product, const choir__partition *part, choir__sink *sink)
+void choir__sliced_gradient(choir__tape_entry *r, choir__k_matmul product,
+    const choir__partition *part, choir__sink *sink)
 {
     choir__node nodes[CHOIR__MAX_NODES];
-    choir__record *of;
+    choir__tape_entry *of;
     int input, count;
-    choir__record *made = made_handle(r, &of, &input);
+    choir__tape_entry *made = made_handle(r, &of, &input);
     const handle *h = made->attrs;
     product.cut = part->cut;
     if (h->readers == 1 && part->whole) {

@@ -20,12 +20,12 @@ void choir__sliced_product(choir_tensor *y, choir__k_matmul product, const choir
  * then it is released when another x is read, and gathered again in backward. */
 choir_tensor *choir__sliced_input(choir_tensor *x, const choir__partition *part);
 
-/* Returns the record of the handle that r's input 0 is or was cast from, or NULL. */
-choir__record *choir__sliced_record(const choir__record *r);
+/* Returns the entry of the handle that r's input 0 is or was cast from, or NULL. */
+choir__tape_entry *choir__sliced_record(const choir__tape_entry *r);
 /* Computes the gradient that r gives such a handle: a b, whose K elements are the slices of r's
  * outputs. */
-void choir__sliced_gradient(
-    choir__record *r, choir__k_matmul product, const choir__partition *part, choir__sink *sink);
+void choir__sliced_gradient(choir__tape_entry *r, choir__k_matmul product,
+    const choir__partition *part, choir__sink *sink);
 
 /* Returns a weight or bias (units, ...) with a copy of its unit for each of this rank's slices,
  * where slices share units. Then each slice computes by itself, and the gradients of the copies
@@ -35,7 +35,7 @@ choir_tensor *choir__repeated_units(
 /* Returns memory for the gradient of r's input i, an operand of a product: f32 where it is, or
  * was cast from, a parameter or choir__repeated_units. *of and *input: receive the gradient. */
 choir_tensor *choir__operand_dest(
-    choir__sink *sink, choir__record *r, int i, choir__record **of, int *input);
+    choir__sink *sink, choir__tape_entry *r, int i, choir__tape_entry **of, int *input);
 bool choir__has_wide_gradient(const choir_tensor *t);
 
 /* Computes the sums over tokens of a norm's weights (token_sums.c): `args` of x and gy without

@@ -2,7 +2,7 @@
  * frames of the store's channel. If two agents call each other at one moment, the one with the
  * smaller number closes the later connection. The user learns whether the peer's kernel has
  * closed a connection: then that agent is gone. */
-#include "launch/raft/links.h"
+#include "launch/raft/connections.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -27,18 +27,18 @@ typedef struct connection {
     bool calls, connecting, over;
     bool by_kernel; /* over: the other side's kernel has said so */
     uint64_t id;    /* 0: no hello yet */
-    char address[CHOIR__LINK_ADDRESS];
+    char address[CHOIR__CONNECTION_ADDRESS];
     double since;
     choir__channel channel;
 } connection;
 
-struct choir__links {
+struct choir__connections {
     int listener, port;
     bool keyed;
     choir__store_key key;
     uint64_t self;
-    char address[CHOIR__LINK_ADDRESS];
-    choir__links_user user;
+    char address[CHOIR__CONNECTION_ADDRESS];
+    choir__connections_user user;
     connection *connections;
     struct pollfd *polled;
     size_t polled_room;
@@ -51,7 +51,7 @@ struct choir__links {
 
 /* --- connections --- */
 
-static connection *add_connection(choir__links *l, int fd, bool calls)
+static connection *add_connection(choir__connections *l, int fd, bool calls)
 {
     connection *n = choir__calloc(1, sizeof *n);
     *n = (connection){.next = l->connections, .fd = fd, .calls = calls, .connecting = calls};
@@ -67,7 +67,7 @@ static bool is_open(const connection *n)
     return !n->over && n->id && n->channel.stage == CHOIR__STAGE_OPEN;
 }
 
-static connection *connection_to(const choir__links *l, uint64_t id)
+static connection *connection_to(const choir__connections *l, uint64_t id)
 {
     for (connection *n = l->connections; n; n = n->next)
         if (n->id == id && is_open(n))
@@ -114,7 +114,7 @@ static void flush(connection *n)
 
 /* --- hellos --- */
 
-static void say_hello(choir__links *l, connection *n)
+static void say_hello(choir__connections *l, connection *n)
 {
     static const char magic[] = "choir agents";
     choir__bytes b = {0};
@@ -128,7 +128,7 @@ static void say_hello(choir__links *l, connection *n)
 
 /* Two agents may call each other at the same moment. Of two connections, the agent with the
  * smaller number closes the later one, and the other agent closes neither, so one stays. */
-static void drop_duplicate(const choir__links *l, connection *n)
+static void drop_duplicate(const choir__connections *l, connection *n)
 {
     for (const connection *other = l->connections; other && l->self < n->id;
          other = other->next)
@@ -140,7 +140,8 @@ static void drop_duplicate(const choir__links *l, connection *n)
 }
 
 /* Takes the other side's hello. Without a key, its process must be this user's. */
-static void take_hello(choir__links *l, connection *n, const uint8_t *message, size_t bytes)
+static void take_hello(
+    choir__connections *l, connection *n, const uint8_t *message, size_t bytes)
 {
     choir__reader r = {message, message + bytes, false};
     char magic[16];
@@ -160,7 +161,7 @@ static void take_hello(choir__links *l, connection *n, const uint8_t *message, s
 
 /* --- receiving --- */
 
-static void take_messages(choir__links *l, connection *n)
+static void take_messages(choir__connections *l, connection *n)
 {
     const uint8_t *message;
     size_t bytes;
@@ -180,7 +181,7 @@ static void take_messages(choir__links *l, connection *n)
     }
 }
 
-static void receive(choir__links *l, connection *n)
+static void receive(choir__connections *l, connection *n)
 {
     choir__bytes *in = &n->channel.in;
     ssize_t got = recv(n->fd, choir__bytes_grow(in, READ_BYTES), READ_BYTES, 0);
@@ -201,7 +202,7 @@ static void finish_connecting(connection *n)
     n->connecting = false;
 }
 
-static int count_strangers(const choir__links *l)
+static int count_strangers(const choir__connections *l)
 {
     int strangers = 0;
     for (const connection *n = l->connections; n; n = n->next)
@@ -211,12 +212,12 @@ static int count_strangers(const choir__links *l)
 
 /* Returns whether calls are accepted now. Others wait in the kernel, and must not keep poll
  * from sleeping meanwhile. */
-static bool accepts(const choir__links *l)
+static bool accepts(const choir__connections *l)
 {
     return choir__now() >= l->accepts_at && count_strangers(l) < STRANGERS_MAX;
 }
 
-static void take_in(choir__links *l)
+static void take_in(choir__connections *l)
 {
     choir__address from;
     for (int strangers = count_strangers(l); strangers < STRANGERS_MAX; strangers++) {
@@ -238,7 +239,7 @@ static void take_in(choir__links *l)
 
 /* --- calling --- */
 
-static bool failed_lately(choir__links *l, uint64_t id, bool note)
+static bool failed_lately(choir__connections *l, uint64_t id, bool note)
 {
     double now = choir__now();
     size_t at = id % CHOIR_COUNT(l->failed);
@@ -250,7 +251,8 @@ static bool failed_lately(choir__links *l, uint64_t id, bool note)
 }
 
 /* Begins a connection with the first address of that name. */
-static connection *call(choir__links *l, const char *host, int port, char why[200], bool *again)
+static connection *call(
+    choir__connections *l, const char *host, int port, char why[200], bool *again)
 {
     choir__address list[CHOIR__ADDRESSES_MAX];
     int count = choir__net_resolve(host, port, false, list, why, again);
@@ -270,7 +272,7 @@ static connection *call(choir__links *l, const char *host, int port, char why[20
     return NULL;
 }
 
-static void call_agent(choir__links *l, uint64_t id, const char *address)
+static void call_agent(choir__connections *l, uint64_t id, const char *address)
 {
     char host[CHOIR__HOST_TEXT], why[200];
     int port = 0;
@@ -289,8 +291,8 @@ static void call_agent(choir__links *l, uint64_t id, const char *address)
         failed_lately(l, id, true);
 }
 
-bool choir__links_send(
-    choir__links *l, uint64_t id, const char *address, const void *message, size_t bytes)
+bool choir__connections_send(
+    choir__connections *l, uint64_t id, const char *address, const void *message, size_t bytes)
 {
     connection *n = connection_to(l, id);
     if (!n) {
@@ -303,13 +305,13 @@ bool choir__links_send(
     return !n->over;
 }
 
-void choir__links_keep(choir__links *l, uint64_t id, const char *address)
+void choir__connections_keep(choir__connections *l, uint64_t id, const char *address)
 {
     if (!connection_to(l, id))
         call_agent(l, id, address);
 }
 
-const char *choir__links_address(const choir__links *l, uint64_t id)
+const char *choir__connections_address(const choir__connections *l, uint64_t id)
 {
     connection *n = connection_to(l, id);
     return n ? n->address : NULL;
@@ -319,7 +321,7 @@ const char *choir__links_address(const choir__links *l, uint64_t id)
 
 /* Returns whether another connection to n's agent is open or being opened. The peer may have
  * closed n in its favour. */
-static bool has_another(const choir__links *l, const connection *n)
+static bool has_another(const choir__connections *l, const connection *n)
 {
     for (const connection *other = l->connections; other; other = other->next)
         if (!other->over && !other->id && other->calls && !strcmp(other->address, n->address))
@@ -328,7 +330,7 @@ static bool has_another(const choir__links *l, const connection *n)
 }
 
 /* Frees closed connections, and reports each agent whose last connection was closed. */
-static void sweep(choir__links *l)
+static void sweep(choir__connections *l)
 {
     for (connection **at = &l->connections; *at;) {
         connection *n = *at;
@@ -347,7 +349,7 @@ static void sweep(choir__links *l)
     }
 }
 
-void choir__links_poll(choir__links *l, double wait_s, int wake)
+void choir__connections_poll(choir__connections *l, double wait_s, int wake)
 {
     size_t count = 2;
     for (connection *n = l->connections; n; n = n->next)
@@ -420,7 +422,7 @@ static choir_status explain(const connection *n, const char *where)
 }
 
 /* Waits until the connection says hello or is over, and then keeps it from being freed. */
-static bool await_hello(choir__links *l, connection *n, double deadline)
+static bool await_hello(choir__connections *l, connection *n, double deadline)
 {
     double until = choir__now() + greet_s;
     if (until > deadline)
@@ -440,8 +442,8 @@ static bool await_hello(choir__links *l, connection *n, double deadline)
     return n->id && !n->over;
 }
 
-choir_status choir__links_find(choir__links *l, const char *host, int port, double deadline,
-    uint64_t *id, char self[CHOIR__HOST_TEXT])
+choir_status choir__connections_find(choir__connections *l, const char *host, int port,
+    double deadline, uint64_t *id, char self[CHOIR__HOST_TEXT])
 {
     char where[CHOIR__HOST_TEXT + 16], why[200] = "it did not answer", text[160];
     bool again = true;
@@ -469,7 +471,7 @@ choir_status choir__links_find(choir__links *l, const char *host, int port, doub
         sweep(l);
         if (status != CHOIR_OK)
             return status;
-        choir__links_poll(l, 0.2, -1);
+        choir__connections_poll(l, 0.2, -1);
     }
     if (!again)
         return choir__error(CHOIR_ERR_ARGUMENT, "cannot call the agent at %s: %s", where, why);
@@ -478,8 +480,8 @@ choir_status choir__links_find(choir__links *l, const char *host, int port, doub
 
 /* --- opening and closing --- */
 
-choir_status choir__links_open(const char *host, int port, const choir__store_key *key,
-    uint64_t self, choir__links_user user, choir__links **made)
+choir_status choir__connections_open(const char *host, int port, const choir__store_key *key,
+    uint64_t self, choir__connections_user user, choir__connections **made)
 {
     choir__address list[CHOIR__ADDRESSES_MAX], own;
     char why[200] = "no address", holder[160];
@@ -498,7 +500,7 @@ choir_status choir__links_open(const char *host, int port, const choir__store_ke
     if (listener < 0)
         return choir__error(CHOIR_ERR_IO, "cannot listen at %s port %d: %s%s", host, port,
             choir__why(errno), errno == EADDRINUSE ? choir__net_holder(port, holder) : "");
-    choir__links *l = choir__calloc(1, sizeof *l);
+    choir__connections *l = choir__calloc(1, sizeof *l);
     l->listener = listener;
     l->keyed = key;
     if (key)
@@ -511,17 +513,17 @@ choir_status choir__links_open(const char *host, int port, const choir__store_ke
     return CHOIR_OK;
 }
 
-int choir__links_port(const choir__links *l)
+int choir__connections_port(const choir__connections *l)
 {
     return l->port;
 }
 
-void choir__links_name(choir__links *l, const char *address)
+void choir__connections_name(choir__connections *l, const char *address)
 {
     snprintf(l->address, sizeof l->address, "%s", address);
 }
 
-void choir__links_close(choir__links *l)
+void choir__connections_close(choir__connections *l)
 {
     if (!l)
         return;

@@ -82,7 +82,7 @@ choir__request *choir__executor_requests(choir__executor *x, int count)
 
 /* --- schedules --- */
 
-static bool same(const choir__plan *a, const choir__plan *b)
+static bool same(const choir__pattern_collective *a, const choir__pattern_collective *b)
 {
     return a->kind == b->kind && a->algorithm == b->algorithm && a->root == b->root &&
            a->count == b->count && a->leaves == b->leaves && a->node_stride == b->node_stride &&
@@ -115,12 +115,13 @@ static void measure(choir__executor *x, choir__message_kept *k)
 }
 
 /* Counts the rounds of the rank that has the most. */
-static choir_status count_rounds(const choir__plan *plan, choir__message_kept *k)
+static choir_status count_rounds(
+    const choir__pattern_collective *collective, choir__message_kept *k)
 {
     k->rounds = k->schedule.rounds;
-    for (int r = 0; r < plan->world; r++) {
+    for (int r = 0; r < collective->world; r++) {
         choir__move_schedule theirs = {0};
-        choir__plan other = *plan;
+        choir__pattern_collective other = *collective;
         other.rank = r;
         choir_status status = choir__move_schedule_make(&other, &theirs);
         k->rounds = theirs.rounds > k->rounds ? theirs.rounds : k->rounds;
@@ -135,35 +136,36 @@ static choir_status count_rounds(const choir__plan *plan, choir__message_kept *k
 static choir__message_kept *place(choir__executor *x)
 {
     choir__message_kept *oldest = &x->kept[0];
-    if (x->kept_count < CHOIR__PLANS)
+    if (x->kept_count < CHOIR__MESSAGE_SCHEDULES)
         return &x->kept[x->kept_count++];
-    for (int i = 1; i < CHOIR__PLANS; i++)
+    for (int i = 1; i < CHOIR__MESSAGE_SCHEDULES; i++)
         if (x->kept[i].used < oldest->used)
             oldest = &x->kept[i];
     choir__move_schedule_free(&oldest->schedule);
     return oldest;
 }
 
-choir_status choir__plan_schedule(choir__engine *engine, const choir__plan *plan,
-    bool everywhere, const choir__message_kept **kept)
+choir_status choir__message_schedule(choir__engine *engine,
+    const choir__pattern_collective *collective, bool everywhere,
+    const choir__message_kept **kept)
 {
     choir__executor *x = engine->executor;
     choir__message_kept *k = NULL;
     for (int i = 0; i < x->kept_count && !k; i++)
-        if (same(&x->kept[i].plan, plan))
+        if (same(&x->kept[i].collective, collective))
             k = &x->kept[i];
     if (!k) {
         choir__move_schedule made = {0};
-        choir_status status = choir__move_schedule_make(plan, &made);
+        choir_status status = choir__move_schedule_make(collective, &made);
         if (status != CHOIR_OK) {
             choir__move_schedule_free(&made);
             return status;
         }
         k = place(x);
-        *k = (choir__message_kept){.plan = *plan, .schedule = made};
+        *k = (choir__message_kept){.collective = *collective, .schedule = made};
         measure(x, k);
     }
     k->used = ++x->uses;
     *kept = k;
-    return everywhere && !k->rounds ? count_rounds(plan, k) : CHOIR_OK;
+    return everywhere && !k->rounds ? count_rounds(collective, k) : CHOIR_OK;
 }

@@ -2,8 +2,8 @@
  *
  * Names and values are Optuna's: a parameter has an internal value (for a choice, its index)
  * and its distribution as JSON; an attribute is JSON under a key. */
-#ifndef CHOIR_TUNE_STORAGE_RECORD_H
-#define CHOIR_TUNE_STORAGE_RECORD_H
+#ifndef CHOIR_TUNE_STORAGE_STORED_TRIAL_H
+#define CHOIR_TUNE_STORAGE_STORED_TRIAL_H
 
 #include <choir/study.h>
 
@@ -18,7 +18,7 @@ typedef struct choir__stored_param {
     double value;
 } choir__stored_param;
 
-typedef struct choir__trial_record {
+typedef struct choir__stored_trial {
     int64_t number;
     int state;
     double silent_s; /* seconds since the last heartbeat; NaN: no heartbeat */
@@ -30,12 +30,12 @@ typedef struct choir__trial_record {
     int64_t report_count;
     bool mixed; /* reports are not sorted by step yet */
     choir__stored_attributes attributes;
-} choir__trial_record;
+} choir__stored_trial;
 
-typedef struct choir__trial_records {
-    choir__trial_record *at; /* (count) by number */
+typedef struct choir__stored_trials {
+    choir__stored_trial *at; /* (count) by number */
     int64_t count;
-} choir__trial_records;
+} choir__stored_trials;
 
 /* A study, as it is stored. */
 typedef struct choir__stored_study {
@@ -46,18 +46,18 @@ typedef struct choir__stored_study {
 } choir__stored_study;
 
 /* Appends a new record and returns it. */
-choir__trial_record *choir__records_add(choir__trial_records *r, int64_t number);
+choir__stored_trial *choir__stored_trials_add(choir__stored_trials *r, int64_t number);
 /* Returns the record of a trial, or NULL. */
-choir__trial_record *choir__records_find(const choir__trial_records *r, int64_t number);
-void choir__records_free(choir__trial_records *r);
+choir__stored_trial *choir__stored_trials_find(const choir__stored_trials *r, int64_t number);
+void choir__stored_trials_free(choir__stored_trials *r);
 
 /* Add a parameter or a report; the texts are copied. A later report of the same step replaces
  * the earlier one. */
-void choir__record_param(
-    choir__trial_record *r, const char *name, const char *dist, double value);
-void choir__record_report(choir__trial_record *r, int64_t step, double value);
+void choir__stored_trial_param(
+    choir__stored_trial *r, const char *name, const char *dist, double value);
+void choir__stored_trial_report(choir__stored_trial *r, int64_t step, double value);
 /* Sorts the reports by step and keeps the last report of each step. Called by store.c. */
-void choir__record_settle(choir__trial_record *r);
+void choir__stored_trial_settle(choir__stored_trial *r);
 void choir__stored_study_free(choir__stored_study *s);
 
 /* Return the name of a state, such as "RUNNING", and the state of a name; -1: unknown. */

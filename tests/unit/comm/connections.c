@@ -1,7 +1,7 @@
-/* The connections among agents (launch/raft/links.h): calls that are not accepted do not keep
- * the thread awake, and two agents that call each other have one connection in the end. */
+/* The connections among agents (launch/raft/connections.h): calls that are not accepted do not
+ * keep the thread awake, and two agents that call each other have one connection in the end. */
 #include "check.h"
-#include "launch/raft/links.c"
+#include "launch/raft/connections.c"
 
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -23,21 +23,21 @@ static void gone(void *arg, uint64_t id)
     ((heard *)arg)->gone++;
 }
 
-static choir__links *agent(uint64_t id, heard *h)
+static choir__connections *agent(uint64_t id, heard *h)
 {
-    choir__links *l;
-    char address[CHOIR__LINK_ADDRESS];
-    choir__links_user user = {came, gone, h};
-    ok(choir__links_open("127.0.0.1", 0, NULL, id, user, &l));
-    snprintf(address, sizeof address, "127.0.0.1:%d", choir__links_port(l));
-    choir__links_name(l, address);
+    choir__connections *l;
+    char address[CHOIR__CONNECTION_ADDRESS];
+    choir__connections_user user = {came, gone, h};
+    ok(choir__connections_open("127.0.0.1", 0, NULL, id, user, &l));
+    snprintf(address, sizeof address, "127.0.0.1:%d", choir__connections_port(l));
+    choir__connections_name(l, address);
     return l;
 }
 
-static int connect_to(const choir__links *l)
+static int connect_to(const choir__connections *l)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
-        .sin_port = htons((uint16_t)choir__links_port(l)),
+        .sin_port = htons((uint16_t)choir__connections_port(l)),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
@@ -46,11 +46,11 @@ static int connect_to(const choir__links *l)
 }
 
 /* Returns how often poll returns in a fifth of a second in which nothing happens. */
-static int wake_ups(choir__links *l)
+static int wake_ups(choir__connections *l)
 {
     int count = 0;
     for (double until = choir__now() + 0.2; choir__now() < until; count++)
-        choir__links_poll(l, 0.1, -1);
+        choir__connections_poll(l, 0.1, -1);
     return count;
 }
 
@@ -60,20 +60,21 @@ static void many_strangers(void **state)
     (void)state;
     heard h = {0};
     int fds[STRANGERS_MAX + 1];
-    choir__links *l = agent(1, &h);
+    choir__connections *l = agent(1, &h);
     for (int i = 0; i <= STRANGERS_MAX; i++) {
         fds[i] = connect_to(l);
-        choir__links_poll(l, 0.1, -1);
+        choir__connections_poll(l, 0.1, -1);
     }
     assert_int_equal(count_strangers(l), STRANGERS_MAX);
     assert_in_range(wake_ups(l), 1, 20);
     for (int i = 0; i <= STRANGERS_MAX; i++)
         close(fds[i]);
-    choir__links_poll(l, 0, -1); /* they are gone, so that the last one comes in, and goes */
-    choir__links_poll(l, 0, -1);
-    choir__links_poll(l, 0, -1);
+    choir__connections_poll(
+        l, 0, -1); /* they are gone, so that the last one comes in, and goes */
+    choir__connections_poll(l, 0, -1);
+    choir__connections_poll(l, 0, -1);
     assert_int_equal(count_strangers(l), 0);
-    choir__links_close(l);
+    choir__connections_close(l);
 }
 
 /* There are no descriptors left. */
@@ -81,7 +82,7 @@ static void no_descriptors(void **state)
 {
     (void)state;
     heard h = {0};
-    choir__links *l = agent(1, &h);
+    choir__connections *l = agent(1, &h);
     int fd = connect_to(l);
     struct rlimit before, few;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -93,13 +94,13 @@ static void no_descriptors(void **state)
     assert_in_range(count, 1, 20);
     assert_int_equal(count_strangers(l), 0);
     for (double until = choir__now() + HANGS_S; !count_strangers(l) && choir__now() < until;)
-        choir__links_poll(l, 0.1, -1);
+        choir__connections_poll(l, 0.1, -1);
     assert_int_equal(count_strangers(l), 1); /* it is heard later */
     close(fd);
-    choir__links_close(l);
+    choir__connections_close(l);
 }
 
-static int count_open(const choir__links *l)
+static int count_open(const choir__connections *l)
 {
     int count = 0;
     for (const connection *n = l->connections; n; n = n->next)
@@ -112,33 +113,33 @@ static void both_call(void **state)
 {
     (void)state;
     heard h[2] = {{0}, {0}};
-    choir__links *a = agent(1, &h[0]), *b = agent(2, &h[1]);
-    char at_a[CHOIR__LINK_ADDRESS], at_b[CHOIR__LINK_ADDRESS];
+    choir__connections *a = agent(1, &h[0]), *b = agent(2, &h[1]);
+    char at_a[CHOIR__CONNECTION_ADDRESS], at_b[CHOIR__CONNECTION_ADDRESS];
     snprintf(at_a, sizeof at_a, "%s", a->address);
     snprintf(at_b, sizeof at_b, "%s", b->address);
-    choir__links_keep(a, 2, at_b);
-    choir__links_keep(b, 1, at_a);
+    choir__connections_keep(a, 2, at_b);
+    choir__connections_keep(b, 1, at_a);
     for (int i = 0; i < 100; i++) {
-        choir__links_poll(a, 1e-3, -1);
-        choir__links_poll(b, 1e-3, -1);
+        choir__connections_poll(a, 1e-3, -1);
+        choir__connections_poll(b, 1e-3, -1);
     }
     assert_int_equal(count_open(a), 1);
     assert_int_equal(count_open(b), 1);
-    assert_true(choir__links_send(a, 2, NULL, "a message of a", 14));
-    assert_true(choir__links_send(b, 1, NULL, "a message of b", 14));
+    assert_true(choir__connections_send(a, 2, NULL, "a message of a", 14));
+    assert_true(choir__connections_send(b, 1, NULL, "a message of b", 14));
     for (int i = 0; i < 100 && (!h[0].messages || !h[1].messages); i++) {
-        choir__links_poll(a, 1e-3, -1);
-        choir__links_poll(b, 1e-3, -1);
+        choir__connections_poll(a, 1e-3, -1);
+        choir__connections_poll(b, 1e-3, -1);
     }
     for (int i = 0; i < 2; i++) {
         assert_int_equal(h[i].messages, 1);
         assert_int_equal(h[i].gone, 0);
     }
-    choir__links_close(a);
+    choir__connections_close(a);
     for (int i = 0; i < 100 && !h[1].gone; i++)
-        choir__links_poll(b, 1e-3, -1);
+        choir__connections_poll(b, 1e-3, -1);
     assert_int_equal(h[1].gone, 1);
-    choir__links_close(b);
+    choir__connections_close(b);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* The plan of a save: see plan.h.
+/* The plan of a save: see save.h.
  *
  * A rank's claims are its boxes in the order of the items, as numbers:
  *
@@ -124,7 +124,7 @@ static int claims_to(
     return n;
 }
 
-static void take(choir__plan_part *part, const claim *c, int64_t *load)
+static void take(choir__save_plan_part *part, const claim *c, int64_t *load)
 {
     part->owner = c->rank;
     part->box = c->box;
@@ -160,8 +160,8 @@ static void add_parts(dealer *d, int item_index, const choir__item *item, claim 
         choir__save_plan *plan = d->plan;
         CHOIR__GROW(plan->parts, plan->part_count);
         int index = plan->part_count++, holders = 0, first = d->kept_count;
-        choir__plan_part *part = &plan->parts[index];
-        *part = (choir__plan_part){.item = item_index,
+        choir__save_plan_part *part = &plan->parts[index];
+        *part = (choir__save_plan_part){.item = item_index,
             .region = c[i].region,
             .bytes = choir__box_region_count(&c[i].region, ndim) *
                      (int64_t)choir_dtype_size(item->dtype)};
@@ -230,7 +230,7 @@ static void deal(dealer *d, int world, int64_t least)
 
 static int by_place(const void *a, const void *b)
 {
-    const choir__plan_file *x = a, *y = b;
+    const choir__save_plan_file *x = a, *y = b;
     return x->moments != y->moments ? x->moments - y->moments
            : x->layer != y->layer   ? x->layer - y->layer
                                     : x->owner - y->owner;
@@ -242,7 +242,7 @@ static void name_files(choir__save_plan *plan)
     for (int f = 0; f < plan->file_count; f++)
         of[plan->files[f].moments]++;
     for (int f = 0; f < plan->file_count; f++) {
-        choir__plan_file *file = &plan->files[f];
+        choir__save_plan_file *file = &plan->files[f];
         const char *kind = file->moments ? "optimizer" : "model";
         if (of[file->moments] == 1)
             snprintf(file->name, sizeof file->name, "%s.safetensors", kind);
@@ -256,12 +256,12 @@ static void make_files(choir__save_plan *plan, const choir__items *items)
 {
     bool parted[2] = {false, false};
     for (int p = 0; p < plan->part_count; p++) {
-        choir__plan_part *part = &plan->parts[p];
+        choir__save_plan_part *part = &plan->parts[p];
         const choir__item *item = &items->list[part->item];
         for (int k = p; k-- > 0 && plan->parts[k].item == part->item;)
             part->layer += plan->parts[k].owner == part->owner;
         parted[item->moment] |= !choir__box_region_is_whole(&part->region, item->whole);
-        choir__plan_file key = {
+        choir__save_plan_file key = {
             .moments = item->moment, .layer = part->layer, .owner = part->owner};
         int f = 0;
         while (f < plan->file_count && by_place(&plan->files[f], &key) != 0)
@@ -274,8 +274,8 @@ static void make_files(choir__save_plan *plan, const choir__items *items)
     if (plan->file_count)
         qsort(plan->files, (size_t)plan->file_count, sizeof *plan->files, by_place);
     for (int p = 0; p < plan->part_count; p++) {
-        choir__plan_part *part = &plan->parts[p];
-        choir__plan_file key = {.moments = items->list[part->item].moment,
+        choir__save_plan_part *part = &plan->parts[p];
+        choir__save_plan_file key = {.moments = items->list[part->item].moment,
             .layer = part->layer,
             .owner = part->owner};
         while (by_place(&plan->files[part->file], &key) != 0)
@@ -288,7 +288,7 @@ static void make_files(choir__save_plan *plan, const choir__items *items)
 
 /* --- all of it --- */
 
-choir_status choir__plan_make(
+choir_status choir__save_plan_make(
     choir__save_plan *plan, const choir__items *items, choir_group *group, int64_t least)
 {
     *plan = (choir__save_plan){0};
@@ -315,11 +315,11 @@ choir_status choir__plan_make(
     free(d.shared);
     free(c.numbers);
     if (status != CHOIR_OK)
-        choir__plan_free(plan);
+        choir__save_plan_free(plan);
     return status;
 }
 
-void choir__plan_free(choir__save_plan *plan)
+void choir__save_plan_free(choir__save_plan *plan)
 {
     free(plan->parts);
     free(plan->files);

@@ -5,8 +5,8 @@
  * along k, or a row has an element of each entry. A panel is packed once for all rows of A.
  * Under 16-bit operands a value is rounded to their type first, as it is where the operand is
  * expanded as a whole. */
-#ifndef CHOIR_PRODUCT_HELD_H
-#define CHOIR_PRODUCT_HELD_H
+#ifndef CHOIR_PRODUCT_HELD_PANELS_H
+#define CHOIR_PRODUCT_HELD_PANELS_H
 
 #include "base/half.h"
 #include "device/cpu/product/matrix.h"

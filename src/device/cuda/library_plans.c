@@ -2,7 +2,7 @@
  * step's graph may run code that a plan loaded, and does not itself keep the code loaded.
  * Models have tens or hundreds of problems; models whose shapes change all the time have a plan
  * for each. */
-#include "device/cuda/plans.h"
+#include "device/cuda/library_plans.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ typedef struct entry {
     uint32_t problem[]; /* (bytes / 4) */
 } entry;
 
-struct choir__plans {
+struct choir__library_plans {
     entry *chain[CHAINS];
 };
 
@@ -37,7 +37,8 @@ static uint64_t hash_of(const void *problem, size_t bytes)
     return hash;
 }
 
-void **choir__plan_place(choir__plans **table, const void *problem, size_t bytes)
+void **choir__library_plan_place(
+    choir__library_plans **table, const void *problem, size_t bytes)
 {
     if (!*table)
         *table = choir__calloc(1, sizeof **table);
@@ -54,7 +55,7 @@ void **choir__plan_place(choir__plans **table, const void *problem, size_t bytes
     return &e->plan;
 }
 
-void choir__plans_free(choir__plans **table, void (*drop)(void *plan))
+void choir__library_plans_free(choir__library_plans **table, void (*drop)(void *plan))
 {
     for (int i = 0; *table && i < CHAINS; i++)
         for (entry *e = (*table)->chain[i], *next; e; e = next) {
@@ -67,17 +68,17 @@ void choir__plans_free(choir__plans **table, void (*drop)(void *plan))
     *table = NULL;
 }
 
-void choir__plan_note(
-    choir__cuda *cuda, int library, choir__plan_fate fate, const char *problem)
+void choir__library_plan_note(
+    choir__cuda *cuda, int library, choir__library_plan_fate fate, const char *problem)
 {
     static const char *const libraries[CHOIR__LIBRARIES] = {"cuBLASLt", "cuDNN"};
     static const char *const fates[] = {"made", "none", "refused"};
     choir__library_use *use = &cuda->use[library];
     const char *path = getenv("CHOIR_CUDA_PLANS");
     char line[320];
-    *(fate == CHOIR__PLAN_MADE     ? &use->made
-        : fate == CHOIR__PLAN_NONE ? &use->none
-                                   : &use->refused) += 1;
+    *(fate == CHOIR__LIBRARY_PLAN_MADE     ? &use->made
+        : fate == CHOIR__LIBRARY_PLAN_NONE ? &use->none
+                                           : &use->refused) += 1;
     if (!path || !*path || !strcmp(path, "0"))
         return;
     int bytes =

@@ -9,7 +9,7 @@
 
 #include "helpers.h"
 #include "tune/trials/memory.h"
-#include "tune/trials/place.h"
+#include "tune/trials/device_shares.h"
 
 static char names[][CHOIR__DEVICE_NAME] = {
     "cuda:0", "cuda:1", "cuda:3", "cuda:2", "cpu:0", "cuda:0", "cpu:1"};
@@ -26,26 +26,26 @@ static void gpus(void **state)
             setenv("CUDA_VISIBLE_DEVICES", lists[i], 1);
         else
             unsetenv("CUDA_VISIBLE_DEVICES");
-        choir__trial_place *p = choir__places_new(names, 5, 2);
+        choir__device_share *p = choir__device_shares_new(names, 5, 2);
         assert_string_equal(p[0].gpus, first[i]);
         assert_string_equal(p[1].gpus, second[i]);
         assert_string_equal(p[1].devices, "cuda:0,cuda:1"); /* counted from 0 on again */
         assert_false(p[0].has_cores);
-        choir__places_free(p, 2);
+        choir__device_shares_free(p, 2);
     }
 }
 
 static void cores(void **state)
 {
     (void)state;
-    choir__trial_place *p = choir__places_new(names + 4, 3, 3);
+    choir__device_share *p = choir__device_shares_new(names + 4, 3, 3);
     assert_string_equal(p->devices, "cpu:0,cuda:0,cpu:1");
     assert_true(p->has_cores && p->count == 3);
     pid_t pid = fork();
     if (pid == 0) {
         cpu_set_t set;
         setenv("CHOIR_CPU_DEVICES", "8", 1);
-        choir__place_enter(p);
+        choir__device_share_enter(p);
         bool bound = !sched_getaffinity(0, sizeof set, &set) && CPU_EQUAL(&set, &p->cores);
         bool told = !strcmp(getenv("CHOIR_TRIAL_DEVICES"), p->devices) &&
                     !strcmp(getenv("CUDA_VISIBLE_DEVICES"), p->gpus) &&
@@ -55,7 +55,7 @@ static void cores(void **state)
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    choir__places_free(p, 1);
+    choir__device_shares_free(p, 1);
 }
 
 /* Pages that two processes share count once, also where each leads a group, as ranks do. */

@@ -1,6 +1,6 @@
 /* Memory of stored trials: growing lists of parameters, reports and attributes. An attribute is
  * found by its key in a map, a trial by its number. */
-#include "tune/storage/record.h"
+#include "tune/storage/stored_trial.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -83,22 +83,22 @@ static void free_params(choir__stored_param *params, int count)
     free(params);
 }
 
-static void clear_record(choir__trial_record *r)
+static void clear_record(choir__stored_trial *r)
 {
     free_params(r->params, r->param_count);
     free(r->reports);
     choir__attributes_free(&r->attributes);
-    *r = (choir__trial_record){0};
+    *r = (choir__stored_trial){0};
 }
 
-choir__trial_record *choir__records_add(choir__trial_records *r, int64_t number)
+choir__stored_trial *choir__stored_trials_add(choir__stored_trials *r, int64_t number)
 {
     CHOIR__GROW(r->at, r->count);
-    r->at[r->count] = (choir__trial_record){.number = number, .silent_s = (double)NAN};
+    r->at[r->count] = (choir__stored_trial){.number = number, .silent_s = (double)NAN};
     return &r->at[r->count++];
 }
 
-choir__trial_record *choir__records_find(const choir__trial_records *r, int64_t number)
+choir__stored_trial *choir__stored_trials_find(const choir__stored_trials *r, int64_t number)
 {
     int64_t low = 0, high = r->count;
     while (low < high) {
@@ -111,23 +111,23 @@ choir__trial_record *choir__records_find(const choir__trial_records *r, int64_t 
     return low < r->count && r->at[low].number == number ? &r->at[low] : NULL;
 }
 
-void choir__records_free(choir__trial_records *r)
+void choir__stored_trials_free(choir__stored_trials *r)
 {
     for (int64_t i = 0; i < r->count; i++)
         clear_record(&r->at[i]);
     free(r->at);
-    *r = (choir__trial_records){0};
+    *r = (choir__stored_trials){0};
 }
 
-void choir__record_param(
-    choir__trial_record *r, const char *name, const char *dist, double value)
+void choir__stored_trial_param(
+    choir__stored_trial *r, const char *name, const char *dist, double value)
 {
     CHOIR__GROW(r->params, r->param_count);
     r->params[r->param_count++] = (choir__stored_param){
         .name = choir__strdup(name), .dist = choir__strdup(dist), .value = value};
 }
 
-void choir__record_report(choir__trial_record *r, int64_t step, double value)
+void choir__stored_trial_report(choir__stored_trial *r, int64_t step, double value)
 {
     size_t n = (size_t)r->report_count;
     if (n && r->reports[n - 1].step == step) {
@@ -151,7 +151,7 @@ static int by_step_then_place(const void *a, const void *b)
                                             : (x->place < y->place ? -1 : 1);
 }
 
-void choir__record_settle(choir__trial_record *r)
+void choir__stored_trial_settle(choir__stored_trial *r)
 {
     if (!r->mixed)
         return;
@@ -163,7 +163,7 @@ void choir__record_settle(choir__trial_record *r)
     r->mixed = false;
     r->report_count = 0;
     for (int64_t i = 0; i < count; i++)
-        choir__record_report(r, all[i].report.step, all[i].report.value);
+        choir__stored_trial_report(r, all[i].report.step, all[i].report.value);
     free(all);
 }
 

@@ -1,9 +1,9 @@
-/* The contents of the page: see board.h.
+/* The contents of the page: see overview.h.
  *
  * Readers take turns at looking, each once per second. The files are asked, rather than the
  * kernel to report changes: a run may write to a network's file system from another machine,
  * and then there are no reports. */
-#include "cli/watch/board.h"
+#include "cli/watch/overview.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -140,7 +140,7 @@ static const double news_s = 3; /* for news, after the end */
 static const double end_s = 4;  /* for slow readers */
 enum { SIGN_S = 5 };
 
-struct choir__watch_board {
+struct choir__watch_overview {
     pthread_mutex_t lock;
     pthread_cond_t ended; /* ends is set, or a reader has gone */
     bool ends;
@@ -157,13 +157,13 @@ struct choir__watch_board {
 };
 
 struct choir__watch_reader {
-    choir__watch_board *board;
+    choir__watch_overview *overview;
     choir__watch_known known[CHOIR__WATCH_RUNS];
     choir__text_buffer out;
     size_t sent;                 /* bytes of out */
     int next;                    /* run of this pass */
     bool more;                   /* something was left to read in this pass */
-    bool last_pass;              /* the pass began after the board's end */
+    bool last_pass;              /* the pass began after the overview's end */
     double began_at;             /* the pass; choir__now() */
     int64_t rounds;              /* number of the last round that was sent */
     choir__watch_told told;      /* versions that were sent */
@@ -172,7 +172,7 @@ struct choir__watch_reader {
     bool said_end;
 };
 
-static void find_all(choir__watch_board *b, double now)
+static void find_all(choir__watch_overview *b, double now)
 {
     if (now < b->find_at)
         return;
@@ -182,7 +182,7 @@ static void find_all(choir__watch_board *b, double now)
 
 /* --- looking at ranks --- */
 
-static void look_at_ranks(choir__watch_board *b, double now)
+static void look_at_ranks(choir__watch_overview *b, double now)
 {
     if (now < b->look_at)
         return;
@@ -202,7 +202,7 @@ static void look_at_ranks(choir__watch_board *b, double now)
 
 static void put_counts(choir__watch_reader *r)
 {
-    const choir__watch_board *b = r->board;
+    const choir__watch_overview *b = r->overview;
     const choir__watch_counts *c = &b->shown.counts;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -232,7 +232,7 @@ static void put_counts(choir__watch_reader *r)
  * that little is held for a slow reader. */
 static void begin_pass(choir__watch_reader *r)
 {
-    choir__watch_board *b = r->board;
+    choir__watch_overview *b = r->overview;
     r->began_at = choir__now();
     r->last_pass = b->ends;
     r->more = false;
@@ -245,7 +245,7 @@ static void begin_pass(choir__watch_reader *r)
 
 static void tell_others(choir__watch_reader *r)
 {
-    choir__watch_board *b = r->board;
+    choir__watch_overview *b = r->overview;
     choir__watch_shown_news(&b->shown, &r->told, &r->out);
     if (!r->out.used && r->rounds != b->rounds) {
         choir__text_buffer_put(&r->out, b->ranks.bytes);
@@ -259,7 +259,7 @@ static void tell_others(choir__watch_reader *r)
  * turn takes; returns false when the pass is done. */
 static bool go_on(choir__watch_reader *r)
 {
-    const choir__watch_shown *shown = &r->board->shown;
+    const choir__watch_shown *shown = &r->overview->shown;
     bool more = false;
     while (r->next < shown->count[CHOIR__WATCH_RUN] && !r->out.used && !more) {
         int at = r->next++;
@@ -277,7 +277,7 @@ static bool go_on(choir__watch_reader *r)
 /* Waits until a second after the pass began, or until the end. */
 static void wait_for_more(choir__watch_reader *r)
 {
-    choir__watch_board *b = r->board;
+    choir__watch_overview *b = r->overview;
     struct timespec until = choir__in_seconds(pass_s - (choir__now() - r->began_at));
     while (!b->ends && pthread_cond_timedwait(&b->ended, &b->lock, &until) != ETIMEDOUT)
         ;
@@ -288,16 +288,17 @@ static void wait_for_more(choir__watch_reader *r)
 static void give_way(choir__watch_reader *r, double took)
 {
     const struct timespec pause = {.tv_nsec = (long)(1e9 * fmin(0.002 + 2 * took, 0.02))};
-    pthread_mutex_unlock(&r->board->lock);
+    pthread_mutex_unlock(&r->overview->lock);
     nanosleep(&pause, NULL);
-    pthread_mutex_lock(&r->board->lock);
+    pthread_mutex_lock(&r->overview->lock);
 }
 
-/* Returns whether everything before the board's end has been sent, or the time for it is over.
+/* Returns whether everything before the overview's end has been sent, or the time for it is
+ * over.
  */
 static bool is_done(const choir__watch_reader *r)
 {
-    return r->last_pass && (!r->more || choir__now() > r->board->end_at);
+    return r->last_pass && (!r->more || choir__now() > r->overview->end_at);
 }
 
 /* Fills in `out` with what comes next; leaves it empty at the end. */
@@ -305,7 +306,7 @@ static void fill(choir__watch_reader *r)
 {
     choir__text_buffer_clear(&r->out);
     r->sent = 0;
-    pthread_mutex_lock(&r->board->lock);
+    pthread_mutex_lock(&r->overview->lock);
     while (!r->said_end && !r->out.used) {
         double began = choir__now();
         if (go_on(r)) {
@@ -320,7 +321,7 @@ static void fill(choir__watch_reader *r)
             begin_pass(r);
         }
     }
-    pthread_mutex_unlock(&r->board->lock);
+    pthread_mutex_unlock(&r->overview->lock);
 }
 
 size_t choir__watch_reader_read(void *reader, char *bytes, size_t room)
@@ -337,14 +338,14 @@ size_t choir__watch_reader_read(void *reader, char *bytes, size_t room)
 
 /* --- making --- */
 
-choir__watch_reader *choir__watch_reader_new(choir__watch_board *b)
+choir__watch_reader *choir__watch_reader_new(choir__watch_overview *b)
 {
     choir__watch_reader *r = NULL;
     pthread_mutex_lock(&b->lock);
     if (b->readers < CHOIR__WATCH_READERS) {
         b->readers++;
         r = choir__calloc(1, sizeof *r);
-        r->board = b;
+        r->overview = b;
         r->counted.shown[CHOIR__WATCH_RUN] = -1; /* nothing has been sent */
         begin_pass(r);
     }
@@ -355,17 +356,17 @@ choir__watch_reader *choir__watch_reader_new(choir__watch_board *b)
 void choir__watch_reader_free(void *reader)
 {
     choir__watch_reader *r = reader;
-    pthread_mutex_lock(&r->board->lock);
-    r->board->readers--;
-    pthread_cond_broadcast(&r->board->ended);
-    pthread_mutex_unlock(&r->board->lock);
+    pthread_mutex_lock(&r->overview->lock);
+    r->overview->readers--;
+    pthread_cond_broadcast(&r->overview->ended);
+    pthread_mutex_unlock(&r->overview->lock);
     choir__text_buffer_free(&r->out);
     free(r);
 }
 
-choir__watch_board *choir__watch_board_new(const choir__watch_shows *shows)
+choir__watch_overview *choir__watch_overview_new(const choir__watch_shows *shows)
 {
-    choir__watch_board *b = choir__calloc(1, sizeof *b);
+    choir__watch_overview *b = choir__calloc(1, sizeof *b);
     pthread_mutex_init(&b->lock, NULL);
     choir__cond_init(&b->ended);
     b->paths = shows->paths;
@@ -374,7 +375,7 @@ choir__watch_board *choir__watch_board_new(const choir__watch_shows *shows)
     return b;
 }
 
-void choir__watch_board_free(choir__watch_board *b)
+void choir__watch_overview_free(choir__watch_overview *b)
 {
     if (!b)
         return;
@@ -386,7 +387,7 @@ void choir__watch_board_free(choir__watch_board *b)
     free(b);
 }
 
-void choir__watch_board_end(choir__watch_board *b)
+void choir__watch_overview_end(choir__watch_overview *b)
 {
     struct timespec until = choir__in_seconds(end_s);
     pthread_mutex_lock(&b->lock);

@@ -1,6 +1,6 @@
-/* Divides the machine's devices among trials: a place has cores, GPUs, and names that count
- * from 0 again. A trial's process enters its place by its affinity and CUDA_VISIBLE_DEVICES. */
-#include "tune/trials/place.h"
+/* Divides the machine's devices among trials: a share has cores, GPUs, and names that count
+ * from 0 again. A trial's process enters its share by its affinity and CUDA_VISIBLE_DEVICES. */
+#include "tune/trials/device_shares.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static void append(char **list, char *word)
     *list = longer;
 }
 
-static void add(choir__trial_place *p, const char *name)
+static void add(choir__device_share *p, const char *name)
 {
     int index = atoi(strchr(name, ':') + 1);
     if (!strncmp(name, "cuda:", 5)) {
@@ -56,7 +56,7 @@ static void add(choir__trial_place *p, const char *name)
 }
 
 /* Counts the devices of a kind that are in `names` from 0 on. */
-static void count_again(choir__trial_place *p, char (*names)[CHOIR__DEVICE_NAME], int each)
+static void count_again(choir__device_share *p, char (*names)[CHOIR__DEVICE_NAME], int each)
 {
     for (int i = 0; i < each; i++) {
         int before = 0, length = (int)strcspn(names[i], ":");
@@ -66,29 +66,30 @@ static void count_again(choir__trial_place *p, char (*names)[CHOIR__DEVICE_NAME]
     }
 }
 
-choir__trial_place *choir__places_new(char (*names)[CHOIR__DEVICE_NAME], int count, int each)
+choir__device_share *choir__device_shares_new(
+    char (*names)[CHOIR__DEVICE_NAME], int count, int each)
 {
-    choir__trial_place *places = choir__calloc((size_t)(count / each), sizeof *places);
+    choir__device_share *shares = choir__calloc((size_t)(count / each), sizeof *shares);
     for (int i = 0; i < count / each; i++) {
-        places[i].gpus = choir__strdup("");
-        places[i].devices = choir__strdup("");
+        shares[i].gpus = choir__strdup("");
+        shares[i].devices = choir__strdup("");
         for (int k = 0; k < each; k++)
-            add(&places[i], names[i * each + k]);
-        count_again(&places[i], names + (ptrdiff_t)i * each, each);
+            add(&shares[i], names[i * each + k]);
+        count_again(&shares[i], names + (ptrdiff_t)i * each, each);
     }
-    return places;
+    return shares;
 }
 
-void choir__places_free(choir__trial_place *places, int count)
+void choir__device_shares_free(choir__device_share *shares, int count)
 {
-    for (int i = 0; places && i < count; i++) {
-        free(places[i].gpus);
-        free(places[i].devices);
+    for (int i = 0; shares && i < count; i++) {
+        free(shares[i].gpus);
+        free(shares[i].devices);
     }
-    free(places);
+    free(shares);
 }
 
-void choir__place_enter(const choir__trial_place *p)
+void choir__device_share_enter(const choir__device_share *p)
 {
     char count[16];
     snprintf(count, sizeof count, "%d", p->count);

@@ -3,21 +3,24 @@
 
 #include "base/base.h"
 #include "base/named.h"
-#include "parallel/plan/plan.h"
+#include "parallel/plan/pipeline_plan.h"
 
 /* The registry. */
 static const choir__pipeline_schedule schedules[] = {
-    {.name = "sequential", .chunked = true, .bubble = "p - 1", .write = choir__plan_sequential},
-    {.name = "gpipe", .bubble = "(p - 1) / m", .write = choir__plan_gpipe},
-    {.name = "1f1b", .bubble = "(p - 1) / m", .write = choir__plan_1f1b},
+    {.name = "sequential",
+        .chunked = true,
+        .bubble = "p - 1",
+        .write = choir__pipeline_plan_sequential},
+    {.name = "gpipe", .bubble = "(p - 1) / m", .write = choir__pipeline_plan_gpipe},
+    {.name = "1f1b", .bubble = "(p - 1) / m", .write = choir__pipeline_plan_1f1b},
     {.name = "interleaved",
         .chunked = true,
         .bubble = "(p - 1) / (v m)",
-        .write = choir__plan_interleaved},
+        .write = choir__pipeline_plan_interleaved},
     {.name = "zero-bubble",
         .split = true,
         .bubble = "(p - 1) max(F + B - W, F, B) / (m (F + B + W))",
-        .write = choir__plan_zero_bubble},
+        .write = choir__pipeline_plan_zero_bubble},
 };
 static const choir__name_table table = CHOIR__NAME_TABLE(schedules);
 
@@ -75,7 +78,7 @@ choir_status choir_pipeline_plan_new(const char *name, int devices, int chunks, 
     const choir__pipeline_schedule *schedule = &schedules[at];
     choir_status status = check(schedule, devices, chunks, micros);
     if (status == CHOIR_OK && costs)
-        status = choir__plan_costs_check(costs, devices * chunks);
+        status = choir__pipeline_plan_costs_check(costs, devices * chunks);
     if (status != CHOIR_OK)
         return status;
     choir_pipeline_plan *plan = choir__calloc(1, sizeof *plan);
@@ -90,8 +93,8 @@ choir_status choir_pipeline_plan_new(const char *name, int devices, int chunks, 
     for (int d = 0; d < devices; d++)
         schedule->write(plan, d, &plan->actions[(size_t)d * (size_t)plan->each]);
     if (schedule->split && costs)
-        choir__plan_search(plan);
-    if (choir__plan_merge(plan, plan->actions, plan->order) < 0) {
+        choir__pipeline_plan_search(plan);
+    if (choir__pipeline_plan_merge(plan, plan->actions, plan->order) < 0) {
         choir_pipeline_plan_free(plan);
         return choir__error(CHOIR_ERR_INTERNAL,
             "schedule %s of %d devices, %d chunks, %lld micro-batches waits for itself", name,
