@@ -72,9 +72,10 @@ set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 # Each of these keeps a processor busy for over three seconds, in sum four times what all the
 # others do. A change runs a sixth of them (script/test), and others of each subject; --full runs
 # all. The most expensive first, so that the sixths take equally long. What equal bits rest on
-# (FOLDER.same_bits) is not among them.
+# (FOLDER.same_bits) is not among
+# them, and neither is install.packages: each change builds, installs and removes what users get.
 set(turns
-  install.packages cli.plan cli.elastic install.readme cuda.nccl cli.run_copies unit.products
+  cli.plan cli.elastic install.readme cuda.nccl cli.run_copies unit.products
   cli.recipes
   cli.amp cli.mesh cli.tune_plot cuda.saved multi.pipeline_replicas cli.signals cli.resume
   cli.watch interop.torchrun cli.watch_browser multi.context_parallel cli.run interop.local_sgd

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Packages: lintian has nothing to say of the Debian ones (which only script/test --full asks it, as
-# it takes 15 seconds); they are installed, tried and removed in a copy of this machine's root that
-# this test alone sees. The tarball's command asks for no symbol younger than glibc 2.28's, and
-# trains to the bits of this build's.
+# that takes a processor 28 seconds); they are installed, tried and removed in a copy of this
+# machine's root that this test alone sees. The tarball's command asks for no symbol younger than
+# glibc 2.28's, and trains to the bits of this build's.
 #   packages.sh CHECKOUT FOLDER
 set -euo pipefail
 checkout=$1 folder=$2

@@ -2,7 +2,8 @@
 # The commands of README.md's first screen print there what they print on this machine, to the last
 # digit and letter: losses and texts have the same bits everywhere. Speeds and times are the
 # machine's, and `...` leaves out what is. A line `step N/M` is looked up in the run's record,
-# since when such lines come depends on the machine, too. The table of what is in Choir stays short.
+# since when such lines come depends on the machine, too. The table of what is in Choir stays short,
+# and each row of the tables leads into the guide, to a heading that is there.
 #   readme.sh README BUILD-FOLDER FOLDER
 set -euo pipefail
 readme=$(realpath "$1") folder=$3
@@ -51,11 +52,25 @@ while IFS= read -r line <&3; do
     *) printf '%s\n' "$line" >>expected ;;
     esac
 done 3< <(awk '/^```console$/ { on = 1; next } /^```$/ && on { exit } on' "$readme")
-long=$(sed -n '/^## What is in/,/^## Which strategy/s/^| \(.* | .*\) |$/\1/p' "$readme" |
-    awk '!/\]\(/ { print "no link: " $0 }
-         { row = $0; gsub(/\]\([^)]*\)/, ""); sub(/.* \| /, "") }
-         split($0, word, / +/) > 25 { print row }')
-[ ! "$long" ] || fail "expected cells of at most 25 words, with a link into the guide, got $long"
 [ "$command" ] || fail "expected commands in $readme, found none"
 check
+
+# --- the tables ---
+
+rows() { # FROM TO: the cells of the tables between two headings
+    sed -n "/^## $1/,/^## $2/s/^| \(.* | .*\) |\$/\1/p" "$readme"
+}
+rows 'You came from' 'A program' | grep '^\*' >asked
+rows 'What is in' 'Which strategy' >in
+[ -s asked ] && [ -s in ] || fail "expected two tables in $readme"
+! grep -vF '](docs/guide.md#' asked in || fail "expected a link into the guide in these rows"
+long=$(awk '{ row = $0; gsub(/\]\([^)]*\)/, ""); sub(/.* \| /, "") }
+    split($0, word, / +/) > 25 { print row }' in)
+[ ! "$long" ] || fail "expected cells of at most 25 words, got $long"
+# A heading's anchor is its words, in small letters.
+sed -n 's/^##* //p' "$(dirname "$readme")/docs/guide.md" | tr '[:upper:]' '[:lower:]' |
+    sed 's/[^a-z0-9 _-]//g; s/ /-/g' >anchors
+lost=$(grep -o 'docs/guide\.md#[^)]*' "$readme" | sed 's/.*#//' | sort -u |
+    grep -vxFf anchors) || true
+[ ! "$lost" ] || fail "the guide has no heading of these links: $lost"
 echo "readme: fine"

@@ -158,6 +158,8 @@ choir_status choir__compare_plot(const choir__compare *c);
 
 /* The picture of a comparison: what its parts tell each other. */
 
+enum { CHOIR__COMPARE_WIDTH = 1440 }; /* pixels */
+
 /* Returns a distance of 1, 2 or 5 times a power of ten that gives about four ticks. */
 double choir__compare_tick(double range);
 /* Writes the two lower rows of the picture. */

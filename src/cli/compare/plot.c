@@ -1,8 +1,8 @@
 /* The picture of a comparison: a script for gnuplot.
  *
- *     +--------------+------------------------+------------------+
- *     | three bars   | one bar per strategy   | over split sizes |
- *     +--------------+----+-------------+-----+------------------+
+ *     +------------------------------+----------------------------+
+ *     | one bar per strategy         | over split sizes           |
+ *     +------------------------------+----------------------------+
  *     | memory over time, one panel per watched strategy         |
  *     | use of devices over three steps, one lane per device     |
  *     +-----------------------------------------------------------+
@@ -16,7 +16,7 @@
 #include "cli/compare/compare.h"
 #include "record/events.h"
 
-enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__GNUPLOT_FONT };
+enum { WIDTH = CHOIR__COMPARE_WIDTH, HEIGHT = 1000, FONT = CHOIR__GNUPLOT_FONT };
 
 static const char *colour_of(const choir__compare_entry *e)
 {
@@ -51,29 +51,6 @@ static void rates_upwards(const choir__compare *c, FILE *g, choir__panel p)
     char text[64];
     rate_text(c, text);
     choir__gnuplot_name_y(g, p.x - (double)BESIDE / WIDTH, text, 40);
-}
-
-/* Draws model parallel, one device and pipelining, as in PyTorch's tutorial on model
- * parallelism. */
-static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
-{
-    const choir__compare_entry *e[3] = {choir__compare_best_of(c, CHOIR__MODEL_PARALLEL),
-        &c->entries[0], choir__compare_best_of(c, CHOIR__PIPELINED)};
-    static const char *const names[3] = {"Model\\nParallel", "Single", "Pipelining"};
-    fprintf(g, "$three << EOD\n");
-    for (int i = 0; i < 3; i++)
-        fprintf(g, "\"%s\" %.9g %.9g %s \"%.2f×\"\n", names[i], e[i]->items_per_s, e[i]->spread,
-            colour_of(e[i]), e[i]->speed_up);
-    fprintf(g, "EOD\n");
-    choir__gnuplot_panel(g, p, "Model parallel and pipelining");
-    rates_upwards(c, g, p);
-    fprintf(g,
-        "set yrange [0:*]\nset offsets 0,0,graph 0.12,0\nset xrange [-0.6:2.6]\n"
-        "plot $three using 0:($2*k):(0.62):4:xtic(1) with boxes lc rgb variable, \\\n"
-        "  $three using 0:($2*k):(0):($3*k) with xyerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, "
-        "\\\n"
-        "  $three using 0:(($2+$3)*k):5 with labels offset 0,0.9 font ',%d'\n",
-        FONT);
 }
 
 /* "2.45× (other bits)" */
@@ -158,33 +135,55 @@ static bool has_splits(const choir__compare_entry *e)
     return !e->failed && points > 0;
 }
 
+/* Returns the highest end of a bar that shows an error. */
+static double highest_split(const choir__compare *c)
+{
+    double most = c->entries[0].items_per_s;
+    for (int i = 0; i < c->count; i++) {
+        const choir__compare_entry *e = &c->entries[i];
+        for (int s = 0; s < c->split_count && has_splits(e); s++)
+            if (e->split_runs[s])
+                most = fmax(most, choir__median(e->split[s], e->split_runs[s]) +
+                                      choir__run_spread(e->split[s], e->split_runs[s]));
+    }
+    return most;
+}
+
+/* Draws a line per pipeline, and its legend above all of them. */
 static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
 {
+    enum { ROWS = 5, ROW = 23, SAMPLE = 60 }; /* lines of the legend, and pixels */
     char label[64];
-    int line = 0;
+    int line = 0, lines = 1;
     for (int i = 0; i < c->count; i++)
-        if (has_splits(&c->entries[i]))
+        if (has_splits(&c->entries[i])) {
             write_splits(c, g, i);
+            lines++;
+        }
+    const int columns = (lines + ROWS - 1) / ROWS, rows = (lines + columns - 1) / columns;
+    const int room = choir__gnuplot_room(p.width * WIDTH / columns - SAMPLE, FONT - 2, 60);
+    const double below = 1 - (double)(rows * ROW + ROW) / (p.height * HEIGHT);
     choir__gnuplot_panel(g, p, "Pipelines over split sizes");
     rates_upwards(c, g, p);
     fprintf(g,
-        "set logscale x 2\nset xlabel 'samples per split' font ',%d'\nset yrange [0:*]\n"
-        "set offsets graph 0.05,graph 0.05,graph 0.5,0\nset xtics (",
-        FONT - 1);
+        "set logscale x 2\nset xlabel 'samples per split' font ',%d'\nset yrange [0:%.9g*k]\n"
+        "set offsets graph 0.05,graph 0.05,0,0\nset xtics (",
+        FONT - 1, highest_split(c) / below);
     for (int s = 0; s < c->split_count; s++)
         fprintf(g, "%s%lld", s ? "," : "", (long long)c->splits[s]);
     fprintf(g,
-        ")\nset key top left Left reverse samplen 1.6 width -3 maxrows 3 font ',%d'\n"
+        ")\nset key top left Left reverse samplen 1.6 maxrows %d font ',%d'\n"
         "plot %.9g*k with lines lc rgb '#7F7F7F' lw 2 dt 2 title 'single'",
-        FONT - 2, c->entries[0].items_per_s);
+        rows, FONT - 2, c->entries[0].items_per_s);
     for (int i = 0; i < c->count; i++) {
         if (!has_splits(&c->entries[i]))
             continue;
         choir__compare_label(&c->entries[i], label);
         fprintf(g,
-            ", \\\n  $split%d using 1:($2*k):($3*k) with yerrorlines lc rgb '%s' lw 2.5 pt %d "
-            "ps 1.3 title '%s'",
-            i, colours[line % 4], 5 + 2 * (line % 4), label);
+            ", \\\n  $split%d using 1:($2*k):(($2>$3?$2-$3:0)*k):(($2+$3)*k) with yerrorlines "
+            "lc rgb '%s' lw 2.5 pt %d ps 1.3 title ",
+            i, colours[line % 4], 5 + 2 * (line % 4));
+        choir__gnuplot_text(g, label, room);
         line++;
     }
     fprintf(g, "\n");
@@ -221,18 +220,13 @@ static void write_script(const void *arg, FILE *g)
     choir__gnuplot_begin(g, c->plot, WIDTH, HEIGHT, FONT, 1.3);
     fprintf(g, "set multiplot\nk = %s\n", in_thousands(c) ? "0.001" : "1");
     heading(c, g);
-    bool three = choir__compare_best_of(c, CHOIR__MODEL_PARALLEL) &&
-                 choir__compare_best_of(c, CHOIR__PIPELINED),
-         splits = false;
+    bool splits = false;
     for (int i = 0; i < c->count; i++)
         splits = splits || has_splits(&c->entries[i]);
-    double left = fmax(three ? 0.42 : 0.13, (three ? 0.275 : 0) + room_for_names(c)),
-           right = splits ? 0.655 : 0.97;
-    if (three)
-        three_bars(c, g, (choir__panel){0.07, 0.545, 0.205, 0.33});
+    double left = fmax(0.08, room_for_names(c)), right = splits ? 0.585 : 0.97;
     all_bars(c, g, (choir__panel){left, 0.545, right - left, 0.33});
     if (splits)
-        over_splits(c, g, (choir__panel){0.73, 0.545, 0.25, 0.33});
+        over_splits(c, g, (choir__panel){0.68, 0.545, 0.3, 0.33});
     choir__plot_time(c, g);
     fprintf(g, "unset multiplot\n");
 }

@@ -12,6 +12,10 @@
 
 enum { FONT = CHOIR__GNUPLOT_FONT, BINS = 30, STEPS_SHOWN = 3, PANELS = 4 };
 
+/* Shares of the picture's width: the first panel's axis, from one axis to the names before it,
+ * and between two panels, whose lanes have names. */
+static const double first_axis = 0.08, to_name = 0.062, gap = 0.06;
+
 static const double mib = 1048576, lane_height = 0.82;
 
 /* Okabe and Ito's colours, which people who confuse red and green can tell apart. */
@@ -104,14 +108,17 @@ static void memory(
     span_of(w, &from, &to);
     choir__compare_label(e, label);
     write_memory(w, g, from, to);
-    choir__gnuplot_panel(g, p, label);
+    choir__gnuplot_panel(g, p, "");
+    fprintf(g, "set title ");
+    choir__gnuplot_text(g, label,
+        choir__gnuplot_room((p.width + gap) * CHOIR__COMPARE_WIDTH, FONT + 1, sizeof label));
     fprintf(g,
-        "set xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics %g offset 0,0.3\nset ytics %g\n"
+        "\nset xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics %g offset 0,0.3\nset ytics %g\n"
         "set xlabel 'seconds since it began' offset 0,0.7 font ',%d'\n",
         to - from, most * 1.1 / mib, choir__compare_tick(to - from),
         choir__compare_tick(most * 1.1 / mib), FONT - 3);
     if (labelled)
-        choir__gnuplot_name_y(g, p.x - 0.05, "memory, MiB", 40);
+        choir__gnuplot_name_y(g, p.x - to_name, "memory, MiB", 40);
     else
         fprintf(g, "set format y ''\n");
     for (int i = 0; i < w->device_count; i++) {
@@ -159,7 +166,7 @@ static void use(
     }
     fprintf(g, ")\nset yrange [0:%d]\n", most_lanes);
     if (labelled)
-        choir__gnuplot_name_y(g, p.x - 0.05, "busy", 40);
+        choir__gnuplot_name_y(g, p.x - to_name, "busy", 40);
     lanes = 0;
     for (int i = 0; i < w->device_count; i++) {
         int lane = lane_of(w, i), floor = most_lanes - lane - 1;
@@ -205,9 +212,8 @@ void choir__plot_time(const choir__compare *c, FILE *g)
     double most;
     int lanes, count = watched(c, list, &most, &lanes);
     for (int i = 0; i < count; i++) {
-        double each = 0.965 / count, x = 0.065 + i * each; /* all ends at 0.98 */
-        choir__panel above = {x, 0.285, each - 0.05, 0.14},
-                     below = {x, 0.065, each - 0.05, 0.15};
+        double each = (0.98 - first_axis + gap) / count, x = first_axis + i * each;
+        choir__panel above = {x, 0.285, each - gap, 0.14}, below = {x, 0.065, each - gap, 0.15};
         memory(list[i], g, above, most, i == 0);
         use(list[i], g, below, lanes, i == 0);
     }

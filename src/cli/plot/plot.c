@@ -87,6 +87,19 @@ static void write_plots(const choir__plot *p, FILE *g)
     fprintf(g, "\n");
 }
 
+/* Returns the least of all values, or 0 without any. */
+static double least_of(const choir__plot *p)
+{
+    double least = (double)INFINITY;
+    for (int i = 0; i < p->count; i++) {
+        const choir__points *of[] = {&p->curves[i].all, &p->curves[i].eval};
+        for (size_t k = 0; k < CHOIR_COUNT(of); k++)
+            for (int64_t at = 0; at < of[k]->count; at++)
+                least = fmin(least, of[k]->y[at]);
+    }
+    return isfinite(least) ? least : 0;
+}
+
 /* The range of positive values. Within a decade and a half, marks are as on a plain axis. */
 static void set_logarithmic(const choir__plot *p, FILE *g)
 {
@@ -145,13 +158,14 @@ static void write_script(const void *arg, FILE *g)
     choir__gnuplot_begin(g, p->file, WIDTH, HEIGHT, FONT, 1);
     fprintf(g, "k = %.17g\n", factor);
     write_data(p, g);
-    choir__gnuplot_panel(g, (choir__panel){0.115, 0.12, 0.865 - legend, 0.78}, title);
+    choir__gnuplot_panel(g, (choir__panel){0.125, 0.12, 0.855 - legend, 0.78}, title);
     choir__gnuplot_name_y(g, 0.018, p->metric, 40);
     fprintf(g,
         "k = %.17g\nset xlabel '%s' font ',%d'\nset autoscale xfix\n"
         "set key outside right top Left reverse samplen 2 width 1 spacing 1.15 font ',%d'\n"
-        "set offsets 0,0,graph 0.04,graph 0.04\n",
-        factor, words, FONT - 1, FONT - 2);
+        "set offsets 0,0,graph 0.04,graph 0.04\nset format y '%%.8g'\n%s",
+        factor, words, FONT - 1, FONT - 2,
+        least_of(p) >= 0 ? "set yrange [0<*:*]\n" : ""); /* a rate has no marks below 0 */
     if (p->logarithmic)
         set_logarithmic(p, g);
     write_plots(p, g);

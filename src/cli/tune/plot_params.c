@@ -289,7 +289,7 @@ void choir__plot_importance(const choir__plotted *p, FILE *g, choir__panel panel
     note_rest(p, g, bars);
     fprintf(g,
         "unset grid\nset grid xtics lc rgb '#DDDDDD' lt 1\nset xrange [0:%g]\n"
-        "set xtics %g\nset yrange [%g:-0.6]\nset ytics (",
+        "set xtics %g\nset yrange [%g:-0.6]\nset ytics scale 0 (",
         most > 0 ? 1.15 * most : 1,
         most > 0.5 || most <= 0 ? 0.2
         : most > 0.25           ? 0.1

@@ -138,19 +138,33 @@ typedef struct picture {
     int64_t at; /* the advice, or -1 */
 } picture;
 
-/* Stores the range of losses that is shown: those around the curve's. Where training breaks
- * down they leave the frame. */
+/* Stores the range that shows all losses, each step's among them. Where training breaks down
+ * they may be a million times the first ones, and leave the frame at its top. */
 static void range_of(const picture *p, double *low, double *high)
 {
     const choir__rate_test *t = p->test;
-    double most = p->smooth[0], least = p->smooth[0];
+    const still s = still_part(t->losses, t->count);
+    double most = t->losses[0], least = t->losses[0];
     for (int64_t i = 0; i < t->count; i++) {
-        most = fmax(most, p->smooth[i]);
-        least = fmin(least, p->smooth[i]);
+        most = fmax(most, t->losses[i]);
+        least = fmin(least, t->losses[i]);
     }
-    double room = fmax(0.15 * (most - least), 0.02 * fabs(least) + 1e-9);
+    most = fmin(most, s.mean + fmax(4 * s.deviation, 0.4 * (s.mean - least)));
+    double room = fmax(0.05 * (most - least), 0.02 * fabs(least) + 1e-9);
     *low = least - room;
     *high = most + room;
+}
+
+/* Marks the advice on the curve. Its number stands above the frame, where no curve can be, at
+ * the end of a line. */
+static void mark_rate(FILE *g, double rate, double loss)
+{
+    static const char colour[] = "#D55E00";
+    fprintf(g,
+        "set arrow from %.9g, graph 0 to %.9g, graph 1 nohead back lw 1 lc rgb '%s'\n"
+        "set label '' at %.9g,%.9g point pt 7 ps 1.6 lc rgb '%s' front\n"
+        "set label '%.2g' at %.9g, graph 1 center offset 0,0.6 textcolor rgb '%s'\n",
+        rate, rate, colour, rate, loss, colour, rate, rate, colour);
 }
 
 static void write_script(const void *arg, FILE *g)
@@ -166,18 +180,15 @@ static void write_script(const void *arg, FILE *g)
             g, "%.9g %.9g %.9g\n", t->rates[i], choir__axis_place(t->losses[i]), p->smooth[i]);
     fprintf(g, "EOD\n");
     choir__gnuplot_panel(
-        g, (choir__panel){0.12, 0.14, 0.83, 0.74}, "Loss while the learning rate rises");
+        g, (choir__panel){0.12, 0.14, 0.83, 0.66}, "Loss while the learning rate rises");
     choir__gnuplot_name_y(g, 0.02, CHOIR__KEY(step, loss), 40);
     fprintf(g,
-        "set logscale x\nset format x '%%.0e'\nset xlabel 'learning rate'\n"
-        "set xrange [%g:%g]\nset yrange [%.9g:%.9g]\n"
-        "set key at graph 0.02, graph 0.04 left bottom Left reverse samplen 1.5\n",
+        "set logscale x\nset format x '%%g'\nset xlabel 'learning rate'\n"
+        "set xrange [%g:%g]\nset yrange [%.9g:%.9g]\nset title offset 0,2.4\n"
+        "set key at graph 0.5, screen 0.91 center top horizontal samplen 1.5\n",
         t->rates[0], t->rates[t->count - 1], low, high);
     if (p->at >= 0)
-        fprintf(g,
-            "set label '%.2g' at %.9g,%.9g right offset -1,-0.8 point pt 7 ps 1.6 "
-            "lc rgb '#D55E00' textcolor rgb '#D55E00' front\n",
-            t->rates[p->at], t->rates[p->at], p->smooth[p->at]);
+        mark_rate(g, t->rates[p->at], p->smooth[p->at]);
     fprintf(g, "plot $losses using 1:2 with lines lw 1 lc rgb '#B3D5E8' title 'each step', \\\n"
                "  $losses using 1:3 with lines lw 2.5 lc rgb '#0072B2' title 'smoothed'\n");
 }
