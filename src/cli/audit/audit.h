@@ -204,8 +204,6 @@ choir_status choir__audit_find(const char *run, bool or_file);
 /* Returns how the last process of a run has failed by the run's folder, as "failed at step 7:
  * ...", also where its record has no end; NULL: it has not. The caller frees it. */
 char *choir__audit_failure(const char *folder);
-/* Returns the last step that it has recorded; 0: none. */
-int64_t choir__audit_reached(const char *folder);
 /* Returns a note if the run has done steps before `until` that its chain lacks, or NULL; the
  * caller frees it. */
 char *choir__audit_cut(const char *run, const choir__chain *chain, int64_t until);

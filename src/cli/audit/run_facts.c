@@ -94,7 +94,8 @@ static void note_step(void *arg, const json_t *row)
     *reached = choir__max(*reached, step_of(row));
 }
 
-int64_t choir__audit_reached(const char *folder)
+/* Returns the last step that it has recorded; 0: none. */
+static int64_t steps_reached(const char *folder)
 {
     int64_t reached = 0;
     each_line(folder, "metrics.jsonl", note_step, &reached);
@@ -107,7 +108,7 @@ char *choir__audit_failure(const char *folder)
     each_line(folder, "events.jsonl", note_ending, &e);
     if (e.begun && !e.ended)
         e.why = choir__format("has no end after step %lld: it was killed, or it still runs",
-            (long long)choir__audit_reached(folder));
+            (long long)steps_reached(folder));
     return e.why;
 }
 
@@ -132,7 +133,7 @@ char *choir__audit_cut(const char *run, const choir__chain *chain, int64_t until
 {
     if (!chain->begin)
         return NULL;
-    int64_t last = choir__chain_last(chain), reached = choir__audit_reached(run);
+    int64_t last = choir__chain_last(chain), reached = steps_reached(run);
     char *failure = choir__audit_failure(run); /* the line of its newest steps may be missing */
     int64_t lacks = last_spacing(chain) * (failure ? 2 : 1);
     free(failure);
