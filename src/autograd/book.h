@@ -247,10 +247,10 @@ void choir__books_make(choir_scope *run, choir__param **params, int count);
 /* Takes the parameters out of the book and frees it; they can then join another book. */
 void choir__book_free(choir__book *book);
 
-/* Returns whether the gradient of a table stays in rows until the step ends: those that each
- * rank has in the end, with their ids, are no more bytes than the table. They are the rows of
- * `gathered` leaves (see below), or, if the ranks of a sequence give each other theirs, of all
- * micro-batches of the job. rows: of one micro-batch. */
+/* Returns whether the gradient of a table stays in rows until the step ends: these take no more
+ * bytes than the table, with their ids. A rank has the rows of `gathered` leaves (see below),
+ * or, if the ranks of a sequence give each other theirs, of all micro-batches of the job. rows:
+ * the number in one micro-batch. */
 bool choir__rows_stay(
     const choir__param *table, int64_t gathered, int64_t rows, choir_dtype dtype);
 

@@ -43,7 +43,7 @@ static inline int64_t choir__sequence_tokens(const choir__sequence *s)
     return s->length / s->chunks * s->leaves;
 }
 
-/* Returns the rows that the ranks have of a micro-batch, of which `rows` are here. */
+/* Returns the rows of a micro-batch on all ranks; rows: on this rank. */
 static inline int64_t choir__sequence_rows(const choir_scope *scope, int64_t rows)
 {
     const choir__sequence *s = scope->sequence;

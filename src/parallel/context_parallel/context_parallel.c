@@ -64,8 +64,8 @@ static choir_tensor *refused(const choir__cp *cp, choir_tensor *const *in, int c
             (long long)tokens, (long long)scope->sequence->length);
     if (scope->sequence && !cuts_alike(cp, scope->sequence))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "context_parallel: two modules cut the sequences of one scope, into %lld chunks and into "
-            "%lld, or in different groups of ranks: give them equal ones",
+            "context_parallel: two modules cut the sequences of one scope, into %lld chunks and "
+            "into %lld, or in different groups of ranks: give them equal ones",
             (long long)scope->sequence->chunks, (long long)cp->chunks);
     return NULL;
 }

@@ -25,7 +25,7 @@ typedef struct plan {
     /* packed: documents and places as inputs; padded: token types, and a mask by length */
     bool recompute, bf16, packed, padded, ignored, recorded;
     bool own;    /* own_weights.h in place of the model, whose data it takes */
-    bool towers; /* two such models side by side, each of which cuts sequences */
+    bool towers; /* two such models side by side, and each cuts sequences */
     /* the shape of a table that replaces the model, whose data it takes; 0: none does */
     int64_t rows, columns;
 } plan;
@@ -390,7 +390,7 @@ static void rows_of_all_micro_batches(void **state)
     for (int i = 0; i < 2; i++) {
         plan p = {.model = models[i], .chunks = 2, .data = 1, .ranks = 1};
         outcome one = run(p);
-        assert_int_equal(one.in_rows, 2); /* of words and places, which it alone has */
+        assert_int_equal(one.in_rows, 2); /* words and places; no other rank has them */
         p.ranks = 2;
         outcome two = run(p);
         assert_same(&p, &one, &two);

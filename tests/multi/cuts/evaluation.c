@@ -23,7 +23,7 @@ typedef struct plan {
     bool cut;        /* the evaluation's option */
     int data, ranks; /* ranks that share batches; ranks that share sequences */
     choir_cp_exchange exchange;
-    bool towers; /* two models, each of which cuts sequences */
+    bool towers; /* two models, and each cuts sequences */
 } plan;
 
 typedef struct outcome {
@@ -279,8 +279,8 @@ static int fail_alone(int rank, int world, void *arg)
     return 0;
 }
 
-/* It saves nothing, which its peers would not join: they wait in the forward, or for its sums,
- * and are told that it is gone. */
+/* A rank whose forward fails begins no save. Its peers wait in the forward or for its sums, and
+ * learn that it has gone. */
 static void no_save_alone(void **state)
 {
     (void)state;
