@@ -72,8 +72,8 @@ set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 # Each of these keeps a processor busy for over three seconds, in sum four times what all the
 # others do. A change runs a sixth of them (script/test), and others of each subject; --full runs
 # all. The most expensive first, so that the sixths take equally long. What equal bits rest on
-# (FOLDER.same_bits) is not among
-# them, and neither is install.packages: each change builds, installs and removes what users get.
+# (FOLDER.same_bits) is not among them, and neither is install.packages: each change builds,
+# installs and removes what users get.
 set(turns
   cli.plan cli.elastic install.readme cuda.nccl cli.run_copies unit.products
   cli.recipes

@@ -349,7 +349,7 @@ choir_status choir__state_read(const char *folder, choir_train_state *state, jso
 
 /* --- the files beside it --- */
 
-#define OR_GO_ON ", or continue from another checkpoint"
+#define OR_CONTINUE ", or continue from another checkpoint"
 
 static int64_t bytes_of(const json_t *entry)
 {
@@ -361,14 +361,14 @@ static choir_status check_size(const char *path, const json_t *entry)
     struct stat info;
     if (stat(path, &info) != 0)
         return choir__error(
-            CHOIR_ERR_IO, "%s is missing (%s): put it back" OR_GO_ON, path, strerror(errno));
+            CHOIR_ERR_IO, "%s is missing (%s): put it back" OR_CONTINUE, path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
     return (long long)info.st_size == bytes_of(entry)
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_FORMAT,
                      "%s is damaged or of another checkpoint: it has %lld bytes, not the %lld that "
-                     "were saved; put the right file back" OR_GO_ON,
+                     "were saved; put the right file back" OR_CONTINUE,
                      path, (long long)info.st_size, (long long)bytes_of(entry));
 }
 
@@ -380,7 +380,7 @@ static choir_status check_hash(const char *path, const json_t *entry)
         strcmp(json_string_value(json_object_get(entry, "sha256")), found.sha256) != 0)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s is damaged or of another checkpoint: its SHA-256 is not the one that state.json "
-            "has of it; put the right file back" OR_GO_ON,
+            "has of it; put the right file back" OR_CONTINUE,
             path);
     return status;
 }

@@ -43,7 +43,7 @@ static void note_early_meeting(const choir__trainer *t)
     const choir__job *j = t->job;
     char *own = choir__composition_numbers(
         &j->placement.composition, j->placement.nproc, j->training.microbatches);
-    if (*own && j->saves.dir && !j->records.quiet && t->part.env.rank == 0)
+    if (*own && j->saves.dir && t->part.env.rank == 0)
         choir__job_tell(j,
             "note: the workers met after step %lld, before a meeting was due: a job that continues "
             "from here has other numbers than a job of all steps in one go",

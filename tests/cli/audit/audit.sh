@@ -60,7 +60,7 @@ END
 one_chain_of_workers() {
     local ranks
     for ranks in 1 2; do
-        good "${job[@]}" --steps 7 --strategy diloco:workers=2,every=3 --nproc $ranks \
+        good "${job[@]}" --steps 6 --strategy diloco:workers=2,every=3 --nproc $ranks \
             --save workers$ranks --save-every 3 --audit=every=1
     done
     [ "$(lines workers1 | wc -l)" -eq 2 ] || fail "lines: $(lines workers1)"
