@@ -17,11 +17,12 @@ of_labelled=(--model bert:layers=1,heads=2,width=8,context=8,classes=2 --tokeniz
     --freeze 'bert.embeddings.*' --init torch --val-split 0.2)
 
 # without_run FILE: the job without what each machine and moment has of its own, and without the
-# class of bits, which Choir 0.1.0 did not record.
+# class of bits and the arithmetic, which Choir 0.1.0 did not record.
 without_run() {
     python3 -c 'import json, sys
 job = json.load(open(sys.argv[1]))
 job.pop("run", None)
+job.pop("arithmetic", None)
 job["options"].pop("bits", None)
 print(json.dumps(job, indent=1, sort_keys=True))' "$1"
 }
@@ -79,6 +80,14 @@ classes() {
     good eval --json labelled labelled.jsonl
 }
 
+# A model of images, whose convolutions a later build adds in another order; the next checkpoint is
+# of that build.
+images() {
+    noted 'a build that adds the terms of 3x3 convolutions in another order' \
+        train --resume images --steps 2 --save images_of_today random
+    good train --resume images_of_today --steps 3
+}
+
 # Read and printed again, a job and a study are what they were.
 same_again() {
     good train --print-job printed.json
@@ -104,6 +113,7 @@ check same_documents
 check documents_run
 check checkpoint_goes_on
 check classes
+check images
 check same_again
 check stored_study
 finish

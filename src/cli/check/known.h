@@ -18,9 +18,9 @@ static const struct known_class {
         0x8f792fa8d7e1b275, /* linear, bf16 */
         0x442ec059b6b7db13, /* linear, f16 */
         0xd8ad6fd1fc1281a1, /* linear, f64 */
-        0xfb94588111522297, /* conv2d 3x3, f32 */
-        0x56735d70530c1341, /* conv2d 3x3, bf16 */
-        0xfb256284c269045d, /* conv2d 3x3, f16 */
+        0x9e072976f9e3f298, /* conv2d 3x3, f32 */
+        0x527cc23b66a5ecd1, /* conv2d 3x3, bf16 */
+        0xe4d88910a0436b3e, /* conv2d 3x3, f16 */
         0x9ad259cd1f814f27, /* conv2d 3x3, f64 */
         0x389e75fffff622b0, /* conv2d 1x1, f32 */
         0x69f413e589234237, /* conv2d 1x1, bf16 */
@@ -132,9 +132,9 @@ static const struct known_class {
         0xc281ac0288ba020e, /* linear, bf16 */
         0x442ec059b6b7db13, /* linear, f16 */
         0xd8ad6fd1fc1281a1, /* linear, f64 */
-        0xfb94588111522297, /* conv2d 3x3, f32 */
+        0x9e072976f9e3f298, /* conv2d 3x3, f32 */
         0x8938ee74bc1c7b9a, /* conv2d 3x3, bf16 */
-        0xfb256284c269045d, /* conv2d 3x3, f16 */
+        0xe4d88910a0436b3e, /* conv2d 3x3, f16 */
         0x9ad259cd1f814f27, /* conv2d 3x3, f64 */
         0x389e75fffff622b0, /* conv2d 1x1, f32 */
         0x69f413e589234237, /* conv2d 1x1, bf16 */

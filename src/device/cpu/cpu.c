@@ -217,7 +217,8 @@ static void divide(choir_device *device, const choir__device_work *work)
 static void signature(const choir_device *device, char *text, size_t bytes)
 {
     if (choir__cpu_own_products())
-        snprintf(text, bytes, "cpu, class of bits %s", choir_cpu_bits());
+        snprintf(text, bytes, "cpu, class of bits %s, arithmetic %d", choir_cpu_bits(),
+            CHOIR__ARITHMETIC);
     else
         snprintf(text, bytes, "cpu %s%s, %s, %d thread(s)", choir_cpu_isa(),
             choir__half_products(CHOIR_BF16) ? " with bf16" : "", choir__cpu_multiplier(),

@@ -12,6 +12,10 @@ typedef enum choir__multiplier {
     CHOIR__MULTIPLIERS
 } choir__multiplier;
 
+/* Counts the changes of what the classes of our own products compute. 2: convolutions by quads
+ * (product/winograd.h). */
+enum { CHOIR__ARITHMETIC = 2 };
+
 /* The class of this process: the job's, CHOIR_MATH's, or the chain. */
 choir__multiplier choir__cpu_multiplies(void);
 const char *choir__multiplier_name(choir__multiplier class);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cpu/multiplier.h"
 #include "job/document/document.h"
 #include "job/trainer/eval_policy.h"
 #include "line/say.h"
@@ -118,6 +119,20 @@ static void note_device(choir__job *j)
     free(is);
 }
 
+/* Builds before arithmetic 2 added the terms of 3x3 convolutions in another order. */
+static void note_arithmetic(choir__job *j)
+{
+    const json_t *record = j->saves.resumed, *was = json_object_get(record, "arithmetic");
+    const char *device = json_string_value(json_object_get(record, "device"));
+    const int64_t number = was ? json_integer_value(was) : 1;
+    if (device && !strcmp(device, "cpu") && j->model.info.input.ndim == 3 &&
+        number != CHOIR__ARITHMETIC)
+        choir__job_add_note(
+            j, choir__strdup("the checkpoint is from a build that adds the terms of "
+                             "3x3 convolutions in another order: the numbers from "
+                             "here on may be others"));
+}
+
 /* --- the end --- */
 
 /* A run that --patience has ended has nothing left to do, unless it gets more patience. */
@@ -154,6 +169,7 @@ void choir__job_note_changes(choir__job *j)
             note_option(j, &before, o);
     note_strategy(j, &before);
     note_device(j);
+    note_arithmetic(j);
     note_end(j);
     choir__composition_free(&before.placement.composition);
 }

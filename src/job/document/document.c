@@ -14,6 +14,7 @@
 #include "base/named.h"
 #include "base/secret.h"
 #include "device/cpu/context.h"
+#include "device/cpu/multiplier.h"
 #include "line/say.h"
 #include "line/values.h"
 
@@ -33,6 +34,8 @@ static const struct {
         "of the data; the job refuses data that have changed. Empty: unknown"},
     {"options", JSON_OBJECT, "an object", "options of choir train, without their dashes"},
     {"device", JSON_STRING, "a text", "kind of the devices, in the record of a checkpoint"},
+    {"arithmetic", JSON_INTEGER, "a number",
+        "of the build's way to add on processors, in the record of a checkpoint; none: 1"},
     {"classes", JSON_ARRAY, "a list", "names of a classifier's classes, as the data have them"},
     {"window", JSON_OBJECT, "an object",
         "numbers of the last steps for --on-spike, in the record of a checkpoint"},
@@ -154,8 +157,10 @@ static char *write_job(const choir__job *j, choir__line_form form, const char *i
         json_object_set_new(root, "data", json_string(place));
     json_object_set_new(root, "data_sha256", json_string(j->data.sha256));
     json_object_set_new(root, "options", options_of(j, form));
-    if (form == CHOIR__BRIEF)
+    if (form == CHOIR__BRIEF) {
         json_object_set_new(root, "device", json_string(device));
+        json_object_set_new(root, "arithmetic", json_integer(CHOIR__ARITHMETIC));
+    }
     choir__job_record_classes(root, &j->model.classes);
     if (id)
         json_object_set_new(root, "run", run_of(id));

@@ -1,303 +1,20 @@
 /* Convolutions by products of our own (device/cpu/product/convolution.c), of random shapes: on
  * 1 to 3 cores all instruction sets of this machine give the same bits, in the class of chains
  * a plain loop does, too, and they are near the reference kernels. */
-#include <math.h>
-#include <stdlib.h>
-
-#include "base/half.h"
-#include "check.h"
-#include "copies.h"
-#include "device/cpu/context.h"
-#include "device/cpu/multiplier.h"
+#include "conv_chains.h"
+#include "conv_quads.h"
+#include "device/cpu/product/conv_algorithm.h"
 #include "sample.h"
 
-typedef void conv_fn(const choir__k_conv *k);
-enum { FORWARD, INPUT, WEIGHT, PASSES };
-
-#define SET(isa)                                                                               \
-    conv_fn choir__cpu_plain_conv_##isa, choir__cpu_plain_conv_backward_input_##isa,           \
-        choir__cpu_plain_conv_backward_weight_##isa;
-#define ROW(isa)                                                                               \
-    {#isa, {choir__cpu_plain_conv_##isa, choir__cpu_plain_conv_backward_input_##isa,           \
-               choir__cpu_plain_conv_backward_weight_##isa}},
-COPIES(SET)
-
-static const struct {
-    const char *isa;
-    conv_fn *passes[PASSES];
-} sets[] = {COPIES(ROW)};
-
-static uint64_t state;
-
-static int64_t below(int64_t n)
+static void assert_model(const trial *t, int pass, const array *is)
 {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)((state >> 33) % (uint64_t)n);
-}
-
-/* --- arrays of exactly their size: AddressSanitizer sees accesses beyond --- */
-
-typedef struct array {
-    void *p;
-    int64_t n;
-    choir_dtype dtype;
-} array;
-
-static double get(const array *a, int64_t i)
-{
-    switch (a->dtype) {
-    case CHOIR_F64: return ((const double *)a->p)[i];
-    case CHOIR_BF16: return (double)choir__f32_from_bf16(((const uint16_t *)a->p)[i]);
-    case CHOIR_F16: return (double)choir__f32_from_f16(((const uint16_t *)a->p)[i]);
-    default: return (double)((const float *)a->p)[i];
-    }
-}
-
-static void put(const array *a, int64_t i, double x)
-{
-    switch (a->dtype) {
-    case CHOIR_F64: ((double *)a->p)[i] = x; break;
-    case CHOIR_BF16: ((uint16_t *)a->p)[i] = choir__bf16_from_f32((float)x); break;
-    case CHOIR_F16: ((uint16_t *)a->p)[i] = choir__f16_from_f32((float)x); break;
-    default: ((float *)a->p)[i] = (float)x;
-    }
-}
-
-static size_t bytes_of(const array *a)
-{
-    return (size_t)a->n * choir_dtype_size(a->dtype);
-}
-
-static array numbers(int64_t n, choir_dtype dtype)
-{
-    array a = {NULL, n, dtype};
-    a.p = malloc(bytes_of(&a));
-    for (int64_t i = 0; i < n; i++)
-        put(&a, i, (double)below(1 << 24) / (1 << 23) - 1);
-    return a;
-}
-
-static array like(const array *a)
-{
-    array b = *a;
-    b.p = malloc(bytes_of(a));
-    memset(b.p, 0x5a, bytes_of(a)); /* what a kernel leaves as it is, is seen */
-    return b;
-}
-
-/* --- one convolution --- */
-
-typedef struct trial {
-    choir__k_conv k;
-    array x, w, y, bias, gw; /* gw has the type of sums */
-} trial;
-
-static trial new_trial(const choir__conv_shape *s, choir_dtype dtype)
-{
-    const choir_dtype sums = dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;
-    const int64_t weights = s->o * s->kh * s->kw * (s->c / s->groups);
-    trial t = {.k = {.s = *s, .dtype = dtype},
-        .x = numbers(s->n * s->h * s->w * s->c, dtype),
-        .w = numbers(weights, dtype),
-        .y = numbers(s->n * s->oh * s->ow * s->o, dtype),
-        .bias = numbers(s->o, sums),
-        .gw = numbers(weights, sums)};
-    t.k.x = t.x.p, t.k.w = t.w.p, t.k.gy = t.y.p;
-    t.k.bias = below(2) ? t.bias.p : NULL;
-    return t;
-}
-
-static void free_trial(trial *t)
-{
-    free(t->x.p);
-    free(t->w.p);
-    free(t->y.p);
-    free(t->bias.p);
-    free(t->gw.p);
-}
-
-/* Returns what a pass writes: y, gx, or gw; *more: gbias. */
-static array result_of(const trial *t, int pass, conv_fn *run, array *more)
-{
-    array result = like(pass == FORWARD ? &t->y : pass == INPUT ? &t->x : &t->gw);
-    choir__k_conv k = t->k;
-    *more = like(&t->bias);
-    *(pass == FORWARD ? &k.y : pass == INPUT ? &k.gx : &k.gw) = result.p;
-    k.gbias = t->k.bias ? more->p : NULL;
-    run(&k);
-    return result;
-}
-
-static void failed(const trial *t, int pass, const char *who, int64_t i, double is, double was)
-{
-    const choir__conv_shape *s = &t->k.s;
-    static const char *const names[] = {"y", "gx", "gw"};
-    fail_msg(
-        "%s, class %s, %s: %lld images %lld x %lld x %lld to %lld x %lld x %lld, window %lld x "
-        "%lld, %lld groups, stride %lld x %lld, padding %lld x %lld, dilation %lld x %lld: "
-        "%s, element %lld is %a, not %a",
-        who, choir__multiplier_name(choir__cpu_multiplies()), choir_dtype_name(t->k.dtype),
-        (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c, (long long)s->oh,
-        (long long)s->ow, (long long)s->o, (long long)s->kh, (long long)s->kw,
-        (long long)s->groups, (long long)s->stride_h, (long long)s->stride_w,
-        (long long)s->pad_h, (long long)s->pad_w, (long long)s->dilation_h,
-        (long long)s->dilation_w, names[pass], (long long)i, is, was);
-}
-
-/* The terms of an element are at most 1, and at most this many. */
-static int64_t terms_of(const choir__conv_shape *s, int pass)
-{
-    return pass == WEIGHT ? s->n * s->oh * s->ow
-                          : s->kh * s->kw * (pass == FORWARD ? s->c : s->o) / s->groups + 1;
-}
-
-static void assert_near(
-    const trial *t, int pass, const char *isa, const array *is, const array *was)
-{
-    const double step = is->dtype == CHOIR_BF16  ? 0x1p-8
-                        : is->dtype == CHOIR_F16 ? 0x1p-11
-                        : is->dtype == CHOIR_F32 ? 0x1p-24
-                                                 : 0x1p-53;
-    const double sum = is->dtype == CHOIR_F64 ? 0x1p-50 : 0x1p-21;
-    for (int64_t i = 0; i < is->n; i++) {
-        const double x = get(is, i), y = get(was, i);
-        if (!(fabs(x - y) <= 2 * step * fabs(y) + sum * (double)terms_of(&t->k.s, pass)))
-            failed(t, pass, isa, i, x, y);
-    }
-}
-
-static void assert_same(
-    const trial *t, int pass, const char *isa, const array *is, const array *was)
-{
-    const size_t size = choir_dtype_size(is->dtype);
-    for (int64_t i = 0; i < is->n; i++)
-        if (memcmp((const char *)is->p + (size_t)i * size,
-                (const char *)was->p + (size_t)i * size, size))
-            failed(t, pass, isa, i, get(is, i), get(was, i));
-}
-
-/* --- the rule of the chain (product.h), in a plain loop --- */
-
-enum { CHAIN = 512 };
-
-/* Terms of an element: factors, and how many there are by now. */
-typedef struct terms {
-    double *a, *b;
-    int64_t n;
-} terms;
-
-static double chain(const terms *x, int64_t first, int64_t n, choir_dtype dtype)
-{
-    double sum = 0;
-    for (int64_t i = first; i < first + n; i++)
-        sum = dtype == CHOIR_F64 ? fma(x->a[i], x->b[i], sum)
-                                 : (double)fmaf((float)x->a[i], (float)x->b[i], (float)sum);
-    return sum;
-}
-
-/* The fixed tree over chains [first, first + n). */
-static double tree(const terms *x, int64_t first, int64_t n, choir_dtype dtype)
-{
-    if (n == 1)
-        return chain(x, first * CHAIN, choir__min(CHAIN, x->n - first * CHAIN), dtype);
-    int64_t left = 1;
-    while (2 * left < n)
-        left *= 2;
-    const double a = tree(x, first, left, dtype), b = tree(x, first + left, n - left, dtype);
-    return dtype == CHOIR_F64 ? a + b : (double)((float)a + (float)b);
-}
-
-static double sum_of(const terms *x, choir_dtype dtype)
-{
-    return x->n ? tree(x, 0, (x->n - 1) / CHAIN + 1, dtype) : 0;
-}
-
-static void add(terms *x, double a, double b)
-{
-    x->a[x->n] = a;
-    x->b[x->n++] = b;
-}
-
-/* Returns the pixel of x, in one dimension, that place k of output o sees, or -1 for padding.
- */
-static int64_t seen(
-    int64_t o, int64_t k, int64_t stride, int64_t pad, int64_t dilation, int64_t size)
-{
-    const int64_t at = o * stride - pad + k * dilation;
-    return at >= 0 && at < size ? at : -1;
-}
-
-/* Place (i, j, c) of the window of output (n, oh, ow), or 0 in the padding. */
-static double x_at(
-    const trial *t, int64_t n, int64_t oh, int64_t ow, int64_t i, int64_t j, int64_t channel)
-{
-    const choir__conv_shape *s = &t->k.s;
-    const int64_t h = seen(oh, i, s->stride_h, s->pad_h, s->dilation_h, s->h);
-    const int64_t w = seen(ow, j, s->stride_w, s->pad_w, s->dilation_w, s->w);
-    return h < 0 || w < 0 ? 0 : get(&t->x, ((n * s->h + h) * s->w + w) * s->c + channel);
-}
-
-static double y_of(const trial *t, terms *x, int64_t element)
-{
-    const choir__conv_shape *s = &t->k.s;
-    const int64_t in = s->c / s->groups, o = element % s->o, pixel = element / s->o;
-    for (int64_t q = 0; q < s->kh * s->kw * in; q++)
-        add(x,
-            x_at(t, pixel / s->ow / s->oh, pixel / s->ow % s->oh, pixel % s->ow, q / in / s->kw,
-                q / in % s->kw, o / (s->o / s->groups) * in + q % in),
-            get(&t->w, o * s->kh * s->kw * in + q));
-    const double sum = sum_of(x, t->k.dtype);
-    if (!t->k.bias)
-        return sum;
-    return t->k.dtype == CHOIR_F64 ? sum + get(&t->bias, o)
-                                   : (double)((float)sum + (float)get(&t->bias, o));
-}
-
-static double gw_of(const trial *t, terms *x, int64_t element)
-{
-    const choir__conv_shape *s = &t->k.s;
-    const int64_t in = s->c / s->groups, length = s->kh * s->kw * in;
-    const int64_t o = element / length, q = element % length;
-    for (int64_t pixel = 0; pixel < s->n * s->oh * s->ow; pixel++)
-        add(x, get(&t->y, pixel * s->o + o),
-            x_at(t, pixel / s->ow / s->oh, pixel / s->ow % s->oh, pixel % s->ow, q / in / s->kw,
-                q / in % s->kw, o / (s->o / s->groups) * in + q % in));
-    return sum_of(x, t->k.dtype);
-}
-
-/* Places on the stride have terms. Beyond gy a term is 0. */
-static double gx_of(const trial *t, terms *x, int64_t element)
-{
-    const choir__conv_shape *s = &t->k.s;
-    const int64_t in = s->c / s->groups, out = s->o / s->groups, c = element % s->c;
-    const int64_t pixel = element / s->c, n = pixel / s->w / s->h;
-    for (int64_t q = 0; q < s->kh * s->kw; q++) {
-        const int64_t h = pixel / s->w % s->h + s->pad_h - q / s->kw * s->dilation_h;
-        const int64_t w = pixel % s->w + s->pad_w - q % s->kw * s->dilation_w;
-        if (h % s->stride_h || w % s->stride_w)
-            continue;
-        const int64_t oh = h / s->stride_h, ow = w / s->stride_w;
-        const bool there = h >= 0 && w >= 0 && oh < s->oh && ow < s->ow;
-        for (int64_t o = c / in * out; o < (c / in + 1) * out; o++)
-            add(x, there ? get(&t->y, ((n * s->oh + oh) * s->ow + ow) * s->o + o) : 0,
-                get(&t->w, (o * s->kh * s->kw + q) * in + c % in));
-    }
-    return sum_of(x, t->k.dtype);
-}
-
-static void assert_chains(const trial *t, int pass, const array *is)
-{
-    static double (*const of[PASSES])(const trial *, terms *, int64_t) = {y_of, gx_of, gw_of};
+    const bool quads = choir__conv_algorithm_of(&t->k) == CHOIR__BY_QUADS;
     array was = like(is);
-    for (int64_t i = 0; i < is->n; i++) {
-        terms x = {.n = 0};
-        x.a = malloc((size_t)terms_of(&t->k.s, pass) * sizeof *x.a);
-        x.b = malloc((size_t)terms_of(&t->k.s, pass) * sizeof *x.b);
-        put(&was, i, of[pass](t, &x, i));
-        free(x.a);
-        free(x.b);
-    }
-    assert_same(t, pass, "chains", is, &was);
+    if (quads)
+        by_quads(t, pass, &was);
+    for (int64_t i = 0; !quads && i < is->n; i++)
+        put(&was, i, by_chains(t, pass, i));
+    assert_same(t, pass, quads ? "quads" : "chains", is, &was);
     free(was.p);
 }
 
@@ -318,7 +35,7 @@ static void try_pass(const trial *t, int pass)
                 assert_near(t, pass, sets[i].isa, &is, &near);
                 assert_near(t, pass, sets[i].isa, &bias, &near_bias);
                 if (choir__cpu_multiplies() == CHOIR__BY_CHAIN)
-                    assert_chains(t, pass, &is);
+                    assert_model(t, pass, &is);
                 continue;
             }
             assert_same(t, pass, sets[i].isa, &is, &first);
@@ -411,6 +128,80 @@ static void chosen_shapes(void **unused)
     }
 }
 
+/* Quads: random sizes, odd ones too, and each padding. */
+static void quads(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < 12; i++) {
+        choir__conv_shape s = {.n = 1 + below(2),
+            .c = 16 * (1 + below(i % 4 ? 3 : 10)),
+            .o = 16 * (1 + below(i % 4 ? 3 : 2)),
+            .kh = 3,
+            .kw = 3,
+            .groups = 1,
+            .stride_h = 1,
+            .stride_w = 1,
+            .pad_h = below(3),
+            .pad_w = below(3),
+            .dilation_h = 1,
+            .dilation_w = 1,
+            .oh = 5 + below(9)};
+        s.ow = (63 + s.oh) / s.oh + below(3);
+        s.h = s.oh + 2 - 2 * s.pad_h, s.w = s.ow + 2 - 2 * s.pad_w;
+        const trial t = {.k = {.s = s}};
+        assert_int_equal(choir__conv_algorithm_of(&t.k), CHOIR__BY_QUADS);
+        try_shape(&s, (choir_dtype[]){CHOIR_F32, CHOIR_BF16, CHOIR_F16}[i % 3]);
+    }
+}
+
+/* The mean square of what chains, or quads, are off from sums in f64, at some elements. */
+static double error_of(const trial *t, int pass, const array *exact, bool by_windows)
+{
+    array is = like(exact);
+    double sum = 0;
+    if (!by_windows)
+        by_quads(t, pass, &is);
+    for (int64_t i = 0; i < is.n; i += is.n / 500) {
+        const double x = by_windows ? by_chains(t, pass, i) : get(&is, i);
+        sum += (x - get(exact, i)) * (x - get(exact, i));
+    }
+    free(is.p);
+    return sum;
+}
+
+/* Quads are at most twice as far from f64 as windows, in all three passes. */
+static void errors_of_quads(void **unused)
+{
+    static const choir__conv_shape shapes[] = {
+        {4, 28, 28, 16, 28, 28, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+        {1, 14, 14, 256, 14, 14, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+    };
+    static conv_fn *const *const exact[PASSES] = {&choir__cpu_reference.conv,
+        &choir__cpu_reference.conv_backward_input, &choir__cpu_reference.conv_backward_weight};
+    (void)unused;
+    for (size_t i = 0; i < CHOIR_COUNT(shapes); i++)
+        for (int pass = 0; pass < PASSES; pass++) {
+            trial t = new_trial(&shapes[i], CHOIR_F32), wide = new_trial(&shapes[i], CHOIR_F64);
+            for (int64_t j = 0; j < t.x.n; j++)
+                put(&wide.x, j, get(&t.x, j));
+            for (int64_t j = 0; j < t.w.n; j++)
+                put(&wide.w, j, get(&t.w, j));
+            for (int64_t j = 0; j < t.y.n; j++)
+                put(&wide.y, j, get(&t.y, j));
+            t.k.bias = wide.k.bias = NULL;
+            array bias, is = result_of(&wide, pass, *exact[pass], &bias);
+            const double quads = error_of(&t, pass, &is, false);
+            const double windows = error_of(&t, pass, &is, true);
+            if (quads > 4 * windows)
+                fail_msg("pass %d: quads are %.2f times as far from f64 as windows", pass,
+                    sqrt(quads / windows));
+            free(is.p);
+            free(bias.p);
+            free_trial(&t);
+            free_trial(&wide);
+        }
+}
+
 /* oneDNN has no kernel for this shape, a transposed convolution with much output padding, so
  * our own products compute it: 16-bit images are copied to f32. */
 static void beside_onednn(void **unused)
@@ -439,6 +230,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(chosen_shapes),
+        cmocka_unit_test(quads),
+        cmocka_unit_test(errors_of_quads),
         cmocka_unit_test(beside_onednn),
     };
     if (!sample_seed("CHOIR_TEST_SAMPLE", &state))

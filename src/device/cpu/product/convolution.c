@@ -7,13 +7,14 @@
  * The rule of the chain holds with k running over (kh, kw, C), over (n, oh, ow), and over (kh,
  * kw, O). An input's gradient takes only places that reach a pixel of gy: with a stride, pixels
  * of x form classes by (h + pad) % stride, and each class has its own places. A 1x1 window
- * with stride 1 is a plain product. With one channel a group, vectors of channels take the
- * place of products (depthwise.h). */
+ * with stride 1 is a plain product. conv_algorithm.h names the convolutions that are computed
+ * otherwise. */
 #include "base/half.h"
 #include "device/cpu/context.h"
-#include "device/cpu/multiplier.h"
+#include "device/cpu/product/conv_algorithm.h"
 #include "device/cpu/product/depthwise.h"
 #include "device/cpu/product/product.h"
+#include "device/cpu/product/winograd.h"
 
 typedef choir__conv_shape shape;
 
@@ -33,15 +34,6 @@ static void *at(const void *p, int64_t i, choir_dtype dtype)
 static choir_dtype wide_type(choir_dtype dtype)
 {
     return is_half(dtype) ? CHOIR_F32 : dtype;
-}
-
-/* True if each channel is convolved alone, in one chain of f32. */
-static bool is_depthwise(const choir__k_conv *k)
-{
-    const shape *s = &k->s;
-    const bool in_pairs = k->dtype == CHOIR_BF16 && choir__cpu_multiplies() == CHOIR__BY_AMX;
-    return s->groups == s->c && s->groups == s->o && s->groups > 1 && k->dtype != CHOIR_F64 &&
-           !in_pairs && s->kh * s->kw <= CHOIR__CHAIN;
 }
 
 /* Places first, first + each, ... of one dimension of a window. */
@@ -110,13 +102,9 @@ static void conv_by_channels(const choir__k_conv *k)
         .dtype = k->dtype});
 }
 
-void KERNEL(plain_conv)(const choir__k_conv *k)
+static void conv_by_windows(const choir__k_conv *k)
 {
     const shape *s = &k->s;
-    if (is_depthwise(k)) {
-        conv_by_channels(k);
-        return;
-    }
     const int64_t in = s->c / s->groups, out = s->o / s->groups, length = s->kh * s->kw * in;
     for (int64_t g = 0; g < s->groups; g++) {
         const choir__windows x = windows_of_x(k, g, in);
@@ -131,6 +119,36 @@ void KERNEL(plain_conv)(const choir__k_conv *k)
     }
 }
 
+static choir__quads quads_of_x(const choir__k_conv *k)
+{
+    const shape *s = &k->s;
+    return (choir__quads){.x = k->x,
+        .images = s->n,
+        .h = s->h,
+        .w = s->w,
+        .in = s->c,
+        .pad_h = s->pad_h,
+        .pad_w = s->pad_w,
+        .rows = s->oh,
+        .cols = s->ow,
+        .out = s->o,
+        .dtype = k->dtype};
+}
+
+static void conv_by_quads(const choir__k_conv *k)
+{
+    const choir__quads q = quads_of_x(k);
+    KERNEL(quads)(&q, k->w, k->bias, k->y, false);
+}
+
+void KERNEL(plain_conv)(const choir__k_conv *k)
+{
+    static void (*const by[])(const choir__k_conv *) = {[CHOIR__BY_WINDOWS] = conv_by_windows,
+        [CHOIR__BY_CHANNELS] = conv_by_channels,
+        [CHOIR__BY_QUADS] = conv_by_quads};
+    by[choir__conv_algorithm_of(k)](k);
+}
+
 static void weight_by_channels(const choir__k_conv_backward_weight *k)
 {
     const choir__depthwise d = {
@@ -138,7 +156,7 @@ static void weight_by_channels(const choir__k_conv_backward_weight *k)
     KERNEL(depthwise_weight)(&d, k->gy, k->gw);
 }
 
-static void weight_by_groups(const choir__k_conv_backward_weight *k)
+static void weight_by_windows(const choir__k_conv_backward_weight *k)
 {
     const shape *s = &k->s;
     const int64_t in = s->c / s->groups, out = s->o / s->groups, length = s->kh * s->kw * in;
@@ -155,13 +173,20 @@ static void weight_by_groups(const choir__k_conv_backward_weight *k)
     }
 }
 
+static void weight_by_quads(const choir__k_conv_backward_weight *k)
+{
+    const choir__quads q = quads_of_x(k);
+    KERNEL(quads_weight)(&q, k->gy, k->gw);
+}
+
 void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *k)
 {
+    static void (*const by[])(const choir__k_conv_backward_weight *) = {
+        [CHOIR__BY_WINDOWS] = weight_by_windows,
+        [CHOIR__BY_CHANNELS] = weight_by_channels,
+        [CHOIR__BY_QUADS] = weight_by_quads};
     const shape *s = &k->s;
-    if (is_depthwise(k))
-        weight_by_channels(k);
-    else
-        weight_by_groups(k);
+    by[choir__conv_algorithm_of(k)](k);
     if (k->gbias)
         KERNEL(sum)
     (&(choir__k_sum){.x = k->gy,
@@ -313,21 +338,59 @@ static void input_class(
         spread(k, group, h, w, room + weights);
 }
 
-static void input_by_groups(
+static void class_by_windows(
     const choir__k_conv_backward_input *k, const class *h, const class *w)
 {
     for (int64_t g = 0; g < k->s.groups; g++)
         input_class(k, g, h, w);
 }
 
-void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *k)
+/* Calls `run` for each class of pixels. */
+static void each_class(const choir__k_conv_backward_input *k,
+    void (*run)(const choir__k_conv_backward_input *k, const class *h, const class *w))
 {
     const shape *s = &k->s;
-    const bool depthwise = is_depthwise(k);
     for (int64_t i = 0; i < s->stride_h; i++)
         for (int64_t j = 0; j < s->stride_w; j++) {
             const class h = class_of(i, s->stride_h, s->pad_h, s->dilation_h, s->kh, s->h),
                         w = class_of(j, s->stride_w, s->pad_w, s->dilation_w, s->kw, s->w);
-            (depthwise ? class_by_channels : input_by_groups)(k, &h, &w);
+            run(k, &h, &w);
         }
+}
+
+static void input_by_windows(const choir__k_conv_backward_input *k)
+{
+    each_class(k, class_by_windows);
+}
+
+static void input_by_channels(const choir__k_conv_backward_input *k)
+{
+    each_class(k, class_by_channels);
+}
+
+/* gx is y of gy with turned windows: pixel p is in windows p + pad - 2 to p + pad. */
+static void input_by_quads(const choir__k_conv_backward_input *k)
+{
+    const shape *s = &k->s;
+    const choir__quads q = {.x = k->gy,
+        .images = s->n,
+        .h = s->oh,
+        .w = s->ow,
+        .in = s->o,
+        .pad_h = 2 - s->pad_h,
+        .pad_w = 2 - s->pad_w,
+        .rows = s->h,
+        .cols = s->w,
+        .out = s->c,
+        .dtype = k->dtype};
+    KERNEL(quads)(&q, k->w, NULL, k->gx, true);
+}
+
+void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *k)
+{
+    static void (*const by[])(const choir__k_conv_backward_input *) = {
+        [CHOIR__BY_WINDOWS] = input_by_windows,
+        [CHOIR__BY_CHANNELS] = input_by_channels,
+        [CHOIR__BY_QUADS] = input_by_quads};
+    by[choir__conv_algorithm_of(k)](k);
 }
