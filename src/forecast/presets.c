@@ -56,8 +56,9 @@ static const struct device_preset {
     /* NVIDIA V100 data sheet, 2020 (SXM2): f16 */
     {"V100", 15.7, 0, 125, 900, 32, 0.75, 0.40, "NVLink2", "EDR100", 4},
     /* One core of a server: two AVX2 units at 2.5 GHz, and Choir's products reach 0.8 of that;
-     * its part of six channels of DDR4, all estimates. A calibration replaces these. */
-    {"cpu", 0.08, 0, 0.02, 8, 4, 0.80, 0.40, "memory", "Ethernet10", 1},
+     * its part of six channels of DDR4, all estimates. 16-bit operands are widened while panels
+     * are packed, so they have the rate of f32. A calibration replaces these. */
+    {"cpu", 0.08, 0, 0.08, 8, 4, 0.80, 0.40, "memory", "Ethernet10", 1},
 };
 
 static const struct link_preset {
