@@ -34,6 +34,11 @@ INLINE void pack_turned(real *to, const real *from, const real *after, int64_t a
         while (!IS_DOUBLE && some == LINE && i < there && (i + 4 <= there || there == each)) {
             int64_t first = choir__min(i, each - 4);
             const bool many = i + W <= there;
+            if (TURNS_LINES && many) {
+                turn_lines((float *)to + i, each, (const float *)from + i * apart, apart);
+                i += W;
+                continue;
+            }
             for (int l = 0; l < (int)LINE; l += 4)
                 if (many)
                     turn((float *)to + l * each + i, each, (const float *)from + i * apart + l,

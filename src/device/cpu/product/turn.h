@@ -72,6 +72,45 @@ INLINE void turn(void *to, int64_t each, const void *from, int64_t apart)
         v_store((float *)to + k * each, y[k]);
 }
 
+#if defined(__AVX512F__)
+enum { TURNS_LINES = 1 };
+
+/* As turn, for 16 k, which are a line of a cache: each line is loaded once. Entries that are a
+ * power of two from each other share few sets of a cache, and would drive one another out. */
+INLINE void turn_lines(float *to, int64_t each, const float *from, int64_t apart)
+{
+    vec r[16], x[16];
+    for (int i = 0; i < 16; i++)
+        r[i] = v_load(from + i * apart);
+    for (int i = 0; i < 16;
+         i += 4) { /* k 4 j + l of entries i to i + 3: lane group j of x[i + l] */
+        const vec low[2] = {MIX_LOW(r[i], r[i + 1]), MIX_LOW(r[i + 2], r[i + 3])};
+        const vec high[2] = {MIX_HIGH(r[i], r[i + 1]), MIX_HIGH(r[i + 2], r[i + 3])};
+        x[i] = PAIR_LOW(low[0], low[1]);
+        x[i + 1] = PAIR_HIGH(low[0], low[1]);
+        x[i + 2] = PAIR_LOW(high[0], high[1]);
+        x[i + 3] = PAIR_HIGH(high[0], high[1]);
+    }
+    for (int l = 0; l < 4; l++) { /* lane groups of four vectors, as a matrix, are turned */
+        const vec a = _mm512_shuffle_f32x4(x[l], x[4 + l], 0x44),
+                  b = _mm512_shuffle_f32x4(x[8 + l], x[12 + l], 0x44),
+                  c = _mm512_shuffle_f32x4(x[l], x[4 + l], 0xee),
+                  d = _mm512_shuffle_f32x4(x[8 + l], x[12 + l], 0xee);
+        v_store(to + l * each, _mm512_shuffle_f32x4(a, b, 0x88));
+        v_store(to + (4 + l) * each, _mm512_shuffle_f32x4(a, b, 0xdd));
+        v_store(to + (8 + l) * each, _mm512_shuffle_f32x4(c, d, 0x88));
+        v_store(to + (12 + l) * each, _mm512_shuffle_f32x4(c, d, 0xdd));
+    }
+}
+#else
+enum { TURNS_LINES = 0 };
+
+INLINE void turn_lines(float *to, int64_t each, const float *from, int64_t apart)
+{
+    (void)to, (void)each, (void)from, (void)apart;
+}
+#endif
+
 /* As turn, for four entries. */
 INLINE void turn4(float *to, int64_t each, const float *from, int64_t apart)
 {
