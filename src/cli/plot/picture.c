@@ -41,7 +41,7 @@ static bool name_evaluations(const choir__plot *p)
     return p->count + evaluations_of(p) <= LINES;
 }
 
-/* Returns the picture's height, by which the legend has room beside the curves. */
+/* Returns the picture's height, with room for the legend beside the curves. */
 static int height_of(const choir__plot *p)
 {
     const int lines = p->count + (name_evaluations(p) ? evaluations_of(p) : 1);
