@@ -58,11 +58,14 @@ tells() {
     grep -qx '<s_kind>gray</s_kind>' out || fail "it tells: $(cat out)"
     good generate one --image set/validation/2.jpg
     grep -qx '<s_kind>cmyk</s_kind>' out || fail "it tells: $(cat out)"
+    good generate one --image set/validation/2.jpg --tokens 1
+    grep -qx '<s_kind>' out || fail "one token: $(cat out)"
 }
 
 is_wrong() {
     bad 1 'image' generate one
     bad 1 'nowhere' generate one --image nowhere
+    bad 2 '--image and --top-k: choose one' generate one --image nowhere --top-k 1
     bad 1 'metadata' train "${job[@]}" --steps 1 "$work"
     bad 2 'window' train "${job[@]}" --model donut:window=3 --steps 1 set
     bad 2 'depths' train "${job[@]}" --model donut:depths=2-x --steps 1 set

@@ -383,7 +383,7 @@ curves_of_a_folder() {
     printf '{"step":1,"time":1,"accuracy":1}\n' >search/other/metrics.jsonl
     noted "search/other has no metric 'loss' yet; it has accuracy" plot search/
     tail -n 2 out | sed 's/:.*//' >names
-    printf 'a  search/2/checkpoint\nb  search/10/checkpoint\n' | cmp -s - names ||
+    printf 'a  trial 2\nb  trial 10\n' | cmp -s - names ||
         fail "runs of a folder: $(cat out)"
     grep -qE '^ +1 +4 +8$' out || fail "the middle of 1 and 8: $(cat out)"
     [ "$(sed -nE 's/^ *([0-9.]+) .*/\1/p' out | sort | uniq -d)" = '' ] ||
@@ -394,12 +394,47 @@ curves_of_a_folder() {
         cp search/2/checkpoint/metrics.jsonl "search/more-$run"
     done
     bad 1 'expected at most 26 runs, got more [(]the next is search/' plot search
+    legend_of_many
     mkdir many && mv search/more-* many
     bad 1 'expected at most 26 runs, got more [(]the next is search/2/checkpoint[)]' \
         plot many search/2/checkpoint
     printf '{"step":%s,"time":1,"loss":2}\n' 1 70000 >search/2/checkpoint/metrics.jsonl
     good plot search/2
     grep -qE '^ +1 +3500[01] +70000$' out || fail "the middle of 1 and 70000: $(cat out)"
+}
+
+# legend_of_many: the names of 14 trials stand below one another, beside the curves, and a ninth
+# curve has dashes.
+legend_of_many() {
+    command -v gnuplot >/dev/null || return 0
+    local trial
+    for trial in {0..13}; do
+        mkdir -p trials/$trial/checkpoint
+        (
+            cd trials/$trial/checkpoint
+            printf '{"step":%s,"time":1,"loss":%s}\n' 1 $trial 8 1 >metrics.jsonl
+            printf '{"event":"eval","step":%s,"loss":1}\n' 1 8 >events.jsonl
+        )
+    done
+    good plot trials trials.svg
+    python3 - <<'END' || fail 'the legend of many runs'
+import re, xml.dom.minidom
+
+words = {}
+dom = xml.dom.minidom.parse("trials.svg")
+for text in dom.getElementsByTagName("text"):
+    where = text.parentNode.getAttribute("transform")
+    x, y = map(float, re.match(r"translate\(([-\d.]+),([-\d.]+)\)", where).groups())
+    word = "".join(n.data for n in text.childNodes if n.nodeType == n.TEXT_NODE) or \
+        "".join(n.firstChild.data for n in text.getElementsByTagName("tspan") if n.firstChild)
+    words[word.strip()] = x, y
+names = [f"trial {i}" for i in range(14)] + ["validation"]
+assert all(name in words for name in names), list(words)
+assert len({words[name][0] for name in names}) == 1, words
+assert [words[name][1] for name in names] == sorted(words[name][1] for name in names)
+assert words["trial 0"][0] > words["8"][0], words  # beside the last mark of the steps
+assert "stroke-dasharray" in open("trials.svg").read()
+END
 }
 
 curves() {

@@ -32,7 +32,8 @@ check() { # compares the output of the command with the lines that README.md sho
             ;;
         *)
             line=$(timeless <<<"$line")
-            timeless <output | grep -qF -- "${line#... }" ||
+            timeless <output >printed # grep -q ends at once, and sed would die by SIGPIPE
+            grep -qF -- "${line#... }" printed ||
                 fail "after $command: expected '$line', got $(cat output)"
             ;;
         esac

@@ -170,7 +170,8 @@ static choir_status generate(const request *r)
                       : "%s writes text: --image is for models of documents alone",
             r->write.checkpoint);
     if (status == CHOIR_OK && documents) {
-        status = choir__describe_image(&s, r->image);
+        status =
+            choir__describe_image(&s, r->image, r->write.tokens_given ? r->write.tokens : 0);
     } else if (status == CHOIR_OK) {
         if (r->prompts)
             status = read_prompts(r->prompts, &b);
@@ -195,6 +196,10 @@ static int run(const choir__line_command *command, int argc, char **argv)
     if (r.prompts && (r.prompt || r.image))
         return choir__line_usage(command->name, "--prompts and --%s: choose one of them",
             r.prompt ? "prompt" : "image");
+    if (r.image && (r.prompt || r.write.drawing))
+        return choir__line_usage(command->name,
+            "--image and --%s: choose one of them; a description has the likeliest tokens",
+            r.prompt ? "prompt" : r.write.drawing);
     return generate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_fail();
 }
 
@@ -208,7 +213,8 @@ static const choir__line_option options[] = {
     {"batch-size", CHOIR__INT, AT(batch_size), 1, 1 << 16, .preset = "32", .argument = "N",
         .help = "prompts at a time; their texts do not depend on it"},
     {"image", CHOIR__STRING, AT(image), .argument = "FILE",
-        .help = "image that a model of documents (donut) describes"},
+        .help = "image that a model of documents (donut) describes by its likeliest tokens, up "
+                "to --tokens where that is given"},
     CHOIR__WRITE_ROWS,
     {NULL},
 };

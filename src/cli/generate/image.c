@@ -30,19 +30,21 @@ static choir_status next_token(
     return status == CHOIR_OK ? closed : status;
 }
 
-static choir_status tell(const choir__saved *s, choir_tensor *states)
+static choir_status tell(const choir__saved *s, choir_tensor *states, int64_t most)
 {
     int64_t context = s->info.output.dim[0], end = choir_tokenizer_id(s->tokenizer, "</s>");
     int64_t *ids = choir__alloc((size_t)(context + 1) * sizeof *ids);
     choir_status status = CHOIR_OK;
     ids[0] = s->info.start;
-    for (int64_t t = 1; t <= context && status == CHOIR_OK; t++) {
+    const int64_t count = most ? choir__min(most, context) : context;
+    for (int64_t t = 1; t <= count && status == CHOIR_OK; t++) {
         status = next_token(s, states, ids, t, &ids[t]);
         if (status != CHOIR_OK || ids[t] == end)
             break;
         size_t bytes;
         const char *text = choir_tokenizer_token(s->tokenizer, ids[t], &bytes);
         fwrite(text ? text : "?", 1, text ? bytes : 1, stdout);
+        fflush(stdout); /* a large model takes seconds for each */
     }
     printf("\n");
     free(ids);
@@ -50,7 +52,7 @@ static choir_status tell(const choir__saved *s, choir_tensor *states)
 }
 
 /* Each token is the most likely one. */
-choir_status choir__describe_image(const choir__saved *s, const char *image)
+choir_status choir__describe_image(const choir__saved *s, const char *image, int64_t most)
 {
     choir_document_opts opts = choir_document_defaults();
     opts.image.height = (int)s->info.input.dim[1];
@@ -63,7 +65,7 @@ choir_status choir__describe_image(const choir__saved *s, const char *image)
     if (status == CHOIR_OK)
         status = see(s, pixels, &states);
     if (status == CHOIR_OK)
-        status = tell(s, states);
+        status = tell(s, states, most);
     free(pixels);
     return status;
 }

@@ -8,6 +8,12 @@
 int choir__write_took(void *values, const choir__line_option *option, const char *text)
 {
     choir__write_request *r = values;
+    static const char *const drawing[] = {
+        "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "stop", "json"};
+    for (size_t i = 0; i < CHOIR_COUNT(drawing); i++)
+        if (!strcmp(option->name, drawing[i]))
+            r->drawing = drawing[i];
+    r->tokens_given |= !strcmp(option->name, "tokens");
     if (!option->repeated) /* the table keeps its value */
         return CHOIR__EXIT_OK;
     if (!*text)

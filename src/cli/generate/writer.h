@@ -19,7 +19,8 @@ typedef struct choir__write_request {
     const char *checkpoint, *amp, *base, *last_stop;
     int64_t tokens, top_k, seed;
     double temperature, top_p, min_p, repetition_penalty;
-    bool json;
+    bool json, tokens_given;
+    const char *drawing; /* the last option given that tells how a text is drawn, or NULL */
     const char *stop[CHOIR__MOST_STOPS]; /* (stops) */
     int stops;
 } choir__write_request;
@@ -83,7 +84,8 @@ void choir__write_json(const choir_generated *g);
 /* Says on standard error that the context has ended a text, if it has. */
 void choir__write_note(const char *command, const choir__saved *s, const choir_generated *g);
 
-/* Describes an image (image.c). */
-choir_status choir__describe_image(const choir__saved *s, const char *image);
+/* Describes an image (image.c). most: the largest number of tokens; 0: what the context has
+ * room for. */
+choir_status choir__describe_image(const choir__saved *s, const char *image, int64_t most);
 
 #endif

@@ -53,6 +53,9 @@ double choir__axis_step(double low, double high, int count);
 enum { CHOIR__AXIS_TEXT = 32 };
 void choir__axis_text(char *text, double value, double step);
 
+/* Draws into plot->file. */
+choir_status choir__plot_picture(const choir__plot *plot);
+
 /* Draws in the terminal, at most `columns` wide. */
 void choir__plot_braille(const choir__plot *plot, int columns, bool colours);
 

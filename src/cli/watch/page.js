@@ -331,6 +331,8 @@ function drawRuns() {
   forgetOthers(list, keys);
   setText(byId('waiting'), waitingWords(model.board));
   byId('waiting').hidden = !byId('waiting').textContent;
+  byId('runs').parentElement.hidden = !keys.size && byId('waiting').hidden; // searches or plans alone
+  byId('controls').hidden = !keys.size;
 }
 
 // What the page does not show, in words.

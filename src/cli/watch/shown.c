@@ -96,7 +96,7 @@ static void put_folders_of(search *s, const char *path, int depth)
 {
     struct dirent **list;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), folders = 0;
-    int count = fd >= 0 ? scandir(path, &list, may_be_folder, alphasort) : -1;
+    int count = fd >= 0 ? scandir(path, &list, may_be_folder, versionsort) : -1;
     for (int i = 0; i < count; i++) {
         const char *name = list[i]->d_name;
         int kind = queue_of(fd, list[i]);

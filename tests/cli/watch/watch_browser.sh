@@ -168,6 +168,25 @@ END
     stop_watching
 }
 
+# Of many runs the first ten by their numbers have curves, and 2 comes before 10.
+counts_as_people_do() {
+    rm -rf runs
+    local i
+    for i in {0..12}; do
+        mkdir -p runs/$i
+        printf '{"step":%d,"time":1,"loss":1}\n' 1 2 >runs/$i/metrics.jsonl
+    done
+    watch runs
+    browse <<'END'
+b.until("document.querySelectorAll('#runs li').length == 13")
+off = b.ask("""[...document.querySelectorAll('#runs li')].filter((e) =>
+    !e.querySelector('input').checked).map((e) => e.querySelector('.name').textContent)""")
+assert texts("#runs .name") == [str(i) for i in range(13)], texts("#runs .name")
+assert off == ["10", "11", "12"], off
+END
+    stop_watching
+}
+
 # On a phone the name of a composition breaks behind its signs, a command between its words.
 words_stay_whole() {
     rm -rf runs
@@ -194,6 +213,8 @@ assert texts(".plan pre")[0] == \
     "choir train --strategy=single --model=gpt2:layers=4,heads=4,width=128,context=64"
 assert count(".plan pre .part") == 14
 assert texts(".plan tbody th")[1] == "fsdp+tp+pipeline, fsdp+tp+pipeline"
+assert b.ask("document.querySelector('#controls').hidden")  # there are no curves
+assert b.ask("document.querySelector('#runs').parentElement.hidden")
 assert b.ask("document.scrollingElement.scrollWidth") <= 400
 END
     stop_watching
@@ -351,6 +372,7 @@ END
 check follows_what_goes_on
 check compares_audits
 check is_readable
+check counts_as_people_do
 check words_stay_whole
 check needs_no_mouse
 check marks_differ

@@ -66,7 +66,7 @@ INLINE lvec l_odd(lvec a, lvec b)
  * elements. */
 INLINE void philox(uint64_t key, uint64_t hi, uint64_t lo, ivec words[2])
 {
-    lvec counter;
+    lvec counter = {0}; /* all are set below, which GCC does not see at -O1 */
     for (int l = 0; l < W / 2; l++)
         counter[l] = lo + (uint64_t)(l / 2 + l % 2 * (W / 4));
     lvec zero = {0}, m0 = zero + 0xD2511F53u, m1 = zero + 0xCD9E8D57u;
