@@ -1,4 +1,6 @@
-/* The files beside a model's weights: see choir/beside.h. */
+/* Inside of choir_beside (choir/beside.h): the names of the files beside a model's weights,
+ * and their contents, for readers of configurations and tokenizers and for writers of
+ * checkpoints. */
 #ifndef CHOIR_DATA_BESIDE_H
 #define CHOIR_DATA_BESIDE_H
 

@@ -1,4 +1,6 @@
-/* Goodput under failures: see fleet.h. */
+/* Goodput from the rates of failures: the mean time between them, the best interval of
+ * saves, and the probability that enough nodes are there. The interval is found by bisection
+ * of the exact condition; Young's and Daly's formulas are reported beside it. */
 #include "forecast/fleet.h"
 
 #include <math.h>

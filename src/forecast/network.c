@@ -1,4 +1,6 @@
-/* Schedules on links: see network.h. */
+/* Prices one collective: makes the schedules that the ranks would run, loads every link with
+ * the messages of each round, and walks the rounds with each rank's clock. Where there are
+ * too many members, only the members of one node are walked. */
 #include "forecast/network.h"
 
 #include <stdlib.h>

@@ -1,5 +1,7 @@
-/* The search for NVIDIA's libraries: see library_nvidia.h. The dynamic linker's own search
- * comes before ours, so LD_LIBRARY_PATH and the plug-in's RUNPATH keep their usual meaning. */
+/* The search for cuDNN and NCCL: the folder that an environment variable names, the dynamic
+ * linker's own search, the folders around the CUDA runtime in use, and the environment's
+ * folders of libraries. The linker comes before our own guesses, so LD_LIBRARY_PATH and the
+ * plug-in's RUNPATH keep their usual meaning. */
 #include "base/plugin/library_nvidia.h"
 
 #include <dlfcn.h>

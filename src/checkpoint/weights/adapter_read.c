@@ -1,5 +1,7 @@
-/* Reading adapters: see adapter.h. Layers are chosen by the names of their weights: the names
- * of the configuration may be an expression, or fit nothing. */
+/* Reads an adapter's folder in peft's form: its configuration, and which layers have
+ * adapters. The layers come from the names of the stored weights, because the configuration
+ * may have a regular expression, or names that match nothing. Loading compares the base's
+ * hash, if the adapter states it, and then reads the weights as a published model's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

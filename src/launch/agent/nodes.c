@@ -1,5 +1,6 @@
-/* An agent's part in a job on several nodes; see nodes.h. It joins here; the watcher
- * (watcher.h) then follows the ledger, and the agent's loop asks for its orders. */
+/* An agent's part in a job on several nodes. It joins by an entry in the ledger; then the
+ * watcher (watcher.h) follows the ledger in a thread of its own, and the agent's loop asks
+ * this object for orders: start workers, stop them, or end. */
 #include "launch/agent/nodes.h"
 
 #include <sodium.h>
