@@ -103,7 +103,7 @@ choir_status choir__fleet_forecast(
     forecast_spares(f, per_day, fleet);
     fleet->young_s = sqrt(2 * job->save_s * mttf);
     fleet->daly_s = daly_interval(job->save_s, mttf);
-    /* Without a cost of saving, after each step. */
+    /* if saving costs nothing, every step saves */
     double least = job->step_s > 0 ? job->step_s : 1;
     fleet->interval_s = best_interval(job->save_s, mttf);
     if (fleet->interval_s < least)

@@ -19,7 +19,7 @@ typedef struct pricing {
     const choir__cluster *cluster;
     const choir__call_shape *call;
     choir__pattern_collective collective;
-    int *nodes;                      /* (size) of each member */
+    int *nodes;                      /* (size) node of each member */
     int64_t groups[CHOIR__LEVELS];   /* groups of the dimension that share a component */
     choir__move_schedule *schedules; /* (walked) */
     int walked, rounds;

@@ -51,7 +51,7 @@ __attribute__((format(printf, 2, 3))) static void look_by(search *s, const char 
     globfree(&all);
 }
 
-/* Beside libcudart, and in the wheel that is installed beside its own:
+/* Looks beside libcudart, and in the wheel that is installed beside libcudart's own:
  * nvidia/cu13/lib or nvidia/cuda_runtime/lib, and nvidia/cudnn/lib. */
 static void look_near(search *s, const void *runtime)
 {

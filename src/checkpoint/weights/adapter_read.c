@@ -246,7 +246,8 @@ choir_status choir__adapter_load(
     choir__published_opts opts = {.model = model, .lead = CHOIR__ADAPTER_LEAD};
     if (choir__model_find(model, &spec) == CHOIR_OK)
         opts.names = spec->published;
-    bool held = choir_module_held_bytes(module) > 0; /* then the weights are rounded ones */
+    /* held weights are rounded, so their hash differs */
+    bool held = choir_module_held_bytes(module) > 0;
     choir_status status = held ? CHOIR_OK : check_base(module, folder, path, group);
     if (status == CHOIR_OK)
         status = choir__published_load(module, path, opts, &notes);

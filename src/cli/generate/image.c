@@ -49,7 +49,7 @@ static choir_status tell(const choir__saved *s, choir_tensor *states)
     return status;
 }
 
-/* Each token is the most likely one. */
+/* Prints the description of an image. Each token is the most likely one. */
 choir_status choir__describe_image(const choir__saved *s, const char *image)
 {
     choir_document_opts opts = choir_document_defaults();

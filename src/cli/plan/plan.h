@@ -69,7 +69,7 @@ typedef struct choir__planning {
     const choir__line_command *command;
     int argc;
     char **argv; /* the command line, from which the job of each entry is made */
-    char **args; /* options and operands that the advised command has as well */
+    char **args; /* (arg_count) options and operands that the advised command repeats */
     int arg_count;
     choir__plan_entry *entries;
     int count;

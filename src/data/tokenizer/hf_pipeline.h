@@ -109,7 +109,7 @@ typedef struct choir__word_step {
 typedef struct choir__hf_pipeline {
     choir__normalizer normalizer;
     choir__added_set added;
-    choir__vocab added_texts; /* as the set finds them */
+    choir__vocab added_texts; /* added tokens, with the texts that the set finds */
     choir__word_step step[CHOIR__MOST_STEPS];
     int count;
     choir__model *model;

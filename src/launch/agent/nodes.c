@@ -24,7 +24,7 @@ struct choir__nodes {
     choir__follower follower;
     choir__watcher watcher;
     choir__terms terms;
-    choir__agent_node self; /* as it joins */
+    choir__agent_node self; /* this node as it joins */
     char where[CHOIR__HOST_TEXT + 64];
     double deadline;
     int generation; /* generation of the workers that run, or ran last */

@@ -108,7 +108,7 @@ typedef enum half { BOTH, LOWER, UPPER } half;
 
 /* Leaves that are alike in the columns of a choice. */
 typedef struct alike {
-    unsigned char *halves; /* (columns) half */
+    unsigned char *halves; /* (columns) half of the choices, per column */
     double sum;            /* sum of their values, times sizes outside */
 } alike;
 

@@ -72,7 +72,7 @@ INLINE void turn(void *to, int64_t each, const void *from, int64_t apart)
         v_store((float *)to + k * each, y[k]);
 }
 
-/* As turn, for four entries. */
+/* Like turn, for four entries. */
 INLINE void turn4(float *to, int64_t each, const float *from, int64_t apart)
 {
     vec4 r[4];
