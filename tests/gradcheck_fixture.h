@@ -55,7 +55,6 @@ static inline choir_tensor *apply_along(choir_tensor *const *t, int count, void 
 {
     const along *a = (along *)arg;
     choir_tensor *in[CHOIR__MAX_IN];
-    (void)count;
     for (int i = 0, k = 0; i < a->count; i++)
         in[i] = a->direction[i] ? choir_add(a->in[i], choir_mul(a->direction[i], t[k++]))
                                 : a->in[i];
@@ -122,7 +121,6 @@ typedef choir_tensor *apply_fn(choir_tensor *const *in);
 
 static inline choir_tensor *apply_op(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     return weigh((*(apply_fn **)arg)(in));
 }
 

@@ -120,7 +120,6 @@ static inline void hash_values(const char *name, choir_tensor *t, void *hash)
 {
     size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
     unsigned char *data = malloc(bytes + 1);
-    (void)name;
     choir_check(choir_read(t, data, bytes));
     *(uint64_t *)hash = choir__hash_bytes(*(uint64_t *)hash, data, bytes);
     free(data);

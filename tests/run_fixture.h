@@ -11,14 +11,12 @@ static choir_scope *run;
 
 static inline int open_run(void **state)
 {
-    (void)state;
     run = choir_scope_open(NULL, 5);
     return 0;
 }
 
 static inline int close_run(void **state)
 {
-    (void)state;
     choir_scope_clear(run);
     choir_scope_close(run);
     return 0;

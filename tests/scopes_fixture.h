@@ -11,7 +11,6 @@ static choir_scope *run, *step;
 
 static inline int open_scopes(void **state)
 {
-    (void)state;
     run = choir_scope_open(NULL, 5);
     step = choir_step_open(run, 0);
     return 0;
@@ -19,7 +18,6 @@ static inline int open_scopes(void **state)
 
 static inline int close_scopes(void **state)
 {
-    (void)state;
     choir_scope_clear(step);
     choir_scope_clear(run);
     choir_scope_close(step);

@@ -38,7 +38,6 @@ static const int64_t cases[][5] = {/* rows, cols, row, at, at_row */
 
 static void every_dtype(void **state)
 {
-    (void)state;
     fill_bytes();
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -64,7 +63,6 @@ static void every_dtype(void **state)
 /* Two blocks of columns, and a row cut in two, add up to the whole. */
 static void parts_add_up(void **state)
 {
-    (void)state;
     fill_bytes();
     const choir__kernels *table = first_table();
     choir__k_hash whole = {
@@ -84,7 +82,6 @@ static void parts_add_up(void **state)
 /* A bit that flips, and two elements that change places, are found; a NaN is a NaN. */
 static void changes(void **state)
 {
-    (void)state;
     float x[257];
     const choir__kernels *table = first_table();
     for (int i = 0; i < 257; i++)
@@ -193,7 +190,6 @@ static void check_pass(const choir__kernels *table, const char *name, int moment
 /* Blocks of a step end at places that are odd and even, with and without words behind them. */
 static void in_the_pass_of_a_step(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 2, 8, 9, 17, 63, 1023, 1024, 1025, 2047, N};
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];

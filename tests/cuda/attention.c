@@ -47,7 +47,6 @@ static choir_device *device;
 
 static int find_device(void **state)
 {
-    (void)state;
     device = choir_device_find("cuda:0");
     return device ? 0 : -1;
 }
@@ -189,7 +188,6 @@ static void as_models_use_it(void **state)
 {
     bool soft = on_soft_gpu();
     choir__library_use before[CHOIR__LIBRARIES], after[CHOIR__LIBRARIES];
-    (void)state;
     choir__device_libraries(device, before);
     for (size_t i = 0; i < CHOIR_COUNT(uses); i++) {
         const use *u = &uses[i];

@@ -34,7 +34,6 @@ static choir_device *device;
 
 static int find_device(void **state)
 {
-    (void)state;
     device = choir_device_find("cuda:0");
     return device ? 0 : -1;
 }
@@ -118,7 +117,6 @@ static void repeat(const product *p, bool soft)
 static void launches_are_equal(void **state)
 {
     choir__library_use use[CHOIR__LIBRARIES];
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(products); i++)
         repeat(&products[i], on_soft_gpu());
     choir__device_libraries(device, use);

@@ -25,7 +25,6 @@ static int train(int rank, int world, void *arg)
     job *j = arg;
     choir_scope *run = j->net->run;
     choir_optim *opt = choir_sgd(run, j->net, choir_sgd_defaults());
-    (void)world;
     for (int i = 0; i < j->steps; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         choir_tensor *x = choir_randn(s, choir_dims(4, 64), "x");
@@ -43,8 +42,6 @@ static void check_finite(const char *name, choir_tensor *t, void *arg)
 {
     static float words[64 * 64];
     size_t bytes = (size_t)choir_tensor_count(t) * sizeof(float);
-    (void)name;
-    (void)arg;
     choir_check(choir_read(t, words, bytes));
     for (size_t i = 0; i < bytes / sizeof(float); i++)
         assert_true(isfinite(words[i]));
@@ -54,7 +51,6 @@ static void test_killed_worker(void **state)
 {
     choir_scope *run = choir_scope_open(NULL, 42);
     job j = {new_notes(), choir_nn_linear(run, 64, 64), 1000000, 20};
-    (void)state;
     choir_check(choir_module_share_memory(j.net));
     assert_fails(choir_spawn(3, train, &j), CHOIR_ERR_PEER_LOST, "rank 1 (pid ");
     assert_says("SIGKILL");
@@ -95,7 +91,6 @@ static void test_nothing_left(void **state)
 {
     notes *n = new_notes();
     int before = files();
-    (void)state;
     pid_t pid = fork();
     if (pid == 0)
         _exit(share_and_train(n));

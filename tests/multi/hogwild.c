@@ -106,7 +106,6 @@ static int train_inherited(int rank, int world, void *arg)
 
 static void test_parent_sees_it(void **state)
 {
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         plan *p = new_plan(600, recorded);
         choir_scope *run = choir_scope_open(NULL, 42);
@@ -140,7 +139,6 @@ static void test_parent_sees_it(void **state)
 /* One worker gives the bits of the same loop in this process without sharing. */
 static void test_one_is_single(void **state)
 {
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         plan *p = new_plan(40, recorded);
         choir_scope *run = choir_scope_open(NULL, 42), *other = choir_scope_open(NULL, 42);
@@ -171,7 +169,6 @@ static int has_own_core(int rank, int world, void *arg)
     cpu_set_t allowed, own, *noted = &own;
     choir_device *device = ((choir_module *)arg)->run->device;
     int cores[CPU_SETSIZE], count = 0;
-    (void)world;
     CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &allowed))
@@ -188,7 +185,6 @@ static void test_cores(void **state)
 {
     choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 42);
     choir_module *net = new_net(run);
-    (void)state;
     choir_check(choir_module_share_memory(net));
     ok(choir_spawn(3, has_own_core, net));
     ok(choir_scope_close(run));
@@ -226,7 +222,6 @@ static int train_ranks(int rank, int world, void *arg)
 static void test_group(void **state)
 {
     uint64_t single = 0;
-    (void)state;
     for (int world = 0; world <= 3; world++) { /* 0: without sharing */
         plan *p = new_plan(1000, false);
         if (world) {
@@ -249,8 +244,6 @@ static int other_models(int rank, int world, void *arg)
 {
     choir_env env;
     choir_hogwild_opts opts = choir_hogwild_defaults();
-    (void)world;
-    (void)arg;
     CHECK_OK(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 1);
     opts.group = env.group;
@@ -264,7 +257,6 @@ static int other_models(int rank, int world, void *arg)
 
 static void test_mismatch(void **state)
 {
-    (void)state;
     ok(choir_spawn(3, other_models, NULL));
 }
 
@@ -288,7 +280,6 @@ static int add(int rank, int world, void *arg)
 {
     static float mine[WORDS], old[WORDS];
     float *master = arg;
-    (void)world;
     choir__hogwild_take(CHOIR__ADD_F32, master, mine, old, WORDS);
     for (int r = 0; r < 1000; r++) {
         for (int i = 0; i < WORDS && rank; i++) /* rank 0 only looks */
@@ -304,7 +295,6 @@ static void test_no_tearing(void **state)
 {
     char why[200];
     choir__mapping *m = choir__mapping_new(WORDS * sizeof(float), why);
-    (void)state;
     assert_non_null(m);
     ok(choir_spawn(4, add, m->at));
     assert_true(whole((float *)m->at));

@@ -170,7 +170,6 @@ static int rank_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
     outcome *out = &j.plan->out[rank];
-    (void)world;
     open_job(&j);
     choir_check(choir_scope_status(j.run));
     for (int step = 0; step < STEPS; step++) {
@@ -278,7 +277,6 @@ static void mlp(void **state)
         {4, 2, "zero-bubble", 6, PLAIN}, {2, 2, "sequential", 4, PLAIN},
         {2, 2, "zero-bubble", 5, WITHIN}, {2, 2, "zero-bubble", 5, INSIDE},
         {3, 2, "1f1b", 4, INSIDE | WITHIN}};
-    (void)state;
     check("mlp:in=20,hidden=33,classes=7,layers=4", meshes, CHOIR_COUNT(meshes));
 }
 
@@ -288,7 +286,6 @@ static void gpt2(void **state)
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN},
         {2, 2, "interleaved", 6, PLAIN}, {3, 2, "1f1b", 4, PLAIN}, {2, 3, "gpipe", 5, PLAIN},
         {2, 2, "1f1b", 4, WITHIN}, {2, 2, "zero-bubble", 5, INSIDE}};
-    (void)state;
     check("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", meshes,
         CHOIR_COUNT(meshes));
 }
@@ -298,7 +295,6 @@ static void resnet(void **state)
 {
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN},
         {2, 2, "1f1b", 4, INSIDE | WITHIN}, {3, 2, "interleaved", 4, PLAIN}};
-    (void)state;
     check("resnet18:image=16,width=4,classes=4,small=1", meshes, CHOIR_COUNT(meshes));
 }
 
@@ -311,7 +307,6 @@ static void fsdp(void **state)
         {4, 2, "zero-bubble", 6, SHARDED}, {2, 2, "1f1b", 4, SHARDED | GATHERED},
         {2, 2, "zero-bubble", 4, SHARDED | OFFLOADED},
         {2, 3, "interleaved", 4, SHARDED | OFFLOADED | INSIDE}};
-    (void)state;
     check("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", meshes,
         CHOIR_COUNT(meshes));
     check("resnet18:image=16,width=4,classes=4,small=1", meshes, 2);
@@ -326,7 +321,6 @@ static void held(void **state)
         {2, 3, "1f1b", 6, SHARDED}, {2, 4, "zero-bubble", 10, SHARDED},
         {2, 2, "1f1b", 4, SHARDED | OFFLOADED}, {2, 2, "zero-bubble", 4, SHARDED | GATHERED},
         {2, 2, "zero-bubble", 10, SHARDED | OFFLOADED | INSIDE}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(meshes); i++) {
         const mesh *m = &meshes[i];
         plan p = {.model = "gpt2:layers=8,heads=4,width=128,context=4,vocab=500",
@@ -355,7 +349,6 @@ static void held(void **state)
 static void ucx(void **state)
 {
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN}, {2, 2, "1f1b", 5, INSIDE}};
-    (void)state;
     use_ucx();
     check("gpt2:layers=2,heads=2,width=16,context=8,vocab=40", meshes, CHOIR_COUNT(meshes));
     unsetenv("CHOIR_BACKEND");
@@ -367,7 +360,6 @@ static int odd_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
     outcome *out = &j.plan->out[rank];
-    (void)world;
     signal(SIGTERM, SIG_IGN);
     open_job(&j);
     choir_status status = choir_scope_status(j.run);
@@ -386,7 +378,6 @@ static void differ(void **state)
         bool inside;
     } all[] = {{"schedule", "replicas 0 and 1 have different schedules, chunks or cuts", true},
         {"count", "a step of 3 micro-batches; of the 4 of 2 replicas, this one has 2", true}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
         plan p = {.model = "mlp",
             .schedule = "1f1b",
@@ -407,7 +398,6 @@ static void differ(void **state)
 static int few_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
-    (void)world;
     open_job(&j);
     snprintf(j.plan->out[rank].message, 512, "%s",
         choir_scope_status(j.run) == CHOIR_OK ? "" : choir_error_message());
@@ -423,7 +413,6 @@ static void too_few(void **state)
         .stages = 2,
         .microbatches = 1,
         .inside = true};
-    (void)state;
     p.out = shared_memory(MOST * sizeof(outcome));
     ok(choir_spawn(2, few_main, &p));
     for (int r = 0; r < 2; r++)

@@ -13,7 +13,6 @@ enum { WORDS = 1024, SAMPLES = 96, BATCH = 24 };
 
 static int eight_devices(void **state)
 {
-    (void)state;
     return setenv("CHOIR_CPU_DEVICES", "8", 1);
 }
 
@@ -25,7 +24,6 @@ static void test_rules(void **state)
     float master[5] = {1, 2, 7, 7, 0}, mine[5] = {1, 3, 2, 3, -0.0f}, old[5] = {1, 2, 2, 2, 0};
     const float added[5] = {1, 3, 7, 8, -0.0f}, put[5] = {1, 3, 7, 3, -0.0f};
     float m[5], w[5], s[5];
-    (void)state;
     for (int rule = 0; rule < 2; rule++) {
         memcpy(m, master, sizeof m);
         memcpy(w, mine, sizeof w);
@@ -49,7 +47,6 @@ static void test_rules(void **state)
 static void test_alone_to_the_bit(void **state)
 {
     float master = 1, mine = 1e-8f, old = 1;
-    (void)state;
     choir__hogwild_exchange(CHOIR__ADD_F32, &master, &mine, &old, 1);
     assert_true(master == 1e-8f);
 }
@@ -92,7 +89,6 @@ static void test_no_tearing(void **state)
     static _Alignas(64) float master[WORDS];
     pthread_t threads[4];
     adder adders[4];
-    (void)state;
     for (int i = 0; i < 4; i++) {
         adders[i] = (adder){master, 2000, false};
         assert_int_equal(pthread_create(&threads[i], NULL, add, &adders[i]), 0);
@@ -160,7 +156,6 @@ static choir_dataset *new_data(void)
 static void test_one_worker_same_bits(void **state)
 {
     choir_dataset *data = new_data();
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         double alone[12], shared[12];
         job single = open_job("cpu:0", data, 0, 1), worker = open_job("cpu:0", data, 0, 1);
@@ -192,7 +187,6 @@ static void test_shared_in_place(void **state)
     choir_dataset *data = new_data();
     double alone[12], shared[12];
     job single = open_job("cpu:0", data, 0, 1), other = open_job("cpu:0", data, 0, 1);
-    (void)state;
     train(&single, 12, true, alone);
     train(&other, 6, true, shared);
     choir_check(choir_module_share_memory(other.net));
@@ -211,7 +205,6 @@ static void test_exchange_by_hand(void **state)
     choir_scope *runs[3];
     choir_module *nets[3];
     float w = 0;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         runs[i] = choir_scope_open(choir_device_find(i ? "cpu:1" : "cpu:0"), 1);
         nets[i] = choir_nn_linear(runs[i], 1, 1);
@@ -287,7 +280,6 @@ static void test_two_threads(void **state)
     choir_module *net = new_net(run);
     thread_job jobs[2];
     int64_t batches;
-    (void)state;
     double before = loss_of_all(run, net, data[0]);
     choir_check(choir_module_share_memory(net));
     for (int i = 0; i < 2; i++) {
@@ -314,7 +306,6 @@ static void test_errors(void **state)
     choir_scope *run = choir_scope_open(NULL, 1), *other = choir_scope_open(NULL, 1);
     choir_module *net = choir_nn_linear(run, 2, 3), *wide = choir_nn_linear(other, 2, 4);
     choir_hogwild_opts opts = choir_hogwild_defaults();
-    (void)state;
     choir_hogwild(other, wide, opts);
     assert_fails(
         choir_scope_status(other), CHOIR_ERR_ARGUMENT, "choir_module_share_memory before");

@@ -116,7 +116,6 @@ static const choir_module_class holder = {"holder", sizeof(choir_module), NULL, 
 
 static void parameters(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(ops); i++) {
         float values[MOST], of_parameter[MOST], of_tensor[MOST];
         choir_tensor *w;

@@ -11,7 +11,6 @@
 
 static int eight_devices(void **state)
 {
-    (void)state;
     return setenv("CHOIR_CPU_DEVICES", "8", 1);
 }
 
@@ -48,7 +47,6 @@ static struct {
 
 static choir_status issue_from_host(void *arg)
 {
-    (void)arg;
     note(host.queue, host.log, host.next++, 0); /* not recorded: decided again each time */
     return CHOIR_OK;
 }
@@ -64,7 +62,6 @@ static void test_recording(void **state)
     choir__queue *a = choir__queue_new((choir__queue_opts){.name = "a"});
     choir__queue *b = choir__queue_new((choir__queue_opts){.name = "b", .worker_only = true});
     bool refusing = false;
-    (void)state;
     host.queue = a;
     host.log = &log;
     host.next = 100;
@@ -172,7 +169,6 @@ static void test_replay_is_eager(void **state)
     struct job a, b;
     float wa[8 * WIDTH], wb[8 * WIDTH];
     double losses[STEPS], norms[STEPS];
-    (void)state;
     open_job(&a);
     for (int i = 0; i < STEPS; i++) {
         ok(eager(&a, (uint64_t)i));
@@ -197,7 +193,6 @@ static void test_replay_is_eager(void **state)
 static void test_other_function(void **state)
 {
     struct job j;
-    (void)state;
     open_job(&j);
     for (int i = 0; i < 30; i++) {
         ok(choir_step(j.run, i / 5 % 2 ? other : train, &j));
@@ -211,7 +206,6 @@ static void test_changing_functions_does_not_grow(void **state)
 {
     choir_device_stats stats[2];
     struct job j;
-    (void)state;
     open_job(&j);
     for (int i = 0; i < 400; i++) {
         ok(choir_step(j.run, i / 4 % 2 ? other : train, &j));
@@ -226,7 +220,6 @@ static void test_changing_functions_does_not_grow(void **state)
 
 static void test_error_inside(void **state)
 {
-    (void)state;
     for (int at = 0; at < 3; at++) {
         struct job j;
         open_job(&j);
@@ -248,7 +241,6 @@ static void test_closed_after_recording(void **state)
 {
     choir_device *device = choir_device_find("cpu:0");
     choir_device_stats before, after;
-    (void)state;
     choir_device_get_stats(device, &before);
     for (int round = 0; round < 5; round++) {
         struct job j;
@@ -265,7 +257,6 @@ static void test_execution_error_in_replay(void **state)
 {
     struct job j;
     int64_t bad[BATCH] = {0, 1, 99, 0, 0, 0};
-    (void)state;
     open_job(&j);
     for (int i = 0; i < 4; i++)
         ok(choir_step(j.run, train, &j));
@@ -293,7 +284,6 @@ static void test_random_tensors(void **state)
 {
     struct job a, b;
     choir_status status = CHOIR_OK;
-    (void)state;
     open_job(&a);
     open_job(&b);
     for (int i = 0; i < 6 && status == CHOIR_OK; i++) {
@@ -317,7 +307,6 @@ static choir_status look(choir_scope *step, void *arg)
 static void test_reading_inside(void **state)
 {
     struct job j;
-    (void)state;
     open_job(&j);
     choir_status status = CHOIR_OK;
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
@@ -341,7 +330,6 @@ static void test_two_devices(void **state)
     choir_device *other_device = choir_device_find("cpu:1");
     float v[BATCH * WIDTH];
     choir_status status = CHOIR_OK;
-    (void)state;
     open_job(&j);
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
         status = choir_step(j.run, two_devices, &j);

@@ -74,13 +74,11 @@ static void freeze_matching(struct job *j)
 static choir_tensor *twice(
     choir_module *m, choir_tensor *const *in, int count, choir_tensor *out, void *arg)
 {
-    (void)m, (void)in, (void)count, (void)arg;
     return choir_scale(out, 2);
 }
 
 static choir_tensor *tenfold(choir_module *m, choir_tensor *grad_out, void *arg)
 {
-    (void)m, (void)arg;
     return choir_scale(grad_out, 10);
 }
 
@@ -94,7 +92,6 @@ static int gradients;
 
 static void count(choir_tensor *t, choir_tensor *grad, void *arg)
 {
-    (void)t, (void)grad, (void)arg;
     gradients++;
 }
 
@@ -112,7 +109,6 @@ static void test_changed_between(void **state)
 {
     void (*const changes[])(struct job *) = {
         leave_training, freeze, freeze_matching, add_hook, add_gradient_hook, autocast};
-    (void)state;
     for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
         struct job a, b;
         float wa[HIDDEN * WIDTH], wb[HIDDEN * WIDTH];
@@ -148,7 +144,6 @@ static void test_replaced_between(void **state)
 {
     choir_scope *run = choir_scope_open(NULL, 11);
     float ones[BATCH * WIDTH];
-    (void)state;
     for (int i = 0; i < BATCH * WIDTH; i++)
         ones[i] = 1;
     struct job j = {.run = run,
@@ -168,7 +163,6 @@ static void test_replaced_between(void **state)
 static void test_changed_and_back(void **state)
 {
     struct job j;
-    (void)state;
     open_job(&j);
     for (int i = 0; i < STEPS; i++) {
         ok(choir_step(j.run, train, &j));
