@@ -190,7 +190,7 @@ void choir_job_free(choir_job *h)
 
 /* --- training --- */
 
-/* Refuses what the command does instead of training. */
+/* Refuses options with which the command does something else than train. */
 static choir_status check_trains(const choir__job *j)
 {
     const choir__line_option *o = j->training.summary   ? CHOIR__JOB_OPTION(training.summary)

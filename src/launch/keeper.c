@@ -25,7 +25,7 @@ static int slots_of(const choir__keeper *k)
 
 /* --- the agent --- */
 
-/* Returns whether the file is there. */
+/* Makes a file in memory. Returns whether it was made. */
 static bool make_file(int *fd)
 {
     if (*fd <= 0)

@@ -28,7 +28,7 @@ choir__history choir__study_history(const choir_study *s)
 
 /* --- results --- */
 
-/* The result of segment n becomes known. */
+/* Makes the result of segment n known. */
 static void learn(choir_study *s, int64_t n)
 {
     const choir__trial_segment *g = &s->segment[n];

@@ -186,7 +186,8 @@ static int width_of(const choir_study *s, int param)
     return !takes_part(s, param) ? 0 : d->kind == CHOIR__CHOICE ? d->choice_count : 1;
 }
 
-/* Values beyond the distribution, as in studies whose ranges have changed, widen the space. */
+/* Fills in a number. Values beyond the distribution, as in studies whose ranges have changed,
+ * widen the space. */
 static void fill_number(
     choir__forest_table *t, const choir__dist *d, const choir__valued *v, int param, int column)
 {
