@@ -7,6 +7,9 @@
 
 #include "check.h"
 
+/* A test of the table of main, between the two functions below. */
+#define IN_RUN(test) cmocka_unit_test_setup_teardown(test, open_run, close_run)
+
 static choir_scope *run;
 
 static inline int open_run(void **state)

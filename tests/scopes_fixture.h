@@ -7,6 +7,9 @@
 
 #include "check.h"
 
+/* A test of the table of main, between the two functions below. */
+#define IN_SCOPES(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
+
 static choir_scope *run, *step;
 
 static inline int open_scopes(void **state)

@@ -23,14 +23,6 @@ static uint64_t hash_by(const choir__kernels *table, choir__k_hash k)
     return sum - 5;
 }
 
-static const choir__kernels *first_table(void)
-{
-    const choir__kernels *tables[MAX_TABLES];
-    const char *names[MAX_TABLES];
-    isa_tables(tables, names);
-    return tables[0];
-}
-
 /* Rows without gaps and with gaps, whose places in the whole have gaps, too. */
 static const int64_t cases[][5] = {/* rows, cols, row, at, at_row */
     {1, 0, 0, 0, 0}, {1, 1, 1, 0, 1}, {1, 7, 7, 5, 7}, {1, N - 1, 0, INT64_C(1) << 33, 0},

@@ -136,14 +136,6 @@ static void many_elements(void **state)
 
 /* --- the same bits --- */
 
-static const choir__kernels *first_table(void)
-{
-    const choir__kernels *tables[MAX_TABLES];
-    const char *names[MAX_TABLES];
-    isa_tables(tables, names);
-    return tables[0];
-}
-
 /* A random number depends on its key and place, not on the device that draws it. */
 static void the_processors_numbers(void **state)
 {

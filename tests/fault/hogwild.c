@@ -3,12 +3,10 @@
  * with them. */
 #include "fault/notes.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include <choir/choir.h>
 
@@ -68,17 +66,6 @@ static void test_killed_worker(void **state)
 
 /* --- nothing left behind --- */
 
-static int files(void)
-{
-    int found = 0;
-    DIR *d = opendir("/dev/shm");
-    for (struct dirent *e; d && (e = readdir(d));)
-        found += strstr(e->d_name, "choir") != NULL;
-    if (d)
-        closedir(d);
-    return found;
-}
-
 static int share_and_train(notes *n)
 {
     choir_scope *run = choir_scope_open(NULL, 42);
@@ -90,22 +77,13 @@ static int share_and_train(notes *n)
 static void test_nothing_left(void **state)
 {
     notes *n = new_notes();
-    int before = files();
+    int before = shared_files();
     pid_t pid = fork();
     if (pid == 0)
         _exit(share_and_train(n));
-    for (int r = 0; r < 3; r++)
-        while (!*(volatile pid_t *)&n->pid[r])
-            nap(0.01);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    double deadline = choir__now() + HANGS_S;
-    for (int r = 0; r < 3; r++)
-        while (!gone(n->pid[r]) && choir__now() < deadline)
-            nap(0.02);
-    for (int r = 0; r < 3; r++)
-        assert_true(gone(n->pid[r])); /* and with it who mapped the memory */
-    assert_true(files() <= before);
+    await_pids(n, 3);
+    kill_spawner(pid, n, 3); /* all who mapped the memory are gone */
+    assert_true(shared_files() <= before);
     munmap(n, sizeof *n);
 }
 

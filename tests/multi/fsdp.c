@@ -323,8 +323,8 @@ static void places_of_sums(job *j, const choir__fsdp *f, const void *at[2], floa
 {
     const choir__book *book = f->params[0]->book;
     choir_scope *step = choir_step_open(j->r.run, 0);
-    choir_check(run_micro_batches(step,
-        (micro_batches){j->r.first, j->r.count, loss_of_words, j->r.net, j, j->r.losses}));
+    choir_check(run_micro_batches(step, (micro_batches){j->r.first, j->r.count, loss_of_words,
+                                            j->r.net, j, j->r.losses, NULL}));
     choir_check(choir__book_finish(f->params[0]->book));
     choir_check(choir_device_sync(j->r.env.device));
     at[0] = book->sums;

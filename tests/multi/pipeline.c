@@ -66,11 +66,9 @@ static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     const plan *p = j->plan;
-    micro_batches alone = {0, p->microbatches, micro_batch, j->net, j, j->losses};
-    choir_status status = p->schedule ? choir_pipeline_step(j->pipe, step, p->microbatches,
-                                            micro_batch, j, j->losses)
-                                      : run_micro_batches(step, alone);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    choir_module *pipe = p->schedule ? j->pipe : NULL;
+    micro_batches all = {0, p->microbatches, micro_batch, j->net, j, j->losses, pipe};
+    return train_micro_batches(step, all, j->optim);
 }
 
 static void ignore(const char *name, choir_tensor *t, void *arg)
@@ -81,11 +79,8 @@ static void ignore(const char *name, choir_tensor *t, void *arg)
 static choir_dataset *open_loader(job *j)
 {
     choir_dataset *data = random_data(&j->info, 200, differs(j, "data") ? 6 : 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = j->plan->microbatches;
-    opts.seed = 11;
-    j->loader = choir_loader_new(j->run, data, opts);
+    const int64_t all = j->plan->microbatches;
+    j->loader = rank_loader(j->run, data, BATCH, all, 0, all);
     return data;
 }
 

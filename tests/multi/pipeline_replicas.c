@@ -53,21 +53,16 @@ static bool differs(const job *j, const char *how)
 static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
 {
     job *j = arg;
-    choir_batch b;
-    if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
-        return NULL;
-    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return loss_of_next(j->loader, micro, net, &j->info);
 }
 
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     int64_t count = j->count + differs(j, "count");
-    micro_batches alone = {0, j->count, micro_batch, j->net, j, j->losses};
-    choir_status status = j->plan->schedule ? choir_pipeline_step(j->model, step, count,
-                                                  micro_batch, j, j->losses)
-                                            : run_micro_batches(step, alone);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    choir_module *pipe = j->plan->schedule ? j->model : NULL;
+    micro_batches all = {0, count, micro_batch, j->net, j, j->losses, pipe};
+    return train_micro_batches(step, all, j->optim);
 }
 
 /* --- the job --- */
@@ -132,13 +127,7 @@ static void open_job(job *j)
         wrap(j);
     j->optim = clipped_adamw(j->run, j->model);
     j->data = random_data(&j->info, 200, 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = p->microbatches;
-    opts.micro_first = j->first;
-    opts.micro_count = j->count;
-    opts.seed = 11;
-    j->loader = choir_loader_new(j->run, j->data, opts);
+    j->loader = rank_loader(j->run, j->data, BATCH, p->microbatches, j->first, j->count);
 }
 
 static void close_job(job *j)

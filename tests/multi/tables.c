@@ -92,8 +92,8 @@ static choir_tensor *loss_of(choir_scope *micro, choir_module *model, void *arg)
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_check(run_micro_batches(
-        step, (micro_batches){j->r.first, j->r.count, loss_of, j->r.net, j, j->r.losses}));
+    choir_check(run_micro_batches(step,
+        (micro_batches){j->r.first, j->r.count, loss_of, j->r.net, j, j->r.losses, NULL}));
     if (j->notes) {
         int count;
         choir__param **params = choir__module_params(j->bare, &count);

@@ -30,28 +30,21 @@ typedef struct job {
 static choir_tensor *loss_of_batch(choir_scope *micro, choir_module *net, void *arg)
 {
     job *j = arg;
-    choir_batch b;
-    choir_check(choir_loader_next(j->loader, micro, &b));
-    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return loss_of_next(j->loader, micro, net, &j->info);
 }
 
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     choir_check(run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of_batch, j->net, j, j->losses}));
+        step, (micro_batches){j->first, j->count, loss_of_batch, j->net, j, j->losses, NULL}));
     return j->optim ? choir_optim_step(j->optim) : choir_scope_status(step);
 }
 
 static void open_data(job *j)
 {
     j->data = random_data(&j->info, 64, 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = MICRO;
-    opts.micro_first = j->first;
-    opts.micro_count = j->count;
-    j->loader = choir_loader_new(j->run, j->data, opts);
+    j->loader = rank_loader(j->run, j->data, BATCH, MICRO, j->first, j->count);
 }
 
 /* group NULL: on one device. recompute: blocks'. */

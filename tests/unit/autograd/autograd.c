@@ -344,27 +344,26 @@ static void test_nobody_asks(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
-        TEST(test_used_twice),
-        TEST(test_diamond),
-        TEST(test_layouts_meet),
-        TEST(test_no_grad),
-        TEST(test_loss_must_be_one_value),
-        TEST(test_losses_of_several_micro_batches),
-        TEST(test_changed_input),
-        TEST(test_changed_where_nobody_reads),
-        TEST(test_changed_output),
-        TEST(test_changed_target),
-        TEST(test_hooks),
-        TEST(test_hook_of_a_leaf),
-        TEST(test_accumulation_is_the_tree),
-        TEST(test_looking_completes_the_gradient),
-        TEST(test_frozen),
-        TEST(test_rows_equal_dense),
-        TEST(test_nothing_but_tables),
-        TEST(test_a_table_used_otherwise),
-        TEST(test_nobody_asks),
+        IN_SCOPES(test_used_twice),
+        IN_SCOPES(test_diamond),
+        IN_SCOPES(test_layouts_meet),
+        IN_SCOPES(test_no_grad),
+        IN_SCOPES(test_loss_must_be_one_value),
+        IN_SCOPES(test_losses_of_several_micro_batches),
+        IN_SCOPES(test_changed_input),
+        IN_SCOPES(test_changed_where_nobody_reads),
+        IN_SCOPES(test_changed_output),
+        IN_SCOPES(test_changed_target),
+        IN_SCOPES(test_hooks),
+        IN_SCOPES(test_hook_of_a_leaf),
+        IN_SCOPES(test_accumulation_is_the_tree),
+        IN_SCOPES(test_looking_completes_the_gradient),
+        IN_SCOPES(test_frozen),
+        IN_SCOPES(test_rows_equal_dense),
+        IN_SCOPES(test_nothing_but_tables),
+        IN_SCOPES(test_a_table_used_otherwise),
+        IN_SCOPES(test_nobody_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,21 +196,20 @@ static void test_leaf_of_the_step_under_micros(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
-        TEST(test_activations_are_freed),
-        TEST(test_freed_operand_is_an_error),
-        TEST(test_keep_survives),
-        TEST(test_no_growth),
-        TEST(test_targets_and_ids_stay),
-        TEST(test_two_losses_of_one_target),
-        TEST(test_two_tables_of_one_id),
-        TEST(test_second_backward),
-        TEST(test_shared_part_walked_before),
-        TEST(test_shared_values_walked_before),
-        TEST(test_lifting_what_is_freed),
-        TEST(test_leaf_of_the_run),
-        TEST(test_leaf_of_the_step_under_micros),
+        IN_SCOPES(test_activations_are_freed),
+        IN_SCOPES(test_freed_operand_is_an_error),
+        IN_SCOPES(test_keep_survives),
+        IN_SCOPES(test_no_growth),
+        IN_SCOPES(test_targets_and_ids_stay),
+        IN_SCOPES(test_two_losses_of_one_target),
+        IN_SCOPES(test_two_tables_of_one_id),
+        IN_SCOPES(test_second_backward),
+        IN_SCOPES(test_shared_part_walked_before),
+        IN_SCOPES(test_shared_values_walked_before),
+        IN_SCOPES(test_lifting_what_is_freed),
+        IN_SCOPES(test_leaf_of_the_run),
+        IN_SCOPES(test_leaf_of_the_step_under_micros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -306,15 +306,13 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(elements),
-        T(pairs),
-        T(contractions),
-        T(others),
-        T(users),
-        T(third),
-        T(refusals),
-#undef T
+        IN_SCOPES(elements),
+        IN_SCOPES(pairs),
+        IN_SCOPES(contractions),
+        IN_SCOPES(others),
+        IN_SCOPES(users),
+        IN_SCOPES(third),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("second derivatives", tests, NULL, NULL);
 }

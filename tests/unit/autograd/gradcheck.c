@@ -451,22 +451,20 @@ static void custom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(unary_ops),
-        T(binary_ops),
-        T(matrix_products),
-        T(linear),
-        T(attention),
-        T(attention_options),
-        T(norms),
-        T(convolutions),
-        T(lookups),
-        T(cross_entropies),
-        T(losses),
-        T(pair_losses),
-        T(shared_indices),
-        T(custom),
-#undef T
+        IN_SCOPES(unary_ops),
+        IN_SCOPES(binary_ops),
+        IN_SCOPES(matrix_products),
+        IN_SCOPES(linear),
+        IN_SCOPES(attention),
+        IN_SCOPES(attention_options),
+        IN_SCOPES(norms),
+        IN_SCOPES(convolutions),
+        IN_SCOPES(lookups),
+        IN_SCOPES(cross_entropies),
+        IN_SCOPES(losses),
+        IN_SCOPES(pair_losses),
+        IN_SCOPES(shared_indices),
+        IN_SCOPES(custom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

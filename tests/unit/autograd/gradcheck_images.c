@@ -180,14 +180,12 @@ static void blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(convolutions),
-        T(transposed),
-        T(pooling),
-        T(group_norm),
-        T(batch_norm),
-        T(blocks),
-#undef T
+        IN_SCOPES(convolutions),
+        IN_SCOPES(transposed),
+        IN_SCOPES(pooling),
+        IN_SCOPES(group_norm),
+        IN_SCOPES(batch_norm),
+        IN_SCOPES(blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,17 +70,6 @@ static void gradients(void **state)
 
 /* --- values --- */
 
-static void assert_values(choir_tensor *t, const double *expected, int64_t n)
-{
-    double v[64];
-    t = choir_contiguous(choir_cast(t, CHOIR_F64));
-    assert_int_equal(choir_tensor_count(t), n);
-    ok(choir_read(t, v, (size_t)n * sizeof *v));
-    for (int64_t i = 0; i < n; i++)
-        if (v[i] != expected[i])
-            fail_msg("entry %d is %g, not %g", (int)i, v[i], expected[i]);
-}
-
 static void in_a_row(void **state)
 {
     assert_values(choir_arange(step, CHOIR_I64, 2, 7, 2), (double[]){2, 4, 6}, 3);
@@ -225,14 +214,12 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(gradients),
-        T(in_a_row),
-        T(sets),
-        T(draws),
-        T(halves),
-        T(refusals),
-#undef T
+        IN_SCOPES(gradients),
+        IN_SCOPES(in_a_row),
+        IN_SCOPES(sets),
+        IN_SCOPES(draws),
+        IN_SCOPES(halves),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("ops made of others", tests, NULL, NULL);
 }

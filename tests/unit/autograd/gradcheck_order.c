@@ -154,17 +154,6 @@ static void other_sizes(void **state)
 
 /* --- values --- */
 
-static void assert_values(choir_tensor *t, const double *expected, int64_t n)
-{
-    double y[64];
-    t = choir_cast(t, CHOIR_F64);
-    assert_int_equal(choir_tensor_count(t), n);
-    choir_check(choir_read(choir_contiguous(t), y, (size_t)n * sizeof *y));
-    for (int64_t i = 0; i < n; i++)
-        if (!(y[i] == expected[i] || (isnan(y[i]) && isnan(expected[i]))))
-            fail_msg("element %lld is %g, not %g", (long long)i, y[i], expected[i]);
-}
-
 /* Equal entries keep their order in both directions, -0 equals 0, and NaN is the greatest; in
  * 16 bits, too, and for integers. */
 static void stable(void **state)
@@ -340,17 +329,15 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(in_order),
-        T(products),
-        T(powers_and_similarities),
-        T(convolutions),
-        T(other_sizes),
-        T(stable),
-        T(powers_of_zero),
-        T(halves),
-        T(refusals),
-#undef T
+        IN_SCOPES(in_order),
+        IN_SCOPES(products),
+        IN_SCOPES(powers_and_similarities),
+        IN_SCOPES(convolutions),
+        IN_SCOPES(other_sizes),
+        IN_SCOPES(stable),
+        IN_SCOPES(powers_of_zero),
+        IN_SCOPES(halves),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("ordering ops", tests, NULL, NULL);
 }

@@ -161,17 +161,6 @@ static void lookups(void **state)
 
 /* --- values --- */
 
-static void assert_values(choir_tensor *t, const double *expected, int64_t n)
-{
-    double y[64];
-    t = choir_cast(t, CHOIR_F64);
-    assert_int_equal(choir_tensor_count(t), n);
-    choir_check(choir_read(t, y, (size_t)n * sizeof *y));
-    for (int64_t i = 0; i < n; i++)
-        if (!(y[i] == expected[i] || (isnan(y[i]) && isnan(expected[i]))))
-            fail_msg("element %lld is %g, not %g", (long long)i, y[i], expected[i]);
-}
-
 /* NaN comes before all numbers, and the first of equal entries counts. */
 static void nan_and_ties(void **state)
 {
@@ -261,16 +250,14 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(elementwise),
-        T(along_a_dimension),
-        T(lookups),
-        T(nan_and_ties),
-        T(norm_of_zeros),
-        T(integers),
-        T(half_gradients),
-        T(refusals),
-#undef T
+        IN_SCOPES(elementwise),
+        IN_SCOPES(along_a_dimension),
+        IN_SCOPES(lookups),
+        IN_SCOPES(nan_and_ties),
+        IN_SCOPES(norm_of_zeros),
+        IN_SCOPES(integers),
+        IN_SCOPES(half_gradients),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("selecting ops", tests, NULL, NULL);
 }

@@ -197,14 +197,12 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(factors),
-        T(odd_matrices),
-        T(halves),
-        T(gradients),
-        T(gradients_of_equal_values),
-        T(refusals),
-#undef T
+        IN_SCOPES(factors),
+        IN_SCOPES(odd_matrices),
+        IN_SCOPES(halves),
+        IN_SCOPES(gradients),
+        IN_SCOPES(gradients_of_equal_values),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("linear algebra", tests, NULL, NULL);
 }

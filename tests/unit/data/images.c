@@ -329,16 +329,14 @@ static void refused_modules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(published_sizes),
-        T(published_names),
-        T(counters),
-        T(dropped_results),
-        T(memory),
-        T(refused_ops),
-        T(refused_in_a_net),
-        T(refused_modules),
-#undef T
+        IN_SCOPES(published_sizes),
+        IN_SCOPES(published_names),
+        IN_SCOPES(counters),
+        IN_SCOPES(dropped_results),
+        IN_SCOPES(memory),
+        IN_SCOPES(refused_ops),
+        IN_SCOPES(refused_in_a_net),
+        IN_SCOPES(refused_modules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

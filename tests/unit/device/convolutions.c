@@ -272,10 +272,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(plain_loops),
-        T(files),
-        T(refusals),
+        IN_SCOPES(plain_loops),
+        IN_SCOPES(files),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

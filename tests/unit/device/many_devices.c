@@ -170,13 +170,11 @@ int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "4", 1); /* however few the cores */
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(done_with_elsewhere),
-        T(one_mask_on_all_devices),
-        T(failures_elsewhere),
-        T(statistics_elsewhere),
-        T(bytes_moved),
-#undef T
+        IN_SCOPES(done_with_elsewhere),
+        IN_SCOPES(one_mask_on_all_devices),
+        IN_SCOPES(failures_elsewhere),
+        IN_SCOPES(statistics_elsewhere),
+        IN_SCOPES(bytes_moved),
     };
     return cmocka_run_group_tests_name("many devices", tests, NULL, NULL);
 }

@@ -259,16 +259,14 @@ int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "2", 1); /* a second one, however few the cores */
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(unread),
-        T(needed),
-        T(unrecorded),
-        T(shown),
-        T(made_again),
-        T(changed),
-        T(over_the_scores),
-        T(attention_of_16_bits),
-#undef T
+        IN_SCOPES(unread),
+        IN_SCOPES(needed),
+        IN_SCOPES(unrecorded),
+        IN_SCOPES(shown),
+        IN_SCOPES(made_again),
+        IN_SCOPES(changed),
+        IN_SCOPES(over_the_scores),
+        IN_SCOPES(attention_of_16_bits),
     };
     return cmocka_run_group_tests_name("memory of results", tests, NULL, NULL);
 }

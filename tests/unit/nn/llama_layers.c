@@ -343,15 +343,13 @@ static void bad_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(gradients),
-        T(same_bits),
-        T(hooked_norms),
-        T(tables),
-        T(distances),
-        T(half_precision),
-        T(bad_input),
-#undef T
+        IN_SCOPES(gradients),
+        IN_SCOPES(same_bits),
+        IN_SCOPES(hooked_norms),
+        IN_SCOPES(tables),
+        IN_SCOPES(distances),
+        IN_SCOPES(half_precision),
+        IN_SCOPES(bad_input),
     };
     return cmocka_run_group_tests_name("layers of Llama's blocks", tests, NULL, NULL);
 }

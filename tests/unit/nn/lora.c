@@ -240,11 +240,11 @@ static void frozen_weights_have_no_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(adds_the_product, open_run, close_run),
-        cmocka_unit_test_setup_teardown(starts_as_the_model_is, open_run, close_run),
-        cmocka_unit_test_setup_teardown(chooses_as_peft_does, open_run, close_run),
-        cmocka_unit_test_setup_teardown(refuses, open_run, close_run),
-        cmocka_unit_test_setup_teardown(frozen_weights_have_no_gradient, open_run, close_run),
+        IN_RUN(adds_the_product),
+        IN_RUN(starts_as_the_model_is),
+        IN_RUN(chooses_as_peft_does),
+        IN_RUN(refuses),
+        IN_RUN(frozen_weights_have_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -502,26 +502,25 @@ static void test_contraction(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
-        TEST(test_contraction),
-        TEST(test_names_and_order),
-        TEST(test_forward),
-        TEST(test_initial_values),
-        TEST(test_bad_layers),
-        TEST(test_who_is_to_blame),
-        TEST(test_train_and_eval),
-        TEST(test_freeze),
-        TEST(test_padding),
-        TEST(test_too_many_inputs),
-        TEST(test_names_once),
-        TEST(test_a_module_used_twice),
-        TEST(test_hooks),
-        TEST(test_changing_hooks),
-        TEST(test_order_of_hooks),
-        TEST(test_replace),
-        TEST(test_inits),
-        TEST(test_half),
+        IN_SCOPES(test_contraction),
+        IN_SCOPES(test_names_and_order),
+        IN_SCOPES(test_forward),
+        IN_SCOPES(test_initial_values),
+        IN_SCOPES(test_bad_layers),
+        IN_SCOPES(test_who_is_to_blame),
+        IN_SCOPES(test_train_and_eval),
+        IN_SCOPES(test_freeze),
+        IN_SCOPES(test_padding),
+        IN_SCOPES(test_too_many_inputs),
+        IN_SCOPES(test_names_once),
+        IN_SCOPES(test_a_module_used_twice),
+        IN_SCOPES(test_hooks),
+        IN_SCOPES(test_changing_hooks),
+        IN_SCOPES(test_order_of_hooks),
+        IN_SCOPES(test_replace),
+        IN_SCOPES(test_inits),
+        IN_SCOPES(test_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

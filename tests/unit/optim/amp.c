@@ -491,15 +491,14 @@ static void tables_of_16_bits(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_run, close_run)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(linear_rounds_where_it_should),
-        TEST(a_parameter_is_cast_once), TEST(it_can_be_off_inside), TEST(images_in_16_bits),
-        TEST(kernels_read_16_bits), TEST(skipped_steps_change_nothing),
-        TEST(the_loss_is_not_scaled), TEST(infinities_for_long_are_an_error),
-        TEST(out_of_order_is_an_error), TEST(state_goes_on), TEST(half_parameters_train),
-        TEST(casts_keep_the_order), TEST(group_norm_of_16_bits), TEST(tables_of_16_bits)};
+    const struct CMUnitTest tests[] = {IN_RUN(linear_rounds_where_it_should),
+        IN_RUN(a_parameter_is_cast_once), IN_RUN(it_can_be_off_inside),
+        IN_RUN(images_in_16_bits), IN_RUN(kernels_read_16_bits),
+        IN_RUN(skipped_steps_change_nothing), IN_RUN(the_loss_is_not_scaled),
+        IN_RUN(infinities_for_long_are_an_error), IN_RUN(out_of_order_is_an_error),
+        IN_RUN(state_goes_on), IN_RUN(half_parameters_train), IN_RUN(casts_keep_the_order),
+        IN_RUN(group_norm_of_16_bits), IN_RUN(tables_of_16_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -317,18 +317,17 @@ static void test_schedules(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_run, close_run)
     const struct CMUnitTest tests[] = {
-        TEST(test_sgd),
-        TEST(test_adam),
-        TEST(test_bad_options),
-        TEST(test_before_any_backward),
-        TEST(test_two_steps_of_one_backward),
-        TEST(test_groups),
-        TEST(test_clip),
-        TEST(test_norm_that_is_no_number),
-        TEST(test_state_names),
-        TEST(test_schedules),
+        IN_RUN(test_sgd),
+        IN_RUN(test_adam),
+        IN_RUN(test_bad_options),
+        IN_RUN(test_before_any_backward),
+        IN_RUN(test_two_steps_of_one_backward),
+        IN_RUN(test_groups),
+        IN_RUN(test_clip),
+        IN_RUN(test_norm_that_is_no_number),
+        IN_RUN(test_state_names),
+        IN_RUN(test_schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

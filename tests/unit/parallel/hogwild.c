@@ -59,16 +59,6 @@ typedef struct adder {
     bool torn;
 } adder;
 
-static bool whole(const float *words)
-{
-    bool good = true;
-    for (int i = 0; i < WORDS; i++) {
-        double times = (double)words[i] / 65537;
-        good &= times == (double)(int)times && times >= -250 && times <= 250;
-    }
-    return good;
-}
-
 static void *add(void *arg)
 {
     adder *a = arg;
@@ -79,7 +69,7 @@ static void *add(void *arg)
             mine[i] += mine[i] > 100 * 65537 || (mine[i] > -100 * 65537 && (r + i) % 2) ? -65537
                                                                                         : 65537;
         choir__hogwild_exchange(CHOIR__ADD_F32, a->master, mine, old, WORDS);
-        a->torn |= !whole(mine);
+        a->torn |= !are_whole(mine, WORDS);
     }
     return NULL;
 }
@@ -97,7 +87,7 @@ static void test_no_tearing(void **state)
         pthread_join(threads[i], NULL);
         assert_false(adders[i].torn);
     }
-    assert_true(whole(master));
+    assert_true(are_whole(master, WORDS));
 }
 
 /* --- training --- */
@@ -110,14 +100,9 @@ static choir_module *new_net(choir_scope *run)
 
 static job open_job(const char *device, choir_dataset *dataset, int worker, int workers)
 {
-    choir_loader_opts opts = choir_loader_defaults();
     job j = {.run = choir_scope_open(choir_device_find(device), 42)};
-    opts.batch_size = BATCH * workers;
-    opts.microbatches = workers;
-    opts.micro_first = worker;
-    opts.micro_count = 1;
     j.net = new_net(j.run);
-    j.data = choir_loader_new(j.run, dataset, opts);
+    j.data = rank_loader(j.run, dataset, BATCH * workers, workers, worker, 1);
     choir_adamw_opts hp = choir_adamw_defaults();
     hp.lr = 3e-3f;
     j.optim = choir_adamw(j.run, j.net, hp);
@@ -257,22 +242,6 @@ static void *train_in_thread(void *arg)
     return NULL;
 }
 
-static double loss_of_all(choir_scope *run, choir_module *net, choir_dataset *data)
-{
-    float x[SAMPLES * 12];
-    int64_t y[SAMPLES];
-    for (int i = 0; i < SAMPLES; i++)
-        choir_check(choir_dataset_get(data, i, x + (size_t)i * 12, y + i));
-    choir_module_train(net, false);
-    choir_scope *s = choir_no_grad(run);
-    choir_tensor *in = choir_from(s, CHOIR_F32, choir_dims(SAMPLES, 12), x);
-    double loss = choir_item(choir_cross_entropy(
-        choir_forward(net, in), choir_from(s, CHOIR_I64, choir_dims(SAMPLES), y)));
-    choir_check(choir_scope_close(s));
-    choir_module_train(net, true);
-    return loss;
-}
-
 static void test_two_threads(void **state)
 {
     choir_dataset *data[2] = {new_data(), new_data()}; /* a loader reads in a thread */
@@ -280,7 +249,7 @@ static void test_two_threads(void **state)
     choir_module *net = new_net(run);
     thread_job jobs[2];
     int64_t batches;
-    double before = loss_of_all(run, net, data[0]);
+    double before = loss_of_all(net, data[0], SAMPLES);
     choir_check(choir_module_share_memory(net));
     for (int i = 0; i < 2; i++) {
         jobs[i] = (thread_job){.data = data[i], .master = net, .worker = i};
@@ -288,7 +257,7 @@ static void test_two_threads(void **state)
     }
     for (int i = 0; i < 2; i++)
         pthread_join(jobs[i].thread, NULL);
-    double after = loss_of_all(run, net, data[0]);
+    double after = loss_of_all(net, data[0], SAMPLES);
 
     assert_true(after < before / 2);
     assert_int_equal(choir_hogwild_updates(net), 400);

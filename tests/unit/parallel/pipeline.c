@@ -35,21 +35,16 @@ static int64_t micros_issued;
 static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
 {
     job *j = arg;
-    choir_batch b;
     micros_issued++;
-    if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
-        return NULL;
-    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return loss_of_next(j->loader, micro, net, &j->info);
 }
 
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    micro_batches alone = {0, j->microbatches, micro_batch, j->net, j, j->losses};
-    choir_status status = j->schedule ? choir_pipeline_step(j->pipe, step, j->microbatches,
-                                            micro_batch, j, j->losses)
-                                      : run_micro_batches(step, alone);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    choir_module *pipe = j->schedule ? j->pipe : NULL;
+    micro_batches all = {0, j->microbatches, micro_batch, j->net, j, j->losses, pipe};
+    return train_micro_batches(step, all, j->optim);
 }
 
 static choir_device *device_of(const job *j, int number)
@@ -100,11 +95,7 @@ static choir_status one_step(job *j, int number)
 static choir_dataset *open_loader(job *j)
 {
     choir_dataset *data = random_data(&j->info, 200, 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = j->microbatches;
-    opts.seed = 11;
-    j->loader = choir_loader_new(j->run, data, opts);
+    j->loader = rank_loader(j->run, data, BATCH, j->microbatches, 0, j->microbatches);
     return data;
 }
 

@@ -159,15 +159,13 @@ static void lengths_and_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        TEST(gradients),
-        TEST(reductions),
-        TEST(no_path),
-        TEST(sixteen_bits),
-        TEST(per_label),
-        TEST(refusals),
-        TEST(lengths_and_labels),
-#undef TEST
+        IN_SCOPES(gradients),
+        IN_SCOPES(reductions),
+        IN_SCOPES(no_path),
+        IN_SCOPES(sixteen_bits),
+        IN_SCOPES(per_label),
+        IN_SCOPES(refusals),
+        IN_SCOPES(lengths_and_labels),
     };
     return cmocka_run_group_tests_name("ctc", tests, NULL, NULL);
 }

@@ -309,21 +309,20 @@ static void test_unread(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unread), /* first: the children begin without a device */
         cmocka_unit_test(test_print),
-        TEST(test_each_use),
-        TEST(test_remembered),
+        IN_SCOPES(test_each_use),
+        IN_SCOPES(test_remembered),
         cmocka_unit_test(test_remembers_fewer),
-        TEST(test_of_a_run),
-        TEST(test_closed_twice),
-        TEST(test_wrong_order),
-        TEST(test_run_before_step),
-        TEST(test_typo),
+        IN_SCOPES(test_of_a_run),
+        IN_SCOPES(test_closed_twice),
+        IN_SCOPES(test_wrong_order),
+        IN_SCOPES(test_run_before_step),
+        IN_SCOPES(test_typo),
         cmocka_unit_test(test_missing_dimension),
-        TEST(test_missing_device),
-        TEST(test_memory_comes_first),
+        IN_SCOPES(test_missing_device),
+        IN_SCOPES(test_memory_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

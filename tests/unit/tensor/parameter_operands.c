@@ -139,7 +139,7 @@ static void parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(parameters, open_scopes, close_scopes),
+        IN_SCOPES(parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

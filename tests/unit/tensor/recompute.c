@@ -72,11 +72,9 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
 static choir_status body(choir_scope *at, void *arg)
 {
     job *j = arg;
-    micro_batches alone = {0, MICROS, micro_batch, j->net, j, j->losses};
-    choir_status status =
-        j->schedule ? choir_pipeline_step(j->pipe, at, MICROS, micro_batch, j, j->losses)
-                    : run_micro_batches(at, alone);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    choir_module *pipe = j->schedule ? j->pipe : NULL;
+    micro_batches all = {0, MICROS, micro_batch, j->net, j, j->losses, pipe};
+    return train_micro_batches(at, all, j->optim);
 }
 
 static void open_pipeline(job *j)
@@ -562,15 +560,14 @@ int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "4", 1);
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(ops),
-        T(once),
-        T(skipped),
-        T(refused),
-        T(hooked),
-        T(over_the_scores),
-        T(blocks),
-        T(bound),
+        IN_SCOPES(ops),
+        IN_SCOPES(once),
+        IN_SCOPES(skipped),
+        IN_SCOPES(refused),
+        IN_SCOPES(hooked),
+        IN_SCOPES(over_the_scores),
+        IN_SCOPES(blocks),
+        IN_SCOPES(bound),
         cmocka_unit_test(mlp),
         cmocka_unit_test(cnn),
         cmocka_unit_test(resnet),
@@ -581,7 +578,6 @@ int main(void)
         cmocka_unit_test(recurrent),
         cmocka_unit_test(donut),
         cmocka_unit_test(pipelines),
-#undef T
     };
     return cmocka_run_group_tests_name("recomputation", tests, NULL, NULL);
 }

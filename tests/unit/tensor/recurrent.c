@@ -423,19 +423,17 @@ static void hooked_without_h(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(plain_loops),
-        T(differences),
-        T(batch_first),
-        T(in_parts),
-        T(samples_apart),
-        T(dropout),
-        T(names),
-        T(halves),
-        T(wrong_operands),
-        T(wrong_modules),
-        T(hooked_without_h),
-#undef T
+        IN_SCOPES(plain_loops),
+        IN_SCOPES(differences),
+        IN_SCOPES(batch_first),
+        IN_SCOPES(in_parts),
+        IN_SCOPES(samples_apart),
+        IN_SCOPES(dropout),
+        IN_SCOPES(names),
+        IN_SCOPES(halves),
+        IN_SCOPES(wrong_operands),
+        IN_SCOPES(wrong_modules),
+        IN_SCOPES(hooked_without_h),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

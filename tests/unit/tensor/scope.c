@@ -316,23 +316,22 @@ static void test_no_such_device(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
-        TEST(test_innermost),
-        TEST(test_unrelated),
-        TEST(test_unrelated_and_deeper),
-        TEST(test_parameters_alone),
-        TEST(test_first_error_stays),
-        TEST(test_clear),
-        TEST(test_execution_error),
-        TEST(test_execution_error_at_close),
-        TEST(test_reading),
-        TEST(test_bad_shapes),
-        TEST(test_bad_dtypes),
-        TEST(test_bad_cross_entropies),
-        TEST(test_worse_dtypes),
-        TEST(test_worse_shapes),
-        TEST(test_no_such_device),
+        IN_SCOPES(test_innermost),
+        IN_SCOPES(test_unrelated),
+        IN_SCOPES(test_unrelated_and_deeper),
+        IN_SCOPES(test_parameters_alone),
+        IN_SCOPES(test_first_error_stays),
+        IN_SCOPES(test_clear),
+        IN_SCOPES(test_execution_error),
+        IN_SCOPES(test_execution_error_at_close),
+        IN_SCOPES(test_reading),
+        IN_SCOPES(test_bad_shapes),
+        IN_SCOPES(test_bad_dtypes),
+        IN_SCOPES(test_bad_cross_entropies),
+        IN_SCOPES(test_worse_dtypes),
+        IN_SCOPES(test_worse_shapes),
+        IN_SCOPES(test_no_such_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

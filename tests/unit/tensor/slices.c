@@ -225,16 +225,14 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(gradient_of_slices),
-        T(gradients_of_others),
-        T(cost_of_slices),
-        T(pieces),
-        T(cut_and_joined),
-        T(stacked),
-        T(scalars),
-        T(refusals),
-#undef T
+        IN_SCOPES(gradient_of_slices),
+        IN_SCOPES(gradients_of_others),
+        IN_SCOPES(cost_of_slices),
+        IN_SCOPES(pieces),
+        IN_SCOPES(cut_and_joined),
+        IN_SCOPES(stacked),
+        IN_SCOPES(scalars),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("slices", tests, NULL, NULL);
 }

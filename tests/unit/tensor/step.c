@@ -5,7 +5,7 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
+#include "unit/tensor/small_step.h"
 #include "device/device.h"
 #include "tensor/scope.h"
 
@@ -97,72 +97,6 @@ static void test_recording(void **state)
 }
 
 /* --- a training step --- */
-
-enum { STEPS = 12, BATCH = 6, WIDTH = 5 };
-
-struct job {
-    choir_scope *run;
-    choir_module *net;
-    choir_optim *opt;
-    choir_tensor *x, *y; /* of the run */
-    choir_tensor *loss;
-    choir_status fail;
-    int calls;
-};
-
-static void open_job(struct job *j)
-{
-    float x[BATCH * WIDTH];
-    int64_t y[BATCH];
-    for (int i = 0; i < BATCH * WIDTH; i++)
-        x[i] = (float)(i % 7) - 3;
-    for (int i = 0; i < BATCH; i++)
-        y[i] = i % 3;
-    choir_scope *run = choir_scope_open(NULL, 11);
-    *j = (struct job){.run = run,
-        .net = choir_nn_sequential(run, choir_nn_linear(run, WIDTH, 8), choir_nn_gelu(run),
-            choir_nn_dropout(run, 0.3f), choir_nn_linear(run, 8, 3)),
-        .x = choir_from(run, CHOIR_F32, choir_dims(BATCH, WIDTH), x),
-        .y = choir_from(run, CHOIR_I64, choir_dims(BATCH), y)};
-    choir_adamw_opts hp = choir_adamw_defaults();
-    hp.lr = 0.05f;
-    j->opt = choir_adamw(run, j->net, hp);
-    choir_optim_clip(j->opt, 0.5f);
-    choir_optim_schedule(j->opt, choir_schedule_cosine(3, STEPS, 0.001f));
-}
-
-static choir_status train(choir_scope *step, void *arg)
-{
-    struct job *j = arg;
-    j->calls++;
-    if (j->fail != CHOIR_OK)
-        return choir__error(j->fail, "asked to fail");
-    choir_tensor *loss = choir_cross_entropy(choir_forward(j->net, choir_in(step, j->x)), j->y);
-    j->loss = choir_keep(j->run, loss);
-    choir_status status = choir_backward(loss);
-    return status != CHOIR_OK ? status : choir_optim_step(j->opt);
-}
-
-static choir_status other(choir_scope *step, void *arg)
-{
-    struct job *j = arg;
-    j->loss = choir_keep(j->run, choir_sum(choir_forward(j->net, choir_in(step, j->x))));
-    return choir_scope_status(step);
-}
-
-static choir_status eager(struct job *j, uint64_t number)
-{
-    choir_scope *s = choir_step_open(j->run, number);
-    choir_status status = train(s, j);
-    choir_scope_close(s);
-    return status;
-}
-
-static void weights_of(struct job *j, float w[8 * WIDTH])
-{
-    choir_tensor *t = choir_module_find(j->net, "0.weight");
-    ok(choir_read(t, w, 8 * WIDTH * sizeof(float)));
-}
 
 static void test_replay_is_eager(void **state)
 {
