@@ -11,6 +11,10 @@
 
 #include <choir/status.h>
 
+/* cmocka hands each test a state, choir_spawn each rank its number, and a visit each tensor's
+ * name: a function that needs none of them says nothing about it. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 /* Seconds on a busy machine: by which a healthy rank may come after the others, so that
  * timeouts which tell of an absent one are no shorter; and after which a process hangs. */
 enum { LATE_S = 4, HANGS_S = 60 };

@@ -90,7 +90,6 @@ typedef struct job {
 static void copy_weights(const char *name, choir_tensor *t, void *arg)
 {
     outcome *o = arg;
-    (void)name;
     int64_t n = choir_tensor_count(t);
     choir_check(choir_read(t, o->weights + o->count, (size_t)n * sizeof(float)));
     o->count += n;
@@ -107,7 +106,6 @@ static void copy_statistics(branches *net, float *to)
 static void copy_state(const char *name, choir_tensor *t, void *arg)
 {
     outcome *o = arg;
-    (void)name;
     int64_t n = choir_tensor_count(t);
     choir_check(choir_read(t, o->state + o->state_count, (size_t)n * sizeof(float)));
     o->state_count += n;
@@ -181,8 +179,6 @@ static int close_job(job *j, choir_status status)
 static inline int train(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
-    (void)rank;
-    (void)world;
     open_job(&j);
     choir_status status = choir_scope_status(j.run);
     for (int s = 0; s < j.steps && status == CHOIR_OK; s++)

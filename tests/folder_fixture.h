@@ -8,7 +8,6 @@ static char folder[] = "/tmp/choir-test-XXXXXX";
 
 static inline int make_folder(void **state)
 {
-    (void)state;
     strcpy(folder, "/tmp/choir-test-XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
@@ -16,13 +15,11 @@ static inline int make_folder(void **state)
 /* Fails if a test left anything, a temporary file, too. */
 static inline int remove_folder(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 
 static inline int remove_all(void **state)
 {
-    (void)state;
     return shell("rm -rf '%s'", folder);
 }
 

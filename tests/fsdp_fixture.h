@@ -107,7 +107,6 @@ static inline int train(int rank, int world, void *arg)
     job j;
     choir_device_stats stats;
     uint64_t weights = CHOIR__HASH_SEED, state = weights;
-    (void)world;
     open_job(&j, p);
     CHECK_OK(choir_scope_status(j.r.run));
     for (int s = 0; s < STEPS; s++) {

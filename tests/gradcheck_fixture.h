@@ -3,6 +3,7 @@
 #ifndef CHOIR_GRADCHECK_FIXTURE_H
 #define CHOIR_GRADCHECK_FIXTURE_H
 
+#include <math.h>
 #include <stdio.h>
 
 #include <choir/autograd.h>
@@ -55,7 +56,6 @@ static inline choir_tensor *apply_along(choir_tensor *const *t, int count, void 
 {
     const along *a = (along *)arg;
     choir_tensor *in[CHOIR__MAX_IN];
-    (void)count;
     for (int i = 0, k = 0; i < a->count; i++)
         in[i] = a->direction[i] ? choir_add(a->in[i], choir_mul(a->direction[i], t[k++]))
                                 : a->in[i];
@@ -117,12 +117,23 @@ static inline void assert_refused(choir_tensor *y, choir_status status, const ch
     choir_scope_clear(s);
 }
 
+/* Asserts that t has these n values; NaN is equal to NaN. */
+static inline void assert_values(choir_tensor *t, const double *expected, int64_t n)
+{
+    double y[64];
+    t = choir_cast(t, CHOIR_F64);
+    assert_int_equal(choir_tensor_count(t), n);
+    choir_check(choir_read(choir_contiguous(t), y, (size_t)n * sizeof *y));
+    for (int64_t i = 0; i < n; i++)
+        if (!(y[i] == expected[i] || (isnan(y[i]) && isnan(expected[i]))))
+            fail_msg("element %lld is %g, not %g", (long long)i, y[i], expected[i]);
+}
+
 /* An op of one to three tensors. */
 typedef choir_tensor *apply_fn(choir_tensor *const *in);
 
 static inline choir_tensor *apply_op(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     return weigh((*(apply_fn **)arg)(in));
 }
 

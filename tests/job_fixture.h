@@ -43,6 +43,29 @@ static inline choir_dataset *random_data(
     return data;
 }
 
+/* Makes the loader of a rank's micro-batches [first, first + count). */
+static inline choir_loader *rank_loader(choir_scope *run, choir_dataset *data, int64_t batch,
+    int64_t microbatches, int64_t first, int64_t count)
+{
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = batch;
+    opts.microbatches = microbatches;
+    opts.micro_first = first;
+    opts.micro_count = count;
+    opts.seed = 11;
+    return choir_loader_new(run, data, opts);
+}
+
+/* Returns the loss of the loader's next batch, or NULL after an error. */
+static inline choir_tensor *loss_of_next(
+    choir_loader *loader, choir_scope *micro, choir_module *net, const choir_model_info *info)
+{
+    choir_batch b;
+    if (choir_loader_next(loader, micro, &b) != CHOIR_OK)
+        return NULL;
+    return choir_model_loss(info, choir_forward(net, b.x), b.y);
+}
+
 /* AdamW whose steps are large enough that a few of them change every bit, with clipping. */
 static inline choir_optim *clipped_adamw(choir_scope *run, choir_module *net)
 {
@@ -73,12 +96,15 @@ typedef struct micro_batches {
     choir_module *net;
     void *job;             /* the last argument of `loss` */
     choir_tensor **losses; /* (count) output, in the run's memory */
+    choir_module *pipe;    /* a pipeline that runs them; NULL: one after another */
 } micro_batches;
 
 /* Runs forward and backward of each micro-batch, until one fails. */
 static inline choir_status run_micro_batches(choir_scope *step, micro_batches all)
 {
     choir_status status = CHOIR_OK;
+    if (all.pipe)
+        return choir_pipeline_step(all.pipe, step, all.count, all.loss, all.job, all.losses);
     for (int64_t m = 0; m < all.count && status == CHOIR_OK; m++) {
         choir_scope *micro = choir_micro_open(step, all.first + m);
         choir_tensor *loss = all.loss(micro, all.net, all.job);
@@ -89,6 +115,14 @@ static inline choir_status run_micro_batches(choir_scope *step, micro_batches al
         status = status == CHOIR_OK ? closed : status;
     }
     return status;
+}
+
+/* Runs the micro-batches and the update. */
+static inline choir_status train_micro_batches(
+    choir_scope *step, micro_batches all, choir_optim *optim)
+{
+    choir_status status = run_micro_batches(step, all);
+    return status == CHOIR_OK ? choir_optim_step(optim) : status;
 }
 
 /* Returns the mean over all ranks' micro-batches, of which this one has `count`. Collective. */
@@ -120,7 +154,6 @@ static inline void hash_values(const char *name, choir_tensor *t, void *hash)
 {
     size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
     unsigned char *data = malloc(bytes + 1);
-    (void)name;
     choir_check(choir_read(t, data, bytes));
     *(uint64_t *)hash = choir__hash_bytes(*(uint64_t *)hash, data, bytes);
     free(data);
@@ -183,9 +216,8 @@ static inline int close_rank_job(rank_job *r)
 static inline choir_status train_rank(
     rank_job *r, choir_scope *step, choir_micro_fn *loss, void *job)
 {
-    choir_status status = run_micro_batches(
-        step, (micro_batches){r->first, r->count, loss, r->net, job, r->losses});
-    return status == CHOIR_OK ? choir_optim_step(r->optim) : status;
+    return train_micro_batches(step,
+        (micro_batches){r->first, r->count, loss, r->net, job, r->losses, NULL}, r->optim);
 }
 
 /* Runs a step, and returns the bits of its loss. Collective. */

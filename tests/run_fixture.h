@@ -7,18 +7,19 @@
 
 #include "check.h"
 
+/* A test of the table of main, between the two functions below. */
+#define IN_RUN(test) cmocka_unit_test_setup_teardown(test, open_run, close_run)
+
 static choir_scope *run;
 
 static inline int open_run(void **state)
 {
-    (void)state;
     run = choir_scope_open(NULL, 5);
     return 0;
 }
 
 static inline int close_run(void **state)
 {
-    (void)state;
     choir_scope_clear(run);
     choir_scope_close(run);
     return 0;

@@ -7,11 +7,13 @@
 
 #include "check.h"
 
+/* A test of the table of main, between the two functions below. */
+#define IN_SCOPES(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
+
 static choir_scope *run, *step;
 
 static inline int open_scopes(void **state)
 {
-    (void)state;
     run = choir_scope_open(NULL, 5);
     step = choir_step_open(run, 0);
     return 0;
@@ -19,7 +21,6 @@ static inline int open_scopes(void **state)
 
 static inline int close_scopes(void **state)
 {
-    (void)state;
     choir_scope_clear(step);
     choir_scope_clear(run);
     choir_scope_close(step);

@@ -56,7 +56,6 @@ static inline int new_storage(void **state)
 
 static inline int remove_storage(void **state)
 {
-    (void)state;
     return shell("rm -rf %s", storage_folder);
 }
 

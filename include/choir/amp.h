@@ -84,9 +84,10 @@ choir_tensor *choir_scaler_scale(choir_scaler *scaler, choir_tensor *loss);
 CHOIR_CHECKED choir_status choir_scaler_unscale(choir_scaler *scaler, choir_optim *optim);
 
 /** Runs choir_optim_step on unscaled gradients; the gradient norm, and clipping, use these. If
- * a gradient is infinite or NaN, on any device or rank, parameters and state stay unchanged,
- * and bias corrections do not count the step; the schedule does. Errors: state (twice without
- * an update), dtype (16-bit parameters). */
+ * a gradient is infinite or NaN, on any device or rank, parameters and optimizer state stay
+ * unchanged: bias corrections do not count the skipped step, but the learning-rate schedule
+ * does. Errors: state (a second call without choir_scaler_update), dtype (16-bit
+ * parameters). */
 CHOIR_CHECKED choir_status choir_scaler_step(choir_scaler *scaler, choir_optim *optim);
 
 /** Lowers the scale if a step since the last update was skipped, or else counts a clean one.

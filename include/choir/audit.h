@@ -56,7 +56,7 @@ choir_audit_opts choir_audit_defaults(void);
 
 /** Begins an audit of a module that is trained by an optimizer. Call it after the module and
  * the optimizer have been loaded. Rank 0 writes the file. Errors: argument, I/O, format (the
- * lines that are there are no chain). */
+ * lines already in the file are no chain). */
 CHOIR_CHECKED choir_status choir_audit_open(const char *folder, choir_module *module,
     choir_optim *optim, choir_audit_opts opts, choir_audit **audit);
 

@@ -67,15 +67,15 @@ typedef struct choir_augment_opts {
      * default): unchanged */
     float brightness, contrast, saturation, hue;
     int randaugment_ops;        /* changes per image; 0 (the default): none */
-    int randaugment_magnitude;  /* 9 */
-    int randaugment_bins;       /* number of magnitudes; 31 */
-    float erase;                /* probability; 0 */
-    float erase_min, erase_max; /* share of the area; 0.02 to 0.33 */
-    float ratio_min, ratio_max; /* height divided by width; 0.3 to 3.3 */
-    bool erase_noise;           /* fills with normal noise instead of 0, the mean; false */
+    int randaugment_magnitude;  /* 0 to bins - 1; default 9 */
+    int randaugment_bins;       /* number of magnitudes; default 31 */
+    float erase;                /* probability; default 0 */
+    float erase_min, erase_max; /* share of the area; default 0.02 to 0.33 */
+    float ratio_min, ratio_max; /* height divided by width; default 0.3 to 3.3 */
+    bool erase_noise;    /* fills with normal noise, not with 0, the mean; default false */
     float mixup, cutmix; /* alpha: lam follows Beta(alpha, alpha); 0 (the default): none */
-    float mix;           /* probability that a sample is mixed (by mixup or CutMix); 1 */
-    uint64_t seed;       /* seed of all changes, with epoch and sample number; 0 */
+    float mix;     /* probability that a sample is mixed (by mixup or CutMix); default 1 */
+    uint64_t seed; /* seed of all changes, with epoch and sample number; default 0 */
 } choir_augment_opts;
 
 choir_augment_opts choir_augment_defaults(void);

@@ -48,7 +48,7 @@ typedef enum choir_cp_exchange {
 } choir_cp_exchange;
 
 typedef struct choir_context_parallel_opts {
-    int64_t chunks; /* S; 0: one per rank */
+    int64_t chunks; /* S, the chunks of a sequence; 0: one per rank */
     choir_cp_exchange exchange;
 } choir_context_parallel_opts;
 

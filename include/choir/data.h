@@ -222,11 +222,11 @@ CHOIR_CHECKED choir_status choir_tokens_write(
     const choir_tokenizer *tokenizer, const char *text_path, const char *path, int64_t *count);
 
 typedef struct choir_corpus_opts {
-    int64_t context; /* tokens per sample; 1024 */
-    /* true: no token can be added, because the model has weights; false */
+    int64_t context; /* tokens per sample; default 1024 */
+    /* true: no token can be added, because the model has weights; default false */
     bool fixed_tokens;
     /* true: documents do not see one another, and x is (3, context) i64: ids, the number of
-     * each position's document in the sample, and the position there; false */
+     * each position's document in the sample, and the position there; default false */
     bool apart;
     /* share of a single file that is held out for validation, such as 0.2: one of every five
      * records; 0 (the default): a tenth; 1: all records */
@@ -262,13 +262,12 @@ choir_corpus_opts choir_corpus_defaults(void);
  * <|im_start|>R, newline, C<|im_end|>, newline; the markers are tokens, and learned are the
  * contents of the role "assistant" and the <|im_end|> after them.
  *
- * The documents are joined; each, but for those that a template writes, is followed by the
- * tokenizer's token that ends a text. A
- * sample is a window: x (context) i64 tokens, y (context) the same shifted by one,
- * CHOIR_IGNORED where the next token is not learned. Windows follow one another in both splits,
- * so an epoch reads each token once. With opts.apart, samples are filled with whole documents
- * instead (a document longer than the context is cut into pieces); the rest of a sample is
- * padding, which is ignored.
+ * The documents are joined. The tokenizer's token that ends a text follows each document that
+ * no template writes. A sample is a window: x (context) i64 tokens, y (context) the same
+ * shifted by one, CHOIR_IGNORED where the next token is not learned. Windows follow one another
+ * in both splits, so an epoch reads each token once. With opts.apart, samples are filled with
+ * whole documents instead (a document longer than the context is cut into pieces); the rest of
+ * a sample is padding, which is ignored.
  *
  * The tokenizer's folder names the token that ends a text: "eos_token" in tokenizer_config.json
  * (in old folders, special_tokens_map.json comes first), else "eos_token_id" in config.json or
@@ -306,28 +305,28 @@ typedef enum choir_crop {
 
 typedef struct choir_image_opts {
     int height, width; /* size of a sample; 0 (the default): the first image's size */
-    /* where that is the first image's size: pixels of its longer side at most, of a larger
-     * image scaled down; 0 (the default): any */
+    /* largest longer side, in pixels, if the size is the first image's: a larger image is
+     * scaled down; 0 (the default): no limit */
     int most;
     choir_crop crop;
-    float scale_min, scale_max; /* RESIZED: the box's share of the area; 0.08 to 1 */
-    /* RESIZED: the box's width divided by its height; 3/4 to 4/3 */
+    float scale_min, scale_max; /* RESIZED: the box's share of the area; default 0.08 to 1 */
+    /* RESIZED: the box's width divided by its height; default 3/4 to 4/3 */
     float ratio_min, ratio_max;
-    int padding; /* PADDED: pixels on each side; 4 */
+    int padding; /* PADDED: pixels on each side; default 4 */
     /* validation: the shorter side before the centre is cut out; 0: 256/224 of the sample's
      * size, or exactly that size where the crop is PADDED */
     int resize;
     /* validation: the size to which the whole image is resized, whatever its shape, before the
      * centre is cut out; 0 (the default): its shape is kept */
     int stretch_height, stretch_width;
-    bool flip; /* mirrors half of the training samples; true */
+    bool flip; /* mirrors half of the training samples; default true */
     /* decodes JPEGs at 1/2, 1/4 or 1/8 of their size if that is enough: faster, but pixels
-     * differ from torchvision's by more than one level; false */
+     * differ from torchvision's by more than one level; default false */
     bool dct_scaling;
-    float mean[3], std[3]; /* x = (pixel/255 - mean) / std; ImageNet's */
-    /* limit per file; a larger image is an error before memory is allocated; 2^26 */
+    float mean[3], std[3]; /* x = (pixel/255 - mean) / std; default ImageNet's */
+    /* limit per file; a larger image is an error before memory is allocated; default 2^26 */
     int64_t max_pixels;
-    uint64_t seed; /* seed of crops and flips, with epoch and sample number; 0 */
+    uint64_t seed; /* seed of crops and flips, with epoch and sample number; default 0 */
     /* the model's classes, which must include every folder's name; NULL (the default): the
      * sorted names of the training folders */
     const choir_class_names *classes;
@@ -424,7 +423,7 @@ CHOIR_CHECKED choir_status choir_dataset_documents(const char *folder, choir_spl
     choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
 typedef struct choir_labelled_opts {
-    int64_t context; /* tokens per sample; 128 */
+    int64_t context; /* tokens per sample; default 128 */
     bool words;      /* true: a class per word; false (the default): a class per text or pair */
     /* CLASSIFICATION (the default); REGRESSION: `outputs` numbers per text or pair;
      * MULTI_LABEL: any of the model's `outputs` classes */

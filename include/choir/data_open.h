@@ -48,8 +48,9 @@ typedef struct choir_data_opts {
     /* tokenizer for texts and documents; choir_data takes ownership. NULL: the text's
      * characters are the tokens, unless needs_tokenizer */
     choir_tokenizer *tokenizer;
-    uint64_t seed;                      /* seed of random samples, masks and image crops; 42 */
-    int64_t random_train, random_valid; /* number of samples of "random"; 65536 and 128 */
+    uint64_t seed; /* seed of random samples, masks and image crops; default 42 */
+    /* number of samples of "random"; default 65536 and 128 */
+    int64_t random_train, random_valid;
     /* true: a text without a tokenizer is an error; false: its characters become the tokens.
      * Set it for weights that were trained before, because their ids belong to a tokenizer. */
     bool needs_tokenizer;
@@ -58,7 +59,8 @@ typedef struct choir_data_opts {
     const choir_class_names *classes;
     /* augmentation of training images (choir_augment_parse); NULL (the default): none */
     const char *augment;
-    /* true: documents of one sample do not see one another (choir_corpus_opts.apart); false */
+    /* true: documents of one sample do not see one another (choir_corpus_opts.apart); default
+     * false */
     bool pack;
     /* for data without a validation split: the share that is held out for validation (the end
      * of a text, or one of every n records or files); 0 (the default): a tenth; 1: all. Data
@@ -67,7 +69,8 @@ typedef struct choir_data_opts {
     /* how images with a class are prepared; their size, seed, classes and held_out follow from
      * the model and these options; NULL (the default): choir_image_defaults() */
     const choir_image_opts *images;
-    /* names of the columns of documents (choir_corpus_opts.columns); NULL (the default) */
+    /* names of the columns of documents (choir_corpus_opts.columns); NULL (the
+     * default): as documented there */
     const char *columns;
 } choir_data_opts;
 

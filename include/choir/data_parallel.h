@@ -102,7 +102,8 @@ choir_shards *choir_scatter(choir_tensor *const *in, int count, choir_module *dp
 /** Replicates the parameters that have changed since the last time, and runs the module on each
  * piece. */
 choir_shards *choir_parallel_apply(choir_module *dp, choir_shards *in);
-/** Joins the pieces along dim, in order, on device (NULL: output_device). Scalars: (n). */
+/** Joins the pieces along dim, in order, on device (NULL: output_device). Scalars become a
+ * tensor (number of pieces). */
 choir_tensor *choir_gather(choir_shards *out, choir_device *device, int dim);
 
 #ifdef __cplusplus

@@ -34,9 +34,9 @@ typedef struct choir_device choir_device;
 /** Live figures of one device. Bytes count memory that the device's allocator has handed out.
  */
 typedef struct choir_device_stats {
-    size_t bytes_now;      /* live tensors */
+    size_t bytes_now;      /* bytes of live tensors */
     size_t bytes_peak;     /* maximum of bytes_now since choir_device_reset_peak */
-    size_t bytes_reserved; /* taken from the system: live and cached */
+    size_t bytes_reserved; /* bytes taken from the system: live and cached */
     size_t bytes_limit;    /* cap on bytes_reserved; 0: none */
     /* Parts of bytes_now; the rest is activations, batches and work space. */
     size_t bytes_weights; /* parameters and buffers of modules */

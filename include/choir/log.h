@@ -45,7 +45,8 @@ typedef struct choir_log_opts {
     /* JSON object that describes the job, for a run folder's job.json; NULL: the parameters */
     const char *job;
     int64_t resume; /* step from which the run continues */
-    bool goes_on;   /* true: the run was logged before; false: places start empty */
+    /* true: the run was logged before, and is continued; false: destinations start empty */
+    bool goes_on;
 } choir_log_opts;
 
 /** NULL, NULL, NULL, 0, false. */

@@ -44,8 +44,8 @@ choir_loop_opts choir_loop_defaults(void);
  * same steps. If one returns an error, the training ends, and choir_loop_run returns the error;
  * `end` is still called. */
 typedef struct choir_callbacks {
-    choir_status (*begin)(choir_loop *loop, void *arg); /* before the first step */
-    choir_status (*step)(choir_loop *loop, void *arg);  /* after each step */
+    choir_status (*begin)(choir_loop *loop, void *arg); /* called before the first step */
+    choir_status (*step)(choir_loop *loop, void *arg);  /* called after each step */
     choir_status (*evaluated)(choir_loop *loop, const choir_score *score, void *arg);
     choir_status (*saved)(choir_loop *loop, void *arg);            /* a checkpoint is written */
     void (*end)(choir_loop *loop, choir_status status, void *arg); /* after the last step */

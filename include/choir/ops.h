@@ -233,7 +233,7 @@ choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tenso
 
 typedef struct choir_batch_norm_opts {
     bool training;       /* default true */
-    float momentum, eps; /* 0.1, 1e-5 */
+    float momentum, eps; /* default 0.1, 1e-5 */
     /* NULL, or a tensor of x's shape that is added to the result; differentiable */
     choir_tensor *residual;
     bool relu; /* true: applies ReLU to the sum, which saves a pass over memory */

@@ -81,7 +81,7 @@ choir_parts_opts choir_parts_defaults(void);
 choir_parts_loader *choir_parts_loader_new(
     choir_scope *run, choir_parts_dataset *dataset, choir_parts_opts opts);
 
-/** A micro-batch. */
+/** A micro-batch of samples that have several parts. */
 typedef struct choir_parts {
     choir_tensor *part[CHOIR_MAX_PARTS]; /* (B/M, sizes...), padded */
     choir_tensor

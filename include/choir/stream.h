@@ -33,10 +33,11 @@ extern "C" {
 typedef struct choir_stream choir_stream;
 
 typedef struct choir_stream_opts {
-    int64_t context;     /* tokens per sample; 1024 */
-    int64_t batch_size;  /* samples per step; 32 */
-    int64_t validation;  /* samples at the beginning that are for validation; 128 */
-    const char *columns; /* names of documents' columns (choir_corpus_opts.columns); NULL */
+    int64_t context;    /* tokens per sample; default 1024 */
+    int64_t batch_size; /* samples per step; default 32 */
+    int64_t validation; /* samples at the beginning that are for validation; default 128 */
+    const char
+        *columns; /* names of documents' columns (choir_corpus_opts.columns); default NULL */
 } choir_stream_opts;
 
 choir_stream_opts choir_stream_defaults(void);

@@ -129,7 +129,7 @@ static choir_status ranks_changed(choir__strategy *s, choir_group *group, uint64
     return CHOIR_OK;
 }
 
-/* All ranks meet for a line, also those with which none changes places. */
+/* Makes all ranks meet for a line, also ranks with which no rank changes places. */
 static choir_status ranks_turned(
     choir__strategy *s, choir_group *group, int by, uint64_t undone)
 {
@@ -212,7 +212,8 @@ static void forget_part(void *arg, const choir__audit_call *call)
 static choir_status hash_after(
     choir_audit *a, const choir__items *items, const choir__audit_step *s)
 {
-    bool together = !choir__strategies_may_part(a->run); /* else gradients are each worker's */
+    /* false: each worker has gradients of its own */
+    bool together = !choir__strategies_may_part(a->run);
     a->parts.count = a->read_count;       /* after the loss of a rank, the line is made again */
     if (a->read != a->done || !s->made) { /* this process has not made the step */
         a->parts.count = a->again.count = a->summed.count = a->read_count = 0;

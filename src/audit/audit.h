@@ -17,7 +17,8 @@ typedef struct choir__audit_step {
     bool has_loss; /* a target counted */
     float loss;    /* mean over all micro-batches */
     const float
-        *losses; /* (count) of this rank's micro-batches, from `first` on; may be NULL */
+        /* (count) losses of this rank's micro-batches, from number `first` on; may be NULL */
+        *losses;
     int64_t first, count;
 } choir__audit_step;
 
@@ -31,7 +32,8 @@ choir_status choir__audit_open(const char *folder, choir_module *module, choir_o
  * of a step and its line. Call it before the first step. */
 void choir__audit_let_ride(choir_audit *audit);
 
-/* Like choir_audit_step, for a step that may be repeated: a line that is there stays. */
+/* Like choir_audit_step, for a step that may be repeated: a line that the file already has
+ * stays unchanged. */
 choir_status choir__audit_line(choir_audit *audit, const choir__audit_step *step);
 
 /* Says what a tensor must be after the last step, if its hashes were taken: a
@@ -53,7 +55,8 @@ bool choir__audit_compared(const choir_audit *audit);
  * 'fc1'"; valid until the next line. */
 const char *choir__audit_accused(const choir_audit *audit);
 
-/* Returns whether it is a result of the step: what the step read was right. */
+/* Returns whether the accused tensor went wrong in the step itself: the values that the step
+ * read were right. */
 bool choir__audit_is_new(const choir_audit *audit);
 
 /* Begins to hash the gradients of `count` micro-batches, and ends it: choir__audit_leaves_end
@@ -75,7 +78,7 @@ static inline int64_t choir__audit_asked_about(uint64_t question)
 choir_status choir__audit_leaves_begin(choir_audit *audit, int64_t count);
 choir_status choir__audit_leaves_end(
     choir_audit *audit, int64_t first, const float *losses, choir__testimony *to);
-/* Ends it after an error. */
+/* Ends the hashing of micro-batches after an error, without testimonies. */
 void choir__audit_leaves_drop(choir_audit *audit);
 
 /* Stores this rank's testimonies about the weights and the state that the step reads: as it

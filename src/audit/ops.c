@@ -50,7 +50,7 @@ struct choir__ops {
     seen *handles;
     int handle_count, cursor; /* cursor: the handle that was found last */
     choir__map calls;         /* calls by name without a number; and gradients by name */
-    char **keys;              /* (key_count) of the map */
+    char **keys;              /* (key_count) the map's keys, to be freed */
     int key_count;
 };
 
@@ -154,7 +154,7 @@ static void keep_forward(
 static void computed(choir__op_watch *w, const choir__op *op, const choir_tensor *out)
 {
     choir__ops *o = (choir__ops *)w;
-    if (out->scope->kind == CHOIR__RUN) /* it belongs to no micro-batch */
+    if (out->scope->kind == CHOIR__RUN) /* results of the run belong to no micro-batch */
         return;
     keep_forward(o, CHOIR__OPS_FORWARD,
         choir__format("%s/%s", o->run->at ? o->run->at->path : "", op->name), out, false);

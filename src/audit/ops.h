@@ -33,8 +33,8 @@ typedef struct choir__ops choir__ops;
 /* Begins to watch the run's ops, and keeps their results in FOLDER/audit. choir__ops_end tells
  * the first failure. */
 choir__ops *choir__ops_begin(choir_scope *run, const char *folder);
-/* Ends it and writes the file, whose folder is there; path NULL: nothing is written. Errors:
- * I/O, memory, and the first one of reading a tensor. */
+/* Ends the watch, and writes the file to an existing folder; path NULL: writes nothing. Errors:
+ * I/O, memory, and the first error of reading a tensor. */
 choir_status choir__ops_end(choir__ops *ops, const char *path);
 
 #endif

@@ -71,7 +71,7 @@ typedef struct choir__audit_ride {
     bool done;   /* the step is done: the sums are there */
     bool fresh;  /* the optimizer's first step, before which its state is zeros */
     int stained; /* the part of a state that the first update has not read as zeros */
-    choir__audit_call *list; /* (count) of what the step reads, as yet without hashes */
+    choir__audit_call *list; /* (count) kernel calls whose hashes the step has still to add */
     int count, near;
 } choir__audit_ride;
 

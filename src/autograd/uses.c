@@ -178,7 +178,7 @@ static const choir__slot *first_dense(choir__param *p)
     return own < 0 ? NULL : &p->slots[own];
 }
 
-/* Adds all uses but `first`, in forward order, to y, which `begun` says to have values. */
+/* Adds all uses but `first` to y, in forward order. begun: y has values already. */
 static choir_status add_others(
     choir__book *book, choir__param *p, const choir__slot *first, void *y, bool begun)
 {

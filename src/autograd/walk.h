@@ -28,7 +28,7 @@ typedef struct choir__walk {
     int64_t parts;       /* number of losses at the start; 0: a piece of another walk */
     choir_scope *end;    /* the first scope, outwards from the root's, that is not walked */
     bool split;          /* leaves the gradients of parameters to choir__walk_weights */
-    int stage;           /* being walked; -1: all of them */
+    int stage;           /* the stage that is walked; -1: all stages */
     choir__book **books; /* books of this stage's parameters; in the scope's arena */
     int book_count;
     choir__late *late, **late_end;

@@ -16,7 +16,8 @@ static inline bool choir__is_fault(int number)
            number == SIGTRAP || number == SIGABRT || number == SIGSYS;
 }
 
-/* Blocks them in this thread. before: out: the mask that pthread_sigmask sets again. */
+/* Blocks in this thread all signals that are not faults. *before receives the earlier mask,
+ * which pthread_sigmask restores. */
 static inline void choir__hold_signals(sigset_t *before)
 {
     sigset_t held;

@@ -1,5 +1,6 @@
-/* Lookup by name in a table: see named.h. A name is read through the first member of its entry,
- * so no function here knows what a table's entries are otherwise. */
+/* Lookup by name in a table of entries, and the sentence about an unknown name, which lists
+ * the table's names and suggests the nearest one. Only the first member of an entry, its
+ * name, is read, so one function serves all registries. */
 #include "base/named.h"
 
 #include <limits.h>

@@ -153,7 +153,8 @@ static void add_share(choir__sha256_state *hash, const choir__data_source *sourc
     free(text);
 }
 
-/* Adds each source, and, of several or of a part, their shares; not where they are. */
+/* Adds the contents of each source, and the shares of several sources or of a part, but not
+ * their paths: moved data keep their hash. */
 static choir_status add_sources(choir__sha256_state *hash, choir__data_request *r)
 {
     choir__data_sources sources;

@@ -33,7 +33,8 @@ void choir__save_note_proofs(choir__saver *s)
     }
 }
 
-/* Returns the hash of a region, whose numbers are row-major, by their places in the whole. */
+/* Returns the hash of a region of row-major numbers. Each number counts with its place in the
+ * whole tensor. */
 static uint64_t hash_of(const choir__item *item, const choir__box_region *region,
     const int64_t *place, const char *data)
 {

@@ -75,7 +75,8 @@ static bool make_room(choir__saver *s, size_t bytes)
     s->copy = copy == MAP_FAILED ? NULL : copy;
     s->copy_bytes = s->copy ? bytes : 0;
     if (s->copy)
-        madvise(copy, bytes, MADV_HUGEPAGE); /* fewer faults, the first time */
+        /* huge pages take fewer faults at the first write */
+        madvise(copy, bytes, MADV_HUGEPAGE);
     return s->copy;
 }
 

@@ -1,5 +1,7 @@
-/* Opening stored tensors: see stored.h. What files state about their parts is trusted only once
- * all parts of a tensor cover it, each entry once. */
+/* Opens the files of a checkpoint as one set of tensors, each made of parts from any number
+ * of files. Parts are sorted by tensor, and what files state about them is trusted only once
+ * the parts of a tensor cover it, each entry once: a missing shard, or one of another
+ * checkpoint, is an error. */
 #include "checkpoint/stored.h"
 
 #include <jansson.h>

@@ -60,8 +60,8 @@ choir_status choir__stored_open_as(choir__stored *stored, const char *where,
 void choir__stored_close(choir__stored *stored);
 const choir__stored_tensor *choir__stored_find(const choir__stored *stored, const char *name);
 
-/* Says that bytes of the mapped files are not needed for now: their memory is the system's
- * again. Other memory is left alone. */
+/* Returns the memory of bytes of the mapped files to the system, because they are not needed
+ * for now. Memory that is not mapped stays as it is. */
 void choir__stored_forget(const choir__stored *stored, const void *data, size_t bytes);
 
 /* Returns what the files state of blocks, an object of the types' names by tensor, which the

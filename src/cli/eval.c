@@ -113,7 +113,7 @@ static void add_classes(
     choir__text_close(t, ']');
 }
 
-/* JSON has no NaN: a loss over no target is null. */
+/* Appends a number, or null for NaN, which JSON lacks: the loss over no target. */
 static void add_number(choir__text_buffer *t, const char *key, double value)
 {
     if (isfinite(value))

@@ -22,7 +22,7 @@ static const char *const way_names[] = {
 
 /* --- running them --- */
 
-/* Returns the slowest way that any kernel took, but for copies, which convert. */
+/* Returns the slowest way that any kernel took, except copies that convert. */
 static choir__way slowest(choir_dtype dtype)
 {
     choir__way way = CHOIR__OWN;

@@ -1,6 +1,6 @@
 /* The processes of other machines. For each machine this process runs a command, by default
- * `ssh HOST choir __boards`, which tells what the processes there show (snapshot_stream.h); who
- * may look is thus decided by the machine that is looked at. */
+ * `ssh HOST choir __boards`, which prints the boards of the processes there
+ * (snapshot_stream.h). So each machine decides by its logins who may look. */
 #ifndef CHOIR_CLI_MACHINES_H
 #define CHOIR_CLI_MACHINES_H
 
@@ -11,8 +11,8 @@ typedef struct choir__machines choir__machines;
 /* The command that reaches a machine by default; {} is its name. */
 #define CHOIR__MACHINES_THROUGH "ssh -C -o BatchMode=yes -o ConnectTimeout=10 {}"
 
-/* Returns the command that runs this program with these words on a machine, on the heap; NULL:
- * the name or `through` cannot be a part of a command. */
+/* Returns the command that runs this program with these words on a machine, for the caller to
+ * free; NULL if the name or `through` cannot be part of a command. */
 char *choir__machine_command(const char *through, const char *name, const char *words);
 
 /* names: separated by commas; "all" stands for the machines of all jobs that are seen. through:
@@ -22,17 +22,18 @@ choir_status choir__machines_open(
     const char *names, const char *through, double interval_s, choir__machines **machines);
 void choir__machines_close(choir__machines *machines); /* NULL is fine */
 
-/* Takes what the machines have told by now, without waiting: *now, and *before, a round
- * earlier. The caller frees both. here: the processes of this machine, whose jobs may be on
- * others. */
+/* Sets *now to the latest snapshot of all machines, and *before to the one a round earlier,
+ * without waiting. The caller frees both. here: the processes of this machine, whose jobs name
+ * the machines for "all". */
 void choir__machines_look(choir__machines *machines, const choir__snapshot *here,
     choir__snapshot *now, choir__snapshot *before);
 
-/* Waits until every machine has told twice or cannot be seen, or the time is over. */
+/* Waits until every machine has sent two snapshots or cannot be reached, at most `seconds`. */
 void choir__machines_wait(
     choir__machines *machines, const choir__snapshot *here, double seconds);
 
-/* Writes why machine i is not seen: "" if it is. Returns false if there is no machine i. */
+/* Writes why machine i cannot be seen, or "" if it can. Returns false if i is beyond the last
+ * machine. */
 enum { CHOIR__TROUBLE_TEXT = 512 };
 bool choir__machines_trouble(
     const choir__machines *machines, int i, char text[CHOIR__TROUBLE_TEXT]);
@@ -40,7 +41,6 @@ bool choir__machines_trouble(
 /* The processes that `choir top` and `choir watch` show at one moment, on this machine and, on
  * request, on others. The previous reading is kept, too, because the use of a device follows
  * from two readings. */
-
 typedef struct choir__ranks_view {
     choir__snapshot now, before;     /* borrowed from the looks below, sorted */
     choir__snapshot here[2], far[2]; /* now, and before */

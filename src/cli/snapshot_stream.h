@@ -27,9 +27,8 @@ typedef struct choir__round {
     size_t end; /* offset of the stream after it */
 } choir__round;
 
-/* Both end with an I/O error if what comes is no such stream.
- *
- * Finds where the first line (the mark) ends; 0: it has not come. */
+/* Finds the end of the stream's first line, the mark; 0: the line is not complete. Error: I/O
+ * (the bytes are no such stream), also of the function below. */
 choir_status choir__snapshot_stream_mark(const choir__text_buffer *stream, size_t *end);
 /* Finds the first whole round from byte `from` on, which is behind the mark. */
 choir_status choir__snapshot_stream_find(

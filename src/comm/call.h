@@ -64,7 +64,7 @@ typedef struct choir__call {
     choir__stamp stamp;
     const void *in; /* equal to out if in place */
     void *out;
-    const int64_t *in_counts, *out_counts; /* (world) of an uneven all-to-all */
+    const int64_t *in_counts, *out_counts; /* uneven all-to-all: (world) elements per rank */
     size_t node_stride; /* tree reduction: bytes between this rank's nodes, from in */
     double scale;       /* tree reduction */
     const void *rows;   /* a choir__tree_scatter or choir__gather_rows, which the group keeps */

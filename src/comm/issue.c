@@ -136,7 +136,7 @@ static void run_fn(const void *args)
 {
     const call_task *t = args;
     choir__engine *engine = t->group->engine;
-    if (choir__is_dry_engine(engine)) /* it would compute with the values of a device */
+    if (choir__is_dry_engine(engine)) /* dry devices have no values to compute with */
         return;
     choir_status status = engine->ops->settle ? engine->ops->settle(engine) : CHOIR_OK;
     if (status == CHOIR_OK)

@@ -66,7 +66,8 @@ typedef struct choir__gather_rows {
     choir_dtype dtype;
 } choir__gather_rows;
 
-/* Asynchronous, on the group's queue. Once it is done, peers have read this rank's rows. */
+/* Gathers the rows asynchronously, on the group's queue. Once the call is done, peers have read
+ * this rank's rows. */
 choir_status choir__group_gather_rows(choir_group *group, const choir__gather_rows *args);
 
 /* --- for engines --- */

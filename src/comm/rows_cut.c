@@ -1,5 +1,7 @@
-/* The arithmetic of rows that are cut over the ranks: which rows each rank has, which nodes of
- * the tree it holds, and how these are added. See rows.h. */
+/* The arithmetic of rows that are cut over the ranks: which rows each rank has, which nodes
+ * of the tree its micro-batches sum to, and how these nodes are added. It moves nothing;
+ * engines and dry ranks compute their messages with it, so all agree on every offset and on
+ * the order of sums. */
 #include "comm/reduce.h"
 #include "comm/rows.h"
 

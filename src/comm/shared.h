@@ -14,7 +14,8 @@ struct choir__shared {
     int rank, world;
     int count;    /* regions */
     int *holders; /* (count) the ranks that have regions, in rising order; NULL: all */
-    void (*unmap)(choir__shared *shared); /* also takes the region off the engine's list */
+    /* unmaps the region, and takes it off the engine's list */
+    void (*unmap)(choir__shared *shared);
     struct choir__shared_region {
         char *at; /* NULL: out of reach, or empty */
         size_t bytes;

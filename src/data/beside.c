@@ -1,5 +1,7 @@
-/* The files beside a model's weights, in memory: see choir/beside.h. Their contents are kept as
- * they are, so a folder that passes through a training has the same bytes afterwards. */
+/* The files beside a model's weights, read into memory. Contents are kept as they are, so a
+ * folder that passes through a training has the same bytes afterwards; only the few files
+ * that Choir reads are parsed. Two folders, a tokenizer's and a model's, are joined file by
+ * file. */
 #include "data/beside.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* The files beside a model's weights: see choir/beside.h. */
+/* Inside of choir_beside (choir/beside.h): the names of the files beside a model's weights,
+ * and their contents, for readers of configurations and tokenizers and for writers of
+ * checkpoints. */
 #ifndef CHOIR_DATA_BESIDE_H
 #define CHOIR_DATA_BESIDE_H
 
@@ -26,8 +28,8 @@
 /* The names of all these files except the others, ended by NULL. */
 extern const char *const choir__beside_names[];
 
-/* Like choir_beside_read, but only if `all` files that Choir does not know are read beside
- * those that a checkpoint has of them. */
+/* Like choir_beside_read, but reads files that Choir does not know only if `all` is true,
+ * except those that a checkpoint has kept. */
 choir_status choir__beside_read(const char *folder, bool all, choir_beside **beside);
 
 /* Returns the contents of other file number i, and its name in a checkpoint,

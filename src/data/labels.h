@@ -15,8 +15,8 @@
 
 typedef struct choir__labels {
     json_t *seen;        /* text -> number */
-    const char **text;   /* (count) by number; owned by `seen` */
-    int64_t *class_of;   /* (count) by number */
+    const char **text;   /* (count) texts of labels, by number; owned by `seen` */
+    int64_t *class_of;   /* (count) classes of labels, by number */
     const char **sorted; /* (classes) names by class; NULL: classes are numbers */
     int64_t count, classes;
     int64_t given; /* labels that a model gives: its classes; 0: none */

@@ -1,4 +1,6 @@
-/* Files and lines of records: see record_places.h. */
+/* Keeps the file and the line of each record. A file's path is stored once, since the
+ * records of a file follow each other, and records are found by binary search over the
+ * numbers of their first samples. */
 #include "data/record_places.h"
 
 #include <stdlib.h>

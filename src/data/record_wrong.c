@@ -1,4 +1,5 @@
-/* The message about a record that cannot be read, and its place. */
+/* The message about a record that cannot be read, with its file, line and column, so that a
+ * user can find the record in an editor. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* Reading of records: lines of JSON, and files. */
+/* Reads records one after another: lines of JSON, an array of JSON, or rows of a table
+ * (table.c), from a file or a pipe. The reader's block of text moves on and grows only for a
+ * record that is longer, so a file of any size takes little memory. */
 #include "data/records.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Rows of comma- or tab-separated fields: see records.h. A row's end is found first, so that a
- * row is parsed, which changes it, only when all of it is there. */
+/* Splits tables into rows and fields, separated by commas or tabs, where a quoted field may
+ * contain both and line ends. A row's end is found first: parsing removes quotes in place,
+ * so a row is parsed only when all of it is in memory. */
 #include <stdlib.h>
 #include <string.h>
 

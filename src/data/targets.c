@@ -1,4 +1,6 @@
-/* Targets of texts that are not one class: see targets.h. */
+/* Reads and stores the targets of texts for regression and for several classes per text:
+ * numbers in one array, or lists of labels in another. A label becomes a class when its
+ * sample is read, because classes are known only after the whole training split. */
 #include "data/targets.h"
 
 #include <math.h>

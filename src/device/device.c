@@ -267,7 +267,7 @@ choir_device *choir__device_assigned(int local_rank)
     /* NULL: "cuda:1", the name of one device */
     struct kind *k = kind_named(kind, strlen(kind));
     int there = k ? count(k) : 0;
-    if (!there) /* or no device: choir_device_find sets the message */
+    if (!there) /* choir_device_find sets the message about a missing device */
         return choir_device_find(kind);
     snprintf(name, sizeof name, "%s:%d", kind, local_rank % there);
     return choir_device_find(name);

@@ -30,7 +30,7 @@ struct choir__pool_block {
     size_t handed; /* size of the class that was requested */
     int class;
     choir__memory_kind kind;
-    choir__dry_ledger_line line; /* where the pool's ledger counts it */
+    choir__dry_ledger_line line; /* line of the pool's ledger that counts the block */
     choir__pool *pool;
     choir__pool_block *next;
     choir__event *readers; /* events of other queues */

@@ -149,7 +149,8 @@ bool choir__recording_active(void)
     return open_recording != NULL;
 }
 
-/* Whatever the program's environment is: the host's numbers reach the step's tasks. */
+/* Calls a host function in the default floating-point environment, because its numbers reach
+ * the step's tasks. */
 static choir_status call(choir_status (*fn)(void *arg), void *arg)
 {
     CHOIR__DEFAULT_FLOATS;

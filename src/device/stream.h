@@ -49,7 +49,8 @@ typedef struct choir__gpu_stream_ops {
     /* Capturing. After begin, work that is issued to `first`, and to streams that join it, is
      * stored and not run. An error ends the capture, and end returns NULL. All calls must be
      * made on one thread. */
-    bool (*capturable)(choir__queue_task *fn, const void *args); /* touches no host memory */
+    /* returns whether a task touches no host memory */
+    bool (*capturable)(choir__queue_task *fn, const void *args);
     bool (*begin)(choir__gpu_stream *first);
     /* Order inside a capture: later work of a stream follows a place of another stream. If that
      * is not possible, the capture is refused. Return NULL or false if the stream is not

@@ -1,4 +1,6 @@
-/* Sizes of clusters, and whether they fit together. */
+/* Sizes of a cluster: how many devices a component of each level has, and the lowest level
+ * that two ranks share. A cluster is refused if a level that joins several components has no
+ * link. */
 #include "forecast/cluster.h"
 
 #include <stdio.h>

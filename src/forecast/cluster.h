@@ -83,7 +83,7 @@ typedef struct choir__failure_rates {
     double restart_s;  /* all processes again: scheduling, start, reading the checkpoint */
     double recovery_s; /* in-process recovery; 0: the job has none */
     double save_s;     /* a checkpoint keeps the job from training so long; 0: unknown */
-    double repair_s;   /* until a failed node is back */
+    double repair_s;   /* seconds until a failed node is back */
     int64_t spares;    /* nodes that stand by */
 } choir__failure_rates;
 
@@ -95,7 +95,8 @@ typedef struct choir__cluster {
     choir__failure_rates failures;
     double price_per_device_hour; /* 0: not given */
     double kernel_jitter;         /* relative standard deviation of a kernel's time */
-    double device_spread;         /* and of a device's speed: stragglers */
+    /* relative standard deviation of a device's speed: stragglers */
+    double device_spread;
 } choir__cluster;
 
 /* Reads and checks the cluster of a JSON file. Error: one sentence that names the file. */

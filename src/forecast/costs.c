@@ -1,4 +1,6 @@
-/* Prices of kernels: see costs.h. */
+/* Prices a kernel by a table of measured calls, or by the device's data sheet if the table
+ * lacks its kind. Within a row of the table the price is interpolated by size; the row is
+ * the one of the nearest form. */
 #include "forecast/costs.h"
 
 #include <stdlib.h>

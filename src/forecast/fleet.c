@@ -1,4 +1,6 @@
-/* Goodput under failures: see fleet.h. */
+/* Goodput from the rates of failures: the mean time between them, the best interval of
+ * saves, and the probability that enough nodes are there. The interval is found by bisection
+ * of the exact condition; Young's and Daly's formulas are reported beside it. */
 #include "forecast/fleet.h"
 
 #include <math.h>
@@ -101,7 +103,7 @@ choir_status choir__fleet_forecast(
     forecast_spares(f, per_day, fleet);
     fleet->young_s = sqrt(2 * job->save_s * mttf);
     fleet->daly_s = daly_interval(job->save_s, mttf);
-    /* Without a cost of saving, after each step. */
+    /* if saving costs nothing, every step saves */
     double least = job->step_s > 0 ? job->step_s : 1;
     fleet->interval_s = best_interval(job->save_s, mttf);
     if (fleet->interval_s < least)

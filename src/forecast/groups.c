@@ -1,4 +1,6 @@
-/* The sizes of a call: its bytes, and where the members of its group are. */
+/* Sizes of a call: its bytes, and how many members of its group each component of the
+ * cluster has at most, by arithmetic for groups with a stride and by counting for listed
+ * ones. */
 #include <stdlib.h>
 
 #include "base/base.h"

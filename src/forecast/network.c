@@ -1,4 +1,6 @@
-/* Schedules on links: see network.h. */
+/* Prices one collective: makes the schedules that the ranks would run, loads every link with
+ * the messages of each round, and walks the rounds with each rank's clock. Where there are
+ * too many members, only the members of one node are walked. */
 #include "forecast/network.h"
 
 #include <stdlib.h>
@@ -17,7 +19,7 @@ typedef struct pricing {
     const choir__cluster *cluster;
     const choir__call_shape *call;
     choir__pattern_collective collective;
-    int *nodes;                      /* (size) of each member */
+    int *nodes;                      /* (size) node of each member */
     int64_t groups[CHOIR__LEVELS];   /* groups of the dimension that share a component */
     choir__move_schedule *schedules; /* (walked) */
     int walked, rounds;

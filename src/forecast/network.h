@@ -33,7 +33,7 @@ typedef struct choir__call_shape {
 typedef struct choir__call_cost {
     double seconds;
     double bytes[CHOIR__LEVELS]; /* sent by one group's ranks, by the message's level */
-    choir__algorithm algorithm;  /* as chosen */
+    choir__algorithm algorithm;  /* the algorithm that was chosen */
 } choir__call_cost;
 
 /* Errors: argument (a group of one rank or beyond the cluster), unsupported (the algorithm does

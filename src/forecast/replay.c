@@ -1,4 +1,6 @@
-/* Prices of a step's entries, and replays of it: see replay.h. */
+/* Prices each entry of a recorded step, and replays the queues of its programs on a clock
+ * (clock.h): once without jitter, for the seconds and the times of entries, and then with
+ * random draws, for quantiles. Equal collectives are priced once. */
 #include "forecast/replay.h"
 
 #include <stdlib.h>

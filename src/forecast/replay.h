@@ -24,9 +24,9 @@ typedef struct choir__entry_time {
 } choir__entry_time;
 
 typedef struct choir__forecast {
-    double seconds;   /* without jitter */
+    double seconds;   /* seconds of a step without jitter */
     double low, high; /* the 5th and the 95th of 100 steps; equal to seconds without jitter */
-    double median;    /* among the draws */
+    double median;    /* median of the draws */
     double idle;      /* share of the devices' time without a kernel or a copy */
     double bytes[CHOIR__LEVELS]; /* sent per step, by the level of the message */
     double flops;                /* summed over ranks */
@@ -38,7 +38,7 @@ typedef struct choir__forecast {
 typedef struct choir__replay_opts {
     int draws;     /* replays with jitter; 0: none, and low = high = seconds */
     uint64_t seed; /* for the draws */
-    bool times;    /* also stores when each entry ran */
+    bool times;    /* stores the times of each entry, too */
 } choir__replay_opts;
 
 /* Replays a step. costs NULL: data sheets. Errors: argument (more ranks than devices, a step

@@ -1,4 +1,6 @@
-/* Building and checking recorded steps. */
+/* Builds recorded steps (step.h): programs, their queues and entries, and groups; equal
+ * groups are stored once. A finished step is checked as a whole, so that replays need no
+ * checks. */
 #include "forecast/step.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* Times of kernels, by size: see stopwatch.h. */
+/* Collects the times of kernels by size in a hash table while a queue runs, and makes the
+ * table of costs from them: one sample per size, with the lower quartile of its times and
+ * their spread. */
 #include "forecast/stopwatch.h"
 
 #include <pthread.h>

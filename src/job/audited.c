@@ -1,4 +1,5 @@
-/* The keys of --audit: every=K,recheck=N,dump. */
+/* Reads --audit, "every=K,recheck=N,dump", and checks that the job's strategy can do it:
+ * rechecking needs another rank that can compute a micro-batch again. */
 #include "job/job.h"
 
 #include <stdlib.h>

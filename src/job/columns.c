@@ -1,4 +1,7 @@
-/* The columns of the job's options that a text or a number cannot state: see columns.h. */
+/* Functions for columns of the table of options that a constant cannot fill: whether a value
+ * matters for the numbers, how documents write it, and whether a run's record keeps it to no
+ * purpose. They depend on the rest of the job, such as the model that was described or the
+ * class of bits that the ranks have settled. */
 #include "job/columns.h"
 
 #include <stdlib.h>

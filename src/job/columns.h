@@ -1,5 +1,5 @@
 /* Functions that rows of choir__job_options name in their columns, which choir__line_option
- * describes. `values` is a choir__job. */
+ * describes. `job` is a choir__job. */
 #ifndef CHOIR_JOB_COLUMNS_H
 #define CHOIR_JOB_COLUMNS_H
 

@@ -1,4 +1,6 @@
-/* Exact edits of a run: see edit.h. */
+/* --skip-batches and --rewind: reads lists of batches, compares the list with the one of the
+ * checkpoint that is resumed, and finds the checkpoint to go back to. A resumed job may
+ * differ from its checkpoint only in batches that its steps have not reached. */
 #include "job/edit.h"
 
 #include <limits.h>

@@ -1,4 +1,5 @@
-/* A job's sizes, and its end. */
+/* Checks that a job's sizes fit together (ranks, micro-batches, batch, steps), and frees a
+ * job. */
 #include "job/job.h"
 
 #include <stdlib.h>

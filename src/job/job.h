@@ -152,7 +152,7 @@ typedef struct choir__job_saves {
 
 /* The strategy, and the devices that its ranks have. */
 typedef struct choir__job_placement {
-    const char *strategy_text, *devices; /* as given */
+    const char *strategy_text, *devices; /* as the command line or a document gives them */
     const char *mesh;                    /* NULL: not given; a composition needs a mesh */
     int nproc;                           /* ranks; 1 for strategies of one process */
     int64_t threads;                     /* cores per CPU device */

@@ -1,4 +1,6 @@
-/* Options of a job that do not go together: see pairs.h. */
+/* Checks that options of a job go together, and says which two do not. Pairs that hold for
+ * every job are columns of the table of options; pairs that depend on the strategy or on the
+ * kind of job are rows of tables here. */
 #include "job/pairs.h"
 
 #include <stdlib.h>

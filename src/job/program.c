@@ -190,7 +190,7 @@ void choir_job_free(choir_job *h)
 
 /* --- training --- */
 
-/* Refuses what the command does instead of training. */
+/* Refuses options with which the command does something else than train. */
 static choir_status check_trains(const choir__job *j)
 {
     const choir__line_option *o = j->training.summary   ? CHOIR__JOB_OPTION(training.summary)
@@ -220,7 +220,7 @@ static void clear_result(choir_job_result *result)
             (choir_job_result){.loss = unknown, .eval_loss = unknown, .eval_accuracy = unknown};
 }
 
-/* began: the folders are the job's. */
+/* Fills in the result. began: the training began, so the folders are this job's. */
 static void state_result(choir_job *h, const choir__job *j, bool began,
     const choir__job_end *end, choir_job_result *result)
 {
@@ -260,7 +260,8 @@ static choir_status run(choir__job *j, bool *began, choir__job_end *end)
         choir__train_signals_borrow(!j->records.silent && j->ranks.rank <= 0);
         status = choir__job_run(j, end);
         int stop = choir__train_signals_give_back();
-        end->by = end->by ? end->by : stop; /* it came too late to interrupt the job */
+        /* a signal that came too late to interrupt the job */
+        end->by = end->by ? end->by : stop;
     }
     char *why = choir__strdup(choir__message());
     choir__job_leave_folders(j, status == CHOIR_OK || status == CHOIR_ERR_INTERRUPTED);

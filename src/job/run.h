@@ -15,8 +15,8 @@ typedef struct choir__job_end {
 /* Returns the exit status of a process that has ended so; by: the signal of an interruption. */
 int choir__job_exit_status(choir_status status, int by);
 
-/* Trains a job that is ready: in this process, or in several that are its forks. Those of a
- * launcher are there already. Error: the first failure of the ranks. */
+/* Trains a job that is ready, in this process or in forks of it, unless a launcher has started
+ * the ranks. Error: the first failure of the ranks. */
 choir_status choir__job_run(choir__job *job, choir__job_end *end);
 
 #endif

@@ -1,4 +1,7 @@
-/* Samples of a recorded job: see samples.h. */
+/* Opens a recorded job for a single device without output, and asks the loader's order which
+ * samples a step has. Devices, strategy, mixed precision and the like are reset first,
+ * because the order depends on none of them and the job may have run on machines that are
+ * not here. */
 #include "job/samples.h"
 
 #include <limits.h>

@@ -25,7 +25,7 @@ static int slots_of(const choir__keeper *k)
 
 /* --- the agent --- */
 
-/* Returns whether the file is there. */
+/* Makes a file in memory. Returns whether it was made. */
 static bool make_file(int *fd)
 {
     if (*fd <= 0)
@@ -73,7 +73,7 @@ bool choir__keeper_given_up(const choir__keeper *k)
 void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation)
 {
     char *text = choir__format("%d %d", agent_pid, k->verdict);
-    if (k->verdict > 0) /* else an outer agent's stays */
+    if (k->verdict > 0) /* without one, an outer agent's verdict stays */
         setenv(VERDICT, text, 1);
     free(text);
     if (!k->own) {

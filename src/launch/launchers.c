@@ -128,7 +128,7 @@ static void name_mpich_job(choir__launcher *l)
     }
 }
 
-/* The job's name at a launcher that numbers its jobs. */
+/* Names the job by its number at the launcher. */
 static void name_numbered_job(choir__launcher *l, const char *number)
 {
     const char *space = choir__variable("PMIX_NAMESPACE");

@@ -80,7 +80,7 @@ static void note_end(choir__supervisor *w, int seat)
     describe_end(w, seat, why);
     bool member = choir__crew_lost(r, seat, why);
     bool exited = c->code == CLD_EXITED;
-    w->done |= exited && !c->status; /* then the others end, too */
+    w->done |= exited && !c->status; /* the other ranks then end, too */
     if (w->done) {
         bool kill_counts = !atomic_load(&r->over) && !*r->seats[seat].killed;
         if ((exited ? c->status : kill_counts) && w->failed < 0)

@@ -123,7 +123,7 @@ struct choir__line_command {
     const choir__line_option *options;   /* ended by a row without name and letter */
     const choir__line_option *inherited; /* table whose passed_on rows it also takes, or NULL */
     size_t inherited_at;                 /* offset of the inherited rows' values */
-    bool inherits_all;                   /* it takes all rows of that table */
+    bool inherits_all;                   /* takes all rows of the inherited table */
     const char *operand;                 /* the first operand's name, "CHECKPOINT" */
     const char *operand_elsewhere;       /* options that name it in other programs, or NULL */
     int least, most;                     /* range of the number of operands */

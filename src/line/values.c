@@ -1,4 +1,7 @@
-/* The values of options as JSON: see values.h. */
+/* Converts values of options between texts and JSON, by the types in the table of options,
+ * and reports wrong ones by the place in the document. JSON values become texts before they
+ * are set, so that ranges are checked in one function for the command line and for
+ * documents. */
 #include "line/values.h"
 
 #include <stdlib.h>

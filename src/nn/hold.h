@@ -1,4 +1,6 @@
-/* Held weights, for callers that choose a type for each: see choir/hold.h. */
+/* Holding weights in fewer bits (choir/hold.h) for callers inside of the library, which
+ * choose a type for each weight by its name, or hold only the weights that are not held yet.
+ */
 #ifndef CHOIR_NN_HOLD_H
 #define CHOIR_NN_HOLD_H
 

@@ -1,4 +1,6 @@
-/* Adapters of linear layers are added here: see choir/lora.h. Their forward is adapter.c. */
+/* choir_lora: freezes a model, and adds the two matrices of an adapter to the chosen linear
+ * layers (lora_choice.c). Everything is checked before the model changes, so a refused call
+ * leaves it as it was. adapter.c computes the layers' forward. */
 #include "nn/lora.h"
 
 #include <math.h>

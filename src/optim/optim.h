@@ -240,7 +240,8 @@ void choir__visited_add(const char *name, choir_tensor *t, const choir__param *p
 
 /* Returns the weight of the step after `steps` steps in the averages. */
 float choir__optim_take(const choir_optim *o, int64_t steps);
-/* After a checkpoint was loaded, whose parameters are averages: exchanges both back. */
+/* Exchanges parameters and averages back, after a checkpoint was loaded whose parameters are
+ * averages. */
 choir_status choir__optim_unswap(choir_optim *o);
 /* Queues the averages' part of a step, behind its update. */
 void choir__optim_launch_average(const choir_optim *o);

@@ -213,7 +213,7 @@ static choir_tensor *in_place(const choir__op *op, choir_scope *scope, choir_ten
     return recorded(op, y, x, a);
 }
 
-/* As choir__begin, and the group must not be missing. */
+/* Like choir__begin, and also refuses a missing group. */
 static choir_scope *begin(
     const choir__op *op, choir_tensor **x, const choir_group *group, choir_tensor **instead)
 {

@@ -13,7 +13,7 @@
 /* The leaves [first, first + count) of a tree. Each rank of a group has a run of them. */
 typedef struct leaves {
     int64_t first, count;
-    bool all; /* they are the tree's leaves */
+    bool all; /* these are all leaves of the tree */
 } leaves;
 
 /* Writes the nodes of rank r. */

@@ -1,4 +1,6 @@
-/* Writing events by their table: see events.h; and for recorders of rows: see recorder.h. */
+/* Makes the kinds of events from events.def, and writes an event by its fields' types and
+ * offsets. So recorders need no code per event, and the key, type and unit of a field are
+ * stated once. */
 #include "record/events.h"
 
 #include <math.h>

@@ -117,7 +117,8 @@ static choir__cache_slot *next_slot(
 
 /* --- attention --- */
 
-/* Copies sample i's rows (G, T, D) of x behind those that the slot's part has of its text. */
+/* Copies sample i's rows (G, T, D) of x behind the `length` rows of its text that the slot
+ * already has. */
 static void append(choir_device *device, const choir__k_attention *a, choir__heads to,
     choir__heads x, int64_t i, int64_t length)
 {

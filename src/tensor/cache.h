@@ -28,7 +28,7 @@ typedef struct choir__cache {
     choir_scope *scope;
     int64_t rows, room;
     int64_t *length; /* (rows) tokens that were read */
-    int64_t *row;    /* (samples) of the present forward */
+    int64_t *row;    /* (samples) row of the cache for each sample of the present forward */
     int64_t samples, tokens;
     bool *outgrown; /* (samples) of the present forward: see choir__cache_outgrow */
     choir__cache_slot *slots;
@@ -45,7 +45,7 @@ void choir__cache_begin(
     choir__cache *cache, const int64_t *row, int64_t samples, int64_t tokens);
 void choir__cache_end(choir__cache *cache);
 
-/* Returns the tokens that the cache has of a sample of the present forward. */
+/* Returns the number of cached tokens of a sample of the present forward. */
 static inline int64_t choir__cache_before(const choir_scope *scope, int64_t sample)
 {
     return scope->cache->length[scope->cache->row[sample]];

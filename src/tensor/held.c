@@ -1,4 +1,6 @@
-/* Weights in fewer bits: their shapes, and their values while an op runs. See held.h. */
+/* Shapes and memory of held weights, and their values: encoded from the host, read back, and
+ * expanded while an op runs. Rows are encoded and expanded a slab at a time, so that the
+ * weight in f32 never has to fit into memory. */
 #include "tensor/held.h"
 
 #include <choir/dry.h>

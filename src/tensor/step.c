@@ -196,7 +196,8 @@ void choir_run_forget(choir_scope *run)
     choir__step_forget(&run->run->base);
 }
 
-/* A recorded step has the groups and the memory of the ranks that were. */
+/* Tells strategies that the ranks have changed, and drops the recorded step, which has the
+ * groups and the memory of the former ranks. */
 choir_status choir__strategies_ranks_changed(
     choir_scope *scope, struct choir_group *group, uint64_t undone)
 {

@@ -23,7 +23,7 @@ typedef struct choir__storage {
     size_t bytes;
     /* If set, the values may be elsewhere: choir__data asks this strategy to fetch them. */
     struct choir__strategy *holder;
-    void *held; /* the strategy's name for them */
+    void *held; /* the strategy's handle of the values */
     /* If set, readers on other devices wait for this event alone. */
     choir__event ready;
     /* choir__storage_now() when the values were begun: at the storage's making or last claim */

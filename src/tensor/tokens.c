@@ -75,7 +75,7 @@ static choir_tensor *recorded(
 /* How an operand that has no mark goes with marked ones. */
 typedef enum fit {
     AS_IT_IS, /* every token has the same value, and no gradient, which would be a sum */
-    IN_PART,  /* it has all tokens, and only this rank's are needed */
+    IN_PART,  /* the operand has all tokens, and only this rank's are needed */
     NOT
 } fit;
 
@@ -141,7 +141,7 @@ void choir__tokens_pass(
 choir_tensor *choir__tokens_all(choir_tensor *x)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin(&all_op, &x, 1, &poisoned); /* which replaces x */
+    choir_scope *scope = choir__begin(&all_op, &x, 1, &poisoned); /* may replace x */
     return scope ? x : poisoned;
 }
 

@@ -1,4 +1,6 @@
-/* Attributes of studies and trials, as programs see them. */
+/* Attributes of studies and trials for programs: JSON under a key. A value is checked, made
+ * one line, as journals need it, and goes to the study in memory and to its storage; a trial
+ * in a fork sends it to the process that has the study. */
 #include <stdlib.h>
 #include <string.h>
 

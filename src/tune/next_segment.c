@@ -28,7 +28,7 @@ choir__history choir__study_history(const choir_study *s)
 
 /* --- results --- */
 
-/* The result of segment n becomes known. */
+/* Makes the result of segment n known. */
 static void learn(choir_study *s, int64_t n)
 {
     const choir__trial_segment *g = &s->segment[n];
@@ -138,8 +138,9 @@ static bool is_to_stop(const choir_study *s, const choir_trial *t)
     return ops->stops(s->scheduler, &h, t, s->free ? INT64_MAX : t->segment - s->window);
 }
 
-/* Reports of earlier segments stay, and those after the trial was stopped are for its next
- * segment: how many come depends on how fast it stops. */
+/* Keeps a report, and returns whether it counts now. A report after the trial was stopped is
+ * kept for its next segment, because the number of such reports depends on how fast the trial
+ * stops. Steps of earlier segments are ignored. */
 bool choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value)
 {
     if (step <= t->began || (t->before && step <= t->reports[t->before - 1].step))

@@ -92,8 +92,8 @@ void choir__trial_give(choir_trial *t, char *point);
 void choir__study_give_back(choir_study *s, const choir_trial *t);
 /* Returns a point (space->count) as JSON, on the heap, without the parameters that are NaN. */
 char *choir__point_json(const choir_space *space, const double *point);
-/* Reads it; *others: it has parameters that the space lacks. Error: argument (a value outside
- * of its distribution, which is NaN then; the others are read). */
+/* Reads a point from JSON. *others: the JSON has parameters that the space lacks. Error:
+ * argument (a value outside of its distribution; it becomes NaN, and the others are read). */
 choir_status choir__point_read(
     const choir_space *space, const char *json, double *point, bool *others);
 

@@ -35,8 +35,8 @@ static bool has_nan(const choir_study *s, const double *values)
     return false;
 }
 
-/* How a trial's segment ends. One that was stopped waits for the scheduler, or
- * is complete at the largest budget. */
+/* Ends a trial's segment. A trial that was stopped waits for the scheduler, or is complete at
+ * the largest budget. */
 static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const double *values)
 {
     const choir__trial_segment *g = &s->segment[t->segment];

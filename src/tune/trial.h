@@ -21,7 +21,7 @@ struct choir_trial {
     int64_t parent; /* trial whose checkpoint it began with, or -1 */
     int64_t began;  /* the step of that checkpoint, or -1 */
     choir_trial_state state;
-    double *values;         /* (objectives) of a complete trial */
+    double *values;         /* (objectives) values of a complete trial */
     choir__report *reports; /* (report_count), by step */
     int64_t report_count;
     /* The view of samplers and schedulers, by the rule of order; RUNNING: nothing yet.
@@ -38,7 +38,8 @@ struct choir_trial {
     bool stop;
     int place;                      /* place in choir_tune, counted from 1; 0: none */
     struct choir__trial_link *link; /* in a fork: link to the process that has the study */
-    bool given;                     /* choir_study_enqueue gave parameters of it */
+    /* choir_study_enqueue gave some of the trial's parameters */
+    bool given;
     char *point; /* point given by choir_study_enqueue or Optuna's enqueue_trial (enqueue.c) */
     double *fixed; /* (space->count) the point's values; NULL: the space lacks some */
     bool foreign;  /* in a stored study: another worker runs it, or ran it */

@@ -89,7 +89,6 @@ static void test_shm_threads(void **state)
 {
     char job[80];
     const venue v = {"shm", NULL, job, {3, 0}};
-    (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++) {
         if (!sample_combination(3))
             continue;
@@ -101,7 +100,6 @@ static void test_shm_threads(void **state)
 static void test_shm_processes(void **state)
 {
     const venue v = {"shm", NULL, NULL, {2, 5}};
-    (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++)
         if (sample_combination(3))
             as_processes(&v, worlds[w]);
@@ -131,7 +129,6 @@ static void test_ucx_processes(void **state)
 {
     char method[64];
     const venue v = {"ucx", method, NULL, {3, 0}};
-    (void)state;
     skip_without("ucx");
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++) {
         if (!sample_combination(3))

@@ -335,6 +335,14 @@ static inline int isa_tables(
     return count;
 }
 
+static inline const choir__kernels *first_table(void)
+{
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    isa_tables(tables, names);
+    return tables[0];
+}
+
 /* Compares one instruction set's result with the reference in f64 and, where promised, in
  * f32. */
 static inline void compare(const trial *t, const char *isa, const result *out,

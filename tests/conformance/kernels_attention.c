@@ -92,7 +92,6 @@ static float *hidden(const attention_case *c, float *bias)
 
 static void attention(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         const attention_case *c = &cases[i];
         if (c->d < least_width)
@@ -134,7 +133,6 @@ static float *lse_of(
 
 static void attention_backward(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         const attention_case *c = &cases[i];
         if (c->d < least_width)

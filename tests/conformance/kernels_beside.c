@@ -162,25 +162,21 @@ static void runs(const choir__kernels *table, int64_t cols, choir_dtype half)
 
 static void norms(void **state)
 {
-    (void)state;
     each(norm);
 }
 
 static void norms_backward(void **state)
 {
-    (void)state;
     each(norm_backward);
 }
 
 static void sums(void **state)
 {
-    (void)state;
     each(sum);
 }
 
 static void roundings(void **state)
 {
-    (void)state;
     each(runs);
 }
 

@@ -59,7 +59,6 @@ static bool is_defined(choir_dtype y, choir_dtype x)
 
 static void every_pair(void **state)
 {
-    (void)state;
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
@@ -105,7 +104,6 @@ static void copy_on(const choir__kernels *table, void *y, choir_dtype to, const 
  * narrowed likewise. */
 static void halves(void **state)
 {
-    (void)state;
     enum { N = 65536 };
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -144,7 +142,6 @@ static void halves(void **state)
 /* Whole numbers keep their bits; floats lose their fraction towards zero; bool is x != 0. */
 static void integers(void **state)
 {
-    (void)state;
     static const int64_t big[] = {INT64_MAX, INT64_MIN, (1LL << 53) + 1, -1, 0, 1};
     static const float real[] = {-1.99f, 1.99f, -0.5f, 0.5f, 16777216, -3};
     static const int64_t whole[] = {-1, 1, 0, 0, 16777216, -3};

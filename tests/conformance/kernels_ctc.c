@@ -87,7 +87,6 @@ static int64_t states_of(const choir__k_ctc *k)
 
 static void forward(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(shapes) * VARIANTS; i++) {
         problem p = problem_of(&shapes[i / VARIANTS], (int)(i % VARIANTS));
         trial t = trial_of(&p, false);
@@ -101,7 +100,6 @@ static void forward(void **state)
 
 static void backward(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(shapes) * VARIANTS; i++) {
         problem p = problem_of(&shapes[i / VARIANTS], (int)(i % VARIANTS));
         float *alpha = malloc((size_t)states_of(&p.k) * sizeof *alpha);
@@ -143,7 +141,6 @@ static void all_paths(void **state)
 {
     static const int64_t targets[][3] = {{1, 2, 1}, {1, 1, 2}, {2, 2, 2}, {0}};
     static const int64_t lengths[] = {3, 3, 3, 0};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(lengths); i++) {
         float *values = log_probabilities(STEPS, CLASSES, 2);
         double x[STEPS * CLASSES], gx[STEPS * CLASSES], sum = 0, g[STEPS * CLASSES] = {0};

@@ -47,7 +47,6 @@ static bool is_exact(choir__unary_op op)
 
 static void unary(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(unary_cases); c++)
         for (size_t s = 0; s < 2 * CHOIR_COUNT(odd_sizes); s++) {
             const unary_case *u = &unary_cases[c];
@@ -67,7 +66,6 @@ static void unary(void **state)
 
 static void unary_backward(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(unary_cases); c++)
         for (size_t s = 0; s < 2 * CHOIR_COUNT(odd_sizes); s++) {
             const unary_case *u = &unary_cases[c];
@@ -93,7 +91,6 @@ static void unary_backward(void **state)
 /* ReLU and ABS pass no gradient at 0. */
 static void slope_at_zero(void **state)
 {
-    (void)state;
     for (int abs = 0; abs < 2; abs++) {
         trial t = TRIAL(unary_backward, .n = 19, .op = abs ? CHOIR__ABS : CHOIR__RELU);
         give(&t, AT(unary_backward, x), 19, uniform(19, 0, 0));
@@ -128,7 +125,6 @@ static void assert_each_close(
 
 static void special_values(void **state)
 {
-    (void)state;
     static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 100, -100, 1e-30f,
         -1e-30f, 1, -1, 88.7f, 88.8f, -87.3f, -103.0f, -104.5f, 3e38f, -3e38f, 1e-40f, 0.5f, 9,
         -9, 1e4f, -1e4f};
@@ -147,7 +143,6 @@ static void special_values(void **state)
 /* Walks densely over all inputs for which exp and similar functions differ. */
 static void sweep(void **state)
 {
-    (void)state;
     enum { N = 20001 };
     static const choir__unary_op ops[] = {CHOIR__EXP, CHOIR__TANH, CHOIR__SIGMOID, CHOIR__GELU,
         CHOIR__GELU_TANH, CHOIR__SILU, CHOIR__LOG1P, CHOIR__EXPM1, CHOIR__ERF};
@@ -171,7 +166,6 @@ static void sweep(void **state)
  * agree. */
 static void position_independence(void **state)
 {
-    (void)state;
     enum { N = 67 };
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -243,7 +237,6 @@ static int64_t extent(const int64_t *shape, const int64_t *stride, int ndim)
 
 static void binary(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(view_cases); c++)
         for (int op = 0; op < CHOIR__BINARY_COUNT; op++) {
             const view_case *v = &view_cases[c];
@@ -264,7 +257,6 @@ static void binary(void **state)
 
 static void binary_in_place(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(odd_sizes); s++)
         for (int first = 0; first < 2; first++) {
             int64_t n = odd_sizes[s];
@@ -280,7 +272,6 @@ static void binary_in_place(void **state)
 
 static void add_scaled(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(odd_sizes); s++)
         for (int variant = 0; variant < 4; variant++) { /* 1: in place; 2: b is NULL */
             int64_t n = odd_sizes[s];
@@ -300,7 +291,6 @@ static void add_scaled(void **state)
 
 static void fill(void **state)
 {
-    (void)state;
     static const double values[] = {0, 1, -1.5, 3.99, 1e-3, 300, -1e30, 1e30, NAN};
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];

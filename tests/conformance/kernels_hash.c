@@ -23,14 +23,6 @@ static uint64_t hash_by(const choir__kernels *table, choir__k_hash k)
     return sum - 5;
 }
 
-static const choir__kernels *first_table(void)
-{
-    const choir__kernels *tables[MAX_TABLES];
-    const char *names[MAX_TABLES];
-    isa_tables(tables, names);
-    return tables[0];
-}
-
 /* Rows without gaps and with gaps, whose places in the whole have gaps, too. */
 static const int64_t cases[][5] = {/* rows, cols, row, at, at_row */
     {1, 0, 0, 0, 0}, {1, 1, 1, 0, 1}, {1, 7, 7, 5, 7}, {1, N - 1, 0, INT64_C(1) << 33, 0},
@@ -38,7 +30,6 @@ static const int64_t cases[][5] = {/* rows, cols, row, at, at_row */
 
 static void every_dtype(void **state)
 {
-    (void)state;
     fill_bytes();
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -64,7 +55,6 @@ static void every_dtype(void **state)
 /* Two blocks of columns, and a row cut in two, add up to the whole. */
 static void parts_add_up(void **state)
 {
-    (void)state;
     fill_bytes();
     const choir__kernels *table = first_table();
     choir__k_hash whole = {
@@ -84,7 +74,6 @@ static void parts_add_up(void **state)
 /* A bit that flips, and two elements that change places, are found; a NaN is a NaN. */
 static void changes(void **state)
 {
-    (void)state;
     float x[257];
     const choir__kernels *table = first_table();
     for (int i = 0; i < 257; i++)
@@ -193,7 +182,6 @@ static void check_pass(const choir__kernels *table, const char *name, int moment
 /* Blocks of a step end at places that are odd and even, with and without words behind them. */
 static void in_the_pass_of_a_step(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 2, 8, 9, 17, 63, 1023, 1024, 1025, 2047, N};
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];

@@ -8,7 +8,6 @@ static const int64_t groups[][4] = {{1, 1, 2, 1}, {2, 3, 6, 3}, {1, 49, 16, 4}, 
 
 static void group_norm(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 4 * CHOIR_COUNT(groups); i++) {
         const int64_t *g = groups[i / 4];
         int64_t size = g[0] * g[1] * g[2];
@@ -29,7 +28,6 @@ static void group_norm(void **state)
 
 static void group_norm_backward(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 4 * CHOIR_COUNT(groups); i++) {
         const int64_t *g = groups[i / 4];
         int64_t size = g[0] * g[1] * g[2];
@@ -61,7 +59,6 @@ static const int64_t pools[][6] = {{1, 1, 1, 1, 1, 1}, {2, 7, 7, 33, 1, 1}, {1, 
  * yet. */
 static void no_images(void **state)
 {
-    (void)state;
     trial t = TRIAL(group_norm_backward, .pixels = 9, .cols = 12, .groups = 3);
     take_wide(&t, AT(group_norm_backward, ggamma), 12);
     take_wide(&t, AT(group_norm_backward, gbeta), 12);
@@ -76,7 +73,6 @@ static choir__conv_shape shape_of(const int64_t *p)
 
 static void adaptive_pool(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 3 * CHOIR_COUNT(pools); i++) {
         const int64_t *p = pools[i / 3];
         int64_t in = p[0] * p[1] * p[2] * p[3], out = p[0] * p[4] * p[5] * p[3];
@@ -91,7 +87,6 @@ static void adaptive_pool(void **state)
 
 static void adaptive_pool_backward(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2 * CHOIR_COUNT(pools); i++) {
         const int64_t *p = pools[i / 2];
         int64_t in = p[0] * p[1] * p[2] * p[3], out = p[0] * p[4] * p[5] * p[3];

@@ -19,7 +19,6 @@ static int64_t *targets_of(int64_t rows, int64_t cols, int64_t ignored)
 
 static void long_entropy(void **state)
 {
-    (void)state;
     enum { ROWS = 3, N = ROWS * VOCABULARY };
     for (int v = 0; v < 3; v++) { /* plain; smoothed; with weights, each row's loss */
         int64_t *targets = targets_of(ROWS, VOCABULARY, -100);
@@ -73,7 +72,6 @@ static void long_entropy(void **state)
 
 static void long_softmax(void **state)
 {
-    (void)state;
     enum { ROWS = 2, N = ROWS * VOCABULARY };
     for (int log = 0; log < 2; log++) {
         trial t = TRIAL(softmax, .rows = ROWS, .cols = VOCABULARY, .log = log);
@@ -93,7 +91,6 @@ static void long_softmax(void **state)
 
 static void large_sums(void **state)
 {
-    (void)state;
     static const int64_t shapes[][3] = {/* rows, cols, over rows */
         {2, VOCABULARY, 0}, {1, 70001, 0}, {1300, 70, 0}, {3, 4099, 0}, {5003, 40, 1},
         {2100, 37, 1}, {600, 264, 1}, {3, 5000, 1}};
@@ -120,7 +117,6 @@ static void large_sums(void **state)
 
 static void many_elements(void **state)
 {
-    (void)state;
     enum { N = 70001 };
     trial t = TRIAL(unary, .n = N, .op = CHOIR__GELU_TANH);
     give(&t, AT(unary, x), N, uniform(N, -6, 6));
@@ -140,18 +136,9 @@ static void many_elements(void **state)
 
 /* --- the same bits --- */
 
-static const choir__kernels *first_table(void)
-{
-    const choir__kernels *tables[MAX_TABLES];
-    const char *names[MAX_TABLES];
-    isa_tables(tables, names);
-    return tables[0];
-}
-
 /* A random number depends on its key and place, not on the device that draws it. */
 static void the_processors_numbers(void **state)
 {
-    (void)state;
     enum { N = 30003 };
     const uint64_t step = 12;
     const choir__kernels *table = first_table(), *ours = choir__cpu_kernels("baseline");
@@ -174,7 +161,6 @@ static void the_processors_numbers(void **state)
  * defined. */
 static void gradients_of_tables(void **state)
 {
-    (void)state;
     enum { LEAVES = 5, MOST = 900, ROWS = 300, COLS = 24 };
     const choir__kernels *table = first_table(), *ours = choir__cpu_kernels("baseline");
     int64_t *ids[LEAVES], counts[LEAVES], total = 0;
@@ -215,7 +201,6 @@ static void gradients_of_tables(void **state)
 /* Entries of different lengths, one of several blocks, none at a multiple of 16 bytes. */
 static void unscale(void **state)
 {
-    (void)state;
     enum { N = 9001 };
     static const int64_t sizes[] = {N - 122, 3, 1, 117};
     const float inverse = 1.0f / 3;
@@ -239,7 +224,6 @@ static void unscale(void **state)
 /* A row gives the same bits wherever its memory begins. */
 static void rows_anywhere(void **state)
 {
-    (void)state;
     enum { COLS = 5003, SHIFTS = 5 };
     const choir__kernels *table = first_table();
     float *x = uniform(COLS, -4, 4), *moved = malloc((COLS + SHIFTS) * sizeof *moved);
@@ -284,7 +268,6 @@ static const view views[] = {{0, {0}, {0}, {0}}, {1, {4099}, {1}, {1}}, {1, {65}
 
 static void copies(void **state)
 {
-    (void)state;
     enum { BYTES = 1 << 17 };
     static const choir_dtype pairs[][2] = {{CHOIR_F32, CHOIR_F32}, {CHOIR_BF16, CHOIR_F32},
         {CHOIR_F32, CHOIR_F16}, {CHOIR_U8, CHOIR_U8}, {CHOIR_I64, CHOIR_I64},
@@ -348,7 +331,6 @@ static void assert_refused(choir__queue_task *fn, const void *args, size_t bytes
 
 static void faults(void **state)
 {
-    (void)state;
     choir_device *device = test_device();
     if (!device)
         skip();

@@ -23,7 +23,6 @@ static const int64_t sizes[][2] = {/* batch, n */
 
 static void cholesky(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(sizes); c++) {
         int64_t batch = sizes[c][0], n = sizes[c][1];
         trial t = TRIAL(cholesky, .batch = batch, .n = n);
@@ -38,7 +37,6 @@ static void cholesky(void **state)
 static void solve_triangular(void **state)
 {
     static const int64_t columns[] = {1, 5, 19};
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(sizes) * CHOIR_COUNT(columns) * 2; c++) {
         const int64_t *s = sizes[c / 2 / CHOIR_COUNT(columns)];
         int64_t batch = s[0], n = s[1], cols = columns[c / 2 % CHOIR_COUNT(columns)];
@@ -61,7 +59,6 @@ static const int64_t shapes[][3] = {/* batch, m, n */
 /* variant: 0 any matrix; 1 columns that are multiples of each other, or 0; 2 an infinity */
 static void svd(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(shapes) * 3; c++) {
         int64_t batch = shapes[c / 3][0], m = shapes[c / 3][1], n = shapes[c / 3][2];
         float *x = uniform(batch * m * n, -1, 1);

@@ -7,7 +7,6 @@ static const int64_t shapes[][2] = {{1, 1}, {3, 7}, {2, 15}, {5, 16}, {4, 17}, {
 /* Rows have gaps between them, like the halves of one buffer. */
 static void swiglu(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(shapes); s++)
         for (int gap = 0; gap < 6; gap += 5) {
             int64_t rows = shapes[s][0], cols = shapes[s][1];
@@ -24,7 +23,6 @@ static void swiglu(void **state)
 /* variant: 0 both gradients, 1 ga alone, 2 gb alone */
 static void swiglu_backward(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(shapes); s++)
         for (int v = 0; v < 3; v++) {
             int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
@@ -44,7 +42,6 @@ static void swiglu_backward(void **state)
 /* Gradients written into the halves of one buffer leave no element unwritten. */
 static void swiglu_halves(void **state)
 {
-    (void)state;
     enum { ROWS = 3, COLS = 21, N = ROWS * COLS };
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -78,7 +75,6 @@ static void swiglu_halves(void **state)
 /* (B, T, H, D) as a projection stores it, and from a wider row into (B, H, T, D). */
 static void rotary(void **state)
 {
-    (void)state;
     static const int64_t widths[] = {2, 6, 14, 16, 30, 32, 34, 64, 66, 128};
     enum { B = 2, T = 3, H = 5 };
     for (size_t s = 0; s < CHOIR_COUNT(widths); s++)

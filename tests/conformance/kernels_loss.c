@@ -48,7 +48,6 @@ static int64_t ignored_one(int variant)
  * memory yet. */
 static void nothing(void **state)
 {
-    (void)state;
     for (int mean = 0; mean < 2; mean++) {
         choir__row_losses losses = mean ? CHOIR__ROWS_MEAN : CHOIR__ROWS_SUM;
         trial t = TRIAL(cross_entropy, .cols = 10, .ignore_index = IGNORE, .losses = losses);
@@ -73,7 +72,6 @@ static void nothing(void **state)
 
 static void cross_entropy(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(shapes) * VARIANTS; i++) {
         int v = (int)(i % VARIANTS);
         int64_t rows = shapes[i / VARIANTS][0], cols = shapes[i / VARIANTS][1];
@@ -97,7 +95,6 @@ static void cross_entropy(void **state)
 /* lse is the forward's: softmax - one-hot cancels where a row is sure of its class. */
 static void cross_entropy_backward(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(shapes) * VARIANTS * 2; i++) {
         int v = (int)(i / 2 % VARIANTS);
         const int64_t *shape = shapes[i / 2 / VARIANTS];
@@ -144,7 +141,6 @@ static void cross_entropy_backward(void **state)
 static void nll(void **state)
 {
     static const int64_t many[2] = {2500, 2}; /* more than a block's threads */
-    (void)state;
     for (size_t i = 0; i < (CHOIR_COUNT(shapes) + 1) * 3; i++) {
         const int64_t *shape = i / 3 < CHOIR_COUNT(shapes) ? shapes[i / 3] : many;
         int64_t rows = shape[0], cols = shape[1], n = rows * cols;
@@ -170,7 +166,6 @@ static void nll(void **state)
 static void count_targets(void **state)
 {
     static const int64_t many[2] = {2500, 3}; /* more than a block's threads */
-    (void)state;
     for (size_t i = 0; i < (CHOIR_COUNT(shapes) + 1) * 6; i++) {
         const int64_t *shape = i / 6 < CHOIR_COUNT(shapes) ? shapes[i / 6] : many;
         int64_t n = shape[0], cols = shape[1];
@@ -199,7 +194,6 @@ static void loss_divisor(void **state)
         float divisor;
     } trials[] = {{{7}, 1, 7}, {{7, 0, 5}, 3, 4}, {{0, 0.75, 0.25}, 3, 1.0f / 3},
         {{0, 0}, 2, 1}, {{16777216, 16777218}, 2, (float)16777217}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(trials); i++) {
         float y = 0;
         double sum = 0;
@@ -216,7 +210,6 @@ static void loss_divisor(void **state)
 
 static void embedding(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(shapes); s++) {
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = 2 * rows + 1;
         int64_t *ids = targets_of(n, rows, 0);
@@ -234,7 +227,6 @@ static void expand(void **state)
 {
     enum { ROWS = 5, COLS = 768, N = 7, WHOLE = 12, FIRST = 4 };
     static const int64_t ids[N] = {4, 0, 0, 3, 1, 2, 4}, of_whole[N] = {4, 0, 8, 11, 5, 6, 3};
-    (void)state;
     for (int i = 1; i < CHOIR__QUANT_COUNT * 3; i++) {
         const choir__quant type = (choir__quant)(i % CHOIR__QUANT_COUNT);
         const int how = i / CHOIR__QUANT_COUNT; /* in order, ids, a part */
@@ -283,7 +275,6 @@ static void adds_as_a_table(const choir__kernels *table, choir__k_embedding_back
  * and it does. */
 static void embedding_backward(void **state)
 {
-    (void)state;
     for (int64_t leaves = 1; leaves <= LEAVES; leaves++)
         for (int v = 0; v < 4; v++) {
             enum { ROWS = 11, COLS = 33, MOST = 14 };
@@ -356,7 +347,6 @@ static float tree(const float *leaf, int64_t n)
  * show. */
 static void embedding_tree(void **state)
 {
-    (void)state;
     enum { MOST = 17 };
     static const float sizes[] = {1e8f, 1, -1e8f, 3, 0.3f, 1e8f, -1e8f, 5e3f};
     const int64_t id = 0; /* on the stack, which devices are shown */
@@ -429,7 +419,6 @@ static void call_with_bad_id(const void *args)
 
 static void bad_ids_fail_the_queue(void **state)
 {
-    (void)state;
     if (test_device())
         skip(); /* a device says it at the next wait: tests/unit/cuda* */
     static const int64_t bad[] = {4, 777, -2, INT64_MIN};
@@ -467,7 +456,6 @@ static const float thresholds[] = {0, 1, 0.5f};
 
 static void pair_loss(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 3, 15, 16, 17, 33, 130};
     for (size_t i = 0; i < CHOIR_COUNT(sizes) * 15; i++) {
         int64_t n = sizes[i / 15], period = n % 2 ? n : n / 2;
@@ -488,7 +476,6 @@ static void pair_loss(void **state)
 
 static void pair_loss_backward(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 3, 15, 16, 17, 33, 130};
     for (size_t i = 0; i < CHOIR_COUNT(sizes) * 45; i++) {
         int64_t n = sizes[i / 45], period = n % 2 ? n : n / 2;

@@ -31,7 +31,6 @@ static bool half_biases(void)
 /* Each matrix is used as it is or transposed. */
 static void matmul(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(products); c++)
         for (int v = 0; v < (half_biases() ? 12 : 8); v++) {
             matmul_case p = products[c];
@@ -59,7 +58,6 @@ static void matmul(void **state)
  * a last one of one column; from a wider matrix, into a wider one. */
 static void matmul_panels(void **state)
 {
-    (void)state;
     enum { M = 50, N = 1025, K = 5, ROW = 3072, WIDE = 1100 };
     for (int bias = 0; bias < 2; bias++) {
         trial t = TRIAL(matmul, .batch0 = 1, .batch1 = 1, .m = M, .n = N, .k = K, .a_row = K,
@@ -79,7 +77,6 @@ static void matmul_panels(void **state)
  * interleave, an operand that all batches share (stride 0), and an output (B, T, H, D). */
 static void matmul_views(void **state)
 {
-    (void)state;
     enum { B = 2, T = 9, H = 3, D = 5, ROW = 3 * H * D };
     for (int shared = 0; shared < 2; shared++) {
         trial t = TRIAL(matmul, .batch0 = B, .batch1 = H, .m = T, .n = T, .k = D, .a_row = ROW,
@@ -109,7 +106,6 @@ static void matmul_views(void **state)
 /* K is cut into leaves of several blocks: whole, and a node of the tree alone. */
 static void matmul_cuts(void **state)
 {
-    (void)state;
     static const matmul_case cases[] = {
         {1, 1, 5, 7, 0}, {1, 1, 17, 9, 6}, {1, 2, 6, 33, 54}, {2, 1, 31, 10, 1290}};
     static const choir__cut cuts[] = {{1, 2}, {2, 3}, {3, 8}, {1, 7}, {6, 4}};
@@ -147,7 +143,6 @@ static void matmul_cuts(void **state)
  * accumulate. */
 static void matmul_sums(void **state)
 {
-    (void)state;
     if (!test_device() || !test_device()->epilogues)
         skip();
     for (size_t c = 0; c < CHOIR_COUNT(products); c++)
@@ -179,7 +174,6 @@ static void matmul_sums(void **state)
  * multiple of 8 elements of 16 bits, else by two kernels. */
 static void matmul_gelu(void **state)
 {
-    (void)state;
     if (!test_device() || !test_device()->epilogues)
         skip();
     static const matmul_case more[] = {
@@ -271,7 +265,6 @@ static conv_sizes sizes_of(choir__conv_shape s)
 
 static void conv(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < 2 * CHOIR_COUNT(convs); c++) {
         choir__conv_shape s = with_output(convs[c / 2]);
         conv_sizes n = sizes_of(s);
@@ -289,7 +282,6 @@ static void conv(void **state)
 
 static void conv_backward_input(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(convs); c++) {
         choir__conv_shape s = with_output(convs[c]);
         conv_sizes n = sizes_of(s);
@@ -306,7 +298,6 @@ static void conv_backward_input(void **state)
 /* The gradients of no images. It runs first, while a device has no scratch memory yet. */
 static void no_images(void **state)
 {
-    (void)state;
     for (int groups = 1; groups < 3; groups++) {
         choir__conv_shape s =
             with_output((choir__conv_shape)CONV(0, 5, 5, 4, 6, 3, 3, groups, 1, 1, 1, 1, 1, 1));
@@ -319,7 +310,6 @@ static void no_images(void **state)
 
 static void conv_backward_weight(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < 2 * CHOIR_COUNT(convs); c++) {
         choir__conv_shape s = with_output(convs[c / 2]);
         conv_sizes n = sizes_of(s);
@@ -357,7 +347,6 @@ static float *pool_values(int64_t n, bool negative)
 
 static void pool(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < 3 * CHOIR_COUNT(pools); c++) {
         choir__conv_shape s = with_output(pools[c / 3]);
         conv_sizes n = sizes_of(s);
@@ -373,7 +362,6 @@ static void pool(void **state)
 
 static void pool_backward(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < 2 * CHOIR_COUNT(pools); c++) {
         choir__conv_shape s = with_output(pools[c / 2]);
         conv_sizes n = sizes_of(s);

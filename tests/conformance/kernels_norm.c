@@ -12,7 +12,6 @@ static const int64_t shapes[][2] = {{1, 1}, {1, 33}, {2, 1}, {2, 2}, {3, 7}, {7,
 
 static void layer_norm(void **state)
 {
-    (void)state;
     EACH(s, v, 16) /* bits: gamma, beta, a residual, RMS */
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1];
@@ -42,7 +41,6 @@ static void layer_norm(void **state)
  * x^2 - mean^2. */
 static void layer_norm_offset(void **state)
 {
-    (void)state;
     for (size_t s = 4; s < CHOIR_COUNT(shapes); s++) {
         int64_t rows = shapes[s][0], cols = shapes[s][1];
         if (cols < 3)
@@ -60,7 +58,6 @@ static void layer_norm_offset(void **state)
 
 static void layer_norm_backward(void **state)
 {
-    (void)state;
     EACH(s, v, 12)
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
@@ -88,7 +85,6 @@ static void layer_norm_backward(void **state)
  * yet. */
 static void nothing(void **state)
 {
-    (void)state;
     trial t = TRIAL(layer_norm_weights, .cols = 17);
     take_wide(&t, AT(layer_norm_weights, ggamma), 17);
     take_wide(&t, AT(layer_norm_weights, gbeta), 17);
@@ -105,7 +101,6 @@ static void nothing(void **state)
 
 static void layer_norm_weights(void **state)
 {
-    (void)state;
     EACH(s, v, 6)
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
@@ -127,7 +122,6 @@ static void layer_norm_weights(void **state)
 /* variant: 0 eval, 1 train, 2 train and update; + 3: with gamma and beta */
 static void batch_norm(void **state)
 {
-    (void)state;
     EACH(s, v, 6)
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
@@ -153,7 +147,6 @@ static void batch_norm(void **state)
 /* Columns far from 0, and columns whose first row is far from all others. */
 static void batch_norm_offset(void **state)
 {
-    (void)state;
     for (int v = 0; v < 4; v++) {
         int64_t rows = v < 2 ? 257 : 64, cols = 17, n = rows * cols;
         bool outlier = v & 1;
@@ -174,7 +167,6 @@ static void batch_norm_offset(void **state)
 /* variant: bit 0 train, bit 1 gamma, bit 2 the weights' gradients */
 static void batch_norm_backward(void **state)
 {
-    (void)state;
     EACH(s, v, 8)
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
@@ -215,7 +207,6 @@ static void give_batch_norm(trial *t, int64_t rows, int64_t cols, bool residual,
 /* variant: bit 0 a residual, bit 1 train, bit 2 ReLU off */
 static void batch_norm_fused(void **state)
 {
-    (void)state;
     EACH(s, v, 8)
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1];
@@ -230,7 +221,6 @@ static void batch_norm_fused(void **state)
 /* variant: bit 0 train, bit 1 a given y (of a residual's block), bit 2 its gradient */
 static void batch_norm_fused_backward(void **state)
 {
-    (void)state;
     EACH(s, v, 12)
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
@@ -269,7 +259,6 @@ static void assert_near(const float *out, const float *expected, int64_t n)
  * sign that the forward had, given or recomputed. */
 static void batch_norm_again(void **state)
 {
-    (void)state;
     enum { ROWS = 97, COLS = 83, N = ROWS * COLS };
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -317,7 +306,6 @@ static void batch_norm_again(void **state)
  * bit 1: without a residual and weights */
 static void layer_norm_long_rows(void **state)
 {
-    (void)state;
     static const int64_t widths[] = {768, 1024, 1600, 2047, 2304, 4096, 8193, 8448};
     for (size_t i = 0; i < 4 * CHOIR_COUNT(widths); i++) {
         int64_t cols = widths[i / 4], rows = cols <= 1024 ? 9 : 2, n = rows * cols;
@@ -353,7 +341,6 @@ static const int64_t tall[][2] = {{1537, 5}, {1100, 64}, {300, 272}, {6011, 3}, 
 
 static void layer_norm_weights_tall(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(tall); s++) {
         int64_t rows = tall[s][0], cols = tall[s][1], n = rows * cols;
         trial t = TRIAL(layer_norm_weights, .rows = rows, .cols = cols);
@@ -370,7 +357,6 @@ static void layer_norm_weights_tall(void **state)
 
 static void batch_norm_tall(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(tall); s++) {
         int64_t rows = tall[s][0], cols = tall[s][1], n = rows * cols;
         trial t = TRIAL(batch_norm, .rows = rows, .cols = cols, .eps = 1e-5f, .momentum = 0.1f,
@@ -399,7 +385,6 @@ static void batch_norm_tall(void **state)
  * once. */
 static void batch_norm_parts(void **state)
 {
-    (void)state;
     enum { COLS = 21, FIRST = 700, ROWS = 1000, N = ROWS * COLS, SUMS = 2 * COLS + 1 };
     static float y[2][N], gx[2][N], gout[2][N];
     const choir__kernels *tables[MAX_TABLES];
@@ -487,7 +472,6 @@ static void batch_norm_parts(void **state)
  * rows. */
 static void position_independence(void **state)
 {
-    (void)state;
     enum { ROWS = 5, COLS = 67, N = ROWS * COLS };
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];

@@ -121,7 +121,6 @@ static void assert_steps_alike(
 /* Nesterov, momentum, the first step, weight decay and clipping, each with and without. */
 static void sgd(void **state)
 {
-    (void)state;
     static const float clip = 0.3f;
     for (int v = 0; v < 32; v++) {
         choir__opt_hyper h = {.lr = 0.1f,
@@ -142,7 +141,6 @@ static void sgd(void **state)
 /* A plain step needs no momentum buffer. */
 static void sgd_without_buffers(void **state)
 {
-    (void)state;
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     choir__opt_hyper h = {.lr = 0.5f};
@@ -159,7 +157,6 @@ static void sgd_without_buffers(void **state)
 
 static void adam(void **state)
 {
-    (void)state;
     static const float clip = 0.3f;
     for (int v = 0; v < 16; v++) {
         choir__opt_hyper h = {.lr = 1e-2f,
@@ -181,7 +178,6 @@ static void adam(void **state)
 
 static void lion(void **state)
 {
-    (void)state;
     static const float clip = 0.3f;
     for (int v = 0; v < 8; v++) {
         choir__opt_hyper h = {.lr = 1e-2f,
@@ -199,7 +195,6 @@ static void lion(void **state)
 /* With the mean of gradients ("centered"), or without. */
 static void rmsprop(void **state)
 {
-    (void)state;
     static const float clip = 0.3f;
     for (int v = 0; v < 16; v++) {
         choir__opt_hyper h = {.lr = 1e-2f,
@@ -218,7 +213,6 @@ static void rmsprop(void **state)
 
 static void lamb(void **state)
 {
-    (void)state;
     static const float clip = 0.3f;
     for (int v = 0; v < 32; v++) {
         choir__opt_hyper h = {.lr = 1e-2f,
@@ -243,7 +237,6 @@ static void lamb(void **state)
 /* Parameters of zeros and no update: the norms are zero. */
 static void lamb_of_zeros(void **state)
 {
-    (void)state;
     const choir__kernels *tables[MAX_TABLES + 1];
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
@@ -265,7 +258,6 @@ static void lamb_of_zeros(void **state)
 
 static void grad_norm(void **state)
 {
-    (void)state;
     static const float max_norms[] = {0, -1, 0.5f, 1e6f};
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -406,7 +398,6 @@ static const choir__opt_hyper many_hyper[2] = {{.lr = 0.1f,
 
 static void many_parameters(void **state)
 {
-    (void)state;
     enum { KERNELS = 5 }; /* lamb, the last, has no parameters of 16 bits */
     static const size_t kernels[KERNELS] = {offsetof(choir__kernels, sgd),
         offsetof(choir__kernels, adam), offsetof(choir__kernels, lion),
@@ -521,7 +512,6 @@ static void assert_near(const float *a, const float *b, int n)
 
 static void adam_with_codes(void **state)
 {
-    (void)state;
     static const choir__opt_hyper h = {.lr = 1e-2f,
         .beta1 = 0.9f,
         .beta2 = 0.999f,
@@ -562,7 +552,6 @@ static void adam_with_codes(void **state)
 /* The numbers of bitsandbytes' create_dynamic_map: a few of them, and that all ascend. */
 static void code_maps(void **state)
 {
-    (void)state;
     const choir__code_maps *maps = choir__code_maps_get();
     for (int i = 0; i < 255; i++) {
         assert_true(maps->m.value[i] < maps->m.value[i + 1]);
@@ -579,7 +568,6 @@ static void code_maps(void **state)
 /* An average takes a share, copies the parameter, or stays. */
 static void average(void **state)
 {
-    (void)state;
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
@@ -606,7 +594,6 @@ static void average(void **state)
 /* The norms are measured, and the step uses given sums of the whole model. */
 static void lamb_in_parts(void **state)
 {
-    (void)state;
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     many *start = many_new(NULL, false);
@@ -634,7 +621,6 @@ static void lamb_in_parts(void **state)
 /* A row's sum depends only on the row, not on its place or on other rows. */
 static void grad_norm_rows(void **state)
 {
-    (void)state;
     static const int64_t widths[] = {1, 5, 31, 32, 33, 64, 127, 129, 768, 4099};
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -666,7 +652,6 @@ static void grad_norm_rows(void **state)
 /* Leaves of both signs nearly cancel, so that any tree but the reference's shows. */
 static void grad_norm_many_rows(void **state)
 {
-    (void)state;
     static const int64_t counts[] = {1, 2, 3, 7, 255, 257, 2047, 2048, 2049, 5000, 70001};
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
@@ -700,7 +685,6 @@ static void grad_norm_many_rows(void **state)
  * above the middle; adding in order, or one tree per entry, does not. */
 static void grad_norm_tree(void **state)
 {
-    (void)state;
     enum { ROW = 4 };
     float a[3][ROW] = {
         {1, 0x1p-12f, 0x1p-12f, 0x1p-24f}, {0x1p-27f, 0x1p-27f}, {0x1p-27f, 0x1p-27f}};
@@ -734,7 +718,6 @@ static void grad_norm_tree(void **state)
 /* The mask is exact: an element is 0 exactly where the generator says so. */
 static void dropout(void **state)
 {
-    (void)state;
     static const float rates[] = {0, 0.1f, 0.5f, 0.999f, 1};
     static const uint64_t step = 0x100000007;
     for (size_t i = 0; i < CHOIR_COUNT(odd_sizes) * CHOIR_COUNT(rates) * 2; i++) {
@@ -761,7 +744,6 @@ static void dropout(void **state)
 /* The rate is a value that some element draws: that element is kept, because unit >= p. */
 static void dropout_mask(void **state)
 {
-    (void)state;
     enum { N = 257 };
     const uint64_t key = choir__rng_key(1, "mask"), step = 3;
     const choir__kernels *tables[MAX_TABLES + 1];
@@ -787,7 +769,6 @@ static void dropout_mask(void **state)
 
 static void random_numbers(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(odd_sizes) * 4; i++) {
         int64_t n = odd_sizes[i / 4];
         trial t = TRIAL(random, .n = n, .key = choir__rng_key(3, "weight"),
@@ -800,7 +781,6 @@ static void random_numbers(void **state)
 /* Any range of a parameter has the values of the whole there, and the moments are right. */
 static void random_is_a_function_of_place(void **state)
 {
-    (void)state;
     enum { N = 40000, CUT = 1236 };
     float *whole = malloc(N * sizeof *whole), *part = malloc(N * sizeof *part);
     const choir__kernels *tables[MAX_TABLES];
@@ -828,7 +808,6 @@ static void random_is_a_function_of_place(void **state)
 
 static void store(void **state)
 {
-    (void)state;
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     for (int j = isa_tables(tables, names) - 1; j >= 0; j--)

@@ -22,7 +22,6 @@ static const int64_t sort_cases[][4] = {/* outer, n, inner, top */
 
 static void sort(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(sort_cases) * 4; c++) {
         const int64_t *s = sort_cases[c / 4], all = s[0] * s[1] * s[2];
         int64_t room = s[1] <= CHOIR__SORT_SHORT ? 0 : 2 * (c % 3 ? s[1] : all);
@@ -41,7 +40,6 @@ static void sort(void **state)
 static void sort_dtypes(void **state)
 {
     enum { N = 1100 };
-    (void)state;
     static uint64_t bits[N];
     static int64_t index[N], expected[N];
     static choir__sort_entry scratch[2 * N];
@@ -86,7 +84,6 @@ static const int64_t stretch_cases[][4] = {/* outer, from, to, inner */
 
 static void stretch(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(stretch_cases) * CHOIR__STRETCH_COUNT * 4; c++) {
         const int64_t *s = stretch_cases[c / 4 / CHOIR__STRETCH_COUNT];
         choir__stretch how = (choir__stretch)(c / 4 % CHOIR__STRETCH_COUNT);

@@ -8,7 +8,6 @@ enum { FIRST = 5, COUNT = 4, WHOLE = 13, IGNORED = -100 };
 
 static void targets(void **state)
 {
-    (void)state;
     enum { N = WHOLE + 1 };
     int64_t x[N], expected[N], y[N];
     for (int64_t i = 0; i < WHOLE; i++) {
@@ -39,7 +38,6 @@ static void targets(void **state)
  * not. */
 static void scores(void **state)
 {
-    (void)state;
     enum { ROWS = 7, COLS = 37 };
     int64_t targets[ROWS] = {0, CHOIR__ELSEWHERE, 36, -1, CHOIR__ELSEWHERE, 12, -1};
     trial t = TRIAL(cross_entropy, .targets = targets, .rows = ROWS, .cols = COLS,
@@ -69,7 +67,6 @@ static void scores(void **state)
 
 static void losses(void **state)
 {
-    (void)state;
     for (int64_t parts = 1; parts <= 5; parts++)
         for (int i = 0; i < 3 * 3; i++) {
             int64_t rows = parts * 4 - 3, targets[20];
@@ -91,7 +88,6 @@ static void losses(void **state)
 /* The first of equal values wins, as within a row. */
 static void max(void **state)
 {
-    (void)state;
     int64_t index[3 * 4] = {0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23};
     float *values = uniform(12, -1, 1);
     values[2] = values[6] = values[10] = 7;
@@ -108,7 +104,6 @@ static void max(void **state)
 
 static void elsewhere_is_no_row(void **state)
 {
-    (void)state;
     int64_t ids[5] = {6, 3, 4, 9, 5};
     trial t =
         TRIAL(embedding, .ids = ids, .n = 5, .rows = 3, .cols = 21, .first = 4, .whole = 10);
@@ -128,7 +123,6 @@ static void call_with_bad_target(const void *args)
 
 static void bad_targets_fail_the_queue(void **state)
 {
-    (void)state;
     if (test_device())
         skip(); /* a device says it at the next wait: kernels_large.c */
     const choir__kernels *tables[MAX_TABLES + 1];

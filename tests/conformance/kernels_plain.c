@@ -10,7 +10,6 @@ int trials(void);
  * and nothing to add. */
 static void blocks(void **state)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{143, 31, 255}, {97, 337, 1025}, {145, 65, 511},
         {577, 33, 513}, {5, 1153, 3}, {1, 2305, 1100}, {7, 5, 0}};
     for (size_t c = 0; c < 4 * CHOIR_COUNT(sizes); c++) {
@@ -34,7 +33,6 @@ static void blocks(void **state)
 /* Images of several blocks of rows (1 MiB of windows each), in two groups and in one. */
 static void blocks_of_pixels(void **state)
 {
-    (void)state;
     for (int groups = 1; groups <= 2; groups++) {
         choir__conv_shape s = with_output(
             (choir__conv_shape)CONV(3, 31, 30, 16, 18, 3, 3, groups, 1, 1, 1, 1, 1, 1));

@@ -188,7 +188,6 @@ static void same(const char *isa, const char *what, const float *a, const float 
 
 static void pairs(void **state)
 {
-    (void)state;
     const choir__kernels *table[MAX_TABLES];
     const char *isa[MAX_TABLES];
     int count = isa_tables(table, isa);
@@ -262,7 +261,6 @@ static memory tokens_of(const memory *m)
 
 static void numbers(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         const chunk_case *c = &cases[i];
         memory m = new_memory(c), t = tokens_of(&m);
@@ -396,7 +394,6 @@ static void losses_of_rows(const choir__kernels *kernels, const char *isa, choir
 
 static void rows(void **state)
 {
-    (void)state;
     const choir__kernels *table[MAX_TABLES];
     const char *isa[MAX_TABLES];
     int count = isa_tables(table, isa);

@@ -31,7 +31,6 @@ static float *weights(int64_t rows, int64_t width)
 
 static void forward(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(shapes); s++)
         for (int i = 0; i < VARIANTS; i++) {
             variant v = variant_of(i);
@@ -59,7 +58,6 @@ static void forward(void **state)
 
 static void backward(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(shapes); s++)
         for (int i = 0; i < VARIANTS; i++) {
             variant v = variant_of(i);
@@ -96,7 +94,6 @@ static void wide_rows(void **state)
     int count = isa_tables(tables, names);
     float *x = uniform(T * B * G, -2, 2), *w = weights(G, H), *b_hh = uniform(G, -1, 1);
     float *h0 = uniform(B * H, -1, 1);
-    (void)state;
     for (int i = 0; i < count; i++)
         for (int v = 0; v < 4; v++) {
             int half = v & 1;
@@ -133,7 +130,6 @@ static void wide_rows(void **state)
 
 static void accumulate(void **state)
 {
-    (void)state;
     for (int v = 0; v < 8; v++) {
         int64_t batch = v & 4 ? 3 : 1, m = 17, n = v & 1 ? 33 : 1, k = 31;
         trial t = TRIAL(matmul, .batch0 = 1, .batch1 = batch, .m = m, .n = n, .k = k,

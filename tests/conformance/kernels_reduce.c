@@ -17,7 +17,6 @@ static float lane_sum(const float *x, int64_t n)
 
 static void sum(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(few) * CHOIR_COUNT(odd_sizes) * 2; i++) {
         bool over_rows = i % 2;
         int64_t rows = few[i / 2 % CHOIR_COUNT(few)],
@@ -48,7 +47,6 @@ static void sum(void **state)
 
 static void sum_order(void **state)
 {
-    (void)state;
     if (test_device())
         skip(); /* a GPU's order is another one */
     const choir__kernels *tables[MAX_TABLES];
@@ -66,7 +64,6 @@ static void sum_order(void **state)
 
 static void max_rows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(few) * CHOIR_COUNT(odd_sizes) * 4; i++) {
         int64_t rows = few[i / 4 % CHOIR_COUNT(few)],
                 cols = odd_sizes[i / 4 / CHOIR_COUNT(few)];
@@ -88,7 +85,6 @@ enum { SOFTMAX_VARIANTS = 6 * 15 * 2 };
 
 static void softmax(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SOFTMAX_VARIANTS * 2; i++) {
         int64_t rows = few[i / 2 % 6], cols = odd_sizes[i / 12 % 15], n = rows * cols;
         trial t = TRIAL(softmax, .rows = rows, .cols = cols, .log = i >= SOFTMAX_VARIANTS);
@@ -104,7 +100,6 @@ static void softmax(void **state)
 
 static void softmax_backward(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SOFTMAX_VARIANTS * 2; i++) {
         int64_t rows = few[i / 2 % 6], cols = odd_sizes[i / 12 % 15], n = rows * cols;
         bool log = i >= SOFTMAX_VARIANTS;
@@ -123,7 +118,6 @@ static void softmax_backward(void **state)
 /* Rows of special values, against the reference: huge, far apart, infinite, not a number. */
 static void softmax_special(void **state)
 {
-    (void)state;
     static const float rows[][5] = {{0, -0.0f, 0, 0, 0}, {100, -100, 0, 99, 1e-30f},
         {1e30f, -1e30f, 0, 1, 2}, {-INFINITY, 0, 1, -INFINITY, -1}, {NAN, 0, 1, 2, 3},
         {0, 1, INFINITY, 2, 3}, {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY},
@@ -146,7 +140,6 @@ static void softmax_special(void **state)
  * rows. */
 static void position_independence(void **state)
 {
-    (void)state;
     enum { ROWS = 5, COLS = 67, N = ROWS * COLS };
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];

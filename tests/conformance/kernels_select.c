@@ -39,7 +39,6 @@ static float *whole(int64_t n, float low, float high)
 
 static void comparisons(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(view_cases); c++)
         for (int op = 0; op < CHOIR__COMPARE_COUNT; op++) {
             const view_case *v = &view_cases[c];
@@ -63,7 +62,6 @@ static void comparisons(void **state)
 /* Integers are compared as such: doubles cannot tell these apart. */
 static void compare_integers(void **state)
 {
-    (void)state;
     enum { N = 21 };
     static const choir_dtype dtypes[] = {CHOIR_I64, CHOIR_I32, CHOIR_U8, CHOIR_BOOL};
     const choir__kernels *tables[MAX_TABLES];
@@ -95,7 +93,6 @@ static void compare_integers(void **state)
 
 static void where(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(view_cases); c++) {
         const view_case *v = &view_cases[c];
         trial t = TRIAL(where, .ndim = v->ndim);
@@ -127,7 +124,6 @@ static const int64_t line_cases[][3] = {{1, 1, 1}, {3, 7, 1}, {1, 257, 1}, {5, 6
 
 static void extreme(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(line_cases) * 4; c++) {
         const int64_t *l = line_cases[c / 4];
         int64_t all = l[0] * l[1] * l[2];
@@ -146,7 +142,6 @@ static void extreme(void **state)
 
 static void cumsum(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(line_cases) * 2; c++) {
         const int64_t *l = line_cases[c / 2];
         int64_t all = l[0] * l[1] * l[2];
@@ -186,7 +181,6 @@ static const int64_t pointed[3] = {D1 * D2, D2, 1}, pointed_shape[3] = {D0, D1, 
 
 static void gather(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(lookup_cases); c++) {
         const lookup_case *l = &lookup_cases[c];
         int64_t n = extent(l->shape, l->index, 3);
@@ -208,7 +202,6 @@ static void gather(void **state)
 
 static void scatter_add(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(lookup_cases); c++) {
         const lookup_case *l = &lookup_cases[c];
         int64_t n = extent(l->shape, l->a, 3);
@@ -236,7 +229,6 @@ static void scatter_long(void **state)
         int64_t lines, n, size, hot; /* every hot-th term belongs to one element */
     } cases[] = {{1, 40, 3, 2}, {1, 5000, 97, 3}, {1, 9001, 9001, 5}, {3, 2500, 16, 1},
         {20, 700, 1000, 7}, {1, 4100, 1, 1}};
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(cases); c++)
         for (int inner = 0; inner < 2; inner++) { /* lines beside each other, or in a row */
             int64_t lines = cases[c].lines, n = cases[c].n, size = cases[c].size;
@@ -265,7 +257,6 @@ static void scatter_long(void **state)
 static void scatter_distinct(void **state)
 {
     static int64_t index[POINTED];
-    (void)state;
     for (int dim = 0; dim < 3; dim++) {
         for (int64_t i = 0; i < POINTED; i++) {
             int64_t at = i / pointed[dim] % pointed_shape[dim]; /* 3 and 4, 7, 5 are coprime */

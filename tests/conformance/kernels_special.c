@@ -48,7 +48,6 @@ static void greatest_of_rows(void **state)
     static const int steps[] = {1, 5, 16, 17, 40};
     const choir__kernels *tables[MOST_TABLES];
     const char *names[MOST_TABLES];
-    (void)state;
     for (int j = all_tables(tables, names) - 1; j >= 0; j--)
         for (size_t i = 0; i < LINES * CHOIR_COUNT(steps); i++) {
             int step = steps[i / LINES], n = 3 * step + 1;
@@ -66,7 +65,6 @@ static void greatest_of_parts(void **state)
 {
     const choir__kernels *tables[MOST_TABLES];
     const char *names[MOST_TABLES];
-    (void)state;
     for (int j = all_tables(tables, names) - 1; j >= 0; j--)
         for (size_t i = 0; i < LINES; i++) {
             int64_t index[4] = {0, 1, 2, 3}, at;
@@ -101,7 +99,6 @@ static void greatest_of_columns(void **state)
         .stride_w = 1,
         .dilation_h = 1,
         .dilation_w = 1};
-    (void)state;
     for (int i = 0; i < 4 * C; i++)
         x[i] = lines[i % C % LINES].x[i / C];
     for (int j = all_tables(tables, names) - 1; j >= 0; j--) {
@@ -128,7 +125,6 @@ static void activations(void **state)
     enum { KINDS = CHOIR_COUNT(in), N = 3 * KINDS };
     const choir__kernels *tables[MOST_TABLES];
     const char *names[MOST_TABLES];
-    (void)state;
     for (int j = all_tables(tables, names) - 1; j >= 0; j--)
         for (int clamp = 0; clamp < 2; clamp++) {
             float x[N], y[N];
@@ -202,7 +198,6 @@ static void floats_become_integers(void **state)
     enum { FEW = CHOIR_COUNT(numbers), ALL = FEW + CHOIR_COUNT(large), N = 3 * ALL };
     const choir__kernels *tables[MOST_TABLES];
     const char *names[MOST_TABLES];
-    (void)state;
     for (int j = all_tables(tables, names) - 1; j >= 0; j--)
         for (int c = 0; c < 4 * 3; c++) {
             choir_dtype from = floats[c / 3], to = wholes[c % 3];
@@ -229,7 +224,6 @@ static void large_floats_become_infinite(void **state)
     enum { N = 33 };
     const choir__kernels *tables[MOST_TABLES];
     const char *names[MOST_TABLES];
-    (void)state;
     for (int j = all_tables(tables, names) - 1; j >= 0; j--) {
         float x[N], back[N];
         double wide[N];
@@ -258,7 +252,6 @@ static void coded_state_keeps_nan(void **state)
     const char *names[MOST_TABLES];
     choir__opt_hyper h = {
         .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.99f, .step_size = 0.1f, .rsqrt_bias2 = 1};
-    (void)state;
     for (int j = all_tables(tables, names) - 1; j >= 0; j--) {
         float param[N] = {0}, grad[N], m_most[1] = {1}, v_most[1] = {1};
         uint8_t m[N] = {0}, v[N] = {0};

@@ -60,7 +60,6 @@ static void forward_unary(void *args, const double *x, double *y)
 
 static void unary(void **state)
 {
-    (void)state;
     enum { N = 41 };
     for (int op = 0; op < CHOIR__UNARY_COUNT; op++) {
         bool positive =
@@ -94,7 +93,6 @@ static void forward_softmax(void *args, const double *x, double *y)
 
 static void softmax(void **state)
 {
-    (void)state;
     enum { ROWS = 6, COLS = 5, N = ROWS * COLS };
     for (int v = 0; v < 2; v++) {
         double *x = random_doubles(N, -3, 3), *gy = random_doubles(N, -1, 1), y[N], gx[N];
@@ -124,7 +122,6 @@ static void forward_layer_norm(void *args, const double *x, double *y)
 
 static void layer_norm(void **state)
 {
-    (void)state;
     enum { ROWS = 4, COLS = 7, N = ROWS * COLS, ALL = N + 2 * COLS };
     double *x = random_doubles(ALL, 0.5f, 3), *gy = random_doubles(N, -1, 1);
     double y[N], mean[ROWS], rstd[ROWS], g[ALL];
@@ -168,7 +165,6 @@ static void forward_batch_norm(void *args, const double *x, double *y)
 
 static void batch_norm(void **state)
 {
-    (void)state;
     enum { ROWS = 7, COLS = 4, N = ROWS * COLS, ALL = N + 2 * COLS };
     for (int train = 0; train < 2; train++) {
         double *x = random_doubles(ALL, 0.5f, 3), *gy = random_doubles(N, -1, 1);
@@ -214,7 +210,6 @@ static void forward_cross_entropy(void *args, const double *x, double *y)
 
 static void cross_entropy(void **state)
 {
-    (void)state;
     enum { ROWS = 5, COLS = 6, N = ROWS * COLS };
     static const int64_t targets[ROWS] = {0, 5, -100, 3, 3};
     for (int s = 0; s < 2; s++) {
@@ -255,7 +250,6 @@ static void forward_nll(void *args, const double *x, double *y)
 
 static void nll(void **state)
 {
-    (void)state;
     enum { ROWS = 5, COLS = 6, N = ROWS * COLS };
     static const int64_t targets[ROWS] = {0, 5, 2, 3, 2};
     double *x = random_doubles(N, -3, 0), gy = 1.5, loss, count, gx[N];
@@ -320,7 +314,6 @@ static void forward_conv(void *args, const double *x, double *y)
 
 static void conv(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(windows); i++) {
         choir__conv_shape s = windows[i];
         int64_t nx = s.n * s.h * s.w * s.c, nw = s.o * s.kh * s.kw * (s.c / s.groups);
@@ -348,7 +341,6 @@ static void forward_pool(void *args, const double *x, double *y)
 
 static void pool(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2 * CHOIR_COUNT(windows); i++) {
         choir__conv_shape s = windows[i / 2];
         s.o = s.c;

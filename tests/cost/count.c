@@ -1,6 +1,7 @@
-/* The counters: see count.h. The linker directs calls of libc's functions to those here
- * (--wrap); malloc is replaced for the whole process, by the names under which glibc exports
- * its own. */
+/* Counts steps: basic blocks by the compiler's hook, and bytes by wrappers around libc's
+ * functions, to which the linker directs the calls of the code under test (--wrap). malloc
+ * is replaced for the whole process, by the names under which glibc exports its own, so that
+ * memory of libraries counts, too. */
 #include "count.h"
 
 #include <errno.h>

@@ -11,10 +11,7 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
-#include "base/half.h"
-#include "base/rng.h"
-#include "conformance/on_device.h"
+#include "cuda/first_gpu.h"
 #include "sample.h"
 
 typedef struct use {
@@ -43,37 +40,10 @@ typedef struct operands {
     int64_t off, nq, nk, rows;
 } operands;
 
-static choir_device *device;
-
-static int find_device(void **state)
-{
-    (void)state;
-    device = choir_device_find("cuda:0");
-    return device ? 0 : -1;
-}
-
-static uint16_t *numbers(int64_t n, uint64_t call, float low, float high)
-{
-    uint16_t *x = malloc((size_t)(n + 4) * sizeof *x);
-    for (int64_t i = 0; i < n; i += 4) {
-        uint32_t word[4];
-        choir__philox(20240607, call, (uint64_t)i, word);
-        for (int j = 0; j < 4; j++)
-            x[i + j] = choir__bf16_from_f32(low + (high - low) * choir__unit(word[j]));
-    }
-    return x;
-}
-
-static on_device room(int64_t n, size_t size)
-{
-    on_device d = {choir__block_new(device, (size_t)n * size), (size_t)n * size};
-    assert_non_null(d.block);
-    return d;
-}
-
 static on_device shifted(int64_t n, int64_t off, uint64_t call, float low, float high)
 {
-    uint16_t *x = numbers(n, call, low, high), *all = calloc((size_t)(n + off), sizeof *all);
+    uint16_t *x = uniform_bf16(n, call, low, high),
+             *all = calloc((size_t)(n + off), sizeof *all);
     memcpy(all + off, x, (size_t)n * sizeof *x);
     on_device d = to_device(device, all, (size_t)(n + off) * sizeof *all);
     free(x);
@@ -189,7 +159,6 @@ static void as_models_use_it(void **state)
 {
     bool soft = on_soft_gpu();
     choir__library_use before[CHOIR__LIBRARIES], after[CHOIR__LIBRARIES];
-    (void)state;
     choir__device_libraries(device, before);
     for (size_t i = 0; i < CHOIR_COUNT(uses); i++) {
         const use *u = &uses[i];

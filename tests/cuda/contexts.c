@@ -37,7 +37,6 @@ static const char *last_gpu(void)
 /* choir_spawn(choir_device_count("cuda"), ...) is a program's way to take all there are. */
 static void counting_leaves_them_to_children(void **state)
 {
-    (void)state;
     int status;
     const char *count = getenv("SOFTGPU_COUNT");
     if (choir_device_count("cuda") == 0)
@@ -76,7 +75,6 @@ static void *look_around(void *arg)
 
 static void one_gpu_is_one_gpu(void **state)
 {
-    (void)state;
     choir_device *device = choir_device_find(last_gpu());
     assert_non_null(device);
     choir_scope *run = choir_scope_open(device, 1);

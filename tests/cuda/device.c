@@ -15,7 +15,6 @@ static choir_device *first, *second, *host;
 
 static int devices(void **state)
 {
-    (void)state;
     setenv("CHOIR_CUDA_DEVICES", "4", 1);
     first = choir_device_find("cuda:0");
     second = choir_device_find("cuda:1");
@@ -59,7 +58,6 @@ static void heal(choir_device *device)
  * the way. */
 static void values_travel(void **state)
 {
-    (void)state;
     enum { N = 5, M = 7 };
     float x[N * M], y[N * M];
     for (int i = 0; i < N * M; i++)
@@ -77,7 +75,6 @@ static void values_travel(void **state)
 /* More than one pinned piece, from memory that goes as soon as choir_write returns. */
 static void large_values_travel(void **state)
 {
-    (void)state;
     enum { N = 3 << 20 };
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
     for (int i = 0; i < N; i++)
@@ -95,7 +92,6 @@ static void large_values_travel(void **state)
 
 static void memory_is_far(void **state)
 {
-    (void)state;
     float x[4] = {1, 2, 3, 4}, y[4] = {0};
     choir_scope *run = choir_scope_open(first, 1);
     choir_tensor *t = choir_from(run, CHOIR_F32, choir_dims(4), x);
@@ -110,7 +106,6 @@ static void memory_is_far(void **state)
 
 static void figures(void **state)
 {
-    (void)state;
     choir_device_stats before, after;
     choir_device_get_stats(first, &before);
     choir_scope *run = choir_scope_open(first, 1);
@@ -128,7 +123,6 @@ static void figures(void **state)
 
 static void mixing_devices(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(first, 1);
     choir_tensor *x = choir_zeros(run, CHOIR_F32, choir_dims(4, 4));
     choir_matmul(x, choir_to(x, host));
@@ -139,7 +133,6 @@ static void mixing_devices(void **state)
 
 static void out_of_memory(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(first, 1);
     choir_zeros(run, CHOIR_F32, choir_dims(1 << 20, 1 << 20));
     assert_fails(choir_scope_status(run), CHOIR_ERR_MEMORY,
@@ -153,7 +146,6 @@ static void out_of_memory(void **state)
 
 static void an_id_out_of_range(void **state)
 {
-    (void)state;
     int64_t ids[3] = {0, 9, 1};
     choir_scope *run = choir_scope_open(first, 1);
     choir_tensor *table = choir_zeros(run, CHOIR_F32, choir_dims(5, 4));
@@ -168,7 +160,6 @@ static void an_id_out_of_range(void **state)
 
 static void ignore(void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
-    (void)arg, (void)fn, (void)args, (void)start, (void)end;
 }
 
 /* While an observer is set, the queue waits for each task; the wait's error is reported as
@@ -199,7 +190,6 @@ static void assert_broken_for(choir_device *other)
 /* The GPU runs all its tasks to the end; the first fault is reported. */
 static void kernels_that_fail_are_named(void **state)
 {
-    (void)state;
     soft("softgpu_heal");
     choir_scope *run = choir_scope_open(first, 1);
     choir_tensor *x = choir_zeros(run, CHOIR_F32, choir_dims(12, 5));
@@ -221,7 +211,6 @@ static void kernels_that_fail_are_named(void **state)
 /* Libraries try calls that fail, and CUDA keeps the error for its next reader. */
 static void errors_of_libraries_blame_no_task(void **state)
 {
-    (void)state;
     soft("softgpu_heal");
     choir_scope *run = choir_scope_open(first, 1);
     choir_tensor *x = choir_full(run, CHOIR_F32, choir_dims(4, 4), 1);
@@ -242,7 +231,6 @@ static void errors_of_libraries_blame_no_task(void **state)
 static void waits_sleep_in_a_crowd(void **state)
 {
     unsigned (*events)(void);
-    (void)state;
     *(void **)&events = soft("softgpu_blocking_events");
     assert_int_equal(events(), 0);
     assert_non_null(choir_device_find("cuda:2"));
@@ -270,7 +258,6 @@ static bool is_there(const char *at)
 /* Memory that another process may have open stays, also when its pool has given it back. */
 static void shown_memory_stays(void **state)
 {
-    (void)state;
     const choir__far *far = first->far;
     choir__far_handle handle;
     size_t offset;
@@ -298,7 +285,6 @@ static void shown_memory_stays(void **state)
 
 static void a_process_with_gpus_does_not_fork(void **state)
 {
-    (void)state;
     assert_fails(choir_spawn(2, NULL, NULL), CHOIR_ERR_STATE, "spawn ranks first");
 }
 
@@ -359,14 +345,12 @@ static double loss_after(int steps, bool recorded, int fails)
 
 static void replays_have_the_same_bits(void **state)
 {
-    (void)state;
     assert_true(loss_after(8, true, -1) == loss_after(8, false, -1));
     assert_true(loss_of(true, 8, true, -1, 1) == loss_of(true, 8, false, -1, 1));
 }
 
 static void what_is_not_captured_is_issued(void **state)
 {
-    (void)state;
     soft("softgpu_heal"); /* else it is skipped */
     double loss = loss_after(8, false, -1);
     assert_true(loss_after(8, true, SOFTGPU_FAIL_CAPTURE) == loss);

@@ -22,7 +22,6 @@ static choir_device *device;
 
 static int find_device(void **state)
 {
-    (void)state;
     device = choir_device_find("cuda:0");
     if (!device)
         print_message("%s\n", choir_error_message());
@@ -88,7 +87,6 @@ static void count_tasks(
 {
     outcome *o = arg;
     const char *name = choir__kernel_work_of(device, fn, args).name;
-    (void)start, (void)end;
     if (name && !strcmp(name, "sum"))
         o->sums += ((const choir__k_sum *)args)->over_rows;
     if (name && !strcmp(name, "unary"))
@@ -176,7 +174,6 @@ static void compare(const job *j)
 
 static void linear(void **state)
 {
-    (void)state;
     static const job jobs[] = {
         {.name = "(out, in)", .rows = 40, .in = 24, .out = 16},
         {.name = "(in, out)", .rows = 40, .in = 24, .out = 16, .in_out = true},
@@ -209,7 +206,6 @@ static void linear(void **state)
  * whose sums are not rounded before; in f32 and for odd rows within the kernel's own task. */
 static void linear_of_gelu(void **state)
 {
-    (void)state;
     static const job jobs[] = {
         {.name = "GELU, (out, in)", .rows = 40, .in = 24, .out = 16},
         {.name = "GELU, (in, out)", .rows = 40, .in = 64, .out = 16, .in_out = true},
@@ -234,7 +230,6 @@ static void linear_of_gelu(void **state)
 
 static void see_gelu(choir_module *module, choir_tensor *const *in, int count, void *arg)
 {
-    (void)module;
     assert_int_equal(count, 1);
     *(int64_t *)arg = choir_tensor_size(in[0], 2);
 }
@@ -260,7 +255,6 @@ static int joint(choir_scope *run, choir_module *block, choir_dtype dtype)
  * or the layer is recomputed by itself. */
 static void in_a_block(void **state)
 {
-    (void)state;
     int64_t seen = 0;
     choir_scope *run = choir_scope_open(device, 3);
     choir_module *block = choir_nn_transformer_block(run, 16, 2, true, 0, 0.02);
@@ -313,7 +307,6 @@ static long launches_of(choir__k_matmul k)
 /* A product with an epilogue of the library is one launch; others are followed by kernels. */
 static void one_launch(void **state)
 {
-    (void)state;
     static char given;
     choir__k_matmul k = {.m = 16, .n = 24, .k = 32, .dtype = CHOIR_BF16};
     if (!launches_of(k))
@@ -353,7 +346,6 @@ static void count_casts(
     casts *c = arg;
     const char *name = choir__kernel_work_of(device, fn, args).name;
     const choir__k_copy *k = args;
-    (void)start, (void)end;
     if (name && !strcmp(name, "copy") && k->x_dtype != k->y_dtype && k->ndim == 1 &&
         k->shape[0] == c->out)
         c->count++;
@@ -363,7 +355,6 @@ static void count_casts(
  * f32: that of the two uses. */
 static void bias_once(void **state)
 {
-    (void)state;
     job j = {.name = "used twice", .rows = 40, .in = 16, .out = 16, .dtype = CHOIR_BF16};
     casts c = {.out = j.out};
     choir_scope *run = choir_scope_open(device, 3);

@@ -38,7 +38,6 @@ static choir_device *device;
 
 static int find_device(void **state)
 {
-    (void)state;
     device = choir_device_find("cuda:0");
     if (!device)
         print_message("%s\n", choir_error_message());
@@ -47,7 +46,6 @@ static int find_device(void **state)
 
 static void collect(const char *name, choir_tensor *t, void *arg)
 {
-    (void)name;
     outcome *o = arg;
     choir_tensor *g = choir_grad(t);
     assert_non_null(g);
@@ -108,8 +106,6 @@ static void take_step(
 
 static void see(choir_module *module, choir_tensor *const *in, int count, void *arg)
 {
-    (void)module;
-    (void)count;
     assert_int_equal(in[0]->dtype, CHOIR_F32);
     ++*(int *)arg;
 }
@@ -197,7 +193,6 @@ static outcome compare(const job *j, double bound, double of_losses)
  * norms write what products read. */
 static void gpt2(void **state)
 {
-    (void)state;
     job j = {"gpt2:layers=2,heads=2,width=32,context=16,vocab=320,dropout=0.1", false, 2, 16,
         320, CHOIR_BF16, false};
     outcome o = compare(&j, 0.03, 0.02);
@@ -208,7 +203,6 @@ static void gpt2(void **state)
  */
 static void beside(void **state)
 {
-    (void)state;
     job j = {"gpt2:layers=2,heads=2,width=32,context=16,vocab=320,dropout=0.1", false, 2, 16,
         320, CHOIR_BF16, false};
     outcome one = train(&j, NATIVE);
@@ -225,7 +219,6 @@ static void beside(void **state)
 
 static void llama(void **state)
 {
-    (void)state;
     job j = {"llama:layers=1,heads=2,width=32,context=16,vocab=320", false, 2, 16, 320,
         CHOIR_BF16, false};
     outcome o = compare(&j, 0.03, 0.02);
@@ -234,7 +227,6 @@ static void llama(void **state)
 
 static void resnet(void **state)
 {
-    (void)state;
     for (int f16 = 0; f16 < 2; f16++) {
         job j = {"resnet18:width=4,image=16,classes=5,small=1", true, 16, 16, 5,
             f16 ? CHOIR_F16 : CHOIR_BF16, false};
@@ -285,7 +277,6 @@ static void expect_near(const float *a, const float *b, double bound)
 
 static void readers_in_any_order(void **state)
 {
-    (void)state;
     for (int first = 0; first < 3; first++) {
         float g[2][ROWS * WIDE];
         for (int native = 0; native < 2; native++)
@@ -326,7 +317,6 @@ static void gradient_of_products(int other, int place, bool native, float *g)
 /* Their gradients are added up in f32, by the products themselves. */
 static void readers_that_multiply(void **state)
 {
-    (void)state;
     for (int other = 0; other < 2; other++)
         for (int place = 0; place < 3; place++) {
             float g[2][ROWS * WIDE];
@@ -339,7 +329,6 @@ static void readers_that_multiply(void **state)
 /* A parameter plus a 16-bit tensor of its shape, as of a low-rank change of a weight. */
 static void parameter_in_a_sum(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(device, 3);
     choir_module *net = choir_nn_linear(run, WIDE, WIDE);
     choir_tensor *weight = choir_module_find(net, "weight");
@@ -358,7 +347,6 @@ static void parameter_in_a_sum(void **state)
  * in every step. */
 static void changed_between(void **state)
 {
-    (void)state;
     double seen[3];
     float zeros[WIDE * WIDE] = {0}, ones[WIDE * WIDE];
     for (int k = 0; k < WIDE * WIDE; k++)
@@ -391,7 +379,6 @@ static choir_tensor *of_layer(choir_scope *s, choir_module *net)
 
 static void recurrent(void **state)
 {
-    (void)state;
     choir_recurrent_opts opts = choir_recurrent_defaults();
     opts.bidirectional = true;
     for (int gru = 0; gru < 2; gru++) {

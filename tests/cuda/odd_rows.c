@@ -35,7 +35,6 @@ static outcome results[2];
 
 static int find_device(void **state)
 {
-    (void)state;
     device = choir_device_find("cuda:0");
     return device && device->row_bytes ? 0 : -1;
 }
@@ -44,7 +43,6 @@ static void collect(const char *name, choir_tensor *t, void *arg)
 {
     outcome *o = arg;
     choir_tensor *g = choir_grad(t);
-    (void)name;
     assert_true(o->count + g->count <= MANY);
     ok(choir_read(g, o->grad + o->count, (size_t)g->count * sizeof(float)));
     o->count += g->count;
@@ -54,13 +52,11 @@ static void collect(const char *name, choir_tensor *t, void *arg)
 
 static choir_tensor *loss_of(choir_scope *run, choir_tensor *y, choir_tensor *wanted)
 {
-    (void)run;
     return choir_cross_entropy(y, wanted);
 }
 
 static choir_tensor *loss_of_rows(choir_scope *run, choir_tensor *y, choir_tensor *wanted)
 {
-    (void)run;
     choir_tensor *rows = choir_reshape(y, choir_dims(-1, CLASSES));
     assert_ptr_equal(rows->storage, y->storage); /* nothing is copied */
     return choir_cross_entropy(rows, choir_reshape(wanted, choir_dims(-1)));
@@ -71,7 +67,6 @@ static choir_tensor *smoothed(choir_scope *run, choir_tensor *y, choir_tensor *w
     choir_cross_entropy_opts o = choir_cross_entropy_defaults();
     o.label_smoothing = 0.1f;
     o.weight = choir_full(choir_tensor_scope(y), CHOIR_F32, choir_dims(CLASSES), 0.5);
-    (void)run;
     return choir_cross_entropy_with(y, wanted, o);
 }
 
@@ -80,7 +75,6 @@ static choir_tensor *with_others(choir_scope *run, choir_tensor *y, choir_tensor
 {
     choir_tensor *large = choir_mean(choir_square(y)), *p = choir_mean(choir_softmax(y));
     choir_tensor *some = choir_mean(choir_square(choir_narrow(y, 2, 3, 511)));
-    (void)run;
     return choir_add(
         choir_add(choir_cross_entropy(y, wanted), choir_scale(large, 0.5)), choir_add(p, some));
 }
@@ -88,7 +82,6 @@ static choir_tensor *with_others(choir_scope *run, choir_tensor *y, choir_tensor
 static void see(choir_tensor *t, choir_tensor *grad, void *arg)
 {
     static uint16_t values[BATCH * LENGTH * CLASSES];
-    (void)arg;
     assert_int_equal(grad->count, t->count);
     ok(choir_read(grad, values, sizeof values));
 }
@@ -183,7 +176,6 @@ static void same_numbers(void **state)
     static choir_module *(*const nets[])(choir_scope * run) = {gpt2, biased, recomputed};
     static reader *const readers[] = {
         loss_of, loss_of_rows, smoothed, with_others, kept_and_watched};
-    (void)state;
     for (size_t n = 0; n < CHOIR_COUNT(nets); n++)
         for (size_t i = 0; i < CHOIR_COUNT(readers); i++) {
             for (int spaced = 0; spaced < 2; spaced++)
@@ -196,7 +188,6 @@ static void same_numbers(void **state)
 /* Short rows and other types have no gaps. */
 static void elsewhere(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(device, 3);
     choir_module *few = choir_nn_linear(run, WIDTH, 101),
                  *many = choir_nn_linear(run, WIDTH, CLASSES);

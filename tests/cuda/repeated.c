@@ -5,11 +5,8 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
-#include "base/half.h"
-#include "base/rng.h"
 #include "conformance/dense_product.h"
-#include "conformance/on_device.h"
+#include "cuda/first_gpu.h"
 #include "sample.h"
 
 typedef enum form { GRADIENT_OF_WEIGHT, GRADIENT_OF_GELU, FORWARD } form;
@@ -30,33 +27,11 @@ static const product products[] = {
 
 enum { LAUNCHES = 20, MOST = 4, SMALL = 64 };
 
-static choir_device *device;
-
-static int find_device(void **state)
-{
-    (void)state;
-    device = choir_device_find("cuda:0");
-    return device ? 0 : -1;
-}
-
 static on_device numbers(int64_t n, uint64_t call)
 {
-    uint16_t *x = malloc((size_t)(n + 4) * sizeof *x);
-    for (int64_t i = 0; i < n; i += 4) {
-        uint32_t word[4];
-        choir__philox(20240607, call, (uint64_t)i, word);
-        for (int j = 0; j < 4; j++)
-            x[i + j] = choir__bf16_from_f32(2 * choir__unit(word[j]) - 1);
-    }
+    uint16_t *x = uniform_bf16(n, call, -1, 1);
     on_device d = to_device(device, x, (size_t)n * sizeof *x);
     free(x);
-    return d;
-}
-
-static on_device room(int64_t n, size_t size)
-{
-    on_device d = {choir__block_new(device, (size_t)n * size), (size_t)n * size};
-    assert_non_null(d.block);
     return d;
 }
 
@@ -118,7 +93,6 @@ static void repeat(const product *p, bool soft)
 static void launches_are_equal(void **state)
 {
     choir__library_use use[CHOIR__LIBRARIES];
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(products); i++)
         repeat(&products[i], on_soft_gpu());
     choir__device_libraries(device, use);

@@ -50,7 +50,6 @@ static int same_memory(int rank, int world, void *arg)
 {
     queues *q = arg;
     choir_scope *run = open_run();
-    (void)world;
     for (int64_t n = 33; n < 1 << 20; n *= 10000) {
         choir_scope *s = choir_step_open(run, 0);
         if (rank == 0) {
@@ -81,7 +80,6 @@ static int same_memory(int rank, int world, void *arg)
 
 static void test_same_memory(void **state)
 {
-    (void)state;
     run_ranks(2, same_memory);
 }
 
@@ -89,7 +87,6 @@ static void test_same_memory(void **state)
 
 static void test_copies(void **state)
 {
-    (void)state;
     run_ranks(2, copies);
 }
 
@@ -99,7 +96,6 @@ static int travels(int rank, int world, void *arg)
 {
     queues *q = arg;
     choir_scope *run = open_run();
-    (void)world;
     if (rank == 0) {
         size_t before = used();
         choir_scope *s = choir_step_open(run, 0);
@@ -133,7 +129,6 @@ static int travels(int rank, int world, void *arg)
 
 static void test_travels(void **state)
 {
-    (void)state;
     run_ranks(3, travels);
 }
 
@@ -144,7 +139,6 @@ static int lends_often(int rank, int world, void *arg)
 {
     queues *q = arg;
     choir_scope *run = open_run();
-    (void)world;
     for (int i = 0; i < 50; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         if (rank == 0) {
@@ -168,7 +162,6 @@ static int outlives(int rank, int world, void *arg)
 {
     queues *q = arg;
     choir_scope *run = open_run();
-    (void)world;
     if (rank == 0) {
         CHECK_OK(put(q->to, choir_full(run, CHOIR_F32, choir_dims(5000), 4)));
     } else {
@@ -181,7 +174,6 @@ static int outlives(int rank, int world, void *arg)
 
 static void test_loans(void **state)
 {
-    (void)state;
     run_ranks(2, lends_often);
     run_ranks(2, outlives);
 }
@@ -192,7 +184,6 @@ static int loses_borrower(int rank, int world, void *arg)
     queues *q = arg;
     choir_scope *run = open_run(), *s = choir_step_open(run, 0);
     choir_tensor *t = choir_full(s, CHOIR_F32, choir_dims(1 << 18), 1);
-    (void)world;
     if (rank == 1) {
         CHECK_OK(choir_scope_close(s));
         get(q->to, run);
@@ -217,7 +208,6 @@ static int loses_owner(int rank, int world, void *arg)
     choir_scope *run = open_run();
     choir_tensor *t;
     choir_status status;
-    (void)world;
     if (rank == 1) {
         CHECK_OK(put(q->to, choir_full(run, CHOIR_F32, choir_dims(100), 1)));
         raise(SIGKILL);
@@ -232,7 +222,6 @@ static int loses_owner(int rank, int world, void *arg)
 
 static void test_deaths(void **state)
 {
-    (void)state;
     choir_spawn_fn *fns[] = {loses_borrower, loses_owner};
     for (int i = 0; i < 2; i++) {
         queues q = open_queues();
@@ -252,7 +241,6 @@ static int refused(int rank, int world, void *arg)
     choir_scope *host = choir_scope_open(choir_device_find("cpu:0"), 1);
     choir_tensor *t = choir_zeros(run, CHOIR_F32, CHOIR_SCALAR);
     choir_tensor *h = choir_zeros(host, CHOIR_F32, CHOIR_SCALAR);
-    (void)world;
     if (rank == 0) {
         CHECK(choir_tensor_queue_put(q->to, (choir_tensor *[]){t, h}, 2, 0) ==
               CHOIR_ERR_ARGUMENT);
@@ -283,7 +271,6 @@ static int refused(int rank, int world, void *arg)
 
 static void test_refused(void **state)
 {
-    (void)state;
     run_ranks(2, refused);
 }
 
@@ -293,7 +280,6 @@ static void test_alone(void **state)
     queues q = open_queues();
     choir_scope *run = open_run();
     choir_tensor *t = choir_full(run, CHOIR_F32, choir_dims(10), 1), *got;
-    (void)state;
     choir_check(choir_tensor_share_memory(t));
     choir_check(put(q.to, t));
     choir_check(choir_tensor_queue_get(q.to, run, &got, 1, 0));

@@ -371,7 +371,6 @@ static bool is_there(const place *at)
 static void test_chaos(void **state)
 {
     const char *wanted = getenv("CHOIR_CHAOS_SEED"), *only = getenv("CHOIR_CHAOS_PLACE");
-    (void)state;
     seed = wanted ? strtoull(wanted, NULL, 10) : (uint64_t)(choir__now() * 1e6);
     bool alone = own_network();
     if (!alone)

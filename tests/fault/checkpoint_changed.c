@@ -62,7 +62,6 @@ static bool save_changed(job *j, const char *dir, int n, choir_status *status)
 
 static void no_changed_bit_is_trusted(void **state)
 {
-    (void)state;
     job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
     choir_status status;
     int refused = 0, damaged = 0;
@@ -90,7 +89,6 @@ static void no_changed_bit_is_trusted(void **state)
 static void know(
     void *arg, const choir__item *item, const choir__box_region *region, choir__proof *proof)
 {
-    (void)arg, (void)item, (void)region;
     *proof = (choir__proof){0};
 }
 
@@ -128,7 +126,6 @@ static int save_ranks(int rank, int world, void *arg)
 
 static void numbers_of_ranks(void **state)
 {
-    (void)state;
     for (int world = 2; world <= WORLD; world++)
         for (int odd = 0; odd < world; odd++) {
             remove_all(state);
@@ -141,7 +138,6 @@ static void numbers_of_ranks(void **state)
 /* The state may change until the save's thread has written it. */
 static void state_is_read_again(void **state)
 {
-    (void)state;
     char fresh[512];
     snprintf(fresh, sizeof fresh, "%s", at("again"));
     choir__saver s = {.dir = fresh, .fresh = fresh, .state = choir_train_state_none()};
@@ -168,7 +164,6 @@ static bool is_there(const char *name)
 /* A second fault finds the folder that the first one left. */
 static void suspects_are_put_aside(void **state)
 {
-    (void)state;
     char dir[512];
     static const char *const names[] = {"step-00000004", "step-00000008"};
     snprintf(dir, sizeof dir, "%s", at("aside"));
@@ -187,7 +182,6 @@ static void suspects_are_put_aside(void **state)
 /* A user's file in the folder of an earlier fault is kept, so a name is taken. */
 static void suspects_that_stay_are_told(void **state)
 {
-    (void)state;
     char dir[512];
     static const char *const names[] = {"step-00000008", "step-00000012"};
     snprintf(dir, sizeof dir, "%s", at("stays"));

@@ -46,7 +46,6 @@ static void damage(const char *dir, const char *name, job *j)
 
 static void damaged_files(void **state)
 {
-    (void)state;
     job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
     char found[PATH_MAX];
     train(&a, 0, 1);
@@ -63,7 +62,6 @@ static void damaged_files(void **state)
 /* A flipped bit of the state is reported, or changes no stored value. */
 static void every_flip_of_state(void **state)
 {
-    (void)state;
     job j = job_open(TOY, SGD_PLAIN);
     size_t bytes;
     char found[PATH_MAX], path[PATH_MAX + 16];
@@ -95,7 +93,6 @@ static void every_flip_of_state(void **state)
 /* A diverged model does not replace the last checkpoint that can be loaded. */
 static void refuses_nonfinite(void **state)
 {
-    (void)state;
     job j = job_open(TOY, ADAMW);
     save(at("nan"), &j, 1, false);
     float bias[2] = {0, NAN};
@@ -113,7 +110,6 @@ static void refuses_nonfinite(void **state)
  * continues waits for that. */
 static void waits_for_a_dying_save(void **state)
 {
-    (void)state;
     int taken[2];
     char byte;
     job j = job_open(TOY, ADAMW);
@@ -139,7 +135,6 @@ static void waits_for_a_dying_save(void **state)
 
 static void one_at_a_time(void **state)
 {
-    (void)state;
     job j = job_open(TOY, ADAMW);
     save(at("lock"), &j, 1, false);
     int fd = open(at("lock"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -160,7 +155,6 @@ static void one_at_a_time(void **state)
 /* At every limit on the size of files, the save fails cleanly or succeeds. */
 static void limited_files(void **state)
 {
-    (void)state;
     struct rlimit old;
     job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
     int64_t last = 1;
@@ -221,7 +215,6 @@ static int fill_disk(void)
 
 static void full_disk(void **state)
 {
-    (void)state;
     int status;
     pid_t child = start("--fill-disk", -1);
     assert_int_equal(waitpid(child, &status, 0), child);

@@ -15,7 +15,6 @@ static bool there(const char *path)
 
 static void leftovers(void **state)
 {
-    (void)state;
     job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
     save(at("left"), &a, 1, false);
     /* Killed while the old step 1 was aside: readers find it, and the next save puts it
@@ -59,7 +58,6 @@ static int save_forever(void)
 
 static void killed_while_saving(void **state)
 {
-    (void)state;
     enum { KILLS = 30 };
     int64_t step = 0;
     for (int k = 0; k < KILLS; k++) {
@@ -137,7 +135,6 @@ static int kill_after(pid_t child, int calls)
  * chance may miss. */
 static void killed_after_every_call(void **state)
 {
-    (void)state;
     int64_t step = 1;
     job j = job_open(TOY, ADAMW);
     for (int calls = 1, status = 0; !WIFEXITED(status) || calls == 1; calls++) {

@@ -336,8 +336,6 @@ static int save_copied(int rank, int world, void *arg)
 {
     const plan *p = arg;
     work w;
-    (void)rank;
-    (void)world;
     CHECK(open_work(&w, p->dir, p->async) == 0);
     CHECK(fill_with(w.net, w.opt, 1) == 0);
     CHECK_OK(save_step(&w, 1));
@@ -373,7 +371,6 @@ static void check_copies(const char *dir, int world, bool again)
 
 static void killed_at_every_boundary(void **state)
 {
-    (void)state;
     for (int world = 1; world <= MOST; world++)
         for (int way = world % 2; way < 3; way += 2) {
             plan p = {
@@ -429,7 +426,6 @@ static int fail_each(int rank, int world, void *arg)
 
 static void fails_on_all_ranks(void **state)
 {
-    (void)state;
     for (int rank = 0; rank < 2; rank++)
         for (int async = 0; async < 2; async++) {
             char dir[512];
@@ -451,7 +447,6 @@ static int die(int rank, int world, void *arg)
 {
     const plan *p = arg;
     work w;
-    (void)world;
     signal(
         SIGTERM, SIG_IGN); /* that the other is to stop; it has something to find out first */
     CHECK(open_work(&w, p->dir, p->async) == 0);
@@ -482,7 +477,6 @@ static void find_out(int rank, int call, char dir[512])
 
 static void dies_while_saving(void **state)
 {
-    (void)state;
     for (int rank = 0; rank < 2; rank++)
         for (int call = 1; call < 6; call += 2) {
             char dir[512];
@@ -498,7 +492,6 @@ static int save_once(int rank, int world, void *arg)
 {
     const plan *p = arg;
     work w;
-    (void)world;
     faults.no_locks = p->again;
     CHECK(open_work(&w, rank && !p->again ? at("another-%d", rank) : p->dir, p->async) == 0);
     CHECK(fill_with(w.net, w.opt, 1) == 0);
@@ -509,7 +502,6 @@ static int save_once(int rank, int world, void *arg)
 
 static void without_locks(void **state)
 {
-    (void)state;
     plan p = {.dir = at("no-locks"), .again = true};
     ok(choir_spawn(2, save_once, &p));
     assert_int_equal(step_in(at("no-locks")), 1);
@@ -518,7 +510,6 @@ static void without_locks(void **state)
 /* Rank 1 has another disk under the same name. */
 static void without_a_common_disk(void **state)
 {
-    (void)state;
     plan p = {.dir = at("apart")};
     ok(choir_spawn(2, save_once, &p));
     assert_non_null(strstr(shared->message[0], "rank 1 does not see "));

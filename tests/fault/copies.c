@@ -241,7 +241,6 @@ static int train(int rank, int world, void *arg)
 {
     scene *s = arg;
     choir_status status = CHOIR_ERR_PEER_LOST;
-    (void)rank, (void)world;
     if (s->err)
         dup2(s->err, STDERR_FILENO);
     while (choir__crew_is_new() && s->done < s->newcomer)
@@ -312,7 +311,6 @@ static scene *new_scene_without_room(bool saves)
  * state stays, and no more. */
 static void test_newer_checkpoint(void **state)
 {
-    (void)state;
     scene *s = new_scene_without_room(true);
     assert_int_equal(s->from[3], 20);
     assert_int_equal(2 * s->held[2], s->held[1]);
@@ -322,7 +320,6 @@ static void test_newer_checkpoint(void **state)
 /* Without a checkpoint the copies are all there is, however old. */
 static void test_old_copies(void **state)
 {
-    (void)state;
     scene *s = new_scene_without_room(false);
     assert_int_equal(s->from[3], s->from[2]);
     free_scene(s);
@@ -331,7 +328,6 @@ static void test_old_copies(void **state)
 /* The memory that other ranks have reserved goes back when one of them gets none. */
 static void test_reserved(void **state)
 {
-    (void)state;
     scene *s = new_scene(false);
     s->no_room[1] = true;
     run_scene(s);
@@ -344,7 +340,6 @@ static void test_reserved(void **state)
  * twice. */
 static void test_newcomer_waits(void **state)
 {
-    (void)state;
     scene *s = new_scene(true);
     s->no_copy = true;
     s->dies[1] = 12;
@@ -359,7 +354,6 @@ static void test_newcomer_waits(void **state)
 /* Without any checkpoint it waits for the end: the others' steps would be lost. */
 static void test_newcomer_in_vain(void **state)
 {
-    (void)state;
     scene *s = new_scene(false);
     s->no_copy = true;
     s->dies[1] = 5;
@@ -374,7 +368,6 @@ static void test_newcomer_in_vain(void **state)
  * of DiLoCo lack the state of all ranks but one, so the older copies count. */
 static void test_checkpoint_lacks_state(void **state)
 {
-    (void)state;
     scene *s = new_scene(true);
     s->diloco = true;
     s->dies[1] = 20;
@@ -388,7 +381,6 @@ static void test_checkpoint_lacks_state(void **state)
  * program's that it has not read. */
 static void test_loss_is_read(void **state)
 {
-    (void)state;
     char text[4096];
     scene *s = new_scene(false);
     s->evaluates = true;

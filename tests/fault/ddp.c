@@ -52,7 +52,6 @@ static int dying(int rank, int world, void *arg)
 {
     death *d = arg;
     choir_env env;
-    (void)world;
     note_self(d->notes, rank);
     choir_check(choir_env_init(&env));
     env.device = choir_device_find("cpu:0");
@@ -103,28 +102,24 @@ static void dies(moment when, int world, int victim)
 
 static void test_hook(void **state)
 {
-    (void)state;
     dies(IN_A_HOOK, 2, 1);
     dies(IN_A_HOOK, 3, 0);
 }
 
 static void test_step(void **state)
 {
-    (void)state;
     dies(IN_A_STEP, 2, 1);
     dies(IN_A_STEP, 3, 0);
 }
 
 static void test_first(void **state)
 {
-    (void)state;
     dies(AT_FIRST, 2, 1);
     dies(AT_FIRST, 3, 0);
 }
 
 static void test_shadow(void **state)
 {
-    (void)state;
     dies(IN_THE_SHADOW, 2, 1);
     dies(IN_THE_SHADOW, 3, 2);
 }

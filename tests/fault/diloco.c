@@ -68,7 +68,6 @@ static int rank_main(int rank, int world, void *arg)
     job j = {.trial = arg, .rank = rank};
     notes *n = j.trial->notes;
     choir_env env;
-    (void)world;
     signal(SIGTERM, SIG_IGN); /* of choir_spawn, which would end the others at once */
     note_self(n, rank);
     choir_check(choir_env_init(&env));
@@ -93,14 +92,12 @@ static void check(int dies_at, bool recorded)
 
 static void between_meetings(void **state)
 {
-    (void)state;
     check(EVERY, false);
     check(EVERY + 1, true);
 }
 
 static void in_a_meeting(void **state)
 {
-    (void)state;
     check(EVERY - 1, false);
     check(2 * EVERY - 1, true);
 }
@@ -108,7 +105,6 @@ static void in_a_meeting(void **state)
 /* Runs the test over UCX, as between machines. */
 static void over_ucx(void **state)
 {
-    (void)state;
     use_ucx();
     check(EVERY, true);
     check(2 * EVERY - 1, true);

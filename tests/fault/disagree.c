@@ -136,7 +136,6 @@ static int in_every_kind(int rank, int world, void *arg)
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
     place p = {.in = calloc(1, ROOM), .out = calloc(1, ROOM)};
-    (void)rank, (void)arg;
     opts.timeout_s = 30;
     CHECK_OK(choir_group_init(NULL, opts, &group));
     for (size_t w = 0; w < CHOIR_COUNT(ways); w++)
@@ -160,7 +159,6 @@ static int in_every_kind(int rank, int world, void *arg)
 
 static void test_every_kind(void **state)
 {
-    (void)state;
     for (int world = 2; world <= 5; world += world == 3 ? 2 : 1)
         if (choir_spawn(world, in_every_kind, NULL) != CHOIR_OK)
             fail_msg("world %d: %s", world, choir_error_message());

@@ -35,7 +35,6 @@ static int rank_main(int rank, int world, void *arg)
 {
     const trial *t = arg;
     choir_env env;
-    (void)world;
     signal(SIGTERM, SIG_IGN); /* of choir_spawn, which would end the others at once */
     note_self(t->notes, rank);
     choir_check(choir_env_init(&env));
@@ -62,20 +61,17 @@ static void check(int dies_in, bool forward)
 
 static void in_forward(void **state)
 {
-    (void)state;
     check(2, true);
 }
 
 static void before_backward(void **state)
 {
-    (void)state;
     check(2, false);
 }
 
 /* Runs the test over UCX, as between machines. */
 static void over_ucx(void **state)
 {
-    (void)state;
     use_ucx();
     check(2, true);
     check(2, false);

@@ -224,7 +224,6 @@ static choir_status train_once(scene *s)
 static int train(int rank, int world, void *arg)
 {
     choir_status status = CHOIR_ERR_PEER_LOST;
-    (void)rank, (void)world;
     while (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)
         status = train_once(arg);
     return status != CHOIR_OK;
@@ -299,7 +298,6 @@ static void survives(blow kind, int victim, int moment, bool in_loss, bool norm)
 
 static void test_killed(void **state)
 {
-    (void)state;
     survives(KILL, 0, 5, false, false);  /* while steps are replayed */
     survives(KILL, 2, 0, true, false);   /* in the first step, which makes everything */
     survives(KILL, 1, 2, true, true);    /* in the step that is recorded */
@@ -309,7 +307,6 @@ static void test_killed(void **state)
 
 static void test_stopped(void **state)
 {
-    (void)state;
     survives(STOP, 1, 7, false, false);
 }
 
@@ -317,7 +314,6 @@ static void test_stopped(void **state)
  * finishes nothing while others wait. */
 static void test_live_locked(void **state)
 {
-    (void)state;
     static const strategy tried[] = {DDP, STAGE_3};
     for (int i = 0; i < 2; i++) {
         scene *s = new_scene(LIVE_LOCK, 1, 7);
@@ -334,7 +330,6 @@ static void test_live_locked(void **state)
  * places. */
 static void test_live_locked_alone(void **state)
 {
-    (void)state;
     scene *s = new_scene(LIVE_LOCK, 1, 7);
     s->strategy = STAGE_3;
     s->timeout_s = 60;
@@ -355,7 +350,6 @@ static void test_live_locked_alone(void **state)
 /* Others wait for a rank that has long work of its own, and nothing happens to it. */
 static void test_host_work(void **state)
 {
-    (void)state;
     scene *s = new_scene(WORK, 1, 10);
     s->timeout_s = 60;
     s->silence_s = 1;
@@ -368,7 +362,6 @@ static void test_host_work(void **state)
 /* Each rank has rows that no other one has. */
 static void test_shards(void **state)
 {
-    (void)state;
     survives_as(STAGE_1, KILL, 1, 5, false, true);
     survives_as(STAGE_2, KILL, 0, 2, true, false);   /* in the step that is recorded */
     survives_as(STAGE_3, KILL, 2, 39, false, false); /* the last step */
@@ -380,7 +373,6 @@ static void test_shards(void **state)
 /* Each rank has weights and a state of its own; its successor takes them over. */
 static void test_apart(void **state)
 {
-    (void)state;
     survives_as(DILOCO, KILL, 1, 12, false, false); /* five steps after they have met */
     survives_as(DILOCO, KILL, 0, 20, false, true);  /* in the step that ends with a meeting */
     survives_as(LOCAL_SGD, KILL, 2, 30, false, false);
@@ -390,7 +382,6 @@ static void test_apart(void **state)
  * it, so the steps since the meeting before are all that they repeat. */
 static void test_lost_as_they_meet(void **state)
 {
-    (void)state;
     scene *s = new_scene(LATE_KILL, 1, 14);
     s->strategy = DILOCO;
     same_weights(s, run_scene(s, 3, 1, 0), "a loss between a meeting and its copy");
@@ -402,7 +393,6 @@ static void test_lost_as_they_meet(void **state)
 /* All ranks are lost at a time; their copies are the supervisor's, too. */
 static void test_all_lost(void **state)
 {
-    (void)state;
     scene *s = new_scene(ALL, 0, 0);
     s->strategy = STAGE_3;
     pid_t runner = fork();
@@ -424,7 +414,6 @@ static void test_all_lost(void **state)
  */
 static void test_no_copy(void **state)
 {
-    (void)state;
     scene *s = new_scene(KILL, 1, 9);
     s->strategy = STAGE_2;
     s->no_copy = true;
@@ -438,7 +427,6 @@ static void test_no_copy(void **state)
  * as without copies. */
 static void test_no_room(void **state)
 {
-    (void)state;
     scene *s = new_scene(KILL, 0, 9);
     s->strategy = STAGE_3;
     s->no_room = true;
@@ -453,7 +441,6 @@ static void test_no_room(void **state)
 /* A spare takes the place at once. */
 static void test_spare(void **state)
 {
-    (void)state;
     scene *s = new_scene(KILL, 0, 20);
     same_weights(s, run_scene(s, 2, 1, 1), "a spare");
     assert_true(s->joined >= 1);
@@ -465,7 +452,6 @@ static void test_spare(void **state)
 static void end_at_second(int number)
 {
     static volatile sig_atomic_t seen;
-    (void)number;
     if (seen++)
         _exit(130);
 }
@@ -475,7 +461,6 @@ static void end_at_second(int number)
 static int interrupted_rank(int rank, int world, void *arg)
 {
     choir_env env;
-    (void)rank, (void)world, (void)arg;
     if (choir__crew_is_new()) {
         kill(getppid(), SIGTERM);
         for (;;)
@@ -493,7 +478,6 @@ static int interrupted_rank(int rank, int world, void *arg)
 
 static void test_interrupted(void **state)
 {
-    (void)state;
     int wait_status;
     pid_t runner = fork();
     if (runner == 0) {
@@ -535,7 +519,6 @@ static void anytime(unsigned seed)
 
 static void test_anytime(void **state)
 {
-    (void)state;
     const char *chosen = getenv("CHOIR_TEST_SEED"), *many = getenv("CHOIR_TEST_TRIALS");
     unsigned first = chosen ? (unsigned)atoi(chosen) : (unsigned)getpid();
     for (int i = 0; i < (many ? atoi(many) : TRIALS); i++) {
@@ -549,7 +532,6 @@ static void test_anytime(void **state)
 static int fails(int rank, int world, void *arg)
 {
     choir_env env;
-    (void)rank, (void)world, (void)arg;
     if (choir_env_init(&env) != CHOIR_OK)
         return 1;
     if (env.generation == 1 && env.rank == 1)
@@ -561,7 +543,6 @@ static int fails(int rank, int world, void *arg)
 
 static void test_gives_up(void **state)
 {
-    (void)state;
     choir_spawn_opts opts = choir_spawn_defaults();
     opts.max_restarts = 2;
     assert_int_equal(choir_spawn_with(2, fails, NULL, opts), CHOIR_ERR_PEER_LOST);
@@ -582,7 +563,6 @@ static int refused(int rank, int world, void *arg)
 {
     notes *n = arg;
     choir_env env;
-    (void)world;
     if (choir_env_init(&env) != CHOIR_OK)
         return 1;
     choir_scope *run = choir_run_open(&env, 1);
@@ -601,7 +581,6 @@ static int refused(int rank, int world, void *arg)
 
 static void test_refuses(void **state)
 {
-    (void)state;
     notes *n = new_notes();
     choir_spawn_opts opts = choir_spawn_defaults();
     opts.max_restarts = 1;

@@ -86,7 +86,6 @@ static void dies(moment when, int world, int victim, bool busy)
 
 static void test_death(void **state)
 {
-    (void)state;
     for (int when = BEFORE_A_CALL; when <= EXIT_WITHOUT_FREE; when++) {
         dies((moment)when, 2, 1, false);
         dies((moment)when, 3, 0, false);
@@ -96,7 +95,6 @@ static void test_death(void **state)
 
 static void test_death_while_rank_0_is_busy(void **state)
 {
-    (void)state;
     dies(BEFORE_A_CALL, 4, 2, true);
 }
 
@@ -106,7 +104,6 @@ static int dying_early(int rank, int world, void *arg)
     notes *n = arg;
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
-    (void)world;
     opts.timeout_s = LATE_S;
     if (rank == 1)
         return 0; /* never comes */
@@ -117,7 +114,6 @@ static int dying_early(int rank, int world, void *arg)
 static void test_never_came(void **state)
 {
     notes *n = new_notes();
-    (void)state;
     ok(choir_spawn(3, dying_early, n));
     for (int r = 0; r < 3; r += 2) {
         assert_int_equal(n->status[r], CHOIR_ERR_TIMEOUT);
@@ -160,7 +156,6 @@ static int splitting(int rank, int world, void *arg)
 /* The sentence names the victim by its number in the group that is split. */
 static void test_lost_in_split(void **state)
 {
-    (void)state;
     for (int victim = 1; victim <= 3; victim += 2)
         for (int dies = 0; dies < 2; dies++) {
             split s = {new_notes(), victim, dies};
@@ -203,7 +198,6 @@ static int wrong_rank(int rank, int world, void *arg)
 static void test_wrongly_started(void **state)
 {
     notes *n = new_notes();
-    (void)state;
     ok(choir_spawn(2, wrong_world, n));
     for (int r = 0; r < 2; r++) {
         assert_int_equal(n->status[r], CHOIR_ERR_MISMATCH);
@@ -224,7 +218,6 @@ static int leaving(int rank, int world, void *arg)
 {
     notes *n = arg;
     choir_group *group;
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir_group_barrier(group, NULL));
     if (rank != 1)
@@ -238,7 +231,6 @@ static int leaving(int rank, int world, void *arg)
 static void test_left(void **state)
 {
     notes *n = new_notes();
-    (void)state;
     ok(choir_spawn(3, leaving, n));
     for (int r = 0; r < 3; r += 2) {
         assert_int_equal(n->status[r], CHOIR_ERR_PEER_LOST);
@@ -255,7 +247,6 @@ static int silent(int rank, int world, void *arg)
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
     float x = 1;
-    (void)world;
     opts.timeout_s = LATE_S;
     CHECK_OK(choir_group_init(NULL, opts, &group));
     CHECK_OK(choir_group_barrier(group, NULL));
@@ -270,7 +261,6 @@ static int silent(int rank, int world, void *arg)
 static void test_silence(void **state)
 {
     notes *n = new_notes();
-    (void)state;
     ok(choir_spawn(4, silent, n));
     for (int r = 0; r < 4; r++) { /* the silent ones learn of it when they come */
         assert_int_equal(n->status[r], CHOIR_ERR_TIMEOUT);
@@ -286,7 +276,6 @@ static int disagreeing(int rank, int world, void *arg)
     choir_group *group;
     float x[40000] = {0}; /* past the size that takes a single step */
     int64_t count = rank == 1 ? 20000 : 40000;
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM, NULL));
     note(n, rank, choir_group_all_reduce(group, x, count, CHOIR_F32, CHOIR_SUM, NULL));
@@ -300,7 +289,6 @@ static int disagreeing_calls(int rank, int world, void *arg)
     notes *n = arg;
     choir_group *group;
     float x[3] = {0};
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     note(n, rank,
         rank == 1 ? choir_group_broadcast(group, x, 12, CHOIR_U8, 0, NULL)
@@ -312,7 +300,6 @@ static int disagreeing_calls(int rank, int world, void *arg)
 static void test_mismatch(void **state)
 {
     notes *n = new_notes();
-    (void)state;
     for (int world = 2; world <= 5; world++) {
         ok(choir_spawn(world, disagreeing, n));
         for (int r = 0; r < world; r++) {
@@ -342,12 +329,7 @@ static int traces(void)
         found += strstr(line, "@choir/") != NULL;
     if (f)
         fclose(f);
-    DIR *d = opendir("/dev/shm");
-    for (struct dirent *e; d && (e = readdir(d));)
-        found += strstr(e->d_name, "choir") != NULL;
-    if (d)
-        closedir(d);
-    return found;
+    return found + shared_files();
 }
 
 static int computes_forever(int rank, int world, void *arg)
@@ -356,7 +338,6 @@ static int computes_forever(int rank, int world, void *arg)
     choir_group *group;
     choir__shared *shared;
     float x = 0;
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 1 << 20, &shared));
     n->pid[rank] = getpid();
@@ -368,16 +349,8 @@ static void test_nothing_left(void **state)
 {
     notes *n = new_notes();
     int before = traces();
-    (void)state;
-    pid_t pid = spawner(3, computes_forever, n);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    kill_spawner(spawner(3, computes_forever, n), n, 3);
     double deadline = choir__now() + HANGS_S;
-    for (int r = 0; r < 3; r++)
-        while (!gone(n->pid[r]) && choir__now() < deadline)
-            nap(0.02);
-    for (int r = 0; r < 3; r++)
-        assert_true(gone(n->pid[r]));
     while (traces() > before && choir__now() < deadline)
         nap(0.02); /* other tests of this machine may be at it */
     assert_true(traces() <= before);

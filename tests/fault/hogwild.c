@@ -3,12 +3,10 @@
  * with them. */
 #include "fault/notes.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include <choir/choir.h>
 
@@ -25,7 +23,6 @@ static int train(int rank, int world, void *arg)
     job *j = arg;
     choir_scope *run = j->net->run;
     choir_optim *opt = choir_sgd(run, j->net, choir_sgd_defaults());
-    (void)world;
     for (int i = 0; i < j->steps; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         choir_tensor *x = choir_randn(s, choir_dims(4, 64), "x");
@@ -43,8 +40,6 @@ static void check_finite(const char *name, choir_tensor *t, void *arg)
 {
     static float words[64 * 64];
     size_t bytes = (size_t)choir_tensor_count(t) * sizeof(float);
-    (void)name;
-    (void)arg;
     choir_check(choir_read(t, words, bytes));
     for (size_t i = 0; i < bytes / sizeof(float); i++)
         assert_true(isfinite(words[i]));
@@ -54,7 +49,6 @@ static void test_killed_worker(void **state)
 {
     choir_scope *run = choir_scope_open(NULL, 42);
     job j = {new_notes(), choir_nn_linear(run, 64, 64), 1000000, 20};
-    (void)state;
     choir_check(choir_module_share_memory(j.net));
     assert_fails(choir_spawn(3, train, &j), CHOIR_ERR_PEER_LOST, "rank 1 (pid ");
     assert_says("SIGKILL");
@@ -72,17 +66,6 @@ static void test_killed_worker(void **state)
 
 /* --- nothing left behind --- */
 
-static int files(void)
-{
-    int found = 0;
-    DIR *d = opendir("/dev/shm");
-    for (struct dirent *e; d && (e = readdir(d));)
-        found += strstr(e->d_name, "choir") != NULL;
-    if (d)
-        closedir(d);
-    return found;
-}
-
 static int share_and_train(notes *n)
 {
     choir_scope *run = choir_scope_open(NULL, 42);
@@ -94,23 +77,13 @@ static int share_and_train(notes *n)
 static void test_nothing_left(void **state)
 {
     notes *n = new_notes();
-    int before = files();
-    (void)state;
+    int before = shared_files();
     pid_t pid = fork();
     if (pid == 0)
         _exit(share_and_train(n));
-    for (int r = 0; r < 3; r++)
-        while (!*(volatile pid_t *)&n->pid[r])
-            nap(0.01);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    double deadline = choir__now() + HANGS_S;
-    for (int r = 0; r < 3; r++)
-        while (!gone(n->pid[r]) && choir__now() < deadline)
-            nap(0.02);
-    for (int r = 0; r < 3; r++)
-        assert_true(gone(n->pid[r])); /* and with it who mapped the memory */
-    assert_true(files() <= before);
+    await_pids(n, 3);
+    kill_spawner(pid, n, 3); /* all who mapped the memory are gone */
+    assert_true(shared_files() <= before);
     munmap(n, sizeof *n);
 }
 

@@ -100,7 +100,6 @@ static const char *const algorithms[] = {"ring", "exchange", "binomial", "double
 
 static void test_death(void **state)
 {
-    (void)state;
     for (size_t a = 0; a < CHOIR_COUNT(algorithms); a++)
         tell((story){.algorithm = algorithms[a], .fate = DIES, .victim = 2, .timeout_s = 60}, 5,
             CHOIR_ERR_PEER_LOST, "died during");
@@ -108,7 +107,6 @@ static void test_death(void **state)
 
 static void test_leaving(void **state)
 {
-    (void)state;
     for (size_t a = 0; a < CHOIR_COUNT(algorithms); a++)
         tell((story){.algorithm = algorithms[a], .fate = LEAVES, .victim = 1, .timeout_s = 60},
             4, CHOIR_ERR_PEER_LOST, "has left the group, and");
@@ -116,7 +114,6 @@ static void test_leaving(void **state)
 
 static void test_stop(void **state)
 {
-    (void)state;
     tell((story){.algorithm = "ring", .fate = STOPS, .victim = 2, .timeout_s = LATE_S}, 5,
         CHOIR_ERR_TIMEOUT, "is stopped");
     tell((story){.algorithm = NULL, .fate = STOPS, .victim = 1, .timeout_s = LATE_S}, 2,
@@ -125,7 +122,6 @@ static void test_stop(void **state)
 
 static void test_lateness(void **state)
 {
-    (void)state;
     tell((story){.algorithm = "ring", .fate = SLEEPS, .victim = 2, .timeout_s = LATE_S}, 5,
         CHOIR_ERR_TIMEOUT, "did not come to all_reduce of 100000 f32");
     tell((story){.algorithm = NULL, .fate = SLEEPS, .victim = 0, .timeout_s = LATE_S}, 2,
@@ -183,7 +179,6 @@ static int quarrelling(int rank, int world, void *arg)
     choir_group *g;
     choir_group_opts opts = choir_group_defaults();
     float x[100] = {0};
-    (void)world;
     opts.timeout_s = 20;
     CHECK_OK(choir_group_init(NULL, opts, &g));
     choir_status status = disagree(g, q->which, x);
@@ -202,7 +197,6 @@ static void test_disagreement(void **state)
         {"send of 5 f32 to rank 0", "receive of 4 f32 from rank 1"},
         {"send of 100 f32 to rank 0", "all_reduce of 100 f32"},
         {"rank 1 sends 8 bytes where rank 2 expects 4", "all_to_all of uneven parts of f32"}};
-    (void)state;
     for (int which = 0; which < (int)CHOIR_COUNT(words); which++) {
         quarrel q = {new_notes(), which};
         ok(choir_spawn(3, quarrelling, &q));

@@ -52,7 +52,6 @@ static int stopping(int rank, int world, void *arg)
     float x[3] = {1, 2, 3};
     choir_group *group = join(0.5);
     note_self(n, rank);
-    (void)world;
     CHECK_OK(choir_group_barrier(group, NULL));
     if (rank == 1) {
         wake_later(getpid(), 1.5);
@@ -74,7 +73,6 @@ static bool has_age(const char *text, const char *want)
 
 static void test_stopped(void **state)
 {
-    (void)state;
     for (int world = 2; world <= 3; world++) {
         notes *n = new_notes();
         char want[200];
@@ -95,7 +93,6 @@ static int stopping_by_twos(int rank, int world, void *arg)
     notes *n = arg;
     choir_group *group = join(0.5);
     note_self(n, rank);
-    (void)world;
     CHECK_OK(choir_group_barrier(group, NULL));
     if (rank == 1 || rank == 3) {
         wake_later(getpid(), 1.5);
@@ -112,7 +109,6 @@ static void test_several(void **state)
 {
     notes *n = new_notes();
     char want[300];
-    (void)state;
     ok(choir_spawn(4, stopping_by_twos, n));
     same_on_all(n, 4, CHOIR_ERR_TIMEOUT);
     const char *text = n->message[0];
@@ -132,7 +128,6 @@ static int all_stopping(int rank, int world, void *arg)
 {
     notes *n = arg;
     choir_group *group = join(1.5);
-    (void)world;
     CHECK_OK(choir_group_barrier(group, NULL));
     if (rank == 0) {
         n->pid[0] = getpid();
@@ -149,7 +144,6 @@ static void test_whole_job_stopped(void **state)
 {
     notes *n = new_notes();
     int status;
-    (void)state;
     pid_t pid = spawner(2, all_stopping, n);
     nap(0.1);
     kill(n->pid[0], SIGSTOP);
@@ -173,7 +167,6 @@ static int deadlocked(int rank, int world, void *arg)
 {
     notes *n = arg;
     choir_group *group = join(0.7), *part;
-    (void)world;
     note_self(n, rank);
     CHECK_OK(choir_group_split(group, rank > 0, rank, &part));
     CHECK_OK(choir_group_barrier(group, NULL));
@@ -190,7 +183,6 @@ static void test_deadlock(void **state)
 {
     notes *n = new_notes();
     char want[200];
-    (void)state;
     ok(choir_spawn(3, deadlocked, n));
     snprintf(
         want, sizeof want, "rank 1 (pid %d) did not come to barrier (number ", (int)n->pid[1]);
@@ -212,7 +204,6 @@ static int dying(int rank, int world, void *arg)
     float x[3] = {1, 2, 3};
     choir_group *group = join(20);
     note_self(n, rank);
-    (void)world;
     CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_MAX, NULL));
     if (rank == 1) {
         nap(0.2);
@@ -245,13 +236,11 @@ static void check_gone(bool killed, const char *how)
 
 static void test_died(void **state)
 {
-    (void)state;
     check_gone(true, "died during barrier (number 2)");
 }
 
 static void test_ended(void **state)
 {
-    (void)state;
     check_gone(false, "has ended (it exited with status 0), and barrier (number 2) needs it");
 }
 

@@ -3,6 +3,7 @@
 #define CHOIR_TEST_NOTES_H
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include <choir/group.h>
@@ -67,15 +68,55 @@ static inline void assert_others_name(const notes *n, int ranks, int victim)
         }
 }
 
+/* Asserts that the other ranks ended with an error that contains the words, in time. */
+static inline void assert_others_told(const notes *n, int ranks, int victim, const char *words)
+{
+    for (int r = 0; r < ranks; r++)
+        if (r != victim) {
+            assert_told(n, r, words);
+            assert_true(n->seconds[r] < HANGS_S);
+        }
+}
+
+/* Returns the number of Choir's files in shared memory. */
+static inline int shared_files(void)
+{
+    int found = 0;
+    DIR *d = opendir("/dev/shm");
+    for (struct dirent *e; d && (e = readdir(d));)
+        found += strstr(e->d_name, "choir") != NULL;
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* Kills the process that spawned ranks, and asserts that all of them end. */
+static inline void kill_spawner(pid_t pid, const notes *n, int ranks)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    double deadline = choir__now() + HANGS_S;
+    for (int r = 0; r < ranks; r++)
+        while (!gone(n->pid[r]) && choir__now() < deadline)
+            nap(0.02);
+    for (int r = 0; r < ranks; r++)
+        assert_true(gone(n->pid[r]));
+}
+
+static inline void await_pids(const notes *n, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        while (!*(volatile const pid_t *)&n->pid[r])
+            nap(0.01);
+}
+
 /* Runs choir_spawn in a separate process, whose exit status is minus the result. */
 static inline pid_t spawner(int world, choir_spawn_fn *fn, notes *n)
 {
     pid_t pid = fork();
     if (pid == 0)
         _exit(-choir_spawn(world, fn, n));
-    for (int r = 0; r < world; r++)
-        while (!*(volatile pid_t *)&n->pid[r])
-            nap(0.01);
+    await_pids(n, world);
     return pid;
 }
 

@@ -10,7 +10,6 @@
 /* A full disk, played by a limit on the size of files: at every size, the old file stays. */
 static void full_disk(void **state)
 {
-    (void)state;
     struct rlimit old, low;
     size_t bytes, again;
     ok(st_write(path, samples, SAMPLES, NULL));
@@ -112,7 +111,6 @@ static const struct {
 
 static void every_lie(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         put_header(strlen(lies[i].header), lies[i].header, lies[i].data);
         assert_refused(lies[i].part);
@@ -122,7 +120,6 @@ static void every_lie(void **state)
 /* A header that nests as deep as it is long must not overflow the stack. */
 static void deep_nesting(void **state)
 {
-    (void)state;
     enum { DEPTH = 1000000 };
     char *header = malloc(DEPTH + 8);
     strcpy(header, "{\"a\":");
@@ -136,7 +133,6 @@ static void deep_nesting(void **state)
 /* Many small tensors take a few times the memory of their text. */
 static void many_tensors(void **state)
 {
-    (void)state;
     enum { COUNT = 50000, ENTRY_ROOM = 80 };
     char *header = malloc((size_t)COUNT * ENTRY_ROOM);
     size_t used = 0;
@@ -159,7 +155,6 @@ static void many_tensors(void **state)
 
 static void lying_lengths(void **state)
 {
-    (void)state;
     static const uint64_t lengths[] = {3, 100000000, 100000001, 1u << 31, 1ull << 32,
         1ull << 63, UINT64_MAX - 8, UINT64_MAX - 7, UINT64_MAX};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -172,7 +167,6 @@ static void lying_lengths(void **state)
 
 static void every_truncation(void **state)
 {
-    (void)state;
     size_t bytes;
     choir__st_file *file;
     ok(st_write(path, samples, SAMPLES, NULL));
@@ -192,7 +186,6 @@ static void every_truncation(void **state)
 /* A flipped bit is an error or another valid file; never a read outside of it. */
 static void every_flip(void **state)
 {
-    (void)state;
     size_t bytes;
     unsigned sum = 0;
     ok(st_write(path, samples, SAMPLES, NULL));
@@ -214,7 +207,6 @@ static void every_flip(void **state)
 
 static void no_regular_file(void **state)
 {
-    (void)state;
     choir__st_file *file;
     unlink(path);
     assert_fails(choir__st_open(path, &file), CHOIR_ERR_IO, "No such file");

@@ -12,7 +12,6 @@
 
 static int exits_with_3(int rank, int world, void *arg)
 {
-    (void)arg;
     if (rank == world - 1)
         return 3;
     nap(2 * HANGS_S);
@@ -22,7 +21,6 @@ static int exits_with_3(int rank, int world, void *arg)
 static void test_exit_status(void **state)
 {
     double start = choir__now();
-    (void)state;
     assert_fails(choir_spawn(3, exits_with_3, NULL), CHOIR_ERR_PEER_LOST, "rank 2 (pid ");
     assert_says("exited with status 3");
     assert_true(choir__now() - start < HANGS_S); /* the others were stopped */
@@ -33,7 +31,6 @@ static void test_exit_status(void **state)
 
 static int knows_itself(int rank, int world, void *arg)
 {
-    (void)arg;
     CHECK(atoi(getenv("RANK")) == rank && atoi(getenv("LOCAL_RANK")) == rank);
     CHECK(atoi(getenv("WORLD_SIZE")) == world && atoi(getenv("LOCAL_WORLD_SIZE")) == world);
     CHECK(strlen(getenv("CHOIR_JOB")) == 32);
@@ -44,7 +41,6 @@ static int knows_itself(int rank, int world, void *arg)
 static void test_environment(void **state)
 {
     pid_t group = getpgrp();
-    (void)state;
     ok(choir_spawn(4, knows_itself, &group));
 }
 
@@ -52,13 +48,11 @@ static volatile sig_atomic_t stopped;
 
 static void stop(int number)
 {
-    (void)number;
     stopped = 1;
 }
 
 static int waits_for_signal(int rank, int world, void *arg)
 {
-    (void)world;
     signal(SIGTERM, stop);
     ((notes *)arg)->pid[rank] = getpid();
     while (!stopped)
@@ -80,7 +74,6 @@ static void assert_interrupted_ends(choir_spawn_fn *rank, choir_status expected)
 
 static void test_signal_passed_on(void **state)
 {
-    (void)state;
     assert_interrupted_ends(waits_for_signal, CHOIR_ERR_INTERRUPTED);
 }
 
@@ -94,7 +87,6 @@ static int crashes_at_signal(int rank, int world, void *arg)
 
 static void test_crash_at_signal(void **state)
 {
-    (void)state;
     assert_interrupted_ends(crashes_at_signal, CHOIR_ERR_PEER_LOST);
 }
 
@@ -102,7 +94,6 @@ static void test_crash_at_signal(void **state)
 
 static int on_second_node(int rank, int world, void *arg)
 {
-    (void)arg;
     int local = atoi(getenv("LOCAL_RANK"));
     CHECK(rank == 2 + local && world == 6);
     CHECK(atoi(getenv("RANK")) == rank && atoi(getenv("WORLD_SIZE")) == 6);
@@ -115,15 +106,12 @@ static int on_second_node(int rank, int world, void *arg)
 
 static int fails_on_node_1(int rank, int world, void *arg)
 {
-    (void)world;
-    (void)arg;
     return rank == 3 ? 9 : 0;
 }
 
 static void test_several_nodes(void **state)
 {
     choir_spawn_opts opts = choir_spawn_defaults();
-    (void)state;
     opts.node = 1;
     opts.nodes = 3;
     assert_fails(
@@ -141,9 +129,6 @@ static void test_several_nodes(void **state)
 
 static int returns_at_once(int rank, int world, void *arg)
 {
-    (void)rank;
-    (void)world;
-    (void)arg;
     return 0;
 }
 
@@ -174,7 +159,6 @@ static void spawn_as(const char *rank, const char *world, int nodes, char text[1
 static void test_notes_a_launcher(void **state)
 {
     char text[1024];
-    (void)state;
     spawn_as("0", "2", 1, text);
     assert_non_null(
         strstr(text, "note: this is rank 0 of 2 of a launcher; choir_spawn starts"));
@@ -191,7 +175,6 @@ static void test_notes_a_launcher(void **state)
 static int meets_and_waits(int rank, int world, void *arg)
 {
     choir_group *group;
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir_group_barrier(group, NULL));
     ((notes *)arg)->pid[rank] = getpid();
@@ -205,7 +188,6 @@ static void test_shows_recorders(void **state)
     size_t used = 0;
     int status, ends[2], before = dup(STDERR_FILENO);
     notes *n = new_notes();
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDERR_FILENO);
     pid_t pid = spawner(2, meets_and_waits, n);
@@ -232,8 +214,6 @@ static void test_shows_recorders(void **state)
 /* Rank 1 stops behind its last collective, where no group looks for it any more. */
 static int stop_at_the_end(int rank, int world, void *arg)
 {
-    (void)world;
-    (void)arg;
     if (rank == 1)
         raise(SIGSTOP);
     return 0;
@@ -241,7 +221,6 @@ static int stop_at_the_end(int rank, int world, void *arg)
 
 static void stopped_at_the_end(void **state)
 {
-    (void)state;
     choir_spawn_opts opts = choir_spawn_defaults();
     opts.timeout_s = 1;
     double start = choir__now();

@@ -117,13 +117,11 @@ static void check_named(choir_spawn_fn *fn)
 
 static void test_killed_in_put(void **state)
 {
-    (void)state;
     check_named(wait_in_put);
 }
 
 static void test_killed_in_get(void **state)
 {
-    (void)state;
     check_named(wait_in_get);
 }
 
@@ -134,7 +132,6 @@ static int streams(int rank, int world, void *arg)
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_status status = CHOIR_OK;
     bool gets = rank == 0 || (rank == 2 && j->round % 2);
-    (void)world;
     note_self(j->notes, rank);
     for (int i = 0; status == CHOIR_OK; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
@@ -151,7 +148,6 @@ static int streams(int rank, int world, void *arg)
 
 static void test_killed_anywhere(void **state)
 {
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         job j = {new_notes(), NULL, round};
         choir_check(choir_tensor_queue_new(1 + round % 4, &j.queue));

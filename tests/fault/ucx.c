@@ -13,7 +13,6 @@ static const char *who(const stage *s, int rank, char text[64])
 
 static void do_nothing(choir__engine *e, stage *s)
 {
-    (void)e, (void)s;
 }
 
 static void await_shared(const _Atomic int *flag, int at)
@@ -35,7 +34,6 @@ static void die_first(choir__meeting *m, stage *s)
 static void test_a_rank_that_was_dead_before(void **state)
 {
     char name[64];
-    (void)state;
     before_opening = die_first;
     stage *s = start(3, false, 60, do_nothing);
     before_opening = NULL;
@@ -58,7 +56,6 @@ static void never_open(choir__meeting *m, stage *s)
 
 static void test_a_rank_that_gives_up(void **state)
 {
-    (void)state;
     before_opening = never_open;
     stage *s = start(3, false, 60, do_nothing);
     before_opening = NULL;
@@ -104,7 +101,6 @@ static void await_words(const stage *s)
 static void test_rank_0_is_stopped(void **state)
 {
     char name[64];
-    (void)state;
     before_opening = keep_it_and_stop;
     stage *s = start(2, false, LATE_S, do_nothing);
     before_opening = NULL;
@@ -122,7 +118,6 @@ static void wait_a_call_apart(choir__engine *e, stage *s)
 {
     char byte;
     choir__request request;
-    (void)s;
     e->seq += (uint32_t)e->rank;
     choir__stamp stamp = stamp_of(e, 1 + (uint64_t)e->rank);
     e->ops->receive(e, 1 - e->rank, &byte, 1, &stamp, &request);
@@ -131,7 +126,6 @@ static void wait_a_call_apart(choir__engine *e, stage *s)
 
 static void test_calls_of_other_numbers_differ_by_right(void **state)
 {
-    (void)state;
     stage *s = start(2, false, LATE_S, wait_a_call_apart);
     finish(s);
     assert_all_failed(s, -1, CHOIR_ERR_TIMEOUT, "ranks 0, 1 all wait for each other");
@@ -156,7 +150,6 @@ static void wait_for_who_waits(choir__engine *e, stage *s)
 static void test_rank_0_is_stopped_behind_who_waits(void **state)
 {
     char name[64];
-    (void)state;
     before_opening = keep_the_store;
     stage *s = start(3, false, LATE_S, wait_for_who_waits);
     before_opening = NULL;
@@ -207,7 +200,6 @@ static void test_rank_0_keeps_the_store_for_a_moment(void **state)
 {
     pid_t pids[3];
     int status;
-    (void)state;
     aftermath *a = shared_memory(sizeof *a);
     snprintf(a->method, sizeof a->method, "file:///tmp/choir-test-ucx-%d", (int)getpid());
     fflush(NULL);

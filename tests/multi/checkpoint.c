@@ -66,7 +66,6 @@ static int save_replicas(int rank, int world, void *arg)
 {
     ranked j;
     int64_t step = 0;
-    (void)arg;
     CHECK(open_job(&j, 16, false) == 0);
     CHECK(fill(j.net, "1.running_mean", (float)rank) == 0);
     choir_optim *opt = choir_adamw(j.run, j.net, choir_adamw_defaults());
@@ -87,7 +86,6 @@ static int save_replicas(int rank, int world, void *arg)
  * writes. */
 static void replicas_share_the_work(void **state)
 {
-    (void)state;
     ok(choir_spawn(WORLD, save_replicas, NULL));
     assert_true(exists(at("run/latest/model.safetensors.index.json")));
     choir_scope *run = choir_scope_open(NULL, 3);
@@ -110,8 +108,6 @@ static int save_whole(int rank, int world, void *arg)
 {
     ranked j;
     char hex[2][65];
-    (void)world;
-    (void)arg;
     CHECK(open_job(&j, 16, false) == 0);
     if (rank == 0) {
         CHECK_OK(choir_save(j.net, at("plain.safetensors")));
@@ -132,7 +128,6 @@ static int save_whole(int rank, int world, void *arg)
 
 static void shards_become_whole(void **state)
 {
-    (void)state;
     size_t n, m;
     ok(choir_spawn(WORLD, save_whole, NULL));
     unsigned char *plain = slurp(at("plain.safetensors"), &n);
@@ -148,8 +143,6 @@ static void shards_become_whole(void **state)
 static int differ(int rank, int world, void *arg)
 {
     ranked j;
-    (void)world;
-    (void)arg;
     CHECK(open_job(&j, rank == 1 ? 8 : 16, false) == 0);
     CHECK(choir_checkpoint_save(j.c, j.net, NULL, 9) == CHOIR_ERR_MISMATCH);
     CHECK(strstr(choir_error_message(), "rank 1 has another model or optimizer than rank 0"));
@@ -160,8 +153,6 @@ static int fail_later(int rank, int world, void *arg)
 {
     ranked j;
     int64_t step;
-    (void)world;
-    (void)arg;
     CHECK(open_job(&j, 16, true) == 0);
     choir_module *net = choir_fsdp(j.run, j.net, j.env.group, choir_fsdp_defaults());
     CHECK_OK(choir_checkpoint_save(j.c, net, NULL, 10));
@@ -180,7 +171,6 @@ static int fail_later(int rank, int world, void *arg)
 
 static void refused_on_all_ranks(void **state)
 {
-    (void)state;
     ok(choir_spawn(WORLD, differ, NULL));
     ok(choir_spawn(WORLD, fail_later, NULL));
     assert_true(exists(at("run/step-00000013")));

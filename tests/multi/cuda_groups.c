@@ -329,7 +329,6 @@ static int no_sleep(int rank, int world, void *arg)
     CHECK_OK(choir_group_all_reduce(group, at, 1000, CHOIR_F32, CHOIR_SUM, NULL));
     CHECK_OK(choir_group_barrier(group, NULL));
     CHECK(naps > 0);
-    (void)world;
     choir__block_free(a);
     choir_group_free(group);
     return 0;
@@ -373,7 +372,6 @@ static int one_card(int rank, int world, void *arg)
 {
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
-    (void)rank, (void)world;
     opts.backend = arg;
     opts.device = "cuda:0";
     CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_DEVICE);
@@ -388,7 +386,6 @@ static int no_library(int rank, int world, void *arg)
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
     char folder[] = "/tmp/choir-nccl-XXXXXX", file[64];
-    (void)world;
     opts.backend = arg;
     if (rank == 1) {
         CHECK(mkdtemp(folder));
@@ -407,7 +404,6 @@ static int no_such_card(int rank, int world, void *arg)
 {
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
-    (void)world;
     opts.backend = arg;
     opts.device = rank ? "cuda:77" : NULL;
     CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_DEVICE);
@@ -420,7 +416,6 @@ static int no_communicator(int rank, int world, void *arg)
 {
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
-    (void)world;
     opts.backend = arg;
     if (rank == 0)
         setenv("SOFTGPU_NCCL_FAIL", "id", 1);
@@ -437,7 +432,6 @@ static int a_rank_dies(int rank, int world, void *arg)
     choir_group *group;
     choir__pool_block *block;
     static float x[20000];
-    (void)world;
     CHECK_OK(join(arg, rank, &group));
     float *at = on_gpu(20000, x, &block);
     CHECK_OK(choir_group_all_reduce(group, at, 20000, CHOIR_F32, CHOIR_SUM, NULL));
@@ -488,7 +482,6 @@ static int nccl_fails(int rank, int world, void *arg)
     choir__pool_block *block;
     float x[100] = {0};
     choir_status status = CHOIR_OK;
-    (void)world;
     if (rank == 0)
         setenv("SOFTGPU_NCCL_FAIL", "3", 1);
     CHECK_OK(join(arg, rank, &group));
@@ -551,7 +544,6 @@ static int free_early(recorded *r)
 static int a_group_goes_first(int rank, int world, void *arg)
 {
     recorded r;
-    (void)world;
     return record(arg, rank, &r) || replay(&r, 65536) || free_early(&r);
 }
 
@@ -559,7 +551,6 @@ static int a_group_goes_first(int rank, int world, void *arg)
 static int a_rank_dies_in_a_graph(int rank, int world, void *arg)
 {
     recorded r;
-    (void)world;
     if (record(arg, rank, &r) || replay(&r, 65536))
         return 1;
     if (rank == 1)
@@ -576,7 +567,6 @@ static int a_capture_is_refused(int rank, int world, void *arg)
 {
     void (*fail_next)(softgpu_call call, int n);
     recorded r;
-    (void)world;
     for (int n = 1; n <= 3; n++) {
         if (record(arg, rank, &r))
             return 1;
@@ -616,7 +606,6 @@ static void on_all(int world, choir_spawn_fn *fn)
 
 static void test_suite(void **state)
 {
-    (void)state;
     if (there_is("nccl"))
         run(1, whole_suite, "nccl");
     on_all(3, whole_suite);
@@ -624,7 +613,6 @@ static void test_suite(void **state)
 
 static void test_trees(void **state)
 {
-    (void)state;
     on_all(3, trees);
     on_all(3, rows);
     on_all(3, deep_tree);
@@ -633,14 +621,12 @@ static void test_trees(void **state)
 
 static void test_messages(void **state)
 {
-    (void)state;
     on_all(3, messages);
     on_all(3, maxima_of_sums);
 }
 
 static void test_refused(void **state)
 {
-    (void)state;
     if (!there_is("nccl"))
         skip();
     run(2, one_card, "nccl");
@@ -654,7 +640,6 @@ static void test_refused(void **state)
 
 static void test_failures(void **state)
 {
-    (void)state;
     halves = shared_memory(sizeof *halves);
     on_all(3, a_rank_dies);
     on_all(4, a_sub_group_fails);
@@ -664,7 +649,6 @@ static void test_failures(void **state)
 
 static void test_recorded(void **state)
 {
-    (void)state;
     if (!there_is("nccl"))
         skip();
     run(2, a_group_goes_first, "nccl");

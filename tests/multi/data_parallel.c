@@ -36,7 +36,6 @@ typedef struct job {
 
 static int eight_devices(void **state)
 {
-    (void)state;
     return setenv("CHOIR_CPU_DEVICES", "8", 1);
 }
 
@@ -50,7 +49,6 @@ typedef struct sequences {
 static choir_tensor *sequences_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     sequences *s = (sequences *)self; /* (T, B, 6) -> (T, B, 5) */
-    (void)count;
     return choir_forward(s->out, choir_forward(s->rnn, in[0]));
 }
 
@@ -274,34 +272,29 @@ static void compare(const char *model, int dim, int64_t batches)
 
 static void toy(void **state)
 {
-    (void)state;
     compare("toy", 0, 1);
     compare("toy", 0, 2);
 }
 
 static void mlp(void **state)
 {
-    (void)state;
     /* enough parameters for the devices to add slices of them, and to share the update */
     compare("mlp:in=20,hidden=530,classes=7", 0, 1);
 }
 
 static void cnn(void **state)
 {
-    (void)state;
     compare("cnn:width=4,image=12,classes=5,dropout=0.3", 0, 1);
 }
 
 static void gpt2(void **state)
 {
-    (void)state;
     compare("gpt2:layers=2,heads=2,width=24,context=10,vocab=31,dropout=0.1", 0, 1);
     compare("gpt2:layers=1,heads=2,width=24,context=10,vocab=31,dropout=0.1", 0, 2);
 }
 
 static void lstm(void **state)
 {
-    (void)state;
     compare("lstm, sequence first", 1, 1);
 }
 
@@ -309,7 +302,6 @@ static void lstm(void **state)
 static void weights(void **state)
 {
     static const double shares[] = {1, 4, 0.01}, first_idle[] = {0, 1, 1};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         plan p = {.model = "cnn:width=4,image=12,classes=5,dropout=0.3",
             .pieces = 6,

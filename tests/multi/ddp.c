@@ -51,7 +51,6 @@ static int rebuilds(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     int64_t before[32], after[32], later[32];
-    (void)world;
     open_job(&j);
     CHECK_OK(one_step(&j, 0));
     const choir__book *book = part_of(&j)->book;
@@ -80,7 +79,6 @@ static int rebuilds(int rank, int world, void *arg)
 
 static void test_rebuild(void **state)
 {
-    (void)state;
     outcome *single = launch(1, train, plain(3));
     for (int ranks = 2; ranks <= 3; ranks++) {
         outcome *o = launch(ranks, rebuilds, small_buckets(3));
@@ -97,7 +95,6 @@ static void test_rebuild(void **state)
 
 static int never_spare(int64_t step, int64_t micro)
 {
-    (void)step, (void)micro;
     return ALL & ~SPARE;
 }
 
@@ -117,13 +114,11 @@ static int changing(int64_t step, int64_t micro)
 
 static int of_a_rank(int64_t step, int64_t micro)
 {
-    (void)step;
     return micro == 0 ? LEFT | RIGHT : LEFT | TABLE;
 }
 
 static void test_unused_is_an_error(void **state)
 {
-    (void)state;
     job j = small_buckets(2);
     j.mask = never_spare;
     outcome *o = launch(2, train, j);
@@ -147,7 +142,6 @@ static void test_unused_is_an_error(void **state)
 
 static void test_unused_are_found(void **state)
 {
-    (void)state;
     int (*const masks[])(int64_t, int64_t) = {never_spare, changing, of_a_rank, NULL};
     for (size_t m = 0; m < CHOIR_COUNT(masks); m++)
         for (int64_t micro = 3; micro <= 6; micro += 3) {
@@ -163,7 +157,6 @@ static int leaves_alone(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     float before[WIDTH * WIDTH], after[WIDTH * WIDTH];
-    (void)rank, (void)world;
     open_job(&j);
     choir_tensor *spare = choir_module_find(j.model, "spare.weight");
     CHECK_OK(one_step(&j, 3)); /* with it */
@@ -182,7 +175,6 @@ static int leaves_alone(int rank, int world, void *arg)
 
 static void test_absent_stays_absent(void **state)
 {
-    (void)state;
     job j = small_buckets(3);
     j.opts.find_unused_parameters = true;
     j.mask = changing;
@@ -191,7 +183,6 @@ static void test_absent_stays_absent(void **state)
 
 static void test_static_graph(void **state)
 {
-    (void)state;
     job j = small_buckets(4);
     j.opts.static_graph = true;
     j.mask = never_spare;
@@ -210,7 +201,6 @@ static void test_static_graph(void **state)
 static int used_unlike(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
-    (void)rank, (void)world;
     open_job(&j);
     choir_scope *s = choir_step_open(j.run, 0);
     choir_tensor *x = choir_full(s, CHOIR_F32, choir_dims(ROWS, WIDTH), 0.5);
@@ -225,7 +215,6 @@ static int used_unlike(int rank, int world, void *arg)
 
 static void test_used_unlike(void **state)
 {
-    (void)state;
     job j = small_buckets(2);
     j.opts.find_unused_parameters = true;
     outcome *o = launch(2, used_unlike, j);
@@ -262,7 +251,6 @@ static int accumulates(int rank, int world, void *arg)
 
 static void test_no_sync(void **state)
 {
-    (void)state;
     for (int64_t each = 1; each <= 4; each++)
         for (int ranks = 1; ranks <= 3; ranks++) {
             job j = small_buckets(each * ranks);
@@ -284,7 +272,6 @@ static void test_no_sync(void **state)
 static int forgets_to_sync(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
-    (void)world;
     open_job(&j);
     choir_scope *step = choir_step_open(j.run, 0);
     CHECK_OK(choir_ddp_no_sync(j.model, true));
@@ -297,7 +284,6 @@ static int forgets_to_sync(int rank, int world, void *arg)
 static int too_late(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
-    (void)world;
     open_job(&j);
     choir_scope *step = choir_step_open(j.run, 0);
     CHECK_OK(one_micro(&j, step, 0, rank));
@@ -312,7 +298,6 @@ static int too_late(int rank, int world, void *arg)
 
 static void test_no_sync_misused(void **state)
 {
-    (void)state;
     outcome *o = launch(2, forgets_to_sync, small_buckets(2));
     assert_int_equal(o[1].failed, CHOIR_ERR_STATE);
     assert_non_null(strstr(o[1].message, "ran with no_sync on: nothing has been reduced"));
@@ -345,7 +330,6 @@ static int views(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     seen s = {0};
-    (void)rank, (void)world;
     open_job(&j);
     CHECK_OK(choir_ddp_set_hook(j.model, look, &s));
     CHECK_OK(one_step(&j, 0)); /* the next step uses rebuilt buckets */
@@ -363,7 +347,6 @@ static int views(int rank, int world, void *arg)
 
 static void test_views(void **state)
 {
-    (void)state;
     let_go(launch(2, views, small_buckets(2)));
 }
 
@@ -371,7 +354,6 @@ static int counts_calls(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     seen s = {0};
-    (void)world;
     open_job(&j);
     CHECK_OK(one_step(&j, 0));
     CHECK_OK(one_step(&j, 1));
@@ -391,7 +373,6 @@ static int counts_calls(int rank, int world, void *arg)
  * rows. */
 static void test_collectives(void **state)
 {
-    (void)state;
     job j = small_buckets(2);
     outcome *o = launch(2, counts_calls, j);
     assert_true(o->counts[1] > 3);
@@ -417,7 +398,6 @@ static int brings_statistics(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     outcome *o = &j.out[rank];
-    (void)world;
     open_job(&j);
     CHECK_OK(one_step(&j, 0));
     choir_scope *s = choir_step_open(j.run, 1);
@@ -430,7 +410,6 @@ static int brings_statistics(int rank, int world, void *arg)
 
 static void test_buffers(void **state)
 {
-    (void)state;
     job j = small_buckets(3);
     for (int without = 0; without < 2; without++) {
         float start[2 * WIDTH];
@@ -457,7 +436,6 @@ typedef struct two_places {
 static choir_tensor *two_places_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     two_places *p = (two_places *)self;
-    (void)count;
     choir_tensor *h = choir_tanh(choir_forward(p->first, in[0]));
     choir_device *far = choir_tensor_device(choir_module_find(self, "second.weight"));
     return choir_to(choir_forward(p->second, choir_to(h, far)), choir_tensor_device(in[0]));
@@ -469,7 +447,6 @@ static const choir_module_class two_places_class = {
 static int over_devices(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
-    (void)world;
     choir_check(choir_env_init(&j.env));
     j.env.microbatches = 2;
     j.run = choir_run_open(&j.env, 5);
@@ -511,7 +488,6 @@ static int over_devices(int rank, int world, void *arg)
 
 static void test_devices(void **state)
 {
-    (void)state;
     job j = plain(2);
     outcome *single = launch(1, over_devices, j);
     j.ddp = true;
@@ -575,7 +551,6 @@ static int counts_targets(int rank, int world, void *arg)
 
 static void test_counts(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 3; ranks++) {
         job j = plain(ranks == 3 ? 5 : 4);
         j.ddp = true;
@@ -587,7 +562,6 @@ static void test_counts(void **state)
 
 static void test_options(void **state)
 {
-    (void)state;
     job j = small_buckets(2);
     j.opts.bucket_cap_mb = 0;
     outcome *o = launch(2, train, j);

@@ -71,7 +71,6 @@ static choir_ddp_hook *tried;
 static int one_hooked_step(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
-    (void)world;
     open_job(&j);
     outcome *o = &j.out[rank];
     watch w = {.inner = tried, .local = o->state, .result = o->weights};
@@ -92,7 +91,6 @@ static void use_all_reduce(job *j)
 /* Checks for the bits of the exact reduction on a power of two of ranks. */
 static void test_all_reduce(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks++) {
         job j = with_hook(2 * ranks);
         j.steps = 4;
@@ -131,7 +129,6 @@ static void keeps_bound(choir_ddp_hook *hook, double u, double least)
 
 static void test_sixteen_bits(void **state)
 {
-    (void)state;
     keeps_bound(choir_ddp_bf16_compress, 0x1p-8, 0x1p-130);
     keeps_bound(choir_ddp_f16_compress, 0x1p-11, 0x1p-25);
 }
@@ -154,7 +151,6 @@ static int powered(int rank, int world, void *arg)
     job j = *(job *)arg;
     power p = power_job;
     float result[FLOATS], local[FLOATS], mean[FLOATS];
-    (void)world;
     open_job(&j);
     outcome *o = &j.out[rank];
     CHECK_OK(choir_ddp_powersgd(j.model, p.opts));
@@ -206,7 +202,6 @@ static float noise(int64_t i, int seed)
 /* Matrices of rank 2, the same column space on all ranks. */
 static int of_rank_2(const choir_ddp_bucket *b, int step, int rank)
 {
-    (void)step;
     for (int e = 0; e < b->entry_count; e++) {
         const choir_ddp_entry *x = &b->entries[e];
         int64_t m = x->count / x->shape.dim[0];
@@ -220,7 +215,6 @@ static int of_rank_2(const choir_ddp_bucket *b, int step, int rank)
 /* Writes a gradient of full rank that is the same in every step. */
 static int constant(const choir_ddp_bucket *b, int step, int rank)
 {
-    (void)step;
     for (int e = 0; e < b->entry_count; e++)
         for (int64_t i = 0; i < b->entries[e].count; i++)
             b->data[b->entries[e].at + i] = noise(i, rank + 10 * e);
@@ -246,7 +240,6 @@ static power power_of(int rank, int64_t start, int steps)
 
 static void test_rank_is_enough(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 3; ranks++) {
         power p = power_of(2, 0, 4);
         p.fill = of_rank_2;
@@ -265,7 +258,6 @@ static void test_rank_is_enough(void **state)
 
 static void test_error_feedback(void **state)
 {
-    (void)state;
     power p = power_of(2, 0, 30);
     p.fill = constant;
     outcome *o = power_run(2, p);
@@ -282,7 +274,6 @@ static void test_error_feedback(void **state)
 /* Power iterations: the rank-2 part of a constant gradient comes out better and better. */
 static void test_warm_start(void **state)
 {
-    (void)state;
     power p = power_of(2, 0, 20);
     p.fill = constant;
     p.opts.error_feedback = false;
@@ -298,7 +289,6 @@ static void test_warm_start(void **state)
 
 static void test_zero_gradients(void **state)
 {
-    (void)state;
     power p = power_of(2, 0, 4);
     p.fill = zero_at_first;
     outcome *o = power_run(2, p);
@@ -310,7 +300,6 @@ static void test_zero_gradients(void **state)
 
 static void test_start(void **state)
 {
-    (void)state;
     power p = power_of(1, 3, 5);
     outcome *o = power_run(2, p);
     for (int s = 0; s < 5; s++)
@@ -328,7 +317,6 @@ typedef struct recorded_job {
 static choir_status body(choir_scope *step, void *arg)
 {
     recorded_job *r = arg;
-    (void)step;
     choir_tensor *y = choir_forward(r->j.model, choir_in(step, r->x), choir_in(step, r->ids));
     choir_status status = choir_backward(choir_mean(choir_mul(y, y)));
     return status == CHOIR_OK ? choir_optim_step(r->j.optim) : status;
@@ -339,7 +327,6 @@ static int over_and_over(int rank, int world, void *arg)
     recorded_job r = {.j = *(job *)arg};
     int64_t ids[ROWS] = {0, 5, rank, 2, 5};
     float x[ROWS * WIDTH];
-    (void)world;
     open_job(&r.j);
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = noise(i, rank);
@@ -372,7 +359,6 @@ static void use_power(job *j)
 static void test_recorded(void **state)
 {
     void (*const hooks[])(job *) = {use_bf16, use_power, use_all_reduce};
-    (void)state;
     for (size_t h = 0; h < CHOIR_COUNT(hooks); h++) {
         job j = with_hook(2);
         j.steps = 10;
@@ -393,7 +379,6 @@ static void test_recorded(void **state)
 
 static choir_status fails(const void *args)
 {
-    (void)args;
     return choir__error(CHOIR_ERR_NONFINITE, "the hook's own words");
 }
 
@@ -408,7 +393,6 @@ static choir_status failing(const choir_ddp_bucket *b, void *arg)
 
 static choir_status refusing(const choir_ddp_bucket *b, void *arg)
 {
-    (void)arg;
     return choir__error(CHOIR_ERR_ARGUMENT, "no bucket of %d", (int)b->index);
 }
 
@@ -424,7 +408,6 @@ static void use_refusing(job *j)
 
 static void test_failing(void **state)
 {
-    (void)state;
     job j = with_hook(2);
     j.steps = 4;
     j.prepare = use_failing;
@@ -444,7 +427,6 @@ static int misuses(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     char big[CHOIR_GROUP_ARGS + 1] = "";
-    (void)rank, (void)world;
     open_job(&j);
     choir_powersgd_opts opts = choir_powersgd_defaults();
     opts.rank = 0;
@@ -468,7 +450,6 @@ static int misuses(int rank, int world, void *arg)
 
 static void test_misuse(void **state)
 {
-    (void)state;
     let_go(launch(2, misuses, with_hook(2)));
 }
 

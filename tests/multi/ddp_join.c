@@ -24,7 +24,6 @@ static int join_run(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     uneven u = uneven_job;
-    (void)world;
     open_job(&j);
     if (u.with_optim)
         u.join.optim = j.optim;
@@ -69,7 +68,6 @@ static int on_a_line(int rank, int world, void *arg)
 {
     line *l = arg;
     choir_env env;
-    (void)world;
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 1);
     choir_module *net = choir_nn_linear_with(run, 1, 1, false, choir_init_constant(0));
@@ -109,7 +107,6 @@ static void expect(int ranks, bool by_active, int a, int b, int c, double w)
 /* Batch b of rank r has the gradient 10 b + r + 1. */
 static void test_division(void **state)
 {
-    (void)state;
     expect(2, false, 1, 2, 0, -(1 + 2) / 2.0 - 12 / 2.0); /* SEMANTICS: 1 and 2 batches */
     expect(2, true, 1, 2, 0, -(1 + 2) / 2.0 - 12);
     expect(2, false, 2, 1, 0, -(1 + 2) / 2.0 - 11 / 2.0);
@@ -126,7 +123,6 @@ static void test_division(void **state)
  * zero, or, if requested, are left out. A job of one rank checks this. */
 static void test_models(void **state)
 {
-    (void)state;
     static const int lengths[][RANKS] = {{1, 2, 4}, {4, 1, 2}, {0, 3, 1}, {2, 2, 2}};
     for (size_t l = 0; l < CHOIR_COUNT(lengths); l++)
         for (int ranks = 2; ranks <= 3; ranks++)
@@ -144,7 +140,6 @@ static void test_models(void **state)
 static int unjoined(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
-    (void)rank, (void)world;
     open_job(&j);
     choir_status status = CHOIR_OK;
     for (int s = 0; s < 3 && status == CHOIR_OK; s++)
@@ -156,7 +151,6 @@ static int unjoined(int rank, int world, void *arg)
 
 static void test_even(void **state)
 {
-    (void)state;
     for (int by_active = 0; by_active < 2; by_active++) {
         uneven u = {.j = ddp_job(4), .steps = {3, 3}};
         u.join.divide_by_active = by_active;
@@ -175,7 +169,6 @@ static int one_rank_goes_on(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     choir_ddp_join_opts join = choir_ddp_join_defaults();
-    (void)world;
     join.divide_by_active = true;
     open_job(&j);
     CHECK_OK(choir_ddp_join_begin(j.model, join));
@@ -187,7 +180,6 @@ static int one_rank_goes_on(int rank, int world, void *arg)
 
 static void test_alone(void **state)
 {
-    (void)state;
     job single = {.micro = 2, .steps = 1, .opts = choir_ddp_defaults()};
     outcome *one = launch(1, train, single), *two = launch(2, one_rank_goes_on, ddp_job(4));
     assert_same(&one[0], &two[0]);
@@ -212,7 +204,6 @@ static void use_hook(job *j)
 
 static void test_combined(void **state)
 {
-    (void)state;
     for (int with = 0; with < 4; with++) {
         uneven u = {.j = ddp_job(3), .steps = {1, 3, 2}, .with_optim = true};
         u.j.opts.find_unused_parameters = with & 1;
@@ -226,7 +217,6 @@ static void test_combined(void **state)
 
 static void test_fail_early(void **state)
 {
-    (void)state;
     uneven u = {.j = ddp_job(3), .steps = {3, 1, 3}};
     u.join.fail_early = true;
     outcome *o = launch_uneven(3, u);
@@ -258,7 +248,6 @@ static int recorded_join(int rank, int world, void *arg)
     fixed f = {.j = *(job *)arg};
     float x[ROWS * WIDTH];
     int64_t ids[ROWS] = {1, 2, 1, rank, 4};
-    (void)world;
     open_job(&f.j);
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = (float)((i * 7 + 3 * rank) % 11) / 5 - 1;
@@ -279,7 +268,6 @@ static int recorded_join(int rank, int world, void *arg)
 
 static void test_recorded(void **state)
 {
-    (void)state;
     outcome *o = launch(2, recorded_join, ddp_job(2));
     assert_one_model(o, 2, true);
     let_go(o);
@@ -289,7 +277,6 @@ static int misuses(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     choir_ddp_join_opts join = choir_ddp_join_defaults();
-    (void)rank, (void)world;
     open_job(&j);
     CHECK(choir_ddp_join_end(j.model) == CHOIR_ERR_STATE);
     CHECK(strstr(choir_error_message(), "no join is under way: begin one first"));
@@ -313,7 +300,6 @@ static int misuses(int rank, int world, void *arg)
 
 static void test_misuse(void **state)
 {
-    (void)state;
     let_go(launch(2, misuses, ddp_job(2)));
 }
 

@@ -95,7 +95,6 @@ static int run(int rank, int world, void *arg)
     typedef int part(choir_scope * s, const choir_env *env);
     static part *const parts[] = {in_place, new_tensors, refused, saved};
     choir_env env;
-    (void)rank, (void)world, (void)arg;
     CHECK_OK(choir_env_init(&env));
     for (size_t i = 0; i < CHOIR_COUNT(parts); i++) {
         choir_scope *s = choir_run_open(&env, 1);
@@ -109,7 +108,6 @@ static int run(int rank, int world, void *arg)
 static void test_tensors(void **state)
 {
     static const int worlds[] = {1, 2, 3, 5, 8};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(worlds); i++)
         ok(choir_spawn(worlds[i], run, NULL));
 }

@@ -286,7 +286,6 @@ static int run(int rank, int world, void *arg)
     typedef int part(choir_scope * s, const choir_env *env);
     static part *const parts[] = {beside_one_rank, differences, sixteen_bits, others};
     choir_env env;
-    (void)rank, (void)arg;
     CHECK_OK(choir_env_init(&env));
     for (size_t i = 0; i < CHOIR_COUNT(parts); i++) {
         choir_scope *run = choir_run_open(&env, 1), *s = choir_step_open(run, 0);
@@ -301,14 +300,12 @@ static int run(int rank, int world, void *arg)
 
 static void values_and_gradients(void **state)
 {
-    (void)state;
     for (int world = 1; world <= MOST; world++)
         ok(choir_spawn(world, run, NULL));
 }
 
 static void over_ucx(void **state)
 {
-    (void)state;
     use_ucx();
     ok(choir_spawn(3, run, NULL));
     unsetenv("CHOIR_BACKEND");
@@ -375,7 +372,6 @@ static void under_ddp(void **state)
 {
     enum { N = OUT * IN };
     float one[N], *now = shared_memory(N * sizeof *now);
-    (void)state;
     for (int world = 1; world <= 4; world++) {
         float plain[N] = {0};
         for (int how = 0; how < 3; how++) {
@@ -401,7 +397,6 @@ static int disagree(int rank, int world, void *arg)
 {
     bool gradients = *(const bool *)arg;
     choir_env env;
-    (void)world;
     CHECK_OK(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 1), *s = choir_step_open(run, 0);
     choir_tensor *x =
@@ -422,7 +417,6 @@ static int disagree(int rank, int world, void *arg)
 
 static void ranks_that_disagree(void **state)
 {
-    (void)state;
     for (int gradients = 0; gradients < 2; gradients++)
         ok(choir_spawn(2, disagree, &(bool){gradients}));
 }

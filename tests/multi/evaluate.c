@@ -29,13 +29,11 @@ static int64_t label_at(int64_t sample)
 
 static int64_t length(const choir_dataset *d)
 {
-    (void)d;
     return SAMPLES;
 }
 
 static choir_status get(choir_dataset *d, int64_t index, void *x, void *y)
 {
-    (void)d;
     for (int c = 0; c < CLASSES; c++)
         ((float *)x)[c] = score_at(index, c);
     *(int64_t *)y = label_at(index);
@@ -110,7 +108,6 @@ static double expected_f1(int class, int64_t *samples, int64_t *predictions)
 
 static void counts_every_sample_once(void **state)
 {
-    (void)state;
     double loss = 0, f1 = 0, rows = SAMPLES - 1;
     int64_t best = 0, top5 = 0, named = 0, samples, predictions;
     result r;
@@ -162,7 +159,6 @@ static choir_status is_next(
 
 static void predicts_in_order(void **state)
 {
-    (void)state;
     choir_dataset data = the_data();
     choir_model_info info = {
         .task = CHOIR_CLASSIFICATION, .classes = CLASSES, .config = "scores"};
@@ -193,7 +189,6 @@ static int on_a_rank(int rank, int world, void *arg)
 {
     result *results = arg;
     choir_env env;
-    (void)world;
     CHECK_OK(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 1);
     CHECK_OK(evaluate(run, env.group, CHOIR_CLASSIFICATION, 4, &results[rank]));
@@ -204,7 +199,6 @@ static int on_a_rank(int rank, int world, void *arg)
 
 static void same_bits_on_any_ranks(void **state)
 {
-    (void)state;
     result one, *all = shared_memory(4 * sizeof *all);
     choir_scope *run = choir_scope_open(NULL, 1);
     memset(&one, 0, sizeof one);
@@ -279,7 +273,6 @@ static int ends_with_others(int rank, int world, void *arg)
 
 static void ranks_end_together(void **state)
 {
-    (void)state;
     result *all = shared_memory(4 * sizeof *all);
     for (int world = 1; world <= 4; world++)
         ok(choir_spawn(world, ends_with_others, all));
@@ -288,7 +281,6 @@ static void ranks_end_together(void **state)
 
 static void refuses(void **state)
 {
-    (void)state;
     result r;
     choir_scope *run = choir_scope_open(NULL, 1);
     assert_fails(evaluate(run, NULL, CHOIR_LANGUAGE, 4, &r), CHOIR_ERR_ARGUMENT,

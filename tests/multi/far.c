@@ -91,7 +91,6 @@ static choir_status join(const char *backend, choir_group **group)
 static int whole_suite(int rank, int world, void *arg)
 {
     choir_group *group;
-    (void)rank, (void)world;
     CHECK_OK(join(arg, &group));
     if (suite(group, false))
         return 1;
@@ -125,7 +124,6 @@ static int in_pieces(int rank, int world, void *arg)
         CHECK(t.kind == CHOIR__BARRIER || copies - before > 1);
     }
     choir_group_free(group);
-    (void)rank;
     return 0;
 }
 
@@ -149,7 +147,6 @@ static int rows(int rank, int world, void *arg)
         free(out);
     }
     choir_group_free(group);
-    (void)rank;
     return 0;
 }
 
@@ -232,7 +229,6 @@ static int mixed_in_pieces(int rank, int world, void *arg)
     CHECK(strstr(choir_error_message(), "of data on a GPU"));
     choir_group_free(group);
     free(x);
-    (void)world;
     return 0;
 }
 
@@ -248,7 +244,6 @@ static int no_memory(int rank, int world, void *arg)
     CHECK(strstr(choir_error_message(), "rank 1 cannot have"));
     CHECK(strstr(choir_error_message(), "pinned memory"));
     choir_group_free(group);
-    (void)world;
     return 0;
 }
 
@@ -263,7 +258,6 @@ static int card_fails(int rank, int world, void *arg)
     CHECK(strstr(choir_error_message(), "rank 1: "));
     CHECK(strstr(choir_error_message(), "fallen off the bus"));
     choir_group_free(group);
-    (void)world;
     return 0;
 }
 
@@ -284,7 +278,6 @@ static void on_all(int world, choir_spawn_fn *fn)
 
 static void test_suite(void **state)
 {
-    (void)state;
     on_all(1, whole_suite);
     on_all(3, whole_suite);
 }
@@ -297,7 +290,6 @@ static void test_pieces(void **state)
 
 static void test_rows(void **state)
 {
-    (void)state;
     on_all(1, rows);
     on_all(3, rows);
     on_all(4, rows_in_groups);
@@ -305,21 +297,18 @@ static void test_rows(void **state)
 
 static void test_trees_by_name(void **state)
 {
-    (void)state;
     on_all(2, trees_by_name);
     on_all(3, trees_by_name);
 }
 
 static void test_mixed(void **state)
 {
-    (void)state;
     on_all(3, mixed);
     on_all(2, mixed_in_pieces);
 }
 
 static void test_failures(void **state)
 {
-    (void)state;
     on_all(2, no_memory);
     on_all(2, card_fails);
 }

@@ -80,7 +80,6 @@ static void note_weights(const char *name, choir_tensor *t, void *arg)
     float **at = arg;
     if (t->shape.ndim != 2 || t->count != (int64_t)WIDTH * WIDTH)
         return;
-    (void)name;
     choir_check(choir_read(t, *at, (size_t)t->count * sizeof(float)));
     *at += t->count;
 }
@@ -89,7 +88,6 @@ static int train(int rank, int world, void *arg)
 {
     plan *p = arg, others = *p;
     job j;
-    (void)world;
     open_job(&j, p);
     for (int s = 0; s < STEPS; s++) {
         const uint32_t loss = step_of_rank(&j.r, p->recorded, s, body, &j);
@@ -109,7 +107,6 @@ static outcome run(int ranks, plan p)
 
 static void many_ranks(void **state)
 {
-    (void)state;
     for (int lamb = 0; lamb < 2; lamb++) {
         outcome single = run(1, (plan){.lamb = lamb});
         assert_true(single.loss[0] != single.loss[STEPS - 1]);
@@ -128,7 +125,6 @@ static void many_ranks(void **state)
  * nodes of the tree. */
 static void hybrid(void **state)
 {
-    (void)state;
     outcome single = run(1, (plan){.lamb = true});
     static const struct {
         int ranks, shard;
@@ -142,7 +138,6 @@ static void hybrid(void **state)
 
 static void units(void **state)
 {
-    (void)state;
     outcome single = run(1, (plan){.lamb = false});
     plan plans[] = {{.opts = {.unit_class = "linear"}}, {.opts = {.unit_params = 100}},
         {.opts = {.unit_params = 1 << 30}}, {.mark = true}};
@@ -157,7 +152,6 @@ static void units(void **state)
 /* In every stage, by both kinds of norms, gathered, off-loaded, in copies, and frozen ones. */
 static void ignored(void **state)
 {
-    (void)state;
     for (int lamb = 0; lamb < 2; lamb++) {
         outcome single = run(1, (plan){.lamb = lamb});
         choir_fsdp_opts opts[] = {{.stage = 1, .ignored = "*.bias"},
@@ -181,7 +175,6 @@ static void check_part(const char *name, choir_tensor *t, void *arg)
     int64_t rows = t->shape.dim[0], chunk = (rows + j->r.env.world - 1) / j->r.env.world;
     int64_t lo = chunk * j->r.env.rank < rows ? chunk * j->r.env.rank : rows;
     int64_t n = lo + chunk < rows ? chunk : rows - lo;
-    (void)name;
     assert_int_equal(p->box_count, 1);
     assert_int_equal(p->boxes->from[0], lo);
     assert_int_equal(p->boxes->size[0], n);
@@ -194,7 +187,6 @@ static void check_part(const char *name, choir_tensor *t, void *arg)
 
 static void check_state(const char *name, choir_tensor *t, void *arg)
 {
-    (void)name;
     *(int64_t *)arg += t->count;
 }
 
@@ -203,8 +195,6 @@ static int parts(int rank, int world, void *arg)
 {
     job j;
     int64_t state = 0, mine = 0;
-    (void)rank;
-    (void)world;
     open_job(&j, arg);
     choir_module_visit(j.r.net, false, check_part, &j);
     choir_scope *step = choir_step_open(j.r.run, 0);
@@ -232,7 +222,6 @@ static int whole(int rank, int world, void *arg)
     job j;
     int count, found = 0;
     float bias[WIDTH];
-    (void)world;
     open_job(&j, arg);
     choir_scope *step = choir_step_open(j.r.run, 0);
     choir_check(body(step, &j));
@@ -253,7 +242,6 @@ static int whole(int rank, int world, void *arg)
 
 static void rows(void **state)
 {
-    (void)state;
     ok(choir_spawn(4, parts, &(plan){.fsdp = true, .opts = {.stage = 3}}));
     plan p = {.fsdp = true, .opts = {.stage = 3, .gather = true, .ignored = "*.bias"}};
     ok(choir_spawn(3, whole, &p));
@@ -277,7 +265,6 @@ static void expect(choir_fsdp_opts opts, const char *said)
 
 static void wrong(void **state)
 {
-    (void)state;
     expect((choir_fsdp_opts){.stage = 4}, "unknown stage 4");
     expect((choir_fsdp_opts){.stage = 3, .unit_class = "lineal"}, "is a 'lineal'");
     expect((choir_fsdp_opts){.stage = 3, .unit_params = -1}, "units of -1 parameters");
@@ -298,7 +285,6 @@ static void wrong(void **state)
  * model may still hold a shard. */
 static void capped(void **state)
 {
-    (void)state;
     for (int fits = 0; fits < 2; fits++) {
         choir_env env;
         choir_check(choir_env_init(&env));
@@ -325,7 +311,6 @@ enum { WORDS = 40, TABLE = WORDS * WIDTH };
 static choir_tensor *loss_of_words(choir_scope *micro, choir_module *net, void *arg)
 {
     int64_t ids[4];
-    (void)arg;
     for (int64_t i = 0; i < 4; i++)
         ids[i] = (micro->micro * 4 + i * 7) % WORDS;
     choir_tensor *y = choir_forward(net, choir_from(micro, CHOIR_I64, choir_dims(4), ids));
@@ -338,8 +323,8 @@ static void places_of_sums(job *j, const choir__fsdp *f, const void *at[2], floa
 {
     const choir__book *book = f->params[0]->book;
     choir_scope *step = choir_step_open(j->r.run, 0);
-    choir_check(run_micro_batches(step,
-        (micro_batches){j->r.first, j->r.count, loss_of_words, j->r.net, j, j->r.losses}));
+    choir_check(run_micro_batches(step, (micro_batches){j->r.first, j->r.count, loss_of_words,
+                                            j->r.net, j, j->r.losses, NULL}));
     choir_check(choir__book_finish(f->params[0]->book));
     choir_check(choir_device_sync(j->r.env.device));
     at[0] = book->sums;
@@ -383,7 +368,6 @@ static int turn(int rank, int world, void *arg)
 static void turned(void **state)
 {
     static bool offload[] = {false, true};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(offload); i++)
         if (choir_spawn(2, turn, &offload[i]) != CHOIR_OK)
             fail_msg("%s", choir_error_message());

@@ -20,7 +20,6 @@ static choir_fsdp_opts gathered(bool reshard, int shard_ranks)
 /* Also with one micro-batch less on some ranks, in copies, by single layers, and recomputed. */
 static void bits(void **state)
 {
-    (void)state;
     plan single = run(1, (plan){.single = true, .microbatches = M});
     plan four = run(1, (plan){.single = true, .microbatches = 4});
     assert_true(single.loss[0] != single.loss[STEPS - 1]);
@@ -47,7 +46,6 @@ static void bits(void **state)
  * weights, two of gradients. All weights alone would be BLOCKS units. */
 static void memory(void **state)
 {
-    (void)state;
     const uint64_t unit = UNIT * sizeof(float), slack = 256 * 1024;
     plan p = run(4, (plan){.opts = gathered(true, 0), .microbatches = 4});
     assert_true(p.peak < 4 * BLOCKS * unit / 4 + 4 * unit + slack);
@@ -70,7 +68,6 @@ static int writes(int rank, int world, void *arg)
     job j;
     int count;
     float *x = calloc(WIDTH * WIDTH, sizeof *x), *y = calloc(WIDTH * WIDTH, sizeof *y);
-    (void)rank, (void)world;
     open_job(&j, arg);
     choir__param **params = choir__module_params(j.r.net, &count);
     for (int i = 0; i < WIDTH * WIDTH; i++)
@@ -100,7 +97,6 @@ static int writes(int rank, int world, void *arg)
 
 static void written(void **state)
 {
-    (void)state;
     plan p = {.opts = gathered(true, 0), .microbatches = M};
     ok(choir_spawn(3, writes, &p));
 }
@@ -109,7 +105,6 @@ static void written(void **state)
 
 static void die(choir_module *m, choir_tensor *const *in, int count, void *arg)
 {
-    (void)m, (void)in, (void)count, (void)arg;
     kill(getpid(), SIGKILL);
 }
 
@@ -117,7 +112,6 @@ static int dies(int rank, int world, void *arg)
 {
     plan *p = arg;
     job j;
-    (void)world;
     open_job(&j, p);
     CHECK_OK(step(&j, 0));
     note_self(p->notes, rank);
@@ -136,7 +130,6 @@ static int dies(int rank, int world, void *arg)
 
 static void dead(void **state)
 {
-    (void)state;
     for (int engine = 0; engine < 1 + have_ucx(); engine++) {
         char who[64];
         plan p = {.backend = engine ? "ucx" : "shm",
@@ -159,7 +152,6 @@ static int starves(int rank, int world, void *arg)
     plan *p = arg;
     job j;
     choir_device_stats stats;
-    (void)world;
     open_job(&j, p);
     CHECK_OK(step(&j, 0));
     choir__pool_trim(j.r.env.device);
@@ -177,7 +169,6 @@ static int starves(int rank, int world, void *arg)
 
 static void too_large(void **state)
 {
-    (void)state;
     plan p = {.opts = gathered(true, 0), .microbatches = M, .notes = new_notes()};
     ok(choir_spawn(2, starves, &p));
     for (int r = 0; r < 2; r++) {

@@ -77,7 +77,6 @@ static choir_fsdp_opts offloaded(int shard_ranks)
 /* One micro-batch or several per rank, one less on some, in copies, and every optimizer. */
 static void bits(void **state)
 {
-    (void)state;
     for (int m = 4; m <= 5; m++)
         for (rule r = ADAM; r <= LAMB; r++) {
             plan single = run(1, (plan){.single = true, .rule = r, .microbatches = m});
@@ -105,7 +104,6 @@ static void bits(void **state)
  */
 static void memory(void **state)
 {
-    (void)state;
     const uint64_t unit = UNIT * sizeof(float), slack = 256 * 1024;
     for (int ranks = 1; ranks <= 2; ranks++) {
         plan p = run(ranks, (plan){.opts = offloaded(0), .microbatches = ranks});
@@ -122,7 +120,6 @@ static int suffers(int rank, int world, void *arg)
 {
     plan *p = arg;
     job j;
-    (void)world;
     signal(SIGXFSZ, SIG_IGN);
     open_job(&j, p);
     limit_files(&j, later_limit);
@@ -153,7 +150,6 @@ static void expect(plan p, int ranks, const char *text)
 
 static void bad_folders(void **state)
 {
-    (void)state;
     plan p = {.opts = offloaded(0), .folder = "/nowhere/at/all"};
     if (on_gpus()) {
         strcpy(p.folder, folder);
@@ -179,7 +175,6 @@ static void bad_folders(void **state)
 /* The file stays until the last rank ends. */
 static void vanishing(void **state)
 {
-    (void)state;
     if (on_gpus())
         return;
     plan p = {.opts = offloaded(0), .microbatches = 2, .look = folder_vanishes};
@@ -193,7 +188,6 @@ static void vanishing(void **state)
 
 static void wrong(void **state)
 {
-    (void)state;
     plan p = {.opts = offloaded(0)};
     p.opts.stage = 2;
     expect(p, 2, "choose stage 3");

@@ -32,7 +32,6 @@ typedef struct job {
 static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     net *n = (net *)self;
-    (void)count;
     choir_tensor *x = n->table ? choir_forward(n->table, in[0]) : choir_cast(in[0], CHOIR_F32);
     return choir_linear(x, n->head, NULL); /* (TOKENS, VOCAB) */
 }
@@ -116,7 +115,6 @@ static int train(int rank, int world, void *arg)
     plan *p = arg, others = *p;
     job j;
     choir_device_stats stats;
-    (void)world;
     open_job(&j, p);
     for (int s = 0; s < STEPS; s++) {
         const uint32_t loss = step_of_rank(&j.r, p->recorded, s, body, &j);
@@ -144,7 +142,6 @@ static void same(const plan *p, const plan *single)
 
 static void bits(void **state)
 {
-    (void)state;
     choir_fsdp_opts full = {.stage = 3};
     const struct {
         int ranks;
@@ -177,7 +174,6 @@ static void bits(void **state)
  * are 39. */
 static void memory(void **state)
 {
-    (void)state;
     const uint64_t whole = (uint64_t)4 * VOCAB * WIDE;
     plan of = {.width = WIDE, .microbatches = M, .head_alone = true};
     plan single = run(1, of);

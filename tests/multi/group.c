@@ -16,7 +16,6 @@ static int large(int rank, int world, void *arg)
     const int64_t n = 5 * 1000 * 1000 + 1; /* above the size that bypasses the caches */
     choir_group *group;
     choir__shared *shared;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, (size_t)n * 4, &shared));
     const trial t = {.dtype = CHOIR_F32, .op = CHOIR_MEAN, .count = n, .world = world};
@@ -36,7 +35,6 @@ static int values(int rank, int world, void *arg)
 {
     choir_group *group;
     char text[1000], longer[1001];
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir_group_agree(group, "lr", "0.01"));
     CHECK_OK(choir_group_agree(group, "clip", NULL));
@@ -64,7 +62,6 @@ static int nans(int rank, int world, void *arg)
 {
     choir_group *group;
     float x[3] = {(float)rank, (float)rank, (float)rank};
-    (void)arg;
     if (rank == world / 2)
         x[1] = __builtin_nanf("");
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
@@ -80,7 +77,6 @@ static int barriers(int rank, int world, void *arg)
     choir_group *group;
     choir__shared *shared;
     choir_work work;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 64, &shared));
     for (int round = 1; round <= 200; round++) {
@@ -101,7 +97,6 @@ static int shared_memory(int rank, int world, void *arg)
 {
     choir_group *group;
     choir__shared *shared, *failed = NULL;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     for (int round = 0; round < 3; round++) { /* sizes that differ, some 0 */
         size_t bytes = (size_t)((rank + round) % 3) * 5000;
@@ -134,7 +129,6 @@ static int several_groups(int rank, int world, void *arg)
 {
     choir_group *a, *b, *half;
     int32_t x = 1, y = 1;
-    (void)arg;
     for (int round = 0; round < 5; round++) {
         CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &a));
         CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &b));
@@ -163,7 +157,6 @@ static int counts_bytes(int rank, int world, void *arg)
 {
     choir_group *group;
     float x[100] = {0};
-    (void)rank, (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK(choir_group_bytes(group) == 0);
     CHECK_OK(choir_group_all_reduce(group, x, 100, CHOIR_F32, CHOIR_SUM, NULL));
@@ -181,45 +174,38 @@ static void in_worlds(choir_spawn_fn *fn, int smallest)
 
 static void test_large(void **state)
 {
-    (void)state;
     ok(choir_spawn(2, large, NULL));
     ok(choir_spawn(3, large, NULL));
 }
 
 static void test_nan(void **state)
 {
-    (void)state;
     in_worlds(nans, 1);
 }
 
 static void test_values(void **state)
 {
-    (void)state;
     in_worlds(values, 0);
 }
 
 static void test_barrier(void **state)
 {
-    (void)state;
     in_worlds(barriers, 1);
 }
 
 static void test_shared(void **state)
 {
-    (void)state;
     in_worlds(shared_memory, 1);
 }
 
 static void test_several(void **state)
 {
-    (void)state;
     in_worlds(several_groups, 2);
     ok(choir_spawn(64, several_groups, NULL));
 }
 
 static void test_bytes(void **state)
 {
-    (void)state;
     in_worlds(counts_bytes, 1);
 }
 
@@ -228,7 +214,6 @@ static void test_private_memory_last(void **state)
 {
     choir_group *group;
     choir__shared *shared, *other;
-    (void)state;
     unsetenv("RANK");
     ok(choir_group_init(NULL, choir_group_defaults(), &group));
     choir__engine_ops ops = *group->engine->ops;
@@ -246,7 +231,6 @@ static void test_private_memory_last(void **state)
 static choir_status no_split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
 {
-    (void)ranks, (void)count, (void)rank, (void)color, (void)child;
     return choir__engine_fail(engine, CHOIR_ERR_IO, "the network is full");
 }
 
@@ -254,7 +238,6 @@ static choir_status no_split(choir__engine *engine, const int *ranks, int count,
 static void test_failed_split_says_why(void **state)
 {
     choir_group *group, *child;
-    (void)state;
     unsetenv("RANK");
     ok(choir_group_init(NULL, choir_group_defaults(), &group));
     choir__engine_ops ops = *group->engine->ops;
@@ -271,7 +254,6 @@ static int cut(int rank, int world, void *arg)
 {
     float x[5] = {0};
     choir_group *group;
-    (void)world, (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_group_batch_begin(group);
     for (int i = 0; i < 2; i++)
@@ -287,7 +269,6 @@ static int cut(int rank, int world, void *arg)
 
 static void test_cut_differently(void **state)
 {
-    (void)state;
     ok(choir_spawn(2, cut, NULL));
 }
 
@@ -296,7 +277,6 @@ static void test_arguments(void **state)
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
     float x = 1;
-    (void)state;
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     ok(choir_group_init(NULL, opts, &group)); /* alone, without sockets */

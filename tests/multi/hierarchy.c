@@ -147,7 +147,6 @@ static int rows(int rank, int world, void *arg)
 static void test_layers(void **state)
 {
     static const int shapes[][2] = {{4, 2}, {6, 3}, {8, 2}, {8, 4}}; /* ranks, nodes */
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(shapes); i++) {
         int nodes = shapes[i][1];
         ok(choir_spawn(shapes[i][0], layers, &nodes));
@@ -204,7 +203,6 @@ static int in_trouble(int rank, int world, void *arg)
 
 static void test_trouble(void **state)
 {
-    (void)state;
     for (trouble t = 0; t < TROUBLES; t++)
         ok(choir_spawn(4, in_trouble, &t));
 }
@@ -216,7 +214,6 @@ static int halves(int rank, int world, void *arg)
     int mine[2] = {rank / 2 * 2, rank / 2 * 2 + 1};
     choir__engine *whole, *e, *child[2];
     choir__meeting m = meeting_of(rank, world, 2);
-    (void)arg;
     CHECK_OK(choir__shm_open(&m, &whole));
     CHECK_OK(choir__hierarchy_open(whole, &m, &e));
     choir__meeting_free(&m);
@@ -236,13 +233,11 @@ static int halves(int rank, int world, void *arg)
 
 static void test_halves(void **state)
 {
-    (void)state;
     ok(choir_spawn(4, halves, NULL));
 }
 
 static void test_fits(void **state)
 {
-    (void)state;
     setenv("CHOIR_JOB", "x", 1);
     for (int nodes = 1; nodes <= 8; nodes++)
         for (int each = 1; each <= 8; each++) {

@@ -50,19 +50,13 @@ static void free_plan(plan *p)
 static int train(plan *p, choir_module *net, int rank, int world)
 {
     choir_scope *run = net->run;
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = EACH * world;
-    opts.microbatches = world;
-    opts.micro_first = rank;
-    opts.micro_count = 1;
-    opts.seed = 3;
     choir_sgd_opts hp = choir_sgd_defaults();
     hp.lr = 0.1f;
     hp.momentum = 0.5f;
     job j = {.run = net->run,
         .net = net,
         .optim = choir_sgd(run, net, hp),
-        .data = choir_loader_new(run, p->data, opts)};
+        .data = rank_loader(run, p->data, EACH * world, world, rank, 1)};
     CHECK_OK(choir_scope_status(run));
     for (int i = 0; i < p->steps; i++) {
         if (p->recorded) {
@@ -80,22 +74,6 @@ static int train(plan *p, choir_module *net, int rank, int world)
     return 0;
 }
 
-static double loss_of_all(choir_module *net, choir_dataset *data)
-{
-    float x[SAMPLES * WIDTH];
-    int64_t y[SAMPLES];
-    for (int i = 0; i < SAMPLES; i++)
-        choir_check(choir_dataset_get(data, i, x + (size_t)i * WIDTH, y + i));
-    choir_module_train(net, false);
-    choir_scope *s = choir_no_grad(net->run);
-    choir_tensor *in = choir_from(s, CHOIR_F32, choir_dims(SAMPLES, WIDTH), x);
-    double loss = choir_item(choir_cross_entropy(
-        choir_forward(net, in), choir_from(s, CHOIR_I64, choir_dims(SAMPLES), y)));
-    choir_check(choir_scope_close(s));
-    choir_module_train(net, true);
-    return loss;
-}
-
 /* --- children of the process that shared --- */
 
 static int train_inherited(int rank, int world, void *arg)
@@ -106,16 +84,15 @@ static int train_inherited(int rank, int world, void *arg)
 
 static void test_parent_sees_it(void **state)
 {
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         plan *p = new_plan(600, recorded);
         choir_scope *run = choir_scope_open(NULL, 42);
         int64_t batches;
         p->net = new_net(run);
-        double before = loss_of_all(p->net, p->data);
+        double before = loss_of_all(p->net, p->data, SAMPLES);
         choir_check(choir_module_share_memory(p->net));
         ok(choir_spawn(4, train_inherited, p));
-        double after = loss_of_all(p->net, p->data);
+        double after = loss_of_all(p->net, p->data, SAMPLES);
         assert_true(after < before / 4);
         assert_int_equal(choir_hogwild_updates(p->net), 4 * 600);
         choir_check(
@@ -131,7 +108,7 @@ static void test_parent_sees_it(void **state)
         assert_true(hash_of_module(p->net) != left);
         p->steps = 5;
         assert_int_equal(train(p, p->net, 0, 1), 0);
-        assert_true(loss_of_all(p->net, p->data) < before / 4);
+        assert_true(loss_of_all(p->net, p->data, SAMPLES) < before / 4);
         ok(choir_scope_close(run));
         free_plan(p);
     }
@@ -140,7 +117,6 @@ static void test_parent_sees_it(void **state)
 /* One worker gives the bits of the same loop in this process without sharing. */
 static void test_one_is_single(void **state)
 {
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         plan *p = new_plan(40, recorded);
         choir_scope *run = choir_scope_open(NULL, 42), *other = choir_scope_open(NULL, 42);
@@ -171,7 +147,6 @@ static int has_own_core(int rank, int world, void *arg)
     cpu_set_t allowed, own, *noted = &own;
     choir_device *device = ((choir_module *)arg)->run->device;
     int cores[CPU_SETSIZE], count = 0;
-    (void)world;
     CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &allowed))
@@ -188,7 +163,6 @@ static void test_cores(void **state)
 {
     choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 42);
     choir_module *net = new_net(run);
-    (void)state;
     choir_check(choir_module_share_memory(net));
     ok(choir_spawn(3, has_own_core, net));
     ok(choir_scope_close(run));
@@ -217,7 +191,7 @@ static int train_ranks(int rank, int world, void *arg)
     CHECK_OK(choir_hogwild_exchange(net));
     p->weights[rank] = hash_of_module(net);
     CHECK(choir_hogwild_updates(net) == (int64_t)world * p->steps);
-    CHECK(loss_of_all(net, p->data) < 0.5);
+    CHECK(loss_of_all(net, p->data, SAMPLES) < 0.5);
     CHECK_OK(choir_scope_close(run));
     choir_env_free(&env);
     return 0;
@@ -226,7 +200,6 @@ static int train_ranks(int rank, int world, void *arg)
 static void test_group(void **state)
 {
     uint64_t single = 0;
-    (void)state;
     for (int world = 0; world <= 3; world++) { /* 0: without sharing */
         plan *p = new_plan(1000, false);
         if (world) {
@@ -249,8 +222,6 @@ static int other_models(int rank, int world, void *arg)
 {
     choir_env env;
     choir_hogwild_opts opts = choir_hogwild_defaults();
-    (void)world;
-    (void)arg;
     CHECK_OK(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 1);
     opts.group = env.group;
@@ -264,7 +235,6 @@ static int other_models(int rank, int world, void *arg)
 
 static void test_mismatch(void **state)
 {
-    (void)state;
     ok(choir_spawn(3, other_models, NULL));
 }
 
@@ -272,30 +242,17 @@ static void test_mismatch(void **state)
 
 enum { WORDS = 4096 };
 
-/* Every word is a multiple of 65537, whose halves are both 1: half of one and half of another
- * would not be. */
-static bool whole(const float *words)
-{
-    bool good = true;
-    for (int i = 0; i < WORDS; i++) {
-        double times = (double)words[i] / 65537;
-        good &= times == (double)(int)times && times >= -250 && times <= 250;
-    }
-    return good;
-}
-
 static int add(int rank, int world, void *arg)
 {
     static float mine[WORDS], old[WORDS];
     float *master = arg;
-    (void)world;
     choir__hogwild_take(CHOIR__ADD_F32, master, mine, old, WORDS);
     for (int r = 0; r < 1000; r++) {
         for (int i = 0; i < WORDS && rank; i++) /* rank 0 only looks */
             mine[i] += mine[i] > 100 * 65537 || (mine[i] > -100 * 65537 && (r + i) % 2) ? -65537
                                                                                         : 65537;
         choir__hogwild_exchange(CHOIR__ADD_F32, master, mine, old, WORDS);
-        CHECK(whole(mine));
+        CHECK(are_whole(mine, WORDS));
     }
     return 0;
 }
@@ -304,10 +261,9 @@ static void test_no_tearing(void **state)
 {
     char why[200];
     choir__mapping *m = choir__mapping_new(WORDS * sizeof(float), why);
-    (void)state;
     assert_non_null(m);
     ok(choir_spawn(4, add, m->at));
-    assert_true(whole((float *)m->at));
+    assert_true(are_whole((float *)m->at, WORDS));
     choir__mapping_unref(m);
 }
 

@@ -149,7 +149,6 @@ static void test_ranks(void **state)
 {
     seen one = {0}, two = {0};
     char hex_one[65], hex_two[65];
-    (void)state;
     choir_job_result a = train(small(1), &one, hex_one), b = train(small(2), &two, hex_two);
     assert_string_equal(hex_one, hex_two);
     assert_int_equal(one.steps, 6);
@@ -200,7 +199,6 @@ static void resume_on(int ranks)
 
 static void test_resume(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 2; ranks++)
         resume_on(ranks);
 }
@@ -245,7 +243,6 @@ static void stop_on(int ranks, int number)
 
 static void test_stop(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 2; ranks++) {
         stop_on(ranks, 0);
         stop_on(ranks, SIGTERM);
@@ -256,7 +253,6 @@ static volatile sig_atomic_t handled;
 
 static void handle(int number)
 {
-    (void)number;
     handled++;
 }
 
@@ -266,7 +262,6 @@ static void test_own_handler(void **state)
     seen s = {.signal_at = 2, .signal = SIGTERM};
     char hex[65];
     struct sigaction before, own = {.sa_handler = handle}, after;
-    (void)state;
     sigaction(SIGTERM, &own, &before);
     assert_true(train(small(1), &s, hex).steps == 6);
     assert_int_equal(handled, 1);
@@ -281,7 +276,6 @@ static void test_lost_rank(void **state)
     char hex[65], whole[65];
     choir_job *job = small(2);
     choir_job_result done;
-    (void)state;
     set(job, "steps", many);
     choir_job_recorder mine = recorder_of(&lost, job);
     assert_fails(choir_job_train(job, &mine, &done), CHOIR_ERR_PEER_LOST, "SIGKILL");
@@ -326,7 +320,6 @@ static void test_words(void **state)
 {
     seen s = {0};
     char text[1200] = "";
-    (void)state;
     while (strlen(text) < 1100)
         strcat(text, "the ranks go on, and each has its part. ");
     for (int ranks = 1; ranks <= 2; ranks++) {
@@ -365,7 +358,6 @@ static int send_notes(int rank, int world, void *arg)
 {
     const longs *l = arg;
     char *text = malloc(LONG + 1);
-    (void)rank, (void)world;
     memset(text, 'x', LONG);
     text[LONG] = '\0';
     for (int i = 0; i < 3; i++) {
@@ -380,7 +372,6 @@ static void test_long_messages(void **state)
 {
     longs l = {.job = choir__job_new("train")};
     choir_job_recorder mine = {.arg = &l, .note = on_long_note};
-    (void)state;
     l.job.records.own = &mine;
     ok(choir__relay_open(&mine, &l.job.records.relay));
     ok(choir_spawn(1, send_notes, &l));

@@ -46,7 +46,6 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
 {
     body_net *n = (body_net *)self;
     choir_tensor *x = choir_forward(n->first, in[0]);
-    (void)count;
     if (n->kind == LAYERS) {
         choir_tensor *memory = choir_forward(n->encoder, x);
         x = choir_forward(n->decoder, x, memory);
@@ -127,7 +126,6 @@ static int train(int rank, int world, void *arg)
 {
     plan *p = arg;
     job j = {.plan = p};
-    (void)world;
     j.r = open_rank_job(M, 3);
     choir_module *bare = j.r.net = new_net(j.r.run, p->kind);
     if (p->wide)
@@ -177,32 +175,27 @@ static void compare(body_kind kind, bool wide)
 
 static void layers(void **state)
 {
-    (void)state;
     compare(LAYERS, false);
 }
 
 static void ops(void **state)
 {
-    (void)state;
     compare(OPS, false);
 }
 
 static void layers_in_f64(void **state)
 {
-    (void)state;
     compare(LAYERS, true);
 }
 
 static void ops_in_f64(void **state)
 {
-    (void)state;
     compare(OPS, true);
 }
 
 /* Rows of a table are gathered, and added where they belong. */
 static void tables_in_f64(void **state)
 {
-    (void)state;
     compare(TABLE, true);
 }
 
@@ -210,7 +203,6 @@ static void tables_in_f64(void **state)
 static void saved_in_f64(void **state)
 {
     const char *path = at("wide.safetensors");
-    (void)state;
     outcome wrote = run(2, (plan){.kind = OPS, .how = FSDP, .wide = true, .save = path});
     choir_env env;
     choir_check(choir_env_init(&env));
@@ -239,7 +231,6 @@ static void saved_in_f64(void **state)
 /* f64 has the steps of f32 to f32's digits, and of a formula to its own. */
 static void one_step_by_hand(void **state)
 {
-    (void)state;
     choir_env env;
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 4);
@@ -308,7 +299,6 @@ static choir_module *in_chunks(choir_scope *run, choir_module *net)
 
 static void refused_by_name(void **state)
 {
-    (void)state;
     assert_refuses_f64(in_stages, "pipeline");
     assert_refuses_f64(in_chunks, "context_parallel");
     assert_refuses_f64(in_parallel, "data_parallel");

@@ -88,7 +88,6 @@ static void each_world(const char *method, void (*prepare)(const meeter *), bool
 
 static void by_tcp(void **state)
 {
-    (void)state;
     each_world(tcp("127.0.0.1"), NULL, true); /* also one after another at one port */
     each_world(tcp("localhost"), NULL, true);
     each_world(tcp("127.0.0.1"), from_environment, true);
@@ -96,7 +95,6 @@ static void by_tcp(void **state)
 
 static void by_tcp_ipv6(void **state)
 {
-    (void)state;
     choir_store_server *server = NULL;
     choir_store_opts opts = choir_store_defaults();
     opts.bind = "::1";
@@ -108,14 +106,12 @@ static void by_tcp_ipv6(void **state)
 
 static void by_file(void **state)
 {
-    (void)state;
     each_world(file("a"), NULL, true);
     assert_int_equal(access(path(), F_OK), -1);
 }
 
 static void with_copies(const meeter *self)
 {
-    (void)self;
     setenv("CHOIR_COPIES", "an agent's", 1);
 }
 
@@ -123,7 +119,6 @@ static void with_copies(const meeter *self)
  * half a minute later. */
 static void cut_off(void **state)
 {
-    (void)state;
     for (int copies = 0; copies < 2; copies++) {
         meeters *all = meeters_new(tcp("127.0.0.1"), 2, 30);
         for (int r = 0; r < all->count; r++)
@@ -158,7 +153,6 @@ static void with_job_and_engine(const meeter *self)
 
 static void by_environment(void **state)
 {
-    (void)state;
     tcp("127.0.0.1");
     each_world("env://", with_master, true);
     each_world(NULL, with_master, true);
@@ -169,7 +163,6 @@ static void by_environment(void **state)
 /* A rank may have exited, or be in the job's next group, before others release this one. */
 static void again_and_again(void **state)
 {
-    (void)state;
     tcp("127.0.0.1");
     for (int by_path = 0; by_path < 2; by_path++) {
         if (by_path)
@@ -248,7 +241,6 @@ static meeters *gather(size_t i, int world, double timeout_s)
 
 static void missing(void **state)
 {
-    (void)state;
     choose_methods();
     for (size_t i = 0; i < CHOIR_COUNT(methods); i++) {
         meeters *all = gather(i, 6, LATE_S);
@@ -275,7 +267,6 @@ static void missing(void **state)
 
 static void worlds_differ(void **state)
 {
-    (void)state;
     choose_methods();
     for (size_t i = 0; i < CHOIR_COUNT(methods); i++) {
         meeters *all = gather(i, 3, 20);
@@ -340,7 +331,6 @@ static void await_rank_0(const meeter *self)
 
 static void twice(void **state)
 {
-    (void)state;
     choose_methods();
     for (size_t i = 0; i < CHOIR_COUNT(methods); i++) {
         meeters *all = gather(i, 4, 20);
@@ -370,7 +360,6 @@ static void twice(void **state)
 /* One of three ranks dies, or all but that one. Rank 3 of 4 never comes, so that they wait. */
 static void deaths(void **state)
 {
-    (void)state;
     choose_methods();
     for (size_t i = 0; i < CHOIR_COUNT(methods); i++)
         for (int victim = 0; victim < 3; victim++) {
@@ -400,7 +389,6 @@ static void await_stop_of_rank_1(const meeter *self)
 /* A rank that has come is stopped before it reads the outcome. */
 static void stopped(void **state)
 {
-    (void)state;
     choose_methods();
     meeters *all = gather(0, 3, LATE_S);
     all->each[2].prepare = await_stop_of_rank_1;
@@ -419,7 +407,6 @@ static void stopped(void **state)
 
 static void jobs_differ(void **state)
 {
-    (void)state;
     choose_methods();
     static const char *const jobs[] = {"that", NULL};
     static const char *const why[] = {"its CHOIR_JOB differs", "this rank has none"};
@@ -444,7 +431,6 @@ static void jobs_differ(void **state)
 /* A stranger's rank is sent away, and the job whose place it took for its own goes on. */
 static void stranger(void **state)
 {
-    (void)state;
     choose_methods();
     meeters *all = gather(0, 2, 20);
     all->count = 3;
@@ -463,7 +449,6 @@ static void stranger(void **state)
 /* A store with forged answers replaces rank 0's. */
 static void other_versions(void **state)
 {
-    (void)state;
     const char *heads[] = {"9.9.9 2 - 7 there machine", "nonsense"};
     const char *words[] = {"rank 0 Choir 9.9.9: use the same release", "not a group's"};
     for (size_t i = 0; i < CHOIR_COUNT(heads); i++) {
@@ -490,7 +475,6 @@ static void other_versions(void **state)
 
 static void keys(void **state)
 {
-    (void)state;
     char names[2][64];
     for (int i = 0; i < 2; i++) {
         snprintf(names[i], sizeof names[i], "/tmp/choir-meet-key-%d-%d", (int)getpid(), i);
@@ -556,7 +540,6 @@ static void assert_refused(const char *method, const char *words)
 
 static void bad_input(void **state)
 {
-    (void)state;
     const char *tcps[] = {"tcp://", "tcp://host", "tcp://host:", "tcp://host:0",
         "tcp://host:65536", "tcp://host:12x", "tcp://:5", "tcp://::1:5", "tcp://[]:5",
         "tcp://host:-1", "tcp://host:99999999999999999999"};
@@ -608,7 +591,6 @@ static void by_mpi(void **state)
 {
     static const char *const set[][2] = {{"OMPI_COMM_WORLD_RANK", "1"},
         {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "4711"}};
-    (void)state;
     choir__meeting m;
     choir_group_opts opts = choir_group_defaults();
     opts.backend = "mpi";
@@ -626,7 +608,6 @@ static void by_mpi(void **state)
 
 static void port_in_use(void **state)
 {
-    (void)state;
     choir_store_server *server = NULL;
     char words[32];
     ok(choir_store_serve(choir_store_defaults(), &server));

@@ -112,7 +112,6 @@ static void read_whole(const char *path, void *to, size_t room)
 /* This process learns the key after it has forked the ranks, which would else inherit it. */
 static void key_of_a_file(void **state)
 {
-    (void)state;
     char path[48], command[160], method[64], secret[SECRET];
     choir_store_server *server = NULL;
     choir__store_key key;
@@ -139,7 +138,6 @@ static void key_of_a_file(void **state)
 
 static void key_of_a_meeting(void **state)
 {
-    (void)state;
     char path[64], method[80], text[CHOIR__NOTE_TEXT + 1];
     choir__meet_note note;
     choir__store_key key;

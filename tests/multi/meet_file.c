@@ -102,7 +102,6 @@ static int dead_process(void)
 
 static void left_behind(void **state)
 {
-    (void)state;
     assert_they_meet();
     write_note(note_of(dead_process(), 12345, NULL));
     assert_they_meet();
@@ -136,7 +135,6 @@ static bool is_noted(int pid)
 /* Rank 0 is killed repeatedly while it waits for the others; then all come. */
 static void crashes(void **state)
 {
-    (void)state;
     for (int i = 0; i < 5; i++) {
         meeters *all = meeters_new(method, 2, 20);
         struct stat info;
@@ -156,7 +154,6 @@ static void crashes(void **state)
 
 static void of_others(void **state)
 {
-    (void)state;
     char text[CHOIR__NOTE_TEXT];
     write_file("my thesis\n", 0600);
     assert_rank_0_says(CHOIR_ERR_ARGUMENT, "something else in it");
@@ -201,7 +198,6 @@ static void of_others(void **state)
 
 static void no_folder(void **state)
 {
-    (void)state;
     char before[sizeof method];
     snprintf(before, sizeof before, "%s", method);
     snprintf(method, sizeof method, "file://%s/none/at-all", folder);
@@ -212,7 +208,6 @@ static void no_folder(void **state)
 /* Ranks listen on loopback if the file is on this machine's disk: nothing is open to others. */
 static void address(void **state)
 {
-    (void)state;
     char text[CHOIR__NOTE_TEXT];
     choir__meet_note note;
     choir__store_key key;
@@ -239,7 +234,6 @@ static void address(void **state)
 
 static int start(void **state)
 {
-    (void)state;
     unsetenv("MASTER_ADDR");
     if (!mkdtemp(folder))
         return 1;
@@ -250,7 +244,6 @@ static int start(void **state)
 
 static int finish(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 

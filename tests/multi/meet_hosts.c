@@ -118,13 +118,11 @@ static void assert_met(meeters *all)
 
 static void by_tcp(void **state)
 {
-    (void)state;
     assert_met(run("tcp://10.78.0.2:29411", mixed, 6, key_file));
 }
 
 static void without_a_key(void **state)
 {
-    (void)state;
     meeters *all = run("tcp://10.78.0.2:29411", mixed, 6, NULL);
     for (int r = 0; r < 6; r++) {
         assert_int_equal(all->each[r].status, CHOIR_ERR_ARGUMENT);
@@ -136,7 +134,6 @@ static void without_a_key(void **state)
 static void by_file_with_master(void **state)
 {
     char method[128];
-    (void)state;
     master = "10.78.0.2";
     snprintf(method, sizeof method, "file://%s/job", folder);
     assert_met(run(method, mixed, 6, NULL));
@@ -149,7 +146,6 @@ static void by_file_with_master(void **state)
 static void by_shared_file(void **state)
 {
     char method[128];
-    (void)state;
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
         mount("none", folder, "ramfs", 0, NULL)) {
         print_message("skipped: not permitted to mount\n");
@@ -163,7 +159,6 @@ static void by_shared_file(void **state)
 
 static void missing(void **state)
 {
-    (void)state;
     meeters *all = meeters_new("tcp://10.78.0.2:29412", 6, 2);
     all->count = 4;
     hosts = mixed;
@@ -183,7 +178,6 @@ static void missing(void **state)
 
 static int start(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder))
         return 1;
     snprintf(key_file, sizeof key_file, "%s.key", folder);
@@ -194,7 +188,6 @@ static int start(void **state)
 
 static int finish(void **state)
 {
-    (void)state;
     unlink(key_file);
     return rmdir(folder);
 }

@@ -17,7 +17,6 @@ static int halves(int rank, int world, void *arg)
 {
     choir_group *all, *half, *none, *reversed;
     int64_t set;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &all));
     CHECK_OK(choir_group_split(all, rank % 2, 0, &half));
     CHECK(!members(half, rank, &set));
@@ -54,7 +53,6 @@ static int grid(int rank, int world, void *arg)
     choir_mesh *mesh;
     int64_t row, column, both;
     choir_work a, b;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &all));
     CHECK_OK(choir_mesh_new(all, 3, names, sizes, &mesh));
     CHECK(choir_mesh_size(mesh, "data") == 2 && choir_mesh_size(mesh, "tensor") == width);
@@ -88,14 +86,12 @@ static int grid(int rank, int world, void *arg)
 static void test_split(void **state)
 {
     static const int worlds[] = {1, 2, 3, 5, 8};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(worlds); i++)
         ok(choir_spawn(worlds[i], halves, NULL));
 }
 
 static void test_mesh(void **state)
 {
-    (void)state;
     for (int world = 2; world <= 8; world += 2)
         ok(choir_spawn(world, grid, NULL));
 }
@@ -113,7 +109,6 @@ static void refuses(const char *const *names, const int *sizes, int dims, const 
 
 static void test_wrong_meshes(void **state)
 {
-    (void)state;
     refuses((const char *[]){"a", "b"}, (int[]){2, 4}, 2, "2x4 does not fit 1 ranks");
     refuses((const char *[]){"a", "a"}, (int[]){1, 1}, 2, "two dimensions are named 'a'");
     refuses((const char *[]){"a", ""}, (int[]){1, 1}, 2, "needs a name");

@@ -66,29 +66,21 @@ static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     const plan *p = j->plan;
-    micro_batches alone = {0, p->microbatches, micro_batch, j->net, j, j->losses};
-    choir_status status = p->schedule ? choir_pipeline_step(j->pipe, step, p->microbatches,
-                                            micro_batch, j, j->losses)
-                                      : run_micro_batches(step, alone);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    choir_module *pipe = p->schedule ? j->pipe : NULL;
+    micro_batches all = {0, p->microbatches, micro_batch, j->net, j, j->losses, pipe};
+    return train_micro_batches(step, all, j->optim);
 }
 
 static void ignore(const char *name, choir_tensor *t, void *arg)
 {
-    (void)name;
-    (void)t;
-    (void)arg;
 }
 
 /* Returns the data, which the caller frees. */
 static choir_dataset *open_loader(job *j)
 {
     choir_dataset *data = random_data(&j->info, 200, differs(j, "data") ? 6 : 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = j->plan->microbatches;
-    opts.seed = 11;
-    j->loader = choir_loader_new(j->run, data, opts);
+    const int64_t all = j->plan->microbatches;
+    j->loader = rank_loader(j->run, data, BATCH, all, 0, all);
     return data;
 }
 
@@ -164,7 +156,6 @@ static void read_away(const char *name, choir_tensor *t, void *arg)
     char *message = arg;
     size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
     void *data = malloc(bytes);
-    (void)name;
     if (choir_read(t, data, bytes) != CHOIR_OK)
         snprintf(message, 512, "%s", choir_error_message());
     free(data);
@@ -174,7 +165,6 @@ static int rank_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
     outcome *out = &j.plan->out[rank];
-    (void)world;
     open_job(&j);
     choir_check(choir_scope_status(j.run));
     choir_dataset *data = open_loader(&j);
@@ -249,26 +239,22 @@ static void check_model(const char *model, int ranks, int most, int64_t microbat
 
 static void toy(void **state)
 {
-    (void)state;
     check_model("toy", 2, 2, 4);
     check_model("toy", 2, 2, 3);
 }
 
 static void mlp(void **state)
 {
-    (void)state;
     check_model("mlp", 3, 3, 6);
 }
 
 static void gpt2(void **state)
 {
-    (void)state;
     check_model("gpt2:layers=2,heads=2,width=16,context=8,vocab=40,dropout=0.1", 3, 8, 4);
 }
 
 static void resnet(void **state)
 {
-    (void)state;
     check_model("resnet18:image=32,width=8,classes=4", 2, 8, 3);
 }
 
@@ -276,7 +262,6 @@ static void resnet(void **state)
  * others gives an error that says so. */
 static void parts(void **state)
 {
-    (void)state;
     plan p = {.model = "mlp:in=64,hidden=256,classes=10,layers=6",
         .microbatches = 6,
         .schedule = "1f1b",
@@ -304,7 +289,6 @@ static void larger(void **state)
         const char *cuts;
     } all[] = {{2, "transformer.h.4"}, {2, NULL},
         {4, "transformer.h.2,transformer.h.4,transformer.h.6"}, {4, NULL}};
-    (void)state;
     plan whole = {.model = "gpt2:layers=8,heads=4,width=64,context=32,vocab=500",
         .microbatches = 4,
         .recorded = true};
@@ -331,7 +315,6 @@ static void larger(void **state)
  * all micro-batches, or the table of their sums if that is less, as the plan expects. */
 static void rows_of_sequences(void **state)
 {
-    (void)state;
     static const char *const models[] = {
         "gpt2:layers=2,heads=4,width=64,context=64,vocab=1450", /* 24 * 64 rows are more */
         "gpt2:layers=2,heads=4,width=64,context=64,vocab=1700"};
@@ -357,7 +340,6 @@ static int odd_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
     outcome *out = &j.plan->out[rank];
-    (void)world;
     signal(SIGTERM, SIG_IGN);
     open_job(&j);
     choir_status status = choir_scope_status(j.run);
@@ -377,7 +359,6 @@ static void differ(void **state)
     static const char *const told[][2] = {{"schedule", "schedules, chunks or cuts"},
         {"seed", "seeds"}, {"data", "data in the first step"},
         {"ops", "ops in their micro-batches"}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(told); i++) {
         plan p = {
             .model = "mlp", .schedule = "1f1b", .microbatches = 2, .odd = 1, .how = told[i][0]};
@@ -406,7 +387,6 @@ static int twice_main(int rank, int world, void *arg)
 /* A run leaves nothing on the device that affects the next run. */
 static void twice(void **state)
 {
-    (void)state;
     plan p = {.model = "mlp", .schedule = "zero-bubble", .microbatches = 4};
     p.out = shared_memory(2 * MOST * sizeof(outcome));
     ok(choir_spawn(2, twice_main, &p));
@@ -419,7 +399,6 @@ static void twice(void **state)
 
 static void ucx(void **state)
 {
-    (void)state;
     use_ucx();
     check_model("mlp", 3, 3, 4);
     check_model("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", 3, 8, 3);

@@ -53,21 +53,16 @@ static bool differs(const job *j, const char *how)
 static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
 {
     job *j = arg;
-    choir_batch b;
-    if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
-        return NULL;
-    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return loss_of_next(j->loader, micro, net, &j->info);
 }
 
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     int64_t count = j->count + differs(j, "count");
-    micro_batches alone = {0, j->count, micro_batch, j->net, j, j->losses};
-    choir_status status = j->plan->schedule ? choir_pipeline_step(j->model, step, count,
-                                                  micro_batch, j, j->losses)
-                                            : run_micro_batches(step, alone);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    choir_module *pipe = j->plan->schedule ? j->model : NULL;
+    micro_batches all = {0, count, micro_batch, j->net, j, j->losses, pipe};
+    return train_micro_batches(step, all, j->optim);
 }
 
 /* --- the job --- */
@@ -132,13 +127,7 @@ static void open_job(job *j)
         wrap(j);
     j->optim = clipped_adamw(j->run, j->model);
     j->data = random_data(&j->info, 200, 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = p->microbatches;
-    opts.micro_first = j->first;
-    opts.micro_count = j->count;
-    opts.seed = 11;
-    j->loader = choir_loader_new(j->run, j->data, opts);
+    j->loader = rank_loader(j->run, j->data, BATCH, p->microbatches, j->first, j->count);
 }
 
 static void close_job(job *j)
@@ -170,7 +159,6 @@ static int rank_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
     outcome *out = &j.plan->out[rank];
-    (void)world;
     open_job(&j);
     choir_check(choir_scope_status(j.run));
     for (int step = 0; step < STEPS; step++) {
@@ -278,7 +266,6 @@ static void mlp(void **state)
         {4, 2, "zero-bubble", 6, PLAIN}, {2, 2, "sequential", 4, PLAIN},
         {2, 2, "zero-bubble", 5, WITHIN}, {2, 2, "zero-bubble", 5, INSIDE},
         {3, 2, "1f1b", 4, INSIDE | WITHIN}};
-    (void)state;
     check("mlp:in=20,hidden=33,classes=7,layers=4", meshes, CHOIR_COUNT(meshes));
 }
 
@@ -288,7 +275,6 @@ static void gpt2(void **state)
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN},
         {2, 2, "interleaved", 6, PLAIN}, {3, 2, "1f1b", 4, PLAIN}, {2, 3, "gpipe", 5, PLAIN},
         {2, 2, "1f1b", 4, WITHIN}, {2, 2, "zero-bubble", 5, INSIDE}};
-    (void)state;
     check("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", meshes,
         CHOIR_COUNT(meshes));
 }
@@ -298,7 +284,6 @@ static void resnet(void **state)
 {
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN},
         {2, 2, "1f1b", 4, INSIDE | WITHIN}, {3, 2, "interleaved", 4, PLAIN}};
-    (void)state;
     check("resnet18:image=16,width=4,classes=4,small=1", meshes, CHOIR_COUNT(meshes));
 }
 
@@ -311,7 +296,6 @@ static void fsdp(void **state)
         {4, 2, "zero-bubble", 6, SHARDED}, {2, 2, "1f1b", 4, SHARDED | GATHERED},
         {2, 2, "zero-bubble", 4, SHARDED | OFFLOADED},
         {2, 3, "interleaved", 4, SHARDED | OFFLOADED | INSIDE}};
-    (void)state;
     check("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", meshes,
         CHOIR_COUNT(meshes));
     check("resnet18:image=16,width=4,classes=4,small=1", meshes, 2);
@@ -326,7 +310,6 @@ static void held(void **state)
         {2, 3, "1f1b", 6, SHARDED}, {2, 4, "zero-bubble", 10, SHARDED},
         {2, 2, "1f1b", 4, SHARDED | OFFLOADED}, {2, 2, "zero-bubble", 4, SHARDED | GATHERED},
         {2, 2, "zero-bubble", 10, SHARDED | OFFLOADED | INSIDE}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(meshes); i++) {
         const mesh *m = &meshes[i];
         plan p = {.model = "gpt2:layers=8,heads=4,width=128,context=4,vocab=500",
@@ -355,7 +338,6 @@ static void held(void **state)
 static void ucx(void **state)
 {
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN}, {2, 2, "1f1b", 5, INSIDE}};
-    (void)state;
     use_ucx();
     check("gpt2:layers=2,heads=2,width=16,context=8,vocab=40", meshes, CHOIR_COUNT(meshes));
     unsetenv("CHOIR_BACKEND");
@@ -367,7 +349,6 @@ static int odd_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
     outcome *out = &j.plan->out[rank];
-    (void)world;
     signal(SIGTERM, SIG_IGN);
     open_job(&j);
     choir_status status = choir_scope_status(j.run);
@@ -386,7 +367,6 @@ static void differ(void **state)
         bool inside;
     } all[] = {{"schedule", "replicas 0 and 1 have different schedules, chunks or cuts", true},
         {"count", "a step of 3 micro-batches; of the 4 of 2 replicas, this one has 2", true}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
         plan p = {.model = "mlp",
             .schedule = "1f1b",
@@ -407,7 +387,6 @@ static void differ(void **state)
 static int few_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
-    (void)world;
     open_job(&j);
     snprintf(j.plan->out[rank].message, 512, "%s",
         choir_scope_status(j.run) == CHOIR_OK ? "" : choir_error_message());
@@ -423,7 +402,6 @@ static void too_few(void **state)
         .stages = 2,
         .microbatches = 1,
         .inside = true};
-    (void)state;
     p.out = shared_memory(MOST * sizeof(outcome));
     ok(choir_spawn(2, few_main, &p));
     for (int r = 0; r < 2; r++)

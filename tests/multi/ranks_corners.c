@@ -25,7 +25,6 @@ typedef struct layer {
 static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int count)
 {
     layer *l = (layer *)self;
-    (void)count;
     choir_tensor *x = l->before ? choir_linear(in[0], l->before, NULL) : in[0];
     return choir_linear(x, l->weight, l->bias);
 }
@@ -60,7 +59,6 @@ static int tied(int rank, int world, void *arg)
     const plan *p = arg;
     choir_env env;
     int64_t first, count;
-    (void)world;
     choir_check(choir_env_init(&env));
     env.microbatches = 2;
     choir_env_micro(&env, &first, &count);
@@ -94,7 +92,6 @@ static void weights_of_two_units(void **state)
     size_t bytes = STEPS * sizeof(float);
     float single[STEPS];
     plan plans[] = {{0}, {.sharded = true}, {.sharded = true, .gathered = true}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(plans); i++) {
         plan *p = &plans[i];
         p->losses = shared_memory(bytes);
@@ -115,7 +112,6 @@ static int uneven(int rank, int world, void *arg)
     const plan *p = arg;
     choir_env env;
     int64_t first, count;
-    (void)rank, (void)world;
     choir_check(choir_env_init(&env));
     env.microbatches = 4;
     choir_env_micro(&env, &first, &count);
@@ -143,7 +139,6 @@ static int uneven(int rank, int world, void *arg)
 
 static void tables_looked_up_unevenly(void **state)
 {
-    (void)state;
     for (int sharded = 0; sharded < 2; sharded++)
         for (int vocab = 10; vocab <= 30; vocab += 20)
             ok(choir_spawn(2, uneven, &(plan){.sharded = sharded, .vocab = vocab}));

@@ -47,7 +47,6 @@ static int everything(int rank, int world, void *arg)
     choir_group *group;
     memory shared, private = {.nodes = calloc(NODES * STRIDE + NODES * OUT, sizeof(float))};
     choir_group_opts opts = choir_group_defaults();
-    (void)rank;
     opts.backend = arg;
     private.out = private.nodes + NODES * STRIDE;
     CHECK_OK(choir_group_init(NULL, opts, &group));
@@ -109,7 +108,6 @@ static int sub_groups(int rank, int world, void *arg)
 {
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
-    (void)rank;
     opts.backend = arg;
     CHECK_OK(choir_group_init(NULL, opts, &group));
     for (int each = 1; each <= world; each++)
@@ -124,7 +122,6 @@ static int in_pieces(int rank, int world, void *arg)
 {
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
-    (void)rank;
     opts.backend = arg;
     CHECK_OK(choir_group_init(NULL, opts, &group));
     const rows_layout l = rows_lay_out(world, 12000);
@@ -144,7 +141,6 @@ static int in_pieces(int rank, int world, void *arg)
 static int one_region(int rank, int world, void *arg)
 {
     choir_group *group, *half;
-    (void)world, (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir_group_split(group, rank % 2, rank, &half));
     choir_group *groups[] = {group, half};
@@ -171,7 +167,6 @@ static int disagree(int rank, int world, void *arg)
 {
     static const char *const what[] = {"rows", "stride", "leaves", "place"};
     choir_group_opts opts = choir_group_defaults();
-    (void)world;
     opts.backend = arg;
     for (size_t i = 0; i < CHOIR_COUNT(what); i++) {
         choir_group *group;
@@ -207,7 +202,6 @@ static int too_big(int rank, int world, void *arg)
 {
     choir_group *group;
     memory m;
-    (void)rank, (void)world, (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     if (open_memory(group, &m, 512, 0))
         return 1;
@@ -245,21 +239,18 @@ static void everywhere(const char *backend, const int *worlds, int count)
 static void test_shm(void **state)
 {
     static const int worlds[] = {1, 2, 3, 4, 8};
-    (void)state;
     everywhere("shm", worlds, CHOIR_COUNT(worlds));
 }
 
 static void test_ucx(void **state)
 {
     static const int worlds[] = {1, 2, 3, 4};
-    (void)state;
     skip_without_ucx();
     everywhere("ucx", worlds, CHOIR_COUNT(worlds));
 }
 
 static void test_shared(void **state)
 {
-    (void)state;
     ok(choir_spawn(4, one_region, NULL));
     ok(choir_spawn(2, too_big, NULL));
 }
@@ -269,7 +260,6 @@ static void test_arguments(void **state)
 {
     choir_group *group;
     float x[8] = {0};
-    (void)state;
     unsetenv("RANK");
     ok(choir_group_init(NULL, choir_group_defaults(), &group));
     const choir__rows_cut cut = {.rows = 2, .row = 4}, far = {.at = 1, .rows = 2, .row = 4};

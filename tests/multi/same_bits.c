@@ -119,7 +119,6 @@ static int train(int rank, int world, void *arg)
 {
     const plan *p = arg;
     job j = {.plan = p};
-    (void)world;
     j.r = open_rank_job(p->microbatches, 11);
     choir_module *bare = j.r.net = build_model(j.r.run, p->model, &j.info);
     if (p->recompute)
@@ -212,77 +211,65 @@ static void compare(const char *model)
 
 static void toy(void **state)
 {
-    (void)state;
     compare("toy");
 }
 
 static void mlp(void **state)
 {
-    (void)state;
     compare("mlp:in=20,hidden=33,classes=7");
 }
 
 static void cnn(void **state)
 {
-    (void)state;
     compare("cnn:width=4,image=12,classes=5,dropout=0.3");
 }
 
 static void lenet(void **state)
 {
-    (void)state;
     compare("lenet:l1=7,l2=5,image=20,channels=2,classes=3");
 }
 
 /* Norms with residuals, results made again in backward, strided shortcuts. */
 static void resnet(void **state)
 {
-    (void)state;
     compare("resnet18:width=4,image=8,classes=5,channels=2,stages=2,small=1");
     compare("resnet50:width=2,image=16,classes=5,channels=2,stages=2,small=0");
 }
 
 static void alexnet(void **state)
 {
-    (void)state;
     compare("alexnet:width=2,image=63,classes=5,channels=2,hidden=9,dropout=0.3");
 }
 
 /* A token of the class stands before the image. */
 static void vit(void **state)
 {
-    (void)state;
     compare("vit:layers=2,heads=2,width=12,hidden=20,patch=3,image=7,image_width=10,channels=2,"
             "classes=5,dropout=0.1");
 }
 
 static void gpt2(void **state)
 {
-    (void)state;
     compare("gpt2:layers=2,heads=2,width=24,context=10,vocab=31,dropout=0.1");
 }
 
 static void llama(void **state)
 {
-    (void)state;
     compare("llama:layers=2,heads=4,kv_heads=2,width=24,context=10,vocab=31,pad=7");
 }
 
 static void mistral(void **state)
 {
-    (void)state;
     compare("mistral:layers=1,heads=2,width=24,context=10,window=4,vocab=31,tied=1");
 }
 
 static void qwen3(void **state)
 {
-    (void)state;
     compare("qwen3:layers=1,heads=2,head_dim=6,width=24,context=10,vocab=31");
 }
 
 static void gemma3(void **state)
 {
-    (void)state;
     compare(
         "gemma3:layers=2,heads=2,head_dim=6,width=24,context=10,window=4,pattern=sf,vocab=31,"
         "softcap=2,final_softcap=3");
@@ -290,26 +277,22 @@ static void gemma3(void **state)
 
 static void lstm(void **state)
 {
-    (void)state;
     compare("lstm:layers=2,hidden=17,in=6,out=5,context=7,dropout=0.2");
 }
 
 static void gru(void **state)
 {
-    (void)state;
     compare("lstm:cell=gru,layers=2,hidden=9,in=6,context=10,vocab=31,dropout=0.2");
 }
 
 static void bert(void **state)
 {
-    (void)state;
     compare("bert:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1,pad=3");
 }
 
 /* Positions that depend on the padding among the ids, and no types of tokens. */
 static void relatives_of_bert(void **state)
 {
-    (void)state;
     compare(
         "roberta:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1,pad=3");
     compare("distilbert:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1");
@@ -319,7 +302,6 @@ static void relatives_of_bert(void **state)
  * more than a block, and a rank has no row of the last one. */
 static void optimizers(void **state)
 {
-    (void)state;
     static const char *const models[] = {"mlp:in=300,hidden=33,classes=3",
         "gpt2:layers=1,heads=2,width=24,context=10,vocab=31,dropout=0.1",
         "cnn:width=4,image=12,classes=5,dropout=0.3"};

@@ -251,7 +251,6 @@ static int everything(int rank, int world, void *arg)
     room r = {.rank = rank, .world = world};
     choir__shared *ins, *outs;
     size_t bytes = (size_t)LARGEST * 8 * 8 + 4096;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &r.group));
     CHECK_OK(choir__shared_new(r.group, bytes, &ins));
     CHECK_OK(choir__shared_new(r.group, bytes, &outs));
@@ -287,7 +286,6 @@ static int everything(int rank, int world, void *arg)
 
 static void test_everywhere(void **state)
 {
-    (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++)
         ok(choir_spawn(worlds[w], everything, NULL));
 }
@@ -298,7 +296,6 @@ static int one_region(int rank, int world, void *arg)
     choir_group *g;
     choir__shared *shared;
     const int64_t n = 30000;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &g));
     CHECK_OK(choir__shared_new(g, rank == 0 ? (size_t)(n * 8 * world) : 0, &shared));
     char *mine = (char *)choir__shared_at(shared, 0) + (size_t)(n * 4 * rank);
@@ -320,7 +317,6 @@ static int one_region(int rank, int world, void *arg)
 
 static void test_one_region(void **state)
 {
-    (void)state;
     ok(choir_spawn(3, one_region, NULL));
 }
 
@@ -330,7 +326,6 @@ static int uneven_mismatch(int rank, int world, void *arg)
     choir_group *g;
     int32_t in[12] = {0}, out[12];
     int64_t gives[3] = {2, 2, 2}, wants[3] = {2, 2, 2};
-    (void)world, (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &g));
     if (rank == 1)
         gives[2] = 3;
@@ -343,7 +338,6 @@ static int uneven_mismatch(int rank, int world, void *arg)
 
 static void test_uneven_mismatch(void **state)
 {
-    (void)state;
     ok(choir_spawn(3, uneven_mismatch, NULL));
 }
 

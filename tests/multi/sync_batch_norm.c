@@ -154,14 +154,12 @@ static void compare_layer(plan p)
 
 static void test_layer(void **state)
 {
-    (void)state;
     compare_layer((plan){.residual = false});
     compare_layer((plan){.residual = true});
 }
 
 static void test_uneven_rows(void **state)
 {
-    (void)state;
     compare_layer((plan){.uneven = true});
     compare_layer((plan){.uneven = true, .residual = true});
 }
@@ -177,7 +175,6 @@ static choir_module *block(choir_scope *run, int64_t in, int64_t out)
 static void copy_out(const char *name, choir_tensor *t, void *arg)
 {
     float **at = arg;
-    (void)name;
     if (choir_tensor_dtype(t) != CHOIR_F32)
         return;
     read_all(t, *at);
@@ -216,14 +213,12 @@ static int network(int rank, int world, void *arg)
     CHECK_OK(choir_scope_close(j.run));
     choir_dataset_free(data);
     choir_env_free(&env);
-    (void)world;
     return 0;
 }
 
 static void test_network(void **state)
 {
     outcome *whole = run_ranks(1, network, (plan){.recorded = false});
-    (void)state;
     assert_true(whole->losses[STEPS - 1] < whole->losses[0]);
     for (int ranks = 2; ranks <= 4; ranks++) {
         outcome *plain = run_ranks(ranks, network, (plan){.recorded = false});
@@ -317,7 +312,6 @@ static int grouped(int rank, int world, void *arg)
 /* G groups have the same bits on any number of ranks, recorded or not, recomputed or not. */
 static void test_groups(void **state)
 {
-    (void)state;
     for (int64_t groups = 1; groups <= MICROS; groups *= 2) {
         plan p = {.groups = groups};
         outcome *one = run_ranks(1, grouped, p);
@@ -355,7 +349,6 @@ static int one_rank_with_faults(int rank, int world, void *arg)
         "micro-batch 1 is faulty", "1 of 2 micro-batches have come"};
     choir_env env;
     choir_tensor *losses[2];
-    (void)rank, (void)world, (void)arg;
     CHECK_OK(choir_env_init(&env));
     env.microbatches = 2;
     for (int f = FAILS; f <= ENDS_EARLY + 1; f++) {
@@ -384,7 +377,6 @@ static int one_rank_with_faults(int rank, int world, void *arg)
 
 static void test_faults(void **state)
 {
-    (void)state;
     ok(choir_spawn(1, one_rank_with_faults, NULL));
 }
 
@@ -402,13 +394,11 @@ static int uneven_micro(int rank, int world, void *arg)
     CHECK(strstr(choir_error_message(), "expected a number of groups that divides 3"));
     CHECK(choir_scope_close(run) == CHOIR_ERR_ARGUMENT);
     choir_env_free(&env);
-    (void)rank, (void)arg;
     return 0;
 }
 
 static void test_uneven_micro(void **state)
 {
-    (void)state;
     ok(choir_spawn(2, uneven_micro, NULL));
 }
 

@@ -92,8 +92,8 @@ static choir_tensor *loss_of(choir_scope *micro, choir_module *model, void *arg)
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_check(run_micro_batches(
-        step, (micro_batches){j->r.first, j->r.count, loss_of, j->r.net, j, j->r.losses}));
+    choir_check(run_micro_batches(step,
+        (micro_batches){j->r.first, j->r.count, loss_of, j->r.net, j, j->r.losses, NULL}));
     if (j->notes) {
         int count;
         choir__param **params = choir__module_params(j->bare, &count);
@@ -135,7 +135,6 @@ static int train(int rank, int world, void *arg)
     plan *p = arg, others = *p;
     job j;
     choir_device_stats stats;
-    (void)world;
     open_job(&j, rank == 0 ? p : &others);
     for (int s = 0; s < STEPS; s++) {
         j.notes = s == 0 && !p->recorded && p->wrapping != FSDP;
@@ -196,14 +195,12 @@ static void compare(plan of, bool by_rows)
 
 static void few_rows(void **state)
 {
-    (void)state;
     compare((plan){.vocab = 400, .width = 12, .tokens = 20, .lookups = 1}, true);
     compare((plan){.vocab = 400, .width = 12, .tokens = 20, .lookups = 2, .tied = true}, true);
 }
 
 static void many_rows(void **state)
 {
-    (void)state;
     compare((plan){.vocab = 37, .width = 12, .tokens = 40, .lookups = 1}, false);
     compare((plan){.vocab = 37, .width = 12, .tokens = 40, .lookups = 3}, false);
     compare((plan){.vocab = 37, .width = 12, .tokens = 40, .lookups = 2, .tied = true}, false);
@@ -212,7 +209,6 @@ static void many_rows(void **state)
 /* Signs of zeros show whether rows without a lookup are added. */
 static void zeros(void **state)
 {
-    (void)state;
     plan of = {
         .vocab = 37, .width = 12, .tokens = 7, .lookups = 2, .tied = true, .zeros = true};
     compare(of, true);
@@ -224,7 +220,6 @@ static void zeros(void **state)
  */
 static void the_choice(void **state)
 {
-    (void)state;
     plan of = {.wrapping = DDP, .ddp = choir_ddp_defaults(), .vocab = 42, .width = 12};
     of.lookups = 1;
     of.microbatches = 4;
@@ -239,7 +234,6 @@ static void the_choice(void **state)
 /* A rank of eight holds no more than one of two, where each has one micro-batch. */
 static void memory(void **state)
 {
-    (void)state;
     for (int w = DDP; w <= FSDP; w++) {
         plan of = {.wrapping = w, .ddp = choir_ddp_defaults(), .fsdp = choir_fsdp_defaults()};
         of.vocab = 300, of.width = 64, of.tokens = 2000, of.lookups = 1;
@@ -256,7 +250,6 @@ static void memory(void **state)
 /* 26 MB in two parts: a rank that shards has neither the whole gradient nor its rows. */
 static void a_large_table_in_parts(void **state)
 {
-    (void)state;
     plan of = {.vocab = 50257, .width = 128, .tokens = 16384, .lookups = 1, .microbatches = 4};
     const plan single = run(1, of);
     of.wrapping = FSDP;

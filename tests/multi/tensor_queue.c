@@ -42,7 +42,6 @@ static int same_memory(int rank, int world, void *arg)
 {
     queues *q = arg;
     choir_scope *run = open_run();
-    (void)world;
     if (rank == 0) {
         choir_tensor *t = choir_full(run, CHOIR_F32, choir_dims(32, 33), 1);
         CHECK(!choir_tensor_is_shared(t));
@@ -71,7 +70,6 @@ static int same_memory(int rank, int world, void *arg)
 static void test_same_memory(void **state)
 {
     queues q;
-    (void)state;
     open_queues(&q, 2);
     ok(choir_spawn(2, same_memory, &q));
     close_queues(&q);
@@ -83,8 +81,6 @@ static int passes_parameters(int rank, int world, void *arg)
     queues *q = arg;
     choir_scope *run = open_run();
     choir_tensor *t[2] = {NULL};
-    (void)world;
-    (void)rank;
     CHECK_OK(choir_tensor_queue_get(q->to, run, t, 2, PATIENCE));
     CHECK(choir_tensor_is_shared(t[0]) && choir_tensor_is_shared(t[1]));
     CHECK(t[0]->storage->mapping == t[1]->storage->mapping); /* mapped once */
@@ -99,7 +95,6 @@ static void test_parameters(void **state)
 {
     choir_scope *run = open_run();
     queues q;
-    (void)state;
     open_queues(&q, 2);
     choir_module *net = choir_nn_linear(run, 4, 3);
     choir_tensor *weight = choir_module_find(net, "weight"), *t[2] = {weight};
@@ -123,7 +118,6 @@ static void test_parameters(void **state)
 static void test_copies(void **state)
 {
     queues q;
-    (void)state;
     open_queues(&q, 2);
     ok(choir_spawn(2, copies, &q));
     close_queues(&q);
@@ -139,7 +133,6 @@ static int producers_and_consumers(int rank, int world, void *arg)
     queues *q = arg;
     choir_scope *run = open_run();
     choir_status status = CHOIR_OK;
-    (void)world;
     for (int i = 0; i < ITEMS && rank < 3; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         choir_tensor *t = choir_full(s, CHOIR_F32, choir_dims(LENGTH), rank * ITEMS + i);
@@ -170,7 +163,6 @@ static int producers_and_consumers(int rank, int world, void *arg)
 static void test_each_once(void **state)
 {
     queues q;
-    (void)state;
     assert_true((5 * ITEMS) * sizeof(int64_t) <= 2 * 4096);
     open_queues(&q, 3);
     munmap(q.got, 4096);
@@ -190,7 +182,6 @@ static void test_alone(void **state)
     choir_scope *run = open_run();
     choir_tensor_queue *q = NULL;
     choir_tensor *t = choir_full(run, CHOIR_F32, CHOIR_SCALAR, 4), *got = NULL, *many[9];
-    (void)state;
     assert_int_equal(choir_tensor_queue_new(0, &q), CHOIR_ERR_ARGUMENT);
     assert_fails(choir_tensor_queue_new(65, &q), CHOIR_ERR_ARGUMENT, "65 items: from 1 to 64");
     choir_check(choir_tensor_queue_new(2, &q));
@@ -237,7 +228,6 @@ static int times_out(int rank, int world, void *arg)
     queues *q = arg;
     choir_scope *run = open_run();
     choir_tensor *t = choir_full(run, CHOIR_F32, CHOIR_SCALAR, 4);
-    (void)world;
     if (rank == 0) {
         CHECK(choir_tensor_queue_get(q->to, run, &t, 1, 0.01) == CHOIR_ERR_TIMEOUT);
         CHECK(strstr(choir_error_message(), "it is empty"));
@@ -258,7 +248,6 @@ static int times_out(int rank, int world, void *arg)
 static void test_timeouts(void **state)
 {
     queues q;
-    (void)state;
     open_queues(&q, 3);
     ok(choir_spawn(2, times_out, &q));
     close_queues(&q);
@@ -275,7 +264,6 @@ static void test_recorded(void **state)
 {
     choir_scope *run = open_run();
     choir_tensor_queue *q;
-    (void)state;
     choir_check(choir_tensor_queue_new(4, &q));
     choir_check(choir_step(run, puts_in_step, q));
     choir_check(choir_step(run, puts_in_step, q));

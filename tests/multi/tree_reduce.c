@@ -61,7 +61,6 @@ static int all_trees(int rank, int world, void *arg)
     static const int64_t counts[] = {0, 1, 15, 16, 1000, 2999};
     choir_group *group;
     choir__shared *shared;
-    (void)rank, (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, NODES_MAX * ROOM * sizeof(float), &shared));
     for (int64_t leaves = 1; leaves <= LEAVES_MAX; leaves++) /* also fewer than ranks */
@@ -81,7 +80,6 @@ static int too_big(int rank, int world, void *arg)
 {
     choir_group *group;
     choir__shared *shared;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 4096, &shared));
     void *mine = choir__shared_at(shared, rank); /* a run of 3: two nodes */
@@ -98,7 +96,6 @@ static int layouts_differ(int rank, int world, void *arg)
 {
     choir_group *group;
     choir__shared *shared;
-    (void)world, (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 4096, &shared));
     void *mine = choir__shared_at(shared, rank);
@@ -116,7 +113,6 @@ static void test_open_batch(void **state)
 {
     choir_group *group;
     float x = 1;
-    (void)state;
     unsetenv("RANK");
     ok(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_group_batch_begin(group);
@@ -128,7 +124,6 @@ static void test_open_batch(void **state)
 
 static void test_bits(void **state)
 {
-    (void)state;
     for (int world = 1; world <= 8; world++)
         if (choir_spawn(world, all_trees, NULL))
             fail_msg("world %d: %s", world, choir_error_message());
@@ -136,13 +131,11 @@ static void test_bits(void **state)
 
 static void test_too_big(void **state)
 {
-    (void)state;
     ok(choir_spawn(2, too_big, NULL));
 }
 
 static void test_layouts(void **state)
 {
-    (void)state;
     ok(choir_spawn(2, layouts_differ, NULL));
 }
 

@@ -110,7 +110,6 @@ static choir_status all_steps(job *j)
 static int train(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
-    (void)world;
     CHECK_OK(choir_env_init(&j.env));
     j.env.microbatches = M;
     j.run = choir_run_open(&j.env, 5);
@@ -154,7 +153,6 @@ static outcome launch(int ranks, wrapping w, cure c, bool recorded)
 
 static void test_same_bits(void **state)
 {
-    (void)state;
     uint64_t want = launch(1, PLAIN, FREEZE, false).weights;
     for (wrapping w = PLAIN; w <= GATHERED; w++)
         for (cure c = ZERO; c <= FREEZE; c++)
@@ -171,7 +169,6 @@ static void test_same_bits(void **state)
 
 static void test_devices(void **state)
 {
-    (void)state;
     outcome a = launch(1, DEVICES, ZERO, false), b = launch(1, DEVICES, FREEZE, true);
     if (a.failed || b.failed)
         fail_msg("%s; %s", a.message, b.message);
@@ -180,7 +177,6 @@ static void test_devices(void **state)
 
 static void test_errors(void **state)
 {
-    (void)state;
     outcome o = launch(2, DDP, NONE, false);
     assert_int_equal(o.failed, CHOIR_ERR_STATE);
     if (!strstr(o.message, "the optimizer steps next; another optimizer has stepped since: if"))

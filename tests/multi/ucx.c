@@ -19,7 +19,6 @@ static void run(int world, rank_fn *fn)
 
 static void test_messages(void **state)
 {
-    (void)state;
     for (int world = 1; world <= 5; world += 2)
         run(world, do_swaps);
     run(2, do_swaps);
@@ -27,13 +26,11 @@ static void test_messages(void **state)
 
 static void test_more_ranks_than_cores(void **state)
 {
-    (void)state;
     run(8, do_swaps);
 }
 
 static void test_over_tcp_alone(void **state)
 {
-    (void)state;
     setenv("UCX_TLS", "tcp,self", 1);
     run(3, do_swaps);
     unsetenv("UCX_TLS");
@@ -41,7 +38,6 @@ static void test_over_tcp_alone(void **state)
 
 static void reduce_some(choir__engine *e, stage *s)
 {
-    (void)s;
     for (int64_t n = 1; n < 2000000; n = 7 * n + 3)
         if (!reduce_all(e, n, CHOIR__EXCHANGE) || !reduce_all(e, n, CHOIR__RING))
             return;
@@ -49,7 +45,6 @@ static void reduce_some(choir__engine *e, stage *s)
 
 static void test_collectives(void **state)
 {
-    (void)state;
     run(2, reduce_some);
     run(5, reduce_some);
 }
@@ -58,7 +53,6 @@ static void test_collectives(void **state)
 static void send_ahead(choir__engine *e, stage *s)
 {
     enum { COUNT = 300, ROOM = 40000 };
-    (void)s;
     static char data[COUNT][ROOM];
     choir__request requests[COUNT];
     choir__stamp stamp = {.kind = CHOIR__SEND, .dtype = CHOIR_F32, .peer = 1};
@@ -84,7 +78,6 @@ static void send_ahead(choir__engine *e, stage *s)
 
 static void test_early_messages(void **state)
 {
-    (void)state;
     run(2, send_ahead);
 }
 
@@ -113,7 +106,6 @@ static void pass_on(choir__engine *e, choir__engine *child)
 
 static void use_halves(choir__engine *e, stage *s)
 {
-    (void)s;
     if (e->rank > 1)
         usleep(20000); /* messages come before the group is there */
     choir__engine *half = split_off(e, e->rank % 2);
@@ -136,7 +128,6 @@ static void *reduce_in_thread(void *engine)
 
 static void use_two_threads(choir__engine *e, stage *s)
 {
-    (void)s;
     pthread_t thread;
     choir__engine *half = split_off(e, e->rank % 2);
     pthread_create(&thread, NULL, reduce_in_thread, half);
@@ -148,14 +139,12 @@ static void use_two_threads(choir__engine *e, stage *s)
 
 static void test_sub_groups(void **state)
 {
-    (void)state;
     run(4, use_halves);
     run(5, use_halves);
 }
 
 static void test_groups_on_two_threads(void **state)
 {
-    (void)state;
     run(4, use_two_threads);
 }
 
@@ -163,14 +152,12 @@ static void test_groups_on_two_threads(void **state)
 
 static void call_different_things(choir__engine *e, stage *s)
 {
-    (void)s;
     reduce_all(e, 10, CHOIR__EXCHANGE);
     reduce_all(e, e->rank == 1 ? 20 : 30, CHOIR__EXCHANGE);
 }
 
 static void test_a_disagreement_shows_both_sides(void **state)
 {
-    (void)state;
     stage *s = start(3, false, 60, call_different_things);
     finish(s);
     assert_all_failed(s, -1, CHOIR_ERR_MISMATCH, "all_reduce of 20 f32");
@@ -181,7 +168,6 @@ static void test_a_disagreement_shows_both_sides(void **state)
  * stamp. */
 static void send_less_than_wanted(choir__engine *e, stage *s)
 {
-    (void)s;
     float x[4] = {0};
     choir__request request;
     choir__stamp stamp = {
@@ -196,7 +182,6 @@ static void send_less_than_wanted(choir__engine *e, stage *s)
 
 static void test_a_message_of_another_size(void **state)
 {
-    (void)state;
     stage *s = start(2, false, 60, send_less_than_wanted);
     finish(s);
     assert_all_failed(s, -1, CHOIR_ERR_MISMATCH,
@@ -207,7 +192,6 @@ static void test_a_message_of_another_size(void **state)
 /* Each waits for the other's broadcast: no message ever shows that they disagree. */
 static void wait_for_different_roots(choir__engine *e, stage *s)
 {
-    (void)s;
     float x = 0;
     e->seq++;
     choir__call call = {.in = &x, .out = &x};
@@ -219,7 +203,6 @@ static void wait_for_different_roots(choir__engine *e, stage *s)
 
 static void test_ranks_that_wait_in_different_calls(void **state)
 {
-    (void)state;
     stage *s = start(2, false, 600, wait_for_different_roots);
     finish(s);
     assert_all_failed(s, -1, CHOIR_ERR_MISMATCH, "broadcast");
@@ -230,7 +213,6 @@ static void test_ranks_that_wait_in_different_calls(void **state)
 
 static void test_a_rank_that_dies(void **state)
 {
-    (void)state;
     for (int victim = 0; victim < 3; victim++)
         for (int i = 0; i < 4; i++) {
             char who[64];
@@ -249,7 +231,6 @@ static void test_a_rank_that_dies(void **state)
 
 static void test_a_rank_that_is_stopped(void **state)
 {
-    (void)state;
     char who[64];
     stage *s = start(4, false, LATE_S, swap_on);
     await_all(s, 2);
@@ -280,7 +261,6 @@ static void wait_in_a_chain(choir__engine *e, stage *s)
 
 static void test_who_is_late_behind_who_waits(void **state)
 {
-    (void)state;
     stage *s = start(3, false, LATE_S, wait_in_a_chain);
     finish(s);
     ok(s->ranks[2].status);
@@ -290,7 +270,6 @@ static void test_who_is_late_behind_who_waits(void **state)
 
 static void leave_early(choir__engine *e, stage *s)
 {
-    (void)s;
     if (!reduce_all(e, 5000, CHOIR__EXCHANGE) || e->rank == 1)
         return;
     reduce_all(e, 5000, CHOIR__EXCHANGE);
@@ -298,7 +277,6 @@ static void leave_early(choir__engine *e, stage *s)
 
 static void test_a_rank_that_leaves(void **state)
 {
-    (void)state;
     stage *s = start(3, false, 60, leave_early);
     finish(s);
     ok(s->ranks[1].status);
@@ -335,7 +313,6 @@ static int count_shm(void)
 
 static void test_nothing_is_left_behind(void **state)
 {
-    (void)state;
     int shm = count_shm();
     stage *s = start(3, false, 60, swap_on);
     await_all(s, 2);
@@ -383,7 +360,6 @@ static void sum_in_layers(choir__engine *whole, stage *s)
 
 static void test_a_rank_of_layers_that_dies(void **state)
 {
-    (void)state;
     for (int victim = 0; victim < 4; victim++) {
         char who[64];
         stage *s = start(4, false, 30, sum_in_layers);

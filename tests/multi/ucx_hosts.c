@@ -6,7 +6,6 @@
 
 static void test_messages(void **state)
 {
-    (void)state;
     for (int world = 2; world <= 4; world += 2) {
         stage *s = start(world, true, 60, do_swaps);
         finish(s);
@@ -16,7 +15,6 @@ static void test_messages(void **state)
 
 static void reduce_some(choir__engine *e, stage *s)
 {
-    (void)s;
     for (int64_t n = 1; n < 2000000; n = 7 * n + 3)
         if (!reduce_all(e, n, CHOIR__EXCHANGE))
             return;
@@ -24,7 +22,6 @@ static void reduce_some(choir__engine *e, stage *s)
 
 static void test_collectives(void **state)
 {
-    (void)state;
     stage *s = start(3, true, 60, reduce_some);
     finish(s);
     assert_all_well(s);
@@ -32,7 +29,6 @@ static void test_collectives(void **state)
 
 static void test_a_rank_that_dies(void **state)
 {
-    (void)state;
     for (int victim = 0; victim < 3; victim++) { /* rank 0 takes the store along */
         char who[64];
         stage *s = start(3, true, 60, swap_on);
@@ -47,7 +43,6 @@ static void test_a_rank_that_dies(void **state)
 
 static void test_a_rank_that_is_stopped(void **state)
 {
-    (void)state;
     stage *s = start(3, true, LATE_S, swap_on);
     await_all(s, 2);
     kill(s->pids[1], SIGSTOP);
@@ -62,7 +57,6 @@ static void test_a_rank_that_is_stopped(void **state)
  * knows only that no other rank answers. */
 static void test_a_rank_that_is_cut_off(void **state)
 {
-    (void)state;
     stage *s = start(3, true, LATE_S, swap_on);
     await_all(s, 2);
     cut_off(s, 2);

@@ -1,5 +1,7 @@
-/* The crit-bit tree: see map.h. Nodes are in two arrays and name each other by their places: an
- * inner node by its own, p, and a leaf by ~p. */
+/* The crit-bit tree of a map: inner nodes name the first bit in which the texts below them
+ * differ, so a search follows one bit per node and compares a single whole text at the end.
+ * Nodes are in two arrays, which grow twofold, and name each other by index: inner node p by
+ * p, leaf p by ~p. */
 #include "base/files/map.h"
 
 #include <stdlib.h>

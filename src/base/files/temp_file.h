@@ -20,14 +20,14 @@ int choir__temp_file_open(const char *path, char **temporary);
 typedef struct choir__temp_file {
     char *path, *temporary;
     FILE *out; /* NULL: the file could not be created */
-    int error; /* errno of that */
+    int error; /* errno of the failed creation */
 } choir__temp_file;
 
 /* Creates PATH.tmp.MARK as a stream. Every stream is ended by choir__temp_file_end. */
 FILE *choir__temp_file_begin(choir__temp_file *fresh, const char *path);
-/* Ends it. If `good`, and the stream had no error, the file takes its path, after its bytes are
- * on the disk if `synced`; otherwise it is removed, and the path stays as it was. Returns 0 or
- * an error number; after `good` of false, 0. */
+/* Closes the stream. If `good`, and the stream had no error, the file takes its path, after its
+ * bytes are on the disk if `synced`; otherwise the file is removed, and the path stays as it
+ * was. Returns 0 or an error number; after `good` of false, 0. */
 int choir__temp_file_end(choir__temp_file *fresh, bool good, bool synced);
 
 /* Writes a whole file. Returns 0 or an error number. */

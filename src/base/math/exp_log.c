@@ -27,7 +27,7 @@ typedef struct scaled {
 static inline scaled exp_parts(dd x)
 {
     double n = dd_round(x.hi * per_step);
-    dd r = dd_sum_sorted(x.hi - n * step, -n * step_low); /* or the first is below 2^-26, too */
+    dd r = dd_sum_sorted(x.hi - n * step, -n * step_low); /* or both terms are below 2^-26 */
     r.lo += x.lo;
     double z = r.hi, square = z * z, upper = dd_upper(z);
     double p = (z * (1.0 / 120) + 1.0 / 24) + square * (1.0 / 720);

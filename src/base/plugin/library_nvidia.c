@@ -1,5 +1,7 @@
-/* The search for NVIDIA's libraries: see library_nvidia.h. The dynamic linker's own search
- * comes before ours, so LD_LIBRARY_PATH and the plug-in's RUNPATH keep their usual meaning. */
+/* The search for cuDNN and NCCL: the folder that an environment variable names, the dynamic
+ * linker's own search, the folders around the CUDA runtime in use, and the environment's
+ * folders of libraries. The linker comes before our own guesses, so LD_LIBRARY_PATH and the
+ * plug-in's RUNPATH keep their usual meaning. */
 #include "base/plugin/library_nvidia.h"
 
 #include <dlfcn.h>
@@ -49,7 +51,7 @@ __attribute__((format(printf, 2, 3))) static void look_by(search *s, const char 
     globfree(&all);
 }
 
-/* Beside libcudart, and in the wheel that is installed beside its own:
+/* Looks beside libcudart, and in the wheel that is installed beside libcudart's own:
  * nvidia/cu13/lib or nvidia/cuda_runtime/lib, and nvidia/cudnn/lib. */
 static void look_near(search *s, const void *runtime)
 {

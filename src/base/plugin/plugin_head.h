@@ -1,5 +1,6 @@
-/* The start of each struct that a plug-in exports as choir_plugin: see base/plugin/plugin.h.
- * Its layout is fixed for all versions. Also for C++. */
+/* The beginning of each struct that a plug-in exports as choir_plugin. The loader (plugin.h)
+ * reads it before it trusts the rest, so its layout is fixed for all versions. It is a
+ * header of its own because C++ sources include it, too. */
 #ifndef CHOIR_PLUGIN_HEAD_H
 #define CHOIR_PLUGIN_HEAD_H
 

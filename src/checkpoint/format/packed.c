@@ -1,4 +1,6 @@
-/* Rows of blocks, and rows in another order: see packed.h. */
+/* Reads values of a tensor that a file stores as rows of blocks, perhaps in another order
+ * within heads. Each access finds the row's place in the file and decodes only the blocks
+ * that it needs, so the file stays mapped and a large tensor is never expanded as a whole. */
 #include "checkpoint/format/packed.h"
 
 #include <math.h>

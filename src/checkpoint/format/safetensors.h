@@ -22,12 +22,12 @@ typedef struct choir__st_tensor {
      * address: files of other programs need not be aligned. */
     const void *data;
     size_t bytes;
-    /* In files of other kinds (packed.h), the type of the rows' blocks; dtype is F32 then. F32:
-     * data are numbers of dtype. */
+    /* type of the rows' blocks in files of other kinds (packed.h), where dtype is F32; F32:
+     * data are numbers of dtype */
     choir__quant blocks;
-    int64_t
-        heads; /* number of heads whose rows are in another order; 0: all rows are in order */
-    void *own; /* data is in this memory, which closing the file frees; NULL: in the file */
+    /* number of heads whose rows are in another order; 0: all rows are in order */
+    int64_t heads;
+    void *own; /* memory that has the data, freed with the file; NULL: the file has them */
 } choir__st_tensor;
 
 typedef struct choir__st_file choir__st_file;
@@ -67,8 +67,7 @@ double choir__st_out_progress(const choir__st_out *out);
 choir_status choir__st_out_close(
     choir__st_out *out, choir_status status, choir__digest *digest);
 
-/* A safetensors file that is being read, and its header (safetensors_read.c,
- * safetensors_header.c). */
+/* --- a file that is being read, for safetensors_read.c and safetensors_header.c --- */
 
 enum { CHOIR__ST_LENGTH = 8 }; /* bytes of the header's length, before the header */
 
@@ -87,8 +86,8 @@ struct choir__st_file {
 /* Sorts the tensors by name, as an open file has them. */
 void choir__st_sort(choir__st_file *f);
 
-/* Reads the header's tensors, in its order, and the metadata; f->header_bytes are in the file.
- * Checks each tensor by itself. Error: format. */
+/* Reads and checks the header's tensors, in the header's order, and its metadata. The caller
+ * has checked that the file has f->header_bytes. Error: format. */
 choir_status choir__st_read_header(choir__st_file *f);
 
 #endif

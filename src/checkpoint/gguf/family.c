@@ -1,4 +1,7 @@
-/* Names and values of tensors, from one side to the other: see family.h. */
+/* Translates names, sizes and values of tensors between transformers and GGUF files, in both
+ * directions, by the tables of families.c. Names match patterns with '#' for the layer's
+ * number; values of a few tensors differ: rows in the order of llama.cpp's rotary positions,
+ * transposed matrices, and norms with 1 added. */
 #include "checkpoint/gguf/family.h"
 
 #include <stdlib.h>

@@ -36,7 +36,7 @@ typedef struct choir__gguf_family {
     const char *arch;              /* general.architecture */
     const choir__gguf_key *keys;   /* ended by a NULL name */
     const choir__gguf_name *names; /* ended by a NULL name */
-    bool rotary;                   /* it has rotary positions */
+    bool rotary;                   /* models of the family have rotary positions */
 } choir__gguf_family;
 
 /* The families, ended by a NULL type. */

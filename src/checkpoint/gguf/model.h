@@ -29,12 +29,13 @@ bool choir__gguf_model_number(const choir__gguf_model *model, const char *end, d
 /* Stores the text of its config.json, which the caller frees. Errors: unsupported (rotary
  * positions that are scaled in another way; sizes that no model has). */
 choir_status choir__gguf_config(const choir__gguf_model *model, char **text);
-/* Opens the file for that alone. */
+/* Opens the file for its config.json alone. */
 choir_status choir__gguf_read_config(const char *path, char **text);
 
-/* Opens its tensors, sorted by name. Blocks and numbers of 16 bits stay where they are mapped
- * (format/packed.h); what no type of blocks can express is in memory, as f32: norms to which
- * the file has added 1, and transposed matrices. Errors: as above, memory. */
+/* Opens the tensors of the file, sorted by name. Blocks and numbers of 16 bits stay where they
+ * are mapped (format/packed.h). Tensors that no type of blocks can express are in memory, as
+ * f32: norms to which the file has added 1, and transposed matrices. Errors: as
+ * choir__gguf_config, memory. */
 choir_status choir__gguf_tensors_open(const char *path, choir__st_file **file);
 
 #endif

@@ -1,4 +1,7 @@
-/* A GGUF file as an open file of tensors: see model.h. Its mapping goes over to them. */
+/* Opens a GGUF file as a file of tensors with transformers' names (format/safetensors.h), so
+ * that loaders need not know the format. Tensors point into the mapping wherever packed.h
+ * can express them; transposed matrices and norms are converted to f32 in memory. The
+ * mapping then belongs to the opened file. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -78,12 +78,13 @@ void choir__merged_close(choir__merged *merged);
 int choir__merged_count(const choir__merged *merged);
 /* Returns the name of weight number i, and stores its shape. */
 const char *choir__merged_name(const choir__merged *merged, int i, choir_shape *shape);
-/* Stores its values as f32, row-major, which stay valid until the next call. Errors: memory, as
- * choir_read; dtype (a counter). */
+/* Stores the values of weight number i as f32, row-major, which stay valid until the next call.
+ * Errors: memory, as choir_read; dtype (a counter). */
 choir_status choir__merged_read(choir__merged *merged, int i, const float **values);
 
-/* Stores its rows in blocks of that type, if it is held in them and has no adapter; else NULL.
- * They stay valid until the next call. Errors: as above. */
+/* Stores the rows of weight number i in blocks of the type, which stay valid until the next
+ * call, if the weight is held in that type and has no adapter; otherwise stores NULL. Errors:
+ * as choir__merged_read. */
 choir_status choir__merged_blocks(
     choir__merged *merged, int i, choir__quant type, const uint8_t **blocks);
 

@@ -1,5 +1,7 @@
-/* Reading adapters: see adapter.h. Layers are chosen by the names of their weights: the names
- * of the configuration may be an expression, or fit nothing. */
+/* Reads an adapter's folder in peft's form: its configuration, and which layers have
+ * adapters. The layers come from the names of the stored weights, because the configuration
+ * may have a regular expression, or names that match nothing. Loading compares the base's
+ * hash, if the adapter states it, and then reads the weights as a published model's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,7 +246,8 @@ choir_status choir__adapter_load(
     choir__published_opts opts = {.model = model, .lead = CHOIR__ADAPTER_LEAD};
     if (choir__model_find(model, &spec) == CHOIR_OK)
         opts.names = spec->published;
-    bool held = choir_module_held_bytes(module) > 0; /* then the weights are rounded ones */
+    /* held weights are rounded, so their hash differs */
+    bool held = choir_module_held_bytes(module) > 0;
     choir_status status = held ? CHOIR_OK : check_base(module, folder, path, group);
     if (status == CHOIR_OK)
         status = choir__published_load(module, path, opts, &notes);

@@ -390,7 +390,7 @@ choir_status choir_adapter_save(choir_module *module, const char *base, const ch
     if (status == CHOIR_OK && !choir__has_adapters(module))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "choir_adapter_save: the model has no adapters; choir_lora adds them");
-    if (status == CHOIR_OK && !choir_module_held_bytes(module)) /* else they are rounded */
+    if (status == CHOIR_OK && !choir_module_held_bytes(module)) /* held weights are rounded */
         status = choir__base_sha256(module, NULL, hex);
     return status == CHOIR_OK ? choir__adapter_write(module,
                                     &(choir__adapter_made){

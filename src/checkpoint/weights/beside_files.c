@@ -17,7 +17,8 @@
 
 /* --- whether a model's files fit another tokenizer --- */
 
-/* Returns why the names of a file are not the tokenizer's, or NULL. *named: it has names. */
+/* Returns a sentence if the special tokens that a file names are not the tokenizer's, else
+ * NULL. *named: the file names some. */
 static char *wrong_name(const choir_tokenizer *t, const json_t *root, bool *named)
 {
     static const char *const keys[] = {"bos_token", "eos_token", "pad_token"};

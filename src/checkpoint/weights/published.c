@@ -35,7 +35,7 @@ typedef struct tie {
 typedef enum notice { REPLACED, MISSING, UNKNOWN, RESIZED, NOTICES } notice;
 
 typedef struct noted {
-    char *names; /* "'a', 'b'"; NULL: none */
+    char *names; /* tensors of this notice, as "'a', 'b'"; NULL: no tensor */
     int count;
 } noted;
 

@@ -15,7 +15,7 @@ typedef struct choir__parting {
     const char *kind; /* "weight", "state", "gradient", "batch", "key" or "loss" */
     bool read;        /* the value that the step read, not the value after it */
     bool checkpoint;  /* the step was not audited: the weights of its checkpoints differ */
-    char *module;     /* or the number of a micro-batch */
+    char *module;     /* path of the module, or number of the micro-batch */
     int more;         /* further modules that differ in the kind */
     int64_t microbatch;
     /* the step at which both sides part, if both could be asked again: it need not be audited
@@ -56,8 +56,8 @@ choir_status choir__lines_same_modules(
 
 /* --- tensors: tensors.c --- */
 
-/* Opens the tensors that a run's folder has of a step: its dump, or else its checkpoint.
- * Returns false if there is neither, or none that can be read. */
+/* Opens the tensors of a step in a run's folder: the step's dump, or else its checkpoint.
+ * Returns false if neither exists and can be read. */
 bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step);
 
 /* Finds the first tensor of p->module and p->kind, or of all (module NULL), that differs, and
@@ -110,7 +110,7 @@ typedef struct choir__again {
     const char *run;            /* the folder of the run, for messages */
     const char *job;            /* the job file */
     const char *build;          /* the command, or its folder; NULL: this one */
-    const char *const *options; /* (option_count) of choir train, "--nproc=2" */
+    const char *const *options; /* (option_count) options of choir train, such as "--nproc=2" */
     int option_count;
     const char *start; /* the checkpoint's folder, or NULL: the beginning */
     int64_t until;     /* step of the last line that is asked for */
@@ -144,7 +144,9 @@ typedef struct choir__audit_request {
     int signal;       /* the signal that stops the audit; 0: none */
     char *folder;     /* temporary */
     char *builds;     /* the two builds, if they differ and a difference was found; or NULL */
-    char *options[8]; /* (option_count) of choir train: the second run is another one by them */
+    /* (option_count) options of choir train for the second run, which differ from the first
+     * run's */
+    char *options[8];
     int option_count;
 } choir__audit_request;
 

@@ -157,8 +157,8 @@ static bool compare_left(const side *a, const side *b, choir__parting *p)
     return both;
 }
 
-/* Compares what both folders have of a step: its ops, or tensors. Returns whether both have
- * some. */
+/* Compares a step's ops, or else its tensors, in both folders. Returns whether both folders
+ * have them. */
 static bool compare_step(const side *a, const side *b, choir__parting *p)
 {
     if (choir__ops_of_folders(a->path, b->path, p))

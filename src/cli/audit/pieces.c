@@ -64,8 +64,9 @@ static bool has_options(json_t *a, const json_t *b, const char *skip)
     return same;
 }
 
-/* Returns whether a run continues with the same numbers: one that has gone back and leaves out
- * batches behind that step is, from its first step, the run that never saw them. */
+/* Returns whether run b continues run a with the same numbers. A run that has gone back and
+ * leaves out later batches has, from its first step, the numbers of a run that never saw them.
+ */
 static bool same_numbers(const json_t *a, const json_t *b)
 {
     const char *skip = CHOIR__JOB_OPTION(data.skip)->name;

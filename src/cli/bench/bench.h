@@ -39,7 +39,7 @@ struct choir__bench {
     size_t min, max, factor; /* bytes */
     choir_dtype dtype;
     choir_reduce_op op;
-    const char *dtype_name, *op_name; /* as given */
+    const char *dtype_name, *op_name; /* as the command line gives them */
     const char *backend, *algorithm;  /* NULL: chosen automatically */
     bool staged;                      /* data in private memory */
     bool json;

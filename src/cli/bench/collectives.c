@@ -258,7 +258,7 @@ static int64_t check(const choir__station *s, const choir__station *here, int64_
     const int64_t out = what->parts_out ? count * s->world : count;
     const int before = (s->rank + s->world - 1) % s->world;
     int64_t wrong = 0;
-    if (!what->in_place) /* so that no element is right by chance */
+    if (!what->in_place) /* an element that is not written must be wrong */
         memset(here->out, 0x5a, (size_t)out * q.size);
     fill(&q, what->kind == CHOIR__ALL_GATHER ? part(s, here->out, s->rank, count) : here->in,
         s->rank, 0, in);

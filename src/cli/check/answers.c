@@ -1,5 +1,6 @@
-/* Known answers: see answers.h. The weights of the loss are random, too, so that gradients
- * differ from element to element. */
+/* Computes an answer: runs one op forward and backward on fixed random operands, and hashes
+ * the result and the gradients. The loss is a sum with random weights, so that gradients
+ * differ from element to element and a wrong order of additions shows. */
 #include "cli/check/answers.h"
 
 #include <stdio.h>

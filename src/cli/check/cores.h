@@ -15,7 +15,7 @@ typedef struct choir__core {
     char kind[64];       /* cores of one kind are equally fast */
     int64_t rounds;      /* all answers, once each */
     int64_t wrong;       /* answers that were wrong */
-    int answer, class;   /* the first one of these */
+    int answer, class;   /* the first wrong answer, and its class of bits */
     uint64_t got, known; /* hash of the core, and the right one */
     struct {
         int64_t wrong;

@@ -1,4 +1,6 @@
-/* The ops of `choir info --kernels` and `choir check`: see probes.h. */
+/* The table of ops that `choir info --kernels` and `choir check` call, and how each is
+ * called on two operands x and w. An answer's number follows from its op's row, so a new op
+ * is a row at the end. */
 #include "cli/check/probes.h"
 
 static choir_tensor *linear(choir_tensor *x, choir_tensor *w)

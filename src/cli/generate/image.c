@@ -51,7 +51,7 @@ static choir_status tell(const choir__saved *s, choir_tensor *states, int64_t mo
     return status;
 }
 
-/* Each token is the most likely one. */
+/* Prints the description of an image. Each token is the most likely one. */
 choir_status choir__describe_image(const choir__saved *s, const char *image, int64_t most)
 {
     choir_document_opts opts = choir_document_defaults();

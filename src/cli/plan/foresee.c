@@ -44,7 +44,8 @@ static void fail(choir__plan_entry *e)
     snprintf(e->error, sizeof e->error, "%s", choir_error_message());
 }
 
-/* Where a device refuses memory, keeps its sentence and rehearses without the limit. */
+/* Rehearses the job. If a device refuses memory, keeps its sentence and rehearses again without
+ * the limit. */
 static choir_status rehearse(choir__plan_entry *e, choir__job *j)
 {
     choir_status status = choir__job_rehearse(j, &e->rehearsal);

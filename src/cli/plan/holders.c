@@ -1,4 +1,7 @@
-/* Holders of the memory of a strategy's fullest device: see holders.h. */
+/* Which parts of a model hold the memory of a strategy's fullest device. The parts that a
+ * rehearsal noted are joined by kind and by name, with numbers of layers replaced by '*',
+ * and sorted by bytes; `choir plan` prints the largest ones, and names the first in a
+ * sentence. */
 #include "cli/plan/holders.h"
 
 #include <stdio.h>

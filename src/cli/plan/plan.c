@@ -26,7 +26,8 @@ static bool is_the_job_wrong(const choir__planning *p)
     return wrong;
 }
 
-/* Without --memory the machine has this machine's, and a cluster's node its devices' memory. */
+/* Sets the memory, unless --memory does: this machine's, or the memory of the devices of a
+ * cluster's node. */
 static void find_memory(choir__planning *p)
 {
     const choir__cluster *place = &p->machine.place;
@@ -100,8 +101,9 @@ static void free_plan(choir__planning *p)
 static int run(const choir__line_command *command, int argc, char **argv)
 {
     choir__planning p = {.argc = argc};
-    mallopt(M_ARENA_MAX, 1);         /* ranks are threads that take turns: one heap will do, */
-    mallopt(M_MMAP_THRESHOLD, KEPT); /* and the next rehearsal needs what the last one had */
+    mallopt(M_ARENA_MAX, 1); /* ranks are threads that take turns: one heap will do */
+    /* the next rehearsal needs as much memory as the last one */
+    mallopt(M_MMAP_THRESHOLD, KEPT);
     mallopt(M_TRIM_THRESHOLD, KEPT);
     p.argv = choir__alloc(((size_t)argc + 1) * sizeof *p.argv);
     memcpy(p.argv, argv, ((size_t)argc + 1) * sizeof *p.argv);

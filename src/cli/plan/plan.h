@@ -1,13 +1,14 @@
-/* Internals of `choir plan`: the strategies that it looks at, and what each would take.
+/* Internals of `choir plan`: the strategies that it compares, and the time and memory that each
+ * would take.
  *
  *     plan.c        the command
  *     parse.c       its options
  *     candidates.c  strategies, compositions and their meshes
- *     foresee.c     one of them: its rehearsal, and whether it fits
+ *     foresee.c     rehearses one strategy, and judges whether it fits
  *     calibrate.c   measures this machine
- *     remedies.c    what would make it fit
+ *     remedies.c    changes of the job that would make it fit
  *     table.c       the table and the JSON; times.c: the table of times
- *     holders.c     what holds the memory, by name
+ *     holders.c     holders of the memory, by name
  *     plot.c        the picture of a step
  *     other_cut.c   another cut that would be faster
  *     size.c        bytes as people read them
@@ -30,17 +31,17 @@ typedef struct choir__plan_entry {
     double bytes; /* peaks of its devices together, where they share one memory */
     bool apart;   /* a result with other bits than a single device's */
     bool fits;
-    char lacks[800];           /* why it does not */
+    char lacks[800];           /* the reason why it does not fit */
     choir__step_price price;   /* the time of its step */
     double items;              /* tokens or samples of a step */
     bool tokens;               /* items are tokens */
     int64_t steps, save_every; /* steps of the training, and between saves */
     int64_t eval_every, eval_batches, eval_at_end; /* validations; eval_at_end: 0 or 1 */
-    /* changes the job before it is rehearsed, by `times`; NULL: it stays */
+    /* a remedy's change of the job before the rehearsal, by `times`; NULL: no change */
     void (*change)(const struct choir__plan_entry *entry, choir__job *job);
     int64_t times;
-    const struct choir__plan_change *with; /* what a remedy changes */
-    choir__forecast *when; /* filled in with the time of each entry; NULL: not asked for */
+    const struct choir__plan_change *with; /* the remedy's kind of change */
+    choir__forecast *when; /* receives the time of each recorded entry; NULL: not requested */
 } choir__plan_entry;
 
 /* A change that makes the job fit. */
@@ -68,12 +69,12 @@ typedef struct choir__planning {
     const choir__line_command *command;
     int argc;
     char **argv; /* the command line, from which the job of each entry is made */
-    char **args; /* options and operands that the advised command has as well */
+    char **args; /* (arg_count) options and operands that the advised command repeats */
     int arg_count;
     choir__plan_entry *entries;
     int count;
-    const choir__plan_entry *nearest; /* if nothing fits: the one that lacks least, */
-    choir__plan_remedy *remedies;     /* and what would make it fit, the mildest first */
+    const choir__plan_entry *nearest; /* if nothing fits: the entry that lacks least, */
+    choir__plan_remedy *remedies;     /* and changes with which it fits, the mildest first */
     int remedy_count;
 } choir__planning;
 
@@ -88,10 +89,11 @@ int choir__plan_parse(
  */
 int choir__plan_parse_again(const choir__planning *p, choir__planning *copy);
 
-/* Lists the strategies, with an M of all of them unless one is asked for. Error: argument. */
+/* Lists the strategies to compare. Without --microbatches, all of them get the same M
+ * (choir__job_common_cut). Error: argument. */
 choir_status choir__plan_list(choir__planning *p);
 
-/* Fills in an entry. */
+/* Rehearses an entry's job, and fills in the entry's results. */
 void choir__plan_foresee(choir__planning *p, choir__plan_entry *e);
 /* Returns whether the job's CPU devices belong to nodes of a described cluster, with a memory
  * per node. */
@@ -99,7 +101,7 @@ bool choir__plan_has_nodes(const choir__planning *p);
 
 /* Measures this machine, and stores its table. Returns an exit status. */
 int choir__plan_calibrate(choir__planning *p);
-/* If nothing fits, finds what would. */
+/* If no entry fits, finds changes with which the nearest one would. */
 void choir__plan_mend(choir__planning *p);
 void choir__plan_print_remedies(const choir__planning *p);
 
@@ -124,15 +126,16 @@ void choir__plan_print_holders(const choir__plan_entry *e);
 void choir__plan_table(const choir__planning *p);
 void choir__plan_json(const choir__planning *p);
 
-/* Returns the entry that is advised; NULL: none fits. */
+/* Returns the entry that the plan advises, or NULL if no entry fits. */
 const choir__plan_entry *choir__plan_best(const choir__planning *p);
-/* Return the sentence, and the command line of an entry with `more` options (" --recompute");
- * the caller frees them. */
+/* Returns the sentence that advises `best`; the caller frees it. */
 char *choir__plan_sentence(const choir__planning *p, const choir__plan_entry *best);
+/* Returns the `choir train` command line of an entry, with `more` options (" --recompute"); the
+ * caller frees it. */
 char *choir__plan_command(
     const choir__planning *p, const choir__plan_entry *e, const char *more);
-/* Adds the options and operands of the command line that train has as well, except for the
- * place; takes over the line. */
+/* Appends p->args, the words that `choir train` takes over from this command line, to `line`.
+ * Frees `line`, and returns the longer line, which the caller frees. */
 char *choir__plan_with_args(const choir__planning *p, char *line);
 
 /* Writes bytes as people read them, such as "1.5 GiB", and returns text. */

@@ -78,7 +78,7 @@ static FILE *open_file(const char *run, const char *name)
 }
 
 typedef struct line {
-    char *text; /* without its end */
+    char *text; /* the line without its end */
     size_t bytes, room;
 } line;
 

@@ -16,7 +16,7 @@ typedef struct choir__live_trial {
     double value;
 } choir__live_trial;
 
-/* How many parts of trials have ended at a step. */
+/* A step, and the number of segments of trials that ended there. */
 typedef struct choir__live_rung {
     int64_t step, ended;
 } choir__live_rung;
@@ -28,9 +28,9 @@ typedef struct choir__live_facts {
     int running_count;
     choir__live_rung rung[CHOIR__LIVE_RUNGS]; /* (rungs) by step */
     int rungs;
-    int64_t ended, stopped, failed; /* trials */
-    int64_t here;                   /* trials that ended since this process began */
-    int64_t trials;                 /* trials in all */
+    int64_t ended, stopped, failed; /* numbers of trials */
+    int64_t here;                   /* number of trials that ended since this process began */
+    int64_t trials;                 /* number of trials of the search */
     bool can_predict; /* trials are never resumed, so the remaining time can be estimated */
 } choir__live_facts;
 

@@ -34,7 +34,7 @@ typedef struct kind {
     int least;                    /* parameters */
     int width, height;            /* size of the picture, in pixels */
     int side, head, foot;         /* room for the texts beside the panels */
-    bool values, reports, shares; /* parts of a study that it needs */
+    bool values, reports, shares; /* parts of a study that the picture needs */
 } kind;
 
 static void draw_all(const choir__plotted *p, FILE *g, choir__panel panel);

@@ -55,7 +55,7 @@ static const char *state_of(const choir__trial_outcome *o)
     return waits ? "WAITING" : choir__search_state(o->state);
 }
 
-/* With which checkpoint a trial of a population began. */
+/* Appends the checkpoint with which a trial of a population began. */
 static void add_parent(choir__text_buffer *t, const choir_trial *trial)
 {
     if (choir_trial_parent(trial) >= 0)

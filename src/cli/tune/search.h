@@ -28,7 +28,7 @@ int choir__search_run(const choir__search *s);
 /* Splits a command line into words, ended by NULL, which choir__command_free frees. Error:
  * argument. */
 choir_status choir__final_words(const char *text, char ***words);
-/* Runs them with the values of a trial. Returns an exit status. */
+/* Runs the words of a command with the values of a trial. Returns an exit status. */
 int choir__final_run(const choir__search *s, char *const *words, const choir_trial *best);
 
 /* --- printing (print.c) --- */
@@ -48,7 +48,8 @@ choir__trial_outcome choir__outcome_of(const choir_trial *trial);
 /* Notes the search's command, metrics, unit and folder as attributes of the study. Error:
  * argument (the study has another metric or unit). */
 choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job *job);
-/* Reads them; false if they are not there. The members are on the heap. */
+/* Reads these attributes, for choir__outcome_free_job. Returns false if the study lacks them.
+ */
 bool choir__outcome_job(const choir_study *study, choir__trial_job *job);
 void choir__outcome_free_job(choir__trial_job *job);
 /* Returns whether trials of a stored study may stop early, or have stopped. */
@@ -74,7 +75,7 @@ bool choir__tune_looks(int argc, char **argv);
 /* Checks the first word of a command line that has no option before it, and so is no search.
  * Error: argument, the word is nearly one of these names. */
 choir_status choir__tune_check_word(const char *word);
-/* Runs it. Returns an exit status. */
+/* Runs a command that shows a study. Returns an exit status. */
 int choir__tune_look(int argc, char **argv);
 
 /* Returns the URL of the storage that `where` names: a storage, its file, or a folder of --dir.

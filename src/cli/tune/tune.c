@@ -31,7 +31,8 @@ static int took(void *values, const choir__line_option *o, const char *text)
     return CHOIR__EXIT_OK;
 }
 
-/* A search with a folder is kept there, unless specified. */
+/* Returns the URL of the storage: the one that is named, or else a file in the search's folder;
+ * NULL: the search is in memory alone. */
 static const char *storage_of(const request *r, char **file)
 {
     *file = NULL;

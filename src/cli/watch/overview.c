@@ -167,7 +167,7 @@ struct choir__watch_reader {
     double began_at;             /* the pass; choir__now() */
     int64_t rounds;              /* number of the last round that was sent */
     choir__watch_told told;      /* versions that were sent */
-    choir__watch_counts counted; /* as they were sent last */
+    choir__watch_counts counted; /* the counts that were sent last */
     double told_at;
     bool said_end;
 };

@@ -22,7 +22,8 @@ typedef struct choir__watch_shows {
 } choir__watch_shows;
 
 choir__watch_overview *choir__watch_overview_new(const choir__watch_shows *shows);
-void choir__watch_overview_free(choir__watch_overview *overview); /* when no reader is left */
+/* call it when no reader is left */
+void choir__watch_overview_free(choir__watch_overview *overview);
 
 /* Ends the readers and waits some seconds for them. Each gets all present news before its end.
  */

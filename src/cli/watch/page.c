@@ -1,5 +1,6 @@
-/* The page over HTTP: see page.h. The policy of the document allows its own scripts and style,
- * by their hashes, and requests to its own server; nothing else is fetched or run. */
+/* The page over HTTP: makes the document, checks the token of each request, and streams the
+ * news as server-sent events. The document's policy allows its own scripts and style, by
+ * their hashes, and requests to its own server; the browser fetches and runs nothing else. */
 #include "cli/watch/page.h"
 
 #include <sodium.h>

@@ -1,5 +1,7 @@
-/* Reading a run folder as it grows: see run.h. Nothing in it is trusted: lines may be cut,
- * huge, or nonsense, and are left out then. */
+/* Reads a run folder as it grows, and writes the page's events about it. Nothing in the
+ * folder is trusted: lines that are cut, huge, or no JSON are left out. If a file was
+ * replaced, everything is read from the start, and a new generation number makes the page
+ * start over. */
 #include "cli/watch/run.h"
 
 #include <fcntl.h>

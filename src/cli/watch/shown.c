@@ -175,8 +175,8 @@ static void note_file(choir__watch_source *s, const struct stat *file)
     s->inode = file->st_ino;
 }
 
-/* Returns whether the file, and what the source's path leads to now, are one. A file system
- * gives the number of a removed folder to a new one, so a number alone says little. */
+/* Returns whether the source's path still leads to this file. A file system gives the number of
+ * a removed folder to a new one, so a number alone says little. */
 static bool is_at(const choir__watch_source *s, choir__watch_kind kind, const struct stat *file)
 {
     struct stat now;

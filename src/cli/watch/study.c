@@ -84,7 +84,7 @@ static choir_status read_all(const choir__watch_study *s, json_t *studies)
     choir_status status = choir__backend_list(url, &names);
     for (int i = 0; i < names.count && i < MOST_STUDIES && status == CHOIR_OK; i++) {
         const char *place =
-            s->source.far ? names.place : s->source.path; /* without a password */
+            s->source.far ? names.place : s->source.path; /* the place without a password */
         choir_study *study = NULL;
         char *path = names.count == 1 ? choir__strdup(place)
                                       : choir__format("%s: %s", place, names.name[i]);

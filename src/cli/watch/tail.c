@@ -1,5 +1,7 @@
-/* Files that grow by lines: see tail.h. The file is opened each time, since it may be
- * replaced at any moment, and an open file on a network's file system may fail for good. */
+/* Reads a growing file by whole lines, from where it stopped the last time. The file is
+ * opened for each look, since it may be replaced at any moment, and an open file on a
+ * network's file system may fail for good. A look reads a few MiB at most, so a huge file
+ * does not block the page. */
 #include "cli/watch/tail.h"
 
 #include <fcntl.h>

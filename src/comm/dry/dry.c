@@ -61,7 +61,7 @@ static choir_status run_batch(choir__engine *engine, const choir__call *calls, i
     return CHOIR_OK;
 }
 
-/* No call needs staging memory. */
+/* Takes every call, since none needs staging memory. */
 static bool takes(const choir__engine *engine, const choir__call *call)
 {
     (void)engine, (void)call;

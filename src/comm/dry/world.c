@@ -1,7 +1,7 @@
-/* Worlds of dry ranks: see world.h.
- *
- * The turn is a mutex: a living rank holds it except while it waits for others. If all that are
- * not done wait, or one has failed, all waits end with an error. */
+/* Runs a world of dry ranks as threads that take turns. The turn is a mutex: a living rank
+ * holds it except while it waits in a collective for the others. If all ranks that are not
+ * done wait, or one has failed, all waits end with an error, so ranks that differ in their
+ * collectives never hang. */
 #include "comm/dry/world.h"
 
 #include <stdio.h>

@@ -85,7 +85,7 @@ typedef struct choir__seen_device {
 
 typedef struct choir__seen {
     choir__board_who who;
-    int pid;    /* as seen by this process */
+    int pid;    /* the process's number as seen from here */
     char state; /* see choir__process_state */
     char command[128];
     double at; /* time of reading: choir__now() */

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* In a lane of blocks (reduce_scatter), block b of the segment is inside block b of the whole
- * data. */
+/* Returns the address of an element of a lane. In a lane of blocks (reduce_scatter), block b of
+ * the segment is inside block b of the whole data. */
 char *choir__lane_at(
     const choir__move_schedule_run *run, const choir__lane *lane, choir__chunk_span span)
 {

@@ -204,7 +204,7 @@ choir_status choir__mpi_wait_all(choir__engine *engine, choir__request *requests
     errand e = {requests, count, peers};
     choir__stamp collective = m->stamp;
     bool headed = is_headed(stamp);
-    if (headed) { /* so that failures name this call */
+    if (headed) { /* failures then name this call */
         m->stamp = *stamp;
         m->entered = false;
     }

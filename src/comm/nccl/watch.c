@@ -175,8 +175,8 @@ choir_status choir__nccl_settle(choir__engine *engine)
 /* --- the watcher --- */
 
 typedef struct vigil {
-    double looked; /* when the peers were checked last */
-    double since;  /* when the marks changed last */
+    double looked; /* time of the last check of the peers */
+    double since;  /* time of the last change of the marks */
     uint32_t begun, ended;
 } vigil;
 

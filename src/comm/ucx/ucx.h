@@ -156,8 +156,9 @@ void choir__ucx_progress_until(choir__ucx_net *net, void *request, double until)
 /* --- ops.c; under the lock --- */
 choir__ucx_op *choir__ucx_op_take(choir__ucx *g, int peer, choir__request *request);
 void choir__ucx_op_free(choir__ucx_net *net, choir__ucx_op *op);
-void choir__ucx_op_depart(choir__ucx_op *op); /* before the operation is handed to UCX */
-void choir__ucx_op_arrive(choir__ucx_op *op); /* after UCX has returned it */
+/* call it before the operation is handed to UCX */
+void choir__ucx_op_depart(choir__ucx_op *op);
+void choir__ucx_op_arrive(choir__ucx_op *op); /* call it after UCX has returned the operation */
 void choir__ucx_op_end(choir__ucx_op *op, ucs_status_t status);
 void choir__ucx_on_sent(void *ucx_request, ucs_status_t status, void *op);
 void choir__ucx_on_received(void *ucx_request, ucs_status_t status, size_t bytes, void *op);

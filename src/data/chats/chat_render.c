@@ -1,4 +1,5 @@
-/* Conversations of a program, as JSON: choir_chat_render. */
+/* choir_chat_render: a program's conversation, given as JSON, becomes the text that the
+ * model's chat template makes of it, as transformers' apply_chat_template does. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Names of columns: --columns prompt=question. */
+/* Other names for the columns of records, "prompt=question,completion=answer": reads the
+ * list, and finds a member of a record by the name that it has there. */
 #include "data/chats/columns.h"
 
 #include <stdlib.h>

@@ -19,7 +19,7 @@ enum { ATTEMPTS = 10 }; /* at a rectangle that fits */
 
 /* Pixels of two images, which are reused for one sample after another. */
 typedef struct buffers {
-    struct buffers *next; /* while idle */
+    struct buffers *next; /* the next idle buffers */
     float pixels[];       /* two of planes, the other image of a mixture */
 } buffers;
 

@@ -28,7 +28,7 @@ typedef struct choir__colours {
     void (*change[CHOIR_IMAGE_OPS])(choir__picture *p, double amount); /* NULL: moves */
 } choir__colours;
 
-/* Returns those for choir_cpu_isa(). */
+/* Returns the table for the instruction set of choir_cpu_isa(). */
 const choir__colours *choir__colours_find(void);
 
 /* Changes the image; x and spare may have been exchanged afterwards. The op and the amount have

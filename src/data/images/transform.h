@@ -33,7 +33,7 @@ typedef struct choir__image_work {
     size_t y_room, x_room; /* weights that fit */
     float *row;
     size_t row_room;
-    struct choir__image_work *next; /* while idle */
+    struct choir__image_work *next; /* the next idle work */
 } choir__image_work;
 
 /* Buffers of a dataset that several threads may call: each takes some and puts them back. */

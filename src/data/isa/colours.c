@@ -117,7 +117,7 @@ static void posterize(choir__picture *p, double amount)
 {
     float levels = ldexpf(1, (int)amount), unit = 1 / levels, *x = p->x;
     for (int64_t i = 0, n = values_of(p); i < n; i++) {
-        float value = x[i] > 0 ? x[i] : 0; /* and 0 for NaN, which no integer is */
+        float value = x[i] > 0 ? x[i] : 0; /* NaN becomes 0, because no integer is NaN */
         float level = (float)(int32_t)((value < 1 ? value : 1) * levels);
         x[i] = (level > levels - 1 ? levels - 1 : level) * unit;
     }

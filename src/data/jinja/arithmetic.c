@@ -1,4 +1,6 @@
-/* Operators between two values. */
+/* Operators between two values, as Python has them: whole numbers divide towards minus
+ * infinity, lists and texts join and repeat. Python's numbers have no limit; here an
+ * overflow of 64 bits is an error of the template rather than a wrong number. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Order, members, items and lengths of values. */
+/* Order, members, items and lengths of values, as Python has them. Sorting is a merge sort,
+ * which is stable like Python's and stops at the first pair that cannot be compared. */
 #include <string.h>
 
 #include "base/utf8.h"

@@ -1,4 +1,5 @@
-/* Expressions. */
+/* Evaluates expressions: a recursion over the parsed tree, one small function per kind of
+ * node. */
 #include <string.h>
 
 #include "data/jinja/eval.h"

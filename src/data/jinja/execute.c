@@ -1,4 +1,6 @@
-/* Statements: they write to the text at work. */
+/* Executes statements: a recursion over the parsed tree, which appends to the text at work.
+ * Loops, blocks and macros open scopes of names as Jinja does; break and continue are a jump
+ * that each list of statements passes up to the loop. */
 #include <string.h>
 
 #include "data/jinja/eval.h"

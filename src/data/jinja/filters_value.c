@@ -26,7 +26,7 @@ FILTER(defaulted)
                                                   : a->item[0];
 }
 
-/* An attribute, which the key of a dict is not. */
+/* attr(name): an attribute of the value. A key of a dict is no attribute. */
 FILTER(attr)
 {
     choir__jinja_value name = {CHOIR__JINJA_TEXT, {.text = choir__jinja_str(s->r, a->item[0])}};

@@ -80,7 +80,7 @@ static choir__jinja_node *target_part(choir__jinja_reader *p, bool with_field)
     return node;
 }
 
-/* One target, or several with commas between them. */
+/* Parses one target, or several with commas between them. */
 static choir__jinja_node *target(choir__jinja_reader *p, bool with_field)
 {
     choir__jinja_node *first = target_part(p, with_field);

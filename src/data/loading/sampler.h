@@ -16,7 +16,8 @@ typedef struct choir__sample_order {
     int64_t epoch;           /* the epoch of order; -1: none yet */
     int64_t *order;          /* (N) permutation of the epoch; NULL: natural order */
     choir__shuffle shuffled; /* the part of the permutation computed so far */
-    double *cumulative;      /* (N) of weights, up to 1; NULL: a permutation */
+    /* (N) running sums of the weights, up to 1; NULL: the order is a permutation */
+    double *cumulative;
 } choir__sample_order;
 
 /* Errors: argument (batch not a multiple of replicas, fewer samples than a batch), memory. */

@@ -38,7 +38,7 @@ typedef struct shards {
     member first; /* first member, whose image determines the size of samples */
     member *samples;
     int64_t count, seen;         /* seen: samples of both splits */
-    choir__holdout_classes held; /* while members are read */
+    choir__holdout_classes held; /* used while members are read */
     choir__labels labels;
     choir__json_nodes nodes;
     choir__resample_fn *resample;

@@ -1,5 +1,5 @@
-/* Batches that a job leaves out: see skips.h. The list is kept in order, and neighbours
- * are one, so that two lists of the same batches have the same text. */
+/* A sorted list of ranges of batches, and the arithmetic between steps and batches. Adjacent
+ * ranges are joined, so that two lists of the same batches have the same text. */
 #include "data/loading/skips.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* A check that readers of texts and of documents share. */
+/* A check that readers of texts and readers of documents share, in a file of its own because
+ * neither includes the other. */
 #include "base/base.h"
 #include "data/open/reader.h"
 

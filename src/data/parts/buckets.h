@@ -9,7 +9,7 @@
 typedef struct choir__buckets {
     int64_t length, batch; /* N, B */
     int count;             /* buckets */
-    int *bucket;           /* (N) of each sample; the caller fills it */
+    int *bucket;           /* (N) bucket of each sample, filled in by the caller */
     uint64_t seed;
     bool shuffle;
     int64_t batches; /* batches of an epoch */

@@ -1,4 +1,5 @@
-/* Sizes of samples, slots that hold them, and padding. */
+/* Lays out samples of several parts: checks the declared parts, places the parts of one slot
+ * behind each other, and pads smaller samples to the sizes of their slot. */
 #include "data/parts/layout.h"
 
 #include <stdlib.h>

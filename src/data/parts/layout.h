@@ -13,7 +13,7 @@ typedef struct choir__parts_layout {
     size_t bytes;                   /* bytes of a slot */
 } choir__parts_layout;
 
-/* Where a part's sizes are in a slot. */
+/* Returns the offset of a part's sizes in a slot. */
 static inline size_t choir__parts_sizes_at(int part)
 {
     return (size_t)part * CHOIR_MAX_DIMS * sizeof(int64_t);

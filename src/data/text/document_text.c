@@ -76,8 +76,8 @@ static void add_object(choir__text_buffer *t, const choir__json *object, choir__
     free(members);
 }
 
-/* As in Python: the fewest digits that read back as the same number, with an exponent below
- * 1e-4 and from 1e16 on. */
+/* Writes a number as Python does: the fewest digits that read back as the same number, with an
+ * exponent below 1e-4 and from 1e16 on. */
 static void write_real(char *out, size_t room, double value)
 {
     bool exponent = fabs(value) >= 1e16 || (value != 0 && fabs(value) < 1e-4);

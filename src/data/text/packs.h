@@ -22,7 +22,7 @@ typedef struct choir__packs {
     int64_t *pack_of; /* (pieces) */
     int64_t pieces;
     int64_t packs;
-    int64_t *first; /* (packs + 1) of its pieces, once packing has ended */
+    int64_t *first; /* (packs + 1) each pack's first piece, once packing has ended */
     struct choir__open_pack {
         int64_t number, left;
     } open[CHOIR__OPEN_PACKS];

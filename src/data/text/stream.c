@@ -21,7 +21,8 @@
 #include "data/records.h"
 
 enum { MOST_RANKS = 1024, LEAST_ROOM = 1 << 20, STEPS_AHEAD = 4 };
-static const int64_t endless = INT64_C(1) << 46; /* samples */
+/* samples of a stream, whose end is not known */
+static const int64_t endless = INT64_C(1) << 46;
 
 /* In memory that all ranks share. */
 typedef struct ring {

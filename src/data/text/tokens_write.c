@@ -25,7 +25,7 @@ typedef struct writer {
     size_t bytes, room;
     choir__ids ids;
     choir__tokens_header header;
-    int64_t lines; /* before this block */
+    int64_t lines; /* number of lines before this block */
     choir__tokenizer_place place;
 } writer;
 

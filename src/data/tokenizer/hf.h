@@ -17,8 +17,8 @@ typedef struct choir__hf_reader {
     bool byte_level;
     char prefix[16];        /* WordPiece's, of a word's continuation */
     int64_t size;           /* the largest id + 1 */
-    choir__vocab keys;      /* as the model looks them up */
-    choir__vocab texts;     /* as they are decoded */
+    choir__vocab keys;      /* texts of tokens as the model looks them up */
+    choir__vocab texts;     /* texts of tokens as they are decoded */
     choir__added_set added; /* in the text as it is; the others are in the pipeline */
 } choir__hf_reader;
 

@@ -212,7 +212,8 @@ static bool splits_model(const choir__hf_pipeline *p, const choir__vocab *keys,
            (needs == CHOIR__NEEDS_NOTHING || choir__vocab_find(keys, key, (size_t)n) >= 0);
 }
 
-/* Behind an added token, and not where a text was cut, a step adds a space. */
+/* Returns whether a step adds a space behind an added token, though not where a text was cut.
+ */
 static bool prefixes(const choir__hf_pipeline *p)
 {
     for (int i = 0; i < p->count; i++)

@@ -19,7 +19,7 @@ typedef enum choir__normal_kind {
     CHOIR__NORMAL_STRIP,    /* white space at the ends */
     CHOIR__NORMAL_REPLACE,  /* pattern by content */
     CHOIR__NORMAL_COLLAPSE, /* two spaces or more by content */
-    CHOIR__NORMAL_PREPEND,  /* content, to a text that is not empty */
+    CHOIR__NORMAL_PREPEND,  /* puts content before a text that is not empty */
     CHOIR__NORMAL_BERT,
     CHOIR__NORMAL_NFC
 } choir__normal_kind;
@@ -68,7 +68,7 @@ typedef enum choir__tokenizer_split {
     CHOIR__SPLIT_QWEN2,  /* like Llama 3, but digits one by one */
     CHOIR__SPLIT_DIGIT,  /* each number alone, and what stands between them */
     CHOIR__SPLIT_DIGITS, /* likewise, runs of numbers */
-    CHOIR__SPLIT_SPACES  /* behind each space */
+    CHOIR__SPLIT_SPACES  /* cuts behind each space */
 } choir__tokenizer_split;
 
 /* Returns the pattern that a file's regular expression means, or -1. */
@@ -109,7 +109,7 @@ typedef struct choir__word_step {
 typedef struct choir__hf_pipeline {
     choir__normalizer normalizer;
     choir__added_set added;
-    choir__vocab added_texts; /* as the set finds them */
+    choir__vocab added_texts; /* added tokens, with the texts that the set finds */
     choir__word_step step[CHOIR__MOST_STEPS];
     int count;
     choir__model *model;

@@ -19,7 +19,7 @@ enum { UNIGRAM = 1, BPE = 2 };
 typedef struct field {
     int number;
     uint64_t value;   /* value of varints and fixed fields */
-    const char *data; /* (bytes) of a text or a message, else NULL */
+    const char *data; /* (bytes) a text or a message; NULL: another kind of field */
     size_t bytes;
 } field;
 

@@ -72,7 +72,8 @@ typedef struct sentencepiece {
     choir__sentencepiece s;
 } sentencepiece;
 
-/* No symbol is a part of a merge. */
+/* Encodes a text piece by piece: symbols become ids, and the model encodes the text between
+ * them, since no symbol takes part in a merge. */
 static void encode_between(
     choir__sentencepiece *s, const char *text, const char *end, bool part, choir__ids *ids)
 {

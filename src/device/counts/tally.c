@@ -1,4 +1,6 @@
-/* Counted time: see tally.h. */
+/* Adds up the estimated seconds of the kernels that a thread issues, from their FLOPs and
+ * bytes at fixed rates, one set for processors and one for GPUs. The rates are constants, so
+ * a pipeline is cut alike on every machine. */
 #include "device/counts/tally.h"
 
 #include "device/work.h"

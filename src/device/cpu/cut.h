@@ -5,8 +5,8 @@
 
 #include "device/kernels.h"
 
-/* Computes k, of f32 or 16 bits, whose K is cut, by one call of `multiply` per matrix and leaf,
- * whose operands have the leaf's terms alone. */
+/* Computes a product k of f32 or 16 bits whose K is cut. Calls `multiply` once per matrix and
+ * leaf, with operands that have the leaf's terms alone. */
 void choir__cut_matmul(const choir__k_matmul *k, void (*multiply)(const choir__k_matmul *leaf));
 
 #endif

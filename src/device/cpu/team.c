@@ -15,11 +15,11 @@
 #include "base/futex.h"
 #include "base/hold_signals.h"
 
-enum { LOOKS = 4000, LONG = 1000000 }; /* about 50 us; us */
+enum { LOOKS = 4000, LONG = 1000000 }; /* LOOKS: looks in about 50 us; LONG: a sleep, in us */
 
 struct choir__team {
-    int threads; /* as asked for */
-    int started; /* how many run, without the caller's */
+    int threads; /* number of threads that the device wants */
+    int started; /* number of threads that run, without the caller's */
     pthread_t *handles;
     atomic_uint round;    /* the number of rounds that have begun */
     atomic_uint left;     /* threads that have not ended this round */

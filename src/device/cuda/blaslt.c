@@ -40,7 +40,7 @@ typedef struct problem {
 } problem;
 
 typedef struct plan {
-    bool usable; /* the library has an algorithm for it */
+    bool usable; /* the library has an algorithm for the product */
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;

@@ -12,7 +12,7 @@ extern "C" {
  * for overlapping rows, for instance. batch0 is 1, and unlike in the table a bias has C's type.
  * The answer does not depend on values. */
 bool choir__blaslt_knows(const choir__k_matmul *k);
-/* Also computes the product if it has. */
+/* Computes the product and returns true, if the library has an algorithm for it. */
 bool choir__blaslt_multiply(const choir__k_matmul *k);
 
 #ifdef __cplusplus

@@ -24,7 +24,8 @@ bool choir__cuda_capturable(choir__queue_task *fn, const void *args)
     return choir__cuda_gpu_of(k->x.p) >= 0 && choir__cuda_gpu_of(k->y.p) >= 0;
 }
 
-/* Other threads read this, under lock, before they make marks. */
+/* Sets whether the stream captures, under the lock, because other threads read it before they
+ * make marks. */
 static void set_capturing(cuda_stream *s, bool now)
 {
     pthread_mutex_lock(&s->lock);

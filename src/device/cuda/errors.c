@@ -96,7 +96,7 @@ bool choir__cuda_ok(cudaError_t error, const char *what)
     if (error == cudaSuccess)
         return true;
     cudaGetLastError();
-    if (here && here->capturing) { /* then the list is issued task by task */
+    if (here && here->capturing) { /* the list is then issued task by task */
         here->refused = true;
         return false;
     }
@@ -151,8 +151,8 @@ static write_value_fn *write_value(void)
     return atomic_load(&found);
 }
 
-/* Some drivers have the function and refuse it, or accept it and never write: WSL's, virtual
- * GPUs'. */
+/* Returns whether the driver writes numbers from a stream. Drivers of WSL and of virtual GPUs
+ * have the function but refuse it, or accept it and never write. */
 bool choir__cuda_numbers(cudaStream_t stream, volatile uint32_t *number)
 {
     const uint32_t written = 0x50be;

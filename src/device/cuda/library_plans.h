@@ -23,8 +23,9 @@ typedef enum choir__library_plan_fate {
     CHOIR__LIBRARY_PLAN_REFUSED
 } choir__library_plan_fate;
 
-/* Counts it in the context's `use`. CHOIR_CUDA_PLANS=FILE also adds a line to the file,
- * "cuBLASLt none matmul f32 64x10x128"; 1 prints it. library: CHOIR__CUBLASLT or its like. */
+/* Counts the fate of a plan in the context's `use`. With CHOIR_CUDA_PLANS=FILE it also adds a
+ * line to the file, such as "cuBLASLt none matmul f32 64x10x128", and with CHOIR_CUDA_PLANS=1
+ * prints it. library: CHOIR__CUBLASLT or another one. */
 void choir__library_plan_note(
     choir__cuda *cuda, int library, choir__library_plan_fate fate, const char *problem);
 

@@ -1,4 +1,6 @@
-/* Ledgers of memory: see ledger.h. */
+/* Rows of bytes by owner's name, with a column for each use of memory. Every change of the
+ * pool is one addition; the rows are copied when the peak is left, so that reports show who
+ * held the memory at the worst moment. */
 #include "device/dry/ledger.h"
 
 #include <stdlib.h>

@@ -109,7 +109,7 @@ static bool is_better(const outcome *a, const outcome *b)
     return isfinite(a->ms) && isfinite(b->ms) && a->ms < GAIN * b->ms;
 }
 
-/* Returns whether it became the best. */
+/* Looks at a form. Returns whether it became the best one. */
 static bool consider(search *s, const choir__auto_form *f)
 {
     const outcome o = look(s, f);

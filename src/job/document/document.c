@@ -1,4 +1,6 @@
-/* Jobs as JSON: see document.h. */
+/* Writes jobs as JSON, and checks the JSON of jobs. Every key, type and range comes from the
+ * table of options (job/options.c), so an option appears in job files, run folders, records
+ * of checkpoints and the schema as soon as it has a row. */
 #include "job/document/document.h"
 
 #include <limits.h>

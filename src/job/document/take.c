@@ -1,4 +1,7 @@
-/* Which values of a document a job takes, and job files: see document.h. */
+/* Decides which values of a document a job takes, and takes them. The command line always
+ * wins, also over values that belong to another optimizer, schedule or the like than the one
+ * it names; a record's place (devices, ranks) is left out, because the job may run elsewhere
+ * now. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

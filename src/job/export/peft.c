@@ -1,4 +1,5 @@
-/* An adapter's folder as peft reads and writes it. */
+/* Exports an adapter alone, as a folder that peft reads: its weights, and a configuration
+ * that names the base model and peft's task for it. */
 #include "checkpoint/weights/adapter.h"
 #include "job/export/export.h"
 

@@ -6,14 +6,14 @@
 
 typedef struct choir__amp_level {
     const char *name;
-    int apex;          /* O0 to O3; -1: autocast to dtype */
+    int apex;          /* Apex's level, 0 to 3; -1: autocast to dtype */
     choir_dtype dtype; /* F32: no mixed precision */
-    bool scaled;       /* uses a gradient scaler */
-    bool halved;       /* parameters are 16-bit */
+    bool scaled;       /* a gradient scaler is used */
+    bool halved;       /* parameters have 16 bits */
 } choir__amp_level;
 
-/* Returns the level of this name, or NULL if none has it. If name is NULL, mixed precision is
- * off. */
+/* Returns the level with this name, or NULL if no level has it. A name of NULL gives the level
+ * without mixed precision. */
 const choir__amp_level *choir__amp_find(const char *name);
 
 /* Applies a level to a run after its model has been built. */

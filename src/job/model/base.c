@@ -1,4 +1,7 @@
-/* --base as a name, and the held weights: see base.h. */
+/* Turns --base into types of held weights, for jobs that train, for programs that only run
+ * the model, and for saved models. Without --base, weights keep the blocks of the file that
+ * they came from, and weights that products alone read take the 16-bit type of mixed
+ * precision. */
 #include "job/model/base.h"
 
 #include <string.h>

@@ -56,7 +56,7 @@ char *choir__classes_note(const choir_dataset *data, const choir_class_names *cl
     return note;
 }
 
-/* Reads them from a folder's config.json, if it has one. */
+/* Reads the names of classes from a folder's config.json, if it has one. */
 static choir_status of_config(const char *folder, choir_class_names *classes)
 {
     struct stat s;

@@ -1,4 +1,6 @@
-/* --lora as text, and its adapters: see lora.h. */
+/* Reads and writes the text of --lora, and adds the adapters to a model. A classifier's new
+ * head is trained whole unless the text says otherwise, as peft does; an adapter that is
+ * resumed becomes such a text again, so that one path builds both. */
 #include "job/model/lora.h"
 
 #include <stdio.h>

@@ -52,7 +52,8 @@ struct curve {
 
 static const char *const schedules[] = {"constant", "cosine", "linear", "step", "multistep",
     "exponential", "polynomial", "restarts", "one_cycle", "cyclic", "inverse_sqrt", "plateau"};
-enum { PLATEAU = CHOIR_LR_INVERSE_SQRT + 1 }; /* constant between evaluations */
+/* the number of "plateau": constant between evaluations */
+enum { PLATEAU = CHOIR_LR_INVERSE_SQRT + 1 };
 static const choir__name_table schedule_table = CHOIR__NAME_TABLE(schedules);
 
 const char *choir__job_schedule_names(size_t i)

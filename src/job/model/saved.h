@@ -45,7 +45,8 @@ void choir__saved_close(choir__saved *saved);
 
 /* Returns the name of a class, or its number, for which text has room, if it has none. */
 const char *choir__saved_class(const choir__saved *saved, int64_t class, char text[24]);
-/* Prints it for people: a name out of a file must not command the terminal. */
+/* Prints the name of a class for people: control characters from the file must not reach the
+ * terminal. */
 void choir__saved_print_class(const choir__saved *saved, int64_t class);
 
 #endif

@@ -73,8 +73,8 @@ static void add_nodes(description *d, int64_t lo, int64_t hi)
         add(d, nodes[i].leaves);
 }
 
-/* Adds the rows that the place has of each weight, and the sums that it holds for the other
- * copies of its model. */
+/* Adds the place's rows of each weight, and the sums that it holds for the other copies of its
+ * model. */
 static void add_shares(
     description *d, const choir__job *j, const dealer *of, const choir__rehearsal *r, int place)
 {

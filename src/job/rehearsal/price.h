@@ -9,7 +9,7 @@
 typedef struct choir__machine {
     choir__cluster place;
     choir__costs costs; /* this machine's table */
-    bool calibrated;    /* it has one */
+    bool calibrated;    /* this machine has been calibrated */
     bool described;     /* a file has described the cluster */
 } choir__machine;
 

@@ -27,7 +27,8 @@ typedef struct choir__rehearsal {
     int world, each;                  /* ranks, and devices of a rank */
     choir__rehearsed_device *devices; /* (device_count): of each class, (each) */
     int device_count;
-    choir__rehearsed_part *parts; /* (part_count) of the peak of device `fullest` */
+    /* (part_count) parts of the memory at the peak of device `fullest` */
+    choir__rehearsed_part *parts;
     int part_count, fullest;
     char (*names)[CHOIR__JOB_DEVICE_NAME]; /* (world, each), if these are few; else NULL */
     int *class_of; /* (world) number of each rank's class of equal ranks (classes.c) */
@@ -39,7 +40,7 @@ typedef struct choir__rehearsal {
     /* The recorded step (step_program.c), a program for each class; without entries, if a rank
      * recorded none. */
     choir__step step;
-    bool scouting; /* it ends when the model is built, and only looks at sharded weights, */
+    bool scouting; /* the rehearsal ends when the model is built, and only fills in rows */
     int64_t *rows; /* (row_count): different numbers of rows, each cut over ranks */
     int row_count;
 } choir__rehearsal;

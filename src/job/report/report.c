@@ -1,4 +1,5 @@
-/* The figures of a rank's steps: see report.h. */
+/* Times of a rank's steps, and the figures that follow from them: rates, medians, and when a
+ * line is due. Passes each event to the form of output in use, JSON or sentences. */
 #include "job/report/report.h"
 
 #include <math.h>

@@ -27,7 +27,7 @@ struct choir__run_log {
     /* seconds in kernels of each device at the last row */
     double busy_before[CHOIR__MAX_DEVICES], since;
     choir__peer_devices peers;
-    int64_t last; /* step that was recorded */
+    int64_t last; /* the last step that was recorded */
 };
 
 const char *choir__run_log_folder(const choir__job *j)

@@ -71,7 +71,8 @@ static bool own_numbers(const void *own, int ranks, int64_t microbatches)
 static int64_t meet_by(const void *own, int ranks, int64_t microbatches)
 {
     const ddp_keys *k = own;
-    const bool divides = k->groups && microbatches % k->groups == 0; /* else it is refused */
+    /* an uneven division is refused */
+    const bool divides = k->groups && microbatches % k->groups == 0;
     return divides && !choir__synced_evenly(microbatches, k->groups, ranks) ? k->groups : 1;
 }
 

@@ -177,7 +177,7 @@ static bool has_outer_step(const void *keys, int ranks, int64_t microbatches)
     return true;
 }
 
-/* The mean of one worker is the worker. */
+/* Returns whether losses are means over several workers. */
 static bool is_mean(const void *keys, int ranks, int64_t microbatches)
 {
     const local_sgd_keys *k = keys;

@@ -83,8 +83,8 @@ static still still_part(const double *losses, int64_t count)
     return s;
 }
 
-/* Stores the mean of each loss and of those up to `reach` steps before and behind it; near the
- * ends of fewer, so that both sides have as many. */
+/* Stores for each loss the mean over it and its neighbours up to `reach` steps away. Near the
+ * ends the mean is over fewer, so that both sides have equally many. */
 static void mean_around(const double *losses, double *means, int64_t count, int64_t reach)
 {
     for (int64_t i = 0; i < count; i++) {

@@ -66,7 +66,7 @@ static choir_status sample(choir__trainer *t)
         !t->job->model.tokenizer || (!shown && !r->logs && !r->own) || t->part.env.rank != 0)
         return CHOIR_OK;
     bool apart_here =
-        choir_module_collective(t->part.evaluated) || /* all ranks would have to */
+        choir_module_collective(t->part.evaluated) || /* the forward needs all ranks */
         (t->part.env.world > 1 && !choir__job_strategy_is_whole(t->job));
     if (shown)
         printf("\nWhat it writes:\n");

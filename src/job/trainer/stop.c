@@ -192,7 +192,7 @@ static void show_signal(choir__trainer *t, double left)
 static double grace_left(const choir__trainer *t)
 {
     double since, grace = choir__job_seconds(t->job->saves.grace);
-    bool here = choir__trainer_signal(&since) != 0; /* else another rank has got it */
+    bool here = choir__trainer_signal(&since) != 0; /* false: another rank got the signal */
     if (!t->by || has_budget(t))
         return (double)INFINITY;
     if (grace > 0)

@@ -97,7 +97,7 @@ static choir_status set_up(choir__trainer *t)
         status = choir__trainer_take_edits(t);
     if (status == CHOIR_OK) /* copies bring the class in which the job has computed so far */
         status = choir__job_keep_bits(&t->part, t->now.bits);
-    if (status == CHOIR_OK && j->saves.record) /* it states the class */
+    if (status == CHOIR_OK && j->saves.record) /* the record states the class */
         choir__trainer_record_job(t);
     snprintf(t->now.bits, sizeof t->now.bits, "%s", t->part.bits);
     if (status == CHOIR_OK)

@@ -31,7 +31,7 @@
 #include "launch/agent/worker.h"
 #include "launch/process/signal_table.h"
 
-static const int retry_ms = 500; /* while other nodes' store does not answer */
+static const int retry_ms = 500; /* between calls, while other nodes' store does not answer */
 static const double last_words_s =
     0.5; /* seconds for the last words of workers that a second SIGINT ends */
 
@@ -53,7 +53,7 @@ typedef struct agent {
     bool unposted;     /* a failure is, since the ledger did not answer: again later */
     bool cut_off;      /* the ledger is out of reach: this node's own outcome is the verdict */
     bool done;         /* the attempt's workers exited with 0, which is still to be posted */
-    double settled_at; /* when `told` was set */
+    double settled_at; /* time when `told` was set */
     int ran;           /* the generation of the last attempt, on several nodes */
     choir__verdict verdict;
 } agent;

@@ -288,7 +288,7 @@ static choir__agent_node *worker_of(const choir__agent_state *m, const char *id,
     return runs && n->stage == CHOIR__BUSY ? n : NULL;
 }
 
-/* All nodes that take part are done: so is the job. */
+/* Ends the job with success if all nodes that take part are done. Returns whether it did. */
 static bool complete(choir__agent_state *m)
 {
     int done, all = taking_part(m, &done);

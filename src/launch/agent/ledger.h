@@ -22,9 +22,9 @@ typedef struct choir__ledger_ops {
     choir_status (*newest)(choir__ledger *ledger, int64_t *n);
     /* Writes entry n, unless it exists. */
     choir_status (*append)(choir__ledger *ledger, int64_t n, const char *text, bool *mine);
-    /* Makes it known that the agent `id` lives, until this object is closed. */
+    /* Announces that the agent `id` lives, until this object is closed. */
     choir_status (*live)(choir__ledger *ledger, const char *id);
-    /* Renews that, and looks at the others; called about each second. */
+    /* Renews the announcement, and looks at the other agents'; called about each second. */
     choir_status (*beat)(choir__ledger *ledger);
     /* Returns for how many seconds an agent has given no sign; INFINITY: it is gone. */
     double (*quiet_s)(choir__ledger *ledger, const char *id);

@@ -24,8 +24,9 @@
 
 enum { KEPT = 64, KEYS_MAX = 1 << 22 }; /* texts of entries; keys */
 
-static const double call_s = 10;    /* for connecting */
-static const double farewell_s = 2; /* until the others have read the last entry */
+static const double call_s = 10; /* limit of connecting */
+/* limit of the wait for the others to read the last entry */
+static const double farewell_s = 2;
 
 /* The beats of one agent, as node 0 hears them. */
 typedef struct ear {
@@ -35,9 +36,9 @@ typedef struct ear {
 
 typedef struct ledger {
     choir__ledger base;
-    choir_store_server *server; /* only in node 0's first object */
+    choir_store_server *server; /* NULL except in node 0's first object */
     choir_store *store;
-    char id[CHOIR__JOB_TEXT]; /* after `live` */
+    char id[CHOIR__JOB_TEXT]; /* the agent's name, set by `live` */
     int64_t beats;
     int count;
     ear *ears; /* (count) */

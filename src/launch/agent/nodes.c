@@ -1,5 +1,6 @@
-/* An agent's part in a job on several nodes; see nodes.h. It joins here; the watcher
- * (watcher.h) then follows the ledger, and the agent's loop asks for its orders. */
+/* An agent's part in a job on several nodes. It joins by an entry in the ledger; then the
+ * watcher (watcher.h) follows the ledger in a thread of its own, and the agent's loop asks
+ * this object for orders: start workers, stop them, or end. */
 #include "launch/agent/nodes.h"
 
 #include <sodium.h>
@@ -23,7 +24,7 @@ struct choir__nodes {
     choir__follower follower;
     choir__watcher watcher;
     choir__terms terms;
-    choir__agent_node self; /* as it joins */
+    choir__agent_node self; /* this node as it joins */
     char where[CHOIR__HOST_TEXT + 64];
     double deadline;
     int generation; /* generation of the workers that run, or ran last */

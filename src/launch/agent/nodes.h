@@ -42,7 +42,7 @@ typedef struct choir__news {
 /* Returns the order of the moment; the news are the caller's. */
 choir__order choir__nodes_look(choir__nodes *nodes, choir__roster *roster, choir__news *news);
 /* Returns whether workers that are stopped now have a moment to notice a failure by themselves:
- * not where they stop because nodes have changed. */
+ * false if they stop because nodes have changed. */
 bool choir__nodes_failure(choir__nodes *nodes);
 /* Returns whether the others may run already without this node, so workers get no time. */
 bool choir__nodes_fenced(const choir__nodes *nodes);

@@ -85,7 +85,8 @@ static bool advance(choir__agent_state *m, void *arg)
     return choir__agent_state_advance(m, &p->patience, p->secret);
 }
 
-/* One agent does it, or the next ones in turn if it does not. */
+/* Returns whether this agent should write the next entry: one agent does it at once, and the
+ * others in turn if it does not. */
 static bool is_my_turn(const choir__watcher *w, double since_entry_s)
 {
     const choir__agent_state *m = &w->follower->now;

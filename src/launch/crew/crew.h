@@ -115,9 +115,9 @@ typedef struct choir__crew {
 choir_status choir__crew_new(int world, const char *job, choir__crew **crew);
 void choir__crew_free(choir__crew *crew); /* NULL is fine */
 
-/* From now on the crew's ranks rebuild everything in each generation, and a generation has
- * `least` members or more. Call it before the first rank starts. Where the system has no files
- * for copies, `copies` stay -1. */
+/* Makes the crew's ranks rebuild everything in each generation, which has `least` members or
+ * more. Call it before the first rank starts. If the system has no files for copies, `copies`
+ * stay -1. */
 void choir__crew_rebuild(choir__crew *crew, int least);
 
 /* Takes the next seat for a process that is about to start; -1: no free seat. */
@@ -161,8 +161,8 @@ void choir__crew_settled(void);
  * not left it; choir__crew_rank returns the process's rank in it. */
 const choir_membership *choir__crew_membership(void);
 int choir__crew_rank(void);
-/* Describes it for the program. step: steps done before; resumed_at: choir__now when one more
- * was done. Rank 0's call reports the change for the job. */
+/* Describes the change of membership for the program. step: steps done before; resumed_at:
+ * choir__now when one more was done. Rank 0's call reports the change for the job. */
 choir_membership choir__crew_report(int64_t step, double resumed_at);
 
 /* Joins the generation in which this process prepares itself with others. Returns false if it
@@ -175,7 +175,8 @@ bool choir__crew_begin(void);
 /* Leaves the generation that this process belongs to. why: CHOIR_OK in order, else the status
  * with which the generation has failed here; TIMEOUT: a peer was silent for too long. */
 void choir__crew_leave(choir_status why);
-/* Leaves it because it has failed: the other members, whatever they wait for, learn that. */
+/* Leaves the generation because it has failed, and tells all other members, whatever they wait
+ * for. */
 void choir__crew_fail(choir_status why);
 /* Leaves the generation that this process belongs to, if any, and joins the next one in which
  * it is a member. If no such generation comes, it does not return: the supervisor ends this
@@ -192,8 +193,8 @@ void choir__crew_took(double seconds);
 /* True if the generation has lost a member, or a member has found that it failed; a meeting of
  * it cannot succeed. */
 bool choir__crew_stale(void);
-/* True if it is stale and the crew's ranks rebuild everything: then nothing of the generation,
- * in any of its groups, can succeed. */
+/* True if the generation is stale and the crew's ranks rebuild everything, so that no call in
+ * any of its groups can succeed. */
 bool choir__crew_void(void);
 
 /* Writes the name under which a generation meets. */

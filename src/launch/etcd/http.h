@@ -15,7 +15,7 @@ typedef struct choir__etcd_http {
     CURL *curl;
     struct curl_slist *headers; /* headers with the token of the login */
     char url[CHOIR__HOST_TEXT + 32];
-    char *text; /* (used) of the answer so far */
+    char *text; /* (used) bytes of the answer so far */
     size_t used, room;
     bool until_event; /* a watch: the answer ends with the first event */
 } choir__etcd_http;

@@ -28,7 +28,7 @@ typedef struct ledger {
     choir__ledger base;
     choir__etcd_http http;
     char prefix[256];  /* "/choir/RUN/" */
-    char id[64];       /* after `live` */
+    char id[64];       /* the agent's name, set by `live` */
     char lease[24];    /* "": none */
     int64_t revision;  /* revision of etcd at the last look for an entry */
     double renewed_at; /* the lease, or the last answer */
@@ -167,7 +167,8 @@ static choir_status append(choir__ledger *base, int64_t n, const char *text, boo
     json_t *compare = json_pack("[o]", compare_version(key, NULL, "EQUAL"));
     json_t *success = json_pack("[{s{so so}}]", "request_put", "key", choir__etcd_bytes(key),
         "value", choir__etcd_bytes(text));
-    if (n > 1) /* or an agent that has been stopped for long writes a removed entry once more */
+    /* otherwise an agent that was stopped for long would write a removed entry again */
+    if (n > 1)
         json_array_append_new(
             compare, compare_version(entry_key(l, n - 1, key), NULL, "GREATER"));
     if (n > KEPT)
@@ -271,8 +272,8 @@ static double quiet_s(choir__ledger *base, const char *id)
 
 /* --- opening and closing --- */
 
-/* The last agent of a job that is over removes its keys; not where another lives, which may
- * have begun the next job. */
+/* Removes the keys of a job that is over, unless another agent lives, which may have begun the
+ * next job. */
 static void remove_all(ledger *l)
 {
     char live[400], live_end[400], end[400];

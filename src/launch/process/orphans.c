@@ -180,8 +180,8 @@ static void reap(pid_t pid)
             return;
 }
 
-/* Kills those among a thread's children, which adopted ones are, too; returns whether there are
- * any. */
+/* Kills the orphans among a thread's children, which include adopted ones. Returns whether
+ * there were any. */
 static bool kill_orphans_of(const char *thread, const char *word)
 {
     char path[300];

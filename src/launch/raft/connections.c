@@ -17,9 +17,9 @@
 
 enum { STRANGERS_MAX = 256, READ_BYTES = 64 * 1024, OUT_MAX = 64 << 20, VERSION = 1 };
 
-static const double greet_s = 5;   /* for connecting and both hellos */
-static const double again_s = 0.2; /* until a lost connection is tried again */
-static const double full_s = 0.5;  /* without accepting, where there are no descriptors left */
+static const double greet_s = 5;   /* limit of connecting and of both hellos */
+static const double again_s = 0.2; /* pause before a lost connection is tried again */
+static const double full_s = 0.5;  /* pause without accepting if no descriptor is left */
 
 typedef struct connection {
     struct connection *next;
@@ -42,7 +42,7 @@ struct choir__connections {
     connection *connections;
     struct pollfd *polled;
     size_t polled_room;
-    double accepts_at; /* when calls are accepted again */
+    double accepts_at; /* time from which calls are accepted again */
     struct {           /* calls that failed lately are not repeated at once */
         uint64_t id;
         double at;

@@ -19,9 +19,10 @@ enum { HEARTBEAT_MS = 100, ELECTION_MS = 700 };
  * longer in the log. */
 enum { LOG_KEPT = 1 << 16 };
 
-static const double again_s = 0.4;      /* until a request without an answer is sent again */
-static const double prove_s = 0.5;      /* between proofs */
-static const double farewell_s = 2;     /* until the others have read the last entry */
+static const double again_s = 0.4; /* until a request without an answer is sent again */
+static const double prove_s = 0.5; /* between proofs */
+/* limit of the wait for the others to read the last entry */
+static const double farewell_s = 2;
 static const double handing_over_s = 3; /* to the next leader */
 
 /* --- messages --- */

@@ -1,5 +1,6 @@
-/* Which agents vote; see voters.h. One server changes at a time, as libraft demands. A voter
- * that is lost is removed before anything else: until then it counts against the majority. */
+/* Chooses the next change of the voters from the roles of all servers. Only one server
+ * changes at a time, as libraft demands. A voter that is lost is removed before anything
+ * else: until then it counts against the majority. */
 #include "launch/raft/voters.h"
 
 static int votes_for(int agents)

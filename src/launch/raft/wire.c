@@ -1,5 +1,6 @@
-/* Raft's messages as bytes; see wire.h. A reader's counts are compared with the bytes that are
- * there before memory is allocated for them. */
+/* Writes and reads Raft's messages as bytes. Counts in a message are compared with the bytes
+ * that are there before memory is allocated for them, so a stranger's message cannot ask for
+ * more memory than it has bytes. */
 #include "launch/raft/wire.h"
 
 #include "launch/store/protocol.h"

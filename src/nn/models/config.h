@@ -46,8 +46,8 @@ char *choir__config_generation(const char *text, const json_t *before, int64_t e
 
 /* --- the names of classes, id2label and label2id: class_names.c --- */
 
-/* Reads them from PATH, a config.json or a folder with one; none if the classes have no names.
- * The caller frees them. Errors: io, format. */
+/* Reads the names of classes from PATH, a config.json or a folder with one; an empty list if
+ * the classes have no names. The caller frees them. Errors: io, format. */
 choir_status choir__config_classes(const char *path, choir_class_names *names);
 
 /* Writes the names of `count` classes; a class that `names` (may be NULL) lacks is LABEL_i. */

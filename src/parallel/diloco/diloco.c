@@ -82,7 +82,7 @@ static void scale_updated(choir__strategy *s)
         end_turn(w);
 }
 
-/* From now on, gradients are a worker's own. */
+/* Ends the warm-up: from now on, gradients are a worker's own. */
 static void end_warm_up(choir__diloco *w)
 {
     int count;

@@ -18,7 +18,7 @@ typedef struct choir__worker_piece {
 /* The values that a worker of this rank has of its own. While it has the module, `values` are
  * NULL and the optimizer has the state. */
 typedef struct choir__worker_set {
-    choir__storage **values; /* (tensor_count) of choir__diloco.tensors */
+    choir__storage **values; /* (tensor_count) storages of choir__diloco.tensors */
     choir__optim_set *optim; /* NULL also without choir_workers_train */
     choir_tensor *scale;     /* (CHOIR__SCALER_KEPT) between turns; NULL: no scaler */
 } choir__worker_set;
@@ -89,7 +89,7 @@ choir_status choir__diloco_take_turn(choir__diloco *workers, int turn);
 /* Gives the module and the optimizer to the worker of a turn. Not recorded: replays call it
  * again through a host call. */
 void choir__diloco_show(choir__diloco *workers, int turn);
-/* Returns the address of the values that the worker of a turn has of tensors[index]. */
+/* Returns the address of tensors[index]'s values for the worker of a turn. */
 void *choir__diloco_values(const choir__diloco *workers, int turn, int index);
 /* Copy the first worker's values of tensors [from, tensor_count), or its optimizer's state, to
  * the others of this rank, in queue order. */

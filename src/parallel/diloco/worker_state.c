@@ -117,7 +117,7 @@ void choir__diloco_visit_state(choir__strategy *s, choir__state_visit_fn *visit,
 
 /* --- another number of workers --- */
 
-/* Lists the tensors that a worker here has of its own in checkpoints. */
+/* Lists the tensors in checkpoints that belong to one worker of this rank. */
 static choir__visited list_of(choir__diloco *w, int turn)
 {
     choir__visited l = {NULL, 0};

@@ -35,7 +35,7 @@ struct choir__courier {
     sender *senders;
     int sender_count;
     int slots;      /* slots of this machine to which ranks send */
-    int64_t *bytes; /* (world) of the copies that are under way */
+    int64_t *bytes; /* (world) bytes of each rank's copy under way */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;

@@ -69,7 +69,7 @@ struct choir__copies {
     choir_elastic *elastic;
     bool kept; /* true: agents keep the copies, on one machine or several; false: the supervisor
                 */
-    choir__keeper keeper; /* if kept */
+    choir__keeper keeper; /* used if `kept` */
     uint64_t generation;  /* current generation */
     uint64_t print;
     const int (*fds)[2];         /* (slots) memfds of this machine's slots, two each */

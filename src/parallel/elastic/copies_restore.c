@@ -200,7 +200,8 @@ static void forget_item(source *s, int item)
 
 /* --- tensors --- */
 
-/* Copies what c has of a region into the block `to`. Returns whether that is all. */
+/* Copies c's part of a region into the block `to`. Returns whether the whole region was copied.
+ */
 static bool take(const copy *c, int number, const choir__item *item,
     const choir__box_region *region, const choir__block_of *to, char *host)
 {

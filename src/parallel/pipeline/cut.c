@@ -39,7 +39,7 @@ static double find_best(
     choir__cut_ops ops = {0};
     double best = 1e300;
     for (int j = i - 1; j >= s; j--) {
-        if (c->rooms[s].bytes > 0) /* else no limit asks for bytes */
+        if (c->rooms[s].bytes > 0) /* without a limit, bytes are not needed */
             choir__cut_add_op(c, &ops, j);
         if (s == 0 && j > 0)
             continue;

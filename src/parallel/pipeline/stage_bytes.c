@@ -96,7 +96,8 @@ static void add_param(choir__cut_costs *c, int number, double seconds_per_entry)
     s->rows += rows;
 }
 
-/* Where a sharder takes a large gradient in parts, each is a bucket. */
+/* Divides a large gradient into the parts in which a sharder takes it; each part is a bucket.
+ */
 static void divide(choir__cut_use *use, const choir_tensor *t)
 {
     const int64_t rows = t->param->part_uses ? choir__part_rows(t->shape) : 0;

@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct rule {
-    bool forward_first; /* if F and B are ready at the same time */
+    bool forward_first; /* runs F first if F and B are ready at the same time */
     int eager;          /* device d runs at most p - d + eager forwards ahead of B */
     double patience;    /* runs no W if F or B becomes ready within this part of its duration */
 } rule;

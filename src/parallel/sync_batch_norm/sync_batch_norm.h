@@ -24,10 +24,11 @@ typedef struct choir__synced {
     choir_group *group; /* only for these sums: the ranks that share a group of micro-batches */
     int64_t groups;
     int together;
-    int64_t total;               /* micro-batches of the job */
-    choir__synced_share *shares; /* (groups); NULL: ranks have equally many micro-batches, */
-    choir_group *world;          /* else all of them */
-    choir__lockstep *now;        /* the step that runs, or NULL */
+    int64_t total; /* micro-batches of the job */
+    /* (groups), if ranks have different numbers of micro-batches; else NULL */
+    choir__synced_share *shares;
+    choir_group *world;   /* all ranks, if shares are used */
+    choir__lockstep *now; /* the step that runs, or NULL */
     /* From inside a norm of that step: waits until all others of its group on this rank have
      * come to the norm, and replaces sums (count) by the sums over the group. */
     choir_status (*wait)(struct choir__synced *synced, double *sums, int64_t count);

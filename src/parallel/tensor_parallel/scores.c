@@ -15,7 +15,7 @@
 enum { IGNORED = -1 }; /* in a part's own targets */
 
 typedef struct statistics {
-    choir_tensor *targets; /* as numbers of this rank's classes */
+    choir_tensor *targets; /* targets as numbers of this rank's classes */
     choir_tensor *lse, *count;
     choir_tensor *given; /* the targets as given */
 } statistics;

@@ -1,5 +1,8 @@
-/* Pages over HTTP: see http.h. The socket is made here, so that a port that is taken is known
- * as such, and handed to libmicrohttpd. */
+/* A small HTTP server on libmicrohttpd, which is opened at run time. This file makes the
+ * listening socket, so that a port in use is reported as such, and limits connections, so
+ * that strangers can neither fill the process's descriptors nor hold them. Without a key, a
+ * server on the loopback address answers only requests that name this machine by number or
+ * as localhost, which keeps pages of other sites out. */
 #include "record/http/http.h"
 
 #include <string.h>

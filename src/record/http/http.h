@@ -69,7 +69,7 @@ typedef struct choir__guest choir__guest;
 /* Returns a door for up to `places` connections; one that is unknown for limit_s seconds is
  * closed. NULL: no thread can be started. */
 choir__door *choir__door_open(int places, double limit_s);
-/* All guests have left. NULL is fine. */
+/* Closes the door after all guests have left. NULL is fine. */
 void choir__door_close(choir__door *door);
 
 /* Makes room for a connection that waits to be let in; returns false if all guests are known.

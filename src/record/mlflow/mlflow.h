@@ -35,7 +35,8 @@ typedef struct choir__mlflow_client choir__mlflow_client;
  * as for MLflow's own client (MLFLOW_TRACKING_TOKEN, _USERNAME, _PASSWORD). Error: unsupported
  * (no libcurl). */
 choir_status choir__mlflow_client_open(const char *url, choir__mlflow_client **client);
-const char *choir__mlflow_client_url(const choir__mlflow_client *client); /* without a slash */
+/* the URL without a slash at its end */
+const char *choir__mlflow_client_url(const choir__mlflow_client *client);
 void choir__mlflow_client_close(choir__mlflow_client *client);
 
 /* Posts a body, which it frees, and stores the reply unless it is NULL. insists: where the

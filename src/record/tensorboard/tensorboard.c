@@ -22,7 +22,7 @@ typedef ChoirTb__Summary__Value summary_value;
 typedef struct tensorboard {
     choir__recorder base;
     choir__event_file file;
-    summary_value *values; /* (room) of a row */
+    summary_value *values; /* (room) values of a row */
     summary_value **list;  /* (room) */
     int room;
     double *limits; /* the ends of all buckets of histograms */

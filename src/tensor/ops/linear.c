@@ -319,7 +319,7 @@ choir_tensor *choir__linear_as(
     int64_t row = choir__product_row(device, x->dtype, outputs);
     choir_tensor *y = choir__tensor_spaced(scope, device, x->dtype, shape, row);
     y = choir__computed(op, y, in, 3, (choir__keeps){&of, sizeof of, {rows}});
-    y->split = of.tokens; /* and no mark of columns: they are others than x's */
+    y->split = of.tokens; /* y gets no mark of columns, since they are not x's */
     return y;
 }
 

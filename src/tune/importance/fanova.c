@@ -108,7 +108,7 @@ typedef enum half { BOTH, LOWER, UPPER } half;
 
 /* Leaves that are alike in the columns of a choice. */
 typedef struct alike {
-    unsigned char *halves; /* (columns) half */
+    unsigned char *halves; /* (columns) half of the choices, per column */
     double sum;            /* sum of their values, times sizes outside */
 } alike;
 
@@ -186,7 +186,8 @@ static int width_of(const choir_study *s, int param)
     return !takes_part(s, param) ? 0 : d->kind == CHOIR__CHOICE ? d->choice_count : 1;
 }
 
-/* Values beyond the distribution, as in studies whose ranges have changed, widen the space. */
+/* Fills in a number. Values beyond the distribution, as in studies whose ranges have changed,
+ * widen the space. */
 static void fill_number(
     choir__forest_table *t, const choir__dist *d, const choir__valued *v, int param, int column)
 {

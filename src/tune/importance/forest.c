@@ -19,11 +19,11 @@ typedef struct grower {
     uint64_t key;
     uint64_t drawn;
     double *times;    /* (rows) how often a row was drawn */
-    bool *right;      /* (rows) of the split */
+    bool *right;      /* (rows) the row goes to the right side of the split */
     int64_t *order;   /* (columns, rows) the first `count` of each list: rows that were drawn */
     int64_t *scratch; /* (rows) */
     int *columns;     /* (columns) in the order in which they are looked at */
-    double *box;      /* (columns, 2) of the node */
+    double *box;      /* (columns, 2) bounds of the node */
     choir__leaves *leaves;
 } grower;
 

@@ -44,8 +44,8 @@ static int64_t size_of(const grid *g, const choir__dist *d)
     return d->kind == CHOIR__INTEGER && g->points ? choir__min(size, g->points) : size;
 }
 
-/* Both ends of the range are on the grid; of a normal distribution, the middles of equally
- * likely parts. */
+/* Returns the value of a digit of the grid. Both ends of a range are on the grid; for a normal
+ * distribution the values are the middles of equally likely parts. */
 static double value_at(const choir__dist *d, int64_t digit, int64_t size)
 {
     if (d->kind == CHOIR__CHOICE)

@@ -90,7 +90,7 @@ static int64_t promote(bracket *b, int k)
     return trial;
 }
 
-/* No new trials will come: rung 0 has as many as it has. */
+/* Closes a bracket to which no new trials will come, so rung 0 keeps the number that it has. */
 static void close_bracket(const hyperband *h, bracket *b)
 {
     if (b->begun == b->places[0])

@@ -11,7 +11,7 @@
 #include "tune/segment.h"
 
 typedef enum choir__next_segment_kind {
-    CHOIR__TURN_NOTHING, /* until more is known */
+    CHOIR__TURN_NOTHING, /* no segment until more is known */
     CHOIR__TURN_NEW,     /* a new trial */
     CHOIR__TURN_GO_ON,   /* a trial that was stopped at its budget */
 } choir__next_segment_kind;

@@ -63,8 +63,8 @@ choir_status choir__backend_list(const char *url, choir__study_names *names);
 void choir__study_names_add(choir__study_names *names, const char *name);
 void choir__study_names_free(choir__study_names *names);
 
-/* Stores the name of the only study there in study->name. Error: argument (none, or several).
- */
+/* Stores the name of the storage's only study in study->name. Error: argument (the storage has
+ * no study, or several). */
 choir_status choir__backend_only(choir__study_backend *b, choir__stored_study *study);
 
 /* Notes which file the backend has opened, if it has one. */

@@ -59,7 +59,7 @@ typedef struct sqlite {
     int count;
 } sqlite;
 
-/* One sentence for an error of SQLite. */
+/* Sets one sentence for an error of SQLite. */
 static choir_status failed(const sqlite *s, int code)
 {
     const char *place = s->sql.base.place;
@@ -198,8 +198,8 @@ static choir_status read_place(sqlite *s, const char *place)
         "storage: expected a timeout from 0 to 1000000 seconds, got '%s'", mark + 9);
 }
 
-/* Two processes that make a file at once may find it locked here, where SQLite does not wait.
- */
+/* Switches the file to write-ahead logging. Two processes that make a file at once may find it
+ * locked here, where SQLite does not wait. */
 static choir_status become_wal(sqlite *s)
 {
     double until = choir__now() + s->timeout_s;

@@ -15,7 +15,8 @@
 
 typedef struct choir__study_store choir__study_store;
 
-/* Opens a storage; create: to write to it. Errors: argument, I/O, format, unsupported. */
+/* Opens a storage. create: for writing, and made if it does not exist. Errors: argument, I/O,
+ * format, unsupported. */
 choir_status choir__study_store_open(const char *url, bool create, choir__study_store **store);
 /* Writes all queued changes and closes; NULL is allowed. */
 void choir__study_store_close(choir__study_store *s);
@@ -33,7 +34,7 @@ void choir__study_store_send(choir__study_store *s, choir__change *c);
 void choir__study_store_send_awaited(choir__study_store *s, choir__change *c);
 choir_status choir__study_store_wait(choir__study_store *s, choir__change *c);
 
-/* From now on an fd that becomes readable ends all waits for a server, with an error. */
+/* Makes all later waits for a server end with an error once fd becomes readable. */
 void choir__study_store_stop_on(choir__study_store *s, int fd);
 
 /* This worker's name, JSON. */

@@ -26,7 +26,7 @@ choir__device_share *choir__device_shares_new(
     char (*names)[CHOIR__DEVICE_NAME], int count, int each);
 void choir__device_shares_free(choir__device_share *shares, int count);
 
-/* In a trial's first process, before exec. */
+/* Gives the share to this process. Call it in a trial's first process, before exec. */
 void choir__device_share_enter(const choir__device_share *share);
 
 #endif

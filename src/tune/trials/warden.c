@@ -1,5 +1,7 @@
-/* The warden sleeps until the search's end of a pipe is closed, and reads the process groups
- * from memory that both share: see running.h. */
+/* The warden: a process that kills the trials' processes if the search dies. It sleeps until
+ * the search's end of a pipe is closed, which the kernel does however the search ends, and
+ * then reads the process groups from memory that both share. It has only the pipe open, so
+ * it keeps nothing else alive. */
 #include "tune/trials/running.h"
 
 #include <errno.h>

@@ -197,7 +197,6 @@ static int train(int rank, int world, void *arg)
     void **args = arg;
     job j = {.plan = args[0]};
     outcome *out = args[1];
-    (void)world;
     choir_check(choir_env_init(&j.env));
     open_run(&j);
     choir_module *bare = j.net = build_model(j.run, j.plan->model, &j.info);
@@ -282,7 +281,6 @@ static void compare(plan p, int most)
 
 static void gpt2(void **state)
 {
-    (void)state;
     compare((plan){.model = GPT2 ",dropout=0.1", .chunks = 4}, 4);
     compare(
         (plan){.model = GPT2 ",dropout=0.1", .chunks = 8, .recompute = true, .bf16 = true}, 2);
@@ -292,7 +290,6 @@ static void gpt2(void **state)
 
 static void llama(void **state)
 {
-    (void)state;
     compare((plan){.model = LLAMA, .chunks = 4}, 2);
     compare((plan){.model = LLAMA ",window=14", .chunks = 8, .ignored = true}, 2);
     compare(
@@ -302,7 +299,6 @@ static void llama(void **state)
 
 static void gemma(void **state)
 {
-    (void)state;
     compare((plan){.model = "gemma3:layers=2,heads=4,kv_heads=2,head_dim=8,width=32,hidden=48,"
                             "context=48,vocab=61,window=14,pattern=sf,softcap=2",
                 .chunks = 4},
@@ -312,7 +308,6 @@ static void gemma(void **state)
 /* Every token sees all others, or all of its text, which may be shorter than the sequence. */
 static void bert(void **state)
 {
-    (void)state;
     compare((plan){.model = BERT ",dropout=0.1", .chunks = 4, .ignored = true}, 4);
     compare((plan){.model = ROBERTA, .chunks = 4, .ignored = true}, 2);
     compare(
@@ -329,7 +324,6 @@ static void bert(void **state)
 /* Weights that a user's module computes, or spreads over tokens. */
 static void own_weights_of_users(void **state)
 {
-    (void)state;
     compare((plan){.model = GPT2, .chunks = 4, .own = true}, 4);
     compare((plan){.model = GPT2, .chunks = 8, .own = true, .bf16 = true, .ignored = true}, 2);
     plan p = {.model = GPT2, .chunks = 4, .own = true, .data = 1, .ranks = 1};
@@ -344,7 +338,6 @@ static void own_weights_of_users(void **state)
 /* Two modules of a model cut the same sequences, whose gradients are summed once. */
 static void towers_of_two(void **state)
 {
-    (void)state;
     compare((plan){.model = GPT2, .chunks = 4, .towers = true}, 2);
     compare((plan){.model = GPT2, .chunks = 6, .towers = true}, 2);
 }
@@ -352,7 +345,6 @@ static void towers_of_two(void **state)
 /* Leaves of a rank that are several nodes of the tree: 6 on 2 and 3 ranks, 12 on 2 and 4. */
 static void several_nodes(void **state)
 {
-    (void)state;
     compare((plan){.model = SIX ",dropout=0.1", .chunks = 6}, 3);
     compare((plan){.model = TWELVE,
                 .chunks = 12,
@@ -367,7 +359,6 @@ static void several_nodes(void **state)
 
 static void meshes(void **state)
 {
-    (void)state;
     for (int64_t chunks = 4; chunks <= 6; chunks += 2) {
         plan p = {.model = LLAMA ",tied=1", .chunks = chunks, .data = 1, .ranks = 1};
         outcome one = run(p);
@@ -384,7 +375,6 @@ static void meshes(void **state)
  * of 408 words. */
 static void rows_of_all_micro_batches(void **state)
 {
-    (void)state;
     static const char *const models[] = {"gpt2:layers=1,heads=4,width=32,context=48,vocab=407",
         "gpt2:layers=1,heads=4,width=32,context=48,vocab=408"};
     for (int i = 0; i < 2; i++) {
@@ -401,7 +391,6 @@ static void rows_of_all_micro_batches(void **state)
 /* One chunk is no chunk. */
 static void one_chunk(void **state)
 {
-    (void)state;
     plan p = {.model = GPT2, .data = 1, .ranks = 1};
     outcome plain = run(p);
     p.chunks = 1;
@@ -434,7 +423,6 @@ static int measure(int rank, int world, void *arg)
     job j = {.plan = args[0]};
     share *out = (share *)args[1] + rank;
     choir_device_stats after;
-    (void)world;
     choir_check(choir_env_init(&j.env));
     open_run(&j);
     j.net = build_model(j.run, j.plan->model, &j.info);
@@ -496,7 +484,6 @@ static void assert_shares(plan p, int most)
 
 static void equal_shares(void **state)
 {
-    (void)state;
     assert_shares(
         (plan){.model = "gpt2:layers=4,heads=4,width=48,context=1024,vocab=61", .chunks = 8},
         4);
@@ -514,7 +501,6 @@ static void equal_shares(void **state)
 /* A table's columns are cut, also where the ranks do not divide them. */
 static void columns_of_tables(void **state)
 {
-    (void)state;
     plan p = {.model = "gpt2:layers=1,heads=4,width=64,context=1024,vocab=61",
         .chunks = 4,
         .data = 1,
@@ -567,7 +553,6 @@ static choir_status wrapped_twice(void)
 
 static void refusals(void **state)
 {
-    (void)state;
     ok(forward_of(GPT2, 4, 48, 0));
     assert_fails(wrapped_twice(), CHOIR_ERR_STATE, "wrap it once");
     assert_fails(forward_of(GPT2, 4, 46, 0), CHOIR_ERR_SHAPE, "4 chunks do not divide");

@@ -70,7 +70,6 @@ static int evaluate(int rank, int world, void *arg)
     choir_model_info info = {0};
     choir_mesh *mesh;
     choir_env env;
-    (void)world;
     choir_check(choir_env_init(&env));
     choir_check(choir_mesh_new(env.group, 2, names, sizes, &mesh));
     choir_scope *run = choir_scope_open(env.device, 7);
@@ -140,7 +139,6 @@ static void assert_same(const plan *p, const outcome *one, const outcome *o)
 
 static void same_score(void **state)
 {
-    (void)state;
     static const char *const models[] = {GPT2, LLAMA};
     for (size_t m = 0; m < CHOIR_COUNT(models); m++)
         for (int64_t chunks = 4; chunks <= 12; chunks += 8) {
@@ -162,7 +160,6 @@ static void same_score(void **state)
 
 static void same_score_of_towers(void **state)
 {
-    (void)state;
     plan p = {.model = GPT2, .chunks = 4, .cut = true, .data = 1, .ranks = 1, .towers = true};
     outcome one = run(p);
     p.ranks = 2;
@@ -173,7 +170,6 @@ static void same_score_of_towers(void **state)
 /* Ranks share the batches, not the sequences, and give the bits of a model without chunks. */
 static void whole_sequences(void **state)
 {
-    (void)state;
     plan p = {.model = GPT2, .data = 1, .ranks = 1};
     outcome plain = run(p);
     p.chunks = 4;
@@ -191,7 +187,6 @@ static void whole_sequences(void **state)
 
 static void shares_of_memory(void **state)
 {
-    (void)state;
     plan p = {.model = WIDE, .chunks = 8, .cut = true, .data = 1, .ranks = 1};
     outcome one = run(p);
     for (p.ranks = 2; p.ranks <= MOST; p.ranks *= 2)
@@ -229,7 +224,6 @@ typedef struct ending {
 
 static choir_status count_saves(choir_loop *l, void *arg)
 {
-    (void)l;
     ((ending *)arg)->saved++;
     return CHOIR_OK;
 }
@@ -283,7 +277,6 @@ static int fail_alone(int rank, int world, void *arg)
  * learn that it has gone. */
 static void no_save_alone(void **state)
 {
-    (void)state;
     char folder[] = "/tmp/choir-evaluation-XXXXXX", command[100];
     assert_non_null(mkdtemp(folder));
     ending *ends = shared_memory(4 * sizeof *ends);

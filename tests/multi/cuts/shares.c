@@ -138,14 +138,12 @@ static void assert_shares(plan p)
 
 static void slices(void **state)
 {
-    (void)state;
     assert_shares((plan){
         .model = "llama:layers=6,heads=4,kv_heads=4,width=8,hidden=1024,context=64,vocab=24"});
 }
 
 static void tokens(void **state)
 {
-    (void)state;
     static const char *const models[] = {
         "gpt2:layers=20,heads=4,width=64,context=64,vocab=64,dropout=0.1",
         "llama:layers=20,heads=4,kv_heads=4,width=64,hidden=192,context=64,vocab=64"};

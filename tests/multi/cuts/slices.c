@@ -69,19 +69,17 @@ typedef struct job {
 static choir_tensor *loss_of_batch(choir_scope *micro, choir_module *net, void *arg)
 {
     job *j = arg;
-    choir_batch b;
     if (j->task->bf16)
         choir_autocast(micro, CHOIR_BF16);
-    choir_check(choir_loader_next(j->loader, micro, &b));
-    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return loss_of_next(j->loader, micro, net, &j->info);
 }
 
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_check(run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of_batch, j->net, j, j->losses}));
-    return choir_optim_step(j->optim);
+    return train_micro_batches(step,
+        (micro_batches){j->first, j->count, loss_of_batch, j->net, j, j->losses, NULL},
+        j->optim);
 }
 
 static choir_optim *make_optimizer(job *j)
@@ -239,12 +237,7 @@ static void open_job(job *j)
     j->optim = make_optimizer(j);
     choir_optim_clip(j->optim, 0.5f);
     j->data = random_data(&j->info, 64, 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = MICRO;
-    opts.micro_first = j->first;
-    opts.micro_count = j->count;
-    j->loader = choir_loader_new(j->run, j->data, opts);
+    j->loader = rank_loader(j->run, j->data, BATCH, MICRO, j->first, j->count);
     choir_check(choir_scope_status(j->run));
 }
 
@@ -339,8 +332,6 @@ static int train(int rank, int world, void *arg)
 {
     const plan *p = arg;
     job j = {.task = p->task, .layout = p->layout, .out = p->out, .sequence = p->sequence};
-    (void)rank;
-    (void)world;
     open_job(&j);
     choir_checkpoint *c = NULL;
     if (p->saved) {
@@ -441,7 +432,6 @@ static void compare(task t, bool sequence, const layout *layouts, size_t count)
 
 static void gpt2(void **state)
 {
-    (void)state;
     COMPARE(TASK(GPT2, 4, ADAMW, false, BY_NAME), {1, 2, 0, true, false},
         {1, 4, 0, false, true}, {2, 2, 0, false, false}, {2, 1, 3, true, false},
         {2, 2, 3, false, true});
@@ -451,7 +441,6 @@ static void gpt2(void **state)
 
 static void llama(void **state)
 {
-    (void)state;
     COMPARE(TASK(LLAMA, 4, ADAMW, false, BY_NAME), {1, 2, 0, false, false},
         {1, 4, 0, true, false}, {2, 2, 1, false, true}, {2, 1, 0, false, false});
     COMPARE(
@@ -466,7 +455,6 @@ static void llama(void **state)
  * lie side by side. */
 static void relatives(void **state)
 {
-    (void)state;
     COMPARE(TASK(GEMMA, 4, ADAMW, false, BY_NAME), {1, 2, 0, false, true},
         {1, 4, 0, true, false}, {2, 2, 1, false, false});
     COMPARE(TASK(GEMMA, 4, ADAMW, true, BY_NAME), {1, 2, 0, true, true});
@@ -476,7 +464,6 @@ static void relatives(void **state)
 /* Fewer heads of keys than of queries in one matrix: parts of unequal width. */
 static void few_keys(void **state)
 {
-    (void)state;
     COMPARE(TASK(FEW, 4, ADAMW, false, BY_NAME), {1, 2, 0, true, true}, {1, 4, 0, false, false},
         {2, 2, 0, false, false}, {2, 2, 3, true, false});
     COMPARE(TASK(FEW, 2, ADAMW, true, BY_NAME), {1, 2, 0, true, true});
@@ -488,7 +475,6 @@ static void few_keys(void **state)
 
 static void bert(void **state)
 {
-    (void)state;
     COMPARE(
         TASK(BERT, 4, ADAMW, false, BY_NAME), {1, 2, 0, true, false}, {1, 4, 0, false, true});
     COMPARE(TASK(BERT, 2, ADAMW, true, BY_NAME), {1, 2, 0, false, false});
@@ -497,7 +483,6 @@ static void bert(void **state)
 /* Six slices on two ranks: a rank's slices complete two nodes of the tree. */
 static void nodes(void **state)
 {
-    (void)state;
     COMPARE(TASK(MLP, 6, ADAMW, false, BY_NAME), {1, 2, 0, false, false},
         {1, 3, 0, true, false}, {1, 6, 0, false, false});
     COMPARE(TASK("gpt2:layers=1,heads=6,width=24,context=8,vocab=25", 6, ADAMW, false, BY_NAME),
@@ -512,7 +497,6 @@ static void nodes(void **state)
  * tokens; in the last a rank has several nodes of the tree. */
 static void sequences(void **state)
 {
-    (void)state;
     COMPARE_SEQUENCE(TASK(GPT2, 4, ADAMW, false, false), {1, 2, 0, true, false},
         {1, 4, 0, false, true}, {2, 2, 3, false, true});
     COMPARE_SEQUENCE(TASK(LLAMA, 4, ADAMW, true, false), {1, 2, 0, true, true},
@@ -527,7 +511,6 @@ static void sequences(void **state)
 /* An element between a column layer and its row layer is dropped by its place in the whole. */
 static void dropout(void **state)
 {
-    (void)state;
     COMPARE(TASK(MLP, 4, ADAMW, false, RULES), {1, 2, 0, true, false}, {1, 4, 0, false, false});
     COMPARE(TASK(MLP, 4, ADAMW, true, RULES), {1, 2, 0, false, false});
     COMPARE(TASK(MLP, 4, ADAMW, false, HEADS), {1, 2, 0, true, false}, {1, 4, 0, false, true});
@@ -537,7 +520,6 @@ static void dropout(void **state)
 /* A user's module takes part by marking its contraction. */
 static void own_module(void **state)
 {
-    (void)state;
     COMPARE(TASK(MLP, 4, ADAMW, false, MARKS), {1, 2, 0, true, false}, {1, 4, 0, false, true},
         {2, 2, 0, false, false}, {2, 2, 3, false, false});
     COMPARE(TASK(MLP, 3, MUON, true, MARKS), {1, 3, 0, false, false});
@@ -545,7 +527,6 @@ static void own_module(void **state)
 
 static void optimizers(void **state)
 {
-    (void)state;
     for (rule r = ADAMW_8_BITS; r <= ADAFACTOR; r++)
         COMPARE(
             TASK(GPT2, 4, r, false, BY_NAME), {1, 2, 0, r % 2, false}, {2, 2, 0, false, false});
@@ -556,7 +537,6 @@ static void optimizers(void **state)
 /* The number of slices is part of the numbers: they are other ones with another T. */
 static void other_cuts_differ(void **state)
 {
-    (void)state;
     static const char *const models[] = {GPT2, LLAMA, BERT, MLP};
     for (size_t m = 0; m < CHOIR_COUNT(models); m++) {
         task one = {models[m], 1, ADAMW, false, BY_NAME}, two = one;
@@ -572,7 +552,6 @@ static void other_cuts_differ(void **state)
 /* A checkpoint of each layout continues in another. */
 static void checkpoints(void **state)
 {
-    (void)state;
     static const layout all[] = {{1, 1, 0, false, false}, {1, 2, 0, false, false},
         {1, 4, 0, false, false}, {2, 2, 3, false, false}};
     task t = {LLAMA, 4, ADAMW, false, BY_NAME};

@@ -30,28 +30,21 @@ typedef struct job {
 static choir_tensor *loss_of_batch(choir_scope *micro, choir_module *net, void *arg)
 {
     job *j = arg;
-    choir_batch b;
-    choir_check(choir_loader_next(j->loader, micro, &b));
-    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return loss_of_next(j->loader, micro, net, &j->info);
 }
 
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     choir_check(run_micro_batches(
-        step, (micro_batches){j->first, j->count, loss_of_batch, j->net, j, j->losses}));
+        step, (micro_batches){j->first, j->count, loss_of_batch, j->net, j, j->losses, NULL}));
     return j->optim ? choir_optim_step(j->optim) : choir_scope_status(step);
 }
 
 static void open_data(job *j)
 {
     j->data = random_data(&j->info, 64, 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = MICRO;
-    opts.micro_first = j->first;
-    opts.micro_count = j->count;
-    j->loader = choir_loader_new(j->run, j->data, opts);
+    j->loader = rank_loader(j->run, j->data, BATCH, MICRO, j->first, j->count);
 }
 
 /* group NULL: on one device. recompute: blocks'. */
@@ -205,7 +198,6 @@ static int against_one(int rank, int world, void *arg)
     const struct trial *t = arg;
     job whole, tp, again;
     choir_group *group;
-    (void)rank;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK(first_gradients(t->model, group) == 0);
     open_job(&whole, t->model, NULL, false);
@@ -303,8 +295,6 @@ static int mesh_rank(int rank, int world, void *arg)
     choir_group *group;
     choir_mesh *mesh;
     job alone, both;
-    (void)rank;
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir_mesh_new(
         group, 2, (const char *const[]){"data", "tensor"}, (int[]){MICRO, -1}, &mesh));
@@ -338,7 +328,6 @@ static void on_a_mesh(void **state)
     static const struct trial trials[] = {
         {"gpt2:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.2", false},
         {"llama:layers=1,heads=4,kv_heads=1,width=16,hidden=24,context=8,vocab=23", true}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(trials); i++)
         ok(choir_spawn(2 * MICRO, mesh_rank, (void *)&trials[i]));
 }
@@ -373,7 +362,6 @@ static int collectives(int rank, int world, void *arg)
     choir_group *group;
     float y[64], g[64];
     int ranks = world * (world - 1) / 2, weights = world * (world + 1) / 2;
-    (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_scope *run = choir_scope_open(NULL, 1), *s = choir_step_open(run, 0);
     choir_shape shape = choir_dims(2, 6); /* 2 and 3 ranks divide it */
@@ -439,7 +427,6 @@ static int collectives(int rank, int world, void *arg)
 
 static void collectives_and_their_gradients(void **state)
 {
-    (void)state;
     for (int world = 1; world <= 3; world++)
         ok(choir_spawn(world, collectives, NULL));
 }
@@ -450,8 +437,6 @@ static int parts_of_scores(int rank, int world, void *arg)
 {
     job tp, whole;
     choir_group *group;
-    (void)arg;
-    (void)world;
     const char *model = "gpt2:layers=1,heads=2,width=8,context=8,vocab=23";
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     open_job(&whole, model, NULL, false);
@@ -510,7 +495,6 @@ static int parts_of_scores(int rank, int world, void *arg)
 
 static void scores_in_parts(void **state)
 {
-    (void)state;
     ok(choir_spawn(2, parts_of_scores, NULL));
 }
 
@@ -545,8 +529,6 @@ static int fails(int rank, int world, void *arg)
     const struct bad *b = arg;
     choir_model_info info = {0};
     choir_group *group;
-    (void)rank;
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_module *net = build_model(run, b->model, &info);
@@ -561,7 +543,6 @@ static int fails(int rank, int world, void *arg)
 
 static void wrong_input_is_named(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(bads); i++)
         ok(choir_spawn(bads[i].world, fails, (void *)&bads[i]));
 }
@@ -571,7 +552,6 @@ static int disagrees(int rank, int world, void *arg)
 {
     int kind = *(int *)arg;
     choir_group *group;
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_scope *run = choir_scope_open(NULL, kind == 1 ? (uint64_t)rank : 1);
     choir_module *net = choir_nn_sequential(
@@ -593,7 +573,6 @@ static int disagrees(int rank, int world, void *arg)
 
 static void ranks_that_do_otherwise_are_named(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < 3; kind++)
         ok(choir_spawn(2, disagrees, &kind));
 }
@@ -620,9 +599,6 @@ static int own_rules(int rank, int world, void *arg)
 {
     choir_group *group;
     float expected[15], found[15], g[5], h[5];
-    (void)rank;
-    (void)arg;
-    (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_scope *run = choir_scope_open(NULL, 3);
     choir_module *net = choir_nn_sequential(
@@ -661,7 +637,6 @@ static int own_rules(int rank, int world, void *arg)
 
 static void rules_of_ones_own(void **state)
 {
-    (void)state;
     ok(choir_spawn(2, own_rules, NULL));
 }
 
@@ -676,7 +651,6 @@ typedef struct normed {
 static choir_tensor *normed_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     normed *n = (normed *)self;
-    (void)count;
     choir_tensor *h = choir_reshape(choir_forward(n->up, in[0]), choir_dims(3, -1, 2));
     return choir_forward(n->down, choir_reshape(choir_forward(n->norm, h), choir_dims(3, -1)));
 }
@@ -688,8 +662,6 @@ static int norm_among_columns(int rank, int world, void *arg)
 {
     choir_group *group;
     float g[5];
-    (void)rank;
-    (void)world;
     bool alone = *(bool *)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_scope *run = choir_scope_open(NULL, 3);
@@ -722,7 +694,6 @@ static int norm_among_columns(int rank, int world, void *arg)
 
 static void parameters_among_columns(void **state)
 {
-    (void)state;
     for (int alone = 0; alone < 2; alone++)
         ok(choir_spawn(2, norm_among_columns, &(bool){alone}));
 }

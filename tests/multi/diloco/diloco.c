@@ -116,7 +116,6 @@ static void hash(const char *name, choir_tensor *t, void *arg)
 static void copy_out(const char *name, choir_tensor *t, void *arg)
 {
     float **at = arg;
-    (void)name;
     choir_check(choir_read(t, *at, (size_t)choir_tensor_count(t) * sizeof(float)));
     *at += choir_tensor_count(t);
 }
@@ -125,7 +124,6 @@ static int train(int rank, int world, void *arg)
 {
     plan *p = arg;
     job j = {0};
-    (void)world;
     open_job(&j, p);
     for (int step = 0; step < STEPS; step++) {
         CHECK_OK(run_step(j.run, p->recorded, step, body, &j));
@@ -206,7 +204,6 @@ static void check_meetings(plan p, int ranks, int from, int every)
 static void test_meetings(void **state)
 {
     plan p = plan_of(DILOCO, 4);
-    (void)state;
     check_meetings(p, 3, 0, 4);
     p.diloco.wire = CHOIR_BF16;
     check_meetings(p, 2, 0, 4);
@@ -216,7 +213,6 @@ static void test_meetings(void **state)
 static void test_warm_up(void **state)
 {
     plan p = plan_of(LOCAL_SGD, 3);
-    (void)state;
     p.local.warmup = 4;
     check_meetings(p, 3, 4, 3);
     outcome *ddp = run_plan(3, plan_of(DDP, 1)), *warm = run_plan(3, p);
@@ -231,7 +227,6 @@ static void test_warm_up(void **state)
 static void test_near(void **state)
 {
     plan p = plan_of(LOCAL_SGD, 4);
-    (void)state;
     p.pairs = true;
     p.local.near_every = 2;
     outcome *o = run_plan(4, p);
@@ -246,7 +241,6 @@ static void test_near(void **state)
 static void test_workers_of_several_ranks(void **state)
 {
     plan p = plan_of(DILOCO, 4);
-    (void)state;
     p.pairs = true;
     p.recorded = true;
     outcome *o = run_plan(4, p);
@@ -262,7 +256,6 @@ static void test_workers_of_several_ranks(void **state)
  * steps of its rate.) */
 static void test_plain_average(void **state)
 {
-    (void)state;
     for (int every = 1; every <= 3; every += 2) {
         plan p = plan_of(DILOCO, every), q = plan_of(LOCAL_SGD, every);
         p.sgd = q.sgd = true;
@@ -339,7 +332,6 @@ static int by_hand(int rank, int world, void *arg)
 
 static void test_by_hand(void **state)
 {
-    (void)state;
     choir_diloco_opts opts = choir_diloco_defaults();
     ok(choir_spawn(3, by_hand, &opts));
     opts.nesterov = false;
@@ -365,7 +357,6 @@ static int meet_misfit(int rank, int world, void *arg)
 {
     const misfit *m = arg;
     choir_env env;
-    (void)world;
     CHECK_OK(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 1);
     choir_diloco(run, choir_nn_linear(run, m->width[rank], 2), env.group, m->opts[rank]);
@@ -379,7 +370,6 @@ static int meet_misfit(int rank, int world, void *arg)
 static void test_misfits(void **state)
 {
     choir_diloco_opts d = choir_diloco_defaults(), other = d, none = d, wild = d, half = d;
-    (void)state;
     other.every = 7;
     none.every = 0;
     wild.momentum = 1;

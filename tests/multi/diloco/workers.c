@@ -163,7 +163,6 @@ static int train(int rank, int world, void *arg)
     choir_checkpoint *c;
     choir_scaler_state scale = {.scale = 0};
     choir_checkpoint_opts opts = choir_checkpoint_defaults();
-    (void)world;
     CHECK_OK(open_job(&j, p));
     opts.group = j.env.group;
     CHECK_OK(choir_checkpoint_open(at("run"), opts, &c));
@@ -213,14 +212,12 @@ static void check_ranks(plan p)
 
 static void test_diloco(void **state)
 {
-    (void)state;
     check_ranks((plan){.workers = WORKERS});
     check_ranks((plan){.workers = WORKERS, .bf16 = true});
 }
 
 static void test_local_sgd(void **state)
 {
-    (void)state;
     check_ranks((plan){.workers = WORKERS, .local = true});
     check_ranks((plan){.workers = WORKERS, .local = true, .warmup = 3});
 }
@@ -228,7 +225,6 @@ static void test_local_sgd(void **state)
 /* Workers skip steps by themselves, and have scales of their own. */
 static void test_scaler(void **state)
 {
-    (void)state;
     check_ranks((plan){.workers = WORKERS, .scaled = true});
 }
 
@@ -236,7 +232,6 @@ static void test_scaler(void **state)
 static void test_many_workers(void **state)
 {
     plan p = {.workers = MICROS};
-    (void)state;
     outcome first = run_plan(1, p), three = run_plan(3, p), four = run_plan(4, p);
     assert_memory_equal(&three, &first, sizeof first);
     assert_memory_equal(&four, &first, sizeof first);
@@ -266,7 +261,6 @@ static void resume_everywhere(plan p)
 
 static void test_resume(void **state)
 {
-    (void)state;
     resume_everywhere((plan){.recorded = true});
     resume_everywhere((plan){.scaled = true});
 }
@@ -275,7 +269,6 @@ static void test_resume(void **state)
 static void test_recut(void **state)
 {
     plan p = {.workers = WORKERS, .saves = true};
-    (void)state;
     outcome before = run_plan(4, p);
     p = (plan){.workers = 2, .from = EVERY, .refused = "is of 4 workers, this run has 2"};
     (void)run_plan(2, p);
@@ -303,7 +296,6 @@ static int make_misfit(int rank, int world, void *arg)
     const misfit *m = arg;
     choir_env env;
     choir_local_sgd_opts opts = choir_local_sgd_defaults();
-    (void)rank, (void)world;
     CHECK_OK(choir_env_init(&env));
     env.microbatches = m->microbatches;
     env.unit = m->unit;
@@ -328,7 +320,6 @@ static void test_misfits(void **state)
         {2, 4, 3, 8, 0, "expected an env.unit that divides 8 micro-batches, got 3"},
         {3, 4, 2, 8, 5, "with a warm-up, the ranks divide the workers"},
     };
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(misfits); i++)
         ok(choir_spawn(misfits[i].ranks, make_misfit, &misfits[i]));
 }
@@ -337,7 +328,6 @@ static int take_turns(int rank, int world, void *arg)
 {
     plan p = {.workers = WORKERS};
     job j;
-    (void)rank, (void)world, (void)arg;
     CHECK_OK(open_job(&j, &p));
     CHECK(choir_worker_turns(j.net) == 2);
     CHECK(choir_workers_train(j.net, j.optim, NULL) == CHOIR_ERR_STATE);
@@ -361,7 +351,6 @@ static int take_turns(int rank, int world, void *arg)
 
 static void test_turns(void **state)
 {
-    (void)state;
     ok(choir_spawn(2, take_turns, NULL));
 }
 

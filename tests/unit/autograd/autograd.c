@@ -28,7 +28,6 @@ static void assert_values(choir_tensor *t, const float *want, int n, double tole
 static void test_used_twice(void **state)
 {
     choir_tensor *x = vector((float[]){1, 2, 3}, 3);
-    (void)state;
     ok(choir_backward(choir_sum(choir_mul(x, x))));
     assert_values(choir_grad(x), (float[]){2, 4, 6}, 3, 0);
     choir_tensor *y = vector((float[]){1, 2, 3}, 3);
@@ -40,7 +39,6 @@ static void test_diamond(void **state)
 {
     choir_tensor *x = vector((float[]){1, 2, 3}, 3), *c = vector((float[]){5, 6, 7}, 3);
     choir_tensor *h = choir_square(x), *left = choir_scale(h, 2), *right = choir_mul(h, c);
-    (void)state;
     ok(choir_backward(choir_sum(choir_sub(choir_add(left, right), h))));
     assert_values(choir_grad(x), (float[]){12, 28, 48}, 3, 0); /* 2x (2 + c - 1) */
     assert_values(choir_grad(c), (float[]){1, 4, 9}, 3, 0);
@@ -54,7 +52,6 @@ static void test_layouts_meet(void **state)
     choir_tensor *m = choir_randn(step, choir_dims(2, 3, 4, 4), "m");
     choir_tensor *mt = choir_transpose(m, 0, 1);
     float g[96], ms[96];
-    (void)state;
     choir_tensor *conv = choir_mul(choir_conv2d(x, w, NULL, choir_conv_defaults()), m);
     choir_tensor *turned = choir_mul(choir_transpose(x, 0, 1), mt), *plain = choir_mul(x, m);
     choir_tensor *loss =
@@ -69,7 +66,6 @@ static void test_layouts_meet(void **state)
 static void test_no_grad(void **state)
 {
     choir_tensor *x = vector((float[]){1, 2}, 2);
-    (void)state;
     assert_true(choir_set_grad(step, false));
     choir_tensor *y = choir_sum(choir_exp(x));
     assert_false(choir_set_grad(step, true));
@@ -84,7 +80,6 @@ static void test_no_grad(void **state)
 
 static void test_loss_must_be_one_value(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_reshape(vector((float[]){1, 2}, 2), choir_dims(2, 1));
     assert_int_equal(choir_backward(choir_exp(x)), CHOIR_ERR_SHAPE);
     assert_int_equal(choir_scope_status(step), CHOIR_ERR_SHAPE);
@@ -94,7 +89,6 @@ static void test_loss_must_be_one_value(void **state)
  */
 static void test_losses_of_several_micro_batches(void **state)
 {
-    (void)state;
     choir_module *net = choir_nn_linear(run, 1, 1);
     choir_tensor *x = choir_from(step, CHOIR_F32, choir_dims(3, 1), (float[]){1, 2, 6});
     choir_tensor *y = choir_reshape(choir_forward(net, x), choir_dims(3));
@@ -116,14 +110,12 @@ static void change(choir_tensor *t, choir_tensor *loss)
 static void test_changed_input(void **state)
 {
     choir_tensor *x = vector((float[]){1, 2}, 2), *y = vector((float[]){1, 2}, 2);
-    (void)state;
     change(y, choir_sum(choir_mul(x, y)));
 }
 
 static void test_changed_where_nobody_reads(void **state)
 {
     choir_tensor *x = vector((float[]){1, 2}, 2), *y = choir_sum(choir_add(x, x));
-    (void)state;
     ok(choir_write(x, (float[]){7, 8}, 8));
     ok(choir_backward(y));
 }
@@ -131,7 +123,6 @@ static void test_changed_where_nobody_reads(void **state)
 static void test_changed_output(void **state)
 {
     choir_tensor *x = vector((float[]){1, 2}, 2), *y = choir_exp(x), *loss = choir_sum(y);
-    (void)state;
     change(y, loss); /* exp's backward reads its result */
 }
 
@@ -141,7 +132,6 @@ static void test_changed_target(void **state)
     choir_tensor *x = choir_require_grad(choir_randn(step, choir_dims(2, 2), "x"));
     choir_tensor *y = choir_from(step, CHOIR_I64, choir_dims(2), one);
     choir_tensor *loss = choir_cross_entropy(x, y);
-    (void)state;
     choir_status written = choir_write(y, other, sizeof other);
     assert_true(written == CHOIR_ERR_STATE || choir_backward(loss) == CHOIR_ERR_STATE);
 }
@@ -167,7 +157,6 @@ static void test_hooks(void **state)
 {
     choir_tensor *x = vector((float[]){1, 2}, 2), *h = choir_scale(x, 3),
                  *y = choir_scale(h, 5);
-    (void)state;
     seen.calls = 0;
     choir_on_grad(h, hook, (void *)2);
     choir_on_grad(h, hook, (void *)3);
@@ -182,7 +171,6 @@ static void test_hooks(void **state)
 static void test_hook_of_a_leaf(void **state)
 {
     choir_tensor *x = vector((float[]){1, 2}, 2);
-    (void)state;
     seen.calls = 0;
     choir_on_grad(x, hook, (void *)1);
     ok(choir_backward(choir_sum(choir_add(choir_scale(x, 3), x))));
@@ -213,7 +201,6 @@ static void micro_backward(choir_module *net, int index)
 static void test_accumulation_is_the_tree(void **state)
 {
     float alone[9][IN * OUT], leaves[9], got[IN * OUT];
-    (void)state;
     for (int i = 0; i < 9; i++) {
         choir_module *net = choir_nn_linear(run, IN, OUT);
         micro_backward(net, i);
@@ -242,7 +229,6 @@ static void test_looking_completes_the_gradient(void **state)
     float first[IN * OUT], late[IN * OUT];
     choir_module *net = choir_nn_linear(run, IN, OUT);
     choir_tensor *w = choir_module_find(net, "weight");
-    (void)state;
     micro_backward(net, 0);
     ok(choir_read(choir_grad(w), first, sizeof first));
     micro_backward(net, 1);
@@ -257,7 +243,6 @@ static void test_frozen(void **state)
 {
     choir_module *a = choir_nn_linear(run, IN, IN), *b = choir_nn_linear(run, IN, OUT);
     choir_module *net = choir_nn_sequential(run, a, b);
-    (void)state;
     choir_module_freeze(a, true);
     micro_backward(net, 0);
     assert_null(choir_grad(choir_module_find(net, "0.weight")));
@@ -287,7 +272,6 @@ static void test_rows_equal_dense(void **state)
     choir_module *linear = choir_nn_linear(run, 2, 2); /* so that there is a bucket, too */
     choir_module *net = choir_nn_sequential(run, table, linear);
     choir_tensor *w = choir_module_find(net, "0.weight");
-    (void)state;
     choir_tensor *leaf = choir_require_grad(
         choir_add(choir_zeros(step, CHOIR_F32, choir_dims(5, 4)), choir_keep(step, w)));
     choir_tensor *y = choir_from(step, CHOIR_I64, choir_dims(4), ids);
@@ -303,7 +287,6 @@ static void test_nothing_but_tables(void **state)
 {
     choir_module *table = choir_nn_embedding(run, 5, 4, choir_init_normal(0, 1));
     float want[20] = {0};
-    (void)state;
     for (int i = 0; i < 5; i++) { /* five micro-batches: ids 4, i, i, i + 2 */
         ok(choir_backward(choir_sum(lookup(table, i))));
         for (int c = 0; c < 4; c++) {
@@ -326,7 +309,6 @@ static void test_a_table_used_otherwise(void **state)
     choir_tensor *w = choir_module_find(net, "0.weight"),
                  *v = choir_module_find(net, "1.weight");
     float ones[20], zeros[20] = {0};
-    (void)state;
     for (int i = 0; i < 20; i++)
         ones[i] = 1;
     choir_tensor *both = choir_add(choir_sum(lookup(table, 0)), choir_sum(choir_in(step, v)));
@@ -344,7 +326,6 @@ static void test_a_table_used_otherwise(void **state)
 /* Attention without queries gives its keys gradients of zeros, not old memory. */
 static void test_nobody_asks(void **state)
 {
-    (void)state;
     float zeros[24] = {0};
     for (int way = 0; way < 2; way++) { /* no queries, no heads */
         choir_scope *dirty = choir_micro_open(step, 0);
@@ -363,27 +344,26 @@ static void test_nobody_asks(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
-        TEST(test_used_twice),
-        TEST(test_diamond),
-        TEST(test_layouts_meet),
-        TEST(test_no_grad),
-        TEST(test_loss_must_be_one_value),
-        TEST(test_losses_of_several_micro_batches),
-        TEST(test_changed_input),
-        TEST(test_changed_where_nobody_reads),
-        TEST(test_changed_output),
-        TEST(test_changed_target),
-        TEST(test_hooks),
-        TEST(test_hook_of_a_leaf),
-        TEST(test_accumulation_is_the_tree),
-        TEST(test_looking_completes_the_gradient),
-        TEST(test_frozen),
-        TEST(test_rows_equal_dense),
-        TEST(test_nothing_but_tables),
-        TEST(test_a_table_used_otherwise),
-        TEST(test_nobody_asks),
+        IN_SCOPES(test_used_twice),
+        IN_SCOPES(test_diamond),
+        IN_SCOPES(test_layouts_meet),
+        IN_SCOPES(test_no_grad),
+        IN_SCOPES(test_loss_must_be_one_value),
+        IN_SCOPES(test_losses_of_several_micro_batches),
+        IN_SCOPES(test_changed_input),
+        IN_SCOPES(test_changed_where_nobody_reads),
+        IN_SCOPES(test_changed_output),
+        IN_SCOPES(test_changed_target),
+        IN_SCOPES(test_hooks),
+        IN_SCOPES(test_hook_of_a_leaf),
+        IN_SCOPES(test_accumulation_is_the_tree),
+        IN_SCOPES(test_looking_completes_the_gradient),
+        IN_SCOPES(test_frozen),
+        IN_SCOPES(test_rows_equal_dense),
+        IN_SCOPES(test_nothing_but_tables),
+        IN_SCOPES(test_a_table_used_otherwise),
+        IN_SCOPES(test_nobody_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,6 @@ static size_t live(void)
 static void test_activations_are_freed(void **state)
 {
     choir_tensor *x = leaf(step, 1 << 16, "x"), *y = x;
-    (void)state;
     size_t before = live();
     for (int i = 0; i < 10; i++)
         y = choir_tanh(y);
@@ -45,7 +44,6 @@ static void test_activations_are_freed(void **state)
 static void test_freed_operand_is_an_error(void **state)
 {
     choir_tensor *x = leaf(step, 8, "x"), *y = choir_tanh(x);
-    (void)state;
     ok(choir_backward(choir_sum(y)));
     choir_relu(y);
     assert_fails(choir_scope_status(step), CHOIR_ERR_STATE, "relu");
@@ -56,7 +54,6 @@ static void test_keep_survives(void **state)
     choir_tensor *x = leaf(step, 8, "x"), *y = choir_square(x);
     choir_tensor *kept = choir_keep(run, y);
     float a[8], b[8];
-    (void)state;
     ok(choir_read(y, a, sizeof a));
     ok(choir_backward(choir_sum(y)));
     ok(choir_read(kept, b, sizeof b));
@@ -70,7 +67,6 @@ static void test_no_growth(void **state)
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     choir_device_stats stats[2];
     choir_device *device = choir_device_find("cpu:0");
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         int64_t ids[8] = {0, 1, 2, 3, 0, 1, 2, 3};
@@ -95,7 +91,6 @@ static void test_targets_and_ids_stay(void **state)
     choir_tensor *y = choir_from(step, CHOIR_I64, choir_dims(4), ids);
     choir_tensor *table = choir_require_grad(choir_randn(step, choir_dims(3, 3), "t"));
     choir_tensor *logits = choir_embedding(table, y);
-    (void)state;
     ok(choir_backward(choir_cross_entropy(logits, y)));
     ok(choir_read(y, back, sizeof back)); /* for the accuracy, say */
     assert_memory_equal(ids, back, sizeof ids);
@@ -108,7 +103,6 @@ static void test_two_losses_of_one_target(void **state)
     choir_tensor *a = choir_require_grad(choir_randn(step, choir_dims(4, 3), "a"));
     choir_tensor *b = choir_require_grad(choir_randn(step, choir_dims(4, 3), "b"));
     choir_tensor *nll = choir_nll_loss(choir_log_softmax(b), y);
-    (void)state;
     ok(choir_backward(choir_add(choir_cross_entropy(a, y), nll)));
     assert_non_null(choir_grad(a));
     assert_non_null(choir_grad(b));
@@ -121,7 +115,6 @@ static void test_two_tables_of_one_id(void **state)
     choir_tensor *a = choir_require_grad(choir_randn(step, choir_dims(3, 2), "a"));
     choir_tensor *b = choir_require_grad(choir_randn(step, choir_dims(3, 2), "b"));
     float g[6], want[6] = {1, 1, 2, 2, 1, 1};
-    (void)state;
     choir_tensor *sum = choir_sum(choir_add(choir_embedding(a, y), choir_embedding(b, y)));
     ok(choir_backward(sum));
     ok(choir_read(choir_grad(a), g, sizeof g));
@@ -135,7 +128,6 @@ static void test_two_tables_of_one_id(void **state)
 static void test_second_backward(void **state)
 {
     choir_tensor *loss = choir_sum(choir_exp(leaf(step, 4, "x")));
-    (void)state;
     ok(choir_backward(loss));
     assert_fails(choir_backward(loss), CHOIR_ERR_STATE, "walked before");
 }
@@ -144,7 +136,6 @@ static void test_shared_part_walked_before(void **state)
 {
     choir_tensor *x = leaf(step, 4, "x"), *w = leaf(step, 4, "w"), *h = choir_tanh(x);
     choir_tensor *first = choir_sum(h), *second = choir_sum(choir_add(h, w));
-    (void)state;
     ok(choir_backward(first));
     assert_int_equal(choir_backward(second), CHOIR_ERR_STATE); /* h's way to x is gone */
 }
@@ -153,7 +144,6 @@ static void test_shared_values_walked_before(void **state)
 {
     choir_tensor *x = leaf(step, 4, "x"), *w = leaf(step, 4, "w"), *h = choir_tanh(x);
     choir_tensor *first = choir_sum(h), *second = choir_sum(choir_mul(h, w));
-    (void)state;
     ok(choir_backward(first));
     assert_int_equal(choir_backward(second), CHOIR_ERR_STATE); /* h is gone, and mul needs it */
 }
@@ -161,7 +151,6 @@ static void test_shared_values_walked_before(void **state)
 static void test_lifting_what_is_freed(void **state)
 {
     choir_tensor *x = leaf(step, 4, "x"), *h = choir_tanh(x);
-    (void)state;
     ok(choir_backward(choir_sum(h)));
     choir_scope *micro = choir_micro_open(step, 0);
     choir_relu(choir_in(micro, h));
@@ -175,7 +164,6 @@ static void test_leaf_of_the_run(void **state)
 {
     choir_tensor *x = leaf(run, 4, "x");
     float g[4], want[4] = {3, 3, 3, 3};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         choir_tensor *y = choir_scale(choir_in(s, x), 3);
@@ -197,7 +185,6 @@ static void test_leaf_of_the_step_under_micros(void **state)
 {
     choir_tensor *x = leaf(step, 4, "x");
     float g[4];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         choir_scope *m = choir_micro_open(step, i);
         ok(choir_backward(choir_sum(choir_scale(choir_in(m, x), 3))));
@@ -209,21 +196,20 @@ static void test_leaf_of_the_step_under_micros(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
-        TEST(test_activations_are_freed),
-        TEST(test_freed_operand_is_an_error),
-        TEST(test_keep_survives),
-        TEST(test_no_growth),
-        TEST(test_targets_and_ids_stay),
-        TEST(test_two_losses_of_one_target),
-        TEST(test_two_tables_of_one_id),
-        TEST(test_second_backward),
-        TEST(test_shared_part_walked_before),
-        TEST(test_shared_values_walked_before),
-        TEST(test_lifting_what_is_freed),
-        TEST(test_leaf_of_the_run),
-        TEST(test_leaf_of_the_step_under_micros),
+        IN_SCOPES(test_activations_are_freed),
+        IN_SCOPES(test_freed_operand_is_an_error),
+        IN_SCOPES(test_keep_survives),
+        IN_SCOPES(test_no_growth),
+        IN_SCOPES(test_targets_and_ids_stay),
+        IN_SCOPES(test_two_losses_of_one_target),
+        IN_SCOPES(test_two_tables_of_one_id),
+        IN_SCOPES(test_second_backward),
+        IN_SCOPES(test_shared_part_walked_before),
+        IN_SCOPES(test_shared_values_walked_before),
+        IN_SCOPES(test_lifting_what_is_freed),
+        IN_SCOPES(test_leaf_of_the_run),
+        IN_SCOPES(test_leaf_of_the_step_under_micros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,7 +97,6 @@ static void elements(void **state)
         choir_sqrt, choir_tanh, choir_sigmoid, choir_relu, choir_gelu, choir_gelu_tanh,
         choir_silu, choir_square, choir_abs, choir_sin, choir_cos, choir_sign, choir_floor,
         choir_log1p, choir_expm1, choir_erf, affine, powers, clamped, bent};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(fns); i++) {
         element = fns[i];
         check_twice(of_element, leaf(choir_dims(2, 3), true), NULL, NULL);
@@ -121,7 +120,6 @@ static choir_tensor *extremes(choir_tensor *const *in)
 
 static void pairs(void **state)
 {
-    (void)state;
     check_twice(arithmetic, leaf(choir_dims(3, 2), true), leaf(choir_dims(2), true), NULL);
     check_twice(extremes, leaf(choir_dims(3, 2), true), leaf(choir_dims(2), true), NULL);
 }
@@ -157,7 +155,6 @@ static choir_tensor *convolved_back(choir_tensor *const *in)
 
 static void contractions(void **state)
 {
-    (void)state;
     check_twice(products, leaf(choir_dims(2, 3, 2), false), leaf(choir_dims(4, 2), false),
         leaf(choir_dims(4), false));
     check_twice(
@@ -226,7 +223,6 @@ static choir_tensor *factors(choir_tensor *const *in)
 
 static void others(void **state)
 {
-    (void)state;
     check_twice(moved, leaf(choir_dims(4, 3), false), NULL, NULL);
     check_twice(looked_up, leaf(choir_dims(4, 3), false), NULL, NULL);
     check_twice(normalised, leaf(choir_dims(4, 3), false), NULL, NULL);
@@ -239,14 +235,12 @@ static void others(void **state)
 
 static choir_tensor *product(choir_tensor *const *in, int count, const void *arg)
 {
-    (void)count, (void)arg;
     return choir_mul(choir_square(in[0]), in[1]);
 }
 
 static void product_backward(choir_tensor *const *in, int count, choir_tensor *out,
     choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
 {
-    (void)count, (void)out, (void)arg;
     grad_in[0] = choir_scale(choir_mul(grad_out, choir_mul(in[0], in[1])), 2);
     grad_in[1] = choir_mul(grad_out, choir_square(in[0]));
 }
@@ -254,7 +248,6 @@ static void product_backward(choir_tensor *const *in, int count, choir_tensor *o
 static void row_backward(choir_tensor *const *in, int count, choir_tensor *out,
     choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
 {
-    (void)in, (void)count, (void)out, (void)arg;
     grad_in[0] = choir_narrow(grad_out, 0, 0, 1);
 }
 
@@ -266,7 +259,6 @@ static choir_tensor *of_user(choir_tensor *const *in)
 
 static void users(void **state)
 {
-    (void)state;
     check_twice(of_user, leaf(choir_dims(4, 3), false), leaf(choir_dims(4, 3), false), NULL);
     static const choir_custom_op row = {"row", product, row_backward};
     static const choir_custom_op none = {.name = "none", .forward = product};
@@ -285,7 +277,6 @@ static void users(void **state)
 /* A third derivative: (x^4)''' = 24 x. */
 static void third(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_require_grad(choir_full(step, CHOIR_F64, CHOIR_SCALAR, 1.5));
     choir_tensor *y = choir_square(choir_square(x));
     for (int i = 0; i < 3; i++)
@@ -295,7 +286,6 @@ static void third(void **state)
 
 static void refusals(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_require_grad(choir_randn(step, choir_dims(2, 4), "x")), *dx;
     choir_tensor *other = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(3), 1));
     choir_tensor *y = choir_layer_norm(x, NULL, NULL, 1e-5f);
@@ -316,15 +306,13 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(elements),
-        T(pairs),
-        T(contractions),
-        T(others),
-        T(users),
-        T(third),
-        T(refusals),
-#undef T
+        IN_SCOPES(elements),
+        IN_SCOPES(pairs),
+        IN_SCOPES(contractions),
+        IN_SCOPES(others),
+        IN_SCOPES(users),
+        IN_SCOPES(third),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("second derivatives", tests, NULL, NULL);
 }

@@ -10,7 +10,6 @@ typedef choir_tensor *unary_fn(choir_tensor *x);
 
 static choir_tensor *apply_unary(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     return weigh((*(unary_fn **)arg)(in[0]));
 }
 
@@ -80,7 +79,6 @@ static void unary_ops(void **state)
         choir_silu, affine, transposed, turned_relu, reshaped, narrowed, expanded, joined_twice,
         mean_rows, sums_of_sums, turned_sums, through_f32, choir_sum, choir_mean, choir_softmax,
         choir_log_softmax};
-    (void)state;
     for (size_t i = 0; i < sizeof fns / sizeof *fns; i++) {
         unary_fn *f = fns[i];
         choir_tensor *x = leaf(choir_dims(4, 3), true);
@@ -98,7 +96,6 @@ typedef choir_tensor *binary_fn(choir_tensor *a, choir_tensor *b);
 
 static choir_tensor *apply_binary(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     return weigh((*(binary_fn **)arg)(in[0], in[1]));
 }
 
@@ -107,7 +104,6 @@ static void binary_ops(void **state)
     static binary_fn *const fns[] = {choir_add, choir_sub, choir_mul, choir_div};
     static const choir_shape shapes[][2] = {{{2, {4, 3}}, {2, {4, 3}}}, {{2, {4, 3}}, {1, {3}}},
         {{2, {4, 1}}, {2, {1, 3}}}, {{1, {3}}, {3, {2, 1, 3}}}, {{0, {0}}, {2, {2, 2}}}};
-    (void)state;
     for (size_t i = 0; i < sizeof fns / sizeof *fns; i++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             binary_fn *f = fns[i];
@@ -118,7 +114,6 @@ static void binary_ops(void **state)
 
 static void matrix_products(void **state)
 {
-    (void)state;
     binary_fn *f = choir_matmul;
     choir_tensor *flat[2] = {leaf(choir_dims(3, 4), false), leaf(choir_dims(4, 5), false)};
     check(apply_binary, flat, 2, &f);
@@ -133,13 +128,11 @@ static void matrix_products(void **state)
 
 static choir_tensor *apply_linear(choir_tensor *const *in, int count, void *arg)
 {
-    (void)arg;
     return weigh(choir_linear(in[0], in[1], count > 2 ? in[2] : NULL));
 }
 
 static void linear(void **state)
 {
-    (void)state;
     choir_tensor *in[3] = {leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(5, 4), false),
         leaf(choir_dims(5), false)};
     check(apply_linear, in, 3, NULL);
@@ -149,19 +142,16 @@ static void linear(void **state)
 
 static choir_tensor *apply_attention(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     return weigh(choir_attention(in[0], in[1], in[2], *(bool *)arg));
 }
 
 static choir_tensor *apply_self_attention(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     return weigh(choir_self_attention(in[0], 2, *(bool *)arg));
 }
 
 static void attention(void **state)
 {
-    (void)state;
     for (int causal = 0; causal < 2; causal++) {
         bool flag = causal;
         choir_shape shape = choir_dims(2, 2, 5, 3);
@@ -189,7 +179,6 @@ static void attention_options(void **state)
 {
     static const choir_attention_opts opts[] = {
         {0}, {.causal = true, .scale = 0.7f}, {.causal = true, .window = 2, .softcap = 0.8f}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(opts) * 4; i++) {
         choir_attention_opts o = opts[i / 4];
         bool padded = i % 4 == 1;
@@ -206,7 +195,6 @@ static void attention_options(void **state)
 
 static choir_tensor *apply_layer_norm(choir_tensor *const *in, int count, void *arg)
 {
-    (void)arg;
     return weigh(
         choir_layer_norm(in[0], count > 1 ? in[1] : NULL, count > 2 ? in[2] : NULL, 1e-5f));
 }
@@ -216,13 +204,11 @@ static choir_tensor *apply_batch_norm(choir_tensor *const *in, int count, void *
     choir_scope *s = choir_tensor_scope(in[0]);
     choir_tensor *mean = choir_full(s, CHOIR_F64, choir_dims(3), 0.1);
     choir_tensor *var = choir_full(s, CHOIR_F64, choir_dims(3), 1.3);
-    (void)count;
     return weigh(choir_batch_norm(in[0], in[1], in[2], mean, var, *(bool *)arg, 0.1f, 1e-5f));
 }
 
 static void norms(void **state)
 {
-    (void)state;
     choir_tensor *in[3] = {leaf(choir_dims(2, 3, 5), false), leaf(choir_dims(5), false),
         leaf(choir_dims(5), false)};
     check(apply_layer_norm, in, 3, NULL);
@@ -238,19 +224,16 @@ static void norms(void **state)
 
 static choir_tensor *apply_conv(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     return weigh(choir_conv2d(in[0], in[1], in[2], *(choir_conv_opts *)arg));
 }
 
 static choir_tensor *apply_max_pool(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count, (void)arg;
     return weigh(choir_max_pool2d(in[0], 2, 2, 0));
 }
 
 static choir_tensor *apply_avg_pool(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count, (void)arg;
     return weigh(choir_avg_pool2d(in[0], 3, 2, 1));
 }
 
@@ -258,7 +241,6 @@ static void convolutions(void **state)
 {
     static const int numbers[][4] = {{1, 0, 1, 1}, {2, 1, 1, 1}, {1, 2, 2, 1}, {1, 1, 1, 2}};
     choir_conv_opts opts[4];
-    (void)state;
     for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
         opts[i] = (choir_conv_opts){.stride = numbers[i][0],
             .padding = numbers[i][1],
@@ -277,7 +259,6 @@ static void convolutions(void **state)
 static choir_tensor *apply_embedding(choir_tensor *const *in, int count, void *arg)
 {
     static const int64_t ids[] = {4, 0, 2, 4, 1, 4};
-    (void)count, (void)arg;
     choir_scope *s = choir_tensor_scope(in[0]);
     return weigh(choir_embedding(in[0], choir_from(s, CHOIR_I64, choir_dims(2, 3), ids)));
 }
@@ -292,7 +273,6 @@ static choir_tensor *apply_dropout(choir_tensor *const *in, int count, void *arg
 
 static void lookups(void **state)
 {
-    (void)state;
     choir_tensor *table = leaf(choir_dims(5, 3), false);
     check(apply_embedding, &table, 1, NULL);
     choir_tensor *x = leaf(choir_dims(5, 7), false);
@@ -304,7 +284,6 @@ static void lookups(void **state)
 static choir_tensor *apply_cross_entropy(choir_tensor *const *in, int count, void *arg)
 {
     static const int64_t targets[] = {3, 0, -100, 1};
-    (void)count;
     choir_tensor *y = choir_from(choir_tensor_scope(in[0]), CHOIR_I64, choir_dims(4), targets);
     return weigh(choir_cross_entropy_with(in[0], y, *(choir_cross_entropy_opts *)arg));
 }
@@ -321,7 +300,6 @@ static choir_tensor *apply_weighted_cross_entropy(choir_tensor *const *in, int c
 
 static choir_tensor *apply_soft_cross_entropy(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     return choir_cross_entropy_with(
         in[0], choir_softmax(in[1]), *(choir_cross_entropy_opts *)arg);
 }
@@ -329,7 +307,6 @@ static choir_tensor *apply_soft_cross_entropy(choir_tensor *const *in, int count
 static choir_tensor *apply_nll(choir_tensor *const *in, int count, void *arg)
 {
     static const int64_t targets[] = {3, 0, 2, 1};
-    (void)count, (void)arg;
     choir_tensor *y = choir_from(choir_tensor_scope(in[0]), CHOIR_I64, choir_dims(4), targets);
     return choir_nll_loss(choir_log_softmax(in[0]), y);
 }
@@ -338,7 +315,6 @@ static choir_tensor *apply_nll(choir_tensor *const *in, int count, void *arg)
 static choir_tensor *apply_pair_loss(choir_tensor *const *in, int count, void *arg)
 {
     choir_tensor *x = in[0], *y = choir_sigmoid(in[1]), *z = NULL;
-    (void)count;
     double w[5] = {1, 2, 0.5, 3, 1.5};
     choir_tensor *weight = choir_from(choir_tensor_scope(x), CHOIR_F64, choir_dims(5), w);
     switch (*(int *)arg) {
@@ -359,7 +335,6 @@ static choir_tensor *apply_pair_loss(choir_tensor *const *in, int count, void *a
 
 static void pair_losses(void **state)
 {
-    (void)state;
     for (int which = 0; which <= 10; which++) {
         choir_tensor *in[2] = {leaf(choir_dims(4, 5), false), leaf(choir_dims(4, 5), false)};
         check(apply_pair_loss, in, 2, &which);
@@ -368,7 +343,6 @@ static void pair_losses(void **state)
 
 static choir_tensor *apply_mse(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count, (void)arg;
     return choir_mse_loss(in[0], in[1]);
 }
 
@@ -376,7 +350,6 @@ static choir_tensor *apply_mse(choir_tensor *const *in, int count, void *arg)
 static choir_tensor *apply_shared_indices(choir_tensor *const *in, int count, void *arg)
 {
     static const int64_t ids[] = {1, 0, 2};
-    (void)count, (void)arg;
     choir_scope *s = choir_tensor_scope(in[0]);
     choir_tensor *i = choir_from(s, CHOIR_I64, choir_dims(3), ids);
     choir_tensor *x =
@@ -387,7 +360,6 @@ static choir_tensor *apply_shared_indices(choir_tensor *const *in, int count, vo
 
 static void shared_indices(void **state)
 {
-    (void)state;
     choir_tensor *in[2] = {leaf(choir_dims(3, 4), false), leaf(choir_dims(3, 4), false)};
     check(apply_shared_indices, in, 2, NULL);
     check(apply_shared_indices, in, 2, NULL); /* and again, on leaves that have a gradient */
@@ -395,7 +367,6 @@ static void shared_indices(void **state)
 
 static void cross_entropies(void **state)
 {
-    (void)state;
     choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
     for (int i = 0; i < 6; i++) {
         choir_tensor *x = leaf(choir_dims(4, 5), false);
@@ -411,7 +382,6 @@ static void cross_entropies(void **state)
 
 static void losses(void **state)
 {
-    (void)state;
     choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
     choir_tensor *x = leaf(choir_dims(4, 5), false);
     check(apply_cross_entropy, &x, 1, &opts);
@@ -430,21 +400,18 @@ static void losses(void **state)
 
 static choir_tensor *cube(choir_tensor *const *in, int count, const void *arg)
 {
-    (void)count, (void)arg;
     return choir_mul(in[0], choir_square(in[0]));
 }
 
 static void cube_backward(choir_tensor *const *in, int count, choir_tensor *out,
     choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
 {
-    (void)count, (void)out, (void)arg;
     grad_in[0] = choir_scale(choir_mul(grad_out, choir_square(in[0])), 3);
 }
 
 static void cube_backward_wrong(choir_tensor *const *in, int count, choir_tensor *out,
     choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
 {
-    (void)count, (void)out, (void)arg;
     grad_in[0] = choir_mul(grad_out, choir_square(in[0]));
 }
 
@@ -469,7 +436,6 @@ static void custom(void **state)
     static const choir_custom_op right = {"cube", cube, cube_backward};
     static const choir_custom_op wrong = {"wrong cube", cube, cube_backward_wrong};
     static const choir_custom_op one_off = {"cube but one", cube, cube_backward_one_off};
-    (void)state;
     choir_tensor *x = leaf(choir_dims(3, 2), false);
     check(apply_custom, &x, 1, (void *)&right);
     x = leaf(choir_dims(3, 2), false); /* the check can fail */
@@ -485,22 +451,20 @@ static void custom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(unary_ops),
-        T(binary_ops),
-        T(matrix_products),
-        T(linear),
-        T(attention),
-        T(attention_options),
-        T(norms),
-        T(convolutions),
-        T(lookups),
-        T(cross_entropies),
-        T(losses),
-        T(pair_losses),
-        T(shared_indices),
-        T(custom),
-#undef T
+        IN_SCOPES(unary_ops),
+        IN_SCOPES(binary_ops),
+        IN_SCOPES(matrix_products),
+        IN_SCOPES(linear),
+        IN_SCOPES(attention),
+        IN_SCOPES(attention_options),
+        IN_SCOPES(norms),
+        IN_SCOPES(convolutions),
+        IN_SCOPES(lookups),
+        IN_SCOPES(cross_entropies),
+        IN_SCOPES(losses),
+        IN_SCOPES(pair_losses),
+        IN_SCOPES(shared_indices),
+        IN_SCOPES(custom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,6 @@ static void convolutions(void **state)
              .groups = 1},
             2, 3, 1, 3},
     };
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         conv_case *c = &cases[i];
         int64_t per_group = c->in / c->opts.groups;
@@ -72,7 +71,6 @@ static void transposed(void **state)
         {{.stride = 1, .padding = 2, .dilation = 2, .groups = 3}, 3, 6, 3, 2},
         {{.stride = 1, .dilation = 2, .output_padding = 1, .groups = 1}, 2, 2, 2, 2},
     };
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         conv_case *c = &cases[i];
         choir_tensor *in[3] = {leaf(choir_dims(2, c->in, 3, 4), false),
@@ -87,21 +85,18 @@ static void transposed(void **state)
 static choir_tensor *apply_adaptive_avg(choir_tensor *const *in, int count, void *arg)
 {
     const int64_t *size = arg;
-    (void)count;
     return weigh(choir_adaptive_avg_pool2d(in[0], size[0], size[1]));
 }
 
 static choir_tensor *apply_adaptive_max(choir_tensor *const *in, int count, void *arg)
 {
     const int64_t *size = arg;
-    (void)count;
     return weigh(choir_adaptive_max_pool2d(in[0], size[0], size[1]));
 }
 
 static void pooling(void **state)
 {
     static int64_t sizes[][2] = {{1, 1}, {2, 3}, {5, 7}, {3, 5}, {6, 2}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(sizes); i++) {
         choir_tensor *x = leaf(choir_dims(2, 3, 5, 7), false);
         check(apply_adaptive_avg, &x, 1, sizes[i]);
@@ -120,7 +115,6 @@ static choir_tensor *apply_group_norm(choir_tensor *const *in, int count, void *
 
 static void group_norm(void **state)
 {
-    (void)state;
     for (int64_t groups = 1; groups <= 6; groups++) {
         if (6 % groups)
             continue;
@@ -153,7 +147,6 @@ static choir_tensor *apply_batch_norm(choir_tensor *const *in, int count, void *
 
 static void batch_norm(void **state)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         norm_case c = {.training = i & 1, .relu = i & 2};
         choir_tensor *in[4] = {leaf(choir_dims(2, 3, 4, 2), false), leaf(choir_dims(3), true),
@@ -167,7 +160,6 @@ static choir_tensor *apply_block(choir_tensor *const *in, int count, void *arg)
 {
     choir_scope *s = choir_tensor_scope(in[0]);
     choir_batch_norm_opts o = choir_batch_norm_defaults();
-    (void)count, (void)arg;
     o.relu = true;
     o.residual = in[0];
     choir_tensor *mean = choir_full(s, CHOIR_F64, choir_dims(3), 0);
@@ -180,7 +172,6 @@ static choir_tensor *apply_block(choir_tensor *const *in, int count, void *arg)
 
 static void blocks(void **state)
 {
-    (void)state;
     choir_tensor *in[3] = {leaf(choir_dims(2, 3, 3, 2), false), leaf(choir_dims(3), true),
         leaf(choir_dims(3), false)};
     check(apply_block, in, 3, NULL);
@@ -189,14 +180,12 @@ static void blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(convolutions),
-        T(transposed),
-        T(pooling),
-        T(group_norm),
-        T(batch_norm),
-        T(blocks),
-#undef T
+        IN_SCOPES(convolutions),
+        IN_SCOPES(transposed),
+        IN_SCOPES(pooling),
+        IN_SCOPES(group_norm),
+        IN_SCOPES(batch_norm),
+        IN_SCOPES(blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,6 @@ static choir_tensor *each_by_itself(choir_tensor *const *in)
 
 static void gradients(void **state)
 {
-    (void)state;
     check_op(reduced, leaf(choir_dims(3, 5), false), NULL, NULL);
     check_op(turned, leaf(choir_dims(3, 5), false), NULL, NULL);
     check_op(shuffled, leaf(choir_dims(24), false), NULL, NULL);
@@ -71,20 +70,8 @@ static void gradients(void **state)
 
 /* --- values --- */
 
-static void assert_values(choir_tensor *t, const double *expected, int64_t n)
-{
-    double v[64];
-    t = choir_contiguous(choir_cast(t, CHOIR_F64));
-    assert_int_equal(choir_tensor_count(t), n);
-    ok(choir_read(t, v, (size_t)n * sizeof *v));
-    for (int64_t i = 0; i < n; i++)
-        if (v[i] != expected[i])
-            fail_msg("entry %d is %g, not %g", (int)i, v[i], expected[i]);
-}
-
 static void in_a_row(void **state)
 {
-    (void)state;
     assert_values(choir_arange(step, CHOIR_I64, 2, 7, 2), (double[]){2, 4, 6}, 3);
     assert_values(choir_arange(step, CHOIR_F32, 1, 0, -0.5), (double[]){1, 0.5}, 2);
     assert_values(choir_arange(step, CHOIR_F32, 1, 1, 1), NULL, 0);
@@ -96,7 +83,6 @@ static void in_a_row(void **state)
 static void sets(void **state)
 {
     static const int64_t values[] = {0, 3, 0, 0, 7, -1};
-    (void)state;
     choir_tensor *x = choir_from(step, CHOIR_I64, choir_dims(2, 3), values);
     assert_values(choir_any_dim(x, 0, false), (double[]){0, 1, 1}, 3);
     assert_values(choir_all_dim(x, 1, true), (double[]){0, 0}, 2);
@@ -112,7 +98,6 @@ static void draws(void **state)
 {
     enum { N = 4000 };
     static const double weights[] = {1, 0, 3, 4};
-    (void)state;
     choir_tensor *dice = choir_randint(step, choir_dims(N), "dice", 1, 7);
     int64_t faces[N], seen[7] = {0};
     ok(choir_read(dice, faces, sizeof faces));
@@ -185,7 +170,6 @@ static void halves(void **state)
 {
     static choir_tensor *(*const ops[])(choir_tensor *) = {choir_log1p, choir_expm1, choir_erf,
         choir_sign, leaky, elu, softplus, greater, deviation, log_of_sums, of_all, corner};
-    (void)state;
     choir_tensor *x = choir_cast(choir_rand(step, choir_dims(4, 6), "x", 0.5, 2), CHOIR_BF16);
     for (size_t i = 0; i < CHOIR_COUNT(ops); i++)
         for (int d = 0; d < 2; d++) {
@@ -203,7 +187,6 @@ static void halves(void **state)
 
 static void refusals(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(2, 3), 1);
     choir_tensor *whole = choir_full(step, CHOIR_I64, choir_dims(2, 3), 1);
     assert_refused(choir_std_dim(whole, 0, 1, false), CHOIR_ERR_DTYPE,
@@ -231,14 +214,12 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(gradients),
-        T(in_a_row),
-        T(sets),
-        T(draws),
-        T(halves),
-        T(refusals),
-#undef T
+        IN_SCOPES(gradients),
+        IN_SCOPES(in_a_row),
+        IN_SCOPES(sets),
+        IN_SCOPES(draws),
+        IN_SCOPES(halves),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("ops made of others", tests, NULL, NULL);
 }

@@ -26,7 +26,6 @@ static choir_tensor *first_ones(choir_tensor *const *in)
 
 static void in_order(void **state)
 {
-    (void)state;
     check_op(sorted, leaf(choir_dims(3, 5, 2), false), NULL, NULL);
     check_op(first_ones, leaf(choir_dims(5, 2, 3), false), NULL, NULL);
 }
@@ -48,7 +47,6 @@ EINSUM(summed, "ab,cd->", 2)
 
 static void products(void **state)
 {
-    (void)state;
     check_op(batched, leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(2, 4, 2), false), NULL);
     check_op(turned, leaf(choir_dims(3, 4), false), leaf(choir_dims(2, 4), false), NULL);
     check_op(bilinear, leaf(choir_dims(3, 2), false), leaf(choir_dims(4, 2, 3), false),
@@ -74,7 +72,6 @@ static choir_tensor *similar(choir_tensor *const *in)
 
 static void powers_and_similarities(void **state)
 {
-    (void)state;
     check_op(powers, leaf(choir_dims(4, 3), true), leaf(choir_dims(3), false), NULL);
     check_op(similar, leaf(choir_dims(4, 3), false), leaf(choir_dims(2, 1, 3), false), NULL);
 }
@@ -106,7 +103,6 @@ static choir_tensor *small_volume(choir_tensor *const *in)
 
 static void convolutions(void **state)
 {
-    (void)state;
     check_op(signal, leaf(choir_dims(2, 4, 7), false), leaf(choir_dims(4, 2, 3), false),
         leaf(choir_dims(4), false));
     check_op(signals, leaf(choir_dims(2, 3, 6), false), leaf(choir_dims(4, 3, 2), false),
@@ -150,7 +146,6 @@ static choir_tensor *trilinear(choir_tensor *const *in)
 
 static void other_sizes(void **state)
 {
-    (void)state;
     check_op(nearest, leaf(choir_dims(2, 2, 3, 3), false), NULL, NULL);
     check_op(linear, leaf(choir_dims(2, 2, 3, 3), false), NULL, NULL);
     check_op(cubic, leaf(choir_dims(2, 2, 3, 3), false), NULL, NULL);
@@ -158,17 +153,6 @@ static void other_sizes(void **state)
 }
 
 /* --- values --- */
-
-static void assert_values(choir_tensor *t, const double *expected, int64_t n)
-{
-    double y[64];
-    t = choir_cast(t, CHOIR_F64);
-    assert_int_equal(choir_tensor_count(t), n);
-    choir_check(choir_read(choir_contiguous(t), y, (size_t)n * sizeof *y));
-    for (int64_t i = 0; i < n; i++)
-        if (!(y[i] == expected[i] || (isnan(y[i]) && isnan(expected[i]))))
-            fail_msg("element %lld is %g, not %g", (long long)i, y[i], expected[i]);
-}
 
 /* Equal entries keep their order in both directions, -0 equals 0, and NaN is the greatest; in
  * 16 bits, too, and for integers. */
@@ -178,7 +162,6 @@ static void stable(void **state)
     static const int64_t big[] = {INT64_MAX, INT64_MIN, INT64_MAX - 1, 0};
     static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_F64, CHOIR_BF16, CHOIR_F16};
     choir_tensor *index;
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(dtypes); i++) {
         choir_tensor *t = choir_cast(choir_from(step, CHOIR_F32, choir_dims(8), x), dtypes[i]);
         choir_tensor *y = choir_sort(t, 0, false, &index);
@@ -201,7 +184,6 @@ static void stable(void **state)
 static void powers_of_zero(void **state)
 {
     static const double a[] = {0, 0, 0, -2}, b[] = {0, 2, 0.5, 3};
-    (void)state;
     choir_tensor *x = choir_require_grad(choir_from(step, CHOIR_F64, choir_dims(4), a));
     choir_tensor *y = choir_require_grad(choir_from(step, CHOIR_F64, choir_dims(4), b));
     choir_tensor *p = choir_pow_tensor(x, y);
@@ -284,7 +266,6 @@ static void halves(void **state)
     static double exact[ROOM], rounded[ROOM];
     static apply_fn *const fns[] = {
         einsum_of_two, power_of_two, cosine_of_two, volume_of_two, signal_of_two, larger};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(fns); i++)
         for (int half = 0; half < 2; half++) {
             int64_t n = results_in(CHOIR_F32, fns[i], exact, ROOM);
@@ -308,7 +289,6 @@ static void bad_equation(
 
 static void refusals(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(3, 2), 1), *index;
     choir_tensor *many = choir_full(step, CHOIR_F32, choir_dims(1, 1, 1, 1, 2), 1);
     choir_tensor *ids = choir_full(step, CHOIR_I64, choir_dims(3, 2), 1);
@@ -349,17 +329,15 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(in_order),
-        T(products),
-        T(powers_and_similarities),
-        T(convolutions),
-        T(other_sizes),
-        T(stable),
-        T(powers_of_zero),
-        T(halves),
-        T(refusals),
-#undef T
+        IN_SCOPES(in_order),
+        IN_SCOPES(products),
+        IN_SCOPES(powers_and_similarities),
+        IN_SCOPES(convolutions),
+        IN_SCOPES(other_sizes),
+        IN_SCOPES(stable),
+        IN_SCOPES(powers_of_zero),
+        IN_SCOPES(halves),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("ordering ops", tests, NULL, NULL);
 }

@@ -68,7 +68,6 @@ static choir_tensor *greater_and_less(choir_tensor *const *in)
 
 static void elementwise(void **state)
 {
-    (void)state;
     check_op(bent, leaf(choir_dims(4, 3), false), NULL, NULL);
     check_op(near_zero, leaf(choir_dims(4, 3), true), NULL, NULL);
     check_op(stepped, leaf(choir_dims(4, 3), false), NULL, NULL);
@@ -115,7 +114,6 @@ static choir_tensor *norms(choir_tensor *const *in)
 
 static void along_a_dimension(void **state)
 {
-    (void)state;
     check_op(extremes, leaf(choir_dims(4, 5), false), NULL, NULL);
     check_op(extremes, leaf(choir_dims(2, 4, 3), false), NULL, NULL);
     check_op(extremes_turned, leaf(choir_dims(4, 5, 2), false), NULL, NULL);
@@ -155,7 +153,6 @@ static choir_tensor *padded(choir_tensor *const *in)
 
 static void lookups(void **state)
 {
-    (void)state;
     check_op(gathered, leaf(choir_dims(4, 3), false), NULL, NULL);
     check_op(selected, leaf(choir_dims(2, 3, 2), false), NULL, NULL);
     check_op(scattered, leaf(choir_dims(3, 3), false), leaf(choir_dims(2, 3), false), NULL);
@@ -164,23 +161,11 @@ static void lookups(void **state)
 
 /* --- values --- */
 
-static void assert_values(choir_tensor *t, const double *expected, int64_t n)
-{
-    double y[64];
-    t = choir_cast(t, CHOIR_F64);
-    assert_int_equal(choir_tensor_count(t), n);
-    choir_check(choir_read(t, y, (size_t)n * sizeof *y));
-    for (int64_t i = 0; i < n; i++)
-        if (!(y[i] == expected[i] || (isnan(y[i]) && isnan(expected[i]))))
-            fail_msg("element %lld is %g, not %g", (long long)i, y[i], expected[i]);
-}
-
 /* NaN comes before all numbers, and the first of equal entries counts. */
 static void nan_and_ties(void **state)
 {
     static const float x[] = {1, 3, 3, -2, NAN, 5, NAN, 0, -7, 2, -7, 2};
     choir_tensor *t = choir_from(step, CHOIR_F32, choir_dims(3, 4), x), *index;
-    (void)state;
     assert_values(choir_max_dim(t, 1, false, &index), (double[]){3, NAN, 2}, 3);
     assert_values(index, (double[]){1, 0, 1}, 3);
     assert_values(choir_min_dim(t, -1, false, &index), (double[]){-2, NAN, -7}, 3);
@@ -195,7 +180,6 @@ static void nan_and_ties(void **state)
 /* The norm of zeros has no gradient, instead of NaN. */
 static void norm_of_zeros(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(2, 3), 0));
     choir_tensor *y = choir_norm_dim(x, 2, 1, false);
     choir_check(choir_backward(choir_sum(y)));
@@ -206,7 +190,6 @@ static void integers(void **state)
 {
     static const int64_t ids[] = {2, 0, 1, 2};
     choir_tensor *t = choir_from(step, CHOIR_I64, choir_dims(4), ids);
-    (void)state;
     assert_values(choir_one_hot(t, 3), (double[]){0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1}, 12);
     choir_tensor *counts = choir_full(step, CHOIR_I64, choir_dims(3), 0);
     choir_tensor *ones = choir_full(step, CHOIR_I64, choir_dims(4), 1);
@@ -221,7 +204,6 @@ static void half_gradients(void **state)
 {
     enum { N = 1000 };
     static int64_t ids[N];
-    (void)state;
     choir_tensor *x = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(2, 1), 0.25));
     choir_tensor *y = choir_index_select(
         choir_cast(x, CHOIR_BF16), 0, choir_from(step, CHOIR_I64, choir_dims(N), ids));
@@ -235,7 +217,6 @@ static void half_gradients(void **state)
 static void refusals(void **state)
 {
     static const int64_t ids[] = {2, 0, 7, 2};
-    (void)state;
     choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(3, 2), 1);
     choir_tensor *bad = choir_from(step, CHOIR_I64, choir_dims(4), ids);
     assert_refused(choir_max_dim(x, 2, false, NULL), CHOIR_ERR_SHAPE, "no dimension 2");
@@ -269,16 +250,14 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(elementwise),
-        T(along_a_dimension),
-        T(lookups),
-        T(nan_and_ties),
-        T(norm_of_zeros),
-        T(integers),
-        T(half_gradients),
-        T(refusals),
-#undef T
+        IN_SCOPES(elementwise),
+        IN_SCOPES(along_a_dimension),
+        IN_SCOPES(lookups),
+        IN_SCOPES(nan_and_ties),
+        IN_SCOPES(norm_of_zeros),
+        IN_SCOPES(integers),
+        IN_SCOPES(half_gradients),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("selecting ops", tests, NULL, NULL);
 }

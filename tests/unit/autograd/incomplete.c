@@ -9,7 +9,6 @@ static choir_scope *run, *step;
 
 static int open_scopes(void **state)
 {
-    (void)state;
     run = choir_scope_open(NULL, 1);
     step = choir_step_open(run, 0);
     return 0;
@@ -17,7 +16,6 @@ static int open_scopes(void **state)
 
 static int close_scopes(void **state)
 {
-    (void)state;
     (void)!choir_scope_close(step);
     (void)!choir_scope_close(run);
     return 0;
@@ -31,13 +29,11 @@ static void assert_step_says(choir_status status, const char *part)
 
 static choir_tensor *nothing(choir_module *self, choir_tensor *const *in, int count)
 {
-    (void)self, (void)in, (void)count;
     return NULL;
 }
 
 static void test_module_without_result(void **state)
 {
-    (void)state;
     static const choir_module_class class = {"empty", sizeof(choir_module), nothing, 0};
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(2));
     (void)choir_forward(choir_module_new(run, &class), x);
@@ -46,7 +42,6 @@ static void test_module_without_result(void **state)
 
 static void test_class_without_forward(void **state)
 {
-    (void)state;
     static const choir_module_class holder = {"holder", sizeof(choir_module), NULL, 0},
                                     small = {"small", 8, nothing, 0};
     choir_module *m = choir_module_new(run, &holder); /* for its parts alone */
@@ -59,7 +54,6 @@ static void test_class_without_forward(void **state)
 
 static void test_module_in_itself(void **state)
 {
-    (void)state;
     choir_module *a = choir_nn_sequential(run, choir_nn_relu(run)), *field = NULL;
     choir_module_child(a, "x", &field, a);
     assert_fails(
@@ -69,13 +63,11 @@ static void test_module_in_itself(void **state)
 
 static choir_tensor *no_result(choir_tensor *const *in, int count, const void *arg)
 {
-    (void)in, (void)count, (void)arg;
     return NULL;
 }
 
 static void test_custom_op(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(2));
     (void)choir_custom(&(choir_custom_op){.name = "none"}, &x, 1, NULL);
     assert_step_says(CHOIR_ERR_ARGUMENT, "none: expected an op with a forward function");
@@ -89,7 +81,6 @@ static void test_custom_op(void **state)
 
 static void test_env(void **state)
 {
-    (void)state;
     choir_env env = {0};
     int64_t first = 7, count = 7;
     choir_tensor *loss = choir_zeros(step, CHOIR_F32, CHOIR_SCALAR);
@@ -104,7 +95,6 @@ static void test_env(void **state)
 
 static void test_dataset(void **state)
 {
-    (void)state;
     choir_dataset d = {0};
     int64_t x, y;
     assert_int_equal(choir_dataset_length(&d), 0);
@@ -118,7 +108,6 @@ static void test_dataset(void **state)
 
 static void test_restart_of_no_hogwild(void **state)
 {
-    (void)state;
     choir_group *alone;
     ok(choir_group_init(NULL, choir_group_defaults(), &alone));
     assert_int_equal(
@@ -128,7 +117,6 @@ static void test_restart_of_no_hogwild(void **state)
 
 static void test_optim_without_visitor(void **state)
 {
-    (void)state;
     choir_module *net = choir_nn_linear(run, 2, 2);
     choir_optim *o = choir_adamw(run, net, choir_adamw_defaults());
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(1, 2));
@@ -140,7 +128,6 @@ static void test_optim_without_visitor(void **state)
 /* Shapes with more entries than 64 bits can count. */
 static void test_shapes(void **state)
 {
-    (void)state;
     const int64_t huge = (int64_t)1 << 62, far[] = {0, huge}, both[] = {-huge - huge, huge};
     for (int i = 0; i < 6; i++) {
         choir_scope *s = choir_step_open(run, 10 + i);
@@ -172,7 +159,6 @@ static void test_shapes(void **state)
 /* A tensor that a module keeps must live as long as its run. */
 static void test_short_lived_parts(void **state)
 {
-    (void)state;
     choir_module *m = choir_nn_relu(run);
     choir_tensor *field[3] = {NULL};
     choir_scope *s = choir_step_open(run, 0);
@@ -191,7 +177,6 @@ static void test_short_lived_parts(void **state)
 /* A module of a closed run fails the step that would use it. */
 static void test_module_of_closed_run(void **state)
 {
-    (void)state;
     choir_scope *other = choir_scope_open(NULL, 1);
     choir_module *m = choir_nn_linear(other, 4, 2);
     ok(choir_scope_close(other));

@@ -64,7 +64,6 @@ static void factors(void **state)
 {
     static const choir_shape shapes[] = {{2, {1, 1}}, {2, {5, 3}}, {2, {3, 5}}, {3, {4, 6, 6}},
         {2, {70, 20}}, {2, {1, 9}}, {4, {2, 1, 3, 2}}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(shapes); i++)
         for (int wide = 0; wide < 2; wide++) {
             choir_dtype dtype = wide ? CHOIR_F64 : CHOIR_F32;
@@ -83,7 +82,6 @@ static void factors(void **state)
 /* Matrices of lower rank, of tiny and of huge numbers, and one that is 0 or not a number. */
 static void odd_matrices(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_cast(choir_randn(step, choir_dims(8, 2), "x"), CHOIR_F64), *u, *vt;
     choir_tensor *flat = choir_matmul(x, turned(choir_narrow(x, 0, 0, 5))); /* (8, 5), rank 2 */
     check_svd(flat, 1e-13);
@@ -101,7 +99,6 @@ static void odd_matrices(void **state)
  */
 static void halves(void **state)
 {
-    (void)state;
     choir_tensor *x =
         choir_cast(definite(choir_randn(step, choir_dims(4, 4), "x")), CHOIR_BF16);
     choir_tensor *l = choir_cholesky(x), *wide = choir_cholesky(choir_cast(x, CHOIR_F32));
@@ -152,7 +149,6 @@ static choir_tensor *of_singular_values(choir_tensor *const *in)
 
 static void gradients(void **state)
 {
-    (void)state;
     check_op(of_cholesky, leaf(choir_dims(2, 3, 4), false), NULL, NULL);
     check_op(of_lower, leaf(choir_dims(2, 3, 3), false), leaf(choir_dims(3, 2), false), NULL);
     check_op(of_upper, leaf(choir_dims(3, 3), false), leaf(choir_dims(2, 3, 2), false), NULL);
@@ -165,7 +161,6 @@ static void gradients(void **state)
 /* Where singular values are equal, or 0, the gradient of their sum is a number. */
 static void gradients_of_equal_values(void **state)
 {
-    (void)state;
     choir_tensor *one =
         choir_expand(choir_full(step, CHOIR_F32, choir_dims(1), 1), choir_dims(4, 3));
     choir_tensor *x = choir_require_grad(choir_tril(choir_triu(one, 0), 0)); /* s: 1, 1, 1 */
@@ -180,7 +175,6 @@ static void gradients_of_equal_values(void **state)
 
 static void refusals(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(2, 3), 1);
     choir_tensor *whole = choir_full(step, CHOIR_I64, choir_dims(2, 2), 1);
     choir_tensor *a = choir_full(step, CHOIR_F32, choir_dims(2, 2), 1), *u, *vt;
@@ -203,14 +197,12 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(factors),
-        T(odd_matrices),
-        T(halves),
-        T(gradients),
-        T(gradients_of_equal_values),
-        T(refusals),
-#undef T
+        IN_SCOPES(factors),
+        IN_SCOPES(odd_matrices),
+        IN_SCOPES(halves),
+        IN_SCOPES(gradients),
+        IN_SCOPES(gradients_of_equal_values),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("linear algebra", tests, NULL, NULL);
 }

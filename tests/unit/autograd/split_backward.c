@@ -273,7 +273,6 @@ static void gradients(const op_case *c, bool split, bool also_x, struct gradient
 static void same_bits_in_two_parts(void **state)
 {
     static struct gradients whole, split;
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++)
         for (int also_x = 0; also_x < 2; also_x++) {
             gradients(&cases[i], false, also_x, &whole);

@@ -63,13 +63,11 @@ static _Atomic int lost_count;
 
 static void tell(void *arg, const char *sentence)
 {
-    (void)arg;
     snprintf(told + strlen(told), sizeof told - strlen(told), "%s\n", sentence);
 }
 
 static void lost(void *arg, const char *sentence)
 {
-    (void)arg;
     assert_non_null(strstr(sentence, "has taken over"));
     atomic_fetch_add(&lost_count, 1);
 }
@@ -162,7 +160,6 @@ static pid_t other_process(const char *job)
 /* Two at once: one has it, by each kind of file system, and the other names it. */
 static void one_of_two(void **state)
 {
-    (void)state;
     for (kind = LOCAL; kind <= WITHOUT_LOCKS; kind++) {
         choir__claim *a, *b;
         ok(take(NULL, &a));
@@ -181,7 +178,6 @@ static void one_of_two(void **state)
 /* Many start at the same moment: one wins. */
 static void race(void **state)
 {
-    (void)state;
     enum { RUNNERS = 8 };
     for (kind = LOCAL; kind <= WITHOUT_LOCKS; kind++) {
         int go[2], verdicts[2], end[2], won = 0;
@@ -221,7 +217,6 @@ static void race(void **state)
 /* A killed holder on this machine is gone at once, though its file says it is fresh. */
 static void killed_here(void **state)
 {
-    (void)state;
     for (kind = LOCAL; kind <= WITHOUT_LOCKS; kind++) {
         choir__claim *claim;
         pid_t pid = other_process(NULL);
@@ -241,7 +236,6 @@ static void killed_here(void **state)
 static void other_machine(void **state)
 {
     static const double ages[] = {3600, -3600}; /* the other clock may be ahead of ours */
-    (void)state;
     choir__claim *claim;
     kind = NETWORK;
     choir__holder h = elsewhere(200);
@@ -274,7 +268,6 @@ static void move_on(void *arg, const char *sentence)
 /* A machine whose clock is an hour behind is alive while its time moves. */
 static void slow_clock(void **state)
 {
-    (void)state;
     choir__claim *claim;
     choir__claim_opts opts = quick(NULL);
     choir__holder h = elsewhere(3600);
@@ -300,7 +293,6 @@ static void end_process(void *arg, const char *sentence)
 /* A job on this machine may be about to end: it is waited for, in a sentence. */
 static void waited_for(void **state)
 {
-    (void)state;
     choir__claim *claim;
     pid_t pid = other_process(NULL);
     choir__claim_opts opts = quick(NULL);
@@ -319,7 +311,6 @@ static void waited_for(void **state)
 /* A process of another user counts as alive where /proc hides it. */
 static void hidden_process(void **state)
 {
-    (void)state;
     choir__holder h = choir__holder_of((int)getpid(), NULL);
     foreign = true;
     assert_true(choir__holder_lives(&h));
@@ -338,7 +329,6 @@ static void hidden_process(void **state)
 /* Everybody may read who has a folder. Where that is denied, the folder is not free. */
 static void unreadable(void **state)
 {
-    (void)state;
     struct stat s;
     int status;
     choir__claim *claim;
@@ -362,7 +352,6 @@ static void unreadable(void **state)
 /* A local disk of a machine that has started again: its lock is free, and that is enough. */
 static void started_again(void **state)
 {
-    (void)state;
     choir__claim *claim;
     choir__holder h = elsewhere(1);
     write_file(&h);
@@ -373,7 +362,6 @@ static void started_again(void **state)
 /* A copy of a folder whose job lives is free. */
 static void copied(void **state)
 {
-    (void)state;
     choir__claim *claim;
     char command[300], copy[64];
     pid_t pid = other_process(NULL);
@@ -394,7 +382,6 @@ static void copied(void **state)
  * job's own process lives. */
 static void same_job(void **state)
 {
-    (void)state;
     for (kind = LOCAL; kind <= WITHOUT_LOCKS; kind++) {
         choir__claim *claim;
         choir__claim_opts opts = quick("job a");
@@ -418,7 +405,6 @@ static void same_job(void **state)
 /* Processes that share a folder keep others out until the last has left it. */
 static void shared(void **state)
 {
-    (void)state;
     choir__claim *a, *b, *other;
     choir__claim_opts opts = quick("a search");
     opts.shared = true;
@@ -441,7 +427,6 @@ static void shared(void **state)
  * folder learns of it, and leaves the other's file. */
 static void renewed(void **state)
 {
-    (void)state;
     choir__claim *claim;
     ok(take(NULL, &claim));
     unlink(file);
@@ -467,7 +452,6 @@ static void renewed(void **state)
 /* A FIFO, a link, and a file with other contents. */
 static void strange_files(void **state)
 {
-    (void)state;
     choir__claim *claim;
     assert_int_equal(mkfifo(file, 0666), 0);
     assert_fails(take(NULL, &claim), CHOIR_ERR_IO, "it is no file");
@@ -505,7 +489,6 @@ static void count_at_fork(void)
  * holds, those of the allocator under sanitizers among them. Behind it the time is renewed. */
 static void forks(void **state)
 {
-    (void)state;
     choir__claim *claim;
     threads_without_claims = threads();
     ok(take(NULL, &claim));
@@ -531,7 +514,6 @@ static void forks(void **state)
 /* A folder that cannot be written needs no claim; one that is missing is an error. */
 static void no_folder(void **state)
 {
-    (void)state;
     choir__claim *claim;
     choir__claim_opts opts = quick(NULL);
     assert_int_equal(

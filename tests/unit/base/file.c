@@ -16,7 +16,6 @@ static char folder[] = "/tmp/choir-file-XXXXXX";
 static int make(void **state)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = "socket"};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chdir(folder), 0);
     assert_int_equal(mkdir("folder", 0700), 0);
@@ -34,7 +33,6 @@ static int make(void **state)
 static int clean(void **state)
 {
     const char *names[] = {"folder", "fifo", "device", "socket", "file", "new"};
-    (void)state;
     for (int i = 0; i < 6; i++)
         remove(names[i]);
     return chdir("/") || rmdir(folder);
@@ -60,7 +58,6 @@ static void refused(const char *path, int flags, choir__file_kinds kinds, const 
 
 static void test_reading(void **state)
 {
-    (void)state;
     const char *regular = "expected a regular file, got a FIFO, a socket or a device";
     opens("file", O_RDONLY, CHOIR__FILE_REGULAR);
     opens("file", O_RDONLY, CHOIR__FILE_TEXT);
@@ -78,7 +75,6 @@ static void test_reading(void **state)
 
 static void test_writing(void **state)
 {
-    (void)state;
     int flags = O_WRONLY | O_CREAT | O_APPEND;
     opens("new", flags, CHOIR__FILE_REGULAR);
     opens("device", flags, CHOIR__FILE_OUTPUT);
@@ -102,7 +98,6 @@ static void test_writing(void **state)
 static void test_other_ways(void **state)
 {
     json_error_t why;
-    (void)state;
     json_t *root = choir__file_json("file", 0, &why);
     assert_int_equal(json_integer_value(json_object_get(root, "a")), 1);
     json_decref(root);
@@ -120,7 +115,6 @@ static void test_other_ways(void **state)
 /* A file is replaced as a whole, and keeps its permissions; if not all is good, it stays. */
 static void files_are_replaced_whole(void **state)
 {
-    (void)state;
     struct stat s;
     choir__temp_file fresh;
     assert_int_equal(choir__temp_file_write("whole", "one", 3, true), 0);
@@ -147,7 +141,6 @@ static void files_are_replaced_whole(void **state)
  * which only the PID tells is not met. */
 static void writers_have_files_of_their_own(void **state)
 {
-    (void)state;
     choir__temp_file one, two;
     size_t bytes;
     char planted[64];

@@ -10,7 +10,6 @@ typedef double number_fn(double);
 
 static void fills_in_the_table(void **state)
 {
-    (void)state;
     static const char *const names[] = {"cos", "sqrt"};
     number_fn *table[2] = {NULL};
     ok(choir__library_open("libm.so.6", names, 2, table));
@@ -19,7 +18,6 @@ static void fills_in_the_table(void **state)
 
 static void says_what_is_missing(void **state)
 {
-    (void)state;
     static const char *const names[] = {"sqrt", "square_root"};
     number_fn *table[2];
     assert_fails(choir__library_open("libnowhere.so.1", names, 1, table), CHOIR_ERR_UNSUPPORTED,
@@ -36,7 +34,6 @@ static char libm[512];
 static int make_folder(void **state)
 {
     Dl_info info;
-    (void)state;
     void *library = dlopen("libm.so.6", RTLD_LAZY);
     void *fn = library ? dlsym(library, "sqrt") : NULL;
     if (!fn || !dladdr(fn, &info) || !mkdtemp(work))
@@ -47,7 +44,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    (void)state;
     assert_int_equal(shell("rm -r %s", work), 0);
     return 0;
 }
@@ -75,7 +71,6 @@ static choir_status open_with(const char *variable, const char *folder, const ch
 
 static void nvidias_libraries_are_found(void **state)
 {
-    (void)state;
     static const struct {
         const char *variable, *root, *folder;
     } at[] = {{"CUTEST_PATH", "one", "one"}, {"CUTEST_PATH", "two", "two/lib"},
@@ -101,7 +96,6 @@ static void nvidias_libraries_are_found(void **state)
  */
 static void nvidias_libraries_are_found_beside_the_runtime(void **state)
 {
-    (void)state;
     char path[600];
     assert_int_equal(shell("mkdir -p %s/nvidia/cu13/lib %s/nvidia/cutest/lib", work, work), 0);
     assert_int_equal(shell("cp %s %s/nvidia/cu13/lib/libcudart.so.13", libm, work), 0);
@@ -119,7 +113,6 @@ static void nvidias_libraries_are_found_beside_the_runtime(void **state)
 
 static void says_where_it_looked(void **state)
 {
-    (void)state;
     char part[600];
     assert_int_equal(
         open_with("CUDA_HOME", "nothing", "libcutestn.so.9"), CHOIR_ERR_UNSUPPORTED);
@@ -157,7 +150,6 @@ static void multiply(int64_t n)
  * and opening them leaves its environment as it was. */
 static void opens_onednn_for_the_first_product(void **state)
 {
-    (void)state;
     char **environment = environ;
     multiply(16);
     assert_false(is_loaded(CHOIR_ONEDNN_LIBRARY));
@@ -169,7 +161,6 @@ static void opens_onednn_for_the_first_product(void **state)
 #else
 static void opens_onednn_for_the_first_product(void **state)
 {
-    (void)state;
     skip();
 }
 #endif

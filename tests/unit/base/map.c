@@ -4,7 +4,6 @@
 
 static void holds_one(void **state)
 {
-    (void)state;
     choir__map m = {0};
     assert_int_equal(choir__map_find(&m, ""), -1);
     assert_int_equal(choir__map_put(&m, "a", 7), -1);
@@ -20,7 +19,6 @@ static void holds_one(void **state)
 /* Words of two letters, one of them beyond ASCII: many are a beginning of others. */
 static void agrees_with_a_list(void **state)
 {
-    (void)state;
     enum { WORDS = 400, LONGEST = 9 };
     static char word[WORDS][LONGEST + 1];
     int64_t number[WORDS], count = 0;

@@ -44,7 +44,6 @@ static const struct {
 
 static void errors(void **state)
 {
-    (void)state;
     for (size_t f = 0; f < CHOIR_COUNT(functions); f++) {
         double worst = 0, at = 0;
         for (int i = 0; i < 20000; i++) {
@@ -62,7 +61,6 @@ static void errors(void **state)
 
 static void errors_of_powers(void **state)
 {
-    (void)state;
     for (int i = 0; i < 40000; i++) {
         double x = i % 2 ? between(0, 4) : fabs(any_double());
         double y = i % 4 < 2    ? between(-40, 40)
@@ -77,7 +75,6 @@ static void errors_of_powers(void **state)
 /* Multiples of pi that doubles come near to: there a sine has lost most of the digits of pi. */
 static void long_reductions(void **state)
 {
-    (void)state;
     static const double x[] = {0x1.6ac5b262ca1ffp849, 0x1.dffffffffffffp4, 0x1.921fb54442d18p1,
         0x1.921fb54442d18p16, 0x1.921fb54442d18p17, 131071, 131072, 0x1p1023,
         1.7976931348623157e308};
@@ -97,7 +94,6 @@ static bool same(double a, double b)
 
 static void special_arguments(void **state)
 {
-    (void)state;
     static const double pi_2 = 0x1.921fb54442d18p0, least = 0x1p-1074;
     static const struct {
         function *f;
@@ -183,7 +179,6 @@ static void special_arguments(void **state)
 /* C's Annex F, F.10.4.4, and overflow. */
 static void special_powers(void **state)
 {
-    (void)state;
     static const double known[][3] = {{0.0, -3, INFINITY}, {-0.0, -3, -INFINITY},
         {-0.0, -2, INFINITY}, {0.0, -0.5, INFINITY}, {-0.0, -0.5, INFINITY},
         {-0.0, -INFINITY, INFINITY}, {-0.0, 3, -0.0}, {-0.0, 2, 0.0}, {0.0, 3, 0.0},
@@ -205,7 +200,6 @@ static void special_powers(void **state)
 /* Also where the result is half way between two floats, or no normal float. */
 static void powers_of_floats(void **state)
 {
-    (void)state;
     for (int i = 0; i < 100000; i++) {
         float x = i % 2 ? (float)(draw() % 8192) * 0x1p-12f : (float)ldexp(any_double(), 0);
         float y = i % 4 < 2 ? (float)(draw() % 64) - 32 : (float)between(-12, 12);
@@ -218,7 +212,6 @@ static void powers_of_floats(void **state)
 
 static void normal_pairs(void **state)
 {
-    (void)state;
     for (int i = 0; i < 20000; i++) {
         double u = i ? 1 - between(0, 1) : 1, turn = i % 8 ? between(0, 1) : (i % 64) * 0x1p-6,
                a, b;
@@ -234,7 +227,6 @@ static void normal_pairs(void **state)
 
 static void one_hash(void **state)
 {
-    (void)state;
     if (hash_of_math() != HASH_OF_MATH)
         fail_msg(
             "the hash of all results has become 0x%016llx", (unsigned long long)hash_of_math());

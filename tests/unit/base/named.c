@@ -20,7 +20,6 @@ static const choir__name_table structs = CHOIR__NAME_TABLE(animals),
 
 static void finds_names(void **state)
 {
-    (void)state;
     assert_int_equal(choir__find_named(&structs, "ant"), 0);
     assert_int_equal(choir__find_named(&structs, "ox"), 2);
     assert_int_equal(choir__find_named(&structs, "o"), -1);
@@ -34,7 +33,6 @@ static void finds_names(void **state)
 
 static void lists_names(void **state)
 {
-    (void)state;
     char text[16], small[9], none[1];
     assert_string_equal(choir__list_names(&structs, text, sizeof text), "ant, hen, ox");
     assert_string_equal(choir__list_names(&structs, small, sizeof small), "ant, hen");
@@ -44,7 +42,6 @@ static void lists_names(void **state)
 /* Names that strangers choose are as many, and as long, as they like. */
 static void counts_the_others(void **state)
 {
-    (void)state;
     enum { MANY = 1000 };
     static char name[MANY][8], tall[500];
     const char *many[MANY], *two[] = {tall, "b"};
@@ -63,7 +60,6 @@ static void counts_the_others(void **state)
 /* A sentence about a long text keeps its end, which says the way out. */
 static void keeps_the_way_out(void **state)
 {
-    (void)state;
     static char tall[5001];
     memset(tall, '+', sizeof tall - 1);
     choir__error(CHOIR_ERR_ARGUMENT, "unknown '%s': choose another", tall);
@@ -77,7 +73,6 @@ static void keeps_the_way_out(void **state)
 
 static void names_what_there_is(void **state)
 {
-    (void)state;
     assert_int_equal(choir__unknown_name(&structs, "animal", "cow"), CHOIR_ERR_ARGUMENT);
     assert_string_equal(
         choir_error_message(), "unknown animal 'cow': choose one of ant, hen, ox");
@@ -89,7 +84,6 @@ static void names_what_there_is(void **state)
 /* Among names that are equally many letters off, one of the word's length comes first. */
 static void prefers_length(void **state)
 {
-    (void)state;
     int best = INT_MAX;
     assert_true(choir__is_nearer("dp", "dpp", &best));
     assert_true(choir__is_nearer("ddp", "dpp", &best));

@@ -14,7 +14,6 @@ static void sixteen_bits(void **state)
     enum { N = 1 << 16 };
     static const choir_dtype dtypes[] = {CHOIR_BF16, CHOIR_F16};
     unsigned char *data = malloc(2 * N + 1);
-    (void)state;
     for (int d = 0; d < 2; d++) {
         for (int i = 0; i < N; i++)
             memcpy(data + 1 + 2 * i, &(uint16_t){(uint16_t)i}, 2);
@@ -39,7 +38,6 @@ static void wide_ones(void **state)
     uint64_t d_then[] = {
         UINT64_C(0xfff) << 51, UINT64_C(0xfff) << 51, UINT64_C(0xffe) << 51, UINT64_C(1) << 63};
     int64_t whole[] = {-1};
-    (void)state;
     choir__one_nan(f, CHOIR_F32, CHOIR_COUNT(f));
     assert_memory_equal(f, f_then, sizeof f);
     choir__one_nan(d, CHOIR_F64, CHOIR_COUNT(d));
@@ -52,7 +50,6 @@ static void wide_ones(void **state)
 static void hashes_know_one(void **state)
 {
     char hex[2][65];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         choir_scope *run = choir_scope_open(NULL, 1);
         choir_module *net = choir_nn_linear(run, 3, 1);

@@ -18,7 +18,6 @@ static const choir__option known[] = {
 
 static int reset(void **state)
 {
-    (void)state;
     layers = 7;
     rate = 0.5;
     causal = false;
@@ -28,7 +27,6 @@ static int reset(void **state)
 
 static void test_values(void **state)
 {
-    (void)state;
     ok(choir__options_parse("gpt2", "model gpt2", known));
     ok(choir__options_parse("gpt2:", "model gpt2", known));
     assert_true(layers == 7 && rate == 0.5 && !causal);
@@ -52,7 +50,6 @@ static void assert_bad(const char *text, const char *const *parts)
 
 static void test_errors(void **state)
 {
-    (void)state;
     BAD("gpt2:depth=4", "depth", "layers", "rate", "causal", "kind");
     BAD("gpt2:layers", "'layers'", "key=value");
     BAD("gpt2:layers=4,,rate=1", "key=value");
@@ -77,7 +74,6 @@ static void test_errors(void **state)
 static void test_name(void **state)
 {
     char name[8];
-    (void)state;
     ok(choir__options_name("gpt2:layers=4", name, sizeof name));
     assert_string_equal(name, "gpt2");
     ok(choir__options_name("1234567", name, sizeof name));
@@ -87,7 +83,6 @@ static void test_name(void **state)
 static void test_bytes(void **state)
 {
     int64_t n = -1;
-    (void)state;
     assert_true(choir__parse_bytes("17", &n) && n == 17);
     assert_true(choir__parse_bytes("3K", &n) && n == 3 << 10);
     assert_true(choir__parse_bytes("2G", &n) && n == INT64_C(2) << 30);

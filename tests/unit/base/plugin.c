@@ -26,7 +26,6 @@ static void assert_refused(const char *name, const char *part, const char *other
 
 static void test_a_plugin_calls_its_host(void **state)
 {
-    (void)state;
     choir__engine *engine = NULL;
     ok(open_one("echo", 2, &engine));
     assert_string_equal(engine->ops->name, "echo");
@@ -40,13 +39,11 @@ static void test_a_plugin_calls_its_host(void **state)
 
 static void on_crash(int number)
 {
-    (void)number;
 }
 
 /* Runs first, while the plug-in is not loaded yet. */
 static void test_loading_leaves_signals_alone(void **state)
 {
-    (void)state;
     choir__engine *engine = NULL;
     struct sigaction now, mine = {.sa_handler = on_crash}, before;
     sigaction(SIGSEGV, &mine, &before);
@@ -58,7 +55,6 @@ static void test_loading_leaves_signals_alone(void **state)
 
 static void test_an_absent_one(void **state)
 {
-    (void)state;
     assert_refused("nowhere", "choir_nowhere.so", "install libsomething-dev");
     assert_refused(
         "nowhere", CHOIR_TEST_PLUGINS, "CHOIR_PLUGIN_PATH"); /* where it was sought */
@@ -66,14 +62,12 @@ static void test_an_absent_one(void **state)
 
 static void test_another_version(void **state)
 {
-    (void)state;
     assert_refused("older", "0.0.1", "this is " CHOIR_VERSION);
     assert_refused("rebuilt", "another build", "build and install both together");
 }
 
 static void test_not_a_plugin(void **state)
 {
-    (void)state;
     char folder[] = "/tmp/choir-test-plugins-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/choir_torn.so", folder);
@@ -90,7 +84,6 @@ static void test_not_a_plugin(void **state)
 
 static void test_a_list_of_folders(void **state)
 {
-    (void)state;
     setenv("CHOIR_PLUGIN_PATH", "/nonexistent::" CHOIR_TEST_PLUGINS ":/tmp", 1);
     char *path = choir__plugin_find("echo", NULL);
     assert_string_equal(path, CHOIR_TEST_PLUGINS "/choir_echo.so");

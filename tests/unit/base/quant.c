@@ -52,7 +52,6 @@ static const struct {
 
 static void bytes_are_others(void **state)
 {
-    (void)state;
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
     uint8_t *b = malloc(N * sizeof *x);
     fill(x);
@@ -72,7 +71,6 @@ static void bytes_are_others(void **state)
 
 static void parts_are_as_in_the_whole(void **state)
 {
-    (void)state;
     static const int64_t parts[][2] = {
         {0, 1}, {7, 300}, {31, 2}, {64, 192}, {255, 514}, {N - 1, 1}};
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y),
@@ -95,7 +93,6 @@ static void parts_are_as_in_the_whole(void **state)
 
 static void numbers_and_limits(void **state)
 {
-    (void)state;
     const float most[] = {65504, 65536, NAN, INFINITY};
     for (int type = 0; type < CHOIR__QUANT_COUNT; type++) {
         assert_int_equal(choir__quant_of_gguf(choir__quant_types[type].gguf), type);

@@ -7,7 +7,6 @@
 /* From Random123's kat_vectors, "philox4x32 10": counter, key, result. */
 static void philox(void **state)
 {
-    (void)state;
     static const struct {
         uint64_t lo, hi, key;
         uint32_t out[4];
@@ -26,7 +25,6 @@ static void philox(void **state)
 
 static void unit_interval(void **state)
 {
-    (void)state;
     assert_true(choir__unit(0) == 0);
     assert_true(choir__unit(0x80000000u) == 0.5f);
     assert_true(choir__unit(UINT32_MAX) == 1 - 0x1p-24f); /* never 1 */
@@ -35,7 +33,6 @@ static void unit_interval(void **state)
 /* The 10000th draw of a generator seeded with 5489: the C++ standard's own check of mt19937. */
 static void mersenne(void **state)
 {
-    (void)state;
     choir__mt19937 mt;
     choir__mt_seed(&mt, 5489);
     for (int i = 1; i < 10000; i++)
@@ -46,7 +43,6 @@ static void mersenne(void **state)
 /* From PyTorch 2.15.0: torch.manual_seed(seed); torch.randperm(n).tolist(). */
 static void randperm(void **state)
 {
-    (void)state;
     static const struct {
         uint64_t seed;
         int64_t n, out[20];
@@ -69,7 +65,6 @@ static void randperm(void **state)
 /* A long permutation, past many refills of the generator: both ends match PyTorch's. */
 static void randperm_long(void **state)
 {
-    (void)state;
     enum { N = 40000 };
     static const int64_t head[] = {21615, 38303, 13217, 38042, 21599, 597, 5451, 24768};
     static const int64_t tail[] = {38942, 19912, 10674, 24326};
@@ -89,7 +84,6 @@ static void randperm_long(void **state)
 /* Keys depend on every bit of the seed and of the name, and mixing on the number mixed in. */
 static void keys_differ(void **state)
 {
-    (void)state;
     uint64_t key = choir__rng_key(1, "layer.0.weight");
     assert_true(key == choir__rng_key(1, "layer.0.weight"));
     assert_true(key != choir__rng_key(2, "layer.0.weight"));
@@ -102,7 +96,6 @@ static void keys_differ(void **state)
 /* A permutation that is read in steps, first a few entries and in the end all. */
 static void shuffled_in_steps(void **state)
 {
-    (void)state;
     enum { N = 20000 };
     static int64_t all[N], out[N];
     static const int64_t steps[] = {1, 2, 40, 41, 600, 1100, 1250, 1251, 7000, N};

@@ -40,7 +40,6 @@ static void hidden(void **state)
         {"://", "://"},
         {"", ""},
     };
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
         char *text = choir__hide_passwords(choir__strdup(texts[i][0]));
         assert_string_equal(text, texts[i][1]);
@@ -52,7 +51,6 @@ static void hidden(void **state)
 
 static void lacking(void **state)
 {
-    (void)state;
     assert_true(choir__lacks_password("http://joe@host"));
     assert_false(choir__lacks_password("http://joe:x@host"));
     assert_false(choir__lacks_password("http://joe:@host"));

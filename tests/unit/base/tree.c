@@ -43,7 +43,6 @@ static void fill(float *values, int64_t n)
 static void test_sum(void **state)
 {
     float values[300];
-    (void)state;
     fill(values, 300);
     for (int64_t n = 1; n <= 300; n++) {
         float want = recursive(values, n) * (1.0f / (float)n);
@@ -55,7 +54,6 @@ static void test_sum(void **state)
 
 static void test_runs(void **state)
 {
-    (void)state;
     for (int world = 1; world <= 20; world++)
         for (int64_t leaves = 0; leaves <= 50; leaves++) {
             int64_t at = 0, lo, hi;
@@ -72,7 +70,6 @@ static void test_runs(void **state)
 static void test_nodes(void **state)
 {
     choir__node nodes[CHOIR__MAX_NODES];
-    (void)state;
     for (int64_t n = 1; n <= 70; n++)
         for (int64_t lo = 0; lo <= n; lo++)
             for (int64_t hi = lo; hi <= n; hi++) {
@@ -92,7 +89,6 @@ static void test_nodes(void **state)
 
 static void test_siblings(void **state)
 {
-    (void)state;
     assert_true(choir__tree_siblings((choir__node){0, 2}, (choir__node){2, 2}));
     assert_false(choir__tree_siblings((choir__node){2, 2}, (choir__node){4, 2}));
     assert_false(choir__tree_siblings((choir__node){0, 4}, (choir__node){4, 2}));

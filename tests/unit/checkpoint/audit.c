@@ -48,7 +48,6 @@ static size_t modules(const choir__chain *chain)
 /* A step reads the weights that the step before has left, in all modules. */
 static void steps_follow(void **state)
 {
-    (void)state;
     job j = job_open(GPT2, SGD_PLAIN);
     choir__chain chain;
     choir_audit *audit = begin(&j, at("follow"), 1, 0);
@@ -87,7 +86,6 @@ static void lines_of(const char *model, enum optimizer optimizer, bool rides, ch
 /* The update's pass gives the hashes that kernels of their own give. */
 static void hashes_ride(void **state)
 {
-    (void)state;
     static const char *const models[] = {GPT2, CNN};
     for (size_t m = 0; m < CHOIR_COUNT(models); m++)
         for (int o = ADAMW; o <= SGD_PLAIN; o++) {
@@ -138,7 +136,6 @@ static void flip_a_bit(bool rides)
 
 static void flipped_bit(void **state)
 {
-    (void)state;
     flip_a_bit(false);
     flip_a_bit(true);
 }
@@ -162,7 +159,6 @@ static void know(
  * other numbers it fails. */
 static void saves_are_proved(void **state)
 {
-    (void)state;
     job j = job_open(CNN, ADAMW);
     choir_training parts = {.module = j.net, .optim = j.opt};
     for (int async = 0; async < 2; async++) {
@@ -191,7 +187,6 @@ static void saves_are_proved(void **state)
 /* A resumed run drops the lines of steps that it repeats, and adds a line for its beginning. */
 static void goes_on(void **state)
 {
-    (void)state;
     job j = job_open(TOY, SGD_PLAIN);
     choir__chain chain;
     choir_audit *audit = begin(&j, at("on"), 2, 0);
@@ -209,7 +204,6 @@ static void goes_on(void **state)
 
 static void refusals(void **state)
 {
-    (void)state;
     job j = job_open(TOY, SGD_PLAIN);
     choir_audit *audit;
     choir_audit_opts opts = choir_audit_defaults();
@@ -261,7 +255,6 @@ static void ranks_differ(void **state)
     static char vote[] =
         "step 1: the weights of module 'transformer.ln_f', before the step: other numbers on "
         "rank 1 than on most ranks";
-    (void)state;
     ok(choir_spawn(2, differs, tie));
     ok(choir_spawn(3, differs, vote));
 }

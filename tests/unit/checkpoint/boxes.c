@@ -14,7 +14,6 @@
 
 static void covers(void **state)
 {
-    (void)state;
     choir_shape whole = choir_dims(4, 6);
     choir__box_region halves[] = {{{0, 0}, {4, 3}}, {{0, 3}, {4, 3}}};
     choir__box_region over[] = {{{0, 0}, {3, 6}}, {{2, 0}, {1, 6}}};
@@ -73,7 +72,6 @@ static choir__item item_with(choir_tensor *t, choir__box *boxes, int count)
 /* Columns 1, 3, 5 of rows 1 and 2, side by side. */
 static void loads_other_boxes(void **state)
 {
-    (void)state;
     char path[6][512];
     const char *paths[6];
     choir__stored stored;
@@ -101,7 +99,6 @@ static void loads_other_boxes(void **state)
 
 static void refuses_parts(void **state)
 {
-    (void)state;
     char path[6][512];
     const char *paths[6];
     choir__stored stored;
@@ -135,7 +132,6 @@ static void refuses_parts(void **state)
 /* Hashes in pieces of all sizes equal libsodium's hash of the whole. */
 static void same_hashes(void **state)
 {
-    (void)state;
     unsigned char data[700];
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(i * 167 + i / 7);

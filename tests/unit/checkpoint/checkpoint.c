@@ -15,7 +15,6 @@
 
 static void weights_round_trip(void **state)
 {
-    (void)state;
     const char *models[] = {CNN, GPT2, TOY};
     for (int i = 0; i < 3; i++) {
         const char *path = at("weights.safetensors");
@@ -33,7 +32,6 @@ static void weights_round_trip(void **state)
 /* A file with weights that no reader takes would replace a good one. */
 static void never_over_a_good_file(void **state)
 {
-    (void)state;
     const char *path = at("good.safetensors");
     job a = job_open(GPT2, SGD_PLAIN), b = job_open(GPT2, SGD_PLAIN);
     float *w = choir__data(choir_module_find(a.net, "transformer.ln_f.weight"));
@@ -54,7 +52,6 @@ static void never_over_a_good_file(void **state)
 /* Images' weights are channels-last in memory and (O, I, H, W) in the file. */
 static void convolution_is_row_major(void **state)
 {
-    (void)state;
     const char *path = at("conv.safetensors");
     job j = job_open(CNN, SGD_PLAIN);
     choir__st_file *file;
@@ -81,7 +78,6 @@ static void convolution_is_row_major(void **state)
 
 static void tied_weights_once(void **state)
 {
-    (void)state;
     const char *path = at("tied.safetensors");
     job j = job_open(GPT2, SGD_PLAIN);
     choir__st_file *file;
@@ -97,7 +93,6 @@ static void tied_weights_once(void **state)
 /* Computed with Python: hashlib.sha256(struct.pack("<4f", 1, 2, 3, 4)).hexdigest() */
 static void known_sha256(void **state)
 {
-    (void)state;
     job j = job_open("toy:in=1,hidden=1,out=1", SGD_PLAIN);
     const char *names[] = {"0.bias", "0.weight", "2.bias", "2.weight"};
     for (int i = 0; i < 4; i++) {
@@ -131,7 +126,6 @@ static void assert_load_fails(job *j, const choir__st_tensor *t, int count, cons
 
 static void load_refuses(void **state)
 {
-    (void)state;
     job j = job_open("toy:in=1,hidden=1,out=1", SGD_PLAIN);
     choir__st_tensor t[5];
     toy_tensors(t);
@@ -154,7 +148,6 @@ static void load_refuses(void **state)
 
 static void load_converts(void **state)
 {
-    (void)state;
     const char *path = at("mixed.safetensors");
     job j = job_open("toy:in=1,hidden=1,out=1", SGD_PLAIN);
     choir__st_tensor t[4];
@@ -178,7 +171,6 @@ static void load_converts(void **state)
 /* Training through a checkpoint gives the bits of training without one. */
 static void training_goes_on(void **state)
 {
-    (void)state;
     const char *models[] = {CNN, GPT2, TOY};
     for (int i = 0; i < 9; i++) {
         enum optimizer optimizer = (enum optimizer)(i / 3);
@@ -198,7 +190,6 @@ static void training_goes_on(void **state)
 
 static void state_round_trip(void **state)
 {
-    (void)state;
     char found[PATH_MAX];
     job j = job_open(CNN, ADAMW);
     choir_train_state in = state_of(&j, 12345678901), out;
@@ -233,7 +224,6 @@ static void assert_found(const char *path, const char *step)
 
 static void keeps_latest_and_best(void **state)
 {
-    (void)state;
     job j = job_open(TOY, SGD_MOMENTUM);
     save(at("keep"), &j, 1, true);
     save(at("keep"), &j, 2, false);
@@ -253,7 +243,6 @@ static void keeps_latest_and_best(void **state)
 
 static void same_step_again(void **state)
 {
-    (void)state;
     job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
     train(&a, 0, 1);
     save(at("again"), &a, 5, true);
@@ -268,7 +257,6 @@ static void same_step_again(void **state)
 
 static void find_refuses(void **state)
 {
-    (void)state;
     char found[PATH_MAX];
     assert_fails(choir__checkpoint_find(at("nothing"), found), CHOIR_ERR_IO,
         "cannot open the checkpoint");
@@ -290,7 +278,6 @@ static void find_refuses(void **state)
  * saved. */
 static void found_without_latest(void **state)
 {
-    (void)state;
     char found[PATH_MAX];
     job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
     train(&a, 0, 1);
@@ -309,7 +296,6 @@ static void found_without_latest(void **state)
 
 static void weights_alone(void **state)
 {
-    (void)state;
     char found[PATH_MAX];
     choir_train_state s;
     choir_tokenizer *tokenizer;
@@ -327,7 +313,6 @@ static void weights_alone(void **state)
 
 static void another_model(void **state)
 {
-    (void)state;
     char found[PATH_MAX];
     job a = job_open(TOY, SGD_MOMENTUM), b = job_open("toy:in=3,hidden=5,out=2", SGD_MOMENTUM);
     job c = job_open(TOY, ADAMW), d = job_open(GPT2, SGD_MOMENTUM);
@@ -349,7 +334,6 @@ static void another_model(void **state)
 
 static void tokenizer_comes_along(void **state)
 {
-    (void)state;
     char found[PATH_MAX];
     job j = job_open(GPT2, ADAMW);
     choir_tokenizer *in, *out;
@@ -389,7 +373,6 @@ static bool resident(const char *from, size_t bytes)
 /* Prepared memory is touched before the first save, and all saves copy to it. */
 static void copies_to_kept_memory(void **state)
 {
-    (void)state;
     int64_t step = 0;
     job a = job_open(LARGE, ADAMW), b = job_open(LARGE, ADAMW);
     choir_checkpoint_opts opts = choir_checkpoint_defaults();
@@ -430,7 +413,6 @@ static void copies_to_kept_memory(void **state)
 /* A checkpoint may be saved, or closed, while its memory is still being prepared. */
 static void interrupted_preparation(void **state)
 {
-    (void)state;
     job a = job_open(LARGE, ADAMW), b = job_open(LARGE, ADAMW);
     choir_checkpoint_opts opts = choir_checkpoint_defaults();
     opts.async = true;

@@ -6,13 +6,11 @@ static const char *const metadata[] = {"step", "12", "note", "caf\xC3\xA9", NULL
 
 static void write_samples(void **state)
 {
-    (void)state;
     ok(st_write(path, samples, SAMPLES, metadata));
 }
 
 static void read_samples(void **state)
 {
-    (void)state;
     choir__st_file *file;
     ok(choir__st_open(path, &file));
     assert_int_equal(choir__st_count(file), SAMPLES);
@@ -36,7 +34,6 @@ static void read_samples(void **state)
 
 static void alignment(void **state)
 {
-    (void)state;
     choir__st_file *file;
     ok(choir__st_open(path, &file));
     for (int i = 0; i < SAMPLES; i++) {
@@ -49,7 +46,6 @@ static void alignment(void **state)
 /* Writing these tensors in any order gives these bytes. */
 static void known_bytes(void **state)
 {
-    (void)state;
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"},"
         "\"scalar\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
@@ -75,7 +71,6 @@ static void known_bytes(void **state)
 
 static void nothing_at_all(void **state)
 {
-    (void)state;
     choir__st_file *file;
     ok(st_write(path, NULL, 0, NULL));
     ok(choir__st_open(path, &file));
@@ -96,7 +91,6 @@ static void assert_write_fails(const choir__st_tensor *t, int count, const char 
 
 static void unwritable_tensors(void **state)
 {
-    (void)state;
     choir__st_tensor t[2] = {samples[1], samples[1]};
     assert_write_fails(t, 2, "two tensors are named 'b.weight'");
     t[0].name = "";
@@ -111,7 +105,6 @@ static void unwritable_tensors(void **state)
 
 static void unwritable_places(void **state)
 {
-    (void)state;
     assert_int_equal(st_write("/tmp/no/such/folder/x", samples, 1, NULL), CHOIR_ERR_IO);
     assert_string_equal(
         choir_error_message(), "cannot write /tmp/no/such/folder/x: No such file or directory");
@@ -121,7 +114,6 @@ static void unwritable_places(void **state)
 /* Others' files: header not padded, keys we do not know, data at odd addresses, over 4 GiB. */
 static void other_writers(void **state)
 {
-    (void)state;
     choir__st_file *file;
     const char *odd =
         "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"extra\":1}}\n ";

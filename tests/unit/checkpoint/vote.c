@@ -42,7 +42,6 @@ static void assert_verdict(
 
 static void equal_answers(void **state)
 {
-    (void)state;
     assert_verdict("", CHOIR__VOTE_AGREED, 0, "");
     assert_verdict("00a01a02a", CHOIR__VOTE_AGREED, 0, "");
     assert_verdict("00a00a10b11b...", CHOIR__VOTE_AGREED, 0, "");
@@ -50,7 +49,6 @@ static void equal_answers(void **state)
 
 static void the_most_ranks_are_right(void **state)
 {
-    (void)state;
     assert_verdict("10a11b12a", CHOIR__VOTE_DECIDED, 1, "1");
     assert_verdict("10a11b12a13c14a", CHOIR__VOTE_DECIDED, 1, "13");
     /* a rank that says it again and again has one voice */
@@ -59,7 +57,6 @@ static void the_most_ranks_are_right(void **state)
 
 static void a_rank_that_changes_its_answer_is_wrong(void **state)
 {
-    (void)state;
     assert_verdict("10a10b11b", CHOIR__VOTE_DECIDED, 1, "0");
     assert_verdict("10a10b", CHOIR__VOTE_DECIDED, 1, "0"); /* though no other has the number */
     assert_verdict("10a10b11b12c", CHOIR__VOTE_DECIDED, 1, "0");
@@ -68,7 +65,6 @@ static void a_rank_that_changes_its_answer_is_wrong(void **state)
 
 static void what_all_share(void **state)
 {
-    (void)state;
     assert_verdict("10a11a10b11b", CHOIR__VOTE_SHARED, 1, "");
     /* sums of a wrong gradient: the rank that computed it explains them */
     assert_verdict("10a11a10b11b20x21y21x", CHOIR__VOTE_DECIDED, 2, "1");
@@ -76,7 +72,6 @@ static void what_all_share(void **state)
 
 static void two_that_differ(void **state)
 {
-    (void)state;
     assert_verdict("10a11b", CHOIR__VOTE_TIED, 1, "01");
     assert_verdict("10a11b10a11b", CHOIR__VOTE_TIED, 1, "01");
     assert_verdict("10a11b12a13b", CHOIR__VOTE_TIED, 1, "0123");

@@ -68,7 +68,6 @@ static void sizes(void **state)
 {
     static const size_t all[] = {0, 1, 511, 4096, 4097, 2 * MB - 1, 2 * MB, 2 * MB + 1,
         2 * MB + 4096, 8 * MB, 8 * MB + 3, 10 * MB, MOST};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
         stream(all[i], MOST, 0);
         stream(all[i], 300 * 1000 + 7, 0);
@@ -78,7 +77,6 @@ static void sizes(void **state)
 
 static void without_threads(void **state)
 {
-    (void)state;
     no_threads = true;
     stream(2 * MB, 4096, 0);
     stream(MOST, MB + 1, 0);
@@ -89,7 +87,6 @@ static void without_threads(void **state)
 /* The limit of a file's size stands for a disk that fills up. */
 static void full(void **state)
 {
-    (void)state;
     struct rlimit before, limit;
     glob_t left;
     choir__draft draft;

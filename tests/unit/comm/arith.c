@@ -187,7 +187,6 @@ static bool exists(choir_dtype dtype, choir_reduce_op op)
 
 static void every_type_and_operation(void **unused)
 {
-    (void)unused;
     for (int d = 0; d < CHOIR_DTYPE_COUNT; d++)
         for (int op = 0; op < CHOIR_REDUCE_OP_COUNT; op++) {
             setting s = {.dtype = (choir_dtype)d, .op = (choir_reduce_op)op};
@@ -214,7 +213,6 @@ static void every_type_and_operation(void **unused)
 /* Sources that hold several leaves, like a rank's run of micro-batches. */
 static void nodes_of_many_leaves(void **unused)
 {
-    (void)unused;
     static const choir_dtype types[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16, CHOIR_U8};
     uint64_t random = 1;
     for (size_t t = 0; t < CHOIR_COUNT(types); t++)
@@ -242,7 +240,6 @@ static void nodes_of_many_leaves(void **unused)
 /* Sums are in f32: in bf16, 256 + 1 would be 256 again and again. */
 static void rounded_once(void **unused)
 {
-    (void)unused;
     static _Alignas(64) char scratch[CHOIR__REDUCE_SCRATCH];
     uint16_t values[9], result;
     const char *from[9];
@@ -272,7 +269,6 @@ static void rounded_once(void **unused)
 /* Without `wide`, each step rounds: algorithms that pass on partial results work like this. */
 static void rounded_each_time(void **unused)
 {
-    (void)unused;
     for (int d = CHOIR_BF16; d <= CHOIR_F16; d++)
         for (int op = CHOIR_SUM; op <= CHOIR_PRODUCT; op++) {
             const choir__arith *arith = choir__arith_find((choir_dtype)d, (choir_reduce_op)op);

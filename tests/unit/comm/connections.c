@@ -13,13 +13,11 @@ typedef struct heard {
 
 static void came(void *arg, uint64_t from, const uint8_t *message, size_t bytes)
 {
-    (void)from, (void)message, (void)bytes;
     ((heard *)arg)->messages++;
 }
 
 static void gone(void *arg, uint64_t id)
 {
-    (void)id;
     ((heard *)arg)->gone++;
 }
 
@@ -57,7 +55,6 @@ static int wake_ups(choir__connections *l)
 /* Callers that never say hello take all places for strangers, and one more waits. */
 static void many_strangers(void **state)
 {
-    (void)state;
     heard h = {0};
     int fds[STRANGERS_MAX + 1];
     choir__connections *l = agent(1, &h);
@@ -80,7 +77,6 @@ static void many_strangers(void **state)
 /* There are no descriptors left. */
 static void no_descriptors(void **state)
 {
-    (void)state;
     heard h = {0};
     choir__connections *l = agent(1, &h);
     int fd = connect_to(l);
@@ -111,7 +107,6 @@ static int count_open(const choir__connections *l)
 /* Two agents call each other before either has heard of the other. */
 static void both_call(void **state)
 {
-    (void)state;
     heard h[2] = {{0}, {0}};
     choir__connections *a = agent(1, &h[0]), *b = agent(2, &h[1]);
     char at_a[CHOIR__CONNECTION_ADDRESS], at_b[CHOIR__CONNECTION_ADDRESS];

@@ -108,12 +108,10 @@ static bool all_members(const state *s, bool (*far)(const process *p, int step),
 
 static bool is_here(const process *p, int step)
 {
-    (void)step;
     return p->joined;
 }
 static bool has_met(const process *p, int step)
 {
-    (void)step;
     return p->met;
 }
 static bool has_begun(const process *p, int step)
@@ -424,7 +422,6 @@ static void explore(struct job what)
 
 static void test_in_place(void **unused)
 {
-    (void)unused;
     explore((struct job){.world = 2, .deaths = 2, .restarts = 2});
     explore((struct job){.world = 2, .deaths = 1, .spares = 1});
     explore((struct job){.world = 3, .deaths = 2, .restarts = 2, .steps = 1});
@@ -432,14 +429,12 @@ static void test_in_place(void **unused)
 
 static void test_apart(void **unused)
 {
-    (void)unused;
     explore((struct job){.world = 2, .deaths = 2, .restarts = 2, .apart = true});
     explore((struct job){.world = 3, .deaths = 2, .restarts = 1, .steps = 1, .apart = true});
 }
 
 static void test_rebuilt(void **unused)
 {
-    (void)unused;
     explore((struct job){.world = 2, .deaths = 2, .restarts = 2, .rebuild = true});
     explore((struct job){.world = 2, .deaths = 2, .restarts = 2, .rebuild = true, .least = 2});
     explore((struct job){.world = 3, .deaths = 1, .rebuild = true, .least = 2});
@@ -448,7 +443,6 @@ static void test_rebuilt(void **unused)
 /* A limit for live-locks comes from the job's own steps. */
 static void test_patience(void **unused)
 {
-    (void)unused;
     ok(choir__crew_new(2, "job", &crew));
     mine.crew = crew;
     assert_true(choir__crew_patience(crew, 1800) == 1800); /* no step is known */
@@ -466,7 +460,6 @@ static void test_patience(void **unused)
  * then it is a rank like the others, which brings the next newcomer up to date. */
 static void test_settled(void **unused)
 {
-    (void)unused;
     ok(choir__crew_new(2, "job", &crew));
     memset(&mine, 0, sizeof mine);
     choir__crew_sit(crew, 0);
@@ -500,7 +493,6 @@ static const choir_membership *next_of(choir_status why)
  * belongs to the next one. A change that is not reported becomes a part of the next. */
 static void test_report(void **unused)
 {
-    (void)unused;
     ok(choir__crew_new(3, "job", &crew));
     memset(&mine, 0, sizeof mine);
     choir__crew_sit(crew, 0);

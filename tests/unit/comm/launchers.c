@@ -42,7 +42,6 @@ static choir__launcher find(const char *const *settings)
 static void nobody(void **state)
 {
     choir__launcher l;
-    (void)state;
     clear();
     ok(choir__launcher_find(false, &l));
     assert_null(l.name);
@@ -54,7 +53,6 @@ static void nobody(void **state)
 
 static void by_hand(void **state)
 {
-    (void)state;
     choir__launcher l = FIND("RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
         "GROUP_RANK=1", "CHOIR_JOB=x", "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=9");
     assert_string_equal(l.name, "RANK");
@@ -71,7 +69,6 @@ static void by_hand(void **state)
 
 static void open_mpi(void **state)
 {
-    (void)state;
     choir__launcher l = FIND("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4",
         "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=77",
         "OMPI_MCA_orte_precondition_transports=12-34", "SLURM_PROCID=0",
@@ -87,7 +84,6 @@ static void open_mpi(void **state)
 
 static void mpich(void **state)
 {
-    (void)state;
     choir__launcher l =
         FIND("PMI_RANK=2", "PMI_SIZE=3", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=3");
     assert_true(l.mpi);
@@ -103,7 +99,6 @@ static void mpich(void **state)
 
 static void slurm(void **state)
 {
-    (void)state;
     choir__launcher l = FIND("SLURM_PROCID=6", "SLURM_STEP_NUM_TASKS=7", "SLURM_LOCALID=1",
         "SLURM_NODEID=2", "SLURM_STEP_NODELIST=gpu[07-09],x1",
         "SLURM_STEP_TASKS_PER_NODE=3,2(x2)", "SLURM_JOB_ID=12345", "SLURM_STEP_ID=3");
@@ -123,7 +118,6 @@ static void slurm(void **state)
 
 static void jsrun(void **state)
 {
-    (void)state;
     choir__launcher l = FIND("JSM_NAMESPACE_RANK=5", "JSM_NAMESPACE_SIZE=12",
         "JSM_NAMESPACE_LOCAL_RANK=5", "JSM_NAMESPACE_LOCAL_SIZE=6", "LSB_JOBID=77",
         "MASTER_ADDR=h36n10", "MASTER_PORT=23456", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2");
@@ -142,7 +136,6 @@ static void jsrun(void **state)
 
 static void flux(void **state)
 {
-    (void)state;
     choir__launcher l =
         FIND("FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2", "FLUX_TASK_LOCAL_ID=1", "FLUX_JOB_NNODES=1",
             "FLUX_JOB_ID=f58fQCKb", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1");
@@ -162,7 +155,6 @@ static void flux(void **state)
 /* Intel's mpirun speaks MPICH's PMI; its ranks also have variables of their own. */
 static void intel(void **state)
 {
-    (void)state;
     choir__launcher l = FIND("PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=0",
         "MPI_LOCALNRANKS=1", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2");
     assert_string_equal(l.name, "mpirun");
@@ -175,7 +167,6 @@ static void intel(void **state)
  * whether its agent serves a store. */
 static void kubernetes(void **state)
 {
-    (void)state;
     choir__launcher l = FIND("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=job-master-0",
         "MASTER_PORT=23456", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2");
     assert_string_equal(l.name, "RANK");
@@ -193,7 +184,6 @@ static void hosts(void **state)
         {"n[03,07-9]-x", "n03-x"}, {"r[1-2]n[08-9],z", "r1n08"}, {"n[3", "n3"}, {"", ""},
         {"[", ""}};
     char host[64];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         choir__first_host(cases[i][0], host, sizeof host);
         assert_string_equal(host, cases[i][1]);
@@ -205,7 +195,6 @@ static void hosts(void **state)
 static void nonsense(void **state)
 {
     choir__launcher l;
-    (void)state;
     clear();
     setenv("OMPI_COMM_WORLD_RANK", "x", 1);
     assert_fails(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT,

@@ -255,7 +255,6 @@ static void explore_job(choir__terms terms, int deepest)
 
 static void test_every_order(void **state)
 {
-    (void)state;
     explore_job(terms_of(2, 2, 0, 0), 12);
     explore_job(terms_of(1, 2, 0, 0), 7);
     explore_job(terms_of(2, 2, 2, 0), 7);
@@ -274,7 +273,6 @@ static void all_ready(choir__agent_state *m)
 static void test_failure_of_a_lost_node(void **state)
 {
     choir__agent_state m = new_job(terms_of(1, 2, 1, 0));
-    (void)state;
     join(&m, 0, 1);
     join(&m, 1, 1);
     assert_true(choir__agent_state_advance(&m, &early, "one"));
@@ -296,7 +294,6 @@ static void test_last_restart(void **state)
 {
     choir__agent_state m = new_job(terms_of(2, 2, 1, 0));
     choir__verdict second = {.status = 4, .report = "choir run: rank 1 failed again"};
-    (void)state;
     join(&m, 0, 1);
     join(&m, 1, 1);
     choir__agent_state_advance(&m, &early, "one");
@@ -322,7 +319,6 @@ static void test_given_up(void **state)
     choir__agent_state m = new_job(terms_of(2, 2, 5, 0));
     const choir__verdict undecided = {
         .status = 1, .final = true, .report = "choir run: no third computation decides"};
-    (void)state;
     join(&m, 0, 1);
     join(&m, 1, 1);
     choir__agent_state_advance(&m, &early, "one");
@@ -338,7 +334,6 @@ static void test_given_up(void **state)
 static void test_done_and_gone(void **state)
 {
     choir__agent_state m = new_job(terms_of(1, 2, 0, 0));
-    (void)state;
     join(&m, 0, 1);
     join(&m, 1, 1);
     choir__agent_state_advance(&m, &early, "one");
@@ -359,7 +354,6 @@ static void test_event(void **state)
     choir__agent_state m = new_job(terms_of(1, 3, 1, 0));
     choir__verdict why = {
         .status = 5, .worker = 1, .report = "choir run: rank 1 is \"ill\"\nmore"};
-    (void)state;
     join(&m, 0, 2);
     join(&m, 1, 1);
     choir__agent_state_advance(&m, &late, "one");
@@ -389,7 +383,6 @@ static void test_bad_text(void **state)
 {
     static const char *const bad[] = {"", "{}", "[]", "{\"terms\":1}", "null"};
     choir__agent_state m;
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(bad); i++)
         assert_int_equal(choir__agent_state_read(bad[i], &m), CHOIR_ERR_FORMAT);
     m = new_job(terms_of(1, 2, 0, 0));

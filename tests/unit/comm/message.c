@@ -108,7 +108,6 @@ static void test_small(void **state)
     static const int64_t few[] = {0, 1, 7, 300}, main[] = {65};
     plenty some = {few, CHOIR_COUNT(few), false, false},
            all = {main, CHOIR_COUNT(main), true, false};
-    (void)state;
     for (int world = 1; world <= 6; world++)
         assert_int_equal(mailbox_run(world, 0, everything, &some), 0);
     assert_int_equal(mailbox_run(3, 0, everything, &all), 0);
@@ -120,7 +119,6 @@ static void test_segments(void **state)
 {
     static const int64_t counts[] = {65537 * 10};
     plenty p = {counts, CHOIR_COUNT(counts), false, true};
-    (void)state;
     assert_int_equal(mailbox_run(2, 0, everything, &p), 0);
     assert_int_equal(mailbox_run(3, 2, everything, &p), 0);
 }
@@ -130,7 +128,6 @@ static void test_segments(void **state)
 static int trees(choir__engine *engine, void *arg)
 {
     static const int64_t leaves[] = {1, 2, 5, 8, 13}, counts[] = {1, 100, 70001};
-    (void)arg;
     uint32_t seq = 0;
     for (size_t l = 0; l < CHOIR_COUNT(leaves); l++)
         for (size_t c = 0; c < CHOIR_COUNT(counts); c++)
@@ -179,7 +176,6 @@ static int trees(choir__engine *engine, void *arg)
 static void test_trees(void **state)
 {
     static const int worlds[] = {1, 2, 3, 5, 8};
-    (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++)
         assert_int_equal(mailbox_run(worlds[w], 3, trees, NULL), 0);
 }
@@ -192,7 +188,6 @@ static int messages(choir__engine *engine, void *arg)
     int world = engine->world, count = 0;
     choir__call *calls = calloc((size_t)(2 * EACH * world), sizeof *calls);
     int32_t *data = calloc((size_t)(2 * EACH * world), ROOM * sizeof *data);
-    (void)arg;
     for (int r = 0; r < world; r++)
         for (int k = 0; k < EACH && r != engine->rank; k++)
             for (int way = 0; way < 2; way++) {
@@ -221,7 +216,6 @@ static int messages(choir__engine *engine, void *arg)
 
 static void test_messages(void **state)
 {
-    (void)state;
     assert_int_equal(mailbox_run(2, 0, messages, NULL), 0);
     assert_int_equal(mailbox_run(5, 0, messages, NULL), 0);
 }
@@ -230,7 +224,6 @@ static void test_messages(void **state)
 static int disagreement(choir__engine *engine, void *arg)
 {
     float x[64] = {0};
-    (void)arg;
     choir__call call = {.stamp = {.count = engine->rank == 1 ? 63 : 64,
                             .seq = 1,
                             .kind = CHOIR__ALL_REDUCE,
@@ -245,7 +238,6 @@ static int disagreement(choir__engine *engine, void *arg)
 static int too_much(choir__engine *engine, void *arg)
 {
     float x = 0;
-    (void)arg;
     choir__call call = {.stamp = {.count = UINT64_C(1) << 55,
                             .seq = 1,
                             .kind = CHOIR__REDUCE_SCATTER,
@@ -259,7 +251,6 @@ static int too_much(choir__engine *engine, void *arg)
 
 static void test_errors(void **state)
 {
-    (void)state;
     assert_int_equal(mailbox_run(3, 0, disagreement, NULL), 0);
     assert_int_equal(mailbox_run(2, 0, too_much, NULL), 0);
 }

@@ -24,7 +24,6 @@ static choir_pattern *pattern_of(
  * received. */
 static void test_ring(void **state)
 {
-    (void)state;
     for (int ranks = 2; ranks <= 64; ranks++) {
         choir_pattern *p = pattern_of("all_reduce", "ring", ranks, 1);
         int count;
@@ -71,7 +70,6 @@ static void follow(const choir_pattern *p)
 
 static void test_sums(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 64; ranks += ranks < 20 ? 1 : 11)
         for (size_t a = 0; a < CHOIR_COUNT(algorithms); a++) {
             int nodes = strcmp(algorithms[a], "hierarchical") == 0 ? (ranks + 3) / 4 : 1;
@@ -114,7 +112,6 @@ static uint64_t in_the_end(const char *collective, int ranks, int rank, int c)
 static void test_collectives(void **state)
 {
     int done = 0;
-    (void)state;
     for (int ranks = 1; ranks <= 12; ranks++)
         for (size_t a = 0; a < CHOIR_COUNT(algorithms); a++)
             for (size_t k = 0; k < CHOIR_COUNT(collectives); k++) {
@@ -146,7 +143,6 @@ static void test_collectives(void **state)
 static void test_wrong(void **state)
 {
     choir_pattern *p;
-    (void)state;
     assert_fails(choir_pattern_new("sum", "ring", 4, 1, &p), CHOIR_ERR_ARGUMENT, "'sum'");
     assert_fails(
         choir_pattern_new("all_reduce", "wring", 4, 1, &p), CHOIR_ERR_ARGUMENT, "'wring'");
@@ -171,7 +167,6 @@ static void test_picture(void **state)
 {
     static char text[1 << 20];
     char path[] = "/tmp/choir_pattern_XXXXXX";
-    (void)state;
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     choir_pattern *p = pattern_of("all_reduce", "ring", 5, 1);
@@ -194,7 +189,6 @@ static void test_print(void **state)
 {
     char *text = NULL;
     size_t bytes = 0;
-    (void)state;
     FILE *file = open_memstream(&text, &bytes);
     choir_pattern *p = pattern_of("all_reduce", "ring", 3, 1);
     ok(choir_pattern_print(p, file));

@@ -53,7 +53,6 @@ static void settle(const choir__voters_seat *begin, int count)
 
 static void votes(void **state)
 {
-    (void)state;
     for (int count = 1; count <= AGENTS; count++)
         for (int code = 0, codes = 1 << 3 * (count - 1); code < codes; code++) {
             choir__voters_seat seats[AGENTS] = {{1, RAFT_VOTER, true, true}};
@@ -71,7 +70,6 @@ static void votes(void **state)
 /* A leader that retires gives its vote away first, and goes only then. */
 static void retiring(void **state)
 {
-    (void)state;
     choir__voters_seat two[AGENTS] = {
         {1, RAFT_VOTER, true, true}, {2, RAFT_STANDBY, true, false}};
     choir__voters_move m = choir__voters_next(two, 2, true);
@@ -122,7 +120,6 @@ static void there_and_back(const struct raft_message *m)
 
 static void messages(void **state)
 {
-    (void)state;
     struct raft_entry entries[] = {
         {.term = 2, .type = RAFT_COMMAND, .buf = {(char[]){"one"}, 3}},
         {.term = 3, .type = RAFT_BARRIER, .buf = {(char[8]){0}, 8}}};
@@ -155,13 +152,10 @@ enum { SERVERS = 3, ROUNDS = 60 };
 
 static void nothing(void *arg)
 {
-    (void)arg;
 }
 
 static void forget(struct raft_apply *apply, int status, void *result)
 {
-    (void)status;
-    (void)result;
     free(apply);
 }
 
@@ -242,7 +236,6 @@ static void simulate(unsigned seed)
 
 static void simulated_clusters(void **state)
 {
-    (void)state;
     for (unsigned seed = 1; seed <= 20; seed++)
         simulate(seed);
 }

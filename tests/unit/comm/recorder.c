@@ -102,7 +102,6 @@ static void test_ring(void **state)
 {
     pid_t pid = begin(hundred_calls);
     choir__seen *seen = choir__flight_read(pid);
-    (void)state;
     assert_non_null(seen);
     assert_int_equal(seen->state, 'T');
     assert_int_equal(seen->who.rank, 1);
@@ -154,7 +153,6 @@ static void test_last_seen(void **state)
 {
     char text[CHOIR__SEEN_TEXT];
     pid_t pid = begin(stuck_in_another_group);
-    (void)state;
     choir__flight_log_last_seen(pid, "world", 0, text);
     if (strncmp(text, "finished all_reduce of 3 f32 (number 40) 0.", 43) != 0 ||
         !strstr(text, " s ago, 1 more queued, running barrier (number 12) of group world/1 "
@@ -181,7 +179,6 @@ static void test_no_calls(void **state)
 {
     char text[CHOIR__SEEN_TEXT];
     pid_t pid = begin(no_calls);
-    (void)state;
     assert_string_equal(
         choir__flight_log_last_seen(pid, "world", 0, text), "has called nothing yet");
     finish(pid);
@@ -207,7 +204,6 @@ static void test_batch(void **state)
 {
     pid_t pid = begin(side_by_side);
     choir__seen *seen = choir__flight_read(pid);
-    (void)state;
     const choir__seen_group *group = group_named(seen, "world");
     assert_int_equal(group->count, 3);
     assert_true(group->calls[0].ended && !group->calls[1].ended && group->calls[2].ended);
@@ -222,7 +218,6 @@ static void test_places(void **state)
 {
     void *first = choir__board_take(CHOIR__BOARD_GROUP, 1000);
     void *second = choir__board_take(CHOIR__BOARD_GROUP, 1000);
-    (void)state;
     assert_non_null(first);
     assert_int_equal((uintptr_t)first % 64, 0);
     assert_true((char *)second >= (char *)first + 1000);
@@ -255,7 +250,6 @@ static void test_fork(void **state)
 {
     choir__flight_log *log = choir__flight_log_open("world", "shm", 0, 1);
     choir_device *device = choir_device_find("cpu:0");
-    (void)state;
     make_call(log, 1, 1);
     choir_device_set_limit(device, 123 << 20);
     pid_t pid = begin(uses_its_device);
@@ -279,7 +273,6 @@ static void test_fork(void **state)
 /* A program that closes descriptors it does not know, and forks, keeps its files. */
 static void test_descriptor_taken(void **state)
 {
-    (void)state;
     pid_t pid = fork();
     if (pid == 0) {
         choir__flight_log *log = choir__flight_log_open("world", "shm", 0, 1);
@@ -308,7 +301,6 @@ static void test_sealed(void **state)
     choir__flight_log *log = choir__flight_log_open("world", "shm", 0, 1);
     char path[64], target[64] = "";
     int fd = -1;
-    (void)state;
     for (int i = 3; i < 64 && fd < 0; i++) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", i);
         ssize_t length = readlink(path, target, sizeof target - 1);
@@ -332,7 +324,6 @@ static void test_dump(void **state)
     size_t bytes;
     pid_t pid = begin(stuck_in_another_group);
     FILE *out = open_memstream(&text, &bytes);
-    (void)state;
     assert_true(choir__flight_dump(pid, out));
     fflush(out);
     assert_non_null(strstr(text, "stopped (SIGSTOP)"));
@@ -351,7 +342,6 @@ static void test_process_list(void **state)
 {
     pid_t pid = begin(no_calls);
     int *pids, count = choir__board_processes(&pids), found = 0;
-    (void)state;
     for (int i = 0; i < count; i++)
         found += pids[i] == pid;
     assert_int_equal(found, 1);
@@ -363,7 +353,6 @@ static void test_process_list(void **state)
 
 static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
 {
-    (void)arg;
     *epoch = 0;
     for (int64_t i = 0; i < *count; i++)
         index[i] = position + i;
@@ -371,14 +360,12 @@ static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, in
 
 static choir_status get(void *arg, int64_t epoch, int64_t index, void *x, void *y)
 {
-    (void)arg, (void)epoch, (void)index, (void)x, (void)y;
     return CHOIR_OK;
 }
 
 /* A process that only reads data makes progress, by each sample. */
 static void test_host_work(void **state)
 {
-    (void)state;
     choir__prefetch_source source = {
         .list = list, .get = get, .samples = 5, .x_bytes = 4, .y_bytes = 4, .depth = 1};
     choir__prefetch *p;

@@ -28,7 +28,6 @@ static void check(int64_t batch, int64_t pieces, int devices, const double *weig
 
 static void test_chunks(void **state)
 {
-    (void)state;
     check(30, 0, 1, NULL, L{30}, D{0}, 1);
     check(30, 0, 2, NULL, L{15, 15}, D{0, 1}, 2);
     check(10, 0, 3, NULL, L{4, 4, 2}, D{0, 1, 2}, 3);
@@ -41,7 +40,6 @@ static void test_chunks(void **state)
 
 static void test_runs(void **state)
 {
-    (void)state;
     check(12, 6, 2, NULL, L{2, 2, 2, 2, 2, 2}, D{0, 0, 0, 1, 1, 1}, 6);
     check(12, 6, 4, NULL, L{2, 2, 2, 2, 2, 2}, D{0, 0, 1, 1, 2, 3}, 6);
     check(12, 3, 8, NULL, L{4, 4, 4}, D{0, 1, 2}, 3);
@@ -52,7 +50,6 @@ static void test_runs(void **state)
 
 static void test_weights(void **state)
 {
-    (void)state;
     check(70, 0, 4, W{1, 2, 2, 2}, L{10, 20, 20, 20}, D{0, 1, 2, 3}, 4);
     check(8, 0, 3, W{0.5, 1, 1}, L{2, 3, 3}, D{0, 1, 2}, 3);
     check(2, 0, 3, W{0.1, 1, 1}, L{1, 1}, D{1, 2}, 2); /* nothing left for the first */
@@ -68,7 +65,6 @@ static void shares(int64_t total, const double *weights, int n, const int64_t *w
 
 static void test_largest_remainder(void **state)
 {
-    (void)state;
     shares(10, NULL, 4, L{3, 3, 2, 2});
     shares(9, NULL, 3, L{3, 3, 3});
     shares(10, W{5, 3, 2}, 3, L{5, 3, 2});

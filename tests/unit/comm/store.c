@@ -45,7 +45,6 @@ static void set(choir_store *store, const char *key, const char *value)
 
 static void operations(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     choir_store *a = call(server), *b = call(server);
     int64_t sum = 0;
@@ -103,7 +102,6 @@ static void operations(void **state)
 
 static void wrong_arguments(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults()), *none = NULL;
     choir_store *store = call(server), *never = NULL;
     choir_store_opts opts = choir_store_defaults();
@@ -168,7 +166,6 @@ static void *set_later(void *arg)
 
 static void waits(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     choir_store *a = call(server), *b = call(server);
     pthread_t thread;
@@ -209,7 +206,6 @@ static void waits(void **state)
 static void waits_for_many(void **state)
 {
     enum { KEYS = 5000 };
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     choir_store *a = call(server), *b = call(server);
     const char *keys[KEYS];
@@ -235,7 +231,6 @@ static void waits_for_many(void **state)
 
 static void caps(void **state)
 {
-    (void)state;
     choir_store_opts opts = choir_store_defaults();
     opts.keys_max = 3;
     opts.bytes_max = 4000;
@@ -324,7 +319,6 @@ static void *race(void *arg)
 
 static void races(void **state)
 {
-    (void)state;
     for (int shared = 0; shared < 2; shared++) {
         choir_store_server *server = serve(choir_store_defaults());
         choir_store *store = call(server);
@@ -370,7 +364,6 @@ static void *meet(void *arg)
 
 static void sixty_four(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     pthread_t threads[64];
     racer racers[64];
@@ -421,7 +414,6 @@ static void leave_with_will(choir_store *store)
 
 static void wills(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     choir_store *store = call(server);
     const char *keys[] = {"will", "other will"};
@@ -444,7 +436,6 @@ static void *free_later(void *server)
 
 static void server_goes(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     choir_store *store = call(server);
     choir_store_opts opts = choir_store_defaults();
@@ -478,7 +469,6 @@ static void *serve_later(void *arg)
 
 static void comes_early(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     int port = choir_store_port(server);
     pthread_t thread;
@@ -496,7 +486,6 @@ static void comes_early(void **state)
 
 static void port_in_use(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults()), *second = NULL;
     choir_store_opts opts = choir_store_defaults();
     char pid[32];
@@ -509,7 +498,6 @@ static void port_in_use(void **state)
 
 static void unix_socket(void **state)
 {
-    (void)state;
     choir_store_opts opts = choir_store_defaults();
     choir_store_server *second = NULL;
     choir_store *store = NULL;
@@ -531,7 +519,6 @@ static void unix_socket(void **state)
 
 static void ipv6(void **state)
 {
-    (void)state;
     choir_store_opts opts = choir_store_defaults();
     choir_store_server *server = NULL;
     choir_store *store = NULL;
@@ -547,7 +534,6 @@ static void ipv6(void **state)
 /* A forked child has neither the port nor the connection, and may free both objects. */
 static void forks(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     choir_store *store = call(server);
     int port = choir_store_port(server), ready[2], status = 0;
@@ -579,7 +565,6 @@ static void forks(void **state)
 /* Forks while threads talk to the server must neither hang nor disturb. */
 static void forks_under_way(void **state)
 {
-    (void)state;
     choir_store_server *server = serve(choir_store_defaults());
     racer racers[2] = {{.store = call(server)}, {.store = call(server)}};
     pthread_t threads[2];

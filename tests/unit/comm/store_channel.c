@@ -93,7 +93,6 @@ static bool holds(const choir__bytes *b, const void *what, size_t bytes)
 
 static void greets(void **state)
 {
-    (void)state;
     for (int keyed = 0; keyed < 2; keyed++) {
         pair p;
         const uint8_t *last = NULL;
@@ -114,7 +113,6 @@ static void greets(void **state)
 
 static void refuses(void **state)
 {
-    (void)state;
     struct {
         const char *client, *server;
         choir__refusal why;
@@ -135,7 +133,6 @@ static void refuses(void **state)
 /* A client without the key receives nothing from the server that was made with the key. */
 static void server_is_silent(void **state)
 {
-    (void)state;
     pair p;
     open_pair(&p, "a", "b", -1);
     settle(&p, NULL, NULL);
@@ -147,7 +144,6 @@ static void server_is_silent(void **state)
  * changed message never arrives. */
 static void changed_bytes(void **state)
 {
-    (void)state;
     pair p;
     open_pair(&p, "k", "k", -1);
     settle(&p, NULL, NULL);
@@ -175,7 +171,6 @@ static void changed_bytes(void **state)
 /* Bytes that a client once sent are refused in a second connection. */
 static void replay(void **state)
 {
-    (void)state;
     pair p, again;
     open_pair(&p, "k", "k", -1);
     settle(&p, NULL, NULL);
@@ -194,7 +189,6 @@ static void replay(void **state)
 /* An impostor that sends the client's own proof back. */
 static void reflection(void **state)
 {
-    (void)state;
     choir__channel client, mirror;
     choir__store_key key = key_of("k"), other = key_of("other");
     const uint8_t *message;
@@ -219,7 +213,6 @@ static void reflection(void **state)
 /* A public key that makes the common secret zero, whatever ours is. */
 static void weak_public_key(void **state)
 {
-    (void)state;
     choir__channel server;
     choir__store_key key = key_of("k");
     const uint8_t *message;
@@ -234,7 +227,6 @@ static void weak_public_key(void **state)
 /* Frames repeated, dropped and swapped on the wire. */
 static void frames_out_of_order(void **state)
 {
-    (void)state;
     for (int how = 0; how < 3; how++) {
         pair p;
         choir__bytes frames[2] = {{0}, {0}};
@@ -267,7 +259,6 @@ static void frames_out_of_order(void **state)
 /* A length above the limit ends the connection before memory is allocated for it. */
 static void lengths(void **state)
 {
-    (void)state;
     const uint32_t wrong[] = {0, 1, 15, CHOIR__STORE_FRAME_MAX + 1, 0x7fffffff, 0xffffffff};
     for (size_t i = 0; i < CHOIR_COUNT(wrong); i++) {
         pair p;
@@ -286,7 +277,6 @@ static void lengths(void **state)
 
 static int start(void **state)
 {
-    (void)state;
     return sodium_init() < 0;
 }
 

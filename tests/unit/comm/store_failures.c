@@ -21,7 +21,6 @@ static uint64_t from(const char *text)
 
 static void networks(void **state)
 {
-    (void)state;
     assert_true(from("2001:db8:1:2::1") == from("2001:db8:1:2:ffff:1:2:3"));
     assert_true(from("2001:db8:1:2::1") != from("2001:db8:1:3::1"));
     assert_true(from("10.0.0.1") != from("10.0.0.2"));
@@ -33,7 +32,6 @@ static void many(void **state)
 {
     static choir__failures f;
     char text[64];
-    (void)state;
     for (int i = 0; i < CHOIR__FAILURES_MAX; i++) {
         assert_false(choir__failures_many(&f, from("2001:db8:1:2::1"), 100));
         snprintf(text, sizeof text, "2001:db8:1:2:%x::%x", i * 77, i);

@@ -67,13 +67,11 @@ static void ours(const char *host)
 
 static void of_ours(void **state)
 {
-    (void)state;
     ours("127.0.0.1");
 }
 
 static void of_ours_ipv6(void **state)
 {
-    (void)state;
     ours("::1");
 }
 
@@ -81,7 +79,6 @@ static void of_ours_ipv6(void **state)
  * socket shows. */
 static void of_another_user(void **state)
 {
-    (void)state;
     if (geteuid() != 0) {
         print_message("skipped: only root can be another user\n");
         skip();

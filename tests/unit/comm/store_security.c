@@ -67,7 +67,6 @@ static choir_status read_key(const char *path)
 
 static void key_files(void **state)
 {
-    (void)state;
     char *large = calloc(1, 100 * 1000), fifo[300];
     ok(read_key(key_file("k", good_key, 32, 0600)));
     ok(read_key(key_file("k", good_key, 32, 0400)));
@@ -97,7 +96,6 @@ static void key_files(void **state)
 
 static void key_descriptor(void **state)
 {
-    (void)state;
     choir_store_opts opts = choir_store_defaults();
     choir_store_server *server = NULL;
     int ends[2];
@@ -116,7 +114,6 @@ static void key_descriptor(void **state)
 
 static void outside_needs_a_key(void **state)
 {
-    (void)state;
     choir_store_opts opts = choir_store_defaults();
     choir_store_server *server = NULL;
     choir_store *store = NULL;
@@ -134,7 +131,6 @@ static void outside_needs_a_key(void **state)
 
 static void encrypted_values(void **state)
 {
-    (void)state;
     choir_store_server *server = serve_keyed("127.0.0.1");
     choir_store *store = NULL;
     char *big = malloc(CHOIR_STORE_VALUE_MAX), *value = NULL;
@@ -157,7 +153,6 @@ static void encrypted_values(void **state)
 
 static void wrong_keys(void **state)
 {
-    (void)state;
     choir_store_server *server = serve_keyed("127.0.0.1"), *plain = NULL;
     choir_store *store = NULL;
     double start = choir__now();
@@ -176,7 +171,6 @@ static void wrong_keys(void **state)
  * little later. */
 static void many_wrong_keys(void **state)
 {
-    (void)state;
     choir_store_server *server = serve_keyed("127.0.0.1");
     choir_store *store = NULL;
     int turned_away = 0;
@@ -219,7 +213,6 @@ static pid_t start_flood(int port, int go_on[2])
 static void flood_of_another_user(void **state)
 {
     static const char *const binds[] = {"127.0.0.1", "::"};
-    (void)state;
     if (geteuid() != 0) {
         print_message("skipped: only root can be another user\n");
         skip();
@@ -275,7 +268,6 @@ static bool hangs_up(int fd, double seconds)
 static void silent_and_half_open(void **state)
 {
     enum { SILENT = 1100 };
-    (void)state;
     choir_store_server *server = serve_keyed("127.0.0.1");
     int fds[SILENT];
     struct rlimit limit;
@@ -302,7 +294,6 @@ static void silent_and_half_open(void **state)
 
 static void garbage(void **state)
 {
-    (void)state;
     choir_store_server *keyed = serve_keyed("127.0.0.1"), *plain = NULL;
     ok(choir_store_serve(choir_store_defaults(), &plain));
     choir_store_server *servers[] = {keyed, plain};
@@ -337,7 +328,6 @@ static void garbage(void **state)
  * server does not buffer answers without limit. */
 static void deaf_client(void **state)
 {
-    (void)state;
     choir_store_server *server = NULL;
     choir_store *store = NULL;
     choir_store_opts opts = choir_store_defaults();
@@ -370,7 +360,6 @@ static void deaf_client(void **state)
 static void half_frames(void **state)
 {
     enum { CALLS = 6, HALF = 1 << 20 };
-    (void)state;
     choir_store_server *server = NULL;
     choir_store *store = NULL;
     choir_store_opts opts = choir_store_defaults();
@@ -439,7 +428,6 @@ static void listen_somewhere(other_server *o)
 
 static void not_a_store(void **state)
 {
-    (void)state;
     static char other_version[80] = "CHOIRST\x09";
     const other_server cases[] = {
         {.says = "HTTP/1.1 400 Bad Request\r\n\r\n", .bytes = 28},
@@ -469,7 +457,6 @@ static void not_a_store(void **state)
 /* A server whose process is stopped: its port accepts connections, but it does not answer. */
 static void stopped_server(void **state)
 {
-    (void)state;
     other_server o = {0};
     choir_store_opts opts = choir_store_defaults();
     choir_store *store = NULL;
@@ -533,7 +520,6 @@ static int try_raw(void *arg)
 
 static void another_user(void **state)
 {
-    (void)state;
     if (geteuid() != 0) {
         print_message("skipped: only root can be another user\n");
         skip();
@@ -572,7 +558,6 @@ static int squat(void *arg)
 /* Another user's process holds the port first: a client must not take it for the store. */
 static void another_users_server(void **state)
 {
-    (void)state;
     if (geteuid() != 0) {
         print_message("skipped: only root can be another user\n");
         skip();

@@ -120,7 +120,6 @@ static void stop(server *s)
 
 static void both_protocols(void **state)
 {
-    (void)state;
     for (manner k = NEWER; k <= OLDER; k++) {
         server s;
         choir__torch_store store;
@@ -151,7 +150,6 @@ static void no_stores(void **state)
     server s;
     choir__torch_store store;
     char value[16];
-    (void)state;
     start(&s, WEB);
     assert_fails(choir__torch_open("127.0.0.1", s.port, choir__now() + 20, &store),
         CHOIR_ERR_MISMATCH, "is not torchrun's store");

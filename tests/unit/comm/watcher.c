@@ -26,7 +26,6 @@ static char *entry(int64_t n)
 
 static choir_status read_entry(choir__ledger *l, int64_t n, double wait_s, char **text)
 {
-    (void)l;
     atomic_fetch_add(&reads, 1);
     if (n > HEAD - KEPT && n <= HEAD) {
         *text = entry(n);
@@ -39,20 +38,17 @@ static choir_status read_entry(choir__ledger *l, int64_t n, double wait_s, char 
 
 static choir_status newest(choir__ledger *l, int64_t *n)
 {
-    (void)l;
     *n = HEAD;
     return CHOIR_OK;
 }
 
 static choir_status beat(choir__ledger *l)
 {
-    (void)l;
     return CHOIR_OK;
 }
 
 static double quiet_s(choir__ledger *l, const char *id)
 {
-    (void)l, (void)id;
     return 0;
 }
 
@@ -71,7 +67,6 @@ static choir_status read_change(choir__ledger *l, int64_t n, double wait_s, char
         .run_id = "x",
         .phase = n == 1 ? CHOIR__GATHERING : CHOIR__RUNNING,
         .generation = n == 1 ? 2 : (int)n + 1};
-    (void)l, (void)wait_s;
     *text = choir__agent_state_text(&m);
     return CHOIR_OK;
 }
@@ -83,7 +78,6 @@ static void times_of_changes(void **state)
     static const choir__ledger_ops ops = {.read = read_change};
     choir__ledger ledger = {.ops = &ops};
     choir__follower f;
-    (void)state;
     ok(choir__follower_open(&f));
     for (int n = 1; n <= 3; n++)
         ok(choir__follower_next(&f, &ledger, 0));
@@ -100,7 +94,6 @@ static void times_of_changes(void **state)
 /* This agent has read the first entry; meanwhile a hundred were written. */
 static void missed_entries(void **state)
 {
-    (void)state;
     static const choir__ledger_ops ops = {
         .read = read_entry, .newest = newest, .beat = beat, .quiet_s = quiet_s};
     choir__ledger ledger = {.ops = &ops};

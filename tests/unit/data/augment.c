@@ -29,7 +29,6 @@ typedef struct pictures {
 
 static int64_t length(const choir_dataset *self)
 {
-    (void)self;
     return SAMPLES;
 }
 
@@ -48,7 +47,6 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
 
 static void normalized(const choir_dataset *self, float m[3], float s[3])
 {
-    (void)self;
     memcpy(m, mean, sizeof mean);
     memcpy(s, deviation, sizeof deviation);
 }
@@ -88,7 +86,6 @@ static const char everything[] =
 
 static void depends_on_seed_epoch_and_index(void **state)
 {
-    (void)state;
     choir_dataset *one = augmented(everything, false, 5),
                   *two = augmented(everything, false, 5);
     choir_dataset *other = augmented(everything, false, 6);
@@ -128,7 +125,6 @@ static float share_of(const float *y, int64_t i, int64_t *partner)
 
 static void mixtures_are_what_their_classes_say(void **state)
 {
-    (void)state;
     choir_dataset *plain = make_pictures(false);
     static float x[VALUES], a[VALUES], b[VALUES], y[SAMPLES];
     int64_t label, partner;
@@ -161,7 +157,6 @@ static void mixtures_are_what_their_classes_say(void **state)
 /* Beta(a, a) has mean 1/2 and variance 1 / (8 a + 4). */
 static void lam_is_of_beta(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         double variance;
@@ -190,7 +185,6 @@ static void lam_is_of_beta(void **state)
 
 static void erases_rectangles(void **state)
 {
-    (void)state;
     static float x[VALUES];
     int64_t y;
     int erased = 0;
@@ -221,7 +215,6 @@ static void erases_rectangles(void **state)
 /* Black, white and constant images stay within [0, 1], whatever happens to them. */
 static void changes_stay_in_range(void **state)
 {
-    (void)state;
     float x[5 * 4 * 3];
     for (int op = 0; op < CHOIR_IMAGE_OPS; op++)
         for (int level = 0; level <= 2; level++)
@@ -238,7 +231,6 @@ static void changes_stay_in_range(void **state)
 /* Loops for all instruction sets that this processor has give the same bits. */
 static void same_bits_on_all_instruction_sets(void **state)
 {
-    (void)state;
 #define DECLARE(isa) extern const choir__colours choir__colours_##isa;
 #define NAME(isa)    #isa,
 #define LOOPS(isa)   &choir__colours_##isa,
@@ -277,7 +269,6 @@ static void same_bits_on_all_instruction_sets(void **state)
 
 static void refuses_what_is_wrong(void **state)
 {
-    (void)state;
     choir_augment_opts opts = choir_augment_defaults();
     choir_dataset *tokens, *data, *images = make_pictures(false);
     float x[3] = {0};

@@ -50,7 +50,6 @@ static choir_status check_one(
 
 static void constructs_have_transformers_texts(void **state)
 {
-    (void)state;
     choir__json_nodes nodes = {0};
     const char *where;
     char *copy = choir__strdup(messages);
@@ -80,7 +79,6 @@ static choir_status render(const char *template, const char *variables)
 
 static void wrong_templates_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *template, *message;
     } wrong[] = {
@@ -125,7 +123,6 @@ static void wrong_templates_are_named(void **state)
 /* Work, memory and depth have limits, whatever the template. */
 static void hostile_templates_end(void **state)
 {
-    (void)state;
     static const char *const hostile[] = {
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
         ("{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}"
@@ -171,7 +168,6 @@ static void gives(const char *variables, const char *expected)
 
 static void folders_have_their_templates(void **state)
 {
-    (void)state;
     choir_tokenizer *t;
     choir_chat *chat;
     put("choir_tokenizer.json", "{\"type\":\"bytes\"}");
@@ -208,7 +204,6 @@ static void folders_have_their_templates(void **state)
 /* A folder may name another token as the end of a text than its template writes. */
 static void answers_end_as_templates_say(void **state)
 {
-    (void)state;
     static char *const names[] = {"<start>", "<end>", "</s>"};
     static const struct {
         const char *template, *end;

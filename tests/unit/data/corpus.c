@@ -35,7 +35,6 @@ static void show(choir_dataset *data, const choir_tokenizer *t, char *x_text, ch
 
 static void texts_are_joined(void **state)
 {
-    (void)state;
     char x[256], y[256];
     choir_tokenizer *t = NULL;
     const char *path = put("a.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"c\"}\n{\"text\":\"\"}\n"
@@ -59,7 +58,6 @@ static void texts_are_joined(void **state)
 
 static void prompts_and_chats_are_not_learned(void **state)
 {
-    (void)state;
     char x[256], y[256];
     choir_tokenizer *t = NULL;
     choir_dataset *data = open_corpus(
@@ -120,7 +118,6 @@ static choir_tokenizer *load_beside(const beside *b)
 
 static void the_folder_names_the_end(void **state)
 {
-    (void)state;
     static const beside cases[] = {
         {NULL, NULL, NULL, NULL, END},
         {"{\"eos_token_id\":257}", NULL, NULL, NULL, STOP},
@@ -168,7 +165,6 @@ static void the_folder_names_the_end(void **state)
 
 static void chats_need_their_markers(void **state)
 {
-    (void)state;
     choir_tokenizer *t = load_beside(&(beside){NULL});
     choir_corpus_opts opts = choir_corpus_defaults();
     choir_dataset *data = NULL;
@@ -190,7 +186,6 @@ static void chats_need_their_markers(void **state)
 
 static void splits(void **state)
 {
-    (void)state;
     char text[400] = "text\n", x[64], y[64];
     for (int i = 0; i < 20; i++)
         sprintf(text + strlen(text), "%c\n", 'a' + i);
@@ -209,7 +204,6 @@ static void splits(void **state)
 
 static void mixtures(void **state)
 {
-    (void)state;
     choir_dataset *one, *two, *three, *all;
     enum { A = 30, B = 7, C = 100 };
     int64_t x[4], y[4], seen[3][C] = {{0}}, before[3] = {0};
@@ -244,7 +238,6 @@ static void mixtures(void **state)
 
 static void parts(void **state)
 {
-    (void)state;
     choir_dataset *inner, *part;
     int64_t x[4], y[4], other[4];
     ok(choir_dataset_random_tokens(20, 4, 99, 1, &inner));
@@ -260,7 +253,6 @@ static void parts(void **state)
 
 static void sources_by_path(void **state)
 {
-    (void)state;
     char text[9000] = "", path[200];
     for (int i = 0; i < 200; i++)
         strcat(text, "{\"text\": \"abcdefghijklmnopqrstuvwxyz\"}\n");
@@ -301,7 +293,6 @@ static void sources_by_path(void **state)
 
 static void wrong_records(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *words;
     } wrong[] = {{"{\"a\":1}", "line 1: missing the column 'text'"},

@@ -21,7 +21,6 @@ static void text_of(void **state)
             "0.0001<sep/>2.5e-05<sep/>-0.0<sep/>0.30000000000000004"},
         {"{}", ""},
     };
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         choir__names fields = {0};
         choir__json_nodes nodes = {0};
@@ -57,7 +56,6 @@ static choir_status open_at(
 
 static void pairs(void **state)
 {
-    (void)state;
     choir_tokenizer *t = NULL;
     choir_dataset *train, *held;
     float x[8 * 12 * 3];
@@ -101,7 +99,6 @@ static void pairs(void **state)
 
 static void held_out(void **state)
 {
-    (void)state;
     char text[4000] = "";
     choir_tokenizer *t = NULL;
     choir_dataset *train, *held;
@@ -136,7 +133,6 @@ static void wrong(void **state)
         {"{}", "file_name"},
         {"", "no lines"},
     };
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         choir_tokenizer *t = NULL;
         choir_dataset *data;
@@ -155,7 +151,6 @@ static void wrong(void **state)
 /* Options are checked before files are read. */
 static void options(void **state)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         choir_document_opts o = choir_document_defaults();
         choir_tokenizer *t = NULL;
@@ -186,7 +181,6 @@ static void extended(void **state)
     static const char *const twice =
         "{\"type\":\"extended\",\"base\":\"%s\",\"added\":[\"<s_k>\",\"<s_k>\"]}";
     static char *tokens[] = {"<s_k>", "<s_two\nlines>"};
-    (void)state;
     for (int64_t count = 1; count <= 2; count++) {
         choir_tokenizer *inner, *t;
         ok(choir_tokenizer_chars("ab\n", 3, &inner));

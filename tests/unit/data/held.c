@@ -9,7 +9,6 @@
 
 static void records(void **state)
 {
-    (void)state;
     const double parts[] = {0, 0.1, 0.2, 0.25, 0.29, 1.0 / 3, 0.5, 0.9, 1e-6, 1 - 1e-6};
     for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
         int64_t held = 0, expected = 0;
@@ -28,7 +27,6 @@ static void records(void **state)
 static void places(void **state)
 {
     int at_place[10] = {0};
-    (void)state;
     for (int64_t ten = 0; ten < 1000; ten++) {
         int held = 0;
         for (int64_t i = 0; i < 10; i++)
@@ -50,7 +48,6 @@ static void places(void **state)
 static void classes(void **state)
 {
     const double parts[] = {0, 0.25, 0.5, 0.01, 1};
-    (void)state;
     for (size_t p = 0; p < CHOIR_COUNT(parts); p++)
         for (int64_t count = 1; count < 300; count++) {
             int64_t of_class = 0, held = 0;
@@ -72,7 +69,6 @@ static void mixed_classes(void **state)
     } all[] = {
         {5, false}, {2, false}, {5, false}, {2, false}, {5, true}, {7, false}, {2, false}};
     const bool in_training[] = {true, true, true, false, false, true, true};
-    (void)state;
     for (int training = 0; training < 2; training++) {
         choir__holdout_classes h = {0};
         int64_t place[CHOIR_COUNT(all)], kept = 0;
@@ -90,7 +86,6 @@ static void mixed_classes(void **state)
 
 static void windows(void **state)
 {
-    (void)state;
     for (int64_t count = 0; count < 2000; count++)
         assert_int_equal(choir__training_part(0, count), count * 9 / 10);
     assert_int_equal(choir__training_part(0.29, 100), 71);
@@ -101,7 +96,6 @@ static void windows(void **state)
 
 static void parts(void **state)
 {
-    (void)state;
     const double wrong[] = {-0.1, 1.1, 2, (double)INFINITY, (double)NAN};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(choir__holdout_check("x", wrong[i]), CHOIR_ERR_ARGUMENT);

@@ -9,7 +9,6 @@ enum { IMAGES = 0x803, LABELS = 0x801, H = 2, W = 3 };
 
 static int empty_folder(void **state)
 {
-    (void)state;
     DIR *dir = opendir(folder);
     for (struct dirent *e; (e = readdir(dir));)
         if (e->d_name[0] != '.')
@@ -88,7 +87,6 @@ static float normalised(int pixel, int count, int first)
  * each class that is not there. */
 static void one_pair(void **state)
 {
-    (void)state;
     static const int order[] = {
         0, 1, 2, 3, 4, 5, 6, 11, 12, 14, 15, 16, 17, 18, 19, 7, 8, 9, 10, 13};
     choir_dataset *train, *valid;
@@ -123,7 +121,6 @@ static void one_pair(void **state)
 
 static void two_pairs(void **state)
 {
-    (void)state;
     choir_dataset *train, *valid;
     float x[H * W];
     int64_t y;
@@ -157,7 +154,6 @@ static void two_pairs(void **state)
 /* Images of a single color have no deviation to divide by. */
 static void constant_images(void **state)
 {
-    (void)state;
     unsigned char data[64] = {0};
     choir_dataset *d;
     float x[H * W];
@@ -175,7 +171,6 @@ static void constant_images(void **state)
 
 static void bad_folders(void **state)
 {
-    (void)state;
     choir_dataset *d = NULL;
     assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
         "expected *-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz, or images in folders");
@@ -210,7 +205,6 @@ static void bad_folders(void **state)
 /* False headers, in a plain file and in a compressed one. */
 static void bad_headers(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t mark, count, height, width;
         int bytes; /* of pixels; less than 0: of the header that is there */
@@ -259,7 +253,6 @@ static void bad_headers(void **state)
 /* A compressed file cut anywhere, or with any byte changed: always an error. */
 static void damaged_gzip(void **state)
 {
-    (void)state;
     choir_dataset *d;
     const char *path = at("a-images-idx3-ubyte.gz");
     size_t bytes;
@@ -284,7 +277,6 @@ static void damaged_gzip(void **state)
 /* A file longer than the first piece that is read, whose size makes the memory grow. */
 static void large_gzip(void **state)
 {
-    (void)state;
     enum { COUNT = 40, SIDE = 300 };
     size_t bytes = 16 + (size_t)COUNT * SIDE * SIDE;
     unsigned char *data = malloc(bytes);
@@ -321,7 +313,6 @@ static void large_gzip(void **state)
 
 static void mnist(void **state)
 {
-    (void)state;
     const char *data = getenv("CHOIR_TEST_DATA");
     char path[512];
     snprintf(path, sizeof path, "%s/mnist", data ? data : "");

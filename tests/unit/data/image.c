@@ -64,7 +64,6 @@ static void check_pattern(const char *path, float tolerance, int channels)
 
 static void jpegs(void **state)
 {
-    (void)state;
     write_jpeg(new_at("k/rgb.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_RGB, true, false, 98});
     check_pattern(new_at("k/rgb.jpg"), 2.5f, 3);
     write_jpeg(new_at("k/420.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_RGB, false, false, 98});
@@ -80,7 +79,6 @@ static void jpegs(void **state)
 
 static void pngs(void **state)
 {
-    (void)state;
     static const struct {
         int type, depth, channels;
     } kinds[] = {{PNG_COLOR_TYPE_RGB, 8, 3}, {PNG_COLOR_TYPE_RGB_ALPHA, 8, 3},
@@ -168,7 +166,6 @@ static void check_views(const char *path, int width, int height, choir_crop crop
 
 static void views(void **state)
 {
-    (void)state;
     write_jpeg(new_at("k/a.jpg"), 131, 97, photo);
     write_jpeg(new_at("k/b.jpg"), 40, 131, (jpeg_kind){JCS_RGB, false, true, 80});
     write_jpeg(new_at("k/c.jpg"), 70, 65, (jpeg_kind){JCS_CMYK, false, false, 80});
@@ -186,7 +183,6 @@ static void views(void **state)
 /* An image that is decoded at a fraction of its size looks nearly the same. */
 static void shrunk(void **state)
 {
-    (void)state;
     enum { SIDE = 20 };
     float out[2][SIDE * SIDE * 3];
     choir__image_work work = {0};
@@ -236,7 +232,6 @@ static choir_status read_as(const char *path, const void *data, size_t bytes, ch
  * requested. */
 static void cut_short(void **state)
 {
-    (void)state;
     write_jpeg(new_at("k/j.jpg"), 64, 64, photo);
     write_png(new_at("k/p.png"), 64, 64, PNG_COLOR_TYPE_RGB, 8, false);
     const char *names[] = {"k/j.jpg", "k/p.png"};
@@ -258,7 +253,6 @@ static void cut_short(void **state)
 
 static void damaged(void **state)
 {
-    (void)state;
     char *data;
     size_t bytes;
     write_jpeg(new_at("k/j.jpg"), 64, 64, photo);
@@ -306,7 +300,6 @@ static size_t many_scans(uint8_t *to, int scans)
 /* Scans cost a pass over the image each, so they must have bytes. */
 static void scans(void **state)
 {
-    (void)state;
     static uint8_t data[4096];
     choir__decoder d = {0};
     choir__pixels pixels;

@@ -25,7 +25,6 @@ static choir_status open_at(const char *name, choir_split split, choir_dataset *
 
 static void splits(void **state)
 {
-    (void)state;
     choir_dataset *train, *val;
     int64_t y;
     fill("s/train/cat", 5, 20, 16);
@@ -60,7 +59,6 @@ static void splits(void **state)
  * of fewer gives its second one, unless it has but one. */
 static void held_out(void **state)
 {
-    (void)state;
     static const int class_of[] = {0, 0, 1, 3};
     choir_dataset *train, *val;
     fill("held/a", 23, 12, 12);
@@ -81,7 +79,6 @@ static void held_out(void **state)
  * whatever the first one is. */
 static void sizes(void **state)
 {
-    (void)state;
     enum { H = 48, W = 64, N = H * W * 3 };
     static float x[N], alone[N];
     int64_t y;
@@ -117,7 +114,6 @@ static void sizes(void **state)
 /* Files in folders of a class belong to it, in torchvision's order: by folder, then by name. */
 static void nested(void **state)
 {
-    (void)state;
     const int widths[] = {
         20, 21, 22, 23, 24}; /* z.jpg, a/y.jpg, a-b/x.jpg, a/c/v.jpg, b/w.jpg */
     choir_dataset *d;
@@ -139,7 +135,6 @@ static void nested(void **state)
 
 static void keyed(void **state)
 {
-    (void)state;
     enum { N = 12 * 12 * 3 };
     choir_dataset *a, *b;
     float first[N], again[N], other[N];
@@ -163,7 +158,6 @@ static void keyed(void **state)
 
 static void bad_folders(void **state)
 {
-    (void)state;
     choir_dataset *d;
     assert_fails(open_at("nowhere", CHOIR_TRAIN, &d), CHOIR_ERR_IO, "nowhere");
     spit(new_at("n/file.jpg"), "x", 1);
@@ -187,7 +181,6 @@ static void bad_folders(void **state)
 
 static void bad_options(void **state)
 {
-    (void)state;
     choir_dataset *d;
     fill("f/a", 4, 8, 8);
     for (int i = 0; i < 8; i++) {
@@ -219,7 +212,6 @@ static void bad_options(void **state)
 /* A bad file in the middle of an epoch: the loader names the sample and the file, and ends. */
 static void bad_file(void **state)
 {
-    (void)state;
     fill("m/a", 12, 16, 16);
     for (int workers = 1; workers < 4; workers++)
         for (int kind = 0; kind < 3; kind++) {
@@ -261,7 +253,6 @@ static void bad_file(void **state)
 /* A batch's x reads (N, 3, H, W), whatever its memory order. */
 static void channels(void **state)
 {
-    (void)state;
     enum { H = 6, W = 5 };
     choir_dataset *data;
     float sample[H][W][3], x[3][H][W];

@@ -36,7 +36,6 @@ static int64_t size_of(choir_module *net, const char *name, int dim)
 
 static void count(const char *name, choir_tensor *t, void *arg)
 {
-    (void)name, (void)t;
     ++*(int *)arg;
 }
 
@@ -49,7 +48,6 @@ static void published_sizes(void **state)
         int64_t parameters;
     } nets[] = {{"resnet18", 122, 11689512}, {"resnet34", 218, 21797672},
         {"resnet50", 320, 25557032}, {"alexnet", 16, 61100840}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(nets); i++) {
         choir_model_info info;
         int tensors = 0;
@@ -67,7 +65,6 @@ static void published_sizes(void **state)
 static void published_names(void **state)
 {
     choir_model_info info;
-    (void)state;
     choir_module *r = build("resnet50:width=8,classes=7", &info);
     assert_int_equal(size_of(r, "conv1.weight", 3), 7);
     assert_int_equal(size_of(r, "layer1.0.downsample.0.weight", 0), 32);
@@ -113,7 +110,6 @@ static void counters(void **state)
 {
     choir_model_info info;
     char path[64];
-    (void)state;
     choir_module *net = build(small, &info), *other = build(small, &info);
     for (int64_t i = 0; i < 4; i++) {
         choir_scope *micro = choir_micro_open(step, i % 2);
@@ -204,7 +200,6 @@ static outcome pass(bool drop)
 
 static void dropped_results(void **state)
 {
-    (void)state;
     outcome kept = pass(false), dropped = pass(true);
     assert_true(kept.loss == dropped.loss);
     assert_memory_equal(kept.grad, dropped.grad, sizeof kept.grad);
@@ -217,7 +212,6 @@ static void dropped_results(void **state)
 /* A parameter gets its memory and first values before it is visited. */
 static void has_memory(const char *name, choir_tensor *t, void *arg)
 {
-    (void)name, (void)arg;
     assert_non_null(t);
 }
 
@@ -226,7 +220,6 @@ static void memory(void **state)
 {
     choir_model_info info;
     choir_device_stats before, after;
-    (void)state;
     choir_module *net = build("resnet18:width=16,small=1,image=32", &info);
     choir_device *device = run->device;
     choir_tensor *x = choir_randn(step, choir_dims(4, 3, 32, 32), "x");
@@ -264,7 +257,6 @@ static choir_tensor *ones(int64_t a, int64_t b, int64_t c, int64_t d)
 static void refused_ops(void **state)
 {
     choir_conv_opts o = choir_conv_defaults();
-    (void)state;
     refuses(choir_conv2d(ones(1, 3, 4, 4), ones(2, 3, 5, 5), NULL, o), CHOIR_ERR_SHAPE,
         "(1, 3, 4, 4), f32 (2, 3, 5, 5)");
     refuses(choir_conv2d(ones(1, 3, 4, 4), ones(2, 4, 3, 3), NULL, o), CHOIR_ERR_SHAPE,
@@ -308,7 +300,6 @@ static void refused_ops(void **state)
 static void refused_in_a_net(void **state)
 {
     choir_model_info info;
-    (void)state;
     choir_module *net = build(small, &info);
     refuses(choir_forward(net, ones(2, 3, 8, 8)), CHOIR_ERR_SHAPE, "in module 'conv1'");
     choir_module *a = build("alexnet:width=2,hidden=8,classes=3", &info);
@@ -318,7 +309,6 @@ static void refused_in_a_net(void **state)
 
 static void refused_modules(void **state)
 {
-    (void)state;
     choir_conv_opts o = choir_conv_defaults();
     o.groups = 3;
     choir_nn_conv2d(run, 4, 6, 3, o);
@@ -339,16 +329,14 @@ static void refused_modules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(published_sizes),
-        T(published_names),
-        T(counters),
-        T(dropped_results),
-        T(memory),
-        T(refused_ops),
-        T(refused_in_a_net),
-        T(refused_modules),
-#undef T
+        IN_SCOPES(published_sizes),
+        IN_SCOPES(published_names),
+        IN_SCOPES(counters),
+        IN_SCOPES(dropped_results),
+        IN_SCOPES(memory),
+        IN_SCOPES(refused_ops),
+        IN_SCOPES(refused_in_a_net),
+        IN_SCOPES(refused_modules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,6 @@ static void is_sample(choir_dataset *d, int64_t index, expected e, int64_t class
 
 static void sequences(void **state)
 {
-    (void)state;
     mkdir(at("one"), 0777);
     put("one/dev.jsonl", "{\"text\": \"a\", \"label\": \"no\"}\n");
     put("one/train.jsonl", "{\"text\": \"a ab\", \"label\": \"yes\"}\n"
@@ -85,7 +84,6 @@ static void sequences(void **state)
  * second keeps one token more. */
 static void pairs(void **state)
 {
-    (void)state;
     choir_dataset *d = open_split(put("two.csv", "sentence1,label,sentence2\r\n"
                                                  "a,3,\"b, \"\"c\"\"\"\r\n"
                                                  "a a a a a a,0,b\r\n"
@@ -102,7 +100,6 @@ static void pairs(void **state)
 
 static void words(void **state)
 {
-    (void)state;
     int64_t x[3 * T], y[T];
     const int64_t no = CHOIR_IGNORED, want[T] = {no, 1, 0, no, 1, no, no, no};
     choir_dataset *d =
@@ -122,7 +119,6 @@ static void words(void **state)
 static void one_of_ten_is_held_out(void **state)
 {
     char text[2000] = "label\ttext\n";
-    (void)state;
     for (int i = 0; i < 25; i++)
         snprintf(text + strlen(text), 40, "%d\t\"a\n", i); /* tabs quote nothing */
     const char *path = put("many.tsv", text);
@@ -142,7 +138,6 @@ static void turns_are_held_out(void **state)
 {
     char text[4000] = "label,text\n";
     int64_t x[3 * T], y, seen[2] = {0};
-    (void)state;
     for (int i = 0; i < 100; i++)
         snprintf(text + strlen(text), 20, "%d,a\n", i % 2);
     choir_dataset *held = open_split(put("turns.csv", text), CHOIR_VALIDATION, false);
@@ -159,7 +154,6 @@ static void turns_are_held_out(void **state)
  * the one at 8, an x, and the second y. */
 static void each_class_is_held_out(void **state)
 {
-    (void)state;
     char text[1000] = "label,text\n";
     for (int i = 0; i < 10; i++)
         snprintf(text + strlen(text), 20, "%s,a\n",
@@ -184,7 +178,6 @@ static void each_class_is_held_out(void **state)
 
 static void folders(void **state)
 {
-    (void)state;
     mkdir(at("set"), 0777);
     put("set/train.jsonl",
         "{\"text\":\"a\",\"label\":\"x\"}\n{\"text\":\"b\",\"label\":\"y\"}\n");
@@ -199,7 +192,6 @@ static void folders(void **state)
 /* Special tokens may be in the vocabulary alone. */
 static void specials_of_the_vocabulary(void **state)
 {
-    (void)state;
     choir_tokenizer *plain;
     choir_dataset *d;
     choir_labelled_opts opts = choir_labelled_defaults();
@@ -219,7 +211,6 @@ static void specials_of_the_vocabulary(void **state)
 /* Splits in numbered files, in the folder's folder data, as the Hugging Face Hub has them. */
 static void numbered_files(void **state)
 {
-    (void)state;
     choir_dataset *d;
     choir_labelled_opts opts = choir_labelled_defaults();
     mkdir(at("hub"), 0777);
@@ -250,7 +241,6 @@ static void numbered_files(void **state)
 /* The classes of a model: labels are mapped to them by name, or are numbers of classes. */
 static void given_classes(void **state)
 {
-    (void)state;
     char *names[] = {"y", "x", "y"};
     const choir_class_names classes = {names, 3};
     choir_labelled_opts opts = choir_labelled_defaults();
@@ -293,7 +283,6 @@ static void given_classes(void **state)
 
 static void texts_without_classes(void **state)
 {
-    (void)state;
     choir_labelled_opts opts = choir_labelled_defaults();
     choir_texts texts = {0};
     choir_dataset *d;
@@ -318,7 +307,6 @@ static void texts_without_classes(void **state)
 /* The target of a word's first token is its index; the last word does not fit. */
 static void words_without_classes(void **state)
 {
-    (void)state;
     const int64_t no = CHOIR_IGNORED;
     const int64_t want[2][T] = {{no, 0, 1, no, 2, no, 4, no}, {no, 0, 1, no, no, no, no, no}};
     int64_t x[3 * T], y[T];
@@ -356,7 +344,6 @@ static void refused(const char *path, const char *why)
 
 static void faults(void **state)
 {
-    (void)state;
     refused(put("f.jsonl", "{\"text\":\"a\",\"label\":1}\n[1]\n"),
         "f.jsonl, line 2: expected an object");
     refused(put("f.jsonl", "{\"text\":\"a\""),

@@ -6,7 +6,6 @@
 
 static void batches_in_order(void **state)
 {
-    (void)state;
     counting data = count_to(22); /* 5 batches, 2 samples dropped */
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_loader *loader = choir_loader_new(run, &data.base, options());
@@ -23,7 +22,6 @@ static void batches_in_order(void **state)
  * with them. */
 static void nobody_waits(void **state)
 {
-    (void)state;
     enum { STEPS = 40, LENGTH = 100 };
     counting data = count_to(LENGTH);
     choir_scope *run = choir_scope_open(NULL, 1);
@@ -50,7 +48,6 @@ static void nobody_waits(void **state)
 
 static void slow_data(void **state)
 {
-    (void)state;
     counting data = count_to(24);
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_loader *loader = choir_loader_new(run, &data.base, options());
@@ -65,7 +62,6 @@ static void slow_data(void **state)
 
 static void prefetches_some(void **state)
 {
-    (void)state;
     counting data = count_to(24);
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_loader *loader = choir_loader_new(run, &data.base, options());
@@ -82,7 +78,6 @@ static void prefetches_some(void **state)
 
 static void seeks(void **state)
 {
-    (void)state;
     counting data = count_to(22);
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_loader *loader = choir_loader_new(run, &data.base, options());
@@ -117,7 +112,6 @@ static void next_has(choir_loader *loader, choir_scope *run, int64_t length, int
  * epochs; another list may come between steps. */
 static void skips_batches(void **state)
 {
-    (void)state;
     static const int64_t left[] = {0, 3, 4, 5, 7, 8, 9, 10};
     counting data = count_to(22);
     choir_scope *run = choir_scope_open(NULL, 1);
@@ -145,7 +139,6 @@ static void skips_batches(void **state)
  * them sees. */
 static void ranks_cut_it_the_same(void **state)
 {
-    (void)state;
     counting data = count_to(26);
     choir_loader_opts o = options();
     o.batch_size = 6;
@@ -176,7 +169,6 @@ static void ranks_cut_it_the_same(void **state)
 /* The last batch is filled up: 5 samples in batches of two. */
 static void filled_up(void **state)
 {
-    (void)state;
     static const int64_t expected[] = {0, 1, 2, 3, 4, 0};
     counting data = count_to(5);
     choir_loader_opts o = choir_loader_defaults();
@@ -224,7 +216,6 @@ static choir_status one_step(choir_scope *step, void *arg)
 
 static void replayed_steps(void **state)
 {
-    (void)state;
     enum { STEPS = 14, LENGTH = 22 };
     counting data = count_to(LENGTH);
     choir_scope *run = choir_scope_open(NULL, 1);

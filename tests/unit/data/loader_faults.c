@@ -10,7 +10,6 @@
 /* A bad sample fails the step that needs it and no earlier one; after that all can continue. */
 static void failing_sample(void **state)
 {
-    (void)state;
     counting data = count_to(22);
     choir__sample_order s;
     ok(choir__sample_order_init(&s, 22, M, B, 3, true, true));
@@ -45,7 +44,6 @@ static void failing_sample(void **state)
 /* The dataset returns a status without a message: the loader names the sample. */
 static void failing_silently(void **state)
 {
-    (void)state;
     counting data = count_to(22);
     choir_loader_opts o = options();
     o.shuffle = false;
@@ -70,7 +68,6 @@ static void failing_silently(void **state)
 
 static void bad_options(void **state)
 {
-    (void)state;
     counting data = count_to(10), nothing = count_to(0), strange = count_to(10),
              deep = count_to(10), huge = count_to(10);
     strange.base.y_dtype = (choir_dtype)99;
@@ -123,7 +120,6 @@ static void bad_options(void **state)
 /* A failed step takes no batch. */
 static void failed_scope(void **state)
 {
-    (void)state;
     counting data = count_to(10);
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_loader *loader = choir_loader_new(run, &data.base, options());
@@ -144,7 +140,6 @@ static void failed_scope(void **state)
  * has started. */
 static void closed_at_any_time(void **state)
 {
-    (void)state;
     for (int i = 0; i < 30; i++) {
         counting data = count_to(22);
         data.slow_us = i % 3 * 100;
@@ -164,7 +159,6 @@ static void closed_at_any_time(void **state)
 /* Both processes of a fork continue where they were. */
 static void forks(void **state)
 {
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     print_message("skipped: the thread sanitizer follows no threads started after a fork\n");
     skip();
@@ -216,7 +210,6 @@ static choir_status forking_get(choir_dataset *self, int64_t index, void *x, voi
 
 static void forks_within_get(void **state)
 {
-    (void)state;
     static const choir_dataset_ops ops = {.length = counting_length, .get = forking_get};
     counting data = count_to(22);
     data.base.ops = &ops;
@@ -231,7 +224,6 @@ static void forks_within_get(void **state)
  * loader: the fork waits for the workers, so no worker may wait for the fork. */
 static void forks_of_both(void **state)
 {
-    (void)state;
     static const choir_dataset_ops ops = {.length = counting_length, .get = forking_get};
     counting data = count_to(22);
     data.base.ops = &ops;

@@ -15,7 +15,6 @@ static const choir_dataset_ops uneven_ops = {.length = counting_length, .get = u
 
 static void same_order(void **state)
 {
-    (void)state;
     static const struct {
         int workers, prefetch;
     } ways[] = {{1, 0}, {2, 0}, {4, 1}, {3, 2}, {7, 5}, {64, 0}};
@@ -48,7 +47,6 @@ static choir_status failing_get(choir_dataset *self, int64_t index, void *x, voi
 
 static void first_error(void **state)
 {
-    (void)state;
     static const choir_dataset_ops ops = {.length = counting_length, .get = failing_get};
     for (int again = 0; again < 10; again++) {
         counting data = count_to(32);
@@ -85,7 +83,6 @@ static choir_status epoch_get(
 
 static void epochs(void **state)
 {
-    (void)state;
     static const choir_dataset_ops ops = {
         .length = counting_length, .get = counting_get, .get_epoch = epoch_get};
     counting data = count_to(22);
@@ -125,7 +122,6 @@ static choir_status hanging_get(choir_dataset *self, int64_t index, void *x, voi
 
 static void hangs(void **state)
 {
-    (void)state;
     static const choir_dataset_ops ops = {.length = counting_length, .get = hanging_get};
     static counting data; /* outlives the test: a worker may come back to it */
     data = count_to(32);
@@ -152,7 +148,6 @@ static void hangs(void **state)
 /* A timeout too long for the clock is a long one, not one that has passed. */
 static void patient(void **state)
 {
-    (void)state;
     static const choir_dataset_ops ops = {.length = counting_length, .get = uneven_get};
     static const double times[] = {1e12, 1e300, (double)INFINITY};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
@@ -171,7 +166,6 @@ static void patient(void **state)
 
 static void bad_workers(void **state)
 {
-    (void)state;
     static const struct {
         int workers, prefetch;
         double timeout;

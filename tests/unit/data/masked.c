@@ -22,7 +22,6 @@ static void near(double count, double total, double share)
 
 static void shares(void **state)
 {
-    (void)state;
     choir_dataset *plain, *masked = open_masked(1);
     int64_t x[CONTEXT], y[CONTEXT], was[CONTEXT], next[CONTEXT];
     double chosen = 0, hidden = 0, replaced = 0;
@@ -56,7 +55,6 @@ static void shares(void **state)
 
 static void by_seed_and_sample(void **state)
 {
-    (void)state;
     choir_dataset *a = open_masked(1), *b = open_masked(1), *c = open_masked(2);
     int64_t x[3][CONTEXT], y[3][CONTEXT];
     int differ = 0;
@@ -77,7 +75,6 @@ static void by_seed_and_sample(void **state)
 
 static void by_epoch(void **state)
 {
-    (void)state;
     choir_dataset *masked = open_masked(1);
     int64_t x[4][CONTEXT], y[4][CONTEXT];
     int differ = 0;
@@ -100,7 +97,6 @@ static void by_epoch(void **state)
 /* In a window of one token, that token is always chosen. */
 static void shortest(void **state)
 {
-    (void)state;
     choir_dataset *inner, *masked;
     int64_t x, y;
     ok(choir_dataset_random_tokens(50, 1, 7, 9, &inner));
@@ -114,7 +110,6 @@ static void shortest(void **state)
 
 static void refused(void **state)
 {
-    (void)state;
     choir_dataset *images, *tokens, *masked;
     ok(choir_dataset_random(9, choir_dims(4), CHOIR_SCALAR, 3, 1, &images));
     assert_int_equal(choir_dataset_masked(images, 1, 1, 1, &masked), CHOIR_ERR_ARGUMENT);
@@ -130,7 +125,6 @@ static void refused(void **state)
 
 static void random_labels(void **state)
 {
-    (void)state;
     choir_dataset *data;
     int64_t x[4], y, seen[3] = {0};
     ok(choir_dataset_random_labelled(99, 4, 7, 3, 1, &data));

@@ -14,7 +14,6 @@ enum { CONTEXT = 12 };
 
 static void fills_samples_with_whole_documents(void **state)
 {
-    (void)state;
     enum { DOCUMENTS = 3000 };
     static bool seen[DOCUMENTS * 40];
     choir__packs p = {.context = 20};
@@ -119,13 +118,11 @@ static void documents_do_not_see_one_another(const char *model)
 
 static void gpt2(void **state)
 {
-    (void)state;
     documents_do_not_see_one_another("gpt2:layers=2,heads=2,width=8,context=12");
 }
 
 static void llama(void **state)
 {
-    (void)state;
     documents_do_not_see_one_another(
         "llama:layers=2,heads=2,kv_heads=1,width=8,hidden=12,context=12");
 }

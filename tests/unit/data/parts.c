@@ -44,7 +44,6 @@ static choir_status sizes(choir_parts_dataset *self, int64_t index, choir_shape 
 static choir_status get(
     choir_parts_dataset *self, int64_t epoch, int64_t index, void *const *part)
 {
-    (void)epoch;
     if (index == ((texts *)self)->fails)
         return choir__error(CHOIR_ERR_FORMAT, "a torn page");
     for (int64_t i = 0; i < tokens_of(index); i++)
@@ -110,7 +109,6 @@ static void check_batch(const choir_parts *b, int64_t step, int *seen)
  * rank's. */
 static void epochs(void **state)
 {
-    (void)state;
     for (int64_t step = 0; step <= 10; step += 5)
         for (int ranks = 1; ranks <= 4; ranks *= 2) {
             int seen[2][N] = {{0}};
@@ -171,7 +169,6 @@ static void labels_of(int ranks, int workers, int64_t from, int64_t *labels)
 static void same_on_ranks(void **state)
 {
     int64_t one[9 * B], other[9 * B];
-    (void)state;
     labels_of(1, 1, 4, one);
     labels_of(4, 3, 4, other);
     assert_memory_equal(one, other, sizeof one);
@@ -191,7 +188,6 @@ static void refused(
 
 static void wrong_data(void **state)
 {
-    (void)state;
     texts t = new_texts();
     t.bad = 7, t.sizes[0] = 3, t.sizes[1] = 5;
     refused(&t.base, options(0), CHOIR_ERR_SHAPE,
@@ -219,7 +215,6 @@ static void wrong_data(void **state)
 
 static void wrong_use(void **state)
 {
-    (void)state;
     texts t = new_texts();
     choir_scope *run = choir_scope_open(NULL, 1), *s = choir_step_open(run, 0);
     choir_parts_opts o = options(5);

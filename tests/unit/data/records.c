@@ -40,7 +40,6 @@ static void strings_at_each_place(void **state)
     const char *letters = "abcdefghijklmnopqrstuvwxyz", *where;
     enum { FORMS = sizeof forms / sizeof *forms };
     choir__json_nodes nodes = {0};
-    (void)state;
     for (int before = 0; before < 18; before++)
         for (int between = 0; between < 18; between++)
             for (int f = 0; f < FORMS * FORMS; f++) {
@@ -59,7 +58,6 @@ static void strings_at_each_place(void **state)
 
 static void values(void **state)
 {
-    (void)state;
     char path[64];
     choir__data_records r;
     static const char text[] =
@@ -92,7 +90,6 @@ static void values(void **state)
 
 static void tables(void **state)
 {
-    (void)state;
     char path[64];
     choir__data_records r;
     static const char text[] =
@@ -120,7 +117,6 @@ static void tables(void **state)
 /* Long records cross the parts in which a file is read, at every kind of place. */
 static void long_records(void **state)
 {
-    (void)state;
     enum { RECORDS = 60 };
     char path[64];
     for (int kind = 0; kind < 2; kind++) {
@@ -163,7 +159,6 @@ static void long_records(void **state)
 
 static void wrong_records(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *text, *words;
     } wrong[] = {

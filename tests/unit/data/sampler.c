@@ -33,7 +33,6 @@ static const struct {
 
 static void as_pytorch_deals(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < sizeof known / sizeof *known; c++) {
         choir__sample_order s;
         ok(choir__sample_order_init(&s, known[c].n, known[c].m, known[c].m,
@@ -52,7 +51,6 @@ static void as_pytorch_deals(void **state)
 /* The public functions give the same order. */
 static void public_sampler(void **state)
 {
-    (void)state;
     for (size_t c = 0; c < sizeof known / sizeof *known; c++)
         for (int64_t r = 0; r < known[c].m; r++) {
             choir_sampler *s;
@@ -86,7 +84,6 @@ static void public_sampler(void **state)
  * up. */
 static void last_batch_is_filled(void **state)
 {
-    (void)state;
     static const int64_t lists[4][3] = {{0, 4, 8}, {1, 5, 9}, {2, 6, 0}, {3, 7, 1}};
     choir__sample_order s;
     ok(choir__sample_order_init(&s, 10, 4, 8, 0, false, false));
@@ -101,7 +98,6 @@ static void last_batch_is_filled(void **state)
 
 static void last_batch_is_dropped(void **state)
 {
-    (void)state;
     choir__sample_order s;
     ok(choir__sample_order_init(&s, 13, 2, 4, 0, false, true));
     assert_int_equal(s.dealt, 6);
@@ -115,7 +111,6 @@ static void last_batch_is_dropped(void **state)
 /* Batch k does not depend on the batches requested before; epochs differ. */
 static void any_order_of_asking(void **state)
 {
-    (void)state;
     enum { N = 24, M = 2, B = 6, STEPS = 12, EACH = B / M };
     int64_t seen[STEPS][M][EACH];
     choir__sample_order s;
@@ -144,7 +139,6 @@ static void any_order_of_asking(void **state)
 /* A list of skipped batches, against batches that are crossed out one by one. */
 static void skipped(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *same, *up_to_12;
     } lists[] = {
@@ -186,7 +180,6 @@ static void skipped(void **state)
 
 static void refusals(void **state)
 {
-    (void)state;
     static const struct {
         int64_t n, m, batch;
         bool drop_last;
@@ -217,7 +210,6 @@ static void refusals(void **state)
 /* Draws in proportion to weights, which interop.images compares with torch.multinomial. */
 static void weighted(void **state)
 {
-    (void)state;
     static const double weights[] = {0.1, 0.9, 0.4, 0.7, 3.0};
     int64_t drawn[5], count[5] = {0};
     choir_sampler_opts opts = choir_sampler_defaults();

@@ -16,7 +16,6 @@ static void *first_rank(void *arg)
 
 static void test_waits_for_all(void **state)
 {
-    (void)state;
     enum { LINES = 200 };
     const char line[] = "to be, or not to be\n";
     choir_tokenizer *tokenizer;
@@ -74,7 +73,6 @@ static choir_status open_chat(bool fixed, choir_tokenizer **tokenizer)
 
 static void test_chats_need_their_markers(void **state)
 {
-    (void)state;
     choir_tokenizer *tokenizer;
     assert_fails(open_chat(true, &tokenizer), CHOIR_ERR_FORMAT, "line 2: column 'messages'");
     assert_int_equal(choir_tokenizer_size(tokenizer), 257);

@@ -13,7 +13,6 @@ static void hundred(char text[100])
 
 static void windows(void **state)
 {
-    (void)state;
     char text[100];
     hundred(text);
     choir_tokenizer *t = NULL;
@@ -55,7 +54,6 @@ static void windows(void **state)
 
 static void longest_context(void **state)
 {
-    (void)state;
     char text[100];
     hundred(text);
     choir_dataset *d = NULL;
@@ -79,7 +77,6 @@ static void longest_context(void **state)
 
 static void refusals(void **state)
 {
-    (void)state;
     choir_tokenizer *t = NULL;
     choir_dataset *d = NULL;
     assert_fails(choir_dataset_text_memory("it", "", 0, 1, CHOIR_TRAIN, &t, &d),
@@ -106,7 +103,6 @@ static void refusals(void **state)
 /* Not UTF-8: bytes. */
 static void bytes(void **state)
 {
-    (void)state;
     char text[40];
     memset(text, 0xC3, sizeof text);
     choir_tokenizer *t = NULL;
@@ -122,7 +118,6 @@ static void bytes(void **state)
 
 static void files(void **state)
 {
-    (void)state;
     const char *path = at("text.txt");
     choir_tokenizer *t = NULL;
     choir_dataset *d = NULL;
@@ -151,7 +146,6 @@ static void files(void **state)
 
 static void shakespeare(void **state)
 {
-    (void)state;
     const char *data = getenv("CHOIR_TEST_DATA");
     char path[512];
     snprintf(path, sizeof path, "%s/text/tinyshakespeare.txt", data ? data : "");
@@ -182,7 +176,6 @@ static void shakespeare(void **state)
 
 static void random_values(void **state)
 {
-    (void)state;
     enum { N = 4000, X = 6 };
     choir_dataset *a, *b;
     float x[X], again[X];
@@ -224,7 +217,6 @@ static void random_values(void **state)
 
 static void random_tokens(void **state)
 {
-    (void)state;
     enum { C = 7 };
     choir_dataset *d;
     int64_t x[C], y[C], seen[11] = {0};
@@ -246,7 +238,6 @@ static void random_tokens(void **state)
 
 static void random_refusals(void **state)
 {
-    (void)state;
     choir_dataset *d = NULL;
     choir_shape x = choir_dims(2), deep = {.ndim = CHOIR_MAX_DIMS};
     assert_fails(

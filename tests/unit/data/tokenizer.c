@@ -7,7 +7,6 @@ enum { ROOM = 32 };
 
 static void characters(void **state)
 {
-    (void)state;
     const char *text = "b\xc3\xa9"
                        "a\n"
                        "\xf0\x9f\x8e\xb5"
@@ -34,7 +33,6 @@ static void characters(void **state)
 
 static void outside_the_vocabulary(void **state)
 {
-    (void)state;
     choir_tokenizer *t;
     int64_t ids[ROOM], count = -5;
     ok(choir_tokenizer_chars("ab\n", 3, &t));
@@ -53,7 +51,6 @@ static void outside_the_vocabulary(void **state)
 /* Well-formed and ill-formed text, from RFC 3629 and the Unicode standard's table 3-7. */
 static void utf8(void **state)
 {
-    (void)state;
     static const char *const good[] = {"\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80",
         "\xed\x9f\xbf", "\xee\x80\x80", "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"};
     static const char *const bad[] = {
@@ -93,7 +90,6 @@ static void utf8(void **state)
 
 static void bytes(void **state)
 {
-    (void)state;
     choir_tokenizer *t;
     ok(choir_tokenizer_bytes(&t));
     assert_int_equal(choir_tokenizer_size(t), 256);
@@ -113,7 +109,6 @@ static void bytes(void **state)
 
 static void saved_and_loaded(void **state)
 {
-    (void)state;
     const char text[] =
         "\0\n\"\\/ \x7f\xc2\x80\xed\x9f\xbf\xf4\x8f\xbf\xbfz"; /* \0 at both ends */
     const char *path = at("tokens.json");
@@ -149,7 +144,6 @@ static void saved_and_loaded(void **state)
 
 static void the_format(void **state)
 {
-    (void)state;
     const char *path = at("tokens.json");
     choir_tokenizer *t;
     ok(choir_tokenizer_chars("b a\n", 4, &t));
@@ -165,7 +159,6 @@ static void the_format(void **state)
 
 static void bad_files(void **state)
 {
-    (void)state;
     static const struct {
         const char *json, *says;
     } bad[] = {
@@ -207,7 +200,6 @@ static void bad_files(void **state)
 
 static void saving_fails(void **state)
 {
-    (void)state;
     choir_tokenizer *t;
     ok(choir_tokenizer_bytes(&t));
     assert_fails(choir_tokenizer_save(t, at("no/such.json")), CHOIR_ERR_IO, "No such file");

@@ -49,7 +49,6 @@ static void check_all(const choir_tokenizer *t, const char *kind, json_t *cases,
 
 static void same_ids(void **state)
 {
-    (void)state;
     json_error_t why;
     json_t *root = json_load_file(golden("expected.json"), JSON_ALLOW_NUL, &why), *lists;
     assert_non_null(root);
@@ -78,7 +77,6 @@ static void same_ids(void **state)
 /* Any bytes, valid UTF-8 or not, are encoded and decoded without loss. */
 static void bytes_come_back(void **state)
 {
-    (void)state;
     static const char *const kinds[] = {
         "gpt2", "gpt2/vocab.json", "gpt2/merges.txt", "llama3.json"};
     enum { N = 5000 };
@@ -115,7 +113,6 @@ static const char joins[] =
 
 static void long_words(void **state)
 {
-    (void)state;
     choir_tokenizer *t;
     enum { N = 20001 };
     char *text = malloc(N);
@@ -156,7 +153,6 @@ static void bad(const char *json, const char *text)
 /* The reason is Oniguruma's; a machine without it names the library. */
 static void bad_expressions(void **state)
 {
-    (void)state;
     choir_tokenizer *t = NULL;
     static const char good[] = SPLIT("[[:alpha:]]+");
     if (!choir__regex_version()) {
@@ -184,7 +180,6 @@ static void bad_expressions(void **state)
  * and classes of characters: only the model of these files is wrong. */
 static void without_oniguruma(void **state)
 {
-    (void)state;
     static const char *const steps[] = {
         "\"type\":\"Split\",\"pattern\":{\"Regex\":\"'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| "
         "?\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":"
@@ -209,7 +204,6 @@ static void without_oniguruma(void **state)
 
 static void bad_json(void **state)
 {
-    (void)state;
     bad("", "not JSON");
     bad("{\n\"model\":{\n\"type\" \"BPE\"}}", "it.json: line 3 is not JSON");
     bad("[]", "expected a tokenizer");
@@ -249,7 +243,6 @@ static void bad_json(void **state)
 
 static void bad_pairs(void **state)
 {
-    (void)state;
     choir_tokenizer *t = NULL;
     static const char vocab[] = "{\"a\":0,\"b\":1}";
 #define pair(v, m) choir__gpt2_parse("v.json", v, strlen(v), "m.txt", m, strlen(m), &t)
@@ -268,7 +261,6 @@ static void bad_pairs(void **state)
  * tokenizer, and no harm (sanitizers check it). */
 static void bad_models(void **state)
 {
-    (void)state;
     char *data, *copy;
     size_t bytes;
     choir_tokenizer *t;

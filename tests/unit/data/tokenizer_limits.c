@@ -31,7 +31,6 @@ static choir_status growing(size_t times, choir_tokenizer **t)
 /* The room is the caller's word: not an id is written beyond it. */
 static void room(void **state)
 {
-    (void)state;
     enum { TEXT = 3, EACH = 200, NEEDED = TEXT * EACH };
     choir_tokenizer *t = NULL;
     int64_t *ids = malloc(NEEDED * sizeof *ids), count = -1;
@@ -67,7 +66,6 @@ static void repeat(blob *b, const char *text, size_t times)
 /* Each position of the text begins 4095 pieces. */
 static void long_pieces(void **state)
 {
-    (void)state;
     enum { LONGEST = 4095, TEXT = 6000 };
     blob json = {0}, text = {0};
     choir_tokenizer *t = NULL;
@@ -94,7 +92,6 @@ static void long_pieces(void **state)
  * at each place would be compared for minutes. */
 static void many_added(void **state)
 {
-    (void)state;
     enum { TOKENS = 20000, TEXT = 200000 };
     blob json = {0}, text = {0};
     choir_tokenizer *t = NULL;
@@ -120,7 +117,6 @@ static void many_added(void **state)
 
 static void many_extended(void **state)
 {
-    (void)state;
     enum { TOKENS = 30000 };
     char *names[TOKENS];
     choir_tokenizer *bytes, *t = NULL;
@@ -139,7 +135,6 @@ static void many_extended(void **state)
 /* Reading beyond the new end is an error, and no signal. */
 static void cut_while_open(void **state)
 {
-    (void)state;
     const char *path = at("ids.bin");
     uint16_t ids[50000];
     int64_t x[4], y[4];

@@ -41,7 +41,6 @@ static void gives(const choir_tokenizer *t, const char *text, const char *expect
  * is normalized is found in the normalized text. */
 static void bert(void **state)
 {
-    (void)state;
     choir_tokenizer *t = parse(BERT("\"added_tokens\":[{\"id\":6,\"content\":\"Foo\","
                                     "\"normalized\":true},{\"id\":7,\"content\":\"B\","
                                     "\"normalized\":false}]"));
@@ -68,7 +67,6 @@ static void bert(void **state)
 
 static void white_space(void **state)
 {
-    (void)state;
     choir_tokenizer *t = parse(METASPACE("{\"type\":\"Strip\",\"strip_left\":false,"
                                          "\"strip_right\":true}",
         "first", ""));
@@ -103,7 +101,6 @@ static void white_space(void **state)
 /* The message names the character that has no token, and not the first of its word. */
 static void the_character(void **state)
 {
-    (void)state;
     choir_tokenizer *t = parse(METASPACE("{\"type\":\"Replace\",\"pattern\":{\"String\":"
                                          "\"bb\"},\"content\":\"b\"}",
         "always", ""));
@@ -137,7 +134,6 @@ static void the_character(void **state)
  */
 static void growth(void **state)
 {
-    (void)state;
     char a[257], step[400], file[4000];
     memset(a, 'a', 256);
     a[256] = '\0';
@@ -183,7 +179,6 @@ static choir_tokenizer *symbols(unsigned model, unsigned prefix)
 /* Spaces beside a user-defined symbol are those of the whole text, and no text is lost. */
 static void user_defined(void **state)
 {
-    (void)state;
     for (unsigned model = 1; model <= 2; model++) {
         choir_tokenizer *t = symbols(model, 1);
         gives(t, "x <a>  b ", "5 4 5 1 5 3");
@@ -249,7 +244,6 @@ static choir_status cut(const choir__cuts *cuts, const char *text, char *words)
 
 static void expressions(void **state)
 {
-    (void)state;
     char words[64];
     need_oniguruma();
     for (size_t i = 0; i < CHOIR_COUNT(splits); i++) {
@@ -271,7 +265,6 @@ static bool is_dash(uint32_t code)
 /* A text and a class of characters are cut as an expression would, and need no Oniguruma. */
 static void literals(void **state)
 {
-    (void)state;
     char words[64];
     size_t tried = 0;
     for (size_t i = 0; i < CHOIR_COUNT(splits); i++) {
@@ -322,7 +315,6 @@ static void *hostile(void *arg)
 
 static void hostile_expressions(void **state)
 {
-    (void)state;
     need_oniguruma();
     pthread_t thread;
     pthread_attr_t small;
@@ -337,7 +329,6 @@ static void hostile_expressions(void **state)
  * depend on all that stands before. */
 static void cuts_of_long_texts(void **state)
 {
-    (void)state;
     static const char bytes[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}";
     static const struct {
         const char *pattern;
@@ -361,7 +352,6 @@ static void cuts_of_long_texts(void **state)
  * are put in order. */
 static void order_of_marks(void **state)
 {
-    (void)state;
     static const char *const forms[][2] = {
         {"e\xcc\x81\xe0\xa3\x8e\xf0\x9d\x85\xa5", "\xc3\xa9\xe0\xa3\x8e\xf0\x9d\x85\xa5"},
         {"a\xcc\x95\xcc\x82", "\xc3\xa2\xcc\x95"}};

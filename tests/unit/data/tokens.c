@@ -27,7 +27,6 @@ static int remove_paths(void **state)
 /* A file of several blocks, with all the places where a cut could go wrong. */
 static void as_if_at_once(void **state)
 {
-    (void)state;
     static const char line[] = "We'll see,  don't   we?\r\n\r\n\t12345 na\xc3\xafve\n \n x.y\n";
     static const char *const kinds[] = {
         "gpt2", "llama3.json", "llama2.json", "spm_unigram.model", "bert.json"};
@@ -66,7 +65,6 @@ static void as_if_at_once(void **state)
 
 static void windows(void **state)
 {
-    (void)state;
     uint16_t ids[100];
     int64_t x[4], y[4];
     choir_dataset *d;
@@ -95,7 +93,6 @@ static void windows(void **state)
 
 static void llm_c(void **state)
 {
-    (void)state;
     uint32_t words[256 + 40] = {CHOIR__LLMC_LLAMA3, 7, 40};
     int64_t x[2], y[2];
     choir_dataset *d;
@@ -123,7 +120,6 @@ static void llm_c(void **state)
 
 static void wrong_files(void **state)
 {
-    (void)state;
     choir_dataset *d;
     choir_tokenizer *t;
     struct {
@@ -168,7 +164,6 @@ static void wrong_files(void **state)
 /* Opening a FIFO neither waits nor takes anything from it. */
 static void no_files(void **state)
 {
-    (void)state;
     choir_dataset *d;
     unlink(other_path);
     assert_int_equal(mkfifo(other_path, 0600), 0);

@@ -192,7 +192,6 @@ static void check_layer(const layer *l)
 
 static void plain_loops(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(layers); i++)
         check_layer(&layers[i]);
 }
@@ -220,7 +219,6 @@ static void files(void **state)
 {
     char path[64], mine[65], theirs[65];
     choir__st_file *file;
-    (void)state;
     choir_module *net = new_net(), *other = new_net();
     choir_tensor *t = choir_module_find(other, "1.weight");
     float *zeros = calloc(4 * 2 * 27, sizeof *zeros);
@@ -255,7 +253,6 @@ static void refused(choir_module *module, const char *why)
 
 static void refusals(void **state)
 {
-    (void)state;
     choir_conv_opts thirds = choir_conv_defaults();
     thirds.groups = 3;
     refused(choir_nn_conv1d(run, 4, 6, 3, thirds), "conv1d: 3 groups do not divide");
@@ -275,10 +272,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(plain_loops),
-        T(files),
-        T(refusals),
+        IN_SCOPES(plain_loops),
+        IN_SCOPES(files),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

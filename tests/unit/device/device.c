@@ -13,13 +13,11 @@
 
 static int eight_devices(void **state)
 {
-    (void)state;
     return setenv("CHOIR_CPU_DEVICES", "8", 1);
 }
 
 static void test_registry(void **state)
 {
-    (void)state;
     assert_int_equal(choir_device_count("cpu"), 8);
     assert_int_equal(choir_device_count("abacus"), 0);
     choir_device *d = choir_device_find("cpu:7");
@@ -83,7 +81,6 @@ static void *work(void *arg)
 static void test_eight_at_once(void **state)
 {
     static struct worker w[8];
-    (void)state;
     for (int i = 0; i < 8; i++) {
         w[i].index = i;
         pthread_create(&w[i].thread, NULL, work, &w[i]);
@@ -113,7 +110,6 @@ static void test_across_devices(void **state)
                  *y = x;
     char name[16];
     float g[100];
-    (void)state;
     for (int i = 2; i < 8; i++) { /* around, adding on each */
         snprintf(name, sizeof name, "cpu:%d", i);
         y = choir_to(y, choir_device_find(name));
@@ -136,7 +132,6 @@ static void test_dropout_elsewhere(void **state)
 {
     choir_device *here = choir_device_find("cpu:0"), *there = choir_device_find("cpu:3");
     float a[64], b[64];
-    (void)state;
     for (int late = 0; late < 2; late++) {
         choir_scope *run = choir_scope_open(here, 3), *step = choir_step_open(run, 0);
         choir_tensor *x = choir_to(choir_full(step, CHOIR_F32, choir_dims(64), 1), there);
@@ -170,7 +165,6 @@ static void test_threads(void **state)
 {
     static float one[70 * 90], two[70 * 90];
     choir_device *d = choir_device_find("cpu:6"), *fresh = choir_device_find("cpu:5");
-    (void)state;
     matmul_on(d, one);
     assert_fails(choir_device_set_threads(d, 2), CHOIR_ERR_STATE, "cpu:6");
     assert_int_equal(choir_device_set_threads(fresh, 0), CHOIR_ERR_ARGUMENT);
@@ -188,7 +182,6 @@ static atomic_bool stop;
 
 static void nothing(const void *args)
 {
-    (void)args;
 }
 
 static void *issue_for_long(void *arg)
@@ -207,7 +200,6 @@ static void test_queue_figures(void **state)
     choir__queue *q = choir__queue_new((choir__queue_opts){.name = "figures"});
     pthread_t other;
     bool ordered = true;
-    (void)state;
     stop = false;
     pthread_create(&other, NULL, issue_for_long, q);
     while (!atomic_load(&stop)) {
@@ -233,7 +225,6 @@ static void test_figures_from_another_thread(void **state)
     choir_device *d = choir_device_find("cpu:4");
     choir_device_stats stats, last = {0};
     bool good = true;
-    (void)state;
     stop = false;
     pthread_create(&w.thread, NULL, train_for_long, &w);
     while (!atomic_load(&stop)) {

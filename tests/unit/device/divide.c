@@ -248,7 +248,6 @@ static void convolutions(void)
 
 static void bits_do_not_depend_on_threads(void **state)
 {
-    (void)state;
     for (int b = 0; b < BUFFERS; b++)
         buffer[b] = aligned_alloc(64, sizeof(float) * MOST);
     compare("elements", elements);

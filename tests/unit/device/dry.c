@@ -60,7 +60,6 @@ static void train_on(choir_device *device, size_t now[STEPS + 1], size_t peak[ST
 
 static void test_a_loop_holds_the_bytes_of_a_cpu(void **state)
 {
-    (void)state;
     size_t now[2][STEPS + 1], peak[2][STEPS + 1];
     train_on(device_named("cpu:0"), now[0], peak[0]);
     train_on(device_named("dry:7"), now[1], peak[1]);
@@ -105,7 +104,6 @@ static size_t gradients_of(int m)
  * and a few buckets. */
 static void test_micro_batches_hold_few_gradients(void **state)
 {
-    (void)state;
     const size_t level = gradients_of(1), few = 2 * 27; /* buckets, with the pool's rounding */
     assert_in_range(level, 96, 104);
     assert_in_range(gradients_of(2), level, level + few);
@@ -118,7 +116,6 @@ static void test_micro_batches_hold_few_gradients(void **state)
 
 static void test_counts_are_those_of_the_textbook(void **state)
 {
-    (void)state;
     choir_dry_counts counts;
     choir_device *dry = device_named("dry:1");
     choir_scope *run = choir_scope_open(dry, 1);
@@ -162,7 +159,6 @@ static void note_part(const choir_dry_part *part, void *arg)
  * made a result, also of gradients. */
 static void test_the_peak_has_parts(void **state)
 {
-    (void)state;
     enum { MANY = 4000 };
     held h = {0};
     choir_dry_counts counts;
@@ -196,7 +192,6 @@ static void test_the_peak_has_parts(void **state)
 
 static void test_values_are_stand_ins_or_errors(void **state)
 {
-    (void)state;
     float values[3];
     choir_device *dry = device_named("dry:2");
     choir_scope *run = choir_scope_open(dry, 1);
@@ -215,7 +210,6 @@ static void test_values_are_stand_ins_or_errors(void **state)
 
 static void test_other_devices_are_refused(void **state)
 {
-    (void)state;
     choir_dry_counts counts;
     choir_device *cpu = device_named("cpu:0");
     assert_false(choir_device_is_dry(cpu));
@@ -232,7 +226,6 @@ static void test_other_devices_are_refused(void **state)
 /* A tensor of a tebibyte in a process that may not have a hundredth of it. */
 static void test_memory_is_not_taken(void **state)
 {
-    (void)state;
     struct rlimit before, small;
     choir_device *dry = device_named("dry:3");
     choir_scope *run = choir_scope_open(dry, 1);
@@ -255,7 +248,6 @@ static void test_memory_is_not_taken(void **state)
 /* The limit holds as on other devices. */
 static void test_the_limit_holds(void **state)
 {
-    (void)state;
     choir_device *dry = device_named("dry:4");
     choir_device_set_limit(dry, 1 << 20);
     choir_scope *run = choir_scope_open(dry, 1);

@@ -55,7 +55,6 @@ static choir_status exchange(int rank, void *arg)
 
 static void test_ranks_see_each_other(void **state)
 {
-    (void)state;
     for (int world = 1; world <= 8; world++)
         ok(choir__dry_world_run(world, NULL, exchange, &world));
 }
@@ -63,7 +62,6 @@ static void test_ranks_see_each_other(void **state)
 /* Two ranks stand for 1000: the even ones do as rank 0, the odd ones as rank 1. */
 static choir_status speak(int rank, void *arg)
 {
-    (void)arg;
     choir_group *group;
     ok(choir_group_init(NULL, dry_ranks(), &group));
     int64_t mine = rank + 1, sum = mine;
@@ -81,7 +79,6 @@ static choir_status speak(int rank, void *arg)
 
 static void test_ranks_that_do_the_same_are_one(void **state)
 {
-    (void)state;
     int stands_for[1000];
     for (int r = 0; r < 1000; r++)
         stands_for[r] = r % 2;
@@ -114,7 +111,6 @@ static choir_status share_much(int rank, void *arg)
 
 static void test_living_ranks_alone_share_memory(void **state)
 {
-    (void)state;
     int *stands_for = malloc(CROWD * sizeof *stands_for);
     for (int r = 0; r < CROWD; r++)
         stands_for[r] = r % 2;
@@ -143,7 +139,6 @@ static choir_status speak_much(int rank, void *arg)
 {
     choir_group *group;
     char *said = calloc(SAID, 1);
-    (void)arg;
     ok(choir_group_init(NULL, dry_ranks(), &group));
     said[SAID - 1] = (char)(rank + 1);
     ok(choir_group_broadcast(group, said, SAID, CHOIR_U8, 1, NULL));
@@ -160,7 +155,6 @@ static choir_status speak_much(int rank, void *arg)
 
 static void test_living_ranks_alone_are_copied(void **state)
 {
-    (void)state;
     int *stands_for = malloc(CROWD * sizeof *stands_for);
     for (int r = 0; r < CROWD; r++)
         stands_for[r] = r % 2;
@@ -172,7 +166,6 @@ static void test_living_ranks_alone_are_copied(void **state)
 
 static choir_status fail_on_one(int rank, void *arg)
 {
-    (void)arg;
     choir_group *group;
     ok(choir_group_init(NULL, dry_ranks(), &group));
     int32_t mine = 0;
@@ -186,14 +179,12 @@ static choir_status fail_on_one(int rank, void *arg)
 /* A rank that does not come ends the others' wait. */
 static void test_a_missing_rank_ends_the_world(void **state)
 {
-    (void)state;
     assert_true(choir__dry_world_run(3, NULL, fail_on_one, NULL) != CHOIR_OK);
 }
 
 /* A C program that is one of several ranks, started by hand. */
 static void test_a_program_may_be_one_rank(void **state)
 {
-    (void)state;
     choir_group_opts opts = dry_ranks();
     choir_group *group;
     opts.rank = 5;

@@ -86,13 +86,11 @@ static void look(const char *after)
 
 static int64_t length(const choir_dataset *self)
 {
-    (void)self;
     return SAMPLES;
 }
 
 static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
 {
-    (void)self;
     for (int i = 0; i < VALUES; i++) {
         uint32_t bits[4];
         choir__philox(7, (uint64_t)index, (uint64_t)i, bits);
@@ -104,7 +102,6 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
 
 static void normalized(const choir_dataset *self, float mean[3], float deviation[3])
 {
-    (void)self;
     for (int c = 0; c < 3; c++)
         mean[c] = 0.25f, deviation[c] = 0.5f;
 }
@@ -142,7 +139,6 @@ typedef struct net {
 static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int count)
 {
     net *n = (net *)self;
-    (void)count;
     choir_tensor *x = choir_max_pool2d(choir_relu(choir_forward(n->conv, in[0])), 2, 2, 0);
     int64_t b = choir_tensor_size(x, 0), t = (SIDE / 2) * (SIDE / 2);
     x = choir_transpose(choir_reshape(x, choir_dims(b, WIDTH, t)), 1, 2); /* (B, T, WIDTH) */
@@ -236,7 +232,6 @@ static void environments_change_no_bit(void **state)
     } all[] = {{"default", set_default}, {"upward", set_upward}, {"downward", set_downward},
         {"denormals are zero", set_flushing}, {"exceptions end the program", set_trapping}};
     char(*results)[128] = shared_memory(CHOIR_COUNT(all) * sizeof *results);
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
         pid_t child = fork();
         if (child == 0) {

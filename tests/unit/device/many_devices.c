@@ -60,7 +60,6 @@ static struct gradients chain(choir_device *d, bool done)
 
 static void done_with_elsewhere(void **state)
 {
-    (void)state;
     struct gradients here = chain(device(0), false), with = chain(device(2), true),
                      without = chain(device(2), false);
     assert_memory_equal(&here, &with, sizeof here);
@@ -82,7 +81,6 @@ static void drop(choir_scope *s, choir_device *d, float y[N], float g[N])
 static void one_mask_on_all_devices(void **state)
 {
     static float y[4][3][N], g[4][3][N];
-    (void)state;
     for (int d = 0; d < 4; d++) {
         choir_scope *r = choir_scope_open(device(0), 7);
         for (int i = 0; i < 3; i++) {
@@ -113,7 +111,6 @@ static choir_scope *failing(choir_scope *r)
 /* A kernel that fails on another device fails the run; after that the device works again. */
 static void failures_elsewhere(void **state)
 {
-    (void)state;
     choir_scope *r = choir_scope_open(device(0), 7), *s = failing(r);
     assert_fails(choir_scope_close(s), CHOIR_ERR_RANGE, "9");
     choir_scope_clear(r);
@@ -127,7 +124,6 @@ static void failures_elsewhere(void **state)
 /* Batch norm updates its statistics in place, so they must be on x's device. */
 static void statistics_elsewhere(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_to(choir_randn(step, choir_dims(8, 3), "x"), device(1));
     choir_tensor *mean = choir_zeros(step, CHOIR_F32, choir_dims(3)),
                  *var = choir_full(step, CHOIR_F32, choir_dims(3), 1);
@@ -158,7 +154,6 @@ static uint64_t moved(choir_device *d)
 /* Both devices of a copy count it, also in replayed steps. */
 static void bytes_moved(void **state)
 {
-    (void)state;
     choir_device *d[3] = {device(0), device(1), device(2)};
     uint64_t before[3] = {moved(d[0]), moved(d[1]), moved(d[2])};
     choir_scope *r = choir_scope_open(d[0], 7);
@@ -175,13 +170,11 @@ int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "4", 1); /* however few the cores */
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(done_with_elsewhere),
-        T(one_mask_on_all_devices),
-        T(failures_elsewhere),
-        T(statistics_elsewhere),
-        T(bytes_moved),
-#undef T
+        IN_SCOPES(done_with_elsewhere),
+        IN_SCOPES(one_mask_on_all_devices),
+        IN_SCOPES(failures_elsewhere),
+        IN_SCOPES(statistics_elsewhere),
+        IN_SCOPES(bytes_moved),
     };
     return cmocka_run_group_tests_name("many devices", tests, NULL, NULL);
 }

@@ -58,7 +58,6 @@ static struct gradients residual(bool done)
 
 static void unread(void **state)
 {
-    (void)state;
     struct gradients with = residual(true), without = residual(false);
     assert_memory_equal(&with, &without, sizeof with);
 }
@@ -67,7 +66,6 @@ static void unread(void **state)
  * stay. */
 static void needed(void **state)
 {
-    (void)state;
     leaves();
     choir_tensor *a = choir_tanh(x), *b = choir_linear(x, w, NULL), *c = choir_mul(a, b);
     choir_tensor *hooked = choir_linear(x, w, NULL), *kept = choir_linear(x, w, NULL);
@@ -89,7 +87,6 @@ static void needed(void **state)
  * op's input that needs no gradient stays, as the weight's gradient reads it. */
 static void unrecorded(void **state)
 {
-    (void)state;
     leaves();
     choir_tensor *plain = choir_exp(choir_randn(micro, choir_dims(ROWS, COLS), "plain"));
     choir_tensor *unused = choir_exp(plain), *y = choir_linear(plain, w, NULL);
@@ -121,7 +118,6 @@ static choir_module *part_of(choir_module *m, const char *name)
 
 static void shown(void **state)
 {
-    (void)state;
     for (int way = 0; way < 6; way++) { /* recorded or not; three places in a block */
         choir_tensor *in = NULL;
         choir_module *block = choir_nn_transformer_block(run, 8, 2, true, 0, 0.02);
@@ -159,7 +155,6 @@ static struct gradients chain(bool done)
 
 static void made_again(void **state)
 {
-    (void)state;
     struct gradients with = chain(true), without = chain(false);
     assert_memory_equal(&with, &without, sizeof with);
 }
@@ -167,7 +162,6 @@ static void made_again(void **state)
 /* A released result is not recomputed from values that have changed since. */
 static void changed(void **state)
 {
-    (void)state;
     leaves();
     choir_tensor *a = choir_linear(x, w, NULL), *h = choir_gelu(a);
     choir_tensor *y = choir_linear(h, w, NULL);
@@ -185,7 +179,6 @@ static void *gradient_at;
 
 static void note_place(choir_tensor *t, choir_tensor *grad, void *arg)
 {
-    (void)t, (void)arg;
     gradient_at = choir__data(grad);
 }
 
@@ -223,7 +216,6 @@ static struct gradients scores(int way, bool *over)
 
 static void over_the_scores(void **state)
 {
-    (void)state;
     bool over[5];
     struct gradients g[5];
     for (int way = 0; way < 5; way++)
@@ -241,7 +233,6 @@ static void over_the_scores(void **state)
  * once, without an original. */
 static void attention_of_16_bits(void **state)
 {
-    (void)state;
     micro = choir_micro_open(step, 0);
     choir_tensor *all = choir_require_grad(choir_randn(micro, choir_dims(2, 3, 24), "all"));
     choir_tensor *heads = choir_require_grad(choir_randn(micro, choir_dims(2, 2, 3, 4), "h"));
@@ -268,16 +259,14 @@ int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "2", 1); /* a second one, however few the cores */
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(unread),
-        T(needed),
-        T(unrecorded),
-        T(shown),
-        T(made_again),
-        T(changed),
-        T(over_the_scores),
-        T(attention_of_16_bits),
-#undef T
+        IN_SCOPES(unread),
+        IN_SCOPES(needed),
+        IN_SCOPES(unrecorded),
+        IN_SCOPES(shown),
+        IN_SCOPES(made_again),
+        IN_SCOPES(changed),
+        IN_SCOPES(over_the_scores),
+        IN_SCOPES(attention_of_16_bits),
     };
     return cmocka_run_group_tests_name("memory of results", tests, NULL, NULL);
 }

@@ -13,7 +13,6 @@ static choir_device *cpu0, *cpu1;
 
 static int find_devices(void **state)
 {
-    (void)state;
     setenv("CHOIR_CPU_DEVICES", "4", 1);
     cpu0 = choir_device_find("cpu:0");
     cpu1 = choir_device_find("cpu:1");
@@ -29,7 +28,6 @@ static choir_device_stats stats_of(choir_device *device)
 
 static void test_size_classes(void **state)
 {
-    (void)state;
     for (size_t bytes = 0; bytes < 3 << 20;
          bytes = bytes < 200 ? bytes + 1 : bytes * 9 / 8 + 13) {
         size_t before = stats_of(cpu0).bytes_now;
@@ -51,7 +49,6 @@ static void test_size_classes(void **state)
 /* Blocks, charges and the memory of a training are counted by their kind. */
 static void test_kinds(void **state)
 {
-    (void)state;
     choir_device_stats before = stats_of(cpu0);
     choir__pool_block *block = choir__block_new(cpu0, 4096);
     choir__block_holds(block, CHOIR__MEMORY_WEIGHTS);
@@ -95,7 +92,6 @@ static void test_kinds(void **state)
 
 static void test_reuse(void **state)
 {
-    (void)state;
     choir__pool_block *a = choir__block_new(cpu0, 5000), *b = choir__block_new(cpu0, 5000);
     void *pa = choir__block_data(a), *pb = choir__block_data(b);
     assert_ptr_not_equal(pa, pb);
@@ -116,7 +112,6 @@ static void test_reuse(void **state)
 static void test_large(void **state)
 {
     choir_device *fresh = choir_device_find("cpu:1");
-    (void)state;
     size_t asked = 9 << 20,
            now = stats_of(fresh).bytes_now; /* 64 KiB over a class of an octave */
     for (size_t bytes = 1 << 20; bytes < 200u << 20; bytes += bytes / 7 + 4096) {
@@ -141,7 +136,6 @@ static void test_large(void **state)
 
 static void test_peak(void **state)
 {
-    (void)state;
     choir_device_reset_peak(cpu0);
     size_t now = stats_of(cpu0).bytes_now;
     assert_int_equal(stats_of(cpu0).bytes_peak, now);
@@ -157,7 +151,6 @@ static void test_peak(void **state)
 static void test_cap(void **state)
 {
     choir_device *fresh = choir_device_find("cpu:2"); /* with nothing cached */
-    (void)state;
     choir_scope *run = choir_scope_open(fresh, 1);
     size_t cap = stats_of(fresh).bytes_now + (3 << 20);
     choir_device_set_limit(fresh, cap);
@@ -184,14 +177,12 @@ static void test_cap(void **state)
 
 static void slow(const void *args)
 {
-    (void)args;
     usleep(50000);
 }
 
 static void test_cap_waits_for_readers(void **state)
 {
     choir_device *fresh = choir_device_find("cpu:3");
-    (void)state;
     choir_scope *run = choir_scope_open(fresh, 1), *step = choir_step_open(run, 0);
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(1 << 18));
     choir__queue_issue(cpu1->queue, slow, NULL, 0);
@@ -210,7 +201,6 @@ static void test_cap_waits_for_readers(void **state)
 /* Takes 4 MiB and, once they are free, 1 MiB. */
 static choir_status large_then_small(choir_scope *step, void *device)
 {
-    (void)step;
     for (size_t bytes = 4 << 20; bytes >= 1 << 20; bytes /= 4) {
         choir__pool_block *block = choir__block_new(device, bytes);
         if (!block)
@@ -224,7 +214,6 @@ static choir_status large_then_small(choir_scope *step, void *device)
 static void test_cap_of_recordings(void **state)
 {
     choir_device *fresh = choir_device_find("cpu:2");
-    (void)state;
     choir_scope *run = choir_scope_open(fresh, 1);
     choir_device_set_limit(fresh, stats_of(fresh).bytes_now + (9 << 19));
     choir_status status = CHOIR_OK;
@@ -239,7 +228,6 @@ static void test_cap_of_recordings(void **state)
 
 static void test_readers_delay_reuse(void **state)
 {
-    (void)state;
     choir__pool_block *a = choir__block_new(cpu0, 7777);
     void *p = choir__block_data(a);
     choir__queue_issue(cpu1->queue, slow, NULL, 0);
@@ -256,7 +244,6 @@ static void test_readers_delay_reuse(void **state)
 
 static void test_moves_between_devices(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(cpu0, 1);
     for (int i = 0; i < 300;
          i++) { /* a block reused too early would show another step's number */

@@ -71,7 +71,6 @@ static void try_ranks(size_t set, const choir__k_matmul *whole, int ranks)
 static void nodes_make_the_whole(void **unused)
 {
     enum { M = 35, N = 50 };
-    (void)unused;
     for (int i = 0; i < 24; i++) {
         const choir__cut cut = {1 + i % 3, 1 + below(8)};
         const int64_t depth = cut.outer * (cut.leaves + below(i < 4 ? 2000 : 100));

@@ -255,7 +255,6 @@ static void random_shapes(void **unused)
         CHOIR__CHAIN + 1, 2 * CHOIR__CHAIN, 3 * CHOIR__CHAIN + 5, 7 * CHOIR__CHAIN};
     static const int specials[] = {
         0, 0, 7, 9, 12}; /* numbers() takes them: none, small, large, all */
-    (void)unused;
     for (int i = 0; i < 160; i++) {
         int64_t depth = i < 2 * (int)CHOIR_COUNT(depths) ? depths[i / 2] : 1 + below(100);
         int64_t most = depth > 1000 ? 14 : depth > 100 ? 30 : 70;
@@ -268,7 +267,6 @@ static void random_shapes(void **unused)
 static void few_rows(void **unused)
 {
     static const int64_t depths[] = {0, 1, 3, 4, 17, 100, CHOIR__CHAIN + 7, 3 * CHOIR__CHAIN};
-    (void)unused;
     for (int i = 0; i < 72; i++) {
         const int64_t depth = depths[i / 9];
         try_product(1, 1 + i % 9, 1 + below(depth > 100 ? 80 : 300), depth,
@@ -282,7 +280,6 @@ static void few_rows(void **unused)
 static void cuts(void **unused)
 {
     static const int64_t runs[] = {0, 1, 2, 5, 8, 31, 64, CHOIR__CHAIN, 3 * CHOIR__CHAIN + 1};
-    (void)unused;
     for (int i = 0; i < 96; i++) {
         const choir__cut cut = {1 + below(3), 2 + i % 7};
         const int64_t run = i < 45 ? runs[i / 5] : below(80);
@@ -308,7 +305,6 @@ static void amx(void **unused)
 {
     static const int64_t depths[] = {1, 2, 31, 32, 33, 63, 64, 96, 160, 1024, 1056,
         CHOIR__PAIRS_CHAIN, CHOIR__PAIRS_CHAIN + 1, 3 * CHOIR__PAIRS_CHAIN + 7};
-    (void)unused;
     pairs = true;
     for (int i = 0; i < 80; i++) {
         int64_t depth = i < 36 ? depths[i / 3] : 1 + below(100), most = depth > 100 ? 40 : 70;
@@ -330,7 +326,6 @@ static void several_blocks(void **unused)
 {
     static const int64_t sizes[][3] = {{1163, 3, 70}, {3, 2311, 9}, {601, 5, CHOIR__CHAIN + 9},
         {5, 1201, CHOIR__CHAIN + 9}, {1, 300, 600}, {300, 1, 600}};
-    (void)unused;
     for (size_t i = 0; i < CHOIR_COUNT(sizes); i++)
         try_product(1, sizes[i][0], sizes[i][1], sizes[i][2], CHOIR_F32, 0);
 }
@@ -338,7 +333,6 @@ static void several_blocks(void **unused)
 /* Zeros beyond a matrix's edges meet infinities, which must not become NaN in C. */
 static void padding_adds_nothing(void **unused)
 {
-    (void)unused;
     float a[3] = {INFINITY, 1, 1}, b[3] = {1, INFINITY, -1}, c[9] = {0};
     choir__k_matmul k = dense_product(CHOIR_F32, a, b, c, 3, 3, 1);
     try_all(k, 9);
@@ -396,7 +390,6 @@ static void blocks(void **unused)
     static const int64_t sizes[][3] = {/* m; n and k without turned: whole blocks */
         {1, 256, 512}, {3, 768, 256}, {8, 256, 1280}, {70, 512, 1280}, {200, 256, 768},
         {9, 768, 512}, {600, 256, 768}};
-    (void)unused;
     for (size_t i = 0; i < CHOIR_COUNT(sizes) * 2 * CHOIR__QUANT_COUNT; i++) {
         const int64_t *s = sizes[i % CHOIR_COUNT(sizes)];
         const bool turned = i / CHOIR_COUNT(sizes) % 2;
@@ -414,7 +407,6 @@ static void blocks(void **unused)
 static void long_sums_are_accurate(void **unused)
 {
     enum { MOST = 1 << 16, TIMES = 24 };
-    (void)unused;
     for (int64_t depth = 64; depth <= MOST; depth *= 8) {
         float *a = numbers(TIMES * depth, CHOIR_F32, 0), *b = numbers(depth, CHOIR_F32, 0);
         float c[TIMES];

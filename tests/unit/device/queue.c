@@ -42,7 +42,6 @@ static void note(choir__queue *q, struct log *log, int number, int sleep_us)
 
 static void nothing(const void *args)
 {
-    (void)args;
 }
 
 static void fail_task(const void *args)
@@ -62,7 +61,6 @@ static void assert_sequence(const struct log *log, int count)
 static void test_order(void **state)
 {
     static struct log log;
-    (void)state;
     for (int worker_only = 0; worker_only < 2; worker_only++) {
         choir__queue *q = new_queue("order", worker_only);
         log.count = 0;
@@ -83,7 +81,6 @@ static void test_order(void **state)
 static void test_busy_when_waited_for(void **state)
 {
     static struct log log;
-    (void)state;
     for (int worker_only = 0; worker_only < 2; worker_only++) {
         choir__queue *q = new_queue("busy", worker_only);
         log.count = 0;
@@ -100,7 +97,6 @@ static void test_events_order_queues(void **state)
 {
     static struct log log;
     choir__queue *q[3] = {new_queue("a", false), new_queue("b", false), new_queue("c", true)};
-    (void)state;
     log.count = 0;
     for (int i = 0; i < 300; i++) { /* each task waits for the one before, in another queue */
         note(q[i % 3], &log, i, i % 50 == 0 ? 2000 : 0);
@@ -129,7 +125,6 @@ static void test_awaited_queue_goes_first(void **state)
 {
     static struct log log;
     choir__queue *first = new_queue("first", false), *second = new_queue("second", false);
-    (void)state;
     log.count = 0;
     for (int i = 0; i < 2; i++) { /* the other time the wait is skipped */
         note(second, &log, 2 * i + 1, 50000);
@@ -150,7 +145,6 @@ static void test_event_is_a_place(void **state)
 {
     static struct log log;
     choir__queue *q = new_queue("place", false);
-    (void)state;
     log.count = 0;
     note(q, &log, 0, 0);
     choir__event event = choir__queue_record(q);
@@ -168,7 +162,6 @@ static void test_event_nobody_recorded(void **state)
 {
     choir__queue *q = new_queue("never", false);
     choir__event never = {0};
-    (void)state;
     assert_int_equal(choir__queue_wait_event(q, never), CHOIR_ERR_STATE);
     assert_fails(choir__event_wait(never), CHOIR_ERR_STATE, "a recorded event");
     ok(choir__queue_wait(q));
@@ -186,7 +179,6 @@ static void test_who_runs(void **state)
     choir__queue *q = new_queue("who", false), *w = new_queue("worker", true);
     pthread_t ran, *where = &ran;
     bool host = false;
-    (void)state;
     for (int i = 0; i < 200 && !host; i++) { /* the worker may come first if we are held up */
         choir__queue_issue(q, note_thread, &where, sizeof where);
         ok(choir__queue_wait(q));
@@ -256,7 +248,6 @@ static void *issue_loads(void *arg)
 
 static void test_ring_under_pressure(void **state)
 {
-    (void)state;
     for (int worker_only = 0; worker_only < 2; worker_only++) {
         struct issuer s[ISSUERS];
         choir__queue *q = new_queue("ring", worker_only);
@@ -282,7 +273,6 @@ static _Atomic int watched, without_arg;
 
 static void watch(void *arg, choir__queue_task *fn, const void *args, double start, double end)
 {
-    (void)fn, (void)args;
     watched += end >= start;
     without_arg += !arg;
 }
@@ -306,7 +296,6 @@ static void *issue_until_enough(void *arg)
  * without its argument. */
 static void test_watching_a_busy_queue(void **state)
 {
-    (void)state;
     choir__queue *q = new_queue("watched", true);
     pthread_t thread;
     enough = false;
@@ -331,7 +320,6 @@ static void test_failure_sticks(void **state)
     static struct log log;
     choir__queue *q = new_queue("fails", false);
     int which = 3, later = 4;
-    (void)state;
     log.count = 0;
     note(q, &log, 0, 0);
     choir__queue_issue(q, fail_task, &which, sizeof which);
@@ -355,7 +343,6 @@ static void test_failure_reaches_waiting_queues(void **state)
     static struct log log;
     choir__queue *a = new_queue("first", false), *b = new_queue("second", false);
     int which = 7;
-    (void)state;
     log.count = 0;
     choir__queue_issue(a, fail_task, &which, sizeof which);
     ok(choir__queue_wait_event(b, choir__queue_record(a)));
@@ -382,7 +369,6 @@ static void test_failed_queue_still_waits(void **state)
     static struct log log;
     choir__queue *reader = new_queue("reads", true), *q = new_queue("fails", false);
     int which = 8;
-    (void)state;
     log.count = 0;
     for (int before = 0; before < 2; before++) {
         if (before)
@@ -407,7 +393,6 @@ static void test_quiesce_and_fork(void **state)
 {
     static struct log log;
     choir__queue *q = new_queue("forks", false), *w = new_queue("forks, worker", true);
-    (void)state;
     log.count = 0;
     for (int round = 0; round < 5; round++) {
         note(q, &log, 4 * round, 500);
@@ -475,7 +460,6 @@ static void test_stress(void **state)
     pthread_t thread[THREADS];
     uint32_t index[THREADS];
     uint64_t finished = 0, issued = 0;
-    (void)state;
     for (int i = 0; i < QUEUES; i++)
         stress.queue[i] = new_queue("stress", i == QUEUES - 1);
     for (int i = 0; i < THREADS; i++) {

@@ -53,7 +53,6 @@ static void *wait_for_event(void *arg)
  * the second: the first thread wakes it when it leaves. */
 static void runner_leaves_tasks_to_a_sleeper(void **state)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         choir__queue *q = new_queue("left", HOUR_US);
         gate first = {0}, second = {.open = true};
@@ -80,7 +79,6 @@ static void runner_leaves_tasks_to_a_sleeper(void **state)
  * device's optimizer for the collective. Whoever waits for one of them runs both. */
 static void waiter_runs_a_chain(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         choir__queue *device = new_queue("device", HOUR_US),
                      *group = new_queue("group", HOUR_US);
@@ -107,7 +105,6 @@ static void waiter_runs_a_chain(void **state)
  * the group's queue, whose worker would leave it alone for an hour. */
 static void waiter_runs_what_a_worker_waits_for(void **state)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         choir__queue *device = choir__queue_new(
                          (choir__queue_opts){.name = "device", .worker_only = true}),
@@ -135,7 +132,6 @@ static void waiter_runs_what_a_worker_waits_for(void **state)
  * group to the host for as long as the group does. */
 static void blocked_worker_hurries_the_other(void **state)
 {
-    (void)state;
     unsigned wakes = 0; /* a worker that has not fallen asleep yet needs none */
     for (int k = 0; k < 20 && !wakes; k++) {
         choir__queue *device = new_queue("device", 1), *group = new_queue("group", HOUR_US);
@@ -158,7 +154,6 @@ static void blocked_worker_hurries_the_other(void **state)
  * back, and does not run the other one: a waiter may. */
 static void blocked_worker_gives_back(void **state)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         choir__queue *device = new_queue("device", HOUR_US), *group = new_queue("group", 1);
         gate begun = {.open = true}, kernel = {.open = true}, end = {.open = true};
@@ -178,7 +173,6 @@ static void blocked_worker_gives_back(void **state)
 /* Without waiters, workers run queues that wait for each other. */
 static void workers_run_a_chain(void **state)
 {
-    (void)state;
     choir__queue *a = new_queue("a", 1), *b = new_queue("b", 1);
     gate all[40];
     for (int i = 0; i < 40; i++) {
@@ -205,7 +199,6 @@ static void worker_sleeps_while_a_host_waits(void **state)
 {
     enum { TRIES = 5, STEPS = 6, PATIENCE_US = 20000 };
     unsigned while_us = 3 * PATIENCE_US, wakes = 1;
-    (void)state;
     for (int k = 0; k < TRIES && wakes; k++) {
         choir__queue *q = new_queue("hosted", PATIENCE_US);
         for (int i = 0; i < STEPS; i++) {

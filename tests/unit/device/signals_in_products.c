@@ -20,7 +20,6 @@ static volatile sig_atomic_t came, astray;
 
 static void on_signal(int number)
 {
-    (void)number;
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     came++;
     astray += here < low || here >= high;
@@ -61,7 +60,6 @@ static void multiply(int64_t m, int64_t k, int64_t n)
 
 static void handlers_run_on_the_stack(void **state)
 {
-    (void)state;
     static const int64_t shapes[][3] = {
         {128, 128, 512}, {128, 512, 128}, {64, 128, 256}, {128, 1024, 384}};
     struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;

@@ -33,7 +33,6 @@ static const char *const settings[][2] = {{"CHOIR_ISA", ""}, {"CHOIR_ISA", "avx2
 
 static void all_models_are_here(void **state)
 {
-    (void)state;
     for (int i = 0; choir_model_name(i, NULL); i++) {
         const char *name = choir_model_name(i, NULL);
         assert_true(i < (int)CHOIR_COUNT(models));
@@ -98,7 +97,6 @@ static int failures_with(const char *const setting[2])
 
 static void models_need_no_reference(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(settings); i++) {
         int status;
         pid_t child = fork();
@@ -111,7 +109,6 @@ static void models_need_no_reference(void **state)
 
 static void slow_ones_are_named(void **state)
 {
-    (void)state;
     char text[64];
     choir__forget_ways();
     choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 1);

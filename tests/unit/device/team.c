@@ -28,7 +28,6 @@ static void run_rounds(choir__team *team, int rounds)
 
 static void each_round_runs_once(void **state)
 {
-    (void)state;
     choir__team *team = choir__team_new(THREADS);
     run_rounds(team, 5000);
     choir__team_free(team);
@@ -37,7 +36,6 @@ static void each_round_runs_once(void **state)
 /* Longer than threads look before they sleep. */
 static void sleepers_wake(void **state)
 {
-    (void)state;
     const struct timespec pause = {0, 2000000};
     choir__team *team = choir__team_new(THREADS);
     for (int i = 0; i < 20; i++) {
@@ -58,7 +56,6 @@ static void rest(const void *arg, int thread, int threads)
 
 static void slow_threads_are_awaited(void **state)
 {
-    (void)state;
     atomic_int ended = 0, *const p = &ended;
     choir__team *team = choir__team_new(THREADS);
     for (int i = 1; i <= 20; i++) {
@@ -70,14 +67,12 @@ static void slow_threads_are_awaited(void **state)
 
 static void idle_teams_end(void **state)
 {
-    (void)state;
     choir__team_free(choir__team_new(THREADS)); /* it never began */
     choir__team_free(NULL);
 }
 
 static void a_child_has_threads_of_its_own(void **state)
 {
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     skip(); /* ThreadSanitizer ends a child that starts threads */
 #endif

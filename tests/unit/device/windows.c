@@ -85,7 +85,6 @@ static void choose(int64_t *size, int64_t *out, int64_t *kernel, int64_t *stride
 
 static void random_shapes(void **unused)
 {
-    (void)unused;
     for (int i = 0; i < 120; i++) {
         choir__conv_shape s = {.n = 1 + below(3), .groups = 1 + (below(3) == 0) * below(4)};
         s.c = s.groups * (1 + below(below(3) ? 5 : 36));
@@ -121,7 +120,6 @@ static void chosen_shapes(void **unused)
         {{0, 5, 5, 3, 5, 5, 4, 3, 3, 1, 1, 1, 1, 1, 1, 1}, CHOIR_F32},
         {{0, 5, 5, 3, 5, 5, 4, 3, 3, 1, 1, 1, 1, 1, 1, 1}, CHOIR_BF16},
     };
-    (void)unused;
     for (size_t i = 0; i < CHOIR_COUNT(chosen); i++) {
         choir__conv_shape s = chosen[i].s;
         try_shape(&s, chosen[i].dtype);
@@ -207,7 +205,6 @@ static void errors_of_quads(void **unused)
 static void beside_onednn(void **unused)
 {
     const choir__conv_shape s = {1, 33, 33, 2, 22, 22, 66, 3, 3, 1, 1, 1, 0, 0, 4, 4};
-    (void)unused;
     if (!choir__multiplier_is_here(CHOIR__BY_ONEDNN))
         skip();
     ok(choir__multiplier_take(CHOIR__BY_ONEDNN));

@@ -23,7 +23,6 @@ static choir_status read_text(const char *text, choir__cluster *c)
 static void test_file(void **state)
 {
     choir__cluster c;
-    (void)state;
     ok(read_text("{\"name\": \"hall\", \"device\": {\"kind\": \"H100\", \"bf16_flops\": 8e14},"
                  " \"nodes\": 64, \"devices_per_node\": 8, \"nodes_per_rack\": 4,"
                  " \"links\": {\"core\": \"NVLink4\", \"node\": {\"kind\": \"NDR400\","
@@ -58,7 +57,6 @@ static void test_presets(void **state)
 {
     char kinds[512], *left = kinds;
     choir__cluster c;
-    (void)state;
     choir__device_kinds(kinds, sizeof kinds);
     for (const char *kind; (kind = strsep(&left, ", ")) != NULL;)
         if (*kind) {
@@ -105,7 +103,6 @@ static void test_wrong(void **state)
         {"{\"device\": \"H100\", \"nodes\": 1, \"nodes\": 2}", "duplicate object key"},
     };
     choir__cluster c;
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(rows); i++) {
         assert_int_not_equal(read_text(rows[i].text, &c), CHOIR_OK);
         if (!strstr(choir_error_message(), rows[i].words))

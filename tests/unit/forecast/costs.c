@@ -36,7 +36,6 @@ static void test_data_sheet(void **state)
 {
     choir__device_model d;
     bool measured = true;
-    (void)state;
     ok(choir__device_preset("H100", &d));
     choir__step_entry e = entry_of(KERNEL_matmul, CHOIR_BF16, 1e13, 1e6);
     near(choir__kernel_seconds(&d, NULL, &e, &measured, NULL), 1e13 / (989.4e12 * 0.69));
@@ -67,7 +66,6 @@ static void test_table(void **state)
     choir__device_model d;
     bool measured;
     double spread;
-    (void)state;
     ok(choir__device_preset("cpu", &d));
     add(&costs, KERNEL_unary, 1e6, NULL, 1e-3, 0.02);
     add(&costs, KERNEL_unary, 1e4, NULL, 1e-5, 0.02);
@@ -109,7 +107,6 @@ static void test_file(void **state)
 {
     char path[] = "/tmp/costs.XXXXXX";
     choir__costs costs = {.key = "cpu: this machine", .task_s = 1e-7, .step_s = 2e-3}, again;
-    (void)state;
     close(mkstemp(path));
     add(&costs, KERNEL_matmul, 1e6, (int64_t[]){1, 64, 64, 122}, 1.0 / 3, 0.5);
     add(&costs, KERNEL_unary, 1e6, NULL, 1e-3, 0.02);

@@ -39,7 +39,6 @@ static void near(double got, double expected, double part)
  */
 static void test_published(void **state)
 {
-    (void)state;
     choir__cluster c = cluster_of(16384, 6.5e-3);
     near(forecast(&c, (choir__fleet_job){.ranks = 131072}).mttf_s / 60, 14, 0.05);
     near(forecast(&c, (choir__fleet_job){.ranks = 16384}).mttf_s / 3600, 1.8, 0.05);
@@ -83,7 +82,6 @@ static void test_simulated(void **state)
         double mttf, save, restart, interval;
     } rows[] = {
         {28800, 60, 600, 0}, {28800, 60, 600, 600}, {840, 5, 120, 0}, {840, 30, 300, 0}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(rows); i++) {
         choir__cluster c = cluster_of(1, 86400 / rows[i].mttf);
         c.failures.restart_s = rows[i].restart;
@@ -111,7 +109,6 @@ static void test_recovery_and_spares(void **state)
 {
     choir__cluster c = cluster_of(2048, 6.5e-3);
     const choir__fleet_job job = {.ranks = 16384, .step_s = 5, .save_s = 30};
-    (void)state;
     choir__fleet never = forecast(&c, (choir__fleet_job){.ranks = 1});
     assert_true(never.goodput_recovery == 0);
     c.failures.restart_s = 900;

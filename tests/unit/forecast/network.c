@@ -51,7 +51,6 @@ static const double bytes = 4.0 * COUNT;
 static void test_formulas(void **state)
 {
     choir__cluster c = cluster_of(1, 16);
-    (void)state;
     for (int64_t n = 2; n <= 16; n *= 2) {
         const double p = (double)n, share = (p - 1) / p * bytes / 1e11;
         near(price(&c, call_of(CHOIR__ALL_REDUCE, CHOIR__RING, COUNT, n, 1, n)).seconds,
@@ -77,7 +76,6 @@ static void test_formulas(void **state)
 static void test_shared_links(void **state)
 {
     choir__cluster c = cluster_of(4, 8);
-    (void)state;
     choir__call_shape across = call_of(CHOIR__ALL_REDUCE, CHOIR__EXCHANGE, COUNT, 4, 8, 32);
     const double alone = 2 * 0.75 * bytes / 1e10;
     near(price(&c, across).seconds, 2e-5 + 8 * alone, 1e-6);
@@ -103,7 +101,6 @@ static void test_listed(void **state)
     int spread[] = {0, 8, 16, 24}, moved[] = {3, 27, 11, 19}, near_by[] = {9, 12, 10, 15},
         pairs[] = {4, 21, 5, 20};
     choir__cluster c = cluster_of(4, 8);
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(algorithms); i++) {
         choir__call_shape call = call_of(CHOIR__ALL_REDUCE, algorithms[i], COUNT, 4, 8, 32);
         const choir__call_cost across = price(&c, call);
@@ -139,7 +136,6 @@ static void test_many(void **state)
 {
     static const choir__algorithm algorithms[] = {
         CHOIR__HIERARCHICAL, CHOIR__EXCHANGE, CHOIR__RING};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(algorithms); i++) {
         /* 4096 members are walked if they are few moves, 8192 never. */
         double seconds[2];
@@ -160,7 +156,6 @@ static void test_hundred_thousand(void **state)
 {
     choir__cluster c = cluster_of(12500, 8);
     c.links[CHOIR__LEVEL_NODE].ports = 8;
-    (void)state;
     struct rlimit before, small;
     assert_int_equal(getrlimit(RLIMIT_DATA, &before), 0);
     small = before;
@@ -188,7 +183,6 @@ static void test_wrong(void **state)
     choir__cluster c = cluster_of(2, 8);
     choir__call_cost cost;
     choir__call_shape far = call_of(CHOIR__ALL_REDUCE, CHOIR__AUTO, COUNT, 17, 1, 17);
-    (void)state;
     assert_int_equal(choir__network_price(&c, &far, &cost), CHOIR_ERR_ARGUMENT);
     assert_non_null(
         strstr(choir_error_message(), "expected ranks of the cluster's 16 devices"));

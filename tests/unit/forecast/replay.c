@@ -102,7 +102,6 @@ static double overlapped(bool one_core, double *idle)
 static void test_overlap(void **state)
 {
     double idle;
-    (void)state;
     near(overlapped(false, &idle), 3.5);
     near(idle, 0.5 / 3.5);
     near(overlapped(true, NULL), 5);
@@ -114,7 +113,6 @@ static void test_host(void **state)
     choir__step s = {.world = 1};
     choir__cluster c = cluster_of(1, 1);
     choir__step_program *p = choir__step_add_program(&s, 0, 1);
-    (void)state;
     choir__step_add_queue(p, 0, 0);
     choir__step_add_queue(p, 1, 1);
     compute(p, 0, 2);
@@ -162,7 +160,6 @@ static void pipeline(choir__step *s, int stages, int micro, int64_t replicas, bo
 
 static void test_pipeline(void **state)
 {
-    (void)state;
     for (int stages = 1; stages <= 4; stages++)
         for (int micro = 1; micro <= 8; micro *= 2) {
             choir__step s = {0};
@@ -181,7 +178,6 @@ static void test_pipeline(void **state)
 static void test_jitter(void **state)
 {
     double before = 0;
-    (void)state;
     for (int64_t replicas = 8; replicas <= 8000; replicas *= 10) {
         choir__step s = {0};
         choir__cluster c = cluster_of(4 * replicas / 8, 8);
@@ -205,7 +201,6 @@ static void test_largest(void **state)
     static const struct {
         double n, mean;
     } rows[] = {{1, 0}, {3, 0.8463}, {10, 1.5388}, {1000, 3.2414}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(rows); i++) {
         double sum = 0;
         for (uint64_t k = 0; k < 20000; k++)
@@ -222,7 +217,6 @@ static void test_wrong(void **state)
     choir__forecast f;
     choir__step_program *p = choir__step_add_program(&s, 0, 2);
     int group = choir__step_group_of(&s, 2, 1);
-    (void)state;
     choir__step_add_queue(p, 0, 0);
     talk(p, 0, CHOIR__RECEIVE, group, 1, 1);
     assert_int_equal(

@@ -75,7 +75,6 @@ static choir__move_schedule *schedules;
 /* One rank: the messages of a round at the same time, the rounds one after another. */
 static void run_rank(int argc, char **argv)
 {
-    (void)argc;
     const int rank = atoi(argv[1]);
     const choir__move_schedule *s = &schedules[rank];
     sg_comm_t *comms = choir__calloc((size_t)s->count + 1, sizeof *comms);
@@ -178,7 +177,6 @@ static void test_same_seconds(void **state)
         {CHOIR__ALL_GATHER, CHOIR__HALVING, 256},
     };
     static const int64_t counts[] = {1024, 16 << 20};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(rows); i++)
         for (size_t k = 0; k < CHOIR_COUNT(counts); k++) {
             const int nodes = rows[i].world / DEVICES;

@@ -128,7 +128,6 @@ static void raise_adapter(const char *name, choir_tensor *t, void *arg)
 {
     float values[4096];
     const int64_t n = choir_tensor_count(t);
-    (void)arg;
     if (!strstr(name, "lora_B"))
         return;
     assert_true(n <= (int64_t)CHOIR_COUNT(values));
@@ -192,7 +191,6 @@ static void one_program(void **state)
 {
     static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16};
     static const choir__multiplier classes[] = {CHOIR__BY_CHAIN, CHOIR__BY_AMX};
-    (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(classes); c++) {
         if (!choir__multiplier_is_here(classes[c]))
             continue;
@@ -208,7 +206,6 @@ static void one_program(void **state)
  * turn at other rates from then on, and the cache forgets them. */
 static void outgrown(void **state)
 {
-    (void)state;
     check("llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80,context=64,vocab=61,"
           "rope=dynamic,factor=2,original=30",
         CHOIR_F32, true, NO_BASE);
@@ -235,7 +232,6 @@ static void adapters_beside_blocks(void **state)
             CHOIR_HOLD_Q4_K},
         {"llama:layers=1,heads=2,width=32,hidden=64,context=64,vocab=61", CHOIR_HOLD_BF16},
     };
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++)
         for (int bf16 = 0; bf16 < 2; bf16++)
             check(cases[i].model, bf16 ? CHOIR_BF16 : CHOIR_F32, false, cases[i].base);

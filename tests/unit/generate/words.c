@@ -29,7 +29,6 @@ static void end(choir__words *w, const char *shown, const char *all)
 static void characters(void **state)
 {
     choir__words w = {0};
-    (void)state;
     add(&w, "a\xf0\x9f", false, "a"); /* an emoji of two tokens, beside a letter */
     add(&w, "\x98", false, "");
     add(&w, "\x80!", false, "\xf0\x9f\x98\x80!");
@@ -45,7 +44,6 @@ static void stops(void **state)
 {
     static const char *const stop[] = {"\n\nUser:", "###"};
     choir__words w = {.stop = stop, .stops = 2};
-    (void)state;
     add(&w, "yes\n", false, "yes");
     add(&w, "\nno", false, "\n\nno");
     add(&w, "\n\nUs", false, "");

@@ -37,7 +37,6 @@ static void cut_by_case(void **state)
         {"a smaller one", {32, 3e4, 165, false, 5e3}, 8},
         {"a batch smaller than most cuts", {4, 1e15, 1000, false, 0}, 4},
     };
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(rows); i++)
         if (choir__auto_cut(&rows[i].c) != rows[i].m)
             fail_msg("%s: %lld micro-batches, expected %lld", rows[i].what,
@@ -64,7 +63,6 @@ static void forms_by_cut(void **state)
             "tp+pipeline 2x2\n"},
     };
     choir__job *j = choir__calloc(1, sizeof *j);
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(rows); i++) {
         choir__auto_form forms[64];
         char text[4096] = "";
@@ -111,7 +109,6 @@ static void group(const char *line)
 static void quotas_limit_cores(void **state)
 {
     cpu_set_t set;
-    (void)state;
     assert_non_null(mkdtemp(root));
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
     int all = CPU_COUNT(&set);
@@ -142,7 +139,6 @@ static void quotas_limit_cores(void **state)
 
 static void limits_of_memory(void **state)
 {
-    (void)state;
     group("4:cpu,cpuacct:/job\n"); /* no group has a limit of memory */
     double all = choir__usable_memory(root);
     assert_true(all > 0);
@@ -163,7 +159,6 @@ static void limits_of_memory(void **state)
 
 static void room_of_memory(void **state)
 {
-    (void)state;
     group("4:cpu,cpuacct:/job\n");
     assert_true(isinf(choir__usable_room(root)));
     group("0::/c/d\n"); /* version 2: what the group around it has left is less */
@@ -189,7 +184,6 @@ static void room_of_memory(void **state)
 static int clean(void **state)
 {
     char command[64];
-    (void)state;
     snprintf(command, sizeof command, "rm -rf %s", root);
     return system(command);
 }

@@ -23,8 +23,6 @@ static choir_status spoiled(const choir__station *s, int64_t count)
 
 static choir_status nothing(const choir__station *s, int64_t count)
 {
-    (void)s;
-    (void)count;
     return CHOIR_OK;
 }
 
@@ -50,7 +48,6 @@ static void test_wrong_elements(void **state)
         "broadcast", "reduce", "gather", "scatter", "all_to_all"};
     choir_group *group;
     choir_group_opts opts = choir_group_defaults();
-    (void)state;
     opts.rank = 0, opts.world = 1;
     choir_check(choir_group_init(NULL, opts, &group));
     for (size_t i = 0; i < CHOIR_COUNT(names); i++)
@@ -66,7 +63,6 @@ static void test_wrong_elements(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     assert_null(choir__bench_collective_find("frob"));
     assert_null(choir__bench_collective_find(""));
     assert_non_null(choir__bench_collective_find("sendrecv"));

@@ -29,7 +29,6 @@ static void assert_class(const char *device, const char *bits, const char *class
 /* A checkpoint's class of bits binds only devices of its own kind. */
 static void kinds_of_devices(void **state)
 {
-    (void)state;
     assert_class("cpu:0", "chain", "chain");
     assert_class("cuda:0", "auto", "cuda");
     assert_class("cuda:0", "chain", "cuda");
@@ -39,7 +38,6 @@ static void kinds_of_devices(void **state)
 
 static void the_class_ends_with_the_job(void **state)
 {
-    (void)state;
     const char *usual = choir_cpu_bits();
     ok(choir__multiplier_take(CHOIR__BY_AMX));
     ok(choir__multiplier_take(CHOIR__BY_AMX));

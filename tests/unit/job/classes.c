@@ -144,7 +144,6 @@ static draw draw_one(uint64_t *state)
 /* Rehearses random jobs both ways; a job that is refused is refused both ways. */
 static void test_classes_tell_what_all_ranks_would(void **state)
 {
-    (void)state;
     const char *more = getenv("CHOIR_TEST_DRAWS");
     const int draws = more ? atoi(more) : DRAWS;
     uint64_t seed = 40;
@@ -173,7 +172,6 @@ static void test_classes_tell_what_all_ranks_would(void **state)
 /* The layers of a large model would take long under a sanitizer; few show the same. */
 static void test_many_ranks_are_few_classes(void **state)
 {
-    (void)state;
     const draw d = {.model = models[2],
         .strategy = "fsdp+pipeline",
         .ranks = "100000",
@@ -193,7 +191,6 @@ static void test_many_ranks_are_few_classes(void **state)
 
 static void test_ranks_that_all_differ_are_refused(void **state)
 {
-    (void)state;
     const draw d = {.model = models[2],
         .strategy = "pipeline",
         .ranks = "5000",

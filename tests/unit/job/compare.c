@@ -37,7 +37,6 @@ static choir__compare_entry *add(const choir__job_strategy *s, double low, doubl
 
 static int open_compare(void **state)
 {
-    (void)state;
     compare =
         (choir__compare){.repeats = RUNS, .entries = calloc(8, sizeof(choir__compare_entry))};
     add(&single, 99, 100, 102, 60, "a");
@@ -46,7 +45,6 @@ static int open_compare(void **state)
 
 static int close_compare(void **state)
 {
-    (void)state;
     for (int i = 0; i < compare.count; i++) {
         for (int r = 0; r < RUNS; r++)
             choir__outcome_free(&compare.entries[i].runs[r]);
@@ -71,7 +69,6 @@ static bool says(const char *what)
 
 static void statistics(void **state)
 {
-    (void)state;
     const double three[] = {5, 1, 2}, five[] = {9, 1, 2, 3, 5}, even[] = {4, 1, 3, 2};
     assert_true(choir__median(three, 3) == 2);
     assert_true(choir__median(even, 4) == 2.5);
@@ -83,7 +80,6 @@ static void statistics(void **state)
 
 static void figures(void **state)
 {
-    (void)state;
     choir__compare_entry *e = add(&ddp, 180, 190, 194, 30, "a");
     choir__compare_figures(&compare);
     assert_true(e->items_per_s == 190 && e->spread == 7 && e->same_bits);
@@ -95,7 +91,6 @@ static void figures(void **state)
 /* Runs have the same bits only if no loss and no weight differs in any of them. */
 static void bits(void **state)
 {
-    (void)state;
     choir__compare_entry *e = add(&ddp, 180, 190, 194, 30, "a");
     e->runs[RUNS - 1].bits[0] = 1;
     choir__compare_figures(&compare);
@@ -110,7 +105,6 @@ static void bits(void **state)
 
 static void choose_the_fastest(void **state)
 {
-    (void)state;
     add(&ddp, 188, 190, 194, 50, "a");
     assert_true(says("Choose ddp: 1.90 times one device, 95 % of what 2 could give"));
     assert_false(says("One run"));
@@ -131,7 +125,6 @@ static void choose_the_fastest(void **state)
  * bits are other ones. */
 static void memory(void **state)
 {
-    (void)state;
     add(&ddp, 188, 190, 194, 17.2, "a");
     choir__compare_entry *light = add(&hogwild, 150, 152, 154, 8.4, "b");
     assert_true(says("ddp takes 17 MiB of its fullest device, hogwild takes 8.4 MiB, at 1.52 "
@@ -144,7 +137,6 @@ static void memory(void **state)
 
 static void memory_of_a_small_job(void **state)
 {
-    (void)state;
     add(&ddp, 188, 190, 194, 1.4, "a");
     add(&pipeline, 150, 152, 154, 1.1, "a");
     assert_true(says("Choose ddp"));
@@ -153,7 +145,6 @@ static void memory_of_a_small_job(void **state)
 
 static void as_fast(void **state)
 {
-    (void)state;
     add(&ddp, 184, 190, 194, 60, "a");
     add(&pipeline, 183, 188, 190, 60, "a");
     assert_true(says("; pipeline is as fast, within the spread"));
@@ -161,7 +152,6 @@ static void as_fast(void **state)
 
 static void stay(void **state)
 {
-    (void)state;
     choir__compare_entry *e = add(&ddp, 60, 61, 62, 60, "a");
     assert_true(says("Stay with single"));
     e->failed = true;
@@ -170,7 +160,6 @@ static void stay(void **state)
 
 static void no_advice(void **state)
 {
-    (void)state;
     add(&ddp, 98, 103, 105, 60, "a"); /* faster by less than the runs differ */
     assert_true(says("No advice: ddp was 1.03 times"));
     add(&pipeline, 100, 190, 200, 60, "a"); /* whose runs differ by a half */

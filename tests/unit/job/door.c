@@ -40,7 +40,6 @@ static bool is_ended(const visit *v, int ms)
 
 static void oldest_goes(void **state)
 {
-    (void)state;
     choir__door *door = choir__door_open(PLACES, 100);
     visit v[STAYING], more[2];
     for (int i = 0; i < STAYING; i++) {
@@ -72,7 +71,6 @@ static void oldest_goes(void **state)
 
 static void known_guests_stay(void **state)
 {
-    (void)state;
     choir__door *door = choir__door_open(PLACES, 100);
     visit v[STAYING];
     for (int i = 0; i < STAYING; i++) {
@@ -90,7 +88,6 @@ static void known_guests_stay(void **state)
 
 static void time_is_limited(void **state)
 {
-    (void)state;
     choir__door *door = choir__door_open(PLACES, 0.1);
     visit known = come(door);
     choir__door_answered(door, known.guest, true);

@@ -15,7 +15,6 @@ static void test_addresses(void **state)
     static const char *const bad[] = {"", ":1", "a:", "a:0", "a:65536", "a:x", "a:1 ", "::1",
         "[::1", "[]:1", "[::1]x", "[::1]:"};
     char host[CHOIR__HOST_TEXT];
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(good); i++) {
         int port = 7;
         ok(choir__host_port(good[i].text, host, &port));
@@ -36,7 +35,6 @@ static void test_addresses(void **state)
 static void test_methods(void **state)
 {
     choir__job_place place = {.master = "before"};
-    (void)state;
     choir__job_place_master(&place, "tcp://[::1]:99");
     assert_string_equal(place.master, "::1");
     assert_int_equal(place.master_port, 99);
@@ -54,7 +52,6 @@ static void test_environment(void **state)
         "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"};
     static const int wanted[] = {5, 8, 1, 4, 1, 2, 5, 8};
     choir__job_place place = {5, 8, 1, 4, 1, 2, "", 0};
-    (void)state;
     unsetenv("MASTER_ADDR");
     choir__job_place_export(&place);
     for (size_t i = 0; i < CHOIR_COUNT(names); i++)
@@ -71,7 +68,6 @@ static void test_secrets(void **state)
 {
     char a[CHOIR__JOB_TEXT], b[CHOIR__JOB_TEXT];
     int port = 0;
-    (void)state;
     ok(choir__job_random(a));
     ok(choir__job_random(b));
     assert_int_equal(strspn(a, "0123456789abcdef"), CHOIR__JOB_TEXT - 1);

@@ -47,14 +47,12 @@ static choir__core check_with(const choir__kernels *table, int each, double seco
 
 static void sound_core(void **state)
 {
-    (void)state;
     choir__core core = check_with(real, 1, 0);
     assert_int_equal(core.wrong, 0);
 }
 
 static void wrong_op_is_named(void **state)
 {
-    (void)state;
     char name[CHOIR__ANSWER_NAME];
     choir__kernels table = *real;
     table.matmul = wrong_matmul;
@@ -74,7 +72,6 @@ static void wrong_op_is_named(void **state)
 /* One call of 50, in some round. */
 static void rare_fault(void **state)
 {
-    (void)state;
     choir__kernels table = *real;
     table.matmul = wrong_matmul;
     choir__core core = {0};
@@ -88,7 +85,6 @@ static void rare_fault(void **state)
 /* All classes have constants, one for each answer, and no two answers are equal by mistake. */
 static void constants(void **state)
 {
-    (void)state;
     uint64_t hash;
     char name[CHOIR__ANSWER_NAME];
     assert_true(choir__answers() > 100 && choir__answers() <= CHOIR__ANSWERS_MOST);

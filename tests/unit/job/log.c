@@ -82,7 +82,6 @@ static void log_steps(choir_logger *log, int64_t first, int64_t last)
 
 static void numbers_read_back(void **state)
 {
-    (void)state;
     const double exact[] = {0.1, 1.0 / 3, 4.1712003, (double)1.1f, 1e300, 5e-324, -2.5, 0, -0.0,
         3, 1e15, 1.2345678901234568e17, 0x1.fffffffffffffp+1023};
     char text[CHOIR__NUMBER_TEXT];
@@ -102,7 +101,6 @@ static void numbers_read_back(void **state)
 
 static void texts_become_json(void **state)
 {
-    (void)state;
     choir__text_buffer t = {0};
     choir__text_open(&t, NULL, '{');
     choir__text_string(&t, "a", "a\"\n\xff\xc3\xa9\xc3");
@@ -122,7 +120,6 @@ static void texts_become_json(void **state)
 
 static void destinations_are_checked(void **state)
 {
-    (void)state;
     static const struct {
         const char *dest, *message;
     } wrong[] = {
@@ -148,7 +145,6 @@ static void destinations_are_checked(void **state)
 
 static void arguments_are_checked(void **state)
 {
-    (void)state;
     choir_logger *log = open_log("csv", "a.csv", 0, false);
     assert_int_equal(choir_log_number(log, "", 1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_log_number(log, "a\nb", 1), CHOIR_ERR_ARGUMENT);
@@ -173,7 +169,6 @@ static void arguments_are_checked(void **state)
 /* A full disk costs one destination, which says so once and in the end. */
 static void others_go_on(void **state)
 {
-    (void)state;
     choir_logger *log = open_log("csv", "a.csv", 0, false);
     ok(choir_log_add(log, "csv:/dev/full"));
     ok(choir_log_number(log, "loss", 1));
@@ -187,7 +182,6 @@ static void others_go_on(void **state)
 static void removed_files(void **state)
 {
     static const char *const files[][2] = {{"csv", "gone.csv"}, {"run", "gone-run"}};
-    (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         choir_logger *log = open_log(files[i][0], files[i][1], 0, false);
         log_steps(log, 1, 3);
@@ -220,7 +214,6 @@ static double csv_number(const char *name, int64_t step, int column)
 
 static void csv_goes_on(void **state)
 {
-    (void)state;
     choir_logger *log = open_log("csv", "a.csv", 0, false);
     log_steps(log, 1, 9);
     ok(choir_log_close(log));
@@ -239,7 +232,6 @@ static void csv_goes_on(void **state)
 
 static void csv_widens(void **state)
 {
-    (void)state;
     choir_logger *log = open_log("csv", "a.csv", 0, false);
     log_steps(log, 1, 2);
     ok(choir_log_event(
@@ -264,7 +256,6 @@ static void csv_widens(void **state)
 
 static void run_folder_goes_on(void **state)
 {
-    (void)state;
     choir_logger *log = open_log("run", "r", 0, false);
     ok(choir_log_param(log, "lr", "0.1"));
     log_steps(log, 1, 5);
@@ -344,7 +335,6 @@ static void other_names_read_no_metrics(void **state)
     choir_logger *log = NULL;
     choir_status status = CHOIR_ERR_IO;
     int port = 0;
-    (void)state;
     for (int i = 0; i < 20 && status == CHOIR_ERR_IO; i++) { /* others may take the port */
         char dest[32];
         port = free_port();
@@ -364,7 +354,6 @@ static void other_names_read_no_metrics(void **state)
 
 static void mlflow_goes_on(void **state)
 {
-    (void)state;
     choir_logger *log = open_log("mlflow", "m", 0, false);
     ok(choir_log_param(log, "lr", "0.1"));
     log_steps(log, 1, 5);
@@ -420,7 +409,6 @@ static char *only_file(const char *in, const char *begin)
 
 static void tensorboard_has_records(void **state)
 {
-    (void)state;
     assert_int_equal(choir__crc32c("123456789", 9), 0xe3069283); /* the published check value */
     choir_logger *log = open_log("tensorboard", "t", 0, false);
     const float values[] = {-1, 0, 0, 2.5f, INFINITY};
@@ -467,7 +455,6 @@ static void tensorboard_has_records(void **state)
 /* People look at validations, losses and rates first: TensorBoard sorts tags by their names. */
 static void tensorboard_groups_tags(void **state)
 {
-    (void)state;
     static const char *const names[] = {"data_s", "device/0/cpu:0/busy", "items", "items_per_s",
         "loss", "mine/own", "own", "step_s"};
     static const char *const tags[] = {"wait/data_s", "use/0/cpu:0/busy", "train_speed/items",
@@ -503,7 +490,6 @@ static void tensorboard_groups_tags(void **state)
 /* Records of all lengths cross the ends of blocks. */
 static void wandb_has_blocks(void **state)
 {
-    (void)state;
     choir_logger *log = open_log("wandb", "w", 0, false);
     char name[201];
     for (int step = 1; step <= 900; step++) {
@@ -545,7 +531,6 @@ static void wandb_has_blocks(void **state)
 
 static void metrics_are_open(void **state)
 {
-    (void)state;
     choir__gauge_list list = {0};
     const choir__number numbers[] = {{"loss", 0.1}, {"device/cpu:0/bytes", 5},
         {"eval/loss", NAN}, {"device/cpu:1/bytes", 6}};
@@ -572,7 +557,6 @@ static void metrics_are_open(void **state)
 /* The rate of a page is the mean since the one before, not that of the last step. */
 static void rates_are_means(void **state)
 {
-    (void)state;
     choir__gauge_list list = {0};
     choir__text_buffer page = {0};
     const double rates[] = {100, 25, 50};

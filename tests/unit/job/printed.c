@@ -17,7 +17,6 @@ static void assert_cell(const char *text, const char *want)
 
 static void test_cells(void **state)
 {
-    (void)state;
     const char *same[] = {"", "k", "-5", "+1e-3", "-0.5", "-inf", "1=1", "a-b", "lr@x"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         assert_cell(same[i], same[i]);
@@ -34,7 +33,6 @@ static void test_cells(void **state)
 
 static void test_words(void **state)
 {
-    (void)state;
     char *word = choir__printed("a\n\tb\033\xe2\x80\xae");
     assert_string_equal(word, "a??b????");
     free(word);
@@ -53,7 +51,6 @@ static void test_streams(void **state)
                want[] = "\xc3\xa9?[2J???"
                         "\xf0\x9f\x99\x82 ??"
                         "1m\n";
-    (void)state;
     for (size_t cut = 0; cut < sizeof text; cut++) {
         char got[sizeof text] = "";
         FILE *to = fmemopen(got, sizeof got, "w"), *stream = choir__printed_stream(to);
@@ -75,7 +72,6 @@ static void test_streams(void **state)
 /* Tables, folded messages and pictures count the columns of a letter alike. */
 static void letters_have_one_width(void **state)
 {
-    (void)state;
     const struct {
         const char *text;
         int columns;

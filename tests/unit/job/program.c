@@ -41,7 +41,6 @@ static void test_wrong_documents(void **state)
         {"{\"format\": \"choir-job\", \"version\": 1, \"options\": {\"steps\": 0}}", "got '0'"},
         {"{\"format\": \"choir-job\", \"version\": 1, \"options\": {\"lr\": \"x\"}}", "\"x\""}};
     choir_job *job;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_fails(choir_job_parse(wrong[i].text, &job), CHOIR_ERR_ARGUMENT, wrong[i].words);
         assert_null(job);
@@ -63,7 +62,6 @@ static void test_wrong_options(void **state)
         {"log", "xls:a", "unknown kind of log"}, {"data", NULL, "missing data"}};
     choir_job *job = small();
     choir_job_result done;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_fails(choir_job_set(job, wrong[i].option, wrong[i].value), CHOIR_ERR_ARGUMENT,
             wrong[i].words);
@@ -73,7 +71,6 @@ static void test_wrong_options(void **state)
 
 static void count(void *arg, int64_t step, const char *name, const char *json)
 {
-    (void)step, (void)name, (void)json;
     ++*(int *)arg;
 }
 
@@ -92,7 +89,6 @@ static void test_wrong_pairs(void **state)
         {"resume", "/nowhere", NULL, "/nowhere"}, {"batch-size", "7", NULL, "divide"},
         {"max-time", "soon", NULL, "--max-time"},
         {"max-restarts", "1", NULL, "--strategy single"}};
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         choir_job *job = small();
         choir_job_result done;
@@ -117,7 +113,6 @@ static void test_again(void **state)
 {
     choir_job *job = small();
     choir_job_result first, other, again;
-    (void)state;
     ok(choir_job_train(job, NULL, &first));
     set(job, "seed", "7");
     ok(choir_job_train(job, NULL, &other));
@@ -133,7 +128,6 @@ static void test_again(void **state)
 static void test_odd_folders(void **state)
 {
     static const char *const names[] = {"two\nlines", "a:b", "run:", "%s%n", " "};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *place = at("%s", names[i]);
         choir_job *job = small();
@@ -153,7 +147,6 @@ static choir_job_result inner_done;
 
 static void train_within(void *arg, const choir_job_step *step)
 {
-    (void)step;
     inner = choir_job_train(arg, NULL, &inner_done);
 }
 
@@ -161,7 +154,6 @@ static void test_busy(void **state)
 {
     choir_job *job = small(), *other = small();
     choir_job_recorder mine = {.arg = other, .step = train_within};
-    (void)state;
     memset(&inner_done, 0x5a, sizeof inner_done);
     ok(choir_job_train(job, &mine, NULL));
     assert_int_equal(inner, CHOIR_ERR_STATE);
@@ -173,7 +165,6 @@ static void test_busy(void **state)
 /* A signal that comes after the last step stops nothing, but the program learns it. */
 static void stop_late(void *arg, int64_t step, const char *name, const char *json)
 {
-    (void)arg, (void)step, (void)json;
     if (!strcmp(name, "end"))
         raise(SIGTERM);
 }
@@ -183,7 +174,6 @@ static void test_late_signal(void **state)
     const choir_job_recorder mine = {.event = stop_late};
     choir_job_result done;
     choir_job *job = small();
-    (void)state;
     ok(choir_job_train(job, &mine, &done));
     assert_int_equal(done.signal, SIGTERM);
     ok(choir_job_train(job, NULL, &done));
@@ -223,7 +213,6 @@ static void test_locale(void **state)
         "{\"model\": \"toy\", \"steps\": 2, \"lr\": 0.125, \"batch-size\": 8}}";
     choir_job_result done[2];
     char line[2][512];
-    (void)state;
     for (int german = 0; german < 2; german++) {
         choir_job *job;
         if (german && !speak_german())

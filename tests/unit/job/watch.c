@@ -53,7 +53,6 @@ static void check_buckets(const choir__watch_table *t)
 static void buckets_have_their_rows(void **state)
 {
     static choir__watch_table t;
-    (void)state;
     for (int64_t row = 1; row <= 20000; row++) {
         add_row(&t, row);
         if (row < 3 || row % 767 < 3 || row == 20000)
@@ -72,7 +71,6 @@ static void columns_are_bounded(void **state)
 {
     static choir__watch_table t;
     char name[32];
-    (void)state;
     for (int row = 1; row <= 2; row++) {
         choir__watch_table_row(&t, (choir__watch_x){row, row, row});
         for (int i = 0; i < CHOIR__WATCH_COLUMNS + 5; i++) {
@@ -151,7 +149,6 @@ static void news_add_up(void **state)
     choir__watch_seen seen = {0}, late = {0};
     json_t *reader = json_object(), *whole = json_object();
     int64_t small = INT64_MAX;
-    (void)state;
     for (int64_t row = 1; row <= 5000; row++) {
         add_row(&t, row);
         if (row % 37 && row != 5000)
@@ -208,7 +205,6 @@ static void add_line(void *arg, char *line, size_t bytes)
 static void whole_lines_come_once(void **state)
 {
     static const char text[] = "one\ntwo\n\nthree\n{\"four\":4}\nfive";
-    (void)state;
     for (size_t piece = 1; piece < sizeof text; piece++) {
         choir__tail tail = {.path = path};
         choir__text_buffer lines = {0};
@@ -227,7 +223,6 @@ static void whole_lines_come_once(void **state)
 static void other_files_begin_anew(void **state)
 {
     static const char *const after[] = {"new\n", "ONE\ntwo\n", "ONE\ntwo\nthree\n"};
-    (void)state;
     for (size_t i = 0; i < 2 * CHOIR_COUNT(after); i++) {
         const char *text = after[i / 2];
         choir__tail tail = {.path = path};
@@ -255,7 +250,6 @@ static void other_files_begin_anew(void **state)
 
 static void count_line(void *arg, char *line, size_t bytes)
 {
-    (void)line, (void)bytes;
     ++*(int *)arg;
 }
 
@@ -266,7 +260,6 @@ static void long_lines_are_left_out(void **state)
     char *text = malloc(huge);
     choir__tail tail = {.path = path};
     int lines = 0, rounds = 0;
-    (void)state;
     assert_non_null(text);
     unlink(path);
     write_file("w", "one\n", 4);
@@ -286,7 +279,6 @@ static void only_files_are_read(void **state)
 {
     choir__tail tail = {.path = path};
     int lines = 0;
-    (void)state;
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(choir__tail_read(&tail, count_line, &lines), CHOIR__TAIL_IDLE);

@@ -26,7 +26,6 @@ static void has(choir_module *net, const char *name, choir_shape shape)
 
 static void names_and_shapes(void **state)
 {
-    (void)state;
     job j = job_open(BERT, SGD_PLAIN), c = job_open(BERT ",classes=3", SGD_PLAIN);
     has(j.net, "bert.embeddings.word_embeddings.weight", choir_dims(11, 16));
     has(j.net, "bert.embeddings.position_embeddings.weight", choir_dims(8, 16));
@@ -71,7 +70,6 @@ static void scores(
 /* Positions that are masked out are not seen: other ids there change only their own scores. */
 static void mask_hides(void **state)
 {
-    (void)state;
     const int64_t none[B * T] = {0}, all[B * T] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const int64_t mask[B * T] = {1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1};
     int64_t changed[B * T];
@@ -95,7 +93,6 @@ static void mask_hides(void **state)
 
 static void types_count(void **state)
 {
-    (void)state;
     const int64_t none[B * T] = {0}, ones[B * T] = {1, 1, 1};
     static float a[B * T * 11], b[B * T * 11];
     job j = job_open(BERT, SGD_PLAIN);
@@ -121,7 +118,6 @@ static void wrong(
 
 static void wrong_inputs(void **state)
 {
-    (void)state;
     job j = job_open(BERT, SGD_PLAIN);
     wrong(j.run, j.net, choir_dims(2, 9), choir_dims(2, 9), "context of 8");
     wrong(j.run, j.net, choir_dims(2), choir_dims(2), "(B, T)");
@@ -142,7 +138,6 @@ static void wrong_inputs(void **state)
 /* Ids follow from their position, so that the masked ones can be inferred. */
 static void learns(void **state)
 {
-    (void)state;
     job j = job_open(BERT, ADAMW);
     choir_optim_set_lr(j.opt, 0.01f);
     float first = 0, last = 0;

@@ -67,7 +67,6 @@ static const char *full(const char *json, char **notes)
 
 static void published_files(void **state)
 {
-    (void)state;
     char *notes;
     assert_string_equal(full(gpt2, &notes),
         "gpt2:layers=12,heads=12,width=768,hidden=3072,context=1024,vocab=50257,dropout=0.1,"
@@ -85,7 +84,6 @@ static void published_files(void **state)
 
 static void published_llama(void **state)
 {
-    (void)state;
     char *notes;
     assert_string_equal(full(llama, &notes),
         "llama:layers=16,heads=32,kv_heads=8,head_dim=64,width=2048,hidden=8192,"
@@ -116,7 +114,6 @@ static void published_llama(void **state)
  * says of a head holds only where it has one. */
 static void published_vit(void **state)
 {
-    (void)state;
     char *notes;
     const char *sizes =
         ",heads=12,width=768,hidden=3072,patch=16,image=224,channels=3,classes=";
@@ -138,7 +135,6 @@ static void published_vit(void **state)
 
 static void published_donut(void **state)
 {
-    (void)state;
     char *notes;
     const char *json = DONUT("\"depths\": [2, 2, 14, 2], \"window_size\": 10",
         "\"scale_embedding\": true, \"d_model\": 1024");
@@ -156,7 +152,6 @@ static void published_donut(void **state)
  */
 static void parts_of_donut(void **state)
 {
-    (void)state;
     char *notes;
     const char *text = full(DONUT("\"depths\": [2, 2, 14, 2], \"window_size\": 10,"
                                   "\"layer_norm_eps\": 0.01, \"hidden_dropout_prob\": 0.3,"
@@ -177,7 +172,6 @@ static void parts_of_donut(void **state)
 /* Writes the names of a classifier's classes to a config.json and reads them back. */
 static void names_of_classes(void **state)
 {
-    (void)state;
     char *names[] = {"down", "\u00fcp \"1\""};
     const choir_class_names two = {names, 2};
     choir_class_names read;
@@ -217,7 +211,6 @@ static void names_of_classes(void **state)
 /* A key that a file leaves out has the default of the library that the file is for. */
 static void left_out(void **state)
 {
-    (void)state;
     assert_string_equal(full("{\"model_type\": \"gpt2\"}", NULL),
         "gpt2:layers=12,heads=12,width=768,hidden=3072,context=1024,vocab=50257,dropout=0.1,"
         "eps=1e-05");
@@ -242,7 +235,6 @@ static void left_out(void **state)
 
 static void notes_of_unknown_keys(void **state)
 {
-    (void)state;
     char *notes;
     full("{\"model_type\": \"gpt2\", \"frob\": 1, \"attn_pdrop\": 0, \"zap\": null}", &notes);
     assert_string_equal(notes, "x.json: not known and ignored: frob, zap");
@@ -264,7 +256,6 @@ static void bad(const char *json, const char *first, const char *second)
 
 static void bad_values(void **state)
 {
-    (void)state;
     bad(GPT2("\"n_embd\": 10, \"n_head\": 3"), "'n_embd' is 10", "n_head, 3");
     bad(BERT("\"hidden_size\": 10, \"num_attention_heads\": 3"), "'hidden_size' is 10", "3");
     bad(GPT2("\"n_layer\": -3"), "'n_layer' is -3", "1 or more");
@@ -307,7 +298,6 @@ static void bad_values(void **state)
 /* The context of pre-training is read beside the object, too. */
 static void rope_beside(void **state)
 {
-    (void)state;
     const char *text =
         full("{\"model_type\": \"llama\", \"original_max_position_embeddings\": 64,"
              "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8,"
@@ -319,7 +309,6 @@ static void rope_beside(void **state)
 /* Models that no published form can express are not built. */
 static void unpublished(void **state)
 {
-    (void)state;
     choir_model_info info = {0};
     const char *const texts[] = {"mistral:attention_bias=1", "mistral:mlp_bias=1,window=0",
         "llama:window=5,attention_bias=1", "llama:window=5,mlp_bias=1"};
@@ -339,7 +328,6 @@ static void unpublished(void **state)
 /* As transformers: `rope_scaling or rope_parameters`, and theta beside it. */
 static void rope_twice(void **state)
 {
-    (void)state;
     static const struct {
         const char *scaling, *parameters, *has, *lacks;
         bool noted;
@@ -370,7 +358,6 @@ static void rope_twice(void **state)
 
 static void bad_vit(void **state)
 {
-    (void)state;
     bad("{\"model_type\": \"vit\", \"image_size\": \"large\"}", "'image_size' is \"large\"",
         "expected the side of a square, or [height, width]");
     bad("{\"model_type\": \"vit\", \"hidden_act\": \"quick_gelu\"}",
@@ -385,7 +372,6 @@ static void bad_vit(void **state)
 
 static void bad_llama(void **state)
 {
-    (void)state;
     bad(LLAMA("\"hidden_size\": 100"), "'hidden_size' is 100", "32, as head_dim is missing");
     bad(LLAMA("\"num_key_value_heads\": 5"), "'num_key_value_heads' is 5", "32");
     bad(LLAMA("\"hidden_act\": \"gelu\""), "hidden_act", "silu");
@@ -418,7 +404,6 @@ static void bad_llama(void **state)
 
 static void bad_donut(void **state)
 {
-    (void)state;
     bad(DONUT("\"qkv_bias\": false", "\"d_model\": 8"), "encoder", "qkv_bias");
     bad(DONUT("\"depths\": \"x\"", "\"scale_embedding\": true"), "encoder", "depths");
     bad(DONUT("\"depths\": [2]", "\"d_model\": -8"), "decoder", "d_model");
@@ -432,7 +417,6 @@ static void bad_donut(void **state)
 
 static void bad_files(void **state)
 {
-    (void)state;
     bad("{\"model_type\": \"gpt2\",\n  \"n_layer\": }", "line 2", "column");
     bad("", "line 1", "column");
     bad("[1, 2]", "expected a JSON object", "");
@@ -444,7 +428,6 @@ static void bad_files(void **state)
 
 static void there_and_back(void **state)
 {
-    (void)state;
     const char *texts[] = {
         "gpt2:layers=2,heads=3,width=48,hidden=100,context=64,vocab=99,dropout=0.25,eps=0.001",
         "bert:layers=2,heads=3,width=48,hidden=100,context=64,vocab=99,types=4,classes=0,"
@@ -524,7 +507,6 @@ static void there_and_back(void **state)
 
 static void paths(void **state)
 {
-    (void)state;
     char folder[] = "/tmp/choir-config-XXXXXX", file[64], *text, *notes;
     assert_non_null(mkdtemp(folder));
     snprintf(file, sizeof file, "%s/config.json", folder);

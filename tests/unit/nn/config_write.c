@@ -37,7 +37,6 @@ static void has(const json_t *object, const char *key, const char *expected)
 
 static void keys_are_kept(void **state)
 {
-    (void)state;
     json_t *root = written(LLAMA,
         "{\"_name_or_path\":\"x/y\",\"use_cache\":true,"
         "\"of_others\":{\"a\":[1,{\"b\":null}]},"
@@ -66,7 +65,6 @@ static void keys_are_kept(void **state)
 
 static void keys_of_parts_are_kept(void **state)
 {
-    (void)state;
     choir_model_info info = {0};
     ok(choir_model_describe("donut", &info));
     json_t *root = written(info.config,
@@ -88,7 +86,6 @@ static void keys_of_parts_are_kept(void **state)
 
 static void tokens_are_the_tokenizers(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *model, *tokens;
         int64_t end;
@@ -121,7 +118,6 @@ static void tokens_are_the_tokenizers(void **state)
 
 static void generation_stops_at_the_end(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *before;
         int64_t end;

@@ -384,7 +384,6 @@ static void try_choir_group_opts(void)
 
 static int no_work(int rank, int world, void *arg)
 {
-    (void)rank, (void)world, (void)arg;
     return 0;
 }
 
@@ -414,7 +413,6 @@ static void try_choir_study_opts(void)
 
 static choir_status no_trial(choir_trial *trial, void *arg, double *values)
 {
-    (void)trial, (void)arg, (void)values;
     return CHOIR_OK;
 }
 
@@ -609,7 +607,6 @@ static int64_t no_parts(const choir_parts_dataset *self)
 static choir_status no_values(
     choir_parts_dataset *self, int64_t epoch, int64_t index, void *const *part)
 {
-    (void)self, (void)epoch, (void)index, (void)part;
     return CHOIR_OK;
 }
 
@@ -634,7 +631,6 @@ static const struct {
 
 static void test_all(void **state)
 {
-    (void)state;
     choir_env env;
     ok(choir_env_init(&env));
     group = env.group;

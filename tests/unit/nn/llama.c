@@ -32,13 +32,11 @@ static choir_module *build(const char *text)
 
 static void list(const char *name, choir_tensor *t, void *arg)
 {
-    (void)t;
     strcat(strcat(arg, name), " ");
 }
 
 static void names(void **state)
 {
-    (void)state;
 #define LAYER "model.layers.0."
     char text[2048] = "";
     choir_module_visit(build("llama:layers=1,heads=4,kv_heads=2,width=16,vocab=9,"
@@ -76,7 +74,6 @@ static void options(void **state)
         "smollm3:" SMALL, "llama:" SMALL ",rope=dynamic,factor=2,original=64",
         "llama:" SMALL ",rope=yarn,factor=4,low_freq=1,high_freq=32,original=64,unrounded=1,"
         "attention_factor=0.75"};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) { /* the config in full is one of its own */
         choir_model_info info, again;
         choir_check(describe(texts[i], 0, &info));
@@ -104,7 +101,6 @@ static void bad(const char *text, int64_t classes, const char *what)
 
 static void bad_options(void **state)
 {
-    (void)state;
     bad("llama:heads=3,width=16", 0, "heads=3 does not divide width=16");
     bad("llama:heads=4,kv_heads=3,width=16", 0, "kv_heads=3 does not divide heads=4");
     bad("llama:heads=4,kv_heads=8,width=16", 0, "kv_heads=8 does not divide heads=4");
@@ -163,7 +159,6 @@ static bool same_row(const float *a, const float *b, int64_t t)
 static void sight(void **state)
 {
     static float before[T * V], after[T * V];
-    (void)state;
     choir_module *net = build("llama:context=20," SMALL);
     scores(net, T, -1, before);
     scores(net, T, 5, after);
@@ -185,7 +180,6 @@ static void sight(void **state)
 static void growing(void **state)
 {
     static float few[10 * V], many[300 * V];
-    (void)state;
     choir_module *net = build("llama:context=300," SMALL);
     scores(net, 10, -1, few);
     scores(net, 300, -1, many);
@@ -197,7 +191,6 @@ static void growing(void **state)
 
 static void too_long(void **state)
 {
-    (void)state;
     choir_module *net = build("llama:context=4," SMALL);
     static const int64_t ids[5];
     choir_forward(net, choir_from(step, CHOIR_I64, choir_dims(1, 5), ids));

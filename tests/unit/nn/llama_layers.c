@@ -44,26 +44,22 @@ static void check(choir_check_fn *f, choir_tensor **in, int count)
 
 static choir_tensor *rms(choir_tensor *const *in, int count, void *arg)
 {
-    (void)arg;
     return weigh(choir_rms_norm(in[0], count > 1 ? in[1] : NULL, 1e-5f));
 }
 
 static choir_tensor *swiglu(choir_tensor *const *in, int count, void *arg)
 {
-    (void)arg;
     return weigh(choir_swiglu(in[0], count > 1 ? in[1] : NULL));
 }
 
 static choir_tensor *turned_swiglu(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count, (void)arg;
     return weigh(choir_swiglu(choir_transpose(in[0], 0, 1), choir_transpose(in[1], 0, 1)));
 }
 
 /* Rotary positions with strides, at an offset, and with a transposed gradient. */
 static choir_tensor *rotary(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count, (void)arg;
     choir_tensor *table =
         choir_rotary_table(choir_tensor_scope(in[0]), CHOIR_F64, 9, 4, choir_rotary_defaults());
     choir_tensor *x = choir_narrow(in[0], 2, 1, 2); /* (B, T, 2 of 3 heads, D) */
@@ -74,14 +70,12 @@ static choir_tensor *rotary(choir_tensor *const *in, int count, void *arg)
  * backward. */
 static choir_tensor *layer_norm_of_sum(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count, (void)arg;
     choir_tensor *s, *y = choir_add_layer_norm(in[0], in[1], in[2], in[3], 1e-5f, &s);
     return weigh(choir_add(choir_mul(y, choir_square(s)), choir_tanh(s)));
 }
 
 static choir_tensor *rms_norm_of_sum(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count, (void)arg;
     choir_tensor *s, *y = choir_add_rms_norm(in[0], in[1], in[2], 1e-5f, &s);
     return weigh(choir_add(choir_mul(y, s), choir_square(s)));
 }
@@ -89,7 +83,6 @@ static choir_tensor *rms_norm_of_sum(choir_tensor *const *in, int count, void *a
 /* x passes by the norm unchanged, as in a block, and x is no result of an op. */
 static choir_tensor *beside(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count, (void)arg;
     choir_tensor *a = choir_layer_norm(in[0], in[1], in[2], 1e-5f);
     choir_tensor *b = choir_rms_norm(in[0], in[1], 1e-5f);
     return weigh(choir_add(choir_add(in[0], a), b));
@@ -97,7 +90,6 @@ static choir_tensor *beside(choir_tensor *const *in, int count, void *arg)
 
 static void gradients(void **state)
 {
-    (void)state;
     choir_shape s = choir_dims(2, 3, 5), c = choir_dims(5);
     choir_tensor *in[4] = {leaf(s), leaf(c)};
     check(rms, in, 2);
@@ -169,7 +161,6 @@ static struct bits norm_of_sum(bool fused, bool rms_norm, int half, int64_t *tas
 
 static void same_bits(void **state)
 {
-    (void)state;
     for (int i = 0; i < 6; i++) {
         int half = i / 2 - 1;
         int64_t few, more;
@@ -185,14 +176,12 @@ static void same_bits(void **state)
 
 static void count_call(choir_module *module, choir_tensor *const *in, int count, void *arg)
 {
-    (void)module, (void)in;
     *(int *)arg += count;
 }
 
 /* A norm with a hook sees its input, and gives the same bits. */
 static void hooked_norms(void **state)
 {
-    (void)state;
     choir_module *norms[2] = {
         choir_nn_layer_norm(run, COLS), choir_nn_rms_norm(run, COLS, 1e-5f)};
     for (int i = 0; i < 2; i++) {
@@ -216,7 +205,6 @@ static void hooked_norms(void **state)
 
 static void tables(void **state)
 {
-    (void)state;
     enum { POSITIONS = 5000, DIM = 8 };
     static float table[POSITIONS * DIM];
     choir_rotary_opts opts = choir_rotary_defaults();
@@ -263,7 +251,6 @@ static void tables(void **state)
 /* A rotated vector keeps its length, and the product of two depends only on their distance. */
 static void distances(void **state)
 {
-    (void)state;
     enum { T = 6, D = 10 };
     float q[D], k[D], qs[T * D], ks[T * D], yq[T * D], yk[T * D];
     choir_check(choir_read(choir_randn(step, choir_dims(D), "q"), q, sizeof q));
@@ -298,7 +285,6 @@ static void distances(void **state)
 
 static void half_precision(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_cast(choir_randn(step, choir_dims(2, 3, 2, 4), "x"), CHOIR_BF16);
     choir_tensor *table = choir_rotary_table(step, CHOIR_F32, 3, 4, choir_rotary_defaults());
     choir_tensor *sum,
@@ -312,7 +298,6 @@ static void half_precision(void **state)
 
 static void refused(choir_tensor *y, const char *what)
 {
-    (void)y;
     assert_int_not_equal(choir_scope_status(step), CHOIR_OK);
     const char *message = choir_error_message();
     if (!strstr(message, what))
@@ -327,7 +312,6 @@ static choir_tensor *some(choir_shape shape)
 
 static void bad_input(void **state)
 {
-    (void)state;
     choir_rotary_opts opts = choir_rotary_defaults();
     refused(choir_rms_norm(some(choir_dims(2, 3)), some(choir_dims(2)), 1e-5f), "(2, 3)");
     refused(choir_swiglu(some(choir_dims(2, 3)), NULL), "(2, 3)");
@@ -359,15 +343,13 @@ static void bad_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(gradients),
-        T(same_bits),
-        T(hooked_norms),
-        T(tables),
-        T(distances),
-        T(half_precision),
-        T(bad_input),
-#undef T
+        IN_SCOPES(gradients),
+        IN_SCOPES(same_bits),
+        IN_SCOPES(hooked_norms),
+        IN_SCOPES(tables),
+        IN_SCOPES(distances),
+        IN_SCOPES(half_precision),
+        IN_SCOPES(bad_input),
     };
     return cmocka_run_group_tests_name("layers of Llama's blocks", tests, NULL, NULL);
 }

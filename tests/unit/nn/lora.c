@@ -41,7 +41,6 @@ static void fill(choir_module *net, const char *name, float *values, int n)
 /* y = x W^T + b + alpha / r (x A^T) B^T, in numbers that f32 represents. */
 static void adds_the_product(void **state)
 {
-    (void)state;
     float w[12], b[3], a[8], up[6], x[4] = {1, -2, 0.5f, 4}, y[3];
     choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 4, 3));
     choir_lora_opts o = with_targets("0");
@@ -82,7 +81,6 @@ static void read_scores(choir_module *net, float out[88])
 /* B is zero, so that the model is as it was; A is uniform in +-1/sqrt(in), as its name says. */
 static void starts_as_the_model_is(void **state)
 {
-    (void)state;
     float before[88], after[88], a[16];
     choir_module *net = model(llama);
     read_scores(net, before);
@@ -129,7 +127,6 @@ static struct counted adapted(const char *text, const char *targets, const char 
 
 static void chooses_as_peft_does(void **state)
 {
-    (void)state;
     const char gpt2[] = "gpt2:layers=2,heads=2,width=8,context=8,vocab=11",
                bert[] = "bert:layers=2,heads=2,width=8,context=8,vocab=11";
     const struct {
@@ -163,7 +160,6 @@ static void chooses_as_peft_does(void **state)
 
 static void refuses(void **state)
 {
-    (void)state;
     const struct {
         choir_lora_opts opts;
         const char *whole, *message;
@@ -210,7 +206,6 @@ static void refuses(void **state)
  * them. */
 static void frozen_weights_have_no_gradient(void **state)
 {
-    (void)state;
     for (int whole = 0; whole < 2; whole++) {
         choir_module *net =
             model("llama:layers=2,heads=2,kv_heads=2,width=64,hidden=512,context=8,vocab=4096");
@@ -245,11 +240,11 @@ static void frozen_weights_have_no_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(adds_the_product, open_run, close_run),
-        cmocka_unit_test_setup_teardown(starts_as_the_model_is, open_run, close_run),
-        cmocka_unit_test_setup_teardown(chooses_as_peft_does, open_run, close_run),
-        cmocka_unit_test_setup_teardown(refuses, open_run, close_run),
-        cmocka_unit_test_setup_teardown(frozen_weights_have_no_gradient, open_run, close_run),
+        IN_RUN(adds_the_product),
+        IN_RUN(starts_as_the_model_is),
+        IN_RUN(chooses_as_peft_does),
+        IN_RUN(refuses),
+        IN_RUN(frozen_weights_have_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

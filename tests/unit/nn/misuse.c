@@ -54,32 +54,27 @@ static const bool *closed; /* whether bad arguments are these; else NULL */
 
 static choir_tensor *first_of(choir_module *self, choir_tensor *const *in, int count)
 {
-    (void)self, (void)count;
     return in[0];
 }
 static const choir_module_class class = {"class", sizeof(choir_module), first_of, 0};
 
 static choir_tensor *forward(choir_tensor *const *in, int count, const void *arg)
 {
-    (void)count, (void)arg;
     return in[0];
 }
 static const choir_custom_op custom = {.name = "custom", .forward = forward};
 
 static choir_status step_of(choir_scope *scope, void *arg)
 {
-    (void)scope, (void)arg;
     return CHOIR_OK;
 }
 
 static void visit(const char *name, choir_tensor *t, void *arg)
 {
-    (void)name, (void)t, (void)arg;
 }
 
 static choir_status call(const void *args)
 {
-    (void)args;
     return CHOIR_OK;
 }
 
@@ -229,7 +224,6 @@ static void run_calls(struct progress *p)
 
 static int remove_one(const char *path, const struct stat *s, int type, struct FTW *at)
 {
-    (void)s, (void)type, (void)at;
     return remove(path);
 }
 
@@ -261,13 +255,11 @@ static void call_all(bool of_closed)
 
 static void test_null(void **state)
 {
-    (void)state;
     call_all(false);
 }
 
 static void test_closed(void **state)
 {
-    (void)state;
     call_all(true);
 }
 

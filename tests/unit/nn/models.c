@@ -11,7 +11,6 @@
 
 static void by_name(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(NULL, 5);
     choir_module *net = choir_model(run, "resnet18:image=32,classes=7,width=8", NULL);
     ok(choir_scope_status(run));
@@ -28,7 +27,6 @@ static void wrong(void **state)
     static const char *const cases[][2] = {{"resnet5", "unknown model 'resnet5'"},
         {"gpt2:heads=5,width=12", "heads=5"}, {"gpt2:legs=2", "legs"},
         {"./nowhere/config.json", "nowhere"}};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         choir_scope *run = choir_scope_open(NULL, 5);
         char *notes;
@@ -55,7 +53,6 @@ static float first_of(choir_module *net, const char *name)
 /* Weights that one run saves are loaded by another from a folder of the published form. */
 static void from_a_folder(void **state)
 {
-    (void)state;
     char folder[] = "/tmp/choir-models-XXXXXX", path[64], *notes;
     const char *text = "gpt2:layers=1,heads=2,width=24,context=8,vocab=31,dropout=0";
     assert_non_null(mkdtemp(folder));

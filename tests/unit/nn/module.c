@@ -56,7 +56,6 @@ static void test_names_and_order(void **state)
 {
     net *n = new_net(run);
     struct names params = {{0}, 0}, all = {{0}, 0};
-    (void)state;
     choir_module_visit(&n->base, false, list, &params);
     assert_string_equal(params.text,
         "scale fc1.weight fc1.bias fc2.0.weight fc2.0.bias fc2.2.weight fc2.2.bias ");
@@ -76,7 +75,6 @@ static void test_names_and_order(void **state)
 static void test_forward(void **state)
 {
     net *n = new_net(run);
-    (void)state;
     choir_tensor *x = choir_randn(step, choir_dims(6, 3), "x");
     choir_tensor *y = choir_forward(&n->base, x);
     assert_int_equal(choir_tensor_size(y, 0), 6);
@@ -92,7 +90,6 @@ static void test_initial_values(void **state)
 {
     float a[16], b[16], c[16];
     choir_scope *same = choir_scope_open(NULL, 5), *another = choir_scope_open(NULL, 6);
-    (void)state;
     choir_nn_linear(same, 9, 9); /* other things made before change nothing */
     choir_module *other =
         choir_nn_sequential(same, choir_nn_linear(same, 4, 4), choir_nn_linear(same, 7, 7));
@@ -115,7 +112,6 @@ static void test_initial_values(void **state)
 
 static void test_bad_layers(void **state)
 {
-    (void)state;
     for (int i = 0; i < 5; i++) {
         choir_module *m = i == 0   ? choir_nn_linear(run, 0, 4)
                           : i == 1 ? choir_nn_embedding(run, 4, -1, choir_init_constant(0))
@@ -140,7 +136,6 @@ static const choir_module_class clumsy_class = {"clumsy", sizeof(net), clumsy_fo
 /* An error names the module in which an op failed, not a later one. */
 static void test_who_is_to_blame(void **state)
 {
-    (void)state;
     net *n = choir_module_new(run, &clumsy_class);
     choir_module_child(&n->base, "fc1", &n->fc1, choir_nn_linear(run, 3, 4));
     choir_module_child(&n->base, "fc2", &n->fc2, choir_nn_linear(run, 4, 2));
@@ -160,7 +155,6 @@ static void test_train_and_eval(void **state)
     choir_module *m =
         choir_nn_sequential(run, choir_nn_flatten(run), choir_nn_dropout(run, 0.5f));
     choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(10, 10, 10), 1);
-    (void)state;
     assert_true(m->training);
     double sum = choir_item(choir_sum(choir_forward(m, x)));
     assert_true(sum > 800 && sum < 1200 && sum != 1000);
@@ -173,7 +167,6 @@ static void test_train_and_eval(void **state)
 static void test_freeze(void **state)
 {
     net *n = new_net(run);
-    (void)state;
     choir_module_freeze(n->fc1, true);
     assert_int_equal(choir_module_param_count(&n->base), 4 + 16 + 4 + 4 + 4);
     choir_tensor *y = choir_forward(&n->base, choir_randn(step, choir_dims(6, 3), "x"));
@@ -195,7 +188,6 @@ static void next_step(void)
  * they are the table's only use or the head shares it. */
 static void test_padding(void **state)
 {
-    (void)state;
     const int64_t ids[] = {2, 0, 2, 3, 2, 1};
     for (int tied = 0; tied < 2; tied++) {
         choir_module *table = choir_nn_embedding_with(run, 4, 3, choir_init_normal(0, 1), 2);
@@ -226,7 +218,6 @@ static void test_padding(void **state)
 /* A module refuses inputs that it would not look at. */
 static void test_too_many_inputs(void **state)
 {
-    (void)state;
     choir_module *linear = choir_nn_linear(run, 3, 4);
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(2, 3));
     ok(choir_scope_status(choir_tensor_scope(choir_forward(linear, x))));
@@ -241,7 +232,6 @@ static void test_too_many_inputs(void **state)
 /* Files keep entries by name, so two of a module cannot share one, whatever they are. */
 static void test_names_once(void **state)
 {
-    (void)state;
     net *n = choir_module_new(run, &net_class);
     choir_module_child(&n->base, "fc1", &n->fc1, choir_nn_linear(run, 3, 4));
     ok(choir_scope_status(run));
@@ -261,7 +251,6 @@ static void test_a_module_used_twice(void **state)
     choir_module *shared = choir_nn_linear(run, 4, 4);
     choir_module *m = choir_nn_sequential(run, shared, choir_nn_tanh(run), shared);
     struct names params = {{0}, 0};
-    (void)state;
     if (choir_scope_status(run) != CHOIR_OK)
         return;                                  /* refused: as good */
     choir_module_visit(m, false, list, &params); /* "once each": an optimizer steps them once */
@@ -305,7 +294,6 @@ static void test_hooks(void **state)
                            .before_backward = grad_out,
                            .after_backward = grad_in},
                        some = {.after_forward = after};
-    (void)state;
     trace[0] = '\0';
     choir_module_hook(a, all, "a");
     choir_module_hook(b, all, "b");
@@ -319,26 +307,22 @@ static void test_hooks(void **state)
 
 static void double_inputs(choir_module *m, choir_tensor **in, int count, void *arg)
 {
-    (void)m, (void)arg;
     in[count - 1] = choir_scale(in[count - 1], 2);
 }
 
 static choir_tensor *add_input(
     choir_module *m, choir_tensor *const *in, int count, choir_tensor *out, void *arg)
 {
-    (void)m, (void)arg;
     return choir_add(out, in[count - 1]);
 }
 
 static choir_tensor *triple_gradient(choir_module *m, choir_tensor *grad, void *arg)
 {
-    (void)m;
     return arg ? NULL : choir_scale(grad, 3);
 }
 
 static void test_changing_hooks(void **state)
 {
-    (void)state;
     choir_module *m = choir_nn_relu(run);
     choir_module_hooks h = {.change_inputs = double_inputs,
         .change_output = add_input,
@@ -361,19 +345,16 @@ static void test_changing_hooks(void **state)
 
 static void note_gradient(choir_module *m, choir_tensor *grad, void *arg)
 {
-    (void)m;
     *(float *)arg = choir_item(choir_narrow(grad, 0, 0, 1));
 }
 
 static choir_tensor *triple(choir_module *m, choir_tensor *grad, void *arg)
 {
-    (void)m, (void)arg;
     return choir_scale(grad, 3);
 }
 
 static void test_order_of_hooks(void **state)
 {
-    (void)state;
     choir_module *m = choir_nn_linear(run, 4, 4);
     choir_module_hooks all = {.before_forward = before,
         .after_forward = after,
@@ -417,7 +398,6 @@ static const choir_module_class adapter_class = {
 
 static void test_replace(void **state)
 {
-    (void)state;
     net *n = new_net(run);
     struct names names = {{0}, 0};
     choir_tensor *x = choir_randn(step, choir_dims(6, 3), "x");
@@ -451,7 +431,6 @@ static void test_replace(void **state)
  */
 static void test_inits(void **state)
 {
-    (void)state;
     net *n = new_net(run);
     assert_int_equal(choir_module_init(&n->base, "*.weight", choir_init_orthogonal(1)), 3);
     assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT,
@@ -484,7 +463,6 @@ static void assert_near(choir_tensor *half, choir_tensor *full, double relative)
 static void test_half(void **state)
 {
     static const choir_dtype dtypes[] = {CHOIR_BF16, CHOIR_F16};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         double tolerance = i ? 1.0 / 512 : 1.0 / 64;
         choir_tensor *x = choir_rand(step, choir_dims(4, 6), "x", -1, 1),
@@ -507,7 +485,6 @@ static void test_half(void **state)
 /* A contraction is between two linear layers that fit. */
 static void test_contraction(void **state)
 {
-    (void)state;
     net *n = new_net(run);
     choir_module *wide = choir_nn_linear(run, 3, 8), *next = choir_nn_linear(run, 4, 2);
     choir_module_contraction(&n->base, n->fc1, 0, next);
@@ -525,26 +502,25 @@ static void test_contraction(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
-        TEST(test_contraction),
-        TEST(test_names_and_order),
-        TEST(test_forward),
-        TEST(test_initial_values),
-        TEST(test_bad_layers),
-        TEST(test_who_is_to_blame),
-        TEST(test_train_and_eval),
-        TEST(test_freeze),
-        TEST(test_padding),
-        TEST(test_too_many_inputs),
-        TEST(test_names_once),
-        TEST(test_a_module_used_twice),
-        TEST(test_hooks),
-        TEST(test_changing_hooks),
-        TEST(test_order_of_hooks),
-        TEST(test_replace),
-        TEST(test_inits),
-        TEST(test_half),
+        IN_SCOPES(test_contraction),
+        IN_SCOPES(test_names_and_order),
+        IN_SCOPES(test_forward),
+        IN_SCOPES(test_initial_values),
+        IN_SCOPES(test_bad_layers),
+        IN_SCOPES(test_who_is_to_blame),
+        IN_SCOPES(test_train_and_eval),
+        IN_SCOPES(test_freeze),
+        IN_SCOPES(test_padding),
+        IN_SCOPES(test_too_many_inputs),
+        IN_SCOPES(test_names_once),
+        IN_SCOPES(test_a_module_used_twice),
+        IN_SCOPES(test_hooks),
+        IN_SCOPES(test_changing_hooks),
+        IN_SCOPES(test_order_of_hooks),
+        IN_SCOPES(test_replace),
+        IN_SCOPES(test_inits),
+        IN_SCOPES(test_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,6 @@ typedef struct net {
 static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     net *n = (net *)self;
-    (void)count;
     choir_tensor *x = choir_forward(n->norm, choir_forward(n->a, in[0]));
     return choir_forward(n->b, choir_add(choir_relu(x), n->table));
 }
@@ -39,7 +38,6 @@ static net *new_net(choir_scope *run)
 
 static int devices(void **state)
 {
-    (void)state;
     return setenv("CHOIR_CPU_DEVICES", "3", 1);
 }
 
@@ -77,7 +75,6 @@ static void append(const char *name, choir_tensor *t, void *arg)
 {
     struct values *v = arg;
     size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
-    (void)name;
     if (v->device)
         assert_ptr_equal(choir_tensor_device(t), v->device);
     v->at = realloc(v->at, v->bytes + bytes);
@@ -105,7 +102,6 @@ static void assert_same(struct values a, struct values b)
  * same values. */
 static void test_values(void **state)
 {
-    (void)state;
     for (int when = 0; when < 3; when++) {
         choir_scope *home = choir_scope_open(cpu(0), 5), *run = choir_scope_open(cpu(0), 5);
         net *n = new_net(home), *m = new_net(run);
@@ -134,7 +130,6 @@ static void test_values(void **state)
 
 static void test_memory(void **state)
 {
-    (void)state;
     size_t zero = bytes_now(cpu(0)), one = bytes_now(cpu(1));
     choir_scope *run = choir_scope_open(cpu(0), 5);
     size_t empty = bytes_now(cpu(0));
@@ -159,7 +154,6 @@ static void assert_not_moved(
 
 static void test_errors(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(cpu(0), 5);
     net *n = new_net(run);
     choir_module_find(&n->base, "a.weight");
@@ -203,7 +197,6 @@ static void test_errors(void **state)
 static void test_training_goes_on(void **state)
 {
     struct values end[2];
-    (void)state;
     for (int moved = 0; moved < 2; moved++) {
         choir_scope *run = choir_scope_open(cpu(0), 5);
         net *n = new_net(run);
@@ -224,7 +217,6 @@ static void test_training_goes_on(void **state)
 
 static void test_memory_runs_out(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(cpu(0), 5);
     net *n = new_net(run);
     struct values before = values_of(n, cpu(0));

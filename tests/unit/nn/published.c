@@ -139,7 +139,6 @@ static void refused(const char *model, file *f, const char *first, const char *s
 
 static void gpt2_forms(void **state)
 {
-    (void)state;
     job a = job_open(GPT2, SGD_PLAIN);
     char want[65];
     strcpy(want, sha(a.net));
@@ -167,7 +166,6 @@ static void gpt2_forms(void **state)
 
 static void bert_forms(void **state)
 {
-    (void)state;
     job a = job_open(BERT, SGD_PLAIN);
     char want[65];
     strcpy(want, sha(a.net));
@@ -200,7 +198,6 @@ static void name_as_in_tensorflow(file *f)
 
 static void bert_older_names(void **state)
 {
-    (void)state;
     job a = job_open(BERT, SGD_PLAIN);
     char want[65];
     strcpy(want, sha(a.net));
@@ -218,7 +215,6 @@ static void bert_older_names(void **state)
  * own. */
 static void heads_start_anew(void **state)
 {
-    (void)state;
     const char *path = at("w.safetensors");
     char *notes;
     job a = job_open(BERT, SGD_PLAIN), b = job_open(BERT ",classes=3", SGD_PLAIN);
@@ -245,7 +241,6 @@ static void heads_start_anew(void **state)
 
 static void half_precision(void **state)
 {
-    (void)state;
     job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
     for (int bf = 0; bf < 2; bf++) {
         char *notes;
@@ -282,7 +277,6 @@ static void half_precision(void **state)
 
 static void bad_tensors(void **state)
 {
-    (void)state;
     job a = job_open(GPT2, SGD_PLAIN);
     file f = file_of(a.net);
     drop(&f, "transformer.ln_f.bias");
@@ -335,7 +329,6 @@ static void refused_index(job *j, const char *text, const char *first, const cha
 
 static void several_files(void **state)
 {
-    (void)state;
     job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
     file f = file_of(a.net);
     char *notes, index[8192] = "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {";
@@ -385,7 +378,6 @@ static void several_files(void **state)
  * values beside them. */
 static void other_names(void **state)
 {
-    (void)state;
     job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
     file f = file_of(a.net);
     char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
@@ -433,7 +425,6 @@ static void other_names(void **state)
 /* Several files hold parts of tensors, as PyTorch's distributed writer names them. */
 static void parts_of_tensors(void **state)
 {
-    (void)state;
     job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
     file f = file_of(a.net);
     char *notes;
@@ -475,7 +466,6 @@ static void parts_of_tensors(void **state)
 /* Notes of the configuration and of the weights are a line each. */
 static void notes_by_line(void **state)
 {
-    (void)state;
     job a = job_open(BERT, SGD_PLAIN);
     file f = file_of(a.net);
     char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
@@ -499,7 +489,6 @@ static void notes_by_line(void **state)
 /* choir_model_with replaces the head and the weights; a strict load keeps every weight. */
 static void with_options(void **state)
 {
-    (void)state;
     job a = job_open(BERT, SGD_PLAIN);
     file f = file_of(a.net);
     char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
@@ -553,7 +542,6 @@ static void with_options(void **state)
 /* A checkpoint has a config.json, where other programs and Choir find its model. */
 static void checkpoints_are_published(void **state)
 {
-    (void)state;
     job a = job_open(BERT, ADAMW), b = other(BERT);
     char *notes, *text;
     save(at("run"), &a, 3, false);

@@ -16,7 +16,6 @@
 static void collect(const char *name, choir_tensor *t, void *arg)
 {
     choir_tensor ***next = arg;
-    (void)name;
     *(*next)++ = t;
 }
 
@@ -44,7 +43,6 @@ static float rounded(float x, choir_dtype dtype)
 /* y = x w^T of rounded operands is rounded once; the gradient of w is f32 and not rounded. */
 static void linear_rounds_where_it_should(void **state)
 {
-    (void)state;
     static const choir_dtype dtypes[] = {CHOIR_BF16, CHOIR_F16};
     for (size_t d = 0; d < CHOIR_COUNT(dtypes); d++) {
         choir_module *layer = choir_nn_linear(run, 7, 3);
@@ -85,7 +83,6 @@ static void linear_rounds_where_it_should(void **state)
  * backward. */
 static void a_parameter_is_cast_once(void **state)
 {
-    (void)state;
     choir_module *layer = choir_nn_linear(run, 64, 64);
     choir_device_stats before, within, after;
     choir_scope *s = choir_step_open(run, 0);
@@ -109,7 +106,6 @@ static void a_parameter_is_cast_once(void **state)
 /* Autocast can be off inside a part: that part stays f32. */
 static void it_can_be_off_inside(void **state)
 {
-    (void)state;
     choir_scope *s = choir_step_open(run, 0);
     choir_autocast(s, CHOIR_BF16);
     choir_scope *inner = choir_micro_open(s, 0);
@@ -137,7 +133,6 @@ static choir_tensor *pictures(choir_scope *s, choir_module *net, double *loss)
 
 static void images_in_16_bits(void **state)
 {
-    (void)state;
     choir_module *net =
         choir_nn_sequential(run, choir_nn_conv2d(run, 3, 8, 3, choir_conv_defaults()),
             choir_nn_batch_norm(run, 8), choir_nn_relu(run), choir_nn_max_pool2d(run, 2, 2),
@@ -221,7 +216,6 @@ static int64_t copies_of(int reader, choir_tensor *x)
 static void kernels_read_16_bits(void **state)
 {
     static const choir_dtype dtypes[] = {CHOIR_BF16, CHOIR_F16};
-    (void)state;
     for (int i = 0; i < 2 * READERS && !run->device->half; i++) {
         float *y[2], *g[2];
         choir_dtype dtype = dtypes[i % 2];
@@ -300,7 +294,6 @@ static const float OVERFLOWING = 3e37f; /* times 65536 and a third: infinite */
 /* Skipped steps change no bit of training, recorded or not. */
 static void skipped_steps_change_nothing(void **state)
 {
-    (void)state;
     float weights[3][8];
     for (int how = 0; how < 3; how++) { /* without overflow; with; with, recorded */
         choir_scope *outer = run;
@@ -331,7 +324,6 @@ static void skipped_steps_change_nothing(void **state)
 /* The loss that the caller sees is not scaled, and the norm is that of unscaled gradients. */
 static void the_loss_is_not_scaled(void **state)
 {
-    (void)state;
     job j = make_job(2000, 40);
     choir_tensor *p[2];
     params_of(j.net, p);
@@ -353,7 +345,6 @@ static void the_loss_is_not_scaled(void **state)
 
 static void infinities_for_long_are_an_error(void **state)
 {
-    (void)state;
     job j = make_job(2000, 6);
     choir_status status = CHOIR_OK;
     int steps = 0;
@@ -377,7 +368,6 @@ static void assert_refused(choir_status status, choir_status want, const char *w
 
 static void out_of_order_is_an_error(void **state)
 {
-    (void)state;
     job j = make_job(2000, 40);
     assert_refused(choir_scaler_update(j.scaler), CHOIR_ERR_STATE, "no step");
     choir_scope *s = choir_step_open(run, 0);
@@ -398,7 +388,6 @@ static void out_of_order_is_an_error(void **state)
 
 static void state_goes_on(void **state)
 {
-    (void)state;
     job j = make_job(4, 40);
     choir_check(step(&j, OVERFLOWING, false));
     choir_check(step(&j, 1, false));
@@ -419,7 +408,6 @@ static void state_goes_on(void **state)
 
 static void half_parameters_train(void **state)
 {
-    (void)state;
     choir_module *net = choir_nn_linear(run, 4, 2);
     ok(choir_module_cast(net, CHOIR_F16));
     choir_tensor *p[2];
@@ -451,7 +439,6 @@ static void half_parameters_train(void **state)
 /* The gradient of a cast has the memory order of the gradient that it converts. */
 static void casts_keep_the_order(void **state)
 {
-    (void)state;
     choir_scope *s = choir_step_open(run, 0);
     choir_tensor *x = choir_require_grad(choir_randn(s, choir_dims(2, 3, 4, 4), "x"));
     choir_tensor *y = choir_permute(choir_cast(x, CHOIR_BF16), choir_dims(0, 2, 3, 1));
@@ -469,7 +456,6 @@ static void casts_keep_the_order(void **state)
 /* Backward of group norm has its offsets of 16 bits, whose wide copies nothing else keeps. */
 static void group_norm_of_16_bits(void **state)
 {
-    (void)state;
     choir_scope *s = choir_step_open(run, 0);
     choir_tensor *in[3], *half[3];
     for (int i = 0; i < 3; i++) {
@@ -490,7 +476,6 @@ static void group_norm_of_16_bits(void **state)
 static void tables_of_16_bits(void **state)
 {
     static const int64_t ids[] = {1, 3, 1};
-    (void)state;
     for (int64_t cols = 5; cols < 7; cols++) { /* even rows are copied as words */
         choir_scope *s = choir_step_open(run, 0);
         choir_tensor *x = choir_require_grad(choir_randn(s, choir_dims(4, cols), "x"));
@@ -506,15 +491,14 @@ static void tables_of_16_bits(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_run, close_run)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(linear_rounds_where_it_should),
-        TEST(a_parameter_is_cast_once), TEST(it_can_be_off_inside), TEST(images_in_16_bits),
-        TEST(kernels_read_16_bits), TEST(skipped_steps_change_nothing),
-        TEST(the_loss_is_not_scaled), TEST(infinities_for_long_are_an_error),
-        TEST(out_of_order_is_an_error), TEST(state_goes_on), TEST(half_parameters_train),
-        TEST(casts_keep_the_order), TEST(group_norm_of_16_bits), TEST(tables_of_16_bits)};
+    const struct CMUnitTest tests[] = {IN_RUN(linear_rounds_where_it_should),
+        IN_RUN(a_parameter_is_cast_once), IN_RUN(it_can_be_off_inside),
+        IN_RUN(images_in_16_bits), IN_RUN(kernels_read_16_bits),
+        IN_RUN(skipped_steps_change_nothing), IN_RUN(the_loss_is_not_scaled),
+        IN_RUN(infinities_for_long_are_an_error), IN_RUN(out_of_order_is_an_error),
+        IN_RUN(state_goes_on), IN_RUN(half_parameters_train), IN_RUN(casts_keep_the_order),
+        IN_RUN(group_norm_of_16_bits), IN_RUN(tables_of_16_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,6 @@ static void test_sgd(void **state)
         {.lr = 0.1f, .momentum = 0.9f, .dampening = 0.3f, .weight_decay = 0.01f},
         {.lr = 0.1f, .momentum = 0.8f, .nesterov = true, .weight_decay = 0.01f},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
         choir_module *net = weight();
         struct formula f = {.lr = (double)opts[i].lr,
@@ -114,7 +113,6 @@ static void test_sgd(void **state)
 
 static void test_adam(void **state)
 {
-    (void)state;
     for (int decoupled = 0; decoupled < 2; decoupled++) {
         choir_module *net = weight();
         choir_adamw_opts o = decoupled ? choir_adamw_defaults() : choir_adam_defaults();
@@ -133,7 +131,6 @@ static void test_adam(void **state)
 
 static void test_bad_options(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         choir_sgd_opts s = {.lr = i == 0 ? -1.0f : NAN};
         choir_sgd_opts nesterov = {.lr = 1, .nesterov = true};
@@ -150,7 +147,6 @@ static void test_bad_options(void **state)
 
 static void test_before_any_backward(void **state)
 {
-    (void)state;
     choir_optim *opt = choir_sgd(run, weight(), choir_sgd_defaults());
     assert_fails(choir_optim_step(opt), CHOIR_ERR_STATE, "backward");
     assert_int_equal(choir_scope_status(run), CHOIR_ERR_STATE);
@@ -162,7 +158,6 @@ static void test_two_steps_of_one_backward(void **state)
     choir_module *net = weight();
     choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
     float g[N];
-    (void)state;
     gradient(0, g, NULL);
     ok(step_with(net, opt, 0, g));
     assert_int_equal(
@@ -173,7 +168,6 @@ static void test_two_steps_of_one_backward(void **state)
 
 static bool is_bias(const char *name, const choir_tensor *t, void *arg)
 {
-    (void)t;
     return strstr(name, arg) != NULL;
 }
 
@@ -196,7 +190,6 @@ static void changes(
 
 static void test_groups(void **state)
 {
-    (void)state;
     for (int base_is_zero = 0; base_is_zero < 2; base_is_zero++) {
         float w, b;
         choir_module *net = choir_nn_linear_with(run, 1, 2, true, choir_init_constant(0));
@@ -220,7 +213,6 @@ static void test_clip(void **state)
 {
     float g[N], w[2][N];
     double norm = 0;
-    (void)state;
     gradient(3, g, NULL);
     for (int i = 0; i < N; i++)
         norm += (double)g[i] * (double)g[i];
@@ -246,7 +238,6 @@ static void test_norm_that_is_no_number(void **state)
     choir_module *net = weight();
     choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
     float g[N] = {NAN};
-    (void)state;
     choir_optim_clip(opt, 1);
     ok(step_with(net, opt, 0, g));
     assert_true(isnan(choir_item(choir_optim_grad_norm(opt))));
@@ -263,7 +254,6 @@ static void append(const char *name, choir_tensor *t, void *arg)
 static void test_state_names(void **state)
 {
     char text[200] = "", none[10] = "";
-    (void)state;
     choir_optim *adam = choir_adamw(run, weight(), choir_adamw_defaults());
     choir_optim_visit(adam, append, text);
     assert_string_equal(text, "exp_avg.weight exp_avg_sq.weight ");
@@ -292,7 +282,6 @@ static void test_schedules(void **state)
     choir_schedule linear = choir_schedule_linear(0, 10, 0),
                    step = choir_schedule_step(3, 0.5f);
     double min = (double)0.1f;
-    (void)state;
     at(choir_schedule_constant(), 0, 0.5);
     at(choir_schedule_constant(), 1000000, 0.5);
     at(cosine, 0, 0.1); /* lr (t+1)/(warmup+1) */
@@ -328,18 +317,17 @@ static void test_schedules(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_run, close_run)
     const struct CMUnitTest tests[] = {
-        TEST(test_sgd),
-        TEST(test_adam),
-        TEST(test_bad_options),
-        TEST(test_before_any_backward),
-        TEST(test_two_steps_of_one_backward),
-        TEST(test_groups),
-        TEST(test_clip),
-        TEST(test_norm_that_is_no_number),
-        TEST(test_state_names),
-        TEST(test_schedules),
+        IN_RUN(test_sgd),
+        IN_RUN(test_adam),
+        IN_RUN(test_bad_options),
+        IN_RUN(test_before_any_backward),
+        IN_RUN(test_two_steps_of_one_backward),
+        IN_RUN(test_groups),
+        IN_RUN(test_clip),
+        IN_RUN(test_norm_that_is_no_number),
+        IN_RUN(test_state_names),
+        IN_RUN(test_schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,6 @@ static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, in
 {
     net *n = (net *)self;
     choir_tensor *x = in[0];
-    (void)count;
     for (int i = 0; i < 5; i++) {
         choir_device *here = choir_tensor_device(n->layer[i]->inside->entries->tensor);
         x = choir_forward(n->layer[i], choir_to(x, here));
@@ -151,7 +150,6 @@ static void note_state(const char *name, choir_tensor *t, void *arg)
 {
     struct bits *b = arg;
     size_t n = (size_t)choir_tensor_count(t);
-    (void)name;
     if (choir_tensor_dtype(t) != CHOIR_F32)
         return;
     assert_in_range(b->state_count + (int)n, 0, CHOIR_COUNT(b->state));
@@ -192,7 +190,6 @@ static const char *const placements[] = {"00000", "00111", "01010", "11111", "21
 
 static void same_bits(void **state)
 {
-    (void)state;
     for (enum kind kind = 0; kind < KINDS; kind++) {
         struct bits *one = train_on("00000", kind, false);
         assert_true(one->losses[0] != one->losses[(STEPS - 1) * (MICRO + 1)]); /* it learns */
@@ -211,7 +208,6 @@ static void same_bits(void **state)
 /* Layers and their optimizer state move during a job. */
 static void same_bits_after_moves(void **state)
 {
-    (void)state;
     for (enum kind kind = 0; kind < KINDS; kind++)
         for (int recorded = 0; recorded < 2; recorded++) {
             struct bits *one = train_on("00000", kind, false), *b = calloc(1, sizeof *b);
@@ -273,7 +269,6 @@ static void find_momentum(const char *name, choir_tensor *t, void *arg)
 static void there_and_back(void **state)
 {
     float momentum[2][6];
-    (void)state;
     for (int moved = 0; moved < 2; moved++) {
         choir_scope *run = choir_scope_open(cpu('0'), 3);
         choir_module *layer = choir_nn_linear(run, 6, 1);
@@ -307,7 +302,6 @@ static void norm_is_one_tree_by_name(void **state)
     static const float large[ROW] = {1, 0x1p-12f, 0x1p-12f, 0x1p-24f};
     static const char *const where[] = {
         "00000", "11111", "01010", "10101", "00001", "10000", "01210", "22110"};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(where); i++) {
         choir_scope *run = choir_scope_open(cpu('0'), 1), *s = choir_step_open(run, 0);
         rows *r = choir_module_new(run, &rows_class);
@@ -334,7 +328,6 @@ static void norm_is_one_tree_by_name(void **state)
 
 static void files_know_no_placement(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(placements); i++)
         for (int recorded = 0; recorded < 2; recorded++) {
             const char *other = placements[CHOIR_COUNT(placements) - 1 - i];
@@ -366,7 +359,6 @@ static void files_know_no_placement(void **state)
 static void init_torch_anywhere(void **state)
 {
     char hex[2][65];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         devices_job j = open_devices_job(i ? "21012" : "00000", SGD);
         ok(choir_module_init_torch(&j.n->base, 5));
@@ -380,7 +372,6 @@ static void init_torch_anywhere(void **state)
 
 static void break_queue(const void *args)
 {
-    (void)args;
     choir__queue_fail(CHOIR_ERR_NONFINITE, "a kernel on %s failed", "the second device");
 }
 
@@ -393,7 +384,6 @@ static void assert_said(const char *part)
  * the latest when the run closes; the next run starts without it. */
 static void errors_of_other_devices(void **state)
 {
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         devices_job j = open_devices_job("00111", SGD);
         for (uint64_t i = 0; i < 4; i++)
@@ -418,7 +408,6 @@ static void errors_of_other_devices(void **state)
 static choir_tensor *wrong_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     net *n = (net *)self;
-    (void)count;
     return choir_forward(n->layer[4], choir_forward(n->layer[3], in[0]));
 }
 
@@ -426,7 +415,6 @@ static const choir_module_class wrong_class = {"wrong", sizeof(net), wrong_forwa
 
 static void operands_on_different_devices(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(cpu('0'), 1);
     net *n = choir_module_new(run, &wrong_class);
     choir_module_child(&n->base, "first", &n->layer[3], choir_nn_linear(run, 3, 4));

@@ -63,7 +63,6 @@ static long resident(const void *at)
 
 static void check_away(const char *name, choir_tensor *t, void *arg)
 {
-    (void)name, (void)arg;
     assert_int_equal(resident(t->storage->data), 0);
 }
 
@@ -90,7 +89,6 @@ static uint64_t train(int kind, bool recorded, const char *folder)
 static void test_bits(void **state)
 {
     char folder[] = "/tmp/choir-offload.XXXXXX";
-    (void)state;
     assert_non_null(mkdtemp(folder));
     for (int kind = 0; kind < 4; kind++) {
         uint64_t memory = train(kind, false, NULL);
@@ -103,7 +101,6 @@ static void test_bits(void **state)
 static void test_wrong(void **state)
 {
     job j;
-    (void)state;
     open_job(&j, 1);
     assert_fails(
         choir_optim_offload(j.optim, "/nowhere/at/all"), CHOIR_ERR_IO, "'/nowhere/at/all'");
@@ -122,7 +119,6 @@ static void test_no_room(void **state)
 {
     job j;
     struct rlimit was, small;
-    (void)state;
     open_job(&j, 1);
     ok(choir_optim_offload(j.optim, "/tmp"));
     signal(SIGXFSZ, SIG_IGN);

@@ -50,7 +50,6 @@ static void open_gan(gan *n, const char *program)
 static void copy_out(const char *name, choir_tensor *t, void *arg)
 {
     float **to = arg;
-    (void)name;
     int64_t count = choir_tensor_count(t);
     ok(choir_read(t, *to, (size_t)count * sizeof(float)));
     *to += count;
@@ -165,7 +164,6 @@ static void assert_refused(const char *program, int step, const char *words)
 
 static void test_cures_are_equal(void **state)
 {
-    (void)state;
     assert_equal_programs("dD-g+G", "dDgGx");  /* discriminator first */
     assert_equal_programs("dD-g+G", "xdDygG"); /* zero_grad before each backward */
     assert_equal_programs("dD-g+G", "dDgxG");
@@ -179,7 +177,6 @@ static void test_cures_are_equal(void **state)
 
 static void test_mixed_sums_are_refused(void **state)
 {
-    (void)state;
     const char *words =
         "parameter 0.bias (4) of module 'sequential' has gradients from before and from after "
         "another optimizer's step: choir_optim_zero,";
@@ -199,7 +196,6 @@ static void test_mixed_sums_are_refused(void **state)
 
 static void test_one_round_serves_both(void **state)
 {
-    (void)state;
     assert_equal_programs("bGD", "bDG");
     assert_equal_programs("bbGD", "bbDG");
     assert_equal_programs("gGD", "gDG");
@@ -211,7 +207,6 @@ static void test_one_round_serves_both(void **state)
 static void test_goes_on_after_the_error(void **state)
 {
     gan one, other;
-    (void)state;
     open_gan(&one, "gGrD");
     assert_int_equal(run_for(&one, 1), 0);
     choir_scope_clear(one.run);
@@ -235,7 +230,6 @@ static void test_goes_on_after_the_error(void **state)
 static void test_recorded(void **state)
 {
     static const char *const programs[] = {"dDgGx", "xdDygG", "xrDgG", "dD-g+G"};
-    (void)state;
     for (int p = 0; p < 4; p++) {
         gan plain, recorded;
         open_gan(&plain, programs[p]);
@@ -252,7 +246,6 @@ static void test_recorded(void **state)
 static void test_scaled(void **state)
 {
     gan plain, scaled;
-    (void)state;
     train(&plain, "dD-g+G");
     open_gan(&scaled, "dDgGx");
     scaled.scaler = choir_scaler_new(scaled.run, choir_scaler_defaults());
@@ -288,7 +281,6 @@ static void open_shared(gan *n)
 static void test_one_book(void **state)
 {
     gan n, apart;
-    (void)state;
     open_shared(&n);
     n.program = "GD"; /* of the backward before */
     assert_int_equal(run_for(&n, 1), 1);
@@ -330,7 +322,6 @@ static void square_backward(choir_scope *s, choir_tensor *w)
 
 static void test_leaves(void **state)
 {
-    (void)state;
     float two[2] = {3, -1}, got[2];
     choir_scope *run = choir_scope_open(NULL, 1), *s = choir_step_open(run, 0);
     choir_tensor *w = choir_require_grad(choir_from(run, CHOIR_F32, choir_dims(2), two));

@@ -20,7 +20,6 @@ static choir_device *device(int i)
 
 static int open_run(void **state)
 {
-    (void)state;
     setenv("CHOIR_CPU_DEVICES", "8", 1);
     run = choir_scope_open(device(0), 5);
     step = choir_step_open(run, 0);
@@ -29,7 +28,6 @@ static int open_run(void **state)
 
 static int close_run(void **state)
 {
-    (void)state;
     choir_scope_close(step);
     return choir_scope_close(run) != CHOIR_OK;
 }
@@ -97,7 +95,6 @@ static void assert_error(choir_status status, const char *const *words)
 static void forward_of_any_batch(void **state)
 {
     choir_module *net = mlp();
-    (void)state;
     choir_module *dp = choir_data_parallel(run, net, on(8));
     for (int64_t batch = 1; batch <= 30; batch += batch < 10 ? 1 : 10) {
         choir_scope *s = choir_step_open(run, (uint64_t)batch);
@@ -112,7 +109,6 @@ static void forward_of_any_batch(void **state)
 static void evaluation(void **state)
 {
     choir_module *net = choir_nn_sequential(run, mlp(), choir_nn_dropout(run, 0.5f));
-    (void)state;
     choir_data_parallel_opts opts = on(3);
     opts.output_device = device(2);
     choir_module *dp = choir_data_parallel(run, net, opts);
@@ -159,7 +155,6 @@ static void inputs_and_their_gradients(void **state)
 {
     static const char *const names[] = {"fc.weight", "fc.bias", "shift"};
     choir_tensor *grads[2][6];
-    (void)state;
     for (int way = 0; way < 2; way++) {
         blend *m = new_blend();
         choir_module *dp =
@@ -187,7 +182,6 @@ static void inputs_and_their_gradients(void **state)
 static void an_input_left_out(void **state)
 {
     blend *m = new_blend();
-    (void)state;
     choir_module *dp = choir_data_parallel(run, &m->base, on(2));
     choir_tensor *a = choir_randn(step, choir_dims(4, 3), "a"),
                  *one = choir_full(step, CHOIR_F32, CHOIR_SCALAR, 1);
@@ -199,8 +193,6 @@ static void an_input_left_out(void **state)
 
 static choir_tensor *mean_forward(choir_module *self, choir_tensor *const *in, int count)
 {
-    (void)self;
-    (void)count;
     return choir_mean(in[0]);
 }
 
@@ -209,7 +201,6 @@ static void scatter_apply_gather(void **state)
     static const choir_module_class type = {"mean", sizeof(choir_module), mean_forward, 0};
     float means[4], x[20];
     choir_data_parallel_opts opts = on(4);
-    (void)state;
     opts.dim = 1; /* of (2, 10): pieces of 3 3 3 1 columns */
     choir_module *dp = choir_data_parallel(run, choir_module_new(run, &type), opts);
     for (int i = 0; i < 20; i++)
@@ -241,7 +232,6 @@ typedef struct with_loss {
 
 static choir_tensor *loss_forward(choir_module *self, choir_tensor *const *in, int count)
 {
-    (void)count;
     return choir_mse_loss(choir_forward(((with_loss *)self)->net, in[0]), in[1]);
 }
 
@@ -249,7 +239,6 @@ static void mean_of_gathered_losses(void **state)
 {
     static const choir_module_class type = {"with_loss", sizeof(with_loss), loss_forward, 0};
     choir_tensor *grads[2];
-    (void)state;
     for (int way = 0; way < 2; way++) {
         with_loss *m = choir_module_new(run, &type);
         choir_module_child(&m->base, "net", &m->net, mlp());
@@ -271,7 +260,6 @@ static void mean_of_gathered_losses(void **state)
 
 static choir_tensor *square_error(choir_tensor *out, choir_tensor *target, void *arg)
 {
-    (void)arg;
     return choir_mse_loss(out, target);
 }
 
@@ -279,7 +267,6 @@ static void uneven_pieces(void **state)
 {
     static const double weights[] = {1, 3, 3};
     choir_tensor *grads[3], *losses[3];
-    (void)state;
     for (int way = 0; way < 3; way++) {
         choir_module *net = mlp();
         choir_data_parallel_opts opts = on(way == 1 ? 4 : 3); /* 3 3 3 1; 1 5 4 */
@@ -309,15 +296,12 @@ static int seen_count;
 
 static void see(choir_tensor *t, choir_tensor *grad, void *arg)
 {
-    (void)grad;
-    (void)arg;
     seen[seen_count++ % 8] = t;
 }
 
 static void hooks_and_frozen_parameters(void **state)
 {
     choir_module *net = mlp();
-    (void)state;
     choir_module *dp = choir_data_parallel(run, net, on(3));
     choir_tensor *w = choir_module_find(net, "0.weight"),
                  *v = choir_module_find(net, "2.weight");
@@ -336,7 +320,6 @@ static void values_follow_the_first(void **state)
 {
     choir_module *net = choir_nn_linear(run, 2, 1);
     float w[2] = {1, 1}, b = 0, y[4];
-    (void)state;
     choir_module *dp = choir_data_parallel(run, net, on(4));
     choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(4, 2), 1);
     choir_check(choir_write(choir_module_find(net, "bias"), &b, sizeof b));
@@ -355,7 +338,6 @@ static void buffers_follow_the_first(void **state)
 {
     static const double none_on_the_first[] = {0, 1, 1};
     float want[3], got[3];
-    (void)state;
     for (int way = 0; way < 2; way++) {
         choir_module *net = choir_nn_batch_norm(run, 3), *own = choir_nn_batch_norm(run, 3);
         choir_data_parallel_opts opts = on(3);
@@ -395,7 +377,6 @@ static void replays_after_a_look(void **state)
 {
     choir_tensor *weight[2];
     replayed jobs[2]; /* a step is known by its argument */
-    (void)state;
     for (int way = 0; way < 2; way++) {
         choir_module *net = choir_nn_linear(run, 3, 2);
         replayed *r = &jobs[way];
@@ -421,7 +402,6 @@ static void beside_the_module_itself(void **state)
 {
     choir_tensor *grads[2];
     choir_tensor *x = choir_randn(step, choir_dims(6, 3), "x");
-    (void)state;
     for (int way = 0; way < 2; way++) { /* three losses: two of pieces, one without */
         choir_module *net = mlp(), *dp = choir_data_parallel(run, net, on(2));
         for (int i = 0; i < 3; i++) {
@@ -448,7 +428,6 @@ static size_t peak(int i)
 
 static choir_tensor *cross_entropy(choir_tensor *out, choir_tensor *target, void *arg)
 {
-    (void)arg;
     return choir_cross_entropy(out, target);
 }
 
@@ -485,7 +464,6 @@ static void train_words(bool balanced, const double *weights, bool adam)
 static void memory(void **state)
 {
     static const double less[] = {1, 2, 2, 2};
-    (void)state;
     train_words(false, NULL, false);
     assert_true(2 * peak(0) > 5 * peak(1)); /* all scores and their gradient are on the first */
     assert_true(peak(1) < 1.02 * (double)peak(3) && peak(3) < 1.02 * (double)peak(1));
@@ -514,7 +492,6 @@ static void bad_options(void **state)
     choir_device *twice[] = {device(0), device(2), device(2)}, *away[] = {device(1), device(0)};
     choir_device *missing[] = {device(0), NULL};
     choir_data_parallel_opts o = on(3);
-    (void)state;
     o.devices = twice;
     assert_refused(mlp(), o, CHOIR_ERR_DEVICE, says("cpu:2", "twice"));
     o = on(2), o.devices = away;
@@ -537,7 +514,6 @@ static void bad_options(void **state)
 
 static void modules_that_cannot_be_cloned(void **state)
 {
-    (void)state;
     choir_module *inner = choir_data_parallel(run, mlp(), on(2));
     choir_module *outer = choir_nn_sequential(run, inner, choir_nn_relu(run));
     assert_refused(
@@ -552,7 +528,6 @@ static void modules_that_cannot_be_cloned(void **state)
 static void bad_inputs(void **state)
 {
     blend *m = new_blend();
-    (void)state;
     choir_module *dp = choir_data_parallel(run, &m->base, on(2));
     choir_tensor *a = choir_randn(step, choir_dims(4, 3), "a"),
                  *b = choir_randn(step, choir_dims(5, 4), "b"),
@@ -582,7 +557,6 @@ static void bad_inputs(void **state)
 static choir_tensor *fails_on_the_third(choir_module *self, choir_tensor *const *in, int count)
 {
     blend *m = (blend *)self;
-    (void)count;
     m->calls++;
     if (m->seen[0] && choir_tensor_device(in[0]) == device(2))
         return choir_matmul(choir_forward(m->fc, in[0]), in[0]);
@@ -593,7 +567,6 @@ static void a_failing_replica(void **state)
 {
     static const choir_module_class type = {"fragile", sizeof(blend), fails_on_the_third, 0};
     blend *m = choir_module_new(run, &type);
-    (void)state;
     choir_module_child(&m->base, "fc", &m->fc, choir_nn_linear(run, 3, 4));
     choir_module_param(&m->base, "shift", &m->shift, choir_dims(4), choir_init_constant(0));
     choir_module *dp = choir_data_parallel(run, &m->base, on(4));
@@ -624,7 +597,6 @@ static void a_failing_replica(void **state)
 static void a_failing_device(void **state)
 {
     choir_module *net = choir_nn_embedding(run, 10, 4, choir_init_normal(0, 1));
-    (void)state;
     choir_module *dp = choir_data_parallel(run, net, on(4));
     choir_optim *o = choir_sgd(run, dp, choir_sgd_defaults());
     for (int i = 0; i < 4; i++) {
@@ -655,15 +627,12 @@ static choir_tensor *keeps_outside; /* of the batch's scope, with a gradient */
 
 static choir_tensor *adds_outside(choir_tensor *out, choir_tensor *target, void *arg)
 {
-    (void)target;
-    (void)arg;
     return choir_mean(choir_add(out, choir_to(keeps_outside, choir_tensor_device(out))));
 }
 
 static void ways_around_the_join(void **state)
 {
     choir_module *net = mlp();
-    (void)state;
     choir_module *dp = choir_data_parallel_balanced(run, net, on(2));
     choir_tensor *x = choir_randn(step, choir_dims(4, 3), "x");
     choir_shards *out = choir_forward_shards(dp, &x, 1);

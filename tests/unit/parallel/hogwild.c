@@ -13,7 +13,6 @@ enum { WORDS = 1024, SAMPLES = 96, BATCH = 24 };
 
 static int eight_devices(void **state)
 {
-    (void)state;
     return setenv("CHOIR_CPU_DEVICES", "8", 1);
 }
 
@@ -25,7 +24,6 @@ static void test_rules(void **state)
     float master[5] = {1, 2, 7, 7, 0}, mine[5] = {1, 3, 2, 3, -0.0f}, old[5] = {1, 2, 2, 2, 0};
     const float added[5] = {1, 3, 7, 8, -0.0f}, put[5] = {1, 3, 7, 3, -0.0f};
     float m[5], w[5], s[5];
-    (void)state;
     for (int rule = 0; rule < 2; rule++) {
         memcpy(m, master, sizeof m);
         memcpy(w, mine, sizeof w);
@@ -49,7 +47,6 @@ static void test_rules(void **state)
 static void test_alone_to_the_bit(void **state)
 {
     float master = 1, mine = 1e-8f, old = 1;
-    (void)state;
     choir__hogwild_exchange(CHOIR__ADD_F32, &master, &mine, &old, 1);
     assert_true(master == 1e-8f);
 }
@@ -62,16 +59,6 @@ typedef struct adder {
     bool torn;
 } adder;
 
-static bool whole(const float *words)
-{
-    bool good = true;
-    for (int i = 0; i < WORDS; i++) {
-        double times = (double)words[i] / 65537;
-        good &= times == (double)(int)times && times >= -250 && times <= 250;
-    }
-    return good;
-}
-
 static void *add(void *arg)
 {
     adder *a = arg;
@@ -82,7 +69,7 @@ static void *add(void *arg)
             mine[i] += mine[i] > 100 * 65537 || (mine[i] > -100 * 65537 && (r + i) % 2) ? -65537
                                                                                         : 65537;
         choir__hogwild_exchange(CHOIR__ADD_F32, a->master, mine, old, WORDS);
-        a->torn |= !whole(mine);
+        a->torn |= !are_whole(mine, WORDS);
     }
     return NULL;
 }
@@ -92,7 +79,6 @@ static void test_no_tearing(void **state)
     static _Alignas(64) float master[WORDS];
     pthread_t threads[4];
     adder adders[4];
-    (void)state;
     for (int i = 0; i < 4; i++) {
         adders[i] = (adder){master, 2000, false};
         assert_int_equal(pthread_create(&threads[i], NULL, add, &adders[i]), 0);
@@ -101,7 +87,7 @@ static void test_no_tearing(void **state)
         pthread_join(threads[i], NULL);
         assert_false(adders[i].torn);
     }
-    assert_true(whole(master));
+    assert_true(are_whole(master, WORDS));
 }
 
 /* --- training --- */
@@ -114,14 +100,9 @@ static choir_module *new_net(choir_scope *run)
 
 static job open_job(const char *device, choir_dataset *dataset, int worker, int workers)
 {
-    choir_loader_opts opts = choir_loader_defaults();
     job j = {.run = choir_scope_open(choir_device_find(device), 42)};
-    opts.batch_size = BATCH * workers;
-    opts.microbatches = workers;
-    opts.micro_first = worker;
-    opts.micro_count = 1;
     j.net = new_net(j.run);
-    j.data = choir_loader_new(j.run, dataset, opts);
+    j.data = rank_loader(j.run, dataset, BATCH * workers, workers, worker, 1);
     choir_adamw_opts hp = choir_adamw_defaults();
     hp.lr = 3e-3f;
     j.optim = choir_adamw(j.run, j.net, hp);
@@ -160,7 +141,6 @@ static choir_dataset *new_data(void)
 static void test_one_worker_same_bits(void **state)
 {
     choir_dataset *data = new_data();
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         double alone[12], shared[12];
         job single = open_job("cpu:0", data, 0, 1), worker = open_job("cpu:0", data, 0, 1);
@@ -192,7 +172,6 @@ static void test_shared_in_place(void **state)
     choir_dataset *data = new_data();
     double alone[12], shared[12];
     job single = open_job("cpu:0", data, 0, 1), other = open_job("cpu:0", data, 0, 1);
-    (void)state;
     train(&single, 12, true, alone);
     train(&other, 6, true, shared);
     choir_check(choir_module_share_memory(other.net));
@@ -211,7 +190,6 @@ static void test_exchange_by_hand(void **state)
     choir_scope *runs[3];
     choir_module *nets[3];
     float w = 0;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         runs[i] = choir_scope_open(choir_device_find(i ? "cpu:1" : "cpu:0"), 1);
         nets[i] = choir_nn_linear(runs[i], 1, 1);
@@ -264,22 +242,6 @@ static void *train_in_thread(void *arg)
     return NULL;
 }
 
-static double loss_of_all(choir_scope *run, choir_module *net, choir_dataset *data)
-{
-    float x[SAMPLES * 12];
-    int64_t y[SAMPLES];
-    for (int i = 0; i < SAMPLES; i++)
-        choir_check(choir_dataset_get(data, i, x + (size_t)i * 12, y + i));
-    choir_module_train(net, false);
-    choir_scope *s = choir_no_grad(run);
-    choir_tensor *in = choir_from(s, CHOIR_F32, choir_dims(SAMPLES, 12), x);
-    double loss = choir_item(choir_cross_entropy(
-        choir_forward(net, in), choir_from(s, CHOIR_I64, choir_dims(SAMPLES), y)));
-    choir_check(choir_scope_close(s));
-    choir_module_train(net, true);
-    return loss;
-}
-
 static void test_two_threads(void **state)
 {
     choir_dataset *data[2] = {new_data(), new_data()}; /* a loader reads in a thread */
@@ -287,8 +249,7 @@ static void test_two_threads(void **state)
     choir_module *net = new_net(run);
     thread_job jobs[2];
     int64_t batches;
-    (void)state;
-    double before = loss_of_all(run, net, data[0]);
+    double before = loss_of_all(net, data[0], SAMPLES);
     choir_check(choir_module_share_memory(net));
     for (int i = 0; i < 2; i++) {
         jobs[i] = (thread_job){.data = data[i], .master = net, .worker = i};
@@ -296,7 +257,7 @@ static void test_two_threads(void **state)
     }
     for (int i = 0; i < 2; i++)
         pthread_join(jobs[i].thread, NULL);
-    double after = loss_of_all(run, net, data[0]);
+    double after = loss_of_all(net, data[0], SAMPLES);
 
     assert_true(after < before / 2);
     assert_int_equal(choir_hogwild_updates(net), 400);
@@ -314,7 +275,6 @@ static void test_errors(void **state)
     choir_scope *run = choir_scope_open(NULL, 1), *other = choir_scope_open(NULL, 1);
     choir_module *net = choir_nn_linear(run, 2, 3), *wide = choir_nn_linear(other, 2, 4);
     choir_hogwild_opts opts = choir_hogwild_defaults();
-    (void)state;
     choir_hogwild(other, wide, opts);
     assert_fails(
         choir_scope_status(other), CHOIR_ERR_ARGUMENT, "choir_module_share_memory before");

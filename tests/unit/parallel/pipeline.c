@@ -35,21 +35,16 @@ static int64_t micros_issued;
 static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
 {
     job *j = arg;
-    choir_batch b;
     micros_issued++;
-    if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
-        return NULL;
-    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return loss_of_next(j->loader, micro, net, &j->info);
 }
 
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    micro_batches alone = {0, j->microbatches, micro_batch, j->net, j, j->losses};
-    choir_status status = j->schedule ? choir_pipeline_step(j->pipe, step, j->microbatches,
-                                            micro_batch, j, j->losses)
-                                      : run_micro_batches(step, alone);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    choir_module *pipe = j->schedule ? j->pipe : NULL;
+    micro_batches all = {0, j->microbatches, micro_batch, j->net, j, j->losses, pipe};
+    return train_micro_batches(step, all, j->optim);
 }
 
 static choir_device *device_of(const job *j, int number)
@@ -100,11 +95,7 @@ static choir_status one_step(job *j, int number)
 static choir_dataset *open_loader(job *j)
 {
     choir_dataset *data = random_data(&j->info, 200, 5);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = j->microbatches;
-    opts.seed = 11;
-    j->loader = choir_loader_new(j->run, data, opts);
+    j->loader = rank_loader(j->run, data, BATCH, j->microbatches, 0, j->microbatches);
     return data;
 }
 
@@ -166,32 +157,27 @@ static void check_model(const char *model, int most, int64_t microbatches)
 
 static void test_toy(void **state)
 {
-    (void)state;
     check_model("toy", 2, 4);
     check_model("toy", 2, 3);
 }
 
 static void test_mlp(void **state)
 {
-    (void)state;
     check_model("mlp", 3, 6);
 }
 
 static void test_gpt2(void **state)
 {
-    (void)state;
     check_model("gpt2:layers=2,heads=2,width=16,context=8,vocab=40,dropout=0.1", 8, 4);
 }
 
 static void test_lstm(void **state)
 {
-    (void)state;
     check_model("lstm:layers=2,hidden=16,context=8,vocab=40", 3, 3);
 }
 
 static void test_resnet(void **state)
 {
-    (void)state;
     check_model("resnet18:image=32,width=8,classes=4", 2, 3);
 }
 
@@ -199,7 +185,6 @@ static void test_resnet(void **state)
  * to record. No other step issues its ops one by one. */
 static void test_one_stage_is_recorded(void **state)
 {
-    (void)state;
     micros_issued = 0;
     train((job){
         .model = "toy", .schedule = "1f1b", .devices = 1, .microbatches = 3, .recorded = true});
@@ -209,7 +194,6 @@ static void test_one_stage_is_recorded(void **state)
 /* The optimizer's state returns home with the parameters, and goes back to the stages. */
 static void test_saving(void **state)
 {
-    (void)state;
     const char *models[] = {"toy", "mlp"};
     for (int i = 0; i < 2; i++) {
         job j = {.model = models[i], .microbatches = 3, .saves = true}, pipe = j;
@@ -225,7 +209,6 @@ static void test_saving(void **state)
 
 static void test_cuts_by_hand(void **state)
 {
-    (void)state;
     job j = {.model = "mlp", .microbatches = 2}, cut = j;
     outcome want = train(j);
     cut.schedule = "1f1b";
@@ -255,7 +238,6 @@ static const char *failure(job j)
 
 static void test_what_cannot_be_cut(void **state)
 {
-    (void)state;
     const struct {
         job j;
         const char *told;
@@ -285,7 +267,6 @@ static void test_what_cannot_be_cut(void **state)
  * cut fits, an error names the stage that lacks most. */
 static void test_cuts_within_limits(void **state)
 {
-    (void)state;
     job j = {.model = "mlp:hidden=64", .schedule = "gpipe", .devices = 2, .microbatches = 4};
     job alone = j;
     alone.schedule = NULL;
@@ -360,7 +341,6 @@ static void check_peak(job j)
 static void test_expected_bytes(void **state)
 {
     static const char *const named[] = {"sequential", "gpipe", "1f1b", "zero-bubble"};
-    (void)state;
     for (size_t s = 0; s < CHOIR_COUNT(named); s++)
         for (int devices = 2; devices <= 4; devices += 2) {
             check_peak((job){.model = "gpt2:layers=8,heads=4,width=64,context=32,vocab=500",
@@ -378,7 +358,6 @@ static void test_expected_bytes(void **state)
  * larger than a bucket's cap, and the cap of DDP's buckets than a stage. */
 static void test_expected_bytes_of_large_buckets(void **state)
 {
-    (void)state;
     check_peak((job){.model = "mlp:in=64,hidden=8000,classes=10,layers=3",
         .schedule = "gpipe",
         .devices = 2,
@@ -396,7 +375,6 @@ static void test_expected_bytes_of_large_buckets(void **state)
  * number beside the limit. */
 static void test_lacking_memory(void **state)
 {
-    (void)state;
     job j = {.model = "mlp:in=64,hidden=64,classes=10,layers=9",
         .schedule = "gpipe",
         .devices = 2,
@@ -417,7 +395,6 @@ static void test_lacking_memory(void **state)
  * The cuts are by hand, so that each device has its stage from the first step on. */
 static void test_expected_bytes_of_a_tied_table(void **state)
 {
-    (void)state;
     job j = {.model = "gpt2:layers=2,heads=2,width=64,context=1,vocab=3000",
         .schedule = "1f1b",
         .devices = 2,
@@ -449,7 +426,6 @@ static void test_larger_than_a_device(void **state)
         const char *cuts;
     } all[] = {{2, "transformer.h.4"}, {2, NULL},
         {4, "transformer.h.2,transformer.h.4,transformer.h.6"}, {4, NULL}};
-    (void)state;
     job alone = {
         .model = "gpt2:layers=8,heads=4,width=64,context=32,vocab=500", .microbatches = 4};
     reset_peaks(&alone);
@@ -474,7 +450,6 @@ static void test_larger_than_a_device(void **state)
  * first step. */
 static void test_too_large(void **state)
 {
-    (void)state;
     job j = {.model = "mlp:in=64,hidden=256,classes=10,layers=9",
         .schedule = "1f1b",
         .devices = 2,
@@ -491,7 +466,6 @@ static void test_too_large(void **state)
 
 static void test_a_device_twice(void **state)
 {
-    (void)state;
     choir_device *devices[] = {choir_device_find("cpu:0"), choir_device_find("cpu:0")};
     choir_scope *run = choir_scope_open(devices[0], 1);
     choir_pipeline_opts opts = choir_pipeline_defaults();
@@ -504,7 +478,6 @@ static void test_a_device_twice(void **state)
 
 static void test_another_module(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 1);
     choir_module *net = choir_nn_linear(run, 2, 2);
     assert_int_equal(choir_pipeline_stages(net), 0);
@@ -516,7 +489,6 @@ static void test_another_module(void **state)
 /* A strategy within another one is reported when it is made, whichever is the outer one. */
 static void test_a_strategy_within(void **state)
 {
-    (void)state;
     for (int outer = 0; outer < 2; outer++) {
         choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 1);
         choir_data_parallel_opts opts = choir_data_parallel_defaults();
@@ -540,7 +512,6 @@ static int64_t failing = -1;
 
 static choir_tensor *fails_in_the_middle(choir_scope *micro, choir_module *net, void *arg)
 {
-    (void)arg;
     choir_tensor *x = choir_randn(micro, choir_dims(4, 6), "x");
     choir_tensor *y = choir_forward(net, x);
     if (micro->micro == failing)
@@ -604,7 +575,6 @@ static void test_a_failing_stage(void **state)
 {
     static const char *const names[] = {"gpipe", "1f1b", "zero-bubble"};
     size_t before[2] = {bytes_of("cpu:0"), bytes_of("cpu:1")};
-    (void)state;
     for (int s = 0; s < 3; s++)
         for (int at = s ? 3 : 0; at < 4; at++) { /* measured steps are the same under all */
             uint64_t want = train_past_failure(names[s], at, -1);

@@ -24,14 +24,12 @@ static atomic_bool held, too_late;
 
 static void note_end(const void *args)
 {
-    (void)args;
     atomic_store(&ended, true);
 }
 
 /* Holds the first stage until micro-batch 0 has ended, or for half a minute. */
 static void hold(const void *args)
 {
-    (void)args;
     for (int i = 0; i < 30000 && !atomic_load(&ended); i++)
         usleep(1000);
     atomic_store(&too_late, !atomic_load(&ended));
@@ -67,7 +65,6 @@ static void one_step(job *j, choir_module *pipe, choir_optim *optim, choir_scope
 /* The last stage reads targets from the first stage's device. */
 static void targets_of_the_step(void **state)
 {
-    (void)state;
     const char *schedules[] = {"gpipe", "1f1b", "zero-bubble"};
     for (int i = 0; i < 3; i++) {
         job j = {.devices = {choir_device_find("cpu:0"), choir_device_find("cpu:1")}};
@@ -105,14 +102,12 @@ typedef struct masked {
 
 static void take_time(const void *args)
 {
-    (void)args;
     usleep(20000);
 }
 
 static choir_tensor *with_a_mask(choir_scope *micro, choir_module *net, void *arg)
 {
     masked *j = arg;
-    (void)net;
     choir_tensor *h = choir_in(micro, j->x);
     h = choir_forward(j->layers[1], choir_forward(j->layers[0], h));
     choir__queue_issue(j->devices[0]->queue, take_time, NULL, 0);
@@ -123,7 +118,6 @@ static choir_tensor *with_a_mask(choir_scope *micro, choir_module *net, void *ar
 /* All micro-batches have the same data, so their losses are equal. */
 static void a_mask_from_another_device(void **state)
 {
-    (void)state;
     masked j = {.devices = {choir_device_find("cpu:0"), choir_device_find("cpu:1"),
                     choir_device_find("cpu:2")}};
     choir_scope *run = choir_scope_open(j.devices[0], 1);

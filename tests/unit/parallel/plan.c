@@ -106,7 +106,6 @@ static void test_orders(void **state)
 {
     const char *schedule;
     int done = 0;
-    (void)state;
     for (int k = 0; (schedule = choir_pipeline_schedule_name(k)); k++)
         for (int p = 1; p <= P; p++)
             for (int v = 1; v <= (chunked(schedule) ? V : 1); v++)
@@ -146,7 +145,6 @@ static void test_search(void **state)
     static choir_span spans[P * M * 3];
     uint64_t random = 7;
     int better = 0, cases = 0;
-    (void)state;
     for (int p = 1; p <= P; p++)
         for (int64_t m = 1; m <= M; m++, cases++) {
             choir_stage_cost costs[P];
@@ -186,7 +184,6 @@ static void test_wrong(void **state)
 {
     choir_stage_cost costs[2] = {{1, 2, 1, 1, 0}, {1, 2, 1, NAN, 0}};
     choir_span spans[8];
-    (void)state;
     wrong(
         "zb", 2, 1, 4, NULL, "'zb': choose one of sequential, gpipe, 1f1b, interleaved, zero-");
     wrong("1f1b", 0, 1, 4, NULL, "devices, got 0");

@@ -37,7 +37,6 @@ static double largest(double a, double b, double c)
 static void test_formulas(void **state)
 {
     static choir_span spans[MOST];
-    (void)state;
     for (int p = 1; p <= P; p++)
         for (int m = 1; m <= M; m++)
             for (int f = 1; f <= 3; f++)
@@ -63,7 +62,6 @@ static void test_formulas(void **state)
 static void test_chunks(void **state)
 {
     static choir_span spans[MOST];
-    (void)state;
     for (int p = 1; p <= P; p++)
         for (int v = 1; v <= V; v++)
             for (int m = 1; m <= M; m++) {
@@ -85,7 +83,6 @@ static void test_chunks(void **state)
 static void test_idle(void **state)
 {
     const char *schedule;
-    (void)state;
     for (int k = 0; (schedule = choir_pipeline_schedule_name(k)); k++)
         for (int p = 1; p <= P; p++)
             for (int m = p; m <= M; m += p) {
@@ -107,7 +104,6 @@ static void test_spans(void **state)
     static choir_span spans[MOST];
     const char *schedule;
     int count;
-    (void)state;
     for (int k = 0; (schedule = choir_pipeline_schedule_name(k)); k++)
         for (int p = 1; p <= P; p++)
             for (int m = 1; m <= M; m += 5) {
@@ -150,7 +146,6 @@ static char *printed(const choir_pipeline_plan *plan, const choir_span *spans)
 
 static void test_print(void **state)
 {
-    (void)state;
     choir_pipeline_plan *plan = plan_of("1f1b", 2, 1, 3);
     char *text = printed(plan, NULL);
     assert_string_equal(text, "1f1b: 2 devices, 3 micro-batches\n"
@@ -179,7 +174,6 @@ static void test_print(void **state)
 static void test_columns(void **state)
 {
     const char *schedule;
-    (void)state;
     for (int k = 0; (schedule = choir_pipeline_schedule_name(k)); k++)
         for (int m = 1; m <= 128; m *= 2) {
             int v = strcmp(schedule, "interleaved") == 0 ? 3 : 1;
@@ -203,7 +197,6 @@ static void test_picture(void **state)
 {
     static char text[1 << 20];
     char path[] = "/tmp/choir_plan_XXXXXX";
-    (void)state;
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     choir_pipeline_plan *both[] = {
@@ -238,7 +231,6 @@ static void test_nothing(void **state)
 {
     choir_stage_cost costs[3] = {{0}};
     choir_pipeline_plan *plan;
-    (void)state;
     for (int k = 0; choir_pipeline_schedule_name(k); k++) {
         ok(choir_pipeline_plan_new(choir_pipeline_schedule_name(k), 3, 1, 5, costs, &plan));
         char *text = printed(plan, NULL);

@@ -38,31 +38,26 @@ static void all_worlds(choir__algorithm algorithm)
 
 static void test_exchange(void **state)
 {
-    (void)state;
     all_worlds(CHOIR__EXCHANGE);
 }
 
 static void test_ring(void **state)
 {
-    (void)state;
     all_worlds(CHOIR__RING);
 }
 
 static void test_binomial(void **state)
 {
-    (void)state;
     all_worlds(CHOIR__BINOMIAL);
 }
 
 static void test_halving(void **state)
 {
-    (void)state;
     all_worlds(CHOIR__HALVING);
 }
 
 static void test_double_tree(void **state)
 {
-    (void)state;
     all_worlds(CHOIR__DOUBLE_TREE);
     for (int size = 2; size <= WORLD; size += 5)
         for (int k = 0; k < 3; k++) { /* many pieces */
@@ -100,7 +95,6 @@ static void deal(int how, int size, int nodes[WORLD])
 static void test_hierarchical(void **state)
 {
     int nodes[WORLD];
-    (void)state;
     for (int how = 0; how <= 4; how++)
         for (int size = 1; size <= WORLD; size += 1 + how) {
             deal(how, size, nodes);
@@ -114,7 +108,6 @@ static void test_micro_batches(void **state)
 {
     static const int64_t totals[] = {1, 3, 8, 13, 64, 100, 200};
     int nodes[WORLD];
-    (void)state;
     for (int size = 1; size <= WORLD; size++)
         for (size_t l = 0; l < CHOIR_COUNT(totals); l++) {
             bool in_place = (size + (int)l) % 2;
@@ -137,7 +130,6 @@ static void test_micro_batches(void **state)
 
 static void test_uneven(void **state)
 {
-    (void)state;
     for (int size = 1; size <= WORLD; size++) {
         static world w;
         int64_t in[WORLD][WORLD], out[WORLD][WORLD];
@@ -163,7 +155,6 @@ static void test_uneven(void **state)
 /* No rank leaves a barrier before all have entered it. */
 static void test_barrier(void **state)
 {
-    (void)state;
     for (int size = 1; size <= WORLD; size++) {
         choir__move_schedule schedules[WORLD];
         uint64_t heard[WORLD], next[WORLD];

@@ -75,7 +75,6 @@ static cost cost_by(choir__algorithm algorithm, choir__kind kind, int world, int
 
 static void test_ring(void **state)
 {
-    (void)state;
     for (int p = 1; p <= WORLD; p++) {
         const int64_t part = 1000, n = part * p;
         cost c = cost_by(CHOIR__RING, CHOIR__ALL_REDUCE, p, n);
@@ -100,7 +99,6 @@ static void test_ring(void **state)
 
 static void test_exchange(void **state)
 {
-    (void)state;
     for (int p = 1; p <= WORLD; p++) {
         const int64_t part = 5000, n = part * p;
         cost c = cost_by(CHOIR__EXCHANGE, CHOIR__ALL_REDUCE, p, n);
@@ -126,7 +124,6 @@ static void test_exchange(void **state)
 
 static void test_halving(void **state)
 {
-    (void)state;
     for (int p = 2, k = 1; p <= WORLD; p *= 2, k++) {
         cost c = cost_by(CHOIR__HALVING, CHOIR__ALL_REDUCE, p, 1024 * p);
         assert_int_equal(c.steps, 2 * k);
@@ -149,7 +146,6 @@ static void test_binomial(void **state)
 {
     static const choir__kind kinds[] = {
         CHOIR__REDUCE, CHOIR__BROADCAST, CHOIR__GATHER, CHOIR__SCATTER};
-    (void)state;
     for (int p = 1; p <= WORLD; p++) {
         const int levels = choir__log2_ceil(p);
         for (size_t k = 0; k < CHOIR_COUNT(kinds); k++) {
@@ -168,7 +164,6 @@ static void test_binomial(void **state)
 
 static void test_double_tree(void **state)
 {
-    (void)state;
     for (int p = 2; p <= WORLD; p++) {
         const int64_t n = 40 * 1024;
         const int pieces = 20, depth = choir__log2_ceil(p);
@@ -186,7 +181,6 @@ static void test_double_tree(void **state)
 static void test_hierarchical(void **state)
 {
     int nodes[WORLD];
-    (void)state;
     for (int each = 1; each <= 16; each *= 2)
         for (int count = 1; count * each <= WORLD; count++) {
             const int p = count * each;
@@ -210,7 +204,6 @@ static void test_hierarchical(void **state)
 /* The gradients of p ranks with one micro-batch each cost no more than an all-reduce. */
 static void test_micro_batches(void **state)
 {
-    (void)state;
     for (int p = 1; p <= WORLD; p++) {
         choir__pattern_collective collective =
             collective_of(CHOIR__EXCHANGE, CHOIR__TREE_REDUCE, p, 5000 * p);
@@ -227,7 +220,6 @@ static void test_micro_batches(void **state)
 static void test_choice(void **state)
 {
     int nodes[WORLD];
-    (void)state;
     for (int r = 0; r < WORLD; r++)
         nodes[r] = r / 8;
     choir__pattern_collective collective =
@@ -266,7 +258,6 @@ static void test_choice(void **state)
 static void test_choices_keep_the_tree(void **state)
 {
     int nodes[WORLD];
-    (void)state;
     for (int world = 1; world <= WORLD; world++)
         for (int each = 1; each <= world; each += 3)
             for (int kind = 0; kind <= CHOIR__ALL_TO_ALL; kind++)

@@ -33,7 +33,6 @@ static void updated(choir__strategy *s)
 static choir_status sum(
     choir__strategy *s, choir_device *device, double *numbers, int64_t count)
 {
-    (void)device, (void)numbers, (void)count;
     note(CHOIR__STRATEGY_OF(s, probe, strategy), 's');
     return CHOIR_OK;
 }
@@ -41,7 +40,6 @@ static choir_status sum(
 static choir_status ranks_changed(choir__strategy *s, choir_group *group, uint64_t undone)
 {
     probe *p = CHOIR__STRATEGY_OF(s, probe, strategy);
-    (void)group;
     note(p, 'r');
     p->undone = undone;
     return CHOIR_OK;
@@ -56,7 +54,6 @@ static const choir__strategy_ops asked = {.name = "asked",
 
 static void newest_first_and_only_what_it_has(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(NULL, 1);
     probe a = {{.ops = &asked}, 'a', 0}, q = {{.ops = &quiet}, 'q', 0},
           b = {{.ops = &asked}, 'b', 0};
@@ -83,7 +80,6 @@ static void newest_first_and_only_what_it_has(void **state)
 
 static void other_ranks_are_for_those_that_can(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(NULL, 1);
     probe a = {{.ops = &asked}, 'a', 0}, b = {{.ops = &asked}, 'b', 0},
           q = {{.ops = &quiet}, 'q', 0};
@@ -103,7 +99,6 @@ static void other_ranks_are_for_those_that_can(void **state)
 /* A module whose weights other processes share neither moves nor changes dtype. */
 static void a_pinned_module_stays(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_module *net = choir_nn_linear(run, 4, 2);
     assert_false(choir_module_collective(net));
@@ -117,7 +112,6 @@ static void a_pinned_module_stays(void **state)
 /* A module that wraps stays its strategy's when its weights are shared, too. */
 static void sharing_leaves_the_wrapper_alone(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_module *net = choir_nn_linear(run, 4, 2);
     choir_module *dp = choir_data_parallel(run, net, choir_data_parallel_defaults());

@@ -27,7 +27,6 @@ static choir_tensor *loss_of(choir_tensor *x, const int64_t *steps, choir_ctc_lo
 
 static choir_tensor *apply(choir_tensor *const *in, int count, void *arg)
 {
-    (void)count;
     choir_ctc_loss_opts o = *(const choir_ctc_loss_opts *)arg;
     return choir_add(choir_sum(loss_of(choir_log_softmax(in[0]), input_lengths, o)),
         choir_sum(loss_of(in[0], input_lengths, o))); /* of numbers that add up to nothing */
@@ -35,7 +34,6 @@ static choir_tensor *apply(choir_tensor *const *in, int count, void *arg)
 
 static void gradients(void **state)
 {
-    (void)state;
     for (int reduction = CHOIR_LOSS_MEAN; reduction <= CHOIR_LOSS_NONE; reduction++) {
         choir_ctc_loss_opts o = choir_ctc_loss_defaults();
         o.reduction = (choir_reduction)reduction;
@@ -54,7 +52,6 @@ static void reductions(void **state)
     float each[B], sum, mean, plain;
     choir_ctc_loss_opts o = choir_ctc_loss_defaults();
     choir_tensor *x = choir_log_softmax(choir_randn(step, choir_dims(T, B, C), "x"));
-    (void)state;
     read(loss_of(x, input_lengths, o), &mean);
     read(choir_ctc_loss(x, ids(step, choir_dims(B, S), labels),
              ids(step, choir_dims(B), input_lengths), ids(step, choir_dims(B), target_lengths)),
@@ -73,7 +70,6 @@ static void no_path(void **state)
 {
     static const int64_t steps[B] = {6, 0, 2};
     float each[B], g[T * B * C];
-    (void)state;
     for (int zero = 0; zero < 2; zero++) {
         choir_ctc_loss_opts o = {.reduction = CHOIR_LOSS_NONE, .zero_infinity = zero};
         choir_tensor *x = choir_require_grad(choir_randn(step, choir_dims(T, B, C), "x"));
@@ -99,7 +95,6 @@ static void sixteen_bits(void **state)
 {
     float wide, narrow;
     choir_ctc_loss_opts o = choir_ctc_loss_defaults();
-    (void)state;
     choir_tensor *leaf = choir_require_grad(choir_randn(step, choir_dims(T, B, C), "leaf"));
     choir_tensor *half = choir_cast(choir_log_softmax(leaf), CHOIR_BF16);
     choir_tensor *y = loss_of(half, input_lengths, o);
@@ -118,7 +113,6 @@ static void per_label(void **state)
     choir_tensor *x = choir_log_softmax(choir_randn(step, choir_dims(T, B, C), "x"));
     choir_tensor *all = ids(step, choir_dims(B, S), labels);
     float whole, divisor;
-    (void)state;
     read(loss_of(x, input_lengths, o), &whole);
     read(choir_loss_divisor(&all, 1, choir_cross_entropy_defaults()), &divisor);
     assert_true(divisor == 3 + 1 + 2);
@@ -131,7 +125,6 @@ static void refusals(void **state)
 {
     choir_ctc_loss_opts o = choir_ctc_loss_defaults();
     choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(T, B, C), -1);
-    (void)state;
     assert_refused(
         loss_of(choir_narrow(x, 1, 0, 2), input_lengths, o), CHOIR_ERR_SHAPE, "targets (B, S)");
     o.blank = C;
@@ -153,7 +146,6 @@ static void lengths_and_labels(void **state)
     static const int64_t beyond[B] = {6, 7, 1}, many[B] = {3, 1, -1};
     choir_ctc_loss_opts o = choir_ctc_loss_defaults();
     choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(T, B, C), -1);
-    (void)state;
     bad_data(
         loss_of(x, beyond, o), "expected an input length from 0 to 6, got 7 in sequence 1");
     o.blank = 2;
@@ -167,15 +159,13 @@ static void lengths_and_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        TEST(gradients),
-        TEST(reductions),
-        TEST(no_path),
-        TEST(sixteen_bits),
-        TEST(per_label),
-        TEST(refusals),
-        TEST(lengths_and_labels),
-#undef TEST
+        IN_SCOPES(gradients),
+        IN_SCOPES(reductions),
+        IN_SCOPES(no_path),
+        IN_SCOPES(sixteen_bits),
+        IN_SCOPES(per_label),
+        IN_SCOPES(refusals),
+        IN_SCOPES(lengths_and_labels),
     };
     return cmocka_run_group_tests_name("ctc", tests, NULL, NULL);
 }

@@ -33,7 +33,6 @@ static void test_each_use(void **state)
 {
     choir_tensor *old = closed_tensor(41), *mine = choir_zeros(step, CHOIR_F32, choir_dims(1));
     float value;
-    (void)state;
     assert_fails(
         choir_read(old, &value, sizeof value), CHOIR_ERR_SCOPE, "step 41, which is closed");
     assert_int_equal(choir_write(old, &value, sizeof value), CHOIR_ERR_SCOPE);
@@ -60,7 +59,6 @@ static void test_each_use(void **state)
 static void test_remembered(void **state)
 {
     choir_tensor *old = closed_tensor(7);
-    (void)state;
     for (uint64_t i = 0; i < CHOIR__REMEMBERED - 1; i++) {
         another_step(100 + i);
         assert_true(isnan(choir_item(old)));
@@ -86,14 +84,12 @@ static bool reuses_the_first(int remembered)
 /* Where one process has many runs, closed scopes are reused earlier. */
 static void test_remembers_fewer(void **state)
 {
-    (void)state;
     assert_false(reuses_the_first(0));
     assert_true(reuses_the_first(2));
 }
 
 static void test_of_a_run(void **state)
 {
-    (void)state;
     choir_scope *other = choir_scope_open(NULL, 1);
     choir_module *net = choir_nn_linear(other, 2, 2);
     choir_optim *optim = choir_sgd(other, net, choir_sgd_defaults());
@@ -117,7 +113,6 @@ static void test_of_a_run(void **state)
 static void test_closed_twice(void **state)
 {
     choir_scope *s = choir_step_open(run, 3);
-    (void)state;
     ok(choir_scope_close(s));
     assert_fails(choir_scope_close(s), CHOIR_ERR_SCOPE, "step 3, which is closed");
     choir_tensor *t = choir_zeros(s, CHOIR_F32, choir_dims(2)); /* has no scope to belong to */
@@ -131,7 +126,6 @@ static void test_wrong_order(void **state)
     choir_scope *outer = choir_step_open(run, 3), *inner = choir_micro_open(outer, 0);
     choir_scope *innermost = choir_no_grad(inner);
     choir_tensor *t = choir_zeros(innermost, CHOIR_F32, choir_dims(2));
-    (void)state;
     assert_fails(
         choir_scope_close(outer), CHOIR_ERR_SCOPE, "step 3 closed before a scope inside it");
     assert_int_equal(choir_scope_close(inner), CHOIR_ERR_SCOPE);
@@ -143,7 +137,6 @@ static void test_wrong_order(void **state)
 static void test_run_before_step(void **state)
 {
     choir_scope *other = choir_scope_open(NULL, 1), *s = choir_step_open(other, 0);
-    (void)state;
     assert_int_equal(choir_scope_close(other), CHOIR_ERR_SCOPE);
     assert_fails(choir_scope_close(s), CHOIR_ERR_SCOPE, "step 0, which is closed");
 }
@@ -151,7 +144,6 @@ static void test_run_before_step(void **state)
 /* A mistyped name has no parameter; the op says so, and the step has the error. */
 static void test_typo(void **state)
 {
-    (void)state;
     choir_module *net = choir_nn_linear(run, 2, 2);
     choir_tensor *w = choir_module_find(net, "wieght");
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(1, 2));
@@ -167,7 +159,6 @@ static void test_typo(void **state)
 /* A message about a dimension says the number that the program gave. */
 static void test_missing_dimension(void **state)
 {
-    (void)state;
     choir_scope *s = choir_scope_open(NULL, 1);
     choir_tensor *t = choir_randn(s, choir_dims(2, 3), "t");
     choir_cumsum(t, -9);
@@ -178,7 +169,6 @@ static void test_missing_dimension(void **state)
 /* A device that choir_device_find did not find is not cpu:0. */
 static void test_missing_device(void **state)
 {
-    (void)state;
     choir_scope *lost = choir_scope_open(choir_device_find("cuda:99"), 1);
     assert_fails(choir_scope_status(lost), CHOIR_ERR_DEVICE, "cuda");
     assert_int_equal(choir_scope_close(lost), CHOIR_ERR_DEVICE);
@@ -193,7 +183,6 @@ static void test_missing_device(void **state)
 
 static void test_memory_comes_first(void **state)
 {
-    (void)state;
     choir_device_set_limit(choir_scope_device(run), 1 << 20);
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(1000, 1000));
     assert_true(isnan(choir_item(x)));
@@ -244,7 +233,6 @@ static void print_long(void)
 
 static void test_print(void **state)
 {
-    (void)state;
     char *text = output_of(STDOUT_FILENO, print_long);
     assert_non_null(strstr(text,
         "[[  0.0000,   1.0000,   2.0000, ...,  17.0000,  18.0000,  19.0000]]  f32 (1, 20)"));
@@ -309,7 +297,6 @@ static void use_null(void)
 
 static void test_unread(void **state)
 {
-    (void)state;
     char *text = output_of(STDERR_FILENO, read_nothing);
     const char *line = strstr(text, "choir: step 0 failed, and the error was not read: add:");
     assert_non_null(line);
@@ -322,21 +309,20 @@ static void test_unread(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unread), /* first: the children begin without a device */
         cmocka_unit_test(test_print),
-        TEST(test_each_use),
-        TEST(test_remembered),
+        IN_SCOPES(test_each_use),
+        IN_SCOPES(test_remembered),
         cmocka_unit_test(test_remembers_fewer),
-        TEST(test_of_a_run),
-        TEST(test_closed_twice),
-        TEST(test_wrong_order),
-        TEST(test_run_before_step),
-        TEST(test_typo),
+        IN_SCOPES(test_of_a_run),
+        IN_SCOPES(test_closed_twice),
+        IN_SCOPES(test_wrong_order),
+        IN_SCOPES(test_run_before_step),
+        IN_SCOPES(test_typo),
         cmocka_unit_test(test_missing_dimension),
-        TEST(test_missing_device),
-        TEST(test_memory_comes_first),
+        IN_SCOPES(test_missing_device),
+        IN_SCOPES(test_memory_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

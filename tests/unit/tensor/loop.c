@@ -52,7 +52,6 @@ static choir_status evaluated(choir_loop *l, const choir_score *score, void *arg
 
 static choir_status saved(choir_loop *l, void *arg)
 {
-    (void)l;
     ((counts *)arg)->saved++;
     return CHOIR_OK;
 }
@@ -105,7 +104,6 @@ static choir_status run(choir_loop_opts opts, counts *c, char sha[65])
 
 static void all_are_called(void **state)
 {
-    (void)state;
     counts c = {0}, first = {.stop_after = 5}, second = {0};
     char whole[65], again[65], folder[] = "/tmp/choir-loop-XXXXXX", *dir;
     assert_non_null(mkdtemp(folder));
@@ -137,7 +135,6 @@ static void all_are_called(void **state)
 
 static void an_error_ends_it(void **state)
 {
-    (void)state;
     counts c = {.fail_after = 3};
     char sha[65];
     choir_loop_opts opts = choir_loop_defaults();
@@ -149,7 +146,6 @@ static void an_error_ends_it(void **state)
 
 static void missing_parts(void **state)
 {
-    (void)state;
     job j = job_open();
     j.training.info = &j.info;
     choir_training t = j.training;
@@ -203,7 +199,6 @@ static choir_status look(choir_loop *l, void *arg)
 /* A step of which no target counts has no loss, and the loop goes on. */
 static void no_target_is_no_loss(void **state)
 {
-    (void)state;
     seen s = {0};
     job j = texts_open();
     j.training.info = &j.info;

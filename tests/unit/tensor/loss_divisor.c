@@ -205,7 +205,6 @@ static double error_of(const job *j, const outcome *o)
 
 static void the_cut_changes_rounding_alone(void **state)
 {
-    (void)state;
     for (int v = 0; v < 4; v++)
         for (int64_t m = 1; m <= MOST; m *= 2) {
             job j = {.targets = uneven,
@@ -223,7 +222,6 @@ static void the_cut_changes_rounding_alone(void **state)
 /* With equal counts, a loss divided by choir_loss_divisor is the micro-batch's own mean. */
 static void equal_counts_keep_their_bits(void **state)
 {
-    (void)state;
     for (int64_t m = 1; m <= MOST; m *= 2) {
         job j = {.targets = even, .micro_count = m};
         outcome divided = run(j);
@@ -236,7 +234,6 @@ static void equal_counts_keep_their_bits(void **state)
 
 static void no_target_is_no_loss(void **state)
 {
-    (void)state;
     static const float zero[CLASSES * FEATURES];
     for (int v = 0; v < 4; v++) {
         job j = {.targets = none, .micro_count = v < 2 ? 1 : 8, .weighted = v % 2};
@@ -250,7 +247,6 @@ static void no_target_is_no_loss(void **state)
 /* The number of targets, or the sum of their weights, is that of all micro-batches. */
 static void targets_are_counted(void **state)
 {
-    (void)state;
     static const int64_t *const targets[] = {uneven, even, none};
     choir_scope *run = choir_scope_open(NULL, 1);
     for (int v = 0; v < 6; v++) {
@@ -277,7 +273,6 @@ static void targets_are_counted(void **state)
 
 static void recorded_steps_keep_the_bits(void **state)
 {
-    (void)state;
     job j = {.targets = uneven, .micro_count = 4, .weighted = true};
     outcome plain = run(j);
     j.recorded = true;
@@ -298,7 +293,6 @@ static void assert_refused(choir_scope *step, choir_tensor *const *y, int count,
 
 static void misuse_is_an_error(void **state)
 {
-    (void)state;
     choir_scope *scope = choir_scope_open(NULL, 1), *step = choir_step_open(scope, 0);
     choir_cross_entropy_opts o = choir_cross_entropy_defaults();
     choir_tensor *y[2] = {choir_zeros(step, CHOIR_I64, choir_dims(4)),

@@ -116,7 +116,6 @@ static const choir_module_class holder = {"holder", sizeof(choir_module), NULL, 
 
 static void parameters(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(ops); i++) {
         float values[MOST], of_parameter[MOST], of_tensor[MOST];
         choir_tensor *w;
@@ -140,7 +139,7 @@ static void parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(parameters, open_scopes, close_scopes),
+        IN_SCOPES(parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

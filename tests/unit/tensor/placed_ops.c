@@ -45,8 +45,6 @@ static bool place(
     choir__placement *p, choir_scope *scope, const char *op, choir_tensor **in, int count)
 {
     doubler *d = (doubler *)p;
-    (void)scope;
-    (void)op;
     if (d->busy)
         return true;
     d->busy = true;
@@ -274,14 +272,12 @@ static choir_tensor *joined(choir_tensor **in)
 
 static choir_tensor *cube(choir_tensor *const *in, int count, const void *arg)
 {
-    (void)count, (void)arg;
     return choir_mul(in[0], choir_square(in[0]));
 }
 
 static void cube_backward(choir_tensor *const *in, int count, choir_tensor *out,
     choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
 {
-    (void)count, (void)out, (void)arg;
     grad_in[0] = choir_scale(choir_mul(grad_out, choir_square(in[0])), 3);
 }
 
@@ -490,7 +486,6 @@ static void outcome_of(const op_case *c, bool placed, struct outcome *o)
 static void operands_are_the_replaced_ones(void **state)
 {
     static struct outcome called, replaced;
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         memset(&called, 0, sizeof called);
         memset(&replaced, 0, sizeof replaced);
@@ -510,7 +505,6 @@ static void look(choir_tensor *t, choir_tensor *grad, void *arg)
 
 static void backward_is_not_placed(void **state)
 {
-    (void)state;
     choir_scope *run = choir_scope_open(here, 9), *step = choir_step_open(run, 0);
     choir_scope *micro = choir_micro_open(step, 0);
     doubler d = {.base = {.by = &doubling}};

@@ -72,11 +72,9 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
 static choir_status body(choir_scope *at, void *arg)
 {
     job *j = arg;
-    micro_batches alone = {0, MICROS, micro_batch, j->net, j, j->losses};
-    choir_status status =
-        j->schedule ? choir_pipeline_step(j->pipe, at, MICROS, micro_batch, j, j->losses)
-                    : run_micro_batches(at, alone);
-    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+    choir_module *pipe = j->schedule ? j->pipe : NULL;
+    micro_batches all = {0, MICROS, micro_batch, j->net, j, j->losses, pipe};
+    return train_micro_batches(at, all, j->optim);
 }
 
 static void open_pipeline(job *j)
@@ -167,60 +165,51 @@ static void check_model(const char *model, bool smaller)
 
 static void mlp(void **state)
 {
-    (void)state;
     check_model("mlp:in=20,hidden=33,classes=7", false);
 }
 
 static void cnn(void **state)
 {
-    (void)state;
     check_model("cnn:width=4,image=12,classes=5,dropout=0.3", false);
     check_model("alexnet:width=2,image=63,classes=5,channels=2,hidden=9,dropout=0.3", false);
 }
 
 static void resnet(void **state)
 {
-    (void)state;
     check_model("resnet18:width=8,image=16,classes=5,small=1", true);
     check_model("resnet50:width=4,image=32,classes=5,stages=3", true);
 }
 
 static void gpt2(void **state)
 {
-    (void)state;
     check_model("gpt2:layers=4,heads=2,width=24,context=10,vocab=31,dropout=0.1", true);
 }
 
 static void llama(void **state)
 {
-    (void)state;
     check_model("llama:layers=4,heads=4,kv_heads=2,width=24,context=10,vocab=31", true);
 }
 
 static void bert(void **state)
 {
-    (void)state;
     check_model(
         "bert:layers=4,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1", true);
 }
 
 static void vit(void **state)
 {
-    (void)state;
     check_model(
         "vit:layers=4,heads=2,width=24,hidden=40,patch=4,image=16,classes=5,dropout=0.1", true);
 }
 
 static void recurrent(void **state)
 {
-    (void)state;
     check_model("lstm:layers=2,hidden=17,in=6,out=5,context=7,dropout=0.2", false);
     check_model("lstm:cell=gru,layers=2,hidden=9,in=6,context=10,vocab=31,dropout=0.2", false);
 }
 
 static void donut(void **state)
 {
-    (void)state;
     check_model("donut:height=32,image_width=32,window=2,embed=8,depths=2-2,heads=1-2,layers=2,"
                 "decoder_heads=2,width=16,hidden=24,context=8,vocab=40,dropout=0.1",
         true);
@@ -252,7 +241,6 @@ static void check_pipelines(const char *model, const char *cuts)
 
 static void pipelines(void **state)
 {
-    (void)state;
     static const char model[] =
         "gpt2:layers=4,heads=2,width=24,context=10,vocab=31,dropout=0.1";
     check_pipelines(model, NULL);
@@ -302,7 +290,6 @@ static size_t peak_of(bool recompute)
  * each block's output, and one block's results. */
 static void bound(void **state)
 {
-    (void)state;
     size_t wide = sizeof(float) * ROWS * WIDE, without = peak_of(false);
     close_scopes(state);
     open_scopes(state);
@@ -352,7 +339,6 @@ typedef struct gate {
 static choir_tensor *gate_forward(choir_module *self, choir_tensor *const *in, int n)
 {
     gate *g = (gate *)self;
-    (void)n;
     choir_tensor *x = g->within ? choir_forward(g->within, in[0]) : in[0];
     g->inner = choir_sigmoid(count(x));
     return choir_add(choir_mul(g->inner, x), g->inner);
@@ -392,7 +378,6 @@ static choir_tensor *input(choir_scope *scope)
  * other, the inner ops run twice. */
 static void once(void **state)
 {
-    (void)state;
     static const int times[] = {0, 2, 3};
     struct gradient want;
     for (int way = 0; way < 3; way++) {
@@ -418,7 +403,6 @@ static void once(void **state)
  * by choir_keep. */
 static void skipped(void **state)
 {
-    (void)state;
     struct gradient want;
     float values[2][N];
     for (int on = 0; on < 2; on++) {
@@ -445,7 +429,6 @@ static void skipped(void **state)
  * that have changed. */
 static void refused(void **state)
 {
-    (void)state;
     float zeros[N] = {0};
     gate *g = new_gate(true, NULL);
     choir_scope *micro = choir_micro_open(step, 0);
@@ -469,13 +452,11 @@ static void refused(void **state)
  * module is recomputed. */
 static void note_output(choir_module *m, choir_tensor *out, void *arg)
 {
-    (void)m;
     *(choir_tensor **)arg = out;
 }
 
 static void hooked(void **state)
 {
-    (void)state;
     choir_tensor *out = NULL;
     gate *inner = new_gate(false, NULL), *outer = new_gate(true, &inner->base);
     choir_module_hook(&inner->base, (choir_module_hooks){.after_forward = note_output}, &out);
@@ -488,7 +469,6 @@ static void hooked(void **state)
 static choir_tensor *scores_forward(choir_module *self, choir_tensor *const *in, int n)
 {
     gate *g = (gate *)self;
-    (void)n;
     choir_tensor *y = choir_add(in[0], count(in[0])); /* (1, N) */
     g->inner = choir_sigmoid(choir_sigmoid(y));
     return y;
@@ -498,7 +478,6 @@ static const choir_module_class scores_class = {"scores", sizeof(gate), scores_f
 
 static void over_the_scores(void **state)
 {
-    (void)state;
     struct gradient want;
     int64_t target = 2;
     for (int on = 0; on < 2; on++) {
@@ -528,7 +507,6 @@ static int count_blocks(const char *model)
 
 static void blocks(void **state)
 {
-    (void)state;
     assert_int_equal(count_blocks("gpt2:layers=3,heads=2,width=8,context=4,vocab=9"), 3);
     assert_int_equal(count_blocks("llama:layers=3,heads=2,width=8,context=4,vocab=9"), 3);
     assert_int_equal(count_blocks("bert:layers=3,heads=2,width=8,context=4,vocab=9"), 3);
@@ -544,7 +522,6 @@ static void blocks(void **state)
 
 static choir_tensor *images(choir_tensor *const *in, int n, void *arg)
 {
-    (void)n, (void)arg;
     choir_conv_opts o = choir_conv_defaults();
     o.stride = 2;
     choir_tensor *x = choir_group_norm(in[0], 2, NULL, NULL, 1e-5f); /* (2, 4, 6, 6) */
@@ -555,7 +532,6 @@ static choir_tensor *images(choir_tensor *const *in, int n, void *arg)
 
 static choir_tensor *rows(choir_tensor *const *in, int n, void *arg)
 {
-    (void)n, (void)arg;
     choir_tensor *x = choir_matmul(in[0], choir_transpose(in[1], 0, 1)); /* (8, 5) */
     x = choir_div(
         choir_softmax(x), choir_expand(choir_exp(choir_narrow(x, 1, 0, 1)), x->shape));
@@ -571,7 +547,6 @@ static choir_tensor *rows(choir_tensor *const *in, int n, void *arg)
 
 static void ops(void **state)
 {
-    (void)state;
     choir_tensor *in[2] = {
         choir_require_grad(choir_randn(step, choir_dims(2, 4, 6, 6), "image")),
         choir_require_grad(choir_randn(step, choir_dims(4, 3, 3, 3), "kernel"))};
@@ -585,15 +560,14 @@ int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "4", 1);
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(ops),
-        T(once),
-        T(skipped),
-        T(refused),
-        T(hooked),
-        T(over_the_scores),
-        T(blocks),
-        T(bound),
+        IN_SCOPES(ops),
+        IN_SCOPES(once),
+        IN_SCOPES(skipped),
+        IN_SCOPES(refused),
+        IN_SCOPES(hooked),
+        IN_SCOPES(over_the_scores),
+        IN_SCOPES(blocks),
+        IN_SCOPES(bound),
         cmocka_unit_test(mlp),
         cmocka_unit_test(cnn),
         cmocka_unit_test(resnet),
@@ -604,7 +578,6 @@ int main(void)
         cmocka_unit_test(recurrent),
         cmocka_unit_test(donut),
         cmocka_unit_test(pipelines),
-#undef T
     };
     return cmocka_run_group_tests_name("recomputation", tests, NULL, NULL);
 }

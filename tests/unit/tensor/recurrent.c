@@ -100,7 +100,6 @@ static void plain_step(choir_cell cell, const float *x, int64_t in, int64_t hidd
 static void plain_loops(void **state)
 {
     enum { T = 5, B = 3, I = 4, H = 6 };
-    (void)state;
     for (int cell = 0; cell < CELLS; cell++) {
         choir_recurrent_opts opts = choir_recurrent_defaults();
         opts.bidirectional = true;
@@ -182,7 +181,6 @@ static choir_tensor *apply(choir_tensor *const *in, int count, void *arg)
     choir_cell_weights w[2] = {{NULL}};
     choir_cell_state first = {NULL, NULL}, last;
     int at = 1;
-    (void)count;
     for (int d = 0; d < v->directions; d++) {
         w[d].w_ih = in[at++], w[d].w_hh = in[at++];
         if (v->bias)
@@ -205,7 +203,6 @@ static choir_tensor *apply(choir_tensor *const *in, int count, void *arg)
 static void differences(void **state)
 {
     static const int64_t steps[] = {1, 3};
-    (void)state;
     for (int i = 0; i < CELLS * 32; i++) {
         struct variant v = {
             (choir_cell)(i % CELLS), 1 + (i / 4 & 1), i / 8 & 1, i / 16 & 1, i / 32 & 1};
@@ -234,7 +231,6 @@ static void differences(void **state)
 
 static void batch_first(void **state)
 {
-    (void)state;
     for (int cell = 0; cell < CELLS; cell++) {
         choir_recurrent_opts opts = choir_recurrent_defaults();
         opts.layers = 2;
@@ -253,7 +249,6 @@ static void batch_first(void **state)
 /* Started from the first half's state, the second half gives the results of the whole. */
 static void in_parts(void **state)
 {
-    (void)state;
     for (int cell = 0; cell < CELLS; cell++) {
         choir_recurrent_opts opts = choir_recurrent_defaults();
         opts.layers = 3;
@@ -276,7 +271,6 @@ static void in_parts(void **state)
 /* A sample's numbers do not depend on its neighbours' values. */
 static void samples_apart(void **state)
 {
-    (void)state;
     for (int cell = 0; cell < CELLS; cell++) {
         choir_module *m = new_module((choir_cell)cell, 5, 33, choir_recurrent_defaults());
         choir_tensor *x = numbers(choir_dims(4, 3, 5)), *other = numbers(choir_dims(4, 3, 5));
@@ -289,7 +283,6 @@ static void samples_apart(void **state)
 
 static void dropout(void **state)
 {
-    (void)state;
     choir_recurrent_opts opts = choir_recurrent_defaults();
     opts.layers = 2;
     choir_module *plain = choir_nn_lstm(run, 5, 9, opts);
@@ -306,7 +299,6 @@ static void dropout(void **state)
 
 static void names(void **state)
 {
-    (void)state;
     choir_recurrent_opts opts = choir_recurrent_defaults();
     opts.layers = 2;
     opts.bidirectional = true;
@@ -325,7 +317,6 @@ static void names(void **state)
 /* bf16 is computed in f32 and rounded once. */
 static void halves(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_cast(numbers(choir_dims(3, 2, 4)), CHOIR_BF16);
     choir_tensor *w[4] = {choir_cast(numbers(choir_dims(20, 4)), CHOIR_BF16),
         choir_cast(numbers(choir_dims(20, 5)), CHOIR_BF16),
@@ -354,7 +345,6 @@ static void expect(choir_scope *scope, choir_status status, const char *words)
 
 static void wrong_operands(void **state)
 {
-    (void)state;
     choir_cell_weights w = {numbers(choir_dims(12, 5)), numbers(choir_dims(12, 3)),
         numbers(choir_dims(12)), numbers(choir_dims(12))};
     choir_tensor *x = numbers(choir_dims(4, 2, 5)), *h = numbers(choir_dims(1, 2, 3));
@@ -391,7 +381,6 @@ static void wrong_operands(void **state)
 
 static void wrong_modules(void **state)
 {
-    (void)state;
     choir_recurrent_opts opts = choir_recurrent_defaults();
     choir_nn_lstm(run, 5, -3, opts);
     expect(run, CHOIR_ERR_ARGUMENT, "-3");
@@ -423,7 +412,6 @@ static void wrong_modules(void **state)
 /* A hook also receives operands that are absent (NULL). */
 static void hooked_without_h(void **state)
 {
-    (void)state;
     choir_module *m = choir_nn_lstm(run, 5, 3, choir_recurrent_defaults());
     choir_module_hook(m, (choir_module_hooks){NULL}, NULL);
     choir_cell_state s = {NULL, numbers(choir_dims(1, 2, 3))};
@@ -435,19 +423,17 @@ static void hooked_without_h(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(plain_loops),
-        T(differences),
-        T(batch_first),
-        T(in_parts),
-        T(samples_apart),
-        T(dropout),
-        T(names),
-        T(halves),
-        T(wrong_operands),
-        T(wrong_modules),
-        T(hooked_without_h),
-#undef T
+        IN_SCOPES(plain_loops),
+        IN_SCOPES(differences),
+        IN_SCOPES(batch_first),
+        IN_SCOPES(in_parts),
+        IN_SCOPES(samples_apart),
+        IN_SCOPES(dropout),
+        IN_SCOPES(names),
+        IN_SCOPES(halves),
+        IN_SCOPES(wrong_operands),
+        IN_SCOPES(wrong_modules),
+        IN_SCOPES(hooked_without_h),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

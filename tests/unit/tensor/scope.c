@@ -20,7 +20,6 @@ static void test_innermost(void **state)
     choir_scope *micro = choir_micro_open(step, 0);
     choir_tensor *a = zeros(run, choir_dims(2)), *b = zeros(step, choir_dims(2));
     choir_tensor *c = zeros(micro, choir_dims(2));
-    (void)state;
     assert_ptr_equal(choir_tensor_scope(choir_add(a, b)), step);
     assert_ptr_equal(choir_tensor_scope(choir_add(b, a)), step);
     assert_ptr_equal(choir_tensor_scope(choir_add(choir_add(a, c), b)), micro);
@@ -32,7 +31,6 @@ static void test_unrelated(void **state)
 {
     choir_scope *other = choir_scope_open(NULL, 6), *sibling = choir_step_open(run, 1);
     choir_tensor *a = zeros(step, choir_dims(2));
-    (void)state;
     choir_tensor *bad = choir_add(a, zeros(sibling, choir_dims(2)));
     assert_true(isnan(choir_item(choir_sum(bad))));
     assert_fails(choir_scope_status(step), CHOIR_ERR_SCOPE, "choir_keep");
@@ -53,7 +51,6 @@ static void test_unrelated_and_deeper(void **state)
     choir_scope *sibling = choir_step_open(run, 1), *micro = choir_micro_open(sibling, 0);
     choir_tensor *a = choir_require_grad(zeros(step, choir_dims(2)));
     choir_tensor *bad = choir_sum(choir_add(a, zeros(micro, choir_dims(2))));
-    (void)state;
     assert_ptr_equal(choir_tensor_scope(bad), step);
     assert_int_equal(choir_backward(bad), CHOIR_ERR_SCOPE); /* where the result lives, too */
     choir_scope_close(micro);
@@ -64,7 +61,6 @@ static void test_parameters_alone(void **state)
 {
     choir_module *net = choir_nn_linear(run, 2, 2);
     choir_tensor *w = choir_module_find(net, "weight");
-    (void)state;
     choir_square(w);
     assert_fails(choir_scope_status(run), CHOIR_ERR_SCOPE, "choir_in");
     choir_scope_clear(run);
@@ -80,7 +76,6 @@ static void test_parameters_alone(void **state)
 static void test_first_error_stays(void **state)
 {
     choir_tensor *a = zeros(step, choir_dims(2, 3)), *b = zeros(step, choir_dims(4, 5));
-    (void)state;
     choir_tensor *bad = choir_matmul(a, b);
     choir_tensor *later = choir_relu(choir_add(bad, bad));
     choir_add(a, b);
@@ -105,7 +100,6 @@ static void test_first_error_stays(void **state)
 static void test_clear(void **state)
 {
     choir_tensor *bad = choir_reshape(zeros(step, choir_dims(2, 3)), choir_dims(7));
-    (void)state;
     assert_int_equal(choir_scope_status(step), CHOIR_ERR_SHAPE);
     choir_scope_clear(step);
     ok(choir_scope_status(step));
@@ -119,7 +113,6 @@ static void test_execution_error(void **state)
 {
     int64_t ids[2] = {1, 12};
     choir_tensor *table = zeros(step, choir_dims(4, 2));
-    (void)state;
     choir_tensor *y = choir_embedding(table, choir_from(step, CHOIR_I64, choir_dims(2), ids));
     float v[4];
     assert_fails(choir_read(y, v, sizeof v), CHOIR_ERR_RANGE, "12");
@@ -134,7 +127,6 @@ static void test_execution_error_at_close(void **state)
 {
     int64_t ids[2] = {1, 12};
     choir_scope *mine = choir_scope_open(NULL, 1), *s = choir_step_open(mine, 0);
-    (void)state;
     choir_embedding(zeros(s, choir_dims(4, 2)), choir_from(s, CHOIR_I64, choir_dims(2), ids));
     choir_scope_close(s); /* which may come before the kernel has run */
     assert_fails(choir_scope_close(mine), CHOIR_ERR_RANGE, "12");
@@ -149,7 +141,6 @@ static void test_reading(void **state)
 {
     choir_tensor *t = zeros(step, choir_dims(2, 2));
     float v[5];
-    (void)state;
     assert_int_equal(choir_read(t, v, sizeof v), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_write(t, v, 4), CHOIR_ERR_ARGUMENT);
     assert_true(isnan(choir_item(t)));
@@ -179,7 +170,6 @@ static void test_reading(void **state)
 static void test_bad_shapes(void **state)
 {
     choir_conv_opts c = choir_conv_defaults(), zero = {0};
-    (void)state;
     BAD(choir_zeros(step, CHOIR_F32, choir_dims(-1)));
     BAD(choir_zeros(step, CHOIR_F32, choir_dims(1LL << 40, 1LL << 40)));
     BAD(choir_zeros(step, CHOIR_F32, ((choir_shape){.ndim = 7})));
@@ -239,7 +229,6 @@ static void test_bad_shapes(void **state)
 
 static void test_bad_dtypes(void **state)
 {
-    (void)state;
     BAD(choir_add(F(2), T(F64, 2)));
     BAD(choir_add(T(I64, 2), T(I64, 2)));
     BAD(choir_relu(T(I64, 2)));
@@ -260,7 +249,6 @@ static void test_bad_cross_entropies(void **state)
 {
     choir_cross_entropy_opts o = choir_cross_entropy_defaults();
     choir_reduction none[] = {CHOIR_LOSS_BATCH_MEAN, (choir_reduction)9, (choir_reduction)-1};
-    (void)state;
     for (int soft = 0; soft < 2; soft++) {
         choir_tensor *y = soft ? F(4, 3) : T(I64, 4);
         choir_tensor *weights[] = {F(4), F(1), F(1, 3), T(F64, 3), T(I64, 3), F(0)};
@@ -283,7 +271,6 @@ static void test_bad_cross_entropies(void **state)
 static void test_worse_dtypes(void **state)
 {
     choir_conv_opts c = choir_conv_defaults();
-    (void)state;
     BAD(choir_matmul(T(U8, 30, 30), T(U8, 30, 30)));
     BAD(choir_linear(T(I64, 2, 3), T(I64, 2, 3), NULL));
     BAD(choir_layer_norm(T(U8, 20, 30), NULL, NULL, 1e-5f));
@@ -302,7 +289,6 @@ static void test_worse_dtypes(void **state)
 
 static void test_worse_shapes(void **state)
 {
-    (void)state;
     BAD(choir_flatten(F(4, 2), -5));
     BAD(choir_reshape(F(4), choir_dims(4611686018427387905, 4)));
     BAD(choir_reshape(F(4), ((choir_shape){.ndim = 7})));
@@ -318,7 +304,6 @@ static void test_no_such_device(void **state)
     char *was = set ? strdup(set) : NULL;
     setenv("CHOIR_DEVICE", "nowhere:7", 1);
     choir_scope *lost = choir_scope_open(NULL, 6);
-    (void)state;
     choir_module *net = choir_nn_linear(lost, 2, 3);
     choir_forward(net, zeros(lost, choir_dims(4, 2)));
     assert_fails(choir_scope_status(lost), CHOIR_ERR_DEVICE, "no devices of kind 'nowhere'");
@@ -331,23 +316,22 @@ static void test_no_such_device(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
     const struct CMUnitTest tests[] = {
-        TEST(test_innermost),
-        TEST(test_unrelated),
-        TEST(test_unrelated_and_deeper),
-        TEST(test_parameters_alone),
-        TEST(test_first_error_stays),
-        TEST(test_clear),
-        TEST(test_execution_error),
-        TEST(test_execution_error_at_close),
-        TEST(test_reading),
-        TEST(test_bad_shapes),
-        TEST(test_bad_dtypes),
-        TEST(test_bad_cross_entropies),
-        TEST(test_worse_dtypes),
-        TEST(test_worse_shapes),
-        TEST(test_no_such_device),
+        IN_SCOPES(test_innermost),
+        IN_SCOPES(test_unrelated),
+        IN_SCOPES(test_unrelated_and_deeper),
+        IN_SCOPES(test_parameters_alone),
+        IN_SCOPES(test_first_error_stays),
+        IN_SCOPES(test_clear),
+        IN_SCOPES(test_execution_error),
+        IN_SCOPES(test_execution_error_at_close),
+        IN_SCOPES(test_reading),
+        IN_SCOPES(test_bad_shapes),
+        IN_SCOPES(test_bad_dtypes),
+        IN_SCOPES(test_bad_cross_entropies),
+        IN_SCOPES(test_worse_dtypes),
+        IN_SCOPES(test_worse_shapes),
+        IN_SCOPES(test_no_such_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

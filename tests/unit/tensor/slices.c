@@ -60,7 +60,6 @@ static void expect(int dim, int64_t start, float g[16 * 16])
 static void gradient_of_slices(void **state)
 {
     float expected[16 * 16];
-    (void)state;
     for (int dim = 0; dim < 2; dim++)
         for (int64_t start = 0; start < 5; start += 4)
             for (int leaf = 0; leaf < 2; leaf++) { /* a leaf's gradient, or a result's */
@@ -74,7 +73,6 @@ static void gradient_of_slices(void **state)
 /* A slice's gradient is not added into a gradient that another op shares and still needs. */
 static void gradients_of_others(void **state)
 {
-    (void)state;
     choir_tensor *x = choir_require_grad(counting(choir_dims(4))),
                  *other = choir_require_grad(counting(choir_dims(4)));
     choir_tensor *h = choir_scale(x, 1), *o = choir_scale(other, 1);
@@ -94,7 +92,6 @@ static void cost_of_slices(void **state)
     enum { ROWS = 16, COLS = 16384, WHOLE = ROWS * COLS * (int)sizeof(float) };
     choir_device *d = choir_tensor_device(choir_zeros(step, CHOIR_F32, CHOIR_SCALAR));
     choir_device_stats before, after;
-    (void)state;
     choir_tensor *x =
         choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(ROWS, COLS), 1));
     choir_tensor *loss = NULL;
@@ -135,7 +132,6 @@ static void pieces(void **state)
       splits[] = {{10, 4, 3, {4, 4, 2}}, {10, 20, 1, {10}}, {10, 10, 1, {10}},
           {10, 5, 2, {5, 5}}, {3, 1, 3, {1, 1, 1}}, {0, 4, 1, {0}}};
     choir_tensor *parts[8];
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(chunks); i++) {
         choir_tensor *x = counting(choir_dims(chunks[i].length));
         assert_int_equal(choir_chunk(x, chunks[i].count, 0, parts), chunks[i].pieces);
@@ -159,7 +155,6 @@ static void pieces(void **state)
 static void cut_and_joined(void **state)
 {
     float whole[240], doubled[240];
-    (void)state;
     for (int i = 0; i < 240; i++)
         whole[i] = (float)(i + 1), doubled[i] = (float)(2 * (i + 1));
     for (int size = 1; size <= 120; size += size < 20 ? 1 : 25) {
@@ -174,7 +169,6 @@ static void cut_and_joined(void **state)
 
 static void stacked(void **state)
 {
-    (void)state;
     choir_tensor *x = counting(choir_dims(2, 3)), *y = choir_scale(x, 10);
     choir_tensor *both[2] = {x, y};
     assert_values(
@@ -190,7 +184,6 @@ static void stacked(void **state)
 /* Scalars become a vector: its mean, and backward from all of them at once. */
 static void scalars(void **state)
 {
-    (void)state;
     for (int way = 0; way < 2; way++) {
         choir_tensor *leaves[20], *losses[20];
         for (int i = 0; i < 20; i++) {
@@ -208,7 +201,6 @@ static void scalars(void **state)
 static void refusals(void **state)
 {
     choir_tensor *x = counting(choir_dims(2, 3)), *y = counting(choir_dims(3, 2)), *parts[4];
-    (void)state;
 #define BAD(count, word)                                                                       \
     assert_int_equal(count, 1);                                                                \
     assert_true(parts[0]->poisoned);                                                           \
@@ -233,16 +225,14 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(gradient_of_slices),
-        T(gradients_of_others),
-        T(cost_of_slices),
-        T(pieces),
-        T(cut_and_joined),
-        T(stacked),
-        T(scalars),
-        T(refusals),
-#undef T
+        IN_SCOPES(gradient_of_slices),
+        IN_SCOPES(gradients_of_others),
+        IN_SCOPES(cost_of_slices),
+        IN_SCOPES(pieces),
+        IN_SCOPES(cut_and_joined),
+        IN_SCOPES(stacked),
+        IN_SCOPES(scalars),
+        IN_SCOPES(refusals),
     };
     return cmocka_run_group_tests_name("slices", tests, NULL, NULL);
 }

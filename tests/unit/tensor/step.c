@@ -5,13 +5,12 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
+#include "unit/tensor/small_step.h"
 #include "device/device.h"
 #include "tensor/scope.h"
 
 static int eight_devices(void **state)
 {
-    (void)state;
     return setenv("CHOIR_CPU_DEVICES", "8", 1);
 }
 
@@ -48,7 +47,6 @@ static struct {
 
 static choir_status issue_from_host(void *arg)
 {
-    (void)arg;
     note(host.queue, host.log, host.next++, 0); /* not recorded: decided again each time */
     return CHOIR_OK;
 }
@@ -64,7 +62,6 @@ static void test_recording(void **state)
     choir__queue *a = choir__queue_new((choir__queue_opts){.name = "a"});
     choir__queue *b = choir__queue_new((choir__queue_opts){.name = "b", .worker_only = true});
     bool refusing = false;
-    (void)state;
     host.queue = a;
     host.log = &log;
     host.next = 100;
@@ -101,78 +98,11 @@ static void test_recording(void **state)
 
 /* --- a training step --- */
 
-enum { STEPS = 12, BATCH = 6, WIDTH = 5 };
-
-struct job {
-    choir_scope *run;
-    choir_module *net;
-    choir_optim *opt;
-    choir_tensor *x, *y; /* of the run */
-    choir_tensor *loss;
-    choir_status fail;
-    int calls;
-};
-
-static void open_job(struct job *j)
-{
-    float x[BATCH * WIDTH];
-    int64_t y[BATCH];
-    for (int i = 0; i < BATCH * WIDTH; i++)
-        x[i] = (float)(i % 7) - 3;
-    for (int i = 0; i < BATCH; i++)
-        y[i] = i % 3;
-    choir_scope *run = choir_scope_open(NULL, 11);
-    *j = (struct job){.run = run,
-        .net = choir_nn_sequential(run, choir_nn_linear(run, WIDTH, 8), choir_nn_gelu(run),
-            choir_nn_dropout(run, 0.3f), choir_nn_linear(run, 8, 3)),
-        .x = choir_from(run, CHOIR_F32, choir_dims(BATCH, WIDTH), x),
-        .y = choir_from(run, CHOIR_I64, choir_dims(BATCH), y)};
-    choir_adamw_opts hp = choir_adamw_defaults();
-    hp.lr = 0.05f;
-    j->opt = choir_adamw(run, j->net, hp);
-    choir_optim_clip(j->opt, 0.5f);
-    choir_optim_schedule(j->opt, choir_schedule_cosine(3, STEPS, 0.001f));
-}
-
-static choir_status train(choir_scope *step, void *arg)
-{
-    struct job *j = arg;
-    j->calls++;
-    if (j->fail != CHOIR_OK)
-        return choir__error(j->fail, "asked to fail");
-    choir_tensor *loss = choir_cross_entropy(choir_forward(j->net, choir_in(step, j->x)), j->y);
-    j->loss = choir_keep(j->run, loss);
-    choir_status status = choir_backward(loss);
-    return status != CHOIR_OK ? status : choir_optim_step(j->opt);
-}
-
-static choir_status other(choir_scope *step, void *arg)
-{
-    struct job *j = arg;
-    j->loss = choir_keep(j->run, choir_sum(choir_forward(j->net, choir_in(step, j->x))));
-    return choir_scope_status(step);
-}
-
-static choir_status eager(struct job *j, uint64_t number)
-{
-    choir_scope *s = choir_step_open(j->run, number);
-    choir_status status = train(s, j);
-    choir_scope_close(s);
-    return status;
-}
-
-static void weights_of(struct job *j, float w[8 * WIDTH])
-{
-    choir_tensor *t = choir_module_find(j->net, "0.weight");
-    ok(choir_read(t, w, 8 * WIDTH * sizeof(float)));
-}
-
 static void test_replay_is_eager(void **state)
 {
     struct job a, b;
     float wa[8 * WIDTH], wb[8 * WIDTH];
     double losses[STEPS], norms[STEPS];
-    (void)state;
     open_job(&a);
     for (int i = 0; i < STEPS; i++) {
         ok(eager(&a, (uint64_t)i));
@@ -197,7 +127,6 @@ static void test_replay_is_eager(void **state)
 static void test_other_function(void **state)
 {
     struct job j;
-    (void)state;
     open_job(&j);
     for (int i = 0; i < 30; i++) {
         ok(choir_step(j.run, i / 5 % 2 ? other : train, &j));
@@ -211,7 +140,6 @@ static void test_changing_functions_does_not_grow(void **state)
 {
     choir_device_stats stats[2];
     struct job j;
-    (void)state;
     open_job(&j);
     for (int i = 0; i < 400; i++) {
         ok(choir_step(j.run, i / 4 % 2 ? other : train, &j));
@@ -226,7 +154,6 @@ static void test_changing_functions_does_not_grow(void **state)
 
 static void test_error_inside(void **state)
 {
-    (void)state;
     for (int at = 0; at < 3; at++) {
         struct job j;
         open_job(&j);
@@ -248,7 +175,6 @@ static void test_closed_after_recording(void **state)
 {
     choir_device *device = choir_device_find("cpu:0");
     choir_device_stats before, after;
-    (void)state;
     choir_device_get_stats(device, &before);
     for (int round = 0; round < 5; round++) {
         struct job j;
@@ -265,7 +191,6 @@ static void test_execution_error_in_replay(void **state)
 {
     struct job j;
     int64_t bad[BATCH] = {0, 1, 99, 0, 0, 0};
-    (void)state;
     open_job(&j);
     for (int i = 0; i < 4; i++)
         ok(choir_step(j.run, train, &j));
@@ -293,7 +218,6 @@ static void test_random_tensors(void **state)
 {
     struct job a, b;
     choir_status status = CHOIR_OK;
-    (void)state;
     open_job(&a);
     open_job(&b);
     for (int i = 0; i < 6 && status == CHOIR_OK; i++) {
@@ -317,7 +241,6 @@ static choir_status look(choir_scope *step, void *arg)
 static void test_reading_inside(void **state)
 {
     struct job j;
-    (void)state;
     open_job(&j);
     choir_status status = CHOIR_OK;
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
@@ -341,7 +264,6 @@ static void test_two_devices(void **state)
     choir_device *other_device = choir_device_find("cpu:1");
     float v[BATCH * WIDTH];
     choir_status status = CHOIR_OK;
-    (void)state;
     open_job(&j);
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
         status = choir_step(j.run, two_devices, &j);

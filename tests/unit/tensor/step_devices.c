@@ -14,7 +14,6 @@ static choir_device *home, *there;
 
 static int devices(void **state)
 {
-    (void)state;
     setenv("CHOIR_CPU_DEVICES", "3", 1);
     home = choir_device_find("cpu:0");
     there = choir_device_find("cpu:1");
@@ -23,7 +22,6 @@ static int devices(void **state)
 
 static void doze(const void *args)
 {
-    (void)args;
     usleep(SLOW_US);
 }
 
@@ -111,7 +109,6 @@ static choir_status late(choir_scope *step, void *arg)
 
 static void memory_that_another_reads(void **state)
 {
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         struct job j = open_job(recorded);
         for (int i = 0; i < REPLAYS; i++)
@@ -138,7 +135,6 @@ static choir_status one_more(choir_scope *step, void *arg)
 
 static void a_device_that_is_new(void **state)
 {
-    (void)state;
     struct job j = open_job(true);
     for (int i = 0; i < REPLAYS; i++) {
         call(&j, one_more);
@@ -187,7 +183,6 @@ static choir_status change(choir_scope *step, void *arg)
 
 static void values_that_change_in_place(void **state)
 {
-    (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         choir_scope *run = choir_scope_open(home, 3);
         struct net n = {.fc = choir_nn_linear(run, 3, 1), .norm = choir_nn_batch_norm(run, 3)};

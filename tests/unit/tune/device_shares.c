@@ -17,7 +17,6 @@ static char names[][CHOIR__DEVICE_NAME] = {
 /* GPUs are entries of the list that this process has itself. */
 static void gpus(void **state)
 {
-    (void)state;
     static const char *const lists[] = {"5,7,GPU-1a,1", "", NULL};
     static const char *const first[] = {"5,7", "0,1", "0,1"}, *const second[] = {
                                                                   "1,GPU-1a", "3,2", "3,2"};
@@ -37,7 +36,6 @@ static void gpus(void **state)
 
 static void cores(void **state)
 {
-    (void)state;
     choir__device_share *p = choir__device_shares_new(names + 4, 3, 3);
     assert_string_equal(p->devices, "cpu:0,cuda:0,cpu:1");
     assert_true(p->has_cores && p->count == 3);
@@ -61,7 +59,6 @@ static void cores(void **state)
 /* Pages that two processes share count once, also where each leads a group, as ranks do. */
 static void memory(void **state)
 {
-    (void)state;
     enum { MIB = 1 << 20, BYTES = 64 * MIB };
     int ready[2];
     char byte;

@@ -50,7 +50,6 @@ static void test_given_tree(void **state)
     enum { LEAVES = CHOIR_COUNT(tree) };
     double value[LEAVES], box[LEAVES * 2 * COLUMNS];
     choir__leaves leaves = {COLUMNS, LEAVES, value, box};
-    (void)state;
     for (size_t i = 0; i < LEAVES; i++) {
         value[i] = tree[i].value;
         memcpy(box + i * 2 * COLUMNS, tree[i].box, sizeof tree[i].box);
@@ -112,7 +111,6 @@ static void test_tree_fits(void **state)
     choir__forest_table t = make_table(x, y);
     choir__leaves l = {.count = 0};
     int64_t exact = 0;
-    (void)state;
     choir__forest_tree(&t, 1, &l);
     for (int i = 0; i < ROWS; i++) {
         double point[COLUMNS];
@@ -198,7 +196,6 @@ static void test_marginals(void **state)
     choir__forest_table t = make_table(x, y);
     choir__leaves l = {.count = 0};
     grid *g = choir__alloc(sizeof *g);
-    (void)state;
     /* a small tree, whose cells are few */
     choir__forest_table small = {
         COLUMNS, 12, choir__alloc(COLUMNS * 12 * sizeof(double)), y, t.low, t.high, NULL};
@@ -262,7 +259,6 @@ static void test_shares(void **state)
     double share[4], again[4];
     choir_study *least = make_study("minimize", 1, 200),
                 *most = make_study("maximize", -1, 200);
-    (void)state;
     ok(choir_study_importance_by(least, "fanova", 0, share));
     assert_true(share[0] > 0.7 && share[0] < 0.9 && share[1] > 0.1);
     assert_true(share[2] == 0 && share[3] == 0);

@@ -49,7 +49,6 @@ static choir_study *open_study(const char *storage, int64_t trials)
 static choir_status wait_for_release(choir_trial *trial, void *arg, double *values)
 {
     char byte;
-    (void)trial;
     values[0] = 1;
     return read(*(int *)arg, &byte, 1) == 1 ? CHOIR_OK : CHOIR_ERR_IO;
 }
@@ -57,7 +56,6 @@ static choir_status wait_for_release(choir_trial *trial, void *arg, double *valu
 /* The other place has nothing to wait for: no other process has a trial of the study. */
 static void sleeps_beside_its_last_trial(void **state)
 {
-    (void)state;
     int ends[2];
     char folder[] = "/tmp/choir-link-XXXXXX";
     assert_non_null(mkdtemp(folder));
@@ -85,7 +83,6 @@ static void sleeps_beside_its_last_trial(void **state)
 /* All reports of a fork are in the socket; each look takes a part of them. */
 static void reads_a_part_at_once(void **state)
 {
-    (void)state;
     enum { REPORTS = 200 };
     int pair[2], calls = 0;
     choir_trial *trial;

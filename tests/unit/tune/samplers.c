@@ -34,7 +34,6 @@ static bool near(double a, double b, double tolerance)
  * is the least number such that those of volume 2^(t - m) have exactly as many. */
 static void test_sobol_boxes(void **state)
 {
-    (void)state;
     enum { DIMS = 40, M = 8 };
     double mean = 0;
     choir__sobol *s = choir__sobol_new(DIMS, 5);
@@ -62,7 +61,6 @@ static void test_sobol_boxes(void **state)
 /* The mean of a product over the coordinates is much closer than with random points. */
 static void test_sobol_mean(void **state)
 {
-    (void)state;
     enum { DIMS = 8, POINTS = 1024 };
     double square = 0;
     for (uint64_t key = 0; key < 10; key++) {
@@ -84,7 +82,6 @@ static void test_sobol_mean(void **state)
 /* All coordinates of the widest space differ, and stay inside [0, 1). */
 static void test_sobol_many(void **state)
 {
-    (void)state;
     choir__sobol *s = choir__sobol_new(CHOIR__SOBOL_MAX, 1);
     for (int d = 0; d < CHOIR__SOBOL_MAX; d++) {
         double x = choir__sobol_at(s, ((int64_t)1 << 32) - 1, d);
@@ -100,7 +97,6 @@ static void test_sobol_many(void **state)
 /* Points that conditions exclude are passed over, and trials given by hand use up none. */
 static void test_qmc_conditions(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("x", "uniform(0, 1)", "y", "int(1, 9)", "c", "choice(a, b)");
     ok(choir_space_require(space, "x * 9 < y"));
     choir_study *study = study_of(space, "qmc", "minimize", 1);
@@ -127,7 +123,6 @@ static void fill_positive(double *a, int n, choir__draws *draws)
 
 static void test_algebra(void **state)
 {
-    (void)state;
     enum { N = 37 };
     choir__draws draws = {.key = 3};
     double a[N * N], l[N * N], scratch[N * N], inverse[N * N], x[N], b[N];
@@ -154,7 +149,6 @@ static void test_algebra(void **state)
 
 static void test_eigen(void **state)
 {
-    (void)state;
     enum { N = 19 };
     choir__draws draws = {.key = 4};
     double a[N * N], copy[N * N], vectors[N * N], values[N];
@@ -184,7 +178,6 @@ static double rosenbrock(void *of, const double *x, double *gradient)
 
 static void test_minimize(void **state)
 {
-    (void)state;
     double x[] = {-1.2, 1}, low[] = {-2, -2}, high[] = {2, 2};
     int calls = 0;
     assert_true(choir__minimize(rosenbrock, &calls, 2, low, high, 1e-8, 200, x) < 1e-12);
@@ -226,7 +219,6 @@ static choir__regression *regression(int64_t n)
  * the slopes of its mean and variance. */
 static void test_regression(void **state)
 {
-    (void)state;
     enum { N = 60 };
     choir__regression *r = regression(N);
     assert_true(r->weight[1] < 0.1 * r->weight[0]);
@@ -261,7 +253,6 @@ static void test_regression(void **state)
 /* The expected improvement's logarithm against a sum over the normal density, and its slope. */
 static void test_improvement(void **state)
 {
-    (void)state;
     enum { N = 20 };
     choir_space *space = SPACE("a", "uniform(0, 1)", "b", "uniform(0, 1)", "c", "uniform(0, 1)",
         "d", "choice(x, y, z)");
@@ -305,7 +296,6 @@ static int by_second(const void *a, const void *b)
 /* The distribution finds the least value of a narrow tilted valley. */
 static void test_evolution(void **state)
 {
-    (void)state;
     enum { DIMS = 5, POPULATION = 8 };
     double mean[DIMS] = {0.5, 0.5, 0.5, 0.5, 0.5}, value = 1;
     choir__evolution *e = choir__evolution_new(DIMS, POPULATION, mean, 0.2);
@@ -334,7 +324,6 @@ static void test_evolution(void **state)
 /* The density sums to 1, and its draws come as often as it says. */
 static void test_density(void **state)
 {
-    (void)state;
     static const int places[] = {0, 3};
     choir__density *d = choir__density_new(12, 2, places);
     choir__draws draws = {.key = 6};
@@ -367,7 +356,6 @@ static void test_density(void **state)
  * ones here, and few trials are complete. */
 static void test_bohb_budget(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("x", "uniform(0, 1)");
     choir_study *study = study_of(space, "bohb:random=0", "minimize", 2);
     for (int i = 0; i < 60; i++) {
@@ -451,7 +439,6 @@ static void check_bohb(double (*left)(const char *sampler, uint64_t seed), uint6
 
 static void test_bohb(void **state)
 {
-    (void)state;
     check_bohb(missing_ones, 4);
     check_bohb(wrong_choices, 6);
 }
@@ -459,7 +446,6 @@ static void test_bohb(void **state)
 /* The trials of two objectives at the points of a grid: fronts are its diagonals. */
 static void test_population(void **state)
 {
-    (void)state;
     choir_trial trial[25] = {{0}};
     choir__individual all[25];
     double values[25][2];
@@ -481,7 +467,6 @@ static void test_population(void **state)
 
 static void test_pareto(void **state)
 {
-    (void)state;
     static const double values[][2] = {{3, 3}, {1, 1}, {2, 5}, {2, 2}, {0, 0}, {1, 1}, {4, 0}};
     choir_space *space = SPACE("x", "uniform(0, 1)");
     choir_study *study = study_of(space, "random", "minimize,maximize", 2);
@@ -534,7 +519,6 @@ static double mean_best(const choir_space *space, const char *sampler, int seeds
  * condition; some trials fail, or have an infinite value. */
 static void test_mixed(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         int seeds, trials;
@@ -562,7 +546,6 @@ static void test_mixed(void **state)
 /* A normal parameter is a number like another to a model of the loss. */
 static void test_normal_numbers(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("a", "normal(5, 2)", "b", "normal(0, 1)");
     for (uint64_t seed = 0; seed < 3; seed++) {
         choir_study *study = study_of(space, "gp:candidates=200,starts=3", "minimize", seed);
@@ -581,7 +564,6 @@ static void test_normal_numbers(void **state)
 
 static void test_tpe_constant(void **state)
 {
-    (void)state;
     choir_space *with = SPACE("x", "uniform(0, 1)", "y", "uniform(0, 1)", "a", "int(5, 5)", "b",
         "uniform(2, 2)", "c", "choice(k)");
     double best[2];
@@ -639,7 +621,6 @@ static double missing_area(const char *sampler, uint64_t seed)
 
 static void test_nsga2(void **state)
 {
-    (void)state;
     double ours = 0, random = 0;
     for (uint64_t seed = 0; seed < 3; seed++) {
         ours += missing_area("nsga2:population=20", seed) / 3;
@@ -650,7 +631,6 @@ static void test_nsga2(void **state)
 
 static void test_errors(void **state)
 {
-    (void)state;
     choir_space *words = SPACE("a", "choice(x, y)", "b", "uniform(0, 1) if a == x");
     static const struct {
         const char *sampler, *direction, *says;

@@ -94,7 +94,6 @@ static const char *const schedulers[] = {
 
 static void test_order(void **state)
 {
-    (void)state;
     static const char *const samplers[] = {"random", "tpe", "bohb", "cmaes:population=5"};
     for (size_t i = 0; choir__scheduler_name(i); i++) /* none is left out */
         assert_int_equal(
@@ -141,7 +140,6 @@ static choir_trial *go(choir_study *study, int64_t step, double loss)
  * there is none. */
 static void test_asha(void **state)
 {
-    (void)state;
     choir_study *study = study_of("asha:min=2,max=18,eta=3", "random", 1, 9);
     static const struct {
         int64_t trial, budget;
@@ -166,7 +164,6 @@ static void test_asha(void **state)
 /* The brackets of the paper's table for max = 81, eta = 3. */
 static void test_hyperband(void **state)
 {
-    (void)state;
     static const int64_t counts[5][5] = {
         {81, 27, 9, 3, 1}, {34, 11, 3, 1}, {15, 5, 1}, {8, 2}, {5}};
     choir_study *study = study_of("hyperband:min=1,max=81,eta=3", "random", 1, 143);
@@ -192,7 +189,6 @@ static void test_hyperband(void **state)
 /* The worst members begin again as copies of the best ones, at their step. */
 static void test_pbt(void **state)
 {
-    (void)state;
     choir_study *study = study_of("pbt:population=8,interval=10,max=30", "random", 1, 100);
     for (int i = 0; i < 8; i++)
         assert_int_equal(choir_trial_budget(go(study, 10, i)), 10);
@@ -219,7 +215,6 @@ static void test_pbt(void **state)
 static void test_pbt_generations(void **state)
 {
     static const double values[] = {9, 8, 1, 2};
-    (void)state;
     choir_study *study =
         study_of("pbt:population=4,interval=10,max=20,quantile=0.5", "random", 1, 100);
     for (int i = 0; i < 4; i++)
@@ -236,7 +231,6 @@ static void test_pbt_generations(void **state)
 /* Copies are new trials, but none of a grid, which has as many points as there are members. */
 static void test_pbt_grid(void **state)
 {
-    (void)state;
     choir_space *space = choir_space_new();
     ok(choir_space_add(space, "x", "choice(1,2,3,4,5,6,7,8)"));
     choir_study_opts opts = choir_study_defaults();
@@ -267,7 +261,6 @@ static void test_pbt_grid(void **state)
  * goes on. Reports from before its checkpoint change nothing. */
 static void test_reports(void **state)
 {
-    (void)state;
     choir_study *study = study_of("asha:min=2,max=4,eta=2", "random", 1, 2);
     choir_trial *t;
     double value = -1;
@@ -299,7 +292,6 @@ static void test_reports(void **state)
  * the best by its value from before. */
 static void test_reached(void **state)
 {
-    (void)state;
     choir_study *study = study_of("asha:min=25,max=100,eta=2", "random", 1, 2);
     choir_trial *t, *again;
     ok(choir_study_ask(study, &t));
@@ -320,7 +312,6 @@ static void test_reached(void **state)
  * result for samplers, not several. */
 static void test_results_once(void **state)
 {
-    (void)state;
     static const char *const samplers[] = {"bohb", "cmaes:population=5", "tpe:startup=3"};
     for (size_t i = 0; i < CHOIR_COUNT(samplers); i++) {
         choir_study *study = study_of("hyperband:min=1,max=81,eta=3", samplers[i], 1, 300);
@@ -338,7 +329,6 @@ static void test_results_once(void **state)
 /* Without the rule of order no trial waits for the  slowest. */
 static void test_without_order(void **state)
 {
-    (void)state;
     choir_space *space = choir_space_new();
     ok(choir_space_add(space, "x", "uniform(0, 1)"));
     choir_study_opts opts = choir_study_defaults();
@@ -362,7 +352,6 @@ static void test_without_order(void **state)
 
 static void test_errors(void **state)
 {
-    (void)state;
     static const struct {
         const char *scheduler, *direction, *message;
         int64_t window;

@@ -16,7 +16,6 @@ static void add(choir_space *space, const char *name, const char *text)
 
 static void test_distributions(void **state)
 {
-    (void)state;
     choir_space *s = choir_space_new();
     add(s, "a", "uniform(-1, 2.5)");
     add(s, "b", " log ( 1e-5,1e-1 ) ");
@@ -48,7 +47,6 @@ static void test_distributions(void **state)
 /* Every value goes to inner coordinates and back, and to text and back. */
 static void test_values(void **state)
 {
-    (void)state;
     static const char *const texts[] = {"uniform(-1, 2)", "log(1e-7, 10)", "int(-3, 9, step=4)",
         "int(1, 100000, log)", "normal(3, 0.1)", "choice(a, 2, b)"};
     choir_space *s = choir_space_new();
@@ -76,7 +74,6 @@ static void test_values(void **state)
 
 static void test_normal(void **state)
 {
-    (void)state;
     for (double z = -8; z < 8; z += 0.37) /* the cdf is a double near 1: only the lower half */
         if (z < 5)
             assert_true(fabs(choir__normal_quantile(choir__normal_cdf(z)) - z) < 1e-9);
@@ -111,7 +108,6 @@ static bool allows(const char *condition, const double *values)
 
 static void test_expressions(void **state)
 {
-    (void)state;
     double nan = (double)NAN, v[] = {192, 1, 0, 0.25, nan}; /* heads 4, sgd */
     static const char *const yes[] = {"width % heads == 0", "width/heads==48",
         "heads + 2 * 3 == 10", "(heads + 2) * 3 == 18", "-heads < 0", "optimizer == sgd",
@@ -136,7 +132,6 @@ static void test_expressions(void **state)
 
 static void test_conditional(void **state)
 {
-    (void)state;
     choir_space *s = some_space();
     double v[] = {64, 0, 0, 0.25, 0};
     assert_true(choir__space_active(s, 4, v));
@@ -155,7 +150,6 @@ static void test_conditional(void **state)
 
 static void test_errors(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *text, *says;
     } bad[] = {

@@ -126,7 +126,6 @@ static char *run(const plan *p, int workers, bool stored, bool leaves)
 
 static void workers_take_turns(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < CHOIR_COUNT(plans); k++) {
         plan p = plans[k];
         dice = 1;
@@ -179,7 +178,6 @@ static int be_worker(const plan *p, unsigned seed, int until_kill, int log)
 
 static void workers_are_killed(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < CHOIR_COUNT(plans); k++) {
         const plan *p = &plans[k];
         strcpy(study_name, p->scheduler);
@@ -240,7 +238,6 @@ static const choir_study *look(void)
  * gets more trials goes on with those that were stopped. */
 static void goes_on(void **state)
 {
-    (void)state;
     plan p = {"asha:min=2,max=4,eta=2", "random", 1, 2};
     choir_study *s = open_plan(&p, true);
     go(s, 1, 0); /* 2 steps and a late one */
@@ -305,7 +302,6 @@ static bool send(choir__study_store *store, choir__change_kind kind, const char 
  * in the first one must not take that segment over. */
 static void died_in_a_later_segment(void **state)
 {
-    (void)state;
     static const char first[] = "\"first 1\"", second[] = "\"second 2\"";
     static const char segments[] = "[{\"until\":4}]";
     char *pause = choir__worker_pause(1);
@@ -325,7 +321,6 @@ static void died_in_a_later_segment(void **state)
 
 static void refused(void **state)
 {
-    (void)state;
     choir_space *space = curve_space();
     choir_study_opts opts = choir_study_defaults();
     opts.scheduler = "asha";

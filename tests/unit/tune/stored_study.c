@@ -65,7 +65,6 @@ static void assert_same(const choir_study *a, const choir_study *b)
 /* Trials of every outcome, then the same study again. */
 static void is_there_again(void **state)
 {
-    (void)state;
     double infinite = (double)INFINITY;
     choir_study *s = open_with(options(4));
     for (int i = 0; i < 12; i++)
@@ -115,7 +114,6 @@ static void is_there_again(void **state)
 /* A study that is closed and opened again at every trial is one in memory. */
 static void same_trials(void **state)
 {
-    (void)state;
     choir_study_opts memory = options(3);
     memory.storage = NULL;
     choir_study *whole = open_with(memory), *part = NULL;
@@ -159,7 +157,6 @@ static void enqueue(choir_study *s, const char *const *points)
 /* When a study goes on, given trials that are new are added, and no one twice. */
 static void given_points(void **state)
 {
-    (void)state;
     choir_study_opts opts = options(2);
     opts.trials = 6;
     choir_study *s = open_with(opts);
@@ -191,7 +188,6 @@ static void given_points(void **state)
 /* Workers that are given lists which differ run each point once. */
 static void workers_are_given_points(void **state)
 {
-    (void)state;
     choir_study *a = open_with(options(8)), *b = open_with(options(8));
     enqueue(a, (const char *const[]){"x=0.25", "x=0.5", "x=0.75", NULL});
     enqueue(b, (const char *const[]){"x=0.25", "x=0.875", "x=0.5", NULL});
@@ -209,7 +205,6 @@ static void workers_are_given_points(void **state)
 /* A worker whose points found no number, since others took the last ones, knows how many. */
 static void points_are_left(void **state)
 {
-    (void)state;
     choir_study_opts opts = options(4);
     opts.trials = 4;
     choir_study *a = open_with(opts), *b = open_with(opts);
@@ -258,7 +253,6 @@ static int be_worker(int until_kill, int log)
 /* Four processes at once, of which some are killed and replaced. */
 static void workers_share(void **state)
 {
-    (void)state;
     int log[2], started = 0, running = 0, times[40] = {0};
     assert_int_equal(pipe(log), 0);
     for (; started < 12 || running; running--) {
@@ -294,7 +288,6 @@ static void workers_share(void **state)
 
 static void refused(void **state)
 {
-    (void)state;
     choir_space *space = make_space();
     choir_study *s = NULL;
     choir_study_opts looking = choir_study_defaults();
@@ -348,7 +341,6 @@ static void spaces_are_compared(void **state)
     static const char *const names[] = {"x", "width", "o", "m"};
     static const char *const whats[] = {
         "", "", "the space", "the space", "the space", "the conditions", "the space"};
-    (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(spaces); i++) {
         choir_space *space = choir_space_new();
         choir_study *s;
@@ -376,7 +368,6 @@ static void other_files_stay(void **state)
     static const char *const texts[] = {"notes without a line's end", "{\"a\":1}", "SQLite"};
     char path[80], text[80] = "";
     choir_study *s = NULL;
-    (void)state;
     if (strcmp(scheme, "journal") != 0)
         return;
     choir_space *space = make_space();
@@ -403,7 +394,6 @@ static void other_files_stay(void **state)
  * the others of its file, stay readable. */
 static void names_are_utf8(void **state)
 {
-    (void)state;
     choir_study *s = open_with(options(4)), *other = NULL;
     choir_space *space = make_space();
     choir_study_opts latin = options(4);
@@ -426,7 +416,6 @@ static void names_are_utf8(void **state)
 /* A journal gets no line that cannot be read back. */
 static void journal_stays_readable(void **state)
 {
-    (void)state;
     if (strcmp(scheme, "journal") != 0)
         return;
     choir_study_free(open_with(options(4)));

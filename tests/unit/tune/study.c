@@ -83,7 +83,6 @@ static char *table(const char *sampler, int64_t window, int workers, unsigned or
 
 static void test_order(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         int trials;
@@ -125,7 +124,6 @@ static void test_order(void **state)
 
 static void test_window(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("x", "uniform(0, 1)");
     choir_study *study = study_of(space, "random", 1, 2);
     choir_trial *a = ask(study), *b = ask(study), *c = NULL;
@@ -145,7 +143,6 @@ static void test_window(void **state)
 
 static void test_grid(void **state)
 {
-    (void)state;
     choir_space *space =
         SPACE("a", "choice(x, y)", "b", "int(1, 3) if a == y", "c", "log(1, 100)");
     ok(choir_space_require(space, "c > 1"));
@@ -171,7 +168,6 @@ static void test_grid(void **state)
  * point of the grid. */
 static void test_grid_of_integers(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("x", "int(1, 8, log)");
     choir_study *study = study_of(space, "grid", 1, 1);
     ok(choir_study_enqueue(study, "x=5"));
@@ -187,7 +183,6 @@ static void test_grid_of_integers(void **state)
 /* Each value of each distribution is as likely as it should be. */
 static void test_random(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("u", "uniform(2, 4)", "l", "log(1, 10000)", "i", "int(1, 4)",
         "c", "choice(a, b, c, d)", "n", "normal(10, 3)", "j", "int(1, 15, log)");
     choir_study *study = study_of(space, "random", 3, 1);
@@ -217,7 +212,6 @@ static void test_random(void **state)
 /* TPE finds the least value of a bowl far better than chance. */
 static void test_tpe(void **state)
 {
-    (void)state;
     choir_space *space = mixed_space();
     static const char *const samplers[] = {"random", "tpe", "tpe:multivariate=0", "tpe:rule=4"};
     double best[CHOIR_COUNT(samplers)] = {0};
@@ -240,7 +234,6 @@ static void test_tpe(void **state)
  * that. */
 static void test_tpe_with_condition(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("x", "uniform(0, 1)", "y", "uniform(0, 1)");
     ok(choir_space_require(space, "x + y < 0.5"));
     choir_study *study = study_of(space, "tpe", 2, 1);
@@ -256,7 +249,6 @@ static void test_tpe_with_condition(void **state)
 /* A condition on a parameter that few trials have keeps it in them, and disturbs no other. */
 static void test_tpe_with_conditional(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("o", "choice(a, b)", "m", "uniform(0, 1) if o == a");
     ok(choir_space_require(space, "m < 0.02"));
     choir_study *study = study_of(space, "tpe", 4, 1);
@@ -322,7 +314,6 @@ static double kernel(const choir__parzen *p, int d, int64_t i, double x)
 
 static void test_parzen(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("a", "uniform(0, 1)", "b", "int(1, 9)", "c", "choice(p, q, r)");
     const choir__dist *dist[] = {
         &space->param[0].dist, &space->param[1].dist, &space->param[2].dist};
@@ -346,7 +337,6 @@ static void test_parzen(void **state)
  * close to the best. */
 static void test_many(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("x", "uniform(0, 1)", "y", "uniform(0, 1)");
     choir_study *study = study_of(space, "tpe:kernels=100", 1, 1);
     int near = 0;
@@ -365,7 +355,6 @@ static void test_many(void **state)
 
 static void test_given(void **state)
 {
-    (void)state;
     choir_space *space = mixed_space();
     choir_study *study = study_of(space, "random", 1, 1);
     ok(choir_study_enqueue(study, "lr=0.01,optimizer=sgd,momentum=0.5"));
@@ -389,7 +378,6 @@ static void test_given(void **state)
 
 static void test_told(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("x", "uniform(0, 1)");
     choir_study *study = study_of(space, "tpe", 1, 4);
     choir_trial *t = ask(study);
@@ -411,7 +399,6 @@ static void test_told(void **state)
 
 static void test_errors(void **state)
 {
-    (void)state;
     choir_space *space = SPACE("width", "int(64, 512)", "heads", "int(2, 8)");
     choir_study_opts opts = choir_study_defaults();
     choir_study *study = NULL;

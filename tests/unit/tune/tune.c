@@ -58,7 +58,6 @@ static choir_status curve(choir_trial *trial, void *arg, double *values)
 {
     double x = choir_trial_real(trial, "x") - 0.3;
     int64_t n = choir_trial_int(trial, "n");
-    (void)arg;
     for (int64_t step = 1; step <= 9; step++) {
         for (int64_t i = choir_trial_number(trial) * 7919 % 50; i > 0; i--)
             sched_yield();
@@ -86,7 +85,6 @@ static void test_same_trials(void **state)
 {
     static const char *const kinds[][2] = {{"tpe:startup=4", "none"},
         {"random", "asha:min=1,max=9,eta=3"}, {"tpe", "median:startup=3"}};
-    (void)state;
     for (size_t k = 0; k < CHOIR_COUNT(kinds); k++) {
         char *one = run(kinds[k][0], kinds[k][1], false, 1);
         for (int parallel = 1; parallel <= 16; parallel *= 4)
@@ -104,7 +102,6 @@ static void test_same_trials(void **state)
 /* A stored study, which a second call goes on with, has the trials of one in memory. */
 static void test_stored(void **state)
 {
-    (void)state;
     for (int forks = 0; forks < 2; forks++) {
         char path[] = "/tmp/choir-tune-XXXXXX", *one = run("tpe:startup=4", "none", false, 1);
         close(mkstemp(path));
@@ -132,7 +129,6 @@ static void test_stored(void **state)
 
 static choir_status break_down(choir_trial *trial, void *arg, double *values)
 {
-    (void)arg;
     values[0] = 1;
     switch (choir_trial_number(trial)) {
     case 0: return choir_trial_report(trial, -1, 0); /* its message is the reason */
@@ -178,7 +174,6 @@ static void check_failures(bool forks)
 
 static void test_failures(void **state)
 {
-    (void)state;
     check_failures(false);
     check_failures(true);
 }
@@ -202,7 +197,6 @@ static choir_status try_again(choir_trial *trial, void *arg, double *values)
 /* Trials are tried again, too, if the study has no more while they run. */
 static void test_retries(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         char folder[] = "/tmp/choir-tune-XXXXXX";
         assert_non_null(mkdtemp(folder));
@@ -224,13 +218,11 @@ static void test_retries(void **state)
 
 static choir_status never(choir_trial *trial, void *arg, double *values)
 {
-    (void)trial, (void)arg, (void)values;
     return CHOIR_ERR_NONFINITE;
 }
 
 static void test_too_many_failures(void **state)
 {
-    (void)state;
     for (int forks = 0; forks < 2; forks++) {
         choir_study *study = open_study("random", "none", 4, 100);
         choir_tune_opts opts = choir_tune_defaults();
@@ -249,7 +241,6 @@ static void test_too_many_failures(void **state)
 /* They end the search, too, if the study has no more trials while they run. */
 static void test_last_failures(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         choir_study *study = open_study("random", "none", 5, 4);
         choir_tune_opts opts = choir_tune_defaults();
@@ -266,7 +257,6 @@ static void test_last_failures(void **state)
 
 static choir_status hang(choir_trial *trial, void *arg, double *values)
 {
-    (void)arg;
     values[0] = 0;
     while (choir_trial_number(trial) == 1)
         pause();
@@ -275,7 +265,6 @@ static choir_status hang(choir_trial *trial, void *arg, double *values)
 
 static void test_time_limit(void **state)
 {
-    (void)state;
     choir_study *study = open_study("random", "none", 2, 3);
     choir_tune_opts opts = choir_tune_defaults();
     opts.forks = true;
@@ -310,7 +299,6 @@ static choir_status meddle(choir_trial *trial, void *arg, double *values)
 
 static void test_forks_share_nothing(void **state)
 {
-    (void)state;
     choir_study *study = open_study("random", "none", 2, 6);
     choir_tune_opts opts = choir_tune_defaults();
     opts.forks = true;
@@ -332,7 +320,6 @@ static void test_forks_share_nothing(void **state)
 static choir_status grab(choir_trial *trial, void *arg, double *values)
 {
     choir_trial *own;
-    (void)trial;
     values[0] = 0;
     return choir_study_ask(arg, &own);
 }
@@ -347,7 +334,6 @@ static void check_held(choir_study *study, choir_tune_opts opts, const char *tri
 
 static void test_held_trials(void **state)
 {
-    (void)state;
     for (int forks = 0; forks < 2; forks++)
         for (int64_t window = 1; window <= 4; window += 3) {
             choir_study *study = open_study("random", "none", window, 6);
@@ -368,7 +354,6 @@ static void test_held_trials(void **state)
 
 static void test_held_by_function(void **state)
 {
-    (void)state;
     choir_study *study = open_study("random", "none", 2, 6);
     alarm(60);
     assert_int_equal(choir_tune(study, grab, study, choir_tune_defaults()), CHOIR_ERR_STATE);
@@ -381,7 +366,6 @@ static void test_held_by_function(void **state)
 
 static void test_options(void **state)
 {
-    (void)state;
     choir_study *study = open_study("random", "none", 1, 1);
     choir_tune_opts opts = {0};
     assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_ERR_ARGUMENT);

@@ -147,7 +147,7 @@ static void combine(partial *p, float *y, int64_t y_row, const partial *x, const
     int64_t values_row, int64_t rows, int64_t d)
 {
     for (int64_t r = 0; r < rows; r++, y += y_row, values += values_row) {
-        if (x->total[r] == 0) /* it sees none of these keys */
+        if (x->total[r] == 0) /* the row sees none of these keys */
             continue;
         if (p->total[r] == 0) {
             p->top[r] = x->top[r];

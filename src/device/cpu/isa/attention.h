@@ -176,7 +176,7 @@ INLINE block block_at(const shape *n, int64_t t, int64_t rows)
     return k;
 }
 
-/* Returns the room for a block's scores. */
+/* Returns the number of floats that a block's scores need. */
 INLINE int64_t block_scores(const shape *n)
 {
     return block_rows(n) * (whole_panels(n->s) + BROAD + 48);

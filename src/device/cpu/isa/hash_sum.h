@@ -155,7 +155,7 @@ INLINE void add_neighbours(
     pairs lower = product((pairs)word, number) + product((pairs)next, exchanged);
 #if defined(__AVX2__) || !defined(__SSE2__)
     s->high += word * (words)exchanged;
-#else /* it multiplies no 32 bits to 32 */
+#else /* SSE2 has no 32-bit product of 32-bit words */
     s->high += (words)(product((pairs)word, exchanged) + product((pairs)next, number));
 #endif
     s->low += lower;

@@ -422,8 +422,8 @@ static double row_squares(const choir__opt_entry *e, int64_t at)
                       : squares(e->grad + at, n);
 }
 
-/* The tree whose nodes of n leaves split at the largest power of two below n: join neighbours,
- * carry an odd one, repeat. */
+/* Adds x (n) in the tree whose nodes split at the largest power of two below their leaves:
+ * joins neighbours, carries an odd one, and repeats. */
 static double tree_sum(double *x, int64_t n)
 {
     if (n == 0)

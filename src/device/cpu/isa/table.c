@@ -1,4 +1,5 @@
-/* The kernel table of one instruction set. */
+/* The kernel table of one instruction set, from the list of all kernels: a kernel that this
+ * instruction set lacks does not link. */
 #include "device/cpu/isa/isa.h"
 
 const choir__kernels KERNEL_TABLE = {

@@ -69,7 +69,8 @@ static void open_library(void)
             choir__library_open(CHOIR_ONEDNN_LIBRARY, names, CHOIR_COUNT(names), &choir__dnnl);
     environ = environment;
     if (status == CHOIR_OK && !getenv("DNNL_JIT_PROFILE") && !getenv("ONEDNN_JIT_PROFILE"))
-        choir__dnnl.set_jit_profiling_flags(0); /* or it looks for VTune in sixty folders */
+        /* otherwise oneDNN looks for VTune in sixty folders */
+        choir__dnnl.set_jit_profiling_flags(0);
     if (status == CHOIR_OK)
         return;
     fprintf(stderr, "choir: %s\n", choir_error_message());

@@ -77,13 +77,13 @@ static band band_of(const choir__windows *v, choir_dtype dtype, bool turned)
     return b;
 }
 
-/* Where row i of windows begins, counted through all images. */
+/* Returns the beginning of row i of windows, counted through all images. */
 INLINE int64_t line_at(const band *b, int64_t i)
 {
     return i / b->v->rows * b->image + (i % b->v->rows - b->from) * b->line;
 }
 
-/* Where run i of a window's places begins, from the window's own place. */
+/* Returns the beginning of run i of a window's places, relative to the window's own place. */
 INLINE int64_t run_at(const band *b, int64_t i)
 {
     return b->beside > 1 ? i * b->down
@@ -149,7 +149,7 @@ static void lay_band(cell *to, band *b, int64_t first, int64_t count, choir_dtyp
 
 /* --- reading --- */
 
-/* Where run i of A's rows begins. */
+/* Returns the beginning of run i of A's rows. */
 INLINE int64_t rows_at(const band *b, int64_t i)
 {
     return b->turned ? run_at(b, i) : line_at(b, i);

@@ -107,7 +107,7 @@ typedef struct strip {
     int64_t first, rows; /* the strip in the block */
     int64_t m, n;        /* the block's rows and columns */
     const cell *a, *room_b;
-    int64_t a_row, a_next; /* as in a tile */
+    int64_t a_row, a_next; /* rows' distances, as in a tile */
     bool packed, laid;     /* a is from pack_rows, or from lay_rows */
     bool once;             /* a panel of B serves this strip alone: panels share their room */
     tile_rows *tiles;

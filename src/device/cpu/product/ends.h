@@ -12,8 +12,8 @@
 
 /* Lists that are too large for a stack of 64 KiB. */
 typedef struct lists {
-    tile_rows tiles[MOST_M]; /* a strip's */
-    band_terms pieces;       /* a section's */
+    tile_rows tiles[MOST_M]; /* tiles of a strip */
+    band_terms pieces;       /* pieces of a section */
     real turned[BROAD * BROAD] __attribute__((aligned(64)));
 } lists;
 

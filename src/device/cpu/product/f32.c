@@ -1,4 +1,6 @@
-/* Products of f32, bf16 and f16, in f32. */
+/* Products of f32, bf16 and f16: the engine (engine.h) with sums in f32, once per
+ * instruction set. Instruction sets with fused multiply-add instructions also get the path
+ * for few rows. */
 #define REAL float
 #if defined(__AVX2__) || defined(__aarch64__)
 #define THIN                                                                                   \

@@ -1,4 +1,4 @@
-/* Products of f64. */
+/* Products of f64: the engine (engine.h) with sums in f64, once per instruction set. */
 #define REAL double
 #include "device/cpu/product/engine.h"
 

@@ -1,4 +1,5 @@
-/* The entry to the engines, and to what computes where oneDNN does not. */
+/* Chooses the engine for a product by its dtype and the job's class of bits, and decides
+ * which products Choir's own kernels compute in a build that has oneDNN. */
 #include "device/cpu/multiplier.h"
 #include "device/cpu/product/product.h"
 

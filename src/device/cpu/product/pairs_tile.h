@@ -91,7 +91,7 @@ INLINE vec upper(uint32_t pairs)
     return flushed(v_set(x));
 }
 
-/* One step of one row of the tile, W columns. */
+/* Computes one step of one row of the tile, W columns. */
 INLINE vec model_step(vec sum, const cell *a, const cell *b)
 {
     vec even = {0}, odd = {0};
@@ -107,7 +107,7 @@ INLINE vec model_step(vec sum, const cell *a, const cell *b)
     return flushed(sum + flushed(even + odd));
 }
 
-/* One row of the tile, W columns. */
+/* Computes one row of the tile, W columns. */
 INLINE vec model_row(const tile *t, int64_t row, const cell *b)
 {
     const cell *a = t->a + row * (t->a_row ? t->a_row : STEP);

@@ -185,7 +185,7 @@ INLINE bool writes_exactly(int64_t rows, int64_t columns)
     return columns % RW == 0;
 }
 
-/* Before and after the tiles of a core. */
+/* Called before and after the tiles of a core. */
 INLINE void begin_tiles(void)
 {
 }

@@ -75,15 +75,15 @@ INLINE void turn(void *to, int64_t each, const void *from, int64_t apart)
 #if defined(__AVX512F__)
 enum { TURNS_LINES = 1 };
 
-/* As turn, for 16 k, which are a line of a cache: each line is loaded once. Entries that are a
+/* Like turn, for 16 k, which are a line of a cache: each line is loaded once. Entries that are a
  * power of two from each other share few sets of a cache, and would drive one another out. */
 INLINE void turn_lines(float *to, int64_t each, const float *from, int64_t apart)
 {
     vec r[16], x[16];
     for (int i = 0; i < 16; i++)
         r[i] = v_load(from + i * apart);
-    for (int i = 0; i < 16;
-         i += 4) { /* k 4 j + l of entries i to i + 3: lane group j of x[i + l] */
+    /* lane group j of x[i + l] has k 4 j + l of entries i to i + 3 */
+    for (int i = 0; i < 16; i += 4) {
         const vec low[2] = {MIX_LOW(r[i], r[i + 1]), MIX_LOW(r[i + 2], r[i + 3])};
         const vec high[2] = {MIX_HIGH(r[i], r[i + 1]), MIX_HIGH(r[i + 2], r[i + 3])};
         x[i] = PAIR_LOW(low[0], low[1]);
@@ -111,7 +111,7 @@ INLINE void turn_lines(float *to, int64_t each, const float *from, int64_t apart
 }
 #endif
 
-/* As turn, for four entries. */
+/* Like turn, for four entries. */
 INLINE void turn4(float *to, int64_t each, const float *from, int64_t apart)
 {
     vec4 r[4];

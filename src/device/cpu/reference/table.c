@@ -1,4 +1,5 @@
-/* The reference kernels as a table. */
+/* The table of the reference kernels, from the list of all kernels: a kernel without a
+ * reference does not link. */
 #include "device/cpu/context.h"
 #include "device/cpu/reference/reference.h"
 

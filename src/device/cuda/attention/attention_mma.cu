@@ -152,7 +152,7 @@ template <class T> static void go(const attend *k)
         forward_of<T, 128>(k);
 }
 
-/* Both 16-bit types need the same size. */
+/* Returns the bytes of shared memory, which are the same for both 16-bit types. */
 static size_t shared_of(int64_t d)
 {
     return d <= 32   ? sizeof(forward_tiles<bf16, 32, 2>)

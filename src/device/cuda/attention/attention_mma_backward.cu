@@ -269,7 +269,8 @@ template <class T> static void go(const attend *k)
         launch_both<T, 128, 1>(k);
 }
 
-/* Both 16-bit types need the same size. That of D = 128 is more than an sm_86, 89 or 120 has. */
+/* Returns the bytes of shared memory, which are the same for both 16-bit types. D = 128 needs
+ * more than sm_86, sm_89 and sm_120 have. */
 size_t choir__attention_mma_backward_shared(int64_t d)
 {
     return d <= 32   ? sizeof(backward_tiles<bf16, 32, 1>)

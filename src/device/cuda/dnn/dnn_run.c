@@ -19,7 +19,7 @@
 
 typedef struct plan {
     choir__dnn_thing thing; /* NULL: no engine fits */
-    bool refused;           /* when it was called */
+    bool refused;           /* the engine failed when it was called */
     int64_t workspace;
 } plan;
 

@@ -94,7 +94,7 @@ __device__ static inline double *sums_of(
     return args.k.rows + (whole ? e.whole_at : args.table.before[at].of[ENTRY_ROWS]);
 }
 
-/* One block per entry and kind of sum. */
+/* Joins the sums of an entry: one block per entry and kind of sum. */
 static __global__ void join_entries(lamb_args args)
 {
     int64_t n, apart;

@@ -1,5 +1,6 @@
-/* The published form of BERT and its relatives: see encoder.h. The architecture names the head,
- * and its classes are as many as their names. */
+/* Reads and writes the keys of BERT's relatives whose meaning depends on other keys:
+ * padding, the head, and its targets. The architecture's name says which head a file has,
+ * and the list of class names how many classes. */
 #include "nn/models/families/encoder.h"
 
 #include <stdlib.h>

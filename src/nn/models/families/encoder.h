@@ -28,7 +28,7 @@ typedef struct choir__encoder_form {
 bool choir__encoder_tags(const choir__config *c, const choir__encoder_form *form);
 /* Reads padding, the head, and the kind of its targets. */
 choir_status choir__encoder_read(choir__config *c, const choir__encoder_form *form);
-/* Writes them. */
+/* Writes these keys. */
 void choir__encoder_write(const char *text, json_t *root, const choir__encoder_form *form);
 
 #endif

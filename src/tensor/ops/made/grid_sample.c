@@ -13,7 +13,7 @@ static const choir__op sample_op = {.name = "grid_sample",
     .half = 3,
     .half_native = 3};
 
-/* One coordinate of all places, (N, 1, places), in pixels from 0 to size - 1. */
+/* Returns one coordinate of all places, (N, 1, places), in pixels from 0 to size - 1. */
 static choir_tensor *in_pixels(
     choir_tensor *grid, int which, int64_t size, bool border, bool corners)
 {

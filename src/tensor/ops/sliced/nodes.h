@@ -32,8 +32,8 @@ typedef struct choir__block {
     int64_t each, from, end;
 } choir__block;
 
-/* Returns these of t's `rows` rows in memory of their own, or of t where they are side by side.
- * t NULL: NULL. */
+/* Returns the block's share of t's `rows` rows: a view of t if they are side by side, else a
+ * copy. Returns NULL if t is NULL. */
 choir_tensor *choir__rows_of_block(
     choir_scope *scope, choir_tensor *t, int64_t rows, choir__block block);
 

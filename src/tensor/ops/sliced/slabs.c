@@ -1,4 +1,6 @@
-/* Slabs of partial sums: see slabs.h. */
+/* Slabs of partial sums. A slab has one array per slice, so the fixed tree over slices
+ * becomes a recursion of additions over its arrays, in place; ranks exchange what their own
+ * slices could not complete. */
 #include "tensor/ops/sliced/slabs.h"
 
 #include "tensor/autocast.h"

@@ -171,7 +171,8 @@ static const choir_tensor *unmoved(const choir_tensor *t)
     return t;
 }
 
-/* Returns the entry of the handle that an earlier layer has of x, maybe on another device. */
+/* Returns the entry of the handle that an earlier layer made of x, perhaps on another device.
+ */
 static choir__tape_entry *handle_before(const choir_scope *scope, const choir_tensor *x)
 {
     const choir_tensor *first = unmoved(x);

@@ -48,7 +48,7 @@ void choir__density_fit(choir__density *d)
     }
 }
 
-/* A normal number around mu, cut off at 0 and 1. */
+/* Draws from the normal distribution around mu, cut off at 0 and 1. */
 static double draw_number(double mu, double sigma, choir__draws *draws)
 {
     double a = choir__normal_cdf(-mu / sigma), b = choir__normal_cdf((1 - mu) / sigma);

@@ -19,7 +19,7 @@
 
 typedef struct choir__density {
     int dims;
-    const int *places; /* (dims) of a choice; 0: a number */
+    const int *places; /* (dims) number of places of a choice; 0: the parameter is a number */
     int64_t count;
     double *x;     /* (count, dims) numbers in [0, 1], places of choices */
     double *width; /* (dims) */

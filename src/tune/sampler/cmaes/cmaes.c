@@ -26,7 +26,7 @@ typedef struct cmaes {
     choir__ranked *members; /* complete trials of the generation that is being collected */
     int64_t member_count;
     choir__evolution *evolution;
-    choir__draws places; /* where distributions begin */
+    choir__draws places; /* draws of the points where distributions begin */
 } cmaes;
 
 /* --- opening --- */

@@ -19,7 +19,8 @@ enum { BITS = 32, MEASURED = 11, DEGREES = 12 };
 struct choir__sobol {
     int dims;
     uint64_t key;
-    uint32_t (*column)[BITS]; /* (dims) of C, the first digit in the highest bit */
+    /* (dims) columns of the matrix C, with the first digit in the highest bit */
+    uint32_t (*column)[BITS];
 };
 
 /* --- generator matrices --- */
