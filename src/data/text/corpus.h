@@ -18,7 +18,7 @@ typedef struct choir__document_parts {
         size_t end; /* in text */
         bool learned;
     } * part; /* (count) */
-    size_t count, room;
+    size_t count;
     /* How records become texts; all zeros: by the usual columns, and chats in ChatML. */
     choir__columns columns;
     choir_chat *chat; /* the template of chats */

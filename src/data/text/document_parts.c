@@ -21,10 +21,7 @@ static void add(choir__document_parts *p, const char *text, size_t bytes, bool l
         p->part[p->count - 1].end = p->text.bytes;
         return;
     }
-    if (p->count == p->room) {
-        p->room = 2 * p->room + 8;
-        p->part = choir__realloc(p->part, p->room * sizeof *p->part);
-    }
+    CHOIR__GROW(p->part, p->count);
     p->part[p->count++] = (struct choir__document_part){p->text.bytes, learned};
 }
 

@@ -20,7 +20,7 @@ typedef struct composer {
     uint32_t starter;
     bool has_starter, ordered;
     mark *marks, *sorted; /* marks behind the starter, and room for as many */
-    int64_t count, space;
+    int64_t count;
 } composer;
 
 /* Puts the marks in the order of their classes; marks of one class keep their order. */
@@ -73,11 +73,8 @@ static void flush(composer *c)
 
 static void add_mark(composer *c, uint32_t code, int class)
 {
-    if (c->count == c->space) {
-        c->space = choir__max(16, 2 * c->space);
-        c->marks = choir__realloc(c->marks, (size_t)c->space * sizeof *c->marks);
-        c->sorted = choir__realloc(c->sorted, (size_t)c->space * sizeof *c->sorted);
-    }
+    CHOIR__GROW(c->marks, c->count);
+    CHOIR__GROW(c->sorted, c->count);
     if (c->count && c->marks[c->count - 1].class > class)
         c->ordered = false;
     c->marks[c->count++] = (mark){code, class};
