@@ -13,6 +13,7 @@
 #include <choir/training.h>
 
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "base/options.h"
 #include "cli/audit/audit.h"
 #include "job/bits.h"
@@ -86,7 +87,7 @@ static choir_status audit_weights(request *r, bool *equal)
     free(steps);
     if (from)
         r->start = choir__format("%s/step-%08lld", r->run, (long long)from);
-    r->job = choir__format("%s/job.json", r->run);
+    r->job = choir__format("%s/" CHOIR__JOB_FILE, r->run);
     if (step && access(r->job, R_OK) != 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has neither audit data nor job.json, so choir train cannot run it again; choir "
