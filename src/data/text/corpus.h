@@ -13,7 +13,7 @@
 
 /* The text of a document in parts; a part is learned, or only read. */
 typedef struct choir__document_parts {
-    choir__tokenizer_buffer text;
+    choir__text_buffer text;
     struct choir__document_part {
         size_t end; /* in text */
         bool learned;

@@ -16,7 +16,7 @@ typedef struct mark {
 } mark;
 
 typedef struct composer {
-    choir__tokenizer_buffer *out;
+    choir__text_buffer *out;
     uint32_t starter;
     bool has_starter, ordered;
     mark *marks, *sorted; /* marks behind the starter, and room for as many */
@@ -63,9 +63,9 @@ static void flush(composer *c)
 {
     join_marks(c);
     if (c->has_starter)
-        choir__tokenizer_buffer_add_code(c->out, c->starter);
+        choir__text_buffer_add_code(c->out, c->starter);
     for (int64_t i = 0; i < c->count; i++)
-        choir__tokenizer_buffer_add_code(c->out, c->marks[i].code);
+        choir__text_buffer_add_code(c->out, c->marks[i].code);
     c->has_starter = false;
     c->count = 0;
     c->ordered = true;
@@ -93,7 +93,7 @@ static void add_starter(composer *c, uint32_t code)
     c->has_starter = true;
 }
 
-void choir__nfc(const char *text, const char *end, choir__tokenizer_buffer *out)
+void choir__nfc(const char *text, const char *end, choir__text_buffer *out)
 {
     composer c = {.out = out, .ordered = true};
     while (text < end) {
