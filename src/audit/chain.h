@@ -15,9 +15,8 @@
 #include <jansson.h>
 
 #include "audit/parts.h"
+#include "base/files/run_files.h"
 #include "checkpoint/format/sha256.h"
-
-#define CHOIR__AUDIT_FILE "audit.jsonl"
 
 /* --- writing --- */
 

@@ -105,8 +105,7 @@ static void make_slots(const choir__book *book, choir__param *p)
 
 static choir__bucket *add_bucket(choir__book *book, const choir__param *p, bool shared)
 {
-    size_t bytes = (size_t)(book->bucket_count + 1) * sizeof *book->buckets;
-    book->buckets = choir__realloc(book->buckets, bytes);
+    CHOIR__GROW(book->buckets, book->bucket_count);
     choir__bucket *b = &book->buckets[book->bucket_count++];
     *b = (choir__bucket){.shared = shared, .unit = p->unit};
     return b;

@@ -28,9 +28,16 @@ static void reserve(choir__text_buffer *t, size_t count)
 void choir__text_buffer_add(choir__text_buffer *t, const char *bytes, size_t count)
 {
     reserve(t, count);
-    memcpy(t->bytes + t->used, bytes, count);
+    if (count)
+        memcpy(t->bytes + t->used, bytes, count);
     t->used += count;
     t->bytes[t->used] = '\0';
+}
+
+void choir__text_buffer_add_code(choir__text_buffer *t, uint32_t code)
+{
+    char text[CHOIR__LONGEST_UTF8 + 1];
+    choir__text_buffer_add(t, text, (size_t)choir__utf8_encode(code, text));
 }
 
 void choir__text_buffer_put(choir__text_buffer *t, const char *text)

@@ -23,6 +23,7 @@ typedef struct choir__text_buffer {
 /* Empties the text; its memory stays. */
 void choir__text_buffer_clear(choir__text_buffer *t);
 void choir__text_buffer_add(choir__text_buffer *t, const char *bytes, size_t count);
+void choir__text_buffer_add_code(choir__text_buffer *t, uint32_t code); /* in UTF-8 */
 void choir__text_buffer_put(choir__text_buffer *t, const char *text);
 __attribute__((format(printf, 2, 3))) void choir__text_format(
     choir__text_buffer *t, const char *format, ...);

@@ -103,16 +103,14 @@ static choir_status exchange(claims *c, const choir__items *items, choir_group *
 
 /* Collects all claims to an item, rank by rank. at: the read position in each rank's numbers,
  * which advances. */
-static int claims_to(
-    const choir__item *item, const claims *c, int64_t *at, claim **found, int *room)
+static int claims_to(const choir__item *item, const claims *c, int64_t *at, claim **found)
 {
     int n = 0;
     for (int r = 0; r < c->world; r++) {
         const int64_t *numbers = c->numbers + r * c->room;
         int64_t boxes = numbers[at[r]++];
         for (int b = 0; b < boxes; b++) {
-            if (n == *room)
-                *found = choir__realloc(*found, (size_t)(*room = 2 * n + 8) * sizeof **found);
+            CHOIR__GROW(*found, n);
             claim *k = &(*found)[n++];
             *k = (claim){.rank = r, .box = b};
             for (int d = 0; d < item->whole.ndim; d++)
@@ -294,13 +292,12 @@ choir_status choir__save_plan_make(
     *plan = (choir__save_plan){0};
     claims c = {0};
     claim *found = NULL;
-    int room = 0;
     choir_status status = exchange(&c, items, group);
     dealer d = {.plan = plan};
     d.load = choir__calloc((size_t)c.world + 1, sizeof *d.load);
     int64_t *at = choir__calloc((size_t)c.world + 1, sizeof *at);
     for (int i = 0; i < items->count && status == CHOIR_OK; i++) {
-        int first = plan->part_count, n = claims_to(&items->list[i], &c, at, &found, &room);
+        int first = plan->part_count, n = claims_to(&items->list[i], &c, at, &found);
         add_parts(&d, i, &items->list[i], found, n);
         status = check_cover(plan, first, &items->list[i]);
     }

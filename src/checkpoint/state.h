@@ -9,18 +9,12 @@
 #define CHOIR_STATE_H
 
 #include <jansson.h>
+#include "base/files/run_files.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/safetensors.h"
 
-#define CHOIR__STATE_FILE "state.json"
 #define CHOIR__MODEL_FILE "model.safetensors"
 #define CHOIR__OPTIM_FILE "optimizer.safetensors"
-/* A tokenizer in its published form, or in Choir's own (characters, bytes, SentencePiece's file
- * in JSON), which other programs do not read and should not find under that name. Old
- * checkpoints have the first name for both. */
-#define CHOIR__TOKENIZER_FILE     "tokenizer.json"
-#define CHOIR__OWN_TOKENIZER_FILE "choir_tokenizer.json"
-#define CHOIR__JOB_FILE           "job.json"
 
 /* Adds a file to the list that the state will contain. */
 void choir__state_add_file(json_t *files, const char *name, const choir__digest *digest);

@@ -93,11 +93,10 @@ static choir_status add_file(
     if (status != CHOIR_OK)
         return status;
     s->paths[s->file_count++] = choir__strdup(path);
-    size_t room = (size_t)(s->part_count + choir__st_count(s->files[f]) + 1);
-    s->parts = choir__realloc(s->parts, room * sizeof *s->parts);
-    s->shapes = choir__realloc(s->shapes, room * sizeof *s->shapes);
     status = read_info(path, s->files[f], &info);
     for (int i = 0; i < choir__st_count(s->files[f]) && status == CHOIR_OK; i++) {
+        CHOIR__GROW(s->parts, s->part_count);
+        CHOIR__GROW(s->shapes, s->part_count);
         choir__stored_part *part = &s->parts[s->part_count];
         *part = (choir__stored_part){.tensor = choir__st_get(s->files[f], i), .file = f};
         status = read_place(path, info, part, &s->shapes[s->part_count++]);

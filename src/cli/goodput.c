@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "base/text.h"
 #include "cli/fleet.h"
 #include "line/command.h"
@@ -136,19 +137,11 @@ static void note_event(spent *t, const json_t *event)
     reach(t, number(event, CHOIR__KEY(line, time)));
 }
 
-static FILE *open_records(const char *run, const char *name)
-{
-    char *path = choir__format("%s/%s", run, name);
-    FILE *f = choir__file_try_stream(path);
-    free(path);
-    return f;
-}
-
 /* Reads rows and events in the order of their times. */
 static choir_status read_records(const char *run, spent *t)
 {
-    FILE *rows = open_records(run, "metrics.jsonl"),
-         *events = open_records(run, "events.jsonl");
+    FILE *rows = choir__file_try_stream_in(run, CHOIR__METRICS_FILE),
+         *events = choir__file_try_stream_in(run, CHOIR__EVENTS_FILE);
     char *text = NULL;
     size_t room = 0;
     if (!rows || !events) {

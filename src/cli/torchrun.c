@@ -38,8 +38,7 @@ char **choir__torchrun_argv(const choir__line_command *command, int *argc, char 
         const choir__line_option *o = taken[i].option;
         const char *value = o->name && strcmp(o->name, "help") ? variable_of(o) : NULL;
         if (value)
-            all[used++] = o->argument ? choir__format("--%s=%s", o->name, value)
-                                      : choir__format("--%s", o->name);
+            all[used++] = choir__line_word(o, o->argument ? value : NULL);
     }
     for (int i = 1; i < *argc; i++)
         all[used++] = argv[i];

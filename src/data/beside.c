@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "base/floats.h"
 #include "data/dataset.h"
 
@@ -96,8 +98,7 @@ static beside_file *add_other(choir_beside *b, char *name)
 static choir_status read_others(const char *folder, choir_beside *b)
 {
     choir_status status = CHOIR_OK;
-    char *state = choir__format("%s/state.json", folder);
-    const bool saved = access(state, F_OK) == 0;
+    const bool saved = choir__folder_has(folder, CHOIR__STATE_FILE);
     char **names = choir__beside_list_others(folder);
     for (int i = 0; names && names[i]; i++) {
         const bool unknown = choir__beside_published_name(names[i]) != names[i];
@@ -105,7 +106,6 @@ static choir_status read_others(const char *folder, choir_beside *b)
             status = read_one(folder, names[i], add_other(b, choir__strdup(names[i])));
         free(names[i]);
     }
-    free(state);
     free(names);
     return status;
 }

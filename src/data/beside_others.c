@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "data/beside.h"
 
 /* Files that are weights, or about the folder as it was. */
@@ -22,7 +24,7 @@ static const char *const left_out[] = {"*.safetensors", "*.index.json", "*.index
 
 /* Files that checkpoints have under these names: a tokenizer in two forms, state and job. */
 static const char *const own[] = {
-    "tokenizer.json", "choir_tokenizer.json", "state.json", "job.json"};
+    CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKENIZER_FILE, CHOIR__STATE_FILE, CHOIR__JOB_FILE};
 
 static const char *const of_tokens[] = {
     "*token*", "*vocab*", "*merges*", "*bpe*", "*spiece*", "*tekken*", "*.model"};
@@ -131,15 +133,14 @@ static bool is_unknown(const char *name, const char *const *known_names)
 char **choir__beside_list_unknown(const char *folder, const char *const *known)
 {
     struct dirent **entry = NULL;
-    struct stat info;
     list l = {0};
-    char *state = choir__format("%s/state.json", folder); /* a checkpoint has none */
-    const int all = stat(state, &info) == 0 ? 0 : scandir(folder, &entry, NULL, alphasort);
+    const int all = choir__folder_has(folder, CHOIR__STATE_FILE) /* a checkpoint has none */
+                        ? 0
+                        : scandir(folder, &entry, NULL, alphasort);
     for (int i = 0; i < all; i++) {
         add(&l, folder, choir__strdup(entry[i]->d_name), is_unknown(entry[i]->d_name, known));
         free(entry[i]);
     }
     free(entry);
-    free(state);
     return end_of(&l);
 }

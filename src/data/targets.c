@@ -11,13 +11,10 @@
 
 static void add_used(choir__targets *t)
 {
-    if (t->used == t->room) {
-        t->room = 2 * t->room + 64;
-        if (t->several)
-            t->label = choir__realloc(t->label, (size_t)t->room * sizeof *t->label);
-        else
-            t->number = choir__realloc(t->number, (size_t)t->room * sizeof *t->number);
-    }
+    if (t->several)
+        CHOIR__GROW(t->label, t->used);
+    else
+        CHOIR__GROW(t->number, t->used);
     t->used++;
 }
 

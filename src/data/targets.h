@@ -13,7 +13,7 @@ typedef struct choir__targets {
     float *number;   /* (used) numbers of all samples */
     int64_t *label;  /* (used) labels of all samples */
     int64_t *end;    /* (count) where a sample's labels end */
-    int64_t used, room, count;
+    int64_t used, count;
 } choir__targets;
 
 /* Reads the targets of a record, and adds them as a sample's if `keep` is true. Numbers are a

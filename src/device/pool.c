@@ -404,8 +404,7 @@ void choir__block_used_by(choir__pool_block *block, choir__event event)
             block->readers[i] = event;
             return;
         }
-    size_t bytes = (size_t)(block->reader_count + 1) * sizeof *block->readers;
-    block->readers = choir__realloc(block->readers, bytes);
+    CHOIR__GROW(block->readers, block->reader_count);
     block->readers[block->reader_count++] = event;
     choir__queue_hold(event.queue);
 }

@@ -72,7 +72,6 @@ struct choir__queue {
     pthread_mutex_t watch_lock;
     choir__watch *watches;
     atomic_int watch_count;
-    int watch_room;
     /* worker */
     pthread_t worker;
     bool started; /* under issue_lock */

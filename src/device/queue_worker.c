@@ -70,11 +70,7 @@ static void watch(choir__queue *q, choir__event event, bool at_once)
     choir__queue_hold(q);
     pthread_mutex_lock(&other->watch_lock);
     int count = atomic_load(&other->watch_count);
-    if (count == other->watch_room) {
-        other->watch_room = 2 * count + 4;
-        other->watches =
-            choir__realloc(other->watches, (size_t)other->watch_room * sizeof *other->watches);
-    }
+    CHOIR__GROW(other->watches, count);
     other->watches[count] = (choir__watch){q, event.seq, at_once};
     atomic_store(&other->watch_count, count + 1);
     pthread_mutex_unlock(&other->watch_lock);

@@ -21,10 +21,7 @@ static choir__recording *closed;
 
 static entry *append(choir__recording *r, enum kind kind, choir__queue *queue)
 {
-    if (r->count == r->capacity) {
-        r->capacity = r->capacity ? 2 * r->capacity : 64;
-        r->entries = choir__realloc(r->entries, (size_t)r->capacity * sizeof *r->entries);
-    }
+    CHOIR__GROW(r->entries, r->count);
     entry *e = &r->entries[r->count++];
     *e = (entry){.kind = kind, .queue = queue};
     return e;

@@ -29,7 +29,7 @@ typedef struct entry {
 
 struct choir__recording {
     entry *entries;
-    int count, capacity;
+    int count;
     unsigned char *args;
     size_t args_used, args_capacity;
     choir__event *events; /* events as recorded or last replayed */

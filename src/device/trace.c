@@ -47,7 +47,7 @@ struct choir_trace {
     line *lines;
     int line_count;
     event *events;
-    size_t event_count, event_room, event_limit;
+    size_t event_count, event_limit;
     double born;
     choir_trace_line *sorted;
 };
@@ -107,10 +107,7 @@ static event *new_event(choir_trace *t)
 {
     if (t->event_count == t->event_limit)
         return NULL;
-    if (t->event_count == t->event_room) {
-        t->event_room = t->event_room ? 2 * t->event_room : 4096;
-        t->events = choir__realloc(t->events, t->event_room * sizeof *t->events);
-    }
+    CHOIR__GROW(t->events, t->event_count);
     return &t->events[t->event_count++];
 }
 

@@ -146,3 +146,26 @@ bool choir__option_no_histograms(const void *job)
 {
     return !choir__job_has_histograms(&((const choir__job *)job)->records);
 }
+
+/* --- .no_effect --- */
+
+/* A resumed job has said so already. */
+const char *choir__option_unsaved(const void *job)
+{
+    const choir__job_saves *s = &((const choir__job *)job)->saves;
+    return s->dir || s->resume ? NULL : "nothing is saved without --save";
+}
+
+const char *choir__option_unvalidated(const void *job)
+{
+    const choir__job_training *t = &((const choir__job *)job)->training;
+    const bool never = t->no_eval && !t->eval_every && !t->eval_epochs;
+    return never ? "nothing is validated with --no-eval" : NULL;
+}
+
+const char *choir__option_alone(const void *job)
+{
+    const choir__job *j = job;
+    const bool alone = !j->ranks.launched && j->placement.nproc == 1;
+    return alone ? "one process meets no others" : NULL;
+}

@@ -29,4 +29,9 @@ bool choir__option_launched(const void *job);
 bool choir__option_saves_nothing(const void *job);
 bool choir__option_no_histograms(const void *job);
 
+/* .no_effect */
+const char *choir__option_unsaved(const void *job);
+const char *choir__option_unvalidated(const void *job);
+const char *choir__option_alone(const void *job);
+
 #endif

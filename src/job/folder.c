@@ -18,6 +18,7 @@
 
 #include "base/files/claim.h"
 #include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "checkpoint/checkpoint.h"
 #include "job/job.h"
 #include "line/say.h"
@@ -46,13 +47,11 @@ static choir_status check_run_folder(const choir__job *j, const char *option, co
 {
     if (j->ranks.rank > 0 || j->saves.resume || choir__job_is_started_again(j))
         return CHOIR_OK;
-    char *rows = choir__format("%s/metrics.jsonl", path);
-    bool used = access(rows, F_OK) == 0;
-    free(rows);
-    return used ? choir__error(CHOIR_ERR_ARGUMENT,
-                      "%s%s holds the records of another run: choose another folder", option,
-                      path)
-                : CHOIR_OK;
+    return choir__folder_has(path, CHOIR__METRICS_FILE)
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "%s%s holds the records of another run: choose another folder", option,
+                     path)
+               : CHOIR_OK;
 }
 
 /* A log may be such a folder, too. */
@@ -63,7 +62,7 @@ static choir_status check_logged_folders(const choir__job *j)
     while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest) {
         const choir__recorder_ops *ops;
         const char *place;
-        if (choir__recorder_find(dest, &ops, &place) == CHOIR_OK && !strcmp(ops->name, "run"))
+        if (choir__recorder_find(dest, &ops, &place) == CHOIR_OK && ops == &choir__recorder_run)
             status = check_run_folder(j, "--log run:", place);
     }
     free(all);

@@ -40,36 +40,6 @@ static const char *shared_device(const choir__job_placement *p)
     return NULL;
 }
 
-/* A resumed job has said so already. */
-static bool never_saves(const choir__job *j)
-{
-    return !j->saves.dir && !j->saves.resume;
-}
-
-static bool never_validates(const choir__job *j)
-{
-    return j->training.no_eval && !j->training.eval_every && !j->training.eval_epochs;
-}
-
-static bool is_alone(const choir__job *j)
-{
-    return !j->ranks.launched && j->placement.nproc == 1;
-}
-
-/* Options that do nothing without another one. Scripts share options among their jobs, so these
- * are not errors. */
-static const struct {
-    bool (*idle)(const choir__job *j);
-    const char *why;
-    const char *options[5];
-} idles[] = {
-    {never_saves, "nothing is saved without --save",
-        {"save-every", "save-keep", "save-warn", "grace"}},
-    {never_validates, "nothing is validated with --no-eval",
-        {"eval-batches", "metric", "best"}},
-    {is_alone, "one process meets no others", {"backend", "key-file"}},
-};
-
 /* Returns whether the job has another value than by default. A job file that --print-job wrote
  * gives all options. */
 static bool has_own(const choir__job *j, const choir__line_option *o)
@@ -81,17 +51,16 @@ static bool has_own(const choir__job *j, const choir__line_option *o)
     return own;
 }
 
-/* Names the first such option that the job has, of each kind. */
+/* Names the first option without effect for each reason, whose options follow one another.
+ * Scripts share options among their jobs, so these are not errors. */
 static void note_idle(const choir__job *j)
 {
-    for (size_t i = 0; i < CHOIR_COUNT(idles); i++) {
-        const choir__line_option *o = NULL;
-        for (const char *const *name = idles[i].options; *name && !o; name++) {
-            o = choir__line_named(choir__job_options, *name);
-            o = has_own(j, o) ? o : NULL;
-        }
-        if (o && idles[i].idle(j))
-            say(j, choir__format("%s: --%s has no effect", idles[i].why, o->name));
+    const char *said = NULL;
+    for (const choir__line_option *o = choir__job_options; o->name; o++) {
+        const char *why = o->no_effect && has_own(j, o) ? o->no_effect(j) : NULL;
+        if (why && why != said)
+            say(j, choir__format("%s: --%s has no effect", why, o->name));
+        said = why ? why : said;
     }
 }
 

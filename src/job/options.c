@@ -222,12 +222,13 @@ const choir__line_option choir__job_options[] = {
     {"backend", CHOIR__STRING, AT(ranks.backend), .argument = "NAME",
         .help = "how ranks communicate (default: the best that reaches all of them)",
         .choices = choir__job_backend_names, .strict = true, .passed_on = true,
-        .recorded = CHOIR__RECORDED_FREE},
+        .recorded = CHOIR__RECORDED_FREE, .no_effect = choir__option_alone},
     {"rendezvous", CHOIR__STRING, AT(ranks.rendezvous), .argument = "URL",
         .help = "where ranks started by hand meet: env://, tcp://host:port or file://path",
         .of_a_rank = true},
     {"key-file", CHOIR__STRING, AT(ranks.key_file), .argument = "FILE",
-        .help = "the job's key (mode 0600), for ranks on several machines", .of_a_rank = true},
+        .help = "the job's key (mode 0600), for ranks on several machines", .of_a_rank = true,
+        .no_effect = choir__option_alone},
 
     {"steps", CHOIR__INT, AT(training.steps), 1, MANY, .argument = "N",
         .elsewhere = "max_steps train_iters max_iters",
@@ -321,7 +322,8 @@ const choir__line_option choir__job_options[] = {
     {"eval-batches", CHOIR__INT, AT(training.eval_batches), 0, MANY, .preset = "0",
         .argument = "N", .elsewhere = "eval_iters limit_val_batches",
         .help = "validate on at most N batches; 0: the whole split",
-        .recorded = CHOIR__RECORDED_TAKES, .matters = choir__option_judged},
+        .recorded = CHOIR__RECORDED_TAKES, .matters = choir__option_judged,
+        .no_effect = choir__option_unvalidated},
     {"no-eval", CHOIR__FLAG, AT(training.no_eval), .help = "do not validate at the end",
         .recorded = CHOIR__RECORDED_FREE},
     {"metric", CHOIR__STRING, AT(training.metric), .argument = "NAME=COMMAND",
@@ -329,13 +331,14 @@ const choir__line_option choir__job_options[] = {
         .help =
             "measure each validation by a command, too: it reads the predictions as lines of "
             "JSON, and prints a number",
-        .where = CHOIR__OF_LINE},
+        .where = CHOIR__OF_LINE, .no_effect = choir__option_unvalidated},
     {"best", CHOIR__STRING, AT(training.best), .argument = "METRIC[:min|max]",
         .elsewhere = "metric_for_best_model load_best_model_at_end monitor",
         .help =
             "the measure of validations that chooses the best checkpoint, DIR/best: loss, accuracy "
             "or the NAME of --metric (default loss)",
-        .recorded = CHOIR__RECORDED_JUDGES, .written = choir__option_best_text},
+        .recorded = CHOIR__RECORDED_JUDGES, .written = choir__option_best_text,
+        .no_effect = choir__option_unvalidated},
     {"patience", CHOIR__INT, AT(training.patience), 1, MANY, .argument = "N",
         .elsewhere = "early_stopping_patience",
         .help =
@@ -360,19 +363,21 @@ const choir__line_option choir__job_options[] = {
     {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",
         .elsewhere = "save_steps save_interval",
         .help = "write a checkpoint every N steps as well", .recorded = CHOIR__RECORDED_FREE,
-        .of_a_rank = true},
+        .of_a_rank = true, .no_effect = choir__option_unsaved},
     {"save-keep", CHOIR__INT, AT(saves.keep), 1, MANY, .preset = "1", .argument = "K",
         .elsewhere = "save_total_limit",
         .help = "keep the newest K checkpoints, and the best one",
-        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
+        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true,
+        .no_effect = choir__option_unsaved},
     {"save-warn", CHOIR__FLAG, AT(saves.warn),
         .help =
             "a checkpoint that cannot be written during training is a warning, and training "
-            "continues; the last one must succeed"},
+            "continues; the last one must succeed",
+        .no_effect = choir__option_unsaved},
     {"grace", CHOIR__STRING, AT(saves.grace), .argument = "TIME",
         .help = "the time, such as 30s or 2m, from a signal that ends the job to its kill: a "
                 "checkpoint that takes longer is not begun (default: Slurm's, or no limit)",
-        .of_a_rank = true},
+        .of_a_rank = true, .no_effect = choir__option_unsaved},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .elsewhere = "resume_from_checkpoint ckpt_path",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/files/run_files.h"
 #include "data/loading/sampler.h"
 #include "job/document/document.h"
 #include "job/edit.h"
@@ -18,7 +19,7 @@ static char *document_of(const char *run)
 {
     struct stat info;
     bool folder = stat(run, &info) == 0 && S_ISDIR(info.st_mode);
-    return folder ? choir__format("%s/job.json", run) : choir__strdup(run);
+    return folder ? choir__format("%s/" CHOIR__JOB_FILE, run) : choir__strdup(run);
 }
 
 static choir_status read_document(const char *run, choir__job *j)

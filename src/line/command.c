@@ -122,6 +122,11 @@ char *choir__line_text(const choir__line_option *o, const void *place)
     return NULL;
 }
 
+char *choir__line_word(const choir__line_option *o, const char *text)
+{
+    return text ? choir__format("--%s=%s", o->name, text) : choir__format("--%s", o->name);
+}
+
 /* --- the process --- */
 
 static double started; /* on choir__now()'s clock */

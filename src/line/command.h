@@ -75,7 +75,7 @@ struct choir__line_option {
     char letter;                   /* 'n' of -n; 0: none */
     choir__line_choices *choices;  /* values that the help and the completion offer, or NULL */
     bool strict;                   /* only the choices are accepted */
-    bool passed_on;                /* choir compare passes the option to the jobs it starts */
+    bool passed_on;                /* the command passes it to the jobs that it starts */
     choir__line_recorded recorded; /* role of the option in checkpoints */
     /* For TAKES: returns whether numbers depend on the option, given the values of all options
      * of the job or strategy. NULL: always. */
@@ -99,6 +99,8 @@ struct choir__line_option {
     /* Returns whether a run's recorded value has no use, for another reason than the command
      * line. NULL: never. */
     bool (*idle)(const void *values);
+    /* Returns why the option has no effect beside the others, or NULL. Member NULL: it has. */
+    const char *(*no_effect)(const void *values);
     choir__line_pair excludes, needs;
     void (*details)(FILE *out); /* prints more lines of help below the option, or NULL */
     const char *group;          /* heading above the option in the help, or NULL */
@@ -188,6 +190,8 @@ choir_status choir__line_set(const choir__line_option *option, void *place, cons
 /* Returns the text that choir__line_set takes for the member at `place`, or NULL if no value
  * was specified (a number outside its range, a flag that is off). The caller frees it. */
 char *choir__line_text(const choir__line_option *option, const void *place);
+/* Returns the option as a word, --NAME=TEXT, or --NAME for NULL; the caller frees it. */
+char *choir__line_word(const choir__line_option *option, const char *text);
 /* Returns the shortest text that reads as x; the caller frees it. */
 char *choir__line_number_text(double x);
 

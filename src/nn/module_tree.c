@@ -233,13 +233,13 @@ static void collect(const char *name, choir_tensor *t, void *arg)
 {
     struct list *l = arg;
     (void)name;
-    l->params = choir__realloc(l->params, (size_t)(l->count + 1) * sizeof(choir__param *));
+    CHOIR__GROW(l->params, l->count);
     l->params[l->count++] = t->param;
 }
 
 choir__param **choir__module_named_params(choir_module *m, int *count)
 {
-    struct list l = {choir__calloc(1, sizeof(choir__param *)), 0};
+    struct list l = {0};
     choir__module_visit_named(m, false, collect, &l);
     *count = l.count;
     return l.params;

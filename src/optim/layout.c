@@ -82,10 +82,7 @@ static void add_span(choir_optim *o, choir__optim_span span)
         last->count += span.count;
         return;
     }
-    /* capacity grows to the next power of two */
-    if ((o->norm.span_count & (o->norm.span_count - 1)) == 0)
-        o->norm.spans = choir__realloc(o->norm.spans,
-            (size_t)(o->norm.span_count ? 2 * o->norm.span_count : 1) * sizeof *o->norm.spans);
+    CHOIR__GROW(o->norm.spans, o->norm.span_count);
     o->norm.spans[o->norm.span_count++] = span;
 }
 

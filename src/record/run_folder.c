@@ -17,6 +17,7 @@
 
 #include "base/files/file.h"
 #include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "base/files/temp_file.h"
 #include "record/lines.h"
 #include "record/recorder.h"
@@ -159,8 +160,8 @@ static choir_status tell_repeat(run_folder *r, const dropped *d)
 
 static choir_status open_files(run_folder *r, int64_t resume)
 {
-    char *metrics = choir__format("%s/metrics.jsonl", r->folder),
-         *events = choir__format("%s/events.jsonl", r->folder);
+    char *metrics = choir__format("%s/" CHOIR__METRICS_FILE, r->folder),
+         *events = choir__format("%s/" CHOIR__EVENTS_FILE, r->folder);
     dropped d = {.resume = resume};
     choir_status status =
         choir__lines_open(&r->metrics, metrics, resume < 0 ? NULL : row_stays, &d);
@@ -196,7 +197,7 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
     run_folder *r = (run_folder *)base;
     if (!job && !json_object_size(params))
         return CHOIR_OK; /* events alone are added: the job that is there stays */
-    char *path = choir__format("%s/job.json", r->folder);
+    char *path = choir__format("%s/" CHOIR__JOB_FILE, r->folder);
     char *text =
         job ? choir__strdup(job) : json_dumps(params, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
     char *line = choir__format("%s\n", text);

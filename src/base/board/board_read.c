@@ -110,7 +110,7 @@ static int ascending(const void *a, const void *b)
 
 int choir__board_processes(int **pids)
 {
-    int count = 0, room = 0;
+    int count = 0;
     DIR *folder = opendir("/proc");
     *pids = NULL;
     for (struct dirent *e; folder && (e = readdir(folder));) {
@@ -124,8 +124,7 @@ int choir__board_processes(int **pids)
         close(fd);
         if (!ours)
             continue;
-        if (count == room)
-            *pids = choir__realloc(*pids, (size_t)(room = 2 * room + 16) * sizeof **pids);
+        CHOIR__GROW(*pids, count);
         (*pids)[count++] = (int)pid;
     }
     if (folder)

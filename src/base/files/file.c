@@ -122,6 +122,14 @@ FILE *choir__file_try_stream(const char *path)
     return stream_of(choir__file_try(path, O_RDONLY, CHOIR__FILE_REGULAR), "r");
 }
 
+FILE *choir__file_try_stream_in(const char *folder, const char *name)
+{
+    char *path = choir__format("%s/%s", folder, name);
+    FILE *file = choir__file_try_stream(path);
+    free(path);
+    return file;
+}
+
 FILE *choir__file_try_output(const char *path)
 {
     return stream_of(
@@ -139,5 +147,13 @@ json_t *choir__file_json(const char *path, size_t flags, json_error_t *why)
     }
     if (file)
         fclose(file);
+    return root;
+}
+
+json_t *choir__file_json_in(const char *folder, const char *name)
+{
+    char *path = choir__format("%s/%s", folder, name);
+    json_t *root = choir__file_json(path, 0, NULL);
+    free(path);
     return root;
 }

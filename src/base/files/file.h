@@ -54,11 +54,14 @@ choir_status choir__file_check(const char *path);
  * for a folder, ENOTSUP for another kind. _output truncates the file, or makes it. */
 int choir__file_try(const char *path, int flags, choir__file_kinds kinds);
 FILE *choir__file_try_stream(const char *path);
+FILE *choir__file_try_stream_in(const char *folder, const char *name);
 FILE *choir__file_try_output(const char *path);
 const char *choir__file_why(int error);
 
 /* Like json_load_file, for a regular file. If it cannot be opened, why->line is -1, and
  * why->text the reason. why may be NULL. */
 json_t *choir__file_json(const char *path, size_t flags, json_error_t *why);
+/* Like choir__file_json for FOLDER/NAME, without flags and reason. */
+json_t *choir__file_json_in(const char *folder, const char *name);
 
 #endif

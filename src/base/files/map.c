@@ -43,15 +43,6 @@ int64_t choir__map_find(const choir__map *m, const char *key)
     return found && !strcmp(found->key, key) ? found->number : -1;
 }
 
-static void make_room(choir__map *m)
-{
-    if (m->count < m->room)
-        return;
-    m->room = m->room ? 2 * m->room : 4;
-    m->leaf = choir__realloc(m->leaf, (size_t)m->room * sizeof *m->leaf);
-    m->inner = choir__realloc(m->inner, (size_t)m->room * sizeof *m->inner);
-}
-
 /* Returns a node for the first bit in which two texts differ. */
 static inner difference(const char *a, const char *b)
 {
@@ -90,7 +81,8 @@ int64_t choir__map_put(choir__map *m, const char *key, int64_t number)
         return former;
     }
     inner node = old ? difference(old->key, key) : (inner){0};
-    make_room(m);
+    CHOIR__GROW(m->leaf, m->count);
+    CHOIR__GROW(m->inner, m->count);
     if (old)
         link_up(m, node, key, bytes);
     else

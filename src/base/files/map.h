@@ -13,7 +13,7 @@
 typedef struct choir__map {
     struct choir__map_leaf *leaf;   /* (count) in the order in which they were added */
     struct choir__map_inner *inner; /* (count - 1) */
-    int32_t count, room, root;
+    int32_t count, root;
 } choir__map;
 
 /* Returns the number stored for the text, or -1. */

@@ -6,17 +6,12 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/text.h"
 #include "checkpoint/format/file.h"
 #include "tensor/tensor.h"
 
 enum { VERSION = 3, ALIGNMENT = 32, ROWS_AT_ONCE = 64 };
 enum { U32 = 4, I32 = 5, F32 = 6, BOOL = 7, TEXT = 8, ARRAY = 9 }; /* types of values */
-
-/* Bytes that grow. */
-typedef struct bytes {
-    uint8_t *at;
-    size_t count, room;
-} bytes;
 
 typedef struct tensor {
     char *name;
@@ -26,38 +21,28 @@ typedef struct tensor {
 } tensor;
 
 struct choir__gguf_out {
-    bytes keys;
+    choir__text_buffer keys;
     int64_t key_count;
     tensor *tensors;
     int tensor_count;
     int64_t data; /* bytes of all tensors */
 };
 
-static void put(bytes *b, const void *from, size_t n)
+static void put_u64(choir__text_buffer *b, uint64_t x, int size)
 {
-    if (b->count + n > b->room) {
-        b->room = 2 * (b->count + n);
-        b->at = choir__realloc(b->at, b->room);
-    }
-    memcpy(b->at + b->count, from, n);
-    b->count += n;
-}
-
-static void put_u64(bytes *b, uint64_t x, int size)
-{
-    uint8_t little[8];
+    char little[8];
     for (int i = 0; i < size; i++)
-        little[i] = (uint8_t)(x >> 8 * i);
-    put(b, little, (size_t)size);
+        little[i] = (char)(x >> 8 * i);
+    choir__text_buffer_add(b, little, (size_t)size);
 }
 
-static void put_text(bytes *b, const char *text)
+static void put_text(choir__text_buffer *b, const char *text)
 {
     put_u64(b, strlen(text), 8);
-    put(b, text, strlen(text));
+    choir__text_buffer_put(b, text);
 }
 
-static void put_f32(bytes *b, float value)
+static void put_f32(choir__text_buffer *b, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -76,13 +61,13 @@ void choir__gguf_free(choir__gguf_out *out)
     for (int i = 0; i < out->tensor_count; i++)
         free(out->tensors[i].name);
     free(out->tensors);
-    free(out->keys.at);
+    choir__text_buffer_free(&out->keys);
     free(out);
 }
 
 /* --- values --- */
 
-static bytes *key(choir__gguf_out *out, const char *name, uint32_t type)
+static choir__text_buffer *key(choir__gguf_out *out, const char *name, uint32_t type)
 {
     out->key_count++;
     put_text(&out->keys, name);
@@ -90,9 +75,10 @@ static bytes *key(choir__gguf_out *out, const char *name, uint32_t type)
     return &out->keys;
 }
 
-static bytes *array(choir__gguf_out *out, const char *name, uint32_t type, int64_t count)
+static choir__text_buffer *array(
+    choir__gguf_out *out, const char *name, uint32_t type, int64_t count)
 {
-    bytes *b = key(out, name, ARRAY);
+    choir__text_buffer *b = key(out, name, ARRAY);
     put_u64(b, type, 4);
     put_u64(b, (uint64_t)count, 8);
     return b;
@@ -121,7 +107,7 @@ void choir__gguf_text(choir__gguf_out *out, const char *name, const char *value)
 void choir__gguf_texts(
     choir__gguf_out *out, const char *name, const char *const *values, int64_t count)
 {
-    bytes *b = array(out, name, TEXT, count);
+    choir__text_buffer *b = array(out, name, TEXT, count);
     for (int64_t i = 0; i < count; i++)
         put_text(b, values[i]);
 }
@@ -129,7 +115,7 @@ void choir__gguf_texts(
 void choir__gguf_i32s(
     choir__gguf_out *out, const char *name, const int32_t *values, int64_t count)
 {
-    bytes *b = array(out, name, I32, count);
+    choir__text_buffer *b = array(out, name, I32, count);
     for (int64_t i = 0; i < count; i++)
         put_u64(b, (uint32_t)values[i], 4);
 }
@@ -137,7 +123,7 @@ void choir__gguf_i32s(
 void choir__gguf_f32s(
     choir__gguf_out *out, const char *name, const float *values, int64_t count)
 {
-    bytes *b = array(out, name, F32, count);
+    choir__text_buffer *b = array(out, name, F32, count);
     for (int64_t i = 0; i < count; i++)
         put_f32(b, values[i]);
 }
@@ -154,15 +140,14 @@ void choir__gguf_tensor(
 
 /* --- the file --- */
 
-static bytes header(const choir__gguf_out *out)
+static choir__text_buffer header(const choir__gguf_out *out)
 {
-    bytes b = {0};
-    put(&b, "GGUF", 4);
+    choir__text_buffer b = {0};
+    choir__text_buffer_put(&b, "GGUF");
     put_u64(&b, VERSION, 4);
     put_u64(&b, (uint64_t)out->tensor_count, 8);
     put_u64(&b, (uint64_t)out->key_count, 8);
-    if (out->keys.count)
-        put(&b, out->keys.at, out->keys.count);
+    choir__text_buffer_add(&b, out->keys.bytes, out->keys.used);
     for (int i = 0; i < out->tensor_count; i++) {
         const tensor *t = &out->tensors[i];
         put_text(&b, t->name);
@@ -172,7 +157,7 @@ static bytes header(const choir__gguf_out *out)
         put_u64(&b, choir__quant_types[t->type].gguf, 4);
         put_u64(&b, (uint64_t)t->at, 8);
     }
-    while (b.count % ALIGNMENT)
+    while (b.used % ALIGNMENT)
         put_u64(&b, 0, 1);
     return b;
 }
@@ -226,10 +211,10 @@ choir_status choir__gguf_write(
     if (!room)
         return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for a row of %lld numbers",
             path, (long long)widest);
-    bytes head = header(out);
+    choir__text_buffer head = header(out);
     choir_status status = choir__draft_open(&draft, path);
     if (status == CHOIR_OK)
-        status = choir__draft_write(&draft, head.at, head.count);
+        status = choir__draft_write(&draft, head.bytes, head.used);
     for (int i = 0; i < out->tensor_count && status == CHOIR_OK; i++) {
         const float *values = NULL;
         const uint8_t *blocks = NULL;
@@ -242,7 +227,7 @@ choir_status choir__gguf_write(
             status = fill_up(&draft, t);
     }
     status = choir__draft_close(&draft, status, NULL);
-    free(head.at);
+    choir__text_buffer_free(&head);
     free(room);
     return status;
 }

@@ -103,8 +103,7 @@ static void add_value(templates *t, const json_t *value)
 static templates of_folder(const char *folder, const json_t *config)
 {
     templates t = {json_array(), CHOIR_OK};
-    char *others = choir__format("%s/" OTHERS, folder),
-         *legacy = choir__format("%s/" LEGACY, folder);
+    char *others = choir__format("%s/" OTHERS, folder);
     if (choir__folder_has(folder, FILE_OF)) {
         if (choir__is_folder(others))
             choir__folder_walk(others, add_other, &t);
@@ -114,11 +113,10 @@ static templates of_folder(const char *folder, const json_t *config)
         add_value(&t, json_object_get(config, "chat_template"));
     }
     if (!json_array_size(t.list) && choir__folder_has(folder, LEGACY)) {
-        json_t *root = choir__file_json(legacy, LIMIT, NULL);
+        json_t *root = choir__file_json_in(folder, LEGACY);
         add_value(&t, json_object_get(root, "chat_template"));
         json_decref(root);
     }
-    free(legacy);
     free(others);
     return t;
 }

@@ -181,13 +181,11 @@ static void add_id(choir__gguf_out *out, const char *key, int64_t id)
 /* Returns an id of a JSON file of the folder: a number, or the first (or second) of a list. */
 static int64_t id_in(const char *folder, const char *file, const char *key, size_t which)
 {
-    char *path = choir__format("%s/%s", folder, file);
-    json_t *root = choir__file_json(path, 0, NULL);
+    json_t *root = choir__file_json_in(folder, file);
     const json_t *id = json_object_get(root, key);
     id = json_is_array(id) ? json_array_get(id, which) : which ? NULL : id;
     int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
     json_decref(root);
-    free(path);
     return value;
 }
 
@@ -310,12 +308,11 @@ choir_status choir__gguf_add_vocab(
     choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end)
 {
     vocab v = {.folder = folder, .count = rows, .turn_end = turn_end};
-    char *path = choir__format("%s/tokenizer.json", folder),
-         *other = choir__format("%s/tokenizer_config.json", folder);
+    char *path = choir__format("%s/tokenizer.json", folder);
     json_error_t why;
     choir_status status = CHOIR_OK;
     v.root = choir__file_json(path, 0, &why);
-    v.config = choir__file_json(other, 0, NULL);
+    v.config = choir__file_json_in(folder, "tokenizer_config.json");
     v.model = json_object_get(v.root, "model");
     v.bytes = has_step(json_object_get(v.root, "pre_tokenizer"), "pretokenizers", "ByteLevel");
     if (!v.root)
@@ -339,7 +336,6 @@ choir_status choir__gguf_add_vocab(
     free(v.scores);
     json_decref(v.root);
     json_decref(v.config);
-    free(other);
     free(path);
     return status;
 }

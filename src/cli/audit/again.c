@@ -95,10 +95,8 @@ static bool look_at_lines(
     char *line = NULL;
     size_t room = 0;
     bool more = true;
-    char *path = choir__format("%s/run/" CHOIR__AUDIT_FILE, a->folder);
     if (!*file)
-        *file = choir__file_try_stream(path);
-    free(path);
+        *file = choir__file_try_stream_in(a->folder, "run/" CHOIR__AUDIT_FILE);
     for (ssize_t n; more && *file && (n = getline(&line, &room, *file)) > 0;) {
         json_t *object = json_loadb(line, (size_t)n, 0, NULL);
         const json_t *step = json_object_get(object, "step");

@@ -13,6 +13,7 @@
 #include <choir/training.h>
 
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "base/options.h"
 #include "cli/audit/audit.h"
 #include "job/bits.h"
@@ -23,6 +24,8 @@
 #include "line/command.h"
 
 typedef choir__audit_request request;
+
+extern const choir__line_command choir__cli_audit;
 
 /* --- the span --- */
 
@@ -47,27 +50,14 @@ static bool read_span(request *r)
 
 /* --- the second run --- */
 
-static void add_option(request *r, const char *name, const char *text)
-{
-    if (text)
-        r->options[r->option_count++] = choir__format("--%s=%s", name, text);
-}
-
-static void add_number(request *r, const char *name, int64_t number)
-{
-    if (number)
-        r->options[r->option_count++] = choir__format("--%s=%lld", name, (long long)number);
-}
-
 static void list_options(request *r)
 {
-    add_option(r, "strategy", r->strategy);
-    add_option(r, "mesh", r->mesh);
-    add_option(r, "devices", r->devices);
-    add_option(r, "backend", r->backend);
-    add_option(r, "bits", r->bits);
-    add_number(r, "nproc", r->nproc);
-    add_number(r, "threads", r->threads);
+    for (const choir__line_option *o = choir__cli_audit.options; o->name; o++) {
+        char *text = o->passed_on ? choir__line_text(o, (const char *)r + o->at) : NULL;
+        if (text)
+            r->options[r->option_count++] = choir__line_word(o, text);
+        free(text);
+    }
 }
 
 /* --- a run without hashes --- */
@@ -86,7 +76,7 @@ static choir_status audit_weights(request *r, bool *equal)
     free(steps);
     if (from)
         r->start = choir__format("%s/step-%08lld", r->run, (long long)from);
-    r->job = choir__format("%s/job.json", r->run);
+    r->job = choir__format("%s/" CHOIR__JOB_FILE, r->run);
     if (step && access(r->job, R_OK) != 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has neither audit data nor job.json, so choir train cannot run it again; choir "
@@ -299,20 +289,20 @@ static const choir__line_option options[] = {
         .help = "run it again by another build: its choir, or the folder that has it"},
     {"bits", CHOIR__STRING, AT(bits), .argument = "CLASS",
         .help = "run it again in another class of bits, as choir train --bits",
-        .choices = choir__job_bits_names, .strict = true},
+        .choices = choir__job_bits_names, .strict = true, .passed_on = true},
     {"strategy", CHOIR__STRING, AT(strategy), .argument = "NAME[:key=value,...]",
         .help = "run it again by another strategy",
-        .choices = choir__job_strategy_names_and_auto},
+        .choices = choir__job_strategy_names_and_auto, .passed_on = true},
     {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
-        .help = "sizes of a composition of strategies"},
+        .help = "sizes of a composition of strategies", .passed_on = true},
     {"nproc", CHOIR__INT, AT(nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
-        .help = "number of ranks to start"},
+        .help = "number of ranks to start", .passed_on = true},
     {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
-        .help = "devices, such as cpu:0,cpu:1"},
+        .help = "devices, such as cpu:0,cpu:1", .passed_on = true},
     {"threads", CHOIR__INT, AT(threads), 1, 4096, .argument = "N",
-        .help = "cores per CPU device"},
+        .help = "cores per CPU device", .passed_on = true},
     {"backend", CHOIR__STRING, AT(backend), .argument = "NAME", .help = "how ranks communicate",
-        .choices = choir__job_backend_names, .strict = true},
+        .choices = choir__job_backend_names, .strict = true, .passed_on = true},
     {"step", CHOIR__INT, AT(step), 1, CHOIR__LINE_NO_LIMIT, .argument = "N",
         .help = "diff with a file: the step of the run's dump (default: the newest)"},
     {"tolerance", CHOIR__FLOAT, AT(tolerance), 0, 1e9, .preset = "1e-5", .argument = "X",

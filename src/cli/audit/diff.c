@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "base/text.h"
 #include "cli/audit/audit.h"
 #include "line/printed.h"
@@ -24,16 +25,14 @@ typedef struct side {
 static choir_status open_side(side *s, const char *path, bool or_file)
 {
     *s = (side){.path = path};
-    char *job = choir__format("%s/job.json", path);
     choir_status status = choir__audit_find(path, or_file);
     if (status == CHOIR_OK)
         status = choir__chain_read(path, &s->chain);
     if (status == CHOIR_OK) {
-        s->job = choir__file_json(job, 0, NULL);
+        s->job = choir__file_json_in(path, CHOIR__JOB_FILE);
         s->failure = choir__audit_failure(path);
         s->cut = choir__audit_cut(path, &s->chain, INT64_MAX);
     }
-    free(job);
     return status;
 }
 

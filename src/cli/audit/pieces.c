@@ -9,6 +9,7 @@
 #include <choir/training.h>
 
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "base/files/temp_file.h"
 #include "cli/audit/audit.h"
 #include "job/edit.h"
@@ -123,8 +124,8 @@ choir__audit_piece *choir__audit_pieces(
  * that step, else NULL; the caller frees it. */
 static char *resumed_from(const char *run, int64_t step)
 {
-    char found[PATH_MAX], *path = choir__format("%s/job.json", run);
-    json_t *job = choir__file_json(path, 0, NULL);
+    char found[PATH_MAX];
+    json_t *job = choir__file_json_in(run, CHOIR__JOB_FILE);
     const char *from =
         json_string_value(json_object_get(json_object_get(job, "options"), "resume"));
     choir_train_state state;
@@ -133,7 +134,6 @@ static char *resumed_from(const char *run, int64_t step)
     if (!there)
         (void)choir_error_message(); /* marks the error as read: the caller has a sentence */
     json_decref(job);
-    free(path);
     return there ? choir__strdup(found) : NULL;
 }
 
@@ -176,7 +176,7 @@ choir_status choir__audit_begin_piece(choir__audit_request *r, const choir__audi
     choir_status status = find_start(r, piece);
     if (status != CHOIR_OK)
         return status;
-    r->job = choir__format("%s/job.json", r->folder);
+    r->job = choir__format("%s/" CHOIR__JOB_FILE, r->folder);
     char *text = json_dumps(job, JSON_INDENT(2));
     int error = choir__temp_file_write(r->job, text, strlen(text), false);
     free(text);

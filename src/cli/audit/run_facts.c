@@ -5,30 +5,25 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
+#include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "checkpoint/state.h"
 #include "cli/audit/audit.h"
 #include "record/events.h"
-
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = choir__format("%s/%s", folder, name);
-    bool there = access(path, R_OK) == 0;
-    free(path);
-    return there;
-}
 
 /* Returns whether a folder has something that a training leaves in it. */
 static bool is_run(const char *folder)
 {
     int count;
     free(choir__checkpoint_steps(folder, &count));
-    return count || has_file(folder, "job.json") || has_file(folder, CHOIR__AUDIT_FILE) ||
-           has_file(folder, "metrics.jsonl");
+    return count || choir__folder_has(folder, CHOIR__JOB_FILE) ||
+           choir__folder_has(folder, CHOIR__AUDIT_FILE) ||
+           choir__folder_has(folder, CHOIR__METRICS_FILE);
 }
 
 choir_status choir__audit_find(const char *run, bool or_file)
 {
-    if (has_file(run, CHOIR__STATE_FILE))
+    if (choir__folder_has(run, CHOIR__STATE_FILE))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s is a checkpoint: expected the folder of its run, which has the audit", run);
     if (access(run, R_OK) != 0)
@@ -43,9 +38,9 @@ choir_status choir__audit_find(const char *run, bool or_file)
 static void each_line(const char *folder, const char *name,
     void (*look)(void *arg, const json_t *object), void *arg)
 {
-    char *path = choir__format("%s/%s", folder, name), *line = NULL;
+    char *line = NULL;
     size_t room = 0;
-    FILE *file = choir__file_try_stream(path);
+    FILE *file = choir__file_try_stream_in(folder, name);
     for (ssize_t n; file && (n = getline(&line, &room, file)) > 0;) {
         json_t *object = json_loadb(line, (size_t)n, 0, NULL);
         look(arg, object);
@@ -54,7 +49,6 @@ static void each_line(const char *folder, const char *name,
     if (file)
         fclose(file);
     free(line);
-    free(path);
 }
 
 static int64_t step_of(const json_t *object)
@@ -98,14 +92,14 @@ static void note_step(void *arg, const json_t *row)
 static int64_t steps_reached(const char *folder)
 {
     int64_t reached = 0;
-    each_line(folder, "metrics.jsonl", note_step, &reached);
+    each_line(folder, CHOIR__METRICS_FILE, note_step, &reached);
     return reached;
 }
 
 char *choir__audit_failure(const char *folder)
 {
     ending e = {0};
-    each_line(folder, "events.jsonl", note_ending, &e);
+    each_line(folder, CHOIR__EVENTS_FILE, note_ending, &e);
     if (e.begun && !e.ended)
         e.why = choir__format("has no end after step %lld: it was killed, or it still runs",
             (long long)steps_reached(folder));

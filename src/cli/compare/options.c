@@ -57,8 +57,7 @@ int choir__compare_took(void *values, const choir__line_option *o, const char *t
 {
     choir__compare *c = values;
     if (o->passed_on)
-        c->args[c->arg_count++] =
-            text ? choir__format("--%s=%s", o->name, text) : choir__format("--%s", o->name);
+        c->args[c->arg_count++] = choir__line_word(o, text);
     return CHOIR__EXIT_OK;
 }
 

@@ -28,11 +28,10 @@ typedef struct batch {
 
 static void add_prompt(batch *b, const char *text, size_t bytes)
 {
-    const size_t n = (size_t)b->count++;
-    b->text = choir__realloc(b->text, (n + 1) * sizeof *b->text);
-    b->bytes = choir__realloc(b->bytes, (n + 1) * sizeof *b->bytes);
-    b->text[n] = text;
-    b->bytes[n] = bytes;
+    CHOIR__GROW(b->text, b->count);
+    CHOIR__GROW(b->bytes, b->count);
+    b->text[b->count] = text;
+    b->bytes[b->count++] = bytes;
 }
 
 /* Reads a file, or standard input for "-": a prompt per line. */

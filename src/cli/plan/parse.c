@@ -48,8 +48,7 @@ int choir__plan_took(void *values, const choir__line_option *o, const char *text
     if (choir__job_took(&p->job, o, text) != CHOIR_OK)
         return choir__line_refuse("plan", true);
     if (p->args && !o->advised)
-        p->args[p->arg_count++] =
-            text ? choir__format("--%s=%s", o->name, text) : choir__format("--%s", o->name);
+        p->args[p->arg_count++] = choir__line_word(o, text);
     return CHOIR__EXIT_OK;
 }
 

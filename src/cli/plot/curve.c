@@ -12,6 +12,7 @@
 
 #include "base/files/file.h"
 #include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "base/math/functions.h"
 #include "base/named.h"
 #include "base/number.h"
@@ -67,14 +68,6 @@ static void advance(progress *at, const choir__plot *plot, const char *line)
     at->x = plot->axis == CHOIR__STEPS     ? at->step
             : plot->axis == CHOIR__SECONDS ? at->seconds
                                            : number_in(line, CHOIR__KEY(step, items));
-}
-
-static FILE *open_file(const char *run, const char *name)
-{
-    char *path = choir__format("%s/%s", run, name);
-    FILE *f = choir__file_try_stream(path);
-    free(path);
-    return f;
 }
 
 typedef struct line {
@@ -173,13 +166,13 @@ choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve 
     while (name > run && name[-1] != '/')
         name--;
     *c = (choir__curve){.run = run, .name = *name ? name : run};
-    FILE *f = open_file(run, "metrics.jsonl");
+    FILE *f = choir__file_try_stream_in(run, CHOIR__METRICS_FILE);
     if (!f)
         return choir__error(CHOIR_ERR_IO,
             "%s is no folder of a recorded run%s: metrics.jsonl: %s; choir train --save or "
             "--run makes one",
             run, choir__is_folder(run) ? ", and has none in it" : "", choir__file_why(errno));
-    evaluations e = {.file = open_file(run, "events.jsonl")};
+    evaluations e = {.file = choir__file_try_stream_in(run, CHOIR__EVENTS_FILE)};
     progress at = {.first_time = (double)NAN};
     line row = {0};
     char *first = NULL;

@@ -12,6 +12,7 @@
 
 #include "base/files/folders.h"
 #include "cli/plot/find.h"
+#include "base/files/run_files.h"
 
 enum { DEPTH = 3, MOST_FOLDERS = 4096 };
 
@@ -47,7 +48,7 @@ static choir_status look_at(search *s, const char *path, int depth)
     if (++s->looked_at > MOST_FOLDERS)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has more than %d folders: name the runs in it", s->place, MOST_FOLDERS);
-    if (!choir__folder_has(path, "metrics.jsonl"))
+    if (!choir__folder_has(path, CHOIR__METRICS_FILE))
         return depth ? look_in(s, path, depth - 1) : CHOIR_OK;
     return add(s->runs, path, s->most, true);
 }
@@ -77,7 +78,7 @@ choir_status choir__plot_find(char *const *words, int count, int most, choir__pl
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         search s = {.runs = runs, .place = words[i], .most = most};
         int before = runs->count;
-        if (choir__is_folder(words[i]) && !choir__folder_has(words[i], "metrics.jsonl"))
+        if (choir__is_folder(words[i]) && !choir__folder_has(words[i], CHOIR__METRICS_FILE))
             status = look_in(&s, words[i], DEPTH - 1);
         if (status == CHOIR_OK && runs->count == before)
             status = add(runs, words[i], most, false);

@@ -134,15 +134,12 @@ static void count_stop(curves *c, int64_t step)
 static void measure(curves *c)
 {
     double *all = NULL;
-    int64_t count = 0, room = 0;
+    int64_t count = 0;
     c->first = INT64_MAX;
     for (int64_t i = 0; i < c->p->count; i++) {
         int64_t n = read_reports(c, c->p->trial[i].trial);
-        if (count + n > room) {
-            room = 2 * (count + n);
-            all = choir__realloc(all, (size_t)room * sizeof *all);
-        }
         for (int64_t k = 0; k < n; k++) {
+            CHOIR__GROW(all, count);
             all[count++] = c->value[k];
             c->last = choir__max(c->last, c->step[k]);
             if (c->step[k] > 0)

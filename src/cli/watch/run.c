@@ -10,30 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "base/number.h"
 #include "base/secret.h"
 #include "record/events.h"
 
 bool choir__watch_is_run(const char *path)
 {
-    static const char *const files[] = {"metrics.jsonl", "events.jsonl"};
-    bool is = false;
-    for (size_t i = 0; i < CHOIR_COUNT(files) && !is; i++) {
-        char *file = choir__format("%s/%s", path, files[i]);
-        is = access(file, F_OK) == 0;
-        free(file);
-    }
-    return is;
+    return choir__folder_has(path, CHOIR__METRICS_FILE) ||
+           choir__folder_has(path, CHOIR__EVENTS_FILE);
 }
 
 choir__watch_run *choir__watch_run_new(const char *path)
 {
     choir__watch_run *r = choir__calloc(1, sizeof *r);
     r->source.path = choir__strdup(path);
-    r->metrics.path = choir__format("%s/metrics.jsonl", path);
-    r->events.path = choir__format("%s/events.jsonl", path);
+    r->metrics.path = choir__format("%s/" CHOIR__METRICS_FILE, path);
+    r->events.path = choir__format("%s/" CHOIR__EVENTS_FILE, path);
     choir__watch_chain_open(&r->chain, path);
     r->first_time = r->last_time = (double)NAN;
     strcpy(r->state, "waiting");
@@ -218,7 +213,7 @@ static void take_event(void *arg, char *line, size_t bytes)
 static void look_at_job(choir__watch_run *r)
 {
     enum { MOST = 256 * 1024 };
-    char *path = choir__format("%s/job.json", r->source.path);
+    char *path = choir__format("%s/" CHOIR__JOB_FILE, r->source.path);
     struct stat s;
     if (stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size <= MOST) {
         double changed = (double)s.st_mtim.tv_sec + 1e-9 * (double)s.st_mtim.tv_nsec;

@@ -46,7 +46,7 @@ typedef struct reading {
 
 static void note_characters(reading *r)
 {
-    const char *at = r->parts.text.data, *end = at + r->parts.text.bytes;
+    const char *at = r->parts.text.bytes, *end = at + r->parts.text.used;
     uint32_t code;
     for (int n; at < end && (n = choir__utf8_decode(at, end, &code)); at += n)
         r->seen[code] = 1;
@@ -110,18 +110,18 @@ static choir_status read_files(reading *r, const char *path)
 /* Makes the tokenizer of all characters of both splits. */
 static choir_status characters(reading *r, const char *path, choir_tokenizer **tokenizer)
 {
-    choir__tokenizer_buffer text = {0};
+    choir__text_buffer text = {0};
     r->seen = choir__calloc(CHOIR__CODE_POINTS, 1);
     choir_status status = read_files(r, path);
     for (uint32_t code = 0; code < CHOIR__CODE_POINTS; code++)
         if (r->seen[code])
-            choir__tokenizer_buffer_add_code(&text, code);
+            choir__text_buffer_add_code(&text, code);
     free(r->seen);
-    if (status == CHOIR_OK && !text.bytes)
+    if (status == CHOIR_OK && !text.used)
         status = choir__error(CHOIR_ERR_FORMAT, "%s: its documents are empty", path);
     if (status == CHOIR_OK)
-        status = choir_tokenizer_chars(text.data, text.bytes, tokenizer);
-    free(text.data);
+        status = choir_tokenizer_chars(text.bytes, text.used, tokenizer);
+    free(text.bytes);
     return status;
 }
 

@@ -13,12 +13,12 @@
 
 /* The text of a document in parts; a part is learned, or only read. */
 typedef struct choir__document_parts {
-    choir__tokenizer_buffer text;
+    choir__text_buffer text;
     struct choir__document_part {
         size_t end; /* in text */
         bool learned;
     } * part; /* (count) */
-    size_t count, room;
+    size_t count;
     /* How records become texts; all zeros: by the usual columns, and chats in ChatML. */
     choir__columns columns;
     choir_chat *chat; /* the template of chats */

@@ -16,16 +16,13 @@ static const char opens[] = CHOIR__CHAT_OPENS, closes[] = CHOIR__CHAT_CLOSES;
 
 static void add(choir__document_parts *p, const char *text, size_t bytes, bool learned)
 {
-    choir__tokenizer_buffer_add(&p->text, text, bytes);
+    choir__text_buffer_add(&p->text, text, bytes);
     if (p->count && p->part[p->count - 1].learned == learned) {
-        p->part[p->count - 1].end = p->text.bytes;
+        p->part[p->count - 1].end = p->text.used;
         return;
     }
-    if (p->count == p->room) {
-        p->room = 2 * p->room + 8;
-        p->part = choir__realloc(p->part, p->room * sizeof *p->part);
-    }
-    p->part[p->count++] = (struct choir__document_part){p->text.bytes, learned};
+    CHOIR__GROW(p->part, p->count);
+    p->part[p->count++] = (struct choir__document_part){p->text.used, learned};
 }
 
 static choir_status wrong_column(const choir__data_record_at *at, const char *name)
@@ -84,7 +81,7 @@ choir_status choir__document_parts_of(
     const choir__json *prompt = choir__column(columns, record, prompt);
     const choir__json *completion = choir__column(columns, record, completion);
     const choir__json *text = choir__column(columns, record, text);
-    p->text.bytes = 0;
+    p->text.used = 0;
     p->count = 0;
     p->written = false;
     choir_status status = choir__conversation_of(at, record, columns, &p->conversation);
@@ -138,7 +135,7 @@ choir_status choir__document_encode(const choir__data_record_at *at, const choir
     }
     for (size_t i = 0, from = 0; i < p->count && status == CHOIR_OK; from = p->part[i++].end) {
         size_t first = ids->count;
-        status = choir__tokenizer_encode(tokenizer, NULL, p->text.data + from,
+        status = choir__tokenizer_encode(tokenizer, NULL, p->text.bytes + from,
             p->part[i].end - from, i ? CHOIR__INSIDE : CHOIR__BEGINNING, ids);
         for (size_t k = first; k < ids->count && !p->part[i].learned; k++)
             ids->id[k] = -1 - ids->id[k];
@@ -152,7 +149,7 @@ choir_status choir__document_encode(const choir__data_record_at *at, const choir
 
 void choir__document_parts_free(choir__document_parts *p)
 {
-    free(p->text.data);
+    free(p->text.bytes);
     free(p->part);
     choir_chat_free(p->chat);
     choir__conversation_free(&p->conversation);

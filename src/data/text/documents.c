@@ -176,13 +176,13 @@ static choir_status read_all(
 static choir_status characters(
     const documents *d, const documents *rest, choir_tokenizer **tokenizer)
 {
-    choir__tokenizer_buffer text = {0};
+    choir__text_buffer text = {0};
     for (int64_t i = 0; i < d->count + rest->count; i++) {
         const document *k = i < d->count ? &d->all[i] : &rest->all[i - d->count];
-        choir__tokenizer_buffer_add(&text, k->text, strlen(k->text));
+        choir__text_buffer_add(&text, k->text, strlen(k->text));
     }
-    choir_status status = choir_tokenizer_chars(text.data, text.bytes, tokenizer);
-    free(text.data);
+    choir_status status = choir_tokenizer_chars(text.bytes, text.used, tokenizer);
+    free(text.bytes);
     return status;
 }
 

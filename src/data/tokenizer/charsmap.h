@@ -43,7 +43,7 @@ typedef struct choir__sentencepiece {
     bool remove_spaces;  /* removes spaces at the ends, and all but one in a row */
     bool frozen;         /* the model gets the text between symbols; else they are its pieces */
     choir__model *model;
-    choir__tokenizer_buffer text; /* text of the current call, not shared */
+    choir__text_buffer text; /* text of the current call, not shared */
 } choir__sentencepiece;
 
 /* Takes ownership of all of s. */

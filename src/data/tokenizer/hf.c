@@ -45,17 +45,17 @@ static choir_status find_unknown(choir__hf_reader *r, choir__unknown *u)
 
 /* Returns the id of one side of a merge, as the file writes it. */
 static int64_t side(
-    const choir__hf_reader *r, const char *key, size_t bytes, choir__tokenizer_buffer *buffer)
+    const choir__hf_reader *r, const char *key, size_t bytes, choir__text_buffer *buffer)
 {
     if (!r->byte_level)
         return choir__vocab_find(&r->keys, key, bytes);
     return choir__hf_bytes(key, bytes, buffer)
-               ? choir__vocab_find(&r->keys, buffer->data, buffer->bytes)
+               ? choir__vocab_find(&r->keys, buffer->bytes, buffer->used)
                : -1;
 }
 
 static choir_status parse_merge(const choir__hf_reader *r, json_t *entry, size_t i,
-    choir__merge *m, choir__tokenizer_buffer buffer[2])
+    choir__merge *m, choir__text_buffer buffer[2])
 {
     const char *left = json_string_value(entry), *right = NULL, *space;
     size_t left_bytes = 0, right_bytes = 0;
@@ -74,10 +74,10 @@ static choir_status parse_merge(const choir__hf_reader *r, json_t *entry, size_t
             "%s: merge %zu: expected two tokens with a space between them", r->name, i + 1);
     int64_t a = side(r, left, left_bytes, &buffer[0]);
     int64_t b = side(r, right, right_bytes, &buffer[0]);
-    buffer[1].bytes = 0;
-    choir__tokenizer_buffer_add(&buffer[1], left, left_bytes);
-    choir__tokenizer_buffer_add(&buffer[1], right, right_bytes);
-    int64_t both = side(r, buffer[1].data, buffer[1].bytes, &buffer[0]);
+    buffer[1].used = 0;
+    choir__text_buffer_add(&buffer[1], left, left_bytes);
+    choir__text_buffer_add(&buffer[1], right, right_bytes);
+    int64_t both = side(r, buffer[1].bytes, buffer[1].used, &buffer[0]);
     if (a < 0 || b < 0 || both < 0)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: merge %zu, of '%.*s' and '%.*s': %s is not in the vocabulary", r->name, i + 1,
@@ -119,7 +119,7 @@ static choir_status make_bpe(choir__hf_reader *r)
     if (status == CHOIR_OK)
         status = find_unknown(r, &o.unknown);
     choir__merge *merges = choir__alloc((count + 1) * sizeof *merges);
-    choir__tokenizer_buffer buffer[2] = {{0}, {0}};
+    choir__text_buffer buffer[2] = {{0}, {0}};
     json_array_foreach(list, i, entry)
     {
         if (status == CHOIR_OK)
@@ -127,8 +127,8 @@ static choir_status make_bpe(choir__hf_reader *r)
     }
     if (status == CHOIR_OK)
         status = choir__bpe_new(r->name, &r->keys, merges, count, &o, &r->pipe.model);
-    free(buffer[0].data);
-    free(buffer[1].data);
+    free(buffer[0].bytes);
+    free(buffer[1].bytes);
     free(merges);
     return status;
 }

@@ -32,7 +32,7 @@ choir_status choir__hf_vocabulary(choir__hf_reader *r, double **scores);
 choir_status choir__hf_added(choir__hf_reader *r);
 /* Converts a key of GPT-2's characters to its bytes. Returns false if a character has no byte.
  */
-bool choir__hf_bytes(const char *key, size_t length, choir__tokenizer_buffer *out);
+bool choir__hf_bytes(const char *key, size_t length, choir__text_buffer *out);
 
 /* Returns the string at a key, or NULL. */
 static inline const char *choir__json_text(json_t *object, const char *key)

@@ -67,8 +67,8 @@ static const char *encode(const choir_tokenizer *self, const char *text, const c
     choir__normalize(&p->normalizer, text, end, continued, &p->normal, &whole);
     if (place == CHOIR__BEGINNING && !whole)
         place = CHOIR__INSIDE;
-    const char *begin = p->normal.bytes ? p->normal.data : "";
-    const char *stopped = encode_normal(&w, begin, begin + p->normal.bytes, place);
+    const char *begin = p->normal.used ? p->normal.bytes : "";
+    const char *stopped = encode_normal(&w, begin, begin + p->normal.used, place);
     return stopped ? choir__normalize_back(
                          &p->normalizer, text, end, continued, (size_t)(stopped - begin))
                    : NULL;
@@ -80,12 +80,12 @@ void choir__hf_pipeline_free(choir__hf_pipeline *p)
     choir__added_set_free(&p->added);
     choir__vocab_free(&p->added_texts);
     for (int i = 0; i < p->count; i++) {
-        free(p->step[i].text.data);
+        free(p->step[i].text.bytes);
         choir__cuts_free(&p->step[i].cuts);
     }
     if (p->model)
         p->model->ops->free(p->model);
-    free(p->normal.data);
+    free(p->normal.bytes);
     *p = (choir__hf_pipeline){0};
 }
 
@@ -131,26 +131,26 @@ choir_tokenizer *choir__hf_pipeline_tokenizer(
 
 /* Stores what `count` white spaces between two letters or digits become, whichever these are.
  * Returns false if that depends on them, or is nothing. */
-static bool form_of(choir__normalizer *n, char space, int count, choir__tokenizer_buffer *form)
+static bool form_of(choir__normalizer *n, char space, int count, choir__text_buffer *form)
 {
-    choir__tokenizer_buffer out = {0};
+    choir__text_buffer out = {0};
     bool same = true;
-    form->bytes = 0;
+    form->used = 0;
     for (int c = '0'; c <= 'z' && same; c++) {
         char text[] = {(char)c, space, count > 1 ? space : (char)c, (char)c};
         if (!choir__is_plain((char)c))
             continue;
         choir__normalize(n, text, text + count + 2, true, &out, NULL);
-        same = out.bytes > 2 && choir__is_plain(out.data[0]) &&
-               choir__is_plain(out.data[out.bytes - 1]) &&
-               (!form->bytes || (form->bytes == out.bytes - 2 &&
-                                    !memcmp(form->data, out.data + 1, form->bytes)));
-        if (same && !form->bytes)
-            choir__tokenizer_buffer_add(form, out.data + 1, out.bytes - 2);
+        same = out.used > 2 && choir__is_plain(out.bytes[0]) &&
+               choir__is_plain(out.bytes[out.used - 1]) &&
+               (!form->used || (form->used == out.used - 2 &&
+                                   !memcmp(form->bytes, out.bytes + 1, form->used)));
+        if (same && !form->used)
+            choir__text_buffer_add(form, out.bytes + 1, out.used - 2);
     }
     if (same)
-        choir__tokenizer_buffer_add(form, "", 1);
-    free(out.data);
+        choir__text_buffer_add(form, "", 1);
+    free(out.bytes);
     return same;
 }
 
@@ -245,7 +245,7 @@ static bool divides(const choir__hf_pipeline *p, const choir__vocab *keys, const
 static bool may_cut(choir__hf_pipeline *p, const choir__vocab *keys,
     const choir__added_set *raw, choir__word_needs needs, char space)
 {
-    choir__tokenizer_buffer form = {0};
+    choir__text_buffer form = {0};
     bool may = !choir__added_crosses(raw, (char[]){space, 0}) &&
                !(prefixes(p) && ends_plain(&p->added));
     for (int i = 0; i < p->normalizer.count && may; i++) {
@@ -254,8 +254,8 @@ static bool may_cut(choir__hf_pipeline *p, const choir__vocab *keys,
               (step->kind != CHOIR__NORMAL_COLLAPSE || divides(p, keys, step->content, needs));
     }
     for (int n = 1; n <= 2 && may; n++)
-        may = form_of(&p->normalizer, space, n, &form) && divides(p, keys, form.data, needs);
-    free(form.data);
+        may = form_of(&p->normalizer, space, n, &form) && divides(p, keys, form.bytes, needs);
+    free(form.bytes);
     return may;
 }
 

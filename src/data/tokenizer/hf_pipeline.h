@@ -36,7 +36,7 @@ typedef struct choir__normalizer {
     choir__normal_step step[CHOIR__MOST_STEPS];
     int count;
     double growth; /* a bound on the bytes that all steps make of each byte; 0: no step */
-    choir__tokenizer_buffer between[2]; /* texts between steps. They are not shared. */
+    choir__text_buffer between[2]; /* texts between steps. They are not shared. */
 } choir__normalizer;
 
 void choir__normalizer_free(choir__normalizer *n);
@@ -44,15 +44,15 @@ void choir__normalizer_free(choir__normalizer *n);
 #define CHOIR__UNKNOWN_CHARACTER "\xef\xbf\xbd" /* U+FFFD */
 
 /* Copies a text, with U+FFFD in place of each byte that is not UTF-8. */
-void choir__copy_valid(const char *text, const char *end, choir__tokenizer_buffer *out);
+void choir__copy_valid(const char *text, const char *end, choir__text_buffer *out);
 
 /* Appends the canonical composition of a text (nfc.c). */
-void choir__nfc(const char *text, const char *end, choir__tokenizer_buffer *out);
+void choir__nfc(const char *text, const char *end, choir__text_buffer *out);
 
 /* Stores the text in out. continued: it follows another text without a gap. *whole, which may
  * be NULL, becomes false if what the text began with is gone. */
 void choir__normalize(choir__normalizer *n, const char *text, const char *end, bool continued,
-    choir__tokenizer_buffer *out, bool *whole);
+    choir__text_buffer *out, bool *whole);
 
 /* Returns the position in the text of the character that becomes the byte `offset` of its
  * normal form. */
@@ -100,10 +100,10 @@ typedef struct choir__word_step {
     choir__word_kind kind;
     choir__tokenizer_split split; /* patterns and bytes */
     choir__cuts cuts;
-    bool ends_words;              /* cuts: a word ends before white space behind a letter */
-    choir__prefix prefix;         /* bytes and metaspace: a space, unless the text has one */
-    bool divide;                  /* metaspace: before each mark */
-    choir__tokenizer_buffer text; /* the changed text. It is not shared. */
+    bool ends_words;         /* cuts: a word ends before white space behind a letter */
+    choir__prefix prefix;    /* bytes and metaspace: a space, unless the text has one */
+    bool divide;             /* metaspace: before each mark */
+    choir__text_buffer text; /* the changed text. It is not shared. */
 } choir__word_step;
 
 typedef struct choir__hf_pipeline {
@@ -113,7 +113,7 @@ typedef struct choir__hf_pipeline {
     choir__word_step step[CHOIR__MOST_STEPS];
     int count;
     choir__model *model;
-    choir__tokenizer_buffer normal;
+    choir__text_buffer normal;
 } choir__hf_pipeline;
 
 /* Cutting a text into words (hf_words.c). */

@@ -34,16 +34,16 @@ static int byte_of_char(uint32_t code)
     return -1;
 }
 
-bool choir__hf_bytes(const char *key, size_t length, choir__tokenizer_buffer *out)
+bool choir__hf_bytes(const char *key, size_t length, choir__text_buffer *out)
 {
-    out->bytes = 0;
+    out->used = 0;
     for (const char *at = key, *end = key + length; at < end;) {
         uint32_t code;
         int n = choir__utf8_decode(at, end, &code);
         int byte = n ? byte_of_char(code) : -1;
         if (byte < 0)
             return false;
-        choir__tokenizer_buffer_add(out, (char[]){(char)byte}, 1);
+        choir__text_buffer_add(out, (char[]){(char)byte}, 1);
         at += n;
     }
     return true;
@@ -111,20 +111,20 @@ choir_status choir__hf_measure(choir__hf_reader *r)
 
 /* Appends the text of a key: U+2581 is a space, <0x0A> a byte, "##" nothing. */
 static void decode_key(
-    const choir__hf_reader *r, const char *key, size_t bytes, choir__tokenizer_buffer *out)
+    const choir__hf_reader *r, const char *key, size_t bytes, choir__text_buffer *out)
 {
     const char *prefix = r->prefix;
-    out->bytes = 0;
+    out->used = 0;
     if (*prefix) {
         size_t n = strlen(prefix);
         bool goes_on = bytes > n && !memcmp(key, prefix, n);
-        choir__tokenizer_buffer_add(out, " ", goes_on ? 0 : 1);
-        choir__tokenizer_buffer_add(out, goes_on ? key + n : key, goes_on ? bytes - n : bytes);
+        choir__text_buffer_add(out, " ", goes_on ? 0 : 1);
+        choir__text_buffer_add(out, goes_on ? key + n : key, goes_on ? bytes - n : bytes);
         return;
     }
     for (const char *at = key, *end = key + bytes; at < end;) {
         bool mark = end - at >= 3 && !memcmp(at, CHOIR__SPACE_MARK, 3);
-        choir__tokenizer_buffer_add(out, mark ? " " : at, 1);
+        choir__text_buffer_add(out, mark ? " " : at, 1);
         at += mark ? 3 : 1;
     }
 }
@@ -138,8 +138,8 @@ static bool is_byte(const char *key, size_t bytes, char *byte)
     return end == hex + 2;
 }
 
-static choir_status add_token(choir__hf_reader *r, int64_t id, const char *key, size_t bytes,
-    choir__tokenizer_buffer *buffer)
+static choir_status add_token(
+    choir__hf_reader *r, int64_t id, const char *key, size_t bytes, choir__text_buffer *buffer)
 {
     choir_status status = check_length(r, key, bytes);
     char byte;
@@ -147,7 +147,7 @@ static choir_status add_token(choir__hf_reader *r, int64_t id, const char *key, 
         return status;
     bool mapped = r->byte_level && choir__hf_bytes(key, bytes, buffer), found = true;
     if (!choir__vocab_set(
-            &r->keys, id, mapped ? buffer->data : key, mapped ? buffer->bytes : bytes))
+            &r->keys, id, mapped ? buffer->bytes : key, mapped ? buffer->used : bytes))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: token '%.100s' has the id %lld, which another token has", r->name, key,
             (long long)id);
@@ -158,7 +158,7 @@ static choir_status add_token(choir__hf_reader *r, int64_t id, const char *key, 
         return choir__error(
             CHOIR_ERR_FORMAT, "%s: token '%.100s' is there twice", r->name, key);
     if (mapped)
-        choir__vocab_set(&r->texts, id, buffer->data, buffer->bytes);
+        choir__vocab_set(&r->texts, id, buffer->bytes, buffer->used);
     else if (r->byte_level)
         choir__vocab_set(&r->texts, id, key, bytes);
     else if (is_byte(key, bytes, &byte) &&
@@ -166,7 +166,7 @@ static choir_status add_token(choir__hf_reader *r, int64_t id, const char *key, 
         choir__vocab_set(&r->texts, id, &byte, 1);
     else {
         decode_key(r, key, bytes, buffer);
-        choir__vocab_set(&r->texts, id, buffer->data, buffer->bytes);
+        choir__vocab_set(&r->texts, id, buffer->bytes, buffer->used);
     }
     return CHOIR_OK;
 }
@@ -174,7 +174,7 @@ static choir_status add_token(choir__hf_reader *r, int64_t id, const char *key, 
 choir_status choir__hf_vocabulary(choir__hf_reader *r, double **scores)
 {
     json_t *vocab = json_object_get(r->model, "vocab"), *value;
-    choir__tokenizer_buffer buffer = {0};
+    choir__text_buffer buffer = {0};
     choir_status status = CHOIR_OK;
     const char *key;
     size_t i;
@@ -205,7 +205,7 @@ choir_status choir__hf_vocabulary(choir__hf_reader *r, double **scores)
     } else
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s: model.vocab: expected an object of tokens and ids, got a list", r->name);
-    free(buffer.data);
+    free(buffer.bytes);
     return status;
 }
 
@@ -244,21 +244,21 @@ static choir_status read_added(
 /* Stores the normal form of an added token as text number `place`. Returns false if it is
  * empty: the token is never found then. */
 static bool normalize_added(
-    choir__hf_reader *r, choir__added *a, int64_t place, choir__tokenizer_buffer *buffer)
+    choir__hf_reader *r, choir__added *a, int64_t place, choir__text_buffer *buffer)
 {
     size_t bytes;
     const char *text = choir__vocab_text(&r->texts, a->id, &bytes);
     choir__normalize(&r->pipe.normalizer, text, text + bytes, false, buffer, NULL);
-    a->bytes = (uint32_t)buffer->bytes;
-    return buffer->bytes &&
-           choir__vocab_set(&r->pipe.added_texts, place, buffer->data, buffer->bytes);
+    a->bytes = (uint32_t)buffer->used;
+    return buffer->used &&
+           choir__vocab_set(&r->pipe.added_texts, place, buffer->bytes, buffer->used);
 }
 
 choir_status choir__hf_added(choir__hf_reader *r)
 {
     size_t count = json_array_size(r->added_list), i, n[2] = {0, 0};
     choir__added *list[2]; /* normalized: 1 */
-    choir__tokenizer_buffer buffer = {0};
+    choir__text_buffer buffer = {0};
     choir_status status = CHOIR_OK;
     json_t *value;
     list[0] = choir__calloc(count + 1, sizeof **list);
@@ -285,6 +285,6 @@ choir_status choir__hf_added(choir__hf_reader *r)
     }
     choir__added_set_init(&r->added, list[0], status == CHOIR_OK ? n[0] : 0);
     choir__added_set_init(&r->pipe.added, list[1], status == CHOIR_OK ? n[1] : 0);
-    free(buffer.data);
+    free(buffer.bytes);
     return status;
 }

@@ -54,8 +54,8 @@ static const char *by_cuts(const choir__hf_work *w, int step, const char *text, 
     const char *begin = text, *last = end, *from, *to, *stopped = NULL;
     if (!choir__is_utf8(text, (size_t)(end - text))) {
         choir__copy_valid(text, end, &s->text);
-        begin = s->text.data;
-        last = begin + s->text.bytes;
+        begin = s->text.bytes;
+        last = begin + s->text.used;
     }
     choir__cut_walk walk = choir__cut_begin(&s->cuts, begin, last);
     twin pair = {text, begin};
@@ -82,11 +82,11 @@ static const char *bytes(const choir__hf_work *w, int step, const char *text, co
     choir__word_step *s = &w->p->step[step];
     if (!has_prefix(s->prefix, place) || *text == ' ')
         return by_pattern(w, step, s->split, text, end, place);
-    s->text.bytes = 0;
-    choir__tokenizer_buffer_add(&s->text, " ", 1);
-    choir__tokenizer_buffer_add(&s->text, text, (size_t)(end - text));
-    const char *begin = s->text.data;
-    const char *stopped = by_pattern(w, step, s->split, begin, begin + s->text.bytes, place);
+    s->text.used = 0;
+    choir__text_buffer_add(&s->text, " ", 1);
+    choir__text_buffer_add(&s->text, text, (size_t)(end - text));
+    const char *begin = s->text.bytes;
+    const char *stopped = by_pattern(w, step, s->split, begin, begin + s->text.used, place);
     return !stopped ? NULL : stopped == begin ? text : text + (stopped - begin) - 1;
 }
 
@@ -109,17 +109,17 @@ static const char *metaspace(const choir__hf_work *w, int step, const char *text
 {
     choir__word_step *s = &w->p->step[step];
     bool prefix = has_prefix(s->prefix, place) && *text != ' ' && !is_mark(text, end);
-    s->text.bytes = 0;
+    s->text.used = 0;
     if (prefix)
-        choir__tokenizer_buffer_add(&s->text, CHOIR__SPACE_MARK, MARK);
+        choir__text_buffer_add(&s->text, CHOIR__SPACE_MARK, MARK);
     for (const char *at = text, *stop; at < end; at = stop) {
         stop = memchr(at, ' ', (size_t)(end - at));
-        choir__tokenizer_buffer_add(&s->text, at, (size_t)((stop ? stop : end) - at));
+        choir__text_buffer_add(&s->text, at, (size_t)((stop ? stop : end) - at));
         if (stop)
-            choir__tokenizer_buffer_add(&s->text, CHOIR__SPACE_MARK, MARK);
+            choir__text_buffer_add(&s->text, CHOIR__SPACE_MARK, MARK);
         stop = stop ? stop + 1 : end;
     }
-    const char *begin = s->text.data, *last = begin + s->text.bytes, *stopped = NULL;
+    const char *begin = s->text.bytes, *last = begin + s->text.used, *stopped = NULL;
     if (!s->divide)
         stopped = choir__hf_words(w, step + 1, begin, last, place);
     for (const char *at = begin, *next; s->divide && at < last && !stopped; at = next) {

@@ -16,11 +16,11 @@ typedef struct mark {
 } mark;
 
 typedef struct composer {
-    choir__tokenizer_buffer *out;
+    choir__text_buffer *out;
     uint32_t starter;
     bool has_starter, ordered;
     mark *marks, *sorted; /* marks behind the starter, and room for as many */
-    int64_t count, space;
+    int64_t count;
 } composer;
 
 /* Puts the marks in the order of their classes; marks of one class keep their order. */
@@ -63,9 +63,9 @@ static void flush(composer *c)
 {
     join_marks(c);
     if (c->has_starter)
-        choir__tokenizer_buffer_add_code(c->out, c->starter);
+        choir__text_buffer_add_code(c->out, c->starter);
     for (int64_t i = 0; i < c->count; i++)
-        choir__tokenizer_buffer_add_code(c->out, c->marks[i].code);
+        choir__text_buffer_add_code(c->out, c->marks[i].code);
     c->has_starter = false;
     c->count = 0;
     c->ordered = true;
@@ -73,11 +73,8 @@ static void flush(composer *c)
 
 static void add_mark(composer *c, uint32_t code, int class)
 {
-    if (c->count == c->space) {
-        c->space = choir__max(16, 2 * c->space);
-        c->marks = choir__realloc(c->marks, (size_t)c->space * sizeof *c->marks);
-        c->sorted = choir__realloc(c->sorted, (size_t)c->space * sizeof *c->sorted);
-    }
+    CHOIR__GROW(c->marks, c->count);
+    CHOIR__GROW(c->sorted, c->count);
     if (c->count && c->marks[c->count - 1].class > class)
         c->ordered = false;
     c->marks[c->count++] = (mark){code, class};
@@ -96,7 +93,7 @@ static void add_starter(composer *c, uint32_t code)
     c->has_starter = true;
 }
 
-void choir__nfc(const char *text, const char *end, choir__tokenizer_buffer *out)
+void choir__nfc(const char *text, const char *end, choir__text_buffer *out)
 {
     composer c = {.out = out, .ordered = true};
     while (text < end) {

@@ -14,14 +14,14 @@ void choir__normalizer_free(choir__normalizer *n)
         free(n->step[i].pattern);
         free(n->step[i].content);
     }
-    free(n->between[0].data);
-    free(n->between[1].data);
+    free(n->between[0].bytes);
+    free(n->between[1].bytes);
     *n = (choir__normalizer){0};
 }
 
-static void add(choir__tokenizer_buffer *out, const char *text)
+static void add(choir__text_buffer *out, const char *text)
 {
-    choir__tokenizer_buffer_add(out, text, strlen(text));
+    choir__text_buffer_add(out, text, strlen(text));
 }
 
 static size_t space_at(const char *at, const char *end)
@@ -35,7 +35,7 @@ static size_t space_at(const char *at, const char *end)
 
 /* Appends the characters one by one, each replaced if it has a replacement. */
 static void replace_characters(
-    const choir__charsmap *m, const char *at, const char *end, choir__tokenizer_buffer *out)
+    const choir__charsmap *m, const char *at, const char *end, choir__text_buffer *out)
 {
     while (at < end) {
         uint32_t code;
@@ -44,7 +44,7 @@ static void replace_characters(
         if (to)
             add(out, to);
         else
-            choir__tokenizer_buffer_add(out, at, n);
+            choir__text_buffer_add(out, at, n);
         at += n;
     }
 }
@@ -52,7 +52,7 @@ static void replace_characters(
 /* A short cluster is replaced as a whole, marks included, by what its shortest prefix becomes.
  */
 static void replace_clusters(
-    const choir__charsmap *m, const char *text, const char *end, choir__tokenizer_buffer *out)
+    const choir__charsmap *m, const char *text, const char *end, choir__text_buffer *out)
 {
     while (text < end) {
         size_t n = choir__unicode_cluster(text, end), used;
@@ -67,7 +67,7 @@ static void replace_clusters(
 }
 
 static void strip(const choir__normal_step *s, const char *text, const char *end,
-    bool continued, choir__tokenizer_buffer *out, bool *whole)
+    bool continued, choir__text_buffer *out, bool *whole)
 {
     const char *last = text;
     size_t n;
@@ -83,7 +83,7 @@ static void strip(const choir__normal_step *s, const char *text, const char *end
         at += n ? n : (size_t)choir__max(choir__utf8_decode(at, end, &code), 1);
         last = n ? last : at;
     }
-    choir__tokenizer_buffer_add(out, text, (size_t)(last - text));
+    choir__text_buffer_add(out, text, (size_t)(last - text));
 }
 
 /* Most patterns are one byte, which memchr finds faster. */
@@ -94,7 +94,7 @@ static const char *find(const char *text, const char *end, const char *pattern, 
 }
 
 static void replace(const choir__normal_step *s, const char *text, const char *end,
-    choir__tokenizer_buffer *out, bool *whole)
+    choir__text_buffer *out, bool *whole)
 {
     size_t n = strlen(s->pattern);
     uint32_t code;
@@ -104,15 +104,15 @@ static void replace(const choir__normal_step *s, const char *text, const char *e
         /* The new text stands where the last of the replaced characters stood. */
         if (at == text && (!*s->content || !one))
             *whole = false;
-        choir__tokenizer_buffer_add(out, from, (size_t)(at - from));
+        choir__text_buffer_add(out, from, (size_t)(at - from));
         add(out, s->content);
         from = at + n;
     }
-    choir__tokenizer_buffer_add(out, from, (size_t)(end - from));
+    choir__text_buffer_add(out, from, (size_t)(end - from));
 }
 
 static void collapse(const choir__normal_step *s, const char *text, const char *end,
-    choir__tokenizer_buffer *out, bool *whole)
+    choir__text_buffer *out, bool *whole)
 {
     for (const char *at = text; at < end;) {
         const char *stop = at;
@@ -124,7 +124,7 @@ static void collapse(const choir__normal_step *s, const char *text, const char *
         } else {
             while (stop < end && (*stop != ' ' || stop == at))
                 stop++;
-            choir__tokenizer_buffer_add(out, at, (size_t)(stop - at));
+            choir__text_buffer_add(out, at, (size_t)(stop - at));
         }
         at = stop;
     }
@@ -137,7 +137,7 @@ enum { MOST_MARKS = 64 }; /* marks that follow one character and are put in orde
 
 typedef struct bert_text {
     const choir__normal_step *step;
-    choir__tokenizer_buffer *out;
+    choir__text_buffer *out;
     uint32_t mark[MOST_MARKS]; /* (marks) by combining class */
     int marks;
 } bert_text;
@@ -147,7 +147,7 @@ static void add_lower(bert_text *b, uint32_t code)
     uint32_t lower[4] = {code};
     int n = b->step->lower ? choir__unicode_lower(code, lower) : 1;
     for (int i = 0; i < n; i++)
-        choir__tokenizer_buffer_add_code(b->out, lower[i]);
+        choir__text_buffer_add_code(b->out, lower[i]);
 }
 
 static void flush_marks(bert_text *b)
@@ -184,8 +184,8 @@ static void add_bare(bert_text *b, uint32_t code)
     }
 }
 
-static void bert(const choir__normal_step *s, const char *text, const char *end,
-    choir__tokenizer_buffer *out)
+static void bert(
+    const choir__normal_step *s, const char *text, const char *end, choir__text_buffer *out)
 {
     bert_text b = {.step = s, .out = out};
     while (text < end) {
@@ -208,9 +208,9 @@ static void bert(const choir__normal_step *s, const char *text, const char *end,
 /* --- all --- */
 
 static void run(const choir__normal_step *s, const char *text, const char *end, bool continued,
-    choir__tokenizer_buffer *out, bool *whole)
+    choir__text_buffer *out, bool *whole)
 {
-    out->bytes = 0;
+    out->used = 0;
     switch (s->kind) {
     case CHOIR__NORMAL_CHARSMAP: replace_clusters(&s->charsmap, text, end, out); return;
     case CHOIR__NORMAL_STRIP: strip(s, text, end, continued, out, whole); return;
@@ -221,39 +221,39 @@ static void run(const choir__normal_step *s, const char *text, const char *end, 
     case CHOIR__NORMAL_PREPEND:
         if (text < end && !continued)
             add(out, s->content);
-        choir__tokenizer_buffer_add(out, text, (size_t)(end - text));
+        choir__text_buffer_add(out, text, (size_t)(end - text));
         return;
     }
 }
 
-void choir__copy_valid(const char *text, const char *end, choir__tokenizer_buffer *out)
+void choir__copy_valid(const char *text, const char *end, choir__text_buffer *out)
 {
-    out->bytes = 0;
+    out->used = 0;
     const char *from = text;
     uint32_t code;
     while (text < end) {
         int n = choir__utf8_decode(text, end, &code);
         if (!n) {
-            choir__tokenizer_buffer_add(out, from, (size_t)(text - from));
+            choir__text_buffer_add(out, from, (size_t)(text - from));
             add(out, CHOIR__UNKNOWN_CHARACTER);
             from = text + 1;
         }
         text += n ? n : 1;
     }
-    choir__tokenizer_buffer_add(out, from, (size_t)(end - from));
+    choir__text_buffer_add(out, from, (size_t)(end - from));
 }
 
 void choir__normalize(choir__normalizer *n, const char *text, const char *end, bool continued,
-    choir__tokenizer_buffer *out, bool *whole)
+    choir__text_buffer *out, bool *whole)
 {
     bool ignored = true;
-    choir__tokenizer_buffer *to = n->count ? &n->between[0] : out;
+    choir__text_buffer *to = n->count ? &n->between[0] : out;
     choir__copy_valid(text, end, to);
     for (int i = 0; i < n->count; i++) {
-        const choir__tokenizer_buffer *from = to;
+        const choir__text_buffer *from = to;
         to = i + 1 == n->count ? out : &n->between[(i + 1) % 2];
-        const char *begin = from->bytes ? from->data : "";
-        run(&n->step[i], begin, begin + from->bytes, continued, to, whole ? whole : &ignored);
+        const char *begin = from->used ? from->bytes : "";
+        run(&n->step[i], begin, begin + from->used, continued, to, whole ? whole : &ignored);
     }
 }
 
@@ -263,7 +263,7 @@ void choir__normalize(choir__normalizer *n, const char *text, const char *end, b
 const char *choir__normalize_back(
     choir__normalizer *n, const char *text, const char *end, bool continued, size_t offset)
 {
-    choir__tokenizer_buffer normal = {0};
+    choir__text_buffer normal = {0};
     bool strips[CHOIR__MOST_STEPS];
     for (int i = 0; i < n->count; i++) {
         strips[i] = n->step[i].right;
@@ -280,13 +280,13 @@ const char *choir__normalize_back(
         if (middle >= high)
             break;
         choir__normalize(n, text, middle, continued, &normal, NULL);
-        if (normal.bytes > offset)
+        if (normal.used > offset)
             high = middle;
         else
             low = middle;
     }
     for (int i = 0; i < n->count; i++)
         n->step[i].right = strips[i];
-    free(normal.data);
+    free(normal.bytes);
     return low;
 }

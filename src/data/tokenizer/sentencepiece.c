@@ -202,24 +202,24 @@ static choir_status check(spm *m)
 
 /* --- to a tokenizer --- */
 
-static void decode_piece(const piece *p, choir__tokenizer_buffer *out)
+static void decode_piece(const piece *p, choir__text_buffer *out)
 {
-    out->bytes = 0;
+    out->used = 0;
     if (p->type == BYTE && p->bytes == 6) {
         char hex[3] = {p->text[3], p->text[4]};
-        choir__tokenizer_buffer_add(out, (char[]){(char)strtol(hex, NULL, 16)}, 1);
+        choir__text_buffer_add(out, (char[]){(char)strtol(hex, NULL, 16)}, 1);
         return;
     }
     for (const char *at = p->text, *end = at + p->bytes; at < end;) {
         bool mark = end - at >= 3 && !memcmp(at, CHOIR__SPACE_MARK, 3);
-        choir__tokenizer_buffer_add(out, mark ? " " : at, 1);
+        choir__text_buffer_add(out, mark ? " " : at, 1);
         at += mark ? 3 : 1;
     }
 }
 
 static choir_status add_pieces(const spm *m, choir__vocab *keys, choir__vocab *texts)
 {
-    choir__tokenizer_buffer text = {0};
+    choir__text_buffer text = {0};
     choir_status status = CHOIR_OK;
     choir__vocab_init(keys, (int64_t)m->count);
     choir__vocab_init(texts, (int64_t)m->count);
@@ -227,13 +227,13 @@ static choir_status add_pieces(const spm *m, choir__vocab *keys, choir__vocab *t
         const piece *p = &m->pieces[i];
         choir__vocab_set(keys, (int64_t)i, p->text, p->bytes);
         decode_piece(p, &text);
-        choir__vocab_set(texts, (int64_t)i, text.data, text.bytes);
+        choir__vocab_set(texts, (int64_t)i, text.bytes, text.used);
         bool found = p->type == NORMAL || p->type == BYTE || p->type == USER_DEFINED;
         if (found && choir__vocab_index(keys, (int64_t)i) >= 0)
             status = choir__error(CHOIR_ERR_FORMAT, "%s: piece %zu, '%.*s', is there twice",
                 m->name, i, (int)p->bytes, p->text);
     }
-    free(text.data);
+    free(text.bytes);
     return status;
 }
 

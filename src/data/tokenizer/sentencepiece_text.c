@@ -27,21 +27,20 @@ static prefix next_prefix(const choir__sentencepiece *s, const char *at, const c
     return n ? (prefix){at, n, n} : (prefix){"\xef\xbf\xbd", 3, 1}; /* U+FFFD */
 }
 
-static void add_prefix(const prefix *p, size_t from, choir__tokenizer_buffer *out)
+static void add_prefix(const prefix *p, size_t from, choir__text_buffer *out)
 {
     for (size_t i = from; i < p->bytes; i++) {
         bool space = p->text[i] == ' ';
-        choir__tokenizer_buffer_add(
-            out, space ? CHOIR__SPACE_MARK : p->text + i, space ? MARK : 1);
+        choir__text_buffer_add(out, space ? CHOIR__SPACE_MARK : p->text + i, space ? MARK : 1);
     }
 }
 
 static void prepare(
     choir__sentencepiece *s, const char *text, const char *end, choir__tokenizer_place place)
 {
-    choir__tokenizer_buffer *out = &s->text;
+    choir__text_buffer *out = &s->text;
     bool continued = place == CHOIR__CONTINUED, spaces = s->remove_spaces && !continued;
-    out->bytes = 0;
+    out->used = 0;
     while (spaces && text < end) {
         prefix p = next_prefix(s, text, end);
         if (p.bytes != 1 || *p.text != ' ')
@@ -49,7 +48,7 @@ static void prepare(
         text += p.used;
     }
     if (text < end && s->dummy_prefix && place == CHOIR__BEGINNING)
-        choir__tokenizer_buffer_add(out, CHOIR__SPACE_MARK, MARK);
+        choir__text_buffer_add(out, CHOIR__SPACE_MARK, MARK);
     while (text < end) {
         prefix p = next_prefix(s, text, end);
         size_t from = 0;
@@ -60,9 +59,9 @@ static void prepare(
             spaces = s->remove_spaces && p.text[p.bytes - 1] == ' ';
         text += p.used;
     }
-    while (s->remove_spaces && out->bytes >= MARK &&
-           !memcmp(out->data + out->bytes - MARK, CHOIR__SPACE_MARK, MARK))
-        out->bytes -= MARK;
+    while (s->remove_spaces && out->used >= MARK &&
+           !memcmp(out->bytes + out->used - MARK, CHOIR__SPACE_MARK, MARK))
+        out->used -= MARK;
 }
 
 /* --- the tokenizer --- */
@@ -102,9 +101,9 @@ static const char *encode(const choir_tokenizer *self, const char *text, const c
 {
     choir__sentencepiece *s = &((sentencepiece *)self)->s;
     prepare(s, text, end, place);
-    if (!s->text.bytes)
+    if (!s->text.used)
         return NULL;
-    const char *begin = s->text.data, *stop = begin + s->text.bytes;
+    const char *begin = s->text.bytes, *stop = begin + s->text.used;
     bool part = place == CHOIR__CONTINUED;
     if (s->frozen && s->symbols.node)
         encode_between(s, begin, stop, part, ids);
@@ -119,7 +118,7 @@ void choir__sentencepiece_free(choir__sentencepiece *s)
     choir__trie_free(&s->symbols);
     if (s->model)
         s->model->ops->free(s->model);
-    free(s->text.data);
+    free(s->text.bytes);
     *s = (choir__sentencepiece){0};
 }
 

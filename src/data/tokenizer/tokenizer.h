@@ -8,6 +8,7 @@
 
 #include <choir/beside.h>
 #include <jansson.h>
+#include "base/text.h"
 #include "data/dataset.h"
 #include "data/tokenizer/added.h"
 #include "data/tokenizer/unicode.h"
@@ -23,27 +24,18 @@ typedef struct choir__ids {
 void choir__ids_add(choir__ids *ids, int32_t id);
 void choir__ids_add_all(choir__ids *ids, const int32_t *id, size_t count);
 
-/* A growing text. */
-typedef struct choir__tokenizer_buffer {
-    char *data;
-    size_t bytes, room;
-} choir__tokenizer_buffer;
-
-void choir__tokenizer_buffer_add(choir__tokenizer_buffer *b, const char *text, size_t bytes);
-void choir__tokenizer_buffer_add_code(choir__tokenizer_buffer *b, uint32_t code);
-
 /* --- vocabulary: texts by id, ids by text --- */
 
 enum { CHOIR__MOST_TOKENS = 1 << 24, CHOIR__LONGEST_TOKEN = 1 << 12 };
 
 typedef struct choir__vocab {
     int64_t size;
-    choir__tokenizer_buffer texts; /* each followed by '\0' */
-    size_t *at;                    /* (size) offset in texts + 1; 0: no such id */
-    uint32_t *length;              /* (size) */
-    uint32_t *slot;                /* (slots) id + 1, by hash; 0: empty */
-    size_t slots;                  /* a power of two */
-    uint64_t seed;                 /* seed of the hashes */
+    choir__text_buffer texts; /* each followed by '\0' */
+    size_t *at;               /* (size) offset in texts + 1; 0: no such id */
+    uint32_t *length;         /* (size) */
+    uint32_t *slot;           /* (slots) id + 1, by hash; 0: empty */
+    size_t slots;             /* a power of two */
+    uint64_t seed;            /* seed of the hashes */
 } choir__vocab;
 
 void choir__vocab_init(choir__vocab *v, int64_t size);

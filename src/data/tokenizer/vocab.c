@@ -26,23 +26,6 @@ void choir__ids_add_all(choir__ids *ids, const int32_t *id, size_t count)
     ids->count += count;
 }
 
-void choir__tokenizer_buffer_add(choir__tokenizer_buffer *b, const char *text, size_t bytes)
-{
-    if (b->bytes + bytes > b->room) {
-        b->room = 2 * b->room + bytes + 64;
-        b->data = choir__realloc(b->data, b->room);
-    }
-    if (bytes)
-        memcpy(b->data + b->bytes, text, bytes);
-    b->bytes += bytes;
-}
-
-void choir__tokenizer_buffer_add_code(choir__tokenizer_buffer *b, uint32_t code)
-{
-    char text[CHOIR__LONGEST_UTF8 + 1];
-    choir__tokenizer_buffer_add(b, text, (size_t)choir__utf8_encode(code, text));
-}
-
 void choir__vocab_init(choir__vocab *v, int64_t size)
 {
     *v = (choir__vocab){.size = size, .slots = 16, .seed = choir__hash_secret()};
@@ -55,7 +38,7 @@ void choir__vocab_init(choir__vocab *v, int64_t size)
 
 void choir__vocab_free(choir__vocab *v)
 {
-    free(v->texts.data);
+    free(v->texts.bytes);
     free(v->at);
     free(v->length);
     free(v->slot);
@@ -66,10 +49,10 @@ bool choir__vocab_set(choir__vocab *v, int64_t id, const char *text, size_t byte
 {
     if (v->at[id])
         return false;
-    v->at[id] = v->texts.bytes + 1;
+    v->at[id] = v->texts.used + 1;
     v->length[id] = (uint32_t)bytes;
-    choir__tokenizer_buffer_add(&v->texts, text, bytes);
-    choir__tokenizer_buffer_add(&v->texts, "", 1);
+    choir__text_buffer_add(&v->texts, text, bytes);
+    choir__text_buffer_add(&v->texts, "", 1);
     return true;
 }
 
@@ -78,7 +61,7 @@ const char *choir__vocab_text(const choir__vocab *v, int64_t id, size_t *bytes)
     if (id < 0 || id >= v->size || !v->at[id])
         return NULL;
     *bytes = v->length[id];
-    return v->texts.data + v->at[id] - 1;
+    return v->texts.bytes + v->at[id] - 1;
 }
 
 int64_t choir__vocab_find_hashed(
@@ -87,7 +70,7 @@ int64_t choir__vocab_find_hashed(
     size_t i = choir__hash_slot(hash, v->slots);
     for (; v->slot[i]; i = (i + 1) & (v->slots - 1)) {
         int64_t id = (int64_t)v->slot[i] - 1;
-        if (v->length[id] == bytes && !memcmp(v->texts.data + v->at[id] - 1, text, bytes))
+        if (v->length[id] == bytes && !memcmp(v->texts.bytes + v->at[id] - 1, text, bytes))
             return id;
     }
     return -1;

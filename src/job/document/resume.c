@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "base/named.h"
 #include "job/document/document.h"
 #include "job/edit.h"
@@ -242,8 +243,9 @@ static choir_status take_logs(choir__job *j)
         return CHOIR_OK;
     char *before = run_of(found),
          *run = choir__strdup(j->records.run ? j->records.run : before);
-    char *path = choir__format("%s/job.json", run), *old = choir__format("%s/job.json", before);
-    json_t *root = choir__file_json(path, 0, NULL), *first = choir__file_json(old, 0, NULL);
+    char *path = choir__format("%s/" CHOIR__JOB_FILE, run);
+    json_t *root = choir__file_json(path, 0, NULL),
+           *first = choir__file_json_in(before, CHOIR__JOB_FILE);
     choir_status status = CHOIR_OK;
     if (root && (j->records.run || choir__job_goes_on_in_place(&j->saves)))
         status = take_destinations(j, json_object_get(root, "options"), path);
@@ -258,7 +260,6 @@ static choir_status take_logs(choir__job *j)
     json_decref(first);
     free(left);
     free(path);
-    free(old);
     free(run);
     free(before);
     return status;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/gguf/import.h"
 #include "checkpoint/weights/adapter.h"
@@ -64,19 +65,16 @@ static bool is_blocks(const char *name)
  * path. */
 static void read_run(choir__export *e)
 {
-    char *own = choir__format("%s/job.json", e->from),
-         *path = choir__format("%s/../job.json", e->from);
-    json_t *run = choir__file_json(path, 0, NULL), *options = json_object_get(run, "options");
+    json_t *run = choir__file_json_in(e->from, "../" CHOIR__JOB_FILE),
+           *options = json_object_get(run, "options");
     const char *model = json_string_value(json_object_get(options, "model")),
                *weights = json_string_value(json_object_get(options, "weights"));
-    e->record = choir__file_json(own, 0, NULL);
+    e->record = choir__file_json_in(e->from, CHOIR__JOB_FILE);
     if (model && choir_model_is_path(model))
         e->base = choir_model_path(model);
     else if (weights)
         e->base = choir__strdup(weights);
     json_decref(run);
-    free(own);
-    free(path);
 }
 
 static choir_status find_files(choir__export *e, const choir__export_request *r)
@@ -90,7 +88,7 @@ static choir_status find_files(choir__export *e, const choir__export_request *r)
         e->base = adapter.base ? choir__strdup(adapter.base) : NULL;
         choir__adapter_free(&adapter);
     } else if (choir_training_find(r->path, found) == CHOIR_OK && choir__is_folder(found) &&
-               choir__folder_has(found, "state.json")) {
+               choir__folder_has(found, CHOIR__STATE_FILE)) {
         e->from = choir__strdup(found);
         e->trained = true;
         read_run(e);

@@ -239,9 +239,8 @@ static choir_status fill(making *m, const char *path)
 static choir_status write_file(const choir__export *e, const char *folder)
 {
     making m = {.e = e};
-    char *config = choir__format("%s/config.json", e->from),
-         *path = choir__format("%s/" FILE_NAME, folder);
-    m.config = choir__file_json(config, 0, NULL);
+    char *path = choir__format("%s/" FILE_NAME, folder);
+    m.config = choir__file_json_in(e->from, "config.json");
     const char *type = json_string_value(json_object_get(m.config, "model_type"));
     m.family = type ? choir__gguf_family_of(type) : NULL;
     choir_status status =
@@ -261,7 +260,6 @@ static choir_status write_file(const choir__export *e, const char *folder)
     free(m.types);
     free(m.room);
     free(m.factors);
-    free(config);
     free(path);
     return status;
 }

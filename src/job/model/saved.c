@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/gguf/import.h"
 #include "line/printed.h"
@@ -23,21 +25,14 @@
 #include "job/model/unpacked.h"
 #include "data/beside.h"
 
-static bool has(const char *folder, const char *name)
-{
-    char *path = choir__format("%s/%s", folder, name);
-    bool found = access(path, F_OK) == 0;
-    free(path);
-    return found;
-}
-
 /* Returns whether a path is a GGUF file, or a folder with a config.json and no checkpoint of
  * Choir's. */
 static bool is_published(const char *path)
 {
     if (choir__is_gguf_file(path))
         return access(path, R_OK) == 0;
-    return has(path, "config.json") && !has(path, "state.json") && !has(path, "latest");
+    return choir__folder_has(path, "config.json") &&
+           !choir__folder_has(path, CHOIR__STATE_FILE) && !choir__folder_has(path, "latest");
 }
 
 static choir_status build(const char *model, choir__saved *s)

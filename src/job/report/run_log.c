@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "job/document/document.h"
 #include "job/job_rank.h"
 #include "job/peer_devices.h"
@@ -51,13 +52,10 @@ static void look(const choir__run_log *r, choir_status status)
 /* Returns the id of the run whose folder this is, or NULL; the caller frees it. */
 static char *id_in(const char *folder)
 {
-    char *path = choir__format("%s/job.json", folder), *id = NULL;
-    json_t *root = choir__file_json(path, 0, NULL);
+    json_t *root = choir__file_json_in(folder, CHOIR__JOB_FILE);
     const char *found = json_string_value(json_object_get(json_object_get(root, "run"), "id"));
-    if (found)
-        id = choir__strdup(found);
+    char *id = found ? choir__strdup(found) : NULL;
     json_decref(root);
-    free(path);
     return id;
 }
 

@@ -18,49 +18,37 @@ void choir__console_open(choir__console *c, int fd)
     c->colour = isatty(fd) && !getenv("NO_COLOR") && term && strcmp(term, "dumb");
 }
 
-void choir__append(char **text, size_t *used, size_t *room, const char *more, size_t bytes)
-{
-    if (*used + bytes > *room) {
-        *room = 2 * (*used + bytes);
-        *text = choir__realloc(*text, *room);
-    }
-    memcpy(*text + *used, more, bytes);
-    *used += bytes;
-}
-
 void choir__console_put(choir__console *c, const char *text, size_t bytes)
 {
     if (!c->lost)
-        choir__append(&c->pending, &c->used, &c->room, text, bytes);
+        choir__text_buffer_add(&c->pending, text, bytes);
 }
 
 /* Returns how much to write: as much as a pipe accepts atomically (and without blocking, after
  * poll has reported room), in whole lines if one fits. */
 static size_t portion(const choir__console *c)
 {
-    if (c->used <= PIPE_BUF)
-        return c->used;
-    const char *end = memrchr(c->pending, '\n', PIPE_BUF);
-    return end ? (size_t)(end - c->pending) + 1 : PIPE_BUF;
+    if (c->pending.used <= PIPE_BUF)
+        return c->pending.used;
+    const char *end = memrchr(c->pending.bytes, '\n', PIPE_BUF);
+    return end ? (size_t)(end - c->pending.bytes) + 1 : PIPE_BUF;
 }
 
 void choir__console_write(choir__console *c)
 {
-    ssize_t n = write(c->fd, c->pending, portion(c));
+    ssize_t n = write(c->fd, c->pending.bytes, portion(c));
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
         c->lost = errno;
-        c->used = 0;
+        choir__text_buffer_clear(&c->pending);
     }
-    if (n > 0) {
-        c->used -= (size_t)n;
-        memmove(c->pending, c->pending + n, c->used);
-    }
+    if (n > 0)
+        choir__text_buffer_drop(&c->pending, (size_t)n);
 }
 
 void choir__console_flush(choir__console *c)
 {
     struct pollfd ready = {.fd = c->fd, .events = POLLOUT};
-    while (c->used && !c->lost)
+    while (c->pending.used && !c->lost)
         if (poll(&ready, 1, -1) > 0)
             choir__console_write(c);
 }

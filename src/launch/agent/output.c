@@ -34,9 +34,8 @@ typedef struct stream {
     int to;   /* the pipe's write end or the log; open until all have started */
     int log;  /* -1: none */
     bool shown;
-    char *line; /* the incomplete line */
-    size_t used, room;
-    char tail[TAIL_BYTES]; /* a ring of the last bytes */
+    choir__text_buffer line; /* incomplete */
+    char tail[TAIL_BYTES];   /* a ring of the last bytes */
     size_t written;
     char *path; /* path of the log file */
 } stream;
@@ -106,8 +105,7 @@ static choir_status open_stream(
 /* Fills in torchrun's form of a prefix. */
 static char *prefix_of(const char *form, int rank, int local_rank, const char *role)
 {
-    char *text = NULL;
-    size_t used = 0, room = 0;
+    choir__text_buffer text = {0};
     char number[2][16], host[CHOIR__HOST_TEXT] = "?";
     gethostname(host, sizeof host - 1);
     snprintf(number[0], sizeof number[0], "%d", rank);
@@ -122,11 +120,11 @@ static char *prefix_of(const char *form, int rank, int local_rank, const char *r
                 length = strlen(names[i]);
                 value = values[i];
             }
-        choir__append(&text, &used, &room, value, value == form ? 1 : strlen(value));
+        choir__text_buffer_add(&text, value, value == form ? 1 : strlen(value));
         form += length;
     }
-    choir__append(&text, &used, &room, "", 1);
-    return text;
+    choir__text_buffer_put(&text, "");
+    return text.bytes;
 }
 
 choir_status choir__output_open(const choir__routes *routes, int count, int first_rank,
@@ -168,11 +166,11 @@ void choir__output_close(choir__output *o)
             close(s->from);
         if (s->log >= 0)
             close(s->log);
-        free(s->line);
+        choir__text_buffer_free(&s->line);
         free(s->path);
     }
     for (int c = 0; c < 2; c++)
-        free(o->consoles[c].pending);
+        choir__text_buffer_free(&o->consoles[c].pending);
     for (int i = 0; i < o->count; i++)
         free(o->prefixes[i]);
     free(o->prefixes);
@@ -228,20 +226,18 @@ static void put_line(choir__output *o, int i, const char *text, size_t bytes)
 /* Forwards the complete lines; with `all`, or if the line is too long, the rest as well. */
 static void put_lines(choir__output *o, int i, bool all)
 {
-    stream *s = &o->streams[i];
+    choir__text_buffer *line = &o->streams[i].line;
     size_t at = 0;
-    for (char *end; (end = memchr(s->line + at, '\n', s->used - at));) {
-        size_t next = (size_t)(end - s->line) + 1;
-        put_line(o, i, s->line + at, next - at);
+    for (char *end; (end = memchr(line->bytes + at, '\n', line->used - at));) {
+        size_t next = (size_t)(end - line->bytes) + 1;
+        put_line(o, i, line->bytes + at, next - at);
         at = next;
     }
-    if (s->used - at && (all || s->used - at > LINE_MAX_BYTES)) {
-        put_line(o, i, s->line + at, s->used - at);
-        at = s->used;
+    if (line->used - at && (all || line->used - at > LINE_MAX_BYTES)) {
+        put_line(o, i, line->bytes + at, line->used - at);
+        at = line->used;
     }
-    s->used -= at;
-    if (at && s->used)
-        memmove(s->line, s->line + at, s->used);
+    choir__text_buffer_drop(line, at);
 }
 
 /* Reports that a log cannot be written (a full disk, say), and continues without it. */
@@ -271,7 +267,7 @@ static void take(choir__output *o, int i, const char *text, size_t bytes)
         choir__console_put(&o->consoles[i % 2], text, bytes);
         return;
     }
-    choir__append(&s->line, &s->used, &s->room, text, bytes);
+    choir__text_buffer_add(&s->line, text, bytes);
     put_lines(o, i, false);
 }
 
@@ -280,7 +276,7 @@ static void end(choir__output *o, int i)
     stream *s = &o->streams[i];
     close(s->from);
     s->from = -1;
-    if (s->used)
+    if (s->line.used)
         put_lines(o, i, true);
 }
 
@@ -305,12 +301,12 @@ int choir__output_polls(int workers)
 void choir__output_poll(choir__output *o, struct pollfd *polled)
 {
     for (int i = 0; i < 2 * o->count; i++) {
-        bool waits = o->consoles[i % 2].used > PENDING_MAX && o->streams[i].shown;
+        bool waits = o->consoles[i % 2].pending.used > PENDING_MAX && o->streams[i].shown;
         polled[i] = (struct pollfd){.fd = waits ? -1 : o->streams[i].from, .events = POLLIN};
     }
     for (int c = 0; c < 2; c++)
         polled[2 * o->count + c] = (struct pollfd){
-            .fd = o->consoles[c].used ? o->consoles[c].fd : -1, .events = POLLOUT};
+            .fd = o->consoles[c].pending.used ? o->consoles[c].fd : -1, .events = POLLOUT};
 }
 
 /* Stops reading streams whose reader is gone. Unless it has a log, the worker notices as it

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/base.h"
+#include "base/text.h"
 
 /* The routes of one worker. Bit 0 is stdout and bit 1 is stderr, as in torchrun. */
 typedef struct choir__routes {
@@ -63,8 +64,7 @@ typedef struct choir__console {
     int fd;
     int lost; /* errno, once it accepts no more; 0: it still does */
     bool colour;
-    char *pending; /* freed by the owner */
-    size_t used, room;
+    choir__text_buffer pending; /* freed by the owner */
 } choir__console;
 
 void choir__console_open(choir__console *console, int fd);
@@ -73,8 +73,5 @@ void choir__console_put(choir__console *console, const char *text, size_t bytes)
 /* Writes part of the pending text. Does not block if poll has reported room. */
 void choir__console_write(choir__console *console);
 void choir__console_flush(choir__console *console); /* blocks until all is written */
-
-/* Appends to a growing text; *used of *room bytes are in use. */
-void choir__append(char **text, size_t *used, size_t *room, const char *more, size_t bytes);
 
 #endif

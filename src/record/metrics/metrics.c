@@ -61,10 +61,9 @@ void choir__gauges_take(choir__gauge_list *l, const choir__row *row)
             }
         }
         if (at == l->count) {
-            size_t room = (size_t)++l->count;
-            l->names = choir__realloc(l->names, room * sizeof *l->names);
-            l->values = choir__realloc(l->values, room * sizeof *l->values);
-            l->names[at] = choir__strdup(row->numbers[i].name);
+            CHOIR__GROW(l->names, at);
+            CHOIR__GROW(l->values, at);
+            l->names[l->count++] = choir__strdup(row->numbers[i].name);
         }
         l->values[at] = row->numbers[i].value;
         near = at;

@@ -179,8 +179,7 @@ static bool stays(const char *line, size_t bytes, void *arg)
 /* Opens the file of a metric; `clean` is its name in the store. */
 static choir_status open_metric(files *f, const char *name)
 {
-    size_t room = (size_t)f->count + 1;
-    f->metrics = choir__realloc(f->metrics, room * sizeof *f->metrics);
+    CHOIR__GROW(f->metrics, f->count);
     char *path = path_in(f, "metrics", name);
     metric *m = &f->metrics[f->count++];
     m->name = choir__strdup(name);

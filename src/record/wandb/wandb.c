@@ -238,11 +238,10 @@ static void keep(wandb *w, const char *name, const char *json)
             strcpy(w->last_values[i], json);
             return;
         }
-    size_t room = (size_t)++w->last_count;
-    w->last_names = choir__realloc(w->last_names, room * sizeof(char *));
-    w->last_values = choir__realloc(w->last_values, room * sizeof(char *));
-    w->last_names[room - 1] = choir__strdup(name);
-    w->last_values[room - 1] = choir__strdup(json);
+    CHOIR__GROW(w->last_names, w->last_count);
+    CHOIR__GROW(w->last_values, w->last_count);
+    w->last_names[w->last_count] = choir__strdup(name);
+    w->last_values[w->last_count++] = choir__strdup(json);
 }
 
 static choir_status add_history(wandb *w, int64_t number, int count)

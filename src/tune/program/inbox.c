@@ -37,39 +37,37 @@ static void take(choir__link_inbox *in, const choir__link_message *m, const char
 /* Takes the whole messages that have come. */
 static void take_whole(choir__link_inbox *in, int fd, choir_trial *t)
 {
-    for (choir__link_message m; in->count >= sizeof m;) {
-        memcpy(&m, in->bytes, sizeof m);
+    for (choir__link_message m; choir__bytes_left(&in->come) >= sizeof m;) {
+        const char *front = (const char *)choir__bytes_front(&in->come);
+        memcpy(&m, front, sizeof m);
         size_t bytes = sizeof m + (size_t)m.first + (size_t)m.second;
-        if (in->count < bytes)
+        if (choir__bytes_left(&in->come) < bytes)
             return;
-        take(in, &m, in->bytes + sizeof m, fd, t);
-        in->count -= bytes;
-        memmove(in->bytes, in->bytes + bytes, in->count);
+        take(in, &m, front + sizeof m, fd, t);
+        choir__bytes_skip(&in->come, bytes);
     }
 }
 
 int64_t choir__link_read(choir__link_inbox *in, int fd, choir_trial *t)
 {
+    enum { AT_ONCE = 8192 };
+    uint8_t *room = choir__bytes_grow(&in->come, AT_ONCE);
     ssize_t n;
-    if (in->room - in->count < 4096) {
-        in->room = 2 * in->room + 8192;
-        in->bytes = choir__realloc(in->bytes, in->room);
-    }
     do
-        n = recv(fd, in->bytes + in->count, in->room - in->count, MSG_DONTWAIT);
+        n = recv(fd, room, AT_ONCE, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
     if (n <= 0)
         return -1;
-    in->count += (size_t)n;
+    in->come.to += (size_t)n;
     take_whole(in, fd, t);
     return n;
 }
 
 void choir__link_free(choir__link_inbox *in)
 {
-    free(in->bytes);
+    choir__bytes_free(&in->come);
     free(in->message);
-    *in = (choir__link_inbox){.count = 0};
+    *in = (choir__link_inbox){.ended = false};
 }

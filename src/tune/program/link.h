@@ -10,6 +10,7 @@
 #ifndef CHOIR_TUNE_LINK_H
 #define CHOIR_TUNE_LINK_H
 
+#include "launch/store/bytes.h"
 #include "tune/trial.h"
 
 typedef struct choir__trial_link {
@@ -56,9 +57,8 @@ choir_status choir__link_refuses(const char *function);
 
 /* A fork's messages. */
 typedef struct choir__link_inbox {
-    char *bytes;
-    size_t count, room;
-    bool ended; /* the trial's end is in the members below */
+    choir__bytes come; /* not yet taken */
+    bool ended;        /* the trial's end is in the members below */
     choir_status status;
     double values[CHOIR_STUDY_OBJECTIVES];
     char *message;

@@ -86,7 +86,7 @@ static void reads_a_part_at_once(void **state)
     enum { REPORTS = 200 };
     int pair[2], calls = 0;
     choir_trial *trial;
-    choir__link_inbox in = {.count = 0};
+    choir__link_inbox in = {.ended = false};
     choir_study *study = open_study(NULL, 1);
     ok(choir_study_ask(study, &trial));
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
