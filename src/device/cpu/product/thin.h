@@ -102,18 +102,6 @@ INLINE void columns_beside(const piece *p, const int rows, const choir_dtype dty
     }
 }
 
-/* The first or the second of two 16-bit elements in each lane, widened. */
-INLINE vec half_of(vec pairs, const bool second, const bool bf16)
-{
-    typedef uint32_t uvec __attribute__((vector_size(4 * W)));
-    typedef uint16_t halves __attribute__((vector_size(2 * W)));
-    const uvec bits = (uvec)pairs;
-    if (bf16)
-        return (vec)(second ? bits & 0xffff0000 : bits << 16);
-    const halves x = __builtin_convertvector(second ? bits >> 16 : bits & 0xffff, halves);
-    return widened((const uint16_t *)&x, false);
-}
-
 /* Element `from` of W columns. */
 INLINE vec lanes_of(const char *from, int64_t apart, const choir_dtype dtype)
 {
@@ -271,7 +259,7 @@ static void run_thin(const job *w)
 {
     const bool turned = w->b.apart != 1;
     const int64_t rows = w->m <= 2 ? w->m : w->m <= 4 ? 4 : THIN;
-    const int64_t room = turned ? GROUPS * W : SUMS / rows;
+    const int64_t room = w->b.held ? HELD_GROUPS * W : turned ? GROUPS * W : SUMS / rows;
     const int64_t end = w->column + w->n, n = rows * room, deep = w->terms.deep * THIN;
     real *a = choir__cpu_panel(choir__cpu_context_current(),
         (size_t)(whole(deep, ROOM) + (w->terms.levels + 1) * n) * sizeof *a);
