@@ -42,6 +42,7 @@ typedef struct piece {
     const real *a;
     const char *b;
     int64_t next, apart; /* bytes in b: from one k, and from one column, to the next */
+    int64_t before;      /* bytes of earlier k, where k lie side by side */
     int64_t depth, columns;
     real *sums;
     int64_t room;
@@ -122,10 +123,13 @@ INLINE void columns_apart(
     const int64_t apart = p->apart, size = is_half(dtype) ? 2 : 4;
     const real *a = p->a;
     const char *b = p->b, *end = b + p->depth * size;
+    const char *ahead = b + groups * W * apart + (groups * W - 1) * p->before;
     vec sum[GROUPS][THIN];
     UNROLL for (int g = 0; g < groups; g++) THIN_ROWS sum[g][i] =
         v_load(p->sums + i * p->room + g * W);
-    for (; end - b >= 16; b += 16, a += 4 * each * THIN)
+    for (; end - b >= 16; b += 16, a += 4 * each * THIN, ahead += 16 * groups * W) {
+        UNROLL for (int i = 0; i < 16 * groups * W; i += LINE)
+            __builtin_prefetch(ahead + i, 0, 2); /* the next columns, maybe beyond B */
         UNROLL for (int g = 0; g < groups; g++)
         {
             vec right[4];
@@ -137,6 +141,7 @@ INLINE void columns_apart(
                 THIN_ROWS sum[g][i] = v_fma(v_set(a[l * THIN + i]), x, sum[g][i]);
             }
         }
+    }
     for (; b < end; b += size, a += THIN)
         UNROLL for (int g = 0; g < groups; g++)
         {
@@ -206,6 +211,7 @@ static void run_chain(
             .b = element_at(b, column, x->k),
             .next = b->next * size,
             .apart = b->apart * size,
+            .before = x->k * size,
             .depth = x->some,
             .columns = columns,
             .sums = t->sums,
