@@ -43,6 +43,34 @@ static void leave_out_below(float *scores, int64_t n, float least)
         scores[i] = scores[i] < least ? -INFINITY : scores[i];
 }
 
+/* Sinks heap[0] in a heap of k scores: none is larger than the two below it. */
+static void sink(float *heap, int64_t k)
+{
+    const float x = heap[0];
+    int64_t at = 0;
+    for (int64_t next; (next = 2 * at + 1) < k; at = next) {
+        next += next + 1 < k && heap[next + 1] < heap[next];
+        if (!(heap[next] < x))
+            break;
+        heap[at] = heap[next];
+    }
+    heap[at] = x;
+}
+
+/* Returns the k-th largest of n scores; to sort all of a vocabulary would take as long as a
+ * small model. heap: room for k, which keeps the largest so far. */
+static float largest_but(const float *scores, int64_t n, float *heap, int64_t k)
+{
+    for (int64_t i = 0; i < k; i++)
+        heap[i] = -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        if (scores[i] > heap[0]) {
+            heap[0] = scores[i];
+            sink(heap, k);
+        }
+    return heap[0];
+}
+
 /* Returns the likelihood of a score relative to the likeliest's. */
 static double weight(float score, float top)
 {
@@ -50,13 +78,18 @@ static double weight(float score, float top)
 }
 
 /* Leaves out the tokens behind the first whose probabilities reach p together. Equal scores
- * stay together. */
-static void keep_share(float *scores, const float *sorted, int64_t n, double p)
+ * stay together. sorted: room for n scores. */
+static void keep_share(float *scores, float *sorted, int64_t n, double p)
 {
     double total = 0, sum = 0;
+    int64_t count = 0;
     for (int64_t i = 0; i < n; i++)
+        if (scores[i] != -INFINITY)
+            sorted[count++] = scores[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, descending);
+    for (int64_t i = 0; i < count; i++)
         total += weight(sorted[i], sorted[0]);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < count; i++) {
         sum += weight(sorted[i], sorted[0]);
         if (sum >= p * total) {
             leave_out_below(scores, n, sorted[i]);
@@ -76,19 +109,12 @@ void choir__sampler_process(
         return;
     for (int64_t i = 0; i < n && heat != 1; i++)
         scores[i] /= heat;
-    const bool few = o->top_k && o->top_k < n;
-    if (few || o->top_p < 1) {
-        float *sorted = choir__alloc((size_t)n * sizeof *sorted);
-        memcpy(sorted, scores, (size_t)n * sizeof *sorted);
-        qsort(sorted, (size_t)n, sizeof *sorted, descending);
-        if (few) {
-            leave_out_below(scores, n, sorted[o->top_k - 1]);
-            leave_out_below(sorted, n, sorted[o->top_k - 1]);
-        }
-        if (o->top_p < 1)
-            keep_share(scores, sorted, n, o->top_p);
-        free(sorted);
-    }
+    float *sorted = o->top_k || o->top_p < 1 ? choir__alloc((size_t)n * sizeof *sorted) : NULL;
+    if (o->top_k && o->top_k < n)
+        leave_out_below(scores, n, largest_but(scores, n, sorted, o->top_k));
+    if (o->top_p < 1)
+        keep_share(scores, sorted, n, o->top_p);
+    free(sorted);
     if (o->min_p > 0) {
         float top = largest(scores, n);
         for (int64_t i = 0; i < n; i++)

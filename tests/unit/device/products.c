@@ -388,8 +388,8 @@ static void try_held(
 static void blocks(void **unused)
 {
     static const int64_t sizes[][3] = {/* m; n and k without turned: whole blocks */
-        {1, 256, 512}, {3, 768, 256}, {8, 256, 1280}, {70, 512, 1280}, {200, 256, 768},
-        {9, 768, 512}, {600, 256, 768}};
+        {1, 256, 512}, {2, 512, 768}, {3, 768, 256}, {8, 256, 1280}, {70, 512, 1280},
+        {200, 256, 768}, {9, 768, 512}, {600, 256, 768}};
     for (size_t i = 0; i < CHOIR_COUNT(sizes) * 2 * CHOIR__QUANT_COUNT; i++) {
         const int64_t *s = sizes[i % CHOIR_COUNT(sizes)];
         const bool turned = i / CHOIR_COUNT(sizes) % 2;

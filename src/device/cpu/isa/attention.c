@@ -11,8 +11,10 @@
  * a library's calls.
  *
  * With chunks (kernels/attention.h), a block takes one chunk of keys after the other, and
- * combines the partial results. */
+ * combines the partial results. A single query meets each key once, so its keys and values are
+ * read where they are, and its sums have the same terms in the same order. */
 #include "device/cpu/isa/attention.h"
+#include "device/cpu/product/turn.h"
 
 typedef struct work {
     float *q, *k, *v, *s; /* (rows, D) gathered, transposed, in panels, (rows, keys) */
@@ -237,7 +239,7 @@ static void forward_leaf(
     }
 }
 
-static void attend(const choir__k_attention *a)
+static void attend_blocks(const choir__k_attention *a)
 {
     const int64_t chunks = chunks_of(&a->n), keys = a->n.s / chunks, d = a->n.d;
     const choir__k_attention pair = pair_of(a, 0, 0);
@@ -253,6 +255,95 @@ static void attend(const choir__k_attention *a)
             for (int64_t l = 0; l < chunks; l++)
                 forward_leaf(a, &w, b, h, l);
         }
+}
+
+/* --- one query, which a text has that is written token by token --- */
+
+enum { GROUPS = 4 }; /* vectors of keys together: a sum waits for its last term */
+
+/* s = q times `groups` vectors of keys, `row` apart */
+INLINE void score_keys(
+    float *s, const float *q, const float *keys, int64_t row, int64_t d, const int groups)
+{
+    const int64_t apart = row * (int64_t)sizeof(float);
+    vec sum[GROUPS] = {{0}};
+    for (int64_t c = 0; c < d; c += 4)
+        _Pragma("GCC unroll 4") for (int g = 0; g < groups; g++)
+        {
+            vec right[4];
+            turned_of(right, keys + g * W * row + c, apart);
+            _Pragma("GCC unroll 4") for (int l = 0; l < 4; l++) sum[g] =
+                v_fma(v_set(q[c + l]), right[l], sum[g]);
+        }
+    _Pragma("GCC unroll 4") for (int g = 0; g < groups; g++) v_store(s + g * W, sum[g]);
+}
+
+/* Writes the scores of the block's one query. rest: room for W keys. */
+static void score_one(const block *k, float *s, const float *q, const choir__heads *of,
+    int64_t b, int64_t g, float *rest)
+{
+    const int64_t d = k->n->d, end = k->keys.to;
+    int64_t key = k->keys.from;
+    for (; key + GROUPS * W <= end; key += GROUPS * W, s += GROUPS * W)
+        score_keys(s, q, row_of(of, b, g, key), of->t, d, GROUPS);
+    for (; key + W <= end; key += W, s += W)
+        score_keys(s, q, row_of(of, b, g, key), of->t, d, 1);
+    for (int64_t i = key; i < end; i++)
+        memcpy(rest + (i - key) * d, row_of(of, b, g, i), (size_t)d * sizeof *rest);
+    if (key < end)
+        score_keys(s, q, rest, d, d, 1);
+}
+
+/* y = the sum of `count` rows of values, times s */
+static void values_of_one(
+    float *y, const float *s, const float *values, int64_t row, int64_t count, int64_t d)
+{
+    for (int64_t c = 0, some; c < d; c += some) {
+        const float *from = values + c;
+        vec sum[GROUPS] = {{0}};
+        some = choir__min(GROUPS * W, d - c);
+        for (int64_t i = 0; i < count && some == GROUPS * W; i++, from += row)
+            _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; g++) sum[g] =
+                v_fma(v_set(s[i]), v_load(from + g * W), sum[g]);
+        for (int64_t i = 0; i < count && some < GROUPS * W; i++, from += row)
+            for (int g = 0; g * W < some; g++)
+                sum[g] = v_fma(v_set(s[i]), v_load(from + g * W), sum[g]);
+        for (int g = 0; g * W < some; g++)
+            v_store(y + c + g * W, sum[g]);
+    }
+}
+
+/* True if attend_one computes the call. */
+static bool has_one_query(const choir__k_attention *a)
+{
+    return a->n.t == 1 && a->n.d % W == 0 && chunks_of(&a->n) == 1 && !a->begun && !a->open;
+}
+
+static void attend_one(const choir__k_attention *a)
+{
+    const int64_t d = a->n.d, each = a->n.h / a->n.g, room = block_scores(&a->n);
+    const block k = block_at(&a->n, 0, 1);
+    const span seen = seen_by(&a->n, 0);
+    float *s =
+        choir__cpu_scratch(choir__cpu_context_current(), (size_t)(room + W * d) * sizeof *s);
+    partial p = {.begun = false};
+    for (int64_t b = 0; b < a->n.b; b++)
+        for (int64_t h = 0; h < a->n.h; h++) {
+            float *y = row_of(&a->y, b, h, 0);
+            score_one(&k, s, row_of(&a->q, b, h, 0), &a->k, b, h / each, s + room);
+            exponentials(a, &k, s, p.top, p.total, b, h);
+            values_of_one(y, s + seen.from - k.keys.from, row_of(&a->v, b, h / each, seen.from),
+                a->v.t, seen.to - seen.from, d);
+            end(&p, a, y, b, h, (span){0, 1});
+        }
+}
+
+static void attend(const choir__k_attention *a)
+{
+    if (has_one_query(a))
+        attend_one(a);
+    else
+        attend_blocks(a);
 }
 
 void KERNEL(attention)(const choir__k_attention *a)

@@ -115,10 +115,10 @@ INLINE void gather_panels(
 
 /* (4): elements of a (0 ... 3) and b (4 ... 7) */
 #ifdef __clang__
-#define MIX(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#define MIX4(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
 typedef int32_t ivec4 __attribute__((vector_size(16)));
-#define MIX(a, b, i, j, k, l) __builtin_shuffle(a, b, (ivec4){i, j, k, l})
+#define MIX4(a, b, i, j, k, l) __builtin_shuffle(a, b, (ivec4){i, j, k, l})
 #endif
 
 /* to (4, BROAD) = the transpose of from (4, 4), rows `step` apart */
@@ -128,13 +128,13 @@ INLINE void transpose4(float *to, const float *from, int64_t step)
     for (int i = 0; i < 4; i++)
         memcpy(&r[i], from + i * step, sizeof r[i]);
     for (int i = 0; i < 2; i++) { /* columns 0, 1 and 2, 3 of rows 2 i and 2 i + 1 */
-        low[i] = MIX(r[2 * i], r[2 * i + 1], 0, 4, 1, 5);
-        high[i] = MIX(r[2 * i], r[2 * i + 1], 2, 6, 3, 7);
+        low[i] = MIX4(r[2 * i], r[2 * i + 1], 0, 4, 1, 5);
+        high[i] = MIX4(r[2 * i], r[2 * i + 1], 2, 6, 3, 7);
     }
-    r[0] = MIX(low[0], low[1], 0, 1, 4, 5);
-    r[1] = MIX(low[0], low[1], 2, 3, 6, 7);
-    r[2] = MIX(high[0], high[1], 0, 1, 4, 5);
-    r[3] = MIX(high[0], high[1], 2, 3, 6, 7);
+    r[0] = MIX4(low[0], low[1], 0, 1, 4, 5);
+    r[1] = MIX4(low[0], low[1], 2, 3, 6, 7);
+    r[2] = MIX4(high[0], high[1], 0, 1, 4, 5);
+    r[3] = MIX4(high[0], high[1], 2, 3, 6, 7);
     for (int i = 0; i < 4; i++)
         memcpy(to + i * BROAD, &r[i], sizeof r[i]);
 }

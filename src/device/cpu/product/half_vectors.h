@@ -26,6 +26,18 @@ INLINE vec widened(const uint16_t *from, const bool bf16)
 #endif
 }
 
+/* The first or the second of two 16-bit elements in each lane, widened. */
+INLINE vec half_of(vec pairs, const bool second, const bool bf16)
+{
+    typedef uint32_t uvec __attribute__((vector_size(4 * W)));
+    typedef uint16_t halves __attribute__((vector_size(2 * W)));
+    const uvec bits = (uvec)pairs;
+    if (bf16)
+        return (vec)(second ? bits & 0xffff0000 : bits << 16);
+    const halves x = __builtin_convertvector(second ? bits >> 16 : bits & 0xffff, halves);
+    return widened((const uint16_t *)&x, false);
+}
+
 /* Rounds sums to 16 bits, as choir__bf16_from_f32 and choir__f16_from_f32 do. */
 INLINE void round_vector(uint16_t *c, vec x, const bool bf16)
 {

@@ -42,6 +42,7 @@ typedef struct piece {
     const real *a;
     const char *b;
     int64_t next, apart; /* bytes in b: from one k, and from one column, to the next */
+    int64_t before;      /* bytes of earlier k, where k lie side by side */
     int64_t depth, columns;
     real *sums;
     int64_t room;
@@ -102,18 +103,6 @@ INLINE void columns_beside(const piece *p, const int rows, const choir_dtype dty
     }
 }
 
-/* The first or the second of two 16-bit elements in each lane, widened. */
-INLINE vec half_of(vec pairs, const bool second, const bool bf16)
-{
-    typedef uint32_t uvec __attribute__((vector_size(4 * W)));
-    typedef uint16_t halves __attribute__((vector_size(2 * W)));
-    const uvec bits = (uvec)pairs;
-    if (bf16)
-        return (vec)(second ? bits & 0xffff0000 : bits << 16);
-    const halves x = __builtin_convertvector(second ? bits >> 16 : bits & 0xffff, halves);
-    return widened((const uint16_t *)&x, false);
-}
-
 /* Element `from` of W columns. */
 INLINE vec lanes_of(const char *from, int64_t apart, const choir_dtype dtype)
 {
@@ -134,10 +123,13 @@ INLINE void columns_apart(
     const int64_t apart = p->apart, size = is_half(dtype) ? 2 : 4;
     const real *a = p->a;
     const char *b = p->b, *end = b + p->depth * size;
+    const char *ahead = b + groups * W * apart + (groups * W - 1) * p->before;
     vec sum[GROUPS][THIN];
     UNROLL for (int g = 0; g < groups; g++) THIN_ROWS sum[g][i] =
         v_load(p->sums + i * p->room + g * W);
-    for (; end - b >= 16; b += 16, a += 4 * each * THIN)
+    for (; end - b >= 16; b += 16, a += 4 * each * THIN, ahead += 16 * groups * W) {
+        UNROLL for (int i = 0; i < 16 * groups * W; i += LINE)
+            __builtin_prefetch(ahead + i, 0, 2); /* the next columns, maybe beyond B */
         UNROLL for (int g = 0; g < groups; g++)
         {
             vec right[4];
@@ -149,6 +141,7 @@ INLINE void columns_apart(
                 THIN_ROWS sum[g][i] = v_fma(v_set(a[l * THIN + i]), x, sum[g][i]);
             }
         }
+    }
     for (; b < end; b += size, a += THIN)
         UNROLL for (int g = 0; g < groups; g++)
         {
@@ -218,6 +211,7 @@ static void run_chain(
             .b = element_at(b, column, x->k),
             .next = b->next * size,
             .apart = b->apart * size,
+            .before = x->k * size,
             .depth = x->some,
             .columns = columns,
             .sums = t->sums,
@@ -271,7 +265,7 @@ static void run_thin(const job *w)
 {
     const bool turned = w->b.apart != 1;
     const int64_t rows = w->m <= 2 ? w->m : w->m <= 4 ? 4 : THIN;
-    const int64_t room = turned ? GROUPS * W : SUMS / rows;
+    const int64_t room = w->b.held ? HELD_GROUPS * W : turned ? GROUPS * W : SUMS / rows;
     const int64_t end = w->column + w->n, n = rows * room, deep = w->terms.deep * THIN;
     real *a = choir__cpu_panel(choir__cpu_context_current(),
         (size_t)(whole(deep, ROOM) + (w->terms.levels + 1) * n) * sizeof *a);
