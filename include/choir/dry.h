@@ -33,6 +33,10 @@ typedef struct choir_dry_counts {
     size_t peak_activations; /* results of ops, batches, gradients of results */
     size_t peak_workspace;   /* memory that kernels and optimizers use while they run */
     size_t peak_messages;    /* buffers of communication */
+    size_t bytes_reserved; /* most memory that the device takes from the system: live and cached
+                              blocks, in the sizes that it has */
+    size_t bytes_resident; /* used bytes of the blocks, and copies of weights that kernels of
+                              CPU devices keep: resident memory of the process */
 } choir_dry_counts;
 
 /** A part of a dry device's peak. */
@@ -58,8 +62,8 @@ CHOIR_CHECKED choir_status choir_dry_count(choir_device *device, choir_dry_count
 CHOIR_CHECKED choir_status choir_dry_parts(
     choir_device *device, choir_dry_part_fn *each, void *arg);
 
-/** Sets the counts of a dry device to zero, and its peak to the bytes that are live. Errors:
- * argument. */
+/** Sets the counts of a dry device to zero, and its peak to the bytes that are live; cached
+ * memory is released. Errors: argument. */
 CHOIR_CHECKED choir_status choir_dry_restart(choir_device *device);
 
 /** Lets values be read: from now on each element that is read from the device is `value`,

@@ -31,6 +31,9 @@ choir_status choir__loader_skip(choir_loader *loader, const char *batches);
  * arrays and texts. */
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
 
+/* Returns the bytes of host memory in which a loader keeps samples ready. */
+size_t choir__loader_staged(const choir_loader *loader);
+
 /* A loader's notes on a micro-batch that it has handed out while it was watched. */
 typedef struct choir__seen_batch {
     int64_t count;           /* samples; 0: it was not handed out */

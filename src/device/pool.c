@@ -28,6 +28,7 @@ struct choir__pool_block {
     void *data;
     size_t bytes;  /* size of its class */
     size_t handed; /* size of the class that was requested */
+    size_t used;   /* the most bytes that a request wanted of it */
     int class;
     choir__memory_kind kind;
     choir__dry_ledger_line line; /* line of the pool's ledger that counts the block */
@@ -47,6 +48,8 @@ struct choir__pool {
     /* the pool whose counters are used: itself, or the pool it was split from */
     choir__pool *counts;
     size_t live, peak, reserved, limit;  /* under counts->lock, with the next */
+    size_t used;                         /* what requests wanted of the reserved bytes */
+    choir__pool_taken most;              /* maxima of reserved and used */
     size_t of_kind[CHOIR__MEMORY_KINDS]; /* parts of live */
     size_t peak_of[CHOIR__MEMORY_KINDS]; /* parts of peak */
     choir__pool_gauges *gauges;          /* these figures for other processes; NULL: none */
@@ -104,6 +107,13 @@ static void show(const choir__pool *counts)
         atomic_store_explicit(&g->of_kind[k], counts->of_kind[k], memory_order_relaxed);
 }
 
+/* Under lock. */
+static void note_taken(choir__pool *counts)
+{
+    counts->most.reserved = choir__max(counts->most.reserved, counts->reserved);
+    counts->most.used = choir__max(counts->most.used, counts->used);
+}
+
 /* Notes the parts of a peak also when it is reached again: a block's kind is set after the
  * block is made. Under lock. */
 static void note_peak(choir__pool *counts)
@@ -138,12 +148,25 @@ static bool count_of(choir__pool *pool, ptrdiff_t live, choir__memory_kind kind,
         c->live += (size_t)live;
         c->of_kind[kind] += (size_t)live;
         c->reserved += (size_t)reserved;
+        note_taken(c);
         note_peak(c);
         show(c);
     }
     if (c != pool)
         pthread_mutex_unlock(&c->lock);
     return fits;
+}
+
+/* Counts bytes that requests want of the memory reserved. Under pool->lock. */
+static void count_used(choir__pool *pool, ptrdiff_t bytes)
+{
+    choir__pool *c = pool->counts;
+    if (c != pool)
+        pthread_mutex_lock(&c->lock);
+    c->used += (size_t)bytes;
+    note_taken(c);
+    if (c != pool)
+        pthread_mutex_unlock(&c->lock);
 }
 
 /* Counts memory that has no block. */
@@ -165,6 +188,7 @@ static void give_back(choir__pool *pool, choir__pool_block *block)
     forget_readers(block);
     pool->ops->put(pool->arg, block->data, block->bytes);
     count(pool, 0, CHOIR__MEMORY_OTHER, -(ptrdiff_t)block->bytes);
+    count_used(pool, -(ptrdiff_t)block->used);
     free(block->readers);
     free(block);
 }
@@ -338,6 +362,10 @@ choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
         block->kind = CHOIR__MEMORY_OTHER;
         block->line = (choir__dry_ledger_line){0};
         count(pool, (ptrdiff_t)block->handed, block->kind, 0);
+        if (bytes > block->used) {
+            count_used(pool, (ptrdiff_t)(bytes - block->used));
+            block->used = bytes;
+        }
     }
     pthread_mutex_unlock(&pool->lock);
     if (block && block->reader_count)
@@ -445,6 +473,8 @@ bool choir__pool_charge(
         release_unused(device);
         fits = count_of(pool, bytes, kind, line, bytes);
     }
+    if (fits)
+        count_used(pool, bytes);
     pthread_mutex_unlock(&pool->lock);
     return fits;
 }
@@ -468,6 +498,7 @@ void choir_device_reset_peak(choir_device *device)
     pthread_mutex_lock(&pool->lock);
     pool->peak = 0;
     note_peak(pool);
+    pool->most = (choir__pool_taken){pool->reserved, pool->used};
     show(pool);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -504,6 +535,15 @@ void choir__pool_peak(choir_device *device, size_t of[CHOIR__MEMORY_KINDS])
     pthread_mutex_lock(&pool->lock);
     memcpy(of, pool->peak_of, sizeof pool->peak_of);
     pthread_mutex_unlock(&pool->lock);
+}
+
+choir__pool_taken choir__pool_most_taken(choir_device *device)
+{
+    choir__pool *pool = device->pool->counts;
+    pthread_mutex_lock(&pool->lock);
+    const choir__pool_taken most = pool->most;
+    pthread_mutex_unlock(&pool->lock);
+    return most;
 }
 
 void choir__pool_keep_ledger(choir__pool *pool)

@@ -91,14 +91,17 @@ void choir_trace_free(choir_trace *t)
 static int line_for(
     choir_trace *t, const track *from, choir__queue_task *fn, const choir__kernel_work *work)
 {
+    const char *name =
+        work->name ? work->name : "other"; /* one function runs all collectives */
     for (int i = 0; i < t->line_count; i++)
         if (t->lines[i].fn == fn && t->lines[i].track == from->index &&
+            !strncmp(t->lines[i].name, name, sizeof t->lines[i].name - 1) &&
             !strcmp(t->lines[i].shape, work->shape))
             return i;
     CHOIR__GROW(t->lines, t->line_count);
     line *l = &t->lines[t->line_count];
     *l = (line){.track = from->index, .fn = fn};
-    snprintf(l->name, sizeof l->name, "%s", work->name ? work->name : "other");
+    snprintf(l->name, sizeof l->name, "%s", name);
     snprintf(l->shape, sizeof l->shape, "%s", work->shape);
     return t->line_count++;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/process/resident.h"
 #include "tensor/run.h"
 
 static choir_status take_device(choir__job_rank *p, choir_device *device)
@@ -269,6 +270,7 @@ choir_status choir__job_rank_figures(
     choir__device_figures mine[CHOIR__MAX_DEVICES];
     for (int i = 0; i < p->device_count; i++)
         mine[i] = figures_of(p, i);
+    mine[0].resident_bytes = choir__resident_peak();
     *count = p->device_count * p->env.world; /* all parts have as many */
     *figures = choir__calloc((size_t)*count, sizeof **figures);
     return choir_group_all_gather(

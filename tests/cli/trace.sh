@@ -34,6 +34,15 @@ ranks() {
     grep -q tree_reduce two.json.1 || fail "no reduction in the trace of rank 1"
 }
 
+# Each collective has a line of its own.
+collectives() {
+    good "${mlp[@]}" --strategy fsdp --nproc 2 --trace two.json --json
+    for name in all_gather all_reduce; do
+        grep '"event":"profile"' out | grep -q "\"name\":\"$name\"" ||
+            fail "no $name in the profile: $(grep '"event":"profile"' out)"
+    done
+}
+
 same_bits() {
     good "${mlp[@]}" --json
     grep -o '"weights_sha256":"[0-9a-f]*"' out >plain
@@ -47,6 +56,7 @@ unwritable() {
 
 check profile
 check ranks
+check collectives
 check same_bits
 check unwritable
 finish

@@ -101,6 +101,7 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
                 .activations_bytes = (int64_t)c->peak_activations,
                 .workspace_bytes = (int64_t)c->peak_workspace,
                 .messages_bytes = (int64_t)c->peak_messages,
+                .reserved_bytes = (int64_t)c->bytes_reserved,
                 .flops = c->flops};
     }
     choir__told_held *held = choir__calloc((size_t)r->part_count + 1, sizeof *held);
@@ -122,6 +123,9 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
         .whole_s = choir__plan_seconds(p, e),
         .cost = choir__plan_has_price(p) ? choir__plan_cost(p, e) : NAN, .links = links,
         .links_count = levels, .memory_bytes = (int64_t)e->bytes,
+        .resident_bytes = p->cluster || strncmp(p->devices, "cpu", 3)
+                              ? -1
+                              : (int64_t)choir__rehearsal_resident(r),
         .lacks = e->fits ? NULL : e->lacks, .devices = devices, .devices_count = count,
         .held = held, .held_count = r->part_count));
     free(held);

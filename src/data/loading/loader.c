@@ -410,6 +410,11 @@ const choir__seen_step *choir__loader_seen(const choir_loader *l)
     return l && l->seen.list ? &l->seen : NULL;
 }
 
+size_t choir__loader_staged(const choir_loader *loader)
+{
+    return loader && loader->prefetch ? choir__prefetch_bytes(loader->prefetch) : 0;
+}
+
 double choir_loader_waited(const choir_loader *loader)
 {
     if (use_loader(loader, __func__) != CHOIR_OK || !loader->prefetch)

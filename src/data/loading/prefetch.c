@@ -287,6 +287,12 @@ static choir_status await(choir__prefetch *p, int64_t position, choir__prefetch_
     return CHOIR_OK;
 }
 
+size_t choir__prefetch_bytes(const choir__prefetch *p)
+{
+    const choir__prefetch_source *s = &p->source;
+    return (size_t)p->depth * (size_t)s->samples * (s->x_bytes + s->y_bytes);
+}
+
 double choir__prefetch_waited(choir__prefetch *p)
 {
     pthread_mutex_lock(&p->lock);

@@ -84,6 +84,9 @@ choir_status choir__prefetch_take(
 /* Returns the seconds that choir__prefetch_take has waited for samples. */
 double choir__prefetch_waited(choir__prefetch *p);
 
+/* Returns the bytes of all stages. */
+size_t choir__prefetch_bytes(const choir__prefetch *p);
+
 /* Marks the taken stage as being read until this event; it may be filled again afterwards. */
 void choir__prefetch_copied(
     choir__prefetch *p, choir__prefetch_stage *stage, choir__event event);

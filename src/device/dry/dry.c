@@ -19,6 +19,7 @@ enum { MOST = 1 << 20 };
 
 typedef struct dry {
     choir_dry_counts counts; /* without the bytes, which the pool has */
+    size_t turned, packed;   /* the largest weights of convolutions, and of recurrent layers */
     bool stands_in;
     double value;
     choir_device *notes; /* the device itself, if it notes its memory; else NULL */
@@ -73,6 +74,17 @@ static void note(dry *d)
             use[CHOIR__FOR_ACTIVATIONS], use[CHOIR__FOR_WORK], use[CHOIR__FOR_MESSAGES]}};
 }
 
+/* Kernels of CPU devices keep room for a copy of weights: convolutions turn them in backward,
+ * and recurrent layers pack them for all of their steps. */
+static void count_copies(dry *d, choir__kernel_id id, const choir__kernel_work *work)
+{
+    const int64_t *n = work->dims;
+    if (id == CHOIR__KERNEL_conv_backward_input)
+        d->turned = choir__max(d->turned, (size_t)(n[1] * n[2]) * sizeof(float));
+    if (id == CHOIR__KERNEL_recurrent || id == CHOIR__KERNEL_recurrent_backward)
+        d->packed = choir__max(d->packed, (size_t)(n[2] * n[2] * n[3]) * sizeof(float));
+}
+
 static void count(choir__kernel_id id, const void *args)
 {
     if (running->notes && choir__recording_active())
@@ -81,6 +93,7 @@ static void count(choir__kernel_id id, const void *args)
     running->counts.launches++;
     running->counts.flops += work.flops;
     running->counts.traffic += work.bytes;
+    count_copies(running, id, &work);
 }
 
 #define X(name)                                                                                \
@@ -229,6 +242,9 @@ choir_status choir_dry_count(choir_device *device, choir_dry_counts *counts)
     for (int k = 0; k < CHOIR__MEMORY_KINDS; k++)
         counts->bytes_peak += of[k];
     count_uses(device, counts);
+    const choir__pool_taken taken = choir__pool_most_taken(device);
+    counts->bytes_reserved = taken.reserved;
+    counts->bytes_resident = taken.used + own->turned + own->packed;
     return CHOIR_OK;
 }
 
@@ -259,11 +275,13 @@ choir_status choir_dry_restart(choir_device *device)
     if (!own)
         return CHOIR_ERR_ARGUMENT;
     own->counts = (choir_dry_counts){0};
+    own->turned = own->packed = 0;
     free(own->moments);
     own->moments = NULL;
     own->moment_count = 0;
     own->notes = NULL;
     snprintf(device->name, sizeof device->name, "%s:%d", device->kind, device->index);
+    choir__pool_trim(device); /* an earlier program has cached blocks */
     choir_device_reset_peak(device);
     return CHOIR_OK;
 }

@@ -15,6 +15,15 @@ static inline bool choir__is_dry(const void *p)
 /* pool.c: stores the bytes of each kind at a device's peak, which is their sum. */
 void choir__pool_peak(choir_device *device, size_t of[CHOIR__MEMORY_KINDS]);
 
+/* The most memory of a pool since choir_device_reset_peak: bytes of blocks that it takes
+ * from the system, and bytes that requests use in the blocks. */
+typedef struct choir__pool_taken {
+    size_t reserved, used;
+} choir__pool_taken;
+
+/* pool.c. */
+choir__pool_taken choir__pool_most_taken(choir_device *device);
+
 /* pool.c: makes a pool, and the ones that are split from it, keep a ledger; returns it with the
  * holders at the device's peak. */
 struct choir__dry_ledger;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "autograd/book.h"
+#include "data/dataset.h"
 #include "device/dry/dry.h"
 #include "job/rehearsal/rehearsal.h"
 #include "nn/module.h"
@@ -63,6 +64,7 @@ choir_status choir__rehearsal_note(choir__rehearsal *r, const choir__job_rank *p
     }
     r->parameters = choir_module_param_count(part->net);
     choir__rehearsal_record(r, part);
+    own[0].staged = choir__loader_staged(part->loader);
     for (int i = 0; i < r->each && status == CHOIR_OK; i++)
         status = choir_dry_count(part->devices[i], &own[i].counts);
     for (int i = 0; i < r->each && status == CHOIR_OK; i++)

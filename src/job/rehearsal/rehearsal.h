@@ -14,6 +14,7 @@ typedef struct choir__rehearsed_device {
     char name[CHOIR__JOB_DEVICE_NAME]; /* the first rank's of the job's devices, as "cpu:0" */
     int alike;                         /* number of devices with these counts */
     choir_dry_counts counts;
+    size_t staged; /* samples that the rank keeps ready, on its first device; else 0 */
 } choir__rehearsed_device;
 
 /* A part of a device's peak: see choir_dry_part. */
@@ -61,6 +62,10 @@ choir_status choir__rehearsal_classify(choir__rehearsal *r, const choir__job *jo
 /* Returns the number of batches of a rehearsed validation: two per rank that shares them, or
  * fewer if the job has fewer. */
 int64_t choir__rehearsal_batches(const choir__job *job);
+
+/* resident.c: returns the resident memory of all ranks' processes, if its devices are CPU
+ * devices. */
+size_t choir__rehearsal_resident(const choir__rehearsal *r);
 
 /* --- for the rank that is rehearsed --- */
 

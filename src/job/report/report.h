@@ -15,7 +15,8 @@ enum { CHOIR__JOB_REPORT_WARM_UP = 4 };
 typedef struct choir__device_figures {
     char device[16];
     uint64_t peak_bytes, comm_bytes;
-    double busy; /* share of the time spent training */
+    int64_t resident_bytes; /* memory of the process, on its first device; else 0 */
+    double busy;            /* share of the time spent training */
 } choir__device_figures;
 
 /* A step that is done. */

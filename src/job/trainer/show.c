@@ -244,11 +244,14 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
     bool scaled = !isnan(r->scale);
     double median = choir__job_report_median_step(r);
     choir__told_device *devices = choir__calloc((size_t)count + 1, sizeof *devices);
-    for (int i = 0; i < count; i++)
+    int64_t resident = 0;
+    for (int i = 0; i < count; i++) {
+        resident += figures[i].resident_bytes;
         devices[i] = (choir__told_device){.device = figures[i].device,
             .peak_bytes = (int64_t)figures[i].peak_bytes,
             .busy = figures[i].busy,
             .comm_bytes = (int64_t)figures[i].comm_bytes};
+    }
     choir__trainer_tell(t, CHOIR__TO_BOTH,
         CHOIR__TOLD(end, .step = t->now.step, .loss = (double)loss, .weights_sha256 = sha256,
             .by = *t->now.ended_by ? t->now.ended_by : NULL));
@@ -269,8 +272,8 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
             .eval_metric = t->job->training.no_eval ? (double)NAN : t->now.metric,
             .step_ms_median = median * 1e3,
             .items_per_s = median > 0 ? choir__job_report_items(r) / median : 0,
-            .first_step_s = r->first_step_s, .weights_sha256 = sha256, .devices = devices,
-            .devices_count = count));
+            .first_step_s = r->first_step_s, .weights_sha256 = sha256,
+            .resident_bytes = resident, .devices = devices, .devices_count = count));
     free(devices);
     if (r->without)
         choir__job_tell(j,

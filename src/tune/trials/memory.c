@@ -8,24 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process/resident.h"
 #include "launch/process/process.h"
-
-/* Returns the number after a word that begins a line of a file; 0: no such line. */
-static int64_t number_of(const char *path, const char *word)
-{
-    char line[256];
-    long long number = 0;
-    size_t length = strlen(word);
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file))
-        if (!strncmp(line, word, length)) {
-            number = strtoll(line + length, NULL, 10);
-            break;
-        }
-    if (file)
-        fclose(file);
-    return number;
-}
 
 /* Adds the pages of a process, shared ones included, which is quick. */
 static void add_resident(pid_t pid, void *arg)
@@ -45,7 +29,7 @@ static void add_share(pid_t pid, void *arg)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
-    *(int64_t *)arg += 1024 * number_of(path, "Pss:");
+    *(int64_t *)arg += 1024 * choir__proc_number(path, "Pss:");
 }
 
 int64_t choir__memory_beyond(pid_t root, int64_t most)
@@ -60,7 +44,7 @@ int64_t choir__memory_beyond(pid_t root, int64_t most)
 
 int64_t choir__memory_kills(void)
 {
-    return number_of("/proc/vmstat", "oom_kill ");
+    return choir__proc_number("/proc/vmstat", "oom_kill ");
 }
 
 void choir__memory_offer(void)

@@ -371,7 +371,30 @@ wrong_input_is_one_sentence() {
     has out '"left_out":\[\{"strategy":"cp","mesh":null,"why":"'
 }
 
+# resident FILE EVENT: the resident memory of the job's processes.
+resident() { grep "\"event\":\"$2\"" "$1" | grep -oE '"resident_bytes":[0-9]+' | cut -d: -f2; }
+
+# Blocks at their size, shared memory once, samples that wait, and the program itself.
+resident_memory_is_within_3_percent() {
+    local model place planned held
+    nm -D "$CHOIR" | grep -qE '__[at]san_init' && return # sanitizers take memory of their own
+    for model in gpt2:layers=3,heads=3,width=48,context=64 lstm; do
+        for place in "single --devices cpu:0" "ddp --nproc 2" "fsdp --nproc 2"; do
+            sampled 3 || continue
+            # shellcheck disable=SC2086
+            set -- --model $model --strategy $place --batch-size 8 --microbatches 2 --steps 8 random
+            good plan --json "$@"
+            planned=$(resident out plan)
+            good train --json "$@"
+            held=$(resident out summary)
+            ((planned * 100 >= held * 97 && planned * 100 <= held * 103)) ||
+                fail "$*: planned $planned resident bytes, held $held"
+        done
+    done
+}
+
 check bytes_equal_those_of_train
+check resident_memory_is_within_3_percent
 check held_bases_count_as_in_train
 check uneven_groups_count_as_in_train
 check bytes_do_not_depend_on_time

@@ -405,7 +405,18 @@ static void one_chunk(void **state)
 
 typedef struct share {
     double bytes, flops; /* largest of all ranks */
+    int64_t gathers;     /* over the ranks that share sequences */
 } share;
+
+static int64_t traced_gathers(choir_trace *trace)
+{
+    int count;
+    int64_t calls = 0;
+    const choir_trace_line *lines = choir_trace_profile(trace, &count);
+    for (int i = 0; i < count; i++)
+        calls += strcmp(lines[i].name, "all_gather") ? 0 : lines[i].calls;
+    return calls;
+}
 
 static choir_module *lookups_new(const job *j)
 {
@@ -415,8 +426,8 @@ static choir_module *lookups_new(const job *j)
         choir_nn_linear(j->run, p->columns, j->info.classes));
 }
 
-/* Measures the second step: its FLOPs, and its memory beside weights, gradients and
- * state; what a step leaves to the next one counts. */
+/* Measures the second step: its FLOPs and gathers, and its memory beside weights, gradients
+ * and state; what a step leaves to the next one counts. */
 static int measure(int rank, int world, void *arg)
 {
     void **args = arg;
@@ -439,8 +450,11 @@ static int measure(int rank, int world, void *arg)
     choir_device_reset_peak(j.env.device);
     choir_trace *trace = choir_trace_new(0);
     choir_trace_device(trace, j.env.device);
+    if (j.plan->ranks > 1)
+        choir_trace_group(trace, choir_mesh_group(j.mesh, "context"));
     CHECK_OK(run_step(j.run, false, 1, body, &j));
     out->flops = traced_flops(trace);
+    out->gathers = traced_gathers(trace);
     choir_device_get_stats(j.env.device, &after);
     out->bytes = (double)(after.bytes_peak - after.bytes_weights - after.bytes_gradients -
                           after.bytes_optimizer);
@@ -459,6 +473,7 @@ static share shares_of(plan p)
     for (int r = 0; r < p.data * p.ranks; r++) {
         most.bytes = shared[r].bytes > most.bytes ? shared[r].bytes : most.bytes;
         most.flops = shared[r].flops > most.flops ? shared[r].flops : most.flops;
+        most.gathers = choir__max(most.gathers, shared[r].gathers);
     }
     munmap(shared, MOST * sizeof *shared);
     return most;
@@ -514,6 +529,21 @@ static void columns_of_tables(void **state)
         fail_msg("%.0f bytes with 1022 columns, %.0f with 1024", odd, even);
 }
 
+/* Parts of a table's gradient, which a table of more than 24 MiB has, share the rows of tokens:
+ * the ids and the rows of each of a rank's two micro-batches are gathered once. */
+static void gathers_of_parts(void **state)
+{
+    (void)state;
+    plan p = {.model = "gpt2:layers=1,heads=2,width=8,context=16,vocab=32",
+        .chunks = 2,
+        .data = 2,
+        .ranks = 2,
+        .outside = FSDP,
+        .rows = 32,
+        .columns = 200000};
+    assert_int_equal(shares_of(p).gathers, 2 * 2);
+}
+
 /* --- refusals --- */
 
 /* Returns the status of a micro-batch with a forward of ids (1, tokens) on one device, and one
@@ -551,10 +581,32 @@ static choir_status wrapped_twice(void)
     return status;
 }
 
+/* Two modules of one tree cut the same sequences, into 4 chunks and into `chunks`. */
+static choir_status two_cuts(int64_t chunks)
+{
+    choir_model_info info = {0};
+    choir_context_parallel_opts opts = choir_context_parallel_defaults();
+    choir_scope *run = choir_scope_open(cpu_device(0), 1);
+    choir_module *two[2];
+    for (int i = 0; i < 2; i++) {
+        opts.chunks = i ? chunks : 4;
+        two[i] = choir_context_parallel(run, build_model(run, GPT2, &info), NULL, opts);
+    }
+    choir_module *net = towers_new(run, two[0], two[1]);
+    choir_scope *step = choir_step_open(run, 0);
+    choir_forward(net, choir_zeros(step, CHOIR_I64, choir_dims(1, 48)));
+    choir_status status = choir_scope_status(step);
+    (void)!choir_scope_close(step);
+    (void)!choir_scope_close(run);
+    return status;
+}
+
 static void refusals(void **state)
 {
     ok(forward_of(GPT2, 4, 48, 0));
     assert_fails(wrapped_twice(), CHOIR_ERR_STATE, "wrap it once");
+    ok(two_cuts(4));
+    assert_fails(two_cuts(2), CHOIR_ERR_ARGUMENT, "into 4 chunks and into 2, or in different");
     assert_fails(forward_of(GPT2, 4, 46, 0), CHOIR_ERR_SHAPE, "4 chunks do not divide");
     assert_fails(forward_of(GPT2, 4, 48, 24), CHOIR_ERR_SHAPE, "a micro-batch for each length");
     assert_fails(forward_of("lstm:layers=1,hidden=8,context=8,vocab=9", 2, 8, 0),
@@ -567,6 +619,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_shares),
         cmocka_unit_test(columns_of_tables),
+        cmocka_unit_test(gathers_of_parts),
         cmocka_unit_test(one_chunk),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
