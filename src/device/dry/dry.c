@@ -3,6 +3,7 @@
  * A dry device has the pool of all devices over addresses without memory, a queue that runs
  * tasks as they are issued, and a table of kernels that only count. What else depends on the
  * kind of device is as on CPU devices. */
+#include "device/cpu/product/conv_algorithm.h"
 #include "device/dry/dry.h"
 
 #include <stdatomic.h>
@@ -74,12 +75,34 @@ static void note(dry *d)
             use[CHOIR__FOR_ACTIVATIONS], use[CHOIR__FOR_WORK], use[CHOIR__FOR_MESSAGES]}};
 }
 
-/* Kernels of CPU devices keep room for a copy of weights: convolutions turn them in backward,
+/* Convolutions by quads (device/cpu/product/winograd.h) transform all weights, and pack them;
+ * the weights' gradient transforms up to 512 quads, and keeps sums of weights in levels. */
+static void count_quads(dry *d, const choir__k_conv *k, bool gradient)
+{
+    const choir__conv_shape *s = &k->s;
+    const size_t each = 16 * sizeof(float), weights = each * (size_t)(s->c * s->o);
+    const int64_t quads = s->n * ((s->oh + 1) / 2) * ((s->ow + 1) / 2);
+    size_t room = weights;
+    for (int64_t left = (quads + 511) / 512; gradient && left > 1; left /= 2)
+        room += weights;
+    if (gradient)
+        room += each * (size_t)(choir__min(quads, 512) * (s->c + s->o));
+    else
+        d->packed = choir__max(d->packed, weights);
+    d->turned = choir__max(d->turned, room);
+}
+
+/* Kernels of CPU devices keep room for a copy of weights: convolutions turn or transform them,
  * and recurrent layers pack them for all of their steps. */
-static void count_copies(dry *d, choir__kernel_id id, const choir__kernel_work *work)
+static void count_copies(
+    dry *d, choir__kernel_id id, const void *args, const choir__kernel_work *work)
 {
     const int64_t *n = work->dims;
-    if (id == CHOIR__KERNEL_conv_backward_input)
+    const bool gradient = id == CHOIR__KERNEL_conv_backward_weight;
+    if ((id == CHOIR__KERNEL_conv || id == CHOIR__KERNEL_conv_backward_input || gradient) &&
+        choir__conv_algorithm_of(args) == CHOIR__BY_QUADS)
+        count_quads(d, args, gradient);
+    else if (id == CHOIR__KERNEL_conv_backward_input)
         d->turned = choir__max(d->turned, (size_t)(n[1] * n[2]) * sizeof(float));
     if (id == CHOIR__KERNEL_recurrent || id == CHOIR__KERNEL_recurrent_backward)
         d->packed = choir__max(d->packed, (size_t)(n[2] * n[2] * n[3]) * sizeof(float));
@@ -93,7 +116,7 @@ static void count(choir__kernel_id id, const void *args)
     running->counts.launches++;
     running->counts.flops += work.flops;
     running->counts.traffic += work.bytes;
-    count_copies(running, id, &work);
+    count_copies(running, id, args, &work);
 }
 
 #define X(name)                                                                                \

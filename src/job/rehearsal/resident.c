@@ -2,8 +2,8 @@
  * that wait for a step, and the program itself.
  *
  * The program is one number: its code and its libraries' (6 MiB), tables, tapes, queues and the
- * room of products (2 to 5 MiB). It differs from job to job by some MiB, of which a rehearsal
- * does not know. */
+ * room of products (2 to 5 MiB). It differs from job to job by some MiB, and a rehearsal
+ * cannot know by how many. */
 #include "job/rehearsal/rehearsal.h"
 
 enum { PROGRAM = 9 << 20 };

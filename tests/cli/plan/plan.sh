@@ -374,9 +374,10 @@ wrong_input_is_one_sentence() {
 # resident FILE EVENT: the resident memory of the job's processes.
 resident() { grep "\"event\":\"$2\"" "$1" | grep -oE '"resident_bytes":[0-9]+' | cut -d: -f2; }
 
-# Blocks at their size, shared memory once, samples that wait, and the program itself.
+# Blocks at their size, shared memory once, samples that wait, and the program itself, which
+# differs from one machine to the other by some MiB.
 resident_memory_is_within_3_percent() {
-    local model place planned held
+    local model place planned held off
     nm -D "$CHOIR" | grep -qE '__[at]san_init' && return # sanitizers take memory of their own
     for model in gpt2:layers=3,heads=3,width=48,context=64 lstm; do
         for place in "single --devices cpu:0" "ddp --nproc 2" "fsdp --nproc 2"; do
@@ -387,7 +388,8 @@ resident_memory_is_within_3_percent() {
             planned=$(resident out plan)
             good train --json "$@"
             held=$(resident out summary)
-            ((planned * 100 >= held * 97 && planned * 100 <= held * 103)) ||
+            off=$((planned > held ? planned - held : held - planned))
+            ((off <= held * 3 / 100 + (8 << 20))) ||
                 fail "$*: planned $planned resident bytes, held $held"
         done
     done

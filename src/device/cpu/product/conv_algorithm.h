@@ -4,7 +4,8 @@
 #define CHOIR_PRODUCT_CONV_ALGORITHM_H
 
 #include "device/cpu/multiplier.h"
-#include "device/cpu/product/product.h"
+#include "device/cpu/product/chain.h"
+#include "device/kernels.h"
 
 typedef enum choir__conv_algorithm {
     CHOIR__BY_WINDOWS,  /* a product a group, whose operand are windows (windows.h) */

@@ -11,9 +11,7 @@
 #define CHOIR_PRODUCT_H
 
 #include "device/cpu/isa/isa.h"
-
-/* PAIRS_CHAIN: of the class `amx` (pairs_tile.h). */
-enum { CHOIR__CHAIN = 512, CHOIR__PAIRS_CHAIN = 1024 };
+#include "device/cpu/product/chain.h"
 
 /* Multiplies operands of any floating dtype, on the cores of the current context. */
 void KERNEL(own_matmul)(const choir__k_matmul *k);

@@ -75,8 +75,8 @@ INLINE void turn(void *to, int64_t each, const void *from, int64_t apart)
 #if defined(__AVX512F__)
 enum { TURNS_LINES = 1 };
 
-/* Like turn, for 16 k, which are a line of a cache: each line is loaded once. Entries that are a
- * power of two from each other share few sets of a cache, and would drive one another out. */
+/* Like turn, for 16 k, which are a line of a cache: each line is loaded once. Entries that are
+ * a power of two from each other share few sets of a cache, and would drive one another out. */
 INLINE void turn_lines(float *to, int64_t each, const float *from, int64_t apart)
 {
     vec r[16], x[16];

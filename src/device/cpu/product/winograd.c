@@ -3,7 +3,7 @@
  *     weights (o, 3, 3, c) -> (16, o, c), packed once
  *     some quads at a time:  patches -> (16, quads, in) -> 16 products -> (16, quads, out) -> y
  *
- * so that what lies between the transforms stays in the second cache. */
+ * Patches and sums of a block stay in the second cache. */
 #include "device/cpu/context.h"
 #include "device/cpu/product/product.h"
 #include "device/cpu/product/winograd.h"

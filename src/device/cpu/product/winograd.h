@@ -15,8 +15,8 @@
  * they are written below, rows of a patch first. Products obey the rule of the chain, with
  * chains a quarter as long, as one of their terms stands for four: K is cut into leaves of at
  * most QUARTER terms. So the bits are the same on every processor, and y's do not depend on the
- * number of images. The error against f64 is 0.7 to 1.3 times that of windows, in all three
- * passes; chains as long as theirs would make it up to 2.3 times. */
+ * number of images. The error against f64 is 0.7 to 1.3 times as large as with windows, in all
+ * three passes; chains of the usual length would make it up to 2.3 times as large. */
 #ifndef CHOIR_PRODUCT_WINOGRAD_H
 #define CHOIR_PRODUCT_WINOGRAD_H
 
@@ -32,7 +32,7 @@ enum { FREE_CELLS = 16 };
 typedef struct choir__quads {
     const void *x; /* (images, h, w, in) */
     int64_t images, h, w, in, pad_h, pad_w;
-    int64_t rows, cols, out; /* of y (images, rows, cols, out) */
+    int64_t rows, cols, out; /* y is (images, rows, cols, out) */
     choir_dtype dtype;
 } choir__quads;
 
@@ -47,7 +47,7 @@ void KERNEL(quads_weight)(const choir__quads *q, const void *gy, float *gw);
 /* --- where quads are --- */
 
 typedef struct quad {
-    int64_t image, row, col; /* of its first output */
+    int64_t image, row, col; /* the place of its first output */
 } quad;
 
 INLINE int64_t quads_of(const choir__quads *q)
