@@ -153,7 +153,6 @@ const takes = {
 const now = () => (model.clock || 0) + performance.now() / 1000;
 const runs = () => [...model.runs.values()].filter((run) => run.path);
 const shown = () => inOrder(runs().filter((run) => !choices.hidden.has(run.path)));
-const colour = (run) => `c${run.id % 10}${run.id >= 10 ? ' dashed' : ''}`;
 
 // --- the trials of a search as runs ---
 
@@ -167,6 +166,12 @@ function trialOf(run) {
       if (trial) return { study, trial, best: Boolean(study.best) && study.best.number === trial.number };
     }
   return null;
+}
+
+// The class of a run's colour: trials that the search stopped are grey.
+function colour(run) {
+  const of = trialOf(run);
+  return of && of.trial.state === 'PRUNED' ? 'stopped' : `c${run.id % 10}${run.id >= 10 ? ' dashed' : ''}`;
 }
 
 // Runs in the order in which they were found, the trials of a search by number behind them.
@@ -319,6 +324,7 @@ function drawRuns() {
     const item = keep(list, run.path, () => buildRun(run)), state = item.querySelector('.state');
     item.querySelector('input').checked = !choices.hidden.has(run.path);
     if (list.children[keys.size - 1] !== item) list.insertBefore(item, list.children[keys.size - 1]);
+    item.querySelector('.swatch').className = `swatch ${colour(run)}`;
     setText(item.querySelector('.name'), nameOf(run));
     setText(state, stateOf(run));
     const words = state.textContent;

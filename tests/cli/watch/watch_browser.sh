@@ -187,6 +187,26 @@ END
     stop_watching
 }
 
+# Trials that the search stopped are grey, beside the run and in its curve.
+stopped_trials_are_grey() {
+    rm -rf runs
+    mkdir runs
+    local i
+    good tune --quiet --dir runs/search --space 'x=uniform(0,1)' --seed 1 --trials 4 --window 1 \
+        --scheduler median:startup=1 --metric y -- \
+        sh -c 'for s in 1 2 3; do echo "{\"step\":$s,\"y\":{x}}"; sleep 0.1; done'
+    for i in {0..3}; do
+        printf '{"step":%d,"time":1,"loss":1}\n' 1 2 >runs/search/$i/metrics.jsonl
+    done
+    watch runs
+    browse <<'END'
+b.until("document.querySelectorAll('#runs .swatch.stopped').length == 2")
+assert texts("#runs .swatch:not(.stopped) + .name")[0].startswith("trial 0"), texts("#runs .name")
+assert count("#curves g.stopped .curve") == 2
+END
+    stop_watching
+}
+
 # On a phone the name of a composition breaks behind its signs, a command between its words.
 words_stay_whole() {
     rm -rf runs
@@ -373,6 +393,7 @@ check follows_what_goes_on
 check compares_audits
 check is_readable
 check counts_as_people_do
+check stopped_trials_are_grey
 check words_stay_whole
 check needs_no_mouse
 check marks_differ
