@@ -78,6 +78,8 @@ int choir__tune_plot(int argc, char **argv);
 
 /* Returns the range that shows n values best; most: more is better. */
 choir__plot_range choir__plot_range_of(const double *value, int64_t n, bool most);
+/* Returns whether a trial is in this state. */
+bool choir__plot_has_state(const choir__plotted *p, choir_trial_state state);
 /* Writes a panel's axes and its title, at the left, `lines` above the axes. */
 void choir__plot_panel(FILE *g, choir__panel panel, const char *title, double lines);
 /* Writes "set yrange ..." (axis 'x' or 'y'). */

@@ -294,3 +294,11 @@ void choir__plotted_free(choir__plotted *p)
     free(p->trial);
     free(p->param);
 }
+
+bool choir__plot_has_state(const choir__plotted *p, choir_trial_state state)
+{
+    for (int64_t i = 0; i < p->count; i++)
+        if (p->trial[i].state == state)
+            return true;
+    return false;
+}

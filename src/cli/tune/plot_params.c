@@ -68,7 +68,7 @@ static void draw_slice(const choir__plotted *p, FILE *g, choir__panel at, int i,
     fprintf(g,
         "unset key\nset pointsize %g\n"
         "plot $%s using 1:($5 == 1 ? NaN : $2):3 with points pt 7 lc palette, \\\n"
-        "  $%s using 1:($5 == 1 ? $2 : NaN):3 with points pt 6 lc palette",
+        "  $%s using 1:($5 == 1 ? $2 : NaN) with points pt 6 lc rgb '#888888'",
         p->count > 400 ? 0.5 : 0.9, data, data);
     choir__plot_ring(g, data, 4);
 }
@@ -80,7 +80,7 @@ void choir__plot_slices(const choir__plotted *p, FILE *g, choir__panel panel)
     double gap = (double)CHOIR__PLOT_SLICE_GAP / p->height;
     double width = panel.width / columns, height = (panel.height + gap) / rows;
     char *title = choir__plot_title(p,
-        "Each parameter against the value (darker: later; hollow: stopped early; ring: the best; "
+        "Each parameter against the value (darker: later; grey: stopped early; ring: the best; "
         "choices are spread)",
         count);
     for (int i = 0; i < count; i++) {

@@ -53,11 +53,12 @@ static void write_points(
         double at_x = choir__plot_param(t->trial, x), at_y = choir__plot_param(t->trial, y);
         if (isnan(at_x) || isnan(at_y))
             continue;
-        fprintf(g, "%.12g %.12g %.4f\n", at_x, at_y, t->place);
+        fprintf(
+            g, "%.12g %.12g %.4f %d\n", at_x, at_y, t->place, t->state == CHOIR_TRIAL_PRUNED);
         if (!isnan(t->value) && (!best || t->place < best->place))
             best = t;
     }
-    fprintf(g, "NaN NaN NaN\nEOD\n$best << EOD\n");
+    fprintf(g, "NaN NaN NaN 0\nEOD\n$best << EOD\n");
     if (best)
         fprintf(g, "%.12g %.12g\n", choir__plot_param(best->trial, x),
             choir__plot_param(best->trial, y));
@@ -89,7 +90,12 @@ void choir__plot_points(const choir__plotted *p, FILE *g, choir__panel panel)
     choir__gnuplot_text(g, title, 100);
     fprintf(g, " offset 0,1\nset label ");
     choir__gnuplot_text(g, p->name, 48);
-    fprintf(g, " at graph 0.5, graph -0.17 center font ',%d'\n", FONT);
+    fprintf(g,
+        " at graph 0.5, graph -0.145 center font ',%d'\n"
+        "set label 'darker: better; ring: the best%s' at graph 0.5, graph -0.18 center "
+        "font ',%d' tc rgb '#555555'\n",
+        FONT, choir__plot_has_state(p, CHOIR_TRIAL_PRUNED) ? "; grey: stopped early" : "",
+        FONT - 2);
     free(title);
     choir__plot_param_axis(g, 'x', x, 70);
     choir__plot_param_axis(g, 'y', y, (CHOICE + 1) * y->dist.choice_count);
@@ -97,10 +103,12 @@ void choir__plot_points(const choir__plotted *p, FILE *g, choir__panel panel)
     choir__gnuplot_text(g, x->name, 24);
     fprintf(g, " font ',%d'\n", FONT - 1);
     choir__gnuplot_name_y(g, panel.x - (double)LEFT / p->width, y->name, 24);
-    fprintf(g, "set palette defined (0 '#08306B', 0.4 '#2171B5', 0.75 '#6BAED6', 1 "
-               "'#C6DBEF')\nset cbrange [0:1]\nunset colorbox\n"
-               "plot $points using 1:2:3 with points pt 7 ps 1.8 lc palette, \\\n"
-               "  $best with points pt 6 ps 3 lw 2 lc rgb '#D55E00'\n");
+    fprintf(g,
+        "set palette defined (0 '#08306B', 0.4 '#2171B5', 0.75 '#6BAED6', 1 "
+        "'#C6DBEF')\nset cbrange [0:1]\nunset colorbox\n"
+        "plot $points using 1:($4 == 1 ? NaN : $2):3 with points pt 7 ps 1.8 lc palette, \\\n"
+        "  $points using 1:($4 == 1 ? $2 : NaN) with points pt 6 ps 1.8 lc rgb '#888888', \\\n"
+        "  $best with points pt 6 ps 3 lw 2 lc rgb '#D55E00'\n");
 }
 
 /* --- the front of a search with two metrics ---

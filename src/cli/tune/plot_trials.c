@@ -51,14 +51,6 @@ static void write_best(const choir__plotted *p, FILE *g)
     fprintf(g, "NaN NaN\nEOD\n");
 }
 
-static bool has_state(const choir__plotted *p, choir_trial_state state)
-{
-    for (int64_t i = 0; i < p->count; i++)
-        if (p->trial[i].state == state)
-            return true;
-    return false;
-}
-
 void choir__plot_history(const choir__plotted *p, FILE *g, choir__panel panel)
 {
     write_state(p, g, "complete", CHOIR_TRIAL_COMPLETE);
@@ -75,11 +67,11 @@ void choir__plot_history(const choir__plotted *p, FILE *g, choir__panel panel)
         "set pointsize %g\n"
         "plot $complete with points pt 7 lc rgb '#6BAED6' title 'complete'",
         FONT - 1, (long long)choir__max(p->count - 1, 1), FONT - 2, p->count > 400 ? 0.6 : 1.0);
-    if (has_state(p, CHOIR_TRIAL_PRUNED))
+    if (choir__plot_has_state(p, CHOIR_TRIAL_PRUNED))
         fprintf(g, ", \\\n  $stopped with points pt 6 lc rgb '#888888' title 'stopped early'");
-    if (has_state(p, CHOIR_TRIAL_FAIL))
+    if (choir__plot_has_state(p, CHOIR_TRIAL_FAIL))
         fprintf(g, ", \\\n  $failed with points pt 2 lc rgb '#D55E00' title 'failed'");
-    if (has_state(p, CHOIR_TRIAL_COMPLETE))
+    if (choir__plot_has_state(p, CHOIR_TRIAL_COMPLETE))
         fprintf(g, ", \\\n  $best with steps lw 3 lc rgb '#08306B' title 'best so far'");
     choir__plot_ring(g, "chosen", 3);
 }
