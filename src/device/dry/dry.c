@@ -100,7 +100,7 @@ static void count_copies(
     const int64_t *n = work->dims;
     const bool gradient = id == CHOIR__KERNEL_conv_backward_weight;
     if ((id == CHOIR__KERNEL_conv || id == CHOIR__KERNEL_conv_backward_input || gradient) &&
-        choir__conv_algorithm_of(args) == CHOIR__BY_QUADS)
+        choir__cpu_own_products() && choir__conv_algorithm_of(args) == CHOIR__BY_QUADS)
         count_quads(d, args, gradient);
     else if (id == CHOIR__KERNEL_conv_backward_input)
         d->turned = choir__max(d->turned, (size_t)(n[1] * n[2]) * sizeof(float));

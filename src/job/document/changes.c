@@ -125,12 +125,14 @@ static void note_arithmetic(choir__job *j)
     const json_t *record = j->saves.resumed, *was = json_object_get(record, "arithmetic");
     const char *device = json_string_value(json_object_get(record, "device"));
     const int64_t number = was ? json_integer_value(was) : 1;
-    if (device && !strcmp(device, "cpu") && j->model.info.input.ndim == 3 &&
-        number != CHOIR__ARITHMETIC)
+    char *is = choir__job_device(j);
+    if (device && !strcmp(device, "cpu") && !strcmp(is, device) &&
+        j->model.info.input.ndim == 3 && number < CHOIR__ARITHMETIC)
         choir__job_add_note(
             j, choir__strdup("the checkpoint is from a build that adds the terms of "
                              "3x3 convolutions in another order: the numbers from "
                              "here on may be others"));
+    free(is);
 }
 
 /* --- the end --- */

@@ -146,7 +146,8 @@ void KERNEL(quads_weight)(const choir__quads *q, const void *gy, float *gw)
         choir__cpu_parallel(count, 64, mix, &b);
         multiply(top, element, &b, count);
         for (int joins = choir__leaf_joins(cut, l); joins > 0; joins--, top -= all)
-            add(top - all, top, all);
+            for (int e = 0; e < ELEMENTS; e++)
+                add(top - all + e * element, top + e * element, q->out * q->in);
     }
     end(gw, nodes, element, q);
 }
