@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/files/run_files.h"
 #include "base/base.h"
 #include "base/files/map.h"
 #include "checkpoint/format/file.h"
@@ -248,7 +249,7 @@ choir_status choir__gguf_write_vocab(const choir__gguf_in *in, const char *folde
                               : lacks(&t, "a tokenizer of the kind", model);
     if (status == CHOIR_OK) {
         add_post_processor(&t, special(&t, "tokenizer.ggml.bos_token_id"));
-        status = write_json(t.root, folder, "tokenizer.json");
+        status = write_json(t.root, folder, CHOIR__TOKENIZER_FILE);
     }
     if (status == CHOIR_OK)
         status = write_config(&t, folder);

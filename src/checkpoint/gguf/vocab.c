@@ -4,6 +4,7 @@
  * kind of SentencePiece ("llama") merges by scores of the results: a piece gets the number of
  * the first merge that makes it, with a minus sign, which is the same order, because such
  * merges are listed by their results. */
+#include "base/files/run_files.h"
 #include "checkpoint/gguf/vocab.h"
 
 #include <limits.h>
@@ -308,7 +309,7 @@ choir_status choir__gguf_add_vocab(
     choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end)
 {
     vocab v = {.folder = folder, .count = rows, .turn_end = turn_end};
-    char *path = choir__format("%s/tokenizer.json", folder);
+    char *path = choir__format("%s/" CHOIR__TOKENIZER_FILE, folder);
     json_error_t why;
     choir_status status = CHOIR_OK;
     v.root = choir__file_json(path, 0, &why);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 #include "base/floats.h"
 #include "data/beside.h"
 #include "data/tokenizer/tokenizer.h"
@@ -109,7 +110,7 @@ static bool is_file(const char *folder, const char *name)
 
 /* The files from which a folder's tokenizer is read; the first that exists is used. */
 static const char *const names[] = {
-    "tokenizer.json", "choir_tokenizer.json", "vocab.json", "tokenizer.model"};
+    CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKENIZER_FILE, "vocab.json", "tokenizer.model"};
 
 static const char *name_in(const char *folder)
 {

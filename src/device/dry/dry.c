@@ -3,7 +3,6 @@
  * A dry device has the pool of all devices over addresses without memory, a queue that runs
  * tasks as they are issued, and a table of kernels that only count. What else depends on the
  * kind of device is as on CPU devices. */
-#include "device/cpu/product/conv_algorithm.h"
 #include "device/dry/dry.h"
 
 #include <stdatomic.h>
@@ -12,6 +11,8 @@
 
 #include "device/backend.h"
 #include "device/cpu/context.h"
+#include "device/cpu/multiplier.h"
+#include "device/cpu/room.h"
 #include "device/dry/ledger.h"
 #include "device/queue_run.h"
 #include "device/work.h"
@@ -20,7 +21,7 @@ enum { MOST = 1 << 20 };
 
 typedef struct dry {
     choir_dry_counts counts; /* without the bytes, which the pool has */
-    size_t turned, packed;   /* the largest weights of convolutions, and of recurrent layers */
+    choir__cpu_room room;    /* what kernels of CPU devices would keep */
     bool stands_in;
     double value;
     choir_device *notes; /* the device itself, if it notes its memory; else NULL */
@@ -75,39 +76,6 @@ static void note(dry *d)
             use[CHOIR__FOR_ACTIVATIONS], use[CHOIR__FOR_WORK], use[CHOIR__FOR_MESSAGES]}};
 }
 
-/* Convolutions by quads (device/cpu/product/winograd.h) transform all weights, and pack them;
- * the weights' gradient transforms up to 512 quads, and keeps sums of weights in levels. */
-static void count_quads(dry *d, const choir__k_conv *k, bool gradient)
-{
-    const choir__conv_shape *s = &k->s;
-    const size_t each = 16 * sizeof(float), weights = each * (size_t)(s->c * s->o);
-    const int64_t quads = s->n * ((s->oh + 1) / 2) * ((s->ow + 1) / 2);
-    size_t room = weights;
-    for (int64_t left = (quads + 511) / 512; gradient && left > 1; left /= 2)
-        room += weights;
-    if (gradient)
-        room += each * (size_t)(choir__min(quads, 512) * (s->c + s->o));
-    else
-        d->packed = choir__max(d->packed, weights);
-    d->turned = choir__max(d->turned, room);
-}
-
-/* Kernels of CPU devices keep room for a copy of weights: convolutions turn or transform them,
- * and recurrent layers pack them for all of their steps. */
-static void count_copies(
-    dry *d, choir__kernel_id id, const void *args, const choir__kernel_work *work)
-{
-    const int64_t *n = work->dims;
-    const bool gradient = id == CHOIR__KERNEL_conv_backward_weight;
-    if ((id == CHOIR__KERNEL_conv || id == CHOIR__KERNEL_conv_backward_input || gradient) &&
-        choir__cpu_own_products() && choir__conv_algorithm_of(args) == CHOIR__BY_QUADS)
-        count_quads(d, args, gradient);
-    else if (id == CHOIR__KERNEL_conv_backward_input)
-        d->turned = choir__max(d->turned, (size_t)(n[1] * n[2]) * sizeof(float));
-    if (id == CHOIR__KERNEL_recurrent || id == CHOIR__KERNEL_recurrent_backward)
-        d->packed = choir__max(d->packed, (size_t)(n[2] * n[2] * n[3]) * sizeof(float));
-}
-
 static void count(choir__kernel_id id, const void *args)
 {
     if (running->notes && choir__recording_active())
@@ -116,7 +84,8 @@ static void count(choir__kernel_id id, const void *args)
     running->counts.launches++;
     running->counts.flops += work.flops;
     running->counts.traffic += work.bytes;
-    count_copies(running, id, args, &work);
+    if (choir__cpu_own_products())
+        choir__cpu_room_for(id, args, &running->room);
 }
 
 #define X(name)                                                                                \
@@ -267,7 +236,7 @@ choir_status choir_dry_count(choir_device *device, choir_dry_counts *counts)
     count_uses(device, counts);
     const choir__pool_taken taken = choir__pool_most_taken(device);
     counts->bytes_reserved = taken.reserved;
-    counts->bytes_resident = taken.used + own->turned + own->packed;
+    counts->bytes_resident = taken.used + own->room.workspace + own->room.packed;
     return CHOIR_OK;
 }
 
@@ -298,7 +267,7 @@ choir_status choir_dry_restart(choir_device *device)
     if (!own)
         return CHOIR_ERR_ARGUMENT;
     own->counts = (choir_dry_counts){0};
-    own->turned = own->packed = 0;
+    own->room = (choir__cpu_room){0};
     free(own->moments);
     own->moments = NULL;
     own->moment_count = 0;

@@ -184,6 +184,7 @@ static float groups_of(const float *a, const float *b, int64_t n)
 {
     float sums[64];
     int64_t groups = 0;
+    assert_true(n <= GROUP * (int64_t)CHOIR_COUNT(sums));
     for (int64_t i = 0; i < n; i += GROUP)
         sums[groups++] = leaves_of(a + i, b + i, choir__min(GROUP, n - i));
     return tree_of(sums, groups);

@@ -290,8 +290,10 @@ static void score_one(const block *k, float *s, const float *q, const choir__hea
         score_keys(s, q, row_of(of, b, g, key), of->t, d, 1);
     for (int64_t i = key; i < end; i++)
         memcpy(rest + (i - key) * d, row_of(of, b, g, i), (size_t)d * sizeof *rest);
-    if (key < end)
-        score_keys(s, q, rest, d, d, 1);
+    if (key == end)
+        return;
+    memset(rest + (end - key) * d, 0, (size_t)((W - (end - key)) * d) * sizeof *rest);
+    score_keys(s, q, rest, d, d, 1);
 }
 
 /* y = the sum of `count` rows of values, times s */

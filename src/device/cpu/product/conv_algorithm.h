@@ -8,7 +8,7 @@
 #include "device/kernels.h"
 
 typedef enum choir__conv_algorithm {
-    CHOIR__BY_WINDOWS,  /* a product a group, whose operand are windows (windows.h) */
+    CHOIR__BY_WINDOWS,  /* a product a group, one of whose operands is windows (windows.h) */
     CHOIR__BY_CHANNELS, /* one channel a group, in one chain, by vectors of channels
                            (depthwise.h) */
     CHOIR__BY_QUADS,    /* Winograd's (winograd.h) */
@@ -35,6 +35,19 @@ static inline choir__conv_algorithm choir__conv_algorithm_of(const choir__k_conv
         s->kh * s->kw <= CHOIR__CHAIN)
         return CHOIR__BY_CHANNELS;
     return choir__takes_quads(s) ? CHOIR__BY_QUADS : CHOIR__BY_WINDOWS;
+}
+
+/* Products of a quad, and the most quads whose weights' gradients are one product. */
+enum { CHOIR__QUAD_ELEMENTS = 16, CHOIR__QUADS_TOGETHER = CHOIR__CHAIN };
+
+/* Returns the most nodes of the fixed tree over these products that wait for others, with the
+ * one that is computed. */
+static inline int choir__quads_nodes(int64_t quads)
+{
+    int nodes = 1;
+    for (int64_t left = (quads - 1) / CHOIR__QUADS_TOGETHER + 1; left > 1; left /= 2)
+        nodes++;
+    return nodes;
 }
 
 #endif

@@ -75,8 +75,9 @@ INLINE void turn(void *to, int64_t each, const void *from, int64_t apart)
 #if defined(__AVX512F__)
 enum { TURNS_LINES = 1 };
 
-/* Like turn, for 16 k, which are a line of a cache: each line is loaded once. Entries that are
- * a power of two from each other share few sets of a cache, and would drive one another out. */
+/* As turn does, but for 16 k, and `apart` counts elements. Each line of a cache is loaded once.
+ * Entries that are a power of two from each other share few sets of a cache, and would drive
+ * one another out. */
 INLINE void turn_lines(float *to, int64_t each, const float *from, int64_t apart)
 {
     vec r[16], x[16];
@@ -111,7 +112,7 @@ INLINE void turn_lines(float *to, int64_t each, const float *from, int64_t apart
 }
 #endif
 
-/* Like turn, for four entries. */
+/* As turn does, but for four entries, and `apart` counts elements. */
 INLINE void turn4(float *to, int64_t each, const float *from, int64_t apart)
 {
     vec4 r[4];

@@ -3,7 +3,7 @@
  *     weights (o, 3, 3, c) -> (16, o, c), packed once
  *     some quads at a time:  patches -> (16, quads, in) -> 16 products -> (16, quads, out) -> y
  *
- * Patches and sums of a block stay in the second cache. */
+ * Patches and sums of a block stay in the second cache, unless channels are many. */
 #include "device/cpu/context.h"
 #include "device/cpu/product/product.h"
 #include "device/cpu/product/winograd.h"
@@ -69,7 +69,7 @@ static choir__k_matmul product_of(const work *w, float *c, float *a, float *b, i
         choir__product_of(CHOIR_F32, choir__rows_at(c, q->out), choir__rows_at(a, q->in),
             w->turned ? choir__rows_at(b, q->out) : choir__transposed(choir__rows_at(b, q->in)),
             quads, q->out, q->in);
-    k.cut = quarters(q->in);
+    k.cut = quarter_cut(q->in);
     return k;
 }
 

@@ -15,14 +15,15 @@
  * they are written below, rows of a patch first. Products obey the rule of the chain, with
  * chains a quarter as long, as one of their terms stands for four: K is cut into leaves of at
  * most QUARTER terms. So the bits are the same on every processor, and y's do not depend on the
- * number of images. The error against f64 is 0.7 to 1.3 times as large as with windows, in all
+ * number of images. The error against f64 is 0.7 to 1.2 times as large as with windows, in all
  * three passes; chains of the usual length would make it up to 2.3 times as large. */
 #ifndef CHOIR_PRODUCT_WINOGRAD_H
 #define CHOIR_PRODUCT_WINOGRAD_H
 
+#include "device/cpu/product/conv_algorithm.h"
 #include "device/cpu/product/half_vectors.h"
 
-enum { QUARTER = 512 / 4, SIDE = 4, ELEMENTS = SIDE * SIDE };
+enum { QUARTER = CHOIR__CHAIN / 4, SIDE = 4, ELEMENTS = CHOIR__QUAD_ELEMENTS };
 
 /* An element of all patches is followed by free cells, or 16 lines that are written together
  * would share few sets of the first cache. */
@@ -117,7 +118,7 @@ INLINE void mix_patches(float *to, int64_t element, const choir__quads *q, int64
 }
 
 /* K cut into leaves of at most QUARTER terms. */
-INLINE choir__cut quarters(int64_t k)
+INLINE choir__cut quarter_cut(int64_t k)
 {
     return (choir__cut){.outer = 1, .leaves = (k + QUARTER - 1) / QUARTER};
 }

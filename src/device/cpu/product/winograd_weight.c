@@ -7,7 +7,7 @@
 #include "device/cpu/product/winograd.h"
 
 /* Four quarters, which a tile adds while they are in the first cache. */
-enum { TOGETHER = 4 * QUARTER };
+enum { TOGETHER = CHOIR__QUADS_TOGETHER };
 
 typedef struct block {
     const choir__quads *q;
@@ -80,7 +80,7 @@ static void multiply(float *sums, int64_t element, const block *b, int64_t count
         q->in, count);
     k.batch0 = ELEMENTS;
     k.a_batch0 = b->y_element, k.b_batch0 = b->x_element, k.c_batch0 = element;
-    k.cut = quarters(count);
+    k.cut = quarter_cut(count);
     KERNEL(product_f32)(&k, NULL);
 }
 
@@ -126,15 +126,14 @@ void KERNEL(quads_weight)(const choir__quads *q, const void *gy, float *gw)
         .gy = gy,
         .x_element = most * q->in + FREE_CELLS,
         .y_element = most * q->out + FREE_CELLS};
-    int levels = 1;
-    for (int64_t left = cut.leaves; left > 1; left /= 2)
-        levels++;
     if (quads == 0) {
         memset(gw, 0, (size_t)(q->out * 9 * q->in) * sizeof *gw);
         return;
     }
-    float *room = choir__cpu_workspace(choir__cpu_context_current(),
-        (size_t)(zeros + ELEMENTS * (b.x_element + b.y_element) + levels * all) * sizeof *room);
+    float *room = choir__cpu_workspace(
+        choir__cpu_context_current(), (size_t)(zeros + ELEMENTS * (b.x_element + b.y_element) +
+                                               choir__quads_nodes(quads) * all) *
+                                          sizeof *room);
     memset(room, 0, (size_t)zeros * sizeof *room);
     b.zeros = room;
     b.x = room + zeros;
