@@ -18,6 +18,7 @@
 #include "tensor/handle.h"
 #include "tensor/scope.h"
 #include "tensor/sequence.h"
+#include "tensor/strategy.h"
 #include "tensor/tensor.h"
 
 /* --- counting ---
@@ -259,11 +260,11 @@ static choir_status ask(void *arg, choir_status mine)
 
 /* Ends the ranks' batches together. With a question each rank asks it `rounds` times, whatever
  * the number of its batches, unless an answer has ended them. A failed forward is known to its
- * rank alone: where forwards are collective, the others wait in one. */
+ * rank alone: where ranks wait for one another in forwards, the others wait in one. */
 static choir_status end_batches(
     evaluation *e, choir_group *group, int64_t rounds, choir_status status)
 {
-    bool waited_for = choir_module_collective(e->net) || e->shares;
+    bool waited_for = choir_module_collective(e->net) || choir__strategies_wait(e->net->run);
     if (e->agreed != CHOIR_OK || (status != CHOIR_OK && waited_for))
         return status;
     if (!e->opts->between)

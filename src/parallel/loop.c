@@ -9,7 +9,7 @@
 
 #include "comm/engine.h"
 #include "nn/module.h"
-#include "parallel/context_parallel/context_parallel.h"
+#include "tensor/strategy.h"
 
 enum { MOST_CALLBACKS = 16 };
 
@@ -165,7 +165,8 @@ static choir_status save(choir_loop *l)
  * cost no step. Where other ranks wait in forwards, one may have failed on this rank alone. */
 static choir_status save_unevaluated(choir_loop *l, choir_status why)
 {
-    bool waited_for = choir_module_collective(l->t.module) || choir__cp_shares(l->t.module);
+    bool waited_for =
+        choir_module_collective(l->t.module) || choir__strategies_wait(l->t.module->run);
     if (choir__is_loss(why) || !l->checkpoint || (l->env.world > 1 && waited_for))
         return why;
     char *message = choir__strdup(choir_error_message());

@@ -81,6 +81,14 @@ choir_tensor *choir__strategies_gather(const choir_scope *scope, choir_tensor *n
     return numbers;
 }
 
+bool choir__strategies_wait(const choir_scope *scope)
+{
+    const choir__strategy *s = scope->run->strategies;
+    while (s && !s->collective && !s->waits)
+        s = s->next;
+    return s;
+}
+
 void choir__strategies_leaf_done(const choir_scope *scope, struct choir__book *book, int bucket)
 {
     for (choir__strategy *s = scope->run->strategies; s; s = s->next)

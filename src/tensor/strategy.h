@@ -230,6 +230,7 @@ struct choir__strategy {
     /* places the work of its module, which then no other strategy may clone */
     bool places;
     bool collective; /* forward is collective in evaluation, too */
+    bool waits;      /* ranks share a sample: in a forward they wait for one another's parts */
     int64_t slices;  /* sums over the tokens of samples have as many leaves; 0: one */
 };
 
@@ -253,6 +254,9 @@ bool choir__strategies_visit_optim(
 /* Calls sum of all strategies of the run, one after another. */
 choir_status choir__strategies_sum(
     const choir_scope *run, choir_device *device, double *numbers, int64_t count);
+/* Returns whether a strategy of the run lets ranks wait for one another within a forward. A
+ * forward that fails is then known to its rank alone, and the others wait for it. */
+bool choir__strategies_wait(const choir_scope *run);
 /* Calls leaf_done of all strategies of the run. */
 void choir__strategies_leaf_done(const choir_scope *run, struct choir__book *book, int bucket);
 /* Calls take_first of all strategies of the run, one after another. */

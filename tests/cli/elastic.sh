@@ -240,6 +240,24 @@ lacking() {
     [ "$(weights out)" = "$(weights calm.lacking)" ] || fail 'other weights without copies'
 }
 
+# A validation for which one rank has no memory costs that rank alone, whether the others wait for
+# its part of a forward or for its next question. Memory is asked for as the validation begins.
+validates_without_memory() {
+    local strategy job=(train --model gpt2:layers=2,heads=2,width=16,context=16 --batch-size 6
+        --microbatches 6 --steps 120 --eval-every 60 --eval-batches 2 --json text)
+    for strategy in pipeline ddp; do
+        choir "${job[@]}" --strategy $strategy --nproc 2 >calm.validates 2>err ||
+            fail "undisturbed: $(cat err)"
+        start_until 5 "${job[@]}" --strategy $strategy --nproc 2 --max-restarts 2
+        mapfile -t ranks < <(children)
+        prlimit --pid "${ranks[0]}" --as=1000000
+        end_started
+        [ $? -eq 0 ] || fail "$strategy: exit status: $(cat err)"
+        has err "rank 0 .pid ${ranks[0]}. (exited with status 1|was killed)"
+        [ "$(weights out)" = "$(weights calm.validates)" ] || fail "$strategy: other weights"
+    done
+}
+
 # have_left PID...: these ranks have left their generation, and closed what they shared.
 have_left() {
     local pid
@@ -397,6 +415,7 @@ check scaled
 check no_copy
 check little_room
 check lacking
+check validates_without_memory
 check control_group
 check newest_cause
 check with_saves

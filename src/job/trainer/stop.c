@@ -154,6 +154,8 @@ bool choir__trainer_stop_asked(choir__trainer *t)
 choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
 {
     choir__trainer *t = trainer;
+    if (mine == CHOIR_ERR_MEMORY && t->elastic)
+        return mine; /* this rank alone is lost: the others learn that by its end */
     choir__trainer_show_asked();
     int64_t words[WORDS + 1] = {choir__trainer_signal(NULL),
         choir__trainer_is_time_over(t, t->overtime_s), choir__trainer_save_asked(t),

@@ -271,6 +271,7 @@ static choir_status join_run(choir__cp *cp, choir_scope *run)
         status = choir_device_sync(run->device);
     if (status == CHOIR_OK)
         status = choir__ranks_share_model(cp->group, cp->module);
+    cp->strategy.waits = cp->world > 1;
     choir__strategy_join(&cp->strategy, run);
     choir__run_of(run)->micro_first = 0; /* every rank runs a part of every micro-batch */
     return status;

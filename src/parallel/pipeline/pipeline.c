@@ -184,7 +184,8 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     choir_scope *run = p->base.run;
     choir__replication how;
     p->gathered = -1;
-    p->strategy = (choir__strategy){.ops = &pipeline_ops, .places = true};
+    p->strategy =
+        (choir__strategy){.ops = &pipeline_ops, .places = true, .waits = opts.group != NULL};
     p->base.inside->strategy = &p->strategy;
     choir__strategy_join(&p->strategy, p->base.run);
     choir__strategy *inner = p->module->inside->strategy;

@@ -61,6 +61,7 @@ static tensor_parallel *new_strategy(choir_scope *run, choir_group *group, int64
     tensor_parallel *t = choir__arena_get(&run->arena, sizeof *t);
     t->strategy.ops = group ? &tensor_parallel_ops : &slices_ops;
     t->strategy.slices = slices;
+    t->strategy.waits = group != NULL;
     t->group = group;
     return t;
 }
