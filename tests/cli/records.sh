@@ -437,6 +437,24 @@ assert "stroke-dasharray" in open("trials.svg").read()
 END
 }
 
+# The search's study names the best of its trials, and those that it stopped early are grey.
+curves_of_a_search() {
+    "$CHOIR" info --json | grep -q '"sqlite"' || return 0
+    choir tune --dir asha --trials 4 --parallel 1 --scheduler asha:min=5,max=20,eta=2 \
+        --space 'lr=log(1e-4,1)' -- "$CHOIR" train --model mlp:hidden=16 --steps 20 \
+        --eval-every 5 random >out 2>err || fail "tune: $(cat err)"
+    local best
+    best=$(sed -n 's/^best: trial \([0-9]*\),.*/\1/p' out)
+    good plot asha
+    has out "trial $best, the best: last [^;]*$" '; stopped early$'
+    command -v gnuplot >/dev/null || return 0
+    good plot asha asha.svg
+    grep -q "trial $best, the best" asha.svg && grep -q 'stopped early' asha.svg ||
+        fail 'the legend of a search'
+    good tune plot asha history.svg
+    [ "$(cat out)" = history.svg ] || fail "tune plot says $(cat out)"
+}
+
 curves() {
     local file
     good train --quiet "${lm[@]}" --steps 30 --eval-every 10 --run a text
@@ -590,5 +608,6 @@ check places_of_jobs
 check bad_jobs
 check schema_is_current
 check curves
+check curves_of_a_search
 check curves_of_a_folder
 finish

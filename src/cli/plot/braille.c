@@ -113,12 +113,13 @@ static void draw_curve(const choir__plot *p, canvas *c, int curve)
 
 /* --- printing --- */
 
-static const int colours[] = {36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91};
+static const int colours[] = {36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91}, grey = 90;
 
-static void begin_colour(bool on, int curve)
+static void begin_colour(bool on, const choir__plot *p, int curve)
 {
     if (on)
-        printf("\033[%dm", colours[(size_t)curve % CHOIR_COUNT(colours)]);
+        printf("\033[%dm",
+            p->curves[curve].stopped ? grey : colours[(size_t)curve % CHOIR_COUNT(colours)]);
 }
 
 static void end_colour(bool on)
@@ -127,14 +128,14 @@ static void end_colour(bool on)
         printf("\033[0m");
 }
 
-static void print_cell(const canvas *c, int at, bool colour)
+static void print_cell(const choir__plot *p, const canvas *c, int at, bool colour)
 {
     unsigned char dots = c->dots[at];
     if (!dots) {
         putchar(' ');
         return;
     }
-    begin_colour(colour, c->of[at]);
+    begin_colour(colour, p, c->of[at]);
     printf("\xe2%c%c", 0xa0 + dots / 64, 0x80 + dots % 64); /* U+2800 + dots */
     end_colour(colour);
 }
@@ -163,9 +164,9 @@ static void print_rows(const choir__plot *p, const canvas *c, bool colours_on)
     for (int row = 0; row < ROWS; row++) {
         printf("%*s \xe2\x94\x82", c->left - 2, c->labels[row]); /* a vertical line */
         for (int x = 0; x < c->columns; x++)
-            print_cell(c, row * c->columns + x, colour);
+            print_cell(p, c, row * c->columns + x, colour);
         if (c->ends[row]) {
-            begin_colour(colour, c->ends[row] - 'a');
+            begin_colour(colour, p, c->ends[row] - 'a');
             printf(" %c", c->ends[row]);
             end_colour(colour);
         }
@@ -199,7 +200,7 @@ static void print_runs(const choir__plot *p, const canvas *c, int columns, bool 
     const double step = fabs(value_at(p, c, 0) - value_at(p, c, ROWS - 1)) / 100;
     for (int i = 0; i < p->count; i++) {
         const choir__points *all = &p->curves[i].all, *eval = &p->curves[i].eval;
-        char letter[8] = "", line[512], text[3][CHOIR__AXIS_TEXT];
+        char letter[8] = "", text[3][CHOIR__AXIS_TEXT];
         double least = all->y[0];
         for (int64_t k = 0; k < all->count; k++)
             least = fmin(least, all->y[k]);
@@ -207,16 +208,16 @@ static void print_runs(const choir__plot *p, const canvas *c, int columns, bool 
             snprintf(letter, sizeof letter, "%c  ", 'a' + i % 26);
         choir__axis_text(text[0], all->y[all->count - 1], step);
         choir__axis_text(text[1], least, step);
-        int used = snprintf(
-            line, sizeof line, "%.60s: last %s, least %s", p->curves[i].name, text[0], text[1]);
-        if (eval->count) {
+        if (eval->count)
             choir__axis_text(text[2], eval->y[eval->count - 1], step);
-            snprintf(line + used, sizeof line - (size_t)used, ", validation %s", text[2]);
-        }
-        begin_colour(colour && p->count > 1, i);
+        char *line = choir__format("%.60s: last %s, least %s%s%s%s", p->curves[i].name, text[0],
+            text[1], eval->count ? ", validation " : "", eval->count ? text[2] : "",
+            p->curves[i].stopped ? "; stopped early" : "");
+        begin_colour(colour && p->count > 1, p, i);
         printf("%s", letter);
         end_colour(colour && p->count > 1);
         printf("%.*s\n", columns - (int)strlen(letter), line);
+        free(line);
     }
 }
 

@@ -13,6 +13,7 @@ typedef struct choir__points {
 typedef struct choir__curve {
     const char *run;      /* path */
     const char *name;     /* name of the run in the picture */
+    bool stopped;         /* a trial that its search has stopped early */
     choir__points all;    /* points as recorded; a copy of eval if steps have no such metric */
     choir__points smooth; /* without noise; empty unless that was asked for */
     choir__points eval;   /* the same metric of evaluations */

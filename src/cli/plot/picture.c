@@ -15,7 +15,7 @@ enum {
     LINES = 20
 }; /* pixels of a line of the legend, and those HEIGHT has room for */
 
-static const char validation[] = ", validation";
+static const char validation[] = ", validation", stopped_early[] = "stopped early";
 
 /* Okabe and Ito's colours, which people with any colour vision can tell apart, and the same
  * colours pale. */
@@ -24,27 +24,45 @@ static const char *const colours[] = {
 static const char *const pale[] = {
     "#B3D5E8", "#F3CEB2", "#B3E2D5", "#F0D7E5", "#F8E2B3", "#CCE8F8", "#CCCCCC", "#DDD2B8"};
 
+/* Trials that their search has stopped early are grey, behind the others. */
+static const char stopped[] = "#AAAAAA", stopped_pale[] = "#DDDDDD";
+
 /* Curves that share a colour differ in their dashes, and in the marks of their evaluations. */
 static const int dashes[] = {1, 2, 4, 5}, shapes[] = {7, 5, 9, 13};
 
+static int stopped_of(const choir__plot *p)
+{
+    int count = 0;
+    for (int i = 0; i < p->count; i++)
+        count += p->curves[i].stopped;
+    return count;
+}
+
+/* Returns the number of evaluations that may have lines of their own in the legend. */
 static int evaluations_of(const choir__plot *p)
 {
     int count = 0;
     for (int i = 0; i < p->count; i++)
-        count += p->curves[i].eval.count > 0;
+        count += p->curves[i].eval.count > 0 && !p->curves[i].stopped;
     return count;
+}
+
+/* Returns the lines of the legend for curves: one for all trials that were stopped. */
+static int names_of(const choir__plot *p)
+{
+    return p->count - stopped_of(p) + (stopped_of(p) > 0);
 }
 
 /* The evaluations of many runs have one line of the legend, of a few a line each. */
 static bool name_evaluations(const choir__plot *p)
 {
-    return p->count + evaluations_of(p) <= LINES;
+    return names_of(p) + evaluations_of(p) <= LINES;
 }
 
 /* Returns the picture's height, with room for the legend beside the curves. */
 static int height_of(const choir__plot *p)
 {
-    const int lines = p->count + (name_evaluations(p) ? evaluations_of(p) : 1);
+    const int lines = names_of(p) + (name_evaluations(p) ? evaluations_of(p) : 1);
     return HEIGHT + (int)choir__max(0, lines - LINES) * LINE * 4 / 3;
 }
 
@@ -100,6 +118,14 @@ static void write_curve(const choir__plot *p, FILE *g, int i, int *drawn)
     free(eval);
 }
 
+/* The circles of its evaluations are left out. */
+static void write_stopped(const choir__plot *p, FILE *g, int i, int *drawn)
+{
+    separate(g, drawn);
+    fprintf(g, "$%c%d using ($1*k):2 with lines lc rgb '%s' lw 2 notitle",
+        p->curves[i].smooth.count ? 's' : 'a', i, stopped);
+}
+
 static void write_plots(const choir__plot *p, FILE *g)
 {
     int drawn = 0;
@@ -107,10 +133,17 @@ static void write_plots(const choir__plot *p, FILE *g)
         if (p->curves[i].smooth.count) {
             separate(g, &drawn);
             fprintf(g, "$a%d using ($1*k):2 with lines lc rgb '%s' lw 1 notitle", i,
-                pale[(size_t)i % CHOIR_COUNT(pale)]);
+                p->curves[i].stopped ? stopped_pale : pale[(size_t)i % CHOIR_COUNT(pale)]);
         }
     for (int i = 0; i < p->count; i++)
-        write_curve(p, g, i, &drawn);
+        if (p->curves[i].stopped)
+            write_stopped(p, g, i, &drawn);
+    for (int i = 0; i < p->count; i++)
+        if (!p->curves[i].stopped)
+            write_curve(p, g, i, &drawn);
+    if (stopped_of(p))
+        fprintf(
+            g, ", \\\n  NaN with lines lc rgb '%s' lw 2 title '%s'", stopped, stopped_early);
     if (!name_evaluations(p) && evaluations_of(p))
         fprintf(g, ", \\\n  NaN with linespoints lc rgb '#666666' lw 1.5 dt 3 pt 7 ps 0.9 "
                    "title 'validation'");
@@ -170,8 +203,12 @@ static double legend_width(const choir__plot *p)
 {
     enum { SAMPLE = 60 };
     int letters = name_evaluations(p) ? 0 : choir__gnuplot_letters(validation);
+    if (stopped_of(p))
+        letters = (int)choir__max(letters, choir__gnuplot_letters(stopped_early));
     for (int i = 0; i < p->count; i++) {
         const choir__curve *c = &p->curves[i];
+        if (c->stopped)
+            continue;
         int own =
             choir__gnuplot_letters(c->name) +
             (c->eval.count && name_evaluations(p) ? choir__gnuplot_letters(validation) : 0);

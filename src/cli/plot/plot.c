@@ -8,6 +8,7 @@
 #include "line/command.h"
 #include "cli/plot/curve.h"
 #include "cli/plot/find.h"
+#include "cli/plot/trials.h"
 #include "line/say.h"
 #include "line/terminal.h"
 
@@ -44,26 +45,6 @@ static int columns_of_terminal(void)
     int columns = COLUMNS;
     choir__terminal_size(STDOUT_FILENO, &columns, NULL);
     return (int)choir__min(columns, COLUMNS);
-}
-
-/* Returns the place of a trial's number in the path of its run, ".../NUMBER/checkpoint", as
- * choir tune has it, or NULL. */
-static const char *trial_in(const char *path)
-{
-    const char *end = strrchr(path, '/'), *at = end;
-    if (!end || strcmp(end, "/checkpoint") != 0)
-        return NULL;
-    while (at > path && at[-1] >= '0' && at[-1] <= '9')
-        at--;
-    return at < end && (at == path || at[-1] == '/') ? at : NULL;
-}
-
-/* Returns the name of a run in the picture: its folder's, or its trial's. */
-static char *name_of(const choir__curve *c)
-{
-    const char *trial = trial_in(c->run);
-    return choir__clean(trial ? choir__format("trial %.*s", (int)strcspn(trial, "/"), trial)
-                              : choir__strdup(c->name));
 }
 
 /* Runs of one name ("a/run", "b/run") are named by their paths. */
@@ -150,8 +131,10 @@ static choir_status draw(choir__plot *p, const choir__plot_runs *runs)
         status = check_logarithms(p);
     if (status == CHOIR_OK) {
         char **names = choir__calloc((size_t)p->count, sizeof *names);
+        choir__plot_name_trials(p, names);
         for (int i = 0; i < p->count; i++)
-            p->curves[i].name = names[i] = name_of(&p->curves[i]);
+            if (!names[i])
+                p->curves[i].name = names[i] = choir__clean(choir__strdup(p->curves[i].name));
         name_apart(p, names);
         if (p->file)
             status = choir__plot_picture(p);

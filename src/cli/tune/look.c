@@ -302,6 +302,16 @@ choir_status choir__tune_open(const char *where, const char *name, choir_study *
     return status;
 }
 
+bool choir__tune_in_file(const char *where, struct stat *file)
+{
+    if (stat(where, file) == 0 && S_ISREG(file->st_mode))
+        return true;
+    char *url = choir__tune_url(where), *inner = strchr(url, ':');
+    bool is = inner && stat(inner + 1, file) == 0 && S_ISREG(file->st_mode);
+    free(url);
+    return is;
+}
+
 int choir__tune_where(
     const char *storage, const char *dir, const char *study, const char **where)
 {

@@ -366,8 +366,10 @@ int choir__tune_plot(int argc, char **argv)
         return status;
     choir_status drawn = count ? draw(&r, (const char *const *)operands.words, count, file)
                                : draw(&r, &where, 1, file);
-    if (drawn == CHOIR_OK)
+    if (drawn == CHOIR_OK) {
+        printf("%s\n", file);
         return CHOIR__EXIT_OK;
+    }
     choir__line_fail();
     return drawn == CHOIR_ERR_ARGUMENT ? CHOIR__EXIT_USAGE : CHOIR__EXIT_FAILED;
 }

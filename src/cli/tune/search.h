@@ -3,6 +3,7 @@
 #define CHOIR_CLI_TUNE_SEARCH_H
 
 #include <choir/study.h>
+#include <sys/stat.h>
 
 #include "tune/trials/running.h"
 
@@ -81,6 +82,10 @@ int choir__tune_look(int argc, char **argv);
 /* Returns the URL of the storage that `where` names: a storage, its file, or a folder of --dir.
  * The caller frees it. */
 char *choir__tune_url(const char *where);
+
+/* Returns whether `where` is the file of a storage, or a folder of --dir whose study is in a
+ * file, and stores what that file is. */
+bool choir__tune_in_file(const char *where, struct stat *file);
 
 /* Finds what names a stored study: exactly one of --storage, --dir and STUDY, the others NULL.
  * Returns the exit status, after a sentence if it is not CHOIR__EXIT_OK. */

@@ -3,6 +3,7 @@
  * are taken, one whose folder is gone gives up its place. */
 #include "cli/watch/run.h"
 #include "cli/watch/shown.h"
+#include "cli/tune/search.h"
 #include "cli/watch/study.h"
 
 #include <dirent.h>
@@ -130,7 +131,7 @@ static void look_at(search *s, const char *path, int depth)
     struct stat file;
     if (find_plan(s, path))
         return;
-    if (choir__watch_is_study(path, &file)) /* the file's folder may hold runs, too */
+    if (choir__tune_in_file(path, &file)) /* the file's folder may hold runs, too */
         s->finds->study(s->finds->arg, path, &file);
     if (choir__watch_is_run(path) && stat(path, &file) == 0)
         s->finds->run(s->finds->arg, path, &file);
@@ -181,7 +182,7 @@ static bool is_at(const choir__watch_source *s, choir__watch_kind kind, const st
 {
     struct stat now;
     return s->inode == file->st_ino && s->device == file->st_dev &&
-           (kind == CHOIR__WATCH_STUDY ? choir__watch_is_study(s->path, &now)
+           (kind == CHOIR__WATCH_STUDY ? choir__tune_in_file(s->path, &now)
                                        : stat(s->path, &now) == 0) &&
            now.st_dev == s->device && now.st_ino == s->inode;
 }

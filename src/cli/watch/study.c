@@ -20,17 +20,6 @@ static const double pause_s = 2, times = 200; /* from one look to the next, at l
 static const double end_s = 1;                /* for a server to answer, at the end */
 enum { MOST_TRIALS = 1000 /* the newest ones */, MOST_STUDIES = 16 /* trials of a storage */ };
 
-/* A folder of choir tune --dir may name a storage elsewhere. */
-bool choir__watch_is_study(const char *path, struct stat *file)
-{
-    if (stat(path, file) == 0 && S_ISREG(file->st_mode))
-        return true;
-    char *url = choir__tune_url(path), *inner = strchr(url, ':');
-    bool is = inner && stat(inner + 1, file) == 0 && S_ISREG(file->st_mode);
-    free(url);
-    return is;
-}
-
 bool choir__watch_is_storage(const char *text)
 {
     struct stat s;

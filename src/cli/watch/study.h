@@ -20,10 +20,6 @@ typedef struct choir__watch_study {
     char *found; /* NULL: nothing new */
 } choir__watch_study;
 
-/* Returns whether the path is a file, or a folder of choir tune --dir, and stores what the file
- * of the study is. */
-bool choir__watch_is_study(const char *path, struct stat *file);
-
 /* Returns whether the text names a storage, such as postgresql://..., and no file or folder. */
 bool choir__watch_is_storage(const char *text);
 

@@ -25,7 +25,7 @@ picture() {
     local kind=$1 pattern
     shift
     good tune plot --kind "$kind" runs "$kind.svg"
-    [ ! -s out ] || fail "$kind: $(cat out)"
+    [ "$(cat out)" = "$kind.svg" ] || fail "$kind: $(cat out)"
     sed -E 's/<[^>]*>/\n/g' "$kind.svg" >texts
     for pattern; do
         has texts "$pattern"
