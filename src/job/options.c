@@ -352,7 +352,7 @@ const choir__line_option choir__job_options[] = {
         .help =
             "if the loss or the norm of the gradients is NaN or above FACTOR medians of the last W "
             "(32) steps, go back N (10) steps, to the checkpoints of --save-every, and leave out K "
-            "(20) batches from there on",
+            "(20) batches from there on: the one of the spike, too, if K is not below N",
         .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"debug-nan", CHOIR__FLAG, AT(training.debug_nan),
         .help =
@@ -363,21 +363,21 @@ const choir__line_option choir__job_options[] = {
     {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",
         .elsewhere = "save_steps save_interval",
         .help = "write a checkpoint every N steps as well", .recorded = CHOIR__RECORDED_FREE,
-        .of_a_rank = true, .no_effect = choir__option_unsaved},
+        .of_a_rank = true, .no_effect = choir__option_unsaved, .where = CHOIR__OF_RECORDS},
     {"save-keep", CHOIR__INT, AT(saves.keep), 1, MANY, .preset = "1", .argument = "K",
         .elsewhere = "save_total_limit",
         .help = "keep the newest K checkpoints, and the best one",
-        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true,
-        .no_effect = choir__option_unsaved},
+        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true, .no_effect = choir__option_unsaved,
+        .where = CHOIR__OF_RECORDS},
     {"save-warn", CHOIR__FLAG, AT(saves.warn),
         .help =
             "a checkpoint that cannot be written during training is a warning, and training "
             "continues; the last one must succeed",
-        .no_effect = choir__option_unsaved},
+        .no_effect = choir__option_unsaved, .where = CHOIR__OF_RECORDS},
     {"grace", CHOIR__STRING, AT(saves.grace), .argument = "TIME",
         .help = "the time, such as 30s or 2m, from a signal that ends the job to its kill: a "
                 "checkpoint that takes longer is not begun (default: Slurm's, or no limit)",
-        .of_a_rank = true, .no_effect = choir__option_unsaved},
+        .of_a_rank = true, .no_effect = choir__option_unsaved, .where = CHOIR__OF_RECORDS},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .elsewhere = "resume_from_checkpoint ckpt_path",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
@@ -404,7 +404,7 @@ const choir__line_option choir__job_options[] = {
     {"log-histograms", CHOIR__INT, AT(records.log_histograms), 1, MANY, .argument = "N",
         .help = "with --log tensorboard: histograms of weights and gradients every N steps "
                 "(default: none)",
-        .idle = choir__option_no_histograms},
+        .idle = choir__option_no_histograms, .where = CHOIR__OF_RECORDS},
     {"audit", CHOIR__STRING, AT(records.audit), .argument = "every=K[,recheck=N][,dump]",
         .alone = "every=50",
         .help =
@@ -413,7 +413,8 @@ const choir__line_option choir__job_options[] = {
             "other ranks, and name a rank that is wrong; dump: keep these steps' tensors, and "
             "what each op computed",
         .recorded = CHOIR__RECORDED_FREE,
-        .needs = {{"save", "run"}, ": the hashes are kept in the run's folder"}},
+        .needs = {{"save", "run"}, ": the hashes are kept in the run's folder"},
+        .where = CHOIR__OF_RECORDS},
     {"page", CHOIR__FLAG, AT(records.page),
         .help = "serve a live page of the run to a browser on this machine, and print its "
                 "address; with --run or --save, whose folder it shows",
@@ -429,7 +430,7 @@ const choir__line_option choir__job_options[] = {
     {"summary", CHOIR__FLAG, AT(training.summary),
         .help =
             "print the tree of the model with shapes, parameters, FLOPs and memory, and end",
-        .group = "Instead of training"},
+        .group = "Instead of training", .where = CHOIR__OF_RECORDS},
     {"find-lr", CHOIR__STRING, AT(training.find_lr), .argument = "FILE",
         .help =
             "instead of training, raise the rate from 1e-7 to 10 in 200 steps (or --steps), draw "
@@ -439,15 +440,15 @@ const choir__line_option choir__job_options[] = {
             ": it trains no model to keep"}},
 
     {"json", CHOIR__FLAG, AT(records.json), .help = "print one JSON object per line",
-        .group = "Output", .of_a_rank = true},
+        .group = "Output", .of_a_rank = true, .where = CHOIR__OF_RECORDS},
     {"quiet", CHOIR__FLAG, AT(records.quiet), .help = "print only the last line",
-        .of_a_rank = true},
+        .of_a_rank = true, .where = CHOIR__OF_RECORDS},
     {"log-every", CHOIR__INT, AT(records.log_every), 1, MANY, .argument = "N",
         .elsewhere = "logging_steps log_interval log_every_n_steps",
         .help =
             "report every N steps (default: every 2 seconds, on a terminal more often; with "
             "--json every step)",
-        .of_a_rank = true},
+        .of_a_rank = true, .where = CHOIR__OF_RECORDS},
     {"trace", CHOIR__STRING, AT(records.trace), .argument = "FILE",
         .help = "write when each kernel ran, for ui.perfetto.dev, and print a profile at the "
                 "end; rank R > 0 writes FILE.R",

@@ -43,7 +43,9 @@ typedef enum choir__line_where {
     CHOIR__OF_WORK = 0, /* all documents: it belongs to the work */
     CHOIR__OF_PLACE,    /* all documents, but it is the place of one run's results: a run that
                            begins from another run's record does not take it */
-    CHOIR__OF_LINE,     /* no document: it belongs to one call of the command */
+    CHOIR__OF_RECORDS, /* all documents, but it says what a run keeps and shows of its work, and
+                          not how it works */
+    CHOIR__OF_LINE,    /* no document: it belongs to one call of the command */
 } choir__line_where;
 
 /* The form of options' values in a document, by its purpose. */

@@ -53,20 +53,37 @@ static choir_status add_start(const choir__again *a, char **argv, int *n)
 }
 
 /* Returns "--without=...", the job's options that would end the second run early, or send it
- * back: the batches that the recorded run left out are in its --skip-batches. */
-static char *make_without(const choir__again *a)
+ * back: the batches that the recorded run left out are in its --skip-batches. The second run
+ * validates nothing, so no validation chooses a checkpoint or the end. */
+static char *make_without(const json_t *options)
 {
-    const char *spike = CHOIR__JOB_OPTION(training.on_spike)->name;
-    json_t *job = choir__file_json(a->job, 0, NULL);
-    bool spikes = json_object_get(json_object_get(job, "options"), spike) != NULL;
-    json_decref(job);
-    return choir__format("--without=max-time%s%s", spikes ? "," : "", spikes ? spike : "");
+    const char *const names[] = {CHOIR__JOB_OPTION(training.on_spike)->name,
+        CHOIR__JOB_OPTION(training.best)->name, CHOIR__JOB_OPTION(training.patience)->name};
+    char *list = choir__format("--without=%s", CHOIR__JOB_OPTION(training.max_time)->name);
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
+        if (json_object_get(options, names[i])) {
+            char *more = choir__format("%s,%s", list, names[i]);
+            free(list);
+            list = more;
+        }
+    return list;
+}
+
+/* Adds that sums are cut as in the recorded run where its job does not say so: another layout
+ * would choose a cut of its own. A checkpoint keeps its cut. */
+static void add_cuts(const choir__again *a, const json_t *options, char **argv, int *n)
+{
+    for (const choir__line_option *o = choir__job_options; a->option_count && o->name; o++)
+        if (o->recorded == CHOIR__RECORDED_CUT && !json_object_get(options, o->name))
+            argv[(*n)++] = choir__format("--%s=1", o->name);
 }
 
 static choir_status make_args(const choir__again *a, child *c)
 {
     int n = 0;
-    c->argv = choir__calloc((size_t)a->option_count + 10, sizeof *c->argv);
+    json_t *job = choir__file_json(a->job, 0, NULL);
+    const json_t *options = json_object_get(job, "options");
+    c->argv = choir__calloc((size_t)a->option_count + 12, sizeof *c->argv);
     c->argv[n++] = choir__strdup("choir");
     c->argv[n++] = choir__strdup("train");
     c->argv[n++] = choir__strdup(a->job);
@@ -75,10 +92,13 @@ static choir_status make_args(const choir__again *a, child *c)
     c->argv[n++] =
         choir__format("--audit=every=%lld%s", (long long)a->every, a->dump ? ",dump" : "");
     c->argv[n++] = choir__strdup("--no-eval");
-    c->argv[n++] = make_without(a);
+    c->argv[n++] = make_without(options);
     c->argv[n++] = choir__strdup("--json");
     for (int i = 0; i < a->option_count; i++)
         c->argv[n++] = choir__strdup(a->options[i]);
+    if (!a->start)
+        add_cuts(a, options, c->argv, &n);
+    json_decref(job);
     struct stat build;
     bool folder = a->build && stat(a->build, &build) == 0 && S_ISDIR(build.st_mode);
     c->command = !a->build ? choir__strdup("/proc/self/exe")
@@ -156,14 +176,34 @@ static attended attend(
     return done;
 }
 
+/* Advice for choir train, by its first words, and what an audit says in its place. */
+static const struct {
+    const char *begin, *instead;
+} advices[] = {
+    {CHOIR__OTHER_DATA, ": an audit needs them as they were"},
+    {": choose --", ": an audit cuts sums as the run did"},
+};
+
+/* Ends the process's sentence before its advice. Returns the words in place of the advice. */
+static const char *end_at_advice(char *said)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(advices); i++) {
+        char *at = strstr(said, advices[i].begin);
+        if (!at)
+            continue;
+        *at = '\0';
+        return advices[i].instead;
+    }
+    return "";
+}
+
 /* Returns what the process said without names of the temporary folder, and without advice for
  * choir train; takes it. */
 static char *of_run(const choir__again *a, char *said)
 {
     char *file = choir__format("%s: ", a->job), *from = choir__format("%s/from", a->folder);
-    char *advice = strstr(said, CHOIR__OTHER_DATA), *at;
-    if (advice)
-        *advice = '\0';
+    const char *instead = end_at_advice(said);
+    char *at;
     while ((at = strstr(said, file)) || (at = strstr(said, from))) {
         const char *rest = at + strlen(strncmp(at, file, strlen(file)) ? from : file);
         bool is_file = rest[-1] == ' ';
@@ -174,8 +214,7 @@ static char *of_run(const choir__again *a, char *said)
     }
     free(file);
     free(from);
-    char *whole =
-        choir__format("%s%s", said, advice ? ": an audit needs them as they were" : "");
+    char *whole = choir__format("%s%s", said, instead);
     free(said);
     return whole;
 }

@@ -63,7 +63,7 @@ static void list_options(request *r)
 /* --- a run without hashes --- */
 
 /* Runs the last span between two checkpoints, or from the beginning, and compares weights. */
-static choir_status audit_weights(request *r, bool *equal)
+static choir_status audit_weights(request *r, const char *lacks, bool *equal)
 {
     int count;
     int64_t *steps = choir__checkpoint_steps(r->run, &count);
@@ -79,14 +79,14 @@ static choir_status audit_weights(request *r, bool *equal)
     r->job = choir__format("%s/" CHOIR__JOB_FILE, r->run);
     if (step && access(r->job, R_OK) != 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s has neither audit data nor job.json, so choir train cannot run it again; choir "
-            "audit diff compares two such runs",
-            r->run);
+            "%s, and %s has no job.json, so choir train cannot run it again; choir audit diff "
+            "compares two such runs",
+            lacks, r->run);
     if (!step)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s has no audit data (choir train --audit), and no checkpoint in the span whose "
-            "weights could be compared",
-            r->run);
+            "%s (choir train --audit), and it has no checkpoint in the span whose weights could "
+            "be compared",
+            lacks);
     choir__parting p = choir__parting_none();
     char *folder = choir__audit_folder(r, "other"), *run = choir__format("%s/run", folder);
     choir__again again = choir__audit_again(r, folder, step, step);
@@ -97,19 +97,18 @@ static choir_status audit_weights(request *r, bool *equal)
     p.checkpoint = true;
     if (status == CHOIR_OK)
         p.found = choir__tensors_of_folders(r->run, run, &p);
-    char *note = choir__format(
-        "%s has no audit data: the weights of its checkpoint of step %lld were compared "
-        "instead",
-        r->run, (long long)step);
+    choir__audit_note(r,
+        choir__format("%s: the weights of its checkpoint of step %lld were compared instead%s",
+            lacks, (long long)step,
+            from ? "; --steps chooses an earlier span between two checkpoints" : ""));
     char *what = choir__format("%s, step %lld", r->run, (long long)step);
     if (status == CHOIR_OK && !p.found)
         p = choir__parting_none();
     if (status == CHOIR_OK)
-        choir__audit_report(r->json, what, note, "again", &p);
+        choir__audit_report(r->json, what, r->note, "again", from, &p);
     *equal = !p.found;
     choir__parting_free(&p);
     free(what);
-    free(note);
     free(run);
     free(folder);
     return status;
@@ -131,16 +130,31 @@ static void remove_folder(char *folder)
 /* Notes the builds of the two sides if they differ. */
 static void note_builds(request *r, const choir__chain *recorded, const char *folder)
 {
-    choir__chain again;
+    choir__chain again = {0};
     char *run = choir__format("%s/run", folder);
     if (choir__chain_read(run, &again) == CHOIR_OK) {
         const char *a = json_string_value(json_object_get(recorded->begin, "build")),
                    *b = json_string_value(json_object_get(again.begin, "build"));
-        if (a && b && strcmp(a, b) != 0 && !r->builds)
-            r->builds = choir__format("recorded by %s, run again by %s", a, b);
+        if (a && b && strcmp(a, b) != 0)
+            choir__audit_note(r, choir__format("recorded by %s, run again by %s", a, b));
         choir__chain_free(&again);
     }
     free(run);
+}
+
+/* Error: state: the second run ended before all lines had come. */
+static choir_status came_short(
+    const request *r, const choir__audit_piece *piece, int64_t came, const char *folder)
+{
+    char *run = choir__format("%s/run", folder), *end = choir__audit_end(run);
+    choir_status status = choir__error(CHOIR_ERR_STATE,
+        "%s was run again, but only %lld of the %lld audited steps from %lld to %lld came: the "
+        "second run %s",
+        r->run, (long long)came, (long long)piece->count, (long long)piece->first,
+        (long long)piece->last, end);
+    free(end);
+    free(run);
+    return status;
 }
 
 /* Runs a piece again, and compares it. */
@@ -151,14 +165,12 @@ static choir_status audit_piece(
     choir_status status = choir__audit_begin_piece(r, piece);
     if (status != CHOIR_OK)
         return status;
+    r->begun = r->begun < 0 ? r->start_step : r->begun;
     char *folder = choir__audit_folder(r, "again");
     choir__again again = choir__audit_again(r, folder, piece->last, piece->every);
     status = choir__again_run(&again, choir__audit_compare_line, &c);
     if (status == CHOIR_OK && !p->found && c.compared < piece->count)
-        status = choir__error(CHOIR_ERR_STATE,
-            "%s was run again, but only %lld of the %lld audited steps from %lld to %lld came",
-            r->run, (long long)c.compared, (long long)piece->count, (long long)piece->first,
-            (long long)piece->last);
+        status = came_short(r, piece, c.compared, folder);
     if (status == CHOIR_OK && p->found) {
         note_builds(r, chain, folder);
         choir__audit_values(r, chain, p);
@@ -189,18 +201,25 @@ static choir_status audit_chain(request *r, const choir__chain *chain, bool *equ
         char *what = choir__format("%s, %lld audited step%s from %lld to %lld", r->run,
             (long long)r->compared, r->compared == 1 ? "" : "s", (long long)pieces[0].first,
             (long long)(p.found ? p.step : pieces[count - 1].last));
-        char *note = end;
-        if (r->builds)
-            note = choir__format("%s%s%s", r->builds, end ? "; " : "", end ? end : "");
-        choir__audit_report(r->json, what, note, "again", &p);
-        if (note != end)
-            free(note);
+        choir__audit_note(r, end);
+        end = NULL;
+        choir__audit_report(r->json, what, r->note, "again", r->begun, &p);
         free(what);
     }
     free(end);
     *equal = !p.found;
     choir__parting_free(&p);
     free(pieces);
+    return status;
+}
+
+static choir_status compare(request *r, const choir__chain *chain, bool *equal)
+{
+    if (chain->begin && choir__chain_last(chain))
+        return audit_chain(r, chain, equal);
+    char *lacks = choir__audit_lacks(r->run, chain);
+    choir_status status = audit_weights(r, lacks, equal);
+    free(lacks);
     return status;
 }
 
@@ -221,14 +240,14 @@ static choir_status audit_run(request *r, bool *equal)
     if (status == CHOIR_OK)
         status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
     if (status == CHOIR_OK) {
-        status = chain.begin ? audit_chain(r, &chain, equal) : audit_weights(r, equal);
+        status = compare(r, &chain, equal);
         choir__signals_give_back();
     }
     if (r->signal)
         status = choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");
     remove_folder(r->folder);
     free(r->folder);
-    free(r->builds);
+    free(r->note);
     choir__audit_end_piece(r);
     for (int i = 0; i < r->option_count; i++)
         free(r->options[i]);
@@ -244,9 +263,32 @@ static bool is_weights(const char *path)
     return n > m && !strcmp(path + n - m, ".safetensors");
 }
 
+static int took(void *values, const choir__line_option *option, const char *text)
+{
+    request *r = values;
+    (void)text;
+    if (r->given_count < (int)CHOIR_COUNT(r->given))
+        r->given[r->given_count++] = option;
+    return CHOIR__EXIT_OK;
+}
+
+/* Refuses an option that belongs to another form of the command. */
+static int check_form(const request *r, bool diff, bool with_file)
+{
+    for (int i = 0; i < r->given_count; i++) {
+        const char *name = r->given[i]->name;
+        bool of_file = !strcmp(name, "step") || !strcmp(name, "tolerance");
+        bool fits = !strcmp(name, "json") || (diff ? with_file && of_file : !of_file);
+        if (!fits)
+            return choir__line_usage("audit", "--%s: expected with %s", name,
+                of_file ? "diff RUN FILE.safetensors" : "one run, without diff");
+    }
+    return CHOIR__EXIT_OK;
+}
+
 static int run(const choir__line_command *command, int argc, char **argv)
 {
-    request r = {.step = -1};
+    request r = {.step = -1, .begun = -1};
     bool equal = false;
     choir_status done;
     choir__line_operands operands;
@@ -260,6 +302,9 @@ static int run(const choir__line_command *command, int argc, char **argv)
     if (diff && is_weights(operands.words[1]))
         return choir__line_usage(
             "audit", "diff: expected a run, and then a file, got %s first", operands.words[1]);
+    status = check_form(&r, diff, diff && is_weights(operands.words[2]));
+    if (status != CHOIR__EXIT_OK)
+        return status;
     if (!read_span(&r))
         return choir__line_usage(
             "audit", "--steps %s: expected A:B, steps from A up to, but not, B", r.steps);
@@ -318,9 +363,11 @@ const choir__line_command choir__cli_audit = {
              "diff [--json] RUN1 RUN2\n"
              "diff [--step N] [--tolerance X] [--json] RUN FILE.safetensors",
     .about =
-        "RUN is the folder of a training with --audit. Its audited steps are run again, from "
-        "the nearest checkpoint before them, in a temporary folder, and compared: the result "
-        "is equal, or the first step that differs, and in it the module and the kind (weight, "
+        "RUN is the folder of a training with --audit. Its audited steps are run again in a "
+        "temporary folder and compared, from the beginning or, with --steps, from the newest "
+        "checkpoint that is not behind the audited step before them, so that no step stays "
+        "unseen: the result is equal, or the first step that differs, and in it the module and "
+        "the kind (weight, "
         "gradient, state, batch, key, loss). Any number of ranks and any strategy that keeps "
         "the bits may run it. The first op that differs, the element and its values are named "
         "where both sides have them: in a run with --audit=dump, in a checkpoint of that step, "
@@ -337,4 +384,5 @@ const choir__line_command choir__cli_audit = {
     .least = 1,
     .most = 3,
     .run = run,
+    .took = took,
 };

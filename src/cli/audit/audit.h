@@ -7,6 +7,7 @@
 #include "audit/chain.h"
 #include "base/files/map.h"
 #include "checkpoint/stored.h"
+#include "line/command.h"
 
 /* The first place at which two sides part. Members that are not known are NULL, or -1. */
 typedef struct choir__parting {
@@ -60,9 +61,10 @@ choir_status choir__lines_same_modules(
  * Returns false if neither exists and can be read. */
 bool choir__tensors_open(choir__stored *stored, const char *folder, int64_t step);
 
-/* Finds the first tensor of p->module and p->kind, or of all (module NULL), that differs, and
- * in it the first element. Returns whether it found one. */
-bool choir__tensors_compare(const choir__stored *a, const choir__stored *b, choir__parting *p);
+/* Finds, in what p->step has left in two folders, the first tensor of p->module and p->kind, or
+ * of all (module NULL), that differs, and in it the first element. *found: set to whether it
+ * found one. Returns whether both folders have such tensors. */
+bool choir__left_compare(const char *a, const char *b, choir__parting *p, bool *found);
 
 /* Compares a step's ops in two folders, and then its tensors. Returns whether both have them,
  * and an element differs. */
@@ -138,16 +140,20 @@ typedef struct choir__audit_request {
     bool json;
     int64_t from, until; /* steps [from, until) */
     const char *run;
-    char *job;        /* the job file of the present piece */
-    char *start;      /* folder of the checkpoint with which it begins; NULL: the start */
-    int64_t compared; /* steps so far */
-    int signal;       /* the signal that stops the audit; 0: none */
-    char *folder;     /* temporary */
-    char *builds;     /* the two builds, if they differ and a difference was found; or NULL */
+    char *job;          /* the job file of the present piece */
+    char *start;        /* folder of the checkpoint with which it begins; NULL: the start */
+    int64_t start_step; /* step of that checkpoint; 0: the start */
+    int64_t begun;      /* start_step of the first piece; -1: before it */
+    int64_t compared;   /* steps so far */
+    int signal;         /* the signal that stops the audit; 0: none */
+    char *folder;       /* temporary */
+    char *note;         /* lines that precede the result, or NULL */
     /* (option_count) options of choir train for the second run, which differ from the first
      * run's */
     char *options[8];
     int option_count;
+    const choir__line_option *given[16]; /* (given_count) the command line's options */
+    int given_count;
 } choir__audit_request;
 
 /* Audited steps that can be run again in one go: pieces.c. */
@@ -155,6 +161,8 @@ typedef struct choir__audit_piece {
     /* lines of beginnings: the last one before `last`, and the first one since which no option
      * has changed the numbers */
     const json_t *begin, *era;
+    int64_t
+        before; /* the audited step before the first one, or the step that a chain begins at */
     int64_t first, last, count, every; /* audited steps */
 } choir__audit_piece;
 
@@ -182,6 +190,8 @@ bool choir__audit_any_line(void *arg, const json_t *line);
 /* Returns a second run of the request, without a dump. */
 choir__again choir__audit_again(
     choir__audit_request *request, const char *folder, int64_t until, int64_t every);
+/* Adds a line to the request's note, which takes it; NULL: adds none. */
+void choir__audit_note(choir__audit_request *request, char *line);
 /* Makes a folder in the temporary one; the caller frees its path. */
 char *choir__audit_folder(const choir__audit_request *request, const char *name);
 
@@ -192,10 +202,14 @@ void choir__audit_values(
 
 /* --- output: report.c --- */
 
-/* Prints a result as JSON or as sentences. what: "RUN, steps 50 to 100"; note: a sentence that
- * precedes it, or NULL. */
-void choir__audit_report(
-    bool json, const char *what, const char *note, const char *other, const choir__parting *p);
+/* Prints a result as JSON or as sentences. what: "RUN, steps 50 to 100"; note: lines that
+ * precede it, or NULL; other: the name of the second side; from: the step after which the
+ * second side was run again, or -1. */
+void choir__audit_report(bool json, const char *what, const char *note, const char *other,
+    int64_t from, const choir__parting *p);
+
+/* Returns a note with one more line; takes both, and each may be NULL. */
+char *choir__note_add(char *note, char *line);
 
 /* --- beside the audit: run_facts.c --- */
 
@@ -206,6 +220,10 @@ choir_status choir__audit_find(const char *run, bool or_file);
 /* Returns how the last process of a run has failed by the run's folder, as "failed at step 7:
  * ...", also where its record has no end; NULL: it has not. The caller frees it. */
 char *choir__audit_failure(const char *folder);
+/* Returns that a run has no audit data, or no line of a step; the caller frees it. */
+char *choir__audit_lacks(const char *run, const choir__chain *chain);
+/* Returns how the last process of a run has ended; the caller frees it. */
+char *choir__audit_end(const char *folder);
 /* Returns a note if the run has done steps before `until` that its chain lacks, or NULL; the
  * caller frees it. */
 char *choir__audit_cut(const char *run, const choir__chain *chain, int64_t until);

@@ -9,7 +9,9 @@
 #include "base/files/run_files.h"
 #include "base/text.h"
 #include "cli/audit/audit.h"
+#include "job/job.h"
 #include "line/printed.h"
+#include "line/values.h"
 
 /* One of the two runs. */
 typedef struct side {
@@ -36,6 +38,11 @@ static choir_status open_side(side *s, const char *path, bool or_file)
     return status;
 }
 
+static bool is_audited(const side *s)
+{
+    return choir__chain_last(&s->chain) > 0;
+}
+
 static void close_side(side *s)
 {
     choir__chain_free(&s->chain);
@@ -46,15 +53,12 @@ static void close_side(side *s)
 
 /* --- options, data, builds --- */
 
-/* Places and looks of one run, which are not named as differences. */
-static bool is_place(const char *name)
+/* Returns whether an option says where a run is recorded, or how it is shown, which is not
+ * named as a difference. */
+static bool is_record(const char *name)
 {
-    static const char *const names[] = {"save", "run", "log", "resume", "trace", "page", "json",
-        "quiet", "log-every", "audit", "save-every", "save-keep", "save-warn"};
-    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
-        if (!strcmp(names[i], name))
-            return true;
-    return false;
+    const choir__line_option *o = choir__line_named(choir__job_options, name);
+    return o && (o->where == CHOIR__OF_PLACE || o->where == CHOIR__OF_RECORDS);
 }
 
 static void print_difference(bool json, const char *what, const json_t *a, const json_t *b)
@@ -91,14 +95,14 @@ static int compare_members(bool json, json_t *a, json_t *b, bool options)
     json_object_foreach(a, name, value)
     {
         const json_t *other = json_object_get(b, name);
-        if ((options && is_place(name)) || json_equal(value, other))
+        if ((options && is_record(name)) || json_equal(value, other))
             continue;
         print_difference(json, name, value, other);
         found++;
     }
     json_object_foreach(b, name, value)
     {
-        if ((options && is_place(name)) || json_object_get(a, name))
+        if ((options && is_record(name)) || json_object_get(a, name))
             continue;
         print_difference(json, name, NULL, value);
         found++;
@@ -114,14 +118,46 @@ static int compare_value(bool json, const char *what, const json_t *a, const jso
     return 1;
 }
 
-/* Prints what differs in how the runs were made. */
-static int compare_jobs(bool json, const side *a, const side *b)
+/* Returns the line of the beginning that a step follows, or NULL. */
+static const json_t *begin_of(const choir__chain *chain, int64_t step)
+{
+    const json_t *begin = NULL;
+    for (size_t i = 0; i < json_array_size(chain->lines); i++) {
+        const json_t *line = json_array_get(chain->lines, i),
+                     *at = json_object_get(line, "begin");
+        if (at && (!begin || json_integer_value(at) < step))
+            begin = line;
+    }
+    return begin;
+}
+
+/* Returns the options that a step was made with: the job file's, and in place of recorded ones
+ * the beginning's, since a later process may have changed the file. */
+static json_t *options_of(const side *s, const json_t *begin)
+{
+    json_t *all = json_deep_copy(json_object_get(s->job, "options"));
+    const json_t *recorded = json_object_get(json_object_get(begin, "job"), "options");
+    all = all ? all : json_object();
+    for (const choir__line_option *o = choir__job_options; recorded && o->name; o++)
+        if (o->recorded)
+            json_object_del(all, o->name);
+    json_object_update(all, (json_t *)(uintptr_t)recorded);
+    return all;
+}
+
+/* Prints what differs in how a step of the runs was made. */
+static int compare_jobs(bool json, const side *a, const side *b, int64_t step)
 {
     static const char *const builds[] = {"choir", "id", "products", "isa"};
     json_t *run_a = json_object_get(json_object_get(a->job, "run"), "build"),
            *run_b = json_object_get(json_object_get(b->job, "run"), "build");
-    int found = compare_members(
-        json, json_object_get(a->job, "options"), json_object_get(b->job, "options"), true);
+    bool audited = a->chain.begin && b->chain.begin;
+    const json_t *begin_a = audited ? begin_of(&a->chain, step) : NULL,
+                 *begin_b = audited ? begin_of(&b->chain, step) : NULL;
+    json_t *options_a = options_of(a, begin_a), *options_b = options_of(b, begin_b);
+    int found = compare_members(json, options_a, options_b, true);
+    json_decref(options_a);
+    json_decref(options_b);
     found += compare_value(json, "data", json_object_get(a->job, "data_sha256"),
         json_object_get(b->job, "data_sha256"));
     for (size_t i = 0; i < CHOIR_COUNT(builds); i++) {
@@ -131,10 +167,10 @@ static int compare_jobs(bool json, const side *a, const side *b)
             json, what, json_object_get(run_a, builds[i]), json_object_get(run_b, builds[i]));
     }
     if (!run_a || !run_b)
-        found += compare_value(json, "build", json_object_get(a->chain.begin, "build"),
-            json_object_get(b->chain.begin, "build"));
-    return found + compare_value(json, "class of bits", json_object_get(a->chain.begin, "bits"),
-                       json_object_get(b->chain.begin, "bits"));
+        found += compare_value(json, "build", json_object_get(begin_a, "build"),
+            json_object_get(begin_b, "build"));
+    return found + compare_value(json, "class of bits", json_object_get(begin_a, "bits"),
+                       json_object_get(begin_b, "bits"));
 }
 
 /* --- steps --- */
@@ -143,16 +179,8 @@ static int compare_jobs(bool json, const side *a, const side *b)
  * some. */
 static bool compare_left(const side *a, const side *b, choir__parting *p)
 {
-    choir__stored x, y;
-    bool both = false;
-    if (!choir__tensors_open(&x, a->path, p->step))
-        return false;
-    if (choir__tensors_open(&y, b->path, p->step)) {
-        both = true;
-        p->found |= choir__tensors_compare(&x, &y, p);
-        choir__stored_close(&y);
-    }
-    choir__stored_close(&x);
+    bool found = false, both = choir__left_compare(a->path, b->path, p, &found);
+    p->found |= found;
     return both;
 }
 
@@ -247,24 +275,13 @@ static int64_t compare_checkpoints(const side *a, const side *b, choir__parting 
     return count;
 }
 
-/* Adds a line to a note; takes both. */
-static char *add_line(char *note, char *line)
-{
-    char *both = note && line ? choir__format("%s\n%s", note, line) : NULL;
-    if (!both)
-        return note ? note : line;
-    free(note);
-    free(line);
-    return both;
-}
-
 /* "a has no audit data", or of both; on the heap. */
 static char *without_audit(const side *a, const side *b)
 {
-    const char *first = a->chain.begin ? b->path : a->path;
+    const side *first = is_audited(a) ? b : a;
     if (!a->chain.begin && !b->chain.begin && strcmp(a->path, b->path) != 0)
         return choir__format("%s and %s have no audit data", a->path, b->path);
-    return choir__format("%s has no audit data", first);
+    return choir__audit_lacks(first->path, &first->chain);
 }
 
 static char *note_of(const side *a, const side *b, bool audited)
@@ -279,9 +296,10 @@ static char *note_of(const side *a, const side *b, bool audited)
     }
     for (int i = 0; i < count; i++) {
         if (sides[i]->failure)
-            note = add_line(note, choir__format("%s %s", sides[i]->path, sides[i]->failure));
+            note = choir__note_add(
+                note, choir__format("%s %s", sides[i]->path, sides[i]->failure));
         if (sides[i]->cut && audited)
-            note = add_line(note, choir__strdup(sides[i]->cut));
+            note = choir__note_add(note, choir__strdup(sides[i]->cut));
     }
     return note;
 }
@@ -304,7 +322,7 @@ static choir_status nothing_common(const side *a, const side *b, bool audited)
 
 static choir_status compare_sides(const side *a, const side *b, bool json, bool *equal)
 {
-    bool audited = a->chain.begin && b->chain.begin;
+    bool audited = is_audited(a) && is_audited(b);
     choir_status status =
         audited ? choir__lines_same_modules(a->path, &a->chain, b->path, &b->chain) : CHOIR_OK;
     if (status != CHOIR_OK)
@@ -315,7 +333,7 @@ static choir_status compare_sides(const side *a, const side *b, bool json, bool 
         choir__parting_free(&p);
         return nothing_common(a, b, audited);
     }
-    int others = compare_jobs(json, a, b);
+    int others = compare_jobs(json, a, b, p.found ? p.step : INT64_MAX);
     char *note = note_of(a, b, audited);
     char *what = choir__format("%s and %s, %lld %s%s%s", a->path, b->path, (long long)count,
         audited ? "audited step" : "checkpoint", count == 1 ? "" : "s",
@@ -324,7 +342,7 @@ static choir_status compare_sides(const side *a, const side *b, bool json, bool 
         choir__parting_free(&p);
         p = choir__parting_none();
     }
-    choir__audit_report(json, what, note, "there", &p);
+    choir__audit_report(json, what, note, "there", -1, &p);
     *equal = !p.found;
     choir__parting_free(&p);
     free(what);

@@ -64,12 +64,24 @@ static float *read_own(const kept *own, const char *name, int64_t *count)
     return read_floats(t);
 }
 
+/* Returns whether the run's own tensor has another shape. Outputs of modules have the samples
+ * of all micro-batches one after another. */
+static bool own_shape_differs(const kept *own, const choir__stored_tensor *other)
+{
+    const choir__stored_tensor *t = choir__stored_find(&own->tensors, other->name);
+    return t && !choir__same_shape(t->whole, other->whole);
+}
+
 /* Measures. Returns false if the tensors cannot be compared. */
 static bool measure(const kept *own, const choir__stored_tensor *other, distance *d)
 {
     int64_t count = 0;
     float *x = read_own(own, other->name, &count), *y = NULL;
     *d = (distance){.index = -1};
+    if (own_shape_differs(own, other)) {
+        free(x);
+        return false;
+    }
     if (x && count == choir__shape_count(other->whole))
         y = read_floats(other);
     bool good = x && y;

@@ -95,26 +95,33 @@ void choir__ops_close(choir__op_files *ops)
 
 static bool same_shape(const choir__st_tensor *a, const choir__st_tensor *b)
 {
-    return a->dtype == b->dtype && a->shape.ndim == b->shape.ndim &&
-           !memcmp(a->shape.dim, b->shape.dim, (size_t)a->shape.ndim * sizeof *a->shape.dim);
+    return a->dtype == b->dtype && choir__same_shape(a->shape, b->shape);
 }
 
-/* Returns the tensor of the other side that differs; NULL: one of this name is equal, or none
- * has this shape. Ranks that divide an op have several tensors of one name. */
-static const choir__st_tensor *differing(
-    const choir__st_tensor *t, const choir__op_files *other)
+/* Returns whether all tensors of a name are the same one: each rank has computed the whole.
+ * Ranks of tp and cp have parts, which may be terms of a sum in the shape of the whole. */
+static bool is_whole(const choir__op_files *ops, int64_t first)
 {
-    const choir__st_tensor *found = NULL;
-    for (int64_t i = choir__map_find(&other->names, t->name); i >= 0;
-         i = other->list[i].same_name) {
-        const choir__st_tensor *u = other->list[i].tensor;
-        if (!same_shape(t, u))
-            continue;
-        if (!memcmp(t->data, u->data, t->bytes))
-            return NULL;
-        found = found ? found : u;
+    const choir__st_tensor *t = ops->list[first].tensor;
+    for (int64_t i = ops->list[first].same_name; i >= 0; i = ops->list[i].same_name) {
+        const choir__st_tensor *u = ops->list[i].tensor;
+        if (!same_shape(t, u) || memcmp(t->data, u->data, t->bytes) != 0)
+            return false;
     }
-    return found;
+    return true;
+}
+
+/* Returns the tensor of the other side that differs from entry i, or NULL. *unknown: they
+ * cannot be compared, since the other side has parts of the result. */
+static const choir__st_tensor *differing(
+    const choir__op_files *ops, int64_t i, const choir__op_files *other, bool *unknown)
+{
+    const choir__st_tensor *t = ops->list[i].tensor;
+    int64_t k = choir__map_find(&other->names, t->name);
+    *unknown = k < 0 || !is_whole(other, k) || !same_shape(t, other->list[k].tensor) ||
+               !is_whole(ops, choir__map_find(&ops->names, t->name));
+    const choir__st_tensor *u = *unknown ? NULL : other->list[k].tensor;
+    return u && memcmp(t->data, u->data, t->bytes) != 0 ? u : NULL;
 }
 
 /* Takes "0/backward/fc1/linear#0/1" apart. */
@@ -146,10 +153,14 @@ static void note_op(choir__parting *p, const char *name)
     free(text);
 }
 
-static bool compare(const choir__op_files *a, const choir__op_files *b, choir__parting *p)
+/* *unknown: the number of results that cannot be compared, up to the first that differs. */
+static bool compare(
+    const choir__op_files *a, const choir__op_files *b, choir__parting *p, int64_t *unknown)
 {
     for (int i = 0; i < a->count; i++) {
-        const choir__st_tensor *t = a->list[i].tensor, *other = differing(t, b);
+        bool parts;
+        const choir__st_tensor *t = a->list[i].tensor, *other = differing(a, i, b, &parts);
+        *unknown += parts;
         if (!other)
             continue;
         size_t each = choir_dtype_size(t->dtype);
@@ -173,8 +184,15 @@ bool choir__ops_of_folders(const char *a, const char *b, choir__parting *p)
     if (!both)
         return false;
     both = choir__ops_open(&y, b, p->step);
-    bool found = both && compare(&x, &y, p);
-    if (both && !found) { /* all ops are equal: what follows them is not */
+    int64_t unknown = 0;
+    bool found = both && compare(&x, &y, p, &unknown);
+    if (both && unknown && !p->note)
+        p->note =
+            choir__format("%lld result%s of ops %s not compared, since ranks have parts of "
+                          "%s: the first one that differs may be among them",
+                (long long)unknown, unknown > 1 ? "s" : "", unknown > 1 ? "were" : "was",
+                unknown > 1 ? "them" : "it");
+    if (both && !found && !unknown) { /* all ops are equal: what follows them is not */
         bool sum = !strcmp(p->kind, "gradient");
         p->op = choir__strdup(sum ? "gradient sum" : "update");
     }

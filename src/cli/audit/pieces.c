@@ -86,11 +86,18 @@ static bool same_numbers(const json_t *a, const json_t *b)
     return same;
 }
 
+/* Returns the step after which a line of a beginning continues. */
+static int64_t begun_at(const json_t *begin)
+{
+    return json_integer_value(json_object_get(begin, "begin"));
+}
+
 choir__audit_piece *choir__audit_pieces(
     const choir__chain *chain, int64_t from, int64_t until, int *count)
 {
     choir__audit_piece *list = NULL;
     const json_t *begin = NULL, *era = NULL; /* the latest; the first with these numbers */
+    int64_t before = -1;
     *count = 0;
     for (size_t i = 0; i < json_array_size(chain->lines); i++) {
         const json_t *line = json_array_get(chain->lines, i);
@@ -102,18 +109,20 @@ choir__audit_piece *choir__audit_pieces(
                 json_equal(json_object_get(begin, "every"), json_object_get(line, "every"));
             era = goes_on ? era : line;
             begin = line;
+            before = before < 0 ? begun_at(line) : before;
         } else if (number >= from && number < until) {
             choir__audit_piece *last = *count ? &list[*count - 1] : NULL;
             if (!last || last->era != era) {
                 CHOIR__GROW(list, *count);
                 last = &list[(*count)++];
-                *last = (choir__audit_piece){.era = era, .first = number};
+                *last = (choir__audit_piece){.era = era, .before = before, .first = number};
             }
             last->begin = begin;
             last->last = number;
             last->count++;
             last->every = json_integer_value(json_object_get(begin, "every"));
         }
+        before = step ? number : before;
     }
     return list;
 }
@@ -137,25 +146,54 @@ static char *resumed_from(const char *run, int64_t step)
     return there ? choir__strdup(found) : NULL;
 }
 
-static choir_status find_start(choir__audit_request *r, const choir__audit_piece *piece)
+/* Returns the step of a piece's first checkpoint; 0: it begins at the start of the run; -1: no
+ * checkpoint is there. A line proves the steps since the audited one before it, so
+ * the newest checkpoint that is not behind that one is wanted, or else the first one behind it.
+ * *later: the step of the first checkpoint behind the piece's first line, or -1. */
+static int64_t find_step(const char *run, const choir__audit_piece *piece, int64_t *later)
 {
     int count;
-    int64_t *steps = choir__checkpoint_steps(r->run, &count);
-    int64_t begin = json_integer_value(json_object_get(piece->era, "begin")), later = -1;
-    int64_t from = begin == 0 ? 0 : -1;
+    int64_t *steps = choir__checkpoint_steps(run, &count), begin = begun_at(piece->era);
+    int64_t wanted = choir__max(piece->before, begin), found = begin == 0 ? 0 : -1;
+    *later = -1;
     for (int i = 0; i < count; i++) {
-        if (steps[i] < piece->first && steps[i] >= begin)
-            from = steps[i];
-        else if (steps[i] >= piece->first && later < 0)
-            later = steps[i];
+        bool earlier = steps[i] >= begin && steps[i] < piece->first;
+        if (earlier && (steps[i] <= wanted || found < 0))
+            found = steps[i];
+        else if (steps[i] >= piece->first && *later < 0)
+            *later = steps[i];
     }
     free(steps);
-    if (from > 0)
+    return found;
+}
+
+/* Notes the steps that no line compares, since the piece begins behind them. */
+static void note_unseen(choir__audit_request *r, const choir__audit_piece *piece)
+{
+    if (r->start_step > piece->before)
+        choir__audit_note(
+            r, choir__format(
+                   "steps %lld to %lld were not compared: no audited step stands between "
+                   "them and the checkpoint of step %lld, that the second run began with",
+                   (long long)piece->before + 1, (long long)r->start_step,
+                   (long long)r->start_step));
+}
+
+static choir_status find_start(choir__audit_request *r, const choir__audit_piece *piece)
+{
+    int64_t later, begin = begun_at(piece->era), from = find_step(r->run, piece, &later);
+    char *other = from != begin && begin > 0 && (from < 0 || from > piece->before)
+                      ? resumed_from(r->run, begin)
+                      : NULL;
+    r->start_step = other ? begin : from;
+    if (other)
+        r->start = other;
+    else if (from > 0)
         r->start = choir__format("%s/step-%08lld", r->run, (long long)from);
-    else if (from < 0)
-        r->start = resumed_from(r->run, begin);
-    if (from == 0 || r->start)
+    if (from == 0 || r->start) {
+        note_unseen(r, piece);
         return CHOIR_OK;
+    }
     char hint[64] = "it has no other checkpoint";
     if (later >= 0)
         snprintf(hint, sizeof hint, "--steps %lld: can be audited", (long long)later + 1);

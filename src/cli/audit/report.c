@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -34,7 +35,7 @@ static void add_values(choir__text_buffer *t, const choir__parting *p)
     }
 }
 
-static void report_json(const char *note, const choir__parting *p)
+static void report_json(const char *note, int64_t from, const choir__parting *p)
 {
     choir__text_buffer t = {0};
     choir__text_open(&t, NULL, '{');
@@ -54,6 +55,7 @@ static void report_json(const char *note, const choir__parting *p)
     choir__text_string(&t, "tensor", p->tensor);
     add_number(&t, "index", p->index);
     add_values(&t, p);
+    add_number(&t, "from", from);
     choir__text_string(&t, "note", note ? note : p->note);
     choir__text_finish(&t, stdout);
 }
@@ -109,21 +111,41 @@ static void print_values(const char *what, const char *other, const choir__parti
             p->bits[i]);
 }
 
-void choir__audit_report(
-    bool json, const char *what, const char *note, const char *other, const choir__parting *p)
+char *choir__note_add(char *note, char *line)
+{
+    char *both = note && line ? choir__format("%s\n%s", note, line) : NULL;
+    if (!both)
+        return note ? note : line;
+    free(note);
+    free(line);
+    return both;
+}
+
+/* ", run again from the beginning" */
+static void print_from(int64_t from)
+{
+    if (from == 0)
+        printf(", run again from the beginning");
+    else if (from > 0)
+        printf(", run again from step %lld", (long long)from);
+}
+
+void choir__audit_report(bool json, const char *what, const char *note, const char *other,
+    int64_t from, const choir__parting *p)
 {
     if (json) {
-        report_json(note, p);
+        report_json(note, from, p);
         return;
     }
     if (note)
         printf("%s\n", note);
-    if (!p->found) {
-        printf("equal: %s\n", what);
+    printf("%s: %s", p->found ? "different" : "equal", what);
+    print_from(from);
+    printf("\n");
+    if (!p->found)
         return;
-    }
-    printf("different: %s\n  step %lld is the first %s that differs: %s%s", what,
-        (long long)p->step, p->checkpoint ? "checkpoint" : "audited one", p->kind,
+    printf("  step %lld is the first %s that differs: %s%s", (long long)p->step,
+        p->checkpoint ? "checkpoint" : "audited one", p->kind,
         p->read ? ", as the step read it," : "");
     print_place(p);
     printf("\n");

@@ -106,6 +106,13 @@ char *choir__audit_failure(const char *folder)
     return e.why;
 }
 
+char *choir__audit_end(const char *folder)
+{
+    char *failure = choir__audit_failure(folder);
+    return failure ? failure
+                   : choir__format("ended after step %lld", (long long)steps_reached(folder));
+}
+
 /* Returns the steps between the chain's last lines: as its last beginning states, or more where
  * a strategy audits less often, such as at the meetings of workers. */
 static int64_t last_spacing(const choir__chain *chain)
@@ -121,6 +128,14 @@ static int64_t last_spacing(const choir__chain *chain)
         last = step_of(line);
     }
     return choir__max(every, before ? last - before : 0);
+}
+
+char *choir__audit_lacks(const char *run, const choir__chain *chain)
+{
+    if (!chain->begin)
+        return choir__format("%s has no audit data", run);
+    return choir__format("%s has no audited step yet: its audit has every %lld", run,
+        (long long)json_integer_value(json_object_get(chain->begin, "every")));
 }
 
 char *choir__audit_cut(const char *run, const choir__chain *chain, int64_t until)

@@ -172,7 +172,9 @@ static bool compare_tensor(
     return at < count;
 }
 
-bool choir__tensors_compare(const choir__stored *a, const choir__stored *b, choir__parting *p)
+/* Finds the first tensor of p->module and p->kind, or of all (module NULL), that differs, and
+ * in it the first element. Returns whether it found one. */
+static bool compare(const choir__stored *a, const choir__stored *b, choir__parting *p)
 {
     for (int i = 0; i < a->count; i++) {
         const char *name = of_kind(a->tensors[i].name, p->kind);
@@ -186,4 +188,18 @@ bool choir__tensors_compare(const choir__stored *a, const choir__stored *b, choi
         return true;
     }
     return false;
+}
+
+bool choir__left_compare(const char *a, const char *b, choir__parting *p, bool *found)
+{
+    choir__stored x, y;
+    bool has_a = choir__tensors_open(&x, a, p->step),
+         both = has_a && choir__tensors_open(&y, b, p->step);
+    if (both) {
+        *found = compare(&x, &y, p);
+        choir__stored_close(&y);
+    }
+    if (has_a)
+        choir__stored_close(&x);
+    return both;
 }

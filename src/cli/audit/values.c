@@ -42,6 +42,11 @@ choir__again choir__audit_again(
         .signal = &r->signal};
 }
 
+void choir__audit_note(choir__audit_request *r, char *line)
+{
+    r->note = choir__note_add(r->note, line);
+}
+
 char *choir__audit_folder(const choir__audit_request *r, const char *name)
 {
     char *folder = choir__format("%s/%s", r->folder, name);
@@ -52,17 +57,9 @@ char *choir__audit_folder(const choir__audit_request *r, const char *name)
 
 bool choir__tensors_of_folders(const char *a, const char *b, choir__parting *p)
 {
-    choir__stored x, y;
-    bool found = false;
-    if (choir__ops_of_folders(a, b, p))
-        return true;
-    if (!choir__tensors_open(&x, a, p->step))
-        return false;
-    if (choir__tensors_open(&y, b, p->step)) {
-        found = choir__tensors_compare(&x, &y, p);
-        choir__stored_close(&y);
-    }
-    choir__stored_close(&x);
+    bool found = choir__ops_of_folders(a, b, p);
+    if (!found)
+        choir__left_compare(a, b, p, &found);
     return found;
 }
 
@@ -72,22 +69,31 @@ static void no_values(choir__parting *p, const char *why)
     p->note = choir__strdup(why);
 }
 
+static bool is_left(const choir__parting *p)
+{
+    return !strcmp(p->kind, "weight") || !strcmp(p->kind, "state") ||
+           !strcmp(p->kind, "gradient");
+}
+
+static bool has_tensors(const char *folder, int64_t step)
+{
+    choir__stored kept;
+    bool has = choir__tensors_open(&kept, folder, step);
+    if (has)
+        choir__stored_close(&kept);
+    return has;
+}
+
 /* Returns whether the folder has what a step has computed: its ops, or tensors that it left
  * behind. */
 static bool has_kept(const char *folder, const choir__parting *p)
 {
-    choir__stored kept;
     choir__op_files ops;
-    bool left =
-        !strcmp(p->kind, "weight") || !strcmp(p->kind, "state") || !strcmp(p->kind, "gradient");
-    if (p->read || (!left && strcmp(p->kind, "loss") != 0))
-        return false;
-    bool has = choir__ops_open(&ops, folder, p->step);
-    choir__ops_close(&ops);
-    if (has || !left || !choir__tensors_open(&kept, folder, p->step))
-        return has;
-    choir__stored_close(&kept);
-    return true;
+    bool has =
+        (is_left(p) || !strcmp(p->kind, "loss")) && choir__ops_open(&ops, folder, p->step);
+    if (has)
+        choir__ops_close(&ops);
+    return has || (is_left(p) && has_tensors(folder, p->step));
 }
 
 /* Makes a run once more up to a step, with its tensors or with hashes of every step. Returns
@@ -106,9 +112,34 @@ static char *once_more(choir__audit_request *r, const char *name, int64_t step, 
     return NULL;
 }
 
+/* Compares the numbers that a step read with the second run's: those that the step before it
+ * has left, or else those that the step itself has left. */
+static bool by_what_was_read(choir__audit_request *r, choir__parting *p)
+{
+    const int64_t step = p->step;
+    bool found = false;
+    for (p->step = choir__max(step - 1, (int64_t)1); p->step <= step && !found; p->step++) {
+        if (!has_tensors(r->run, p->step))
+            continue;
+        char *name = choir__format("kept-%lld", (long long)p->step),
+             *other = once_more(r, name, p->step, true);
+        if (other)
+            choir__left_compare(r->run, other, p, &found);
+        if (found && p->step == step)
+            p->note = choir__strdup("the values are those after the step: those before it were "
+                                    "not kept, or are equal");
+        free(other);
+        free(name);
+    }
+    p->step = step;
+    return found;
+}
+
 /* Compares what the run has kept of the step with the second run's tensors. */
 static bool by_what_is_kept(choir__audit_request *r, choir__parting *p)
 {
+    if (p->read)
+        return by_what_was_read(r, p);
     if (!has_kept(r->run, p))
         return false;
     char *other = once_more(r, "kept", p->step, true);

@@ -2,7 +2,7 @@
  *
  *     search/study.db
  *            6/checkpoint/metrics.jsonl -> "trial 6, the best"
- *            7/checkpoint/metrics.jsonl -> "trial 7", in grey if it was stopped early */
+ *            7/checkpoint/metrics.jsonl -> "trial 7", and grey if it was stopped */
 #include "cli/plot/trials.h"
 
 #include <stdlib.h>
@@ -36,8 +36,8 @@ static void forget(known *k)
     *k = (known){0};
 }
 
-/* Looks at the study of a folder. The curves are drawn without one, too: a study that cannot be
- * read is none. */
+/* Looks at the study of a folder. The curves are also drawn without a study, or with one that
+ * cannot be read. */
 static void look_at(known *k, const char *path, size_t length)
 {
     char *folder = length ? choir__format("%.*s", (int)length, path) : choir__strdup(".");

@@ -237,7 +237,7 @@ without_audit_data() {
     bad 1 'plain/latest is a checkpoint: expected the folder of its run' audit plain/latest
     bad 1 'plain/latest is a checkpoint' audit diff plain2 plain/latest
     rm -r plain/step-* plain/latest
-    bad 1 'no audit data .*, and no checkpoint' audit plain
+    bad 1 'no audit data .*, and it has no checkpoint' audit plain
     bad 1 'no audit data .*, and plain and plain have no checkpoint in common' \
         audit diff plain plain
     # what differs in their making is not told of runs that cannot be compared
