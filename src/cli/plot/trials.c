@@ -1,4 +1,4 @@
-/* Curves of choir tune's trials, whose runs lie in the folder of --dir beside the study:
+/* Curves of choir tune's trials: --dir has their runs' folders beside the study:
  *
  *     search/study.db
  *            6/checkpoint/metrics.jsonl -> "trial 6, the best"
