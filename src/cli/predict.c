@@ -1,5 +1,6 @@
 /* choir predict: the classes that a saved classifier gives to texts, words or images, or the
  * numbers that a regression gives to texts. predicted.c prints them. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,6 +98,17 @@ static choir_status read_lines(bool words, choir_texts *texts)
 }
 
 /* A word that names a file is probably no text. */
+/* Returns whether a word looks like the name of a file: without blanks, and with a folder or a
+ * short ending. */
+static bool looks_like_file(const char *word)
+{
+    const char *dot = strrchr(word, '.');
+    size_t ending = dot ? strlen(dot + 1) : 0;
+    return !strpbrk(word, " \t\n") &&
+           (strchr(word, '/') || (dot && dot > word && ending >= 2 && ending <= 5 &&
+                                     isalpha((unsigned char)dot[1])));
+}
+
 static choir_status add_argument(
     const char *input, choir_labelled_opts opts, choir_texts *texts)
 {
@@ -110,6 +122,8 @@ static choir_status add_argument(
             "%s is no .jsonl, .csv, .tsv or .parquet file: give the texts themselves, or their "
             "lines by standard input",
             input);
+    if (looks_like_file(input))
+        choir__line_tell("predict", "note: there is no file %s: it is taken as a text", input);
     char *line = choir__strdup(input);
     add_line(line, opts.words, texts);
     free(line);

@@ -46,7 +46,7 @@ choir_status choir__job_check_sizes(choir__job *j)
             (long long)j->training.batch_size, (long long)j->training.microbatches,
             (long long)((j->training.batch_size / j->training.microbatches + 1) *
                         j->training.microbatches),
-            chosen ? "" : ", or another --microbatches");
+            chosen ? "" : ", or another --microbatches (by default one per rank)");
     status = choir__job_strategy_check_workers(j, dealt);
     if (status != CHOIR_OK)
         return status;

@@ -24,6 +24,24 @@ static bool is_table(const choir__job *j)
     return false;
 }
 
+/* Returns whether the data have a label per record, and the model, which fills gaps in texts,
+ * has no use for it. */
+static bool has_unused_labels(const choir__job *j)
+{
+    choir__data_records records;
+    const choir__json *record = NULL;
+    const char *path = j->data.path;
+    if (!j->model.info.masked || !path || !choir__is_record_file(path))
+        return false;
+    if (choir__data_records_open(&records, path) != CHOIR_OK ||
+        choir__data_records_next(&records, &record) != CHOIR_OK)
+        (void)choir_error_message(); /* marks the error as read: the data were opened before */
+    bool has =
+        record && (choir__json_get(record, "label") || choir__json_get(record, "labels"));
+    choir__data_records_close(&records);
+    return has;
+}
+
 static void say(const choir__job *j, char *text)
 {
     choir__job_tell_notes(j, text);
@@ -93,6 +111,10 @@ void choir__job_notes(const choir__job *j)
     if (is_table(j))
         say(j,
             choir__format("%s is trained on as plain text, with its separators", j->data.path));
+    if (has_unused_labels(j))
+        say(j, choir__format("%s has labels, and this model fills gaps in texts: to train a "
+                             "classifier, name the number of classes, such as %.*s:classes=2",
+                   j->data.path, (int)strcspn(j->model.name, ":"), j->model.name));
     if (choir_dataset_says(j->data.train))
         say(j, choir__strdup(choir_dataset_says(j->data.train)));
     char *numbers = choir__classes_note(j->data.train, &j->model.classes);

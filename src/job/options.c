@@ -56,7 +56,8 @@ static const char *log_forms(size_t i)
 
 const choir__line_option choir__job_options[] = {
     {"model", CHOIR__STRING, AT(model.name), .argument = "NAME[:key=value,...]",
-        .elsewhere = "model_name_or_path max_seq_length max_length",
+        .elsewhere = "model_name_or_path max_seq_length[NAME:context=N] "
+                     "max_length[NAME:context=N] block_size[NAME:context=N]",
         .help =
             "a published model (its config.json, or a folder with one, whose weights are "
             "loaded if they are there; FOLDER:classes=3 gives it a new head), a GGUF file, or one "
@@ -201,7 +202,7 @@ const choir__line_option choir__job_options[] = {
         .help = "save memory: compute the blocks of the model again in backward",
         .passed_on = true, .recorded = CHOIR__RECORDED_FREE},
     {"amp", CHOIR__STRING, AT(optim.amp), .argument = "LEVEL",
-        .elsewhere = "fp16 bf16 mixed_precision precision",
+        .elsewhere = "fp16[fp16] bf16[bf16] mixed_precision precision",
         .help = "mixed precision: autocast to 16 bits, or a level of Apex (default off)",
         .choices = choir__job_amp_level_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_amp_text},
@@ -241,7 +242,8 @@ const choir__line_option choir__job_options[] = {
         .help = "number of passes over the data", .rereads = true, .displaced_by = {"steps"}},
     {"optimizer", CHOIR__STRING, AT(optim.optimizer), .preset = "adamw",
         .argument = "NAME[:key=value,...]",
-        .elsewhere = "optim adam_beta1 adam_beta2 adam_epsilon",
+        .elsewhere =
+            "optim adam_beta1[adamw:beta1=X] adam_beta2[adamw:beta2=X] adam_epsilon[adamw:eps=X]",
         .help = "the optimizer, such as adamw:beta2=0.99,decay=matrices",
         .choices = choir__job_optimizer_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_KIND, .written = choir__option_optimizer_text},
@@ -255,7 +257,9 @@ const choir__line_option choir__job_options[] = {
         .help = "parameters that are not trained, by their names: 'bert.embeddings.*'",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
     {"lora", CHOIR__STRING, AT(optim.lora), .argument = "r=16[,key=value,...]",
-        .elsewhere = "lora_r lora_rank lora_alpha lora_dropout lora_target_modules use_peft",
+        .elsewhere =
+            "lora_r[r=N] lora_rank[r=N] lora_alpha[r=N,alpha=X] lora_dropout[r=N,dropout=X] "
+            "lora_target_modules[r=N,targets=NAME] use_peft[r=16]",
         .help =
             "train low-rank adapters beside frozen weights: alpha=(2 r),dropout=0,rslora=0, "
             "targets=q_proj/v_proj or all-linear (default: the layers for queries and values), "
@@ -263,7 +267,7 @@ const choir__line_option choir__job_options[] = {
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS,
         .written = choir__option_lora_text},
     {"base", CHOIR__STRING, AT(optim.base), .argument = "TYPE",
-        .elsewhere = "load_in_4bit load_in_8bit quantization_config",
+        .elsewhere = "load_in_4bit[q4_0] load_in_8bit[q8_0] quantization_config",
         .help = "hold frozen weights in few bits (default: as a GGUF file has them; those that "
                 "products read in --amp's 16 bits, others as f32)",
         .choices = choir__base_names, .strict = true, .passed_on = true,
@@ -271,7 +275,8 @@ const choir__line_option choir__job_options[] = {
     {"schedule", CHOIR__STRING, AT(optim.schedule), .preset = "constant",
         .argument = "NAME[:key=value,...]",
         .elsewhere =
-            "lr_scheduler_type lr_scheduler warmup warmup_steps warmup_ratio warmup_iters",
+            "lr_scheduler_type lr_scheduler warmup[NAME:warmup=N] warmup_steps[NAME:warmup=N] "
+            "warmup_ratio[NAME:warmup=0.1] warmup_iters[NAME:warmup=N] min_lr[NAME:min_lr=X]",
         .help =
             "schedule of the learning rate, such as cosine:warmup=0.1,min_lr=1e-4 (a share of "
             "the steps, or their number)",
@@ -335,7 +340,7 @@ const choir__line_option choir__job_options[] = {
     {"best", CHOIR__STRING, AT(training.best), .argument = "METRIC[:min|max]",
         .elsewhere = "metric_for_best_model load_best_model_at_end monitor",
         .help =
-            "the measure of validations that chooses the best checkpoint, DIR/best: loss, accuracy "
+            "what a validation measures to choose the best checkpoint, DIR/best: loss, accuracy "
             "or the NAME of --metric (default loss)",
         .recorded = CHOIR__RECORDED_JUDGES, .written = choir__option_best_text,
         .no_effect = choir__option_unvalidated},

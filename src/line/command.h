@@ -73,7 +73,8 @@ struct choir__line_option {
                           as --audit=every=9; NULL: it needs a value */
     const char *help;
     const char *elsewhere;         /* names in other programs, with blanks between, or NULL: who
-                                      writes one is asked whether this option was meant */
+                                      writes one is asked whether this option was meant; behind
+                                      a name, in brackets, the form of the value */
     char letter;                   /* 'n' of -n; 0: none */
     choir__line_choices *choices;  /* values that the help and the completion offer, or NULL */
     bool strict;                   /* only the choices are accepted */

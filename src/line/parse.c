@@ -71,26 +71,33 @@ const char *choir__line_nearest(const choir__line_taken *taken, int count, const
     return near;
 }
 
-/* Returns whether a list of names has this one, with dashes or underscores. */
-static bool has_name(const char *list, const char *name)
+/* Returns the end of a name in a list, with dashes or underscores, or NULL: the list lacks it.
+ */
+static const char *find_name(const char *list, const char *name)
 {
     for (const char *own = list; own; own = strchr(own, ' ')) {
         own += *own == ' ';
         size_t i = 0;
         while (name[i] && (own[i] == name[i] || (own[i] == '_' && name[i] == '-')))
             i++;
-        if (!name[i] && (!own[i] || own[i] == ' '))
-            return true;
+        if (!name[i] && (!own[i] || own[i] == ' ' || own[i] == '['))
+            return own + i;
     }
-    return false;
+    return NULL;
 }
 
-/* Returns the option that has the name in another program, or NULL. */
-static const char *named_elsewhere(const tables *t, const char *name)
+/* Returns the option that has the name in another program, with the value that the name stands
+ * for, as "schedule NAME:warmup=N", which the caller frees; or NULL. */
+static char *named_elsewhere(const tables *t, const char *name)
 {
-    for (int i = 0; i < t->count; i++)
-        if (has_name(t->taken[i].option->elsewhere, name))
-            return t->taken[i].option->name;
+    for (int i = 0; i < t->count; i++) {
+        const choir__line_option *o = t->taken[i].option;
+        const char *end = find_name(o->elsewhere, name);
+        if (end && *end == '[')
+            return choir__format("%s %.*s", o->name, (int)strcspn(end, "]") - 1, end + 1);
+        if (end)
+            return choir__strdup(o->name);
+    }
     return NULL;
 }
 
@@ -102,23 +109,24 @@ static char *name_in(const char *word)
                : choir__format("%.*s", (int)strcspn(word, "=") - 2, word + 2);
 }
 
-/* Returns the option that may have been meant by a word such as --stesp=4, or NULL. */
-static const char *nearest(const tables *t, const char *word)
+/* Returns the option that may have been meant by a word such as --stesp=4, or NULL; the caller
+ * frees it. */
+static char *nearest(const tables *t, const char *word)
 {
     char *name = name_in(word);
     if (!name)
         return NULL;
-    const char *same = named_elsewhere(t, name);
-    const char *near = same ? same : choir__line_nearest(t->taken, t->count, name);
+    char *same = named_elsewhere(t, name);
+    const char *near = same ? NULL : choir__line_nearest(t->taken, t->count, name);
     free(name);
-    return near;
+    return near ? choir__strdup(near) : same;
 }
 
 /* Returns whether a word such as --train_file names the operand in another program. */
 static bool means_operand(const choir__line_command *c, const char *word)
 {
     char *name = name_in(word);
-    bool means = name && has_name(c->operand_elsewhere, name);
+    bool means = name && find_name(c->operand_elsewhere, name);
     free(name);
     return means;
 }
@@ -130,12 +138,15 @@ static int refuse_unknown(const choir__line_command *c, const tables *t, char **
     const choir__line_taken *known = find(t, optopt);
     if (known && optopt >= FIRST)
         return choir__line_usage(c->name, "--%s takes no value", known->option->name);
-    const char *word = inside ? next : argv[optind - 1], *near = nearest(t, word);
+    const char *word = inside ? next : argv[optind - 1];
     if (means_operand(c, word))
         return choir__line_usage(
             c->name, "unknown option '%s'; %s is written without an option", word, c->operand);
-    return choir__line_usage(c->name, "unknown option '%s'%s%s%s", word,
+    char *near = nearest(t, word);
+    int status = choir__line_usage(c->name, "unknown option '%s'%s%s%s", word,
         near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "");
+    free(near);
+    return status;
 }
 
 static int take(const choir__line_command *c, void *values, const choir__line_taken *taken)

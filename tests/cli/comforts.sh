@@ -144,19 +144,20 @@ names_of_others() {
     done <<'END'
 learning_rate lr
 learning-rate lr
-warmup_ratio schedule
+warmup_ratio schedule NAME:warmup=0.1
 per_device_train_batch_size batch-size
-fp16 amp
+fp16 amp fp16
 max_steps steps
 metric_for_best_model best
 eval_strategy eval-epochs
-lora_rank lora
-adam_beta2 optimizer
-max_seq_length model
-max_length model
+lora_rank lora r=N
+adam_beta2 optimizer adamw:beta2=X
+max_seq_length model NAME:context=N
+block-size model NAME:context=N
 per_device_eval_batch_size batch-size
 run_name run
 gpus devices
+load_in_4bit base q4_0
 END
     bad 2 "unknown option '--train_file'; DATA is written without an option" \
         train --train_file text

@@ -29,6 +29,15 @@ same_bits() {
     same_run one.out out
 }
 
+# Labels that a model does not use, and a text that looks like the name of a file, are named.
+probably_not_meant() {
+    noted 'set.jsonl has labels, and this model fills gaps .*, such as bert:classes=2' \
+        train --model ${bert%,*} --tokenizer tokenizer.json --batch-size 12 --quiet --steps 1 \
+        set.jsonl
+    noted 'there is no file good.txt: it is taken as a text' predict one good.txt
+    good predict one 'good. film'
+}
+
 held_out() {
     good "${job[@]}" --steps 2 --val-split 0.25 --save quarter set.csv
     good eval --json quarter
@@ -161,6 +170,7 @@ other_columns() {
 }
 
 check same_bits
+check probably_not_meant
 check other_columns
 check numbers_and_several
 check held_out

@@ -185,6 +185,8 @@ static void print_axis(const choir__plot *p, const canvas *c)
         choir__axis_text(
             text[i], p->axis == CHOIR__STEPS ? floor(mark) : mark, (high - low) / 2);
     }
+    if (!strcmp(text[1], text[0]) || !strcmp(text[1], text[2]))
+        *text[1] = '\0'; /* no whole step lies between them */
     printf("%*s\xe2\x94\x94", c->left - 1, "");
     for (int x = 0; x < c->columns; x++)
         printf("\xe2\x94\x80");

@@ -123,7 +123,7 @@ static choir_status read_curves(choir__plot *p, const choir__plot_runs *runs)
 
 static choir_status draw(choir__plot *p, const choir__plot_runs *runs)
 {
-    choir_status status = p->file ? choir__gnuplot_check("choir plot", p->file) : CHOIR_OK;
+    choir_status status = p->file ? choir__gnuplot_check("the picture", p->file) : CHOIR_OK;
     p->curves = choir__calloc((size_t)runs->count, sizeof *p->curves);
     if (status == CHOIR_OK)
         status = read_curves(p, runs);

@@ -325,6 +325,8 @@ int choir__tune_where(
     struct stat about;
     if (dir && (stat(dir, &about) != 0 || !S_ISDIR(about.st_mode)))
         return choir__line_usage("tune", "--dir %s: there is no such folder", dir);
+    if (study && !strpbrk(study, ":.") && access(study, F_OK) != 0) /* no address or file */
+        return choir__line_usage("tune", "%s: there is no such study or folder", study);
     return CHOIR__EXIT_OK;
 }
 

@@ -59,12 +59,17 @@ static const char *kind_at(size_t i)
 
 /* --- checks --- */
 
-choir_status choir__tune_picture_check(const char *name, const char *file)
+static bool is_picture(const char *file)
 {
     const char *dot = strrchr(file, '.');
+    return dot && (!strcmp(dot, ".png") || !strcmp(dot, ".svg"));
+}
+
+choir_status choir__tune_picture_check(const char *name, const char *file)
+{
     if (choir__find_named(&names, name) < 0)
         return choir__unknown_name(&names, "picture", name);
-    if (!dot || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0))
+    if (!is_picture(file))
         return choir__error(
             CHOIR_ERR_ARGUMENT, "%s: expected a file name that ends with .png or .svg", file);
     return choir__gnuplot_check("the picture", file);
@@ -358,6 +363,10 @@ int choir__tune_plot(int argc, char **argv)
     int status = choir__line_parse(&command, &r, argc - 1, argv + 1, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
+    if (operands.count == 1 && !is_picture(operands.words[0]))
+        return choir__line_usage("tune",
+            "plot: expected studies and then the picture, FILE.png or FILE.svg, got %s alone",
+            operands.words[0]);
     int count = operands.count - 1;
     const char *file = operands.words[count];
     const char *where;

@@ -62,11 +62,12 @@ void choir__plot_history(const choir__plotted *p, FILE *g, choir__panel panel)
     choir__plot_axis(g, 'y', p->range);
     choir__plot_name_y(p, g, panel, p->metric, 32);
     fprintf(g,
-        "set xlabel 'trial' font ',%d'\nset xrange [-0.5:%lld.5]\n"
+        "set xlabel 'trial' font ',%d'\nset xrange [-0.5:%lld.5]\n%s"
         "set key at graph 1, graph 1 right bottom horizontal samplen 1.5 font ',%d'\n"
         "set pointsize %g\n"
         "plot $complete with points pt 7 lc rgb '#6BAED6' title 'complete'",
-        FONT - 1, (long long)choir__max(p->count - 1, 1), FONT - 2, p->count > 400 ? 0.6 : 1.0);
+        FONT - 1, (long long)choir__max(p->count - 1, 1), p->count <= 8 ? "set xtics 1\n" : "",
+        FONT - 2, p->count > 400 ? 0.6 : 1.0);
     if (choir__plot_has_state(p, CHOIR_TRIAL_PRUNED))
         fprintf(g, ", \\\n  $stopped with points pt 6 lc rgb '#888888' title 'stopped early'");
     if (choir__plot_has_state(p, CHOIR_TRIAL_FAIL))

@@ -146,7 +146,7 @@ choir_status choir_dataset_open(const char *path, choir_split split, choir_data_
         return CHOIR_ERR_IO;
     choir__data_request r = {.path = path  ? path
                                      : own ? own
-                                           : "a text",
+                                           : "no data",
         .split = split,
         .opts = &opts,
         .info = info};

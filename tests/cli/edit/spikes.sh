@@ -48,7 +48,7 @@ audited() {
     spiky audited --audit=every=1 --save-keep 1
     [ ! -e audited.saved/step-00000004 ] || fail 'the first checkpoint is kept'
     good audit audited.saved
-    grep -q '^equal: audited.saved, 40 audited steps from 1 to 40, run again from the beginning$' out || fail "$(cat out)"
+    has out '^equal: audited.saved, 40 audited steps from 1 to 40, run again from the beginning$'
     good audit audited.saved --steps 2:9 --strategy ddp --nproc 2
     good audit one.saved # compares the weights of a checkpoint
 }

@@ -83,6 +83,7 @@ from_its_folder() {
     bad 2 '--dir nowhere: there is no such folder' tune best --dir nowhere
     bad 2 '--dir nowhere: there is no such folder' tune plot --dir nowhere file.svg
     bad 2 'missing STUDY, --storage URL or --dir DIR' tune best
+    bad 2 'nosearch: there is no such study or folder' tune show nosearch
     bad 2 'missing STUDY, --storage URL or --dir DIR' tune plot file.svg
 }
 

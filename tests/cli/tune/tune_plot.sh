@@ -171,7 +171,7 @@ evaluators() {
 }
 
 wrong() {
-    bad 2 'missing STUDY' tune plot runs
+    bad 2 'expected studies and then the picture, .*, got runs alone' tune plot runs
     bad 2 'expected a file name that ends with .png or .svg' tune plot runs picture.gif
     bad 2 "unknown picture 'histry' .did you mean 'history'" tune plot --kind histry runs a.svg
     bad 2 "the study has no parameter 'y'" tune plot --params x,y runs a.svg
