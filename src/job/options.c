@@ -136,8 +136,8 @@ const choir__line_option choir__job_options[] = {
     {"skip-batches", CHOIR__STRING, AT(data.skip), .argument = "A:B,...",
         .help =
             "leave out batches A to B - 1, or A alone, as if the data did not have them; batch "
-            "n is what step n trains on without this option. A resumed run leaves out its earlier "
-            "ones, too",
+            "n is what step n trains on without this option. The steps stay as many, so --epochs "
+            "ends in the next epoch. A resumed run leaves out its earlier ones, too",
         .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"workers", CHOIR__INT, AT(data.workers), 1, CHOIR_MAX_WORKERS, .preset = "1",
         .argument = "N", .elsewhere = "dataloader_num_workers num_workers",

@@ -232,12 +232,21 @@ static choir_status find_rate(choir__trainer *t)
     return status;
 }
 
+/* A spike before the first checkpoint leads back to the beginning. */
+static choir_status save_beginning(choir__trainer *t)
+{
+    bool needed = t->spike.factor > 0 && !t->now.step && !t->now.after;
+    return needed ? choir__trainer_save_now_and_then(t, 0) : CHOIR_OK;
+}
+
 static choir_status train(choir__trainer *t)
 {
     choir_status status = choir__job_rank_sync(&t->part);
     bool ended = false;
     if (t->job->training.find_lr && status == CHOIR_OK)
         return find_rate(t);
+    if (status == CHOIR_OK)
+        status = save_beginning(t);
     for (int64_t done = 0; status == CHOIR_OK && (t->now.after || !choir__trainer_is_done(t));
          done++) {
         choir__trainer_start_trace(t, done);

@@ -81,12 +81,27 @@ elastic_ranks() {
     done
 }
 
+# Before the first checkpoint a run goes back to its beginning.
+back_to_the_beginning() {
+    local strategy
+    for strategy in single 'ddp --nproc 2' 'fsdp --nproc 2' 'pipeline --nproc 2'; do
+        rm -rf begun.saved
+        # shellcheck disable=SC2086
+        spiky begun --save-every 99 --steps 12 --strategy $strategy
+        edits_of begun | grep -q '^0 ' || fail "not from the beginning: $(cat err)"
+        good train "${job[@]}" --steps 12 text \
+            --skip-batches "$(edits_of begun | tail -n 1 | cut -d ' ' -f 2)"
+        [ "$(field weights_sha256 begun)" = "$(field weights_sha256 out)" ] || fail "$strategy"
+    done
+}
+
 # A loss that is not finite is a spike at any step; and without a checkpoint the sentence says what
 # to do.
 nothing_to_go_back_to() {
-    bad 1 'step [0-9]* is a spike: the .* is .*; no checkpoint to go back to is kept: --skip-b' \
-        train --quiet --model toy --optimizer sgd --lr 1e12 --on-spike 5 --save none \
-        --save-every 50 --steps 60 random
+    good train --quiet --model toy --optimizer sgd --steps 5 --save before random
+    choir train --quiet --resume before/latest --lr 1e12 --on-spike 5:rewind=50 \
+        --save none --save-every 50 --steps 60 >out 2>err && fail 'a loss of NaN is no spike'
+    has err 'step [0-9]* is a spike: the .* is .*; no checkpoint to go back to is kept: --skip-b'
 }
 
 wrong_rules() {
@@ -103,6 +118,7 @@ check as_if_edited_by_hand
 check audited
 check interruptions_change_nothing
 check elastic_ranks
+check back_to_the_beginning
 check nothing_to_go_back_to
 check wrong_rules
 finish
