@@ -117,7 +117,7 @@ static int run(const choir__line_command *command, int argc, char **argv)
     } else {
         status = train(&job);
     }
-    choir__job_leave_folders(&job, status == CHOIR__EXIT_OK || is_interruption(status));
+    choir__job_leave_folders(&job.saves, status == CHOIR__EXIT_OK || is_interruption(status));
     choir__job_free(&job);
     return status;
 }

@@ -21,10 +21,10 @@ static char *with_values(const char *text)
     return made;
 }
 
-choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
+choir_status choir__job_audited(const choir__job_records *r, choir__job_audit *audit)
 {
     *audit = (choir__job_audit){0};
-    if (!j->records.audit)
+    if (!r->audit)
         return CHOIR_OK;
     audit->every = 50;
     const choir__option known[] = {
@@ -33,7 +33,7 @@ choir_status choir__job_audited(const choir__job *j, choir__job_audit *audit)
         {"dump", CHOIR__FLAG, &audit->dump, 0, 1},
         {NULL},
     };
-    char *text = with_values(j->records.audit);
+    char *text = with_values(r->audit);
     choir_status status = choir__options_parse(text, "--audit", known);
     free(text);
     return status;
@@ -80,8 +80,8 @@ static choir_status check_recheck(const choir__job *j)
 choir_status choir__job_check_audit(choir__job *j)
 {
     choir__job_audit audit;
-    choir_status status = choir__job_audited(j, &audit);
-    if (status == CHOIR_OK && audit.every && choir__job_strategy_alone(j))
+    choir_status status = choir__job_audited(&j->records, &audit);
+    if (status == CHOIR_OK && audit.every && choir__job_strategy_alone(&j->placement))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "--audit with --strategy %s: its ranks step by themselves, and have no common state "
             "that could be hashed",
@@ -93,5 +93,5 @@ bool choir__job_deals_again(const choir__job *j)
 {
     choir__job_audit audit;
     return j->ranks.max_restarts ||
-           (choir__job_audited(j, &audit) == CHOIR_OK && audit.recheck);
+           (choir__job_audited(&j->records, &audit) == CHOIR_OK && audit.recheck);
 }

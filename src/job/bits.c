@@ -23,9 +23,9 @@ const char *choir__job_bits_names(size_t i)
     return i < CHOIR_COUNT(values) ? values[i] : NULL;
 }
 
-bool choir__job_has_gpus(const choir__job *j)
+bool choir__job_has_gpus(const choir__job_placement *p)
 {
-    return strncmp(j->placement.device_names[0], "cpu", 3) != 0;
+    return strncmp(p->device_names[0], "cpu", 3) != 0;
 }
 
 /* The classes that a rank has, and the one it asks for. */
@@ -43,7 +43,7 @@ static offer own_offer(const choir__job *j, bool launched)
     const char *bits = j->optim.bits;
     const bool named = bits && strcmp(bits, "auto") != 0;
     const bool bf16 = choir__amp_find(j->optim.amp)->dtype == CHOIR_BF16;
-    offer o = {.gpus = choir__job_has_gpus(j),
+    offer o = {.gpus = choir__job_has_gpus(&j->placement),
         .wanted = named ? choir__multiplier_named(bits) : choir__multiplier_wanted(),
         .amx = bf16 && choir__cpu_has_amx()};
     if (choir__multiplier_is_here(CHOIR__BY_ONEDNN)) {

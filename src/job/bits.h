@@ -16,7 +16,7 @@ choir_status choir__job_take_bits(choir__job_rank *part, bool launched);
 void choir__job_drop_bits(choir__job_rank *part);
 
 /* Returns true if the job's devices are GPUs, which have a class of their own. */
-bool choir__job_has_gpus(const choir__job *job);
+bool choir__job_has_gpus(const choir__job_placement *placement);
 
 /* Goes over to the class in which this job has computed so far. Errors: as above. */
 choir_status choir__job_keep_bits(choir__job_rank *part, const char *bits);

@@ -97,14 +97,14 @@ static choir_status parse_strategy(choir__job *j)
         j->placement.nproc, j->placement.strategy->name, list);
 }
 
-choir_status choir__job_devices_once(const choir__job *j)
+choir_status choir__job_devices_once(const choir__job_placement *p)
 {
-    for (int i = 1; i < j->placement.device_count; i++)
+    for (int i = 1; i < p->device_count; i++)
         for (int k = 0; k < i; k++)
-            if (!strcmp(j->placement.device_names[i], j->placement.device_names[k]))
+            if (!strcmp(p->device_names[i], p->device_names[k]))
                 return choir__error(CHOIR_ERR_ARGUMENT,
                     "--devices %s: %s is named twice; one process needs different devices",
-                    j->placement.devices, j->placement.device_names[i]);
+                    p->devices, p->device_names[i]);
     return CHOIR_OK;
 }
 
@@ -127,7 +127,7 @@ static choir_status check_devices(choir__job *j)
             j->placement.mesh, j->placement.nproc, c->dims[c->count - 1].size,
             j->placement.device_count);
     return inside || j->placement.strategy->spread == CHOIR__ALL_DEVICES
-               ? choir__job_devices_once(j)
+               ? choir__job_devices_once(&j->placement)
                : CHOIR_OK;
 }
 
@@ -168,7 +168,7 @@ static choir_status settle_cut(choir__job *j)
     choir__composition before = {0};
     const char *strategy =
         j->saves.resumed
-            ? choir__job_recorded(j, CHOIR__JOB_OPTION(placement.strategy_text)->name)
+            ? choir__job_recorded(&j->saves, CHOIR__JOB_OPTION(placement.strategy_text)->name)
             : NULL;
     if (strategy && choir__composition_parse(strategy, &before) != CHOIR_OK)
         (void)choir_error_message(); /* marks the error as read: the record is compared later */
@@ -302,7 +302,7 @@ static choir_status read_devices(choir__job *j)
 static choir_status check_bits(choir__job *j)
 {
     const char *bits = j->optim.bits;
-    const bool gpus = choir__job_has_gpus(j);
+    const bool gpus = choir__job_has_gpus(&j->placement);
     if (!bits || !strcmp(bits, "auto") || gpus == !strcmp(bits, "cuda") ||
         !choir__job_was_given(j, CHOIR__JOB_OPTION(optim.bits)))
         return CHOIR_OK;

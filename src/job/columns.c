@@ -79,8 +79,8 @@ char *choir__option_bits_text(const void *job, choir__line_form form)
 {
     const choir__job *j = job;
     const char *bits = j->optim.bits ? j->optim.bits : "auto";
-    bool settled =
-        !strcmp(bits, "auto") && choir__multiplier_is_taken() && !choir__job_has_gpus(j);
+    bool settled = !strcmp(bits, "auto") && choir__multiplier_is_taken() &&
+                   !choir__job_has_gpus(&j->placement);
     (void)form;
     return choir__strdup(settled ? choir_cpu_bits() : bits);
 }

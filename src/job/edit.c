@@ -11,18 +11,18 @@
 
 /* --- batches that are left out --- */
 
-choir__skips choir__job_skips(const choir__job *j)
+choir__skips choir__job_skips(const choir__job_data *d)
 {
     choir__skips s = {0};
-    if (choir__skips_add(&s, j->data.skip) != CHOIR_OK) /* has been checked */
+    if (choir__skips_add(&s, d->skip) != CHOIR_OK) /* has been checked */
         (void)choir_error_message();
     return s;
 }
 
-void choir__job_set_skips(choir__job *j, const choir__skips *s)
+void choir__job_set_skips(choir__job_data *d, const choir__skips *s)
 {
-    free(j->data.skips);
-    j->data.skip = j->data.skips = choir__skips_text(s, INT64_MAX);
+    free(d->skips);
+    d->skip = d->skips = choir__skips_text(s, INT64_MAX);
 }
 
 static choir_status add(choir__skips *s, const char *text, const char *where)
@@ -40,9 +40,9 @@ static bool is_same(const char *a, const char *b)
 
 /* Compares two lists as far as the checkpoint's steps reach. */
 static choir_status compare(
-    const choir__job *j, const choir__skips *was, const choir__skips *is)
+    const choir__job_saves *saves, const choir__skips *was, const choir__skips *is)
 {
-    int64_t step = j->saves.resumed_step, reached = step ? choir__skips_batch(was, step) : 0;
+    int64_t step = saves->resumed_step, reached = step ? choir__skips_batch(was, step) : 0;
     char *before = choir__skips_text(was, reached), *now = choir__skips_text(is, reached);
     choir_status status =
         is_same(before, now)
@@ -50,8 +50,8 @@ static choir_status compare(
             : choir__error(CHOIR_ERR_ARGUMENT,
                   "--skip-batches: %s has done %lld steps, up to batch %lld, and has left out %s, "
                   "not %s: go back before the batch by --rewind, or begin another run",
-                  j->saves.resume, (long long)step, (long long)reached,
-                  before ? before : "none", now ? now : "none");
+                  saves->resume, (long long)step, (long long)reached, before ? before : "none",
+                  now ? now : "none");
     free(before);
     free(now);
     return status;
@@ -62,7 +62,7 @@ choir_status choir__job_check_skips(choir__job *j)
     choir__skips s = {0};
     choir_status status = add(&s, j->data.skip, "--skip-batches");
     if (status == CHOIR_OK)
-        choir__job_set_skips(j, &s);
+        choir__job_set_skips(&j->data, &s);
     choir__skips_free(&s);
     return status;
 }
@@ -72,15 +72,15 @@ choir_status choir__job_join_skips(choir__job *j)
     if (!j->saves.resumed)
         return CHOIR_OK;
     const choir__line_option *option = CHOIR__JOB_OPTION(data.skip);
-    const char *recorded = choir__job_recorded(j, option->name);
-    choir__skips was = {0}, is = choir__job_skips(j);
+    const char *recorded = choir__job_recorded(&j->saves, option->name);
+    choir__skips was = {0}, is = choir__job_skips(&j->data);
     choir_status status = add(&was, recorded, j->saves.resume);
     if (status == CHOIR_OK && !choir__job_leaves_out(j, option))
         status = add(&is, recorded, j->saves.resume);
     if (status == CHOIR_OK)
-        status = compare(j, &was, &is);
+        status = compare(&j->saves, &was, &is);
     if (status == CHOIR_OK)
-        choir__job_set_skips(j, &is);
+        choir__job_set_skips(&j->data, &is);
     choir__skips_free(&was);
     choir__skips_free(&is);
     return status;
@@ -88,7 +88,7 @@ choir_status choir__job_join_skips(choir__job *j)
 
 choir_status choir__job_check_skips_end(choir__job *j)
 {
-    choir__skips s = choir__job_skips(j);
+    choir__skips s = choir__job_skips(&j->data);
     int64_t last = choir__skips_batch(&s, j->training.steps);
     const choir__skips_range *r = s.count ? &s.ranges[s.count - 1] : NULL;
     choir_status status = CHOIR_OK;
@@ -102,27 +102,27 @@ choir_status choir__job_check_skips_end(choir__job *j)
 
 /* --- going back --- */
 
-choir_status choir__job_rewind(choir__job *j, const char *run)
+choir_status choir__job_rewind(choir__job_saves *saves, const char *run)
 {
     char path[PATH_MAX];
     if (!run)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--rewind %lld: expected the folder of a run for --resume, got %s",
-            (long long)j->saves.rewind, j->saves.resume);
+            (long long)saves->rewind, saves->resume);
     choir_train_state newest;
-    choir_status status = choir__checkpoint_before(run, j->saves.rewind, path);
+    choir_status status = choir__checkpoint_before(run, saves->rewind, path);
     if (status == CHOIR_OK)
         status = choir_training_read(run, &newest);
     if (status != CHOIR_OK)
-        return choir__error(CHOIR_ERR_ARGUMENT, "--rewind %lld: %s", (long long)j->saves.rewind,
+        return choir__error(CHOIR_ERR_ARGUMENT, "--rewind %lld: %s", (long long)saves->rewind,
             choir_error_message());
-    if (j->saves.rewind > newest.step)
-        choir__job_add_note(
-            j, choir__format("--rewind %lld: the newest checkpoint of %s is of step %lld, and "
-                             "is taken",
-                   (long long)j->saves.rewind, run, (long long)newest.step));
-    free(j->saves.rewound);
-    j->saves.rewound_from = newest.step;
-    j->saves.resume = j->saves.rewound = choir__strdup(path);
+    if (saves->rewind > newest.step)
+        choir__job_add_note(saves,
+            choir__format("--rewind %lld: the newest checkpoint of %s is of step %lld, and "
+                          "is taken",
+                (long long)saves->rewind, run, (long long)newest.step));
+    free(saves->rewound);
+    saves->rewound_from = newest.step;
+    saves->resume = saves->rewound = choir__strdup(path);
     return CHOIR_OK;
 }

@@ -33,13 +33,13 @@ choir_status choir__job_join_skips(choir__job *job);
 choir_status choir__job_check_skips_end(choir__job *job);
 
 /* Makes the job leave out this list instead. */
-void choir__job_set_skips(choir__job *job, const choir__skips *skips);
+void choir__job_set_skips(choir__job_data *data, const choir__skips *skips);
 
 /* Returns the job's list, which has been checked; the caller frees it. */
-choir__skips choir__job_skips(const choir__job *job);
+choir__skips choir__job_skips(const choir__job_data *data);
 
 /* --rewind: makes --resume name the newest checkpoint of the run that is not behind that step.
  * Error: argument. */
-choir_status choir__job_rewind(choir__job *job, const char *run);
+choir_status choir__job_rewind(choir__job_saves *saves, const char *run);
 
 #endif

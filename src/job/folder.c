@@ -148,18 +148,18 @@ static bool is_same_folder(const char *a, const char *b)
 }
 
 /* Refuses to continue from a step that another process has continued from in the meantime. */
-static choir_status check_step(const choir__job *j)
+static choir_status check_step(const choir__job_saves *saves)
 {
     choir_train_state s;
-    if (!choir__job_goes_on_in_place(&j->saves))
+    if (!choir__job_goes_on_in_place(saves))
         return CHOIR_OK;
-    choir_status status = choir_training_read(j->saves.resume, &s);
-    if (status != CHOIR_OK || s.step == j->saves.resumed_step)
+    choir_status status = choir_training_read(saves->resume, &s);
+    if (status != CHOIR_OK || s.step == saves->resumed_step)
         return status;
     return choir__error(CHOIR_ERR_STATE,
         "%s was at step %lld, and another job has brought it to step %lld in the meantime: start "
         "this command again",
-        j->saves.resume, (long long)j->saves.resumed_step, (long long)s.step);
+        saves->resume, (long long)saves->resumed_step, (long long)s.step);
 }
 
 choir_status choir__job_take_folders(choir__job *j)
@@ -176,17 +176,17 @@ choir_status choir__job_take_folders(choir__job *j)
     if (status == CHOIR_OK)
         status = choir__job_check_folders(j); /* again: now no other job can interfere */
     if (status == CHOIR_OK)
-        status = check_step(j);
+        status = check_step(&j->saves);
     return status == CHOIR_OK && j->saves.rewound && choir__job_goes_on_in_place(&j->saves)
                ? choir__checkpoint_go_back(j->saves.dir, j->saves.resumed_step)
                : status;
 }
 
-void choir__job_leave_folders(choir__job *j, bool ended)
+void choir__job_leave_folders(choir__job_saves *s, bool ended)
 {
-    for (size_t i = 0; i < CHOIR_COUNT(j->saves.claims); i++) {
-        choir__claim_free(j->saves.claims[i], !ended && may_start_again());
-        j->saves.claims[i] = NULL;
+    for (size_t i = 0; i < CHOIR_COUNT(s->claims); i++) {
+        choir__claim_free(s->claims[i], !ended && may_start_again());
+        s->claims[i] = NULL;
     }
 }
 

@@ -16,7 +16,7 @@ choir_status choir__job_check_sizes(choir__job *j)
 {
     const bool chosen = j->training.microbatches > 0;
     if (!chosen)
-        j->training.microbatches = choir__job_strategy_microbatches(j);
+        j->training.microbatches = choir__job_strategy_microbatches(&j->placement);
     choir__composition_settle(
         &j->placement.composition, NULL, j->placement.nproc, j->training.microbatches);
     choir_status status = choir__job_strategy_check_chunks(j);
@@ -24,7 +24,7 @@ choir_status choir__job_check_sizes(choir__job *j)
         status = choir__job_strategy_settle_slices(j);
     if (status != CHOIR_OK)
         return status;
-    int dealt = choir__job_strategy_dealt(j);
+    int dealt = choir__job_strategy_dealt(&j->placement);
     bool declared = chosen || j->placement.composition.dims[0].declares;
     int64_t units = choir__job_strategy_units(j);
     if (j->ranks.max_restarts && choir__job_strategy_recovery(j) < CHOIR__REBUILT_AS_MANY &&

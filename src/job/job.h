@@ -259,7 +259,7 @@ choir_status choir__job_check_folders(const choir__job *job);
  * choir__job_leave_folders; ended: the job is done or was interrupted, so that an agent will
  * not start it again. Errors: argument, state (another job is there), I/O. */
 choir_status choir__job_take_folders(choir__job *job);
-void choir__job_leave_folders(choir__job *job, bool ended);
+void choir__job_leave_folders(choir__job_saves *saves, bool ended);
 
 /* Returns whether the ranks copy their state to memory of the agents of `choir run`, which
  * start the ranks again after a loss. True if agents started the job and all ranks have the
@@ -270,7 +270,7 @@ bool choir__job_may_be_kept(const choir__job *job);
 uint64_t choir__job_checkpoint(const choir__job_saves *saves);
 
 /* Refuses a job that names a device twice. Error: argument. */
-choir_status choir__job_devices_once(const choir__job *job);
+choir_status choir__job_devices_once(const choir__job_placement *placement);
 /* Writes the name of a device, of those beyond device_names, too, and returns it. */
 const char *choir__job_device_name(
     const choir__job_placement *placement, int device, char name[CHOIR__JOB_DEVICE_NAME]);
@@ -300,7 +300,7 @@ bool choir__job_leaves_out(const choir__job *job, const choir__line_option *opti
  * The caller frees it. */
 char *choir__job_destination(const char *dest);
 /* Adds a destination of --log. Error: argument. */
-choir_status choir__job_add_log(choir__job *job, const char *destination);
+choir_status choir__job_add_log(choir__job_records *records, const char *destination);
 
 /* --- the job as JSON: job/document/document.c --- */
 
@@ -346,7 +346,7 @@ choir_status choir__job_recall(choir__job *job);
 choir_status choir__job_check_resumed(const choir__job *job);
 
 /* Adds a line to the notes, which are printed once all checks have passed. Frees the line. */
-void choir__job_add_note(choir__job *job, char *line);
+void choir__job_add_note(choir__job_saves *saves, char *line);
 
 /* --- what --resume changes: job/document/changes.c --- */
 
@@ -372,7 +372,7 @@ typedef struct choir__job_audit {
 } choir__job_audit;
 
 /* Reads the keys of --audit: job/audited.c. Error: argument. */
-choir_status choir__job_audited(const choir__job *job, choir__job_audit *audit);
+choir_status choir__job_audited(const choir__job_records *records, choir__job_audit *audit);
 /* Refuses wrong keys, and an audit of ranks that have no state in common. Error: argument. */
 choir_status choir__job_check_audit(choir__job *job);
 /* Returns whether a rank may have other micro-batches for a while, so that it needs room for
@@ -393,7 +393,7 @@ static inline bool choir__job_is_logged(const choir__job *job)
 }
 
 /* Returns the text of an option in the record of --resume's checkpoint, or NULL. */
-const char *choir__job_recorded(const choir__job *job, const char *name);
+const char *choir__job_recorded(const choir__job_saves *saves, const char *name);
 
 /* After the data and the model are open: refuses other data than the checkpoint's, and writes
  * the job's record if it will be saved. */
@@ -433,7 +433,7 @@ choir_status choir__job_published(choir__job *job);
 choir_status choir__job_load_weights(const choir__job *job, choir_module *net, int rank);
 
 /* Checks the forms of --lr-for and --lora. */
-choir_status choir__job_check_groups(const choir__job *job);
+choir_status choir__job_check_groups(const choir__job_optim *optim);
 /* Adds the adapters of --lora, and freezes the parameters that --freeze names, in the whole
  * model, before a strategy wraps it; checks that the patterns of --freeze and --lr-for match
  * parameters. */
@@ -443,7 +443,7 @@ choir_status choir__freeze_all(const char *patterns, choir_module *net);
 /* Makes the groups of --lr-for. weight_decay: decay of the other parameters; matrices: biases
  * and norms get no decay. */
 choir_status choir__job_groups(
-    const choir__job *job, choir_optim *optim, double weight_decay, bool matrices);
+    const choir__job_optim *options, choir_optim *optim, double weight_decay, bool matrices);
 
 /* Makes the optimizer, with the schedule, that the job names. */
 choir_status choir__job_optimizer(

@@ -48,13 +48,13 @@ static int devices_each(const choir__job_placement *p)
 }
 
 /* Returns a list of each process's first device, which NCCL uses, or NULL for CPUs. */
-static char *first_devices(const choir__job *j)
+static char *first_devices(const choir__job_placement *p)
 {
-    int count = devices_each(&j->placement);
+    int count = devices_each(p);
     char *list = NULL;
-    for (int i = 0; i + count <= j->placement.device_count; i += count) {
-        char *longer = choir__format(
-            "%s%s%s", list ? list : "", list ? "," : "", j->placement.device_names[i]);
+    for (int i = 0; i + count <= p->device_count; i += count) {
+        char *longer =
+            choir__format("%s%s%s", list ? list : "", list ? "," : "", p->device_names[i]);
         free(list);
         list = longer;
     }
@@ -73,7 +73,7 @@ static choir_status take_devices(choir__job_rank *p)
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         choir_device *device = j->placement.rehearsal
-                                   ? choir__rehearsal_device(j, p->env.rank, i)
+                                   ? choir__rehearsal_device(&j->placement, p->env.rank, i)
                                    : choir_device_find(j->placement.device_names[first + i]);
         status = device ? take_device(p, device) : CHOIR_ERR_DEVICE;
     }
@@ -88,7 +88,7 @@ choir_status choir__job_rank_open(
     choir_group_opts opts = choir_group_defaults();
     opts.timeout_s = j->ranks.timeout;
     opts.key_file = j->ranks.key_file;
-    char *devices = j->placement.rehearsal ? NULL : first_devices(j);
+    char *devices = j->placement.rehearsal ? NULL : first_devices(&j->placement);
     const char *note;
     opts.device = devices;
     opts.backend = choir__gpus_backend(j, devices, &note);
@@ -131,7 +131,7 @@ static choir_status cut_weights(choir__job_rank *p)
 {
     choir_tensor_parallel_opts opts = choir_tensor_parallel_defaults();
     opts.slices = p->job->training.slices;
-    if (opts.slices > 1 && choir__job_strategy_slicers(p->job) == 1)
+    if (opts.slices > 1 && choir__job_strategy_slicers(&p->job->placement) == 1)
         choir_tensor_parallel(p->run, p->net, NULL, opts);
     return choir_scope_status(p->run);
 }
@@ -147,7 +147,7 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     choir_status status = choir_scope_status(p->run);
     /* PyTorch's numbers follow from each other, so they are drawn before ranks have slices. */
     bool torch = j->model.init && !j->saves.resume && !strcmp(j->model.init, "torch"),
-         early = torch && choir__job_strategy_slicers(j) > 1;
+         early = torch && choir__job_strategy_slicers(&j->placement) > 1;
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK && early)
         status = choir_module_init_torch(p->net, j->training.seed);
@@ -157,9 +157,9 @@ choir_status choir__job_rank_build(choir__job_rank *p)
         status = cut_weights(p);
     /* Stages can be cast where they are; slices, and what a second strategy has wrapped,
      * cannot. */
-    bool castable =
-        !choir__amp_find(j->optim.amp)->halved ||
-        (j->placement.composition.count == 1 && choir__job_strategy_slicers(j) == 1);
+    bool castable = !choir__amp_find(j->optim.amp)->halved ||
+                    (j->placement.composition.count == 1 &&
+                        choir__job_strategy_slicers(&j->placement) == 1);
     bool first = j->placement.strategy->parts && castable;
     choir__job_strategy_cut_sequences(p);
     if (status == CHOIR_OK && first)

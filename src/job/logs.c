@@ -80,11 +80,11 @@ bool choir__job_has_histograms(const choir__job_records *r)
     return has;
 }
 
-static choir_status no_histograms(const choir__job *j)
+static choir_status no_histograms(const choir__job_records *r)
 {
     return choir__error(CHOIR_ERR_ARGUMENT,
         "--log-histograms %lld: no log of this job takes histograms: add --log tensorboard:DIR",
-        (long long)j->records.log_histograms);
+        (long long)r->log_histograms);
 }
 
 choir_status choir__job_check_logs(const choir__job *j)
@@ -105,7 +105,7 @@ choir_status choir__job_check_logs(const choir__job *j)
     }
     if (status == CHOIR_OK && j->records.log_histograms > 0 &&
         !choir__job_has_histograms(&j->records))
-        status = no_histograms(j);
+        status = no_histograms(&j->records);
     for (int i = 0; i < count; i++)
         free(names[i]);
     free(names);

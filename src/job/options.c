@@ -461,13 +461,13 @@ const choir__line_option choir__job_options[] = {
     {NULL},
 };
 
-choir_status choir__job_add_log(choir__job *j, const char *dest)
+choir_status choir__job_add_log(choir__job_records *r, const char *dest)
 {
     enum { MOST_LOGS = 64 };
     const choir__recorder_ops *ops;
     const char *place;
-    int count = j->records.logs != NULL;
-    for (const char *at = j->records.logs; at && (at = strchr(at, '\n')); at++)
+    int count = r->logs != NULL;
+    for (const char *at = r->logs; at && (at = strchr(at, '\n')); at++)
         count++;
     if (count == MOST_LOGS)
         return choir__error(CHOIR_ERR_ARGUMENT, "expected at most %d logs", MOST_LOGS);
@@ -478,10 +478,9 @@ choir_status choir__job_add_log(choir__job *j, const char *dest)
         status = ops->check(place);
     if (status != CHOIR_OK)
         return status;
-    char *all = choir__format(
-        "%s%s%s", j->records.logs ? j->records.logs : "", j->records.logs ? "\n" : "", dest);
-    free(j->records.logs);
-    j->records.logs = all;
+    char *all = choir__format("%s%s%s", r->logs ? r->logs : "", r->logs ? "\n" : "", dest);
+    free(r->logs);
+    r->logs = all;
     return CHOIR_OK;
 }
 
@@ -509,7 +508,7 @@ choir_status choir__job_took(void *values, const choir__line_option *option, con
     choir__job *j = values;
     if (option->at == offsetof(choir__job, document.without))
         return leave_out(j, text);
-    if (option->repeated && choir__job_add_log(j, text) != CHOIR_OK)
+    if (option->repeated && choir__job_add_log(&j->records, text) != CHOIR_OK)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "--%s %s: %s", option->name, text, choir_error_message());
     for (int i = 0; choir__job_options[i].name; i++)

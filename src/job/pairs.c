@@ -114,7 +114,7 @@ choir_status choir__job_check_strategy(choir__job *j)
         {"ema", "amp", halved, f32},
         {"swa", "amp", halved, f32},
         {"on-spike", "strategy", meet, ": its ranks have losses of their own"},
-        {"on-spike", "strategy", choir__job_strategy_forgets(j) != NULL,
+        {"on-spike", "strategy", choir__job_strategy_forgets(&j->placement) != NULL,
             ": its checkpoints lack a part of the state, so the run could not go back exactly"},
         {"find-lr", "strategy", meet, ": its ranks have losses of their own"},
         {"max-time", "strategy", meet && !s->together,
@@ -130,7 +130,7 @@ choir_status choir__job_check_restarts(const choir__job *j)
     const choir__job_ranks *r = &j->ranks;
     const choir__recovery recovery = choir__job_strategy_recovery(j);
     const bool in_place = recovery == CHOIR__IN_PLACE, none = recovery == CHOIR__NO_RECOVERY;
-    const char *forgotten = choir__job_strategy_forgets(j);
+    const char *forgotten = choir__job_strategy_forgets(&j->placement);
     const clash rows[] = {
         {"no-copy", NULL, !r->max_restarts, " without --max-restarts: nothing is copied then"},
         {"no-copy", "strategy", in_place,

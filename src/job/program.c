@@ -191,20 +191,20 @@ void choir_job_free(choir_job *h)
 /* --- training --- */
 
 /* Refuses options with which the command does something else than train. */
-static choir_status check_trains(const choir__job *j)
+static choir_status check_trains(const choir__job_training *t)
 {
-    const choir__line_option *o = j->training.summary   ? CHOIR__JOB_OPTION(training.summary)
-                                  : j->training.find_lr ? CHOIR__JOB_OPTION(training.find_lr)
-                                                        : NULL;
+    const choir__line_option *o = t->summary   ? CHOIR__JOB_OPTION(training.summary)
+                                  : t->find_lr ? CHOIR__JOB_OPTION(training.find_lr)
+                                               : NULL;
     return o ? choir__error(CHOIR_ERR_ARGUMENT,
                    "--%s trains nothing: it is for the command, choir train", o->name)
              : CHOIR_OK;
 }
 
 /* Returns the path of a checkpoint of the run, or NULL; the caller frees it. */
-static char *checkpoint_in(const choir__job *j, const char *name)
+static char *checkpoint_in(const choir__job_saves *saves, const char *name)
 {
-    char *path = j->saves.dir ? choir__format("%s/%s", j->saves.dir, name) : NULL;
+    char *path = saves->dir ? choir__format("%s/%s", saves->dir, name) : NULL;
     if (path && access(path, F_OK) == 0)
         return path;
     free(path);
@@ -227,8 +227,8 @@ static void state_result(choir_job *h, const choir__job *j, bool began,
     const choir__job_told *t = h->told;
     const char *folder = began ? choir__run_log_folder(j) : NULL;
     h->folder = folder ? choir__strdup(folder) : NULL;
-    h->latest = began ? checkpoint_in(j, "latest") : NULL;
-    h->best = began ? checkpoint_in(j, "best") : NULL;
+    h->latest = began ? checkpoint_in(&j->saves, "latest") : NULL;
+    h->best = began ? checkpoint_in(&j->saves, "best") : NULL;
     memcpy(h->ended_by, t->ended_by, sizeof h->ended_by);
     if (!result)
         return;
@@ -250,7 +250,7 @@ static void state_result(choir_job *h, const choir__job *j, bool began,
 static choir_status run(choir__job *j, bool *began, choir__job_end *end)
 {
     bool usage;
-    choir_status status = check_trains(j);
+    choir_status status = check_trains(&j->training);
     if (status == CHOIR_OK)
         status = choir__job_make_ready(j, &usage);
     if (status == CHOIR_OK)
@@ -264,7 +264,7 @@ static choir_status run(choir__job *j, bool *began, choir__job_end *end)
         end->by = end->by ? end->by : stop;
     }
     char *why = choir__strdup(choir__message());
-    choir__job_leave_folders(j, status == CHOIR_OK || status == CHOIR_ERR_INTERRUPTED);
+    choir__job_leave_folders(&j->saves, status == CHOIR_OK || status == CHOIR_ERR_INTERRUPTED);
     choir__set_message(why);
     free(why);
     return status;

@@ -65,7 +65,7 @@ static int run_rank(int rank, int world, void *arg)
     choir__train_signals(NULL, rank == 0 && !r->job->records.silent);
     choir_status status = choir__train_rank(r->job, &by);
     if (status == CHOIR_OK)
-        status = choir__job_report_written(r->job);
+        status = choir__job_report_written(&r->job->records);
     if (status != CHOIR_OK)
         post(r->board, status, by);
     return choir__job_exit_status(status, by);
@@ -87,8 +87,8 @@ static bool goes_back(choir__job *job, board *b)
     choir_train_state s;
     char *why = choir__strdup(choir_error_message());
     const char *from = choir__trainer_has_saved(job) ? job->saves.dir : job->saves.resume;
-    bool can =
-        from && !choir__job_strategy_forgets(job) && choir_training_read(from, &s) == CHOIR_OK;
+    bool can = from && !choir__job_strategy_forgets(&job->placement) &&
+               choir_training_read(from, &s) == CHOIR_OK;
     choir__set_message(why);
     if (can) {
         choir__run_log_loss(job);

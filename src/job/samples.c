@@ -72,7 +72,7 @@ choir_status choir__samples_open(const char *run, choir__job *j)
 static choir_status settle(
     const choir__job *j, int64_t step, int64_t batch, choir__samples *samples)
 {
-    choir__skips skips = choir__job_skips(j);
+    choir__skips skips = choir__job_skips(&j->data);
     int64_t last = choir__skips_batch(&skips, j->training.steps);
     samples->step = step;
     samples->batch = step ? choir__skips_batch(&skips, step) : batch;

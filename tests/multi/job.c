@@ -361,8 +361,8 @@ static int send_notes(int rank, int world, void *arg)
     memset(text, 'x', LONG);
     text[LONG] = '\0';
     for (int i = 0; i < 3; i++) {
-        choir__own_note(&l->job, text);
-        choir__own_note(&l->job, "short");
+        choir__own_note(&l->job.records, text);
+        choir__own_note(&l->job.records, "short");
     }
     free(text);
     return 0;

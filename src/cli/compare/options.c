@@ -210,7 +210,7 @@ static int check_job(choir__job *j)
     bool usage = false;
     choir_status status = choir__job_check(j, &usage);
     if (status == CHOIR_OK) {
-        status = choir__job_devices_once(j);
+        status = choir__job_devices_once(&j->placement);
         usage = status != CHOIR_OK;
     }
     return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__line_refuse("compare", usage);

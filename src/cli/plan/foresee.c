@@ -179,7 +179,7 @@ void choir__plan_foresee(choir__planning *p, choir__plan_entry *e)
     } else {
         fail(e);
     }
-    choir__job_leave_folders(&own->job, true);
+    choir__job_leave_folders(&own->job.saves, true);
     choir__job_free(&own->job);
     free(own);
 }

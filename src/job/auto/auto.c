@@ -85,9 +85,8 @@ static choir_status replace_stream(choir__job *j)
     return CHOIR_OK;
 }
 
-static int count_devices(const choir__job *j)
+static int count_devices(const choir__job_placement *p)
 {
-    const choir__job_placement *p = &j->placement;
     if (p->devices || strncmp(p->device_names[0], "cpu", 3))
         return p->device_count;
     return (int)choir__max(
@@ -114,7 +113,7 @@ static void decide(choir__job *j, struct choir__auto_choice *c)
     if (status == CHOIR_OK)
         status = replace_stream(j);
     if (status == CHOIR_OK)
-        choir__auto_choose(j, count_devices(j), j->placement.asked_ranks, flop, c);
+        choir__auto_choose(j, count_devices(&j->placement), j->placement.asked_ranks, flop, c);
     else
         c->status = status, snprintf(c->words, sizeof c->words, "%s", choir_error_message());
 }

@@ -43,7 +43,8 @@ struct choir__auto_choice {
 /* candidates.c: writes the placements of all of `ranks` ranks that the job's cut allows, at
  * most `room`, and returns their number. The first is plain ddp or, if the cut does not allow
  * it, whatever comes next. */
-int choir__auto_forms(const choir__job *job, int ranks, choir__auto_form *forms, int room);
+int choir__auto_forms(
+    const choir__job_training *training, int ranks, choir__auto_form *forms, int room);
 
 /* choose.c rehearses placements of a prepared job, whose cut is set, on at most `devices`
  * devices or, unless `ranks` is 0, with exactly as many ranks; fills in *choice. flop: FLOPs

@@ -50,18 +50,19 @@ static bool divides(int ranks, int64_t parts)
     return ranks == 1 || (parts > 1 && parts % ranks == 0);
 }
 
-int choir__auto_forms(const choir__job *j, int ranks, choir__auto_form *forms, int room)
+int choir__auto_forms(
+    const choir__job_training *t, int ranks, choir__auto_form *forms, int room)
 {
     list l = {.forms = forms, .room = room};
     for (int data = ranks; data >= 1; data--)
-        for (int cp = 1; data <= j->training.microbatches && cp <= ranks / data; cp++)
-            for (int tp = 1; divides(cp, j->training.chunks) && tp <= ranks / data / cp; tp++) {
+        for (int cp = 1; data <= t->microbatches && cp <= ranks / data; cp++)
+            for (int tp = 1; divides(cp, t->chunks) && tp <= ranks / data / cp; tp++) {
                 const int rest = data * cp * tp,
                           sizes[CHOIR__DIVIDED] = {[CHOIR__MICRO_BATCHES] = data,
                               [CHOIR__CHUNKS] = cp,
                               [CHOIR__SLICES] = tp,
                               [CHOIR__LAYERS] = ranks / rest};
-                if (ranks % rest == 0 && divides(tp, j->training.slices))
+                if (ranks % rest == 0 && divides(tp, t->slices))
                     add_all(&l, sizes);
             }
     return l.count;

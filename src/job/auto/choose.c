@@ -145,12 +145,12 @@ static void find(search *s)
     }
     if (is_good_enough(s))
         return;
-    count = choir__auto_forms(s->job, s->devices, forms, MOST_FORMS);
+    count = choir__auto_forms(&s->job->training, s->devices, forms, MOST_FORMS);
     for (int i = 0; i < count && !is_good_enough(s); i++)
         consider(s, &forms[i]);
     if (s->best.fits || data == s->devices || data < 2)
         return;
-    count = choir__auto_forms(s->job, data, forms, MOST_FORMS);
+    count = choir__auto_forms(&s->job->training, data, forms, MOST_FORMS);
     for (int i = 0; i < count && !is_good_enough(s); i++)
         consider(s, &forms[i]);
 }
@@ -158,7 +158,7 @@ static void find(search *s)
 static void find_for_ranks(search *s, int ranks)
 {
     choir__auto_form forms[MOST_FORMS];
-    const int count = choir__auto_forms(s->job, ranks, forms, MOST_FORMS);
+    const int count = choir__auto_forms(&s->job->training, ranks, forms, MOST_FORMS);
     for (int i = 0; i < count && !is_good_enough(s); i++)
         consider(s, &forms[i]);
 }
@@ -185,9 +185,9 @@ static void advise(const search *s)
     choir_device *device = choir_device_find("dry:0");
     const choir_status status = prepare(s, &s->lacking, own);
     choir__set_message(s->lacks);
-    if (status == CHOIR_OK && device && choir__job_strategy_is_whole(own) &&
+    if (status == CHOIR_OK && device && choir__job_strategy_is_whole(&own->placement) &&
         own->training.chunks < 2 && choir_dry_restart(device) == CHOIR_OK) {
-        const int64_t dealt = choir__job_strategy_dealt(own);
+        const int64_t dealt = choir__job_strategy_dealt(&own->placement);
         choir_device_set_limit(device, (size_t)own->placement.mem_cap);
         choir__explain_memory(own, device, (own->training.microbatches + dealt - 1) / dealt);
     } else {

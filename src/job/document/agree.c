@@ -147,7 +147,8 @@ static choir_status agree(const choir__job *j, choir_group *group)
         free(name);
         free(text);
     }
-    if (status == CHOIR_OK && !choir__job_strategy_alone(j)) /* all ranks take part in a save */
+    if (status == CHOIR_OK &&
+        !choir__job_strategy_alone(&j->placement)) /* all ranks take part in a save */
         status = choir_group_agree(group, "--save", j->saves.dir ? "a folder" : "unspecified");
     if (status == CHOIR_OK)
         status = agree_on_weights(j, group);

@@ -23,7 +23,7 @@ static choir__job recorded_job(const choir__job *j)
             before.training.eval_epochs, j->training.epoch_steps, &before.training.eval_every))
         before.training.eval_every = 0; /* never, as by default */
     const char *strategy =
-        choir__job_recorded(j, CHOIR__JOB_OPTION(placement.strategy_text)->name);
+        choir__job_recorded(&j->saves, CHOIR__JOB_OPTION(placement.strategy_text)->name);
     if (strategy &&
         choir__composition_parse(strategy, &before.placement.composition) == CHOIR_OK &&
         before.placement.mesh)
@@ -72,8 +72,8 @@ static void note_option(choir__job *j, const choir__job *before, const choir__li
     const char *cut =
         o->recorded == CHOIR__RECORDED_CUT ? ": the numbers from here on are others" : "";
     choir__job_add_note(
-        j, was ? choir__format("%s replaces the checkpoint's %s%s", given, was, cut)
-               : choir__format("%s is new: the checkpoint has none%s", given, cut));
+        &j->saves, was ? choir__format("%s replaces the checkpoint's %s%s", given, was, cut)
+                       : choir__format("%s is new: the checkpoint has none%s", given, cut));
     free(given);
     free(was);
 }
@@ -90,19 +90,19 @@ static void note_strategy(choir__job *j, choir__job *before)
          *is = choir__composition_numbers(
              &j->placement.composition, j->placement.nproc, j->training.microbatches);
     if (before->placement.composition.count && strcmp(was, is) != 0)
-        choir__job_add_note(j,
+        choir__job_add_note(&j->saves,
             choir__format("strategy %s replaces the checkpoint's %s: the numbers from here on "
                           "are others",
                 *is ? is : j->placement.strategy_text,
                 *was ? was : before->placement.strategy_text));
     free(was);
     free(is);
-    const char *forgotten = choir__job_strategy_forgets(j);
+    const char *forgotten = choir__job_strategy_forgets(&j->placement);
     if (forgotten)
-        choir__job_add_note(
-            j, choir__format("strategy %s: %s; the numbers from here on may be others than "
-                             "those of an uninterrupted run",
-                   j->placement.strategy->name, forgotten));
+        choir__job_add_note(&j->saves,
+            choir__format("strategy %s: %s; the numbers from here on may be others than "
+                          "those of an uninterrupted run",
+                j->placement.strategy->name, forgotten));
 }
 
 /* --- devices --- */
@@ -111,11 +111,12 @@ static void note_strategy(choir__job *j, choir__job *before)
 static void note_device(choir__job *j)
 {
     const char *was = json_string_value(json_object_get(j->saves.resumed, "device"));
-    char *is = choir__job_device(j);
+    char *is = choir__job_device(&j->placement);
     if (was && strcmp(was, is) != 0)
-        choir__job_add_note(j, choir__format("device %s replaces the checkpoint's %s: the "
-                                             "numbers from here on are others",
-                                   is, was));
+        choir__job_add_note(
+            &j->saves, choir__format("device %s replaces the checkpoint's %s: the "
+                                     "numbers from here on are others",
+                           is, was));
     free(is);
 }
 
@@ -125,13 +126,13 @@ static void note_arithmetic(choir__job *j)
     const json_t *record = j->saves.resumed, *was = json_object_get(record, "arithmetic");
     const char *device = json_string_value(json_object_get(record, "device"));
     const int64_t number = was ? json_integer_value(was) : 1;
-    char *is = choir__job_device(j);
+    char *is = choir__job_device(&j->placement);
     if (device && !strcmp(device, "cpu") && !strcmp(is, device) &&
         j->model.info.input.ndim == 3 && number < CHOIR__ARITHMETIC)
         choir__job_add_note(
-            j, choir__strdup("the checkpoint is from a build that adds the terms of "
-                             "3x3 convolutions in another order: the numbers from "
-                             "here on may be others"));
+            &j->saves, choir__strdup("the checkpoint is from a build that adds the terms of "
+                                     "3x3 convolutions in another order: the numbers from "
+                                     "here on may be others"));
     free(is);
 }
 
@@ -145,8 +146,8 @@ static void note_end(choir__job *j)
     if (choir_training_read(j->saves.resume, &s) != CHOIR_OK)
         return;
     choir__eval_policy_from_state(&judge, j, &s, true);
-    if (choir__eval_policy_patience_is_over(&judge, j))
-        choir__job_add_note(j,
+    if (choir__eval_policy_patience_is_over(&judge, &j->training))
+        choir__job_add_note(&j->saves,
             choir__format("%s has ended by --patience %lld after step %lld: nothing is left to "
                           "train; give it a larger --patience",
                 j->saves.resume, (long long)j->training.patience,
@@ -166,7 +167,7 @@ void choir__job_note_changes(choir__job *j)
     choir__job before = recorded_job(j);
     bool has_record = json_object_get(j->saves.resumed, "format") != NULL;
     for (const choir__line_option *o = choir__job_options; o->name; o++)
-        if ((has_record || choir__job_recorded(j, o->name)) && matters(j, &before, o) &&
+        if ((has_record || choir__job_recorded(&j->saves, o->name)) && matters(j, &before, o) &&
             has_changed(j, &before, o))
             note_option(j, &before, o);
     note_strategy(j, &before);

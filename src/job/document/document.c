@@ -70,12 +70,12 @@ const choir__line_option *choir__job_filled_by(const choir__job *j, const choir_
 
 /* Returns the destinations of the logs, the values of the one option that is repeated, so that
  * they are found from any folder, and without passwords: the file is read by others. */
-static json_t *list_of(const choir__job *j)
+static json_t *list_of(const choir__job_records *r)
 {
-    if (!j->records.logs)
+    if (!r->logs)
         return NULL;
     json_t *list = json_array();
-    char *all = choir__hide_passwords(choir__strdup(j->records.logs)), *rest = all, *line;
+    char *all = choir__hide_passwords(choir__strdup(r->logs)), *rest = all, *line;
     while ((line = strsep(&rest, "\n")) && *line) {
         char *dest = choir__job_destination(line);
         json_array_append_new(list, json_string(dest));
@@ -95,7 +95,7 @@ static json_t *value_of(const choir__job *j, const choir__line_option *o, choir_
     if (by && (!brief || by->recorded))
         return NULL;
     if (o->repeated)
-        return list_of(j);
+        return list_of(&j->records);
     char *text = choir__job_option_text(j, o, form);
     json_t *value = brief && !text ? NULL : choir__line_json(o, text);
     free(text);
@@ -113,9 +113,9 @@ static json_t *options_of(const choir__job *j, choir__line_form form)
     return options;
 }
 
-char *choir__job_device(const choir__job *j)
+char *choir__job_device(const choir__job_placement *p)
 {
-    const char *name = j->placement.device_names[0];
+    const char *name = p->device_names[0];
     return choir__format("%.*s", (int)strcspn(name, ":"), name);
 }
 
@@ -154,7 +154,7 @@ static char *write_job(const choir__job *j, choir__line_form form, const char *i
 {
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-job", "version", VERSION);
     char *place = j->data.path ? choir__job_data_path(j->data.path) : NULL,
-         *device = choir__job_device(j);
+         *device = choir__job_device(&j->placement);
     if (place)
         json_object_set_new(root, "data", json_string(place));
     json_object_set_new(root, "data_sha256", json_string(j->data.sha256));

@@ -42,7 +42,7 @@ char *choir__job_record_text(const choir__job *job);
 char *choir__job_exact_text(const json_t *root);
 
 /* Returns the kind of the job's devices, such as "cuda"; the caller frees it. */
-char *choir__job_device(const choir__job *job);
+char *choir__job_device(const choir__job_placement *placement);
 
 /* Prints the schema. */
 void choir__job_print_schema(void);
@@ -68,7 +68,7 @@ bool choir__job_takes(
     const choir__job *job, const choir__line_option *option, const json_t *root, bool recorded);
 
 /* Takes the values of an option that may be given several times. Error: argument. */
-choir_status choir__job_take_list(choir__job *job, const choir__line_option *option,
+choir_status choir__job_take_list(choir__job_records *records, const choir__line_option *option,
     const json_t *options, const char *where);
 
 /* Returns whether the path names a job file. */

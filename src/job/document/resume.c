@@ -43,39 +43,39 @@ static json_t *options_of_state(const choir_train_state *s)
     return options;
 }
 
-static choir_status parse_record(choir__job *j, const char *text)
+static choir_status parse_record(choir__job_saves *saves, const char *text)
 {
-    j->saves.resumed = choir__job_read_record(text);
-    return j->saves.resumed ? CHOIR_OK
-                            : choir__error(CHOIR_ERR_FORMAT,
-                                  "%s: job.json is no record of a job that this Choir reads",
-                                  j->saves.resume);
+    saves->resumed = choir__job_read_record(text);
+    return saves->resumed
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_FORMAT,
+                     "%s: job.json is no record of a job that this Choir reads", saves->resume);
 }
 
 /* Reads the record of the checkpoint into j->resumed. */
-static choir_status read_record(choir__job *j)
+static choir_status read_record(choir__job_saves *saves)
 {
     choir_train_state s;
     char *text = NULL;
     choir_status status =
-        choir__is_hub_name(j->saves.resume) /* nothing is there; and the Hub has no runs */
-            ? choir__error(CHOIR_ERR_IO, "cannot open the checkpoint %s: %s", j->saves.resume,
+        choir__is_hub_name(saves->resume) /* nothing is there; and the Hub has no runs */
+            ? choir__error(CHOIR_ERR_IO, "cannot open the checkpoint %s: %s", saves->resume,
                   strerror(ENOENT))
-            : choir_training_read(j->saves.resume, &s);
+            : choir_training_read(saves->resume, &s);
     if (status == CHOIR_OK && !*s.model)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s is of a model of a program's own, which only that program can train",
-            j->saves.resume);
+            saves->resume);
     if (status == CHOIR_OK)
-        status = choir_training_job(j->saves.resume, &text);
+        status = choir_training_job(saves->resume, &text);
     if (status == CHOIR_OK && text)
-        status = parse_record(j, text);
+        status = parse_record(saves, text);
     else if (status == CHOIR_OK)
-        j->saves.resumed = json_pack("{s:o}", "options", options_of_state(&s));
-    j->saves.resumed_step = s.step;
-    j->saves.resumed_validates = s.eval_due != 0;
+        saves->resumed = json_pack("{s:o}", "options", options_of_state(&s));
+    saves->resumed_step = s.step;
+    saves->resumed_validates = s.eval_due != 0;
     if (status == CHOIR_OK) /* with all sizes, also those that its data determined */
-        put(json_object_get(j->saves.resumed, "options"), CHOIR__JOB_OPTION(model.name),
+        put(json_object_get(saves->resumed, "options"), CHOIR__JOB_OPTION(model.name),
             choir__strdup(s.model));
     free(text);
     return status;
@@ -112,9 +112,10 @@ static choir_status take(choir__job *j, const choir__job *before, const choir__l
     if (choir__job_was_given(j, o) ||
         choir__job_leaves_out(j, o)) /* choir__job_check_resumed compares a late one */
         return o->late ? CHOIR_OK : compare(j, before, o);
-    if (!choir__job_recorded(j, o->name) && o->unrecorded && o->unrecorded())
+    if (!choir__job_recorded(&j->saves, o->name) && o->unrecorded && o->unrecorded())
         *(const char **)((char *)j + o->at) = o->unrecorded();
-    if (!choir__job_recorded(j, o->name) || !choir__job_takes(j, o, j->saves.resumed, true))
+    if (!choir__job_recorded(&j->saves, o->name) ||
+        !choir__job_takes(j, o, j->saves.resumed, true))
         return CHOIR_OK;
     char *where = choir__format("%s: its record of --%s", j->saves.resume, o->name);
     choir_status status = choir__line_json_take(options, o, j, where);
@@ -128,14 +129,14 @@ static void note_what_is_missing(choir__job *j)
     char list[400] = "";
     for (const choir__line_option *o = choir__job_options; o->name; o++)
         if (o->recorded == CHOIR__RECORDED_TAKES && !choir__job_was_given(j, o) &&
-            !choir__job_recorded(j, o->name) && !(o->unrecorded && o->unrecorded()))
+            !choir__job_recorded(&j->saves, o->name) && !(o->unrecorded && o->unrecorded()))
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s--%s",
                 *list ? ", " : "", o->name);
     if (*list)
-        choir__job_add_note(
-            j, choir__format("%s does not record all options of its job: these have their "
-                             "defaults: %s",
-                   j->saves.resume, list));
+        choir__job_add_note(&j->saves,
+            choir__format("%s does not record all options of its job: these have their "
+                          "defaults: %s",
+                j->saves.resume, list));
 }
 
 /* Returns whether path is a run's folder, not one of its steps. */
@@ -175,18 +176,16 @@ static char *run_of(const char *checkpoint)
 
 /* A run continues in its folder. From one of its steps another run begins; and what a program
  * keeps in a folder is not for Choir to delete. */
-static void take_folder(choir__job *j)
+static void take_folder(choir__job_saves *s)
 {
-    const bool takes = !j->saves.dir && json_object_get(j->saves.resumed, "format");
-    char *run = !takes             ? NULL
-                : j->saves.rewound ? run_of(j->saves.resume)
-                                   : run_at(j->saves.resume);
+    const bool takes = !s->dir && json_object_get(s->resumed, "format");
+    char *run = !takes ? NULL : s->rewound ? run_of(s->resume) : run_at(s->resume);
     if (run)
-        json_object_set_new(j->saves.resumed, "save", json_string_nocheck(run));
+        json_object_set_new(s->resumed, "save", json_string_nocheck(run));
     if (run)
-        j->saves.dir = json_string_value(json_object_get(j->saves.resumed, "save"));
-    if (!j->saves.dir)
-        choir__job_add_note(j, choir__strdup("nothing is saved without --save"));
+        s->dir = json_string_value(json_object_get(s->resumed, "save"));
+    if (!s->dir)
+        choir__job_add_note(s, choir__strdup("nothing is saved without --save"));
     free(run);
 }
 
@@ -224,7 +223,7 @@ static choir_status take_destinations(choir__job *j, json_t *options, const char
 {
     const choir__line_option *each = CHOIR__JOB_OPTION(records.log_histograms);
     choir_status status =
-        choir__job_take_list(j, CHOIR__JOB_OPTION(records.log), options, path);
+        choir__job_take_list(&j->records, CHOIR__JOB_OPTION(records.log), options, path);
     if (status == CHOIR_OK && !choir__job_was_given(j, each) &&
         choir__line_json_text(options, each->name))
         status = choir__line_json_take(options, each, j, path);
@@ -252,10 +251,10 @@ static choir_status take_logs(choir__job *j)
     else
         left = list_of(json_object_get(json_object_get(first, "options"), logs->name));
     if (left)
-        choir__job_add_note(
-            j, choir__format("this run does not continue the logs of %s: %s; --log names its "
-                             "own",
-                   j->saves.resume, left));
+        choir__job_add_note(&j->saves,
+            choir__format("this run does not continue the logs of %s: %s; --log names its "
+                          "own",
+                j->saves.resume, left));
     json_decref(root);
     json_decref(first);
     free(left);
@@ -271,7 +270,7 @@ static choir_status rewind_run(choir__job *j)
     if (!j->saves.rewind || choir__job_is_started_again(j))
         return CHOIR_OK;
     char *run = run_at(j->saves.resume);
-    choir_status status = choir__job_rewind(j, run);
+    choir_status status = choir__job_rewind(&j->saves, run);
     free(run);
     return status;
 }
@@ -280,7 +279,7 @@ choir_status choir__job_recall(choir__job *j)
 {
     choir_status status = rewind_run(j);
     if (status == CHOIR_OK)
-        status = read_record(j);
+        status = read_record(&j->saves);
     if (status != CHOIR_OK)
         return status;
     const choir__job before = choir__job_of_record(j->command, j->saves.resumed);
@@ -293,7 +292,7 @@ choir_status choir__job_recall(choir__job *j)
         j->data.path = json_string_value(json_object_get(j->saves.resumed, "data"));
     if (!json_object_get(j->saves.resumed, "format"))
         note_what_is_missing(j);
-    take_folder(j);
+    take_folder(&j->saves);
     return take_logs(j);
 }
 
@@ -302,7 +301,7 @@ choir_status choir__job_recall(choir__job *j)
 /* Refuses a job that the checkpoint is not a part of. */
 choir_status choir__job_check_resumed(const choir__job *j)
 {
-    const char *model = choir__job_recorded(j, CHOIR__JOB_OPTION(model.name)->name);
+    const char *model = choir__job_recorded(&j->saves, CHOIR__JOB_OPTION(model.name)->name);
     if (strcmp(model, j->model.info.config) != 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s",
             j->saves.resume, model, j->model.info.config);

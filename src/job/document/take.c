@@ -40,8 +40,8 @@ bool choir__job_takes(
     return !recorded || (o->where != CHOIR__OF_PLACE && !(o->idle && o->idle(j)));
 }
 
-choir_status choir__job_take_list(
-    choir__job *j, const choir__line_option *o, const json_t *options, const char *where)
+choir_status choir__job_take_list(choir__job_records *r, const choir__line_option *o,
+    const json_t *options, const char *where)
 {
     json_t *list = json_object_get(options, o->name);
     size_t count = json_is_array(list) ? json_array_size(list) : list != NULL;
@@ -49,7 +49,7 @@ choir_status choir__job_take_list(
         const json_t *one = json_is_array(list) ? json_array_get(list, i) : list;
         if (!json_is_string(one))
             return choir__line_json_expected(where, "a text", one);
-        choir_status status = choir__job_add_log(j, json_string_value(one));
+        choir_status status = choir__job_add_log(r, json_string_value(one));
         if (status != CHOIR_OK)
             return choir__line_json_located(where, status);
     }
@@ -83,7 +83,7 @@ static choir_status take(choir__job *j, const char *path, const choir__line_opti
     if (!choir__job_takes(j, o, root, json_object_get(root, "run") != NULL))
         return CHOIR_OK;
     char *where = choir__format("%s: option '%s'", path, o->name);
-    choir_status status = o->repeated ? choir__job_take_list(j, o, options, where)
+    choir_status status = o->repeated ? choir__job_take_list(&j->records, o, options, where)
                                       : choir__line_json_take(options, o, j, where);
     free(where);
     given[row / 64] |= UINT64_C(1) << row % 64;

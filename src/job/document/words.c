@@ -47,18 +47,17 @@ char *choir__job_data_path(const char *data)
     return all ? all : choir__strdup(data);
 }
 
-const char *choir__job_recorded(const choir__job *j, const char *name)
+const char *choir__job_recorded(const choir__job_saves *s, const char *name)
 {
-    return json_string_value(
-        json_object_get(json_object_get(j->saves.resumed, "options"), name));
+    return json_string_value(json_object_get(json_object_get(s->resumed, "options"), name));
 }
 
-void choir__job_add_note(choir__job *j, char *line)
+void choir__job_add_note(choir__job_saves *saves, char *line)
 {
-    char *all = choir__format("%s%s\n", j->saves.notes ? j->saves.notes : "", line);
-    free(j->saves.notes);
+    char *all = choir__format("%s%s\n", saves->notes ? saves->notes : "", line);
+    free(saves->notes);
     free(line);
-    j->saves.notes = all;
+    saves->notes = all;
 }
 
 bool choir__job_same_kind(const char *a, const char *b)

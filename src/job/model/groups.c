@@ -63,13 +63,13 @@ static choir_status next(list *l, entry *e, bool *more)
     return CHOIR_OK;
 }
 
-choir_status choir__job_check_groups(const choir__job *j)
+choir_status choir__job_check_groups(const choir__job_optim *o)
 {
-    list rates = rates_of(&j->optim);
+    list rates = rates_of(o);
     bool more = true;
     entry e;
     choir__lora_words lora;
-    choir_status status = j->optim.lora ? choir__lora_read(j->optim.lora, &lora) : CHOIR_OK;
+    choir_status status = o->lora ? choir__lora_read(o->lora, &lora) : CHOIR_OK;
     while (more && status == CHOIR_OK)
         status = next(&rates, &e, &more);
     return status;
@@ -141,9 +141,9 @@ static bool is_in_group(const char *name, const choir_tensor *t, void *arg)
 }
 
 choir_status choir__job_groups(
-    const choir__job *j, choir_optim *optim, double weight_decay, bool matrices)
+    const choir__job_optim *o, choir_optim *optim, double weight_decay, bool matrices)
 {
-    list rates = rates_of(&j->optim);
+    list rates = rates_of(o);
     bool more = true;
     entry e;
     choir_status status = CHOIR_OK;

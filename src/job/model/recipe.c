@@ -204,7 +204,7 @@ choir_status choir__job_check_optimizer(const choir__job *j)
     choir_status status = choir__job_optimizer_make(&known, NULL, NULL, &made);
     if (status == CHOIR_OK)
         status = parse_schedule(&known, &schedule);
-    return status == CHOIR_OK ? choir__job_check_groups(j) : status;
+    return status == CHOIR_OK ? choir__job_check_groups(&j->optim) : status;
 }
 
 int64_t choir__job_warmup(const choir__job *j)
@@ -234,8 +234,8 @@ choir_status choir__job_optimizer(
     if (made.matrices_decay_alone)
         status = choir_optim_group(*optim, is_no_matrix, NULL, (float)j->optim.lr, 0);
     if (status == CHOIR_OK)
-        status =
-            choir__job_groups(j, *optim, (double)made.weight_decay, made.matrices_decay_alone);
+        status = choir__job_groups(
+            &j->optim, *optim, (double)made.weight_decay, made.matrices_decay_alone);
     choir_optim_schedule(*optim, schedule);
     choir_average_opts average = {
         .decay = (float)j->optim.ema, .start = j->optim.swa, .every = j->optim.swa_every};

@@ -43,12 +43,12 @@ typedef struct description {
     uint64_t hash;
 } description;
 
-static bool find_dealer(const choir__job *j, dealer *found)
+static bool find_dealer(const choir__job_placement *p, dealer *found)
 {
-    const choir__composition *c = &j->placement.composition;
+    const choir__composition *c = &p->composition;
     int stride = 1;
     for (int d = c->count - 1 - choir__composition_inside(c); d >= 0; d--) {
-        const int size = choir__composition_ranks(c, d, j->placement.nproc);
+        const int size = choir__composition_ranks(c, d, p->nproc);
         *found = (dealer){c->dims[d].strategy, c->dims[d].keys, size, stride};
         if (found->strategy->spread == CHOIR__DEVICE_A_RANK)
             return true;
@@ -75,8 +75,8 @@ static void add_nodes(description *d, int64_t lo, int64_t hi)
 
 /* Adds the place's rows of each weight, and the sums that it holds for the other copies of its
  * model. */
-static void add_shares(
-    description *d, const choir__job *j, const dealer *of, const choir__rehearsal *r, int place)
+static void add_shares(description *d, const choir__job_training *t, const dealer *of,
+    const choir__rehearsal *r, int place)
 {
     const int sharers = of->strategy->sharers(of->keys, of->size), copies = of->size / sharers;
     int64_t lo, hi;
@@ -85,7 +85,7 @@ static void add_shares(
                    place % sharers, sharers, &lo));
     if (copies == 1)
         return;
-    choir__tree_run(j->training.microbatches, place / sharers, copies, &lo, &hi);
+    choir__tree_run(t->microbatches, place / sharers, copies, &lo, &hi);
     add_nodes(d, lo, hi);
 }
 
@@ -107,10 +107,10 @@ static int evaluates_as(const choir__composition *c, int ranks, int rank, int *c
     return place;
 }
 
-static void add_validation(description *d, const choir__job *j, int64_t batches, int rank)
+static void add_validation(
+    description *d, const choir__job_placement *p, int64_t batches, int rank)
 {
-    int count,
-        place = evaluates_as(&j->placement.composition, j->placement.nproc, rank, &count);
+    int count, place = evaluates_as(&p->composition, p->nproc, rank, &count);
     int64_t lo, hi;
     choir__tree_run(batches, place, count, &lo, &hi);
     add(d, choir__min(hi - lo, BATCHES));
@@ -129,9 +129,9 @@ static description describe(const choir__job *j, const dealer *of, const choir__
     for (int64_t m = lo; m < hi && groups > 1; m++)
         add(&d, m % groups);
     if (of->strategy->sharers)
-        add_shares(&d, j, of, r, place);
+        add_shares(&d, &j->training, of, r, place);
     for (int inner = 0; inner < of->stride; inner++)
-        add_validation(&d, j, batches, place * of->stride + inner);
+        add_validation(&d, &j->placement, batches, place * of->stride + inner);
     return d;
 }
 
@@ -180,7 +180,8 @@ static int sort_places(
  * strategies would have far too many, as one device for the batch of a cluster. */
 static choir_status check_micro_batches(const choir__job *j)
 {
-    const int64_t each = j->training.microbatches / choir__max(1, choir__job_strategy_dealt(j));
+    const int64_t each =
+        j->training.microbatches / choir__max(1, choir__job_strategy_dealt(&j->placement));
     return each <= MOST_MICRO_BATCHES || j->placement.device_count <= CHOIR__MAX_DEVICES
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_ARGUMENT,
@@ -195,7 +196,7 @@ choir_status choir__rehearsal_classify(choir__rehearsal *r, const choir__job *j)
         return status;
 
     dealer of;
-    const bool deals = find_dealer(j, &of) && !j->placement.all_live;
+    const bool deals = find_dealer(&j->placement, &of) && !j->placement.all_live;
     int kinds = 0, *kind = choir__calloc((size_t)r->world, sizeof *kind);
     if (deals)
         kinds = sort_places(j, &of, r, kind);

@@ -19,10 +19,10 @@ int choir__rehearsal_devices(const choir__job_placement *p)
                                                      : 1;
 }
 
-choir_device *choir__rehearsal_device(const choir__job *job, int rank, int i)
+choir_device *choir__rehearsal_device(const choir__job_placement *p, int rank, int i)
 {
     char name[32];
-    const choir__rehearsal *r = job->placement.rehearsal;
+    const choir__rehearsal *r = p->rehearsal;
     const int number = r->class_of[rank] * r->each + i;
     snprintf(name, sizeof name, "dry:%d", number);
     choir_device *device = choir_device_find(name);

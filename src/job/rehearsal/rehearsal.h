@@ -73,7 +73,7 @@ size_t choir__rehearsal_resident(const choir__rehearsal *r);
 int choir__rehearsal_devices(const choir__job_placement *placement);
 
 /* Opens device `i` of this rank's, which stands for the job's device. */
-choir_device *choir__rehearsal_device(const choir__job *job, int rank, int i);
+choir_device *choir__rehearsal_device(const choir__job_placement *placement, int rank, int i);
 
 /* Takes what the rank's devices have counted, when its steps are done. */
 choir_status choir__rehearsal_note(choir__rehearsal *r, const struct choir__job_rank *part);

@@ -237,23 +237,23 @@ static choir_status end(choir__recorder *base, bool good)
 static const choir__recorder_ops ops = {
     .name = "own", .step = step, .event = event, .end = end};
 
-choir__recorder *choir__own_recorder(const choir__job *j)
+choir__recorder *choir__own_recorder(const choir__job_records *r)
 {
     own_recorder *o = choir__calloc(1, sizeof *o);
-    *o = (own_recorder){.base.ops = &ops, .own = j->records.own, .relay = j->records.relay};
+    *o = (own_recorder){.base.ops = &ops, .own = r->own, .relay = r->relay};
     return &o->base;
 }
 
 /* --- sentences --- */
 
-void choir__own_note(const choir__job *j, const char *sentence)
+void choir__own_note(const choir__job_records *records, const char *sentence)
 {
-    const choir__relay *r = j->records.relay;
+    const choir__relay *r = records->relay;
     choir__text_buffer message = {0};
-    if (!j->records.own)
+    if (!records->own)
         return;
     if (!r) {
-        call_note(j->records.own, sentence);
+        call_note(records->own, sentence);
         return;
     }
     put_head(&message, (head){.kind = NOTE});

@@ -11,10 +11,10 @@
 typedef struct choir__relay choir__relay;
 
 /* Returns a recorder for the job's log that calls the program's one; the log ends it. */
-choir__recorder *choir__own_recorder(const choir__job *job);
+choir__recorder *choir__own_recorder(const choir__job_records *records);
 
 /* Gives the program's recorder, if there is one, a sentence for people. */
-void choir__own_note(const choir__job *job, const char *sentence);
+void choir__own_note(const choir__job_records *records, const char *sentence);
 
 /* Opens a relay, which is then choir__job.records.relay in the ranks. This process makes the
  * calls while it waits in choir_spawn. Error: I/O. */

@@ -96,9 +96,9 @@ double choir__job_report_median_step(const choir__job_report *r)
     return choir__job_report_median(r->step_s + skip, r->steps - skip);
 }
 
-choir_status choir__job_report_written(const choir__job *j)
+choir_status choir__job_report_written(const choir__job_records *r)
 {
-    return j->records.silent ? CHOIR_OK : choir__line_flush();
+    return r->silent ? CHOIR_OK : choir__line_flush();
 }
 
 /* --- no output --- */

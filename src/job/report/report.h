@@ -88,7 +88,7 @@ void choir__job_report_flush(const choir__job_report *r);
 void choir__job_report_say(choir__job_report *r, const choir__record_event *e);
 
 /* Flushes the output of a job, unless it has none. Error: I/O, if any of it was lost. */
-choir_status choir__job_report_written(const choir__job *job);
+choir_status choir__job_report_written(const choir__job_records *records);
 
 extern const choir__recorder_ops choir__recorder_terminal, choir__recorder_json,
     choir__recorder_silent;

@@ -83,7 +83,7 @@ static void put_params(choir__run_log *r)
 static void add_destinations(choir__run_log *r)
 {
     if (r->job->records.own)
-        choir__log_add_recorder(r->log, choir__own_recorder(r->job));
+        choir__log_add_recorder(r->log, choir__own_recorder(&r->job->records));
     const char *folder = choir__run_log_folder(r->job);
     char *run = folder ? choir__format("run:%s", folder) : NULL;
     char *rest = r->job->records.logs ? choir__strdup(r->job->records.logs) : NULL, *all = rest,
@@ -121,7 +121,7 @@ choir__run_log *choir__run_log_open(
         put_params(r);
         choir__run_log_tell(
             r, CHOIR__TOLD(begin, .step = step, .strategy = j->placement.strategy_text,
-                   .world = choir__job_strategy_workers(j), .resumed = goes_on,
+                   .world = choir__job_strategy_workers(&j->placement), .resumed = goes_on,
                    .parameters = parameters, .start_s = start_s,
                    .run_s = isnan(start_s) ? start_s : choir__line_uptime()));
     }
@@ -284,7 +284,7 @@ void choir__run_log_loss(const choir__job *j)
     char *why = choir__strdup(choir_error_message());
     if ((dest || j->records.own) && choir_log_open(dest, opts, &r.log) == CHOIR_OK) {
         if (j->records.own)
-            choir__log_add_recorder(r.log, choir__own_recorder(j));
+            choir__log_add_recorder(r.log, choir__own_recorder(&j->records));
         choir__set_message(why);
         int64_t step = only.records.reached ? atomic_load(only.records.reached) : 0;
         choir__run_log_failure(&r, step, CHOIR_ERR_PEER_LOST);

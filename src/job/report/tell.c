@@ -20,7 +20,7 @@ void choir__job_tell(const choir__job *j, const char *format, ...)
     va_end(args);
     if (!j->records.silent)
         choir__line_tell(j->command, "%s", sentence);
-    choir__own_note(j, sentence + (strncmp(sentence, "note: ", 6) ? 0 : 6));
+    choir__own_note(&j->records, sentence + (strncmp(sentence, "note: ", 6) ? 0 : 6));
     free(sentence);
 }
 
@@ -31,7 +31,7 @@ static void tell_notes(const choir__job *j, const char *notes, bool shown)
     char *all = choir__hide_passwords(choir__clean(choir__strdup(notes))), *rest = all, *line;
     while ((line = strsep(&rest, "\n")))
         if (*line)
-            choir__own_note(j, line);
+            choir__own_note(&j->records, line);
     free(all);
 }
 

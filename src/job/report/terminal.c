@@ -245,7 +245,7 @@ static void say_summary(const choir__job_report *r, const void *told, FILE *out)
     if (isfinite(s->eval_accuracy))
         fprintf(out, " (accuracy %.2f %%)", 100 * s->eval_accuracy);
     char name[CHOIR__METRIC_NAME];
-    choir__metric_name(r->job, name);
+    choir__metric_name(&r->job->training, name);
     if (isfinite(s->eval_metric) && *name)
         fprintf(out, ", %s %.6g", name, s->eval_metric);
     if (s->skipped_steps > 0)

@@ -17,24 +17,24 @@ int choir__composition_sharers(const choir__composition *c, int ranks)
     return product;
 }
 
-static int64_t sharing(const choir__job *j)
+static int64_t sharing(const choir__job_placement *p)
 {
-    return choir__composition_sharers(&j->placement.composition, j->placement.nproc);
+    return choir__composition_sharers(&p->composition, p->nproc);
 }
 
 /* Returns the first strategy that cannot train on chunks, or NULL. */
-static const char *without_chunks(const choir__job *j)
+static const char *without_chunks(const choir__job_placement *p)
 {
-    const choir__composition *c = &j->placement.composition;
+    const choir__composition *c = &p->composition;
     for (int d = 0; d < c->count; d++)
         if (c->dims[d].strategy->chunks == CHOIR__NO_CHUNKS)
             return c->dims[d].strategy->name;
     return NULL;
 }
 
-static choir_status check_ranks(const choir__job *j, int64_t ranks)
+static choir_status check_ranks(const choir__job_training *t, int64_t ranks)
 {
-    long long chunks = j->training.chunks;
+    long long chunks = t->chunks;
     if (chunks % ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%lld ranks do not divide %lld chunk%s: choose --chunks %lld", (long long)ranks,
@@ -65,7 +65,7 @@ static choir_status check_tokens(const choir__job *j, int64_t ranks)
 static choir_status unfit(const choir__job *j, const char *why)
 {
     long long chunks = j->training.chunks, tokens = j->model.info.input.dim[0];
-    char *possible = choir__divisors(tokens, sharing(j));
+    char *possible = choir__divisors(tokens, sharing(&j->placement));
     choir_status status =
         choir__error(CHOIR_ERR_ARGUMENT, "--chunks %lld %s of %lld tokens: choose %s", chunks,
             why, tokens, *possible ? possible : "a number of ranks that divides it");
@@ -89,15 +89,15 @@ static choir_status check_model(const choir__job *j)
 
 choir_status choir__job_strategy_check_chunks(choir__job *j)
 {
-    int64_t ranks = sharing(j);
+    int64_t ranks = sharing(&j->placement);
     if (!j->training.chunks && ranks == 1)
         return CHOIR_OK;
     if (!j->training.chunks)
         j->training.chunks = j->saves.resumed ? 1 : ranks; /* a resumed job keeps its cut */
-    choir_status status = check_ranks(j, ranks);
+    choir_status status = check_ranks(&j->training, ranks);
     if (status != CHOIR_OK || j->training.chunks == 1)
         return status;
-    const char *without = without_chunks(j);
+    const char *without = without_chunks(&j->placement);
     if (without)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--chunks %lld: strategy %s does not cut sequences: choose among single, ddp, fsdp, "
@@ -119,7 +119,7 @@ static int64_t balanced(const choir__job *j, int64_t twice)
 char *choir__job_strategy_chunks_note(const choir__job *j)
 {
     const choir_model_info *info = &j->model.info;
-    int64_t ranks = sharing(j), chunks = j->training.chunks;
+    int64_t ranks = sharing(&j->placement), chunks = j->training.chunks;
     bool causal = info->task == CHOIR_LANGUAGE && !info->masked;
     if (!causal || ranks == 1 || chunks % (2 * ranks) == 0)
         return NULL;

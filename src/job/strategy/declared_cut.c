@@ -48,14 +48,14 @@ void choir__composition_settle(
     d->settled = *cut.number > 0;
 }
 
-int choir__job_strategy_slicers(const choir__job *job)
+int choir__job_strategy_slicers(const choir__job_placement *p)
 {
-    return choir__composition_slicers(&job->placement.composition, job->placement.nproc);
+    return choir__composition_slicers(&p->composition, p->nproc);
 }
 
 choir_status choir__job_strategy_settle_slices(choir__job *j)
 {
-    int ranks = choir__job_strategy_slicers(j);
+    int ranks = choir__job_strategy_slicers(&j->placement);
     if (!j->training.slices)
         j->training.slices = ranks;
     if (j->training.slices % ranks == 0)

@@ -13,41 +13,40 @@ bool choir__job_strategy_has_ranks(const choir__job_strategy *s)
     return s->spread != CHOIR__ONE_DEVICE && s->spread != CHOIR__ALL_DEVICES;
 }
 
-int choir__job_strategy_workers(const choir__job *job)
+int choir__job_strategy_workers(const choir__job_placement *p)
 {
     int product = 1;
-    switch (job->placement.strategy->spread) {
-    case CHOIR__ALL_DEVICES: return job->placement.device_count;
+    switch (p->strategy->spread) {
+    case CHOIR__ALL_DEVICES: return p->device_count;
     case CHOIR__DEVICE_A_RANK:
-    case CHOIR__RANKS_TOGETHER: return job->placement.nproc;
+    case CHOIR__RANKS_TOGETHER: return p->nproc;
     case CHOIR__ON_A_MESH:
-        for (int d = 0; d < job->placement.composition.count; d++)
-            product *= job->placement.composition.dims[d].size;
+        for (int d = 0; d < p->composition.count; d++)
+            product *= p->composition.dims[d].size;
         return product;
     default: return 1;
     }
 }
 
-int choir__job_strategy_dealt(const choir__job *job)
+int choir__job_strategy_dealt(const choir__job_placement *p)
 {
     int product = 1;
-    for (int d = 0; d < job->placement.composition.count; d++)
-        if (job->placement.composition.dims[d].strategy->spread == CHOIR__DEVICE_A_RANK)
-            product *=
-                choir__composition_ranks(&job->placement.composition, d, job->placement.nproc);
+    for (int d = 0; d < p->composition.count; d++)
+        if (p->composition.dims[d].strategy->spread == CHOIR__DEVICE_A_RANK)
+            product *= choir__composition_ranks(&p->composition, d, p->nproc);
     return product;
 }
 
-int64_t choir__job_strategy_microbatches(const choir__job *job)
+int64_t choir__job_strategy_microbatches(const choir__job_placement *p)
 {
-    const choir__composition *c = &job->placement.composition;
+    const choir__composition *c = &p->composition;
     int64_t product = 1;
     for (int d = 0; d < c->count; d++) {
         int64_t each = c->dims[d].strategy->micro_each;
         int64_t workers = choir__composition_workers(c);
         int64_t size = c->count > 1 ? c->dims[d].size
                        : workers    ? workers
-                                    : choir__job_strategy_workers(job);
+                                    : choir__job_strategy_workers(p);
         product *= each ? each * size : 1;
     }
     return product;
@@ -64,29 +63,28 @@ choir__recovery choir__job_strategy_recovery(const choir__job *job)
                 : job->placement.strategy->recovery;
 }
 
-bool choir__job_strategy_alone(const choir__job *job)
+bool choir__job_strategy_alone(const choir__job_placement *p)
 {
-    const choir__job_strategy *s = job->placement.strategy;
+    const choir__job_strategy *s = p->strategy;
     return s->meet && !s->together;
 }
 
-const char *choir__job_strategy_forgets(const choir__job *job)
+const char *choir__job_strategy_forgets(const choir__job_placement *p)
 {
     const char *forgotten = NULL;
-    for (int d = 0; d < job->placement.composition.count && !forgotten; d++) {
-        const choir__dimension *dim = &job->placement.composition.dims[d];
-        int ranks =
-            choir__composition_ranks(&job->placement.composition, d, job->placement.nproc);
+    for (int d = 0; d < p->composition.count && !forgotten; d++) {
+        const choir__dimension *dim = &p->composition.dims[d];
+        int ranks = choir__composition_ranks(&p->composition, d, p->nproc);
         if (dim->strategy->forgets)
             forgotten = dim->strategy->forgets(dim->keys, ranks);
     }
     return forgotten;
 }
 
-bool choir__job_strategy_is_whole(const choir__job *job)
+bool choir__job_strategy_is_whole(const choir__job_placement *p)
 {
-    for (int d = 0; d < job->placement.composition.count; d++) {
-        const choir__job_strategy *s = job->placement.composition.dims[d].strategy;
+    for (int d = 0; d < p->composition.count; d++) {
+        const choir__job_strategy *s = p->composition.dims[d].strategy;
         if (s->spread != CHOIR__ONE_DEVICE && s->spread != CHOIR__DEVICE_A_RANK &&
             s->chunks != CHOIR__CHUNKS_OF_RANKS)
             return false;

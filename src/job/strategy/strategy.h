@@ -27,6 +27,7 @@ enum {
 };
 
 struct choir__job;
+struct choir__job_placement;
 
 /* A process's part of a job, as far as a strategy sees it. */
 typedef struct choir__job_rank {
@@ -358,15 +359,15 @@ void choir__job_strategy_cut_sequences(choir__job_rank *part);
 bool choir__job_strategy_has_ranks(const choir__job_strategy *s);
 
 /* Returns the number of devices or ranks that a job's work is distributed to. */
-int choir__job_strategy_workers(const struct choir__job *job);
+int choir__job_strategy_workers(const struct choir__job_placement *placement);
 /* Returns the number of ranks that have their own micro-batches, each a contiguous run. */
-int choir__job_strategy_dealt(const struct choir__job *job);
+int choir__job_strategy_dealt(const struct choir__job_placement *placement);
 /* Returns the number of ranks that share the slices of large weights. */
-int choir__job_strategy_slicers(const struct choir__job *job);
+int choir__job_strategy_slicers(const struct choir__job_placement *placement);
 /* Sets the number of slices, unless it is given. Error: argument. */
 choir_status choir__job_strategy_settle_slices(struct choir__job *job);
 /* Returns the default number of micro-batches in the global batch. */
-int64_t choir__job_strategy_microbatches(const struct choir__job *job);
+int64_t choir__job_strategy_microbatches(const struct choir__job_placement *placement);
 
 /* Adds a device that a strategy uses in addition to the part's. Does nothing if device is NULL
  * or the part has it already. */
@@ -376,15 +377,15 @@ void choir__job_rank_add_device(choir__job_rank *part, choir_device *device);
 choir__recovery choir__job_strategy_recovery(const struct choir__job *job);
 
 /* Returns whether ranks never have a state in common, so that rank 0 saves its own. */
-bool choir__job_strategy_alone(const struct choir__job *job);
+bool choir__job_strategy_alone(const struct choir__job_placement *placement);
 
 /* Names the state that checkpoints of the job lack, for the first strategy with such state;
  * NULL: none. */
-const char *choir__job_strategy_forgets(const struct choir__job *job);
+const char *choir__job_strategy_forgets(const struct choir__job_placement *placement);
 
 /* Returns whether a process's device holds the whole model, and computes it by itself in
  * evaluation. */
-bool choir__job_strategy_is_whole(const struct choir__job *job);
+bool choir__job_strategy_is_whole(const struct choir__job_placement *placement);
 
 /* Returns the number of turns of the next step. */
 int64_t choir__job_rank_turns(const choir__job_rank *part);

@@ -12,7 +12,7 @@
 choir_status choir__trainer_audit_open(choir__trainer *t)
 {
     choir__job_audit keys;
-    choir_status status = choir__job_audited(t->job, &keys);
+    choir_status status = choir__job_audited(&t->job->records, &keys);
     if (status != CHOIR_OK || !keys.every || t->job->training.find_lr)
         return status;
     choir_audit_opts opts = choir_audit_defaults();

@@ -45,7 +45,7 @@ static choir_status read_metric(const char *text, metric *m)
 static choir_status check_metric(const choir__job *j, const metric *m)
 {
     char own[CHOIR__METRIC_NAME];
-    choir__metric_name(j, own);
+    choir__metric_name(&j->training, own);
     const char *const names[] = {metrics[LOSS], metrics[ACCURACY], own};
     const choir__name_table table = {names, *own ? 3 : 2, sizeof *names, false};
     if (m->of != OWN || !strcmp(m->name, own))
@@ -102,18 +102,18 @@ choir__eval_policy choir__eval_policy_new(const choir__job *j)
     return judge;
 }
 
-static bool is_loss(const choir__job *j)
+static bool is_loss(const choir__job_training *t)
 {
     metric m;
-    (void)!read_metric(j->training.best, &m); /* checked */
+    (void)!read_metric(t->best, &m); /* checked */
     return m.of == LOSS && !m.max;
 }
 
 void choir__eval_policy_to_state(
-    const choir__eval_policy *judge, const choir__job *j, choir_train_state *s)
+    const choir__eval_policy *judge, const choir__job_training *t, choir_train_state *s)
 {
     s->best = judge->best;
-    s->best_loss = is_loss(j) ? judge->best : (double)NAN;
+    s->best_loss = is_loss(t) ? judge->best : (double)NAN;
     s->best_regular = judge->regular;
     s->stale = judge->stale;
     s->base_lr = judge->base_lr;
@@ -126,14 +126,14 @@ void choir__eval_policy_to_state(
 static bool has_other_rate(const choir__job *j)
 {
     double was;
-    const char *text = choir__job_recorded(j, "lr");
+    const char *text = choir__job_recorded(&j->saves, "lr");
     return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->optim.lr;
 }
 
 /* Returns whether the measure has changed: by another measure no checkpoint is the best yet. */
 static bool has_other_measure(const choir__job *j)
 {
-    const char *was = choir__job_recorded(j, "best");
+    const char *was = choir__job_recorded(&j->saves, "best");
     char *before = choir__eval_policy_measure(was),
          *now = choir__eval_policy_measure(j->training.best);
     bool other = strcmp(before, now) != 0;
@@ -147,7 +147,7 @@ void choir__eval_policy_from_state(
 {
     *judge = choir__eval_policy_new(j);
     if (!resumed || !has_other_measure(j)) {
-        judge->best = isnan(s->best) && is_loss(j) ? s->best_loss : s->best;
+        judge->best = isnan(s->best) && is_loss(&j->training) ? s->best_loss : s->best;
         judge->regular = s->best_regular;
         judge->stale = s->stale;
     }
@@ -166,10 +166,10 @@ bool choir__eval_policy_decides(const choir__job *j)
     return j->training.patience || has_plateau(j);
 }
 
-static double measure_of(const choir__job *j, const choir_score *score, double own)
+static double measure_of(const choir__job_training *t, const choir_score *score, double own)
 {
     metric m;
-    (void)!read_metric(j->training.best, &m); /* checked */
+    (void)!read_metric(t->best, &m); /* checked */
     double value = m.of == OWN ? own : m.of == ACCURACY ? score->accuracy : score->loss;
     return m.max ? -value : value;
 }
@@ -180,12 +180,12 @@ static bool is_better(double measure, double best)
     return !isnan(measure) && !(measure >= best);
 }
 
-bool choir__eval_policy_score(choir__eval_policy *judge, const choir__job *j,
+bool choir__eval_policy_score(choir__eval_policy *judge, const choir__job_training *t,
     const choir_score *score, double own, bool regular)
 {
     if (!score->targets) /* none that counts: nothing was measured */
         return false;
-    double measure = measure_of(j, score, own);
+    double measure = measure_of(t, score, own);
     bool best = is_better(measure, judge->best);
     if (best)
         judge->best = measure;
@@ -200,9 +200,10 @@ bool choir__eval_policy_score(choir__eval_policy *judge, const choir__job *j,
     return best;
 }
 
-bool choir__eval_policy_patience_is_over(const choir__eval_policy *judge, const choir__job *j)
+bool choir__eval_policy_patience_is_over(
+    const choir__eval_policy *judge, const choir__job_training *t)
 {
-    return j->training.patience && judge->stale >= j->training.patience;
+    return t->patience && judge->stale >= t->patience;
 }
 
 void choir__eval_policy_set_rate(const choir__eval_policy *judge, choir_optim *optim)

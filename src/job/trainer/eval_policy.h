@@ -21,8 +21,8 @@ choir_status choir__eval_policy_check(choir__job *job);
 choir_status choir__eval_policy_check_task(const choir__job *job);
 
 choir__eval_policy choir__eval_policy_new(const choir__job *job);
-void choir__eval_policy_to_state(
-    const choir__eval_policy *judge, const choir__job *job, choir_train_state *state);
+void choir__eval_policy_to_state(const choir__eval_policy *judge,
+    const choir__job_training *training, choir_train_state *state);
 /* resumed: the state comes from the job that --resume continues, which may have had another
  * measure and another rate. */
 void choir__eval_policy_from_state(choir__eval_policy *judge, const choir__job *job,
@@ -35,11 +35,11 @@ char *choir__eval_policy_measure(const char *best);
 bool choir__eval_policy_decides(const choir__job *job);
 /* Notes an evaluation's score; own: its number of --metric; regular: one of --eval-every.
  * Returns whether it is the best. */
-bool choir__eval_policy_score(choir__eval_policy *judge, const choir__job *job,
+bool choir__eval_policy_score(choir__eval_policy *judge, const choir__job_training *training,
     const choir_score *score, double own, bool regular);
 /* Returns whether --patience has run out. */
 bool choir__eval_policy_patience_is_over(
-    const choir__eval_policy *judge, const choir__job *job);
+    const choir__eval_policy *judge, const choir__job_training *training);
 /* Gives the optimizer the rate of --schedule plateau; does nothing with other schedules. */
 void choir__eval_policy_set_rate(const choir__eval_policy *judge, choir_optim *optim);
 

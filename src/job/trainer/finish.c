@@ -67,7 +67,7 @@ static choir_status sample(choir__trainer *t)
         return CHOIR_OK;
     bool apart_here =
         choir_module_collective(t->part.evaluated) || /* the forward needs all ranks */
-        (t->part.env.world > 1 && !choir__job_strategy_is_whole(t->job));
+        (t->part.env.world > 1 && !choir__job_strategy_is_whole(&t->job->placement));
     if (shown)
         printf("\nWhat it writes:\n");
     if (shown && apart_here)
@@ -98,8 +98,8 @@ static choir_status validate(choir__trainer *t, choir_score *score)
     if (status != CHOIR_OK)
         return status;
     if (!shown && (alike || !t->job->training.eval_every))
-        t->now.best_due |=
-            choir__eval_policy_score(&t->now.judge, t->job, score, t->now.metric, false);
+        t->now.best_due |= choir__eval_policy_score(
+            &t->now.judge, &t->job->training, score, t->now.metric, false);
     t->now.last_eval = score->loss;
     if (!shown)
         choir__trainer_show_eval(t, score, false);

@@ -328,7 +328,7 @@ choir_status choir__trainer_go_back_before_spike(choir__trainer *t);
 /* Lets signals stop the training after a step. Called when the first step is due: until then
  * nothing is lost if a signal ends the process, and a rank that waits for others must not
  * outlive it. */
-void choir__trainer_catch_signals(const choir__job *job);
+void choir__trainer_catch_signals(const choir__job_records *records);
 
 /* Returns the first signal that was to stop this process, or SIGTERM if its program has asked
  * for that; 0: none. *since: when; may be NULL. */

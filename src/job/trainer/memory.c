@@ -95,7 +95,8 @@ static choir_status try_length(
         choir_module_recompute_blocks(t.net, true);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, run, t.net, &t.optim);
-    if (status == CHOIR_OK && choir__job_strategy_dealt(j) > 1) /* for its buckets */
+    if (status == CHOIR_OK &&
+        choir__job_strategy_dealt(&j->placement) > 1) /* for its buckets */
         choir_zeros(run, CHOIR_F32, choir_dims(choir_module_param_count(t.net)));
     if (status == CHOIR_OK)
         status = choir_scope_status(run);
@@ -149,9 +150,9 @@ static int64_t context_for(const choir__job *j, choir_device *device, int64_t mi
 }
 
 /* Returns the option --model of a job, with a context. */
-static char *model_option(const choir__job *j, int64_t context)
+static char *model_option(const choir__job_model *m, int64_t context)
 {
-    const char *name = j->model.given ? j->model.given : j->model.name;
+    const char *name = m->given ? m->given : m->name;
     char *path = choir_model_path(name);
     const size_t length = strlen(path); /* options follow the path or the name */
     const char *had = strstr(name + length, "context=");
@@ -190,7 +191,7 @@ static choir_status too_large(
     const char *base = base_for(j, device, micro_count);
     int64_t context = base ? 0 : context_for(j, device, micro_count);
     char *option = base      ? choir__format("--base %s", base)
-                   : context ? model_option(j, context)
+                   : context ? model_option(&j->model, context)
                              : choir__strdup("a smaller model");
     choir__error(CHOIR_ERR_MEMORY,
         "%s; not even a micro-batch of one sample fits: %s or a larger --mem-cap would", first,
@@ -204,7 +205,8 @@ static choir_status too_large(
 static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
 {
     for (int64_t m = j->training.microbatches + 1; m <= j->training.batch_size; m++) {
-        int64_t n = j->training.batch_size / m, dealt = choir__job_strategy_dealt(j),
+        int64_t n = j->training.batch_size / m,
+                dealt = choir__job_strategy_dealt(&j->placement),
                 a_rank = (m + dealt - 1) / dealt;
         if (j->training.batch_size % m == 0 && n <= most && fits(j, device, a_rank, n))
             return m;

@@ -40,9 +40,9 @@ static size_t name_length(const char *text)
     return n;
 }
 
-void choir__metric_name(const choir__job *job, char name[CHOIR__METRIC_NAME])
+void choir__metric_name(const choir__job_training *t, char name[CHOIR__METRIC_NAME])
 {
-    const char *text = job->training.metric ? job->training.metric : "";
+    const char *text = t->metric ? t->metric : "";
     snprintf(name, CHOIR__METRIC_NAME, "%.*s", (int)name_length(text), text);
 }
 

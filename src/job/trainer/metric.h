@@ -10,7 +10,7 @@
 enum { CHOIR__METRIC_NAME = 32 };
 
 /* Stores the name that --metric gives; "" without the option. */
-void choir__metric_name(const choir__job *job, char name[CHOIR__METRIC_NAME]);
+void choir__metric_name(const choir__job_training *training, char name[CHOIR__METRIC_NAME]);
 /* Checks --metric. Error: argument. */
 choir_status choir__metric_check(choir__job *job);
 /* Checks that the shell finds the command, on rank 0, which will run it. Error: argument. */

@@ -36,7 +36,7 @@ choir_status choir__trainer_take_edits(choir__trainer *t)
     choir_status status = choir__skips_add(&s, t->skipped_first);
     for (int i = 0; i < spikes->edit_count; i++)
         choir__skips_add_range(&s, spikes->edits[i].first, spikes->edits[i].last);
-    choir__job_set_skips(t->job, &s);
+    choir__job_set_skips(&t->job->data, &s);
     choir__skips_free(&s);
     if (status == CHOIR_OK)
         status = choir__loader_skip(t->part.loader, t->job->data.skip);

@@ -83,7 +83,7 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     t->now.last.number = s.step;
     t->now.last.loss = (float)s.loss;
     choir__trainer_fill_losses(t);
-    t->now.ended = choir__eval_policy_patience_is_over(&t->now.judge, t->job);
+    t->now.ended = choir__eval_policy_patience_is_over(&t->now.judge, &t->job->training);
     if (t->now.ended && s.step < t->job->training.steps)
         snprintf(t->now.ended_by, sizeof t->now.ended_by, "patience");
     t->now.eval_due =
@@ -111,7 +111,7 @@ choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
     choir_train_state s;
     int64_t step = choir_elastic_kept_step();
     int32_t are = step >= 0;
-    if (are && !choir__job_strategy_forgets(j) && choir__trainer_has_saved(j) &&
+    if (are && !choir__job_strategy_forgets(&j->placement) && choir__trainer_has_saved(j) &&
         choir_training_read(j->saves.dir, &s) == CHOIR_OK && s.step > step + 1)
         are = 0;
     choir_status status = choir_group_broadcast(t->part.env.group, &are, 1, CHOIR_I32, 0, NULL);
@@ -122,7 +122,7 @@ choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
 choir_status choir__trainer_go_back(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    const char *forgotten = choir__job_strategy_forgets(j);
+    const char *forgotten = choir__job_strategy_forgets(&j->placement);
     if (choir__trainer_has_saved(j) && forgotten)
         return choir__error(CHOIR_ERR_STATE,
             "a rank was lost, and no copies of the ranks' state could be kept; strategy %s: %s, "
@@ -159,7 +159,7 @@ choir_status choir__trainer_continue_own(choir__trainer *t)
         choir_group_broadcast(t->part.env.group, &there, 1, CHOIR_I32, 0, NULL);
     if (status != CHOIR_OK || !there)
         return status;
-    t->now.forgot = choir__job_strategy_forgets(j) != NULL;
+    t->now.forgot = choir__job_strategy_forgets(&j->placement) != NULL;
     return choir__trainer_resume(t, j->saves.dir);
 }
 
@@ -170,6 +170,6 @@ void choir__trainer_note_forgotten(choir__trainer *t)
             "note: the ranks continue from %s; strategy %s: %s; the numbers from here on may be "
             "different from an uninterrupted run",
             t->job->saves.dir, t->job->placement.strategy->name,
-            choir__job_strategy_forgets(t->job));
+            choir__job_strategy_forgets(&t->job->placement));
     t->now.forgot = false;
 }

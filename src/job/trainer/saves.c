@@ -19,13 +19,14 @@
 
 choir_group *choir__trainer_savers(const choir__trainer *t)
 {
-    return choir__job_strategy_alone(t->job) ? NULL : t->part.env.group;
+    return choir__job_strategy_alone(&t->job->placement) ? NULL : t->part.env.group;
 }
 
 /* Returns whether this rank writes a part of the checkpoints. */
 static bool saves_here(const choir__trainer *t)
 {
-    return t->job->saves.dir && !(choir__job_strategy_alone(t->job) && t->part.env.rank != 0);
+    return t->job->saves.dir &&
+           !(choir__job_strategy_alone(&t->job->placement) && t->part.env.rank != 0);
 }
 
 /* Adds what became of the validation to the checkpoint, which is whole without it: a job that
@@ -129,7 +130,7 @@ choir_status choir__trainer_prepare_saves(choir__trainer *t)
 {
     const choir__job *j = t->job;
     if (!j->saves.dir || !(j->saves.every || j->training.eval_every) ||
-        (choir__job_strategy_alone(j) && t->part.env.rank != 0))
+        (choir__job_strategy_alone(&j->placement) && t->part.env.rank != 0))
         return CHOIR_OK;
     choir_training parts = choir__trainer_parts(t);
     choir_status status = open_checkpoint(t);
@@ -159,8 +160,8 @@ static choir_train_state state_of(const choir__trainer *t, float loss)
                  (t->now.last_eval_due ? CHOIR_EVAL_LAST : 0);
     s.epoch_loss = t->now.epoch_loss;
     s.epoch_without = t->now.epoch_without;
-    s.world = choir__job_strategy_workers(j);
-    choir__eval_policy_to_state(&t->now.judge, j, &s);
+    s.world = choir__job_strategy_workers(&j->placement);
+    choir__eval_policy_to_state(&t->now.judge, &j->training, &s);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optim.optimizer);
     snprintf(s.strategy, sizeof s.strategy, "%s", j->placement.strategy_text);
     snprintf(s.amp, sizeof s.amp, "%s", choir__amp_find(j->optim.amp)->name);

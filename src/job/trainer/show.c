@@ -125,7 +125,7 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
         .metric = t->now.metric,
         .best = t->now.best_due,
         .eval_s = t->eval_s};
-    choir__metric_name(j, t->now.metric_name);
+    choir__metric_name(&j->training, t->now.metric_name);
     told.metric_name = *t->now.metric_name ? t->now.metric_name : NULL;
     if (shown)
         t->now.eval = told;
@@ -257,7 +257,8 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
             .by = *t->now.ended_by ? t->now.ended_by : NULL));
     choir__trainer_tell(t, CHOIR__TO_OUT,
         CHOIR__TOLD(summary, .model = j->model.info.config,
-            .strategy = j->placement.strategy_text, .world = choir__job_strategy_workers(j),
+            .strategy = j->placement.strategy_text,
+            .world = choir__job_strategy_workers(&j->placement),
             .microbatches = j->training.microbatches,
             .slices = choir__max(j->training.slices, 1),
             .chunks = choir__max(j->training.chunks, 1), .steps = t->now.step,

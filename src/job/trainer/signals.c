@@ -127,9 +127,9 @@ void choir__train_signals_supervise(void)
     give_back(CHOIR__SIGNAL_SHOWS);
 }
 
-void choir__trainer_catch_signals(const choir__job *j)
+void choir__trainer_catch_signals(const choir__job_records *r)
 {
-    asked.told = j->records.told;
+    asked.told = r->told;
     catch (true);
 }
 

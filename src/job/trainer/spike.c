@@ -31,9 +31,9 @@ static choir_status read_rule(const char *text, choir__spike_rule *r)
                : status;
 }
 
-bool choir__spike_rule_of(const choir__job *j, choir__spike_rule *rule)
+bool choir__spike_rule_of(const choir__job_training *t, choir__spike_rule *rule)
 {
-    return j->training.on_spike && read_rule(j->training.on_spike, rule) == CHOIR_OK;
+    return t->on_spike && read_rule(t->on_spike, rule) == CHOIR_OK;
 }
 
 choir_status choir__spike_check(choir__job *j)
@@ -54,7 +54,7 @@ choir_status choir__spike_check(choir__job *j)
 int64_t choir__spike_keep(const choir__job *j)
 {
     choir__spike_rule rule;
-    if (!choir__spike_rule_of(j, &rule))
+    if (!choir__spike_rule_of(&j->training, &rule))
         return 1;
     int64_t every = choir__max(j->saves.every, 1);
     return 1 + (rule.rewind - 1 + every - 1) / every;

@@ -29,7 +29,7 @@ typedef struct choir__spikes {
 } choir__spikes;
 
 /* Reads the rule; false: the job has none. It has been checked. */
-bool choir__spike_rule_of(const choir__job *job, choir__spike_rule *rule);
+bool choir__spike_rule_of(const choir__job_training *training, choir__spike_rule *rule);
 
 /* Checks --on-spike, and whether there will be checkpoints to go back to. Error: argument. */
 choir_status choir__spike_check(choir__job *job);

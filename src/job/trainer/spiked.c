@@ -41,7 +41,7 @@ static choir_status find_together(const choir__trainer *t, int64_t target, char 
 /* The batches of the steps behind `target`, as the job's list is so far. */
 static choir__skips_range batches_behind(const choir__trainer *t, int64_t target)
 {
-    choir__skips s = choir__job_skips(t->job);
+    choir__skips s = choir__job_skips(&t->job->data);
     choir__skips_range r = {
         choir__skips_batch(&s, target + 1), choir__skips_batch(&s, target + t->spike.skip)};
     choir__skips_free(&s);

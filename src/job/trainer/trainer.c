@@ -280,7 +280,7 @@ static void tell_edit(choir__trainer *t)
 {
     const choir__job *j = t->job;
     const choir__line_option *skip = CHOIR__JOB_OPTION(data.skip);
-    const char *before = j->saves.resumed ? choir__job_recorded(j, skip->name) : NULL;
+    const char *before = j->saves.resumed ? choir__job_recorded(&j->saves, skip->name) : NULL;
     bool skips = j->data.skip && !(before && !strcmp(before, j->data.skip));
     if (j->saves.resumed && (j->saves.rewound || skips))
         choir__trainer_show_edit(t,
@@ -306,7 +306,7 @@ static void start_report(choir__trainer *t)
         return;
     choir__trainer_tell(t, CHOIR__TO_OUT,
         CHOIR__TOLD(begin, .step = t->now.step, .strategy = t->job->placement.strategy_text,
-            .world = choir__job_strategy_workers(t->job),
+            .world = choir__job_strategy_workers(&t->job->placement),
             .parameters = choir_module_param_count(t->part.net), .start_s = (double)NAN,
             .run_s = (double)NAN));
     tell_edit(t);
@@ -319,7 +319,7 @@ static choir_status train_elastic(choir__trainer *t)
     for (bool again = true; again && status == CHOIR_OK;) {
         status = train(t);
         if (status == CHOIR_OK)
-            status = choir__job_report_written(t->job);
+            status = choir__job_report_written(&t->job->records);
         if (status == CHOIR_OK)
             status = choir_elastic_end(t->elastic, &again);
         else
@@ -336,7 +336,7 @@ static choir_status run(choir__trainer *t)
     if (status != CHOIR_OK)
         return status;
     if (!t->job->placement.rehearsal)
-        choir__trainer_catch_signals(t->job);
+        choir__trainer_catch_signals(&t->job->records);
     choir__trainer_note_newest(t);
     start_report(t);
     return t->elastic ? train_elastic(t) : train(t);
@@ -373,7 +373,7 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     t->job = own;
     t->again = -1;
     t->skipped_first = job->data.skip;
-    if (!choir__spike_rule_of(job, &t->spike))
+    if (!choir__spike_rule_of(&job->training, &t->spike))
         t->spike.factor = 0;
     choir_status status = run_on(t);
     choir_device *device = t->part.env.device;
@@ -386,7 +386,7 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     free(own);
     free(t);
     if (status == CHOIR_ERR_MEMORY && device && !job->placement.rehearsal &&
-        choir__job_strategy_is_whole(job) && job->training.chunks < 2)
+        choir__job_strategy_is_whole(&job->placement) && job->training.chunks < 2)
         status = choir__explain_memory(job, device, micro_count);
     return status;
 }

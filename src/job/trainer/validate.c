@@ -52,7 +52,7 @@ choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
     t->now.scored = t->now.step;
     t->now.last_eval = score->loss;
     t->now.best_due |=
-        choir__eval_policy_score(&t->now.judge, t->job, score, t->now.metric, true);
+        choir__eval_policy_score(&t->now.judge, &t->job->training, score, t->now.metric, true);
     t->now.eval_due = false;
     return status;
 }
@@ -88,7 +88,7 @@ choir_status choir__trainer_validate(choir__trainer *t)
         return choir__trainer_save_unvalidated(t, status);
     choir__trainer_show_eval(t, &score, true);
     choir__trainer_note_judged(t);
-    if (choir__eval_policy_patience_is_over(&t->now.judge, t->job) &&
+    if (choir__eval_policy_patience_is_over(&t->now.judge, &t->job->training) &&
         !choir__trainer_is_done(t))
         choir__trainer_end_by(t, "patience");
     return status;

@@ -69,7 +69,7 @@ static void forms_by_cut(void **state)
         j->training.microbatches = rows[i].microbatches;
         j->training.chunks = rows[i].chunks;
         j->training.slices = rows[i].slices;
-        const int count = choir__auto_forms(j, rows[i].ranks, forms, 64);
+        const int count = choir__auto_forms(&j->training, rows[i].ranks, forms, 64);
         for (int f = 0; f < count; f++) {
             const size_t used = strlen(text);
             assert_int_equal(forms[f].ranks, rows[i].ranks);
