@@ -2,6 +2,7 @@
 #include "cli/generate/writer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/utf8.h"
 

@@ -2,7 +2,7 @@
 #ifndef CHOIR_JOB_BASE_H
 #define CHOIR_JOB_BASE_H
 
-#include "job/job.h"
+#include "job/parts.h"
 
 /* Names of the types, for the table of options; NULL behind the last. */
 const char *choir__base_names(size_t index);

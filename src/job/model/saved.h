@@ -3,7 +3,7 @@
 #define CHOIR_JOB_MODEL_SAVED_H
 
 #include "data/labels.h"
-#include "job/job.h"
+#include "job/parts.h"
 
 typedef struct choir__saved {
     choir_scope *run;
