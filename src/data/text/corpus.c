@@ -52,6 +52,18 @@ static void note_characters(reading *r)
         r->seen[code] = 1;
 }
 
+/* Returns whether the tokens of a chat, from `first` on, teach that an answer ends: a token
+ * that ends a turn or a text is learned, or other words of the template's are. */
+static bool teaches_end(const reading *r, size_t first)
+{
+    const choir__ids *ids = &r->d->tokens;
+    const choir__turn_end end = r->parts.turn_end;
+    bool learned = end.token < 0 && !end.nothing;
+    for (size_t i = first; i < ids->count && !learned; i++)
+        learned = ids->id[i] >= 0 && (ids->id[i] == end.token || ids->id[i] == r->end);
+    return learned;
+}
+
 static choir_status encode(
     reading *r, const choir__data_record_at *at, const choir__json *record)
 {
@@ -64,8 +76,8 @@ static choir_status encode(
     if (status == CHOIR_OK)
         choir__data_record_places_add(&d->places, at, (int64_t)first);
     if (status == CHOIR_OK)
-        choir__talks_count(
-            &d->talks, at, &r->parts, (int64_t)(d->tokens.count - first), d->context + 1);
+        choir__talks_count(&d->talks, at, &r->parts, (int64_t)(d->tokens.count - first),
+            d->context + 1, teaches_end(r, first));
     if (status == CHOIR_OK && r->apart)
         choir__packs_add(&d->packs, (int64_t)first, (int64_t)(d->tokens.count - 1 - first));
     return status;

@@ -100,9 +100,10 @@ static choir_status find_template(const choir__data_record_at *at,
 {
     if (parts->asked || !choir__chat_exists(tokenizer))
         return CHOIR_OK;
-    return choir_chat_of(tokenizer, &parts->chat) == CHOIR_OK
-               ? CHOIR_OK
-               : choir__data_record_wrong(at, "a chat: %s", choir__message());
+    if (choir_chat_of(tokenizer, &parts->chat) != CHOIR_OK)
+        return choir__data_record_wrong(at, "a chat: %s", choir__message());
+    parts->turn_end = choir__chat_turn_end(parts->chat, tokenizer);
+    return CHOIR_OK;
 }
 
 choir_status choir__settle_chat(const choir__data_record_at *at, const choir__json *record,

@@ -31,7 +31,7 @@ static char *roles_of(const choir__conversation *c)
 }
 
 void choir__talks_count(choir__talks *t, const choir__data_record_at *at,
-    const choir__document_parts *parts, int64_t tokens, int64_t most)
+    const choir__document_parts *parts, int64_t tokens, int64_t most, bool ends)
 {
     if (parts->silent && !t->silent++) {
         t->silent_at = choir__data_record_place(at);
@@ -42,6 +42,7 @@ void choir__talks_count(choir__talks *t, const choir__data_record_at *at,
     t->chats++;
     t->marked += parts->marked;
     t->cut += tokens > most;
+    t->endless += !ends;
 }
 
 choir_status choir__talks_check(const choir__talks *t, int64_t documents, const char *split)
@@ -61,11 +62,15 @@ static char *say_template(const choir__talks *t, int64_t context)
                              (long long)t->cut, (long long)context)
                        : choir__strdup("");
     char *text = choir__format("%lld conversations are written by the chat template of the "
-                               "tokenizer's folder; what the assistant says is learned%s%s",
+                               "tokenizer's folder; what the assistant says is learned%s%s%s",
         (long long)t->chats,
         t->marked == t->chats ? ", as the template marks it"
                               : ", where it adds to the messages before it",
-        cut);
+        cut,
+        t->endless == t->chats
+            ? "; no token that ends a turn is learned, so answers will not end by themselves: "
+              "let the template write one behind an answer, and mark it"
+            : "");
     free(cut);
     return text;
 }

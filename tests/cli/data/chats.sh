@@ -55,6 +55,21 @@ marked() {
         "${job[@]}" --model ./marking --steps 2 --pack long.jsonl
 }
 
+# A template that writes nothing behind an answer, or does not mark what it writes there, teaches no
+# end of an answer.
+endless() {
+    local line never='no token that ends a turn is learned, so answers will not end by themselves'
+    for line in '<{{ m.role }}>{{ m.content }}' \
+        '<{{ m.role }}>{% generation %}{{ m.content }}{% endgeneration %}<|endoftext|>'; do
+        rm -rf ends && cp -r model ends
+        sed -i "s/^<{{.*/$line/" ends/chat_template.jinja
+        noted "$never" "${job[@]}" --model ./ends --steps 1 chats.jsonl
+    done
+    sed -i 's/{% endgeneration %}<|endoftext|>/<|endoftext|>{% endgeneration %}/' \
+        ends/chat_template.jinja
+    noted 'as the template marks it$' "${job[@]}" --model ./ends --steps 1 chats.jsonl
+}
+
 # ShareGPT's names within "messages", and messages without any.
 names() {
     local i
@@ -160,6 +175,7 @@ silent() {
 check chosen
 check silent
 check marked
+check endless
 check names
 check columns
 check arrays
