@@ -136,20 +136,31 @@ static choir_status cut_weights(choir__job_rank *p)
     return choir_scope_status(p->run);
 }
 
-choir_status choir__job_rank_build(choir__job_rank *p)
+/* Loads the weights that a new job begins with. */
+static choir_status load_begin(const choir__job_rank *p)
 {
     const choir__job *j = p->job;
-    p->run = choir_run_open(&p->dealt, j->training.seed);
-    if (j->placement.rehearsal)
-        choir__run_remember(p->run, CHOIR__REHEARSED_SCOPES);
-    deal(p);
-    p->net = choir_model_build(p->run, &j->model.info);
+    choir_status status = CHOIR_OK;
+    if (j->saves.resume)
+        return CHOIR_OK;
+    if (j->model.weights)
+        status = choir__job_load_weights(j, p->net, p->env.rank);
+    if (status == CHOIR_OK && j->model.adapter)
+        status =
+            choir__adapter_load(p->net, j->model.info.config, j->model.adapter, p->env.group);
+    return status;
+}
+
+/* Builds the model, cuts and loads its weights, and lets the strategy wrap it. */
+static choir_status build_net(choir__job_rank *p)
+{
+    const choir__job *j = p->job;
+    const bool slices = choir__job_strategy_slicers(&j->placement) > 1;
+    p->model = p->evaluated = p->net = choir_model_build(p->run, &j->model.info);
     choir_status status = choir_scope_status(p->run);
     /* PyTorch's numbers follow from each other, so they are drawn before ranks have slices. */
-    bool torch = j->model.init && !j->saves.resume && !strcmp(j->model.init, "torch"),
-         early = torch && choir__job_strategy_slicers(&j->placement) > 1;
-    p->model = p->evaluated = p->net;
-    if (status == CHOIR_OK && early)
+    bool torch = j->model.init && !j->saves.resume && !strcmp(j->model.init, "torch");
+    if (status == CHOIR_OK && torch && slices)
         status = choir_module_init_torch(p->net, j->training.seed);
     if (status == CHOIR_OK)
         status = choir__job_freeze(j, p->net);
@@ -158,51 +169,66 @@ choir_status choir__job_rank_build(choir__job_rank *p)
     /* Stages can be cast where they are; slices, and what a second strategy has wrapped,
      * cannot. */
     bool castable = !choir__amp_find(j->optim.amp)->halved ||
-                    (j->placement.composition.count == 1 &&
-                        choir__job_strategy_slicers(&j->placement) == 1);
+                    (j->placement.composition.count == 1 && !slices);
     bool first = j->placement.strategy->parts && castable;
     choir__job_strategy_cut_sequences(p);
     if (status == CHOIR_OK && first)
         status = j->placement.strategy->build(p);
-    if (status == CHOIR_OK && torch && !early)
+    if (status == CHOIR_OK && torch && !slices)
         status = choir_module_init_torch(p->net, j->training.seed);
-    if (status == CHOIR_OK && j->model.weights && !j->saves.resume)
-        status = choir__job_load_weights(j, p->net, p->env.rank);
-    if (status == CHOIR_OK && j->model.adapter && !j->saves.resume)
-        status =
-            choir__adapter_load(p->net, j->model.info.config, j->model.adapter, p->env.group);
+    if (status == CHOIR_OK)
+        status = load_begin(p);
     if (status == CHOIR_OK && j->optim.recompute)
         choir_module_recompute_blocks(p->net, true);
     if (status == CHOIR_OK)
         status = choir__amp_begin(p);
-    if (status == CHOIR_OK && !first)
-        status = j->placement.strategy->build(p);
-    if (status == CHOIR_OK)
-        status = choir__job_optimizer(j, p->run, p->model, &p->optim);
+    return status == CHOIR_OK && !first ? j->placement.strategy->build(p) : status;
+}
+
+static choir_status build_optimizer(choir__job_rank *p)
+{
+    const choir__job *j = p->job;
+    choir_status status = choir__job_optimizer(j, p->run, p->model, &p->optim);
     if (status == CHOIR_OK && choir__amp_find(j->optim.amp)->scaled)
         p->scaler = choir_scaler_new(p->run, choir_scaler_defaults());
     if (status == CHOIR_OK && j->placement.strategy->optimizer)
         status = j->placement.strategy->optimizer(p);
-    if (status != CHOIR_OK)
-        return status;
+    return status;
+}
+
+/* Opens the loader, and makes room for the batches of a step and their losses. */
+static choir_status open_batches(choir__job_rank *p)
+{
+    const choir__job *j = p->job;
     choir_loader_opts loader = choir_loader_defaults();
     loader.batch_size = j->training.batch_size;
     loader.workers = (int)j->data.workers;
-    int64_t read = choir__job_deals_again(j) ? j->training.microbatches : p->micro_count;
-    if (j->model.info.task == CHOIR_IMAGE_TO_TEXT && read > 1)
-        loader.prefetch = (int)read + 1; /* a step reads all of its batches first */
+    int64_t most = choir__job_deals_again(j) ? j->training.microbatches : p->micro_count;
+    if (j->model.info.task == CHOIR_IMAGE_TO_TEXT && most > 1)
+        loader.prefetch = (int)most + 1; /* a step reads all of its batches first */
     loader.shuffle = !j->data.stream;
     loader.weights = j->data.weights_of_samples;
     loader.skip_batches = j->data.skip;
     p->loader = choir_env_loader_with(p->run, &p->dealt, j->data.train, loader);
-    size_t most =
-        (size_t)(choir__job_deals_again(j) ? j->training.microbatches : p->micro_count);
-    p->losses = choir__calloc(most, sizeof(choir_tensor *));
+    p->losses = choir__calloc((size_t)most, sizeof(choir_tensor *));
     if (choir_model_ignores(&j->model.info) || choir_sync_batch_norm_together(p->run) > 1)
-        p->batches = choir__calloc(most, sizeof *p->batches);
+        p->batches = choir__calloc((size_t)most, sizeof *p->batches);
     if (p->batches)
-        p->counted = choir__calloc(most, sizeof(choir_tensor *));
+        p->counted = choir__calloc((size_t)most, sizeof(choir_tensor *));
     return choir_scope_status(p->run);
+}
+
+choir_status choir__job_rank_build(choir__job_rank *p)
+{
+    const choir__job *j = p->job;
+    p->run = choir_run_open(&p->dealt, j->training.seed);
+    if (j->placement.rehearsal)
+        choir__run_remember(p->run, CHOIR__REHEARSED_SCOPES);
+    deal(p);
+    choir_status status = build_net(p);
+    if (status == CHOIR_OK)
+        status = build_optimizer(p);
+    return status == CHOIR_OK ? open_batches(p) : status;
 }
 
 void choir__job_rank_changed(choir__job_rank *p)
