@@ -20,6 +20,7 @@
 #include "base/nan.h"
 #include "base/rng.h"
 #include "checkpoint/agree.h"
+#include "comm/engine.h"
 #include "data/dataset.h"
 #include "launch/crew/crew.h"
 #include "launch/keeper.h"
@@ -93,7 +94,7 @@ static void step_begins(choir__strategy *s)
     a->parts.count = a->again.count = a->summed.count = a->read_count = a->ride.count = 0;
     a->read = 0;
     (void)!end_ops(a, false); /* The step is made again. */
-    a->rides = due && a->may_ride;
+    a->rides = due && a->may_ride && !choir__strategies_move(a->run);
     if (a->may_ride)
         choir__optim_hashes_begin(a->optim, a->rides);
     if (!due)
@@ -241,6 +242,28 @@ static choir_status hash_after(
 
 /* --- the line --- */
 
+/* Opens the chain for lines after `done` steps. */
+static choir_status open_chain(choir_audit *a, int64_t done)
+{
+    const choir__chain_begin begin = {.step = done,
+        .every = a->opts.every,
+        .bits = choir__device_bits(a->run->device),
+        .job = a->job,
+        .modules = a->names.list,
+        .module_count = a->names.count};
+    return choir__chain_open(a->folder, &begin, &a->chain);
+}
+
+/* Opens the chain where this process has become rank 0, since that was lost. A line that it has
+ * left of the present step stays. */
+static choir_status take_over(choir_audit *a, int64_t step)
+{
+    bool takes = !a->chain && !a->broken && choir__rank_of(a->opts.group) == 0;
+    choir_status status = takes ? open_chain(a, step) : CHOIR_OK;
+    a->broken |= status != CHOIR_OK;
+    return status;
+}
+
 /* Rank 0: adds the line. After an error no line follows, as the other ranks, which do not know
  * of it, continue. */
 static choir_status write_line(
@@ -258,6 +281,7 @@ static choir_status write_line(
         return status;
     (void)!choir__chain_close(a->chain);
     a->chain = NULL;
+    a->broken = true;
     return status;
 }
 
@@ -271,7 +295,8 @@ static choir_status dump(choir_audit *a, const choir__audit_step *s, choir__item
         .gradients = s->made && !choir__strategies_may_part(a->run),
         .status = ops_kept};
     choir_status status = choir__audit_dump(a->run, items, &dumped);
-    a->opts.dump = status == CHOIR_OK;
+    if (!choir__is_loss(status)) /* after one, the remaining ranks make the dump again */
+        a->opts.dump = status == CHOIR_OK;
     return status;
 }
 
@@ -296,6 +321,8 @@ choir_status choir__audit_line(choir_audit *a, const choir__audit_step *s)
         status = choir__audit_gather(&a->parts, a->opts.group, &all);
     if (status == CHOIR_OK)
         choir__audit_compare(a, &all);
+    if (status == CHOIR_OK && has_line(a, s->step))
+        written = take_over(a, s->step);
     if (status == CHOIR_OK && a->chain && has_line(a, s->step))
         written = write_line(a, s, &all);
     if (status == CHOIR_OK && a->opts.dump && has_line(a, s->step))
@@ -380,6 +407,7 @@ choir_status choir__audit_open(const char *folder, choir_module *module, choir_o
         .optim = optim,
         .opts = opts,
         .folder = choir__strdup(folder),
+        .job = opts.job ? choir__strdup(opts.job) : NULL,
         .done = opts.resumed};
     choir__strategy_join(&a->strategy, a->run);
     prepare_ops(a);
@@ -387,15 +415,8 @@ choir_status choir__audit_open(const char *folder, choir_module *module, choir_o
     if (status == CHOIR_OK)
         choir__audit_names_of(&a->names, &items);
     choir__items_free(&items);
-    const choir__chain_begin begin = {.step = opts.resumed,
-        .every = opts.every,
-        .bits = choir__device_bits(a->run->device),
-        .job = opts.job,
-        .modules = a->names.list,
-        .module_count = a->names.count};
-    return status == CHOIR_OK && choir__rank_of(opts.group) == 0
-               ? choir__chain_open(folder, &begin, &a->chain)
-               : status;
+    return status == CHOIR_OK && choir__rank_of(opts.group) == 0 ? open_chain(a, opts.resumed)
+                                                                 : status;
 }
 
 void choir__audit_let_ride(choir_audit *a)
@@ -434,6 +455,7 @@ choir_status choir_audit_close(choir_audit *a)
     free(a->parts.list);
     free(a->ride.list);
     free(a->folder);
+    free(a->job);
     free(a);
     return status;
 }

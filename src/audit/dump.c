@@ -103,17 +103,20 @@ static choir__item batch_of(const choir__seen_step *seen, int which, choir_scope
     return item;
 }
 
-/* Adds the batch, if each of its micro-batches is on some rank. */
+/* Adds the batch, if each of its micro-batches is on some rank. A rank that has joined since
+ * the step has seen no batch. */
 static choir_status add_batch(
     choir__items *items, const choir__audit_dumped *what, choir_scope *scope)
 {
     const choir__seen_step *seen = what->seen;
-    if (!seen)
-        return CHOIR_OK;
+    unsigned char lacks = !seen;
+    choir_status status = on_some_rank(what->group, &lacks, 1);
+    if (status != CHOIR_OK || lacks)
+        return status;
     unsigned char *has = choir__calloc((size_t)seen->count + 1, 1);
     for (int64_t m = 0; m < seen->count; m++)
         has[m] = seen->list[m].data[0] != NULL;
-    choir_status status = on_some_rank(what->group, has, seen->count);
+    status = on_some_rank(what->group, has, seen->count);
     bool all = status == CHOIR_OK && !memchr(has, 0, (size_t)seen->count);
     for (int which = 0; all && which < 2; which++)
         add(items, batch_of(seen, which, scope));

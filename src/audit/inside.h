@@ -26,8 +26,9 @@ struct choir_audit {
     choir_module *module;
     choir_optim *optim;
     choir_audit_opts opts;
-    char *folder;
+    char *folder, *job;         /* job: of the chain's beginning; NULL: unknown */
     choir__chain_writer *chain; /* rank 0; NULL: another rank writes */
+    bool broken;                /* a line could not be written: no more follow */
     choir__audit_names names;
     int64_t done,
         read; /* steps done; the step whose weights and state are hashed; 0: no step */

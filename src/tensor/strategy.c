@@ -89,6 +89,14 @@ bool choir__strategies_wait(const choir_scope *scope)
     return s;
 }
 
+bool choir__strategies_move(const choir_scope *scope)
+{
+    const choir__strategy *s = scope->run->strategies;
+    while (s && !(s->ops->moves && s->ops->moves(s)))
+        s = s->next;
+    return s;
+}
+
 void choir__strategies_leaf_done(const choir_scope *scope, struct choir__book *book, int bucket)
 {
     for (choir__strategy *s = scope->run->strategies; s; s = s->next)

@@ -138,6 +138,8 @@ typedef struct choir__strategy_ops {
 
     /* --- ops and values --- */
 
+    /* Returns whether the next step moves parameters to other memory. NULL: never. */
+    bool (*moves)(const choir__strategy *s);
     /* Replaces the operands of an op by copies on the device where the op runs. Called
      * for the ops of scopes with a placement of this strategy. Returns false if the scope has
      * an error. */
@@ -257,6 +259,8 @@ choir_status choir__strategies_sum(
 /* Returns whether a strategy of the run lets ranks wait for one another within a forward. A
  * forward that fails is then known to its rank alone, and the others wait for it. */
 bool choir__strategies_wait(const choir_scope *run);
+/* Returns whether a strategy of the run moves parameters to other memory in the next step. */
+bool choir__strategies_move(const choir_scope *run);
 /* Calls leaf_done of all strategies of the run. */
 void choir__strategies_leaf_done(const choir_scope *run, struct choir__book *book, int bucket);
 /* Calls take_first of all strategies of the run, one after another. */

@@ -9,7 +9,7 @@
 #include "checkpoint/agree.h"
 #include "job/report/run_log.h"
 
-choir_status choir__trainer_audit_open(choir__trainer *t)
+choir_status choir__trainer_audit_open(choir__trainer *t, bool together)
 {
     choir__job_audit keys;
     choir_status status = choir__job_audited(&t->job->records, &keys);
@@ -29,8 +29,7 @@ choir_status choir__trainer_audit_open(choir__trainer *t)
         choir__audit_set_recheck(t->audit, keys.recheck);
         choir__audit_let_ride(t->audit);
     }
-    /* the others of a rank that is new are training */
-    return t->joined ? status : choir__agree(opts.group, status);
+    return together ? choir__agree(opts.group, status) : status;
 }
 
 choir_status choir__trainer_audit(choir__trainer *t)

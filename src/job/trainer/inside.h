@@ -293,8 +293,9 @@ void choir__trainer_note_forgotten(choir__trainer *t);
 
 /* --- audit.c --- */
 
-/* Begins the audit, if the job has one. */
-choir_status choir__trainer_audit_open(choir__trainer *t);
+/* Begins the audit, if the job has one. together: all ranks begin it, and agree on the status.
+ */
+choir_status choir__trainer_audit_open(choir__trainer *t, bool together);
 /* Writes the line of the last step, if it is due, and compares what ranks have hashed. */
 choir_status choir__trainer_audit(choir__trainer *t);
 

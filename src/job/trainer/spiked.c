@@ -104,7 +104,7 @@ static choir_status begin_audit_again(choir__trainer *t)
 {
     choir_status status = choir_audit_close(t->audit);
     t->audit = NULL;
-    return status == CHOIR_OK ? choir__trainer_audit_open(t) : status;
+    return status == CHOIR_OK ? choir__trainer_audit_open(t, true) : status;
 }
 
 choir_status choir__trainer_go_back_before_spike(choir__trainer *t)

@@ -103,7 +103,8 @@ static choir_status set_up(choir__trainer *t)
     if (status == CHOIR_OK)
         choir__trainer_note_forgotten(t);
     if (status == CHOIR_OK)
-        status = choir__trainer_audit_open(t);
+        status =
+            choir__trainer_audit_open(t, !t->joined); /* others of a new rank are training */
     return status;
 }
 

@@ -49,8 +49,19 @@ static choir_tensor *gather(choir__strategy *s, choir_tensor *numbers)
     return p->data ? choir__data_gather(p->data, numbers) : numbers;
 }
 
-static const choir__strategy_ops pipeline_ops = {
-    .name = "pipeline", .place = place, .gather = gather, .replicate = replicate};
+/* Weights move to their stages' devices before the first measured step, and again once the
+ * measured steps have cut the model. */
+static bool moves(const choir__strategy *s)
+{
+    const choir__pipeline *p = CHOIR__STRATEGY_OF(s, choir__pipeline, strategy);
+    return p->stages > 1 && !(p->measured < CHOIR__MEASURED_STEPS ? p->spread : p->placed);
+}
+
+static const choir__strategy_ops pipeline_ops = {.name = "pipeline",
+    .moves = moves,
+    .place = place,
+    .gather = gather,
+    .replicate = replicate};
 
 choir__pipeline *choir__pipeline_of(const choir_module *m)
 {

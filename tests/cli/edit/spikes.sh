@@ -81,6 +81,20 @@ elastic_ranks() {
     done
 }
 
+# A rank that has joined goes back with the others, whose audit begins again.
+joined_before_a_spike() {
+    local rare=(--lr 0.003 --steps 300 --on-spike 1.5:rewind=3,skip=4,window=12 --save-every 4)
+    choir train "${job[@]}" "${rare[@]}" --save calm text >calm.out 2>err || fail "$(cat err)"
+    start train "${job[@]}" "${rare[@]}" --save joined --strategy ddp --nproc 3 \
+        --max-restarts 2 --audit=every=5 text
+    await 20 grep -q '"step":36,' out && kill -KILL "$(children | tail -n 1)"
+    ended 60
+    [ "$status" -eq 0 ] || fail "status $status: $(cat err)"
+    grep -q '"event":"membership"' out || fail 'no rank was lost'
+    [ "$(edits_of out | tail -n 1)" = "$(edits_of calm.out | tail -n 1)" ] || fail 'other edits'
+    [ "$(field weights_sha256 calm.out)" = "$(field weights_sha256 out)" ] || fail 'other bits'
+}
+
 # Before the first checkpoint a run goes back to its beginning.
 back_to_the_beginning() {
     local strategy
@@ -118,6 +132,7 @@ check as_if_edited_by_hand
 check audited
 check interruptions_change_nothing
 check elastic_ranks
+check joined_before_a_spike
 check back_to_the_beginning
 check nothing_to_go_back_to
 check wrong_rules
