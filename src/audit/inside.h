@@ -26,7 +26,7 @@ struct choir_audit {
     choir_module *module;
     choir_optim *optim;
     choir_audit_opts opts;
-    char *folder, *job;         /* job: of the chain's beginning; NULL: unknown */
+    char *folder, *job;         /* the run's folder; its job, or NULL */
     choir__chain_writer *chain; /* rank 0; NULL: another rank writes */
     bool broken;                /* a line could not be written: no more follow */
     choir__audit_names names;

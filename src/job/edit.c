@@ -107,7 +107,7 @@ choir_status choir__job_rewind(choir__job_saves *saves, const char *run)
     char path[PATH_MAX];
     if (!run)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--rewind %lld: expected the folder of a run for --resume, got %s",
+            "--rewind %lld: expected the folder of a run with checkpoints for --resume, got %s",
             (long long)saves->rewind, saves->resume);
     choir_train_state newest;
     choir_status status = choir__checkpoint_before(run, saves->rewind, path);

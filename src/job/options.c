@@ -355,9 +355,10 @@ const choir__line_option choir__job_options[] = {
     {"on-spike", CHOIR__STRING, AT(training.on_spike),
         .argument = "FACTOR[:rewind=N,skip=K,window=W]",
         .help =
-            "if the loss or the norm of the gradients is NaN or above FACTOR medians of the last W "
-            "(32) steps, go back N (10) steps, to the checkpoints of --save-every, and leave out K "
-            "(20) batches from there on: the one of the spike, too, if K is not below N",
+            "if the loss or the norm of the gradients is NaN, or above FACTOR medians of the last "
+            "W (32) steps, when there are W, go back N (10) steps, to the checkpoints of "
+            "--save-every, and leave out K (20) batches from there on: the one of the spike, too, "
+            "if K is not below N",
         .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"debug-nan", CHOIR__FLAG, AT(training.debug_nan),
         .help =

@@ -181,6 +181,7 @@ static const struct {
     const char *begin, *instead;
 } advices[] = {
     {CHOIR__OTHER_DATA, ": an audit needs them as they were"},
+    {": name the same data", ": an audit needs them as they were"},
     {": choose --", ": an audit cuts sums as the run did"},
 };
 

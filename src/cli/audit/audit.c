@@ -189,6 +189,7 @@ static choir_status audit_chain(request *r, const choir__chain *chain, bool *equ
     choir__parting p = choir__parting_none();
     choir_status status = CHOIR_OK;
     char *end = choir__audit_cut(r->run, chain, r->until);
+    choir__audit_note_begin(r, chain);
     if (!count)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s: no step of the span was audited; the audit has every %lld steps, up to step "

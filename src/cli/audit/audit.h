@@ -174,6 +174,8 @@ choir__audit_piece *choir__audit_pieces(
 choir_status choir__audit_begin_piece(
     choir__audit_request *request, const choir__audit_piece *piece);
 void choir__audit_end_piece(choir__audit_request *request);
+/* Notes the steps that are asked for and that came before the chain's beginning. */
+void choir__audit_note_begin(choir__audit_request *request, const choir__chain *chain);
 
 /* A comparison of a chain with the lines of a second run, within a span. */
 typedef struct choir__audit_comparison {

@@ -279,6 +279,8 @@ static int64_t compare_checkpoints(const side *a, const side *b, choir__parting 
 static char *without_audit(const side *a, const side *b)
 {
     const side *first = is_audited(a) ? b : a;
+    if (is_audited(a) && is_audited(b))
+        return choir__format("%s and %s have no audited step in common", a->path, b->path);
     if (!a->chain.begin && !b->chain.begin && strcmp(a->path, b->path) != 0)
         return choir__format("%s and %s have no audit data", a->path, b->path);
     return choir__audit_lacks(first->path, &first->chain);
@@ -328,15 +330,18 @@ static choir_status compare_sides(const side *a, const side *b, bool json, bool 
     if (status != CHOIR_OK)
         return status;
     choir__parting p = choir__parting_none();
-    int64_t count = audited ? compare_chains(a, b, &p) : compare_checkpoints(a, b, &p);
+    int64_t count = audited ? compare_chains(a, b, &p) : 0;
+    bool by_chains = count > 0;
+    if (!count)
+        count = compare_checkpoints(a, b, &p);
     if (!count) {
         choir__parting_free(&p);
         return nothing_common(a, b, audited);
     }
     int others = compare_jobs(json, a, b, p.found ? p.step : INT64_MAX);
-    char *note = note_of(a, b, audited);
+    char *note = note_of(a, b, by_chains);
     char *what = choir__format("%s and %s, %lld %s%s%s", a->path, b->path, (long long)count,
-        audited ? "audited step" : "checkpoint", count == 1 ? "" : "s",
+        by_chains ? "audited step" : "checkpoint", count == 1 ? "" : "s",
         others ? "; what differs in their making is listed above" : "");
     if (!p.found) {
         choir__parting_free(&p);

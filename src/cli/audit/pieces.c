@@ -146,6 +146,13 @@ static char *resumed_from(const char *run, int64_t step)
     return there ? choir__strdup(found) : NULL;
 }
 
+static bool is_stream(const choir__audit_piece *piece)
+{
+    const json_t *job = json_object_get(piece->begin, "job");
+    const char *data = json_string_value(json_object_get(job, "data"));
+    return data && !strcmp(data, "-");
+}
+
 /* Returns the step of a piece's first checkpoint; 0: it begins at the start of the run; -1: no
  * checkpoint is there. A line proves the steps since the audited one before it, so
  * it begins with the newest checkpoint that is not behind that one, or else with the first.
@@ -155,6 +162,8 @@ static int64_t find_step(const char *run, const choir__audit_piece *piece, int64
     int count;
     int64_t *steps = choir__checkpoint_steps(run, &count), begin = begun_at(piece->era);
     int64_t wanted = choir__max(piece->before, begin), found = begin == 0 ? 0 : -1;
+    if (found == 0 && is_stream(piece))
+        count = 0; /* standard input comes again from its beginning */
     *later = -1;
     for (int i = 0; i < count; i++) {
         bool earlier = steps[i] >= begin && steps[i] < piece->first;
@@ -167,16 +176,37 @@ static int64_t find_step(const char *run, const choir__audit_piece *piece, int64
     return found;
 }
 
-/* Notes the steps that no line compares, since the piece begins behind them. */
+/* "step 3 was" or "steps 3 to 5 were"; on the heap. */
+static char *steps_were(int64_t first, int64_t last)
+{
+    return first == last
+               ? choir__format("step %lld was", (long long)first)
+               : choir__format("steps %lld to %lld were", (long long)first, (long long)last);
+}
+
+/* Notes the steps that are asked for and that no line compares, since the piece begins behind
+ * them. */
 static void note_unseen(choir__audit_request *r, const choir__audit_piece *piece)
 {
-    if (r->start_step > piece->before)
-        choir__audit_note(
-            r, choir__format(
-                   "steps %lld to %lld were not compared: no audited step stands between "
-                   "them and the checkpoint of step %lld, that the second run began with",
-                   (long long)piece->before + 1, (long long)r->start_step,
-                   (long long)r->start_step));
+    if (r->start_step <= piece->before || r->start_step < r->from)
+        return;
+    char *steps = steps_were(piece->before + 1, r->start_step);
+    choir__audit_note(r,
+        choir__format("%s not compared: no audited step stands between them and the checkpoint "
+                      "of step %lld, that the second run began with",
+            steps, (long long)r->start_step));
+    free(steps);
+}
+
+void choir__audit_note_begin(choir__audit_request *r, const choir__chain *chain)
+{
+    int64_t begin = begun_at(chain->begin);
+    if (begin < r->from)
+        return;
+    char *steps = steps_were(1, begin);
+    choir__audit_note(r, choir__format("%s not compared: the audit of %s begins with step %lld",
+                             steps, r->run, (long long)begin + 1));
+    free(steps);
 }
 
 static choir_status find_start(choir__audit_request *r, const choir__audit_piece *piece)

@@ -8,7 +8,9 @@
 #include "data/loading/skips.h"
 #include "job/job.h"
 
-enum { CHOIR__SPIKE_WINDOW = 256, CHOIR__SPIKE_EDITS = 64 };
+/* The length of a window; the number of edits after which a run gives up; and of those in a row
+ * that lead back to one step, so that no batch is to blame. */
+enum { CHOIR__SPIKE_WINDOW = 256, CHOIR__SPIKE_EDITS = 64, CHOIR__SPIKE_SAME = 10 };
 
 /* The keys of --on-spike FACTOR:key=value,... */
 typedef struct choir__spike_rule {
@@ -23,7 +25,8 @@ typedef struct choir__spikes {
     float loss[CHOIR__SPIKE_WINDOW], norm[CHOIR__SPIKE_WINDOW]; /* (count) last steps */
     int64_t count;
     choir__skips_range edits[CHOIR__SPIKE_EDITS]; /* batches left out, by this process's job */
-    int32_t edit_count;
+    int32_t edit_count, same; /* same: the last edits that led back to one step, back_to */
+    int64_t back_to;
     bool found;     /* the last step is a spike, about which nothing has been done yet */
     char what[120]; /* the numbers that say so */
 } choir__spikes;

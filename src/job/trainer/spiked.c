@@ -107,6 +107,24 @@ static choir_status begin_audit_again(choir__trainer *t)
     return status == CHOIR_OK ? choir__trainer_audit_open(t, true) : status;
 }
 
+/* Error: state: the run cannot go back, or going back has not helped. */
+static choir_status give_up(
+    const choir__spikes *spikes, int64_t step, choir__skips_range batches, bool has_checkpoint)
+{
+    if (has_checkpoint && spikes->same == CHOIR__SPIKE_SAME)
+        return choir__error(CHOIR_ERR_STATE,
+            "step %lld is a spike: %s; the run has gone back to step %lld %d times in a row, and "
+            "left out other batches each time, so they are not to blame: choose a lower --lr, a "
+            "longer warm-up or --clip",
+            (long long)step, spikes->what, (long long)spikes->back_to, spikes->same);
+    return choir__error(CHOIR_ERR_STATE,
+        "step %lld is a spike: %s; %s: --skip-batches %lld:%lld leaves the batches out",
+        (long long)step, spikes->what,
+        has_checkpoint ? "the run has gone back too often"
+                       : "no checkpoint to go back to is kept",
+        (long long)batches.first, (long long)batches.last + 1);
+}
+
 choir_status choir__trainer_go_back_before_spike(choir__trainer *t)
 {
     char path[PATH_MAX];
@@ -122,17 +140,19 @@ choir_status choir__trainer_go_back_before_spike(choir__trainer *t)
         status = find_together(t, target, path);
     if (status != CHOIR_OK)
         return status;
-    if (!*path || spikes->edit_count == CHOIR__SPIKE_EDITS)
-        return choir__error(CHOIR_ERR_STATE,
-            "step %lld is a spike: %s; %s: --skip-batches %lld:%lld leaves the batches out",
-            (long long)from, spikes->what,
-            *path ? "the run has gone back too often" : "no checkpoint to go back to is kept",
-            (long long)batches.first, (long long)batches.last + 1);
-    if (t->part.env.rank == 0)
-        choir__job_tell(t->job, "step %lld is a spike: %s", (long long)from, spikes->what);
+    if (!*path || spikes->edit_count == CHOIR__SPIKE_EDITS || spikes->same == CHOIR__SPIKE_SAME)
+        return give_up(spikes, from, batches, *path);
     status = load(t, path);
     if (status != CHOIR_OK)
         return status;
+    if (t->part.env.rank == 0)
+        choir__job_tell(t->job,
+            "step %lld is a spike: %s; the run goes back to step %lld and leaves out batches %lld "
+            "to %lld",
+            (long long)from, spikes->what, (long long)t->now.step, (long long)batches.first,
+            (long long)batches.last);
+    spikes->same = spikes->back_to == t->now.step ? spikes->same + 1 : 1;
+    spikes->back_to = t->now.step;
     forget(&t->now);
     spikes->edits[spikes->edit_count++] = batches;
     spikes->found = false;

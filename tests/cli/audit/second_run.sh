@@ -61,8 +61,33 @@ names_the_unseen() {
     mv part gone
     rm -rf later/step-00000002
     good audit later
-    has out '^steps 3 to 3 were not compared: no audited step stands between them and' \
+    has out '^step 3 was not compared: no audited step stands between them and' \
         '^equal: later, 2 audited steps from 4 to 8, run again from step 3$'
+}
+
+# An audit that begins in mid-run proves nothing of the steps before, and says so. Two runs with
+# lines at other steps are compared by their checkpoints.
+begins_late() {
+    good "${job[@]}" --steps 6 --save late --save-every 3 --save-keep 9
+    good train --resume late --steps 12 --quiet --audit=every=4
+    good audit late
+    has out '^steps 1 to 6 were not compared: the audit of late begins with step 7$' \
+        '^equal: late, 2'
+    good audit late --steps 9:
+    ! grep -q 'not compared' out || fail "$(cat out)"
+    good "${job[@]}" --steps 6 --save odd --save-every 3 --audit=every=5
+    good audit diff odd late
+    has out '^odd and late have no audited step in common: the weights of checkpoints were' \
+        '^equal: odd and late, 1 checkpoint'
+}
+
+# Standard input comes again from its beginning, whatever the span.
+of_a_stream() {
+    local read=(train --model "$gpt" --bytes --batch-size 8 --microbatches 4 --no-eval --quiet)
+    choir "${read[@]}" --steps 9 --save stream --save-every 3 --audit=every=3 - <text >out 2>err ||
+        fail "$(cat err)"
+    choir audit stream --steps 8: <text >out 2>err || fail "$(cat err)"
+    has out '^equal: stream, 1 audited step from 9 to 9, run again from the beginning$'
 }
 
 # Sums are cut as in the recorded run, whatever the layout would choose by itself.
@@ -140,6 +165,8 @@ wrong_options() {
 
 check begins_before_the_unseen
 check names_the_unseen
+check begins_late
+check of_a_stream
 check keeps_the_cut
 check has_no_choice_to_make
 check has_no_line_yet

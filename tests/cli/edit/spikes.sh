@@ -109,6 +109,14 @@ back_to_the_beginning() {
     done
 }
 
+# Where other batches give the same spike, none is to blame.
+no_batch_is_to_blame() {
+    choir train --quiet --model toy --optimizer sgd --lr 1e12 --on-spike 5 --save high \
+        --save-every 50 --steps 60 random >out 2>err && fail 'a rate of 1e12 does not fail'
+    [ "$(grep -c 'goes back to step 0 and leaves out batches' err)" -eq 10 ] || fail "$(cat err)"
+    has err 'has gone back to step 0 10 times in a row, .* choose a lower --lr'
+}
+
 # A loss that is not finite is a spike at any step; and without a checkpoint the sentence says what
 # to do.
 nothing_to_go_back_to() {
@@ -134,6 +142,7 @@ check interruptions_change_nothing
 check elastic_ranks
 check joined_before_a_spike
 check back_to_the_beginning
+check no_batch_is_to_blame
 check nothing_to_go_back_to
 check wrong_rules
 finish
