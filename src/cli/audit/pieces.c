@@ -129,20 +129,29 @@ choir__audit_piece *choir__audit_pieces(
 
 /* --- the state before a piece --- */
 
-/* Returns the checkpoint of another folder with which the run began, if it is there and is of
- * that step, else NULL; the caller frees it. */
-static char *resumed_from(const char *run, int64_t step)
+/* Returns the checkpoint of another folder that the run began with, as its job file names it;
+ * the caller frees it. NULL: it began with none. */
+static char *resumed_path(const char *run)
 {
-    char found[PATH_MAX];
     json_t *job = choir__file_json_in(run, CHOIR__JOB_FILE);
     const char *from =
         json_string_value(json_object_get(json_object_get(job, "options"), "resume"));
+    char *path = from ? choir__strdup(from) : NULL;
+    json_decref(job);
+    return path;
+}
+
+/* Returns that checkpoint's folder, if it is there and is of that step, else NULL; the caller
+ * frees it. */
+static char *resumed_from(const char *run, int64_t step)
+{
+    char found[PATH_MAX], *from = resumed_path(run);
     choir_train_state state;
     bool there = from && choir_training_find(from, found) == CHOIR_OK &&
                  choir_training_read(found, &state) == CHOIR_OK && state.step == step;
     if (!there)
         (void)choir_error_message(); /* marks the error as read: the caller has a sentence */
-    json_decref(job);
+    free(from);
     return there ? choir__strdup(found) : NULL;
 }
 
@@ -224,13 +233,16 @@ static choir_status find_start(choir__audit_request *r, const choir__audit_piece
         note_unseen(r, piece);
         return CHOIR_OK;
     }
-    char hint[64] = "it has no other checkpoint";
+    char hint[64] = "it has no other checkpoint", *path = resumed_path(r->run);
     if (later >= 0)
         snprintf(hint, sizeof hint, "--steps %lld: can be audited", (long long)later + 1);
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s: step %lld cannot be run again: the run was resumed from step %lld, whose "
+    choir_status status = choir__error(CHOIR_ERR_ARGUMENT,
+        "%s: step %lld cannot be run again: the run was resumed from step %lld%s%s, whose "
         "checkpoint is gone; %s",
-        r->run, (long long)piece->first, (long long)begin, hint);
+        r->run, (long long)piece->first, (long long)begin, path ? " of " : "", path ? path : "",
+        hint);
+    free(path);
+    return status;
 }
 
 choir_status choir__audit_begin_piece(choir__audit_request *r, const choir__audit_piece *piece)

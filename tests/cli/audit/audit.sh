@@ -271,7 +271,7 @@ what_is_gone_or_wrong() {
     good train --resume run/step-00000006 --run gone2 --steps 9 --quiet --audit=every=1
     good audit gone2
     mv run elsewhere
-    bad 1 'resumed from step 6, whose checkpoint is gone' audit gone2
+    bad 1 'resumed from step 6 of run/step-00000006, whose checkpoint is gone' audit gone2
     mv elsewhere run
 
     sed -i '3s/"key":"./"key":"z/' gone/audit.jsonl
