@@ -28,6 +28,15 @@ int choir__job_strategy_workers(const choir__job *job)
     }
 }
 
+int choir__job_strategy_devices(const choir__job *job)
+{
+    const choir__job_placement *p = &job->placement;
+    const choir__composition *c = &p->composition;
+    return p->strategy->spread == CHOIR__ALL_DEVICES ? p->device_count
+           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
+                                                     : 1;
+}
+
 int choir__job_strategy_dealt(const choir__job *job)
 {
     int product = 1;
