@@ -14,7 +14,6 @@
 #include <choir/choir.h>
 
 #include "device/device.h"
-#include "nn/models/models.h"
 
 enum { STEPS = 3, MOST = 64 };
 
@@ -37,12 +36,8 @@ static choir_tensor *criterion(choir_tensor *out, choir_tensor *target, void *ar
 
 static choir_module *build(choir_scope *run, const job *j, choir_model_info *info)
 {
-    const choir__model_spec *spec;
-    choir_module *net = NULL;
-    choir_check(choir__model_find(j->model, &spec));
-    choir_check(spec->describe(j->model, info));
-    choir_check(spec->build(j->model, run, info, &net));
-    return net;
+    choir_check(choir_model_describe(j->model, info));
+    return choir_model_build(run, info);
 }
 
 static choir_tensor *ids(choir_scope *s, const job *j, const choir_model_info *info, int seed)

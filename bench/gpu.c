@@ -30,7 +30,6 @@
 #include "base/base.h"
 #include "gpu/count.h"
 #include "median.h"
-#include "nn/models/models.h"
 #include "tensor/scope.h"
 
 enum { WARM_UP = 5, MOST_RUNS = 15, LEAST_RUNS = 3, MOST_STEPS = 2000 };
@@ -160,15 +159,11 @@ static choir_status make_data(job *j, int64_t batch)
 
 static choir_status open_job(job *j, const workload *w, int64_t batch)
 {
-    const choir__model_spec *spec;
     const char *model = set.tiny ? w->tiny : w->model;
-    choir_status status = choir__model_find(model, &spec);
-    if (status == CHOIR_OK)
-        status = spec->describe(model, &j->info);
-    if (status == CHOIR_OK)
-        status = spec->build(model, j->run, &j->info, &j->net);
+    choir_status status = choir_model_describe(model, &j->info);
     if (status != CHOIR_OK)
         return status;
+    j->net = choir_model_build(j->run, &j->info);
     if (w->half)
         choir_autocast(j->run, CHOIR_BF16);
     j->optim = choir_adamw(j->run, j->net, choir_adamw_defaults());

@@ -19,7 +19,6 @@
 #include <choir/choir.h>
 
 #include "base/base.h"
-#include "nn/models/models.h"
 #include "nn/module.h"
 #include "tensor/scope.h"
 
@@ -142,7 +141,6 @@ static choir_dataset *open_data(const job *j)
 static void build(job *j)
 {
     const plan *p = j->plan;
-    const choir__model_spec *spec;
     choir_fsdp_opts fsdp = choir_fsdp_defaults();
     fsdp.stage = p->stage;
     j->env.microbatches = p->ranks;
@@ -150,9 +148,8 @@ static void build(job *j)
         j->env.microbatches = 1;
     j->run = choir_run_open(&j->env, 1);
     choir_env_micro(&j->env, &j->first, &j->count);
-    choir_check(choir__model_find(p->model, &spec));
-    choir_check(spec->describe(p->model, &j->info));
-    choir_check(spec->build(p->model, j->run, &j->info, &j->net));
+    choir_check(choir_model_describe(p->model, &j->info));
+    j->net = choir_model_build(j->run, &j->info);
     if (p->stage == 0)
         j->net = choir_ddp(j->run, j->net, j->env.group, choir_ddp_defaults());
     if (p->stage > 0)

@@ -16,7 +16,6 @@
 
 #include "base/base.h"
 #include "median.h"
-#include "nn/models/models.h"
 #include "tensor/run.h"
 
 enum { MOST_DEVICES = 16, MOST_MICROS = 128, MOST_ROUNDS = 64, WARM_UP = 5 };
@@ -121,11 +120,9 @@ static void make_data(job *j)
 
 static void open_job(job *j)
 {
-    const choir__model_spec *spec;
     j->run = choir_scope_open(choir_device_find("cpu:0"), 1);
-    choir_check(choir__model_find(j->model, &spec));
-    choir_check(spec->describe(j->model, &j->info));
-    choir_check(spec->build(j->model, j->run, &j->info, &j->net));
+    choir_check(choir_model_describe(j->model, &j->info));
+    j->net = choir_model_build(j->run, &j->info);
     choir_device *devices[MOST_DEVICES];
     for (int d = 0; d < j->devices; d++) {
         char name[16];

@@ -21,7 +21,6 @@
 #include "comm/group.h"
 #include "device/device.h"
 #include "median.h"
-#include "nn/models/models.h"
 
 enum { MOST_THREADS = 32, WARM_UP = 5, LATE_STEPS = 5, ORDINARY_STEPS = 15 };
 static const char *const MODEL = "gpt2:layers=4,heads=4,width=128,context=64,vocab=65";
@@ -60,12 +59,10 @@ static void step(job *j)
 
 static void build(job *j)
 {
-    const choir__model_spec *spec;
-    choir_check(choir__model_find(MODEL, &spec));
-    choir_check(spec->describe(MODEL, &j->info));
+    choir_check(choir_model_describe(MODEL, &j->info));
     j->run = choir_run_open(&j->env, 1);
-    choir_check(spec->build(MODEL, j->run, &j->info, &j->net));
-    j->net = choir_ddp(j->run, j->net, j->env.group, choir_ddp_defaults());
+    j->net = choir_ddp(
+        j->run, choir_model_build(j->run, &j->info), j->env.group, choir_ddp_defaults());
     j->optim = choir_adamw(j->run, j->net, choir_adamw_defaults());
     choir_check(choir_scope_status(j->run));
 }

@@ -11,11 +11,11 @@
 #include <signal.h>
 
 #include <choir/autograd.h>
+#include <choir/models.h>
 #include "folder_fixture.h"
 #include "written_files.h"
 #include "base/rng.h"
 #include "checkpoint/checkpoint.h"
-#include "nn/models/models.h"
 
 #define CNN  "cnn:width=2,channels=1,image=8,classes=3"
 #define GPT2 "gpt2:layers=1,heads=2,width=8,context=4,vocab=5"
@@ -41,10 +41,8 @@ enum optimizer { ADAMW, SGD_MOMENTUM, SGD_PLAIN };
 static inline job job_open(const char *model, enum optimizer optimizer)
 {
     job j = {.run = choir_scope_open(NULL, 7)};
-    const choir__model_spec *spec;
-    ok(choir__model_find(model, &spec));
-    ok(spec->describe(model, &j.info));
-    ok(spec->build(model, j.run, &j.info, &j.net));
+    ok(choir_model_describe(model, &j.info));
+    j.net = choir_model_build(j.run, &j.info);
     choir_adamw_opts adamw = choir_adamw_defaults();
     choir_sgd_opts sgd = choir_sgd_defaults();
     adamw.lr = sgd.lr = 0.05f;

@@ -188,6 +188,20 @@ static inline int train(int rank, int world, void *arg)
     return close_job(&j, status);
 }
 
+/* A job whose steps have one input, so that they can be recorded. */
+typedef struct recorded_job {
+    job j;
+    choir_tensor *x, *ids;
+} recorded_job;
+
+static inline choir_status recorded_step(choir_scope *step, void *arg)
+{
+    recorded_job *r = arg;
+    choir_tensor *y = choir_forward(r->j.model, choir_in(step, r->x), choir_in(step, r->ids));
+    choir_status status = choir_backward(choir_mean(choir_mul(y, y)));
+    return status == CHOIR_OK ? choir_optim_step(r->j.optim) : status;
+}
+
 /* Runs fn on `ranks` ranks. Returns their outcomes (RANKS); the caller releases them with
  * munmap. */
 static outcome *launch(int ranks, choir_spawn_fn *fn, job j)

@@ -62,6 +62,17 @@ choir_status choir__options_name(const char *text, char *name, size_t bytes)
     return CHOIR_OK;
 }
 
+choir_status choir__options_find(
+    const char *text, const choir__name_table *table, const char *kind, int *at)
+{
+    char name[64];
+    choir_status status = choir__options_name(text, name, sizeof name);
+    if (status != CHOIR_OK)
+        return status;
+    *at = choir__find_named(table, name);
+    return *at < 0 ? choir__unknown_name(table, kind, name) : CHOIR_OK;
+}
+
 static choir_status unknown_key(const char *what, const char *key, const choir__option *known)
 {
     char list[512] = "";

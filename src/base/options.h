@@ -3,7 +3,7 @@
 #ifndef CHOIR_OPTIONS_H
 #define CHOIR_OPTIONS_H
 
-#include "base/base.h"
+#include "base/named.h"
 
 typedef enum choir__option_type {
     CHOIR__INT,    /* int64_t */
@@ -36,6 +36,10 @@ const char *choir__option_expected(
 
 /* The name before the colon, into name. Error: argument, longer than `bytes`. */
 choir_status choir__options_name(const char *text, char *name, size_t bytes);
+/* Finds the entry that the text names. Error: argument, also if the table has none: see
+ * choir__unknown_name. */
+choir_status choir__options_find(
+    const char *text, const choir__name_table *table, const char *kind, int *at);
 
 /* Sets the values that text gives. known ends with a NULL key; messages begin with what, such
  * as "model gpt2". */

@@ -113,10 +113,7 @@ static choir_status check_devices(choir__job *j)
 {
     const choir__composition *c = &j->placement.composition;
     bool inside = choir__composition_inside(c);
-    const int each = inside ? c->dims[c->count - 1].size
-                     : j->placement.strategy->spread == CHOIR__ALL_DEVICES
-                         ? j->placement.device_count
-                         : 1;
+    const int each = choir__job_strategy_devices(&j->placement);
     if (each > CHOIR__MAX_DEVICES)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--strategy %s: expected at most %d devices in one process, got %d",

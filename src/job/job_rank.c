@@ -38,19 +38,10 @@ void choir__job_rank_add_device(choir__job_rank *p, choir_device *device)
         take_device(p, device);
 }
 
-/* Returns the number of devices per process. */
-static int devices_each(const choir__job_placement *p)
-{
-    const choir__composition *c = &p->composition;
-    return p->strategy->spread == CHOIR__ALL_DEVICES ? p->device_count
-           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
-                                                     : 1;
-}
-
 /* Returns a list of each process's first device, which NCCL uses, or NULL for CPUs. */
 static char *first_devices(const choir__job_placement *p)
 {
-    int count = devices_each(p);
+    int count = choir__job_strategy_devices(p);
     char *list = NULL;
     for (int i = 0; i + count <= p->device_count; i += count) {
         char *longer =
@@ -68,7 +59,7 @@ static char *first_devices(const choir__job_placement *p)
 static choir_status take_devices(choir__job_rank *p)
 {
     const choir__job *j = p->job;
-    int count = devices_each(&j->placement);
+    int count = choir__job_strategy_devices(&j->placement);
     int first = p->env.local_rank % (j->placement.device_count / count) * count;
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {

@@ -25,9 +25,9 @@ static choir_tensor *part_of_joint(choir_scope *scope, const joint *j, choir_ten
     if (j->dim >= 0) {
         for (int k = 0; k < i; k++)
             start += s->piece[k].out->shape.dim[j->dim];
-        return choir__part_of(scope, t, j->dim, start, s->piece[i].out->shape.dim[j->dim]);
+        return choir__tensor_part(scope, t, j->dim, start, s->piece[i].out->shape.dim[j->dim]);
     }
-    choir_tensor *one = choir__part_of(scope, t, 0, i, 1);
+    choir_tensor *one = choir__tensor_part(scope, t, 0, i, 1);
     one->shape = CHOIR_SCALAR;
     return one;
 }
@@ -57,7 +57,7 @@ static void give_parts(const joint *j, choir__tape_entry *r, int k, choir__sink 
     for (int i = 0; i < s->count; i++) {
         const choir__batch_piece *p = &s->piece[i];
         choir_tensor *part =
-            choir__part_of(sink->scope, gx, s->dp->dim, p->part.start, p->part.length);
+            choir__tensor_part(sink->scope, gx, s->dp->dim, p->part.start, p->part.length);
         if (p->in[k]->grad)
             choir__move_values(part, p->in[k]->grad);
         else if (choir__is_contiguous(part))

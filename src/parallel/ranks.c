@@ -1,6 +1,7 @@
 /* Functions that strategies over ranks share: checks at the start, waits between queues, and
  * the parts of a gradient book's reducer that do not depend on the place of the sums. */
 #include "parallel/ranks.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 #include <stdio.h>
@@ -55,6 +56,16 @@ choir_tensor *choir__ranks_gather_numbers(
 }
 
 /* --- checks --- */
+
+bool choir__ranks_begin(
+    choir_scope **run, choir_module **module, const choir_group *group, const char *function)
+{
+    *run = choir__open_scope(*run, function);
+    *module = choir__module_for(*run, *module, function);
+    if (!group)
+        choir__poison_missing(*run, function, "group");
+    return group;
+}
 
 /* Ranks must hold the same parameters in the same order: hashes names and shapes. */
 static void hash_tensor(const char *name, choir_tensor *t, void *arg)

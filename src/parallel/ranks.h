@@ -10,6 +10,11 @@
 void choir__group_waits(choir_group *group, const choir_device *device);
 void choir__device_waits(const choir_device *device, choir_group *group);
 
+/* Begins a strategy's constructor: run and module become ones that can be used. Returns false,
+ * with the error in the scope, if the group is missing. */
+bool choir__ranks_begin(
+    choir_scope **run, choir_module **module, const choir_group *group, const char *function);
+
 /* Checks that the ranks compute alike and hold the same parameters and buffers. Collective.
  * Errors: mismatch, in the strategy's name; the group's. */
 choir_status choir__ranks_agree(choir_group *group, choir_module *module, const char *strategy);

@@ -71,16 +71,6 @@ choir_tensor *choir__piece_failed(
 
 /* --- parts of tensors --- */
 
-choir_tensor *choir__part_of(
-    choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length)
-{
-    choir_tensor *y = choir__tensor_alias(scope, x);
-    y->shape.dim[dim] = length;
-    y->offset += start * x->stride[dim];
-    y->count = choir__shape_count(y->shape);
-    return y;
-}
-
 void choir__move_values(choir_tensor *y, choir_tensor *x)
 {
     if (y->count == 0)
@@ -99,7 +89,7 @@ bool choir__is_dealt(const choir_shards *s, const choir_tensor *x)
 choir_tensor *choir__piece_of(
     const choir_shards *s, const choir__batch_piece *p, choir_tensor *x)
 {
-    choir_tensor *part = choir__is_dealt(s, x) ? choir__part_of(p->scope, x, s->dp->dim,
+    choir_tensor *part = choir__is_dealt(s, x) ? choir__tensor_part(p->scope, x, s->dp->dim,
                                                      p->part.start, p->part.length)
                                                : choir__tensor_alias(p->scope, x);
     choir_device *device = p->scope->device;

@@ -140,10 +140,6 @@ choir_tensor *choir__piece_of(
 /* Returns true if x is distributed over the pieces; otherwise each piece gets the whole of
  * it. */
 bool choir__is_dealt(const choir_shards *s, const choir_tensor *x);
-/* Returns `length` entries of x along dimension dim, from `start` on: a view in scope, without
- * a tape entry. */
-choir_tensor *choir__part_of(
-    choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length);
 /* Copies x to y, within a device or between two. */
 void choir__move_values(choir_tensor *y, choir_tensor *x);
 

@@ -218,6 +218,14 @@ void choir__event_write(
     choir__text_close(out, '}');
 }
 
+void choir__event_print(const choir__event_kind *kind, const void *event)
+{
+    choir__text_buffer line = {0};
+    choir__event_write(&line, CHOIR__TO_OUT, kind, event);
+    choir__text_print(&line, stdout);
+    choir__text_buffer_free(&line);
+}
+
 const char *choir__eval_name(const json_t *fields, const char *key)
 {
     const char *own = json_string_value(json_object_get(fields, CHOIR__KEY(eval, metric_name)));

@@ -95,5 +95,7 @@ bool choir__event_measure(const choir__event_field *field, const void *event, do
 /* Adds an event as an object for standard output or for logs. */
 void choir__event_write(
     choir__text_buffer *out, unsigned where, const choir__event_kind *kind, const void *event);
+/* Prints an event as a line of standard output. */
+void choir__event_print(const choir__event_kind *kind, const void *event);
 
 #endif

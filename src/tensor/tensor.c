@@ -279,6 +279,16 @@ choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x)
     return t;
 }
 
+choir_tensor *choir__tensor_part(
+    choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length)
+{
+    choir_tensor *y = choir__tensor_alias(scope, x);
+    y->shape.dim[dim] = length;
+    y->offset += start * x->stride[dim];
+    y->count = choir__shape_count(y->shape);
+    return y;
+}
+
 choir_tensor *choir__tensor_wrap(
     choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape, void *data)
 {

@@ -60,6 +60,9 @@ choir_tensor *choir__tensor_spaced(choir_scope *scope, choir_device *device, cho
     choir_shape shape, int64_t row);
 /* Makes a view of x's memory, without history. */
 choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x);
+/* Makes a view of `length` entries of x along dimension dim, from `start` on. */
+choir_tensor *choir__tensor_part(
+    choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length);
 /* Makes a tensor over memory that the caller keeps alive. */
 choir_tensor *choir__tensor_wrap(
     choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape, void *data);

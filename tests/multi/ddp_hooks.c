@@ -309,19 +309,6 @@ static void test_start(void **state)
 
 /* --- recorded steps --- */
 
-typedef struct recorded_job {
-    job j;
-    choir_tensor *x, *ids;
-} recorded_job;
-
-static choir_status body(choir_scope *step, void *arg)
-{
-    recorded_job *r = arg;
-    choir_tensor *y = choir_forward(r->j.model, choir_in(step, r->x), choir_in(step, r->ids));
-    choir_status status = choir_backward(choir_mean(choir_mul(y, y)));
-    return status == CHOIR_OK ? choir_optim_step(r->j.optim) : status;
-}
-
 static int over_and_over(int rank, int world, void *arg)
 {
     recorded_job r = {.j = *(job *)arg};
@@ -334,10 +321,10 @@ static int over_and_over(int rank, int world, void *arg)
     r.ids = choir_from(r.j.run, CHOIR_I64, choir_dims(ROWS), ids);
     for (int s = 0; s < r.j.steps; s++) {
         if (r.j.recorded) {
-            CHECK_OK(choir_step(r.j.run, body, &r));
+            CHECK_OK(choir_step(r.j.run, recorded_step, &r));
         } else {
             choir_scope *step = choir_step_open(r.j.run, (uint64_t)s);
-            CHECK_OK(body(step, &r));
+            CHECK_OK(recorded_step(step, &r));
             CHECK_OK(choir_scope_close(step));
         }
     }

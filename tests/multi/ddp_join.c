@@ -230,22 +230,9 @@ static void test_fail_early(void **state)
 
 /* --- recorded steps, and misuse --- */
 
-typedef struct fixed {
-    job j;
-    choir_tensor *x, *ids;
-} fixed;
-
-static choir_status body(choir_scope *step, void *arg)
-{
-    fixed *f = arg;
-    choir_tensor *y = choir_forward(f->j.model, choir_in(step, f->x), choir_in(step, f->ids));
-    choir_status status = choir_backward(choir_mean(choir_mul(y, y)));
-    return status == CHOIR_OK ? choir_optim_step(f->j.optim) : status;
-}
-
 static int recorded_join(int rank, int world, void *arg)
 {
-    fixed f = {.j = *(job *)arg};
+    recorded_job f = {.j = *(job *)arg};
     float x[ROWS * WIDTH];
     int64_t ids[ROWS] = {1, 2, 1, rank, 4};
     open_job(&f.j);
@@ -256,13 +243,13 @@ static int recorded_join(int rank, int world, void *arg)
     choir_ddp_join_opts join = choir_ddp_join_defaults();
     join.optim = f.j.optim;
     for (int s = 0; s < 4; s++) /* recorded without a join: not to be replayed within */
-        CHECK_OK(choir_step(f.j.run, body, &f));
+        CHECK_OK(choir_step(f.j.run, recorded_step, &f));
     CHECK_OK(choir_ddp_join_begin(f.j.model, join));
     for (int s = 0; s < 4 + 3 * rank; s++)
-        CHECK_OK(choir_step(f.j.run, body, &f));
+        CHECK_OK(choir_step(f.j.run, recorded_step, &f));
     CHECK_OK(choir_ddp_join_end(f.j.model));
     for (int s = 0; s < 4; s++)
-        CHECK_OK(choir_step(f.j.run, body, &f));
+        CHECK_OK(choir_step(f.j.run, recorded_step, &f));
     return close_job(&f.j, CHOIR_OK);
 }
 

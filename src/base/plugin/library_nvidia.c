@@ -93,10 +93,9 @@ static void look_by_environment(search *s)
     }
 }
 
-choir_status choir__library_open_nvidia(
+static choir_status find_and_open(
     const choir__nvidia_library *library, const char *const *names, size_t count, void *table)
 {
-    CHOIR__DEFAULT_FLOATS;
     search s = {.of = library};
     const char *named = getenv(library->variable);
     if (named && *named) {
@@ -117,4 +116,19 @@ choir_status choir__library_open_nvidia(
         "%s is missing: no %s where the dynamic linker looks%s; install it, or name its folder "
         "by %s",
         library->name, library->file, s.looked, library->variable);
+}
+
+choir_status choir__library_open_nvidia(
+    choir__nvidia_library *l, const char *const *names, size_t count, void *table)
+{
+    CHOIR__DEFAULT_FLOATS;
+    pthread_mutex_lock(&l->lock);
+    if (!l->tried) {
+        l->status = find_and_open(l, names, count, table);
+        if (l->status != CHOIR_OK)
+            snprintf(l->why, sizeof l->why, "%s", choir_error_message());
+        l->tried = true;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return l->status == CHOIR_OK ? CHOIR_OK : choir__error(l->status, "%s", l->why);
 }

@@ -8,6 +8,8 @@
 #ifndef CHOIR_LIBRARY_NVIDIA_H
 #define CHOIR_LIBRARY_NVIDIA_H
 
+#include <pthread.h>
+
 #include "base/plugin/library.h"
 
 typedef struct choir__nvidia_library {
@@ -16,13 +18,17 @@ typedef struct choir__nvidia_library {
     const char *package;  /* folder in Python's wheels: "cudnn" */
     const char *variable; /* environment variable with the folder: "CUDNN_PATH" */
     const void *runtime;  /* an address in libcudart: the library may be near; NULL: none */
+    pthread_mutex_t lock; /* guards the result of the first attempt */
+    bool tried;
+    choir_status status;
+    char why[1024];
 } choir__nvidia_library;
 
 /* Opens the library like choir__library_open, from the first folder that has it: of its
  * variable, of the dynamic linker, of the CUDA runtime in use and its neighbours in Python's
  * wheels, of CUDA_HOME, CUDA_PATH, CONDA_PREFIX and VIRTUAL_ENV. Error: unsupported; the
- * sentence names all these folders. */
+ * sentence names all these folders. Later calls have the result of the first. */
 choir_status choir__library_open_nvidia(
-    const choir__nvidia_library *library, const char *const *names, size_t count, void *table);
+    choir__nvidia_library *library, const char *const *names, size_t count, void *table);
 
 #endif

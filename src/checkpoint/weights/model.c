@@ -77,11 +77,11 @@ choir_module *choir_model_build(choir_scope *run, const choir_model_info *info)
     const choir__model_spec *spec;
     if (!info)
         return failed(run, choir__missing(__func__, "model info"));
-    choir_model_info own = *info;
-    choir_module *module = NULL;
     choir_status status = choir__model_find(info->config, &spec);
-    if (status == CHOIR_OK)
-        status = spec->build(info->config, run, &own, &module);
+    if (status != CHOIR_OK)
+        return failed(run, status);
+    choir_module *module = spec->build(info->config, run, info);
+    status = module ? choir__scope_status(run) : CHOIR_ERR_ARGUMENT;
     return status == CHOIR_OK ? module : failed(run, status);
 }
 

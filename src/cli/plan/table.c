@@ -74,14 +74,6 @@ void choir__plan_table(const choir__planning *p)
 
 /* --- JSON --- */
 
-static void print(const choir__event_kind *kind, const void *told)
-{
-    choir__text_buffer line = {0};
-    choir__event_write(&line, CHOIR__TO_OUT, kind, told);
-    choir__text_print(&line, stdout);
-    choir__text_buffer_free(&line);
-}
-
 static void print_entry(const choir__planning *p, const choir__plan_entry *e)
 {
     const choir__rehearsal *r = &e->rehearsal;
@@ -115,7 +107,7 @@ static void print_entry(const choir__planning *p, const choir__plan_entry *e)
         if (e->price.link_bytes[l] > 0)
             links[levels++] = (choir__told_moved){
                 .level = choir__level_name((choir__level)l), .bytes = e->price.link_bytes[l]};
-    print(CHOIR__TOLD(plan, .strategy = e->text, .mesh = *e->mesh ? e->mesh : NULL,
+    choir__event_print(CHOIR__TOLD(plan, .strategy = e->text, .mesh = *e->mesh ? e->mesh : NULL,
         .world = world, .microbatches = e->microbatches, .fits = e->fits,
         .step_ms = e->price.ms, .step_ms_low = e->price.low_ms,
         .step_ms_high = e->price.high_ms, .items_per_s = e->items / (e->price.ms * 1e-3),
@@ -161,8 +153,8 @@ void choir__plan_json(const choir__planning *p)
             .command = p->remedies[i].command,
             .memory_bytes = (int64_t)p->remedies[i].bytes};
     choir__told_left_out *others = left_out(p, &outside);
-    print(CHOIR__TOLD(advice, .strategy = best ? best->text : NULL, .command = command,
-        .why = why, .other_microbatches = p->other_cut,
+    choir__event_print(CHOIR__TOLD(advice, .strategy = best ? best->text : NULL,
+        .command = command, .why = why, .other_microbatches = p->other_cut,
         .other_step_ms = p->other_cut ? p->other_ms : NAN, .other_command = p->other_command,
         .remedies = remedies, .remedies_count = p->remedy_count, .left_out = others,
         .left_out_count = outside));

@@ -100,15 +100,13 @@ const char *choir_augment_name(int index, const char **help)
 
 static choir_status read_part(const char *text, unsigned *seen, struct numbers *n)
 {
-    char name[64];
-    choir_status status = choir__options_name(text, name, sizeof name);
+    int at;
+    choir_status status = choir__options_find(text, &table, "augmentation", &at);
     if (status != CHOIR_OK)
         return status;
-    int at = choir__find_named(&table, name);
-    if (at < 0)
-        return choir__unknown_name(&table, "augmentation", name);
     if (*seen >> at & 1)
-        return choir__error(CHOIR_ERR_ARGUMENT, "augmentation '%s' is named twice", name);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "augmentation '%s' is named twice", parts[at].name);
     *seen |= 1u << at;
     return parts[at].read(text, n);
 }

@@ -214,13 +214,11 @@ const char *choir__job_optimizer_names(size_t i)
 
 static choir_status read_optimizer(reading r)
 {
-    char name[64];
-    choir_status status = choir__options_name(r.job->optim.optimizer, name, sizeof name);
+    int kind;
+    choir_status status =
+        choir__options_find(r.job->optim.optimizer, &table, "optimizer", &kind);
     if (status != CHOIR_OK)
         return status;
-    int kind = choir__find_named(&table, name);
-    if (kind < 0)
-        return choir__unknown_name(&table, "optimizer", name);
     return makers[kind](&r);
 }
 

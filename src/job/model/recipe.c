@@ -9,18 +9,6 @@
 #include "job/job.h"
 #include "job/model/optimizers.h"
 
-/* Finds the name that a text such as "cosine:warmup=9" begins with. */
-static choir_status find_kind(
-    const choir__name_table *table, const char *what, const char *text, int *kind)
-{
-    char name[64];
-    choir_status status = choir__options_name(text, name, sizeof name);
-    if (status != CHOIR_OK)
-        return status;
-    *kind = choir__find_named(table, name);
-    return *kind < 0 ? choir__unknown_name(table, what, name) : CHOIR_OK;
-}
-
 /* 30/60/90 */
 static choir_status parse_milestones(const char *text, choir_schedule *s)
 {
@@ -113,7 +101,8 @@ static choir_status read_curve(const char *text, int kind, struct curve *c, char
 
 static choir_status read_schedule(const choir__job *j, int *kind, struct curve *c, char **full)
 {
-    choir_status status = find_kind(&schedule_table, "schedule", j->optim.schedule, kind);
+    choir_status status =
+        choir__options_find(j->optim.schedule, &schedule_table, "schedule", kind);
     if (status != CHOIR_OK)
         return status;
     choir_plateau plateau = choir_plateau_defaults();

@@ -11,14 +11,6 @@
 /* Losses and norms read as a number that stops nothing. */
 static const double stand_in = 1;
 
-int choir__rehearsal_devices(const choir__job_placement *p)
-{
-    const choir__composition *c = &p->composition;
-    return p->strategy->spread == CHOIR__ALL_DEVICES ? p->device_count
-           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
-                                                     : 1;
-}
-
 choir_device *choir__rehearsal_device(const choir__job_placement *p, int rank, int i)
 {
     char name[32];

@@ -153,7 +153,7 @@ choir_status choir__job_rehearse(const choir__job *job, choir__rehearsal *r)
     choir__job *own = choir__alloc(sizeof *own);
     *own = *job;
     *r = (choir__rehearsal){.world = job->placement.nproc,
-        .each = choir__rehearsal_devices(&job->placement),
+        .each = choir__job_strategy_devices(&job->placement),
         .holds = r->holds,
         .steps = choir__min(job->training.steps, STEPS)};
     silence(own);

@@ -69,9 +69,6 @@ size_t choir__rehearsal_resident(const choir__rehearsal *r);
 
 /* --- for the rank that is rehearsed --- */
 
-/* Returns the number of devices of each rank. */
-int choir__rehearsal_devices(const choir__job_placement *placement);
-
 /* Opens device `i` of this rank's, which stands for the job's device. */
 choir_device *choir__rehearsal_device(const choir__job_placement *placement, int rank, int i);
 

@@ -3,14 +3,6 @@
 
 #include "job/report/report.h"
 
-static void print(const choir__event_kind *kind, const void *told)
-{
-    choir__text_buffer line = {0};
-    choir__event_write(&line, CHOIR__TO_OUT, kind, told);
-    choir__text_print(&line, stdout);
-    choir__text_buffer_free(&line);
-}
-
 /* A step's rate is the mean since the line before. */
 static void print_step(choir__job_report *r, const choir__told_step *told)
 {
@@ -18,7 +10,7 @@ static void print_step(choir__job_report *r, const choir__told_step *told)
     if (!choir__job_report_is_due(r, s.step))
         return;
     s.items_per_s = choir__job_report_rate_of_line(r);
-    print(&choir__kind_step, &s);
+    choir__event_print(&choir__kind_step, &s);
     if (r->terminal || s.step_s > 0.05)
         choir__job_report_flush(r);
 }
@@ -32,7 +24,7 @@ static choir_status event(choir__recorder *base, const choir__record_event *e)
     }
     choir__job_report_say(r, e);
     if (e->table->where & CHOIR__TO_OUT)
-        print(e->table, e->told);
+        choir__event_print(e->table, e->told);
     choir__job_report_flush(r);
     return CHOIR_OK;
 }

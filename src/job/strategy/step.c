@@ -28,6 +28,14 @@ int choir__job_strategy_workers(const choir__job_placement *p)
     }
 }
 
+int choir__job_strategy_devices(const choir__job_placement *p)
+{
+    const choir__composition *c = &p->composition;
+    return p->strategy->spread == CHOIR__ALL_DEVICES ? p->device_count
+           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
+                                                     : 1;
+}
+
 int choir__job_strategy_dealt(const choir__job_placement *p)
 {
     int product = 1;

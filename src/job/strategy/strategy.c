@@ -52,13 +52,10 @@ choir_status choir__job_strategy_find(const char *text, const choir__job_strateg
 {
     static const choir__name_table table = {choir__job_strategies,
         CHOIR_COUNT(choir__job_strategies) - 1, sizeof *choir__job_strategies, true};
-    char name[64];
-    choir_status status = choir__options_name(text, name, sizeof name);
+    int at;
+    choir_status status = choir__options_find(text, &table, "strategy", &at);
     if (status != CHOIR_OK)
         return status;
-    int at = choir__find_named(&table, name);
-    if (at < 0)
-        return choir__unknown_name(&table, "strategy", name);
     *strategy = choir__job_strategies[at];
     return CHOIR_OK;
 }

@@ -360,6 +360,8 @@ bool choir__job_strategy_has_ranks(const choir__job_strategy *s);
 
 /* Returns the number of devices or ranks that a job's work is distributed to. */
 int choir__job_strategy_workers(const struct choir__job_placement *placement);
+/* Returns the number of devices of each process. */
+int choir__job_strategy_devices(const struct choir__job_placement *placement);
 /* Returns the number of ranks that have their own micro-batches, each a contiguous run. */
 int choir__job_strategy_dealt(const struct choir__job_placement *placement);
 /* Returns the number of ranks that share the slices of large weights. */

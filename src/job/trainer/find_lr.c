@@ -193,22 +193,15 @@ static void write_script(const void *arg, FILE *g)
                "  $losses using 1:3 with lines lw 2.5 lc rgb '#0072B2' title 'smoothed'\n");
 }
 
-static void print(const choir__event_kind *kind, const void *told)
-{
-    choir__text_buffer line = {0};
-    choir__event_write(&line, CHOIR__TO_OUT, kind, told);
-    choir__text_print(&line, stdout);
-    choir__text_buffer_free(&line);
-}
-
 static void tell(const picture *p)
 {
     const choir__rate_test *t = p->test;
     const char *file = p->job->training.find_lr;
     for (int64_t i = 0; i < t->count && p->job->records.json; i++)
-        print(CHOIR__TOLD(rate, .lr = t->rates[i], .loss = p->smooth[i]));
+        choir__event_print(CHOIR__TOLD(rate, .lr = t->rates[i], .loss = p->smooth[i]));
     if (p->job->records.json)
-        print(CHOIR__TOLD(found, .lr = p->at >= 0 ? t->rates[p->at] : (double)NAN));
+        choir__event_print(
+            CHOIR__TOLD(found, .lr = p->at >= 0 ? t->rates[p->at] : (double)NAN));
     else if (p->at >= 0)
         printf("the loss is halfway down at --lr %.2g; see %s\n", t->rates[p->at], file);
     else

@@ -87,16 +87,13 @@ static choir_status describe(const char *text, choir_model_info *info)
     return status;
 }
 
-static choir_status build(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build(const char *text, choir_scope *run, const choir_model_info *info)
 {
     struct sizes s;
-    choir_status status = parse(text, &s);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse(text, &s) != CHOIR_OK)
+        return NULL;
     s.classes = info->classes;
-    *module = new_alexnet(run, &s, info->input.dim[0]);
-    return choir__scope_status(run);
+    return new_alexnet(run, &s, info->input.dim[0]);
 }
 
 /* There is no config.json: the text alone names the model. The head is for one set of classes.

@@ -67,7 +67,7 @@ choir_module *choir__bert_linear(choir_scope *run, int64_t in, int64_t out);
 /* Describe and build a family's model (bert_options.c): see spec.h. */
 choir_status choir__bert_describe(
     const choir__bert_family *family, const char *text, choir_model_info *info);
-choir_status choir__bert_build(const choir__bert_family *family, const char *text,
-    choir_scope *run, const choir_model_info *info, choir_module **module);
+choir_module *choir__bert_build(const choir__bert_family *family, const char *text,
+    choir_scope *run, const choir_model_info *info);
 
 #endif

@@ -173,17 +173,15 @@ choir_status choir__bert_describe(
     return CHOIR_OK;
 }
 
-choir_status choir__bert_build(const choir__bert_family *f, const char *text, choir_scope *run,
-    const choir_model_info *info, choir_module **module)
+choir_module *choir__bert_build(const choir__bert_family *f, const char *text, choir_scope *run,
+    const choir_model_info *info)
 {
     choir__bert_sizes n;
-    choir_status status = parse(f, text, &n);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse(f, text, &n) != CHOIR_OK)
+        return NULL;
     if (!n.vocab)
         n.vocab = info->vocab;
     if (n.head_dropout < 0)
         n.head_dropout = n.dropout;
-    *module = choir__bert_new(run, &n);
-    return choir__scope_status(run);
+    return choir__bert_new(run, &n);
 }

@@ -179,13 +179,11 @@ static choir_status describe(const char *text, choir_model_info *info)
     return CHOIR_OK;
 }
 
-static choir_status build(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build(const char *text, choir_scope *run, const choir_model_info *info)
 {
     struct sizes s;
-    choir_status status = parse(text, &s);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse(text, &s) != CHOIR_OK)
+        return NULL;
     s.decoder.vocab = info->classes;
     s.decoder.pad = info->pad;
     donut *d = choir_module_new(run, &donut_class);
@@ -195,8 +193,7 @@ static choir_status build(
         choir_module_child(&d->base, "enc_to_dec_proj", &d->enc_to_dec_proj,
             choir_nn_linear_with(run, choir__swin_out(&s.encoder), s.decoder.width, true,
                 choir_init_normal(0, 0.02)));
-    *module = &d->base;
-    return choir__scope_status(run);
+    return &d->base;
 }
 
 const choir__model_spec choir__model_donut = {

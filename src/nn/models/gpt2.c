@@ -133,16 +133,13 @@ static choir_status describe(const char *text, choir_model_info *info)
     return CHOIR_OK;
 }
 
-static choir_status build(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build(const char *text, choir_scope *run, const choir_model_info *info)
 {
     struct sizes s;
-    choir_status status = parse(text, &s);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse(text, &s) != CHOIR_OK)
+        return NULL;
     s.vocab = info->classes;
-    *module = new_gpt2(run, &s);
-    return choir__scope_status(run);
+    return new_gpt2(run, &s);
 }
 
 /* --- published form --- */

@@ -46,23 +46,20 @@ static int64_t after(int64_t pixels)
     return (pixels - KERNEL + 1) / 2;
 }
 
-static choir_status build(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build(const char *text, choir_scope *run, const choir_model_info *info)
 {
     struct sizes s;
-    choir_status status = parse(text, &s);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse(text, &s) != CHOIR_OK)
+        return NULL;
     choir_conv_opts plain = choir_conv_defaults();
     int64_t h = after(after(info->input.dim[1])), w = after(after(info->input.dim[2]));
-    *module = choir_nn_sequential(run,
+    return choir_nn_sequential(run,
         choir_nn_conv2d(run, info->input.dim[0], FIRST, KERNEL, plain), choir_nn_relu(run),
         choir_nn_max_pool2d(run, 2, 2), choir_nn_conv2d(run, FIRST, SECOND, KERNEL, plain),
         choir_nn_relu(run), choir_nn_max_pool2d(run, 2, 2), choir_nn_flatten(run),
         choir_nn_linear(run, SECOND * h * w, s.l1), choir_nn_relu(run),
         choir_nn_linear(run, s.l1, s.l2), choir_nn_relu(run),
         choir_nn_linear(run, s.l2, info->classes));
-    return choir__scope_status(run);
 }
 
 const choir__model_spec choir__model_lenet = {

@@ -74,7 +74,7 @@ choir_module *choir__llama_new(choir_scope *run, const choir__llama_sizes *sizes
 /* Describe and build a family's model (llama_options.c): see spec.h. */
 choir_status choir__family_describe(
     const choir__model_family *family, const char *text, choir_model_info *info);
-choir_status choir__family_build(const choir__model_family *family, const char *text,
-    choir_scope *run, const choir_model_info *info, choir_module **module);
+choir_module *choir__family_build(const choir__model_family *family, const char *text,
+    choir_scope *run, const choir_model_info *info);
 
 #endif

@@ -347,14 +347,12 @@ choir_status choir__family_describe(
     return write_text(f, &s, info->config, sizeof info->config);
 }
 
-choir_status choir__family_build(const choir__model_family *f, const char *text,
-    choir_scope *run, const choir_model_info *info, choir_module **module)
+choir_module *choir__family_build(const choir__model_family *f, const char *text,
+    choir_scope *run, const choir_model_info *info)
 {
     choir__llama_sizes s;
-    choir_status status = parse(f, text, &s);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse(f, text, &s) != CHOIR_OK)
+        return NULL;
     s.vocab = info->classes;
-    *module = choir__llama_new(run, &s);
-    return choir__scope_status(run);
+    return choir__llama_new(run, &s);
 }

@@ -52,13 +52,10 @@ const char *choir_model_name(int index, const char **help)
 
 choir_status choir__model_find(const char *text, const choir__model_spec **spec)
 {
-    char name[64];
-    choir_status status = choir__options_name(text, name, sizeof name);
+    int at;
+    choir_status status = choir__options_find(text, &names, "model", &at);
     if (status != CHOIR_OK)
         return status;
-    int at = choir__find_named(&names, name);
-    if (at < 0)
-        return choir__unknown_name(&names, "model", name);
     *spec = models[at];
     return CHOIR_OK;
 }

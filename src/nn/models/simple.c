@@ -33,17 +33,14 @@ static choir_status describe_toy(const char *text, choir_model_info *info)
     return status;
 }
 
-static choir_status build_toy(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_toy(const char *text, choir_scope *run, const choir_model_info *info)
 {
     struct toy t;
-    choir_status status = parse_toy(text, &t);
     (void)info;
-    if (status != CHOIR_OK)
-        return status;
-    *module = choir_nn_sequential(run, choir_nn_linear(run, t.in, t.hidden), choir_nn_relu(run),
+    if (parse_toy(text, &t) != CHOIR_OK)
+        return NULL;
+    return choir_nn_sequential(run, choir_nn_linear(run, t.in, t.hidden), choir_nn_relu(run),
         choir_nn_linear(run, t.hidden, t.out));
-    return choir__scope_status(run);
 }
 
 const choir__model_spec choir__model_toy = {
@@ -91,15 +88,13 @@ static choir_status describe_mlp(const char *text, choir_model_info *info)
 
 enum { MAX_PARTS = 2 + 2 * 64 + 1 };
 
-static choir_status build_mlp(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_mlp(const char *text, choir_scope *run, const choir_model_info *info)
 {
     struct mlp m;
     choir_module *parts[MAX_PARTS];
     int count = 0;
-    choir_status status = parse_mlp(text, &m);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse_mlp(text, &m) != CHOIR_OK)
+        return NULL;
     int64_t width = choir__shape_count(info->input);
     if (info->input.ndim > 1)
         parts[count++] = choir_nn_flatten(run);
@@ -109,8 +104,7 @@ static choir_status build_mlp(
         width = m.hidden;
     }
     parts[count++] = choir_nn_linear(run, width, info->classes);
-    *module = choir_nn_sequential_n(run, parts, count);
-    return choir__scope_status(run);
+    return choir_nn_sequential_n(run, parts, count);
 }
 
 const choir__model_spec choir__model_mlp = {
@@ -157,25 +151,21 @@ static choir_status describe_cnn(const char *text, choir_model_info *info)
     return status;
 }
 
-static choir_status build_cnn(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_cnn(const char *text, choir_scope *run, const choir_model_info *info)
 {
     struct cnn c;
-    choir_status status = parse_cnn(text, &c);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse_cnn(text, &c) != CHOIR_OK)
+        return NULL;
     choir_conv_opts same = choir_conv_defaults();
     same.padding = 1;
     int64_t h = info->input.dim[1] / 2 / 2, w = info->input.dim[2] / 2 / 2;
-    *module =
-        choir_nn_sequential(run, choir_nn_conv2d(run, info->input.dim[0], c.width, 3, same),
-            choir_nn_batch_norm(run, c.width), choir_nn_relu(run),
-            choir_nn_max_pool2d(run, 2, 2), choir_nn_conv2d(run, c.width, 2 * c.width, 3, same),
-            choir_nn_batch_norm(run, 2 * c.width), choir_nn_relu(run),
-            choir_nn_max_pool2d(run, 2, 2), choir_nn_flatten(run),
-            choir_nn_dropout(run, (float)c.dropout),
-            choir_nn_linear(run, 2 * c.width * h * w, info->classes));
-    return choir__scope_status(run);
+    return choir_nn_sequential(run, choir_nn_conv2d(run, info->input.dim[0], c.width, 3, same),
+        choir_nn_batch_norm(run, c.width), choir_nn_relu(run), choir_nn_max_pool2d(run, 2, 2),
+        choir_nn_conv2d(run, c.width, 2 * c.width, 3, same),
+        choir_nn_batch_norm(run, 2 * c.width), choir_nn_relu(run),
+        choir_nn_max_pool2d(run, 2, 2), choir_nn_flatten(run),
+        choir_nn_dropout(run, (float)c.dropout),
+        choir_nn_linear(run, 2 * c.width * h * w, info->classes));
 }
 
 const choir__model_spec choir__model_cnn = {

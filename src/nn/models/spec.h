@@ -12,9 +12,9 @@ typedef struct choir__model_spec {
     /* Describes the data that the model expects (input, context). Called before data is
      * opened. */
     choir_status (*describe)(const char *text, choir_model_info *info);
-    /* Creates the module. Called after describe, with the data's values filled in. */
-    choir_status (*build)(
-        const char *text, choir_scope *run, choir_model_info *info, choir_module **module);
+    /* Creates the module. Called after describe, with the data's values filled in. NULL:
+     * the text is wrong (argument). Errors of modules mark the scope. */
+    choir_module *(*build)(const char *text, choir_scope *run, const choir_model_info *info);
     const struct choir__published *published; /* published.h; NULL: not published */
 } choir__model_spec;
 

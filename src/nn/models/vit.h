@@ -27,7 +27,7 @@ bool choir__vit_fit(
 
 /* Describe and build the model (vit_options.c): see spec.h. */
 choir_status choir__vit_describe(const char *text, choir_model_info *info);
-choir_status choir__vit_build(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module);
+choir_module *choir__vit_build(
+    const char *text, choir_scope *run, const choir_model_info *info);
 
 #endif

@@ -81,17 +81,14 @@ choir_status choir__vit_describe(const char *text, choir_model_info *info)
     return status;
 }
 
-choir_status choir__vit_build(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+choir_module *choir__vit_build(const char *text, choir_scope *run, const choir_model_info *info)
 {
     choir__vit_sizes n;
-    choir_status status = parse(text, &n);
-    if (status != CHOIR_OK)
-        return status;
+    if (parse(text, &n) != CHOIR_OK)
+        return NULL;
     n.channels = info->input.dim[0];
     n.image = info->input.dim[1];
     n.image_width = info->input.dim[2];
     n.classes = info->classes;
-    *module = choir__vit_new(run, &n);
-    return choir__scope_status(run);
+    return choir__vit_new(run, &n);
 }

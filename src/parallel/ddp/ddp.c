@@ -6,7 +6,6 @@
 #include "parallel/ddp/ddp.h"
 #include "nn/module.h"
 #include "parallel/replication.h"
-#include "tensor/handle.h"
 
 choir_ddp_opts choir_ddp_defaults(void)
 {
@@ -167,12 +166,8 @@ static choir_status check_lent(const choir_ddp_opts *o)
 choir_module *choir_ddp(
     choir_scope *run, choir_module *module, choir_group *group, choir_ddp_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    if (!group) {
-        choir__poison_missing(run, __func__, "group");
+    if (!choir__ranks_begin(&run, &module, group, __func__))
         return module;
-    }
     choir__ddp *d = choir_module_new(run, &ddp_class);
     d->group = group;
     d->opts = opts;

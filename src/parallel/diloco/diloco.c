@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "base/tree.h"
-#include "tensor/handle.h"
+#include "parallel/ranks.h"
 
 choir_local_sgd_opts choir_local_sgd_defaults(void)
 {
@@ -356,12 +356,8 @@ static choir_module *finish(choir__diloco *w, choir_status status, choir_ddp_opt
 choir_module *choir_local_sgd(
     choir_scope *run, choir_module *module, choir_group *group, choir_local_sgd_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    if (!group) {
-        choir__poison_missing(run, __func__, "group");
+    if (!choir__ranks_begin(&run, &module, group, __func__))
         return module;
-    }
     choir__diloco *w =
         new_workers(run, &local_sgd_class, module, group, opts.every, opts.workers);
     w->warmup = opts.warmup;
@@ -374,12 +370,8 @@ choir_module *choir_local_sgd(
 choir_module *choir_diloco(
     choir_scope *run, choir_module *module, choir_group *group, choir_diloco_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    if (!group) {
-        choir__poison_missing(run, __func__, "group");
+    if (!choir__ranks_begin(&run, &module, group, __func__))
         return module;
-    }
     choir__diloco *w = new_workers(run, &diloco_class, module, group, opts.every, opts.workers);
     w->diloco = true;
     w->recut = opts.recut;

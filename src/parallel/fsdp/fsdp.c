@@ -8,7 +8,6 @@
 
 #include "parallel/fsdp/fsdp.h"
 #include "nn/module.h"
-#include "tensor/handle.h"
 
 choir_fsdp_opts choir_fsdp_defaults(void)
 {
@@ -230,12 +229,8 @@ static choir_status take_over(choir__fsdp *f)
 choir_module *choir_fsdp(
     choir_scope *run, choir_module *module, choir_group *group, choir_fsdp_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    if (!group) {
-        choir__poison_missing(run, __func__, "group");
+    if (!choir__ranks_begin(&run, &module, group, __func__))
         return module;
-    }
     choir__fsdp *f = choir_module_new(run, &fsdp_class);
     f->group = f->shard = group;
     f->device = run->device;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "base/tree.h"
-#include "tensor/handle.h"
+#include "parallel/ranks.h"
 
 choir_sync_batch_norm_opts choir_sync_batch_norm_defaults(void)
 {
@@ -187,12 +187,8 @@ static choir_status join(
 choir_module *choir_sync_batch_norm_with(
     choir_scope *run, choir_module *module, choir_group *group, choir_sync_batch_norm_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    if (!group) {
-        choir__poison_missing(run, __func__, "group");
+    if (!choir__ranks_begin(&run, &module, group, __func__))
         return module;
-    }
     int world = choir_group_world(group);
     int64_t total = choir__run_of(run)->micro_total;
     total = total ? total : world;

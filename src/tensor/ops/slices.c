@@ -16,16 +16,6 @@ struct slice {
     int64_t start;
 };
 
-static choir_tensor *slice_of(
-    choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length)
-{
-    choir_tensor *y = choir__tensor_alias(scope, x);
-    y->shape.dim[dim] = length;
-    y->offset += start * x->stride[dim];
-    y->count = choir__shape_count(y->shape);
-    return y;
-}
-
 /* If a tensor has several slices, the slice that was used last makes the tensor's whole
  * gradient; the others add to their own part of it. */
 static void narrow_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *sink)
@@ -34,7 +24,8 @@ static void narrow_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink 
     choir_tensor *given, *gx = sink->dest_onto(sink, r, 0, &given);
     if (!gx)
         return;
-    choir_tensor *part = slice_of(sink->scope, gx, a->dim, a->start, gy->shape.dim[a->dim]);
+    choir_tensor *part =
+        choir__tensor_part(sink->scope, gx, a->dim, a->start, gy->shape.dim[a->dim]);
     if (given && given != gx)
         choir__launch_copy(gx, given);
     else if (!given)
@@ -76,7 +67,7 @@ choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t leng
         return choir__poison(x->scope, CHOIR_ERR_SHAPE,
             "narrow: %lld entries from %lld on are outside dimension %d of %s",
             (long long)length, (long long)start, dim, choir__shape_text(x->shape));
-    choir_tensor *y = slice_of(scope, x, dim, start, length);
+    choir_tensor *y = choir__tensor_part(scope, x, dim, start, length);
     choir__tape_entry *r = choir__tape_entry_new(&narrow_op, y, &x, 1);
     struct slice a = {dim, start};
     if (r)
@@ -93,7 +84,7 @@ static void cat_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink *si
     for (int i = 0; i < r->count; i++) {
         int64_t length = r->in[i]->shape.dim[dim];
         if (choir__wanted(r, i))
-            sink->give(sink, r, i, slice_of(sink->scope, gy, dim, start, length));
+            sink->give(sink, r, i, choir__tensor_part(sink->scope, gy, dim, start, length));
         start += length;
     }
 }
@@ -116,7 +107,7 @@ static void cat_again(choir__tape_entry *r)
     int64_t start = 0;
     for (int i = 0; i < r->count; i++) {
         int64_t length = r->in[i]->shape.dim[dim];
-        choir__launch_copy(slice_of(r->scope, r->out, dim, start, length), r->in[i]);
+        choir__launch_copy(choir__tensor_part(r->scope, r->out, dim, start, length), r->in[i]);
         start += length;
     }
 }

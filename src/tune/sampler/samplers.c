@@ -24,12 +24,9 @@ const char *choir__tune_sampler_name(size_t i)
 choir_status choir__tune_sampler_open(
     const char *text, const choir__history *first, uint64_t seed, choir__tune_sampler **sampler)
 {
-    char name[32];
-    choir_status status = choir__options_name(text, name, sizeof name);
+    int at;
+    choir_status status = choir__options_find(text, &names, "sampler", &at);
     if (status != CHOIR_OK)
         return status;
-    int at = choir__find_named(&names, name);
-    if (at < 0)
-        return choir__unknown_name(&names, "sampler", name);
     return samplers[at]->open(first, seed, text, sampler);
 }

@@ -32,15 +32,12 @@ const choir__scheduler_ops *choir__scheduler_find(const char *text)
 choir_status choir__scheduler_open(
     const choir_study_opts *opts, int objectives, choir__scheduler **scheduler)
 {
-    char name[32];
-    choir_status status = choir__options_name(opts->scheduler, name, sizeof name);
+    int at;
+    choir_status status = choir__options_find(opts->scheduler, &names, "scheduler", &at);
     if (status != CHOIR_OK)
         return status;
-    int at = choir__find_named(&names, name);
-    if (at < 0)
-        return choir__unknown_name(&names, "scheduler", name);
     if (schedulers[at] != &choir__scheduler_none && objectives > 1)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "scheduler %s: expected one direction, got %d", name, objectives);
+            "scheduler %s: expected one direction, got %d", schedulers[at]->name, objectives);
     return schedulers[at]->open(opts, scheduler);
 }

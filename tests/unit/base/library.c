@@ -52,7 +52,12 @@ static choir_status open_in(const char *file, const void *runtime)
 {
     static const char *const names[] = {"sqrt"};
     number_fn *table[1] = {NULL};
-    const choir__nvidia_library library = {"cuTest", file, "cutest", "CUTEST_PATH", runtime};
+    choir__nvidia_library library = {.name = "cuTest",
+        .file = file,
+        .package = "cutest",
+        .variable = "CUTEST_PATH",
+        .runtime = runtime,
+        .lock = PTHREAD_MUTEX_INITIALIZER};
     choir_status status = choir__library_open_nvidia(&library, names, 1, table);
     assert_true(status != CHOIR_OK || table[0](9) == 3);
     return status;

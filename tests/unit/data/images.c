@@ -10,20 +10,15 @@
 #include "base/base.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/safetensors.h"
-#include "nn/models/models.h"
 #include "scopes_fixture.h"
 #include "written_files.h"
 #include "tensor/op.h"
 
 static choir_module *build(const char *text, choir_model_info *info)
 {
-    const choir__model_spec *spec;
-    choir_module *net;
     *info = (choir_model_info){0};
-    ok(choir__model_find(text, &spec));
-    ok(spec->describe(text, info));
-    ok(spec->build(text, run, info, &net));
-    return net;
+    ok(choir_model_describe(text, info));
+    return choir_model_build(run, info);
 }
 
 static int64_t size_of(choir_module *net, const char *name, int dim)
@@ -321,9 +316,8 @@ static void refused_modules(void **state)
     assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
     choir_scope_clear(run);
     choir_model_info info = {.input = choir_dims(10)};
-    const choir__model_spec *spec;
-    ok(choir__model_find("resnet34", &spec));
-    assert_fails(spec->describe("resnet34", &info), CHOIR_ERR_ARGUMENT, "samples of (10)");
+    assert_fails(
+        choir_model_describe("resnet34", &info), CHOIR_ERR_ARGUMENT, "samples of (10)");
 }
 
 int main(void)

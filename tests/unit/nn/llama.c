@@ -4,28 +4,21 @@
 #include <stdio.h>
 
 #include "base/base.h"
-#include "nn/models/models.h"
 #include "scopes_fixture.h"
 
 #define SMALL "layers=2,heads=4,kv_heads=2,width=16,hidden=24,vocab=30"
 
 static choir_status describe(const char *text, int64_t classes, choir_model_info *info)
 {
-    const choir__model_spec *spec;
     *info = (choir_model_info){.classes = classes};
-    choir_status status = choir__model_find(text, &spec);
-    return status == CHOIR_OK ? spec->describe(text, info) : status;
+    return choir_model_describe(text, info);
 }
 
 static choir_module *build(const char *text)
 {
-    const choir__model_spec *spec;
     choir_model_info info;
-    choir_module *net = NULL;
     choir_check(describe(text, 0, &info));
-    choir_check(choir__model_find(text, &spec));
-    choir_check(spec->build(text, run, &info, &net));
-    return net;
+    return choir_model_build(run, &info);
 }
 
 /* --- names --- */

@@ -2,12 +2,12 @@
  * names the tensor and is reported before anything has changed. */
 #include "checkpoint_fixture.h"
 
-#include <choir/models.h>
 #include <jansson.h>
 #include <sys/stat.h>
 
 #include "base/half.h"
 #include "checkpoint/weights/published.h"
+#include "nn/models/models.h"
 #include "checkpoint/format/safetensors.h"
 #include "tensor/tensor.h"
 

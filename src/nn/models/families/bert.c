@@ -83,10 +83,9 @@ static choir_status describe(const char *text, choir_model_info *info)
     return choir__bert_describe(&bert, text, info);
 }
 
-static choir_status build(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build(const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__bert_build(&bert, text, run, info, module);
+    return choir__bert_build(&bert, text, run, info);
 }
 
 const choir__model_spec choir__model_bert = {

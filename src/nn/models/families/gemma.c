@@ -202,10 +202,10 @@ static choir_status describe_gemma(const char *text, choir_model_info *info)
     return choir__family_describe(&gemma, text, info);
 }
 
-static choir_status build_gemma(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_gemma(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&gemma, text, run, info, module);
+    return choir__family_build(&gemma, text, run, info);
 }
 
 const choir__model_spec choir__model_gemma = {.name = "gemma",
@@ -220,10 +220,10 @@ static choir_status describe_gemma2(const char *text, choir_model_info *info)
     return choir__family_describe(&gemma2, text, info);
 }
 
-static choir_status build_gemma2(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_gemma2(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&gemma2, text, run, info, module);
+    return choir__family_build(&gemma2, text, run, info);
 }
 
 const choir__model_spec choir__model_gemma2 = {.name = "gemma2",
@@ -238,10 +238,10 @@ static choir_status describe_gemma3(const char *text, choir_model_info *info)
     return choir__family_describe(&gemma3, text, info);
 }
 
-static choir_status build_gemma3(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_gemma3(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&gemma3, text, run, info, module);
+    return choir__family_build(&gemma3, text, run, info);
 }
 
 const choir__model_spec choir__model_gemma3 = {.name = "gemma3",

@@ -168,10 +168,10 @@ static choir_status describe_llama(const char *text, choir_model_info *info)
     return choir__family_describe(&llama, text, info);
 }
 
-static choir_status build_llama(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_llama(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&llama, text, run, info, module);
+    return choir__family_build(&llama, text, run, info);
 }
 
 const choir__model_spec choir__model_llama = {.name = "llama",
@@ -188,10 +188,10 @@ static choir_status describe_mistral(const char *text, choir_model_info *info)
     return choir__family_describe(&mistral, text, info);
 }
 
-static choir_status build_mistral(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_mistral(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&mistral, text, run, info, module);
+    return choir__family_build(&mistral, text, run, info);
 }
 
 const choir__model_spec choir__model_mistral = {.name = "mistral",

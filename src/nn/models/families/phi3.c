@@ -66,10 +66,10 @@ static choir_status describe_phi3(const char *text, choir_model_info *info)
     return choir__family_describe(&phi3, text, info);
 }
 
-static choir_status build_phi3(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_phi3(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&phi3, text, run, info, module);
+    return choir__family_build(&phi3, text, run, info);
 }
 
 const choir__model_spec choir__model_phi3 = {.name = "phi3",

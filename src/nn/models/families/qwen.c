@@ -124,10 +124,10 @@ static choir_status describe_qwen2(const char *text, choir_model_info *info)
     return choir__family_describe(&qwen2, text, info);
 }
 
-static choir_status build_qwen2(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_qwen2(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&qwen2, text, run, info, module);
+    return choir__family_build(&qwen2, text, run, info);
 }
 
 const choir__model_spec choir__model_qwen2 = {.name = "qwen2",
@@ -142,10 +142,10 @@ static choir_status describe_qwen3(const char *text, choir_model_info *info)
     return choir__family_describe(&qwen3, text, info);
 }
 
-static choir_status build_qwen3(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_qwen3(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&qwen3, text, run, info, module);
+    return choir__family_build(&qwen3, text, run, info);
 }
 
 const choir__model_spec choir__model_qwen3 = {.name = "qwen3",

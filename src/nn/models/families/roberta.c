@@ -101,10 +101,10 @@ static const char *const written[] = {"max_position_embeddings", NULL};
     {                                                                                          \
         return choir__bert_describe(&id, text, info);                                          \
     }                                                                                          \
-    static choir_status id##_build(                                                            \
-        const char *text, choir_scope *run, choir_model_info *info, choir_module **module)     \
+    static choir_module *id##_build(                                                           \
+        const char *text, choir_scope *run, const choir_model_info *info)                      \
     {                                                                                          \
-        return choir__bert_build(&id, text, run, info, module);                                \
+        return choir__bert_build(&id, text, run, info);                                        \
     }                                                                                          \
     static const char *const id##_architectures[] = {prefix_ "ForMaskedLM",                    \
         prefix_ "ForSequenceClassification", prefix_ "ForTokenClassification",                 \

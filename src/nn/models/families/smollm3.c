@@ -97,10 +97,10 @@ static choir_status describe_smollm3(const char *text, choir_model_info *info)
     return choir__family_describe(&smollm3, text, info);
 }
 
-static choir_status build_smollm3(
-    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
+static choir_module *build_smollm3(
+    const char *text, choir_scope *run, const choir_model_info *info)
 {
-    return choir__family_build(&smollm3, text, run, info, module);
+    return choir__family_build(&smollm3, text, run, info);
 }
 
 const choir__model_spec choir__model_smollm3 = {.name = "smollm3",
