@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
+#include "base/files/folders.h"
 #include "base/files/temp_file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/format/file.h"
@@ -102,6 +103,19 @@ void choir__folder_unmake(const char *folder)
     rmdir(folder);
 }
 
+/* Makes a folder, with those above it. Returns an error number. */
+static int make(const char *folder)
+{
+    int why = mkdir(folder, 0777) == 0 ? 0 : errno;
+    const char *slash = strrchr(folder, '/');
+    if (why != ENOENT || !slash || slash == folder)
+        return why;
+    char *above = choir__format("%.*s", (int)(slash - folder), folder);
+    why = choir__folders_make(above);
+    free(above);
+    return why ? why : mkdir(folder, 0777) == 0 ? 0 : errno;
+}
+
 choir_status choir__folder_make(
     const char *to, choir_status (*fill)(const char *folder, void *arg), void *arg)
 {
@@ -112,9 +126,10 @@ choir_status choir__folder_make(
     char *fresh =
         choir__format("%s.new-%llx", target, (unsigned long long)choir__temp_file_mark());
     choir_status status = choir__folder_is_free(target);
-    if (status == CHOIR_OK && mkdir(fresh, 0777) != 0)
+    const int why = status == CHOIR_OK ? make(fresh) : 0;
+    if (why)
         status =
-            choir__error(CHOIR_ERR_IO, "cannot make the folder %s: %s", fresh, strerror(errno));
+            choir__error(CHOIR_ERR_IO, "cannot make the folder %s: %s", target, strerror(why));
     if (status == CHOIR_OK) {
         status = fill(fresh, arg);
         if (status == CHOIR_OK && rename(fresh, target) != 0)

@@ -11,8 +11,8 @@
  * tensors that forward released on the way, or that belong to an inner segment, are released
  * again after their last use. So the peak of backward is the results of all segments plus the
  * contents of one segment. In a pipeline a segment may have ops of several stages. Each stage
- * computes its own ops again, on its device; their operands from other stages are copies, which
- * are kept.
+ * computes its own ops again, on its device; their operands from other devices are copies,
+ * which are kept, and operands from other stages of the device are computed again on the way.
  *
  * The forward pass, too, may need a tensor from within a segment (a connection that skips
  * blocks): then only this tensor is computed again, and it stays. */
@@ -144,12 +144,15 @@ static choir_status make(choir__tape_entry *r)
 struct goal {
     choir__segment *segment;
     int stage;
+    const choir_device *device; /* the stage's */
     const choir_tensor *t;
 };
 
 static bool is_goal(const struct goal *g, const choir__tape_entry *r, const choir_tensor *t)
 {
-    return g->t ? t == g->t : t && choir__released_by(t) == g->segment && r->reached;
+    return g->t
+               ? t == g->t
+               : t && choir__released_by(t) == g->segment && r->reached && r->stage == g->stage;
 }
 
 /* Returns the last entry that needs t while others are computed again; NULL: none. */
@@ -170,7 +173,8 @@ static bool needed(const struct goal *g, const choir__tape_entry *r)
 
 static bool part_of(const struct goal *g, const choir__tape_entry *r)
 {
-    return r && r->stage == g->stage && choir__can_make(r) && within(r, g->segment);
+    return r && (r->stage == g->stage || choir__device_of(r->out) == g->device) &&
+           choir__can_make(r) && within(r, g->segment);
 }
 
 /* Goes from the last entry to the first and notes the entries that are needed, and the last
@@ -306,11 +310,12 @@ static choir_status bring(choir_tensor *t, bool backward)
     if (!r || t->storage || !choir__can_make(r))
         return CHOIR_OK;
     choir__segment *of = choir__released_by(t);
+    const choir_device *device = choir__device_of(t);
     choir_status status = CHOIR_OK;
     if (of && backward)
-        status = remake((struct goal){of, r->stage, NULL}, true);
+        status = remake((struct goal){of, r->stage, device, NULL}, true);
     if (of && status == CHOIR_OK && !t->storage)
-        status = remake((struct goal){of, r->stage, t}, backward);
+        status = remake((struct goal){of, r->stage, device, t}, backward);
     if (!of)
         status = make_chain(t, backward);
     return status;
@@ -339,7 +344,9 @@ choir_status choir__restore_read(choir__tape_entry *r)
     for (int i = 0; i < CHOIR__MAX_SAVED && status == CHOIR_OK; i++) {
         choir_tensor *along = choir__made_along(r, i);
         if (along && !along->storage && choir__released_by(along))
-            status = remake((struct goal){choir__released_by(along), r->stage, NULL}, true);
+            status = remake((struct goal){choir__released_by(along), r->stage,
+                                choir__device_of(along), NULL},
+                true);
         else if (r->saved[i] && !along)
             status = restore(r->saved[i]);
     }

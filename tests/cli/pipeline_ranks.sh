@@ -27,6 +27,15 @@ stages_over_ranks() {
 }
 
 # Its kernel overwrites the sums for the norm of all gradients, after the others have read them.
+# Ops of a block may be in several stages of one rank, and need what another stage has released.
+chunks_computed_again() {
+    local again=(--json --microbatches 4 --batch-size 4 --steps 4 --no-eval --recompute text)
+    again+=(--model qwen3:layers=4,heads=2,head_dim=8,width=16,hidden=24,context=16,tied=1)
+    good train "${again[@]}" && mv out single
+    good train "${again[@]}" --strategy pipeline:schedule=interleaved --nproc 2 && mv out many
+    same_run single many
+}
+
 lamb_over_ranks() {
     stages_over_ranks 2 --model mlp:in=20,hidden=33,classes=7,layers=4 --optimizer lamb random
 }
@@ -106,6 +115,7 @@ check stages_over_ranks 2 --model toy random
 check stages_over_ranks 3 --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
 check stages_over_ranks 3 --model resnet50:width=2,image=16,classes=5,stages=2 \
     --optimizer sgd:momentum=0.9 random
+check chunks_computed_again
 check lamb_over_ranks
 check stages_go_on
 check placed_at_once

@@ -206,6 +206,20 @@ def check_tied():
     theirs.save_pretrained("embeds", save_embedding_layers=True)
     with Run() as run:
         near("embeddings", our_scores(run, ours(run, "of/tied", "embeds"), ids), scores_of(theirs.eval(), ids))
+    # one of the two alone is a copy for peft, unless it is told to tie them
+    for module in "embed_tokens", "lm_head":
+        theirs = peft.get_peft_model(kind.from_pretrained("of/tied"), peft.LoraConfig(
+            r=2, task_type="CAUSAL_LM", modules_to_save=[module]))
+        theirs.save_pretrained("half-" + module)
+        refused = subprocess.run([CHOIR, "export", "of/tied", "never", "--format", "hf", "--adapter", "half-" + module],
+                                 stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        assert b"save the adapter with ensure_weight_tying=True" in refused.stderr, refused.stderr
+    # an adapted head comes with a copy of the base's weight
+    theirs = peft.get_peft_model(kind.from_pretrained("of/llama"), peft.LoraConfig(
+        r=2, task_type="CAUSAL_LM", init_lora_weights=False, target_modules=["q_proj", "lm_head"]))
+    theirs.save_pretrained("head")
+    with Run() as run:
+        near("head", our_scores(run, ours(run, "of/llama", "head"), ids), scores_of(theirs.eval(), ids))
     # beside tables that are trained whole, the parts of their wrappers
     theirs = peft.get_peft_model(kind.from_pretrained("of/llama"), peft.LoraConfig(
         r=2, task_type="CAUSAL_LM", init_lora_weights=False, modules_to_save=["embed_tokens", "lm_head"]))

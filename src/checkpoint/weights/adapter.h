@@ -50,6 +50,15 @@ static inline char *choir__adapter_twin(const char *name)
     return NULL;
 }
 
+/* Returns whether an entry is a copy of a base's weight, which peft saves of an adapted head.
+ */
+static inline bool choir__adapter_copies_base(const char *name)
+{
+    static const char end[] = ".base_layer.weight";
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && !strcmp(name + n - m, end);
+}
+
 /* Loads the folder's weights into a module with such adapters, whose other weights are the
  * base's. Collective. Errors: as choir_model_load_weights; mismatch (another base). */
 choir_status choir__adapter_load(

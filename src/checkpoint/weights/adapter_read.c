@@ -133,7 +133,7 @@ static void name_modules(const choir__st_file *file, bool whole, char **targets,
         if (strncmp(name, CHOIR__ADAPTER_LEAD, strlen(CHOIR__ADAPTER_LEAD)) != 0 ||
             ends(name, END_B))
             continue; /* loading refuses other names */
-        if (is_copy(file, name))
+        if (is_copy(file, name) || choir__adapter_copies_base(name))
             continue;
         name += strlen(CHOIR__ADAPTER_LEAD);
         bool adapts = ends(name, END_A);
@@ -238,6 +238,57 @@ static choir_status check_base(
     return choir__agree(group, status);
 }
 
+/* --- one half of two tied weights ---
+ *
+ * peft saves modules whole, also one of two that share a weight; it then adapts a copy of that
+ * one, unless ensure_weight_tying says otherwise. Here both are one weight. */
+
+typedef struct halves {
+    const choir__st_file *file;
+    char *alone; /* name of the second half of a tie whose halves are not both there; or NULL */
+} halves;
+
+static bool file_has(const choir__st_file *file, const char *name)
+{
+    char *whole = choir__format(CHOIR__ADAPTER_LEAD "%s", name);
+    bool has = false;
+    for (int i = 0; i < choir__st_count(file) && !has; i++)
+        has = !strcmp(choir__st_get(file, i)->name, whole);
+    free(whole);
+    return has;
+}
+
+static void look_at_tie(const char *name, choir_tensor *t, void *arg)
+{
+    halves *h = arg;
+    bool first = t->param && file_has(h->file, t->param->name);
+    if (!h->alone && first != file_has(h->file, name))
+        h->alone = choir__strdup(name);
+}
+
+/* Error: unsupported: the adapter has one half of a tied weight, and peft would not tie it. */
+static choir_status check_halves(choir_module *module, const char *folder, const char *path)
+{
+    halves h = {0};
+    choir__st_file *file = NULL;
+    json_t *root = choir__file_json_in(folder, CHOIR__ADAPTER_CONFIG);
+    bool copies = !json_is_true(json_object_get(root, "ensure_weight_tying")) &&
+                  !is_empty(json_object_get(root, "modules_to_save"));
+    json_decref(root);
+    choir_status status = copies ? choir__st_open(path, &file) : CHOIR_OK;
+    h.file = file;
+    if (file)
+        choir__module_visit_ties(module, look_at_tie, &h);
+    if (h.alone)
+        status = choir__error(CHOIR_ERR_UNSUPPORTED,
+            "%s: modules_to_save has one of the two modules that share %s, which peft adapts as a "
+            "copy: save the adapter with ensure_weight_tying=True, or with both modules",
+            folder, h.alone);
+    choir__st_close(file);
+    free(h.alone);
+    return status;
+}
+
 choir_status choir__adapter_load(
     choir_module *module, const char *model, const char *folder, choir_group *group)
 {
@@ -249,6 +300,8 @@ choir_status choir__adapter_load(
     /* held weights are rounded, so their hash differs */
     bool held = choir_module_held_bytes(module) > 0;
     choir_status status = held ? CHOIR_OK : check_base(module, folder, path, group);
+    if (status == CHOIR_OK)
+        status = choir__agree(group, check_halves(module, folder, path));
     if (status == CHOIR_OK)
         status = choir__published_load(module, path, opts, &notes);
     free(notes);

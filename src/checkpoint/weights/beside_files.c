@@ -14,6 +14,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/format/file.h"
 #include "data/beside.h"
+#include "data/chats/chat.h"
 
 /* --- whether a model's files fit another tokenizer --- */
 
@@ -121,6 +122,20 @@ static int64_t end_of(const choir__beside_parts *k)
     return k->tokenizer ? choir__end_of_text(k->tokenizer) : -1;
 }
 
+/* The tokens that end texts and, by the tokenizer's chat template, answers. */
+static choir__config_ends ends_of(const choir__beside_parts *k)
+{
+    choir_chat *chat = NULL;
+    choir__config_ends ends = {end_of(k), -1};
+    if (k->tokenizer && choir__chat_exists(k->tokenizer) &&
+        choir_chat_of(k->tokenizer, &chat) == CHOIR_OK)
+        ends.turn = choir_chat_end(chat, k->tokenizer);
+    else
+        (void)choir_error_message(); /* a model without a template has no chats */
+    choir_chat_free(chat);
+    return ends;
+}
+
 static choir_status write_file(
     const char *folder, const char *name, const char *text, size_t bytes)
 {
@@ -138,7 +153,7 @@ static choir_status save_config(
 {
     json_t *model = choir__beside_json(k->beside, CHOIR__BESIDE_MODEL);
     json_t *tokens = choir__beside_json(files, CHOIR__BESIDE_MODEL);
-    choir__config_origin origin = {model, tokens, end_of(k)};
+    choir__config_origin origin = {model, tokens, ends_of(k)};
     char *json = *k->text ? choir__config_json(k->text, k->classes, &origin) : NULL;
     choir_status status =
         json ? write_file(folder, CHOIR__BESIDE_MODEL, json, strlen(json)) : CHOIR_OK;
@@ -152,7 +167,7 @@ static choir_status save_config(
 static char *generation_of(const choir__beside_parts *k, const choir_beside *files)
 {
     json_t *before = choir__beside_json(files, CHOIR__BESIDE_WRITE);
-    char *json = *k->text ? choir__config_generation(k->text, before, end_of(k)) : NULL;
+    char *json = *k->text ? choir__config_generation(k->text, before, ends_of(k)) : NULL;
     json_decref(before);
     return json;
 }
@@ -214,7 +229,8 @@ static void note_end(const choir__beside_parts *k, const choir_beside *files, ch
     int64_t end = end_of(k);
     /* the writer of the second file knows whether the model ends texts */
     json_t *none = json_object();
-    char *ends = end < 0 ? NULL : choir__config_generation(k->text, none, end);
+    char *ends =
+        end < 0 ? NULL : choir__config_generation(k->text, none, (choir__config_ends){end, -1});
     for (size_t i = 0; ends && i < CHOIR_COUNT(names); i++)
         if (lacks_end(files, names[i], end))
             add(notes, choir__format(

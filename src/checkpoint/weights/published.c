@@ -71,6 +71,7 @@ static bool is_copy(const load *l, const char *name)
 static bool is_ignored(const load *l, const char *name)
 {
     return matches(never, name) || is_copy(l, name) ||
+           (l->opts.lead && choir__adapter_copies_base(name)) ||
            (l->opts.names && matches(l->opts.names->ignored, name));
 }
 

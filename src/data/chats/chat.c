@@ -59,6 +59,12 @@ static choir_status parse_tokens(choir_chat *chat, const choir_beside *beside)
     return wrong ? choir__error(CHOIR_ERR_FORMAT, "special tokens: %s", wrong) : CHOIR_OK;
 }
 
+const char *choir__chat_token(const choir_chat *chat, const char *name)
+{
+    const choir__json *token = choir__json_get(chat->tokens.node, name);
+    return choir__json_is(token, CHOIR__JSON_STRING) ? token->text : NULL;
+}
+
 /* --- templates --- */
 
 /* Takes a template, or the named ones of a list. file: for messages. */

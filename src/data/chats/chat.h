@@ -19,6 +19,8 @@ typedef struct choir__chat_input {
 /* Renders a conversation into *result, which is reused. Errors: format. */
 choir_status choir__chat_render(const choir_chat *chat, const choir__chat_input *input,
     int64_t now, choir__jinja_result *result);
+/* Returns the text of a special token such as "eos_token"; NULL: the folder names none. */
+const char *choir__chat_token(const choir_chat *chat, const char *name);
 /* Returns whether the template that the conversation gets has a {% generation %}. */
 bool choir__chat_marks(const choir_chat *chat, const choir__chat_input *input);
 /* Returns whether the tokenizer's folder has a chat template, right or wrong. */

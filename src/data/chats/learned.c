@@ -41,6 +41,20 @@ static choir_status changes(size_t message, const char *how)
         message + 1, how);
 }
 
+/* Cuts off a text's eos_token, which some templates write behind the last message, whichever
+ * that is. Returns whether both texts end with it. */
+static bool drop_end(
+    const choir_chat *chat, choir__jinja_result *first, const choir__jinja_result *whole)
+{
+    const char *end = choir__chat_token(chat, "eos_token");
+    size_t n = end ? strlen(end) : 0;
+    bool both = n && first->bytes > n && whole->bytes > n &&
+                !memcmp(first->text + first->bytes - n, end, n) &&
+                !memcmp(whole->text + whole->bytes - n, end, n);
+    first->bytes -= both ? n : 0;
+    return both;
+}
+
 /* Renders the first `count` messages; fails unless their text begins the whole one. */
 static choir_status render_first(const choir_chat *chat, const choir__chat_input *all,
     size_t count, choir__jinja_result *work, const choir__jinja_result *whole)
@@ -48,7 +62,9 @@ static choir_status render_first(const choir_chat *chat, const choir__chat_input
     choir__chat_input first = *all;
     first.count = count;
     choir_status status = choir__chat_render(chat, &first, CHOIR__CHAT_NOW, work);
-    if (status == CHOIR_OK && common(work, whole) < work->bytes)
+    bool begins = status != CHOIR_OK || common(work, whole) == work->bytes ||
+                  (drop_end(chat, work, whole) && common(work, whole) == work->bytes);
+    if (!begins)
         status =
             changes(count - 1, "later messages change the template's text of earlier ones");
     return status;

@@ -17,14 +17,6 @@
 choir_status choir__chat_learned(const choir_chat *chat, const choir__chat_input *input,
     choir__jinja_result *work, choir__jinja_result *result);
 
-/* The text that a template writes behind an answer. */
-typedef struct choir__turn_end {
-    int64_t token; /* the added token that it begins with; -1: no such token */
-    bool nothing;  /* it is empty, but for white space */
-} choir__turn_end;
-
-choir__turn_end choir__chat_turn_end(const choir_chat *chat, const choir_tokenizer *tokenizer);
-
 /* Encodes a text, and adds its ids; id i of a token that overlaps no span is -1 - i. Errors: as
  * choir__tokenizer_encode. */
 choir_status choir__chat_encode(

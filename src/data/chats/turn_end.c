@@ -10,8 +10,7 @@
 #include "data/chats/learned.h"
 #include "data/tokenizer/tokenizer.h"
 
-#define WHITE " \t\r\n"
-#define WORD  "answered" /* no published template writes it */
+#define WORD "answered" /* no published template writes it */
 
 static const char chat_text[] =
     "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"" WORD "\"}]";
@@ -22,33 +21,8 @@ static int64_t first_token(const choir_tokenizer *t, const char *text, const cha
     choir__added_walk w = choir__added_begin(text, end);
     if (!choir__added_next(&t->added, &w) || !w.token)
         return -1;
-    const size_t space = strspn(w.piece, WHITE);
+    const size_t space = strspn(w.piece, " \t\r\n");
     return w.piece + space >= w.piece_end ? w.token->id : -1;
-}
-
-choir__turn_end choir__chat_turn_end(const choir_chat *chat, const choir_tokenizer *tokenizer)
-{
-    char text[sizeof chat_text];
-    const char *where;
-    choir__json_nodes nodes = {0};
-    choir__jinja_result result = {0};
-    choir__turn_end end = {.token = -1};
-    memcpy(text, chat_text, sizeof text);
-    const char *wrong = choir__json_parse(&nodes, text, text + strlen(text), &where);
-    choir__chat_input input = {.messages = nodes.node, .count = 2};
-    if (!wrong && choir__chat_render(chat, &input, CHOIR__CHAT_NOW, &result) == CHOIR_OK) {
-        const char *word = strstr(result.text, WORD);
-        const char *behind = word ? word + strlen(WORD) : NULL;
-        if (behind) {
-            end.token = first_token(tokenizer, behind, result.text + result.bytes);
-            end.nothing = !behind[strspn(behind, WHITE)];
-        }
-    } else {
-        (void)choir_error_message(); /* a template for other chats has no such end */
-    }
-    choir__jinja_result_free(&result);
-    choir__json_nodes_free(&nodes);
-    return end;
 }
 
 int64_t choir_chat_end(const choir_chat *chat, const choir_tokenizer *tokenizer)
@@ -56,5 +30,22 @@ int64_t choir_chat_end(const choir_chat *chat, const choir_tokenizer *tokenizer)
     CHOIR__DEFAULT_FLOATS;
     if (choir__lacks(chat, __func__, "chat") || choir__lacks(tokenizer, __func__, "tokenizer"))
         return -1;
-    return choir__chat_turn_end(chat, tokenizer).token;
+    char text[sizeof chat_text];
+    const char *where;
+    choir__json_nodes nodes = {0};
+    choir__jinja_result result = {0};
+    int64_t id = -1;
+    memcpy(text, chat_text, sizeof text);
+    const char *wrong = choir__json_parse(&nodes, text, text + strlen(text), &where);
+    choir__chat_input input = {.messages = nodes.node, .count = 2};
+    if (!wrong && choir__chat_render(chat, &input, CHOIR__CHAT_NOW, &result) == CHOIR_OK) {
+        const char *word = strstr(result.text, WORD);
+        if (word)
+            id = first_token(tokenizer, word + strlen(WORD), result.text + result.bytes);
+    } else {
+        (void)choir_error_message(); /* a template for other chats has no such end */
+    }
+    choir__jinja_result_free(&result);
+    choir__json_nodes_free(&nodes);
+    return id;
 }

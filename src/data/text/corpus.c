@@ -53,14 +53,13 @@ static void note_characters(reading *r)
 }
 
 /* Returns whether the tokens of a chat, from `first` on, teach that an answer ends: a token
- * that ends a turn or a text is learned, or other words of the template's are. */
+ * that ends a turn or a text is learned. */
 static bool teaches_end(const reading *r, size_t first)
 {
     const choir__ids *ids = &r->d->tokens;
-    const choir__turn_end end = r->parts.turn_end;
-    bool learned = end.token < 0 && !end.nothing;
+    bool learned = false;
     for (size_t i = first; i < ids->count && !learned; i++)
-        learned = ids->id[i] >= 0 && (ids->id[i] == end.token || ids->id[i] == r->end);
+        learned = ids->id[i] >= 0 && (ids->id[i] == r->parts.turn_end || ids->id[i] == r->end);
     return learned;
 }
 

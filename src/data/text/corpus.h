@@ -21,9 +21,9 @@ typedef struct choir__document_parts {
     size_t count;
     /* How records become texts; all zeros: by the usual columns, and chats in ChatML. */
     choir__columns columns;
-    choir_chat *chat;         /* the template of chats */
-    bool asked;               /* the tokenizer's folder was asked for a template */
-    choir__turn_end turn_end; /* how the template ends answers */
+    choir_chat *chat; /* the template of chats */
+    bool asked;       /* the tokenizer's folder was asked for a template */
+    int64_t turn_end; /* the token with which the template ends answers; -1: no token */
     /* The current conversation, if a template writes it. */
     bool written;
     choir__conversation conversation;

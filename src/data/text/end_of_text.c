@@ -102,7 +102,7 @@ static choir_status find_template(const choir__data_record_at *at,
         return CHOIR_OK;
     if (choir_chat_of(tokenizer, &parts->chat) != CHOIR_OK)
         return choir__data_record_wrong(at, "a chat: %s", choir__message());
-    parts->turn_end = choir__chat_turn_end(parts->chat, tokenizer);
+    parts->turn_end = choir_chat_end(parts->chat, tokenizer);
     return CHOIR_OK;
 }
 

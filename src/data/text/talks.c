@@ -68,8 +68,8 @@ static char *say_template(const choir__talks *t, int64_t context)
                               : ", where it adds to the messages before it",
         cut,
         t->endless == t->chats
-            ? "; no token that ends a turn is learned, so answers will not end by themselves: "
-              "let the template write one behind an answer, and mark it"
+            ? "; no token that ends a turn or a text is learned, so answers will not end by "
+              "themselves: let the template write one behind an answer, and mark it"
             : "");
     free(cut);
     return text;

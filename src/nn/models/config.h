@@ -26,11 +26,16 @@ choir_status choir__config_parse(
 /* Returns whether a --model is a file or folder instead of a name. */
 bool choir__config_is_path(const char *model);
 
+/* The tokens at which a model stops; -1: unknown. */
+typedef struct choir__config_ends {
+    int64_t text, turn; /* the end of a text; the end of an answer, by the chat template */
+} choir__config_ends;
+
 /* The objects that a config.json continues. */
 typedef struct choir__config_origin {
     const json_t *model;  /* the model's before; NULL: it had none */
     const json_t *tokens; /* the config.json of the tokenizer's folder; NULL: it has none */
-    int64_t end;          /* the token that ends a text; -1: unknown */
+    choir__config_ends ends;
 } choir__config_origin;
 
 /* Returns the config.json of a model's full text, or NULL if the model is not published in this
@@ -39,10 +44,9 @@ typedef struct choir__config_origin {
 char *choir__config_json(
     const char *text, const choir_class_names *classes, const choir__config_origin *origin);
 
-/* Returns a generation_config.json with the ids of the model's tokens; token `end` ends a text
- * (-1: unknown), or NULL if they are in `before` (may be NULL), or the model ends no text. The
- * caller frees it. (config_write.c) */
-char *choir__config_generation(const char *text, const json_t *before, int64_t end);
+/* Returns a generation_config.json with the ids of the model's tokens, or NULL if they are in
+ * `before` (may be NULL), or the model ends no text. The caller frees it. (config_write.c) */
+char *choir__config_generation(const char *text, const json_t *before, choir__config_ends ends);
 
 /* --- the names of classes, id2label and label2id: class_names.c --- */
 

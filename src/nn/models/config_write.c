@@ -76,8 +76,8 @@ static json_t *mended_ends(const json_t *ids, int64_t vocab, int64_t end)
     return mended;
 }
 
-/* Replaces the ids of a file by a vocabulary's; token `end` ends a text, -1: unknown. */
-static void mend_tokens(json_t *root, int64_t vocab, int64_t end)
+/* Replaces the ids of a file by a vocabulary's, with the ends of texts and turns. */
+static void mend_tokens(json_t *root, int64_t vocab, choir__config_ends ends)
 {
     const char *key;
     json_t *value;
@@ -87,11 +87,14 @@ static void mend_tokens(json_t *root, int64_t vocab, int64_t end)
         if (is_token(key) && strcmp(key, END) != 0 && !are_ids(value, vocab))
             json_object_set_new(root, key, json_null());
     }
-    value = json_object_get(root, END);
-    bool known = end >= 0 && (!vocab || end < vocab);
-    if (value || known)
-        json_object_set_new(
-            root, END, mended_ends(value ? value : json_null(), vocab, known ? end : -1));
+    const int64_t end[] = {ends.text, ends.turn};
+    for (size_t i = 0; i < CHOIR_COUNT(end); i++) {
+        value = json_object_get(root, END);
+        bool known = end[i] >= 0 && (!vocab || end[i] < vocab);
+        if (value || known)
+            json_object_set_new(root, END,
+                mended_ends(value ? value : json_null(), vocab, known ? end[i] : -1));
+    }
 }
 
 /* Writes the ids that the library which the file is for takes from a vocabulary of its own if
@@ -173,7 +176,7 @@ static void add_origin(
     keep_keys(root, o->model, p->keys, p->written);
     keep_parts(root, o->model, p->parts);
     set_tokens(root, o->tokens);
-    mend_tokens(root, vocab_of(text), p->has_ends ? o->end : -1);
+    mend_tokens(root, vocab_of(text), p->has_ends ? o->ends : (choir__config_ends){-1, -1});
     if (p->has_ends && !o->tokens)
         set_ends(root);
 }
@@ -187,8 +190,8 @@ char *choir__config_json(
         !spec->published->type)
         return NULL;
     json_t *root = config_of(text, spec->published);
-    add_origin(
-        text, root, spec->published, origin ? origin : &(choir__config_origin){.end = -1});
+    add_origin(text, root, spec->published,
+        origin ? origin : &(choir__config_origin){.ends = {-1, -1}});
     if (json_object_get(root, "id2label"))
         choir__config_set_classes(
             root, (int64_t)json_object_size(json_object_get(root, "id2label")), classes);
@@ -199,7 +202,7 @@ char *choir__config_json(
     return json;
 }
 
-char *choir__config_generation(const char *text, const json_t *before, int64_t end)
+char *choir__config_generation(const char *text, const json_t *before, choir__config_ends ends)
 {
     CHOIR__DEFAULT_FLOATS;
     const choir__model_spec *spec;
@@ -207,7 +210,7 @@ char *choir__config_generation(const char *text, const json_t *before, int64_t e
         !spec->published->has_ends || !before)
         return NULL;
     json_t *now = json_deep_copy(before);
-    mend_tokens(now, vocab_of(text), end);
+    mend_tokens(now, vocab_of(text), ends);
     char *json = json_equal(now, before)
                      ? NULL
                      : json_dumps(now, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

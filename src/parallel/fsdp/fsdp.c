@@ -34,7 +34,9 @@ static void sync_buffers(choir__fsdp *f, const choir_scope *scope)
 static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     choir__fsdp *f = (choir__fsdp *)self;
-    if (self->training && choir_group_world(f->group) > 1 && !f->lent)
+    bool together =
+        choir_group_world(f->group) > 1 || f->kept; /* kept: a recheck undoes them */
+    if (self->training && together && !f->lent)
         sync_buffers(f, choir_tensor_scope(in[0]));
     if (f->gather)
         choir__fsdp_gather_forward(f->gather, self->training);

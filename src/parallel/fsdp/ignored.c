@@ -67,6 +67,6 @@ choir__book *choir__fsdp_ignored_book(choir__fsdp *f)
                                   .earlier = f->params[0],
                                   .owner = f});
     for (int i = 0; i < f->ignored_count; i++)
-        f->ignored[i]->uncounted = choir_group_rank(f->shard) > 0;
+        f->ignored[i]->uncounted |= choir_group_rank(f->shard) > 0; /* tp may have set it */
     return book;
 }

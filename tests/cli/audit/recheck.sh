@@ -34,6 +34,8 @@ no_other_numbers() {
     done
     same random --model "cnn:width=2,channels=1,image=8,classes=3" --microbatches 3 --steps 4 \
         --strategy fsdp --nproc 2
+    same random --model "cnn:width=2,channels=1,image=8,classes=3" --microbatches 3 --steps 4 \
+        --strategy fsdp --nproc 1
     for strategy in ddp+tp fsdp+tp ddp+tp:sequence_parallel=1 ddp+cp fsdp:stage=2+cp; do
         same text --model "$dropout" --microbatches 4 --steps 4 --strategy $strategy --mesh 2x2 \
             --slices 2 --chunks 4 --clip 0.1 || fail "$strategy"

@@ -32,7 +32,7 @@ job=(train --model ./model --batch-size 4 --microbatches 2 --json)
 by='conversations are written by the chat template of the tokenizer.s folder; what the assistant'
 
 chosen() {
-    noted "$by says is learned, where it adds to the messages before it$" \
+    noted "$by says is learned, where it adds to the messages before it" \
         "${job[@]}" --steps 4 chats.jsonl
     mv out one
     noted "$by" "${job[@]}" --steps 4 --strategy ddp --nproc 2 chats.jsonl
@@ -58,8 +58,8 @@ marked() {
 # A template that writes nothing behind an answer, or does not mark what it writes there, teaches no
 # end of an answer.
 endless() {
-    local line never='no token that ends a turn is learned, so answers will not end by themselves'
-    for line in '<{{ m.role }}>{{ m.content }}' \
+    local line never='no token that ends a turn or a text is learned, so answers will not end'
+    for line in '<{{ m.role }}>{{ m.content }}' '<{{ m.role }}>{{ m.content }}<.end>' \
         '<{{ m.role }}>{% generation %}{{ m.content }}{% endgeneration %}<|endoftext|>'; do
         rm -rf ends && cp -r model ends
         sed -i "s/^<{{.*/$line/" ends/chat_template.jinja
@@ -68,6 +68,20 @@ endless() {
     sed -i 's/{% endgeneration %}<|endoftext|>/<|endoftext|>{% endgeneration %}/' \
         ends/chat_template.jinja
     noted 'as the template marks it$' "${job[@]}" --model ./ends --steps 1 chats.jsonl
+}
+
+# A template that writes its eos_token behind the last message, whichever that is.
+trailing() {
+    cp -r model trails
+    echo '{"eos_token":"<|endoftext|>"}' >trails/tokenizer_config.json
+    cat >>trails/chat_template.jinja <<'END'
+{%- if not add_generation_prompt %}{{ eos_token }}{% endif -%}
+END
+    for i in $(seq 20); do
+        echo "{\"messages\":[$(say user "Say $i"),$(say assistant "$i"),$(say user "Say it"),$(
+            say assistant "it")]}"
+    done >twice.jsonl
+    noted "$by says is learned, where it adds" "${job[@]}" --model ./trails --steps 1 twice.jsonl
 }
 
 # ShareGPT's names within "messages", and messages without any.
@@ -162,7 +176,7 @@ silent() {
     choir "${job[@]}" - <asked.jsonl >out 2>err && fail 'a stream without answers'
     has err 'standard input, line [0-9]+: up to here no conversation has words of the role'
     { chats && head -3 asked.jsonl; } >some.jsonl
-    noted 'before it; the assistant says nothing in [23] conversations, first in some' \
+    noted 'before it; .*the assistant says nothing in [23] conversations, first in some' \
         "${job[@]}" --steps 2 some.jsonl
     has err 'some.jsonl, line 4[123]: nothing of such a conversation is learned'
     mkdir parts
@@ -176,6 +190,7 @@ check chosen
 check silent
 check marked
 check endless
+check trailing
 check names
 check columns
 check arrays

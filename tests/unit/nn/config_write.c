@@ -14,7 +14,7 @@ static json_t *written(const char *text, const char *model, const char *tokens, 
     json_t *of_model = model ? json_loads(model, 0, NULL) : NULL;
     json_t *of_tokens = tokens ? json_loads(tokens, 0, NULL) : NULL;
     assert_true((!model || of_model) && (!tokens || of_tokens));
-    choir__config_origin origin = {of_model, of_tokens, end};
+    choir__config_origin origin = {of_model, of_tokens, {end, -1}};
     char *json = choir__config_json(text, NULL, &origin);
     json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
@@ -120,21 +120,25 @@ static void generation_stops_at_the_end(void **state)
 {
     static const struct {
         const char *text, *before;
-        int64_t end;
+        int64_t end, turn;
         const char *after; /* NULL: as before */
     } cases[] = {
-        {LLAMA, "{\"temperature\":0.6,\"eos_token_id\":2}", 7,
+        {LLAMA, "{\"temperature\":0.6,\"eos_token_id\":2}", 7, -1,
             "{\"temperature\":0.6,\"eos_token_id\":[2,7]}"},
-        {LLAMA, "{\"eos_token_id\":[300,7],\"pad_token_id\":300}", 7,
+        {LLAMA, "{\"eos_token_id\":[300,7],\"pad_token_id\":300}", 7, -1,
             "{\"eos_token_id\":7,\"pad_token_id\":null}"},
-        {LLAMA, "{}", 7, "{\"eos_token_id\":7}"},
-        {LLAMA, "{\"eos_token_id\":[3,7]}", 7, NULL},
-        {LLAMA, "{\"eos_token_id\":3}", -1, NULL},
-        {"bert:layers=1,heads=1,width=8,context=4,vocab=61", "{\"eos_token_id\":3}", 7, NULL},
+        {LLAMA, "{}", 7, -1, "{\"eos_token_id\":7}"},
+        {LLAMA, "{}", 7, 7, "{\"eos_token_id\":7}"},
+        {LLAMA, "{\"eos_token_id\":[3,7]}", 7, -1, NULL},
+        {LLAMA, "{\"eos_token_id\":3}", 7, 5, "{\"eos_token_id\":[3,7,5]}"},
+        {LLAMA, "{\"eos_token_id\":3}", -1, -1, NULL},
+        {"bert:layers=1,heads=1,width=8,context=4,vocab=61", "{\"eos_token_id\":3}", 7, -1,
+            NULL},
     };
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         json_t *before = json_loads(cases[i].before, 0, NULL);
-        char *json = choir__config_generation(cases[i].text, before, cases[i].end);
+        const choir__config_ends ends = {cases[i].end, cases[i].turn};
+        char *json = choir__config_generation(cases[i].text, before, ends);
         json_t *after = json ? json_loads(json, 0, NULL) : NULL;
         json_t *expected = cases[i].after ? json_loads(cases[i].after, 0, NULL) : NULL;
         if (!expected != !after || (expected && !json_equal(expected, after)))
