@@ -9,7 +9,7 @@ static void write_again(const char *text, const char *json, size_t size)
 {
     json_t *root = json_loadb(json, size, 0, NULL);
     free(choir__config_json(text, NULL, NULL));
-    free(choir__config_json(text, NULL, &(choir__config_origin){root, root, 1}));
+    free(choir__config_json(text, NULL, &(choir__config_origin){root, root, {1, 2}}));
     json_decref(root);
 }
 
