@@ -97,7 +97,6 @@ static choir_status read_lines(bool words, choir_texts *texts)
                              choir__why(why));
 }
 
-/* A word that names a file is probably no text. */
 /* Returns whether a word looks like the name of a file: without blanks, and with a folder or a
  * short ending. */
 static bool looks_like_file(const char *word)
@@ -109,6 +108,7 @@ static bool looks_like_file(const char *word)
                                      isalpha((unsigned char)dot[1])));
 }
 
+/* A word that names a file is probably no text. */
 static choir_status add_argument(
     const char *input, choir_labelled_opts opts, choir_texts *texts)
 {

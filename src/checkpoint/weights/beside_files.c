@@ -148,12 +148,12 @@ static choir_status write_file(
 }
 
 /* Writes the file from which other programs recognise the model. */
-static choir_status save_config(
-    const choir__beside_parts *k, const choir_beside *files, const char *folder)
+static choir_status save_config(const choir__beside_parts *k, const choir_beside *files,
+    choir__config_ends ends, const char *folder)
 {
     json_t *model = choir__beside_json(k->beside, CHOIR__BESIDE_MODEL);
     json_t *tokens = choir__beside_json(files, CHOIR__BESIDE_MODEL);
-    choir__config_origin origin = {model, tokens, ends_of(k)};
+    choir__config_origin origin = {model, tokens, ends};
     char *json = *k->text ? choir__config_json(k->text, k->classes, &origin) : NULL;
     choir_status status =
         json ? write_file(folder, CHOIR__BESIDE_MODEL, json, strlen(json)) : CHOIR_OK;
@@ -164,10 +164,11 @@ static choir_status save_config(
 }
 
 /* Returns the new contents of generation_config.json, or NULL: they stay. */
-static char *generation_of(const choir__beside_parts *k, const choir_beside *files)
+static char *generation_of(
+    const choir__beside_parts *k, const choir_beside *files, choir__config_ends ends)
 {
     json_t *before = choir__beside_json(files, CHOIR__BESIDE_WRITE);
-    char *json = *k->text ? choir__config_generation(k->text, before, ends_of(k)) : NULL;
+    char *json = *k->text ? choir__config_generation(k->text, before, ends) : NULL;
     json_decref(before);
     return json;
 }
@@ -176,13 +177,14 @@ choir_status choir__beside_save(const choir__beside_parts *k, const char *folder
 {
     static const char *const inner[] = {CHOIR__BESIDE_OTHERS, CHOIR__BESIDE_UNKNOWN};
     choir_beside *files = join(k->tokenizer, k->beside, true, NULL);
-    choir_status status = save_config(k, files, folder);
+    choir__config_ends ends = ends_of(k);
+    choir_status status = save_config(k, files, ends, folder);
     const char *name, *other;
     size_t size;
     for (int i = 0; (name = choir__beside_names[i]) && status == CHOIR_OK; i++) {
         size_t bytes;
         const char *text = choir__beside_text(files, name, &bytes);
-        char *now = strcmp(name, CHOIR__BESIDE_WRITE) ? NULL : generation_of(k, files);
+        char *now = strcmp(name, CHOIR__BESIDE_WRITE) ? NULL : generation_of(k, files, ends);
         if (now)
             status = write_file(folder, name, now, strlen(now));
         else if (text && strcmp(name, CHOIR__BESIDE_MODEL) != 0)

@@ -118,9 +118,9 @@ static const choir__st_tensor *differing(
 {
     const choir__st_tensor *t = ops->list[i].tensor;
     int64_t k = choir__map_find(&other->names, t->name);
-    *unknown = k < 0 || !is_whole(other, k) || !same_shape(t, other->list[k].tensor) ||
-               !is_whole(ops, choir__map_find(&ops->names, t->name));
-    const choir__st_tensor *u = *unknown ? NULL : other->list[k].tensor;
+    *unknown = k >= 0 && (!is_whole(other, k) || !same_shape(t, other->list[k].tensor) ||
+                             !is_whole(ops, choir__map_find(&ops->names, t->name)));
+    const choir__st_tensor *u = k < 0 || *unknown ? NULL : other->list[k].tensor;
     return u && memcmp(t->data, u->data, t->bytes) != 0 ? u : NULL;
 }
 

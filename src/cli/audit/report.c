@@ -56,7 +56,10 @@ static void report_json(const char *note, int64_t from, const choir__parting *p)
     add_number(&t, "index", p->index);
     add_values(&t, p);
     add_number(&t, "from", from);
-    choir__text_string(&t, "note", note ? note : p->note);
+    char *both = choir__note_add(
+        note ? choir__strdup(note) : NULL, p->note ? choir__strdup(p->note) : NULL);
+    choir__text_string(&t, "note", both);
+    free(both);
     choir__text_finish(&t, stdout);
 }
 

@@ -118,7 +118,8 @@ static bool by_what_was_read(choir__audit_request *r, choir__parting *p)
 {
     const int64_t step = p->step;
     bool found = false;
-    for (p->step = choir__max(step - 1, (int64_t)1); p->step <= step && !found; p->step++) {
+    const int64_t first = choir__max(step - 1, r->start_step + 1); /* behind its beginning */
+    for (p->step = choir__max(first, (int64_t)1); p->step <= step && !found; p->step++) {
         if (!has_tensors(r->run, p->step))
             continue;
         char *name = choir__format("kept-%lld", (long long)p->step),
@@ -126,8 +127,9 @@ static bool by_what_was_read(choir__audit_request *r, choir__parting *p)
         if (other)
             choir__left_compare(r->run, other, p, &found);
         if (found && p->step == step)
-            p->note = choir__strdup("the values are those after the step: those before it were "
-                                    "not kept, or are equal");
+            p->note = choir__note_add(p->note,
+                choir__strdup("the values are those after the step: those before it were "
+                              "not kept, or are equal"));
         free(other);
         free(name);
     }

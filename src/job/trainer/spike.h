@@ -25,8 +25,8 @@ typedef struct choir__spikes {
     float loss[CHOIR__SPIKE_WINDOW], norm[CHOIR__SPIKE_WINDOW]; /* (count) last steps */
     int64_t count;
     choir__skips_range edits[CHOIR__SPIKE_EDITS]; /* batches left out, by this process's job */
-    int32_t edit_count, same; /* same: the last edits that led back to one step, back_to */
-    int64_t back_to;
+    int32_t edit_count, same; /* same: the last edits that led back to one step, back_to, */
+    int64_t back_to, from;    /* and that the run has not come far beyond: the last spike */
     bool found;     /* the last step is a spike, about which nothing has been done yet */
     char what[120]; /* the numbers that say so */
 } choir__spikes;

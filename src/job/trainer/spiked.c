@@ -151,8 +151,10 @@ choir_status choir__trainer_go_back_before_spike(choir__trainer *t)
             "to %lld",
             (long long)from, spikes->what, (long long)t->now.step, (long long)batches.first,
             (long long)batches.last);
-    spikes->same = spikes->back_to == t->now.step ? spikes->same + 1 : 1;
+    bool same = spikes->back_to == t->now.step && from <= spikes->from + t->spike.window;
+    spikes->same = same ? spikes->same + 1 : 1;
     spikes->back_to = t->now.step;
+    spikes->from = from;
     forget(&t->now);
     spikes->edits[spikes->edit_count++] = batches;
     spikes->found = false;
