@@ -114,12 +114,18 @@ static bool ends(const char *name, const char *end)
     return n > m && !strcmp(name + n - m, end);
 }
 
+static bool file_has(const choir__st_file *file, const char *name)
+{
+    int i = 0;
+    while (i < choir__st_count(file) && strcmp(choir__st_get(file, i)->name, name) != 0)
+        i++;
+    return i < choir__st_count(file);
+}
+
 static bool is_copy(const choir__st_file *file, const char *name)
 {
     char *twin = choir__adapter_twin(name);
-    bool found = false;
-    for (int i = 0; twin && i < choir__st_count(file) && !found; i++)
-        found = !strcmp(choir__st_get(file, i)->name, twin);
+    bool found = choir__adapter_copies_base(name) || (twin && file_has(file, twin));
     free(twin);
     return found;
 }
@@ -133,7 +139,7 @@ static void name_modules(const choir__st_file *file, bool whole, char **targets,
         if (strncmp(name, CHOIR__ADAPTER_LEAD, strlen(CHOIR__ADAPTER_LEAD)) != 0 ||
             ends(name, END_B))
             continue; /* loading refuses other names */
-        if (is_copy(file, name) || choir__adapter_copies_base(name))
+        if (is_copy(file, name))
             continue;
         name += strlen(CHOIR__ADAPTER_LEAD);
         bool adapts = ends(name, END_A);
@@ -248,12 +254,10 @@ typedef struct halves {
     char *alone; /* name of the second half of a tie whose halves are not both there; or NULL */
 } halves;
 
-static bool file_has(const choir__st_file *file, const char *name)
+static bool has_module(const choir__st_file *file, const char *name)
 {
     char *whole = choir__format(CHOIR__ADAPTER_LEAD "%s", name);
-    bool has = false;
-    for (int i = 0; i < choir__st_count(file) && !has; i++)
-        has = !strcmp(choir__st_get(file, i)->name, whole);
+    bool has = file_has(file, whole);
     free(whole);
     return has;
 }
@@ -261,8 +265,8 @@ static bool file_has(const choir__st_file *file, const char *name)
 static void look_at_tie(const char *name, choir_tensor *t, void *arg)
 {
     halves *h = arg;
-    bool first = t->param && file_has(h->file, t->param->name);
-    if (!h->alone && first != file_has(h->file, name))
+    bool first = t->param && has_module(h->file, t->param->name);
+    if (!h->alone && first != has_module(h->file, name))
         h->alone = choir__strdup(name);
 }
 

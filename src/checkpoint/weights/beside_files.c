@@ -122,20 +122,6 @@ static int64_t end_of(const choir__beside_parts *k)
     return k->tokenizer ? choir__end_of_text(k->tokenizer) : -1;
 }
 
-/* The tokens that end texts and, by the tokenizer's chat template, answers. */
-static choir__config_ends ends_of(const choir__beside_parts *k)
-{
-    choir_chat *chat = NULL;
-    choir__config_ends ends = {end_of(k), -1};
-    if (k->tokenizer && choir__chat_exists(k->tokenizer) &&
-        choir_chat_of(k->tokenizer, &chat) == CHOIR_OK)
-        ends.turn = choir_chat_end(chat, k->tokenizer);
-    else
-        (void)choir_error_message(); /* a model without a template has no chats */
-    choir_chat_free(chat);
-    return ends;
-}
-
 static choir_status write_file(
     const char *folder, const char *name, const char *text, size_t bytes)
 {
@@ -177,7 +163,7 @@ choir_status choir__beside_save(const choir__beside_parts *k, const char *folder
 {
     static const char *const inner[] = {CHOIR__BESIDE_OTHERS, CHOIR__BESIDE_UNKNOWN};
     choir_beside *files = join(k->tokenizer, k->beside, true, NULL);
-    choir__config_ends ends = ends_of(k);
+    const choir__config_ends ends = {end_of(k), choir__chat_end_of(k->tokenizer)};
     choir_status status = save_config(k, files, ends, folder);
     const char *name, *other;
     size_t size;

@@ -76,12 +76,10 @@ static bool own_shape_differs(const kept *own, const choir__stored_tensor *other
 static bool measure(const kept *own, const choir__stored_tensor *other, distance *d)
 {
     int64_t count = 0;
-    float *x = read_own(own, other->name, &count), *y = NULL;
     *d = (distance){.index = -1};
-    if (own_shape_differs(own, other)) {
-        free(x);
+    if (own_shape_differs(own, other))
         return false;
-    }
+    float *x = read_own(own, other->name, &count), *y = NULL;
     if (x && count == choir__shape_count(other->whole))
         y = read_floats(other);
     bool good = x && y;

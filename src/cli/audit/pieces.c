@@ -163,8 +163,8 @@ static bool is_stream(const choir__audit_piece *piece)
 }
 
 /* Returns the step of a piece's first checkpoint; 0: it begins at the start of the run; -1: no
- * checkpoint is there. A line proves the steps since the audited one before it, so
- * it begins with the newest checkpoint that is not behind that one, or else with the first.
+ * checkpoint is there. A line proves the steps since the audited one before it, so the piece
+ * begins with the newest checkpoint that is not behind that one, or else with the first.
  * *later: the step of the first checkpoint behind the piece's first line, or -1. */
 static int64_t find_step(const char *run, const choir__audit_piece *piece, int64_t *later)
 {

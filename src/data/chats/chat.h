@@ -25,5 +25,8 @@ const char *choir__chat_token(const choir_chat *chat, const char *name);
 bool choir__chat_marks(const choir_chat *chat, const choir__chat_input *input);
 /* Returns whether the tokenizer's folder has a chat template, right or wrong. */
 bool choir__chat_exists(const choir_tokenizer *tokenizer);
+/* Returns choir_chat_end of that template; -1 also without one that can be read, or without a
+ * tokenizer. */
+int64_t choir__chat_end_of(const choir_tokenizer *tokenizer);
 
 #endif

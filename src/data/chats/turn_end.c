@@ -49,3 +49,17 @@ int64_t choir_chat_end(const choir_chat *chat, const choir_tokenizer *tokenizer)
     choir__json_nodes_free(&nodes);
     return id;
 }
+
+int64_t choir__chat_end_of(const choir_tokenizer *tokenizer)
+{
+    choir_chat *chat = NULL;
+    int64_t id = -1;
+    if (!tokenizer || !choir__chat_exists(tokenizer))
+        return -1;
+    if (choir_chat_of(tokenizer, &chat) == CHOIR_OK)
+        id = choir_chat_end(chat, tokenizer);
+    else
+        (void)choir_error_message(); /* marks the error as read: a chat would say it */
+    choir_chat_free(chat);
+    return id;
+}

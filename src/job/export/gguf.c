@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <choir/chat.h>
 #include <jansson.h>
 
 #include "base/base.h"
@@ -16,6 +15,7 @@
 #include "checkpoint/gguf/family.h"
 #include "checkpoint/gguf/vocab.h"
 #include "checkpoint/weights/adapter.h"
+#include "data/chats/chat.h"
 #include "job/export/export.h"
 #include "job/export/gguf_types.h"
 #include "tensor/tensor.h"
@@ -209,19 +209,6 @@ static choir_status next(void *arg, int i, const float **values, const uint8_t *
 
 /* --- the file --- */
 
-/* Returns the token with which the chat template ends an answer, or -1. */
-static int64_t turn_end(const choir__export *e)
-{
-    choir_chat *chat = NULL;
-    int64_t id = -1;
-    if (e->model.tokenizer && choir_chat_of(e->model.tokenizer, &chat) == CHOIR_OK)
-        id = choir_chat_end(chat, e->model.tokenizer);
-    else
-        (void)choir_error_message(); /* models without a template have no chats */
-    choir_chat_free(chat);
-    return id;
-}
-
 static choir_status fill(making *m, const char *path)
 {
     choir__gguf_text(m->out, "general.architecture", m->family->arch);
@@ -230,7 +217,8 @@ static choir_status fill(making *m, const char *path)
     choir__gguf_u32(m->out, "general.quantization_version", 2);
     choir_status status = add_sizes(m);
     if (status == CHOIR_OK)
-        status = choir__gguf_add_vocab(m->out, m->e->from, m->rows, turn_end(m->e));
+        status = choir__gguf_add_vocab(
+            m->out, m->e->from, m->rows, choir__chat_end_of(m->e->model.tokenizer));
     if (status == CHOIR_OK)
         status = add_tensors(m);
     return status == CHOIR_OK ? choir__gguf_write(m->out, path, next, m) : status;
