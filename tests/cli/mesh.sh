@@ -43,6 +43,16 @@ language() {
         fail "under choir run: $(cat err)"
 }
 
+# Replicas with two micro-batches and with one compute the weights' gradients at other places of
+# their schedules. Their memory came in the middle of them, and the ranks waited in a circle.
+unlike_schedules() {
+    args=(--json --microbatches 3 --batch-size 6 --steps 4 --no-eval --timeout 20)
+    args+=(--model mlp:in=784,hidden=16,layers=1 random)
+    good train "${args[@]}" && mv out single
+    good train "${args[@]}" --strategy ddp+pipeline --mesh 2x2 && same_run single out
+    good train "${args[@]}" --strategy fsdp+pipeline --mesh 2x2 && same_run single out
+}
+
 # Micro-batches have different numbers of masked words.
 masked() {
     args=(--json --microbatches 6 --batch-size 24 --steps 6 --clip 1 --eval-every 3)
@@ -265,6 +275,7 @@ told() {
 }
 
 check language
+check unlike_schedules
 check masked
 check sliced
 check chunked

@@ -150,11 +150,6 @@ size_t choir__data_gathered(const choir__pipeline_data *d, const choir_device *d
     return d && d->sharder ? d->sharder->gathered(d->sharder, device) : 0;
 }
 
-int choir__data_stages(const choir__pipeline_data *d)
-{
-    return d->group_count;
-}
-
 choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t count)
 {
     return count == d->planned

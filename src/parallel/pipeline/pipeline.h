@@ -232,8 +232,6 @@ typedef struct choir__bucket_caps {
 choir__bucket_caps choir__data_bucket_caps(const choir__pipeline_data *d);
 /* Returns the bytes of weights that a sharder has gathered on the device; d may be NULL. */
 size_t choir__data_gathered(const choir__pipeline_data *d, const choir_device *device);
-/* Returns the number of stages whose gradients this rank reduces. */
-int choir__data_stages(const choir__pipeline_data *d);
 choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t count);
 /* The strategy's gather, over the replicas. */
 choir_tensor *choir__data_gather(const choir__pipeline_data *d, choir_tensor *numbers);

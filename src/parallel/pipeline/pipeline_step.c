@@ -106,10 +106,10 @@ static choir_status run_action(
 
 static choir_status make_plan(choir__pipeline *p, int64_t count)
 {
-    /* The ranks that have a stage allocate its gradients' memory together at the first use. The
-     * first step after placement is therefore sequential, since the plans of these ranks may
-     * differ. */
-    bool in_order = p->fresh && p->data && choir__data_stages(p->data) > 1;
+    /* The replicas of a stage allocate its gradients' memory together at the first use. The
+     * first step after placement is therefore sequential, since their plans differ: with
+     * another number of micro-batches, a schedule puts the weights' part elsewhere. */
+    bool in_order = p->fresh && p->data;
     const char *schedule = in_order ? "sequential" : p->schedule;
     p->fresh = false;
     if (p->plan && p->micro_count == count && !strcmp(schedule, p->planned))
